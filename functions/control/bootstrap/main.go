@@ -1,0 +1,24 @@
+// Command bootstrap runs functions/control on AWS Lambda's provided.al2023 runtime.
+package main
+
+import (
+	"context"
+
+	"github.com/clusterpass/clusterpass/functions/control"
+	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/lambdahttp"
+)
+
+const about = "Clusterpass control function: answers calls to the gateway's own Kubernetes API. AWS Lambda runs it."
+
+func main() {
+	cfg := &control.Config{}
+	config.Main(about, cfg, func() error {
+		handler, opts, err := control.New(context.Background(), *cfg, true)
+		if err != nil {
+			return err
+		}
+		lambdahttp.Start(handler, opts)
+		return nil
+	})
+}

@@ -1,0 +1,26 @@
+// Package control is the function that answers calls to the gateway's own Kubernetes API.
+package control
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/clusterpass/clusterpass/functions/fleet"
+	"github.com/clusterpass/clusterpass/shared/control"
+	"github.com/clusterpass/clusterpass/shared/lambdahttp"
+)
+
+// Config is the function's configuration.
+type Config struct {
+	fleet.Config
+	control.Options
+}
+
+// New returns the function: that of functions/fleet, with the API at its root. frozen says that the process is stopped between
+// calls, as Lambda does, and has one call at a time.
+func New(ctx context.Context, cfg Config, frozen bool) (http.Handler, lambdahttp.Options, error) {
+	cfg.ProbeOnGet = true
+	cfg.Config.Public = cfg.Public(cfg.Authentication)
+	cfg.Config.Root = cfg.Root(cfg.URL, cfg.ControlPlane)
+	return fleet.New(ctx, &cfg.Config, frozen)
+}

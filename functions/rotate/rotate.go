@@ -1,0 +1,238 @@
+// Package rotate is the function by which AWS Secrets Manager rotates the credential of a member cluster: the token of a
+// ServiceAccount in the kubeconfig that the cluster's secret holds.
+//
+// Secrets Manager calls it four times with one version's id. createSecret has the member mint a new token for the
+// ServiceAccount that the present token belongs to, and keeps it as that version, AWSPENDING. testSecret calls the member
+// with it. finishSecret makes the version AWSCURRENT; the one before stays as AWSPREVIOUS, and its token
+// stays good until it expires, so that calls on their way do not notice. setSecret has nothing to do: a member knows its
+// tokens.
+//
+// Invariants: every step may run twice, or again after it died anywhere, also at the same time; AWSCURRENT moves only to a version
+// that was made from the present one, so that a cluster registered anew meanwhile keeps what it was given;
+// what a member answers is never stored unless it can be read back as a kubeconfig for the same cluster.
+package rotate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+
+	"github.com/clusterpass/clusterpass/shared/awsclient"
+	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/stores"
+	"github.com/clusterpass/clusterpass/shared/tunnel"
+)
+
+// stepTimeout bounds one step, whatever the function's own limit.
+const stepTimeout = time.Minute
+
+// Config is the function's configuration.
+type Config struct {
+	Store         stores.Address `envconfig:"CLUSTERPASS_STORE" required:"true" desc:"Where credentials and objects are kept." example:"aws:clusterpass"`
+	TokenLifetime time.Duration  `envconfig:"CLUSTERPASS_TOKEN_LIFETIME" default:"48h" desc:"How long a new token is to be good for, at least twice the time between rotations; a member may give less (EKS: 24h)." example:"168h"`
+	URL           config.URL     `envconfig:"CLUSTERPASS_URL" desc:"URL of the gateway as clients call it. Private clusters are reached with it, and not without." example:"https://gateway.example.com"`
+	LogLevel      slog.Level     `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Least level that is logged: DEBUG, INFO, WARN or ERROR." example:"WARN"`
+}
+
+// Validate implements config.Validator.
+func (c *Config) Validate() error {
+	if c.Store.Kind != "aws" {
+		return &config.Error{Variable: "CLUSTERPASS_STORE", Problem: "only AWS Secrets Manager rotates", Example: "aws:clusterpass"}
+	}
+	if c.TokenLifetime < minLifetime {
+		return &config.Error{Variable: "CLUSTERPASS_TOKEN_LIFETIME", Problem: "want 10m or more, as Kubernetes does", Example: "48h"}
+	}
+	return nil
+}
+
+// Open makes a Rotator of the function's configuration and the SDK's standard environment.
+func (c *Config) Open(ctx context.Context) (*Rotator, error) {
+	sdk, err := awsclient.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st, err := stores.Open(ctx, c.Store)
+	if err != nil {
+		return nil, err
+	}
+	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
+	policy := cluster.DialPolicy{Refuse: cluster.RuntimeAPI(os.Getenv("AWS_LAMBDA_RUNTIME_API"))}
+	if c.URL != "" {
+		policy.Tunnel = &tunnel.Dialer{Keys: passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: string(c.URL), Log: log})}
+	}
+	return &Rotator{
+		Manager: secretsmanager.NewFromConfig(awsclient.Configure(sdk)), Prefix: c.Store.Where + "/", Objects: st.Objects, Lifetime: c.TokenLifetime,
+		Policy: policy, Log: log,
+	}, nil
+}
+
+// Rotator is the function. It keeps nothing between calls and is safe for concurrent use.
+type Rotator struct {
+	Manager  Manager
+	Prefix   string // of the names of this installation's secrets; the store's own names follow
+	Objects  objects.Store
+	Policy   cluster.DialPolicy
+	Lifetime time.Duration // of new tokens, as far as the member grants it
+	Log      *slog.Logger
+}
+
+// Event is what Secrets Manager sends.
+type Event struct {
+	Step               string
+	SecretID           string `json:"SecretId"` // ARN or name
+	ClientRequestToken string // id of the version to make
+}
+
+// rotation is one step of the rotation of one secret.
+type rotation struct {
+	*Rotator
+	secret *secret
+	id     string // of the version to make
+}
+
+// Handle does one step. An error lets Secrets Manager try again; its text holds no secret.
+func (r *Rotator) Handle(ctx context.Context, ev Event) error {
+	steps := map[string]func(*rotation, context.Context) error{
+		"createSecret": (*rotation).create, "setSecret": (*rotation).set, "testSecret": (*rotation).test, "finishSecret": (*rotation).finish,
+	}
+	step := steps[ev.Step]
+	if step == nil {
+		return fmt.Errorf("step %.64q: want createSecret, setSecret, testSecret or finishSecret; Secrets Manager calls this function, nobody else", ev.Step)
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	sec, err := r.describe(ctx, ev.SecretID)
+	if err != nil {
+		return err
+	}
+	rot := &rotation{Rotator: r, secret: sec, id: ev.ClientRequestToken}
+	if err := rot.run(ctx, step); err != nil {
+		err = fmt.Errorf("%s of secret %s: %w", ev.Step, sec.name, err)
+		r.Log.ErrorContext(ctx, "rotation failed", "step", ev.Step, "secret", sec.name, "version", rot.id, "error", err)
+		return err
+	}
+	r.Log.InfoContext(ctx, "rotation step done", "step", ev.Step, "secret", sec.name, "version", rot.id)
+	return nil
+}
+
+func (r *rotation) run(ctx context.Context, step func(*rotation, context.Context) error) error {
+	switch stages := r.secret.stages[r.id]; {
+	case stages == nil:
+		return fmt.Errorf("it has no version %.64q", r.id)
+	case slices.Contains(stages, current):
+		return r.clear(ctx) // finished before
+	case !slices.Contains(stages, pending):
+		return fmt.Errorf("version %s is not %s", r.id, pending)
+	}
+	err := step(r, ctx)
+	if err == nil {
+		return nil
+	}
+	// Another call of the same step may have been faster, or an answer got lost.
+	if now, derr := r.describe(ctx, r.secret.id); derr == nil && slices.Contains(now.stages[r.id], current) {
+		r.secret = now
+		return r.clear(ctx)
+	}
+	return err
+}
+
+// create mints a token, unless that is done, and keeps it as the pending version.
+func (r *rotation) create(ctx context.Context) error {
+	switch made, err := r.get(ctx, r.id, pending); {
+	case err == nil:
+		return r.inTime(ctx, made)
+	case !errors.Is(err, errNoValue):
+		return err
+	}
+	old, err := r.get(ctx, "", current)
+	if err != nil {
+		return err
+	}
+	m, err := r.member(ctx, old)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if m.Credential.Token == "" {
+		return errors.New("its kubeconfig holds no token; only tokens of service accounts are rotated, so switch rotation off")
+	}
+	token, err := mint(ctx, m, r.Lifetime)
+	if err != nil {
+		return err
+	}
+	value, err := renew(old.value.Reveal(), token.bearer, origin{Version: old.id, Account: token.account})
+	if err != nil {
+		return err
+	}
+	made := &version{value: value, binary: old.binary}
+	if _, err := cluster.Validate(m.Cluster, value.Reveal(), time.Now()); err != nil {
+		return fmt.Errorf("the member gives a token that cannot be used: %w", err)
+	}
+	r.Log.InfoContext(ctx, "token minted", "secret", r.secret.name, "account", token.account, "expires", token.expires)
+	if next := r.secret.next; next.After(token.expires) {
+		r.Log.WarnContext(ctx, "the token ends before the next rotation: rotate more often, or raise the member's limit",
+			"secret", r.secret.name, "expires", token.expires, "next", next)
+	}
+	return r.put(ctx, made)
+}
+
+// set has nothing to do.
+func (r *rotation) set(context.Context) error { return nil }
+
+// test calls the member with the pending version.
+func (r *rotation) test(ctx context.Context) error {
+	made, err := r.get(ctx, r.id, pending)
+	if err != nil {
+		return err
+	}
+	m, err := r.member(ctx, made)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	account, err := m.WhoAmI(ctx)
+	if err != nil {
+		return err
+	}
+	if o := originOf(made.value); o.Account != "" && o.Account != account {
+		return fmt.Errorf("the new token is of %q, the one before was of %q", account, o.Account)
+	}
+	return nil
+}
+
+// finish makes the pending version the current one.
+func (r *rotation) finish(ctx context.Context) error {
+	made, err := r.get(ctx, r.id, pending)
+	if err != nil {
+		return err
+	}
+	if err := r.inTime(ctx, made); err != nil {
+		return err
+	}
+	if err := r.promote(ctx, originOf(made.value).Version); err != nil {
+		return err
+	}
+	return r.clear(ctx)
+}
+
+// inTime fails unless made comes from the version that is current. One that does not is given up, so that Secrets
+// Manager can begin anew: it begins none while a version is pending.
+func (r *rotation) inTime(ctx context.Context, made *version) error {
+	from := originOf(made.value).Version
+	if from != "" && from == r.secret.currentID() {
+		return nil
+	}
+	if err := r.clear(ctx); err != nil {
+		return err
+	}
+	return errors.New("the secret was replaced while it was rotated; what it was replaced by stays, and the next rotation starts from that")
+}

@@ -1,0 +1,77 @@
+package aws
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
+)
+
+// TestDocumentation holds that docs/aws.md and the template name the same parameters.
+func TestDocumentation(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs/aws.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, ok := strings.Cut(string(text), "## Parameters")
+	if table, _, _ = strings.Cut(table, "## "); !ok {
+		t.Fatal("docs/aws.md has no parameters")
+	}
+	parameters := load(t)["template.yaml"].Parameters
+	var named []string
+	for line := range strings.Lines(table) {
+		if cell, _, ok := strings.Cut(strings.TrimPrefix(line, "| "), " |"); ok {
+			for _, m := range regexp.MustCompile("`([A-Za-z]+)`").FindAllStringSubmatch(cell, -1) {
+				named = append(named, m[1])
+			}
+		}
+	}
+	for _, name := range named {
+		if _, ok := parameters[name]; !ok {
+			t.Errorf("docs/aws.md describes %s, which the template lacks", name)
+		}
+	}
+	for name := range parameters {
+		if !slices.Contains(named, name) {
+			t.Errorf("docs/aws.md says nothing of %s", name)
+		}
+	}
+}
+
+// TestImage holds what scripts/image asks of ECR, a real moto's, and of Docker, which is imitated: it needs an engine.
+func TestImage(t *testing.T) {
+	if _, err := exec.LookPath("aws"); err != nil {
+		python, err := mototest.Python("awscli")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", filepath.Dir(python)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	}
+	newAccount(t)
+	dir := t.TempDir()
+	calls := filepath.Join(dir, "calls")
+	docker := "#!/bin/sh\necho \"$@\" >> " + calls + "\n[ \"$1\" != login ] || cat >> " + calls + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "docker"), []byte(docker), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	for range 2 { // the second time the repository is there
+		out, err := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/image"), "clusterpass-bridge", "v1", "arm64").CombinedOutput()
+		if err != nil || !regexp.MustCompile(`\n\d{12}\.dkr\.ecr\.`+region+`\.amazonaws\.com/clusterpass-bridge:v1\n$`).Match(append([]byte("\n"), out...)) {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	text, err := os.ReadFile(calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "buildx build --platform linux/arm64") || !strings.Contains(string(text), "clusterpass-bridge:v1 --push .") ||
+		!strings.Contains(string(text), "--password-stdin") {
+		t.Errorf("docker is asked to\n%s", text)
+	}
+}

@@ -1,0 +1,185 @@
+package aws
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+)
+
+// patience is how long something may take on a busy machine.
+const patience = 4 * time.Minute
+
+// TestLocalStack holds that what make localstack runs deploys to any AWS_ENDPOINT_URL and serves clients with the stores there.
+func TestLocalStack(t *testing.T) {
+	for _, program := range []string{"clusterpass-local", "clusterpass"} {
+		if _, err := os.Stat(filepath.Join(root, "dist/local", program)); err != nil {
+			t.Fatalf("%v; make build-local builds it", err)
+		}
+	}
+	newAccount(t)
+	addr := quietAddress(t)
+	if runtime.GOARCH == "amd64" { // newAccount made what the template has by default
+		if err := os.Rename(filepath.Join(os.Getenv("DIST"), "arm64"), filepath.Join(os.Getenv("DIST"), "amd64")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	t.Setenv("CLUSTERPASS_DATA", filepath.Join(dir, "data"))
+	t.Setenv("CLUSTERPASS_LISTEN", addr)
+	t.Setenv("CLUSTERPASS_TUNNEL_LISTEN", "127.0.0.1:0")
+	t.Setenv("CLUSTERPASS_KUBECONFIG", kubeconfig)
+	t.Setenv("KUBECONFIG", "")
+
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	up := exec.CommandContext(ctx, filepath.Join(root, "infra/localstack/up"), "Prefix=emulated")
+	var out bytes.Buffer
+	up.Stdout, up.Stderr = &out, &out
+	up.Cancel = func() error { return up.Process.Signal(syscall.SIGTERM) }
+	up.WaitDelay = time.Minute
+	if err := up.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- up.Wait() }()
+	stop := func() error {
+		cancel()
+		return <-ended
+	}
+	for _, err := os.Stat(kubeconfig); err != nil; _, err = os.Stat(kubeconfig) {
+		select {
+		case err := <-ended:
+			t.Fatalf("it ended: %v\n%s", err, out.String())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, body := ask(t, cfg, "/clusters/member1/version"); code != http.StatusNotFound || !strings.Contains(body, "member1") {
+		t.Errorf("a cluster that is not there: %d %s", code, body)
+	}
+	// A pass that the command line writes into the emulator's stores is one for this bridge.
+	pass := exec.CommandContext(t.Context(), filepath.Join(root, "dist/local/clusterpass"), "--store", "aws:emulated", "pass", "create", "p", "--user", "ann",
+		"--gateway", kubeconfig, "--output", "token")
+	token, err := pass.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, token)
+	}
+	byToken := &rest.Config{Host: cfg.Host, TLSClientConfig: rest.TLSClientConfig{CAData: cfg.CAData}, BearerToken: strings.TrimSpace(string(token))}
+	if code, body := ask(t, byToken, "/clusters/member1/version"); code != http.StatusForbidden || !strings.Contains(body, "ann") {
+		t.Errorf("a pass without a grant: %d %s", code, body)
+	}
+	if err := stop(); err != nil && up.ProcessState.ExitCode() != 0 {
+		t.Errorf("the end: %v", err)
+	}
+	if text := out.String(); !strings.Contains(text, "BridgeUrl=https://"+addr) || !strings.Contains(text, "CLUSTERPASS_STORE=aws:emulated,key=alias/emulated") {
+		t.Errorf("it says\n%s", text)
+	}
+}
+
+// TestLocalStackCompose holds: LocalStack is reached from this machine alone, where infra/localstack/up looks for it, never begins without a
+// token, and runs the services of all that the stack makes there.
+func TestLocalStackCompose(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "infra/localstack/compose.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Services map[string]struct {
+			Ports       []string
+			Environment map[string]string
+		}
+	}
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		t.Fatal(err)
+	}
+	service := doc.Services["localstack"]
+	up, err := os.ReadFile(filepath.Join(root, "infra/localstack/up"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(service.Ports) != 1 || !strings.HasPrefix(service.Ports[0], "127.0.0.1:4566:") || !bytes.Contains(up, []byte("AWS_ENDPOINT_URL=http://127.0.0.1:4566\n")) {
+		t.Errorf("it listens on %v", service.Ports)
+	}
+	if !strings.HasPrefix(service.Environment["LOCALSTACK_AUTH_TOKEN"], "${LOCALSTACK_AUTH_TOKEN:?") {
+		t.Error("it begins without a token")
+	}
+	services := strings.Split(service.Environment["SERVICES"], ",")
+	all := load(t)
+	top := all["template.yaml"].with("FrontDoor=api", "BridgeUrl=https://127.0.0.1:8443")
+	need := []string{"s3", "secretsmanager", "sts"}
+	for _, g := range []given{top, all["infra/aws/api.yaml"].with(), all["infra/aws/alarms.yaml"].with("LoadBalancer=", "Email=")} {
+		for _, r := range g.Resources {
+			if r.Condition == "" || g.condition(r.Condition) {
+				need = append(need, strings.ToLower(strings.Split(r.Type, "::")[1]))
+			}
+		}
+	}
+	for _, s := range need {
+		if !slices.Contains(services, s) {
+			t.Errorf("the stack needs %s", s)
+		}
+	}
+}
+
+// quietAddress is one on loopback where nobody listens, and that nobody gets by chance meanwhile: its port is below those that systems give
+// to whoever names none.
+func quietAddress(t *testing.T) string {
+	t.Helper()
+	for {
+		addr := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(10_000))
+		ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
+		if err == nil {
+			_ = ln.Close()
+			return addr
+		} else if !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// ask asks the bridge as a client does.
+func ask(t *testing.T, cfg *rest.Config, path string) (int, string) {
+	t.Helper()
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cfg.Host+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}

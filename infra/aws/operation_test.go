@@ -1,0 +1,363 @@
+package aws
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// given is a template with parameters, of which conditions, rules and Fn::If are decided as CloudFormation does.
+type given struct {
+	*template
+	parameters map[string]any
+}
+
+// with is a template with its defaults, and with parameters as NAME=VALUE.
+func (tmpl *template) with(parameters ...string) given {
+	g := given{tmpl, map[string]any{}}
+	for name, p := range tmpl.Parameters {
+		if p.Default != nil {
+			g.parameters[name] = *p.Default
+		}
+	}
+	for _, p := range parameters {
+		name, value, _ := strings.Cut(p, "=")
+		g.parameters[name] = value
+	}
+	return g
+}
+
+// value is v with all decided that parameters decide.
+func (g given) value(v any) any {
+	switch v := v.(type) {
+	case []any:
+		list := []any{}
+		for _, e := range v {
+			if get(e, "Ref") != "AWS::NoValue" {
+				list = append(list, g.value(e))
+			}
+		}
+		return list
+	case map[string]any:
+		operands := func(name string) []any {
+			list, _ := v[name].([]any)
+			return list
+		}
+		holds := func(e any) bool { return g.value(e) == true }
+		switch {
+		case v["Ref"] != nil:
+			if p, ok := g.parameters[v["Ref"].(string)]; ok {
+				return p
+			}
+			return v
+		case v["Condition"] != nil && len(v) == 1:
+			return g.condition(v["Condition"].(string))
+		case v["Fn::Equals"] != nil:
+			list := operands("Fn::Equals")
+			return fmt.Sprint(g.value(list[0])) == fmt.Sprint(g.value(list[1]))
+		case v["Fn::Not"] != nil:
+			return !holds(operands("Fn::Not")[0])
+		case v["Fn::And"] != nil:
+			return !slices.ContainsFunc(operands("Fn::And"), func(e any) bool { return !holds(e) })
+		case v["Fn::Or"] != nil:
+			return slices.ContainsFunc(operands("Fn::Or"), holds)
+		case v["Fn::If"] != nil:
+			list := operands("Fn::If")
+			if g.condition(list[0].(string)) {
+				return g.value(list[1])
+			}
+			return g.value(list[2])
+		case v["Fn::EachMemberEquals"] != nil: // of a list that is a parameter, which is given as one string
+			list := operands("Fn::EachMemberEquals")
+			want := g.value(list[1])
+			return !slices.ContainsFunc(strings.Split(fmt.Sprint(g.value(list[0])), ","), func(e string) bool { return e != want })
+		case v["Fn::Join"] != nil: // of such a list, too
+			return fmt.Sprint(g.value(operands("Fn::Join")[1]))
+		}
+		all := map[string]any{}
+		for k, e := range v {
+			all[k] = g.value(e)
+		}
+		return all
+	}
+	return v
+}
+
+func (g given) condition(name string) bool { return g.value(g.Conditions[name]) == true }
+
+// refusals are what CloudFormation says to these parameters before it makes anything.
+func (g given) refusals() []string {
+	var all []string
+	for _, r := range g.Rules {
+		if r.RuleCondition != nil && g.value(r.RuleCondition) != true {
+			continue
+		}
+		for _, a := range r.Assertions {
+			if g.value(a.Assert) != true {
+				all = append(all, a.AssertDescription)
+			}
+		}
+	}
+	return all
+}
+
+// TestRules holds: parameters that cannot work together are refused before anything is made, and those of docs/aws.md are not.
+func TestRules(t *testing.T) {
+	tmpl := load(t)["template.yaml"]
+	text := fmt.Sprint(tmpl.Rules)
+	for _, used := range regexp.MustCompile(`Fn::\w+`).FindAllString(text, -1) {
+		if !slices.Contains([]string{"Fn::And", "Fn::Contains", "Fn::EachMemberEquals", "Fn::EachMemberIn", "Fn::Equals", "Fn::Not", "Fn::Or", "Fn::RefAll", "Fn::ValueOf", "Fn::ValueOfAll"}, used) {
+			t.Errorf("a rule uses %s, which CloudFormation refuses in rules", used)
+		}
+	}
+	const domain, certificate = "DomainName=clusterpass.example.com", "CertificateArn=arn:aws:acm:eu-central-1:111122223333:certificate/0-1"
+	for _, tt := range []struct {
+		parameters []string
+		want       string // in what is refused; empty where nothing is
+	}{
+		{[]string{domain, certificate}, ""},
+		{[]string{domain, "HostedZoneId=Z1"}, ""},
+		{[]string{"FrontDoor=api", domain, certificate}, ""},
+		{[]string{"FrontDoor=api", "BridgeUrl=https://bridge.example.com"}, ""},
+		{[]string{domain, certificate, "NatGateways=0", "BridgeMinTasks=1", "BridgeSpot=all"}, ""},
+		{[]string{domain, certificate, "VpcId=vpc-1", "PublicSubnetIds=subnet-1,subnet-2", "Scheme=internal"}, ""},
+		{[]string{domain, certificate, "MutualTLS=passthrough"}, ""},
+		{[]string{"FrontDoor=api", domain, certificate, "AllowedCidr=10.0.0.0/8"}, "FrontDoor alb"},
+		{[]string{"FrontDoor=api", domain, certificate, "VpcId=vpc-1", "PublicSubnetIds=subnet-1,subnet-2", "Scheme=internal"}, "FrontDoor alb"},
+		{nil, "DomainName"},
+		{[]string{certificate}, "DomainName"},
+		{[]string{domain}, "CertificateArn, or HostedZoneId"},
+		{[]string{domain, certificate, "BridgeUrl=https://bridge.example.com"}, "FrontDoor api"},
+		{[]string{domain, certificate, "MutualTLS=verify"}, "TrustStoreArn"},
+		{[]string{domain, certificate, "Scheme=internal"}, "VpcId"},
+		{[]string{domain, certificate, "VpcId=vpc-1"}, "PublicSubnetIds"},
+		{[]string{domain, certificate, "MutualTLS=passthrough", "FrontDoor=api", "BridgeUrl=https://bridge.example.com"}, "MutualTLS"},
+	} {
+		got := strings.Join(tmpl.with(tt.parameters...).refusals(), "; ")
+		if (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%v: refused by %q, want %q", tt.parameters, got, tt.want)
+		}
+	}
+}
+
+// TestWhereThingsRun holds: what the network's parameters mean for functions and bridge.
+func TestWhereThingsRun(t *testing.T) {
+	tmpl := load(t)["template.yaml"]
+	const domain = "DomainName=clusterpass.example.com"
+	for _, tt := range []struct {
+		parameters                   []string
+		made, private, balancer, api bool
+	}{
+		{[]string{domain}, true, true, true, false},
+		{[]string{domain, "NatGateways=0"}, true, false, true, false},
+		{[]string{domain, "VpcId=vpc-1", "PublicSubnetIds=a,b", "PrivateSubnetIds=c,d", "NatGateways=0"}, false, true, true, false},
+		{[]string{domain, "VpcId=vpc-1", "PublicSubnetIds=a,b"}, false, false, true, false},
+		{[]string{domain, "FrontDoor=api"}, true, true, true, true},
+		{[]string{"FrontDoor=api", "BridgeUrl=https://bridge.example.com"}, false, false, false, true},
+	} {
+		g := tmpl.with(tt.parameters...)
+		exists := func(id string) bool {
+			c := g.Resources[id].Condition
+			return c == "" || g.condition(c)
+		}
+		inNetwork := get(g.value(g.Resources["ProxyFunction"].Properties["VpcConfig"]), "SubnetIds") != nil
+		public := get(g.value(g.Resources["BridgeService"].Properties["Parameters"]), "PublicAddress") == "ENABLED"
+		if exists("Network") != tt.made || inNetwork != tt.private || exists("RunInVpc") != tt.private || exists("LoadBalancer") != tt.balancer ||
+			exists("BridgeService") != tt.balancer || exists("RestApi") != tt.api || exists("Routes") != (tt.balancer && !tt.api) || tt.balancer && public == tt.private {
+			t.Errorf("%v: network %t, functions in it %t, balancer %t, API %t, bridge public %t", tt.parameters, exists("Network"), inNetwork, exists("LoadBalancer"), exists("RestApi"), public)
+		}
+	}
+}
+
+// TestTwoZones holds: the loss of a zone leaves the other.
+func TestTwoZones(t *testing.T) {
+	all := load(t)
+	resources := all["infra/aws/network.yaml"].Resources
+	outputs := all["infra/aws/network.yaml"].Outputs
+	for _, kind := range []string{"Public", "Private"} {
+		for i, zone := range []string{"A", "B"} {
+			selected, _ := get(resources[kind+zone].Properties["AvailabilityZone"], "Fn::Select").([]any)
+			if len(selected) != 2 || fmt.Sprint(selected[0]) != strconv.Itoa(i) {
+				t.Errorf("%s%s is in zone %v", kind, zone, selected)
+			}
+			if !strings.Contains(fmt.Sprint(outputs[kind+"Subnets"].Value), kind+zone) {
+				t.Errorf("%s%s is not where anything runs: %v", kind, zone, outputs[kind+"Subnets"].Value)
+			}
+		}
+	}
+	service := all["infra/aws/bridge.yaml"].Resources["Service"].Properties
+	if got := render(get(service, "NetworkConfiguration", "AwsvpcConfiguration", "Subnets")); got[0] != "${Subnets}" || service["AvailabilityZoneRebalancing"] != "ENABLED" {
+		t.Errorf("the bridges are in %v, and not spread", got)
+	}
+	if got := fmt.Sprint(*all["template.yaml"].Parameters["BridgeMinTasks"].Default); got != "2" {
+		t.Errorf("by default there are %s bridges", got)
+	}
+}
+
+// TestScaling holds: there are more bridges when streams, which the bridge itself counts, or CPU say so; before a bridge refuses; and what
+// goes away goes slowly.
+func TestScaling(t *testing.T) {
+	all := load(t)
+	resources := all["infra/aws/bridge.yaml"].Resources
+	target := resources["Scaling"].Properties
+	if fmt.Sprint(render(target["MinCapacity"]), render(target["MaxCapacity"])) != "[${MinTasks}] [${MaxTasks}]" || target["ScalableDimension"] != "ecs:service:DesiredCount" {
+		t.Errorf("it scales %v", target)
+	}
+	metrics := map[string]bool{}
+	for id, r := range of(all, "AWS::ApplicationAutoScaling::ScalingPolicy") {
+		c := get(r.Properties, "TargetTrackingScalingPolicyConfiguration")
+		in, _ := get(c, "ScaleInCooldown").(float64)
+		out, _ := get(c, "ScaleOutCooldown").(float64)
+		if fmt.Sprint(render(r.Properties["ScalingTargetId"])) != "[${Scaling}]" || out > 60 || in < 600 {
+			t.Errorf("%s: out after %v s, in after %v s", id, out, in)
+		}
+		custom := get(c, "CustomizedMetricSpecification")
+		metrics[strings.TrimSpace(fmt.Sprintln(render(get(custom, "Namespace")), get(custom, "MetricName"), get(custom, "Statistic"), get(custom, "Dimensions"),
+			get(c, "PredefinedMetricSpecification", "PredefinedMetricType"), render(get(c, "TargetValue"))))] = true
+	}
+	for _, want := range []string{
+		"[Clusterpass/${Prefix}] OpenStreams Average <nil> <nil> [${StreamsPerTask}]", // websocket-bridge/server prints it, without dimensions
+		"[] <nil> <nil> <nil> ECSServiceAverageCPUUtilization [60]",
+	} {
+		if !metrics[want] {
+			t.Errorf("nothing scales by %s, but %v", want, metrics)
+		}
+	}
+	number := func(name string) float64 {
+		n, _ := (*all["template.yaml"].Parameters[name].Default).(float64)
+		return n
+	}
+	if number("BridgeStreams") <= 0 || number("BridgeStreams") > 0.8*number("BridgeMaxStreams") || number("BridgeMinTasks") > number("BridgeMaxTasks") {
+		t.Error("a bridge refuses, or the alarm goes off, before there are more")
+	}
+}
+
+// TestSpot holds: Spot capacity is only for what the parameter says, and what is always needed is not on it.
+func TestSpot(t *testing.T) {
+	tmpl := load(t)["infra/aws/bridge.yaml"]
+	for spot, want := range map[string]string{
+		"none":  "[map[CapacityProvider:FARGATE Weight:1]]",
+		"extra": "[map[Base:2 CapacityProvider:FARGATE Weight:0] map[CapacityProvider:FARGATE_SPOT Weight:1]]",
+		"all":   "[map[CapacityProvider:FARGATE_SPOT Weight:1]]",
+	} {
+		g := tmpl.with("Spot="+spot, "MinTasks=2")
+		if got := fmt.Sprint(g.value(g.Resources["Service"].Properties["CapacityProviderStrategy"])); got != want {
+			t.Errorf("%s: %s, want %s", spot, got, want)
+		}
+	}
+	if got := fmt.Sprint(tmpl.Resources["Cluster"].Properties["CapacityProviders"]); got != "[FARGATE FARGATE_SPOT]" {
+		t.Errorf("the cluster has %s", got)
+	}
+}
+
+// TestReplacement holds: no bridge goes before another is healthy, a deploy that fails is taken back, and a bridge that goes is not called
+// any more while its streams may go on.
+func TestReplacement(t *testing.T) {
+	all := load(t)
+	service := all["infra/aws/bridge.yaml"].Resources["Service"].Properties
+	c := service["DeploymentConfiguration"]
+	if fmt.Sprint(get(c, "MinimumHealthyPercent")) != "100" || fmt.Sprint(get(c, "MaximumPercent")) != "200" ||
+		get(c, "DeploymentCircuitBreaker", "Enable") != true || get(c, "DeploymentCircuitBreaker", "Rollback") != true {
+		t.Errorf("a deploy is %v", c)
+	}
+	container := all["infra/aws/bridge.yaml"].Resources["Task"].Properties["ContainerDefinitions"].([]any)[0]
+	env := map[string]string{}
+	for _, v := range get(container, "Environment").([]any) {
+		if name, ok := get(v, "Name").(string); ok {
+			env[name] = strings.Join(render(get(v, "Value")), "")
+		}
+	}
+	targets := all["infra/aws/frontdoor.yaml"].Resources["BridgeTargets"].Properties
+	if got := fmt.Sprint(targets["HealthCheckProtocol"], " :", targets["HealthCheckPort"], targets["HealthCheckPath"]); got != "HTTP "+env["CLUSTERPASS_ADMIN_LISTEN"]+"/healthz" {
+		t.Errorf("health is asked for at %s", got)
+	}
+	interval, _ := targets["HealthCheckIntervalSeconds"].(float64)
+	unhealthy, _ := targets["UnhealthyThresholdCount"].(float64)
+	delay, err := time.ParseDuration(env["CLUSTERPASS_DRAIN_DELAY"])
+	if err != nil || delay.Seconds() < interval*unhealthy || interval == 0 {
+		t.Errorf("a bridge that ends takes calls for %s, and is called for %v s", delay, interval*unhealthy)
+	}
+	if got := fmt.Sprint(targets["TargetGroupAttributes"]); !strings.Contains(got, "deregistration_delay.timeout_seconds Value:map[Ref:DrainSeconds]") {
+		t.Errorf("streams of a bridge that goes end: %s", got)
+	}
+	if got := fmt.Sprint(render(get(all["template.yaml"].Resources["LoadBalancer"].Properties["Parameters"], "DrainSeconds"))); got != "[${BridgeDrainSeconds}]" {
+		t.Errorf("they end after %s", got)
+	}
+}
+
+// TestAlarms holds: errors, throttles, full bridges and sick ones are looked at by the names that they have, and the topic is told.
+func TestAlarms(t *testing.T) {
+	all := load(t)
+	var watched []string
+	watch := func(metric any) {
+		text := fmt.Sprint(render(get(metric, "Namespace"))[0], " ", get(metric, "MetricName"))
+		dimensions, _ := get(metric, "Dimensions").([]any)
+		for _, d := range dimensions {
+			text += fmt.Sprint(" ", get(d, "Name"), "=", render(get(d, "Value"))[0])
+		}
+		watched = append(watched, text)
+	}
+	for id, r := range of(all, "AWS::CloudWatch::Alarm") {
+		if got := fmt.Sprint(render(r.Properties["AlarmActions"])); got != "[${Topic}]" || r.Properties["AlarmDescription"] == nil {
+			t.Errorf("%s tells %s, with %v", id, got, r.Properties["AlarmDescription"])
+		}
+		if r.Properties["TreatMissingData"] == nil {
+			t.Errorf("%s does not say what no data means", id)
+		}
+		if r.Properties["MetricName"] != nil {
+			watch(r.Properties)
+		}
+		metrics, _ := r.Properties["Metrics"].([]any)
+		for _, m := range metrics {
+			if stat := get(m, "MetricStat"); stat != nil {
+				watch(get(stat, "Metric"))
+			}
+		}
+	}
+	want := []string{
+		"AWS/DynamoDB ReadThrottleEvents TableName=${Table}",
+		"AWS/DynamoDB WriteThrottleEvents TableName=${Table}",
+		"AWS/ApiGateway Count ApiName=${Api}",
+		"AWS/ApiGateway 5XXError ApiName=${Api}",
+		"AWS/ApplicationELB RequestCount LoadBalancer=${LoadBalancer}",
+		"AWS/ApplicationELB HTTPCode_ELB_5XX_Count LoadBalancer=${LoadBalancer}",
+		"AWS/ApplicationELB HTTPCode_Target_5XX_Count LoadBalancer=${LoadBalancer}",
+		"AWS/ApplicationELB UnHealthyHostCount LoadBalancer=${LoadBalancer} TargetGroup=${BridgeTargets}",
+		"AWS/ApplicationELB HealthyHostCount LoadBalancer=${LoadBalancer} TargetGroup=${BridgeTargets}",
+		"Clusterpass/${Prefix} StreamSaturation",
+	}
+	for id, r := range of(all, "AWS::Lambda::Function") {
+		name := render(r.Properties["FunctionName"])[0]
+		want = append(want, "AWS/Lambda Errors FunctionName="+name)
+		if !strings.HasSuffix(id, "RotateFunction") { // which nobody waits for: Secrets Manager tries again
+			want = append(want, "AWS/Lambda Throttles FunctionName="+name, "AWS/Lambda Invocations FunctionName="+name)
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(watched)
+	if !reflect.DeepEqual(watched, want) {
+		t.Errorf("alarms look at\n  %s\nwant\n  %s", strings.Join(watched, "\n  "), strings.Join(want, "\n  "))
+	}
+	given := all["template.yaml"].Resources["Alarms"].Properties["Parameters"]
+	for name, want := range map[string]string{
+		"Table": "${Objects}", "LoadBalancer": "${LoadBalancer.Outputs.Name}", "BridgeTargets": "${LoadBalancer.Outputs.BridgeTargetsName}",
+	} {
+		if got := render(get(given, name)); got[0] != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+	cost, err := os.ReadFile(filepath.Join(root, "docs/cost.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := fmt.Sprintf("alarms (%d metrics,", len(watched)); !strings.Contains(string(cost), text) {
+		t.Errorf("docs/cost.md does not count %s", text)
+	}
+}

@@ -1,0 +1,400 @@
+package aws
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// statement is one of a policy, its lists made so.
+type statement struct {
+	effect             string
+	actions, resources []string
+	condition          any
+}
+
+func statements(t *testing.T, document any) []statement {
+	t.Helper()
+	list, ok := get(document, "Statement").([]any)
+	if !ok || get(document, "Version") != "2012-10-17" {
+		t.Fatalf("not a policy: %v", document)
+	}
+	var all []statement
+	for _, s := range list {
+		if get(s, "NotAction") != nil || get(s, "NotResource") != nil {
+			t.Errorf("a policy says what is not allowed: %v", s)
+		}
+		all = append(all, statement{
+			effect: get(s, "Effect").(string), actions: render(get(s, "Action")), resources: render(get(s, "Resource")), condition: get(s, "Condition"),
+		})
+	}
+	return all
+}
+
+// identityPolicies are the documents that say what our own programs may do, by where they are.
+func identityPolicies(t *testing.T, all map[string]*template) map[string]any {
+	t.Helper()
+	found := map[string]any{}
+	for id, r := range of(all, "AWS::IAM::ManagedPolicy") {
+		found[id] = r.Properties["PolicyDocument"]
+	}
+	for id, r := range of(all, "AWS::IAM::Role") {
+		inline, _ := r.Properties["Policies"].([]any)
+		for _, p := range inline {
+			found[id+" "+get(p, "PolicyName").(string)] = get(p, "PolicyDocument")
+		}
+		for _, arn := range render(r.Properties["ManagedPolicyArns"]) {
+			if !strings.HasPrefix(arn, "${") {
+				t.Errorf("%s has %s, which is not ours", id, arn)
+			}
+		}
+	}
+	for _, typ := range []string{"AWS::IAM::Policy", "AWS::IAM::User", "AWS::IAM::Group", "AWS::Serverless::Function"} {
+		for id := range of(all, typ) {
+			t.Errorf("%s is a %s, which this test does not know", id, typ)
+		}
+	}
+	return found
+}
+
+const (
+	secretsOfOurs  = "arn:${AWS::Partition}:secretsmanager:${AWS::Region}:${AWS::AccountId}:secret:${Prefix}/"
+	logGroupPrefix = "arn:${AWS::Partition}:logs:${AWS::Region}:${AWS::AccountId}:log-group:${"
+)
+
+// TestNoWildcards holds: whatever is allowed is named, but for a few calls that have no resource.
+func TestNoWildcards(t *testing.T) {
+	// What AWS knows no resources for.
+	anywhere := []string{
+		"ecr:GetAuthorizationToken",
+		"ec2:CreateNetworkInterface", "ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets", "ec2:DeleteNetworkInterface",
+		"ec2:AssignPrivateIpAddresses", "ec2:UnassignPrivateIpAddresses",
+	}
+	policies := identityPolicies(t, load(t))
+	if len(policies) < 6 {
+		t.Errorf("only %d policies were found", len(policies))
+	}
+	for id, doc := range policies {
+		for _, s := range statements(t, doc) {
+			if s.effect == "Deny" {
+				continue
+			}
+			for _, a := range s.actions {
+				if strings.Contains(a, "*") {
+					t.Errorf("%s allows %s", id, a)
+				}
+				for _, r := range s.resources {
+					named := strings.TrimSuffix(strings.TrimSuffix(r, ":log-stream:*"), "/*")
+					switch {
+					case r == "*" && !slices.Contains(anywhere, a):
+						t.Errorf("%s allows %s on everything", id, a)
+					case r != "*" && strings.Contains(named, "*"):
+						t.Errorf("%s allows %s on %s", id, a, r)
+					case strings.HasPrefix(a, "secretsmanager:") && !strings.HasPrefix(r, secretsOfOurs):
+						t.Errorf("%s allows %s on %s, which is not below the prefix", id, a, r)
+					case strings.HasPrefix(a, "logs:") && !strings.HasPrefix(r, logGroupPrefix):
+						t.Errorf("%s allows %s on %s", id, a, r)
+					case strings.HasPrefix(a, "kms:") && (s.condition == nil || get(s.condition, "StringEquals", "kms:ViaService") == nil):
+						t.Errorf("%s allows %s whoever asks for it", id, a)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestLeastPrivilege holds each program to what it needs.
+func TestLeastPrivilege(t *testing.T) {
+	logs := []string{"logs:CreateLogStream", "logs:PutLogEvents"}
+	read := []string{
+		"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query", "kms:Decrypt", "kms:DescribeKey", "secretsmanager:GetSecretValue",
+	}
+	write := []string{
+		"dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptFrom", "kms:ReEncryptTo",
+		"secretsmanager:CreateSecret", "secretsmanager:DeleteSecret", "secretsmanager:DescribeSecret", "secretsmanager:PutSecretValue",
+		"secretsmanager:RestoreSecret", "secretsmanager:TagResource", "secretsmanager:UntagResource", "secretsmanager:UpdateSecretVersionStage",
+	}
+	rotate := []string{
+		"kms:GenerateDataKey", "secretsmanager:DescribeSecret", "secretsmanager:PutSecretValue", "secretsmanager:UpdateSecretVersionStage",
+	}
+	vpc := []string{
+		"ec2:AssignPrivateIpAddresses", "ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface", "ec2:DescribeNetworkInterfaces",
+		"ec2:DescribeSubnets", "ec2:UnassignPrivateIpAddresses",
+	}
+	want := map[string][]string{
+		"template.yaml ProxyRole":             slices.Concat(logs, read, vpc),
+		"template.yaml FleetRole":             slices.Concat(logs, read, vpc),
+		"template.yaml ControlRole":           slices.Concat(logs, read, write, vpc),
+		"template.yaml RotateRole":            slices.Concat(logs, read, rotate, vpc),
+		"infra/aws/bridge.yaml TaskRole":      slices.Concat(read, write),
+		"infra/aws/bridge.yaml ExecutionRole": slices.Concat(logs, []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetAuthorizationToken", "ecr:GetDownloadUrlForLayer"}),
+	}
+	all := load(t)
+	policies := identityPolicies(t, all)
+	// What bridge.yaml is given as parameters.
+	given := all["template.yaml"].Resources["BridgeService"].Properties["Parameters"]
+	roles := of(all, "AWS::IAM::Role")
+	for id, r := range roles {
+		var documents []any
+		for where, doc := range policies {
+			if strings.HasPrefix(where, id+" ") {
+				documents = append(documents, doc)
+			}
+		}
+		for _, arn := range render(r.Properties["ManagedPolicyArns"]) {
+			name := strings.Trim(arn, "${}")
+			if strings.HasPrefix(id, "infra/aws/bridge.yaml") {
+				name = strings.Trim(render(get(given, name))[0], "${}")
+			}
+			documents = append(documents, policies["template.yaml "+name])
+		}
+		actions := map[string]bool{}
+		for _, doc := range documents {
+			for _, s := range statements(t, doc) {
+				for _, a := range s.actions {
+					if s.effect == "Allow" {
+						actions[a] = true
+					}
+				}
+			}
+		}
+		wanted := slices.Clone(want[id])
+		slices.Sort(wanted)
+		if got := slices.Sorted(maps.Keys(actions)); !slices.Equal(got, slices.Compact(wanted)) {
+			t.Errorf("%s may\n  %v\nwant\n  %v", id, got, wanted)
+		}
+		// Only AWS itself may take a role, for the account's own tasks and functions.
+		for _, s := range get(r.Properties["AssumeRolePolicyDocument"], "Statement").([]any) {
+			service := get(s, "Principal", "Service")
+			if service != "lambda.amazonaws.com" && service != "ecs-tasks.amazonaws.com" || get(s, "Action") != "sts:AssumeRole" {
+				t.Errorf("%s can be taken by %v", id, get(s, "Principal"))
+			}
+		}
+	}
+	if len(roles) != len(want) {
+		t.Errorf("%d roles, want %d", len(roles), len(want))
+	}
+}
+
+// TestWhoMayInvoke holds: AWS's services alone, each for a balancer, API or account of ours.
+func TestWhoMayInvoke(t *testing.T) {
+	for id, r := range of(load(t), "AWS::Lambda::Permission") {
+		source := strings.Join(append(render(r.Properties["SourceArn"]), render(r.Properties["SourceAccount"])...), " ")
+		var want string
+		switch r.Properties["Principal"] {
+		case "elasticloadbalancing.amazonaws.com":
+			want = "arn:${AWS::Partition}:elasticloadbalancing:${AWS::Region}:${AWS::AccountId}:targetgroup/${Prefix}-"
+		case "apigateway.amazonaws.com":
+			want = "arn:${AWS::Partition}:execute-api:${AWS::Region}:${AWS::AccountId}:${Api}/"
+		case "secretsmanager.amazonaws.com":
+			want = "${AWS::AccountId}"
+		}
+		if want == "" || !strings.Contains(source, want) {
+			t.Errorf("%s lets %v of %q invoke", id, r.Properties["Principal"], source)
+		}
+	}
+	for _, typ := range []string{"AWS::Lambda::Url", "AWS::Lambda::EventSourceMapping"} {
+		for id := range of(load(t), typ) {
+			t.Errorf("%s is another way to a function", id)
+		}
+	}
+}
+
+// TestKeyPolicy holds: the account's own policies decide, and two services of AWS may use the key for us.
+func TestKeyPolicy(t *testing.T) {
+	key := load(t)["template.yaml"].Resources["Key"]
+	for _, s := range get(key.Properties["KeyPolicy"], "Statement").([]any) {
+		principal := fmt.Sprint(get(s, "Principal"))
+		switch {
+		case strings.Contains(principal, ":root"):
+		case strings.Contains(principal, "logs.") && get(s, "Condition", "ArnLike") != nil:
+		case strings.Contains(principal, "cloudwatch.amazonaws.com") && get(s, "Condition", "StringEquals") != nil:
+		default:
+			t.Errorf("the key is open to %s", principal)
+		}
+	}
+	if key.Properties["EnableKeyRotation"] != true {
+		t.Error("the key is not rotated")
+	}
+}
+
+// TestWhoReachesWhom holds for the security groups: the bridge's ports only from the load balancer, that of tunnels only from functions
+// and other bridges, and nothing else from anywhere.
+func TestWhoReachesWhom(t *testing.T) {
+	all := load(t)
+	type way struct{ to, ports, from string }
+	var ways []way
+	ports := func(rule any) string { return fmt.Sprint(get(rule, "FromPort"), "-", get(rule, "ToPort")) }
+	from := func(rule any) string {
+		return strings.Join(append(render(get(rule, "SourceSecurityGroupId")), render(get(rule, "CidrIp"))...), " ")
+	}
+	for id, r := range of(all, "AWS::EC2::SecurityGroup") {
+		if !strings.HasPrefix(id, "infra/aws/groups.yaml ") {
+			t.Errorf("%s is not in groups.yaml", id)
+		}
+		rules, _ := r.Properties["SecurityGroupIngress"].([]any)
+		for _, rule := range rules {
+			ways = append(ways, way{strings.TrimPrefix(id, "infra/aws/groups.yaml "), ports(rule), from(rule)})
+		}
+		if r.Properties["SecurityGroupEgress"] == nil {
+			t.Errorf("%s leaves what may go out to AWS's default", id)
+		}
+	}
+	for id, r := range of(all, "AWS::EC2::SecurityGroupIngress") {
+		if !strings.HasPrefix(id, "infra/aws/groups.yaml ") {
+			t.Errorf("%s is not in groups.yaml", id)
+		}
+		ways = append(ways, way{strings.Trim(render(r.Properties["GroupId"])[0], "${}"), ports(r.Properties), from(r.Properties)})
+	}
+	want := []way{
+		{"Bridge.GroupId", "8080-8080", "${LoadBalancer.GroupId}"},
+		{"Bridge.GroupId", "8081-8081", "${LoadBalancer.GroupId}"},
+		{"Bridge.GroupId", "8444-8444", "${Bridge.GroupId}"},
+		{"Bridge.GroupId", "8444-8444", "${Functions.GroupId}"},
+		{"LoadBalancer", "443-443", "${AllowedCidr}"},
+	}
+	slices.SortFunc(ways, func(a, b way) int { return strings.Compare(a.to+a.ports+a.from, b.to+b.ports+b.from) })
+	if !slices.Equal(ways, want) {
+		t.Errorf("ways in:\n  %v\nwant\n  %v", ways, want)
+	}
+	for _, rule := range all["infra/aws/groups.yaml"].Resources["LoadBalancer"].Properties["SecurityGroupEgress"].([]any) {
+		if ports(rule) != "8080-8081" {
+			t.Errorf("the load balancer reaches %s", ports(rule))
+		}
+	}
+	// The load balancer leads to one port.
+	for id, r := range of(all, "AWS::ElasticLoadBalancingV2::TargetGroup") {
+		if r.Properties["TargetType"] != "lambda" && fmt.Sprint(r.Properties["Port"]) != "8080" {
+			t.Errorf("%s leads to port %v", id, r.Properties["Port"])
+		}
+	}
+	// Each is in its own group.
+	for what, want := range map[string]string{
+		fmt.Sprint(render(get(all["template.yaml"].Resources["BridgeService"].Properties["Parameters"], "Group"))):                                     "[${Groups.Outputs.Bridge}]",
+		fmt.Sprint(render(get(get(all["template.yaml"].Resources["ProxyFunction"].Properties, "VpcConfig", "Fn::If").([]any)[1], "SecurityGroupIds"))): "[${Groups.Outputs.Functions}]",
+		fmt.Sprint(render(get(all["template.yaml"].Resources["LoadBalancer"].Properties["Parameters"], "Group"))):                                      "[${Groups.Outputs.LoadBalancer}]",
+	} {
+		if what != want {
+			t.Errorf("a group is %s, want %s", what, want)
+		}
+	}
+}
+
+// TestEncryption holds: what keeps or carries anything encrypts it, with the installation's own key where there is a choice.
+func TestEncryption(t *testing.T) {
+	ownKey := func(v any) bool {
+		return slices.Contains([]string{"${Key.Arn}", "${Key}"}, strings.Join(render(v), ""))
+	}
+	checks := map[string]func(resource) bool{
+		"AWS::DynamoDB::Table": func(r resource) bool {
+			return get(r.Properties, "SSESpecification", "SSEType") == "KMS" && ownKey(get(r.Properties, "SSESpecification", "KMSMasterKeyId"))
+		},
+		"AWS::Logs::LogGroup": func(r resource) bool {
+			return ownKey(r.Properties["KmsKeyId"]) && r.Properties["RetentionInDays"] != nil
+		},
+		"AWS::SNS::Topic": func(r resource) bool { return ownKey(r.Properties["KmsMasterKeyId"]) },
+		"AWS::ElasticLoadBalancingV2::Listener": func(r resource) bool {
+			return r.Properties["Protocol"] == "HTTPS" && strings.HasPrefix(r.Properties["SslPolicy"].(string), "ELBSecurityPolicy-TLS13-1-2")
+		},
+		"AWS::ElasticLoadBalancingV2::TargetGroup": func(r resource) bool {
+			return r.Properties["TargetType"] == "lambda" || r.Properties["Protocol"] == "HTTPS"
+		},
+	}
+	keepsNothing := []string{
+		"AWS::ApiGateway::Deployment", "AWS::ApiGateway::RestApi", "AWS::ApiGateway::Stage", "AWS::ApplicationAutoScaling::ScalableTarget",
+		"AWS::ApplicationAutoScaling::ScalingPolicy", "AWS::CertificateManager::Certificate", "AWS::CloudFormation::Stack", "AWS::CloudWatch::Alarm",
+		"AWS::EC2::EIP", "AWS::EC2::InternetGateway", "AWS::EC2::NatGateway", "AWS::EC2::Route", "AWS::EC2::RouteTable", "AWS::EC2::SecurityGroup",
+		"AWS::EC2::SecurityGroupIngress", "AWS::EC2::Subnet", "AWS::EC2::SubnetRouteTableAssociation", "AWS::EC2::VPC", "AWS::EC2::VPCEndpoint",
+		"AWS::EC2::VPCGatewayAttachment", "AWS::ECS::Cluster", "AWS::ECS::Service", "AWS::ECS::TaskDefinition",
+		"AWS::ElasticLoadBalancingV2::ListenerRule", "AWS::ElasticLoadBalancingV2::LoadBalancer", "AWS::IAM::ManagedPolicy", "AWS::IAM::Role",
+		"AWS::KMS::Alias", "AWS::KMS::Key", "AWS::Lambda::Function", "AWS::Lambda::Permission", "AWS::Route53::RecordSet", "AWS::SNS::TopicPolicy",
+		"AWS::ServiceDiscovery::PrivateDnsNamespace", "AWS::ServiceDiscovery::Service",
+	}
+	for path, tmpl := range load(t) {
+		for id, r := range tmpl.Resources {
+			check, ok := checks[r.Type]
+			switch {
+			case ok && !check(r):
+				t.Errorf("%s %s: not encrypted as it should be, or kept for ever", path, id)
+			case !ok && !slices.Contains(keepsNothing, r.Type):
+				t.Errorf("%s %s: say in this test whether a %s keeps anything", path, id, r.Type)
+			}
+		}
+	}
+}
+
+// TestKept holds: what cannot be made again outlives the stack.
+func TestKept(t *testing.T) {
+	resources := load(t)["template.yaml"].Resources
+	for _, id := range []string{"Key", "Objects"} {
+		if resources[id].DeletionPolicy != "RetainExceptOnCreate" {
+			t.Errorf("%s goes with the stack", id)
+		}
+	}
+	if get(resources["Objects"].Properties, "PointInTimeRecoverySpecification", "PointInTimeRecoveryEnabled") != true {
+		t.Error("the table has no backups")
+	}
+}
+
+// TestTunnelPort holds: every bridge can be found by the one name that it is configured with, in its own network, at a port of the task.
+func TestTunnelPort(t *testing.T) {
+	all := load(t)
+	resources := all["infra/aws/bridge.yaml"].Resources
+	names, port := resources["Names"].Properties, resources["TunnelPort"].Properties
+	service := resources["Service"].Properties
+	container := resources["Task"].Properties["ContainerDefinitions"].([]any)[0]
+	env := map[string]string{}
+	for _, v := range get(container, "Environment").([]any) {
+		if name, ok := get(v, "Name").(string); ok {
+			env[name] = strings.Join(render(get(v, "Value")), "")
+		}
+	}
+	if env["CLUSTERPASS_TUNNEL_LISTEN"] != ":8444" || !strings.Contains(fmt.Sprint(get(container, "PortMappings")), "ContainerPort:8444") {
+		t.Errorf("the task listens on %q, and opens %v", env["CLUSTERPASS_TUNNEL_LISTEN"], get(container, "PortMappings"))
+	}
+	name := fmt.Sprintf("%s.%s:8444", port["Name"], render(names["Name"])[0])
+	if env["CLUSTERPASS_PEERS"] != name || "https://"+name != render(all["template.yaml"].Outputs["TunnelUrl"].Value)[0] {
+		t.Errorf("a bridge is %s, and looks for %s", name, env["CLUSTERPASS_PEERS"])
+	}
+	if got := fmt.Sprint(render(names["Vpc"]), render(port["NamespaceId"]), render(get(service["ServiceRegistries"].([]any)[0], "RegistryArn"))); got != "[${Vpc}] [${Names}] [${TunnelPort.Arn}]" {
+		t.Errorf("the names are %s", got)
+	}
+	records := get(port["DnsConfig"], "DnsRecords").([]any)
+	if get(port["DnsConfig"], "RoutingPolicy") != "MULTIVALUE" || len(records) != 1 || get(records[0], "Type") != "A" {
+		t.Errorf("a question is answered by %v", port["DnsConfig"])
+	}
+	if given := all["template.yaml"].Resources["BridgeService"].Properties["Parameters"]; fmt.Sprint(render(get(given, "Vpc"))) != fmt.Sprint(render(get(all["template.yaml"].Resources["Groups"].Properties["Parameters"], "Vpc"))) {
+		t.Error("the names are of another network than the groups")
+	}
+}
+
+// TestBridgeTask holds for what an attacker in the container finds, and for its end.
+func TestBridgeTask(t *testing.T) {
+	task := load(t)["infra/aws/bridge.yaml"].Resources["Task"]
+	container := task.Properties["ContainerDefinitions"].([]any)[0]
+	if get(container, "ReadonlyRootFilesystem") != true || fmt.Sprint(get(container, "LinuxParameters", "Capabilities", "Drop")) != "[ALL]" {
+		t.Error("the container may do more than it needs")
+	}
+	var drain time.Duration
+	for _, v := range get(container, "Environment").([]any) {
+		if get(v, "Name") == "CLUSTERPASS_DRAIN_TIMEOUT" {
+			drain, _ = time.ParseDuration(fmt.Sprint(get(v, "Value")))
+		}
+	}
+	const most, audit = 120 * time.Second, 10 * time.Second // what Fargate takes, and what it takes to write what happened
+	stop, err := time.ParseDuration(fmt.Sprint(get(container, "StopTimeout")) + "s")
+	if err != nil || drain <= 0 || stop > most || stop < drain+audit {
+		t.Errorf("the container is killed after %s (%v) and drains for %s", stop, err, drain)
+	}
+	service := load(t)["infra/aws/bridge.yaml"].Resources["Service"]
+	given := load(t)["template.yaml"].Resources["BridgeService"].Properties["Parameters"]
+	if get(service.Properties, "NetworkConfiguration", "AwsvpcConfiguration", "AssignPublicIp") == nil || fmt.Sprint(render(get(given, "PublicAddress"))) != "[DISABLED ENABLED]" {
+		t.Error("the bridge has no way out of public subnets, or a public address in private ones")
+	}
+	if service.Properties["DesiredCount"] != nil {
+		t.Error("an update sets the scaling back")
+	}
+}

@@ -1,0 +1,414 @@
+package aws
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/functions/control"
+	"github.com/clusterpass/clusterpass/functions/fleet"
+	"github.com/clusterpass/clusterpass/functions/proxy"
+	"github.com/clusterpass/clusterpass/functions/rotate"
+	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
+	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/stores"
+	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
+)
+
+const region = "eu-central-1"
+
+// account is a moto with the environment for it.
+type account struct {
+	t   *testing.T
+	url string
+}
+
+func newAccount(t *testing.T) account {
+	t.Helper()
+	patch, err := filepath.Abs("testdata/cloudformation.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	moto, err := mototest.Start(patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(moto.Close)
+	dist := t.TempDir()
+	for _, fn := range []string{"proxy", "fleet", "control", "rotate"} { // moto stores and never runs them
+		file := filepath.Join(dist, "arm64", fn+".zip")
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("PK\x05\x06"+strings.Repeat("\x00", 18)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for k, v := range map[string]string{
+		"AWS_ENDPOINT_URL": moto.URL, "AWS_REGION": region, "AWS_DEFAULT_REGION": region, "AWS_ACCESS_KEY_ID": "test",
+		"AWS_SECRET_ACCESS_KEY": "test", "DIST": dist,
+	} {
+		t.Setenv(k, v)
+	}
+	return account{t, moto.URL}
+}
+
+// call makes a call of an AWS service and returns the answer's body.
+func (a account) call(service, method, path, target, body string) []byte {
+	a.t.Helper()
+	req, err := http.NewRequestWithContext(a.t.Context(), method, a.url+path, strings.NewReader(body))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20200101/"+region+"/"+service+"/aws4_request, SignedHeaders=host, Signature=0")
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if target != "" {
+		req.Header.Set("X-Amz-Target", target)
+		req.Header.Set("Content-Type", "application/x-amz-json-1.1")
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode > 299 {
+		a.t.Fatalf("%s %s: %s %v %s", service, path+target, resp.Status, err, b)
+	}
+	return b
+}
+
+func (a account) json(into any, service, method, path, target, body string) {
+	a.t.Helper()
+	if err := json.Unmarshal(a.call(service, method, path, target, body), into); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// query calls a service of the query protocol and returns the values of an element of the answer.
+func (a account) query(service, version, element string, params ...string) []string {
+	a.t.Helper()
+	form := url.Values{"Version": {version}}
+	for i := 0; i < len(params); i += 2 {
+		form.Set(params[i], params[i+1])
+	}
+	var values []string
+	for _, m := range regexp.MustCompile("<"+element+">([^<]*)<").FindAllSubmatch(a.call(service, http.MethodPost, "/", "", form.Encode()), -1) {
+		values = append(values, string(m[1]))
+	}
+	return values
+}
+
+func (a account) elb(element string, params ...string) []string {
+	a.t.Helper()
+	return a.query("elasticloadbalancing", "2015-12-01", element, params...)
+}
+
+// deploy runs stack.py and returns the stack's outputs.
+func (a account) deploy(parameters ...string) map[string]string {
+	a.t.Helper()
+	out, err := python(append([]string{"infra/localstack/stack.py", "deploy", "test"}, parameters...)...)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	outputs := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		k, v, _ := strings.Cut(strings.TrimSpace(line), "=")
+		outputs[k] = v
+	}
+	return outputs
+}
+
+// certificate is one that moto's ACM knows.
+func (a account) certificate() string {
+	a.t.Helper()
+	var made struct{ CertificateArn string }
+	a.json(&made, "acm", http.MethodPost, "/", "CertificateManager.RequestCertificate", `{"DomainName": "clusterpass.example.com"}`)
+	return made.CertificateArn
+}
+
+// function is what Lambda has of one.
+type function struct {
+	Environment struct{ Variables map[string]string }
+	VpcConfig   struct{ SubnetIDs []string }
+}
+
+func (a account) function(name string) function {
+	a.t.Helper()
+	var f function
+	a.json(&f, "lambda", http.MethodGet, "/2015-03-31/functions/"+name+"/configuration", "", "")
+	return f
+}
+
+// environmentVariable is one of a container. moto leaves numbers numbers.
+type environmentVariable struct {
+	Name  string
+	Value any
+}
+
+func (a account) bridgeEnvironment() map[string]string {
+	a.t.Helper()
+	var task struct {
+		TaskDefinition struct {
+			ContainerDefinitions []struct {
+				Environment []environmentVariable
+			}
+		}
+	}
+	a.json(&task, "ecs", http.MethodPost, "/", "AmazonEC2ContainerServiceV20141113.DescribeTaskDefinition", `{"taskDefinition": "clusterpass-bridge"}`)
+	env := map[string]string{}
+	for _, v := range task.TaskDefinition.ContainerDefinitions[0].Environment {
+		if v.Name != "" { // moto leaves a hole for AWS::NoValue
+			env[v.Name] = fmt.Sprint(v.Value)
+		}
+	}
+	return env
+}
+
+// programs are what the stack runs, with their configurations.
+var programs = map[string]func() any{
+	"proxy":   func() any { return &proxy.Config{} },
+	"control": func() any { return &control.Config{} },
+	"fleet":   func() any { return &fleet.Config{} },
+	"rotate":  func() any { return &rotate.Config{} },
+	"bridge":  func() any { return &bridge.Config{} },
+}
+
+// defaults are the variables that the template leaves to the programs.
+var defaults = []string{
+	"CLUSTERPASS_ALLOW_LOOPBACK", "CLUSTERPASS_BRIDGE_URL", "CLUSTERPASS_MAX_STREAMS_PER_CALLER", "CLUSTERPASS_STREAM_IDLE_TIMEOUT",
+	"CLUSTERPASS_STREAM_TIMEOUT", "CLUSTERPASS_STALL_TIMEOUT", "CLUSTERPASS_PING_PERIOD", "CLUSTERPASS_MAX_MESSAGE_BYTES",
+	"CLUSTERPASS_MAX_HEADER_BYTES", "CLUSTERPASS_RECHECK", "CLUSTERPASS_PROBE_INTERVAL", "CLUSTERPASS_MAX_CALLS",
+	"CLUSTERPASS_MAX_CALLS_PER_CALLER", "CLUSTERPASS_MAX_UNVERIFIED",
+}
+
+// configure has a program read the environment that the stack gives it. Each variable must be one that it reads.
+func configure(t *testing.T, name string, env map[string]string) any {
+	t.Helper()
+	cfg := programs[name]()
+	known := config.Variables(cfg)
+	for _, v := range known {
+		t.Setenv(v, "")
+		if err := os.Unsetenv(v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for k, v := range env {
+		if !slices.Contains(known, k) {
+			t.Errorf("%s is given %s, which it does not read", name, k)
+		}
+		t.Setenv(k, v)
+	}
+	if err := config.Load(cfg); err != nil {
+		t.Errorf("%s cannot read what it is given: %v", name, err)
+	}
+	return cfg
+}
+
+func clientCA(t *testing.T) string {
+	t.Helper()
+	ca, err := pki.LoadCA(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return base64.StdEncoding.EncodeToString(ca.PEM())
+}
+
+// TestStackWithBalancer makes the whole, and has each program read what it is given.
+func TestStackWithBalancer(t *testing.T) {
+	a := newAccount(t)
+	parameters := []string{
+		"DomainName=clusterpass.example.com", "CertificateArn=" + a.certificate(), "ClientCA=" + clientCA(t), "MutualTLS=passthrough",
+		`Authentication={"awsIAM": {"gatewayID": "clusterpass", "accounts": ["111122223333"]}}`, "WebsocketOrigins=https://a.example.com,https://b.example.com",
+		"ControlPlane=management", "TokenLifetime=72h", "LogLevel=WARN",
+		"ServerCA=" + clientCA(t), "MaxPassTTL=12h",
+	}
+	outputs := a.deploy(parameters...)
+	if outputs["Url"] != "https://clusterpass.example.com" || outputs["BridgeUrl"] != outputs["Url"] || !strings.Contains(outputs["NextCommand"], "cluster join") {
+		t.Errorf("outputs %v", outputs)
+	}
+
+	for name := range programs {
+		env := a.bridgeEnvironment()
+		if name != "bridge" {
+			env = a.function("clusterpass-" + name).Environment.Variables
+		}
+		for _, v := range config.Variables(programs[name]()) {
+			if _, ok := env[v]; !ok && !slices.Contains(defaults, v) {
+				t.Errorf("%s reads %s, of which the template says nothing", name, v)
+			}
+		}
+	}
+	b := configure(t, "bridge", a.bridgeEnvironment()).(*bridge.Config)
+	if b.Store.String() != outputs["Store"] || string(b.URL) != outputs["Url"] || b.Listen != ":8080" || !b.SelfSigned || b.CloudWatch != "Clusterpass/clusterpass" ||
+		len(b.Origins) != 2 || b.ControlPlane != "management" || b.Audit != "-" || b.LogLevel.String() != "WARN" {
+		t.Errorf("the bridge has %+v", b)
+	}
+	// Private clusters are reached by the name that all bridges have, at the port that each listens on.
+	tunnel, err := url.Parse(outputs["TunnelUrl"])
+	if err != nil || tunnel.Scheme != "https" || len(b.Peers) != 1 || b.Peers[0] != tunnel.Host || b.TunnelListen != ":"+tunnel.Port() || b.MaxAgents != 1000 {
+		t.Errorf("the tunnel port is %q, bridges listen on %s, look for each other at %s and take %d agents", outputs["TunnelUrl"], b.TunnelListen, b.Peers, b.MaxAgents)
+	}
+	var zones struct{ Namespaces []struct{ ID, Name string } }
+	var names struct {
+		Services []struct{ Name, NamespaceID string }
+	}
+	a.json(&zones, "servicediscovery", http.MethodPost, "/", "Route53AutoNaming_v20170314.ListNamespaces", "{}")
+	a.json(&names, "servicediscovery", http.MethodPost, "/", "Route53AutoNaming_v20170314.ListServices", "{}")
+	if len(zones.Namespaces) != 1 || len(names.Services) != 1 || names.Services[0].Name+"."+zones.Namespaces[0].Name != tunnel.Hostname() {
+		t.Errorf("the names are %v in %v", names, zones)
+	}
+	r := configure(t, "rotate", a.function("clusterpass-rotate").Environment.Variables).(*rotate.Config)
+	if r.Store != b.Store || r.TokenLifetime.Hours() != 72 || r.URL != b.URL || r.URL == "" {
+		t.Errorf("rotate has %+v", r)
+	}
+	f := configure(t, "fleet", a.function("clusterpass-fleet").Environment.Variables).(*fleet.Config)
+	p := configure(t, "proxy", a.function("clusterpass-proxy").Environment.Variables).(*proxy.Config)
+	c := configure(t, "control", a.function("clusterpass-control").Environment.Variables).(*control.Config)
+	if len(c.ServerCA.PEM) == 0 || string(c.ServerCA.PEM) != string(b.ServerCA.PEM) || c.MaxPassTTL.Hours() != 12 || b.MaxPassTTL != c.MaxPassTTL {
+		t.Errorf("passes are made by %+v and %+v", c.Options, b.Options)
+	}
+	for name, cfg := range map[string]proxy.Config{"proxy": *p, "control": c.Config.Config, "fleet": f.Config} {
+		if cfg.CloudWatch != b.CloudWatch {
+			t.Errorf("%s counts in %q", name, cfg.CloudWatch)
+		}
+		if c.ControlPlane != "management" || f.ControlPlane != "management" || cfg.Store != b.Store || cfg.BridgeURL != "" || cfg.MTLSHeader != b.MTLSHeader || cfg.MTLSHeader == identity.ALBHeader || len(cfg.MTLSHeader) > 40 {
+			t.Errorf("%s has %+v", name, cfg)
+		}
+		group := a.elb("TargetGroupArn", "Action", "DescribeTargetGroups", "Names.member.1", "clusterpass-"+name)
+		if len(group) != 1 || !cfg.MTLSTargetGroup.Is(group[0]) {
+			t.Errorf("%s believes events of %s, its group is %s", name, cfg.MTLSTargetGroup, group)
+		}
+		if fn := a.function("clusterpass-" + name); len(fn.VpcConfig.SubnetIDs) != 2 {
+			t.Errorf("%s is in %v", name, fn.VpcConfig)
+		}
+	}
+
+	balancer := a.elb("LoadBalancerArn", "Action", "DescribeLoadBalancers")
+	listener := a.elb("ListenerArn", "Action", "DescribeListeners", "LoadBalancerArn", balancer[0])
+	rules := a.elb("Priority", "Action", "DescribeRules", "ListenerArn", listener[0])
+	if len(balancer) != 1 || len(listener) != 1 || len(rules) != len(route.Table) { // one is the default
+		t.Errorf("%d balancers, %d listeners, %d rules for %d rows", len(balancer), len(listener), len(rules), len(route.Table))
+	}
+
+	// The stores are where the programs look for them.
+	st, err := stores.Open(t.Context(), b.Store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Objects.Create(t.Context(), "clusters/a", []byte("{}")); err != nil {
+		t.Error(err)
+	}
+	if _, err := st.Secrets.Create(t.Context(), "clusters/a", secrets.NewValue([]byte("v")), nil); err != nil {
+		t.Error(err)
+	}
+	var secret struct{ KmsKeyID string }
+	a.json(&secret, "secretsmanager", http.MethodPost, "/", "secretsmanager.DescribeSecret", `{"SecretId": "clusterpass/clusters/a"}`)
+	if secret.KmsKeyID != "alias/clusterpass" {
+		t.Errorf("a secret is encrypted with %q", secret.KmsKeyID)
+	}
+}
+
+// TestStackInPublicSubnets is the cheapest that has a bridge.
+func TestStackInPublicSubnets(t *testing.T) {
+	a := newAccount(t)
+	a.deploy("DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t), "NatGateways=0", "BridgeMinTasks=1", "BridgeSpot=all")
+	if fn := a.function("clusterpass-proxy"); len(fn.VpcConfig.SubnetIDs) != 0 {
+		t.Errorf("the function is in %v", fn.VpcConfig)
+	}
+	p := configure(t, "proxy", a.function("clusterpass-proxy").Environment.Variables).(*proxy.Config)
+	if p.MTLSTargetGroup != "" || configure(t, "bridge", a.bridgeEnvironment()).(*bridge.Config).MTLSHeader != "" {
+		t.Error("client certificates are believed where the load balancer asks for none")
+	}
+	if subnets := a.query("ec2", "2016-11-15", "subnetId", "Action", "DescribeSubnets", "Filter.1.Name", "cidr-block", "Filter.1.Value.1", "10.87.0.*"); len(subnets) != 2 {
+		t.Errorf("subnets %v", subnets)
+	}
+	if nats := a.query("ec2", "2016-11-15", "natGatewayId", "Action", "DescribeNatGateways"); len(nats) != 0 {
+		t.Errorf("NAT gateways %v", nats)
+	}
+}
+
+// TestStackWithAPI is what emulators take: functions, stores and an API, with a bridge of somebody's own.
+func TestStackWithAPI(t *testing.T) {
+	a := newAccount(t)
+	outputs := a.deploy("FrontDoor=api", "BridgeUrl=https://bridge.example.com", "ClientCA="+clientCA(t))
+	if !strings.Contains(outputs["Url"], ".execute-api."+region+".") || outputs["BridgeUrl"] != "https://bridge.example.com" {
+		t.Errorf("outputs %v", outputs)
+	}
+	for _, name := range []string{"proxy", "control", "fleet"} {
+		env := a.function("clusterpass-" + name).Environment.Variables
+		configure(t, name, env)
+		if env["CLUSTERPASS_BRIDGE_URL"] != "https://bridge.example.com" || env["CLUSTERPASS_MTLS_TARGET_GROUP"] != "" {
+			t.Errorf("%s has %v", name, env)
+		}
+	}
+	if balancers := a.elb("LoadBalancerArn", "Action", "DescribeLoadBalancers"); len(balancers) > 0 {
+		t.Errorf("there are load balancers: %v", balancers)
+	}
+	var apis struct {
+		Item []struct{ ID string }
+	}
+	a.json(&apis, "apigateway", http.MethodGet, "/restapis", "", "")
+	if len(apis.Item) != 1 {
+		t.Fatalf("%d APIs", len(apis.Item))
+	}
+	if !strings.Contains(string(a.call("apigateway", http.MethodGet, "/restapis/"+apis.Item[0].ID+"/resources", "", "")), "/clusters/{proxy+}") {
+		t.Error("the API has no path for clusters")
+	}
+}
+
+// TestStackWithAPIAndBridge is API Gateway before the functions, and a load balancer for what streams, in a network that exists.
+func TestStackWithAPIAndBridge(t *testing.T) {
+	a := newAccount(t)
+	vpc := a.query("ec2", "2016-11-15", "vpcId", "Action", "DescribeVpcs")
+	subnets := a.query("ec2", "2016-11-15", "subnetId", "Action", "DescribeSubnets")
+	if len(vpc) == 0 || len(subnets) < 2 {
+		t.Fatalf("a new account has networks %v with subnets %v", vpc, subnets)
+	}
+	outputs := a.deploy("FrontDoor=api", "DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t),
+		"VpcId="+vpc[0], "PublicSubnetIds="+subnets[0]+","+subnets[1], "PrivateSubnetIds="+subnets[0]+","+subnets[1])
+	if !strings.Contains(outputs["Url"], ".execute-api."+region+".") || outputs["BridgeUrl"] != "https://clusterpass.example.com" {
+		t.Errorf("outputs %v", outputs)
+	}
+	for _, name := range []string{"proxy", "control", "fleet"} {
+		fn := a.function("clusterpass-" + name)
+		configure(t, name, fn.Environment.Variables)
+		if got := fn.Environment.Variables["CLUSTERPASS_BRIDGE_URL"]; got != outputs["BridgeUrl"] || len(fn.VpcConfig.SubnetIDs) != 2 {
+			t.Errorf("%s sends streams to %q, and is in %v", name, got, fn.VpcConfig)
+		}
+	}
+	if b := configure(t, "bridge", a.bridgeEnvironment()).(*bridge.Config); string(b.URL) != outputs["BridgeUrl"] {
+		t.Errorf("the bridge is at %s", b.URL)
+	}
+	if now := a.query("ec2", "2016-11-15", "vpcId", "Action", "DescribeVpcs"); len(now) != len(vpc) {
+		t.Errorf("networks %v, there were %v", now, vpc)
+	}
+}
+
+// TestStackWithVerify is a load balancer that refuses who has no certificate, before bridges in two zones with a way out each.
+func TestStackWithVerify(t *testing.T) {
+	a := newAccount(t)
+	a.deploy("DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t), "NatGateways=2", "MutualTLS=verify",
+		"TrustStoreArn=arn:aws:elasticloadbalancing:"+region+":111122223333:truststore/clients/0123456789abcdef")
+	p := configure(t, "proxy", a.function("clusterpass-proxy").Environment.Variables).(*proxy.Config)
+	b := configure(t, "bridge", a.bridgeEnvironment()).(*bridge.Config)
+	if p.MTLSTargetGroup == "" || p.MTLSHeader == "" || p.MTLSHeader != b.MTLSHeader {
+		t.Errorf("certificates of clients are believed in %q of %q, and in %q", p.MTLSHeader, p.MTLSTargetGroup, b.MTLSHeader)
+	}
+	if nats := a.query("ec2", "2016-11-15", "natGatewayId", "Action", "DescribeNatGateways"); len(nats) != 2 {
+		t.Errorf("NAT gateways %v", nats)
+	}
+}

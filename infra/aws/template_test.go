@@ -1,0 +1,276 @@
+// Package aws holds the CloudFormation templates of infra/aws and template.yaml to what they promise, without AWS.
+package aws
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
+)
+
+// pythonTimeout bounds one run of a Python program, on a busy machine.
+const pythonTimeout = 5 * time.Minute
+
+// root of the repository, from here.
+const root = "../.."
+
+// template is a CloudFormation template, after SAM's translation.
+type template struct {
+	Parameters map[string]struct {
+		Type, Description, AllowedPattern string
+		Default                           *any
+		AllowedValues                     []any
+	}
+	Rules map[string]struct {
+		RuleCondition any
+		Assertions    []struct {
+			Assert            any
+			AssertDescription string
+		}
+	}
+	Conditions map[string]any
+	Resources  map[string]resource
+	Outputs    map[string]struct{ Value any }
+}
+
+type resource struct {
+	Type           string
+	Condition      string
+	DeletionPolicy string
+	Properties     map[string]any
+}
+
+// translation is template.yaml and its nested templates as CloudFormation, by their paths.
+var translation = sync.OnceValues(func() (map[string]json.RawMessage, error) {
+	out, err := python("infra/localstack/stack.py", "translate")
+	if err != nil {
+		return nil, err
+	}
+	var all map[string]json.RawMessage
+	return all, json.Unmarshal(out, &all)
+})
+
+func translated(t *testing.T) map[string]json.RawMessage {
+	t.Helper()
+	all, err := translation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func load(t *testing.T) map[string]*template {
+	t.Helper()
+	all := map[string]*template{}
+	for path, text := range translated(t) {
+		all[path] = &template{}
+		if err := json.Unmarshal(text, all[path]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// python runs a Python program at the root of the repository and returns what it prints.
+func python(args ...string) ([]byte, error) {
+	interpreter, err := mototest.Python("moto", "boto3", "cfnlint", "samtranslator")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), pythonTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, interpreter, args...)
+	cmd.Dir = root
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("python %s: %w\n%s%s", strings.Join(args, " "), err, out, stderr.Bytes())
+	}
+	return out, err
+}
+
+// render makes a value of a template readable: what is computed stands as ${...}. Of Fn::If it gives both.
+func render(v any) []string {
+	switch v := v.(type) {
+	case nil:
+		return nil
+	case string:
+		return []string{v}
+	case []any:
+		var all []string
+		for _, e := range v {
+			all = append(all, render(e)...)
+		}
+		return all
+	case map[string]any:
+		switch {
+		case v["Ref"] == "AWS::NoValue":
+			return nil
+		case v["Ref"] != nil:
+			return []string{fmt.Sprintf("${%v}", v["Ref"])}
+		case v["Fn::GetAtt"] != nil:
+			return []string{"${" + strings.Join(render(v["Fn::GetAtt"]), ".") + "}"}
+		case v["Fn::Sub"] != nil:
+			return render(v["Fn::Sub"])
+		case v["Fn::If"] != nil:
+			return render(v["Fn::If"].([]any)[1:])
+		}
+	}
+	return []string{fmt.Sprint(v)}
+}
+
+// get follows keys into a value.
+func get(v any, keys ...string) any {
+	for _, k := range keys {
+		m, _ := v.(map[string]any)
+		v = m[k]
+	}
+	return v
+}
+
+// of returns the resources of a type in all templates, by template and logical id.
+func of(all map[string]*template, typ string) map[string]resource {
+	found := map[string]resource{}
+	for path, tmpl := range all {
+		for id, r := range tmpl.Resources {
+			if r.Type == typ {
+				found[path+" "+id] = r
+			}
+		}
+	}
+	return found
+}
+
+// TestLint has cfn-lint look at the templates as they are written, and as they are translated.
+func TestLint(t *testing.T) {
+	files := []string{"template.yaml"}
+	nested, err := filepath.Glob(root + "/infra/aws/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range nested {
+		files = append(files, "infra/aws/"+filepath.Base(f))
+	}
+	all := load(t)
+	if len(all) != len(files) {
+		t.Errorf("template.yaml nests %d templates of %v", len(all)-1, files[1:])
+	}
+	// Translated, beside each other as before, so that their paths are found. W3002 says that they have yet to be packaged.
+	dir := t.TempDir()
+	for path, tmpl := range translated(t) {
+		name := filepath.Join(dir, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, tmpl, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, name)
+	}
+	args := append([]string{"-c", "import sys; from cfnlint.runner import main; sys.exit(main())", "--non-zero-exit-code", "informational", "-i", "W3002", "--"}, files...)
+	if out, err := python(args...); err != nil {
+		t.Error(err)
+	} else if len(out) > 0 {
+		t.Errorf("%s", out)
+	}
+}
+
+// TestParameters holds: each says what it is for, takes nothing but what makes sense, and has a default that is safe or none.
+func TestParameters(t *testing.T) {
+	freeText := []string{"Authentication", "WebsocketOrigins", "PublicSubnetIds", "PrivateSubnetIds"}
+	required := []string{"ClientCA"}
+	all := load(t)
+	for name, p := range all["template.yaml"].Parameters {
+		if len(p.Description) < 10 {
+			t.Errorf("%s has no description", name)
+		}
+		if p.Type != "Number" && p.AllowedPattern == "" && p.AllowedValues == nil && !slices.Contains(freeText, name) {
+			t.Errorf("%s takes anything", name)
+		}
+		if (p.Default == nil) != slices.Contains(required, name) {
+			t.Errorf("%s: required is %t", name, p.Default == nil)
+		}
+	}
+	for _, want := range [][2]string{{"FrontDoor", "alb"}, {"NatGateways", "1"}, {"BridgeSpot", "none"}, {"MutualTLS", "off"}, {"Audit", "-"}} {
+		if p := all["template.yaml"].Parameters[want[0]]; p.Default == nil || *p.Default != any(want[1]) {
+			t.Errorf("the default of %s is not %s", want[0], want[1])
+		}
+	}
+	for id, r := range of(all, "AWS::CloudFormation::Stack") {
+		path := r.Properties["TemplateURL"].(string)
+		given, _ := r.Properties["Parameters"].(map[string]any)
+		for name, p := range all[path].Parameters {
+			if p.Description == "" {
+				t.Errorf("%s: %s has no description", path, name)
+			}
+			if _, ok := given[name]; !ok {
+				t.Errorf("%s is not given %s", id, name)
+			}
+		}
+		if len(given) != len(all[path].Parameters) {
+			t.Errorf("%s is given %d parameters, has %d", id, len(given), len(all[path].Parameters))
+		}
+	}
+	for _, name := range []string{"Url", "BridgeUrl", "Store", "NextCommand", "RotateFunction"} {
+		if _, ok := all["template.yaml"].Outputs[name]; !ok {
+			t.Errorf("no output %s", name)
+		}
+	}
+}
+
+// TestEveryFunction holds: what has a folder is deployed, and built by the name that sam gives it.
+func TestEveryFunction(t *testing.T) {
+	folders, err := filepath.Glob(root + "/functions/*/bootstrap")
+	if err != nil || len(folders) == 0 {
+		t.Fatal(folders, err)
+	}
+	makefile, err := os.ReadFile(root + "/Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resources := load(t)["template.yaml"].Resources
+	deployed := 0
+	for _, r := range resources {
+		if r.Type == "AWS::Lambda::Function" {
+			deployed++
+		}
+	}
+	for _, folder := range folders {
+		name := filepath.Base(filepath.Dir(folder))
+		id := strings.ToUpper(name[:1]) + name[1:] + "Function"
+		r, ok := resources[id]
+		if !ok {
+			t.Errorf("functions/%s has no %s in template.yaml", name, id)
+			continue
+		}
+		if got := render(r.Properties["FunctionName"]); got[0] != "${Prefix}-"+name {
+			t.Errorf("%s is named %s", id, got)
+		}
+		if got := render(r.Properties["Runtime"]); got[0] != "provided.al2023" {
+			t.Errorf("%s runs on %s", id, got)
+		}
+		if !bytes.Contains(makefile, []byte("build-"+id)) {
+			t.Errorf("the Makefile has no target build-%s, which sam build calls", id)
+		}
+	}
+	if deployed != len(folders) {
+		t.Errorf("%d functions are deployed, %d have folders", deployed, len(folders))
+	}
+}
+
+// TestDeployNeedsEndpoint holds that an emulator's script never deploys to AWS itself.
+func TestDeployNeedsEndpoint(t *testing.T) {
+	t.Setenv("AWS_ENDPOINT_URL", "")
+	if _, err := python("infra/localstack/stack.py", "deploy", "name"); err == nil || !strings.Contains(err.Error(), "make deploy") {
+		t.Errorf("without an endpoint: %v, want what to do", err)
+	}
+}

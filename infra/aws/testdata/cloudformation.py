@@ -1,0 +1,97 @@
+# What moto's CloudFormation lacks of what the template uses: Fn::Cidr, the outputs of nested stacks, expressions in listener rules, the
+# full names of load balancers, the bodies of REST APIs, names by Cloud Map.
+import ipaddress
+import json
+
+from moto.apigateway.models import RestAPI, apigateway_backends
+from moto.cloudformation import parsing
+from moto.cloudformation.models import Stack
+from moto.core.common_models import CloudFormationModel
+from moto.elbv2.models import ELBv2Backend, FakeLoadBalancer, FakeTargetGroup
+from moto.servicediscovery.models import servicediscovery_backends
+
+
+def clean_json(value, resources, clean=parsing.clean_json):
+    if isinstance(value, dict) and "Fn::Cidr" in value:
+        block, count, bits = clean_json(value["Fn::Cidr"], resources)
+        subnets = ipaddress.ip_network(block).subnets(new_prefix=32 - int(bits))
+        return [str(next(subnets)) for _ in range(int(count))]
+    return clean(value, resources)
+
+
+parsing.clean_json = clean_json
+Stack.get_cfn_attribute = lambda self, name: self.output_map[name.removeprefix("Outputs.")].value
+
+
+def validate_conditions(self, conditions, validate=ELBv2Backend._validate_conditions):
+    validate(self, json.loads(json.dumps(conditions).replace('"RegexValues"', '"Values"')))
+
+
+ELBv2Backend._validate_conditions = validate_conditions
+
+
+def full_name(resource, attribute, start):
+    known = getattr(resource, "get_cfn_attribute", None)
+
+    def get_cfn_attribute(self, name):
+        return self.arn[self.arn.index(start) :].removeprefix(":loadbalancer/") if name == attribute else known(self, name)
+
+    resource.get_cfn_attribute = get_cfn_attribute
+
+
+full_name(FakeLoadBalancer, "LoadBalancerFullName", ":loadbalancer/")
+full_name(FakeTargetGroup, "TargetGroupFullName", "targetgroup/")
+
+
+def with_body(cls, name, resource, account, region, create=RestAPI.create_from_cloudformation_json.__func__, **kwargs):
+    api = create(cls, name, resource, account, region, **kwargs)
+    body = json.loads(json.dumps(resource["Properties"]["Body"]).replace("x-amazon-apigateway-any-method", "any"))
+    apigateway_backends[account][region].put_rest_api(api.id, body, fail_on_warnings=False, mode="overwrite")
+    return api
+
+
+RestAPI.create_from_cloudformation_json = classmethod(with_body)
+
+
+class FoundByName:
+    """What Cloud Map has, as CloudFormation sees it."""
+
+    __module__ = "moto.servicediscovery"  # moto asks its models whose they are
+
+    def __init__(self, kept):
+        self.physical_resource_id, self.arn = kept.id, kept.arn
+
+    def get_cfn_attribute(self, name):
+        return {"Arn": self.arn, "Id": self.physical_resource_id}[name]
+
+    @staticmethod
+    def cloudformation_name_type():
+        return "Name"
+
+
+class PrivateDnsNamespace(FoundByName, CloudFormationModel):
+    __module__ = FoundByName.__module__
+
+    @staticmethod
+    def cloudformation_type():
+        return "AWS::ServiceDiscovery::PrivateDnsNamespace"
+
+    @classmethod
+    def create_from_cloudformation_json(cls, name, resource, account, region, **kwargs):
+        backend, given = servicediscovery_backends[account][region], resource["Properties"]
+        backend.create_private_dns_namespace(given["Name"], name, given["Description"], given["Vpc"], [], {})
+        return cls(next(n for n in backend.namespaces.values() if n.name == given["Name"]))
+
+
+class FoundService(FoundByName, CloudFormationModel):
+    __module__ = FoundByName.__module__
+
+    @staticmethod
+    def cloudformation_type():
+        return "AWS::ServiceDiscovery::Service"
+
+    @classmethod
+    def create_from_cloudformation_json(cls, name, resource, account, region, **kwargs):
+        given = resource["Properties"]
+        backend = servicediscovery_backends[account][region]
+        return cls(backend.create_service(given["Name"], given["NamespaceId"], name, "", given["DnsConfig"], {}, given["HealthCheckCustomConfig"], [], "DNS"))

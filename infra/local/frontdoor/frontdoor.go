@@ -1,0 +1,60 @@
+// Package frontdoor is the front door on one machine: HTTPS, and the same table of routes that the load balancer on AWS
+// has. Like that balancer it decides by path, query and headers where a request goes, and nothing else.
+package frontdoor
+
+import (
+	"crypto/tls"
+	"net/http"
+	"strings"
+
+	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/route"
+)
+
+// Door sends requests to backends.
+type Door struct {
+	// Functions answer what the table sends to them; what has no function is the bridge's.
+	Functions map[route.Backend]http.Handler
+	Bridge    http.Handler
+}
+
+// ServeHTTP implements http.Handler.
+func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path, query, _ := strings.Cut(r.RequestURI, "?")
+	fn, ok := d.Functions[route.Match(path, query, tableHeader(r)).To]
+	if !ok {
+		d.Bridge.ServeHTTP(w, r)
+		return
+	}
+	r = r.Clone(r.Context())
+	for name := range r.Header {
+		if strings.HasPrefix(name, "X-Amzn-Mtls-") {
+			delete(r.Header, name) // only the door itself says so
+		}
+	}
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		r.Header.Set(string(identity.ALBHeader), identity.FormatALBHeader(r.TLS.PeerCertificates))
+	}
+	fn.ServeHTTP(w, r)
+}
+
+// tableHeader is the header as a balancer sees it: net/http has taken Transfer-Encoding out.
+func tableHeader(r *http.Request) http.Header {
+	if len(r.TransferEncoding) == 0 {
+		return r.Header
+	}
+	h := r.Header.Clone()
+	h["Transfer-Encoding"] = r.TransferEncoding
+	return h
+}
+
+// TLS is the door's side of every connection: client certificates are asked for and verified by the gateway, not here, as
+// with a balancer in passthrough mode. HTTP/1.1 only, since upgrades need it.
+func TLS(cert *tls.Certificate) *tls.Config {
+	return &tls.Config{
+		Certificates: []tls.Certificate{*cert},
+		MinVersion:   tls.VersionTLS12,
+		ClientAuth:   tls.RequestClientCert,
+		NextProtos:   []string{"http/1.1"},
+	}
+}

@@ -1,0 +1,719 @@
+package lambda
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/infra/local/lambda/event"
+	"github.com/clusterpass/clusterpass/shared/leaktest"
+)
+
+// bootstrap is the built test function.
+var bootstrap string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "function")
+	if err != nil {
+		panic(err)
+	}
+	bootstrap = filepath.Join(dir, "bootstrap")
+	args := []string{"build", "-tags", "lambda.norpc", "-o", bootstrap, "./testdata/function"}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the test function: %v\n%s", err, out)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	if err := leaktest.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, "the tests leave goroutines:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func newFunction(t *testing.T, cfg Config) *Function {
+	t.Helper()
+	cfg.Name, cfg.Bootstrap = "proxy", bootstrap
+	cfg.InitTimeout, cfg.Timeout = cmp.Or(cfg.InitTimeout, patience), cmp.Or(cfg.Timeout, patience)
+	f, err := NewFunction(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := f.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// restEvent is a request for uri as an event, which functions of every mode know.
+func restEvent(t *testing.T, uri string) []byte {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.RequestURI = uri
+	b, err := event.REST{}.Event(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// call invokes f and returns the HTTP answer.
+func call(t *testing.T, f *Function, uri string) (int, string) {
+	t.Helper()
+	b, err := f.Invoke(t.Context(), restEvent(t, uri))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := httptest.NewRecorder()
+	if err := (event.REST{}).Answer(rec, httptest.NewRequest(http.MethodGet, "/", nil), b); err != nil {
+		t.Fatal(err)
+	}
+	return rec.Code, rec.Body.String()
+}
+
+type identity struct {
+	PID                        int
+	Env                        []string
+	Dir, RequestID, ARN, Trace string
+	Left                       float64
+}
+
+func who(t *testing.T, f *Function) identity {
+	t.Helper()
+	quiet(t, f)
+	var id identity
+	_, body := call(t, f, "/who")
+	if err := json.Unmarshal([]byte(body), &id); err != nil {
+		t.Fatalf("%v in %s", err, body)
+	}
+	return id
+}
+
+// quiet waits until every process is idle: on a busy machine one asks for its next event later than its answer is held back for that.
+func quiet(t *testing.T, f *Function) {
+	t.Helper()
+	eventually(t, "every process is idle", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.slots == len(f.idle)
+	})
+}
+
+// patience is how long anything may take.
+const patience = 2 * time.Minute
+
+// eventually waits for what has no other sign.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it never came true that ", what)
+		}
+	}
+}
+
+// state is the one-letter state of a process, "" if there is none.
+func state(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	return string(b[bytes.LastIndexByte(b, ')')+2])
+}
+
+func gone(pid int) func() bool {
+	return func() bool { s := state(pid); return s == "" || s == "Z" || s == "X" }
+}
+
+func exists(path ...string) func() bool {
+	return func() bool { _, err := os.Stat(filepath.Join(path...)); return err == nil }
+}
+
+func TestInvocation(t *testing.T) {
+	t.Setenv("SECRET_OF_THE_CALLER", "x")
+	f := newFunction(t, Config{Env: map[string]string{"MINE": "1", "PATH": "/bin"}, Region: "eu-central-1", MemoryMB: 256, Timeout: time.Minute})
+	first := who(t, f)
+	second := who(t, f)
+	if first.PID != second.PID {
+		t.Errorf("processes %d and %d for calls one after the other", first.PID, second.PID)
+	}
+	if first.RequestID == second.RequestID || len(first.RequestID) != 36 {
+		t.Errorf("request ids %s, %s", first.RequestID, second.RequestID)
+	}
+	if first.ARN != "arn:aws:lambda:eu-central-1:123456789012:function:proxy" || !strings.HasPrefix(first.Trace, "Root=1-") {
+		t.Errorf("ARN %s, trace %s", first.ARN, first.Trace)
+	}
+	if first.Left > 60 || first.Left < 30 {
+		t.Errorf("%v s are left of a minute", first.Left)
+	}
+	if first.Dir != filepath.Dir(bootstrap) {
+		t.Errorf("working directory %s", first.Dir)
+	}
+	var names []string
+	for _, kv := range first.Env {
+		k, _, _ := strings.Cut(kv, "=")
+		names = append(names, k)
+	}
+	slices.Sort(names)
+	want := []string{
+		"AWS_DEFAULT_REGION", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "AWS_LAMBDA_FUNCTION_NAME", "AWS_LAMBDA_FUNCTION_VERSION",
+		"AWS_LAMBDA_INITIALIZATION_TYPE", "AWS_LAMBDA_LOG_GROUP_NAME", "AWS_LAMBDA_LOG_STREAM_NAME", "AWS_LAMBDA_RUNTIME_API", "AWS_REGION",
+		"LAMBDA_RUNTIME_DIR", "LAMBDA_TASK_ROOT", "LANG", "MINE", "PATH", "TZ", "_HANDLER", "_X_AMZN_TRACE_ID",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("environment %v\nwant        %v", names, want)
+	}
+	for _, kv := range []string{"AWS_LAMBDA_FUNCTION_MEMORY_SIZE=256", "AWS_REGION=eu-central-1", "PATH=/bin", "AWS_LAMBDA_FUNCTION_NAME=proxy"} {
+		if !slices.Contains(first.Env, kv) {
+			t.Errorf("environment lacks %s", kv)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"no name":        {Bootstrap: bootstrap},
+		"no bootstrap":   {Name: "x"},
+		"missing":        {Name: "x", Bootstrap: bootstrap + "x"},
+		"directory":      {Name: "x", Bootstrap: filepath.Dir(bootstrap)},
+		"not executable": {Name: "x", Bootstrap: "lambda_test.go"},
+		"reserved":       {Name: "x", Bootstrap: bootstrap, Env: map[string]string{"AWS_REGION": "x"}},
+		"reserved api":   {Name: "x", Bootstrap: bootstrap, Env: map[string]string{"AWS_LAMBDA_RUNTIME_API": "x"}},
+	} {
+		if _, err := NewFunction(cfg); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestStopped holds that an idle process is stopped, and woken for the next event.
+func TestStopped(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs /proc")
+	}
+	f := newFunction(t, Config{})
+	pid := who(t, f).PID
+	for range 20 {
+		eventually(t, "an idle process is stopped", func() bool { return state(pid) == "T" })
+		if got := who(t, f).PID; got != pid {
+			t.Fatalf("process %d, was %d", got, pid)
+		}
+	}
+	// One that is not stopped, for comparison.
+	f = newFunction(t, Config{NeverStop: true})
+	pid = who(t, f).PID
+	time.Sleep(20 * time.Millisecond) // in which it would have been
+	if s := state(pid); s == "T" {
+		t.Error("the process is stopped")
+	}
+}
+
+// TestConcurrency holds that each process has one invocation, and that there are no more processes than allowed.
+func TestConcurrency(t *testing.T) {
+	const n = 4
+	dir := t.TempDir()
+	f := newFunction(t, Config{MaxConcurrency: n, Env: map[string]string{"WAIT_DIR": dir}})
+	for round := range 2 { // cold, then warm
+		quiet(t, f)
+		var wg sync.WaitGroup
+		pids := make(chan string, n)
+		for i := range n {
+			name := fmt.Sprintf("%d-%d", round, i)
+			wg.Go(func() {
+				_, pid := call(t, f, "/wait?name="+name)
+				pids <- pid
+			})
+			eventually(t, "an invocation runs beside the others", exists(dir, name+".begun"))
+		}
+		if _, err := f.Invoke(t.Context(), restEvent(t, "/who")); !errors.Is(err, ErrThrottled) {
+			t.Errorf("one more invocation: %v", err)
+		}
+		for i := range n {
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d-%d.go", round, i)), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wg.Wait()
+		close(pids)
+		seen := map[string]bool{}
+		for pid := range pids {
+			seen[pid] = true
+		}
+		if len(seen) != n {
+			t.Errorf("%d processes for %d invocations", len(seen), n)
+		}
+	}
+	who(t, f) // there is room again
+}
+
+// TestMany holds that nothing is lost or mixed up when processes come and go.
+func TestMany(t *testing.T) {
+	f := newFunction(t, Config{MaxConcurrency: 8, KillChance: 0.1, MaxIdle: 5 * time.Millisecond, MaxInvocations: 20})
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 40 {
+				want := fmt.Sprintf("%d-%d", g, i)
+				for {
+					b, err := f.Invoke(t.Context(), restEvent(t, "/echo?x="+want))
+					if errors.Is(err, ErrThrottled) { // a process is dying, its slot is not free yet
+						time.Sleep(time.Millisecond)
+						continue
+					}
+					if err != nil || !bytes.Contains(b, []byte(`"/echo?x=`+want+`"`)) {
+						t.Errorf("%s: %s, %v", want, b, err)
+					}
+					break
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestTimeout(t *testing.T) {
+	f := newFunction(t, Config{Timeout: 5 * time.Second})
+	pid := who(t, f).PID
+	_, err := f.Invoke(t.Context(), restEvent(t, "/sleep"))
+	var fe *FunctionError
+	if !errors.As(err, &fe) || fe.Type != "Sandbox.Timedout" || !strings.HasSuffix(fe.Message, "Error: Task timed out after 5.00 seconds") {
+		t.Errorf("got %v", err)
+	}
+	eventually(t, "the process is killed", gone(pid))
+	if again := who(t, f).PID; again == pid {
+		t.Error("the process was used again")
+	}
+	if code, _ := call(t, f, "/deadline"); code != 504 {
+		t.Errorf("a handler that minds its deadline answers %d", code)
+	}
+}
+
+func TestCrashes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		uri, init      string
+		wantType, want string
+	}{
+		"exit":         {"/exit", "", "Runtime.ExitError", "Runtime exited with error: exit status 3"},
+		"exit 0":       {"/exit0", "", "Runtime.ExitError", "Runtime exited without providing a reason"},
+		"exit in init": {"/who", "exit", "Runtime.ExitError", "Runtime exited with error: exit status 7"},
+		"init error":   {"/who", "error", "Function.NoConfig", "no configuration"},
+		"init timeout": {"/who", "sleep", "Sandbox.Timedout", "Init timed out after 0.50 seconds"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := Config{MaxConcurrency: 1, Env: map[string]string{"INIT": tt.init}}
+			if tt.init == "sleep" {
+				cfg.InitTimeout = 500 * time.Millisecond
+			}
+			f := newFunction(t, cfg)
+			for range 3 { // the slot is free each time
+				var fe *FunctionError
+				_, err := f.Invoke(t.Context(), restEvent(t, tt.uri))
+				if !errors.As(err, &fe) || fe.Type != tt.wantType || !strings.HasSuffix(fe.Message, tt.want) {
+					t.Errorf("got %v", err)
+				}
+			}
+			if tt.init == "" {
+				who(t, f)
+			}
+		})
+	}
+	t.Run("panic", func(t *testing.T) {
+		f := newFunction(t, Config{})
+		pid := who(t, f).PID
+		if code, body := call(t, f, "/panic"); code != 500 || !strings.Contains(body, `"kind":"Status"`) || strings.Contains(body, "boom") {
+			t.Errorf("got %d %s", code, body)
+		}
+		if again := who(t, f).PID; again != pid {
+			t.Error("the process did not survive")
+		}
+	})
+	t.Run("no event", func(t *testing.T) {
+		f := newFunction(t, Config{})
+		var fe *FunctionError
+		if _, err := f.Invoke(t.Context(), []byte(`{}`)); !errors.As(err, &fe) || !strings.Contains(fe.Message, "not an event") {
+			t.Errorf("got %v", err)
+		}
+		who(t, f)
+	})
+	t.Run("bad binary", func(t *testing.T) {
+		bad := filepath.Join(t.TempDir(), "bootstrap")
+		if err := os.WriteFile(bad, []byte("no binary"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		f, err := NewFunction(Config{Name: "bad", Bootstrap: bad})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close(t.Context())
+		var fe *FunctionError
+		if _, err := f.Invoke(t.Context(), []byte(`{}`)); !errors.As(err, &fe) || fe.Type != "Runtime.InvalidEntrypoint" {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestIdleDeath holds that a process which vanishes while idle costs nobody an invocation.
+func TestIdleDeath(t *testing.T) {
+	f := newFunction(t, Config{MaxConcurrency: 1})
+	t.Run("noticed", func(t *testing.T) {
+		pid := who(t, f).PID
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the dead process is forgotten", func() bool {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return len(f.all) == 0
+		})
+		if again := who(t, f).PID; again == pid {
+			t.Fatal("a dead process answered")
+		}
+	})
+	t.Run("not noticed", func(t *testing.T) { // dies after it was chosen
+		pid := who(t, f).PID
+		quiet(t, f)
+		p, err := f.acquire()
+		if err != nil || p == nil {
+			t.Fatal(p, err)
+		}
+		p.kill(nil)
+		<-p.exited
+		inv := &invocation{id: "x", payload: restEvent(t, "/who"), result: make(chan result, 1), over: make(chan struct{})}
+		f.deliver(p, inv)
+		f.wg.Done()
+		if r := <-inv.result; r.err != nil || bytes.Contains(r.payload, fmt.Appendf(nil, `\"pid\":%d,`, pid)) {
+			t.Errorf("got %s, %v", r.payload, r.err)
+		}
+	})
+}
+
+func TestRetirement(t *testing.T) {
+	t.Run("idle", func(t *testing.T) {
+		f := newFunction(t, Config{MaxIdle: 50 * time.Millisecond})
+		pid := who(t, f).PID
+		eventually(t, "the idle process is killed", gone(pid))
+		if again := who(t, f).PID; again == pid {
+			t.Error("it was used again")
+		}
+	})
+	for name, tt := range map[string]struct {
+		cfg  Config
+		want []bool // the process is the one before
+	}{
+		"invocations": {Config{MaxInvocations: 2}, []bool{true, false, true, false}},
+		"always":      {Config{KillChance: 1}, []bool{false, false, false}},
+		"never":       {Config{}, []bool{true, true, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFunction(t, tt.cfg)
+			last := who(t, f).PID
+			for i, want := range tt.want {
+				pid := who(t, f).PID
+				if (pid == last) != want {
+					t.Errorf("invocation %d: process %d after %d", i+2, pid, last)
+				}
+				last = pid
+			}
+		})
+	}
+}
+
+func TestPayloadLimits(t *testing.T) {
+	f := newFunction(t, Config{Env: map[string]string{"MODE": "raw"}})
+	if _, err := f.Invoke(t.Context(), make([]byte, RequestLimit+1)); !errors.Is(err, ErrRequestTooLarge) {
+		t.Errorf("request: %v", err)
+	}
+	b, err := f.Invoke(t.Context(), []byte(strconv.Itoa(ResponseLimit)))
+	if err != nil || len(b) != ResponseLimit {
+		t.Errorf("the largest response: %d, %v", len(b), err)
+	}
+	var fe *FunctionError
+	if _, err := f.Invoke(t.Context(), []byte(strconv.Itoa(ResponseLimit+1))); !errors.As(err, &fe) || fe.Type != "Function.ResponseSizeTooLarge" {
+		t.Errorf("a larger response: %v", err)
+	}
+	spaces := append(bytes.Repeat([]byte(" "), RequestLimit-1), '5')
+	if b, err := f.Invoke(t.Context(), spaces); err != nil || string(b) != "11111" {
+		t.Errorf("the largest request: %s, %v", b, err)
+	}
+}
+
+// TestCallerLeaves holds that an invocation goes on without its caller, and its process is of use again.
+func TestCallerLeaves(t *testing.T) {
+	dir := t.TempDir()
+	f := newFunction(t, Config{MaxConcurrency: 1, Env: map[string]string{"WAIT_DIR": dir}})
+	pid := who(t, f).PID
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error)
+	go func() {
+		_, err := f.Invoke(ctx, restEvent(t, "/wait?name=a"))
+		left <- err
+	}()
+	eventually(t, "the invocation has begun", exists(dir, "a.begun"))
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "a.go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the invocation is done", exists(dir, "a.done"))
+	eventually(t, "the process is free", func() bool {
+		b, err := f.Invoke(t.Context(), restEvent(t, "/who"))
+		if err == nil && !bytes.Contains(b, []byte(strconv.Itoa(pid))) {
+			t.Errorf("another process than %d: %s", pid, b)
+		}
+		return err == nil
+	})
+	if _, err := f.Invoke(ctx, restEvent(t, "/who")); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that has left before: %v", err)
+	}
+}
+
+// TestClose holds that nothing is left: no process, none that a process started, no invocation.
+func TestClose(t *testing.T) {
+	dir := t.TempDir()
+	f := newFunction(t, Config{Env: map[string]string{"WAIT_DIR": dir}})
+	idle := who(t, f).PID
+	_, child := call(t, f, "/spawn")
+	childPID, err := strconv.Atoi(child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error)
+	go func() {
+		_, err := f.Invoke(t.Context(), restEvent(t, "/wait?name=a"))
+		failed <- err
+	}()
+	eventually(t, "the invocation has begun", exists(dir, "a.begun"))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	done := make(chan error)
+	go func() { done <- f.Close(ctx) }()
+	if err := <-failed; !errors.Is(err, ErrClosed) {
+		t.Errorf("the invocation under way: %v", err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if !gone(idle)() {
+		t.Error("a process is left")
+	}
+	eventually(t, "what a process started is killed", gone(childPID))
+	if _, err := f.Invoke(t.Context(), restEvent(t, "/who")); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// TestCloseWhileStarting holds that a process under way to its first event does not slip through.
+func TestCloseWhileStarting(t *testing.T) {
+	for i := range 20 {
+		f := newFunction(t, Config{})
+		failed := make(chan error)
+		go func() {
+			_, err := f.Invoke(t.Context(), restEvent(t, "/who"))
+			failed <- err
+		}()
+		time.Sleep(time.Duration(i) * 500 * time.Microsecond) // somewhere within a start
+		if err := f.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-failed; err != nil && !errors.Is(err, ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestOutput(t *testing.T) {
+	var out lockedBuffer
+	f := newFunction(t, Config{Output: &out, KillChance: 1})
+	pid := who(t, f).PID
+	call(t, f, "/print")
+	if err := f.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	for _, want := range []string{"] to stdout\n", "] to stderr, long ", "] unfinished\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q lacks %q", text[:min(200, len(text))], want)
+		}
+	}
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "[proxy ") || strings.Contains(line, fmt.Sprintf("[proxy %d]", pid)) {
+			t.Errorf("line %.100q", line)
+		}
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func TestStream(t *testing.T) {
+	dir := t.TempDir()
+	f := newFunction(t, Config{Env: map[string]string{"MODE": "stream", "WAIT_DIR": dir}})
+	s, err := f.InvokeStream(t.Context(), restEvent(t, "/stream?wait"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Each part arrives while the function waits to go on.
+	var got []byte
+	for _, part := range []string{"one", "two"} {
+		for !bytes.HasSuffix(got, []byte(part)) {
+			p := make([]byte, 1000)
+			n, err := s.Read(p)
+			if err != nil {
+				t.Fatalf("%v after %q", err, got)
+			}
+			got = append(got, p[:n]...)
+		}
+		if err := os.WriteFile(filepath.Join(dir, part+".go"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rest, err := io.ReadAll(s); err != nil || len(rest) > 0 {
+		t.Errorf("it ends with %q, %v", rest, err)
+	}
+	s.Close()
+	if want := "{\"statusCode\":200,\"multiValueHeaders\":{\"Content-Type\":[\"text/plain; charset=utf-8\"]}}\x00\x00\x00\x00\x00\x00\x00\x00onetwo"; string(got) != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	// The process is idle again once the stream has ended.
+	first := who2(t, f)
+	if again := who2(t, f); again != first {
+		t.Errorf("processes %d, %d", first, again)
+	}
+}
+
+// who2 is who for functions that stream.
+func who2(t *testing.T, f *Function) int {
+	t.Helper()
+	quiet(t, f)
+	b, err := streamed(t, f, "/who")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ := bytes.Cut(b, make([]byte, 8))
+	var id identity
+	if err := json.Unmarshal(body, &id); err != nil {
+		t.Fatal(err)
+	}
+	return id.PID
+}
+
+// streamed reads a whole streamed answer. An early end may come before the answer or within it.
+func streamed(t *testing.T, f *Function, uri string) ([]byte, error) {
+	t.Helper()
+	s, err := f.InvokeStream(t.Context(), restEvent(t, uri))
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	return io.ReadAll(s)
+}
+
+func TestBrokenStreams(t *testing.T) {
+	for end, wantType := range map[string]string{"abort": "Error", "exit": "Runtime.ExitError", "sleep": "Sandbox.Timedout"} {
+		t.Run(end, func(t *testing.T) {
+			cfg := Config{Env: map[string]string{"MODE": "stream"}}
+			if end == "sleep" {
+				cfg.Timeout = 3 * time.Second
+			}
+			f := newFunction(t, cfg)
+			suffix := "onetwo"
+			if end == "exit" {
+				suffix = "" // what the process has not sent yet is lost with it
+			}
+			for range 2 {
+				b, err := streamed(t, f, "/stream?end="+end)
+				var fe *FunctionError
+				if !errors.As(err, &fe) || fe.Type != wantType || !bytes.HasSuffix(b, []byte(suffix)) {
+					t.Errorf("got %q, %v", b, err)
+				}
+			}
+			who2(t, f)
+		})
+	}
+	t.Run("crash before", func(t *testing.T) {
+		f := newFunction(t, Config{Env: map[string]string{"MODE": "stream"}})
+		_, err := streamed(t, f, "/exit")
+		var fe *FunctionError
+		if !errors.As(err, &fe) || fe.Type != "Runtime.ExitError" {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("reader leaves", func(t *testing.T) {
+		f := newFunction(t, Config{Timeout: 5 * time.Second, MaxConcurrency: 1, Env: map[string]string{"MODE": "stream"}})
+		s, err := f.InvokeStream(t.Context(), restEvent(t, "/stream?end=endless"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(s, make([]byte, 100)); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		eventually(t, "the process is free again", func() bool {
+			s, err := f.InvokeStream(t.Context(), restEvent(t, "/who"))
+			if err == nil {
+				s.Close()
+			}
+			return err == nil
+		})
+	})
+	t.Run("too large", func(t *testing.T) {
+		f := newFunction(t, Config{Env: map[string]string{"MODE": "stream"}})
+		s, err := f.InvokeStream(t.Context(), restEvent(t, "/stream?end=endless"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		var fe *FunctionError
+		if n, err := io.Copy(io.Discard, s); !errors.As(err, &fe) || fe.Type != "Function.ResponseSizeTooLarge" || n > StreamLimit+1 {
+			t.Errorf("got %d bytes, %v", n, err)
+		}
+	})
+	t.Run("buffered by the caller", func(t *testing.T) {
+		f := newFunction(t, Config{Env: map[string]string{"MODE": "stream"}})
+		if b, err := f.Invoke(t.Context(), restEvent(t, "/stream")); err != nil || !bytes.HasSuffix(b, []byte("\x00onetwo")) {
+			t.Errorf("got %q, %v", b, err)
+		}
+		var fe *FunctionError
+		if _, err := f.Invoke(t.Context(), restEvent(t, "/stream?end=abort")); !errors.As(err, &fe) {
+			t.Errorf("got %v", err)
+		}
+	})
+}

@@ -1,0 +1,267 @@
+package lambda
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Headers and trailers of the Runtime API, https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html and
+// https://docs.aws.amazon.com/lambda/latest/dg/runtimes-custom.html.
+const (
+	headerRequestID = "Lambda-Runtime-Aws-Request-Id"
+	headerDeadline  = "Lambda-Runtime-Deadline-Ms"
+	headerARN       = "Lambda-Runtime-Invoked-Function-Arn"
+	headerTrace     = "Lambda-Runtime-Trace-Id"
+	headerErrorType = "Lambda-Runtime-Function-Error-Type"
+	headerErrorBody = "Lambda-Runtime-Function-Error-Body"
+	headerMode      = "Lambda-Runtime-Function-Response-Mode"
+)
+
+// maxErrorBody bounds what a runtime may say about an error.
+const maxErrorBody = 1 << 20
+
+// runtimeAPI serves the one process that was given its address.
+func (p *process) runtimeAPI() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", p.next)
+	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/response", p.response)
+	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/error", p.error)
+	mux.HandleFunc("POST /2018-06-01/runtime/init/error", p.initError)
+	return mux
+}
+
+// next ends the current invocation and waits for an event, however long that takes.
+func (p *process) next(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	if p.waiting || p.dead || p.cur != nil && !p.answered {
+		p.mu.Unlock()
+		refuse(w, http.StatusForbidden, "InvalidStateTransition", "the runtime may not ask for an event now")
+		return
+	}
+	p.waiting = true
+	inv := p.cur
+	p.cur = nil
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		p.waiting = false
+		p.mu.Unlock()
+	}()
+
+	if inv != nil {
+		p.deadline.Stop()
+		p.served++
+		p.f.release(p)
+		close(inv.over)
+	} else {
+		select {
+		case <-p.ready: // asked before, and hung up
+		default:
+			close(p.ready)
+		}
+	}
+	select {
+	case h := <-p.events:
+		h.ok <- p.give(w, r, h.inv)
+	case <-r.Context().Done():
+		p.kill(nil) // a runtime without a request for an event will never get one
+	}
+}
+
+// give writes an event to the process.
+func (p *process) give(w http.ResponseWriter, r *http.Request, inv *invocation) bool {
+	if r.Context().Err() != nil {
+		p.kill(nil)
+		return false
+	}
+	deadline, ok := p.begin(inv)
+	if !ok {
+		return false
+	}
+	cfg := &p.f.cfg
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(inv.payload)))
+	h.Set(headerRequestID, inv.id)
+	h.Set(headerDeadline, strconv.FormatInt(deadline.UnixMilli(), 10))
+	h.Set(headerARN, "arn:aws:lambda:"+cfg.Region+":"+accountID+":function:"+cfg.Name)
+	h.Set(headerTrace, inv.trace)
+	_, _ = w.Write(inv.payload) // should it not arrive, the process is gone, which fails the invocation
+	return true
+}
+
+// claim returns the current invocation for its answer, or refuses.
+func (p *process) claim(w http.ResponseWriter, r *http.Request) *invocation {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.cur == nil || p.cur.id != r.PathValue("id"):
+		refuse(w, http.StatusBadRequest, "InvalidRequestID", "no invocation of that id is under way")
+	case p.answered:
+		refuse(w, http.StatusForbidden, "InvalidStateTransition", "the invocation was answered already")
+	default:
+		p.answered = true
+		return p.cur
+	}
+	return nil
+}
+
+func (p *process) response(w http.ResponseWriter, r *http.Request) {
+	if mode := r.Header.Get(headerMode); mode != "" && mode != "streaming" {
+		refuse(w, http.StatusBadRequest, "InvalidResponseMode", headerMode+" may be streaming")
+		return
+	}
+	inv := p.claim(w, r)
+	if inv == nil {
+		return
+	}
+	if inv.stream {
+		p.stream(w, r, inv)
+		return
+	}
+	b, err := io.ReadAll(io.LimitReader(r.Body, ResponseLimit+1))
+	switch {
+	case err != nil:
+		p.brokeOff(func(err error) { inv.settle(result{err: err}) }, inv)
+		return
+	case len(b) > ResponseLimit:
+		inv.settle(result{err: &FunctionError{
+			"Function.ResponseSizeTooLarge",
+			"Response payload size exceeded maximum allowed payload size (" + strconv.Itoa(ResponseLimit) + " bytes).",
+		}})
+		refuse(w, http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "Exceeded maximum allowed payload size ("+strconv.Itoa(ResponseLimit)+" bytes).")
+		return
+	}
+	if err := trailerError(r.Trailer); err != nil {
+		inv.settle(result{err: err})
+	} else {
+		inv.settle(result{payload: b})
+	}
+	accept(w)
+}
+
+// stream passes an answer on while it comes.
+func (p *process) stream(w http.ResponseWriter, r *http.Request, inv *invocation) {
+	pr, pw := io.Pipe()
+	inv.settle(result{stream: pr})
+	left := make(chan struct{})
+	defer close(left)
+	go func() { // a process that is gone has a reader that waits
+		select {
+		case <-p.exited:
+			_ = pw.CloseWithError(p.err(inv.id))
+		case <-left:
+		}
+	}()
+	n, err := io.Copy(pw, io.LimitReader(r.Body, StreamLimit+1))
+	if errors.Is(err, io.ErrClosedPipe) { // the caller has left; the invocation goes on
+		_, err = io.Copy(io.Discard, r.Body)
+		n = 0
+	}
+	switch {
+	case err != nil:
+		p.brokeOff(func(err error) { _ = pw.CloseWithError(err) }, inv)
+		return
+	case n > StreamLimit:
+		_ = pw.CloseWithError(&FunctionError{"Function.ResponseSizeTooLarge", "Response payload size exceeded maximum allowed payload size (200 MB)."})
+		refuse(w, http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "Exceeded maximum allowed payload size.")
+		return
+	}
+	accept(w)
+	if err := trailerError(r.Trailer); err != nil {
+		_ = pw.CloseWithError(err)
+		return
+	}
+	go func() { // as Invoke does
+		t := time.NewTimer(settleTime)
+		defer t.Stop()
+		select {
+		case <-inv.over:
+		case <-t.C:
+		}
+		_ = pw.Close()
+	}()
+}
+
+// brokeOff fails an answer that ended too early: because the process did, or for no known reason.
+func (p *process) brokeOff(fail func(error), inv *invocation) {
+	select {
+	case <-p.exited:
+		fail(p.err(inv.id))
+	case <-time.After(time.Second):
+		fail(&FunctionError{"Runtime.TruncatedResponse", "the runtime did not send its whole answer"})
+	}
+}
+
+// trailerError is the error that a runtime reports after it has begun to answer.
+func trailerError(trailer http.Header) error {
+	typ := trailer.Get(headerErrorType)
+	if typ == "" {
+		return nil
+	}
+	b, err := base64.StdEncoding.DecodeString(trailer.Get(headerErrorBody))
+	if err != nil {
+		b = nil
+	}
+	return parseError(b, typ)
+}
+
+func (p *process) error(w http.ResponseWriter, r *http.Request) {
+	inv := p.claim(w, r)
+	if inv == nil {
+		return
+	}
+	b, err := io.ReadAll(io.LimitReader(r.Body, maxErrorBody))
+	if err != nil {
+		p.brokeOff(func(err error) { inv.settle(result{err: err}) }, inv)
+		return
+	}
+	inv.settle(result{err: parseError(b, r.Header.Get(headerErrorType))})
+	accept(w)
+}
+
+func (p *process) initError(w http.ResponseWriter, r *http.Request) {
+	b, _ := io.ReadAll(io.LimitReader(r.Body, maxErrorBody)) // what there is of it
+	select {
+	case <-p.ready:
+		refuse(w, http.StatusForbidden, "InvalidStateTransition", "the runtime was initialised")
+		return
+	default:
+	}
+	p.mu.Lock()
+	p.initErr = parseError(b, r.Header.Get(headerErrorType))
+	p.mu.Unlock()
+	accept(w)
+}
+
+// parseError reads {"errorMessage": ..., "errorType": ...}.
+func parseError(b []byte, typ string) *FunctionError {
+	var e struct{ ErrorMessage, ErrorType string }
+	if json.Unmarshal(b, &e) != nil {
+		e.ErrorMessage = "the runtime gave no reason"
+	}
+	if e.ErrorType == "" {
+		e.ErrorType = typ
+	}
+	if e.ErrorType == "" {
+		e.ErrorType = "Runtime.Unknown"
+	}
+	return &FunctionError{e.ErrorType, e.ErrorMessage}
+}
+
+func accept(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusAccepted)
+	_, _ = io.WriteString(w, `{"status":"OK"}`+"\n") // the runtime may be gone
+}
+
+func refuse(w http.ResponseWriter, code int, typ, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(map[string]string{"errorType": typ, "errorMessage": message}) // the runtime may be gone
+}

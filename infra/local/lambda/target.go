@@ -1,0 +1,84 @@
+package lambda
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/clusterpass/clusterpass/infra/local/lambda/event"
+)
+
+// Front is what AWS has before functions: event's ALB, REST or HTTP.
+type Front interface {
+	Event(r *http.Request) ([]byte, error)
+	Answer(w http.ResponseWriter, r *http.Request, payload []byte) error
+	Refuse(w http.ResponseWriter, code int)
+}
+
+// Target is a front whose target is a function, as an http.Handler.
+type Target struct {
+	Invoker Invoker
+	Front   Front
+	Log     *slog.Logger // why a request was refused or failed; nil is slog.Default()
+}
+
+// ServeHTTP implements http.Handler. What goes wrong with the function is a 502, as from an ALB or API Gateway.
+func (t Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	payload, err := t.Front.Event(r)
+	if err == nil {
+		var answer []byte
+		if answer, err = t.Invoker.Invoke(r.Context(), payload); err == nil {
+			err = t.Front.Answer(w, r, answer)
+		}
+	}
+	if err == nil {
+		return
+	}
+	if r.Context().Err() != nil {
+		panic(http.ErrAbortHandler) // the client is gone, or the server ends: to return would be to say 200
+	}
+	code := http.StatusBadGateway
+	var refusal *event.Refusal
+	switch {
+	case errors.As(err, &refusal):
+		code = refusal.Code
+	case errors.Is(err, ErrRequestTooLarge):
+		code = http.StatusRequestEntityTooLarge
+	}
+	log := t.Log
+	if log == nil {
+		log = slog.Default()
+	}
+	log.WarnContext(r.Context(), "the front answers itself", "method", r.Method, "path", r.URL.Path, "code", code, "error", err)
+	t.Front.Refuse(w, code)
+}
+
+// Inline runs a function in this process, with Lambda's limits: a lambdahttp.Function becomes what a Function is to its
+// caller, without a process.
+type Inline struct {
+	Function Invoker
+	Timeout  time.Duration // of an invocation; 0 is 30 s
+}
+
+// Invoke implements Invoker. As on Lambda, the end of ctx does not end the invocation.
+func (i Inline) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
+	if len(payload) > RequestLimit {
+		return nil, ErrRequestTooLarge
+	}
+	timeout := i.Timeout
+	if timeout <= 0 {
+		timeout = 30 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	b, err := i.Function.Invoke(ctx, payload)
+	switch {
+	case err != nil:
+		return nil, &FunctionError{"Runtime.Unknown", err.Error()}
+	case len(b) > ResponseLimit:
+		return nil, &FunctionError{"Function.ResponseSizeTooLarge", "Response payload size exceeded maximum allowed payload size."}
+	}
+	return b, nil
+}

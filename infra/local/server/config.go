@@ -1,0 +1,112 @@
+// Package server is the whole gateway on one machine: front door, functions and bridge in one program, as a rule with directories for
+// stores.
+package server
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/control"
+	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/gateway/many"
+	"github.com/clusterpass/clusterpass/shared/stores"
+	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
+)
+
+// Config is the program's configuration.
+type Config struct {
+	bridge.Limits
+	bridge.Private
+	TunnelListen string `envconfig:"CLUSTERPASS_TUNNEL_LISTEN" desc:"Address where the functions reach private clusters through their agents' tunnels; never reachable from outside. Default: on loopback, the port after that of LISTEN." example:"127.0.0.1:8444"`
+	many.Settings
+	control.PassLimits
+	Listen         string                 `envconfig:"CLUSTERPASS_LISTEN" default:"127.0.0.1:8443" desc:"Address of the front door." example:"127.0.0.1:9443"`
+	Hosts          []string               `envconfig:"CLUSTERPASS_HOSTS" desc:"Further names of this server in its certificate, with commas between. Where LISTEN names no host, clients call it by the first." example:"clusterpass.example.com"`
+	Data           string                 `envconfig:"CLUSTERPASS_DATA" desc:"Directory for certificates, secrets and objects; default: clusterpass in the user's data directory." example:"/var/lib/clusterpass"`
+	Store          stores.Address         `envconfig:"CLUSTERPASS_STORE" desc:"Where credentials and objects are kept, if not in DATA." example:"aws:clusterpass"`
+	Functions      Mode                   `envconfig:"CLUSTERPASS_FUNCTIONS" default:"process" desc:"How functions run: process, as Lambda runs them, or inline, in this process." example:"inline"`
+	FunctionsDir   string                 `envconfig:"CLUSTERPASS_FUNCTIONS_DIR" desc:"Directory with NAME/bootstrap of each function; default: functions beside this program." example:"dist/local/functions"`
+	Kubeconfig     string                 `envconfig:"CLUSTERPASS_KUBECONFIG" default:"clusterpass.kubeconfig" desc:"The kubeconfig to write for the gateway's owner." example:"pass.kubeconfig"`
+	Register       string                 `envconfig:"CLUSTERPASS_REGISTER" desc:"Kubeconfig files whose contexts are registered at the start, as in KUBECONFIG, which is the default." example:"/home/me/.kube/config"`
+	Authentication gateway.Authentication `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted beside client certificates: YAML, or the path of a file; see docs/identity.md." example:"/etc/clusterpass/authentication.yaml"`
+	Audit          string                 `envconfig:"CLUSTERPASS_AUDIT" desc:"Where audit events go: the absolute path of a file, which is rotated at 100 MB, or - for standard output." example:"/var/log/clusterpass/audit.log"`
+	RefuseLoopback bool                   `envconfig:"CLUSTERPASS_REFUSE_LOOPBACK" default:"false" desc:"Whether member clusters may not have loopback addresses: where others than this machine's owner register clusters." example:"true"`
+	LogLevel       slog.Level             `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Least level that is logged: DEBUG, INFO, WARN or ERROR." example:"WARN"`
+	DrainTimeout   time.Duration          `envconfig:"CLUSTERPASS_DRAIN_TIMEOUT" default:"10s" min:"0s" desc:"How long open calls may go on after ctrl-C." example:"1m"`
+	// LogTo gets the log of the bridge and what functions print; nil means standard error.
+	LogTo io.Writer `ignored:"true"`
+}
+
+// Mode is how functions run.
+type Mode string
+
+// The modes.
+const (
+	Process Mode = "process"
+	Inline  Mode = "inline"
+)
+
+// Decode implements envconfig.Decoder.
+func (m *Mode) Decode(v string) error {
+	if *m = Mode(v); *m != Process && *m != Inline {
+		return fmt.Errorf("want %s or %s", Process, Inline)
+	}
+	return nil
+}
+
+// Validate implements config.Validator: it fills in what depends on the surroundings.
+func (c *Config) Validate() error {
+	if err := c.Settings.Validate(); err != nil {
+		return err
+	}
+	if err := config.Address("CLUSTERPASS_LISTEN", c.Listen); err != nil {
+		return err
+	}
+	if c.TunnelListen == "" {
+		_, port, _ := net.SplitHostPort(c.Listen) // Address has seen it
+		n, _ := strconv.Atoi(port)
+		if n > 0 && n < 65535 {
+			n++
+		}
+		c.TunnelListen = net.JoinHostPort("127.0.0.1", strconv.Itoa(n))
+	}
+	if err := config.Address("CLUSTERPASS_TUNNEL_LISTEN", c.TunnelListen); err != nil {
+		return err
+	}
+	if err := c.Peers.Validate("CLUSTERPASS_PEERS"); err != nil {
+		return err
+	}
+	if c.Register == "" {
+		c.Register = os.Getenv("KUBECONFIG")
+	}
+	if c.Data == "" {
+		def, err := stores.Default()
+		if err != nil {
+			return &config.Error{Variable: "CLUSTERPASS_DATA", Problem: err.Error(), Example: "/var/lib/clusterpass"}
+		}
+		c.Data = def.Where
+	}
+	abs, err := filepath.Abs(c.Data) // functions run in directories of their own
+	if err != nil {
+		return &config.Error{Variable: "CLUSTERPASS_DATA", Problem: err.Error(), Example: "/var/lib/clusterpass"}
+	}
+	c.Data = abs
+	if c.Functions == Process && c.Store.Kind == "aws" { // a Lambda function has credentials of its own; these have none
+		return &config.Error{Variable: "CLUSTERPASS_FUNCTIONS", Problem: "functions in processes of their own cannot reach the AWS stores of CLUSTERPASS_STORE", Example: "inline"}
+	}
+	if c.FunctionsDir == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			return &config.Error{Variable: "CLUSTERPASS_FUNCTIONS_DIR", Problem: "is not set, and the program cannot find itself", Example: "dist/local/functions"}
+		}
+		c.FunctionsDir = filepath.Join(filepath.Dir(exe), "functions")
+	}
+	return nil
+}

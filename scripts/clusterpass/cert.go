@@ -1,0 +1,133 @@
+package main
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/pki"
+)
+
+func (a *app) cert() *cobra.Command {
+	cmd := &cobra.Command{Use: "cert", Short: "Make the CA of client certificates, and revoke certificates", Args: cobra.NoArgs, RunE: help}
+	cmd.AddCommand(certCA(), a.certRevoke(), a.certList())
+	return cmd
+}
+
+func certCA() *cobra.Command {
+	return &cobra.Command{
+		Use: "ca FILE", Short: "Make the CA of client certificates, if it is not there, and print its certificate in base64", Args: cobra.ExactArgs(1),
+		Long: `Make the CA of client certificates: certificate and key in FILE, which ends in .pem, and which only you can read. If it is there
+already, it stays. Its certificate is printed in base64 in one line, as CLUSTERPASS_CLIENT_CA takes it, and the parameter ClientCA on AWS.
+Whoever has the file can be anybody at the gateway. The gateway itself needs the key only to make certificates when kubectl asks it for
+passes of that form: clusterpass init --client-ca FILE gives it to it.`,
+		Example: `  clusterpass cert ca client-ca.pem
+  clusterpass pass create me --user me --form certificate --ca client-ca.pem`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, ok := strings.CutSuffix(filepath.Base(args[0]), ".pem")
+			if !ok || name == "" {
+				return fmt.Errorf("%q: want the name of a file that ends in .pem", args[0])
+			}
+			ca, err := pki.LoadCA(filepath.Dir(args[0]), name)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), base64.StdEncoding.EncodeToString(ca.PEM()))
+			return err
+		},
+	}
+}
+
+func (a *app) certRevoke() *cobra.Command {
+	var file, reason string
+	cmd := &cobra.Command{
+		Use: "revoke [SERIAL]", Short: "Revoke a client certificate of the gateway's CA, and end the streams that it has open",
+		Long: `Revoke a client certificate of the gateway's CA: by its serial number in hexadecimal digits, as openssl x509 -serial prints it, or by
+a file that holds it, PEM or a kubeconfig. (A certificate that is a pass ends with its pass, too: clusterpass pass revoke.)`,
+		Example: `  clusterpass cert revoke 4B:1F:…
+  clusterpass cert revoke --file lost.kubeconfig --reason "laptop stolen"`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rev := passes.Revocation{Reason: reason}
+			switch {
+			case len(args) == 1 && file == "":
+				rev.Serial = args[0]
+			case len(args) == 0 && file != "":
+				data, err := os.ReadFile(file)
+				if err != nil {
+					return err
+				}
+				cert, err := certificateIn(data)
+				if err != nil {
+					return fmt.Errorf("%s: %w", file, err)
+				}
+				rev.Serial, rev.User = passes.Serial(cert), cert.Subject.CommonName
+			default:
+				return errors.New("name the certificate: its serial number, or a file with --file")
+			}
+			issuer, err := a.issuer(cmd.Context())
+			if err != nil {
+				return err
+			}
+			serial, err := issuer.RevokeCertificate(cmd.Context(), rev)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "certificate %s is revoked; within %s no gateway takes it any more\n", serial, passes.MaxAge)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&file, "file", "", "file that holds the certificate: PEM, or a kubeconfig")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who come after you")
+	return cmd
+}
+
+func (a *app) certList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the certificates that were revoked", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			issuer, err := a.issuer(cmd.Context())
+			if err != nil {
+				return err
+			}
+			all, err := issuer.Revocations(cmd.Context())
+			if err != nil {
+				return err
+			}
+			tw := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
+			_, _ = fmt.Fprintln(tw, "SERIAL\tUSER\tREVOKED\tREASON")
+			for _, r := range all {
+				_, _ = fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", r.Name, r.Spec.User, r.CreationTimestamp.UTC().Format(time.RFC3339), r.Spec.Reason)
+			}
+			return tw.Flush()
+		},
+	}
+}
+
+// certificateIn returns the first certificate of PEM, or the one of a kubeconfig's current user.
+func certificateIn(data []byte) (*x509.Certificate, error) {
+	if kc, err := clientcmd.Load(data); err == nil && len(kc.AuthInfos) > 0 {
+		for _, user := range kc.AuthInfos { // there is one, or which one is meant cannot be said
+			data = user.ClientCertificateData
+		}
+		if len(kc.AuthInfos) > 1 {
+			return nil, errors.New("it has several users; give the serial number instead")
+		}
+	}
+	block, _ := pem.Decode(data)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, errors.New("it holds no certificate")
+	}
+	return x509.ParseCertificate(block.Bytes)
+}

@@ -1,0 +1,290 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
+)
+
+// How long the doctor waits for the network, and how soon a certificate must end to be worth a word.
+const (
+	networkTimeout = 10 * time.Second
+	memberTimeout  = 30 * time.Second
+	soon           = 7 * 24 * time.Hour
+)
+
+// errIll says that the doctor has found something, which it has said already.
+var errIll = errors.New("something is wrong; see above")
+
+func doctor() *cobra.Command {
+	from := &userFlags{}
+	cmd := &cobra.Command{
+		Use: "doctor [CLUSTER...]", Short: "Find out why a gateway or a cluster does not answer",
+		Long: `Walk the way of a call, step by step: the kubeconfig, the gateway's name, its address, its certificate, who you are to it, what you may do, and
+each cluster that you may reach, or those that are named. Each step says in plain words what is wrong, and what to do. The exit code is 0 if
+nothing is, and 1 otherwise.`,
+		Example: `  clusterpass doctor
+  clusterpass doctor --kubeconfig ann.kubeconfig member1`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			v := &visit{out: cmd.OutOrStdout()}
+			v.all(cmd.Context(), from, args)
+			if v.ill {
+				return errIll
+			}
+			return nil
+		},
+	}
+	from.add(cmd)
+	return cmd
+}
+
+// visit is one walk of the doctor.
+type visit struct {
+	out io.Writer
+	ill bool
+}
+
+func (v *visit) ok(step, format string, args ...any) {
+	_, _ = fmt.Fprintf(v.out, "ok     %-10s %s\n", step, fmt.Sprintf(format, args...))
+}
+
+// wrong says what is wrong and what to do.
+func (v *visit) wrong(step, what, do string) {
+	v.ill = true
+	_, _ = fmt.Fprintf(v.out, "WRONG  %-10s %s\n       %-10s -> %s\n", step, what, "", do)
+}
+
+// all takes one step after another; a step without which the next cannot be taken is the last.
+func (v *visit) all(ctx context.Context, from *userFlags, clusters []string) {
+	u, err := from.load()
+	if err != nil {
+		v.wrong("kubeconfig", err.Error(), "make a context for the gateway: clusterpass login --help")
+		return
+	}
+	v.ok("kubeconfig", "leads to the gateway at %s", u.url)
+	cfg, err := u.config()
+	if err != nil {
+		v.wrong("kubeconfig", err.Error(), "log in again: clusterpass login --help")
+		return
+	}
+	if !v.network(ctx, u, cfg) || !v.identity(ctx, u, cfg) {
+		return
+	}
+	v.bridge(ctx, cfg)
+	if len(clusters) == 0 {
+		if clusters, err = u.reachable(ctx); err != nil {
+			v.wrong("access", plain(err), "try again; if it stays so, tell the gateway's administrator")
+			return
+		}
+		if len(clusters) == 0 {
+			v.wrong("access", "you may reach no cluster", "ask the gateway's administrator for a grant: a ClusterRole with the verb get on clusters/proxy in cluster.karmada.io, and its binding")
+			return
+		}
+		v.ok("access", "you may reach %s", strings.Join(clusters, ", "))
+	}
+	for _, name := range clusters {
+		v.member(ctx, cfg, name)
+	}
+}
+
+// network looks for the gateway's address and its certificate.
+func (v *visit) network(ctx context.Context, u *user, cfg *rest.Config) bool {
+	gateway, err := url.Parse(u.url)
+	if err != nil {
+		v.wrong("kubeconfig", err.Error(), "log in again: clusterpass login --help")
+		return false
+	}
+	if proxy := proxyOf(cfg, gateway); proxy != nil {
+		v.ok("proxy", "the gateway is reached through %s: its name, address and certificate are left to the next step", proxy.Redacted())
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, networkTimeout)
+	defer cancel()
+	host, port := gateway.Hostname(), gateway.Port()
+	if port == "" {
+		port = "443"
+	}
+	addresses, err := net.DefaultResolver.LookupHost(ctx, host)
+	if err != nil {
+		v.wrong("DNS", fmt.Sprintf("the name %q has no address: %v", host, reason(err)), "is the URL right? If so, does this machine use the right DNS server, or need a VPN?")
+		return false
+	}
+	v.ok("DNS", "%s is %s", host, strings.Join(addresses, ", "))
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		v.wrong("TCP", fmt.Sprintf("nothing answers at port %s: %v", port, reason(err)), "is the gateway running, and is the port right? A firewall or a missing VPN shows as a timeout")
+		return false
+	}
+	defer conn.Close()
+	v.ok("TCP", "port %s answers", port)
+	settings, err := rest.TLSConfigFor(rest.AnonymousClientConfig(cfg)) // who calls is the next step
+	if err != nil {
+		v.wrong("TLS", err.Error(), "log in again: clusterpass login --help")
+		return false
+	}
+	if settings == nil {
+		settings = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if settings.ServerName == "" {
+		settings.ServerName = host
+	}
+	secure := tls.Client(conn, settings)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		what, do := certificateTrouble(err, len(cfg.CAData) > 0)
+		v.wrong("TLS", what, do)
+		return false
+	}
+	v.ok("TLS", "the certificate holds until %s", secure.ConnectionState().PeerCertificates[0].NotAfter.UTC().Format(time.RFC3339))
+	return true
+}
+
+func proxyOf(cfg *rest.Config, gateway *url.URL) *url.URL {
+	find := cfg.Proxy
+	if find == nil {
+		find = http.ProxyFromEnvironment
+	}
+	proxy, err := find(&http.Request{URL: gateway})
+	if err != nil {
+		return nil
+	}
+	return proxy
+}
+
+// reason leaves out of a network's error what the step says already.
+func reason(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	var dns *net.DNSError
+	if errors.As(err, &dns) {
+		return errors.New(dns.Err)
+	}
+	return err
+}
+
+// certificateTrouble says what a failed handshake means. own is whether the kubeconfig names a CA.
+func certificateTrouble(err error, own bool) (what, do string) {
+	var (
+		unknown x509.UnknownAuthorityError
+		name    x509.HostnameError
+		invalid x509.CertificateInvalidError
+	)
+	switch {
+	case errors.As(err, &unknown) && own:
+		return "the gateway's certificate is not signed by the CA that your kubeconfig has", "the gateway's CA was changed, or somebody else answers: get a new kubeconfig from the gateway's administrator"
+	case errors.As(err, &unknown):
+		return "this machine does not trust the gateway's certificate", "log in with the CA of the gateway: clusterpass login URL --ca FILE"
+	case errors.As(err, &name):
+		return fmt.Sprintf("the gateway's certificate is for another name: %v", name), "use the URL that the certificate is for, or have the name added (CLUSTERPASS_HOSTS of the local gateway)"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "the gateway's certificate has expired, or this machine's clock is wrong", "look at the clock; if it is right, tell the gateway's administrator"
+	}
+	return "no TLS: " + err.Error(), "does something else than the gateway listen there?"
+}
+
+// identity asks the gateway who calls.
+func (v *visit) identity(ctx context.Context, u *user, cfg *rest.Config) bool {
+	v.certificate(u)
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		v.wrong("identity", err.Error(), "log in again: clusterpass login --help")
+		return false
+	}
+	who, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	switch {
+	case err == nil:
+		v.ok("identity", "you are %q, in groups %q", who.Status.UserInfo.Username, who.Status.UserInfo.Groups)
+		return true
+	case code(err) == http.StatusUnauthorized:
+		v.wrong("identity", "the gateway does not take your credential: "+plain(err), "get a new one, and log in with it: clusterpass login --help")
+	case code(err) == 0 && u.auth.Exec != nil:
+		v.wrong("identity", fmt.Sprintf("no credential comes from %q: %s", u.auth.Exec.Command, plain(err)), "run it by hand to see why: "+strings.Join(append([]string{u.auth.Exec.Command}, u.auth.Exec.Args...), " "))
+	case code(err) == 0:
+		v.wrong("gateway", "the connection breaks off: "+plain(err), "is a proxy or a firewall in between? The gateway's log has the rest")
+	case code(err) == http.StatusNotFound:
+		v.wrong("gateway", "what answers is no gateway, or one without an API of its own: "+plain(err), "is the URL right?")
+	default:
+		v.wrong("gateway", plain(err), "the gateway itself has trouble: its log says more; try again, and tell its administrator")
+	}
+	return false
+}
+
+// certificate looks when a client certificate ends.
+func (v *visit) certificate(u *user) {
+	block, _ := pem.Decode(u.auth.ClientCertificateData)
+	if block == nil {
+		return
+	}
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return // the gateway will say so
+	}
+	switch left := time.Until(leaf.NotAfter); {
+	case left < 0:
+		v.wrong("identity", "your client certificate has expired on "+leaf.NotAfter.UTC().Format(time.RFC3339), "get a new one, and log in with it: clusterpass login --help")
+	case left < soon && leaf.NotAfter.Sub(leaf.NotBefore) > 2*soon:
+		v.ok("identity", "your client certificate ends soon, on %s: get a new one", leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+}
+
+// bridge asks what carries streams.
+func (v *visit) bridge(ctx context.Context, cfg *rest.Config) {
+	if err := get(ctx, cfg, "/bridge/version"); err != nil {
+		v.wrong("streams", "the bridge does not answer: "+plain(err), "watch, logs -f, exec and port-forward do not work until the bridge runs: tell the gateway's administrator")
+		return
+	}
+	v.ok("streams", "the bridge answers")
+}
+
+// member asks a cluster for its version, through the gateway.
+func (v *visit) member(ctx context.Context, cfg *rest.Config, name string) {
+	began := time.Now()
+	err := get(ctx, cfg, kubeconfig.Path(name)+"/version")
+	if err == nil {
+		v.ok(name, "answers within %s", time.Since(began).Round(time.Millisecond))
+		return
+	}
+	do := "kubectl --context clusterpass describe cluster " + name + " may say more; its administrator can look"
+	switch code(err) {
+	case http.StatusForbidden:
+		do = "ask the gateway's administrator for a grant: the verb get on clusters/proxy in cluster.karmada.io, resourceName " + name
+	case http.StatusNotFound:
+		do = "is the name right? The gateway's administrator registers it: clusterpass cluster add " + name
+	case http.StatusBadGateway:
+		do = "the gateway cannot use the cluster: is it up, reachable from the gateway, and is its credential still good? Its administrator renews that: clusterpass cluster join " + name + " --replace"
+	case http.StatusGatewayTimeout:
+		do = "the cluster, or the way to it, is slow or down: try again, then ask its administrator"
+	case http.StatusUnauthorized:
+		do = "the cluster takes tokens of its own only (identity passthrough): call it with one that it takes, which its administrator gives"
+	}
+	v.wrong(name, plain(err), do)
+}
+
+// get makes one call and has its answer read away.
+func get(ctx context.Context, cfg *rest.Config, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, memberTimeout)
+	defer cancel()
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	return client.RESTClient().Get().AbsPath(path).Do(ctx).Error()
+}

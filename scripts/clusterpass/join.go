@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	rbacv1 "k8s.io/client-go/applyconfigurations/rbac/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/registration"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+)
+
+const (
+	joinNamespace = "clusterpass-system" // of what join makes in a member
+	joinTimeout   = time.Minute
+	// How long the account's rights may take to be in force, and how often that is looked at.
+	grantTimeout, grantPause = 15 * time.Second, 200 * time.Millisecond
+)
+
+// account is what join makes: a ServiceAccount and its rights, which all have one name. Gateways, and clusters of one gateway that
+// lead to the same member, have accounts of their own, so that none changes what another's may do.
+type account struct {
+	name   string
+	groups []string // that it may impersonate; none for all
+}
+
+func (a *app) clusterJoin() *cobra.Command {
+	s := &source{identity: string(v1alpha1.Impersonate)}
+	var groups []string
+	var lifetime time.Duration
+	p := &private{}
+	cmd := &cobra.Command{
+		Use:   "join NAME",
+		Short: "Make an account in a cluster that may only impersonate, and register the cluster with it",
+		Long: `Make, in the cluster that the context reaches, a ServiceAccount that may do only what the gateway needs, and
+register the cluster with a token of it. The context's own credential is used once and not stored.
+
+The account may impersonate users, groups and service accounts, with their uids and extras, and make new tokens for
+itself, so that its token can be rotated. It is made for this gateway and this name: another gateway that joins the
+same cluster has an account of its own. Joining again with --replace sets the account's groups anew. Without --group it may impersonate every group, system:masters among them:
+whoever holds its token is cluster-admin. With --group it may impersonate only the named groups; it can still
+impersonate any user by name, so grant nothing of weight to users by name.
+
+With --pull the cluster is private: the gateway does not dial it, agents in the cluster connect to the gateway. What runs them is
+printed as a manifest, which holds their credential; apply it in the cluster.`,
+		Example: `  clusterpass cluster join prod --context prod-admin --group dev --group ops
+  clusterpass cluster join --pull branch --context branch-admin | kubectl --context branch-admin apply -f -`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			// Whatever can be refused is refused before the member is touched.
+			if lifetime < 10*time.Minute {
+				return fmt.Errorf("--token-lifetime %v: want at least 10m, as Kubernetes does", lifetime)
+			}
+			if err := p.complete(a, s); err != nil {
+				return err
+			}
+			r, err := a.registrar(cmd.Context())
+			if err == nil {
+				err = r.Precheck(cmd.Context(), args[0], s.replace)
+			}
+			if err != nil {
+				return err
+			}
+			admin, err := registration.Load(s.kubeconfig, s.context)
+			if err != nil {
+				return err
+			}
+			installation, err := r.Installation(cmd.Context())
+			if err != nil {
+				return err
+			}
+			acc := account{"clusterpass-" + args[0] + "-" + installation, groups}
+			kc, err := join(cmd.Context(), admin, acc, lifetime)
+			if err != nil {
+				return fmt.Errorf("cluster %q is not joined: %w", args[0], err)
+			}
+			// An API server learns of new rights a moment after they were written, each for itself.
+			var lacking *registration.LackingError
+			for deadline := time.Now().Add(grantTimeout); ; time.Sleep(grantPause) {
+				if err = a.register(cmd, args[0], kc, s); !errors.As(err, &lacking) || time.Now().After(deadline) || cmd.Context().Err() != nil {
+					break
+				}
+			}
+			if err != nil || !p.pull {
+				return err
+			}
+			return p.print(cmd.Context(), cmd.OutOrStdout(), r, args[0], acc.name)
+		},
+	}
+	s.flags(cmd)
+	p.flags(cmd)
+	cmd.Flags().StringSliceVar(&groups, "group", nil, "group that the account may impersonate; may be repeated (default: every group)")
+	cmd.Flags().DurationVar(&lifetime, "token-lifetime", 90*24*time.Hour, "how long the token is to be good for; the cluster may give less")
+	return cmd
+}
+
+// join makes the account and returns a kubeconfig with a token of it.
+func join(ctx context.Context, admin secrets.Value, acc account, lifetime time.Duration) (secrets.Value, error) {
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	cfg, err := clientcmd.RESTConfigFromKubeConfig(admin.Reveal())
+	if err != nil {
+		return secrets.Value{}, err
+	}
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return secrets.Value{}, err
+	}
+	if err := acc.apply(ctx, client); err != nil {
+		return secrets.Value{}, err
+	}
+	seconds := int64(lifetime / time.Second)
+	token, err := client.CoreV1().ServiceAccounts(joinNamespace).CreateToken(ctx, acc.name,
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}, metav1.CreateOptions{})
+	if err != nil {
+		return secrets.Value{}, fmt.Errorf("make a token: %w", err)
+	}
+	return registration.WithToken(admin, token.Status.Token)
+}
+
+// apply makes the namespace, the account and its rights; what exists is brought up to date.
+func (acc account) apply(ctx context.Context, client kubernetes.Interface) error {
+	opts := metav1.ApplyOptions{FieldManager: "clusterpass", Force: true}
+	core, rbac := client.CoreV1(), client.RbacV1()
+	impersonateGroups := rbacv1.PolicyRule().WithAPIGroups("").WithResources("groups").WithVerbs("impersonate")
+	if len(acc.groups) > 0 {
+		impersonateGroups.WithResourceNames(acc.groups...)
+	}
+	subject := rbacv1.Subject().WithKind("ServiceAccount").WithNamespace(joinNamespace).WithName(acc.name)
+	steps := []struct {
+		what string
+		do   func() error
+	}{
+		{"namespace", func() error {
+			_, err := core.Namespaces().Apply(ctx, corev1.Namespace(joinNamespace), opts)
+			return err
+		}},
+		{"service account", func() error {
+			_, err := core.ServiceAccounts(joinNamespace).Apply(ctx, corev1.ServiceAccount(acc.name, joinNamespace).WithAutomountServiceAccountToken(false), opts)
+			return err
+		}},
+		{"cluster role", func() error {
+			_, err := rbac.ClusterRoles().Apply(ctx, rbacv1.ClusterRole(acc.name).WithRules(
+				rbacv1.PolicyRule().WithAPIGroups("").WithResources("users", "serviceaccounts").WithVerbs("impersonate"),
+				impersonateGroups,
+				rbacv1.PolicyRule().WithAPIGroups("authentication.k8s.io").WithResources("*").WithVerbs("impersonate"),
+			), opts)
+			return err
+		}},
+		{"cluster role binding", func() error {
+			_, err := rbac.ClusterRoleBindings().Apply(ctx, rbacv1.ClusterRoleBinding(acc.name).
+				WithRoleRef(rbacv1.RoleRef().WithAPIGroup("rbac.authorization.k8s.io").WithKind("ClusterRole").WithName(acc.name)).
+				WithSubjects(subject), opts)
+			return err
+		}},
+		{"role", func() error {
+			_, err := rbac.Roles(joinNamespace).Apply(ctx, rbacv1.Role(acc.name, joinNamespace).WithRules(
+				rbacv1.PolicyRule().WithAPIGroups("").WithResources("serviceaccounts/token").WithResourceNames(acc.name).WithVerbs("create"),
+			), opts)
+			return err
+		}},
+		{"role binding", func() error {
+			_, err := rbac.RoleBindings(joinNamespace).Apply(ctx, rbacv1.RoleBinding(acc.name, joinNamespace).
+				WithRoleRef(rbacv1.RoleRef().WithAPIGroup("rbac.authorization.k8s.io").WithKind("Role").WithName(acc.name)).
+				WithSubjects(subject), opts)
+			return err
+		}},
+	}
+	for _, s := range steps {
+		if err := s.do(); err != nil {
+			return fmt.Errorf("make the %s: %w", s.what, err)
+		}
+	}
+	return nil
+}

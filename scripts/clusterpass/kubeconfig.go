@@ -1,0 +1,37 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+func kubeconfigCommand() *cobra.Command {
+	from := &userFlags{}
+	cmd := &cobra.Command{
+		Use: "kubeconfig", Short: "Print a kubeconfig with a context for each cluster that you may reach", Args: cobra.NoArgs,
+		Long: `Print a kubeconfig with the credential that you have for a gateway: a context for each cluster that you may reach, "fleet" for all of
+them at once, and "clusterpass" for the gateway itself. Whoever has what is printed can be you.`,
+		Example: `  clusterpass kubeconfig > clusterpass.kubeconfig
+  clusterpass kubeconfig --kubeconfig ann.kubeconfig`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			u, err := from.load()
+			if err != nil {
+				return err
+			}
+			clusters, err := u.reachable(cmd.Context())
+			if err != nil {
+				return fmt.Errorf("the gateway at %s: %s; clusterpass doctor looks closer", u.url, plain(err))
+			}
+			data, err := clientcmd.Write(*u.contexts("", clusters))
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(data)
+			return err
+		},
+	}
+	from.add(cmd)
+	return cmd
+}

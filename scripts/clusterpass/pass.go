@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
+
+	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/registration"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+)
+
+func (a *app) pass() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pass",
+		Short: "Make, list and revoke passes",
+		Long: `Passes are short-lived credentials that the gateway made: tokens or client certificates, limited to clusters and verbs.
+A pass never gives more than RBAC grants its user, and ends when it expires or is revoked.`,
+		Args: cobra.NoArgs, RunE: help,
+	}
+	cmd.AddCommand(a.passCreate(), a.passList(), a.passRevoke(), a.passRotateKey())
+	return cmd
+}
+
+// passRequest is what the flags of pass create say.
+type passRequest struct {
+	user, form, gateway, ca, output string
+	groups, clusters, verbs         []string
+	ttl                             time.Duration
+}
+
+func (a *app) passCreate() *cobra.Command {
+	req := &passRequest{}
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Make a pass and print it as a kubeconfig", Args: cobra.ExactArgs(1),
+		Long: `Make a pass and print it: as a kubeconfig with a context for each cluster, or as the bare token. It is shown once.
+
+The gateway's URL and CA are read from a kubeconfig that it wrote, which --gateway names; or --gateway is the URL itself.`,
+		Example: `  clusterpass pass create ann-laptop --user ann --group dev > ann.kubeconfig
+  clusterpass pass create ci --user ci --cluster member1 --verb get --ttl 1h --output token`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p := &v1alpha1.Pass{
+				ObjectMeta: metav1.ObjectMeta{Name: args[0]},
+				Spec: v1alpha1.PassSpec{
+					User: req.user, Groups: req.groups, Clusters: req.clusters, Verbs: req.verbs, TTL: metav1.Duration{Duration: req.ttl},
+					Form: v1alpha1.Form(req.form),
+				},
+			}
+			if req.output != "kubeconfig" && (req.output != "token" || p.Spec.Form != v1alpha1.Token) {
+				return fmt.Errorf("--output %q: want kubeconfig, or token with --form token", req.output)
+			}
+			out, err := a.createPass(cmd.Context(), p, req)
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(out)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&req.user, "user", "", "whom the pass identifies")
+	f.StringSliceVar(&req.groups, "group", nil, "group of the user; may be repeated")
+	f.StringSliceVar(&req.clusters, "cluster", []string{v1alpha1.Any}, "cluster that the pass reaches; may be repeated; * for all that the user may reach")
+	f.StringSliceVar(&req.verbs, "verb", []string{v1alpha1.Any}, "get, create, update, patch or delete, as RBAC says them: exec needs create; may be repeated; * for all that the user may use")
+	f.DurationVar(&req.ttl, "ttl", passes.DefaultTTL, "how long the pass is good for, 1m to 168h")
+	f.StringVar(&req.form, "form", string(v1alpha1.Token), "token or certificate")
+	f.StringVar(&req.gateway, "gateway", "clusterpass.kubeconfig", "kubeconfig that the gateway wrote, for its URL and CA; or its https:// URL")
+	f.StringVar(&req.ca, "ca", "", "file with the certificate and key of the CA of clients, for --form certificate (default: what the secret store has)")
+	f.StringVarP(&req.output, "output", "o", "kubeconfig", "kubeconfig or token")
+	_ = cmd.MarkFlagRequired("user") // the flag exists
+	return cmd
+}
+
+// createPass returns what is to be printed.
+func (a *app) createPass(ctx context.Context, p *v1alpha1.Pass, req *passRequest) ([]byte, error) {
+	gw, err := kubeconfig.Read(req.gateway)
+	if err != nil {
+		return nil, fmt.Errorf("%w; name a kubeconfig of the gateway with --gateway", err)
+	}
+	r, err := a.registrar(ctx)
+	if err != nil {
+		return nil, err
+	}
+	issuer := &passes.Issuer{Objects: r.Objects, Secrets: r.Secrets, URL: gw.URL}
+	if p.Spec.Form == v1alpha1.Certificate {
+		if issuer.CA, err = a.clientCA(ctx, req.ca, r.Secrets); err != nil {
+			return nil, err
+		}
+	}
+	contexts, err := contextsOf(ctx, r, p.Spec.Clusters)
+	if err != nil {
+		return nil, err
+	}
+	made, err := issuer.Create(ctx, p)
+	if errors.Is(err, objects.ErrExists) {
+		return nil, fmt.Errorf("there is a pass %q already; choose another name, or revoke it first", p.Name)
+	} else if err != nil {
+		return nil, err
+	}
+	if req.output == "token" {
+		return append(made.Token.Reveal(), '\n'), nil
+	}
+	return kubeconfig.Write(gw, clientcmdv1.AuthInfo{
+		Token: string(made.Token.Reveal()), ClientCertificateData: made.Certificate, ClientKeyData: made.Key.Reveal(),
+	}, contexts, "")
+}
+
+// clientCA reads the CA that signs client certificates: from a file, or as the secret store has it.
+func (a *app) clientCA(ctx context.Context, path string, store secrets.Store) (*pki.CA, error) {
+	if path != "" {
+		return pki.ReadCA(path)
+	}
+	ca, err := passes.LoadCA(ctx, store)
+	if errors.Is(err, secrets.ErrNotFound) {
+		err = errors.New("the installation does not keep the key of its CA of clients (clusterpass init --client-ca); name a file that has it with --ca, or use --form token")
+	}
+	return ca, err
+}
+
+// contextsOf are the clusters of a pass: those that it names, or all that are registered.
+func contextsOf(ctx context.Context, r *registration.Registrar, names []string) ([]kubeconfig.Context, error) {
+	var out []kubeconfig.Context
+	if !slices.Contains(names, v1alpha1.Any) {
+		for _, n := range names {
+			out = append(out, kubeconfig.Context{Cluster: n})
+		}
+		return out, nil
+	}
+	clusters, err := r.Clusters(ctx)
+	for _, c := range clusters {
+		out = append(out, kubeconfig.Context{Cluster: c.Name})
+	}
+	return out, err
+}
+
+func (a *app) passList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the passes; their credentials are never shown", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			issuer, err := a.issuer(cmd.Context())
+			if err != nil {
+				return err
+			}
+			all, err := issuer.List(cmd.Context())
+			if err != nil {
+				return err
+			}
+			tw := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
+			_, _ = fmt.Fprintln(tw, "NAME\tUSER\tGROUPS\tCLUSTERS\tVERBS\tFORM\tEXPIRES")
+			for _, p := range all {
+				end := p.Status.ExpirationTimestamp.UTC().Format(time.RFC3339)
+				if time.Now().After(p.Status.ExpirationTimestamp.Time) {
+					end += " (expired)"
+				}
+				_, _ = fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, p.Spec.User, strings.Join(p.Spec.Groups, ","),
+					strings.Join(p.Spec.Clusters, ","), strings.Join(p.Spec.Verbs, ","), p.Spec.Form, end)
+			}
+			return tw.Flush()
+		},
+	}
+}
+
+func (a *app) passRevoke() *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke NAME", Short: "End a pass, and the streams that it has open", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: storedNames(a.passNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			issuer, err := a.issuer(cmd.Context())
+			if err == nil {
+				err = issuer.Revoke(cmd.Context(), args[0])
+			}
+			if errors.Is(err, objects.ErrNotFound) {
+				return fmt.Errorf("there is no pass %q; see: clusterpass pass list", args[0])
+			} else if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "pass %q is revoked; within %s no gateway takes it any more\n", args[0], passes.MaxAge)
+			return err
+		},
+	}
+}
+
+func (a *app) passRotateKey() *cobra.Command {
+	var discard bool
+	cmd := &cobra.Command{
+		Use: "rotate-key", Short: "Make a new key for signing tokens", Args: cobra.NoArgs,
+		Long: `Make a new key for signing tokens. (That happens by itself, too, once the key is 30 days old.) Tokens that were signed before stay
+good, unless the keys before are discarded: after the theft of a key, for instance. Certificates are not concerned.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			issuer, err := a.issuer(cmd.Context())
+			if err == nil {
+				err = issuer.RotateKey(cmd.Context(), discard)
+			}
+			if err != nil {
+				return err
+			}
+			done := "there is a new key"
+			if discard {
+				done += "; tokens signed by those before end within " + passes.MaxAge.String()
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), done)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&discard, "discard", false, "end all tokens that were signed before")
+	return cmd
+}
+
+// issuer opens the stores, for what needs no gateway.
+func (a *app) issuer(ctx context.Context) (*passes.Issuer, error) {
+	r, err := a.registrar(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &passes.Issuer{Objects: r.Objects, Secrets: r.Secrets}, nil
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/registration"
+)
+
+// private says how a private cluster's agents reach the gateway, and the gateway them.
+type private struct {
+	pull                          bool
+	gateway, tunnel, image, proxy string
+	services                      []string
+	lifetime                      time.Duration
+
+	to kubeconfig.Gateway
+}
+
+func (p *private) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&p.pull, "pull", false, "make the cluster a private one, and print the manifest of its agents")
+	f.StringVar(&p.gateway, "gateway", "clusterpass.kubeconfig", "with --pull: kubeconfig that the gateway wrote: its URL and CA are read from there")
+	f.StringVar(&p.tunnel, "tunnel", "", "with --pull: URL of the bridge's tunnel port as the functions reach it (default with a dir: store: https://127.0.0.1:8444)")
+	f.StringVar(&p.image, "agent-image", "clusterpass-agent", "with --pull: image of the agent")
+	f.StringVar(&p.proxy, "agent-proxy", "", "with --pull: URL of the proxy through which the agents reach the gateway, maybe with user and password; it is kept in their Secret")
+	f.StringSliceVar(&p.services, "agent-service", nil, "with --pull: host:port of what else the gateway may reach through the agents: the API server of another cluster, as its kubeconfig names it; may be repeated")
+	f.DurationVar(&p.lifetime, "agent-token-lifetime", passes.MaxTTL, "with --pull: how long the agents' credential is good for, 1m to 168h; they renew it in the middle of that time")
+}
+
+// complete finds out what is not said, before anything is made.
+func (p *private) complete(a *app, s *source) (err error) {
+	if !p.pull {
+		return nil
+	}
+	if p.lifetime < passes.MinTTL || p.lifetime > passes.MaxTTL {
+		return fmt.Errorf("--agent-token-lifetime %v: want %v to %v", p.lifetime, passes.MinTTL, passes.MaxTTL)
+	}
+	if u, err := url.Parse(p.proxy); p.proxy != "" && (err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme)) {
+		return errors.New("--agent-proxy: want a URL such as http://proxy.example.com:3128, or http://USER:PASSWORD@proxy.example.com:3128") // without the one that is wrong
+	}
+	for _, service := range p.services {
+		if err := config.Address("--agent-service", service); err != nil {
+			return err
+		}
+	}
+	if u, err := url.Parse(p.tunnel); err != nil || strings.Trim(u.Path, "/") != "" {
+		return errors.New("--tunnel: want the URL of the tunnel port alone, such as https://bridge.clusterpass.internal:8444: the cluster is to have agents of its own")
+	}
+	if p.to, err = kubeconfig.Read(p.gateway); err != nil {
+		return fmt.Errorf("%w; name a kubeconfig of the gateway with --gateway", err)
+	}
+	if s.tunnel = p.tunnel; s.tunnel != "" {
+		return nil
+	}
+	addr, err := a.address()
+	if err == nil && addr.Kind != "dir" {
+		err = fmt.Errorf("--tunnel: name the bridge's tunnel port, such as https://bridge.clusterpass.internal:8444")
+	}
+	s.tunnel = "https://127.0.0.1:8444"
+	return err
+}
+
+//go:embed agent.yaml
+var agentYAML string
+
+var agentManifest = template.Must(template.New("agent").Funcs(template.FuncMap{
+	"base64": func(b []byte) string { return base64.StdEncoding.EncodeToString(b) },
+}).Parse(agentYAML))
+
+// print makes the agents' first credential and prints what runs them. account is what the gateway impersonates with in the cluster; the agents'
+// own account stands beside it.
+func (p *private) print(ctx context.Context, out io.Writer, r *registration.Registrar, name, account string) error {
+	clusters, err := r.Clusters(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(clusters, func(c v1alpha1.Cluster) bool { return c.Name == name })
+	if i < 0 {
+		return fmt.Errorf("cluster %q was removed meanwhile", name)
+	}
+	issuer := &passes.Issuer{Objects: r.Objects, Secrets: r.Secrets, URL: p.to.URL}
+	token, err := issuer.EnrolAgent(ctx, &clusters[i], p.lifetime)
+	if err != nil {
+		return err
+	}
+	joined := sha256.Sum256(token.Reveal())
+	return agentManifest.Execute(out, map[string]any{
+		"Namespace": joinNamespace, "Name": account + "-agent", "Cluster": name, "Gateway": p.to.URL, "CA": p.to.CA, "Token": token.Reveal(), "Image": p.image,
+		"Proxy": []byte(p.proxy), "Services": strings.Join(p.services, ","), "Joined": hex.EncodeToString(joined[:8]),
+	})
+}

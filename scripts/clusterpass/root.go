@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/registration"
+	"github.com/clusterpass/clusterpass/shared/stores"
+)
+
+// app is what every command shares.
+type app struct {
+	store         string
+	allowLoopback bool
+}
+
+func root() *cobra.Command {
+	a := &app{}
+	cmd := &cobra.Command{
+		Use:   "clusterpass",
+		Short: "One pass for every cluster",
+		Long: `Use a Clusterpass gateway (login, kubeconfig, doctor), or administer it: the clusters that it reaches, and who may reach them.
+
+The commands for administrators write into the installation's stores, which --store or CLUSTERPASS_STORE names:
+  dir:PATH     directories on this machine, as "make up" uses them (the default: the user's data directory)
+  aws:PREFIX   AWS Secrets Manager and DynamoDB, with the AWS SDK's own environment for region and credentials`,
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	cmd.PersistentFlags().StringVar(&a.store, "store", os.Getenv("CLUSTERPASS_STORE"), "where the installation keeps things: dir:PATH or aws:PREFIX")
+	cmd.PersistentFlags().BoolVar(&a.allowLoopback, "allow-loopback", os.Getenv("CLUSTERPASS_ALLOW_LOOPBACK") == "true",
+		"whether clusters may have loopback addresses, as the gateway is configured; with dir:PATH they may")
+	cmd.AddCommand(a.init(), a.cluster(), a.pass(), a.cert(), a.apply(), a.delete())
+	cmd.AddCommand(login(), kubeconfigCommand(), doctor())
+	return cmd
+}
+
+// help is what a command does that is only there for those below it. Without it a mistyped one would print the same, and succeed.
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// address is what --store says.
+func (a *app) address() (addr stores.Address, err error) {
+	if a.store == "" {
+		addr, err = stores.Default()
+	} else {
+		err = addr.Decode(a.store)
+	}
+	if err != nil {
+		err = &config.Error{Variable: "CLUSTERPASS_STORE", Problem: err.Error(), Example: "dir:/var/lib/clusterpass"}
+	}
+	return addr, err
+}
+
+// init makes what the stores need. (On AWS the template makes it; elsewhere, as with an emulator, this does.)
+func (a *app) init() *cobra.Command {
+	var clientCA string
+	cmd := &cobra.Command{
+		Use: "init", Short: "Make what the stores need: with aws:PREFIX the table PREFIX-objects, if it is not there", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			addr, err := a.address()
+			if err != nil {
+				return err
+			}
+			st, err := stores.Open(cmd.Context(), addr)
+			if err != nil {
+				return err
+			}
+			if t, ok := st.Objects.(interface{ EnsureTable(context.Context) error }); ok {
+				if err := t.EnsureTable(cmd.Context()); err != nil {
+					return err
+				}
+			}
+			if clientCA != "" {
+				ca, err := pki.ReadCA(clientCA)
+				if err == nil {
+					err = passes.StoreCA(cmd.Context(), st.Secrets, ca)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is ready\n", addr)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&clientCA, "client-ca", "", "file with the certificate and key of the CA of clients, for the secret store: gateways then make passes that are certificates")
+	return cmd
+}
+
+// registrar opens the stores.
+func (a *app) registrar(ctx context.Context) (*registration.Registrar, error) {
+	addr, err := a.address()
+	if err != nil {
+		return nil, err
+	}
+	st, err := stores.Open(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	// What the gateway will refuse to dial is refused here.
+	return &registration.Registrar{Secrets: st.Secrets, Objects: st.Objects, Policy: cluster.DialPolicy{AllowLoopback: a.allowLoopback || addr.Kind == "dir"}}, nil
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// TestForeignEntries holds: the files of other contexts may be gone, those of the one that leads to the gateway are read.
+func TestForeignEntries(t *testing.T) {
+	_, theirs := setup(t) // beside its ca.pem
+	kc, err := clientcmd.LoadFromFile(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kc.Clusters["gone"] = &clientcmdapi.Cluster{Server: "https://gone.example.com", CertificateAuthority: "gone.pem"}
+	kc.AuthInfos["gone"] = &clientcmdapi.AuthInfo{ClientCertificate: "gone.pem", ClientKey: "gone.pem"}
+	kc.Contexts["gone"] = &clientcmdapi.Context{Cluster: "gone", AuthInfo: "gone"}
+	if err := clientcmd.WriteToFile(*kc, theirs); err != nil {
+		t.Fatal(err)
+	}
+	u, err := (&userFlags{theirs, "lab"}).load()
+	if err != nil || len(u.cluster.CertificateAuthorityData) == 0 || u.cluster.CertificateAuthority != "" || u.auth.Token == "" {
+		t.Errorf("%+v, %v", u, err)
+	}
+	if _, err := (&userFlags{theirs, "gone"}).load(); err == nil || !strings.Contains(err.Error(), "gone.pem") {
+		t.Errorf("the files of the context itself: %v", err)
+	}
+}
+
+// heard are warnings of whoever does not say what is to be done with them.
+type heard struct{ texts []string }
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (h *heard) HandleWarningHeader(_ int, _, text string) { h.texts = append(h.texts, text) }
+
+// TestNoWarningsBetween holds: what the gateway warns of does not stand between a command's own words.
+func TestNoWarningsBetween(t *testing.T) {
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Warning", `299 - "something is deprecated"`)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "status": {"resourceRules": [], "nonResourceRules": []}}`))
+	}))
+	defer srv.Close()
+	var h heard
+	rest.SetDefaultWarningHandler(&h)
+	defer rest.SetDefaultWarningHandler(rest.WarningLogger{})
+	u := &user{url: srv.URL, cluster: &clientcmdapi.Cluster{InsecureSkipTLSVerify: true}, auth: &clientcmdapi.AuthInfo{Token: "x"}}
+	if found, err := u.reachable(t.Context()); err != nil || len(found) > 0 || len(h.texts) > 0 {
+		t.Errorf("%v, %v, warned of %q", found, err, h.texts)
+	}
+}
+
+// TestPlainWords holds: who has no kubeconfig, names no gateway or does not trust its certificate is told what to do.
+func TestPlainWords(t *testing.T) {
+	c, theirs := setup(t)
+	srv := httptest.NewTLSServer(http.NotFoundHandler())
+	defer srv.Close()
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "nosuch"))
+	aimless := kubeconfigFile(t, strings.Replace(labKubeconfig, "current-context: lab", "", 1))
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"login"}, "say which gateway: clusterpass login https://"},
+		{[]string{"login", srv.URL}, "name the file with --ca"},
+		{[]string{"login", srv.URL, "--ca", filepath.Join(filepath.Dir(theirs), "ca.pem")}, "not signed by the CA that you gave"},
+		{[]string{"kubeconfig"}, "there is no kubeconfig"},
+		{[]string{"doctor"}, "there is no kubeconfig"},
+		{[]string{"doctor", "--kubeconfig", aimless}, "no current context; it has: dead, lab, plugin"},
+	} {
+		out, err := c.run(t, tt.args...)
+		if err == nil || !strings.Contains(out+err.Error(), tt.want) || strings.Contains(out+err.Error(), `""`) {
+			t.Errorf("%v: %s%v, want %q", tt.args, out, err, tt.want)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/json"
+
+	"github.com/clusterpass/clusterpass/shared/objects"
+)
+
+// The keys of roles and bindings in the object store: these, and the name.
+const (
+	RolePrefix    = "clusterroles/"
+	BindingPrefix = "clusterrolebindings/"
+)
+
+// Store is what an Authorizer needs of an objects.Store.
+type Store interface {
+	List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error)
+	Revision(ctx context.Context) (uint64, error)
+	Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error, progress func(rev uint64)) error
+}
+
+// pageSize is how many objects are asked for at once.
+const pageSize = 1000
+
+// snapshot is all roles and bindings at a revision of the store. It does not change.
+type snapshot struct {
+	revision uint64
+	roles    map[string]*rbacv1.ClusterRole
+	bindings map[string]*rbacv1.ClusterRoleBinding
+	policy   *Policy
+}
+
+// next returns the store's state now, which is s itself if nothing of RBAC was written since. It reads the log since
+// s, or everything where s is nil or too old for that.
+func (s *snapshot) next(ctx context.Context, store Store, log *slog.Logger) (*snapshot, error) {
+	rev, err := store.Revision(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil || rev < s.revision { // a store that went back is another one
+		return load(ctx, store, log)
+	}
+	if rev == s.revision {
+		return s, nil
+	}
+	if rev-s.revision > uint64(max(pageSize, len(s.roles)+len(s.bindings))) {
+		return load(ctx, store, log) // reading all is less
+	}
+	var events []objects.Event
+	errCaughtUp := errors.New("caught up")
+	err = store.Watch(ctx, "", s.revision, func(e objects.Event) error {
+		if strings.HasPrefix(e.Object.Key, RolePrefix) || strings.HasPrefix(e.Object.Key, BindingPrefix) {
+			events = append(events, e)
+		}
+		if e.Object.Revision >= rev { // every write is one revision, so that this one comes
+			return errCaughtUp
+		}
+		return nil
+	}, nil)
+	if errors.Is(err, objects.ErrCompacted) {
+		return load(ctx, store, log)
+	} else if !errors.Is(err, errCaughtUp) {
+		return nil, err
+	}
+	n := &snapshot{revision: rev, roles: s.roles, bindings: s.bindings, policy: s.policy}
+	if len(events) > 0 {
+		n.roles, n.bindings = maps.Clone(s.roles), maps.Clone(s.bindings)
+		for _, e := range events {
+			n.put(e.Object, e.Type == objects.Deleted, log)
+			n.revision = max(n.revision, e.Object.Revision)
+		}
+		n.compile()
+	}
+	return n, nil
+}
+
+// load reads everything. What is written meanwhile is read from the log: a role of one moment and a binding of
+// another could grant what was never granted.
+func load(ctx context.Context, store Store, log *slog.Logger) (*snapshot, error) {
+	n := &snapshot{roles: map[string]*rbacv1.ClusterRole{}, bindings: map[string]*rbacv1.ClusterRoleBinding{}}
+	for i, prefix := range []string{RolePrefix, BindingPrefix} {
+		cont := ""
+		for {
+			page, err := store.List(ctx, prefix, pageSize, cont)
+			if err != nil {
+				return nil, err
+			}
+			for _, o := range page.Objects {
+				n.put(o, false, log)
+			}
+			if i == 0 && cont == "" {
+				n.revision = page.Revision
+			}
+			if cont = page.Continue; cont == "" {
+				break
+			}
+		}
+	}
+	n.compile()
+	return n.next(ctx, store, log)
+}
+
+// put takes an object into n. One that cannot be read grants nothing, and the log says so.
+func (n *snapshot) put(o objects.Object, deleted bool, log *slog.Logger) {
+	var err error
+	if name, ok := strings.CutPrefix(o.Key, RolePrefix); ok {
+		delete(n.roles, name)
+		if r := (&rbacv1.ClusterRole{}); !deleted {
+			if err = json.UnmarshalCaseSensitivePreserveInts(o.Value, r); err == nil {
+				r.ObjectMeta = metav1.ObjectMeta{Name: name, Labels: r.Labels} // the rest would only fill memory
+				n.roles[name] = r
+			}
+		}
+	} else if name, ok := strings.CutPrefix(o.Key, BindingPrefix); ok {
+		delete(n.bindings, name)
+		if b := (&rbacv1.ClusterRoleBinding{}); !deleted {
+			if err = json.UnmarshalCaseSensitivePreserveInts(o.Value, b); err == nil {
+				b.ObjectMeta = metav1.ObjectMeta{Name: name}
+				n.bindings[name] = b
+			}
+		}
+	}
+	if err != nil {
+		log.Error("an RBAC object cannot be read and grants nothing", "key", o.Key, "error", err.Error())
+	}
+}
+
+func (n *snapshot) compile() {
+	roles := make([]*rbacv1.ClusterRole, 0, len(n.roles))
+	for _, name := range slices.Sorted(maps.Keys(n.roles)) {
+		roles = append(roles, n.roles[name])
+	}
+	n.policy = Compile(roles, slices.Collect(maps.Values(n.bindings)))
+}

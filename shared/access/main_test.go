@@ -1,0 +1,9 @@
+package access
+
+import (
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -1,0 +1,257 @@
+package mototest
+
+import (
+	"bytes"
+	"encoding/json"
+	"hash/crc32"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Front stands before moto and answers as AWS would where moto does not. Its methods may be called at any time.
+//
+// DynamoDB's transactions exclude each other: one that comes while another is under way is cancelled with
+// TransactionConflict, as AWS does with those that touch the same items, and one that comes again with its
+// ClientRequestToken is answered as it was, for moto knows neither.
+type Front struct {
+	URL   string
+	moto  http.Handler
+	close func()
+
+	mu       sync.Mutex
+	calls    map[string]int // by operation, by service, and of all by ""
+	refusals int            // how many calls to come are refused
+	refusal  string         // their error's code
+	lost     map[string]int
+	stale    map[string]answer // of queries, by their body
+	lagging  int
+	conflict int
+	done     map[string]answer // by ClientRequestToken
+
+	transaction sync.Mutex
+	table       sync.RWMutex // moto shows halves of transactions
+}
+
+type answer struct {
+	status int
+	body   []byte
+}
+
+// NewFront starts a Front before the moto at backend, until the test ends.
+func NewFront(t *testing.T, backend string) *Front {
+	t.Helper()
+	f, err := StartFront(backend)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	return f
+}
+
+// StartFront starts a Front before the moto at backend, until it is closed.
+func StartFront(backend string) (*Front, error) {
+	u, err := url.Parse(backend)
+	if err != nil {
+		return nil, err
+	}
+	f := &Front{calls: map[string]int{}, lost: map[string]int{}, done: map[string]answer{}, stale: map[string]answer{}}
+	transport := &http.Transport{MaxIdleConnsPerHost: 16}
+	proxy := &httputil.ReverseProxy{
+		ErrorLog:  log.New(io.Discard, "", 0), // clients that went away
+		Transport: transport,
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(u); r.Out.Host = r.In.Host },
+	}
+	f.moto = proxy
+	srv := httptest.NewServer(f)
+	f.URL, f.close = srv.URL, func() { srv.Close(); transport.CloseIdleConnections() }
+	return f, nil
+}
+
+// Close ends it; moto goes on.
+func (f *Front) Close() { f.close() }
+
+// Deny refuses every call from now on, as somebody without permission is refused.
+func (f *Front) Deny() { f.Refuse("AccessDeniedException", int(^uint(0)>>1)) }
+
+// Throttle refuses the next n calls because there were too many.
+func (f *Front) Throttle(n int) { f.Refuse("ThrottlingException", n) }
+
+// Refuse answers the next n calls with an error of that code. An InternalServerError has status 500.
+func (f *Front) Refuse(code string, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refusals, f.refusal = n, code
+}
+
+// Lose lets moto do the next n calls of operation, and loses the answers on the way.
+func (f *Front) Lose(operation string, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lost[operation] = n
+}
+
+// Lag answers the next n Query calls as the same ones were answered before, as a query does that comes between the
+// parts of a transaction.
+func (f *Front) Lag(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lagging = n
+}
+
+// Conflict cancels the next n transactions because others are under way.
+func (f *Front) Conflict(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.conflict = n
+}
+
+// The services that Calls tells apart.
+const (
+	SecretsManager = "secretsmanager"
+	DynamoDB       = "DynamoDB_20120810"
+)
+
+// Calls returns how many calls of an operation, or of a service, came, refused ones too; of "" all.
+func (f *Front) Calls(of string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[of]
+}
+
+// ServeHTTP implements http.Handler, for a listener of the test's own.
+func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	service, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client is gone
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if code := f.count(service, op); code != "" {
+		refuse(w, code)
+		return
+	}
+	var a answer
+	switch {
+	case op == "TransactWriteItems":
+		a = f.transact(r, body)
+	case service == DynamoDB:
+		f.table.RLock()
+		a = record(f.moto, r)
+		f.table.RUnlock()
+		if op == "Query" {
+			a = f.lag(string(body), a)
+		}
+	default:
+		a = record(f.moto, r)
+	}
+	if f.isLost(op) {
+		panic(http.ErrAbortHandler)
+	}
+	w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+	w.Header().Set("X-Amz-Crc32", strconv.FormatUint(uint64(crc32.ChecksumIEEE(a.body)), 10))
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body)
+}
+
+func (f *Front) count(service, op string) (refusal string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, of := range []string{service, op, ""} {
+		f.calls[of]++
+	}
+	if f.refusals > 0 {
+		f.refusals--
+		return f.refusal
+	}
+	return ""
+}
+
+// lag remembers the answer to a query, or gives the one before.
+func (f *Front) lag(query string, a answer) answer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if old, ok := f.stale[query]; ok && f.lagging > 0 {
+		f.lagging--
+		return old
+	}
+	f.stale[query] = a
+	return a
+}
+
+func (f *Front) isLost(op string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lost[op]--
+	return f.lost[op] >= 0
+}
+
+func (f *Front) transact(r *http.Request, body []byte) answer {
+	var in struct {
+		ClientRequestToken string
+		TransactItems      []json.RawMessage
+	}
+	if err := json.Unmarshal(body, &in); err != nil {
+		return answer{http.StatusBadRequest, []byte(`{"__type":"SerializationException"}`)}
+	}
+	if f.isConflict() {
+		return conflictOf(len(in.TransactItems))
+	}
+	if !f.transaction.TryLock() {
+		return conflictOf(len(in.TransactItems))
+	}
+	defer f.transaction.Unlock()
+	if a, ok := f.done[in.ClientRequestToken]; ok {
+		return a
+	}
+	f.table.Lock()
+	defer f.table.Unlock()
+	a := record(f.moto, r)
+	if a.status == http.StatusOK {
+		f.done[in.ClientRequestToken] = a
+	}
+	return a
+}
+
+func (f *Front) isConflict() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.conflict--
+	return f.conflict >= 0
+}
+
+func conflictOf(items int) answer {
+	reasons := make([]map[string]string, items)
+	for i := range reasons {
+		reasons[i] = map[string]string{"Code": "None"}
+	}
+	reasons[0] = map[string]string{"Code": "TransactionConflict", "Message": "Transaction is ongoing for the item"}
+	b, _ := json.Marshal(map[string]any{ // of strings: cannot fail
+		"__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException", "CancellationReasons": reasons,
+		"Message": "Transaction cancelled, please refer cancellation reasons for specific reasons [TransactionConflict]",
+	})
+	return answer{http.StatusBadRequest, b}
+}
+
+func record(h http.Handler, r *http.Request) answer {
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, r)
+	return answer{rec.Code, rec.Body.Bytes()}
+}
+
+func refuse(w http.ResponseWriter, code string) {
+	w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+	status := http.StatusBadRequest
+	if code == "InternalServerError" {
+		status = http.StatusInternalServerError
+	}
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"__type": code, "message": "refused by the test"})
+}

@@ -1,0 +1,167 @@
+// Package mototest runs moto, an imitation of AWS, for the tests of what calls AWS; and puts in front of it
+// what AWS does and moto does not: refusing, throttling, losing answers, transactions that exclude each other.
+package mototest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+)
+
+// PythonEnv names a Python interpreter that has moto.
+const PythonEnv = "CLUSTERPASS_PYTHON"
+
+const startTimeout = 2 * time.Minute // a cold disk on a busy machine
+
+// script serves until its standard input ends: also when the test dies, however it dies.
+const script = `
+import logging, runpy, sys
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
+from moto.server import ThreadedMotoServer
+for path in sys.argv[1:]:
+    runpy.run_path(path)
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+print("http://%s:%d" % server.get_host_and_port(), flush=True)
+sys.stdin.read()
+`
+
+// Server is a running moto.
+type Server struct {
+	URL   string
+	stdin io.Closer
+	cmd   *exec.Cmd
+}
+
+// Start starts moto on a free port of the loopback interface. Without moto it is an error that says how to get it. patches are
+// Python files that are run in it first.
+func Start(patches ...string) (*Server, error) {
+	python, err := Python("moto", "flask", "flask_cors")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(context.Background(), python, append([]string{"-c", script}, patches...)...) //nolint:gosec // the tester's own interpreter
+	stderr := &tail{}
+	cmd.Stderr = stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start moto: %w", err)
+	}
+	s := &Server{stdin: stdin, cmd: cmd}
+	late := time.AfterFunc(startTimeout, func() { _ = cmd.Process.Kill() })
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	late.Stop()
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("moto did not start: %w: %s", err, stderr)
+	}
+	s.URL = strings.TrimSpace(line)
+	return s, nil
+}
+
+// Close ends moto and waits until it has ended.
+func (s *Server) Close() {
+	_ = s.stdin.Close()
+	late := time.AfterFunc(5*time.Second, func() { _ = s.cmd.Process.Kill() })
+	defer late.Stop()
+	_ = s.cmd.Wait() // how it ended does not matter
+}
+
+// Config is for clients of an AWS at url: region and credentials that every imitation takes.
+func Config(url string) aws.Config {
+	return aws.Config{
+		Region:       "eu-central-1",
+		BaseEndpoint: aws.String(url),
+		Credentials:  credentials.NewStaticCredentialsProvider("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", ""),
+	}
+}
+
+// Python finds an interpreter with these modules: the one that PythonEnv names, python3, or the one of .venv at the
+// root of the repository. Without one it is an error that says how to get it.
+func Python(modules ...string) (string, error) {
+	if p := os.Getenv(PythonEnv); p != "" {
+		if err := has(p, modules); err != nil {
+			return "", fmt.Errorf("%s=%s: %w", PythonEnv, p, err)
+		}
+		return p, nil
+	}
+	candidates := []string{"python3"}
+	if root, err := root(); err == nil {
+		candidates = append(candidates, filepath.Join(root, ".venv", "bin", "python3"))
+	}
+	var errs []error
+	for _, p := range candidates {
+		err := has(p, modules)
+		if err == nil {
+			return p, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", p, err))
+	}
+	return "", fmt.Errorf("no Python with "+strings.Join(modules, ", ")+"; run `make moto`, or set %s: %w", PythonEnv, errors.Join(errs...))
+}
+
+func has(python string, modules []string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	// The modules are looked for and not loaded, which takes seconds.
+	const look = `import importlib.util, sys; sys.exit(", ".join(m for m in sys.argv[1:] if importlib.util.find_spec(m) is None) or None)`
+	out, err := exec.CommandContext(ctx, python, append([]string{"-c", look}, modules...)...).CombinedOutput() //nolint:gosec // the tester's own interpreter
+	if err != nil {
+		return fmt.Errorf("it lacks modules: %s (%w)", bytes.TrimSpace(out), err)
+	}
+	return nil
+}
+
+func root() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			err = errors.New("no go.mod above")
+		}
+		dir = parent
+	}
+	return "", err
+}
+
+// tail keeps the last of what is written to it.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, p...)
+	t.b = t.b[max(0, len(t.b)-4096):]
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.b)
+}

@@ -1,0 +1,304 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+var (
+	errMissing = errors.New("missing")
+	errDown    = errors.New("down")
+	errDenied  = errors.New("denied")
+)
+
+// store is what the cache reads: one value for all keys, or an error.
+type store struct {
+	mu    sync.Mutex
+	value string
+	err   error
+	calls atomic.Int64
+}
+
+func (s *store) set(value string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.value, s.err = value, err
+}
+
+func (s *store) fetch(context.Context, string) (string, error) {
+	s.calls.Add(1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.value, s.err
+}
+
+type clock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
+func (c *clock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = c.t.Add(d)
+}
+
+func newCache(s *store, c *clock, max int) *Cache[string] {
+	return New(Config{
+		Name: "test", Max: max, TTL: time.Minute, Negative: 5 * time.Second, Stale: time.Hour, Retry: 2 * time.Second, Timeout: time.Second,
+		Missing: func(err error) bool { return errors.Is(err, errMissing) },
+		Down:    func(err error) bool { return errors.Is(err, errDown) },
+		Now:     c.now, Log: slog.New(slog.DiscardHandler),
+	}, s.fetch)
+}
+
+// TestSteps walks a cache through time and the store's moods.
+func TestSteps(t *testing.T) {
+	s, c := &store{}, &clock{t: time.Unix(1000, 0)}
+	cache := newCache(s, c, 10)
+	steps := []struct {
+		what      string
+		after     time.Duration
+		value     string // of the store
+		err       error
+		renew     bool
+		want      string
+		wantErr   error
+		wantCalls int64
+	}{
+		{what: "cold", value: "a", want: "a", wantCalls: 1},
+		{what: "warm", value: "b", after: 50 * time.Second, want: "a", wantCalls: 1},
+		{what: "over", value: "b", after: 11 * time.Second, want: "b", wantCalls: 2},
+		{what: "renewed, however fresh", value: "c", renew: true, want: "c", wantCalls: 3},
+		{what: "renewed again too soon", value: "x", after: time.Second, renew: true, want: "c", wantCalls: 3},
+		{what: "stale while down", err: errDown, after: 61 * time.Second, want: "c", wantCalls: 4},
+		{what: "not asked again at once", err: errDown, after: time.Second, want: "c", wantCalls: 4},
+		{what: "asked again", err: errDown, after: 2 * time.Second, want: "c", wantCalls: 5},
+		{what: "renewing while down", err: errDown, after: 3 * time.Second, renew: true, want: "c", wantCalls: 6},
+		{what: "and again too soon", err: errDown, after: time.Second, renew: true, want: "c", wantCalls: 6},
+		{what: "denied is not down", err: errDenied, after: 3 * time.Second, wantErr: errDenied, wantCalls: 7},
+		{what: "and what was denied does not serve stale", err: errDown, after: time.Second, wantErr: errDown, wantCalls: 8},
+		{what: "up", value: "d", want: "d", wantCalls: 9},
+		{what: "deleted", err: errMissing, after: 2 * time.Minute, wantErr: errMissing, wantCalls: 10},
+		{what: "missing is remembered", err: errDown, after: 4 * time.Second, wantErr: errMissing, wantCalls: 10},
+		{what: "never stale after it was deleted", err: errDown, after: 2 * time.Second, wantErr: errDown, wantCalls: 11},
+		{what: "back", value: "e", want: "e", wantCalls: 12},
+		{what: "deleted once more", err: errMissing, after: 3 * time.Second, renew: true, wantErr: errMissing, wantCalls: 13},
+		{what: "missing is remembered by who renews, too", value: "f", after: 4 * time.Second, renew: true, wantErr: errMissing, wantCalls: 13},
+		{what: "but not for ever", value: "e", after: 2 * time.Second, renew: true, want: "e", wantCalls: 14},
+		{what: "stale to the last", err: errDown, after: time.Hour - time.Second, want: "e", wantCalls: 15},
+		{what: "and not a second longer", err: errDown, after: 1100 * time.Millisecond, wantErr: errDown, wantCalls: 16},
+	}
+	for _, st := range steps {
+		c.add(st.after)
+		s.set(st.value, st.err)
+		var got string
+		var err error
+		if st.renew {
+			got, err = cache.Renew(t.Context(), "k", func(string) bool { return true })
+		} else {
+			got, err = cache.Get(t.Context(), "k")
+		}
+		if got != st.want && st.wantErr == nil || !errors.Is(err, st.wantErr) || s.calls.Load() != st.wantCalls {
+			t.Fatalf("%s: %q, %v after %d calls; want %q, %v after %d", st.what, got, err, s.calls.Load(), st.want, st.wantErr, st.wantCalls)
+		}
+	}
+	if got, want := cache.Stats(), (Stats{Hits: 4, Fetches: 16, StaleHits: 6, Errors: 8, Size: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestFull holds: what makes room for others is counted.
+func TestFull(t *testing.T) {
+	s, c := &store{value: "a"}, &clock{t: time.Unix(1000, 0)}
+	cache := newCache(s, c, 2)
+	for _, key := range []string{"a", "b", "a", "c"} {
+		_, _ = cache.Get(t.Context(), key)
+	}
+	s.set("", errMissing)
+	_, _ = cache.Get(t.Context(), "d") // kept apart
+	if got, want := cache.Stats(), (Stats{Hits: 1, Fetches: 4, Evicted: 1, Size: 3}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func TestRenewKeepsWhatIsNotOutdated(t *testing.T) {
+	s, c := &store{value: "a"}, &clock{t: time.Unix(1000, 0)}
+	cache := newCache(s, c, 10)
+	_, _ = cache.Get(t.Context(), "k")
+	c.add(10 * time.Second)
+	if got, err := cache.Renew(t.Context(), "k", func(v string) bool { return v == "older" }); got != "a" || err != nil || s.calls.Load() != 1 {
+		t.Errorf("%q, %v after %d calls", got, err, s.calls.Load())
+	}
+}
+
+// TestHangingStore holds: what has ended serves although the store does not answer, and what it says at last counts.
+func TestHangingStore(t *testing.T) {
+	c := &clock{t: time.Unix(1000, 0)}
+	asked, answers := make(chan struct{}, 10), make(chan string)
+	cache := New(Config{
+		Name: "test", Max: 10, TTL: time.Minute, Stale: time.Hour, Retry: 2 * time.Second, Timeout: time.Hour, Patience: time.Millisecond,
+		Missing: func(err error) bool { return errors.Is(err, errMissing) },
+		Down:    func(error) bool { return true },
+		Now:     c.now, Log: slog.New(slog.DiscardHandler),
+	}, func(context.Context, string) (string, error) {
+		asked <- struct{}{}
+		return <-answers, nil
+	})
+	first := make(chan string)
+	go func() { v, _ := cache.Get(t.Context(), "k"); first <- v }()
+	<-asked
+	answers <- "a" // nothing can serve in its place, so that the caller waits
+	if v := <-first; v != "a" {
+		t.Fatalf("cold: %q", v)
+	}
+	c.add(2 * time.Minute)
+	for _, after := range []time.Duration{0, time.Second, 3 * time.Second} {
+		c.add(after)
+		if v, err := cache.Get(t.Context(), "k"); v != "a" || err != nil {
+			t.Errorf("while it hangs: %q, %v", v, err)
+		}
+	}
+	<-asked // once: all joined one flight
+	if got, want := cache.Stats(), (Stats{Fetches: 2, StaleHits: 3, Size: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	answers <- "b"
+	for v := ""; v != "b"; {
+		v, _ = cache.Get(t.Context(), "k") // until the flight has landed
+	}
+	c.add(40 * time.Second)
+	if v, err := cache.Get(t.Context(), "k"); v != "b" || err != nil || len(asked) != 0 {
+		t.Errorf("afterwards: %q, %v, asked %d times more", v, err, len(asked))
+	}
+}
+
+// TestRefreshOfAHangingStore holds: to read something anew does not wait for a store that hangs where what is known may serve.
+func TestRefreshOfAHangingStore(t *testing.T) {
+	c := &clock{t: time.Unix(1000, 0)}
+	asked, answers := make(chan struct{}, 10), make(chan string, 1)
+	cache := New(Config{
+		Max: 10, TTL: time.Minute, Stale: time.Hour, Retry: 2 * time.Second, Timeout: time.Hour, Patience: time.Millisecond,
+		Now: c.now, Log: slog.New(slog.DiscardHandler),
+	}, func(context.Context, string) (string, error) {
+		asked <- struct{}{}
+		return <-answers, nil
+	})
+	answers <- "a"
+	if v, err := cache.Refresh(t.Context(), "k"); v != "a" || err != nil {
+		t.Fatalf("cold: %q, %v", v, err)
+	}
+	c.add(3 * time.Second)
+	for range 2 {
+		if v, err := cache.Refresh(t.Context(), "k"); v != "a" || err != nil {
+			t.Errorf("while it hangs: %q, %v", v, err)
+		}
+	}
+	answers <- "b"
+	for v := ""; v != "b"; {
+		v, _ = cache.Get(t.Context(), "k") // until the flight has landed
+	}
+	if len(asked) != 2 {
+		t.Errorf("asked %d times, want once more", len(asked))
+	}
+}
+
+// TestLateFlight holds: an answer to an older question does not replace one to a newer question.
+func TestLateFlight(t *testing.T) {
+	c := &clock{t: time.Unix(1000, 0)}
+	asked, answers := make(chan struct{}), make(chan string)
+	cache := New(Config{Max: 10, TTL: time.Minute, Timeout: time.Hour, Now: c.now}, func(context.Context, string) (string, error) {
+		asked <- struct{}{}
+		return <-answers, nil
+	})
+	late, newer := make(chan string), make(chan string)
+	go func() { v, _ := cache.Get(t.Context(), "k"); late <- v }()
+	<-asked
+	c.add(time.Second)
+	go func() { v, _ := cache.Refresh(t.Context(), "k"); newer <- v }()
+	<-asked
+	// Which of the two gets which answer is not known; what the newer one got must stay.
+	answers <- "a"
+	answers <- "b"
+	want := ""
+	for range 2 {
+		select {
+		case want = <-newer:
+		case <-late:
+		}
+	}
+	if got, err := cache.Get(t.Context(), "k"); got != want || err != nil {
+		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+}
+
+func TestOneFlight(t *testing.T) {
+	release := make(chan struct{})
+	var calls atomic.Int64
+	cache := New(Config{Max: 10, TTL: time.Minute, Timeout: time.Minute}, func(context.Context, string) (string, error) {
+		calls.Add(1)
+		<-release
+		return "v", nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	first := make(chan error)
+	go func() { _, err := cache.Get(ctx, "k"); first <- err }()
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if v, err := cache.Get(t.Context(), "k"); v != "v" || err != nil {
+				t.Errorf("%q, %v", v, err)
+			}
+		})
+	}
+	cancel() // the one who may have started the flight leaves; the others get their answer
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Errorf("who left got %v", err)
+	}
+	close(release)
+	wg.Wait()
+	if calls.Load() > 2 { // 2 where the others came after it had left
+		t.Errorf("%d calls", calls.Load())
+	}
+}
+
+func TestBounded(t *testing.T) {
+	s, c := &store{value: "a"}, &clock{t: time.Unix(1000, 0)}
+	cache := newCache(s, c, 10)
+	for i := range 1000 {
+		_, _ = cache.Get(t.Context(), strconv.Itoa(i))
+	}
+	s.set("", errMissing)
+	for i := range 1000 {
+		_, _ = cache.Get(t.Context(), "missing "+strconv.Itoa(i))
+	}
+	if n, m := cache.entries.Len(), cache.missing.Len(); n != 10 || m != 10 {
+		t.Errorf("%d entries, and %d of what is missing", n, m)
+	}
+}
+
+func BenchmarkWarm(b *testing.B) {
+	s := &store{value: "a"}
+	cache := newCache(s, &clock{t: time.Unix(1000, 0)}, 10)
+	for b.Loop() {
+		if _, err := cache.Get(b.Context(), "k"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

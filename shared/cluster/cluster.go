@@ -1,0 +1,336 @@
+// Package cluster turns a Cluster object and its secret into a live transport.
+//
+// Members are cached by the versions of both, so a request makes no new TCP or TLS connection, and a change of either
+// is in force with the next call: the old transport's idle connections close at once, the others when their
+// calls end. The cache holds a bounded number of members.
+//
+// Threat model: whoever writes a Cluster chooses where the gateway connects to. A DialPolicy therefore refuses
+// addresses that belong to the gateway's own surroundings, after name resolution; and a kubeconfig is used only as far as
+// package kubeconfig accepts it.
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/cache"
+	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/eks"
+	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// Objects is what Members needs of an objects.Store.
+type Objects interface {
+	Get(ctx context.Context, key string) (objects.Object, error)
+}
+
+// Secrets is what Members needs of a secrets.Store.
+type Secrets interface {
+	Get(ctx context.Context, name string) (*secrets.Secret, error)
+}
+
+// Freshness bounds how old what Members knows may be.
+type Freshness struct {
+	Object time.Duration // of a Cluster object
+	Secret time.Duration // of its secret, as long as the member takes the credential
+	// Patience is how long a call waits for a store that hangs before it goes on with what was read before; 0 means for
+	// as long as the store may take.
+	Patience time.Duration
+}
+
+// Local is for stores in directories, Remote for those behind a network.
+var (
+	Local  = Freshness{Object: 500 * time.Millisecond, Secret: 500 * time.Millisecond}
+	Remote = Freshness{Object: 5 * time.Second, Secret: time.Minute, Patience: 500 * time.Millisecond}
+)
+
+// What is read serves for longer while its store is down: a secret for a while, an object, whose deletion takes a right away, only
+// as long as any revocation may take.
+const (
+	staleObject  = 30 * time.Second
+	staleSecret  = time.Hour
+	missing      = time.Second
+	storeRetry   = 2 * time.Second
+	storeTimeout = 5 * time.Second
+)
+
+// Config configures Members.
+type Config struct {
+	Objects   Objects
+	Secrets   Secrets
+	Freshness Freshness // zero reads the stores for every call
+	Policy    DialPolicy
+	Log       *slog.Logger // nil means slog.Default()
+	Tokens    Tokens       // for members on EKS; nil means an eks.Source
+	// MaxMembers bounds the cache; 0 means 512. What is beyond it costs new connections, nothing else.
+	MaxMembers int
+	Now        func() time.Time // nil means time.Now
+}
+
+// Members gives the live Member of a name. It is safe for concurrent use.
+type Members struct {
+	cfg     Config
+	objects *cache.Cache[objects.Object]
+	secrets *cache.Cache[*secrets.Secret]
+	live    *lru.Cache[string, *Member]
+
+	mu       sync.Mutex
+	lastUsed time.Time
+}
+
+// NewMembers returns an empty cache over the stores.
+func NewMembers(cfg Config) *Members {
+	if cfg.MaxMembers == 0 {
+		cfg.MaxMembers = 512
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Tokens == nil {
+		cfg.Tokens = eks.NewSource(eks.Config{})
+	}
+	live, err := lru.NewWithEvict(cfg.MaxMembers, func(_ string, m *Member) { m.Close() })
+	if err != nil {
+		panic(err) // a negative MaxMembers
+	}
+	return &Members{
+		cfg: cfg, live: live,
+		objects: cache.New(cache.Config{
+			Name: "objects", Max: cfg.MaxMembers, TTL: cfg.Freshness.Object, Negative: min(missing, cfg.Freshness.Object),
+			Stale: staleObject, Patience: cfg.Freshness.Patience, Retry: storeRetry, Timeout: storeTimeout,
+			Missing: func(err error) bool { return errors.Is(err, objects.ErrNotFound) },
+			Down: func(err error) bool {
+				return errors.Is(err, objects.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+			},
+			Now: cfg.Now, Log: cfg.Log,
+		}, cfg.Objects.Get),
+		secrets: cache.New(cache.Config{
+			Name: "secrets", Max: cfg.MaxMembers, TTL: cfg.Freshness.Secret, Negative: min(missing, cfg.Freshness.Secret),
+			Stale: staleSecret, Patience: cfg.Freshness.Patience, Retry: storeRetry, Timeout: storeTimeout,
+			Missing: func(err error) bool { return errors.Is(err, secrets.ErrNotFound) },
+			Down: func(err error) bool {
+				return errors.Is(err, secrets.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+			},
+			Now: cfg.Now, Log: cfg.Log,
+		}, cfg.Secrets.Get),
+	}
+}
+
+// Get returns the member of that name as its object and secret are now. Its errors are *status.Error:
+// UnknownCluster, Misconfigured or StoreUnavailable.
+func (m *Members) Get(ctx context.Context, name string) (*Member, error) {
+	member, err := m.pair(ctx, name, m.objects.Get)
+	if errors.Is(err, secrets.ErrNotFound) {
+		// A cluster that was registered anew has another secret, which only its newer object names.
+		return m.pair(ctx, name, m.objects.Refresh)
+	}
+	return member, err
+}
+
+// pair puts an object, as read gives it, and the secret that it names together.
+func (m *Members) pair(ctx context.Context, name string, read func(ctx context.Context, key string) (objects.Object, error)) (*Member, error) {
+	obj, err := read(ctx, v1alpha1.Prefix+name)
+	if errors.Is(err, objects.ErrNotFound) {
+		m.live.Remove(name)
+		return nil, &status.Error{Reason: status.UnknownCluster, Cluster: name, Err: err,
+			Message: fmt.Sprintf("there is no cluster %q; register it with: clusterpass cluster add %s", name, name)}
+	} else if err != nil {
+		return nil, storeError(name, err)
+	}
+	cached, _ := m.live.Get(name)
+	var c *v1alpha1.Cluster
+	if cached != nil && cached.revision == obj.Revision {
+		c = cached.Cluster
+	} else {
+		c = &v1alpha1.Cluster{}
+		if err := json.Unmarshal(obj.Value, c); err != nil {
+			return nil, misconfigured(name, "its object cannot be read", err)
+		}
+		c.Name = name
+	}
+	if !c.OwnsSecret(c.SecretName()) {
+		return nil, misconfigured(name, "spec.secretRef names a secret that is not its own", nil)
+	}
+	sec, err := m.secret(ctx, c.SecretName(), cached != nil && cached.revision != obj.Revision)
+	if errors.Is(err, secrets.ErrNotFound) {
+		return nil, misconfigured(name, fmt.Sprintf("its secret %q does not exist", c.SecretName()), err)
+	} else if err != nil {
+		return nil, storeError(name, err)
+	}
+	if cached != nil && cached.is(obj.Revision, sec.Version) {
+		return cached, nil
+	}
+	return m.build(c, obj.Revision, sec)
+}
+
+// secret reads a cluster's secret. With a change of the object the secret has often changed too.
+func (m *Members) secret(ctx context.Context, name string, changed bool) (*secrets.Secret, error) {
+	if changed {
+		return m.secrets.Refresh(ctx, name)
+	}
+	return m.secrets.Get(ctx, name)
+}
+
+// Renew is for a member that refuses the credential of old: it reads the secret anew, unless that was done a moment ago,
+// and returns a Member with a newer credential, or nil where there is none. sent is the header of the call that was refused.
+func (m *Members) Renew(ctx context.Context, old *Member, sent http.Header) (*Member, error) {
+	sec, err := m.secrets.Renew(ctx, old.Cluster.SecretName(), func(s *secrets.Secret) bool { return s.Version == old.secretVersion })
+	switch {
+	case errors.Is(err, secrets.ErrNotFound): // registered anew, under another name
+	case err == nil && sec.Version == old.secretVersion && old.Credential.EKS != nil:
+		// The secret only says which token to ask for.
+		if another := old.tokens.Refused(*old.Credential.EKS, strings.TrimPrefix(sent.Get("Authorization"), "Bearer ")); another {
+			return old, nil
+		}
+		return nil, nil
+	case err != nil || sec.Version == old.secretVersion:
+		return nil, err
+	}
+	member, err := m.Get(ctx, old.Cluster.Name)
+	if err != nil || member.is(old.revision, old.secretVersion) {
+		return nil, err
+	}
+	return member, nil
+}
+
+// Call is member.Call; where the member refuses the credential and there is another, that is tried too.
+func (m *Members) Call(ctx context.Context, member *Member, method, path string, in, out any) error {
+	sent, err := member.call(ctx, method, path, in, out)
+	var refused *CallError
+	if !errors.As(err, &refused) || refused.Code != http.StatusUnauthorized || member.Cluster.Mode() == v1alpha1.Passthrough {
+		return err
+	}
+	newer, renewErr := m.Renew(ctx, member, sent)
+	if newer == nil || renewErr != nil {
+		return err // the member's answer says more than why there is no other credential
+	}
+	return newer.Call(ctx, method, path, in, out)
+}
+
+// build makes the member of a new version and retires the one before it.
+func (m *Members) build(c *v1alpha1.Cluster, revision uint64, sec *secrets.Secret) (*Member, error) {
+	kc, err := Validate(c, sec.Value.Reveal(), m.cfg.Now())
+	if err != nil {
+		return nil, misconfigured(c.Name, err.Error(), err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old, ok := m.live.Get(c.Name); ok {
+		if old.is(revision, sec.Version) {
+			return old, nil // another call was faster
+		}
+		old.Close()
+	}
+	member := NewMember(c, kc, m.cfg.Policy, m.cfg.Tokens)
+	member.revision, member.secretVersion = revision, sec.Version
+	m.live.Add(c.Name, member)
+	return member, nil
+}
+
+// Validate reads the kubeconfig of a cluster as its object allows it and checks that the two go together. The error
+// names the field and holds no secret.
+func Validate(c *v1alpha1.Cluster, data []byte, now time.Time) (*kubeconfig.Config, error) {
+	kc, err := kubeconfig.Parse(data, kubeconfig.Options{AllowInsecure: c.Spec.InsecureSkipTLSVerification})
+	if err != nil {
+		return nil, err
+	}
+	if c.Spec.ProxyURL != "" {
+		if kc.ProxyURL, err = kubeconfig.ParseProxyURL(c.Spec.ProxyURL); err != nil {
+			return nil, fmt.Errorf("spec.proxyURL: %w", err)
+		}
+	}
+	if exp := kc.Credential.Expires; !exp.IsZero() && now.After(exp) {
+		return nil, fmt.Errorf("the client certificate of its kubeconfig expired on %s; register it anew", exp.UTC().Format(time.RFC3339))
+	}
+	if c.Spec.SyncMode == v1alpha1.Pull {
+		if err := validatePull(kc); err != nil {
+			return nil, err
+		}
+	}
+	switch c.Mode() {
+	case v1alpha1.Impersonate, v1alpha1.Direct:
+		if kc.Credential.Empty() {
+			return nil, fmt.Errorf("identity %s needs a credential, and its kubeconfig has none", c.Mode())
+		}
+	case v1alpha1.Passthrough:
+	default:
+		return nil, fmt.Errorf("spec.identity: %q, want impersonate, direct or passthrough", c.Spec.Identity)
+	}
+	return kc, nil
+}
+
+// validatePull checks what only private clusters must have.
+func validatePull(kc *kubeconfig.Config) error {
+	if kc.ProxyURL == nil {
+		return errors.New("spec.proxyURL: missing; mode Pull is reached through the bridge's tunnel port")
+	}
+	if by := strings.Trim(kc.ProxyURL.Path, "/"); by != "" {
+		if err := route.ValidClusterName(by); err != nil {
+			return fmt.Errorf("spec.proxyURL: its path names the cluster whose agents are to be used: %w", err)
+		}
+	}
+	if kc.TLS.InsecureSkipVerify {
+		return errors.New("spec.insecureSkipTLSVerification: mode Pull verifies the server, since others carry what is sent to it; give certificate-authority-data")
+	}
+	return nil
+}
+
+// Thaw is for processes that are frozen between calls, as functions are: called before each call, it drops connections
+// that the member closed meanwhile, or that were idle for so long that something on the way may have
+// forgotten them. It must not run while calls are in flight.
+func (m *Members) Thaw() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.cfg.Now().Round(0) // wall clock: the monotonic one may stop with the process
+	old := now.Sub(m.lastUsed) > frozenTrust
+	m.lastUsed = now
+	for _, member := range m.live.Values() {
+		if old || member.dialer.stale() {
+			member.Close()
+		}
+	}
+}
+
+// Stats counts for each cache by its name, "objects" and "secrets".
+func (m *Members) Stats() map[string]cache.Stats {
+	return map[string]cache.Stats{"objects": m.objects.Stats(), "secrets": m.secrets.Stats()}
+}
+
+// Close closes the idle connections of every member.
+func (m *Members) Close() { m.live.Purge() }
+
+func misconfigured(name, why string, err error) error {
+	return &status.Error{Reason: status.Misconfigured, Cluster: name, Err: err,
+		Message: fmt.Sprintf("cluster %q cannot be used: %s", name, why)}
+}
+
+func storeError(name string, err error) error {
+	after := max(storeRetry, secrets.RetryAfter(err), objects.RetryAfter(err))
+	e := &status.Error{Reason: status.StoreUnavailable, Cluster: name, Err: err, RetryAfter: after,
+		Message: fmt.Sprintf("the gateway cannot read its record of cluster %q now; try again", name)}
+	return e
+}
+
+// RuntimeAPI gives the DialPolicy.Refuse entry for the Lambda Runtime API at hostport, the value of
+// AWS_LAMBDA_RUNTIME_API; nil where it is empty or names no address.
+func RuntimeAPI(hostport string) []netip.AddrPort {
+	addr, err := netip.ParseAddrPort(hostport)
+	if err != nil {
+		return nil
+	}
+	return []netip.AddrPort{addr}
+}

@@ -1,0 +1,180 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/eks"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// Tokens gives bearer tokens for clusters on EKS; see eks.Source.
+type Tokens interface {
+	Token(ctx context.Context, spec eks.Spec) (string, error)
+	// Refused says that the cluster did not take a token for spec. It reports whether the next call of Token gives another.
+	Refused(spec eks.Spec, token string) (another bool)
+}
+
+// Authorize writes into h what authenticates the gateway to the member, in place of any Authorization that is there. A
+// client certificate needs no header: it is in the transports. Its errors are *status.Error, Misconfigured, StoreUnavailable
+// or Timeout, or the context's when the caller has gone.
+func (m *Member) Authorize(ctx context.Context, h http.Header) error {
+	h.Del("Authorization")
+	switch c := m.Credential; {
+	case c.Token != "":
+		h.Set("Authorization", "Bearer "+c.Token)
+	case c.Username != "":
+		h.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(c.Username+":"+c.Password)))
+	case c.EKS != nil:
+		token, err := m.tokens.Token(ctx, *c.EKS)
+		if err != nil {
+			return m.tokenError(ctx, err)
+		}
+		h.Set("Authorization", "Bearer "+token)
+	}
+	return nil
+}
+
+// tokenError says to the caller that AWS gives no token, and to the operator why.
+func (m *Member) tokenError(ctx context.Context, err error) error {
+	if ctxErr := context.Cause(ctx); errors.Is(ctxErr, context.Canceled) {
+		return ctxErr
+	}
+	name := m.Cluster.Name
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return &status.Error{Reason: status.Timeout, Cluster: name, Err: err,
+			Message: fmt.Sprintf("cluster %q: AWS gave the gateway no token in time; try again", name)}
+	case errors.Is(err, eks.ErrUnavailable):
+		return &status.Error{Reason: status.StoreUnavailable, Cluster: name, Err: err, RetryAfter: 2 * time.Second,
+			Message: fmt.Sprintf("cluster %q: AWS gives the gateway no token now; try again", name)}
+	default:
+		return misconfigured(name, "AWS gives the gateway no token for it; the gateway's log has the reason", err)
+	}
+}
+
+// Call makes one small call to the member as the gateway itself: in, if not nil, is sent as JSON, and the answer is
+// read into out. The context bounds it. An error names the member's endpoint and no credential; of an answer that is no
+// success it is a *CallError.
+func (m *Member) Call(ctx context.Context, method, path string, in, out any) error {
+	_, err := m.call(ctx, method, path, in, out)
+	return err
+}
+
+// call is Call, and returns the header that was sent.
+func (m *Member) call(ctx context.Context, method, path string, in, out any) (http.Header, error) {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(b)
+	}
+	u := m.Server.JoinPath(path)
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	if err := m.Authorize(ctx, req.Header); err != nil {
+		if cause := errors.Unwrap(err); cause != nil {
+			return nil, fmt.Errorf("%w: %w", err, cause) // the one who calls here is the operator
+		}
+		return nil, err
+	}
+	resp, err := m.REST.RoundTrip(req)
+	if err != nil {
+		return req.Header, fmt.Errorf("%s: %w", endpoint(u), err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	switch {
+	case err != nil:
+		return req.Header, fmt.Errorf("%s: %w", endpoint(u), err)
+	case resp.StatusCode >= 300:
+		return req.Header, &CallError{Endpoint: endpoint(u), Code: resp.StatusCode, Answer: words(data, m.hide(req.Header))}
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return req.Header, fmt.Errorf("%s is not a Kubernetes API server: %w", endpoint(u), err)
+	}
+	return req.Header, nil
+}
+
+// words are those of a Status, without what hide replaces: the answer may be that of a proxy on the way, and quote the request.
+func words(answer []byte, hide *strings.Replacer) string {
+	var st metav1.Status
+	if json.Unmarshal(answer, &st) != nil || st.Kind != "Status" {
+		return ""
+	}
+	text := hide.Replace(st.Message)
+	if len(text) > maxWords {
+		text = text[:maxWords] + "…"
+	}
+	return strings.ToValidUTF8(text, "")
+}
+
+// maxWords bounds what is kept of a member's words, in bytes.
+const maxWords = 400
+
+// hide replaces the credential that was sent.
+func (m *Member) hide(sent http.Header) *strings.Replacer {
+	_, credential, _ := strings.Cut(sent.Get("Authorization"), " ")
+	var pairs []string
+	for _, secret := range []string{credential, m.Credential.Password} {
+		if secret != "" {
+			pairs = append(pairs, secret, "[hidden]")
+		}
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// WhoAmI asks the member as whom it sees the gateway's credential. Before Kubernetes 1.28 a member cannot say, which is a
+// *CallError of code 404.
+func (m *Member) WhoAmI(ctx context.Context) (user string, err error) {
+	var review struct {
+		metav1.TypeMeta `json:",inline"`
+		Status          struct {
+			UserInfo struct {
+				Username string `json:"username"`
+			} `json:"userInfo"`
+		} `json:"status"`
+	}
+	review.APIVersion, review.Kind = "authentication.k8s.io/v1", "SelfSubjectReview"
+	if err := m.Call(ctx, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &review, &review); err != nil {
+		return "", fmt.Errorf("ask the member who calls: %w", err)
+	}
+	return review.Status.UserInfo.Username, nil
+}
+
+func endpoint(u *url.URL) string { return u.Scheme + "://" + u.Host }
+
+// CallError is a member's answer to Call that is no success.
+type CallError struct {
+	Endpoint string // scheme and host
+	Code     int    // HTTP status
+	Answer   string // the message of the Status, "" where the answer was none; without the credential that was sent
+}
+
+func (e *CallError) Error() string {
+	if e.Code == http.StatusUnauthorized {
+		return e.Endpoint + " refuses the credential (401)"
+	}
+	text := fmt.Sprintf("%s answers %d %s", e.Endpoint, e.Code, http.StatusText(e.Code))
+	if e.Answer != "" {
+		text += ": " + e.Answer
+	}
+	return text
+}

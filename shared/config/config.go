@@ -1,0 +1,259 @@
+// Package config reads a program's configuration from the environment, explains it for --help, and says of a bad value
+// which variable it is in, what is wrong and what a good one looks like. Every variable is a flag too:
+// CLUSTERPASS_LOG_LEVEL=WARN and --log-level=WARN mean the same, and the flag wins.
+//
+// A configuration is a struct for envconfig whose fields carry three more tags: desc (one sentence), example, and
+// secret:"true" where the value must not be shown; min and max bound a number or duration. The envconfig tag is the variable's whole name: with envconfig's own
+// prefix, a field tagged KUBECONFIG would take the user's KUBECONFIG too.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kelseyhightower/envconfig"
+)
+
+// Prefix begins the name of every variable.
+const Prefix = "CLUSTERPASS_"
+
+// Validator is implemented by configurations whose fields depend on each other. Validate returns a *Error.
+type Validator interface{ Validate() error }
+
+// Error says what is wrong with one variable.
+type Error struct{ Variable, Problem, Example string }
+
+func (e *Error) Error() string {
+	s := e.Variable + ": " + e.Problem
+	if e.Example != "" {
+		s += "; for example " + e.Variable + "=" + e.Example
+	}
+	return s
+}
+
+// Load fills cfg, a pointer to a struct, from the environment. Its errors are *Error.
+func Load(cfg any) error {
+	for _, f := range fields(cfg) {
+		if f.required && os.Getenv(f.variable) == "" {
+			return &Error{f.variable, "is not set", f.example}
+		}
+	}
+	err := envconfig.Process("", cfg)
+	var parse *envconfig.ParseError
+	if errors.As(err, &parse) {
+		for _, f := range fields(cfg) {
+			if f.variable == parse.KeyName {
+				problem := fmt.Sprintf("%q: %v", parse.Value, reason(parse))
+				if f.secret {
+					problem = reason(parse)
+				}
+				return &Error{f.variable, problem, f.example}
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := checkRanges(reflect.ValueOf(cfg).Elem()); err != nil {
+		return err
+	}
+	if v, ok := cfg.(Validator); ok {
+		return v.Validate()
+	}
+	return nil
+}
+
+// checkRanges holds numbers and durations to their min and max tags.
+func checkRanges(v reflect.Value) error {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		if f.Anonymous && f.Type.Kind() == reflect.Struct {
+			if err := checkRanges(v.Field(i)); err != nil {
+				return err
+			}
+			continue
+		}
+		if least, ok := f.Tag.Lookup("min"); ok && v.Field(i).Int() < bound(f.Type, least) {
+			return &Error{f.Tag.Get("envconfig"), "want at least " + least, f.Tag.Get("example")}
+		}
+		if most, ok := f.Tag.Lookup("max"); ok && v.Field(i).Int() > bound(f.Type, most) {
+			return &Error{f.Tag.Get("envconfig"), "want at most " + most, f.Tag.Get("example")}
+		}
+	}
+	return nil
+}
+
+// bound is the number in a tag, or the duration.
+func bound(of reflect.Type, tag string) int64 {
+	var n int64
+	var err error
+	if of == reflect.TypeFor[time.Duration]() {
+		var d time.Duration
+		d, err = time.ParseDuration(tag)
+		n = int64(d)
+	} else {
+		n, err = strconv.ParseInt(tag, 10, 64)
+	}
+	if err != nil {
+		panic(err) // the tag is wrong
+	}
+	return n
+}
+
+// Address returns a *Error unless the value of a variable is host:port with a port of 0 to 65535.
+func Address(variable, value string) error {
+	_, port, err := net.SplitHostPort(value)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return &Error{variable, fmt.Sprintf("%q: want host:port", value), "127.0.0.1:8443"}
+	}
+	return nil
+}
+
+// URL is that of a gateway: https, a host, maybe a port.
+type URL string
+
+// Decode implements envconfig.Decoder.
+func (u *URL) Decode(v string) error {
+	parsed, err := url.Parse(v)
+	if v != "" && (err != nil || parsed.Host == "" || *parsed != url.URL{Scheme: "https", Host: parsed.Host}) {
+		return errors.New("want https:// and a host, without a path")
+	}
+	*u = URL(v)
+	return nil
+}
+
+// reason is the cause of a parse error, without the value, which strconv would repeat.
+func reason(e *envconfig.ParseError) string {
+	switch e.TypeName {
+	case "bool":
+		return "want true or false"
+	case "int", "int64", "uint", "uint64":
+		return "want a number"
+	case "time.Duration":
+		return "want a duration"
+	case "slog.Level":
+		return "want DEBUG, INFO, WARN or ERROR"
+	}
+	return e.Err.Error()
+}
+
+// Main runs a program: it answers --help, loads cfg, and ends the process with 2 where the command line or a variable is wrong
+// and with 1 where run fails.
+func Main(about string, cfg any, run func() error) {
+	os.Exit(exitCode(os.Args[1:], os.Stdout, os.Stderr, about, cfg, run))
+}
+
+func exitCode(args []string, out, errOut io.Writer, about string, cfg any, run func() error) int {
+	for _, arg := range args {
+		if slices.Contains([]string{"-h", "-help", "--help", "help"}, arg) {
+			Help(out, about, cfg)
+			return 0
+		}
+		if err := setFlag(arg, cfg); err != nil {
+			_, _ = fmt.Fprintln(errOut, err)
+			return 2
+		}
+	}
+	if err := Load(cfg); err != nil {
+		_, _ = fmt.Fprintln(errOut, err)
+		return 2
+	}
+	if err := run(); err != nil {
+		var bad *Error
+		if errors.As(err, &bad) {
+			_, _ = fmt.Fprintln(errOut, bad)
+			return 2
+		}
+		_, _ = fmt.Fprintln(errOut, "error:", err)
+		return 1
+	}
+	return 0
+}
+
+// setFlag puts --name=value into the environment.
+func setFlag(arg string, cfg any) error {
+	name, value, ok := strings.Cut(arg, "=")
+	for _, f := range fields(cfg) {
+		if ok && name == f.flag() {
+			return os.Setenv(f.variable, value)
+		}
+	}
+	return fmt.Errorf("unknown argument %q: want --name=value; see --help", arg)
+}
+
+// Help prints what the program is and each of its variables.
+func Help(w io.Writer, about string, cfg any) {
+	_, _ = fmt.Fprintf(w, "%s\n\nConfiguration, by environment or by flag:\n\n", strings.TrimSpace(about))
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, f := range fields(cfg) {
+		how := "default: " + f.def
+		switch {
+		case f.required:
+			how = "required"
+		case f.def == "":
+			how = "default: none"
+		}
+		_, _ = fmt.Fprintf(tw, "  %s\t%s\t%s (%s", f.variable, f.flag(), f.desc, how)
+		if f.example != "" {
+			_, _ = fmt.Fprintf(tw, "; example: %s", f.example)
+		}
+		_, _ = fmt.Fprintln(tw, ")")
+	}
+	_ = tw.Flush()
+}
+
+// Variables are the names of the environment variables that a configuration, a pointer to a struct, is read from.
+func Variables(cfg any) []string {
+	var names []string
+	for _, f := range fields(cfg) {
+		names = append(names, f.variable)
+	}
+	return names
+}
+
+type field struct {
+	variable, desc, def, example string
+	required, secret             bool
+}
+
+func (f field) flag() string {
+	return "--" + strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(f.variable, Prefix), "_", "-"))
+}
+
+// fields lists the variables of a configuration, embedded structs first to last.
+func fields(cfg any) []field {
+	var out []field
+	t := reflect.TypeOf(cfg)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Anonymous {
+			out = append(out, fields(reflect.New(f.Type).Interface())...)
+			continue
+		}
+		name := f.Tag.Get("envconfig")
+		if name == "" {
+			continue
+		}
+		out = append(out, field{
+			variable: name, desc: f.Tag.Get("desc"), def: f.Tag.Get("default"), example: f.Tag.Get("example"),
+			required: f.Tag.Get("required") == "true", secret: f.Tag.Get("secret") == "true",
+		})
+	}
+	return out
+}

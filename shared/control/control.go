@@ -1,0 +1,314 @@
+// Package control is the gateway's own Kubernetes API: clusters, resource registries, passes, roles and bindings, and reviews of oneself. It is
+// an API server of k8s.io/apiserver, without what surrounds one there: who calls and what they may do is decided by the gateway, and
+// what is written is kept in the object store.
+//
+// Invariants:
+//   - No answer holds a credential. One that is written goes to the secrets manager, under a name that the object then has, and
+//     what would send a stored one elsewhere is only written together with it. The one exception is a new pass, whose credential is
+//     in the answer to the write that creates it.
+//   - Nobody gives away what they do not hold: writing roles and bindings needs escalate and bind, as in Kubernetes, and a pass for
+//     somebody else impersonate.
+//   - Two writers never lose each other's change, whichever gateways they write through.
+package control
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	apiopenapi "k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	restclient "k8s.io/client-go/rest"
+	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/klog/v2"
+
+	"github.com/clusterpass/clusterpass/shared/access"
+	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/control/openapi"
+	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/health"
+	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	gatewaystatus "github.com/clusterpass/clusterpass/shared/status"
+)
+
+// Config is what a Server is made of.
+type Config struct {
+	Objects objects.Store
+	Secrets secrets.Store
+	Access  *access.Authorizer
+	Members *cluster.Members
+	// ControlPlane is the cluster that answers what is not the gateway's own; "" for none.
+	ControlPlane string
+	// URL is the gateway's, without a path, for which passes are; "" where it makes none. ServerCA is the CA of its certificate, PEM, nil for
+	// the system's.
+	URL      string
+	ServerCA []byte
+	// MaxPassTTL is how long a pass may be good for; 0 means passes.MaxTTL, which is the most.
+	MaxPassTTL time.Duration
+	// Probe, if not nil, looks at a cluster and writes down what it finds. It is called for a cluster that is asked for by name, now and then.
+	Probe func(ctx context.Context, name string) (ready bool, err error)
+	Log   *slog.Logger // nil means slog.Default()
+}
+
+// Options are the API's configuration. Programs embed it beside gateway.Env.
+type Options struct {
+	ServerCA gateway.Certificates `envconfig:"CLUSTERPASS_SERVER_CA" desc:"CA of the front door's certificate, which the kubeconfigs of passes then have: PEM, also in base64, or the path of a PEM file. Not needed where every machine trusts it." example:"/etc/clusterpass/server-ca.pem"`
+	PassLimits
+	// ProbeOnGet is set in functions: the bridge, which probes all clusters, may be down.
+	ProbeOnGet bool `ignored:"true"`
+}
+
+// PassLimits bound the passes that callers make. Programs embed it where they do not embed Options.
+type PassLimits struct {
+	MaxPassTTL time.Duration `envconfig:"CLUSTERPASS_MAX_PASS_TTL" default:"168h" min:"1m" max:"168h" desc:"How long a pass that somebody creates may be good for, at most 168h; a certificate is good for 24h at the most." example:"12h"`
+}
+
+// Root makes the API for gateway.Env, of a gateway at url. What it does not serve goes to the cluster controlPlane, "" for none. The
+// machinery's own warnings go to the first log that it is given.
+func (o Options) Root(url config.URL, controlPlane string) func(gateway.Parts) (func(http.ResponseWriter, *http.Request, gateway.RootCall) (string, error), error) {
+	return func(p gateway.Parts) (func(http.ResponseWriter, *http.Request, gateway.RootCall) (string, error), error) {
+		machineryLog.Do(func() { klog.SetSlogLogger(slog.New(warnings{p.Log.Handler()})) })
+		cfg := Config{
+			Objects: p.Objects, Secrets: p.Secrets, Access: p.Access, Members: p.Members, ControlPlane: controlPlane,
+			URL: string(url), ServerCA: o.ServerCA.PEM, MaxPassTTL: o.MaxPassTTL, Log: p.Log,
+		}
+		if o.ProbeOnGet {
+			cfg.Probe = (&health.Prober{Objects: p.Objects, Members: p.Members, Log: p.Log}).Probe
+		}
+		s, err := New(cfg)
+		if err != nil {
+			return nil, err
+		}
+		return s.ServeRoot, nil
+	}
+}
+
+var machineryLog sync.Once
+
+// warnings lets warnings and errors through.
+type warnings struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
+}
+
+// patience bounds every call but a watch.
+const patience = 25 * time.Second
+
+// Server is the API. It is safe for concurrent use and has no goroutines but those of calls.
+type Server struct {
+	cfg      Config
+	scheme   *runtime.Scheme
+	codecs   serializer.CodecFactory
+	requests *request.RequestInfoFactory
+	handler  http.Handler
+	own      map[string]bool // resources as group/version/resource, and paths
+	merged   mergedOpenAPI
+}
+
+// New returns the API over the stores.
+func New(cfg Config) (*Server, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	cfg.MaxPassTTL = cmp.Or(cfg.MaxPassTTL, passes.MaxTTL)
+	s := &Server{cfg: cfg, scheme: newScheme(cfg.MaxPassTTL)}
+	s.codecs = serializer.NewCodecFactory(s.scheme)
+	c := genericapiserver.NewConfig(s.codecs)
+	c.ExternalAddress = "clusterpass:443" // for discovery of old clients; nobody dials it
+	c.LoopbackClientConfig = &restclient.Config{}
+	c.EffectiveVersion = apiVersion{compatibility.DefaultBuildEffectiveVersion()}
+	c.EnableIndex, c.EnableProfiling, c.EnableMetrics = false, false, false
+	c.DisabledPostStartHooks.Insert("max-in-flight-filter", "storage-object-count-tracker-hook") // nothing is started
+	alive := []healthz.HealthChecker{healthz.PingHealthz}
+	c.LivezChecks, c.HealthzChecks = alive, alive
+	c.ReadyzChecks = append(alive, healthz.NamedCheck("objects", func(r *http.Request) error {
+		_, err := cfg.Objects.Revision(r.Context())
+		return err
+	}))
+	c.Authorization.Authorizer = inner{s}
+	names := apiopenapi.NewDefinitionNamer(servedScheme(cfg.MaxPassTTL))
+	c.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.GetOpenAPIDefinitions, names)
+	c.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, names)
+	c.OpenAPIConfig.Info.Title, c.OpenAPIV3Config.Info.Title = "Clusterpass", "Clusterpass"
+	c.BuildHandlerChainFunc = func(h http.Handler, _ *genericapiserver.Config) http.Handler {
+		h = filters.WithWarningRecorder(h)
+		h = filters.WithCacheControl(h)
+		h = filters.WithRequestReceivedTimestamp(h)
+		return filters.WithAuditInit(h)
+	}
+	s.requests = genericapiserver.NewRequestInfoResolver(c)
+	server, err := c.Complete(nil).New("clusterpass", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, err
+	}
+	groups, err := s.groups()
+	if err != nil {
+		return nil, err
+	}
+	if err := server.InstallAPIGroups(groups...); err != nil {
+		return nil, err
+	}
+	server.PrepareRun() // installs OpenAPI and health; it is not run
+	s.handler = server.Handler
+	s.own = map[string]bool{"/": true, "/api": true, "/apis": true, "/version": true, "/openapi/v2": true, "/openapi/v3": true}
+	for _, check := range []string{"livez", "readyz", "healthz"} {
+		s.own["/"+check] = true
+	}
+	for _, g := range groups {
+		gv := g.PrioritizedVersions[0]
+		for _, path := range []string{"/apis/" + gv.Group, "/apis/" + gv.String(), "/openapi/v3/apis/" + gv.String()} {
+			s.own[path] = true
+		}
+		for resource := range g.VersionedResourcesStorageMap[gv.Version] {
+			s.own[gv.String()+"/"+resource] = true
+		}
+	}
+	return s, nil
+}
+
+// groups are the API groups with what serves their resources.
+func (s *Server) groups() ([]*genericapiserver.APIGroupInfo, error) {
+	clusters, clusterStatus, err := s.clusters()
+	if err != nil {
+		return nil, err
+	}
+	registries, registryStatus, err := s.registries()
+	if err != nil {
+		return nil, err
+	}
+	ownPasses, err := s.passes()
+	if err != nil {
+		return nil, err
+	}
+	roles, err := s.roles()
+	if err != nil {
+		return nil, err
+	}
+	bindings, err := s.bindings()
+	if err != nil {
+		return nil, err
+	}
+	resources := map[schema.GroupVersion]map[string]rest.Storage{
+		clusterGroup: {"clusters": clusters, "clusters/status": clusterStatus},
+		searchGroup:  {"resourceregistries": registries, "resourceregistries/status": registryStatus},
+		passGroup:    {"passes": ownPasses},
+		rbacGroup:    {"clusterroles": roles, "clusterrolebindings": bindings},
+		authnGroup:   {"selfsubjectreviews": whoAmI()},
+		authzGroup:   {"selfsubjectaccessreviews": s.mayI(), "selfsubjectrulesreviews": s.whatMayI()},
+	}
+	var out []*genericapiserver.APIGroupInfo
+	for _, g := range servedGroups {
+		info := genericapiserver.NewDefaultAPIGroupInfo(g.version.Group, s.scheme, runtime.NewParameterCodec(s.scheme), s.codecs)
+		if g.jsonOnly {
+			info.NegotiatedSerializer = jsonOnly{info.NegotiatedSerializer}
+		}
+		info.VersionedResourcesStorageMap[g.version.Version] = resources[g.version]
+		out = append(out, &info)
+	}
+	return out, nil
+}
+
+// ServeRoot has the form of gateway.Config.Root.
+func (s *Server) ServeRoot(w http.ResponseWriter, r *http.Request, c gateway.RootCall) (next string, err error) {
+	u, err := url.ParseRequestURI(c.Path)
+	if err != nil {
+		return "", gatewaystatus.New(gatewaystatus.BadRequest, "", "the URL cannot be understood")
+	}
+	u.RawQuery = c.Query
+	ctx := withCaller(r.Context(), c.User)
+	r = r.Clone(ctx)
+	r.URL, r.RequestURI = u, u.RequestURI()
+	info, err := s.requests.NewRequestInfo(r)
+	if err != nil {
+		return "", gatewaystatus.New(gatewaystatus.BadRequest, "", "the URL cannot be understood")
+	}
+	if !s.serves(info) {
+		if s.cfg.ControlPlane == "" {
+			return "", gatewaystatus.New(gatewaystatus.UnknownPath, "", "the gateway itself has nothing at %s; member clusters are under /clusters/NAME", info.Path)
+		}
+		return s.cfg.ControlPlane, nil
+	}
+	attrs := attributes(info)
+	reason, err := s.decide(ctx, attrs)
+	c.Decided(err == nil, reason)
+	if err != nil {
+		return "", err
+	}
+	do := func(w http.ResponseWriter, r *http.Request) error {
+		s.handler.ServeHTTP(flusher{w}, r)
+		return nil
+	}
+	ctx = request.WithRequestInfo(ctx, info)
+	if info.Verb == "watch" {
+		may := func(ctx context.Context) error {
+			_, err := s.decide(ctx, attrs)
+			return err
+		}
+		return "", c.Watch(w, r.WithContext(ctx), may, do)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if !info.IsResourceRequest {
+		return "", s.describe(w, r.WithContext(ctx))
+	}
+	var created atomic.Pointer[string] // what makes it may go on for longer than the call
+	err = do(w, r.WithContext(context.WithValue(ctx, createdKey{}, &created)))
+	if name := created.Load(); name != nil {
+		c.Created(*name)
+	}
+	return "", err
+}
+
+// serves reports whether a request is for the gateway itself, and not for the cluster behind it.
+func (s *Server) serves(info *request.RequestInfo) bool {
+	if info.IsResourceRequest {
+		return s.own[info.APIGroup+"/"+info.APIVersion+"/"+info.Resource]
+	}
+	return s.own["/"+strings.Trim(info.Path, "/")]
+}
+
+// apiVersion is the version of Kubernetes whose API machinery answers.
+type apiVersion struct {
+	basecompatibility.EffectiveVersion
+}
+
+// Info implements basecompatibility.EffectiveVersion.
+func (v apiVersion) Info() *version.Info {
+	info := v.EffectiveVersion.Info()
+	info.GitVersion = fmt.Sprintf("v%s.%s.0+clusterpass", info.Major, info.Minor)
+	info.GitCommit, info.GitTreeState, info.BuildDate = "", "", "" // those of the library are not filled in
+	return info
+}
+
+// flusher is a ResponseWriter as package http gives it: the API server looks for the methods by themselves.
+type flusher struct{ http.ResponseWriter }
+
+// Unwrap lets http.ResponseController reach what is below.
+func (f flusher) Unwrap() http.ResponseWriter { return f.ResponseWriter }
+
+// Flush implements http.Flusher.
+func (f flusher) Flush() { _ = http.NewResponseController(f.ResponseWriter).Flush() } // a function has nothing to flush
+
+// CloseNotify implements http.CloseNotifier, without which the API server believes in no Flush. Contexts tell who has gone.
+func (flusher) CloseNotify() <-chan bool { return nil }

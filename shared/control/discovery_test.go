@@ -1,0 +1,72 @@
+package control_test
+
+import (
+	"encoding/base64"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+)
+
+// TestBadControlPlane holds: whatever the control-plane cluster answers, or does not, the gateway's own kinds are there, and a warning.
+func TestBadControlPlane(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"breaks off": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, `{"kind":`)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		},
+		"is no API server": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
+		"fails":            func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+		"is down":          nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := httptest.NewUnstartedServer(answer)
+			m.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+			m.StartTLS()
+			defer m.Close()
+			ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: m.Certificate().Raw}))
+			h := newHouse(t)
+			h.behind = "behind"
+			d := h.gateway()
+			object := `{"apiVersion":"cluster.karmada.io/v1alpha1","kind":"Cluster","metadata":{"name":"behind"},"spec":{"kubeconfig":` +
+				strconv.Quote(strings.Replace(kubeconfig(m.URL, "token"), caData(), ca, 1)) + `}}`
+			if code, answer := d.call(d.master(), "POST", clusters, "application/json", object); code != http.StatusCreated {
+				t.Fatal(answer)
+			}
+			if answer == nil {
+				m.Close()
+			}
+			client, err := rest.HTTPClientFor(d.master())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.CloseIdleConnections()
+			for path, want := range map[string]string{
+				"/apis": `"cluster.karmada.io"`, "/api": `"APIVersions"`, "/apis/rbac.authorization.k8s.io/v1": `"clusterroles"`,
+				"/openapi/v2": "cluster.karmada.io", "/openapi/v3": "apis/clusterpass.io/v1alpha1",
+			} {
+				resp, err := client.Get(d.URL + path)
+				if err != nil {
+					t.Errorf("%s: %v", path, err)
+					continue
+				}
+				body, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusOK || err != nil || !strings.Contains(string(body), want) {
+					t.Errorf("%s: %s, %v: %.300s", path, resp.Status, err, body)
+				}
+				if got := resp.Header.Get("Warning"); !strings.Contains(got, "control-plane cluster behind does not answer as it should") {
+					t.Errorf("%s warns %q", path, got)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,56 @@
+package control
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage/names"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// strategy says how the objects of a resource are written. All are cluster-scoped, and a write without a resourceVersion is one over
+// whatever there is.
+type strategy struct {
+	runtime.ObjectTyper
+	names.NameGenerator
+	// prepare sets what a client may not, before validation; old is nil for a new object.
+	prepare func(ctx context.Context, obj, old runtime.Object)
+	// validate finds what is wrong; old is nil for a new object.
+	validate func(obj, old runtime.Object) field.ErrorList
+	// reset are the fields that prepare takes back: nobody owns them.
+	reset map[fieldpath.APIVersion]*fieldpath.Set
+	// createByPut allows PUT of what does not exist.
+	createByPut bool
+}
+
+var (
+	_ rest.RESTCreateStrategy  = (*strategy)(nil)
+	_ rest.RESTUpdateStrategy  = (*strategy)(nil)
+	_ rest.RESTDeleteStrategy  = (*strategy)(nil)
+	_ rest.ResetFieldsStrategy = (*strategy)(nil)
+)
+
+func (*strategy) NamespaceScoped() bool { return false }
+func (s *strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+	s.prepare(ctx, obj, nil)
+}
+func (s *strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+	s.prepare(ctx, obj, old)
+}
+func (s *strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	return s.validate(obj, nil)
+}
+func (*strategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
+func (*strategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+func (*strategy) Canonicalize(runtime.Object)                               {}
+func (s *strategy) AllowCreateOnUpdate(context.Context) bool                { return s.createByPut }
+func (*strategy) AllowUnconditionalUpdate(context.Context) bool             { return true }
+func (s *strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set { return s.reset }
+
+func (s *strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return s.validate(obj, old)
+}

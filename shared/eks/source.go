@@ -1,0 +1,229 @@
+package eks
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	smithyendpoints "github.com/aws/smithy-go/endpoints"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/clusterpass/clusterpass/shared/awsclient"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+)
+
+// ErrUnavailable is wrapped by errors of Token that may go away by themselves.
+var ErrUnavailable = errors.New("AWS cannot answer now")
+
+const (
+	prefix = "k8s-aws-v1."
+	// clusterHeader is signed: a token for one cluster is of no use at another.
+	clusterHeader = "x-k8s-aws-id"
+	// presignSeconds is X-Amz-Expires. Clusters go by X-Amz-Date and want this to be small.
+	presignSeconds = "60"
+	// lifetime is how long a token is used: a minute less than clusters take it.
+	lifetime = 14 * time.Minute
+	// margin is how long before the end of the credentials a token that they signed is given up.
+	margin = time.Minute
+	// mintTimeout bounds loading credentials and assuming the role.
+	mintTimeout = 15 * time.Second
+	maxTokens   = 1024
+	// young is the age of a token until which it is not given up, see Refused.
+	young = 10 * time.Second
+)
+
+// Config configures a Source.
+type Config struct {
+	// Load gives region, endpoint and credentials; nil means awsclient.Load. It is called when the first
+	// token is wanted, so that nobody else pays for it.
+	Load func(context.Context) (aws.Config, error)
+	Now  func() time.Time // nil means time.Now
+}
+
+// Source gives tokens, each kept until shortly before it expires. It keeps a bounded number of them, asks AWS once for all
+// who want the same one, and is safe for concurrent use.
+type Source struct {
+	cfg     Config
+	tokens  *lru.Cache[Spec, token]
+	flights singleflight.Group
+
+	mu     sync.Mutex
+	loaded *aws.Config
+}
+
+type token struct {
+	bearer        secrets.Value
+	signed, until time.Time
+}
+
+// NewSource returns a Source that has not asked for anything yet.
+func NewSource(cfg Config) *Source {
+	if cfg.Load == nil {
+		cfg.Load = awsclient.Load
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	tokens, err := lru.New[Spec, token](maxTokens)
+	if err != nil {
+		panic(err) // maxTokens is positive
+	}
+	return &Source{cfg: cfg, tokens: tokens}
+}
+
+// Token returns a bearer token that is good for another minute, where the credentials are. It calls AWS only to assume a role and where the
+// credentials themselves come from a service; a failure is not remembered. When ctx ends, the call to AWS goes on for
+// the others who wait, for 15 s at most.
+func (s *Source) Token(ctx context.Context, spec Spec) (string, error) {
+	if t, ok := s.known(spec); ok {
+		return string(t.bearer.Reveal()), nil
+	}
+	flight := s.flights.DoChan(fmt.Sprintf("%#v", spec), func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mintTimeout)
+		defer cancel()
+		if t, ok := s.known(spec); ok {
+			return t, nil // a flight landed since the caller looked
+		}
+		t, err := s.mint(ctx, spec)
+		if err == nil {
+			s.tokens.Add(spec, t)
+		}
+		return t, err
+	})
+	select {
+	case <-ctx.Done():
+		return "", fmt.Errorf("a token for EKS cluster %s: %w", spec.Cluster, context.Cause(ctx))
+	case r := <-flight:
+		if r.Err != nil {
+			return "", fmt.Errorf("a token for EKS cluster %s: %w", spec.Cluster, r.Err)
+		}
+		return string(r.Val.(token).bearer.Reveal()), nil
+	}
+}
+
+func (s *Source) known(spec Spec) (token, bool) {
+	t, ok := s.tokens.Get(spec)
+	return t, ok && s.now().Before(t.until)
+}
+
+// Refused says that the cluster does not take a token for spec, which is given up if it is the one that is kept. It reports whether the
+// next call of Token gives another: not if the one that is refused is a few seconds old, since a cluster that refuses every token
+// would have AWS asked for each call.
+func (s *Source) Refused(spec Spec, refused string) (another bool) {
+	t, ok := s.tokens.Peek(spec)
+	if !ok || string(t.bearer.Reveal()) != refused {
+		return true
+	}
+	if s.now().Sub(t.signed) < young {
+		return false
+	}
+	s.tokens.Remove(spec)
+	return true
+}
+
+// now is the wall clock: the monotonic one may stop with a frozen process.
+func (s *Source) now() time.Time { return s.cfg.Now().Round(0) }
+
+func (s *Source) mint(ctx context.Context, spec Spec) (token, error) {
+	cfg, err := s.load(ctx)
+	if err != nil {
+		return token{}, err
+	}
+	client := sts.NewFromConfig(*cfg, func(o *sts.Options) {
+		if spec.Region != "" {
+			o.Region = spec.Region
+		}
+		if spec.Legacy {
+			o.EndpointResolverV2 = global{sts.NewDefaultEndpointResolverV2()}
+		}
+	})
+	if client.Options().Region == "" {
+		return token{}, errors.New("no AWS region; give --region in the kubeconfig, or set AWS_REGION for the gateway")
+	}
+	provider := cfg.Credentials
+	if spec.RoleARN != "" {
+		provider = stscreds.NewAssumeRoleProvider(client, spec.RoleARN, func(o *stscreds.AssumeRoleOptions) {
+			o.RoleSessionName = spec.SessionName
+			if spec.ExternalID != "" {
+				o.ExternalID = &spec.ExternalID
+			}
+		})
+	}
+	creds, err := provider.Retrieve(ctx)
+	if temporary := retry.IsErrorRetryables(retry.DefaultRetryables); err != nil && temporary.IsErrorRetryable(err) == aws.TrueTernary {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if err != nil {
+		return token{}, err
+	}
+	return sign(ctx, client, creds, spec.Cluster, s.now())
+}
+
+// load loads the SDK's configuration once; after a failure, anew.
+func (s *Source) load(ctx context.Context) (*aws.Config, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.loaded == nil {
+		cfg, err := s.cfg.Load(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("load the AWS configuration: %w", err)
+		}
+		s.loaded = &cfg
+	}
+	return s.loaded, nil
+}
+
+// sign makes the token that creds sign at now. It makes no call.
+func sign(ctx context.Context, client *sts.Client, creds aws.Credentials, cluster string, now time.Time) (token, error) {
+	signed, err := sts.NewPresignClient(client).PresignGetCallerIdentity(ctx, &sts.GetCallerIdentityInput{}, func(o *sts.PresignOptions) {
+		o.Presigner = signAt{o.Presigner, now}
+		o.ClientOptions = append(o.ClientOptions, func(o *sts.Options) {
+			o.Credentials = credentials.StaticCredentialsProvider{Value: creds}
+		}, sts.WithAPIOptions(
+			smithyhttp.SetHeaderValue(clusterHeader, cluster),
+			smithyhttp.SetHeaderValue("X-Amz-Expires", presignSeconds),
+		))
+	})
+	if err != nil {
+		return token{}, err
+	}
+	t := token{secrets.NewValue([]byte(prefix + base64.RawURLEncoding.EncodeToString([]byte(signed.URL)))), now, now.Add(lifetime)}
+	if end := creds.Expires.Add(-margin); creds.CanExpire && end.Before(t.until) {
+		t.until = end
+	}
+	return t, nil
+}
+
+// signAt signs as of a time of ours.
+type signAt struct {
+	sts.HTTPPresignerV4
+	now time.Time
+}
+
+// PresignHTTP implements sts.HTTPPresignerV4.
+func (s signAt) PresignHTTP(ctx context.Context, creds aws.Credentials, r *http.Request, payloadHash, service, region string,
+	_ time.Time, opts ...func(*v4.SignerOptions),
+) (string, http.Header, error) {
+	return s.HTTPPresignerV4.PresignHTTP(ctx, creds, r, payloadHash, service, region, s.now, opts...)
+}
+
+// global resolves to the global endpoint where the region's is not the only one.
+type global struct{ sts.EndpointResolverV2 }
+
+// ResolveEndpoint implements sts.EndpointResolverV2.
+func (g global) ResolveEndpoint(ctx context.Context, p sts.EndpointParameters) (smithyendpoints.Endpoint, error) {
+	p.UseGlobalEndpoint = aws.Bool(true)
+	return g.EndpointResolverV2.ResolveEndpoint(ctx, p)
+}

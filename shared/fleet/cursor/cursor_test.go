@@ -1,0 +1,148 @@
+package cursor
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// golden are the formats that were handed out: they are read for as long as clients may hold them.
+type golden struct {
+	Versions []struct {
+		Members Version `json:"members"`
+		Text    string  `json:"text"`
+	} `json:"versions"`
+	Tokens []struct {
+		Token Token  `json:"token"`
+		Text  string `json:"text"`
+	} `json:"tokens"`
+}
+
+func TestGolden(t *testing.T) {
+	data, err := os.ReadFile("testdata/format1.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var g golden
+	if err := json.Unmarshal(data, &g); err != nil {
+		t.Fatal(err)
+	}
+	if len(g.Versions) == 0 || len(g.Tokens) == 0 {
+		t.Fatal("the golden file holds nothing")
+	}
+	for _, c := range g.Versions {
+		if got := c.Members.String(); got != c.Text {
+			t.Errorf("%v is written %s, want %s", c.Members, got, c.Text)
+		}
+		if got, err := ParseVersion(c.Text); err != nil || !maps.Equal(got, c.Members) {
+			t.Errorf("%s is read %v, %v; want %v", c.Text, got, err, c.Members)
+		}
+	}
+	for _, c := range g.Tokens {
+		if got := c.Token.String(); got != c.Text {
+			t.Errorf("%+v is written %s, want %s", c.Token, got, c.Text)
+		}
+		if got, err := ParseToken(c.Text); err != nil || !reflect.DeepEqual(got, c.Token) {
+			t.Errorf("%s is read %+v, %v; want %+v", c.Text, got, err, c.Token)
+		}
+	}
+}
+
+func TestOwnAndComposite(t *testing.T) {
+	for own, want := range map[string]bool{
+		"1": true, "18446744073709551615": true,
+		"": false, "0": false, "01": false, "18446744073709551616": false, "a": false, "-1": false, "+1": false,
+	} {
+		if ValidOwn(own) != want || Composite(own) {
+			t.Errorf("%q: own %v, composite %v", own, ValidOwn(own), Composite(own))
+		}
+	}
+	if v := (Version{1: "1"}).String(); !Composite(v) {
+		t.Errorf("%s is not told from a member's own", v)
+	}
+}
+
+// TestOrder holds: when versions of members grow, the composite does, also where one gets another digit.
+func TestOrder(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		v := Version{}
+		for range 1 + rng.IntN(6) {
+			v[rng.Uint64N(1<<rng.IntN(40)+1)+1] = strconv.FormatUint(rng.Uint64N(1<<rng.IntN(63)+1)+1, 10)
+		}
+		larger := v.Clone()
+		for id, own := range v {
+			if n, _ := strconv.ParseUint(own, 10, 64); rng.IntN(2) == 0 {
+				larger[id] = strconv.FormatUint(n+1+rng.Uint64N(1<<rng.IntN(62)), 10)
+			}
+		}
+		want := -1
+		if maps.Equal(v, larger) {
+			want = 0
+		}
+		if got, err := resourceversion.CompareResourceVersion(v.String(), larger.String()); err != nil || got != want {
+			t.Fatalf("%v and %v: %d, %v; want %d", v, larger, got, err, want)
+		}
+		larger[1<<50] = "1"
+		if got, err := resourceversion.CompareResourceVersion(v.String(), larger.String()); err != nil || got != -1 {
+			t.Fatalf("%v with one member more is not larger: %d, %v", v, got, err)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	good := Version{7: "100", 12: "9"}.String()
+	for _, s := range []string{
+		"", "0", "100", "abc", good + "0", good[:len(good)-1], "2" + good[1:], strings.Replace(good, "1", "0", 1), "x" + good,
+		"10412" + "0007" + "000000000000",                           // a version 0
+		"10412" + "0012" + "000000000009" + "0007" + "000000000100", // not in order
+		"10512" + "00007" + "000000000100",                          // wider than need be
+		"10412" + "0007" + "000000000100" + "0007" + "000000000100", // twice
+		"10012" + strings.Repeat("0", 12), "19999" + strings.Repeat("1", 198),
+	} {
+		if v, err := ParseVersion(s); !errors.Is(err, ErrInvalid) {
+			t.Errorf("ParseVersion(%q) = %v, %v", s, v, err)
+		}
+	}
+	token := Token{Version: Version{7: "100"}, Next: 7}.String()
+	for _, s := range []string{"", "x", token + "=", token[:len(token)-2], Token{Version: Version{7: "100"}, Next: 8}.String(),
+		Token{Version: Version{7: "100"}, Next: 7, Skip: -1}.String(), Token{Next: 7}.String()} {
+		if got, err := ParseToken(s); !errors.Is(err, ErrInvalid) {
+			t.Errorf("ParseToken(%q) = %+v, %v", s, got, err)
+		}
+	}
+}
+
+func FuzzParseVersion(f *testing.F) {
+	f.Add(Version{1: "1"}.String())
+	f.Add(Version{7: "100", 123456: "18446744073709551615"}.String())
+	f.Fuzz(func(t *testing.T, s string) {
+		v, err := ParseVersion(s)
+		if err != nil {
+			return
+		}
+		if v.String() != s || len(v) == 0 {
+			t.Fatalf("%q is read %v and written %q", s, v, v)
+		}
+		if _, err := resourceversion.CompareResourceVersion(s, s); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func FuzzParseToken(f *testing.F) {
+	f.Add(Token{Version: Version{7: "100", 8: "2"}, Next: 7, Continue: "abc", Skip: 3}.String())
+	f.Fuzz(func(t *testing.T, s string) {
+		if got, err := ParseToken(s); err == nil && got.String() != s {
+			t.Fatalf("%q is read %+v", s, got)
+		}
+	})
+}

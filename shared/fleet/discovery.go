@@ -1,0 +1,363 @@
+package fleet
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	discoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/registry"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// What is kept of discovery: the union for one caller, for a while.
+const (
+	discoveryMax = 64
+	discoveryTTL = 30 * time.Second
+	partialTTL   = 5 * time.Second // after all were asked
+)
+
+const discoveryGroup = "apidiscovery.k8s.io"
+
+// kept is a union, and until when it is of use.
+type kept struct {
+	union    discoveryv2.APIGroupDiscoveryList
+	failures []*failure
+	until    time.Time
+}
+
+func newDiscovery() *lru.Cache[[sha256.Size]byte, kept] {
+	c, err := lru.New[[sha256.Size]byte, kept](discoveryMax)
+	if err != nil {
+		panic(err) // discoveryMax is positive
+	}
+	return c
+}
+
+// nonResource answers what is no resource: discovery, OpenAPI, version and health.
+func (q *ask) nonResource(w http.ResponseWriter) error {
+	if q.r.Method != http.MethodGet && q.r.Method != http.MethodHead {
+		return status.New(status.NotAllowed, "", "the fleet does not answer %s %s", q.r.Method, q.route.Path)
+	}
+	allowed, err := q.allowed()
+	if err != nil {
+		return err
+	}
+	parts := strings.Split(strings.Trim(q.route.Path, "/"), "/")
+	switch {
+	case parts[0] == "healthz" || parts[0] == "livez" || parts[0] == "readyz":
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte("ok")) // the gateway answers; each member has its own
+		return nil
+	case parts[0] == "version" && len(parts) == 1:
+		return q.version(w, allowed)
+	case parts[0] == "openapi" && len(parts) == 2 && parts[1] == "v2":
+		return q.openAPI2(w, allowed)
+	case parts[0] == "openapi" && len(parts) > 1 && parts[1] == "v3":
+		return q.openAPI(w, allowed, strings.Join(parts[2:], "/"))
+	case parts[0] == "api" && len(parts) <= 2, parts[0] == "apis" && len(parts) <= 3:
+		return q.discovery(w, allowed, parts)
+	}
+	return status.New(status.UnknownPath, "", "the fleet serves nothing at %s; ask one cluster at /clusters/NAME%s", q.route.Path, q.route.Path)
+}
+
+// version answers with the version of the first cluster that tells its own.
+func (q *ask) version(w http.ResponseWriter, allowed []entry) error {
+	bodies := make([][]byte, len(allowed))
+	good, failures, err := q.documents(allowed, bodies, maxIndex, outgoing{path: "/version"})
+	if err != nil {
+		return err
+	}
+	if len(good) == 0 {
+		return summary(failures)
+	}
+	writeJSON(w, http.StatusOK, bodies[good[0]])
+	return nil
+}
+
+// documents asks members for a document each, of at most so many bytes, in JSON unless out says otherwise, and puts them into bodies. It
+// returns which members sent one.
+func (q *ask) documents(of []entry, bodies [][]byte, most int64, out outgoing) (good []int, failures []*failure, err error) {
+	targets := make([]target, len(of))
+	for i, c := range of {
+		targets[i] = target{c, registry.Scope{All: true}}
+	}
+	answers := q.each(targets, func(i int, t target) *answer {
+		o := out
+		o.method = http.MethodGet
+		accept := "application/json"
+		if v := o.header["Accept"]; v != nil {
+			accept = v[0]
+		}
+		o.header = http.Header{"Accept": {accept}, "Accept-Encoding": {"gzip"}, "If-None-Match": nil}
+		return q.call(q.r.Context(), t, o, func(a *answer) (err error) {
+			bodies[i], err = read(a.body, most)
+			return err
+		})
+	})
+	for i, a := range answers {
+		if a.err == nil {
+			good = append(good, i)
+		}
+	}
+	had, failures, err := split(answers)
+	stopAll(had)
+	return good, failures, err
+}
+
+// discovery answers with what all clusters together have, as far as it is global.
+func (q *ask) discovery(w http.ResponseWriter, allowed []entry, parts []string) error {
+	union, failures, err := q.union(allowed)
+	if err != nil {
+		return err
+	}
+	for _, e := range failures {
+		addWarning(w.Header(), e.text()+" (its kinds are left out)")
+	}
+	isCore := parts[0] == "api"
+	if len(parts) == 1 {
+		if v := aggregated(q.r.Header); v != "" {
+			return writeAggregated(w, v, groups(union, isCore))
+		}
+	}
+	var doc any
+	switch {
+	case isCore && len(parts) == 1:
+		versions := &metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{}, ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{}}
+		for _, g := range groups(union, true) {
+			for _, v := range g.Versions {
+				versions.Versions = append(versions.Versions, v.Version)
+			}
+		}
+		doc = versions
+	case len(parts) == 1:
+		list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
+		for _, g := range groups(union, false) {
+			list.Groups = append(list.Groups, apiGroup(g))
+		}
+		doc = list
+	case !isCore && len(parts) == 2:
+		for _, g := range groups(union, false) {
+			if g.Name == parts[1] {
+				group := apiGroup(g)
+				group.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
+				doc = &group
+			}
+		}
+	default:
+		group := ""
+		if !isCore {
+			group = parts[1]
+		}
+		doc = resources(union, group, parts[len(parts)-1])
+	}
+	if doc == nil || doc == (*metav1.APIResourceList)(nil) {
+		return status.New(status.NotGlobal, "", "nothing at %s is global: no ResourceRegistry of search.karmada.io/v1alpha1 takes in a kind of it for a cluster that you may call", q.route.Path)
+	}
+	body, err := json.Marshal(doc)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, append(body, '\n'))
+	return nil
+}
+
+// aggregated returns the version of aggregated discovery that a client prefers; "" if it takes only the older documents.
+func aggregated(h http.Header) string {
+	for clause := range strings.SplitSeq(strings.Join(h["Accept"], ","), ",") {
+		media, params, err := mime.ParseMediaType(strings.TrimSpace(clause))
+		if err == nil && media == "application/json" && params["g"] == discoveryGroup && params["as"] == "APIGroupDiscoveryList" && (params["v"] == "v2" || params["v"] == "v2beta1") {
+			return params["v"]
+		}
+	}
+	return ""
+}
+
+func writeAggregated(w http.ResponseWriter, version string, items []discoveryv2.APIGroupDiscovery) error {
+	body, err := json.Marshal(discoveryv2.APIGroupDiscoveryList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: discoveryGroup + "/" + version}, Items: items,
+	})
+	if err != nil {
+		return err
+	}
+	writeTyped(w, "application/json;g="+discoveryGroup+";v="+version+";as=APIGroupDiscoveryList", http.StatusOK, append(body, '\n'))
+	return nil
+}
+
+// groups are the core group, whose name is empty, or all others.
+func groups(union discoveryv2.APIGroupDiscoveryList, core bool) []discoveryv2.APIGroupDiscovery {
+	out := []discoveryv2.APIGroupDiscovery{}
+	for _, g := range union.Items {
+		if (g.Name == "") == core {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+func apiGroup(g discoveryv2.APIGroupDiscovery) metav1.APIGroup {
+	out := metav1.APIGroup{Name: g.Name}
+	for _, v := range g.Versions {
+		out.Versions = append(out.Versions, metav1.GroupVersionForDiscovery{GroupVersion: g.Name + "/" + v.Version, Version: v.Version})
+	}
+	out.PreferredVersion = out.Versions[0] // no group is without versions
+	return out
+}
+
+// resources is the older form of one version's resources; nil if there are none.
+func resources(union discoveryv2.APIGroupDiscoveryList, group, version string) *metav1.APIResourceList {
+	for _, g := range union.Items {
+		for _, v := range g.Versions {
+			if g.Name != group || v.Version != version {
+				continue
+			}
+			list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+				GroupVersion: strings.TrimPrefix(group+"/"+version, "/"), APIResources: []metav1.APIResource{}}
+			for _, r := range v.Resources {
+				one := metav1.APIResource{Name: r.Resource, SingularName: r.SingularResource, Namespaced: r.Scope == discoveryv2.ScopeNamespace,
+					Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories}
+				list.APIResources = append(list.APIResources, ofKind(one, r.ResponseKind))
+				for _, s := range r.Subresources {
+					sub := metav1.APIResource{Name: r.Resource + "/" + s.Subresource, Namespaced: one.Namespaced, Verbs: s.Verbs}
+					list.APIResources = append(list.APIResources, ofKind(sub, s.ResponseKind))
+				}
+			}
+			return list
+		}
+	}
+	return nil
+}
+
+func ofKind(r metav1.APIResource, kind *metav1.GroupVersionKind) metav1.APIResource {
+	if kind != nil {
+		r.Kind, r.Group, r.Version = kind.Kind, kind.Group, kind.Version
+	}
+	return r
+}
+
+// union returns what the clusters have together, each kind once, as far as it is global. Every caller has a union of their own, which is
+// kept for a while, and for a moment if a cluster failed: kubectl asks twice in a row, and shall not wait twice.
+func (q *ask) union(allowed []entry) (discoveryv2.APIGroupDiscoveryList, []*failure, error) {
+	key, err := q.discoveryKey(allowed)
+	if err != nil {
+		return discoveryv2.APIGroupDiscoveryList{}, nil, err
+	}
+	if k, ok := q.f.discovered.Get(key); ok && time.Now().Before(k.until) && (len(k.failures) == 0 || !q.strict) {
+		return k.union, k.failures, nil
+	}
+	var union discoveryv2.APIGroupDiscoveryList
+	var failures []*failure
+	until := time.Now().Add(discoveryTTL)
+	const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+	type documents struct {
+		bodies [][]byte
+		good   []int
+		failed []*failure
+		err    error
+	}
+	var answers [2]documents
+	var both sync.WaitGroup
+	for i, path := range []string{"/api", "/apis"} {
+		both.Go(func() {
+			d := documents{bodies: make([][]byte, len(allowed))}
+			d.good, d.failed, d.err = q.documents(allowed, d.bodies, merge.MaxObject, outgoing{path: path, header: http.Header{"Accept": {accept}}})
+			answers[i] = d
+		})
+	}
+	both.Wait()
+	failed := func(e *failure) {
+		if !slices.ContainsFunc(failures, func(o *failure) bool { return o.cluster == e.cluster }) {
+			failures = append(failures, e)
+		}
+	}
+	for _, d := range answers {
+		if d.err != nil {
+			return union, nil, d.err
+		}
+		if len(d.good) == 0 {
+			return union, nil, summary(d.failed)
+		}
+		for _, e := range d.failed {
+			failed(e)
+		}
+		for _, i := range d.good {
+			var list discoveryv2.APIGroupDiscoveryList
+			if err := json.Unmarshal(d.bodies[i], &list); err != nil || list.Kind != "APIGroupDiscoveryList" {
+				failed(&failure{cluster: allowed[i].Name, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q has no aggregated discovery (Kubernetes 1.27 or later has)", allowed[i].Name)})
+				continue
+			}
+			for _, g := range list.Items {
+				addGroup(&union, g, q.global(allowed[i]))
+			}
+		}
+	}
+	if len(failures) > 0 && q.strict {
+		return union, nil, summary(failures)
+	}
+	if len(failures) > 0 {
+		until = time.Now().Add(partialTTL)
+	}
+	q.f.discovered.Add(key, kept{union, failures, until})
+	return union, failures, nil
+}
+
+// global says what kinds of a cluster the fleet has: those that a registry takes in, and all of the control-plane cluster.
+func (q *ask) global(c entry) func(apiVersion, resource, kind string) bool {
+	return func(apiVersion, resource, kind string) bool {
+		if q.route.AllClusters || c.Name == q.f.cfg.ControlPlane {
+			return true
+		}
+		s := registry.ScopeOf(q.inv.registries, c.Cluster, registry.Kind{APIVersion: apiVersion, Resource: resource, Kind: kind})
+		return s.Takes("")
+	}
+}
+
+// addGroup unites g with the groups that are there.
+func addGroup(union *discoveryv2.APIGroupDiscoveryList, g discoveryv2.APIGroupDiscovery, global func(apiVersion, resource, kind string) bool) {
+	for _, v := range g.Versions {
+		apiVersion := strings.TrimPrefix(g.Name+"/"+v.Version, "/")
+		for _, r := range v.Resources {
+			if r.ResponseKind == nil || !global(apiVersion, r.Resource, r.ResponseKind.Kind) {
+				continue
+			}
+			i := slices.IndexFunc(union.Items, func(o discoveryv2.APIGroupDiscovery) bool { return o.Name == g.Name })
+			if i < 0 {
+				i = len(union.Items)
+				union.Items = append(union.Items, discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.Name}})
+			}
+			versions := &union.Items[i].Versions
+			j := slices.IndexFunc(*versions, func(o discoveryv2.APIVersionDiscovery) bool { return o.Version == v.Version })
+			if j < 0 {
+				j = len(*versions)
+				*versions = append(*versions, discoveryv2.APIVersionDiscovery{Version: v.Version, Freshness: discoveryv2.DiscoveryFreshnessCurrent})
+			}
+			have := &(*versions)[j].Resources
+			if !slices.ContainsFunc(*have, func(o discoveryv2.APIResourceDiscovery) bool { return o.Resource == r.Resource }) {
+				*have = append(*have, r)
+			}
+		}
+	}
+}
+
+// discoveryKey names all that a union depends on.
+func (q *ask) discoveryKey(allowed []entry) (key [sha256.Size]byte, err error) {
+	names := make([]string, len(allowed))
+	for i, c := range allowed {
+		names[i] = fmt.Sprintf("%s %d", c.Name, c.id)
+	}
+	data, err := json.Marshal([]any{q.caller(), names, q.inv.digest, q.route.AllClusters})
+	if err != nil {
+		return key, err
+	}
+	return sha256.Sum256(data), nil
+}

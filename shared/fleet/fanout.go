@@ -1,0 +1,294 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// outgoing is one call to one member.
+type outgoing struct {
+	method, path string
+	query        url.Values
+	header       http.Header // of the client's, what is to be said otherwise; an empty value leaves it out
+	body         []byte
+	patient      bool // it may take as long as the member needs, as a write may
+}
+
+// answer is what a member said.
+type answer struct {
+	target
+	resp *http.Response
+	body io.Reader // decompressed
+	stop func()    // ends the call; to be called always
+	err  error     // *failure
+}
+
+// failure is why a member gave no answer that is of use.
+type failure struct {
+	cluster string
+	code    int            // the member's, or that of the gateway's own error
+	status  *metav1.Status // the member's, if it sent one
+	raw     []byte         // as it was sent
+	message string
+	err     error
+}
+
+func (e *failure) Error() string { return e.message }
+
+func (e *failure) Unwrap() error { return e.err }
+
+// maxPatience is over the minute that kube-apiserver gives a call.
+const maxPatience = 75 * time.Second
+
+// errSlow ends calls to members that do not begin to answer.
+var errSlow = errors.New("no answer in time")
+
+// call asks one member, and waits for the head of its answer until the deadline. ready, if not nil, reads the beginning of a good answer,
+// within the same deadline. A code that is none of success is a failure.
+func (q *ask) call(ctx context.Context, t target, out outgoing, ready func(a *answer) error) (a *answer) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	patience := q.f.cfg.Deadline
+	if out.patient {
+		patience = maxPatience
+	}
+	slow := time.AfterFunc(patience, func() { cancel(errSlow) })
+	a = &answer{target: t, stop: func() { cancel(context.Canceled) }}
+	defer func() {
+		if !slow.Stop() && a.err == nil {
+			a.err = errSlow
+		}
+		if a.err != nil {
+			a.stop()
+			if a.resp != nil {
+				_ = a.resp.Body.Close()
+			}
+			a.err = q.failed(ctx, t.Name, a.err)
+		}
+	}()
+	m, err := q.f.cfg.Members.Get(ctx, t.Name)
+	if err != nil {
+		a.err = err
+		return a
+	}
+	rt := q.routeTo(t.Name, out.path)
+	req := request(ctx, q.r, out)
+	a.resp, a.err = forward.Open(req, forward.Call{Route: rt, Query: out.query.Encode(), User: q.user, Member: m, Renew: q.f.cfg.Members.Renew}) //nolint:bodyclose // by the answer's reader, or above
+	if a.err != nil {
+		return a
+	}
+	if a.body, a.err = plain(a.resp); a.err != nil {
+		return a
+	}
+	if a.resp.StatusCode < 200 || a.resp.StatusCode > 299 {
+		a.err = refusal(t.Name, a)
+		return a
+	}
+	if ready != nil {
+		a.err = ready(a)
+	}
+	return a
+}
+
+// request makes the request to a member of the client's.
+func request(ctx context.Context, r *http.Request, out outgoing) *http.Request {
+	req := r.Clone(ctx)
+	req.Method, req.RequestURI = out.method, ""
+	req.Body, req.ContentLength = http.NoBody, 0
+	for k, v := range out.header {
+		if req.Header[k] = v; len(v) == 0 {
+			delete(req.Header, k)
+		}
+	}
+	if len(out.body) > 0 {
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(out.body)), int64(len(out.body))
+	}
+	return req
+}
+
+// maxRefusal bounds what is read of a refusal.
+const maxRefusal = 64 << 10
+
+// refusal is a member's own error.
+func refusal(cluster string, a *answer) *failure {
+	data, _ := io.ReadAll(io.LimitReader(a.body, maxRefusal)) // what did not come says nothing
+	e := &failure{cluster: cluster, code: a.resp.StatusCode}
+	var st metav1.Status
+	if json.Unmarshal(data, &st) == nil && st.Kind == "Status" && st.Message != "" {
+		e.status, e.message, e.raw = &st, st.Message, data
+		return e
+	}
+	e.message = fmt.Sprintf("HTTP %d %s", e.code, http.StatusText(e.code))
+	return e
+}
+
+// failed makes a failure of any error. That the client has gone is none.
+func (q *ask) failed(ctx context.Context, cluster string, err error) error {
+	if q.r.Context().Err() != nil {
+		return context.Cause(q.r.Context())
+	}
+	var e *failure
+	var own *status.Error
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(context.Cause(ctx), errSlow):
+		return &failure{cluster: cluster, code: http.StatusGatewayTimeout, err: err,
+			message: fmt.Sprintf("cluster %q did not answer within %v", cluster, q.f.cfg.Deadline)}
+	case errors.Is(context.Cause(ctx), errElsewhere):
+		return &failure{cluster: cluster, code: http.StatusGatewayTimeout, err: err,
+			message: fmt.Sprintf("cluster %q was not waited for, since the object is where it was", cluster)}
+	case errors.As(err, &own):
+		return &failure{cluster: cluster, code: own.Code(), message: own.Message, err: err}
+	default:
+		return &failure{cluster: cluster, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q: %v", cluster, err), err: err}
+	}
+}
+
+// each runs call for every target, the ith of them, in parallel and returns the answers in the targets' order.
+func (q *ask) each(targets []target, call func(i int, t target) *answer) []*answer {
+	answers := make([]*answer, len(targets))
+	done := make(chan struct{})
+	for i, t := range targets {
+		go func() { // ends with its deadline
+			defer func() { done <- struct{}{} }()
+			defer q.f.guard(t.Name, func(e *failure) { answers[i] = &answer{target: t, err: e} })
+			answers[i] = call(i, t)
+		}()
+	}
+	for range targets {
+		<-done
+	}
+	return answers
+}
+
+// guard makes a panic in a goroutine of its own, over a member's answer that nobody foresaw, that member's failure: it would end the process
+// and every stream in it. It is to be deferred.
+func (f *Fleet) guard(cluster string, failed func(*failure)) {
+	if p := recover(); p != nil {
+		f.cfg.Log.Error("a cluster's answer was not foreseen", "cluster", cluster, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		failed(&failure{cluster: cluster, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q gave an answer that the gateway cannot handle; its log has more", cluster)})
+	}
+}
+
+// split parts answers and failures. An error that is no failure is returned: the client has gone.
+func split(answers []*answer) (good []*answer, bad []*failure, err error) {
+	for _, a := range answers {
+		var e *failure
+		switch {
+		case a.err == nil:
+			good = append(good, a)
+		case errors.As(a.err, &e):
+			bad = append(bad, e)
+		default:
+			err = a.err
+		}
+	}
+	if err != nil {
+		stopAll(good)
+	}
+	return good, bad, err
+}
+
+func stopAll(answers []*answer) {
+	for _, a := range answers {
+		a.stop()
+		if a.resp != nil {
+			_ = a.resp.Body.Close()
+		}
+	}
+}
+
+// summary is the error of a call that failures decide: with the members' code where all have the same, and listing each.
+func summary(failures []*failure) error {
+	first := failures[0]
+	same := first.status != nil && !slices.ContainsFunc(failures, func(e *failure) bool { return e.code != first.code || e.status == nil })
+	texts := make([]string, len(failures))
+	for i, e := range failures {
+		texts[i] = e.text()
+	}
+	out := &status.Error{Reason: status.MembersFailed, Message: strings.Join(texts, "; "), Err: errors.Join(causes(failures)...)}
+	if len(failures) == 1 {
+		out.Cluster = first.cluster
+	}
+	if same && first.code < 500 {
+		out.Reason, out.As = status.MembersRefused, first.status
+		out.As.Code = int32(first.code)
+	}
+	return out
+}
+
+func causes(failures []*failure) []error {
+	out := make([]error, 0, len(failures))
+	for _, e := range failures {
+		out = append(out, e.err)
+	}
+	return out
+}
+
+// text names the cluster, once.
+func (e *failure) text() string {
+	if strings.Contains(e.message, fmt.Sprintf("cluster %q", e.cluster)) {
+		return e.message
+	}
+	return fmt.Sprintf("cluster %q: %s", e.cluster, e.message)
+}
+
+// Bounds of warnings: of one, and of all in an answer, which balancers give some kilobytes of headers.
+const (
+	maxWarning  = 400
+	maxWarnings = 16
+)
+
+// warn adds what is left out to the answer, for kubectl to print.
+func warn(h http.Header, failures []*failure) {
+	for i, e := range failures {
+		if len(h["Warning"]) >= maxWarnings-1 && i < len(failures)-1 {
+			addWarning(h, fmt.Sprintf("%d more clusters are left out", len(failures)-i))
+			return
+		}
+		addWarning(h, e.text()+" (left out)")
+	}
+}
+
+func addWarning(h http.Header, text string) {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+	if len(text) > maxWarning {
+		text = strings.ToValidUTF8(text[:maxWarning], "") + "..."
+	}
+	if v, err := utilnet.NewWarningHeader(299, "clusterpass", text); err == nil {
+		h.Add("Warning", v)
+	}
+}
+
+// passWarnings adds the members' own warnings, each once.
+func passWarnings(h http.Header, answers []*answer) {
+	for _, a := range answers {
+		for _, v := range a.resp.Header["Warning"] {
+			if len(v) <= 2*maxWarning && len(h["Warning"]) < maxWarnings && !slices.Contains(h["Warning"], v) {
+				h.Add("Warning", v)
+			}
+		}
+	}
+}

@@ -1,0 +1,125 @@
+// Package fleet answers for many clusters as if they were one.
+//
+// What a ResourceRegistry makes global is asked of every cluster that it chooses and that the caller may call, in parallel, as the
+// caller: the members' own RBAC decides what is seen. Lists are merged as they come in (package merge); what concerns one object goes
+// to the cluster that has it, or that name@cluster names (package naming).
+//
+// Invariants:
+//   - A cluster without a grant is never asked, and never named to who has none.
+//   - What a cluster did not answer is never passed over in silence: the answer has a Warning, or is an error.
+//   - An answer that breaks off breaks off at the client too.
+//   - Nothing that was answered to one caller is kept for another.
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/clusterpass/clusterpass/shared/access"
+	"github.com/clusterpass/clusterpass/shared/cache"
+	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// Access is what a Fleet needs of an access.Authorizer.
+type Access interface {
+	Authorize(ctx context.Context, u *identity.User, a access.Attributes) error
+}
+
+// Config is what a Fleet is made of.
+type Config struct {
+	Objects Objects
+	Members *cluster.Members
+	Access  Access
+	// Freshness bounds how old what is known of clusters and registries may be; 0 reads them for every call.
+	Freshness time.Duration
+	// ControlPlane names the cluster that answers for kinds which no registry takes in; "" for none.
+	ControlPlane string
+	// Deadline is how long one member may take until its answer has begun; 0 means 10 s.
+	Deadline time.Duration
+	Log      *slog.Logger // nil means slog.Default()
+}
+
+// deadline is the default of Config.Deadline.
+const deadline = 10 * time.Second
+
+// Fleet answers calls to the fleet. It is safe for concurrent use and has no goroutine but those of calls.
+type Fleet struct {
+	cfg    Config
+	inv    *cache.Cache[*inventory]
+	kinds  *cache.Cache[map[string]string]
+	owners owners
+	// discovered holds unions by all that they depend on.
+	discovered *lru.Cache[[sha256.Size]byte, kept]
+	schemas    *schemas
+}
+
+// New returns a Fleet.
+func New(cfg Config) *Fleet {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Deadline == 0 {
+		cfg.Deadline = deadline
+	}
+	f := &Fleet{cfg: cfg, inv: newInventory(cfg.Objects, cfg.Freshness, cfg.Log), discovered: newDiscovery(), owners: newOwners(), schemas: newSchemas()}
+	f.kinds = newKinds(f)
+	return f
+}
+
+// Stats counts for each cache by its name: "fleet", of clusters and registries, and "kinds", of what members have.
+func (f *Fleet) Stats() map[string]cache.Stats {
+	return map[string]cache.Stats{"fleet": f.inv.Stats(), "kinds": f.kinds.Stats()}
+}
+
+// Do answers r, or returns the call to one cluster as which it goes on; it is an implementation of gateway.Fleet. An error is returned
+// before anything was written; what breaks later panics with http.ErrAbortHandler. Errors are *status.Error or, when the client has
+// gone, the context's.
+func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.Call) (*forward.Call, error) {
+	q, err := f.begin(r, c)
+	if err != nil {
+		return nil, err
+	}
+	if !q.res.IsResource {
+		return nil, q.nonResource(w)
+	}
+	targets, err := q.targets()
+	if err != nil {
+		return nil, err
+	}
+	if targets == nil {
+		return q.next(f.cfg.ControlPlane), nil
+	}
+	switch verb := q.res.Verb; {
+	case verb == "proxy", q.res.Subresource != "" && streaming[q.res.Subresource]:
+		return q.pass(w, targets)
+	case verb == "watch" && q.res.Name != "" && !strings.Contains(q.route.Path, "/watch/"):
+		q.query.Del("watch") // of one object kube-apiserver knows no watch but the older form
+		return nil, q.get(w, targets)
+	case verb == "watch":
+		return q.watch(targets)
+	case verb == "list":
+		return nil, q.list(w, targets)
+	case verb == "deletecollection":
+		return nil, q.deleteCollection(w, targets)
+	case verb == "create" && q.res.Name == "":
+		return nil, q.create(w, targets)
+	case verb == "get":
+		return nil, q.get(w, targets)
+	case verb == "update", verb == "patch", verb == "delete", verb == "create":
+		return nil, q.write(w, targets)
+	default:
+		return nil, status.New(status.NotAllowed, "", "the fleet does not answer %s; ask one cluster at /clusters/NAME%s", r.Method, q.route.Path)
+	}
+}
+
+// streaming are the subresources whose answer is no object: it passes as it is.
+var streaming = map[string]bool{"log": true, "exec": true, "attach": true, "portforward": true, "proxy": true}

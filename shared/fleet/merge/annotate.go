@@ -1,0 +1,226 @@
+package merge
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// SourceAnnotation tells where an object came from. It is Karmada's.
+const SourceAnnotation = "resource.karmada.io/cached-from-cluster"
+
+// once is Syntax without equal names. What is written into the first of them would be hidden from who reads the last: an object could say
+// that another cluster's it is. API servers send none.
+var once = []jsontext.Options{jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(true)}
+
+// Annotator writes the source of objects into their annotations. It is not safe for concurrent use.
+type Annotator struct {
+	pair []byte // the annotation as it stands in JSON
+	dec  *jsontext.Decoder
+	buf  bytes.Buffer
+	// Version, if not nil, gives what is written in place of an object's own resourceVersion.
+	Version   func(own string) string
+	namespace string
+}
+
+// NewAnnotator returns an Annotator for the objects of one cluster.
+func NewAnnotator(cluster string) *Annotator {
+	pair, err := json.Marshal(map[string]string{SourceAnnotation: cluster})
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	a := &Annotator{pair: pair[1 : len(pair)-1]}
+	a.dec = jsontext.NewDecoder(&a.buf, once...)
+	return a
+}
+
+// Namespace is that of the object before, "" without one.
+func (a *Annotator) Namespace() string { return a.namespace }
+
+// span is a part of an object's text.
+type span struct{ from, to int64 }
+
+// place is where the annotation goes.
+type place struct {
+	open, first int64 // after the object's "{", after metadata's "{"
+	some, any   bool  // metadata has fields; there is metadata
+	annotations int64 // after annotations' "{"; 0 if there are none
+	comma       bool  // something follows there
+	null        span  // annotations: null
+	old         span  // an annotation of that name, with the comma before it
+	version     span  // the resourceVersion
+	own         string
+}
+
+// edit replaces a part of an object by texts.
+type edit struct {
+	span
+	texts [4]string
+}
+
+// Append appends object, which is well-formed, with the annotation to dst. Every other byte stays as it is, but for the version.
+func (a *Annotator) Append(dst []byte, object jsontext.Value) ([]byte, error) {
+	p, err := a.find(object)
+	if err != nil {
+		return dst, err
+	}
+	var edits [3]edit
+	n := 0
+	add := func(at span, texts ...string) {
+		edits[n].span = at
+		copy(edits[n].texts[:], texts)
+		n++
+	}
+	comma := func(some bool) string {
+		if some {
+			return ","
+		}
+		return ""
+	}
+	switch pair := string(a.pair); {
+	case p.annotations > 0:
+		add(span{p.annotations, p.annotations}, pair, comma(p.comma))
+		if p.old.to > 0 {
+			add(p.old)
+		}
+	case p.null.to > 0:
+		add(p.null, "{", pair, "}")
+	case p.any:
+		add(span{p.first, p.first}, `"annotations":{`, pair, "}", comma(p.some))
+	default:
+		add(span{p.open, p.open}, `"metadata":{"annotations":{`, pair, "}}", comma(len(bytes.TrimSpace(object[p.open:])) > 1))
+	}
+	if a.Version != nil && p.version.to > 0 {
+		add(p.version, strconv.Quote(a.Version(p.own)))
+	}
+	slices.SortStableFunc(edits[:n], func(x, y edit) int { return cmp.Compare(x.from, y.from) })
+	at := int64(0)
+	for _, e := range edits[:n] {
+		dst = append(dst, object[at:e.from]...)
+		for _, text := range e.texts {
+			dst = append(dst, text...)
+		}
+		at = e.to
+	}
+	return append(dst, object[at:]...), nil
+}
+
+var (
+	errNoObject = errors.New("an object has no readable metadata")
+	errTwice    = errors.New("an object has a name twice")
+)
+
+// find reads object up to the end of its metadata.
+func (a *Annotator) find(object jsontext.Value) (p place, err error) {
+	a.namespace = ""
+	a.buf = *bytes.NewBuffer(object) // not copied, and only read
+	a.dec.Reset(&a.buf, once...)
+	if tok, err := a.dec.ReadToken(); err != nil || tok.Kind() != '{' {
+		return p, errNoObject
+	}
+	p.open = a.dec.InputOffset()
+	for {
+		name, err := a.dec.ReadToken()
+		if err != nil {
+			return p, err
+		}
+		if name.Kind() == '}' {
+			return p, nil
+		}
+		if name.String() != "metadata" {
+			if err := a.dec.SkipValue(); err != nil {
+				return p, err
+			}
+			continue
+		}
+		if tok, err := a.dec.ReadToken(); err != nil || tok.Kind() != '{' {
+			return p, errNoObject
+		}
+		p.first, p.any = a.dec.InputOffset(), true
+		if err := a.metadata(&p); err != nil {
+			return p, err
+		}
+		// What follows is read again only where there may be more metadata, that of templates mostly.
+		rest := object[a.dec.InputOffset():]
+		if (bytes.Contains(rest, []byte(`"metadata"`)) || bytes.Contains(rest, []byte(`\u`))) && !object.IsValid(once...) {
+			return p, errTwice
+		}
+		return p, nil
+	}
+}
+
+func (a *Annotator) metadata(p *place) error {
+	for {
+		name, err := a.dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		if name.Kind() == '}' {
+			return nil
+		}
+		p.some = true
+		switch name.String() {
+		case "namespace":
+			tok, err := a.dec.ReadToken()
+			if err != nil || tok.Kind() != '"' {
+				return errNoObject
+			}
+			a.namespace = tok.String()
+		case "resourceVersion":
+			v, err := a.dec.ReadValue()
+			if err != nil || v.Kind() != '"' {
+				return errNoObject
+			}
+			end := a.dec.InputOffset()
+			p.version, p.own = span{end - int64(len(v)), end}, string(v[1:len(v)-1])
+		case "annotations":
+			tok, err := a.dec.ReadToken()
+			if err != nil {
+				return err
+			}
+			switch end := a.dec.InputOffset(); tok.Kind() {
+			case 'n':
+				p.null = span{end - int64(len("null")), end}
+			case '{':
+				p.annotations = end
+				if err := a.annotations(p); err != nil {
+					return err
+				}
+			default:
+				return errNoObject
+			}
+		default:
+			if err := a.dec.SkipValue(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (a *Annotator) annotations(p *place) error {
+	for n := 0; ; n++ {
+		before := a.dec.InputOffset()
+		name, err := a.dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		if name.Kind() == '}' {
+			return nil
+		}
+		mine := name.String() == SourceAnnotation
+		if err := a.dec.SkipValue(); err != nil {
+			return err
+		}
+		if mine {
+			p.old = span{before, a.dec.InputOffset()}
+		}
+		if n == 0 {
+			p.comma = !mine
+		}
+	}
+}

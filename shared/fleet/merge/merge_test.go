@@ -1,0 +1,269 @@
+package merge
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// read reads a whole list and returns its objects.
+func read(r io.Reader) (*Source, []string, error) {
+	s, err := Open("m", r)
+	if err != nil {
+		return nil, nil, err
+	}
+	var objects []string
+	for {
+		v, err := s.Next()
+		if errors.Is(err, io.EOF) {
+			return s, objects, nil
+		} else if err != nil {
+			return s, objects, err
+		}
+		objects = append(objects, string(v))
+	}
+}
+
+func TestSource(t *testing.T) {
+	full := &Metadata{ResourceVersion: "12", Continue: "abc"}
+	for name, tt := range map[string]struct {
+		in       string
+		metadata *Metadata
+		early    bool // it comes before the objects
+		objects  []string
+		kind     string
+	}{
+		"kube-apiserver": {`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12","continue":"abc","remainingItemCount":7},"items":[{"a":1},{"b":"]}\""}]}` + "\n",
+			full, true, []string{`{"a":1}`, `{"b":"]}\""}`}, "PodList"},
+		"of a CRD":     {`{"apiVersion":"v1","items":[{"a":1}],"kind":"WidgetList","metadata":{"resourceVersion":"12"}}`, &Metadata{ResourceVersion: "12"}, false, []string{`{"a":1}`}, "WidgetList"},
+		"empty":        {`{"kind":"PodList","metadata":{"resourceVersion":"12"},"items":[]}`, &Metadata{ResourceVersion: "12"}, true, nil, "PodList"},
+		"null":         {`{"kind":"PodList","metadata":{"resourceVersion":"12"},"items":null}`, &Metadata{ResourceVersion: "12"}, true, nil, "PodList"},
+		"without":      {`{"kind":"PodList","metadata":{}}`, &Metadata{}, true, nil, "PodList"},
+		"a table":      {`{"kind":"Table","metadata":{},"columnDefinitions":[{"name":"Name"}],"rows":[{"cells":["a"]}]}`, &Metadata{}, true, []string{`{"cells":["a"]}`}, "Table"},
+		"more fields":  {`{"kind":"PodList","x":[{"items":[1]}],"metadata":{},"items":[{"a":1}],"y":{}}`, &Metadata{}, true, []string{`{"a":1}`}, "PodList"},
+		"pretty JSON":  {"{\n \"kind\": \"PodList\",\n \"metadata\": {},\n \"items\": [\n  {\"a\": 1},\n  {\"b\": 2}\n ]\n}\n", &Metadata{}, true, []string{`{"a": 1}`, `{"b": 2}`}, "PodList"},
+		"large object": {`{"kind":"PodList","metadata":{},"items":[{"a":"` + strings.Repeat("x", 8_000) + `"}]}`, &Metadata{}, true, []string{`{"a":"` + strings.Repeat("x", 8_000) + `"}`}, "PodList"},
+	} {
+		s, err := Open("m", strings.NewReader(tt.in))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if (s.Metadata() != nil) != tt.early {
+			t.Errorf("%s: metadata came early: %v", name, s.Metadata() != nil)
+		}
+		for split, r := range map[string]io.Reader{"whole": strings.NewReader(tt.in), "byte by byte": iotest.OneByteReader(strings.NewReader(tt.in))} {
+			s, objects, err := read(r)
+			if err != nil {
+				t.Errorf("%s, %s: %v", name, split, err)
+				continue
+			}
+			if !reflect.DeepEqual(objects, tt.objects) || !reflect.DeepEqual(s.Metadata(), tt.metadata) || s.Kind != tt.kind || s.Read != len(tt.objects) {
+				t.Errorf("%s, %s: %d objects %.100q, metadata %+v, kind %q", name, split, s.Read, objects, s.Metadata(), s.Kind)
+			}
+		}
+	}
+}
+
+// TestSourceRefuses holds: what is not a whole list of Kubernetes' is an error, wherever it breaks off.
+func TestSourceRefuses(t *testing.T) {
+	whole := `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12"},"items":[{"a":{"b":[1,"x"]}},{"c":2}]}`
+	for i := range whole {
+		if _, _, err := read(strings.NewReader(whole[:i])); err == nil {
+			t.Errorf("%s is taken for whole", whole[:i])
+		}
+	}
+	for _, in := range []string{
+		whole + "x", whole + whole, `[]`, `"x"`, `{}`, `{"kind":"Pod","metadata":{}}`, `{"kind":"PodList","items":[]}`,
+		`{"kind":"PodList","metadata":{},"items":[1]}`, `{"kind":"PodList","metadata":{},"items":{}}`, `{"kind":"PodList","metadata":{},"items":[{]}}`, `{"kind":"PodList","metadata":{},"items":[],"items":[{"a":1}]}`,
+		`{"kind":"Table","metadata":{},"rows":[],"columnDefinitions":[]}`, `{"kind":1,"metadata":{},"items":[]}`, `{"kind":"PodList","metadata":{},"items":[{"a":1} {"b":2}]}`,
+	} {
+		if _, objects, err := read(strings.NewReader(in)); err == nil {
+			t.Errorf("%s is taken for a list of %q", in, objects)
+		}
+	}
+	endless := io.MultiReader(strings.NewReader(`{"kind":"PodList","metadata":{},"items":[{"a":"`), endlessX{})
+	if _, _, err := read(endless); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("an object without end: %v", err)
+	}
+}
+
+type endlessX struct{}
+
+func (endlessX) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+func TestAnnotate(t *testing.T) {
+	const pair = `"resource.karmada.io/cached-from-cluster":"c"`
+	for in, want := range map[string]string{
+		`{}`:                                          `{"metadata":{"annotations":{` + pair + `}}}`,
+		`{"a":1}`:                                     `{"metadata":{"annotations":{` + pair + `}},"a":1}`,
+		`{"metadata":{}}`:                             `{"metadata":{"annotations":{` + pair + `}}}`,
+		`{"metadata":{"name":"x"},"a":1}`:             `{"metadata":{"annotations":{` + pair + `},"name":"x"},"a":1}`,
+		`{"metadata":{"annotations":null}}`:           `{"metadata":{"annotations":{` + pair + `}}}`,
+		`{"metadata":{"annotations":{}}}`:             `{"metadata":{"annotations":{` + pair + `}}}`,
+		`{"metadata":{"annotations":{"a":"b"}}}`:      `{"metadata":{"annotations":{` + pair + `,"a":"b"}}}`,
+		`{"metadata":{"annotations":{` + pair + `}}}`: `{"metadata":{"annotations":{` + pair + `}}}`,
+		`{"metadata":{"annotations":{` + strings.Replace(pair, `"c"`, `"lie"`, 1) + `,"a":"b"}}}`: `{"metadata":{"annotations":{` + pair + `,"a":"b"}}}`,
+		`{"metadata":{"annotations":{"a":"b",` + pair + `}}}`:                                     `{"metadata":{"annotations":{` + pair + `,"a":"b"}}}`,
+		`{"metadata":{"annotations":{"a":"b", ` + pair + `, "d":"e"}}}`:                           `{"metadata":{"annotations":{` + pair + `,"a":"b", "d":"e"}}}`,
+		`{"metadata":{},"spec":{"metadata":{"a":"\u003c"},"b":"metadata"}}`:                       `{"metadata":{"annotations":{` + pair + `}},"spec":{"metadata":{"a":"\u003c"},"b":"metadata"}}`,
+		`{"spec":{"metadata":{"annotations":{}}},"metadata":{"name":"x"}}`:                        `{"spec":{"metadata":{"annotations":{}}},"metadata":{"annotations":{` + pair + `},"name":"x"}}`,
+	} {
+		got, err := NewAnnotator("c").Append(nil, jsontext.Value(in))
+		if err != nil || string(got) != want {
+			t.Errorf("%s\n got %s, %v\nwant %s", in, got, err, want)
+		}
+	}
+	a := NewAnnotator("c")
+	if _, err := a.Append(nil, jsontext.Value(`{"metadata":{"name":"x","namespace":"ns"}}`)); err != nil || a.Namespace() != "ns" {
+		t.Errorf("namespace %q, %v", a.Namespace(), err)
+	}
+	a.Version = func(own string) string { return own + "0" }
+	for in, want := range map[string]string{
+		`{"metadata":{"resourceVersion":"5","annotations":{"a":"b"}}}`:              `{"metadata":{"resourceVersion":"50","annotations":{` + pair + `,"a":"b"}}}`,
+		`{"metadata":{"annotations":{"a":"b",` + pair + `},"resourceVersion":"5"}}`: `{"metadata":{"annotations":{` + pair + `,"a":"b"},"resourceVersion":"50"}}`,
+		`{"metadata":{"resourceVersion":"5"}}`:                                      `{"metadata":{"annotations":{` + pair + `},"resourceVersion":"50"}}`,
+		`{"metadata":{"name":"x"}}`:                                                 `{"metadata":{"annotations":{` + pair + `},"name":"x"}}`,
+	} {
+		if got, err := a.Append(nil, jsontext.Value(in)); err != nil || string(got) != want {
+			t.Errorf("%s\n got %s, %v\nwant %s", in, got, err, want)
+		}
+	}
+	for _, in := range []string{`{"metadata":1}`, `{"metadata":{"annotations":[]}}`,
+		// Twice.
+		`{"metadata":{"name":"x"},"metadata":{"annotations":{}}}`, `{"metadata":{"name":"x"},"spec":{},"metad\u0061ta":{}}`, `{"metadata":{"name":"x","annotations":{},"annotations":null}}`,
+		`{"metadata":{"resourceVersion":"1","resourceVersion":"2"}}`, `{"metadata":{"annotations":{` + pair + `,"a":"b",` + pair + `}}}`, `{"kind":"a","kind":"b"}`,
+	} {
+		if got, err := a.Append(nil, jsontext.Value(in)); err == nil {
+			t.Errorf("%s becomes %s", in, got)
+		}
+	}
+}
+
+// FuzzAnnotate holds: with the annotation an object is the same and has it, as encoding/json reads both.
+func FuzzAnnotate(f *testing.F) {
+	for _, s := range []string{`{}`, `{"a":1,"metadata":{"annotations":{"x":"y","resource.karmada.io/cached-from-cluster":"z"},"name":"n"}}`, `{"metadata":{"annotations":null}}`, `{"metadata":null}`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		var want map[string]any
+		if !jsontext.Value(in).IsValid() || json.Unmarshal([]byte(in), &want) != nil || want == nil {
+			return
+		}
+		got, err := NewAnnotator("c").Append(nil, jsontext.Value(in))
+		if err != nil {
+			return
+		}
+		var have map[string]any
+		if err := json.Unmarshal(got, &have); err != nil {
+			t.Fatalf("%s becomes %s: %v", in, got, err)
+		}
+		m, _ := want["metadata"].(map[string]any)
+		if m == nil {
+			m = map[string]any{}
+			want["metadata"] = m
+		}
+		annotations, _ := m["annotations"].(map[string]any)
+		if annotations == nil {
+			annotations = map[string]any{}
+			m["annotations"] = annotations
+		}
+		annotations[SourceAnnotation] = "c"
+		if !reflect.DeepEqual(have, want) {
+			t.Fatalf("%s becomes %s", in, got)
+		}
+	})
+}
+
+// FuzzSource holds: whatever comes in, what is taken for objects is valid JSON, and a list is whole or an error.
+func FuzzSource(f *testing.F) {
+	f.Add([]byte(`{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[{"a":1},{"b":[]}]}`), 3)
+	f.Add([]byte(`{"kind":"Table","metadata":{},"columnDefinitions":[{"name":"Name"}],"rows":[{"cells":["a"],"object":{}}]}`), 1)
+	f.Fuzz(func(t *testing.T, in []byte, _ int) {
+		_, objects, err := read(strings.NewReader(string(in)))
+		_, slowly, slowErr := read(iotest.OneByteReader(strings.NewReader(string(in))))
+		if (err == nil) != (slowErr == nil) || !reflect.DeepEqual(objects, slowly) {
+			t.Fatalf("%q in one piece: %q, %v; byte by byte: %q, %v", in, objects, err, slowly, slowErr)
+		}
+		for _, o := range objects {
+			if !jsontext.Value(o).IsValid(Syntax...) {
+				t.Fatalf("%q gives %q", in, o)
+			}
+		}
+		if err == nil && !json.Valid(in) {
+			t.Fatalf("%q is taken for a list", in)
+		}
+	})
+}
+
+func TestLayout(t *testing.T) {
+	column := func(name, format string) Column {
+		return Column{name, format, jsontext.Value(`{"name":"` + name + `","format":"` + format + `"}`)}
+	}
+	old := []Column{column("Name", "name"), column("Ready", ""), column("Age", "")}
+	newer := []Column{column("Name", "name"), column("Ready", ""), column("Phase", ""), column("Age", ""), column("IP", "")}
+	l := NewLayout(old, newer)
+	var names []string
+	for _, c := range l.Columns {
+		names = append(names, c.Name)
+	}
+	if want := []string{"Name", "", "Ready", "Phase", "Age", "IP"}; !reflect.DeepEqual(names, want) {
+		t.Errorf("columns %q, want %q", names, want)
+	}
+	var defs []struct{ Name string }
+	if err := json.Unmarshal(l.Definitions(), &defs); err != nil || len(defs) != 6 || defs[1].Name != "Cluster" {
+		t.Errorf("%s, %v", l.Definitions(), err)
+	}
+	for _, tt := range []struct {
+		cluster, suffix string
+		table           []Column
+		row, want       string
+	}{
+		{"a", "", old, `{"cells":["x","1/1","5d"]}`, `{"cells":["x","a","1/1",null,"5d",null]}`},
+		{"b", "", newer, `{"cells":["x","1/1",{"p":1},"5d","::1"],"object":{"metadata":{"name":"x"}}}`,
+			`{"cells":["x","b","1/1",{"p":1},"5d","::1"],"object":{"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"b"},"name":"x"}}}`},
+		{"b", "@b", newer, `{"cells":["x"],"conditions":[{"type":"Completed"}],"object":null}`, `{"cells":["x@b","b",null,null,null,null],"conditions":[{"type":"Completed"}]}`},
+	} {
+		got, err := l.For(tt.cluster, tt.table, objects{NewAnnotator(tt.cluster), tt.suffix}).Append(nil, jsontext.Value(tt.row))
+		if err != nil || string(got) != tt.want {
+			t.Errorf("%s\n got %s, %v\nwant %s", tt.row, got, err, tt.want)
+		}
+	}
+	if got := NewLayout([]Column{column("X", ""), column("NAME", "")}); got.Columns[2].Name != "" {
+		t.Errorf("without a column of format name: %+v", got.Columns)
+	}
+	if got := NewLayout(nil); len(got.Columns) != 1 {
+		t.Errorf("without columns: %+v", got.Columns)
+	}
+}
+
+type objects struct {
+	*Annotator
+	suffix string
+}
+
+func (o objects) Suffix() string { return o.suffix }
+
+func BenchmarkAnnotate(b *testing.B) {
+	object := jsontext.Value(`{"metadata":{"name":"x","namespace":"ns","labels":{"a":"b"},"annotations":{"k":"v"}},"spec":{"x":"` + strings.Repeat("y", 3000) + `"}}`)
+	a := NewAnnotator("c")
+	var dst []byte
+	b.SetBytes(int64(len(object)))
+	for b.Loop() {
+		var err error
+		if dst, err = a.Append(dst[:0], object); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package merge
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Column is one column of a Table.
+type Column struct {
+	Name, Format string
+	Text         jsontext.Value // its whole definition
+}
+
+// maxColumns is more than any kind has.
+const maxColumns = 256
+
+// Columns reads the value of columnDefinitions.
+func Columns(v jsontext.Value) ([]Column, error) {
+	var texts []json.RawMessage
+	if err := json.Unmarshal(v, &texts); err != nil {
+		return nil, err
+	}
+	if len(texts) > maxColumns {
+		return nil, fmt.Errorf("a table has %d columns; at most %d are taken", len(texts), maxColumns)
+	}
+	out := make([]Column, len(texts)) // not nil, also without columns
+	for i, text := range texts {
+		var def struct{ Name, Format string }
+		if err := json.Unmarshal(text, &def); err != nil {
+			return nil, err
+		}
+		out[i] = Column{def.Name, def.Format, jsontext.Value(text)}
+	}
+	return out, nil
+}
+
+// clusterColumn is the definition of the column that says where a row came from.
+const clusterColumn = `{"name":"Cluster","type":"string","format":"","description":"The cluster that the object is in.","priority":0}`
+
+// Layout is the columns of one table made of several: every column that one of them has, each once, and the cluster's after the name.
+type Layout struct {
+	Columns []Column
+	name    int // where the name stands, among Columns
+}
+
+// NewLayout unites the columns of tables. A column that the first has not stands after the one that precedes it in its own.
+func NewLayout(tables ...[]Column) *Layout {
+	l := &Layout{}
+	for _, table := range tables {
+		at := 0
+		for _, c := range table {
+			if i := l.index(c.Name); i >= 0 {
+				at = i + 1
+				continue
+			}
+			l.Columns = slices.Insert(l.Columns, at, c)
+			at++
+		}
+	}
+	l.name = slices.IndexFunc(l.Columns, func(c Column) bool { return c.Format == "name" })
+	if l.name < 0 {
+		l.name = max(0, slices.IndexFunc(l.Columns, func(c Column) bool { return strings.EqualFold(c.Name, "name") }))
+	}
+	l.Columns = slices.Insert(l.Columns, min(l.name+1, len(l.Columns)), Column{Name: "", Text: jsontext.Value(clusterColumn)})
+	return l
+}
+
+func (l *Layout) index(name string) int {
+	return slices.IndexFunc(l.Columns, func(c Column) bool { return c.Name == name })
+}
+
+// Definitions is the value of columnDefinitions.
+func (l *Layout) Definitions() []byte {
+	out := []byte{'['}
+	for i, c := range l.Columns {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, c.Text...)
+	}
+	return append(out, ']')
+}
+
+// Objects writes the objects of rows.
+type Objects interface {
+	Append(dst []byte, object jsontext.Value) ([]byte, error)
+	// Suffix is what follows the name in its cell.
+	Suffix() string
+}
+
+// Rows lays out the rows of one table. It is not safe for concurrent use.
+type Rows struct {
+	objects Objects
+	from    []int  // for each column of the layout that of the table, or one of those below
+	cluster []byte // the cell
+	name    int
+}
+
+const (
+	fromNowhere = -1
+	fromCluster = -2
+)
+
+// For returns the layout of the rows of a cluster's table with the given columns.
+func (l *Layout) For(cluster string, table []Column, objects Objects) *Rows {
+	r := &Rows{objects: objects, from: make([]int, len(l.Columns)), name: l.name}
+	r.cluster, _ = json.Marshal(cluster) // a string always marshals
+	for i, c := range l.Columns {
+		if c.Name == "" {
+			r.from[i] = fromCluster
+			continue
+		}
+		r.from[i] = slices.IndexFunc(table, func(t Column) bool { return t.Name == c.Name }) // -1 is fromNowhere
+	}
+	return r
+}
+
+// Append appends a row of the table to dst, in the layout's order.
+func (r *Rows) Append(dst []byte, row jsontext.Value) ([]byte, error) {
+	var fields struct {
+		Cells  []json.RawMessage `json:"cells"`
+		Object json.RawMessage   `json:"object"`
+		Rest   json.RawMessage   `json:"conditions"`
+	}
+	suffix := r.objects.Suffix()
+	if err := json.Unmarshal(row, &fields); err != nil {
+		return dst, err
+	}
+	dst = append(dst, `{"cells":[`...)
+	for i, from := range r.from {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		switch {
+		case from == fromCluster:
+			dst = append(dst, r.cluster...)
+		case from < 0 || from >= len(fields.Cells):
+			dst = append(dst, "null"...)
+		case i == r.name && suffix != "":
+			var name string
+			if err := json.Unmarshal(fields.Cells[from], &name); err != nil {
+				return dst, err
+			}
+			cell, _ := json.Marshal(name + suffix)
+			dst = append(dst, cell...)
+		default:
+			dst = append(dst, fields.Cells[from]...)
+		}
+	}
+	dst = append(dst, ']')
+	if len(fields.Rest) > 0 {
+		dst = append(append(dst, `,"conditions":`...), fields.Rest...)
+	}
+	if len(fields.Object) > 0 && string(fields.Object) != "null" {
+		dst = append(dst, `,"object":`...)
+		var err error
+		if dst, err = r.objects.Append(dst, jsontext.Value(fields.Object)); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, '}'), nil
+}

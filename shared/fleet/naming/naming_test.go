@@ -1,0 +1,291 @@
+package naming
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+)
+
+func known(c string) bool { return c == "member1" || c == "member2" }
+
+var composite = cursor.Version{7: "100", 8: "200"}.String()
+
+func TestSplit(t *testing.T) {
+	for in, want := range map[string][2]string{
+		"web": {"web", ""}, "web@member1": {"web", "member1"}, "web@other": {"web@other", ""}, "a@b@member2": {"a@b", "member2"},
+		"@member1": {"@member1", ""}, "web@": {"web@", ""},
+	} {
+		base, cluster, ok := Split(in, known)
+		if base != want[0] || cluster != want[1] || ok != (cluster != "") {
+			t.Errorf("%s is %q in %q, %v", in, base, cluster, ok)
+		}
+	}
+}
+
+func TestSelector(t *testing.T) {
+	for in, want := range map[string][2]string{
+		"":                          {"", ""},
+		"status.phase=Running":      {"status.phase=Running", ""},
+		"metadata.name=web":         {"metadata.name=web", ""},
+		"metadata.name=web@member1": {"metadata.name=web", "member1"},
+		"metadata.name=web@other":   {"metadata.name=web@other", ""},
+		"spec.nodeName=web@member1": {"spec.nodeName=web", "member1"},
+		"status.phase=web@other":    {"status.phase=web@other", ""},
+		"involvedObject.name=web@member2,involvedObject.namespace!=x": {"involvedObject.name=web,involvedObject.namespace!=x", "member2"},
+	} {
+		got, cluster, err := Selector(in, known)
+		if err != nil || got != want[0] || cluster != want[1] {
+			t.Errorf("%s is %q in %q, %v", in, got, cluster, err)
+		}
+	}
+	for _, in := range []string{"metadata.name=a@member1,involvedObject.name=b@member2", "status.phase=web@member1", "metadata.name!=web@member1", "@"} {
+		if got, cluster, err := Selector(in, known); err == nil {
+			t.Errorf("%s is %q in %q", in, got, cluster)
+		}
+	}
+}
+
+func TestLabels(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                                   " []",
+		"a=b, c in (d)":                      "a=b, c in (d) []", // as it was
+		"a=b,clusterpass.io/cluster=m":       "a=b [m]",
+		"clusterpass.io/cluster==m":          " [m]",
+		"!x,clusterpass.io/cluster in (n,m)": "!x [m n]",
+		"a=clusterpass.io/cluster":           "",
+		"clusterpass.io/cluster":             "",
+		"clusterpass.io/cluster notin (m)":   "",
+		"clusterpass.io/cluster=a,clusterpass.io/cluster=a": "",
+	} {
+		got, clusters, err := Labels(in)
+		if (err != nil) != (want == "") || err == nil && fmt.Sprint(got, " ", clusters) != want {
+			t.Errorf("%q is %q, %q, %v; want %s", in, got, clusters, err, want)
+		}
+	}
+}
+
+func TestForMember(t *testing.T) {
+	for name, tt := range map[string]struct{ contentType, in, want string }{
+		"nothing to change": {"application/json", `{ "metadata": {"name":"web","resourceVersion":"5"}, "n": 1e3 }`, `{ "metadata": {"name":"web","resourceVersion":"5"}, "n": 1e3 }`},
+		"empty":             {"application/json", ``, ``},
+		"a name":            {"application/json", `{"metadata":{"name":"web@member1"},"n":12345678901234567890,"f":1.0}`, `{"f":1.0,"metadata":{"name":"web"},"n":12345678901234567890}`},
+		"another's name":    {"application/json", `{"metadata":{"name":"web@member2"}}`, `{"metadata":{"name":"web@member2"}}`},
+		"a version":         {"application/merge-patch+json", `{"metadata":{"resourceVersion":"` + composite + `"}}`, `{"metadata":{"resourceVersion":"100"}}`},
+		"a precondition":    {"application/json", `{"preconditions":{"resourceVersion":"` + composite + `"}}`, `{"preconditions":{"resourceVersion":"100"}}`},
+		"where it came from": {"application/json", `{"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"member1","a":"<&>"}}}`,
+			`{"metadata":{"annotations":{"a":"<&>"}}}`},
+		"last applied": {"application/json", `{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"name\":\"web@member1\"}}\n"}}}`,
+			`{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"name\":\"web\"}}\n"}}}`},
+		"owners": {"application/merge-patch+json", `{"metadata":{"ownerReferences":[{"name":"web@member1","uid":"1"},{"uid":"2"}]}}`, `{"metadata":{"ownerReferences":[{"name":"web","uid":"1"},{"uid":"2"}]}}`},
+		"owners by a JSON patch": {"application/json-patch+json", `[{"op":"add","path":"/metadata/ownerReferences","value":[{"name":"a@member1"}]},{"op":"add","path":"/metadata/ownerReferences/-","value":{"name":"b@member1"}},
+			{"op":"test","path":"/metadata/ownerReferences/0/name","value":"c@member1"}]`,
+			`[{"op":"add","path":"/metadata/ownerReferences","value":[{"name":"a"}]},{"op":"add","path":"/metadata/ownerReferences/-","value":{"name":"b"}},{"op":"test","path":"/metadata/ownerReferences/0/name","value":"c"}]`},
+		"an eviction": {"application/json", `{"kind":"Eviction","metadata":{"name":"web@member1"},"deleteOptions":{"preconditions":{"resourceVersion":"` + composite + `"}}}`,
+			`{"deleteOptions":{"preconditions":{"resourceVersion":"100"}},"kind":"Eviction","metadata":{"name":"web"}}`},
+		"a binding": {"application/json", `{"kind":"Binding","metadata":{"name":"web@member1"},"target":{"kind":"Node","name":"node@member1"}}`,
+			`{"kind":"Binding","metadata":{"name":"web"},"target":{"kind":"Node","name":"node"}}`},
+		"YAML":           {"application/apply-patch+yaml", "metadata:\n  name: web@member1\n", `{"metadata":{"name":"web"}}`},
+		"unchanged YAML": {"application/apply-patch+yaml", "metadata:\n  name: web\n", "metadata:\n  name: web\n"},
+		"a JSON patch": {"application/json-patch+json", `[{"op":"test","path":"/metadata/resourceVersion","value":"` + composite + `"},{"op":"remove","path":"/metadata/annotations/resource.karmada.io~1cached-from-cluster"},
+			{"op":"test","path":"/metadata/name","value":"web@member1"},{"op":"add","path":"/metadata","value":{"name":"web@member1"}},{"op":"add","path":"/spec/x","value":1}]`,
+			`[{"op":"test","path":"/metadata/resourceVersion","value":"100"},{"op":"test","path":"/metadata/name","value":"web"},{"op":"add","path":"/metadata","value":{"name":"web"}},{"op":"add","path":"/spec/x","value":1}]`},
+	} {
+		b, err := Parse(tt.contentType, []byte(tt.in))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got, err := b.ForMember("member1", 7)
+		if err != nil || string(got) != tt.want {
+			t.Errorf("%s\n got %s, %v\nwant %s", name, got, err, tt.want)
+		}
+	}
+	for _, in := range []string{`{"metadata":{"resourceVersion":"` + cursor.Version{9: "1"}.String() + `"}}`, `{"metadata":{"resourceVersion":"` + composite + `1"}}`} {
+		b, err := Parse("application/json", []byte(in))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := b.ForMember("member1", 7); err == nil {
+			t.Errorf("%s becomes %s", in, got)
+		}
+	}
+	for _, in := range []string{`"x"`, `1`, `{`, `{} {}`} {
+		if _, err := Parse("application/json", []byte(in)); err == nil {
+			t.Errorf("%s is taken for an object", in)
+		}
+	}
+}
+
+// TestForMembers holds: what goes to several members at once is to each as if it were alone.
+func TestForMembers(t *testing.T) {
+	b, err := Parse("application/json", []byte(`{"metadata":{"name":"a"},"preconditions":{"resourceVersion":"`+composite+`"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for id, own := range map[uint64]string{7: "100", 8: "200"} {
+		for range 50 {
+			all.Go(func() {
+				if got, err := b.ForMember("c", id); err != nil || string(got) != `{"metadata":{"name":"a"},"preconditions":{"resourceVersion":"`+own+`"}}` {
+					t.Errorf("member %d gets %s, %v", id, got, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+// TestProtobuf holds: of a body in protobuf nothing but what is rewritten changes.
+func TestProtobuf(t *testing.T) {
+	write := func(kind string, raw []byte) []byte {
+		t.Helper()
+		u := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: kind}, Raw: raw}
+		out, err := u.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append([]byte("k8s\x00"), out...)
+	}
+	pod := func(name, version string, annotations map[string]string, owners ...metav1.OwnerReference) []byte {
+		t.Helper()
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners, ResourceVersion: version, Annotations: annotations, Labels: map[string]string{"a": "b"}},
+			Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+		raw, err := p.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return write("Pod", raw)
+	}
+	deletion := func(version string) []byte {
+		t.Helper()
+		seconds := int64(3)
+		raw, err := (&metav1.DeleteOptions{GracePeriodSeconds: &seconds, Preconditions: &metav1.Preconditions{ResourceVersion: &version}}).Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return write("DeleteOptions", raw)
+	}
+	for name, tt := range map[string]struct{ in, want []byte }{
+		"a pod":               {pod("web@member1", composite, map[string]string{"resource.karmada.io/cached-from-cluster": "member1", "x": "y"}), pod("web", "100", map[string]string{"x": "y"})},
+		"nothing to change":   {pod("web", "5", nil), pod("web", "5", nil)},
+		"owners":              {pod("web", "5", nil, metav1.OwnerReference{Name: "a", UID: "1"}, metav1.OwnerReference{Name: "b@member1", UID: "2"}), pod("web", "5", nil, metav1.OwnerReference{Name: "a", UID: "1"}, metav1.OwnerReference{Name: "b", UID: "2"})},
+		"a deletion":          {deletion(composite), deletion("100")},
+		"a deletion with own": {deletion("5"), deletion("5")},
+	} {
+		b, err := Parse(protobufMedia, tt.in)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got, err := b.ForMember("member1", 7); err != nil || !bytes.Equal(got, tt.want) {
+			t.Errorf("%s\n got %q, %v\nwant %q", name, got, err, tt.want)
+		}
+	}
+	for _, in := range []string{"k8s", "k8s\x00\x01", "{}", string(write("Pod", []byte{8, 1}))} {
+		if _, err := Parse(protobufMedia, []byte(in)); err == nil {
+			t.Errorf("%q is taken for an object", in)
+		}
+	}
+}
+
+func TestMetadata(t *testing.T) {
+	b, err := Parse("", []byte(`{"metadata":{"name":"web","annotations":{"clusterpass.io/cluster":"member1","resource.karmada.io/cached-from-cluster":"member2"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name, placement, source := b.Metadata(); name != "web" || placement != "member1" || source != "member2" {
+		t.Errorf("%q %q %q", name, placement, source)
+	}
+}
+
+func TestAnswer(t *testing.T) {
+	in := `{"kind":"Pod","metadata":{"name":"web","ownerReferences":[{"kind":"DaemonSet","name":"set","uid":"1"}],"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"name\":\"web\"}}\n"}}}`
+	got, err := NewAnswer("member1", true).Append(nil, jsontext.Value(in))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o struct {
+		Metadata struct {
+			Name            string
+			Annotations     map[string]string
+			OwnerReferences []metav1.OwnerReference
+		}
+	}
+	if err := json.Unmarshal(got, &o); err != nil || o.Metadata.OwnerReferences[0].Name != "set@member1" || o.Metadata.Name != "web@member1" || o.Metadata.Annotations["resource.karmada.io/cached-from-cluster"] != "member1" ||
+		!strings.Contains(o.Metadata.Annotations[lastApplied], `"web@member1"`) {
+		t.Errorf("%s, %v", got, err)
+	}
+	// What was answered so is written as it was.
+	b, err := Parse("application/json", got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := b.ForMember("member1", 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after any
+	_ = json.Unmarshal([]byte(in), &before)
+	if err := json.Unmarshal(back, &after); err != nil || !reflect.DeepEqual(before, after) {
+		t.Errorf("%s, want %s", back, in)
+	}
+	if got := string(NewAnswer("member1", true).Status([]byte(`{"message":"pods \"web\" not found","details":{"name":"web"}}`))); got != `{"details":{"name":"web@member1"},"message":"pods \"web@member1\" not found"}`+"\n" {
+		t.Error(got)
+	}
+}
+
+// TestSelectHere holds: of what chooses pods, and of nothing else, the selector names the cluster.
+func TestSelectHere(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"kind":"Deployment","spec":{"selector":{"matchLabels":{"a":"b"}}}}`:   `{"kind":"Deployment","spec":{"selector":{"matchLabels":{"a":"b","clusterpass.io/cluster":"member1"}}}}`,
+		`{"kind":"Job","spec":{"selector":{"matchExpressions":[]}}}`:            `{"kind":"Job","spec":{"selector":{"matchExpressions":[],"matchLabels":{"clusterpass.io/cluster":"member1"}}}}`,
+		`{"kind":"Service","spec":{"selector":{"a":"b"}}}`:                      `{"kind":"Service","spec":{"selector":{"a":"b","clusterpass.io/cluster":"member1"}}}`,
+		`{"kind":"Service","spec":{"selector":{}}}`:                             `{"kind":"Service","spec":{"selector":{}}}`,
+		`{"kind":"Service","spec":{}}`:                                          `{"kind":"Service","spec":{}}`,
+		`{"kind":"Job","spec":{}}`:                                              `{"kind":"Job","spec":{}}`,
+		`{"kind":"PodDisruptionBudget","spec":{"selector":{"matchLabels":{}}}}`: `{"kind":"PodDisruptionBudget","spec":{"selector":{"matchLabels":{}}}}`,
+		`{"kind":["Service"],"spec":[{"selector":{"a":"b"}}]}`:                  `{"kind":["Service"],"spec":[{"selector":{"a":"b"}}]}`,
+	} {
+		a := NewAnswer("member1", false)
+		a.SelectHere()
+		got, err := a.Append(nil, jsontext.Value(in))
+		if want = `{"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"member1"}},` + want[1:]; err != nil || string(got) != want {
+			t.Errorf("%s\n got %s, %v\nwant %s", in, got, err, want)
+		}
+	}
+}
+
+// FuzzBody holds: what goes to a member has no trace of the fleet, and a second rewriting finds nothing.
+func FuzzBody(f *testing.F) {
+	f.Add("application/json", `{"metadata":{"name":"web@member1","resourceVersion":"`+composite+`","annotations":{"resource.karmada.io/cached-from-cluster":"x"}}}`)
+	f.Add("application/json-patch+json", `[{"op":"replace","path":"/metadata/name","value":"a@member1"}]`)
+	f.Add("application/apply-patch+yaml", "metadata: {name: web@member1}")
+	f.Add(protobufMedia, "k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x0f\x0a\x0d\x0a\x0bweb@member1")
+	f.Fuzz(func(t *testing.T, contentType, in string) {
+		b, err := Parse(contentType, []byte(in))
+		if err != nil {
+			return
+		}
+		was, _, _ := b.Metadata()
+		once, err := b.ForMember("member1", 7)
+		if err != nil {
+			return
+		}
+		if again, err := Parse(contentType, once); err != nil {
+			t.Fatalf("%q becomes %q, which cannot be read: %v", in, once, err)
+		} else if name, _, source := again.Metadata(); source != "" || name != strings.TrimSuffix(was, "@member1") {
+			t.Fatalf("%q becomes %q", in, once)
+		}
+	})
+}

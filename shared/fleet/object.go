@@ -1,0 +1,450 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// maxBody is what kube-apiserver takes of a request.
+const maxBody = 3 << 20
+
+// get answers with the one object of that name.
+func (q *ask) get(w http.ResponseWriter, targets []target) error {
+	accept, err := acceptJSON(q.r.Header)
+	if err != nil {
+		return err
+	}
+	found, failures, err := q.find(targets, func(t target) (outgoing, error) {
+		query := url.Values{}
+		for k, v := range q.query {
+			query[k] = v
+		}
+		if v := query.Get("resourceVersion"); cursor.Composite(v) {
+			own, err := naming.OwnVersion(v, t.Name, t.id)
+			if err != nil {
+				return outgoing{}, status.New(status.BadRequest, t.Name, "%w", err)
+			}
+			query.Set("resourceVersion", own)
+		}
+		return outgoing{method: http.MethodGet, path: q.route.Path, query: query, header: http.Header{"Accept": {accept}, "Accept-Encoding": {"identity"}}}, nil
+	})
+	if err != nil {
+		return err
+	}
+	if found == nil {
+		return q.notFound(w, failures)
+	}
+	q.reached(found.Name)
+	warn(w.Header(), failures)
+	return q.answer(w, found)
+}
+
+// found is the answer of the one member that has an object.
+type found struct {
+	*answer
+	body []byte
+}
+
+// find asks every target and returns the answer of the one that has the object; nil, with why, where none has. Members that say 404 are
+// among the failures then, and otherwise not.
+func (q *ask) find(targets []target, out func(t target) (outgoing, error)) (*found, []*failure, error) {
+	ctx, cancel := context.WithCancelCause(q.r.Context())
+	defer cancel(nil)
+	key := q.key()
+	had, known := q.f.owners.get(key)
+	bodies := make([][]byte, len(targets))
+	answers := q.each(targets, func(i int, t target) *answer {
+		o, err := out(t)
+		if err != nil {
+			return &answer{target: t, err: q.failed(q.r.Context(), t.Name, err)}
+		}
+		a := q.call(ctx, t, o, func(a *answer) (err error) {
+			bodies[i], err = read(a.body, merge.MaxObject)
+			return err
+		})
+		if a.err == nil && known && t.id == had && q.reads() {
+			time.AfterFunc(grace, func() { cancel(errElsewhere) })
+		}
+		return a
+	})
+	good, failures, err := split(answers)
+	if err != nil {
+		return nil, nil, err
+	}
+	stopAll(good)
+	unknown := slices.DeleteFunc(slices.Clone(failures), func(e *failure) bool { return e.code == http.StatusNotFound })
+	switch {
+	case len(good) > 1:
+		return nil, nil, q.ambiguous(good)
+	case len(unknown) > 0 && q.strict:
+		return nil, nil, summary(unknown)
+	case len(good) == 0 && len(unknown) > 0:
+		return nil, nil, summary(unknown) // it may be there
+	case len(good) == 0:
+		return nil, failures, nil
+	}
+	q.f.owners.put(key, good[0].id)
+	i := slices.Index(answers, good[0])
+	return &found{good[0], bodies[i]}, unknown, nil
+}
+
+// read reads all, if it is at most so many bytes.
+func read(r io.Reader, most int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("it is over %d MiB", most>>20)
+	}
+	return data, err
+}
+
+// ambiguous is for an object of which there are several, with the way out.
+func (q *ask) ambiguous(of []*answer) error {
+	names, ways := make([]string, len(of)), make([]string, len(of))
+	for i, a := range of {
+		names[i], ways[i] = a.Name, q.res.Name+"@"+a.Name
+	}
+	return status.New(status.Ambiguous, "", "%s %q is in %d clusters: %s; name one of them, as %s", q.res.Resource, q.res.Name, len(of),
+		strings.Join(names, ", "), strings.Join(ways, " or "))
+}
+
+// notFound passes on a member's 404, rather one that is about the object than one about the kind.
+func (q *ask) notFound(w http.ResponseWriter, failures []*failure) error {
+	best := failures[0]
+	for _, e := range failures {
+		if e.status != nil && e.status.Details != nil && e.status.Details.Name != "" {
+			best = e
+			break
+		}
+	}
+	return q.refuse(w, best)
+}
+
+// refuse passes a member's refusal on as it is.
+func (q *ask) refuse(w http.ResponseWriter, e *failure) error {
+	if e.raw == nil {
+		return summary([]*failure{e})
+	}
+	out := &status.Error{Reason: status.MembersRefused, Cluster: e.cluster, Message: e.message, As: e.status}
+	writeJSON(w, e.code, naming.NewAnswer(e.cluster, q.named != "").Status(e.raw))
+	return out
+}
+
+// answer passes a member's answer on, with where it is from.
+func (q *ask) answer(w http.ResponseWriter, a *found) error {
+	out, err := q.rewritten(a)
+	if err != nil {
+		return &status.Error{Reason: status.Aborted, Cluster: a.Name, Err: err, Message: fmt.Sprintf("the answer of cluster %q cannot be read: %v", a.Name, err)}
+	}
+	passWarnings(w.Header(), []*answer{a.answer})
+	writeJSON(w, a.resp.StatusCode, out)
+	return nil
+}
+
+func (q *ask) rewritten(a *found) ([]byte, error) {
+	var head struct{ Kind string }
+	if err := json.Unmarshal(a.body, &head); err != nil {
+		return nil, err
+	}
+	how := naming.NewAnswer(a.Name, q.named != "")
+	switch head.Kind {
+	case "Status":
+		return how.Status(a.body), nil
+	case "Table":
+		return table(a.Name, a.body, how)
+	}
+	if !jsontext.Value(a.body).IsValid(merge.Syntax...) {
+		return nil, errors.New("it is no JSON")
+	}
+	if q.res.Verb == "get" && podFinders[q.r.Header.Get(commandHeader)] {
+		how.SelectHere()
+	}
+	return how.Append(nil, jsontext.Value(a.body))
+}
+
+// Some commands of kubectl get an object, and then list the pods that its selector chooses; kubectl says which command it is at. What these
+// read has a selector that chooses pods of the object's own cluster. They write nothing of it back.
+const commandHeader = "Kubectl-Command"
+
+var podFinders = map[string]bool{"kubectl attach": true, "kubectl exec": true, "kubectl logs": true, "kubectl port-forward": true}
+
+// table rewrites a Table of one object, whose version stays the member's own.
+func table(cluster string, body []byte, how *naming.Answer) ([]byte, error) {
+	s, err := merge.Open(cluster, strings.NewReader(string(body)))
+	if err != nil {
+		return nil, err
+	}
+	layout := merge.NewLayout(s.Columns)
+	rows := layout.For(cluster, s.Columns, how)
+	out := &sink{}
+	out.head(s)
+	var list []byte
+	for n := 0; ; n++ {
+		row, err := s.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			list = append(list, ',')
+		}
+		if list, err = rows.Append(list, row); err != nil {
+			return nil, err
+		}
+	}
+	m, err := json.Marshal(s.Metadata())
+	if err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(nil, `{%s"metadata":%s,"columnDefinitions":%s,"rows":[%s]}`+"\n", out.buf, m, layout.Definitions(), list), nil
+}
+
+func writeJSON(w http.ResponseWriter, code int, body []byte) {
+	writeTyped(w, "application/json", code, body)
+}
+
+func writeTyped(w http.ResponseWriter, contentType string, code int, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Cache-Control", "no-cache, private")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(code)
+	_, _ = w.Write(body) //nolint:gosec // JSON or protobuf of a Kubernetes API, which says so and is not sniffed; the client may be gone
+}
+
+// objectPath is the path of the object, without a subresource.
+func (q *ask) objectPath() string { return q.listPath() + "/" + url.PathEscape(q.res.Name) }
+
+// listPath is the path of the list that the object would be in.
+func (q *ask) listPath() string {
+	var b strings.Builder
+	if q.res.APIGroup == "" {
+		b.WriteString("/api/")
+	} else {
+		b.WriteString("/apis/" + url.PathEscape(q.res.APIGroup) + "/")
+	}
+	b.WriteString(url.PathEscape(q.res.APIVersion))
+	if q.res.Namespace != "" && q.res.Resource != "namespaces" {
+		b.WriteString("/namespaces/" + url.PathEscape(q.res.Namespace))
+	}
+	b.WriteString("/" + url.PathEscape(q.res.Resource))
+	return b.String()
+}
+
+// owner returns the target that has the object; nil, with why, where none has. What is alone is not asked.
+func (q *ask) owner(w http.ResponseWriter, targets []target) (*target, []*failure, error) {
+	if len(targets) == 1 {
+		return &targets[0], nil, nil
+	}
+	header := http.Header{"Accept": {"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"}, "Accept-Encoding": {"identity"}, "Content-Type": nil, "Upgrade": nil, "Connection": nil}
+	for name := range q.r.Header {
+		if strings.HasPrefix(name, "Sec-Websocket-") {
+			header[name] = nil
+		}
+	}
+	found, failures, err := q.find(targets, func(target) (outgoing, error) {
+		return outgoing{method: http.MethodGet, path: q.objectPath(), header: header}, nil
+	})
+	if err != nil || found == nil {
+		return nil, failures, err
+	}
+	warn(w.Header(), failures)
+	return &found.target, nil, nil
+}
+
+// pass sends a call whose answer is no object on to the object's cluster.
+func (q *ask) pass(w http.ResponseWriter, targets []target) (*forward.Call, error) {
+	t, failures, err := q.owner(w, targets)
+	if err != nil {
+		return nil, err
+	}
+	if t == nil {
+		return nil, q.notFound(w, failures)
+	}
+	return q.next(t.Name), nil
+}
+
+// body reads the request's body.
+func (q *ask) body() (*naming.Body, error) {
+	contentType := q.r.Header.Get("Content-Type")
+	data, err := io.ReadAll(io.LimitReader(q.r.Body, maxBody+1))
+	var late *status.Error
+	switch {
+	case errors.As(err, &late):
+		return nil, late
+	case err != nil:
+		return nil, status.New(status.BadRequest, "", "the body broke off before its end")
+	case len(data) > maxBody:
+		return nil, status.New(status.TooLarge, "", "the body is larger than %d MiB", maxBody>>20)
+	case len(data) > 0 && !naming.Readable(contentType):
+		return nil, status.New(status.UnsupportedMedia, "", "the fleet reads bodies in JSON, YAML and protobuf, since they say where an object is; this is %.100q", contentType)
+	}
+	b, err := naming.Parse(contentType, data)
+	if err != nil {
+		return nil, status.New(status.BadRequest, "", "%w", err)
+	}
+	return b, nil
+}
+
+// write changes one object where it is: PUT, PATCH and DELETE, and all methods of its subresources.
+func (q *ask) write(w http.ResponseWriter, targets []target) error {
+	body, err := q.body()
+	if err != nil {
+		return err
+	}
+	_, placement, source := body.Metadata()
+	if placement == "" {
+		placement = source
+	}
+	if placement != "" && q.named == "" && q.res.Subresource == "" {
+		// What the object says of its place holds, also where another cluster has one of that name.
+		i := slices.IndexFunc(targets, func(t target) bool { return t.Name == placement })
+		if i < 0 {
+			return status.New(status.NoPlacement, "", "the object is of cluster %q, as its annotations say, and that takes no part here: without them, or by NAME@CLUSTER, another's can be meant", placement)
+		}
+		targets = targets[i : i+1]
+		q.placed = placement
+	}
+	t, failures, err := q.owner(w, targets)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		if strings.HasPrefix(q.r.Header.Get("Content-Type"), "application/apply-patch") && q.res.Subresource == "" {
+			return q.unplaced(targets) // it would make one
+		}
+		return q.notFound(w, failures)
+	}
+	return q.send(w, *t, body)
+}
+
+// send makes a write to one member and answers with its answer.
+func (q *ask) send(w http.ResponseWriter, t target, body *naming.Body) error {
+	accept, err := acceptJSON(q.r.Header)
+	if err != nil {
+		return err
+	}
+	data, err := body.ForMember(t.Name, t.id)
+	if err != nil {
+		return status.New(status.BadRequest, t.Name, "%w", err)
+	}
+	q.reached(t.Name)
+	var answered []byte
+	a := q.call(q.r.Context(), t, outgoing{method: q.r.Method, path: q.route.Path, query: q.query, body: data, patient: true,
+		header: http.Header{"Accept": {accept}, "Accept-Encoding": {"identity"}}}, func(a *answer) (err error) {
+		answered, err = read(a.body, merge.MaxObject)
+		return err
+	})
+	var e *failure
+	switch {
+	case errors.As(a.err, &e) && e.code == http.StatusNotFound && q.placed != "":
+		// kubectl apply saw one of that name elsewhere, and so changes what is to be made here.
+		e.raw, e.message = nil, fmt.Sprintf("%s: its annotations say that it is of cluster %q; to make it there while another cluster has one of that name, call it %s@%s, or use kubectl apply --server-side",
+			e.message, q.placed, q.res.Name, q.placed)
+		return q.refuse(w, e)
+	case errors.As(a.err, &e):
+		return q.refuse(w, e)
+	case a.err != nil:
+		return a.err
+	}
+	stopAll([]*answer{a})
+	return q.answer(w, &found{a, answered})
+}
+
+// create makes an object in the cluster that it names.
+func (q *ask) create(w http.ResponseWriter, targets []target) error {
+	body, err := q.body()
+	if err != nil {
+		return err
+	}
+	name, placement, source := body.Metadata()
+	_, cluster, named := naming.Split(name, q.known)
+	if q.unknowable != nil {
+		return q.unknowable
+	}
+	switch {
+	case named:
+	case placement != "":
+		cluster = placement
+	case source != "":
+		cluster = source
+	case len(targets) == 1:
+		cluster = targets[0].Name
+	default:
+		return q.unplaced(targets)
+	}
+	i := slices.IndexFunc(targets, func(t target) bool { return t.Name == cluster })
+	if i < 0 {
+		return q.unplaced(targets)
+	}
+	if named {
+		q.named = cluster
+	}
+	return q.send(w, targets[i], body)
+}
+
+// unplaced is for an object that is to be made, nobody knows where.
+func (q *ask) unplaced(targets []target) error {
+	return status.New(status.NoPlacement, "", "say in which cluster it is to be made, by the annotation %s or by metadata.name: NAME@CLUSTER; for %s there may be: %s",
+		naming.PlacementAnnotation, q.res.Resource, strings.Join(names(targets), ", "))
+}
+
+func names(targets []target) []string {
+	out := make([]string, len(targets))
+	for i, t := range targets {
+		out[i] = t.Name
+	}
+	return out
+}
+
+// deleteCollection deletes in every target. It fails if one does, saying which.
+func (q *ask) deleteCollection(w http.ResponseWriter, targets []target) error {
+	body, err := q.body()
+	if err != nil {
+		return err
+	}
+	q.reached(names(targets)...)
+	answers := q.each(targets, func(_ int, t target) *answer {
+		data, err := body.ForMember(t.Name, t.id)
+		if err != nil {
+			return &answer{target: t, err: q.failed(q.r.Context(), t.Name, err)}
+		}
+		return q.call(q.r.Context(), t, outgoing{method: http.MethodDelete, path: q.route.Path, query: q.query, body: data, patient: true,
+			header: http.Header{"Accept": {"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"}, "Accept-Encoding": {"identity"}}}, func(a *answer) error {
+			_, err := io.Copy(io.Discard, a.body)
+			return err
+		})
+	})
+	good, failures, err := split(answers)
+	if err != nil {
+		return err
+	}
+	stopAll(good)
+	if len(failures) > 0 {
+		err := status.From(summary(failures))
+		for _, a := range good {
+			err.Message += fmt.Sprintf("; done in cluster %q", a.Name)
+		}
+		return err
+	}
+	writeJSON(w, http.StatusOK, []byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":200}`+"\n"))
+	return nil
+}

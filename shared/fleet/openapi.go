@@ -1,0 +1,330 @@
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/sync/singleflight"
+	discoveryv2 "k8s.io/api/apidiscovery/v2"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// Documents of OpenAPI are large and asked for often. Of members' documents no more than a few are held at once; what was made of them
+// is kept, for the caller who asked alone, and made once for calls of theirs that come together.
+const (
+	maxIndex    = 1 << 20             // bytes of one member's index
+	maxUnited   = 2 * merge.MaxObject // bytes of a document made of several
+	schemasMax  = 256
+	schemasSize = 32 << 20 // bytes of all that is kept
+	indexTTL    = 5 * time.Second
+	swaggerTTL  = 30 * time.Second // of the older form, whose state no index tells
+)
+
+// schema is a document of OpenAPI, or the index of those that there are.
+type schema struct {
+	body     []byte
+	index    map[string][]source // of an index
+	failures []*failure          // of members without which it was made
+	until    time.Time           // zero where what it was made of is in its key
+}
+
+// source is a member's document, which the first of those that have it is asked for.
+type source struct {
+	url string // as the member has it: with a digest
+	of  entry
+}
+
+// schemas keeps documents. It is safe for concurrent use.
+type schemas struct {
+	flights singleflight.Group
+	mu      sync.Mutex
+	kept    *simplelru.LRU[string, *schema]
+	size    int
+}
+
+func newSchemas() *schemas {
+	s := &schemas{}
+	var err error
+	if s.kept, err = simplelru.NewLRU(schemasMax, func(_ string, d *schema) { s.size -= len(d.body) }); err != nil {
+		panic(err) // schemasMax is positive
+	}
+	return s
+}
+
+func (s *schemas) get(key string) *schema {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d, ok := s.kept.Get(key); ok && (d.until.IsZero() || time.Now().Before(d.until)) {
+		return d
+	}
+	return nil
+}
+
+func (s *schemas) put(key string, d *schema) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept.Remove(key)
+	s.kept.Add(key, d)
+	for s.size += len(d.body); s.size > schemasSize; {
+		s.kept.RemoveOldest()
+	}
+}
+
+// schema returns what is kept by key, which names all that it depends on, or makes it. What some member did not answer for is not kept,
+// and is an error where the caller wants all. The document is not to be changed.
+func (q *ask) schema(key []any, ttl time.Duration, build func(q *ask) (*schema, error)) (*schema, error) {
+	text, err := json.Marshal(append([]any{q.caller()}, key...))
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(text)
+	name := string(sum[:])
+	s := q.f.schemas
+	if d := s.get(name); d != nil {
+		return d, nil
+	}
+	made, err, _ := s.flights.Do(name, func() (any, error) {
+		lasting := *q // the one who came first may leave: the others wait for the same, until the members' deadlines
+		lasting.r = q.r.WithContext(context.WithoutCancel(q.r.Context()))
+		d, err := build(&lasting)
+		if err != nil {
+			return nil, err
+		}
+		if len(d.failures) == 0 {
+			if ttl > 0 {
+				d.until = time.Now().Add(ttl).Round(0)
+			}
+			s.put(name, d)
+		}
+		return d, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	d := made.(*schema)
+	if len(d.failures) > 0 && q.strict {
+		return nil, summary(d.failures)
+	}
+	return d, nil
+}
+
+// united makes one document of those of several members, a few at a time. empty is one that has nothing.
+func (q *ask) united(of []entry, out outgoing, unite func(a, b []byte) ([]byte, error), empty string) (*schema, error) {
+	d, began := &schema{}, time.Now()
+	for some := range slices.Chunk(of, ahead) {
+		if time.Since(began) > q.f.cfg.Deadline {
+			for _, c := range some {
+				d.failures = append(d.failures, &failure{cluster: c.Name, code: http.StatusGatewayTimeout, message: fmt.Sprintf("cluster %q was not asked, since others took too long", c.Name)})
+			}
+			continue
+		}
+		bodies := make([][]byte, len(some))
+		good, failures, err := q.documents(some, bodies, merge.MaxObject, out)
+		if err != nil {
+			return nil, err
+		}
+		d.failures = append(d.failures, failures...)
+		for _, i := range good {
+			var both []byte
+			if d.body == nil {
+				both = bodies[i]
+				_, err = unite(both, []byte(empty))
+			} else {
+				both, err = unite(d.body, bodies[i])
+			}
+			switch {
+			case err != nil:
+				d.failures = append(d.failures, &failure{cluster: some[i].Name, code: http.StatusBadGateway, err: err, message: fmt.Sprintf("cluster %q sends OpenAPI that cannot be read", some[i].Name)})
+			case len(both) > maxUnited:
+				d.failures = append(d.failures, &failure{cluster: some[i].Name, code: http.StatusBadGateway, message: fmt.Sprintf("with the OpenAPI of cluster %q the document is over %d MiB", some[i].Name, maxUnited>>20)})
+			default:
+				d.body = both
+			}
+		}
+	}
+	if d.body == nil {
+		return nil, summary(d.failures)
+	}
+	return d, nil
+}
+
+// openAPI answers with the OpenAPI v3 documents of what is global: their index, or with a group version's path one of them, united
+// over the clusters where they differ.
+func (q *ask) openAPI(w http.ResponseWriter, allowed []entry, path string) error {
+	if _, err := acceptJSON(q.r.Header); err != nil {
+		return err
+	}
+	union, _, err := q.union(allowed)
+	if err != nil {
+		return err
+	}
+	of, err := q.discoveryKey(allowed)
+	if err != nil {
+		return err
+	}
+	index, err := q.schema([]any{"index", of}, indexTTL, func(q *ask) (*schema, error) { return q.schemaIndex(allowed, union) })
+	if err != nil {
+		return err
+	}
+	d, missing := index, index.failures
+	if path != "" {
+		sources := index.index[path]
+		if len(sources) == 0 {
+			return status.New(status.NotGlobal, "", "nothing of %s is global: no ResourceRegistry takes in a kind of it for a cluster that you may call", path)
+		}
+		key := []any{"v3", path}
+		members := make([]entry, len(sources))
+		for i, s := range sources {
+			members[i] = s.of
+			key = append(key, s.of.id, s.url)
+		}
+		etag := digest(sources)
+		if slices.Contains(strings.Split(q.r.Header.Get("If-None-Match"), ", "), etag) {
+			w.Header().Set("ETag", etag)
+			w.WriteHeader(http.StatusNotModified)
+			return nil
+		}
+		d, err = q.schema(key, 0, func(q *ask) (*schema, error) {
+			return q.united(members, outgoing{path: "/openapi/v3/" + path}, uniteSchemas, "{}")
+		})
+		if err != nil {
+			return err
+		}
+		if len(d.failures) == 0 {
+			w.Header().Set("ETag", etag)
+		}
+		missing = slices.Concat(missing, d.failures)
+	}
+	for _, e := range missing {
+		addWarning(w.Header(), e.text()+" (its schemas are left out)")
+	}
+	writeJSON(w, http.StatusOK, d.body)
+	return nil
+}
+
+// digest names what documents hold, as an ETag.
+func digest(sources []source) string {
+	h := sha256.New()
+	for _, s := range sources {
+		_, _ = fmt.Fprintf(h, "%d %s\n", s.of.id, s.url)
+	}
+	return `"` + strings.ToUpper(hex.EncodeToString(h.Sum(nil))) + `"`
+}
+
+// schemaIndex asks the members for what documents they have.
+func (q *ask) schemaIndex(allowed []entry, union discoveryv2.APIGroupDiscoveryList) (*schema, error) {
+	type item struct {
+		URL string `json:"serverRelativeURL"`
+	}
+	type index struct {
+		Paths map[string]item `json:"paths"`
+	}
+	bodies := make([][]byte, len(allowed))
+	good, failures, err := q.documents(allowed, bodies, maxIndex, outgoing{path: "/openapi/v3"})
+	if err != nil {
+		return nil, err
+	}
+	d := &schema{index: map[string][]source{}, failures: failures}
+	for _, i := range good {
+		var x index
+		if err := json.Unmarshal(bodies[i], &x); err != nil {
+			d.failures = append(d.failures, &failure{cluster: allowed[i].Name, code: http.StatusBadGateway, err: err, message: fmt.Sprintf("cluster %q sends an OpenAPI index that cannot be read", allowed[i].Name)})
+			continue
+		}
+		for p, one := range x.Paths {
+			if isGlobal(union, p) && !slices.ContainsFunc(d.index[p], func(s source) bool { return s.url == one.URL }) {
+				d.index[p] = append(d.index[p], source{one.URL, allowed[i]})
+			}
+		}
+	}
+	if len(d.failures) == len(allowed) {
+		return nil, summary(d.failures)
+	}
+	out := index{Paths: map[string]item{}}
+	for p, sources := range d.index {
+		out.Paths[p] = item{fmt.Sprintf("/openapi/v3/%s?hash=%s", p, strings.Trim(digest(sources), `"`))}
+	}
+	if d.body, err = json.Marshal(out); err != nil {
+		return nil, err
+	}
+	d.body = append(d.body, '\n')
+	return d, nil
+}
+
+// isGlobal reports whether a path of an OpenAPI index, api/v1 or apis/GROUP/VERSION, is that of something global.
+func isGlobal(union discoveryv2.APIGroupDiscoveryList, path string) bool {
+	parts := strings.Split(path, "/")
+	for _, g := range union.Items {
+		for _, v := range g.Versions {
+			if g.Name == "" && len(parts) == 2 && parts[0] == "api" && parts[1] == v.Version ||
+				g.Name != "" && len(parts) == 3 && parts[0] == "apis" && parts[1] == g.Name && parts[2] == v.Version {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// uniteSchemas adds to one OpenAPI document the paths and components that only another has.
+func uniteSchemas(a, b []byte) ([]byte, error) {
+	return unite(a, b, map[string]int{"paths": 1, "components": 2})
+}
+
+// unite adds to the parts of one JSON document what only another has of them. A part's depth says how many levels of names it has; where both
+// have a name of the last, it stays as it is.
+func unite(a, b []byte, parts map[string]int) ([]byte, error) {
+	var into, from map[string]json.RawMessage
+	if err := json.Unmarshal(a, &into); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(b, &from); err != nil {
+		return nil, err
+	}
+	for name, depth := range parts {
+		if from[name] == nil {
+			continue
+		}
+		both, err := uniteNames(into[name], from[name], depth)
+		if err != nil {
+			return nil, err
+		}
+		into[name] = both
+	}
+	return json.Marshal(into)
+}
+
+// uniteNames unites two objects of that depth; a is nil where there is only b.
+func uniteNames(a, b json.RawMessage, depth int) (json.RawMessage, error) {
+	if a == nil {
+		return b, nil
+	}
+	if depth == 0 {
+		return a, nil
+	}
+	var x, y map[string]json.RawMessage
+	if err := json.Unmarshal(a, &x); err != nil || x == nil {
+		return b, err
+	}
+	if err := json.Unmarshal(b, &y); err != nil {
+		return nil, err
+	}
+	for name, v := range y {
+		both, err := uniteNames(x[name], v, depth-1)
+		if err != nil {
+			return nil, err
+		}
+		x[name] = both
+	}
+	return json.Marshal(x)
+}

@@ -1,0 +1,199 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+)
+
+// errLost is for a member that cannot say what it had at a version, or not in order: only a new list of the client's says what went since.
+var errLost = errors.New("the member does not say what it had then")
+
+// relist catches up where a member's history is gone, as it is once its API server began anew. What the client has of it is what it had at
+// f.version, and that it can still list for as long as its etcd is not compacted, some minutes. That list and one of now are read side by
+// side, in the order of their keys, so that nothing is to be held, and the difference is sent as events.
+func (f *follower) relist(ctx context.Context, q *ask) error {
+	then, err := f.list(ctx, q, url.Values{"resourceVersion": {f.version}, "resourceVersionMatch": {"Exact"}})
+	var e *failure
+	if errors.As(err, &e) && (e.code == http.StatusGone || e.code == http.StatusBadRequest) { // some aggregated APIs know no such lists
+		return fmt.Errorf("%w: %w", errLost, err)
+	} else if err != nil {
+		return err
+	}
+	defer then.close()
+	now, err := f.list(ctx, q, url.Values{})
+	if err != nil {
+		return err
+	}
+	defer now.close()
+	some, err := f.difference(ctx, then, now)
+	if err == nil && !cursor.ValidOwn(now.Metadata().ResourceVersion) {
+		err = fmt.Errorf("%w: its list has no resourceVersion", errLost)
+	}
+	if err != nil && some {
+		return fmt.Errorf("%w: %w", errHalf, err)
+	} else if err != nil {
+		return err
+	}
+	f.version = now.Metadata().ResourceVersion
+	f.send(ctx, event{from: f, kind: "BOOKMARK", version: f.version, typ: now.typ()})
+	return nil
+}
+
+// difference sends as events what makes the one list the other, and reports whether there were some. Like the objects of a list they have
+// the member's own version: what an event covers is known when the last one is sent.
+func (f *follower) difference(ctx context.Context, then, now *listing) (some bool, err error) {
+	for _, l := range []*listing{then, now} {
+		if err := l.advance(); err != nil {
+			return false, err
+		}
+	}
+	send := func(kind string, l *listing) bool {
+		some = true
+		return f.sendListed(ctx, kind, l)
+	}
+	for then.object != nil || now.object != nil {
+		gone := now.object == nil || then.object != nil && then.at.key < now.at.key
+		came := then.object == nil || now.object != nil && now.at.key < then.at.key
+		both := !gone && !came
+		if replaced := both && then.at.uid != now.at.uid; gone || replaced {
+			if !send("DELETED", then) {
+				return some, context.Cause(ctx)
+			}
+			came = replaced
+		}
+		switch {
+		case came && !send("ADDED", now):
+			return some, context.Cause(ctx)
+		case both && !came && then.at.version != now.at.version && !send("MODIFIED", now):
+			return some, context.Cause(ctx)
+		}
+		if gone || both {
+			if err := then.advance(); err != nil {
+				return some, err
+			}
+		}
+		if !gone {
+			if err := now.advance(); err != nil {
+				return some, err
+			}
+		}
+	}
+	return some, nil
+}
+
+// sendListed sends a list's object as an event; false if the watch ends.
+func (f *follower) sendListed(ctx context.Context, kind string, l *listing) bool {
+	if !f.takes(l.object, l.IsTable()) {
+		return true
+	}
+	v := l.object.Clone()
+	if !l.IsTable() {
+		v = withKind(v, l.Kind, l.APIVersion)
+	}
+	return f.send(ctx, event{from: f, kind: kind, object: v, table: l.IsTable(), columns: l.Columns})
+}
+
+// listing is a member's list that is read object by object.
+type listing struct {
+	*merge.Source
+	answer   *answer
+	watchdog *time.Timer
+	object   jsontext.Value // valid until advance; nil at the end
+	at       identified
+}
+
+// identified says which object one is, and which version of it.
+type identified struct{ key, uid, version string }
+
+// list begins to list the member, with the client's selectors and these parameters; with nil as the client sees it, and otherwise so that
+// each row says which object it is.
+func (f *follower) list(ctx context.Context, q *ask, params url.Values) (*listing, error) {
+	l := &listing{}
+	out := f.outgoing(q, params)
+	if out.query.Get("includeObject") == "None" && params != nil {
+		out.query.Set("includeObject", "Metadata")
+	}
+	// A list has a name of its own for this form.
+	out.header["Accept"] = []string{strings.ReplaceAll(f.w.accept, "as=PartialObjectMetadata;", "as=PartialObjectMetadataList;")}
+	l.answer = q.call(ctx, f.target, out, func(a *answer) (err error) {
+		l.Source, err = merge.Open(f.Name, a.body)
+		return err
+	})
+	if l.answer.err != nil {
+		return nil, l.answer.err
+	}
+	l.watchdog = time.AfterFunc(stall, l.answer.stop)
+	l.watchdog.Stop()
+	return l, nil
+}
+
+func (l *listing) close() {
+	l.watchdog.Stop()
+	stopAll([]*answer{l.answer})
+}
+
+// next reads the next object; io.EOF after the last.
+func (l *listing) next() (jsontext.Value, error) {
+	l.watchdog.Reset(stall)
+	defer l.watchdog.Stop() // a client that is slow is not the member's fault
+	return l.Next()
+}
+
+// advance goes on to the next object. Their keys must grow, as those of lists from etcd do.
+func (l *listing) advance() error {
+	before, first := l.at.key, l.object == nil
+	v, err := l.next()
+	if errors.Is(err, io.EOF) {
+		l.object, l.at = nil, identified{}
+		return nil
+	} else if err != nil {
+		return err
+	}
+	l.object = v
+	if l.at, err = identify(v, l.IsTable()); err != nil {
+		err = fmt.Errorf("%w: %w", errLost, err)
+	} else if !first && l.at.key <= before {
+		err = fmt.Errorf("%w: %q follows %q in its list", errLost, l.at.key, before)
+	}
+	return err
+}
+
+// typ is the kind of the list's objects.
+func (l *listing) typ() metav1.TypeMeta {
+	return metav1.TypeMeta{Kind: strings.TrimSuffix(l.Kind, "List"), APIVersion: l.APIVersion}
+}
+
+// identify reads of an object, or row, which one it is.
+func identify(v jsontext.Value, row bool) (identified, error) {
+	type object struct {
+		Metadata struct{ Namespace, Name, UID, ResourceVersion string }
+	}
+	var o struct {
+		object
+		Object object
+	}
+	if err := json.Unmarshal(v, &o); err != nil {
+		return identified{}, err
+	}
+	m := o.Metadata
+	if row {
+		m = o.Object.Metadata
+	}
+	if m.Name == "" {
+		return identified{}, errors.New("an object of the list has no name")
+	}
+	return identified{m.Namespace + "/" + m.Name, m.UID, m.ResourceVersion}, nil
+}

@@ -1,0 +1,111 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// caller sends parts of a body, and has a deadline set.
+type caller struct {
+	http.ResponseWriter
+	parts    []part
+	sent     time.Time
+	deadline time.Time
+}
+
+// part of a body comes so long after the one before.
+type part struct {
+	size  int
+	after time.Duration
+}
+
+// SetReadDeadline implements what http.ResponseController looks for.
+func (c *caller) SetReadDeadline(t time.Time) error {
+	c.deadline = t
+	return nil
+}
+
+// Read implements io.Reader.
+func (c *caller) Read(p []byte) (int, error) {
+	if len(c.parts) == 0 {
+		return 0, io.EOF
+	}
+	comes := c.sent.Add(c.parts[0].after)
+	if !c.deadline.IsZero() && comes.After(c.deadline) {
+		time.Sleep(time.Until(c.deadline))
+		return 0, os.ErrDeadlineExceeded
+	}
+	time.Sleep(time.Until(comes))
+	n := min(len(p), c.parts[0].size)
+	if c.parts[0].size -= n; c.parts[0].size == 0 {
+		c.parts, c.sent = c.parts[1:], comes
+	}
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (*caller) Close() error { return nil }
+
+func repeat(n int, p part) []part {
+	parts := make([]part, n)
+	for i := range parts {
+		parts[i] = p
+	}
+	return parts
+}
+
+// TestPatience holds for how long a body is waited for.
+func TestPatience(t *testing.T) {
+	for name, tt := range map[string]struct {
+		parts  []part
+		idle   time.Duration // between reads
+		stream bool
+		ends   time.Duration // when it is too late; 0 for never
+	}{
+		"at once":                          {parts: repeat(1, part{1 << 20, 0})},
+		"never":                            {parts: repeat(1, part{1, time.Hour}), ends: time.Minute},
+		"drop by drop":                     {parts: repeat(100, part{10, time.Second}), ends: time.Minute},
+		"a part that is small and in time": {parts: repeat(5, part{10, 10 * time.Second})},
+		"much, slowly":                     {parts: repeat(600, part{32 << 10, 5 * time.Second})},
+		"much, then drop by drop":          {parts: append(repeat(8, part{32 << 10, 0}), repeat(200, part{10, time.Second})...), ends: time.Minute},
+		"much, that the member takes its time for": {parts: repeat(20, part{128 << 10, 0}), idle: 10 * time.Minute},
+		"a stream": {parts: repeat(5, part{1, time.Hour}), stream: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				c := &caller{parts: tt.parts, sent: start}
+				p := &pace{conn: http.NewResponseController(c), patience: time.Minute}
+				p.body = &body{ReadCloser: c, conn: p.conn, patience: time.Minute, limited: true, left: time.Minute}
+				if tt.stream {
+					p.body.limit(false, 0)
+				}
+				var err error
+				for buf := make([]byte, 64<<10); err == nil; time.Sleep(tt.idle) {
+					_, err = p.body.Read(buf)
+				}
+				late := status.From(err).Reason == status.RequestTimeout
+				if late != (tt.ends > 0) || !late && !errors.Is(err, io.EOF) {
+					t.Fatalf("%v after %s", err, time.Since(start))
+				}
+				if took := time.Since(start); late && took != tt.ends {
+					t.Errorf("waited for %s, want %s", took, tt.ends)
+				}
+				if !c.deadline.IsZero() {
+					t.Error("a deadline stays on the connection")
+				}
+				p.body.end()
+				if whole := !late; c.deadline.IsZero() != whole {
+					t.Errorf("net/http reads on until %v", c.deadline)
+				}
+			})
+		})
+	}
+}

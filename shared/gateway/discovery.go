@@ -1,0 +1,28 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// karpor is the API group of Karpor's URLs of member clusters. kube-apiserver's aggregator calls a group only while its discovery document
+// can be had.
+var karpor = metav1.APIResourceList{
+	TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+	GroupVersion: "cluster.karpor.io/v1beta1",
+	APIResources: []metav1.APIResource{{
+		Name: "clusters/proxy", Kind: "Cluster", Verbs: metav1.Verbs{"create", "delete", "get", "patch", "update"},
+	}},
+}
+
+// discover answers a call for what every identified caller may know, and reports whether this was one.
+func discover(w http.ResponseWriter, r *http.Request, path string) bool {
+	if path != "/apis/"+karpor.GroupVersion || r.Method != http.MethodGet {
+		return false
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(karpor) // the client may be gone
+	return true
+}

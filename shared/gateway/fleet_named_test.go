@@ -1,0 +1,160 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/audit"
+)
+
+// onlyIn answers a get of an object where there is one, anything else with success.
+func onlyIn(object string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method != http.MethodGet:
+			sends(200, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)(w, r)
+		case object == "":
+			refuses(404, "NotFound", "not found")(w, r)
+		default:
+			sends(200, object)(w, r)
+		}
+	}
+}
+
+// TestFleetAudit holds: an event names the cluster whose object was read or changed, and all of which a collection was deleted.
+func TestFleetAudit(t *testing.T) {
+	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`
+	h, _ := fleetOf(t, onlyIn(""), onlyIn(pod), onlyIn(""))
+	for _, tt := range []struct{ method, path, body, want string }{
+		{"GET", "/pods/one", "", "b"},
+		{"GET", "/pods/one@b", "", "b"},
+		{"PATCH", "/pods/one", `{"metadata":{"labels":{"a":"b"}}}`, "b"},
+		{"DELETE", "/pods/one@c", "", "c"},
+		{"POST", "/pods/one/eviction", `{"kind":"Eviction","apiVersion":"policy/v1","metadata":{"name":"one"}}`, "b"},
+		{"POST", "/pods", `{"metadata":{"name":"two@a"}}`, "a"},
+		{"DELETE", "/pods?clusters=a,c", "", "a,c"},
+		{"GET", "/pods/two@a", "", ""},
+		{"POST", "/pods", `{"metadata":{"name":"two"}}`, ""},
+	} {
+		header := http.Header{"Content-Type": {"application/json"}}
+		if tt.method == "PATCH" {
+			header = http.Header{"Content-Type": {"application/merge-patch+json"}}
+		}
+		_, _ = io.Copy(io.Discard, h.do(tt.method, "/fleet/api/v1/namespaces/x"+tt.path, header, tt.body).Body)
+		if got := h.audit.take(t, 1)[0]; got.Annotations[audit.ClusterAnnotation] != tt.want {
+			t.Errorf("%s %s: %q, want %q", tt.method, tt.path, got.Annotations[audit.ClusterAnnotation], tt.want)
+		}
+	}
+}
+
+// TestFleetPodsOf holds: what kubectl reads to find pods by has a selector that names its cluster, and a list by such a selector is that
+// cluster's alone, with names that lead there.
+func TestFleetPodsOf(t *testing.T) {
+	const deployment = `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"x"},"spec":{"selector":{"matchLabels":{"app":"web"}}}}`
+	answers := func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/apis/apps/") {
+			sends(200, deployment)(w, r)
+			return
+		}
+		sends(200, podList("10", "x/web-1"))(w, r)
+	}
+	h, members := fleetOf(t, answers, answers)
+	h.register("apps", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"apps/v1","kind":"*"}]}`)
+	for command, want := range map[string]string{"kubectl exec": "b", "kubectl logs": "b", "kubectl attach": "b", "kubectl port-forward": "b", "kubectl edit": "", "": ""} {
+		resp := h.do("GET", "/fleet/apis/apps/v1/namespaces/x/deployments/web@b", http.Header{"Kubectl-Command": {command}}, "")
+		var d struct {
+			Metadata struct{ Name string }
+			Spec     struct {
+				Selector struct{ MatchLabels map[string]string }
+			}
+		}
+		if err := json.NewDecoder(resp.Body).Decode(&d); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Spec.Selector.MatchLabels; got["clusterpass.io/cluster"] != want || got["app"] != "web" || d.Metadata.Name != "web@b" {
+			t.Errorf("%q reads %+v", command, d)
+		}
+	}
+	for _, m := range members {
+		m.take()
+	}
+	for query, want := range map[string]string{
+		"labelSelector=app%3Dweb,clusterpass.io/cluster%3Db":                 "web-1@b@b",
+		"labelSelector=clusterpass.io/cluster+in+(b),app%3Dweb":              "web-1@b@b",
+		"labelSelector=app%3Dweb,clusterpass.io/cluster+in+(a,b)":            "web-1@a web-1@b",
+		"labelSelector=app%3Dweb,clusterpass.io/cluster+in+(a,b)&clusters=a": "web-1@a@a",
+	} {
+		if l, _ := h.list("/fleet/api/v1/namespaces/x/pods?"+query, nil); l.names() != want {
+			t.Errorf("%s: %q, want %q", query, l.names(), want)
+		}
+	}
+	asked := 0
+	for _, m := range members {
+		for _, r := range m.take() {
+			if asked++; r.URI != "/api/v1/namespaces/x/pods?labelSelector=app%3Dweb" {
+				t.Errorf("a member is asked %s", r.URI)
+			}
+		}
+	}
+	if asked != 5 {
+		t.Errorf("members are asked %d times", asked)
+	}
+	for query, want := range map[string]string{
+		"labelSelector=clusterpass.io/cluster!%3Da":                                        "takes = and in",
+		"labelSelector=clusterpass.io/cluster%3Da,clusterpass.io/cluster%3Db":              "twice",
+		"labelSelector=clusterpass.io/cluster%3Da&clusters=b":                              "no cluster in common",
+		"labelSelector=clusterpass.io/cluster%3Da&fieldSelector=metadata.name%3Dweb-1%40b": `names cluster "a", its field selector "b"`,
+		"labelSelector=clusterpass.io/cluster%3D(":                                         "cannot be understood",
+	} {
+		wantStatus(t, h.do("GET", "/fleet/api/v1/namespaces/x/pods?"+query, nil, ""), 400, "bad_request", want)
+	}
+	wantStatus(t, h.do("GET", "/fleet/api/v1/namespaces/x/pods/p@a?labelSelector=clusterpass.io/cluster%3Db", nil, ""), 400, "bad_request", `names cluster "a"`)
+	wantStatus(t, h.do("DELETE", "/fleet/api/v1/pods?labelSelector=clusterpass.io/cluster%3Dnope", nil, ""), 404, "unknown_cluster", `no cluster "nope"`)
+	for _, m := range members {
+		if n := len(m.take()); n > 0 {
+			t.Errorf("%d of these reach a member", n)
+		}
+	}
+}
+
+// TestFleetInvalid holds: what no API server serves is told from what is not global, and reaches no cluster.
+func TestFleetInvalid(t *testing.T) {
+	h, members := fleetOf(t, sends(200, podList("1")))
+	for path, want := range map[string]string{
+		"/api/v1/Pods":                   `"Pods" is no name of a resource`,
+		"/api/v1/namespaces/x/po%20ds":   "no name of a resource",
+		"/api/V1/pods":                   `"V1" is no API version`,
+		"/apis/a_b/v1/pods":              `"a_b" is no API group`,
+		"/apis//v1/pods":                 `"" is no API group`,
+		"/api/v1/namespaces//pods":       "between two slashes",
+		"/api/v1/namespaces/x//pods":     `"" is no name of a resource`,
+		"/api/v1/namespaces/x/pods//log": "between two slashes",
+	} {
+		wantStatus(t, h.do("GET", "/fleet"+path, nil, ""), 400, "bad_request", want)
+		wantStatus(t, h.do("DELETE", "/fleet"+path, nil, ""), 400, "bad_request", want)
+	}
+	if n := len(members[0].arrived()); n > 0 {
+		t.Errorf("%d calls reach the cluster", n)
+	}
+}
+
+// TestFleetTwice holds: a member that says a thing twice, for one decoder to read the one and another the other, is not passed on: by the
+// second it could be taken for another cluster.
+func TestFleetTwice(t *testing.T) {
+	const twice = `{"metadata":{"name":"one","namespace":"x"},"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"a"}}}`
+	h, _ := fleetOf(t, sends(200, podList("1", "x/"+strings.Repeat("y", 1<<20))), func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/one") {
+			sends(200, `{"kind":"Pod","apiVersion":"v1",`+twice[1:])(w, r)
+			return
+		}
+		sends(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`+twice+`]}`)(w, r)
+	})
+	resp := h.do("GET", "/fleet/api/v1/pods", nil, "")
+	if body, err := io.ReadAll(resp.Body); err == nil {
+		t.Errorf("a list goes on with it: %s", body[max(0, len(body)-300):])
+	}
+	wantStatus(t, h.do("GET", "/fleet/api/v1/namespaces/x/pods/one?clusters=b", nil, ""), 502, "aborted", "has a name twice")
+}

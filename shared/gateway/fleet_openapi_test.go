@@ -1,0 +1,134 @@
+package gateway_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// schemas is a member with a schema, and how often its documents were asked for. The digest of the first is hash.
+func schemas(hash, schema string, asked *atomic.Int32) http.HandlerFunc {
+	const discovery = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{},"versions":[{"version":"v1","resources":[
+		{"resource":"pods","responseKind":{"group":"","version":"v1","kind":"Pod"},"scope":"Namespaced","singularResource":"pod","verbs":["get"]}]}]}]}`
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/api":
+			sends(200, discovery)(w, r)
+		case "/apis":
+			sends(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`)(w, r)
+		case "/openapi/v3":
+			sends(200, `{"paths":{"api/v1":{"serverRelativeURL":"/openapi/v3/api/v1?hash=`+hash+`"},"apis/other/v1":{"serverRelativeURL":"/x"}}}`)(w, r)
+		case "/openapi/v3/api/v1":
+			asked.Add(1)
+			sends(200, `{"components":{"schemas":{`+schema+`}}}`)(w, r)
+		case "/openapi/v2":
+			asked.Add(1)
+			sends(200, `{"definitions":{`+schema+`}}`)(w, r)
+		default:
+			refuses(404, "NotFound", r.URL.Path)(w, r)
+		}
+	}
+}
+
+func (h *house) text(path string, header http.Header) (string, *http.Response) {
+	h.t.Helper()
+	resp := h.do("GET", path, header, "")
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		h.t.Error(err)
+	}
+	return string(body), resp
+}
+
+// TestFleetOpenAPI holds: members with the same document are asked for it once, and so are all for calls of one caller that come together or
+// one after the other; another caller's are their own.
+func TestFleetOpenAPI(t *testing.T) {
+	var a, b, c atomic.Int32
+	h, _ := fleetOf(t, schemas("1", `"Pod":{"type":"a"}`, &a), schemas("1", `"Pod":{"type":"b"}`, &b), schemas("2", `"Pod":{"type":"c"},"More":{}`, &c))
+	for path, want := range map[string]string{
+		"/fleet/openapi/v3/api/v1": `{"components":{"schemas":{"More":{},"Pod":{"type":"a"}}}}`,
+		"/fleet/openapi/v2":        `{"definitions":{"More":{},"Pod":{"type":"a"}}}`,
+	} {
+		for _, m := range []*atomic.Int32{&a, &b, &c} {
+			m.Store(0)
+		}
+		second := int32(0)
+		if strings.HasSuffix(path, "v2") {
+			second = 1 // no digest says that it has the same
+		}
+		h.as("alice", "dev")
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				if got, resp := h.text(path, nil); got != want || resp.StatusCode != 200 || resp.Header["Warning"] != nil {
+					t.Errorf("%s: %s %s %v", path, resp.Status, got, resp.Header)
+				}
+			})
+		}
+		all.Wait()
+		if a.Load() != 1 || b.Load() != second || c.Load() != 1 {
+			t.Errorf("%s: the members are asked %d, %d and %d times", path, a.Load(), b.Load(), c.Load())
+		}
+		h.as("bob", "dev")
+		if got, _ := h.text(path, nil); got != want || a.Load() != 2 || c.Load() != 2 {
+			t.Errorf("%s: for another the members are asked %d and %d times: %s", path, a.Load(), c.Load(), got)
+		}
+	}
+	_, resp := h.text("/fleet/openapi/v3/api/v1", nil)
+	etag := resp.Header.Get("Etag")
+	if got, again := h.text("/fleet/openapi/v3/api/v1", http.Header{"If-None-Match": {etag}}); etag == "" || again.StatusCode != 304 || got != "" {
+		t.Errorf("what is the same is sent anew: %s %q", again.Status, etag)
+	}
+	index, _ := h.text("/fleet/openapi/v3", nil)
+	if !strings.Contains(index, `"/openapi/v3/api/v1?hash=`+strings.Trim(etag, `"`)+`"`) || strings.Contains(index, "other") {
+		t.Errorf("the index is %s, its document %s", index, etag)
+	}
+	if got, resp := h.text("/fleet/openapi/v3/api/v1?clusters=c", nil); got != `{"components":{"schemas":{"Pod":{"type":"c"},"More":{}}}}` || resp.Header.Get("Etag") == etag {
+		t.Errorf("of one cluster: %s", got)
+	}
+}
+
+// TestFleetOpenAPIHalf holds: a member whose document cannot be had, or read, costs a warning, and the answer is not kept.
+func TestFleetOpenAPIHalf(t *testing.T) {
+	for name, bad := range map[string]http.HandlerFunc{"garbage": sends(200, "{"), "refused": refuses(403, "Forbidden", "no"), "huge": func(w http.ResponseWriter, _ *http.Request) {
+		chunk := strings.Repeat(" ", 1<<20)
+		for range 17 {
+			if _, err := io.WriteString(w, chunk); err != nil {
+				return
+			}
+		}
+	}} {
+		for at, paths := range map[string][]string{"/openapi/v3": {"/openapi/v3", "/openapi/v3/api/v1"}, "/openapi/v3/api/v1": {"/openapi/v3/api/v1"}, "/openapi/v2": {"/openapi/v2"}} {
+			t.Run(name+at, func(t *testing.T) {
+				t.Parallel()
+				var a, b atomic.Int32
+				var mended atomic.Bool
+				good := schemas("1", `"A":{}`, &a)
+				h, _ := fleetOf(t, schemas("2", `"B":{}`, &b), func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == at && !mended.Load() {
+						bad(w, r)
+						return
+					}
+					good(w, r)
+				})
+				for _, path := range paths {
+					for _, query := range []string{"", "?strict"} {
+						got, resp := h.text("/fleet"+path+query, nil)
+						if query != "" && resp.StatusCode < 400 || query == "" && (resp.StatusCode != 200 || !strings.Contains(resp.Header.Get("Warning"), `cluster \"b\"`) || strings.Contains(got, `"A"`)) {
+							t.Errorf("%s%s: %s %v %s", path, query, resp.Status, resp.Header["Warning"], got)
+						}
+					}
+				}
+				mended.Store(true)
+				for _, path := range paths {
+					if got, resp := h.text("/fleet"+path, nil); resp.Header["Warning"] != nil || path != "/openapi/v3" && !strings.Contains(got, `"A"`) {
+						t.Errorf("%s, once it is mended: %v %s", path, resp.Header["Warning"], got)
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,445 @@
+package gateway_test
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+)
+
+// listing is a fleet's answer as far as these tests look.
+type listing struct {
+	Kind     string
+	Metadata struct{ ResourceVersion, Continue string }
+	Items    []struct {
+		Metadata struct {
+			Name, Namespace string
+			Annotations     map[string]string
+		}
+	}
+	ColumnDefinitions []struct{ Name string }
+	Rows              []struct{ Cells []any }
+}
+
+// names are the items as NAME@CLUSTER, in their order.
+func (l listing) names() string {
+	var out []string
+	for _, o := range l.Items {
+		out = append(out, o.Metadata.Name+"@"+o.Metadata.Annotations["resource.karmada.io/cached-from-cluster"])
+	}
+	return strings.Join(out, " ")
+}
+
+// register makes a ResourceRegistry.
+func (h *house) register(name, spec string) {
+	h.t.Helper()
+	if _, err := h.objects.Create(context.Background(), "resourceregistries/"+name, []byte(`{"metadata":{"name":"`+name+`"},"spec":`+spec+`}`)); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+const podsOfAll = `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod"}]}`
+
+// podList is a list of pods as kube-apiserver writes it.
+func podList(version string, names ...string) string {
+	items := make([]string, len(names))
+	for i, n := range names {
+		namespace, name, _ := strings.Cut(n, "/")
+		items[i] = fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"resourceVersion":"7"},"spec":{}}`, name, namespace)
+	}
+	return `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"` + version + `"},"items":[` + strings.Join(items, ",") + `]}` + "\n"
+}
+
+func sends(code int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+func refuses(code int, reason, message string) http.HandlerFunc {
+	return sends(code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":%q,"reason":%q,"code":%d}`, message, reason, code))
+}
+
+// fleetOf is a house whose members a, b, c … answer so; pods are global.
+func fleetOf(t *testing.T, handlers ...http.HandlerFunc) (*house, []*fakeMember) {
+	t.Helper()
+	h := newHouse(t, nil)
+	var members []*fakeMember
+	for i, handler := range handlers {
+		m := newMember(t, handler)
+		members = append(members, m)
+		h.add(string(rune('a'+i)), m.kubeconfig(`{token: t}`), nil)
+	}
+	h.register("pods", podsOfAll)
+	return h, members
+}
+
+func (h *house) list(path string, header http.Header) (listing, *http.Response) {
+	h.t.Helper()
+	resp := h.do("GET", path, header, "")
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var l listing
+	if err := json.Unmarshal(body, &l); err != nil {
+		h.t.Fatalf("%s: %v\n%s", path, err, body)
+	}
+	if resp.StatusCode != 200 {
+		h.t.Fatalf("%s: %d %s", path, resp.StatusCode, body)
+	}
+	return l, resp
+}
+
+func TestFleetList(t *testing.T) {
+	h, members := fleetOf(t, sends(200, podList("10", "x/one", "x/two")), sends(200, podList("20")), sends(200, podList("5", "y/one")))
+	for _, form := range []string{"/fleet", "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy", "/bridge/fleet"} {
+		l, resp := h.list(form+"/api/v1/pods?labelSelector=a%3Db", nil)
+		if got := l.names(); got != "one@a two@a one@c" || l.Kind != "PodList" || resp.Header["Warning"] != nil {
+			t.Errorf("%s: %s %q, %q", form, l.Kind, got, resp.Header["Warning"])
+		}
+		v, err := cursor.ParseVersion(l.Metadata.ResourceVersion)
+		if err != nil || len(v) != 3 {
+			t.Errorf("%s: version %s, %v", form, l.Metadata.ResourceVersion, err)
+		}
+		var own []string
+		for _, id := range []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10} {
+			if v[id] != "" {
+				own = append(own, v[id])
+			}
+		}
+		if !slices.Equal(own, []string{"10", "20", "5"}) {
+			t.Errorf("%s: versions %q", form, own)
+		}
+	}
+	for _, m := range members {
+		got := m.arrived()[0]
+		if got.URI != "/api/v1/pods?labelSelector=a%3Db" || got.Header.Get("Impersonate-User") != "alice" || got.Header.Get("Authorization") != "Bearer t" || got.Header.Get("Accept-Encoding") != "identity" {
+			t.Errorf("the member is asked %s %v", got.URI, got.Header)
+		}
+	}
+	// Some clusters only.
+	for query, want := range map[string]string{"clusters=c,a": "one@a two@a one@c", "clusters=c": "one@c", "clusterSelector=env%3Dprod": ""} {
+		if query == "clusterSelector=env%3Dprod" {
+			wantStatus(t, h.do("GET", "/fleet/api/v1/pods?"+query, nil, ""), 404, "unknown_cluster", "clusterSelector")
+			continue
+		}
+		if l, _ := h.list("/fleet/api/v1/pods?"+query, nil); l.names() != want {
+			t.Errorf("%s: %q", query, l.names())
+		}
+	}
+	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?clusters=nope", nil, ""), 404, "unknown_cluster", `no cluster "nope"`)
+	wantStatus(t, h.do("GET", "/fleet/api/v1/secrets", nil, ""), 404, "not_global", "no ResourceRegistry")
+	for _, accept := range []string{"application/vnd.kubernetes.protobuf", "application/cbor", "application/cbor-seq"} {
+		wantStatus(t, h.do("GET", "/fleet/api/v1/pods", http.Header{"Accept": {accept}}, ""), 406, "not_acceptable", "application/json")
+		wantStatus(t, h.do("GET", "/fleet/api/v1/pods?watch=1", http.Header{"Accept": {accept}}, ""), 406, "not_acceptable", "application/json")
+	}
+	if l, _ := h.list("/fleet/api/v1/pods", http.Header{"Accept": {"application/cbor, application/json"}}); l.Kind != "PodList" {
+		t.Errorf("to a client that prefers CBOR goes %+v", l)
+	}
+	wantStatus(t, h.do("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/cbor"}}, "\xd9\xd9\xf7\xa0"), 415, "unsupported_media", "JSON, YAML and protobuf")
+	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?resourceVersion=5", nil, ""), 400, "bad_request", "one cluster's own")
+	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?limit=x", nil, ""), 400, "bad_request", "limit")
+	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?limit=1&continue=x", nil, ""), 400, "bad_request", "continue")
+}
+
+// TestFleetPartialFailure holds: what a member does not answer costs a warning, and an error where the caller wants all.
+func TestFleetPartialFailure(t *testing.T) {
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	good := sends(200, podList("10", "x/one"))
+	for name, tt := range map[string]struct {
+		bad     http.HandlerFunc
+		warning string
+	}{
+		"forbidden":      {refuses(403, "Forbidden", "pods is forbidden: because"), `cluster \"b\": pods is forbidden: because`},
+		"lacks the kind": {refuses(404, "NotFound", "the server could not find the requested resource"), "could not find the requested resource"},
+		"fails":          {sends(500, "oops"), `cluster \"b\": HTTP 500`},
+		"hangs":          {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "did not answer within"},
+		"breaks off":     {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, `cluster \"b\"`},
+		"no list":        {sends(200, `{"kind":"Pod","metadata":{}}`), "cannot be read"},
+		"hangs in its head": {func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, `{"kind":"PodList",`)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}, "did not answer within"},
+		"refuses the gateway": {sends(401, "{}"), "refuses the gateway's credential"},
+		"redirects": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "http://x/")
+			w.WriteHeader(302)
+		}, "HTTP 302"},
+		"another form": {sends(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[{"name":"Name"}],"rows":[]}`), "another form"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, _ := fleetOf(t, good, tt.bad)
+			l, resp := h.list("/fleet/api/v1/pods", nil)
+			if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@a" || !strings.HasPrefix(got, "299 clusterpass ") || !strings.Contains(got, tt.warning) {
+				t.Errorf("%q, warnings %s", l.names(), got)
+			}
+			if v, err := cursor.ParseVersion(l.Metadata.ResourceVersion); err != nil || len(v) != 1 {
+				t.Errorf("the version claims to cover %v, %v", v, err)
+			}
+			for query, header := range map[string]http.Header{"?strict": nil, "": {"X-Clusterpass-Strict": {"true"}}} {
+				if resp := h.do("GET", "/fleet/api/v1/pods"+query, header, ""); resp.StatusCode < 400 {
+					t.Errorf("strict: %s", resp.Status)
+				}
+			}
+		})
+	}
+}
+
+// TestFleetOwners holds: a cluster that hangs does not hold up reads of an object that another has again, and holds up whatever must know.
+func TestFleetOwners(t *testing.T) {
+	var hangs, gone, both atomic.Bool
+	pod := func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			sends(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
+			return
+		}
+		sends(200, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)(w, r)
+	}
+	none := refuses(404, "NotFound", `pods "one" not found`)
+	h, _ := fleetOf(t, func(w http.ResponseWriter, r *http.Request) {
+		if gone.Load() {
+			none(w, r)
+			return
+		}
+		pod(w, r)
+	}, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case hangs.Load():
+			<-r.Context().Done()
+		case both.Load():
+			pod(w, r)
+		default:
+			none(w, r)
+		}
+	})
+	ask := func(method, path string, header http.Header, code int, want string) {
+		t.Helper()
+		resp := h.do(method, "/fleet/api/v1/namespaces/x/pods/one"+path, header, "")
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(resp.Header["Warning"], " ") + string(body); resp.StatusCode != code || !strings.Contains(got, want) {
+			t.Errorf("%s %s: %d %s; want %d %s", method, path, resp.StatusCode, got, code, want)
+		}
+	}
+	const elsewhere, slow = "was not waited for", "did not answer within"
+	hangs.Store(true)
+	ask("GET", "", nil, 200, slow) // nothing is known yet
+	ask("GET", "", nil, 200, elsewhere)
+	ask("GET", "/log", nil, 200, elsewhere)
+	ask("GET", "?strict=true", nil, 502, slow)
+	ask("DELETE", "", nil, 200, slow)
+	ask("GET", "/exec?command=true", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}}, 200, slow)
+	gone.Store(true)
+	ask("GET", "", nil, 502, slow)
+	gone.Store(false)
+	hangs.Store(false)
+	both.Store(true)
+	ask("GET", "", nil, 409, "is in 2 clusters")
+}
+
+// TestFleetMisdirected holds: nothing is done elsewhere because the cluster that is meant does not take part, or does not answer.
+func TestFleetMisdirected(t *testing.T) {
+	var asked atomic.Int32
+	pod := func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			asked.Add(1)
+		}
+		sends(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
+	}
+	h, _ := fleetOf(t, pod, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	h.register("gates", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"g.io/v1","kind":"Gate"}]}`)
+	const one = "/fleet/api/v1/namespaces/x/pods/one"
+	body := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","annotations":{"%s":"b"}}}`
+	for _, annotation := range []string{"clusterpass.io/cluster", "resource.karmada.io/cached-from-cluster"} {
+		wantStatus(t, h.do("PUT", one+"?clusters=a", http.Header{"Content-Type": {"application/json"}}, fmt.Sprintf(body, annotation)), 422, "no_placement", `of cluster "b"`)
+	}
+	for _, query := range []string{"?clusters=", "?clusters=a,", "?clusters=a&clusters="} {
+		wantStatus(t, h.do("DELETE", "/fleet/api/v1/namespaces/x/pods"+query, nil, ""), 400, "bad_request", "clusters")
+	}
+	wantStatus(t, h.do("GET", "/fleet/apis/g.io/v1/gateses", nil, ""), 502, "members_failed", "is not known now")
+	if n := asked.Load(); n > 0 {
+		t.Errorf("%d writes reached a cluster", n)
+	}
+}
+
+func TestFleetAllFail(t *testing.T) {
+	h, _ := fleetOf(t, refuses(403, "Forbidden", "no pods for you"), refuses(403, "Forbidden", "nor here"))
+	wantStatus(t, h.do("GET", "/fleet/api/v1/pods", nil, ""), 403, "members_refused", `cluster "a": no pods for you; cluster "b": nor here`)
+	h, _ = fleetOf(t, refuses(403, "Forbidden", "no pods for you"), sends(500, ""))
+	wantStatus(t, h.do("GET", "/fleet/api/v1/pods", nil, ""), 502, "members_failed", `cluster "a": no pods for you; cluster "b": HTTP 500`)
+	h, _ = fleetOf(t, refuses(410, "Expired", "too old"), sends(200, podList("1")))
+	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact", nil, ""), 410, "members_refused", "too old")
+}
+
+// TestFleetBreaksOff holds: a member that dies in the middle of its list ends the whole answer, which does not look whole.
+func TestFleetBreaksOff(t *testing.T) {
+	large := podList("10", "x/"+strings.Repeat("y", 1<<20)) // so that a part is on its way to the client by then
+	h, _ := fleetOf(t, sends(200, large), func(w http.ResponseWriter, _ *http.Request) {
+		whole := podList("20", "x/two", "x/three")
+		_, _ = io.WriteString(w, whole[:len(whole)-60])
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	resp := h.do("GET", "/fleet/api/v1/pods", nil, "")
+	body, err := io.ReadAll(resp.Body)
+	if err == nil || resp.StatusCode != 200 || len(body) < 1<<20 {
+		t.Errorf("a cut list looks whole: %s, %d bytes, %v", resp.Status, len(body), err)
+	}
+}
+
+func TestFleetGzip(t *testing.T) {
+	zipped := func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			sends(200, podList("10", "x/plain"))(w, r)
+			return
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		zw := gzip.NewWriter(w)
+		_, _ = io.WriteString(zw, podList("10", "x/zipped"))
+		_ = zw.Close()
+	}
+	h, _ := fleetOf(t, zipped, zipped)
+	if l, resp := h.list("/fleet/api/v1/pods", http.Header{"Accept-Encoding": {"gzip"}}); l.names() != "zipped@a zipped@b" || resp.Header.Get("Content-Encoding") != "" {
+		t.Errorf("%q, %v", l.names(), resp.Header)
+	}
+	if l, _ := h.list("/fleet/api/v1/pods", http.Header{"Accept-Encoding": {"identity"}}); l.names() != "plain@a plain@b" {
+		t.Errorf("%q", l.names())
+	}
+}
+
+func TestFleetTables(t *testing.T) {
+	table := func(columns, cells string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if !strings.Contains(r.Header.Get("Accept"), "as=Table") {
+				t.Errorf("the member is asked for %q", r.Header.Get("Accept"))
+			}
+			sends(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[`+columns+`],"rows":[{"cells":[`+cells+`],"object":{"metadata":{"name":"x","namespace":"n"}}}]}`)(w, r)
+		}
+	}
+	h, _ := fleetOf(t, table(`{"name":"Name","format":"name"},{"name":"Age"}`, `"x","5d"`), table(`{"name":"Name","format":"name"},{"name":"New"},{"name":"Age"}`, `"x",1,"6d"`))
+	l, _ := h.list("/fleet/api/v1/pods", http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}})
+	var columns []string
+	for _, c := range l.ColumnDefinitions {
+		columns = append(columns, c.Name)
+	}
+	if got := fmt.Sprint(columns, l.Rows); got != "[Name Cluster New Age] [{[x a <nil> 5d]} {[x b 1 6d]}]" {
+		t.Error(got)
+	}
+}
+
+// TestFleetAccess holds: a cluster without a grant is neither asked nor named; who has none at all learns nothing.
+func TestFleetAccess(t *testing.T) {
+	h, members := fleetOf(t, sends(200, podList("10", "x/one")), sends(200, podList("20", "x/two")))
+	h.grant("some", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a","zzz"],"verbs":["get"]}`)
+	as := func(groups ...string) {
+		h.tls.Certificates[0] = h.clientCert("bob", groups...)
+		h.client.CloseIdleConnections()
+	}
+	as("some")
+	l, resp := h.list("/fleet/api/v1/pods", nil)
+	if l.names() != "one@a" || resp.Header["Warning"] != nil || len(members[1].arrived()) != 0 {
+		t.Errorf("%q, %v, b was asked %d times", l.names(), resp.Header["Warning"], len(members[1].arrived()))
+	}
+	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?clusters=a,b", nil, ""), 403, "forbidden", `clusters.cluster.karmada.io "b" is forbidden`)
+	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?clusters=nope", nil, ""), 403, "forbidden", `clusters.cluster.karmada.io "nope" is forbidden`)
+	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?clusters=zzz", nil, ""), 404, "unknown_cluster", `no cluster "zzz"`)
+	wantStatus(t, h.do("DELETE", "/fleet/api/v1/namespaces/x/pods/one", nil, ""), 403, "forbidden", "cannot delete any cluster")
+	for _, path := range []string{"/fleet/api/v1/namespaces/x/pods/..@a", "/fleet/api/v1/foo/%2e%2e@a/namespaces/d/services/x/proxy/secret"} {
+		wantStatus(t, h.do("GET", path, nil, ""), 400, "bad_request", `".." is no object's name`)
+	}
+	// A cluster that is not granted and one that is not there look alike.
+	h.grant("writers", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],"verbs":["*"]}`)
+	as("writers")
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) { // a grant is in force soon
+		if resp := h.do("GET", "/fleet/api/v1/pods", nil, ""); resp.StatusCode == http.StatusOK {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal(resp.Status)
+		}
+	}
+	answers := map[string]bool{}
+	for _, name := range []string{"p@b", "p@n"} {
+		resp := h.do("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}}, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`+name+`"}}`)
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers[fmt.Sprint(resp.StatusCode, string(body))] = true
+	}
+	if len(answers) != 1 {
+		t.Errorf("they differ: %v", answers)
+	}
+	as("none")
+	for _, path := range []string{"/fleet/api/v1/pods", "/fleet/api/v1/secrets", "/fleet/api", "/fleet/version"} {
+		wantStatus(t, h.do("GET", path, nil, ""), 403, "forbidden", "cannot get any cluster")
+	}
+	if n := len(members[1].arrived()); n != 0 {
+		t.Errorf("b was asked %d times", n)
+	}
+}
+
+// TestFleetNamespaces holds: where registries take in some namespaces, nothing of another is seen.
+func TestFleetNamespaces(t *testing.T) {
+	all := func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.Contains(r.URL.Path, "/namespaces/x/"):
+			sends(200, podList("10", "x/one"))(w, r)
+		case strings.Contains(r.URL.Path, "/namespaces/y/"):
+			sends(200, podList("10", "y/two"))(w, r)
+		default:
+			sends(200, podList("10", "x/one", "y/two", "z/three"))(w, r)
+		}
+	}
+	h := newHouse(t, nil)
+	h.add("a", newMember(t, all).kubeconfig(`{token: t}`), nil)
+	h.add("b", newMember(t, all).kubeconfig(`{token: t}`), func(s *v1alpha1.ClusterSpec) { s.Region = "eu" })
+	h.register("one", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod","namespace":"x"}]}`)
+	h.register("two", `{"targetCluster":{"fieldSelector":{"matchExpressions":[{"key":"region","operator":"In","values":["eu"]}]}},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod","namespace":"y"}]}`)
+	for path, want := range map[string]string{
+		"/fleet/api/v1/pods":              "one@a one@b two@b",
+		"/fleet/api/v1/namespaces/x/pods": "one@a one@b",
+		"/fleet/api/v1/namespaces/y/pods": "two@b",
+	} {
+		if l, _ := h.list(path, nil); l.names() != want {
+			t.Errorf("%s: %q, want %q", path, l.names(), want)
+		}
+	}
+	wantStatus(t, h.do("GET", "/fleet/api/v1/namespaces/z/pods", nil, ""), 404, "not_global", `in namespace "z"`)
+}
+
+// TestFleetJoins holds: a cluster that comes later, or is labelled later, is taken in.
+func TestFleetJoins(t *testing.T) {
+	h := newHouse(t, nil)
+	m := newMember(t, sends(200, podList("10", "x/one")))
+	h.register("pods", `{"targetCluster":{"labelSelector":{"matchLabels":{"env":"prod"}}},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod"}]}`)
+	h.add("a", m.kubeconfig(`{token: t}`), nil)
+	wantStatus(t, h.do("GET", "/fleet/api/v1/pods", nil, ""), 404, "not_global", "no ResourceRegistry")
+	o, err := h.objects.Get(t.Context(), "clusters/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.objects.Update(t.Context(), o.Key, []byte(strings.Replace(string(o.Value), `"name":"a"`, `"name":"a","labels":{"env":"prod"}`, 1)), o.Revision); err != nil {
+		t.Fatal(err)
+	}
+	if l, _ := h.list("/fleet/api/v1/pods", nil); l.names() != "one@a" {
+		t.Errorf("%q", l.names())
+	}
+}

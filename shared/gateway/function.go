@@ -1,0 +1,118 @@
+package gateway
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/status"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// largeWrite is the size in bytes of a write's body from which a function does not begin it: its answer holds the
+	// object again with what the member adds, and must fit into the front door's 1 MB.
+	largeWrite = 256 << 10
+	// overflowMemory and overflowTTL bound what a function remembers of answers that did not fit.
+	overflowMemory = 1024
+	overflowTTL    = 5 * time.Minute
+)
+
+// Function knows what a function cannot hold and sends it to the bridge: by 307 before a call is made, so that clients repeat
+// it there as it is; for a write that is done, by a 303 to the object. A write is never made twice.
+type Function struct {
+	bridge     string
+	overflowed *lru.Cache[string, time.Time] // request URI -> when
+}
+
+// NewFunction returns the rules of a function whose bridge has the base URL bridge; "" is the host that the client
+// called.
+func NewFunction(bridge string) *Function {
+	overflowed, err := lru.New[string, time.Time](overflowMemory)
+	if err != nil {
+		panic(err) // overflowMemory is positive
+	}
+	return &Function{strings.TrimRight(bridge, "/"), overflowed}
+}
+
+// redirect returns a *status.Error of reason Redirected for a call that must go to the bridge.
+func (f *Function) redirect(w http.ResponseWriter, r *http.Request, rt route.Route, query string) error {
+	res := route.ParseResource(r.Method, rt.Path, query)
+	var why string
+	switch {
+	case route.Streams(r.Method, rt.Path, query, r.Header):
+		why = "the call is a stream"
+	case r.ContentLength < 0 || r.ContentLength >= largeWrite:
+		why = "the call has a large body"
+	case res.Verb == "deletecollection":
+		why = "the answer may be large"
+	case f.remembers(r.RequestURI):
+		why = "the answer is large"
+	default:
+		return nil
+	}
+	return f.send(w, r, rt, why)
+}
+
+// send returns a *status.Error of reason Redirected: the bridge answers what a function cannot, for instance because it is another's.
+func (f *Function) send(w http.ResponseWriter, r *http.Request, rt route.Route, why string) error {
+	if rt.Bridge && f.bridge == "" {
+		return status.New(status.Internal, "", "the front door sends /bridge to a function, where it cannot be answered")
+	}
+	w.Header().Set("Location", f.location(r.RequestURI))
+	return f.moved(why, r.RequestURI)
+}
+
+func (f *Function) remembers(uri string) bool {
+	when, ok := f.overflowed.Get(uri)
+	return ok && time.Since(when) < overflowTTL
+}
+
+func (f *Function) moved(why, uri string) *status.Error {
+	return status.New(status.Redirected, "", "%s; it is answered at %s (clients that follow redirects need do nothing; with curl add -L)",
+		why, f.location(uri))
+}
+
+// location is uri as the bridge serves it.
+func (f *Function) location(uri string) string {
+	if strings.HasPrefix(uri, "/bridge/") {
+		return f.bridge + uri
+	}
+	return f.bridge + "/bridge" + uri
+}
+
+// Overflow answers in place of an answer that did not fit. It has the form that lambdahttp.Options.Overflow wants; code is the
+// status of that answer.
+func (f *Function) Overflow(r *http.Request, code int, _ http.Header) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		path, query, _ := strings.Cut(r.RequestURI, "?")
+		switch {
+		case r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method != http.MethodDelete && dryRun(query):
+			// Nothing was changed: the bridge may make the call again.
+			f.overflowed.Add(r.RequestURI, time.Now())
+			w.Header().Set("Location", f.location(r.RequestURI))
+			status.Write(w, f.moved("the answer is larger than this door holds", r.RequestURI))
+		case code < 200 || code > 299:
+			status.Write(w, status.New(status.Aborted, "", "the member refused with HTTP %d and an explanation larger than this door holds", code))
+		case r.Method == http.MethodPut || r.Method == http.MethodPatch:
+			f.overflowed.Add(r.RequestURI, time.Now())
+			w.Header().Set("Location", f.location(path))
+			status.WriteCode(w, f.moved("the write is done; the object is larger than this door holds", path), http.StatusSeeOther)
+		default: // a deletion or a creation that is done, of an object that may be gone or has a name of its own
+			status.WriteSuccess(w, code, metav1.Status{Message: "done; the answer is larger than this door holds"})
+		}
+	})
+}
+
+// dryRun reports whether the query says that a write changes nothing. (A deletion's body decides for itself.)
+func dryRun(query string) bool {
+	q, err := url.ParseQuery(query)
+	values := q["dryRun"]
+	return err == nil && len(values) > 0 && !slices.ContainsFunc(values, func(v string) bool { return v != metav1.DryRunAll })
+}

@@ -1,0 +1,108 @@
+package gateway_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/gateway"
+)
+
+func TestFunctionSendsToTheBridge(t *testing.T) {
+	m := newMember(t, ok)
+	h := newHouse(t, gateway.NewFunction(""))
+	h.add("m", m.kubeconfig(token), nil)
+	tests := []struct {
+		name, method, path, body string
+		header                   http.Header
+	}{
+		{"watch", "GET", "/clusters/m/api/v1/pods?watch=1&a=%2F", "", nil},
+		{"follow", "GET", "/m/api/v1/namespaces/a/pods/p/log?follow=true", "", nil},
+		{"exec", "POST", "/apis/cluster.karmada.io/v1alpha1/clusters/m/proxy/api/v1/namespaces/a/pods/p/exec?command=ls", "", nil},
+		{"upgrade", "GET", "/clusters/m/api/v1/x", "", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}},
+		{"large body", "PUT", "/clusters/m/api/v1/namespaces/a/configmaps/c", strings.Repeat("x", 300_000), nil},
+		{"the gateway's own API", "GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", "", nil},
+		{"deletecollection", "DELETE", "/clusters/m/api/v1/namespaces/a/configmaps", "", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			resp := h.do(tt.method, tt.path, tt.header, tt.body)
+			if got := resp.Header.Get("Location"); got != "/bridge"+tt.path {
+				t.Errorf("Location %q", got)
+			}
+			wantStatus(t, resp, 307, "redirected", "/bridge"+tt.path)
+		})
+	}
+	if n := len(m.arrived()); n > 0 {
+		t.Errorf("%d calls arrived", n)
+	}
+	if body, _ := io.ReadAll(h.do("GET", "/clusters/m/api/v1/pods", nil, "").Body); string(body) != "ok" {
+		t.Errorf("a plain call: %q", body)
+	}
+}
+
+func TestOverflow(t *testing.T) {
+	tests := []struct {
+		method, uri  string
+		code         int // of the answer that did not fit
+		want         int
+		wantLocation string
+	}{
+		{"GET", "/clusters/m/api/v1/pods?limit=5", 200, 307, "https://bridge.example/bridge/clusters/m/api/v1/pods?limit=5"},
+		{"PATCH", "/clusters/m/api/v1/namespaces/a/configmaps/c?fieldManager=x", 200, 303, "https://bridge.example/bridge/clusters/m/api/v1/namespaces/a/configmaps/c"},
+		{"PUT", "/m/api/v1/namespaces/a/configmaps/c", 200, 303, "https://bridge.example/bridge/m/api/v1/namespaces/a/configmaps/c"},
+		{"PUT", "/m/api/v1/namespaces/a/configmaps/c?dryRun=All", 200, 307, "https://bridge.example/bridge/m/api/v1/namespaces/a/configmaps/c?dryRun=All"},
+		{"PATCH", "/m/api/v1/namespaces/a/configmaps/c?fieldManager=xdryRun=All", 200, 303, "https://bridge.example/bridge/m/api/v1/namespaces/a/configmaps/c"},
+		{"PATCH", "/m/api/v1/namespaces/a/configmaps/c?xdryRun=All", 200, 303, "https://bridge.example/bridge/m/api/v1/namespaces/a/configmaps/c"},
+		{"DELETE", "/m/api/v1/namespaces/a/configmaps/c?dryRun=All", 200, 200, ""},
+		{"PUT", "/m/api/v1/namespaces/a/configmaps/c", 422, 502, ""},
+		{"POST", "/m/api/v1/namespaces/a/configmaps", 201, 201, ""},
+		{"DELETE", "/m/api/v1/namespaces/a/configmaps/c", 200, 200, ""},
+	}
+	for _, tt := range tests {
+		fn := gateway.NewFunction("https://bridge.example/")
+		r := httptest.NewRequest(tt.method, tt.uri, nil)
+		w := httptest.NewRecorder()
+		fn.Overflow(r, tt.code, nil).ServeHTTP(w, r)
+		if w.Code != tt.want || w.Header().Get("Location") != tt.wantLocation {
+			t.Errorf("%s %s: %d to %q, want %d to %q", tt.method, tt.uri, w.Code, w.Header().Get("Location"), tt.want, tt.wantLocation)
+		}
+	}
+}
+
+// TestOverflowIsRemembered holds: what overflowed once is not fetched again.
+func TestOverflowIsRemembered(t *testing.T) {
+	m := newMember(t, ok)
+	fn := gateway.NewFunction("")
+	h := newHouse(t, fn)
+	h.add("m", m.kubeconfig(token), nil)
+	r := httptest.NewRequest("GET", "/clusters/m/api/v1/pods", nil)
+	fn.Overflow(r, 200, nil).ServeHTTP(httptest.NewRecorder(), r)
+	wantStatus(t, h.do("GET", "/clusters/m/api/v1/pods", nil, ""), 307, "redirected", "/bridge/clusters/m/api/v1/pods")
+	if resp := h.do("GET", "/clusters/m/api/v1/pods?limit=1", nil, ""); resp.StatusCode != 200 {
+		t.Errorf("another query: %d", resp.StatusCode)
+	}
+	if n := len(m.arrived()); n != 1 {
+		t.Errorf("%d calls arrived", n)
+	}
+}
+
+// TestThaw holds: a connection that the member closed while the process was frozen costs no call and doubles no write.
+func TestThaw(t *testing.T) {
+	m := newMember(t, ok)
+	h := newHouse(t, nil)
+	h.add("m", m.kubeconfig(token), nil)
+	for i := range 20 {
+		h.members.Thaw()
+		resp := h.do("POST", "/clusters/m/api/v1/pods", nil, "{}")
+		if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 200 {
+			t.Fatalf("call %d: %d %s", i, resp.StatusCode, body)
+		}
+		m.CloseClientConnections()
+	}
+	if n := len(m.arrived()); n != 20 {
+		t.Errorf("20 writes arrived %d times", n)
+	}
+}

@@ -1,0 +1,77 @@
+package gateway_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/cache"
+	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/gateway"
+)
+
+// TestStaleReads holds: a function says of each call, in the form that CloudWatch counts by, how much of it was answered from what had ended.
+func TestStaleReads(t *testing.T) {
+	var stale atomic.Uint64
+	var log bytes.Buffer // read once the server has ended
+	stale.Store(7)       // in calls before
+	h := newHouseFresh(t, gateway.NewFunction(""), cluster.Freshness{}, func(c *gateway.Config) {
+		c.Log, c.Namespace = slog.New(slog.NewJSONHandler(&log, nil)), "Clusterpass/test"
+		c.Caches = []func() map[string]cache.Stats{
+			func() map[string]cache.Stats { return map[string]cache.Stats{"secrets": {StaleHits: stale.Load()}} },
+			func() map[string]cache.Stats { return map[string]cache.Stats{"keys": {StaleHits: 1}} },
+		}
+	})
+	m := newMember(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/pods") {
+			stale.Add(2)
+		}
+		_, _ = io.WriteString(w, "{}")
+	})
+	h.add("m", m.kubeconfig("{token: members-token}"), nil)
+	for _, path := range []string{"/clusters/m/api/v1/pods", "/clusters/m/api/v1/nodes"} {
+		h.do("GET", path, nil, "")
+	}
+	h.Close()
+	type line struct {
+		Msg        string `json:"msg"`
+		Resource   string `json:"resource"`
+		StaleReads *uint64
+		AWS        *struct {
+			Timestamp         int64
+			CloudWatchMetrics []struct {
+				Namespace  string
+				Dimensions [][]string
+				Metrics    []struct{ Name, Unit string }
+			}
+		} `json:"_aws"`
+	}
+	var lines []line
+	for dec := json.NewDecoder(&log); ; {
+		var l line
+		if err := dec.Decode(&l); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if l.Msg == "request" {
+			lines = append(lines, l)
+		}
+	}
+	if len(lines) != 2 || lines[0].Resource != "pods" {
+		t.Fatalf("%+v", lines)
+	}
+	if l := lines[0]; l.StaleReads == nil || *l.StaleReads != 2 || l.AWS == nil || time.Since(time.UnixMilli(l.AWS.Timestamp)).Abs() > time.Hour || len(l.AWS.CloudWatchMetrics) != 1 ||
+		l.AWS.CloudWatchMetrics[0].Namespace != "Clusterpass/test" || len(l.AWS.CloudWatchMetrics[0].Dimensions) != 1 || l.AWS.CloudWatchMetrics[0].Metrics[0].Name != "StaleReads" {
+		t.Errorf("%+v", l)
+	}
+	if l := lines[1]; l.StaleReads != nil || l.AWS != nil {
+		t.Errorf("%+v", l)
+	}
+}

@@ -1,0 +1,174 @@
+// Package health asks members whether they answer, and writes what it finds into their status: the condition Ready, with the reason of a
+// failure, and the version of their Kubernetes.
+//
+// Invariants:
+//   - A member is asked with the credential that calls use, renewed as theirs is, and as bounded as they are: a few at a time, each for
+//     some seconds.
+//   - Only changes are written. A write makes a new version of the object, for which every gateway renews its connections.
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// How members are asked.
+const (
+	patience    = 5 * time.Second
+	atOnce      = 16
+	pageSize    = 500
+	maxMessage  = 300
+	readyReason = "ClusterReady" // Karmada's
+)
+
+// Prober looks at members. It is safe for concurrent use.
+type Prober struct {
+	Objects objects.Store
+	Members *cluster.Members
+	Log     *slog.Logger
+}
+
+// Run looks at all members again and again until ctx ends, every interval give or take a fifth, so that several bridges do not keep step.
+func (p *Prober) Run(ctx context.Context, interval time.Duration) {
+	for {
+		if err := p.all(ctx); err != nil && ctx.Err() == nil {
+			p.Log.Warn("members cannot be probed", "error", err.Error())
+		}
+		pause := time.Duration(float64(interval) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // to fall out of step needs no secrecy
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// all looks at every member once.
+func (p *Prober) all(ctx context.Context) error {
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	var mu sync.Mutex
+	var failed error
+	for cont := ""; ; {
+		page, err := p.Objects.List(ctx, v1alpha1.Prefix, pageSize, cont)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			break
+		}
+		for _, o := range page.Objects {
+			group.Go(func() error {
+				if _, err := p.Probe(ctx, strings.TrimPrefix(o.Key, v1alpha1.Prefix)); err != nil && !errors.Is(err, objects.ErrNotFound) {
+					mu.Lock()
+					defer mu.Unlock()
+					failed = err // one of many is enough to say
+				}
+				return nil
+			})
+		}
+		if cont = page.Continue; cont == "" {
+			break
+		}
+	}
+	_ = group.Wait() // failed has it
+	return failed
+}
+
+// Probe looks at one member and writes down what has changed. It reports whether the member is ready; its error is one of the store.
+func (p *Prober) Probe(ctx context.Context, name string) (ready bool, err error) {
+	began := time.Now()
+	version, found := p.look(ctx, name)
+	latency := time.Since(began)
+	if ctx.Err() != nil {
+		return false, ctx.Err() // nothing was learnt
+	}
+	for {
+		o, err := p.Objects.Get(ctx, v1alpha1.Prefix+name)
+		if err != nil {
+			return false, err
+		}
+		var c v1alpha1.Cluster
+		if err := json.Unmarshal(o.Value, &c); err != nil {
+			return false, fmt.Errorf("read cluster %q: %w", name, err)
+		}
+		before := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.Ready)
+		// The text of a failure may differ each time, by ports for instance: that alone is no news.
+		known := before != nil && before.Status == found.Status && before.Reason == found.Reason
+		if known && (version == "" || version == c.Status.KubernetesVersion) {
+			return found.Status == metav1.ConditionTrue, nil
+		}
+		if version != "" {
+			c.Status.KubernetesVersion = version
+		}
+		c.Status.Probe = &v1alpha1.Probe{Time: metav1.NewTime(began).Rfc3339Copy(), Latency: metav1.Duration{Duration: latency.Round(time.Millisecond)}}
+		found.ObservedGeneration = c.Generation
+		meta.SetStatusCondition(&c.Status.Conditions, found)
+		value, err := json.Marshal(&c)
+		if err != nil {
+			return false, err
+		}
+		if _, err = p.Objects.Update(ctx, o.Key, value, o.Revision); err == nil {
+			p.Log.Info("a member's health has changed", "cluster", name, "ready", string(found.Status), "reason", found.Reason)
+			return found.Status == metav1.ConditionTrue, nil
+		} else if !errors.Is(err, objects.ErrConflict) {
+			return false, err
+		}
+	}
+}
+
+// look asks a member for its version, which also tries the credential.
+func (p *Prober) look(ctx context.Context, name string) (version string, found metav1.Condition) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	began := time.Now()
+	m, err := p.Members.Get(ctx, name)
+	if err == nil {
+		var v struct{ GitVersion string }
+		err = p.Members.Call(ctx, m, http.MethodGet, "/version", nil, &v)
+		version = v.GitVersion
+		var answered *cluster.CallError
+		if m.Cluster.Mode() == v1alpha1.Passthrough && errors.As(err, &answered) && answered.Code == http.StatusUnauthorized {
+			err = nil // it is there; who calls is for its callers to say
+		}
+	}
+	if err == nil {
+		return version, metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionTrue, Reason: readyReason,
+			Message: fmt.Sprintf("the API server answered within %s", time.Since(began).Round(time.Millisecond))}
+	}
+	reason, message := why(err)
+	return "", metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: string(reason), Message: message}
+}
+
+// why says what an error means: the reason is that with which a call would fail.
+func why(err error) (status.Reason, string) {
+	var known *status.Error
+	var answered *cluster.CallError
+	switch {
+	case errors.As(err, &known):
+		return known.Reason, known.Message
+	case errors.As(err, &answered) && answered.Code == http.StatusUnauthorized:
+		return status.CredentialRefused, "the API server refuses the stored credential (401)"
+	case errors.As(err, &answered):
+		return status.Unreachable, fmt.Sprintf("the API server answers %d %s", answered.Code, http.StatusText(answered.Code))
+	case errors.Is(err, context.DeadlineExceeded):
+		return status.Timeout, fmt.Sprintf("the API server did not answer within %s", patience)
+	}
+	message := err.Error()
+	return status.Unreachable, message[:min(len(message), maxMessage)]
+}

@@ -1,0 +1,168 @@
+package identity
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// maxToken bounds bearer tokens, in bytes. (An ALB takes header lines of 16 KB.)
+const maxToken = 16 << 10
+
+// BearerProtocol begins the websocket subprotocol that carries a bearer token, for browsers, which can set no header:
+// base64url without padding follows. https://kubernetes.io/docs/reference/access-authn-authz/authentication/
+const BearerProtocol = "base64url.bearer.authorization.k8s.io."
+
+// BearerToken returns the bearer token of a request, from its Authorization header or, of a websocket handshake without one,
+// from its subprotocols. It is "" where there is none; an error says that there is one that cannot be read.
+func BearerToken(r *http.Request) (string, error) {
+	values := r.Header["Authorization"]
+	if len(values) > 1 {
+		return "", errors.New("several Authorization headers")
+	}
+	if len(values) == 1 {
+		scheme, token, _ := strings.Cut(strings.TrimSpace(values[0]), " ")
+		if token = strings.TrimSpace(token); strings.EqualFold(scheme, "Bearer") {
+			return token, checkToken(token)
+		}
+	}
+	if len(r.Header["Upgrade"]) == 0 || !strings.EqualFold(r.Header["Upgrade"][0], "websocket") {
+		return "", nil
+	}
+	return protocolToken(r.Header["Sec-Websocket-Protocol"])
+}
+
+// protocolToken reads the subprotocols as kube-apiserver does: one holds the token, and there must be another, since a server
+// answers with one that the client offered.
+func protocolToken(lines []string) (token string, err error) {
+	others := false
+	for _, line := range lines {
+		for p := range strings.SplitSeq(line, ",") {
+			encoded, ok := strings.CutPrefix(strings.TrimSpace(p), BearerProtocol)
+			if !ok {
+				others = others || strings.TrimSpace(p) != ""
+				continue
+			}
+			if token != "" {
+				return "", errors.New("several websocket subprotocols with a bearer token")
+			}
+			b, err := base64.RawURLEncoding.DecodeString(encoded)
+			if err != nil {
+				return "", errors.New("the websocket subprotocol's bearer token is not base64url without padding")
+			}
+			token = string(b)
+			if err := checkToken(token); err != nil {
+				return "", err
+			}
+		}
+	}
+	if token != "" && !others {
+		return "", errors.New("a websocket subprotocol is missing beside the one with the bearer token")
+	}
+	return token, nil
+}
+
+func checkToken(token string) error {
+	switch {
+	case token == "":
+		return errors.New("the bearer token is empty")
+	case len(token) > maxToken:
+		return fmt.Errorf("the bearer token has more than %d bytes", maxToken)
+	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return errors.New("the bearer token has characters that none has")
+	}
+	return nil
+}
+
+// TokenAuthenticator identifies callers by one kind of bearer token.
+type TokenAuthenticator interface {
+	// Method names the kind for people, such as "OpenID Connect token".
+	Method() string
+	// AuthenticateToken returns nil and no error for tokens of another kind. Its errors are *status.Error of reason
+	// Unauthenticated, or IssuerUnavailable where that cannot be known now: the token may well be good.
+	AuthenticateToken(ctx context.Context, token string) (*User, error)
+}
+
+// Bearer identifies callers by bearer tokens of several kinds. A token of none of them is an error: it is not
+// the same as no token.
+type Bearer []TokenAuthenticator
+
+// Method implements Authenticator.
+func (b Bearer) Method() string {
+	methods := make([]string, len(b))
+	for i, t := range b {
+		methods[i] = t.Method()
+	}
+	return "bearer token (" + strings.Join(methods, ", ") + ")"
+}
+
+// Authenticate implements Authenticator.
+func (b Bearer) Authenticate(r *http.Request) (*User, error) {
+	token, err := BearerToken(r)
+	if err != nil {
+		return nil, status.New(status.Unauthenticated, "", "the bearer token cannot be read: %w", err)
+	}
+	if token == "" {
+		return nil, nil
+	}
+	for _, t := range b {
+		u, err := t.AuthenticateToken(r.Context(), token)
+		if u != nil || err != nil {
+			return u, err
+		}
+	}
+	return nil, status.New(status.Unauthenticated, "", "the bearer token is none that the gateway accepts: %s", b.Method())
+}
+
+// systemPrefix begins names that Kubernetes keeps for itself, among them groups that may do everything. Nobody outside of the
+// gateway can say that somebody has one.
+const systemPrefix = "system:"
+
+// maxName bounds names of users and groups from outside, in bytes.
+const maxName = 1024
+
+// foreignName returns an error if a name that another system gave cannot be a user's or group's here.
+func foreignName(name string) error {
+	switch {
+	case name == "" || len(name) > maxName:
+		return fmt.Errorf("want 1 to %d bytes", maxName)
+	case strings.HasPrefix(name, systemPrefix):
+		return fmt.Errorf("names that begin with %s are Kubernetes' own", systemPrefix)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, hidden) || strings.TrimSpace(name) != name:
+		return errors.New("it has characters that no name has")
+	}
+	return nil
+}
+
+// hidden are characters that nobody sees: a log would show another name than was meant.
+func hidden(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }
+
+// foreignGroups returns the groups that may come from another system. The others are left out.
+func foreignGroups(groups []string) []string {
+	var out []string
+	for _, g := range groups {
+		if foreignName(g) == nil {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// refused is the error of a credential that does not hold; err is for the log.
+func refused(err error, format string, args ...any) *status.Error {
+	return &status.Error{Reason: status.Unauthenticated, Message: fmt.Sprintf(format, args...), Err: err}
+}
+
+// unavailable is the error of a token of which it cannot be known now whether it holds; err is for the log. A 401 would make clients
+// throw it away.
+func unavailable(err error, after time.Duration, format string, args ...any) *status.Error {
+	return &status.Error{Reason: status.IssuerUnavailable, Message: fmt.Sprintf(format, args...), RetryAfter: after, Err: err}
+}

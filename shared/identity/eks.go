@@ -1,0 +1,285 @@
+package identity
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/singleflight"
+)
+
+const (
+	eksPrefix = "k8s-aws-v1."
+	// eksHeader is signed: a token for one cluster is of no use at another.
+	eksHeader   = "x-k8s-aws-id"
+	maxEKSToken = 4 << 10
+	// eksLifetime is how long after its date a token is taken, as at EKS; eksSkew is by how much a clock may be ahead.
+	eksLifetime   = 15 * time.Minute
+	eksSkew       = 5 * time.Minute
+	maxEKSExpires = 900
+	// stsTime bounds one call to STS, maxCalls how many there are at once.
+	stsTime  = 5 * time.Second
+	maxCalls = 32
+	// eksCached is how long STS is not asked again about a token: AWS may take back what signed it.
+	eksCached     = time.Minute
+	maxEKSCached  = 1024
+	maxSTSAnswer  = 16 << 10
+	stsDate       = "20060102T150405Z"
+	callerVersion = "2011-06-15"
+)
+
+// stsHosts are AWS's own: a token says which one is asked, so that it must not be able to name another.
+var stsHosts = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:sts\.amazonaws\.com|sts(?:-fips)?\.[a-z]{2}(?:-[a-z]{1,10}){1,3}-[0-9]{1,2}\.(?:amazonaws\.com(?:\.cn)?|api\.aws))$`)
+})
+
+// stsParameters may be in a token, in any case, once each.
+var stsParameters = []string{
+	"action", "version", "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-expires", "x-amz-security-token",
+	"x-amz-signature", "x-amz-signedheaders", "x-amz-user-agent",
+}
+
+// EKSConfig configures an EKS.
+type EKSConfig struct {
+	// GatewayID is what callers give as --cluster-name. Required, and not the name of any cluster on EKS:
+	// who gets a token of one could use it here.
+	GatewayID string
+	Mapping   *ARNMapping // required
+	// Transport calls STS; nil means the default one, without kept connections.
+	Transport http.RoundTripper
+	Now       func() time.Time // nil means time.Now
+}
+
+// EKS identifies callers by tokens of `aws eks get-token --cluster-name GATEWAY-ID`: a signed call of
+// sts:GetCallerIdentity, which the gateway makes to learn whose it is. It remembers answers for a minute, and is safe for
+// concurrent use.
+//
+// Threat model: the token is a URL that a stranger wrote and the gateway calls. It is therefore taken apart and held
+// against what the AWS CLI makes, and nothing else is ever called; redirects are not followed.
+type EKS struct {
+	cfg     EKSConfig
+	client  *http.Client
+	known   *lru.Cache[[sha256.Size]byte, eksAnswer]
+	flights singleflight.Group
+	calls   chan struct{}
+}
+
+type eksAnswer struct {
+	user      *User
+	at, until time.Time
+}
+
+// copied returns what the caller may change.
+func (a eksAnswer) copied() *User {
+	u := *a.user
+	u.Groups = slices.Clone(u.Groups)
+	u.Extra = make(map[string][]string, len(a.user.Extra))
+	for k, v := range a.user.Extra {
+		u.Extra[k] = slices.Clone(v)
+	}
+	return &u
+}
+
+// NewEKS returns an EKS, or an error that names what is missing.
+func NewEKS(cfg EKSConfig) (*EKS, error) {
+	if cfg.GatewayID == "" || cfg.Mapping == nil {
+		return nil, errors.New("AWS IAM: want the gateway's id and a mapping of ARNs")
+	}
+	if err := cfg.Mapping.Validate(); err != nil {
+		return nil, fmt.Errorf("AWS IAM: %w", err)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Transport == nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.DisableKeepAlives = true // a frozen process would keep what is dead
+		cfg.Transport = t
+	}
+	known, err := lru.New[[sha256.Size]byte, eksAnswer](maxEKSCached)
+	if err != nil {
+		return nil, err
+	}
+	return &EKS{cfg: cfg, known: known, calls: make(chan struct{}, maxCalls), client: &http.Client{
+		Transport: cfg.Transport, Timeout: stsTime,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// IsEKSToken reports whether a bearer token is of the kind that EKS takes: whoever gets one can use it at the gateway, so
+// that it must not be passed on.
+func IsEKSToken(token string) bool { return strings.HasPrefix(token, eksPrefix) }
+
+// Method implements TokenAuthenticator.
+func (e *EKS) Method() string { return "AWS IAM token of aws eks get-token" }
+
+// AuthenticateToken implements TokenAuthenticator.
+func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error) {
+	if !IsEKSToken(token) {
+		return nil, nil
+	}
+	now := e.cfg.Now().Round(0)
+	call, date, err := parseEKSToken(token)
+	if err != nil {
+		return nil, refused(err, "the AWS token is not as aws eks get-token makes it: %v", err)
+	}
+	if !now.Before(date.Add(eksLifetime)) {
+		return nil, refused(nil, "the AWS token has expired; get a new one")
+	}
+	if date.After(now.Add(eksSkew)) {
+		return nil, refused(nil, "the AWS token is not valid yet; is the clock right?")
+	}
+	key := sha256.Sum256([]byte(token))
+	if known, ok := e.known.Get(key); ok && now.Before(known.until) && !now.Before(known.at) {
+		return known.copied(), nil
+	}
+	flight := e.flights.DoChan(string(key[:]), func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stsTime)
+		defer cancel()
+		u, err := e.ask(ctx, call)
+		if u != nil {
+			u.Expires = date.Add(eksLifetime)
+		}
+		a := eksAnswer{u, now, now.Add(eksCached)}
+		if end := date.Add(eksLifetime); end.Before(a.until) {
+			a.until = end
+		}
+		if err == nil {
+			e.known.Add(key, a)
+		}
+		return a, err
+	})
+	select {
+	case <-ctx.Done():
+		return nil, awsDown(context.Cause(ctx))
+	case r := <-flight:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		return r.Val.(eksAnswer).copied(), nil
+	}
+}
+
+// parseEKSToken returns the call that a token stands for, and its date.
+func parseEKSToken(token string) (*url.URL, time.Time, error) {
+	var zero time.Time
+	if len(token) > maxEKSToken {
+		return nil, zero, fmt.Errorf("it has more than %d bytes", maxEKSToken)
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(token, eksPrefix))
+	if err != nil {
+		return nil, zero, errors.New("it is not base64url without padding")
+	}
+	u, err := url.Parse(string(raw))
+	switch {
+	case err != nil || strings.ContainsFunc(string(raw), func(r rune) bool { return r <= ' ' || r > '~' }):
+		return nil, zero, errors.New("it holds no URL")
+	case u.Scheme != "https" || u.User != nil || u.Fragment != "" || u.Opaque != "":
+		return nil, zero, errors.New("its URL is not plain https")
+	case !stsHosts().MatchString(u.Host):
+		return nil, zero, errors.New("its host is not an STS endpoint of AWS")
+	case u.EscapedPath() != "/":
+		return nil, zero, errors.New("its path is not /")
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, zero, errors.New("its query cannot be read")
+	}
+	p := make(map[string]string, len(query))
+	for name, values := range query {
+		lower := strings.ToLower(name)
+		if !slices.Contains(stsParameters, lower) {
+			return nil, zero, errors.New("it has a parameter that none has")
+		}
+		if _, twice := p[lower]; twice || len(values) != 1 {
+			return nil, zero, fmt.Errorf("it has %s twice", lower)
+		}
+		p[lower] = values[0]
+	}
+	signed := strings.Split(strings.ToLower(p["x-amz-signedheaders"]), ";")
+	expires, err := strconv.ParseUint(p["x-amz-expires"], 10, 16)
+	switch {
+	case p["action"] != "GetCallerIdentity" || p["version"] != callerVersion:
+		return nil, zero, errors.New("it is not for GetCallerIdentity")
+	case p["x-amz-algorithm"] != "AWS4-HMAC-SHA256" || p["x-amz-signature"] == "" || p["x-amz-credential"] == "":
+		return nil, zero, errors.New("it is not signed")
+	case !slices.Contains(signed, eksHeader) || !slices.Contains(signed, "host"):
+		return nil, zero, fmt.Errorf("it does not sign %s", eksHeader)
+	case err != nil || expires > maxEKSExpires:
+		return nil, zero, fmt.Errorf("want x-amz-expires of at most %d", maxEKSExpires)
+	}
+	date, err := time.Parse(stsDate, p["x-amz-date"])
+	if err != nil {
+		return nil, zero, errors.New("it has no date")
+	}
+	return &url.URL{Scheme: "https", Host: u.Host, Path: "/", RawQuery: u.RawQuery}, date, nil
+}
+
+func awsDown(err error) error {
+	return unavailable(err, time.Second, "AWS cannot be asked about the token now; try again")
+}
+
+// ask makes the call and maps who STS says that it is of.
+func (e *EKS) ask(ctx context.Context, call *url.URL) (*User, error) {
+	select {
+	case e.calls <- struct{}{}:
+		defer func() { <-e.calls }()
+	case <-ctx.Done():
+		return nil, awsDown(errors.New("too many calls at once"))
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, call.String(), nil)
+	if err != nil {
+		return nil, awsDown(errors.New("no request can be made of the token"))
+	}
+	req.Header.Set(eksHeader, e.cfg.GatewayID)
+	req.Header.Set("Accept", "application/json")
+	resp, err := e.client.Do(req)
+	if err != nil {
+		var wrapped *url.Error
+		if errors.As(err, &wrapped) {
+			err = wrapped.Err // the URL is the secret
+		}
+		return nil, awsDown(fmt.Errorf("%s: %w", call.Host, err))
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxSTSAnswer))
+	switch {
+	case err != nil:
+		return nil, awsDown(fmt.Errorf("%s: %w", call.Host, err))
+	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
+		return nil, awsDown(fmt.Errorf("%s answers %d", call.Host, resp.StatusCode))
+	case resp.StatusCode != http.StatusOK:
+		return nil, refused(fmt.Errorf("%s answers %d", call.Host, resp.StatusCode),
+			"AWS does not accept the token, or it is not for this gateway: get one with --cluster-name %s", e.cfg.GatewayID)
+	}
+	var answer struct {
+		Response struct {
+			Result struct {
+				Arn string
+			} `json:"GetCallerIdentityResult"`
+		} `json:"GetCallerIdentityResponse"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil || answer.Response.Result.Arn == "" {
+		return nil, awsDown(fmt.Errorf("%s answers what is no identity", call.Host))
+	}
+	u, err := e.cfg.Mapping.user(answer.Response.Result.Arn)
+	if err != nil {
+		return nil, refused(err, "AWS identity %q has no user here: %v", answer.Response.Result.Arn, err)
+	}
+	return u, nil
+}
+
+var _ TokenAuthenticator = (*EKS)(nil)

@@ -1,0 +1,75 @@
+package identity
+
+import (
+	"crypto/x509"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// The headers in which a front proxy says who calls, as kube-apiserver's aggregator writes them.
+const (
+	remoteUser  = "X-Remote-User"
+	remoteUID   = "X-Remote-Uid"
+	remoteGroup = "X-Remote-Group"
+	remoteExtra = "X-Remote-Extra-" // the key follows, percent-encoded
+)
+
+// FrontProxy identifies callers by what a front proxy says of them, so that the gateway can stand behind a kube-apiserver's aggregation
+// (an APIService).
+//
+// Threat model: whoever holds a key of Roots with one of Names is believed whatever they say, system:masters too. The headers
+// of everybody else mean nothing here and reach no member.
+type FrontProxy struct {
+	Roots *x509.CertPool // the request-header CA, which is not the gateway's own
+	Names []string       // common names of the certificates that may speak for others
+	Peer  Peer
+	Now   func() time.Time // nil means time.Now
+}
+
+// Method implements Authenticator.
+func (FrontProxy) Method() string { return "front proxy" }
+
+// Authenticate implements Authenticator. A certificate that Roots did not sign is left to others.
+func (a FrontProxy) Authenticate(r *http.Request) (*User, error) {
+	chain, err := a.Peer(r)
+	if err != nil || len(chain) == 0 {
+		return nil, nil //nolint:nilerr // the authenticator of client certificates says so
+	}
+	if err := verifyClient(chain, a.Roots, a.Now); err != nil {
+		return nil, nil //nolint:nilerr // no front proxy's
+	}
+	leaf := chain[0]
+	switch {
+	case !slices.Contains(a.Names, leaf.Subject.CommonName):
+		return nil, status.New(status.Unauthenticated, "", "the front proxy %q may not say who calls", leaf.Subject.CommonName)
+	case len(r.Header[remoteUser]) != 1 || r.Header[remoteUser][0] == "":
+		return nil, status.New(status.Unauthenticated, "", "the front proxy does not say who calls: want one header %s", remoteUser)
+	case len(r.Header[remoteUID]) > 1:
+		return nil, status.New(status.Unauthenticated, "", "the front proxy says several uids")
+	case r.Header[remoteUser][0] == Anonymous || slices.Contains(r.Header[remoteGroup], Unauthenticated):
+		return nil, status.New(status.Unauthenticated, "", "the front proxy does not know who calls, and nobody is anonymous here")
+	}
+	u := &User{Name: r.Header[remoteUser][0], UID: r.Header.Get(remoteUID), Groups: slices.Clone(r.Header[remoteGroup]), Method: "front-proxy", Expires: leaf.NotAfter}
+	for name, values := range r.Header {
+		encoded, ok := strings.CutPrefix(name, remoteExtra)
+		if !ok {
+			continue
+		}
+		key, err := url.PathUnescape(strings.ToLower(encoded))
+		if err != nil || key == "" || strings.HasPrefix(key, OwnDomain) {
+			return nil, status.New(status.Unauthenticated, "", "the front proxy's header %s cannot be understood", name)
+		}
+		if u.Extra == nil {
+			u.Extra = map[string][]string{}
+		}
+		u.Extra[key] = slices.Clone(values)
+	}
+	return u, nil
+}
+
+var _ Authenticator = FrontProxy{}

@@ -1,0 +1,58 @@
+package identity
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/leaktest"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// serve runs a TLS server until the test ends and returns it with the pool that verifies it.
+func serve(t *testing.T, h http.Handler) (*httptest.Server, *x509.CertPool) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	pool := x509.NewCertPool()
+	pool.AddCert(s.Certificate())
+	return s, pool
+}
+
+// wantRefused holds that err is a 401 with message.
+func wantRefused(t *testing.T, u *User, err error, message string) {
+	t.Helper()
+	wantError(t, u, err, status.Unauthenticated, http.StatusUnauthorized, message)
+}
+
+// wantDown holds that err is a 503 with message: the token may be good.
+func wantDown(t *testing.T, u *User, err error, message string) {
+	t.Helper()
+	wantError(t, u, err, status.IssuerUnavailable, http.StatusServiceUnavailable, message)
+	if status.From(err).RetryAfter == 0 {
+		t.Error("it does not say when to try again")
+	}
+}
+
+func wantError(t *testing.T, u *User, err error, reason status.Reason, code int, message string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("accepted as %+v, want: %s", u, message)
+	}
+	if u != nil {
+		t.Errorf("a user with an error: %+v", u)
+	}
+	e := status.From(err)
+	if e.Reason != reason || e.Code() != code || e.Message != message {
+		t.Errorf("got  %d %s: %s (%v)\nwant %s", e.Code(), e.Reason, e.Message, e.Err, message)
+	}
+}

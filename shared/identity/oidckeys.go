@@ -1,0 +1,186 @@
+package identity
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/sync/singleflight"
+)
+
+const (
+	// keyTime bounds one request to a provider.
+	keyTime = 5 * time.Second
+	// keyAge is how old keys may be before the provider is asked again, so that a key that it took back ends.
+	keyAge = 15 * time.Minute
+	// keyPause is the least time between two requests for the same document: tokens with made-up key ids cost the
+	// provider nothing.
+	keyPause = 5 * time.Second
+	// keyOutage is how old keys may be while the provider is down.
+	keyOutage = 24 * time.Hour
+	// maxDocument bounds a provider's documents, in bytes.
+	maxDocument = 1 << 20
+)
+
+// errProvider is the class of errors of a provider that does not answer as one.
+var errProvider = errors.New("identity provider unavailable")
+
+// keys are a provider's, found by discovery.
+type keys struct {
+	url     string
+	client  *http.Client
+	now     func() time.Time
+	flights singleflight.Group
+
+	mu    sync.Mutex
+	set   *oidc.RemoteKeySet
+	since time.Time
+}
+
+func newKeys(url string, ca *x509.CertPool, now func() time.Time) *keys {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: ca, MinVersion: tls.VersionTLS12}
+	transport.DisableKeepAlives = true // calls are rare, and a frozen process would keep what is dead
+	transport.ResponseHeaderTimeout = keyTime
+	return &keys{url: url, now: now, client: &http.Client{
+		Timeout:       keyTime,
+		Transport:     &documents{base: transport, now: now, known: map[string]*document{}},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// get returns the provider's keys.
+func (k *keys) get(ctx context.Context) (oidc.KeySet, error) {
+	if set := k.fresh(); set != nil {
+		return set, nil
+	}
+	flight := k.flights.DoChan("", func() (any, error) {
+		if set := k.fresh(); set != nil {
+			return set, nil
+		}
+		ctx := oidc.ClientContext(context.WithoutCancel(ctx), k.client) // whose timeout bounds it
+		p, err := oidc.NewProvider(ctx, k.url)
+		if err != nil {
+			return nil, err
+		}
+		var found struct {
+			Keys string `json:"jwks_uri"`
+		}
+		if err := p.Claims(&found); err != nil {
+			return nil, err
+		}
+		set := oidc.NewRemoteKeySet(ctx, found.Keys)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.set, k.since = set, k.now().Round(0)
+		return set, nil
+	})
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case r := <-flight:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		return r.Val.(oidc.KeySet), nil
+	}
+}
+
+func (k *keys) fresh() oidc.KeySet {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if age := k.now().Round(0).Sub(k.since); k.set == nil || age < 0 || age >= keyAge {
+		return nil
+	}
+	return k.set
+}
+
+// documents is an http.RoundTripper for a provider's few documents: what it has is given again for keyPause, and, while
+// the provider is down, for keyOutage.
+type documents struct {
+	base http.RoundTripper
+	now  func() time.Time
+
+	mu    sync.Mutex
+	known map[string]*document
+}
+
+type document struct {
+	header     http.Header
+	body       []byte
+	at, asked  time.Time
+	lastFailed error
+}
+
+// maxDocuments is two, and some for a provider that changes its jwks_uri.
+const maxDocuments = 8
+
+// RoundTrip implements http.RoundTripper.
+func (d *documents) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != "https" {
+		return nil, fmt.Errorf("%w: %s is not https", errProvider, r.URL.Redacted())
+	}
+	now := d.now().Round(0)
+	url := r.URL.String()
+	d.mu.Lock()
+	doc := d.known[url]
+	if doc == nil {
+		if len(d.known) >= maxDocuments {
+			clear(d.known)
+		}
+		doc = &document{}
+		d.known[url] = doc
+	}
+	if since := now.Sub(doc.asked); since >= 0 && since < keyPause {
+		defer d.mu.Unlock()
+		return doc.answer(r, now)
+	}
+	doc.asked = now
+	d.mu.Unlock()
+
+	header, body, err := d.fetch(r)
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if doc.lastFailed = err; err == nil {
+		doc.header, doc.body, doc.at = header, body, now
+	}
+	return doc.answer(r, now)
+}
+
+func (d *documents) fetch(r *http.Request) (http.Header, []byte, error) {
+	resp, err := d.base.RoundTrip(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return nil, nil, fmt.Errorf("%s answers %d", r.URL.Redacted(), resp.StatusCode)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
+	if err == nil && len(body) > maxDocument {
+		err = fmt.Errorf("%s has more than %d bytes", r.URL.Redacted(), maxDocument)
+	}
+	return resp.Header, body, err
+}
+
+// answer gives what there is.
+func (doc *document) answer(r *http.Request, now time.Time) (*http.Response, error) {
+	if age := now.Sub(doc.at); doc.body == nil || age < 0 || age >= keyOutage {
+		return nil, fmt.Errorf("%w: %w", errProvider, errors.Join(doc.lastFailed, errNothing))
+	}
+	return &http.Response{
+		StatusCode: http.StatusOK, Status: "200 OK", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: doc.header.Clone(), Body: io.NopCloser(bytes.NewReader(doc.body)), ContentLength: int64(len(doc.body)), Request: r,
+	}, nil
+}
+
+var errNothing = errors.New("nothing is kept of it")

@@ -1,0 +1,158 @@
+package identity
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// Peer returns the certificates that the client proved to hold the key of, leaf first; none if it showed none.
+type Peer func(r *http.Request) ([]*x509.Certificate, error)
+
+// TLSPeer takes the certificates of the request's own TLS connection.
+func TLSPeer(r *http.Request) ([]*x509.Certificate, error) {
+	if r.TLS == nil {
+		return nil, nil
+	}
+	return r.TLS.PeerCertificates, nil
+}
+
+// ALBHeader is where an ALB in mTLS passthrough mode puts the chain that the client showed: PEM, URL-encoded with
+// "+", "=" and "/" as they are. In verify mode the leaf alone is in X-Amzn-Mtls-Clientcert-Leaf, in the same form.
+// https://docs.aws.amazon.com/elasticloadbalancing/latest/application/mutual-authentication.html
+const ALBHeader PeerHeader = "X-Amzn-Mtls-Clientcert"
+
+// PeerHeader is the name of the header in which a balancer says what certificates the client showed, or empty for none. A balancer
+// may pass on what a client writes into a header that it does not itself use, so exactly the one that it uses must be named;
+// best by a name that nobody can guess, which ALBs allow.
+type PeerHeader string
+
+// Decode implements envconfig.Decoder. Only names that are never forwarded to members are taken.
+func (h *PeerHeader) Decode(v string) error {
+	name := http.CanonicalHeaderKey(v)
+	if v != "" && !strings.HasPrefix(name, "X-Amzn-Mtls-Clientcert") && !strings.HasPrefix(name, "X-Clusterpass-") {
+		return errors.New("want a name that begins with X-Amzn-Mtls-Clientcert or X-Clusterpass-")
+	}
+	*h = PeerHeader(name)
+	return nil
+}
+
+// ALBPeer takes the certificates of header. Only for requests that trusted says came from the configured
+// balancer, which overwrites what a client sends under that name.
+func ALBPeer(header PeerHeader, trusted func(*http.Request) bool) Peer {
+	return func(r *http.Request) ([]*x509.Certificate, error) {
+		if header == "" {
+			return nil, nil
+		}
+		v := r.Header[string(header)]
+		if len(v) == 0 || !trusted(r) {
+			return nil, nil
+		}
+		if len(v) > 1 {
+			return nil, errors.New("several client certificate headers")
+		}
+		return parseALBHeader(v[0])
+	}
+}
+
+// FormatALBHeader is the value of a PeerHeader for a chain, leaf first.
+func FormatALBHeader(chain []*x509.Certificate) string {
+	var b strings.Builder
+	for _, c := range chain {
+		_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}) // a Builder takes everything
+	}
+	return strings.NewReplacer("%2B", "+", "%3D", "=", "%2F", "/").Replace(url.PathEscape(b.String()))
+}
+
+func parseALBHeader(v string) ([]*x509.Certificate, error) {
+	text, err := url.PathUnescape(v) // not QueryUnescape: "+" stands for itself
+	if err != nil {
+		return nil, errors.New("client certificate header is not URL-encoded")
+	}
+	var chain []*x509.Certificate
+	for rest := []byte(text); len(chain) < 10; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("client certificate header: %w", err)
+		}
+		chain = append(chain, c)
+	}
+	if len(chain) == 0 {
+		return nil, errors.New("client certificate header holds no PEM certificate")
+	}
+	return chain, nil
+}
+
+// verifyClient returns an error unless roots signed chain, leaf first, for a client. now is nil for time.Now.
+func verifyClient(chain []*x509.Certificate, roots *x509.CertPool, now func() time.Time) error {
+	opts := x509.VerifyOptions{
+		Roots: roots, Intermediates: x509.NewCertPool(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if now != nil {
+		opts.CurrentTime = now()
+	}
+	for _, c := range chain[1:] {
+		opts.Intermediates.AddCert(c)
+	}
+	_, err := chain[0].Verify(opts)
+	if err == nil && chain[0].IsCA {
+		err = errors.New("it is an authority's own")
+	}
+	return err
+}
+
+// X509 identifies callers by client certificates: the common name is the user, the organisations are the groups, as
+// Kubernetes reads them.
+type X509 struct {
+	Roots *x509.CertPool // the gateway's CA
+	Peer  Peer
+	Now   func() time.Time // nil means time.Now
+	// Inspect, if not nil, refuses certificates that were revoked, and completes u by what else is known of one.
+	Inspect func(ctx context.Context, leaf *x509.Certificate, u *User) error
+}
+
+// Method implements Authenticator.
+func (X509) Method() string { return "client certificate of the gateway's CA" }
+
+// Authenticate implements Authenticator.
+func (a X509) Authenticate(r *http.Request) (*User, error) {
+	chain, err := a.Peer(r)
+	if err != nil {
+		return nil, &status.Error{Reason: status.Unauthenticated, Message: "the client certificate cannot be read", Err: err}
+	}
+	if len(chain) == 0 {
+		return nil, nil
+	}
+	leaf := chain[0]
+	if err := verifyClient(chain, a.Roots, a.Now); err != nil {
+		msg := "the client certificate is not one that the gateway's CA signed for clients"
+		var invalid x509.CertificateInvalidError
+		if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
+			msg = "the client certificate has expired, or is not valid yet"
+		}
+		return nil, &status.Error{Reason: status.Unauthenticated, Message: msg, Err: err}
+	}
+	if leaf.Subject.CommonName == "" {
+		return nil, status.New(status.Unauthenticated, "", "the client certificate has no common name to take as user")
+	}
+	u := &User{Name: leaf.Subject.CommonName, Groups: leaf.Subject.Organization, Method: "x509", Expires: leaf.NotAfter}
+	if a.Inspect != nil {
+		if err := a.Inspect(r.Context(), leaf, u); err != nil {
+			return nil, err
+		}
+	}
+	return u, nil
+}

@@ -1,0 +1,211 @@
+package lambdahttp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Kind is the front that an event came through.
+type Kind string
+
+// The kinds.
+const (
+	ALB  Kind = "alb"  // Application Load Balancer
+	REST Kind = "rest" // API Gateway REST API, payload format 1.0
+	HTTP Kind = "http" // API Gateway HTTP API or function URL, payload format 2.0
+)
+
+// Event is what the front says about a request besides the request itself. All of it was written by AWS, none by
+// the client. It is shared by all who read it: do not change it.
+type Event struct {
+	Kind Kind
+	// SourceIP is the peer of the front; the zero Addr if the event has none (health checks). For an ALB it is the last
+	// entry of X-Forwarded-For, which holds as long as the ALB appends to that header, its default.
+	SourceIP netip.Addr
+	// ClientCert is the certificate that API Gateway verified (mutual TLS), else nil. An ALB tells of certificates in
+	// X-Amzn-Mtls-* headers, which it removes from requests only if its listener has mutual TLS on.
+	ClientCert     *ClientCert
+	TargetGroupARN string // ALB
+	APIID          string // REST, HTTP
+	Stage          string // REST, HTTP
+	RequestID      string // REST, HTTP: API Gateway's own id of the request
+}
+
+// ClientCert is a client certificate that API Gateway verified.
+type ClientCert struct {
+	PEM          string `json:"clientCertPem"`
+	SubjectDN    string `json:"subjectDN"`
+	IssuerDN     string `json:"issuerDN"`
+	SerialNumber string `json:"serialNumber"`
+}
+
+type eventKey struct{}
+
+// EventFrom returns the event of a request's context; nil and false outside of a function.
+func EventFrom(ctx context.Context) (*Event, bool) {
+	ev, ok := ctx.Value(eventKey{}).(*Event)
+	return ev, ok
+}
+
+// ErrEvent is the class of errors for payloads that no known front sent. They fail the invocation: there
+// is nobody to answer in HTTP.
+var ErrEvent = errors.New("not an event of an ALB, a REST API or an HTTP API")
+
+// wire is the union of the three event formats.
+type wire struct {
+	Version                         string   `json:"version"`
+	HTTPMethod                      string   `json:"httpMethod"`
+	Path                            string   `json:"path"`
+	RawPath                         string   `json:"rawPath"`
+	RawQueryString                  string   `json:"rawQueryString"`
+	Headers                         pairs    `json:"headers"`
+	MultiValueHeaders               pairs    `json:"multiValueHeaders"`
+	QueryStringParameters           pairs    `json:"queryStringParameters"`
+	MultiValueQueryStringParameters pairs    `json:"multiValueQueryStringParameters"`
+	Cookies                         []string `json:"cookies"`
+	Body                            string   `json:"body"`
+	IsBase64Encoded                 bool     `json:"isBase64Encoded"`
+	RequestContext                  struct {
+		ELB *struct {
+			TargetGroupARN string `json:"targetGroupArn"`
+		} `json:"elb"`
+		HTTP *struct {
+			Method   string `json:"method"`
+			SourceIP string `json:"sourceIp"`
+		} `json:"http"`
+		Identity *struct {
+			SourceIP   string      `json:"sourceIp"`
+			ClientCert *ClientCert `json:"clientCert"`
+		} `json:"identity"`
+		Authentication *struct {
+			ClientCert *ClientCert `json:"clientCert"`
+		} `json:"authentication"`
+		ConnectionID string `json:"connectionId"` // WebSocket APIs
+		APIID        string `json:"apiId"`
+		Stage        string `json:"stage"`
+		RequestID    string `json:"requestId"`
+		DomainName   string `json:"domainName"`
+	} `json:"requestContext"`
+}
+
+// parse decodes a payload and says what it is.
+func parse(payload []byte) (*wire, *Event, error) {
+	var in wire
+	if err := json.Unmarshal(payload, &in); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrEvent, err)
+	}
+	rc := &in.RequestContext
+	ev := &Event{APIID: rc.APIID, Stage: rc.Stage, RequestID: rc.RequestID}
+	var source string
+	switch {
+	case rc.ELB != nil:
+		ev.Kind, ev.TargetGroupARN = ALB, rc.ELB.TargetGroupARN
+		source = lastForwardedFor(in.headers())
+	case rc.HTTP != nil && strings.HasPrefix(in.Version, "2."):
+		ev.Kind, source = HTTP, rc.HTTP.SourceIP
+		in.HTTPMethod = rc.HTTP.Method
+		if rc.Authentication != nil {
+			ev.ClientCert = rc.Authentication.ClientCert
+		}
+	case rc.Identity != nil && in.HTTPMethod != "" && rc.ConnectionID == "":
+		ev.Kind, source = REST, rc.Identity.SourceIP
+		ev.ClientCert = rc.Identity.ClientCert
+	default:
+		return nil, nil, ErrEvent
+	}
+	if ev.ClientCert != nil && ev.ClientCert.PEM == "" {
+		ev.ClientCert = nil
+	}
+	ev.SourceIP = parseAddr(source)
+	return &in, ev, nil
+}
+
+// headers are the request's headers, from the format's fuller map.
+func (in *wire) headers() pairs {
+	if len(in.MultiValueHeaders) > 0 {
+		return in.MultiValueHeaders
+	}
+	return in.Headers
+}
+
+// lastForwardedFor is the entry that the ALB itself appended.
+func lastForwardedFor(headers pairs) string {
+	var last string
+	for _, h := range headers {
+		if strings.EqualFold(h.key, "X-Forwarded-For") {
+			last = h.value
+		}
+	}
+	return strings.TrimSpace(last[strings.LastIndexByte(last, ',')+1:])
+}
+
+// parseAddr reads an address, also one with a port (ALB attribute routing.http.xff_client_port.enabled).
+func parseAddr(s string) netip.Addr {
+	if ap, err := netip.ParseAddrPort(s); err == nil {
+		return ap.Addr().Unmap()
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return a.Unmap()
+}
+
+// pairs is a JSON object of strings, or of lists of strings, in the order of the event: a Go map would
+// shuffle the keys of a query, and header names that differ only in case.
+type pairs []pair
+
+type pair struct{ key, value string }
+
+// UnmarshalJSON implements json.Unmarshaler. null gives no pairs.
+func (p *pairs) UnmarshalJSON(b []byte) error {
+	*p = nil
+	dec := json.NewDecoder(bytes.NewReader(b))
+	t, err := dec.Token()
+	if err != nil || t == nil {
+		return err
+	}
+	if t != json.Delim('{') {
+		return fmt.Errorf("want an object, got %v", t)
+	}
+	out := pairs{} // an object without keys is not null
+	for dec.More() {
+		t, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		key, _ := t.(string) // within an object, the next token is its key
+		var v values
+		if err := dec.Decode(&v); err != nil {
+			return err
+		}
+		for _, s := range v {
+			out = append(out, pair{key, s})
+		}
+	}
+	*p = out
+	return nil
+}
+
+// values is a string or a list of strings.
+type values []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (v *values) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '[' {
+		return json.Unmarshal(b, (*[]string)(v))
+	}
+	var s *string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	if *v = nil; s != nil {
+		*v = values{*s}
+	}
+	return nil
+}

@@ -1,0 +1,250 @@
+// Package dir keeps objects in a directory: the embedded default, for one machine and any number of
+// processes.
+//
+// The truth is one file, objects.log: a snapshot and the writes since, one checked record a line. Every
+// process holds what the log says in memory and reads on when the file has grown.
+//
+// Invariants:
+//   - Writers of all processes take turns by a lock on .lock, and so do readers that have to read on. A
+//     write is there once its record is whole and synced; before that, nobody has seen it.
+//   - A writer that dies leaves an incomplete last record, which the next one removes. Damage anywhere else
+//     is an error, never a silent loss.
+//   - Compaction writes a new file and renames it into place.
+//   - Whoever can write the directory decides who may do what at the gateway: it is 0700, and refused if
+//     others may write to it.
+package dir
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/objects"
+)
+
+const (
+	lockName = ".lock"
+	logName  = "objects.log"
+	tmpName  = ".objects.tmp"
+	// openWait bounds how long Open waits for other processes.
+	openWait = 30 * time.Second
+	// poll is how often a watch looks for writes of other processes.
+	poll = 50 * time.Millisecond
+	// progressEvery is how often a watch reports progress when nothing happens.
+	progressEvery = 2 * time.Second
+)
+
+// history bounds the log: compaction begins beyond the maxima and keeps the newest writes.
+type history struct {
+	maxChanges, maxBytes   int
+	keepChanges, keepBytes int
+}
+
+var defaultHistory = history{maxChanges: 8192, maxBytes: 32 << 20, keepChanges: 4096, keepBytes: 8 << 20}
+
+// Store implements objects.Store. It holds two file descriptors and no goroutine; Close releases the
+// former, after which every method fails.
+type Store struct {
+	root    *os.Root
+	history history
+
+	// gate is held (by sending) by the one goroutine of this process that reads on or writes. Only that
+	// one changes the fields below, and then holds mu as well.
+	gate chan struct{}
+
+	mu      sync.RWMutex
+	file    *os.File
+	info    os.FileInfo   // of file when it was opened
+	size    int64         // of what state holds
+	state   *state        // replaced when the file was
+	changed chan struct{} // closed, and replaced, when state changes
+}
+
+var _ objects.Store = (*Store)(nil)
+
+// Open opens the store in the directory path, which it creates with mode 0700 where it is missing, and
+// removes what a writer that died left behind.
+func Open(path string) (*Store, error) { return open(path, defaultHistory) }
+
+// Close releases the files.
+func (s *Store) Close() error {
+	s.gate <- struct{}{}
+	defer func() { <-s.gate }()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.file.Close() // everything in it is synced
+	return s.root.Close()
+}
+
+// Get implements objects.Store.
+func (s *Store) Get(ctx context.Context, key string) (objects.Object, error) {
+	if err := objects.ValidKey(key); err != nil {
+		return objects.Object{}, err
+	}
+	if err := s.refresh(ctx); err != nil {
+		return objects.Object{}, fail("get", key, err)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	o, ok := s.state.objects[key]
+	if !ok {
+		return objects.Object{}, fail("get", key, objects.ErrNotFound)
+	}
+	return o, nil
+}
+
+// List implements objects.Store.
+func (s *Store) List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error) {
+	if _, _, err := objects.SplitPrefix(prefix); err != nil {
+		return objects.Page{}, err
+	}
+	var from objects.Continue
+	if cont != "" {
+		var err error
+		if from, err = objects.ParseContinue(cont, prefix); err != nil {
+			return objects.Page{}, err
+		}
+	}
+	if err := s.refresh(ctx); err != nil {
+		return objects.Page{}, fail("list", prefix, err)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if cont == "" {
+		from.Revision = s.state.rev
+	}
+	found, remaining := s.state.list(prefix, from.After, limit)
+	page := objects.Page{Objects: found, Revision: from.Revision, Remaining: int64(remaining)}
+	if remaining > 0 {
+		page.Continue = objects.Continue{Revision: from.Revision, After: found[len(found)-1].Key}.String()
+	}
+	return page, nil
+}
+
+// Revision implements objects.Store.
+func (s *Store) Revision(ctx context.Context) (uint64, error) {
+	if err := s.refresh(ctx); err != nil {
+		return 0, fail("read", "the revision", err)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.state.rev, nil
+}
+
+// Create implements objects.Store.
+func (s *Store) Create(ctx context.Context, key string, value []byte) (objects.Object, error) {
+	return s.write(ctx, "create", key, value, func(_ objects.Object, exists bool) (objects.EventType, error) {
+		if exists {
+			return "", objects.ErrExists
+		}
+		return objects.Created, nil
+	})
+}
+
+// Update implements objects.Store.
+func (s *Store) Update(ctx context.Context, key string, value []byte, rev uint64) (objects.Object, error) {
+	return s.write(ctx, "update", key, value, func(o objects.Object, exists bool) (objects.EventType, error) {
+		return objects.Updated, expect(o, exists, rev)
+	})
+}
+
+// Delete implements objects.Store.
+func (s *Store) Delete(ctx context.Context, key string, rev uint64) (objects.Object, error) {
+	return s.write(ctx, "delete", key, nil, func(o objects.Object, exists bool) (objects.EventType, error) {
+		return objects.Deleted, expect(o, exists, rev)
+	})
+}
+
+func expect(o objects.Object, exists bool, rev uint64) error {
+	switch {
+	case !exists:
+		return objects.ErrNotFound
+	case o.Revision != rev:
+		return fmt.Errorf("%w: want revision %d, is %d", objects.ErrConflict, rev, o.Revision)
+	}
+	return nil
+}
+
+// write adds a record for key, whose type decide says from the object as it is.
+func (s *Store) write(ctx context.Context, op, key string, value []byte,
+	decide func(o objects.Object, exists bool) (objects.EventType, error),
+) (objects.Object, error) {
+	if err := objects.ValidKey(key); err != nil {
+		return objects.Object{}, err
+	}
+	if err := objects.ValidValue(value); err != nil {
+		return objects.Object{}, err
+	}
+	var written objects.Object
+	err := s.exclusive(ctx, func() error {
+		o, exists := s.state.objects[key]
+		typ, err := decide(o, exists)
+		if err != nil {
+			return err
+		}
+		r := record{Type: typ, Key: key, Value: bytes.Clone(value), Revision: s.state.rev + 1}
+		if err := s.append(r); err != nil {
+			return err
+		}
+		written = s.state.changes[len(s.state.changes)-1].event.Object
+		s.trim()
+		return nil
+	})
+	if err != nil {
+		return objects.Object{}, fail(op, key, err)
+	}
+	return written, nil
+}
+
+// Watch implements objects.Store. Writes of this process come at once, those of others within 50 ms.
+func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error, progress func(uint64)) error {
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	var reported time.Time
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		// Taken before the state is read, so that no change falls between.
+		changed := s.changes()
+		if err := s.refresh(ctx); err != nil {
+			return fail("watch", prefix, err)
+		}
+		s.mu.RLock()
+		changes, err := s.state.since(from)
+		s.mu.RUnlock()
+		if err != nil {
+			return fail("watch", prefix, err)
+		}
+		for _, c := range changes {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if strings.HasPrefix(c.event.Object.Key, prefix) {
+				if err := each(c.event); err != nil {
+					return err
+				}
+			}
+		}
+		from += uint64(len(changes))
+		if progress != nil && (len(changes) > 0 || time.Since(reported) >= progressEvery) {
+			progress(from)
+			reported = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Store) changes() <-chan struct{} {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.changed
+}

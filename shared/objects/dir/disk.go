@@ -1,0 +1,266 @@
+package dir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/clusterpass/clusterpass/shared/filelock"
+	"github.com/clusterpass/clusterpass/shared/objects"
+)
+
+func open(path string, h history) (*Store, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open objects in %s: %w", path, err)
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("open objects in %s: %w", path, err)
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("open objects in %s: %w", path, err)
+	}
+	s := &Store{root: root, history: h, gate: make(chan struct{}, 1), state: newState(), changed: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(context.Background(), openWait)
+	defer cancel()
+	if err := s.prepare(ctx); err != nil {
+		_ = root.Close()
+		return nil, fmt.Errorf("open objects in %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// prepare makes the log where there is none yet, and reads it.
+func (s *Store) prepare(ctx context.Context) error {
+	fi, err := s.root.Stat(".")
+	if err != nil {
+		return err
+	}
+	if fi.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%w: others may write to %s (mode %04o): chmod 700 %[2]s", objects.ErrForbidden, s.root.Name(), fi.Mode().Perm())
+	}
+	lock, err := filelock.Lock(ctx, s.root, lockName, filelock.Exclusive)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if _, err := s.root.Lstat(logName); errors.Is(err, fs.ErrNotExist) {
+		b, err := newState().compacted(0)
+		if err != nil {
+			return err
+		}
+		if err := s.replaceLog(b); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	return s.readOn()
+}
+
+// refresh makes state hold every write that was finished when refresh was called.
+func (s *Store) refresh(ctx context.Context) error {
+	if s.fresh() {
+		return ctx.Err()
+	}
+	return s.exclusive(ctx, func() error { return nil })
+}
+
+// fresh says whether state holds all of the log. It costs one system call.
+func (s *Store) fresh() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	fi, err := s.root.Lstat(logName)
+	return err == nil && fi.Size() == s.size && os.SameFile(fi, s.info)
+}
+
+// exclusive calls f while no other goroutine or process reads on or writes, and state is up to date.
+func (s *Store) exclusive(ctx context.Context, f func() error) error {
+	select {
+	case s.gate <- struct{}{}:
+		defer func() { <-s.gate }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	lock, err := filelock.Lock(ctx, s.root, lockName, filelock.Exclusive)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if !s.fresh() {
+		if err := s.readOn(); err != nil {
+			return err
+		}
+	}
+	return f()
+}
+
+// readOn takes into state what was added to the log, or all of it where the file was replaced, and cuts off
+// what a writer that died left. The caller has both locks.
+func (s *Store) readOn() error {
+	named, err := s.root.Lstat(logName)
+	if err != nil {
+		return err
+	}
+	file, info, at, st := s.file, s.info, s.size, s.state
+	if info == nil || !os.SameFile(named, info) {
+		if !named.Mode().IsRegular() || named.Mode().Perm()&0o022 != 0 {
+			return fmt.Errorf("%w: others may write to %s/%s (mode %v): chmod 600 it", objects.ErrForbidden, s.root.Name(), logName, named.Mode())
+		}
+		if file, err = s.root.OpenFile(logName, os.O_RDWR, 0); err != nil {
+			return err
+		}
+		if info, err = file.Stat(); err != nil {
+			_ = file.Close()
+			return err
+		}
+		at, st = 0, newState()
+	}
+	b, err := io.ReadAll(io.NewSectionReader(file, at, 1<<62))
+	if err == nil && file == s.file && named.Size() < at {
+		err = errors.New("it became shorter: restore it from a backup")
+	}
+	if err == nil {
+		// Only here can readers see st; a new state is nobody's yet.
+		s.mu.Lock()
+		var n int
+		n, err = parseRecords(b, st.apply)
+		at += int64(n)
+		if errors.Is(err, errTorn) {
+			err = truncate(file, at)
+		}
+		if err == nil {
+			if s.file != nil && s.file != file {
+				_ = s.file.Close()
+			}
+			s.file, s.info, s.size, s.state = file, info, at, st
+		} else if file == s.file {
+			s.size = at // what was applied, was applied
+		}
+		close(s.changed)
+		s.changed = make(chan struct{})
+		s.mu.Unlock()
+	}
+	if err != nil {
+		if file != s.file {
+			_ = file.Close()
+		}
+		return fmt.Errorf("read %s/%s: %w", s.root.Name(), logName, err)
+	}
+	return nil
+}
+
+// append writes a record and takes it into state. The caller has both locks, and state is up to date.
+func (s *Store) append(r record) error {
+	b, err := appendRecord(nil, r)
+	if err != nil {
+		return err
+	}
+	_, err = s.file.WriteAt(b, s.size)
+	if err == nil {
+		err = s.file.Sync()
+	}
+	if err != nil {
+		return errors.Join(err, truncate(s.file, s.size))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.state.apply(r); err != nil {
+		return err
+	}
+	s.size += int64(len(b))
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return nil
+}
+
+func truncate(f *os.File, size int64) error {
+	return errors.Join(f.Truncate(size), f.Sync())
+}
+
+// trim compacts a log that has become long. The write that made it so is done: should trim fail, the next
+// write tries again.
+func (s *Store) trim() {
+	st, h := s.state, s.history
+	if len(st.changes) <= h.maxChanges && st.bytes <= h.maxBytes {
+		return
+	}
+	to, kept := st.rev, 0
+	for to > st.first && int(st.rev-to) < h.keepChanges {
+		size := len(st.changes[to-st.first-1].event.Object.Value)
+		if kept+size > h.keepBytes {
+			break
+		}
+		kept += size
+		to--
+	}
+	_ = s.compact(to)
+}
+
+// Compact drops history up to revision to; what the store holds stays as it is. A Watch from before it
+// returns ErrCompacted. The store compacts by itself, keeping some thousand writes.
+func (s *Store) Compact(ctx context.Context, to uint64) error {
+	err := s.exclusive(ctx, func() error {
+		if to > s.state.rev {
+			return fmt.Errorf("%w: revision %d is not yet: the store has %d", objects.ErrInvalid, to, s.state.rev)
+		}
+		if to <= s.state.first {
+			return nil
+		}
+		return s.compact(to)
+	})
+	if err != nil {
+		return fail("compact", "the log", err)
+	}
+	return nil
+}
+
+func (s *Store) compact(to uint64) error {
+	b, err := s.state.compacted(to)
+	if err != nil {
+		return err
+	}
+	if err := s.replaceLog(b); err != nil {
+		return err
+	}
+	return s.readOn()
+}
+
+// replaceLog puts a log with the content b in place of the one there is, if any.
+func (s *Store) replaceLog(b []byte) error {
+	// The name is always the same, so what a writer that died left is overwritten.
+	f, err := s.root.OpenFile(tmpName, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := s.root.Rename(tmpName, logName); err != nil {
+		return err
+	}
+	return filelock.SyncDir(s.root, ".")
+}
+
+// fail gives err the package's reason and says what was done to which key.
+func fail(op, key string, err error) error {
+	for _, reason := range []error{
+		objects.ErrNotFound, objects.ErrExists, objects.ErrConflict, objects.ErrCompacted,
+		objects.ErrForbidden, objects.ErrUnavailable, objects.ErrInvalid, context.Canceled,
+	} {
+		if errors.Is(err, reason) {
+			return fmt.Errorf("%s %s: %w", op, key, err)
+		}
+	}
+	reason := objects.ErrUnavailable
+	if errors.Is(err, fs.ErrPermission) {
+		reason = objects.ErrForbidden
+	}
+	return fmt.Errorf("%s %s: %w: %w", op, key, reason, err)
+}

@@ -1,0 +1,333 @@
+// Package dynamo keeps objects in one DynamoDB table.
+//
+// The table has a partition key pk and a sort key sk, both strings:
+//
+//	pk              sk             what
+//	clusters        member1        the object clusters/member1: a resource's objects lie together, ordered by name
+//	#revision       #revision      the revision of the store
+//	#log/0          000…00042      the write that made revision 42; 1024 writes have one pk
+//
+// Invariants:
+//   - A write is one transaction: it moves the revision from n to n+1, changes the object if that has the
+//     revision that the writer named, and adds entry n+1 to the log. So revisions have no gap, and every write
+//     is in the log. Writers of different objects meet at the revision; those who lose there try again
+//     within the call.
+//   - A transaction that is sent again has the same token, so it is done once.
+//   - All reads are strongly consistent. A query may still come between the parts of a transaction (its
+//     isolation is read-committed); so lists are held against the newest log entries, and a missing log
+//     entry is read as an item before history counts as gone.
+//   - Log entries expire by themselves (attribute expires) after Config.History, in any order: whoever finds a
+//     gap gets ErrCompacted.
+//
+// Permissions: dynamodb:GetItem, BatchGetItem and Query to read and watch; to write, also PutItem, UpdateItem and DeleteItem.
+package dynamo
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/clusterpass/clusterpass/shared/awsclient"
+	"github.com/clusterpass/clusterpass/shared/objects"
+)
+
+// Config configures a Store.
+type Config struct {
+	// AWS gives region, endpoint and credentials, as awsclient.Load finds them.
+	AWS aws.Config
+	// Table is the name of the table.
+	Table string
+	// History is how long the log keeps a write; 0 means 24 h.
+	History time.Duration
+	// MinPoll and MaxPoll bound how often a watch looks for writes: less often the longer nothing happens. 0 means
+	// 200 ms and 2 s. Watches of one Store share what they find.
+	MinPoll, MaxPoll time.Duration
+	// Now is the clock for the expiry of log entries; nil means time.Now.
+	Now func() time.Time
+}
+
+// Store implements objects.Store. It holds an HTTP client and no goroutine.
+type Store struct {
+	client *dynamodb.Client
+	cfg    Config
+	poll   poller
+	hint   atomic.Uint64 // a revision that the store had
+	// writing is held, by sending, by the one goroutine that is in commit: those of one process need not get in
+	// each other's way at the revision. It guards crowded: whether the last write met another process.
+	writing chan struct{}
+	crowded bool
+}
+
+var _ objects.Store = (*Store)(nil)
+
+// New returns a Store. It makes no call: the table must be there, see EnsureTable.
+func New(cfg Config) (*Store, error) {
+	if cfg.Table == "" {
+		return nil, errors.New("no name of a DynamoDB table")
+	}
+	if cfg.AWS.Region == "" {
+		return nil, errors.New("no AWS region; set AWS_REGION")
+	}
+	cfg.History = cmp.Or(cfg.History, 24*time.Hour)
+	cfg.MinPoll = cmp.Or(cfg.MinPoll, 200*time.Millisecond)
+	cfg.MaxPoll = max(cfg.MinPoll, cmp.Or(cfg.MaxPoll, 2*time.Second))
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Store{client: dynamodb.NewFromConfig(awsclient.Configure(cfg.AWS)), cfg: cfg, poll: newPoller(), writing: make(chan struct{}, 1)}, nil
+}
+
+// Get implements objects.Store.
+func (s *Store) Get(ctx context.Context, key string) (objects.Object, error) {
+	if err := objects.ValidKey(key); err != nil {
+		return objects.Object{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, awsclient.CallTimeout)
+	defer cancel()
+	o, err := s.get(ctx, key)
+	if err != nil {
+		return objects.Object{}, s.fail("get", key, err)
+	}
+	return o, nil
+}
+
+// Revision implements objects.Store.
+func (s *Store) Revision(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, awsclient.CallTimeout)
+	defer cancel()
+	rev, err := s.revision(ctx)
+	if err != nil {
+		return 0, s.fail("read", "the revision", err)
+	}
+	return rev, nil
+}
+
+// listTimeout bounds one call of List: a request for each megabyte.
+const listTimeout = 6 * awsclient.CallTimeout
+
+// List implements objects.Store.
+func (s *Store) List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error) {
+	resource, name, err := objects.SplitPrefix(prefix)
+	if err != nil {
+		return objects.Page{}, err
+	}
+	from := objects.Continue{}
+	if cont != "" {
+		if from, err = objects.ParseContinue(cont, prefix); err != nil {
+			return objects.Page{}, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	now, err := s.revision(ctx)
+	if err != nil {
+		return objects.Page{}, s.fail("list", prefix, err)
+	}
+	if cont == "" {
+		from.Revision = now
+	}
+	found, more, err := s.query(ctx, resource, name, from.After, limit)
+	last := ""
+	if len(found) > 0 {
+		last = found[len(found)-1].Key // settle may find that it is gone; the next page still begins behind it
+	}
+	if err == nil {
+		found, err = s.settle(ctx, found, more, prefix, from.After, now)
+	}
+	if err != nil {
+		return objects.Page{}, s.fail("list", prefix, err)
+	}
+	if limit > 0 && len(found) > limit {
+		found, more = found[:limit], true
+		last = found[limit-1].Key
+	}
+	page := objects.Page{Objects: found, Revision: from.Revision}
+	if more {
+		page.Remaining = -1
+		page.Continue = objects.Continue{Revision: from.Revision, After: last}.String()
+	}
+	return page, nil
+}
+
+// query reads up to limit objects of a resource, and says whether there are more.
+func (s *Store) query(ctx context.Context, resource, name, after string, limit int) (found []objects.Object, more bool, err error) {
+	in := &dynamodb.QueryInput{
+		TableName: &s.cfg.Table, ConsistentRead: aws.Bool(true),
+		KeyConditionExpression:    aws.String("pk = :pk"),
+		ExpressionAttributeValues: item{":pk": str(resource)},
+	}
+	if name != "" { // an empty one is refused
+		in.KeyConditionExpression = aws.String("pk = :pk AND begins_with(sk, :sk)")
+		in.ExpressionAttributeValues[":sk"] = str(name)
+	}
+	if after != "" {
+		in.ExclusiveStartKey = objectKey(after)
+	}
+	for {
+		if limit > 0 { // one more, to know whether there is one
+			in.Limit = aws.Int32(int32(min(limit+1-len(found), 1<<20)))
+		}
+		out, err := s.client.Query(ctx, in)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, it := range out.Items {
+			o, err := decodeObject(it)
+			if err != nil {
+				return nil, false, err
+			}
+			found = append(found, o)
+		}
+		if limit > 0 && len(found) > limit {
+			return found[:limit], true, nil
+		}
+		if out.LastEvaluatedKey == nil {
+			return found, false, nil
+		}
+		in.ExclusiveStartKey = out.LastEvaluatedKey
+	}
+}
+
+// settle puts into a list what the newest writes up to revision now did, as far as the query came too early for
+// it: a watch from now will not tell.
+func (s *Store) settle(ctx context.Context, found []objects.Object, more bool, prefix, after string, now uint64) ([]objects.Object, error) {
+	to := "" // the list ends there
+	if more {
+		to = found[len(found)-1].Key
+	}
+	newest, err := s.newest(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	for key, e := range newest {
+		if !strings.HasPrefix(key, prefix) || key <= after || to != "" && key > to {
+			continue
+		}
+		at, ok := search(found, key)
+		if ok && found[at].Revision >= e.Object.Revision || !ok && e.Type == objects.Deleted {
+			continue // the list shows it
+		}
+		o, err := s.get(ctx, key)
+		switch {
+		case errors.Is(err, objects.ErrNotFound) && ok:
+			found = slices.Delete(found, at, at+1)
+		case errors.Is(err, objects.ErrNotFound):
+		case err != nil:
+			return nil, err
+		case ok:
+			found[at] = o
+		default:
+			found = slices.Insert(found, at, o)
+		}
+	}
+	return found, nil
+}
+
+// unsettled is how many of the newest writes a query may not show yet: they are made one after the other.
+const unsettled = 4
+
+// newest returns the last event of each key among the newest writes up to revision now. Those that have expired are
+// settled. Unlike a query, reading items shows every transaction that is done.
+func (s *Store) newest(ctx context.Context, now uint64) (map[string]objects.Event, error) {
+	var keys []item
+	for rev := now; rev > 0 && now-rev < unsettled; rev-- {
+		keys = append(keys, logKey(rev))
+	}
+	newest := map[string]objects.Event{}
+	for attempt := 1; len(keys) > 0; attempt++ {
+		out, err := s.client.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{
+			RequestItems: map[string]types.KeysAndAttributes{s.cfg.Table: {Keys: keys, ConsistentRead: aws.Bool(true)}},
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, it := range out.Responses[s.cfg.Table] {
+			e, err := decodeEvent(it)
+			if err != nil {
+				return nil, err
+			}
+			if e.Object.Revision > newest[e.Object.Key].Object.Revision {
+				newest[e.Object.Key] = e
+			}
+		}
+		if keys = out.UnprocessedKeys[s.cfg.Table].Keys; len(keys) > 0 {
+			if err := awsclient.Sleep(ctx, awsclient.Pause(attempt)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return newest, nil
+}
+
+func search(found []objects.Object, key string) (int, bool) {
+	return slices.BinarySearchFunc(found, key, func(o objects.Object, k string) int { return strings.Compare(o.Key, k) })
+}
+
+// get reads an object.
+func (s *Store) get(ctx context.Context, key string) (objects.Object, error) {
+	it, err := s.item(ctx, objectKey(key))
+	if err != nil {
+		return objects.Object{}, err
+	}
+	if it == nil {
+		return objects.Object{}, objects.ErrNotFound
+	}
+	return decodeObject(it)
+}
+
+// revision reads the revision.
+func (s *Store) revision(ctx context.Context) (uint64, error) {
+	it, err := s.item(ctx, revisionKey())
+	if err != nil || it == nil {
+		return 0, err
+	}
+	rev, err := number(it, attrRevision)
+	if err == nil {
+		s.hint.Store(rev)
+	}
+	return rev, err
+}
+
+// item reads an item; nil when there is none.
+func (s *Store) item(ctx context.Context, key item) (item, error) {
+	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.cfg.Table, Key: key, ConsistentRead: aws.Bool(true)})
+	if err != nil {
+		return nil, err
+	}
+	if len(out.Item) == 0 {
+		return nil, nil
+	}
+	return out.Item, nil
+}
+
+// fail gives err the package's reason and says what was done to which key.
+func (s *Store) fail(op, key string, err error) error {
+	for _, reason := range []error{
+		objects.ErrNotFound, objects.ErrExists, objects.ErrConflict, objects.ErrCompacted, objects.ErrUnavailable,
+		objects.ErrInvalid, context.Canceled,
+	} {
+		if errors.Is(err, reason) {
+			return fmt.Errorf("%s %s: %w", op, key, err)
+		}
+	}
+	var noTable *types.ResourceNotFoundException
+	if errors.As(err, &noTable) {
+		return fmt.Errorf("%s %s: %w: the table %s is not there, or still being made: %w", op, key, objects.ErrUnavailable, s.cfg.Table, err)
+	}
+	switch fault := awsclient.FaultOf(err); fault {
+	case awsclient.Forbidden:
+		return fmt.Errorf("%s %s: %w: %w", op, key, objects.ErrForbidden, err)
+	case awsclient.Throttled, awsclient.Unavailable:
+		return fmt.Errorf("%s %s: %w", op, key, objects.Unavailable(err, fault.RetryAfter()))
+	}
+	return fmt.Errorf("%s %s: %w: %w", op, key, objects.ErrInvalid, err)
+}

@@ -1,0 +1,199 @@
+package dynamo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/clusterpass/clusterpass/shared/awsclient"
+	"github.com/clusterpass/clusterpass/shared/objects"
+)
+
+// progressEvery is how often a watch reports progress when nothing happens.
+const progressEvery = 2 * time.Second
+
+// Watch implements objects.Store. Writes through the same Store come at once, others within Config.MaxPoll.
+func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error, progress func(uint64)) error {
+	var reported time.Time
+	pause := time.Duration(0)
+	for {
+		woken := s.poll.woken()
+		now, err := s.polled(ctx, pause/2, from)
+		if err != nil {
+			return s.fail("watch", prefix, err)
+		}
+		if from > now {
+			return s.fail("watch", prefix, compacted(from, now))
+		}
+		before := from
+		err = s.log(ctx, from, now, func(e objects.Event) error {
+			from = e.Object.Revision
+			if !strings.HasPrefix(e.Object.Key, prefix) {
+				return nil
+			}
+			if err := ctx.Err(); err != nil {
+				return stop{err}
+			}
+			if err := each(e); err != nil {
+				return stop{err}
+			}
+			return nil
+		})
+		var stopped stop
+		if errors.As(err, &stopped) {
+			return stopped.error
+		} else if err != nil {
+			return s.fail("watch", prefix, err)
+		}
+		if progress != nil && (from > before || time.Since(reported) >= progressEvery) {
+			progress(from)
+			reported = time.Now()
+		}
+		if from > before {
+			pause = 0
+		}
+		pause = max(s.cfg.MinPoll, min(pause*3/2, s.cfg.MaxPoll))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-woken:
+			pause = 0
+		case <-time.After(pause):
+		}
+	}
+}
+
+// stop carries an error of the caller's own through log.
+type stop struct{ error }
+
+func compacted(rev, now uint64) error {
+	return fmt.Errorf("%w: revision %d of %d", objects.ErrCompacted, rev, now)
+}
+
+// log calls each for the log entries after from up to to, which the store has reached. ErrCompacted when one of
+// them is gone.
+func (s *Store) log(ctx context.Context, from, to uint64, each func(objects.Event) error) error {
+	for misses := 0; from < to; {
+		before := from
+		if err := s.logShard(ctx, &from, min(to, (from+1)/shard*shard+shard-1), each); err != nil {
+			return err
+		}
+		if from > before {
+			misses = 0
+			continue
+		}
+		// A query may come between the parts of a transaction; reading the item does not.
+		it, err := s.item(ctx, logKey(from+1))
+		if err != nil {
+			return err
+		}
+		if misses++; it == nil && misses > 2 {
+			return compacted(from, to)
+		}
+		if err := awsclient.Sleep(ctx, awsclient.Pause(misses)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logShard calls each for the log entries after from up to to, which has the same pk, as far as there is no gap,
+// and moves from on.
+func (s *Store) logShard(ctx context.Context, from *uint64, to uint64, each func(objects.Event) error) error {
+	for in := s.logQuery(*from, to); ; {
+		ctx, cancel := context.WithTimeout(ctx, awsclient.CallTimeout)
+		out, err := s.client.Query(ctx, in)
+		cancel()
+		if err != nil {
+			return err
+		}
+		for _, it := range out.Items {
+			e, err := decodeEvent(it)
+			if err != nil {
+				return err
+			}
+			if e.Object.Revision != *from+1 {
+				return nil
+			}
+			if err := each(e); err != nil {
+				return err
+			}
+			*from = e.Object.Revision
+		}
+		if out.LastEvaluatedKey == nil {
+			return nil
+		}
+		in.ExclusiveStartKey = out.LastEvaluatedKey
+	}
+}
+
+func (s *Store) logQuery(from, to uint64) *dynamodb.QueryInput {
+	return &dynamodb.QueryInput{
+		TableName: &s.cfg.Table, ConsistentRead: aws.Bool(true),
+		KeyConditionExpression:    aws.String("pk = :pk AND sk BETWEEN :from AND :to"),
+		ExpressionAttributeValues: item{":pk": str(logPK(to)), ":from": str(logSK(from + 1)), ":to": str(logSK(to))},
+	}
+}
+
+// poller lets the watches of a store share what they read of its revision.
+type poller struct {
+	gate chan struct{} // held, by sending, by who reads
+	mu   sync.Mutex
+	rev  uint64
+	at   time.Time
+	bell chan struct{} // closed, and replaced, when this process wrote
+}
+
+func newPoller() poller { return poller{gate: make(chan struct{}, 1), bell: make(chan struct{})} }
+
+func (p *poller) woken() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.bell
+}
+
+// wake forgets what was read, because this process has written.
+func (p *poller) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at = time.Time{}
+	close(p.bell)
+	p.bell = make(chan struct{})
+}
+
+// known returns the revision if it was read since.
+func (p *poller) known(since time.Time) (uint64, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rev, !p.at.Before(since) && !p.at.IsZero()
+}
+
+// polled returns the revision as it was at most age ago, and at least once read as atLeast where it ever was that.
+func (s *Store) polled(ctx context.Context, age time.Duration, atLeast uint64) (uint64, error) {
+	select {
+	case s.poll.gate <- struct{}{}:
+		defer func() { <-s.poll.gate }()
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	start := time.Now()
+	if rev, ok := s.poll.known(start.Add(-age)); ok && rev >= atLeast {
+		return rev, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, awsclient.CallTimeout)
+	defer cancel()
+	rev, err := s.revision(ctx)
+	if err != nil {
+		return 0, err
+	}
+	s.poll.mu.Lock()
+	defer s.poll.mu.Unlock()
+	s.poll.rev, s.poll.at = rev, start
+	return rev, nil
+}

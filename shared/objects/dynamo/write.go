@@ -1,0 +1,208 @@
+package dynamo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	smithyrand "github.com/aws/smithy-go/rand"
+
+	"github.com/clusterpass/clusterpass/shared/awsclient"
+	"github.com/clusterpass/clusterpass/shared/objects"
+)
+
+// Create implements objects.Store.
+func (s *Store) Create(ctx context.Context, key string, value []byte) (objects.Object, error) {
+	return s.write(ctx, "create", key, value, func(context.Context) (objects.Event, error) {
+		return objects.Event{Type: objects.Created, Object: objects.Object{Key: key, Value: bytes.Clone(value)}}, nil
+	})
+}
+
+// Update implements objects.Store.
+func (s *Store) Update(ctx context.Context, key string, value []byte, rev uint64) (objects.Object, error) {
+	return s.write(ctx, "update", key, value, func(ctx context.Context) (objects.Event, error) {
+		before, err := s.getAt(ctx, key, rev)
+		after := before
+		after.Value = bytes.Clone(value)
+		return objects.Event{Type: objects.Updated, Object: after, Previous: before.Value}, err
+	})
+}
+
+// Delete implements objects.Store.
+func (s *Store) Delete(ctx context.Context, key string, rev uint64) (objects.Object, error) {
+	return s.write(ctx, "delete", key, nil, func(ctx context.Context) (objects.Event, error) {
+		before, err := s.getAt(ctx, key, rev)
+		return objects.Event{Type: objects.Deleted, Object: before, Previous: before.Value}, err
+	})
+}
+
+// getAt reads the object if it has revision rev.
+func (s *Store) getAt(ctx context.Context, key string, rev uint64) (objects.Object, error) {
+	o, err := s.get(ctx, key)
+	if err == nil && o.Revision != rev {
+		err = conflict(rev, o.Revision)
+	}
+	return o, err
+}
+
+func conflict(want, is uint64) error {
+	return fmt.Errorf("%w: want revision %d, is %d", objects.ErrConflict, want, is)
+}
+
+// write makes the event that prepare gives, whose object has the revision before the write.
+func (s *Store) write(ctx context.Context, op, key string, value []byte, prepare func(context.Context) (objects.Event, error)) (objects.Object, error) {
+	if err := errors.Join(objects.ValidKey(key), objects.ValidValue(value)); err != nil {
+		return objects.Object{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, awsclient.CallTimeout)
+	defer cancel()
+	e, err := prepare(ctx)
+	if err == nil {
+		e, err = s.commit(ctx, e)
+	}
+	if err != nil {
+		return objects.Object{}, s.fail(op, key, err)
+	}
+	return e.Object, nil
+}
+
+// commit tries the transaction until it is through, something is wrong with the object, or ctx ends.
+//
+// Writers of other processes are met at the revision, where one gets through at a time. Whoever has waited longer tries
+// more often, and whoever comes anew while others are there waits first, so that none starves.
+func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, error) {
+	select {
+	case s.writing <- struct{}{}:
+		defer func() { <-s.writing }()
+	case <-ctx.Done():
+		return e, ctx.Err()
+	}
+	before := e.Object.Revision
+	now := s.hint.Load() // if it is old, the first attempt says so
+	for attempt := 0; ; attempt++ {
+		if attempt > 0 || s.crowded {
+			if err := awsclient.Sleep(ctx, wait(attempt)); err != nil {
+				return e, fmt.Errorf("after %d attempts beside other writers: %w", attempt, objects.Unavailable(err, awsclient.Throttled.RetryAfter()))
+			}
+		}
+		e.Object.Revision = now + 1
+		if e.Type == objects.Created {
+			e.Object.Created = now + 1
+		}
+		err := s.transact(ctx, e, before)
+		if err == nil {
+			s.crowded = attempt > 0
+			s.hint.Store(now + 1)
+			s.poll.wake()
+			return e, nil
+		}
+		var cancelled *types.TransactionCanceledException
+		if !errors.As(err, &cancelled) {
+			return e, err
+		}
+		next, err := s.lost(cancelled, e, before)
+		if err == nil && next == now { // not overtaken, but held up: by a conflict or a throttle
+			next, err = s.revision(ctx)
+		}
+		if err != nil {
+			return e, err
+		}
+		now = next
+	}
+}
+
+// wait is how long to wait before an attempt beside other writers: ever less, for a transaction takes a few
+// milliseconds only.
+func wait(attempt int) time.Duration {
+	const first, least = 80 * time.Millisecond, 10 * time.Millisecond
+	return rand.N(max(least, first/time.Duration(attempt+1))) //nolint:gosec // no secret depends on it
+}
+
+func (s *Store) transact(ctx context.Context, e objects.Event, before uint64) error {
+	token, err := smithyrand.NewUUID(smithyrand.Reader).GetUUID()
+	if err != nil {
+		return err
+	}
+	now := e.Object.Revision - 1
+	counter := &types.Update{
+		TableName: &s.cfg.Table, Key: revisionKey(),
+		UpdateExpression:                    aws.String("SET #r = :next"),
+		ConditionExpression:                 aws.String("#r = :now"),
+		ExpressionAttributeNames:            map[string]string{"#r": attrRevision},
+		ExpressionAttributeValues:           item{":now": num(now), ":next": num(now + 1)},
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}
+	if now == 0 {
+		counter.ConditionExpression = aws.String("attribute_not_exists(#r)")
+		delete(counter.ExpressionAttributeValues, ":now")
+	}
+	_, err = s.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{
+		ClientRequestToken: &token,
+		TransactItems: []types.TransactWriteItem{
+			{Update: counter},
+			s.change(e, before),
+			{Put: &types.Put{TableName: &s.cfg.Table, Item: encodeEvent(e, s.cfg.Now().Add(s.cfg.History))}},
+		},
+	})
+	return err
+}
+
+// change is the part of the transaction that changes the object if it has the revision before.
+func (s *Store) change(e objects.Event, before uint64) types.TransactWriteItem {
+	const old = types.ReturnValuesOnConditionCheckFailureAllOld
+	names := map[string]string{"#r": attrRevision}
+	same, revision := aws.String("#r = :before"), item{":before": num(before)}
+	switch e.Type {
+	case objects.Created:
+		return types.TransactWriteItem{Put: &types.Put{
+			TableName: &s.cfg.Table, Item: encodeObject(e.Object), ReturnValuesOnConditionCheckFailure: old,
+			ConditionExpression: aws.String("attribute_not_exists(#r)"), ExpressionAttributeNames: names,
+		}}
+	case objects.Updated:
+		return types.TransactWriteItem{Put: &types.Put{
+			TableName: &s.cfg.Table, Item: encodeObject(e.Object), ReturnValuesOnConditionCheckFailure: old,
+			ConditionExpression: same, ExpressionAttributeNames: names, ExpressionAttributeValues: revision,
+		}}
+	default:
+		return types.TransactWriteItem{Delete: &types.Delete{
+			TableName: &s.cfg.Table, Key: objectKey(e.Object.Key), ReturnValuesOnConditionCheckFailure: old,
+			ConditionExpression: same, ExpressionAttributeNames: names, ExpressionAttributeValues: revision,
+		}}
+	}
+}
+
+// lost says what a cancelled transaction means: an error about the object, or the revision to go on from, which is
+// the old one where AWS did not tell.
+func (s *Store) lost(err *types.TransactionCanceledException, e objects.Event, before uint64) (uint64, error) {
+	next := e.Object.Revision - 1
+	for i, r := range err.CancellationReasons {
+		switch code := aws.ToString(r.Code); code {
+		case "None", "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded":
+		case "ConditionalCheckFailed":
+			if i == 0 {
+				rev, err := number(r.Item, attrRevision)
+				if err == nil {
+					next = rev
+				}
+				continue
+			}
+			if e.Type == objects.Created {
+				return 0, objects.ErrExists
+			}
+			is, err := number(r.Item, attrRevision)
+			if err != nil {
+				return 0, objects.ErrNotFound
+			}
+			return 0, conflict(before, is)
+		default:
+			return 0, fmt.Errorf("%w: DynamoDB refuses the transaction: %s: %s", objects.ErrInvalid, code, aws.ToString(r.Message))
+		}
+	}
+	return next, nil
+}

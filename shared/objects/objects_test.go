@@ -1,0 +1,41 @@
+package objects
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestErrors(t *testing.T) {
+	cause := errors.New("cause")
+	err := fmt.Errorf("get: %w", Unavailable(cause, 3*time.Second))
+	if !errors.Is(err, ErrUnavailable) || !errors.Is(err, cause) || RetryAfter(err) != 3*time.Second {
+		t.Errorf("%v, after %v", err, RetryAfter(err))
+	}
+	if RetryAfter(cause) != 0 || RetryAfter(nil) != 0 {
+		t.Error("a hint from nowhere")
+	}
+}
+
+func FuzzContinue(f *testing.F) {
+	f.Add("MQ.YS9i", "a/", uint64(7), "a/b")
+	f.Fuzz(func(t *testing.T, token, prefix string, rev uint64, after string) {
+		if c, err := ParseContinue(token, prefix); err == nil {
+			if !strings.HasPrefix(c.After, prefix) || ValidKey(c.After) != nil {
+				t.Fatalf("%q continues %s at %+v", token, prefix, c)
+			}
+		} else if !errors.Is(err, ErrInvalid) {
+			t.Fatal(err)
+		}
+		if ValidKey(after) != nil {
+			return
+		}
+		c := Continue{rev, after}
+		got, err := ParseContinue(c.String(), after[:strings.Index(after, "/")+1])
+		if err != nil || got != c {
+			t.Fatalf("%+v came back as %+v, %v", c, got, err)
+		}
+	})
+}

@@ -1,0 +1,209 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/objects"
+)
+
+func (s suite) oneObject(t *testing.T) {
+	st := s.c.New(t)()
+	wantRevision(t, st, 0)
+	const key = "clusters/member1"
+	made := mustCreate(t, st, key, "one")
+	if got, want := show(made), `"clusters/member1"="one"(3) 1/1`; got != want {
+		t.Errorf("created %s, want %s", got, want)
+	}
+	wantRevision(t, st, 1)
+	_, err := st.Create(t.Context(), key, []byte("again"))
+	wantError(t, "create what exists", err, objects.ErrExists)
+	updated := mustUpdate(t, st, key, "two", 1)
+	if got, want := show(updated), `"clusters/member1"="two"(3) 1/2`; got != want {
+		t.Errorf("updated %s, want %s", got, want)
+	}
+	got, err := st.Get(t.Context(), key)
+	if err != nil || show(got) != show(updated) {
+		t.Errorf("get %s, %v; want %s", show(got), err, show(updated))
+	}
+	deleted := mustDelete(t, st, key, 2)
+	if got, want := show(deleted), `"clusters/member1"="two"(3) 1/3`; got != want {
+		t.Errorf("deleted %s, want %s", got, want)
+	}
+	_, err = st.Get(t.Context(), key)
+	wantError(t, "get what was deleted", err, objects.ErrNotFound)
+	if got, want := show(mustCreate(t, st, key, "three")), `"clusters/member1"="three"(5) 4/4`; got != want {
+		t.Errorf("created again %s, want %s", got, want)
+	}
+	wantRevision(t, st, 4)
+}
+
+func (s suite) missing(t *testing.T) {
+	st := s.c.New(t)()
+	mustCreate(t, st, "things/there", "v")
+	for _, key := range []string{"things/missing", "things/the", "things/there2", "things/there/2", "thing/there"} {
+		_, err := st.Get(t.Context(), key)
+		wantError(t, "get "+key, err, objects.ErrNotFound)
+		_, err = st.Update(t.Context(), key, []byte("w"), 1)
+		wantError(t, "update "+key, err, objects.ErrNotFound)
+		_, err = st.Delete(t.Context(), key, 1)
+		wantError(t, "delete "+key, err, objects.ErrNotFound)
+		if !strings.Contains(err.Error(), key) {
+			t.Errorf("the error %q does not name %s", err, key)
+		}
+	}
+	page, err := st.List(t.Context(), "nothing/", 0, "")
+	if err != nil || len(page.Objects) != 0 || page.Revision != 1 || page.Continue != "" || page.Remaining > 0 {
+		t.Errorf("list of nothing: %+v, %v", page, err)
+	}
+	wantRevision(t, st, 1)
+}
+
+func (s suite) conflicts(t *testing.T) {
+	st := s.c.New(t)()
+	mustCreate(t, st, "things/a", "1")
+	mustCreate(t, st, "things/b", "1")
+	mustUpdate(t, st, "things/a", "2", 1)
+	for _, rev := range []uint64{0, 1, 2, 4, 1 << 60} {
+		_, err := st.Update(t.Context(), "things/a", []byte("x"), rev)
+		wantError(t, fmt.Sprintf("update revision %d", rev), err, objects.ErrConflict)
+		_, err = st.Delete(t.Context(), "things/a", rev)
+		wantError(t, fmt.Sprintf("delete revision %d", rev), err, objects.ErrConflict)
+	}
+	// What was refused left no trace.
+	wantRevision(t, st, 3)
+	mustDelete(t, st, "things/a", 3)
+	mustCreate(t, st, "things/a", "1")
+	_, err := st.Update(t.Context(), "things/a", []byte("x"), 3)
+	wantError(t, "update a revision from before the deletion", err, objects.ErrConflict)
+	got, err := st.Get(t.Context(), "things/a")
+	if want := `"things/a"="1"(1) 5/5`; err != nil || show(got) != want {
+		t.Errorf("get %s, %v; want %s", show(got), err, want)
+	}
+}
+
+func (s suite) values(t *testing.T) {
+	st := s.c.New(t)()
+	every := make([]byte, 256)
+	for i := range every {
+		every[i] = byte(i)
+	}
+	for name, v := range map[string][]byte{
+		"empty":  {},
+		"binary": every,
+		"json":   []byte(`{"a":"\u0000"}`),
+		"big":    bytes.Repeat([]byte{0xff}, objects.MaxValue),
+	} {
+		key := "values/" + name
+		o := mustCreate(t, st, key, string(v))
+		o = mustUpdate(t, st, key, "other", o.Revision)
+		// The values before and after are both as big as they may be.
+		o = mustUpdate(t, st, key, string(v), o.Revision)
+		o = mustUpdate(t, st, key, string(v), o.Revision)
+		got, err := st.Get(t.Context(), key)
+		if err != nil || show(got) != show(o) || !bytes.Equal(got.Value, v) {
+			t.Errorf("get %s, %v; want %s", show(got), err, show(o))
+		}
+		deleted := mustDelete(t, st, key, o.Revision)
+		if !bytes.Equal(deleted.Value, v) {
+			t.Errorf("deleted %s, want the last state", show(deleted))
+		}
+	}
+	// A caller may go on using the slice that it gave.
+	b := []byte("mine")
+	if _, err := st.Create(t.Context(), "values/mine", b); err != nil {
+		t.Fatal(err)
+	}
+	b[0] = 'x'
+	if got, err := st.Get(t.Context(), "values/mine"); err != nil || string(got.Value) != "mine" {
+		t.Errorf("get %s, %v; want what was given then", show(got), err)
+	}
+}
+
+// keys of every sort are found, and by their own prefix only.
+func (s suite) keys(t *testing.T) {
+	st := s.c.New(t)()
+	keys := []string{
+		"a/b", "a/b/c", "a/bc", "a/~", "a.b/c", "ab/c", "clusterroles/System:Node%2F*", "clusterroles/system:node",
+		"clusterroles/with space", "clusterroles/žluťoučký 🐎", "clusters/member1", "clusters/member10", "clusters.x/y",
+	}
+	for _, k := range keys {
+		mustCreate(t, st, k, "value of "+k)
+	}
+	for _, k := range keys {
+		if got, err := st.Get(t.Context(), k); err != nil || string(got.Value) != "value of "+k {
+			t.Errorf("get %s: %s, %v", k, show(got), err)
+		}
+	}
+	for prefix, want := range map[string]string{
+		"a/":                  "a/b a/b/c a/bc a/~",
+		"a/b":                 "a/b a/b/c a/bc",
+		"a/b/":                "a/b/c",
+		"ab/":                 "ab/c",
+		"clusters/member1":    "clusters/member1 clusters/member10",
+		"clusters/member2":    "",
+		"clusterroles/s":      "clusterroles/system:node",
+		"clusterroles/System": "clusterroles/System:Node%2F*",
+		"clusterroles/ž":      "clusterroles/žluťoučký 🐎",
+	} {
+		page, err := st.List(t.Context(), prefix, 0, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, o := range page.Objects {
+			got = append(got, o.Key)
+			if string(o.Value) != "value of "+o.Key {
+				t.Errorf("list %s: %s", prefix, show(o))
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("list %s: %q, want %q", prefix, got, want)
+		}
+	}
+}
+
+func (s suite) invalid(t *testing.T) {
+	st := s.c.New(t)()
+	mustCreate(t, st, "things/there", "v")
+	for _, key := range []string{"", "things", "things/", "/there", "things//a", "things/a/", "things/..", "things/./a", "Things/a", "th ings/a", "-a/b",
+		"things/a\x00", "things/a\nb", "things/\xff", "things/" + strings.Repeat("a", 512)} {
+		_, err := st.Get(t.Context(), key)
+		wantError(t, fmt.Sprintf("get %q", key), err, objects.ErrInvalid)
+		_, err = st.Create(t.Context(), key, []byte("v"))
+		wantError(t, fmt.Sprintf("create %q", key), err, objects.ErrInvalid)
+		_, err = st.Update(t.Context(), key, []byte("v"), 1)
+		wantError(t, fmt.Sprintf("update %q", key), err, objects.ErrInvalid)
+		_, err = st.Delete(t.Context(), key, 1)
+		wantError(t, fmt.Sprintf("delete %q", key), err, objects.ErrInvalid)
+	}
+	for _, prefix := range []string{"", "things", "/", "Things/", "things/\x00"} {
+		_, err := st.List(t.Context(), prefix, 0, "")
+		wantError(t, fmt.Sprintf("list %q", prefix), err, objects.ErrInvalid)
+	}
+	elsewhere := objects.Continue{Revision: 1, After: "other/x"}.String()
+	for _, cont := range []string{"x", ".", "MQ.", elsewhere, elsewhere + "="} {
+		_, err := st.List(t.Context(), "things/", 1, cont)
+		wantError(t, fmt.Sprintf("continue %q", cont), err, objects.ErrInvalid)
+	}
+	tooBig := make([]byte, objects.MaxValue+1)
+	_, err := st.Create(t.Context(), "things/new", tooBig)
+	wantError(t, "create too big a value", err, objects.ErrInvalid)
+	_, err = st.Update(t.Context(), "things/there", tooBig, 1)
+	wantError(t, "update with too big a value", err, objects.ErrInvalid)
+	wantRevision(t, st, 1)
+}
+
+func (s suite) endedContext(t *testing.T) {
+	st := s.c.New(t)()
+	mustCreate(t, st, "things/there", "v")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for what, err := range calls(ctx, st) {
+		wantError(t, what, err, context.Canceled)
+	}
+	wantRevision(t, st, 1)
+}

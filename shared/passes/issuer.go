@@ -1,0 +1,336 @@
+package passes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+)
+
+// Issuer makes passes and ends them. It is safe for concurrent use. Who may have which pass is for its callers to decide.
+type Issuer struct {
+	Objects objects.Store
+	Secrets secrets.Store
+	// URL is the gateway's, as its configuration has it: iss and aud of tokens.
+	URL string
+	CA  *pki.CA          // signs certificates; nil where none can be made
+	Now func() time.Time // nil means time.Now
+}
+
+// Issued is a new pass. Its credential is nowhere else.
+type Issued struct {
+	Pass        *v1alpha1.Pass
+	Token       secrets.Value // of form token
+	Certificate []byte        // PEM, of form certificate
+	Key         secrets.Value // PEM, the certificate's
+}
+
+// verbs are those that a call to a member can have.
+var verbs = []string{v1alpha1.Any, "get", "create", "update", "patch", "delete"}
+
+// FieldError says which field of a pass cannot be meant.
+type FieldError struct {
+	Field, Value string // Value is "" where there is none
+	Problem      string
+}
+
+// Error implements error.
+func (e *FieldError) Error() string {
+	if e.Value == "" {
+		return e.Field + ": " + e.Problem
+	}
+	return e.Field + " " + e.Value + ": " + e.Problem
+}
+
+func wrong(field string, value any, format string, args ...any) error {
+	e := &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
+	switch v := value.(type) {
+	case nil:
+	case time.Duration:
+		e.Value = v.String()
+	default:
+		e.Value = fmt.Sprintf("%q", v)
+	}
+	return e
+}
+
+// Default fills in what a new pass does not say. longest is how long it may be good for.
+func Default(s *v1alpha1.PassSpec, longest time.Duration) {
+	if s.TTL.Duration == 0 {
+		s.TTL.Duration = min(DefaultTTL, longest)
+	}
+	if s.Form == "" {
+		s.Form = v1alpha1.Token
+	}
+}
+
+// Validate returns a *FieldError of the first field of a pass that cannot be meant. longest is how long it may be good for.
+func Validate(p *v1alpha1.Pass, longest time.Duration) error {
+	s := &p.Spec
+	if problems := validation.IsDNS1123Subdomain(p.Name); len(problems) > 0 {
+		return wrong("metadata.name", p.Name, "%s", problems[0])
+	}
+	for field, names := range map[string][]string{"user": {s.User}, "groups": s.Groups} {
+		for _, n := range names {
+			if n == "" || strings.TrimSpace(n) != n || strings.ContainsFunc(n, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+				return wrong("spec."+field, n, "want a name without control characters, and without spaces at its ends")
+			}
+		}
+	}
+	if len(s.Clusters) == 0 {
+		return wrong("spec.clusters", nil, "name the clusters that the pass is for, or * for all that its user may reach")
+	}
+	for _, c := range s.Clusters {
+		if c != v1alpha1.Any && len(validation.IsDNS1123Label(c)) > 0 {
+			return wrong("spec.clusters", c, "want a cluster's name, or *")
+		}
+	}
+	if len(s.Verbs) == 0 {
+		return wrong("spec.verbs", nil, "name the verbs that the pass is for, or * for all that its user may use")
+	}
+	for _, v := range s.Verbs {
+		if !slices.Contains(verbs, v) {
+			return wrong("spec.verbs", v, "want one of %s", strings.Join(verbs, ", "))
+		}
+	}
+	switch s.Form {
+	case v1alpha1.Token:
+	case v1alpha1.Certificate:
+		longest = min(longest, MaxCertificateTTL)
+	default:
+		return wrong("spec.form", s.Form, "want %s or %s", v1alpha1.Token, v1alpha1.Certificate)
+	}
+	if s.TTL.Duration < MinTTL || s.TTL.Duration > longest {
+		return wrong("spec.ttl", s.TTL.Duration, "want %s to %s, the longest that this gateway allows for a %s", MinTTL, longest, s.Form)
+	}
+	return nil
+}
+
+// Create makes the credential of p and stores p with its uid and end. A name that is taken is objects.ErrExists.
+func (i *Issuer) Create(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) {
+	p = p.DeepCopy()
+	Default(&p.Spec, MaxTTL)
+	if err := Validate(p, MaxTTL); err != nil {
+		return nil, err
+	}
+	now := i.now().Truncate(time.Second)
+	p.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.PassKind}
+	p.UID, p.CreationTimestamp = types.UID(uuid.NewString()), metav1.NewTime(now)
+	p.Status.ExpirationTimestamp = metav1.NewTime(now.Add(p.Spec.TTL.Duration))
+	out, err := i.Mint(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	// Only now: without the object, what was made is worth nothing.
+	value, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := i.Objects.Create(ctx, v1alpha1.PassPrefix+p.Name, value); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Mint makes the credential of p, which has its uid, its creation and its end. It is worth nothing until p is stored.
+func (i *Issuer) Mint(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) {
+	out := &Issued{Pass: p}
+	if p.Spec.Form == v1alpha1.Certificate {
+		return out, i.certificate(out)
+	}
+	return out, i.token(ctx, out)
+}
+
+func (i *Issuer) certificate(out *Issued) error {
+	if i.CA == nil {
+		return errors.New("certificates cannot be made here, without the key of the gateway's CA; use form token")
+	}
+	p := out.Pass
+	cert, key, err := i.CA.ClientUntil(p.Spec.User, p.Spec.Groups, p.Status.ExpirationTimestamp.Time, certificateURI(p))
+	out.Certificate, out.Key = cert, secrets.NewValue(key)
+	return err
+}
+
+// certificateURI is in the certificate of a pass, as its URI: which pass it is.
+func certificateURI(p *v1alpha1.Pass) *url.URL {
+	return &url.URL{Scheme: "clusterpass", Host: "pass", Path: "/" + p.Name + "/" + string(p.UID)}
+}
+
+// claims are what a token says beside the registered claims. Whatever else there is to know stands in the pass's object.
+type claims struct {
+	Pass string `json:"clusterpass.io/pass"` // the object's name; jti is its uid
+}
+
+func (i *Issuer) token(ctx context.Context, out *Issued) (err error) {
+	p := out.Pass
+	out.Token, err = i.signed(ctx, jwt.Claims{
+		Audience: jwt.Audience{i.URL}, Subject: p.Spec.User, ID: string(p.UID),
+		IssuedAt: jwt.NewNumericDate(p.CreationTimestamp.Time), Expiry: jwt.NewNumericDate(p.Status.ExpirationTimestamp.Time),
+	}, claims{Pass: p.Name})
+	return err
+}
+
+// signed makes a token that says registered and own, with the newest key; one that is too old is replaced first.
+func (i *Issuer) signed(ctx context.Context, registered jwt.Claims, own any) (secrets.Value, error) {
+	if i.URL == "" {
+		return secrets.Value{}, errors.New("tokens cannot be made without the gateway's URL, which they are for")
+	}
+	now := i.now()
+	keys, err := changeKeys(ctx, i.Secrets, func(s *keySet) (bool, error) {
+		if n := len(s.Keys); n > 0 && now.Sub(s.Keys[n-1].Created) < keyLife {
+			return false, nil
+		}
+		return true, s.add(now)
+	})
+	if err != nil {
+		return secrets.Value{}, fmt.Errorf("the key that signs passes: %w", err)
+	}
+	registered.Issuer, registered.NotBefore = i.URL, registered.IssuedAt
+	return sign(keys.signer(now), registered, own)
+}
+
+// sign makes a token with a key.
+func sign(key signingKey, registered jwt.Claims, own any) (secrets.Value, error) {
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key.Key}, (&jose.SignerOptions{}).WithType("JWT"))
+	if err != nil {
+		return secrets.Value{}, err
+	}
+	token, err := jwt.Signed(signer).Claims(registered).Claims(own).Serialize()
+	return secrets.NewValue([]byte(token)), err
+}
+
+// List returns all passes by name, those that have expired among them.
+func (i *Issuer) List(ctx context.Context) ([]v1alpha1.Pass, error) {
+	page, err := i.Objects.List(ctx, v1alpha1.PassPrefix, 0, "")
+	if err != nil {
+		return nil, err
+	}
+	out := make([]v1alpha1.Pass, len(page.Objects))
+	for n, o := range page.Objects {
+		if err := json.Unmarshal(o.Value, &out[n]); err != nil {
+			return nil, fmt.Errorf("read %s: %w", o.Key, err)
+		}
+		out[n].Name = strings.TrimPrefix(o.Key, v1alpha1.PassPrefix)
+	}
+	return out, nil
+}
+
+// Revoke ends a pass, or returns objects.ErrNotFound. Within MaxAge no gateway takes it any more.
+func (i *Issuer) Revoke(ctx context.Context, name string) error {
+	return i.remove(ctx, v1alpha1.PassPrefix+name)
+}
+
+// remove deletes what has the key now, however often it is written meanwhile; but not another object that takes its name.
+func (i *Issuer) remove(ctx context.Context, key string) error {
+	var first string
+	for n := range attempts {
+		o, err := i.Objects.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		uid := uidOf(o.Value)
+		if n == 0 {
+			first = uid
+		}
+		if uid != first {
+			break
+		}
+		if _, err := i.Objects.Delete(ctx, key, o.Revision); !errors.Is(err, objects.ErrConflict) {
+			return err
+		}
+	}
+	return fmt.Errorf("delete %s: %w", key, objects.ErrConflict)
+}
+
+// uidOf returns the uid of a pass or an enrolment; "" where it cannot be read, which can still be removed.
+func uidOf(value []byte) string {
+	var o struct {
+		UID      string `json:"uid"`
+		Metadata struct {
+			UID string `json:"uid"`
+		} `json:"metadata"`
+	}
+	_ = json.Unmarshal(value, &o)
+	return o.UID + o.Metadata.UID
+}
+
+// RotateKey makes a new key for signing tokens. Tokens of those before stay good; with discard they end, and only the new
+// key is left.
+func (i *Issuer) RotateKey(ctx context.Context, discard bool) error {
+	_, err := changeKeys(ctx, i.Secrets, func(s *keySet) (bool, error) {
+		if discard {
+			s.Keys = nil
+		}
+		return true, s.add(i.now())
+	})
+	return err
+}
+
+const (
+	// pruneEvery is how often passes that have expired are looked for, and pruneAfter how long they stay to be seen.
+	pruneEvery = time.Hour
+	pruneAfter = 24 * time.Hour
+	// prunePage is how many are read at once.
+	prunePage = 100
+)
+
+// Prune deletes passes that expired long ago.
+func (i *Issuer) Prune(ctx context.Context) error {
+	var errs []error
+	for cont := ""; ; {
+		page, err := i.Objects.List(ctx, v1alpha1.PassPrefix, prunePage, cont)
+		if err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		for _, o := range page.Objects {
+			var p v1alpha1.Pass
+			if json.Unmarshal(o.Value, &p) != nil || i.now().Sub(p.Status.ExpirationTimestamp.Time) <= pruneAfter {
+				continue
+			}
+			// This one, not another that has its name by now.
+			if _, err := i.Objects.Delete(ctx, o.Key, o.Revision); err != nil && !errors.Is(err, objects.ErrNotFound) && !errors.Is(err, objects.ErrConflict) {
+				errs = append(errs, fmt.Errorf("delete %s: %w", o.Key, err))
+			}
+		}
+		if cont = page.Continue; cont == "" {
+			return errors.Join(errs...)
+		}
+	}
+}
+
+// KeepPruned prunes now and every hour, until ctx ends. What fails is tried again then; failed is told.
+func (i *Issuer) KeepPruned(ctx context.Context, failed func(error)) {
+	for {
+		if err := i.Prune(ctx); err != nil && ctx.Err() == nil {
+			failed(err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pruneEvery):
+		}
+	}
+}
+
+func (i *Issuer) now() time.Time {
+	if i.Now == nil {
+		return time.Now()
+	}
+	return i.Now()
+}

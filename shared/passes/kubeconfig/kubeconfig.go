@@ -1,0 +1,88 @@
+// Package kubeconfig writes passes as kubeconfigs, which is how people hold them: a context for each cluster, named as the cluster, one for
+// all of them, and one for the gateway itself.
+package kubeconfig
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// Gateway is where a pass is for.
+type Gateway struct {
+	URL string // without a path
+	CA  []byte // PEM; nil means the system's
+}
+
+// Context is a cluster that a pass reaches.
+type Context struct {
+	Cluster   string
+	Namespace string // "" for the default one
+}
+
+const (
+	// Own is the user's name, and the gateway's own context's; no cluster can have it.
+	Own = "clusterpass"
+	// Fleet is the context of all clusters, which no cluster can have either.
+	Fleet = "fleet"
+)
+
+// Path is where in a gateway's URL the server of a context is.
+func Path(context string) string {
+	switch context {
+	case Own:
+		return ""
+	case Fleet:
+		return "/fleet"
+	}
+	return "/clusters/" + context
+}
+
+// Write returns a kubeconfig with a credential and its contexts; current is the cluster to begin with, "" for the first, or
+// the gateway itself where there is none.
+func Write(g Gateway, credential clientcmdv1.AuthInfo, contexts []Context, current string) ([]byte, error) {
+	kc := clientcmdv1.Config{
+		Kind: "Config", APIVersion: "v1", CurrentContext: current,
+		AuthInfos: []clientcmdv1.NamedAuthInfo{{Name: Own, AuthInfo: credential}},
+	}
+	add := func(name, namespace string) {
+		kc.Clusters = append(kc.Clusters, clientcmdv1.NamedCluster{Name: name, Cluster: clientcmdv1.Cluster{Server: g.URL + Path(name), CertificateAuthorityData: g.CA}})
+		kc.Contexts = append(kc.Contexts, clientcmdv1.NamedContext{Name: name, Context: clientcmdv1.Context{Cluster: name, AuthInfo: Own, Namespace: namespace}})
+	}
+	add(Own, "")
+	add(Fleet, "")
+	for _, c := range contexts {
+		add(c.Cluster, c.Namespace)
+	}
+	switch {
+	case current == "" && len(contexts) > 0:
+		kc.CurrentContext = contexts[0].Cluster
+	case current == "":
+		kc.CurrentContext = Own
+	}
+	return yaml.Marshal(kc)
+}
+
+// Read returns the gateway that a kubeconfig written by Write is for. Instead of a file's path it takes the gateway's URL, for a gateway
+// with a certificate that the system knows the authority of.
+func Read(path string) (Gateway, error) {
+	if strings.HasPrefix(path, "https://") {
+		u, err := url.Parse(path)
+		if err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+			return Gateway{}, fmt.Errorf("%q is no gateway's URL: want one without a path, such as https://clusterpass.example.com", path)
+		}
+		return Gateway{URL: "https://" + u.Host}, nil
+	}
+	kc, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return Gateway{}, fmt.Errorf("read the gateway's URL: %w", err)
+	}
+	if c := kc.Clusters[Own]; c != nil {
+		return Gateway{URL: c.Server, CA: c.CertificateAuthorityData}, nil
+	}
+	return Gateway{}, fmt.Errorf("read the gateway's URL: %s has no cluster %q, as those have that a gateway wrote", path, Own)
+}

@@ -1,0 +1,772 @@
+package passes
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/leaktest"
+	"github.com/clusterpass/clusterpass/shared/objects"
+	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
+	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+const gatewayURL = "https://gateway.example.com"
+
+// clock stands still but for what a test adds.
+type clock struct{ at atomic.Pointer[time.Time] }
+
+func newClock() *clock {
+	c := &clock{}
+	c.pass(0)
+	return c
+}
+
+func (c *clock) now() time.Time { return *c.at.Load() }
+
+func (c *clock) pass(d time.Duration) {
+	now := time.Now()
+	if old := c.at.Load(); old != nil {
+		now = *old
+	}
+	now = now.Add(d)
+	c.at.Store(&now)
+}
+
+// down is a store that may be.
+type down struct {
+	objects.Store
+	is atomic.Bool
+}
+
+func (d *down) Get(ctx context.Context, key string) (objects.Object, error) {
+	if d.is.Load() {
+		return objects.Object{}, objects.Unavailable(errors.New("out of order"), time.Second)
+	}
+	return d.Store.Get(ctx, key)
+}
+
+// office is an Issuer and a Verifier over the same stores.
+type office struct {
+	*Issuer
+	*Verifier
+	t     *testing.T
+	clock *clock
+	down  *down
+	seen  atomic.Int64 // reads of the keys
+}
+
+func newOffice(t *testing.T) *office {
+	t.Helper()
+	o := &office{t: t, clock: newClock()}
+	dir := t.TempDir()
+	obj, err := objectsdir.Open(dir + "/objects")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sec, err := secretsdir.Open(dir + "/secrets")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := pki.LoadCA(dir+"/pki", "client-ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.down = &down{Store: obj}
+	o.Issuer = &Issuer{Objects: obj, Secrets: sec, URL: gatewayURL, CA: ca, Now: o.clock.now}
+	o.Verifier = NewVerifier(Config{Objects: o.down, Secrets: counted{sec, &o.seen}, URL: gatewayURL, Fresh: Fresh, Now: o.clock.now})
+	return o
+}
+
+type counted struct {
+	secrets.Store
+	n *atomic.Int64
+}
+
+func (c counted) Get(ctx context.Context, name string) (*secrets.Secret, error) {
+	c.n.Add(1)
+	return c.Store.Get(ctx, name)
+}
+
+// give makes a pass.
+func (o *office) give(name string, change func(*v1alpha1.PassSpec)) *Issued {
+	o.t.Helper()
+	p := &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PassSpec{
+		User: "ann", Groups: []string{"ops", "dev"}, Clusters: []string{"member1"}, Verbs: []string{"get"},
+	}}
+	if change != nil {
+		change(&p.Spec)
+	}
+	made, err := o.Create(o.t.Context(), p)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return made
+}
+
+func certificate(s *v1alpha1.PassSpec) { s.Form = v1alpha1.Certificate }
+
+// show presents a pass, whatever its form.
+func (o *office) show(made *Issued) (*identity.User, error) {
+	o.t.Helper()
+	if made.Pass.Spec.Form == v1alpha1.Token {
+		return o.AuthenticateToken(o.t.Context(), string(made.Token.Reveal()))
+	}
+	pair, err := tls.X509KeyPair(made.Certificate, made.Key.Reveal())
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return o.showLeaf(pair.Leaf)
+}
+
+func (o *office) showLeaf(leaf *x509.Certificate) (*identity.User, error) {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
+	return identity.X509{Roots: o.CA.Pool(), Peer: identity.TLSPeer, Inspect: o.Certificate, Now: o.clock.now}.Authenticate(r)
+}
+
+func (o *office) wantRefused(u *identity.User, err error, message string) {
+	o.t.Helper()
+	o.want(u, err, status.Unauthenticated, message)
+}
+
+func (o *office) want(u *identity.User, err error, reason status.Reason, message string) {
+	o.t.Helper()
+	if err == nil {
+		o.t.Fatalf("accepted as %+v, want: %s", u, message)
+	}
+	if e := status.From(err); u != nil || e.Reason != reason || !strings.Contains(e.Message, message) {
+		o.t.Errorf("%+v, %s: %s (%v)\nwant %s: %s", u, e.Reason, e.Message, e.Err, reason, message)
+	}
+}
+
+// forms are what passes may be.
+var forms = map[string]func(*v1alpha1.PassSpec){"token": nil, "certificate": certificate}
+
+func TestPasses(t *testing.T) {
+	for name, form := range forms {
+		t.Run(name, func(t *testing.T) {
+			o := newOffice(t)
+			made := o.give("ci", form)
+			u, err := o.show(made)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := u.Recheck(t.Context()); err != nil {
+				t.Error(err)
+			}
+			u.Recheck = nil
+			want := &identity.User{
+				Name: "ann", Groups: []string{"ops", "dev"}, Method: "pass", Extra: map[string][]string{"clusterpass.io/pass": {"ci"}},
+				Expires: made.Pass.Status.ExpirationTimestamp.Time, Scope: &identity.Scope{Clusters: []string{"member1"}, Verbs: []string{"get"}},
+			}
+			if diff := cmp.Diff(want, u, cmp.Comparer(time.Time.Equal)); diff != "" {
+				t.Error(diff)
+			}
+			if end := o.clock.now().Add(DefaultTTL); made.Pass.Status.ExpirationTimestamp.Sub(end).Abs() > time.Second {
+				t.Errorf("it ends at %s, want %s", made.Pass.Status.ExpirationTimestamp, end)
+			}
+			if whole, err := o.show(o.give("all", func(s *v1alpha1.PassSpec) {
+				if form != nil {
+					form(s)
+				}
+				s.Clusters, s.Verbs = []string{"x", "*"}, []string{"*"}
+			})); err != nil || whole.Scope != nil {
+				t.Errorf("without limits: %+v, %v", whole, err)
+			}
+		})
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	for name, form := range forms {
+		t.Run(name, func(t *testing.T) {
+			o := newOffice(t)
+			made := o.give("ci", form)
+			u, err := o.show(made)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.clock.pass(DefaultTTL + skew + time.Second)
+			again, err := o.show(made)
+			o.wantRefused(again, err, "has expired")
+			if err := u.Recheck(t.Context()); err == nil {
+				t.Error("an open stream goes on")
+			}
+		})
+	}
+}
+
+// TestRevocation holds: what is revoked ends within Fresh, also for who was let in before.
+func TestRevocation(t *testing.T) {
+	for name, form := range forms {
+		t.Run(name, func(t *testing.T) {
+			o := newOffice(t)
+			made := o.give("ci", form)
+			u, err := o.show(made)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := o.Revoke(t.Context(), "ci"); err != nil {
+				t.Fatal(err)
+			}
+			o.clock.pass(Fresh)
+			again, err := o.show(made)
+			o.wantRefused(again, err, `the pass "ci" was revoked`)
+			if err := u.Recheck(t.Context()); err == nil {
+				t.Error("an open stream goes on")
+			}
+			if err := o.Revoke(t.Context(), "ci"); !errors.Is(err, objects.ErrNotFound) {
+				t.Errorf("twice: %v", err)
+			}
+			// Another one of the same name is another one.
+			next := o.give("ci", form)
+			o.clock.pass(Fresh)
+			if _, err := o.show(next); err != nil {
+				t.Error(err)
+			}
+			again, err = o.show(made)
+			o.wantRefused(again, err, "there is another one of that name")
+		})
+	}
+}
+
+// TestChanged holds: nobody's pass becomes another while it is held.
+func TestChanged(t *testing.T) {
+	change := func(o *office, edit func(*v1alpha1.Pass)) {
+		t.Helper()
+		old, err := o.Objects.Get(t.Context(), "passes/ci")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p v1alpha1.Pass
+		if err := json.Unmarshal(old.Value, &p); err != nil {
+			t.Fatal(err)
+		}
+		edit(&p)
+		value, err := json.Marshal(p)
+		if err == nil {
+			_, err = o.Objects.Update(t.Context(), old.Key, value, old.Revision)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.clock.pass(Fresh)
+	}
+	for name, form := range forms {
+		t.Run(name, func(t *testing.T) {
+			o := newOffice(t)
+			u, err := o.show(o.give("ci", form))
+			if err != nil {
+				t.Fatal(err)
+			}
+			change(o, func(p *v1alpha1.Pass) { p.Labels = map[string]string{"a": "b"} })
+			if err := u.Recheck(t.Context()); err != nil {
+				t.Errorf("a label: %v", err)
+			}
+			change(o, func(p *v1alpha1.Pass) { p.Spec.Clusters = []string{"member2"} })
+			o.wantRefused(nil, u.Recheck(t.Context()), `the pass "ci" was changed`)
+		})
+	}
+	o := newOffice(t)
+	made := o.give("ci", certificate)
+	change(o, func(p *v1alpha1.Pass) { p.Spec.User = "root" })
+	u, err := o.show(made)
+	o.wantRefused(u, err, `the pass "ci" was changed`)
+}
+
+// TestPlainCertificates holds: a certificate that is no pass needs no object, and ends when its serial number is revoked.
+func TestPlainCertificates(t *testing.T) {
+	o := newOffice(t)
+	leaf := func() *x509.Certificate {
+		cert, key, err := o.CA.Client("bob", []string{"dev"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair.Leaf
+	}
+	lost, other := leaf(), leaf()
+	u, err := o.showLeaf(lost)
+	if err != nil || u.Method != "x509" || u.Scope != nil {
+		t.Fatalf("%+v, %v", u, err)
+	}
+	colons := strings.ToUpper(fmt.Sprintf("% X", lost.SerialNumber.Bytes()))
+	serial, err := o.RevokeCertificate(t.Context(), Revocation{Serial: strings.ReplaceAll(colons, " ", ":"), User: "bob", Reason: "lost"})
+	if err != nil || serial != Serial(lost) {
+		t.Fatalf("%s, %v", serial, err)
+	}
+	if _, err := o.RevokeCertificate(t.Context(), Revocation{Serial: serial}); err != nil {
+		t.Errorf("twice: %v", err)
+	}
+	o.clock.pass(Fresh)
+	again, err := o.showLeaf(lost)
+	o.wantRefused(again, err, "the client certificate was revoked")
+	o.wantRefused(nil, u.Recheck(t.Context()), "the client certificate was revoked")
+	if _, err := o.showLeaf(other); err != nil {
+		t.Errorf("another of the same user: %v", err)
+	}
+	all, err := o.Revocations(t.Context())
+	if err != nil || len(all) != 1 || all[0].Name != serial || all[0].Spec.Reason != "lost" || all[0].Spec.User != "bob" {
+		t.Errorf("%+v, %v", all, err)
+	}
+	// The same goes for one that is a pass.
+	made := o.give("ci", certificate)
+	if _, err := o.show(made); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(made.Certificate, made.Key.Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.RevokeCertificate(t.Context(), Revocation{Serial: Serial(pair.Leaf)}); err != nil {
+		t.Fatal(err)
+	}
+	o.clock.pass(Fresh)
+	again, err = o.show(made)
+	o.wantRefused(again, err, "the client certificate was revoked")
+	for _, bad := range []string{"", "xyz", "-1", "0", strings.Repeat("f", 41)} {
+		if _, err := o.RevokeCertificate(t.Context(), Revocation{Serial: bad}); err == nil {
+			t.Errorf("serial %q is taken", bad)
+		}
+	}
+}
+
+// TestOutage holds: while the store is down what was known holds for MaxAge, and then nobody is let in.
+func TestOutage(t *testing.T) {
+	o := newOffice(t)
+	token, cert := o.give("token", nil), o.give("cert", certificate)
+	plain, key, err := o.CA.Client("bob", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(plain, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := map[string]func() (*identity.User, error){
+		"token": func() (*identity.User, error) { return o.show(token) }, "certificate": func() (*identity.User, error) { return o.show(cert) },
+		"plain": func() (*identity.User, error) { return o.showLeaf(pair.Leaf) },
+	}
+	users := map[string]*identity.User{}
+	for name, a := range ask {
+		if users[name], err = a(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	o.down.is.Store(true)
+	for _, d := range []time.Duration{Fresh, MaxAge - 2*Fresh} {
+		o.clock.pass(d)
+		for name, a := range ask {
+			if _, err := a(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	o.clock.pass(2 * Fresh)
+	for name, a := range ask {
+		u, err := a()
+		o.want(u, err, status.StoreUnavailable, "cannot read now whether your credential was revoked")
+		o.want(nil, users[name].Recheck(t.Context()), status.StoreUnavailable, "cannot read now")
+	}
+	unknown := newOffice(t)
+	unknown.down.is.Store(true)
+	u, err := unknown.show(unknown.give("new", nil))
+	o.want(u, err, status.StoreUnavailable, "cannot read now")
+	o.down.is.Store(false)
+	o.clock.pass(retry)
+	for name, a := range ask {
+		if _, err := a(); err != nil {
+			t.Errorf("up again: %s: %v", name, err)
+		}
+	}
+}
+
+// TestKeys holds: keys roll over without an end to what was signed, unless they are discarded.
+func TestKeys(t *testing.T) {
+	o := newOffice(t)
+	week := func(s *v1alpha1.PassSpec) { s.TTL.Duration = MaxTTL }
+	first := o.give("first", week)
+	kid := func(made *Issued) string {
+		parsed, err := jwt.ParseSigned(string(made.Token.Reveal()), []jose.SignatureAlgorithm{jose.ES256})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return parsed.Headers[0].KeyID
+	}
+	if err := o.RotateKey(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if made := o.give("too-early", nil); kid(made) != kid(first) {
+		t.Error("a key signs that other gateways may not have yet")
+	}
+	o.clock.pass(settle)
+	second := o.give("second", week)
+	if kid(second) == kid(first) {
+		t.Error("the new key does not sign")
+	}
+	for name, made := range map[string]*Issued{"first": first, "second": second} {
+		if _, err := o.show(made); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := o.RotateKey(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	third := o.give("third", week)
+	o.clock.pass(keysFresh)
+	if _, err := o.show(third); err != nil {
+		t.Error(err)
+	}
+	for _, made := range []*Issued{first, second} {
+		u, err := o.show(made)
+		o.wantRefused(u, err, "a key that the gateway does not have any more")
+	}
+	// By themselves they are renewed, and go once nothing that they signed can be good.
+	o.clock.pass(keyLife)
+	o.give("fourth", week)
+	keys := func() int {
+		set, err := o.public(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(set.Keys)
+	}
+	if n := keys(); n != 2 {
+		t.Errorf("%d keys, want the old and the new one", n)
+	}
+	o.clock.pass(keyLife)
+	o.give("fifth", week)
+	o.clock.pass(keysFresh)
+	if n := keys(); n != 2 {
+		t.Errorf("%d keys, want the last two", n)
+	}
+}
+
+// TestUnknownKeys holds: made-up key ids cost the secret store nothing.
+func TestUnknownKeys(t *testing.T) {
+	o := newOffice(t)
+	made := o.give("ci", nil)
+	if _, err := o.show(made); err != nil {
+		t.Fatal(err)
+	}
+	before := o.seen.Load()
+	parts := strings.Split(string(made.Token.Reveal()), ".")
+	for i := range 20 {
+		head := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"alg":"ES256","kid":"made-up-%d"}`, i))
+		u, err := o.AuthenticateToken(t.Context(), strings.Join([]string{head, parts[1], parts[2]}, "."))
+		o.wantRefused(u, err, "a key that the gateway does not have any more")
+	}
+	if n := o.seen.Load() - before; n > 1 {
+		t.Errorf("the store was asked %d times", n)
+	}
+}
+
+// TestForged holds: nothing but what the gateway signed for itself is a pass.
+func TestForged(t *testing.T) {
+	o := newOffice(t)
+	made := o.give("ci", nil)
+	keys, err := changeKeys(t.Context(), o.Secrets, func(*keySet) (bool, error) { return false, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := o.clock.now()
+	good := map[string]any{
+		"iss": gatewayURL, "aud": gatewayURL, "sub": "ann", "jti": string(made.Pass.UID), "iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(time.Hour).Unix(),
+		"clusterpass.io/pass": "ci",
+	}
+	with := func(key string, value any) map[string]any {
+		out := map[string]any{}
+		for k, v := range good {
+			out[k] = v
+		}
+		if out[key] = value; value == nil {
+			delete(out, key)
+		}
+		return out
+	}
+	sign := func(alg jose.SignatureAlgorithm, key any, claims map[string]any) string {
+		t.Helper()
+		s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, err := jwt.Signed(s).Claims(claims).Serialize()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	own := keys.Keys[0].Key
+	if u, err := o.AuthenticateToken(t.Context(), sign(jose.ES256, own, good)); err != nil || u.Name != "ann" {
+		t.Fatalf("what is right is not taken: %+v, %v", u, err)
+	}
+	strange := &keySet{}
+	if err := strange.add(now); err != nil {
+		t.Fatal(err)
+	}
+	stranger := strange.Keys[0].Key
+	stranger.KeyID = own.KeyID
+	public, err := x509.MarshalPKIXPublicKey(own.Public().Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`))
+	token := string(made.Token.Reveal())
+	parts := strings.Split(token, ".")
+	for name, tt := range map[string]struct{ token, want string }{
+		"another key":                   {sign(jose.ES256, stranger, good), "does not hold"},
+		"the public key as a secret":    {sign(jose.HS256, jose.JSONWebKey{Key: public, KeyID: own.KeyID}, good), "does not hold"},
+		"no signature":                  {none + "." + parts[1] + ".", "does not hold"},
+		"no key id":                     {sign(jose.ES256, own.Key, good), "a key that the gateway does not have any more"},
+		"another pass under the same":   {parts[0] + "." + strings.Split(sign(jose.ES256, own, with("clusterpass.io/pass", "root")), ".")[1] + "." + parts[2], "does not hold"},
+		"for somebody else":             {sign(jose.ES256, own, with("aud", "https://other.example.com")), "does not hold"},
+		"for nobody":                    {sign(jose.ES256, own, with("aud", nil)), "does not hold"},
+		"expired":                       {sign(jose.ES256, own, with("exp", now.Add(-time.Minute).Unix())), `the pass "ci" has expired`},
+		"for ever":                      {sign(jose.ES256, own, with("exp", nil)), "does not hold"},
+		"not yet":                       {sign(jose.ES256, own, with("nbf", now.Add(time.Minute).Unix())), "does not hold"},
+		"without a pass":                {sign(jose.ES256, own, with("clusterpass.io/pass", nil)), "does not hold"},
+		"without an id":                 {sign(jose.ES256, own, with("jti", nil)), "does not hold"},
+		"of another object of the name": {sign(jose.ES256, own, with("jti", "1")), "was revoked"},
+		"of no object":                  {sign(jose.ES256, own, with("clusterpass.io/pass", "x")), "was revoked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !o.IsPass(tt.token) {
+				t.Error("it could be passed on")
+			}
+			u, err := o.AuthenticateToken(t.Context(), tt.token)
+			o.wantRefused(u, err, tt.want)
+		})
+	}
+	for name, token := range map[string]string{
+		"another issuer": sign(jose.ES256, own, with("iss", gatewayURL+"/")), "no issuer": sign(jose.ES256, own, with("iss", nil)), "no token": "abc",
+	} {
+		if u, err := o.AuthenticateToken(t.Context(), token); u != nil || err != nil || o.IsPass(token) {
+			t.Errorf("%s: %+v, %v", name, u, err)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for want, change := range map[string]func(*v1alpha1.Pass){
+		`metadata.name "A": `:                           func(p *v1alpha1.Pass) { p.Name = "A" },
+		`metadata.name "": `:                            func(p *v1alpha1.Pass) { p.Name = "" },
+		`spec.user "": `:                                func(p *v1alpha1.Pass) { p.Spec.User = "" },
+		`spec.user " ann": `:                            func(p *v1alpha1.Pass) { p.Spec.User = " ann" },
+		`spec.groups "a\nb": `:                          func(p *v1alpha1.Pass) { p.Spec.Groups = []string{"a\nb"} },
+		`spec.clusters: name the clusters`:              func(p *v1alpha1.Pass) { p.Spec.Clusters = nil },
+		`spec.clusters "a/b": `:                         func(p *v1alpha1.Pass) { p.Spec.Clusters = []string{"a/b"} },
+		`spec.verbs: name the verbs`:                    func(p *v1alpha1.Pass) { p.Spec.Verbs = nil },
+		`spec.verbs "list": want one of *, get, create`: func(p *v1alpha1.Pass) { p.Spec.Verbs = []string{"list"} },
+		`spec.ttl 59s: want 1m0s to 168h0m0s`:           func(p *v1alpha1.Pass) { p.Spec.TTL.Duration = 59 * time.Second },
+		`spec.ttl 168h0m1s: `:                           func(p *v1alpha1.Pass) { p.Spec.TTL.Duration = MaxTTL + time.Second },
+		`spec.form "jwt": want token or certificate`:    func(p *v1alpha1.Pass) { p.Spec.Form = "jwt" },
+		`spec.ttl 24h0m1s: want 1m0s to 24h0m0s`: func(p *v1alpha1.Pass) {
+			p.Spec.Form, p.Spec.TTL.Duration = v1alpha1.Certificate, MaxCertificateTTL+time.Second
+		},
+	} {
+		p := &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: "ci"}, Spec: v1alpha1.PassSpec{User: "ann", Clusters: []string{"m"}, Verbs: []string{"get"}}}
+		change(p)
+		Default(&p.Spec, MaxTTL)
+		if err := Validate(p, MaxTTL); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}
+
+func TestNamesAreTakenOnce(t *testing.T) {
+	o := newOffice(t)
+	made := o.give("ci", nil)
+	if _, err := o.Create(t.Context(), made.Pass); !errors.Is(err, objects.ErrExists) {
+		t.Errorf("twice: %v", err)
+	}
+}
+
+// busy is a store in which something else happens just before a deletion.
+type busy struct {
+	objects.Store
+	meanwhile func()
+}
+
+func (b *busy) Delete(ctx context.Context, key string, revision uint64) (objects.Object, error) {
+	if do := b.meanwhile; do != nil {
+		b.meanwhile = nil
+		do()
+	}
+	return b.Store.Delete(ctx, key, revision)
+}
+
+// TestRevokedWhileWritten holds: what is written meanwhile is revoked all the same, and what has the name by then is not.
+func TestRevokedWhileWritten(t *testing.T) {
+	o := newOffice(t)
+	store := o.Objects
+	made := o.give("ci", nil)
+	key := v1alpha1.PassPrefix + "ci"
+	o.Objects = &busy{store, func() {
+		old, err := store.Get(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := made.Pass.DeepCopy()
+		p.Labels = map[string]string{"a": "b"}
+		value, err := json.Marshal(p)
+		if err == nil {
+			_, err = store.Update(t.Context(), key, value, old.Revision)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}}
+	if err := o.Revoke(t.Context(), "ci"); err != nil {
+		t.Errorf("labelled meanwhile: %v", err)
+	}
+	if _, err := store.Get(t.Context(), key); !errors.Is(err, objects.ErrNotFound) {
+		t.Errorf("it is still there: %v", err)
+	}
+
+	o.give("ci", nil)
+	o.Objects = &busy{store, func() {
+		o.Objects = store
+		if err := o.Revoke(t.Context(), "ci"); err != nil {
+			t.Fatal(err)
+		}
+		o.give("ci", nil)
+	}}
+	if err := o.Revoke(t.Context(), "ci"); !errors.Is(err, objects.ErrConflict) {
+		t.Errorf("replaced meanwhile: %v", err)
+	}
+	if _, err := store.Get(t.Context(), key); err != nil {
+		t.Errorf("another one is revoked: %v", err)
+	}
+}
+
+func TestPrune(t *testing.T) {
+	o := newOffice(t)
+	for n := range prunePage + 2 { // more than a page
+		if _, err := o.Objects.Create(t.Context(), fmt.Sprintf("%sold-%d", v1alpha1.PassPrefix, n), []byte(fmt.Sprintf(
+			`{"status":{"expirationTimestamp":%q}}`, o.clock.now().Add(time.Minute).UTC().Format(time.RFC3339)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.clock.pass(pruneAfter)
+	left := func(want ...string) {
+		t.Helper()
+		if err := o.Prune(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		all, err := o.List(t.Context())
+		if err != nil || want == nil && len(all) != prunePage+2 || want != nil && !slices.EqualFunc(all, want, func(p v1alpha1.Pass, name string) bool { return p.Name == name }) {
+			t.Errorf("%d passes are left, %v", len(all), err)
+		}
+	}
+	left()
+	o.clock.pass(2 * time.Minute)
+	o.give("next", nil)
+	left("next")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	o.KeepPruned(ctx, func(err error) { t.Errorf("its end is no failure: %v", err) })
+}
+
+// TestDocuments holds: whoever reads the two documents can verify a pass.
+func TestDocuments(t *testing.T) {
+	o := newOffice(t)
+	get := func(path string, into any) *http.Response {
+		t.Helper()
+		w := httptest.NewRecorder()
+		done, err := o.Serve(w, httptest.NewRequest(http.MethodGet, path, nil), path)
+		if !done || err != nil {
+			t.Fatalf("%s: %v, %v", path, done, err)
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), into); err != nil {
+			t.Fatal(err)
+		}
+		return w.Result()
+	}
+	var d map[string]any
+	get("/.well-known/openid-configuration", &d)
+	want := map[string]any{
+		"issuer": gatewayURL, "jwks_uri": gatewayURL + "/openid/v1/jwks", "response_types_supported": []any{"id_token"},
+		"subject_types_supported": []any{"public"}, "id_token_signing_alg_values_supported": []any{"ES256"},
+	}
+	if diff := cmp.Diff(want, d); diff != "" {
+		t.Error(diff)
+	}
+	var keys jose.JSONWebKeySet
+	if get("/openid/v1/jwks", &keys); len(keys.Keys) != 0 {
+		t.Errorf("before the first pass: %+v", keys)
+	}
+	made := o.give("ci", nil)
+	o.clock.pass(keysFresh)
+	if resp := get("/openid/v1/jwks", &keys); resp.Header.Get("Content-Type") != "application/jwk-set+json" || len(keys.Keys) != 1 || !keys.Keys[0].IsPublic() {
+		t.Fatalf("%v %+v", resp.Header, keys)
+	}
+	parsed, err := jwt.ParseSigned(string(made.Token.Reveal()), []jose.SignatureAlgorithm{jose.ES256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c jwt.Claims
+	if err := parsed.Claims(keys, &c); err != nil || c.Subject != "ann" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	for _, r := range []*http.Request{httptest.NewRequest(http.MethodPost, "/openid/v1/jwks", nil), httptest.NewRequest(http.MethodGet, "/openid/v1/jwks/", nil)} {
+		if done, _ := o.Serve(httptest.NewRecorder(), r, r.URL.Path); done {
+			t.Errorf("%s %s is answered", r.Method, r.URL)
+		}
+	}
+}
+
+func FuzzToken(f *testing.F) {
+	f.Add(`{"alg":"ES256","kid":"x"}`, `{"iss":"`+gatewayURL+`","aud":"`+gatewayURL+`","exp":99999999999,"jti":"x","clusterpass.io/pass":"ci"}`, "c2ln")
+	f.Add(`{"alg":"none"}`, `{"iss":"`+gatewayURL+`"}`, "")
+	f.Add(`{"alg":"ES256","crit":["b64"],"b64":false}`, `{}`, "")
+	v := NewVerifier(Config{Objects: noObjects{}, Secrets: noSecrets{}, URL: gatewayURL})
+	f.Fuzz(func(t *testing.T, header, payload, signature string) {
+		encode := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
+		token := encode(header) + "." + encode(payload) + "." + signature
+		u, err := v.AuthenticateToken(t.Context(), token)
+		if u != nil || err == nil && v.IsPass(token) {
+			t.Errorf("%q %q: %+v, %v", header, payload, u, err)
+		}
+	})
+}
+
+// noObjects and noSecrets are empty stores.
+type (
+	noObjects struct{}
+	noSecrets struct{}
+)
+
+func (noObjects) Get(context.Context, string) (objects.Object, error) {
+	return objects.Object{}, objects.ErrNotFound
+}
+
+func (noSecrets) Get(context.Context, string) (*secrets.Secret, error) {
+	return nil, secrets.ErrNotFound
+}

@@ -1,0 +1,57 @@
+package passes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"strings"
+
+	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/objects"
+)
+
+// Revocation says which certificate is to be revoked. User and Reason are for people and may be empty.
+type Revocation struct{ Serial, User, Reason string }
+
+// RevokeCertificate revokes the client certificate with a serial number in hexadecimal digits, with or without colons between, and
+// returns that as Serial writes it. Revoking twice is revoking once.
+func (i *Issuer) RevokeCertificate(ctx context.Context, r Revocation) (string, error) {
+	n, ok := new(big.Int).SetString(strings.ReplaceAll(strings.TrimPrefix(r.Serial, "0x"), ":", ""), 16)
+	if !ok || n.Sign() <= 0 || n.BitLen() > 160 {
+		return "", fmt.Errorf("serial number %q: want hexadecimal digits, as openssl x509 -serial prints them", r.Serial)
+	}
+	serial := n.Text(16)
+	value, err := json.Marshal(&v1alpha1.Revocation{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Revocation"},
+		ObjectMeta: metav1.ObjectMeta{Name: serial, UID: types.UID(uuid.NewString()), CreationTimestamp: metav1.NewTime(i.now()).Rfc3339Copy()},
+		Spec:       v1alpha1.RevocationSpec{User: r.User, Reason: r.Reason},
+	})
+	if err != nil {
+		return "", err
+	}
+	if _, err = i.Objects.Create(ctx, v1alpha1.RevocationPrefix+serial, value); errors.Is(err, objects.ErrExists) {
+		err = nil
+	}
+	return serial, err
+}
+
+// Revocations lists the certificates that were revoked, by serial number.
+func (i *Issuer) Revocations(ctx context.Context) ([]v1alpha1.Revocation, error) {
+	page, err := i.Objects.List(ctx, v1alpha1.RevocationPrefix, 0, "")
+	if err != nil {
+		return nil, err
+	}
+	out := make([]v1alpha1.Revocation, len(page.Objects))
+	for n, o := range page.Objects {
+		if err := json.Unmarshal(o.Value, &out[n]); err != nil {
+			return nil, fmt.Errorf("read %s: %w", o.Key, err)
+		}
+	}
+	return out, nil
+}

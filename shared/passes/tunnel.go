@@ -1,0 +1,124 @@
+package passes
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"math/big"
+	"slices"
+	"time"
+
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/google/uuid"
+
+	"github.com/clusterpass/clusterpass/shared/secrets"
+)
+
+// The parts of a gateway know each other at the bridge's tunnel port by the keys that sign tokens, which nobody else has: who connects by
+// a token, the bridge by a certificate. (A signature of one never holds for the other: tokens begin with a letter, certificates do not.)
+const (
+	tunnelAudience = "clusterpass.io/tunnel"
+	tunnelName     = "tunnel.clusterpass.io"
+	tunnelTTL      = time.Minute
+	// tunnelCertificateLife is how long a certificate is good for, of which a tenth is used.
+	tunnelCertificateLife = 10 * time.Hour
+)
+
+// TunnelToken is what one part of the gateway connects to a private cluster with at the bridge's tunnel port: good for that cluster
+// and for a minute.
+func (v *Verifier) TunnelToken(ctx context.Context, cluster string) (secrets.Value, error) {
+	key, err := v.signer(ctx)
+	if err != nil {
+		return secrets.Value{}, err
+	}
+	now := v.cfg.Now().Truncate(time.Second)
+	return sign(key, jwt.Claims{
+		Issuer: v.cfg.URL, Audience: jwt.Audience{tunnelAudience}, Subject: cluster, ID: uuid.NewString(),
+		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(tunnelTTL)),
+	}, struct{}{})
+}
+
+// VerifyTunnelToken returns an error unless a token is one of TunnelToken for that cluster.
+func (v *Verifier) VerifyTunnelToken(ctx context.Context, token, cluster string) error {
+	c, err := v.signed(ctx, token, tunnelAudience, "token", &struct{}{})
+	if err == nil && c.Subject != cluster {
+		err = refused(nil, "the token is for another cluster")
+	}
+	return err
+}
+
+// signer is the key to sign with. It makes none: where there is none, there is no agent either.
+func (v *Verifier) signer(ctx context.Context) (signingKey, error) {
+	set, err := v.keys.Get(ctx, KeysSecret)
+	switch {
+	case errors.Is(err, secrets.ErrNotFound), err == nil && len(set.Keys) == 0:
+		return signingKey{}, refused(err, "the gateway has no keys yet; they come with the first pass, or the first private cluster")
+	case err != nil:
+		return signingKey{}, v.unavailable(err)
+	}
+	return set.signer(v.cfg.Now()), nil
+}
+
+// TunnelCertificate has the form of tls.Config.GetCertificate for the tunnel port.
+func (v *Verifier) TunnelCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	signer, err := v.signer(hello.Context())
+	if err != nil {
+		return nil, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := v.cfg.Now()
+	if c := v.certificate; c == nil || c.Leaf.Issuer.CommonName != signer.Key.KeyID || now.Sub(c.Leaf.NotBefore) > tunnelCertificateLife/10 {
+		if v.certificate, err = tunnelCertificate(signer, now); err != nil {
+			return nil, err
+		}
+	}
+	return v.certificate, nil
+}
+
+func tunnelCertificate(signer signingKey, now time.Time) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return nil, err
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: tunnelName}, DNSNames: []string{tunnelName},
+		NotBefore: now.Add(-skew), NotAfter: now.Add(tunnelCertificateLife),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+	}
+	parent := &x509.Certificate{Subject: pkix.Name{CommonName: signer.Key.KeyID}}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, parent, key.Public(), signer.Key.Key)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, err
+}
+
+// VerifyTunnelCertificate returns an error unless a certificate is one of TunnelCertificate.
+func (v *Verifier) VerifyTunnelCertificate(ctx context.Context, leaf *x509.Certificate) error {
+	key, err := v.key(ctx, leaf.Issuer.CommonName, "tunnel port's certificate")
+	if err != nil {
+		return err
+	}
+	issuer := &x509.Certificate{PublicKeyAlgorithm: x509.ECDSA, PublicKey: key.Public().Key}
+	now := v.cfg.Now()
+	switch err := issuer.CheckSignature(leaf.SignatureAlgorithm, leaf.RawTBSCertificate, leaf.Signature); {
+	case err != nil:
+		return err
+	case now.Before(leaf.NotBefore.Add(-skew)) || now.After(leaf.NotAfter):
+		return errors.New("the tunnel port's certificate is not good now")
+	case !slices.Equal(leaf.DNSNames, []string{tunnelName}) || !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth):
+		return errors.New("the certificate is not a tunnel port's")
+	}
+	return nil
+}

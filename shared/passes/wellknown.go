@@ -1,0 +1,74 @@
+package passes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/clusterpass/clusterpass/shared/secrets"
+)
+
+// Where the documents are by which others can verify passes, as kube-apiserver has them for its service accounts' tokens.
+const (
+	discoveryPath = "/.well-known/openid-configuration"
+	jwksPath      = "/openid/v1/jwks"
+)
+
+// discovery is the part of OpenID Connect discovery that verifying needs.
+type discovery struct {
+	Issuer        string   `json:"issuer"`
+	JWKSURI       string   `json:"jwks_uri"`
+	ResponseTypes []string `json:"response_types_supported"`
+	SubjectTypes  []string `json:"subject_types_supported"`
+	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
+}
+
+// Serve answers a call to one of the two documents and reports whether this was one. They hold public keys, and are for everybody.
+func (v *Verifier) Serve(w http.ResponseWriter, r *http.Request, path string) (bool, error) {
+	if v.cfg.URL == "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false, nil
+	}
+	var (
+		document any
+		kind     string
+	)
+	switch path {
+	case discoveryPath:
+		kind = "application/json"
+		document = discovery{
+			Issuer: v.cfg.URL, JWKSURI: v.cfg.URL + jwksPath, ResponseTypes: []string{"id_token"},
+			SubjectTypes: []string{"public"}, Algorithms: []string{string(jose.ES256)},
+		}
+	case jwksPath:
+		keys, err := v.public(r.Context())
+		if err != nil {
+			return true, v.unavailable(err)
+		}
+		kind, document = "application/jwk-set+json", keys
+	default:
+		return false, nil
+	}
+	body, err := json.Marshal(document)
+	if err != nil {
+		return true, err
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "public, max-age=20")
+	_, _ = w.Write(body) // the client may be gone
+	return true, nil
+}
+
+// public returns the keys; none before the first pass.
+func (v *Verifier) public(ctx context.Context) (jose.JSONWebKeySet, error) {
+	set, err := v.keys.Get(ctx, KeysSecret)
+	if errors.Is(err, secrets.ErrNotFound) {
+		set, err = &keySet{}, nil
+	}
+	if err != nil {
+		return jose.JSONWebKeySet{}, err
+	}
+	return set.public(), nil
+}

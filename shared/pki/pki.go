@@ -1,0 +1,261 @@
+// Package pki makes and keeps the certificates of a gateway on one machine: a CA for its server, another for its clients, and
+// the certificates they sign. Keys are files of mode 0600 in a directory of mode 0700.
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const (
+	caLife   = 10 * 365 * 24 * time.Hour
+	leafLife = 90 * 24 * time.Hour
+	// renewal is how long before its end a stored certificate is made anew.
+	renewal = 30 * 24 * time.Hour
+)
+
+// CA signs certificates.
+type CA struct {
+	Cert *x509.Certificate
+	key  crypto.Signer
+}
+
+// PEM is the CA's certificate.
+func (c *CA) PEM() []byte { return certPEM(c.Cert.Raw) }
+
+// Pool holds the CA alone.
+func (c *CA) Pool() *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AddCert(c.Cert)
+	return p
+}
+
+// LoadCA reads dir/name.pem, certificate and key, or makes it. It is for one process at a time.
+func LoadCA(dir, name string) (*CA, error) {
+	pair, err := load(dir, name, time.Now().Add(renewal))
+	if err != nil {
+		return nil, err
+	}
+	if pair == nil {
+		now := time.Now()
+		tmpl := &x509.Certificate{
+			Subject:   pkix.Name{CommonName: "clusterpass " + name},
+			NotBefore: now.Add(-time.Minute), NotAfter: now.Add(caLife),
+			IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+			KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		}
+		if pair, err = create(dir, name, tmpl, nil); err != nil {
+			return nil, err
+		}
+	}
+	return &CA{pair.Leaf, pair.PrivateKey.(crypto.Signer)}, nil
+}
+
+// ParseCA reads a CA that has not expired, certificate and key in PEM.
+func ParseCA(data []byte) (*CA, error) {
+	pair, err := tls.X509KeyPair(data, data)
+	if err != nil {
+		return nil, err
+	}
+	if !pair.Leaf.IsCA || time.Now().After(pair.Leaf.NotAfter) {
+		return nil, errors.New("the certificate is no CA's, or has expired")
+	}
+	return &CA{pair.Leaf, pair.PrivateKey.(crypto.Signer)}, nil
+}
+
+// KeyPair is the CA's certificate and key in PEM, as ParseCA reads them.
+func (c *CA) KeyPair() ([]byte, error) {
+	key, err := keyPEM(c.key)
+	return append(c.PEM(), key...), err
+}
+
+// ReadCA reads a CA that is in a file, certificate and key.
+func ReadCA(path string) (*CA, error) {
+	pair, err := loadFile(path, time.Now())
+	switch {
+	case err != nil:
+		return nil, err
+	case pair == nil:
+		return nil, fmt.Errorf("%s: no such file, or a certificate that has expired", path)
+	}
+	return &CA{pair.Leaf, pair.PrivateKey.(crypto.Signer)}, nil
+}
+
+// Server reads or makes the certificate of a server with the given names and addresses.
+func (c *CA) Server(dir, name string, hosts []string) (*tls.Certificate, error) {
+	pair, err := load(dir, name, time.Now().Add(renewal))
+	if err != nil {
+		return nil, err
+	}
+	if pair != nil && covers(pair.Leaf, hosts) && pair.Leaf.CheckSignatureFrom(c.Cert) == nil {
+		return pair, nil
+	}
+	tmpl := leaf(pkix.Name{CommonName: hosts[0]}, x509.ExtKeyUsageServerAuth)
+	for _, h := range hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			tmpl.IPAddresses = append(tmpl.IPAddresses, ip)
+		} else {
+			tmpl.DNSNames = append(tmpl.DNSNames, h)
+		}
+	}
+	return create(dir, name, tmpl, c)
+}
+
+func covers(cert *x509.Certificate, hosts []string) bool {
+	for _, h := range hosts {
+		if cert.VerifyHostname(h) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// SelfSigned makes a certificate for a server whose clients verify none; nothing is stored.
+func SelfSigned(name string) (*tls.Certificate, error) {
+	tmpl := leaf(pkix.Name{CommonName: name}, x509.ExtKeyUsageServerAuth)
+	tmpl.DNSNames = []string{name}
+	der, key, err := sign(tmpl, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}
+
+// Client makes a client certificate for a user and its groups and returns it and its key as PEM; nothing is stored.
+func (c *CA) Client(user string, groups []string) (cert, key []byte, err error) {
+	return c.ClientUntil(user, groups, time.Now().Add(leafLife))
+}
+
+// ClientUntil is Client with an end of its own, and URIs that say more of the certificate.
+func (c *CA) ClientUntil(user string, groups []string, until time.Time, uris ...*url.URL) (cert, key []byte, err error) {
+	tmpl := leaf(pkix.Name{CommonName: user, Organization: groups}, x509.ExtKeyUsageClientAuth)
+	tmpl.NotAfter, tmpl.URIs = until, uris
+	der, k, err := sign(tmpl, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err = keyPEM(k)
+	return certPEM(der), key, err
+}
+
+func leaf(subject pkix.Name, usage x509.ExtKeyUsage) *x509.Certificate {
+	now := time.Now()
+	return &x509.Certificate{
+		Subject: subject, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(leafLife),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage}, BasicConstraintsValid: true,
+	}
+}
+
+// sign makes a key and a certificate, self-signed where ca is nil.
+func sign(tmpl *x509.Certificate, ca *CA) (der []byte, key *ecdsa.PrivateKey, err error) {
+	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		return nil, nil, err
+	}
+	if tmpl.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
+		return nil, nil, err
+	}
+	parent, signer := tmpl, crypto.Signer(key)
+	if ca != nil {
+		parent, signer = ca.Cert, ca.key
+	}
+	der, err = x509.CreateCertificate(rand.Reader, tmpl, parent, key.Public(), signer)
+	return der, key, err
+}
+
+func certPEM(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func keyPEM(key crypto.Signer) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+// create signs, stores and returns a pair.
+func create(dir, name string, tmpl *x509.Certificate, ca *CA) (*tls.Certificate, error) {
+	der, key, err := sign(tmpl, ca)
+	if err != nil {
+		return nil, fmt.Errorf("make certificate %s: %w", name, err)
+	}
+	kp, err := keyPEM(key)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	// One file holds both, so that no crash leaves a certificate beside another's key.
+	if err := replace(filepath.Join(dir, name+".pem"), append(certPEM(der), kp...)); err != nil {
+		return nil, err
+	}
+	return load(dir, name, time.Time{})
+}
+
+// replace writes a file whole or not at all.
+func replace(path string, data []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(data)
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+	}
+	return err
+}
+
+// load returns nil where there is no such pair, or one that ends before until.
+func load(dir, name string, until time.Time) (*tls.Certificate, error) {
+	return loadFile(filepath.Join(dir, name+".pem"), until)
+}
+
+func loadFile(path string, until time.Time) (*tls.Certificate, error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s holds a key and is open to others, or no plain file: chmod 600 it, if nobody has read it", path)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(data, data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; delete the file to have it made anew", path, err)
+	}
+	if pair.Leaf.NotAfter.Before(until) {
+		return nil, nil
+	}
+	return &pair, nil
+}

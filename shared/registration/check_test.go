@@ -1,0 +1,196 @@
+package registration
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+)
+
+// member answers reviews as an API server does to a credential that may impersonate what may holds, by what resource.String says.
+type member struct {
+	user string // as whom it sees the credential; "" before Kubernetes 1.28
+	code int    // with which it answers reviews instead; 0 for none
+	may  []string
+	some bool // may impersonate groups by name
+}
+
+// ServeHTTP implements http.Handler.
+func (m *member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if r.URL.Path == "/version" {
+		_, _ = io.WriteString(w, `{"gitVersion":"v1.99.0"}`)
+		return
+	}
+	if m.code != 0 {
+		w.WriteHeader(m.code)
+		_, _ = fmt.Fprintf(w, `{"kind":"Status","message":%q}`, fmt.Sprintf("User %q cannot create it", m.user))
+		return
+	}
+	switch r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:] {
+	case "selfsubjectreviews":
+		if m.user == "" {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"status":{"userInfo":{"username":%q}}}`, m.user)
+	case "selfsubjectaccessreviews":
+		var review struct {
+			Spec struct{ ResourceAttributes resource }
+		}
+		_ = json.NewDecoder(r.Body).Decode(&review)
+		allowed := false
+		for _, one := range m.may {
+			allowed = allowed || one == review.Spec.ResourceAttributes.String() && review.Spec.ResourceAttributes.Verb == "impersonate"
+		}
+		_, _ = fmt.Fprintf(w, `{"status":{"allowed":%v}}`, allowed)
+	case "selfsubjectrulesreviews":
+		names := ""
+		if m.some {
+			names = `"dev"`
+		}
+		_, _ = fmt.Fprintf(w, `{"status":{"incomplete":true,"resourceRules":[{"verbs":["get"],"apiGroups":["*"],"resources":["*"]},
+			{"verbs":["impersonate"],"apiGroups":[""],"resources":["groups"],"resourceNames":[%s]}]}}`, names)
+	}
+}
+
+// TestCredentialIsTriedOut holds: a credential that cannot do what its identity needs is refused before anything is stored.
+func TestCredentialIsTriedOut(t *testing.T) {
+	const (
+		arn      = "userextras/arn in authentication.k8s.io"
+		original = "userextras/clusterpass.io/original-user in authentication.k8s.io"
+		pass     = "userextras/clusterpass.io/pass in authentication.k8s.io"
+	)
+	all := []string{"users", "groups", "serviceaccounts", "uids in authentication.k8s.io", arn, original, pass}
+	without := func(gone string) (left []string) {
+		for _, one := range all {
+			if one != gone {
+				left = append(left, one)
+			}
+		}
+		return left
+	}
+	tests := []struct {
+		name     string
+		member   member
+		identity v1alpha1.Identity
+		want     v1alpha1.Identity
+		wantErr  string
+	}{
+		{"everything", member{user: "a", may: all}, "impersonate", "impersonate", ""},
+		{"everything, not asked for", member{user: "a", may: all}, "", "impersonate", ""},
+		{"some groups", member{user: "a", may: without("groups"), some: true}, "impersonate", "impersonate", ""},
+		{"some groups, not asked for", member{user: "a", may: without("groups"), some: true}, "", "direct", ""},
+		{"no groups", member{user: "a", may: without("groups")}, "impersonate", "", "may not impersonate groups;"},
+		{"no uids", member{user: "a", may: without("uids in authentication.k8s.io")}, "impersonate", "", "may not impersonate uids in authentication.k8s.io;"},
+		{"no extras", member{user: "a", may: []string{"users", "groups", "serviceaccounts", "uids in authentication.k8s.io"}}, "impersonate", "",
+			"may not impersonate " + arn + ", " + original + ", " + pass},
+		{"no extras, not asked for", member{user: "a", may: without(original)}, "", "direct", ""},
+		{"nothing", member{user: "a"}, "impersonate", "", "may not impersonate users, groups, serviceaccounts"},
+		{"nothing, direct", member{user: "a"}, "direct", "direct", ""},
+		{"anonymous", member{user: "system:anonymous"}, "direct", "", "the caller is anonymous"},
+		{"anonymous, who may not ask", member{user: "system:anonymous", code: 403}, "direct", "", "the caller is anonymous"},
+		{"known, and may not ask", member{user: "a", code: 403}, "direct", "direct", ""},
+		{"unknown", member{code: 401}, "direct", "", "refuses the credential (401)"},
+		{"before 1.28", member{may: all}, "impersonate", "impersonate", ""},
+		{"passthrough has no credential", member{code: 401}, "passthrough", "passthrough", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			srv := httptest.NewUnstartedServer(&tt.member)
+			srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+			srv.StartTLS()
+			defer srv.Close()
+			r, _, _ := setup(t)
+			r.Policy.AllowLoopback = true
+			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
+			res, err := r.Register(t.Context(), Request{Name: "m", Identity: tt.identity, DirectUsers: []string{"alice"}, Kubeconfig: secrets.NewValue(fmt.Appendf(nil,
+				`{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], users: [{name: u, user: {username: u, password: sesame-open}}]}`,
+				srv.URL, base64.StdEncoding.EncodeToString(ca)))})
+			if tt.wantErr == "" && (err != nil || res.Cluster.Mode() != tt.want) {
+				t.Errorf("%+v, %v, want identity %s", res, err, tt.want)
+			}
+			if tt.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "sesame")) {
+				t.Errorf("error %v, want %q", err, tt.wantErr)
+			}
+			if all, err := r.Clusters(t.Context()); err != nil || (len(all) == 0) != (tt.wantErr != "") {
+				t.Errorf("stored: %d, %v", len(all), err)
+			}
+		})
+	}
+}
+
+// jwt is a token without a signature that ends then.
+func jwt(claims string) string {
+	return "eyJhbGciOiJSUzI1NiJ9." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2lnbmF0dXJl"
+}
+
+// TestWhatNeedsNoMember holds: what can be seen without a call is refused without one, too.
+func TestWhatNeedsNoMember(t *testing.T) {
+	r, _, kc := setup(t)
+	tests := []struct {
+		token  string
+		labels map[string]string
+		want   string
+	}{
+		{jwt(fmt.Sprintf(`{"exp":%d}`, time.Now().Add(-time.Minute).Unix())), nil, "the token of its kubeconfig expired on 20"},
+		{jwt(fmt.Sprintf(`{"exp":%d.5}`, time.Now().Add(time.Hour).Unix())), nil, ""},
+		{jwt(`{}`), nil, ""},
+		{jwt(`{"exp":"soon"}`), nil, ""},
+		{"a.b.c", nil, ""},
+		{"opaque", map[string]string{"region": "eu", "example.com/tier": ""}, ""},
+		{"opaque", map[string]string{"a b": "c"}, `labels: Invalid value: "a b"`},
+		{"opaque", map[string]string{"a": "not/a/value"}, `labels: Invalid value: "not/a/value"`},
+		{"opaque", map[string]string{strings.Repeat("a", 64): "b"}, "labels: Invalid value"},
+	}
+	for i, tt := range tests {
+		_, err := r.Register(t.Context(), Request{
+			Name: fmt.Sprintf("m%d", i), Kubeconfig: kc(tt.token, "https://10.0.0.1"), Identity: v1alpha1.Impersonate, Labels: tt.labels, SkipCheck: true,
+		})
+		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), tt.token)) {
+			t.Errorf("%s %v: %v, want %q", tt.token, tt.labels, err, tt.want)
+		}
+	}
+}
+
+// TestRequestsHideKubeconfigs holds: a request or a context that is printed by mistake shows no credential.
+func TestRequestsHideKubeconfigs(t *testing.T) {
+	_, _, kc := setup(t)
+	value := kc("sesame-open", "https://10.0.0.1")
+	for _, x := range []any{Request{Name: "m", Kubeconfig: value}, &Request{Kubeconfig: value}, Context{Kubeconfig: value}, []Context{{Kubeconfig: value}}} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d"} {
+			out := fmt.Sprintf(verb, x)
+			for _, form := range []string{"sesame-open", fmt.Sprintf("%x", "sesame-open"), strings.Trim(fmt.Sprintf("%d", []byte("sesame-open")), "[]")} {
+				if strings.Contains(out, form) {
+					t.Errorf("%s of %T: %s", verb, x, out)
+				}
+			}
+		}
+	}
+}
+
+func TestInstallation(t *testing.T) {
+	one, _, _ := setup(t)
+	other, _, _ := setup(t)
+	first, err := one.Installation(t.Context())
+	if err != nil || len(first) != 8 {
+		t.Fatalf("%q, %v", first, err)
+	}
+	if again, err := one.Installation(t.Context()); again != first || err != nil {
+		t.Errorf("%q, %v, want %q as before", again, err, first)
+	}
+	if theirs, err := other.Installation(t.Context()); theirs == first || err != nil {
+		t.Errorf("another installation is %q, too, %v", theirs, err)
+	}
+}

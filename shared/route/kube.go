@@ -1,0 +1,116 @@
+package route
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Resource is what a path of the Kubernetes API addresses, read as kube-apiserver's RequestInfo reads it.
+type Resource struct {
+	IsResource  bool // else a path such as /version, with only Verb and Path of the request to go by
+	Verb        string
+	APIGroup    string
+	APIVersion  string
+	Namespace   string
+	Resource    string
+	Subresource string
+	Name        string
+	// Tail is what follows a proxy subresource, unescaped, without its leading slash.
+	Tail string
+}
+
+var methodVerbs = map[string]string{
+	http.MethodPost: "create", http.MethodGet: "get", http.MethodHead: "get",
+	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
+}
+
+// namespaceSubresources are the second names under a namespace that are not a resource in it.
+var namespaceSubresources = []string{"status", "finalize"}
+
+// ParseResource reads, as kube-apiserver would, an escaped path of the Kubernetes API and the query that came with it.
+func ParseResource(method, path, rawQuery string) Resource {
+	r := Resource{Verb: strings.ToLower(method)}
+	// kube-apiserver unescapes first and splits then: an escaped slash separates.
+	if u, err := url.PathUnescape(path); err == nil {
+		path = u
+	}
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case len(parts) >= 3 && parts[0] == "api":
+		r.APIVersion, parts = parts[1], parts[2:]
+	case len(parts) >= 4 && parts[0] == "apis":
+		r.APIGroup, r.APIVersion, parts = parts[1], parts[2], parts[3:]
+	default:
+		return r
+	}
+	r.IsResource = true
+	if v, ok := methodVerbs[method]; ok {
+		r.Verb = v
+	} else {
+		r.Verb = ""
+	}
+	if parts[0] == "watch" || parts[0] == "proxy" { // legacy prefixes
+		if len(parts) < 2 {
+			r.IsResource = false
+			return r
+		}
+		r.Verb, parts = parts[0], parts[1:]
+	}
+	if parts[0] == "namespaces" && len(parts) > 1 {
+		r.Namespace = parts[1]
+		if len(parts) > 2 && !slices.Contains(namespaceSubresources, parts[2]) {
+			parts = parts[2:]
+		}
+	}
+	r.Resource = parts[0]
+	if len(parts) > 1 {
+		r.Name = parts[1]
+	}
+	if len(parts) > 2 && r.Verb != "proxy" {
+		r.Subresource = parts[2]
+	}
+	if r.Subresource == "proxy" && len(parts) > 3 {
+		r.Tail = strings.Join(parts[3:], "/")
+	}
+	if r.Name == "" {
+		switch r.Verb {
+		case "get":
+			r.Verb = "list"
+			if Truthy(rawQuery, "watch") {
+				r.Verb = "watch"
+			}
+		case "delete":
+			r.Verb = "deletecollection"
+		}
+	} else if r.Verb == "get" && r.Resource != "" && r.Subresource == "" && Truthy(rawQuery, "watch") {
+		r.Verb = "watch" // the old form of a watch on one object
+	}
+	return r
+}
+
+// Truthy reports how Kubernetes reads a boolean parameter: its first value counts; absent, "0" and "false" (in any
+// case) are false, all else is true, an empty value too.
+func Truthy(rawQuery, key string) bool {
+	if !strings.Contains(rawQuery, key) && !strings.Contains(rawQuery, "%") {
+		return false
+	}
+	q, _ := url.ParseQuery(rawQuery) // what cannot be parsed is left out, as in kube-apiserver
+	v, ok := q[key]
+	return ok && v[0] != "0" && !strings.EqualFold(v[0], "false")
+}
+
+var streamingSubresources = []string{"exec", "attach", "portforward", "proxy"}
+
+// Streams reports whether a call may stay open for longer than a function lives, or needs a connection of its
+// own: watch, followed logs, exec, attach, port-forward, proxy subresources and every upgrade. path is Route.Path.
+func Streams(method, path, rawQuery string, header http.Header) bool {
+	if len(header["Upgrade"]) > 0 {
+		return true
+	}
+	r := ParseResource(method, path, rawQuery)
+	return r.Verb == "watch" || r.Verb == "proxy" ||
+		slices.Contains(streamingSubresources, r.Subresource) ||
+		(r.Subresource == "log" && Truthy(rawQuery, "follow"))
+}

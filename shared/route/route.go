@@ -1,0 +1,175 @@
+// Package route is the URL grammar: which cluster, fleet or gateway resource a URL means, and whether the call
+// is one that a function can hold. It is pure: no I/O, no state.
+//
+// Paths are handled escaped, exactly as the client sent them, and Route.Path is a suffix of the input: what is
+// forwarded is byte for byte what came in. To keep every reader of a path in agreement (the grammar, the access rules, the
+// member), paths with dot segments, escaped or not, are refused.
+package route
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Kind says what a URL addresses.
+type Kind int
+
+// The kinds.
+const (
+	Gateway Kind = iota // the gateway's own API and, behind it, the control-plane cluster
+	Cluster             // one member cluster
+	Fleet               // many clusters as one
+)
+
+// Route is a parsed path.
+type Route struct {
+	Kind    Kind
+	Cluster string // the member's name, for Cluster
+	// AllClusters is set for Fleet by the form clusters/*/proxy, which asks all clusters without a registry.
+	AllClusters bool
+	Prefix      string // what precedes Path, as sent; "" for Gateway without /bridge
+	Path        string // what is asked of the member, fleet or gateway: escaped, begins with "/"
+	Bridge      bool   // came under /bridge: the bridge answers it
+}
+
+// ErrPath is the class of all errors of Parse.
+var ErrPath = errors.New("invalid path")
+
+var (
+	labelRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`) // of any length, which costs a function's start less
+	// dotSegment finds "." and ".." segments with any of their characters escaped. A backslash counts as a
+	// separator, since some servers read it so.
+	dotSegment = regexp.MustCompile(`(?i)(?:^|/|\\|%2f|%5c)(?:\.|%2e){1,2}(?:$|/|\\|%2f|%5c)`)
+)
+
+// reserved are the names that the grammar itself uses as a first segment, now or by its own API.
+var reserved = []string{
+	"agent", "api", "apis", "bridge", "clusterpass", "clusters", "fleet", "healthz", "jwks", "livez", "logs", "metrics", "oauth2", "oidc",
+	"openapi", "openid", "proxy", "readyz", "static", "version", "well-known",
+}
+
+// addonRoots are the first segments of a Kubernetes API path. /{cluster}/<one of them> is the form of
+// stolostron's cluster-proxy-addon.
+var addonRoots = []string{".well-known", "api", "apis", "healthz", "livez", "logs", "metrics", "openapi", "openid", "readyz", "version"}
+
+// The forms with a fixed beginning. What follows is {cluster} and tail, or the path itself.
+var (
+	clusterForms = []struct{ before, after string }{
+		{"/clusters/", ""},
+		{"/apis/cluster.karmada.io/v1alpha1/clusters/", "/proxy"},
+		{"/apis/cluster.karpor.io/v1beta1/clusters/", "/proxy"},
+		{"/apis/kusionstack.io/Cluster/", "/proxy"},
+	}
+	fleetForms = []string{"/fleet", "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy"}
+)
+
+// isLabel reports whether s is a DNS-1123 label.
+func isLabel(s string) bool { return len(s) <= 63 && labelRE.MatchString(s) }
+
+// ValidClusterName returns an error unless name may be a member cluster's: a DNS-1123 label that the grammar
+// does not use itself.
+func ValidClusterName(name string) error {
+	if !isLabel(name) {
+		return fmt.Errorf("cluster name %q: want at most 63 lower case letters, digits and '-', with a letter or digit at both ends, such as member1", name)
+	}
+	if slices.Contains(reserved, name) {
+		return fmt.Errorf("cluster name %q is a word of the gateway's URLs; choose another, such as %s-1", name, name)
+	}
+	return nil
+}
+
+// Parse reads an escaped path, without its query.
+func Parse(path string) (Route, error) {
+	if !strings.HasPrefix(path, "/") {
+		return Route{}, fmt.Errorf("%w: it must begin with /", ErrPath)
+	}
+	if dotSegment.MatchString(path) {
+		return Route{}, fmt.Errorf("%w: '.' and '..' segments are refused", ErrPath)
+	}
+	rest, bridge := cut(path, "/bridge")
+	if !bridge {
+		rest = path
+	} else if _, twice := cut(rest, "/bridge"); twice {
+		return Route{}, fmt.Errorf("%w: /bridge stands twice", ErrPath)
+	}
+	r, err := parse(rest)
+	if err != nil {
+		return Route{}, err
+	}
+	r.Bridge = bridge
+	r.Prefix = strings.TrimSuffix(path, r.Path)
+	if r.Path == "" {
+		r.Path = "/"
+	}
+	return r, nil
+}
+
+// parse fills Kind, Cluster, AllClusters and Path, the last a suffix of path.
+func parse(path string) (Route, error) {
+	for _, f := range clusterForms {
+		after, ok := strings.CutPrefix(path, f.before)
+		if !ok {
+			continue
+		}
+		name, tail := segment(after)
+		tail, ok = cut(tail, f.after)
+		if !ok || name == "" {
+			break // clusters/{c} without /proxy is the gateway's own resource
+		}
+		if f.after != "" && (name == "*" || strings.EqualFold(name, "%2A")) {
+			return Route{Kind: Fleet, AllClusters: true, Path: tail}, nil
+		}
+		if !isLabel(name) {
+			return Route{}, fmt.Errorf("%w: %q is not a cluster's name", ErrPath, name)
+		}
+		return Route{Kind: Cluster, Cluster: name, Path: tail}, nil
+	}
+	for _, f := range fleetForms {
+		if tail, ok := cut(path, f); ok {
+			return Route{Kind: Fleet, Path: tail}, nil
+		}
+	}
+	name, tail := segment(path[min(1, len(path)):])
+	if isLabel(name) && !slices.Contains(reserved, name) && tail != "" {
+		if root, _ := segment(tail[1:]); slices.Contains(addonRoots, root) {
+			return Route{Kind: Cluster, Cluster: name, Path: tail}, nil
+		}
+	}
+	return Route{Kind: Gateway, Path: path}, nil
+}
+
+// agentPath begins the paths that agents of private clusters call at the bridge. No cluster is called agent.
+const agentPath = "/bridge/agent/v1/"
+
+// AgentPath is where the agents of a cluster connect to the bridge, with AgentCredential behind it, where they renew their credential.
+func AgentPath(cluster string) string { return agentPath + cluster }
+
+// AgentCredential ends a path of AgentPath.
+const AgentCredential = "/credential"
+
+// ParseAgent reads a path that AgentPath made. tail is what follows it, "" or AgentCredential; ok is false for every other path.
+func ParseAgent(path string) (cluster, tail string, ok bool) {
+	rest, ok := strings.CutPrefix(path, agentPath)
+	if !ok {
+		return "", "", false
+	}
+	cluster, tail = segment(rest)
+	return cluster, tail, ValidClusterName(cluster) == nil && (tail == "" || tail == AgentCredential)
+}
+
+// segment splits "a/b/c" into "a" and "/b/c".
+func segment(s string) (first, rest string) {
+	if i := strings.IndexByte(s, '/'); i >= 0 {
+		return s[:i], s[i:]
+	}
+	return s, ""
+}
+
+// cut removes whole leading segments: cut("/a/b", "/a") is "/b", cut("/ab", "/a") fails.
+func cut(s, prefix string) (rest string, ok bool) {
+	rest, ok = strings.CutPrefix(s, prefix)
+	return rest, ok && (rest == "" || rest[0] == '/')
+}

@@ -1,0 +1,125 @@
+package awssecrets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
+
+	"github.com/clusterpass/clusterpass/shared/awsclient"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+)
+
+// Create implements secrets.Store. A name that was deleted is restored first; its labels are set after its
+// value then.
+func (s *Store) Create(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string, error) {
+	if err := errors.Join(secrets.ValidName(name), secrets.ValidValue(v), secrets.ValidLabels(labels)); err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, awsclient.CallTimeout)
+	defer cancel()
+	version, err := s.createNew(ctx, name, v, labels)
+	for attempt := 1; errors.Is(err, errTaken); attempt++ {
+		version, err = s.createAgain(ctx, name, v, labels)
+		// Between our calls it was deleted, or it is gone for good: start over.
+		if errors.Is(err, secrets.ErrNotFound) && attempt < maxRaces {
+			if err = awsclient.Sleep(ctx, awsclient.Pause(attempt)); err == nil {
+				version, err = s.createNew(ctx, name, v, labels)
+			}
+		}
+	}
+	if err != nil {
+		return "", fail("create", name, err)
+	}
+	return version, nil
+}
+
+// errTaken says that AWS has a secret of that name: one to be restored, or one that exists.
+var errTaken = errors.New("the name is taken")
+
+func (s *Store) createNew(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string, error) {
+	version, err := newVersion("")
+	if err != nil {
+		return "", err
+	}
+	in := &secretsmanager.CreateSecretInput{Name: s.id(name), ClientRequestToken: &version, Tags: tagsOf(labels)}
+	in.SecretString, in.SecretBinary = content(v)
+	if s.cfg.KMSKey != "" {
+		in.KmsKeyId = &s.cfg.KMSKey
+	}
+	_, err = s.client.CreateSecret(ctx, in)
+	var (
+		exists    *types.ResourceExistsException
+		scheduled *types.InvalidRequestException
+	)
+	if errors.As(err, &exists) || errors.As(err, &scheduled) {
+		return "", errTaken
+	} else if err != nil {
+		return "", awsclient.Discreet(err)
+	}
+	return version, nil
+}
+
+// createAgain puts v into the AWS secret of that name if that holds nothing that counts: one that was deleted,
+// or was made without a value. ErrExists otherwise, ErrNotFound when it changed under our hands.
+func (s *Store) createAgain(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string, error) {
+	is, err := s.client.DescribeSecret(ctx, &secretsmanager.DescribeSecretInput{SecretId: s.id(name)})
+	if err != nil {
+		return "", missing(err)
+	}
+	old := currentOf(is.VersionIdsToStages)
+	switch {
+	case is.DeletedDate != nil:
+		// What was deleted by other means has no tombstone. Its value can be read from the restoration to the
+		// swap; the swap from what was current before the restoration lets one creator win all the same.
+		if err := s.restore(ctx, name); err != nil {
+			return "", err
+		}
+	case old != "" && !isTombstone(old):
+		return "", secrets.ErrExists
+	}
+	version, err := newVersion("")
+	if err == nil {
+		err = s.swap(ctx, name, old, version, v)
+	}
+	if errors.Is(err, secrets.ErrConflict) {
+		return "", fmt.Errorf("%w: %w", secrets.ErrExists, err)
+	} else if err != nil {
+		return "", err
+	}
+	// A Delete that came before, and may have died since, may have scheduled our version's deletion.
+	now, scheduled, err := s.state(ctx, name)
+	if err == nil && scheduled && now == version {
+		err = s.restore(ctx, name)
+	}
+	if err == nil && now == version {
+		err = missing(s.retag(ctx, name, is.Tags, labels))
+	}
+	if errors.Is(err, secrets.ErrNotFound) {
+		err = nil // ours was made; another Delete came after
+	}
+	return version, err
+}
+
+// retag replaces the labels among tags by others.
+func (s *Store) retag(ctx context.Context, name string, tags []types.Tag, labels map[string]string) error {
+	drop := labelsOf(tags)
+	maps.DeleteFunc(drop, func(k, _ string) bool { _, stays := labels[k]; return stays })
+	if len(drop) > 0 {
+		_, err := s.client.UntagResource(ctx, &secretsmanager.UntagResourceInput{SecretId: s.id(name), TagKeys: slices.Collect(maps.Keys(drop))})
+		if err != nil {
+			return err
+		}
+	}
+	if len(labels) > 0 {
+		if _, err := s.client.TagResource(ctx, &secretsmanager.TagResourceInput{SecretId: aws.String(s.cfg.Prefix + name), Tags: tagsOf(labels)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

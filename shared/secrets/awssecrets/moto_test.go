@@ -1,0 +1,71 @@
+package awssecrets
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/secrets/storetest"
+)
+
+var (
+	moto     *mototest.Server
+	prefixes atomic.Int64
+)
+
+func TestMain(m *testing.M) {
+	var err error
+	if moto, err = mototest.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	moto.Close()
+	os.Exit(code)
+}
+
+// front returns an empty store on moto, the front before it, and the store's prefix.
+func front(t *testing.T) (*mototest.Front, func() *Store) {
+	t.Helper()
+	f := mototest.NewFront(t, moto.URL)
+	prefix := fmt.Sprintf("test-%d/", prefixes.Add(1))
+	return f, func() *Store {
+		s, err := New(Config{AWS: mototest.Config(f.URL), Prefix: prefix})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}
+
+func there(t *testing.T) (*mototest.Front, *Store) {
+	t.Helper()
+	f, open := front(t)
+	s := open()
+	if _, err := s.Create(t.Context(), "there", secrets.NewValue([]byte("v")), nil); err != nil {
+		t.Fatal(err)
+	}
+	return f, s
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, storetest.Config{
+		New: func(t *testing.T) func() secrets.Store {
+			_, open := front(t)
+			return func() secrets.Store { return open() }
+		},
+		Denied: func(t *testing.T) secrets.Store {
+			f, s := there(t)
+			f.Deny()
+			return s
+		},
+		Throttled: func(t *testing.T, n int) secrets.Store {
+			f, s := there(t)
+			f.Throttle(n)
+			return s
+		},
+	})
+}

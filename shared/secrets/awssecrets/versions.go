@@ -1,0 +1,175 @@
+package awssecrets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
+	"github.com/aws/smithy-go/rand"
+
+	"github.com/clusterpass/clusterpass/shared/awsclient"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+)
+
+// The stages of a version. The candidate's is shared by all writers, so that versions which lost have no stage
+// and Secrets Manager may drop them.
+const (
+	current   = "AWSCURRENT"
+	previous  = "AWSPREVIOUS"
+	candidate = "CLUSTERPASS_CANDIDATE"
+)
+
+// tombstone begins the id of a version that says that the secret was deleted. A stage would not do: the next who deletes would take
+// it away from the version that is current.
+const tombstone = "CLUSTERPASS_DELETED-"
+
+// Codes of errors: of what is not there, and of what cannot be done to a secret as it is, mostly since its deletion is scheduled.
+const (
+	notFound = "ResourceNotFoundException"
+	notNow   = "InvalidRequestException"
+)
+
+// maxRaces bounds how often a call starts again because others write the same secret.
+const maxRaces = 8
+
+// errTombstone is ErrNotFound of a secret whose deletion is under way, or was taken back by a creator.
+var errTombstone = fmt.Errorf("%w: it was deleted", secrets.ErrNotFound)
+
+// get reads the current version.
+func (s *Store) get(ctx context.Context, name string) (*secrets.Secret, error) {
+	out, err := s.client.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: s.id(name), VersionStage: aws.String(current)})
+	if err != nil {
+		return nil, missing(err)
+	}
+	sec := &secrets.Secret{Meta: secrets.Meta{Name: name, Version: aws.ToString(out.VersionId), Updated: aws.ToTime(out.CreatedDate)}}
+	if isTombstone(sec.Version) {
+		return sec, errTombstone
+	}
+	if out.SecretString != nil {
+		sec.Value = secrets.NewValue([]byte(*out.SecretString))
+	} else {
+		sec.Value = secrets.NewValue(out.SecretBinary)
+	}
+	return sec, nil
+}
+
+// missing makes ErrNotFound of what AWS answers about a secret that is not there, has no current version, or is
+// scheduled for deletion.
+func missing(err error) error {
+	switch awsclient.Code(err) {
+	case notFound, notNow:
+		return fmt.Errorf("%w: %w", secrets.ErrNotFound, err)
+	}
+	return err
+}
+
+// newVersion makes the id of a version that begins with prefix.
+func newVersion(prefix string) (string, error) {
+	id, err := rand.NewUUID(rand.Reader).GetUUID()
+	return prefix + id, err
+}
+
+func isTombstone(version string) bool { return strings.HasPrefix(version, tombstone) }
+
+// swap makes v the current version, which newVersion names, in place of version old, or, where old is empty, of none. ErrConflict when
+// another version is current, ErrNotFound when the secret was deleted meanwhile.
+func (s *Store) swap(ctx context.Context, name, old, version string, v secrets.Value) error {
+	put := &secretsmanager.PutSecretValueInput{SecretId: s.id(name), ClientRequestToken: &version, VersionStages: []string{candidate}}
+	put.SecretString, put.SecretBinary = content(v)
+	if _, err := s.client.PutSecretValue(ctx, put); err != nil {
+		return missing(awsclient.Discreet(err))
+	}
+	move := &secretsmanager.UpdateSecretVersionStageInput{SecretId: s.id(name), VersionStage: aws.String(current), MoveToVersionId: &version}
+	if old != "" {
+		move.RemoveFromVersionId = &old
+	}
+	_, moveErr := s.client.UpdateSecretVersionStage(ctx, move)
+	if moveErr == nil {
+		return nil
+	}
+	if awsclient.FaultOf(moveErr) == awsclient.Forbidden {
+		return moveErr
+	}
+	// Another writer was faster; or the move was made and its answer was lost. Only what is current tells; or what was
+	// before it, since the next writer may have come already.
+	now, err := s.get(ctx, name)
+	switch {
+	case now != nil && now.Version == version:
+		return nil
+	case now != nil && now.Version != old && s.wasCurrent(ctx, name, version):
+		return nil
+	case err != nil:
+		return err
+	case now.Version != old:
+		return fmt.Errorf("%w: want version %q, is %q", secrets.ErrConflict, old, now.Version)
+	}
+	return moveErr
+}
+
+// wasCurrent reports whether a version was current before the one that is. A candidate that lost never was.
+func (s *Store) wasCurrent(ctx context.Context, name, version string) bool {
+	is, err := s.client.DescribeSecret(ctx, &secretsmanager.DescribeSecretInput{SecretId: s.id(name)})
+	return err == nil && slices.Contains(is.VersionIdsToStages[version], previous)
+}
+
+// content gives a value as AWS takes it.
+func content(v secrets.Value) (text *string, binary []byte) {
+	if utf8.Valid(v.Reveal()) {
+		return aws.String(string(v.Reveal())), nil
+	}
+	return nil, v.Reveal()
+}
+
+// currentOf finds the current version.
+func currentOf(stages map[string][]string) (version string) {
+	for v, st := range stages {
+		if slices.Contains(st, current) {
+			return v
+		}
+	}
+	return ""
+}
+
+// labelsOf are the tags that are labels: others may tag secrets too.
+func labelsOf(tags []types.Tag) map[string]string {
+	labels := map[string]string{}
+	for _, t := range tags {
+		k, v := aws.ToString(t.Key), aws.ToString(t.Value)
+		if secrets.ValidLabels(map[string]string{k: v}) == nil {
+			labels[k] = v
+		}
+	}
+	return labels
+}
+
+func tagsOf(labels map[string]string) []types.Tag {
+	tags := make([]types.Tag, 0, len(labels))
+	for k, v := range labels {
+		tags = append(tags, types.Tag{Key: aws.String(k), Value: aws.String(v)})
+	}
+	return tags
+}
+
+// fail gives err the package's reason and says what was done to which secret.
+func fail(op, name string, err error) error {
+	for _, reason := range []error{
+		secrets.ErrNotFound, secrets.ErrExists, secrets.ErrConflict, secrets.ErrInvalid, context.Canceled,
+	} {
+		if errors.Is(err, reason) {
+			return fmt.Errorf("%s secret %s: %w", op, name, err)
+		}
+	}
+	switch fault := awsclient.FaultOf(err); fault {
+	case awsclient.Forbidden:
+		return fmt.Errorf("%s secret %s: %w: %w", op, name, secrets.ErrForbidden, err)
+	case awsclient.Throttled, awsclient.Unavailable:
+		return fmt.Errorf("%s secret %s: %w", op, name, secrets.Unavailable(err, fault.RetryAfter()))
+	}
+	return fmt.Errorf("%s secret %s: %w: %w", op, name, secrets.ErrInvalid, err)
+}

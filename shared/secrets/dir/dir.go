@@ -1,0 +1,261 @@
+// Package dir keeps secrets as files of a directory: the embedded default, for one machine.
+//
+// The secret clusters/member1 is the file clusters/member1, with nothing added: a kubeconfig that somebody
+// drops in is a secret at once, and an edit is a new version at once. Labels, where there are any, are in a
+// first line that is a comment to YAML (see header). Files whose names begin with a dot are the store's own.
+//
+// Invariants:
+//   - Files are 0600 and directories 0700. Anything wider is refused with an error that says what to chmod.
+//     Symbolic links are never followed, and nothing outside the directory is ever opened.
+//   - A write goes to a temporary file, is synced and renamed: after a crash the old content is there, or the
+//     new one. Writers of all processes take turns by a lock on .lock.
+//   - A version is a keyed hash of content and modification time. The key (in .lock) keeps a version that
+//     was logged from being an oracle for short passwords.
+//
+// An editor takes no lock: an edit that lands between the comparison and the rename of a Replace is lost.
+package dir
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/filelock"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+)
+
+const (
+	lockName  = ".lock"
+	tmpPrefix = ".tmp-"
+	keySize   = 32
+	// openWait bounds how long Open waits for writers of other processes.
+	openWait = 30 * time.Second
+)
+
+// Store implements secrets.Store. It holds one file descriptor and no goroutine; Close releases the
+// former, after which every method fails.
+type Store struct {
+	root *os.Root
+	key  []byte
+}
+
+var _ secrets.Store = (*Store)(nil)
+
+// Open opens the store in the directory path, which it creates with mode 0700 where it is missing, and
+// removes what writers that died left behind.
+func Open(path string) (*Store, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open secrets in %s: %w", path, err)
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("open secrets in %s: %w", path, err)
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("open secrets in %s: %w", path, err)
+	}
+	s := &Store{root: root}
+	if err := s.prepare(); err != nil {
+		_ = root.Close()
+		return nil, fmt.Errorf("open secrets in %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// Close releases the directory.
+func (s *Store) Close() error { return s.root.Close() }
+
+func (s *Store) prepare() error {
+	if err := s.checkDir("."); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), openWait)
+	defer cancel()
+	lock, err := filelock.Lock(ctx, s.root, lockName, filelock.Exclusive)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if s.key, err = io.ReadAll(io.LimitReader(lock, keySize)); err != nil {
+		return err
+	}
+	if len(s.key) < keySize {
+		s.key = make([]byte, keySize)
+		_, _ = rand.Read(s.key)
+		if _, err := lock.WriteAt(s.key, 0); err != nil {
+			return err
+		}
+		if err := lock.Sync(); err != nil {
+			return err
+		}
+	}
+	return s.sweep()
+}
+
+// sweep removes temporary files of writers that died. The caller holds the lock, so nobody is writing.
+func (s *Store) sweep() error {
+	return fs.WalkDir(s.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return nil // List reports what cannot be read
+		case d.IsDir() && name != "." && strings.HasPrefix(d.Name(), "."):
+			return fs.SkipDir
+		case !d.IsDir() && strings.HasPrefix(d.Name(), tmpPrefix):
+			return s.root.Remove(name)
+		}
+		return nil
+	})
+}
+
+// Get implements secrets.Store.
+func (s *Store) Get(ctx context.Context, name string) (*secrets.Secret, error) {
+	if err := secrets.ValidName(name); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fail("get", name, err)
+	}
+	sec, err := s.read(name)
+	if err != nil {
+		return nil, fail("get", name, err)
+	}
+	sec.Labels = nil
+	return sec, nil
+}
+
+// List implements secrets.Store. Files that cannot be secrets by their name (capitals, a leading dot, a
+// trailing "~") are passed over. Files that are refused are named in the error, which then comes beside
+// the secrets that are fine.
+func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.Meta, error) {
+	var (
+		metas   []secrets.Meta
+		refused []error
+	)
+	err := fs.WalkDir(s.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if name == "." {
+			return errors.Join(err, s.checkDir("."))
+		}
+		if secrets.ValidName(name) != nil {
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if err == nil && d.IsDir() {
+			if err = s.checkDir(name); err == nil {
+				return nil
+			}
+		} else if err == nil {
+			var sec *secrets.Secret
+			if sec, err = s.read(name); err == nil && sec.Has(labels) {
+				metas = append(metas, sec.Meta)
+			}
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // not deleted meanwhile
+			refused = append(refused, fail("list", name, err))
+		}
+		if err != nil && d.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fail("list", s.root.Name(), err)
+	}
+	sortMetas(metas)
+	return metas, errors.Join(refused...)
+}
+
+// Create implements secrets.Store. A name that is a folder of other secrets' names, or has a secret as
+// folder, is ErrInvalid.
+func (s *Store) Create(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string, error) {
+	if err := errors.Join(secrets.ValidName(name), secrets.ValidValue(v), secrets.ValidLabels(labels)); err != nil {
+		return "", err
+	}
+	lock, err := filelock.Lock(ctx, s.root, lockName, filelock.Exclusive)
+	if err != nil {
+		return "", fail("create", name, err)
+	}
+	defer lock.Close()
+	if err := s.makeDirs(path.Dir(name)); err != nil {
+		return "", fail("create", name, err)
+	}
+	if fi, err := s.root.Lstat(name); err == nil && fi.IsDir() {
+		return "", fail("create", name, fmt.Errorf("%w: it is the folder of other secrets", secrets.ErrInvalid))
+	}
+	version, err := s.write(name, v, labels, time.Time{}, s.linkNew)
+	if err != nil {
+		return "", fail("create", name, err)
+	}
+	return version, nil
+}
+
+// Replace implements secrets.Store.
+func (s *Store) Replace(ctx context.Context, name, old string, v secrets.Value) (string, error) {
+	if err := errors.Join(secrets.ValidName(name), secrets.ValidValue(v)); err != nil {
+		return "", err
+	}
+	lock, err := filelock.Lock(ctx, s.root, lockName, filelock.Exclusive)
+	if err != nil {
+		return "", fail("replace", name, err)
+	}
+	defer lock.Close()
+	current, err := s.read(name)
+	if err != nil {
+		return "", fail("replace", name, err)
+	}
+	if current.Version != old {
+		return "", fail("replace", name, fmt.Errorf("%w: want version %q, is %q", secrets.ErrConflict, old, current.Version))
+	}
+	version, err := s.write(name, v, current.Labels, current.Updated, s.root.Rename)
+	if err != nil {
+		return "", fail("replace", name, err)
+	}
+	return version, nil
+}
+
+// Delete implements secrets.Store. Folders that become empty go too.
+func (s *Store) Delete(ctx context.Context, name string) error {
+	if err := secrets.ValidName(name); err != nil {
+		return err
+	}
+	lock, err := filelock.Lock(ctx, s.root, lockName, filelock.Exclusive)
+	if err != nil {
+		return fail("delete", name, err)
+	}
+	defer lock.Close()
+	if err := s.checkParents(name); err != nil {
+		return fail("delete", name, err)
+	}
+	// A file of a wrong mode, or a symbolic link, may be deleted: that mends it.
+	if fi, err := s.root.Lstat(name); err != nil {
+		return fail("delete", name, err)
+	} else if fi.IsDir() {
+		return fail("delete", name, fs.ErrNotExist)
+	}
+	if err := s.root.Remove(name); err != nil {
+		return fail("delete", name, err)
+	}
+	d := path.Dir(name)
+	for ; d != "."; d = path.Dir(d) {
+		if s.root.Remove(d) != nil { // not empty
+			break
+		}
+	}
+	if err := filelock.SyncDir(s.root, d); err != nil {
+		return fail("delete", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package secrets
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Errors that every Store returns, wrapped with the name of the secret. Callers compare with errors.Is.
+var (
+	ErrNotFound    = errors.New("secret not found")
+	ErrExists      = errors.New("secret exists already")
+	ErrConflict    = errors.New("secret was changed by another writer")
+	ErrForbidden   = errors.New("access to the secret is denied")
+	ErrUnavailable = errors.New("secret store is unavailable")
+	ErrInvalid     = errors.New("invalid secret")
+)
+
+// Unavailable wraps err so that it is ErrUnavailable and says when to try again.
+func Unavailable(err error, after time.Duration) error { return &unavailableError{err, after} }
+
+// RetryAfter returns what the maker of err said about when to try again, or 0. At the gateway's edge it
+// becomes the Retry-After of a 503.
+func RetryAfter(err error) time.Duration {
+	var u *unavailableError
+	if errors.As(err, &u) {
+		return u.after
+	}
+	return 0
+}
+
+type unavailableError struct {
+	err   error
+	after time.Duration
+}
+
+func (e *unavailableError) Error() string { return fmt.Sprintf("%v: %v", ErrUnavailable, e.err) }
+
+func (e *unavailableError) Unwrap() []error { return []error{ErrUnavailable, e.err} }

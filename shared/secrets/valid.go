@@ -1,0 +1,59 @@
+package secrets
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+)
+
+// Limits that every Store can hold (Secrets Manager takes 50 tags with keys of 128 characters, some of
+// which the store needs itself).
+const (
+	MaxLabels   = 40
+	maxName     = 253
+	maxLabelKey = 127
+)
+
+var (
+	nameRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[a-z0-9]([-a-z0-9.]*[a-z0-9])?)*$`)
+	// labelREs are costly to compile, and functions that only read never do.
+	labelREs = sync.OnceValues(func() (key, value *regexp.Regexp) {
+		return regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`),
+			regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
+	})
+)
+
+// ValidName returns ErrInvalid unless name has at most 253 bytes and consists of segments parted by '/',
+// each of lower case letters, digits, '-' and '.', that begin and end with a letter or digit.
+func ValidName(name string) error {
+	if len(name) > maxName || !nameRE.MatchString(name) || strings.Contains(name, "..") {
+		return fmt.Errorf("%w: name %.64q: want at most %d lower case letters, digits, '-', '.' and '/', such as clusters/member1",
+			ErrInvalid, name, maxName)
+	}
+	return nil
+}
+
+// ValidLabels returns ErrInvalid unless there are at most MaxLabels labels, in Kubernetes syntax, and no key
+// has more than 127 bytes.
+func ValidLabels(labels map[string]string) error {
+	if len(labels) > MaxLabels {
+		return fmt.Errorf("%w: %d labels: want at most %d", ErrInvalid, len(labels), MaxLabels)
+	}
+	keyRE, valueRE := labelREs()
+	for k, v := range labels {
+		if len(k) > maxLabelKey || !keyRE.MatchString(k) || !valueRE.MatchString(v) {
+			return fmt.Errorf("%w: label %.150q=%.64q: want Kubernetes label syntax, such as env=prod, and a key of at most %d bytes",
+				ErrInvalid, k, v, maxLabelKey)
+		}
+	}
+	return nil
+}
+
+// ValidValue returns ErrInvalid unless v has between 1 and MaxValue bytes.
+func ValidValue(v Value) error {
+	if n := len(v.Reveal()); n == 0 || n > MaxValue {
+		return fmt.Errorf("%w: value of %d bytes: want 1 to %d", ErrInvalid, n, MaxValue)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+// Package stores opens the secret store and the object store of an installation, which one address names.
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/clusterpass/clusterpass/shared/awsclient"
+	"github.com/clusterpass/clusterpass/shared/objects"
+	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
+	"github.com/clusterpass/clusterpass/shared/objects/dynamo"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/secrets/awssecrets"
+	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
+)
+
+// Address says where an installation keeps things: the kind of its stores, a colon, and where it is. With aws, ",key=" and a KMS key
+// (alias, id or ARN) may follow: new secrets are encrypted with it, where the account's own aws/secretsmanager is not wanted.
+type Address struct{ Kind, Where, Key string }
+
+// Decode implements envconfig.Decoder.
+func (a *Address) Decode(v string) error {
+	kind, where, ok := strings.Cut(v, ":")
+	if !ok || kind == "" || where == "" {
+		return errors.New("want a kind and a place with a colon between")
+	}
+	*a = Address{Kind: kind, Where: where}
+	if kind != "aws" {
+		return nil // a path may hold any character
+	}
+	var option string
+	if a.Where, option, ok = strings.Cut(where, ","); ok {
+		if a.Key, ok = strings.CutPrefix(option, "key="); !ok || a.Key == "" {
+			return errors.New("want nothing but key= and a KMS key after the comma")
+		}
+	}
+	return nil
+}
+
+// Default is where one user's installation on one machine keeps things: clusterpass in the user's data directory.
+func Default() (Address, error) {
+	base := os.Getenv("XDG_DATA_HOME")
+	if base == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return Address{}, fmt.Errorf("no directory to keep things in: %w", err)
+		}
+		base = filepath.Join(home, ".local", "share")
+	}
+	return Address{Kind: "dir", Where: filepath.Join(base, "clusterpass")}, nil
+}
+
+// String is the form that Decode reads.
+func (a Address) String() string {
+	s := a.Kind + ":" + a.Where
+	if a.Key != "" {
+		s += ",key=" + a.Key
+	}
+	return s
+}
+
+// Stores are the two stores of one installation.
+type Stores struct {
+	Secrets secrets.Store
+	Objects objects.Store
+}
+
+// prefixRE is what may begin the names of both secrets and a table, in at most maxPrefix bytes.
+var prefixRE = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
+
+const maxPrefix = 32
+
+// Open opens what a names: dir:PATH, two directories below PATH; or aws:PREFIX, the secrets below PREFIX/ in Secrets Manager and
+// the DynamoDB table PREFIX-objects, by the AWS SDK's standard environment.
+func Open(ctx context.Context, a Address) (*Stores, error) {
+	switch a.Kind {
+	case "aws":
+		if len(a.Where) > maxPrefix || !prefixRE.MatchString(a.Where) {
+			return nil, fmt.Errorf("store %q: want a prefix of at most 32 lower case letters, digits and '-', such as aws:clusterpass", a)
+		}
+		cfg, err := awsclient.Load(ctx)
+		if err != nil {
+			return nil, err
+		}
+		sec, err := awssecrets.New(awssecrets.Config{AWS: cfg, Prefix: a.Where + "/", KMSKey: a.Key})
+		if err != nil {
+			return nil, err
+		}
+		obj, err := dynamo.New(dynamo.Config{AWS: cfg, Table: a.Where + "-objects"})
+		if err != nil {
+			return nil, err
+		}
+		return &Stores{sec, obj}, nil
+	case "dir":
+		sec, err := secretsdir.Open(filepath.Join(a.Where, "secrets"))
+		if err != nil {
+			return nil, err
+		}
+		obj, err := objectsdir.Open(filepath.Join(a.Where, "objects"))
+		if err != nil {
+			return nil, err
+		}
+		return &Stores{sec, obj}, nil
+	default:
+		return nil, fmt.Errorf("store %q: there is no kind %q; use dir:PATH or aws:PREFIX", a, a.Kind)
+	}
+}

@@ -1,0 +1,132 @@
+package access
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// auditPolicy has the real API server write the events that the gateway writes.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules: [{level: Metadata}]
+`
+
+var auditFile string
+
+// auditArgs are the API server's flags for that.
+func auditArgs(dir string) ([]string, error) {
+	policy := filepath.Join(dir, "policy.yaml")
+	auditFile = filepath.Join(dir, "audit.log")
+	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + auditFile}, os.WriteFile(policy, []byte(auditPolicy), 0o600)
+}
+
+// fields lists the paths of a JSON object's fields, but those below annotations, extra and details.
+func fields(prefix string, v any) []string {
+	var out []string
+	m, _ := v.(map[string]any)
+	for k, v := range m {
+		out = append(out, prefix+k)
+		if k != "annotations" && k != "extra" && k != "details" {
+			out = append(out, fields(prefix+k+".", v)...)
+		}
+	}
+	return out
+}
+
+// TestAuditEventsAreKubernetes holds that an event has no field that kube-apiserver's do not have, and all that say who, what and when.
+func TestAuditEventsAreKubernetes(t *testing.T) {
+	config := rest.CopyConfig(clusters.Clusters()[0].RESTConfig())
+	config.Impersonate = rest.ImpersonationConfig{UserName: "audited", UID: "1", Groups: []string{"audited"}, Extra: map[string][]string{"k": {"v"}}}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.AppsV1().Deployments("default").UpdateStatus(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, metav1.UpdateOptions{})
+	if err == nil {
+		t.Fatal("nobody granted that")
+	}
+	var theirs map[string]any
+	for deadline := time.Now().Add(patience); theirs == nil; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("kube-apiserver writes no event")
+		}
+		data, err := os.ReadFile(auditFile)
+		if err != nil {
+			continue
+		}
+		for line := range bytes.Lines(data) {
+			var e map[string]any
+			if json.Unmarshal(line, &e) == nil && strings.Contains(string(line), `"username":"audited"`) {
+				theirs = e
+			}
+		}
+	}
+
+	var b bytes.Buffer
+	r := httptest.NewRequest("PUT", "/clusters/member1/apis/apps/v1/namespaces/default/deployments/web/status", nil)
+	r.Header.Set("User-Agent", "test")
+	q := audit.New(audit.Config{To: &b}).Begin(r)
+	u := audit.User{Username: "a", UID: "1", Groups: []string{"dev"}, Extra: map[string][]string{"k": {"v"}}}
+	q.User(u, "x509")
+	q.As(u)
+	q.Target("member1", route.ParseResource("PUT", "/apis/apps/v1/namespaces/default/deployments/web/status", ""))
+	q.Decision(false, "")
+	q.Completed(403, status.New(status.Forbidden, "", "no"))
+	var ours map[string]any
+	if err := json.Unmarshal(b.Bytes(), &ours); err != nil {
+		t.Fatal(err)
+	}
+	have := fields("", theirs)
+	// Theirs has a uid only of users that have one; the administrator's certificate gives none.
+	have = append(have, "user.uid")
+	for _, f := range fields("", ours) {
+		if !slices.Contains(have, f) {
+			t.Errorf("field %s is not in kube-apiserver's event %v", f, theirs)
+		}
+	}
+	mine := fields("", ours)
+	for _, f := range have {
+		if !slices.Contains(mine, f) && f != "responseStatus.details" && f != "responseStatus.reason" {
+			t.Errorf("field %s of kube-apiserver's event is missing", f)
+		}
+	}
+	for _, key := range []string{audit.DecisionAnnotation, audit.ReasonAnnotation} {
+		if _, ok := theirs["annotations"].(map[string]any)[key]; !ok {
+			t.Errorf("annotation %s is not in %v", key, theirs["annotations"])
+		}
+	}
+	if theirs["annotations"].(map[string]any)[audit.DecisionAnnotation] != ours["annotations"].(map[string]any)[audit.DecisionAnnotation] {
+		t.Errorf("%v, %v", theirs["annotations"], ours["annotations"])
+	}
+	for _, key := range []string{"kind", "apiVersion", "level", "stage", "verb", "objectRef"} {
+		if a, b := asJSON(t, theirs[key]), asJSON(t, ours[key]); a != b {
+			t.Errorf("%s: %s, kube-apiserver has %s", key, b, a)
+		}
+	}
+}
+
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

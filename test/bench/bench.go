@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterpass/clusterpass/infra/local/server"
+	"github.com/clusterpass/clusterpass/test/cluster"
+)
+
+// way is one way to the cluster.
+type way struct {
+	name   string
+	client *http.Client
+	url    string
+	// forget makes it as if no call had been made yet.
+	forget func() error
+}
+
+// load is one call that is measured.
+type load struct {
+	name, path string
+	rounds     int
+	parallel   int
+	cold       bool // the way forgets everything before each call
+}
+
+// part is one kind of measurement, which prints a table or several.
+type part struct {
+	name    string
+	measure func(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error
+}
+
+var parts = []part{{"calls", restCalls}, {"streams", streams}, {"idle", idle}, {"fleet", fleet}, {"private", private}}
+
+// run measures the named parts, or all.
+func run(ctx context.Context, out io.Writer, names []string) (err error) {
+	for _, name := range names {
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
+			return fmt.Errorf("there is no part %q", name)
+		}
+	}
+	set, err := cluster.New(ctx, cluster.Options{Clusters: []string{"member1", "member2"}, Progress: os.Stderr})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, set.Stop()) }()
+	for _, c := range set.Clusters() {
+		if err := fill(ctx, c.RESTConfig()); err != nil {
+			return err
+		}
+	}
+	dir, err := os.MkdirTemp("", "clusterpass-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	for _, p := range parts {
+		if len(names) > 0 && !slices.Contains(names, p.name) {
+			continue
+		}
+		if err := p.measure(ctx, out, set, dir); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+// restCalls measures calls to one cluster, also with stores on AWS.
+func restCalls(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error {
+	member := set.Cluster("member1")
+	direct, err := wayOf("direct", member.RESTConfig())
+	if err != nil {
+		return err
+	}
+	ways := []way{direct}
+	for _, mode := range []server.Mode{server.Process, server.Inline} {
+		w, stop, err := through(ctx, mode, filepath.Join(dir, string(mode)), member.KubeconfigFile())
+		if err != nil {
+			return err
+		}
+		defer stop()
+		ways = append(ways, w)
+	}
+	if err := measure(ctx, out, ways, []load{
+		{name: "GET a namespace, c=1", path: "/api/v1/namespaces/default", rounds: 2000, parallel: 1},
+		{name: "GET a namespace, c=8", path: "/api/v1/namespaces/default", rounds: 4000, parallel: 8},
+		{name: "LIST of 10 MB, c=1", path: "/api/v1/namespaces/bench/configmaps", rounds: 30, parallel: 1},
+	}); err != nil {
+		return err
+	}
+	return onAWS(ctx, out, direct, member, dir)
+}
+
+// fill makes a namespace whose config maps are a list of 10 MB.
+func fill(ctx context.Context, cfg *rest.Config) error {
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bench"}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	random := make([]byte, 50_000)
+	for i := range 100 {
+		_, _ = rand.Read(random) // never fails
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)}, Data: map[string]string{"a": hex.EncodeToString(random)}}
+		if _, err := client.CoreV1().ConfigMaps("bench").Create(ctx, cm, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func wayOf(name string, cfg *rest.Config) (way, error) {
+	client, err := rest.HTTPClientFor(cfg)
+	return way{name: name, client: client, url: cfg.Host}, err
+}
+
+// through starts a gateway and returns the way through it.
+func through(ctx context.Context, mode server.Mode, dir, kubeconfig string) (way, func(), error) {
+	functions, err := filepath.Abs("dist/local/functions") // make builds it and runs us at the top of the checkout
+	if err != nil {
+		return way{}, nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return way{}, nil, err
+	}
+	cfg := &server.Config{
+		Listen: "127.0.0.1:0", Data: filepath.Join(dir, "data"), Functions: mode, FunctionsDir: functions,
+		Kubeconfig: filepath.Join(dir, "pass"), Register: kubeconfig, LogLevel: 8, DrainTimeout: time.Second,
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended, ready := make(chan error, 1), make(chan struct{})
+	go func() { ended <- server.Run(ctx, cfg, io.Discard, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		cancel()
+		return way{}, nil, err
+	}
+	stop := func() { cancel(); <-ended }
+	rc, err := clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig)
+	if err != nil {
+		stop()
+		return way{}, nil, err
+	}
+	w, err := wayOf("functions "+string(mode), rc)
+	return w, stop, err
+}
+
+// measure makes the calls of every way in turn and prints what they took.
+func measure(ctx context.Context, out io.Writer, ways []way, loads []load) error {
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(tw, "load\tway\tp50 ms\tp95 ms\tcalls/s\tp50 / direct\t")
+	for _, l := range loads {
+		took := make([][]time.Duration, len(ways))
+		wall := make([]time.Duration, len(ways))
+		const turns = 10 // the ways take turns, so that the machine's moods hit all
+		for turn := range turns + 1 {
+			for i, w := range ways {
+				n := l.rounds / turns
+				if turn == 0 {
+					n = max(l.parallel, n/10) // warm up
+				}
+				start := time.Now()
+				times, err := calls(ctx, w, l, n)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", l.name, w.name, err)
+				}
+				if turn > 0 {
+					took[i] = append(took[i], times...)
+					wall[i] += time.Since(start)
+				}
+			}
+		}
+		for i, w := range ways {
+			slices.Sort(took[i])
+			_, _ = fmt.Fprintf(tw, "%s\t%s\t%.2f\t%.2f\t%.0f\t%.2f\t\n", l.name, w.name,
+				ms(at(took[i], 0.5)), ms(at(took[i], 0.95)), float64(len(took[i]))/wall[i].Seconds(), ms(at(took[i], 0.5))/ms(at(took[0], 0.5)))
+		}
+	}
+	return tw.Flush()
+}
+
+func at(sorted []time.Duration, q float64) time.Duration {
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// calls makes n calls, l.parallel at a time.
+func calls(ctx context.Context, w way, l load, n int) ([]time.Duration, error) {
+	var (
+		mu    sync.Mutex
+		times []time.Duration
+		fail  error
+		wg    sync.WaitGroup
+		todo  = make(chan struct{}, n)
+	)
+	for range n {
+		todo <- struct{}{}
+	}
+	close(todo)
+	for range l.parallel {
+		wg.Go(func() {
+			for range todo {
+				var err error
+				if l.cold {
+					err = w.forget()
+				}
+				start := time.Now()
+				if err == nil {
+					err = get(ctx, w, l.path)
+				}
+				d := time.Since(start)
+				mu.Lock()
+				times = append(times, d)
+				fail = errors.Join(fail, err)
+				mu.Unlock()
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return times, fail
+}
+
+func get(ctx context.Context, w way, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	n, err := io.Copy(io.Discard, resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("answer %s of %d bytes", resp.Status, n)
+	}
+	return err
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/clusterpass/clusterpass/infra/local/lambda"
+	"github.com/clusterpass/clusterpass/infra/local/lambda/event"
+	"github.com/clusterpass/clusterpass/shared/pki"
+)
+
+// starts is how often each function is started. The functions take turns, so that the machine's moods hit all.
+const starts = 100
+
+// goals are what the functions on the way of every call may take: times hello's start, and bytes.
+var goals = map[string]struct{ ratio, bytes float64 }{"proxy": {2, 13e6}, "fleet": {2.5, 0}}
+
+// function is one binary, and what was measured.
+type function struct {
+	name, path string
+	run        *lambda.Function
+	took       []time.Duration
+}
+
+func run(ctx context.Context, out io.Writer) (err error) {
+	dir, err := os.MkdirTemp("", "clusterpass-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	functions, err := binaries(ctx, dir)
+	if err != nil {
+		return err
+	}
+	env, err := environment(dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range functions {
+		// Each invocation has a process of its own: MaxInvocations ends it.
+		if f.run, err = lambda.NewFunction(lambda.Config{Name: f.name, Bootstrap: f.path, Env: env, MaxInvocations: 1, MaxConcurrency: 2}); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, f.run.Close(context.WithoutCancel(ctx))) }()
+	}
+	if err := measure(ctx, functions); err != nil {
+		return err
+	}
+	return report(out, functions)
+}
+
+// binaries builds the hello world and finds the functions that are built.
+func binaries(ctx context.Context, dir string) ([]*function, error) {
+	hello := &function{name: "hello", path: filepath.Join(dir, "hello")}
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-tags", "lambda.norpc", "-o", hello.path, "./test/bench/coldstart/testdata/hello")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build the hello world: %w\n%s", err, text)
+	}
+	found, err := filepath.Glob("dist/local/functions/*/bootstrap")
+	if err == nil && len(found) == 0 {
+		err = errors.New("dist/local/functions holds nothing; run make build-local at the top of the checkout")
+	}
+	all := []*function{hello}
+	for _, path := range found {
+		all = append(all, &function{name: filepath.Base(filepath.Dir(path)), path: path})
+	}
+	return all, err
+}
+
+// environment is as the template's, with an AWS that nobody asks for anything.
+func environment(dir string) (map[string]string, error) {
+	ca, err := pki.LoadCA(dir, "client-ca")
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{
+		"CLUSTERPASS_STORE": "aws:bench", "CLUSTERPASS_CLIENT_CA": string(ca.PEM()),
+		"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none", "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+	}, nil
+}
+
+// measure makes a call that each function can answer by itself: nobody is named, which is refused.
+func measure(ctx context.Context, functions []*function) error {
+	payload, err := event.ALB{}.Event(httptest.NewRequest(http.MethodGet, "/clusters/member1/api/v1/namespaces/default", nil))
+	if err != nil {
+		return err
+	}
+	for turn := range starts + 1 {
+		for _, f := range functions {
+			start := time.Now()
+			_, err := f.run.Invoke(ctx, payload)
+			took := time.Since(start)
+			var said *lambda.FunctionError // rotate's, which knows no such event
+			if err != nil && (!errors.As(err, &said) || f.name != "rotate") {
+				return fmt.Errorf("%s: %w", f.name, err)
+			}
+			if turn > 0 { // the first reads the binary from disk
+				f.took = append(f.took, took)
+			}
+		}
+	}
+	return nil
+}
+
+func report(out io.Writer, functions []*function) error {
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(tw, "cold start\tp50 ms\tp95 ms\t/ hello\tgoal\tMB\tgoal\t")
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	hello := 0.0
+	for _, f := range functions {
+		slices.Sort(f.took)
+		p50, p95 := ms(f.took[len(f.took)/2]), ms(f.took[len(f.took)*95/100])
+		if hello == 0 {
+			hello = p50
+		}
+		st, err := os.Stat(f.path)
+		if err != nil {
+			return err
+		}
+		ratioGoal, sizeGoal := "", ""
+		if g := goals[f.name]; g.ratio > 0 {
+			ratioGoal = fmt.Sprintf("%.1f", g.ratio)
+			if g.bytes > 0 {
+				sizeGoal = fmt.Sprintf("%.1f", g.bytes/1e6)
+			}
+		}
+		_, _ = fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%.2f\t%s\t%.2f\t%s\t\n", f.name, p50, p95, p50/hello, ratioGoal, float64(st.Size())/1e6, sizeGoal)
+	}
+	return tw.Flush()
+}

@@ -1,0 +1,371 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/registration"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/stores"
+	clusters "github.com/clusterpass/clusterpass/test/cluster"
+)
+
+// How many streams are held open, and for how long their cost is measured.
+const (
+	idleWatches = 5000
+	idleExecs   = 1000
+	idleTime    = 20 * time.Second
+	openers     = 8
+)
+
+// idle measures what streams cost that nothing happens on: a bare httputil.ReverseProxy, and the gateway, each in a process of its own.
+// (Directly there is no process between.) The member is a stand-in that only holds them, so that its own cost stays out.
+func idle(ctx context.Context, out io.Writer, _ *clusters.Set, dir string) error {
+	member := standIn()
+	defer member.Close()
+	defer member.CloseClientConnections()
+	data := filepath.Join(dir, "idle")
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: member.Certificate().Raw})
+	if err := registerStandIns(ctx, data, ca, "idle", member.URL); err != nil {
+		return err
+	}
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(tw, "\nidle streams\theld by\tRSS MB\tKB a stream\tCPU % of a core\t")
+	for _, h := range []struct {
+		name, path string
+		start      func(context.Context) (*exec.Cmd, *rest.Config, error)
+	}{
+		{"ReverseProxy", "", func(ctx context.Context) (*exec.Cmd, *rest.Config, error) { return startReverseProxy(ctx, member.URL) }},
+		{"gateway", "/clusters/idle", func(ctx context.Context) (*exec.Cmd, *rest.Config, error) { return startProcess(ctx, data) }},
+	} {
+		process, cfg, err := h.start(ctx)
+		if err != nil {
+			return err
+		}
+		err = hold(ctx, tw, h.name, process.Process.Pid, cfg, h.path)
+		_ = process.Process.Signal(os.Interrupt)
+		_ = process.Wait()
+		if err != nil {
+			return fmt.Errorf("%s: %w", h.name, err)
+		}
+	}
+	return tw.Flush()
+}
+
+// hold opens streams through a process, at paths of the stand-in that begin with prefix there, and prints what it costs to hold them.
+func hold(ctx context.Context, tw io.Writer, name string, pid int, cfg *rest.Config, prefix string) error {
+	tlsConfig, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		return err
+	}
+	tlsConfig.NextProtos = []string{"http/1.1"}
+	tlsConfig.ClientSessionCache = tls.NewLRUClientSessionCache(8)
+	u, err := url.Parse(cfg.Host)
+	if err != nil {
+		return err
+	}
+	c := &caller{addr: u.Host, tls: tlsConfig, prefix: prefix}
+	defer c.close()
+	before, err := rss(pid)
+	if err != nil {
+		return err
+	}
+	for _, step := range []struct {
+		name string
+		n    int
+		open func(context.Context) error
+	}{
+		{"nothing", 0, nil},
+		{fmt.Sprint(idleWatches, " watches"), idleWatches, c.watch},
+		{fmt.Sprint("and ", idleExecs, " execs"), idleExecs, c.exec},
+	} {
+		if err := inParallel(ctx, step.n, step.open); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+		cpu, err := cpuOver(ctx, pid, idleTime)
+		if err != nil {
+			return err
+		}
+		after, err := rss(pid)
+		if err != nil {
+			return err
+		}
+		each := "-"
+		if step.n > 0 {
+			each = strconv.Itoa((after - before) / step.n)
+		}
+		_, _ = fmt.Fprintf(tw, "%s\t%s\t%d\t%s\t%.1f\t\n", step.name, name, after/1024, each, 100*cpu)
+		before = after
+	}
+	return nil
+}
+
+// reverseProxyCommand has this program be a bare proxy to what is said.
+const reverseProxyCommand = "reverse-proxy"
+
+// startReverseProxy runs a bare proxy to target as a process of its own.
+func startReverseProxy(ctx context.Context, target string) (*exec.Cmd, *rest.Config, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, reverseProxyCommand, target)
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	host, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("the proxy ended: %w", err), cmd.Wait())
+	}
+	return cmd, &rest.Config{Host: strings.TrimSpace(host), TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, nil
+}
+
+// serveReverseProxy is that process. It prints its address.
+func serveReverseProxy(ctx context.Context, target string) error {
+	cfg, _, err := reverseProxy(&rest.Config{Host: target, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(os.Stdout, cfg.Host); err != nil {
+		return err
+	}
+	<-ctx.Done() // what it holds ends with the process
+	return nil
+}
+
+// standIn holds watches and execs open.
+func standIn() *httptest.Server {
+	upgrader := websocket.Upgrader{Subprotocols: []string{"v5.channel.k8s.io"}}
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, "{}\n")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		}
+		conn, err := upgrader.Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _, _ = conn.NextReader()
+	}))
+	srv.EnableHTTP2 = true
+	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	srv.StartTLS()
+	return srv
+}
+
+// registerStandIns registers a name and a URL each.
+func registerStandIns(ctx context.Context, data string, ca []byte, namesAndURLs ...string) error {
+	st, err := stores.Open(ctx, stores.Address{Kind: "dir", Where: data})
+	if err != nil {
+		return err
+	}
+	reg := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects, Policy: cluster.DialPolicy{AllowLoopback: true}}
+	for pair := range slices.Chunk(namesAndURLs, 2) {
+		_, err = reg.Register(ctx, registration.Request{Name: pair[0], Identity: "impersonate", SkipCheck: true, Kubeconfig: secrets.NewValue(fmt.Appendf(nil,
+			`{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %q}}], users: [{name: u, user: {token: any}}]}`,
+			pair[1], base64.StdEncoding.EncodeToString(ca)))})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startProcess runs the gateway as a process of its own, so that its memory can be told from ours.
+func startProcess(ctx context.Context, data string) (*exec.Cmd, *rest.Config, error) {
+	program, err := filepath.Abs("dist/local/clusterpass-local")
+	if err != nil {
+		return nil, nil, err
+	}
+	pass := filepath.Join(data, "pass")
+	cmd := exec.CommandContext(ctx, program, "--listen=127.0.0.1:0", "--data="+data, "--functions=inline", "--kubeconfig="+pass, "--log-level=ERROR",
+		"--max-streams-per-caller=100000", "--drain-timeout=1s")
+	cmd.Env = []string{"HOME=" + data, "PATH=" + os.Getenv("PATH")}
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	r := bufio.NewReader(stdout)
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("the gateway ended: %w", err), cmd.Wait())
+		}
+		if strings.Contains(line, "ctrl-C ends") {
+			break
+		}
+	}
+	go func() { _, _ = io.Copy(io.Discard, r) }()
+	cfg, err := clientcmd.BuildConfigFromFlags("", pass)
+	if err != nil {
+		return nil, nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	}
+	return cmd, cfg, nil
+}
+
+// caller opens streams and holds them.
+type caller struct {
+	addr   string
+	tls    *tls.Config
+	prefix string
+
+	mu   sync.Mutex
+	held []net.Conn
+}
+
+func (c *caller) open(ctx context.Context, request string, want int) error {
+	conn, err := (&tls.Dialer{Config: c.tls}).DialContext(ctx, "tcp", c.addr)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.held = append(c.held, conn)
+	c.mu.Unlock()
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := io.WriteString(conn, request); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 1024), nil) //nolint:bodyclose // the body is the connection, which is held
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != want {
+		return fmt.Errorf("answer %s", resp.Status)
+	}
+	return conn.SetDeadline(time.Time{})
+}
+
+func (c *caller) watch(ctx context.Context) error {
+	return c.open(ctx, "GET "+c.prefix+"/api/v1/pods?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n", http.StatusOK)
+}
+
+func (c *caller) exec(ctx context.Context) error {
+	return c.open(ctx, "GET "+c.prefix+"/api/v1/namespaces/a/pods/p/exec?command=sh&stdout=1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+
+		"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
+		http.StatusSwitchingProtocols)
+}
+
+func (c *caller) close() {
+	for _, conn := range c.held {
+		_ = conn.Close()
+	}
+}
+
+func inParallel(ctx context.Context, n int, do func(context.Context) error) error {
+	todo := make(chan struct{}, n)
+	for range n {
+		todo <- struct{}{}
+	}
+	close(todo)
+	var (
+		wg   sync.WaitGroup
+		errs = make([]error, openers)
+	)
+	for i := range openers {
+		wg.Go(func() {
+			for range todo {
+				if errs[i] = do(ctx); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// rss is a process's resident memory in KB, now.
+func rss(pid int) (int, error) { return memoryOf(pid, "VmRSS:") }
+
+// peak is the most that a process's resident memory was since forgetPeak, in KB.
+func peak(pid int) (int, error) { return memoryOf(pid, "VmHWM:") }
+
+func forgetPeak(pid int) error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0o600)
+}
+
+func memoryOf(pid int, field string) (int, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(status) {
+		if f := strings.Fields(string(line)); len(f) > 1 && f[0] == field {
+			return strconv.Atoi(f[1])
+		}
+	}
+	return 0, errors.New("no " + field)
+}
+
+const ticksPerSecond = 100 // USER_HZ, on every Linux that Go runs on
+
+// cpuOver is the share of a core that a process uses.
+func cpuOver(ctx context.Context, pid int, d time.Duration) (float64, error) {
+	before, err := cpuTicks(pid)
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-time.After(d):
+	}
+	after, err := cpuTicks(pid)
+
+	return float64(after-before) / ticksPerSecond / d.Seconds(), err
+}
+
+func cpuTicks(pid int) (int, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ") // the name may hold anything
+	f := strings.Fields(rest)
+	user, err := strconv.Atoi(f[11])
+	if err != nil {
+		return 0, err
+	}
+	system, err := strconv.Atoi(f[12])
+	return user + system, err
+}

@@ -1,0 +1,309 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/gorilla/websocket"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/portforward"
+
+	"github.com/clusterpass/clusterpass/infra/local/server"
+	"github.com/clusterpass/clusterpass/test/cluster"
+)
+
+// How much is measured.
+const (
+	watchEvents   = 300
+	execRounds    = 1000
+	forwardedSize = 64 << 20
+	forwardTurns  = 5
+	podName       = "stream"
+)
+
+// streamWay is one way to the cluster, and what was measured on it.
+type streamWay struct {
+	name   string
+	cfg    *rest.Config
+	client *kubernetes.Clientset
+	events []time.Duration
+	rounds []time.Duration
+	rates  []float64 // MB/s
+}
+
+// streams measures calls that stay open: directly, through a bare httputil.ReverseProxy, and through the gateway.
+func streams(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error {
+	member := set.Cluster("member1")
+	direct := member.RESTConfig()
+	bare, closeBare, err := reverseProxy(direct)
+	if err != nil {
+		return err
+	}
+	defer closeBare()
+	gw, stop, err := gatewayConfig(ctx, filepath.Join(dir, "streams"), member.KubeconfigFile())
+	if err != nil {
+		return err
+	}
+	defer stop()
+	ways := []*streamWay{{name: "direct", cfg: direct}, {name: "ReverseProxy", cfg: bare}, {name: "gateway", cfg: gw}}
+	for _, w := range ways {
+		w.cfg.QPS = -1
+		if w.client, err = kubernetes.NewForConfig(w.cfg); err != nil {
+			return err
+		}
+	}
+	if err := startPod(ctx, ways[0].client); err != nil {
+		return err
+	}
+	if err := watchDelay(ctx, ways); err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	if err := execRoundTrips(ctx, ways); err != nil {
+		return fmt.Errorf("exec: %w", err)
+	}
+	if err := portForward(ctx, ways); err != nil {
+		return fmt.Errorf("port-forward: %w", err)
+	}
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(tw, "\nstreams\twatch event p50 ms\tp95 ms\texec round trip p50 ms\tp95 ms\tport-forward MB/s\t")
+	for _, w := range ways {
+		slices.Sort(w.events)
+		slices.Sort(w.rounds)
+		slices.Sort(w.rates)
+		_, _ = fmt.Fprintf(tw, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t\n", w.name,
+			ms(at(w.events, 0.5)), ms(at(w.events, 0.95)), ms(at(w.rounds, 0.5)), ms(at(w.rounds, 0.95)), w.rates[len(w.rates)/2])
+	}
+	return tw.Flush()
+}
+
+// reverseProxy is the least that can stand before a cluster.
+func reverseProxy(to *rest.Config) (*rest.Config, func(), error) {
+	to = rest.CopyConfig(to)
+	to.NextProtos = []string{"http/1.1"} // for upgrades
+	transport, err := rest.TransportFor(to)
+	if err != nil {
+		return nil, nil, err
+	}
+	target, err := url.Parse(to.Host)
+	if err != nil {
+		return nil, nil, err
+	}
+	srv := httptest.NewUnstartedServer(&httputil.ReverseProxy{
+		Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
+	})
+	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	srv.StartTLS()
+	return &rest.Config{Host: srv.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, srv.Close, nil
+}
+
+// gatewayConfig starts a gateway and returns a client's configuration for member1 behind it.
+func gatewayConfig(ctx context.Context, dir, kubeconfig string) (*rest.Config, func(), error) {
+	_, stop, err := through(ctx, server.Inline, dir, kubeconfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "pass"))
+	if err != nil {
+		stop()
+	}
+	return cfg, stop, err
+}
+
+func startPod(ctx context.Context, client *kubernetes.Clientset) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "any"}}}}
+	if _, err := client.CoreV1().Pods("bench").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for range 300 {
+		p, err := client.CoreV1().Pods("bench").Get(ctx, podName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if p.Status.Phase == corev1.PodRunning {
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return errors.New("the pod does not run")
+}
+
+// watchDelay measures from before a write to the event of it, on all ways at once.
+func watchDelay(ctx context.Context, ways []*streamWay) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	maps := ways[0].client.CoreV1().ConfigMaps("default")
+	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "watched"}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	type arrival struct {
+		at  time.Time
+		err error
+	}
+	arrivals := make([]chan arrival, len(ways))
+	for i, w := range ways {
+		watcher, err := w.client.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=watched"})
+		if err != nil {
+			return err
+		}
+		defer watcher.Stop()
+		arrivals[i] = make(chan arrival, 1)
+		go func() {
+			for range watcher.ResultChan() {
+				arrivals[i] <- arrival{at: time.Now()}
+			}
+			arrivals[i] <- arrival{err: errors.New("the watch ended")}
+		}()
+		if a := <-arrivals[i]; a.err != nil { // ADDED
+			return a.err
+		}
+	}
+	for n := range watchEvents {
+		start := time.Now()
+		if _, err := maps.Patch(ctx, "watched", types.MergePatchType, fmt.Appendf(nil, `{"data":{"n":"%d"}}`, n), metav1.PatchOptions{}); err != nil {
+			return err
+		}
+		for i, w := range ways {
+			a := <-arrivals[i]
+			if a.err != nil {
+				return a.err
+			}
+			w.events = append(w.events, a.at.Sub(start))
+		}
+	}
+	return nil
+}
+
+// execRoundTrips measures a byte to a cat and back, the ways taking turns.
+func execRoundTrips(ctx context.Context, ways []*streamWay) error {
+	conns := make([]*websocket.Conn, len(ways))
+	for i, w := range ways {
+		tlsConfig, err := rest.TLSConfigFor(w.cfg)
+		if err != nil {
+			return err
+		}
+		tlsConfig.NextProtos = []string{"http/1.1"}
+		d := websocket.Dialer{TLSClientConfig: tlsConfig, Subprotocols: []string{"v5.channel.k8s.io"}, HandshakeTimeout: 20 * time.Second}
+		conn, resp, err := d.DialContext(ctx, strings.Replace(w.cfg.Host, "https://", "wss://", 1)+
+			"/api/v1/namespaces/bench/pods/"+podName+"/exec?command=cat&stdin=1&stdout=1", nil)
+		if err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+		_ = resp.Body.Close()
+		defer func() { _ = conn.Close() }()
+		_ = conn.SetReadDeadline(time.Now().Add(2 * time.Minute))
+		conns[i] = conn
+	}
+	for n := range execRounds + 20 {
+		for i, w := range ways {
+			start := time.Now()
+			if err := conns[i].WriteMessage(websocket.BinaryMessage, []byte{0, 'x'}); err != nil {
+				return err
+			}
+			for got := false; !got; {
+				_, m, err := conns[i].ReadMessage()
+				if err != nil {
+					return err
+				}
+				got = bytes.Equal(m, []byte{1, 'x'})
+			}
+			if n >= 20 { // warm
+				w.rounds = append(w.rounds, time.Since(start))
+			}
+		}
+	}
+	return nil
+}
+
+// portForward measures how fast a connection brings data from a pod.
+func portForward(ctx context.Context, ways []*streamWay) error {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ln.Close() }()
+	go func() {
+		block := make([]byte, 1<<20)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				for range forwardedSize / len(block) {
+					if _, err := c.Write(block); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	port := ln.Addr().(*net.TCPAddr).Port
+	for range forwardTurns {
+		for _, w := range ways {
+			rate, err := forwardOnce(ctx, w, port)
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+			w.rates = append(w.rates, rate)
+		}
+	}
+	return nil
+}
+
+// forwardOnce brings forwardedSize bytes and returns MB/s.
+func forwardOnce(ctx context.Context, w *streamWay, port int) (float64, error) {
+	u := w.client.CoreV1().RESTClient().Post().Namespace("bench").Resource("pods").Name(podName).SubResource("portforward").URL()
+	dialer, err := portforward.NewSPDYOverWebsocketDialerForStreaming(u, w.cfg)
+	if err != nil {
+		return 0, err
+	}
+	stop, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	pf, err := portforward.NewForStreaming(dialer, []string{fmt.Sprintf("0:%d", port)}, stop, ready, io.Discard, io.Discard)
+	if err != nil {
+		return 0, err
+	}
+	go func() { ended <- pf.ForwardPorts() }()
+	defer func() { close(stop); <-ended }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		ended <- err
+		return 0, err
+	}
+	ports, err := pf.GetPorts()
+	if err != nil {
+		return 0, err
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", ports[0].Local))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	start := time.Now()
+	n, err := io.Copy(io.Discard, conn)
+	if err == nil && n != forwardedSize {
+		err = fmt.Errorf("%d of %d bytes came", n, forwardedSize)
+	}
+	return float64(n) / 1e6 / time.Since(start).Seconds(), err
+}

@@ -1,0 +1,280 @@
+// Package build makes the programs that a test cluster runs: Kubernetes, etcd and kwok, built from the Go module
+// proxy into a per-user cache.
+//
+// What is built is pinned by test/cluster/binaries, a Go module of its own (Kubernetes relies on replace
+// directives, which no importing module inherits). The cache directory is named by a hash of those pins and of
+// the build flags, so that a changed pin never finds an old program, and a program is renamed into place only
+// when it is whole: what is there can be run. Concurrent runs, of one user on one machine, share one build
+// through a file lock.
+package build
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// EnvBinaries names the environment variable that points at a directory of existing programs. With it, nothing
+// is built.
+const EnvBinaries = "CLUSTERPASS_KUBE_BINARIES"
+
+// The programs of a cluster, by file name.
+const (
+	Etcd              = "etcd"
+	APIServer         = "kube-apiserver"
+	ControllerManager = "kube-controller-manager"
+	Scheduler         = "kube-scheduler"
+	Kwok              = "kwok"
+	Kwokctl           = "kwokctl"
+	Kubectl           = "kubectl"
+)
+
+// A target is one program and the package it is built from.
+type target struct{ name, pkg string }
+
+// targets are in the order of building: the small one first, so that a broken toolchain shows early.
+var targets = []target{
+	{Etcd, "go.etcd.io/etcd/server/v3"},
+	{APIServer, "k8s.io/kubernetes/cmd/kube-apiserver"},
+	{ControllerManager, "k8s.io/kubernetes/cmd/kube-controller-manager"},
+	{Scheduler, "k8s.io/kubernetes/cmd/kube-scheduler"},
+	{Kwok, "sigs.k8s.io/kwok/cmd/kwok"},
+	{Kwokctl, "sigs.k8s.io/kwok/cmd/kwokctl"},
+	{Kubectl, "k8s.io/kubernetes/cmd/kubectl"},
+}
+
+// Binaries are programs that are ready to run.
+type Binaries struct {
+	Dir     string // holds every program; one that the caller named may lack kubectl where PATH has one
+	Kubectl string // path of kubectl: PATH's own, or the one in Dir where PATH has none
+}
+
+// Path returns the path of the program called name.
+func (b Binaries) Path(name string) string { return filepath.Join(b.Dir, name) }
+
+// Ensure returns the programs, building those that the cache lacks. It writes what it builds, how far it is and
+// how long that took to progress; when nothing is missing it writes nothing and returns at once. It needs the go
+// command, and must run inside the Clusterpass checkout (as tests and go run do).
+func Ensure(ctx context.Context, progress io.Writer) (Binaries, error) {
+	kubectl, err := exec.LookPath(Kubectl)
+	if err != nil && !errors.Is(err, exec.ErrNotFound) {
+		return Binaries{}, fmt.Errorf("find kubectl in PATH: %w", err)
+	}
+	if dir := os.Getenv(EnvBinaries); dir != "" {
+		return existing(dir, kubectl)
+	}
+
+	source, err := pins(ctx)
+	if err != nil {
+		return Binaries{}, err
+	}
+	dir, err := source.ensure(ctx, targets, progress)
+	if err != nil {
+		return Binaries{}, err
+	}
+	if kubectl == "" {
+		kubectl = filepath.Join(dir, Kubectl)
+	}
+	return Binaries{Dir: dir, Kubectl: kubectl}, nil
+}
+
+// existing takes the programs of a directory that the caller named; kubectl may be PATH's instead.
+func existing(dir, kubectl string) (Binaries, error) {
+	wanted := targets
+	if kubectl != "" {
+		wanted = targets[:len(targets)-1]
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return Binaries{}, fmt.Errorf("%s: %w", EnvBinaries, err)
+	}
+	if none := missing(dir, wanted); len(none) > 0 {
+		return Binaries{}, fmt.Errorf("%s=%s lacks %s: put the programs there, or unset the variable to have them built",
+			EnvBinaries, dir, strings.Join(none.names(), ", "))
+	}
+	if kubectl == "" {
+		kubectl = filepath.Join(dir, Kubectl)
+	}
+	return Binaries{Dir: dir, Kubectl: kubectl}, nil
+}
+
+type targetList []target
+
+func (l targetList) names() []string {
+	names := make([]string, len(l))
+	for i, t := range l {
+		names[i] = t.name
+	}
+	return names
+}
+
+// missing lists the wanted programs that dir has no executable file for.
+func missing(dir string, wanted []target) targetList {
+	var none targetList
+	for _, t := range wanted {
+		info, err := os.Stat(filepath.Join(dir, t.name))
+		if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+			none = append(none, t)
+		}
+	}
+	return none
+}
+
+// A source is the pinned module and where its programs go.
+type source struct {
+	dir   string // the module, test/cluster/binaries
+	cache string // the user's cache for this project
+	sums  []byte // go.mod and go.sum
+	flags []string
+}
+
+// pins finds and reads the module that says what is built.
+func pins(ctx context.Context) (*source, error) {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cache, err := cacheDir()
+	if err != nil {
+		return nil, err
+	}
+	s := &source{dir: filepath.Join(root, "test", "cluster", "binaries"), cache: cache}
+	mod, err := os.ReadFile(filepath.Join(s.dir, "go.mod"))
+	if err != nil {
+		return nil, fmt.Errorf("read the pinned versions: %w", err)
+	}
+	sum, err := os.ReadFile(filepath.Join(s.dir, "go.sum"))
+	if err != nil {
+		return nil, fmt.Errorf("read the pinned versions: %w", err)
+	}
+	s.sums = append(mod, sum...)
+
+	version, err := required(string(mod), "k8s.io/kubernetes")
+	if err != nil {
+		return nil, err
+	}
+	s.flags = []string{"-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags=" + ldflags(version)}
+	return s, nil
+}
+
+func (s *source) key() string {
+	h := sha256.New()
+	h.Write(s.sums)
+	_, _ = fmt.Fprintln(h, runtime.GOOS, runtime.GOARCH, s.flags) // a hash never fails
+	return hex.EncodeToString(h.Sum(nil))[:16]
+}
+
+// ensure builds the wanted programs that the cache lacks and returns their directory.
+func (s *source) ensure(ctx context.Context, wanted []target, progress io.Writer) (string, error) {
+	dir := filepath.Join(s.cache, "kube", s.key())
+	if len(missing(dir, wanted)) == 0 {
+		return dir, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make the cache of programs: %w", err)
+	}
+	unlock, err := lock(ctx, filepath.Join(dir, ".lock"), func() {
+		say(progress, "another run is building the Kubernetes programs; waiting for it\n")
+	})
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+
+	todo := missing(dir, wanted) // perhaps another run has built some meanwhile
+	start := time.Now()
+	for i, t := range todo {
+		p := newMeter(progress, fmt.Sprintf("%s (%d/%d)", t.name, i+1, len(todo)))
+		if err := s.build(ctx, t, dir, p); err != nil {
+			return "", err
+		}
+	}
+	if len(todo) > 0 {
+		say(progress, "built %d programs in %s; later runs start at once (%s)\n",
+			len(todo), time.Since(start).Round(time.Second), dir)
+	}
+	return dir, nil
+}
+
+// build makes one program and moves it into dir when it is whole.
+func (s *source) build(ctx context.Context, t target, dir string, p *meter) error {
+	temp := filepath.Join(dir, "."+t.name+".building")
+	defer func() { _ = os.Remove(temp) }() // after success it is not there
+
+	args := append([]string{"build", "-v", "-o", temp}, s.flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, t.pkg)...)
+	cmd.Dir = s.dir
+	// The caller's flags and workspace are for its own module. Without cgo the programs run anywhere.
+	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
+	if err := p.run(cmd); err != nil {
+		return fmt.Errorf("build %s: %w", t.name, err)
+	}
+	if err := os.Rename(temp, filepath.Join(dir, t.name)); err != nil {
+		return fmt.Errorf("keep %s: %w", t.name, err)
+	}
+	return nil
+}
+
+// required reads a module's version from the text of a go.mod.
+func required(mod, module string) (string, error) {
+	for line := range strings.Lines(mod) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == module {
+			return f[1], nil
+		}
+	}
+	return "", fmt.Errorf("test/cluster/binaries/go.mod does not require %s", module)
+}
+
+// ldflags has the programs report the version that they are: Kubernetes' own build does the same.
+func ldflags(version string) string {
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	flags := []string{"-s", "-w"}
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		for _, kv := range []string{"gitVersion=" + version, "gitMajor=" + major, "gitMinor=" + minor, "gitTreeState=clean"} {
+			flags = append(flags, "-X", pkg+"."+kv)
+		}
+	}
+	return strings.Join(flags, " ")
+}
+
+// cacheDir is the user's cache for this project.
+func cacheDir() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find the user's cache directory (set HOME or XDG_CACHE_HOME): %w", err)
+	}
+	return filepath.Join(dir, "clusterpass"), nil
+}
+
+// moduleRoot finds this checkout. The go command knows it wherever inside the checkout the caller stands; an
+// import could not carry the pins, since embedding does not cross module borders.
+func moduleRoot(ctx context.Context) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	out, err := cmd.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
+		}
+		return "", fmt.Errorf("find the Clusterpass checkout (run this inside it): %w", err)
+	}
+	root := strings.TrimSpace(string(out))
+	if _, err := os.Stat(root); errors.Is(err, fs.ErrNotExist) || root == "" {
+		return "", fmt.Errorf("the Clusterpass checkout %q is not there", root)
+	}
+	return root, nil
+}
+
+const module = "github.com/clusterpass/clusterpass"

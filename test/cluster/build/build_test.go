@@ -1,0 +1,195 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// tiny is a source that builds in a second.
+func tiny(t *testing.T) *source {
+	t.Helper()
+	dir, err := filepath.Abs("testdata/tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &source{dir: dir, cache: t.TempDir(), sums: []byte("pins"), flags: []string{"-trimpath"}}
+}
+
+var tinyTargets = []target{{"first", "example.test/tiny/one"}, {"second", "example.test/tiny/two"}}
+
+func TestConcurrentRunsShareOneBuild(t *testing.T) {
+	s := tiny(t)
+	var said [3]bytes.Buffer
+	var dirs [3]string
+	var runs sync.WaitGroup
+	for i := range said {
+		runs.Go(func() {
+			var err error
+			if dirs[i], err = s.ensure(t.Context(), tinyTargets, &said[i]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	runs.Wait()
+
+	all := said[0].String() + said[1].String() + said[2].String()
+	for _, want := range []string{"built first (1/2)", "built second (2/2)", "built 2 programs"} {
+		if got := strings.Count(all, want); got != 1 {
+			t.Errorf("%q was said %d times, want once:\n%s", want, got, all)
+		}
+	}
+	for program, want := range map[string]string{"first": "one", "second": "two"} {
+		out, err := exec.Command(filepath.Join(dirs[0], program)).CombinedOutput()
+		if err != nil || string(out) != want {
+			t.Errorf("%s says %q (%v), want %q", program, out, err, want)
+		}
+	}
+
+	var again bytes.Buffer
+	if _, err := s.ensure(t.Context(), tinyTargets, &again); err != nil || again.Len() > 0 {
+		t.Errorf("a second run said %q (%v), want nothing", again.String(), err)
+	}
+}
+
+func TestBrokenBuildLeavesNothingThatRuns(t *testing.T) {
+	s := tiny(t)
+	_, err := s.ensure(t.Context(), []target{tinyTargets[0], {"second", "example.test/tiny/broken"}}, &bytes.Buffer{})
+	if err == nil || !strings.Contains(err.Error(), "build second") || !strings.Contains(err.Error(), "undefined") {
+		t.Fatalf("got error %v, want one that names the program and what the compiler said", err)
+	}
+	entries, err := os.ReadDir(filepath.Join(s.cache, "kube", s.key()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Name() != "first" && e.Name() != ".lock" {
+			t.Errorf("%s was left behind", e.Name())
+		}
+	}
+
+	// The next run builds only what is missing.
+	var said bytes.Buffer
+	if _, err := s.ensure(t.Context(), tinyTargets, &said); err != nil || !strings.Contains(said.String(), "second (1/1)") {
+		t.Errorf("after the failure: %v, said %q", err, said.String())
+	}
+}
+
+func TestWaitingForAnotherBuildEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	unlock, err := lock(t.Context(), path, func() { t.Error("waited for a free lock") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := lock(ctx, path, cancel); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+	unlock()
+	second, err := lock(t.Context(), path, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second()
+}
+
+func TestExistingBinaries(t *testing.T) {
+	full, empty := t.TempDir(), t.TempDir()
+	for _, target := range targets {
+		if err := os.WriteFile(filepath.Join(full, target.name), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	partial := t.TempDir()
+	if err := os.WriteFile(filepath.Join(partial, Etcd), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(partial, Scheduler), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+
+	tests := map[string]struct {
+		dir        string
+		inPath     bool // PATH has a kubectl
+		wantErr    []string
+		wantNotErr []string
+	}{
+		"all there":          {dir: full},
+		"all there, kubectl": {dir: full, inPath: true},
+		"empty":              {dir: empty, wantErr: []string{EnvBinaries, Etcd, APIServer, ControllerManager, Scheduler, Kwok, Kwokctl, Kubectl}},
+		"kubectl from PATH":  {dir: empty, inPath: true, wantErr: []string{Etcd}, wantNotErr: []string{Kubectl}},
+		"not executable":     {dir: partial, wantErr: []string{Scheduler}, wantNotErr: []string{Etcd}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			path := t.TempDir()
+			wantKubectl := filepath.Join(test.dir, Kubectl)
+			if test.inPath {
+				wantKubectl = filepath.Join(path, Kubectl)
+				if err := os.WriteFile(wantKubectl, nil, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Setenv("PATH", path) // no go command either: nothing may be built
+			t.Setenv(EnvBinaries, test.dir)
+			var said bytes.Buffer
+			got, err := Ensure(t.Context(), &said)
+			if said.Len() > 0 {
+				t.Errorf("said %q, want nothing", said.String())
+			}
+			if len(test.wantErr) == 0 {
+				if err != nil || got.Dir != test.dir || got.Kubectl != wantKubectl {
+					t.Errorf("got %+v, %v; want %s and %s", got, err, test.dir, wantKubectl)
+				}
+				return
+			}
+			if err == nil {
+				t.Fatalf("got %+v, want an error", got)
+			}
+			missing := strings.TrimPrefix(err.Error(), EnvBinaries+"="+test.dir) // the directory may hold any word
+			for _, want := range test.wantErr {
+				if !strings.Contains(EnvBinaries+missing, want) {
+					t.Errorf("error %q does not name %s", err, want)
+				}
+			}
+			for _, not := range test.wantNotErr {
+				if strings.Contains(missing, not+",") || strings.Contains(missing, not+":") {
+					t.Errorf("error %q names %s", err, not)
+				}
+			}
+		})
+	}
+}
+
+func TestPinsAreFoundAndNamed(t *testing.T) {
+	s, err := pins(t.Context()) // from this package's directory
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, err := required(string(s.sums), "k8s.io/kubernetes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(strings.Join(s.flags, " "), "version.gitVersion="+version) {
+		t.Errorf("the flags %q do not name Kubernetes %s", s.flags, version)
+	}
+	changed := *s
+	changed.sums = append([]byte("x"), s.sums...)
+	if changed.key() == s.key() {
+		t.Error("other pins have the same cache")
+	}
+	changed = *s
+	changed.flags = append([]string{"-race"}, s.flags...)
+	if changed.key() == s.key() {
+		t.Error("other flags have the same cache")
+	}
+	if _, err := required(string(s.sums), "example.test/none"); err == nil {
+		t.Error("a module that is not required has a version")
+	}
+}

@@ -1,0 +1,122 @@
+package build
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A meter shows how far one go build is: how many modules it fetched, how many packages it compiled, how long it
+// has run. On a terminal it rewrites one line each second; elsewhere it adds a line now and then.
+type meter struct {
+	out      io.Writer
+	what     string
+	terminal bool
+	start    time.Time
+
+	mu                sync.Mutex
+	fetched, compiled int
+	tail              []string // the last lines that are neither: the compiler's complaints
+}
+
+// say reports progress. That nobody can read it is no reason to stop.
+func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
+
+const maxTail = 40
+
+func newMeter(out io.Writer, what string) *meter {
+	m := &meter{out: out, what: what, start: time.Now()}
+	if f, ok := out.(*os.File); ok {
+		info, err := f.Stat()
+		m.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
+	}
+	return m
+}
+
+// run runs "go build -v" and shows its progress. Its error ends with what the compiler said.
+func (m *meter) run(cmd *exec.Cmd) error {
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	m.show("building")
+	ctx, stop := context.WithCancel(context.Background())
+	var ticking sync.WaitGroup
+	ticking.Go(func() { m.tick(ctx) })
+	err = during(cmd, func() {
+		lines := bufio.NewScanner(stderr)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			m.count(lines.Text())
+		}
+		_, _ = io.Copy(io.Discard, stderr) // after an overlong line, so that the compiler never blocks
+	})
+	stop()
+	ticking.Wait()
+
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, strings.Join(m.tail, "\n"))
+	}
+	m.show("built")
+	if m.terminal {
+		say(m.out, "\n")
+	}
+	return nil
+}
+
+func (m *meter) count(line string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case strings.HasPrefix(line, "go: downloading "):
+		m.fetched++
+	case !strings.ContainsAny(line, " :#"): // -v prints bare import paths
+		m.compiled++
+	default:
+		m.tail = append(m.tail, line)
+		if len(m.tail) > maxTail {
+			m.tail = m.tail[1:]
+		}
+	}
+}
+
+func (m *meter) tick(ctx context.Context) {
+	every := 15 * time.Second
+	if m.terminal {
+		every = time.Second
+	}
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			m.show("building")
+		}
+	}
+}
+
+func (m *meter) show(verb string) {
+	m.mu.Lock()
+	fetched, compiled := m.fetched, m.compiled
+	m.mu.Unlock()
+	line := fmt.Sprintf("%s %s: %s", verb, m.what, time.Since(m.start).Round(time.Second))
+	if compiled > 0 {
+		line += fmt.Sprintf(", %d packages compiled", compiled)
+	}
+	if fetched > 0 {
+		line += fmt.Sprintf(", %d modules fetched", fetched)
+	}
+	if m.terminal {
+		say(m.out, "\r\x1b[K%s", line)
+		return
+	}
+	say(m.out, "%s\n", line)
+}

@@ -1,0 +1,4 @@
+// Command one stands in for a program that takes minutes to build.
+package main
+
+func main() { print("one") }

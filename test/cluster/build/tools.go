@@ -1,0 +1,84 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"time"
+)
+
+// A Tool is a command of this module, built and kept from being rebuilt until it is released: start it or copy
+// it before.
+type Tool struct {
+	Path    string
+	release func()
+}
+
+// Release lets others build the tool again. What was started goes on.
+func (t *Tool) Release() { t.release() }
+
+// NewTool builds a command of this module; command is its package's path below the module's root. When that takes
+// a while, as the first time, it says so to progress.
+func NewTool(ctx context.Context, command string, progress io.Writer) (*Tool, error) {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cache, err := cacheDir()
+	if err != nil {
+		return nil, err
+	}
+	// The go command relinks nothing that is up to date, so one kept file makes later starts quick. It is this
+	// checkout's own: two checkouts would relink in turns.
+	dir := filepath.Join(cache, "tools", shortHash(root))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the cache of tools: %w", err)
+	}
+	tool := filepath.Join(dir, path.Base(command))
+	unlock, err := lock(ctx, tool+".lock", func() {})
+	if err != nil {
+		return nil, err
+	}
+	said := make(chan struct{})
+	slow := time.AfterFunc(2*time.Second, func() {
+		defer close(said)
+		say(progress, "building %s\n", command)
+	})
+	defer func() {
+		if !slow.Stop() {
+			<-said // progress is the caller's again
+		}
+	}()
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", tool, "./"+command)
+	cmd.Dir = root
+	// The caller's flags (-race, coverage) are for the caller. Else this builds as everything does, so that the
+	// packages that both use are compiled once.
+	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	if out, err := output(cmd); err != nil {
+		unlock()
+		return nil, fmt.Errorf("build %s: %w\n%s", command, err, out)
+	}
+	return &Tool{Path: tool, release: unlock}, nil
+}
+
+// CopyTo copies the program to a path where nothing is yet.
+func (t *Tool) CopyTo(path string) error {
+	in, err := os.Open(t.Path)
+	if err != nil {
+		return fmt.Errorf("copy a tool: %w", err)
+	}
+	defer in.Close()
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
+	if err != nil {
+		return fmt.Errorf("copy a tool: %w", err)
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		out.Close()
+		return fmt.Errorf("copy a tool: %w", err)
+	}
+	return out.Close()
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"github.com/clusterpass/clusterpass/test/cluster"
+	"github.com/clusterpass/clusterpass/test/cluster/keeper"
+	"github.com/clusterpass/clusterpass/test/cluster/ownership"
+)
+
+// guarded is set in the environment of the process that keeps; without it this process is its guard.
+const guarded = "CLUSTERPASS_CLUSTERS_GUARDED"
+
+func newKeepCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    cluster.KeepCommand + " RUN",
+		Short:  "Keep the clusters that standard input describes (started by up and by tests)",
+		Args:   cobra.ExactArgs(1),
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			// Whoever read the output may be gone; that must not end the clusters. (Not ignored: children
+			// would inherit that.)
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+
+			if os.Getenv(guarded) == "" {
+				code, err := ownership.Guard(args[0], guarded+"=1")
+				if err == nil && code != 0 {
+					err = exitCode(code)
+				}
+				return err
+			}
+			if err := os.Unsetenv(guarded); err != nil {
+				return fmt.Errorf("clean the environment: %w", err)
+			}
+			// Client libraries report each connection that a fault breaks; nobody reads that here.
+			klog.LogToStderr(false)
+			klog.SetOutput(io.Discard)
+			return keeper.Run(cmd.Context(), os.Stdin, os.Stdout, os.Stderr)
+		},
+	}
+}

@@ -1,0 +1,128 @@
+package keeper
+
+import (
+	_ "embed"
+	"strconv"
+)
+
+// Where these flags leave the defaults of a real cluster, it is for speed (no fsync, no leader election), for
+// ownership (nothing listens but the API server and the kubelet) or because there is no network of pods
+// (no endpoint for the kubernetes service, kubelets reached by address).
+
+// etcdURL is a socket in the working directory, the cluster's: the path of a socket may not be long, but that of
+// a directory may. etcd wants what looks like a port.
+const (
+	etcdSocket = "etcd.sock:0"
+	etcdURL    = "unix://" + etcdSocket
+)
+
+func etcdArgs(f *files) []string {
+	return []string{
+		"--name=" + f.cluster,
+		"--data-dir=" + f.path("etcd"),
+		"--unsafe-no-fsync",
+		"--quota-backend-bytes=8589934592",
+		"--listen-client-urls=" + etcdURL,
+		// Nobody looks for this member, and etcd takes no unix address here.
+		"--advertise-client-urls=http://127.0.0.1:1",
+		"--listen-peer-urls=unix://peer.sock:0",
+		"--initial-advertise-peer-urls=http://127.0.0.1:1",
+		"--initial-cluster=" + f.cluster + "=http://127.0.0.1:1",
+		"--log-level=warn",
+	}
+}
+
+func apiServerArgs(f *files, port int) []string {
+	return []string{
+		"--etcd-servers=" + etcdURL,
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		"--endpoint-reconciler-type=none",
+		"--secure-port=" + strconv.Itoa(port),
+		"--permit-port-sharing=true",
+		"--tls-cert-file=" + f.serving.cert,
+		"--tls-private-key-file=" + f.serving.key,
+		"--client-ca-file=" + f.ca.cert,
+		"--anonymous-auth=false",
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged=true",
+		"--service-cluster-ip-range=10.96.0.0/16",
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + f.tokens.cert,
+		"--service-account-signing-key-file=" + f.tokens.key,
+		"--requestheader-client-ca-file=" + f.frontProxyCA.cert,
+		"--requestheader-allowed-names=" + frontProxyName,
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + f.frontProxy.cert,
+		"--proxy-client-key-file=" + f.frontProxy.key,
+		"--enable-aggregator-routing=true",
+		"--kubelet-certificate-authority=" + f.ca.cert,
+		"--kubelet-client-certificate=" + f.kubeletClient.cert,
+		"--kubelet-client-key=" + f.kubeletClient.key,
+		"--kubelet-preferred-address-types=InternalIP",
+		// A load of thousands of pods is made from few clients.
+		"--max-requests-inflight=3000",
+		"--max-mutating-requests-inflight=1000",
+		"--profiling=false",
+	}
+}
+
+func controllerManagerArgs(f *files) []string {
+	return []string{
+		"--kubeconfig=" + f.controllerManager,
+		"--secure-port=0",
+		"--leader-elect=false",
+		"--use-service-account-credentials=true",
+		"--service-account-private-key-file=" + f.tokens.key,
+		"--root-ca-file=" + f.ca.cert,
+		"--cluster-signing-cert-file=" + f.ca.cert,
+		"--cluster-signing-key-file=" + f.ca.key,
+		"--kube-api-qps=500",
+		"--kube-api-burst=1000",
+		"--profiling=false",
+	}
+}
+
+func schedulerArgs(f *files) []string {
+	return []string{
+		"--kubeconfig=" + f.scheduler,
+		"--secure-port=0",
+		"--leader-elect=false",
+		"--kube-api-qps=500",
+		"--kube-api-burst=1000",
+		"--profiling=false",
+	}
+}
+
+// kwok reads kwokConfig from the file kwokFile of the directory that kwokDirEnv names, which else would be one of the
+// user's.
+const (
+	kwokFile   = "kwok.yaml"
+	kwokDirEnv = "KWOK_WORKDIR"
+)
+
+//go:embed kwok.yaml
+var kwokConfig []byte
+
+func kwokArgs(f *files) []string {
+	return []string{
+		"--kubeconfig=" + f.kwok,
+		"--v=WARN",
+	}
+}
+
+func kubeletArgs(f *files) []string {
+	return []string{
+		"--kubeconfig=" + f.kubelet,
+		"--node-name=" + f.node,
+		"--root-dir=" + f.path("kubelet"),
+		"--address=127.0.0.1",
+		"--port=0",
+		"--tls-cert-file=" + f.kubeletServing.cert,
+		"--tls-private-key-file=" + f.kubeletServing.key,
+		"--client-ca-file=" + f.ca.cert,
+	}
+}

@@ -1,0 +1,164 @@
+package ownership
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// mark is the environment variable that names a process's run directory.
+const mark = "CLUSTERPASS_CLUSTERS_RUN"
+
+// Mark returns the entry that a process of the run in dir carries in its environment.
+func Mark(dir string) string { return mark + "=" + dir }
+
+// patience bounds how long killed processes may take to be gone.
+const patience = 10 * time.Second
+
+// Adopt makes this process the parent of its descendants' orphans.
+func Adopt() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become the parent of orphans: %w", err)
+	}
+	return nil
+}
+
+// KillDescendants kills every process that descends from this one and waits until they are gone. Nobody else may
+// be waiting for any of them.
+func KillDescendants() error {
+	return killAll("descendants", func() ([]int, error) {
+		for { // reap, or the dead would be counted
+			pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+			if pid <= 0 && !errors.Is(err, syscall.EINTR) {
+				break
+			}
+		}
+		return descendants(os.Getpid(), nil)
+	})
+}
+
+// KillOrphans kills and reaps the children of this process that it did not start, with all that descends from
+// them: what died components left. started tells whether this process started a child, and waits for it itself.
+func KillOrphans(started func(pid int) bool) error {
+	return killAll("orphans", func() ([]int, error) {
+		found, err := descendants(os.Getpid(), started)
+		for _, pid := range found {
+			_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil) // ECHILD: not ours yet
+		}
+		return found, err
+	})
+}
+
+// KillMarked kills the processes that carry the mark of the run in dir and waits until they are gone.
+func KillMarked(dir string) error {
+	return killAll("marked processes", func() ([]int, error) { return Marked(dir) })
+}
+
+// killAll kills what find finds until it finds nothing more.
+func killAll(what string, find func() ([]int, error)) error {
+	deadline := time.Now().Add(patience)
+	for {
+		pids, err := find()
+		if err != nil {
+			return fmt.Errorf("find %s: %w", what, err)
+		}
+		if len(pids) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s %v are still there %s after SIGKILL", what, pids, patience)
+		}
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// Marked lists the processes that carry dir's mark. Other users' processes cannot be read and are none of ours.
+func Marked(dir string) ([]int, error) {
+	var found []int
+	entry := append([]byte{0}, Mark(dir)+"\x00"...)
+	err := eachProcess(func(pid int) {
+		env, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+		if err == nil && bytes.Contains(append([]byte{0}, env...), entry) {
+			found = append(found, pid)
+		}
+	})
+	return found, err
+}
+
+// descendants lists what descends from the process root, but for the children that skip names and theirs.
+func descendants(root int, skip func(pid int) bool) ([]int, error) {
+	children := map[int][]int{}
+	err := eachProcess(func(pid int) {
+		if parent, ok := parentOf(pid); ok {
+			children[parent] = append(children[parent], pid)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	var found []int
+	for _, child := range children[root] {
+		if skip == nil || !skip(child) {
+			found = append(found, child)
+		}
+	}
+	for i := 0; i < len(found); i++ {
+		found = append(found, children[found[i]]...)
+	}
+	return found, nil
+}
+
+func eachProcess(do func(pid int)) error {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			do(pid)
+		}
+	}
+	return nil
+}
+
+// parentOf reads a process's parent; not ok when the process is gone meanwhile.
+func parentOf(pid int) (int, bool) {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return 0, false
+	}
+	// The name, in parentheses, may hold anything: what counts comes after the last one.
+	_, rest, ok := lastCut(string(stat), ")")
+	fields := strings.Fields(rest)
+	if !ok || len(fields) < 2 {
+		return 0, false
+	}
+	parent, err := strconv.Atoi(fields[1])
+	return parent, err == nil
+}
+
+func lastCut(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// gone tells whether a path is not there.
+func gone(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,191 @@
+// Package ownership makes sure that test clusters leave nothing behind: no process and no file, however they end.
+//
+// Whatever a run of clusters creates belongs to one run directory and one keeper process, the owner. The rules:
+//
+//   - A run directory is locked (flock) by its keeper. The system frees the lock when the keeper dies, so a
+//     directory that can be locked is abandoned.
+//   - The keeper runs under a guard, a parent process that does nothing but wait (see [Guard]). When the keeper
+//     is killed, its descendants become the guard's (both are subreapers), and the guard kills them and removes
+//     the directory. When the guard is killed, the keeper is told (Pdeathsig) and ends as if it were asked to.
+//   - Processes that the keeper starts itself die with it (Pdeathsig).
+//   - Should keeper and guard be killed in one blow, the next run anywhere on the machine sweeps: it kills the
+//     processes that carry an abandoned run's mark in their environment and removes its directory.
+//
+// It works on Linux only.
+package ownership
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// Root is the directory that holds the run directories of this user. It exists only while runs do.
+func Root() string {
+	return filepath.Join(os.TempDir(), "clusterpass-clusters-"+strconv.Itoa(os.Getuid()))
+}
+
+// ErrRunning says that a run of the same name is alive.
+var ErrRunning = errors.New("clusters of this name run already")
+
+// A RunDir is a locked run directory. The process that holds it must keep it until its children are gone.
+type RunDir struct {
+	Path string
+	lock *os.File
+}
+
+// Create sweeps what dead runs left and makes the run directory called name. It fails with ErrRunning while a
+// run of that name is alive.
+func Create(name string) (*RunDir, error) {
+	root, err := lockRoot()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if err := sweep(); err != nil {
+		return nil, err
+	}
+
+	path := filepath.Join(Root(), name)
+	if err := os.Mkdir(path, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("%w: %s", ErrRunning, name)
+		}
+		return nil, fmt.Errorf("make the run directory: %w", err)
+	}
+	lock, err := tryLock(path)
+	if err != nil {
+		return nil, err
+	}
+	return &RunDir{Path: path, lock: lock}, nil
+}
+
+// Remove deletes the directory and gives it up.
+func (d *RunDir) Remove() error {
+	root, err := lockRoot()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	err = os.RemoveAll(d.Path)
+	d.lock.Close()
+	removeRoot()
+	return err
+}
+
+// Sweep kills and removes what dead runs left. Living runs are not touched.
+func Sweep() error {
+	root, err := lockRoot()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	err = sweep()
+	removeRoot()
+	return err
+}
+
+// Runs lists the run directories that exist.
+func Runs() ([]string, error) {
+	entries, err := os.ReadDir(Root())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the runs: %w", err)
+	}
+	var paths []string
+	for _, e := range entries {
+		paths = append(paths, filepath.Join(Root(), e.Name()))
+	}
+	return paths, nil
+}
+
+// sweep needs the root's lock, so that no directory is between its creation and its lock.
+func sweep() error {
+	paths, err := Runs()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, path := range paths {
+		lock, err := tryLock(path)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if lock == nil {
+			continue
+		}
+		errs = append(errs, KillMarked(path), os.RemoveAll(path))
+		lock.Close()
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("sweep what dead runs left: %w", err)
+	}
+	return nil
+}
+
+// tryLock locks a directory. It returns nil without an error when somebody else has it.
+func tryLock(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open a run directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// lockRoot makes and locks the root directory, which must be nobody else's: a temporary directory is everybody's.
+func lockRoot() (*os.File, error) {
+	for {
+		if err := os.Mkdir(Root(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("make the directory of runs: %w", err)
+		}
+		f, err := os.OpenFile(Root(), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // another run ended and removed it
+		}
+		if err != nil {
+			return nil, fmt.Errorf("open the directory of runs: %w", err)
+		}
+		if err := flockWait(f); err != nil {
+			f.Close()
+			return nil, fmt.Errorf("lock the directory of runs: %w", err)
+		}
+		mine, err := f.Stat()
+		if err != nil {
+			f.Close()
+			return nil, fmt.Errorf("read the directory of runs: %w", err)
+		}
+		if owner := mine.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Getuid() || mine.Mode().Perm() != 0o700 {
+			f.Close()
+			return nil, fmt.Errorf("%s belongs to somebody else or is open to others: remove it, or set TMPDIR", Root())
+		}
+		if now, err := os.Lstat(Root()); err == nil && os.SameFile(mine, now) {
+			return f, nil
+		}
+		f.Close() // it was removed while this waited
+	}
+}
+
+func flockWait(f *os.File) error {
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		if !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}
+
+// removeRoot removes the root when no run is left in it; it needs the root's lock.
+func removeRoot() { _ = os.Remove(Root()) }

@@ -1,0 +1,49 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+)
+
+// Start starts a set of clusters for a test and stops it when the test ends. It fails the test when the clusters
+// do not start, or leave something behind.
+func Start(tb testing.TB, o Options) *Set {
+	tb.Helper()
+	s, err := New(tb.Context(), o)
+	if err != nil {
+		tb.Fatalf("start clusters: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			tb.Errorf("stop clusters: %v", err)
+		}
+	})
+	return s
+}
+
+// Main runs a package's tests on one set of clusters and returns the exit code: starting clusters costs seconds,
+// so the tests of a package share them. Use is called with the set before the tests run.
+//
+//	var clusters *cluster.Set
+//
+//	func TestMain(m *testing.M) {
+//		os.Exit(cluster.Main(m, cluster.Options{}, func(s *cluster.Set) { clusters = s }))
+//	}
+//
+// A package that looks for leaked goroutines ignores those of the set (goleak.IgnoreCurrent, called in use).
+func Main(m *testing.M, o Options, use func(*Set)) int {
+	s, err := New(context.Background(), o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "start clusters:", err)
+		return 1
+	}
+	use(s)
+	code := m.Run()
+	if err := s.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop clusters:", err)
+		return max(code, 1)
+	}
+	return code
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const registry = `
+apiVersion: search.karmada.io/v1alpha1
+kind: ResourceRegistry
+metadata: {name: demo}
+spec:
+  targetCluster: {}
+  resourceSelectors:
+  - {apiVersion: v1, kind: Pod}
+  - {apiVersion: v1, kind: ConfigMap}
+`
+
+const placed = `
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: placed
+  annotations: {clusterpass.io/cluster: member2}
+data: {from: the fleet}
+`
+
+// fleet shows both clusters as one.
+func (d *demo) fleet() error {
+	paths := map[string]string{}
+	for name, text := range map[string]string{"registry.yaml": registry, "placed.yaml": placed} {
+		paths[name] = filepath.Join(d.dir, name)
+		if err := os.WriteFile(paths[name], []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	say("Both clusters as one. A ResourceRegistry says which kinds of which clusters that is for.")
+	if err := d.show("--context", "clusterpass", "apply", "-f", paths["registry.yaml"]); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(patience); d.kubectl(d.pass, io.Discard, "--context", "fleet", "get", "configmaps") != nil; { // functions hear of it
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the registry is not in force after %v", patience)
+		}
+		time.Sleep(time.Second)
+	}
+	for _, s := range []struct {
+		about string
+		args  []string
+	}{
+		{"The pods of all clusters, and where each is.", []string{"get", "pods"}},
+		{"Two pods have the name site: it is said which one is meant.", []string{"get", "pod", "site@member2"}},
+		{"", []string{"exec", "site@member1", "--", "sh", "-c", "echo I am process $$"}},
+		{"An object that says where it is to be made.", []string{"apply", "-f", paths["placed.yaml"]}},
+		{"", []string{"get", "configmap", "placed"}},
+		{"And one that is made by its name.", []string{"create", "configmap", "named@member1"}},
+	} {
+		if s.about != "" {
+			say("%s", s.about)
+		}
+		if err := d.show(append([]string{"--context", "fleet"}, s.args...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/infra/local/frontdoor"
+	"github.com/clusterpass/clusterpass/infra/local/lambda"
+	"github.com/clusterpass/clusterpass/infra/local/lambda/event"
+	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
+	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/route"
+)
+
+// proxyFunction runs the proxy function as Lambda does, in so many processes at the most, for members on loopback, behind a front door that asks for client certificates.
+func proxyFunction(t *testing.T, processes int, region string, env map[string]string) *httptest.Server {
+	t.Helper()
+	const group = "arn:aws:elasticloadbalancing:us-east-1:123456789012:targetgroup/proxy/1"
+	all := map[string]string{"CLUSTERPASS_MTLS_TARGET_GROUP": group, "CLUSTERPASS_ALLOW_LOOPBACK": "true"}
+	maps.Copy(all, env)
+	fn, err := lambda.NewFunction(lambda.Config{
+		Name: "proxy", Bootstrap: filepath.Join(gateway(t).functions, "proxy", "bootstrap"), Region: region, Env: all, Output: printed, MaxConcurrency: processes,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fn.Close(context.Background()) })
+	srv := httptest.NewUnstartedServer(&frontdoor.Door{
+		Functions: map[route.Backend]http.Handler{route.ToProxy: lambda.Target{Invoker: fn, Front: event.ALB{TargetGroupARN: group}}},
+	})
+	srv.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// onAWS gives the environment an imitation of AWS. Its credentials there are returned, too.
+func onAWS(t *testing.T) (moto *mototest.Server, front *mototest.Front, credentials map[string]string) {
+	t.Helper()
+	moto, err := mototest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(moto.Close)
+	front = mototest.NewFront(t, moto.URL)
+	credentials = map[string]string{"AWS_ENDPOINT_URL": front.URL, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": rand.Text()}
+	made.Secret("the environment", credentials["AWS_SECRET_ACCESS_KEY"])
+	t.Setenv("AWS_REGION", mototest.Config(front.URL).Region)
+	for k, v := range credentials {
+		t.Setenv(k, v)
+	}
+	return moto, front, credentials
+}
+
+// TestStoresOfAWS runs the proxy function as Lambda does, with its stores in Secrets Manager and DynamoDB: a cluster is registered by
+// the command line and called through the function.
+func TestStoresOfAWS(t *testing.T) {
+	moto, front, credentials := onAWS(t)
+	region := mototest.Config(front.URL).Region
+	t.Setenv("CLUSTERPASS_ALLOW_LOOPBACK", "true")
+	admin := func(args ...string) (string, error) { return cli(t, "", append(args, "--store", "aws:e2e")...) }
+	for range 2 {
+		if out, err := admin("init"); err != nil {
+			t.Fatalf("%s%v", out, err)
+		}
+	}
+	if out, err := admin("cluster", "add", "member1", "--kubeconfig", clusters.KubeconfigFile(), "--context", "member1"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	if n := noteSecretsManager(t, moto.URL); n != 1 {
+		t.Errorf("Secrets Manager holds %d credentials, want one", n)
+	}
+	if out, err := admin("cluster", "list"); err != nil || !strings.Contains(out, "member1") {
+		t.Errorf("%s%v", out, err)
+	}
+
+	pkiDir := t.TempDir()
+	ca, err := pki.LoadCA(pkiDir, "client-ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	noteFiles(pkiDir)
+	env := map[string]string{"CLUSTERPASS_STORE": "aws:e2e", "CLUSTERPASS_CLIENT_CA": string(ca.PEM())}
+	for k, v := range credentials {
+		env[k] = v
+	}
+	srv := proxyFunction(t, 1, region, env)
+	cert, key, err := ca.Client("owner", []string{"system:masters"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.Document("the owner's key", key)
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := srv.Client()
+	client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{pair}
+	get := func() (int, string) {
+		t.Helper()
+		resp, err := client.Get(srv.URL + "/clusters/member1/version")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(b)
+	}
+	before, began := front.Calls("GetSecretValue"), time.Now()
+	for range 5 {
+		code, body := get()
+		var v struct{ GitVersion string }
+		if err := json.Unmarshal([]byte(body), &v); err != nil || code != 200 || v.GitVersion == "" {
+			t.Fatalf("%d %s", code, body)
+		}
+	}
+	const kept = 50 * time.Second // a secret that was read, at least
+	if n := front.Calls("GetSecretValue") - before; n < 1 || n > 1+int(time.Since(began)/kept) {
+		t.Errorf("a cold call and four warm ones asked Secrets Manager %d times", n)
+	}
+	if n := front.Calls("ListSecrets"); n != 0 {
+		t.Errorf("%d lists", n)
+	}
+
+	t.Run("while AWS is down", func(t *testing.T) {
+		const ended = 6 * time.Second // after which the object is read anew; the secret's entry may still be good
+		for range 10 {
+			if code, body := get(); code != 200 {
+				t.Fatalf("%d %s", code, body)
+			}
+			down, asked := time.Now(), front.Calls("GetItem")
+			front.Throttle(1 << 30)
+			code, body := 200, ""
+			for code == 200 && (time.Since(down) < ended || front.Calls("GetItem") == asked) {
+				time.Sleep(250 * time.Millisecond)
+				code, body = get()
+			}
+			front.Throttle(0)
+			if code == 200 {
+				return
+			}
+			// An object serves for 30 seconds at the most: a machine that stands still for so long has to try again.
+			t.Logf("%d %s after %s", code, body, time.Since(down))
+			eventually(t, func() bool { code, _ := get(); return code == 200 })
+		}
+		t.Error("nothing serves while AWS is down")
+	})
+	t.Run("after it was removed", func(t *testing.T) {
+		if out, err := admin("cluster", "remove", "member1"); err != nil {
+			t.Fatalf("%s%v", out, err)
+		}
+		eventually(t, func() bool { code, _ := get(); return code == 404 })
+	})
+	if found := leaks(printed.String()); len(found) > 0 {
+		t.Errorf("what was printed shows the secrets of %v", found)
+	}
+}

@@ -1,0 +1,270 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// variable is what two runs of one command may differ in: ages, times, ids and addresses that the server makes up.
+var variable = []struct {
+	re   *regexp.Regexp
+	with string
+}{
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "TIME"},
+	{regexp.MustCompile(`[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}`), "TIME"},
+	{regexp.MustCompile(`("?resourceVersion"?: )"?\d+"?`), "${1}RV"},
+	{regexp.MustCompile(`<invalid>|\b(\d+(d|h|m|s|ms))+\b`), "AGE"},
+	{regexp.MustCompile(`\b(via|direct)\b`), "NS"},
+	{regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5,10}(-[bcdfghjklmnpqrstvwxz2456789]{5})?\b`), "-RANDOM"},
+	{regexp.MustCompile(`10\.\d+\.\d+\.\d+`), "IP"},
+	{regexp.MustCompile(`  +`), "  "},
+	{regexp.MustCompile(`-{3,}`), "---"},
+}
+
+func normal(s string) string {
+	for _, v := range variable {
+		s = v.re.ReplaceAllString(s, v.with)
+	}
+	return s
+}
+
+// same runs one command directly and through the gateway and compares exit code and output. Reads are repeated, since
+// the cluster lives on between the two.
+func same(t *testing.T, args ...string) {
+	t.Helper()
+	var d, g result
+	via := slices.Clone(args)
+	if i := slices.Index(args, "--raw"); i >= 0 {
+		via[i+1] = "/clusters/member1" + via[i+1]
+	}
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Second) {
+		d, g = direct("member1").run(t, args...), through(t, "member1").run(t, via...)
+		if d.code == g.code && normal(d.stdout) == normal(g.stdout) && normal(d.stderr) == normal(g.stderr) {
+			return
+		}
+	}
+	t.Errorf("kubectl %s\ndirectly: %v\nthrough the gateway: %v", strings.Join(args, " "), d, g)
+}
+
+// TestReadsLookTheSame holds: kubectl cannot tell the gateway from the cluster.
+func TestReadsLookTheSame(t *testing.T) {
+	seed(t)
+	for _, args := range [][]string{
+		{"get", "nodes"},
+		{"get", "nodes", "-o", "wide"},
+		{"get", "pods", "-A", "-o", "wide"},
+		{"get", "pods", "-n", "seed", "-o", "json"},
+		{"get", "pods", "-n", "seed", "-o", "yaml", "--show-managed-fields"},
+		{"get", "pods", "-n", "seed", "-o", "name"},
+		{"get", "pods", "-n", "seed", "-l", "app in (web,db)", "--field-selector", "status.phase=Running"},
+		{"get", "pods", "-n", "seed", "-o", "jsonpath={.items[*].metadata.name}"},
+		{"get", "pods", "-n", "seed", "--sort-by", ".metadata.name", "--show-labels"},
+		{"get", "all", "-n", "seed"},
+		{"get", "pod", "nosuch"},
+		{"get", "nosuchkind"},
+		{"get", "configmap", "odd:name", "-n", "seed"},
+		{"get", "clusterroles", "system:node", "-o", "yaml"},
+		{"get", "events", "-A", "--limit=1"},
+		{"get", "configmaps", "-A", "--chunk-size=2"},
+		{"get", "--raw", "/api/v1/namespaces/seed/pods?limit=1&labelSelector=app%3Dweb"},
+		{"get", "--raw", "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode"},
+		{"get", "--raw", "/healthz"},
+		{"get", "--raw", "/readyz?verbose"},
+		{"get", "--raw", "/nosuchpath"},
+		{"get", "--raw", "/openapi/v3"},
+		{"describe", "node", "member1-node"},
+		{"describe", "pod", "web", "-n", "seed"},
+		{"describe", "namespace", "seed"},
+		{"explain", "pod.spec.containers"},
+		{"explain", "deployment", "--recursive"},
+		{"api-resources"},
+		{"api-versions"},
+		{"auth", "can-i", "create", "pods", "-n", "seed"},
+		{"auth", "can-i", "--list", "-n", "seed"},
+		{"logs", "web", "-n", "seed"},
+		{"logs", "web", "-n", "seed", "--tail=1", "--timestamps=false"},
+		{"logs", "nosuch", "-n", "seed"},
+		{"top", "nodes"},
+		{"version", "-o", "json"},
+		{"cluster-info", "dump", "--namespaces", "seed", "-o", "name"},
+		{"diff", "-f", manifest(t, "seed", web)},
+		{"rollout", "history", "deployment", "-n", "seed"},
+	} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) { same(t, args...) })
+	}
+}
+
+const web = `
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: web}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: web
+    image: web
+    command: [sh, -c, "echo line one; echo line two; exec sleep 100000"]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "odd:name"}
+data: {a: b}
+`
+
+// manifest writes objects for a namespace into a file.
+func manifest(t *testing.T, namespace, yaml string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "objects.yaml")
+	yaml = strings.ReplaceAll(yaml, "metadata: {", "metadata: {namespace: "+namespace+", ")
+	if err := os.WriteFile(path, []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// seed puts something to read into member1.
+func seed(t *testing.T) {
+	t.Helper()
+	k := direct("member1")
+	if k.run(t, "get", "namespace", "seed").code == 0 {
+		return
+	}
+	newNamespace(t, k, "seed")
+	k.must(t, "apply", "-f", manifest(t, "seed", strings.ReplaceAll(web, "odd:name", "odd-name")))
+	k.must(t, "wait", "-n", "seed", "--for=condition=Ready", "pod/web", "--timeout=4m")
+}
+
+// TestWritesDoTheSame runs one script of commands in one namespace directly and in another through the gateway.
+func TestWritesDoTheSame(t *testing.T) {
+	crd := filepath.Join(t.TempDir(), "crd.yaml")
+	if err := os.WriteFile(crd, []byte(widgetCRD), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, g := direct("member1"), through(t, "member1")
+	g.env = []string{`KUBE_EDITOR=sed -i s/replicas:.*/replicas:\ 3/`}
+	d.env = g.env
+	g.must(t, "apply", "-f", crd)
+	g.must(t, "wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=4m")
+	t.Cleanup(func() { d.run(t, "delete", "crd", "widgets.example.com") })
+	steps := func(ns string) [][]string {
+		objects := manifest(t, ns, deployment)
+		changed := manifest(t, ns, strings.ReplaceAll(deployment, "replicas: 1", "replicas: 2"))
+		widget := manifest(t, ns, "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: 1}\n")
+		in := func(args ...string) []string { return append(args, "-n", ns) }
+		return [][]string{
+			{"create", "namespace", ns},
+			{"apply", "-f", objects, "--dry-run=server"},
+			{"apply", "-f", objects},
+			{"apply", "-f", objects},
+			{"diff", "-f", changed},
+			{"apply", "-f", changed},
+			{"apply", "-f", changed, "--server-side", "--field-manager=me"},
+			{"apply", "-f", changed, "--server-side", "--force-conflicts"},
+			in("rollout", "status", "deployment/idle", "--timeout=4m"),
+			in("scale", "deployment/idle", "--replicas=1"),
+			in("rollout", "status", "deployment/idle", "--timeout=4m"),
+			in("edit", "deployment/idle"),
+			in("get", "deployment", "idle", "-o", "jsonpath={.spec.replicas}"),
+			in("label", "deployment/idle", "tier=back"),
+			in("annotate", "deployment/idle", "note=yes"),
+			in("set", "image", "deployment/idle", "idle=other"),
+			in("patch", "deployment", "idle", "-p", `{"spec":{"replicas":1}}`),
+			in("patch", "deployment", "idle", "--type=merge", "-p", `{"metadata":{"labels":{"tier":null}}}`),
+			in("patch", "deployment", "idle", "--type=json", "-p", `[{"op":"replace","path":"/spec/replicas","value":2}]`),
+			in("patch", "deployment", "idle", "--subresource=scale", "--type=merge", "-p", `{"spec":{"replicas":1}}`),
+			in("expose", "deployment/idle", "--port=80"),
+			in("create", "configmap", "c", "--from-literal=a=b"),
+			in("create", "configmap", "c", "--from-literal=a=b"),
+			in("create", "secret", "generic", "s", "--from-literal=a=b"),
+			in("create", "token", "default", "--duration=10m", "--audience=x", "-o", "jsonpath={.kind}"),
+			{"apply", "-f", widget},
+			{"apply", "-f", widget, "--server-side", "--force-conflicts"},
+			in("get", "widgets"),
+			in("get", "widget", "w", "-o", "jsonpath={.spec}"),
+			in("patch", "widget", "w", "--type=merge", "-p", `{"spec":{"size":2}}`),
+			in("patch", "widget", "w", "--type=merge", "-p", `{"spec":{"size":"x"}}`),
+			in("delete", "widget", "w"),
+			in("delete", "configmap", "c", "--dry-run=server"),
+			in("delete", "configmap", "c"),
+			in("delete", "configmap", "c"),
+			in("delete", "deployment", "idle", "--cascade=foreground", "--wait", "--timeout=4m"),
+			in("wait", "--for=delete", "pods", "--all", "--timeout=4m"),
+			in("delete", "secrets,services", "--all"),
+			in("get", "pods,deployments,services,secrets"),
+			{"delete", "namespace", ns, "--wait", "--timeout=4m"},
+			{"get", "namespace", ns},
+		}
+	}
+	ds, gs := steps("direct"), steps("via")
+	for i := range ds {
+		dr, gr := d.run(t, ds[i]...), g.run(t, gs[i]...)
+		if ds[i][0] == "rollout" { // how many intermediate states it sees is chance
+			dr.stdout, gr.stdout = "", ""
+		}
+		if ds[i][0] == "diff" { // names temporary files
+			dr.stdout, gr.stdout = lines(dr.stdout, "+  "), lines(gr.stdout, "+  ")
+		}
+		if dr.code != gr.code || normal(dr.stdout) != normal(gr.stdout) || normal(dr.stderr) != normal(gr.stderr) {
+			t.Errorf("kubectl %s\ndirectly: %v\nthrough the gateway: %v", strings.Join(gs[i], " "), dr, gr)
+		}
+	}
+}
+
+// lines keeps those that begin with prefix.
+func lines(s, prefix string) string {
+	var out []string
+	for line := range strings.Lines(s) {
+		if strings.HasPrefix(line, prefix) {
+			out = append(out, line)
+		}
+	}
+	return strings.Join(out, "")
+}
+
+const deployment = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: idle, labels: {app: idle}}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: idle}}
+  template:
+    metadata:
+      labels: {app: idle}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: idle
+        image: idle
+`
+
+const widgetCRD = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: widgets.example.com
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Widget, plural: widgets, singular: widget}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    additionalPrinterColumns:
+    - {name: Size, type: integer, jsonPath: .spec.size}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              size: {type: integer}
+`

@@ -1,0 +1,656 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/clusterpass/clusterpass/test/cluster"
+)
+
+// fleetClient is client-go at the fleet, as the owner. Its connections are given to cut, if that is not nil.
+func fleetClient(t *testing.T, cut *connections) kubernetes.Interface {
+	t.Helper()
+	return fleetClientOf(t, gateway(t).pass, cut)
+}
+
+func fleetClientOf(t *testing.T, pass string, cut *connections) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(fleetConfig(t, pass, cut))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func fleetConfig(t *testing.T, pass string, cut *connections) *rest.Config {
+	t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", pass)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, root := caller(t)
+	cfg.Host, cfg.QPS = root+"/fleet", -1
+	if cut != nil {
+		cfg.Dial = cut.dial
+	}
+	return cfg
+}
+
+// connections of a client, which can be cut, and a way to somewhere, which can be closed.
+type connections struct {
+	mu     sync.Mutex
+	all    []net.Conn
+	closed bool
+}
+
+func (c *connections) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err == nil {
+		c.add(conn)
+	}
+	return conn, err
+}
+
+func (c *connections) add(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		_ = conn.Close()
+		return
+	}
+	c.all = append(c.all, conn)
+}
+
+func (c *connections) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.all {
+		_ = conn.Close()
+	}
+	c.all = nil
+}
+
+// close cuts all, and whatever comes until open.
+func (c *connections) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.cut()
+}
+
+func (c *connections) open() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = false
+}
+
+// behind returns a kubeconfig in which a member is reached by a way that can be closed.
+func behind(t *testing.T, member string, way *connections) string {
+	t.Helper()
+	kc, err := clientcmd.LoadFromFile(clusters.KubeconfigFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := kc.Clusters[kc.Contexts[member].Cluster]
+	to, err := url.Parse(c.Server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close(); way.close() })
+	go func() { // ends with the listener
+		for {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			way.add(near)
+			far, err := net.Dial("tcp", to.Host)
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			way.add(far)
+			for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
+				go func() { // ends with either connection
+					_, _ = io.Copy(pair[0], pair[1])
+					_, _ = near.Close(), far.Close()
+				}()
+			}
+		}
+	}()
+	c.Server = "https://" + ln.Addr().String()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*kc, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func directClient(t *testing.T, member string) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(clusters.Cluster(member).RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+const sourceAnnotation = "resource.karmada.io/cached-from-cluster"
+
+// TestFleetWatch holds: a watch from a list's version has exactly what happens after, in all clusters, and every event's version goes on
+// exactly behind it.
+func TestFleetWatch(t *testing.T) {
+	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
+	for _, m := range members {
+		direct(m).must(t, "create", "namespace", "watched")
+		t.Cleanup(func() { direct(m).run(t, "delete", "namespace", "watched", "--wait=false") })
+	}
+	client := fleetClient(t, nil).CoreV1().ConfigMaps("watched")
+	var list *corev1.ConfigMapList
+	eventually(t, func() bool {
+		var err error
+		list, err = client.List(t.Context(), metav1.ListOptions{LabelSelector: "mine"})
+		return err == nil
+	})
+	var made []string
+	for i := range 6 {
+		m := members[i%2]
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i), Labels: map[string]string{"mine": "yes"}}}
+		if _, err := directClient(t, m).CoreV1().ConfigMaps("watched").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, cm.Name+"@"+m)
+	}
+	read := func(version string, n int) (seen, versions []string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		w, err := client.Watch(ctx, metav1.ListOptions{LabelSelector: "mine", ResourceVersion: version})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		for range n {
+			e, ok := <-w.ResultChan()
+			cm, isMap := e.Object.(*corev1.ConfigMap)
+			if !ok || !isMap || e.Type != watch.Added {
+				t.Fatalf("after %d events: %+v", len(seen), e)
+			}
+			seen, versions = append(seen, cm.Name+"@"+cm.Annotations[sourceAnnotation]), append(versions, cm.ResourceVersion)
+		}
+		return seen, versions
+	}
+	seen, versions := read(list.ResourceVersion, len(made))
+	if got, want := slices.Sorted(slices.Values(seen)), slices.Sorted(slices.Values(made)); !slices.Equal(got, want) {
+		t.Fatalf("watched %q, want %q", got, want)
+	}
+	before := list.ResourceVersion
+	for i, v := range versions {
+		if c, err := resourceversion.CompareResourceVersion(before, v); err != nil || c != -1 {
+			t.Errorf("version %s does not follow %s: %d, %v", v, before, c, err)
+		}
+		before = v
+		rest, _ := read(v, len(made)-i-1)
+		if got := slices.Sorted(slices.Values(slices.Concat(seen[:i+1], rest))); !slices.Equal(got, slices.Sorted(slices.Values(made))) {
+			t.Errorf("from event %d it goes on with %q, after %q", i, rest, seen[:i+1])
+		}
+	}
+	// Without a version, all that is there comes first.
+	for _, version := range []string{"", "0"} {
+		if seen, _ := read(version, len(made)); !slices.Equal(slices.Sorted(slices.Values(seen)), slices.Sorted(slices.Values(made))) {
+			t.Errorf("from %q: %q", version, seen)
+		}
+	}
+	// What an event brought is written back as it is.
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	w, err := client.Watch(ctx, metav1.ListOptions{LabelSelector: "mine", ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cm := (<-w.ResultChan()).Object.(*corev1.ConfigMap)
+	w.Stop()
+	cm.Data = map[string]string{"a": "b"}
+	updated, err := client.Update(t.Context(), cm, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatalf("update with an event's version: %v", err)
+	}
+	if _, err := client.Update(t.Context(), cm, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("a second update with it: %v", err)
+	}
+	if err := client.Delete(t.Context(), cm.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &cm.ResourceVersion}}); !apierrors.IsConflict(err) {
+		t.Errorf("a deletion with an old version: %v", err)
+	}
+	if err := client.Delete(t.Context(), cm.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &updated.ResourceVersion}}); err != nil {
+		t.Errorf("a deletion with the version of an answer: %v", err)
+	}
+	for version, want := range map[string]string{"5": "Expired", "1041200010000000000": "Expired", strings.Replace(list.ResourceVersion, "1041", "1099", 1): "BadRequest"} {
+		w, err := client.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+		if err == nil {
+			w.Stop()
+		}
+		if string(apierrors.ReasonForError(err)) != want {
+			t.Errorf("watch from %q: %v, want %s", version, err, want)
+		}
+	}
+}
+
+// TestFleetWatchKubectl holds: kubectl waits and follows at the fleet as at a cluster.
+func TestFleetWatchKubectl(t *testing.T) {
+	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}")
+	for _, m := range members {
+		direct(m).must(t, "create", "configmap", "waited", "-n", "default")
+		t.Cleanup(func() { direct(m).run(t, "delete", "configmap", "waited", "-n", "default", "--ignore-not-found") })
+	}
+	eventually(t, func() bool { return k.run(t, "get", "configmap", "waited@member1", "-n", "default").code == 0 })
+	k.start(t, clusters.BuiltKubectl(), "get", "configmap", "waited@member2", "-n", "default", "--watch", "--no-headers").
+		wants("watch by name", func(l string) bool { return strings.HasPrefix(l, "waited@member2") })
+	if got := k.must(t, "delete", "configmap", "waited@member1", "-n", "default", "--timeout=4m"); !strings.Contains(got, "deleted") {
+		t.Errorf("delete: %q", got)
+	}
+	k.must(t, "wait", "configmap", "waited", "-n", "default", "--for=jsonpath={.metadata.name}=waited", "--timeout=4m")
+	direct("member2").must(t, "label", "configmap", "waited", "-n", "default", "x=y")
+	k.must(t, "wait", "configmap", "waited@member2", "-n", "default", "--for=jsonpath={.metadata.labels.x}=y", "--timeout=4m")
+}
+
+// TestFleetWatchJoins holds: a cluster that is registered while a watch is open appears in it, with all that it has; and a watch on one that
+// goes away ends, since only a new list tells what went with it.
+func TestFleetWatchJoins(t *testing.T) {
+	registry(t, "joins", "{clusterNames: [member1, late]}", "{apiVersion: v1, kind: ConfigMap, namespace: joins}")
+	for _, m := range members {
+		direct(m).must(t, "create", "namespace", "joins")
+		t.Cleanup(func() { direct(m).run(t, "delete", "namespace", "joins", "--wait=false") })
+		direct(m).must(t, "create", "configmap", "of-"+m, "-n", "joins")
+	}
+	client := fleetClient(t, nil).CoreV1().ConfigMaps("joins")
+	options := metav1.ListOptions{FieldSelector: "metadata.name!=kube-root-ca.crt"}
+	eventually(t, func() bool {
+		list, err := client.List(t.Context(), options)
+		if err != nil {
+			return false
+		}
+		options.ResourceVersion = list.ResourceVersion
+		return true
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	w, err := client.Watch(ctx, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if out, err := cli(t, "", "cluster", "add", "late", "--kubeconfig", clusters.KubeconfigFile(), "--context", "member2"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	t.Cleanup(func() { _, _ = cli(t, "", "cluster", "remove", "late") })
+	e := <-w.ResultChan()
+	if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || cm.Name != "of-member2" || cm.Annotations[sourceAnnotation] != "late" {
+		t.Fatalf("with the cluster comes %+v", e)
+	}
+	for i, m := range []string{"member1", "member2"} {
+		direct(m).must(t, "label", "configmap", "of-"+m, "-n", "joins", "seen=yes")
+		e := <-w.ResultChan()
+		if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Modified || cm.Annotations[sourceAnnotation] != []string{"member1", "late"}[i] {
+			t.Fatalf("a change in %s brings %+v", m, e)
+		}
+	}
+	if out, err := cli(t, "", "cluster", "remove", "late"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	if e := <-w.ResultChan(); e.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
+		t.Errorf("without the cluster comes %+v", e)
+	}
+}
+
+// TestFleetWatchLosesACluster holds: a watch ends when one of its clusters may not be called any more, and the new list is without it.
+func TestFleetWatchLosesACluster(t *testing.T) {
+	registry(t, "loses", "{}", "{apiVersion: v1, kind: ConfigMap}")
+	for _, m := range members {
+		grantedOn(t, m, "loses-member")
+		direct(m).must(t, "create", "configmap", "lost", "-n", "default", "--from-literal=of="+m)
+		t.Cleanup(func() { direct(m).run(t, "delete", "configmap", "lost", "-n", "default") })
+	}
+	client := fleetClientOf(t, passFor(t, "loses-member"), nil).CoreV1().ConfigMaps("default")
+	options := metav1.ListOptions{FieldSelector: "metadata.name=lost"}
+	lists := func(want ...string) func() bool {
+		return func() bool {
+			list, err := client.List(t.Context(), options)
+			var got []string
+			if err == nil {
+				for _, cm := range list.Items {
+					got = append(got, cm.Data["of"])
+				}
+			}
+			return slices.Equal(got, want)
+		}
+	}
+	eventually(t, lists(members...))
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	var w watch.Interface
+	eventually(t, func() bool { // the bridge reads the grants apart from the functions
+		var err error
+		w, err = client.Watch(ctx, options)
+		return err == nil
+	})
+	defer w.Stop()
+	for range members {
+		if e := <-w.ResultChan(); e.Type != watch.Added {
+			t.Fatalf("%+v", e)
+		}
+	}
+	if out, err := cli(t, grantOn("member2", "loses-member"), "delete", "-f", "-"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	if e := <-w.ResultChan(); e.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
+		t.Errorf("without the grant comes %+v", e)
+	}
+	eventually(t, lists("member1"))
+}
+
+// TestFleetInformers holds: an informer, a controller-runtime manager and kubectl get -w, through writes, connections that are cut and API
+// servers that start again, end with exactly what the clusters have.
+func TestFleetInformers(t *testing.T) {
+	k := fleet(t, "{apiVersion: v1, kind: ConfigMap, namespace: churn}")
+	for _, m := range members {
+		direct(m).must(t, "create", "namespace", "churn")
+		t.Cleanup(func() { direct(m).run(t, "delete", "namespace", "churn", "--wait=false") })
+	}
+	eventually(t, func() bool { return k.run(t, "get", "configmaps", "-n", "churn").code == 0 })
+	cut := &connections{}
+	client := fleetClient(t, cut)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
+	defer cancel()
+	// Objects of one name in two clusters have one key for an informer: the clusters write names of their own.
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace("churn"),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "churn" }))
+	informer := factory.Core().V1().ConfigMaps().Informer()
+	factory.Start(ctx.Done())
+	defer factory.Shutdown()
+	defer cancel()
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		t.Fatal("the informer does not sync")
+	}
+	reconciled := manage(ctx, t, cut)
+	// kubectl does not begin again: what it prints is one watch, whatever happens to the clusters.
+	shown := &lockedBuffer{}
+	watching := k.command(ctx, t, clusters.BuiltKubectl(), "get", "configmaps", "-n", "churn", "-l", "churn", "--watch", "--output-watch-events",
+		"-o", `jsonpath={.type}{" "}{.object.metadata.name}{" "}{.object.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{.object.data.n}{"\n"}`)
+	watching.Stdout, watching.Stderr = shown, printed
+	if err := watching.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cancel(); _ = watching.Wait() }()
+
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	for step := range 160 {
+		m := members[rng.IntN(2)]
+		switch {
+		case step%40 == 25: // each twice
+			if err := clusters.Cluster(members[step/40%2]).Restart(ctx, cluster.APIServer); err != nil {
+				t.Fatal(err)
+			}
+		case rng.IntN(15) == 0:
+			cut.cut()
+		default:
+			churn(ctx, t, directClient(t, m).CoreV1().ConfigMaps("churn"), fmt.Sprintf("%s-%d", m, rng.IntN(20)), rng)
+		}
+	}
+	want := map[string]string{}
+	for _, m := range members {
+		list, err := directClient(t, m).CoreV1().ConfigMaps("churn").List(ctx, metav1.ListOptions{LabelSelector: "churn"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, cm := range list.Items {
+			want[cm.Name] = m + " " + cm.Data["n"]
+		}
+	}
+	for what, has := range map[string]func() map[string]string{
+		"the informer": func() map[string]string {
+			got := map[string]string{}
+			for _, o := range informer.GetStore().List() {
+				cm := o.(*corev1.ConfigMap)
+				got[cm.Name] = cm.Annotations[sourceAnnotation] + " " + cm.Data["n"]
+			}
+			return got
+		},
+		"the manager": reconciled,
+		"kubectl get -w": func() map[string]string {
+			got := map[string]string{}
+			for line := range strings.Lines(shown.String()) {
+				kind, object, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+				name, state, _ := strings.Cut(object, " ")
+				if got[name] = state; kind == "DELETED" {
+					delete(got, name)
+				}
+			}
+			return got
+		},
+	} {
+		var got map[string]string
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+			if got = has(); maps.Equal(got, want) {
+				break
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s has %v\nthe clusters have %v", what, got, want)
+		}
+	}
+}
+
+// manage runs a controller-runtime manager until ctx ends and returns what its reconciler knows: where each config map of namespace churn
+// is, and its data.
+func manage(ctx context.Context, t *testing.T, cut *connections) func() map[string]string {
+	t.Helper()
+	ctrl.SetLogger(logr.Discard())
+	skip, grace := true, 2*time.Minute
+	namespaces := map[string]ctrlcache.Config{"churn": {LabelSelector: labels.SelectorFromSet(labels.Set{"churn": "yes"})}}
+	mgr, err := ctrl.NewManager(fleetConfig(t, gateway(t).pass, cut), ctrl.Options{
+		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0", GracefulShutdownTimeout: &grace,
+		Cache:      ctrlcache.Options{DefaultNamespaces: namespaces},
+		Controller: ctrlconfig.Controller{SkipNameValidation: &skip, CacheSyncTimeout: 12 * time.Minute},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	known := map[string]string{}
+	err = ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+		var cm corev1.ConfigMap
+		err := mgr.GetClient().Get(ctx, r.NamespacedName, &cm)
+		mu.Lock()
+		defer mu.Unlock()
+		if known[r.Name] = cm.Annotations[sourceAnnotation] + " " + cm.Data["n"]; apierrors.IsNotFound(err) {
+			delete(known, r.Name)
+			err = nil
+		}
+		return reconcile.Result{}, err
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the manager: %v", err)
+		}
+	})
+	if !mgr.GetCache().WaitForCacheSync(ctx) {
+		t.Fatal("the manager does not sync")
+	}
+	return func() map[string]string {
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Clone(known)
+	}
+}
+
+// churn makes, changes or deletes one object.
+func churn(ctx context.Context, t *testing.T, client interface {
+	Create(ctx context.Context, cm *corev1.ConfigMap, o metav1.CreateOptions) (*corev1.ConfigMap, error)
+	Update(ctx context.Context, cm *corev1.ConfigMap, o metav1.UpdateOptions) (*corev1.ConfigMap, error)
+	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
+}, name string, rng *rand.Rand) {
+	t.Helper()
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"churn": "yes"}}, Data: map[string]string{"n": fmt.Sprint(rng.IntN(1000))}}
+	_, err := client.Create(ctx, cm, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		if rng.IntN(2) == 0 {
+			_, err = client.Update(ctx, cm, metav1.UpdateOptions{})
+		} else {
+			err = client.Delete(ctx, name, metav1.DeleteOptions{})
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFleetWatchReturns holds: a cluster that was away, and whose history is gone when it is back, is listed again and the difference comes
+// as events, while the others go on; and the watch goes on behind that.
+func TestFleetWatchReturns(t *testing.T) {
+	registry(t, "returns", "{clusterNames: [member1, away]}", "{apiVersion: v1, kind: ConfigMap, namespace: returns}")
+	way := &connections{}
+	kubeconfig := behind(t, "member2", way)
+	if out, err := cli(t, "", "cluster", "add", "away", "--kubeconfig", kubeconfig, "--context", "member2"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	t.Cleanup(func() { _, _ = cli(t, "", "cluster", "remove", "away") })
+	for _, m := range members {
+		direct(m).must(t, "create", "namespace", "returns")
+		t.Cleanup(func() { direct(m).run(t, "delete", "namespace", "returns", "--wait=false") })
+	}
+	near, far := directClient(t, "member1").CoreV1().ConfigMaps("returns"), directClient(t, "member2").CoreV1().ConfigMaps("returns")
+	cm := func(name, data string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}}, Data: map[string]string{"a": data}}
+	}
+	for _, name := range []string{"stays", "changes", "goes", "again"} {
+		if _, err := far.Create(t.Context(), cm(name, "old"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client := fleetClient(t, nil).CoreV1().ConfigMaps("returns")
+	var list *corev1.ConfigMapList
+	eventually(t, func() bool {
+		var err error
+		list, err = client.List(t.Context(), metav1.ListOptions{LabelSelector: "mine"})
+		return err == nil && len(list.Items) == 4
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	w, err := client.Watch(ctx, metav1.ListOptions{LabelSelector: "mine", ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	next := func() string {
+		t.Helper()
+		e := <-w.ResultChan()
+		cm, ok := e.Object.(*corev1.ConfigMap)
+		if !ok {
+			t.Fatalf("instead of an event came %+v", e)
+		}
+		list.ResourceVersion = cm.ResourceVersion
+		return fmt.Sprintf("%s %s@%s %s", e.Type, cm.Name, cm.Annotations[sourceAnnotation], cm.Data["a"])
+	}
+
+	way.close()
+	began, err := far.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, do := range []func() error{
+		func() error { _, err := far.Update(ctx, cm("changes", "new"), metav1.UpdateOptions{}); return err },
+		func() error { return far.Delete(ctx, "goes", metav1.DeleteOptions{}) },
+		func() error { return far.Delete(ctx, "again", metav1.DeleteOptions{}) },
+		func() error { _, err := far.Create(ctx, cm("again", "new"), metav1.CreateOptions{}); return err },
+		func() error { _, err := far.Create(ctx, cm("comes", "new"), metav1.CreateOptions{}); return err },
+		func() error { _, err := near.Create(ctx, cm("meanwhile", "new"), metav1.CreateOptions{}); return err },
+	} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := next(); got != "ADDED meanwhile@member1 new" {
+		t.Errorf("while one is away comes %s", got)
+	}
+	if err := clusters.Cluster("member2").Restart(ctx, cluster.APIServer); err != nil {
+		t.Fatal(err)
+	}
+	if stale, err := far.Watch(ctx, metav1.ListOptions{ResourceVersion: began.ResourceVersion}); !apierrors.IsResourceExpired(err) {
+		if err == nil {
+			e := <-stale.ResultChan()
+			stale.Stop()
+			err = apierrors.FromObject(e.Object)
+		}
+		if !apierrors.IsResourceExpired(err) {
+			t.Fatalf("the cluster has not forgotten what it did: %v", err)
+		}
+	}
+	way.open()
+	var got []string
+	for range 5 {
+		got = append(got, next())
+	}
+	want := []string{"DELETED again@away old", "ADDED again@away new", "MODIFIED changes@away new", "ADDED comes@away new", "DELETED goes@away old"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the difference is %q, want %q", got, want)
+	}
+	for i, c := range []interface {
+		Create(ctx context.Context, cm *corev1.ConfigMap, o metav1.CreateOptions) (*corev1.ConfigMap, error)
+	}{far, near, far} {
+		name := fmt.Sprintf("after-%d", i)
+		if _, err := c.Create(ctx, cm(name, "new"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 { // whatever came last is gone on from
+			w.Stop()
+			if w, err = client.Watch(ctx, metav1.ListOptions{LabelSelector: "mine", ResourceVersion: list.ResourceVersion}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, want := next(), fmt.Sprintf("ADDED %s@%s new", name, []string{"away", "member1", "away"}[i]); got != want {
+			t.Errorf("after the difference comes %s, want %s", got, want)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// TestFleetVersionsInWrites holds: the version of a list is good for reads of each object in it, that of an event for patches, applies and
+// preconditions of its object; what answers a write says where the object is.
+func TestFleetVersionsInWrites(t *testing.T) {
+	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
+	client := fleetClient(t, nil).CoreV1().ConfigMaps("default")
+	label := metav1.ListOptions{LabelSelector: "versions=yes"}
+	var list *corev1.ConfigMapList
+	eventually(t, func() bool {
+		var err error
+		list, err = client.List(t.Context(), label)
+		return err == nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	w, err := client.Watch(ctx, metav1.ListOptions{LabelSelector: label.LabelSelector, ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	// event is the version that the next event brings, which must be of the named object.
+	event := func(typ watch.EventType, name string) string {
+		t.Helper()
+		e, ok := <-w.ResultChan()
+		cm, isMap := e.Object.(*corev1.ConfigMap)
+		if !ok || !isMap || e.Type != typ || cm.Name != name {
+			t.Fatalf("want %s of %s: %+v", typ, name, e)
+		}
+		return cm.ResourceVersion
+	}
+	for _, m := range members {
+		name := "version-" + m
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"versions": "yes"}}}
+		own := directClient(t, m).CoreV1().ConfigMaps("default")
+		if _, err := own.Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { direct(m).run(t, "delete", "configmap", name, "-n", "default", "--ignore-not-found") })
+		held := event(watch.Added, name)
+		if list, err = client.List(t.Context(), label); err != nil {
+			t.Fatal(err)
+		}
+		if cm, err := client.Get(t.Context(), name, metav1.GetOptions{ResourceVersion: list.ResourceVersion}); err != nil || cm.Annotations[sourceAnnotation] != m {
+			t.Errorf("get with a list's version: %v, %v", cm, err)
+		}
+		for _, p := range []struct {
+			kind types.PatchType
+			body string
+		}{
+			{types.MergePatchType, `{"metadata":{"resourceVersion":%q},"data":{"a":"patched"}}`},
+			{types.ApplyPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `","resourceVersion":%q},"data":{"b":"applied"}}`},
+		} {
+			cm, err := client.Patch(t.Context(), name, p.kind, fmt.Appendf(nil, p.body, held), metav1.PatchOptions{FieldManager: "test"})
+			if err != nil || cm.Annotations[sourceAnnotation] != m {
+				t.Fatalf("%s with an event's version: %v, %v", p.kind, cm, err)
+			}
+			if _, err := client.Patch(t.Context(), name, p.kind, fmt.Appendf(nil, strings.Replace(p.body, "ed\"", "ed again\"", 1), held), metav1.PatchOptions{FieldManager: "test"}); !apierrors.IsConflict(err) {
+				t.Errorf("%s with an old one: %v", p.kind, err)
+			}
+			stale := held
+			if err := client.Delete(t.Context(), name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &stale}}); !apierrors.IsConflict(err) {
+				t.Errorf("a deletion with an old version: %v", err)
+			}
+			held = event(watch.Modified, name)
+		}
+		if err := client.Delete(t.Context(), name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &held}}); err != nil {
+			t.Errorf("a deletion with an event's version: %v", err)
+		}
+		event(watch.Deleted, name)
+	}
+}
+
+// TestFleetOfAllClusters holds: what Karmada's clusters/* cannot do: pages, tables, creation, and deletion of all.
+func TestFleetOfAllClusters(t *testing.T) {
+	_, root := caller(t)
+	const all = "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy"
+	k := through(t, "member1")
+	k.server = root + all
+	var docs strings.Builder
+	for _, m := range members {
+		direct(m).must(t, "create", "namespace", "everywhere")
+		t.Cleanup(func() { direct(m).run(t, "delete", "namespace", "everywhere", "--wait=false") })
+		for i := range 3 {
+			fmt.Fprintf(&docs, "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s-%d, namespace: everywhere, labels: {mine: \"yes\"}, annotations: {clusterpass.io/cluster: %s}}}\n", m, i, m)
+		}
+	}
+	k.apply(t, docs.String(), "--dry-run=server")
+	if got := k.must(t, "get", "configmaps", "-n", "everywhere", "-l", "mine", "-o", "name"); got != "" {
+		t.Errorf("a dry run made %s", got)
+	}
+	k.apply(t, docs.String())
+	for _, m := range members {
+		if got := strings.Fields(direct(m).must(t, "get", "configmaps", "-n", "everywhere", "-l", "mine", "-o", "name")); len(got) != 3 || !strings.HasPrefix(got[0], "configmap/"+m) {
+			t.Errorf("%s has %q", m, got)
+		}
+	}
+	var names []string
+	for cont := ""; ; {
+		var list corev1.ConfigMapList
+		if err := json.Unmarshal([]byte(k.must(t, "get", "--raw", all+"/api/v1/namespaces/everywhere/configmaps?labelSelector=mine&limit=2&continue="+cont)), &list); err != nil || len(list.Items) > 2 {
+			t.Fatalf("a page of %d: %v", len(list.Items), err)
+		}
+		for _, cm := range list.Items {
+			names = append(names, cm.Name)
+		}
+		if cont = list.Continue; cont == "" {
+			break
+		}
+	}
+	if want := []string{"member1-0", "member1-1", "member1-2", "member2-0", "member2-1", "member2-2"}; !slices.Equal(names, want) {
+		t.Errorf("pages have %q, want %q", names, want)
+	}
+	lines := strings.Split(k.must(t, "get", "configmaps", "-n", "everywhere", "-l", "mine"), "\n")
+	if got := strings.Fields(lines[0]); !slices.Equal(got, []string{"NAME", "CLUSTER", "DATA", "AGE"}) || len(lines) != 8 {
+		t.Errorf("a table: %q", lines)
+	}
+	k.must(t, "delete", "--raw", all+"/api/v1/namespaces/everywhere/configmaps?labelSelector=mine")
+	for _, m := range members {
+		if got := direct(m).must(t, "get", "configmaps", "-n", "everywhere", "-l", "mine", "-o", "name"); got != "" {
+			t.Errorf("after the deletion %s has %q", m, got)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package crilog
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// File is the log of one run of a container. Its methods may be called concurrently.
+type File struct {
+	path    string
+	mu      sync.Mutex // guards what follows
+	file    *os.File   // nil when the run has ended
+	changed chan struct{}
+}
+
+// Create makes an empty log, which must not exist yet. Close ends it; the file stays.
+func Create(path string) (*File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o640)
+	if err != nil {
+		return nil, fmt.Errorf("create a log: %w", err)
+	}
+	return &File{path: path, file: file, changed: make(chan struct{})}, nil
+}
+
+// Close ends the log: whoever follows it gets the rest and is done.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.file == nil {
+		return nil
+	}
+	err := f.file.Close()
+	f.file = nil
+	close(f.changed)
+	return err
+}
+
+// Remove deletes the log from the disk. Who reads it now may go on.
+func (f *File) Remove() error { return os.Remove(f.path) }
+
+func (f *File) append(entries []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.file == nil {
+		return os.ErrClosed
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	_, err := f.file.Write(entries)
+	close(f.changed)
+	f.changed = make(chan struct{})
+	return err
+}
+
+// state says whether the log has ended, and gives a channel that is closed when there is more to read or it ends.
+func (f *File) state() (ended bool, changed <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.file == nil, f.changed
+}
+
+// Writer logs one stream of output, Stdout or Stderr. It is for one goroutine.
+type Writer struct {
+	file     *File
+	splitter splitter
+	buffer   []byte
+}
+
+// Writer gives the writer of a stream. Close logs a last line that has no newline.
+func (f *File) Writer(stream string) *Writer {
+	return &Writer{file: f, splitter: splitter{stream: stream}}
+}
+
+// Write implements io.Writer.
+func (w *Writer) Write(p []byte) (int, error) {
+	w.buffer = w.splitter.appendTo(w.buffer[:0], time.Now(), p)
+	if err := w.file.append(w.buffer); err != nil {
+		return 0, fmt.Errorf("write to the log: %w", err)
+	}
+	return len(p), nil
+}
+
+// Close implements io.Closer. The File stays open.
+func (w *Writer) Close() error {
+	if len(w.splitter.line) == 0 {
+		return nil
+	}
+	return w.file.append(w.splitter.flush(nil, time.Now(), true))
+}
+
+// Options choose what Copy gives. The zero value chooses the whole log so far.
+type Options struct {
+	// Follow waits for more until the log ends.
+	Follow bool
+	// Timestamps puts the time before each line.
+	Timestamps bool
+	// Since leaves out what is older.
+	Since time.Time
+	// Tail is the number of entries from the end to begin with; nil means all.
+	Tail *int64
+	// Limit is the number of bytes to stop after; nil means no limit.
+	Limit *int64
+	// Stream is the one stream to give, Stdout or Stderr; empty means both.
+	Stream string
+}
+
+// Copy writes the log to w as the container wrote it, and calls flush whenever it has to wait for more. It ends with
+// the log, with ctx or with an error of w.
+func (f *File) Copy(ctx context.Context, w io.Writer, flush func(), o Options) error {
+	file, err := os.Open(f.path)
+	if err != nil {
+		return fmt.Errorf("open the log: %w", err)
+	}
+	defer file.Close()
+	if o.Tail != nil {
+		if err := seekTail(file, *o.Tail); err != nil {
+			return fmt.Errorf("find the end of the log: %w", err)
+		}
+	}
+	if o.Limit != nil {
+		w = &limitedWriter{w: w, left: *o.Limit}
+	}
+	r := bufio.NewReaderSize(file, 64<<10)
+	var line []byte
+	atLineStart := true
+	for {
+		ended, changed := f.state() // before reading, so that nothing written later is missed
+		for {
+			part, err := r.ReadSlice('\n')
+			line = append(line, part...)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("read the log: %w", err)
+			}
+			e, err := parse(line)
+			if err != nil {
+				return err
+			}
+			line = line[:0]
+			if e.time.Before(o.Since) || o.Stream != "" && o.Stream != e.stream {
+				continue
+			}
+			out := e.output()
+			if o.Timestamps && atLineStart {
+				out = append(append(e.time.AppendFormat(nil, timeFormat), ' '), out...)
+			}
+			atLineStart = !e.partial
+			if _, err := w.Write(out); err != nil {
+				if errors.Is(err, errLimit) {
+					return nil
+				}
+				return err
+			}
+		}
+		if ended || !o.Follow {
+			return nil
+		}
+		flush()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// seekTail moves to the first of the last n entries.
+func seekTail(file *os.File, n int64) error {
+	end, err := file.Seek(0, io.SeekEnd)
+	if err != nil || n <= 0 {
+		return err
+	}
+	block := make([]byte, 64<<10)
+	for n++; end > 0; { // the n+1st newline from the end is the one before the tail
+		start := max(0, end-int64(len(block)))
+		b := block[:end-start]
+		if _, err := file.ReadAt(b, start); err != nil {
+			return err
+		}
+		for i := bytes.LastIndexByte(b, '\n'); i >= 0; i = bytes.LastIndexByte(b[:i], '\n') {
+			if n--; n == 0 {
+				_, err := file.Seek(start+int64(i)+1, io.SeekStart)
+				return err
+			}
+		}
+		end = start
+	}
+	_, err = file.Seek(0, io.SeekStart)
+	return err
+}
+
+var errLimit = errors.New("limit reached")
+
+type limitedWriter struct {
+	w    io.Writer
+	left int64
+}
+
+func (l *limitedWriter) Write(p []byte) (int, error) {
+	over := int64(len(p)) >= l.left
+	if over {
+		p = p[:l.left]
+	}
+	n, err := l.w.Write(p)
+	l.left -= int64(n)
+	if err == nil && over {
+		err = errLimit
+	}
+	return n, err
+}

@@ -1,0 +1,194 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	utilexec "k8s.io/utils/exec"
+
+	"github.com/clusterpass/clusterpass/test/kubelet/shim"
+)
+
+// dialTimeout bounds connecting to a forwarded port.
+const dialTimeout = 10 * time.Second
+
+// ExecInContainer implements remotecommand.Executor: it runs a command beside the container's main process. It ends
+// with the command, or with ctx, the client's connection: then the command's pipes or terminal are closed, and the
+// command is left to itself as in other runtimes, until the container ends.
+func (r *run) ExecInContainer(ctx context.Context, _, _, _ string, argv []string, in io.Reader, out, errs io.WriteCloser,
+	tty bool, resize <-chan remotecommand.TerminalSize, _ time.Duration) error {
+	if len(argv) == 0 {
+		return errors.New("no command was given")
+	}
+	command := shim.Command{Argv: argv, Dir: r.workDir, TTY: tty}
+	var process *shim.Process
+	var err error
+	if tty {
+		process, err = r.execTerminal(ctx, command, in, out, resize)
+	} else {
+		process, err = r.execPipes(ctx, command, in, out, errs)
+	}
+	if ctx.Err() != nil {
+		return nil // nobody is left to be told
+	}
+	if err != nil {
+		return err
+	}
+	if code := process.ExitCode(); code != 0 {
+		return utilexec.CodeExitError{Err: fmt.Errorf("exit code %d", code), Code: code}
+	}
+	return nil
+}
+
+func (r *run) execTerminal(ctx context.Context, command shim.Command, in io.Reader, out io.WriteCloser, resize <-chan remotecommand.TerminalSize) (*shim.Process, error) {
+	terminal, theirs, err := openTerminal()
+	if err != nil {
+		return nil, err
+	}
+	defer terminal.Close()
+	command.Env = append(command.Env, "TERM=xterm")
+	process, err := r.shim.Run(command, theirs, theirs, theirs)
+	theirs.Close()
+	if err != nil {
+		return nil, err
+	}
+	if in != nil {
+		// It ends with the client's connection, which is closed once the command has ended.
+		go func() { _, _ = io.Copy(terminal, in) }()
+	}
+	go followSize(terminal, resize)
+	return process, copyOutput(ctx, process, output{out, terminal})
+}
+
+func (r *run) execPipes(ctx context.Context, command shim.Command, in io.Reader, out, errs io.WriteCloser) (*shim.Process, error) {
+	s, err := newStdio(in != nil, out != nil, errs != nil)
+	if err != nil {
+		return nil, fmt.Errorf("make pipes: %w", err)
+	}
+	defer s.closeOurs()
+	process, err := r.shim.Run(command, s.theirs[0], s.theirs[1], s.theirs[2])
+	s.closeTheirs()
+	if err != nil {
+		return nil, err
+	}
+	if in != nil {
+		go func() { // as above
+			_, _ = io.Copy(s.stdin, in)
+			s.stdin.Close() // the command sees the end of its input
+		}()
+	}
+	return process, copyOutput(ctx, process, output{out, s.stdout}, output{errs, s.stderr})
+}
+
+// output is one stream of a process and where it goes.
+type output struct {
+	to   io.WriteCloser // nil if nobody wants it
+	from *os.File
+}
+
+// copyOutput copies a process's output until the process has ended and the output is complete, or the client is
+// gone.
+func copyOutput(ctx context.Context, process *shim.Process, outputs ...output) error {
+	copied := make(chan error, len(outputs))
+	wanted := 0
+	for _, o := range outputs {
+		if o.to == nil {
+			continue
+		}
+		wanted++
+		go func() {
+			err := drain(o.to, o.from, process.Done())
+			copied <- errors.Join(err, o.to.Close()) // so that the client has all of it before the exit code
+		}()
+	}
+	for range wanted {
+		select {
+		case err := <-copied:
+			if err != nil {
+				return fmt.Errorf("copy output: %w", err)
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	select {
+	case <-process.Done():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// AttachContainer implements remotecommand.Attacher: it connects a client to the main process's own stdin and
+// output, until either goes.
+func (r *run) AttachContainer(ctx context.Context, _, _, _ string, in io.Reader, out, errs io.WriteCloser,
+	_ bool, resize <-chan remotecommand.TerminalSize) error {
+	if r.terminal != nil {
+		go followSize(r.terminal, resize)
+	}
+	var copying sync.WaitGroup
+	for _, o := range []struct {
+		to   io.WriteCloser
+		from *fanout
+	}{{out, r.stdout}, {errs, r.stderr}} {
+		if o.to == nil {
+			continue
+		}
+		reader := o.from.attach()
+		detach := func() { _ = reader.Close() } // a pipe's never fails
+		stop := context.AfterFunc(ctx, detach)
+		copying.Go(func() {
+			defer stop()
+			defer detach()
+			_, _ = io.Copy(o.to, reader) // it fails where the client is gone
+			_ = o.to.Close()             // so does this
+		})
+	}
+	if in != nil && r.stdin != nil {
+		// It ends with the client's connection, which is closed once the container has ended.
+		go func() {
+			_, _ = io.Copy(r.stdin, in)
+			if r.once {
+				r.stdin.Close()
+			}
+		}()
+	}
+	copying.Wait()
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// forwarder connects clients to ports of this machine, as long as ctx lasts: the client's connection.
+type forwarder struct{ ctx context.Context }
+
+// PortForward implements portforward.PortForwarder. Each side may end its half of the connection on its own.
+func (f forwarder) PortForward(_ context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
+	dialer := net.Dialer{Timeout: dialTimeout}
+	conn, err := dialer.DialContext(f.ctx, "tcp", net.JoinHostPort(podIP, strconv.Itoa(int(port))))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(f.ctx, func() { conn.Close() })
+	defer stop()
+	go func() { // it ends with the stream
+		_, _ = io.Copy(conn, stream)
+		_ = conn.(*net.TCPConn).CloseWrite()
+	}()
+	_, err = io.Copy(stream, conn)
+	if f.ctx.Err() != nil {
+		return nil // the client is gone
+	}
+	return err
+}

@@ -1,0 +1,185 @@
+// Package kubelet is a kubelet whose containers are plain processes of this machine: enough of a node for tests and
+// demos that need pods which really run, log, fail, restart and can be entered, without a container runtime.
+//
+// It registers a node, keeps its lease, runs the pods that are bound to it, and serves the kubelet's HTTPS API
+// (logs, exec, attach, port-forward) to the API server. What a pod cannot have here, and what it has in another
+// way, is in docs/process-kubelet.md.
+//
+// # Threat model
+//
+// There is no isolation: a container is a process of the kubelet's user with the host's files and network. Whoever
+// may create pods bound to the node, or may reach nodes/proxy, runs programs as that user. So it is for clusters
+// that belong to that same user, and listens on loopback unless told otherwise. Its API takes client certificates
+// of the cluster's authority only, and asks the API server (SubjectAccessReview, as a real kubelet does) what their
+// owner may do.
+//
+// # Invariants
+//
+//   - No process of a container outlives the container, and none outlives the kubelet; see package shim.
+//   - What is reported of a pod comes from its processes, never from its spec.
+//   - A pod's state is changed by one goroutine, its worker; the HTTP API reads it under the pod's lock.
+package kubelet
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+)
+
+// apiTimeout bounds every call to the API server but watches.
+const apiTimeout = 10 * time.Second
+
+// Config says what a kubelet is to be. The fields without a default are required.
+type Config struct {
+	// Client talks to the API server as the node.
+	Client kubernetes.Interface
+	// NodeName is the name of the node to register.
+	NodeName string
+	// RootDir is where containers' directories, volumes and logs live. It is made if missing; what another
+	// kubelet left of its pods there is deleted.
+	RootDir string
+	// Address is the IP address to listen on; the node reports it as its InternalIP.
+	Address string
+	// Port is the TCP port to listen on; 0 takes a free one.
+	Port int
+	// TLSCertFile and TLSPrivateKeyFile are the serving certificate and its key, PEM.
+	TLSCertFile, TLSPrivateKeyFile string
+	// ClientCAFile holds the authorities, PEM, whose client certificates are taken.
+	ClientCAFile string
+	// MaxPods is the node's capacity of pods. Default: 110.
+	MaxPods int
+	// Backoff is the pause before a container's first restart; it doubles from there to ten times as much.
+	// Default: one second.
+	Backoff time.Duration
+	// Log takes the kubelet's own log. Default: slog.Default().
+	Log *slog.Logger
+}
+
+// Kubelet is a node. Make it with New.
+type Kubelet struct {
+	Config
+	tls      *tls.Config
+	port     int // the port listened on
+	recorder record.EventRecorder
+	podsDir  string
+	mu       sync.Mutex // guards pods
+	pods     map[types.UID]*pod
+	workers  sync.WaitGroup
+}
+
+// New checks the configuration and reads its files. Nothing is started before Run.
+func New(c Config) (*Kubelet, error) {
+	if c.MaxPods == 0 {
+		c.MaxPods = 110
+	}
+	if c.Backoff == 0 {
+		c.Backoff = time.Second
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.NodeName == "" {
+		return nil, errors.New("the node needs a name")
+	}
+	if net.ParseIP(c.Address) == nil {
+		return nil, fmt.Errorf("the address %q is not an IP address", c.Address)
+	}
+	if c.RootDir == "" {
+		return nil, errors.New("the root directory is missing")
+	}
+	root, err := filepath.Abs(c.RootDir)
+	if err != nil {
+		return nil, fmt.Errorf("root directory: %w", err)
+	}
+	certificate, err := tls.LoadX509KeyPair(c.TLSCertFile, c.TLSPrivateKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("load the serving certificate: %w", err)
+	}
+	authorities, err := os.ReadFile(c.ClientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the client authorities: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(authorities) {
+		return nil, fmt.Errorf("read the client authorities: %s holds no certificate", c.ClientCAFile)
+	}
+	return &Kubelet{
+		Config:  c,
+		podsDir: filepath.Join(root, "pods"),
+		pods:    make(map[types.UID]*pod),
+		tls: &tls.Config{
+			Certificates: []tls.Certificate{certificate},
+			ClientAuth:   tls.VerifyClientCertIfGiven, // a call without one gets 401, not a broken handshake
+			ClientCAs:    pool,
+			MinVersion:   tls.VersionTLS12,
+		},
+	}, nil
+}
+
+// Run is the node until ctx ends; then it kills its containers and returns nil. It can be called once.
+func (k *Kubelet) Run(ctx context.Context) error {
+	if err := os.RemoveAll(k.podsDir); err != nil {
+		return fmt.Errorf("clear the root directory: %w", err)
+	}
+	if err := os.MkdirAll(k.podsDir, 0o700); err != nil {
+		return fmt.Errorf("make the root directory: %w", err)
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(k.Address, strconv.Itoa(k.Port)))
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	k.port = listener.Addr().(*net.TCPAddr).Port
+
+	broadcaster := record.NewBroadcaster()
+	defer broadcaster.Shutdown()
+	events := k.Client.CoreV1().Events("")
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: events})
+	k.recorder = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "process-kubelet", Host: k.NodeName})
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Streams end with ctx, the base of every request's context.
+	server := &http.Server{
+		Handler:           k.handler(),
+		TLSConfig:         k.tls,
+		ReadHeaderTimeout: 10 * time.Second,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          slog.NewLogLogger(k.Log.Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 1)
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			failed <- fmt.Errorf("serve: %w", err)
+		}
+	})
+	running.Go(func() { k.keepNode(ctx) })
+	running.Go(func() { k.watchPods(ctx) })
+
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	}
+	cancel()
+	server.Close()
+	running.Wait()
+	k.workers.Wait() // after watchPods, which starts them
+	return err
+}

@@ -1,0 +1,309 @@
+package kubelet
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterpass/clusterpass/test/kubelet/crilog"
+	"github.com/clusterpass/clusterpass/test/kubelet/expansion"
+	"github.com/clusterpass/clusterpass/test/kubelet/shim"
+)
+
+// drainPatience is how long the end of a container may wait for its last output to be logged: longer only where
+// somebody attached does not read.
+const drainPatience = 2 * time.Second
+
+// startError says that a container's program could not be started.
+type startError struct{ err error }
+
+func (e *startError) Error() string { return e.err.Error() }
+func (e *startError) Unwrap() error { return e.err }
+
+// run is one run of a container: its processes, their output, and what is left of it afterwards. Its methods may be
+// called concurrently.
+type run struct {
+	id      string
+	dir     string // the container's own directory
+	workDir string
+	log     *crilog.File
+	started time.Time
+
+	shim     *shim.Shim
+	main     *shim.Process  // nil for a container without a command, which idles
+	stdin    io.WriteCloser // nil without stdin
+	once     bool           // stdin ends with the first attach
+	terminal *os.File       // nil without one
+	stdout   *fanout
+	stderr   *fanout // nothing comes here from a terminal
+
+	asked    sync.Once     // to end
+	killOnce sync.Once     // guards killed
+	killed   chan struct{} // closed to end the run at once
+
+	done  chan struct{} // closed when it has ended; then the following are valid
+	code  int
+	ended time.Time
+}
+
+// newRun starts a container. A *startError comes with a run that has ended already; other errors say what is
+// missing.
+func (p *pod) newRun(ctx context.Context, api *corev1.Pod, spec *corev1.Container, attempt int32) (*run, error) {
+	if err := p.makeVolumes(ctx, api); err != nil {
+		return nil, err
+	}
+	env, err := p.newEnvironment(ctx, api, spec)
+	if err != nil {
+		return nil, err
+	}
+	number := strconv.Itoa(int(attempt))
+	r := &run{
+		id:      "process://" + rand.Text(),
+		dir:     filepath.Join(p.dir, "containers", spec.Name, number),
+		started: time.Now(),
+		once:    spec.StdinOnce,
+		stdout:  &fanout{},
+		stderr:  &fanout{},
+		killed:  make(chan struct{}),
+		done:    make(chan struct{}),
+	}
+	r.workDir = inside(r.dir, expansion.Expand(spec.WorkingDir, env.values))
+	logPath := filepath.Join(p.dir, "logs", spec.Name, number+".log")
+	// A try that failed may have left a part.
+	for _, path := range []string{r.dir, logPath} {
+		if err := os.RemoveAll(path); err != nil {
+			return nil, fmt.Errorf("clear the container's directory: %w", err)
+		}
+	}
+	for _, dir := range []string{r.dir, filepath.Dir(logPath)} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make the container's directory: %w", err)
+		}
+	}
+	if err := p.mount(spec, r.dir, env.values); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(r.workDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the working directory: %w", err)
+	}
+	if r.log, err = crilog.Create(logPath); err != nil {
+		return nil, err
+	}
+	argv := append(expansion.All(spec.Command, env.values), expansion.All(spec.Args, env.values)...)
+	label := fmt.Sprintf("%s/%s", podName(api), spec.Name)
+	if err := r.start(label, argv, env.process(api, r.dir), spec.Stdin, spec.TTY, p.notify); err != nil {
+		_ = r.log.Close() // nothing was written
+		close(r.done)
+		return r, &startError{err}
+	}
+	return r, nil
+}
+
+// start starts the processes and sees to their end; notify is called then.
+func (r *run) start(label string, argv, env []string, stdin, tty bool, notify func()) error {
+	var err error
+	if r.shim, err = shim.Start(label, r.workDir, env); err != nil {
+		return err
+	}
+	var pumps sync.WaitGroup
+	if len(argv) > 0 {
+		if err := r.startMain(shim.Command{Argv: argv, TTY: tty}, stdin, &pumps); err != nil {
+			r.shim.Close()
+			return err
+		}
+	}
+	drained := make(chan struct{})
+	go func() {
+		pumps.Wait()
+		r.discard()
+		_ = r.log.Close() // what could not be written is lost
+		close(drained)
+	}()
+	go func() {
+		defer notify()
+		defer close(r.done)
+		r.code = r.wait()
+		r.ended = time.Now()
+		select {
+		case <-drained:
+		case <-time.After(drainPatience):
+		}
+	}()
+	return nil
+}
+
+// wait waits for the run's end, leaves no process of it, and gives its exit code.
+func (r *run) wait() int {
+	if r.main == nil {
+		<-r.killed
+		r.shim.Close()
+		return 0
+	}
+	select {
+	case <-r.main.Done():
+	case <-r.killed:
+	}
+	r.shim.Close()
+	<-r.main.Done()
+	return r.main.ExitCode()
+}
+
+func (r *run) startMain(command shim.Command, stdin bool, pumps *sync.WaitGroup) error {
+	if command.TTY {
+		terminal, theirs, err := openTerminal()
+		if err != nil {
+			return err
+		}
+		defer theirs.Close()
+		command.Env = append(command.Env, "TERM=xterm")
+		if r.main, err = r.shim.Run(command, theirs, theirs, theirs); err != nil {
+			terminal.Close()
+			return err
+		}
+		r.terminal = terminal
+		if stdin {
+			r.stdin = noClose{terminal}
+		}
+		pumps.Go(func() { r.pump(terminal, crilog.Stdout, r.stdout) })
+		return nil
+	}
+	s, err := newStdio(stdin, true, true)
+	if err != nil {
+		return err
+	}
+	defer s.closeTheirs()
+	if r.main, err = r.shim.Run(command, s.theirs[0], s.theirs[1], s.theirs[2]); err != nil {
+		s.closeOurs()
+		return err
+	}
+	if s.stdin != nil {
+		r.stdin = s.stdin
+	}
+	pumps.Go(func() { r.pump(s.stdout, crilog.Stdout, r.stdout) })
+	pumps.Go(func() { r.pump(s.stderr, crilog.Stderr, r.stderr) })
+	return nil
+}
+
+// pump brings output to the log and to whoever is attached, until every process that could write has ended.
+func (r *run) pump(output *os.File, stream string, attached *fanout) {
+	defer output.Close()
+	log := r.log.Writer(stream)
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := output.Read(buffer)
+		// A log that cannot be written (a full disk) must not stop the container.
+		_, _ = log.Write(buffer[:n])
+		attached.write(buffer[:n])
+		if err != nil { // the end; from a terminal it comes as an error
+			_ = log.Close()
+			return
+		}
+	}
+}
+
+// stop asks the container to end, and says whether this was the first time.
+func (r *run) stop() (first bool) {
+	r.asked.Do(func() {
+		first = true
+		if r.main == nil {
+			r.kill()
+			return
+		}
+		_ = r.main.Signal(syscall.SIGTERM) // it fails where there is nothing left to end
+	})
+	return first
+}
+
+// kill ends the container at once.
+func (r *run) kill() { r.killOnce.Do(func() { close(r.killed) }) }
+
+// discard ends every attach, and the container's stdin.
+func (r *run) discard() {
+	r.stdout.close()
+	r.stderr.close()
+	if r.stdin != nil {
+		_ = r.stdin.Close() // again, perhaps
+	}
+}
+
+// forget removes what is left of a run. A nil run has left nothing.
+func (r *run) forget() {
+	if r == nil {
+		return
+	}
+	r.discard()
+	_ = os.RemoveAll(r.dir) // what stays goes with the pod
+	_ = r.log.Remove()
+}
+
+// noClose keeps a terminal, which stdin shares with the output, open.
+type noClose struct{ io.Writer }
+
+func (noClose) Close() error { return nil }
+
+// fanout gives output to any number of readers. Writing waits for each of them: one that is attached gets
+// everything, and holds the container up if it does not read.
+type fanout struct {
+	mu      sync.Mutex
+	readers []*io.PipeWriter
+	closed  bool
+}
+
+// attach gives a reader of all output from now on. Closing it detaches.
+func (f *fanout) attach() *io.PipeReader {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r, w := io.Pipe()
+	if f.closed {
+		_ = w.Close() // a pipe's never fails
+	} else {
+		f.readers = append(f.readers, w)
+	}
+	return r
+}
+
+func (f *fanout) write(p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	f.mu.Lock()
+	readers := f.readers
+	f.mu.Unlock()
+	for _, w := range readers {
+		if _, err := w.Write(p); err != nil {
+			f.detach(w)
+		}
+	}
+}
+
+func (f *fanout) detach(gone *io.PipeWriter) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var left []*io.PipeWriter
+	for _, w := range f.readers {
+		if w != gone {
+			left = append(left, w)
+		}
+	}
+	f.readers = left
+}
+
+// close ends the output for every reader, present and future.
+func (f *fanout) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	for _, w := range f.readers {
+		_ = w.Close() // as above
+	}
+	f.readers = nil
+}

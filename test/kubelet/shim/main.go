@@ -1,0 +1,219 @@
+package shim
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// killInterval is the pause between two rounds of killing: a process may fork while it is being killed.
+const killInterval = 5 * time.Millisecond
+
+// Invoked says whether this process was started to be a shim. A program that uses Start asks this first thing in
+// its main (a test: in TestMain) and if so ends with Main's exit code.
+func Invoked() bool { return os.Args[0] == processName }
+
+// Main is the shim. It returns when all of its processes have ended.
+func Main() int {
+	// Its children die when the thread that started them does (see sysProcAttr), so that must be one that stays.
+	runtime.LockOSThread()
+	if err := run(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", strings.Join(os.Args, " "), err)
+		return 1
+	}
+	return 0
+}
+
+func run() error {
+	file := os.NewFile(socketFD, "kubelet")
+	conn, err := net.FileConn(file)
+	file.Close() // FileConn works on a copy, which no child inherits
+	if err != nil {
+		return fmt.Errorf("file %d is not the kubelet's socket: %w", socketFD, err)
+	}
+	defer conn.Close()
+	if err := adoptOrphans(); err != nil {
+		return fmt.Errorf("become the parent of orphans: %w", err)
+	}
+	k := &keeper{
+		socket: &fileReceiver{conn: conn.(*net.UnixConn)},
+		events: json.NewEncoder(conn),
+		mine:   make(map[int]bool),
+	}
+
+	exits := make(chan os.Signal, 1)
+	signal.Notify(exits, syscall.SIGCHLD)
+	go func() {
+		for range exits {
+			k.reap()
+		}
+	}()
+	// Whoever asks the shim to end means the container.
+	ends := make(chan os.Signal, 1)
+	signal.Notify(ends, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	go func() {
+		<-ends
+		_ = conn.(*net.UnixConn).CloseRead()
+	}()
+
+	err = k.serve()
+	k.killAll()
+	return err
+}
+
+// keeper starts, watches and kills a container's processes.
+type keeper struct {
+	socket *fileReceiver
+	mu     sync.Mutex // guards what follows: "started" must be sent before "exited"
+	events *json.Encoder
+	mine   map[int]bool // processes that the kubelet asked for, as opposed to their descendants
+}
+
+// serve does what the kubelet asks until the kubelet lets go.
+func (k *keeper) serve() error {
+	requests := json.NewDecoder(k.socket)
+	for {
+		var r request
+		if err := requests.Decode(&r); err != nil {
+			return nil // the kubelet closed the socket, or died
+		}
+		if r.Start == nil {
+			k.signal(r.PID, r.Signal)
+			continue
+		}
+		files, err := k.socket.take(3)
+		if err != nil {
+			return err
+		}
+		k.start(r.Start, files)
+	}
+}
+
+func (k *keeper) start(c *Command, files []*os.File) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	pid, err := startProcess(c, files)
+	for _, f := range files {
+		f.Close()
+	}
+	if err != nil {
+		_ = k.events.Encode(event{Error: err.Error()}) // a kubelet that is gone shows in serve
+		return
+	}
+	k.mine[pid] = true
+	_ = k.events.Encode(event{Started: pid})
+}
+
+func startProcess(c *Command, files []*os.File) (int, error) {
+	path, err := exec.LookPath(c.Argv[0])
+	if err != nil {
+		if strings.ContainsRune(c.Argv[0], os.PathSeparator) {
+			path = c.Argv[0] // relative to the working directory of the process, not to ours
+		} else {
+			return 0, err
+		}
+	}
+	process, err := os.StartProcess(path, c.Argv, &os.ProcAttr{
+		Dir:   c.Dir,
+		Env:   append(os.Environ(), c.Env...),
+		Files: files,
+		Sys:   sysProcAttr(c.TTY),
+	})
+	if err != nil {
+		return 0, err
+	}
+	pid := process.Pid
+	return pid, process.Release() // reap waits for it
+}
+
+func (k *keeper) signal(pid int, signal syscall.Signal) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.mine[pid] { // not yet reaped, so the id is still its own
+		_ = syscall.Kill(pid, signal)
+	}
+}
+
+// reap collects every child that has ended, and says whether any child is left.
+func (k *keeper) reap() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err != nil:
+			return false // ECHILD
+		case pid == 0:
+			return true
+		}
+		if !k.mine[pid] {
+			continue
+		}
+		delete(k.mine, pid)
+		code := status.ExitStatus()
+		if status.Signaled() {
+			code = 128 + int(status.Signal())
+		}
+		_ = k.events.Encode(event{Exited: pid, Code: code})
+	}
+}
+
+// killAll ends every process. Orphans become children of the shim, so that it is done when it has no child.
+func (k *keeper) killAll() {
+	for k.reap() {
+		k.mu.Lock()
+		for _, pid := range k.targets() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		k.mu.Unlock()
+		time.Sleep(killInterval)
+	}
+}
+
+// fileReceiver reads a socket and keeps the files that arrive beside the bytes.
+type fileReceiver struct {
+	conn  *net.UnixConn
+	files []*os.File
+}
+
+func (r *fileReceiver) Read(p []byte) (int, error) {
+	control := make([]byte, syscall.CmsgSpace(3*4))
+	n, controlLen, _, _, err := r.conn.ReadMsgUnix(p, control)
+	if err != nil {
+		return 0, err // n is -1 where the kubelet died with events unread (ECONNRESET), which no reader may say
+	}
+	messages, err := syscall.ParseSocketControlMessage(control[:controlLen])
+	if err != nil {
+		return n, err
+	}
+	for _, m := range messages {
+		fds, err := syscall.ParseUnixRights(&m)
+		if err != nil {
+			return n, err
+		}
+		for _, fd := range fds {
+			r.files = append(r.files, os.NewFile(uintptr(fd), "stdio"))
+		}
+	}
+	return n, nil
+}
+
+func (r *fileReceiver) take(n int) ([]*os.File, error) {
+	if len(r.files) < n {
+		return nil, fmt.Errorf("a start request came with %d files instead of %d", len(r.files), n)
+	}
+	taken := r.files[:n:n]
+	r.files = r.files[n:]
+	return taken, nil
+}

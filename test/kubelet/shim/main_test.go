@@ -1,0 +1,35 @@
+package shim
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+)
+
+// TestKubeletDiesUnread holds that the shim survives a kubelet that dies before it read what the shim wrote, for only
+// a living shim kills the container: the socket is reset then, and Go's read says -1 bytes.
+func TestKubeletDiesUnread(t *testing.T) {
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(pair[0]), "shim")
+	conn, err := net.FileConn(file)
+	file.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("an event")); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Close(pair[1]); err != nil {
+		t.Fatal(err)
+	}
+	k := &keeper{socket: &fileReceiver{conn: conn.(*net.UnixConn)}, events: json.NewEncoder(conn), mine: map[int]bool{}}
+	if err := k.serve(); err != nil {
+		t.Error(err)
+	}
+}

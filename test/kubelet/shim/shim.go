@@ -1,0 +1,224 @@
+// Package shim holds the processes of one container together.
+//
+// A shim is a small process between the kubelet and a container's processes: this same program, started again
+// under another name. It starts processes when the kubelet asks it to, tells the kubelet how each ended, and takes
+// over every descendant that loses its parent. When the kubelet lets go of it, by Close or by dying in whatever
+// way, the shim kills all of them and ends.
+//
+// Invariants:
+//   - No process of a container outlives the container, and none outlives the kubelet, not even after SIGKILL.
+//   - A process started later (kubectl exec) belongs to the container like the first one: what it leaves behind in
+//     the background lives on, until the container ends.
+//
+// The two sides speak JSON over a socket pair; the files that become a new process's stdin, stdout and stderr
+// travel beside the request. It works on Linux only.
+package shim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// processName is the name (argv[0]) that a program has when it is to be a shim.
+const processName = "container-shim"
+
+// socketFD is the shim's end of the socket pair.
+const socketFD = 3
+
+// killedCode is the exit code of a process that ended by SIGKILL, as container runtimes report it.
+const killedCode = 128 + int(syscall.SIGKILL)
+
+// ErrGone is returned for requests to a shim that has ended.
+var ErrGone = errors.New("the container's processes have ended")
+
+// Command describes one process.
+type Command struct {
+	// Argv is the program, looked up in the container's PATH, and its arguments. At least one element.
+	Argv []string `json:"argv"`
+	// Dir is the working directory; empty means the container's.
+	Dir string `json:"dir,omitempty"`
+	// Env is added to the container's environment, as NAME=value.
+	Env []string `json:"env,omitempty"`
+	// TTY says that stdin is a terminal, which becomes the process's controlling terminal.
+	TTY bool `json:"tty,omitempty"`
+}
+
+type request struct {
+	Start  *Command       `json:"start,omitempty"`
+	Signal syscall.Signal `json:"signal,omitempty"`
+	PID    int            `json:"pid,omitempty"` // whom to signal
+}
+
+type event struct {
+	Started int    `json:"started,omitempty"` // process id
+	Error   string `json:"error,omitempty"`   // why nothing was started
+	Exited  int    `json:"exited,omitempty"`  // process id
+	Code    int    `json:"code"`              // exit code of Exited; 128 + signal for one killed by a signal
+}
+
+// Shim is the kubelet's end. Its methods may be called concurrently.
+type Shim struct {
+	cmd     *exec.Cmd
+	conn    *net.UnixConn
+	mu      sync.Mutex    // one request at a time
+	replies chan reply    // the answer to the start request under way
+	gone    chan struct{} // closed when the shim has ended and is reaped
+}
+
+type reply struct {
+	process *Process
+	err     error
+}
+
+// Process is one process that a shim runs.
+type Process struct {
+	shim *Shim
+	pid  int
+	done chan struct{}
+	code int
+}
+
+// Start starts a shim whose processes get the working directory dir and the environment env. The label shows in
+// process listings. Close ends it; nothing else frees what it holds.
+func Start(label, dir string, env []string) (*Shim, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, fmt.Errorf("make a socket pair: %w", err)
+	}
+	defer theirs.Close()
+	conn, err := net.FileConn(ours)
+	ours.Close() // FileConn works on a copy
+	if err != nil {
+		return nil, fmt.Errorf("open the socket pair: %w", err)
+	}
+	cmd := &exec.Cmd{
+		Path:       "/proc/self/exe", // this program, even where its file was replaced since
+		Args:       []string{processName, label},
+		Dir:        dir,
+		Env:        env,
+		Stderr:     os.Stderr,
+		ExtraFiles: []*os.File{theirs},
+		// A session of its own, so that a ctrl-C or a kill of the kubelet's group leaves the shim time to clean up.
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if err := cmd.Start(); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("start the shim: %w", err)
+	}
+	s := &Shim{
+		cmd:     cmd,
+		conn:    conn.(*net.UnixConn),
+		replies: make(chan reply),
+		gone:    make(chan struct{}),
+	}
+	go s.receive()
+	return s, nil
+}
+
+func socketPair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "shim"), os.NewFile(uintptr(fds[1]), "kubelet"), nil
+}
+
+// Run starts a process with the given files as its stdin, stdout and stderr. The caller keeps the files and may
+// close them once Run has returned.
+func (s *Shim) Run(command Command, stdin, stdout, stderr *os.File) (*Process, error) {
+	// Fd also makes the files blocking, which is what the new process expects of them.
+	rights := syscall.UnixRights(int(stdin.Fd()), int(stdout.Fd()), int(stderr.Fd()))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.send(request{Start: &command}, rights); err != nil {
+		return nil, err
+	}
+	select {
+	case r := <-s.replies:
+		return r.process, r.err
+	case <-s.gone:
+		return nil, ErrGone
+	}
+}
+
+// Close kills every process of the container and returns when none is left.
+func (s *Shim) Close() {
+	_ = s.conn.CloseWrite() // it fails only where the shim is gone already
+	<-s.gone
+}
+
+func (s *Shim) send(r request, rights []byte) error {
+	message, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode a request: %w", err)
+	}
+	n, _, err := s.conn.WriteMsgUnix(message, rights, nil)
+	for err == nil && n < len(message) {
+		message = message[n:]
+		n, err = s.conn.Write(message)
+	}
+	if err != nil {
+		return fmt.Errorf("%w (%w)", ErrGone, err)
+	}
+	return nil
+}
+
+// receive is the only reader of the socket and the only owner of the table of processes.
+func (s *Shim) receive() {
+	processes := make(map[int]*Process)
+	events := json.NewDecoder(s.conn)
+	for {
+		var e event
+		if err := events.Decode(&e); err != nil {
+			break
+		}
+		switch {
+		case e.Started != 0:
+			p := &Process{shim: s, pid: e.Started, done: make(chan struct{})}
+			processes[e.Started] = p
+			s.replies <- reply{process: p}
+		case e.Error != "":
+			s.replies <- reply{err: errors.New(e.Error)}
+		case e.Exited != 0:
+			processes[e.Exited].exit(e.Code)
+			delete(processes, e.Exited)
+		}
+	}
+	_ = s.cmd.Wait() // its exit code says nothing: it is the processes' that count
+	for _, p := range processes {
+		p.exit(killedCode)
+	}
+	close(s.gone)
+	_ = s.conn.Close() // nobody is at the other end
+}
+
+func (p *Process) exit(code int) {
+	p.code = code
+	close(p.done)
+}
+
+// Signal sends a signal to the process. Signalling one that has ended does nothing.
+func (p *Process) Signal(signal syscall.Signal) error {
+	p.shim.mu.Lock()
+	defer p.shim.mu.Unlock()
+	select {
+	case <-p.done:
+		return nil
+	default:
+		return p.shim.send(request{Signal: signal, PID: p.pid}, nil)
+	}
+}
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// ExitCode is the process's exit code, 128 + signal for one killed by a signal. Valid once Done is closed.
+func (p *Process) ExitCode() int { return p.code }

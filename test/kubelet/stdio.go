@@ -1,0 +1,139 @@
+package kubelet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+)
+
+// drainQuiet is how long output must be silent, after the process that was asked for has ended, to count as over:
+// something it left in the background may hold the pipe open for ever.
+const drainQuiet = 250 * time.Millisecond
+
+// stdio is the three pipes to a process without a terminal.
+type stdio struct {
+	stdin, stdout, stderr *os.File // ours; nil for those that nobody wants
+	theirs                [3]*os.File
+}
+
+// newStdio makes the pipes that are wanted; the process gets the null device for the others.
+func newStdio(stdin, stdout, stderr bool) (*stdio, error) {
+	s := &stdio{}
+	var err error
+	open := func(wanted bool, i int) (r, w *os.File) {
+		if err != nil {
+			return nil, nil
+		}
+		if wanted {
+			r, w, err = os.Pipe()
+			return r, w
+		}
+		s.theirs[i], err = os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		return nil, nil
+	}
+	if r, w := open(stdin, 0); r != nil {
+		s.theirs[0], s.stdin = r, w
+	}
+	if r, w := open(stdout, 1); r != nil {
+		s.stdout, s.theirs[1] = r, w
+	}
+	if r, w := open(stderr, 2); r != nil {
+		s.stderr, s.theirs[2] = r, w
+	}
+	if err != nil {
+		s.closeOurs()
+		s.closeTheirs()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *stdio) closeTheirs() {
+	for _, f := range s.theirs {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+func (s *stdio) closeOurs() {
+	for _, f := range []*os.File{s.stdin, s.stdout, s.stderr} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// drain copies a process's output until nobody can write any more. Once exited is closed, silence ends it, too.
+func drain(dst io.Writer, src *os.File, exited <-chan struct{}) error {
+	returned := make(chan struct{})
+	defer close(returned)
+	go func() {
+		select {
+		case <-exited:
+			_ = src.SetReadDeadline(time.Now()) // wakes a read that waits without a deadline
+		case <-returned:
+		}
+	}()
+	buffer := make([]byte, 32<<10)
+	for {
+		var armed time.Time
+		select {
+		case <-exited:
+			armed = time.Now()
+			_ = src.SetReadDeadline(armed.Add(drainQuiet))
+		default:
+		}
+		n, err := src.Read(buffer)
+		if n > 0 {
+			if _, err := dst.Write(buffer[:n]); err != nil {
+				return err
+			}
+		}
+		switch {
+		case err == nil:
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return nil // the end; from a terminal it comes as an error
+		case !armed.IsZero() && time.Since(armed) >= drainQuiet:
+			return nil
+		}
+	}
+}
+
+// openTerminal makes a terminal: our side, whose reads end when it is closed, and the process's.
+func openTerminal() (ours, theirs *os.File, err error) {
+	blocking, theirs, err := pty.Open()
+	if err != nil {
+		return nil, nil, fmt.Errorf("open a terminal: %w", err)
+	}
+	defer blocking.Close()
+	fd, err := unix.FcntlInt(blocking.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		err = syscall.SetNonblock(fd, true)
+	}
+	if err != nil {
+		theirs.Close()
+		return nil, nil, fmt.Errorf("open a terminal: %w", err)
+	}
+	return os.NewFile(uintptr(fd), blocking.Name()), theirs, nil
+}
+
+// followSize gives a terminal the client's size until the client is gone.
+func followSize(terminal *os.File, resize <-chan remotecommand.TerminalSize) {
+	raw, err := terminal.SyscallConn()
+	for size := range resize {
+		if err != nil {
+			continue // closed; the sender must not wait
+		}
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Height, Col: size.Width})
+		})
+	}
+}

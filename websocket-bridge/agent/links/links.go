@@ -1,0 +1,297 @@
+// Package links keeps an agent connected to the bridge: to every replica of it that a load balancer leads to.
+//
+// Invariants:
+//   - What is missing is dialled again: within a second of a cut, and then with pauses that grow and differ between agents, so that many
+//     that were cut together do not come back together.
+//   - A replica that says it is about to end is replaced before it does.
+package links
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
+)
+
+// How a replica that is missing is dialled: at once but for some jitter, and then with pauses from firstPause, doubled each time, to
+// maxPause.
+const (
+	jitter      = 500 * time.Millisecond
+	firstPause  = 500 * time.Millisecond
+	maxPause    = 10 * time.Second
+	dialTimeout = 15 * time.Second
+	// maxReplicas bounds what a bridge can make an agent hold.
+	maxReplicas = 64
+)
+
+// Config is what a Keeper is made of.
+type Config struct {
+	Gateway string // URL: https and a host
+	Cluster string
+	TLS     *tls.Config
+	// Dial connects to the gateway, in the form of net.Dialer.DialContext; nil does it directly.
+	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
+	Token   func() secrets.Value // the credential, as it is now
+	Target  http.Handler         // answers CONNECT
+	Drain   time.Duration        // how long connections may go on at the end
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+// Keeper keeps links. Use New.
+type Keeper struct {
+	cfg      Config
+	id       string // of this process
+	dialer   *websocket.Dialer
+	changed  chan struct{} // one is under way where something changed
+	attempts *prometheus.CounterVec
+	serving  sync.WaitGroup
+
+	mu       sync.Mutex
+	links    map[string]*link // by the replica's id
+	replicas int
+}
+
+// link is the tunnel to one replica.
+type link struct {
+	session  *carrier.Session
+	draining bool
+}
+
+// New returns a Keeper that has no link yet.
+func New(cfg Config) *Keeper {
+	k := &Keeper{cfg: cfg, id: uuid.NewString(), dialer: carrier.NewDialer(), changed: make(chan struct{}, 1), links: map[string]*link{}, replicas: 1}
+	k.dialer.NetDialContext, k.dialer.TLSClientConfig = cfg.Dial, cfg.TLS
+	k.attempts = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "clusterpass_agent_dials_total", Help: "Attempts to connect to the bridge, by how they ended."}, []string{"result"})
+	cfg.Metrics.MustRegister(k.attempts,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_agent_links", Help: "Replicas of the bridge that the agent is connected to."}, func() float64 { return float64(k.Links()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_agent_streams", Help: "Connections that the agent carries."}, func() float64 { return float64(k.streams()) }))
+	return k
+}
+
+// Links is to how many replicas the agent is connected.
+func (k *Keeper) Links() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.links)
+}
+
+func (k *Keeper) streams() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n := 0
+	for _, l := range k.links {
+		n += l.session.NumStreams()
+	}
+	return n
+}
+
+// Run keeps links until ctx ends, and then lets what they carry end.
+func (k *Keeper) Run(ctx context.Context) {
+	pause := time.Duration(0)
+	for ctx.Err() == nil {
+		if k.enough() {
+			pause = 0
+			k.wait(ctx, time.Hour) // or until something changes
+			continue
+		}
+		if pause == 0 {
+			k.wait(ctx, rand.N(jitter)) //nolint:gosec // to fall out of step needs no secrecy
+		}
+		err := k.dial(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err == nil:
+			pause = 0
+			continue
+		case errors.Is(err, errHave):
+			k.cfg.Log.Debug("the balancer led to a replica that the agent is connected to")
+		default:
+			k.cfg.Log.Warn("the bridge cannot be reached", "error", err.Error())
+		}
+		pause = min(max(2*pause, firstPause), maxPause)
+		if k.wait(ctx, pause/2+rand.N(pause/2)) { //nolint:gosec // as above
+			pause = 0
+		}
+	}
+	k.drain()
+}
+
+// wait waits until something changes, which it reports, or for d.
+func (k *Keeper) wait(ctx context.Context, d time.Duration) (changed bool) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-k.changed:
+		return true
+	}
+	return false
+}
+
+func (k *Keeper) notify() {
+	select {
+	case k.changed <- struct{}{}:
+	default:
+	}
+}
+
+// enough reports whether every replica that stays is connected to.
+func (k *Keeper) enough() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	draining := 0
+	for _, l := range k.links {
+		if l.draining {
+			draining++
+		}
+	}
+	return len(k.links)-draining >= max(1, k.replicas-draining)
+}
+
+// errHave says that the balancer has led to a replica that the agent is connected to.
+var errHave = errors.New("connected already")
+
+// dial connects to one more replica.
+func (k *Keeper) dial(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	u, err := url.Parse(k.cfg.Gateway)
+	if err != nil {
+		return err
+	}
+	u.Scheme, u.Path = "wss", route.AgentPath(k.cfg.Cluster)
+	k.mu.Lock()
+	have := make([]string, 0, len(k.links))
+	for id := range k.links {
+		have = append(have, id)
+	}
+	k.mu.Unlock()
+	ws, resp, err := k.dialer.DialContext(ctx, u.String(), http.Header{ //nolint:bodyclose // gorilla has read it, and closed the connection
+		"Authorization":    {"Bearer " + string(k.cfg.Token().Reveal())},
+		agents.AgentHeader: {k.id},
+		agents.HaveHeader:  {strings.Join(have, ",")},
+	})
+	if err != nil {
+		err = explain(resp, err)
+		result := "failed"
+		if errors.Is(err, errHave) {
+			result = "connected already"
+		}
+		k.attempts.WithLabelValues(result).Inc()
+		return err
+	}
+	k.attempts.WithLabelValues("connected").Inc()
+	session, err := carrier.Accepter(ws)
+	if err != nil {
+		return errors.Join(err, ws.Close())
+	}
+	replica := resp.Header.Get(agents.ReplicaHeader)
+	n, _ := strconv.Atoi(resp.Header.Get(agents.ReplicasHeader))
+	l := &link{session: session}
+	k.mu.Lock()
+	if old := k.links[replica]; old != nil {
+		_ = old.session.Close() // the replica has, too
+	}
+	k.links[replica] = l
+	k.replicas = min(max(1, n), maxReplicas)
+	k.mu.Unlock()
+	k.cfg.Log.Info("connected to a replica of the bridge", "replica", replica, "replicas", n)
+	k.serving.Go(func() { k.serve(replica, l) })
+	return nil
+}
+
+// explain says what an answer that is no websocket means.
+func explain(resp *http.Response, err error) error {
+	if resp == nil {
+		return err
+	}
+	if resp.StatusCode == http.StatusConflict && resp.Header.Get(agents.ReplicaHeader) != "" {
+		return errHave
+	}
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // gorilla has read as much
+	var st struct{ Message string }
+	if json.Unmarshal(body, &st) == nil && st.Message != "" {
+		return fmt.Errorf("%s: %s", resp.Status, st.Message)
+	}
+	return fmt.Errorf("%w: %s", err, resp.Status)
+}
+
+// serve answers what comes through a link until it ends.
+func (k *Keeper) serve(replica string, l *link) {
+	srv := &http.Server{
+		ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), // of streams that end
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPut && r.URL.Path == agents.AnnouncementPath {
+				k.announced(w, r, l)
+				return
+			}
+			k.cfg.Target.ServeHTTP(w, r)
+		}),
+	}
+	_ = srv.Serve(l.session) // until the session ends
+	_ = srv.Close()
+	_ = l.session.Close()
+	k.mu.Lock()
+	if k.links[replica] == l {
+		delete(k.links, replica)
+	}
+	k.mu.Unlock()
+	k.cfg.Log.Info("the link to a replica of the bridge has ended", "replica", replica)
+	k.notify()
+}
+
+// announced takes what a replica says of itself and the others.
+func (k *Keeper) announced(w http.ResponseWriter, r *http.Request, l *link) {
+	var a agents.Announcement
+	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<10)).Decode(&a); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	k.mu.Lock()
+	k.replicas, l.draining = min(max(1, a.Replicas), maxReplicas), a.Draining
+	k.mu.Unlock()
+	k.cfg.Log.Info("the bridge has changed", "replicas", a.Replicas, "draining", a.Draining)
+	w.WriteHeader(http.StatusNoContent)
+	k.notify()
+}
+
+// drain takes no more connections, waits for those that there are, and ends all links.
+func (k *Keeper) drain() {
+	k.mu.Lock()
+	for _, l := range k.links {
+		_ = l.session.GoAway() // the bridge opens no more streams then
+	}
+	k.mu.Unlock()
+	for deadline := time.Now().Add(k.cfg.Drain); k.streams() > 0 && time.Now().Before(deadline); {
+		time.Sleep(50 * time.Millisecond)
+	}
+	k.mu.Lock()
+	for _, l := range k.links {
+		_ = l.session.Close()
+	}
+	k.mu.Unlock()
+	k.serving.Wait()
+}

@@ -1,0 +1,23 @@
+// Command clusterpass-agent runs in a private cluster and makes it reachable through the gateway.
+package main
+
+import (
+	"context"
+	"os/signal"
+	"syscall"
+
+	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/server"
+)
+
+const about = `Clusterpass agent: runs in a private cluster, connects to the gateway's bridge and carries what the gateway sends to the cluster's API
+server. It honours HTTPS_PROXY and NO_PROXY. "clusterpass cluster join --pull" prints what runs it.`
+
+func main() {
+	cfg := &server.Config{}
+	config.Main(about, cfg, func() error {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+		defer stop()
+		return server.Run(ctx, cfg)
+	})
+}

@@ -1,0 +1,210 @@
+package proxy_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http/httpproxy"
+
+	"github.com/clusterpass/clusterpass/shared/leaktest"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/proxy"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// gateway is a server by TLS that answers by a name that only proxies can resolve. The name stands in the certificate of httptest.
+const gateway = "example.com:443"
+
+// world is a gateway and how often it was reached.
+type world struct {
+	*httptest.Server
+	roots *x509.CertPool
+}
+
+func newWorld(t *testing.T) *world {
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the gateway") }))
+	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
+	return &world{srv, roots}
+}
+
+// get calls the gateway as an agent does that has these variables.
+func (w *world) get(ctx context.Context, env httpproxy.Config) (string, error) {
+	d, err := proxy.New(&env)
+	if err != nil {
+		return "", err
+	}
+	d.TLS = &tls.Config{RootCAs: w.roots, MinVersion: tls.VersionTLS12}
+	c := &http.Client{Transport: &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true, TLSClientConfig: d.TLS.Clone()}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+gateway, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	return string(b), err
+}
+
+// squid connects to the gateway, whatever its name, for those who show the right user and password, if it wants any.
+func (w *world) squid(authorization string) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		switch {
+		case authorization != "" && r.Header.Get("Proxy-Authorization") != authorization:
+			rw.Header().Set("Proxy-Authenticate", `Negotiate, Basic realm="office"`)
+			rw.WriteHeader(http.StatusProxyAuthRequired)
+			return
+		case r.Method != http.MethodConnect || r.Host != gateway:
+			rw.WriteHeader(http.StatusForbidden)
+			return
+		}
+		back, err := net.Dial("tcp", w.Listener.Addr().String())
+		if err != nil {
+			rw.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		conn, _, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			_ = back.Close()
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 Connection established\r\nVia: office\r\n\r\n")
+		var both sync.WaitGroup
+		both.Go(func() { _, _ = io.Copy(back, conn); _ = back.Close() })
+		both.Go(func() { _, _ = io.Copy(conn, back); _ = conn.Close() })
+		both.Wait()
+	})
+}
+
+// TestProxy holds: an agent's way to the gateway is the one that its variables name.
+func TestProxy(t *testing.T) {
+	w := newWorld(t)
+	open, byTLS := httptest.NewServer(w.squid("")), httptest.NewTLSServer(w.squid(""))
+	closed := httptest.NewServer(w.squid("Basic YWdlbnQ6aHVudGVyMg==")) // agent:hunter2
+	for _, srv := range []*httptest.Server{open, byTLS, closed} {
+		t.Cleanup(srv.Close)
+	}
+	as := func(who string) string { return "http://" + who + "@" + closed.Listener.Addr().String() }
+	for _, tt := range []struct {
+		name string
+		env  httpproxy.Config
+		want string // part of the error, "" for none
+	}{
+		{name: "a proxy", env: httpproxy.Config{HTTPSProxy: open.URL}},
+		{name: "a proxy by TLS", env: httpproxy.Config{HTTPSProxy: byTLS.URL}},
+		{name: "user and password", env: httpproxy.Config{HTTPSProxy: as("agent:hunter2")}},
+		{name: "none named", env: httpproxy.Config{HTTPSProxy: closed.URL}, want: "it wants a user with a password; name them: HTTPS_PROXY=http://USER:PASSWORD@"},
+		{name: "the wrong one", env: httpproxy.Config{HTTPSProxy: as("agent:hunter3")}, want: "does not take the user and password"},
+		{name: "a user alone", env: httpproxy.Config{HTTPSProxy: as("hunter2")}, want: "does not take the user and password"},
+		{name: "no proxy is there", env: httpproxy.Config{HTTPSProxy: "http://agent:hunter2@127.0.0.1:1"}, want: "connect to the proxy that HTTPS_PROXY names"},
+		{name: "not a URL", env: httpproxy.Config{HTTPSProxy: "http://agent:hunter2@%zz"}, want: "HTTPS_PROXY: want a URL"},
+		{name: "another kind", env: httpproxy.Config{HTTPSProxy: "ftp://agent:hunter2@127.0.0.1:1"}, want: "HTTPS_PROXY: want a URL"},
+		{name: "not for the gateway", env: httpproxy.Config{HTTPSProxy: open.URL, NoProxy: "example.com:444,.other.com"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := w.get(t.Context(), tt.env)
+			switch {
+			case tt.want == "" && (err != nil || got != "the gateway"):
+				t.Errorf("%q, %v", got, err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("error %v, want one with %q", err, tt.want)
+			case err != nil && strings.Contains(err.Error(), "hunter"):
+				t.Errorf("the password is shown: %v", err)
+			}
+		})
+	}
+}
+
+// TestNoProxy holds: a gateway that NO_PROXY names is dialled itself.
+func TestNoProxy(t *testing.T) {
+	asked := false
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	defer srv.Close()
+	d, err := proxy.New(&httpproxy.Config{HTTPSProxy: srv.URL, NoProxy: ".invalid"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := d.DialContext(t.Context(), "tcp", "gateway.invalid:443") // which nobody can resolve
+	if err == nil {
+		_ = conn.Close()
+	}
+	if err == nil || asked {
+		t.Errorf("error %v, proxy asked: %v", err, asked)
+	}
+}
+
+// TestAnswers holds: whatever a proxy answers, an agent says what is wrong, and in time.
+func TestAnswers(t *testing.T) {
+	for _, tt := range []struct{ name, answer, want string }{
+		{"refused", "HTTP/1.1 403 Forbidden\r\nContent-Length: 6\r\n\r\nno way", "does not connect to " + gateway + ": it answers 403; have it allow CONNECT"},
+		{"no reason", "HTTP/1.1 503\r\n\r\n", "it answers 503"},
+		{"only Negotiate", "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Negotiate\r\n\r\n", "does not take a user with a password (Basic)"},
+		{"407 and nothing else", "HTTP/1.1 407\r\n\r\n", "it wants a user with a password"},
+		{"more than an answer", "HTTP/1.1 200 OK\r\n\r\nhello", "more than an answer"},
+		{"another protocol", "SSH-2.0-OpenSSH_9.9\r\n", "does not answer as one"},
+		{"no end", "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-A: "+strings.Repeat("a", 1000)+"\r\n", 200), "does not answer as one"},
+		{"nothing at all", "", "does not answer as one"},
+		{"silence", "-", "does not answer: context deadline exceeded"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if tt.answer == "-" {
+				cancel()
+				ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
+				defer cancel()
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				conn, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+					return
+				}
+				if tt.answer != "-" {
+					_, _ = io.WriteString(conn, tt.answer)
+					_ = conn.(*net.TCPConn).CloseWrite()
+				}
+				_, _ = io.Copy(io.Discard, conn) // until the agent has given up
+			}()
+			d, err := proxy.New(&httpproxy.Config{HTTPSProxy: "http://" + ln.Addr().String()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, err := d.DialContext(ctx, "tcp", gateway)
+			if err == nil {
+				_ = conn.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want one with %q", err, tt.want)
+			}
+			_ = ln.Close()
+			<-ended
+		})
+	}
+}

@@ -1,0 +1,401 @@
+package agents_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/tunnel"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+)
+
+// TestThroughTheTunnel holds: calls and streams reach the API server through an agent, and without one the error says so.
+func TestThroughTheTunnel(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	token := w.enrol("prod", time.Hour)
+	c := w.client("prod", r.port)
+	var e *status.Error
+	if err := w.version(c); !errors.As(err, &e) || e.Reason != status.Unreachable || e.Code() != 502 || e.Cluster != "prod" || !strings.Contains(e.Message, `"prod"`) {
+		t.Errorf("without an agent: %v", err)
+	}
+	a := w.agent("prod", token, w.front.address())
+	eventually(t, "an agent is connected", func() bool { return w.version(c) == nil })
+	s, err := w.echo(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := s.say(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The bridge's own way is the same.
+	conn, err := r.Dial(t.Context(), "prod", "", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+	w.api.CloseClientConnections()
+	if err := s.ended(); err == nil {
+		t.Error("a stream goes on that the API server has cut")
+	}
+	w.api.Listener.Close()
+	if err := w.version(c); !errors.As(err, &e) || e.Reason != status.Unreachable || !strings.Contains(e.Message, "API server") {
+		t.Errorf("without an API server: %v", err)
+	}
+	eventually(t, "nothing is carried any more", func() bool { return a.carries(t) == 0 })
+}
+
+// TestWhoMayConnect holds: callers, agents and the gateway's parts have credentials of their own, and none is taken for another.
+func TestWhoMayConnect(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	agent := w.enrol("prod", time.Hour)
+	other := w.enrol("other", time.Hour)
+	part, err := w.keys.TunnelToken(t.Context(), "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass, err := w.issuer.Create(t.Context(), &v1alpha1.Pass{
+		ObjectMeta: meta("prod"), Spec: v1alpha1.PassSpec{User: "prod", Groups: []string{"system:masters"}, Clusters: []string{"*"}, Verbs: []string{"*"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := map[string]string{"agent": string(agent.Reveal()), "other": string(other.Reveal()), "part": string(part.Reveal()), "pass": string(pass.Token.Reveal()), "none": ""}
+	for name, token := range tokens {
+		if _, err := w.keys.Agent(t.Context(), token, "prod"); (err == nil) != (name == "agent") {
+			t.Errorf("as an agent of prod, %s: %v", name, err)
+		}
+		if err := w.keys.VerifyTunnelToken(t.Context(), token, "prod"); (err == nil) != (name == "part") {
+			t.Errorf("as the gateway's part for prod, %s: %v", name, err)
+		}
+		if u, err := w.keys.AuthenticateToken(t.Context(), token); (err == nil && u != nil) != (name == "pass") {
+			t.Errorf("as a caller, %s: %v %v", name, u, err)
+		}
+		if name != "none" && !w.keys.IsPass(token) {
+			t.Errorf("%s could be passed on to a member", name)
+		}
+		// The same by HTTP, at the endpoint of agents.
+		for _, path := range []string{route.AgentPath("prod"), route.AgentPath("prod") + route.AgentCredential} {
+			req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, nil)
+			req.Header.Set("Authorization", "Bearer "+token)
+			rec := httptest.NewRecorder()
+			r.Handler(http.NotFoundHandler()).ServeHTTP(rec, req)
+			if want := name == "agent"; (rec.Code != http.StatusUnauthorized) != want {
+				t.Errorf("%s with %s: %d %s", path, name, rec.Code, rec.Body)
+			}
+		}
+		// And at the tunnel port.
+		conn, err := net.Dial("tcp", r.port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc := tlsClient(conn)
+		err = tunnel.Connect(t.Context(), tc, tunnel.Way{Cluster: "prod"}, http.Header{"Proxy-Authorization": {"Bearer " + token}})
+		if err == nil || strings.Contains(err.Error(), "none of its agents") != (name == "part") {
+			t.Errorf("CONNECT with %s: %v", name, err)
+		}
+		_ = tc.Close()
+	}
+}
+
+// TestOnlyTheGatewaysOwnPort holds: a proxyURL that leads elsewhere gets no token.
+func TestOnlyTheGatewaysOwnPort(t *testing.T) {
+	w := newWorld(t)
+	w.enrol("prod", time.Hour)
+	asked := false
+	thief := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	defer thief.Close()
+	d := &tunnel.Dialer{Keys: w.keys}
+	for _, proxy := range []*url.URL{{Scheme: "https", Host: thief.Listener.Addr().String()}, {Scheme: "http", Host: thief.Listener.Addr().String()}, nil} {
+		conn, err := d.Dial(t.Context(), "prod", "", proxy, (&net.Dialer{}).DialContext)
+		if err == nil {
+			_ = conn.Close()
+			t.Errorf("%v was believed", proxy)
+		} else if code := status.From(err).Code(); code != http.StatusBadGateway { // the caller's credential is not what is wrong
+			t.Errorf("%v: %d, %v", proxy, code, err)
+		}
+	}
+	if asked {
+		t.Error("the thief was asked")
+	}
+}
+
+// TestRevocation holds: an agent whose credential was revoked, or whose cluster is gone, loses its tunnel and gets no other.
+func TestRevocation(t *testing.T) {
+	for name, revoke := range map[string]func(w *world) error{
+		"revoked": func(w *world) error { return w.issuer.RevokeAgent(context.Background(), "prod") },
+		"removed": func(w *world) error {
+			o, err := w.objects.Get(context.Background(), "clusters/prod")
+			if err == nil {
+				_, err = w.objects.Delete(context.Background(), o.Key, o.Revision)
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			r := w.replica()
+			token := w.enrol("prod", time.Hour)
+			w.agent("prod", token, w.front.address())
+			c := w.client("prod", r.port)
+			eventually(t, "an agent is connected", func() bool { return w.version(c) == nil })
+			s, err := w.echo(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := revoke(w); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.ended(); err == nil {
+				t.Error("its stream goes on")
+			}
+			if _, err := w.keys.Agent(t.Context(), string(token.Reveal()), "prod"); err == nil {
+				t.Error("its credential is taken")
+			}
+			if err := w.version(c); err == nil {
+				t.Error("a call goes through")
+			}
+		})
+	}
+}
+
+// TestReplicas holds: an agent connects to every replica behind the balancer, and a CONNECT at a replica without the agent is passed
+// on, once.
+func TestReplicas(t *testing.T) {
+	w := newWorld(t)
+	var lns []net.Listener
+	var peers agents.Peers
+	for range 3 {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		lns, peers = append(lns, ln), append(peers, ln.Addr().String())
+	}
+	know := func(c *agents.Config) { c.Peers = peers }
+	token := w.enrol("prod", time.Hour)
+	one := w.enrol("one", time.Hour)
+	a, b, c := w.replicaAt(lns[0], know), w.replicaAt(lns[1], know), w.replicaAt(lns[2], know)
+	// This one reaches the first replica only, and knows of the others.
+	alone := w.agent("one", one, a.front.Listener.Addr().String())
+	all := w.agent("prod", token, w.front.address())
+	eventually(t, "the agent is connected to all", func() bool { return all.Links() == 3 })
+	eventually(t, "the other is connected to one", func() bool { return alone.Links() == 1 })
+	a.connects(t, 2)
+	b.connects(t, 1)
+	c.connects(t, 1)
+	for _, at := range []*replica{a, b} {
+		if err := w.version(w.client("one", at.port)); err != nil {
+			t.Errorf("through a peer: %v", err)
+		}
+	}
+	if conn, err := b.Dial(t.Context(), "one", "", nil, nil); err != nil {
+		t.Errorf("the bridge's own way through a peer: %v", err)
+	} else {
+		_ = conn.Close()
+	}
+	// A hop is the last.
+	conn, err := (&tunnel.Dialer{Keys: w.keys}).Hop(t.Context(), tunnel.Way{Cluster: "one"}, b.port)
+	if err == nil {
+		_ = conn.Close()
+		t.Error("a CONNECT was passed on twice")
+	}
+	// A replica that ends tells its agents, and those that are not connected to others are so before it does.
+	b.Drain(t.Context())
+	b.stop()
+	eventually(t, "the agent has lost it", func() bool { return all.Links() == 2 })
+	if err := w.version(w.client("prod", a.port)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDrain holds: agents of a replica that is about to end are connected to the next one before it ends, and what it carries goes on.
+func TestDrain(t *testing.T) {
+	w := newWorld(t)
+	old := w.replica()
+	token := w.enrol("prod", time.Hour)
+	a := w.agent("prod", token, w.front.address())
+	old.connects(t, 1)
+	s, err := w.echo(w.client("prod", old.port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := w.replica()
+	w.front.remove(old.front.Listener.Addr().String())
+	old.Drain(t.Context())
+	eventually(t, "the agent is connected to the next", func() bool { return w.version(w.client("prod", next.port)) == nil })
+	if err := s.say(); err != nil {
+		t.Errorf("a stream of the replica that drains: %v", err)
+	}
+	if err := w.version(w.client("prod", old.port)); err != nil {
+		t.Errorf("a call at the replica that drains: %v", err)
+	}
+	old.stop()
+	if err := s.ended(); err == nil {
+		t.Error("a stream goes on whose bridge has ended")
+	}
+	eventually(t, "the agent has one link", func() bool { return a.Links() == 1 })
+}
+
+// TestRenewal holds: an agent gets its next credential for the present one, as long-lived, and for its own cluster.
+func TestRenewal(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	const ttl = 2 * time.Hour
+	token := w.enrol("prod", ttl)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.front.URL+route.AgentPath("prod")+route.AgentCredential, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+string(token.Reveal()))
+	resp, err := r.front.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	next, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := w.keys.Agent(t.Context(), string(next), "prod")
+	if err != nil || agent.TTL != ttl || resp.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("%s: %+v, %v", resp.Status, agent, err)
+	}
+	if _, err := w.keys.Agent(t.Context(), string(next), "other"); err == nil {
+		t.Error("it is good for another cluster")
+	}
+}
+
+// TestAgentRenews holds: an agent whose credential has come to its middle has the next one from the bridge and stores it, and another agent
+// takes that.
+func TestAgentRenews(t *testing.T) {
+	w := newWorld(t)
+	w.issuer.Now = func() time.Time { return time.Now().Add(-40 * time.Minute) }
+	old := w.enrol("prod", time.Hour)
+	w.issuer.Now = nil
+	r := w.replica()
+	file := credential.File(filepath.Join(t.TempDir(), "credential"))
+	if err := file.Save(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	agent := func() *credential.Credential {
+		c := &credential.Credential{Store: file, URL: r.front.URL + route.AgentPath("prod") + route.AgentCredential, Client: r.front.Client(), Log: w.log}
+		if err := c.Load(t.Context()); err != nil || !c.Token().Equal(old) {
+			t.Fatalf("load: %v", err)
+		}
+		return c
+	}
+	one, two := agent(), agent()
+	if err := one.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if stored, err := file.Load(t.Context()); err != nil || !stored.Equal(one.Token()) || stored.Equal(old) {
+		t.Errorf("what is stored is not what it has, or what it had: %v", err)
+	}
+	if _, err := w.keys.Agent(t.Context(), string(one.Token().Reveal()), "prod"); err != nil {
+		t.Error(err)
+	}
+	r.stop() // the other one finds what is stored
+	if err := two.Renew(t.Context()); err != nil || !two.Token().Equal(one.Token()) {
+		t.Errorf("the other agent: %v", err)
+	}
+}
+
+// TestServices holds: an agent connects to what it lists beside its API server, for other clusters of the gateway, and to nothing else; by
+// every way there is to it.
+func TestServices(t *testing.T) {
+	w := newWorld(t)
+	tenant, neighbour := apiServer(t), apiServer(t)
+	lns, peers := make([]net.Listener, 2), agents.Peers{}
+	for i := range lns {
+		var err error
+		if lns[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		peers = append(peers, lns[i].Addr().String())
+	}
+	know := func(c *agents.Config) { c.Peers = peers }
+	here, there := w.replicaAt(lns[0], know), w.replicaAt(lns[1], know)
+	w.agent("prod", w.enrol("prod", time.Hour), here.front.Listener.Addr().String(), func(c *links.Config) {
+		c.Target = &target.APIServer{Cluster: "prod", Address: w.api.Listener.Addr().String(), Services: []string{tenant.Listener.Addr().String()}}
+	})
+	here.connects(t, 1)
+	d := &tunnel.Dialer{Keys: w.keys}
+	for _, r := range []*replica{here, there} {
+		by := &url.URL{Scheme: "https", Host: r.port, Path: "/prod"}
+		for name, dial := range map[string]func(address string) (net.Conn, error){
+			"a function": func(address string) (net.Conn, error) {
+				return d.Dial(t.Context(), "tenant", address, by, (&net.Dialer{}).DialContext)
+			},
+			"the bridge": func(address string) (net.Conn, error) { return r.Dial(t.Context(), "tenant", address, by, nil) },
+		} {
+			conn, err := dial(tenant.Listener.Addr().String())
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			if err := getVersion(conn, tenant); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			for _, address := range []string{neighbour.Listener.Addr().String(), w.api.Listener.Addr().String(), "localhost:22"} {
+				var e *status.Error
+				conn, err := dial(address)
+				if err == nil {
+					_ = conn.Close()
+				}
+				if !errors.As(err, &e) || e.Code() != 502 || e.Cluster != "tenant" || !strings.Contains(e.Message, "CLUSTERPASS_SERVICES") {
+					t.Errorf("%s, to %s: %v", name, address, err)
+				}
+			}
+		}
+	}
+	if err := w.version(w.client("prod", here.port)); err != nil {
+		t.Errorf("the agents' own cluster: %v", err)
+	}
+}
+
+// getVersion calls a server by a connection to it, which it closes.
+func getVersion(conn net.Conn, srv *httptest.Server) error {
+	c := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: srv.Client().Transport.(*http.Transport).TLSClientConfig.Clone(),
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+	}}
+	resp, err := c.Get(srv.URL + "/version")
+	if err == nil {
+		err = resp.Body.Close()
+	}
+	return err
+}
+
+// TestErrorsAreStatuses holds: what the bridge refuses, it refuses as Kubernetes does.
+func TestErrorsAreStatuses(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	resp, err := r.front.Client().Get(r.front.URL + route.AgentPath("prod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var st struct{ Kind, Reason, Message string }
+	if err := json.NewDecoder(resp.Body).Decode(&st); err != nil || resp.StatusCode != 401 || st.Kind != "Status" || st.Reason != "Unauthorized" {
+		t.Errorf("%s %+v %v", resp.Status, st, err)
+	}
+}

@@ -1,0 +1,191 @@
+package agents_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/gorilla/websocket"
+
+	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
+)
+
+// dial connects as an agent of a cluster, without its program.
+func (w *world) dial(cluster string, token secrets.Value, r *replica) (*websocket.Conn, *http.Response, error) {
+	d := carrier.NewDialer()
+	d.TLSClientConfig = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
+	return d.DialContext(w.t.Context(), "wss"+strings.TrimPrefix(r.front.URL, "https")+route.AgentPath(cluster), http.Header{
+		"Authorization": {"Bearer " + string(token.Reveal())}, agents.AgentHeader: {uuid.NewString()},
+	})
+}
+
+// evil connects as an agent of a cluster, for whoever has stolen its credential.
+func (w *world) evil(cluster string, token secrets.Value, r *replica) *websocket.Conn {
+	w.t.Helper()
+	ws, resp, err := w.dial(cluster, token, r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	w.t.Cleanup(func() { _ = ws.Close() })
+	return ws
+}
+
+// TestTurnedAway holds: an agent that is one too many is told so, and to wait, before it is connected.
+func TestTurnedAway(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica(func(c *agents.Config) { c.Max = 1 })
+	token := w.enrol("prod", time.Hour)
+	w.agent("prod", token, w.front.address())
+	r.connects(t, 1)
+	_, resp, err := w.dial("prod", token, r)
+	if err == nil || resp == nil || resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("%+v, %v", resp, err)
+	}
+}
+
+// TestEvilAnswers holds: an agent's answers are its own cluster's, and fit to be passed on.
+func TestEvilAnswers(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	session, err := carrier.Accepter(w.evil("prod", w.enrol("prod", time.Hour), r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.enrol("other", time.Hour)
+	says := make(chan func(http.ResponseWriter), 1)
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { (<-says)(rw) })}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = srv.Serve(session) }()
+	t.Cleanup(func() { _, _ = srv.Close(), session.Close(); <-ended })
+	r.connects(t, 1)
+	for name, say := range map[string]func(http.ResponseWriter){
+		"as another cluster": func(rw http.ResponseWriter) {
+			status.Write(rw, status.New(status.UnknownCluster, "other", "no cluster %q\r\nX-Evil: 1 %s", "other", strings.Repeat("long", 2000)))
+		},
+		"as one who decides": func(rw http.ResponseWriter) { status.Write(rw, status.New(status.Forbidden, "prod", "you may not")) },
+		"no Status":          func(rw http.ResponseWriter) { rw.WriteHeader(http.StatusTeapot) },
+		"a Status that is no end": func(rw http.ResponseWriter) {
+			rw.WriteHeader(http.StatusBadGateway)
+			_, _ = rw.Write(bytes.Repeat([]byte("{"), 1<<20))
+		},
+		"a header without end": func(rw http.ResponseWriter) {
+			conn, _, err := http.NewResponseController(rw).Hijack()
+			if err != nil {
+				return
+			}
+			_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\nX: ")
+			for err == nil {
+				_, err = io.WriteString(conn, strings.Repeat("x", 1<<10))
+			}
+			_ = conn.Close()
+		},
+		"bytes after the answer": func(rw http.ResponseWriter) {
+			conn, _, err := http.NewResponseController(rw).Hijack()
+			if err == nil {
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\nhello")
+				_ = conn.Close()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			says <- say
+			err := w.version(w.client("prod", r.port))
+			var e *status.Error
+			if !errors.As(err, &e) || e.Code() != http.StatusBadGateway || e.Cluster != "prod" || len(e.Message) > 700 || strings.ContainsAny(e.Message, "\r\n") {
+				t.Errorf("%+v", err)
+			}
+		})
+	}
+	if err := w.version(w.client("other", r.port)); err == nil || !strings.Contains(err.Error(), "none of its agents") {
+		t.Errorf("another cluster: %v", err)
+	}
+}
+
+// TestEvilServer holds: an agent that leads elsewhere than to its cluster's API server hears no call.
+func TestEvilServer(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	asked := make(chan struct{}, 100)
+	thief := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{} }))
+	cert, err := pki.SelfSigned("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	thief.TLS = &tls.Config{Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12}
+	thief.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	thief.StartTLS()
+	t.Cleanup(thief.Close)
+	w.agent("prod", w.enrol("prod", time.Hour), w.front.address(), func(c *links.Config) {
+		c.Target = &target.APIServer{Cluster: "prod", Address: thief.Listener.Addr().String()}
+	})
+	r.connects(t, 1)
+	var unknown *tls.CertificateVerificationError
+	if err := w.version(w.client("prod", r.port)); !errors.As(err, &unknown) || len(asked) > 0 {
+		t.Errorf("%v, and the thief was asked %d times", err, len(asked))
+	}
+}
+
+// TestEvilTunnel holds: an agent can make the bridge hold no more than windows of streams that the bridge has opened.
+func TestEvilTunnel(t *testing.T) {
+	// What is written here are frames of yamux: version, type, flags, stream, length.
+	w := newWorld(t)
+	r := w.replica()
+	token := w.enrol("prod", time.Hour)
+	t.Run("streams", func(t *testing.T) {
+		ws := w.evil("prod", token, r)
+		open := []byte{0, 1, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0} // a change of window, SYN, stream 2
+		if err := ws.WriteMessage(websocket.BinaryMessage, open); err != nil {
+			t.Fatal(err)
+		}
+		_ = ws.SetReadDeadline(time.Now().Add(patience))
+		for {
+			_, frame, err := ws.ReadMessage()
+			if err != nil {
+				t.Fatalf("the stream is neither refused nor is the tunnel ended by name: %v", err)
+			}
+			if len(frame) == 12 && frame[1] == 1 && frame[3]&8 != 0 && frame[7] == 2 { // RST of stream 2
+				return
+			}
+		}
+	})
+	t.Run("pings", func(t *testing.T) {
+		ws := w.evil("prod", token, r)
+		ping := []byte{0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7}
+		data := []byte{0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 3, 'a', 'b'} // of a stream that is not there: it is thrown away
+		for _, part := range [][]byte{data, append([]byte{'c'}, ping[:5]...), ping[5:]} {
+			if err := ws.WriteMessage(websocket.BinaryMessage, part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = ws.SetReadDeadline(time.Now().Add(patience))
+		for {
+			_, frame, err := ws.ReadMessage()
+			var late net.Error
+			switch {
+			case err == nil && frame[1] == 2:
+				t.Fatal("a ping was answered")
+			case errors.As(err, &late) && late.Timeout():
+				t.Fatal("the tunnel goes on")
+			case err != nil:
+				return
+			}
+		}
+	})
+}

@@ -1,0 +1,259 @@
+package agents_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+)
+
+// TestTwoAgents holds: both carry, and one that dies takes nothing of the other's along.
+func TestTwoAgents(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	token := w.enrol("prod", time.Hour)
+	way := newBalancer(t) // of the agent that dies
+	way.add(r.front.Listener.Addr().String())
+	dies, stays := w.agent("prod", token, way.address()), w.agent("prod", token, w.front.address())
+	r.connects(t, 2)
+	c := w.client("prod", r.port)
+	var open []*echo
+	for range 10 {
+		s, err := w.echo(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, s)
+	}
+	ofDies, ofStays := dies.carries(t), stays.carries(t)
+	if ofDies == 0 || ofStays == 0 || ofDies+ofStays != 10 {
+		t.Errorf("the agents carry %d and %d of 10", ofDies, ofStays)
+	}
+	way.remove(r.front.Listener.Addr().String()) // it does not come back
+	way.cut()
+	r.connects(t, 1)
+	lost := 0
+	for _, s := range open {
+		if s.say() != nil {
+			lost++
+		}
+	}
+	if lost != ofDies {
+		t.Errorf("%d streams were lost with the agent that carried %d", lost, ofDies)
+	}
+	if err := w.version(c); err != nil {
+		t.Errorf("a new call: %v", err)
+	}
+}
+
+// TestCut holds: an agent that was cut comes back by itself, and what was in flight fails.
+func TestCut(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	w.agent("prod", w.enrol("prod", time.Hour), w.front.address())
+	c := w.client("prod", r.port)
+	eventually(t, "the agent is connected", func() bool { return w.version(c) == nil })
+	for range 3 {
+		s, err := w.echo(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.front.cut()
+		if err := s.ended(); err == nil || errors.Is(err, io.EOF) {
+			t.Errorf("a stream that was cut ended with %v", err)
+		}
+		eventually(t, "the agent is back", func() bool { return w.version(c) == nil })
+	}
+}
+
+// TestBridgeKilled holds: another replica takes over at once where the agent is connected to it; and a bridge that comes back finds
+// its agents again.
+func TestBridgeKilled(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	w.agent("prod", w.enrol("prod", time.Hour), w.front.address())
+	r.connects(t, 1)
+	s, err := w.echo(w.client("prod", r.port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	if err := s.ended(); err == nil {
+		t.Error("a stream goes on whose bridge was killed")
+	}
+	var e *status.Error
+	if err := w.version(w.client("prod", r.port)); !errors.As(err, &e) || e.Reason != status.Unreachable || e.Cluster != "prod" {
+		t.Errorf("without a bridge: %v", err)
+	}
+	again := w.replica()
+	eventually(t, "the agent is connected again", func() bool { return w.version(w.client("prod", again.port)) == nil })
+}
+
+// TestBlackHole holds: a network that swallows everything, or everything one way, without a word, is noticed at both ends; what was in
+// flight fails, calls are answered meanwhile, and new ones work by another agent at once and by the same one later.
+func TestBlackHole(t *testing.T) {
+	t.Parallel() // it waits, mostly
+	for name, swallow := range map[string]func(b *balancer, on bool){
+		"both ways": func(b *balancer, on bool) { b.deaf.Store(on) },
+		"one way":   func(b *balancer, on bool) { b.mute.Store(on) }, // half open: the agent hears nothing, the bridge all
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			r := w.replica()
+			token := w.enrol("prod", time.Hour)
+			a := w.agent("prod", token, w.front.address())
+			c := w.client("prod", r.port)
+			eventually(t, "the agent is connected", func() bool { return w.version(c) == nil })
+			s, err := w.echo(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			swallow(w.front, true)
+			var e *status.Error
+			if err := w.version(c); !errors.As(err, &e) || e.Code() != 502 && e.Code() != 504 || e.Cluster != "prod" {
+				t.Errorf("a call into the black hole: %v", err)
+			}
+			if err := s.ended(); err == nil {
+				t.Error("a stream goes on in the black hole")
+			}
+			eventually(t, "the agent has noticed", func() bool { return a.Links() == 0 })
+			eventually(t, "the bridge has noticed", func() bool { return gauge(t, r.metrics, "clusterpass_agents") == 0 })
+			w.agent("prod", token, r.front.Listener.Addr().String()) // by another way
+			eventually(t, "calls go the other way", func() bool { return w.version(c) == nil })
+			swallow(w.front, false)
+			eventually(t, "the first agent is back", func() bool { return a.Links() == 1 })
+		})
+	}
+}
+
+// TestBlackHoleWithTwoAgents holds: as long as nobody has noticed, new calls find the agent that answers.
+func TestBlackHoleWithTwoAgents(t *testing.T) {
+	t.Parallel() // it waits, mostly
+	w := newWorld(t)
+	r := w.replica()
+	token := w.enrol("prod", time.Hour)
+	w.agent("prod", token, w.front.address())
+	w.agent("prod", token, r.front.Listener.Addr().String())
+	r.connects(t, 2)
+	w.front.deaf.Store(true)
+	c := w.client("prod", r.port)
+	for range 4 {
+		if err := w.version(c); err != nil {
+			t.Errorf("with one of two agents in a black hole: %v", err)
+		}
+	}
+}
+
+// TestSlowReader holds: a stream whose reader takes nothing holds up no other stream of the same tunnel.
+func TestSlowReader(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	w.agent("prod", w.enrol("prod", time.Hour), w.front.address())
+	c := w.client("prod", r.port)
+	eventually(t, "the agent is connected", func() bool { return w.version(c) == nil })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 5 { // each fills its window and all buffers on the way
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.api.URL+"/endless", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := c.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+	}
+	s, err := w.echo(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// More than a tunnel without windows of its own for each stream would let through.
+	for range 200 {
+		if err := s.say(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.version(c); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestThousandStreams holds: they are opened at once, and all are open at once.
+func TestThousandStreams(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	token := w.enrol("prod", time.Hour)
+	a := w.agent("prod", token, w.front.address())
+	r.connects(t, 1)
+	const n = 1000
+	var (
+		wg   sync.WaitGroup
+		open atomic.Int64
+		all  = make(chan struct{})
+	)
+	for range n {
+		wg.Go(func() {
+			var err error
+			for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+				conn, derr := r.Dial(context.Background(), "prod", "", nil, nil)
+				if err = derr; err != nil {
+					continue // a loaded machine may need longer than an agent is given
+				}
+				defer conn.Close()
+				break
+			}
+			if err != nil {
+				t.Errorf("a stream: %v", err)
+			}
+			if open.Add(1) == n {
+				close(all)
+			}
+			<-all
+		})
+	}
+	<-all
+	if got := gauge(t, r.metrics, "clusterpass_tunnel_streams"); got < 0 || got > n {
+		t.Errorf("%d streams are counted", got)
+	}
+	wg.Wait()
+	eventually(t, "all are closed", func() bool { return gauge(t, r.metrics, "clusterpass_tunnel_streams") == 0 && a.carries(t) == 0 })
+}
+
+// TestStorm holds: 500 agents that are cut together all come back.
+func TestStorm(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica(func(c *agents.Config) { c.Recheck = time.Minute }) // else this machine does nothing but look after 500 agents' rights
+	const clusters, each = 50, 10
+	var wg sync.WaitGroup
+	for i := range clusters {
+		name := fmt.Sprint("c", i)
+		token := w.enrol(name, time.Hour)
+		wg.Go(func() {
+			for range each {
+				w.agent(name, token, w.front.address())
+			}
+		})
+	}
+	wg.Wait()
+	r.connects(t, clusters*each)
+	w.front.cut()
+	eventually(t, "the bridge has noticed", func() bool { return gauge(t, r.metrics, "clusterpass_agents") < clusters*each })
+	r.connects(t, clusters*each)
+	for i := range clusters {
+		conn, err := r.Dial(t.Context(), fmt.Sprint("c", i), "", nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+	}
+}

@@ -1,0 +1,430 @@
+package agents_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/leaktest"
+	"github.com/clusterpass/clusterpass/shared/objects"
+	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
+	"github.com/clusterpass/clusterpass/shared/tunnel"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+const gatewayURL = "https://gateway.example.com"
+
+// patience is how long a test waits for what must happen.
+const patience = 5 * time.Minute
+
+// world is a gateway's stores, the API server of a private cluster, and what leads from one to the other.
+type world struct {
+	t       *testing.T
+	issuer  *passes.Issuer
+	keys    *passes.Verifier
+	objects objects.Store
+	api     *httptest.Server
+	front   *balancer // what agents dial
+	log     *slog.Logger
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	obj, err := objectsdir.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sec, err := secretsdir.Open(filepath.Join(t.TempDir(), "secrets"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, objects: obj, log: slog.New(slog.DiscardHandler), front: newBalancer(t)}
+	w.issuer = &passes.Issuer{Objects: obj, Secrets: sec, URL: gatewayURL}
+	w.keys = passes.NewVerifier(passes.Config{Objects: obj, Secrets: sec, URL: gatewayURL, Log: w.log})
+	w.api = apiServer(t)
+	return w
+}
+
+// apiServer stands for a member's: it answers, sends without end, and holds.
+func apiServer(t *testing.T) *httptest.Server {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "v1") })
+	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		_ = http.NewResponseController(w).Flush()
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := r.Body.Read(buf)
+			if _, werr := w.Write(buf[:n]); err != nil || werr != nil {
+				return
+			}
+			_ = http.NewResponseController(w).Flush()
+		}
+	})
+	mux.HandleFunc("/endless", func(w http.ResponseWriter, r *http.Request) {
+		for buf := make([]byte, 64<<10); r.Context().Err() == nil; {
+			if _, err := w.Write(buf); err != nil {
+				return
+			}
+		}
+	})
+	srv := httptest.NewUnstartedServer(mux)
+	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	srv.StartTLS()
+	t.Cleanup(func() { srv.CloseClientConnections(); srv.Close() })
+	return srv
+}
+
+// replica is one of the bridge.
+type replica struct {
+	*agents.Agents
+	metrics *prometheus.Registry
+	front   *httptest.Server
+	port    string // address of the tunnel port
+	stop    func() // as when it is killed
+}
+
+// replica starts one, behind the balancer. It knows of its peers.
+func (w *world) replica(configure ...func(*agents.Config)) *replica {
+	w.t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.replicaAt(ln, configure...)
+}
+
+func (w *world) replicaAt(ln net.Listener, configure ...func(*agents.Config)) *replica {
+	w.t.Helper()
+	cfg := agents.Config{Issuer: w.issuer, Keys: w.keys, Recheck: 200 * time.Millisecond, Log: w.log, Metrics: prometheus.NewRegistry()}
+	for _, fn := range configure {
+		fn(&cfg)
+	}
+	r := &replica{Agents: agents.New(cfg), metrics: cfg.Metrics.(*prometheus.Registry), port: ln.Addr().String()}
+	r.front = httptest.NewUnstartedServer(r.Handler(http.NotFoundHandler()))
+	r.front.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	r.front.StartTLS()
+	w.front.add(r.front.Listener.Addr().String())
+	port := r.Listen(ln)
+	r.stop = sync.OnceFunc(func() {
+		w.front.remove(r.front.Listener.Addr().String())
+		_ = port.Close()
+		r.Close()
+		r.front.CloseClientConnections()
+		r.front.Close()
+	})
+	w.t.Cleanup(r.stop)
+	return r
+}
+
+// connects waits until so many agents are connected to the replica, which is a moment after they think so.
+func (r *replica) connects(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d agents are connected", n), func() bool { return gauge(t, r.metrics, "clusterpass_agents") == n })
+}
+
+// gauge is the value of one of a registry's metrics.
+func gauge(t *testing.T, reg *prometheus.Registry, name string) int {
+	t.Helper()
+	all, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if f.GetName() == name {
+			return int(f.Metric[0].GetGauge().GetValue())
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// enrol registers a private cluster and returns its agents' credential.
+func (w *world) enrol(name string, ttl time.Duration) secrets.Value {
+	w.t.Helper()
+	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name)}, Spec: v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull}}
+	value, err := json.Marshal(c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.objects.Create(w.t.Context(), v1alpha1.Prefix+name, value); err != nil {
+		w.t.Fatal(err)
+	}
+	token, err := w.issuer.EnrolAgent(w.t.Context(), c, ttl)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return token
+}
+
+// agent is one of a private cluster.
+type agent struct {
+	*links.Keeper
+	metrics *prometheus.Registry
+	stop    func() // lets it drain
+}
+
+// agent runs one that dials the gateway at address.
+func (w *world) agent(cluster string, token secrets.Value, address string, configure ...func(*links.Config)) *agent {
+	w.t.Helper()
+	roots := x509.NewCertPool()
+	roots.AddCert(w.api.Certificate()) // all test servers have the same
+	reg := prometheus.NewRegistry()
+	cfg := links.Config{
+		Gateway: "https://" + address, Cluster: cluster, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		Token: func() secrets.Value { return token }, Target: &target.APIServer{Cluster: cluster, Address: w.api.Listener.Addr().String()},
+		Log: w.log, Metrics: reg,
+	}
+	for _, fn := range configure {
+		fn(&cfg)
+	}
+	a := &agent{Keeper: links.New(cfg), metrics: reg}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); a.Run(ctx) }()
+	a.stop = func() { cancel(); <-done }
+	w.t.Cleanup(a.stop)
+	return a
+}
+
+// carries is how many connections the agent carries now.
+func (a *agent) carries(t *testing.T) int { return gauge(t, a.metrics, "clusterpass_agent_streams") }
+
+// client calls the API server of a cluster through a tunnel port, as functions do. Each call has a connection of its own.
+func (w *world) client(cluster, port string) *http.Client {
+	roots := x509.NewCertPool()
+	roots.AddCert(w.api.Certificate())
+	d := &tunnel.Dialer{Keys: w.keys}
+	return &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return d.Dial(ctx, cluster, "", &url.URL{Scheme: "https", Host: port}, (&net.Dialer{}).DialContext)
+		},
+	}}
+}
+
+// version is a call that ends.
+func (w *world) version(c *http.Client) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.api.URL+"/version", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "v1" {
+		return fmt.Errorf("%s %q %w", resp.Status, body, err)
+	}
+	return nil
+}
+
+// eventually waits until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+// echo is a stream through the tunnel: what is said comes back.
+type echo struct {
+	t    *testing.T
+	in   *io.PipeWriter
+	out  io.ReadCloser
+	said int
+}
+
+func (w *world) echo(c *http.Client) (*echo, error) {
+	r, in := io.Pipe()
+	ctx, cancel := context.WithCancel(context.Background())
+	w.t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.api.URL+"/echo", r)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		_ = in.Close()
+		return nil, err
+	}
+	w.t.Cleanup(func() { _, _ = in.Close(), resp.Body.Close() })
+	return &echo{t: w.t, in: in, out: resp.Body}, nil
+}
+
+// say returns an error unless it comes back.
+func (e *echo) say() error {
+	e.said++
+	want := fmt.Sprintf("line %d\n", e.said)
+	sent := make(chan error, 1)
+	go func() { _, err := io.WriteString(e.in, want); sent <- err }()
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(e.out, got); err != nil {
+		_ = e.in.CloseWithError(err)
+		<-sent
+		return err
+	}
+	if string(got) != want {
+		return fmt.Errorf("%q came back for %q", got, want)
+	}
+	return <-sent
+}
+
+// ended waits for the end of a stream that says nothing, and returns the error.
+func (e *echo) ended() error {
+	got := make(chan error, 1)
+	go func() { _, err := io.ReadFull(e.out, make([]byte, 1)); got <- err }()
+	select {
+	case err := <-got:
+		return err
+	case <-time.After(patience):
+		e.t.Fatal("a stream goes on that was cut")
+		return nil
+	}
+}
+
+// balancer passes connections on, to one backend after the other, as a load balancer does. It can swallow what is sent through it.
+type balancer struct {
+	ln      net.Listener
+	deaf    atomic.Bool // both ways, without a word
+	mute    atomic.Bool // only what comes from the backends
+	next    atomic.Int64
+	wg      sync.WaitGroup
+	mu      sync.Mutex
+	targets []string
+	conns   map[net.Conn]struct{}
+}
+
+func newBalancer(t *testing.T) *balancer {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &balancer{ln: ln, conns: map[net.Conn]struct{}{}}
+	b.wg.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			b.wg.Go(func() { b.carry(c) })
+		}
+	})
+	t.Cleanup(func() { _ = ln.Close(); b.cut(); b.wg.Wait() })
+	return b
+}
+
+func (b *balancer) address() string { return b.ln.Addr().String() }
+
+func (b *balancer) add(target string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.targets = append(b.targets, target)
+}
+
+func (b *balancer) remove(target string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, t := range b.targets {
+		if t == target {
+			b.targets = append(b.targets[:i:i], b.targets[i+1:]...)
+			return
+		}
+	}
+}
+
+// cut closes all connections.
+func (b *balancer) cut() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.conns {
+		_ = c.Close()
+	}
+}
+
+func (b *balancer) carry(c net.Conn) {
+	defer func() { _ = c.Close() }()
+	b.mu.Lock()
+	if len(b.targets) == 0 {
+		b.mu.Unlock()
+		return
+	}
+	to := b.targets[int(b.next.Add(1))%len(b.targets)]
+	b.mu.Unlock()
+	back, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer func() { _ = back.Close() }()
+	b.mu.Lock()
+	b.conns[c], b.conns[back] = struct{}{}, struct{}{}
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.conns, c)
+		delete(b.conns, back)
+	}()
+	copied := make(chan struct{}, 2)
+	pass := func(dst, src net.Conn, swallow func() bool) {
+		defer func() { copied <- struct{}{} }()
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := src.Read(buf)
+			if swallow() {
+				if err != nil {
+					return
+				}
+				continue
+			}
+			if _, werr := dst.Write(buf[:n]); err != nil || werr != nil {
+				_, _ = dst.Close(), src.Close()
+				return
+			}
+		}
+	}
+	go pass(back, c, b.deaf.Load)
+	go pass(c, back, func() bool { return b.deaf.Load() || b.mute.Load() })
+	<-copied
+	<-copied
+}
+
+func meta(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+
+// tlsClient believes whoever is there: what the port sees of those who may not connect.
+func tlsClient(conn net.Conn) *tls.Conn {
+	return tls.Client(conn, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13})
+}

@@ -1,0 +1,199 @@
+// Package dialect carries what clients ask for by websocket to members that take none: exec, attach and port-forward by SPDY, watch
+// and logs by plain HTTP.
+//
+// Bytes are carried one to one: each channel of the client's websocket is a stream of the member's SPDY connection. Nothing is
+// buffered: who does not read holds the other side up.
+package dialect
+
+import (
+	"context"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/websocket-bridge/text"
+)
+
+// What is remembered of members that need translation.
+const (
+	memory    = 1024
+	memoryTTL = 5 * time.Minute
+)
+
+// Translator knows which members need translation. It is safe for concurrent use.
+type Translator struct {
+	maxMessage int64
+	needed     *lru.Cache[string, time.Time] // cluster/subresource, and until when
+}
+
+// New returns a Translator that takes messages of up to maxMessage bytes from clients; 0 means any.
+func New(maxMessage int64) *Translator {
+	needed, err := lru.New[string, time.Time](memory)
+	if err != nil {
+		panic(err) // memory is positive
+	}
+	return &Translator{maxMessage, needed}
+}
+
+// Do is forward.Do; where the member refuses the client's websocket it is translated. The writer's connection is hijacked
+// through ws in that case, which writes to the same client as w.
+func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error {
+	res := route.ParseResource(r.Method, c.Route.Path, c.Query)
+	offered := websocket.Subprotocols(r)
+	s := session{maxMessage: t.maxMessage, w: w, ws: ws, r: r, call: c}
+	var other func() (done bool, err error) // how else the call can be carried
+	kind := res.Subresource
+	switch {
+	case !websocket.IsWebSocketUpgrade(r):
+		return forward.Do(w, r, c)
+	case kind == "exec" || kind == "attach":
+		s.protocol = firstOf(offered, execProtocols)
+		s.carry, s.upstream, other = s.exec, "v4.channel.k8s.io", s.translate
+	case kind == "portforward" && slices.Contains(offered, tunnel):
+		s.protocol, kind = tunnel, "tunnel"
+		s.carry, s.upstream, other = s.tunnel, portForward, s.translate
+	case kind == "portforward":
+		s.protocol = firstOf(offered, portProtocols)
+		if s.ports = portsOf(c.Query); s.ports != nil {
+			s.carry, s.upstream, other = s.forwardPorts, portForward, s.translate
+		}
+	case kind == "log":
+		s.protocol, s.framing, other = firstOf(offered, logProtocols), text.Binary, s.plain
+		if s.protocol == logBase64 {
+			s.framing = text.Base64
+		}
+	case res.Verb == "watch" && len(offered) <= 1: // kube-apiserver takes any one
+		s.protocol, s.framing, other = strings.Join(offered, ""), text.Lines, s.plain
+	}
+	if other == nil || s.protocol == "" && len(offered) > 0 {
+		return forward.Do(w, r, c)
+	}
+	key := c.Route.Cluster + "/" + kind
+	if until, ok := t.needed.Get(key); ok && time.Now().Before(until) {
+		if done, err := other(); done || err != nil {
+			return err
+		}
+		t.needed.Remove(key) // it was wrong, or is so no longer
+	}
+	c.Refused = func(resp *http.Response, by *cluster.Member) (bool, error) {
+		if slices.Contains(final, resp.StatusCode) {
+			return false, nil
+		}
+		s.call.Member = by
+		if aboutDialect(resp) {
+			s.switched = func() { t.needed.Add(key, time.Now().Add(memoryTTL)) }
+		}
+		return other()
+	}
+	return forward.Do(w, r, c)
+}
+
+// final are answers that SPDY would not change.
+var final = []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusTooManyRequests}
+
+// aboutDialect reports whether a refusal of a websocket may be about websockets, and so concern other callers: a failure does not, nor does
+// what the member's authorizer says of this caller.
+func aboutDialect(refusal *http.Response) bool {
+	media, _, _ := mime.ParseMediaType(refusal.Header.Get("Content-Type"))
+	return refusal.StatusCode < http.StatusInternalServerError && (refusal.StatusCode != http.StatusForbidden || media != "application/json")
+}
+
+func firstOf(offered []string, known []string) string {
+	for _, p := range offered {
+		if slices.Contains(known, p) {
+			return p
+		}
+	}
+	return ""
+}
+
+// session is one translated call.
+type session struct {
+	maxMessage int64
+	w, ws      http.ResponseWriter
+	r          *http.Request
+	call       forward.Call
+	protocol   string // the client's, of those that it offered; "" where it offered none
+	upstream   string // the member's, of SPDY
+	carry      func(ctx context.Context, client *websocket.Conn, member io.ReadWriteCloser)
+	switched   func()       // called when member and client have switched; nil if that says nothing of others
+	ports      []uint16     // of a port-forward by channels
+	framing    text.Framing // of a plain answer
+}
+
+// logProtocols are those of a followed log. Without any it is the first.
+var logProtocols = []string{"binary.k8s.io", logBase64}
+
+const logBase64 = "base64.binary.k8s.io"
+
+// plain carries the call by plain HTTP: whatever the member answers to that is the better answer.
+func (s *session) plain() (done bool, err error) {
+	do := func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, s.call) }
+	return true, text.Answer(s.w, s.ws, s.r, do, s.maxMessage, s.protocol, s.framing)
+}
+
+// translate carries the call by SPDY. It returns false where the member's answer to a websocket is the better one.
+func (s *session) translate() (done bool, err error) {
+	resp, answered, err := forward.Dial(s.spdyRequest(), s.call, forward.SPDY)
+	if err != nil {
+		return true, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "application/json" || resp.StatusCode == http.StatusBadRequest {
+			return false, nil // it is about SPDY
+		}
+		return true, forward.Answer(s.w, s.r, resp, answered)
+	}
+	member := resp.Body.(io.ReadWriteCloser) // forward.Dial has seen to it
+	upgrader := websocket.Upgrader{
+		HandshakeTimeout: 10 * time.Second,
+		ReadBufferSize:   4 << 10, WriteBufferSize: bufferSize, WriteBufferPool: &messageBuffers, // of its own: what is hijacked is read through s.ws
+		CheckOrigin: func(*http.Request) bool { return true }, // was checked before
+		Error:       func(http.ResponseWriter, *http.Request, int, error) {},
+	}
+	if s.protocol != "" {
+		upgrader.Subprotocols = []string{s.protocol}
+	}
+	client, err := upgrader.Upgrade(s.ws, s.r, nil)
+	if err != nil {
+		return true, badHandshake(err)
+	}
+	if s.switched != nil {
+		s.switched()
+	}
+	defer func() { _ = client.Close() }()
+	stop := context.AfterFunc(s.r.Context(), func() { _ = client.Close(); _ = member.Close() })
+	defer stop()
+	client.SetReadLimit(s.maxMessage)
+	s.carry(s.r.Context(), client, member)
+	return true, nil
+}
+
+// bufferSize is that of a whole message, with its channel, while it is written.
+const bufferSize = maxPiece + 1
+
+var messageBuffers sync.Pool
+
+// spdyRequest is the client's request as it asks for SPDY.
+func (s *session) spdyRequest() *http.Request {
+	r := s.r.Clone(s.r.Context())
+	r.Method = http.MethodPost
+	for name := range r.Header {
+		if strings.HasPrefix(name, "Sec-Websocket-") || name == "Origin" {
+			delete(r.Header, name)
+		}
+	}
+	r.Header["X-Stream-Protocol-Version"] = []string{s.upstream}
+	return r
+}

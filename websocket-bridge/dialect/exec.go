@@ -1,0 +1,169 @@
+package dialect
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/gorilla/websocket"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/websocket-bridge/text"
+)
+
+// execProtocols are the websocket protocols of exec and attach. "v5" can end stdin; before "v4" the error channel holds plain
+// text. Without any it is the oldest.
+var execProtocols = []string{"v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"}
+
+// The channels of a websocket, and the types of the streams that they are in SPDY.
+const (
+	chStdin, chStdout, chStderr, chError, chResize = 0, 1, 2, 3, 4
+	chClose                                        = 255 // v5: the message holds the channel that ends
+)
+
+var streamTypes = [...]string{"stdin", "stdout", "stderr", "error", "resize"}
+
+// exec carries an exec or attach session.
+func (s *session) exec(_ context.Context, client *websocket.Conn, member io.ReadWriteCloser) {
+	conn := newSPDY(member)
+	defer conn.cut()
+	out := &messages{conn: client, base64: strings.Contains(s.protocol, "base64")}
+	var verdict []byte
+	streams, err := openStreams(conn, s.call.Query, func(ch byte, p []byte) {
+		if ch == chError {
+			verdict = append(verdict, p[:min(len(p), maxVerdict-len(verdict))]...)
+		} else {
+			out.write(ch, p)
+		}
+	})
+	if err != nil {
+		goodbye(client, false, "the member opened no streams")
+		return
+	}
+	if streams[chStdout] != nil {
+		out.write(chStdout, nil) // as API servers do: it tells the client that the session has begun
+	}
+	clientGone := make(chan struct{})
+	go func() {
+		defer close(clientGone)
+		err := readMessages(client, s.protocol, out.base64, streams)
+		conn.cut() // what still comes has nobody to go to
+		text.HearOut(client, err)
+	}()
+	_ = conn.run(streams[chStdout], streams[chStderr], streams[chError]) // the verdict says whether all is well
+	if len(verdict) > 0 {
+		out.write(chError, forProtocol(verdict, s.protocol))
+	}
+	goodbye(client, json.Valid(verdict), "")
+	_ = client.SetReadDeadline(time.Now().Add(text.Lingering))
+	conn.cut() // the client's input may be stuck on its way there
+	<-clientGone
+}
+
+// maxVerdict bounds the Status that says how a command ended.
+const maxVerdict = 1 << 20
+
+// openStreams opens what the query asks for, as the member expects it. What comes is handed to take.
+func openStreams(conn *spdyConn, query string, take func(ch byte, p []byte)) (streams [len(streamTypes)]*stream, err error) {
+	tty := route.Truthy(query, "tty")
+	wanted := [len(streamTypes)]bool{
+		chStdin: route.Truthy(query, "stdin"), chStdout: route.Truthy(query, "stdout"), chStderr: route.Truthy(query, "stderr") && !tty,
+		chError: true, chResize: tty,
+	}
+	for _, ch := range []byte{chError, chStdin, chStdout, chStderr, chResize} {
+		if !wanted[ch] {
+			continue
+		}
+		comes := func(p []byte) { take(ch, p) }
+		if ch == chStdin || ch == chResize {
+			comes = nil
+		}
+		if streams[ch], err = conn.open(comes, "streamtype", streamTypes[ch]); err != nil {
+			return streams, err
+		}
+	}
+	return streams, nil
+}
+
+// readMessages passes on what the client sends until it ends, and returns how. What the member does not take any more is dropped: its
+// command may have ended, and the client has still to hear of that.
+func readMessages(client *websocket.Conn, protocol string, coded bool, streams [len(streamTypes)]*stream) error {
+	for {
+		ch, message, err := nextMessage(client, coded)
+		if err != nil {
+			return err
+		}
+		switch {
+		case ch == chClose && protocol == execProtocols[0]:
+			var closed [1]byte
+			if _, err := io.ReadFull(message, closed[:]); err == nil && closed[0] == chStdin && streams[chStdin] != nil {
+				_ = streams[chStdin].end()
+			}
+		case (ch == chStdin || ch == chResize) && streams[ch] != nil:
+			_ = streams[ch].send(message)
+		}
+	}
+}
+
+// nextMessage returns the channel and the content of the client's next message.
+func nextMessage(client *websocket.Conn, coded bool) (ch byte, message io.Reader, err error) {
+	for {
+		if _, message, err = client.NextReader(); err != nil {
+			return 0, nil, err
+		}
+		var first [1]byte
+		if _, err := io.ReadFull(message, first[:]); err != nil {
+			continue // an empty message
+		}
+		if coded {
+			return first[0] - '0', base64.NewDecoder(base64.StdEncoding, message), nil
+		}
+		return first[0], message, nil
+	}
+}
+
+// messages writes channels to a websocket. What fails once fails for good: the member is heard out all the same, until whoever reads from
+// the client sees that it is gone.
+type messages struct {
+	conn   *websocket.Conn
+	base64 bool
+	failed bool
+}
+
+func (m *messages) write(ch byte, p []byte) {
+	if m.failed {
+		return
+	}
+	kind, first := websocket.BinaryMessage, ch
+	if m.base64 {
+		kind, first = websocket.TextMessage, '0'+ch
+		p = base64.StdEncoding.AppendEncode(nil, p)
+	}
+	w, err := m.conn.NextWriter(kind)
+	if err == nil {
+		_, _ = w.Write([]byte{first})
+		_, _ = w.Write(p)
+		err = w.Close() // it remembers
+	}
+	m.failed = err != nil
+}
+
+// forProtocol is the member's verdict, a Status, as the client's protocol has it: before v4, only a failure is told, in words.
+func forProtocol(verdict []byte, protocol string) []byte {
+	if strings.HasPrefix(protocol, "v") {
+		return verdict
+	}
+	var st metav1.Status
+	if json.Unmarshal(verdict, &st) != nil {
+		return verdict
+	}
+	if st.Status == metav1.StatusSuccess {
+		return nil
+	}
+	return bytes.TrimSpace([]byte(st.Message))
+}

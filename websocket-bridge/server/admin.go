@@ -1,0 +1,140 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+)
+
+// Check is one thing without which the bridge is not ready.
+type Check struct {
+	Name   string
+	Fail   func(ctx context.Context) error // why it is not; the text goes to whoever can reach the admin port
+	Shared bool                            // by all bridges: where it fails, another bridge is no better
+}
+
+// How checks are made: their answer is remembered so that probes cannot load the stores.
+const (
+	checkTimeout = 3 * time.Second
+	checkMemory  = time.Second
+)
+
+// Admin answers /livez, /readyz, /healthz and /metrics. Only operators may reach it. /healthz is for those who send calls here, or replace
+// a bridge: once it was ready, it does not mind what is shared, since it has what it has read, and another would have nothing.
+func (b *Bridge) Admin(checks ...Check) http.Handler {
+	checks = append([]Check{{Name: "draining", Fail: func(context.Context) error {
+		if b.draining.Load() {
+			return errors.New("shutting down")
+		}
+		return nil
+	}}}, checks...)
+	own := slices.DeleteFunc(slices.Clone(checks), func(c Check) bool { return c.Shared })
+	var (
+		mu   sync.Mutex
+		last time.Time
+		text string
+		code int
+		was  atomic.Bool // ready, once
+	)
+	ready := func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(last) > checkMemory || b.draining.Load() {
+			code, text = run(r.Context(), checks)
+			last = time.Now()
+			was.CompareAndSwap(false, code == http.StatusOK)
+		}
+		answer(w, code, text)
+	}
+	healthy := func(w http.ResponseWriter, r *http.Request) {
+		if !was.Load() {
+			ready(w, r)
+			return
+		}
+		code, text := run(r.Context(), own)
+		answer(w, code, text)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", ready)
+	mux.HandleFunc("GET /healthz", healthy)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(b.Metrics, promhttp.HandlerOpts{}))
+	return mux
+}
+
+func answer(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(text))
+}
+
+// run makes the checks side by side and reports them as kube-apiserver does.
+func run(ctx context.Context, checks []Check) (int, string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
+	defer cancel()
+	errs := make([]error, len(checks))
+	var wg sync.WaitGroup
+	for i, c := range checks {
+		wg.Go(func() { errs[i] = c.Fail(ctx) })
+	}
+	wg.Wait()
+	var out strings.Builder
+	for i, c := range checks {
+		if errs[i] != nil {
+			_, _ = fmt.Fprintf(&out, "[-]%s failed: %v\n", c.Name, errs[i])
+		} else {
+			_, _ = fmt.Fprintf(&out, "[+]%s ok\n", c.Name)
+		}
+	}
+	if slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		return http.StatusServiceUnavailable, out.String() + "check failed\n"
+	}
+	return http.StatusOK, out.String() + "check passed\n"
+}
+
+// storeChecks read from both stores.
+func storeChecks(sec secrets.Store, obj objects.Store) []Check {
+	return []Check{
+		{Name: "objects", Shared: true, Fail: func(ctx context.Context) error {
+			_, err := obj.Revision(ctx)
+			return err
+		}},
+		{Name: "secrets", Shared: true, Fail: func(ctx context.Context) error {
+			_, err := sec.Get(ctx, "readyz")
+			if errors.Is(err, secrets.ErrNotFound) {
+				return nil // it answered
+			}
+			return err
+		}},
+	}
+}
+
+// listenerCheck connects to the bridge's own listener.
+func listenerCheck(addr net.Addr) Check {
+	return Check{Name: "listener", Fail: func(ctx context.Context) error {
+		host, port, err := net.SplitHostPort(addr.String())
+		if err != nil {
+			return err
+		}
+		if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+			host = "localhost"
+		}
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(host, port))
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}}
+}

@@ -1,0 +1,192 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/websocket-bridge/dialect"
+	"github.com/clusterpass/clusterpass/websocket-bridge/streams"
+	"github.com/clusterpass/clusterpass/websocket-bridge/text"
+)
+
+// Bridge carries streams and ends them in good order. It is safe for concurrent use.
+type Bridge struct {
+	Metrics *prometheus.Registry
+
+	limits   Limits
+	streams  *streams.Registry
+	calls    *calls
+	caches   *caches
+	dialects *dialect.Translator
+	text     *text.Endpoint
+	draining atomic.Bool
+}
+
+// New returns a bridge without streams.
+func New(l Limits) *Bridge {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	b := &Bridge{
+		Metrics: reg, limits: l,
+		streams:  streams.New(l.streams(), reg),
+		calls:    newCalls(l, reg),
+		caches:   &caches{},
+		dialects: dialect.New(l.MaxMessage),
+	}
+	reg.MustRegister(b.caches)
+	b.text = &text.Endpoint{MaxMessage: l.MaxMessage, Carry: b.dialects.Do}
+	return b
+}
+
+// CountAudit adds to the metrics how many audit events of gw were lost.
+func (b *Bridge) CountAudit(gw *gateway.Gateway) {
+	b.Metrics.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "clusterpass_audit_events_lost_total", Help: "Audit events that could not be written.",
+	}, func() float64 { return float64(gw.AuditLost()) }))
+}
+
+// Stream has the form of gateway.Config.Stream: it is forward.Do for calls that stay open.
+func (b *Bridge) Stream(w http.ResponseWriter, r *http.Request, c forward.Call) (err error) {
+	if err := b.checkOrigin(r); err != nil {
+		return err
+	}
+	info := streams.Info{
+		Kind:    streams.KindOf(r.Method, c.Route.Path, c.Query, r.Header),
+		Cluster: c.Member.Cluster.Name,
+	}
+	if c.User != nil {
+		info.User = callerOf(c.User.Name, "")
+	} else {
+		done, err := b.calls.stranger()
+		if err != nil {
+			return err
+		}
+		defer done()
+		info.User = callerOf("", c.Bearer)
+	}
+	return b.carry(r, info, func(r *http.Request, s *streams.Stream) error {
+		w := s.ResponseWriter(w)
+		ws := s.ForWebSocket(w)
+		if text.Asked(r) {
+			return b.text.Do(w, ws, r, c)
+		}
+		return b.dialects.Do(w, ws, r, c)
+	})
+}
+
+// Hold has the form of gateway.Config.Hold. What do answers is carried over a websocket, too, an event a message.
+func (b *Bridge) Hold(w http.ResponseWriter, r *http.Request, user string, do gateway.Handler) error {
+	if err := b.checkOrigin(r); err != nil {
+		return err
+	}
+	return b.carry(r, streams.Info{Kind: streams.Watch, User: user}, func(r *http.Request, s *streams.Stream) error {
+		w := s.ResponseWriter(w)
+		if !websocket.IsWebSocketUpgrade(r) {
+			return do(w, r)
+		}
+		protocol := text.Protocol
+		if !text.Asked(r) {
+			offered := websocket.Subprotocols(r)
+			if len(offered) > 1 { // as kube-apiserver
+				return status.New(status.BadRequest, "", "a watch by websocket has no protocol, or any one, of which you offer %d", len(offered))
+			}
+			protocol = strings.Join(offered, "")
+		}
+		return text.Answer(w, s.ForWebSocket(w), r, do, b.text.MaxMessage, protocol, text.Lines)
+	})
+}
+
+// carry opens a stream for a call and closes it when do has answered it.
+func (b *Bridge) carry(r *http.Request, info streams.Info, do func(*http.Request, *streams.Stream) error) (err error) {
+	s, err := b.streams.Open(r.Context(), info)
+	if err != nil {
+		return err
+	}
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		// A panic breaks the answer off; it is nobody's failure if the client has gone.
+		if err = context.Cause(s.Context()); err == nil {
+			err = status.New(status.Aborted, "", "the answer broke off")
+		}
+		_ = s.Close(err)
+	}()
+	r = r.WithContext(s.Context())
+	r.Body = s.Body(r.Body)
+	err = do(r, s)
+	returned = true
+	return s.Close(err)
+}
+
+// checkOrigin refuses websockets of pages that were not allowed: browsers open them from anywhere, with the user's client
+// certificate. Other clients name no origin, or the gateway itself.
+func (b *Bridge) checkOrigin(r *http.Request) error {
+	origin := r.Header.Get("Origin")
+	if origin == "" || !websocket.IsWebSocketUpgrade(r) || slices.Contains(b.limits.Origins, origin) {
+		return nil
+	}
+	if u, err := url.Parse(origin); err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host) {
+		return nil
+	}
+	return status.New(status.Forbidden, "", "websockets from pages of %q are not allowed; CLUSTERPASS_WEBSOCKET_ORIGINS names those that are", origin)
+}
+
+// Drain says how a bridge ends.
+type Drain struct {
+	Delay   time.Duration // calls are accepted for so long, while readiness says no
+	Timeout time.Duration // by then, from the beginning, all is closed
+}
+
+// Serve runs serve, which serves srv, until it fails or ctx ends. Then readiness falls, the listener closes, watches end so that
+// clients resume elsewhere, sessions have the time that drain leaves them, and the rest is closed.
+func (b *Bridge) Serve(ctx context.Context, srv *http.Server, serve func() error, drain Drain) error {
+	// Streams outlive the end of ctx for as long as the drain lasts.
+	calls, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	srv.BaseContext = func(net.Listener) context.Context { return calls }
+	failed := make(chan error, 1)
+	go func() { failed <- serve() }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	b.draining.Store(true)
+	end, cancel := context.WithTimeout(calls, drain.Timeout)
+	defer cancel()
+	sessions, cancel := context.WithTimeout(calls, drain.Timeout-min(drain.Timeout/4, 5*time.Second)) // the rest is for farewells
+	defer cancel()
+	select {
+	case err := <-failed:
+		return err
+	case <-time.After(drain.Delay):
+	}
+	drained := make(chan struct{})
+	srv.RegisterOnShutdown(func() { // called once the listener is closed
+		b.streams.Drain(end, sessions)
+		close(drained)
+	})
+	err := srv.Shutdown(end)
+	<-drained // Shutdown knows nothing of hijacked connections
+	if err != nil {
+		cut()
+		err = srv.Close()
+	}
+	<-failed
+	return err
+}

@@ -1,0 +1,60 @@
+package server
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/clusterpass/clusterpass/shared/cache"
+)
+
+// caches says to Prometheus what every cache of a bridge does: how often its store was spared, asked, and missed.
+type caches struct {
+	mu     sync.Mutex
+	counts []func() map[string]cache.Stats // by the cache's name
+}
+
+// CountCaches adds caches to the metrics, each by its name.
+func (b *Bridge) CountCaches(stats func() map[string]cache.Stats) {
+	b.caches.mu.Lock()
+	defer b.caches.mu.Unlock()
+	b.caches.counts = append(b.caches.counts, stats)
+}
+
+var (
+	cacheHits = prometheus.NewDesc("clusterpass_cache_hits_total",
+		"Reads of a store that were answered from what had been read before.", []string{"cache"}, nil)
+	cacheMisses = prometheus.NewDesc("clusterpass_cache_misses_total",
+		"Reads of a store that were made.", []string{"cache"}, nil)
+	cacheStale = prometheus.NewDesc("clusterpass_cache_stale_total",
+		"Reads that were answered from what had ended, because the store was down or hung.", []string{"cache"}, nil)
+	cacheErrors = prometheus.NewDesc("clusterpass_cache_errors_total",
+		"Reads that a store did not answer.", []string{"cache"}, nil)
+	cacheEvictions = prometheus.NewDesc("clusterpass_cache_evictions_total",
+		"Entries that made room for others.", []string{"cache"}, nil)
+	cacheEntries = prometheus.NewDesc("clusterpass_cache_entries",
+		"Entries, also of what a store does not have.", []string{"cache"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (*caches) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{cacheHits, cacheMisses, cacheStale, cacheErrors, cacheEvictions, cacheEntries} {
+		descs <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *caches) Collect(metrics chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, stats := range c.counts {
+		for name, s := range stats() {
+			for d, n := range map[*prometheus.Desc]uint64{
+				cacheHits: s.Hits, cacheMisses: s.Fetches, cacheStale: s.StaleHits, cacheErrors: s.Errors, cacheEvictions: s.Evicted,
+			} {
+				metrics <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), name)
+			}
+			metrics <- prometheus.MustNewConstMetric(cacheEntries, prometheus.GaugeValue, float64(s.Size), name)
+		}
+	}
+}

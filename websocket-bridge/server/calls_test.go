@@ -1,0 +1,186 @@
+package server
+
+import (
+	"bufio"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/pipetest"
+)
+
+const listPath = "/clusters/m/api/v1/pods"
+
+// hang begins a call on a connection of its own, and returns what waits for its answer's status.
+func (hs *house) hang(user, path string, header ...string) func() int {
+	hs.t.Helper()
+	conn, err := tls.Dial("tcp", hs.addr, hs.tls(user))
+	if err != nil {
+		hs.t.Fatal(err)
+	}
+	hs.t.Cleanup(func() { _ = conn.Close() })
+	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n"+strings.Join(append(header, ""), "\r\n")+"\r\n"); err != nil {
+		hs.t.Fatal(err)
+	}
+	return func() int {
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			hs.t.Fatal(err)
+		}
+		return resp.StatusCode
+	}
+}
+
+// TestLimitsOfCalls holds: no caller has all the calls that a bridge takes, and streams are none of them.
+func TestLimitsOfCalls(t *testing.T) {
+	answer := make(chan struct{})
+	hs := newHouse(t, Limits{MaxCalls: 3, MaxCallsPerCaller: 2}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("watch") {
+			stays(w, r)
+			return
+		}
+		select {
+		case <-answer:
+		case <-r.Context().Done():
+		}
+	})
+	open := func(n float64) {
+		t.Helper()
+		eventually(t, "the calls are counted", func() bool { return hs.metric("clusterpass_calls_open") == n })
+	}
+	var answers []func() int
+	for i, user := range []string{"alice", "alice", "bob"} {
+		if i == 2 {
+			for range 3 { // streams have limits of their own, but begin as calls
+				hs.get("bob", watchPath)
+			}
+			open(2)
+			resp, _ := hs.get("alice", listPath)
+			if resp.Header.Get("Retry-After") != "5" {
+				t.Errorf("Retry-After %q", resp.Header.Get("Retry-After"))
+			}
+			wantStatus(t, resp, http.StatusTooManyRequests, "too_many_requests", "you have 2 calls in flight")
+		}
+		answers = append(answers, hs.hang(user, listPath))
+		open(float64(i + 1))
+	}
+	resp, _ := hs.get("carol", listPath)
+	wantStatus(t, resp, http.StatusTooManyRequests, "too_many_requests", "the bridge has 3 calls in flight")
+	if all, each := hs.metric("clusterpass_calls_refused_total", "limit=all"), hs.metric("clusterpass_calls_refused_total", "limit=caller"); all != 1 || each != 1 {
+		t.Errorf("refused: %v for the limit of all, %v for that of one", all, each)
+	}
+	close(answer)
+	for _, code := range answers {
+		if got := code(); got != http.StatusOK {
+			t.Errorf("answer %d", got)
+		}
+	}
+	open(0)
+}
+
+// TestLimitsOfStrangers holds: who is another caller with each token has no more of the bridge for it, and takes nothing from those whom
+// the gateway knows.
+func TestLimitsOfStrangers(t *testing.T) {
+	answer := make(chan struct{})
+	hs := newHouse(t, Limits{MaxUnverified: 3}, Drain{}, stays)
+	hs.addMemberAs("open", v1alpha1.ClusterSpec{Identity: v1alpha1.Passthrough}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("watch") {
+			stays(w, r)
+			return
+		}
+		select {
+		case <-answer:
+		case <-r.Context().Done():
+		}
+	})
+	const watch, list = "/clusters/open/api/v1/pods?watch=true", "/clusters/open/api/v1/pods"
+	token := func(n string) string { return "Authorization: Bearer token-" + n }
+	for _, n := range []string{"1", "2"} {
+		if resp, _ := hs.get("", watch, token(n)); resp.StatusCode != http.StatusOK {
+			t.Fatalf("watch: %s", resp.Status)
+		}
+	}
+	code := hs.hang("", list, token("3"))
+	eventually(t, "the call is counted", func() bool { return hs.metric("clusterpass_calls_open") == 1 })
+	for _, path := range []string{watch, list} {
+		resp, _ := hs.get("", path, token("4"))
+		wantStatus(t, resp, http.StatusTooManyRequests, "too_many_requests", "callers whom it does not know")
+	}
+	if n := hs.metric("clusterpass_calls_refused_total", "limit=unverified"); n != 2 {
+		t.Errorf("%v refused", n)
+	}
+	if resp, _ := hs.get("alice", watchPath); resp.StatusCode != http.StatusOK {
+		t.Errorf("a known caller: %s", resp.Status)
+	}
+	close(answer)
+	if got := code(); got != http.StatusOK {
+		t.Errorf("answer %d", got)
+	}
+	eventually(t, "the place is free", func() bool {
+		resp, _ := hs.get("", list, token("5"))
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+// TestUnreadStream holds: a client that reads nothing holds up neither the beginning of its stream nor the end, whoever ends it.
+func TestUnreadStream(t *testing.T) {
+	for name, tt := range map[string]struct {
+		limits Limits
+		read   int // lines of the answer
+	}{
+		"nothing is read":                {Limits{StallTimeout: 200 * time.Millisecond}, 0},
+		"the head is read":               {Limits{StallTimeout: 2 * time.Second}, 1},
+		"ended by the bridge":            {Limits{StreamTimeout: 200 * time.Millisecond}, 0},
+		"ended by the bridge, long wait": {Limits{StreamTimeout: 200 * time.Millisecond, StallTimeout: time.Hour}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hs := newHouse(t, tt.limits, Drain{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "line\n") })
+			ln, served, ended := pipetest.Listen(), make(chan struct{}), make(chan struct{})
+			srv := tt.limits.HTTPServer()
+			srv.Handler = hs.handler
+			go func() {
+				_ = srv.Serve(tls.NewListener(ln, hs.tlsServer))
+				close(served)
+			}()
+			defer func() { _ = srv.Close(); <-served }()
+			ours, theirs := net.Pipe()
+			defer func() { _ = ours.Close() }()
+			ln.Hand(told{theirs, ended})
+			cfg := hs.tls("alice")
+			cfg.ServerName, cfg.MaxVersion = "example.com", tls.VersionTLS12 // in 1.3 the server goes on to write when the handshake is done
+			conn := tls.Client(ours, cfg)
+			if _, err := io.WriteString(conn, "GET "+logPath+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			br := bufio.NewReaderSize(conn, 16)
+			for range tt.read {
+				if _, err := br.ReadString('\n'); err != nil {
+					t.Fatal(err)
+				}
+			}
+			select {
+			case <-ended:
+			case <-time.After(2 * time.Minute):
+				t.Fatal("the bridge still waits for its client")
+			}
+			eventually(t, "the stream is closed", func() bool { return hs.bridge.streams.Len() == 0 })
+		})
+	}
+}
+
+// told is a connection that tells of its end.
+type told struct {
+	net.Conn
+	ended chan struct{}
+}
+
+// Close implements net.Conn. The server closes once.
+func (c told) Close() error {
+	defer close(c.ended)
+	return c.Conn.Close()
+}

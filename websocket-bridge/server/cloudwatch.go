@@ -1,0 +1,81 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+)
+
+// cloudWatchPeriod is how often metrics are printed for CloudWatch: its alarms look at minutes.
+const cloudWatchPeriod = time.Minute
+
+// cloudWatch prints a line for CloudWatch Logs every cloudWatchPeriod until ctx ends.
+func (b *Bridge) cloudWatch(ctx context.Context, out io.Writer, namespace string) {
+	t := time.NewTicker(cloudWatchPeriod)
+	defer t.Stop()
+	for before := (totals{}); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-t.C:
+			line, all, err := b.cloudWatchLine(namespace, now, before)
+			if err != nil {
+				continue // Gather fails where a collector is wrong; /metrics says so
+			}
+			before = all
+			_, _ = fmt.Fprintf(out, "%s\n", line) // nobody to tell
+		}
+	}
+}
+
+// totals count from the bridge's start: streams that failed, and reads that were answered from what had ended.
+type totals struct{ failed, stale float64 }
+
+// cloudWatchLine is the bridge's metrics in the embedded metric format: how many streams are open, how much of what may be open
+// that is, in percent, how many failed since before, and how many reads were stale, if any. It returns the totals now.
+// https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) (line []byte, all totals, err error) {
+	families, err := b.Metrics.Gather()
+	if err != nil {
+		return nil, totals{}, err
+	}
+	open := 0.0
+	for _, f := range families {
+		switch f.GetName() {
+		case "clusterpass_streams_open":
+			open = sum(f)
+		case "clusterpass_stream_failures_total":
+			all.failed = sum(f)
+		case "clusterpass_cache_stale_total":
+			all.stale = sum(f)
+		}
+	}
+	type metric struct{ Name, Unit string }
+	values := map[string]any{"OpenStreams": open, "FailedStreams": all.failed - before.failed}
+	metrics := []metric{{"OpenStreams", "Count"}, {"FailedStreams", "Count"}}
+	if b.limits.MaxStreams > 0 {
+		values["StreamSaturation"] = 100 * open / float64(b.limits.MaxStreams)
+		metrics = append(metrics, metric{"StreamSaturation", "Percent"})
+	}
+	if stale := all.stale - before.stale; stale > 0 { // a metric that nobody sends costs nothing
+		values["StaleReads"] = stale
+		metrics = append(metrics, metric{"StaleReads", "Count"})
+	}
+	values["_aws"] = map[string]any{
+		"Timestamp":         now.UnixMilli(),
+		"CloudWatchMetrics": []any{map[string]any{"Namespace": namespace, "Dimensions": [][]string{{}}, "Metrics": metrics}},
+	}
+	line, err = json.Marshal(values)
+	return line, all, err
+}
+
+func sum(f *dto.MetricFamily) (n float64) {
+	for _, m := range f.GetMetric() {
+		n += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+	}
+	return n
+}

@@ -1,0 +1,90 @@
+package server
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/cache"
+)
+
+// TestCloudWatchLine holds for what the alarms and the scaling of infra/aws go by.
+func TestCloudWatchLine(t *testing.T) {
+	hs := newHouse(t, Limits{MaxStreams: 4}, Drain{Timeout: time.Second}, stays)
+	for range 2 {
+		hs.get("alice", watchPath)
+	}
+	now := time.UnixMilli(1_700_000_000_000)
+	line, _, err := hs.bridge.cloudWatchLine("Clusterpass/test", now, totals{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		AWS struct {
+			Timestamp         int64
+			CloudWatchMetrics []struct {
+				Namespace  string
+				Dimensions [][]string
+				Metrics    []struct{ Name, Unit string }
+			}
+		} `json:"_aws"`
+		OpenStreams, FailedStreams, StreamSaturation *float64
+	}
+	if err := json.Unmarshal(line, &got); err != nil {
+		t.Fatal(err)
+	}
+	if m := got.AWS.CloudWatchMetrics; got.AWS.Timestamp != now.UnixMilli() || len(m) != 1 || m[0].Namespace != "Clusterpass/test" ||
+		len(m[0].Dimensions) != 1 || len(m[0].Dimensions[0]) != 0 || len(m[0].Metrics) != 3 {
+		t.Errorf("%s", line)
+	}
+	if got.OpenStreams == nil || *got.OpenStreams != 2 || got.FailedStreams == nil || *got.FailedStreams != 0 || got.StreamSaturation == nil || *got.StreamSaturation != 50 {
+		t.Errorf("%s", line)
+	}
+	for range 3 {
+		hs.get("alice", watchPath) // the third is one too many
+	}
+	_, all, err := hs.bridge.cloudWatchLine("Clusterpass/test", now, totals{})
+	if err != nil || all.failed != 1 {
+		t.Errorf("%v, %v", all, err)
+	}
+	// Stale reads are told of when there are any.
+	if bytes.Contains(line, []byte("StaleReads")) {
+		t.Errorf("%s", line)
+	}
+	hs.bridge.CountCaches(func() map[string]cache.Stats { return map[string]cache.Stats{"secrets": {StaleHits: 5}} })
+	line, _, err = hs.bridge.cloudWatchLine("Clusterpass/test", now, totals{stale: 2})
+	if err != nil || !bytes.Contains(line, []byte(`"StaleReads":3,`)) || !bytes.Contains(line, []byte(`{"Name":"StaleReads","Unit":"Count"}`)) {
+		t.Errorf("%s, %v", line, err)
+	}
+}
+
+// TestSelfSigned holds: a front door that verifies no certificate reaches the bridge by TLS, and HTTP/1.1 alone.
+func TestSelfSigned(t *testing.T) {
+	ln, err := (&Config{Listen: "127.0.0.1:0", SelfSigned: true}).listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := Limits{}.HTTPServer()
+	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })
+	served := make(chan error)
+	go func() { served <- srv.Serve(ln) }()
+	client := &http.Client{Transport: &http.Transport{
+		ForceAttemptHTTP2: true, DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // as the front door
+	}}
+	resp, err := client.Get("https://" + ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil || string(b) != "HTTP/1.1" {
+		t.Errorf("%q, %v", b, err)
+	}
+	_ = srv.Close()
+	<-served
+}

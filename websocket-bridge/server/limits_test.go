@@ -1,0 +1,195 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/clusterpass/clusterpass/websocket-bridge/text"
+)
+
+const (
+	watchPath = "/clusters/m/api/v1/pods?watch=true"
+	logPath   = "/m/api/v1/namespaces/a/pods/p/log?follow=true"
+	execPath  = "/clusters/m/api/v1/namespaces/a/pods/p/exec?command=sh"
+)
+
+var upgrade = []string{"Connection: Upgrade", "Upgrade: SPDY/3.1"}
+
+// stays is a member whose answers begin with one event and do not end; an upgrade is echoed.
+func stays(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Upgrade") != "" {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+r.Header.Get("Upgrade")+"\r\n\r\n")
+		_, _ = io.Copy(conn, rw)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(w, "{}\n")
+	_ = http.NewResponseController(w).Flush()
+	<-r.Context().Done()
+}
+
+func TestLimitsOfStreams(t *testing.T) {
+	hs := newHouse(t, Limits{MaxStreams: 3, MaxPerCaller: 2}, Drain{}, stays)
+	hs.get("alice", watchPath)
+	_, exec := hs.get("alice", execPath, upgrade...)
+	resp, _ := hs.get("alice", logPath)
+	if resp.Header.Get("Retry-After") != "5" {
+		t.Errorf("Retry-After %q", resp.Header.Get("Retry-After"))
+	}
+	wantStatus(t, resp, 429, "too_many_requests", "you have 2 streams open")
+	hs.get("bob", watchPath)
+	resp, _ = hs.get("carol", watchPath)
+	wantStatus(t, resp, 429, "too_many_requests", "the bridge holds 3 streams")
+	if got := hs.metric("clusterpass_streams_open", "kind=watch", "cluster=m"); got != 2 {
+		t.Errorf("%v watches are open", got)
+	}
+	if got := hs.metric("clusterpass_stream_failures_total", "kind=logs", "reason=too_many_requests"); got != 1 {
+		t.Errorf("%v refused", got)
+	}
+	// What is not a stream has no limit.
+	go func() { _ = exec.Close() }()
+	eventually(t, "the place of a closed stream is free", func() bool {
+		resp, _ := hs.get("alice", logPath)
+		return resp.StatusCode == 200
+	})
+}
+
+// TestStreamsEnd holds for each kind how the bridge ends it.
+func TestStreamsEnd(t *testing.T) {
+	const short = 150 * time.Millisecond
+	tests := []struct {
+		name   string
+		limits Limits
+		path   string
+		header []string
+		reason string
+		want   error // at the client
+	}{
+		{"silent watch", Limits{IdleTimeout: short}, watchPath, nil, "idle_timeout", nil},
+		{"silent log", Limits{IdleTimeout: short}, logPath, nil, "idle_timeout", io.ErrUnexpectedEOF},
+		{"silent exec", Limits{IdleTimeout: short}, execPath, upgrade, "idle_timeout", nil},
+		{"long watch", Limits{StreamTimeout: short}, watchPath, nil, "session_timeout", nil},
+		{"long log", Limits{StreamTimeout: short}, logPath, nil, "session_timeout", io.ErrUnexpectedEOF},
+		{"long exec", Limits{StreamTimeout: short}, execPath, upgrade, "session_timeout", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			hs := newHouse(t, tt.limits, Drain{}, stays)
+			resp, conn := hs.get("alice", tt.path, tt.header...)
+			for resp.StatusCode == http.StatusGatewayTimeout { // the time was over before it began
+				resp, conn = hs.get("alice", tt.path, tt.header...)
+			}
+			var rest io.Reader = resp.Body
+			if resp.StatusCode == http.StatusSwitchingProtocols {
+				rest = conn
+			}
+			got, err := io.ReadAll(rest)
+			if !errors.Is(err, tt.want) || len(got) > 0 && string(got) != "{}\n" {
+				t.Errorf("%q, %v; want %v", got, err, tt.want)
+			}
+			eventually(t, "the reason is counted", func() bool {
+				return hs.metric("clusterpass_stream_failures_total", "reason="+tt.reason) > 0
+			})
+		})
+	}
+}
+
+// TestStalledClient holds: a client that does not read holds its member up instead of filling memory, and is cut in the end.
+func TestStalledClient(t *testing.T) {
+	var sent atomic.Int64
+	gone := make(chan struct{})
+	hs := newHouse(t, Limits{StallTimeout: 500 * time.Millisecond}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
+		defer close(gone)
+		line := strings.Repeat("x", 1<<16)
+		for r.Context().Err() == nil {
+			n, err := io.WriteString(w, line)
+			sent.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	})
+	resp, _ := hs.get("alice", logPath)
+	<-gone
+	if n := sent.Load(); n > 64<<20 {
+		t.Errorf("the member could send %d bytes to a client that took none", n)
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err == nil {
+		t.Error("what was cut looks whole")
+	}
+	eventually(t, "the reason is counted", func() bool {
+		return hs.metric("clusterpass_stream_failures_total", "kind=logs", "reason=stalled") == 1
+	})
+}
+
+// TestDeadlinesStayWithTheirStream holds: a connection that carried a stream serves other calls for as long as it likes.
+func TestDeadlinesStayWithTheirStream(t *testing.T) {
+	hs := newHouse(t, Limits{StallTimeout: 2 * time.Second}, Drain{}, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "{}\n")
+	})
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: hs.tls("alice"), MaxConnsPerHost: 1}}
+	defer client.CloseIdleConnections()
+	for _, path := range []string{watchPath, "/m/api/v1/pods"} {
+		resp, err := client.Get("https://" + hs.addr + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "{}\n" {
+			t.Errorf("%s: %q, %v", path, body, err)
+		}
+		_ = resp.Body.Close()
+		time.Sleep(2500 * time.Millisecond)
+	}
+}
+
+// TestEndOfAStalledClient holds: a client that takes nothing does not hold up the end of its stream.
+func TestEndOfAStalledClient(t *testing.T) {
+	gone := make(chan struct{})
+	hs := newHouse(t, Limits{}, Drain{Timeout: time.Second}, func(w http.ResponseWriter, r *http.Request) {
+		defer close(gone)
+		line := strings.Repeat("x", 1<<16)
+		for r.Context().Err() == nil {
+			if _, err := io.WriteString(w, line); err != nil {
+				return
+			}
+		}
+	})
+	hs.get("alice", logPath)
+	hs.stop()
+	<-gone
+	eventually(t, "the stream is closed", func() bool { return hs.bridge.streams.Len() == 0 })
+}
+
+// TestEndOfAStalledTextClient holds the same for a command that a page runs.
+func TestEndOfAStalledTextClient(t *testing.T) {
+	gone := make(chan struct{})
+	hs := newHouse(t, Limits{}, Drain{Timeout: time.Second}, talking(t, func(conn *websocket.Conn) {
+		defer close(gone)
+		for conn.WriteMessage(websocket.BinaryMessage, append([]byte{1}, strings.Repeat("x", 1<<15)...)) == nil {
+		}
+	}))
+	hs.mustDial("alice", execPath, text.Protocol)
+	hs.stop()
+	<-gone
+	eventually(t, "the stream is closed", func() bool { return hs.bridge.streams.Len() == 0 })
+}
+
+func TestLargeHeader(t *testing.T) {
+	hs := newHouse(t, Limits{MaxHeader: 8 << 10}, Drain{}, stays)
+	resp, _ := hs.get("alice", watchPath, "X-Large: "+strings.Repeat("x", 20<<10))
+	if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("answer %s", resp.Status)
+	}
+}

@@ -1,0 +1,115 @@
+// Package server is the bridge: the same handlers as the functions, without their limits, and everything that streams.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/health"
+	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/stores"
+)
+
+// Run serves until ctx ends and then drains.
+func Run(ctx context.Context, cfg *Config) (err error) {
+	peer := identity.TLSPeer
+	if cfg.MTLSHeader != "" {
+		peer = identity.ALBPeer(cfg.MTLSHeader, func(*http.Request) bool { return true })
+	}
+	b := New(cfg.Limits)
+	env := cfg.Env
+	env.Stream, env.Hold, env.Admit, env.Recheck = b.Stream, b.Hold, b.Admit, cfg.Limits.Recheck
+	env.Fleet, env.Root = cfg.Settings.Fleet, cfg.Options.Root(cfg.URL, cfg.ControlPlane)
+	env.Public = cfg.Options.Public(cfg.Authentication)
+	st, err := stores.Open(ctx, cfg.Store)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
+	private := cfg.Agents(b, cfg.Store, st, string(cfg.URL), cfg.Limits.Recheck, log)
+	defer private.Close()
+	env.Tunnel = private
+	closePort, err := ListenTunnel(ctx, private, cfg.TunnelListen)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closePort()) }()
+	gw, members, err := env.Open(ctx, peer, nil)
+	if err != nil {
+		return err
+	}
+	defer members.Close()
+	defer func() { err = errors.Join(err, CloseGateway(gw)) }()
+	b.CountAudit(gw)
+	b.CountCaches(gw.CacheStats)
+	defer Prune(ctx, &passes.Issuer{Objects: st.Objects}, log)()
+	defer Probe(ctx, &health.Prober{Objects: st.Objects, Members: members, Log: log}, cfg.ProbeInterval)()
+	ln, err := cfg.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ln.Close() }()
+	admin, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.AdminListen)
+	if err != nil {
+		return fmt.Errorf("CLUSTERPASS_ADMIN_LISTEN: %w", err)
+	}
+	adminSrv := cfg.HTTPServer()
+	adminSrv.Handler = b.Admin(append(storeChecks(st.Secrets, st.Objects), listenerCheck(ln.Addr()))...)
+	log.Info("listening", "address", ln.Addr().String(), "admin", admin.Addr().String())
+	adminEnded := make(chan error, 1)
+	go func() { adminEnded <- adminSrv.Serve(admin) }()
+
+	if cfg.CloudWatch != "" {
+		printing, stop := context.WithCancel(context.WithoutCancel(ctx)) // also while it drains
+		defer stop()
+		go b.cloudWatch(printing, os.Stdout, cfg.CloudWatch)
+	}
+	srv := cfg.HTTPServer()
+	srv.Handler = private.Handler(gw)
+	srv.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug) // of handshakes, mostly
+	defer context.AfterFunc(ctx, func() { private.Drain(context.WithoutCancel(ctx)) })()
+	err = b.Serve(ctx, srv, func() error { return srv.Serve(ln) }, Drain{Delay: cfg.DrainDelay, Timeout: cfg.DrainTimeout})
+	_ = adminSrv.Close() // last: it tells how the drain goes
+	if adminErr := <-adminEnded; !errors.Is(adminErr, http.ErrServerClosed) {
+		err = errors.Join(err, adminErr)
+	}
+	return err
+}
+
+// listen opens LISTEN.
+func (c *Config) listen(ctx context.Context) (net.Listener, error) {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("CLUSTERPASS_LISTEN: %w", err)
+	}
+	if !c.SelfSigned {
+		return ln, nil
+	}
+	cert, err := pki.SelfSigned("clusterpass-bridge")
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	return tls.NewListener(ln, &tls.Config{
+		Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, // upgrades need it
+	}), nil
+}
+
+// auditTimeout bounds how long audit events are written at the end.
+const auditTimeout = 5 * time.Second
+
+// CloseGateway writes the audit events of calls that have ended.
+func CloseGateway(gw *gateway.Gateway) error {
+	ctx, cancel := context.WithTimeout(context.Background(), auditTimeout) // after the end of all that ran
+	defer cancel()
+	return gw.Close(ctx)
+}

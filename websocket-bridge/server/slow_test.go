@@ -1,0 +1,402 @@
+package server
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/moby/spdystream/spdy"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/clusterpass/clusterpass/websocket-bridge/text"
+)
+
+// flow is what one side sends and the other does not take for a while.
+type flow struct {
+	sent   atomic.Int64
+	enough chan struct{} // closed when it may end
+	sum    chan string   // of all that was sent, once it ended
+}
+
+func newFlow() *flow { return &flow{enough: make(chan struct{}), sum: make(chan string, 1)} }
+
+// send writes numbered lines until there is enough of them.
+func (f *flow) send(write func([]byte) error) {
+	h := sha256.New()
+	for n := 0; ; n++ {
+		select {
+		case <-f.enough:
+			f.sum <- hex.EncodeToString(h.Sum(nil))
+			return
+		default:
+		}
+		chunk := []byte(strings.Repeat(fmt.Sprintf("%08191d\n", n), 4))
+		if err := write(chunk); err != nil {
+			f.sum <- err.Error()
+			return
+		}
+		_, _ = h.Write(chunk)
+		f.sent.Add(int64(len(chunk)))
+	}
+}
+
+// kernels is more than the kernel holds on the way of one flow.
+const kernels = 64 << 20
+
+// stalls waits until nothing more is sent, and fails where that goes on for longer than what is on the way to a side that takes
+// nothing, most of it the kernel's, explains.
+func (f *flow) stalls(t *testing.T, most int64) {
+	t.Helper()
+	for last, same := int64(-1), 0; same < 40; time.Sleep(50 * time.Millisecond) {
+		n := f.sent.Load()
+		if n > most {
+			t.Fatalf("%d bytes were sent to a side that takes none", n)
+		}
+		if same++; n != last || n == 0 {
+			last, same = n, 0
+		}
+	}
+}
+
+// TestSlowSides holds for every way in which bytes are carried: who takes nothing holds the other side up and fills no memory, and
+// gets all, once it takes it.
+func TestSlowSides(t *testing.T) {
+	write := func(w io.Writer) func([]byte) error {
+		return func(p []byte) error {
+			_, err := w.Write(p)
+			if rw, ok := w.(http.ResponseWriter); ok && err == nil {
+				err = http.NewResponseController(rw).Flush()
+			}
+			return err
+		}
+	}
+	channel := func(conn *websocket.Conn, ch byte) func([]byte) error {
+		return func(p []byte) error { return conn.WriteMessage(websocket.BinaryMessage, append([]byte{ch}, p...)) }
+	}
+	// What members do, each with a flow down, to the client.
+	plain := func(t *testing.T, f *flow) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { f.send(write(w)) }
+	}
+	webSocket := func(t *testing.T, f *flow) http.HandlerFunc {
+		return talking(t, func(conn *websocket.Conn) {
+			f.send(channel(conn, 1))
+			_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{3}, `{"status":"Success"}`...))
+			_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), deadlineSoon())
+			_, _, _ = conn.ReadMessage() // its end
+		})
+	}
+	spdyStreams := func(_ *testing.T, f *flow) http.HandlerFunc {
+		return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+			f.send(write(s["stdout"]))
+			_, _ = io.WriteString(s["error"], `{"status":"Success"}`)
+			_ = s["stdout"].Close()
+			_ = s["error"].Close()
+			<-conn.CloseChan()
+		})
+	}
+	spdyData := func(_ *testing.T, f *flow) http.HandlerFunc {
+		return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+			f.send(write(s["data"]))
+			_ = s["data"].Close()
+			_ = s["error"].Close()
+			<-conn.CloseChan()
+		})
+	}
+	raw := func(_ *testing.T, f *flow) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				return
+			}
+			defer func() { _ = conn.Close() }()
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+			_, _ = io.ReadFull(rw, make([]byte, 1)) // the client has read the head
+			f.send(write(conn))
+		}
+	}
+	rawSPDY := func(t *testing.T, f *flow) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Upgrade") == "websocket" {
+				http.Error(w, "what is a websocket?", http.StatusBadRequest)
+				return
+			}
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				return
+			}
+			defer func() { _ = conn.Close() }()
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+			f.send(write(conn))
+		}
+	}
+	// How clients read all of it.
+	messages := func(path, protocol string, content func([]byte) string) func(hs *house) func(io.Writer) {
+		return func(hs *house) func(io.Writer) {
+			conn := hs.mustDial("alice", path, protocol)
+			return func(w io.Writer) {
+				for {
+					_, m, err := conn.ReadMessage()
+					if err != nil {
+						return
+					}
+					_, _ = io.WriteString(w, content(m))
+				}
+			}
+		}
+	}
+	stdout := func(m []byte) string {
+		if m[0] != 1 {
+			return ""
+		}
+		return string(m[1:])
+	}
+	data := func(m []byte) string {
+		if m[0] != 0 || len(m) == 3 { // the port
+			return ""
+		}
+		return string(m[1:])
+	}
+	data64 := func(m []byte) string {
+		decoded, err := base64.StdEncoding.DecodeString(string(m[1:]))
+		if err != nil {
+			return err.Error()
+		}
+		return data(append([]byte{m[0] - '0'}, decoded...))
+	}
+	body := func(path string, header ...string) func(hs *house) func(io.Writer) {
+		return func(hs *house) func(io.Writer) {
+			resp, conn := hs.get("alice", path, header...)
+			var r io.Reader = resp.Body
+			if resp.StatusCode == http.StatusSwitchingProtocols {
+				_, _ = conn.Write([]byte{0})
+				r = conn
+			}
+			return func(w io.Writer) { _, _ = io.Copy(w, r) }
+		}
+	}
+	for name, tt := range map[string]struct {
+		member func(*testing.T, *flow) http.HandlerFunc
+		client func(*house) func(io.Writer)
+	}{
+		"a log":                           {plain, body(logPath)},
+		"a log, by websocket of our own":  {plain, messages(logPath, text.Protocol, func(m []byte) string { return string(m) + "\n" })},
+		"exec by SPDY":                    {raw, body(execPath, upgrade...)},
+		"exec by websocket":               {webSocket, messages(execPath, "v5.channel.k8s.io", stdout)},
+		"exec by websocket, translated":   {spdyStreams, messages(translated, "v5.channel.k8s.io", stdout)},
+		"exec by websocket of our own":    {webSocket, messages(execPath, text.Protocol, stdoutText)},
+		"exec of our own, and translated": {spdyStreams, messages(translated, text.Protocol, stdoutText)},
+		"ports, translated":               {spdyData, messages(portsPath, "v4.channel.k8s.io", data)},
+		"ports in base64, translated":     {spdyData, messages(portsPath, "v4.base64.channel.k8s.io", data64)},
+		"a tunnel, translated":            {rawSPDY, messages(portsPath, "SPDY/3.1+portforward.k8s.io", func(m []byte) string { return string(m) })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFlow()
+			hs := newHouse(t, Limits{}, Drain{}, tt.member(t, f))
+			read := tt.client(hs)
+			f.stalls(t, kernels)
+			close(f.enough)
+			h := sha256.New()
+			read(h)
+			if got, want := hex.EncodeToString(h.Sum(nil)), <-f.sum; got != want {
+				t.Errorf("%d bytes were sent, and others came", f.sent.Load())
+			}
+		})
+	}
+
+	// And up, to a member that reads when it is told to.
+	for name, tt := range map[string]struct {
+		path, protocol string
+		end            []byte
+		member         func(t *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc
+	}{
+		"stdin by websocket": {translated, "v5.channel.k8s.io", []byte{255, 0}, func(t *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
+			return talking(t, func(conn *websocket.Conn) {
+				<-take
+				for {
+					_, m, err := conn.ReadMessage()
+					if err != nil || m[0] == 255 {
+						done()
+						return
+					}
+					_, _ = got.Write(m[1:])
+				}
+			})
+		}},
+		"stdin by websocket, translated": {translated, "v5.channel.k8s.io", []byte{255, 0}, func(_ *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
+			return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+				<-take
+				_, _ = io.Copy(got, s["stdin"])
+				done()
+			})
+		}},
+		"a port, translated": {portsPath, "v4.channel.k8s.io", []byte("\x00$"), func(_ *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
+			return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+				<-take
+				defer done()
+				for buf := make([]byte, 32<<10); ; {
+					n, err := s["data"].Read(buf)
+					text, end := strings.CutSuffix(string(buf[:n]), "$") // this protocol cannot end a stream
+					_, _ = io.WriteString(got, text)
+					if err != nil || end {
+						return
+					}
+				}
+			})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			take, done, got, f := make(chan struct{}), make(chan struct{}), sha256.New(), newFlow()
+			hs := newHouse(t, Limits{}, Drain{}, tt.member(t, take, got, func() { close(done) }))
+			conn := hs.mustDial("alice", tt.path, tt.protocol)
+			go func() {
+				f.send(channel(conn, 0))
+				_ = conn.WriteMessage(websocket.BinaryMessage, tt.end)
+			}()
+			f.stalls(t, kernels)
+			close(f.enough)
+			close(take)
+			<-done
+			if got, want := hex.EncodeToString(got.Sum(nil)), <-f.sum; got != want {
+				t.Errorf("%d bytes were sent, and others came", f.sent.Load())
+			}
+		})
+	}
+}
+
+// TestManySlowClients holds: what the bridge keeps for clients that take nothing is little for each, for they may be many.
+func TestManySlowClients(t *testing.T) {
+	const many, each = 32, 1 << 20
+	f := newFlow()
+	var watching atomic.Int64
+	hs := newHouse(t, Limits{}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
+		watching.Add(1)
+		chunk := make([]byte, 32<<10)
+		for r.Context().Err() == nil {
+			n, err := w.Write(chunk)
+			if err != nil {
+				return
+			}
+			f.sent.Add(int64(n))
+		}
+	})
+	before := held()
+	for range many {
+		hs.get("alice", logPath)
+	}
+	eventually(t, "all are sent something", func() bool { return watching.Load() == many })
+	f.stalls(t, many*kernels)
+	if after := held(); after > before+many*each {
+		t.Errorf("%d clients that take nothing cost %d bytes each", many, (after-before)/many)
+	}
+}
+
+// framing is a member that takes SPDY and hands the frames of a session to talk, whose streams are answered.
+func framing(streams int, talk func(f *spdy.Framer, last spdy.StreamId)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+			http.Error(w, "what is a websocket?", http.StatusBadRequest)
+			return
+		}
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+		f, err := spdy.NewFramer(conn, rw)
+		if err != nil {
+			return
+		}
+		var last spdy.StreamId
+		for streams := streams; streams > 0; {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				return
+			}
+			if syn, ok := frame.(*spdy.SynStreamFrame); ok {
+				last = syn.StreamId
+				// Not by the library, which would make a compressor of a megabyte.
+				_, _ = conn.Write([]byte{0x80, 3, 0, 2, 0, 0, 0, 4, byte(last >> 24), byte(last >> 16), byte(last >> 8), byte(last)})
+				streams--
+			}
+		}
+		talk(f, last)
+	}
+}
+
+// TestManySlowTranslations holds: nor does the bridge keep much of what it translates, however large the member's frames are and however
+// little the client takes, or the member.
+func TestManySlowTranslations(t *testing.T) {
+	const many = 8
+	for name, tt := range map[string]struct {
+		path, protocol string
+		streams, frame int
+		each           uint64
+	}{
+		"exec":                {translated, "v5.channel.k8s.io", 3, 32 << 10, 512 << 10},
+		"exec, large frames":  {translated, "v5.channel.k8s.io", 3, 8 << 20, 512 << 10},
+		"exec of our own":     {translated, text.Protocol, 3, 1 << 20, 3 << 20}, // it has whole messages, in JSON too
+		"ports, large frames": {portsPath, "v4.channel.k8s.io", 2, 8 << 20, 512 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			down, up := newFlow(), newFlow()
+			var talking atomic.Int64
+			chunk := bytes.Repeat([]byte("x"), tt.frame)
+			hs := newHouse(t, Limits{}, Drain{}, framing(tt.streams, func(f *spdy.Framer, last spdy.StreamId) {
+				talking.Add(1)
+				for f.WriteFrame(&spdy.DataFrame{StreamId: last, Data: chunk}) == nil {
+					down.sent.Add(int64(len(chunk)))
+				}
+			}))
+			message := append([]byte{0}, make([]byte, 32<<10)...)
+			kind := websocket.BinaryMessage
+			if tt.protocol == text.Protocol {
+				message, kind = fmt.Appendf(nil, `{"stdin":%q}`, strings.Repeat("x", 32<<10)), websocket.TextMessage
+			}
+			before := held()
+			for range many {
+				conn := hs.mustDial("alice", tt.path, tt.protocol)
+				go func() {
+					for conn.WriteMessage(kind, message) == nil {
+						up.sent.Add(int64(len(message)))
+					}
+				}()
+			}
+			eventually(t, "all are sent something", func() bool { return talking.Load() == many })
+			down.stalls(t, many*kernels)
+			up.stalls(t, many*kernels)
+			if after := held(); after > before+many*tt.each {
+				t.Errorf("%d sessions whose sides take nothing cost %d bytes each", many, (after-before)/many)
+			}
+		})
+	}
+}
+
+// held is how many bytes of memory this process uses: the bridge, and the two sides.
+func held() uint64 {
+	runtime.GC()
+	runtime.GC() // also what pools keep
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// stdoutText is what a message of our own protocol holds of stdout.
+func stdoutText(m []byte) string {
+	var out struct{ Stdout string }
+	if err := json.Unmarshal(m, &out); err != nil {
+		return err.Error()
+	}
+	return out.Stdout
+}

@@ -1,0 +1,81 @@
+package streams
+
+import (
+	"bytes"
+	"encoding/binary"
+	"mime"
+)
+
+// boundary finds the ends of events in a watch that comes in pieces.
+type boundary interface {
+	// next takes the next piece and returns how many of its bytes belong to the event that is open, its end included; or
+	// -1 if the event does not end in it.
+	next(p []byte) int
+	// between reports whether all that came ends with the end of an event.
+	between() bool
+}
+
+// boundaryOf returns nil for forms whose events it cannot tell apart.
+func boundaryOf(contentType string) boundary {
+	switch media, _, _ := mime.ParseMediaType(contentType); media {
+	case "application/json":
+		return &lines{}
+	case "application/vnd.kubernetes.protobuf":
+		return &lengths{}
+	case "application/cbor-seq":
+		return &items{}
+	default:
+		return nil
+	}
+}
+
+// lines are events that end with a newline, as kube-apiserver writes JSON.
+type lines struct{ open bool }
+
+func (l *lines) next(p []byte) int {
+	if len(p) == 0 {
+		return -1
+	}
+	l.open = p[len(p)-1] != '\n'
+	if i := bytes.IndexByte(p, '\n'); i >= 0 {
+		return i + 1
+	}
+	return -1
+}
+
+func (l *lines) between() bool { return !l.open }
+
+// lengths are events of four bytes of length, big endian, and as many bytes.
+type lengths struct {
+	head [4]byte
+	have int    // bytes of head that came
+	left uint64 // bytes of the event that are to come, once head is whole
+}
+
+func (l *lengths) next(p []byte) int {
+	end := -1
+	for at := 0; at < len(p); {
+		if l.have < len(l.head) {
+			n := copy(l.head[l.have:], p[at:])
+			l.have += n
+			at += n
+			if l.have == len(l.head) {
+				l.left = uint64(binary.BigEndian.Uint32(l.head[:]))
+			}
+		}
+		if l.have == len(l.head) {
+			n := min(l.left, uint64(len(p)-at))
+			l.left -= n
+			at += int(n)
+			if l.left == 0 {
+				l.have = 0
+				if end < 0 {
+					end = at
+				}
+			}
+		}
+	}
+	return end
+}
+
+func (l *lengths) between() bool { return l.have == 0 }

@@ -1,0 +1,98 @@
+package streams
+
+import (
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// TestBoundaries feeds two and a half events in every possible split of three pieces.
+func TestBoundaries(t *testing.T) {
+	item := func(v any) string {
+		b, err := cbor.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	object := cbor.Tag{Number: 55799, Content: map[string]any{"type": "ADDED", "object": []any{1, -70000, "", []byte("x"), nil, 1.5, map[string]any{}}}}
+	length := func(s string) string { return string(binary.BigEndian.AppendUint32(nil, uint32(len(s)))) + s }
+	tests := []struct {
+		contentType string
+		events      []string
+	}{
+		{"application/json", []string{"{\"a\":1}\n", "{}\n", "{\"b\""}},
+		{"application/json;stream=watch", []string{"{\"a\":1}\n", "\n", "{\"b\""}},
+		{"application/vnd.kubernetes.protobuf;stream=watch", []string{length("hello"), length(""), length("open")[:5]}},
+		{"application/cbor-seq", []string{item(object), item(object), item(object)[:9]}},
+		{"application/cbor-seq", []string{"\xbf\x61a\x9f\x01\xff\x61b\x5f\x41x\xff\xff", "\xf9\x3c\x00", "\xa1\x61a"}}, // of endless parts
+	}
+	for _, tt := range tests {
+		all := strings.Join(tt.events, "")
+		ends := []int{len(tt.events[0]), len(tt.events[0]) + len(tt.events[1])}
+		for i := range len(all) + 1 {
+			for j := i; j <= len(all); j++ {
+				b := boundaryOf(tt.contentType)
+				at := 0
+				for _, piece := range []string{all[:i], all[i:j], all[j:]} {
+					want := -1
+					for _, e := range ends {
+						if e > at && e <= at+len(piece) && want < 0 {
+							want = e - at
+						}
+					}
+					if got := b.next([]byte(piece)); got != want {
+						t.Fatalf("%s, %q after %d bytes: %d, want %d", tt.contentType, piece, at, got, want)
+					}
+					at += len(piece)
+					if wantBetween := at == 0 || at == ends[0] || at == ends[1]; b.between() != wantBetween {
+						t.Fatalf("%s, after %q: between is %v", tt.contentType, all[:at], b.between())
+					}
+				}
+			}
+		}
+	}
+	if b := boundaryOf("application/yaml"); b != nil {
+		t.Errorf("%T for events that cannot be told apart", b)
+	}
+}
+
+// FuzzLengths holds: where events end does not depend on how they come.
+func FuzzLengths(f *testing.F) {
+	f.Add([]byte("\x00\x00\x00\x02ab\x00\x00\x00\x00\x00\x00"), uint8(3))
+	f.Fuzz(func(t *testing.T, data []byte, cut uint8) {
+		whole, pieces := &lengths{}, &lengths{}
+		at := min(int(cut), len(data))
+		first := pieces.next(data[:at])
+		second := pieces.next(data[at:])
+		if first < 0 && second >= 0 {
+			first = at + second
+		}
+		if got := whole.next(data); got != first || whole.between() != pieces.between() || whole.left != pieces.left {
+			t.Errorf("whole: %d %v; in pieces: %d %v", got, whole, first, pieces)
+		}
+	})
+}
+
+// FuzzItems holds: the first event ends where a CBOR decoder says, and where events end does not depend on how they come.
+func FuzzItems(f *testing.F) {
+	f.Add([]byte("\xbf\x61a\x9f\x01\xff\xff\xd9\xd9\xf7\xa1\x61a\x82\x40\xf6"), uint8(3))
+	f.Add([]byte("\xfb\x00\x00\x00\x00\x00\x00\x00\x00\x5b\xff\xff\xff\xff\xff\xff\xff\xff"), uint8(9))
+	f.Fuzz(func(t *testing.T, data []byte, cut uint8) {
+		whole, pieces := &items{}, &items{}
+		at := min(int(cut), len(data))
+		first := pieces.next(data[:at])
+		second := pieces.next(data[at:])
+		if first < 0 && second >= 0 {
+			first = at + second
+		}
+		if got := whole.next(data); got != first || whole.between() != pieces.between() || len(whole.open) != len(pieces.open) {
+			t.Errorf("whole: %d %v; in pieces: %d %v", got, whole, first, pieces)
+		}
+		if rest, err := cbor.UnmarshalFirst(data, new(cbor.RawMessage)); err == nil && len(data)-len(rest) != first {
+			t.Errorf("the first event ends after %d bytes, want %d", first, len(data)-len(rest))
+		}
+	})
+}

@@ -1,0 +1,224 @@
+package streams
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/websocket-bridge/frames"
+)
+
+// hijackable is a client whose connection is one end of a pipe.
+type hijackable struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, nil, nil }
+
+func open(t *testing.T, cfg Config, kind Kind) *Stream {
+	t.Helper()
+	s, err := New(cfg, prometheus.NewRegistry()).Open(t.Context(), Info{kind, "m", "alice"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(nil) })
+	return s
+}
+
+// switched returns both ends of a stream that has switched: the one that the bridge carries, and the client's.
+func switched(t *testing.T, s *Stream, protocol string) (carried, client net.Conn) {
+	t.Helper()
+	client, near := net.Pipe()
+	conn, _, err := http.NewResponseController(s.ResponseWriter(hijackable{httptest.NewRecorder(), near})).Hijack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close(); _ = near.Close() })
+	return conn.(forward.Switcher).Switch(protocol, conn), client
+}
+
+// masked is a control frame as clients send it, with a mask of zeros.
+func masked(opcode byte, payload string) string {
+	return string([]byte{0x80 | opcode, 0x80 | byte(len(payload)), 0, 0, 0, 0}) + payload
+}
+
+// TestDataKeepsAStream holds: data in either direction puts off the end of an idle stream.
+func TestDataKeepsAStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, Config{IdleTimeout: time.Minute}, Exec)
+		body := s.Body(io.NopCloser(strings.NewReader(strings.Repeat("x", 100))))
+		out := s.ResponseWriter(httptest.NewRecorder())
+		for i := range 100 {
+			time.Sleep(59 * time.Second)
+			if i%2 == 0 {
+				_, _ = body.Read(make([]byte, 1))
+			} else {
+				_, _ = out.Write([]byte("x"))
+			}
+		}
+		time.Sleep(59 * time.Second)
+		synctest.Wait()
+		if err := context.Cause(s.Context()); err != nil {
+			t.Fatalf("ended while it was busy: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if err := context.Cause(s.Context()); !errors.Is(err, idle) {
+			t.Errorf("ended for %v", err)
+		}
+	})
+}
+
+// TestPingsKeepNoStream holds: a silent websocket is pinged, the answers stay here, and it is idle all the same.
+func TestPingsKeepNoStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, Config{IdleTimeout: 55 * time.Second, PingPeriod: 10 * time.Second}, Exec)
+		carried, client := switched(t, s, forward.WebSocket)
+		var arrived strings.Builder
+		go func() { _, _ = io.Copy(&arrived, carried) }()
+		pings := 0
+		go func() {
+			ping := frames.Control(frames.Ping, pingPayload)
+			for got := make([]byte, len(ping)); ; pings++ {
+				if _, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, ping) {
+					_, _ = io.Copy(io.Discard, client) // the farewell
+					return
+				}
+				_, _ = io.WriteString(client, masked(frames.Pong, string(pingPayload))+masked(frames.Pong, "of the client"))
+			}
+		}()
+		time.Sleep(54 * time.Second)
+		synctest.Wait()
+		if want := strings.Repeat(masked(frames.Pong, "of the client"), 5); pings != 5 || arrived.String() != want || s.Context().Err() != nil {
+			t.Errorf("%d pings; the member got %q; %v", pings, arrived.String(), s.Context().Err())
+		}
+		time.Sleep(time.Second + farewellTime)
+		synctest.Wait()
+		if err := context.Cause(s.Context()); !errors.Is(err, idle) {
+			t.Errorf("ended for %v", err)
+		}
+	})
+}
+
+// TestPingThatFails holds: a client that cannot be pinged is gone, whether or not anybody reads from it.
+func TestPingThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, Config{PingPeriod: 10 * time.Second}, Exec)
+		_, client := switched(t, s, forward.WebSocket)
+		_ = client.Close()
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		if err := s.Context().Err(); err != nil {
+			t.Fatalf("ended before: %v", err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if err := context.Cause(s.Context()); !errors.Is(err, context.Canceled) {
+			t.Errorf("ended for %v", err)
+		}
+	})
+}
+
+// TestSPDYPingsKeepNoStream holds: pings of SPDY pass, in whatever pieces, and are no sign of life; data is, in either direction.
+func TestSPDYPingsKeepNoStream(t *testing.T) {
+	const ping, data = "\x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x01", "\x00\x00\x00\x01\x00\x00\x00\x03abc"
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, Config{IdleTimeout: time.Minute}, Exec)
+		carried, client := switched(t, s, forward.SPDY)
+		var up, down strings.Builder
+		go func() { _, _ = io.Copy(&up, carried) }()
+		go func() { _, _ = io.Copy(&down, client) }()
+		pings := func(n int) {
+			for range n { // 5 s each
+				_, _ = io.WriteString(client, ping[:5])
+				_, _ = io.WriteString(carried, ping[:9])
+				time.Sleep(5 * time.Second)
+				_, _ = io.WriteString(client, ping[5:])
+				_, _ = io.WriteString(carried, ping[9:])
+			}
+		}
+		for _, side := range []io.Writer{client, carried} {
+			pings(11)
+			_, _ = io.WriteString(side, data)
+		}
+		time.Sleep(55 * time.Second)
+		synctest.Wait()
+		if err := context.Cause(s.Context()); err != nil {
+			t.Fatalf("ended for %v, 55 s after data", err)
+		}
+		want := strings.Repeat(ping, 11)
+		if up.String() != want+data+want || down.String() != want+want+data {
+			t.Errorf("what passed is not what was sent: up %q, down %q", up.String(), down.String())
+		}
+		pings(1)
+		synctest.Wait()
+		if err := context.Cause(s.Context()); !errors.Is(err, idle) {
+			t.Errorf("a minute with only pings ended for %v", err)
+		}
+	})
+}
+
+// TestFarewell holds: a websocket that the bridge ends gets a close frame that says why, once the frame that is open is whole, and
+// nothing after it.
+func TestFarewell(t *testing.T) {
+	farewell := string(frames.Control(frames.Close, append([]byte{0x03, 0xE9}, "the session reached its time limit"...)))
+	for name, pieces := range map[string][]string{
+		"between two frames":      {"\x82\x03abc", ""},
+		"in the middle of one":    {"\x82\x03a", "bc\x82\x01x"},
+		"in the middle of a head": {"\x82", "\x03abc\x82\x01x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := open(t, Config{}, Exec)
+				carried, client := switched(t, s, forward.WebSocket)
+				var got strings.Builder
+				go func() { _, _ = io.Copy(&got, client) }()
+				_, _ = io.WriteString(carried, pieces[0])
+				go s.End(tooLong)
+				synctest.Wait()
+				if n, err := io.WriteString(carried, pieces[1]); err != nil || n != len(pieces[1]) {
+					t.Errorf("%d bytes, %v", n, err)
+				}
+				synctest.Wait()
+				if want := "\x82\x03abc" + farewell; got.String() != want {
+					t.Errorf("the client got %q, want %q", got.String(), want)
+				}
+				if s.Context().Err() != nil {
+					t.Error("the client has no time to answer")
+				}
+				time.Sleep(farewellTime)
+				synctest.Wait()
+				if err := context.Cause(s.Context()); !errors.Is(err, tooLong) {
+					t.Errorf("ended for %v", err)
+				}
+			})
+		})
+	}
+	t.Run("a frame that does not end", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := open(t, Config{}, Exec)
+			carried, client := switched(t, s, forward.WebSocket)
+			go func() { _, _ = io.Copy(io.Discard, client) }()
+			_, _ = io.WriteString(carried, "\x82\x03a")
+			s.End(tooLong)
+			time.Sleep(finishTime)
+			synctest.Wait()
+			if err := context.Cause(s.Context()); !errors.Is(err, tooLong) {
+				t.Errorf("ended for %v", err)
+			}
+		})
+	})
+}

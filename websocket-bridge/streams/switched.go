@@ -1,0 +1,228 @@
+package streams
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/websocket-bridge/frames"
+)
+
+// Switch implements forward.Switcher: client is what of the connection is left to read and write.
+func (c *conn) Switch(protocol string, client net.Conn) net.Conn {
+	c.quiet = true // frames say more about what passes
+	if protocol == forward.SPDY {
+		return &spdyConn{Conn: client, s: c.s}
+	}
+	return c.websocket(client, false)
+}
+
+// websocket follows a websocket; head says that the answer to its handshake is still to be written, in one piece.
+func (c *conn) websocket(client net.Conn, head bool) net.Conn {
+	c.quiet = true
+	ws := &wsConn{Conn: client, s: c.s, last: time.Now(), head: head}
+	c.s.onEnd(ws.farewell)
+	if d := c.s.registry.cfg.PingPeriod; d > 0 {
+		ws.timer = time.AfterFunc(time.Hour, func() { ws.ping(d) })
+		ws.timer.Reset(d) // once it is set, since ping uses it
+		context.AfterFunc(c.s.ctx, func() { ws.timer.Stop() })
+	}
+	return ws
+}
+
+// spdyConn lets pings pass without taking them for life.
+type spdyConn struct {
+	net.Conn
+	s       *Stream
+	in, out frames.SPDY
+}
+
+// Read implements net.Conn.
+func (c *spdyConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.follow(&c.in, p[:n])
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *spdyConn) Write(p []byte) (int, error) {
+	c.follow(&c.out, p)
+	return c.Conn.Write(p)
+}
+
+func (c *spdyConn) follow(f *frames.SPDY, p []byte) {
+	for len(p) > 0 {
+		n, _ := f.Next(p)
+		p = p[n:]
+		if !f.Ping() {
+			c.s.touch()
+		}
+	}
+}
+
+// CloseWrite ends the writing half.
+func (c *spdyConn) CloseWrite() error { return forward.CloseWrite(c.Conn) }
+
+// pingPayload marks our pings: the client's answer to them is not for the member.
+var pingPayload = []byte("clusterpass")
+
+// wsConn is the client's side of a websocket that is passed through. Between two of the member's frames it sends pings and, in
+// the end, why it ends.
+type wsConn struct {
+	net.Conn
+	s *Stream
+
+	mu     sync.Mutex // of what is sent
+	head   bool
+	out    frames.WebSocket
+	last   time.Time // when something was sent
+	timer  *time.Timer
+	ending *status.Error // the farewell that is to be sent between two frames
+	bye    bool          // a close frame was sent: nothing may follow
+
+	in    frames.WebSocket
+	held  []byte // of a pong that has not come whole
+	ready []byte // what was read and is to be passed on
+}
+
+// Write implements net.Conn.
+func (c *wsConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bye {
+		return len(p), nil // after a farewell nobody listens
+	}
+	if c.head {
+		c.head = false
+		return c.Conn.Write(p)
+	}
+	whole := p
+	if c.ending == nil {
+		for rest := p; len(rest) > 0; {
+			n, end := c.out.Next(rest)
+			rest = rest[n:]
+			if c.out.Opcode() < frames.Close {
+				c.s.touch()
+			}
+			c.bye = c.bye || end && c.out.Opcode() == frames.Close
+		}
+	} else { // only to the end of the frame that is open
+		n, end := c.out.Next(p)
+		p = p[:n]
+		c.bye = end
+	}
+	c.last = time.Now()
+	if n, err := c.Conn.Write(p); err != nil {
+		return n, err
+	}
+	if c.ending != nil && c.bye {
+		c.sendFarewell()
+	}
+	return len(whole), nil
+}
+
+// ping keeps the way to the client alive.
+func (c *wsConn) ping(period time.Duration) {
+	if c.s.ctx.Err() != nil {
+		return
+	}
+	wait := period
+	if c.mu.TryLock() { // else something is being sent
+		if silent := time.Since(c.last); silent < period {
+			wait = period - silent
+		} else if c.out.Between() && !c.head && !c.bye && c.ending == nil {
+			if _, err := c.Conn.Write(frames.Control(frames.Ping, pingPayload)); err != nil {
+				c.s.cancel(context.Canceled) // the client is gone, which who reads need not see
+			}
+			c.last = time.Now()
+		}
+		c.mu.Unlock()
+	}
+	c.timer.Reset(wait)
+}
+
+// farewellTime is what a client has to answer a close frame.
+const farewellTime = time.Second
+
+// farewell ends the websocket with a close frame, at once or after the frame that is open.
+func (c *wsConn) farewell(why *status.Error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ending = why
+	if c.bye || c.head {
+		c.s.cancel(why)
+	} else if c.out.Between() {
+		c.bye = true
+		c.sendFarewell()
+	}
+}
+
+// goingAway is the status code of a close frame of a server that ends (RFC 6455, section 7.4.1).
+var goingAway = []byte{1001 >> 8, 1001 & 0xff}
+
+// sendFarewell is called with mu held and bye set.
+func (c *wsConn) sendFarewell() {
+	message := c.ending.Message
+	message = strings.ToValidUTF8(message[:min(len(message), 125-len(goingAway))], "")            // else the client would have to fail the frame
+	_, _ = c.Conn.Write(frames.Control(frames.Close, append(bytes.Clone(goingAway), message...))) // the client may be gone
+	time.AfterFunc(farewellTime, func() { c.s.cancel(c.ending) })
+}
+
+// Read implements net.Conn. Answers to our pings are left out.
+func (c *wsConn) Read(p []byte) (int, error) {
+	for len(c.ready) == 0 {
+		n, err := c.Conn.Read(p)
+		if n > 0 && !c.sift(p[:n]) {
+			return n, err
+		}
+		if err != nil && len(c.ready) == 0 {
+			return 0, err
+		}
+	}
+	n := copy(p, c.ready)
+	c.ready = c.ready[n:]
+	return n, nil
+}
+
+// sift follows p. Where p holds pongs it puts what is to be passed on into ready and returns true.
+func (c *wsConn) sift(p []byte) bool {
+	pongs := len(c.held) > 0
+	c.ready = c.ready[:0]
+	for at := 0; at < len(p); {
+		n, end := c.in.Next(p[at:])
+		piece := p[at : at+n]
+		op := c.in.Opcode()
+		if op < frames.Close {
+			c.s.touch()
+		}
+		if op == frames.Pong && len(c.held) <= maxControl {
+			if !pongs { // the first: what was before it passes
+				pongs = true
+				c.ready = append(c.ready, p[:at]...)
+			}
+			c.held = append(c.held, piece...)
+			if end && bytes.Equal(frames.ControlPayload(c.held), pingPayload) {
+				c.held = c.held[:0]
+			} else if end {
+				c.ready = append(c.ready, c.held...)
+				c.held = c.held[:0]
+			}
+		} else if pongs {
+			c.ready = append(append(c.ready, c.held...), piece...)
+			c.held = c.held[:0]
+		}
+		at += n
+	}
+	return pongs
+}
+
+// maxControl is the length of the longest control frame.
+const maxControl = 2 + 4 + 125
+
+// CloseWrite ends the writing half.
+func (c *wsConn) CloseWrite() error { return forward.CloseWrite(c.Conn) }

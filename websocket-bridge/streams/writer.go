@@ -1,0 +1,163 @@
+package streams
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// ResponseWriter wraps the writer of the stream's answer: all that goes through it, and through the connection that it
+// hijacks, is measured and limited.
+func (s *Stream) ResponseWriter(w http.ResponseWriter) http.ResponseWriter {
+	rc := http.NewResponseController(w)
+	s.setClient(rc.SetWriteDeadline)
+	return &writer{ResponseWriter: w, s: s, rc: rc}
+}
+
+// Body wraps the body of the stream's request.
+func (s *Stream) Body(r io.ReadCloser) io.ReadCloser { return &body{r, s} }
+
+// writer is a stream's http.ResponseWriter.
+type writer struct {
+	http.ResponseWriter
+	s  *Stream
+	rc *http.ResponseController
+
+	mu      sync.Mutex
+	events  boundary // of a watch whose events can be told apart; else nil
+	writing bool
+	ending  *status.Error // why it is to end at the end of an event
+	done    bool
+}
+
+// Unwrap lets http.ResponseController reach Flush.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *writer) WriteHeader(code int) {
+	if code == http.StatusOK && w.s.info.Kind == Watch {
+		w.events = boundaryOf(w.Header().Get("Content-Type"))
+		w.s.onEnd(w.finish)
+	}
+	w.s.deadline(w.rc.SetWriteDeadline) // it may be flushed before anything is written
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter. Of a watch that is to end it takes what completes an event and returns
+// forward.ErrFinished.
+func (w *writer) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	if w.done {
+		w.mu.Unlock()
+		return 0, forward.ErrFinished
+	}
+	if w.events != nil {
+		if end := w.events.next(p); w.ending != nil && end >= 0 {
+			p, w.done = p[:end], true
+		}
+	}
+	w.writing = true
+	w.mu.Unlock()
+
+	w.s.deadline(w.rc.SetWriteDeadline)
+	n, err := w.ResponseWriter.Write(p)
+	w.s.wrote(n, true, err)
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writing = false
+	if err == nil && w.ending != nil && (w.done || w.between()) {
+		w.stop()
+		err = forward.ErrFinished
+	}
+	return n, err
+}
+
+// finish ends a watch where an event has ended: at once, or in a Write to come.
+func (w *writer) finish(why *status.Error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ending = why
+	if !w.writing && w.between() {
+		w.stop()
+	}
+}
+
+func (w *writer) between() bool { return w.events == nil || w.events.between() }
+
+func (w *writer) stop() {
+	w.done = true
+	w.s.cancel(finished{w.ending})
+}
+
+// ForWebSocket returns a writer for a handler that upgrades the connection to a websocket itself: as with one that is passed
+// through, its client is pinged, and told why the stream ends. The handler writes the head in one piece and reads from the
+// connection that it hijacks, not from the buffer.
+func (s *Stream) ForWebSocket(w http.ResponseWriter) http.ResponseWriter {
+	return &websocketWriter{w.(*writer)}
+}
+
+type websocketWriter struct{ *writer }
+
+// Hijack implements http.Hijacker.
+func (w *websocketWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := w.writer.Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.(*conn).websocket(c, true), rw, nil
+}
+
+// Hijack implements http.Hijacker.
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := w.rc.Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	w.s.mu.Lock()
+	w.s.client = nil // whoever hijacks closes
+	w.s.mu.Unlock()
+	return &conn{Conn: c, s: w.s}, rw, nil
+}
+
+// conn is a stream's hijacked connection.
+type conn struct {
+	net.Conn
+	s     *Stream
+	quiet bool // bytes alone say nothing: some only keep the connection alive
+}
+
+// Read implements net.Conn.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.s.read(n, !c.quiet)
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(p []byte) (int, error) {
+	c.s.deadline(c.SetWriteDeadline)
+	n, err := c.Conn.Write(p)
+	c.s.wrote(n, !c.quiet, err)
+	return n, err
+}
+
+// CloseWrite ends the writing half, where the connection has halves.
+func (c *conn) CloseWrite() error { return forward.CloseWrite(c.Conn) }
+
+type body struct {
+	io.ReadCloser
+	s *Stream
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.s.read(n, true)
+	return n, err
+}

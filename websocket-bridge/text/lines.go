@@ -1,0 +1,155 @@
+package text
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"io"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/gorilla/websocket"
+)
+
+// Framing is how the body of an answer becomes messages.
+type Framing int
+
+// The framings: each line, without its newline, as text; pieces as they come, in binary messages or as text in base64.
+const (
+	Lines Framing = iota
+	Binary
+	Base64
+)
+
+// Answer has do answer a plain request and carries the answer to a client that asked for a websocket, which is told protocol, unless
+// that is "". Answers other than 200 go to the client as they are. w and ws write to the same client, ws once it has become a
+// websocket; maxMessage is as in Endpoint.
+func Answer(w, ws http.ResponseWriter, r *http.Request, do func(w http.ResponseWriter, r *http.Request) error, maxMessage int64, protocol string, framing Framing) (err error) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	out := &messageWriter{ResponseWriter: w, framing: framing, accept: func() (*websocket.Conn, error) {
+		conn, err := accept(ws, r, maxMessage, protocol)
+		if err == nil {
+			context.AfterFunc(ctx, func() { _ = conn.NetConn().Close() })
+			go func() { // hears the client's farewell; ends with the connection
+				for {
+					if _, _, err := conn.NextReader(); err != nil {
+						cancel()
+						return
+					}
+				}
+			}()
+		}
+		return conn, err
+	}}
+	whole := false
+	defer func() {
+		if out.conn != nil {
+			out.end(whole)
+			_ = out.conn.Close()
+		}
+	}()
+	in := plain(ctx, r)
+	in.Header["Accept"] = []string{"application/json"}
+	delete(in.Header, "Accept-Encoding")
+	err = do(out, in)
+	if out.err != nil {
+		return out.err
+	}
+	whole = err == nil
+	return err
+}
+
+// messageWriter is an http.ResponseWriter that becomes a websocket with an answer of 200, and sends it in messages. Any other
+// answer goes to the client as it is.
+type messageWriter struct {
+	http.ResponseWriter
+	framing Framing
+	accept  func() (*websocket.Conn, error)
+	conn    *websocket.Conn
+	err     error
+	line    io.WriteCloser // the message that is open
+	tail    []byte         // the beginning of a character
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (l *messageWriter) WriteHeader(code int) {
+	if code != http.StatusOK {
+		l.ResponseWriter.WriteHeader(code)
+		return
+	}
+	l.conn, l.err = l.accept()
+}
+
+// Flush implements http.Flusher: messages are sent when they are whole.
+func (l *messageWriter) Flush() {}
+
+// Write implements http.ResponseWriter.
+func (l *messageWriter) Write(p []byte) (int, error) {
+	if l.err != nil {
+		return 0, l.err
+	}
+	if l.conn == nil {
+		return l.ResponseWriter.Write(p)
+	}
+	switch l.framing {
+	case Binary:
+		return len(p), l.conn.WriteMessage(websocket.BinaryMessage, p)
+	case Base64:
+		return len(p), l.conn.WriteMessage(websocket.TextMessage, base64.StdEncoding.AppendEncode(nil, p))
+	case Lines:
+	}
+	for rest := p; len(rest) > 0; {
+		line, after, end := bytes.Cut(rest, []byte{'\n'})
+		if err := l.write(line, end); err != nil {
+			return 0, err
+		}
+		rest = after
+	}
+	return len(p), nil
+}
+
+func (l *messageWriter) write(piece []byte, end bool) (err error) {
+	if l.line == nil {
+		if l.line, err = l.conn.NextWriter(websocket.TextMessage); err != nil {
+			return err
+		}
+	}
+	var text []byte
+	text, l.tail = wholeText(append(l.tail, piece...), end)
+	if _, err := l.line.Write(text); err != nil {
+		return err
+	}
+	if end {
+		err, l.line = l.line.Close(), nil
+	}
+	return err
+}
+
+// end sends what has no newline, and a farewell.
+func (l *messageWriter) end(whole bool) {
+	if l.line != nil {
+		_ = l.write(nil, true) // the client may be gone
+	}
+	if whole {
+		goodbye(l.conn, websocket.CloseNormalClosure, "")
+	} else {
+		goodbye(l.conn, websocket.CloseInternalServerErr, "the answer broke off")
+	}
+}
+
+// wholeText returns p as UTF-8 and, unless it is the last piece, the beginning of a character that p ends with.
+func wholeText(p []byte, last bool) (text, tail []byte) {
+	if !last {
+		for i := 1; i < utf8.UTFMax && i <= len(p); i++ {
+			if b := p[len(p)-i]; utf8.RuneStart(b) {
+				if !utf8.FullRune(p[len(p)-i:]) {
+					tail = bytes.Clone(p[len(p)-i:])
+					p = p[:len(p)-i]
+				}
+				break
+			}
+		}
+	}
+	return bytes.ToValidUTF8(p, []byte("\uFFFD")), tail
+}

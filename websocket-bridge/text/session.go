@@ -1,0 +1,244 @@
+package text
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/gorilla/websocket"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/forward"
+)
+
+// input is a message of the client: one of its fields.
+type input struct {
+	Stdin  *string `json:"stdin"`
+	EOF    bool    `json:"eof"` // the end of stdin
+	Resize *struct {
+		Width  uint16 `json:"width"`
+		Height uint16 `json:"height"`
+	} `json:"resize"`
+}
+
+// output is a message to the client: one of its fields.
+type output struct {
+	Stdout *string `json:"stdout,omitempty"`
+	Stderr *string `json:"stderr,omitempty"`
+	Exit   *exit   `json:"exit,omitempty"`
+}
+
+// exit is how a command ended, the last message. Code is null where the command did not run.
+type exit struct {
+	Code    *int   `json:"code"`
+	Message string `json:"message,omitempty"`
+}
+
+// The channels of the member's websocket.
+const (
+	chStdin, chStdout, chStderr, chError, chResize = 0, 1, 2, 3, 4
+	chClose                                        = 255
+)
+
+// maxMemberMessage bounds a message of a member; kubelets send 32 KiB.
+const maxMemberMessage = 4 << 20
+
+// talk translates between a client's text messages and a member's channels until either ends.
+func talk(client, member *websocket.Conn) {
+	clientGone := make(chan struct{})
+	go func() {
+		defer close(clientGone)
+		code, why, err := listen(client, member)
+		if code != 0 {
+			goodbye(client, code, why)
+		}
+		_ = member.Close()
+		if code != 0 {
+			hearOut(client)
+		} else {
+			HearOut(client, err)
+		}
+	}()
+	member.SetReadLimit(maxMemberMessage)
+	tails := map[byte][]byte{} // of characters that have not ended
+	send := func(ch byte, text string) error {
+		switch {
+		case ch == chStdout && text != "":
+			return client.WriteJSON(output{Stdout: &text})
+		case ch == chStderr && text != "":
+			return client.WriteJSON(output{Stderr: &text})
+		}
+		return nil
+	}
+	flush := func() {
+		for _, ch := range []byte{chStdout, chStderr} {
+			text, _ := wholeText(tails[ch], true)
+			_ = send(ch, string(text)) // the next write fails, too
+			tails[ch] = nil
+		}
+	}
+	ended := false
+	for {
+		_, message, err := member.ReadMessage()
+		if err != nil {
+			break
+		}
+		if len(message) < 2 { // says that the session has begun
+			continue
+		}
+		ch := message[0]
+		if ch == chError {
+			flush()
+			ended = true
+			err = client.WriteJSON(output{Exit: exitOf(message[1:])})
+		} else {
+			var text []byte
+			text, tails[ch] = wholeText(append(tails[ch], message[1:]...), false)
+			err = send(ch, string(text))
+		}
+		if err != nil {
+			break
+		}
+	}
+	flush()
+	if ended {
+		goodbye(client, websocket.CloseNormalClosure, "")
+	} else {
+		goodbye(client, websocket.CloseInternalServerErr, "the session broke off")
+	}
+	_ = member.Close()
+	_ = client.SetReadDeadline(time.Now().Add(Lingering))
+	<-clientGone
+}
+
+// listen passes on what the client sends, until reading fails. What the member does not take any more is dropped: its command may have
+// ended, and the client has still to hear of that. It returns the code with which to end the websocket for the client's fault; else 0.
+func listen(client, member *websocket.Conn) (code int, why string, err error) {
+	send := func(ch byte, content []byte) {
+		_ = member.WriteMessage(websocket.BinaryMessage, append([]byte{ch}, content...))
+	}
+	for {
+		kind, r, err := client.NextReader()
+		if err != nil {
+			return 0, "", err
+		}
+		if kind != websocket.TextMessage {
+			return websocket.CloseUnsupportedData, "want text messages", nil
+		}
+		var in input
+		dec := json.NewDecoder(r)
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&in); err != nil {
+			return websocket.CloseInvalidFramePayloadData, `want {"stdin": "text"}, {"eof": true} or {"resize": {"width": 80, "height": 24}}`, err
+		}
+		switch {
+		case in.Stdin != nil:
+			send(chStdin, []byte(*in.Stdin))
+		case in.Resize != nil:
+			send(chResize, fmt.Appendf(nil, `{"Height":%d,"Width":%d}`, in.Resize.Height, in.Resize.Width))
+		case in.EOF && member.Subprotocol() == "v5.channel.k8s.io":
+			send(chClose, []byte{chStdin})
+		case in.EOF:
+			return websocket.ClosePolicyViolation, "this member cannot end stdin", nil
+		}
+	}
+}
+
+// exitOf reads a member's verdict.
+func exitOf(verdict []byte) *exit {
+	var st metav1.Status
+	if err := json.Unmarshal(verdict, &st); err != nil {
+		return &exit{Message: string(verdict)}
+	}
+	code := 0
+	if st.Status == metav1.StatusSuccess {
+		return &exit{Code: &code}
+	}
+	if st.Details != nil {
+		for _, c := range st.Details.Causes {
+			if n, err := strconv.Atoi(c.Message); err == nil && c.Type == "ExitCode" {
+				return &exit{Code: &n, Message: st.Message}
+			}
+		}
+	}
+	return &exit{Message: st.Message}
+}
+
+// carry takes the handshake that comes through far to the member.
+func (e *Endpoint) carry(ctx context.Context, w http.ResponseWriter, far net.Conn, r *http.Request, c forward.Call) error {
+	br := bufio.NewReaderSize(far, bufferSize)
+	handshake, err := http.ReadRequest(br)
+	if err != nil {
+		return err
+	}
+	in := plain(ctx, r)
+	for name, v := range handshake.Header {
+		if name != "Host" && name != "User-Agent" {
+			in.Header[name] = v
+		}
+	}
+	inner := &pipeWriter{ResponseWriter: w, conn: far, r: br}
+	return e.Carry(inner, inner, in, c)
+}
+
+// pipeWriter answers the client itself until the member switches; then what is hijacked is the pipe.
+type pipeWriter struct {
+	http.ResponseWriter
+	conn net.Conn
+	r    *bufio.Reader
+}
+
+// Unwrap lets http.ResponseController flush a refusal.
+func (p *pipeWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+// Hijack implements http.Hijacker.
+func (p *pipeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return p.conn, bufio.NewReadWriter(p.r, bufio.NewWriter(io.Discard)), nil
+}
+
+// half is one end of a connection in this process, each of whose directions is a pipe of its own, so that it ends on its own.
+type half struct {
+	net.Conn          // what is read
+	to       net.Conn // what is written
+}
+
+// pipe returns the two ends of a connection. Nothing is buffered between them.
+func pipe() (near, far net.Conn) {
+	fromFar, toNear := net.Pipe()
+	fromNear, toFar := net.Pipe()
+	return half{fromFar, toFar}, half{fromNear, toNear}
+}
+
+// Write implements net.Conn.
+func (h half) Write(p []byte) (int, error) { return h.to.Write(p) }
+
+// CloseWrite ends the writing half.
+func (h half) CloseWrite() error { return h.to.Close() }
+
+// Close implements net.Conn.
+func (h half) Close() error { return errors.Join(h.to.Close(), h.Conn.Close()) }
+
+// SetDeadline implements net.Conn. As with a socket, it is no error that the other side has ended: what it said before can be read.
+func (h half) SetDeadline(t time.Time) error {
+	_ = h.SetReadDeadline(t)
+	return h.SetWriteDeadline(t)
+}
+
+// SetReadDeadline implements net.Conn, as SetDeadline does.
+func (h half) SetReadDeadline(t time.Time) error {
+	_ = h.Conn.SetReadDeadline(t)
+	return nil
+}
+
+// SetWriteDeadline implements net.Conn, as SetDeadline does.
+func (h half) SetWriteDeadline(t time.Time) error {
+	_ = h.to.SetWriteDeadline(t)
+	return nil
+}

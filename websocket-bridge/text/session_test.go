@@ -1,0 +1,60 @@
+package text
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/route"
+)
+
+// TestSwitch holds: a member that switches and ends at once has switched, one that does so wrongly has failed.
+func TestSwitch(t *testing.T) {
+	for name, tt := range map[string]struct {
+		accept string // of the member; "" is the right one
+		want   int
+	}{
+		"ends at once":     {"", http.StatusSwitchingProtocols},
+		"switches wrongly": {"wrong", http.StatusBadGateway},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := &Endpoint{Carry: func(_, ws http.ResponseWriter, r *http.Request, _ forward.Call) error {
+				u := websocket.Upgrader{Subprotocols: []string{"v5.channel.k8s.io"}}
+				if tt.accept == "" {
+					conn, err := u.Upgrade(ws, r, nil)
+					if err == nil {
+						_ = conn.Close()
+					}
+					return err
+				}
+				conn, _, err := http.NewResponseController(ws).Hijack()
+				if err == nil {
+					_, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "+tt.accept+"\r\n\r\n")
+				}
+				return err
+			}}
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				c := forward.Call{Route: route.Route{Cluster: "m", Path: "/api/v1/namespaces/a/pods/p/exec"}}
+				if err := e.Do(w, w, r, c); err != nil {
+					http.Error(w, err.Error(), http.StatusBadGateway)
+				}
+			}))
+			defer srv.Close()
+			d := websocket.Dialer{Subprotocols: []string{Protocol}}
+			for range 200 { // what comes first is chance
+				conn, resp, err := d.DialContext(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http"), nil)
+				if resp == nil || resp.StatusCode != tt.want {
+					t.Fatalf("%v, %v; want %d", resp, err, tt.want)
+				}
+				if conn != nil {
+					_ = conn.Close()
+				}
+			}
+		})
+	}
+}
