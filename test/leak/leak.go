@@ -133,7 +133,7 @@ func spread(s string) []string {
 
 // printed gives the forms in which Go prints s.
 func printed(s string) []string {
-	quoted, inJSON := strconv.Quote(s), []byte{}
+	quoted, inJSON := strconv.Quote(wholeRunes(s)), []byte{}
 	if utf8.ValidString(s) {
 		inJSON, _ = json.Marshal(s) // a string: cannot fail
 		inJSON = inJSON[1 : len(inJSON)-1]
@@ -142,6 +142,20 @@ func printed(s string) []string {
 		s, quoted[1 : len(quoted)-1], string(inJSON), url.QueryEscape(s), fmt.Sprintf("%x", s), fmt.Sprintf("%X", s), fmt.Sprintf("% x", s),
 		strings.Trim(fmt.Sprintf("%d", []byte(s)), "[]"), strings.Trim(fmt.Sprintf("%#v", []byte(s)), "[]byte{}"),
 	}
+}
+
+// wholeRunes is s without the bytes at its ends that may make a character together with what s stands in: quoted, those look
+// otherwise there.
+func wholeRunes(s string) string {
+	for s != "" && !utf8.RuneStart(s[0]) {
+		s = s[1:]
+	}
+	for end := max(0, len(s)-utf8.UTFMax+1); end < len(s); end++ {
+		if !utf8.FullRuneInString(s[end:]) {
+			return s[:end]
+		}
+	}
+	return s
 }
 
 // base64Forms are what is the same in the base64 of everything that s stands in.

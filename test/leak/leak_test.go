@@ -161,6 +161,23 @@ func TestPlantedLeaks(t *testing.T) {
 	}
 }
 
+// TestRunesAcrossTheEnds holds: a secret is found although its first and last bytes make characters with what is beside it, as the
+// number of an EC key may with the tag that follows it.
+func TestRunesAcrossTheEnds(t *testing.T) {
+	const middle = "\x80\xff a secret of some length \xf9\xc3"
+	for _, secret := range []string{middle, middle + "\xda", middle + "\xe4\xbd", middle + "\xf0\x9f\x98", "\xa1" + middle, "\xbd\xa0" + middle} {
+		for _, before := range []string{"", "\x04 ", "\xda", "\xe4", "\xe4\xbd", "\xf0\x9f"} {
+			for _, after := range []string{"", "D", "\xa1D", "\xa0", "\x80"} {
+				var book Book
+				book.Secret("it", secret)
+				if printed := fmt.Sprintf("%q", before+secret+after); len(book.Find(printed)) == 0 {
+					t.Errorf("%q is not found in %s", secret, printed)
+				}
+			}
+		}
+	}
+}
+
 // TestNoFalseAlarm holds: what everybody may see is no leak.
 func TestNoFalseAlarm(t *testing.T) {
 	var book Book
