@@ -2,6 +2,7 @@ package mototest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"hash/crc32"
 	"io"
@@ -20,7 +21,9 @@ import (
 //
 // DynamoDB's transactions exclude each other: one that comes while another is under way is cancelled with
 // TransactionConflict, as AWS does with those that touch the same items, and one that comes again with its
-// ClientRequestToken is answered as it was, for moto knows neither.
+// ClientRequestToken is answered as it was, for moto knows neither. Secrets Manager's calls are made one after the other: moto's
+// threads get into each other's way, so that of two that create a secret both may be told that they did. What has begun is done, also
+// if the client does not wait for its answer.
 type Front struct {
 	URL   string
 	moto  http.Handler
@@ -35,9 +38,11 @@ type Front struct {
 	lagging  int
 	conflict int
 	done     map[string]answer // by ClientRequestToken
+	running  string            // the ClientRequestToken of the transaction under way
+	ended    chan struct{}     // closed when that has ended; nil where there is none
 
-	transaction sync.Mutex
-	table       sync.RWMutex // moto shows halves of transactions
+	table   sync.RWMutex // moto shows halves of transactions
+	secrets sync.Mutex
 }
 
 type answer struct {
@@ -143,12 +148,12 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case op == "TransactWriteItems":
 		a = f.transact(r, body)
 	case service == DynamoDB:
-		f.table.RLock()
-		a = record(f.moto, r)
-		f.table.RUnlock()
+		a = locked(f.table.RLocker(), f.moto, r)
 		if op == "Query" {
 			a = f.lag(string(body), a)
 		}
+	case service == SecretsManager:
+		a = locked(&f.secrets, f.moto, r)
 	default:
 		a = record(f.moto, r)
 	}
@@ -204,20 +209,38 @@ func (f *Front) transact(r *http.Request, body []byte) answer {
 	if f.isConflict() {
 		return conflictOf(len(in.TransactItems))
 	}
-	if !f.transaction.TryLock() {
-		return conflictOf(len(in.TransactItems))
+	for token := in.ClientRequestToken; ; {
+		f.mu.Lock()
+		a, done := f.done[token]
+		running, ended := f.running, f.ended
+		if !done && ended == nil {
+			f.running, f.ended = token, make(chan struct{})
+		}
+		f.mu.Unlock()
+		switch {
+		case done:
+			return a
+		case ended == nil:
+			return f.alone(r, token)
+		case running != token:
+			return conflictOf(len(in.TransactItems))
+		}
+		<-ended // it is this one, sent once more
 	}
-	defer f.transaction.Unlock()
-	if a, ok := f.done[in.ClientRequestToken]; ok {
-		return a
-	}
-	f.table.Lock()
-	defer f.table.Unlock()
-	a := record(f.moto, r)
-	if a.status == http.StatusOK {
-		f.done[in.ClientRequestToken] = a
-	}
-	return a
+}
+
+// alone makes the transaction that is under way.
+func (f *Front) alone(r *http.Request, token string) (a answer) {
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if a.status == http.StatusOK {
+			f.done[token] = a
+		}
+		close(f.ended)
+		f.ended = nil
+	}()
+	return locked(&f.table, f.moto, r)
 }
 
 func (f *Front) isConflict() bool {
@@ -238,6 +261,13 @@ func conflictOf(items int) answer {
 		"Message": "Transaction cancelled, please refer cancellation reasons for specific reasons [TransactionConflict]",
 	})
 	return answer{http.StatusBadRequest, b}
+}
+
+// locked has h answer while l is held, and to the end although the client may have gone: what comes next must not find half of it.
+func locked(l sync.Locker, h http.Handler, r *http.Request) answer {
+	l.Lock()
+	defer l.Unlock()
+	return record(h, r.WithContext(context.WithoutCancel(r.Context())))
 }
 
 func record(h http.Handler, r *http.Request) answer {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -86,11 +87,13 @@ func (s *Server) Close() {
 	_ = s.cmd.Wait() // how it ended does not matter
 }
 
-// Config is for clients of an AWS at url: region and credentials that every imitation takes.
+// Config is for clients of an AWS at url: region and credentials that every imitation takes. Its HTTP client waits for an answer as long as
+// the caller does, so that a machine that stands still makes no second attempt.
 func Config(url string) aws.Config {
 	return aws.Config{
 		Region:       "eu-central-1",
 		BaseEndpoint: aws.String(url),
+		HTTPClient:   &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
 		Credentials:  credentials.NewStaticCredentialsProvider("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", ""),
 	}
 }
