@@ -57,10 +57,11 @@ type Config struct {
 
 // Store implements objects.Store. It holds an HTTP client and no goroutine.
 type Store struct {
-	client *dynamodb.Client
-	cfg    Config
-	poll   poller
-	hint   atomic.Uint64 // a revision that the store had
+	client  *dynamodb.Client
+	cfg     Config
+	timeout time.Duration // of a call: awsclient.CallTimeout, but in tests
+	poll    poller
+	hint    atomic.Uint64 // a revision that the store had
 	// writing is held, by sending, by the one goroutine that is in commit: those of one process need not get in
 	// each other's way at the revision. It guards crowded: whether the last write met another process.
 	writing chan struct{}
@@ -83,7 +84,9 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Store{client: dynamodb.NewFromConfig(awsclient.Configure(cfg.AWS)), cfg: cfg, poll: newPoller(), writing: make(chan struct{}, 1)}, nil
+	return &Store{
+		client: dynamodb.NewFromConfig(awsclient.Configure(cfg.AWS)), cfg: cfg, timeout: awsclient.CallTimeout, poll: newPoller(), writing: make(chan struct{}, 1),
+	}, nil
 }
 
 // Get implements objects.Store.
@@ -91,7 +94,7 @@ func (s *Store) Get(ctx context.Context, key string) (objects.Object, error) {
 	if err := objects.ValidKey(key); err != nil {
 		return objects.Object{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, awsclient.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	o, err := s.get(ctx, key)
 	if err != nil {
@@ -102,7 +105,7 @@ func (s *Store) Get(ctx context.Context, key string) (objects.Object, error) {
 
 // Revision implements objects.Store.
 func (s *Store) Revision(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, awsclient.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	rev, err := s.revision(ctx)
 	if err != nil {
@@ -110,9 +113,6 @@ func (s *Store) Revision(ctx context.Context) (uint64, error) {
 	}
 	return rev, nil
 }
-
-// listTimeout bounds one call of List: a request for each megabyte.
-const listTimeout = 6 * awsclient.CallTimeout
 
 // List implements objects.Store.
 func (s *Store) List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error) {
@@ -126,7 +126,7 @@ func (s *Store) List(ctx context.Context, prefix string, limit int, cont string)
 			return objects.Page{}, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 6*s.timeout) // a request for each megabyte
 	defer cancel()
 	now, err := s.revision(ctx)
 	if err != nil {

@@ -14,6 +14,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects/storetest"
 )
 
+// patience is for calls beside other writers, of whom each waits for its turn, on a machine that may be slow or stand still.
+const patience = 5 * time.Minute
+
 var (
 	moto   *mototest.Server
 	tables atomic.Int64
@@ -40,6 +43,7 @@ func front(t *testing.T) (*mototest.Front, func() *Store) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		s.timeout = patience
 		return s
 	}
 	if err := open().EnsureTable(t.Context()); err != nil {

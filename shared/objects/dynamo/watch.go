@@ -107,7 +107,7 @@ func (s *Store) log(ctx context.Context, from, to uint64, each func(objects.Even
 // and moves from on.
 func (s *Store) logShard(ctx context.Context, from *uint64, to uint64, each func(objects.Event) error) error {
 	for in := s.logQuery(*from, to); ; {
-		ctx, cancel := context.WithTimeout(ctx, awsclient.CallTimeout)
+		ctx, cancel := context.WithTimeout(ctx, s.timeout)
 		out, err := s.client.Query(ctx, in)
 		cancel()
 		if err != nil {
@@ -186,7 +186,7 @@ func (s *Store) polled(ctx context.Context, age time.Duration, atLeast uint64) (
 	if rev, ok := s.poll.known(start.Add(-age)); ok && rev >= atLeast {
 		return rev, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, awsclient.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	rev, err := s.revision(ctx)
 	if err != nil {

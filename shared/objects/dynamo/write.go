@@ -60,7 +60,7 @@ func (s *Store) write(ctx context.Context, op, key string, value []byte, prepare
 	if err := errors.Join(objects.ValidKey(key), objects.ValidValue(value)); err != nil {
 		return objects.Object{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, awsclient.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	e, err := prepare(ctx)
 	if err == nil {

@@ -23,6 +23,7 @@ func openAt(t *testing.T, url string) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.timeout = patience
 	return s
 }
 

@@ -27,6 +27,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
@@ -50,8 +51,9 @@ type Config struct {
 
 // Store implements secrets.Store. It holds nothing but an HTTP client.
 type Store struct {
-	client *secretsmanager.Client
-	cfg    Config
+	client  *secretsmanager.Client
+	cfg     Config
+	timeout time.Duration // of a call: awsclient.CallTimeout, but in tests
 }
 
 var _ secrets.Store = (*Store)(nil)
@@ -70,7 +72,7 @@ func New(cfg Config) (*Store, error) {
 	if cfg.AWS.Region == "" {
 		return nil, errors.New("no AWS region; set AWS_REGION")
 	}
-	return &Store{client: secretsmanager.NewFromConfig(awsclient.Configure(cfg.AWS)), cfg: cfg}, nil
+	return &Store{client: secretsmanager.NewFromConfig(awsclient.Configure(cfg.AWS)), cfg: cfg, timeout: awsclient.CallTimeout}, nil
 }
 
 // Get implements secrets.Store.
@@ -78,7 +80,7 @@ func (s *Store) Get(ctx context.Context, name string) (*secrets.Secret, error) {
 	if err := secrets.ValidName(name); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, awsclient.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	sec, err := s.get(ctx, name)
 	if err != nil {
@@ -89,7 +91,7 @@ func (s *Store) Get(ctx context.Context, name string) (*secrets.Secret, error) {
 
 // List implements secrets.Store. In AWS it lags behind writes by up to minutes.
 func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.Meta, error) {
-	ctx, cancel := context.WithTimeout(ctx, 6*awsclient.CallTimeout) // a call for each 100 secrets
+	ctx, cancel := context.WithTimeout(ctx, 6*s.timeout) // a call for each 100 secrets
 	defer cancel()
 	in := &secretsmanager.ListSecretsInput{MaxResults: aws.Int32(100)}
 	if s.cfg.Prefix != "" {
@@ -126,7 +128,7 @@ func (s *Store) Replace(ctx context.Context, name, old string, v secrets.Value) 
 	if err := errors.Join(secrets.ValidName(name), secrets.ValidValue(v)); err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, awsclient.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	// Most conflicts show here, before a version is made for nothing.
 	current, err := s.get(ctx, name)
@@ -152,7 +154,7 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	if err := secrets.ValidName(name); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, awsclient.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
 		version, err := newVersion(tombstone)
@@ -184,7 +186,7 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 // again: then there is nothing to delete. What comes between two calls here is taken back, also if the caller has gone; should the
 // process die just then, the creator takes it back, see createAgain.
 func (s *Store) schedule(ctx context.Context, name, version string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), awsclient.CallTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
 	if now, _, err := s.state(ctx, name); err != nil || now != version {
 		return err

@@ -21,7 +21,7 @@ func (s *Store) Create(ctx context.Context, name string, v secrets.Value, labels
 	if err := errors.Join(secrets.ValidName(name), secrets.ValidValue(v), secrets.ValidLabels(labels)); err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, awsclient.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	version, err := s.createNew(ctx, name, v, labels)
 	for attempt := 1; errors.Is(err, errTaken); attempt++ {

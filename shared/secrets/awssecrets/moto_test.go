@@ -5,11 +5,15 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/secrets/storetest"
 )
+
+// patience is for calls beside other writers, on a machine that may be slow or stand still.
+const patience = 5 * time.Minute
 
 var (
 	moto     *mototest.Server
@@ -37,6 +41,7 @@ func front(t *testing.T) (*mototest.Front, func() *Store) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		s.timeout = patience
 		return s
 	}
 }
