@@ -305,9 +305,10 @@ func TestFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := New(Config{To: f, Queue: 64, Log: quiet})
-	var wg sync.WaitGroup
 	const writers, each = 8, 400 // three files
+	// With a place for each: should the machine stand still, none waits in vain. TestQueue has the waiting.
+	l := New(Config{To: f, Queue: writers * each, Log: quiet})
+	var wg sync.WaitGroup
 	for range writers {
 		wg.Go(func() {
 			for range each {
