@@ -75,6 +75,7 @@ type EKS struct {
 	known   *lru.Cache[[sha256.Size]byte, eksAnswer]
 	flights singleflight.Group
 	calls   chan struct{}
+	timeout time.Duration // of a call: stsTime, but in tests
 }
 
 type eksAnswer struct {
@@ -113,8 +114,8 @@ func NewEKS(cfg EKSConfig) (*EKS, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &EKS{cfg: cfg, known: known, calls: make(chan struct{}, maxCalls), client: &http.Client{
-		Transport: cfg.Transport, Timeout: stsTime,
+	return &EKS{cfg: cfg, known: known, calls: make(chan struct{}, maxCalls), timeout: stsTime, client: &http.Client{
+		Transport:     cfg.Transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
@@ -147,7 +148,7 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 		return known.copied(), nil
 	}
 	flight := e.flights.DoChan(string(key[:]), func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stsTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.timeout)
 		defer cancel()
 		u, err := e.ask(ctx, call)
 		if u != nil {

@@ -44,6 +44,7 @@ func eksOf(t *testing.T, s *ststest.STS, c *clock) *EKS {
 	if err != nil {
 		t.Fatal(err)
 	}
+	e.timeout = patience
 	return e
 }
 

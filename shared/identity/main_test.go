@@ -8,12 +8,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/clusterpass/clusterpass/shared/leaktest"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// patience is how long a provider, which is in the same process, may take to answer on a machine that stands still.
+const patience = 5 * time.Minute
 
 // serve runs a TLS server until the test ends and returns it with the pool that verifies it.
 func serve(t *testing.T, h http.Handler) (*httptest.Server, *x509.CertPool) {

@@ -150,6 +150,16 @@ func (p *provider) oidc(c *clock, change func(*Issuer)) *OIDC {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	return patient(o)
+}
+
+// patient is o without the deadlines for its providers.
+func patient(o *OIDC) *OIDC {
+	for _, i := range o.issuers {
+		i.keys.client.Timeout = patience
+		base := i.keys.client.Transport.(*documents).base.(*http.Transport)
+		base.ResponseHeaderTimeout, base.TLSHandshakeTimeout = patience, patience
+	}
 	return o
 }
 
@@ -312,6 +322,7 @@ func TestOIDCOfOthers(t *testing.T) {
 	if p.count("/.well-known/openid-configuration") != 0 {
 		t.Error("the provider is asked before there is a token")
 	}
+	patient(o)
 	q.keys = map[string]crypto.Signer{"two": rsaTwo()}
 	for name, token := range map[string]string{
 		"an unknown issuer": sign(t, jose.RS256, rsaKey(), "one", p.claims(c, map[string]any{"iss": "https://x"})),
