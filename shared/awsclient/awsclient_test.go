@@ -26,7 +26,8 @@ func call(ctx context.Context, t *testing.T, handler http.HandlerFunc) error {
 	}))
 	defer srv.Close()
 	client := secretsmanager.NewFromConfig(Configure(aws.Config{
-		Region: "eu-central-1", BaseEndpoint: aws.String(srv.URL),
+		HTTPClient: srv.Client(), // without a deadline for an attempt: a machine that stands still makes none more
+		Region:     "eu-central-1", BaseEndpoint: aws.String(srv.URL),
 		Credentials: credentials.NewStaticCredentialsProvider("AKIAIOSFODNN7EXAMPLE", "secret", ""),
 	}))
 	_, err := client.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: aws.String("a")})

@@ -59,7 +59,7 @@ func isolate(t *testing.T, env []string) {
 // cliURL is the URL in the token that the AWS CLI prints.
 func cliURL(t *testing.T, args string, env []string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "aws", strings.Fields(args)...)
 	cmd.Env = append(env, "PATH="+os.Getenv("PATH"), "HOME="+os.Getenv("HOME"))

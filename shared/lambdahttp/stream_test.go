@@ -129,7 +129,7 @@ func TestBrokenStreams(t *testing.T) {
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			if tt.wantCode == 504 {
 				ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
 			}
