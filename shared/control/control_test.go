@@ -631,7 +631,7 @@ func TestProbeOnGet(t *testing.T) {
 	for name, want := range map[string]string{"alive": "True ClusterReady v1.99.0", "dead": "False unreachable "} {
 		var c v1alpha1.Cluster
 		var ready *metav1.Condition
-		for again := true; again; again = ready != nil && ready.Reason == string(status.Timeout) { // the machine stood still
+		for again := true; again; again = ready != nil && (ready.Reason == string(status.Timeout) || ready.Reason == string(status.StoreUnavailable)) { // the machine stood still
 			data, err := client.Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
