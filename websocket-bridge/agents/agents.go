@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -54,6 +55,8 @@ type Agents struct {
 	upgrader *websocket.Upgrader
 	hops     *tunnel.Dialer
 	connects *prometheus.CounterVec
+
+	carried atomic.Int64 // connections at the tunnel port, from the CONNECT on
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -139,6 +142,19 @@ func (a *Agents) Drain(ctx context.Context) {
 	a.draining = true
 	a.mu.Unlock()
 	a.announce(ctx)
+}
+
+// Wait returns when the tunnel port carries nothing for functions and other replicas, or ctx ends.
+func (a *Agents) Wait(ctx context.Context) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for a.carried.Load() > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // Close ends all tunnels.

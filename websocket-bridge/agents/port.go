@@ -74,6 +74,8 @@ func (p *Port) connect(w http.ResponseWriter, r *http.Request) error {
 		p.agents.cfg.Log.Warn("a token at the tunnel port does not hold", "cluster", cluster, "remote", r.RemoteAddr, "error", err.Error())
 		return err
 	}
+	p.agents.carried.Add(1)
+	defer p.agents.carried.Add(-1)
 	member, err := p.agents.dial(r.Context(), tunnel.Way{Cluster: cluster, Service: r.Header.Get(tunnel.ServiceHeader)}, r.Header.Get(tunnel.HopHeader) == "")
 	if err != nil {
 		return err

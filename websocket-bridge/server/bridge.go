@@ -150,10 +150,12 @@ func (b *Bridge) checkOrigin(r *http.Request) error {
 type Drain struct {
 	Delay   time.Duration // calls are accepted for so long, while readiness says no
 	Timeout time.Duration // by then, from the beginning, all is closed
+	// Others, if not nil, waits for what is carried for others than the server's own clients, until that has ended or ctx has.
+	Others func(ctx context.Context)
 }
 
 // Serve runs serve, which serves srv, until it fails or ctx ends. Then readiness falls, the listener closes, watches end so that
-// clients resume elsewhere, sessions have the time that drain leaves them, and the rest is closed.
+// clients resume elsewhere, sessions, and what is carried for others, have the time that drain leaves them, and the rest is closed.
 func (b *Bridge) Serve(ctx context.Context, srv *http.Server, serve func() error, drain Drain) error {
 	// Streams outlive the end of ctx for as long as the drain lasts.
 	calls, cut := context.WithCancel(context.WithoutCancel(ctx))
@@ -183,6 +185,9 @@ func (b *Bridge) Serve(ctx context.Context, srv *http.Server, serve func() error
 	})
 	err := srv.Shutdown(end)
 	<-drained // Shutdown knows nothing of hijacked connections
+	if drain.Others != nil {
+		drain.Others(sessions)
+	}
 	if err != nil {
 		cut()
 		err = srv.Close()

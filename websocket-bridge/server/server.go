@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -35,7 +36,11 @@ func Run(ctx context.Context, cfg *Config) (err error) {
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
+	var logTo io.Writer = os.Stderr
+	if cfg.LogTo != nil {
+		logTo = cfg.LogTo
+	}
+	log := slog.New(slog.NewJSONHandler(logTo, &slog.HandlerOptions{Level: cfg.LogLevel}))
 	private := cfg.Agents(b, cfg.Store, st, string(cfg.URL), cfg.Limits.Recheck, log)
 	defer private.Close()
 	env.Tunnel = private
@@ -78,7 +83,9 @@ func Run(ctx context.Context, cfg *Config) (err error) {
 	srv.Handler = private.Handler(gw)
 	srv.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug) // of handshakes, mostly
 	defer context.AfterFunc(ctx, func() { private.Drain(context.WithoutCancel(ctx)) })()
-	err = b.Serve(ctx, srv, func() error { return srv.Serve(ln) }, Drain{Delay: cfg.DrainDelay, Timeout: cfg.DrainTimeout})
+	err = b.Serve(ctx, srv, func() error { return srv.Serve(ln) }, Drain{
+		Delay: cfg.DrainDelay, Timeout: cfg.DrainTimeout, Others: private.Wait,
+	})
 	_ = adminSrv.Close() // last: it tells how the drain goes
 	if adminErr := <-adminEnded; !errors.Is(adminErr, http.ErrServerClosed) {
 		err = errors.Join(err, adminErr)

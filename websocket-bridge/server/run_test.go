@@ -1,0 +1,219 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"regexp"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/stores"
+	"github.com/clusterpass/clusterpass/shared/tunnel"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
+)
+
+// program is a bridge as main runs it, with the agent of a private cluster, whose API server says again what it hears.
+type program struct {
+	t            *testing.T
+	log          *safeBuffer
+	listen, port string // addresses
+	keys         *passes.Verifier
+	stop         context.CancelFunc
+	ended        chan error
+}
+
+// newProgram runs one until the test ends, at the latest.
+func newProgram(t *testing.T, drain time.Duration) *program {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const gateway = "https://gateway.example.com"
+	ca, err := pki.LoadCA(t.TempDir(), "client-ca")
+	must(err)
+	for variable, value := range map[string]string{
+		"STORE": "dir:" + t.TempDir(), "CLIENT_CA": string(ca.PEM()), "URL": gateway, "SELF_SIGNED": "true", "PROBE_INTERVAL": "0s", "DRAIN_DELAY": "0s",
+		"LISTEN": "127.0.0.1:0", "ADMIN_LISTEN": "127.0.0.1:0", "TUNNEL_LISTEN": "127.0.0.1:0",
+	} {
+		t.Setenv("CLUSTERPASS_"+variable, value)
+	}
+	cfg := &Config{}
+	must(config.Load(cfg))
+	p := &program{t: t, log: &safeBuffer{}, ended: make(chan error, 1)}
+	cfg.LogTo, cfg.DrainTimeout = p.log, drain
+
+	st, err := stores.Open(t.Context(), cfg.Store)
+	must(err)
+	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "prod", UID: types.UID("uid of prod")}, Spec: v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull}}
+	value, err := json.Marshal(c)
+	must(err)
+	_, err = st.Objects.Create(t.Context(), v1alpha1.Prefix+c.Name, value)
+	must(err)
+	token, err := (&passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gateway}).EnrolAgent(t.Context(), c, time.Hour)
+	must(err)
+	p.keys = passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gateway, Log: slog.New(slog.DiscardHandler)})
+
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	finished := make(chan struct{})
+	go func() { defer close(finished); p.ended <- Run(ctx, cfg) }()
+	t.Cleanup(func() { stop(); <-finished })
+	find := func(expr string) (found string) {
+		re := regexp.MustCompile(expr)
+		eventually(t, "the log says "+expr, func() bool {
+			m := re.FindStringSubmatch(p.log.String())
+			if m != nil {
+				found = m[1]
+			}
+			return m != nil || len(p.ended) > 0
+		})
+		return found
+	}
+	p.port = find(`"the tunnel port is open","address":"([^"]+)"`)
+	p.listen = find(`"listening","address":"([^"]+)"`)
+
+	keeper := links.New(links.Config{
+		Gateway: "https://" + p.listen, Cluster: c.Name, TLS: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
+		Token: func() secrets.Value { return token }, Target: &target.APIServer{Cluster: c.Name, Address: echoServer(t)},
+		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+	})
+	agentCtx, stopAgent := context.WithCancel(context.Background())
+	var agent sync.WaitGroup
+	agent.Go(func() { keeper.Run(agentCtx) })
+	t.Cleanup(func() { stopAgent(); agent.Wait() })
+	return p
+}
+
+// connect connects to the private cluster as a function does, as soon as that is possible.
+func (p *program) connect() net.Conn {
+	p.t.Helper()
+	var conn net.Conn
+	eventually(p.t, "a function is connected", func() (ok bool) {
+		var err error
+		conn, err = (&tunnel.Dialer{Keys: p.keys}).Dial(p.t.Context(), "prod", "", &url.URL{Scheme: "https", Host: p.port}, (&net.Dialer{}).DialContext)
+		return err == nil
+	})
+	p.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// TestRunDrains holds: what the tunnel port carries goes on when the bridge drains, also where its own clients have nothing open, and the
+// bridge ends when it has ended.
+func TestRunDrains(t *testing.T) {
+	p := newProgram(t, time.Hour)
+	conn := p.connect()
+	say(t, conn)
+	p.stop()
+	eventually(t, "the listener is closed", func() bool {
+		c, err := net.Dial("tcp", p.listen)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	})
+	for range 50 { // the drain of its own streams is over by then
+		say(t, conn)
+		time.Sleep(20 * time.Millisecond)
+	}
+	_ = conn.Close()
+	if err := p.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRunEndsInTime holds: what the tunnel port carries keeps no bridge longer than the drain may last, and is cut then.
+func TestRunEndsInTime(t *testing.T) {
+	p := newProgram(t, 4*time.Second)
+	conn := p.connect()
+	p.stop()
+	if err := p.end(); err != nil {
+		t.Error(err)
+	}
+	if n, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Errorf("%d bytes of a connection that should be cut", n)
+	}
+}
+
+// end waits for the end.
+func (p *program) end() error {
+	p.t.Helper()
+	select {
+	case err := <-p.ended:
+		return err
+	case <-time.After(5 * time.Minute):
+		p.t.Fatal("the bridge does not end")
+		return nil
+	}
+}
+
+// say checks that what is said comes back.
+func say(t *testing.T, conn net.Conn) {
+	t.Helper()
+	_, err := io.WriteString(conn, "hello")
+	got := make([]byte, 5)
+	if err == nil {
+		_, err = io.ReadFull(conn, got)
+	}
+	if err != nil || string(got) != "hello" {
+		t.Fatalf("%q came back, %v", got, err)
+	}
+}
+
+// echoServer returns the address of a server that says again what it hears.
+func echoServer(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { _, _ = io.Copy(c, c); _ = c.Close() })
+		}
+	})
+	t.Cleanup(func() { _ = ln.Close(); wg.Wait() })
+	return ln.Addr().String()
+}
+
+// safeBuffer is written by several goroutines.
+type safeBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
