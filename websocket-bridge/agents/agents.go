@@ -316,17 +316,18 @@ func (a *Agents) dial(ctx context.Context, way tunnel.Way, hop bool) (net.Conn, 
 	return conn, err
 }
 
-// hop asks the peers one after the other. One that has no agent of the cluster says so at once; it may be this replica, too.
+// hop asks the peers, by race. One that has no agent of the cluster says so at once; it may be this replica, too.
 func (a *Agents) hop(ctx context.Context, way tunnel.Way) (net.Conn, error) {
+	peers := a.cfg.Peers.addresses(ctx)
+	conn, errs := race(ctx, len(peers), func(ctx context.Context, i int) (net.Conn, error) { return a.try(ctx, way, peers[i]) })
+	switch {
+	case conn != nil:
+		return conn, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	}
 	err := tunnel.ErrNone
-	for _, peer := range a.cfg.Peers.addresses(ctx) {
-		conn, herr := a.try(ctx, way, peer)
-		if herr == nil {
-			return conn, nil
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
+	for _, herr := range errs {
 		var known *status.Error
 		if errors.Is(herr, tunnel.ErrRefused) || errors.As(herr, &known) && known.Reason == status.Timeout {
 			err = herr // more than that there is none there

@@ -20,7 +20,7 @@ const (
 	maxPerCluster = 16
 	// maxStreams bounds the streams of one agent.
 	maxStreams = 4096
-	// openTimeout is how long an agent may take to connect to its API server. Then another one is asked.
+	// openTimeout is how long an agent may take to connect to its API server, or a peer to have one do so.
 	openTimeout = 5 * time.Second
 )
 
@@ -147,21 +147,20 @@ func (r *registry) close() {
 	}
 }
 
-// open connects to where way leads through one of the cluster's agents. An agent that does not answer is passed over; what one says of its
-// API server is the answer. The error is tunnel.ErrNone, or says of the cluster what was wrong.
+// open connects to where way leads through one of the cluster's agents, by race. The error is tunnel.ErrNone, or says of the cluster what was
+// wrong, as the last of its agents sees it.
 func (r *registry) open(ctx context.Context, way tunnel.Way) (net.Conn, error) {
-	err := tunnel.ErrNone
-	for _, s := range r.of(way.Cluster) {
-		conn, oerr := r.through(ctx, s, way)
-		if oerr == nil {
-			return conn, nil
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		err = oerr
+	of := r.of(way.Cluster)
+	conn, errs := race(ctx, len(of), func(ctx context.Context, i int) (net.Conn, error) { return r.through(ctx, of[i], way) })
+	switch {
+	case conn != nil:
+		return conn, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case len(errs) == 0:
+		return nil, tunnel.ErrNone
 	}
-	return nil, err
+	return nil, errs[len(errs)-1]
 }
 
 // through opens a stream in one session.

@@ -1,0 +1,54 @@
+package agents_test
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
+)
+
+// TestStuckAgent holds: an agent that is connected and answers nothing costs no call that another one can carry, at its own replica and
+// through a peer, and what was asked of it is given up.
+func TestStuckAgent(t *testing.T) {
+	w := newWorld(t)
+	lns, peers := make([]net.Listener, 2), agents.Peers{}
+	for i := range lns {
+		var err error
+		if lns[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		peers = append(peers, lns[i].Addr().String())
+	}
+	know := func(c *agents.Config) { c.Peers = peers }
+	here, there := w.replicaAt(lns[0], know), w.replicaAt(lns[1], know)
+	token := w.enrol("prod", time.Hour)
+	w.agent("prod", token, there.front.Listener.Addr().String())
+	there.connects(t, 1)
+	const busy = 3
+	dial := func(r *replica) net.Conn {
+		t.Helper()
+		var conn net.Conn
+		eventually(t, "a connection", func() bool {
+			var err error
+			conn, err = r.Dial(t.Context(), "prod", "", nil, nil)
+			return err == nil
+		})
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	for range busy { // so that the other agent is asked first, whatever it still carries of what was given up
+		dial(there)
+	}
+	stuck, err := carrier.Accepter(w.evil("prod", token, there))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stuck.Close() })
+	there.connects(t, 2)
+	for _, r := range []*replica{there, here} {
+		_ = dial(r).Close()
+	}
+	eventually(t, "nothing else is open", func() bool { return gauge(t, there.metrics, "clusterpass_tunnel_streams") == busy })
+}
