@@ -33,8 +33,11 @@ type Agent struct {
 	Cluster string
 	// TTL is how long the credential was good for from its beginning to its end.
 	TTL time.Duration
-	// Recheck returns an error once the cluster's agents may not connect any more.
+	// Recheck returns an error once an agent may not connect with this credential any more: it has expired, the key that signed it is gone,
+	// or the cluster's agents may not connect at all.
 	Recheck func(ctx context.Context) error
+	// Ending reports whether the last quarter of the credential's life has begun. Agents have their next one by then.
+	Ending func() bool
 
 	uid string
 }
@@ -99,8 +102,16 @@ func (v *Verifier) Agent(ctx context.Context, token, cluster string) (*Agent, er
 	case c.Subject != cluster || c.IssuedAt == nil:
 		return nil, refused(nil, "the %s is not one of cluster %q", what, cluster)
 	}
-	a := &Agent{Cluster: cluster, TTL: c.Expiry.Time().Sub(c.IssuedAt.Time()), uid: c.ID}
+	end, key := c.Expiry.Time(), keyOf(token)
+	a := &Agent{Cluster: cluster, TTL: end.Sub(c.IssuedAt.Time()), uid: c.ID}
+	a.Ending = func() bool { return !v.cfg.Now().Before(end.Add(-a.TTL / 4)) }
 	a.Recheck = func(ctx context.Context) error {
+		if !v.cfg.Now().Before(end.Add(skew)) {
+			return refused(nil, "the %s has expired", what)
+		}
+		if _, err := v.key(ctx, key, what); err != nil {
+			return err
+		}
 		var (
 			e enrolment
 			c clusterv1alpha1.Cluster

@@ -175,6 +175,15 @@ func (v *Verifier) signed(ctx context.Context, token, audience, what string, own
 	return &registered, nil
 }
 
+// keyOf returns the id of the key that a token which signed has taken is signed with.
+func keyOf(token string) string {
+	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
+	if err != nil {
+		return ""
+	}
+	return t.Headers[0].KeyID
+}
+
 // key returns the key of that id, asking the store again for one that is not known.
 func (v *Verifier) key(ctx context.Context, id, what string) (jose.JSONWebKey, error) {
 	has := func(s *keySet) int {

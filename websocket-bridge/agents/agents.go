@@ -3,14 +3,13 @@
 //
 // Invariants:
 //   - An agent has a credential that is good for one cluster and nothing else; no caller's credential makes an agent, and no agent's a
-//     caller. An agent whose credential is revoked loses its tunnel within a recheck.
+//     caller. An agent whose credential is revoked, has ended or was signed by a key that is gone loses its tunnel within a recheck.
 //   - At the tunnel port only the gateway's own parts connect, by tokens that its keys signed for one cluster and a minute.
 //   - What runs in a tunnel is TLS from the gateway's part to the member's API server. Neither bridge nor agent has the keys of it.
 //   - A CONNECT for a cluster whose agents are connected to another replica is passed on, once.
 package agents
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -111,13 +110,43 @@ func (a *Agents) every(ctx context.Context, interval time.Duration, do func(cont
 	}
 }
 
+// rechecks is how many agents are looked at side by side, so that a store that is slow for one holds up few others.
+const rechecks = 32
+
 // recheck ends the tunnels of agents that may not be connected any more.
 func (a *Agents) recheck(ctx context.Context) {
+	var wg sync.WaitGroup
+	places := make(chan struct{}, rechecks)
 	for _, s := range a.registry.all() {
-		if err := s.recheck(ctx); err != nil && ctx.Err() == nil {
-			a.cfg.Log.Warn("an agent may not be connected any more", "cluster", s.cluster, "error", err.Error())
-			_ = s.mux.Close()
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			a.recheckOne(ctx, s)
+		})
+	}
+	wg.Wait()
+}
+
+// recheckOne is recheck for one. An agent whose credential is about to end is asked for the one that it has now, so that its tunnel outlives
+// the one that it came with.
+func (a *Agents) recheckOne(ctx context.Context, s *session) {
+	by := s.by.Load()
+	if err := by.Recheck(ctx); err != nil && ctx.Err() == nil {
+		a.cfg.Log.Warn("an agent may not be connected any more", "cluster", s.cluster, "error", err.Error())
+		_ = s.mux.Close()
+		return
+	}
+	if !by.Ending() {
+		return
+	}
+	token, err := a.ask(ctx, s)
+	if err == nil {
+		if by, err = a.cfg.Keys.Agent(ctx, token, s.cluster); err == nil {
+			s.by.Store(by)
 		}
+	}
+	if err != nil {
+		a.cfg.Log.Debug("an agent has no credential to go on with", "cluster", s.cluster, "error", err.Error())
 	}
 }
 
@@ -185,22 +214,15 @@ func (a *Agents) tell(ctx context.Context, s *session) {
 	if err != nil {
 		panic(err) // an Announcement always marshals
 	}
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://agent"+AnnouncementPath, bytes.NewReader(body))
-	if err != nil {
-		panic(err) // the URL is a constant
-	}
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext:       func(context.Context, string, string) (net.Conn, error) { return s.mux.Open() },
-	}}
-	resp, err := client.Do(req)
-	if err != nil {
+	if _, err := s.call(ctx, http.MethodPut, AnnouncementPath, body); err != nil {
 		a.cfg.Log.Debug("an agent cannot be told of the replicas", "cluster", s.cluster, "error", err.Error())
-		return
 	}
-	_ = resp.Body.Close()
+}
+
+// ask returns the credential that an agent has now.
+func (a *Agents) ask(ctx context.Context, s *session) (string, error) {
+	token, err := s.call(ctx, http.MethodGet, CredentialPath, nil)
+	return string(token), err
 }
 
 // Handler answers what agents ask, and has next answer the rest.
@@ -270,7 +292,8 @@ func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.A
 		return nil //nolint:nilerr // the agent is gone
 	}
 	defer func() { _ = mux.Close() }()
-	s := &session{cluster: agent.Cluster, agent: id.String(), mux: mux, recheck: agent.Recheck}
+	s := &session{cluster: agent.Cluster, agent: id.String(), mux: mux}
+	s.by.Store(agent)
 	log := a.cfg.Log.With("cluster", s.cluster, "agent", s.agent)
 	if err := a.registry.add(s); err != nil {
 		log.Warn("an agent is turned away", "error", err.Error())

@@ -138,45 +138,6 @@ func TestOnlyTheGatewaysOwnPort(t *testing.T) {
 	}
 }
 
-// TestRevocation holds: an agent whose credential was revoked, or whose cluster is gone, loses its tunnel and gets no other.
-func TestRevocation(t *testing.T) {
-	for name, revoke := range map[string]func(w *world) error{
-		"revoked": func(w *world) error { return w.issuer.RevokeAgent(context.Background(), "prod") },
-		"removed": func(w *world) error {
-			o, err := w.objects.Get(context.Background(), "clusters/prod")
-			if err == nil {
-				_, err = w.objects.Delete(context.Background(), o.Key, o.Revision)
-			}
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			r := w.replica()
-			token := w.enrol("prod", time.Hour)
-			w.agent("prod", token, w.front.address())
-			c := w.client("prod", r.port)
-			eventually(t, "an agent is connected", func() bool { return w.version(c) == nil })
-			s, err := w.echo(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := revoke(w); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.ended(); err == nil {
-				t.Error("its stream goes on")
-			}
-			if _, err := w.keys.Agent(t.Context(), string(token.Reveal()), "prod"); err == nil {
-				t.Error("its credential is taken")
-			}
-			if err := w.version(c); err == nil {
-				t.Error("a call goes through")
-			}
-		})
-	}
-}
-
 // TestReplicas holds: an agent connects to every replica behind the balancer, and a CONNECT at a replica without the agent is passed
 // on, once.
 func TestReplicas(t *testing.T) {

@@ -51,6 +51,7 @@ type world struct {
 	api     *httptest.Server
 	front   *balancer // what agents dial
 	log     *slog.Logger
+	ahead   atomic.Int64 // by how many nanoseconds the gateway's clock is ahead of ours
 }
 
 func newWorld(t *testing.T) *world {
@@ -65,7 +66,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w := &world{t: t, objects: obj, log: slog.New(slog.DiscardHandler), front: newBalancer(t)}
 	w.issuer = &passes.Issuer{Objects: obj, Secrets: sec, URL: gatewayURL}
-	w.keys = passes.NewVerifier(passes.Config{Objects: obj, Secrets: sec, URL: gatewayURL, Log: w.log})
+	w.keys = passes.NewVerifier(passes.Config{Objects: obj, Secrets: sec, URL: gatewayURL, Log: w.log, Now: func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }})
 	w.api = apiServer(t)
 	return w
 }

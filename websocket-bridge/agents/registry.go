@@ -1,8 +1,10 @@
 package agents
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -10,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
 	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
@@ -40,7 +43,37 @@ type session struct {
 	cluster, agent string
 	mux            *carrier.Session
 	streams        atomic.Int64
-	recheck        func(ctx context.Context) error
+	by             atomic.Pointer[passes.Agent] // the credential, as far as the bridge knows
+}
+
+// maxSaid is the size in bytes of what is read of what an agent says.
+const maxSaid = 16 << 10
+
+// call asks the agent itself, and returns what it says.
+func (s *session) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	client := http.Client{
+		Transport: &http.Transport{
+			DisableKeepAlives: true, MaxResponseHeaderBytes: maxSaid,
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return s.mux.Open() },
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	said, err := io.ReadAll(io.LimitReader(resp.Body, maxSaid))
+	if err == nil && resp.StatusCode/100 != 2 {
+		err = fmt.Errorf("the agent answers %s", resp.Status)
+	}
+	return said, err
 }
 
 // add takes a session in; the same agent's session of before, which it can only have given up, ends.

@@ -1,0 +1,155 @@
+package agents_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+)
+
+// TestRevocation holds: an agent whose credential was revoked, has expired or was signed by a key that is gone, or whose cluster is gone,
+// loses its tunnel and gets no other.
+func TestRevocation(t *testing.T) {
+	for name, revoke := range map[string]func(w *world) error{
+		"revoked": func(w *world) error { return w.issuer.RevokeAgent(context.Background(), "prod") },
+		"removed": func(w *world) error {
+			o, err := w.objects.Get(context.Background(), "clusters/prod")
+			if err == nil {
+				_, err = w.objects.Delete(context.Background(), o.Key, o.Revision)
+			}
+			return err
+		},
+		"expired": func(w *world) error { w.ahead.Store(int64(2 * time.Hour)); return nil },
+		"discarded": func(w *world) error {
+			err := w.issuer.RotateKey(context.Background(), true)
+			w.ahead.Store(int64(time.Minute)) // keys are read anew by then
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			r := w.replica()
+			token := w.enrol("prod", time.Hour)
+			w.agent("prod", token, w.front.address())
+			c := w.client("prod", r.port)
+			eventually(t, "an agent is connected", func() bool { return w.version(c) == nil })
+			s, err := w.echo(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := revoke(w); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.ended(); err == nil {
+				t.Error("its stream goes on")
+			}
+			if _, err := w.keys.Agent(t.Context(), string(token.Reveal()), "prod"); err == nil {
+				t.Error("its credential is taken")
+			}
+			if err := w.version(c); err == nil {
+				t.Error("a call goes through")
+			}
+		})
+	}
+}
+
+// TestTunnelOutlivesCredential holds: a tunnel whose agent has its next credential goes on when the one ends that it came with.
+func TestTunnelOutlivesCredential(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	first := w.enrol("prod", 20*time.Hour)
+	var (
+		token atomic.Pointer[secrets.Value]
+		said  atomic.Int64 // how often the agent has said its credential
+	)
+	token.Store(&first)
+	w.agent("prod", first, w.front.address(), func(c *links.Config) {
+		c.Token = func() secrets.Value { said.Add(1); return *token.Load() }
+	})
+	r.connects(t, 1)
+	s, err := w.echo(w.client("prod", r.port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := w.keys.Agent(t.Context(), string(first.Reveal()), "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent.TTL = 25 * time.Hour
+	next, err := w.issuer.RenewAgent(t.Context(), agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token.Store(&next)
+	more := func(n int64) {
+		t.Helper()
+		before := said.Load()
+		eventually(t, "the agent is asked for its credential", func() bool { return said.Load() >= before+n })
+	}
+	w.ahead.Store(int64(19 * time.Hour)) // in the last quarter of both
+	more(10)                             // of which an answer has been taken by then, however slow this machine is
+	w.ahead.Store(int64(22 * time.Hour)) // when the first one has ended
+	more(3)                              // which follow looks at the right of the tunnel
+	if err := s.say(); err != nil {
+		t.Errorf("a stream has ended with the agent's first credential: %v", err)
+	}
+}
+
+// TestRechecksSideBySide holds: agents are looked at side by side, so that a slow store for one does not hold up the others.
+func TestRechecksSideBySide(t *testing.T) {
+	w := newWorld(t)
+	meet := &meeting{Store: w.objects, both: make(chan struct{}), of: map[string]bool{}}
+	r := w.replica(func(c *agents.Config) {
+		c.Keys = passes.NewVerifier(passes.Config{Objects: meet, Secrets: w.issuer.Secrets, URL: gatewayURL, Log: w.log})
+	})
+	for _, name := range []string{"one", "two"} {
+		w.agent(name, w.enrol(name, time.Hour), w.front.address())
+	}
+	r.connects(t, 2)
+	meet.on.Store(true)
+	select {
+	case <-meet.both:
+	case <-time.After(patience):
+		t.Error("they are looked at one after the other")
+	}
+}
+
+// meeting is a store in which, once it is on, who reads the one cluster waits for whoever reads the other.
+type meeting struct {
+	objects.Store
+	on   atomic.Bool
+	both chan struct{} // closed when they have met
+
+	mu sync.Mutex
+	of map[string]bool // who is waiting
+}
+
+func (m *meeting) Get(ctx context.Context, key string) (objects.Object, error) {
+	if m.on.Load() && (key == "clusters/one" || key == "clusters/two") {
+		m.wait(ctx, key)
+	}
+	return m.Store.Get(ctx, key)
+}
+
+func (m *meeting) wait(ctx context.Context, key string) {
+	m.mu.Lock()
+	m.of[key] = true
+	if len(m.of) == 2 && m.on.CompareAndSwap(true, false) {
+		close(m.both)
+	}
+	m.mu.Unlock()
+	select {
+	case <-m.both:
+	case <-ctx.Done():
+		m.mu.Lock()
+		delete(m.of, key)
+		m.mu.Unlock()
+	}
+}
