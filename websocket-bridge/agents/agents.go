@@ -233,11 +233,34 @@ func (a *Agents) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if err := a.serve(w, r, cluster, tail); err != nil {
+		err := unhurried(w, r, cluster)
+		if err == nil {
+			err = a.serve(w, r, cluster, tail)
+		}
+		if err != nil {
 			e := status.Write(w, err)
 			a.cfg.Log.Info("an agent is refused", "cluster", cluster, "reason", string(e.Reason), "error", e.Message)
 		}
 	})
+}
+
+const (
+	// takeTimeout is how long a client may leave an answer here, and bodyTimeout how long it may hold the connection with a body that is
+	// refused. (A websocket has limits of its own.)
+	takeTimeout = time.Minute
+	bodyTimeout = 5 * time.Second
+)
+
+// unhurried sees to it that nobody holds a connection by sending or taking nothing. Agents send no body: whoever has one is refused.
+func unhurried(w http.ResponseWriter, r *http.Request, cluster string) error {
+	c := http.NewResponseController(w) // what cannot have deadlines needs none
+	_ = c.SetWriteDeadline(time.Now().Add(takeTimeout))
+	if r.ContentLength == 0 {
+		return nil
+	}
+	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout)) // the server reads on for a while what nobody wants
+	w.Header().Set("Connection", "close")
+	return status.New(status.BadRequest, cluster, "agents of cluster %q send no body", cluster)
 }
 
 func (a *Agents) serve(w http.ResponseWriter, r *http.Request, cluster, tail string) error {
