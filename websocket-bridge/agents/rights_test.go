@@ -2,14 +2,18 @@ package agents_test
 
 import (
 	"context"
+	"encoding/json"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
@@ -151,5 +155,46 @@ func (m *meeting) wait(ctx context.Context, key string) {
 		m.mu.Lock()
 		delete(m.of, key)
 		m.mu.Unlock()
+	}
+}
+
+// TestJoinedAgain holds: an agent whose credential was replaced takes the one that is stored by then, also where that is shorter-lived.
+func TestJoinedAgain(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	// What is made within one second cannot be told apart.
+	w.issuer.Now = func() time.Time { return time.Now().Add(-time.Minute) }
+	first := w.enrol("prod", 2*time.Hour)
+	w.issuer.Now = nil
+	file := credential.File(filepath.Join(t.TempDir(), "credential"))
+	if err := file.Save(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	c := &credential.Credential{Store: file, Log: w.log}
+	if err := c.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a := w.agent("prod", first, w.front.address(), func(cfg *links.Config) { cfg.Token, cfg.Refused = c.Token, c.Reload })
+	r.connects(t, 1)
+	var cluster v1alpha1.Cluster
+	o, err := w.objects.Get(t.Context(), v1alpha1.Prefix+"prod")
+	if err == nil {
+		err = json.Unmarshal(o.Value, &cluster)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := w.issuer.EnrolAgent(t.Context(), &cluster, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first credential has ended", func() bool { return a.Links() == 0 })
+	r.connects(t, 0)
+	if err := file.Save(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	r.connects(t, 1)
+	if !c.Token().Equal(second) {
+		t.Error("the agent is connected by another credential")
 	}
 }

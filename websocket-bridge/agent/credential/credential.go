@@ -98,6 +98,7 @@ type Credential struct {
 	mu      sync.Mutex
 	current secrets.Value
 	renewal time.Time
+	unsaved bool // the present one is not stored yet
 }
 
 // Token is the credential as it is now.
@@ -115,21 +116,28 @@ func (c *Credential) Load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the agent's credential: %w", err)
 	}
-	return c.set(v)
+	return c.set(v, true)
 }
 
-// set takes a credential that ends after the present one.
-func (c *Credential) set(v secrets.Value) error {
+// Reload is Load after the present credential was refused: another may be stored by now. The log says why there is none.
+func (c *Credential) Reload(ctx context.Context) {
+	if err := c.Load(ctx); err != nil && ctx.Err() == nil {
+		c.Log.Warn("no other credential of the agent can be read", "error", err.Error())
+	}
+}
+
+// set takes a credential that begins or ends after the present one: a renewed one, or that of a cluster which has joined again.
+func (c *Credential) set(v secrets.Value, stored bool) error {
 	begin, end, err := life(v)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, before, err := life(c.current); err == nil && !end.After(before) {
+	if b, e, err := life(c.current); err == nil && !begin.After(b) && !end.After(e) {
 		return nil
 	}
-	c.current, c.renewal = v, begin.Add(end.Sub(begin)/2)
+	c.current, c.renewal, c.unsaved = v, begin.Add(end.Sub(begin)/2), !stored
 	return nil
 }
 
@@ -151,6 +159,9 @@ func (c *Credential) Run(ctx context.Context) {
 	for {
 		c.mu.Lock()
 		pause := max(time.Until(c.renewal), time.Second)
+		if c.unsaved {
+			pause = time.Second
+		}
 		c.mu.Unlock()
 		if !sleep(ctx, pause) {
 			return
@@ -165,29 +176,37 @@ func (c *Credential) Run(ctx context.Context) {
 	}
 }
 
-// Renew takes what another agent has stored, or asks the bridge for the next credential and stores it.
+// Renew takes what another agent has stored, or asks the bridge for the next credential and stores it. One that could not be stored before
+// is stored now.
 func (c *Credential) Renew(ctx context.Context) error {
-	if err := c.Load(ctx); err == nil {
-		c.mu.Lock()
-		due := time.Until(c.renewal) <= 0
-		c.mu.Unlock()
-		if !due {
-			return nil
+	_ = c.Load(ctx) // where that fails, the bridge may still answer
+	c.mu.Lock()
+	due, unsaved := time.Until(c.renewal) <= 0, c.unsaved
+	c.mu.Unlock()
+	if !due && !unsaved {
+		return nil
+	}
+	if due {
+		next, err := c.ask(ctx)
+		if err == nil {
+			err = c.set(next, false)
 		}
+		if err != nil {
+			return err
+		}
+		c.Log.Info("the agent's credential is renewed")
 	}
-	next, err := c.ask(ctx)
-	if err == nil {
-		err = c.set(next)
-	}
-	if err != nil {
-		return err
-	}
+	present := c.Token()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := c.Store.Save(ctx, next); err != nil {
+	if err := c.Store.Save(ctx, present); err != nil {
 		return fmt.Errorf("it is renewed, and cannot be stored: %w", err)
 	}
-	c.Log.Info("the agent's credential is renewed")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current.Equal(present) {
+		c.unsaved = false
+	}
 	return nil
 }
 

@@ -51,9 +51,10 @@ type Config struct {
 	TLS     *tls.Config
 	// Dial connects to the gateway, in the form of net.Dialer.DialContext; nil does it directly.
 	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
-	Token   func() secrets.Value // the credential, as it is now
-	Target  http.Handler         // answers CONNECT
-	Drain   time.Duration        // how long connections may go on at the end
+	Token   func() secrets.Value      // the credential, as it is now
+	Refused func(ctx context.Context) // reads the credential anew, after the bridge has not taken it; nil does nothing
+	Target  http.Handler              // answers CONNECT
+	Drain   time.Duration             // how long connections may go on at the end
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
@@ -126,6 +127,9 @@ func (k *Keeper) Run(ctx context.Context) {
 			continue
 		case errors.Is(err, errHave):
 			k.cfg.Log.Debug("the balancer led to a replica that the agent is connected to")
+		case errors.Is(err, errUnauthorized) && k.cfg.Refused != nil:
+			k.cfg.Log.Warn("the bridge does not take the agent's credential", "error", err.Error())
+			k.cfg.Refused(ctx)
 		default:
 			k.cfg.Log.Warn("the bridge cannot be reached", "error", err.Error())
 		}
@@ -172,6 +176,9 @@ func (k *Keeper) enough() bool {
 
 // errHave says that the balancer has led to a replica that the agent is connected to.
 var errHave = errors.New("connected already")
+
+// errUnauthorized says that the bridge does not take the credential.
+var errUnauthorized = errors.New("the credential is refused")
 
 // dial connects to one more replica.
 func (k *Keeper) dial(ctx context.Context) error {
@@ -233,9 +240,12 @@ func explain(resp *http.Response, err error) error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // gorilla has read as much
 	var st struct{ Message string }
 	if json.Unmarshal(body, &st) == nil && st.Message != "" {
-		return fmt.Errorf("%s: %s", resp.Status, st.Message)
+		err = errors.New(st.Message)
 	}
-	return fmt.Errorf("%w: %s", err, resp.Status)
+	if resp.StatusCode == http.StatusUnauthorized {
+		return fmt.Errorf("%w: %s: %w", errUnauthorized, resp.Status, err)
+	}
+	return fmt.Errorf("%s: %w", resp.Status, err)
 }
 
 // serve answers what comes through a link until it ends.

@@ -53,7 +53,7 @@ func Run(ctx context.Context, cfg *Config) error {
 		return err
 	}
 	keeper := links.New(links.Config{
-		Gateway: cfg.Gateway, Cluster: cfg.Cluster, TLS: tlsConfig, Dial: way.DialContext, Token: cred.Token, Drain: cfg.Drain, Log: log, Metrics: metrics,
+		Gateway: cfg.Gateway, Cluster: cfg.Cluster, TLS: tlsConfig, Dial: way.DialContext, Token: cred.Token, Refused: cred.Reload, Drain: cfg.Drain, Log: log, Metrics: metrics,
 		Target: &target.APIServer{Cluster: cfg.Cluster, Address: cfg.APIServer, Services: cfg.Services},
 	})
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.AdminListen)

@@ -1,0 +1,157 @@
+package credential_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/clusterpass/clusterpass/shared/leaktest"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// patience is how long a test waits for what must happen.
+const patience = 5 * time.Minute
+
+// bridge gives whoever asks a credential, whatever it is shown: the agent's side looks at their time alone.
+type bridge struct {
+	*httptest.Server
+	t      *testing.T
+	signer jose.Signer
+
+	mu    sync.Mutex
+	given []secrets.Value
+}
+
+func newBridge(t *testing.T, life time.Duration) *bridge {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bridge{t: t}
+	if b.signer, err = jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(b.give(time.Now(), life).Reveal())
+	}))
+	t.Cleanup(b.Close)
+	return b
+}
+
+// give makes a credential that is good for life from begin on.
+func (b *bridge) give(begin time.Time, life time.Duration) secrets.Value {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	token, err := jwt.Signed(b.signer).Claims(jwt.Claims{
+		ID: fmt.Sprint(len(b.given)), IssuedAt: jwt.NewNumericDate(begin), Expiry: jwt.NewNumericDate(begin.Add(life)),
+	}).Serialize()
+	if err != nil {
+		b.t.Error(err)
+	}
+	b.given = append(b.given, secrets.NewValue([]byte(token)))
+	return b.given[len(b.given)-1]
+}
+
+// number is how manyth a credential is that was given; -1 for one that was not.
+func (b *bridge) number(v secrets.Value) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, g := range b.given {
+		if g.Equal(v) {
+			return i
+		}
+	}
+	return -1
+}
+
+// agent returns one that has loaded what is stored, and what has it renew that until the test ends.
+func (b *bridge) agent(store credential.Store) (c *credential.Credential, run func()) {
+	b.t.Helper()
+	c = &credential.Credential{Store: store, URL: b.URL, Client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, Log: slog.New(slog.DiscardHandler)}
+	if err := c.Load(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+	return c, func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() { defer close(ended); c.Run(ctx) }()
+		b.t.Cleanup(func() { cancel(); <-ended })
+	}
+}
+
+// TestRun holds: a credential is renewed in the middle of its life, and its successors too, and each is stored.
+func TestRun(t *testing.T) {
+	b := newBridge(t, 4*time.Second)
+	file := credential.File(filepath.Join(t.TempDir(), "credential"))
+	if err := file.Save(t.Context(), b.give(time.Now(), 4*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	c, run := b.agent(file)
+	run()
+	eventually(t, "it has its third credential", func() bool { return b.number(c.Token()) >= 2 })
+	eventually(t, "that is stored", func() bool {
+		v, err := file.Load(t.Context())
+		return err == nil && b.number(v) >= 2
+	})
+}
+
+// TestStoredLater holds: a renewed credential that could not be stored is stored as soon as that is possible, and not with the next renewal.
+func TestStoredLater(t *testing.T) {
+	b := newBridge(t, 24*time.Hour) // the next renewal is long after this test
+	store := &broken{File: credential.File(filepath.Join(t.TempDir(), "credential"))}
+	if err := store.File.Save(t.Context(), b.give(time.Now().Add(-90*time.Minute), 2*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	store.down.Store(true)
+	c, run := b.agent(store)
+	if err := c.Renew(t.Context()); err == nil || b.number(c.Token()) != 1 {
+		t.Fatalf("it has number %d, and says %v", b.number(c.Token()), err)
+	}
+	store.down.Store(false)
+	run()
+	eventually(t, "it is stored", func() bool {
+		v, err := store.File.Load(t.Context())
+		return err == nil && b.number(v) == 1
+	})
+}
+
+// broken is a Store that cannot be written while it is down.
+type broken struct {
+	credential.File
+	down atomic.Bool
+}
+
+func (b *broken) Save(ctx context.Context, v secrets.Value) error {
+	if b.down.Load() {
+		return errors.New("down")
+	}
+	return b.File.Save(ctx, v)
+}
+
+// eventually waits until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
