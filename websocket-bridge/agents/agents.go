@@ -37,11 +37,13 @@ import (
 
 // Config is what Agents are made of.
 type Config struct {
-	Issuer  *passes.Issuer   // renews credentials
-	Keys    *passes.Verifier // knows agents and the gateway's own parts
-	Peers   Peers            // all replicas of the bridge, this one among them; none for one replica
-	Max     int              // agents in all; 0 means 5000
-	Recheck time.Duration    // how often it is looked at whether agents may still be connected; 0 means 10 s
+	Issuer *passes.Issuer   // renews credentials
+	Keys   *passes.Verifier // knows agents and the gateway's own parts
+	Peers  Peers            // all replicas of the bridge, this one among them; none for one replica
+	// Lookup returns the addresses of a host, as (*net.Resolver).LookupHost; nil asks the DNS.
+	Lookup  func(ctx context.Context, host string) ([]string, error)
+	Max     int           // agents in all; 0 means 5000
+	Recheck time.Duration // how often it is looked at whether agents may still be connected; 0 means 10 s
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
@@ -72,6 +74,9 @@ func New(cfg Config) *Agents {
 	}
 	if cfg.Recheck == 0 {
 		cfg.Recheck = 10 * time.Second
+	}
+	if cfg.Lookup == nil {
+		cfg.Lookup = net.DefaultResolver.LookupHost
 	}
 	a := &Agents{
 		cfg: cfg, id: uuid.NewString(), upgrader: carrier.NewUpgrader(), hops: &tunnel.Dialer{Keys: cfg.Keys}, replicas: 1,
@@ -110,49 +115,9 @@ func (a *Agents) every(ctx context.Context, interval time.Duration, do func(cont
 	}
 }
 
-// rechecks is how many agents are looked at side by side, so that a store that is slow for one holds up few others.
-const rechecks = 32
-
-// recheck ends the tunnels of agents that may not be connected any more.
-func (a *Agents) recheck(ctx context.Context) {
-	var wg sync.WaitGroup
-	places := make(chan struct{}, rechecks)
-	for _, s := range a.registry.all() {
-		places <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-places }()
-			a.recheckOne(ctx, s)
-		})
-	}
-	wg.Wait()
-}
-
-// recheckOne is recheck for one. An agent whose credential is about to end is asked for the one that it has now, so that its tunnel outlives
-// the one that it came with.
-func (a *Agents) recheckOne(ctx context.Context, s *session) {
-	by := s.by.Load()
-	if err := by.Recheck(ctx); err != nil && ctx.Err() == nil {
-		a.cfg.Log.Warn("an agent may not be connected any more", "cluster", s.cluster, "error", err.Error())
-		_ = s.mux.Close()
-		return
-	}
-	if !by.Ending() {
-		return
-	}
-	token, err := a.ask(ctx, s)
-	if err == nil {
-		if by, err = a.cfg.Keys.Agent(ctx, token, s.cluster); err == nil {
-			s.by.Store(by)
-		}
-	}
-	if err != nil {
-		a.cfg.Log.Debug("an agent has no credential to go on with", "cluster", s.cluster, "error", err.Error())
-	}
-}
-
 // count counts the replicas, and tells the agents when their number has changed.
 func (a *Agents) count(ctx context.Context) {
-	n := len(a.cfg.Peers.addresses(ctx))
+	n := len(a.cfg.Peers.addresses(ctx, a.cfg.Lookup))
 	if n == 0 {
 		return // nothing was learnt
 	}
@@ -217,12 +182,6 @@ func (a *Agents) tell(ctx context.Context, s *session) {
 	if _, err := s.call(ctx, http.MethodPut, AnnouncementPath, body); err != nil {
 		a.cfg.Log.Debug("an agent cannot be told of the replicas", "cluster", s.cluster, "error", err.Error())
 	}
-}
-
-// ask returns the credential that an agent has now.
-func (a *Agents) ask(ctx context.Context, s *session) (string, error) {
-	token, err := s.call(ctx, http.MethodGet, CredentialPath, nil)
-	return string(token), err
 }
 
 // Handler answers what agents ask, and has next answer the rest.
@@ -364,7 +323,7 @@ func (a *Agents) dial(ctx context.Context, way tunnel.Way, hop bool) (net.Conn, 
 
 // hop asks the peers, by race. One that has no agent of the cluster says so at once; it may be this replica, too.
 func (a *Agents) hop(ctx context.Context, way tunnel.Way) (net.Conn, error) {
-	peers := a.cfg.Peers.addresses(ctx)
+	peers := a.cfg.Peers.addresses(ctx, a.cfg.Lookup)
 	conn, errs := race(ctx, len(peers), func(ctx context.Context, i int) (net.Conn, error) { return a.try(ctx, way, peers[i]) })
 	switch {
 	case conn != nil:

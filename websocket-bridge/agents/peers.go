@@ -26,7 +26,7 @@ func (p Peers) Validate(variable string) error {
 const resolveTimeout = 2 * time.Second
 
 // addresses returns the address of each replica. Names that do not resolve now have none.
-func (p Peers) addresses(ctx context.Context) []string {
+func (p Peers) addresses(ctx context.Context, lookup func(ctx context.Context, host string) ([]string, error)) []string {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	var out []string
@@ -35,7 +35,7 @@ func (p Peers) addresses(ctx context.Context) []string {
 		if err != nil {
 			continue // Validate has seen it
 		}
-		ips, err := net.DefaultResolver.LookupHost(ctx, host)
+		ips, err := lookup(ctx, host)
 		if err != nil {
 			continue
 		}

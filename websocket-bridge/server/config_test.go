@@ -20,6 +20,9 @@ func TestConfig(t *testing.T) {
 		{"CLUSTERPASS_STREAM_IDLE_TIMEOUT=0s", "CLUSTERPASS_STREAM_IDLE_TIMEOUT", "want at least 1s"},
 		{"CLUSTERPASS_MAX_STREAMS=0", "CLUSTERPASS_MAX_STREAMS", "want at least 1"},
 		{"CLUSTERPASS_MAX_MESSAGE_BYTES=1", "CLUSTERPASS_MAX_MESSAGE_BYTES", "want at least 1024"},
+		{"CLUSTERPASS_MAX_AGENTS=0", "CLUSTERPASS_MAX_AGENTS", "want at least 1"},
+		{"CLUSTERPASS_TUNNEL_LISTEN=8444", "CLUSTERPASS_TUNNEL_LISTEN", "want host:port"},
+		{"CLUSTERPASS_PEERS=bridge.internal:8444,bridge", "CLUSTERPASS_PEERS", "want host:port"},
 		{"CLUSTERPASS_ADMIN_LISTEN=8081", "CLUSTERPASS_ADMIN_LISTEN", "want host:port"},
 	} {
 		t.Run(tt.set, func(t *testing.T) {

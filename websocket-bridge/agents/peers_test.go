@@ -1,0 +1,70 @@
+package agents_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+)
+
+// TestPeersByName holds: one name stands for all replicas, by their addresses, as they are when it is asked.
+func TestPeersByName(t *testing.T) {
+	w := newWorld(t)
+	addresses := []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"}
+	lns := samePort(t, addresses)
+	_, port, err := net.SplitHostPort(lns[0].Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	know := func(c *agents.Config) {
+		c.Peers = agents.Peers{"bridge.internal:" + port}
+		c.Lookup = func(_ context.Context, host string) ([]string, error) {
+			if host != "bridge.internal" {
+				return nil, fmt.Errorf("no such host %q", host)
+			}
+			return addresses, nil
+		}
+	}
+	var all []*replica
+	for _, ln := range lns {
+		all = append(all, w.replicaAt(ln, know))
+	}
+	token, one := w.enrol("prod", time.Hour), w.enrol("one", time.Hour)
+	a := w.agent("prod", token, w.front.address())
+	eventually(t, "the agent is connected to all", func() bool { return a.Links() == len(addresses) })
+	last := all[len(all)-1]
+	w.agent("one", one, last.front.Listener.Addr().String())
+	last.connects(t, 2)
+	for _, r := range all {
+		eventually(t, "a call through any replica", func() bool { return w.version(w.client("one", r.port)) == nil })
+	}
+}
+
+// samePort listens at several addresses of this machine, on one port.
+func samePort(t *testing.T, addresses []string) []net.Listener {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		var lns []net.Listener
+		port := "0"
+		for _, a := range addresses {
+			ln, err := net.Listen("tcp", net.JoinHostPort(a, port))
+			if err != nil {
+				break
+			}
+			lns = append(lns, ln)
+			_, port, _ = net.SplitHostPort(ln.Addr().String())
+		}
+		if len(lns) == len(addresses) {
+			return lns
+		}
+		for _, ln := range lns {
+			_ = ln.Close()
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("no port is free at all addresses")
+	return nil
+}

@@ -1,0 +1,55 @@
+package agents
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/tunnel"
+)
+
+// TestStreamsOfOneAgent holds: a call for which no agent has room is told to wait, and counts nowhere.
+func TestStreamsOfOneAgent(t *testing.T) {
+	s := &session{cluster: "prod", agent: "a"}
+	r := &registry{max: 1, byCluster: map[string][]*session{}}
+	if err := r.add(s); err != nil {
+		t.Fatal(err)
+	}
+	s.streams.Store(maxStreams)
+	_, err := r.open(t.Context(), tunnel.Way{Cluster: "prod"})
+	var e *status.Error
+	if !errors.As(err, &e) || e.Code() != http.StatusTooManyRequests || e.RetryAfter == 0 || e.Cluster != "prod" {
+		t.Errorf("%v", err)
+	}
+	if s.streams.Load() != maxStreams || r.streams.Load() != 0 {
+		t.Errorf("%d streams of the agent and %d in all are counted", s.streams.Load(), r.streams.Load())
+	}
+}
+
+// TestAgentsOfOneCluster holds: a cluster has so many agents at most, and leaves room for the others'; all together have so many.
+func TestAgentsOfOneCluster(t *testing.T) {
+	r := &registry{max: maxPerCluster + 1, byCluster: map[string][]*session{}}
+	for n := range maxPerCluster {
+		if err := r.add(&session{cluster: "prod", agent: fmt.Sprint(n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(cluster string) {
+		t.Helper()
+		var e *status.Error
+		if err := r.add(&session{cluster: cluster, agent: "more"}); !errors.As(err, &e) || e.Code() != http.StatusTooManyRequests || e.RetryAfter == 0 || e.Cluster != cluster {
+			t.Errorf("one more of %s: %v", cluster, err)
+		}
+	}
+	refused("prod")
+	if err := r.add(&session{cluster: "other", agent: "0"}); err != nil {
+		t.Errorf("another cluster's: %v", err)
+	}
+	refused("third")
+	r.remove(r.of("prod")[0])
+	if err := r.room("prod", "more"); err != nil || r.size() != maxPerCluster {
+		t.Errorf("of %d, one has gone: %v", r.size(), err)
+	}
+}
