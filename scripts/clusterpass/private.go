@@ -67,6 +67,9 @@ func (p *private) complete(a *app, s *source) (err error) {
 	if p.to, err = kubeconfig.Read(p.gateway); err != nil {
 		return fmt.Errorf("%w; name a kubeconfig of the gateway with --gateway", err)
 	}
+	if err := new(config.URL).Decode(p.to.URL); err != nil || p.to.URL == "" { // as the agents will want it
+		return fmt.Errorf("--gateway: the gateway's URL in %s: want https:// and a host, without a path", p.gateway) // without the one that is wrong
+	}
 	if s.tunnel = p.tunnel; s.tunnel != "" {
 		return nil
 	}
