@@ -134,6 +134,12 @@ func refusal(cluster string, a *answer) *failure {
 		e.status, e.message, e.raw = &st, st.Message, data
 		return e
 	}
+	if e.code == http.StatusNotFound { // kube-apiserver says so of a kind that it has not, in plain text; clients go by the code
+		st = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: "the server could not find the requested resource",
+			Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound}
+		e.status, e.message = &st, st.Message
+		return e
+	}
 	e.message = fmt.Sprintf("HTTP %d %s", e.code, http.StatusText(e.code))
 	return e
 }
