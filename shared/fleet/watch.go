@@ -6,35 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
 	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
-	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-const (
-	// reviewEvery is how often a watch looks for clusters that came, or that it may not follow any more.
-	reviewEvery = 5 * time.Second
-	// A member that ends its watch is asked again after these times, growing, with jitter.
-	rejoinFirst, rejoinMost = 200 * time.Millisecond, 30 * time.Second
-	// A member of which nothing comes for so long, though kube-apiserver sends a bookmark each minute, is asked again.
-	silence = 5 * time.Minute
-)
+// reviewEvery is how often a watch looks for clusters that came, or that it may not follow any more.
+const reviewEvery = 5 * time.Second
 
 // initialEventsEnd marks the bookmark after which a watch is live (WatchList).
 const initialEventsEnd = "k8s.io/initial-events-end"
@@ -55,38 +43,6 @@ type watcher struct {
 	pending   map[uint64]bool // members that were there when it began, and have not sent all that they have
 	layout    *merge.Layout   // of a table, as its first event has it
 	kind      metav1.TypeMeta // of objects, once one has come
-}
-
-// event is what a follower has read.
-type event struct {
-	from    *follower
-	kind    string // ADDED, MODIFIED, DELETED, BOOKMARK; synced after all that was there; failed with err
-	object  jsontext.Value
-	columns []merge.Column // of a table's rows
-	table   bool
-	// version is the member's own as of this event; "" where more of the same moment follows.
-	version string
-	typ     metav1.TypeMeta // of objects; empty where it is not known yet
-	err     error
-}
-
-const (
-	synced = "synced" // all that was there was sent
-	failed = "failed" // the watch must end: err says why
-)
-
-// follower follows one member.
-type follower struct {
-	target
-	w       *watcher
-	version string // from which to go on; "" lists first
-	answer  *naming.Answer
-	rows    *merge.Rows
-	columns []merge.Column
-	began   chan error    // gets the outcome of the first try, once
-	told    bool          // it has
-	delay   time.Duration // before the first try; 0 with the watch
-	cancel  context.CancelFunc
 }
 
 // watch returns the call that follows the targets.
@@ -408,273 +364,4 @@ func (w *watcher) bookmark(out []byte, annotations map[string]string) []byte {
 		panic(err) // strings always marshal
 	}
 	return append(append(out, text...), '\n')
-}
-
-// follow begins to follow a member, after that time.
-func (w *watcher) follow(ctx context.Context, t target, delay time.Duration) *follower {
-	ctx, cancel := context.WithCancel(ctx)
-	f := &follower{cancel: cancel, target: t, w: w, delay: delay, told: delay > 0, version: w.version[t.id], answer: naming.NewAnswer(t.Name, w.q.named != ""), began: make(chan error, 1)}
-	w.followed[t.id] = f
-	q := w.q
-	go func() { // ends with ctx, that is with the watch
-		defer cancel()
-		defer q.f.guard(t.Name, func(e *failure) {
-			f.tell(e)
-			f.send(ctx, event{from: f, kind: failed, err: summary([]*failure{e})})
-		})
-		f.run(ctx, q)
-	}()
-	return f
-}
-
-// tell says how the first try went. It reports whether nobody had been told before.
-func (f *follower) tell(err error) bool {
-	if f.told {
-		return false
-	}
-	f.told = true
-	f.began <- err
-	return true
-}
-
-// run follows a member, through its ends and returns, until ctx ends or the watch must.
-func (f *follower) run(ctx context.Context, q *ask) {
-	defer func() { f.tell(context.Cause(ctx)) }()
-	pause := func(wait time.Duration) {
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait + rand.N(wait)): //nolint:gosec // jitter
-		}
-	}
-	wait := rejoinFirst
-	if f.delay > 0 {
-		pause(f.delay)
-		wait = f.delay
-	}
-	for ctx.Err() == nil {
-		began := time.Now()
-		err := f.once(ctx, q)
-		var e *failure
-		switch {
-		case ctx.Err() != nil:
-			return
-		case errors.As(err, &e) && e.code == http.StatusGone && f.version != "":
-			if f.tell(err) {
-				return
-			}
-			err = f.relist(ctx, q)
-		}
-		switch {
-		case errors.Is(err, errLost):
-			f.send(ctx, event{from: f, kind: failed, err: status.New(status.Expired, f.Name, "the history of cluster %q is gone: list again", f.Name)})
-			return
-		case errors.Is(err, errHalf):
-			f.send(ctx, event{from: f, kind: failed, err: half(f.Name)})
-			return
-		}
-		f.tell(err)
-		if time.Since(began) > rejoinMost {
-			wait = rejoinFirst // it had been well
-		}
-		pause(wait)
-		wait = min(2*wait, rejoinMost)
-	}
-}
-
-// errHalf is for a list of which a part was delivered: what is gone by the next would stay at the client.
-var errHalf = errors.New("the list broke off after it was begun")
-
-// once lists the member, if nothing of it was delivered, and watches it until it ends.
-func (f *follower) once(ctx context.Context, q *ask) error {
-	if f.version == "" {
-		if err := f.initial(ctx, q); err != nil {
-			return err
-		}
-	}
-	a := q.call(ctx, f.target, f.outgoing(q, url.Values{"watch": {"true"}, "resourceVersion": {f.version}, "allowWatchBookmarks": {"true"}}), nil)
-	if a.err != nil {
-		return a.err
-	}
-	defer stopAll([]*answer{a})
-	f.tell(nil)
-	return f.read(ctx, a.body, a.stop)
-}
-
-// outgoing is a call with the client's selectors and forms, and these parameters.
-func (f *follower) outgoing(q *ask, params url.Values) outgoing {
-	query := url.Values{}
-	for _, key := range []string{"labelSelector", "fieldSelector", "includeObject"} {
-		if v, ok := q.query[key]; ok {
-			query[key] = v
-		}
-	}
-	maps.Copy(query, params)
-	path := q.route.Path
-	if !f.scope.All && q.res.Namespace == "" && len(f.scope.Namespaces) == 1 {
-		path = inNamespace(path, f.scope.Namespaces[0])
-	}
-	if f.elsewhere() != nil && query.Get("includeObject") == "None" {
-		query.Set("includeObject", "Metadata")
-	}
-	return outgoing{method: http.MethodGet, path: path, query: query, header: http.Header{"Accept": {f.w.accept}, "Accept-Encoding": {"identity"}}}
-}
-
-// elsewhere reports the namespaces to which events must be held; nil for all.
-func (f *follower) elsewhere() []string {
-	if !f.scope.All && f.w.q.res.Namespace == "" && len(f.scope.Namespaces) > 1 {
-		return f.scope.Namespaces
-	}
-	return nil
-}
-
-// initial sends all that the member has, as ADDED, and then its version.
-func (f *follower) initial(ctx context.Context, q *ask) error {
-	l, err := f.list(ctx, q, nil)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	f.tell(nil)
-	for {
-		v, err := l.next()
-		if errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return fmt.Errorf("%w: %w", errHalf, err)
-		}
-		if l.object = v; !f.sendListed(ctx, "ADDED", l) {
-			return nil
-		}
-	}
-	if !cursor.ValidOwn(l.Metadata().ResourceVersion) {
-		return &failure{cluster: f.Name, code: http.StatusMethodNotAllowed, message: fmt.Sprintf("cluster %q lists this kind without a resourceVersion: it cannot be watched", f.Name)}
-	}
-	f.version = l.Metadata().ResourceVersion
-	f.send(ctx, event{from: f, kind: synced, version: f.version, typ: l.typ()})
-	return nil
-}
-
-// withKind gives an object of a list its kind, which kube-apiserver leaves out there and writes into events.
-func withKind(object jsontext.Value, listKind, apiVersion string) jsontext.Value {
-	var have struct{ Kind string }
-	kind := strings.TrimSuffix(listKind, "List")
-	if err := json.Unmarshal(object, &have); err != nil || have.Kind != "" || kind == "" {
-		return object
-	}
-	head, err := json.Marshal(metav1.TypeMeta{Kind: kind, APIVersion: apiVersion})
-	if err != nil {
-		panic(err) // strings always marshal
-	}
-	out := head[:len(head)-1]
-	if rest := strings.TrimSpace(string(object[1:])); rest != "}" {
-		out = append(out, ',')
-	}
-	return append(out, object[1:]...)
-}
-
-// takes reports whether an object, or row, is in a namespace that the watch shows.
-func (f *follower) takes(v jsontext.Value, row bool) bool {
-	only := f.elsewhere()
-	if only == nil {
-		return true
-	}
-	var o struct {
-		Metadata struct{ Namespace string }
-		Object   struct{ Metadata struct{ Namespace string } }
-	}
-	_ = json.Unmarshal(v, &o) // what has none is in none
-	if row {
-		return slices.Contains(only, o.Object.Metadata.Namespace)
-	}
-	return slices.Contains(only, o.Metadata.Namespace)
-}
-
-// read passes on a member's events until it ends its watch, or is silent for too long: stop ends it then.
-func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error {
-	limited := &eventReader{r: body}
-	idle := time.AfterFunc(silence, stop)
-	defer idle.Stop()
-	dec := jsontext.NewDecoder(limited, merge.Syntax...)
-	var columns []merge.Column
-	for {
-		limited.left = merge.MaxObject
-		text, err := dec.ReadValue()
-		if errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("the watch of cluster %q broke off", f.Name), err: err}
-		}
-		var e struct {
-			Type   string
-			Object json.RawMessage
-		}
-		idle.Reset(silence)
-		var head struct {
-			Kind, APIVersion  string
-			Metadata          struct{ ResourceVersion, Namespace string }
-			Code              int
-			Message           string
-			ColumnDefinitions json.RawMessage
-			Rows              []json.RawMessage
-		}
-		if err := json.Unmarshal(text, &e); err != nil {
-			return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q sends an event that cannot be read", f.Name), err: err}
-		}
-		_ = json.Unmarshal(e.Object, &head) // an object of any kind: a field that is of another type in it stays empty
-		if e.Type == "ERROR" {
-			return &failure{cluster: f.Name, code: head.Code, message: head.Message}
-		}
-		own := head.Metadata.ResourceVersion
-		if !cursor.ValidOwn(own) {
-			return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q sends an event without a resourceVersion", f.Name)}
-		}
-		out := event{from: f, kind: e.Type, object: jsontext.Value(e.Object), version: own, typ: metav1.TypeMeta{Kind: head.Kind, APIVersion: head.APIVersion}}
-		switch {
-		case !slices.Contains([]string{"ADDED", "MODIFIED", "DELETED", "BOOKMARK"}, e.Type):
-			return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q sends an event of type %.20q", f.Name, e.Type)}
-		case e.Type == "BOOKMARK":
-		case head.Kind == "Table":
-			if len(head.Rows) != 1 {
-				return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q sends a table of %d rows as an event", f.Name, len(head.Rows))}
-			}
-			if defs, err := merge.Columns(jsontext.Value(head.ColumnDefinitions)); err == nil && len(defs) > 0 {
-				columns = defs // the first event has them
-			}
-			out.table, out.object, out.columns = true, jsontext.Value(head.Rows[0]), columns
-			fallthrough
-		default:
-			if !f.takes(out.object, out.table) {
-				out.kind = "BOOKMARK" // it is delivered, as nothing
-			}
-		}
-		f.version = own
-		if !f.send(ctx, out) {
-			return nil
-		}
-	}
-}
-
-// send gives an event to the watcher; false if the watch ends.
-func (f *follower) send(ctx context.Context, e event) bool {
-	select {
-	case f.w.events <- e:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// eventReader fails where an event is over its size.
-type eventReader struct {
-	r    io.Reader
-	left int64
-}
-
-func (e *eventReader) Read(p []byte) (int, error) {
-	if e.left <= 0 {
-		return 0, merge.ErrTooLarge
-	}
-	n, err := e.r.Read(p[:min(int64(len(p)), e.left)])
-	e.left -= int64(n)
-	return n, err
 }
