@@ -70,6 +70,7 @@ func (w *watcher) follow(ctx context.Context, t target, delay time.Duration) *fo
 	q := w.q
 	go func() { // ends with ctx, that is with the watch
 		defer cancel()
+		defer func() { f.tell(context.Cause(ctx)) }()
 		defer q.f.guard(t.Name, func(e *failure) {
 			f.tell(e)
 			f.send(ctx, event{from: f, kind: failed, err: summary([]*failure{e})})
@@ -91,7 +92,6 @@ func (f *follower) tell(err error) bool {
 
 // run follows a member, through its ends and returns, until ctx ends or the watch must.
 func (f *follower) run(ctx context.Context, q *ask) {
-	defer func() { f.tell(context.Cause(ctx)) }()
 	pause := func(wait time.Duration) {
 		select {
 		case <-ctx.Done():

@@ -1,15 +1,21 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 )
 
@@ -60,5 +66,38 @@ func TestGuard(t *testing.T) {
 	good, bad, err := split(answers)
 	if err != nil || len(good) != 1 || len(bad) != 1 || bad[0].cluster != "b" || strings.Contains(bad[0].message, "never seen") {
 		t.Errorf("%v, %v, %v", good, bad, err)
+	}
+}
+
+// TestGuardedWatch holds: a panic over a member, in what follows it or in what writes its events, ends that watch and tells the client why.
+func TestGuardedWatch(t *testing.T) {
+	begin := func() (*watcher, *ask) {
+		q := &ask{f: &Fleet{cfg: Config{Log: slog.New(slog.DiscardHandler), Deadline: time.Minute}}, r: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)} // no members: the first use panics
+		return &watcher{q: q, events: make(chan event), version: cursor.Version{}, followed: map[uint64]*follower{}, shown: map[uint64]bool{}, pending: map[uint64]bool{}}, q
+	}
+	const want = `cluster "a" gave an answer that the gateway cannot handle`
+	w, q := begin()
+	if err := w.run(httptest.NewRecorder(), q.r, []target{member("a", 1)}, 0); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("at the beginning: %v", err)
+	}
+	for name, start := range map[string]func(w *watcher){
+		"a follower": func(w *watcher) { w.follow(t.Context(), member("a", 1), time.Nanosecond) },
+		"a writer": func(w *watcher) {
+			f := &follower{target: member("a", 1), w: w} // it has no form for objects
+			w.followed[1] = f
+			go f.send(t.Context(), event{from: f, kind: "ADDED", version: "7"})
+		},
+	} {
+		w, _ := begin()
+		start(w)
+		var out bytes.Buffer
+		err := w.deliver(t.Context(), &out, func() error { return nil }, 0)
+		var e struct {
+			Type   string
+			Object metav1.Status
+		}
+		if err != nil || json.Unmarshal(out.Bytes(), &e) != nil || e.Type != "ERROR" || !strings.Contains(e.Object.Message, want) || e.Object.Code != http.StatusBadGateway {
+			t.Errorf("%s: %s, %v", name, out.String(), err)
+		}
 	}
 }

@@ -193,10 +193,13 @@ func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error,
 			case e.kind == failed:
 				out, last = ended(out, e.err), true
 			default:
-				if out, err = w.write(out, e); err == nil {
+				var unforeseen *failure
+				if out, err = w.guarded(out, e); err == nil {
 					break
 				}
-				if out = out[:0]; !w.again(ctx, e, err) {
+				if out = out[:0]; errors.As(err, &unforeseen) {
+					out, last = ended(out, summary([]*failure{unforeseen})), true
+				} else if !w.again(ctx, e, err) {
 					out, last = ended(out, half(e.from.Name)), true
 				}
 			}
@@ -286,6 +289,12 @@ func ended(out []byte, err error) []byte {
 		panic(err) // a Status always marshals
 	}
 	return append(append(out, text...), '\n')
+}
+
+// guarded is write that makes a panic the member's failure, after which nothing more may be written: w no longer says what was delivered.
+func (w *watcher) guarded(out []byte, e event) (text []byte, err error) {
+	defer w.q.f.guard(e.from.Name, func(unforeseen *failure) { err = unforeseen })
+	return w.write(out, e)
 }
 
 // write appends an event of a member as the client sees it, and notes what is delivered with it; nothing where it fails.

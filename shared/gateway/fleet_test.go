@@ -288,7 +288,7 @@ func TestFleetAllFail(t *testing.T) {
 	plain := sends(404, "404 page not found\n") // what kube-apiserver says of a kind that it has not
 	h, _ = fleetOf(t, plain, plain)
 	for method, path := range map[string]string{"GET": "", "DELETE": "/one", "PATCH": "/one@b"} {
-		wantStatus(t, h.do(method, "/fleet/api/v1/namespaces/x/pods"+path, nil, ""), 404, "members_refused", `cluster "b": the server could not find the requested resource`)
+		wantStatus(t, h.do(method, "/fleet/api/v1/namespaces/x/pods"+path, nil, ""), 404, "members_refused", `": the server could not find the requested resource`)
 	}
 	h, _ = fleetOf(t, refuses(410, "Expired", "too old"), sends(200, podList("1")))
 	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact", nil, ""), 410, "members_refused", "too old")

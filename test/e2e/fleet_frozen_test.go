@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -32,7 +33,10 @@ func TestFleetFrozen(t *testing.T) {
 		d.must(t, "label", "configmap", "on-"+m, "-n", "frozen", "frozen=yes")
 	}
 	t.Cleanup(func() { near.run(t, "delete", "namespace", "frozen", "--wait=false") })
-	near.must(t, "create", "configmap", "known", "-n", "frozen")
+	fresh := fmt.Sprint("fresh-", time.Now().UnixNano()) // no test before this one has asked for it
+	for _, name := range []string{"known", fresh} {
+		near.must(t, "create", "configmap", name, "-n", "frozen")
+	}
 	registry(t, "frozen", "{clusterNames: [member1, frozen]}", "{apiVersion: v1, kind: ConfigMap}")
 	k := atBridge(t, through(t, "member1"))
 	in := func(args ...string) []string { return append(args, "-n", "frozen") }
@@ -132,7 +136,7 @@ func TestFleetFrozen(t *testing.T) {
 		{"GET", configMaps + "?labelSelector=frozen&strict=true", "", nil, 502, "", slow, "on-member1"},
 		{"GET", configMaps + "?labelSelector=frozen", "", http.Header{"X-Clusterpass-Strict": {"true"}}, 502, "", slow, "on-member1"},
 		{"GET", configMaps + "?labelSelector=frozen&clusters=frozen", "", nil, 502, "", slow, ""},
-		{"GET", configMaps + "/on-member1", "", nil, 200, slow, "on-member1", ""},
+		{"GET", configMaps + "/" + fresh, "", nil, 200, slow, fresh, ""},
 		{"GET", configMaps + "/known", "", nil, 200, elsewhere, "known", ""},
 		{"GET", configMaps + "/nowhere", "", nil, 502, "", slow, ""}, // it may be there
 		{"PATCH", configMaps + "/known", `{"data":{"a":"b"}}`, http.Header{"Content-Type": {"application/merge-patch+json"}}, 200, slow, "known", ""},
