@@ -40,8 +40,19 @@ func TestControlPlane(t *testing.T) {
 	says(t, v2, `/apis/apps/v1/deployments`, `/apis/cluster.karmada.io/v1alpha1/clusters`)
 
 	says(t, k.must(t, "get", "clusters"), "member1", "member2")
-	if got, want := k.must(t, "get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"), d.must(t, "get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"); got != want {
-		t.Errorf("kube-system is %s, want member2's, %s", got, want)
+	uid := d.must(t, "get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
+	if got := k.must(t, "get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"); got != uid {
+		t.Errorf("kube-system is %s, want member2's, %s", got, uid)
+	}
+	// The fleet answers so for kinds that no registry takes in, and for no others.
+	says(t, k.must(t, "get", "--raw", bridgePrefix+"/api/v1/namespaces/kube-system"), uid)
+	says(t, k.with(seedRegistry).must(t, "apply", "-f", "-"), "created")
+	eventually(t, func() bool {
+		nodes := k.run(t, "get", "--raw", bridgePrefix+"/api/v1/nodes").stdout
+		return strings.Contains(nodes, `"member1-node"`) && strings.Contains(nodes, `"member2-node"`)
+	})
+	if got := k.must(t, "get", "--raw", bridgePrefix+"/api/v1/namespaces"); strings.Count(got, `"name":"kube-system"`) != 1 || !strings.Contains(got, uid) {
+		t.Errorf("namespaces at the fleet: %s", got)
 	}
 	says(t, k.must(t, "create", "deployment", "at-the-root", "--image=pause", "--replicas=0"), "created")
 	t.Cleanup(func() { d.must(t, "delete", "deployment", "at-the-root", "--ignore-not-found") })
