@@ -68,7 +68,7 @@ func TestLimitsOfStreams(t *testing.T) {
 
 // TestStreamsEnd holds for each kind how the bridge ends it.
 func TestStreamsEnd(t *testing.T) {
-	const short = 150 * time.Millisecond
+	const short = 2 * time.Second // long enough for the stream to have begun: what ends a moment before its answer begins breaks off
 	tests := []struct {
 		name   string
 		limits Limits
@@ -110,7 +110,7 @@ func TestStreamsEnd(t *testing.T) {
 func TestStalledClient(t *testing.T) {
 	var sent atomic.Int64
 	gone := make(chan struct{})
-	hs := newHouse(t, Limits{StallTimeout: 500 * time.Millisecond}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
+	hs := newHouse(t, Limits{StallTimeout: 5 * time.Second}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
 		defer close(gone)
 		line := strings.Repeat("x", 1<<16)
 		for r.Context().Err() == nil {
@@ -136,7 +136,8 @@ func TestStalledClient(t *testing.T) {
 
 // TestDeadlinesStayWithTheirStream holds: a connection that carried a stream serves other calls for as long as it likes.
 func TestDeadlinesStayWithTheirStream(t *testing.T) {
-	hs := newHouse(t, Limits{StallTimeout: 2 * time.Second}, Drain{}, func(w http.ResponseWriter, _ *http.Request) {
+	const stall = 6 * time.Second
+	hs := newHouse(t, Limits{StallTimeout: stall}, Drain{}, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "{}\n")
 	})
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: hs.tls("alice"), MaxConnsPerHost: 1}}
@@ -150,7 +151,7 @@ func TestDeadlinesStayWithTheirStream(t *testing.T) {
 			t.Errorf("%s: %q, %v", path, body, err)
 		}
 		_ = resp.Body.Close()
-		time.Sleep(2500 * time.Millisecond)
+		time.Sleep(stall + 500*time.Millisecond)
 	}
 }
 
