@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 )
 
@@ -75,7 +76,13 @@ func refuses(code int, reason, message string) http.HandlerFunc {
 // fleetOf is a house whose members a, b, c … answer so; pods are global.
 func fleetOf(t *testing.T, handlers ...http.HandlerFunc) (*house, []*fakeMember) {
 	t.Helper()
-	h := newHouse(t, nil)
+	return fleetWithin(t, fleetDeadline, handlers...)
+}
+
+// fleetWithin is fleetOf where members are waited for for so long.
+func fleetWithin(t *testing.T, deadline time.Duration, handlers ...http.HandlerFunc) (*house, []*fakeMember) {
+	t.Helper()
+	h := newHouseWithin(t, deadline, nil, cluster.Freshness{})
 	var members []*fakeMember
 	for i, handler := range handlers {
 		m := newMember(t, handler)
@@ -184,7 +191,11 @@ func TestFleetPartialFailure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h, _ := fleetOf(t, good, tt.bad)
+			deadline := fleetDeadline
+			if strings.HasPrefix(name, "hangs") {
+				deadline = fleetHangs
+			}
+			h, _ := fleetWithin(t, deadline, good, tt.bad)
 			l, resp := h.list("/fleet/api/v1/pods", nil)
 			if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@a" || !strings.HasPrefix(got, "299 clusterpass ") || !strings.Contains(got, tt.warning) {
 				t.Errorf("%q, warnings %s", l.names(), got)
@@ -212,7 +223,7 @@ func TestFleetOwners(t *testing.T) {
 		sends(200, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)(w, r)
 	}
 	none := refuses(404, "NotFound", `pods "one" not found`)
-	h, _ := fleetOf(t, func(w http.ResponseWriter, r *http.Request) {
+	h, _ := fleetWithin(t, fleetHangs, func(w http.ResponseWriter, r *http.Request) {
 		if gone.Load() {
 			none(w, r)
 			return
@@ -264,7 +275,7 @@ func TestFleetMisdirected(t *testing.T) {
 		}
 		sends(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
 	}
-	h, _ := fleetOf(t, pod, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	h, _ := fleetWithin(t, fleetHangs, pod, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	h.register("gates", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"g.io/v1","kind":"Gate"}]}`)
 	const one = "/fleet/api/v1/namespaces/x/pods/one"
 	body := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","annotations":{"%s":"b"}}}`

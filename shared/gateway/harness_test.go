@@ -39,8 +39,12 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// fleetDeadline is long enough for a member that answers on a machine that is busy, and tests of one that does not wait for it.
-const fleetDeadline = 5 * time.Second
+// How long members of the fleet may take: as long as any machine needs, and, for tests of those that do not answer, which wait for it, as
+// long as one needs that is busy.
+const (
+	fleetDeadline = 2 * time.Minute
+	fleetHangs    = 5 * time.Second
+)
 
 // seen is a request as it arrived at a member.
 type seen struct {
@@ -173,6 +177,12 @@ func newHouse(t testing.TB, fn *gateway.Function) *house {
 
 func newHouseFresh(t testing.TB, fn *gateway.Function, fresh cluster.Freshness, change ...func(*gateway.Config)) *house {
 	t.Helper()
+	return newHouseWithin(t, fleetDeadline, fn, fresh, change...)
+}
+
+// newHouseWithin is newHouseFresh whose fleet waits for members for so long.
+func newHouseWithin(t testing.TB, deadline time.Duration, fn *gateway.Function, fresh cluster.Freshness, change ...func(*gateway.Config)) *house {
+	t.Helper()
 	h := &house{t: t, clock: &clock{}}
 	var err error
 	must := func() {
@@ -198,7 +208,7 @@ func newHouseFresh(t testing.TB, fn *gateway.Function, fresh cluster.Freshness, 
 	h.grant("dev", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}`)
 	authorizer := access.NewAuthorizer(access.Config{Store: h.objects, Log: slog.New(slog.DiscardHandler)})
 	cfg := gateway.Config{
-		Fleet:    fleet.New(fleet.Config{Objects: h.objects, Members: h.members, Access: authorizer, Deadline: fleetDeadline, Log: slog.New(slog.DiscardHandler)}),
+		Fleet:    fleet.New(fleet.Config{Objects: h.objects, Members: h.members, Access: authorizer, Deadline: deadline, Log: slog.New(slog.DiscardHandler)}),
 		Identity: identity.Chain{identity.FrontProxy{Roots: h.front.Pool(), Names: []string{"front-proxy-client"}, Peer: identity.TLSPeer}, identity.X509{Roots: h.ca.Pool(), Peer: identity.TLSPeer}},
 		OwnToken: func(token string) bool { return token == "gateways-token" },
 		Access:   authorizer,
