@@ -95,6 +95,9 @@ func (q *ask) schema(key []any, ttl time.Duration, build func(q *ask) (*schema, 
 		return d, nil
 	}
 	made, err, _ := s.flights.Do(name, func() (any, error) {
+		if d := s.get(name); d != nil {
+			return d, nil // a flight landed since the caller looked
+		}
 		lasting := *q // the one who came first may leave: the others wait for the same, until the members' deadlines
 		lasting.r = q.r.WithContext(context.WithoutCancel(q.r.Context()))
 		d, err := build(&lasting)
