@@ -188,12 +188,15 @@ func (p *process) stream(w http.ResponseWriter, r *http.Request, inv *invocation
 	}()
 }
 
+// exitTime is how long a process whose answer broke off may take to end, on a busy machine: then that is why.
+const exitTime = 5 * time.Second
+
 // brokeOff fails an answer that ended too early: because the process did, or for no known reason.
 func (p *process) brokeOff(fail func(error), inv *invocation) {
 	select {
 	case <-p.exited:
 		fail(p.err(inv.id))
-	case <-time.After(time.Second):
+	case <-time.After(exitTime):
 		fail(&FunctionError{"Runtime.TruncatedResponse", "the runtime did not send its whole answer"})
 	}
 }
