@@ -25,7 +25,7 @@ import (
 )
 
 // patience is how long something may take on a busy machine.
-const patience = 4 * time.Minute
+const patience = 10 * time.Minute
 
 // TestLocalStack holds that what make localstack runs deploys to any AWS_ENDPOINT_URL and serves clients with the stores there.
 func TestLocalStack(t *testing.T) {
