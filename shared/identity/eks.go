@@ -144,10 +144,13 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 		return nil, refused(nil, "the AWS token is not valid yet; is the clock right?")
 	}
 	key := sha256.Sum256([]byte(token))
-	if known, ok := e.known.Get(key); ok && now.Before(known.until) && !now.Before(known.at) {
+	if known, ok := e.remembered(key, now); ok {
 		return known.copied(), nil
 	}
 	flight := e.flights.DoChan(string(key[:]), func() (any, error) {
+		if known, ok := e.remembered(key, e.cfg.Now().Round(0)); ok {
+			return known, nil // a flight landed since the caller looked
+		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.timeout)
 		defer cancel()
 		u, err := e.ask(ctx, call)
@@ -172,6 +175,12 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 		}
 		return r.Val.(eksAnswer).copied(), nil
 	}
+}
+
+// remembered returns what AWS said of a token, while it may serve.
+func (e *EKS) remembered(key [sha256.Size]byte, now time.Time) (eksAnswer, bool) {
+	known, ok := e.known.Get(key)
+	return known, ok && now.Before(known.until) && !now.Before(known.at)
 }
 
 // parseEKSToken returns the call that a token stands for, and its date.
