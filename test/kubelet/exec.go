@@ -105,7 +105,7 @@ func copyOutput(ctx context.Context, process *shim.Process, outputs ...output) e
 		}
 		wanted++
 		go func() {
-			err := drain(o.to, o.from, process.Done())
+			err := drain(o.to, o.from, process.Done(), drainQuiet)
 			copied <- errors.Join(err, o.to.Close()) // so that the client has all of it before the exit code
 		}()
 	}

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -21,12 +20,17 @@ func TestLogs(t *testing.T) {
 	if a, b := must(t, "logs", name), "two\none\nthree\nfour"; a != all && a != b { // streams race
 		t.Errorf("all: %q", a)
 	}
+	// The time of a log's line, to the second before, as kubectl passes it on; the first lines are seconds older.
+	third := regexp.MustCompile(`(?m)^(\S+)\.\d+Z three$`).FindStringSubmatch(must(t, "logs", name, "--timestamps"))
+	if third == nil {
+		t.Fatal("no line has a time")
+	}
 	tests := map[string]struct {
 		args []string
 		want string
 	}{
 		"tail":       {[]string{"--tail=2"}, `^three\nfour$`},
-		"since":      {[]string{"--since-time=" + getPod(t, name).Status.ContainerStatuses[0].State.Terminated.FinishedAt.Add(-4*time.Second).Format(time.RFC3339)}, `^three\nfour$`},
+		"since":      {[]string{"--since-time=" + third[1] + "Z"}, `^three\nfour$`},
 		"limit":      {[]string{"--limit-bytes=5"}, `^(one\nt|two\no)$`},
 		"follow":     {[]string{"-f", "--tail=1"}, `^four$`},
 		"timestamps": {[]string{"--timestamps", "--tail=2"}, `^\d{4}-\d\d-\d\dT\S+Z three\n\d{4}-\d\d-\d\dT\S+Z four$`},
@@ -40,7 +44,7 @@ func TestLogs(t *testing.T) {
 
 func TestLogsSince(t *testing.T) {
 	t.Parallel()
-	name := runPod(t, script("echo old; sleep 3; echo new; exec sleep 1000"))
+	name := runPod(t, script("echo old; sleep 8; echo new; exec sleep 1000"))
 	eventually(t, "all is logged", func() bool { return must(t, "logs", name) == "old\nnew\n" })
 	if got := must(t, "logs", name, "--since=2s"); got != "new\n" && got != "" { // nothing, on a slow machine
 		t.Errorf("since 2s: %q", got)

@@ -138,7 +138,7 @@ func (n *node) start() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel, n.ended = cancel, make(chan error, 1)
 	go func() { n.ended <- k.Run(ctx) }()
-	for deadline := time.Now().Add(patience); n.port() == old; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !n.moved(old); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return errors.New("the node was not registered")
 		}
@@ -153,7 +153,13 @@ func (n *node) stop() error {
 	return err
 }
 
-// port is the one that the node reports; 0 while there is no node.
+// moved says whether the node reports another port than the old one: whether another kubelet registered it.
+func (n *node) moved(old int32) bool {
+	now := n.port()
+	return now != 0 && now != old
+}
+
+// port is the one that the node reports; 0 while there is no node, or no answer.
 func (n *node) port() int32 {
 	api, err := world.client.CoreV1().Nodes().Get(context.Background(), n.name, metav1.GetOptions{})
 	if err != nil {

@@ -119,7 +119,7 @@ func TestInitContainers(t *testing.T) {
 		p.Spec.InitContainers = []corev1.Container{
 			step("one", "sleep 0.3; "+note("one")),
 			step("sidecar", note("sidecar")+"; trap '"+note("sidecar-end")+"; exit' TERM; while :; do sleep 0.05; done"),
-			step("two", "sleep 0.3; "+note("two")),
+			step("two", "sleep 3; "+note("two")), // which comes when the sidecar has begun, not when it has written,
 		}
 		p.Spec.InitContainers[1].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 	})

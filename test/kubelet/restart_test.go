@@ -100,7 +100,7 @@ func TestCommand(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the node is registered", func() bool { return world.node.port() != old })
+		eventually(t, "the node is registered", func() bool { return world.node.moved(old) })
 		return cmd
 	}
 	end := func(cmd *exec.Cmd, signal syscall.Signal) *os.ProcessState {

@@ -21,7 +21,7 @@ import (
 
 // drainPatience is how long the end of a container may wait for its last output to be logged: longer only where
 // somebody attached does not read.
-const drainPatience = 2 * time.Second
+const drainPatience = 10 * time.Second
 
 // startError says that a container's program could not be started.
 type startError struct{ err error }

@@ -71,8 +71,9 @@ func (s *stdio) closeOurs() {
 	}
 }
 
-// drain copies a process's output until nobody can write any more. Once exited is closed, silence ends it, too.
-func drain(dst io.Writer, src *os.File, exited <-chan struct{}) error {
+// drain copies a process's output until nobody can write any more. Once exited is closed, it ends with what is there and a silence of
+// quiet, too.
+func drain(dst io.Writer, src *os.File, exited <-chan struct{}, quiet time.Duration) error {
 	returned := make(chan struct{})
 	defer close(returned)
 	go func() {
@@ -88,10 +89,14 @@ func drain(dst io.Writer, src *os.File, exited <-chan struct{}) error {
 		select {
 		case <-exited:
 			armed = time.Now()
-			_ = src.SetReadDeadline(armed.Add(drainQuiet))
+			_ = src.SetReadDeadline(armed.Add(quiet))
 		default:
 		}
 		n, err := src.Read(buffer)
+		if errors.Is(err, os.ErrDeadlineExceeded) && !armed.IsZero() {
+			// On a busy machine the deadline may have passed before the read began, which then looks at nothing.
+			n = available(src, buffer)
+		}
 		if n > 0 {
 			if _, err := dst.Write(buffer[:n]); err != nil {
 				return err
@@ -101,10 +106,20 @@ func drain(dst io.Writer, src *os.File, exited <-chan struct{}) error {
 		case err == nil:
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return nil // the end; from a terminal it comes as an error
-		case !armed.IsZero() && time.Since(armed) >= drainQuiet:
+		case n <= 0 && !armed.IsZero() && time.Since(armed) >= quiet:
 			return nil
 		}
 	}
+}
+
+// available reads what is there, without waiting and whatever the deadline of a file that does not block; 0 where there is nothing.
+func available(src *os.File, p []byte) (n int) {
+	raw, err := src.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), p) }) // closed, or at its end: there is nothing
+	return max(n, 0)
 }
 
 // openTerminal makes a terminal: our side, whose reads end when it is closed, and the process's.
