@@ -21,7 +21,7 @@ import (
 )
 
 // stopTimeout bounds how long a set may take to stop before it is killed.
-const stopTimeout = 30 * time.Second
+const stopTimeout = 2 * time.Minute
 
 // keeperCommand is the program that keeps a set, and KeepCommand its subcommand.
 const (

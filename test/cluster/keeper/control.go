@@ -44,7 +44,7 @@ func (k *keeper) serve() (*http.Server, error) {
 	})
 	mux.HandleFunc("POST /stop", func(http.ResponseWriter, *http.Request) { k.stop(errToldTo) })
 	mux.HandleFunc("POST /clusters/{name}/{fault}", k.fault)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(listener) }() // ends when closed
 	return server, nil
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // startTimeout bounds how long a cluster may take to become ready. It takes seconds on an idle machine.
-const startTimeout = 3 * time.Minute
+const startTimeout = 5 * time.Minute
 
 // kubeletCommand is the process kubelet's package, below the module's root.
 const kubeletCommand = "test/kubelet/cmd/process-kubelet"

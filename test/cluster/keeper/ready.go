@@ -17,7 +17,7 @@ import (
 
 const (
 	pollEvery    = 50 * time.Millisecond
-	checkTimeout = 2 * time.Second
+	checkTimeout = 10 * time.Second
 )
 
 // A readiness waits until a cluster can be used.

@@ -44,7 +44,7 @@ const (
 	// in memory and plays many of them twice.
 	ahead = 500
 	// patience bounds how long nothing may change while pods are to run.
-	patience = time.Minute
+	patience = 3 * time.Minute
 )
 
 // Run makes nodes and pods in the cluster of config and returns when every pod runs.

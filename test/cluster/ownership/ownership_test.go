@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The test program plays the guard and the keeper, too: role says which.
@@ -132,6 +134,7 @@ func TestNothingIsLeft(t *testing.T) {
 func TestSweep(t *testing.T) {
 	r := startRun(t)
 	kill(t, r.guard.Process.Pid, syscall.SIGSTOP)
+	waitStopped(t, r.guard.Process.Pid)
 	kill(t, r.keeper, syscall.SIGKILL)
 	kill(t, r.guard.Process.Pid, syscall.SIGKILL)
 	_ = r.guard.Wait()
@@ -248,6 +251,20 @@ func kill(t *testing.T, pid int, s syscall.Signal) {
 	t.Helper()
 	if err := syscall.Kill(pid, s); err != nil {
 		t.Fatalf("signal %d: %v", pid, err)
+	}
+}
+
+// waitStopped waits until a child that was sent SIGSTOP has stopped: each of its threads takes the signal a moment after it was sent.
+func waitStopped(t *testing.T, pid int) {
+	t.Helper()
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, unix.EINTR) {
+			t.Fatalf("wait until %d has stopped: %v", pid, err)
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ const mark = "CLUSTERPASS_CLUSTERS_RUN"
 func Mark(dir string) string { return mark + "=" + dir }
 
 // patience bounds how long killed processes may take to be gone.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // Adopt makes this process the parent of its descendants' orphans.
 func Adopt() error {

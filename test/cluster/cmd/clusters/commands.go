@@ -22,7 +22,7 @@ import (
 const program = "go run ./test/cluster/cmd/clusters"
 
 // callTimeout bounds a question to a keeper.
-const callTimeout = 5 * time.Second
+const callTimeout = 30 * time.Second
 
 func newCommand() *cobra.Command {
 	root := &cobra.Command{
@@ -112,7 +112,7 @@ func newDownCommand(set *string) *cobra.Command {
 				cmd.Printf("no clusters of the set %q run\n", *set)
 				return nil
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Minute)
 			defer cancel()
 			if err := keeper.NewClient(dir).Stop(ctx); err != nil {
 				return err
