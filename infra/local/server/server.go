@@ -256,6 +256,7 @@ func function(ctx context.Context, cfg *Config, env gateway.Env, api control.Opt
 		Bootstrap:      bootstrap,
 		Env:            vars,
 		Timeout:        functionTimeout,
+		InitTimeout:    functionTimeout, // AWS itself begins a start that takes too long anew, and gives it this
 		MaxConcurrency: maxProcesses,
 		MaxIdle:        maxIdle,
 		KillChance:     killChance,
