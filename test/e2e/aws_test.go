@@ -29,7 +29,7 @@ func proxyFunction(t *testing.T, processes int, region string, env map[string]st
 	all := map[string]string{"CLUSTERPASS_MTLS_TARGET_GROUP": group, "CLUSTERPASS_ALLOW_LOOPBACK": "true"}
 	maps.Copy(all, env)
 	fn, err := lambda.NewFunction(lambda.Config{
-		Name: "proxy", Bootstrap: filepath.Join(gateway(t).functions, "proxy", "bootstrap"), Region: region, Env: all, Output: printed, MaxConcurrency: processes,
+		Name: "proxy", Bootstrap: filepath.Join(gateway(t).functions, "proxy", "bootstrap"), Region: region, Env: all, Output: printed, MaxConcurrency: processes, InitTimeout: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -106,15 +106,20 @@ func TestStoresOfAWS(t *testing.T) {
 	}
 	client := srv.Client()
 	client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{pair}
-	get := func() (int, string) {
+	get := func() (code int, body string) {
 		t.Helper()
-		resp, err := client.Get(srv.URL + "/clusters/member1/version")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		b, _ := io.ReadAll(resp.Body)
-		return resp.StatusCode, string(b)
+		eventually(t, func() bool {
+			resp, err := client.Get(srv.URL + "/clusters/member1/version")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			b, _ := io.ReadAll(resp.Body)
+			code, body = resp.StatusCode, string(b)
+			// The front itself refuses a call while the one process is not ready for it again.
+			return code != http.StatusBadGateway || !strings.HasPrefix(body, "<html>")
+		})
+		return code, body
 	}
 	before, began := front.Calls("GetSecretValue"), time.Now()
 	for range 5 {

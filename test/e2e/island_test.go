@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -177,7 +178,9 @@ func TestNoWayIn(t *testing.T) {
 	n.inside(func() { there.must(t, "get", "--raw", "/version") })
 	if n.own != nil {
 		n.inside(func() {
-			if all, err := net.Interfaces(); err != nil || len(all) != 1 || all[0].Flags&net.FlagLoopback == 0 {
+			all, err := net.Interfaces()
+			up := slices.DeleteFunc(slices.Clone(all), func(i net.Interface) bool { return i.Flags&net.FlagUp == 0 }) // some kernels put tunnels into each, which are down
+			if err != nil || len(up) != 1 || up[0].Flags&net.FlagLoopback == 0 {
 				t.Errorf("the island has the interfaces %v, %v", all, err)
 			}
 		})
@@ -237,7 +240,7 @@ func TestNoWayIn(t *testing.T) {
 	}
 	own := kubectl{kubeconfig: gateway(t).pass, context: "member2", server: root}
 	eventually(t, func() bool {
-		return own.must(t, "get", "cluster", "island", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`) == "True"
+		return own.run(t, "get", "cluster", "island", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`).stdout == "True"
 	})
 
 	// A call that is on its way when the agent dies fails and says so; the next one goes through another agent.

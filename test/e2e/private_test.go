@@ -164,7 +164,7 @@ func TestPrivateCluster(t *testing.T) {
 	own := kubectl{kubeconfig: gateway(t).pass, context: "member2", server: root}
 	condition := func(want string) func() bool {
 		return func() bool {
-			return own.must(t, "get", "cluster", "private", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`) == want
+			return own.run(t, "get", "cluster", "private", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`).stdout == want
 		}
 	}
 
@@ -204,7 +204,7 @@ func TestPrivateCluster(t *testing.T) {
 	t.Run("fleet", func(t *testing.T) {
 		k := fleet(t, "{apiVersion: v1, kind: Pod}")
 		eventually(t, func() bool {
-			out := k.must(t, "get", "pods", "-n", "streams")
+			out := k.run(t, "get", "pods", "-n", "streams").stdout
 			return regexp.MustCompile(`(?m)\bprivate\b.*|shell`).MatchString(out) && strings.Contains(out, "private")
 		})
 	})

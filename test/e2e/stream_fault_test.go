@@ -39,18 +39,35 @@ func sockets(t *testing.T) (n int) {
 	return n
 }
 
-// nothingIsLeft waits until this process has neither a goroutine nor a socket that it had not before.
-func nothingIsLeft(t *testing.T, before goleak.Option, socketsBefore int) {
+// leavesNothing runs something, and again for each dialect, and waits until this process has neither a goroutine nor a socket that it had
+// not before. The gateway that the tests share runs in this process, too: when it finds that a member's health has changed, as it does of
+// one that a busy machine keeps waiting, it renews its connections, and that says nothing of what was run.
+func leavesNothing(t *testing.T, run func(dia dialect)) {
 	t.Helper()
-	var err error
-	var n int
-	for range 150 { // goleak itself waits for less than a second, a connection that nobody uses for 90
-		if err, n = goleak.Find(before), sockets(t); err == nil && n <= socketsBefore {
-			return
+	renewed := func() int {
+		if main == nil {
+			return 0
 		}
-		time.Sleep(time.Second)
+		return strings.Count(main.log.String(), "a member's health has changed")
 	}
-	t.Errorf("%d sockets, %d before; %v", n, socketsBefore, err)
+	for again := 0; ; again++ {
+		renewedBefore, before, socketsBefore := renewed(), goleak.IgnoreCurrent(), sockets(t)
+		for _, dia := range dialects {
+			run(dia)
+		}
+		var err error
+		var n int
+		for range 150 { // goleak itself waits for less than a second, a connection that nobody uses for 90
+			if err, n = goleak.Find(before), sockets(t); err == nil && n <= socketsBefore {
+				return
+			}
+			time.Sleep(time.Second)
+		}
+		if renewed() == renewedBefore || again == 3 {
+			t.Fatalf("%d sockets, %d before; %v", n, socketsBefore, err)
+		}
+		t.Logf("the gateway that the tests share has renewed connections; once more, after: %d sockets, %d before; %v", n, socketsBefore, err)
+	}
 }
 
 // TestNothingIsLeft holds: however streams end, the gateway keeps neither a goroutine nor a socket of them.
@@ -63,8 +80,7 @@ func TestNothingIsLeft(t *testing.T) {
 	bin := clusters.BuiltKubectl()
 	port := echoServer(t)
 	g.must(t, "-n", "streams", "wait", "--for=condition=Ready", "pod/shell") // opens the connections that stay
-	before, socketsBefore := goleak.IgnoreCurrent(), sockets(t)
-	for _, dia := range dialects {
+	leavesNothing(t, func(dia dialect) {
 		g.env = dia.env
 		exec := g.start(t, bin, "-n", "streams", "exec", "-i", "shell", "--", "sh", "-c", "echo started; yes")
 		exec.line("started")
@@ -86,8 +102,7 @@ func TestNothingIsLeft(t *testing.T) {
 			s.ends()
 		}
 		_ = conn.Close()
-	}
-	nothingIsLeft(t, before, socketsBefore)
+	})
 }
 
 // TestNetworkCut holds: when the connections to a member are cut in mid-stream, each client is told, and nothing of them is left.
@@ -120,8 +135,7 @@ func TestNetworkCut(t *testing.T) {
 	port := echoServer(t)
 	g.must(t, "-n", "streams", "wait", "--for=condition=Ready", "pod/shell")
 	wire.cut()
-	before, socketsBefore := goleak.IgnoreCurrent(), sockets(t)
-	for _, dia := range dialects {
+	leavesNothing(t, func(dia dialect) {
 		g.env = dia.env
 		exec := g.start(t, bin, "-n", "streams", "exec", "-i", "shell", "--", "sh", "-c", "echo started; sleep 1000")
 		exec.line("started")
@@ -147,8 +161,7 @@ func TestNetworkCut(t *testing.T) {
 		}
 		_ = pf.cmd.Process.Signal(syscall.SIGKILL) // it may wait for the next connection
 		pf.ends()
-	}
-	nothingIsLeft(t, before, socketsBefore)
+	})
 }
 
 // wire carries connections to an address until it is cut; after that, new ones.

@@ -81,7 +81,9 @@ func sameEnd(t *testing.T, bin string, d, g kubectl, stdin string, args ...strin
 	t.Helper()
 	var dr, gr result
 	hurried := slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--request-timeout=") }) // it may be over before anything came
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {                                            // stderr of kubectl depends on time now and then, and nothing else does
+	// A command that ends before its stdin came may lose its verdict in kube-apiserver, either way.
+	hurried = hurried || stdin != "" && slices.Equal(args[max(0, len(args)-2):], []string{"--", "true"})
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); { // stderr of kubectl depends on time now and then, and nothing else does
 		var wg sync.WaitGroup
 		wg.Go(func() { dr = d.runWith(t, bin, strings.NewReader(stdin), args...) })
 		wg.Go(func() { gr = g.runWith(t, bin, strings.NewReader(stdin), args...) })
@@ -261,20 +263,23 @@ func TestKubectlProxy(t *testing.T) {
 					defer resp.Body.Close()
 					body, err := io.ReadAll(resp.Body)
 					if err != nil || resp.StatusCode != http.StatusOK {
-						t.Errorf("%s: %s, %v\n%.200s", url, resp.Status, err, body)
+						t.Logf("%s: %s, %v\n%.200s", url, resp.Status, err, body)
+						return ""
 					}
 					return string(body)
 				}
 				for _, path := range []string{"/finite-a", "?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dfinite-a", "/finite-a/log?follow=true"} {
 					var d, g string
+					t.Cleanup(func() {
+						if t.Failed() {
+							t.Logf("%s\ndirectly: %s\nthrough the gateway: %s", path, d, g)
+						}
+					})
 					eventually(t, func() bool { // within its second, a slow API server shows nothing
 						path := "/api/v1/namespaces/streams/pods" + path
 						d, g = read(urls[0]+path), read(urls[1]+path)
-						return d == g && d != "" || t.Failed()
+						return d == g && d != ""
 					})
-					if d != g || d == "" {
-						t.Errorf("%s\ndirectly: %s\nthrough the gateway: %s", path, d, g)
-					}
 				}
 			})
 		}

@@ -158,7 +158,7 @@ func TestBridgeProgram(t *testing.T) {
 	program(t, bin, "websocket-bridge")
 	const delay = 2 * time.Second
 	first := startBridge(t, bin, "CLUSTERPASS_DRAIN_DELAY="+delay.String(), "CLUSTERPASS_DRAIN_TIMEOUT=110s")
-	second := startBridge(t, bin, "CLUSTERPASS_DRAIN_DELAY=100ms", "CLUSTERPASS_DRAIN_TIMEOUT=2s")
+	second := startBridge(t, bin, "CLUSTERPASS_DRAIN_DELAY=100ms", "CLUSTERPASS_DRAIN_TIMEOUT=16s") // of which farewells have 4
 	pass, err := os.ReadFile(gateway(t).pass)
 	if err != nil {
 		t.Fatal(err)
