@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -26,6 +27,9 @@ const (
 	streamIdleTimeout = 4 * time.Hour
 	// streamCreationTimeout bounds the client's opening of a connection's streams.
 	streamCreationTimeout = 30 * time.Second
+	// lastWords is how long a stream that is over waits for its client to end the connection. An API server that passes on what the
+	// client still sends, or reads the end before it has passed on what came before that, loses output and exit code.
+	lastWords = 3 * time.Second
 )
 
 // handler is the kubelet's HTTP API, as far as the API server and people use it.
@@ -271,23 +275,32 @@ func (w clientWatcher) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return watchedConn{conn, w.gone}, buffered, nil
+	ended := make(chan struct{})
+	return watchedConn{conn, w.gone, ended, sync.OnceFunc(func() { close(ended) })}, buffered, nil
 }
 
 type watchedConn struct {
 	net.Conn
-	gone context.CancelFunc
+	gone  context.CancelFunc
+	ended chan struct{} // closed by end: the client has ended the connection, or it broke
+	end   func()
 }
 
 func (c watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil {
 		c.gone()
+		c.end()
 	}
 	return n, err
 }
 
+// Close waits for the client, while whoever reads goes on.
 func (c watchedConn) Close() error {
 	c.gone()
+	select {
+	case <-c.ended:
+	case <-time.After(lastWords):
+	}
 	return c.Conn.Close()
 }
