@@ -29,7 +29,7 @@ const (
 	streamCreationTimeout = 30 * time.Second
 	// lastWords is how long a stream that is over waits for its client to end the connection. An API server that passes on what the
 	// client still sends, or reads the end before it has passed on what came before that, loses output and exit code.
-	lastWords = 3 * time.Second
+	lastWords = 15 * time.Second
 )
 
 // handler is the kubelet's HTTP API, as far as the API server and people use it.
