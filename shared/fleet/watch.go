@@ -30,7 +30,8 @@ const initialEventsEnd = "k8s.io/initial-events-end"
 // watcher is one watch on several members. Followers read, one each; the watcher alone writes, and so knows what was delivered.
 //
 // Its version holds, for each member, what of that member's was delivered whole: a member is not in it until all that it has was, and what
-// an event says never covers one that comes later. A client that goes on from any event's version misses nothing.
+// an event says never covers one that comes later. While a part of a member's list was delivered, no event has it: the rest of that list
+// would be listed anew then, and what went meanwhile stay at the client. A client that goes on from any event's version misses nothing.
 type watcher struct {
 	q         *ask
 	accept    string
@@ -204,7 +205,7 @@ func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error,
 				}
 			}
 		}
-		if !told && !last && len(w.pending) == 0 {
+		if !told && !last && len(w.pending) == 0 && w.whole() {
 			told = true
 			out = w.bookmark(out, map[string]string{initialEventsEnd: "true"})
 		}
@@ -312,7 +313,7 @@ func (w *watcher) write(out []byte, e event) ([]byte, error) {
 		if e.kind == synced {
 			delete(w.pending, f.id)
 		}
-		if !w.bookmarks || !begun {
+		if !w.bookmarks || !begun || !w.whole() {
 			return out, nil
 		}
 		return w.bookmark(out, nil), nil
@@ -330,13 +331,24 @@ func (w *watcher) write(out []byte, e event) ([]byte, error) {
 	return out, err
 }
 
+// whole reports whether the version covers all that the client has seen: not while a member is listed that came later.
+func (w *watcher) whole() bool {
+	for id := range w.shown {
+		if w.version[id] == "" {
+			return false
+		}
+	}
+	return true
+}
+
 // object appends an event of an object.
 func (w *watcher) object(out []byte, e event) ([]byte, error) {
 	f := e.from
-	// What was there before keeps the member's own version, as objects of lists do: a client that goes on from it is told to list again.
+	// What was there before keeps the member's own version, as objects of lists do: a client that goes on from it is told to list again. What
+	// changed while the member's history is gone has the version from before all of that.
 	composite := ""
 	f.answer.SetVersion(nil)
-	if e.version != "" {
+	if w.version[f.id] != "" && w.whole() {
 		composite = w.version.String()
 		f.answer.SetVersion(func(string) string { return composite })
 	}

@@ -13,6 +13,138 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 )
 
+// watching answers a member's lists and watches; flush sends what it is given at once.
+func watching(list, watch func(flush func(text string), r *http.Request)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		flush := func(text string) {
+			_, _ = io.WriteString(w, text)
+			_ = http.NewResponseController(w).Flush()
+		}
+		if r.URL.Query().Get("watch") == "" {
+			list(flush, r)
+			return
+		}
+		watch(flush, r)
+	}
+}
+
+// watchEvent is what a client reads of an event.
+type watchEvent struct {
+	Type   string
+	Object struct {
+		Metadata struct{ Name, ResourceVersion string }
+	}
+}
+
+// nextEvent reads an event of a watch.
+func nextEvent(t *testing.T, lines *bufio.Reader) (e watchEvent) {
+	t.Helper()
+	line, err := lines.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &e)
+	}
+	if err != nil {
+		t.Fatalf("%v after %q", err, line)
+	}
+	return e
+}
+
+func podEvent(kind, name, version string) string {
+	return fmt.Sprintf(`{"type":%q,"object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"x","resourceVersion":%q}}}`+"\n", kind, name, version)
+}
+
+// TestFleetWatchCutInAList holds: while a part of the list of a cluster that came later was delivered, nothing can be gone on from that does
+// not have the cluster in it: what went from there meanwhile would stay at the client.
+func TestFleetWatchCutInAList(t *testing.T) {
+	var up atomic.Bool
+	first, rest := make(chan struct{}), make(chan struct{})
+	h, _ := fleetOf(t,
+		watching(func(flush func(string), _ *http.Request) { flush(podList("5")) }, func(flush func(string), r *http.Request) {
+			flush("")
+			<-first
+			flush(podEvent("ADDED", "of-a", "6") + podEvent("BOOKMARK", "", "7") + podEvent("ADDED", "of-a-too", "8"))
+			<-r.Context().Done()
+		}),
+		func(w http.ResponseWriter, r *http.Request) {
+			if !up.Load() {
+				refuses(503, "ServiceUnavailable", "it starts")(w, r)
+				return
+			}
+			watching(func(flush func(string), _ *http.Request) {
+				all := podList("40", "x/one", "x/two")
+				half := strings.Index(all, `,{"metadata":{"name":"two"`)
+				flush(all[:half])
+				<-rest
+				flush(all[half:])
+			}, func(flush func(string), r *http.Request) {
+				flush(podEvent("ADDED", "three", "41"))
+				<-r.Context().Done()
+			})(w, r)
+		})
+	l, _ := h.list("/fleet/api/v1/pods", nil)
+	up.Store(true)
+	resp := h.do("GET", "/fleet/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion="+l.Metadata.ResourceVersion, nil, "")
+	lines := bufio.NewReader(resp.Body)
+	if e := nextEvent(t, lines); e.Object.Metadata.Name != "one" {
+		t.Fatalf("%+v", e)
+	}
+	close(first)
+	for _, name := range []string{"of-a", "of-a-too"} { // and no bookmark
+		e := nextEvent(t, lines)
+		if e.Object.Metadata.Name != name || cursor.Composite(e.Object.Metadata.ResourceVersion) {
+			t.Fatalf("%+v", e)
+		}
+		again := h.do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion="+e.Object.Metadata.ResourceVersion, nil, "")
+		if again.StatusCode != http.StatusGone {
+			t.Errorf("from %s the watch goes on: %d", e.Object.Metadata.ResourceVersion, again.StatusCode)
+		}
+	}
+	close(rest)
+	if e := nextEvent(t, lines); e.Object.Metadata.Name != "two" {
+		t.Fatalf("%+v", e)
+	}
+	e := nextEvent(t, lines)
+	if v, err := cursor.ParseVersion(e.Object.Metadata.ResourceVersion); e.Object.Metadata.Name != "three" || err != nil || len(v) != 2 {
+		t.Errorf("%+v is of %v, %v", e, v, err)
+	}
+}
+
+// TestFleetWatchCutInADifference holds: what changed while a cluster's history was gone can be gone on from as if none of it had come, also
+// where the cluster is the only one.
+func TestFleetWatchCutInADifference(t *testing.T) {
+	var watches atomic.Int32
+	pod := func(name, version string) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"x","uid":%q,"resourceVersion":%q}}`, name, name, version)
+	}
+	list := func(version string, pods ...string) string {
+		return `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"` + version + `"},"items":[` + strings.Join(pods, ",")
+	}
+	h, _ := fleetOf(t, watching(func(flush func(string), r *http.Request) {
+		switch {
+		case watches.Load() < 2: // the client's
+			flush(podList("5"))
+		case r.URL.Query().Get("resourceVersionMatch") == "Exact":
+			flush(list("5", pod("aa", "1"), pod("bb", "2"), pod("zz", "3")) + "]}")
+		default:
+			flush(list("950", pod("aa", "900")))
+			<-r.Context().Done()
+		}
+	}, func(flush func(string), _ *http.Request) {
+		if watches.Add(1) == 1 {
+			flush("")
+			return // and its history is gone
+		}
+		flush(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Expired","code":410}}` + "\n")
+	}))
+	l, _ := h.list("/fleet/api/v1/pods", nil)
+	resp := h.do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion="+l.Metadata.ResourceVersion, nil, "")
+	e := nextEvent(t, bufio.NewReader(resp.Body))
+	if e.Type != "MODIFIED" || e.Object.Metadata.Name != "aa" || e.Object.Metadata.ResourceVersion != l.Metadata.ResourceVersion {
+		t.Errorf("%+v; the list was of %s", e, l.Metadata.ResourceVersion)
+	}
+}
+
 // TestFleetWatchBadEvent holds: an event that cannot be passed on costs its cluster, until that sends it well: the others go on, and no
 // version covers it before.
 func TestFleetWatchBadEvent(t *testing.T) {
