@@ -463,9 +463,17 @@ func (w *world) escalation(t *testing.T) {
 		client := clients[q.user.Name].RbacV1()
 		switch {
 		case q.old != nil:
-			q.role.UID, q.role.ResourceVersion = q.old.UID, q.old.ResourceVersion
-			got = w.policy.MayWriteRole(&q.user, q.role, q.old)
-			_, want = client.ClusterRoles().Update(ctx, q.role, metav1.UpdateOptions{DryRun: dry.DryRun})
+			for old := q.old; ; { // the controller may write once more what it has aggregated
+				q.role.UID, q.role.ResourceVersion = old.UID, old.ResourceVersion
+				got = w.policy.MayWriteRole(&q.user, q.role, old)
+				if _, want = client.ClusterRoles().Update(ctx, q.role, metav1.UpdateOptions{DryRun: dry.DryRun}); !apierrors.IsConflict(want) {
+					break
+				}
+				var err error
+				if old, err = w.client.RbacV1().ClusterRoles().Get(ctx, q.role.Name, metav1.GetOptions{}); err != nil {
+					return err
+				}
+			}
 		case q.role != nil:
 			got = w.policy.MayWriteRole(&q.user, q.role, nil)
 			_, want = client.ClusterRoles().Create(ctx, q.role, dry)
