@@ -45,6 +45,7 @@ type event struct {
 
 const (
 	synced = "synced" // all that was there was sent
+	away   = "away"   // nothing of what is there can be had now
 	failed = "failed" // the watch must end: err says why
 )
 
@@ -186,20 +187,33 @@ func (f *follower) initial(ctx context.Context, q *ask) error {
 		return err
 	}
 	defer l.close()
+	unwatchable := &failure{cluster: f.Name, code: http.StatusMethodNotAllowed, message: fmt.Sprintf("cluster %q lists this kind without a resourceVersion: it cannot be watched", f.Name)}
+	if m := l.Metadata(); m != nil && !cursor.ValidOwn(m.ResourceVersion) {
+		return unwatchable
+	}
 	f.tell(nil)
+	sent := false
+	broken := func(err error) error {
+		if sent {
+			return fmt.Errorf("%w: %w", errHalf, err)
+		}
+		f.send(ctx, event{from: f, kind: away})
+		return err
+	}
 	for {
 		v, err := l.next()
 		if errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return fmt.Errorf("%w: %w", errHalf, err)
+			return broken(err)
 		}
+		sent = true
 		if l.object = v; !f.sendListed(ctx, "ADDED", l) {
 			return nil
 		}
 	}
 	if !cursor.ValidOwn(l.Metadata().ResourceVersion) {
-		return &failure{cluster: f.Name, code: http.StatusMethodNotAllowed, message: fmt.Sprintf("cluster %q lists this kind without a resourceVersion: it cannot be watched", f.Name)}
+		return broken(unwatchable)
 	}
 	f.version = l.Metadata().ResourceVersion
 	f.send(ctx, event{from: f, kind: synced, version: f.version, typ: l.typ()})

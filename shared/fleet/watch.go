@@ -308,6 +308,10 @@ func (w *watcher) write(out []byte, e event) ([]byte, error) {
 	if e.typ.Kind != "" {
 		w.kind = e.typ
 	}
+	if e.kind == away {
+		delete(w.pending, f.id) // it is taken in when it is there
+		return out, nil
+	}
 	if e.kind == synced || e.kind == "BOOKMARK" {
 		begun := len(w.pending) == 0 // before that, nothing is to be gone on from
 		if e.kind == synced {

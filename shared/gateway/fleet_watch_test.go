@@ -145,6 +145,50 @@ func TestFleetWatchCutInADifference(t *testing.T) {
 	}
 }
 
+// TestFleetWatchBrokenList holds: a cluster whose list cannot be had, or says no version, does not hold up what the others have, nor end it;
+// it is taken in when it is well.
+func TestFleetWatchBrokenList(t *testing.T) {
+	for name, broken := range map[string]string{
+		"no version":          `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"none","namespace":"x"}}]}`,
+		"no version, no pods": `{"kind":"PodList","apiVersion":"v1","items":[],"metadata":{}}`,
+		"a head alone":        `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"40"},"items":[`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			well := make(chan struct{})
+			idle := func(flush func(string), r *http.Request) {
+				flush("")
+				<-r.Context().Done()
+			}
+			h, _ := fleetOf(t,
+				watching(func(flush func(string), _ *http.Request) { flush(podList("5", "x/of-a")) }, idle),
+				watching(func(flush func(string), _ *http.Request) {
+					select {
+					case <-well:
+						flush(podList("40", "x/of-b"))
+					default:
+						flush(broken)
+						if name == "a head alone" {
+							panic(http.ErrAbortHandler)
+						}
+					}
+				}, idle))
+			resp := h.do("GET", "/fleet/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", nil, "")
+			lines := bufio.NewReader(resp.Body)
+			if e := nextEvent(t, lines); e.Object.Metadata.Name != "of-a" {
+				t.Fatalf("%+v", e)
+			}
+			if e := nextEvent(t, lines); e.Type != "BOOKMARK" || !cursor.Composite(e.Object.Metadata.ResourceVersion) {
+				t.Fatalf("%+v", e)
+			}
+			close(well)
+			if e := nextEvent(t, lines); e.Object.Metadata.Name != "of-b" {
+				t.Fatalf("%+v", e)
+			}
+		})
+	}
+}
+
 // TestFleetWatchBadEvent holds: an event that cannot be passed on costs its cluster, until that sends it well: the others go on, and no
 // version covers it before.
 func TestFleetWatchBadEvent(t *testing.T) {
