@@ -1,0 +1,50 @@
+package fleet
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// deleteCollection deletes in every target. It fails if one does, saying which; one that does not have the kind has nothing to delete,
+// which costs a warning where another did it.
+func (q *ask) deleteCollection(w http.ResponseWriter, targets []target) error {
+	body, err := q.body()
+	if err != nil {
+		return err
+	}
+	q.reached(names(targets)...)
+	answers := q.each(targets, func(_ int, t target) *answer {
+		data, err := body.ForMember(t.Name, t.id)
+		if err != nil {
+			return &answer{target: t, err: q.failed(q.r.Context(), t.Name, err)}
+		}
+		return q.call(q.r.Context(), t, outgoing{method: http.MethodDelete, path: q.route.Path, query: q.query, body: data, patient: true,
+			header: http.Header{"Accept": {"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"}, "Accept-Encoding": {"identity"}}}, func(a *answer) error {
+			_, err := io.Copy(io.Discard, a.body)
+			return err
+		})
+	})
+	good, failures, err := split(answers)
+	if err != nil {
+		return err
+	}
+	stopAll(good)
+	if len(good) > 0 && !q.strict {
+		absent := func(e *failure) bool { return e.code == http.StatusNotFound }
+		warn(w.Header(), slices.DeleteFunc(slices.Clone(failures), func(e *failure) bool { return !absent(e) }))
+		failures = slices.DeleteFunc(failures, absent)
+	}
+	if len(failures) > 0 {
+		err := status.From(summary(failures))
+		for _, a := range good {
+			err.Message += fmt.Sprintf("; done in cluster %q", a.Name)
+		}
+		return err
+	}
+	writeJSON(w, http.StatusOK, []byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":200}`+"\n"))
+	return nil
+}
