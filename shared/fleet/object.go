@@ -37,11 +37,15 @@ func (q *ask) get(w http.ResponseWriter, targets []target) error {
 			query[k] = v
 		}
 		if v := query.Get("resourceVersion"); cursor.Composite(v) {
-			own, err := naming.OwnVersion(v, t.Name, t.id)
+			asked, err := cursor.ParseVersion(v)
 			if err != nil {
 				return outgoing{}, status.New(status.BadRequest, t.Name, "%w", err)
 			}
-			query.Set("resourceVersion", own)
+			if own, ok := asked[t.id]; ok {
+				query.Set("resourceVersion", own)
+			} else { // it has shown nothing yet: whatever it shows is not older
+				query.Del("resourceVersion")
+			}
 		}
 		return outgoing{method: http.MethodGet, path: q.route.Path, query: query, header: http.Header{"Accept": {accept}, "Accept-Encoding": {"identity"}}}, nil
 	})

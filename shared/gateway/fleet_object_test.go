@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 )
 
 // lacksKind answers as kube-apiserver does for a kind that it has not.
@@ -46,5 +48,40 @@ func TestFleetDeletesWhereTheKindIs(t *testing.T) {
 		if strings.Contains(got, tt.not) {
 			t.Errorf("%s: it has %s: %s", name, tt.not, got)
 		}
+	}
+}
+
+// TestFleetVersionOfSome holds: the version of a list in which a cluster was left out is good for reads of that cluster's objects, and not
+// for writes of them.
+func TestFleetVersionOfSome(t *testing.T) {
+	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","resourceVersion":"21"}}`
+	h, members := fleetOf(t, refuses(404, "NotFound", "not found"), sends(200, pod))
+	inv := map[string]string{}
+	for _, name := range []string{"a", "b"} {
+		o, err := h.objects.Get(t.Context(), "clusters/"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv[name] = cursor.Version{uint64(o.Revision): "20"}.String()
+	}
+	const one = "/fleet/api/v1/namespaces/x/pods/one"
+	for of, want := range map[string][]string{"a": {"?resourceVersion=20", ""}, "b": {"", "?resourceVersion=20"}} {
+		if got := answered(t, h.do("GET", one+"?resourceVersion="+inv[of], nil, "")); !strings.HasPrefix(got, "200 \n") {
+			t.Errorf("a get with the version of %s: %s", of, got)
+		}
+		for i, m := range members {
+			if seen := m.take(); len(seen) != 1 || seen[0].URI != "/api/v1/namespaces/x/pods/one"+want[i] {
+				t.Errorf("a get with the version of %s: member %d is asked %+v", of, i, seen)
+			}
+		}
+	}
+	for _, version := range []string{inv["a"], inv["b"] + "0"} {
+		got := answered(t, h.do("PUT", one, http.Header{"Content-Type": {"application/json"}}, strings.Replace(pod, `"21"`, `"`+version+`"`, 1)))
+		if !strings.HasPrefix(got, "400 ") {
+			t.Errorf("a write with the version %s: %s", version, got)
+		}
+	}
+	if got := answered(t, h.do("GET", one+"?resourceVersion="+inv["b"]+"0", nil, "")); !strings.Contains(got, "not one of the fleet's") {
+		t.Errorf("a get with no version: %s", got)
 	}
 }
