@@ -318,14 +318,16 @@ func (q *ask) write(w http.ResponseWriter, targets []target) error {
 	if placement == "" {
 		placement = source
 	}
-	if placement != "" && q.named == "" && q.res.Subresource == "" {
+	if placement != "" && q.named == "" {
 		// What the object says of its place holds, also where another cluster has one of that name.
 		i := slices.IndexFunc(targets, func(t target) bool { return t.Name == placement })
 		if i < 0 {
 			return status.New(status.NoPlacement, "", "the object is of cluster %q, as its annotations say, and that takes no part here: without them, or by NAME@CLUSTER, another's can be meant", placement)
 		}
 		targets = targets[i : i+1]
-		q.placed = placement
+		if q.res.Subresource == "" { // of one there is none to make
+			q.placed = placement
+		}
 	}
 	t, failures, err := q.owner(w, targets)
 	if err != nil {

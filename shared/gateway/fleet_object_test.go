@@ -85,3 +85,56 @@ func TestFleetVersionOfSome(t *testing.T) {
 		t.Errorf("a get with no version: %s", got)
 	}
 }
+
+// TestFleetSubresourcesPlaced holds: a write of a subresource goes to the cluster that its body says it is of, as one of the object does,
+// also where another cluster has an object of that name.
+func TestFleetSubresourcesPlaced(t *testing.T) {
+	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","annotations":{%q:%q}}}`
+	const source, placement = "resource.karmada.io/cached-from-cluster", "clusterpass.io/cluster"
+	both := func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "/gone") {
+			refuses(404, "NotFound", `pods "gone" not found`)(w, r)
+			return
+		}
+		sends(200, fmt.Sprintf(pod, "some", "thing"))(w, r)
+	}
+	h, members := fleetOf(t, both, both)
+	for _, tt := range []struct {
+		method, path, annotation, cluster, want string
+		reached                                 int // the member that is written to; -1 for none
+	}{
+		{"PUT", "/one/status", source, "b", "200 ", 1},
+		{"PUT", "/one/status", source, "a", "200 ", 0},
+		{"PUT", "/one/status", placement, "b", "200 ", 1},
+		{"PATCH", "/one/status", source, "b", "200 ", 1},
+		{"PUT", "/one/ephemeralcontainers", source, "b", "200 ", 1},
+		{"PUT", "/one/scale", source, "b", "200 ", 1},
+		{"POST", "/one/eviction", source, "b", "200 ", 1},
+		{"PUT", "/one/status", "none", "b", "409 ", -1},
+		{"PUT", "/one/status", source, "c", `no_placement`, -1},
+		{"PUT", "/one@a/status", source, "b", "200 ", 0}, // the name says more
+		{"PUT", "/gone/status", source, "b", `"pods \"gone\" not found"`, 1},
+	} {
+		contentType := "application/json"
+		if tt.method == "PATCH" {
+			contentType = "application/merge-patch+json"
+		}
+		body := fmt.Sprintf(pod, tt.annotation, tt.cluster)
+		if got := answered(t, h.do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path, http.Header{"Content-Type": {contentType}}, body)); !strings.Contains(got, tt.want) {
+			t.Errorf("%s %s, %s %s: %s", tt.method, tt.path, tt.annotation, tt.cluster, got)
+		}
+		for i, m := range members {
+			writes := 0
+			for _, r := range m.take() {
+				if r.Method != http.MethodGet {
+					if writes++; strings.Contains(r.Body, source) {
+						t.Errorf("%s %s: the member gets %s", tt.method, tt.path, r.Body)
+					}
+				}
+			}
+			if want := tt.reached == i; writes != map[bool]int{true: 1}[want] {
+				t.Errorf("%s %s, %s %s: %d writes to member %d", tt.method, tt.path, tt.annotation, tt.cluster, writes, i)
+			}
+		}
+	}
+}
