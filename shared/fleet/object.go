@@ -67,7 +67,7 @@ type found struct {
 }
 
 // find asks every target and returns the answer of the one that has the object; nil, with why, where none has. Members that say 404 are
-// among the failures then, and otherwise not.
+// among the failures then, and otherwise not; members that hide it from the caller are, too.
 func (q *ask) find(targets []target, out func(t target) (outgoing, error)) (*found, []*failure, error) {
 	ctx, cancel := context.WithCancelCause(q.r.Context())
 	defer cancel(nil)
@@ -99,7 +99,7 @@ func (q *ask) find(targets []target, out func(t target) (outgoing, error)) (*fou
 		return nil, nil, q.ambiguous(good)
 	case len(unknown) > 0 && q.strict:
 		return nil, nil, summary(unknown)
-	case len(good) == 0 && len(unknown) > 0:
+	case len(good) == 0 && len(unknown) > 0 && !q.hidden(failures):
 		return nil, nil, summary(unknown) // it may be there
 	case len(good) == 0:
 		return nil, failures, nil
@@ -107,6 +107,26 @@ func (q *ask) find(targets []target, out func(t target) (outgoing, error)) (*fou
 	q.f.owners.put(key, good[0].id)
 	i := slices.Index(answers, good[0])
 	return &found{good[0], bodies[i]}, unknown, nil
+}
+
+// hidden reports whether an object that no member gave is absent to the caller: a get of it, which names no cluster, found in at least one
+// member that it is not there, and may not be made in the others. (What is to be made in a cluster that the caller may see, as by kubectl
+// apply, has to be absent first.) That a member refuses the gateway, or its impersonation of the caller, is about another resource.
+func (q *ask) hidden(failures []*failure) bool {
+	if q.strict || q.named != "" || q.only != nil || q.res.Verb != "get" || q.res.Subresource != "" {
+		return false
+	}
+	absent := false
+	for _, e := range failures {
+		about := e.status != nil && e.status.Details != nil && e.status.Details.Name == q.res.Name
+		switch {
+		case e.code == http.StatusNotFound:
+			absent = absent || about
+		case e.code != http.StatusForbidden || !about || e.status.Details.Kind != q.res.Resource || e.status.Details.Group != q.res.APIGroup:
+			return false
+		}
+	}
+	return absent
 }
 
 // read reads all, if it is at most so many bytes.
@@ -128,11 +148,13 @@ func (q *ask) ambiguous(of []*answer) error {
 		strings.Join(names, ", "), strings.Join(ways, " or "))
 }
 
-// notFound passes on a member's 404, rather one that is about the object than one about the kind.
+// notFound passes on a member's 404, rather one that is about the object than one about the kind, and warns of members that say otherwise.
 func (q *ask) notFound(w http.ResponseWriter, failures []*failure) error {
-	best := failures[0]
+	absent := func(e *failure) bool { return e.code == http.StatusNotFound }
+	warn(w.Header(), slices.DeleteFunc(slices.Clone(failures), absent))
+	best := failures[slices.IndexFunc(failures, absent)]
 	for _, e := range failures {
-		if e.status != nil && e.status.Details != nil && e.status.Details.Name != "" {
+		if absent(e) && e.status != nil && e.status.Details != nil && e.status.Details.Name != "" {
 			best = e
 			break
 		}

@@ -138,3 +138,43 @@ func TestFleetSubresourcesPlaced(t *testing.T) {
 		}
 	}
 }
+
+// TestFleetHidden holds: to a get that names no cluster, a member where the caller may not get the object is as one without it, if another
+// says that it has none; what a member does not answer for another reason stays an error.
+func TestFleetHidden(t *testing.T) {
+	details := func(code int, reason, details string) http.HandlerFunc {
+		return sends(code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"it is %s","reason":%[1]q,"details":%s,"code":%d}`, reason, details, code))
+	}
+	const one = `{"name":"one","kind":"pods"}`
+	none, forbids := details(404, "NotFound", one), details(403, "Forbidden", one)
+	has := sends(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)
+	const hidden = `cluster \"b\": it is Forbidden (left out)`
+	for name, tt := range map[string]struct {
+		method, path string
+		members      []http.HandlerFunc
+		code         int
+		want         string
+		warns        bool
+	}{
+		"hidden":            {"GET", "/one", []http.HandlerFunc{none, forbids}, 404, "it is NotFound", true},
+		"hidden of three":   {"GET", "/one", []http.HandlerFunc{lacksKind, forbids, none}, 404, "it is NotFound", true},
+		"it is elsewhere":   {"GET", "/one", []http.HandlerFunc{has, forbids}, 200, "one", true},
+		"strict":            {"GET", "/one?strict=true", []http.HandlerFunc{none, forbids}, 403, "it is Forbidden", false},
+		"named":             {"GET", "/one@b", []http.HandlerFunc{none, forbids}, 403, "it is Forbidden", false},
+		"named by clusters": {"GET", "/one?clusters=a,b", []http.HandlerFunc{none, forbids}, 403, "it is Forbidden", false},
+		"nowhere known":     {"GET", "/one", []http.HandlerFunc{forbids, forbids}, 403, "it is Forbidden", false},
+		"without the kind":  {"GET", "/one", []http.HandlerFunc{lacksKind, forbids}, 403, "it is Forbidden", false},
+		"another fails":     {"GET", "/one", []http.HandlerFunc{none, forbids, sends(500, "oops")}, 502, "HTTP 500", false},
+		"the gateway may not": {"GET", "/one", []http.HandlerFunc{none, details(403, "Forbidden", `{"name":"alice","kind":"users"}`)}, 403, "it is Forbidden",
+			false},
+		"a subresource": {"GET", "/one/status", []http.HandlerFunc{none, forbids}, 403, "it is Forbidden", false},
+		"logs":          {"GET", "/one/log", []http.HandlerFunc{none, forbids}, 403, "it is Forbidden", false},
+		"a deletion":    {"DELETE", "/one", []http.HandlerFunc{none, forbids}, 403, "it is Forbidden", false},
+	} {
+		h, _ := fleetOf(t, tt.members...)
+		got := answered(t, h.do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path, nil, ""))
+		if !strings.HasPrefix(got, fmt.Sprint(tt.code, " ")) || !strings.Contains(got, tt.want) || strings.Contains(got, hidden) != tt.warns {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}

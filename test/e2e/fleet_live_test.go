@@ -140,7 +140,7 @@ func TestFleetMemberRBAC(t *testing.T) {
 	owner := atBridge(t, through(t, "member1"))
 	allow := func(m string) {
 		t.Helper()
-		direct(m).must(t, "create", "rolebinding", user, "-n", "tenants", "--clusterrole=view", "--user="+user)
+		direct(m).must(t, "create", "rolebinding", user, "-n", "tenants", "--clusterrole=edit", "--user="+user)
 	}
 	for _, m := range members {
 		if out, err := cli(t, grantOn(m, user), "apply", "-f", "-"); err != nil {
@@ -168,10 +168,22 @@ func TestFleetMemberRBAC(t *testing.T) {
 	if r := k.run(t, in("get", "configmap", "in-member1")...); r.code != 0 || r.stdout != "configmap/in-member1\n" {
 		t.Errorf("what the caller may see: %v", r)
 	}
-	for _, name := range []string{"in-member2", "in-member2@member2"} {
-		if r := k.run(t, "get", "configmap", name, "-n", "tenants", "-o", "yaml"); r.code == 0 || r.stdout != "" || !strings.Contains(r.stderr, `User "fleet-tenant" cannot get resource "configmaps"`) {
+	for name, want := range map[string][]string{ // member1 does not have it
+		"in-member2":         {`Warning: cluster "member2": `, "(NotFound)"},
+		"in-member2@member2": {"(Forbidden)"},
+	} {
+		r := k.run(t, "get", "configmap", name, "-n", "tenants", "-o", "yaml")
+		if r.code == 0 || r.stdout != "" || !strings.Contains(r.stderr, `User "fleet-tenant" cannot get resource "configmaps"`) {
 			t.Errorf("what the caller may not see, %s: %v", name, r)
 		}
+		says(t, r.stderr, want...)
+	}
+	if r := k.run(t, "get", "--raw", bridgePrefix+"/api/v1/namespaces/tenants/configmaps/in-member2?strict=true"); r.code == 0 || !strings.Contains(r.stderr, "(Forbidden)") {
+		t.Errorf("what the caller may not see, and wants of all: %v", r)
+	}
+	k.apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: made, namespace: tenants, annotations: {clusterpass.io/cluster: member1}}}")
+	if got := direct("member1").must(t, "get", "configmap", "made", "-n", "tenants", "-o", "name"); got != "configmap/made\n" {
+		t.Errorf("applied: %q", got)
 	}
 	r := k.run(t, "get", "configmaps", "-A", "-l", "tenants")
 	if r.code == 0 || !strings.Contains(r.stderr, "(Forbidden)") || !strings.Contains(r.stderr, refused) || !strings.Contains(r.stderr, strings.Replace(refused, "member2", "member1", 1)) {
