@@ -56,17 +56,13 @@ func TestFleetDeletesWhereTheKindIs(t *testing.T) {
 func TestFleetVersionOfSome(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","resourceVersion":"21"}}`
 	h, members := fleetOf(t, refuses(404, "NotFound", "not found"), sends(200, pod))
-	inv := map[string]string{}
+	version := map[string]string{}
 	for _, name := range []string{"a", "b"} {
-		o, err := h.objects.Get(t.Context(), "clusters/"+name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		inv[name] = cursor.Version{uint64(o.Revision): "20"}.String()
+		version[name] = cursor.Version{h.id(name): "20"}.String()
 	}
 	const one = "/fleet/api/v1/namespaces/x/pods/one"
 	for of, want := range map[string][]string{"a": {"?resourceVersion=20", ""}, "b": {"", "?resourceVersion=20"}} {
-		if got := answered(t, h.do("GET", one+"?resourceVersion="+inv[of], nil, "")); !strings.HasPrefix(got, "200 \n") {
+		if got := answered(t, h.do("GET", one+"?resourceVersion="+version[of], nil, "")); !strings.HasPrefix(got, "200 \n") {
 			t.Errorf("a get with the version of %s: %s", of, got)
 		}
 		for i, m := range members {
@@ -75,13 +71,13 @@ func TestFleetVersionOfSome(t *testing.T) {
 			}
 		}
 	}
-	for _, version := range []string{inv["a"], inv["b"] + "0"} {
-		got := answered(t, h.do("PUT", one, http.Header{"Content-Type": {"application/json"}}, strings.Replace(pod, `"21"`, `"`+version+`"`, 1)))
+	for _, v := range []string{version["a"], version["b"] + "0"} {
+		got := answered(t, h.do("PUT", one, http.Header{"Content-Type": {"application/json"}}, strings.Replace(pod, `"21"`, `"`+v+`"`, 1)))
 		if !strings.HasPrefix(got, "400 ") {
-			t.Errorf("a write with the version %s: %s", version, got)
+			t.Errorf("a write with the version %s: %s", v, got)
 		}
 	}
-	if got := answered(t, h.do("GET", one+"?resourceVersion="+inv["b"]+"0", nil, "")); !strings.Contains(got, "not one of the fleet's") {
+	if got := answered(t, h.do("GET", one+"?resourceVersion="+version["b"]+"0", nil, "")); !strings.Contains(got, "not one of the fleet's") {
 		t.Errorf("a get with no version: %s", got)
 	}
 }

@@ -1,0 +1,147 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+)
+
+// id is a cluster's permanent id, by which versions name it.
+func (h *house) id(cluster string) uint64 {
+	h.t.Helper()
+	o, err := h.objects.Get(h.t.Context(), "clusters/"+cluster)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return o.Created
+}
+
+// TestFleetVersionMatch holds: a list by the fleet's version asks each cluster for its own part of it: with NotOlderThan those that are not
+// in it for whatever they have, with Exact not at all.
+func TestFleetVersionMatch(t *testing.T) {
+	at := func(fresh string) http.HandlerFunc { // answers at the version that is asked for, if that is exact
+		return func(w http.ResponseWriter, r *http.Request) {
+			version := fresh
+			if r.URL.Query().Get("resourceVersionMatch") == "Exact" {
+				version = r.URL.Query().Get("resourceVersion")
+			}
+			sends(200, podList(version, "x/one"))(w, r)
+		}
+	}
+	h, members := fleetOf(t, at("12"), at("25"), at("7"))
+	two := cursor.Version{h.id("a"): "10", h.id("b"): "20"}.String()
+	for _, tt := range []struct {
+		match, names string
+		asked        [3]string // the query; "-" if not asked
+		versions     []string
+	}{
+		{"", "one@a one@b one@c", [3]string{"resourceVersion=10", "resourceVersion=20", ""}, []string{"12", "25", "7"}},
+		{"NotOlderThan", "one@a one@b one@c",
+			[3]string{"resourceVersion=10&resourceVersionMatch=NotOlderThan", "resourceVersion=20&resourceVersionMatch=NotOlderThan", ""}, []string{"12", "25", "7"}},
+		{"Exact", "one@a one@b", [3]string{"resourceVersion=10&resourceVersionMatch=Exact", "resourceVersion=20&resourceVersionMatch=Exact", "-"}, []string{"10", "20", ""}},
+	} {
+		query := url.Values{"resourceVersion": {two}}
+		if tt.match != "" {
+			query.Set("resourceVersionMatch", tt.match)
+		}
+		l, resp := h.list("/fleet/api/v1/pods?"+query.Encode(), nil)
+		if l.names() != tt.names || resp.Header["Warning"] != nil {
+			t.Errorf("%q: %q, warnings %q", tt.match, l.names(), resp.Header["Warning"])
+		}
+		v, err := cursor.ParseVersion(l.Metadata.ResourceVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, m := range members {
+			got := "-"
+			for _, r := range m.take() {
+				_, got, _ = strings.Cut(r.URI, "?")
+			}
+			if name := string(rune('a' + i)); got != tt.asked[i] || v[h.id(name)] != tt.versions[i] {
+				t.Errorf("%q: %s is asked %q and is at %q; want %q, %q", tt.match, name, got, v[h.id(name)], tt.asked[i], tt.versions[i])
+			}
+		}
+	}
+	h.remove("clusters/b")
+	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+two, nil, ""), 410, "expired", "list from the start")
+}
+
+// TestFleetPageExpired holds: a cluster that has no history any more, be it from where its own pages ended or at the version that the list
+// shows, ends the list with 410, so that the client begins anew; nothing of the page is given.
+func TestFleetPageExpired(t *testing.T) {
+	expired := refuses(410, "Expired", "too old")
+	for name, tt := range map[string]struct {
+		a, b func(r *http.Request) http.HandlerFunc
+	}{
+		"its token": {func(r *http.Request) http.HandlerFunc {
+			if r.URL.Query().Has("continue") {
+				return expired
+			}
+			return sends(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"own"},"items":[{"metadata":{"name":"one","namespace":"x"}}]}`)
+		}, func(*http.Request) http.HandlerFunc { return sends(200, podList("20", "x/two")) }},
+		"its version": {func(*http.Request) http.HandlerFunc { return sends(200, podList("10", "x/one")) }, func(r *http.Request) http.HandlerFunc {
+			if r.URL.Query().Get("resourceVersionMatch") == "Exact" {
+				return expired
+			}
+			return sends(200, podList("20", "x/two"))
+		}},
+	} {
+		h, _ := fleetOf(t, func(w http.ResponseWriter, r *http.Request) { tt.a(r)(w, r) }, func(w http.ResponseWriter, r *http.Request) { tt.b(r)(w, r) })
+		l, _ := h.list("/fleet/api/v1/pods?limit=1", nil)
+		if l.names() != "one@a" || l.Metadata.Continue == "" {
+			t.Fatalf("%s: the first page: %q, %q", name, l.names(), l.Metadata.Continue)
+		}
+		wantStatus(t, h.do("GET", "/fleet/api/v1/pods?limit=1&continue="+l.Metadata.Continue, nil, ""), 410, "members_refused", "too old")
+		if name == "its version" {
+			wantStatus(t, h.do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+l.Metadata.ResourceVersion, nil, ""), 410, "members_refused", "too old")
+		}
+	}
+}
+
+// TestFleetPartialMetadata holds: objects and lists as metadata alone, which informers of controllers ask for, are answered so, each with
+// where it is from.
+func TestFleetPartialMetadata(t *testing.T) {
+	const single, list = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	const head = `"apiVersion":"meta.k8s.io/v1","metadata":{"name":"one","namespace":"x"`
+	member := func(w http.ResponseWriter, r *http.Request) {
+		switch accept := r.Header.Get("Accept"); {
+		case strings.HasPrefix(accept, list+", application/json") && r.URL.Path == "/api/v1/pods":
+			sends(200, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"items":[{"kind":"PartialObjectMetadata",`+head+`}}]}`)(w, r)
+		case strings.HasPrefix(accept, single+", application/json") && r.URL.Path == "/api/v1/namespaces/x/pods/one":
+			sends(200, `{"kind":"PartialObjectMetadata",`+head+`}}`)(w, r)
+		default:
+			t.Errorf("the member is asked for %s as %q", r.URL, accept)
+			refuses(406, "NotAcceptable", "no")(w, r)
+		}
+	}
+	h, _ := fleetOf(t, member, member)
+	protobuf := func(form string) http.Header { // as client-go's metadata client asks
+		return http.Header{"Accept": {strings.Replace(form, "/json", "/vnd.kubernetes.protobuf", 1) + "," + form + ",application/json"}}
+	}
+	if l, _ := h.list("/fleet/api/v1/pods", protobuf(list)); l.Kind != "PartialObjectMetadataList" || l.names() != "one@a one@b" {
+		t.Errorf("a list: %+v", l)
+	}
+	body, err := io.ReadAll(h.do("GET", "/fleet/api/v1/namespaces/x/pods/one@b", protobuf(single), "").Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o struct {
+		Kind, APIVersion string
+		Metadata         struct {
+			Name        string
+			Annotations map[string]string
+		}
+	}
+	if err := json.Unmarshal(body, &o); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(o); got != "{PartialObjectMetadata meta.k8s.io/v1 {one@b map[resource.karmada.io/cached-from-cluster:b]}}" {
+		t.Errorf("an object: %s", got)
+	}
+}
