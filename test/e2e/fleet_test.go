@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/clusterpass/clusterpass/shared/cluster"
 )
 
@@ -126,6 +128,22 @@ spec:
 		if got := k.must(t, "get", "pods", "-n", "page", selector, "-o", `jsonpath={range .items[*]}{.metadata.name}{" "}{end}`); got != want {
 			t.Errorf("%s: %q, want %q", selector, got, want)
 		}
+	}
+	// Also of what the clusters have in memory, as Karmada's cache does not; that may be of a moment before.
+	for selector, want := range map[string]string{"spec.nodeName%3Dmember2-node": "on-member2 same", "status.phase%3DRunning": "on-member1 on-member2 same same", "status.phase%3DPending": ""} {
+		eventually(t, func() bool {
+			var list corev1.PodList
+			raw := k.must(t, "get", "--raw", fleetPrefix+"/api/v1/namespaces/page/pods?resourceVersion=0&fieldSelector="+selector)
+			if err := json.Unmarshal([]byte(raw), &list); err != nil {
+				t.Fatalf("%s: %v", selector, err)
+			}
+			var names []string
+			for _, p := range list.Items {
+				names = append(names, p.Name)
+			}
+			slices.Sort(names)
+			return strings.Join(names, " ") == want
+		})
 	}
 	if got := k.must(t, "get", "pods", "-n", "page", "-o", `jsonpath={range .items[*]}{.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{end}`); got != "member1 member1 member2 member2 " {
 		t.Errorf("sources %q", got)
