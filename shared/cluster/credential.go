@@ -100,6 +100,9 @@ func (m *Member) call(ctx context.Context, method, path string, in, out any) (ht
 		return req.Header, fmt.Errorf("%s: %w", endpoint(u), err)
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode < 200 { // it switched protocols: its body is the bare connection, which the context does not end any more
+		return req.Header, &CallError{Endpoint: endpoint(u), Code: resp.StatusCode}
+	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	switch {
 	case err != nil:

@@ -208,6 +208,12 @@ func send(r *http.Request, c Call, protocol string) (*http.Response, error) {
 	if err != nil {
 		return nil, failure(r.Context(), c.Member, err)
 	}
+	if protocol == "" && resp.StatusCode < 200 {
+		// Its body is the bare connection, which nobody ends any more, not the call's context either.
+		_ = resp.Body.Close()
+		name := c.Member.Cluster.Name
+		return nil, status.New(status.Aborted, name, "cluster %q switched protocols, which nobody asked for", name)
+	}
 	return resp, nil
 }
 
@@ -239,12 +245,9 @@ func outgoing(r *http.Request, header http.Header, c Call) *http.Request {
 
 // answer copies the member's response to the client.
 func answer(w http.ResponseWriter, r *http.Request, resp *http.Response, c Call) error {
-	name := c.Member.Cluster.Name
 	header := responseHeader(resp.Header)
-	switch {
-	case resp.StatusCode < 200:
-		return status.New(status.Aborted, name, "cluster %q switched protocols, which nobody asked for", name)
-	case resp.StatusCode >= 300 && resp.StatusCode < 400 && len(resp.Header["Location"]) > 0:
+	if resp.StatusCode >= 300 && resp.StatusCode < 400 && len(resp.Header["Location"]) > 0 {
+		name := c.Member.Cluster.Name
 		location, err := rewriteLocation(resp.Header["Location"], c.Route, c.Member.Server)
 		if err != nil {
 			return status.New(status.BadRedirect, name, "cluster %q redirects %w; the gateway does not follow", name, err)
