@@ -234,8 +234,9 @@ func summary(failures []*failure) error {
 		out.Cluster = first.cluster
 	}
 	if same && first.code < 500 {
-		out.Reason, out.As = status.MembersRefused, first.status
-		out.As.Code = int32(first.code)
+		as := *first.status // a copy: a failure that is kept is other callers' too
+		as.Code = int32(first.code)
+		out.Reason, out.As = status.MembersRefused, &as
 	}
 	return out
 }
