@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -293,6 +294,9 @@ func unite(a, b []byte, parts map[string]int) ([]byte, error) {
 	}
 	if err := json.Unmarshal(b, &from); err != nil {
 		return nil, err
+	}
+	if into == nil || from == nil {
+		return nil, errors.New("null is no document")
 	}
 	for name, depth := range parts {
 		if from[name] == nil {
