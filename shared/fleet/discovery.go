@@ -15,7 +15,6 @@ import (
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -26,6 +25,9 @@ const (
 	discoveryTTL = 30 * time.Second
 	partialTTL   = 5 * time.Second // after all were asked
 )
+
+// maxDiscovery bounds one member's document of discovery, in bytes: /api, or /apis.
+const maxDiscovery = 4 << 20
 
 const discoveryGroup = "apidiscovery.k8s.io"
 
@@ -255,7 +257,7 @@ func (q *ask) union(allowed []entry) (discoveryv2.APIGroupDiscoveryList, []*fail
 	if k, ok := q.f.discovered.Get(key); ok && time.Now().Before(k.until) && (len(k.failures) == 0 || !q.strict) {
 		return k.union, k.failures, nil
 	}
-	var union discoveryv2.APIGroupDiscoveryList
+	u := newUniter()
 	var failures []*failure
 	until := time.Now().Add(discoveryTTL)
 	const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
@@ -270,7 +272,7 @@ func (q *ask) union(allowed []entry) (discoveryv2.APIGroupDiscoveryList, []*fail
 	for i, path := range []string{"/api", "/apis"} {
 		both.Go(func() {
 			d := documents{bodies: make([][]byte, len(allowed))}
-			d.good, d.failed, d.err = q.documents(allowed, d.bodies, merge.MaxObject, outgoing{path: path, header: http.Header{"Accept": {accept}}})
+			d.good, d.failed, d.err = q.documents(allowed, d.bodies, maxDiscovery, outgoing{path: path, header: http.Header{"Accept": {accept}}})
 			answers[i] = d
 		})
 	}
@@ -282,10 +284,10 @@ func (q *ask) union(allowed []entry) (discoveryv2.APIGroupDiscoveryList, []*fail
 	}
 	for _, d := range answers {
 		if d.err != nil {
-			return union, nil, d.err
+			return u.union, nil, d.err
 		}
 		if len(d.good) == 0 {
-			return union, nil, summary(d.failed)
+			return u.union, nil, summary(d.failed)
 		}
 		for _, e := range d.failed {
 			failed(e)
@@ -297,18 +299,18 @@ func (q *ask) union(allowed []entry) (discoveryv2.APIGroupDiscoveryList, []*fail
 				continue
 			}
 			for _, g := range list.Items {
-				addGroup(&union, g, q.global(allowed[i]))
+				u.add(g, q.global(allowed[i]))
 			}
 		}
 	}
 	if len(failures) > 0 && q.strict {
-		return union, nil, summary(failures)
+		return u.union, nil, summary(failures)
 	}
 	if len(failures) > 0 {
 		until = time.Now().Add(partialTTL)
 	}
-	q.f.discovered.Add(key, kept{union, failures, until})
-	return union, failures, nil
+	q.f.discovered.Add(key, kept{u.union, failures, until})
+	return u.union, failures, nil
 }
 
 // global says what kinds of a cluster the fleet has: those that a registry takes in, and all of the control-plane cluster.
@@ -319,33 +321,6 @@ func (q *ask) global(c entry) func(apiVersion, resource, kind string) bool {
 		}
 		s := registry.ScopeOf(q.inv.registries, c.Cluster, registry.Kind{APIVersion: apiVersion, Resource: resource, Kind: kind})
 		return s.Takes("")
-	}
-}
-
-// addGroup unites g with the groups that are there.
-func addGroup(union *discoveryv2.APIGroupDiscoveryList, g discoveryv2.APIGroupDiscovery, global func(apiVersion, resource, kind string) bool) {
-	for _, v := range g.Versions {
-		apiVersion := strings.TrimPrefix(g.Name+"/"+v.Version, "/")
-		for _, r := range v.Resources {
-			if r.ResponseKind == nil || !global(apiVersion, r.Resource, r.ResponseKind.Kind) {
-				continue
-			}
-			i := slices.IndexFunc(union.Items, func(o discoveryv2.APIGroupDiscovery) bool { return o.Name == g.Name })
-			if i < 0 {
-				i = len(union.Items)
-				union.Items = append(union.Items, discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.Name}})
-			}
-			versions := &union.Items[i].Versions
-			j := slices.IndexFunc(*versions, func(o discoveryv2.APIVersionDiscovery) bool { return o.Version == v.Version })
-			if j < 0 {
-				j = len(*versions)
-				*versions = append(*versions, discoveryv2.APIVersionDiscovery{Version: v.Version, Freshness: discoveryv2.DiscoveryFreshnessCurrent})
-			}
-			have := &(*versions)[j].Resources
-			if !slices.ContainsFunc(*have, func(o discoveryv2.APIResourceDiscovery) bool { return o.Resource == r.Resource }) {
-				*have = append(*have, r)
-			}
-		}
 	}
 }
 

@@ -1,0 +1,40 @@
+package gateway_test
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestFleetLargeDiscovery holds: a member whose discovery is too large to be read, however small it comes, costs a warning.
+func TestFleetLargeDiscovery(t *testing.T) {
+	const list = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[`
+	core := func(resource string) string {
+		return list + `{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"` + resource + `","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["get"]}]}]}]`
+	}
+	discovers := func(resource string, padding int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			defer func() { _ = z.Close() }()
+			switch r.URL.Path {
+			case "/api":
+				_, _ = io.WriteString(z, core(resource)+strings.Repeat(" ", padding)+"}")
+			case "/apis":
+				_, _ = io.WriteString(z, list+"]}")
+			}
+		}
+	}
+	h, _ := fleetOf(t, discovers("pods", 0), discovers("others", 4<<20), discovers("more", 3<<20))
+	got, resp := h.text("/fleet/api/v1", nil)
+	warnings := strings.Join(resp.Header["Warning"], "\n")
+	if resp.StatusCode != 200 || !strings.Contains(got, `"pods"`) || strings.Contains(got, `"others"`) || !strings.Contains(got, `"more"`) {
+		t.Errorf("%s: %s", resp.Status, got)
+	}
+	if !strings.Contains(warnings, `cluster \"b\": it is over 4 MiB`) || strings.Contains(warnings, `\"c\"`) {
+		t.Errorf("warnings %s", warnings)
+	}
+}
