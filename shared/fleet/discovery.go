@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -19,32 +18,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// What is kept of discovery: the union for one caller, for a while.
-const (
-	discoveryMax = 64
-	discoveryTTL = 30 * time.Second
-	partialTTL   = 5 * time.Second // after all were asked
-)
-
 // maxDiscovery bounds one member's document of discovery, in bytes: /api, or /apis.
 const maxDiscovery = 4 << 20
 
 const discoveryGroup = "apidiscovery.k8s.io"
-
-// kept is a union, and until when it is of use.
-type kept struct {
-	union    discoveryv2.APIGroupDiscoveryList
-	failures []*failure
-	until    time.Time
-}
-
-func newDiscovery() *lru.Cache[[sha256.Size]byte, kept] {
-	c, err := lru.New[[sha256.Size]byte, kept](discoveryMax)
-	if err != nil {
-		panic(err) // discoveryMax is positive
-	}
-	return c
-}
 
 // nonResource answers what is no resource: discovery, OpenAPI, version and health.
 func (q *ask) nonResource(w http.ResponseWriter) error {
@@ -254,12 +231,12 @@ func (q *ask) union(allowed []entry) (discoveryv2.APIGroupDiscoveryList, []*fail
 	if err != nil {
 		return discoveryv2.APIGroupDiscoveryList{}, nil, err
 	}
-	if k, ok := q.f.discovered.Get(key); ok && time.Now().Before(k.until) && (len(k.failures) == 0 || !q.strict) {
+	if k := q.f.discovered.get(key); k != nil && (len(k.failures) == 0 || !q.strict) {
 		return k.union, k.failures, nil
 	}
+	began := time.Now()
 	u := newUniter()
 	var failures []*failure
-	until := time.Now().Add(discoveryTTL)
 	const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 	type documents struct {
 		bodies [][]byte
@@ -306,10 +283,11 @@ func (q *ask) union(allowed []entry) (discoveryv2.APIGroupDiscoveryList, []*fail
 	if len(failures) > 0 && q.strict {
 		return u.union, nil, summary(failures)
 	}
+	ttl := discoveryTTL
 	if len(failures) > 0 {
-		until = time.Now().Add(partialTTL)
+		ttl, began = partialTTL, time.Now()
 	}
-	q.f.discovered.Add(key, kept{u.union, failures, until})
+	q.f.discovered.put(key, &kept{union: u.union, failures: failures, until: began.Add(ttl)})
 	return u.union, failures, nil
 }
 

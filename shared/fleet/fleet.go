@@ -13,13 +13,10 @@ package fleet
 
 import (
 	"context"
-	"crypto/sha256"
 	"log/slog"
 	"net/http"
 	"strings"
 	"time"
-
-	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/cache"
@@ -58,7 +55,7 @@ type Fleet struct {
 	kinds  *cache.Cache[map[string]string]
 	owners owners
 	// discovered holds unions by all that they depend on.
-	discovered *lru.Cache[[sha256.Size]byte, kept]
+	discovered *unions
 	schemas    *schemas
 }
 
@@ -70,7 +67,7 @@ func New(cfg Config) *Fleet {
 	if cfg.Deadline == 0 {
 		cfg.Deadline = deadline
 	}
-	f := &Fleet{cfg: cfg, inv: newInventory(cfg.Objects, cfg.Freshness, cfg.Log), discovered: newDiscovery(), owners: newOwners(), schemas: newSchemas()}
+	f := &Fleet{cfg: cfg, inv: newInventory(cfg.Objects, cfg.Freshness, cfg.Log), discovered: newUnions(), owners: newOwners(), schemas: newSchemas()}
 	f.kinds = newKinds(f)
 	return f
 }
