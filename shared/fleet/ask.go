@@ -305,7 +305,7 @@ func (q *ask) targets() ([]target, error) {
 	if len(out) > 0 {
 		return out, nil
 	}
-	if q.f.cfg.ControlPlane != "" && q.only == nil && q.named == "" {
+	if q.f.cfg.ControlPlane != "" && q.only == nil && q.named == "" && q.labels.Empty() { // else it may not be what is meant
 		return nil, nil
 	}
 	what := kind.Resource + " of " + kind.APIVersion
