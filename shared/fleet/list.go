@@ -83,14 +83,12 @@ func (q *ask) list(w http.ResponseWriter, targets []target) error {
 		}
 	}
 	parts, failures = oneForm(parts, failures)
+	parts, failures = p.versioned(parts, failures)
 	switch {
 	case len(parts) == 0, len(failures) > 0 && (q.strict || p.token != nil):
 		return summary(failures)
 	case slices.ContainsFunc(failures, func(e *failure) bool { return e.code == http.StatusGone }):
 		return summary(slices.DeleteFunc(failures, func(e *failure) bool { return e.code != http.StatusGone }))
-	}
-	if slices.ContainsFunc(parts, func(one *part) bool { return one.Metadata() != nil && !cursor.ValidOwn(one.Metadata().ResourceVersion) }) {
-		p.limit = 0 // metrics and their like have no versions, and so no pages: their API servers send all
 	}
 	h := w.Header()
 	passWarnings(h, good)
@@ -161,7 +159,7 @@ func (p *page) members(v cursor.Version) ([]target, error) {
 	return out, nil
 }
 
-// goOn leaves those members that the token has not come to, and of these the first few.
+// goOn leaves those members that the token has not come to, and of these the first few; all, where no limit ends the page.
 func (p *page) goOn() error {
 	all, err := p.members(p.token.Version)
 	if err != nil {
@@ -169,7 +167,11 @@ func (p *page) goOn() error {
 	}
 	i := slices.IndexFunc(all, func(t target) bool { return t.id == p.token.Next }) // ParseToken has seen that it is there
 	rest := all[i:]
-	p.targets, p.later = rest[:min(ahead, len(rest))], rest[min(ahead, len(rest)):]
+	n := len(rest)
+	if p.limit > 0 {
+		n = min(ahead, n)
+	}
+	p.targets, p.later = rest[:n], rest[n:]
 	return nil
 }
 
@@ -255,6 +257,25 @@ func oneForm(parts []*part, failures []*failure) ([]*part, []*failure) {
 	return out, failures
 }
 
+// versioned leaves out members that say before their objects that their list has no version, where it must have one: where a version was
+// asked for, as on pages after the first, and on a first page if another member has one. Where none has, there are no pages.
+func (p *page) versioned(parts []*part, failures []*failure) ([]*part, []*failure) {
+	without := func(one *part) bool { return one.Metadata() != nil && !cursor.ValidOwn(one.Metadata().ResourceVersion) }
+	if !slices.ContainsFunc(parts, func(one *part) bool { return !without(one) }) {
+		p.limit = 0 // metrics and their like have no versions, and so no pages: their API servers send all
+	}
+	var out []*part
+	for _, one := range parts {
+		if _, asked := p.version[one.id]; !without(one) || !asked && p.limit == 0 {
+			out = append(out, one)
+			continue
+		}
+		failures = append(failures, &failure{cluster: one.Name, code: http.StatusBadGateway,
+			message: fmt.Sprintf("cluster %q lists without a resourceVersion, and so not in pages", one.Name)})
+	}
+	return out, failures
+}
+
 // stall is how long a member may stand still in the middle of its list.
 const stall = time.Minute
 
@@ -333,13 +354,15 @@ func (p *page) prepare(parts []*part, table bool) *merge.Layout {
 // saw notes the version that a part's metadata has, if it has come.
 func (p *page) saw(one *part) error {
 	m := one.Metadata()
-	if m == nil || !cursor.ValidOwn(m.ResourceVersion) { // some aggregated APIs have none
+	if m == nil {
 		return nil
 	}
 	if v, ok := p.version[one.id]; ok && v != m.ResourceVersion {
-		return fmt.Errorf("cluster %q lists at version %s, and was asked for %s", one.Name, m.ResourceVersion, v)
+		return fmt.Errorf("cluster %q lists at version %q, and was asked for %s", one.Name, m.ResourceVersion, v)
 	}
-	p.version[one.id] = m.ResourceVersion
+	if cursor.ValidOwn(m.ResourceVersion) { // some aggregated APIs have none
+		p.version[one.id] = m.ResourceVersion
+	}
 	return nil
 }
 
@@ -347,6 +370,9 @@ func (p *page) saw(one *part) error {
 // objects are left nobody knows without reading all.)
 func (p *page) objects(out *sink, parts []*part) (token string, err error) {
 	if p.limit == 0 {
+		if len(p.later) > 0 { // goOn takes all; without this a mistake there would be a list that looks whole
+			return "", fmt.Errorf("%d clusters are left out of a list without pages", len(p.later))
+		}
 		return "", p.inTurns(out, parts)
 	}
 	for i, one := range parts {

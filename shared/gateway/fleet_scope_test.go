@@ -2,7 +2,9 @@ package gateway_test
 
 import (
 	"context"
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/cluster"
@@ -66,5 +68,70 @@ func TestFleetSelectedControlPlane(t *testing.T) {
 	// Without any of these the call is the control-plane cluster's.
 	if resp := h.do("GET", "/fleet/api/v1/namespaces/x/secrets", nil, ""); resp.StatusCode != http.StatusOK || len(members["cp"].arrived()) == 0 {
 		t.Errorf("what no registry takes in is answered %s", resp.Status)
+	}
+}
+
+// TestFleetPagesWithoutVersion holds: a cluster that forgets its version in the middle of a list in pages, or a page that is asked for
+// without a limit, makes no list shorter.
+func TestFleetPagesWithoutVersion(t *testing.T) {
+	const before, after = `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}`, `{"kind":"PodList","apiVersion":"v1","items":[],"metadata":{}}`
+	good := sends(200, podList("10", "x/one"))
+	forgets := func(list string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("resourceVersionMatch") == "" {
+				good(w, r)
+				return
+			}
+			sends(200, list)(w, r)
+		}
+	}
+	first := func(h *house) string {
+		t.Helper()
+		l, _ := h.list("/fleet/api/v1/pods?limit=1", nil)
+		if l.names() != "one@a" || l.Metadata.Continue == "" {
+			t.Fatalf("the first page: %q, %q", l.names(), l.Metadata.Continue)
+		}
+		return "/fleet/api/v1/pods?continue=" + l.Metadata.Continue
+	}
+	h, _ := fleetOf(t, good, forgets(before), good, good, good, good)
+	next := first(h)
+	for _, limit := range []string{"", "&limit=1", "&limit=100"} {
+		wantStatus(t, h.do("GET", next+limit, nil, ""), 502, "members_failed", `cluster "b" lists without a resourceVersion`)
+	}
+	h, _ = fleetOf(t, good, forgets(after), good, good, good, good)
+	next = first(h)
+	for _, limit := range []string{"", "&limit=1", "&limit=100"} {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", h.URL+next+limit, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := h.client.Do(req)
+		if err != nil {
+			continue
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err == nil && resp.StatusCode == http.StatusOK {
+			t.Errorf("%s: a list that is short looks whole: %s", limit, body)
+		}
+	}
+	h, _ = fleetOf(t, good, good, good, good, good, good)
+	if l, _ := h.list(first(h), nil); l.names() != "one@b one@c one@d one@e one@f" || l.Metadata.Continue != "" {
+		t.Errorf("the rest in one page: %q, %q", l.names(), l.Metadata.Continue)
+	}
+	// On the first page it is left out, if others have versions; if none has, there is one page.
+	versionless := sends(200, strings.Replace(podList("10", "x/one", "x/two"), `"resourceVersion":"10"`, "", 1))
+	h, _ = fleetOf(t, good, versionless, good)
+	l, resp := h.list("/fleet/api/v1/pods?limit=5", nil)
+	if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@a one@c" || !strings.Contains(got, `cluster \"b\" lists without a resourceVersion`) {
+		t.Errorf("one has no version: %q, warnings %s", l.names(), got)
+	}
+	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?limit=5&strict=true", nil, ""), 502, "members_failed", `cluster "b" lists without a resourceVersion`)
+	if l, resp := h.list("/fleet/api/v1/pods", nil); l.names() != "one@a one@b two@b one@c" || resp.Header["Warning"] != nil {
+		t.Errorf("without pages: %q, %q", l.names(), resp.Header["Warning"])
+	}
+	h, _ = fleetOf(t, versionless, versionless)
+	if l, resp := h.list("/fleet/api/v1/pods?limit=1", nil); l.names() != "one@a two@a one@b two@b" || resp.Header["Warning"] != nil {
+		t.Errorf("none has a version: %q, %q", l.names(), resp.Header["Warning"])
 	}
 }
