@@ -52,7 +52,7 @@ const deadline = 10 * time.Second
 type Fleet struct {
 	cfg    Config
 	inv    *cache.Cache[*inventory]
-	kinds  *cache.Cache[map[string]string]
+	kinds  *cache.Cache[map[string]what]
 	owners owners
 	// discovered holds unions by all that they depend on.
 	discovered *unions

@@ -22,8 +22,14 @@ const (
 	kindsRetry = 5 * time.Second
 )
 
+// what a member says of a resource.
+type what struct {
+	kind       string // "" if it has no such resource
+	namespaced bool
+}
+
 // newKinds returns a cache of the kinds of resources, by the member's name and API version.
-func newKinds(f *Fleet) *cache.Cache[map[string]string] {
+func newKinds(f *Fleet) *cache.Cache[map[string]what] {
 	return cache.New(cache.Config{
 		Name: "kinds", Max: kindsMax, TTL: kindsTTL, Negative: kindsRetry, Retry: kindsRetry, Timeout: f.cfg.Deadline,
 		Missing: func(err error) bool { // so that a member that does not answer is not asked again at once
@@ -35,7 +41,7 @@ func newKinds(f *Fleet) *cache.Cache[map[string]string] {
 }
 
 // readKinds asks a member, as the gateway itself, for the kinds of an API version. key is the member's name, a slash and the version.
-func (f *Fleet) readKinds(ctx context.Context, key string) (map[string]string, error) {
+func (f *Fleet) readKinds(ctx context.Context, key string) (map[string]what, error) {
 	name, apiVersion, _ := strings.Cut(key, "/")
 	m, err := f.cfg.Members.Get(ctx, name)
 	if err != nil {
@@ -45,7 +51,7 @@ func (f *Fleet) readKinds(ctx context.Context, key string) (map[string]string, e
 	if !strings.Contains(apiVersion, "/") {
 		path = "/api/" + apiVersion
 	}
-	kinds := map[string]string{}
+	kinds := map[string]what{}
 	var list metav1.APIResourceList
 	err = m.Call(ctx, "GET", path, nil, &list)
 	var refused *cluster.CallError
@@ -56,18 +62,18 @@ func (f *Fleet) readKinds(ctx context.Context, key string) (map[string]string, e
 	}
 	for _, r := range list.APIResources {
 		if !strings.Contains(r.Name, "/") {
-			kinds[r.Name] = r.Kind
+			kinds[r.Name] = what{r.Kind, r.Namespaced}
 		}
 	}
 	return kinds, nil
 }
 
-// kindOf asks the members for the kind of a resource and returns what the first says that has it; "" if none has it. If none of those that
+// kindOf asks the members for the kind of a resource and returns what the first says that has it; nothing if none has it. If none of those that
 // answer has it, and not all do, that is an error: a call must not go elsewhere because a member that knows better is down.
-func (f *Fleet) kindOf(ctx context.Context, members []string, k registry.Kind) (string, error) {
+func (f *Fleet) kindOf(ctx context.Context, members []string, k registry.Kind) (what, error) {
 	type answer struct {
-		kind string
-		err  error
+		what
+		err error
 	}
 	found := make(chan answer, len(members))
 	for _, m := range members {
@@ -85,16 +91,16 @@ func (f *Fleet) kindOf(ctx context.Context, members []string, k registry.Kind) (
 		select {
 		case a := <-found:
 			if a.kind != "" {
-				return a.kind, nil
+				return a.what, nil
 			}
 			unknown = errors.Join(unknown, a.err)
 		case <-ctx.Done():
-			return "", context.Cause(ctx)
+			return what{}, context.Cause(ctx)
 		}
 	}
 	if unknown != nil {
-		return "", &status.Error{Reason: status.MembersFailed, Err: unknown,
+		return what{}, &status.Error{Reason: status.MembersFailed, Err: unknown,
 			Message: fmt.Sprintf("whether %s of %s are global is not known now, since not every cluster answers; ask one cluster at /clusters/NAME", k.Resource, k.APIVersion)}
 	}
-	return "", nil
+	return what{}, nil
 }

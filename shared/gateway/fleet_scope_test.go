@@ -135,3 +135,86 @@ func TestFleetPagesWithoutVersion(t *testing.T) {
 		t.Errorf("none has a version: %q, %q", l.names(), resp.Header["Warning"])
 	}
 }
+
+// having answers as a member that has pods, which have namespaces, and nodes, which have none.
+func having(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1" {
+			sends(200, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[
+				{"name":"pods","kind":"Pod","namespaced":true},{"name":"nodes","kind":"Node"},{"name":"namespaces","kind":"Namespace"}]}`)(w, r)
+			return
+		}
+		h(w, r)
+	}
+}
+
+// TestFleetNamespaceTakesNoNodes holds: a registry of one namespace takes in nothing that is in none.
+func TestFleetNamespaceTakesNoNodes(t *testing.T) {
+	const everythingOfShop = `{"targetCluster":{"clusterNames":["a","b"]},"resourceSelectors":[{"apiVersion":"v1","kind":"*","namespace":"shop"}]}`
+	calls := []struct{ method, path string }{
+		{"GET", "/nodes/n"}, {"GET", "/nodes/n?watch=1"}, {"GET", "/watch/nodes/n"}, {"GET", "/watch/nodes"}, {"GET", "/nodes"}, {"GET", "/nodes?watch=1"},
+		{"PATCH", "/nodes/n"}, {"PUT", "/nodes/n"}, {"DELETE", "/nodes/n"}, {"DELETE", "/nodes"}, {"POST", "/nodes"},
+		{"GET", "/namespaces"}, {"DELETE", "/namespaces"}, {"DELETE", "/pods"}, {"POST", "/pods"},
+	}
+	write := http.Header{"Content-Type": {"application/json"}}
+	untouched := func(members ...*fakeMember) {
+		t.Helper()
+		for _, m := range members {
+			for _, got := range m.take() {
+				if got.URI != "/api/v1" {
+					t.Errorf("a member is asked %s %s", got.Method, got.URI)
+				}
+			}
+		}
+	}
+	pods := having(sends(200, podList("10", "shop/one")))
+	members := []*fakeMember{newMember(t, pods), newMember(t, pods), newMember(t, having(sends(200, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"}}`)))}
+	h := newHouse(t, nil)
+	h.add("a", members[0].kubeconfig(`{token: t}`), nil)
+	h.add("b", members[1].kubeconfig(`{token: t}`), nil)
+	h.register("shop", everythingOfShop)
+	for _, c := range calls {
+		wantStatus(t, h.do(c.method, "/fleet/api/v1"+c.path, write, ""), 404, "not_global", "no ResourceRegistry")
+	}
+	for _, method := range []string{"GET", "PATCH", "DELETE"} {
+		for _, path := range []string{"n@a", "n/proxy/"} {
+			wantStatus(t, h.do(method, "/fleet/api/v1/nodes/"+path, write, ""), 404, "not_global", "no ResourceRegistry")
+		}
+	}
+	untouched(members[0], members[1])
+	// What is in the namespace is taken in, and a list of all shows that.
+	for _, path := range []string{"/pods", "/namespaces/shop/pods", "/namespaces/shop/nothing", "/nothing"} { // of an unknown kind the members tell
+		if l, _ := h.list("/fleet/api/v1"+path, nil); l.names() != "one@a one@b" {
+			t.Errorf("%s: %q", path, l.names())
+		}
+		for _, m := range members[:2] {
+			for _, got := range m.take() {
+				if got.URI != "/api/v1" && !strings.HasPrefix(got.URI, "/api/v1/namespaces/shop/") {
+					t.Errorf("%s: a member is asked %s", path, got.URI)
+				}
+			}
+		}
+	}
+	// Where another registry takes in all of a cluster, that one alone is asked.
+	h.add("c", members[2].kubeconfig(`{token: t}`), nil)
+	h.register("all", `{"targetCluster":{"clusterNames":["c"]},"resourceSelectors":[{"apiVersion":"v1","kind":"Node"}]}`)
+	for _, method := range []string{"GET", "DELETE"} {
+		if resp := h.do(method, "/fleet/api/v1/nodes/n", nil, ""); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s of a node of a cluster that is taken in whole: %s", method, resp.Status)
+		}
+	}
+	untouched(members[0], members[1])
+	// With a control-plane cluster it is that one's.
+	h = governed(t)
+	control := newMember(t, having(sends(200, `{"kind":"Status","apiVersion":"v1","status":"Success","code":200}`)))
+	h.add("a", members[0].kubeconfig(`{token: t}`), nil)
+	h.add("b", members[1].kubeconfig(`{token: t}`), nil)
+	h.add("cp", control.kubeconfig(`{token: t}`), nil)
+	h.register("shop", everythingOfShop)
+	for _, c := range calls {
+		if resp := h.do(c.method, "/fleet/api/v1"+c.path, write, ""); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s %s: %s", c.method, c.path, resp.Status)
+		}
+	}
+	untouched(members[0], members[1])
+}

@@ -27,7 +27,8 @@ type Scope struct {
 	Namespaces []string // else these
 }
 
-// Takes reports whether a call in namespace is within the scope; "" is a call across namespaces, or of a kind without.
+// Takes reports whether a call in namespace is within the scope; "" is a list or a watch across namespaces;
+// whether the kind is one of those without is not looked at.
 func (s Scope) Takes(namespace string) bool {
 	return s.All || namespace == "" && len(s.Namespaces) > 0 || slices.Contains(s.Namespaces, namespace)
 }
