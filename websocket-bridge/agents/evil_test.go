@@ -47,6 +47,19 @@ func (w *world) evil(cluster string, token secrets.Value, r *replica) *websocket
 	return ws
 }
 
+// serve answers what the bridge asks an agent that is connected by ws.
+func (w *world) serve(ws *websocket.Conn, answer http.HandlerFunc) {
+	w.t.Helper()
+	session, err := carrier.Accepter(ws)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: answer}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = srv.Serve(session) }()
+	w.t.Cleanup(func() { _, _ = srv.Close(), session.Close(); <-ended })
+}
+
 // TestTurnedAway holds: an agent that is one too many is told so, and to wait, before it is connected.
 func TestTurnedAway(t *testing.T) {
 	w := newWorld(t)
@@ -64,16 +77,9 @@ func TestTurnedAway(t *testing.T) {
 func TestEvilAnswers(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
-	session, err := carrier.Accepter(w.evil("prod", w.enrol("prod", time.Hour), r))
-	if err != nil {
-		t.Fatal(err)
-	}
 	w.enrol("other", time.Hour)
 	says := make(chan func(http.ResponseWriter), 1)
-	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { (<-says)(rw) })}
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = srv.Serve(session) }()
-	t.Cleanup(func() { _, _ = srv.Close(), session.Close(); <-ended })
+	w.serve(w.evil("prod", w.enrol("prod", time.Hour), r), func(rw http.ResponseWriter, _ *http.Request) { (<-says)(rw) })
 	r.connects(t, 1)
 	for name, say := range map[string]func(http.ResponseWriter){
 		"as another cluster": func(rw http.ResponseWriter) {

@@ -49,7 +49,8 @@ type session struct {
 // maxSaid is the size in bytes of what is read of what an agent says.
 const maxSaid = 16 << 10
 
-// call asks the agent itself, and returns what it says.
+// call asks the agent itself, and returns what it says. Whatever the agent does, it takes openTimeout at most: the context alone does not
+// end it, since http.Transport leaves a connection alone that was answered 101, and a stream that was closed can be read for a while.
 func (s *session) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -60,7 +61,14 @@ func (s *session) call(ctx context.Context, method, path string, body []byte) ([
 	client := http.Client{
 		Transport: &http.Transport{
 			DisableKeepAlives: true, MaxResponseHeaderBytes: maxSaid,
-			DialContext: func(context.Context, string, string) (net.Conn, error) { return s.mux.Open() },
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				conn, err := s.mux.Open()
+				if err == nil {
+					end, _ := ctx.Deadline()
+					err = conn.SetDeadline(end)
+				}
+				return conn, err
+			},
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -69,11 +77,10 @@ func (s *session) call(ctx context.Context, method, path string, body []byte) ([
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	said, err := io.ReadAll(io.LimitReader(resp.Body, maxSaid))
-	if err == nil && resp.StatusCode/100 != 2 {
-		err = fmt.Errorf("the agent answers %s", resp.Status)
+	if resp.StatusCode/100 != 2 {
+		return nil, fmt.Errorf("the agent answers %s", resp.Status)
 	}
-	return said, err
+	return io.ReadAll(io.LimitReader(resp.Body, maxSaid))
 }
 
 // add takes a session in; the same agent's session of before, which it can only have given up, ends.

@@ -1,0 +1,103 @@
+package agents_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+)
+
+// TestEvilCredential holds: whatever an agent answers when it is asked for its credential and told of the replicas, it is asked again, its
+// replica drains, another cluster's revocation ends that one's tunnel, and its own tunnel ends with the credential that it came with.
+func TestEvilCredential(t *testing.T) {
+	t.Parallel() // it waits, mostly
+	long := strings.Repeat("x", 1<<10)
+	for name, says := range map[string]func(w *world, own secrets.Value) http.HandlerFunc{
+		"101 and silence":      bytesSay("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", ""),
+		"nothing":              bytesSay("", ""),
+		"no body":              bytesSay("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", ""),
+		"a body without end":   bytesSay("HTTP/1.1 200 OK\r\n\r\n", long),
+		"a header without end": bytesSay("HTTP/1.1 200 OK\r\nX: ", long),
+		"hints without end":    bytesSay("", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"),
+		"another cluster's": func(w *world, _ secrets.Value) http.HandlerFunc {
+			return tokenSays(w.enrol("third", 100*time.Hour))
+		},
+		"an expired one": func(w *world, own secrets.Value) http.HandlerFunc {
+			agent, err := w.keys.Agent(w.t.Context(), string(own.Reveal()), "evil")
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			agent.TTL = time.Hour
+			next, err := w.issuer.RenewAgent(w.t.Context(), agent)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			return tokenSays(next)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			r := w.replica()
+			own := w.enrol("evil", 20*time.Hour)
+			answer := says(w, own)
+			var asked atomic.Int64
+			w.serve(w.evil("evil", own, r), func(rw http.ResponseWriter, req *http.Request) {
+				if req.URL.Path == agents.CredentialPath {
+					asked.Add(1)
+				}
+				answer(rw, req)
+			})
+			w.agent("other", w.enrol("other", 100*time.Hour), w.front.address())
+			r.connects(t, 2)
+			s, err := w.echo(w.client("other", r.port))
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			w.ahead.Store(int64(16 * time.Hour)) // in the last quarter of its own, and after the end of the expired one
+			drained := make(chan struct{})
+			go func() { defer close(drained); r.Drain(t.Context()) }()
+			eventually(t, "it is asked again", func() bool { return asked.Load() >= 2 })
+			select {
+			case <-drained:
+			case <-time.After(patience):
+				t.Fatal("it holds up the drain")
+			}
+			if err := w.issuer.RevokeAgent(t.Context(), "other"); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.ended(); err == nil {
+				t.Error("the stream of another cluster goes on, whose agents are revoked")
+			}
+			w.ahead.Store(int64(21 * time.Hour))
+			r.connects(t, 0)
+		})
+	}
+}
+
+// bytesSay answers with bytes, and then with more again and again where there is more. The connection stays open.
+func bytesSay(answer, more string) func(*world, secrets.Value) http.HandlerFunc {
+	return func(*world, secrets.Value) http.HandlerFunc {
+		return func(rw http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(rw).Hijack()
+			if err != nil {
+				return
+			}
+			_, err = io.WriteString(conn, answer)
+			for err == nil && more != "" {
+				_, err = io.WriteString(conn, more)
+			}
+		}
+	}
+}
+
+// tokenSays answers with a token.
+func tokenSays(token secrets.Value) http.HandlerFunc {
+	return func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(token.Reveal()) }
+}
