@@ -58,6 +58,7 @@ type Agents struct {
 	connects *prometheus.CounterVec
 
 	carried atomic.Int64 // connections at the tunnel port, from the CONNECT on
+	asking  atomic.Bool  // agents are being asked for their credentials
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup

@@ -1,0 +1,70 @@
+package agents
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/clusterpass/clusterpass/shared/passes"
+	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
+)
+
+// TestStuckInLastQuarter holds: agents whose credential is about to end and that say nothing of another one hold up nobody's recheck.
+func TestStuckInLastQuarter(t *testing.T) {
+	t.Parallel() // it waits, mostly
+	a := New(Config{Recheck: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	t.Cleanup(a.Close)
+	var looked atomic.Int64
+	stuck := &session{cluster: "stuck", agent: "a", mux: stuckMux(t)}
+	stuck.by.Store(&passes.Agent{Cluster: "stuck", Ending: func() bool { return true }, Recheck: func(context.Context) error { return nil }})
+	other := &session{cluster: "other", agent: "a", mux: stuckMux(t)}
+	other.by.Store(&passes.Agent{Cluster: "other", Ending: func() bool { return false }, Recheck: func(context.Context) error { looked.Add(1); return nil }})
+	for _, s := range []*session{stuck, other} {
+		if err := a.registry.add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Far more often than agents are given up that are asked: once in openTimeout.
+	const patience, often = 5 * time.Minute, 200
+	for deadline := time.Now().Add(patience); looked.Load() < often; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the other one was looked at %d times in %s", looked.Load(), patience)
+		}
+	}
+}
+
+// stuckMux is the tunnel of an agent that answers nothing.
+func stuckMux(t *testing.T) *carrier.Session {
+	t.Helper()
+	there := make(chan *websocket.Conn, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if ws, err := carrier.NewUpgrader().Upgrade(rw, r, nil); err == nil {
+			there <- ws
+		}
+	}))
+	t.Cleanup(srv.Close)
+	ws, resp, err := carrier.NewDialer().DialContext(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	agent, err := carrier.Accepter(<-there)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = agent.Close() })
+	mux, err := carrier.Opener(ws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mux.Close() })
+	return mux
+}
