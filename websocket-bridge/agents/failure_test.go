@@ -33,9 +33,14 @@ func TestTwoAgents(t *testing.T) {
 		}
 		open = append(open, s)
 	}
-	ofDies, ofStays := dies.carries(t), stays.carries(t)
-	if ofDies == 0 || ofStays == 0 || ofDies+ofStays != 10 {
-		t.Errorf("the agents carry %d and %d of 10", ofDies, ofStays)
+	// On a slow machine both were asked for one, and what was given up is counted until the tunnel has taken note of it.
+	var ofDies, ofStays int
+	eventually(t, "the agents carry 10 together", func() bool {
+		ofDies, ofStays = dies.carries(t), stays.carries(t)
+		return ofDies+ofStays == len(open)
+	})
+	if ofDies == 0 || ofStays == 0 {
+		t.Errorf("the agents carry %d and %d", ofDies, ofStays)
 	}
 	way.remove(r.front.Listener.Addr().String()) // it does not come back
 	way.cut()
