@@ -302,8 +302,13 @@ func (a *Agents) Dial(ctx context.Context, cluster, address string, proxy *url.U
 	return conn, err
 }
 
-// dial connects to where way leads, through an agent that is connected here, or to a peer.
+// dialTimeout bounds a connection's making, however many agents and peers there are to be asked.
+const dialTimeout = 20 * time.Second
+
+// dial connects to where way leads, through an agent that is connected here, or to a peer, within dialTimeout.
 func (a *Agents) dial(ctx context.Context, way tunnel.Way, hop bool) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
 	conn, err := a.registry.open(ctx, way)
 	result := "here"
 	if err != nil && hop && ctx.Err() == nil {

@@ -2,11 +2,14 @@ package agents_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
 
@@ -40,6 +43,49 @@ func TestPeersByName(t *testing.T) {
 	last.connects(t, 2)
 	for _, r := range all {
 		eventually(t, "a call through any replica", func() bool { return w.version(w.client("one", r.port)) == nil })
+	}
+}
+
+// TestPeersThatHang holds: a connection's making has an end, however many peers there are that say nothing.
+func TestPeersThatHang(t *testing.T) {
+	t.Parallel() // it waits, mostly
+	w := newWorld(t)
+	w.enrol("prod", time.Hour)
+	const many = 150 // nearly three times as many as can be asked in 20 s
+	var (
+		peers agents.Peers
+		asked atomic.Int64
+	)
+	for range many {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		t.Cleanup(func() { _ = ln.Close(); <-ended })
+		go func() {
+			defer close(ended)
+			for first := true; ; first = false {
+				conn, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				if first {
+					asked.Add(1)
+				}
+			}
+		}()
+		peers = append(peers, ln.Addr().String())
+	}
+	r := w.replica(func(c *agents.Config) { c.Peers = peers })
+	_, err := r.Dial(context.Background(), "prod", "", nil, nil)
+	var e *status.Error
+	if !errors.As(err, &e) || e.Reason != status.Timeout || e.Cluster != "prod" {
+		t.Errorf("%v", err)
+	}
+	if n := asked.Load(); n == 0 || n == many {
+		t.Errorf("%d of %d were asked", n, many)
 	}
 }
 
