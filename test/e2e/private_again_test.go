@@ -17,7 +17,6 @@ func TestPrivateClusterJoinedAgain(t *testing.T) {
 	g := kubectl{kubeconfig: gateway(t).pass, context: "member2", server: root + "/clusters/again"}
 	a, kept := p.agent(), p.token
 	eventually(t, func() bool { return g.run(t, "get", "namespaces").code == 0 })
-	time.Sleep(1100 * time.Millisecond) // credentials know of seconds only, and agents take one that is younger than their own
 
 	p.join("--replace", "--tunnel", tunnel)
 	eventually(t, func() bool { code, _ := a.get("/readyz"); return code == http.StatusServiceUnavailable })

@@ -109,32 +109,37 @@ func (c *Credential) Token() secrets.Value {
 }
 
 // Load reads the stored credential.
-func (c *Credential) Load(ctx context.Context) error {
+func (c *Credential) Load(ctx context.Context) error { return c.load(ctx, secrets.Value{}) }
+
+// Reload is Load after a credential was refused: another may be stored by now. Where the refused one is the present one still, any other
+// that has not ended is taken. The log says why none can be read.
+func (c *Credential) Reload(ctx context.Context, refused secrets.Value) {
+	if err := c.load(ctx, refused); err != nil && ctx.Err() == nil {
+		c.Log.Warn("no other credential of the agent can be read", "error", err.Error())
+	}
+}
+
+func (c *Credential) load(ctx context.Context, refused secrets.Value) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	v, err := c.Store.Load(ctx)
 	if err != nil {
 		return fmt.Errorf("read the agent's credential: %w", err)
 	}
-	return c.set(v, true)
+	return c.set(v, true, refused)
 }
 
-// Reload is Load after the present credential was refused: another may be stored by now. The log says why there is none.
-func (c *Credential) Reload(ctx context.Context) {
-	if err := c.Load(ctx); err != nil && ctx.Err() == nil {
-		c.Log.Warn("no other credential of the agent can be read", "error", err.Error())
-	}
-}
-
-// set takes a credential that begins or ends after the present one: a renewed one, or that of a cluster which has joined again.
-func (c *Credential) set(v secrets.Value, stored bool) error {
+// set takes a credential that begins or ends after the present one: a renewed one, or that of a cluster which has joined again. In place of
+// one that was refused it takes any other that has not ended.
+func (c *Credential) set(v secrets.Value, stored bool, refused secrets.Value) error {
 	begin, end, err := life(v)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if b, e, err := life(c.current); err == nil && !begin.After(b) && !end.After(e) {
+	instead := c.current.Equal(refused) && !v.Equal(refused) && time.Now().Before(end)
+	if b, e, err := life(c.current); err == nil && !instead && !begin.After(b) && !end.After(e) {
 		return nil
 	}
 	c.current, c.renewal, c.unsaved = v, begin.Add(end.Sub(begin)/2), !stored
@@ -189,7 +194,7 @@ func (c *Credential) Renew(ctx context.Context) error {
 	if due {
 		next, err := c.ask(ctx)
 		if err == nil {
-			err = c.set(next, false)
+			err = c.set(next, false, secrets.Value{})
 		}
 		if err != nil {
 			return err

@@ -133,6 +133,44 @@ func TestStoredLater(t *testing.T) {
 	})
 }
 
+// TestReload holds: in place of a credential that was refused another is taken that is stored and good, also where that is older and ends
+// before; and in place of one that was not, only a later one.
+func TestReload(t *testing.T) {
+	b := newBridge(t, time.Hour)
+	now := time.Now()
+	for name, tt := range map[string]struct {
+		stored time.Duration // until its end
+		other  bool          // one was refused that is not the present one
+		want   int
+	}{
+		"good":              {time.Hour, false, 1},
+		"ended":             {-time.Minute, false, 0},
+		"another's refusal": {time.Hour, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			present := b.give(now, 2*time.Hour)
+			stored := b.give(now.Add(-2*time.Hour), 2*time.Hour+tt.stored)
+			all := []secrets.Value{present, stored}
+			file := credential.File(filepath.Join(t.TempDir(), "credential"))
+			if err := file.Save(t.Context(), present); err != nil {
+				t.Fatal(err)
+			}
+			c, _ := b.agent(file)
+			if err := file.Save(t.Context(), stored); err != nil {
+				t.Fatal(err)
+			}
+			refused := present
+			if tt.other {
+				refused = b.give(now, time.Hour)
+			}
+			c.Reload(t.Context(), refused)
+			if !c.Token().Equal(all[tt.want]) {
+				t.Errorf("it has number %d of those given", b.number(c.Token()))
+			}
+		})
+	}
+}
+
 // broken is a Store that cannot be written while it is down.
 type broken struct {
 	credential.File

@@ -50,11 +50,12 @@ type Config struct {
 	Cluster string
 	TLS     *tls.Config
 	// Dial connects to the gateway, in the form of net.Dialer.DialContext; nil does it directly.
-	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
-	Token   func() secrets.Value      // the credential, as it is now
-	Refused func(ctx context.Context) // reads the credential anew, after the bridge has not taken it; nil does nothing
-	Target  http.Handler              // answers CONNECT
-	Drain   time.Duration             // how long connections may go on at the end
+	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
+	Token func() secrets.Value // the credential, as it is now
+	// Refused reads the credential anew, after the bridge has not taken token; nil does nothing.
+	Refused func(ctx context.Context, token secrets.Value)
+	Target  http.Handler  // answers CONNECT
+	Drain   time.Duration // how long connections may go on at the end
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
@@ -119,7 +120,8 @@ func (k *Keeper) Run(ctx context.Context) {
 		if pause == 0 {
 			k.wait(ctx, rand.N(jitter)) //nolint:gosec // to fall out of step needs no secrecy
 		}
-		err := k.dial(ctx)
+		token := k.cfg.Token()
+		err := k.dial(ctx, token)
 		switch {
 		case ctx.Err() != nil:
 		case err == nil:
@@ -129,7 +131,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			k.cfg.Log.Debug("the balancer led to a replica that the agent is connected to")
 		case errors.Is(err, errUnauthorized) && k.cfg.Refused != nil:
 			k.cfg.Log.Warn("the bridge does not take the agent's credential", "error", err.Error())
-			k.cfg.Refused(ctx)
+			k.cfg.Refused(ctx, token)
 		default:
 			k.cfg.Log.Warn("the bridge cannot be reached", "error", err.Error())
 		}
@@ -181,7 +183,7 @@ var errHave = errors.New("connected already")
 var errUnauthorized = errors.New("the credential is refused")
 
 // dial connects to one more replica.
-func (k *Keeper) dial(ctx context.Context) error {
+func (k *Keeper) dial(ctx context.Context, token secrets.Value) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	u, err := url.Parse(k.cfg.Gateway)
@@ -196,7 +198,7 @@ func (k *Keeper) dial(ctx context.Context) error {
 	}
 	k.mu.Unlock()
 	ws, resp, err := k.dialer.DialContext(ctx, u.String(), http.Header{ //nolint:bodyclose // gorilla has read it, and closed the connection
-		"Authorization":    {"Bearer " + string(k.cfg.Token().Reveal())},
+		"Authorization":    {"Bearer " + string(token.Reveal())},
 		agents.AgentHeader: {k.id},
 		agents.HaveHeader:  {strings.Join(have, ",")},
 	})
