@@ -172,7 +172,11 @@ func (c *Credential) Run(ctx context.Context) {
 			return
 		}
 		if err := c.Renew(ctx); err != nil && ctx.Err() == nil {
-			c.Log.Warn("the agent's credential cannot be renewed now", "error", err.Error())
+			if errors.Is(err, errUnsaved) {
+				c.Log.Warn("the agent's credential is renewed, and cannot be stored now", "error", err.Error())
+			} else {
+				c.Log.Warn("the agent's credential cannot be renewed now", "error", err.Error())
+			}
 			begin, end, _ := life(c.Token()) // set has seen it
 			if !sleep(ctx, min(retry, end.Sub(begin)/10)) {
 				return
@@ -181,15 +185,21 @@ func (c *Credential) Run(ctx context.Context) {
 	}
 }
 
+// errUnsaved says that the present credential is good, and not stored.
+var errUnsaved = errors.New("the new credential is not stored")
+
 // Renew takes what another agent has stored, or asks the bridge for the next credential and stores it. One that could not be stored before
-// is stored now.
+// is stored now, unless it is unknown what it would replace.
 func (c *Credential) Renew(ctx context.Context) error {
-	_ = c.Load(ctx) // where that fails, the bridge may still answer
+	unread := c.Load(ctx) // where that fails, the bridge may still answer
 	c.mu.Lock()
 	due, unsaved := time.Until(c.renewal) <= 0, c.unsaved
 	c.mu.Unlock()
 	if !due && !unsaved {
 		return nil
+	}
+	if !due && unread != nil {
+		return fmt.Errorf("%w: %w", errUnsaved, unread)
 	}
 	if due {
 		next, err := c.ask(ctx)
@@ -205,7 +215,7 @@ func (c *Credential) Renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := c.Store.Save(ctx, present); err != nil {
-		return fmt.Errorf("it is renewed, and cannot be stored: %w", err)
+		return fmt.Errorf("%w: %w", errUnsaved, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

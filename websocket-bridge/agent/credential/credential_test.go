@@ -126,6 +126,11 @@ func TestStoredLater(t *testing.T) {
 		t.Fatalf("it has number %d, and says %v", b.number(c.Token()), err)
 	}
 	store.down.Store(false)
+	store.dark.Store(true)
+	if err := c.Renew(t.Context()); err == nil || store.saved.Load() != 0 {
+		t.Errorf("what cannot be read is replaced: %v", err)
+	}
+	store.dark.Store(false)
 	run()
 	eventually(t, "it is stored", func() bool {
 		v, err := store.File.Load(t.Context())
@@ -171,16 +176,25 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// broken is a Store that cannot be written while it is down.
+// broken is a Store that cannot be written while it is down, nor read while it is dark.
 type broken struct {
 	credential.File
-	down atomic.Bool
+	down, dark atomic.Bool
+	saved      atomic.Int64 // how often something was
+}
+
+func (b *broken) Load(ctx context.Context) (secrets.Value, error) {
+	if b.dark.Load() {
+		return secrets.Value{}, errors.New("dark")
+	}
+	return b.File.Load(ctx)
 }
 
 func (b *broken) Save(ctx context.Context, v secrets.Value) error {
 	if b.down.Load() {
 		return errors.New("down")
 	}
+	b.saved.Add(1)
 	return b.File.Save(ctx, v)
 }
 
