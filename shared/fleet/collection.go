@@ -34,9 +34,8 @@ func (q *ask) deleteCollection(w http.ResponseWriter, targets []target) error {
 	}
 	stopAll(good)
 	if len(good) > 0 && !q.strict {
-		absent := func(e *failure) bool { return e.code == http.StatusNotFound }
-		warn(w.Header(), slices.DeleteFunc(slices.Clone(failures), func(e *failure) bool { return !absent(e) }))
-		failures = slices.DeleteFunc(failures, absent)
+		warn(w.Header(), slices.DeleteFunc(slices.Clone(failures), func(e *failure) bool { return !e.absent() }))
+		failures = slices.DeleteFunc(failures, (*failure).absent)
 	}
 	if len(failures) > 0 {
 		err := status.From(summary(failures))

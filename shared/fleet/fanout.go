@@ -54,6 +54,9 @@ func (e *failure) Error() string { return e.message }
 
 func (e *failure) Unwrap() error { return e.err }
 
+// absent reports whether the member says that there is none: no such object, or no such kind.
+func (e *failure) absent() bool { return e.code == http.StatusNotFound }
+
 // maxPatience is over the minute that kube-apiserver gives a call.
 const maxPatience = 75 * time.Second
 
@@ -134,7 +137,7 @@ func refusal(cluster string, a *answer) *failure {
 		e.status, e.message, e.raw = &st, st.Message, data
 		return e
 	}
-	if e.code == http.StatusNotFound { // kube-apiserver says so of a kind that it has not, in plain text; clients go by the code
+	if e.absent() { // kube-apiserver says so of a kind that it has not, in plain text; clients go by the code
 		st = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: "the server could not find the requested resource",
 			Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound}
 		e.status, e.message = &st, st.Message

@@ -93,7 +93,7 @@ func (q *ask) find(targets []target, out func(t target) (outgoing, error)) (*fou
 		return nil, nil, err
 	}
 	stopAll(good)
-	unknown := slices.DeleteFunc(slices.Clone(failures), func(e *failure) bool { return e.code == http.StatusNotFound })
+	unknown := slices.DeleteFunc(slices.Clone(failures), (*failure).absent)
 	switch {
 	case len(good) > 1:
 		return nil, nil, q.ambiguous(good)
@@ -120,7 +120,7 @@ func (q *ask) hidden(failures []*failure) bool {
 	for _, e := range failures {
 		about := e.status != nil && e.status.Details != nil && e.status.Details.Name == q.res.Name
 		switch {
-		case e.code == http.StatusNotFound:
+		case e.absent():
 			absent = absent || about
 		case e.code != http.StatusForbidden || !about || e.status.Details.Kind != q.res.Resource || e.status.Details.Group != q.res.APIGroup:
 			return false
@@ -150,11 +150,10 @@ func (q *ask) ambiguous(of []*answer) error {
 
 // notFound passes on a member's 404, rather one that is about the object than one about the kind, and warns of members that say otherwise.
 func (q *ask) notFound(w http.ResponseWriter, failures []*failure) error {
-	absent := func(e *failure) bool { return e.code == http.StatusNotFound }
-	warn(w.Header(), slices.DeleteFunc(slices.Clone(failures), absent))
-	best := failures[slices.IndexFunc(failures, absent)]
+	warn(w.Header(), slices.DeleteFunc(slices.Clone(failures), (*failure).absent))
+	best := failures[slices.IndexFunc(failures, (*failure).absent)]
 	for _, e := range failures {
-		if absent(e) && e.status != nil && e.status.Details != nil && e.status.Details.Name != "" {
+		if e.absent() && e.status != nil && e.status.Details != nil && e.status.Details.Name != "" {
 			best = e
 			break
 		}
@@ -383,7 +382,7 @@ func (q *ask) send(w http.ResponseWriter, t target, body *naming.Body) error {
 	})
 	var e *failure
 	switch {
-	case errors.As(a.err, &e) && e.code == http.StatusNotFound && q.placed != "":
+	case errors.As(a.err, &e) && e.absent() && q.placed != "":
 		// kubectl apply saw one of that name elsewhere, and so changes what is to be made here.
 		e.raw, e.message = nil, fmt.Sprintf("%s: its annotations say that it is of cluster %q; to make it there while another cluster has one of that name, call it %s@%s, or use kubectl apply --server-side",
 			e.message, q.placed, q.res.Name, q.placed)

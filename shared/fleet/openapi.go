@@ -10,10 +10,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/sync/singleflight"
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 
@@ -46,40 +44,16 @@ type source struct {
 	of  entry
 }
 
+func (d *schema) held() (int, time.Time) { return len(d.body), d.until }
+
 // schemas keeps documents. It is safe for concurrent use.
 type schemas struct {
+	*sized[string, *schema]
 	flights singleflight.Group
-	mu      sync.Mutex
-	kept    *simplelru.LRU[string, *schema]
-	size    int
 }
 
 func newSchemas() *schemas {
-	s := &schemas{}
-	var err error
-	if s.kept, err = simplelru.NewLRU(schemasMax, func(_ string, d *schema) { s.size -= len(d.body) }); err != nil {
-		panic(err) // schemasMax is positive
-	}
-	return s
-}
-
-func (s *schemas) get(key string) *schema {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if d, ok := s.kept.Get(key); ok && (d.until.IsZero() || time.Now().Before(d.until)) {
-		return d
-	}
-	return nil
-}
-
-func (s *schemas) put(key string, d *schema) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.kept.Remove(key)
-	s.kept.Add(key, d)
-	for s.size += len(d.body); s.size > schemasSize; {
-		s.kept.RemoveOldest()
-	}
+	return &schemas{sized: newSized[string, *schema](schemasMax, schemasSize)}
 }
 
 // schema returns what is kept by key, which names all that it depends on, or makes it. What some member did not answer for is not kept,

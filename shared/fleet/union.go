@@ -3,10 +3,8 @@ package fleet
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 )
 
@@ -26,30 +24,15 @@ type kept struct {
 	size     int
 }
 
-// unions keeps what discovery made. It is safe for concurrent use.
+func (k *kept) held() (int, time.Time) { return k.size, k.until }
+
+// unions keeps what discovery made.
 type unions struct {
-	mu   sync.Mutex
-	kept *simplelru.LRU[[sha256.Size]byte, *kept]
-	size int
+	*sized[[sha256.Size]byte, *kept]
 }
 
 func newUnions() *unions {
-	u := &unions{}
-	var err error
-	if u.kept, err = simplelru.NewLRU(discoveryMax, func(_ [sha256.Size]byte, k *kept) { u.size -= k.size }); err != nil {
-		panic(err) // discoveryMax is positive
-	}
-	return u
-}
-
-// get returns what is kept and of use; nil if nothing is. It is not to be changed.
-func (u *unions) get(key [sha256.Size]byte) *kept {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if k, ok := u.kept.Get(key); ok && time.Now().Before(k.until) {
-		return k
-	}
-	return nil
+	return &unions{newSized[[sha256.Size]byte, *kept](discoveryMax, discoverySize)}
 }
 
 func (u *unions) put(key [sha256.Size]byte, k *kept) {
@@ -62,11 +45,5 @@ func (u *unions) put(key [sha256.Size]byte, k *kept) {
 	for _, e := range k.failures {
 		k.size += len(e.raw) + len(e.message)
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.kept.Remove(key)
-	u.kept.Add(key, k)
-	for u.size += k.size; u.size > discoverySize; {
-		u.kept.RemoveOldest()
-	}
+	u.sized.put(key, k)
 }
