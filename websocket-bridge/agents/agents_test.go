@@ -285,16 +285,7 @@ func TestAgentRenews(t *testing.T) {
 func TestServices(t *testing.T) {
 	w := newWorld(t)
 	tenant, neighbour := apiServer(t), apiServer(t)
-	lns, peers := make([]net.Listener, 2), agents.Peers{}
-	for i := range lns {
-		var err error
-		if lns[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-			t.Fatal(err)
-		}
-		peers = append(peers, lns[i].Addr().String())
-	}
-	know := func(c *agents.Config) { c.Peers = peers }
-	here, there := w.replicaAt(lns[0], know), w.replicaAt(lns[1], know)
+	here, there := w.pair()
 	w.agent("prod", w.enrol("prod", time.Hour), here.front.Listener.Addr().String(), func(c *links.Config) {
 		c.Target = &target.APIServer{Cluster: "prod", Address: w.api.Listener.Addr().String(), Services: []string{tenant.Listener.Addr().String()}}
 	})

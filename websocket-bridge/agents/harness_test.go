@@ -121,6 +121,21 @@ func (w *world) replica(configure ...func(*agents.Config)) *replica {
 	return w.replicaAt(ln, configure...)
 }
 
+// pair are two replicas that know each other.
+func (w *world) pair() (here, there *replica) {
+	w.t.Helper()
+	lns, peers := make([]net.Listener, 2), agents.Peers{}
+	for i := range lns {
+		var err error
+		if lns[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			w.t.Fatal(err)
+		}
+		peers = append(peers, lns[i].Addr().String())
+	}
+	know := func(c *agents.Config) { c.Peers = peers }
+	return w.replicaAt(lns[0], know), w.replicaAt(lns[1], know)
+}
+
 func (w *world) replicaAt(ln net.Listener, configure ...func(*agents.Config)) *replica {
 	w.t.Helper()
 	cfg := agents.Config{Issuer: w.issuer, Keys: w.keys, Recheck: 200 * time.Millisecond, Log: w.log, Metrics: prometheus.NewRegistry()}

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
 )
 
@@ -13,16 +12,7 @@ import (
 // through a peer, and what was asked of it is given up.
 func TestStuckAgent(t *testing.T) {
 	w := newWorld(t)
-	lns, peers := make([]net.Listener, 2), agents.Peers{}
-	for i := range lns {
-		var err error
-		if lns[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-			t.Fatal(err)
-		}
-		peers = append(peers, lns[i].Addr().String())
-	}
-	know := func(c *agents.Config) { c.Peers = peers }
-	here, there := w.replicaAt(lns[0], know), w.replicaAt(lns[1], know)
+	here, there := w.pair()
 	token := w.enrol("prod", time.Hour)
 	w.agent("prod", token, there.front.Listener.Addr().String())
 	there.connects(t, 1)
