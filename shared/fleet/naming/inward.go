@@ -1,0 +1,126 @@
+package naming
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+)
+
+// inward rewrites what goes to a member.
+type inward struct {
+	suffix, cluster string
+	id              uint64
+	changed         bool
+}
+
+func (in *inward) object(o map[string]any) error {
+	if preconditions, ok := o["preconditions"].(map[string]any); ok {
+		if err := in.version(preconditions); err != nil {
+			return err
+		}
+	}
+	if options, ok := o["deleteOptions"].(map[string]any); ok { // of an Eviction
+		if err := in.object(options); err != nil {
+			return err
+		}
+	}
+	if target, ok := o["target"].(map[string]any); ok && o["kind"] == "Binding" { // the node
+		in.rename(target)
+	}
+	if metadata, ok := o["metadata"].(map[string]any); ok {
+		return in.metadata(metadata)
+	}
+	return nil
+}
+
+func (in *inward) metadata(m map[string]any) error {
+	in.rename(m)
+	in.owners(m["ownerReferences"])
+	if annotations, ok := m["annotations"].(map[string]any); ok {
+		if err := in.annotations(annotations); err != nil {
+			return err
+		}
+	}
+	return in.version(m)
+}
+
+// rename takes @cluster from what has a name.
+func (in *inward) rename(m map[string]any) {
+	if name, ok := m["name"].(string); ok {
+		m["name"] = in.name(name)
+	}
+}
+
+// owners takes @cluster from the names in ownerReferences.
+func (in *inward) owners(references any) {
+	list, _ := references.([]any)
+	for _, one := range list {
+		if m, ok := one.(map[string]any); ok {
+			in.rename(m)
+		}
+	}
+}
+
+func (in *inward) name(name string) string {
+	base, ok := strings.CutSuffix(name, in.suffix)
+	in.changed = in.changed || ok
+	return base
+}
+
+func (in *inward) annotations(a map[string]any) error {
+	if _, ok := a[merge.SourceAnnotation]; ok {
+		delete(a, merge.SourceAnnotation)
+		in.changed = true
+	}
+	text, ok := a[lastApplied].(string)
+	if !ok {
+		return nil
+	}
+	applied, err := decode([]byte(text))
+	object, ok := applied.(map[string]any)
+	if err != nil || !ok {
+		return nil //nolint:nilerr // not kubectl's; the member may judge it
+	}
+	inner := *in
+	inner.changed = false
+	if err := inner.object(object); err != nil || !inner.changed {
+		return err
+	}
+	out, err := encode(object)
+	if err != nil {
+		return err
+	}
+	a[lastApplied], in.changed = string(out)+"\n", true // as kubectl writes it
+	return nil
+}
+
+// version replaces a composite resourceVersion by the member's own.
+func (in *inward) version(m map[string]any) error {
+	text, ok := m["resourceVersion"].(string)
+	if !ok || text == "" {
+		return nil
+	}
+	own, err := OwnVersion(text, in.cluster, in.id)
+	if own != text {
+		m["resourceVersion"], in.changed = own, true
+	}
+	return err
+}
+
+// OwnVersion returns what a resourceVersion is to one member: its part of a composite, or anything else as it is.
+func OwnVersion(version, cluster string, id uint64) (string, error) {
+	if !cursor.Composite(version) {
+		return version, nil
+	}
+	v, err := cursor.ParseVersion(version)
+	if err != nil {
+		return version, err
+	}
+	own, ok := v[id]
+	if !ok {
+		return version, fmt.Errorf("the resourceVersion says nothing of cluster %q: read the object again", cluster)
+	}
+	return own, nil
+}

@@ -1,0 +1,81 @@
+package naming
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+)
+
+const (
+	namePointer        = "/metadata/name"
+	versionPointer     = "/metadata/resourceVersion"
+	metadataPointer    = "/metadata"
+	annotationsPointer = "/metadata/annotations"
+	ownersPointer      = "/metadata/ownerReferences"
+)
+
+var (
+	sourcePointer  = annotationsPointer + "/" + escape(merge.SourceAnnotation)
+	appliedPointer = annotationsPointer + "/" + escape(lastApplied)
+)
+
+// escape writes a key for a JSON pointer (RFC 6901).
+func escape(key string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(key) }
+
+// patch rewrites a JSON patch (RFC 6902).
+func (in *inward) patch(ops []any) ([]any, error) {
+	var out []any
+	for _, op := range ops {
+		m, ok := op.(map[string]any)
+		if !ok {
+			return nil, errUnreadable
+		}
+		var err error
+		path, _ := m["path"].(string)
+		owner, ofOwner := strings.CutPrefix(path, ownersPointer+"/") // "-", a number, or that and a field
+		switch value := m["value"].(type) {
+		case []any:
+			if path == ownersPointer {
+				in.owners(value)
+			}
+		case map[string]any:
+			if ofOwner {
+				in.rename(value)
+			}
+			switch path {
+			case "":
+				err = in.object(value)
+			case metadataPointer:
+				err = in.metadata(value)
+			case annotationsPointer:
+				err = in.annotations(value)
+			}
+		case string:
+			if ofOwner && strings.HasSuffix(owner, "/name") {
+				m["value"] = in.name(value)
+			}
+			switch path {
+			case namePointer:
+				m["value"] = in.name(value)
+			case versionPointer:
+				held := map[string]any{"resourceVersion": value}
+				err = in.version(held)
+				m["value"] = held["resourceVersion"]
+			case appliedPointer:
+				held := map[string]any{lastApplied: value}
+				err = in.annotations(held)
+				m["value"] = held[lastApplied]
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if path == sourcePointer { // the member has none
+			in.changed = true
+			continue
+		}
+		out = append(out, m)
+	}
+	return slices.Clip(out), nil
+}

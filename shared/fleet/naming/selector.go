@@ -1,0 +1,73 @@
+package naming
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// Selector takes name@cluster out of a field selector, wherever it compares a name: metadata.name, involvedObject.name, spec.nodeName and
+// the like. cluster is "" if nothing names one. In other fields it is an error, since no object would ever have it.
+func Selector(selector string, known func(cluster string) bool) (rewritten, cluster string, err error) {
+	if !strings.Contains(selector, "@") {
+		return selector, "", nil
+	}
+	parsed, err := fields.ParseSelector(selector)
+	if err != nil {
+		return "", "", err
+	}
+	for _, r := range parsed.Requirements() {
+		if _, c, ok := Split(r.Value, known); ok && r.Operator == selection.NotEquals {
+			return "", "", fmt.Errorf("%s!=%s would leave out what is in cluster %q, and the others' too", r.Field, r.Value, c)
+		}
+	}
+	parsed, err = parsed.Transform(func(field, value string) (string, string, error) {
+		base, c, ok := Split(value, known)
+		switch {
+		case !ok:
+			return field, value, nil
+		case !strings.HasSuffix(field, ".name") && field != "spec.nodeName":
+			return "", "", fmt.Errorf("%s compares no name, and %q names cluster %q", field, value, c)
+		}
+		if cluster != "" && cluster != c {
+			return "", "", fmt.Errorf("it names clusters %q and %q", cluster, c)
+		}
+		cluster = c
+		return field, base, nil
+	})
+	if err != nil {
+		return "", "", err
+	}
+	return parsed.String(), cluster, nil
+}
+
+// Labels takes the clusters that a label selector names out of it: ClusterLabel=a, or in (a,b). clusters is nil if it names none.
+func Labels(selector string) (rewritten string, clusters []string, err error) {
+	if !strings.Contains(selector, ClusterLabel) {
+		return selector, nil, nil
+	}
+	parsed, err := labels.Parse(selector)
+	if err != nil {
+		return "", nil, err
+	}
+	requirements, _ := parsed.Requirements()
+	rest := labels.NewSelector()
+	for _, r := range requirements {
+		switch op := r.Operator(); {
+		case r.Key() != ClusterLabel:
+			rest = rest.Add(r)
+		case clusters != nil:
+			return "", nil, fmt.Errorf("it names clusters twice")
+		case op == selection.Equals, op == selection.DoubleEquals, op == selection.In:
+			clusters = r.ValuesUnsorted()
+			slices.Sort(clusters)
+		default:
+			return "", nil, fmt.Errorf("%s takes = and in; this is %q", ClusterLabel, r.String())
+		}
+	}
+	return rest.String(), clusters, nil
+}

@@ -1,0 +1,192 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// ahead is how many members one page after the first asks at once; a page ends with the last of them.
+const ahead = 4
+
+// page is one list, or a page of one.
+type page struct {
+	q       *ask
+	limit   int           // 0 for all
+	token   *cursor.Token // nil on the first page
+	targets []target      // those that are asked for this page
+	later   []target      // those that are left for pages to come
+	version cursor.Version
+	given   int    // objects so far
+	object  []byte // the one that is written
+}
+
+// page reads what concerns pages and versions of the query, and decides which members are asked.
+func (q *ask) page(targets []target) (*page, error) {
+	bad := func(format string, args ...any) error {
+		return status.New(status.BadRequest, "", format, args...)
+	}
+	p := &page{q: q, targets: targets, version: cursor.Version{}}
+	if s := q.query.Get("limit"); s != "" {
+		n, err := strconv.ParseInt(s, 10, 32)
+		if err != nil || n < 0 {
+			return nil, bad("the parameter limit is %q; want a number that is not negative", s)
+		}
+		p.limit = int(n)
+	}
+	if s := q.query.Get("continue"); s != "" {
+		token, err := cursor.ParseToken(s)
+		if err != nil {
+			return nil, bad("%w", err)
+		}
+		p.token, p.version = &token, token.Version
+		return p, p.goOn()
+	}
+	if v := q.query.Get("resourceVersion"); cursor.Composite(v) {
+		asked, err := cursor.ParseVersion(v)
+		if err != nil {
+			return nil, bad("%w", err)
+		}
+		if q.query.Get("resourceVersionMatch") == "Exact" {
+			p.version = asked
+			p.targets, err = p.members(asked)
+			return p, err
+		}
+	} else if v != "" && v != "0" && len(targets) > 1 {
+		return nil, bad("the resourceVersion %q is one cluster's own, and %d are asked; use that of a list of the fleet", v, len(targets))
+	}
+	return p, nil
+}
+
+// members returns the members of a version, or 410 if one of them is not there to be asked any more.
+func (p *page) members(v cursor.Version) ([]target, error) {
+	var out []target
+	for _, t := range p.targets {
+		if _, ok := v[t.id]; ok {
+			out = append(out, t)
+		}
+	}
+	if len(out) < len(v) {
+		return nil, status.New(status.Expired, "", "a cluster that the list began with is not in the fleet any more, or may not be called any more; list from the start")
+	}
+	return out, nil
+}
+
+// goOn leaves those members that the token has not come to, and of these the first few; all, where no limit ends the page.
+func (p *page) goOn() error {
+	all, err := p.members(p.token.Version)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(t target) bool { return t.id == p.token.Next }) // ParseToken has seen that it is there
+	rest := all[i:]
+	n := len(rest)
+	if p.limit > 0 {
+		n = min(ahead, n)
+	}
+	p.targets, p.later = rest[:n], rest[n:]
+	return nil
+}
+
+// outgoing is the call to one member.
+func (p *page) outgoing(t target, accept string) (outgoing, error) {
+	query := url.Values{}
+	for k, v := range p.q.query {
+		query[k] = v
+	}
+	query.Del("continue")
+	limit := p.limit
+	if own, ok := p.version[t.id]; ok { // a list that began before
+		query.Set("resourceVersion", own)
+		query.Set("resourceVersionMatch", "Exact")
+		if p.token != nil && t.id == p.token.Next {
+			limit += p.token.Skip
+			if p.token.Continue != "" {
+				query.Del("resourceVersion")
+				query.Del("resourceVersionMatch")
+				query.Set("continue", p.token.Continue)
+			}
+		}
+	} else if v := query.Get("resourceVersion"); cursor.Composite(v) {
+		asked, err := cursor.ParseVersion(v)
+		if err != nil {
+			return outgoing{}, err
+		}
+		if own, ok := asked[t.id]; ok {
+			query.Set("resourceVersion", own)
+		} else { // it has shown nothing yet: whatever it shows is not older
+			query.Del("resourceVersion")
+			query.Del("resourceVersionMatch")
+		}
+	}
+	if p.limit > 0 {
+		query.Set("limit", strconv.Itoa(limit))
+	}
+	path := p.q.route.Path
+	if !t.scope.All && p.q.res.Namespace == "" {
+		if len(t.scope.Namespaces) == 1 {
+			path = inNamespace(path, t.scope.Namespaces[0])
+		} else if query.Get("includeObject") == "None" {
+			query.Set("includeObject", "Metadata") // says in which namespace a row is
+		}
+	}
+	encoding := []string{"identity"}
+	if strings.Contains(p.q.r.Header.Get("Accept-Encoding"), "gzip") {
+		encoding = []string{"gzip"}
+	}
+	return outgoing{method: http.MethodGet, path: path, query: query, header: http.Header{"Accept": {accept}, "Accept-Encoding": encoding}}, nil
+}
+
+// inNamespace makes the path of a kind across namespaces that of one namespace.
+func inNamespace(path, namespace string) string {
+	path = strings.TrimRight(path, "/")
+	i := strings.LastIndexByte(path, '/')
+	return path[:i] + "/namespaces/" + url.PathEscape(namespace) + path[i:]
+}
+
+// cut ends a page while part i may have more. Of the parts after it only the versions count, which may stand at their end.
+func (p *page) cut(parts []*part, i int) (token string, err error) {
+	one := parts[i]
+	given := one.Read
+	if _, err := one.next(); err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	for _, other := range parts[i:] {
+		if other.Metadata() == nil {
+			other.watchdog.Reset(stall)
+			err := other.Drain()
+			other.watchdog.Stop()
+			if err != nil {
+				return "", err
+			}
+		}
+		if err := p.saw(other); err != nil {
+			return "", err
+		}
+		if _, ok := p.version[other.id]; !ok {
+			return "", fmt.Errorf("cluster %q lists without a resourceVersion, and so not in pages", other.Name)
+		}
+	}
+	t := cursor.Token{Version: p.version}
+	switch m := one.Metadata(); {
+	case one.Read > given: // an object of it was not given
+		t.Next, t.Continue, t.Skip = one.id, one.base, given
+	case m.Continue != "":
+		t.Next, t.Continue, t.Skip = one.id, m.Continue, max(0, one.skip-one.Read)
+	case i+1 < len(parts):
+		t.Next = parts[i+1].id
+	case len(p.later) > 0:
+		t.Next = p.later[0].id
+	default:
+		return "", nil // that was all
+	}
+	return t.String(), nil
+}

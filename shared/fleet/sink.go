@@ -1,0 +1,61 @@
+package fleet
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+)
+
+// sink writes the answer in large pieces. What fails is told once, by the method that returns an error.
+type sink struct {
+	w   http.ResponseWriter
+	rc  *http.ResponseController
+	buf []byte
+	err error
+}
+
+const sinkSize = 64 << 10
+
+func newSink(w http.ResponseWriter) *sink {
+	return &sink{w: w, rc: http.NewResponseController(w), buf: make([]byte, 0, sinkSize)}
+}
+
+func (s *sink) text(t string) { s.buf = append(s.buf, t...) }
+
+func (s *sink) bytes(p []byte) error {
+	s.buf = append(s.buf, p...)
+	if len(s.buf) < sinkSize {
+		return s.err
+	}
+	return s.flush()
+}
+
+func (s *sink) flush() error {
+	if s.err == nil {
+		_ = s.rc.SetWriteDeadline(time.Now().Add(stall)) // a function has no connection
+		_, s.err = s.w.Write(s.buf)
+	}
+	s.buf = s.buf[:0]
+	return s.err
+}
+
+func (s *sink) release() { _ = s.rc.SetWriteDeadline(time.Time{}) }
+
+// head writes what kind of list it is.
+func (s *sink) head(of *merge.Source) {
+	for _, f := range []struct{ key, value string }{{"kind", of.Kind}, {"apiVersion", of.APIVersion}} {
+		value, _ := json.Marshal(f.value) // a string always marshals
+		s.text(`"` + f.key + `":` + string(value) + ",")
+	}
+}
+
+func (s *sink) metadata(v cursor.Version, token string) {
+	m, err := json.Marshal(merge.Metadata{ResourceVersion: v.String(), Continue: token})
+	if err != nil {
+		panic(err) // strings and numbers always marshal
+	}
+	s.text(`"metadata":` + string(m))
+}

@@ -1,0 +1,180 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+)
+
+// write writes the whole answer.
+func (p *page) write(out *sink, parts []*part) error {
+	early := p.limit == 0
+	for _, one := range parts {
+		one.watchdog = time.AfterFunc(stall, one.stop)
+		one.watchdog.Stop()
+		early = early && one.Metadata() != nil
+		if err := p.saw(one); err != nil {
+			return err
+		}
+	}
+	table := parts[0].IsTable()
+	layout := p.prepare(parts, table)
+	out.text("{")
+	if early {
+		out.head(parts[0].Source)
+		out.metadata(p.version, "")
+		out.text(",")
+	}
+	if table {
+		out.text(`"columnDefinitions":`)
+		_ = out.bytes(layout.Definitions()) // out keeps its error
+		out.text(`,"rows":[`)
+	} else {
+		out.text(`"items":[`)
+	}
+	token, err := p.objects(out, parts)
+	if err != nil {
+		return err
+	}
+	out.text("]")
+	if !early {
+		out.text(",")
+		out.head(parts[0].Source)
+		out.metadata(p.version, token)
+	}
+	out.text("}\n")
+	return out.flush()
+}
+
+// prepare gives each part the way its objects go into the answer.
+func (p *page) prepare(parts []*part, table bool) *merge.Layout {
+	var layout *merge.Layout
+	if table {
+		columns := make([][]merge.Column, len(parts))
+		for i, one := range parts {
+			columns[i] = one.Columns
+		}
+		layout = merge.NewLayout(columns...)
+	}
+	for _, one := range parts {
+		a := naming.NewAnswer(one.Name, p.q.named != "")
+		one.transform, one.namespace = a.Append, a.Namespace
+		if table {
+			one.transform = layout.For(one.Name, one.Columns, a).Append
+		}
+	}
+	return layout
+}
+
+// saw notes the version that a part's metadata has, if it has come.
+func (p *page) saw(one *part) error {
+	m := one.Metadata()
+	if m == nil {
+		return nil
+	}
+	if v, ok := p.version[one.id]; ok && v != m.ResourceVersion {
+		return fmt.Errorf("cluster %q lists at version %q, and was asked for %s", one.Name, m.ResourceVersion, v)
+	}
+	if cursor.ValidOwn(m.ResourceVersion) { // some aggregated APIs have none
+		p.version[one.id] = m.ResourceVersion
+	}
+	return nil
+}
+
+// objects writes the parts' objects, up to the limit. It returns the token for the next page, "" after the last. (How many
+// objects are left nobody knows without reading all.)
+func (p *page) objects(out *sink, parts []*part) (token string, err error) {
+	if p.limit == 0 {
+		if len(p.later) > 0 { // goOn takes all; without this a mistake there would be a list that looks whole
+			return "", fmt.Errorf("%d clusters are left out of a list without pages", len(p.later))
+		}
+		return "", p.inTurns(out, parts)
+	}
+	for i, one := range parts {
+		more, err := p.give(out, one, p.limit-p.given)
+		if err != nil {
+			return "", err
+		}
+		if more || one.Metadata().Continue != "" {
+			return p.cut(parts, i)
+		}
+	}
+	if len(p.later) == 0 {
+		return "", nil
+	}
+	return cursor.Token{Version: p.version, Next: p.later[0].id}.String(), nil
+}
+
+// turn is how many objects a whole list takes of one member before it goes on to the next: so many members as there are send at once, and
+// the whole takes as long as the slowest of them, while of each no more is held than was sent ahead. Shorter lists stay in one piece.
+const turn = 100
+
+// inTurns writes all objects of all parts.
+func (p *page) inTurns(out *sink, parts []*part) error {
+	for left := slices.Clone(parts); len(left) > 0; {
+		var unfinished []*part
+		for _, one := range left {
+			more, err := p.give(out, one, turn)
+			switch {
+			case err != nil:
+				return err
+			case more:
+				unfinished = append(unfinished, one)
+			case one.Metadata().Continue != "":
+				return fmt.Errorf("cluster %q sent a page, and was asked for all", one.Name)
+			}
+		}
+		left = unfinished
+	}
+	return nil
+}
+
+// give writes up to n objects of a part. It reports whether there may be more.
+func (p *page) give(out *sink, one *part, n int) (more bool, err error) {
+	for n > 0 {
+		v, err := one.next()
+		if errors.Is(err, io.EOF) {
+			return false, p.saw(one)
+		} else if err != nil {
+			return false, err
+		}
+		if p.object, err = one.transform(p.object[:0], v); err != nil {
+			return false, err
+		}
+		if one.scope != nil && !slices.Contains(one.scope, one.namespace()) {
+			continue
+		}
+		if p.given > 0 {
+			out.text(",")
+		}
+		p.given++
+		n--
+		if err := out.bytes(p.object); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// stall is how long a member may stand still in the middle of its list.
+const stall = time.Minute
+
+// next returns the part's next object of those that were not given yet.
+func (one *part) next() (jsontext.Value, error) {
+	one.watchdog.Reset(stall)
+	defer one.watchdog.Stop()
+	for {
+		v, err := one.Next()
+		if err != nil || one.Read > one.skip {
+			return v, err
+		}
+	}
+}
