@@ -7,6 +7,7 @@ GOBUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w"
 FNFLAGS   := -tags lambda.norpc
 LINT      := go tool -modfile=scripts/lint/go.mod golangci-lint
 FUZZTIME  ?= 20s
+SOAK      ?= 2h
 ARCH      ?= arm64
 BINDIR    ?= /usr/local/bin
 
@@ -14,7 +15,7 @@ BINDIR    ?= /usr/local/bin
 REPOSITORY ?= clusterpass-bridge
 TAG       ?= latest
 STACK     ?= clusterpass
-.PHONY: help demo up install test lint fuzz bench build build-local moto image deploy localstack aws-rules deploy-check clean
+.PHONY: help demo up install test soak lint fuzz bench build build-local moto image deploy localstack aws-rules deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-zA-Z_-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +41,10 @@ moto: ## Install into .venv what tests need of Python and Python has not: moto, 
 	@$${CLUSTERPASS_PYTHON:-python3} -c 'import moto.server, cfnlint, samtranslator, awscli, websockets' 2>/dev/null || \
 	.venv/bin/python3 -c 'import moto.server, cfnlint, samtranslator, awscli, websockets' 2>/dev/null || test/moto/install || \
 	{ echo "what tests need of Python cannot be installed: Python 3 with venv and pip, and a package index, are needed; or name a Python that has what test/moto/requirements.txt names: CLUSTERPASS_PYTHON=..." >&2; exit 1; }
+
+soak: build-local moto ## Watch two real clusters for SOAK=2h, through writes, cuts and restarts
+	go run ./test/cluster/cmd/clusters build
+	CLUSTERPASS_SOAK=$(SOAK) go test -race -count=1 -v -timeout 0 -run '^TestFleetInformers$$' ./test/e2e
 
 lint: ## Run the linters
 	$(LINT) run ./...

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -8,7 +9,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -382,8 +385,12 @@ func TestFleetWatchLosesACluster(t *testing.T) {
 }
 
 // TestFleetInformers holds: an informer, a controller-runtime manager and kubectl get -w, through writes, connections that are cut and API
-// servers that start again, end with exactly what the clusters have.
+// servers that start again, end with exactly what the clusters have. It goes on for CLUSTERPASS_SOAK, round after round.
 func TestFleetInformers(t *testing.T) {
+	soak, err := time.ParseDuration(cmp.Or(os.Getenv("CLUSTERPASS_SOAK"), "0s"))
+	if err != nil {
+		t.Fatalf("CLUSTERPASS_SOAK says how long to go on, as 2h: %v", err)
+	}
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap, namespace: churn}")
 	for _, m := range members {
 		direct(m).must(t, "create", "namespace", "churn")
@@ -392,7 +399,7 @@ func TestFleetInformers(t *testing.T) {
 	eventually(t, func() bool { return k.run(t, "get", "configmaps", "-n", "churn").code == 0 })
 	cut := &connections{}
 	client := fleetClient(t, cut)
-	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), soak+12*time.Minute)
 	defer cancel()
 	// Objects of one name in two clusters have one key for an informer: the clusters write names of their own.
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace("churn"),
@@ -414,23 +421,48 @@ func TestFleetInformers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { cancel(); _ = watching.Wait() }()
+	has := map[string]func() map[string]string{
+		"the informer": func() map[string]string {
+			got := map[string]string{}
+			for _, o := range informer.GetStore().List() {
+				cm := o.(*corev1.ConfigMap)
+				got[cm.Name] = cm.Annotations[sourceAnnotation] + " " + cm.Data["n"]
+			}
+			return got
+		},
+		"the manager":    reconciled,
+		"kubectl get -w": func() map[string]string { return printedObjects(shown.String()) },
+	}
 
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
-	for step := range 160 {
-		m := members[rng.IntN(2)]
-		switch {
-		case step%40 == 25: // each twice
-			if err := clusters.Cluster(members[step/40%2]).Restart(ctx, cluster.APIServer); err != nil {
-				t.Fatal(err)
+	for began, round := time.Now(), 1; round == 1 || time.Since(began) < soak; round++ {
+		for step := range 160 {
+			m := members[rng.IntN(2)]
+			switch {
+			case step%40 == 25: // each twice
+				if err := clusters.Cluster(members[step/40%2]).Restart(ctx, cluster.APIServer); err != nil {
+					t.Fatal(err)
+				}
+			case rng.IntN(15) == 0:
+				cut.cut()
+			default:
+				churn(ctx, t, directClient(t, m).CoreV1().ConfigMaps("churn"), fmt.Sprintf("%s-%d", m, rng.IntN(20)), rng)
 			}
-		case rng.IntN(15) == 0:
-			cut.cut()
-		default:
-			churn(ctx, t, directClient(t, m).CoreV1().ConfigMaps("churn"), fmt.Sprintf("%s-%d", m, rng.IntN(20)), rng)
+			if soak > 0 {
+				time.Sleep(time.Second) // leave the machine to others
+			}
 		}
+		ends(ctx, t, has)
+		t.Logf("round %d, after %s: all have what the clusters have; kubectl has printed %d events; %d goroutines", round,
+			time.Since(began).Round(time.Second), strings.Count(shown.String(), "\n"), runtime.NumGoroutine())
 	}
+}
+
+// ends waits until each of has is equal to the union of the clusters, now that nobody writes.
+func ends(ctx context.Context, t *testing.T, has map[string]func() map[string]string) {
+	t.Helper()
 	want := map[string]string{}
 	for _, m := range members {
 		list, err := directClient(t, m).CoreV1().ConfigMaps("churn").List(ctx, metav1.ListOptions{LabelSelector: "churn"})
@@ -441,28 +473,7 @@ func TestFleetInformers(t *testing.T) {
 			want[cm.Name] = m + " " + cm.Data["n"]
 		}
 	}
-	for what, has := range map[string]func() map[string]string{
-		"the informer": func() map[string]string {
-			got := map[string]string{}
-			for _, o := range informer.GetStore().List() {
-				cm := o.(*corev1.ConfigMap)
-				got[cm.Name] = cm.Annotations[sourceAnnotation] + " " + cm.Data["n"]
-			}
-			return got
-		},
-		"the manager": reconciled,
-		"kubectl get -w": func() map[string]string {
-			got := map[string]string{}
-			for line := range strings.Lines(shown.String()) {
-				kind, object, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-				name, state, _ := strings.Cut(object, " ")
-				if got[name] = state; kind == "DELETED" {
-					delete(got, name)
-				}
-			}
-			return got
-		},
-	} {
+	for what, has := range has {
 		var got map[string]string
 		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 			if got = has(); maps.Equal(got, want) {
@@ -470,9 +481,22 @@ func TestFleetInformers(t *testing.T) {
 			}
 		}
 		if !maps.Equal(got, want) {
-			t.Errorf("%s has %v\nthe clusters have %v", what, got, want)
+			t.Fatalf("%s has %v\nthe clusters have %v", what, got, want)
 		}
 	}
+}
+
+// printedObjects is what kubectl's lines of events add up to: where each object is, and its data.
+func printedObjects(lines string) map[string]string {
+	got := map[string]string{}
+	for line := range strings.Lines(lines) {
+		kind, object, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		name, state, _ := strings.Cut(object, " ")
+		if got[name] = state; kind == "DELETED" {
+			delete(got, name)
+		}
+	}
+	return got
 }
 
 // manage runs a controller-runtime manager until ctx ends and returns what its reconciler knows: where each config map of namespace churn
