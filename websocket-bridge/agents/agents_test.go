@@ -11,11 +11,15 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
@@ -60,6 +64,56 @@ func TestThroughTheTunnel(t *testing.T) {
 		t.Errorf("without an API server: %v", err)
 	}
 	eventually(t, "nothing is carried any more", func() bool { return a.carries(t) == 0 })
+}
+
+// TestNothingIsSeen holds: in what bridge and agent carry, no credential is seen, nor an answer.
+func TestNothingIsSeen(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	way := newBalancer(t) // the last part of the way: what comes here was carried as it is
+	seen := &record{}
+	way.tap = seen
+	way.add(w.api.Listener.Addr().String())
+	w.agent("prod", w.enrol("prod", time.Hour), w.front.address(), func(c *links.Config) {
+		c.Target = &target.APIServer{Cluster: "prod", Address: way.address()}
+	})
+	r.connects(t, 1)
+	const secret = "of-the-gateway-in-the-member"
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.api.URL+"/echo", strings.NewReader(secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+secret)
+	resp, err := w.client("prod", r.port).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil || string(body) != secret {
+		t.Fatalf("%q, %v", body, err)
+	}
+	if got := seen.String(); len(got) < len(secret) || strings.Contains(got, secret) || strings.Contains(got, "Authorization") {
+		t.Errorf("%d bytes were carried, the credential among them: %v", len(got), strings.Contains(got, secret))
+	}
+}
+
+// record keeps what is written by several.
+type record struct {
+	mu sync.Mutex
+	strings.Builder
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Builder.Write(p)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Builder.String()
 }
 
 // TestWhoMayConnect holds: callers, agents and the gateway's parts have credentials of their own, and none is taken for another.
@@ -215,6 +269,71 @@ func TestDrain(t *testing.T) {
 	}
 	eventually(t, "the agent has one link", func() bool { return a.Links() == 1 })
 }
+
+// TestDrainWaitsForConnects holds: a drain waits for what is asked of the tunnel port, also while it is not known yet who asks.
+func TestDrainWaitsForConnects(t *testing.T) {
+	w := newWorld(t)
+	w.enrol("prod", time.Hour) // which makes the keys
+	token, err := w.keys.TunnelToken(t.Context(), "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held atomic.Bool
+	asked, release := make(chan struct{}, 1), make(chan struct{})
+	slow := getter(func(ctx context.Context, name string) (*secrets.Secret, error) {
+		if held.Load() {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
+		}
+		return w.issuer.Secrets.Get(ctx, name)
+	})
+	r := w.replica(func(c *agents.Config) {
+		c.Keys = passes.NewVerifier(passes.Config{Objects: w.objects, Secrets: slow, URL: gatewayURL, Log: w.log, Now: w.now})
+	})
+	conn, err := net.Dial("tcp", r.port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc := tlsClient(conn)
+	defer tc.Close()
+	if err := tc.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	held.Store(true)
+	w.ahead.Store(int64(30 * time.Second)) // the keys of the handshake are too old
+	answered := make(chan error, 1)
+	go func() {
+		answered <- tunnel.Connect(t.Context(), tc, tunnel.Way{Cluster: "prod"}, http.Header{"Proxy-Authorization": {"Bearer " + string(token.Reveal())}})
+	}()
+	<-asked
+	waited := func(d time.Duration) (toTheEnd bool) {
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		defer cancel()
+		r.Wait(ctx)
+		return ctx.Err() != nil
+	}
+	if !waited(200 * time.Millisecond) {
+		t.Error("the drain is over while a CONNECT is being answered")
+	}
+	close(release)
+	if err := <-answered; err == nil {
+		t.Error("connected without an agent")
+	}
+	if waited(patience) {
+		t.Error("the drain waits for a CONNECT that has ended")
+	}
+}
+
+// getter reads secrets.
+type getter func(ctx context.Context, name string) (*secrets.Secret, error)
+
+func (g getter) Get(ctx context.Context, name string) (*secrets.Secret, error) { return g(ctx, name) }
 
 // TestRenewal holds: an agent gets its next credential for the present one, as long-lived, and for its own cluster.
 func TestRenewal(t *testing.T) {

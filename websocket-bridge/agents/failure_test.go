@@ -102,14 +102,18 @@ func TestBridgeKilled(t *testing.T) {
 	eventually(t, "the agent is connected again", func() bool { return w.version(w.client("prod", again.port)) == nil })
 }
 
-// TestBlackHole holds: a network that swallows everything, or everything one way, without a word, is noticed at both ends; what was in
-// flight fails, calls are answered meanwhile, and new ones work by another agent at once and by the same one later.
+// blackHoles are the networks that swallow what is sent, without a word. Connections are half open where only one way is swallowed.
+var blackHoles = map[string]func(b *balancer, on bool){
+	"both ways":       func(b *balancer, on bool) { b.up.Store(on); b.down.Store(on) },
+	"from the bridge": func(b *balancer, on bool) { b.down.Store(on) }, // the agent hears nothing, the bridge all
+	"from the agent":  func(b *balancer, on bool) { b.up.Store(on) },   // the bridge hears nothing, the agent all
+}
+
+// TestBlackHole holds: a network that swallows everything, or everything one way, is noticed at both ends; what was in flight fails, calls
+// are answered meanwhile, and new ones work by another agent at once and by the same one later.
 func TestBlackHole(t *testing.T) {
 	t.Parallel() // it waits, mostly
-	for name, swallow := range map[string]func(b *balancer, on bool){
-		"both ways": func(b *balancer, on bool) { b.deaf.Store(on) },
-		"one way":   func(b *balancer, on bool) { b.mute.Store(on) }, // half open: the agent hears nothing, the bridge all
-	} {
+	for name, swallow := range blackHoles {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -143,18 +147,23 @@ func TestBlackHole(t *testing.T) {
 // TestBlackHoleWithTwoAgents holds: as long as nobody has noticed, new calls find the agent that answers.
 func TestBlackHoleWithTwoAgents(t *testing.T) {
 	t.Parallel() // it waits, mostly
-	w := newWorld(t)
-	r := w.replica()
-	token := w.enrol("prod", time.Hour)
-	w.agent("prod", token, w.front.address())
-	w.agent("prod", token, r.front.Listener.Addr().String())
-	r.connects(t, 2)
-	w.front.deaf.Store(true)
-	c := w.client("prod", r.port)
-	for range 4 {
-		if err := w.version(c); err != nil {
-			t.Errorf("with one of two agents in a black hole: %v", err)
-		}
+	for name, swallow := range blackHoles {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			r := w.replica()
+			token := w.enrol("prod", time.Hour)
+			w.agent("prod", token, w.front.address())
+			w.agent("prod", token, r.front.Listener.Addr().String())
+			r.connects(t, 2)
+			swallow(w.front, true)
+			c := w.client("prod", r.port)
+			for range 4 {
+				if err := w.version(c); err != nil {
+					t.Errorf("with one of two agents in a black hole: %v", err)
+				}
+			}
+		})
 	}
 }
 

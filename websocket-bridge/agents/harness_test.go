@@ -66,10 +66,13 @@ func newWorld(t *testing.T) *world {
 	}
 	w := &world{t: t, objects: obj, log: slog.New(slog.DiscardHandler), front: newBalancer(t)}
 	w.issuer = &passes.Issuer{Objects: obj, Secrets: sec, URL: gatewayURL}
-	w.keys = passes.NewVerifier(passes.Config{Objects: obj, Secrets: sec, URL: gatewayURL, Log: w.log, Now: func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }})
+	w.keys = passes.NewVerifier(passes.Config{Objects: obj, Secrets: sec, URL: gatewayURL, Log: w.log, Now: w.now})
 	w.api = apiServer(t)
 	return w
 }
+
+// now is the time of the gateway's clock.
+func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
 
 // apiServer stands for a member's: it answers, sends without end, and holds.
 func apiServer(t *testing.T) *httptest.Server {
@@ -331,11 +334,12 @@ func (e *echo) ended() error {
 	}
 }
 
-// balancer passes connections on, to one backend after the other, as a load balancer does. It can swallow what is sent through it.
+// balancer passes connections on, to one backend after the other, as a load balancer does. It can swallow what is sent, without a word.
 type balancer struct {
 	ln      net.Listener
-	deaf    atomic.Bool // both ways, without a word
-	mute    atomic.Bool // only what comes from the backends
+	down    atomic.Bool // swallows what comes from the backends
+	up      atomic.Bool // swallows what goes to them
+	tap     io.Writer   // is given what passes, if it is not nil
 	next    atomic.Int64
 	wg      sync.WaitGroup
 	mu      sync.Mutex
@@ -420,6 +424,9 @@ func (b *balancer) carry(c net.Conn) {
 		buf := make([]byte, 32<<10)
 		for {
 			n, err := src.Read(buf)
+			if b.tap != nil {
+				_, _ = b.tap.Write(buf[:n])
+			}
 			if swallow() {
 				if err != nil {
 					return
@@ -432,8 +439,8 @@ func (b *balancer) carry(c net.Conn) {
 			}
 		}
 	}
-	go pass(back, c, b.deaf.Load)
-	go pass(c, back, func() bool { return b.deaf.Load() || b.mute.Load() })
+	go pass(back, c, b.up.Load)
+	go pass(c, back, b.down.Load)
 	<-copied
 	<-copied
 }

@@ -53,6 +53,8 @@ func (p *Port) Close() error {
 
 // ServeHTTP implements http.Handler.
 func (p *Port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.agents.carried.Add(1) // whatever it waits for: a drain waits for it
+	defer p.agents.carried.Add(-1)
 	if err := p.connect(w, r); err != nil {
 		if errors.Is(err, tunnel.ErrNone) {
 			w.Header().Set(tunnel.NoneHeader, "1")
@@ -74,8 +76,6 @@ func (p *Port) connect(w http.ResponseWriter, r *http.Request) error {
 		p.agents.cfg.Log.Warn("a token at the tunnel port does not hold", "cluster", cluster, "remote", r.RemoteAddr, "error", err.Error())
 		return err
 	}
-	p.agents.carried.Add(1)
-	defer p.agents.carried.Add(-1)
 	member, err := p.agents.dial(r.Context(), tunnel.Way{Cluster: cluster, Service: r.Header.Get(tunnel.ServiceHeader)}, r.Header.Get(tunnel.HopHeader) == "")
 	if err != nil {
 		return err
