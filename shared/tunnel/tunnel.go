@@ -138,9 +138,15 @@ func Connect(ctx context.Context, conn net.Conn, way Way, header http.Header) er
 	if way.Service != "" {
 		header.Set(ServiceHeader, way.Service)
 	}
+	return Ask(ctx, conn, Target(way.Cluster), header, func(resp *http.Response) error { return refusal(way.Cluster, resp) })
+}
+
+// Ask sends CONNECT to address, host:port, and reads the answer. Where that is no connection, refused makes it an error. After an error
+// conn is of no use.
+func Ask(ctx context.Context, conn net.Conn, address string, header http.Header, refused func(*http.Response) error) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: Target(way.Cluster)}, Host: Target(way.Cluster), Header: header}
+	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: header}
 	if err := req.Write(conn); err != nil {
 		return err
 	}
@@ -149,12 +155,12 @@ func Connect(ctx context.Context, conn net.Conn, way Way, header http.Header) er
 	if err != nil {
 		return err
 	}
-	if resp.StatusCode != http.StatusOK {
-		return refusal(way.Cluster, resp)
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode/100 != 2 {
+		return refused(resp)
 	}
-	_ = resp.Body.Close() // there is none
 	if br.Buffered() > 0 {
-		return errors.New("the API server speaks first, which none does")
+		return errors.New("more than an answer came, and servers of TLS do not speak first")
 	}
 	if !stop() {
 		return ctx.Err() // the deadline is set, or will be
@@ -164,7 +170,6 @@ func Connect(ctx context.Context, conn net.Conn, way Way, header http.Header) er
 
 // refusal reads the Status of an answer that is no connection.
 func refusal(cluster string, resp *http.Response) error {
-	defer func() { _ = resp.Body.Close() }()
 	var st metav1.Status
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err == nil {

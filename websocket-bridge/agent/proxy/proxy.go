@@ -7,13 +7,11 @@
 package proxy
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -23,13 +21,12 @@ import (
 
 	"golang.org/x/net/http/httpproxy"
 	"golang.org/x/net/proxy"
+
+	"github.com/clusterpass/clusterpass/shared/tunnel"
 )
 
 // timeout bounds connecting, whatever the context: http.Transport gives none of its request's deadline on.
 const timeout = 15 * time.Second
-
-// maxAnswer is the size in bytes of what is read of a proxy's answer.
-const maxAnswer = 64 << 10
 
 // Dialer connects. It is safe for concurrent use. Use New.
 type Dialer struct {
@@ -107,34 +104,22 @@ func (d *Dialer) connect(ctx context.Context, via *url.URL, address string) (net
 	return conn, nil
 }
 
-// ask sends CONNECT and reads the answer. After an error the connection is of no use.
+// ask has a proxy connect. After an error the connection is of no use.
 func ask(ctx context.Context, conn net.Conn, via *url.URL, address string) error {
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: http.Header{}}
+	header := http.Header{}
 	if via.User != nil {
 		password, _ := via.User.Password()
-		req.Header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(via.User.Username()+":"+password)))
+		header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(via.User.Username()+":"+password)))
 	}
-	if err := req.Write(conn); err != nil {
-		return fmt.Errorf("ask the proxy %s: %w", via.Host, err)
-	}
-	br := bufio.NewReader(io.LimitReader(conn, maxAnswer))
-	resp, err := http.ReadResponse(br, req)
-	if err != nil {
+	refused := false
+	err := tunnel.Ask(ctx, conn, address, header, func(resp *http.Response) error { // what a refusal says to people is not read
+		refused = true
+		return refusal(resp, via, address)
+	})
+	if err != nil && !refused {
 		return fmt.Errorf("the proxy %s does not answer as one: %w", via.Host, err)
 	}
-	_ = resp.Body.Close() // what a refusal says to people is not read
-	if resp.StatusCode/100 != 2 {
-		return refusal(resp, via, address)
-	}
-	if br.Buffered() > 0 {
-		return fmt.Errorf("the proxy %s sends more than an answer, and the gateway does not speak first", via.Host)
-	}
-	if !stop() {
-		return ctx.Err() // the deadline is set, or will be
-	}
-	return nil
+	return err
 }
 
 // refusal says what an answer that is no connection asks for.
