@@ -2,9 +2,12 @@ package proxy_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -93,6 +96,78 @@ func (w *world) squid(authorization string) http.Handler {
 	})
 }
 
+// socks returns the address of a SOCKS5 proxy (RFC 1928, 1929) that connects to the gateway, whatever its name, for those who show the right
+// user and password, if it wants any.
+func (w *world) socks(t *testing.T, user, password string) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer conn.Close()
+				_ = conn.SetDeadline(time.Now().Add(time.Minute))
+				if back := w.greet(conn, user, password); back != nil {
+					var both sync.WaitGroup
+					both.Go(func() { _, _ = io.Copy(back, conn); _ = back.Close() })
+					both.Go(func() { _, _ = io.Copy(conn, back); _ = conn.Close() })
+					both.Wait()
+				}
+			})
+		}
+	})
+	t.Cleanup(func() { _ = ln.Close(); all.Wait() })
+	return ln.Addr().String()
+}
+
+// greet does what a SOCKS5 proxy and its client do at first. It returns the way to the gateway, or nil.
+func (w *world) greet(conn net.Conn, user, password string) net.Conn {
+	read := func(n byte) []byte {
+		b := make([]byte, n)
+		_, _ = io.ReadFull(conn, b) // what does not come is as zeros
+		return b
+	}
+	methods := read(read(2)[1])
+	if user == "" {
+		_, _ = conn.Write([]byte{5, 0})
+	} else {
+		if !bytes.Contains(methods, []byte{2}) {
+			_, _ = conn.Write([]byte{5, 0xff})
+			return nil
+		}
+		_, _ = conn.Write([]byte{5, 2})
+		u := string(read(read(2)[1]))
+		if p := string(read(read(1)[0])); u != user || p != password {
+			_, _ = conn.Write([]byte{1, 1})
+			return nil
+		}
+		_, _ = conn.Write([]byte{1, 0})
+	}
+	connect := read(4)
+	host := ""
+	if connect[3] == 3 { // a name
+		host = string(read(read(1)[0]))
+	}
+	port := binary.BigEndian.Uint16(read(2))
+	if connect[1] != 1 || net.JoinHostPort(host, fmt.Sprint(port)) != gateway {
+		_, _ = conn.Write([]byte{5, 2, 0, 1, 0, 0, 0, 0, 0, 0})
+		return nil
+	}
+	back, err := net.Dial("tcp", w.Listener.Addr().String())
+	if err != nil {
+		return nil
+	}
+	_, _ = conn.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0})
+	return back
+}
+
 // TestProxy holds: an agent's way to the gateway is the one that its variables name.
 func TestProxy(t *testing.T) {
 	w := newWorld(t)
@@ -101,6 +176,7 @@ func TestProxy(t *testing.T) {
 	for _, srv := range []*httptest.Server{open, byTLS, closed} {
 		t.Cleanup(srv.Close)
 	}
+	socks, closedSocks := w.socks(t, "", ""), w.socks(t, "agent", "hunter2")
 	as := func(who string) string { return "http://" + who + "@" + closed.Listener.Addr().String() }
 	for _, tt := range []struct {
 		name string
@@ -114,6 +190,10 @@ func TestProxy(t *testing.T) {
 		{name: "the wrong one", env: httpproxy.Config{HTTPSProxy: as("agent:hunter3")}, want: "does not take the user and password"},
 		{name: "a user alone", env: httpproxy.Config{HTTPSProxy: as("hunter2")}, want: "does not take the user and password"},
 		{name: "no proxy is there", env: httpproxy.Config{HTTPSProxy: "http://agent:hunter2@127.0.0.1:1"}, want: "connect to the proxy that HTTPS_PROXY names"},
+		{name: "SOCKS5", env: httpproxy.Config{HTTPSProxy: "socks5://" + socks}},
+		{name: "SOCKS5, user and password", env: httpproxy.Config{HTTPSProxy: "socks5://agent:hunter2@" + closedSocks}},
+		{name: "SOCKS5, none named", env: httpproxy.Config{HTTPSProxy: "socks5://" + closedSocks}, want: "which HTTPS_PROXY names"},
+		{name: "SOCKS5, the wrong one", env: httpproxy.Config{HTTPSProxy: "socks5://agent:hunter3@" + closedSocks}, want: "which HTTPS_PROXY names"},
 		{name: "not a URL", env: httpproxy.Config{HTTPSProxy: "http://agent:hunter2@%zz"}, want: "HTTPS_PROXY: want a URL"},
 		{name: "another kind", env: httpproxy.Config{HTTPSProxy: "ftp://agent:hunter2@127.0.0.1:1"}, want: "HTTPS_PROXY: want a URL"},
 		{name: "not for the gateway", env: httpproxy.Config{HTTPSProxy: open.URL, NoProxy: "example.com:444,.other.com"}},
