@@ -266,14 +266,14 @@ func (e *EKS) ask(ctx context.Context, call *url.URL) (*User, error) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxSTSAnswer))
-	switch {
-	case err != nil:
-		return nil, awsDown(fmt.Errorf("%s: %w", call.Host, err))
+	switch { // what is refused is so, whether or not the reason comes whole
 	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
 		return nil, awsDown(fmt.Errorf("%s answers %d", call.Host, resp.StatusCode))
 	case resp.StatusCode != http.StatusOK:
 		return nil, refused(fmt.Errorf("%s answers %d", call.Host, resp.StatusCode),
 			"AWS does not accept the token, or it is not for this gateway: get one with --cluster-name %s", e.cfg.GatewayID)
+	case err != nil:
+		return nil, awsDown(fmt.Errorf("%s: %w", call.Host, err))
 	}
 	var answer struct {
 		Response struct {

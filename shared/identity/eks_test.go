@@ -109,6 +109,12 @@ func TestEKSFaultsOfSTS(t *testing.T) {
 		want   string
 	}{
 		"forbidden": {code(403, "{}"), wrong},
+		"forbidden, and broken off": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			w.WriteHeader(403)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}, wrong},
 		"throttled": {code(429, "{}"), later},
 		"broken":    {code(500, "{}"), later},
 		"a redirect": {func(w http.ResponseWriter, r *http.Request) {
