@@ -30,10 +30,15 @@ func (g *Gateway) authorize(ctx context.Context, u *identity.User, a access.Attr
 // admit identifies the caller of a call to a member cluster, decides whether they may make it, and finds the member. All of it is
 // decided before a caller can learn whether there is such a cluster, and as a rule before a store is asked for it: not for bearer tokens of
 // others (whoever shows one learns that a cluster takes it, since nothing is left to decide here), and not in a process that has read no
-// roles yet, where what the decision and the call need is read at the same time.
+// roles yet, where what the decision and the call need is read at the same time; for the first bearer token of the gateway's own, before it
+// is known whether that holds, since the keys that say so are a round trip to Secrets Manager as the cluster's credential is. Nobody waits
+// for what is read so, and a process does it once: whoever makes tokens up learns nothing by it, and costs a question of each store.
 func (g *Gateway) admit(r *http.Request, c *call) (*cluster.Member, error) {
 	name := c.route.Cluster
-	if token, err := identity.BearerToken(r); c.user == nil && err == nil && token != "" && !g.own(token) && g.cfg.Identity.Beside(r) == nil {
+	token, err := identity.BearerToken(r)
+	bearer := c.user == nil && err == nil && token != ""
+	own := bearer && g.own(token)
+	if bearer && !own && g.cfg.Identity.Beside(r) == nil {
 		m, err := g.cfg.Members.Get(r.Context(), name)
 		if err == nil && m.Cluster.Mode() == v1alpha1.Passthrough {
 			c.bearer = token
@@ -48,14 +53,18 @@ func (g *Gateway) admit(r *http.Request, c *call) (*cluster.Member, error) {
 			return nil, err // the token may well be good: a 401 would make clients throw it away
 		}
 	}
+	member := sync.OnceValues(func() (*cluster.Member, error) { return g.cfg.Members.Get(r.Context(), name) })
+	if own && !g.ahead.Swap(true) {
+		go func() { _, _ = g.cfg.Access.Policy(r.Context()) }() // ends with the call, as the next does
+		go func() { _, _ = member() }()
+	}
 	if c.user == nil { // else the fleet has
 		if err := g.identify(r, c); err != nil {
 			return nil, err
 		}
 	}
-	member := sync.OnceValues(func() (*cluster.Member, error) { return g.cfg.Members.Get(r.Context(), name) })
 	if !g.cfg.Access.Ready() {
-		go func() { _, _ = member() }() // ends with the call
+		go func() { _, _ = member() }()
 	}
 	reason, err := g.cfg.Access.Decide(r.Context(), c.user, access.Cluster(name, r.Method, r.Header))
 	c.audit.Decision(err == nil, reason)

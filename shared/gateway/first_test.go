@@ -2,17 +2,29 @@ package gateway_test
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/clusterpass/clusterpass/shared/access"
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	passv1alpha1 "github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/objects"
+	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
+	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/secrets"
+	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
 )
 
 // roles is a store whose roles and bindings cannot be read before asked is closed.
@@ -78,5 +90,175 @@ func TestFirstCall(t *testing.T) {
 		if resp.StatusCode != http.StatusServiceUnavailable || time.Now().After(end) {
 			t.Fatal(resp.Status)
 		}
+	}
+}
+
+// watched are stores that say what they are asked for, and wait with secrets as a test wants.
+type watched struct {
+	objects.Store
+	secrets secrets.Store
+	before  func(ctx context.Context, name string) error // a secret is given
+
+	mu    sync.Mutex
+	asked []string // names of secrets, and keys of objects below clusters/
+}
+
+func (s *watched) note(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, name)
+}
+
+func (s *watched) Get(ctx context.Context, key string) (objects.Object, error) {
+	if strings.HasPrefix(key, v1alpha1.Prefix) {
+		s.note("object " + key)
+	}
+	return s.Store.Get(ctx, key)
+}
+
+// credentialsOf is a watched store as one of secrets.
+type credentialsOf struct{ *watched }
+
+func (s credentialsOf) Get(ctx context.Context, name string) (*secrets.Secret, error) {
+	s.note("secret " + name)
+	if err := s.before(ctx, name); err != nil {
+		return nil, err
+	}
+	return s.secrets.Get(ctx, name)
+}
+
+const gatewayURL = "https://gateway.example.com"
+
+// newHouseOfPasses is a gateway that has read nothing and takes passes alone, over stores that are watched.
+func newHouseOfPasses(t *testing.T, s *watched) *house {
+	t.Helper()
+	h := newHouseFresh(t, nil, cluster.Freshness{}, func(c *gateway.Config) {
+		c.Passes = passes.NewVerifier(passes.Config{Objects: s, Secrets: credentialsOf{s}, URL: gatewayURL})
+		c.Identity, c.OwnToken = identity.Chain{identity.Bearer{c.Passes}}, c.Passes.IsPass
+		c.Members = cluster.NewMembers(cluster.Config{
+			Objects: s, Secrets: credentialsOf{s}, Log: slog.New(slog.DiscardHandler), Policy: cluster.DialPolicy{AllowLoopback: true},
+		})
+		t.Cleanup(c.Members.Close)
+	})
+	s.Store, s.secrets = h.objects, h.secrets
+	return h
+}
+
+// pass makes a pass of one who may call every cluster.
+func pass(t *testing.T, obj objects.Store, sec secrets.Store) (token string) {
+	t.Helper()
+	issued, err := (&passes.Issuer{Objects: obj, Secrets: sec, URL: gatewayURL}).Create(t.Context(), &passv1alpha1.Pass{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec:       passv1alpha1.PassSpec{User: "ann", Groups: []string{"dev"}, Clusters: []string{"*"}, Verbs: []string{"*"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(issued.Token.Reveal())
+}
+
+// byToken makes a call by a token alone.
+func (h *house) byToken(token, path string) (code int, body string) {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), 2*time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.URL+path, nil)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := h.Client().Do(req)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// TestFirstCallByPass holds: a process that has read nothing yet asks for a cluster's credential beside the keys that say whether a pass
+// holds, so that both are one round trip.
+func TestFirstCallByPass(t *testing.T) {
+	m := newMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	first := func() (code int, body string) {
+		var keys, credential atomic.Bool
+		both := make(chan struct{})
+		release := sync.OnceFunc(func() { close(both) })
+		h := newHouseOfPasses(t, &watched{before: func(ctx context.Context, name string) error {
+			asked := map[string]*atomic.Bool{passes.KeysSecret: &keys, "clusters/m": &credential}[name]
+			if asked.Store(true); keys.Load() && credential.Load() {
+				release()
+			}
+			select {
+			case <-both:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}})
+		h.add("m", m.kubeconfig("{token: members-token}"), nil)
+		return h.byToken(pass(t, h.objects, h.secrets), "/clusters/m/api/v1/pods")
+	}
+	var answers []string
+	for range 10 { // one is enough, but where the machine stands still for as long as a store may take
+		code, body := first()
+		if code == http.StatusOK {
+			return
+		}
+		answers = append(answers, fmt.Sprintln(code, body))
+	}
+	t.Errorf("a first call never gets both: %s", answers)
+}
+
+// TestMadeUpPasses holds: who makes passes up has one cluster read for them in a process, waits for nothing of it, and learns nothing.
+func TestMadeUpPasses(t *testing.T) {
+	end := make(chan struct{})
+	s := &watched{before: func(_ context.Context, name string) error {
+		if name != passes.KeysSecret {
+			<-end // whatever the deadline
+		}
+		return nil
+	}}
+	h := newHouseOfPasses(t, s)
+	t.Cleanup(func() { close(end) })
+	m := newMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	h.add("m", m.kubeconfig("{token: members-token}"), nil)
+	pass(t, h.objects, h.secrets) // so that there are keys
+
+	dir := t.TempDir()
+	obj, err := objectsdir.Open(dir + "/objects")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sec, err := secretsdir.Open(dir + "/secrets")
+	if err != nil {
+		t.Fatal(err)
+	}
+	madeUp := pass(t, obj, sec)
+	code, existing := h.byToken(madeUp, "/clusters/m/api/v1/pods")
+	if code != http.StatusUnauthorized {
+		t.Errorf("%d %s", code, existing)
+	}
+	for i := range 20 {
+		if code, body := h.byToken(madeUp, fmt.Sprintf("/clusters/n%d/api/v1/pods", i)); code != http.StatusUnauthorized || body != existing {
+			t.Errorf("%d %s, of a cluster that exists %s", code, body, existing)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clusters := map[string]int{}
+	for _, name := range s.asked {
+		if kind, of, _ := strings.Cut(name, " "); of != passes.KeysSecret {
+			clusters[kind]++
+			if of != v1alpha1.Prefix+"m" {
+				t.Errorf("asked for %s", name)
+			}
+		}
+	}
+	if clusters["object"] > 1 || clusters["secret"] > 1 {
+		t.Errorf("the stores were asked for %v", s.asked)
 	}
 }

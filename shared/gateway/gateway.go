@@ -91,7 +91,10 @@ type Fleet interface {
 }
 
 // Gateway is the http.Handler for every URL of the grammar. It is safe for concurrent use.
-type Gateway struct{ cfg Config }
+type Gateway struct {
+	cfg   Config
+	ahead atomic.Bool // a call was read ahead for; see admit
+}
 
 // New returns the handler.
 func New(cfg Config) *Gateway {
@@ -104,7 +107,7 @@ func New(cfg Config) *Gateway {
 	if cfg.Patience == 0 {
 		cfg.Patience = patience
 	}
-	return &Gateway{cfg}
+	return &Gateway{cfg: cfg}
 }
 
 // Close writes the audit events that wait, until ctx ends. No call may come any more.

@@ -17,15 +17,18 @@ import (
 	"text/tabwriter"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	passv1alpha1 "github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 	clusterpkg "github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/registration"
 	"github.com/clusterpass/clusterpass/shared/secrets"
@@ -39,11 +42,14 @@ const (
 	cacheTurns = 200_000 // looks into the warm cache
 )
 
+// gatewayURL is what passes are for.
+const gatewayURL = "https://gateway.example.com"
+
 var awsStore = stores.Address{Kind: "aws", Where: "bench"}
 
-// onAWS measures a gateway in this process whose stores are on an imitation of AWS, beside direct calls: the first call of a caller to a
-// gateway that has just started, with nothing cached and no connection open, and calls with everything warm. It prints what those
-// calls asked of AWS, and what the caches themselves cost.
+// onAWS measures a gateway in this process whose stores are on an imitation of AWS, beside direct calls: the first call of a caller, by
+// certificate and by pass, to a gateway that has just started, with nothing cached and no connection open, and calls with everything warm.
+// It prints what those calls asked of AWS, and what the caches themselves cost.
 func onAWS(ctx context.Context, out io.Writer, direct way, member *cluster.Cluster, dir string) error {
 	moto, err := mototest.Start()
 	if err != nil {
@@ -62,7 +68,8 @@ func onAWS(ctx context.Context, out io.Writer, direct way, member *cluster.Clust
 			return err
 		}
 	}
-	if err := fillStores(ctx, member); err != nil {
+	pass, err := fillStores(ctx, member)
+	if err != nil {
 		return err
 	}
 	ca, err := pki.LoadCA(filepath.Join(dir, "aws"), "client-ca")
@@ -70,9 +77,9 @@ func onAWS(ctx context.Context, out io.Writer, direct way, member *cluster.Clust
 		return err
 	}
 	gw := &restarted{ctx: ctx, env: gateway.Env{
-		Store: awsStore, ClientCA: gateway.Certificates{Pool: ca.Pool()}, AllowLoopback: true, LogLevel: slog.LevelError, LogTo: io.Discard,
+		Store: awsStore, ClientCA: gateway.Certificates{Pool: ca.Pool()}, URL: gatewayURL, AllowLoopback: true, LogLevel: slog.LevelError, LogTo: io.Discard,
 	}}
-	through, stop, err := gw.serve(ca)
+	through, byPass, stop, err := gw.serve(ca, pass)
 	if err != nil {
 		return err
 	}
@@ -87,6 +94,11 @@ func onAWS(ctx context.Context, out io.Writer, direct way, member *cluster.Clust
 		return err
 	}
 	cold := callsTo(front).each(before, gw.starts-starts)
+	before, starts = callsTo(front), gw.starts
+	if err := measure(ctx, out, []way{direct, byPass}, []load{{name: "first GET, nothing cached", path: path, rounds: coldRounds, parallel: 1, cold: true}}); err != nil {
+		return err
+	}
+	coldByPass := callsTo(front).each(before, gw.starts-starts)
 	before, calls := callsTo(front), gw.calls.Load()
 	if err := measure(ctx, out, ways, []load{{name: "GET, all warm", path: path, rounds: warmRounds, parallel: 1}}); err != nil {
 		return err
@@ -102,7 +114,7 @@ func onAWS(ctx context.Context, out io.Writer, direct way, member *cluster.Clust
 		name  string
 		calls awsCalls
 		read  time.Duration
-	}{{"nothing cached", cold, coldRead}, {"all warm", warm, warmRead}} {
+	}{{"nothing cached", cold, coldRead}, {"nothing cached, by pass", coldByPass, coldRead}, {"all warm", warm, warmRead}} {
 		_, _ = fmt.Fprintf(tw, "%s\t%.3f\t%.3f\t%.3f\t%.1f\t\n", row.name, row.calls.values, row.calls.others, row.calls.objects,
 			float64(row.read)/float64(time.Microsecond))
 	}
@@ -122,28 +134,37 @@ func (c awsCalls) each(before awsCalls, n int) awsCalls {
 	return awsCalls{(c.values - before.values) / float64(n), (c.others - before.others) / float64(n), (c.objects - before.objects) / float64(n)}
 }
 
-// fillStores makes the stores, with the member and a grant for everybody who calls.
-func fillStores(ctx context.Context, member *cluster.Cluster) error {
+// fillStores makes the stores, with the member, a grant for everybody who calls, and a pass, whose token it returns.
+func fillStores(ctx context.Context, member *cluster.Cluster) (pass string, err error) {
 	st, err := stores.Open(ctx, awsStore)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := st.Objects.(interface{ EnsureTable(context.Context) error }).EnsureTable(ctx); err != nil {
-		return err
+		return "", err
 	}
 	for key, value := range map[string]string{
 		access.RolePrefix + "all":    `{"metadata":{"name":"all"},"rules":[{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}]}`,
 		access.BindingPrefix + "all": `{"metadata":{"name":"all"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"all"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:authenticated"}]}`,
 	} {
 		if _, err := st.Objects.Create(ctx, key, []byte(value)); err != nil {
-			return err
+			return "", err
 		}
 	}
 	r := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects, Policy: clusterpkg.DialPolicy{AllowLoopback: true}}
-	_, err = r.Register(ctx, registration.Request{
+	if _, err = r.Register(ctx, registration.Request{
 		Name: member.Name(), Kubeconfig: secrets.NewValue(member.Kubeconfig()), Identity: v1alpha1.Direct, DirectUsers: []string{v1alpha1.AnyUser},
+	}); err != nil {
+		return "", err
+	}
+	issued, err := (&passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL}).Create(ctx, &passv1alpha1.Pass{
+		ObjectMeta: metav1.ObjectMeta{Name: "bench"},
+		Spec:       passv1alpha1.PassSpec{User: "bench", Clusters: []string{passv1alpha1.Any}, Verbs: []string{passv1alpha1.Any}},
 	})
-	return err
+	if err != nil {
+		return "", err
+	}
+	return string(issued.Token.Reveal()), nil
 }
 
 // restarted is a gateway that can be started anew behind its address.
@@ -172,10 +193,10 @@ func (r *restarted) restart() error {
 	return nil
 }
 
-// serve starts it and returns the way through it.
-func (r *restarted) serve(ca *pki.CA) (way, func(), error) {
+// serve starts it and returns the ways through it, by a certificate of ca and by a pass.
+func (r *restarted) serve(ca *pki.CA, pass string) (byCertificate, byPass way, stop func(), err error) {
 	if err := r.restart(); err != nil {
-		return way{}, nil, err
+		return way{}, way{}, nil, err
 	}
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.calls.Add(1)
@@ -184,20 +205,31 @@ func (r *restarted) serve(ca *pki.CA) (way, func(), error) {
 	srv.EnableHTTP2 = true
 	srv.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
 	srv.StartTLS()
-	stop := func() { srv.Close(); r.members.Close() }
+	stop = func() { srv.Close(); r.members.Close() }
 	cert, key, err := ca.Client("bench", nil)
 	if err != nil {
 		stop()
-		return way{}, nil, err
+		return way{}, way{}, nil, err
 	}
-	w, err := wayOf("gateway, stores on AWS", &rest.Config{Host: srv.URL + "/clusters/member1", TLSClientConfig: rest.TLSClientConfig{
-		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), CertData: cert, KeyData: key,
-	}})
+	to := rest.Config{Host: srv.URL + "/clusters/member1"}
+	to.CAData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
+	bearer := to
+	bearer.BearerToken = pass
+	to.CertData, to.KeyData = cert, key
+	if byCertificate, err = r.way("gateway, stores on AWS", &to); err == nil {
+		byPass, err = r.way("the same, by pass", &bearer)
+	}
+	return byCertificate, byPass, stop, err
+}
+
+// way is one whose first call meets a gateway that has read nothing.
+func (r *restarted) way(name string, cfg *rest.Config) (way, error) {
+	w, err := wayOf(name, cfg)
 	w.forget = func() error {
 		utilnet.CloseIdleConnectionsFor(w.client.Transport)
 		return r.restart()
 	}
-	return w, stop, err
+	return w, err
 }
 
 // reads measures how long the gateway takes to find the cluster and its credential: the median where nothing is cached, and the mean where

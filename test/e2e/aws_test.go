@@ -1,16 +1,21 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/json"
 	"io"
+	"log"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -137,6 +142,37 @@ func TestStoresOfAWS(t *testing.T) {
 		t.Errorf("%d lists", n)
 	}
 
+	t.Run("first call by a pass", func(t *testing.T) {
+		const ours = "https://gateway.example.com"
+		token, err := secretCLI(t, "", "pass", "create", "p", "--user", "ann", "--group", "system:masters", "--gateway", ours, "--output", "token", "--store", "aws:e2e")
+		if err != nil {
+			t.Fatal(err)
+		}
+		token = strings.TrimSpace(token)
+		made.Secret("a pass on AWS", token)
+		var answers []string
+		for range 10 { // one is enough, but where the machine stands still for as long as a store may take
+			both := newTogether(t, front.URL)
+			env["AWS_ENDPOINT_URL"], env["CLUSTERPASS_URL"] = both.URL, ours
+			fn := proxyFunction(t, 1, region, env)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fn.URL+"/clusters/member1/version", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+token)
+			resp, err := fn.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+			answers = append(answers, resp.Status+" "+string(body))
+		}
+		t.Errorf("Secrets Manager is not asked for the keys of passes and a cluster's credential at once: %s", answers)
+	})
 	t.Run("while AWS is down", func(t *testing.T) {
 		const ended = 6 * time.Second // after which the object is read anew; the secret's entry may still be good
 		for range 10 {
@@ -169,4 +205,47 @@ func TestStoresOfAWS(t *testing.T) {
 	if found := leaks(printed.String()); len(found) > 0 {
 		t.Errorf("what was printed shows the secrets of %v", found)
 	}
+}
+
+// newTogether stands before an AWS and answers no question for the value of a secret before it was asked for two.
+func newTogether(t *testing.T, aws string) *httptest.Server {
+	t.Helper()
+	backend, err := url.Parse(aws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(backend)
+	proxy.ErrorLog = log.New(io.Discard, "", 0) // clients that went away
+	var (
+		mu    sync.Mutex
+		asked = map[string]bool{}
+		both  = make(chan struct{})
+	)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".GetSecretValue") {
+			body, err := io.ReadAll(r.Body)
+			var of struct{ SecretID string }
+			if err != nil || json.Unmarshal(body, &of) != nil {
+				return // the client is gone
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			mu.Lock()
+			if asked[of.SecretID] = true; len(asked) == 2 {
+				select {
+				case <-both:
+				default:
+					close(both)
+				}
+			}
+			mu.Unlock()
+			select {
+			case <-both:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	return srv
 }
