@@ -51,7 +51,7 @@ func now() time.Time { return then.Add(time.Hour) }
 
 func TestFormats(t *testing.T) {
 	if *update != "" {
-		write(t, *update)
+		write(t, filepath.Join("testdata", *update))
 	}
 	formats, err := os.ReadDir("testdata")
 	if err != nil || len(formats) == 0 {
@@ -211,10 +211,9 @@ users: [{name: a, user: {token: of-a-test}}]
 	return string(made.Token.Reveal()), cert.Certificate, revoked
 }
 
-// write makes testdata/NAME. The secrets in it are nobody's.
-func write(t *testing.T, name string) {
+// write makes the directory of a format. The secrets in it are nobody's.
+func write(t *testing.T, dir string) {
 	t.Helper()
-	dir := filepath.Join("testdata", name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

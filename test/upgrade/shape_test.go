@@ -1,0 +1,137 @@
+package upgrade
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+// TestWrittenAsBefore holds: what is written today has the shape of what the newest format has, so that the version before reads it while
+// both run. Who changes it adds a format, and makes sure that the version before can read that, too: mostly by reading it in one version
+// and writing it in the next.
+func TestWrittenAsBefore(t *testing.T) {
+	formats, err := os.ReadDir("testdata")
+	if err != nil || len(formats) == 0 {
+		t.Fatalf("%d formats, %v", len(formats), err)
+	}
+	today := t.TempDir()
+	write(t, today)
+	before := shapes(t, filepath.Join("testdata", formats[len(formats)-1].Name()))
+	if diff := cmp.Diff(before, shapes(t, today)); diff != "" {
+		t.Errorf("before, and today:\n%s", diff)
+	}
+}
+
+// shapes are the files below dir by their paths, as lines in the order of the alphabet, without what is made anew each time.
+func shapes(t *testing.T, dir string) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	if err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == ".lock" {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		var parts []any
+		switch name := filepath.Base(path); {
+		case name == "token":
+			for part := range strings.SplitSeq(strings.TrimSpace(string(data)), ".") {
+				parts = append(parts, part)
+			}
+		case name == "objects.log": // a checksum, and JSON
+			for line := range strings.Lines(string(data)) {
+				_, record, _ := strings.Cut(strings.TrimSpace(line), " ")
+				parts = append(parts, record)
+			}
+		case name == "table.json":
+			var table struct{ Items []any }
+			err = json.Unmarshal(data, &table)
+			parts = table.Items
+		case strings.HasSuffix(name, ".pem"):
+			c := parse(t, data)
+			var extensions []string
+			for _, e := range c.Extensions {
+				extensions = append(extensions, e.Id.String())
+			}
+			parts = append(parts, fmt.Sprint(c.Subject, c.SignatureAlgorithm, c.KeyUsage, c.ExtKeyUsage, c.URIs, extensions))
+		case name == "secrets.yaml":
+			var secrets map[string]any
+			err = yaml.Unmarshal(data, &secrets)
+			parts = append(parts, secrets)
+		default: // a secret
+			parts = append(parts, string(data))
+		}
+		lines := make([]string, len(parts))
+		for i, p := range parts {
+			text, err := json.Marshal(shape(p))
+			if err != nil {
+				return err
+			}
+			lines[i] = string(text)
+		}
+		slices.Sort(lines)
+		all[strings.TrimPrefix(path, dir)] = lines
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// made is what is another each time, or may be: UIDs, serial numbers, keys, signatures, revisions in the log, and how long a pass is good for.
+var made = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|[A-Za-z0-9+/=_-]{40,}|[0-9a-f]{16,}|^[0-9]{20}$|^[0-9]+h0m0s$|^[0-9-]+T[0-9:]+Z$`)
+
+// shape is a value of JSON without numbers, whose order is by chance, and what is made; documents in strings are opened.
+func shape(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for k, e := range v {
+			if out[k] = shape(e); k == "N" { // as DynamoDB has numbers
+				out[k] = 0
+			}
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = shape(e)
+		}
+		return out
+	case float64:
+		return 0
+	case string:
+		for _, text := range opened(v) {
+			var document map[string]any
+			if bytes.HasPrefix(text, []byte("{")) && json.Unmarshal(text, &document) == nil {
+				return shape(document)
+			}
+		}
+		return made.ReplaceAllString(v, "*")
+	}
+	return v
+}
+
+// opened is a string as it is, and as base64.
+func opened(s string) [][]byte {
+	all := [][]byte{[]byte(s)}
+	for _, e := range []*base64.Encoding{base64.StdEncoding, base64.RawURLEncoding} {
+		if b, err := e.DecodeString(s); err == nil {
+			all = append(all, b)
+		}
+	}
+	return all
+}
