@@ -299,12 +299,15 @@ func TestEncryption(t *testing.T) {
 		"AWS::ElasticLoadBalancingV2::Listener": func(r resource) bool {
 			return r.Properties["Protocol"] == "HTTPS" && strings.HasPrefix(r.Properties["SslPolicy"].(string), "ELBSecurityPolicy-TLS13-1-2")
 		},
+		"AWS::ApiGateway::RestApi": func(r resource) bool {
+			return strings.HasPrefix(fmt.Sprint(r.Properties["SecurityPolicy"]), "SecurityPolicy_TLS13_1_2") && r.Properties["EndpointAccessMode"] == "STRICT"
+		},
 		"AWS::ElasticLoadBalancingV2::TargetGroup": func(r resource) bool {
 			return r.Properties["TargetType"] == "lambda" || r.Properties["Protocol"] == "HTTPS"
 		},
 	}
 	keepsNothing := []string{
-		"AWS::ApiGateway::Deployment", "AWS::ApiGateway::RestApi", "AWS::ApiGateway::Stage", "AWS::ApplicationAutoScaling::ScalableTarget",
+		"AWS::ApiGateway::Deployment", "AWS::ApiGateway::Stage", "AWS::ApplicationAutoScaling::ScalableTarget",
 		"AWS::ApplicationAutoScaling::ScalingPolicy", "AWS::CertificateManager::Certificate", "AWS::CloudFormation::Stack", "AWS::CloudWatch::Alarm",
 		"AWS::EC2::EIP", "AWS::EC2::InternetGateway", "AWS::EC2::NatGateway", "AWS::EC2::Route", "AWS::EC2::RouteTable", "AWS::EC2::SecurityGroup",
 		"AWS::EC2::SecurityGroupIngress", "AWS::EC2::Subnet", "AWS::EC2::SubnetRouteTableAssociation", "AWS::EC2::VPC", "AWS::EC2::VPCEndpoint",
