@@ -56,9 +56,9 @@ fuzz: ## Fuzz every parser and codec for FUZZTIME each
 	    echo "== $$pkg $$f"; go test "$$pkg" -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) || exit 1; done; done
 
 bench: build-local moto ## Measure cold starts, and the gateway beside direct calls
-	go run ./test/bench/coldstart
 	go run ./test/bench
 	go test -run '^$$' -bench Allowed ./shared/access
+	go run ./test/bench/coldstart
 
 build: build-local ## Build the functions' zips (arm64, amd64), the bridge and the agent into dist/
 	$(foreach arch,$(ARCHES),$(foreach fn,$(FUNCTIONS),\

@@ -22,8 +22,11 @@ import (
 // starts is how often each function is started. The functions take turns, so that the machine's moods hit all.
 const starts = 100
 
-// goals are what the functions on the way of every call may take: times hello's start, and bytes.
+// goals are what the functions on the way of every call may take: times hello's start, and bytes; 0 is no goal.
 var goals = map[string]struct{ ratio, bytes float64 }{"proxy": {2, 13e6}, "fleet": {2.5, 0}}
+
+// built are the functions that make build-local built, as it is shipped but for the machine.
+const built = "dist/local/functions/*/bootstrap"
 
 // function is one binary, and what was measured.
 type function struct {
@@ -67,7 +70,7 @@ func binaries(ctx context.Context, dir string) ([]*function, error) {
 	if text, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the hello world: %w\n%s", err, text)
 	}
-	found, err := filepath.Glob("dist/local/functions/*/bootstrap")
+	found, err := filepath.Glob(built)
 	if err == nil && len(found) == 0 {
 		err = errors.New("dist/local/functions holds nothing; run make build-local at the top of the checkout")
 	}
@@ -113,11 +116,23 @@ func measure(ctx context.Context, functions []*function) error {
 	return nil
 }
 
+// report prints a row for each function. Its error names the goals that were missed.
 func report(out io.Writer, functions []*function) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(tw, "cold start\tp50 ms\tp95 ms\t/ hello\tgoal\tMB\tgoal\t")
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	hello := 0.0
+	var missed []error
+	held := func(name, what string, is, goal float64) string {
+		switch {
+		case goal == 0:
+			return ""
+		case is > goal:
+			missed = append(missed, fmt.Errorf("%s: %s is %.2f, the goal %.1f", name, what, is, goal))
+			return fmt.Sprintf("%.1f missed", goal)
+		}
+		return fmt.Sprintf("%.1f met", goal)
+	}
 	for _, f := range functions {
 		slices.Sort(f.took)
 		p50, p95 := ms(f.took[len(f.took)/2]), ms(f.took[len(f.took)*95/100])
@@ -128,14 +143,9 @@ func report(out io.Writer, functions []*function) error {
 		if err != nil {
 			return err
 		}
-		ratioGoal, sizeGoal := "", ""
-		if g := goals[f.name]; g.ratio > 0 {
-			ratioGoal = fmt.Sprintf("%.1f", g.ratio)
-			if g.bytes > 0 {
-				sizeGoal = fmt.Sprintf("%.1f", g.bytes/1e6)
-			}
-		}
-		_, _ = fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%.2f\t%s\t%.2f\t%s\t\n", f.name, p50, p95, p50/hello, ratioGoal, float64(st.Size())/1e6, sizeGoal)
+		ratio, mb, goal := p50/hello, float64(st.Size())/1e6, goals[f.name]
+		_, _ = fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%.2f\t%s\t%.2f\t%s\t\n", f.name, p50, p95,
+			ratio, held(f.name, "times hello", ratio, goal.ratio), mb, held(f.name, "MB", mb, goal.bytes/1e6))
 	}
-	return tw.Flush()
+	return errors.Join(append([]error{tw.Flush()}, missed...)...)
 }

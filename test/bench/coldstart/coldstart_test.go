@@ -1,0 +1,58 @@
+package main
+
+import (
+	"debug/buildinfo"
+	"debug/elf"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"testing"
+)
+
+// TestBinaries holds: functions are built without what they do not need, and are no larger than they may be. How long they take is for
+// the benchmark: a machine has moods.
+func TestBinaries(t *testing.T) {
+	t.Chdir("../../..")
+	paths, err := filepath.Glob(built)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, path := range paths {
+		name := filepath.Base(filepath.Dir(path))
+		names[name] = true
+		info, err := buildinfo.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []debug.BuildSetting{{Key: "-tags", Value: "lambda.norpc"}, {Key: "-trimpath", Value: "true"}, {Key: "CGO_ENABLED", Value: "0"}} {
+			if !slices.Contains(info.Settings, want) {
+				t.Errorf("%s is built without %s=%s", name, want.Key, want.Value)
+			}
+		}
+		if runtime.GOOS == "linux" {
+			f, err := elf.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Section(".symtab") != nil || f.Section(".debug_info") != nil || f.Section(".zdebug_info") != nil {
+				t.Errorf("%s is not stripped", name)
+			}
+			_ = f.Close()
+		}
+		st, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if goal := goals[name].bytes; goal > 0 && float64(st.Size()) > goal {
+			t.Errorf("%s has %d bytes, the goal is %.0f", name, st.Size(), goal)
+		}
+	}
+	for name := range goals {
+		if !names[name] {
+			t.Errorf("%s holds no %s; make build-local builds it", built, name)
+		}
+	}
+}
