@@ -1,10 +1,12 @@
 package aws
 
 import (
+	"debug/elf"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -73,5 +75,37 @@ func TestImage(t *testing.T) {
 	if !strings.Contains(string(text), "buildx build --platform linux/arm64") || !strings.Contains(string(text), "clusterpass-bridge:v1 --push .") ||
 		!strings.Contains(string(text), "--password-stdin") {
 		t.Errorf("docker is asked to\n%s", text)
+	}
+}
+
+// TestDeploy holds what make deploy asks of sam, which is imitated: it needs an account. What sam build calls is called.
+func TestDeploy(t *testing.T) {
+	dir := t.TempDir()
+	calls := filepath.Join(dir, "calls")
+	sam := "#!/bin/sh\nset -e\necho \"$@\" >> " + calls + "\n[ \"$1\" != build ] || make build-RotateFunction ARTIFACTS_DIR=" + dir + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "sam"), []byte(sam), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	// For this machine: the others' packages are in no build cache.
+	cmd := exec.CommandContext(t.Context(), "make", "-C", root, "deploy", "ARCH="+runtime.GOARCH)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	program, err := elf.Open(filepath.Join(dir, "bootstrap"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = program.Close() }()
+	if want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]; program.Machine != want {
+		t.Errorf("built for %s, want %s", program.Machine, want)
+	}
+	text, err := os.ReadFile(calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "build\ndeploy --stack-name clusterpass --resolve-s3 --capabilities CAPABILITY_IAM CAPABILITY_NAMED_IAM CAPABILITY_AUTO_EXPAND"
+	if got := strings.TrimSpace(string(text)); got != want+" --guided" && got != want { // guided where there is no samconfig.toml yet
+		t.Errorf("sam is asked to\n%s", text)
 	}
 }

@@ -200,7 +200,7 @@ func TestParameters(t *testing.T) {
 			t.Errorf("%s: required is %t", name, p.Default == nil)
 		}
 	}
-	for _, want := range [][2]string{{"FrontDoor", "alb"}, {"NatGateways", "1"}, {"BridgeSpot", "none"}, {"MutualTLS", "off"}, {"Audit", "-"}} {
+	for _, want := range [][2]string{{"FrontDoor", "alb"}, {"Architecture", "arm64"}, {"NatGateways", "1"}, {"BridgeSpot", "none"}, {"MutualTLS", "off"}, {"Audit", "-"}} {
 		if p := all["template.yaml"].Parameters[want[0]]; p.Default == nil || *p.Default != any(want[1]) {
 			t.Errorf("the default of %s is not %s", want[0], want[1])
 		}
@@ -257,6 +257,9 @@ func TestEveryFunction(t *testing.T) {
 		}
 		if got := render(r.Properties["Runtime"]); got[0] != "provided.al2023" {
 			t.Errorf("%s runs on %s", id, got)
+		}
+		if got := render(r.Properties["Architectures"]); got[0] != "${Architecture}" {
+			t.Errorf("%s is built for %s", id, got)
 		}
 		if !bytes.Contains(makefile, []byte("build-"+id)) {
 			t.Errorf("the Makefile has no target build-%s, which sam build calls", id)

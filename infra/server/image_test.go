@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"debug/elf"
@@ -12,23 +12,31 @@ import (
 	"testing"
 )
 
-// TestDockerfiles does without an engine what the Dockerfiles of bridge and agent say: it copies what is copied, builds as is built, and
-// starts the program with nothing around it.
+// root of the repository, from here.
+const root = "../.."
+
+// TestDockerfiles does without an engine what the Dockerfiles say: it copies what is copied, builds as is built, and starts each program with
+// nothing around it.
 func TestDockerfiles(t *testing.T) {
-	t.Run("bridge", func(t *testing.T) { dockerfile(t, "Dockerfile", "websocket-bridge", "CLUSTERPASS_STORE") })
-	t.Run("agent", func(t *testing.T) { dockerfile(t, "agent/Dockerfile", "clusterpass-agent", "CLUSTERPASS_CLUSTER") })
+	t.Run("bridge", func(t *testing.T) { dockerfile(t, "websocket-bridge/Dockerfile", "/websocket-bridge") })
+	t.Run("agent", func(t *testing.T) { dockerfile(t, "websocket-bridge/agent/Dockerfile", "/clusterpass-agent") })
+	t.Run("server", func(t *testing.T) {
+		dockerfile(t, "infra/server/Dockerfile", "/out/clusterpass-local", "/out/clusterpass")
+	})
 }
 
-// dockerfile does it for one, whose program speaks of a variable in its help.
-func dockerfile(t *testing.T, file, name, variable string) {
-	text, err := os.ReadFile(file)
+// dockerfile does it for one, which builds these programs.
+func dockerfile(t *testing.T, file string, programs ...string) {
+	text, err := os.ReadFile(filepath.Join(root, file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, out := t.TempDir(), filepath.Join(t.TempDir(), name)
+	src, out := t.TempDir(), t.TempDir()
+	var copied []string
 	stages, built, base, user := 0, false, "", ""
 	for line := range strings.Lines(strings.ReplaceAll(string(text), "\\\n", "")) {
 		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		args := strings.Fields(rest)
 		switch {
 		case word == "FROM":
 			stages++
@@ -36,21 +44,26 @@ func dockerfile(t *testing.T, file, name, variable string) {
 		case word == "USER":
 			user = rest
 		case word == "COPY" && stages == 1:
-			args := strings.Fields(rest)
 			for _, from := range args[:len(args)-1] {
-				copyTo(t, filepath.Join("..", from), filepath.Join(src, args[len(args)-1]))
+				copyTo(t, filepath.Join(root, from), filepath.Join(src, args[len(args)-1]))
 			}
 		case word == "RUN" && strings.Contains(rest, "go build"):
 			command := regexp.MustCompile(`--mount=\S+`).ReplaceAllString(rest, "")
-			cmd := exec.CommandContext(t.Context(), "sh", "-ec", strings.Replace(command, "-o /"+name+" ", `-o "$OUT" `, 1))
+			cmd := exec.CommandContext(t.Context(), "sh", "-ec", strings.ReplaceAll(command, " /", ` "$OUT"/`))
 			cmd.Dir = src
 			cmd.Env = append(os.Environ(), "OUT="+out, "TARGETOS=linux", "TARGETARCH="+runtime.GOARCH, "GOFLAGS=-mod=readonly", "GOWORK=off")
 			if b, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%s: %v\n%s", command, err, b)
 			}
 			built = true
-		case word == "COPY" && stages == 2 && !slices.Contains(strings.Fields(rest), "--from=build"):
+		case word == "COPY" && stages == 2 && args[0] != "--from=build":
 			t.Errorf("the image gets more than was built: %s", line)
+		case word == "COPY" && stages == 2:
+			for _, from := range args[1 : len(args)-1] {
+				if strings.HasPrefix(from, "/") && !strings.HasPrefix(from, "/etc/ssl/") { // else an option, or of the image that builds
+					copied = append(copied, from)
+				}
+			}
 		}
 	}
 	if stages != 2 || !built {
@@ -59,18 +72,34 @@ func dockerfile(t *testing.T, file, name, variable string) {
 	if base != "scratch" || !regexp.MustCompile(`^[1-9]\d*:[1-9]\d*$`).MatchString(user) { // by number: there is no /etc/passwd
 		t.Errorf("the image is made from %q and runs as %q", base, user)
 	}
-	program, err := elf.Open(out)
+	for _, path := range copied {
+		if _, err := os.Stat(filepath.Join(out, path)); err != nil {
+			t.Errorf("the image wants what was not built: %v", err)
+		}
+	}
+	for _, name := range programs {
+		if !slices.Contains(copied, name) {
+			t.Errorf("%s is not in the image, but %s", name, copied)
+		}
+		program(t, filepath.Join(out, name))
+	}
+}
+
+// program holds one to what it finds in an image that has nothing else.
+func program(t *testing.T, path string) {
+	t.Helper()
+	f, err := elf.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer program.Close()
-	if slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		t.Error("the program is linked with libraries that the image has not got")
+	defer func() { _ = f.Close() }()
+	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		t.Errorf("%s is linked with libraries that the image has not got", path)
 	}
-	cmd := exec.CommandContext(t.Context(), out, "--help")
+	cmd := exec.CommandContext(t.Context(), path, "--help")
 	cmd.Env, cmd.Dir = []string{}, t.TempDir()
-	if b, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(b), variable) {
-		t.Errorf("--help: %v\n%s", err, b)
+	if b, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(b), "CLUSTERPASS_") {
+		t.Errorf("%s --help: %v\n%s", path, err, b)
 	}
 }
 
