@@ -102,15 +102,15 @@ func (f *Fleet) begin(r *http.Request, c forward.Call) (*ask, error) {
 	if q.inv, err = f.inventory(r.Context()); err != nil {
 		return nil, err
 	}
+	if err := q.within(); err != nil {
+		return nil, err
+	}
 	if base, cluster, ok := naming.Split(q.res.Name, q.known); ok {
-		if base == "." || base == ".." { // the path of a member would lead elsewhere
-			return nil, bad("%q is no object's name", base)
-		}
-		if q.route.Path, ok = renamed(q.route.Path, base, cluster); !ok {
-			return nil, bad("the path does not hold the name %q as it should", q.res.Name)
-		}
 		if q.named != "" && q.named != cluster {
-			return nil, bad("the path names cluster %q, the label selector %q", cluster, q.named)
+			return nil, bad("the path names cluster %q, and cluster %q is named by its namespace or the label selector", cluster, q.named)
+		}
+		if err := q.rename(q.res.Name, base); err != nil {
+			return nil, err
 		}
 		q.named = cluster
 		if q.res.Name = base; q.res.Resource == "namespaces" {
@@ -179,22 +179,45 @@ func valid(path string, res route.Resource) error {
 
 func isTrue(v string) bool { return v != "" && v != "0" && !strings.EqualFold(v, "false") }
 
-// renamed takes @cluster from the segment of an escaped path that is base@cluster.
-func renamed(path, base, cluster string) (string, bool) {
-	segments := strings.Split(path, "/")
-	for i := len(segments) - 1; i >= 0; i-- {
-		if s, err := url.PathUnescape(segments[i]); err == nil && s == base+"@"+cluster {
+// qualified reports whether names in the answer are name@cluster: where the URL asks for that, and where the call itself has such a name.
+func (q *ask) qualified() bool { return q.route.Qualified || q.named != "" }
+
+// within reads a namespace that is namespace@cluster: that of one cluster. No namespace has an @ of its own.
+func (q *ask) within() error {
+	base, cluster, ok := strings.Cut(q.res.Namespace, "@")
+	if !ok || q.res.Resource == "namespaces" {
+		return nil
+	}
+	if q.named != "" && q.named != cluster || q.only != nil && !slices.Contains(q.only, cluster) {
+		return status.New(status.BadRequest, "", "the namespace names cluster %q, the label selector or the parameter %s another", cluster, clustersParam)
+	}
+	if err := q.rename(q.res.Namespace, base); err != nil {
+		return err
+	}
+	q.res.Namespace, q.named, q.only = base, cluster, []string{cluster}
+	return nil
+}
+
+// rename changes the first segment of the path that is a name: what precedes an object's name or namespace holds no @.
+func (q *ask) rename(name, base string) error {
+	if base == "" || base == "." || base == ".." { // the path of a member would lead elsewhere
+		return status.New(status.BadRequest, "", "%q is no object's name", base)
+	}
+	segments := strings.Split(q.route.Path, "/")
+	for i, segment := range segments {
+		if s, err := url.PathUnescape(segment); err == nil && s == name {
 			segments[i] = url.PathEscape(base)
-			return strings.Join(segments, "/"), true
+			q.route.Path = strings.Join(segments, "/")
+			return nil
 		}
 	}
-	return path, false
+	return status.New(status.BadRequest, "", "the path does not hold the name %q as it should", name)
 }
 
 // routeTo is the way of the call to one cluster.
 func (q *ask) routeTo(cluster, path string) route.Route {
 	r := q.route
-	r.Kind, r.Cluster, r.AllClusters, r.Path = route.Cluster, cluster, false, path
+	r.Kind, r.Cluster, r.AllClusters, r.Qualified, r.Path = route.Cluster, cluster, false, false, path
 	return r
 }
 

@@ -167,7 +167,7 @@ func (q *ask) refuse(w http.ResponseWriter, e *failure) error {
 		return summary([]*failure{e})
 	}
 	out := &status.Error{Reason: status.MembersRefused, Cluster: e.cluster, Message: e.message, As: e.status}
-	writeJSON(w, e.code, naming.NewAnswer(e.cluster, q.named != "").Status(e.raw))
+	writeJSON(w, e.code, naming.NewAnswer(e.cluster, q.qualified()).Status(e.raw))
 	return out
 }
 
@@ -187,7 +187,7 @@ func (q *ask) rewritten(a *found) ([]byte, error) {
 	if err := json.Unmarshal(a.body, &head); err != nil {
 		return nil, err
 	}
-	how := naming.NewAnswer(a.Name, q.named != "")
+	how := naming.NewAnswer(a.Name, q.qualified())
 	switch head.Kind {
 	case "Status":
 		return how.Status(a.body), nil

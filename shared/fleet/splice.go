@@ -65,7 +65,7 @@ func (p *page) prepare(parts []*part, table bool) *merge.Layout {
 		layout = merge.NewLayout(columns...)
 	}
 	for _, one := range parts {
-		a := naming.NewAnswer(one.Name, p.q.named != "")
+		a := naming.NewAnswer(one.Name, p.q.qualified())
 		one.transform, one.namespace = a.Append, a.Namespace
 		if table {
 			one.transform = layout.For(one.Name, one.Columns, a).Append

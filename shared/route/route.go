@@ -30,9 +30,11 @@ type Route struct {
 	Cluster string // the member's name, for Cluster
 	// AllClusters is set for Fleet by the form clusters/*/proxy, which asks all clusters without a registry.
 	AllClusters bool
-	Prefix      string // what precedes Path, as sent; "" for Gateway without /bridge
-	Path        string // what is asked of the member, fleet or gateway: escaped, begins with "/"
-	Bridge      bool   // came under /bridge: the bridge answers it
+	// Qualified is set for Fleet by the segment "@" after any of its forms: every name in an answer is name@cluster.
+	Qualified bool
+	Prefix    string // what precedes Path, as sent; "" for Gateway without /bridge
+	Path      string // what is asked of the member, fleet or gateway: escaped, begins with "/"
+	Bridge    bool   // came under /bridge: the bridge answers it
 }
 
 // ErrPath is the class of all errors of Parse.
@@ -107,7 +109,7 @@ func Parse(path string) (Route, error) {
 	return r, nil
 }
 
-// parse fills Kind, Cluster, AllClusters and Path, the last a suffix of path.
+// parse fills Kind, Cluster, AllClusters, Qualified and Path, the last a suffix of path.
 func parse(path string) (Route, error) {
 	for _, f := range clusterForms {
 		after, ok := strings.CutPrefix(path, f.before)
@@ -120,7 +122,7 @@ func parse(path string) (Route, error) {
 			break // clusters/{c} without /proxy is the gateway's own resource
 		}
 		if f.after != "" && (name == "*" || strings.EqualFold(name, "%2A")) {
-			return Route{Kind: Fleet, AllClusters: true, Path: tail}, nil
+			return fleet(tail, true), nil
 		}
 		if !isLabel(name) {
 			return Route{}, fmt.Errorf("%w: %q is not a cluster's name", ErrPath, name)
@@ -129,7 +131,7 @@ func parse(path string) (Route, error) {
 	}
 	for _, f := range fleetForms {
 		if tail, ok := cut(path, f); ok {
-			return Route{Kind: Fleet, Path: tail}, nil
+			return fleet(tail, false), nil
 		}
 	}
 	name, tail := segment(path[min(1, len(path)):])
@@ -139,6 +141,17 @@ func parse(path string) (Route, error) {
 		}
 	}
 	return Route{Kind: Gateway, Path: path}, nil
+}
+
+// fleet is the route of what follows a form of the fleet. No path of the Kubernetes API begins with "/@".
+func fleet(tail string, all bool) Route {
+	r := Route{Kind: Fleet, AllClusters: all, Path: tail}
+	if rest, ok := cut(tail, "/@"); ok {
+		r.Qualified, r.Path = true, rest
+	} else if rest, ok := cut(tail, "/%40"); ok { // as some clients write it
+		r.Qualified, r.Path = true, rest
+	}
+	return r
 }
 
 // agentPath begins the paths that agents of private clusters call at the bridge. No cluster is called agent.

@@ -35,6 +35,16 @@ func TestParse(t *testing.T) {
 		{"/fleet/api/v1/pods", Route{Kind: Fleet, Prefix: "/fleet", Path: "/api/v1/pods"}},
 		{"/fleet", Route{Kind: Fleet, Prefix: "/fleet", Path: "/"}},
 		{"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/api/v1/pods", Route{Kind: Fleet, Prefix: "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", Path: "/api/v1/pods"}},
+		{"/fleet/@/api/v1/pods", Route{Kind: Fleet, Qualified: true, Prefix: "/fleet/@", Path: "/api/v1/pods"}},
+		{"/fleet/@", Route{Kind: Fleet, Qualified: true, Prefix: "/fleet/@", Path: "/"}},
+		{"/fleet/@/", Route{Kind: Fleet, Qualified: true, Prefix: "/fleet/@", Path: "/"}},
+		{"/bridge/fleet/%40/version", Route{Kind: Fleet, Qualified: true, Prefix: "/bridge/fleet/%40", Path: "/version", Bridge: true}},
+		{"/fleet/@/@/api", Route{Kind: Fleet, Qualified: true, Prefix: "/fleet/@", Path: "/@/api"}},
+		{"/fleet/@x/api", Route{Kind: Fleet, Prefix: "/fleet", Path: "/@x/api"}},
+		{"/fleet//@/api", Route{Kind: Fleet, Prefix: "/fleet", Path: "//@/api"}},
+		{"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@/api", Route{Kind: Fleet, Qualified: true, Prefix: "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@", Path: "/api"}},
+		{"/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/@/api", Route{Kind: Fleet, AllClusters: true, Qualified: true, Prefix: "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/@", Path: "/api"}},
+		{"/clusters/m/@/api", Route{Kind: Cluster, Cluster: "m", Prefix: "/clusters/m", Path: "/@/api"}},
 		{"/apis/search.karmada.io/v1alpha1/resourceregistries", Route{Kind: Gateway, Path: "/apis/search.karmada.io/v1alpha1/resourceregistries"}},
 		{"/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/api/v1/nodes", Route{Kind: Fleet, AllClusters: true, Prefix: "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy", Path: "/api/v1/nodes"}},
 		{"/apis/cluster.karmada.io/v1alpha1/clusters/%2a/proxy/api", Route{Kind: Fleet, AllClusters: true, Prefix: "/apis/cluster.karmada.io/v1alpha1/clusters/%2a/proxy", Path: "/api"}},
@@ -208,6 +218,10 @@ func TestTable(t *testing.T) {
 		{"/apis/kusionstack.io/Cluster/member1/proxy", ToProxy},
 		{"/member1", ToProxy},
 		{"/fleet", ToFleet},
+		{"/fleet/@", ToFleet},
+		{"/fleet/%40", ToFleet},
+		{"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@", ToFleet},
+		{"/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/@", ToFleet},
 		{"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", ToFleet},
 		{"/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy", ToFleet},
 		{"", ToControl},
@@ -245,7 +259,7 @@ func TestTable(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"/clusters/m/api/v1/pods", "/bridge/m/version", "/fleet/api", "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/api", "/clusters/m/%2e%2e/x", "//"} {
+	for _, s := range []string{"/clusters/m/api/v1/pods", "/bridge/m/version", "/fleet/api", "/fleet/@/api", "/fleet/%40", "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/api", "/clusters/m/%2e%2e/x", "//"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, path string) {
@@ -259,6 +273,12 @@ func FuzzParse(f *testing.F) {
 		}
 		if r.Kind == Cluster && !isLabel(r.Cluster) {
 			t.Fatalf("Parse(%q) gave cluster %q", path, r.Cluster)
+		}
+		if prefix, err := Parse(r.Prefix + "/api"); err != nil || r.Kind == Fleet && (prefix.Kind != Fleet || prefix.Qualified != r.Qualified || prefix.Prefix != r.Prefix) {
+			t.Fatalf("Parse(%q) gave prefix %q, which with another path is %+v, %v", path, r.Prefix, prefix, err)
+		}
+		if r.Qualified && r.Kind != Fleet {
+			t.Fatalf("Parse(%q) gave %+v", path, r)
 		}
 		if r.Path[0] != '/' {
 			t.Fatalf("Parse(%q) gave path %q", path, r.Path)

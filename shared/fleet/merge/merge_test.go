@@ -151,6 +151,33 @@ func TestAnnotate(t *testing.T) {
 	}
 }
 
+// TestNames holds: names are replaced where an object has its own and its owners', and nowhere else.
+func TestNames(t *testing.T) {
+	const pair = `"resource.karmada.io/cached-from-cluster":"c"`
+	const applied = `"kubectl.kubernetes.io/last-applied-configuration":`
+	a := NewAnnotator("c")
+	a.Name = func(own string) string {
+		if own == "stays" {
+			return own
+		}
+		return own + "@<c>"
+	}
+	for in, want := range map[string]string{
+		`{"metadata":{"name":"x"},"spec":{"name":"y","nodeName":"n"}}`:      `{"metadata":{"annotations":{` + pair + `},"name":"x@<c>"},"spec":{"name":"y","nodeName":"n"}}`,
+		`{"metadata":{"name" : "\u0078"}}`:                                  `{"metadata":{"annotations":{` + pair + `},"name" : "x@<c>"}}`,
+		`{"metadata":{"name":"stays"}}`:                                     `{"metadata":{"annotations":{` + pair + `},"name":"stays"}}`,
+		`{"metadata":{"name":"","generateName":"x","labels":{"name":"x"}}}`: `{"metadata":{"annotations":{` + pair + `},"name":"","generateName":"x","labels":{"name":"x"}}}`,
+		`{"metadata":{"name":7,"ownerReferences":{"name":"x"}}}`:            `{"metadata":{"annotations":{` + pair + `},"name":7,"ownerReferences":{"name":"x"}}}`,
+		`{"metadata":{"ownerReferences":[{"kind":"A","name":"x","x":{"name":"x"}},null,{},{"name":"y"}],"annotations":{"name":"x"},"managedFields":[{"name":"x"}]}}`: `{"metadata":{"ownerReferences":[{"kind":"A","name":"x@<c>","x":{"name":"x"}},null,{},{"name":"y@<c>"}],"annotations":{` + pair + `,"name":"x"},"managedFields":[{"name":"x"}]}}`,
+		`{"metadata":{"annotations":{"a":"b",` + applied + `"{\"metadata\":{\"name\":\"x\",\"ownerReferences\":[{\"name\":\"y\"}]},\"n\":1e3}\n"},"name":"x"}}`:      `{"metadata":{"annotations":{` + pair + `,"a":"b",` + applied + `"{\"metadata\":{\"name\":\"x@<c>\",\"ownerReferences\":[{\"name\":\"y@<c>\"}]},\"n\":1e3}\n"},"name":"x@<c>"}}`,
+		`{"metadata":{"annotations":{` + applied + `"no object"}}}`: `{"metadata":{"annotations":{` + pair + `,` + applied + `"no object"}}}`,
+	} {
+		if got, err := a.Append(nil, jsontext.Value(in)); err != nil || string(got) != want {
+			t.Errorf("%s\n got %s, %v\nwant %s", in, got, err, want)
+		}
+	}
+}
+
 // FuzzAnnotate holds: with the annotation an object is the same and has it, as encoding/json reads both.
 func FuzzAnnotate(f *testing.F) {
 	for _, s := range []string{`{}`, `{"a":1,"metadata":{"annotations":{"x":"y","resource.karmada.io/cached-from-cluster":"z"},"name":"n"}}`, `{"metadata":{"annotations":null}}`, `{"metadata":null}`} {
@@ -161,9 +188,14 @@ func FuzzAnnotate(f *testing.F) {
 		if !jsontext.Value(in).IsValid() || json.Unmarshal([]byte(in), &want) != nil || want == nil {
 			return
 		}
-		got, err := NewAnnotator("c").Append(nil, jsontext.Value(in))
+		a := NewAnnotator("c")
+		got, err := a.Append(nil, jsontext.Value(in))
 		if err != nil {
 			return
+		}
+		a.Name = func(own string) string { return own }
+		if again, err := a.Append(nil, jsontext.Value(in)); err != nil || string(again) != string(got) {
+			t.Fatalf("%s becomes %s, and with the names that it has %s, %v", in, got, again, err)
 		}
 		var have map[string]any
 		if err := json.Unmarshal(got, &have); err != nil {
@@ -233,6 +265,8 @@ func TestLayout(t *testing.T) {
 		{"a", "", old, `{"cells":["x","1/1","5d"]}`, `{"cells":["x","a","1/1",null,"5d",null]}`},
 		{"b", "", newer, `{"cells":["x","1/1",{"p":1},"5d","::1"],"object":{"metadata":{"name":"x"}}}`,
 			`{"cells":["x","b","1/1",{"p":1},"5d","::1"],"object":{"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"b"},"name":"x"}}}`},
+		{"b", "@b", []Column{column("Ready", "")}, `{"cells":["1/1"]}`, `{"cells":[null,"b","1/1",null,null,null]}`},
+		{"b", "@b", newer, `{"cells":[null,7]}`, `{"cells":[null,"b",7,null,null,null]}`},
 		{"b", "@b", newer, `{"cells":["x"],"conditions":[{"type":"Completed"}],"object":null}`, `{"cells":["x@b","b",null,null,null,null],"conditions":[{"type":"Completed"}]}`},
 	} {
 		got, err := l.For(tt.cluster, tt.table, objects{NewAnnotator(tt.cluster), tt.suffix}).Append(nil, jsontext.Value(tt.row))
@@ -242,6 +276,11 @@ func TestLayout(t *testing.T) {
 	}
 	if got := NewLayout([]Column{column("X", ""), column("NAME", "")}); got.Columns[2].Name != "" {
 		t.Errorf("without a column of format name: %+v", got.Columns)
+	}
+	// What has no names has none to be replaced.
+	l = NewLayout([]Column{column("Ready", "")})
+	if got, err := l.For("b", l.Columns[:1], objects{NewAnnotator("b"), "@b"}).Append(nil, jsontext.Value(`{"cells":["1/1"]}`)); err != nil || string(got) != `{"cells":["1/1","b"]}` {
+		t.Errorf("a table without names: %s, %v", got, err)
 	}
 	if got := NewLayout(nil); len(got.Columns) != 1 {
 		t.Errorf("without columns: %+v", got.Columns)
@@ -253,11 +292,25 @@ type objects struct {
 	suffix string
 }
 
-func (o objects) Suffix() string { return o.suffix }
+func (o objects) Name(own string) string { return own + o.suffix }
 
 func BenchmarkAnnotate(b *testing.B) {
 	object := jsontext.Value(`{"metadata":{"name":"x","namespace":"ns","labels":{"a":"b"},"annotations":{"k":"v"}},"spec":{"x":"` + strings.Repeat("y", 3000) + `"}}`)
 	a := NewAnnotator("c")
+	var dst []byte
+	b.SetBytes(int64(len(object)))
+	for b.Loop() {
+		var err error
+		if dst, err = a.Append(dst[:0], object); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkAnnotateNames(b *testing.B) {
+	object := jsontext.Value(`{"metadata":{"name":"x","namespace":"ns","labels":{"a":"b"},"annotations":{"k":"v"},"ownerReferences":[{"kind":"ReplicaSet","name":"y"}]},"spec":{"x":"` + strings.Repeat("y", 3000) + `"}}`)
+	a := NewAnnotator("c")
+	a.Name = func(own string) string { return own + "@c" }
 	var dst []byte
 	b.SetBytes(int64(len(object)))
 	for b.Loop() {

@@ -44,7 +44,7 @@ const clusterColumn = `{"name":"Cluster","type":"string","format":"","descriptio
 // Layout is the columns of one table made of several: every column that one of them has, each once, and the cluster's after the name.
 type Layout struct {
 	Columns []Column
-	name    int // where the name stands, among Columns
+	name    int // where the name stands, among Columns; -1 where none is called so
 }
 
 // NewLayout unites the columns of tables. A column that the first has not stands after the one that precedes it in its own.
@@ -63,9 +63,9 @@ func NewLayout(tables ...[]Column) *Layout {
 	}
 	l.name = slices.IndexFunc(l.Columns, func(c Column) bool { return c.Format == "name" })
 	if l.name < 0 {
-		l.name = max(0, slices.IndexFunc(l.Columns, func(c Column) bool { return strings.EqualFold(c.Name, "name") }))
+		l.name = slices.IndexFunc(l.Columns, func(c Column) bool { return strings.EqualFold(c.Name, "name") })
 	}
-	l.Columns = slices.Insert(l.Columns, min(l.name+1, len(l.Columns)), Column{Name: "", Text: jsontext.Value(clusterColumn)})
+	l.Columns = slices.Insert(l.Columns, min(max(0, l.name)+1, len(l.Columns)), Column{Name: "", Text: jsontext.Value(clusterColumn)})
 	return l
 }
 
@@ -88,8 +88,8 @@ func (l *Layout) Definitions() []byte {
 // Objects writes the objects of rows.
 type Objects interface {
 	Append(dst []byte, object jsontext.Value) ([]byte, error)
-	// Suffix is what follows the name in its cell.
-	Suffix() string
+	// Name gives what stands in the name's cell.
+	Name(own string) string
 }
 
 // Rows lays out the rows of one table. It is not safe for concurrent use.
@@ -119,6 +119,20 @@ func (l *Layout) For(cluster string, table []Column, objects Objects) *Rows {
 	return r
 }
 
+// named is a cell with a name.
+func (r *Rows) named(cell json.RawMessage) []byte {
+	var own string
+	if err := json.Unmarshal(cell, &own); err != nil || own == "" {
+		return cell
+	}
+	said := r.objects.Name(own)
+	if said == own {
+		return cell
+	}
+	out, _ := json.Marshal(said) // a string always marshals
+	return out
+}
+
 // Append appends a row of the table to dst, in the layout's order.
 func (r *Rows) Append(dst []byte, row jsontext.Value) ([]byte, error) {
 	var fields struct {
@@ -126,7 +140,6 @@ func (r *Rows) Append(dst []byte, row jsontext.Value) ([]byte, error) {
 		Object json.RawMessage   `json:"object"`
 		Rest   json.RawMessage   `json:"conditions"`
 	}
-	suffix := r.objects.Suffix()
 	if err := json.Unmarshal(row, &fields); err != nil {
 		return dst, err
 	}
@@ -140,13 +153,8 @@ func (r *Rows) Append(dst []byte, row jsontext.Value) ([]byte, error) {
 			dst = append(dst, r.cluster...)
 		case from < 0 || from >= len(fields.Cells):
 			dst = append(dst, "null"...)
-		case i == r.name && suffix != "":
-			var name string
-			if err := json.Unmarshal(fields.Cells[from], &name); err != nil {
-				return dst, err
-			}
-			cell, _ := json.Marshal(name + suffix)
-			dst = append(dst, cell...)
+		case i == r.name:
+			dst = append(dst, r.named(fields.Cells[from])...)
 		default:
 			dst = append(dst, fields.Cells[from]...)
 		}

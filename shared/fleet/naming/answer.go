@@ -11,89 +11,68 @@ import (
 
 // Answer rewrites objects of one cluster for clients. It is not safe for concurrent use.
 type Answer struct {
-	cluster, suffix string
-	selects         bool
-	annotator       *merge.Annotator
+	cluster   string
+	qualified bool
+	annotator *merge.Annotator
+	more      []func(object map[string]any) // what else is rewritten
 }
 
-// NewAnswer returns an Answer for a cluster. named says that the client addressed the object by name@cluster and is to see that name.
-func NewAnswer(cluster string, named bool) *Answer {
-	a := &Answer{cluster: cluster, annotator: merge.NewAnnotator(cluster)}
-	if named {
-		a.suffix = "@" + cluster
-	}
+// NewAnswer returns an Answer for a cluster. qualified says that each name is to be name@cluster.
+func NewAnswer(cluster string, qualified bool) *Answer {
+	a := &Answer{cluster: cluster, qualified: qualified, annotator: merge.NewAnnotator(cluster)}
+	a.annotator.Name = a.Name
 	return a
 }
 
 // SelectHere has the selectors by which kubectl finds the pods of an object say that they are to be in this cluster.
-func (a *Answer) SelectHere() { a.selects = true }
-
-// Suffix is what names end with in the answer: "", or @cluster.
-func (a *Answer) Suffix() string { return a.suffix }
+func (a *Answer) SelectHere() {
+	a.more = append(a.more, func(o map[string]any) {
+		if labels := podLabels(o); labels != nil {
+			labels[ClusterLabel] = a.cluster
+		}
+	})
+}
 
 // SetVersion has version give what is written in place of an object's own resourceVersion.
 func (a *Answer) SetVersion(version func(own string) string) { a.annotator.Version = version }
 
+// Name is what the answer calls an object of that name: name@cluster too where the name alone reads as another's in a cluster.
+func (a *Answer) Name(own string) string {
+	if a.qualified || reads(own) {
+		return own + "@" + a.cluster
+	}
+	return own
+}
+
 // Append appends an object, with where it came from, to dst.
 func (a *Answer) Append(dst []byte, object jsontext.Value) ([]byte, error) {
-	if a.suffix == "" && !a.selects {
-		return a.annotator.Append(dst, object)
-	}
-	value, err := decode(object)
-	if err != nil {
-		return dst, err
-	}
-	o, ok := value.(map[string]any)
-	if !ok {
-		return dst, errUnreadable
-	}
-	if a.suffix != "" {
-		a.object(o)
-	}
-	if a.selects {
-		if labels := podLabels(o); labels != nil {
-			labels[ClusterLabel] = a.cluster
+	if len(a.more) > 0 {
+		var err error
+		if object, err = a.rewritten(object); err != nil {
+			return dst, err
 		}
 	}
-	text, err := encode(o)
-	if err != nil {
-		return dst, err
-	}
-	return a.annotator.Append(dst, jsontext.Value(text))
+	return a.annotator.Append(dst, object)
 }
 
 // Namespace is that of the object before.
 func (a *Answer) Namespace() string { return a.annotator.Namespace() }
 
-func (a *Answer) object(o map[string]any) {
-	m, ok := o["metadata"].(map[string]any)
+// rewritten returns an object with what else is rewritten.
+func (a *Answer) rewritten(object jsontext.Value) (jsontext.Value, error) {
+	value, err := decode(object)
+	if err != nil {
+		return nil, err
+	}
+	o, ok := value.(map[string]any)
 	if !ok {
-		return
+		return nil, errUnreadable
 	}
-	if name, ok := m["name"].(string); ok && name != "" {
-		m["name"] = name + a.suffix
+	for _, rewrite := range a.more {
+		rewrite(o)
 	}
-	owners, _ := m["ownerReferences"].([]any) // they are in the same cluster
-	for _, one := range owners {
-		if owner, ok := one.(map[string]any); ok {
-			if name, ok := owner["name"].(string); ok && name != "" {
-				owner["name"] = name + a.suffix
-			}
-		}
-	}
-	annotations, _ := m["annotations"].(map[string]any)
-	text, ok := annotations[lastApplied].(string)
-	if !ok {
-		return
-	}
-	if applied, err := decode([]byte(text)); err == nil {
-		if object, ok := applied.(map[string]any); ok {
-			a.object(object)
-			if out, err := encode(object); err == nil {
-				annotations[lastApplied] = string(out) + "\n"
-			}
-		}
-	}
+	out, err := encode(o)
+	return out, err
 }
 
 // podLabels returns the labels by which an object chooses pods, if it is of a kind that does; else nil.
@@ -124,13 +103,13 @@ func (a *Answer) Status(status []byte) []byte {
 	value, err := decode(status)
 	o, _ := value.(map[string]any)
 	details, _ := o["details"].(map[string]any)
-	name, _ := details["name"].(string)
-	if err != nil || name == "" || a.suffix == "" {
+	own, _ := details["name"].(string)
+	if err != nil || own == "" || a.Name(own) == own {
 		return status
 	}
-	details["name"] = name + a.suffix
+	details["name"] = a.Name(own)
 	if message, ok := o["message"].(string); ok {
-		o["message"] = strings.ReplaceAll(message, strconv.Quote(name), strconv.Quote(name+a.suffix))
+		o["message"] = strings.ReplaceAll(message, strconv.Quote(own), strconv.Quote(a.Name(own)))
 	}
 	if out, err := encode(o); err == nil {
 		return append(out, '\n')

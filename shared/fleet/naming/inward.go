@@ -37,6 +37,9 @@ func (in *inward) object(o map[string]any) error {
 
 func (in *inward) metadata(m map[string]any) error {
 	in.rename(m)
+	if namespace, ok := m["namespace"].(string); ok {
+		m["namespace"] = in.name(namespace)
+	}
 	in.owners(m["ownerReferences"])
 	if annotations, ok := m["annotations"].(map[string]any); ok {
 		if err := in.annotations(annotations); err != nil {
@@ -74,7 +77,7 @@ func (in *inward) annotations(a map[string]any) error {
 		delete(a, merge.SourceAnnotation)
 		in.changed = true
 	}
-	text, ok := a[lastApplied].(string)
+	text, ok := a[merge.LastApplied].(string)
 	if !ok {
 		return nil
 	}
@@ -92,7 +95,7 @@ func (in *inward) annotations(a map[string]any) error {
 	if err != nil {
 		return err
 	}
-	a[lastApplied], in.changed = string(out)+"\n", true // as kubectl writes it
+	a[merge.LastApplied], in.changed = string(out)+"\n", true // as kubectl writes it
 	return nil
 }
 

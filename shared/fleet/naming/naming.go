@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/clusterpass/clusterpass/shared/route"
 )
 
 // PlacementAnnotation says in which cluster an object is to be made.
@@ -17,8 +19,6 @@ const PlacementAnnotation = "clusterpass.io/cluster"
 // ClusterLabel is what a label selector compares to name clusters. No object has it.
 const ClusterLabel = PlacementAnnotation
 
-const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
-
 // Split parts name@cluster. Names of some kinds may hold an @ of their own: known says what is a cluster.
 func Split(name string, known func(cluster string) bool) (base, cluster string, ok bool) {
 	i := strings.LastIndexByte(name, '@')
@@ -26,6 +26,12 @@ func Split(name string, known func(cluster string) bool) (base, cluster string, 
 		return name, "", false
 	}
 	return name[:i], name[i+1:], true
+}
+
+// reads reports whether an object's own name reads as name@cluster, were there a cluster of that name, which there may be tomorrow.
+func reads(own string) bool {
+	_, _, ok := Split(own, func(cluster string) bool { return route.ValidClusterName(cluster) == nil })
+	return ok
 }
 
 // errUnreadable is for what is no object, or patch of one.

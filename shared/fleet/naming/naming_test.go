@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
 func known(c string) bool { return c == "member1" || c == "member2" }
@@ -42,7 +43,8 @@ func TestSelector(t *testing.T) {
 		"metadata.name=web@other":   {"metadata.name=web@other", ""},
 		"spec.nodeName=web@member1": {"spec.nodeName=web", "member1"},
 		"status.phase=web@other":    {"status.phase=web@other", ""},
-		"involvedObject.name=web@member2,involvedObject.namespace!=x": {"involvedObject.name=web,involvedObject.namespace!=x", "member2"},
+		"involvedObject.uid=n@member1,involvedObject.namespace=x@member1": {"involvedObject.namespace=x,involvedObject.uid=n", "member1"},
+		"involvedObject.name=web@member2,involvedObject.namespace!=x":     {"involvedObject.name=web,involvedObject.namespace!=x", "member2"},
 	} {
 		got, cluster, err := Selector(in, known)
 		if err != nil || got != want[0] || cluster != want[1] {
@@ -58,14 +60,23 @@ func TestSelector(t *testing.T) {
 
 func TestLabels(t *testing.T) {
 	for in, want := range map[string]string{
-		"":                                   " []",
-		"a=b, c in (d)":                      "a=b, c in (d) []", // as it was
-		"a=b,clusterpass.io/cluster=m":       "a=b [m]",
-		"clusterpass.io/cluster==m":          " [m]",
-		"!x,clusterpass.io/cluster in (n,m)": "!x [m n]",
-		"a=clusterpass.io/cluster":           "",
-		"clusterpass.io/cluster":             "",
-		"clusterpass.io/cluster notin (m)":   "",
+		"":                                      " []",
+		"a=b, c in (d)":                         "a=b, c in (d) []", // as it was
+		"a=b,clusterpass.io/cluster=m":          "a=b [m]",
+		"clusterpass.io/cluster==m":             " [m]",
+		"!x,clusterpass.io/cluster in (n,m)":    "!x [m n]",
+		"a=clusterpass.io/cluster":              "",
+		"clusterpass.io/cluster":                "",
+		"clusterpass.io/cluster notin (m)":      "",
+		"kubernetes.io/service-name=web@m":      "kubernetes.io/service-name=web [m]",
+		"a in (x@m, y@m ),b!=c":                 "a in (x, y ),b!=c [m]",
+		"a=x@m,clusterpass.io/cluster in (n,m)": "a=x [m]",
+		"a=x@m,clusterpass.io/cluster=n":        "",
+		"a=x@m,b=y@n":                           "",
+		"a=x@":                                  "",
+		"x@m":                                   "",
+		"a!=x@m":                                "",
+		"a notin (y, x@m)":                      "",
 		"clusterpass.io/cluster=a,clusterpass.io/cluster=a": "",
 	} {
 		got, clusters, err := Labels(in)
@@ -80,6 +91,7 @@ func TestForMember(t *testing.T) {
 		"nothing to change": {"application/json", `{ "metadata": {"name":"web","resourceVersion":"5"}, "n": 1e3 }`, `{ "metadata": {"name":"web","resourceVersion":"5"}, "n": 1e3 }`},
 		"empty":             {"application/json", ``, ``},
 		"a name":            {"application/json", `{"metadata":{"name":"web@member1"},"n":12345678901234567890,"f":1.0}`, `{"f":1.0,"metadata":{"name":"web"},"n":12345678901234567890}`},
+		"a namespace":       {"application/json", `{"metadata":{"name":"web","namespace":"shop@member1"}}`, `{"metadata":{"name":"web","namespace":"shop"}}`},
 		"another's name":    {"application/json", `{"metadata":{"name":"web@member2"}}`, `{"metadata":{"name":"web@member2"}}`},
 		"a version":         {"application/merge-patch+json", `{"metadata":{"resourceVersion":"` + composite + `"}}`, `{"metadata":{"resourceVersion":"100"}}`},
 		"a precondition":    {"application/json", `{"preconditions":{"resourceVersion":"` + composite + `"}}`, `{"preconditions":{"resourceVersion":"100"}}`},
@@ -223,7 +235,7 @@ func TestAnswer(t *testing.T) {
 		}
 	}
 	if err := json.Unmarshal(got, &o); err != nil || o.Metadata.OwnerReferences[0].Name != "set@member1" || o.Metadata.Name != "web@member1" || o.Metadata.Annotations["resource.karmada.io/cached-from-cluster"] != "member1" ||
-		!strings.Contains(o.Metadata.Annotations[lastApplied], `"web@member1"`) {
+		!strings.Contains(o.Metadata.Annotations[merge.LastApplied], `"web@member1"`) {
 		t.Errorf("%s, %v", got, err)
 	}
 	// What was answered so is written as it was.
@@ -241,6 +253,37 @@ func TestAnswer(t *testing.T) {
 		t.Errorf("%s, want %s", back, in)
 	}
 	if got := string(NewAnswer("member1", true).Status([]byte(`{"message":"pods \"web\" not found","details":{"name":"web"}}`))); got != `{"details":{"name":"web@member1"},"message":"pods \"web@member1\" not found"}`+"\n" {
+		t.Error(got)
+	}
+}
+
+// TestNamesWithAt holds: an object whose own name reads as name@cluster has, by itself too, a name in answers that leads to it, and back.
+func TestNamesWithAt(t *testing.T) {
+	a := NewAnswer("member1", false)
+	for own, want := range map[string]string{
+		"web": "web", "web@example.com": "web@example.com", "a@Example": "a@Example", "a@": "a@", "@a": "@a", "": "",
+		"web@member2": "web@member2@member1", "web@member1": "web@member1@member1", "web@nobody": "web@nobody@member1", "a@b@c": "a@b@c@member1",
+	} {
+		if got := a.Name(own); got != want {
+			t.Errorf("%s is called %s, want %s", own, got, want)
+		}
+	}
+	const in = `{"metadata":{"name":"web@member1","ownerReferences":[{"name":"set@member1"}],"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"name\":\"web@member1\"}}\n"}}}`
+	out, err := a.Append(nil, jsontext.Value(in))
+	if err != nil || strings.Count(string(out), "@member1@member1") != 3 {
+		t.Fatalf("%s, %v", out, err)
+	}
+	b, err := Parse("application/json", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := b.ForMember("member1", 7)
+	var before, after any
+	_ = json.Unmarshal([]byte(in), &before)
+	if err != nil || json.Unmarshal(back, &after) != nil || !reflect.DeepEqual(before, after) {
+		t.Errorf("%s, %v, want %s", back, err, in)
+	}
+	if got := string(a.Status([]byte(`{"message":"\"a@b\"","details":{"name":"a@b"}}`))); got != `{"details":{"name":"a@b@member1"},"message":"\"a@b@member1\""}`+"\n" {
 		t.Error(got)
 	}
 }

@@ -17,7 +17,7 @@ const (
 
 var (
 	sourcePointer  = annotationsPointer + "/" + escape(merge.SourceAnnotation)
-	appliedPointer = annotationsPointer + "/" + escape(lastApplied)
+	appliedPointer = annotationsPointer + "/" + escape(merge.LastApplied)
 )
 
 // escape writes a key for a JSON pointer (RFC 6901).
@@ -63,9 +63,9 @@ func (in *inward) patch(ops []any) ([]any, error) {
 				err = in.version(held)
 				m["value"] = held["resourceVersion"]
 			case appliedPointer:
-				held := map[string]any{lastApplied: value}
+				held := map[string]any{merge.LastApplied: value}
 				err = in.annotations(held)
-				m["value"] = held[lastApplied]
+				m["value"] = held[merge.LastApplied]
 			}
 		}
 		if err != nil {

@@ -71,7 +71,7 @@ func (p *protobuf) fields() map[string]any {
 	case p.meta == nil:
 		return nil
 	}
-	metadata := map[string]any{"name": p.meta.Name, "resourceVersion": p.meta.ResourceVersion}
+	metadata := map[string]any{"name": p.meta.Name, "namespace": p.meta.Namespace, "resourceVersion": p.meta.ResourceVersion}
 	if p.meta.Annotations != nil {
 		annotations := map[string]any{}
 		for k, v := range p.meta.Annotations {
@@ -101,6 +101,7 @@ func (p *protobuf) encode(fields map[string]any) ([]byte, error) {
 			return nil, errors.New("there is no metadata")
 		}
 		p.meta.Name, _ = metadata["name"].(string)
+		p.meta.Namespace, _ = metadata["namespace"].(string)
 		p.meta.ResourceVersion, _ = metadata["resourceVersion"].(string)
 		owners, _ := metadata["ownerReferences"].([]any)
 		for i, o := range owners { // as many, in their order

@@ -10,8 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// Selector takes name@cluster out of a field selector, wherever it compares a name: metadata.name, involvedObject.name, spec.nodeName and
-// the like. cluster is "" if nothing names one. In other fields it is an error, since no object would ever have it.
+// Selector takes name@cluster out of a field selector, wherever it compares a name: metadata.name, involvedObject.namespace, spec.nodeName
+// and the like; a uid, too, since kubelets give a node's name for that in events. cluster is "" if nothing names one. In other fields it is an
+// error, since no object would ever have it.
 func Selector(selector string, known func(cluster string) bool) (rewritten, cluster string, err error) {
 	if !strings.Contains(selector, "@") {
 		return selector, "", nil
@@ -30,7 +31,7 @@ func Selector(selector string, known func(cluster string) bool) (rewritten, clus
 		switch {
 		case !ok:
 			return field, value, nil
-		case !strings.HasSuffix(field, ".name") && field != "spec.nodeName":
+		case !slices.Contains([]string{"name", "namespace", "nodeName", "uid"}, field[strings.LastIndexByte(field, '.')+1:]):
 			return "", "", fmt.Errorf("%s compares no name, and %q names cluster %q", field, value, c)
 		}
 		if cluster != "" && cluster != c {
@@ -45,8 +46,21 @@ func Selector(selector string, known func(cluster string) bool) (rewritten, clus
 	return parsed.String(), cluster, nil
 }
 
-// Labels takes the clusters that a label selector names out of it: ClusterLabel=a, or in (a,b). clusters is nil if it names none.
+// Labels takes the clusters that a label selector names out of it: ClusterLabel=a, or in (a,b), and name@a as any label's value. clusters is
+// nil if it names none.
 func Labels(selector string) (rewritten string, clusters []string, err error) {
+	selector, cluster, err := values(selector)
+	if err != nil {
+		return "", nil, err
+	}
+	if cluster != "" {
+		defer func() {
+			if err == nil && clusters != nil && !slices.Contains(clusters, cluster) {
+				err = fmt.Errorf("it names clusters %q and %q", cluster, clusters)
+			}
+			clusters = []string{cluster}
+		}()
+	}
 	if !strings.Contains(selector, ClusterLabel) {
 		return selector, nil, nil
 	}
@@ -70,4 +84,29 @@ func Labels(selector string) (rewritten string, clusters []string, err error) {
 		}
 	}
 	return rest.String(), clusters, nil
+}
+
+// values takes name@cluster out of a label selector. No key or value of a label has an @ of its own.
+func values(selector string) (rewritten, cluster string, err error) {
+	for {
+		before, after, ok := strings.Cut(selector, "@")
+		if !ok {
+			return selector, cluster, nil
+		}
+		end := strings.IndexAny(after, ", )\t")
+		if end < 0 {
+			end = len(after)
+		}
+		c := after[:end]
+		op := before[:strings.LastIndexAny(before, "=(")+1]
+		switch {
+		case op == "" || c == "":
+			return "", "", fmt.Errorf("it is to have name@cluster as a label's value, and has %s@%s", before, after)
+		case cluster != "" && cluster != c:
+			return "", "", fmt.Errorf("it names clusters %q and %q", cluster, c)
+		case strings.HasSuffix(op, "!="), strings.HasSuffix(strings.TrimRight(op, " \t("), "notin"):
+			return "", "", fmt.Errorf("%s@%s would leave out what is in cluster %q, and the others' too", before, after, c)
+		}
+		selector, cluster = before+after[end:], c
+	}
 }

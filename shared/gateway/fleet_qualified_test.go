@@ -1,0 +1,184 @@
+package gateway_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+)
+
+// oneOf answers lists with a pod of that name in namespace x, gets of it with that pod, and writes with what was sent.
+func oneOf(name string) http.HandlerFunc {
+	pod := fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"x","resourceVersion":"7","ownerReferences":[{"kind":"Node","name":"n"}]},"spec":{"nodeName":"n","volumes":[{"persistentVolumeClaim":{"claimName":"c"}}]}}`, name)
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPut || r.Method == http.MethodDelete:
+			sends(200, `{"kind":"Status","apiVersion":"v1","status":"Success","details":{"name":"`+name+`"}}`)(w, r)
+		case strings.HasSuffix(r.URL.Path, "/pods/"+name):
+			sends(200, pod)(w, r)
+		case !strings.HasSuffix(r.URL.Path, "/pods"):
+			sends(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"pods \"no\" not found","details":{"name":"no"},"code":404}`)(w, r)
+		case r.URL.Query().Get("watch") != "":
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprintf(w, `{"type":"MODIFIED","object":%s}`+"\n", strings.Replace(pod, `"7"`, `"30"`, 1))
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		case strings.Contains(r.Header.Get("Accept"), "as=Table"):
+			sends(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"20"},"columnDefinitions":[{"name":"Ready"},{"name":"Name","format":"name"}],"rows":[{"cells":["1/1","`+name+`"],"object":`+pod+`}]}`)(w, r)
+		default:
+			sends(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"20"},"items":[`+pod+`]}`)(w, r)
+		}
+	}
+}
+
+// TestFleetQualified holds: behind "@" every answer calls objects and their owners by name@cluster, and nothing else, whatever its form; and
+// what it calls them leads back to them.
+func TestFleetQualified(t *testing.T) {
+	h, members := fleetOf(t, oneOf("one"), oneOf("one"))
+	const pods = "/api/v1/namespaces/x/pods"
+	for _, form := range []string{"/fleet/@", "/fleet/%40", "/bridge/fleet/@", "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@", "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/@"} {
+		l, resp := h.list(form+pods, nil)
+		if got := l.names(); got != "one@a@a one@b@b" || len(resp.Header["Warning"]) > 0 || !cursor.Composite(l.Metadata.ResourceVersion) {
+			t.Errorf("%s: %s %v", form, got, l.Metadata)
+		}
+	}
+	l, _ := h.list("/fleet/@"+pods, http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}})
+	if got := fmt.Sprint(l.Rows); got != "[{[1/1 one@a a]} {[1/1 one@b b]}]" {
+		t.Errorf("a table: %s", got)
+	}
+	page, _ := h.list("/fleet/@"+pods+"?limit=1", nil)
+	last, _ := h.list("/fleet/@"+pods+"?limit=1&continue="+page.Metadata.Continue, nil)
+	if page.names()+" "+last.names() != "one@a@a one@b@b" || last.Metadata.Continue != "" {
+		t.Errorf("pages: %s, %s", page.names(), last.names())
+	}
+
+	resp := h.do("GET", "/fleet/@"+pods+"?watch=1&resourceVersion="+l.Metadata.ResourceVersion, nil, "")
+	lines, came := bufio.NewReader(resp.Body), map[string]bool{}
+	for range members {
+		e := nextEvent(t, lines)
+		came[e.Object.Metadata.Name] = cursor.Composite(e.Object.Metadata.ResourceVersion)
+	}
+	if !came["one@a"] || !came["one@b"] {
+		t.Errorf("events: %v", came)
+	}
+	_ = resp.Body.Close()
+
+	for path, want := range map[string]string{
+		pods + "/one@b": `"name":"one@b","namespace":"x","resourceVersion":"7","ownerReferences":[{"kind":"Node","name":"n@b"}]},"spec":{"nodeName":"n","volumes":[{"persistentVolumeClaim":{"claimName":"c"}}]}}`,
+		pods + "/no@b":  `"details":{"name":"no@b"},"kind":"Status","message":"pods \"no@b\" not found"`,
+		pods + "/no":    `"details":{"name":"no@a"}`,
+		pods + "/one":   `pods \"one\" is in 2 clusters: a, b; name one of them, as one@a or one@b`,
+		"/api/v1/pods?fieldSelector=metadata.name%3Done%40b,spec.nodeName%3Dn%40b": `"items":[{"kind":"Pod","apiVersion":"v1","metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"b"},"name":"one@b"`,
+		"/api/v1/namespaces/x@b/pods": `"items":[{"kind":"Pod","apiVersion":"v1","metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"b"},"name":"one@b","namespace":"x",`,
+	} {
+		if got := answered(t, h.do("GET", "/fleet/@"+path, nil, "")); !strings.Contains(got, want) {
+			t.Errorf("%s: %s\nwant %s", path, got, want)
+		}
+	}
+	for _, m := range members {
+		m.take()
+	}
+	body := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one@b","namespace":"x","resourceVersion":"` + l.Metadata.ResourceVersion + `","ownerReferences":[{"kind":"Node","name":"n@b"}]}}`
+	if got := answered(t, h.do("PUT", "/fleet/@"+pods+"/one@b", http.Header{"Content-Type": {"application/json"}}, body)); !strings.Contains(got, `"name":"one@b"`) {
+		t.Errorf("an update is answered by %s", got)
+	}
+	if got := answered(t, h.do("DELETE", "/fleet/@/api/v1/namespaces/x@b/pods/one", nil, "")); !strings.Contains(got, `"name":"one@b"`) {
+		t.Errorf("a deletion is answered by %s", got)
+	}
+	var asked []string
+	for _, r := range members[1].take() {
+		asked = append(asked, r.Method+" "+r.URI+" "+r.Body)
+	}
+	if got := strings.Join(asked, "\n"); len(members[0].take()) > 0 || got != "PUT "+pods+`/one {"apiVersion":"v1","kind":"Pod","metadata":{"name":"one","namespace":"x","ownerReferences":[{"kind":"Node","name":"n"}],"resourceVersion":"20"}}`+"\nDELETE "+pods+"/one " {
+		t.Errorf("b is asked\n%s", got)
+	}
+}
+
+// TestFleetNamespaceOfOne holds: namespace@cluster is the namespace of one cluster, in paths, selectors and what is made, and never nothing
+// for many.
+func TestFleetNamespaceOfOne(t *testing.T) {
+	h, members := fleetOf(t, oneOf("one"), oneOf("one"))
+	for path, want := range map[string]string{
+		"/api/v1/namespaces/x@b/pods":                                                     "one@b@b",
+		"/api/v1/namespaces/x@b/pods?clusters=a,b":                                        "one@b@b",
+		"/api/v1/namespaces/x/pods":                                                       "one@a one@b",
+		"/api/v1/pods?fieldSelector=metadata.namespace%3Dx%40b":                           "one@b@b",
+		"/api/v1/namespaces/x/pods?labelSelector=kubernetes.io/service-name%3Dweb%40b":    "one@b@b",
+		"/api/v1/namespaces/x@b/pods?labelSelector=kubernetes.io/service-name%3Dweb%40b":  "one@b@b",
+		"/api/v1/namespaces/x/pods?labelSelector=a+in+(web@b)&fieldSelector=spec.x!%3Da":  "one@b@b",
+		"/api/v1/namespaces/x@b/pods?labelSelector=clusterpass.io/cluster+in+(a,b),a%3Db": "one@b@b",
+	} {
+		if l, _ := h.list("/fleet"+path, nil); l.names() != want {
+			t.Errorf("%s: %q, want %q", path, l.names(), want)
+		}
+	}
+	for _, m := range members {
+		for _, r := range m.take() {
+			if strings.ContainsAny(r.URI, "@") || strings.Contains(r.URI, "%40") {
+				t.Errorf("a member is asked %s", r.URI)
+			}
+		}
+	}
+	if got := answered(t, h.do("PUT", "/fleet/api/v1/namespaces/x@b/pods/one", http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one","namespace":"x@b"}}`)); !strings.Contains(got, `"name":"one@b"`) {
+		t.Error(got)
+	}
+	// The name is not taken for what follows it.
+	h.change("b", func(spec *v1alpha1.ClusterSpec) { spec.ServiceProxy = []string{"pods/x/x"} })
+	_ = answered(t, h.do("GET", "/fleet/api/v1/namespaces/x@b/pods/x@b/proxy/x@b", nil, ""))
+	var asked []string
+	for _, r := range members[1].take() {
+		asked = append(asked, r.Method+" "+r.URI+" "+r.Body)
+	}
+	if got := strings.Join(asked, "\n"); got != `PUT /api/v1/namespaces/x/pods/one {"metadata":{"name":"one","namespace":"x"}}`+"\nGET /api/v1/namespaces/x/pods/x/proxy/x@b " {
+		t.Errorf("b is asked\n%s", got)
+	}
+	for path, want := range map[string]string{
+		"/api/v1/namespaces/x@b/pods/one@a":                                              `the path names cluster "a", and cluster "b" is named by its namespace`,
+		"/api/v1/namespaces/x@b/pods?clusters=a":                                         `the namespace names cluster "b"`,
+		"/api/v1/namespaces/x@b/pods?fieldSelector=metadata.name%3Done%40a":              `names cluster "b", its field selector "a"`,
+		"/api/v1/namespaces/x/pods?labelSelector=a%3Dweb%40b,b%3Dweb%40a":                `names clusters "b" and "a"`,
+		"/api/v1/namespaces/x/pods?labelSelector=a!%3Dweb%40b":                           "would leave out",
+		"/api/v1/namespaces/x/pods?labelSelector=clusterpass.io/cluster%3Da,b%3Dweb%40b": `names clusters "b" and ["a"]`,
+		"/api/v1/namespaces/x@b/pods?labelSelector=clusterpass.io/cluster%3Da":           `the namespace names cluster "b"`,
+		"/api/v1/namespaces/@b/pods":                                                     `"" is no object's name`,
+	} {
+		wantStatus(t, h.do("GET", "/fleet"+path, nil, ""), 400, "bad_request", want)
+	}
+	for path, want := range map[string]string{"/api/v1/namespaces/x@nope/pods": `no cluster "nope"`, "/api/v1/namespaces/x@nope/pods/one": `no cluster "nope"`, "/api/v1/pods?labelSelector=a%3Db%40nope": `no cluster "nope"`} {
+		wantStatus(t, h.do("GET", "/fleet"+path, nil, ""), 404, "unknown_cluster", want)
+	}
+	for _, m := range members {
+		if n := len(m.take()); n > 0 {
+			t.Errorf("%d of these reach a member", n)
+		}
+	}
+}
+
+// TestFleetNamesWithAt holds: an object whose own name reads as name@cluster is called so that its name leads to it.
+func TestFleetNamesWithAt(t *testing.T) {
+	h, members := fleetOf(t, oneOf("one@b"), oneOf("two@example.com"))
+	l, _ := h.list("/fleet/api/v1/pods", nil)
+	if got := l.names(); got != "one@b@a@a two@example.com@b" {
+		t.Fatalf("they are called %s", got)
+	}
+	for path, want := range map[string]string{"one@b@a": `"name":"one@b@a"`, "two@example.com": `"name":"two@example.com"`, "two@example.com@b": `"name":"two@example.com@b"`} {
+		if got := answered(t, h.do("GET", "/fleet/api/v1/namespaces/x/pods/"+path, nil, "")); !strings.Contains(got, want) {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+	for _, m := range members {
+		m.take()
+	}
+	_ = answered(t, h.do("GET", "/fleet/api/v1/namespaces/x/pods/one@b", nil, "")) // one in b
+	if got := members[1].take(); len(members[0].take()) > 0 || len(got) != 1 || got[0].URI != "/api/v1/namespaces/x/pods/one" {
+		t.Errorf("b is asked %+v", got)
+	}
+	_ = answered(t, h.do("PUT", "/fleet/api/v1/namespaces/x/pods/one@b@a", http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one@b@a"}}`))
+	if got := members[0].take(); len(got) != 1 || got[0].URI != "/api/v1/namespaces/x/pods/one@b" || got[0].Body != `{"metadata":{"name":"one@b"}}` {
+		t.Errorf("a is asked %+v", got)
+	}
+}
