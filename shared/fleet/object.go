@@ -197,17 +197,9 @@ func (q *ask) rewritten(a *found) ([]byte, error) {
 	if !jsontext.Value(a.body).IsValid(merge.Syntax...) {
 		return nil, errors.New("it is no JSON")
 	}
-	if q.res.Verb == "get" && podFinders[q.r.Header.Get(commandHeader)] {
-		how.SelectHere()
-	}
+	q.lead(how)
 	return how.Append(nil, jsontext.Value(a.body))
 }
-
-// Some commands of kubectl get an object, and then list the pods that its selector chooses; kubectl says which command it is at. What these
-// read has a selector that chooses pods of the object's own cluster. They write nothing of it back.
-const commandHeader = "Kubectl-Command"
-
-var podFinders = map[string]bool{"kubectl attach": true, "kubectl exec": true, "kubectl logs": true, "kubectl port-forward": true}
 
 // table rewrites a Table of one object, whose version stays the member's own.
 func table(cluster string, body []byte, how *naming.Answer) ([]byte, error) {

@@ -66,6 +66,7 @@ func (p *page) prepare(parts []*part, table bool) *merge.Layout {
 	}
 	for _, one := range parts {
 		a := naming.NewAnswer(one.Name, p.q.qualified())
+		p.q.lead(a)
 		one.transform, one.namespace = a.Append, a.Namespace
 		if table {
 			one.transform = layout.For(one.Name, one.Columns, a).Append

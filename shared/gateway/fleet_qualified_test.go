@@ -182,3 +182,20 @@ func TestFleetNamesWithAt(t *testing.T) {
 		t.Errorf("a is asked %+v", got)
 	}
 }
+
+// TestFleetDescribes holds: what kubectl describe reads of one cluster's object leads it on in that cluster.
+func TestFleetDescribes(t *testing.T) {
+	h, _ := fleetOf(t, oneOf("one"), oneOf("one"))
+	for _, tt := range []struct{ command, path, want string }{
+		{"kubectl describe", "/fleet/api/v1/namespaces/x/pods/one@b", `"name":"one@b","namespace":"x@b"`},
+		{"kubectl describe", "/fleet/@/api/v1/namespaces/x/pods/one@b", `"name":"one@b","namespace":"x@b"`},
+		{"kubectl get", "/fleet/@/api/v1/namespaces/x/pods/one@b", `"namespace":"x"`},
+		{"kubectl describe", "/fleet/api/v1/namespaces/x@b/pods", `"claimName":"c@b"`},
+		{"kubectl describe", "/fleet/api/v1/namespaces/x/pods", `"claimName":"c"`},
+		{"kubectl get", "/fleet/@/api/v1/namespaces/x/pods", `"claimName":"c"`},
+	} {
+		if got := answered(t, h.do("GET", tt.path, http.Header{"Kubectl-Command": {tt.command}}, "")); !strings.Contains(got, tt.want) {
+			t.Errorf("%s, %s: %s\nwant %s", tt.command, tt.path, got, tt.want)
+		}
+	}
+}

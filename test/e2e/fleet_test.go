@@ -34,6 +34,14 @@ func atFleet(t *testing.T, k kubectl) kubectl {
 	return k
 }
 
+// qualified points a pass at the fleet in which every name is name@cluster.
+func qualified(t *testing.T, k kubectl) kubectl {
+	t.Helper()
+	_, root := caller(t)
+	k.server = root + "/fleet/@"
+	return k
+}
+
 // registry makes a ResourceRegistry, until the test ends.
 func registry(t *testing.T, name, target, selectors string) {
 	t.Helper()

@@ -33,6 +33,31 @@ func (a *Answer) SelectHere() {
 	})
 }
 
+// NamespaceHere has the namespace of an object be namespace@cluster, so that a client which goes on to ask for what is in it asks this cluster.
+func (a *Answer) NamespaceHere() {
+	a.more = append(a.more, func(o map[string]any) {
+		metadata, _ := o["metadata"].(map[string]any)
+		if namespace, ok := metadata["namespace"].(string); ok && namespace != "" {
+			metadata["namespace"] = namespace + "@" + a.cluster
+		}
+	})
+}
+
+// ClaimsHere has pods call their PersistentVolumeClaims as the answer calls these.
+func (a *Answer) ClaimsHere() {
+	a.more = append(a.more, func(o map[string]any) {
+		spec, _ := o["spec"].(map[string]any)
+		volumes, _ := spec["volumes"].([]any)
+		for _, v := range volumes {
+			volume, _ := v.(map[string]any)
+			claim, _ := volume["persistentVolumeClaim"].(map[string]any)
+			if name, ok := claim["claimName"].(string); ok {
+				claim["claimName"] = a.Name(name)
+			}
+		}
+	})
+}
+
 // SetVersion has version give what is written in place of an object's own resourceVersion.
 func (a *Answer) SetVersion(version func(own string) string) { a.annotator.Version = version }
 

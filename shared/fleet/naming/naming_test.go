@@ -309,6 +309,24 @@ func TestSelectHere(t *testing.T) {
 	}
 }
 
+// TestHere holds: what kubectl describe goes on with leads to the cluster, and what is not of the form it should be stays.
+func TestHere(t *testing.T) {
+	const source = `"annotations":{"resource.karmada.io/cached-from-cluster":"m"}`
+	for in, want := range map[string]string{
+		`{"kind":"Node","metadata":{"name":"n"}}`: `{"kind":"Node","metadata":{` + source + `,"name":"n@m"}}`,
+		`{"metadata":{"name":"p","namespace":"x"},"spec":{"volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"c"}},{"emptyDir":{},"name":"e"},null]}}`: `{"metadata":{` + source + `,"name":"p@m","namespace":"x@m"},"spec":{"volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"c@m"}},{"emptyDir":{},"name":"e"},null]}}`,
+		`{"metadata":{"namespace":7},"spec":{"volumes":{"persistentVolumeClaim":"c"}}}`:                                                                         ``,
+		`{"metadata":{"namespace":""},"spec":[]}`: `{"metadata":{` + source + `,"namespace":""},"spec":[]}`,
+	} {
+		a := NewAnswer("m", true)
+		a.NamespaceHere()
+		a.ClaimsHere()
+		if got, err := a.Append(nil, jsontext.Value(in)); (err != nil) != (want == "") || err == nil && string(got) != want {
+			t.Errorf("%s\n got %s, %v\nwant %s", in, got, err, want)
+		}
+	}
+}
+
 // FuzzBody holds: what goes to a member has no trace of the fleet, and a second rewriting finds nothing.
 func FuzzBody(f *testing.F) {
 	f.Add("application/json", `{"metadata":{"name":"web@member1","resourceVersion":"`+composite+`","annotations":{"resource.karmada.io/cached-from-cluster":"x"}}}`)

@@ -1,0 +1,26 @@
+package fleet
+
+import "github.com/clusterpass/clusterpass/shared/fleet/naming"
+
+// Some commands of kubectl read an object, and go on to ask for others that belong to it, by names and selectors which say nothing of a
+// cluster. kubectl says which command it is at: what these read leads to the object's own cluster. They write nothing of it back.
+const commandHeader = "Kubectl-Command"
+
+// podFinders list the pods that an object's selector chooses.
+var podFinders = map[string]bool{"kubectl attach": true, "kubectl exec": true, "kubectl logs": true, "kubectl port-forward": true}
+
+// describes asks for what is in the object's namespace, as the Services of an Ingress, and looks through the pods for a claim's name.
+const describes = "kubectl describe"
+
+// lead has an answer to such a command lead to its cluster.
+func (q *ask) lead(how *naming.Answer) {
+	switch command := q.r.Header.Get(commandHeader); {
+	case podFinders[command] && q.res.Verb == "get":
+		how.SelectHere()
+	case command != describes || !q.qualified():
+	case q.res.Verb == "get":
+		how.NamespaceHere()
+	case q.res.Resource == "pods":
+		how.ClaimsHere()
+	}
+}
