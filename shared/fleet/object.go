@@ -396,6 +396,7 @@ func (q *ask) create(w http.ResponseWriter, targets []target) error {
 	}
 	name, placement, source := body.Metadata()
 	_, cluster, named := naming.Split(name, q.known)
+	beside := body.Beside(q.known)
 	if q.unknowable != nil {
 		return q.unknowable
 	}
@@ -405,6 +406,8 @@ func (q *ask) create(w http.ResponseWriter, targets []target) error {
 		cluster = placement
 	case source != "":
 		cluster = source
+	case beside != "":
+		cluster = beside
 	case len(targets) == 1:
 		cluster = targets[0].Name
 	default:

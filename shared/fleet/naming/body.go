@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"mime"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -72,6 +73,25 @@ func (b *Body) Metadata() (name, placement, source string) {
 	placement, _ = annotations[PlacementAnnotation].(string)
 	source, _ = annotations[merge.SourceAnnotation].(string)
 	return name, placement, source
+}
+
+// Beside returns the cluster of what a new object belongs to, where that is said by name@cluster: of its owners, or of what an Event is about;
+// "" where nothing is.
+func (b *Body) Beside(known func(cluster string) bool) string {
+	object, _ := b.value.(map[string]any)
+	metadata, _ := object["metadata"].(map[string]any)
+	others, _ := metadata["ownerReferences"].([]any)
+	if object["kind"] == "Event" {
+		others = append(slices.Clone(others), object["involvedObject"], object["regarding"])
+	}
+	for _, other := range others {
+		reference, _ := other.(map[string]any)
+		name, _ := reference["name"].(string)
+		if _, cluster, ok := Split(name, known); ok {
+			return cluster
+		}
+	}
+	return ""
 }
 
 // ForMember returns the body as the member of that name and id wants it: names without @cluster, versions of its own, without the

@@ -29,6 +29,13 @@ func (in *inward) object(o map[string]any) error {
 	if target, ok := o["target"].(map[string]any); ok && o["kind"] == "Binding" { // the node
 		in.rename(target)
 	}
+	if o["kind"] == "Event" {
+		for _, about := range []string{"involvedObject", "regarding", "related"} {
+			if m, ok := o[about].(map[string]any); ok {
+				in.rename(m)
+			}
+		}
+	}
 	if metadata, ok := o["metadata"].(map[string]any); ok {
 		return in.metadata(metadata)
 	}

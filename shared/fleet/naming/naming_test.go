@@ -107,6 +107,8 @@ func TestForMember(t *testing.T) {
 			`{"deleteOptions":{"preconditions":{"resourceVersion":"100"}},"kind":"Eviction","metadata":{"name":"web"}}`},
 		"a binding": {"application/json", `{"kind":"Binding","metadata":{"name":"web@member1"},"target":{"kind":"Node","name":"node@member1"}}`,
 			`{"kind":"Binding","metadata":{"name":"web"},"target":{"kind":"Node","name":"node"}}`},
+		"an event": {"application/json", `{"kind":"Event","metadata":{"name":"e"},"involvedObject":{"kind":"Pod","name":"web@member1","namespace":"x"},"related":{"name":"n@member1"}}`,
+			`{"involvedObject":{"kind":"Pod","name":"web","namespace":"x"},"kind":"Event","metadata":{"name":"e"},"related":{"name":"n"}}`},
 		"YAML":           {"application/apply-patch+yaml", "metadata:\n  name: web@member1\n", `{"metadata":{"name":"web"}}`},
 		"unchanged YAML": {"application/apply-patch+yaml", "metadata:\n  name: web\n", "metadata:\n  name: web\n"},
 		"a JSON patch": {"application/json-patch+json", `[{"op":"test","path":"/metadata/resourceVersion","value":"` + composite + `"},{"op":"remove","path":"/metadata/annotations/resource.karmada.io~1cached-from-cluster"},
@@ -218,6 +220,24 @@ func TestMetadata(t *testing.T) {
 	}
 	if name, placement, source := b.Metadata(); name != "web" || placement != "member1" || source != "member2" {
 		t.Errorf("%q %q %q", name, placement, source)
+	}
+}
+
+func TestBeside(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"metadata":{"ownerReferences":[{"name":"a"},{"name":"b@other"},7,{"name":"c@member2"}]}}`: "member2",
+		`{"kind":"Event","involvedObject":{"name":"web@member1"}}`:                                  "member1",
+		`{"kind":"Event","metadata":{},"regarding":{"name":"web@member2"}}`:                         "member2",
+		`{"kind":"Pod","regarding":{"name":"web@member2"},"metadata":{"name":"a@member1"}}`:         "",
+		`{"kind":"Event"}`: "", `[{"name":"a@member1"}]`: "", ``: "",
+	} {
+		b, err := Parse("application/json", []byte(in))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := b.Beside(known); got != want {
+			t.Errorf("%s is beside %q, want %q", in, got, want)
+		}
 	}
 }
 
