@@ -102,15 +102,22 @@ func uniteAggregated(own, other *apidiscoveryv2.APIGroupDiscoveryList) {
 		})
 }
 
-// union appends to own what other has beside it; what both have, by their key, unite makes one, and without it own's stays.
+// union appends to own what other has beside it; what both have, by their key, unite makes one, and without it own's stays. It takes time for
+// each, not for each pair: a cluster has thousands of kinds, or says so.
 func union[T any](own, other []T, key func(T) string, unite func(own, other *T)) []T {
+	at := make(map[string]int, len(own)+len(other))
+	for i := len(own) - 1; i >= 0; i-- { // of equals the first counts
+		at[key(own[i])] = i
+	}
 	for i := range other {
-		at := slices.IndexFunc(own, func(o T) bool { return key(o) == key(other[i]) })
+		name := key(other[i])
+		have, ok := at[name]
 		switch {
-		case at < 0:
+		case !ok:
+			at[name] = len(own)
 			own = append(own, other[i])
 		case unite != nil:
-			unite(&own[at], &other[i])
+			unite(&own[have], &other[i])
 		}
 	}
 	return own
