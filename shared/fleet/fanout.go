@@ -57,6 +57,13 @@ func (e *failure) Unwrap() error { return e.err }
 // absent reports whether the member says that there is none: no such object, or no such kind.
 func (e *failure) absent() bool { return e.code == http.StatusNotFound }
 
+// expired reports whether the member has not what it had at the version that it was asked for: not any more or, as one that was restored
+// from a backup, not yet.
+func (e *failure) expired() bool {
+	return e.code == http.StatusGone || e.status != nil && e.status.Details != nil &&
+		slices.ContainsFunc(e.status.Details.Causes, func(c metav1.StatusCause) bool { return c.Type == metav1.CauseTypeResourceVersionTooLarge })
+}
+
 // maxPatience is over the minute that kube-apiserver gives a call.
 const maxPatience = 75 * time.Second
 
@@ -242,6 +249,14 @@ func summary(failures []*failure) error {
 		out.Reason, out.As = status.MembersRefused, &as
 	}
 	return out
+}
+
+// expired is summary for failures that all are of that sort: clients list again.
+func expired(failures []*failure) error {
+	e := status.From(summary(failures))
+	e.Reason, e.As = status.Expired, nil
+	e.Message += ": list from the start"
+	return e
 }
 
 func causes(failures []*failure) []error {

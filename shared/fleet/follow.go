@@ -111,7 +111,7 @@ func (f *follower) run(ctx context.Context, q *ask) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case errors.As(err, &e) && e.code == http.StatusGone && f.version != "":
+		case errors.As(err, &e) && e.expired() && f.version != "":
 			if f.tell(err) {
 				return
 			}
@@ -143,6 +143,8 @@ func (f *follower) once(ctx context.Context, q *ask) error {
 		if err := f.initial(ctx, q); err != nil {
 			return err
 		}
+	} else if f.wentBack(ctx, q) {
+		return &failure{cluster: f.Name, code: http.StatusGone, message: fmt.Sprintf("cluster %q is at an earlier version than it was, as after it was restored from a backup", f.Name)}
 	}
 	a := q.call(ctx, f.target, f.outgoing(q, url.Values{"watch": {"true"}, "resourceVersion": {f.version}, "allowWatchBookmarks": {"true"}}), nil)
 	if a.err != nil {
@@ -151,6 +153,27 @@ func (f *follower) once(ctx context.Context, q *ask) error {
 	defer stopAll([]*answer{a})
 	f.tell(nil)
 	return f.read(ctx, a.body, a.stop)
+}
+
+// wentBack reports whether the member is at an earlier version than that from which it is to be watched. kube-apiserver would say nothing then until
+// it comes there again, and nothing ever of what happens until then. What it does not answer is taken for no: the watch will say more.
+func (f *follower) wentBack(ctx context.Context, q *ask) bool {
+	var now merge.Metadata
+	out := f.outgoing(q, nil)
+	out.query = url.Values{"limit": {"1"}} // whatever is chosen
+	out.header["Accept"] = []string{"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"}
+	a := q.call(ctx, f.target, out, func(a *answer) error {
+		s, err := merge.Open(f.Name, a.body)
+		if err == nil {
+			err = s.Drain()
+		}
+		if err == nil {
+			now = *s.Metadata()
+		}
+		return err
+	})
+	stopAll([]*answer{a})
+	return a.err == nil && cursor.ValidOwn(now.ResourceVersion) && cursor.Before(now.ResourceVersion, f.version)
 }
 
 // outgoing is a call with the client's selectors and forms, and these parameters.
@@ -293,6 +316,9 @@ func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error 
 		own := head.Metadata.ResourceVersion
 		if !cursor.ValidOwn(own) {
 			return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q sends an event without a resourceVersion", f.Name)}
+		}
+		if f.version != "" && cursor.Before(own, f.version) { // to go on from it would give what was given
+			return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q sends an event of version %s after one of %s", f.Name, own, f.version)}
 		}
 		out := event{from: f, kind: e.Type, object: jsontext.Value(e.Object), version: own, typ: metav1.TypeMeta{Kind: head.Kind, APIVersion: head.APIVersion}}
 		switch {

@@ -16,6 +16,7 @@ import (
 
 	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 )
 
@@ -99,5 +100,16 @@ func TestGuardedWatch(t *testing.T) {
 		if err != nil || json.Unmarshal(out.Bytes(), &e) != nil || e.Type != "ERROR" || !strings.Contains(e.Object.Message, want) || e.Object.Code != http.StatusBadGateway {
 			t.Errorf("%s: %s, %v", name, out.String(), err)
 		}
+	}
+}
+
+// TestLongestToken holds: with the longest continue token that a member may send, that of the fleet fits into a request line of 16 KB.
+func TestLongestToken(t *testing.T) {
+	token := cursor.Token{Version: cursor.Version{}, Next: 1_000_000, Continue: strings.Repeat("x", merge.MaxContinue-2)}
+	for i := range uint64(50) {
+		token.Version[token.Next+i] = "18446744073709551615"
+	}
+	if n := len(token.String()); n > 14<<10 {
+		t.Errorf("%d bytes", n)
 	}
 }

@@ -61,7 +61,9 @@ func (q *ask) list(w http.ResponseWriter, targets []target) error {
 	}
 	parts, failures = oneForm(parts, failures)
 	parts, failures = p.versioned(parts, failures)
-	switch {
+	switch gone := p.expired(failures); {
+	case len(gone) > 0: // whatever else failed: the client is to begin anew
+		return expired(gone)
 	case len(parts) == 0, len(failures) > 0 && (q.strict || p.token != nil):
 		return summary(failures)
 	case slices.ContainsFunc(failures, func(e *failure) bool { return e.code == http.StatusGone }):

@@ -96,6 +96,14 @@ func (p *page) goOn() error {
 	return nil
 }
 
+// expired returns the failures of members that have not what they had at the version that is asked for. Where none is, it is a failure as others.
+func (p *page) expired(failures []*failure) []*failure {
+	if v := p.q.query.Get("resourceVersion"); p.token == nil && (v == "" || v == "0") {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(failures), func(e *failure) bool { return !e.expired() })
+}
+
 // outgoing is the call to one member.
 func (p *page) outgoing(t target, accept string) (outgoing, error) {
 	query := url.Values{}

@@ -27,7 +27,7 @@ var errLost = errors.New("the member does not say what it had then")
 func (f *follower) relist(ctx context.Context, q *ask) error {
 	then, err := f.list(ctx, q, url.Values{"resourceVersion": {f.version}, "resourceVersionMatch": {"Exact"}})
 	var e *failure
-	if errors.As(err, &e) && (e.code == http.StatusGone || e.code == http.StatusBadRequest) { // some aggregated APIs know no such lists
+	if errors.As(err, &e) && (e.expired() || e.code == http.StatusBadRequest) { // some aggregated APIs know no such lists
 		return fmt.Errorf("%w: %w", errLost, err)
 	} else if err != nil {
 		return err

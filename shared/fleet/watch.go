@@ -124,7 +124,7 @@ func (w *watcher) run(rw http.ResponseWriter, r *http.Request, targets []target,
 		}
 		began = append(began, w.follow(ctx, t, 0))
 	}
-	var failures []*failure
+	var failures, lost []*failure
 	for _, f := range began {
 		err := <-f.began // within the deadline
 		var e *failure
@@ -134,14 +134,15 @@ func (w *watcher) run(rw http.ResponseWriter, r *http.Request, targets []target,
 		case errors.As(err, &e):
 			failures = append(failures, e)
 			delete(w.pending, f.id) // it is taken in when it is there
+			if e.expired() && w.version[f.id] != "" {
+				lost = append(lost, e)
+			}
 		default:
 			return err
 		}
 	}
-	for _, e := range failures {
-		if e.code == http.StatusGone {
-			return summary([]*failure{e})
-		}
+	if len(lost) > 0 {
+		return expired(lost)
 	}
 	if len(failures) == len(targets) || len(failures) > 0 && q.strict {
 		return summary(failures)

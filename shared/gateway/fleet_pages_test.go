@@ -97,11 +97,60 @@ func TestFleetPageExpired(t *testing.T) {
 		if l.names() != "one@a" || l.Metadata.Continue == "" {
 			t.Fatalf("%s: the first page: %q, %q", name, l.names(), l.Metadata.Continue)
 		}
-		wantStatus(t, h.do("GET", "/fleet/api/v1/pods?limit=1&continue="+l.Metadata.Continue, nil, ""), 410, "members_refused", "too old")
+		wantStatus(t, h.do("GET", "/fleet/api/v1/pods?limit=1&continue="+l.Metadata.Continue, nil, ""), 410, "expired", "too old: list from the start")
 		if name == "its version" {
-			wantStatus(t, h.do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+l.Metadata.ResourceVersion, nil, ""), 410, "members_refused", "too old")
+			wantStatus(t, h.do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+l.Metadata.ResourceVersion, nil, ""), 410, "expired", "too old: list from the start")
 		}
 	}
+}
+
+// TestFleetPageFails holds: where one cluster has no history any more, the client is told to begin anew, whatever else fails on that page; and a
+// cluster that says so unasked costs its own part of a list.
+func TestFleetPageFails(t *testing.T) {
+	later := func(bad http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("resourceVersionMatch") == "Exact" {
+				bad(w, r)
+				return
+			}
+			sends(200, podList("10", "x/one"))(w, r)
+		}
+	}
+	plain := sends(410, "gone\n") // as no API server says it
+	tooLarge := sends(504, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 10, current: 5","reason":"Timeout",`+
+		`"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}`)
+	for name, gone := range map[string]http.HandlerFunc{"its history is gone": refuses(410, "Expired", "too old"), "it says little": plain, "it was restored": tooLarge} {
+		h, _ := fleetOf(t, later(sends(200, podList("10", "x/one"))), later(sends(500, "oops")), later(gone))
+		l, _ := h.list("/fleet/api/v1/pods?limit=1", nil)
+		for path, query := range map[string]string{"a page": "limit=1&continue=" + l.Metadata.Continue, "a version": "resourceVersionMatch=Exact&resourceVersion=" + l.Metadata.ResourceVersion} {
+			resp := h.do("GET", "/fleet/api/v1/pods?"+query, nil, "")
+			t.Log(name, path)
+			wantStatus(t, resp, 410, "expired", `cluster "c": `)
+		}
+	}
+	h, _ := fleetOf(t, sends(200, podList("10", "x/one")), refuses(410, "Expired", "too old"))
+	for _, query := range []string{"", "?limit=1", "?resourceVersion=0"} {
+		l, resp := h.list("/fleet/api/v1/pods"+query, nil)
+		if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@a" || !strings.Contains(got, `cluster \"b\": too old (left out)`) {
+			t.Errorf("%s: %q, warnings %s", query, l.names(), got)
+		}
+	}
+	watch := h.do("GET", "/fleet/api/v1/pods?watch=1", nil, "")
+	if got := strings.Join(watch.Header["Warning"], "\n"); watch.StatusCode != 200 || !strings.Contains(got, `cluster \"b\": too old`) {
+		t.Errorf("a watch: %s, warnings %s", watch.Status, got)
+	}
+	_ = watch.Body.Close()
+}
+
+// TestFleetLongContinue holds: a cluster whose continue token is longer than URLs may be cannot take part in pages.
+func TestFleetLongContinue(t *testing.T) {
+	long := fmt.Sprintf(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":%q},"items":[{"metadata":{"name":"one","namespace":"x"}}]}`, strings.Repeat("x", 9<<10))
+	h, _ := fleetOf(t, sends(200, long), sends(200, podList("10", "x/one")))
+	l, resp := h.list("/fleet/api/v1/pods?limit=1", nil)
+	if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@b" || !strings.Contains(got, `list of cluster \"a\" cannot be read: its continue token is over 8 KiB`) {
+		t.Errorf("%q, warnings %s", l.names(), got)
+	}
+	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?limit=1&strict=true", nil, ""), 502, "members_failed", "its continue token is over 8 KiB")
 }
 
 // TestFleetPartialMetadata holds: objects and lists as metadata alone, which informers of controllers ask for, are answered so, each with

@@ -302,7 +302,8 @@ func TestFleetAllFail(t *testing.T) {
 		wantStatus(t, h.do(method, "/fleet/api/v1/namespaces/x/pods"+path, nil, ""), 404, "members_refused", `": the server could not find the requested resource`)
 	}
 	h, _ = fleetOf(t, refuses(410, "Expired", "too old"), sends(200, podList("1")))
-	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact", nil, ""), 410, "members_refused", "too old")
+	version := cursor.Version{h.id("a"): "10", h.id("b"): "20"}.String()
+	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+version, nil, ""), 410, "expired", "too old")
 }
 
 // TestFleetBreaksOff holds: a member that dies in the middle of its list ends the whole answer, which does not look whole.

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 )
 
@@ -207,11 +209,14 @@ func TestFleetWatchBadEvent(t *testing.T) {
 			var tries atomic.Int32
 			later := make(chan struct{})
 			watches := func(send func(flush func(string), version string)) http.HandlerFunc {
+				at := new(atomic.Int32)
+				at.Store(5)
 				return func(w http.ResponseWriter, r *http.Request) {
 					if r.URL.Query().Get("watch") == "" {
-						sends(200, podList("5"))(w, r)
+						sends(200, podList(fmt.Sprint(at.Load())))(w, r)
 						return
 					}
+					at.Store(8)
 					w.Header().Set("Content-Type", "application/json")
 					send(func(text string) {
 						_, _ = io.WriteString(w, text)
@@ -277,5 +282,79 @@ func TestFleetWatchBadEvent(t *testing.T) {
 				t.Errorf("b is watched from %q", from)
 			}
 		})
+	}
+}
+
+// TestFleetWatchWentBack holds: a cluster that is at an earlier version than it was, as one that was restored from a backup, would say nothing
+// until it comes there again: a watch from there, and one that runs, ends with 410, so that clients list again.
+func TestFleetWatchWentBack(t *testing.T) {
+	var at atomic.Int32
+	at.Store(50)
+	restored := make(chan struct{})
+	idle := func(flush func(string), r *http.Request) {
+		flush("")
+		<-r.Context().Done()
+	}
+	const tooLarge = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 50, current: 20","reason":"Timeout",` +
+		`"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}]},"code":504}`
+	h, _ := fleetOf(t, watching(func(flush func(string), _ *http.Request) { flush(podList("5")) }, idle), func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		switch {
+		case query.Get("watch") != "":
+			w.Header().Set("Content-Type", "application/json")
+			_ = http.NewResponseController(w).Flush()
+			if at.Load() == 50 {
+				<-restored // as it is restarted for that
+				return
+			}
+			<-r.Context().Done()
+		case query.Get("resourceVersionMatch") == "Exact" && at.Load() < 50:
+			sends(504, tooLarge)(w, r)
+		default:
+			sends(200, podList(fmt.Sprint(at.Load())))(w, r)
+		}
+	})
+	l, _ := h.list("/fleet/api/v1/pods", nil)
+	from := "/fleet/api/v1/pods?watch=1&resourceVersion=" + l.Metadata.ResourceVersion
+	runs := h.do("GET", from, nil, "")
+	at.Store(20)
+	close(restored)
+	var e struct {
+		Type   string
+		Object metav1.Status
+	}
+	if err := json.NewDecoder(runs.Body).Decode(&e); err != nil || e.Type != "ERROR" || e.Object.Code != 410 || !strings.Contains(e.Object.Message, `cluster "b"`) {
+		t.Errorf("the watch that runs: %+v, %v", e, err)
+	}
+	wantStatus(t, h.do("GET", from, nil, ""), 410, "expired", `cluster "b" is at an earlier version than it was`)
+	if resp := h.do("GET", "/fleet/api/v1/pods?watch=1", nil, ""); resp.StatusCode != 200 {
+		t.Errorf("a new watch: %s", resp.Status)
+	}
+}
+
+// TestFleetWatchEarlierEvent holds: an event of an earlier version than that before it is not passed on, since to go on from it would give
+// what was given; its cluster is as one that goes away.
+func TestFleetWatchEarlierEvent(t *testing.T) {
+	var asked atomic.Int32
+	h, _ := fleetOf(t, watching(func(flush func(string), _ *http.Request) {
+		flush(podList([]string{"52", "53"}[min(1, asked.Load())]))
+	}, func(flush func(string), r *http.Request) {
+		switch asked.Add(1) {
+		case 1:
+			flush(podEvent("ADDED", "first", "53") + podEvent("ADDED", "earlier", "9"))
+		default:
+			if got := r.URL.Query().Get("resourceVersion"); got != "53" {
+				t.Errorf("it is asked again from %s", got)
+			}
+			flush(podEvent("ADDED", "second", "54"))
+		}
+		<-r.Context().Done()
+	}))
+	resp := h.do("GET", "/fleet/api/v1/pods?watch=1", nil, "")
+	lines := bufio.NewReader(resp.Body)
+	for _, want := range []string{"first", "second"} {
+		if e := nextEvent(t, lines); e.Object.Metadata.Name != want {
+			t.Errorf("%+v, want %s", e, want)
+		}
 	}
 }

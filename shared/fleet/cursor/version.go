@@ -45,6 +45,9 @@ func ValidOwn(v string) bool {
 	return err == nil && n > 0 && v[0] != '0'
 }
 
+// Before reports whether a member's own version, a, is earlier than b. Both must be ValidOwn.
+func Before(a, b string) bool { return len(a) < len(b) || len(a) == len(b) && a < b }
+
 // Composite reports whether a resourceVersion is a composite and not a member's own. It may still be invalid.
 func Composite(v string) bool {
 	return len(v) > ownLength && v[0] == format && strings.Trim(v, "0123456789") == ""

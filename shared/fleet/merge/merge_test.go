@@ -3,6 +3,7 @@ package merge
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"strings"
@@ -91,6 +92,21 @@ func TestSourceRefuses(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader(`{"kind":"PodList","metadata":{},"items":[{"a":"`), endlessX{})
 	if _, _, err := read(endless); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("an object without end: %v", err)
+	}
+}
+
+// TestLongContinue holds: a continue token that would not pass through URLs is the list's fault, wherever it stands, also if it is long as JSON
+// alone.
+func TestLongContinue(t *testing.T) {
+	for token, want := range map[string]bool{
+		strings.Repeat("x", MaxContinue-2): true, strings.Repeat("x", MaxContinue-1): false, strings.Repeat(`\u0000`, MaxContinue/6+1): false,
+	} {
+		for _, list := range []string{`{"kind":"PodList","metadata":{"continue":"%s"},"items":[{"a":1}]}`, `{"apiVersion":"v1","items":[{"a":1}],"kind":"WidgetList","metadata":{"continue":"%s"}}`} {
+			_, _, err := read(strings.NewReader(fmt.Sprintf(list, token)))
+			if (err == nil) != want || err != nil && !strings.Contains(err.Error(), `cluster "m" cannot be read: its continue token is over 8 KiB`) {
+				t.Errorf("%.70s… %d bytes: %v", list, len(token), err)
+			}
+		}
 	}
 }
 

@@ -32,6 +32,16 @@ type Metadata struct {
 	Continue        string `json:"continue,omitempty"`
 }
 
+// MaxContinue bounds a list's continue token, in bytes of JSON, since the client carries it in URLs. (kube-apiserver's own are under 1 KiB.)
+const MaxContinue = 8 << 10
+
+func (m *Metadata) bounded() error {
+	if data, err := json.Marshal(m.Continue); err != nil || len(data) > MaxContinue {
+		return errors.Join(err, fmt.Errorf("its continue token is over %d KiB", MaxContinue>>10))
+	}
+	return nil
+}
+
 // Source is one list, being read. It is not safe for concurrent use.
 type Source struct {
 	Cluster          string // whose list it is
@@ -142,7 +152,9 @@ func (s *Source) fields() error {
 			err = json.Unmarshal(v, &s.APIVersion)
 		case "metadata":
 			s.metadata = &Metadata{}
-			err = json.Unmarshal(v, s.metadata)
+			if err = json.Unmarshal(v, s.metadata); err == nil {
+				err = s.metadata.bounded()
+			}
 		case "columnDefinitions":
 			s.Columns, err = Columns(v)
 		}
