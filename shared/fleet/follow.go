@@ -224,7 +224,7 @@ func (f *follower) initial(ctx context.Context, q *ask) error {
 		return err
 	}
 	for {
-		v, err := l.next()
+		v, err := l.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {

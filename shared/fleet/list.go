@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -20,7 +19,6 @@ type part struct {
 	scope     []string // namespaces that are taken; nil for all
 	base      string   // the continue token that the member was asked with
 	skip      int      // objects of it that were given on pages before
-	watchdog  *time.Timer
 	transform func(dst []byte, object jsontext.Value) ([]byte, error)
 	namespace func() string // of the object before
 }
@@ -44,7 +42,7 @@ func (q *ask) list(w http.ResponseWriter, targets []target) error {
 			return &answer{target: t, err: err}
 		}
 		return q.call(ctx, t, out, func(a *answer) (err error) {
-			sources[i], err = merge.Open(t.Name, a.body)
+			sources[i], err = merge.Open(t.Name, newPaced(a))
 			return err
 		})
 	})
@@ -66,8 +64,6 @@ func (q *ask) list(w http.ResponseWriter, targets []target) error {
 		return expired(gone)
 	case len(parts) == 0, len(failures) > 0 && (q.strict || p.token != nil):
 		return summary(failures)
-	case slices.ContainsFunc(failures, func(e *failure) bool { return e.code == http.StatusGone }):
-		return summary(slices.DeleteFunc(failures, func(e *failure) bool { return e.code != http.StatusGone }))
 	}
 	h := w.Header()
 	passWarnings(h, good)

@@ -169,10 +169,7 @@ func (p *page) cut(parts []*part, i int) (token string, err error) {
 	}
 	for _, other := range parts[i:] {
 		if other.Metadata() == nil {
-			other.watchdog.Reset(stall)
-			err := other.Drain()
-			other.watchdog.Stop()
-			if err != nil {
+			if err := other.Drain(); err != nil {
 				return "", err
 			}
 		}

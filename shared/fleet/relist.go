@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -109,10 +108,9 @@ func (f *follower) sendListed(ctx context.Context, kind string, l *listing) bool
 // listing is a member's list that is read object by object.
 type listing struct {
 	*merge.Source
-	answer   *answer
-	watchdog *time.Timer
-	object   jsontext.Value // valid until advance; nil at the end
-	at       identified
+	answer *answer
+	object jsontext.Value // valid until advance; nil at the end
+	at     identified
 }
 
 // identified says which object one is, and which version of it.
@@ -129,33 +127,21 @@ func (f *follower) list(ctx context.Context, q *ask, params url.Values) (*listin
 	// A list has a name of its own for this form.
 	out.header["Accept"] = []string{strings.ReplaceAll(f.w.accept, "as=PartialObjectMetadata;", "as=PartialObjectMetadataList;")}
 	l.answer = q.call(ctx, f.target, out, func(a *answer) (err error) {
-		l.Source, err = merge.Open(f.Name, a.body)
+		l.Source, err = merge.Open(f.Name, newPaced(a))
 		return err
 	})
 	if l.answer.err != nil {
 		return nil, l.answer.err
 	}
-	l.watchdog = time.AfterFunc(stall, l.answer.stop)
-	l.watchdog.Stop()
 	return l, nil
 }
 
-func (l *listing) close() {
-	l.watchdog.Stop()
-	stopAll([]*answer{l.answer})
-}
-
-// next reads the next object; io.EOF after the last.
-func (l *listing) next() (jsontext.Value, error) {
-	l.watchdog.Reset(stall)
-	defer l.watchdog.Stop() // a client that is slow is not the member's fault
-	return l.Next()
-}
+func (l *listing) close() { stopAll([]*answer{l.answer}) }
 
 // advance goes on to the next object. Their keys must grow, as those of lists from etcd do.
 func (l *listing) advance() error {
 	before, first := l.at.key, l.object == nil
-	v, err := l.next()
+	v, err := l.Next()
 	if errors.Is(err, io.EOF) {
 		l.object, l.at = nil, identified{}
 		return nil

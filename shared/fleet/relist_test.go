@@ -42,9 +42,7 @@ func listOf(t *testing.T, objects map[string]object, table bool, keys ...string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	watchdog := time.AfterFunc(time.Hour, func() {})
-	t.Cleanup(func() { watchdog.Stop() })
-	return &listing{Source: s, watchdog: watchdog}
+	return &listing{Source: s}
 }
 
 // differences are the events that make one list the other.

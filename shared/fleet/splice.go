@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -18,8 +17,6 @@ import (
 func (p *page) write(out *sink, parts []*part) error {
 	early := p.limit == 0
 	for _, one := range parts {
-		one.watchdog = time.AfterFunc(stall, one.stop)
-		one.watchdog.Stop()
 		early = early && one.Metadata() != nil
 		if err := p.saw(one); err != nil {
 			return err
@@ -165,13 +162,8 @@ func (p *page) give(out *sink, one *part, n int) (more bool, err error) {
 	return true, nil
 }
 
-// stall is how long a member may stand still in the middle of its list.
-const stall = time.Minute
-
 // next returns the part's next object of those that were not given yet.
 func (one *part) next() (jsontext.Value, error) {
-	one.watchdog.Reset(stall)
-	defer one.watchdog.Stop()
 	for {
 		v, err := one.Next()
 		if err != nil || one.Read > one.skip {
