@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -56,6 +55,8 @@ type ask struct {
 type target struct {
 	entry
 	scope registry.Scope
+	// unknown, if not nil, is why it is not known now whether it takes part: it is not asked, and fails.
+	unknown *failure
 }
 
 // begin reads what is asked.
@@ -292,76 +293,4 @@ func (q *ask) noCluster(format string, args ...any) error {
 		return err
 	}
 	return status.New(status.UnknownCluster, "", format, args...)
-}
-
-// targets returns the clusters that take part in a call for a resource, by name; nil if it is the control-plane cluster's.
-func (q *ask) targets() ([]target, error) {
-	allowed, err := q.allowed()
-	if err != nil {
-		return nil, err
-	}
-	kind := registry.Kind{APIVersion: q.res.APIVersion, Resource: q.res.Resource}
-	if q.res.APIGroup != "" {
-		kind.APIVersion = q.res.APIGroup + "/" + kind.APIVersion
-	}
-	if !q.route.AllClusters && registry.Doubtful(q.inv.registries, kind) {
-		said, err := q.kindOf(allowed, kind)
-		if err != nil {
-			return nil, err
-		}
-		kind.Kind = said.kind
-	}
-	var out []target
-	for _, c := range allowed {
-		scope := registry.Scope{All: true}
-		if !q.route.AllClusters {
-			scope = registry.ScopeOf(q.inv.registries, c.Cluster, kind)
-		}
-		if scope.Takes(q.res.Namespace) {
-			out = append(out, target{c, scope})
-		}
-	}
-	if out, err = q.across(out, allowed, kind); err != nil || len(out) > 0 {
-		return out, err
-	}
-	if q.f.cfg.ControlPlane != "" && q.only == nil && q.named == "" && q.labels.Empty() { // else it may not be what is meant
-		return nil, nil
-	}
-	what := kind.Resource + " of " + kind.APIVersion
-	if q.res.Namespace != "" {
-		what += fmt.Sprintf(" in namespace %q", q.res.Namespace)
-	}
-	return nil, status.New(status.NotGlobal, "", "%s are not global: no ResourceRegistry of search.karmada.io/v1alpha1 has apiVersion %s and their kind in spec.resourceSelectors "+
-		"for a cluster that you may call; create one, or ask one cluster at /clusters/NAME%s", what, kind.APIVersion, q.route.Path)
-}
-
-// kindOf asks those that the caller may call, and the control-plane cluster, for the kind of a resource.
-func (q *ask) kindOf(allowed []entry, kind registry.Kind) (what, error) {
-	var names []string
-	for _, c := range allowed {
-		names = append(names, c.Name)
-	}
-	if cp := q.f.cfg.ControlPlane; cp != "" && !slices.Contains(names, cp) {
-		names = append(names, cp)
-	}
-	return q.f.kindOf(q.r.Context(), names, kind)
-}
-
-// across leaves out, of a call that has no namespace, clusters of which only some namespaces are global: it is not of any of these, unless it
-// is a list or a watch of what is in them. A list and a watch show nothing from elsewhere, so they go on where the kind is not known.
-func (q *ask) across(targets []target, allowed []entry, kind registry.Kind) ([]target, error) {
-	some := func(t target) bool { return !t.scope.All }
-	if q.res.Namespace != "" || !slices.ContainsFunc(targets, some) {
-		return targets, nil
-	}
-	if q.res.Name == "" && (q.res.Verb == "list" || q.res.Verb == "watch") {
-		said, err := q.kindOf(allowed, kind)
-		switch {
-		case q.r.Context().Err() != nil:
-			return nil, context.Cause(q.r.Context())
-		case err != nil || said.kind == "" || said.namespaced:
-			return targets, nil
-		}
-	}
-	return slices.DeleteFunc(targets, some), nil
 }

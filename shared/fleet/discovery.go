@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -32,6 +33,8 @@ func (q *ask) nonResource(w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
+	// Where clusters say different things of themselves, one that is registered later does not change what is said.
+	slices.SortFunc(allowed, func(a, b entry) int { return cmp.Compare(a.id, b.id) })
 	parts := strings.Split(strings.Trim(q.route.Path, "/"), "/")
 	switch {
 	case parts[0] == "healthz" || parts[0] == "livez" || parts[0] == "readyz":
@@ -69,7 +72,7 @@ func (q *ask) version(w http.ResponseWriter, allowed []entry) error {
 func (q *ask) documents(of []entry, bodies [][]byte, most int64, out outgoing) (good []int, failures []*failure, err error) {
 	targets := make([]target, len(of))
 	for i, c := range of {
-		targets[i] = target{c, registry.Scope{All: true}}
+		targets[i] = target{entry: c, scope: registry.Scope{All: true}}
 	}
 	answers := q.each(targets, func(i int, t target) *answer {
 		o := out
@@ -226,17 +229,17 @@ func ofKind(r metav1.APIResource, kind *metav1.GroupVersionKind) metav1.APIResou
 
 // union returns what the clusters have together, each kind once, as far as it is global. Every caller has a union of their own, which is
 // kept for a while, and for a moment if a cluster failed: kubectl asks twice in a row, and shall not wait twice.
-func (q *ask) union(allowed []entry) (discoveryv2.APIGroupDiscoveryList, []*failure, error) {
+func (q *ask) union(allowed []entry) (union discoveryv2.APIGroupDiscoveryList, failures []*failure, err error) {
+	var none discoveryv2.APIGroupDiscoveryList
 	key, err := q.discoveryKey(allowed)
 	if err != nil {
-		return discoveryv2.APIGroupDiscoveryList{}, nil, err
+		return none, nil, err
 	}
 	if k := q.f.discovered.get(key); k != nil && (len(k.failures) == 0 || !q.strict) {
 		return k.union, k.failures, nil
 	}
 	began := time.Now()
 	u := newUniter()
-	var failures []*failure
 	const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 	type documents struct {
 		bodies [][]byte
@@ -261,10 +264,10 @@ func (q *ask) union(allowed []entry) (discoveryv2.APIGroupDiscoveryList, []*fail
 	}
 	for _, d := range answers {
 		if d.err != nil {
-			return u.union, nil, d.err
+			return none, nil, d.err
 		}
 		if len(d.good) == 0 {
-			return u.union, nil, summary(d.failed)
+			return none, nil, summary(d.failed)
 		}
 		for _, e := range d.failed {
 			failed(e)
@@ -275,30 +278,36 @@ func (q *ask) union(allowed []entry) (discoveryv2.APIGroupDiscoveryList, []*fail
 				failed(&failure{cluster: allowed[i].Name, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q has no aggregated discovery (Kubernetes 1.27 or later has)", allowed[i].Name)})
 				continue
 			}
+			weight := 1
+			if allowed[i].Name == q.control() {
+				weight = len(allowed)
+			}
 			for _, g := range list.Items {
-				u.add(g, q.global(allowed[i]))
+				u.add(i, weight, g, q.global(allowed[i]))
 			}
 		}
 	}
 	if len(failures) > 0 && q.strict {
-		return u.union, nil, summary(failures)
+		return none, nil, summary(failures)
 	}
 	ttl := discoveryTTL
 	if len(failures) > 0 {
 		ttl, began = partialTTL, time.Now()
 	}
-	q.f.discovered.put(key, &kept{union: u.union, failures: failures, until: began.Add(ttl)})
-	return u.union, failures, nil
+	union = u.union()
+	q.f.discovered.put(key, &kept{union: union, failures: failures, until: began.Add(ttl)})
+	return union, failures, nil
 }
 
-// global says what kinds of a cluster the fleet has: those that a registry takes in, and all of the control-plane cluster.
-func (q *ask) global(c entry) func(apiVersion, resource, kind string) bool {
-	return func(apiVersion, resource, kind string) bool {
+// global says what of a cluster the fleet has: what a registry takes in, and all of the control-plane cluster. Of some namespaces that is what
+// has namespaces, and these themselves.
+func (q *ask) global(c entry) func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool {
+	return func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool {
 		if q.route.AllClusters || c.Name == q.f.cfg.ControlPlane {
 			return true
 		}
-		s := registry.ScopeOf(q.inv.registries, c.Cluster, registry.Kind{APIVersion: apiVersion, Resource: resource, Kind: kind})
-		return s.Takes("")
+		s := registry.ScopeOf(q.inv.registries, c.Cluster, registry.Kind{APIVersion: apiVersion, Resource: r.Resource, Kind: r.ResponseKind.Kind})
+		return s.All || s.Takes("") && (r.Scope == discoveryv2.ScopeNamespace || apiVersion == "v1" && r.Resource == "namespaces")
 	}
 }
 

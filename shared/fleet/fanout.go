@@ -73,6 +73,9 @@ var errSlow = errors.New("no answer in time")
 // call asks one member, and waits for the head of its answer until the deadline. ready, if not nil, reads the beginning of a good answer,
 // within the same deadline. A code that is none of success is a failure.
 func (q *ask) call(ctx context.Context, t target, out outgoing, ready func(a *answer) error) (a *answer) {
+	if t.unknown != nil {
+		return &answer{target: t, stop: func() {}, err: t.unknown}
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	patience := q.f.cfg.Deadline
 	if out.patient {
@@ -235,11 +238,7 @@ func stopAll(answers []*answer) {
 func summary(failures []*failure) error {
 	first := failures[0]
 	same := first.status != nil && !slices.ContainsFunc(failures, func(e *failure) bool { return e.code != first.code || e.status == nil })
-	texts := make([]string, len(failures))
-	for i, e := range failures {
-		texts[i] = e.text()
-	}
-	out := &status.Error{Reason: status.MembersFailed, Message: strings.Join(texts, "; "), Err: errors.Join(causes(failures)...)}
+	out := &status.Error{Reason: status.MembersFailed, Message: texts(failures), Err: errors.Join(causes(failures)...)}
 	if len(failures) == 1 {
 		out.Cluster = first.cluster
 	}
@@ -265,6 +264,15 @@ func causes(failures []*failure) []error {
 		out = append(out, e.err)
 	}
 	return out
+}
+
+// texts says what all of them say.
+func texts(failures []*failure) string {
+	out := make([]string, len(failures))
+	for i, e := range failures {
+		out[i] = e.text()
+	}
+	return strings.Join(out, "; ")
 }
 
 // text names the cluster, once.

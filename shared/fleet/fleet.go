@@ -9,6 +9,11 @@
 //   - What a cluster did not answer is never passed over in silence: the answer has a Warning, or is an error.
 //   - An answer that breaks off breaks off at the client too.
 //   - Nothing that was answered to one caller is kept for another.
+//
+// Threat model: a member may be hostile, and say anything of itself. What it says decides what goes to that member, never what goes to others:
+// each takes part by its own word of what its resource is, and against the control-plane cluster's word none can claim what is that one's. Where
+// one answer is made of all, as in discovery, the word of most counts, and of as many that of those that are registered longest. What it sends
+// is bounded in size and in time, and passed on as its own: who decodes it must expect anything there.
 package fleet
 
 import (

@@ -22,7 +22,7 @@ import (
 
 // member is a target that takes part with all that it has.
 func member(name string, id uint64) target {
-	return target{entry{&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, id}, registry.Scope{All: true}}
+	return target{entry: entry{&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, id}, scope: registry.Scope{All: true}}
 }
 
 // TestHostileEvents holds: what a member calls an event is passed on as one of Kubernetes' types, or not at all.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -12,14 +13,16 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
-	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Kinds of resources are kept for a while: they are the same for every caller, and only decide which registry is meant.
+// Kinds of resources are kept for a while: they are the same for every caller, and only decide which registry is meant. They hardly change:
+// what a member said serves while it does not answer.
 const (
-	kindsMax   = 1024
-	kindsTTL   = 30 * time.Second
-	kindsRetry = 5 * time.Second
+	kindsMax      = 1024
+	kindsTTL      = 30 * time.Second
+	kindsStale    = time.Hour
+	kindsPatience = time.Second
+	kindsRetry    = 5 * time.Second
 )
 
 // what a member says of a resource.
@@ -28,15 +31,19 @@ type what struct {
 	namespaced bool
 }
 
+// word is what a member says, or why it says nothing.
+type word struct {
+	what
+	unknown *failure
+}
+
 // newKinds returns a cache of the kinds of resources, by the member's name and API version.
 func newKinds(f *Fleet) *cache.Cache[map[string]what] {
 	return cache.New(cache.Config{
-		Name: "kinds", Max: kindsMax, TTL: kindsTTL, Negative: kindsRetry, Retry: kindsRetry, Timeout: f.cfg.Deadline,
-		Missing: func(err error) bool { // so that a member that does not answer is not asked again at once
-			return !errors.Is(err, context.Canceled)
-		},
-		Down: func(error) bool { return false },
-		Log:  f.cfg.Log,
+		Name: "kinds", Max: kindsMax, TTL: kindsTTL, Stale: kindsStale, Patience: kindsPatience, Retry: kindsRetry, Timeout: f.cfg.Deadline,
+		Missing: func(error) bool { return false },
+		Down:    func(error) bool { return true },
+		Log:     f.cfg.Log,
 	}, f.readKinds)
 }
 
@@ -68,39 +75,33 @@ func (f *Fleet) readKinds(ctx context.Context, key string) (map[string]what, err
 	return kinds, nil
 }
 
-// kindOf asks the members for the kind of a resource and returns what the first says that has it; nothing if none has it. If none of those that
-// answer has it, and not all do, that is an error: a call must not go elsewhere because a member that knows better is down.
-func (f *Fleet) kindOf(ctx context.Context, members []string, k registry.Kind) (what, error) {
+// words asks members what they say of a resource, each for itself, and waits for all of them, within the deadline.
+func (f *Fleet) words(ctx context.Context, members []string, k registry.Kind) (map[string]word, error) {
 	type answer struct {
-		what
-		err error
+		of string
+		word
 	}
-	found := make(chan answer, len(members))
+	said := make(chan answer, len(members))
 	for _, m := range members {
 		go func() { // ends within the deadline
-			defer f.guard(m, func(e *failure) { found <- answer{err: e} })
+			defer f.guard(m, func(e *failure) { said <- answer{m, word{unknown: e}} })
 			kinds, err := f.kinds.Get(ctx, m+"/"+k.APIVersion)
 			if err != nil {
-				err = fmt.Errorf("cluster %q: %w", m, err)
+				said <- answer{m, word{unknown: &failure{cluster: m, code: http.StatusBadGateway, err: err,
+					message: fmt.Sprintf("cluster %q does not say now what its %s of %s are", m, k.Resource, k.APIVersion)}}}
+				return
 			}
-			found <- answer{kinds[k.Resource], err}
+			said <- answer{m, word{what: kinds[k.Resource]}}
 		}()
 	}
-	var unknown error
+	words := make(map[string]word, len(members))
 	for range members {
 		select {
-		case a := <-found:
-			if a.kind != "" {
-				return a.what, nil
-			}
-			unknown = errors.Join(unknown, a.err)
+		case a := <-said:
+			words[a.of] = a.word
 		case <-ctx.Done():
-			return what{}, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
-	if unknown != nil {
-		return what{}, &status.Error{Reason: status.MembersFailed, Err: unknown,
-			Message: fmt.Sprintf("whether %s of %s are global is not known now, since not every cluster answers; ask one cluster at /clusters/NAME", k.Resource, k.APIVersion)}
-	}
-	return what{}, nil
+	return words, nil
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -95,18 +96,41 @@ func (p *page) part(a *answer, s *merge.Source) *part {
 	return one
 }
 
-// oneForm leaves out members that answer in another form than the first: an aggregated API may know no Tables.
+// oneForm leaves out members that answer in another form than most, or with another kind: an aggregated API may know no Tables.
 func oneForm(parts []*part, failures []*failure) ([]*part, []*failure) {
+	if len(parts) == 0 {
+		return nil, failures
+	}
 	var out []*part
+	most := likeMost(parts)
 	for _, one := range parts {
-		if one.IsTable() == parts[0].IsTable() {
+		if one.IsTable() == most.IsTable() && (one.Kind == "" || most.Kind == "" || one.Kind == most.Kind && one.APIVersion == most.APIVersion) {
 			out = append(out, one)
 			continue
 		}
 		failures = append(failures, &failure{cluster: one.Name, code: http.StatusNotAcceptable,
-			message: fmt.Sprintf("cluster %q answers this kind in another form (Table or list) than cluster %q", one.Name, parts[0].Name)})
+			message: fmt.Sprintf("cluster %q answers this kind in another form (%.100s) than cluster %q (%.100s)", one.Name, form(one), most.Name, form(most))})
 	}
 	return out, failures
+}
+
+// likeMost returns a part whose form most have, as far as it has come; where as many have another, of the cluster that is registered longest. There
+// must be one.
+func likeMost(parts []*part) *part {
+	votes := map[string]int{}
+	for _, one := range parts {
+		votes[form(one)]++
+	}
+	return slices.MaxFunc(parts, func(a, b *part) int {
+		return cmp.Or(cmp.Compare(votes[form(a)], votes[form(b)]), cmp.Compare(b.id, a.id))
+	})
+}
+
+func form(one *part) string {
+	if one.IsTable() {
+		return "Table"
+	}
+	return cmp.Or(one.Kind, "list") + " of " + one.APIVersion
 }
 
 // versioned leaves out members that say before their objects that their list has no version, where it must have one: where a version was

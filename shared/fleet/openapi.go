@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -40,8 +41,9 @@ type schema struct {
 
 // source is a member's document, which the first of those that have it is asked for.
 type source struct {
-	url string // as the member has it: with a digest
-	of  entry
+	url   string // as the member has it: with a digest
+	of    entry
+	votes int // how many have it
 }
 
 func (d *schema) held() (int, time.Time) { return len(d.body), d.until }
@@ -221,8 +223,13 @@ func (q *ask) schemaIndex(allowed []entry, union discoveryv2.APIGroupDiscoveryLi
 			continue
 		}
 		for p, one := range x.Paths {
-			if isGlobal(union, p) && !slices.ContainsFunc(d.index[p], func(s source) bool { return s.url == one.URL }) {
-				d.index[p] = append(d.index[p], source{one.URL, allowed[i]})
+			if !isGlobal(union, p) {
+				continue
+			}
+			if at := slices.IndexFunc(d.index[p], func(s source) bool { return s.url == one.URL }); at >= 0 {
+				d.index[p][at].votes++
+			} else {
+				d.index[p] = append(d.index[p], source{one.URL, allowed[i], 1})
 			}
 		}
 	}
@@ -231,6 +238,8 @@ func (q *ask) schemaIndex(allowed []entry, union discoveryv2.APIGroupDiscoveryLi
 	}
 	out := index{Paths: map[string]item{}}
 	for p, sources := range d.index {
+		// Where they differ, what is said first stays: that of most, or of those that are registered longest.
+		slices.SortStableFunc(sources, func(a, b source) int { return cmp.Compare(b.votes, a.votes) })
 		out.Paths[p] = item{fmt.Sprintf("/openapi/v3/%s?hash=%s", p, strings.Trim(digest(sources), `"`))}
 	}
 	if d.body, err = json.Marshal(out); err != nil {

@@ -26,7 +26,7 @@ func (p *page) write(out *sink, parts []*part) error {
 	layout := p.prepare(parts, table)
 	out.text("{")
 	if early {
-		out.head(parts[0].Source)
+		out.head(likeMost(parts).Source)
 		out.metadata(p.version, "")
 		out.text(",")
 	}
@@ -44,7 +44,7 @@ func (p *page) write(out *sink, parts []*part) error {
 	out.text("]")
 	if !early {
 		out.text(",")
-		out.head(parts[0].Source)
+		out.head(likeMost(parts).Source)
 		out.metadata(p.version, token)
 	}
 	out.text("}\n")

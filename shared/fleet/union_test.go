@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	discoveryv2 "k8s.io/api/apidiscovery/v2"
 )
 
 // TestUnionsAge holds: how old a union is goes by the wall clock, since the monotonic one stands while a process is frozen.
@@ -56,8 +58,8 @@ func TestUnionsSize(t *testing.T) {
 	put('d', discoverySize+1)
 	has("")
 	large := newUniter()
-	large.add(groupOf("g", strings.Repeat("k", 1000), "v1/r"), func(string, string, string) bool { return true })
-	u.put([sha256.Size]byte{'e'}, &kept{until: until, union: large.union})
+	large.add(0, 1, groupOf("g", strings.Repeat("k", 1000), "v1/r"), func(string, *discoveryv2.APIResourceDiscovery) bool { return true })
+	u.put([sha256.Size]byte{'e'}, &kept{until: until, union: large.union()})
 	if has("e"); u.size < 1000 {
 		t.Errorf("a union of over 1000 bytes counts as %d", u.size)
 	}

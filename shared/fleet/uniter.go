@@ -1,58 +1,117 @@
 package fleet
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// uniter makes a union: it knows where in it everything is, since documents of thousands of kinds are united.
-type uniter struct {
-	union  discoveryv2.APIGroupDiscoveryList
-	groups map[string]*groupAt
+// uniter makes a union. It knows where everything is, since documents of thousands of kinds are united.
+//
+// What one member says must not change what the others have. So what more members have comes first, since clients take the first version of a
+// group, and the first resource of a name; and of what kind a resource is, and whether it has namespaces, is as most members say it. Where as
+// many say either, those count that were added first.
+type uniter struct{ all united }
+
+// united is what members have of one name: a group, a version in it, or a resource of that.
+type united struct {
+	name     string
+	votes    int // of members that have it
+	last     int // the member that voted last
+	in       []*united
+	at       map[string]*united
+	variants []*variant // of a resource
 }
 
-// groupAt says where in the union a group is, and its versions in it.
-type groupAt struct {
-	index    int
-	versions map[string]*versionAt
+// variant is a resource as some members describe it.
+type variant struct {
+	votes int
+	discoveryv2.APIResourceDiscovery
 }
 
-// versionAt says where in its group a version is, and what resources it has.
-type versionAt struct {
-	index int
-	has   map[string]bool
+func newUniter() *uniter { return &uniter{} }
+
+// vote returns what u has of that name, with a member's votes added, once.
+func (u *united) vote(name string, member, votes int) (of *united, first bool) {
+	of = u.at[name]
+	if of == nil {
+		if u.at == nil {
+			u.at = map[string]*united{}
+		}
+		of = &united{name: name, last: -1}
+		u.at[name], u.in = of, append(u.in, of)
+	}
+	if first = of.last != member; first {
+		of.last = member
+		of.votes += votes
+	}
+	return of, first
 }
 
-func newUniter() *uniter { return &uniter{groups: map[string]*groupAt{}} }
-
-// add unites what is global of g with what is there: what is there already stays as it is.
-func (u *uniter) add(g discoveryv2.APIGroupDiscovery, global func(apiVersion, resource, kind string) bool) {
+// add adds what is global of a member's group. A member is added as a whole before the next; it has that many votes.
+func (u *uniter) add(member, votes int, g discoveryv2.APIGroupDiscovery, global func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool) {
 	for _, v := range g.Versions {
 		apiVersion := strings.TrimPrefix(g.Name+"/"+v.Version, "/")
-		for _, r := range v.Resources {
-			if r.ResponseKind == nil || !global(apiVersion, r.Resource, r.ResponseKind.Kind) {
+		for i := range v.Resources {
+			r := &v.Resources[i]
+			if r.ResponseKind == nil || !global(apiVersion, r) {
 				continue
 			}
-			group := u.groups[g.Name]
-			if group == nil {
-				group = &groupAt{index: len(u.union.Items), versions: map[string]*versionAt{}}
-				u.groups[g.Name] = group
-				u.union.Items = append(u.union.Items, discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.Name}})
-			}
-			versions := &u.union.Items[group.index].Versions
-			version := group.versions[v.Version]
-			if version == nil {
-				version = &versionAt{index: len(*versions), has: map[string]bool{}}
-				group.versions[v.Version] = version
-				*versions = append(*versions, discoveryv2.APIVersionDiscovery{Version: v.Version, Freshness: discoveryv2.DiscoveryFreshnessCurrent})
-			}
-			if !version.has[r.Resource] {
-				version.has[r.Resource] = true
-				have := &(*versions)[version.index].Resources
-				*have = append(*have, r)
+			group, _ := u.all.vote(g.Name, member, votes)
+			version, _ := group.vote(v.Version, member, votes)
+			if resource, first := version.vote(r.Resource, member, votes); first {
+				resource.describe(r, votes)
 			}
 		}
 	}
+}
+
+// describe adds a member's description of a resource. What may be done with it is all that one of those can that agree on what it is.
+func (u *united) describe(r *discoveryv2.APIResourceDiscovery, votes int) {
+	i := slices.IndexFunc(u.variants, func(v *variant) bool { return *v.ResponseKind == *r.ResponseKind && v.Scope == r.Scope })
+	if i < 0 {
+		u.variants = append(u.variants, &variant{votes, *r})
+		return
+	}
+	v := u.variants[i]
+	v.votes += votes
+	v.Verbs = slices.Clip(v.Verbs)
+	for _, verb := range r.Verbs {
+		if !slices.Contains(v.Verbs, verb) {
+			v.Verbs = append(v.Verbs, verb)
+		}
+	}
+	v.Subresources = slices.Clip(v.Subresources)
+	for _, s := range r.Subresources {
+		if !slices.ContainsFunc(v.Subresources, func(have discoveryv2.APISubresourceDiscovery) bool { return have.Subresource == s.Subresource }) {
+			v.Subresources = append(v.Subresources, s)
+		}
+	}
+}
+
+// sorted is what u has, what more members have first.
+func (u *united) sorted() []*united {
+	slices.SortStableFunc(u.in, func(a, b *united) int { return cmp.Compare(b.votes, a.votes) })
+	return u.in
+}
+
+// union is what was added.
+func (u *uniter) union() discoveryv2.APIGroupDiscoveryList {
+	var out discoveryv2.APIGroupDiscoveryList
+	for _, group := range u.all.sorted() {
+		g := discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: group.name}}
+		for _, version := range group.sorted() {
+			v := discoveryv2.APIVersionDiscovery{Version: version.name, Freshness: discoveryv2.DiscoveryFreshnessCurrent}
+			for _, resource := range version.sorted() {
+				most := slices.MaxFunc(resource.variants, func(a, b *variant) int { return cmp.Compare(a.votes, b.votes) }) // the first of these
+				v.Resources = append(v.Resources, most.APIResourceDiscovery)
+			}
+			g.Versions = append(g.Versions, v)
+		}
+		out.Items = append(out.Items, g)
+	}
+	return out
 }

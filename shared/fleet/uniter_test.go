@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,27 +26,73 @@ func groupOf(name, kind string, of ...string) discoveryv2.APIGroupDiscovery {
 	return g
 }
 
-// TestUniter holds: each kind is there once, as the first has it, and all is in the order in which it came; what is not global is left out.
-func TestUniter(t *testing.T) {
-	u := newUniter()
-	global := func(apiVersion, resource, _ string) bool { return resource != "hidden" && apiVersion != "other/v1" }
-	for _, g := range []discoveryv2.APIGroupDiscovery{
-		groupOf("", "a", "v1/pods,hidden,secrets"), groupOf("apps", "a", "v1/deployments", "v1/scales,deployments", "v2/hidden"), groupOf("other", "a", "v1/x"),
-		groupOf("apps", "b", "v0/deployments", "v1/new,deployments"), groupOf("", "b", "v1/pods,nodes"), groupOf("none", "b", "v1/hidden"),
-	} {
-		u.add(g, global)
-	}
+// anything is global.
+func anything(string, *discoveryv2.APIResourceDiscovery) bool { return true }
+
+// text is a union as GROUP/VERSION/RESOURCE:KIND.
+func text(union discoveryv2.APIGroupDiscoveryList) string {
 	var got []string
-	for _, g := range u.union.Items {
+	for _, g := range union.Items {
 		for _, v := range g.Versions {
 			for _, r := range v.Resources {
 				got = append(got, fmt.Sprintf("%s/%s/%s:%s", g.Name, v.Version, r.Resource, r.ResponseKind.Kind))
 			}
 		}
 	}
+	return strings.Join(got, " ")
+}
+
+// TestUniter holds: each kind is there once, in the order in which it came; what is not global is left out.
+func TestUniter(t *testing.T) {
+	u := newUniter()
+	global := func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool {
+		return r.Resource != "hidden" && apiVersion != "other/v1"
+	}
+	for i, groups := range [][]discoveryv2.APIGroupDiscovery{
+		{groupOf("", "a", "v1/pods,hidden,secrets"), groupOf("apps", "a", "v1/deployments", "v1/scales,deployments", "v2/hidden"), groupOf("other", "a", "v1/x")},
+		{groupOf("apps", "b", "v0/deployments", "v1/new,deployments"), groupOf("", "b", "v1/pods,nodes"), groupOf("none", "b", "v1/hidden")},
+	} {
+		for _, g := range groups {
+			u.add(i, 1, g, global)
+		}
+	}
 	const want = "/v1/pods:a /v1/secrets:a /v1/nodes:b apps/v1/deployments:a apps/v1/scales:a apps/v1/new:b apps/v0/deployments:b"
-	if text := strings.Join(got, " "); text != want || len(u.union.Items) != 2 {
-		t.Errorf("%d groups: %s", len(u.union.Items), text)
+	if union := u.union(); text(union) != want || len(union.Items) != 2 {
+		t.Errorf("%d groups: %s", len(union.Items), text(union))
+	}
+}
+
+// TestUniterOfMost holds: one member, though it is the first, decides nothing against more: not of what kind a resource is, nor what it can, nor
+// which version or group comes first, however often it says so; two others do, and so does one with more votes.
+func TestUniterOfMost(t *testing.T) {
+	evil := []discoveryv2.APIGroupDiscovery{groupOf("evil.io", "E", "v1/deployments"), groupOf("evil.io", "E", "v1/deployments"), groupOf("evil.io", "E", "v1/deployments"),
+		groupOf("apps", "E", "v9/deployments", "v9/deployments", "v1/deployments", "v1/deployments")}
+	good := groupOf("apps", "Deployment", "v1/deployments")
+	good.Versions[0].Resources[0].Verbs = []string{"get", "list"}
+	good.Versions[0].Resources[0].Subresources = []discoveryv2.APISubresourceDiscovery{{Subresource: "scale"}}
+	lazy := groupOf("apps", "Deployment", "v1/deployments")
+	lazy.Versions[0].Resources[0].Verbs = []string{"watch"}
+	const want = "apps/v1/deployments:Deployment apps/v9/deployments:E evil.io/v1/deployments:E"
+	for name, others := range map[string]map[int]discoveryv2.APIGroupDiscovery{"two": {1: lazy, 2: good}, "one with two votes": {2: good}} {
+		u := newUniter()
+		for _, g := range evil {
+			u.add(0, 1, g, anything)
+		}
+		votes := 3 - len(others)
+		for _, i := range slices.Sorted(maps.Keys(others)) {
+			u.add(i, votes, others[i], anything)
+		}
+		union := u.union()
+		if text(union) != want {
+			t.Errorf("%s: %s", name, text(union))
+		}
+		r := union.Items[0].Versions[0].Resources[0]
+		if !slices.Contains(r.Verbs, "list") || len(r.Subresources) != 1 || name == "two" && !slices.Equal(r.Verbs, []string{"watch", "get", "list"}) {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	if !slices.Equal(lazy.Versions[0].Resources[0].Verbs, []string{"watch"}) {
+		t.Error("what a member said is changed")
 	}
 }
 
@@ -57,12 +105,12 @@ func TestUniterMany(t *testing.T) {
 		for j := range v.Resources {
 			v.Resources[j] = discoveryv2.APIResourceDiscovery{Resource: fmt.Sprintf("%d-%d", i, j), ResponseKind: &metav1.GroupVersionKind{Kind: "k"}}
 		}
-		u.add(discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: "g"}, Versions: []discoveryv2.APIVersionDiscovery{v}}, func(string, string, string) bool { return true })
+		u.add(i, 1, discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: "g"}, Versions: []discoveryv2.APIVersionDiscovery{v}}, anything)
 		if took := time.Since(began); took > time.Minute {
 			t.Fatalf("%d kinds take %v", (i+1)*each, took)
 		}
 	}
-	if n := len(u.union.Items[0].Versions[0].Resources); n != chunks*each {
+	if n := len(u.union().Items[0].Versions[0].Resources); n != chunks*each {
 		t.Errorf("%d kinds", n)
 	}
 }

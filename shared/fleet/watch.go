@@ -253,6 +253,8 @@ func (w *watcher) review(ctx context.Context) error {
 		switch status.From(err).Reason {
 		case status.Forbidden, status.UnknownCluster, status.NotGlobal:
 			return gone()
+		case status.MembersFailed:
+			return nil // nobody says now
 		default:
 			return err
 		}
@@ -264,6 +266,11 @@ func (w *watcher) review(ctx context.Context) error {
 		}
 		now[t.id] = true
 		if f := w.followed[t.id]; f == nil {
+			w.follow(ctx, t, 0)
+		} else if t.unknown != nil {
+			continue // as it was
+		} else if f.unknown != nil {
+			f.cancel()
 			w.follow(ctx, t, 0)
 		} else if f.scope.All != t.scope.All || !slices.Equal(f.scope.Namespaces, t.scope.Namespaces) {
 			return status.New(status.Expired, "", "a ResourceRegistry takes in other namespaces than before: list again")

@@ -29,6 +29,7 @@ func TestFleetLargeDiscovery(t *testing.T) {
 		}
 	}
 	h, _ := fleetOf(t, discovers("pods", 0), discovers("others", 4<<20), discovers("more", 3<<20))
+	h.register("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"*"}]}`)
 	got, resp := h.text("/fleet/api/v1", nil)
 	warnings := strings.Join(resp.Header["Warning"], "\n")
 	if resp.StatusCode != 200 || !strings.Contains(got, `"pods"`) || strings.Contains(got, `"others"`) || !strings.Contains(got, `"more"`) {

@@ -3,6 +3,7 @@ package registry
 
 import (
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +18,8 @@ import (
 type Kind struct {
 	APIVersion string // v1, apps/v1
 	Resource   string // pods
-	// Kind is Pod, or "" where nobody has asked a member yet; then Resource decides, as far as it follows from the kind's name.
+	// Kind is Gateway, or "" where nobody has asked a member yet. Without it, and of Kubernetes' own groups, Resource decides, as far as it follows
+	// from the kind's name.
 	Kind string
 }
 
@@ -55,19 +57,30 @@ func ScopeOf(registries []searchv1alpha1.ResourceRegistry, c *clusterv1alpha1.Cl
 	return s
 }
 
-// Doubtful reports whether a registry names kinds of k's API version that may be k, which only a member can tell: k.Kind is not known,
-// and no kind's name leads to its resource.
-func Doubtful(registries []searchv1alpha1.ResourceRegistry, k Kind) bool {
+// Doubtful reports whether only the cluster can tell if k is taken in there: a registry that chooses it names kinds of k's API version that may
+// be k, k.Kind is not known, and no kind's name leads to its resource.
+func Doubtful(registries []searchv1alpha1.ResourceRegistry, c *clusterv1alpha1.Cluster, k Kind) bool {
 	doubt := false
 	for i := range registries {
-		for _, sel := range registries[i].Spec.ResourceSelectors {
+		spec := &registries[i].Spec
+		if !chooses(&spec.TargetCluster, c) {
+			continue
+		}
+		for _, sel := range spec.ResourceSelectors {
 			if takes(sel, k) {
 				return false
 			}
-			doubt = doubt || k.Kind == "" && versionTaken(sel, k)
+			doubt = doubt || k.Kind == "" && !regular(k.APIVersion) && versionTaken(sel, k)
 		}
 	}
 	return doubt
+}
+
+// regular reports whether in an API version the names of kinds lead to those of their resources, so that no cluster's word is needed. That is so
+// in Kubernetes' own groups, whose names have no dot; those of custom resources have one.
+func regular(apiVersion string) bool {
+	group, _, _ := strings.Cut(apiVersion, "/")
+	return !strings.Contains(group, ".")
 }
 
 func versionTaken(sel searchv1alpha1.ResourceSelector, k Kind) bool {
@@ -81,7 +94,7 @@ func takes(sel searchv1alpha1.ResourceSelector, k Kind) bool {
 	if sel.Kind == searchv1alpha1.Any {
 		return true
 	}
-	if k.Kind != "" {
+	if k.Kind != "" && !regular(k.APIVersion) {
 		return sel.Kind == k.Kind
 	}
 	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: sel.Kind})

@@ -66,18 +66,40 @@ func registries(t *testing.T, specs []string) []searchv1alpha1.ResourceRegistry 
 }
 
 func TestDoubtful(t *testing.T) {
-	gw := registries(t, []string{`{resourceSelectors: [{apiVersion: g/v1, kind: Gateway}, {apiVersion: v1, kind: Pod}]}`})
+	gw := registries(t, []string{`{resourceSelectors: [{apiVersion: g.io/v1, kind: Gateway}, {apiVersion: v1, kind: Pod}]}`,
+		`{targetCluster: {clusterNames: [member2]}, resourceSelectors: [{apiVersion: g.io/v1, kind: "*"}, {apiVersion: h.io/v1, kind: Other}]}`})
 	for _, tt := range []struct {
 		kind Kind
 		want bool
 	}{
-		{Kind{APIVersion: "g/v1", Resource: "gateways"}, true},
-		{Kind{APIVersion: "g/v1", Resource: "gateways", Kind: "Gateway"}, false},
+		{Kind{APIVersion: "g.io/v1", Resource: "gateways"}, true},
+		{Kind{APIVersion: "g.io/v1", Resource: "gateways", Kind: "Gateway"}, false},
+		{Kind{APIVersion: "h.io/v1", Resource: "gateways"}, false},
 		{Kind{APIVersion: "v1", Resource: "pods"}, false},
-		{Kind{APIVersion: "v1", Resource: "nodes"}, true},
+		{Kind{APIVersion: "v1", Resource: "nodes"}, false},
 		{Kind{APIVersion: "apps/v1", Resource: "deployments"}, false},
 	} {
-		if got := Doubtful(gw, tt.kind); got != tt.want {
+		if got := Doubtful(gw, member1, tt.kind); got != tt.want {
+			t.Errorf("%+v: %v", tt.kind, got)
+		}
+	}
+	if member2 := (&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "member2"}}); Doubtful(gw, member2, Kind{APIVersion: "g.io/v1", Resource: "gateways"}) {
+		t.Error("a cluster whose kinds are taken in, all, must say which it is")
+	}
+}
+
+// TestRegular holds: in Kubernetes' own groups no cluster's word makes a resource one that is taken in.
+func TestRegular(t *testing.T) {
+	of := registries(t, []string{`{resourceSelectors: [{apiVersion: v1, kind: ConfigMap}, {apiVersion: networking.k8s.io/v1, kind: Ingress}]}`})
+	for _, tt := range []struct {
+		kind Kind
+		want bool
+	}{
+		{Kind{APIVersion: "v1", Resource: "secrets", Kind: "ConfigMap"}, false},
+		{Kind{APIVersion: "v1", Resource: "configmaps", Kind: "Secret"}, true},
+		{Kind{APIVersion: "networking.k8s.io/v1", Resource: "secrets", Kind: "Ingress"}, true},
+	} {
+		if got := ScopeOf(of, member1, tt.kind).All; got != tt.want {
 			t.Errorf("%+v: %v", tt.kind, got)
 		}
 	}

@@ -1,0 +1,335 @@
+package gateway_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// says answers as a member whose resources of x.io/v1 are these, as NAME=KIND or NAME=KIND/Namespaced, and all else with h.
+func says(resources string, h http.HandlerFunc) http.HandlerFunc {
+	var old, aggregated []string
+	for one := range strings.FieldsSeq(resources) {
+		name, kind, _ := strings.Cut(one, "=")
+		kind, scope, namespaced := strings.Cut(kind, "/")
+		if !namespaced {
+			scope = "Cluster"
+		}
+		old = append(old, fmt.Sprintf(`{"name":%q,"kind":%q,"namespaced":%v,"verbs":["get"]}`, name, kind, namespaced))
+		aggregated = append(aggregated, fmt.Sprintf(`{"resource":%q,"responseKind":{"group":"x.io","version":"v1","kind":%q},"scope":%q,"verbs":["get"]}`, name, kind, scope))
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/apis/x.io/v1":
+			sends(200, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"x.io/v1","resources":[`+strings.Join(old, ",")+`]}`)(w, r)
+		case "/api":
+			sends(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`)(w, r)
+		case "/apis":
+			sends(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{"name":"x.io"},"versions":[{"version":"v1","resources":[`+
+				strings.Join(aggregated, ",")+`]}]}]}`)(w, r)
+		default:
+			h(w, r)
+		}
+	}
+}
+
+// ordered has the first of two members say its kinds before the others do.
+func ordered(first http.HandlerFunc, others ...http.HandlerFunc) (http.HandlerFunc, []http.HandlerFunc) {
+	said := make(chan struct{})
+	var once sync.Once
+	for i, h := range others {
+		others[i] = func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/apis/x.io/v1" {
+				select {
+				case <-said:
+				case <-r.Context().Done():
+				}
+			}
+			h(w, r)
+		}
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		first(w, r)
+		if r.URL.Path == "/apis/x.io/v1" {
+			_ = http.NewResponseController(w).Flush()
+			once.Do(func() { time.AfterFunc(50*time.Millisecond, func() { close(said) }) }) // to be heard before, as far as that can be
+		}
+	}, others
+}
+
+// gateways answers as a member with a gateway of that name.
+func gateways(name string) http.HandlerFunc {
+	object := `{"kind":"Gateway","apiVersion":"x.io/v1","metadata":{"name":"` + name + `","namespace":"ns","resourceVersion":"7"}}`
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPost:
+			sends(201, object)(w, r)
+		case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "s"):
+			sends(200, `{"kind":"GatewayList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"5"},"items":[`+object+`]}`)(w, r)
+		case strings.HasSuffix(r.URL.Path, "/"+name):
+			sends(200, object)(w, r)
+		default:
+			refuses(404, "NotFound", "none")(w, r)
+		}
+	}
+}
+
+// asked are the calls that reached a member since the last time, but for those of what it has.
+func (m *fakeMember) asked() string {
+	var out []string
+	for _, r := range m.take() {
+		if r.URI != "/apis/x.io/v1" && r.URI != "/apis" && r.URI != "/api" {
+			out = append(out, r.Method+" "+r.URI)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+const gatewaysOfAll = `{"targetCluster":{"clusterNames":["a","b","c"]},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"},{"apiVersion":"v1","kind":"ConfigMap"}]}`
+
+// TestFleetLiar holds: what a member says of its kinds decides what goes to that member, and nothing else: it keeps no call from the others, nor
+// from the control-plane cluster, and draws none to itself that is theirs.
+func TestFleetLiar(t *testing.T) {
+	const honest = "gateways=Gateway/Namespaced vaults=Vault/Namespaced domains=Domain"
+	body := http.Header{"Content-Type": {"application/json"}}
+	const gateway, vault = `{"kind":"Gateway","apiVersion":"x.io/v1","metadata":{"name":"new","namespace":"ns"}}`, `{"kind":"Vault","apiVersion":"x.io/v1","metadata":{"name":"new","namespace":"ns"},"secret":"s"}`
+	for name, lie := range map[string]string{
+		"another kind":        "gateways=Nothing/Namespaced vaults=Gateway/Namespaced secrets=ConfigMap/Namespaced",
+		"no kind":             "vaults=Gateway/Namespaced",
+		"another scope":       "gateways=Gateway vaults=Gateway",
+		"all are of the kind": "gateways=Gateway/Namespaced vaults=Gateway/Namespaced domains=Gateway/Namespaced",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, control := range []bool{false, true} {
+				h := newHouse(t, nil)
+				if control {
+					h = governed(t)
+				}
+				first, others := ordered(says(lie, gateways("of-a")), says(honest, gateways("of-b")), says(honest, gateways("of-cp")))
+				evil, good, cp := newMember(t, first), newMember(t, others[0]), newMember(t, others[1])
+				h.add("a", evil.kubeconfig(`{token: t}`), nil)
+				h.add("b", good.kubeconfig(`{token: t}`), nil)
+				if control {
+					h.add("cp", cp.kubeconfig(`{token: t}`), nil)
+				}
+				h.register("gateways", gatewaysOfAll)
+				// What the other has is found, and what is to be changed there is.
+				for method, path := range map[string]string{"GET": "/gateways", "DELETE": "/gateways/of-b", "PATCH": "/gateways/of-b"} {
+					text, resp := h.textOf(method, "/fleet/apis/x.io/v1/namespaces/ns"+path, body, "")
+					if resp.StatusCode != 200 || !strings.Contains(text, "of-b") {
+						t.Errorf("%s %s: %s %s", method, path, resp.Status, text)
+					}
+				}
+				if got := good.asked(); !strings.Contains(got, "GET /apis/x.io/v1/namespaces/ns/gateways") || !strings.Contains(got, "DELETE ") || !strings.Contains(got, "PATCH ") {
+					t.Errorf("the other is asked %s", got)
+				}
+				evil.take()
+				if strings.HasPrefix(lie, "gateways=Nothing") { // it takes no part: only one cluster may be meant
+					if text, resp := h.textOf("POST", "/fleet/apis/x.io/v1/namespaces/ns/gateways", body, gateway); resp.StatusCode != 201 || good.asked() == "" || evil.asked() != "" {
+						t.Errorf("create: %s %s", resp.Status, text)
+					}
+				}
+				// What is not global does not become so where another knows better, and never of Kubernetes' own.
+				for _, c := range []struct{ method, path, text string }{
+					{"POST", "/apis/x.io/v1/namespaces/ns/vaults", vault}, {"GET", "/apis/x.io/v1/namespaces/ns/vaults", ""}, {"DELETE", "/apis/x.io/v1/namespaces/ns/vaults", ""},
+					{"GET", "/apis/x.io/v1/domains", ""}, {"POST", "/api/v1/namespaces/ns/secrets", vault}, {"GET", "/api/v1/namespaces/ns/secrets", ""},
+				} {
+					cp.take()
+					evil.take()
+					text, resp := h.textOf(c.method, "/fleet"+c.path, body, c.text)
+					switch {
+					case control:
+						if got := evil.asked(); got != "" || cp.asked() == "" || resp.StatusCode >= 300 && c.method != "DELETE" {
+							t.Errorf("%s %s: %s %s, and the liar is asked %s", c.method, c.path, resp.Status, text, got)
+						}
+					case strings.HasSuffix(c.path, "/secrets"):
+						if got := evil.asked(); got != "" || resp.StatusCode != 404 {
+							t.Errorf("%s %s: %s %s, and the liar is asked %s", c.method, c.path, resp.Status, text, got)
+						}
+					}
+					if got := good.asked(); got != "" {
+						t.Errorf("%s %s: the other is asked %s", c.method, c.path, got)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestFleetScopeLiar holds: whether a kind has namespaces each member decides for itself alone, where only a namespace of it is global; and that
+// what is in none is the control-plane cluster's, that cluster.
+func TestFleetScopeLiar(t *testing.T) {
+	const honest = "gateways=Gateway/Namespaced domains=Domain"
+	h := governed(t)
+	first, others := ordered(says("gateways=Gateway domains=Domain/Namespaced", gateways("of-a")), says(honest, gateways("of-b")), says(honest, gateways("of-cp")))
+	evil, good, cp := newMember(t, first), newMember(t, others[0]), newMember(t, others[1])
+	h.add("a", evil.kubeconfig(`{token: t}`), nil)
+	h.add("b", good.kubeconfig(`{token: t}`), nil)
+	h.add("cp", cp.kubeconfig(`{token: t}`), nil)
+	h.register("ns", `{"targetCluster":{"clusterNames":["a","b"]},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"*","namespace":"ns"}]}`)
+	if l, _ := h.list("/fleet/apis/x.io/v1/gateways", nil); l.names() != "of-b@b" || evil.asked() != "" || cp.asked() != "" {
+		t.Errorf("what has namespaces: %q", l.names())
+	}
+	good.take()
+	if l, _ := h.list("/fleet/apis/x.io/v1/domains", nil); l.names() == "" || evil.asked() != "" || good.asked() != "" || cp.asked() == "" {
+		t.Errorf("what has none: %q", l.names())
+	}
+}
+
+// TestFleetUnsaid holds: of a member that does not say what its resource is nothing is read or written, and the answer says so; what it said
+// before counts for as long as it is down. Nothing is written where the control-plane cluster might know better and does not answer.
+func TestFleetUnsaid(t *testing.T) {
+	const honest = "gateways=Gateway/Namespaced vaults=Vault/Namespaced"
+	var down, controlDown atomic.Bool
+	failing := func(when *atomic.Bool, h http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if when.Load() && r.URL.Path == "/apis/x.io/v1" {
+				refuses(503, "ServiceUnavailable", "it starts")(w, r)
+				return
+			}
+			h(w, r)
+		}
+	}
+	down.Store(true)
+	controlDown.Store(true)
+	h := governed(t)
+	a := newMember(t, says("gateways=Gateway/Namespaced vaults=Gateway/Namespaced", gateways("of-a")))
+	b, cp := newMember(t, failing(&down, says(honest, gateways("of-b")))), newMember(t, failing(&controlDown, says(honest, gateways("of-cp"))))
+	h.add("a", a.kubeconfig(`{token: t}`), nil)
+	h.add("b", b.kubeconfig(`{token: t}`), nil)
+	h.add("cp", cp.kubeconfig(`{token: t}`), nil)
+	h.register("gateways", gatewaysOfAll)
+	const in = "/fleet/apis/x.io/v1/namespaces/ns/"
+	const left = `cluster \"b\" does not say now what its gateways of x.io/v1 are (left out)`
+	l, resp := h.list(in+"gateways", nil)
+	if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "of-a@a" || !strings.Contains(got, left) {
+		t.Errorf("%q, warnings %s", l.names(), got)
+	}
+	wantStatus(t, h.do("GET", in+"gateways?strict", nil, ""), 502, "members_failed", `cluster "b" does not say now`)
+	wantStatus(t, h.do("GET", in+"gateways/other", nil, ""), 502, "members_failed", `cluster "b" does not say now`)
+	wantStatus(t, h.do("GET", in+"gateways?clusters=b", nil, ""), 502, "members_failed", "is not known now")
+	for _, method := range []string{"POST", "DELETE", "PATCH"} {
+		wantStatus(t, h.do(method, in+"vaults", nil, "{}"), 502, "members_failed", `whether vaults of x.io/v1 are global is not known now: cluster "b" does not say`)
+	}
+	if got := b.asked() + cp.asked(); got != "" {
+		t.Errorf("others are asked %s", got)
+	}
+	watch := h.do("GET", in+"gateways?watch=1", nil, "")
+	if got := strings.Join(watch.Header["Warning"], "\n"); watch.StatusCode != 200 || !strings.Contains(got, `cluster \"b\" does not say now`) {
+		t.Errorf("a watch: %s, warnings %s", watch.Status, got)
+	}
+	controlDown.Store(false)
+	if resp := h.do("DELETE", in+"vaults/of-cp", nil, ""); resp.StatusCode != 200 || !strings.Contains(cp.asked(), "DELETE") {
+		t.Errorf("the control-plane cluster's: %s", resp.Status)
+	}
+	down.Store(false) // and the watch that runs takes it in
+	seen := ""
+	for buf := make([]byte, 4<<10); !strings.Contains(seen, "of-b"); {
+		n, err := watch.Body.Read(buf)
+		if seen += string(buf[:n]); err != nil {
+			t.Fatalf("the watch ends after %s: %v", seen, err)
+		}
+	}
+	_ = watch.Body.Close()
+	if l, _ := h.list(in+"gateways", nil); l.names() != "of-a@a of-b@b" {
+		t.Errorf("once it says: %q", l.names())
+	}
+}
+
+// textOf is text for any method, with a body.
+func (h *house) textOf(method, path string, header http.Header, body string) (string, *http.Response) {
+	h.t.Helper()
+	resp := h.do(method, path, header, body)
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		h.t.Error(err)
+	}
+	return string(text), resp
+}
+
+// TestFleetDiscoveryLiar holds: what one member says of what there is, though it is registered first, changes nothing of what more members say:
+// not what a resource is, nor which group or version a client takes first.
+func TestFleetDiscoveryLiar(t *testing.T) {
+	discovers := func(groups string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			items := ""
+			if r.URL.Path == "/apis" {
+				items = groups
+			}
+			sends(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[`+items+`]}`)(w, r)
+		}
+	}
+	resource := func(kind, scope string) string {
+		return fmt.Sprintf(`{"resource":"gateways","responseKind":{"group":"x.io","version":"v1","kind":%q},"scope":%q,"verbs":["get"]}`, kind, scope)
+	}
+	honest := `{"metadata":{"name":"x.io"},"versions":[{"version":"v1","resources":[` + resource("Gateway", "Namespaced") + `]}]}`
+	h, _ := fleetOf(t, discovers(`{"metadata":{"name":"evil.io"},"versions":[{"version":"v1","resources":[`+resource("Evil", "Cluster")+`]}]},
+		{"metadata":{"name":"x.io"},"versions":[{"version":"v9","resources":[`+resource("Evil", "Cluster")+`]},{"version":"v1","resources":[`+resource("Evil", "Cluster")+`]}]}`),
+		discovers(honest), discovers(honest))
+	h.register("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"*","kind":"*"}]}`)
+	text, _ := h.text("/fleet/apis", nil)
+	if x, evil := strings.Index(text, `"name":"x.io"`), strings.Index(text, `"name":"evil.io"`); x < 0 || evil < x || !strings.Contains(text, `"preferredVersion":{"groupVersion":"x.io/v1"`) {
+		t.Errorf("the groups are %s", text)
+	}
+	if text, _ := h.text("/fleet/apis/x.io/v1", nil); !strings.Contains(text, `"namespaced":true`) || !strings.Contains(text, `"kind":"Gateway"`) || strings.Contains(text, "Evil") {
+		t.Errorf("the resources are %s", text)
+	}
+}
+
+// TestFleetOpenAPILiar holds the same for what resources look like.
+func TestFleetOpenAPILiar(t *testing.T) {
+	var asked atomic.Int32
+	h, _ := fleetOf(t, schemas("0", `"Pod":{"type":"evil"},"More":{}`, &asked), schemas("1", `"Pod":{"type":"good"}`, &asked), schemas("1", `"Pod":{"type":"good"}`, &asked))
+	if got, resp := h.text("/fleet/openapi/v3/api/v1", nil); got != `{"components":{"schemas":{"More":{},"Pod":{"type":"good"}}}}` {
+		t.Errorf("%s %s", resp.Status, got)
+	}
+}
+
+// TestFleetNamespaceDiscovery holds: where one namespace is global discovery shows what is in namespaces, and what answers.
+func TestFleetNamespaceDiscovery(t *testing.T) {
+	m := newMember(t, func(w http.ResponseWriter, r *http.Request) {
+		items := ""
+		if r.URL.Path == "/api" {
+			items = `{"metadata":{},"versions":[{"version":"v1","resources":[
+				{"resource":"nodes","responseKind":{"group":"","version":"v1","kind":"Node"},"scope":"Cluster","verbs":["get"]},
+				{"resource":"namespaces","responseKind":{"group":"","version":"v1","kind":"Namespace"},"scope":"Cluster","verbs":["get"]},
+				{"resource":"pods","responseKind":{"group":"","version":"v1","kind":"Pod"},"scope":"Namespaced","verbs":["get"]}]}]}`
+		}
+		sends(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[`+items+`]}`)(w, r)
+	})
+	h := newHouse(t, nil)
+	h.add("a", m.kubeconfig(`{token: t}`), nil)
+	h.register("shop", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"*","namespace":"shop"}]}`)
+	for path, header := range map[string]http.Header{"/fleet/api/v1": nil, "/fleet/api": {"Accept": {"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}}} {
+		text, resp := h.text(path, header)
+		if resp.StatusCode != 200 || !strings.Contains(text, `"pods"`) || !strings.Contains(text, `"namespaces"`) || strings.Contains(text, `"nodes"`) {
+			t.Errorf("%s: %s %s", path, resp.Status, text)
+		}
+	}
+}
+
+// TestFleetFormOfMost holds: the form of a list is that of most members', wherever it is said, and one that answers in another is left out.
+func TestFleetFormOfMost(t *testing.T) {
+	good := sends(200, podList("10", "x/one"))
+	for name, evil := range map[string]string{
+		"a table":      `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[{"name":"Name"}],"rows":[]}`,
+		"another kind": `{"kind":"EvilList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[]}`,
+	} {
+		h, _ := fleetOf(t, sends(200, evil), good, good)
+		l, resp := h.list("/fleet/api/v1/pods", nil)
+		if got := strings.Join(resp.Header["Warning"], "\n"); l.Kind != "PodList" || l.names() != "one@b one@c" || !strings.Contains(got, `cluster \"a\" answers this kind in another form`) {
+			t.Errorf("%s: a %s of %q, warnings %s", name, l.Kind, l.names(), got)
+		}
+	}
+	late := `{"apiVersion":"v1","items":[],"kind":"%s","metadata":{"resourceVersion":"5"}}`
+	h, _ := fleetOf(t, sends(200, fmt.Sprintf(late, "EvilList")), sends(200, fmt.Sprintf(late, "PodList")), sends(200, fmt.Sprintf(late, "PodList")))
+	if l, _ := h.list("/fleet/api/v1/pods", nil); l.Kind != "PodList" {
+		t.Errorf("a %s", l.Kind)
+	}
+}
