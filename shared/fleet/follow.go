@@ -55,6 +55,7 @@ type follower struct {
 	w       *watcher
 	version string // from which to go on; "" lists first
 	answer  *naming.Answer
+	layout  *merge.Layout // in which rows are laid out, of a table with these columns
 	rows    *merge.Rows
 	columns []merge.Column
 	began   chan error    // gets the outcome of the first try, once

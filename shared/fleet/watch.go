@@ -42,7 +42,7 @@ type watcher struct {
 	followed  map[uint64]*follower
 	shown     map[uint64]bool // members of which the client has seen something
 	pending   map[uint64]bool // members that were there when it began, and have not sent all that they have
-	layout    *merge.Layout   // of a table, as its first event has it
+	layout    *merge.Layout   // of a table, as the client knows it
 	kind      metav1.TypeMeta // of objects, once one has come
 }
 
@@ -335,7 +335,7 @@ func (w *watcher) write(out []byte, e event) ([]byte, error) {
 		w.shown[f.id] = true
 		return out, nil
 	}
-	if w.layout = layout; before != "" {
+	if w.layout, f.layout = layout, nil; before != "" {
 		w.version[f.id] = before
 	} else {
 		delete(w.version, f.id)
@@ -370,13 +370,20 @@ func (w *watcher) object(out []byte, e event) ([]byte, error) {
 		out, err = f.answer.Append(out, e.object)
 		return append(out, "}\n"...), err
 	}
-	definitions := "[]"
-	if w.layout == nil {
-		w.layout = merge.NewLayout(e.columns)
+	layout := w.layout
+	if f.layout == nil || !slices.EqualFunc(f.columns, e.columns, func(a, b merge.Column) bool { return a.Name == b.Name }) {
+		if f.columns = e.columns; layout == nil {
+			w.layout = merge.NewLayout(e.columns)
+		} else {
+			w.layout = layout.With(e.columns)
+		}
+	}
+	definitions := "[]" // as they were
+	if w.layout != layout {
 		definitions = string(w.layout.Definitions())
 	}
-	if f.rows == nil || !slices.EqualFunc(f.columns, e.columns, func(a, b merge.Column) bool { return a.Name == b.Name }) {
-		f.columns, f.rows = e.columns, w.layout.For(f.Name, e.columns, f.answer)
+	if f.layout != w.layout {
+		f.layout, f.rows = w.layout, w.layout.For(f.Name, e.columns, f.answer)
 	}
 	out = fmt.Appendf(out, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":%q},"columnDefinitions":%s,"rows":[`, composite, definitions)
 	out, err = f.rows.Append(out, e.object)

@@ -358,3 +358,71 @@ func TestFleetWatchEarlierEvent(t *testing.T) {
 		}
 	}
 }
+
+// TestFleetWatchColumns holds: rows stand under the columns that were announced before them, whatever columns their cluster has: what is new in
+// it is announced with its first row.
+func TestFleetWatchColumns(t *testing.T) {
+	row := func(columns, name, version, cells string) string {
+		return fmt.Sprintf(`{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":%q},"columnDefinitions":[%s],"rows":[{"cells":[%s],`+
+			`"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":%q,"namespace":"x","resourceVersion":%q}}}]}}`+"\n",
+			version, columns, cells, name, version)
+	}
+	const list = `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[{"name":"Name"}],"rows":[]}`
+	turns := make([]chan struct{}, 4)
+	for i := range turns {
+		turns[i] = make(chan struct{})
+	}
+	sending := func(events map[int]string) http.HandlerFunc {
+		return watching(func(flush func(string), _ *http.Request) { flush(list) }, func(flush func(string), r *http.Request) {
+			flush("")
+			for i, turn := range turns {
+				if events[i] == "" {
+					continue
+				}
+				select {
+				case <-turn:
+					flush(events[i])
+				case <-r.Context().Done():
+					return
+				}
+			}
+			<-r.Context().Done()
+		})
+	}
+	const name, ready, age, color = `{"name":"Name","format":"name"}`, `{"name":"Ready"}`, `{"name":"Age"}`, `{"name":"Color"}`
+	h, _ := fleetOf(t,
+		sending(map[int]string{0: row(name+","+ready+","+age, "a1", "6", `"a1","1/1","5d"`), 2: row("", "a2", "7", `"a2","0/1","1d"`)}),
+		sending(map[int]string{1: row(name+","+color+","+age, "b1", "6", `"b1","red","3d"`), 3: row("", "b2", "7", `"b2","blue","2d"`)}))
+	resp := h.do("GET", "/fleet/api/v1/pods?watch=1", http.Header{"Accept": {"application/json;as=Table;g=meta.k8s.io;v=v1"}}, "")
+	lines := bufio.NewReader(resp.Body)
+	var columns []string
+	for i, want := range []string{
+		"Name=a1 Cluster=a Ready=1/1 Age=5d",
+		"Name=b1 Cluster=b Color=red Ready=<nil> Age=3d",
+		"Name=a2 Cluster=a Color=<nil> Ready=0/1 Age=1d",
+		"Name=b2 Cluster=b Color=blue Ready=<nil> Age=2d",
+	} {
+		close(turns[i])
+		line, err := lines.ReadBytes('\n')
+		var e struct{ Object listing }
+		if err == nil {
+			err = json.Unmarshal(line, &e)
+		}
+		if err != nil {
+			t.Fatalf("%v after %q", err, line)
+		}
+		if defs := e.Object.ColumnDefinitions; len(defs) > 0 {
+			columns = nil
+			for _, d := range defs {
+				columns = append(columns, d.Name)
+			}
+		}
+		var got []string
+		for i, cell := range e.Object.Rows[0].Cells {
+			got = append(got, fmt.Sprintf("%s=%v", columns[i], cell))
+		}
+		if text := strings.Join(got, " "); text != want || (i > 1) != (len(e.Object.ColumnDefinitions) == 0) {
+			t.Errorf("%s, want %s; %d columns announced", text, want, len(e.Object.ColumnDefinitions))
+		}
+	}
+}

@@ -336,3 +336,36 @@ func BenchmarkAnnotateNames(b *testing.B) {
 		}
 	}
 }
+
+// TestLayoutWith holds: a layout grows by what further tables have, and not without bound.
+func TestLayoutWith(t *testing.T) {
+	columns := func(names ...string) (out []Column) {
+		for _, n := range names {
+			out = append(out, Column{Name: n, Text: jsontext.Value(`{"name":"` + n + `"}`)})
+		}
+		return out
+	}
+	text := func(l *Layout) string {
+		var out []string
+		for _, c := range l.Columns {
+			out = append(out, c.Name)
+		}
+		return strings.Join(out, ",")
+	}
+	l := NewLayout(columns("Name", "Age"))
+	if same := l.With(columns("Age", "Name")); same != l {
+		t.Error("it is another, though nothing is new")
+	}
+	if got := text(l.With(columns("Name", "Ready", "Age", "Node"))); got != "Name,,Ready,Age,Node" || text(l) != "Name,,Age" {
+		t.Errorf("%s of %s", got, text(l))
+	}
+	if got := text(NewLayout().With(columns("Name"))); got != "Name," {
+		t.Errorf("from nothing: %s", got)
+	}
+	for i := range 2 * maxColumns {
+		l = l.With(columns("Name", fmt.Sprint(i)))
+	}
+	if len(l.Columns) != maxColumns+1 || text(l.With(columns("Name", "more"))) != text(l) {
+		t.Errorf("%d columns", len(l.Columns))
+	}
+}

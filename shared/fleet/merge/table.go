@@ -57,6 +57,9 @@ func NewLayout(tables ...[]Column) *Layout {
 				at = i + 1
 				continue
 			}
+			if len(l.Columns) == maxColumns {
+				continue // clusters that name others and others
+			}
 			l.Columns = slices.Insert(l.Columns, at, c)
 			at++
 		}
@@ -66,6 +69,16 @@ func NewLayout(tables ...[]Column) *Layout {
 		l.name = slices.IndexFunc(l.Columns, func(c Column) bool { return strings.EqualFold(c.Name, "name") })
 	}
 	l.Columns = slices.Insert(l.Columns, min(max(0, l.name)+1, len(l.Columns)), Column{Name: "", Text: jsontext.Value(clusterColumn)})
+	return l
+}
+
+// With is the layout with the columns that a further table has beside these; l itself if there are none. (Also where there is no place for more.)
+func (l *Layout) With(table []Column) *Layout {
+	cluster := min(l.name+1, len(l.Columns)-1)
+	have := slices.Delete(slices.Clone(l.Columns), cluster, cluster+1)
+	if more := NewLayout(have, table); len(more.Columns) > len(l.Columns) {
+		return more
+	}
 	return l
 }
 

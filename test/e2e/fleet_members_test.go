@@ -1,0 +1,139 @@
+package e2e
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+)
+
+// TestFleetVersionAhead holds: what a cluster has not yet of what the client saw of it, as after it was restored from a backup, is told as what it
+// has not any more: lists, pages and watches from there are refused with 410, though API servers hold such watches silently open.
+func TestFleetVersionAhead(t *testing.T) {
+	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
+	client := fleetClient(t, nil).CoreV1().ConfigMaps("kube-system")
+	var version cursor.Version
+	eventually(t, func() bool {
+		list, err := client.List(t.Context(), metav1.ListOptions{})
+		if err == nil {
+			version, err = cursor.ParseVersion(list.ResourceVersion)
+		}
+		return err == nil && len(version) == len(members)
+	})
+	ids := slices.Sorted(maps.Keys(version))
+	ahead := version.Clone()
+	n, err := strconv.ParseUint(version[ids[1]], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ahead[ids[1]] = strconv.FormatUint(n+1_000_000, 10)
+	for name, options := range map[string]metav1.ListOptions{
+		"not older than": {ResourceVersion: ahead.String(), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan},
+		"a version":      {ResourceVersion: ahead.String()},
+		"exact":          {ResourceVersion: ahead.String(), ResourceVersionMatch: metav1.ResourceVersionMatchExact},
+		"a page":         {Limit: 1, Continue: cursor.Token{Version: ahead, Next: ids[1]}.String()},
+	} {
+		if list, err := client.List(t.Context(), options); !apierrors.IsResourceExpired(err) {
+			t.Errorf("%s: %d objects, %v", name, len(list.Items), err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	w, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: ahead.String()})
+	if err == nil {
+		w.Stop()
+	}
+	if !apierrors.IsResourceExpired(err) {
+		t.Errorf("a watch: %v", err)
+	}
+	// A cluster itself says nothing: what is watched so is held open.
+	if w, err := directClient(t, members[1]).CoreV1().ConfigMaps("kube-system").Watch(ctx, metav1.ListOptions{ResourceVersion: ahead[ids[1]]}); err != nil {
+		t.Logf("this API server refuses such watches: %v", err)
+	} else {
+		w.Stop()
+	}
+}
+
+// TestFleetWatchColumns holds: what kubectl get -w prints stands under the columns that it printed last, also where a cluster has columns that those
+// before it had not: these are announced then.
+func TestFleetWatchColumns(t *testing.T) {
+	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: gauges.example.org}, spec: {group: example.org, scope: Namespaced,
+names: {kind: Gauge, plural: gauges, singular: gauge}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}},
+additionalPrinterColumns: [{name: Size, type: string, jsonPath: .size}COLOR]}]}}`
+	for m, color := range map[string]string{"member1": "", "member2": ", {name: Color, type: string, jsonPath: .color}"} {
+		d := direct(m)
+		d.apply(t, strings.Replace(crd, "COLOR", color, 1))
+		t.Cleanup(func() { d.run(t, "delete", "crd", "gauges.example.org", "--wait=false") })
+		d.must(t, "wait", "--for=condition=Established", "crd/gauges.example.org", "--timeout=4m")
+		eventually(t, func() bool { return d.run(t, "get", "gauges").code == 0 })
+	}
+	k := fleet(t, "{apiVersion: example.org/v1, kind: Gauge}")
+	eventually(t, func() bool { return k.run(t, "get", "gauges", "-n", "default").code == 0 })
+	s := k.start(t, clusters.BuiltKubectl(), "get", "gauges", "-n", "default", "--watch-only")
+	// next makes a gauge in a cluster, and returns it as what it is by the columns that were printed last.
+	var columns []string
+	next := func(cluster, name string) string {
+		t.Helper()
+		direct(cluster).apply(t, "{apiVersion: example.org/v1, kind: Gauge, metadata: {name: "+name+", namespace: default}, size: s-"+name+", color: c-"+name+"}")
+		line := s.wants(name, func(l string) bool {
+			if strings.HasPrefix(l, "NAME") {
+				columns = strings.Fields(l)
+			}
+			return strings.HasPrefix(l, name)
+		})
+		var out []string
+		for i, cell := range strings.Fields(line) {
+			out = append(out, columns[i]+"="+cell)
+		}
+		return strings.Join(out, " ")
+	}
+	for _, tt := range []struct{ cluster, name, want string }{
+		{"member1", "g1", "NAME=g1 CLUSTER=member1 SIZE=s-g1"},
+		{"member2", "g2", "NAME=g2 CLUSTER=member2 SIZE=s-g2 COLOR=c-g2"},
+		{"member1", "g3", "NAME=g3 CLUSTER=member1 SIZE=s-g3"},
+		{"member2", "g4", "NAME=g4 CLUSTER=member2 SIZE=s-g4 COLOR=c-g4"},
+	} {
+		if got := next(tt.cluster, tt.name); got != tt.want {
+			t.Errorf("%s, want %s", got, tt.want)
+		}
+	}
+}
+
+// TestKubernetesKinds holds what the fleet takes for granted: in Kubernetes' own groups, which have no dot, kinds' names lead to their resources.
+func TestKubernetesKinds(t *testing.T) {
+	_, lists, err := directClient(t, members[0]).Discovery().ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(gv.Group, ".") {
+			continue
+		}
+		for _, r := range list.APIResources {
+			if strings.Contains(r.Name, "/") {
+				continue
+			}
+			n++
+			if guess, _ := meta.UnsafeGuessKindToResource(gv.WithKind(r.Kind)); guess.Resource != r.Name {
+				t.Errorf("%s: kind %s is of %s", list.GroupVersion, r.Kind, r.Name)
+			}
+		}
+	}
+	if n < 25 {
+		t.Errorf("%d kinds", n)
+	}
+}
