@@ -91,8 +91,14 @@ func shapes(t *testing.T, dir string) map[string][]string {
 	return all
 }
 
-// made is what is another each time, or may be: UIDs, serial numbers, keys, signatures, revisions in the log, and how long a pass is good for.
-var made = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|[A-Za-z0-9+/=_-]{40,}|[0-9a-f]{16,}|^[0-9]{20}$|^[0-9]+h0m0s$|^[0-9-]+T[0-9:]+Z$`)
+// made are what is another each time, or may be, in the order in which it is looked for: UIDs; serial numbers; keys and signatures; and, as
+// the whole of a string, revisions in the log, and how long a pass is good for.
+var made = []*regexp.Regexp{
+	regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`),
+	regexp.MustCompile(`[0-9a-f]{16,}`),
+	regexp.MustCompile(`[A-Za-z0-9+/=_-]{40,}`),
+	regexp.MustCompile(`^([0-9]{20}|[0-9]+h0m0s|[0-9-]+T[0-9:]+Z)$`),
+}
 
 // shape is a value of JSON without numbers, whose order is by chance, and what is made; documents in strings are opened.
 func shape(v any) any {
@@ -120,7 +126,10 @@ func shape(v any) any {
 				return shape(document)
 			}
 		}
-		return made.ReplaceAllString(v, "*")
+		for _, m := range made {
+			v = m.ReplaceAllString(v, "*")
+		}
+		return v
 	}
 	return v
 }
