@@ -88,7 +88,7 @@ func TestDeploy(t *testing.T) {
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	// For this machine: the others' packages are in no build cache.
-	cmd := exec.CommandContext(t.Context(), "make", "-C", root, "deploy", "ARCH="+runtime.GOARCH)
+	cmd := exec.CommandContext(t.Context(), "make", "-C", root, "deploy", "STACK=clusterpass", "ARCH="+runtime.GOARCH)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
