@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -44,6 +45,7 @@ type ask struct {
 	only   []string // clusters that the caller names; nil for all
 	labels labels.Selector
 	named  string // the cluster of name@cluster; "" if none is addressed so
+	within string // the cluster of namespace@cluster; "" where the namespace is that of all
 	placed string // the cluster that a body's annotations name, where nothing else does
 	// unknowable is why known could not say.
 	unknowable error
@@ -103,12 +105,12 @@ func (f *Fleet) begin(r *http.Request, c forward.Call) (*ask, error) {
 	if q.inv, err = f.inventory(r.Context()); err != nil {
 		return nil, err
 	}
-	if err := q.within(); err != nil {
+	if err := q.inOne(); err != nil {
 		return nil, err
 	}
 	if base, cluster, ok := naming.Split(q.res.Name, q.known); ok {
-		if q.named != "" && q.named != cluster {
-			return nil, bad("the path names cluster %q, and cluster %q is named by its namespace or the label selector", cluster, q.named)
+		if other := cmp.Or(q.named, q.within, cluster); other != cluster {
+			return nil, bad("the path names cluster %q, and cluster %q is named by its namespace or the label selector", cluster, other)
 		}
 		if err := q.rename(q.res.Name, base); err != nil {
 			return nil, err
@@ -124,8 +126,8 @@ func (f *Fleet) begin(r *http.Request, c forward.Call) (*ask, error) {
 		return nil, q.unknowable
 	case err != nil:
 		return nil, bad("the field selector cannot be understood: %w", err)
-	case cluster != "" && q.named != "" && cluster != q.named:
-		return nil, bad("the call names cluster %q, its field selector %q", q.named, cluster)
+	case cluster != "" && cluster != cmp.Or(q.named, q.within, cluster):
+		return nil, bad("the call names cluster %q, its field selector %q", cmp.Or(q.named, q.within), cluster)
 	case cluster != "":
 		q.named = cluster
 		values.Set("fieldSelector", selector)
@@ -181,10 +183,22 @@ func valid(path string, res route.Resource) error {
 func isTrue(v string) bool { return v != "" && v != "0" && !strings.EqualFold(v, "false") }
 
 // qualified reports whether names in the answer are name@cluster: where the URL asks for that, and where the call itself has such a name.
-func (q *ask) qualified() bool { return q.route.Qualified || q.named != "" }
+func (q *ask) qualified() bool {
+	return q.route.Qualified || q.named != "" || q.within != "" && q.r.Header.Get(commandHeader) == describes
+}
 
-// within reads a namespace that is namespace@cluster: that of one cluster. No namespace has an @ of its own.
-func (q *ask) within() error {
+// called is how a cluster's objects are called in the answer.
+func (q *ask) called(cluster string) *naming.Answer {
+	how := naming.NewAnswer(cluster, q.qualified())
+	if q.within != "" {
+		how.NamespaceHere()
+	}
+	q.lead(how)
+	return how
+}
+
+// inOne reads a namespace that is namespace@cluster: that of one cluster. No namespace has an @ of its own.
+func (q *ask) inOne() error {
 	base, cluster, ok := strings.Cut(q.res.Namespace, "@")
 	if !ok || q.res.Resource == "namespaces" {
 		return nil
@@ -195,7 +209,7 @@ func (q *ask) within() error {
 	if err := q.rename(q.res.Namespace, base); err != nil {
 		return err
 	}
-	q.res.Namespace, q.named, q.only = base, cluster, []string{cluster}
+	q.res.Namespace, q.within, q.only = base, cluster, []string{cluster}
 	return nil
 }
 

@@ -67,7 +67,7 @@ type follower struct {
 // follow begins to follow a member, after that time.
 func (w *watcher) follow(ctx context.Context, t target, delay time.Duration) *follower {
 	ctx, cancel := context.WithCancel(ctx)
-	f := &follower{cancel: cancel, target: t, w: w, delay: delay, told: delay > 0, version: w.version[t.id], answer: naming.NewAnswer(t.Name, w.q.qualified()), began: make(chan error, 1)}
+	f := &follower{cancel: cancel, target: t, w: w, delay: delay, told: delay > 0, version: w.version[t.id], answer: w.q.called(t.Name), began: make(chan error, 1)}
 	w.followed[t.id] = f
 	q := w.q
 	go func() { // ends with ctx, that is with the watch

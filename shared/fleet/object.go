@@ -167,7 +167,7 @@ func (q *ask) refuse(w http.ResponseWriter, e *failure) error {
 		return summary([]*failure{e})
 	}
 	out := &status.Error{Reason: status.MembersRefused, Cluster: e.cluster, Message: e.message, As: e.status}
-	writeJSON(w, e.code, naming.NewAnswer(e.cluster, q.qualified()).Status(e.raw))
+	writeJSON(w, e.code, q.called(e.cluster).Status(e.raw))
 	return out
 }
 
@@ -187,7 +187,7 @@ func (q *ask) rewritten(a *found) ([]byte, error) {
 	if err := json.Unmarshal(a.body, &head); err != nil {
 		return nil, err
 	}
-	how := naming.NewAnswer(a.Name, q.qualified())
+	how := q.called(a.Name)
 	switch head.Kind {
 	case "Status":
 		return how.Status(a.body), nil
@@ -197,7 +197,6 @@ func (q *ask) rewritten(a *found) ([]byte, error) {
 	if !jsontext.Value(a.body).IsValid(merge.Syntax...) {
 		return nil, errors.New("it is no JSON")
 	}
-	q.lead(how)
 	return how.Append(nil, jsontext.Value(a.body))
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
-	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 )
 
 // write writes the whole answer.
@@ -62,8 +61,7 @@ func (p *page) prepare(parts []*part, table bool) *merge.Layout {
 		layout = merge.NewLayout(columns...)
 	}
 	for _, one := range parts {
-		a := naming.NewAnswer(one.Name, p.q.qualified())
-		p.q.lead(a)
+		a := p.q.called(one.Name)
 		one.transform, one.namespace = a.Append, a.Namespace
 		if table {
 			one.transform = layout.For(one.Name, one.Columns, a).Append

@@ -73,7 +73,7 @@ func TestFleetQualified(t *testing.T) {
 		pods + "/no":    `"details":{"name":"no@a"}`,
 		pods + "/one":   `pods \"one\" is in 2 clusters: a, b; name one of them, as one@a or one@b`,
 		"/api/v1/pods?fieldSelector=metadata.name%3Done%40b,spec.nodeName%3Dn%40b": `"items":[{"kind":"Pod","apiVersion":"v1","metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"b"},"name":"one@b"`,
-		"/api/v1/namespaces/x@b/pods": `"items":[{"kind":"Pod","apiVersion":"v1","metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"b"},"name":"one@b","namespace":"x",`,
+		"/api/v1/namespaces/x@b/pods": `"items":[{"kind":"Pod","apiVersion":"v1","metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"b"},"name":"one@b","namespace":"x@b",`,
 	} {
 		if got := answered(t, h.do("GET", "/fleet/@"+path, nil, "")); !strings.Contains(got, want) {
 			t.Errorf("%s: %s\nwant %s", path, got, want)
@@ -103,14 +103,14 @@ func TestFleetQualified(t *testing.T) {
 func TestFleetNamespaceOfOne(t *testing.T) {
 	h, members := fleetOf(t, oneOf("one"), oneOf("one"))
 	for path, want := range map[string]string{
-		"/api/v1/namespaces/x@b/pods":                                                     "one@b@b",
-		"/api/v1/namespaces/x@b/pods?clusters=a,b":                                        "one@b@b",
+		"/api/v1/namespaces/x@b/pods":                                                     "one@b",
+		"/api/v1/namespaces/x@b/pods?clusters=a,b":                                        "one@b",
 		"/api/v1/namespaces/x/pods":                                                       "one@a one@b",
 		"/api/v1/pods?fieldSelector=metadata.namespace%3Dx%40b":                           "one@b@b",
 		"/api/v1/namespaces/x/pods?labelSelector=kubernetes.io/service-name%3Dweb%40b":    "one@b@b",
 		"/api/v1/namespaces/x@b/pods?labelSelector=kubernetes.io/service-name%3Dweb%40b":  "one@b@b",
 		"/api/v1/namespaces/x/pods?labelSelector=a+in+(web@b)&fieldSelector=spec.x!%3Da":  "one@b@b",
-		"/api/v1/namespaces/x@b/pods?labelSelector=clusterpass.io/cluster+in+(a,b),a%3Db": "one@b@b",
+		"/api/v1/namespaces/x@b/pods?labelSelector=clusterpass.io/cluster+in+(a,b),a%3Db": "one@b",
 	} {
 		if l, _ := h.list("/fleet"+path, nil); l.names() != want {
 			t.Errorf("%s: %q, want %q", path, l.names(), want)
@@ -123,7 +123,7 @@ func TestFleetNamespaceOfOne(t *testing.T) {
 			}
 		}
 	}
-	if got := answered(t, h.do("PUT", "/fleet/api/v1/namespaces/x@b/pods/one", http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one","namespace":"x@b"}}`)); !strings.Contains(got, `"name":"one@b"`) {
+	if got := answered(t, h.do("PUT", "/fleet/api/v1/namespaces/x@b/pods/one", http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one","namespace":"x@b"}}`)); !strings.Contains(got, `"name":"one"`) {
 		t.Error(got)
 	}
 	// The name is not taken for what follows it.
@@ -193,6 +193,10 @@ func TestFleetDescribes(t *testing.T) {
 		{"kubectl describe", "/fleet/api/v1/namespaces/x@b/pods", `"claimName":"c@b"`},
 		{"kubectl describe", "/fleet/api/v1/namespaces/x/pods", `"claimName":"c"`},
 		{"kubectl get", "/fleet/@/api/v1/namespaces/x/pods", `"claimName":"c"`},
+		{"kubectl get", "/fleet/api/v1/namespaces/x@b/pods", `"name":"one","namespace":"x@b"`},
+		{"kubectl get", "/fleet/api/v1/namespaces/x@b/pods/one", `"name":"one","namespace":"x@b"`},
+		{"kubectl get", "/fleet/api/v1/namespaces/x@b/pods/one@b", `"name":"one@b","namespace":"x@b"`},
+		{"kubectl describe", "/fleet/api/v1/namespaces/x@b/pods/one", `"name":"one@b","namespace":"x@b"`},
 	} {
 		if got := answered(t, h.do("GET", tt.path, http.Header{"Kubectl-Command": {tt.command}}, "")); !strings.Contains(got, tt.want) {
 			t.Errorf("%s, %s: %s\nwant %s", tt.command, tt.path, got, tt.want)

@@ -29,10 +29,12 @@ type Annotator struct {
 	Version func(own string) string
 	// Name, if not nil, gives what is written in place of names: the object's own, also in LastApplied, and its owners', which are in the same
 	// cluster.
-	Name      func(own string) string
-	namespace string
-	edits     []edit
-	inner     *Annotator // of LastApplied; nil until there was one
+	Name func(own string) string
+	// InNamespace, if not nil, gives what is written in place of an object's namespace.
+	InNamespace func(own string) string
+	namespace   string
+	edits       []edit
+	inner       *Annotator // of LastApplied; nil until there was one
 }
 
 // NewAnnotator returns an Annotator for the objects of one cluster.
@@ -175,11 +177,12 @@ func (a *Annotator) metadata(p *place) error {
 		p.some = true
 		switch name.String() {
 		case "namespace":
-			tok, err := a.dec.ReadToken()
-			if err != nil || tok.Kind() != '"' {
+			if a.dec.PeekKind() != '"' {
 				return errNoObject
 			}
-			a.namespace = tok.String()
+			if err := a.replace(a.inNamespace); err != nil {
+				return err
+			}
 		case "resourceVersion":
 			if a.dec.PeekKind() != '"' {
 				return errNoObject
@@ -273,6 +276,13 @@ func (a *Annotator) replace(by func(own string) string) error {
 	return nil
 }
 
+func (a *Annotator) inNamespace(own string) string {
+	if a.namespace = own; a.InNamespace != nil {
+		return a.InNamespace(own)
+	}
+	return own
+}
+
 // owners replaces the names in ownerReferences.
 func (a *Annotator) owners() error {
 	if a.Name == nil || a.dec.PeekKind() != '[' {
@@ -318,7 +328,7 @@ func (a *Annotator) applied(text string) string {
 		a.inner = &Annotator{}
 		a.inner.dec = jsontext.NewDecoder(&a.inner.buf, once...)
 	}
-	a.inner.Name = a.Name
+	a.inner.Name, a.inner.InNamespace = a.Name, a.InNamespace
 	out, err := a.inner.Append(nil, jsontext.Value(text))
 	if err != nil {
 		return text

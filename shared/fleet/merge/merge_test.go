@@ -194,6 +194,24 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestInNamespace holds: the namespace is replaced with the names, and known as it was.
+func TestInNamespace(t *testing.T) {
+	a := NewAnnotator("c")
+	a.Name = func(own string) string { return own }
+	a.InNamespace = func(own string) string { return own + "@c" }
+	for in, want := range map[string]string{
+		`{"metadata":{"namespace":"x"}}`: `{"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"c"},"namespace":"x@c"}}`,
+		`{"metadata":{"namespace":"x","annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"namespace\":\"x\"}}"}}}`: `{"metadata":{"namespace":"x@c","annotations":{"resource.karmada.io/cached-from-cluster":"c","kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"namespace\":\"x@c\"}}"}}}`,
+	} {
+		if got, err := a.Append(nil, jsontext.Value(in)); err != nil || string(got) != want || a.Namespace() != "x" {
+			t.Errorf("%s\n got %s of %q, %v\nwant %s", in, got, a.Namespace(), err, want)
+		}
+	}
+	if got, err := a.Append(nil, jsontext.Value(`{"metadata":{"namespace":""}}`)); err != nil || strings.Contains(string(got), "@") || a.Namespace() != "" {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
 // FuzzAnnotate holds: with the annotation an object is the same and has it, as encoding/json reads both.
 func FuzzAnnotate(f *testing.F) {
 	for _, s := range []string{`{}`, `{"a":1,"metadata":{"annotations":{"x":"y","resource.karmada.io/cached-from-cluster":"z"},"name":"n"}}`, `{"metadata":{"annotations":null}}`, `{"metadata":null}`} {

@@ -33,14 +33,9 @@ func (a *Answer) SelectHere() {
 	})
 }
 
-// NamespaceHere has the namespace of an object be namespace@cluster, so that a client which goes on to ask for what is in it asks this cluster.
+// NamespaceHere has the namespace of an object be namespace@cluster, as a client asked for it, or is to ask for what is in it.
 func (a *Answer) NamespaceHere() {
-	a.more = append(a.more, func(o map[string]any) {
-		metadata, _ := o["metadata"].(map[string]any)
-		if namespace, ok := metadata["namespace"].(string); ok && namespace != "" {
-			metadata["namespace"] = namespace + "@" + a.cluster
-		}
-	})
+	a.annotator.InNamespace = func(own string) string { return own + "@" + a.cluster }
 }
 
 // ClaimsHere has pods call their PersistentVolumeClaims as the answer calls these.

@@ -9,6 +9,7 @@ import (
 
 const (
 	namePointer        = "/metadata/name"
+	namespacePointer   = "/metadata/namespace"
 	versionPointer     = "/metadata/resourceVersion"
 	metadataPointer    = "/metadata"
 	annotationsPointer = "/metadata/annotations"
@@ -56,7 +57,7 @@ func (in *inward) patch(ops []any) ([]any, error) {
 				m["value"] = in.name(value)
 			}
 			switch path {
-			case namePointer:
+			case namePointer, namespacePointer:
 				m["value"] = in.name(value)
 			case versionPointer:
 				held := map[string]any{"resourceVersion": value}
