@@ -108,7 +108,7 @@ func (f *Fleet) begin(r *http.Request, c forward.Call) (*ask, error) {
 	if err := q.inOne(); err != nil {
 		return nil, err
 	}
-	if base, cluster, ok := naming.Split(q.res.Name, q.known); ok {
+	if base, cluster, ok := q.split(); ok {
 		if other := cmp.Or(q.named, q.within, cluster); other != cluster {
 			return nil, bad("the path names cluster %q, and cluster %q is named by its namespace or the label selector", cluster, other)
 		}

@@ -247,7 +247,7 @@ func writeTyped(w http.ResponseWriter, contentType string, code int, body []byte
 }
 
 // objectPath is the path of the object, without a subresource.
-func (q *ask) objectPath() string { return q.listPath() + "/" + url.PathEscape(q.res.Name) }
+func (q *ask) objectPath() string { return q.listPath() + "/" + url.PathEscape(q.object()) }
 
 // listPath is the path of the list that the object would be in.
 func (q *ask) listPath() string {

@@ -183,6 +183,31 @@ func TestFleetNamesWithAt(t *testing.T) {
 	}
 }
 
+// TestFleetProxied holds: what is proxied is found by its name, whatever scheme and port are said with it.
+func TestFleetProxied(t *testing.T) {
+	without := func(w http.ResponseWriter, r *http.Request) {
+		sends(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"no","code":404}`)(w, r)
+	}
+	with := func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/services/web") && !strings.HasSuffix(r.URL.Path, "/proxy/a:b@c") {
+			without(w, r)
+			return
+		}
+		sends(200, `{"kind":"Service","apiVersion":"v1","metadata":{"name":"web"}}`)(w, r)
+	}
+	h, members := fleetOf(t, without, with)
+	h.register("services", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Service"}]}`)
+	h.change("b", func(spec *v1alpha1.ClusterSpec) { spec.ServiceProxy = []string{"services/x/web"} })
+	for said, want := range map[string]string{"web": "web", "web:80": "web:80", "https:web:443": "https:web:443", "web@b:80": "web:80", "web:80@b": "web:80", "https:web@b:": "https:web:"} {
+		if got := answered(t, h.do("GET", "/fleet/api/v1/namespaces/x/services/"+said+"/proxy/a:b@c", nil, "")); !strings.HasPrefix(got, "200 ") {
+			t.Errorf("%s: %s", said, got)
+		}
+		if asked := members[1].take(); len(asked) == 0 || asked[len(asked)-1].URI != "/api/v1/namespaces/x/services/"+want+"/proxy/a:b@c" {
+			t.Errorf("%s: b is asked %+v", said, asked)
+		}
+	}
+}
+
 // TestFleetDescribes holds: what kubectl describe reads of one cluster's object leads it on in that cluster.
 func TestFleetDescribes(t *testing.T) {
 	h, _ := fleetOf(t, oneOf("one"), oneOf("one"))
