@@ -141,40 +141,56 @@ func (m *Members) Get(ctx context.Context, name string) (*Member, error) {
 	return member, err
 }
 
-// pair puts an object, as read gives it, and the secret that it names together.
-func (m *Members) pair(ctx context.Context, name string, read func(ctx context.Context, key string) (objects.Object, error)) (*Member, error) {
+// Mode returns by what identity the cluster of that name is called, as its object says: its secret is not read. Its errors are Get's.
+func (m *Members) Mode(ctx context.Context, name string) (v1alpha1.Identity, error) {
+	c, _, _, err := m.object(ctx, name, m.objects.Get)
+	if err != nil {
+		return "", err
+	}
+	return c.Mode(), nil
+}
+
+// object reads a cluster's object, and its revision. cached is the member that was made last, of this object or of one before; nil for none.
+func (m *Members) object(ctx context.Context, name string, read func(ctx context.Context, key string) (objects.Object, error)) (c *v1alpha1.Cluster, revision uint64, cached *Member, err error) {
 	obj, err := read(ctx, v1alpha1.Prefix+name)
 	if errors.Is(err, objects.ErrNotFound) {
 		m.live.Remove(name)
-		return nil, &status.Error{Reason: status.UnknownCluster, Cluster: name, Err: err,
+		return nil, 0, nil, &status.Error{Reason: status.UnknownCluster, Cluster: name, Err: err,
 			Message: fmt.Sprintf("there is no cluster %q; register it with: clusterpass cluster add %s", name, name)}
 	} else if err != nil {
-		return nil, storeError(name, err)
+		return nil, 0, nil, storeError(name, err)
 	}
-	cached, _ := m.live.Get(name)
-	var c *v1alpha1.Cluster
+	cached, _ = m.live.Get(name)
 	if cached != nil && cached.revision == obj.Revision {
-		c = cached.Cluster
-	} else {
-		c = &v1alpha1.Cluster{}
-		if err := json.Unmarshal(obj.Value, c); err != nil {
-			return nil, misconfigured(name, "its object cannot be read", err)
-		}
-		c.Name = name
+		return cached.Cluster, obj.Revision, cached, nil
+	}
+	c = &v1alpha1.Cluster{}
+	if err := json.Unmarshal(obj.Value, c); err != nil {
+		return nil, 0, nil, misconfigured(name, "its object cannot be read", err)
+	}
+	c.Name = name
+	return c, obj.Revision, cached, nil
+}
+
+// pair puts an object, as read gives it, and the secret that it names together.
+func (m *Members) pair(ctx context.Context, name string, read func(ctx context.Context, key string) (objects.Object, error)) (*Member, error) {
+	c, revision, cached, err := m.object(ctx, name, read)
+	if err != nil {
+		return nil, err
 	}
 	if !c.OwnsSecret(c.SecretName()) {
 		return nil, misconfigured(name, "spec.secretRef names a secret that is not its own", nil)
 	}
-	sec, err := m.secret(ctx, c.SecretName(), cached != nil && cached.revision != obj.Revision)
+	sec, err := m.secret(ctx, c.SecretName(), cached != nil && cached.revision != revision)
 	if errors.Is(err, secrets.ErrNotFound) {
 		return nil, misconfigured(name, fmt.Sprintf("its secret %q does not exist", c.SecretName()), err)
 	} else if err != nil {
 		return nil, storeError(name, err)
 	}
-	if cached != nil && cached.is(obj.Revision, sec.Version) {
+	if cached != nil && cached.is(revision, sec.Version) {
 		return cached, nil
 	}
-	return m.build(c, obj.Revision, sec)
+	return m.build(c, revision, sec)
 }
 
 // secret reads a cluster's secret. With a change of the object the secret has often changed too.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -260,5 +261,27 @@ func TestMadeUpPasses(t *testing.T) {
 	}
 	if clusters["object"] > 1 || clusters["secret"] > 1 {
 		t.Errorf("the stores were asked for %v", s.asked)
+	}
+}
+
+// TestTokensOfOthers holds: a bearer token that is nothing to the gateway has no secret read, but that of a cluster that takes such tokens.
+func TestTokensOfOthers(t *testing.T) {
+	s := &watched{before: func(context.Context, string) error { return nil }}
+	h := newHouseOfPasses(t, s)
+	m := newMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	h.add("m", m.kubeconfig("{token: members-token}"), nil)
+	h.add("p", m.kubeconfig("{}"), func(spec *v1alpha1.ClusterSpec) { spec.Identity = v1alpha1.Passthrough })
+	codeOf, of := h.byToken("abc", "/clusters/m/api/v1/pods")
+	codeOfNone, ofNone := h.byToken("abc", "/clusters/none/api/v1/pods")
+	if codeOf != http.StatusUnauthorized || codeOf != codeOfNone || of != ofNone {
+		t.Errorf("%d %s, where there is no cluster %d %s", codeOf, of, codeOfNone, ofNone)
+	}
+	if code, body := h.byToken("abc", "/clusters/p/api/v1/pods"); code != http.StatusOK {
+		t.Errorf("%d %s", code, body)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if want := []string{"object clusters/m", "object clusters/none", "object clusters/p", "secret clusters/p"}; !slices.Equal(slices.Compact(s.asked), want) {
+		t.Errorf("the stores were asked for %v, want %v", s.asked, want)
 	}
 }
