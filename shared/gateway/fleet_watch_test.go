@@ -301,9 +301,10 @@ func TestFleetWatchWentBack(t *testing.T) {
 		query := r.URL.Query()
 		switch {
 		case query.Get("watch") != "":
+			before := at.Load() == 50
 			w.Header().Set("Content-Type", "application/json")
 			_ = http.NewResponseController(w).Flush()
-			if at.Load() == 50 {
+			if before {
 				<-restored // as it is restarted for that
 				return
 			}
