@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 )
@@ -78,12 +79,17 @@ additionalPrinterColumns: [{name: Size, type: string, jsonPath: .size}COLOR]}]}}
 	}
 	k := fleet(t, "{apiVersion: example.org/v1, kind: Gauge}")
 	eventually(t, func() bool { return k.run(t, "get", "gauges", "-n", "default").code == 0 })
-	s := k.start(t, clusters.BuiltKubectl(), "get", "gauges", "-n", "default", "--watch-only")
-	// next makes a gauge in a cluster, and returns it as what it is by the columns that were printed last.
-	var columns []string
-	next := func(cluster, name string) string {
+	// made makes a gauge in a cluster.
+	made := func(cluster, name string) {
 		t.Helper()
 		direct(cluster).apply(t, "{apiVersion: example.org/v1, kind: Gauge, metadata: {name: "+name+", namespace: default}, size: s-"+name+", color: c-"+name+"}")
+	}
+	made("member1", "g0")
+	s := k.start(t, clusters.BuiltKubectl(), "get", "gauges", "-n", "default", "--watch")
+	// printed waits for a gauge, and returns it as what it is by the columns that were printed last.
+	var columns []string
+	printed := func(name string) string {
+		t.Helper()
 		line := s.wants(name, func(l string) bool {
 			if strings.HasPrefix(l, "NAME") {
 				columns = strings.Fields(l)
@@ -92,9 +98,15 @@ additionalPrinterColumns: [{name: Size, type: string, jsonPath: .size}COLOR]}]}}
 		})
 		var out []string
 		for i, cell := range strings.Fields(line) {
+			if i == len(columns) {
+				t.Fatalf("%q under %q", line, columns)
+			}
 			out = append(out, columns[i]+"="+cell)
 		}
 		return strings.Join(out, " ")
+	}
+	if got := printed("g0"); got != "NAME=g0 CLUSTER=member1 SIZE=s-g0" { // of the list: what comes now is watched
+		t.Error(got)
 	}
 	for _, tt := range []struct{ cluster, name, want string }{
 		{"member1", "g1", "NAME=g1 CLUSTER=member1 SIZE=s-g1"},
@@ -102,7 +114,8 @@ additionalPrinterColumns: [{name: Size, type: string, jsonPath: .size}COLOR]}]}}
 		{"member1", "g3", "NAME=g3 CLUSTER=member1 SIZE=s-g3"},
 		{"member2", "g4", "NAME=g4 CLUSTER=member2 SIZE=s-g4 COLOR=c-g4"},
 	} {
-		if got := next(tt.cluster, tt.name); got != tt.want {
+		made(tt.cluster, tt.name)
+		if got := printed(tt.name); got != tt.want {
 			t.Errorf("%s, want %s", got, tt.want)
 		}
 	}
@@ -111,7 +124,7 @@ additionalPrinterColumns: [{name: Size, type: string, jsonPath: .size}COLOR]}]}}
 // TestKubernetesKinds holds what the fleet takes for granted: in Kubernetes' own groups, which have no dot, kinds' names lead to their resources.
 func TestKubernetesKinds(t *testing.T) {
 	_, lists, err := directClient(t, members[0]).Discovery().ServerGroupsAndResources()
-	if err != nil {
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // of another group
 		t.Fatal(err)
 	}
 	n := 0
