@@ -85,6 +85,12 @@ func logged(t *testing.T, log *lockedBuffer, expr string) string {
 	return found[1]
 }
 
+// ready is the status of the condition Ready, and its reason.
+func (p *privateCluster) ready() string {
+	p.t.Helper()
+	return own(p.t).run(p.t, "get", "cluster", p.name, "-o", `jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.reason}{end}`).stdout
+}
+
 // agentProcess is a running agent.
 type agentProcess struct {
 	t     *testing.T
@@ -102,20 +108,26 @@ func (p *privateCluster) agent(env ...string) *agentProcess {
 	return a
 }
 
+// agentProgram is the path of the agent's program.
+func agentProgram(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(gateway(t).dir, "clusterpass-agent")
+	if _, err := os.Stat(bin); err != nil {
+		if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "github.com/clusterpass/clusterpass/websocket-bridge/agent").CombinedOutput(); err != nil {
+			t.Fatalf("build: %v\n%s", err, out)
+		}
+	}
+	return bin
+}
+
 // start starts an agent as its Deployment does, with more variables.
 func (p *privateCluster) start(env ...string) *agentProcess {
 	p.t.Helper()
-	bin := filepath.Join(gateway(p.t).dir, "clusterpass-agent")
-	if _, err := os.Stat(bin); err != nil {
-		if out, err := exec.CommandContext(p.t.Context(), "go", "build", "-o", bin, "github.com/clusterpass/clusterpass/websocket-bridge/agent").CombinedOutput(); err != nil {
-			p.t.Fatalf("build: %v\n%s", err, out)
-		}
-	}
 	gw, err := kubeconfig.Read(p.gateway)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	a := &agentProcess{t: p.t, cmd: exec.Command(bin), log: &lockedBuffer{}, ended: make(chan struct{})}
+	a := &agentProcess{t: p.t, cmd: exec.Command(agentProgram(p.t)), log: &lockedBuffer{}, ended: make(chan struct{})}
 	a.cmd.Env = append([]string{
 		"CLUSTERPASS_GATEWAY=" + gw.URL, "CLUSTERPASS_GATEWAY_CA=" + string(gw.CA), "CLUSTERPASS_CLUSTER=" + p.name, "CLUSTERPASS_CREDENTIAL=file:" + p.token,
 		"CLUSTERPASS_API_SERVER=" + strings.TrimPrefix(p.member.Server(), "https://"), "CLUSTERPASS_ADMIN_LISTEN=127.0.0.1:0",
@@ -161,12 +173,6 @@ func TestPrivateCluster(t *testing.T) {
 	p := joinPrivate(t, "private")
 	client, root := caller(t)
 	d, g := direct("member2"), kubectl{kubeconfig: gateway(t).pass, context: "member2", server: root + "/clusters/private"}
-	own := kubectl{kubeconfig: gateway(t).pass, context: "member2", server: root}
-	condition := func(want string) func() bool {
-		return func() bool {
-			return own.run(t, "get", "cluster", "private", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`).stdout == want
-		}
-	}
 
 	for _, path := range []string{"/clusters/private/version", "/bridge/clusters/private/version"} { // through a function, and through the bridge
 		resp, err := client.Get(root + path)
@@ -180,12 +186,12 @@ func TestPrivateCluster(t *testing.T) {
 			t.Errorf("%s without an agent: %s %+v, %v", path, resp.Status, st, err)
 		}
 	}
-	eventually(t, condition("False"))
+	becomes(t, "False unreachable", p.ready)
 	a, b := p.agent(), p.agent()
 	eventually(t, func() bool { return g.run(t, "get", "namespaces").code == 0 })
-	eventually(t, condition("True"))
-	if out := own.must(t, "get", "clusters", "private"); !regexp.MustCompile(`private .* Pull `).MatchString(out) {
-		t.Errorf("no mode Pull in\n%s", out)
+	becomes(t, "True ClusterReady", p.ready)
+	if got := strings.Fields(own(t).must(t, "get", "clusters", "private", "--no-headers")); len(got) != 5 || got[2] != "Pull" || got[3] != "True" {
+		t.Errorf("kubectl shows %q", got)
 	}
 
 	t.Run("rest", func(t *testing.T) {
@@ -201,13 +207,6 @@ func TestPrivateCluster(t *testing.T) {
 	for _, dia := range dialects {
 		t.Run("streams/"+dia.name, func(t *testing.T) { privateStreams(t, dia, d, g) })
 	}
-	t.Run("fleet", func(t *testing.T) {
-		k := fleet(t, "{apiVersion: v1, kind: Pod}")
-		eventually(t, func() bool {
-			out := k.run(t, "get", "pods", "-n", "streams").stdout
-			return regexp.MustCompile(`(?m)\bprivate\b.*|shell`).MatchString(out) && strings.Contains(out, "private")
-		})
-	})
 	t.Run("an agent dies", func(t *testing.T) {
 		var open []*session
 		ofA, ofB := a.carries(), b.carries() // what functions and bridge hold open
