@@ -411,7 +411,7 @@ func TestFleetInformers(t *testing.T) {
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 		t.Fatal("the informer does not sync")
 	}
-	reconciled := manage(ctx, t, cut)
+	reconciled := manage(ctx, t, fleetConfig(t, gateway(t).pass, cut))
 	// kubectl does not begin again: what it prints is one watch, whatever happens to the clusters.
 	shown := &lockedBuffer{}
 	watching := k.command(ctx, t, clusters.BuiltKubectl(), "get", "configmaps", "-n", "churn", "-l", "churn", "--watch", "--output-watch-events",
@@ -454,25 +454,31 @@ func TestFleetInformers(t *testing.T) {
 				time.Sleep(time.Second) // leave the machine to others
 			}
 		}
-		ends(ctx, t, has)
+		ends(t, has, union(ctx, t, func(name, _ string) string { return name }))
 		t.Logf("round %d, after %s: all have what the clusters have; kubectl has printed %d events; %d goroutines", round,
 			time.Since(began).Round(time.Second), strings.Count(shown.String(), "\n"), runtime.NumGoroutine())
 	}
 }
 
-// ends waits until each of has is equal to the union of the clusters, now that nobody writes.
-func ends(ctx context.Context, t *testing.T, has map[string]func() map[string]string) {
+// union is what the clusters have, now that nobody writes: where each object is, and its data, by what it is called.
+func union(ctx context.Context, t *testing.T, called func(name, cluster string) string) map[string]string {
 	t.Helper()
-	want := map[string]string{}
+	all := map[string]string{}
 	for _, m := range members {
 		list, err := directClient(t, m).CoreV1().ConfigMaps("churn").List(ctx, metav1.ListOptions{LabelSelector: "churn"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, cm := range list.Items {
-			want[cm.Name] = m + " " + cm.Data["n"]
+			all[called(cm.Name, m)] = m + " " + cm.Data["n"]
 		}
 	}
+	return all
+}
+
+// ends waits until each of has is what it should be in the end.
+func ends(t *testing.T, has map[string]func() map[string]string, want map[string]string) {
+	t.Helper()
 	for what, has := range has {
 		var got map[string]string
 		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
@@ -501,12 +507,12 @@ func printedObjects(lines string) map[string]string {
 
 // manage runs a controller-runtime manager until ctx ends and returns what its reconciler knows: where each config map of namespace churn
 // is, and its data.
-func manage(ctx context.Context, t *testing.T, cut *connections) func() map[string]string {
+func manage(ctx context.Context, t *testing.T, cfg *rest.Config) func() map[string]string {
 	t.Helper()
 	ctrl.SetLogger(logr.Discard())
 	skip, grace := true, 2*time.Minute
 	namespaces := map[string]ctrlcache.Config{"churn": {LabelSelector: labels.SelectorFromSet(labels.Set{"churn": "yes"})}}
-	mgr, err := ctrl.NewManager(fleetConfig(t, gateway(t).pass, cut), ctrl.Options{
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0", GracefulShutdownTimeout: &grace,
 		Cache:      ctrlcache.Options{DefaultNamespaces: namespaces},
 		Controller: ctrlconfig.Controller{SkipNameValidation: &skip, CacheSyncTimeout: 12 * time.Minute},

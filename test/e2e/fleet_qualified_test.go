@@ -1,0 +1,189 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+)
+
+// byList is a ListerWatcher of a client that knows no WatchList.
+type byList struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported is how client-go asks for that.
+func (byList) IsWatchListSemanticsUnSupported() bool { return true }
+
+// TestFleetQualifiedInformers holds: informers, by WatchList and by lists, a controller-runtime manager and kubectl get -w keep objects of one
+// name in two clusters apart, and end with exactly what both have; and what they have is written back by the name it has there.
+func TestFleetQualifiedInformers(t *testing.T) {
+	k := qualified(t, fleet(t, "{apiVersion: v1, kind: ConfigMap, namespace: churn}, {apiVersion: v1, kind: Event}"))
+	for _, m := range members {
+		direct(m).must(t, "create", "namespace", "churn")
+		t.Cleanup(func() { direct(m).run(t, "delete", "namespace", "churn", "--wait=false") })
+	}
+	eventually(t, func() bool { return k.run(t, "get", "configmaps", "-n", "churn").code == 0 })
+	cut := &connections{}
+	cfg := fleetConfig(t, gateway(t).pass, cut)
+	cfg.Host += "/@"
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
+	defer cancel()
+	here := client.CoreV1().ConfigMaps("churn")
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = "churn"
+			return here.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = "churn"
+			return here.Watch(ctx, o)
+		},
+	}
+	stores := map[string]cache.Store{}
+	for what, lw := range map[string]cache.ListerWatcher{"an informer": cache.ToListWatcherWithWatchListSemantics(lw, client), "an informer by lists": byList{lw}} {
+		informer := cache.NewSharedIndexInformer(lw, &corev1.ConfigMap{}, 0, cache.Indexers{})
+		stopped := make(chan struct{})
+		go func() { defer close(stopped); informer.RunWithContext(ctx) }() // ends with ctx
+		defer func() { cancel(); <-stopped }()
+		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+			t.Fatalf("%s does not sync", what)
+		}
+		stores[what] = informer.GetStore()
+	}
+	reconciled := manage(ctx, t, cfg)
+	whole := fleetConfig(t, gateway(t).pass, nil) // a write may not be cut in the middle
+	whole.Host = cfg.Host
+	writer, err := kubernetes.NewForConfig(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes := writer.CoreV1().ConfigMaps("churn")
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: writer.CoreV1().Events("")})
+	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "test"})
+	shown := &lockedBuffer{}
+	watching := k.command(ctx, t, clusters.BuiltKubectl(), "get", "configmaps", "-n", "churn", "-l", "churn", "--watch", "--output-watch-events",
+		"-o", `jsonpath={.type}{" "}{.object.metadata.name}{" "}{.object.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{.object.data.n}{"\n"}`)
+	watching.Stdout, watching.Stderr = shown, printed
+	if err := watching.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cancel(); _ = watching.Wait() }()
+
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	for step := range 120 {
+		m := members[rng.IntN(2)]
+		name := fmt.Sprintf("c-%d", rng.IntN(8)) // in both
+		switch {
+		case step%30 == 29:
+			cut.cut()
+		case step%5 == 4: // by the name that the fleet gave it, with the version that it came with
+			for _, o := range stores["an informer"].List() {
+				cm := o.(*corev1.ConfigMap).DeepCopy()
+				cm.Data = map[string]string{"n": fmt.Sprint("written ", step)}
+				if _, err := writes.Update(ctx, cm, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+					t.Fatalf("%s: %v", cm.Name, err)
+				}
+				break
+			}
+		default:
+			churn(ctx, t, directClient(t, m).CoreV1().ConfigMaps("churn"), name, rng)
+		}
+	}
+	has := map[string]func() map[string]string{
+		"the manager":    reconciled,
+		"kubectl get -w": func() map[string]string { return printedObjects(shown.String()) },
+	}
+	for what, store := range stores {
+		has[what] = func() map[string]string {
+			got := map[string]string{}
+			for _, key := range store.ListKeys() {
+				if o, ok, _ := store.GetByKey(key); ok {
+					cm := o.(*corev1.ConfigMap)
+					got[strings.TrimPrefix(key, "churn/")] = cm.Annotations[sourceAnnotation] + " " + cm.Data["n"]
+				}
+			}
+			return got
+		}
+	}
+	ends(t, has, union(ctx, t, func(name, cluster string) string { return name + "@" + cluster }))
+	// What a controller makes for, or says of, an object goes where that is.
+	for _, m := range members {
+		owner, err := writes.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner@" + m}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "owned-", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}}}}
+		if owned, err = writes.Create(ctx, owned, metav1.CreateOptions{}); err != nil || !strings.HasSuffix(owned.Name, "@"+m) || owned.OwnerReferences[0].Name != "owner@"+m {
+			t.Fatalf("%+v, %v", owned, err)
+		}
+		recorder.Event(owner, corev1.EventTypeNormal, "Told", "of "+m)
+		eventually(t, func() bool {
+			return direct(m).must(t, "get", "events", "-n", "churn", "-o", "jsonpath={.items[*].involvedObject.name} {.items[*].message}") == "owner of "+m
+		})
+	}
+	// Both have one of each name, and one is gone from the one alone.
+	for _, m := range members {
+		direct(m).must(t, "delete", "configmaps", "-n", "churn", "-l", "churn")
+		direct(m).must(t, "create", "configmap", "last", "-n", "churn", "--from-literal=n="+m)
+		direct(m).must(t, "label", "configmap", "last", "-n", "churn", "churn=yes")
+	}
+	if err := writes.Delete(ctx, "last@member2", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ends(t, has, map[string]string{"last@member1": "member1 member1"})
+	if got := direct("member2").must(t, "get", "configmaps", "-n", "churn", "-l", "churn", "-o", "name"); got != "" {
+		t.Errorf("member2 still has %s", got)
+	}
+}
+
+// TestFleetNamesWithAt holds: roles may have an @ in their names. Each is found by what a list calls it, and by nothing else.
+func TestFleetNamesWithAt(t *testing.T) {
+	k := fleet(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole}`)
+	for m, names := range map[string][]string{"member1": {"dev@example.com", "dev@member2"}, "member2": {"dev", "dev@member2"}} {
+		for _, name := range names {
+			direct(m).must(t, "create", "clusterrole", name, "--verb=get", "--resource="+map[string]string{"member1": "pods", "member2": "nodes"}[m])
+			t.Cleanup(func() { direct(m).run(t, "delete", "clusterrole", name, "--ignore-not-found") })
+			direct(m).must(t, "label", "clusterrole", name, "at=yes")
+		}
+	}
+	list := []string{"get", "clusterroles", "-l", "at", "-o", "name"}
+	const all = "clusterrole.rbac.authorization.k8s.io/"
+	eventually(t, func() bool { return k.run(t, list...).code == 0 })
+	got := strings.Fields(strings.ReplaceAll(k.must(t, list...), all, ""))
+	if strings.Join(got, " ") != "dev@example.com dev@member2@member1 dev dev@member2@member2" {
+		t.Fatalf("they are called %q", got)
+	}
+	for name, want := range map[string]string{"dev@example.com": "pods", "dev@member2@member1": "pods", "dev": "nodes", "dev@member2": "nodes", "dev@member2@member2": "nodes", "dev@example.com@member1": "pods"} {
+		if got := k.must(t, "get", "clusterrole", name, "-o", "jsonpath={.metadata.name} {.rules[0].resources[0]}"); got != name+" "+want {
+			t.Errorf("%s is %q", name, got)
+		}
+	}
+	k.must(t, "annotate", "clusterrole", "dev@member2@member1", "x=y")
+	k.must(t, "delete", "clusterrole", "dev@member2@member1", "dev@example.com", "--timeout=4m")
+	if got := direct("member1").must(t, "get", "clusterroles", "-l", "at", "-o", "name"); got != "" {
+		t.Errorf("deleted, member1 has %s", got)
+	}
+	if got := strings.ReplaceAll(direct("member2").must(t, "get", "clusterroles", "-l", "at", "-o", "name"), all, ""); got != "dev\ndev@member2\n" {
+		t.Errorf("member2 has %q", got)
+	}
+}
