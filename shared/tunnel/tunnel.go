@@ -155,10 +155,10 @@ func Ask(ctx context.Context, conn net.Conn, address string, header http.Header,
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode/100 != 2 {
+		defer func() { _ = resp.Body.Close() }()
 		return refused(resp)
-	}
+	} // else conn goes on behind the header, whatever that says of a body: to close one would wait for it
 	if br.Buffered() > 0 {
 		return errors.New("more than an answer came, and servers of TLS do not speak first")
 	}
