@@ -59,6 +59,7 @@ type Cache[V any] struct {
 	flights singleflight.Group
 
 	mu      sync.Mutex
+	flying  map[string]time.Time // since when, of flights
 	entries *lru.Cache[string, entry[V]]
 	missing *lru.Cache[string, entry[V]] // apart, so that names which nobody has push out none that somebody has
 	warned  time.Time
@@ -92,7 +93,7 @@ func New[V any](cfg Config, fetch func(ctx context.Context, key string) (V, erro
 	if err != nil {
 		panic(err) // the same
 	}
-	return &Cache[V]{cfg: cfg, fetch: fetch, entries: entries, missing: missing}
+	return &Cache[V]{cfg: cfg, fetch: fetch, entries: entries, missing: missing, flying: map[string]time.Time{}}
 }
 
 func (c *Cache[V]) now() time.Time { return c.cfg.Now().Round(0) }
@@ -185,13 +186,22 @@ func (c *Cache[V]) served(e entry[V]) (V, error) {
 }
 
 // start joins the flight for key, and begins it if there is none. It does not end with the caller that began it: others may
-// wait for it. A fresh one does not join one of another sort: that may have begun before what the caller knows.
+// wait for it. A fresh one does not join one of another sort: that may have begun before what the caller knows. One that is older than it
+// may be was frozen with the process, and what it waits for is gone: nobody joins that.
 func (c *Cache[V]) start(ctx context.Context, key string, fresh bool) <-chan singleflight.Result {
 	name := key
 	if fresh {
 		name = "fresh " + key
 	}
+	c.mu.Lock()
+	if began, ok := c.flying[name]; ok {
+		if age := c.now().Sub(began); age < 0 || age > c.cfg.Timeout {
+			c.flights.Forget(name)
+		}
+	}
+	c.mu.Unlock()
 	return c.flights.DoChan(name, func() (any, error) {
+		defer c.lands(name, c.takesOff(name))
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.Timeout)
 		defer cancel()
 		if e, ok := c.lookup(key); ok && !fresh && c.now().Before(e.expires) {
@@ -200,6 +210,24 @@ func (c *Cache[V]) start(ctx context.Context, key string, fresh bool) <-chan sin
 		e, err := c.read(ctx, key, fresh)
 		return e, err
 	})
+}
+
+// takesOff notes when a flight begins, by the wall clock: the other may stop with a frozen process.
+func (c *Cache[V]) takesOff(name string) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	c.flying[name] = now
+	return now
+}
+
+// lands forgets a flight, unless another has begun since.
+func (c *Cache[V]) lands(name string, began time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.flying[name].Equal(began) {
+		delete(c.flying, name)
+	}
 }
 
 // errHangs says that the caller has waited long enough.

@@ -248,6 +248,33 @@ func TestLateFlight(t *testing.T) {
 	}
 }
 
+// TestFrozenFlight holds: nobody waits for a question that was asked before the process was frozen, whose answer may never come.
+func TestFrozenFlight(t *testing.T) {
+	c := &clock{t: time.Unix(1000, 0)}
+	asked, release := make(chan struct{}), make(chan struct{})
+	var calls atomic.Int64
+	cache := New(Config{Max: 10, TTL: time.Minute, Timeout: time.Minute, Now: c.now}, func(context.Context, string) (string, error) {
+		if calls.Add(1) == 1 {
+			close(asked)
+			<-release
+			return "old", nil
+		}
+		return "new", nil
+	})
+	left := make(chan struct{})
+	go func() { _, _ = cache.Get(t.Context(), "k"); close(left) }()
+	<-asked
+	c.add(time.Hour)
+	if v, err := cache.Get(t.Context(), "k"); v != "new" || err != nil {
+		t.Errorf("%q, %v", v, err)
+	}
+	close(release)
+	<-left
+	if v, err := cache.Get(t.Context(), "k"); v != "new" || err != nil || len(cache.flying) > 0 {
+		t.Errorf("%q, %v; %d flights are left", v, err, len(cache.flying))
+	}
+}
+
 func TestOneFlight(t *testing.T) {
 	release := make(chan struct{})
 	var calls atomic.Int64
