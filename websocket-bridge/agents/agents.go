@@ -213,14 +213,20 @@ const (
 
 // unhurried sees to it that nobody holds a connection by sending or taking nothing. Agents send no body: whoever has one is refused.
 func unhurried(w http.ResponseWriter, r *http.Request, cluster string) error {
-	c := http.NewResponseController(w) // what cannot have deadlines needs none
-	_ = c.SetWriteDeadline(time.Now().Add(takeTimeout))
 	if r.ContentLength == 0 {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(takeTimeout))
 		return nil
 	}
+	leave(w)
+	return status.New(status.BadRequest, cluster, "agents of cluster %q send no body", cluster)
+}
+
+// leave has the connection end with the answer, also if whoever asked sends or takes nothing.
+func leave(w http.ResponseWriter) {
+	c := http.NewResponseController(w) // what cannot have deadlines needs none
+	_ = c.SetWriteDeadline(time.Now().Add(takeTimeout))
 	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout)) // the server reads on for a while what nobody wants
 	w.Header().Set("Connection", "close")
-	return status.New(status.BadRequest, cluster, "agents of cluster %q send no body", cluster)
 }
 
 func (a *Agents) serve(w http.ResponseWriter, r *http.Request, cluster, tail string) error {

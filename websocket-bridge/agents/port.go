@@ -59,6 +59,7 @@ func (p *Port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, tunnel.ErrNone) {
 			w.Header().Set(tunnel.NoneHeader, "1")
 		}
+		leave(w)
 		status.Write(w, err)
 	}
 }

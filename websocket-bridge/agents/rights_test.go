@@ -3,7 +3,12 @@ package agents_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -195,5 +200,27 @@ func TestJoinedAgain(t *testing.T) {
 	r.connects(t, 1)
 	if !c.Token().Equal(second) {
 		t.Error("the agent is connected by another credential")
+	}
+}
+
+// TestNobodyHoldsThePort holds: who is refused at the tunnel port keeps no connection by a body that does not come.
+func TestNobodyHoldsThePort(t *testing.T) {
+	t.Parallel() // it waits, mostly
+	w := newWorld(t)
+	w.enrol("prod", time.Hour) // which makes the keys
+	r := w.replica()
+	conn, err := net.Dial("tcp", r.port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc := tlsClient(conn)
+	defer tc.Close()
+	_ = tc.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(tc, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	said, err := io.ReadAll(tc)
+	if errors.Is(err, os.ErrDeadlineExceeded) || !strings.HasPrefix(string(said), "HTTP/1.1 400 ") {
+		t.Errorf("%.100s, %v", said, err)
 	}
 }
