@@ -50,8 +50,8 @@ func run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	for _, f := range functions {
-		// Each invocation has a process of its own: MaxInvocations ends it.
-		if f.run, err = lambda.NewFunction(lambda.Config{Name: f.name, Bootstrap: f.path, Env: env, MaxInvocations: 1, MaxConcurrency: 2}); err != nil {
+		// Each invocation has a process of its own: MaxInvocations ends it, which on a busy machine may take some more turns.
+		if f.run, err = lambda.NewFunction(lambda.Config{Name: f.name, Bootstrap: f.path, Env: env, MaxInvocations: 1, MaxConcurrency: 10}); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, f.run.Close(context.WithoutCancel(ctx))) }()
