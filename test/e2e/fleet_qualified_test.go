@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -153,6 +154,122 @@ func TestFleetQualifiedInformers(t *testing.T) {
 	ends(t, has, map[string]string{"last@member1": "member1 member1"})
 	if got := direct("member2").must(t, "get", "configmaps", "-n", "churn", "-l", "churn", "-o", "name"); got != "" {
 		t.Errorf("member2 still has %s", got)
+	}
+}
+
+// TestFleetQualifiedKubectl holds: what kubectl prints behind "@" it can be given again, for all it does with what it lists.
+func TestFleetQualifiedKubectl(t *testing.T) {
+	pods(t, "names")
+	k := qualified(t, fleet(t, `{apiVersion: v1, kind: "*"}, {apiVersion: policy/v1, kind: PodDisruptionBudget}, {apiVersion: apps/v1, kind: "*"}`))
+	k.env = []string{`KUBE_EDITOR=sed -i s/of:.*/of:\ edited/`}
+	in := func(args ...string) []string { return append(args, "-n", "names") }
+	for _, m := range members {
+		direct(m).must(t, in("create", "configmap", "settings", "--from-literal=of="+m)...)
+		direct(m).must(t, in("label", "configmap", "settings", "names=yes")...)
+	}
+	both := []string{"configmap/settings@member1", "configmap/settings@member2"}
+	named := in("get", "configmaps", "-l", "names", "-o", "name")
+	if got := k.must(t, named...); strings.TrimSpace(got) != strings.Join(both, "\n") {
+		t.Fatalf("the names are %q", got)
+	}
+	of := func(m string) string {
+		return direct(m).must(t, in("get", "configmap", "settings", "-o", "jsonpath={.data.of}")...)
+	}
+	k.must(t, in("annotate", both[0], both[1], "by=name")...)
+	k.must(t, in("wait", "configmap", "-l", "names", "--for=jsonpath={.metadata.annotations.by}=name", "--timeout=4m")...)
+	k.must(t, in("edit", both[1])...)
+	if of("member1") != "member1" || of("member2") != "edited" {
+		t.Errorf("edited in member2: %q, %q", of("member1"), of("member2"))
+	}
+	printed := k.must(t, in("get", "configmaps", "-l", "names", "-o", "yaml")...)
+	printed = strings.NewReplacer("of: member1", "of: first", "of: edited", "of: second").Replace(printed)
+	for _, how := range [][]string{{"replace"}, {"apply", "--server-side", "--force-conflicts"}} {
+		k.with(printed).must(t, append(how, "-f", "-")...)
+		if of("member1") != "first" || of("member2") != "second" {
+			t.Errorf("%s of what was printed: %q, %q", how, of("member1"), of("member2"))
+		}
+		printed = k.must(t, in("get", "configmaps", "-l", "names", "-o", "yaml")...)
+	}
+	const applied = "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: settings@%s, namespace: names}, data: {of: applied}}\n"
+	docs := fmt.Sprintf(applied, "member1") + fmt.Sprintf(applied, "member2")
+	says(t, k.with(docs).must(t, "apply", "-f", "-"), "settings@member1 configured", "settings@member2 configured")
+	says(t, k.with(docs).must(t, "apply", "-f", "-"), "settings@member1 unchanged", "settings@member2 unchanged")
+	k.must(t, in("create", "configmap", "alone@member2", "--from-literal=of=alone")...) // by its name alone, too
+	k.with("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: alone, namespace: names}, data: {of: applied}}").must(t, "apply", "-f", "-")
+	if got := k.must(t, in("get", "configmap", "alone", "-o", "jsonpath={.metadata.name} {.data.of}")...); got != "alone@member2 applied" {
+		t.Errorf("applied by its name alone it is %q", got)
+	}
+	if got := direct("member2").must(t, in("get", "configmap", "settings", "-o", "json")...); strings.Contains(got, "@") {
+		t.Errorf("member2 stores %s", got)
+	}
+	k.must(t, in(append([]string{"delete", "--timeout=4m"}, strings.Fields(k.must(t, named...))...)...)...)
+	if got := k.must(t, named...); got != "" {
+		t.Errorf("deleted by what was printed, there are %q", got)
+	}
+
+	// Pods, by what a list calls them.
+	says(t, k.must(t, in("get", "pods")...), "NAME", "CLUSTER", "same@member1", "same@member2", "on-member1@member1")
+	for _, m := range members {
+		if got := k.must(t, in("logs", "same@"+m)...); got != "I run in "+m+"\n" {
+			t.Errorf("the logs of same@%s: %q", m, got)
+		}
+		if got := k.must(t, append(in("exec", "same@"+m), "--", "echo", "here")...); got != "here\n" {
+			t.Errorf("exec in same@%s: %q", m, got)
+		}
+		if got := k.must(t, "get", "pods", "-n", "names@"+m, "-o", "name"); got != "pod/on-"+m+"@"+m+"\npod/same@"+m+"\n" {
+			t.Errorf("a namespace of %s has %q", m, got)
+		}
+		// Also by names alone, where the fleet answers with these.
+		for name, k := range map[string]kubectl{"there@" + m: k, "there": atFleet(t, k)} {
+			there := func(args ...string) string { return k.must(t, append(args, "-n", "names@"+m)...) }
+			there("create", "configmap", "there", "--from-literal=of="+m)
+			there("edit", "configmap", "there")
+			if got := strings.Fields(there("get", "configmaps", "-o", "name")); !slices.Contains(got, "configmap/"+name) {
+				t.Errorf("a namespace of %s has %q", m, got)
+			}
+			k.with(there("get", "configmap", name, "-o", "yaml")).must(t, "apply", "--server-side", "--force-conflicts", "-f", "-")
+			if got := direct(m).must(t, in("get", "configmap", "there", "-o", "jsonpath={.metadata.namespace} {.data.of}")...); got != "names edited" {
+				t.Errorf("made in a namespace of %s: %q", m, got)
+			}
+			there("wait", "configmap/"+name, "--for=jsonpath={.data.of}=edited", "--timeout=4m")
+			there("delete", "configmap/"+name, "--timeout=4m")
+		}
+	}
+	says(t, k.must(t, "get", "namespaces", "-o", "name"), "namespace/names@member1", "namespace/names@member2")
+	if r := k.run(t, "get", "pods", "-n", "names@nowhere"); r.code == 0 || !strings.Contains(r.stderr, `no cluster "nowhere"`) {
+		t.Errorf("a namespace of no cluster: %v", r)
+	}
+	follows := k.start(t, clusters.BuiltKubectl(), in("get", "pods", "--watch", "--no-headers", "--show-labels")...)
+	for _, name := range []string{"same@member1", "same@member2"} {
+		follows.wants("what is there", func(l string) bool { return strings.HasPrefix(l, name+" ") })
+	}
+	for _, m := range members {
+		direct(m).must(t, in("label", "pod", "same", "seen=yes")...)
+		follows.wants("the change in "+m, func(l string) bool { return strings.HasPrefix(l, "same@"+m+" ") && strings.Contains(l, "seen=yes") })
+	}
+
+	// A node is drained of what its budget allows, when it does, and of nothing of the other cluster's.
+	node := direct("member1").must(t, in("get", "pod", "same", "-o", "jsonpath={.spec.nodeName}")...) + "@member1"
+	for _, m := range members {
+		direct(m).apply(t, "{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: budget, namespace: names}, spec: {minAvailable: 1, selector: {matchLabels: {app: same}}}}")
+	}
+	t.Cleanup(func() { k.run(t, "uncordon", node) })
+	drain := k.start(t, clusters.BuiltKubectl(), "drain", node, "--force", "--pod-selector=app=same", "--timeout=4m")
+	eventually(t, func() bool {
+		return strings.Contains(drain.errOut.String(), `"same@member1"`) && strings.Contains(drain.errOut.String(), "disruption budget")
+	})
+	k.must(t, in("delete", "pdb", "budget@member1")...)
+	drain.line("pod/same@member1 evicted")
+	drain.line("node/" + node + " drained")
+	if got := k.must(t, in("get", "pods", "-l", "app=same", "-o", "name")...); got != "pod/same@member2\n" {
+		t.Errorf("drained, there are %q", got)
+	}
+	k.must(t, "uncordon", node)
+	k.must(t, in("delete", "pods", "--all", "--wait", "--timeout=4m")...)
+	for _, m := range members {
+		if got := direct(m).must(t, in("get", "pods", "-o", "name")...); got != "" {
+			t.Errorf("all deleted, %s has %q", m, got)
+		}
 	}
 }
 
