@@ -25,8 +25,8 @@ type page struct {
 	targets []target      // those that are asked for this page
 	later   []target      // those that are left for pages to come
 	version cursor.Version
-	given   int    // objects so far
-	object  []byte // the one that is written
+	given   int   // objects so far
+	piece   piece // that is written
 }
 
 // page reads what concerns pages and versions of the query, and decides which members are asked.

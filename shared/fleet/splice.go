@@ -1,10 +1,7 @@
 package fleet
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -109,51 +106,12 @@ func (p *page) objects(out *sink, parts []*part) (token string, err error) {
 	return cursor.Token{Version: p.version, Next: p.later[0].id}.String(), nil
 }
 
-// turn is how many objects a whole list takes of one member before it goes on to the next: so many members as there are send at once, and
-// the whole takes as long as the slowest of them, while of each no more is held than was sent ahead. Shorter lists stay in one piece.
-const turn = 100
-
-// inTurns writes all objects of all parts.
-func (p *page) inTurns(out *sink, parts []*part) error {
-	for left := slices.Clone(parts); len(left) > 0; {
-		var unfinished []*part
-		for _, one := range left {
-			more, err := p.give(out, one, turn)
-			switch {
-			case err != nil:
-				return err
-			case more:
-				unfinished = append(unfinished, one)
-			case one.Metadata().Continue != "":
-				return fmt.Errorf("cluster %q sent a page, and was asked for all", one.Name)
-			}
-		}
-		left = unfinished
-	}
-	return nil
-}
-
 // give writes up to n objects of a part. It reports whether there may be more.
 func (p *page) give(out *sink, one *part, n int) (more bool, err error) {
 	for n > 0 {
-		v, err := one.next()
-		if errors.Is(err, io.EOF) {
-			return false, p.saw(one)
-		} else if err != nil {
-			return false, err
-		}
-		if p.object, err = one.transform(p.object[:0], v); err != nil {
-			return false, err
-		}
-		if one.scope != nil && !slices.Contains(one.scope, one.namespace()) {
-			continue
-		}
-		if p.given > 0 {
-			out.text(",")
-		}
-		p.given++
-		n--
-		if err := out.bytes(p.object); err != nil {
+		one.fill(&p.piece, n)
+		n -= p.piece.objects
+		if more, err := p.put(out, one, &p.piece); !more {
 			return false, err
 		}
 	}
