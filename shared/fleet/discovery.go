@@ -317,7 +317,7 @@ func (q *ask) discoveryKey(allowed []entry) (key [sha256.Size]byte, err error) {
 	for i, c := range allowed {
 		names[i] = fmt.Sprintf("%s %d", c.Name, c.id)
 	}
-	data, err := json.Marshal([]any{q.caller(), names, q.inv.digest, q.route.AllClusters})
+	data, err := json.Marshal([]any{q.caller(), names, q.inv.digest, q.route.AllClusters, q.control()})
 	if err != nil {
 		return key, err
 	}

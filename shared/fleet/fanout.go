@@ -275,9 +275,9 @@ func texts(failures []*failure) string {
 	return strings.Join(out, "; ")
 }
 
-// text names the cluster, once.
+// text names the cluster, once: what a cluster says of itself or others is told as its word.
 func (e *failure) text() string {
-	if strings.Contains(e.message, fmt.Sprintf("cluster %q", e.cluster)) {
+	if e.status == nil && strings.Contains(e.message, fmt.Sprintf("cluster %q", e.cluster)) {
 		return e.message
 	}
 	return fmt.Sprintf("cluster %q: %s", e.cluster, e.message)

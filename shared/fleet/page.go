@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/status"
@@ -167,6 +168,12 @@ func (p *page) cut(parts []*part, i int) (token string, err error) {
 	if _, err := one.next(); err != nil && !errors.Is(err, io.EOF) {
 		return "", err
 	}
+	late := time.AfterFunc(stall, func() { // what is left of them is of no use, and of a hostile one it may have no end
+		for _, other := range parts[i:] {
+			other.stop()
+		}
+	})
+	defer late.Stop()
 	for _, other := range parts[i:] {
 		if other.Metadata() == nil {
 			if err := other.Drain(); err != nil {
