@@ -2,15 +2,19 @@
 // and bridges of two versions share the stores, and credentials live for days.
 //
 // testdata has a directory for each format: both stores, as directories and as AWS keeps them, and credentials. They were written once,
-// by -update FORMAT, and are never written again; a change that does not read them needs another way.
+// by -update FORMAT, and are never written again; a change that does not read them needs another way. Their numbers have no gaps.
 package upgrade
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"flag"
+	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -41,6 +45,7 @@ var update = flag.String("update", "", "write this format, such as format1, as t
 
 const (
 	gatewayURL = "https://clusterpass.example.com"
+	tunnelURL  = "https://bridge.internal:8444"
 	prefix     = "upgraded" // of the installation on AWS
 )
 
@@ -53,18 +58,37 @@ func TestFormats(t *testing.T) {
 	if *update != "" {
 		write(t, filepath.Join("testdata", *update))
 	}
-	formats, err := os.ReadDir("testdata")
-	if err != nil || len(formats) == 0 {
-		t.Fatalf("%d formats, %v", len(formats), err)
-	}
-	for _, f := range formats {
-		dir := filepath.Join("testdata", f.Name())
-		t.Run(f.Name()+"/dir", func(t *testing.T) { check(t, dir, restoreDir(t, dir)) })
-		t.Run(f.Name()+"/aws", func(t *testing.T) { check(t, dir, restoreAWS(t, dir)) })
+	for i, dir := range formats(t) {
+		for kind, restore := range map[string]func(*testing.T, string) *stores.Stores{"dir": restoreDir, "aws": restoreAWS} {
+			t.Run(filepath.Base(dir)+"/"+kind, func(t *testing.T) {
+				st := restore(t, dir)
+				if i > 0 { // format1 is older than private clusters
+					checkPrivate(t, dir, st)
+				}
+				check(t, dir, st)
+			})
+		}
 	}
 }
 
-// check reads all that fill wrote, by the code of today.
+// formats are the directories of all formats in the order of their numbers, which that of their names is not.
+func formats(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir("testdata")
+	if err != nil || len(entries) == 0 {
+		t.Fatalf("%d formats, %v", len(entries), err)
+	}
+	dirs := make([]string, len(entries))
+	for i := range dirs {
+		dirs[i] = filepath.Join("testdata", fmt.Sprintf("format%d", i+1))
+		if _, err := os.Stat(dirs[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dirs
+}
+
+// check reads what fill wrote, but for what checkPrivate does, by the code of today.
 func check(t *testing.T, dir string, st *stores.Stores) {
 	t.Helper()
 	ctx := t.Context()
@@ -140,34 +164,78 @@ func check(t *testing.T, dir string, st *stores.Stores) {
 	}
 }
 
-// fill writes one of everything that is kept.
-func fill(t *testing.T, st *stores.Stores) (token string, good, revoked []byte) {
+// checkPrivate reads what fill wrote of a private cluster.
+func checkPrivate(t *testing.T, dir string, st *stores.Stores) {
+	t.Helper()
+	ctx := t.Context()
+	members := cluster.NewMembers(cluster.Config{Objects: st.Objects, Secrets: st.Secrets})
+	defer members.Close()
+	m, err := members.Get(ctx, "private1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := m.Cluster.Spec; m.Server.String() != "https://private1.example.com:6443" || s.SyncMode != clusterv1alpha1.Pull || s.ProxyURL != tunnelURL {
+		t.Errorf("private1 is %s, %+v", m.Server, m.Cluster)
+	}
+
+	verifier := passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Now: now})
+	credential := strings.TrimSpace(read(t, dir, "agent.token"))
+	if agent, err := verifier.Agent(ctx, credential, "private1"); err != nil {
+		t.Errorf("the agent is refused: %v", err)
+	} else if err := agent.Recheck(ctx); err != nil || agent.Cluster != "private1" || agent.TTL != passes.MaxTTL || agent.Ending() {
+		t.Errorf("the agent is %+v, %v", agent, err)
+	}
+	if _, err := verifier.Agent(ctx, strings.TrimSpace(read(t, dir, "replaced.token")), "private1"); err == nil {
+		t.Error("an agent is taken whose cluster has joined again since")
+	}
+	if err := verifier.VerifyTunnelCertificate(ctx, certificate(t, dir, "tunnel.pem")); err != nil {
+		t.Errorf("the tunnel port's certificate is refused: %v", err)
+	}
+	// What functions connect to the tunnel port with is good for a minute.
+	verifier = passes.NewVerifier(passes.Config{Secrets: st.Secrets, URL: gatewayURL, Now: func() time.Time { return then }})
+	connect := strings.TrimSpace(read(t, dir, "tunnel.token"))
+	if err := verifier.VerifyTunnelToken(ctx, connect, "private1"); err != nil {
+		t.Errorf("who connects to the tunnel port is refused: %v", err)
+	}
+	if verifier.VerifyTunnelToken(ctx, connect, "member1") == nil {
+		t.Error("who connects to the tunnel port is taken for another cluster")
+	}
+}
+
+// fill writes one of everything that is kept, and returns one of everything that is handed out, by the names of files.
+func fill(t *testing.T, st *stores.Stores) map[string][]byte {
 	t.Helper()
 	ctx := t.Context()
 	ca, err := pki.LoadCA(t.TempDir(), "ca")
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig := `apiVersion: v1
-kind: Config
-current-context: a
-contexts: [{name: a, context: {cluster: a, user: a}}]
-clusters: [{name: a, cluster: {server: "https://member1.example.com:6443", certificate-authority-data: ` + base64.StdEncoding.EncodeToString(ca.PEM()) + `}}]
-users: [{name: a, user: {token: of-a-test}}]
-`
-	name := clusterv1alpha1.NewSecretName("member1", "x7k2p")
-	if _, err := st.Secrets.Create(ctx, name, secrets.NewValue([]byte(kubeconfig)), map[string]string{"cluster": "member1"}); err != nil {
-		t.Fatal(err)
-	}
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: name, UID: "5f0e3a52-4d42-4b8a-9d0f-0f6a3ad2c001", CreationTimestamp: metav1.NewTime(then)}
 	}
-	member := clusterv1alpha1.Cluster{ObjectMeta: meta("member1"), Spec: clusterv1alpha1.ClusterSpec{
-		SyncMode: clusterv1alpha1.Push, APIEndpoint: "https://member1.example.com:6443", SecretRef: &clusterv1alpha1.LocalSecretReference{Name: name}, Region: "eu",
-	}}
+	registered := func(name string, mode clusterv1alpha1.SyncMode) *clusterv1alpha1.Cluster {
+		server := "https://" + name + ".example.com:6443"
+		kubeconfig := `apiVersion: v1
+kind: Config
+current-context: a
+contexts: [{name: a, context: {cluster: a, user: a}}]
+clusters: [{name: a, cluster: {server: "` + server + `", certificate-authority-data: ` + base64.StdEncoding.EncodeToString(ca.PEM()) + `}}]
+users: [{name: a, user: {token: of-a-test}}]
+`
+		secret := clusterv1alpha1.NewSecretName(name, "x7k2p")
+		if _, err := st.Secrets.Create(ctx, secret, secrets.NewValue([]byte(kubeconfig)), map[string]string{"cluster": name}); err != nil {
+			t.Fatal(err)
+		}
+		return &clusterv1alpha1.Cluster{ObjectMeta: meta(name), Spec: clusterv1alpha1.ClusterSpec{
+			SyncMode: mode, APIEndpoint: server, SecretRef: &clusterv1alpha1.LocalSecretReference{Name: secret}, Region: "eu",
+		}}
+	}
+	member, private := registered("member1", clusterv1alpha1.Push), registered("private1", clusterv1alpha1.Pull)
 	member.Labels = map[string]string{"env": "prod"}
+	private.Spec.ProxyURL = tunnelURL
 	for key, v := range map[string]any{
-		clusterv1alpha1.Prefix + "member1": member,
+		clusterv1alpha1.Prefix + "member1":  member,
+		clusterv1alpha1.Prefix + "private1": private,
 		access.RolePrefix + "readers": rbacv1.ClusterRole{ObjectMeta: meta("readers"), Rules: []rbacv1.PolicyRule{{
 			APIGroups: []string{access.ClusterGroup}, Resources: []string{"clusters/proxy"}, ResourceNames: []string{"member1"}, Verbs: []string{"get"},
 		}}},
@@ -201,14 +269,47 @@ users: [{name: a, user: {token: of-a-test}}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	revoked, _, err = ca.Client("ann", nil)
+	revoked, _, err := ca.Client("ann", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := issuer.RevokeCertificate(ctx, passes.Revocation{Serial: passes.Serial(parse(t, revoked)), User: "ann", Reason: "lost"}); err != nil {
 		t.Fatal(err)
 	}
-	return string(made.Token.Reveal()), cert.Certificate, revoked
+
+	replaced, err := issuer.EnrolAgent(ctx, private, passes.MaxTTL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, err := issuer.EnrolAgent(ctx, private, passes.MaxTTL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gateway := passes.NewVerifier(passes.Config{Secrets: st.Secrets, URL: gatewayURL, Now: issuer.Now})
+	connect, err := gateway.TunnelToken(ctx, private.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := func(v secrets.Value) []byte { return append(v.Reveal(), '\n') }
+	return map[string][]byte{
+		"token": line(made.Token), "good.pem": cert.Certificate, "revoked.pem": revoked,
+		"agent.token": line(agent), "replaced.token": line(replaced), "tunnel.token": line(connect), "tunnel.pem": shown(t, gateway.TunnelCertificate),
+	}
+}
+
+// shown is the certificate that a TLS server shows, as PEM.
+func shown(t *testing.T, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) []byte {
+	t.Helper()
+	near, far := net.Pipe()
+	defer func() { _ = near.Close() }()
+	go func() {
+		_ = tls.Server(far, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificate}).HandshakeContext(t.Context())
+	}()
+	conn := tls.Client(near, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // it is looked at, not believed
+	if err := conn.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: conn.ConnectionState().PeerCertificates[0].Raw})
 }
 
 // write makes the directory of a format. The secrets in it are nobody's.
@@ -222,7 +323,7 @@ func write(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, good, revoked := fill(t, st)
+	credentials := fill(t, st)
 	if err := os.CopyFS(filepath.Join(dir, "dir"), os.DirFS(data)); err != nil {
 		t.Fatal(err)
 	}
@@ -231,9 +332,9 @@ func write(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 	}
-	put("token", []byte(token+"\n"))
-	put("good.pem", good)
-	put("revoked.pem", revoked)
+	for name, data := range credentials {
+		put(name, data)
+	}
 
 	// AWS keeps the same, so that one set of credentials does for both.
 	url, onAWS := moto(t)
@@ -249,7 +350,9 @@ func write(t *testing.T, dir string) {
 		}
 		copied[m.Name] = string(s.Value.Reveal())
 	}
-	for _, prefix := range []string{clusterv1alpha1.Prefix, access.RolePrefix, access.BindingPrefix, searchv1alpha1.Prefix, v1alpha1.PassPrefix, v1alpha1.RevocationPrefix} {
+	for _, prefix := range []string{
+		clusterv1alpha1.Prefix, access.RolePrefix, access.BindingPrefix, searchv1alpha1.Prefix, v1alpha1.PassPrefix, v1alpha1.RevocationPrefix, v1alpha1.AgentPrefix,
+	} {
 		page, err := st.Objects.List(t.Context(), prefix, 0, "")
 		if err != nil {
 			t.Fatal(err)
