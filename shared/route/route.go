@@ -65,8 +65,10 @@ var (
 		{"/apis/cluster.karpor.io/v1beta1/clusters/", "/proxy"},
 		{"/apis/kusionstack.io/Cluster/", "/proxy"},
 	}
-	fleetForms = []string{"/fleet", "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy"}
+	fleetForms = []string{"/fleet", karmadaFleet}
 )
+
+const karmadaFleet = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy"
 
 // isLabel reports whether s is a DNS-1123 label.
 func isLabel(s string) bool { return len(s) <= 63 && labelRE.MatchString(s) }
@@ -143,15 +145,22 @@ func parse(path string) (Route, error) {
 	return Route{Kind: Gateway, Path: path}, nil
 }
 
-// fleet is the route of what follows a form of the fleet. No path of the Kubernetes API begins with "/@".
+// fleet is the route of what follows a form of the fleet. No path of the Kubernetes API begins with "/@". Karmada's form may stand again:
+// kubectl get --raw, since 1.34, puts the path of the kubeconfig's server before the path that it is given, which has it too.
 func fleet(tail string, all bool) Route {
 	r := Route{Kind: Fleet, AllClusters: all, Path: tail}
-	if rest, ok := cut(tail, "/@"); ok {
-		r.Qualified, r.Path = true, rest
-	} else if rest, ok := cut(tail, "/%40"); ok { // as some clients write it
-		r.Qualified, r.Path = true, rest
+	for {
+		if rest, ok := cut(r.Path, "/@"); ok {
+			r.Qualified, r.Path = true, rest
+		} else if rest, ok := cut(r.Path, "/%40"); ok { // as some clients write it
+			r.Qualified, r.Path = true, rest
+		}
+		rest, again := cut(r.Path, karmadaFleet)
+		if !again {
+			return r
+		}
+		r.Path = rest
 	}
-	return r
 }
 
 // agentPath begins the paths that agents of private clusters call at the bridge. No cluster is called agent.

@@ -43,6 +43,10 @@ func TestParse(t *testing.T) {
 		{"/fleet/@x/api", Route{Kind: Fleet, Prefix: "/fleet", Path: "/@x/api"}},
 		{"/fleet//@/api", Route{Kind: Fleet, Prefix: "/fleet", Path: "//@/api"}},
 		{"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@/api", Route{Kind: Fleet, Qualified: true, Prefix: "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@", Path: "/api"}},
+		{"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/api", Route{Kind: Fleet, Prefix: "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", Path: "/api"}},
+		{"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/apis/search.karmada.io/v1alpha1/proxying/karmada/proxys/api", Route{Kind: Fleet, Prefix: "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", Path: "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxys/api"}},
+		{"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@/api", Route{Kind: Fleet, Qualified: true, Prefix: "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@", Path: "/api"}},
+		{"/fleet/@/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", Route{Kind: Fleet, Qualified: true, Prefix: "/fleet/@/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", Path: "/"}},
 		{"/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/@/api", Route{Kind: Fleet, AllClusters: true, Qualified: true, Prefix: "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/@", Path: "/api"}},
 		{"/clusters/m/@/api", Route{Kind: Cluster, Cluster: "m", Prefix: "/clusters/m", Path: "/@/api"}},
 		{"/apis/search.karmada.io/v1alpha1/resourceregistries", Route{Kind: Gateway, Path: "/apis/search.karmada.io/v1alpha1/resourceregistries"}},
@@ -259,7 +263,7 @@ func TestTable(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"/clusters/m/api/v1/pods", "/bridge/m/version", "/fleet/api", "/fleet/@/api", "/fleet/%40", "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/api", "/clusters/m/%2e%2e/x", "//"} {
+	for _, s := range []string{"/clusters/m/api/v1/pods", "/bridge/m/version", "/fleet/api", "/fleet/@/api", "/fleet/%40", "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@/api", "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/api", "/clusters/m/%2e%2e/x", "//"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, path string) {

@@ -163,6 +163,10 @@ spec:
 	if got := k.must(t, "get", "--raw", fleetPrefix+"/api/v1/namespaces/page/pods/on-member1/log"); got != "I run in member1\n" {
 		t.Errorf("raw logs %q", got)
 	}
+	// As the page has it: kubectl puts the server's path, which is the same, before this one.
+	if got := k.must(t, "get", "--server", k.server, "--raw", fleetPrefix+"/api/v1/namespaces/page/pods/on-member2/log"); got != "I run in member2\n" {
+		t.Errorf("raw logs below the server's path: %q", got)
+	}
 	if got := k.must(t, "exec", "on-member2", "-n", "page", "--", "echo", "a", "b"); got != "a b\n" {
 		t.Errorf("exec %q", got)
 	}
