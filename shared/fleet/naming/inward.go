@@ -36,6 +36,15 @@ func (in *inward) object(o map[string]any) error {
 			}
 		}
 	}
+	// Patches do not say their kind.
+	if role, ok := o["roleRef"].(map[string]any); ok { // of a RoleBinding
+		in.rename(role)
+	}
+	if spec, ok := o["spec"].(map[string]any); ok {
+		if scaled, ok := spec["scaleTargetRef"].(map[string]any); ok { // of a HorizontalPodAutoscaler
+			in.rename(scaled)
+		}
+	}
 	if metadata, ok := o["metadata"].(map[string]any); ok {
 		return in.metadata(metadata)
 	}
