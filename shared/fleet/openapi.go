@@ -216,6 +216,7 @@ func (q *ask) schemaIndex(allowed []entry, union discoveryv2.APIGroupDiscoveryLi
 		return nil, err
 	}
 	d := &schema{index: map[string][]source{}, failures: failures}
+	global := paths(union)
 	for _, i := range good {
 		var x index
 		if err := json.Unmarshal(bodies[i], &x); err != nil {
@@ -223,7 +224,7 @@ func (q *ask) schemaIndex(allowed []entry, union discoveryv2.APIGroupDiscoveryLi
 			continue
 		}
 		for p, one := range x.Paths {
-			if !isGlobal(union, p) {
+			if !global[p] {
 				continue
 			}
 			if at := slices.IndexFunc(d.index[p], func(s source) bool { return s.url == one.URL }); at >= 0 {
@@ -249,18 +250,21 @@ func (q *ask) schemaIndex(allowed []entry, union discoveryv2.APIGroupDiscoveryLi
 	return d, nil
 }
 
-// isGlobal reports whether a path of an OpenAPI index, api/v1 or apis/GROUP/VERSION, is that of something global.
-func isGlobal(union discoveryv2.APIGroupDiscoveryList, path string) bool {
-	parts := strings.Split(path, "/")
+// paths are those that an OpenAPI index has of what is global: api/v1 or apis/GROUP/VERSION.
+func paths(union discoveryv2.APIGroupDiscoveryList) map[string]bool {
+	out := map[string]bool{}
 	for _, g := range union.Items {
 		for _, v := range g.Versions {
-			if g.Name == "" && len(parts) == 2 && parts[0] == "api" && parts[1] == v.Version ||
-				g.Name != "" && len(parts) == 3 && parts[0] == "apis" && parts[1] == g.Name && parts[2] == v.Version {
-				return true
+			switch {
+			case strings.Contains(g.Name+v.Version, "/"): // no name of one
+			case g.Name == "":
+				out["api/"+v.Version] = true
+			default:
+				out["apis/"+g.Name+"/"+v.Version] = true
 			}
 		}
 	}
-	return false
+	return out
 }
 
 // uniteSchemas adds to one OpenAPI document the paths and components that only another has.

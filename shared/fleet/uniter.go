@@ -9,6 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// What a resource may have of these, several times what those of API servers have: to unite them takes time for each pair.
+const (
+	maxVerbs        = 64
+	maxSubresources = 256
+)
+
 // uniter makes a union. It knows where everything is, since documents of thousands of kinds are united.
 //
 // What one member says must not change what the others have. So what more members have comes first, since clients take the first version of a
@@ -51,13 +57,14 @@ func (u *united) vote(name string, member, votes int) (of *united, first bool) {
 	return of, first
 }
 
-// add adds what is global of a member's group. A member is added as a whole before the next; it has that many votes.
+// add adds what is global of a member's group, but for resources that have more than can be. A member is added as a whole before the next; it has
+// that many votes.
 func (u *uniter) add(member, votes int, g discoveryv2.APIGroupDiscovery, global func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool) {
 	for _, v := range g.Versions {
 		apiVersion := strings.TrimPrefix(g.Name+"/"+v.Version, "/")
 		for i := range v.Resources {
 			r := &v.Resources[i]
-			if r.ResponseKind == nil || !global(apiVersion, r) {
+			if r.ResponseKind == nil || len(r.Verbs) > maxVerbs || len(r.Subresources) > maxSubresources || !global(apiVersion, r) {
 				continue
 			}
 			group, _ := u.all.vote(g.Name, member, votes)

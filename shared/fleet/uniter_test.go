@@ -114,3 +114,33 @@ func TestUniterMany(t *testing.T) {
 		t.Errorf("%d kinds", n)
 	}
 }
+
+// TestUniterVerbs holds: a resource that claims more verbs or subresources than can be is left out, before they are compared, each with each; the
+// others' is as they say. (Without that it is minutes.)
+func TestUniterVerbs(t *testing.T) {
+	const many = 40_000
+	good := groupOf("apps", "Deployment", "v1/deployments")
+	good.Versions[0].Resources[0].Verbs = []string{"get", "list"}
+	good.Versions[0].Resources[0].Subresources = []discoveryv2.APISubresourceDiscovery{{Subresource: "scale"}}
+	u := newUniter()
+	for i := range 20 {
+		evil := groupOf("apps", "Deployment", "v1/deployments", "v1/replicasets")
+		verbs, subresources := make([]string, many), make([]discoveryv2.APISubresourceDiscovery, many)
+		for j := range many {
+			verbs[j] = fmt.Sprintf("%d-%d", i, j)
+			subresources[j].Subresource = verbs[j]
+		}
+		evil.Versions[0].Resources[0].Verbs, evil.Versions[1].Resources[0].Subresources = verbs, subresources
+		u.add(i, 1, evil, anything)
+		if i == 1 {
+			u.add(many, 1, good, anything)
+		}
+	}
+	union := u.union()
+	if text(union) != "apps/v1/deployments:Deployment" {
+		t.Fatal(text(union))
+	}
+	if r := union.Items[0].Versions[0].Resources[0]; !slices.Equal(r.Verbs, []string{"get", "list"}) || len(r.Subresources) != 1 {
+		t.Errorf("%d verbs, %d subresources", len(r.Verbs), len(r.Subresources))
+	}
+}
