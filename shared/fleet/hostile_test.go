@@ -113,3 +113,27 @@ func TestLongestToken(t *testing.T) {
 		t.Errorf("%d bytes", n)
 	}
 }
+
+// TestColumnsOfMost holds: the columns that most clusters have stand first, and of as many those of the one that is registered longest, whichever
+// list comes first.
+func TestColumnsOfMost(t *testing.T) {
+	table := func(id uint64, names ...string) *part {
+		one := &part{answer: &answer{target: member("m", id)}, Source: &merge.Source{}}
+		for _, n := range names {
+			one.Columns = append(one.Columns, merge.Column{Name: n, Text: []byte(`{}`)})
+		}
+		return one
+	}
+	for want, parts := range map[string][]*part{
+		"Name  Phase junk Age": {table(1, "junk"), table(3, "Name", "Age"), table(2, "Name", "Phase"), table(4, "Name", "Age")},
+		"Name  Age Ready":      {table(7, "Age"), table(2, "Name", "Ready")},
+	} {
+		var got []string
+		for _, c := range merge.NewLayout(columnsOf(parts)...).Columns {
+			got = append(got, c.Name)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

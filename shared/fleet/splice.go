@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -51,11 +53,7 @@ func (p *page) write(out *sink, parts []*part) error {
 func (p *page) prepare(parts []*part, table bool) *merge.Layout {
 	var layout *merge.Layout
 	if table {
-		columns := make([][]merge.Column, len(parts))
-		for i, one := range parts {
-			columns[i] = one.Columns
-		}
-		layout = merge.NewLayout(columns...)
+		layout = merge.NewLayout(columnsOf(parts)...)
 	}
 	for _, one := range parts {
 		a := p.q.called(one.Name)
@@ -65,6 +63,28 @@ func (p *page) prepare(parts []*part, table bool) *merge.Layout {
 		}
 	}
 	return layout
+}
+
+// columnsOf are the columns of tables: first those that most have, and of as many those of the cluster that is registered longest.
+func columnsOf(parts []*part) [][]merge.Column {
+	parts = slices.Clone(parts)
+	said, votes := map[*part]string{}, map[string]int{}
+	for _, one := range parts {
+		names := make([]string, len(one.Columns))
+		for i, c := range one.Columns {
+			names[i] = c.Name
+		}
+		said[one] = fmt.Sprintf("%q", names)
+		votes[said[one]]++
+	}
+	slices.SortFunc(parts, func(a, b *part) int {
+		return cmp.Or(cmp.Compare(votes[said[b]], votes[said[a]]), cmp.Compare(a.id, b.id))
+	})
+	out := make([][]merge.Column, len(parts))
+	for i, one := range parts {
+		out[i] = one.Columns
+	}
+	return out
 }
 
 // saw notes the version that a part's metadata has, if it has come.

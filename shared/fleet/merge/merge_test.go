@@ -380,10 +380,46 @@ func TestLayoutWith(t *testing.T) {
 	if got := text(NewLayout().With(columns("Name"))); got != "Name," {
 		t.Errorf("from nothing: %s", got)
 	}
+	bare := NewLayout(columns("Ready")) // no column is a name's
+	if got := text(bare.With(columns("Age"))); text(bare) != "Ready," || got != "Ready,,Age" && got != "Ready,Age," {
+		t.Errorf("without a name: %s of %s", got, text(bare))
+	}
 	for i := range 2 * maxColumns {
 		l = l.With(columns("Name", fmt.Sprint(i)))
 	}
 	if len(l.Columns) != maxColumns+1 || text(l.With(columns("Name", "more"))) != text(l) {
 		t.Errorf("%d columns", len(l.Columns))
+	}
+}
+
+// TestLayoutOfMany holds: one table has no more columns than leave the others theirs, and puts none before the name; a column without a name is not
+// the cluster's.
+func TestLayoutOfMany(t *testing.T) {
+	columns := func(n int) (out []Column) {
+		for i := range n {
+			out = append(out, Column{Name: fmt.Sprint("junk", i), Text: jsontext.Value(`{}`)})
+		}
+		return out
+	}
+	definitions := func(n int) jsontext.Value { return jsontext.Value("[" + strings.Repeat(`{},`, n-1) + "{}]") }
+	if got, err := Columns(definitions(maxOwnColumns)); err != nil || len(got) != maxOwnColumns {
+		t.Errorf("%d, %v", len(got), err)
+	}
+	if _, err := Columns(definitions(maxOwnColumns + 1)); err == nil {
+		t.Error("a table has as many columns as it likes")
+	}
+	name := []Column{{Name: "Name", Format: "name", Text: jsontext.Value(`{}`)}}
+	junk := append([]Column{{Text: jsontext.Value(`{}`)}}, columns(maxOwnColumns-1)...)
+	for what, l := range map[string]*Layout{"at once": NewLayout(name, junk), "later": NewLayout(name).With(junk)} {
+		if l.name != 0 || l.Columns[0].Name != "Name" || l.cluster != 1 || len(l.Columns) != maxOwnColumns+2 {
+			t.Errorf("%s: the name at %d, the cluster at %d of %d", what, l.name, l.cluster, len(l.Columns))
+		}
+		row, err := l.For("c", name, objects{NewAnnotator("c"), ""}).Append(nil, jsontext.Value(`{"cells":["x"]}`))
+		if err != nil || !strings.HasPrefix(string(row), `{"cells":["x","c",null,`) {
+			t.Errorf("%s: %s, %v", what, row, err)
+		}
+	}
+	if l := NewLayout(junk, name); l.name < 0 || l.cluster != l.name+1 {
+		t.Errorf("the name at %d, the cluster at %d", l.name, l.cluster)
 	}
 }

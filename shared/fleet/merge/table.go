@@ -15,8 +15,11 @@ type Column struct {
 	Text         jsontext.Value // its whole definition
 }
 
-// maxColumns is more than any kind has.
-const maxColumns = 256
+// More than any kind has: columns of one table, and of one made of several.
+const (
+	maxOwnColumns = 64
+	maxColumns    = 256
+)
 
 // Columns reads the value of columnDefinitions.
 func Columns(v jsontext.Value) ([]Column, error) {
@@ -24,8 +27,8 @@ func Columns(v jsontext.Value) ([]Column, error) {
 	if err := json.Unmarshal(v, &texts); err != nil {
 		return nil, err
 	}
-	if len(texts) > maxColumns {
-		return nil, fmt.Errorf("a table has %d columns; at most %d are taken", len(texts), maxColumns)
+	if len(texts) > maxOwnColumns {
+		return nil, fmt.Errorf("a table has %d columns; at most %d are taken", len(texts), maxOwnColumns)
 	}
 	out := make([]Column, len(texts)) // not nil, also without columns
 	for i, text := range texts {
@@ -45,13 +48,15 @@ const clusterColumn = `{"name":"Cluster","type":"string","format":"","descriptio
 type Layout struct {
 	Columns []Column
 	name    int // where the name stands, among Columns; -1 where none is called so
+	cluster int // where the cluster's stands
 }
 
-// NewLayout unites the columns of tables. A column that the first has not stands after the one that precedes it in its own.
+// NewLayout unites the columns of tables, of which the first decide. A column that the first has not stands after the one that precedes it in its
+// own, and never before all: there the name is.
 func NewLayout(tables ...[]Column) *Layout {
 	l := &Layout{}
 	for _, table := range tables {
-		at := 0
+		at := min(1, len(l.Columns))
 		for _, c := range table {
 			if i := l.index(c.Name); i >= 0 {
 				at = i + 1
@@ -68,14 +73,14 @@ func NewLayout(tables ...[]Column) *Layout {
 	if l.name < 0 {
 		l.name = slices.IndexFunc(l.Columns, func(c Column) bool { return strings.EqualFold(c.Name, "name") })
 	}
-	l.Columns = slices.Insert(l.Columns, min(max(0, l.name)+1, len(l.Columns)), Column{Name: "", Text: jsontext.Value(clusterColumn)})
+	l.cluster = min(max(0, l.name)+1, len(l.Columns))
+	l.Columns = slices.Insert(l.Columns, l.cluster, Column{Name: "", Text: jsontext.Value(clusterColumn)})
 	return l
 }
 
 // With is the layout with the columns that a further table has beside these; l itself if there are none. (Also where there is no place for more.)
 func (l *Layout) With(table []Column) *Layout {
-	cluster := min(l.name+1, len(l.Columns)-1)
-	have := slices.Delete(slices.Clone(l.Columns), cluster, cluster+1)
+	have := slices.Delete(slices.Clone(l.Columns), l.cluster, l.cluster+1)
 	if more := NewLayout(have, table); len(more.Columns) > len(l.Columns) {
 		return more
 	}
@@ -123,7 +128,7 @@ func (l *Layout) For(cluster string, table []Column, objects Objects) *Rows {
 	r := &Rows{objects: objects, from: make([]int, len(l.Columns)), name: l.name}
 	r.cluster, _ = json.Marshal(cluster) // a string always marshals
 	for i, c := range l.Columns {
-		if c.Name == "" {
+		if i == l.cluster {
 			r.from[i] = fromCluster
 			continue
 		}
