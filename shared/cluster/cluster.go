@@ -181,6 +181,9 @@ func (m *Members) pair(ctx context.Context, name string, read func(ctx context.C
 	if !c.OwnsSecret(c.SecretName()) {
 		return nil, misconfigured(name, "spec.secretRef names a secret that is not its own", nil)
 	}
+	if cached == nil && c.Spec.SyncMode == v1alpha1.Pull && m.cfg.Policy.Tunnel != nil {
+		go m.cfg.Policy.Tunnel.Prepare(ctx) // beside the secret, else the first call waits for one and then the other
+	}
 	sec, err := m.secret(ctx, c.SecretName(), cached != nil && cached.revision != revision)
 	if errors.Is(err, secrets.ErrNotFound) {
 		return nil, misconfigured(name, fmt.Sprintf("its secret %q does not exist", c.SecretName()), err)

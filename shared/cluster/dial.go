@@ -27,6 +27,8 @@ type DialPolicy struct {
 
 // Tunnel reaches private clusters through the bridge.
 type Tunnel interface {
+	// Prepare reads what Dial needs whatever the cluster, unless that was read before. It has no answer: Dial says what is wrong.
+	Prepare(ctx context.Context)
 	// Dial connects to the API server of a cluster, address in its kubeconfig, whose spec.proxyURL is proxy, over connections that dial
 	// makes. Its errors are *status.Error, or the context's.
 	Dial(ctx context.Context, cluster, address string, proxy *url.URL, dial func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error)

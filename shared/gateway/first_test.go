@@ -26,6 +26,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
+	"github.com/clusterpass/clusterpass/shared/tunnel"
 )
 
 // roles is a store whose roles and bindings cannot be read before asked is closed.
@@ -130,14 +131,15 @@ func (s credentialsOf) Get(ctx context.Context, name string) (*secrets.Secret, e
 
 const gatewayURL = "https://gateway.example.com"
 
-// newHouseOfPasses is a gateway that has read nothing and takes passes alone, over stores that are watched.
+// newHouseOfPasses is a gateway that has read nothing and takes passes, too, over stores that are watched.
 func newHouseOfPasses(t *testing.T, s *watched) *house {
 	t.Helper()
 	h := newHouseFresh(t, nil, cluster.Freshness{}, func(c *gateway.Config) {
 		c.Passes = passes.NewVerifier(passes.Config{Objects: s, Secrets: credentialsOf{s}, URL: gatewayURL})
-		c.Identity, c.OwnToken = identity.Chain{identity.Bearer{c.Passes}}, c.Passes.IsPass
+		c.Identity, c.OwnToken = append(c.Identity, identity.Bearer{c.Passes}), c.Passes.IsPass
 		c.Members = cluster.NewMembers(cluster.Config{
-			Objects: s, Secrets: credentialsOf{s}, Log: slog.New(slog.DiscardHandler), Policy: cluster.DialPolicy{AllowLoopback: true},
+			Objects: s, Secrets: credentialsOf{s}, Log: slog.New(slog.DiscardHandler),
+			Policy: cluster.DialPolicy{AllowLoopback: true, Tunnel: &tunnel.Dialer{Keys: c.Passes}},
 		})
 		t.Cleanup(c.Members.Close)
 	})
@@ -180,38 +182,68 @@ func (h *house) byToken(token, path string) (code int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// TestFirstCallByPass holds: a process that has read nothing yet asks for a cluster's credential beside the keys that say whether a pass
-// holds, so that both are one round trip.
-func TestFirstCallByPass(t *testing.T) {
-	m := newMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
-	first := func() (code int, body string) {
-		var keys, credential atomic.Bool
-		both := make(chan struct{})
-		release := sync.OnceFunc(func() { close(both) })
-		h := newHouseOfPasses(t, &watched{before: func(ctx context.Context, name string) error {
-			asked := map[string]*atomic.Bool{passes.KeysSecret: &keys, "clusters/m": &credential}[name]
-			if asked.Store(true); keys.Load() && credential.Load() {
-				release()
-			}
-			select {
-			case <-both:
-				return nil
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}})
-		h.add("m", m.kubeconfig("{token: members-token}"), nil)
-		return h.byToken(pass(t, h.objects, h.secrets), "/clusters/m/api/v1/pods")
+// atOnce is a watched.before that gives the keys and the credential of cluster m when both have been asked for.
+func atOnce() func(ctx context.Context, name string) error {
+	var keys, credential atomic.Bool
+	both := make(chan struct{})
+	release := sync.OnceFunc(func() { close(both) })
+	return func(ctx context.Context, name string) error {
+		asked := map[string]*atomic.Bool{passes.KeysSecret: &keys, "clusters/m": &credential}[name]
+		if asked.Store(true); keys.Load() && credential.Load() {
+			release()
+		}
+		select {
+		case <-both:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
+}
+
+// getsBoth fails unless a first call is answered with that code: one is enough, but where the machine stands still for as long as a store may
+// take.
+func getsBoth(t *testing.T, want int, first func() (code int, body string)) {
+	t.Helper()
 	var answers []string
-	for range 10 { // one is enough, but where the machine stands still for as long as a store may take
+	for range 10 {
 		code, body := first()
-		if code == http.StatusOK {
+		if code == want {
 			return
 		}
 		answers = append(answers, fmt.Sprintln(code, body))
 	}
 	t.Errorf("a first call never gets both: %s", answers)
+}
+
+// TestFirstCallByPass holds: a process that has read nothing yet asks for a cluster's credential beside the keys that say whether a pass
+// holds, so that both are one round trip.
+func TestFirstCallByPass(t *testing.T) {
+	m := newMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	getsBoth(t, http.StatusOK, func() (code int, body string) {
+		h := newHouseOfPasses(t, &watched{before: atOnce()})
+		h.add("m", m.kubeconfig("{token: members-token}"), nil)
+		return h.byToken(pass(t, h.objects, h.secrets), "/clusters/m/api/v1/pods")
+	})
+}
+
+// TestFirstCallPrivate holds: a process that has read nothing yet asks for a private cluster's credential beside the keys that it connects to
+// the tunnel port with. (No port is there: the answer says that it was looked for.)
+func TestFirstCallPrivate(t *testing.T) {
+	m := newMember(t, func(http.ResponseWriter, *http.Request) {})
+	getsBoth(t, http.StatusBadGateway, func() (code int, body string) {
+		h := newHouseOfPasses(t, &watched{before: atOnce()})
+		h.add("m", m.kubeconfig("{token: members-token}"), func(spec *v1alpha1.ClusterSpec) {
+			spec.SyncMode, spec.ProxyURL = v1alpha1.Pull, "https://127.0.0.1:1"
+		})
+		pass(t, h.objects, h.secrets) // so that there are keys
+		resp := h.do("GET", "/clusters/m/api/v1/pods", nil, "")
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(b)
+	})
 }
 
 // TestMadeUpPasses holds: who makes passes up has one cluster read for them in a process, waits for nothing of it, and learns nothing.

@@ -43,6 +43,9 @@ func (v *Verifier) TunnelToken(ctx context.Context, cluster string) (secrets.Val
 	}, struct{}{})
 }
 
+// Prepare reads the keys that TunnelToken needs, unless they are known.
+func (v *Verifier) Prepare(ctx context.Context) { _, _ = v.keys.Get(ctx, KeysSecret) }
+
 // VerifyTunnelToken returns an error unless a token is one of TunnelToken for that cluster.
 func (v *Verifier) VerifyTunnelToken(ctx context.Context, token, cluster string) error {
 	c, err := v.signed(ctx, token, tunnelAudience, "token", &struct{}{})

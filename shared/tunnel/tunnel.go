@@ -38,6 +38,9 @@ const maxAnswer = 16 << 10
 // Dialer connects through the tunnel port. It is safe for concurrent use.
 type Dialer struct{ Keys *passes.Verifier }
 
+// Prepare reads the keys that Dial needs, unless they are known.
+func (d *Dialer) Prepare(ctx context.Context) { d.Keys.Prepare(ctx) }
+
 // Dial connects to the API server of a cluster, address in its kubeconfig, through the port at proxy, which dial reaches. Its errors are
 // *status.Error, or the context's.
 func (d *Dialer) Dial(ctx context.Context, cluster, address string, proxy *url.URL, dial func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {

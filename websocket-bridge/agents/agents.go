@@ -298,6 +298,13 @@ func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.A
 	return nil
 }
 
+// Prepare implements cluster.Tunnel for the bridge itself. Only peers are asked with keys.
+func (a *Agents) Prepare(ctx context.Context) {
+	if len(a.cfg.Peers) > 0 {
+		a.hops.Prepare(ctx)
+	}
+}
+
 // Dial implements cluster.Tunnel for the bridge itself.
 func (a *Agents) Dial(ctx context.Context, cluster, address string, proxy *url.URL, _ func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
 	conn, err := a.dial(ctx, tunnel.WayTo(cluster, address, proxy), true)
