@@ -89,7 +89,9 @@ func New(cfg Config) *Agents {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_agents", Help: "Agents of private clusters that are connected."},
 			func() float64 { return float64(a.registry.size()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_tunnel_streams", Help: "Connections to private clusters that are open."},
-			func() float64 { return float64(a.registry.streams.Load()) }))
+			func() float64 { return float64(a.registry.streams.Load()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_tunnel_carried", Help: "Connections that the tunnel port carries for functions and other replicas."},
+			func() float64 { return float64(a.carried.Load()) }))
 	ctx, stop := context.WithCancel(context.Background())
 	a.stop = stop
 	a.wg.Go(func() { a.every(ctx, cfg.Recheck, a.recheck) })

@@ -35,8 +35,8 @@ func (b *Bridge) cloudWatch(ctx context.Context, out io.Writer, namespace string
 // totals count from the bridge's start: streams that failed, and reads that were answered from what had ended.
 type totals struct{ failed, stale float64 }
 
-// cloudWatchLine is the bridge's metrics in the embedded metric format: how many streams are open, how much of what may be open
-// that is, in percent, how many failed since before, and how many reads were stale, if any. It returns the totals now.
+// cloudWatchLine is the bridge's metrics in the embedded metric format: how many streams are open, with what the tunnel port
+// carries, since that takes as much room; how much of what may be open that is, in percent, how many failed since before, and how many reads were stale, if any. It returns the totals now.
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) (line []byte, all totals, err error) {
 	families, err := b.Metrics.Gather()
@@ -46,8 +46,8 @@ func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) 
 	open := 0.0
 	for _, f := range families {
 		switch f.GetName() {
-		case "clusterpass_streams_open":
-			open = sum(f)
+		case "clusterpass_streams_open", "clusterpass_tunnel_carried":
+			open += sum(f)
 		case "clusterpass_stream_failures_total":
 			all.failed = sum(f)
 		case "clusterpass_cache_stale_total":

@@ -5,11 +5,15 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/cache"
+	"github.com/clusterpass/clusterpass/shared/stores"
 )
 
 // TestCloudWatchLine holds for what the alarms and the scaling of infra/aws go by.
@@ -60,6 +64,38 @@ func TestCloudWatchLine(t *testing.T) {
 	if err != nil || !bytes.Contains(line, []byte(`"StaleReads":3,`)) || !bytes.Contains(line, []byte(`{"Name":"StaleReads","Unit":"Count"}`)) {
 		t.Errorf("%s, %v", line, err)
 	}
+}
+
+// TestCloudWatchLineOfTunnels holds: what the tunnel port carries fills a bridge as its own clients' streams do.
+func TestCloudWatchLineOfTunnels(t *testing.T) {
+	b := New(Limits{MaxStreams: 4})
+	st, err := stores.Open(t.Context(), stores.Address{Kind: "dir", Where: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, token := enrol(t, st)
+	private := Private{MaxAgents: 1}.Agents(b, stores.Address{Kind: "dir"}, st, gatewayURL, time.Minute, slog.New(slog.DiscardHandler))
+	t.Cleanup(private.Close)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := private.Listen(ln)
+	t.Cleanup(func() { _ = port.Close() })
+	front := httptest.NewTLSServer(private.Handler(http.NotFoundHandler()))
+	t.Cleanup(front.Close)
+	runAgent(t, front.Listener.Addr().String(), token)
+	says := func(want string) func() bool {
+		return func() bool {
+			line, _, err := b.cloudWatchLine("Clusterpass/test", time.Now(), totals{})
+			return err == nil && bytes.Contains(line, []byte(want))
+		}
+	}
+	conn := connect(t, keys, ln.Addr().String())
+	// What the agent was not there for yet may be counted for a moment.
+	eventually(t, "the connection is counted", says(`"OpenStreams":1,"StreamSaturation":25,`))
+	_ = conn.Close()
+	eventually(t, "nothing is counted", says(`"OpenStreams":0,"StreamSaturation":0,`))
 }
 
 // TestSelfSigned holds: a front door that verifies no certificate reaches the bridge by TLS, and HTTP/1.1 alone.

@@ -48,11 +48,10 @@ func newProgram(t *testing.T, drain time.Duration) *program {
 			t.Fatal(err)
 		}
 	}
-	const gateway = "https://gateway.example.com"
 	ca, err := pki.LoadCA(t.TempDir(), "client-ca")
 	must(err)
 	for variable, value := range map[string]string{
-		"STORE": "dir:" + t.TempDir(), "CLIENT_CA": string(ca.PEM()), "URL": gateway, "SELF_SIGNED": "true", "PROBE_INTERVAL": "0s", "DRAIN_DELAY": "0s",
+		"STORE": "dir:" + t.TempDir(), "CLIENT_CA": string(ca.PEM()), "URL": gatewayURL, "SELF_SIGNED": "true", "PROBE_INTERVAL": "0s", "DRAIN_DELAY": "0s",
 		"LISTEN": "127.0.0.1:0", "ADMIN_LISTEN": "127.0.0.1:0", "TUNNEL_LISTEN": "127.0.0.1:0",
 	} {
 		t.Setenv("CLUSTERPASS_"+variable, value)
@@ -64,14 +63,8 @@ func newProgram(t *testing.T, drain time.Duration) *program {
 
 	st, err := stores.Open(t.Context(), cfg.Store)
 	must(err)
-	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "prod", UID: types.UID("uid of prod")}, Spec: v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull}}
-	value, err := json.Marshal(c)
-	must(err)
-	_, err = st.Objects.Create(t.Context(), v1alpha1.Prefix+c.Name, value)
-	must(err)
-	token, err := (&passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gateway}).EnrolAgent(t.Context(), c, time.Hour)
-	must(err)
-	p.keys = passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gateway, Log: slog.New(slog.DiscardHandler)})
+	var token secrets.Value
+	p.keys, token = enrol(t, st)
 
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
@@ -92,28 +85,58 @@ func newProgram(t *testing.T, drain time.Duration) *program {
 	p.port = find(`"the tunnel port is open","address":"([^"]+)"`)
 	p.listen = find(`"listening","address":"([^"]+)"`)
 
+	runAgent(t, p.listen, token)
+	return p
+}
+
+const gatewayURL = "https://gateway.example.com"
+
+// enrol registers the private cluster prod, and returns what its agents have, and by what the parts of the gateway know each other.
+func enrol(t *testing.T, st *stores.Stores) (keys *passes.Verifier, token secrets.Value) {
+	t.Helper()
+	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "prod", UID: types.UID("uid of prod")}, Spec: v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull}}
+	value, err := json.Marshal(c)
+	if err == nil {
+		_, err = st.Objects.Create(t.Context(), v1alpha1.Prefix+c.Name, value)
+	}
+	if err == nil {
+		token, err = (&passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL}).EnrolAgent(t.Context(), c, time.Hour)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Log: slog.New(slog.DiscardHandler)}), token
+}
+
+// runAgent runs an agent of prod until the test ends.
+func runAgent(t *testing.T, bridge string, token secrets.Value) {
+	t.Helper()
 	keeper := links.New(links.Config{
-		Gateway: "https://" + p.listen, Cluster: c.Name, TLS: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
-		Token: func() secrets.Value { return token }, Target: &target.APIServer{Cluster: c.Name, Address: echoServer(t)},
+		Gateway: "https://" + bridge, Cluster: "prod", TLS: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
+		Token: func() secrets.Value { return token }, Target: &target.APIServer{Cluster: "prod", Address: echoServer(t)},
 		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
-	agentCtx, stopAgent := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(context.Background())
 	var agent sync.WaitGroup
-	agent.Go(func() { keeper.Run(agentCtx) })
-	t.Cleanup(func() { stopAgent(); agent.Wait() })
-	return p
+	agent.Go(func() { keeper.Run(ctx) })
+	t.Cleanup(func() { stop(); agent.Wait() })
 }
 
 // connect connects to the private cluster as a function does, as soon as that is possible.
 func (p *program) connect() net.Conn {
 	p.t.Helper()
+	return connect(p.t, p.keys, p.port)
+}
+
+func connect(t *testing.T, keys *passes.Verifier, port string) net.Conn {
+	t.Helper()
 	var conn net.Conn
-	eventually(p.t, "a function is connected", func() (ok bool) {
+	eventually(t, "a function is connected", func() (ok bool) {
 		var err error
-		conn, err = (&tunnel.Dialer{Keys: p.keys}).Dial(p.t.Context(), "prod", "", &url.URL{Scheme: "https", Host: p.port}, (&net.Dialer{}).DialContext)
+		conn, err = (&tunnel.Dialer{Keys: keys}).Dial(t.Context(), "prod", "", &url.URL{Scheme: "https", Host: port}, (&net.Dialer{}).DialContext)
 		return err == nil
 	})
-	p.t.Cleanup(func() { _ = conn.Close() })
+	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
 
