@@ -360,6 +360,13 @@ func (q *ask) send(w http.ResponseWriter, t target, body *naming.Body) error {
 	if err != nil {
 		return err
 	}
+	other := body.Apart(t.Name, q.known)
+	switch {
+	case q.unknowable != nil:
+		return q.unknowable
+	case other != "":
+		return status.New(status.NoPlacement, t.Name, "an owner in metadata.ownerReferences is in cluster %q, and the object in %q, which would delete it for want of that owner: name owners of its own cluster", other, t.Name)
+	}
 	data, err := body.ForMember(t.Name, t.id)
 	if err != nil {
 		return status.New(status.BadRequest, t.Name, "%w", err)

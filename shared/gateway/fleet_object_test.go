@@ -1,9 +1,11 @@
 package gateway_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -171,6 +173,46 @@ func TestFleetHidden(t *testing.T) {
 		got := answered(t, h.do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path, nil, ""))
 		if !strings.HasPrefix(got, fmt.Sprint(tt.code, " ")) || !strings.Contains(got, tt.want) || strings.Contains(got, hidden) != tt.warns {
 			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// TestFleetOwnersApart holds: no object gets owners that are in another cluster, and the member is not asked to store one.
+func TestFleetOwnersApart(t *testing.T) {
+	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`
+	h, members := fleetOf(t, onlyIn(""), onlyIn(pod))
+	owners := func(names ...string) string {
+		return `"ownerReferences":[{"kind":"Node","uid":"1","name":"` + strings.Join(names, `"},{"kind":"Node","uid":"1","name":"`) + `"}]`
+	}
+	for _, tt := range []struct{ method, path, contentType, body, stored string }{
+		{"POST", "", "json", `{"metadata":{"name":"new@b",` + owners("n@a") + `}}`, ""},
+		{"POST", "", "json", `{"metadata":{"name":"new","annotations":{"clusterpass.io/cluster":"b"},` + owners("n@a") + `}}`, ""},
+		{"POST", "", "json", `{"metadata":{"name":"new",` + owners("n@b", "m@a") + `}}`, ""},
+		{"PUT", "/one", "json", `{"metadata":{"name":"one",` + owners("n@a") + `}}`, ""},
+		{"PATCH", "/one", "merge-patch+json", `{"metadata":{` + owners("n@a") + `}}`, ""},
+		{"PATCH", "/one", "json-patch+json", `[{"op":"add","path":"/metadata/ownerReferences/-","value":{"name":"n@a"}}]`, ""},
+		{"POST", "", "json", `{"metadata":{"name":"new",` + owners("n@b", "m@nobody") + `}}`, `{"metadata":{"name":"new",` + owners("n", "m@nobody") + `}}`},
+		{"PATCH", "/one", "merge-patch+json", `{"metadata":{` + owners("n@b") + `}}`, `{"metadata":{` + owners("n") + `}}`},
+	} {
+		resp := h.do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path, http.Header{"Content-Type": {"application/" + tt.contentType}}, tt.body)
+		if tt.stored == "" {
+			wantStatus(t, resp, 422, "no_placement", "an owner in metadata.ownerReferences is in cluster")
+		} else if resp.StatusCode != 200 {
+			t.Errorf("%s %s: %s", tt.method, tt.body, resp.Status)
+		}
+		var stored []string
+		for _, m := range members {
+			for _, r := range m.take() {
+				if r.Method != http.MethodGet {
+					stored = append(stored, r.Body)
+				}
+			}
+		}
+		var got, want any
+		_ = json.Unmarshal([]byte(strings.Join(stored, " ")), &got)
+		_ = json.Unmarshal([]byte(tt.stored), &want)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s %s: stored %q, want %s", tt.method, tt.body, stored, tt.stored)
 		}
 	}
 }

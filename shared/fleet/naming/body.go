@@ -94,6 +94,55 @@ func (b *Body) Beside(known func(cluster string) bool) string {
 	return ""
 }
 
+// Apart returns a cluster, other than that of the object, that an owner in the body is of by its name@cluster; "" where none is. By the
+// owner's uid, which the object's cluster does not have, its garbage collector would delete the object.
+func (b *Body) Apart(cluster string, known func(cluster string) bool) string {
+	elsewhere := func(references ...any) string {
+		for _, one := range references {
+			reference, _ := one.(map[string]any)
+			name, _ := reference["name"].(string)
+			if _, c, ok := Split(name, known); ok && c != cluster {
+				return c
+			}
+		}
+		return ""
+	}
+	ofObject := func(object map[string]any) string {
+		metadata, _ := object["metadata"].(map[string]any)
+		references, _ := metadata["ownerReferences"].([]any)
+		return elsewhere(references...)
+	}
+	object, _ := b.value.(map[string]any)
+	if c := ofObject(object); c != "" {
+		return c
+	}
+	ops, _ := b.value.([]any)
+	for _, one := range ops {
+		op, _ := one.(map[string]any)
+		path, _ := op["path"].(string)
+		value := op["value"]
+		whole, _ := value.(map[string]any)
+		c := ""
+		switch {
+		case path == "":
+			c = ofObject(whole)
+		case path == metadataPointer:
+			c = ofObject(map[string]any{"metadata": whole})
+		case path == ownersPointer:
+			references, _ := value.([]any)
+			c = elsewhere(references...)
+		case strings.HasPrefix(path, ownersPointer+"/") && strings.HasSuffix(path, "/name"):
+			c = elsewhere(map[string]any{"name": value})
+		case strings.HasPrefix(path, ownersPointer+"/"):
+			c = elsewhere(value)
+		}
+		if c != "" && op["op"] != "test" {
+			return c
+		}
+	}
+	return ""
+}
+
 // ForMember returns the body as the member of that name and id wants it: names without @cluster, versions of its own, without the
 // source annotation. Each member's is made of what came, and for several at once.
 func (b *Body) ForMember(cluster string, id uint64) ([]byte, error) {

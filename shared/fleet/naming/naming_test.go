@@ -246,6 +246,29 @@ func TestBeside(t *testing.T) {
 	}
 }
 
+func TestApart(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"metadata":{"name":"x","ownerReferences":[{"name":"a@member1"},{"name":"b"},7,{"name":"c@other"},{"name":"r@member2@member1"}]}}`: "",
+		`{"metadata":{"ownerReferences":[{"name":"a@member1"},{"name":"b@member2"}]}}`:                                                      "member2",
+		`[{"op":"add","path":"","value":{"metadata":{"ownerReferences":[{"name":"b@member2"}]}}}]`:                                          "member2",
+		`[{"op":"add","path":"/metadata","value":{"ownerReferences":[{"name":"b@member2"}]}}]`:                                              "member2",
+		`[{"op":"remove","path":"/metadata/labels"},{"op":"add","path":"/metadata/ownerReferences","value":[{"name":"b@member2"}]}]`:        "member2",
+		`[{"op":"add","path":"/metadata/ownerReferences/-","value":{"name":"b@member2"}}]`:                                                  "member2",
+		`[{"op":"replace","path":"/metadata/ownerReferences/0/name","value":"b@member2"}]`:                                                  "member2",
+		`[{"op":"replace","path":"/metadata/ownerReferences/0/name","value":"b@member1"},7]`:                                                "",
+		`[{"op":"add","path":"/metadata/name","value":"b@member2"}]`:                                                                        "",
+		``: "",
+	} {
+		b, err := Parse("application/json", []byte(in))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := b.Apart("member1", known); got != want {
+			t.Errorf("%s has an owner in %q, want %q", in, got, want)
+		}
+	}
+}
+
 func TestAnswer(t *testing.T) {
 	in := `{"kind":"Pod","metadata":{"name":"web","ownerReferences":[{"kind":"DaemonSet","name":"set","uid":"1"}],"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"name\":\"web\"}}\n"}}}`
 	got, err := NewAnswer("member1", true).Append(nil, jsontext.Value(in))
