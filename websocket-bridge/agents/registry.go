@@ -21,8 +21,8 @@ import (
 const (
 	// maxPerCluster bounds the agents of one cluster: two of a Deployment, and those that replace them.
 	maxPerCluster = 16
-	// maxStreams bounds the streams of one agent.
-	maxStreams = 4096
+	// maxStreams bounds the streams of one agent: with eight replicas, they fit into the memory that its manifest lets it have.
+	maxStreams = 1024
 	// openTimeout is how long an agent may take to connect to its API server, or a peer to have one do so.
 	openTimeout = 5 * time.Second
 )
