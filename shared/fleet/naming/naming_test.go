@@ -109,6 +109,7 @@ func TestForMember(t *testing.T) {
 			`{"kind":"Binding","metadata":{"name":"web"},"target":{"kind":"Node","name":"node"}}`},
 		"an event": {"application/json", `{"kind":"Event","metadata":{"name":"e"},"involvedObject":{"kind":"Pod","name":"web@member1","namespace":"x"},"related":{"name":"n@member1"}}`,
 			`{"involvedObject":{"kind":"Pod","name":"web","namespace":"x"},"kind":"Event","metadata":{"name":"e"},"related":{"name":"n"}}`},
+		"an event's patch": {"application/merge-patch+json", `{"involvedObject":{"name":"web@member1"}}`, `{"involvedObject":{"name":"web"}}`},
 		"an autoscaler": {"application/json", `{"kind":"HorizontalPodAutoscaler","metadata":{"name":"web@member1"},"spec":{"maxReplicas":2,"scaleTargetRef":{"kind":"Deployment","name":"web@member1"}}}`,
 			`{"kind":"HorizontalPodAutoscaler","metadata":{"name":"web"},"spec":{"maxReplicas":2,"scaleTargetRef":{"kind":"Deployment","name":"web"}}}`},
 		"an autoscaler's patch": {"application/merge-patch+json", `{"spec":{"scaleTargetRef":{"name":"web@member1"}}}`, `{"spec":{"scaleTargetRef":{"name":"web"}}}`},
