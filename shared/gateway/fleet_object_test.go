@@ -7,9 +7,13 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
 // lacksKind answers as kube-apiserver does for a kind that it has not.
@@ -214,5 +218,45 @@ func TestFleetOwnersApart(t *testing.T) {
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s %s: stored %q, want %s", tt.method, tt.body, stored, tt.stored)
 		}
+	}
+}
+
+// TestFleetOneConnection holds: many calls to one member go through one connection.
+func TestFleetOneConnection(t *testing.T) {
+	var from sync.Map
+	var calls atomic.Int64
+	h, _ := fleetOf(t, func(w http.ResponseWriter, r *http.Request) {
+		from.Store(r.RemoteAddr, true)
+		calls.Add(1)
+		sends(200, podList("10", "x/one"))(w, r)
+	})
+	for range 30 {
+		h.list("/fleet/api/v1/pods", nil)
+	}
+	connections := 0
+	from.Range(func(any, any) bool { connections++; return true })
+	if connections != 1 || calls.Load() < 30 {
+		t.Errorf("%d calls came through %d connections", calls.Load(), connections)
+	}
+}
+
+// TestFleetClusterSelector holds: a list by the clusters' labels is of those that have them, and no other is asked.
+func TestFleetClusterSelector(t *testing.T) {
+	h, members := fleetOf(t, sends(200, podList("10", "x/one")))
+	for _, name := range []string{"dev", "prod"} {
+		m := newMember(t, sends(200, podList("10", "x/one", "x/two")))
+		members = append(members, m)
+		if _, err := h.objects.Create(t.Context(), v1alpha1.Prefix+name, []byte(`{"metadata":{"name":"`+name+`","labels":{"env":"`+name+`"}}}`)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.secrets.Create(t.Context(), "clusters/"+name, secrets.NewValue(m.kubeconfig(`{token: t}`)), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l, _ := h.list("/fleet/api/v1/pods?clusterSelector=env%3Dprod", nil); l.names() != "one@prod two@prod" {
+		t.Errorf("chosen by label: %s", l.names())
+	}
+	if len(members[0].take())+len(members[1].take()) > 0 {
+		t.Error("a cluster that is not chosen is asked")
 	}
 }
