@@ -2,7 +2,7 @@
 //
 // One flight a key; entries end after a TTL with jitter, so that many processes do not ask at once; that a key is missing is
 // remembered for a short time; the number of entries is bounded. While the store is down, entries that have ended still
-// serve, for a bounded time; never once the store has said that the key is missing.
+// serve, for a bounded time; never once the store has said that the key is missing. That a store hangs can be remembered where none serves.
 //
 // Time is the wall clock, since the monotonic one stands still in a frozen function.
 package cache
@@ -33,7 +33,10 @@ type Config struct {
 	Patience time.Duration
 	// Retry is how long a store that was down is not asked again for a key that can be served stale, and how often Refresh
 	// and Renew ask for one key.
-	Retry   time.Duration
+	Retry time.Duration
+	// Hung is for how long it is remembered that the store failed, but not within Patience, where no entry can be served: for Retry Get
+	// fails at once then, and after that waits no longer than Patience. 0 waits each time for as long as the fetch takes.
+	Hung    time.Duration
 	Timeout time.Duration // of one fetch, whatever the caller's deadline
 	// Missing says that an error means the key does not exist, Down that the store cannot answer now. Other errors are
 	// passed on, and nothing serves in their place.
@@ -75,6 +78,7 @@ type entry[V any] struct {
 	renewed time.Time // when Refresh or Renew last made it say so
 	expires time.Time
 	stale   bool // it serves beyond its time
+	hung    bool // err is that the store hung, not that the key is missing
 }
 
 // New returns an empty cache over fetch.
@@ -276,11 +280,18 @@ func (c *Cache[V]) read(ctx context.Context, key string, fresh bool) (entry[V], 
 	if old, ok := c.prolong(key, e.renewed, err); ok {
 		return old, nil
 	}
+	if now := c.now(); c.cfg.Hung > 0 && now.Sub(e.read) >= c.cfg.Patience {
+		e.err, e.hung, e.expires = err, true, now.Add(c.cfg.Retry)
+		c.store(key, e)
+	}
 	return entry[V]{}, err
 }
 
 // mayServeStale reports whether e may serve while the store is down.
 func (c *Cache[V]) mayServeStale(e entry[V]) bool {
+	if e.hung {
+		return c.now().Sub(e.read) <= c.cfg.Timeout+c.cfg.Hung
+	}
 	return e.err == nil && c.now().Sub(e.read) <= c.cfg.Stale
 }
 
@@ -290,7 +301,11 @@ func (c *Cache[V]) prolong(key string, renewed time.Time, why error) (entry[V], 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.entries.Get(key)
-	if _, gone := c.missing.Get(key); gone || !ok || !c.mayServeStale(e) {
+	if m, gone := c.missing.Get(key); gone && m.hung && errors.Is(why, errHangs) {
+		m.expires = c.now().Add(c.cfg.Retry)
+		c.missing.Add(key, m)
+		return m, true
+	} else if gone || !ok || !c.mayServeStale(e) {
 		return entry[V]{}, false
 	}
 	if !renewed.IsZero() {

@@ -189,6 +189,60 @@ func TestHangingStore(t *testing.T) {
 	}
 }
 
+// TestHung holds: a store that hangs, and of which nothing is known that can serve, is not waited for each time; one that fails at once is asked.
+func TestHung(t *testing.T) {
+	c := &clock{t: time.Unix(1000, 0)}
+	var calls atomic.Int64
+	down, hangs, asked, answers := true, false, make(chan struct{}), make(chan string)
+	cache := New(Config{
+		Max: 10, TTL: time.Minute, Stale: time.Hour, Patience: time.Millisecond, Retry: 10 * time.Second, Hung: time.Minute, Timeout: 10 * time.Second,
+		Missing: func(error) bool { return false },
+		Down:    func(error) bool { return true },
+		Now:     c.now, Log: slog.New(slog.DiscardHandler),
+	}, func(context.Context, string) (string, error) {
+		calls.Add(1)
+		if hangs {
+			asked <- struct{}{}
+			return <-answers, nil
+		}
+		if down {
+			c.add(10 * time.Second) // as long as it may
+			return "", errDown
+		}
+		return "", errDenied
+	})
+	get := func(what string, after time.Duration, want error, asked int64) {
+		t.Helper()
+		c.add(after)
+		if _, err := cache.Get(t.Context(), "k"); !errors.Is(err, want) || calls.Load() != asked {
+			t.Fatalf("%s: %v after %d calls; want %v after %d", what, err, calls.Load(), want, asked)
+		}
+	}
+	get("cold", 0, errDown, 1)
+	get("at once", 0, errDown, 1)
+	get("within Retry", 9*time.Second, errDown, 1)
+	get("after it", 2*time.Second, errDown, 2)
+	hangs = true
+	c.add(11 * time.Second)
+	if _, err := cache.Get(t.Context(), "k"); !errors.Is(err, errDown) { // for ever, if it waited
+		t.Fatal(err)
+	}
+	<-asked
+	get("and not again", 5*time.Second, errDown, 3)
+	answers <- "a"
+	for v := ""; v != "a"; {
+		v, _ = cache.Get(t.Context(), "k") // until the flight has landed
+	}
+	hangs, down = false, false
+	if v, err := cache.Get(t.Context(), "other"); err == nil {
+		t.Errorf("%q", v)
+	}
+	before := calls.Load()
+	if _, err := cache.Get(t.Context(), "other"); !errors.Is(err, errDenied) || calls.Load() != before+1 {
+		t.Errorf("one that fails at once is asked %d times, %v", calls.Load()-before, err)
+	}
+}
+
 // TestRefreshOfAHangingStore holds: to read something anew does not wait for a store that hangs where what is known may serve.
 func TestRefreshOfAHangingStore(t *testing.T) {
 	c := &clock{t: time.Unix(1000, 0)}

@@ -17,6 +17,11 @@ func (q *ask) targets() ([]target, error) {
 	if err != nil {
 		return nil, err
 	}
+	return q.takers(allowed)
+}
+
+// takers returns those of the clusters that take part, as targets does.
+func (q *ask) takers(allowed []entry) ([]target, error) {
 	kind := registry.Kind{APIVersion: q.res.APIVersion, Resource: q.res.Resource}
 	if q.res.APIGroup != "" {
 		kind.APIVersion = q.res.APIGroup + "/" + kind.APIVersion
@@ -48,16 +53,23 @@ func (q *ask) control() string {
 	return q.f.cfg.ControlPlane
 }
 
-// words asks clusters, and with them the control-plane cluster, what they say of a kind; nobody where there are none.
-func (q *ask) words(of []string, k registry.Kind) (words map[string]word, control word, err error) {
+// words asks clusters, and with them the control-plane cluster, what they say of a kind; nobody where there are none. A read of an object does
+// not wait for those that hang where it was found before, see owners.
+func (q *ask) words(of []entry, k registry.Kind) (words map[string]word, control word, err error) {
 	if len(of) == 0 {
 		return nil, word{}, nil
 	}
 	cp := q.control()
-	if cp != "" && !slices.Contains(of, cp) {
-		of = append(of, cp)
+	if cp != "" && !slices.ContainsFunc(of, func(c entry) bool { return c.Name == cp }) {
+		of = append(of, q.inv.entry(cp))
 	}
-	words, err = q.f.words(q.r.Context(), of, k)
+	var enough uint64
+	if q.res.Name != "" && q.reads() {
+		if had, known := q.f.owners.get(q.key()); known {
+			enough = had
+		}
+	}
+	words, err = q.f.words(q.r.Context(), of, k, enough)
 	return words, words[cp], err
 }
 
@@ -65,10 +77,10 @@ func (q *ask) words(of []string, k registry.Kind) (words map[string]word, contro
 // the same resource is no matter. But what the control-plane cluster has is not another's because that one calls it otherwise.
 func (q *ask) taken(allowed []entry, k registry.Kind) ([]target, error) {
 	doubtful := map[string]bool{}
-	var asked []string
+	var asked []entry
 	for _, c := range allowed {
 		if !q.route.AllClusters && registry.Doubtful(q.inv.registries, c.Cluster, k) {
-			doubtful[c.Name], asked = true, append(asked, c.Name)
+			doubtful[c.Name], asked = true, append(asked, c)
 		}
 	}
 	words, control, err := q.words(asked, k)
@@ -138,10 +150,10 @@ func (q *ask) across(targets []target, k registry.Kind) ([]target, error) {
 	if q.res.Name != "" || q.res.Verb != "list" && q.res.Verb != "watch" {
 		return slices.DeleteFunc(targets, some), nil
 	}
-	var asked []string
+	var asked []entry
 	for _, t := range targets {
 		if some(t) && t.unknown == nil {
-			asked = append(asked, t.Name)
+			asked = append(asked, t.entry)
 		}
 	}
 	words, control, err := q.words(asked, k)

@@ -48,6 +48,18 @@ func (inv *inventory) has(name string) bool {
 	return ok
 }
 
+// entry returns the cluster of that name; without an id where there is none.
+func (inv *inventory) entry(name string) entry {
+	for _, c := range inv.clusters {
+		if c.Name == name {
+			return c
+		}
+	}
+	none := &clusterv1alpha1.Cluster{}
+	none.Name = name
+	return entry{Cluster: none}
+}
+
 func newInventory(store Objects, fresh time.Duration, log *slog.Logger) *cache.Cache[*inventory] {
 	return cache.New(cache.Config{
 		Name: "fleet", Max: 1, TTL: fresh, Stale: staleInventory, Retry: inventoryRetry, Timeout: inventoryTimeout,

@@ -16,13 +16,14 @@ import (
 )
 
 // Kinds of resources are kept for a while: they are the same for every caller, and only decide which registry is meant. They hardly change:
-// what a member said serves while it does not answer.
+// what a member said serves while it does not answer. One that hangs, and has said nothing yet, is not waited for each time.
 const (
 	kindsMax      = 1024
 	kindsTTL      = 30 * time.Second
 	kindsStale    = time.Hour
 	kindsPatience = time.Second
-	kindsRetry    = 5 * time.Second
+	kindsRetry    = 2 * reviewEvery
+	kindsHung     = time.Minute
 )
 
 // what a member says of a resource.
@@ -37,18 +38,25 @@ type word struct {
 	unknown *failure
 }
 
-// newKinds returns a cache of the kinds of resources, by the member's name and API version.
+// newKinds returns a cache of the kinds of resources, by kindsKey.
 func newKinds(f *Fleet) *cache.Cache[map[string]what] {
 	return cache.New(cache.Config{
-		Name: "kinds", Max: kindsMax, TTL: kindsTTL, Stale: kindsStale, Patience: kindsPatience, Retry: kindsRetry, Timeout: f.cfg.Deadline,
+		Name: "kinds", Max: kindsMax, TTL: kindsTTL, Stale: kindsStale, Patience: kindsPatience, Retry: kindsRetry,
+		Hung: kindsHung, Timeout: f.cfg.Deadline,
 		Missing: func(error) bool { return false },
 		Down:    func(error) bool { return true },
 		Log:     f.cfg.Log,
 	}, f.readKinds)
 }
 
-// readKinds asks a member, as the gateway itself, for the kinds of an API version. key is the member's name, a slash and the version.
+// kindsKey names the kinds of a member. One that is registered anew has another id: what was said before is not its word.
+func kindsKey(m entry, apiVersion string) string {
+	return fmt.Sprintf("%d/%s/%s", m.id, m.Name, apiVersion)
+}
+
+// readKinds asks a member, as the gateway itself, for the kinds of an API version. key is kindsKey's.
 func (f *Fleet) readKinds(ctx context.Context, key string) (map[string]what, error) {
+	_, key, _ = strings.Cut(key, "/")
 	name, apiVersion, _ := strings.Cut(key, "/")
 	m, err := f.cfg.Members.Get(ctx, name)
 	if err != nil {
@@ -75,30 +83,40 @@ func (f *Fleet) readKinds(ctx context.Context, key string) (map[string]what, err
 	return kinds, nil
 }
 
-// words asks members what they say of a resource, each for itself, and waits for all of them, within the deadline.
-func (f *Fleet) words(ctx context.Context, members []string, k registry.Kind) (map[string]word, error) {
+// words asks members what they say of a resource, each for itself, and waits for all of them, within the deadline. Once the member with the id
+// enough says that it has the resource, the others are not waited for beyond grace; 0 is no member's.
+func (f *Fleet) words(ctx context.Context, members []entry, k registry.Kind, enough uint64) (map[string]word, error) {
 	type answer struct {
-		of string
+		of entry
 		word
 	}
 	said := make(chan answer, len(members))
+	unsaid := func(m entry, err error) word {
+		return word{unknown: &failure{cluster: m.Name, code: http.StatusBadGateway, err: err,
+			message: fmt.Sprintf("cluster %q does not say now what its %s of %s are", m.Name, k.Resource, k.APIVersion)}}
+	}
+	words := make(map[string]word, len(members))
 	for _, m := range members {
+		words[m.Name] = unsaid(m, errElsewhere)
 		go func() { // ends within the deadline
-			defer f.guard(m, func(e *failure) { said <- answer{m, word{unknown: e}} })
-			kinds, err := f.kinds.Get(ctx, m+"/"+k.APIVersion)
+			defer f.guard(m.Name, func(e *failure) { said <- answer{m, word{unknown: e}} })
+			kinds, err := f.kinds.Get(ctx, kindsKey(m, k.APIVersion))
 			if err != nil {
-				said <- answer{m, word{unknown: &failure{cluster: m, code: http.StatusBadGateway, err: err,
-					message: fmt.Sprintf("cluster %q does not say now what its %s of %s are", m, k.Resource, k.APIVersion)}}}
+				said <- answer{m, unsaid(m, err)}
 				return
 			}
 			said <- answer{m, word{what: kinds[k.Resource]}}
 		}()
 	}
-	words := make(map[string]word, len(members))
+	var late <-chan time.Time
 	for range members {
 		select {
 		case a := <-said:
-			words[a.of] = a.word
+			if words[a.of.Name] = a.word; a.of.id == enough && a.kind != "" {
+				late = time.After(grace)
+			}
+		case <-late:
+			return words, nil
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

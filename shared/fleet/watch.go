@@ -170,6 +170,7 @@ func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error,
 	}
 	review := time.NewTicker(reviewEvery)
 	defer review.Stop()
+	var looked <-chan sight // nil while nobody looks
 	var out []byte
 	var err error
 	told := !w.list
@@ -186,7 +187,12 @@ func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error,
 		case <-end:
 			return nil
 		case <-review.C:
-			if err := w.review(ctx); err != nil {
+			if looked == nil { // else clusters that hang hold the last look up
+				looked = w.look(ctx)
+			}
+		case s := <-looked:
+			looked = nil
+			if err := w.review(ctx, s); err != nil {
 				out, last = ended(out, err), true
 			}
 		case e := <-w.events:
@@ -240,28 +246,58 @@ func half(cluster string) error {
 	return status.New(status.Expired, cluster, "the list of cluster %q broke off: list again", cluster)
 }
 
+// sight is what a watch finds when it looks who takes part.
+type sight struct {
+	inv     *inventory
+	allowed []entry // nil where it failed before that was known
+	targets []target
+	err     error
+}
+
+// look finds out who takes part now. That may wait for clusters that hang, and so is done beside the watch.
+func (w *watcher) look(ctx context.Context) <-chan sight {
+	found := make(chan sight, 1)
+	q := *w.q
+	q.r = q.r.WithContext(ctx)
+	go func() { // ends with ctx, that is with the watch
+		var s sight
+		defer func() { found <- s }()
+		defer q.f.guard("*", func(e *failure) { s = sight{err: summary([]*failure{e})} })
+		if s.inv, s.err = q.f.inventory(ctx); s.err != nil {
+			return
+		}
+		q.inv = s.inv
+		if s.allowed, s.err = q.allowed(); s.err == nil {
+			s.targets, s.err = q.takers(s.allowed)
+		}
+	}()
+	return found
+}
+
 // review takes in clusters that came, and ends a watch on one that may not be followed any more: its objects must go, and only a new list
 // says which these are.
-func (w *watcher) review(ctx context.Context) error {
+func (w *watcher) review(ctx context.Context, s sight) error {
 	q := w.q
-	var err error
-	if q.inv, err = q.f.inventory(ctx); err != nil {
-		return err
-	}
-	targets, err := q.targets()
-	if err != nil {
-		switch status.From(err).Reason {
+	may := func(c entry) bool { return c.Mode() != clusterv1alpha1.Direct || c.MayDirect(q.user.Name) }
+	now := map[uint64]bool{}
+	if s.err != nil {
+		switch status.From(s.err).Reason {
 		case status.Forbidden, status.UnknownCluster, status.NotGlobal:
 			return gone()
 		case status.MembersFailed:
-			return nil // nobody says now
+			if s.allowed == nil {
+				return s.err
+			}
+			for _, c := range s.allowed { // nobody says now who takes part: who does goes on, if they still may
+				now[c.id] = may(c)
+			}
 		default:
-			return err
+			return s.err
 		}
 	}
-	now := map[uint64]bool{}
-	for _, t := range targets {
-		if t.Mode() == clusterv1alpha1.Direct && !t.MayDirect(q.user.Name) {
+	q.inv = s.inv
+	for _, t := range s.targets {
+		if !may(t.entry) {
 			continue
 		}
 		now[t.id] = true

@@ -1,0 +1,187 @@
+package gateway_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/cluster"
+)
+
+const kindsOfX = "/apis/x.io/v1" // where members say what their resources are
+
+// hanging answers nothing of its kinds, and with h what is asked else, until it is released.
+func hanging(until <-chan struct{}, h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == kindsOfX {
+			select {
+			case <-until:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		h(w, r)
+	}
+}
+
+// soon returns what one gives, and fails if that takes a minute, which is less than fleetDeadline.
+func soon[T any](t *testing.T, what string, one func() T) (v T) {
+	t.Helper()
+	got := make(chan T, 1)
+	go func() { got <- one() }() // ends with the house
+	select {
+	case v = <-got:
+	case <-time.After(time.Minute):
+		t.Fatalf("%s: nothing comes", what)
+	}
+	return v
+}
+
+// counted are the questions for its kinds that a member has got.
+func counted(m *fakeMember) (n int) {
+	for _, r := range m.arrived() {
+		if r.URI == kindsOfX {
+			n++
+		}
+	}
+	return n
+}
+
+// TestFleetWatchHangs holds: while it is not known whether a cluster takes part that came later, since it hangs, the events of others come; and it
+// is taken in once it says.
+func TestFleetWatchHangs(t *testing.T) {
+	const kinds = "gateways=Gateway/Namespaced"
+	list := `{"kind":"GatewayList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"5"},"items":[%s]}`
+	event := `{"type":"MODIFIED","object":{"kind":"Gateway","apiVersion":"x.io/v1","metadata":{"name":"g","namespace":"ns","resourceVersion":"%d"}}}` + "\n"
+	send, released := make(chan struct{}), make(chan struct{})
+	a := newMember(t, says(kinds, watching(func(flush func(string), _ *http.Request) { flush(fmt.Sprintf(list, "")) }, func(flush func(string), r *http.Request) {
+		flush("")
+		for i := 6; ; i++ {
+			select {
+			case <-send:
+				flush(fmt.Sprintf(event, i))
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})))
+	b := newMember(t, hanging(released, says(kinds, watching(func(flush func(string), _ *http.Request) {
+		flush(fmt.Sprintf(list, `{"metadata":{"name":"of-b","namespace":"ns","resourceVersion":"4"}}`))
+	}, func(flush func(string), r *http.Request) {
+		flush("")
+		<-r.Context().Done()
+	}))))
+	h := newHouseWithin(t, fleetDeadline, nil, cluster.Freshness{})
+	h.add("a", a.kubeconfig(`{token: t}`), nil)
+	h.register("gateways", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
+	resp := h.do("GET", "/fleet/apis/x.io/v1/gateways?watch=1", nil, "")
+	lines := bufio.NewReader(resp.Body)
+	next := func(name string) {
+		t.Helper()
+		line := soon(t, name, func() string { line, _ := lines.ReadString('\n'); return line })
+		if !strings.Contains(line, `"name":"`+name+`"`) {
+			t.Fatalf("%q, want an event of %s", line, name)
+		}
+	}
+	send <- struct{}{}
+	next("g")
+	h.add("b", b.kubeconfig(`{token: t}`), nil)
+	for until := time.Now().Add(time.Minute); counted(b) == 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("the cluster that came is not asked for its kinds")
+		}
+	}
+	for range 3 {
+		send <- struct{}{}
+		next("g")
+	}
+	close(released)
+	next("of-b")
+}
+
+// TestFleetHangs holds: a cluster that hangs, and never said what its resources are, holds up no read of an object that was found before; nor is it
+// waited for by each call.
+func TestFleetHangs(t *testing.T) {
+	h := newHouseWithin(t, fleetDeadline, nil, cluster.Freshness{})
+	never := make(chan struct{})
+	a, b := newMember(t, says("gateways=Gateway/Namespaced", gateways("of-a"))), newMember(t, hanging(never, ok))
+	t.Cleanup(func() { close(never) })
+	h.add("a", a.kubeconfig(`{token: t}`), nil)
+	h.add("b", b.kubeconfig(`{token: t}`), nil)
+	const all = `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`
+	h.register("gateways", all)
+	const one = "/fleet/apis/x.io/v1/namespaces/ns/gateways/of-a"
+	if resp := h.do("GET", one+"?clusters=a", nil, ""); resp.StatusCode != 200 {
+		t.Fatalf("where it is: %s", resp.Status)
+	}
+	resp := soon(t, "a get", func() *http.Response { return h.do("GET", one, nil, "") })
+	if got := strings.Join(resp.Header["Warning"], "\n"); resp.StatusCode != 200 || !strings.Contains(got, `cluster \"b\" does not say now`) {
+		t.Errorf("%s, warnings %s", resp.Status, got)
+	}
+
+	h = newHouseWithin(t, fleetHangs, nil, cluster.Freshness{})
+	b.take()
+	h.add("a", a.kubeconfig(`{token: t}`), nil)
+	h.add("b", b.kubeconfig(`{token: t}`), nil)
+	h.register("gateways", all)
+	const lists = 5
+	for range lists {
+		l, resp := h.list("/fleet/apis/x.io/v1/gateways", nil)
+		if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "of-a@a" || !strings.Contains(got, `cluster \"b\" does not say now`) {
+			t.Errorf("%q, warnings %s", l.names(), got)
+		}
+	}
+	if n := counted(b); n == 0 || n >= lists {
+		t.Errorf("%d lists wait for a cluster that hangs %d times", lists, n)
+	}
+}
+
+// TestFleetWatchUnknownGrant holds: a watch ends when a cluster may not be called any more, also where it is not known now who takes part.
+func TestFleetWatchUnknownGrant(t *testing.T) {
+	a := newMember(t, says("gateways=Gateway/Namespaced", watching(func(flush func(string), _ *http.Request) {
+		flush(`{"kind":"GatewayList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"g","namespace":"ns","resourceVersion":"4"}}]}`)
+	}, func(flush func(string), r *http.Request) {
+		flush("")
+		<-r.Context().Done()
+	})))
+	b := newMember(t, refuses(503, "ServiceUnavailable", "it starts"))
+	h := newHouse(t, nil)
+	h.add("a", a.kubeconfig(`{token: t}`), nil)
+	h.add("b", b.kubeconfig(`{token: t}`), nil)
+	for _, c := range []string{"a", "b"} {
+		h.grant("of-"+c, `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["`+c+`"],"verbs":["*"]}`)
+	}
+	h.register("gateways", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
+	h.as("bob", "of-a", "of-b")
+	resp := h.do("GET", "/fleet/apis/x.io/v1/gateways?watch=1", nil, "")
+	lines := bufio.NewReader(resp.Body)
+	if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, `"name":"g"`) {
+		t.Fatalf("%s: %q, %v", resp.Status, line, err)
+	}
+	h.remove("clusterrolebindings/of-a")
+	if rest := soon(t, "the end", func() string { text, _ := io.ReadAll(lines); return string(text) }); !strings.Contains(rest, `"code":410`) {
+		t.Errorf("it ends with %q", rest)
+	}
+}
+
+// TestFleetRegisteredAnew holds: what a cluster said is not the word of another that is registered by its name afterwards.
+func TestFleetRegisteredAnew(t *testing.T) {
+	h := newHouse(t, nil)
+	old, other := newMember(t, says("gateways=Gateway/Namespaced", gateways("old"))), newMember(t, says("gateways=Other/Namespaced", gateways("new")))
+	h.add("a", old.kubeconfig(`{token: t}`), nil)
+	h.register("gateways", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
+	if l, _ := h.list("/fleet/apis/x.io/v1/gateways", nil); l.names() != "old@a" {
+		t.Fatalf("%q", l.names())
+	}
+	h.remove("clusters/a")
+	h.rotate("a", other.kubeconfig(`{token: t}`))
+	h.add("a", nil, nil)
+	wantStatus(t, h.do("GET", "/fleet/apis/x.io/v1/gateways", nil, ""), 404, "not_global", "not global")
+	if got := other.asked(); got != "" {
+		t.Errorf("it is asked %s", got)
+	}
+}
