@@ -244,14 +244,13 @@ func (f *follower) initial(ctx context.Context, q *ask) error {
 	return nil
 }
 
-// withKind gives an object of a list its kind, which kube-apiserver leaves out there and writes into events.
-func withKind(object jsontext.Value, listKind, apiVersion string) jsontext.Value {
-	var have struct{ Kind string }
-	kind := strings.TrimSuffix(listKind, "List")
-	if err := json.Unmarshal(object, &have); err != nil || have.Kind != "" || kind == "" {
-		return object
+// withKind gives an object of a list its kind, which kube-apiserver leaves out there and writes into events, and returns which it has then.
+func withKind(object jsontext.Value, listed metav1.TypeMeta) (jsontext.Value, metav1.TypeMeta) {
+	var have metav1.TypeMeta
+	if err := json.Unmarshal(object, &have); err != nil || have.Kind != "" || listed.Kind == "" {
+		return object, have
 	}
-	head, err := json.Marshal(metav1.TypeMeta{Kind: kind, APIVersion: apiVersion})
+	head, err := json.Marshal(listed)
 	if err != nil {
 		panic(err) // strings always marshal
 	}
@@ -259,7 +258,7 @@ func withKind(object jsontext.Value, listKind, apiVersion string) jsontext.Value
 	if rest := strings.TrimSpace(string(object[1:])); rest != "}" {
 		out = append(out, ',')
 	}
-	return append(out, object[1:]...)
+	return append(out, object[1:]...), listed
 }
 
 // takes reports whether an object, or row, is in a namespace that the watch shows.

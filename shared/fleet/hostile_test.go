@@ -137,3 +137,24 @@ func TestColumnsOfMost(t *testing.T) {
 		}
 	}
 }
+
+// TestMostKinds holds: of what kind objects are is as most members say, and of as many those that are registered longest; what their objects are goes
+// before what their lists say.
+func TestMostKinds(t *testing.T) {
+	pod, evil := metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, metav1.TypeMeta{Kind: "Evil", APIVersion: "v1"}
+	for name, tt := range map[string]struct {
+		objects, lists kinds
+		want           metav1.TypeMeta
+	}{
+		"nothing":         {},
+		"one":             {kinds{1: evil}, nil, evil},
+		"most":            {kinds{1: evil, 2: pod, 3: pod}, nil, pod},
+		"as many":         {kinds{2: evil, 1: pod}, nil, pod},
+		"lists":           {nil, kinds{1: evil, 2: pod, 3: pod}, pod},
+		"objects, before": {kinds{1: pod, 2: pod}, kinds{1: evil, 2: evil, 3: evil}, pod},
+	} {
+		if got := most(tt.objects, tt.lists); got != tt.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

@@ -98,11 +98,11 @@ func (f *follower) sendListed(ctx context.Context, kind string, l *listing) bool
 	if !f.takes(l.object, l.IsTable()) {
 		return true
 	}
-	v := l.object.Clone()
+	v, typ := l.object.Clone(), l.typ()
 	if !l.IsTable() {
-		v = withKind(v, l.Kind, l.APIVersion)
+		v, typ = withKind(v, typ)
 	}
-	return f.send(ctx, event{from: f, kind: kind, object: v, table: l.IsTable(), columns: l.Columns})
+	return f.send(ctx, event{from: f, kind: kind, object: v, table: l.IsTable(), columns: l.Columns, typ: typ})
 }
 
 // listing is a member's list that is read object by object.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -43,7 +44,8 @@ type watcher struct {
 	shown     map[uint64]bool // members of which the client has seen something
 	pending   map[uint64]bool // members that were there when it began, and have not sent all that they have
 	layout    *merge.Layout   // of a table, as the client knows it
-	kind      metav1.TypeMeta // of objects, once one has come
+	objects   kinds           // what members' first objects are
+	lists     kinds           // what their lists and bookmarks say that these are
 }
 
 // watch returns the call that follows the targets.
@@ -63,7 +65,7 @@ func (q *ask) watch(targets []target) (*forward.Call, error) {
 	}
 	w := &watcher{
 		q: q, accept: accept, events: make(chan event), version: cursor.Version{}, followed: map[uint64]*follower{}, shown: map[uint64]bool{}, pending: map[uint64]bool{},
-		bookmarks: isTrue(q.query.Get("allowWatchBookmarks")), list: isTrue(q.query.Get("sendInitialEvents")),
+		objects: kinds{}, lists: kinds{}, bookmarks: isTrue(q.query.Get("allowWatchBookmarks")), list: isTrue(q.query.Get("sendInitialEvents")),
 	}
 	var ends time.Duration
 	if s := q.query.Get("timeoutSeconds"); s != "" {
@@ -345,12 +347,12 @@ func (w *watcher) guarded(out []byte, e event) (text []byte, err error) {
 // write appends an event of a member as the client sees it, and notes what is delivered with it; nothing where it fails.
 func (w *watcher) write(out []byte, e event) ([]byte, error) {
 	f := e.from
+	if err := w.heard(e); err != nil {
+		return out, err
+	}
 	before, layout := w.version[f.id], w.layout
 	if e.version != "" {
 		w.version[f.id] = e.version
-	}
-	if e.typ.Kind != "" {
-		w.kind = e.typ
 	}
 	if e.kind == away {
 		delete(w.pending, f.id) // it is taken in when it is there
@@ -377,6 +379,24 @@ func (w *watcher) write(out []byte, e event) ([]byte, error) {
 		delete(w.version, f.id)
 	}
 	return out, err
+}
+
+// heard notes what a member says of what kind objects are, and fails where an object of it is of another than most members' are.
+func (w *watcher) heard(e event) error {
+	if e.typ.Kind == "" {
+		return nil
+	}
+	said, isObject := w.lists, e.kind != synced && e.kind != "BOOKMARK"
+	if isObject {
+		said = w.objects
+	}
+	if _, before := said[e.from.id]; !before { // its first word counts: who changes it does so alone
+		said[e.from.id] = e.typ
+	}
+	if kind := most(w.objects); isObject && kind != e.typ {
+		return fmt.Errorf("an object of it is of kind %.100q of %.100q, and those of most clusters are of %.100q of %.100q", e.typ.Kind, e.typ.APIVersion, kind.Kind, kind.APIVersion)
+	}
+	return nil
 }
 
 // whole reports whether the version covers all that the client has seen: not while a member is listed that came later.
@@ -432,12 +452,35 @@ func (w *watcher) bookmark(out []byte, annotations map[string]string) []byte {
 	if annotations != nil {
 		object["metadata"].(map[string]any)["annotations"] = annotations
 	}
-	if w.kind.Kind != "" {
-		object["kind"], object["apiVersion"] = w.kind.Kind, w.kind.APIVersion
+	if kind := most(w.objects, w.lists); kind.Kind != "" {
+		object["kind"], object["apiVersion"] = kind.Kind, kind.APIVersion
 	}
 	text, err := json.Marshal(map[string]any{"type": "BOOKMARK", "object": object})
 	if err != nil {
 		panic(err) // strings always marshal
 	}
 	return append(append(out, text...), '\n')
+}
+
+// kinds is what members say that objects are, by the members' id.
+type kinds map[uint64]metav1.TypeMeta
+
+// most returns what most members say, each where it is found first; where as many say another, what those say that are registered longest.
+func most(said ...kinds) metav1.TypeMeta {
+	words, votes := kinds{}, map[metav1.TypeMeta]int{}
+	for _, some := range said {
+		for id, kind := range some {
+			if _, ok := words[id]; !ok {
+				words[id] = kind
+				votes[kind]++
+			}
+		}
+	}
+	var kind metav1.TypeMeta
+	for _, id := range slices.Sorted(maps.Keys(words)) {
+		if votes[words[id]] > votes[kind] {
+			kind = words[id]
+		}
+	}
+	return kind
 }
