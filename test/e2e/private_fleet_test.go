@@ -29,9 +29,7 @@ func TestPrivateFleet(t *testing.T) {
 	})
 	t.Run("writes", func(t *testing.T) { privateWrites(t, k, in) })
 	t.Run("streams", func(t *testing.T) {
-		if got := k.must(t, in("logs", "same@distant")...); got != "I run in member2\n" {
-			t.Errorf("logs: %q", got)
-		}
+		becomes(t, "I run in member2\n", func() string { return k.must(t, in("logs", "same@distant")...) })
 		k.must(t, in("exec", "same@distant", "--", "sh", "-c", "echo by tunnel > said")...)
 		if got := direct("member2").must(t, in("exec", "same", "--", "cat", "said")...); got != "by tunnel\n" {
 			t.Errorf("exec: %q", got)
@@ -109,9 +107,11 @@ func TestPrivateFleet(t *testing.T) {
 	next("ADDED after@member1 1")
 	w.Stop() // and what it brought last is gone on from
 	done(far.Create(ctx, cm("after-that", "1"), metav1.CreateOptions{}))
-	if w, err = client.Watch(ctx, options); err != nil {
+	again, err := client.Watch(ctx, options)
+	if err != nil {
 		t.Fatal(err)
 	}
+	w = again
 	next("ADDED after-that@distant 1")
 }
 

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -237,6 +239,52 @@ func TestReplicas(t *testing.T) {
 	b.Drain(t.Context())
 	b.stop()
 	eventually(t, "the agent has lost it", func() bool { return all.Links() == 2 })
+	if err := w.version(w.client("prod", a.port)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBalancerOfRequests holds: a balancer that ends TLS and passes requests on, as AWS's does, changes nothing for agents.
+func TestBalancerOfRequests(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.pair()
+	var turn atomic.Int64
+	front := httptest.NewUnstartedServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			to := []*replica{a, b}[turn.Add(1)%2]
+			r.SetURL(&url.URL{Scheme: "https", Host: to.front.Listener.Addr().String()})
+			r.SetXForwarded()
+			r.Out.Host = r.In.Host
+		},
+		Transport: a.front.Client().Transport, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
+	})
+	front.StartTLS()
+	t.Cleanup(front.Close)
+	token := w.enrol("prod", time.Hour)
+	agent := w.agent("prod", token, front.Listener.Addr().String())
+	eventually(t, "the agent is connected to both", func() bool { return agent.Links() == 2 })
+	for _, r := range []*replica{a, b} {
+		r.connects(t, 1)
+		if err := w.version(w.client("prod", r.port)); err != nil {
+			t.Error(err)
+		}
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL+route.AgentPath("prod")+route.AgentCredential, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+string(token.Reveal()))
+	resp, err := front.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("for another credential: %s", resp.Status)
+	}
+	b.Drain(t.Context())
+	b.stop()
+	eventually(t, "the agent has lost one", func() bool { return agent.Links() == 1 })
 	if err := w.version(w.client("prod", a.port)); err != nil {
 		t.Error(err)
 	}
