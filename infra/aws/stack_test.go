@@ -144,6 +144,7 @@ func (a account) certificate() string {
 type function struct {
 	Environment struct{ Variables map[string]string }
 	VpcConfig   struct{ SubnetIDs []string }
+	MemorySize  int
 }
 
 func (a account) function(name string) function {
@@ -344,7 +345,8 @@ func TestStackInPublicSubnets(t *testing.T) {
 // TestStackWithAPI is what emulators take: functions, stores and an API, with a bridge of somebody's own.
 func TestStackWithAPI(t *testing.T) {
 	a := newAccount(t)
-	outputs := a.deploy("FrontDoor=api", "BridgeUrl=https://bridge.example.com", "ClientCA="+clientCA(t))
+	parameters := []string{"FrontDoor=api", "BridgeUrl=https://bridge.example.com", "ClientCA=" + clientCA(t)}
+	outputs := a.deploy(parameters...)
 	if !strings.Contains(outputs["Url"], ".execute-api."+region+".") || outputs["BridgeUrl"] != "https://bridge.example.com" {
 		t.Errorf("outputs %v", outputs)
 	}
@@ -367,6 +369,10 @@ func TestStackWithAPI(t *testing.T) {
 	}
 	if !strings.Contains(string(a.call("apigateway", http.MethodGet, "/restapis/"+apis.Item[0].ID+"/resources", "", "")), "/clusters/{proxy+}") {
 		t.Error("the API has no path for clusters")
+	}
+	a.deploy(append(parameters, "FunctionMemory=1024")...)
+	if f := a.function("clusterpass-proxy"); f.MemorySize != 1024 {
+		t.Errorf("deployed again with more memory, a function has %d MB", f.MemorySize)
 	}
 }
 

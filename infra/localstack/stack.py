@@ -49,7 +49,7 @@ def nested(template):
 def deploy(stack, parameters):
     import boto3
     from botocore.config import Config
-    from botocore.exceptions import ClientError
+    from botocore.exceptions import ClientError, WaiterError
 
     s3 = boto3.client("s3", config=Config(s3={"addressing_style": "path"}))
     cloudformation = boto3.client("cloudformation")
@@ -97,6 +97,10 @@ def deploy(stack, parameters):
     except ClientError as e:
         if "No updates are to be performed" not in str(e):
             raise
+    except WaiterError:
+        events = cloudformation.describe_stack_events(StackName=stack)["StackEvents"]
+        sys.exit("\n".join([f"the stack {stack} fails:"] + [
+            f"{e['LogicalResourceId']}: {e['ResourceStatusReason']}" for e in events if "ResourceStatusReason" in e]))
     for output in cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("Outputs", []):
         print(f"{output['OutputKey']}={output['OutputValue']}")
 
