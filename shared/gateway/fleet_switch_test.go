@@ -46,7 +46,7 @@ func newStraying(t *testing.T) *straying {
 	}))
 	m.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	m.StartTLS() // of HTTP/1.1 only
-	t.Cleanup(m.Server.Close)
+	t.Cleanup(m.Close)
 	t.Cleanup(m.end)
 	return m
 }

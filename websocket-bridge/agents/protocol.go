@@ -10,7 +10,7 @@ const (
 	// AnnouncementPath is where an agent takes an Announcement.
 	AnnouncementPath = "/announcement"
 	// CredentialPath is where an agent says the credential that it has now to a replica that it has come to with one before.
-	CredentialPath = "/credential" //nolint:gosec // a path
+	CredentialPath = "/credential"
 )
 
 // Announcement is what a replica of the bridge says to the agents that are connected to it.
