@@ -11,15 +11,14 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -34,7 +33,7 @@ const (
 type event struct {
 	from    *follower
 	kind    string // ADDED, MODIFIED, DELETED, BOOKMARK; synced after all that was there; failed with err
-	object  jsontext.Value
+	object  merge.Object
 	columns []merge.Column // of a table's rows
 	table   bool
 	// version is the member's own as of this event; "" where more of the same moment follows.
@@ -244,95 +243,71 @@ func (f *follower) initial(ctx context.Context, q *ask) error {
 	return nil
 }
 
-// withKind gives an object of a list its kind, which kube-apiserver leaves out there and writes into events, and returns which it has then.
-func withKind(object jsontext.Value, listed metav1.TypeMeta) (jsontext.Value, metav1.TypeMeta) {
-	var have metav1.TypeMeta
-	if err := json.Unmarshal(object, &have); err != nil || have.Kind != "" || listed.Kind == "" {
-		return object, have
-	}
-	head, err := json.Marshal(listed)
-	if err != nil {
-		panic(err) // strings always marshal
-	}
-	out := head[:len(head)-1]
-	if rest := strings.TrimSpace(string(object[1:])); rest != "}" {
-		out = append(out, ',')
-	}
-	return append(out, object[1:]...), listed
-}
-
 // takes reports whether an object, or row, is in a namespace that the watch shows.
-func (f *follower) takes(v jsontext.Value, row bool) bool {
+func (f *follower) takes(o merge.Object, row bool) bool {
 	only := f.elsewhere()
 	if only == nil {
 		return true
 	}
-	var o struct {
-		Metadata struct{ Namespace string }
-		Object   struct{ Metadata struct{ Namespace string } }
-	}
-	_ = json.Unmarshal(v, &o) // what has none is in none
-	if row {
-		return slices.Contains(only, o.Object.Metadata.Namespace)
-	}
-	return slices.Contains(only, o.Metadata.Namespace)
+	var m struct{ Namespace string }
+	_ = json.Unmarshal(metadataOf(o, row), &m) // what has none is in none
+	return slices.Contains(only, m.Namespace)
 }
 
 // read passes on a member's events until it ends its watch, or is silent for too long: stop ends it then.
 func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error {
-	limited := &eventReader{r: body}
 	idle := time.AfterFunc(silence, stop)
 	defer idle.Stop()
-	dec := jsontext.NewDecoder(limited, merge.Syntax...)
+	broken := func(err error, format string, args ...any) error {
+		return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q ", f.Name) + fmt.Sprintf(format, args...), err: err}
+	}
+	in := scan.NewReader(body, merge.MaxObject)
+	in.Scanner.Field = "object"
 	var columns []merge.Column
 	for {
-		limited.left = merge.MaxObject
-		text, err := dec.ReadValue()
-		if errors.Is(err, io.EOF) {
+		text := in.Beginning('{')
+		if errors.Is(in.Err(), io.EOF) {
 			return nil
-		} else if err != nil {
-			return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("the watch of cluster %q broke off", f.Name), err: err}
+		} else if in.Err() != nil {
+			return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("the watch of cluster %q broke off", f.Name), err: in.Err()}
 		}
-		var e struct {
-			Type   string
-			Object json.RawMessage
-		}
+		in.Limit(merge.MaxObject)
 		idle.Reset(silence)
-		var head struct {
-			Kind, APIVersion  string
-			Metadata          struct{ ResourceVersion, Namespace string }
-			Code              int
-			Message           string
-			ColumnDefinitions json.RawMessage
-			Rows              []json.RawMessage
+		kind, object, err := eventOf(text, in.Scanner.Found)
+		if err != nil {
+			return broken(err, "sends an event that cannot be read")
 		}
-		if err := json.Unmarshal(text, &e); err != nil {
-			return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q sends an event that cannot be read", f.Name), err: err}
+		if kind == "ERROR" {
+			var st struct {
+				Code    int
+				Message string
+			}
+			_ = json.Unmarshal(object.Text, &st) // what cannot be read of it stays empty
+			return &failure{cluster: f.Name, code: st.Code, message: st.Message}
 		}
-		_ = json.Unmarshal(e.Object, &head) // an object of any kind: a field that is of another type in it stays empty
-		if e.Type == "ERROR" {
-			return &failure{cluster: f.Name, code: head.Code, message: head.Message}
-		}
-		own := head.Metadata.ResourceVersion
+		var m struct{ ResourceVersion string }
+		_ = json.Unmarshal(metadataOf(object, false), &m)
+		own := m.ResourceVersion
 		if !cursor.ValidOwn(own) {
-			return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q sends an event without a resourceVersion", f.Name)}
+			return broken(nil, "sends an event without a resourceVersion")
 		}
 		if f.version != "" && cursor.Before(own, f.version) { // to go on from it would give what was given
-			return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q sends an event of version %s after one of %s", f.Name, own, f.version)}
+			return broken(nil, "sends an event of version %s after one of %s", own, f.version)
 		}
-		out := event{from: f, kind: e.Type, object: jsontext.Value(e.Object), version: own, typ: metav1.TypeMeta{Kind: head.Kind, APIVersion: head.APIVersion}}
+		out := event{from: f, kind: kind, object: object, version: own, typ: kindOf(object)}
 		switch {
-		case !slices.Contains([]string{"ADDED", "MODIFIED", "DELETED", "BOOKMARK"}, e.Type):
-			return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q sends an event of type %.20q", f.Name, e.Type)}
-		case e.Type == "BOOKMARK":
-		case head.Kind == "Table":
-			if len(head.Rows) != 1 {
-				return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q sends a table of %d rows as an event", f.Name, len(head.Rows))}
+		case !slices.Contains([]string{"ADDED", "MODIFIED", "DELETED", "BOOKMARK"}, kind):
+			return broken(nil, "sends an event of type %.20q", kind)
+		case kind == "BOOKMARK":
+		case out.typ.Kind == "Table":
+			row, defs, err := rowOf(object)
+			if err != nil {
+				return broken(err, "sends an event that cannot be read")
 			}
-			if defs, err := merge.Columns(jsontext.Value(head.ColumnDefinitions)); err == nil && len(defs) > 0 {
+			if len(defs) > 0 {
 				columns = defs // the first event has them
 			}
-			out.table, out.object, out.columns = true, jsontext.Value(head.Rows[0]), columns
+			out.table, out.object, out.columns = true, row, columns
 			fallthrough
 		default:
 			if !f.takes(out.object, out.table) {
@@ -354,19 +329,4 @@ func (f *follower) send(ctx context.Context, e event) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// eventReader fails where an event is over its size.
-type eventReader struct {
-	r    io.Reader
-	left int64
-}
-
-func (e *eventReader) Read(p []byte) (int, error) {
-	if e.left <= 0 {
-		return 0, merge.ErrTooLarge
-	}
-	n, err := e.r.Read(p[:min(int64(len(p)), e.left)])
-	e.left -= int64(n)
-	return n, err
 }

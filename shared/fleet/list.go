@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
@@ -20,7 +18,7 @@ type part struct {
 	scope     []string // namespaces that are taken; nil for all
 	base      string   // the continue token that the member was asked with
 	skip      int      // objects of it that were given on pages before
-	transform func(dst []byte, object jsontext.Value) ([]byte, error)
+	transform func(dst []byte, object merge.Object) ([]byte, error)
 	namespace func() string // of the object before
 }
 

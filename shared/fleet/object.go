@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
@@ -194,10 +192,11 @@ func (q *ask) rewritten(a *found) ([]byte, error) {
 	case "Table":
 		return table(a.Name, a.body, how)
 	}
-	if !jsontext.Value(a.body).IsValid(merge.Syntax...) {
-		return nil, errors.New("it is no JSON")
+	object, err := merge.ObjectOf(a.body)
+	if err != nil {
+		return nil, err
 	}
-	return how.Append(nil, jsontext.Value(a.body))
+	return how.Append(nil, object)
 }
 
 // table rewrites a Table of one object, whose version stays the member's own.

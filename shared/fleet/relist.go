@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
@@ -63,9 +62,9 @@ func (f *follower) difference(ctx context.Context, then, now *listing) (some boo
 		some = true
 		return f.sendListed(ctx, kind, l)
 	}
-	for then.object != nil || now.object != nil {
-		gone := now.object == nil || then.object != nil && then.at.key < now.at.key
-		came := then.object == nil || now.object != nil && now.at.key < then.at.key
+	for !then.over || !now.over {
+		gone := now.over || !then.over && then.at.key < now.at.key
+		came := then.over || !now.over && now.at.key < then.at.key
 		both := !gone && !came
 		if replaced := both && then.at.uid != now.at.uid; gone || replaced {
 			if !send("DELETED", then) {
@@ -98,19 +97,20 @@ func (f *follower) sendListed(ctx context.Context, kind string, l *listing) bool
 	if !f.takes(l.object, l.IsTable()) {
 		return true
 	}
-	v, typ := l.object.Clone(), l.typ()
+	o, typ := l.object.Clone(), l.typ()
 	if !l.IsTable() {
-		v, typ = withKind(v, typ)
+		o, typ = withKind(o, typ)
 	}
-	return f.send(ctx, event{from: f, kind: kind, object: v, table: l.IsTable(), columns: l.Columns, typ: typ})
+	return f.send(ctx, event{from: f, kind: kind, object: o, table: l.IsTable(), columns: l.Columns, typ: typ})
 }
 
 // listing is a member's list that is read object by object.
 type listing struct {
 	*merge.Source
 	answer *answer
-	object jsontext.Value // valid until advance; nil at the end
+	object merge.Object // valid until advance
 	at     identified
+	over   bool // there is none any more
 }
 
 // identified says which object one is, and which version of it.
@@ -140,16 +140,15 @@ func (l *listing) close() { stopAll([]*answer{l.answer}) }
 
 // advance goes on to the next object. Their keys must grow, as those of lists from etcd do.
 func (l *listing) advance() error {
-	before, first := l.at.key, l.object == nil
-	v, err := l.Next()
-	if errors.Is(err, io.EOF) {
-		l.object, l.at = nil, identified{}
+	before, first := l.at.key, l.Read == 0
+	var err error
+	if l.object, err = l.Next(); errors.Is(err, io.EOF) {
+		l.over = true
 		return nil
 	} else if err != nil {
 		return err
 	}
-	l.object = v
-	if l.at, err = identify(v, l.IsTable()); err != nil {
+	if l.at, err = identify(l.object, l.IsTable()); err != nil {
 		err = fmt.Errorf("%w: %w", errLost, err)
 	} else if !first && l.at.key <= before {
 		err = fmt.Errorf("%w: %q follows %q in its list", errLost, l.at.key, before)
@@ -163,20 +162,10 @@ func (l *listing) typ() metav1.TypeMeta {
 }
 
 // identify reads of an object, or row, which one it is.
-func identify(v jsontext.Value, row bool) (identified, error) {
-	type object struct {
-		Metadata struct{ Namespace, Name, UID, ResourceVersion string }
-	}
-	var o struct {
-		object
-		Object object
-	}
-	if err := json.Unmarshal(v, &o); err != nil {
+func identify(o merge.Object, row bool) (identified, error) {
+	var m struct{ Namespace, Name, UID, ResourceVersion string }
+	if err := json.Unmarshal(metadataOf(o, row), &m); err != nil {
 		return identified{}, err
-	}
-	m := o.Metadata
-	if row {
-		m = o.Object.Metadata
 	}
 	if m.Name == "" {
 		return identified{}, errors.New("an object of the list has no name")

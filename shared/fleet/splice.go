@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
@@ -139,7 +137,7 @@ func (p *page) give(out *sink, one *part, n int) (more bool, err error) {
 }
 
 // next returns the part's next object of those that were not given yet.
-func (one *part) next() (jsontext.Value, error) {
+func (one *part) next() (merge.Object, error) {
 	for {
 		v, err := one.Next()
 		if err != nil || one.Read > one.skip {

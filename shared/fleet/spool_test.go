@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
@@ -29,7 +27,7 @@ func partOf(t *testing.T, name string, id uint64, n int, rest io.Reader, stop fu
 		t.Fatal(err)
 	}
 	return &part{answer: &answer{target: member(name, id), stop: stop}, Source: s,
-		transform: func(dst []byte, object jsontext.Value) ([]byte, error) { return append(dst, object...), nil }}
+		transform: func(dst []byte, object merge.Object) ([]byte, error) { return append(dst, object.Text...), nil }}
 }
 
 func listOfParts(limit int, parts ...*part) (string, error) {
@@ -85,11 +83,11 @@ func TestTurnsBreakOff(t *testing.T) {
 	for name, spoil := range map[string]func(*part){
 		"a broken object": func(*part) {},
 		"a transform": func(one *part) {
-			one.transform = func([]byte, jsontext.Value) ([]byte, error) { return nil, errors.New("no") }
+			one.transform = func([]byte, merge.Object) ([]byte, error) { return nil, errors.New("no") }
 		},
-		"an end that is none": func(one *part) { one.transform = func([]byte, jsontext.Value) ([]byte, error) { return nil, io.EOF } },
+		"an end that is none": func(one *part) { one.transform = func([]byte, merge.Object) ([]byte, error) { return nil, io.EOF } },
 		"a panic": func(one *part) {
-			one.transform = func([]byte, jsontext.Value) ([]byte, error) { panic("not foreseen") }
+			one.transform = func([]byte, merge.Object) ([]byte, error) { panic("not foreseen") }
 		},
 	} {
 		open, stop := io.Pipe()

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
 // SourceAnnotation tells where an object came from. It is Karmada's.
@@ -16,15 +18,9 @@ const SourceAnnotation = "resource.karmada.io/cached-from-cluster"
 // LastApplied is the annotation in which kubectl apply keeps an object, as text, with its name.
 const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// once is Syntax without equal names. What is written into the first of them would be hidden from who reads the last: an object could say
-// that another cluster's it is. API servers send none.
-var once = []jsontext.Options{jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(true)}
-
 // Annotator writes the source of objects into their annotations. It is not safe for concurrent use.
 type Annotator struct {
 	pair []byte // the annotation as it stands in JSON; nil for none
-	dec  *jsontext.Decoder
-	buf  bytes.Buffer
 	// Version, if not nil, gives what is written in place of an object's own resourceVersion.
 	Version func(own string) string
 	// Name, if not nil, gives what is written in place of names: the object's own, also in LastApplied, and its owners', which are in the same
@@ -33,6 +29,7 @@ type Annotator struct {
 	// InNamespace, if not nil, gives what is written in place of an object's namespace.
 	InNamespace func(own string) string
 	namespace   string
+	scanner     scan.Scanner
 	edits       []edit
 	inner       *Annotator // of LastApplied; nil until there was one
 }
@@ -43,25 +40,23 @@ func NewAnnotator(cluster string) *Annotator {
 	if err != nil {
 		panic(err) // strings always marshal
 	}
-	a := &Annotator{pair: pair[1 : len(pair)-1]}
-	a.dec = jsontext.NewDecoder(&a.buf, once...)
-	return a
+	return &Annotator{pair: pair[1 : len(pair)-1]}
 }
 
 // Namespace is that of the object before, "" without one.
 func (a *Annotator) Namespace() string { return a.namespace }
 
 // span is a part of an object's text.
-type span struct{ from, to int64 }
+type span struct{ from, to int }
 
 // place is where the annotation goes.
 type place struct {
-	open, first int64 // after the object's "{", after metadata's "{"
-	some, any   bool  // metadata has fields; there is metadata
-	annotations int64 // after annotations' "{"; 0 if there are none
-	comma       bool  // something follows there
-	null        span  // annotations: null
-	old         span  // an annotation of that name, with the comma before it
+	open, first int  // after the object's "{", after metadata's "{"
+	some, any   bool // metadata has fields; there is metadata
+	annotations int  // after annotations' "{"; 0 if there are none
+	comma       bool // something follows there
+	null        span // annotations: null
+	old         span // an annotation of that name, with the comma before it
 }
 
 // edit replaces a part of an object by texts.
@@ -70,10 +65,11 @@ type edit struct {
 	texts [4]string
 }
 
-// Append appends object, which is well-formed, with the annotation to dst. Every other byte stays as it is, but for the version and names.
-func (a *Annotator) Append(dst []byte, object jsontext.Value) ([]byte, error) {
+// Append appends an object, with the annotation, to dst. Every other byte stays as it is, but for the version and names.
+func (a *Annotator) Append(dst []byte, o Object) ([]byte, error) {
 	a.edits = a.edits[:0]
-	p, err := a.find(object)
+	object := o.Text
+	p, err := a.find(object, o.Found)
 	if err != nil {
 		return dst, err
 	}
@@ -81,7 +77,7 @@ func (a *Annotator) Append(dst []byte, object jsontext.Value) ([]byte, error) {
 		a.annotate(p, object)
 	}
 	slices.SortStableFunc(a.edits, func(x, y edit) int { return cmp.Compare(x.from, y.from) })
-	at := int64(0)
+	at := 0
 	for _, e := range a.edits {
 		dst = append(dst, object[at:e.from]...)
 		for _, text := range e.texts {
@@ -99,7 +95,7 @@ func (a *Annotator) edit(at span, texts ...string) {
 }
 
 // annotate writes the annotation.
-func (a *Annotator) annotate(p place, object jsontext.Value) {
+func (a *Annotator) annotate(p place, object []byte) {
 	comma := func(some bool) string {
 		if some {
 			return ","
@@ -126,142 +122,105 @@ var (
 	errTwice    = errors.New("an object has a name twice")
 )
 
-// find reads object up to the end of its metadata, and replaces the version and names in it.
-func (a *Annotator) find(object jsontext.Value) (p place, err error) {
+// find reads object's metadata, and replaces the version and names in it. Nothing that is looked for may stand twice: what is written into the first
+// would be hidden from who reads the last, and an object could say that another cluster's it is. API servers send no such.
+func (a *Annotator) find(object []byte, at scan.Found) (p place, err error) {
 	a.namespace = ""
-	a.buf = *bytes.NewBuffer(object) // not copied, and only read
-	a.dec.Reset(&a.buf, once...)
-	if tok, err := a.dec.ReadToken(); err != nil || tok.Kind() != '{' {
+	p.open = scan.Space(object, 0) + 1
+	switch {
+	case p.open > len(object) || object[p.open-1] != '{':
+		return p, errNoObject
+	case at.Times == 0:
+		return p, nil
+	case at.Times > 1:
+		return p, errTwice
+	case object[at.At] != '{':
 		return p, errNoObject
 	}
-	p.open = a.dec.InputOffset()
-	for {
-		name, err := a.dec.ReadToken()
-		if err != nil {
-			return p, err
-		}
-		if name.Kind() == '}' {
-			return p, nil
-		}
-		if name.String() != "metadata" {
-			if err := a.dec.SkipValue(); err != nil {
-				return p, err
-			}
-			continue
-		}
-		if tok, err := a.dec.ReadToken(); err != nil || tok.Kind() != '{' {
-			return p, errNoObject
-		}
-		p.first, p.any = a.dec.InputOffset(), true
-		if err := a.metadata(&p); err != nil {
-			return p, err
-		}
-		// What follows is read again only where there may be more metadata, that of templates mostly.
-		rest := object[a.dec.InputOffset():]
-		if (bytes.Contains(rest, []byte(`"metadata"`)) || bytes.Contains(rest, []byte(`\u`))) && !object.IsValid(once...) {
-			return p, errTwice
-		}
-		return p, nil
-	}
+	p.first, p.any = at.At+1, true
+	return p, a.metadata(&p, object, at.At)
 }
 
-func (a *Annotator) metadata(p *place) error {
-	for {
-		name, err := a.dec.ReadToken()
-		if err != nil {
-			return err
-		}
-		if name.Kind() == '}' {
-			return nil
-		}
+// The fields of metadata that are looked for.
+var known = []string{"namespace", "resourceVersion", "name", "ownerReferences", "annotations"}
+
+// metadata reads the metadata that begins at object[at].
+func (a *Annotator) metadata(p *place, object []byte, at int) error {
+	var seen [5]bool
+	for f := range a.scanner.Fields(object, at) {
 		p.some = true
-		switch name.String() {
+		i := slices.IndexFunc(known, f.Is)
+		if i < 0 {
+			continue
+		}
+		if seen[i] {
+			return errTwice
+		}
+		seen[i] = true
+		var err error
+		switch kind := object[f.At]; known[i] {
 		case "namespace":
-			if a.dec.PeekKind() != '"' {
+			if kind != '"' {
 				return errNoObject
 			}
-			if err := a.replace(a.inNamespace); err != nil {
-				return err
-			}
+			err = a.replace(object, f, a.inNamespace)
 		case "resourceVersion":
-			if a.dec.PeekKind() != '"' {
+			if kind != '"' {
 				return errNoObject
 			}
-			if err := a.replace(a.Version); err != nil {
-				return err
-			}
+			err = a.replace(object, f, a.Version)
 		case "name":
-			if err := a.replace(a.Name); err != nil {
-				return err
-			}
+			err = a.replace(object, f, a.Name)
 		case "ownerReferences":
-			if err := a.owners(); err != nil {
-				return err
-			}
+			err = a.owners(object, f.At)
 		case "annotations":
-			tok, err := a.dec.ReadToken()
-			if err != nil {
-				return err
-			}
-			switch end := a.dec.InputOffset(); tok.Kind() {
+			switch kind {
 			case 'n':
-				p.null = span{end - int64(len("null")), end}
+				p.null = span{f.At, f.End}
 			case '{':
-				p.annotations = end
-				if err := a.annotations(p); err != nil {
-					return err
-				}
+				p.annotations = f.At + 1
+				err = a.annotations(p, object, f.At)
 			default:
 				return errNoObject
 			}
-		default:
-			if err := a.dec.SkipValue(); err != nil {
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// annotations reads the annotations that begin at object[at].
+func (a *Annotator) annotations(p *place, object []byte, at int) error {
+	before, applied := at+1, false // before: where the annotation before ends
+	for f := range a.scanner.Fields(object, at) {
+		mine := f.Is(SourceAnnotation)
+		if before == at+1 {
+			p.comma = !mine // others have theirs before them
+		}
+		switch {
+		case mine && p.old.to > 0, applied && f.Is(LastApplied):
+			return errTwice
+		case mine:
+			p.old = span{before, f.End}
+		case a.Name != nil && f.Is(LastApplied):
+			applied = true
+			if err := a.replace(object, f, a.applied); err != nil {
 				return err
 			}
 		}
+		before = f.End
 	}
+	return nil
 }
 
-func (a *Annotator) annotations(p *place) error {
-	for n := 0; ; n++ {
-		before := a.dec.InputOffset()
-		name, err := a.dec.ReadToken()
-		if err != nil {
-			return err
-		}
-		if name.Kind() == '}' {
-			return nil
-		}
-		mine := name.String() == SourceAnnotation
-		if name.String() == LastApplied && a.Name != nil {
-			err = a.replace(a.applied)
-		} else {
-			err = a.dec.SkipValue()
-		}
-		if err != nil {
-			return err
-		}
-		if mine {
-			p.old = span{before, a.dec.InputOffset()}
-		}
-		if n == 0 {
-			p.comma = !mine
-		}
+// replace writes what by gives in place of a field's value that is a string, and not empty.
+func (a *Annotator) replace(object []byte, f scan.Field, by func(own string) string) error {
+	if by == nil || object[f.At] != '"' {
+		return nil
 	}
-}
-
-// replace reads a value, and writes what by gives in place of a string that is not empty.
-func (a *Annotator) replace(by func(own string) string) error {
-	if by == nil || a.dec.PeekKind() != '"' {
-		return a.dec.SkipValue()
-	}
-	v, err := a.dec.ReadValue()
-	if err != nil {
-		return err
-	}
-	end := a.dec.InputOffset()
-	at := span{end - int64(len(v)), end}
-	text, err := jsontext.AppendUnquote(nil, v)
+	text, err := jsontext.AppendUnquote(nil, object[f.At:f.End])
 	own := string(text)
 	if err != nil || own == "" {
 		return nil //nolint:nilerr // bytes that are no text stay as they are
@@ -271,7 +230,7 @@ func (a *Annotator) replace(by func(own string) string) error {
 		if err != nil {
 			return err
 		}
-		a.edit(at, string(quoted))
+		a.edit(span{f.At, f.End}, string(quoted))
 	}
 	return nil
 }
@@ -283,53 +242,40 @@ func (a *Annotator) inNamespace(own string) string {
 	return own
 }
 
-// owners replaces the names in ownerReferences.
-func (a *Annotator) owners() error {
-	if a.Name == nil || a.dec.PeekKind() != '[' {
-		return a.dec.SkipValue()
+// owners replaces the names in the ownerReferences that begin at object[at].
+func (a *Annotator) owners(object []byte, at int) error {
+	if a.Name == nil {
+		return nil
 	}
-	if _, err := a.dec.ReadToken(); err != nil {
-		return err
-	}
-	for a.dec.PeekKind() != ']' {
-		if a.dec.PeekKind() != '{' {
-			if err := a.dec.SkipValue(); err != nil {
-				return err
+	for owner := range a.scanner.Elements(object, at) {
+		named := false
+		for f := range a.scanner.Fields(object, owner) {
+			if !f.Is("name") {
+				continue
 			}
-			continue
-		}
-		if _, err := a.dec.ReadToken(); err != nil {
-			return err
-		}
-		for a.dec.PeekKind() != '}' {
-			key, err := a.dec.ReadToken()
-			if err != nil {
-				return err
+			if named {
+				return errTwice
 			}
-			by := a.Name
-			if key.String() != "name" {
-				by = nil
-			}
-			if err := a.replace(by); err != nil {
+			named = true
+			if err := a.replace(object, f, a.Name); err != nil {
 				return err
 			}
 		}
-		if _, err := a.dec.ReadToken(); err != nil {
-			return err
-		}
 	}
-	_, err := a.dec.ReadToken()
-	return err
+	return nil
 }
 
 // applied replaces the names in what LastApplied holds. What is no object is not kubectl's, and stays.
 func (a *Annotator) applied(text string) string {
 	if a.inner == nil {
 		a.inner = &Annotator{}
-		a.inner.dec = jsontext.NewDecoder(&a.inner.buf, once...)
 	}
 	a.inner.Name, a.inner.InNamespace = a.Name, a.InNamespace
-	out, err := a.inner.Append(nil, jsontext.Value(text))
+	object, err := ObjectOf([]byte(text))
+	if err != nil {
+		return text
+	}
+	out, err := a.inner.Append(nil, object)
 	if err != nil {
 		return text
 	}

@@ -14,7 +14,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
 // MaxObject bounds one object of a list, and what precedes the objects, in bytes. (etcd takes 1.5 MB.)
@@ -22,9 +22,6 @@ const MaxObject = 16 << 20
 
 // ErrTooLarge is for a list with something in it that is over MaxObject.
 var ErrTooLarge = fmt.Errorf("an object is over %d MiB", MaxObject>>20)
-
-// Syntax is what is accepted of a member. Kubernetes' own decoders take the last of equal names, and any bytes in strings.
-var Syntax = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
 // Metadata is a list's.
 type Metadata struct {
@@ -49,8 +46,7 @@ type Source struct {
 	Columns          []Column
 	Read             int // objects so far
 
-	in       *bounded
-	dec      *jsontext.Decoder
+	in       *scan.Reader
 	metadata *Metadata
 	inItems  bool
 }
@@ -58,12 +54,10 @@ type Source struct {
 // Open reads a list up to its objects. kube-apiserver sends the list's metadata before them for its own kinds, and after them for those
 // of CustomResourceDefinitions.
 func Open(cluster string, r io.Reader) (*Source, error) {
-	s := &Source{Cluster: cluster, in: &bounded{r: r, left: MaxObject}}
-	s.dec = jsontext.NewDecoder(s.in, Syntax...)
-	if tok, err := s.dec.ReadToken(); err != nil || tok.Kind() != '{' {
-		return nil, s.broken(err)
-	}
-	return s, s.fields()
+	s := &Source{Cluster: cluster, in: scan.NewReader(r, MaxObject)}
+	s.in.Scanner.Field = "metadata"
+	s.in.Take('{')
+	return s, s.fields(false)
 }
 
 // IsTable reports whether the list is a Table.
@@ -73,33 +67,31 @@ func (s *Source) IsTable() bool { return s.Kind == "Table" || s.Columns != nil }
 func (s *Source) Metadata() *Metadata { return s.metadata }
 
 // Next returns the list's next object, or row, which is valid until the next call; io.EOF after the whole list was read.
-func (s *Source) Next() (jsontext.Value, error) {
+func (s *Source) Next() (Object, error) {
 	if !s.inItems {
-		return nil, io.EOF
+		return Object{}, io.EOF
 	}
-	s.in.left = MaxObject
-	if kind := s.dec.PeekKind(); kind == ']' {
-		if _, err := s.dec.ReadToken(); err != nil {
-			return nil, s.broken(err)
-		}
+	s.in.Limit(MaxObject)
+	if s.in.Peek() == ']' {
+		s.in.Take(']')
 		s.inItems = false
-		if err := s.fields(); err != nil {
-			return nil, err
+		if err := s.fields(true); err != nil {
+			return Object{}, err
 		}
 		if s.inItems {
-			return nil, s.broken(errors.New("it has items twice"))
+			return Object{}, s.broken(errors.New("it has items twice"))
 		}
-		return nil, io.EOF
+		return Object{}, io.EOF
 	}
-	v, err := s.dec.ReadValue()
-	if err == nil && v.Kind() != '{' {
-		err = errors.New("an object of the list is none")
+	if s.Read > 0 {
+		s.in.Take(',')
 	}
-	if err != nil {
-		return nil, s.broken(err)
+	v := s.in.Beginning('{')
+	if s.in.Err() != nil {
+		return Object{}, s.broken(s.in.Err())
 	}
 	s.Read++
-	return v, nil
+	return Object{v, s.in.Scanner.Found}, nil
 }
 
 // Drain reads the rest, and counts it in Read.
@@ -113,35 +105,31 @@ func (s *Source) Drain() error {
 	}
 }
 
-// fields reads the list's own fields, up to its objects or its end.
-func (s *Source) fields() error {
-	for {
-		name, err := s.dec.ReadToken()
-		if err != nil {
-			return s.broken(err)
-		}
-		if name.Kind() == '}' {
+// fields reads the list's own fields, up to its objects or its end; some says that others came before.
+func (s *Source) fields(some bool) error {
+	for ; ; some = true {
+		if s.in.Peek() == '}' {
+			s.in.Take('}')
 			return s.end()
 		}
-		key := name.String()
-		if key == "items" || key == "rows" {
-			if key == "rows" && s.Columns == nil {
+		if some {
+			s.in.Take(',')
+		}
+		key := s.in.Name()
+		if first := s.in.Peek(); key == "items" || key == "rows" {
+			switch {
+			case s.in.Err() != nil:
+			case key == "rows" && s.Columns == nil:
 				return s.broken(errors.New("a table's rows came before its columns"))
-			}
-			tok, err := s.dec.ReadToken()
-			if err != nil {
-				return s.broken(err)
-			}
-			switch tok.Kind() {
-			case 'n': // null: none
-				continue
-			case '[':
+			case first == '[':
+				s.in.Take('[')
 				s.inItems = true
 				return nil
+			case first != 'n': // null: none
+				return s.broken(errors.New("its items are no array"))
 			}
-			return s.broken(errors.New("its items are no array"))
 		}
-		v, err := s.dec.ReadValue()
+		v, err := s.in.Value(), s.in.Err()
 		if err != nil {
 			return s.broken(err)
 		}
@@ -166,8 +154,10 @@ func (s *Source) fields() error {
 
 // end holds the list to be whole.
 func (s *Source) end() error {
-	if _, err := s.dec.ReadToken(); !errors.Is(err, io.EOF) {
+	if s.in.Peek(); s.in.Err() == nil {
 		return s.broken(errors.New("something follows it"))
+	} else if s.in.Err() != io.EOF { //nolint:errorlint // a reader's own, which ends it, is that one
+		return s.broken(s.in.Err())
 	}
 	if s.metadata == nil || s.Kind != "Table" && !strings.HasSuffix(s.Kind, "List") {
 		return s.broken(errors.New("it is no list"))
@@ -176,26 +166,11 @@ func (s *Source) end() error {
 }
 
 func (s *Source) broken(err error) error {
-	if s.in.left <= 0 {
+	switch {
+	case errors.Is(err, io.EOF): // which would say that the list is whole
+		err = io.ErrUnexpectedEOF
+	case errors.Is(err, scan.ErrTooLarge):
 		err = ErrTooLarge
 	}
-	if err == nil {
-		err = errors.New("it is no JSON object")
-	}
 	return fmt.Errorf("the list of cluster %q cannot be read: %w", s.Cluster, err)
-}
-
-// bounded fails once left bytes were read.
-type bounded struct {
-	r    io.Reader
-	left int64
-}
-
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, ErrTooLarge
-	}
-	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
-	return n, err
 }

@@ -105,7 +105,7 @@ func (l *Layout) Definitions() []byte {
 
 // Objects writes the objects of rows.
 type Objects interface {
-	Append(dst []byte, object jsontext.Value) ([]byte, error)
+	Append(dst []byte, object Object) ([]byte, error)
 	// Name gives what stands in the name's cell.
 	Name(own string) string
 }
@@ -152,13 +152,13 @@ func (r *Rows) named(cell json.RawMessage) []byte {
 }
 
 // Append appends a row of the table to dst, in the layout's order.
-func (r *Rows) Append(dst []byte, row jsontext.Value) ([]byte, error) {
+func (r *Rows) Append(dst []byte, row Object) ([]byte, error) {
 	var fields struct {
 		Cells  []json.RawMessage `json:"cells"`
 		Object json.RawMessage   `json:"object"`
 		Rest   json.RawMessage   `json:"conditions"`
 	}
-	if err := json.Unmarshal(row, &fields); err != nil {
+	if err := json.Unmarshal(row.Text, &fields); err != nil {
 		return dst, err
 	}
 	dst = append(dst, `{"cells":[`...)
@@ -183,8 +183,11 @@ func (r *Rows) Append(dst []byte, row jsontext.Value) ([]byte, error) {
 	}
 	if len(fields.Object) > 0 && string(fields.Object) != "null" {
 		dst = append(dst, `,"object":`...)
-		var err error
-		if dst, err = r.objects.Append(dst, jsontext.Value(fields.Object)); err != nil {
+		object, err := ObjectOf(fields.Object)
+		if err != nil {
+			return dst, err
+		}
+		if dst, err = r.objects.Append(dst, object); err != nil {
 			return dst, err
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
@@ -65,7 +63,7 @@ func (a *Answer) Name(own string) string {
 }
 
 // Append appends an object, with where it came from, to dst.
-func (a *Answer) Append(dst []byte, object jsontext.Value) ([]byte, error) {
+func (a *Answer) Append(dst []byte, object merge.Object) ([]byte, error) {
 	if len(a.more) > 0 {
 		var err error
 		if object, err = a.rewritten(object); err != nil {
@@ -79,20 +77,23 @@ func (a *Answer) Append(dst []byte, object jsontext.Value) ([]byte, error) {
 func (a *Answer) Namespace() string { return a.annotator.Namespace() }
 
 // rewritten returns an object with what else is rewritten.
-func (a *Answer) rewritten(object jsontext.Value) (jsontext.Value, error) {
-	value, err := decode(object)
+func (a *Answer) rewritten(object merge.Object) (merge.Object, error) {
+	value, err := decode(object.Text)
 	if err != nil {
-		return nil, err
+		return merge.Object{}, err
 	}
 	o, ok := value.(map[string]any)
 	if !ok {
-		return nil, errUnreadable
+		return merge.Object{}, errUnreadable
 	}
 	for _, rewrite := range a.more {
 		rewrite(o)
 	}
 	out, err := encode(o)
-	return out, err
+	if err != nil {
+		return merge.Object{}, err
+	}
+	return merge.ObjectOf(out)
 }
 
 // podLabels returns the labels by which an object chooses pods, if it is of a kind that does; else nil.

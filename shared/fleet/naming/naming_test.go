@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/go-json-experiment/json/jsontext"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -272,7 +271,7 @@ func TestApart(t *testing.T) {
 
 func TestAnswer(t *testing.T) {
 	in := `{"kind":"Pod","metadata":{"name":"web","ownerReferences":[{"kind":"DaemonSet","name":"set","uid":"1"}],"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"name\":\"web\"}}\n"}}}`
-	got, err := NewAnswer("member1", true).Append(nil, jsontext.Value(in))
+	got, err := NewAnswer("member1", true).Append(nil, of(t, in))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +317,7 @@ func TestNamesWithAt(t *testing.T) {
 		}
 	}
 	const in = `{"metadata":{"name":"web@member1","ownerReferences":[{"name":"set@member1"}],"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"name\":\"web@member1\"}}\n"}}}`
-	out, err := a.Append(nil, jsontext.Value(in))
+	out, err := a.Append(nil, of(t, in))
 	if err != nil || strings.Count(string(out), "@member1@member1") != 3 {
 		t.Fatalf("%s, %v", out, err)
 	}
@@ -351,7 +350,7 @@ func TestSelectHere(t *testing.T) {
 	} {
 		a := NewAnswer("member1", false)
 		a.SelectHere()
-		got, err := a.Append(nil, jsontext.Value(in))
+		got, err := a.Append(nil, of(t, in))
 		if want = `{"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"member1"}},` + want[1:]; err != nil || string(got) != want {
 			t.Errorf("%s\n got %s, %v\nwant %s", in, got, err, want)
 		}
@@ -370,7 +369,7 @@ func TestHere(t *testing.T) {
 		a := NewAnswer("m", true)
 		a.NamespaceHere()
 		a.ClaimsHere()
-		if got, err := a.Append(nil, jsontext.Value(in)); (err != nil) != (want == "") || err == nil && string(got) != want {
+		if got, err := a.Append(nil, of(t, in)); (err != nil) != (want == "") || err == nil && string(got) != want {
 			t.Errorf("%s\n got %s, %v\nwant %s", in, got, err, want)
 		}
 	}
@@ -398,4 +397,14 @@ func FuzzBody(f *testing.F) {
 			t.Fatalf("%q becomes %q", in, once)
 		}
 	})
+}
+
+// of is the object that text is.
+func of(t *testing.T, text string) merge.Object {
+	t.Helper()
+	o, err := merge.ObjectOf([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
 }

@@ -1,0 +1,85 @@
+package fleet
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json/jsontext"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
+)
+
+// eventOf reads the text of a member's event, whose object is where at says. The object is a copy.
+func eventOf(text []byte, at scan.Found) (kind string, object merge.Object, err error) {
+	var s scan.Scanner
+	for f := range s.Fields(text, 0) {
+		if f.Is("type") {
+			err = errors.Join(err, json.Unmarshal(text[f.At:f.End], &kind))
+		}
+	}
+	if err != nil || at.Times != 1 {
+		return "", object, errors.Join(err, fmt.Errorf("it has %d objects", at.Times))
+	}
+	object, err = merge.ObjectOf(bytes.Clone(text[at.At:at.End]))
+	return kind, object, err
+}
+
+// rowOf reads an event's object that is a table: its row, and the columns that are said there.
+func rowOf(table merge.Object) (row merge.Object, columns []merge.Column, err error) {
+	var t struct {
+		ColumnDefinitions json.RawMessage
+		Rows              []json.RawMessage
+	}
+	if err := json.Unmarshal(table.Text, &t); err != nil || len(t.Rows) != 1 {
+		return row, nil, errors.Join(err, fmt.Errorf("it has %d rows", len(t.Rows)))
+	}
+	columns, _ = merge.Columns(jsontext.Value(t.ColumnDefinitions)) // without any, those before count
+	row, err = merge.ObjectOf(t.Rows[0])
+	return row, columns, err
+}
+
+// withKind gives an object of a list its kind, which kube-apiserver leaves out there and writes into events, and returns which it has then.
+func withKind(o merge.Object, listed metav1.TypeMeta) (merge.Object, metav1.TypeMeta) {
+	if have := kindOf(o); have.Kind != "" || listed.Kind == "" {
+		return o, have
+	}
+	head, err := json.Marshal(listed)
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	return o.With(head), listed
+}
+
+// kindOf is of what kind an object says that it is.
+func kindOf(o merge.Object) (kind metav1.TypeMeta) {
+	var s scan.Scanner
+	for f := range s.Fields(o.Text, 0) {
+		switch {
+		case f.Is("kind"):
+			_ = json.Unmarshal(o.Text[f.At:f.End], &kind.Kind) // what is none says nothing
+		case f.Is("apiVersion"):
+			_ = json.Unmarshal(o.Text[f.At:f.End], &kind.APIVersion)
+		}
+	}
+	return kind
+}
+
+// metadataOf is the metadata of an object, or of that in a row.
+func metadataOf(o merge.Object, row bool) []byte {
+	text := o.Metadata()
+	if row {
+		var r struct {
+			Object struct{ Metadata json.RawMessage }
+		}
+		_ = json.Unmarshal(o.Text, &r) // what is none has none
+		text = r.Object.Metadata
+	}
+	if text == nil {
+		return []byte("{}")
+	}
+	return text
+}

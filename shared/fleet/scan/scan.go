@@ -1,0 +1,336 @@
+// Package scan finds where the parts of JSON text end, without decoding them. It holds text to the grammar of RFC 8259; as Kubernetes' own
+// decoders it takes equal names, and any bytes in strings.
+//
+// It is for answers of hundreds of megabytes, of which nearly all goes on as it came. A text may come in pieces: no byte is looked at twice,
+// however small they are.
+package scan
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/bits"
+)
+
+// Bounds of what is taken: how deep arrays and objects are in one another, and the bytes of a number.
+const (
+	MaxDepth  = 10_000
+	maxNumber = 4 << 10
+)
+
+var (
+	// ErrShort is for text that ends before what it holds. With more it may be well-formed.
+	ErrShort = errors.New("it ends too early")
+	// ErrSyntax is for text that is no JSON.
+	ErrSyntax = errors.New("it is no JSON")
+)
+
+// Scanner finds the ends of values. The zero value is one. It is not safe for concurrent use.
+type Scanner struct {
+	// Field is looked for among the fields of each value that is an object; "" for none.
+	Field string
+	// Found is what was found of it in the last value.
+	Found Found
+
+	next  state
+	seen  int    // up to where the text was looked at
+	open  []byte // what closes what is open, the innermost last
+	name  int    // where the value's present field has its name
+	value int    // and its value
+}
+
+// Found says how often a field is there, and where the value is of the last.
+type Found struct{ Times, At, End int }
+
+// state says what is next, after white space where that may be.
+type state uint8
+
+const (
+	aValue state = iota
+	anElement
+	aName
+	aField
+	aColon
+	aComma
+	inName
+	inString
+)
+
+// Reset has the scanner begin with another value.
+func (s *Scanner) Reset() {
+	s.Found = Found{}
+	s.next, s.seen, s.open = aValue, 0, s.open[:0]
+}
+
+// Value returns the end of the value that text begins with. After ErrShort it goes on with the same text and
+// what follows; otherwise Reset is next. Of a number at the very
+// end of text nobody knows whether it ends there: that is ErrShort.
+func (s *Scanner) Value(text []byte) (end int, err error) {
+	i, next := s.seen, s.next
+	for i < len(text) {
+		c := text[i]
+		switch next {
+		case aName, aField: // aField: or the object's end
+			if c == '"' {
+				if len(s.open) == 1 {
+					s.name = i
+				}
+				if i = str(text, i+1); i < 0 {
+					return s.stop(i, inName)
+				}
+				next = aColon
+				continue
+			}
+			if c != '}' || next == aName {
+				goto space
+			}
+			s.open = s.open[:len(s.open)-1]
+			i++
+		case aColon:
+			if c != ':' {
+				goto space
+			}
+			i++
+			next = aValue
+			continue
+		case aValue, anElement: // anElement: or the array's end
+			if len(s.open) == 1 && next == aValue {
+				s.value = i
+			}
+			switch c {
+			case '"':
+				if i = str(text, i+1); i < 0 {
+					return s.stop(i, inString)
+				}
+			case '{', '[':
+				if len(s.open) == MaxDepth {
+					return 0, ErrSyntax
+				}
+				i++
+				s.open = append(s.open, c+2) // "}" and "]"
+				if next = aField; c == '[' {
+					next = anElement
+				}
+				continue
+			case ']':
+				if next != anElement {
+					return 0, ErrSyntax
+				}
+				s.open = s.open[:len(s.open)-1]
+				i++
+			case ' ', '\n', '\t', '\r':
+				i++
+				continue
+			default:
+				if i = word(text, i); i < 0 {
+					return s.stop(i, next)
+				}
+			}
+		case aComma:
+			switch c {
+			case ',':
+				i++
+				if next = aName; s.open[len(s.open)-1] == ']' {
+					next = aValue
+				}
+				continue
+			case s.open[len(s.open)-1]:
+				s.open = s.open[:len(s.open)-1]
+				i++
+			default:
+				goto space
+			}
+		case inName:
+			if i = str(text, i); i < 0 {
+				return s.stop(i, inName)
+			}
+			next = aColon
+			continue
+		case inString:
+			if i = str(text, i); i < 0 {
+				return s.stop(i, inString)
+			}
+		}
+		// A value has ended.
+		switch len(s.open) {
+		case 0:
+			return i, nil
+		case 1:
+			s.see(text, i)
+		}
+		next = aComma
+		continue
+	space:
+		if Space(text, i) == i {
+			return 0, ErrSyntax
+		}
+		i++
+	}
+	return s.stop(^i, next)
+}
+
+// stop leaves the text at what is next there, before which at is: see short.
+func (s *Scanner) stop(at int, next state) (int, error) {
+	if at == wrong {
+		return 0, ErrSyntax
+	}
+	s.seen, s.next = short(at), next
+	return 0, ErrShort
+}
+
+// see tells the value's field that has just ended.
+func (s *Scanner) see(text []byte, end int) {
+	if s.Field == "" || s.open[0] != '}' {
+		return
+	}
+	if f := (Field{Name: text[s.name:str(text, s.name+1)]}); f.Is(s.Field) {
+		s.Found = Found{s.Found.Times + 1, s.value, end}
+	}
+}
+
+// wrong stands for the end of what has none, and a negative number for that of what is not all there: short gives from where to look again.
+const wrong = math.MinInt
+
+func short(i int) int { return ^i }
+
+// Space returns where the white space ends that begins at text[at], if there is any.
+func Space(text []byte, at int) int {
+	for at < len(text) && (text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r') {
+		at++
+	}
+	return at
+}
+
+// every is a byte, eight times.
+const every = 0x0101010101010101
+
+// str returns the end of a string of which the rest begins at i.
+//
+// Eight bytes at a time it looks for one that ends it, escapes the next or may not be there. To change the bit 2 takes the quote next to those that
+// may not be there, which are below the space, and none of these from there. Then in each byte of a difference the highest bit says that it went
+// below zero; up to the first such byte none has borrowed.
+func str(text []byte, i int) int {
+	for {
+		for ; i+8 <= len(text); i += 8 {
+			w := binary.LittleEndian.Uint64(text[i:])
+			low, escape := w^every*2, w^every*'\\'
+			if found := ((low-every*(' '+1))&^low | (escape-every)&^escape) & (every << 7); found != 0 {
+				i += bits.TrailingZeros64(found) / 8
+				break
+			}
+		}
+		for i < len(text) && text[i] >= ' ' && text[i] != '"' && text[i] != '\\' { // the last few
+			i++
+		}
+		if i == len(text) {
+			return short(i)
+		}
+		switch text[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			if i = escape(text, i); i < 0 {
+				return i
+			}
+		default:
+			return wrong
+		}
+	}
+}
+
+// escape returns the end of what begins with a backslash at i.
+func escape(text []byte, i int) int {
+	if i+1 == len(text) {
+		return short(i)
+	}
+	switch text[i+1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 2
+	case 'u':
+		for j := i + 2; j < i+6; j++ {
+			if j == len(text) {
+				return short(i)
+			}
+			if c := text[j]; (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') {
+				return wrong
+			}
+		}
+		return i + 6
+	}
+	return wrong
+}
+
+// word returns the end of a value at i that is true, false, null or a number.
+func word(text []byte, i int) int {
+	switch text[i] {
+	case 't':
+		return literal(text, i, "true")
+	case 'f':
+		return literal(text, i, "false")
+	case 'n':
+		return literal(text, i, "null")
+	}
+	end := number(text, i)
+	if end < 0 && end != wrong {
+		end = short(i)
+		if len(text)-i > maxNumber {
+			end = wrong
+		}
+	}
+	return end
+}
+
+func literal(text []byte, i int, want string) int {
+	for j := range len(want) {
+		if i+j == len(text) {
+			return short(i)
+		}
+		if text[i+j] != want[j] {
+			return wrong
+		}
+	}
+	return i + len(want)
+}
+
+func number(text []byte, i int) int {
+	if text[i] == '-' {
+		i++
+	}
+	if i < len(text) && text[i] == '0' {
+		i++
+	} else if i = digits(text, i); i < 0 {
+		return i
+	}
+	if i < len(text) && text[i] == '.' {
+		if i = digits(text, i+1); i < 0 {
+			return i
+		}
+	}
+	if i < len(text) && text[i]|0x20 == 'e' {
+		if i++; i < len(text) && (text[i] == '+' || text[i] == '-') {
+			i++
+		}
+		if i = digits(text, i); i < 0 {
+			return i
+		}
+	}
+	if i == len(text) {
+		return short(i)
+	}
+	return i
+}
+
+// digits returns where digits end, of which there must be one.
+func digits(text []byte, i int) int {
+	from := i
+	for i < len(text) && '0' <= text[i] && text[i] <= '9' {
+		i++
+	}
+	switch {
+	case i > from:
+		return i
+	case i == len(text):
+		return short(i)
+	}
+	return wrong
+}
