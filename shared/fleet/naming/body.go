@@ -40,9 +40,7 @@ func Parse(contentType string, data []byte) (*Body, error) {
 	if media == protobufMedia {
 		var err error
 		if b.binary, err = parseProtobuf(data); err == nil {
-			if fields := b.binary.fields(); fields != nil {
-				b.value = fields
-			}
+			b.value = b.binary.value
 		}
 		return b, err
 	}
@@ -161,7 +159,7 @@ func (b *Body) ForMember(cluster string, id uint64) ([]byte, error) {
 		return b.original, err
 	}
 	if b.binary != nil {
-		return b.binary.encode(b.value.(map[string]any))
+		return b.binary.encode()
 	}
 	return encode(b.value)
 }

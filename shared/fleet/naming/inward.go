@@ -29,7 +29,7 @@ func (in *inward) object(o map[string]any) error {
 	if target, ok := o["target"].(map[string]any); ok && o["kind"] == "Binding" { // the node
 		in.rename(target)
 	}
-	if o["kind"] == "Event" || o["kind"] == nil && o["involvedObject"] != nil { // the latter is a patch
+	if o["kind"] == "Event" || o["kind"] == nil && (o["involvedObject"] != nil || o["regarding"] != nil) { // the latter are patches
 		for _, about := range []string{"involvedObject", "regarding", "related"} {
 			if m, ok := o[about].(map[string]any); ok {
 				in.rename(m)

@@ -16,6 +16,9 @@ const (
 	ownersPointer      = "/metadata/ownerReferences"
 )
 
+// referencePointers are those of what has the name of another object.
+var referencePointers = []string{"/target", "/involvedObject", "/regarding", "/related", "/roleRef", "/spec/scaleTargetRef"}
+
 var (
 	sourcePointer  = annotationsPointer + "/" + escape(merge.SourceAnnotation)
 	appliedPointer = annotationsPointer + "/" + escape(merge.LastApplied)
@@ -44,9 +47,14 @@ func (in *inward) patch(ops []any) ([]any, error) {
 			if ofOwner {
 				in.rename(value)
 			}
+			if slices.Contains(referencePointers, path) {
+				in.rename(value)
+			}
 			switch path {
 			case "":
 				err = in.object(value)
+			case "/spec":
+				err = in.object(map[string]any{"spec": value})
 			case metadataPointer:
 				err = in.metadata(value)
 			case annotationsPointer:
@@ -54,6 +62,9 @@ func (in *inward) patch(ops []any) ([]any, error) {
 			}
 		case string:
 			if ofOwner && strings.HasSuffix(owner, "/name") {
+				m["value"] = in.name(value)
+			}
+			if of, ok := strings.CutSuffix(path, "/name"); ok && slices.Contains(referencePointers, of) {
 				m["value"] = in.name(value)
 			}
 			switch path {

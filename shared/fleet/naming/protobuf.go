@@ -2,7 +2,8 @@ package naming
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,13 +16,34 @@ const protobufMedia = "application/vnd.kubernetes.protobuf"
 // magic begins every body in Kubernetes' protobuf. A runtime.Unknown follows.
 var magic = []byte("k8s\x00")
 
-// protobuf is a body of which only what stands for metadata is read: of an object its ObjectMeta, which is field 1 of every kind that
-// kube-apiserver has, or DeleteOptions. The rest stays byte for byte.
+// place is where a text is that is rewritten, beside those in metadata.
+type place struct {
+	keys   []string           // in JSON
+	fields []protowire.Number // in protobuf
+}
+
+// places are those of kinds, as group/Kind.
+var places = map[string][]place{
+	"/Binding":                              {{[]string{"target", "name"}, []protowire.Number{2, 3}}},
+	"/Event":                                {{[]string{"involvedObject", "name"}, []protowire.Number{2, 3}}, {[]string{"related", "name"}, []protowire.Number{13, 3}}},
+	"events.k8s.io/Event":                   {{[]string{"regarding", "name"}, []protowire.Number{8, 3}}, {[]string{"related", "name"}, []protowire.Number{9, 3}}},
+	"rbac.authorization.k8s.io/RoleBinding": {{[]string{"roleRef", "name"}, []protowire.Number{3, 3}}},
+	"rbac.authorization.k8s.io/ClusterRoleBinding": {{[]string{"roleRef", "name"}, []protowire.Number{3, 3}}},
+	"autoscaling/HorizontalPodAutoscaler":          {{[]string{"spec", "scaleTargetRef", "name"}, []protowire.Number{2, 1, 2}}},
+	"policy/Eviction":                              {{[]string{"deleteOptions", "preconditions", "resourceVersion"}, []protowire.Number{2, 2, 2}}},
+}
+
+// deletion is the place in DeleteOptions, which are of every group.
+var deletion = []place{{[]string{"preconditions", "resourceVersion"}, []protowire.Number{2, 2}}}
+
+// protobuf is a body of which only what is rewritten is read: of an object its ObjectMeta, which is field 1 of every kind that kube-apiserver
+// has, and its places. The rest stays byte for byte.
 type protobuf struct {
-	unknown  runtime.Unknown
-	meta     *metav1.ObjectMeta // nil where there is none
-	deletion *metav1.DeleteOptions
-	rest     []byte // the fields after, or around, metadata
+	unknown runtime.Unknown
+	meta    *metav1.ObjectMeta // nil where there is none
+	rest    []byte             // the fields beside metadata
+	places  []place
+	value   map[string]any // what is rewritten, in the form of JSON
 }
 
 func parseProtobuf(data []byte) (*protobuf, error) {
@@ -30,45 +52,53 @@ func parseProtobuf(data []byte) (*protobuf, error) {
 	if !ok || p.unknown.Unmarshal(raw) != nil || p.unknown.ContentEncoding != "" {
 		return nil, errUnreadable
 	}
-	if p.unknown.Kind == "DeleteOptions" {
-		p.deletion = &metav1.DeleteOptions{}
-		if p.deletion.Unmarshal(p.unknown.Raw) != nil {
-			return nil, errUnreadable
-		}
-		return p, nil
+	group, _, ok := strings.Cut(p.unknown.APIVersion, "/")
+	if !ok {
+		group = ""
 	}
-	for in := p.unknown.Raw; len(in) > 0; {
-		number, kind, n := protowire.ConsumeTag(in)
-		if n < 0 {
-			return nil, errUnreadable
+	p.value = map[string]any{"kind": p.unknown.Kind}
+	if p.rest, p.places = p.unknown.Raw, deletion; p.unknown.Kind != "DeleteOptions" {
+		p.places = places[group+"/"+p.unknown.Kind]
+		if err := p.metadata(); err != nil {
+			return nil, err
 		}
-		size := protowire.ConsumeFieldValue(number, kind, in[n:])
-		if size < 0 {
-			return nil, errUnreadable
+	}
+	for _, place := range p.places {
+		if _, err := replaced(p.rest, place.fields, func(own string) string {
+			put(p.value, place.keys, own)
+			return own
+		}); err != nil {
+			return nil, err
 		}
-		if number == 1 {
-			value, m := protowire.ConsumeBytes(in[n:])
-			if p.meta != nil || kind != protowire.BytesType || m < 0 {
-				return nil, errUnreadable
-			}
-			p.meta = &metav1.ObjectMeta{}
-			if p.meta.Unmarshal(value) != nil {
-				return nil, errUnreadable
-			}
-		} else {
-			p.rest = append(p.rest, in[:n+size]...)
-		}
-		in = in[n+size:]
 	}
 	return p, nil
 }
 
-// fields gives what is rewritten in the form of JSON.
-func (p *protobuf) fields() map[string]any {
-	switch {
-	case p.deletion != nil && p.deletion.Preconditions != nil && p.deletion.Preconditions.ResourceVersion != nil:
-		return map[string]any{"preconditions": map[string]any{"resourceVersion": *p.deletion.Preconditions.ResourceVersion}}
-	case p.meta == nil:
+// metadata takes the metadata out of the rest.
+func (p *protobuf) metadata() error {
+	in := p.rest
+	p.rest = nil
+	for len(in) > 0 {
+		number, kind, tag, size, err := field(in)
+		if err != nil {
+			return err
+		}
+		if number != 1 {
+			p.rest = append(p.rest, in[:tag+size]...)
+			in = in[tag+size:]
+			continue
+		}
+		text, n := protowire.ConsumeBytes(in[tag:])
+		if p.meta != nil || kind != protowire.BytesType || n < 0 {
+			return errUnreadable
+		}
+		p.meta = &metav1.ObjectMeta{}
+		if p.meta.Unmarshal(text) != nil {
+			return errUnreadable
+		}
+		in = in[tag+size:]
+	}
+	if p.meta == nil {
 		return nil
 	}
 	metadata := map[string]any{"name": p.meta.Name, "namespace": p.meta.Namespace, "resourceVersion": p.meta.ResourceVersion}
@@ -84,22 +114,16 @@ func (p *protobuf) fields() map[string]any {
 		owners = append(owners, map[string]any{"name": o.Name})
 	}
 	metadata["ownerReferences"] = owners
-	return map[string]any{"metadata": metadata}
+	p.value["metadata"] = metadata
+	return nil
 }
 
-// encode writes the body with the fields as they were rewritten.
-func (p *protobuf) encode(fields map[string]any) ([]byte, error) {
-	var err error
+// encode writes the body with value as it was rewritten.
+func (p *protobuf) encode() ([]byte, error) {
 	unknown := p.unknown
-	if p.deletion != nil {
-		version, _ := fields["preconditions"].(map[string]any)["resourceVersion"].(string)
-		p.deletion.Preconditions.ResourceVersion = &version
-		unknown.Raw, err = p.deletion.Marshal()
-	} else {
-		metadata, ok := fields["metadata"].(map[string]any)
-		if !ok {
-			return nil, errors.New("there is no metadata")
-		}
+	unknown.Raw = nil
+	if p.meta != nil {
+		metadata := p.value["metadata"].(map[string]any)
 		p.meta.Name, _ = metadata["name"].(string)
 		p.meta.Namespace, _ = metadata["namespace"].(string)
 		p.meta.ResourceVersion, _ = metadata["resourceVersion"].(string)
@@ -115,15 +139,78 @@ func (p *protobuf) encode(fields map[string]any) ([]byte, error) {
 				delete(p.meta.Annotations, k)
 			}
 		}
-		var meta []byte
-		if meta, err = p.meta.Marshal(); err == nil {
-			unknown.Raw = protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), meta)
-			unknown.Raw = append(unknown.Raw, p.rest...)
+		meta, err := p.meta.Marshal()
+		if err != nil {
+			return nil, err
+		}
+		unknown.Raw = protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), meta)
+	}
+	rest := p.rest
+	for _, place := range p.places {
+		var err error
+		if rest, err = replaced(rest, place.fields, func(own string) string { return cmp.Or(get(p.value, place.keys), own) }); err != nil {
+			return nil, err
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
+	unknown.Raw = append(unknown.Raw, rest...)
 	out, err := unknown.Marshal()
 	return append(bytes.Clone(magic), out...), err
+}
+
+// field reads the tag of a message's first field, and returns the sizes of that and of what follows it.
+func field(in []byte) (number protowire.Number, kind protowire.Type, tag, size int, err error) {
+	if number, kind, tag = protowire.ConsumeTag(in); tag < 0 {
+		return 0, 0, 0, 0, errUnreadable
+	}
+	if size = protowire.ConsumeFieldValue(number, kind, in[tag:]); size < 0 {
+		return 0, 0, 0, 0, errUnreadable
+	}
+	return number, kind, tag, size, nil
+}
+
+// replaced returns a message with what by gives in place of the text that a field of a field of it is.
+func replaced(message []byte, fields []protowire.Number, by func(own string) string) (out []byte, err error) {
+	for in := message; len(in) > 0; {
+		number, kind, tag, size, err := field(in)
+		if err != nil {
+			return nil, err
+		}
+		text, n := protowire.ConsumeBytes(in[tag : tag+size])
+		switch {
+		case number != fields[0] || kind != protowire.BytesType || n < 0:
+			out = append(out, in[:tag+size]...)
+		case len(fields) == 1:
+			out = protowire.AppendString(append(out, in[:tag]...), by(string(text)))
+		default:
+			inner, err := replaced(text, fields[1:], by)
+			if err != nil {
+				return nil, err
+			}
+			out = protowire.AppendBytes(append(out, in[:tag]...), inner)
+		}
+		in = in[tag+size:]
+	}
+	return out, nil
+}
+
+// put sets a text in nested objects, which are made.
+func put(object map[string]any, keys []string, text string) {
+	for _, key := range keys[:len(keys)-1] {
+		inner, ok := object[key].(map[string]any)
+		if !ok {
+			inner = map[string]any{}
+			object[key] = inner
+		}
+		object = inner
+	}
+	object[keys[len(keys)-1]] = text
+}
+
+// get returns a text of nested objects, "" if there is none.
+func get(object map[string]any, keys []string) string {
+	for _, key := range keys[:len(keys)-1] {
+		object, _ = object[key].(map[string]any)
+	}
+	text, _ := object[keys[len(keys)-1]].(string)
+	return text
 }
