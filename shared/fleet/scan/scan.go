@@ -12,9 +12,10 @@ import (
 	"math/bits"
 )
 
-// Bounds of what is taken: how deep arrays and objects are in one another, and the bytes of a number.
+// Bounds of what is taken: how deep arrays and objects are in one another, and the bytes of a number. Decoders have a bound too, as 1,000 in
+// Python and 10,000 in Go, and what goes over it with what is around it spoils all that is read with it.
 const (
-	MaxDepth  = 10_000
+	MaxDepth  = 500
 	maxNumber = 4 << 10
 )
 
@@ -62,9 +63,8 @@ func (s *Scanner) Reset() {
 	s.next, s.seen, s.open = aValue, 0, s.open[:0]
 }
 
-// Value returns the end of the value that text begins with. After ErrShort it goes on with the same text and
-// what follows; otherwise Reset is next. Of a number at the very
-// end of text nobody knows whether it ends there: that is ErrShort.
+// Value returns the end of the value that text begins with. After ErrShort it goes on with the same text and what follows; otherwise Reset is
+// next. Of a number at the very end of text nobody knows whether it ends there: that is ErrShort.
 func (s *Scanner) Value(text []byte) (end int, err error) {
 	i, next := s.seen, s.next
 	for i < len(text) {
