@@ -97,6 +97,9 @@ func (q *ask) documents(of []entry, bodies [][]byte, most int64, out outgoing) (
 	return good, failures, err
 }
 
+// nothingGlobal is what kubectl says before it says that there is no such kind.
+const nothingGlobal = "no kind is global: no ResourceRegistry of search.karmada.io/v1alpha1 takes one in for a cluster that you may call; create one, or ask one cluster at /clusters/NAME"
+
 // discovery answers with what all clusters together have, as far as it is global.
 func (q *ask) discovery(w http.ResponseWriter, allowed []entry, parts []string) error {
 	union, failures, err := q.union(allowed)
@@ -105,6 +108,9 @@ func (q *ask) discovery(w http.ResponseWriter, allowed []entry, parts []string) 
 	}
 	for _, e := range failures {
 		addWarning(w.Header(), e.text()+" (its kinds are left out)")
+	}
+	if len(union.Items) == 0 && len(failures) == 0 {
+		addWarning(w.Header(), nothingGlobal)
 	}
 	isCore := parts[0] == "api"
 	if len(parts) == 1 {

@@ -67,8 +67,19 @@ func (e *failure) expired() bool {
 // maxPatience is over the minute that kube-apiserver gives a call.
 const maxPatience = 75 * time.Second
 
-// errSlow ends calls to members that do not begin to answer.
-var errSlow = errors.New("no answer in time")
+// slow ends a call to a member that does not begin to answer.
+type slow struct {
+	after  time.Duration
+	writes bool // what it asks for may be done nonetheless
+}
+
+func (s *slow) Error() string {
+	text := fmt.Sprintf("did not answer within %v", s.after)
+	if s.writes {
+		text += "; it may have done what was asked: look before you ask again"
+	}
+	return text
+}
 
 // call asks one member, and waits for the head of its answer until the deadline. ready, if not nil, reads the beginning of a good answer,
 // within the same deadline. A code that is none of success is a failure.
@@ -81,11 +92,12 @@ func (q *ask) call(ctx context.Context, t target, out outgoing, ready func(a *an
 	if out.patient {
 		patience = maxPatience
 	}
-	slow := time.AfterFunc(patience, func() { cancel(errSlow) })
+	late := &slow{patience, out.patient}
+	deadline := time.AfterFunc(patience, func() { cancel(late) })
 	a = &answer{target: t, stop: func() { cancel(context.Canceled) }}
 	defer func() {
-		if !slow.Stop() && a.err == nil {
-			a.err = errSlow
+		if !deadline.Stop() && a.err == nil {
+			a.err = late
 		}
 		if a.err != nil {
 			a.stop()
@@ -164,12 +176,12 @@ func (q *ask) failed(ctx context.Context, cluster string, err error) error {
 	}
 	var e *failure
 	var own *status.Error
+	var late *slow
 	switch {
 	case errors.As(err, &e):
 		return e
-	case errors.Is(context.Cause(ctx), errSlow):
-		return &failure{cluster: cluster, code: http.StatusGatewayTimeout, err: err,
-			message: fmt.Sprintf("cluster %q did not answer within %v", cluster, q.f.cfg.Deadline)}
+	case errors.As(context.Cause(ctx), &late):
+		return &failure{cluster: cluster, code: http.StatusGatewayTimeout, err: err, message: fmt.Sprintf("cluster %q %v", cluster, late)}
 	case errors.Is(context.Cause(ctx), errElsewhere):
 		return &failure{cluster: cluster, code: http.StatusGatewayTimeout, err: err,
 			message: fmt.Sprintf("cluster %q was not waited for, since the object is where it was", cluster)}

@@ -100,6 +100,7 @@ func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.Call) (*for
 	if targets == nil {
 		return q.next(f.cfg.ControlPlane), nil
 	}
+	targets = q.told(w, targets)
 	switch verb := q.res.Verb; {
 	case verb == "proxy", q.res.Subresource != "" && streaming[q.res.Subresource]:
 		return q.pass(w, targets)

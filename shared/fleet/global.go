@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
+	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -42,6 +43,30 @@ func (q *ask) takers(allowed []entry) ([]target, error) {
 	}
 	return nil, status.New(status.NotGlobal, "", "%s are not global: no ResourceRegistry of search.karmada.io/v1alpha1 has apiVersion %s and their kind in spec.resourceSelectors "+
 		"for a cluster that you may call; create one, or ask one cluster at /clusters/NAME%s", what, kind.APIVersion, q.route.Path)
+}
+
+// told leaves out, with a warning, clusters that cannot be told who calls, such as those of identity passthrough: an object may be in one, and a
+// new one be meant for it, only where the call names it. Lists and watches leave out what fails by themselves. Where no cluster is left the call
+// fails by them.
+func (q *ask) told(w http.ResponseWriter, targets []target) []target {
+	if q.strict || q.named != "" || q.only != nil || q.res.Verb == "list" || q.res.Verb == "watch" {
+		return targets
+	}
+	var out []target
+	var failures []*failure
+	for _, t := range targets {
+		var e *failure
+		if err := forward.MayTell(t.Cluster, q.user, ""); err == nil {
+			out = append(out, t)
+		} else if errors.As(q.failed(q.r.Context(), t.Name, err), &e) {
+			failures = append(failures, e)
+		}
+	}
+	if len(out) == 0 {
+		return targets
+	}
+	warn(w.Header(), failures)
+	return out
 }
 
 // control is the control-plane cluster, if the call is its where no registry takes it in; else "". A call that asks for some clusters may mean

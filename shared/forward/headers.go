@@ -105,31 +105,43 @@ func responseHeader(h http.Header) http.Header {
 
 // setIdentity adds to h what tells the member who calls, or fails: a call never goes on with less.
 func setIdentity(ctx context.Context, h http.Header, c Call) error {
-	m, u, name := c.Member, c.User, c.Member.Cluster.Name
+	m := c.Member
+	if err := MayTell(m.Cluster, c.User, c.Bearer); err != nil {
+		return err
+	}
 	switch m.Cluster.Mode() {
 	case v1alpha1.Impersonate:
-		if err := impersonate(h, u); err != nil {
-			return &status.Error{Reason: status.Forbidden, Cluster: name, Err: err,
-				Message: fmt.Sprintf("cluster %q cannot be told who calls: %v", name, err)}
+		if err := impersonate(h, c.User); err != nil {
+			return &status.Error{Reason: status.Forbidden, Cluster: m.Cluster.Name, Err: err,
+				Message: fmt.Sprintf("cluster %q cannot be told who calls: %v", m.Cluster.Name, err)}
 		}
+	case v1alpha1.Passthrough:
+		h.Set("Authorization", "Bearer "+c.Bearer)
+		return nil
+	}
+	return m.Authorize(ctx, h)
+}
+
+// MayTell returns why the identity of a cluster takes no call of u, who has a bearer token or "". Errors are *status.Error.
+func MayTell(to *v1alpha1.Cluster, u *identity.User, bearer string) error {
+	switch name := to.Name; to.Mode() {
+	case v1alpha1.Impersonate:
 	case v1alpha1.Direct:
 		if u.Impersonator != "" {
 			return status.New(status.Forbidden, name, "cluster %q is registered with identity direct and cannot be told that you call as somebody else (--as)", name)
 		}
-		if !m.Cluster.MayDirect(u.Name) {
+		if !to.MayDirect(u.Name) {
 			return status.New(status.Forbidden, name, "cluster %q is registered with identity direct for other users; "+
 				"its administrator may add you to spec.directUsers, or give it a credential that may impersonate", name)
 		}
 	case v1alpha1.Passthrough:
-		if c.Bearer == "" {
+		if bearer == "" {
 			return status.New(status.Unauthenticated, name, "cluster %q wants your own bearer token", name)
 		}
-		h.Set("Authorization", "Bearer "+c.Bearer)
-		return nil
 	default:
-		return status.New(status.Misconfigured, name, "cluster %q has identity %q, which cannot be served", name, m.Cluster.Mode())
+		return status.New(status.Misconfigured, name, "cluster %q has identity %q, which cannot be served", name, to.Mode())
 	}
-	return m.Authorize(ctx, h)
+	return nil
 }
 
 // impersonate writes u as Kubernetes' impersonation headers.

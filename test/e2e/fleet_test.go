@@ -105,6 +105,9 @@ spec:
 	if r := k.run(t, "get", "--raw", fleetPrefix+"/api/v1/pods"); r.code == 0 || !strings.Contains(r.stderr, "no ResourceRegistry") {
 		t.Errorf("without a registry: %v", r)
 	}
+	if r := k.run(t, "get", "pods", "-n", "page"); r.code == 0 || !strings.Contains(r.stderr, "Warning: no kind is global: no ResourceRegistry") {
+		t.Errorf("without a registry, kubectl does not say what is missing: %v", r)
+	}
 	if out, err := cli(t, page, "apply", "-f", "-"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}

@@ -138,3 +138,29 @@ func TestFleetOfAllClusters(t *testing.T) {
 		}
 	}
 }
+
+// TestFleetCreatedByCommands holds: what kubectl makes of a name alone, with labels and a container that are called as the object, it makes of
+// name@cluster.
+func TestFleetCreatedByCommands(t *testing.T) {
+	k := fleet(t, `{apiVersion: v1, kind: Pod}, {apiVersion: v1, kind: Service}, {apiVersion: apps/v1, kind: Deployment}`)
+	d := direct("member2")
+	newNamespace(t, d, "commands")
+	t.Cleanup(func() { d.run(t, "delete", "namespace", "commands", "--wait=false") })
+	for _, args := range [][]string{
+		{"create", "deployment", "made@member2", "--image=one", "--replicas=0"}, {"create", "service", "clusterip", "made@member2", "--tcp=80"},
+		{"run", "made@member2", "--image=one", `--overrides={"spec":{"automountServiceAccountToken":false,"nodeName":"node1@member2"}}`},
+	} {
+		k.must(t, append(args, "-n", "commands")...)
+	}
+	for of, want := range map[string]string{
+		"deployment": "{.metadata.labels.app} {.spec.selector.matchLabels.app} {.spec.template.metadata.labels.app}", "service": "{.metadata.labels.app} {.spec.selector.app} {.metadata.name}",
+		"pod": "{.metadata.labels.run} {.spec.containers[0].name} {.metadata.name}",
+	} {
+		if got := d.must(t, "get", of, "made", "-n", "commands", "-o", "jsonpath="+want); got != "made made made" {
+			t.Errorf("the %s is %q", of, got)
+		}
+	}
+	if got := d.must(t, "get", "pod", "made", "-n", "commands", "-o", "jsonpath={.spec.nodeName}"); got != "node1" {
+		t.Errorf("the pod is of node %q", got)
+	}
+}

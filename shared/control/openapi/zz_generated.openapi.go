@@ -930,7 +930,7 @@ func schema_shared_api_search_v1alpha1_FieldRequirement(ref common.ReferenceCall
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "FieldRequirement is one condition. Key is provider, region or zone; Operator is In or NotIn. A cluster has a zone if one of its zones is that.",
+				Description: "FieldRequirement is one condition. Key is provider, region or zone; Operator is In or NotIn. In is met by a cluster all of whose zones are among the values, NotIn by one none of whose zones is.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"key": {

@@ -151,7 +151,9 @@ func (b *Body) ForMember(cluster string, id uint64) ([]byte, error) {
 	in := inward{suffix: "@" + cluster, cluster: cluster, id: id}
 	switch v := b.value.(type) {
 	case map[string]any:
-		err = in.object(v)
+		if err = in.object(v); err == nil && b.binary != nil {
+			err = b.binary.rewrite(&in)
+		}
 	case []any:
 		b.value, err = in.patch(v)
 	}

@@ -44,6 +44,7 @@ func (in *inward) object(o map[string]any) error {
 		if scaled, ok := spec["scaleTargetRef"].(map[string]any); ok { // of a HorizontalPodAutoscaler
 			in.rename(scaled)
 		}
+		in.called(o["kind"], spec)
 	}
 	if metadata, ok := o["metadata"].(map[string]any); ok {
 		return in.metadata(metadata)
@@ -51,12 +52,46 @@ func (in *inward) object(o map[string]any) error {
 	return nil
 }
 
+// called takes @cluster from what kubectl run and kubectl create call as the object that they make, beside its name: labels, and containers. None
+// of these may have an @ of its own.
+func (in *inward) called(kind any, spec map[string]any) {
+	selector, _ := spec["selector"].(map[string]any)
+	if kind == "Service" || kind == "ReplicationController" {
+		in.labels(selector)
+	}
+	in.labels(selector["matchLabels"])
+	if kind == "Pod" {
+		in.each(spec["containers"])
+		if node, ok := spec["nodeName"].(string); ok {
+			spec["nodeName"] = in.name(node)
+		}
+	}
+	for of, kind := range map[string]string{"template": "Pod", "jobTemplate": "Job"} {
+		template, _ := spec[of].(map[string]any)
+		metadata, _ := template["metadata"].(map[string]any)
+		in.labels(metadata["labels"])
+		if inner, ok := template["spec"].(map[string]any); ok {
+			in.called(kind, inner)
+		}
+	}
+}
+
+func (in *inward) labels(of any) {
+	labels, _ := of.(map[string]any)
+	for k, v := range labels {
+		if text, ok := v.(string); ok {
+			labels[k] = in.name(text)
+		}
+	}
+}
+
 func (in *inward) metadata(m map[string]any) error {
 	in.rename(m)
+	in.labels(m["labels"])
 	if namespace, ok := m["namespace"].(string); ok {
 		m["namespace"] = in.name(namespace)
 	}
-	in.owners(m["ownerReferences"])
+	in.each(m["ownerReferences"])
 	if annotations, ok := m["annotations"].(map[string]any); ok {
 		if err := in.annotations(annotations); err != nil {
 			return err
@@ -72,9 +107,9 @@ func (in *inward) rename(m map[string]any) {
 	}
 }
 
-// owners takes @cluster from the names in ownerReferences.
-func (in *inward) owners(references any) {
-	list, _ := references.([]any)
+// each takes @cluster from the names of all that a list has, as ownerReferences.
+func (in *inward) each(of any) {
+	list, _ := of.([]any)
 	for _, one := range list {
 		if m, ok := one.(map[string]any); ok {
 			in.rename(m)

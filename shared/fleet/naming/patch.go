@@ -41,7 +41,7 @@ func (in *inward) patch(ops []any) ([]any, error) {
 		switch value := m["value"].(type) {
 		case []any:
 			if path == ownersPointer {
-				in.owners(value)
+				in.each(value)
 			}
 		case map[string]any:
 			if ofOwner {

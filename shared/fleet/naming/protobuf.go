@@ -16,25 +16,39 @@ const protobufMedia = "application/vnd.kubernetes.protobuf"
 // magic begins every body in Kubernetes' protobuf. A runtime.Unknown follows.
 var magic = []byte("k8s\x00")
 
-// place is where a text is that is rewritten, beside those in metadata.
+// place is where something is that is rewritten, beside metadata: the numbers of the fields that lead to it, of which those that are repeated, as
+// the entries of maps, lead to several. (The values of maps are field 2 of an entry.)
 type place struct {
-	keys   []string           // in JSON
-	fields []protowire.Number // in protobuf
+	fields  []protowire.Number
+	version bool   // it is a resourceVersion, not a name
+	key     string // of what it is the name of in JSON, where Beside reads that; else ""
 }
+
+func at(fields ...protowire.Number) place { return place{fields: fields} }
 
 // places are those of kinds, as group/Kind.
 var places = map[string][]place{
-	"/Binding":                              {{[]string{"target", "name"}, []protowire.Number{2, 3}}},
-	"/Event":                                {{[]string{"involvedObject", "name"}, []protowire.Number{2, 3}}, {[]string{"related", "name"}, []protowire.Number{13, 3}}},
-	"events.k8s.io/Event":                   {{[]string{"regarding", "name"}, []protowire.Number{8, 3}}, {[]string{"related", "name"}, []protowire.Number{9, 3}}},
-	"rbac.authorization.k8s.io/RoleBinding": {{[]string{"roleRef", "name"}, []protowire.Number{3, 3}}},
-	"rbac.authorization.k8s.io/ClusterRoleBinding": {{[]string{"roleRef", "name"}, []protowire.Number{3, 3}}},
-	"autoscaling/HorizontalPodAutoscaler":          {{[]string{"spec", "scaleTargetRef", "name"}, []protowire.Number{2, 1, 2}}},
-	"policy/Eviction":                              {{[]string{"deleteOptions", "preconditions", "resourceVersion"}, []protowire.Number{2, 2, 2}}},
+	"/Binding":                              {at(2, 3)},
+	"/Event":                                {{fields: []protowire.Number{2, 3}, key: "involvedObject"}, at(13, 3)},
+	"events.k8s.io/Event":                   {{fields: []protowire.Number{8, 3}, key: "regarding"}, at(9, 3)},
+	"rbac.authorization.k8s.io/RoleBinding": {at(3, 3)},
+	"rbac.authorization.k8s.io/ClusterRoleBinding": {at(3, 3)},
+	"autoscaling/HorizontalPodAutoscaler":          {at(2, 1, 2)},
+	"policy/Eviction":                              {{fields: []protowire.Number{2, 2, 2}, version: true}},
+	// What kubectl calls as the object that it makes: see called.
+	"/Pod":                   {at(2, 2, 1), at(2, 10)},
+	"/Service":               {at(2, 2, 2)},
+	"/ReplicationController": {at(2, 2, 2), at(2, 3, 1, 11, 2), at(2, 3, 2, 2, 1)},
+	"apps/Deployment":        {at(2, 2, 1, 2), at(2, 3, 1, 11, 2), at(2, 3, 2, 2, 1)},
+	"apps/ReplicaSet":        {at(2, 2, 1, 2), at(2, 3, 1, 11, 2), at(2, 3, 2, 2, 1)},
+	"apps/StatefulSet":       {at(2, 2, 1, 2), at(2, 3, 1, 11, 2), at(2, 3, 2, 2, 1)},
+	"apps/DaemonSet":         {at(2, 1, 1, 2), at(2, 2, 1, 11, 2), at(2, 2, 2, 2, 1)},
+	"batch/Job":              {at(2, 4, 1, 2), at(2, 6, 1, 11, 2), at(2, 6, 2, 2, 1)},
+	"batch/CronJob":          {at(2, 5, 2, 6, 1, 11, 2), at(2, 5, 2, 6, 2, 2, 1)},
 }
 
 // deletion is the place in DeleteOptions, which are of every group.
-var deletion = []place{{[]string{"preconditions", "resourceVersion"}, []protowire.Number{2, 2}}}
+var deletion = []place{{fields: []protowire.Number{2, 2}, version: true}}
 
 // protobuf is a body of which only what is rewritten is read: of an object its ObjectMeta, which is field 1 of every kind that kube-apiserver
 // has, and its places. The rest stays byte for byte.
@@ -43,7 +57,7 @@ type protobuf struct {
 	meta    *metav1.ObjectMeta // nil where there is none
 	rest    []byte             // the fields beside metadata
 	places  []place
-	value   map[string]any // what is rewritten, in the form of JSON
+	value   map[string]any // metadata, in the form of JSON, and what Beside reads
 }
 
 func parseProtobuf(data []byte) (*protobuf, error) {
@@ -65,13 +79,33 @@ func parseProtobuf(data []byte) (*protobuf, error) {
 	}
 	for _, place := range p.places {
 		if _, err := replaced(p.rest, place.fields, func(own string) string {
-			put(p.value, place.keys, own)
+			if place.key != "" {
+				p.value[place.key] = map[string]any{"name": own}
+			}
 			return own
 		}); err != nil {
 			return nil, err
 		}
 	}
 	return p, nil
+}
+
+// rewrite rewrites what is in its places.
+func (p *protobuf) rewrite(in *inward) (err error) {
+	var wrong error
+	for _, place := range p.places {
+		if p.rest, err = replaced(p.rest, place.fields, func(own string) string {
+			if !place.version {
+				return in.name(own)
+			}
+			held := map[string]any{"resourceVersion": own}
+			wrong = in.version(held)
+			return held["resourceVersion"].(string)
+		}); err != nil || wrong != nil {
+			return cmp.Or(wrong, err)
+		}
+	}
+	return nil
 }
 
 // metadata takes the metadata out of the rest.
@@ -109,6 +143,11 @@ func (p *protobuf) metadata() error {
 		}
 		metadata["annotations"] = annotations
 	}
+	labels := map[string]any{}
+	for k, v := range p.meta.Labels {
+		labels[k] = v
+	}
+	metadata["labels"] = labels
 	var owners []any
 	for _, o := range p.meta.OwnerReferences {
 		owners = append(owners, map[string]any{"name": o.Name})
@@ -118,7 +157,7 @@ func (p *protobuf) metadata() error {
 	return nil
 }
 
-// encode writes the body with value as it was rewritten.
+// encode writes the body with value and its places as they were rewritten.
 func (p *protobuf) encode() ([]byte, error) {
 	unknown := p.unknown
 	unknown.Raw = nil
@@ -130,6 +169,10 @@ func (p *protobuf) encode() ([]byte, error) {
 		owners, _ := metadata["ownerReferences"].([]any)
 		for i, o := range owners { // as many, in their order
 			p.meta.OwnerReferences[i].Name, _ = o.(map[string]any)["name"].(string)
+		}
+		labels := metadata["labels"].(map[string]any)
+		for k := range p.meta.Labels {
+			p.meta.Labels[k], _ = labels[k].(string)
 		}
 		annotations, _ := metadata["annotations"].(map[string]any)
 		for k := range p.meta.Annotations {
@@ -145,14 +188,7 @@ func (p *protobuf) encode() ([]byte, error) {
 		}
 		unknown.Raw = protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), meta)
 	}
-	rest := p.rest
-	for _, place := range p.places {
-		var err error
-		if rest, err = replaced(rest, place.fields, func(own string) string { return cmp.Or(get(p.value, place.keys), own) }); err != nil {
-			return nil, err
-		}
-	}
-	unknown.Raw = append(unknown.Raw, rest...)
+	unknown.Raw = append(unknown.Raw, p.rest...)
 	out, err := unknown.Marshal()
 	return append(bytes.Clone(magic), out...), err
 }
@@ -191,26 +227,4 @@ func replaced(message []byte, fields []protowire.Number, by func(own string) str
 		in = in[tag+size:]
 	}
 	return out, nil
-}
-
-// put sets a text in nested objects, which are made.
-func put(object map[string]any, keys []string, text string) {
-	for _, key := range keys[:len(keys)-1] {
-		inner, ok := object[key].(map[string]any)
-		if !ok {
-			inner = map[string]any{}
-			object[key] = inner
-		}
-		object = inner
-	}
-	object[keys[len(keys)-1]] = text
-}
-
-// get returns a text of nested objects, "" if there is none.
-func get(object map[string]any, keys []string) string {
-	for _, key := range keys[:len(keys)-1] {
-		object, _ = object[key].(map[string]any)
-	}
-	text, _ := object[keys[len(keys)-1]].(string)
-	return text
 }

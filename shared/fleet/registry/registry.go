@@ -122,6 +122,8 @@ func chooses(a *searchv1alpha1.ClusterAffinity, c *clusterv1alpha1.Cluster) bool
 	return true
 }
 
+// meets reports whether a cluster meets a condition, as Karmada has it: In is met by one all of whose zones are there, NotIn by one none of whose
+// zones is.
 func meets(r searchv1alpha1.FieldRequirement, c *clusterv1alpha1.Cluster) bool {
 	var have []string
 	switch r.Key {
@@ -134,6 +136,12 @@ func meets(r searchv1alpha1.FieldRequirement, c *clusterv1alpha1.Cluster) bool {
 	default:
 		return false
 	}
-	in := slices.ContainsFunc(have, func(v string) bool { return slices.Contains(r.Values, v) })
-	return r.Operator == "In" && in || r.Operator == "NotIn" && !in
+	there := func(v string) bool { return slices.Contains(r.Values, v) }
+	switch r.Operator {
+	case "In":
+		return len(have) > 0 && !slices.ContainsFunc(have, func(v string) bool { return !there(v) })
+	case "NotIn":
+		return !slices.ContainsFunc(have, there)
+	}
+	return false
 }

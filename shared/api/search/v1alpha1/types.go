@@ -72,8 +72,8 @@ type FieldSelector struct {
 	MatchExpressions []FieldRequirement `json:"matchExpressions,omitempty"`
 }
 
-// FieldRequirement is one condition. Key is provider, region or zone; Operator is In or NotIn. A cluster has a zone if one of its
-// zones is that.
+// FieldRequirement is one condition. Key is provider, region or zone; Operator is In or NotIn. In is met by a cluster all of whose zones are among
+// the values, NotIn by one none of whose zones is.
 type FieldRequirement struct {
 	// Key is provider, region or zone.
 	Key string `json:"key"`

@@ -1,0 +1,51 @@
+package gateway_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+)
+
+// TestFleetTold holds: a cluster that cannot be told who calls is left out of what the others do, with a warning, unless the call names it, asks
+// for all, or no other is there.
+func TestFleetTold(t *testing.T) {
+	pod := func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPost:
+			sends(201, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"new","namespace":"x"}}`)(w, r)
+		case strings.HasSuffix(r.URL.Path, "/one"):
+			sends(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
+		case strings.HasSuffix(r.URL.Path, "/nowhere"):
+			sends(404, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \"nowhere\" not found","reason":"NotFound","details":{"name":"nowhere","kind":"pods"},"code":404}`)(w, r)
+		default:
+			sends(200, podList("10", "x/one"))(w, r)
+		}
+	}
+	h, _ := fleetOf(t, pod)
+	silent := newMember(t, func(http.ResponseWriter, *http.Request) { t.Error("a cluster is asked that cannot be told who calls") })
+	h.add("p", silent.kubeconfig(`{token: t}`), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
+	h.add("d", silent.kubeconfig(`{token: t}`), func(s *v1alpha1.ClusterSpec) { s.Identity, s.DirectUsers = v1alpha1.Direct, []string{"bob"} })
+	const pods = "/fleet/api/v1/namespaces/x/pods"
+	for _, tt := range []struct {
+		method, path, body string
+		code               int
+	}{
+		{"GET", pods, "", 200}, {"GET", pods + "/one", "", 200}, {"GET", pods + "/nowhere", "", 404}, {"POST", pods, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"new"}}`, 201},
+		{"PATCH", pods + "/one", `{"metadata":{"labels":{"a":"b"}}}`, 200}, {"DELETE", pods + "/one", "", 200}, {"DELETE", pods, "", 200},
+	} {
+		header := http.Header{"Content-Type": {"application/json"}}
+		if tt.method == "PATCH" {
+			header.Set("Content-Type", "application/merge-patch+json")
+		}
+		resp := h.do(tt.method, tt.path, header, tt.body)
+		got := strings.Join(resp.Header["Warning"], "\n")
+		if resp.StatusCode != tt.code || !strings.Contains(got, `cluster \"p\" wants your own bearer token (left out)`) || !strings.Contains(got, `cluster \"d\" is registered with identity direct for other users`) {
+			t.Errorf("%s %s: %d, %s", tt.method, tt.path, resp.StatusCode, got)
+		}
+	}
+	wantStatus(t, h.do("GET", pods+"/one@p", nil, ""), 502, "members_failed", `cluster "p" wants your own bearer token`)
+	wantStatus(t, h.do("GET", pods+"/nowhere?clusters=a,d", nil, ""), 502, "members_failed", `cluster "d" is registered with identity direct`)
+	wantStatus(t, h.do("GET", pods+"/nowhere?strict=true", nil, ""), 502, "members_failed", `cluster "p" wants your own bearer token`)
+}
