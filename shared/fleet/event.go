@@ -21,8 +21,11 @@ func eventOf(text []byte, at scan.Found) (kind string, object merge.Object, err 
 			err = errors.Join(err, json.Unmarshal(text[f.At:f.End], &kind))
 		}
 	}
-	if err != nil || at.Times != 1 {
-		return "", object, errors.Join(err, fmt.Errorf("it has %d objects", at.Times))
+	if err == nil && at.Times != 1 {
+		err = fmt.Errorf("it has %d objects", at.Times)
+	}
+	if err != nil {
+		return "", object, err
 	}
 	object, err = merge.ObjectOf(bytes.Clone(text[at.At:at.End]))
 	return kind, object, err
@@ -34,8 +37,11 @@ func rowOf(table merge.Object) (row merge.Object, columns []merge.Column, err er
 		ColumnDefinitions json.RawMessage
 		Rows              []json.RawMessage
 	}
-	if err := json.Unmarshal(table.Text, &t); err != nil || len(t.Rows) != 1 {
-		return row, nil, errors.Join(err, fmt.Errorf("it has %d rows", len(t.Rows)))
+	if err := json.Unmarshal(table.Text, &t); err != nil {
+		return row, nil, err
+	}
+	if len(t.Rows) != 1 {
+		return row, nil, fmt.Errorf("its table has %d rows", len(t.Rows))
 	}
 	columns, _ = merge.Columns(jsontext.Value(t.ColumnDefinitions)) // without any, those before count
 	row, err = merge.ObjectOf(t.Rows[0])
@@ -44,8 +50,11 @@ func rowOf(table merge.Object) (row merge.Object, columns []merge.Column, err er
 
 // withKind gives an object of a list its kind, which kube-apiserver leaves out there and writes into events, and returns which it has then.
 func withKind(o merge.Object, listed metav1.TypeMeta) (merge.Object, metav1.TypeMeta) {
-	if have := kindOf(o); have.Kind != "" || listed.Kind == "" {
+	switch have, said := kindOf(o); {
+	case said:
 		return o, have
+	case listed.Kind == "":
+		return o, listed
 	}
 	head, err := json.Marshal(listed)
 	if err != nil {
@@ -54,32 +63,46 @@ func withKind(o merge.Object, listed metav1.TypeMeta) (merge.Object, metav1.Type
 	return o.With(head), listed
 }
 
-// kindOf is of what kind an object says that it is.
-func kindOf(o merge.Object) (kind metav1.TypeMeta) {
+// kindOf is of what kind an object says that it is, if it says anything of that: none where that is not said once, as decoders want it.
+func kindOf(o merge.Object) (kind metav1.TypeMeta, said bool) {
 	var s scan.Scanner
 	for f := range s.Fields(o.Text, 0) {
+		var into *string
 		switch {
 		case f.Is("kind"):
-			_ = json.Unmarshal(o.Text[f.At:f.End], &kind.Kind) // what is none says nothing
+			into = &kind.Kind
 		case f.Is("apiVersion"):
-			_ = json.Unmarshal(o.Text[f.At:f.End], &kind.APIVersion)
+			into = &kind.APIVersion
+		default:
+			continue
 		}
+		if *into != "" || json.Unmarshal(o.Text[f.At:f.End], into) != nil {
+			return metav1.TypeMeta{}, true
+		}
+		said = true
 	}
-	return kind
+	return kind, said
 }
 
 // metadataOf is the metadata of an object, or of that in a row.
 func metadataOf(o merge.Object, row bool) []byte {
 	text := o.Metadata()
 	if row {
-		var r struct {
-			Object struct{ Metadata json.RawMessage }
-		}
-		_ = json.Unmarshal(o.Text, &r) // what is none has none
-		text = r.Object.Metadata
+		text = field(field(o.Text, "object"), "metadata")
 	}
 	if text == nil {
 		return []byte("{}")
 	}
 	return text
+}
+
+// field is the value of an object's field of a name: of several the last, nil where there is none.
+func field(object []byte, name string) (value []byte) {
+	var s scan.Scanner
+	for f := range s.Fields(object, 0) {
+		if f.Is(name) {
+			value = object[f.At:f.End]
+		}
+	}
+	return value
 }

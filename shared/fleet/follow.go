@@ -294,7 +294,8 @@ func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error 
 		if f.version != "" && cursor.Before(own, f.version) { // to go on from it would give what was given
 			return broken(nil, "sends an event of version %s after one of %s", own, f.version)
 		}
-		out := event{from: f, kind: kind, object: object, version: own, typ: kindOf(object)}
+		typ, _ := kindOf(object)
+		out := event{from: f, kind: kind, object: object, version: own, typ: typ}
 		switch {
 		case !slices.Contains([]string{"ADDED", "MODIFIED", "DELETED", "BOOKMARK"}, kind):
 			return broken(nil, "sends an event of type %.20q", kind)

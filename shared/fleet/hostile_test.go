@@ -74,7 +74,7 @@ func TestGuard(t *testing.T) {
 func TestGuardedWatch(t *testing.T) {
 	begin := func() (*watcher, *ask) {
 		q := &ask{f: &Fleet{cfg: Config{Log: slog.New(slog.DiscardHandler), Deadline: time.Minute}}, r: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)} // no members: the first use panics
-		return &watcher{q: q, events: make(chan event), version: cursor.Version{}, followed: map[uint64]*follower{}, shown: map[uint64]bool{}, pending: map[uint64]bool{}}, q
+		return &watcher{q: q, events: make(chan event), version: cursor.Version{}, followed: map[uint64]*follower{}, shown: map[uint64]bool{}, pending: map[uint64]bool{}, objects: kinds{}, lists: kinds{}}, q
 	}
 	const want = `cluster "a" gave an answer that the gateway cannot handle`
 	w, q := begin()
@@ -86,7 +86,7 @@ func TestGuardedWatch(t *testing.T) {
 		"a writer": func(w *watcher) {
 			f := &follower{target: member("a", 1), w: w} // it has no form for objects
 			w.followed[1] = f
-			go f.send(t.Context(), event{from: f, kind: "ADDED", version: "7"})
+			go f.send(t.Context(), event{from: f, kind: "ADDED", version: "7", typ: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}})
 		},
 	} {
 		w, _ := begin()

@@ -383,10 +383,13 @@ func (w *watcher) write(out []byte, e event) ([]byte, error) {
 
 // heard notes what a member says of what kind objects are, and fails where an object of it is of another than most members' are.
 func (w *watcher) heard(e event) error {
-	if e.typ.Kind == "" {
+	said, isObject := w.lists, e.kind == "ADDED" || e.kind == "MODIFIED" || e.kind == "DELETED"
+	switch {
+	case e.typ.Kind == "" && isObject:
+		return errors.New("an object of it does not say of what kind it is, or says it twice")
+	case e.typ.Kind == "":
 		return nil
 	}
-	said, isObject := w.lists, e.kind != synced && e.kind != "BOOKMARK"
 	if isObject {
 		said = w.objects
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -70,7 +71,11 @@ func (a *Annotator) Append(dst []byte, o Object) ([]byte, error) {
 	a.edits = a.edits[:0]
 	object := o.Text
 	p, err := a.find(object, o.Found)
+	if err == nil && len(a.edits) > maxEdits {
+		err = errMany
+	}
 	if err != nil {
+		a.edits = nil
 		return dst, err
 	}
 	if a.pair != nil {
@@ -89,6 +94,9 @@ func (a *Annotator) Append(dst []byte, o Object) ([]byte, error) {
 }
 
 func (a *Annotator) edit(at span, texts ...string) {
+	if len(a.edits) > maxEdits { // Append fails
+		return
+	}
 	e := edit{span: at}
 	copy(e.texts[:], texts)
 	a.edits = append(a.edits, e)
@@ -117,7 +125,11 @@ func (a *Annotator) annotate(p place, object []byte) {
 	}
 }
 
+// maxEdits bounds what is rewritten in one object, mostly the names of owners.
+const maxEdits = 1000
+
 var (
+	errMany     = fmt.Errorf("an object has over %d owners", maxEdits)
 	errNoObject = errors.New("an object has no readable metadata")
 	errTwice    = errors.New("an object has a name twice")
 )

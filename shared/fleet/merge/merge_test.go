@@ -156,11 +156,13 @@ func TestAnnotate(t *testing.T) {
 			t.Errorf("%s\n got %s, %v\nwant %s", in, got, err, want)
 		}
 	}
+	a.Name = func(own string) string { return own + "@c" }
 	for _, in := range []string{`{"metadata":1}`, `{"metadata":{"annotations":[]}}`,
 		// Twice.
 		`{"metadata":{"name":"x"},"metadata":{"annotations":{}}}`, `{"metadata":{"name":"x"},"spec":{},"metad\u0061ta":{}}`, `{"metadata":{"name":"x","annotations":{},"annotations":null}}`,
 		`{"metadata":{"resourceVersion":"1","resourceVersion":"2"}}`, `{"metadata":{"annotations":{` + pair + `,"a":"b",` + pair + `}}}`,
-		`{"metadata":{"name":"x","n\u0061me":"y"}}`, `{"metadata":{"annotations":{},"namespace":"x","namespace":"y"}}`,
+		`{"metadata":{"name":"x","n\u0061me":"y"}}`, `{"metadata":{"ownerReferences":[{"name":"x","name":"y"}]}}`, `{"metadata":{"annotations":{"` + LastApplied + `":"{}","` + LastApplied + `":"{}"}}}`,
+		`{"metadata":{"ownerReferences":[` + strings.Repeat(`{"name":"x"},`, maxEdits) + `{"name":"x"}]}}`, `{"metadata":{"annotations":{},"namespace":"x","namespace":"y"}}`,
 	} {
 		if got, err := a.Append(nil, of(t, in)); err == nil {
 			t.Errorf("%s becomes %s", in, got)

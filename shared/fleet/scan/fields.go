@@ -10,7 +10,6 @@ import (
 // Field is a field of an object.
 type Field struct {
 	Name    []byte // as it stands, with its quotes
-	From    int    // where it begins, with the name
 	At, End int    // where its value is
 }
 
@@ -35,11 +34,12 @@ func (s *Scanner) Whole(text []byte) bool {
 func (s *Scanner) Fields(text []byte, at int) iter.Seq[Field] {
 	return func(yield func(Field) bool) {
 		for i, more := first(text, at, '{'); more; i, more = next(text, i) {
-			f := Field{From: i}
-			if i = s.after(text, i); i < 0 {
+			var f Field
+			from := i
+			if i = s.after(text, i); i < 0 || text[from] != '"' {
 				return
 			}
-			f.Name = text[f.From:i]
+			f.Name = text[from:i]
 			if i = Space(text, i); i == len(text) || text[i] != ':' {
 				return
 			}

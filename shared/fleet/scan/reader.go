@@ -7,9 +7,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// pieceSize is how much is read at once, unless a value is larger. Each piece of an answer by HTTP/2 is acknowledged, which takes longer than to
-// read it if it is small.
-const pieceSize = 64 << 10
+// How much is read at once, unless a value is larger: the most where that comes, since each piece of an answer by HTTP/2 is acknowledged, which takes
+// longer than to read it if it is small; and the least where nothing comes, since many watches wait.
+const (
+	mostAtOnce  = 64 << 10
+	leastAtOnce = 4 << 10
+)
 
 // ErrTooLarge is for a text that is over the Reader's limit.
 var ErrTooLarge = errors.New("it is too large")
@@ -23,15 +26,16 @@ type Reader struct {
 	text []byte
 	at   int   // of text, what is next
 	left int64 // bytes that may be read
+	full bool  // r had as much as was asked for
 	last error // of r
 	err  error
 }
 
-// NewReader returns a Reader that reads so many bytes of r at most, until Limit says otherwise.
+// NewReader returns a Reader that takes so many bytes of r at most, until Limit says otherwise.
 func NewReader(r io.Reader, limit int64) *Reader { return &Reader{r: r, left: limit} }
 
-// Limit has the Reader read so many more bytes at most.
-func (r *Reader) Limit(bytes int64) { r.left = bytes }
+// Limit has the Reader take so many more bytes at most.
+func (r *Reader) Limit(bytes int64) { r.left = bytes - int64(len(r.text)-r.at) }
 
 // Err is what went wrong: io.EOF where the text has ended, io.ErrUnexpectedEOF within a value, ErrSyntax, ErrTooLarge, or what the text's reader says.
 func (r *Reader) Err() error { return r.err }
@@ -109,12 +113,20 @@ func (r *Reader) more() {
 }
 
 func (r *Reader) read() {
-	rest := r.text[r.at:]
-	if size := cap(r.text); len(rest) == size || size > 8*pieceSize && len(rest) < pieceSize { // what a large value took is not kept
-		r.text = make([]byte, 0, max(pieceSize, 2*len(rest)))
+	rest, size := r.text[r.at:], cap(r.text)
+	switch {
+	case len(rest) == size, r.full && size < mostAtOnce:
+		size = max(leastAtOnce, 2*size)
+	case !r.full && len(rest) == 0, size > 8*mostAtOnce && len(rest) < mostAtOnce: // what was needed once is not kept
+		size = max(leastAtOnce, 2*len(rest))
 	}
-	r.text, r.at = append(r.text[:0], rest...), 0
-	free := r.text[len(r.text):cap(r.text)]
-	n, err := r.r.Read(free[:min(int64(len(free)), r.left)])
-	r.text, r.left, r.last = r.text[:len(r.text)+n], r.left-int64(n), err
+	if size != cap(r.text) {
+		r.text = make([]byte, size)
+	}
+	r.text = r.text[:copy(r.text[:size], rest)] // copies nothing where it is there already
+	r.at = 0
+	free := r.text[len(r.text):size]
+	free = free[:min(int64(len(free)), r.left)]
+	n, err := r.r.Read(free)
+	r.text, r.left, r.full, r.last = r.text[:len(r.text)+n], r.left-int64(n), n == len(free), err
 }

@@ -1,8 +1,8 @@
-// Package scan finds where the parts of JSON text end, without decoding them. It holds text to the grammar of RFC 8259; as Kubernetes' own
-// decoders it takes equal names, and any bytes in strings.
+// Package scan finds where the parts of JSON text end, without decoding them. It holds text to RFC 8259; as Kubernetes' own decoders it takes equal
+// names.
 //
-// It is for answers of hundreds of megabytes, of which nearly all goes on as it came. A text may come in pieces: no byte is looked at twice,
-// however small they are.
+// It is for answers of hundreds of megabytes, of which nearly all goes on as it came. A text may come in pieces: however small they are, what was
+// looked at is not looked at again, but for names that are compared and numbers.
 package scan
 
 import (
@@ -10,6 +10,7 @@ import (
 	"errors"
 	"math"
 	"math/bits"
+	"unicode/utf8"
 )
 
 // Bounds of what is taken: how deep arrays and objects are in one another, and the bytes of a number. Decoders have a bound too, as 1,000 in
@@ -154,6 +155,9 @@ func (s *Scanner) Value(text []byte) (end int, err error) {
 		// A value has ended.
 		switch len(s.open) {
 		case 0:
+			if !utf8.Valid(text[:i]) {
+				return 0, ErrSyntax
+			}
 			return i, nil
 		case 1:
 			s.see(text, i)
@@ -206,9 +210,9 @@ const every = 0x0101010101010101
 
 // str returns the end of a string of which the rest begins at i.
 //
-// Eight bytes at a time it looks for one that ends it, escapes the next or may not be there. To change the bit 2 takes the quote next to those that
-// may not be there, which are below the space, and none of these from there. Then in each byte of a difference the highest bit says that it went
-// below zero; up to the first such byte none has borrowed.
+// Eight bytes at a time it looks for one that ends it, escapes the next or may not be there. With the bit 2 changed the quote, 0x22, is 0x20, and what
+// may not be there stays below that: less than 0x21 is either, and nothing else. Subtraction leaves the highest bit in a byte that was less; those
+// above the first such byte may have it wrongly, since it has borrowed from them.
 func str(text []byte, i int) int {
 	for {
 		for ; i+8 <= len(text); i += 8 {
@@ -271,11 +275,11 @@ func word(text []byte, i int) int {
 		return literal(text, i, "null")
 	}
 	end := number(text, i)
-	if end < 0 && end != wrong {
-		end = short(i)
-		if len(text)-i > maxNumber {
-			end = wrong
-		}
+	switch {
+	case end == wrong, max(end, short(end))-i > maxNumber: // whether it has ended or not
+		return wrong
+	case end < 0:
+		return short(i)
 	}
 	return end
 }

@@ -1,0 +1,100 @@
+package scan
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+// TestReader holds: what is taken is what is there, however it comes, and what is not all there is an error that says so.
+func TestReader(t *testing.T) {
+	whole := `{"a": 1}` + "\n" + `[true] "x" 7 ` + strings.Repeat(" ", 100_000) + `{"long":"` + strings.Repeat("y", 300_000) + `"}`
+	for name, r := range map[string]io.Reader{"whole": strings.NewReader(whole), "halves": iotest.HalfReader(strings.NewReader(whole)), "with its end": iotest.DataErrReader(strings.NewReader(whole)), "bytes": iotest.OneByteReader(strings.NewReader(whole))} {
+		in := NewReader(r, 1<<20)
+		for _, want := range []string{`{"a": 1}`, `[true]`, `"x"`, `7`, `{"long":"` + strings.Repeat("y", 300_000) + `"}`} {
+			if got := string(in.Value()); got != want || in.Err() != nil {
+				t.Errorf("%s: %.20q, want %.20q, %v", name, got, want, in.Err())
+			}
+		}
+		if in.Value() != nil || !errors.Is(in.Err(), io.EOF) {
+			t.Errorf("%s: after the end %v", name, in.Err())
+		}
+	}
+	for text, want := range map[string]error{"": io.EOF, " \n": io.EOF, `{"a":`: io.ErrUnexpectedEOF, `"x`: io.ErrUnexpectedEOF, `{]`: ErrSyntax} {
+		in := NewReader(iotest.OneByteReader(strings.NewReader(text)), 1<<20)
+		if v := in.Value(); v != nil || !errors.Is(in.Err(), want) || in.Peek() != 0 || in.Value() != nil {
+			t.Errorf("%q is %q, %v", text, v, in.Err())
+		}
+	}
+	in := NewReader(strings.NewReader(`{"\u0061" : [1, 2]}`), 1<<20)
+	in.Take('{')
+	if name, v := in.Name(), string(in.Beginning('[')); name != "a" || v != "[1, 2]" || in.Peek() != '}' {
+		t.Errorf("%q is %q, %v", name, v, in.Err())
+	}
+	if in.Take(']'); !errors.Is(in.Err(), ErrSyntax) {
+		t.Errorf("a bracket is taken for another: %v", in.Err())
+	}
+}
+
+// TestReaderLimit holds: no more is taken than the limit says, of which what was read ahead is a part.
+func TestReaderLimit(t *testing.T) {
+	long := `"` + strings.Repeat("x", 9_998) + `"`
+	for limit, want := range map[int64]error{10_000: nil, 9_999: ErrTooLarge} {
+		in := NewReader(iotest.HalfReader(strings.NewReader(strings.Repeat(long, 20))), limit)
+		for range 20 {
+			in.Value()
+			in.Limit(limit)
+		}
+		if !errors.Is(in.Err(), want) {
+			t.Errorf("values of 10,000 bytes under a limit of %d: %v", limit, in.Err())
+		}
+	}
+}
+
+// TestReaderWaits holds: a value is there with its last byte, and one that waits for the next holds little.
+func TestReaderWaits(t *testing.T) {
+	r, w := io.Pipe()
+	defer func() { _ = r.Close() }()
+	go func() {
+		for _, size := range []int{10, 300_000, 10, 5_000} {
+			_, _ = io.WriteString(w, `"`+strings.Repeat("x", size)+`"`+"\n")
+		}
+		_ = w.Close()
+	}()
+	in := NewReader(r, 1<<20)
+	for _, size := range []int{10, 300_000, 10, 5_000} {
+		if got := len(in.Value()); got != size+2 {
+			t.Fatalf("%d bytes, want %d, %v", got, size+2, in.Err())
+		}
+	}
+	if in.Peek(); cap(in.text) > leastAtOnce {
+		t.Errorf("%d bytes are held for what does not come", cap(in.text))
+	}
+}
+
+// BenchmarkReader takes large values that come in small pieces.
+func BenchmarkReader(b *testing.B) {
+	text := `"` + strings.Repeat("x", 15<<20) + `"`
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		if in := NewReader(&pieces{text, 1400}, 16<<20); len(in.Value()) != len(text) {
+			b.Fatal(in.Err())
+		}
+	}
+}
+
+// pieces gives a text in pieces.
+type pieces struct {
+	text string
+	size int
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	n := copy(b[:min(len(b), p.size)], p.text)
+	if p.text = p.text[n:]; n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
