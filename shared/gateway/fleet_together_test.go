@@ -1,0 +1,96 @@
+package gateway_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestFleetTogether holds: clusters are asked at once, none only after another has answered.
+func TestFleetTogether(t *testing.T) {
+	const namespaced = "/fleet/api/v1/namespaces/x/pods"
+	pod := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`
+	discovers := `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{},"versions":[{"version":"v1","resources":[
+		{"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["get"]}]}]}]}`
+	for name, tt := range map[string]struct {
+		method, path string
+		answers      [2]http.HandlerFunc
+	}{
+		"list":             {"GET", "/fleet/api/v1/pods", [2]http.HandlerFunc{honest("one"), honest("two")}},
+		"page":             {"GET", "/fleet/api/v1/pods?limit=5", [2]http.HandlerFunc{honest("one"), honest("two")}},
+		"watch":            {"GET", "/fleet/api/v1/pods?watch=1", [2]http.HandlerFunc{honest("one"), honest("two")}},
+		"get":              {"GET", namespaced + "/one", [2]http.HandlerFunc{onlyIn(pod), onlyIn("")}},
+		"delete":           {"DELETE", namespaced + "/one", [2]http.HandlerFunc{onlyIn(""), onlyIn(pod)}},
+		"deletecollection": {"DELETE", namespaced, [2]http.HandlerFunc{honest("one"), honest("two")}},
+		"discovery":        {"GET", "/fleet/api/v1", [2]http.HandlerFunc{sends(200, discovers), sends(200, discovers)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked [2]chan struct{}
+			var members [2]http.HandlerFunc
+			for i, answer := range tt.answers {
+				asked[i] = make(chan struct{})
+				var first sync.Once
+				members[i] = func(w http.ResponseWriter, r *http.Request) {
+					first.Do(func() { close(asked[i]) })
+					select {
+					case <-asked[1-i]:
+						answer(w, r)
+					case <-r.Context().Done():
+					}
+				}
+			}
+			h, _ := fleetOf(t, members[:]...)
+			if resp := h.do(tt.method, tt.path, nil, ""); resp.StatusCode != 200 || resp.Header["Warning"] != nil {
+				t.Errorf("%s, warnings %q", resp.Status, resp.Header["Warning"])
+			}
+		})
+	}
+}
+
+// TestFleetDiscoveryKept holds: what clusters have is asked once for one caller's calls, and another, of the same rights or of fewer, gets nothing of
+// what was said to the first.
+func TestFleetDiscoveryKept(t *testing.T) {
+	// Each caller sees a resource of their own, as where the cluster's own rights say who may see which.
+	tells := func(w http.ResponseWriter, r *http.Request) {
+		const list = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[%s]}`
+		if r.URL.Path != "/api" {
+			sends(200, fmt.Sprintf(list, ""))(w, r)
+			return
+		}
+		sends(200, fmt.Sprintf(list, fmt.Sprintf(`{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"of-%s","responseKind":{"kind":"K"},"scope":"Namespaced","verbs":["get"]}]}]}`,
+			r.Header.Get("Impersonate-User"))))(w, r)
+	}
+	h, members := fleetOf(t, tells, tells)
+	h.register("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"*"}]}`)
+	h.grant("some", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["b"],"verbs":["get"]}`)
+	for _, tt := range []struct {
+		user, group string
+		asked       [2]int
+	}{
+		{"alice", "dev", [2]int{1, 1}},
+		{"carol", "dev", [2]int{1, 1}},
+		{"bob", "some", [2]int{0, 1}},
+	} {
+		h.as(tt.user, tt.group)
+		for range 2 {
+			got, resp := h.text("/fleet/api/v1", nil)
+			if resp.StatusCode != 200 || strings.Count(got, `"of-`) != 1 || !strings.Contains(got, `"of-`+tt.user+`"`) || resp.Header["Warning"] != nil {
+				t.Errorf("%s: %s %q %s", tt.user, resp.Status, resp.Header["Warning"], got)
+			}
+		}
+		var asked [2]int
+		for i, m := range members {
+			for _, r := range m.take() {
+				if r.URI == "/api" {
+					asked[i]++
+				}
+			}
+		}
+		if asked != tt.asked {
+			t.Errorf("for %s the clusters are asked %d times, want %d", tt.user, asked, tt.asked)
+		}
+	}
+}
