@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -48,6 +49,9 @@ func (h *house) register(name, spec string) {
 		h.t.Fatal(err)
 	}
 }
+
+// allClusters is Karmada's form that asks every cluster, whatever registries say.
+const allClusters = "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy"
 
 const podsOfAll = `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod"}]}`
 
@@ -112,7 +116,7 @@ func (h *house) list(path string, header http.Header) (listing, *http.Response) 
 
 func TestFleetList(t *testing.T) {
 	h, members := fleetOf(t, sends(200, podList("10", "x/one", "x/two")), sends(200, podList("20")), sends(200, podList("5", "y/one")))
-	for _, form := range []string{"/fleet", "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy", "/bridge/fleet"} {
+	for _, form := range []string{"/fleet", "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", allClusters, "/bridge/fleet"} {
 		l, resp := h.list(form+"/api/v1/pods?labelSelector=a%3Db", nil)
 		if got := l.names(); got != "one@a two@a one@c" || l.Kind != "PodList" || resp.Header["Warning"] != nil {
 			t.Errorf("%s: %s %q, %q", form, l.Kind, got, resp.Header["Warning"])
@@ -168,7 +172,7 @@ func TestFleetPartialFailure(t *testing.T) {
 	t.Cleanup(func() { close(release) })
 	good := sends(200, podList("10", "x/one"))
 	for name, tt := range map[string]struct {
-		bad     http.HandlerFunc
+		bad     http.HandlerFunc // nil for nobody who listens
 		warning string
 	}{
 		"forbidden":      {refuses(403, "Forbidden", "pods is forbidden: because"), `cluster \"b\": pods is forbidden: because`},
@@ -188,6 +192,7 @@ func TestFleetPartialFailure(t *testing.T) {
 			w.WriteHeader(302)
 		}, "HTTP 302"},
 		"another form": {sends(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[{"name":"Name"}],"rows":[]}`), "another form"},
+		"is not there": {nil, "connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -195,13 +200,22 @@ func TestFleetPartialFailure(t *testing.T) {
 			if strings.HasPrefix(name, "hangs") {
 				deadline = fleetHangs
 			}
-			h, _ := fleetWithin(t, deadline, good, tt.bad)
-			l, resp := h.list("/fleet/api/v1/pods", nil)
-			if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@a" || !strings.HasPrefix(got, "299 clusterpass ") || !strings.Contains(got, tt.warning) {
-				t.Errorf("%q, warnings %s", l.names(), got)
+			h, members := fleetWithin(t, deadline, good, tt.bad)
+			if tt.bad == nil {
+				h.rotate("b", bytes.Replace(members[1].kubeconfig(`{token: t}`), []byte(members[1].URL), []byte("https://127.0.0.1:1"), 1))
 			}
-			if v, err := cursor.ParseVersion(l.Metadata.ResourceVersion); err != nil || len(v) != 1 {
-				t.Errorf("the version claims to cover %v, %v", v, err)
+			forms := []string{"/fleet"}
+			if name == "forbidden" {
+				forms = append(forms, allClusters)
+			}
+			for _, form := range forms {
+				l, resp := h.list(form+"/api/v1/pods", nil)
+				if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@a" || !strings.HasPrefix(got, "299 clusterpass ") || !strings.Contains(got, tt.warning) {
+					t.Errorf("%s: %q, warnings %s", form, l.names(), got)
+				}
+				if v, err := cursor.ParseVersion(l.Metadata.ResourceVersion); err != nil || len(v) != 1 {
+					t.Errorf("%s: the version claims to cover %v, %v", form, v, err)
+				}
 			}
 			for query, header := range map[string]http.Header{"?strict": nil, "": {"X-Clusterpass-Strict": {"true"}}} {
 				if resp := h.do("GET", "/fleet/api/v1/pods"+query, header, ""); resp.StatusCode < 400 {
@@ -293,7 +307,9 @@ func TestFleetMisdirected(t *testing.T) {
 
 func TestFleetAllFail(t *testing.T) {
 	h, _ := fleetOf(t, refuses(403, "Forbidden", "no pods for you"), refuses(403, "Forbidden", "nor here"))
-	wantStatus(t, h.do("GET", "/fleet/api/v1/pods", nil, ""), 403, "members_refused", `cluster "a": no pods for you; cluster "b": nor here`)
+	for _, form := range []string{"/fleet", allClusters} {
+		wantStatus(t, h.do("GET", form+"/api/v1/pods", nil, ""), 403, "members_refused", `cluster "a": no pods for you; cluster "b": nor here`)
+	}
 	h, _ = fleetOf(t, refuses(403, "Forbidden", "no pods for you"), sends(500, ""))
 	wantStatus(t, h.do("GET", "/fleet/api/v1/pods", nil, ""), 502, "members_failed", `cluster "a": no pods for you; cluster "b": HTTP 500`)
 	plain := sends(404, "404 page not found\n") // what kube-apiserver says of a kind that it has not
