@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -219,10 +220,11 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 	eventually(t, func() bool { return k.run(t, "api-resources", "-o", "name").stdout == "lamps.example.net\n" })
 
 	client, root := caller(t)
-	for _, form := range []string{"sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "", "resourceVersion=0"} {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+	began := map[string]*bufio.Reader{}
+	for _, form := range []string{"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "", "resourceVersion=0"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, root+bridgePrefix+"/apis/example.net/v1/lamps?watch=1&allowWatchBookmarks=true&"+form, nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, root+bridgePrefix+"/apis/example.net/v1/lamps?watch=1&"+form, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,18 +232,30 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 		if err != nil {
 			t.Fatal(err)
 		}
-		if lines := bufio.NewReader(resp.Body); strings.HasPrefix(form, "sendInitialEvents") {
+		defer func() { _ = resp.Body.Close() }()
+		if warning := resp.Header.Get("Warning"); resp.StatusCode != http.StatusOK || !strings.Contains(warning, "member1") {
+			t.Errorf("a watch with %q: %s, warnings %q", form, resp.Status, warning)
+		}
+		began[form] = bufio.NewReader(resp.Body)
+		if strings.HasPrefix(form, "sendInitialEvents") {
 			for line := ""; !strings.Contains(line, `"k8s.io/initial-events-end":"true"`); {
-				if line, err = lines.ReadString('\n'); err != nil || !strings.Contains(line, `"BOOKMARK"`) {
+				if line, err = began[form].ReadString('\n'); err != nil || !strings.Contains(line, `"BOOKMARK"`) {
 					t.Fatalf("where nothing happens comes %q, %v", line, err)
 				}
 			}
 		}
-		_ = resp.Body.Close()
-		if warning := resp.Header.Get("Warning"); resp.StatusCode != http.StatusOK || !strings.Contains(warning, "member1") {
-			t.Errorf("a watch with %q: %s, warnings %q", form, resp.Status, warning)
+	}
+	time.Sleep(4 * time.Second) // Karmada's ends after 3, with an error
+	d.apply(t, "{apiVersion: example.net/v1, kind: Lamp, metadata: {name: late, namespace: default}}")
+	for form, lines := range began {
+		line, err := lines.ReadString('\n')
+		for ; err == nil && strings.HasPrefix(form, "send") && strings.HasPrefix(line, `{"type":"BOOKMARK"`); line, err = lines.ReadString('\n') { // that may come at any time
+		}
+		if err != nil || !strings.HasPrefix(line, `{"type":"ADDED"`) || !strings.Contains(line, `"name":"late"`) {
+			t.Errorf("a watch with %q, once something happens: %q, %v", form, line, err)
 		}
 	}
+	d.must(t, "delete", "lamp", "late", "-n", "default", "--timeout=4m")
 
 	for where, want := range map[string]string{"one": "member1, member2, third", "one@member1": "(NotFound)"} {
 		r := k.with("---\n{apiVersion: example.net/v1, kind: Lamp, metadata: {name: "+where+", namespace: default}}").run(t, "create", "-f", "-")
