@@ -46,6 +46,7 @@ func TestControlPlane(t *testing.T) {
 	}
 	// The fleet answers so for kinds that no registry takes in, and for no others.
 	says(t, k.must(t, "get", "--raw", bridgePrefix+"/api/v1/namespaces/kube-system"), uid)
+	worksAsTheFleet(t, k)
 	says(t, k.with(seedRegistry).must(t, "apply", "-f", "-"), "created")
 	eventually(t, func() bool {
 		nodes := k.run(t, "get", "--raw", bridgePrefix+"/api/v1/nodes").stdout
@@ -105,6 +106,37 @@ func TestControlPlane(t *testing.T) {
 	if r := nobody.run(t, "get", "--raw", "/api/v1/namespaces"); r.code == 0 || !strings.Contains(r.stderr, `cannot get resource "clusters/proxy"`) {
 		t.Errorf("nobody lists namespaces:\n%s", r)
 	}
+}
+
+// worksAsTheFleet holds: by the path of the fleet kubectl does what it does at the control-plane cluster, member2, with kinds that no registry takes in.
+func worksAsTheFleet(t *testing.T, k kubectl) {
+	t.Helper()
+	kc, err := clientcmd.LoadFromFile(k.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.server = kc.Clusters[kc.Contexts[k.context].Cluster].Server + fleetPrefix
+	d := direct("member2")
+	t.Cleanup(func() { d.must(t, "delete", "deployment", "by-the-fleet", "--ignore-not-found") })
+	says(t, k.must(t, "create", "deployment", "by-the-fleet", "--image=pause", "--replicas=0"), "created")
+	says(t, d.must(t, "get", "deployments"), "by-the-fleet")
+	if r := direct("member1").run(t, "get", "deployment", "by-the-fleet"); r.code == 0 {
+		t.Errorf("member1 has it, too: %v", r)
+	}
+	w := k.start(t, clusters.BuiltKubectl(), "get", "deployments", "-w", "-o", "jsonpath={.metadata.name} {.metadata.labels.seen}{\"\\n\"}")
+	w.line("by-the-fleet")
+	k.must(t, "label", "deployment", "by-the-fleet", "seen=yes")
+	w.line("by-the-fleet yes")
+	for _, logs := range [][]string{{"logs", "finite-a"}, {"logs", "-f", "finite-a"}} {
+		if got := k.must(t, append([]string{"-n", "streams"}, logs...)...); got != "one\ntwo\nthree\n" {
+			t.Errorf("%v by the fleet: %q", logs, got)
+		}
+	}
+	if got := k.must(t, "-n", "streams", "exec", "shell", "--", "echo", "in"); got != "in\n" {
+		t.Errorf("exec by the fleet: %q", got)
+	}
+	k.must(t, "delete", "deployment", "by-the-fleet", "--timeout=4m")
+	says(t, d.run(t, "get", "deployment", "by-the-fleet").stderr, "(NotFound)")
 }
 
 // TestNoControlPlane holds: without one, what the gateway does not have is a clean 404.
