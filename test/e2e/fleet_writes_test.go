@@ -17,7 +17,7 @@ import (
 )
 
 // TestFleetVersionsInWrites holds: the version of a list is good for reads of each object in it, that of an event for patches, applies and
-// preconditions of its object; what answers a write says where the object is.
+// preconditions of its object; what answers a write, of any method, says where the object is.
 func TestFleetVersionsInWrites(t *testing.T) {
 	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	client := fleetClient(t, nil).CoreV1().ConfigMaps("default")
@@ -44,6 +44,16 @@ func TestFleetVersionsInWrites(t *testing.T) {
 			t.Fatalf("want %s of %s: %+v", typ, name, e)
 		}
 		return cm.ResourceVersion
+	}
+	for _, m := range members {
+		t.Cleanup(func() { direct(m).run(t, "delete", "configmap", "written-"+m, "-n", "default", "--ignore-not-found") })
+		cm, err := client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "written-" + m, Annotations: map[string]string{"clusterpass.io/cluster": m}}}, metav1.CreateOptions{})
+		if err != nil || cm.Annotations[sourceAnnotation] != m {
+			t.Fatalf("a creation in %s is answered with %v, %v", m, cm, err)
+		}
+		if cm, err = client.Update(t.Context(), cm, metav1.UpdateOptions{}); err != nil || cm.Annotations[sourceAnnotation] != m {
+			t.Errorf("an update in %s is answered with %v, %v", m, cm, err)
+		}
 	}
 	for _, m := range members {
 		name := "version-" + m
@@ -87,16 +97,16 @@ func TestFleetVersionsInWrites(t *testing.T) {
 	}
 }
 
-// TestFleetOfAllClusters holds: what Karmada's clusters/* cannot do: pages, tables, creation, and deletion of all.
+// TestFleetOfAllClusters holds: what Karmada's clusters/* cannot do: pages, tables, creation, deletion of all, and all that is done with one object, of
+// which several clusters have one of the same name.
 func TestFleetOfAllClusters(t *testing.T) {
 	_, root := caller(t)
 	const all = "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy"
 	k := through(t, "member1")
 	k.server = root + all
+	pods(t, "everywhere")
 	var docs strings.Builder
 	for _, m := range members {
-		direct(m).must(t, "create", "namespace", "everywhere")
-		t.Cleanup(func() { direct(m).run(t, "delete", "namespace", "everywhere", "--wait=false") })
 		for i := range 3 {
 			fmt.Fprintf(&docs, "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s-%d, namespace: everywhere, labels: {mine: \"yes\"}, annotations: {clusterpass.io/cluster: %s}}}\n", m, i, m)
 		}
@@ -136,6 +146,26 @@ func TestFleetOfAllClusters(t *testing.T) {
 		if got := direct(m).must(t, "get", "configmaps", "-n", "everywhere", "-l", "mine", "-o", "name"); got != "" {
 			t.Errorf("after the deletion %s has %q", m, got)
 		}
+	}
+	in := func(args ...string) []string { return append(args, "-n", "everywhere") }
+	for _, args := range [][]string{{"get", "pod", "same"}, {"logs", "same"}, {"delete", "pod", "same"}, {"label", "pod", "same", "seen=yes"}} {
+		if r := k.run(t, in(args...)...); r.code == 0 || !strings.Contains(r.stderr, `pods "same" is in 2 clusters: member1, member2; name one of them, as same@member1 or same@member2`) {
+			t.Errorf("%v of one of several: %v", args, r)
+		}
+	}
+	for name, m := range map[string]string{"on-member2": "member2", "same@member1": "member1"} {
+		eventually(t, func() bool { return k.run(t, in("logs", name)...).stdout == "I run in "+m+"\n" }) // a pod runs before it has said something
+	}
+	k.must(t, in("patch", "pod", "same@member2", "-p", `{"metadata":{"labels":{"seen":"yes"}}}`)...)
+	if got := k.must(t, in("get", "pod", "same@member2", "-o", "jsonpath={.metadata.name} {.metadata.labels.seen}")...); got != "same@member2 yes" {
+		t.Errorf("one by its cluster: %q", got)
+	}
+	k.must(t, in("delete", "pod", "same@member2", "--timeout=4m")...)
+	if got := direct("member1").must(t, in("get", "pod", "same", "-o", "jsonpath={.metadata.name} {.metadata.labels.seen}{.metadata.deletionTimestamp}")...); got != "same " {
+		t.Errorf("member1's is %q", got)
+	}
+	if r := direct("member2").run(t, in("get", "pod", "same")...); !strings.Contains(r.stderr, "(NotFound)") {
+		t.Errorf("member2's, once it is deleted: %v", r)
 	}
 }
 
