@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,6 +47,9 @@ func fleet(ctx context.Context, out io.Writer, set *cluster.Set, dir string) err
 	}
 	if err := fleetLarge(ctx, out, dir); err != nil {
 		return fmt.Errorf("large lists: %w", err)
+	}
+	if err := fleetLargeWatch(ctx, out, dir); err != nil {
+		return fmt.Errorf("large watches: %w", err)
 	}
 	return fleetEvents(ctx, out, dir)
 }
@@ -234,43 +238,11 @@ func fleetLargeOf(ctx context.Context, tw io.Writer, rate int, dir string) error
 		return err
 	}
 	defer f.stop()
-	pid := f.gateway.Process.Pid
-	if err := get(ctx, f.fleet, "/version"); err != nil { // connections are there
-		return err
-	}
-	before, err := rss(pid)
+	all, err := f.cost(ctx, func() (int64, error) { return getLarge(ctx, f.fleet) })
 	if err != nil {
 		return err
 	}
-	if err := forgetPeak(pid); err != nil {
-		return err
-	}
-	ticks, err := cpuTicks(pid)
-	if err != nil {
-		return err
-	}
-	var whole, alone, together []time.Duration
-	var size int64
-	for range largeRounds {
-		start := time.Now()
-		n, err := getLarge(ctx, f.fleet)
-		if err != nil {
-			return err
-		}
-		whole, size = append(whole, time.Since(start)), n
-	}
-	after, err := cpuTicks(pid)
-	if err != nil {
-		return err
-	}
-	most, err := peak(pid)
-	if err != nil {
-		return err
-	}
-	file, err := memoryOf(pid, "RssFile:")
-	if err != nil {
-		return err
-	}
+	var alone, together []time.Duration
 	for range largeRounds {
 		start := time.Now()
 		if _, err := getLarge(ctx, f.slowest); err != nil {
@@ -283,16 +255,116 @@ func fleetLargeOf(ctx context.Context, tw io.Writer, rate int, dir string) error
 		}
 		together = append(together, time.Since(start))
 	}
-	slices.Sort(whole)
 	slices.Sort(alone)
 	slices.Sort(together)
 	name := "as fast as they come"
 	if rate > 0 {
 		name = fmt.Sprintf("each at %d MB/s", rate>>20)
 	}
-	_, err = fmt.Fprintf(tw, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%d\t%d\t%.1f\t\n", name, size>>20, at(whole, 0.5).Seconds(), at(alone, 0.5).Seconds(),
-		at(whole, 0.5).Seconds()/at(alone, 0.5).Seconds(), at(together, 0.5).Seconds(), before>>10, most>>10, (most-file)>>10, float64(after-ticks)/ticksPerSecond/largeRounds)
+	_, err = fmt.Fprintf(tw, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%d\t%d\t%.1f\t\n", name, all.size>>20, all.took.Seconds(), at(alone, 0.5).Seconds(),
+		all.took.Seconds()/at(alone, 0.5).Seconds(), at(together, 0.5).Seconds(), all.before>>10, all.peak>>10, (all.peak-all.file)>>10, all.cpu)
 	return err
+}
+
+// cost is what a large answer costs the gateway.
+type cost struct {
+	took               time.Duration // median
+	size               int64         // bytes
+	before, peak, file int           // resident memory, KB; file is that of the program's file
+	cpu                float64       // seconds of each answer
+}
+
+// cost measures largeRounds answers, of which call reads each and returns its size.
+func (f *farFleet) cost(ctx context.Context, call func() (int64, error)) (c cost, err error) {
+	pid := f.gateway.Process.Pid
+	if err := get(ctx, f.fleet, "/version"); err != nil { // connections are there
+		return c, err
+	}
+	if c.before, err = rss(pid); err != nil {
+		return c, err
+	}
+	if err := forgetPeak(pid); err != nil {
+		return c, err
+	}
+	ticks, err := cpuTicks(pid)
+	if err != nil {
+		return c, err
+	}
+	var took []time.Duration
+	for range largeRounds {
+		start := time.Now()
+		if c.size, err = call(); err != nil {
+			return c, err
+		}
+		took = append(took, time.Since(start))
+	}
+	after, err := cpuTicks(pid)
+	if err != nil {
+		return c, err
+	}
+	if c.peak, err = peak(pid); err != nil {
+		return c, err
+	}
+	slices.Sort(took)
+	c.took, c.cpu = at(took, 0.5), float64(after-ticks)/ticksPerSecond/largeRounds
+	c.file, err = memoryOf(pid, "RssFile:")
+	return c, err
+}
+
+// fleetLargeWatch measures a watch that begins with all that is there, 100,000 pods of 10 members, beside a list of these.
+func fleetLargeWatch(ctx context.Context, out io.Writer, dir string) error {
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(tw, "\n100,000 pods of 10 members\tMB in all\tuntil all are there s\tRSS before MB\tpeak MB\tpeak without the program's file MB\tCPU s\t")
+	for _, way := range []struct {
+		name string
+		read func(ctx context.Context, w way) (int64, error)
+	}{{"list", getLarge}, {"watch", watchLarge}} {
+		if err := func() error {
+			f, err := startFleet(ctx, standIns{Members: 10, Pods: largePods, Delay: 50 * time.Millisecond}, dir)
+			if err != nil {
+				return err
+			}
+			defer f.stop()
+			c, err := f.cost(ctx, func() (int64, error) { return way.read(ctx, f.fleet) })
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(tw, "%s\t%d\t%.2f\t%d\t%d\t%d\t%.1f\t\n", way.name, c.size>>20, c.took.Seconds(), c.before>>10, c.peak>>10, (c.peak-c.file)>>10, c.cpu)
+			return err
+		}(); err != nil {
+			return fmt.Errorf("%s: %w", way.name, err)
+		}
+	}
+	return tw.Flush()
+}
+
+// watchLarge watches until all that is there has come, which must be all pods, and returns the size of that.
+func watchLarge(ctx context.Context, w way) (size int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+podsPath+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(make([]byte, 64<<10), 1<<20)
+	for added := 0; lines.Scan(); {
+		line := lines.Bytes()
+		size += int64(len(line)) + 1
+		if bytes.HasPrefix(line, []byte(`{"type":"ADDED"`)) {
+			added++
+		} else if added == 10*largePods && bytes.Contains(line, []byte(`"k8s.io/initial-events-end":"true"`)) {
+			return size, nil
+		} else {
+			return 0, fmt.Errorf("answer %s, after %d pods: %.200s", resp.Status, added, line)
+		}
+	}
+	return 0, errors.Join(errors.New("the watch ended"), lines.Err())
 }
 
 // getTogether reads the lists of all ways side by side, which no gateway on the same machine can be faster than.
