@@ -303,6 +303,8 @@ func TestLayout(t *testing.T) {
 		{"b", "", newer, `{"cells":["x","1/1",{"p":1},"5d","::1"],"object":{"metadata":{"name":"x"}}}`,
 			`{"cells":["x","b","1/1",{"p":1},"5d","::1"],"object":{"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"b"},"name":"x"}}}`},
 		{"b", "@b", []Column{column("Ready", "")}, `{"cells":["1/1"]}`, `{"cells":[null,"b","1/1",null,null,null]}`},
+		{"b", "", newer, `{"cells":["y"],"cells":["x",` + strings.Repeat("1,", 100) + `1]}`, `{"cells":["x","b",1,1,1,1]}`},
+		{"b", "", newer, `{"cells":7}`, `{"cells":[null,"b",null,null,null,null]}`},
 		{"b", "@b", newer, `{"cells":[null,7]}`, `{"cells":[null,"b",7,null,null,null]}`},
 		{"b", "@b", newer, `{"cells":["x"],"conditions":[{"type":"Completed"}],"object":null}`, `{"cells":["x@b","b",null,null,null,null],"conditions":[{"type":"Completed"}]}`},
 	} {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
 // Column is one column of a Table.
@@ -116,6 +118,8 @@ type Rows struct {
 	from    []int  // for each column of the layout that of the table, or one of those below
 	cluster []byte // the cell
 	name    int
+	scanner scan.Scanner
+	cells   [][]byte // of a row
 }
 
 const (
@@ -138,7 +142,7 @@ func (l *Layout) For(cluster string, table []Column, objects Objects) *Rows {
 }
 
 // named is a cell with a name.
-func (r *Rows) named(cell json.RawMessage) []byte {
+func (r *Rows) named(cell []byte) []byte {
 	var own string
 	if err := json.Unmarshal(cell, &own); err != nil || own == "" {
 		return cell
@@ -153,13 +157,22 @@ func (r *Rows) named(cell json.RawMessage) []byte {
 
 // Append appends a row of the table to dst, in the layout's order.
 func (r *Rows) Append(dst []byte, row Object) ([]byte, error) {
-	var fields struct {
-		Cells  []json.RawMessage `json:"cells"`
-		Object json.RawMessage   `json:"object"`
-		Rest   json.RawMessage   `json:"conditions"`
-	}
-	if err := json.Unmarshal(row.Text, &fields); err != nil {
-		return dst, err
+	var object, conditions []byte
+	r.cells = r.cells[:0]
+	for f := range r.scanner.Fields(row.Text, 0) {
+		switch value := row.Text[f.At:f.End]; {
+		case f.Is("cells"):
+			r.cells = r.cells[:0]
+			for at, end := range r.scanner.Elements(row.Text, f.At) {
+				if r.cells = append(r.cells, row.Text[at:end]); len(r.cells) == maxOwnColumns {
+					break
+				}
+			}
+		case f.Is("object"):
+			object = value
+		case f.Is("conditions"):
+			conditions = value
+		}
 	}
 	dst = append(dst, `{"cells":[`...)
 	for i, from := range r.from {
@@ -169,25 +182,25 @@ func (r *Rows) Append(dst []byte, row Object) ([]byte, error) {
 		switch {
 		case from == fromCluster:
 			dst = append(dst, r.cluster...)
-		case from < 0 || from >= len(fields.Cells):
+		case from < 0 || from >= len(r.cells):
 			dst = append(dst, "null"...)
 		case i == r.name:
-			dst = append(dst, r.named(fields.Cells[from])...)
+			dst = append(dst, r.named(r.cells[from])...)
 		default:
-			dst = append(dst, fields.Cells[from]...)
+			dst = append(dst, r.cells[from]...)
 		}
 	}
 	dst = append(dst, ']')
-	if len(fields.Rest) > 0 {
-		dst = append(append(dst, `,"conditions":`...), fields.Rest...)
+	if conditions != nil {
+		dst = append(append(dst, `,"conditions":`...), conditions...)
 	}
-	if len(fields.Object) > 0 && string(fields.Object) != "null" {
+	if object != nil && string(object) != "null" {
 		dst = append(dst, `,"object":`...)
-		object, err := ObjectOf(fields.Object)
+		o, err := ObjectOf(object)
 		if err != nil {
 			return dst, err
 		}
-		if dst, err = r.objects.Append(dst, object); err != nil {
+		if dst, err = r.objects.Append(dst, o); err != nil {
 			return dst, err
 		}
 	}
