@@ -120,11 +120,12 @@ func (r *Reader) read() {
 	case !r.full && len(rest) == 0, size > 8*mostAtOnce && len(rest) < mostAtOnce: // what was needed once is not kept
 		size = max(leastAtOnce, 2*len(rest))
 	}
-	if size != cap(r.text) {
-		r.text = make([]byte, size)
+	switch {
+	case size != cap(r.text):
+		r.text, r.at = append(make([]byte, 0, size), rest...), 0
+	case r.at > 0: // what stands at the beginning already is not moved: a large value may come in many pieces
+		r.text, r.at = r.text[:copy(r.text, rest)], 0
 	}
-	r.text = r.text[:copy(r.text[:size], rest)] // copies nothing where it is there already
-	r.at = 0
 	free := r.text[len(r.text):size]
 	free = free[:min(int64(len(free)), r.left)]
 	n, err := r.r.Read(free)
