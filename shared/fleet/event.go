@@ -48,13 +48,13 @@ func rowOf(table merge.Object) (row merge.Object, columns []merge.Column, err er
 	return row, columns, err
 }
 
-// withKind gives an object of a list its kind, which kube-apiserver leaves out there and writes into events, and returns which it has then.
+// withKind returns a copy of a list's object with its kind, which kube-apiserver leaves out there and writes into events, and which it has then.
 func withKind(o merge.Object, listed metav1.TypeMeta) (merge.Object, metav1.TypeMeta) {
 	switch have, said := kindOf(o); {
 	case said:
-		return o, have
+		return o.Clone(), have
 	case listed.Kind == "":
-		return o, listed
+		return o.Clone(), listed
 	}
 	head, err := json.Marshal(listed)
 	if err != nil {

@@ -97,11 +97,13 @@ func (f *follower) sendListed(ctx context.Context, kind string, l *listing) bool
 	if !f.takes(l.object, l.IsTable()) {
 		return true
 	}
-	o, typ := l.object.Clone(), l.typ()
-	if !l.IsTable() {
-		o, typ = withKind(o, typ)
+	e := event{from: f, kind: kind, table: l.IsTable(), columns: l.Columns, typ: l.typ()}
+	if e.table {
+		e.object = l.object.Clone()
+	} else {
+		e.object, e.typ = withKind(l.object, e.typ)
 	}
-	return f.send(ctx, event{from: f, kind: kind, object: o, table: l.IsTable(), columns: l.Columns, typ: typ})
+	return f.send(ctx, e)
 }
 
 // listing is a member's list that is read object by object.

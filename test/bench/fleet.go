@@ -342,11 +342,7 @@ func fleetLargeWatch(ctx context.Context, out io.Writer, dir string) error {
 func watchLarge(ctx context.Context, w way) (size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+podsPath+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", nil)
-	if err != nil {
-		return 0, err
-	}
-	resp, err := w.client.Do(req)
+	resp, err := open(ctx, w, podsPath+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
 	if err != nil {
 		return 0, err
 	}
@@ -361,7 +357,7 @@ func watchLarge(ctx context.Context, w way) (size int64, err error) {
 		} else if added == 10*largePods && bytes.Contains(line, []byte(`"k8s.io/initial-events-end":"true"`)) {
 			return size, nil
 		} else {
-			return 0, fmt.Errorf("answer %s, after %d pods: %.200s", resp.Status, added, line)
+			return 0, fmt.Errorf("after %d pods: %.200s", added, line)
 		}
 	}
 	return 0, errors.Join(errors.New("the watch ended"), lines.Err())
@@ -383,19 +379,26 @@ func getTogether(ctx context.Context, ways []way) error {
 func getLarge(ctx context.Context, w way) (size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+podsPath, nil)
-	if err != nil {
-		return 0, err
-	}
-	resp, err := w.client.Do(req)
+	resp, err := open(ctx, w, podsPath)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("answer %s", resp.Status)
-	}
 	return io.Copy(io.Discard, resp.Body)
+}
+
+// open asks for a path. The answer is a good one, and its body is to be closed.
+func open(ctx context.Context, w way, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := w.client.Do(req)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("answer %s", resp.Status)
+	}
+	return resp, err
 }
 
 // fleetEvents measures a watch of 10 members that have 1,000 events a second together.
@@ -434,11 +437,7 @@ func fleetEvents(ctx context.Context, out io.Writer, dir string) error {
 func events(ctx context.Context, w way) (delays []time.Duration, size int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*eventTime)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+podsPath+"?watch=1", nil)
-	if err != nil {
-		return nil, 0, err
-	}
-	resp, err := w.client.Do(req)
+	resp, err := open(ctx, w, podsPath+"?watch=1")
 	if err != nil {
 		return nil, 0, err
 	}

@@ -55,21 +55,7 @@ func TestControlPlane(t *testing.T) {
 	if got := k.must(t, "get", "--raw", bridgePrefix+"/api/v1/namespaces"); strings.Count(got, `"name":"kube-system"`) != 1 || !strings.Contains(got, uid) {
 		t.Errorf("namespaces at the fleet: %s", got)
 	}
-	says(t, k.must(t, "create", "deployment", "at-the-root", "--image=pause", "--replicas=0"), "created")
-	t.Cleanup(func() { d.must(t, "delete", "deployment", "at-the-root", "--ignore-not-found") })
-	says(t, d.must(t, "get", "deployments"), "at-the-root")
-	w := k.start(t, clusters.BuiltKubectl(), "get", "deployments", "-w", "-o", "jsonpath={.metadata.name} {.metadata.labels.seen}{\"\\n\"}")
-	w.line("at-the-root")
-	k.must(t, "label", "deployment", "at-the-root", "seen=yes")
-	w.line("at-the-root yes")
-	for _, logs := range [][]string{{"logs", "finite-a"}, {"logs", "-f", "finite-a"}} {
-		if got := k.must(t, append([]string{"-n", "streams"}, logs...)...); got != "one\ntwo\nthree\n" {
-			t.Errorf("%v: %q", logs, got)
-		}
-	}
-	if got := k.must(t, "-n", "streams", "exec", "shell", "--", "echo", "in"); got != "in\n" {
-		t.Errorf("exec: %q", got)
-	}
+	worksAt(t, k, d, "at-the-root")
 	k.must(t, "create", "role", "at-the-root", "--verb=get", "--resource=pods")
 	t.Cleanup(func() { d.must(t, "delete", "role", "at-the-root") })
 	says(t, d.must(t, "get", "role", "at-the-root", "-o", "name"), "at-the-root")
@@ -117,26 +103,32 @@ func worksAsTheFleet(t *testing.T, k kubectl) {
 	}
 	k.server = kc.Clusters[kc.Contexts[k.context].Cluster].Server + fleetPrefix
 	d := direct("member2")
-	t.Cleanup(func() { d.must(t, "delete", "deployment", "by-the-fleet", "--ignore-not-found") })
-	says(t, k.must(t, "create", "deployment", "by-the-fleet", "--image=pause", "--replicas=0"), "created")
-	says(t, d.must(t, "get", "deployments"), "by-the-fleet")
+	worksAt(t, k, d, "by-the-fleet")
 	if r := direct("member1").run(t, "get", "deployment", "by-the-fleet"); r.code == 0 {
 		t.Errorf("member1 has it, too: %v", r)
 	}
+	k.must(t, "delete", "deployment", "by-the-fleet", "--timeout=4m")
+	says(t, d.run(t, "get", "deployment", "by-the-fleet").stderr, "(NotFound)")
+}
+
+// worksAt holds: at the cluster that d asks directly, kubectl makes a deployment of that name, watches and labels it, reads logs and runs commands.
+func worksAt(t *testing.T, k, d kubectl, name string) {
+	t.Helper()
+	t.Cleanup(func() { d.must(t, "delete", "deployment", name, "--ignore-not-found") })
+	says(t, k.must(t, "create", "deployment", name, "--image=pause", "--replicas=0"), "created")
+	says(t, d.must(t, "get", "deployments"), name)
 	w := k.start(t, clusters.BuiltKubectl(), "get", "deployments", "-w", "-o", "jsonpath={.metadata.name} {.metadata.labels.seen}{\"\\n\"}")
-	w.line("by-the-fleet")
-	k.must(t, "label", "deployment", "by-the-fleet", "seen=yes")
-	w.line("by-the-fleet yes")
+	w.line(name)
+	k.must(t, "label", "deployment", name, "seen=yes")
+	w.line(name + " yes")
 	for _, logs := range [][]string{{"logs", "finite-a"}, {"logs", "-f", "finite-a"}} {
 		if got := k.must(t, append([]string{"-n", "streams"}, logs...)...); got != "one\ntwo\nthree\n" {
-			t.Errorf("%v by the fleet: %q", logs, got)
+			t.Errorf("%s: %v: %q", name, logs, got)
 		}
 	}
 	if got := k.must(t, "-n", "streams", "exec", "shell", "--", "echo", "in"); got != "in\n" {
-		t.Errorf("exec by the fleet: %q", got)
+		t.Errorf("%s: exec: %q", name, got)
 	}
-	k.must(t, "delete", "deployment", "by-the-fleet", "--timeout=4m")
-	says(t, d.run(t, "get", "deployment", "by-the-fleet").stderr, "(NotFound)")
 }
 
 // TestNoControlPlane holds: without one, what the gateway does not have is a clean 404.

@@ -58,15 +58,8 @@ func TestFleetInformers(t *testing.T) {
 		t.Fatal("the informer does not sync")
 	}
 	reconciled := manage(ctx, t, fleetConfig(t, gateway(t).pass, cut))
-	// kubectl does not begin again: what it prints is one watch, whatever happens to the clusters.
-	shown := &lockedBuffer{}
-	watching := k.command(ctx, t, clusters.BuiltKubectl(), "get", "configmaps", "-n", "churn", "-l", "churn", "--watch", "--output-watch-events",
-		"-o", `jsonpath={.type}{" "}{.object.metadata.name}{" "}{.object.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{.object.data.n}{"\n"}`)
-	watching.Stdout, watching.Stderr = shown, printed
-	if err := watching.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { cancel(); _ = watching.Wait() }()
+	shown, wait := watched(ctx, t, k)
+	defer func() { cancel(); wait() }()
 	has := map[string]func() map[string]string{
 		"the informer": func() map[string]string {
 			got := map[string]string{}
@@ -220,4 +213,18 @@ func churn(ctx context.Context, t *testing.T, client interface {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// watched has kubectl watch what the churn writes until ctx ends, and returns what it prints and what waits for its end. kubectl does not begin
+// again: what it prints is one watch, whatever happens to the clusters.
+func watched(ctx context.Context, t *testing.T, k kubectl) (shown *lockedBuffer, wait func()) {
+	t.Helper()
+	shown = &lockedBuffer{}
+	watching := k.command(ctx, t, clusters.BuiltKubectl(), "get", "configmaps", "-n", "churn", "-l", "churn", "--watch", "--output-watch-events",
+		"-o", `jsonpath={.type}{" "}{.object.metadata.name}{" "}{.object.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{.object.data.n}{"\n"}`)
+	watching.Stdout, watching.Stderr = shown, printed
+	if err := watching.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return shown, func() { _ = watching.Wait() }
 }

@@ -32,7 +32,7 @@ func (byList) IsWatchListSemanticsUnSupported() bool { return true }
 func TestFleetQualifiedInformers(t *testing.T) {
 	k := qualified(t, fleet(t, "{apiVersion: v1, kind: ConfigMap, namespace: churn}, {apiVersion: v1, kind: Event}"))
 	for _, m := range members {
-		direct(m).must(t, "create", "namespace", "churn")
+		eventually(t, func() bool { return direct(m).run(t, "create", "namespace", "churn").code == 0 }) // TestFleetInformers' may still be on its way out
 		t.Cleanup(func() { direct(m).run(t, "delete", "namespace", "churn", "--wait=false") })
 	}
 	eventually(t, func() bool { return k.run(t, "get", "configmaps", "-n", "churn").code == 0 })
@@ -79,14 +79,8 @@ func TestFleetQualifiedInformers(t *testing.T) {
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: writer.CoreV1().Events("")})
 	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "test"})
-	shown := &lockedBuffer{}
-	watching := k.command(ctx, t, clusters.BuiltKubectl(), "get", "configmaps", "-n", "churn", "-l", "churn", "--watch", "--output-watch-events",
-		"-o", `jsonpath={.type}{" "}{.object.metadata.name}{" "}{.object.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{.object.data.n}{"\n"}`)
-	watching.Stdout, watching.Stderr = shown, printed
-	if err := watching.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { cancel(); _ = watching.Wait() }()
+	shown, wait := watched(ctx, t, k)
+	defer func() { cancel(); wait() }()
 
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -37,17 +37,14 @@ func (in *inward) patch(ops []any) ([]any, error) {
 		}
 		var err error
 		path, _ := m["path"].(string)
-		owner, ofOwner := strings.CutPrefix(path, ownersPointer+"/") // "-", a number, or that and a field
+		ofOwner := strings.HasPrefix(path, ownersPointer+"/") // "-", a number, or that and a field
 		switch value := m["value"].(type) {
 		case []any:
 			if path == ownersPointer {
 				in.each(value)
 			}
 		case map[string]any:
-			if ofOwner {
-				in.rename(value)
-			}
-			if slices.Contains(referencePointers, path) {
+			if ofOwner || slices.Contains(referencePointers, path) {
 				in.rename(value)
 			}
 			switch path {
@@ -61,10 +58,7 @@ func (in *inward) patch(ops []any) ([]any, error) {
 				err = in.annotations(value)
 			}
 		case string:
-			if ofOwner && strings.HasSuffix(owner, "/name") {
-				m["value"] = in.name(value)
-			}
-			if of, ok := strings.CutSuffix(path, "/name"); ok && slices.Contains(referencePointers, of) {
+			if of, ok := strings.CutSuffix(path, "/name"); ok && (strings.HasPrefix(of, ownersPointer+"/") || slices.Contains(referencePointers, of)) {
 				m["value"] = in.name(value)
 			}
 			switch path {
