@@ -15,15 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
-	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
-
-// reviewEvery is how often a watch looks for clusters that came, or that it may not follow any more.
-const reviewEvery = 5 * time.Second
 
 // initialEventsEnd marks the bookmark after which a watch is live (WatchList).
 const initialEventsEnd = "k8s.io/initial-events-end"
@@ -162,7 +158,7 @@ func (w *watcher) run(rw http.ResponseWriter, r *http.Request, targets []target,
 	return w.deliver(ctx, rw, flush, ends)
 }
 
-// deliver writes events as they come.
+// deliver writes events as they come; those that wait already go out together.
 func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error, ends time.Duration) error {
 	var end <-chan time.Time
 	if ends > 0 {
@@ -174,59 +170,79 @@ func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error,
 	defer review.Stop()
 	var looked <-chan sight // nil while nobody looks
 	var out []byte
-	var err error
-	told := !w.list
-	for {
-		out = out[:0]
-		last := false
-		select {
-		case <-ctx.Done():
-			var why *status.Error
-			if cause := context.Cause(ctx); !errors.Is(cause, forward.ErrFinished) && errors.As(cause, &why) {
-				return why
-			}
-			return nil // all that was sent is whole
-		case <-end:
+	send := func() error {
+		if len(out) == 0 {
 			return nil
-		case <-review.C:
-			if looked == nil { // else clusters that hang hold the last look up
-				looked = w.look(ctx)
-			}
-		case s := <-looked:
-			looked = nil
-			if err := w.review(ctx, s); err != nil {
-				out, last = ended(out, err), true
-			}
-		case e := <-w.events:
-			switch {
-			case w.followed[e.from.id] != e.from: // of one that is not followed any more
-			case e.kind == failed:
-				out, last = ended(out, e.err), true
+		}
+		_, err := rw.Write(out)
+		out = out[:0]
+		return errors.Join(err, flush())
+	}
+	told := !w.list
+	for last := false; !last; {
+		var e event
+		if len(out) > 0 && len(out) < sinkSize {
+			select {
+			case e = <-w.events:
 			default:
-				var unforeseen *failure
-				if out, err = w.guarded(out, e); err == nil {
-					break
-				}
-				if out = out[:0]; errors.As(err, &unforeseen) {
-					out, last = ended(out, summary([]*failure{unforeseen})), true
-				} else if !w.again(ctx, e, err) {
-					out, last = ended(out, half(e.from.Name)), true
-				}
 			}
+		}
+		if e.from == nil {
+			if send() != nil {
+				return nil // the client is gone, or the stream was ended
+			}
+			select {
+			case <-ctx.Done():
+				var why *status.Error
+				if cause := context.Cause(ctx); !errors.Is(cause, forward.ErrFinished) && errors.As(cause, &why) {
+					return why
+				}
+				return nil // all that was sent is whole
+			case <-end:
+				return nil
+			case <-review.C:
+				if looked == nil { // else clusters that hang hold the last look up
+					looked = w.look(ctx)
+				}
+			case s := <-looked:
+				looked = nil
+				if err := w.review(ctx, s); err != nil {
+					out, last = ended(out, err), true
+				}
+			case e = <-w.events:
+			}
+		}
+		if e.from != nil {
+			out, last = w.take(ctx, out, e)
 		}
 		if !told && !last && len(w.pending) == 0 && w.whole() {
 			told = true
 			out = w.bookmark(out, map[string]string{initialEventsEnd: "true"})
 		}
-		if len(out) > 0 {
-			if _, err := rw.Write(out); err != nil || flush() != nil {
-				return nil //nolint:nilerr // the client is gone, or the stream was ended
-			}
-		}
-		if last {
-			return nil
-		}
 	}
+	_ = send()
+	return nil
+}
+
+// take appends an event as the client sees it, and reports whether the watch ends with it.
+func (w *watcher) take(ctx context.Context, out []byte, e event) (text []byte, last bool) {
+	if w.followed[e.from.id] != e.from { // of one that is not followed any more
+		return out, false
+	}
+	if e.kind == failed {
+		return ended(out, e.err), true
+	}
+	text, err := w.guarded(out, e)
+	if err == nil {
+		return text, false
+	}
+	var unforeseen *failure
+	if errors.As(err, &unforeseen) {
+		return ended(out, summary([]*failure{unforeseen})), true
+	} else if !w.again(ctx, e, err) {
+		return ended(out, half(e.from.Name)), true
+	}
+	return out, false
 }
 
 // again follows anew, after a while, a member of which an event cannot be passed on, from where its events ended: it is as one that went
@@ -246,84 +262,6 @@ func (w *watcher) again(ctx context.Context, e event, why error) bool {
 // half is for a member of whose list a part was delivered.
 func half(cluster string) error {
 	return status.New(status.Expired, cluster, "the list of cluster %q broke off: list again", cluster)
-}
-
-// sight is what a watch finds when it looks who takes part.
-type sight struct {
-	inv     *inventory
-	allowed []entry // nil where it failed before that was known
-	targets []target
-	err     error
-}
-
-// look finds out who takes part now. That may wait for clusters that hang, and so is done beside the watch.
-func (w *watcher) look(ctx context.Context) <-chan sight {
-	found := make(chan sight, 1)
-	q := *w.q
-	q.r = q.r.WithContext(ctx)
-	go func() { // ends with ctx, that is with the watch
-		var s sight
-		defer func() { found <- s }()
-		defer q.f.guard("*", func(e *failure) { s = sight{err: summary([]*failure{e})} })
-		if s.inv, s.err = q.f.inventory(ctx); s.err != nil {
-			return
-		}
-		q.inv = s.inv
-		if s.allowed, s.err = q.allowed(); s.err == nil {
-			s.targets, s.err = q.takers(s.allowed)
-		}
-	}()
-	return found
-}
-
-// review takes in clusters that came, and ends a watch on one that may not be followed any more: its objects must go, and only a new list
-// says which these are.
-func (w *watcher) review(ctx context.Context, s sight) error {
-	q := w.q
-	may := func(c entry) bool { return c.Mode() != clusterv1alpha1.Direct || c.MayDirect(q.user.Name) }
-	now := map[uint64]bool{}
-	if s.err != nil {
-		switch status.From(s.err).Reason {
-		case status.Forbidden, status.UnknownCluster, status.NotGlobal:
-			return gone()
-		case status.MembersFailed:
-			if s.allowed == nil {
-				return s.err
-			}
-			for _, c := range s.allowed { // nobody says now who takes part: who does goes on, if they still may
-				now[c.id] = may(c)
-			}
-		default:
-			return s.err
-		}
-	}
-	q.inv = s.inv
-	for _, t := range s.targets {
-		if !may(t.entry) {
-			continue
-		}
-		now[t.id] = true
-		if f := w.followed[t.id]; f == nil {
-			w.follow(ctx, t, 0)
-		} else if t.unknown != nil {
-			continue // as it was
-		} else if f.unknown != nil {
-			f.cancel()
-			w.follow(ctx, t, 0)
-		} else if f.scope.All != t.scope.All || !slices.Equal(f.scope.Namespaces, t.scope.Namespaces) {
-			return status.New(status.Expired, "", "a ResourceRegistry takes in other namespaces than before: list again")
-		}
-	}
-	for id := range w.followed {
-		if _, delivered := w.version[id]; !now[id] && (delivered || w.shown[id]) {
-			return gone()
-		} else if !now[id] {
-			w.followed[id].cancel()
-			delete(w.followed, id)
-			delete(w.pending, id)
-		}
-	}
-	return nil
 }
 
 // ended appends the event that tells a client why a watch ends.
