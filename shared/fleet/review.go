@@ -44,7 +44,10 @@ func (w *watcher) look(ctx context.Context) <-chan sight {
 // says which these are.
 func (w *watcher) review(ctx context.Context, s sight) error {
 	q := w.q
-	may := func(c entry) bool { return c.Mode() != clusterv1alpha1.Direct || c.MayDirect(q.user.Name) }
+	may := func(c entry) bool {
+		f := w.followed[c.id] // goes on as whom it began: where that changed it may not
+		return (f == nil || f.Mode() == c.Mode()) && (c.Mode() != clusterv1alpha1.Direct || c.MayDirect(q.user.Name))
+	}
 	now := map[uint64]bool{}
 	if s.err != nil {
 		switch status.From(s.err).Reason {

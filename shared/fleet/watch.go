@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,6 +43,8 @@ type watcher struct {
 	layout    *merge.Layout   // of a table, as the client knows it
 	objects   kinds           // what members' first objects are
 	lists     kinds           // what their lists and bookmarks say that these are
+	kind      metav1.TypeMeta // what objects are, as most members' first objects say
+	marked    metav1.TypeMeta // the same, with what lists say, for bookmarks
 }
 
 // watch returns the call that follows the targets.
@@ -70,6 +73,15 @@ func (q *ask) watch(targets []target) (*forward.Call, error) {
 			return nil, status.New(status.BadRequest, "", "the parameter timeoutSeconds is %q; want a number", s)
 		}
 		ends = time.Duration(n) * time.Second
+	}
+	// As kube-apiserver takes them.
+	switch match := q.query.Get("resourceVersionMatch"); {
+	case q.query.Has("sendInitialEvents") && match != "NotOlderThan":
+		return nil, status.New(status.BadRequest, "", "a watch with sendInitialEvents wants resourceVersionMatch=NotOlderThan, too; this has %.40q", match)
+	case !q.query.Has("sendInitialEvents") && match != "":
+		return nil, status.New(status.BadRequest, "", "a watch takes resourceVersionMatch only with sendInitialEvents")
+	case q.query.Get("continue") != "":
+		return nil, status.New(status.BadRequest, "", "a watch takes no continue")
 	}
 	if err := w.start(targets); err != nil {
 		return nil, err
@@ -158,6 +170,9 @@ func (w *watcher) run(rw http.ResponseWriter, r *http.Request, targets []target,
 	return w.deliver(ctx, rw, flush, ends)
 }
 
+// batch is how many events a watch takes at most before it looks whether it must end: also of those of which the client sees nothing.
+const batch = 64
+
 // deliver writes events as they come; those that wait already go out together.
 func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error, ends time.Duration) error {
 	var end <-chan time.Time
@@ -170,18 +185,21 @@ func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error,
 	defer review.Stop()
 	var looked <-chan sight // nil while nobody looks
 	var out []byte
+	taken := 0 // since the last look
 	send := func() error {
-		if len(out) == 0 {
+		if taken = 0; len(out) == 0 {
 			return nil
 		}
 		_, err := rw.Write(out)
-		out = out[:0]
+		if out = out[:0]; cap(out) > 2*sinkSize { // what a large object took is not kept
+			out = nil
+		}
 		return errors.Join(err, flush())
 	}
-	told := !w.list
-	for last := false; !last; {
+	told := !w.list || !w.bookmarks
+	for last := false; !last; taken++ {
 		var e event
-		if len(out) > 0 && len(out) < sinkSize {
+		if len(out) > 0 && len(out) < sinkSize && taken < batch {
 			select {
 			case e = <-w.events:
 			default:
@@ -333,9 +351,10 @@ func (w *watcher) heard(e event) error {
 	}
 	if _, before := said[e.from.id]; !before { // its first word counts: who changes it does so alone
 		said[e.from.id] = e.typ
+		w.kind, w.marked = most(w.objects), most(w.objects, w.lists)
 	}
-	if kind := most(w.objects); isObject && kind != e.typ {
-		return fmt.Errorf("an object of it is of kind %.100q of %.100q, and those of most clusters are of %.100q of %.100q", e.typ.Kind, e.typ.APIVersion, kind.Kind, kind.APIVersion)
+	if isObject && w.kind != e.typ {
+		return fmt.Errorf("an object of it is of kind %.100q of %.100q, and those of most clusters are of %.100q of %.100q", e.typ.Kind, e.typ.APIVersion, w.kind.Kind, w.kind.APIVersion)
 	}
 	return nil
 }
@@ -350,8 +369,25 @@ func (w *watcher) whole() bool {
 	return true
 }
 
-// object appends an event of an object.
+// object appends an event of an object, as one line.
 func (w *watcher) object(out []byte, e event) ([]byte, error) {
+	begin := len(out)
+	out, err := w.objectAsSent(out, e)
+	for _, end := range []byte("\r\n") { // white space may hold some, and what follows one be taken for an event, also of another member
+		for at := begin; ; at++ {
+			i := bytes.IndexByte(out[at:], end)
+			if i < 0 {
+				break
+			}
+			at += i
+			out[at] = ' '
+		}
+	}
+	return append(out, '\n'), err
+}
+
+// objectAsSent appends an event of an object as its member formed it.
+func (w *watcher) objectAsSent(out []byte, e event) ([]byte, error) {
 	f := e.from
 	// What was there before keeps the member's own version, as objects of lists do: a client that goes on from it is told to list again. What
 	// changed while the member's history is gone has the version from before all of that.
@@ -365,7 +401,7 @@ func (w *watcher) object(out []byte, e event) ([]byte, error) {
 	var err error
 	if !e.table {
 		out, err = f.answer.Append(out, e.object)
-		return append(out, "}\n"...), err
+		return append(out, '}'), err
 	}
 	layout := w.layout
 	if f.layout == nil || !slices.EqualFunc(f.columns, e.columns, func(a, b merge.Column) bool { return a.Name == b.Name }) {
@@ -384,7 +420,7 @@ func (w *watcher) object(out []byte, e event) ([]byte, error) {
 	}
 	out = fmt.Appendf(out, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":%q},"columnDefinitions":%s,"rows":[`, composite, definitions)
 	out, err = f.rows.Append(out, e.object)
-	return append(out, "]}}\n"...), err
+	return append(out, "]}}"...), err
 }
 
 // bookmark appends a bookmark of all that was delivered.
@@ -393,8 +429,8 @@ func (w *watcher) bookmark(out []byte, annotations map[string]string) []byte {
 	if annotations != nil {
 		object["metadata"].(map[string]any)["annotations"] = annotations
 	}
-	if kind := most(w.objects, w.lists); kind.Kind != "" {
-		object["kind"], object["apiVersion"] = kind.Kind, kind.APIVersion
+	if w.marked.Kind != "" {
+		object["kind"], object["apiVersion"] = w.marked.Kind, w.marked.APIVersion
 	}
 	text, err := json.Marshal(map[string]any{"type": "BOOKMARK", "object": object})
 	if err != nil {

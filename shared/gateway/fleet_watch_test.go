@@ -36,6 +36,7 @@ type watchEvent struct {
 	Type   string
 	Object struct {
 		Metadata struct{ Name, ResourceVersion string }
+		Code     int // of a Status
 	}
 }
 
@@ -259,6 +260,7 @@ func TestFleetWatchBadEvent(t *testing.T) {
 					Type   string
 					Object struct {
 						Metadata struct{ Name, ResourceVersion string }
+						Code     int // of a Status
 					}
 				}
 				if err := json.Unmarshal(line, &e); err != nil {
