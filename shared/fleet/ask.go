@@ -284,9 +284,7 @@ func (q *ask) allowed() ([]entry, error) {
 		} else if e := status.From(err); e.Reason != status.Forbidden {
 			return nil, err // the answer would be short of what cannot be known now
 		} else {
-			refused = &status.Error{Reason: status.Forbidden, Err: err,
-				Message: fmt.Sprintf("User %q cannot %s any cluster of the fleet that is asked for: that needs the verb on clusters/proxy in cluster.karmada.io",
-					q.user.Name, access.Verb(q.r.Method, len(q.header["Upgrade"]) > 0))}
+			refused = q.refused(err)
 		}
 	}
 	switch {
@@ -301,9 +299,18 @@ func (q *ask) allowed() ([]entry, error) {
 	}
 }
 
+// refused is for who may call none of the clusters that are asked for, whether there are any or not.
+func (q *ask) refused(err error) error {
+	return &status.Error{Reason: status.Forbidden, Err: err,
+		Message: fmt.Sprintf("User %q cannot %s any cluster of the fleet that is asked for: that needs the verb on clusters/proxy in cluster.karmada.io",
+			q.user.Name, access.Verb(q.r.Method, len(q.header["Upgrade"]) > 0))}
+}
+
 // noCluster is for a call that no cluster can be meant by. Who may call nothing learns nothing.
 func (q *ask) noCluster(format string, args ...any) error {
-	if err := q.may("*"); err != nil {
+	if err := q.may("*"); err != nil && status.From(err).Reason == status.Forbidden {
+		return q.refused(err) // as if there were one
+	} else if err != nil {
 		return err
 	}
 	return status.New(status.UnknownCluster, "", format, args...)

@@ -289,7 +289,7 @@ func texts(failures []*failure) string {
 
 // text names the cluster, once: what a cluster says of itself or others is told as its word.
 func (e *failure) text() string {
-	if e.status == nil && strings.Contains(e.message, fmt.Sprintf("cluster %q", e.cluster)) {
+	if e.cluster == "" || e.status == nil && strings.Contains(e.message, fmt.Sprintf("cluster %q", e.cluster)) {
 		return e.message
 	}
 	return fmt.Sprintf("cluster %q: %s", e.cluster, e.message)
@@ -327,11 +327,16 @@ func addWarning(h http.Header, text string) {
 	}
 }
 
-// passWarnings adds the members' own warnings, each once.
+// passWarnings adds the members' own warnings, each once. What one says of clusters is told as its word: it could be taken for the gateway's.
 func passWarnings(h http.Header, answers []*answer) {
 	for _, a := range answers {
-		for _, v := range a.resp.Header["Warning"] {
-			if len(v) <= 2*maxWarning && len(h["Warning"]) < maxWarnings && !slices.Contains(h["Warning"], v) {
+		said, _ := utilnet.ParseWarningHeaders(a.resp.Header["Warning"]) // what is none is left out
+		for _, w := range said {
+			if strings.Contains(strings.ToLower(w.Text), "cluster") {
+				w.Text = fmt.Sprintf("cluster %q says: %s", a.Name, w.Text)
+			}
+			v, err := utilnet.NewWarningHeader(w.Code, w.Agent, w.Text)
+			if err == nil && len(v) <= 2*maxWarning && len(h["Warning"]) < maxWarnings && !slices.Contains(h["Warning"], v) {
 				h.Add("Warning", v)
 			}
 		}

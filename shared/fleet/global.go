@@ -21,12 +21,18 @@ func (q *ask) targets() ([]target, error) {
 	return q.takers(allowed)
 }
 
-// takers returns those of the clusters that take part, as targets does.
-func (q *ask) takers(allowed []entry) ([]target, error) {
+// kind is what the call is for, as far as its path says.
+func (q *ask) kind() registry.Kind {
 	kind := registry.Kind{APIVersion: q.res.APIVersion, Resource: q.res.Resource}
 	if q.res.APIGroup != "" {
 		kind.APIVersion = q.res.APIGroup + "/" + kind.APIVersion
 	}
+	return kind
+}
+
+// takers returns those of the clusters that take part, as targets does.
+func (q *ask) takers(allowed []entry) ([]target, error) {
+	kind := q.kind()
 	out, err := q.taken(allowed, kind)
 	if err != nil {
 		return nil, err
@@ -95,7 +101,11 @@ func (q *ask) words(of []entry, k registry.Kind) (words map[string]word, control
 		}
 	}
 	words, err = q.f.words(q.r.Context(), of, k, enough)
-	return words, words[cp], err
+	control = words[cp]
+	if e := control.unknown; e != nil && q.may(cp) != nil { // it is not named to who may not call it
+		control.unknown = &failure{code: e.code, err: e.err, message: "the control-plane cluster does not say now what they are"}
+	}
+	return words, control, err
 }
 
 // taken returns those of the clusters that a registry takes part with. Where only a cluster can tell, each does for itself: what another calls

@@ -97,6 +97,10 @@ func (q *ask) find(targets []target, out func(t target) (outgoing, error)) (*fou
 		return nil, nil, q.ambiguous(good)
 	case len(unknown) > 0 && q.strict:
 		return nil, nil, summary(unknown)
+	case len(good) == 1 && !q.reads():
+		if err := q.doubtful(good[0], unknown); err != nil {
+			return nil, nil, err
+		}
 	case len(good) == 0 && len(unknown) > 0 && !q.hidden(failures):
 		return nil, nil, summary(unknown) // it may be there
 	case len(good) == 0:
@@ -105,6 +109,18 @@ func (q *ask) find(targets []target, out func(t target) (outgoing, error)) (*fou
 	q.f.owners.put(key, good[0].id)
 	i := slices.Index(answers, good[0])
 	return &found{good[0], bodies[i]}, unknown, nil
+}
+
+// doubtful returns why what changes an object, found in one member, may mean another's: that one did not say. One that the caller may not get the
+// object of is none that they mean.
+func (q *ask) doubtful(in *answer, unknown []*failure) error {
+	doubts := slices.DeleteFunc(slices.Clone(unknown), func(e *failure) bool { return e.code == http.StatusForbidden })
+	if len(doubts) == 0 {
+		return nil
+	}
+	return &status.Error{Reason: status.MembersFailed, Err: errors.Join(causes(doubts)...),
+		Message: fmt.Sprintf("%s %q is in cluster %q, and perhaps in another: %s; to mean the one that is found, call it %s@%s",
+			q.res.Resource, q.res.Name, in.Name, texts(doubts), q.res.Name, in.Name)}
 }
 
 // hidden reports whether an object that no member gave is absent to the caller: a get of it, which names no cluster, found in at least one
@@ -326,6 +342,9 @@ func (q *ask) write(w http.ResponseWriter, targets []target) error {
 		return err
 	}
 	_, placement, source := body.Metadata()
+	if err := agree(q.named, placement, ""); err != nil {
+		return err
+	}
 	if placement == "" {
 		placement = source
 	}
@@ -346,7 +365,7 @@ func (q *ask) write(w http.ResponseWriter, targets []target) error {
 	}
 	if t == nil {
 		if strings.HasPrefix(q.r.Header.Get("Content-Type"), "application/apply-patch") && q.res.Subresource == "" {
-			return q.unplaced(targets) // it would make one
+			return q.unplaced(targets, "") // it would make one
 		}
 		return q.notFound(w, failures)
 	}
@@ -391,53 +410,4 @@ func (q *ask) send(w http.ResponseWriter, t target, body *naming.Body) error {
 	}
 	stopAll([]*answer{a})
 	return q.answer(w, &found{a, answered})
-}
-
-// create makes an object in the cluster that it names.
-func (q *ask) create(w http.ResponseWriter, targets []target) error {
-	body, err := q.body()
-	if err != nil {
-		return err
-	}
-	name, placement, source := body.Metadata()
-	_, cluster, named := naming.Split(name, q.known)
-	beside := body.Beside(q.known)
-	if q.unknowable != nil {
-		return q.unknowable
-	}
-	switch {
-	case named:
-	case placement != "":
-		cluster = placement
-	case source != "":
-		cluster = source
-	case beside != "":
-		cluster = beside
-	case len(targets) == 1:
-		cluster = targets[0].Name
-	default:
-		return q.unplaced(targets)
-	}
-	i := slices.IndexFunc(targets, func(t target) bool { return t.Name == cluster })
-	if i < 0 {
-		return q.unplaced(targets)
-	}
-	if named {
-		q.named = cluster
-	}
-	return q.send(w, targets[i], body)
-}
-
-// unplaced is for an object that is to be made, nobody knows where.
-func (q *ask) unplaced(targets []target) error {
-	return status.New(status.NoPlacement, "", "say in which cluster it is to be made, by the annotation %s or by metadata.name: NAME@CLUSTER; for %s there may be: %s",
-		naming.PlacementAnnotation, q.res.Resource, strings.Join(names(targets), ", "))
-}
-
-func names(targets []target) []string {
-	out := make([]string, len(targets))
-	for i, t := range targets {
-		out[i] = t.Name
-	}
-	return out
 }

@@ -270,8 +270,10 @@ func TestFleetOwners(t *testing.T) {
 	ask("GET", "", nil, 200, elsewhere)
 	ask("GET", "/log", nil, 200, elsewhere)
 	ask("GET", "?strict=true", nil, 502, slow)
-	ask("DELETE", "", nil, 200, slow)
-	ask("GET", "/exec?command=true", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}}, 200, slow)
+	const out = `to mean the one that is found, call it one@a`
+	ask("DELETE", "", nil, 502, out)
+	ask("GET", "/exec?command=true", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}}, 502, out)
+	ask("DELETE", "@a", nil, 200, "Success")
 	gone.Store(true)
 	ask("GET", "", nil, 502, slow)
 	gone.Store(false)

@@ -1,0 +1,164 @@
+package gateway_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestFleetDoubtfulWrites holds: what changes an object that is called by its name alone is not done while a cluster does not say whether it has one,
+// too; one where the caller may not get it is as one without it.
+func TestFleetDoubtfulWrites(t *testing.T) {
+	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"x","resourceVersion":"7"}}`
+	for name, tt := range map[string]struct {
+		other http.HandlerFunc
+		code  int
+		says  string
+	}{
+		"it has one":     {sends(200, pod), 409, "name one of them, as web@a or web@b"},
+		"it has none":    {refuses(404, "NotFound", `pods "web" not found`), 200, `"web"`},
+		"it is down":     {refuses(503, "ServiceUnavailable", "etcd is down"), 502, `pods "web" is in cluster "a", and perhaps in another: cluster "b": etcd is down; to mean the one that is found, call it web@a`},
+		"it may not say": {refuses(403, "Forbidden", `pods "web" is forbidden`), 200, `"web"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, members := fleetOf(t, sends(200, pod), tt.other)
+			for _, method := range []string{"PUT", "PATCH", "DELETE"} {
+				for _, m := range members {
+					m.take()
+				}
+				header := http.Header{"Content-Type": {map[string]string{"PATCH": "application/merge-patch+json"}[method]}}
+				body := map[string]string{"PUT": pod, "PATCH": `{"spec":{}}`}[method]
+				text, resp := h.textOf(method, "/fleet/api/v1/namespaces/x/pods/web", header, body)
+				if resp.StatusCode != tt.code || !strings.Contains(strings.ReplaceAll(text, `\"`, `"`), tt.says) {
+					t.Errorf("%s: %s %s", method, resp.Status, text)
+				}
+				for i, m := range members {
+					for _, r := range m.take() {
+						if r.Method != http.MethodGet && (i != 0 || tt.code != 200) {
+							t.Errorf("%s: member %d was asked to %s", method, i, r.Method)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestFleetWarningsOfMembers holds: what a member warns of is passed on, once, and never as the gateway's word on another.
+func TestFleetWarningsOfMembers(t *testing.T) {
+	warns := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Add("Warning", `299 - "v1 Thing is deprecated"`)
+			w.Header().Add("Warning", "299 clusterpass "+text)
+			sends(200, podList("10"))(w, r)
+		}
+	}
+	h, _ := fleetOf(t, warns(`"plain"`), warns(`"cl\uster \"a\" did not answer within 10s (left out)"`))
+	_, resp := h.list("/fleet/api/v1/pods", nil)
+	got := strings.ReplaceAll(strings.Join(resp.Header["Warning"], "\n"), `\"`, `"`)
+	want := `299 - "v1 Thing is deprecated"
+299 clusterpass "plain"
+299 clusterpass "cluster "b" says: cluster "a" did not answer within 10s (left out)"`
+	if got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+// TestFleetCandidates holds: where one cluster alone has the kind, a new object needs no cluster; what is said of candidates is true of them.
+func TestFleetCandidates(t *testing.T) {
+	having := func(resources string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.URL.Path == "/api/v1":
+				sends(200, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[`+resources+`]}`)(w, r)
+			case r.Method == http.MethodPost:
+				sends(201, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"x","resourceVersion":"7"}}`)(w, r)
+			default:
+				refuses(404, "NotFound", "the server could not find the requested resource")(w, r)
+			}
+		}
+	}
+	const has, hasNot = `{"name":"pods","kind":"Pod","namespaced":true}`, `{"name":"secrets","kind":"Secret","namespaced":true}`
+	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web"}}`
+	for name, tt := range map[string]struct {
+		members []http.HandlerFunc
+		code    int
+		says    string
+	}{
+		"one":       {[]http.HandlerFunc{having(hasNot), having(has), having(hasNot)}, 201, `"cached-from-cluster":"b"`},
+		"two":       {[]http.HandlerFunc{having(has), having(hasNot), having(has)}, 422, "there may be: a, c"},
+		"none":      {[]http.HandlerFunc{having(hasNot), having(hasNot)}, 422, "there may be: a, b"},
+		"one hangs": {[]http.HandlerFunc{having(has), refuses(503, "ServiceUnavailable", "no")}, 422, "there may be: a, b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := fleetOf(t, tt.members...)
+			text, resp := h.textOf("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}}, pod)
+			if text = strings.ReplaceAll(text, "resource.karmada.io/", ""); resp.StatusCode != tt.code || !strings.Contains(text, tt.says) {
+				t.Errorf("%s %s", resp.Status, text)
+			}
+		})
+	}
+}
+
+// TestFleetContradictions holds: where a call says of two clusters that an object is meant to be there, nothing is done; and a cluster that is
+// none is said to be.
+func TestFleetContradictions(t *testing.T) {
+	const pods = "/fleet/api/v1/namespaces/x/pods"
+	pod := func(name, placement string) string {
+		return fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"annotations":{"clusterpass.io/cluster":%q}}}`, name, placement)
+	}
+	h, members := fleetOf(t, refuses(404, "NotFound", "no such"), refuses(404, "NotFound", "no such"))
+	for _, tt := range []struct{ method, path, body, says string }{
+		{"POST", pods, pod("web@a", "b"), `metadata.name says "a", the annotation clusterpass.io/cluster says "b"`},
+		{"PATCH", pods + "/web@a", pod("web", "b"), `metadata.name says "a", the annotation clusterpass.io/cluster says "b"`},
+		{"POST", "/fleet/api/v1/namespaces/x@b/pods", pod("web@a", ""), `metadata.name says "a", the namespace says "b"`},
+		{"POST", pods, pod("web@z", ""), `"z" is no cluster that you may call, or takes no part here: say in which`},
+		{"POST", pods, pod("web", "z"), `"z" is no cluster that you may call, or takes no part here: say in which`},
+		{"POST", pods, pod("dev@example.com", ""), `"message":"say in which`},
+	} {
+		contentType := map[string]string{"POST": "application/json", "PATCH": "application/merge-patch+json"}[tt.method]
+		text, resp := h.textOf(tt.method, tt.path, http.Header{"Content-Type": {contentType}}, tt.body)
+		if text = strings.ReplaceAll(text, `\"`, `"`); resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(text, tt.says) {
+			t.Errorf("%s %s %s: %s %s", tt.method, tt.path, tt.body, resp.Status, text)
+		}
+	}
+	for _, m := range members {
+		for _, r := range m.take() {
+			if r.Method != http.MethodGet {
+				t.Errorf("%s %s", r.Method, r.URI)
+			}
+		}
+	}
+}
+
+// TestFleetHidesClusters holds: who may call nothing that is asked for learns neither labels of other clusters nor the control-plane cluster's name.
+func TestFleetHidesClusters(t *testing.T) {
+	h, _ := fleetOf(t, sends(200, podList("5")), sends(200, podList("5")))
+	h.grant("only-a", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],"verbs":["*"]}`)
+	h.label("b", `{"tenant":"acme"}`)
+	h.tls.Certificates[0] = h.clientCert("bob", "only-a", "system:authenticated")
+	said := map[string]bool{}
+	for _, tenant := range []string{"acme", "nobody"} {
+		text, resp := h.textOf("GET", "/fleet/api/v1/pods?clusterSelector=tenant%3D"+tenant, nil, "")
+		if resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %s", tenant, resp.Status)
+		}
+		said[text] = true
+	}
+	if len(said) != 1 {
+		t.Errorf("%v", said)
+	}
+
+	h = governed(t)
+	kinds := sends(200, `{"kind":"APIResourceList","resources":[{"name":"gateways","kind":"Gateway","namespaced":true}]}`)
+	h.add("a", newMember(t, kinds).kubeconfig(`{token: t}`), nil)
+	h.add("cp", newMember(t, refuses(503, "x", "down")).kubeconfig(`{token: t}`), nil)
+	h.register("g", `{"targetCluster":{"clusterNames":["a"]},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
+	h.grant("only-a", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],"verbs":["*"]}`)
+	h.tls.Certificates[0] = h.clientCert("bob", "only-a", "system:authenticated")
+	text, resp := h.textOf("DELETE", "/fleet/apis/x.io/v1/namespaces/x/gateways/one", nil, "")
+	if resp.StatusCode != http.StatusBadGateway || !strings.Contains(text, "the control-plane cluster does not say now what they are") || strings.Contains(text, `"cp`) {
+		t.Errorf("%s %s", resp.Status, text)
+	}
+}
