@@ -139,7 +139,7 @@ func TestFleetFrozen(t *testing.T) {
 		{"GET", configMaps + "/" + fresh, "", nil, 200, slow, fresh, ""},
 		{"GET", configMaps + "/known", "", nil, 200, elsewhere, "known", ""},
 		{"GET", configMaps + "/nowhere", "", nil, 502, "", slow, ""}, // it may be there
-		{"PATCH", configMaps + "/known", `{"data":{"a":"b"}}`, http.Header{"Content-Type": {"application/merge-patch+json"}}, 502, "", "call it known@member1", ""}, // another may be meant
+		{"PATCH", configMaps + "/known", `{"data":{"a":"b"}}`, http.Header{"Content-Type": {"application/merge-patch+json"}}, 502, "", "call it known@member1", ""},
 		{"PATCH", configMaps + "/known@member1", `{"data":{"a":"b"}}`, http.Header{"Content-Type": {"application/merge-patch+json"}}, 200, "", "known@member1", ""},
 	} {
 		all.Go(func() {

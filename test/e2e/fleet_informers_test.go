@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,6 +95,7 @@ func TestFleetInformers(t *testing.T) {
 			}
 		}
 		ends(t, has, union(ctx, t, func(name, _ string) string { return name }))
+		once(t, shown.String())
 		t.Logf("round %d, after %s: all have what the clusters have; kubectl has printed %d events; %d goroutines", round,
 			time.Since(began).Round(time.Second), strings.Count(shown.String(), "\n"), runtime.NumGoroutine())
 	}
@@ -128,6 +130,18 @@ func ends(t *testing.T, has map[string]func() map[string]string, want map[string
 		if !maps.Equal(got, want) {
 			t.Fatalf("%s has %v\nthe clusters have %v", what, got, want)
 		}
+	}
+}
+
+// once fails where an event is among kubectl's lines twice: no two writes are alike.
+func once(t *testing.T, lines string) {
+	t.Helper()
+	seen := map[string]bool{}
+	for line := range strings.Lines(lines) {
+		if seen[line] {
+			t.Errorf("kubectl has printed this event twice: %s", line)
+		}
+		seen[line] = true
 	}
 }
 
@@ -194,6 +208,9 @@ func manage(ctx context.Context, t *testing.T, cfg *rest.Config) func() map[stri
 	}
 }
 
+// written counts what churn wrote: no two writes are alike.
+var written atomic.Int64
+
 // churn makes, changes or deletes one object.
 func churn(ctx context.Context, t *testing.T, client interface {
 	Create(ctx context.Context, cm *corev1.ConfigMap, o metav1.CreateOptions) (*corev1.ConfigMap, error)
@@ -201,7 +218,7 @@ func churn(ctx context.Context, t *testing.T, client interface {
 	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
 }, name string, rng *rand.Rand) {
 	t.Helper()
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"churn": "yes"}}, Data: map[string]string{"n": fmt.Sprint(rng.IntN(1000))}}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"churn": "yes"}}, Data: map[string]string{"n": fmt.Sprint(written.Add(1))}}
 	_, err := client.Create(ctx, cm, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		if rng.IntN(2) == 0 {
