@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-json-experiment/json/jsontext"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
@@ -31,20 +30,30 @@ func eventOf(text []byte, at scan.Found) (kind string, object merge.Object, err 
 	return kind, object, err
 }
 
-// rowOf reads an event's object that is a table: its row, and the columns that are said there.
+// rowOf reads an event's object that is a table: its row, and the columns that are said there, nil where none are.
 func rowOf(table merge.Object) (row merge.Object, columns []merge.Column, err error) {
-	var t struct {
-		ColumnDefinitions json.RawMessage
-		Rows              []json.RawMessage
+	var s, elements scan.Scanner
+	var text []byte
+	rows := 0
+	for f := range s.Fields(table.Text, 0) {
+		switch {
+		case f.Is("columnDefinitions"):
+			if columns, err = merge.Columns(table.Text[f.At:f.End]); err != nil {
+				return row, nil, err
+			}
+		case f.Is("rows"):
+			for at, end := range elements.Elements(table.Text, f.At) {
+				if text = table.Text[at:end]; rows == 1 {
+					return row, nil, errors.New("its table has several rows")
+				}
+				rows++
+			}
+		}
 	}
-	if err := json.Unmarshal(table.Text, &t); err != nil {
-		return row, nil, err
+	if rows == 0 {
+		return row, nil, errors.New("its table has no row")
 	}
-	if len(t.Rows) != 1 {
-		return row, nil, fmt.Errorf("its table has %d rows", len(t.Rows))
-	}
-	columns, _ = merge.Columns(jsontext.Value(t.ColumnDefinitions)) // without any, those before count
-	row, err = merge.ObjectOf(t.Rows[0])
+	row, err = merge.ObjectOf(text)
 	return row, columns, err
 }
 
@@ -63,7 +72,8 @@ func withKind(o merge.Object, listed metav1.TypeMeta) (merge.Object, metav1.Type
 	return o.With(head), listed
 }
 
-// kindOf is of what kind an object says that it is, if it says anything of that: none where that is not said once, as decoders want it.
+// kindOf is of what kind an object says that it is, if it says anything of that: none where that is not said once, as decoders want it, or at
+// greater length than any kind has.
 func kindOf(o merge.Object) (kind metav1.TypeMeta, said bool) {
 	var s scan.Scanner
 	for f := range s.Fields(o.Text, 0) {
@@ -76,10 +86,11 @@ func kindOf(o merge.Object) (kind metav1.TypeMeta, said bool) {
 		default:
 			continue
 		}
-		if *into != "" || json.Unmarshal(o.Text[f.At:f.End], into) != nil {
+		word, err := merge.Kind(o.Text[f.At:f.End])
+		if *into != "" || err != nil {
 			return metav1.TypeMeta{}, true
 		}
-		said = true
+		*into, said = word, true
 	}
 	return kind, said
 }

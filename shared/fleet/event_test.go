@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -116,6 +117,55 @@ func TestKindOf(t *testing.T) {
 		got, typ := withKind(o, pod)
 		if string(got.Text) != want || (typ == pod) != strings.Contains(want, `"Pod"`) || got.Metadata() != nil && string(got.Metadata()) != "{}" {
 			t.Errorf("%s becomes %s of %+v, with the metadata %s", in, got.Text, typ, got.Metadata())
+		}
+	}
+}
+
+// allocated is how many bytes do allocates.
+func allocated(do func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// TestRowOf holds: an event's table has one row, and says its columns or not; what has more takes no more memory than it came with.
+func TestRowOf(t *testing.T) {
+	of := func(text string) merge.Object {
+		o, err := merge.ObjectOf([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	for text, columns := range map[string]int{
+		`{"rows":[{"cells":["a"]}]}`: -1, `{"columnDefinitions":null,"rows":[{"cells":["a"]}]}`: 0, `{"rows":[{"cells":["a"]}],"columnDefinitions":[{"name":"Name"}]}`: 1,
+	} {
+		row, got, err := rowOf(of(text))
+		if err != nil || string(row.Text) != `{"cells":["a"]}` || (got == nil) != (columns < 0) || len(got) != max(0, columns) {
+			t.Errorf("%s: %s, %v, %v", text, row.Text, got, err)
+		}
+	}
+	many := strings.Repeat("0,", 1<<20) + "0"
+	for _, text := range []string{`{}`, `{"rows":null}`, `{"rows":[]}`, `{"rows":[{},{}]}`, `{"rows":[{}],"rows":[{}]}`, `{"rows":[{}],"columnDefinitions":{}}`,
+		`{"rows":[` + many + `]}`, `{"rows":[{}],"columnDefinitions":[` + many + `]}`} {
+		table, err := of(text), error(nil)
+		if n := allocated(func() { _, _, err = rowOf(table) }); err == nil || n > 1<<20 {
+			t.Errorf("%.60s: %v, %d bytes", text, err, n)
+		}
+	}
+}
+
+// TestKindOfBounded holds: what says that it is of a kind longer than any says nothing.
+func TestKindOfBounded(t *testing.T) {
+	for _, field := range []string{"kind", "apiVersion"} {
+		o, err := merge.ObjectOf([]byte(`{"kind":"Pod","` + field + `":"` + strings.Repeat("k", 1000) + `"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind, said := kindOf(o); !said || kind != (metav1.TypeMeta{}) {
+			t.Errorf("%s: %.60v", field, kind)
 		}
 	}
 }

@@ -39,6 +39,20 @@ func (m *Metadata) bounded() error {
 	return nil
 }
 
+// maxKind bounds what names a kind, in bytes of JSON, since it is kept for as long as a watch is. (The longest that Kubernetes takes is 63, and an
+// apiVersion 317.)
+const maxKind = 512
+
+// Kind reads the value of kind or apiVersion.
+func Kind(v []byte) (string, error) {
+	if len(v) > maxKind {
+		return "", fmt.Errorf("its kind or apiVersion is over %d bytes", maxKind)
+	}
+	var kind string
+	err := json.Unmarshal(v, &kind)
+	return kind, err
+}
+
 // Source is one list, being read. It is not safe for concurrent use.
 type Source struct {
 	Cluster          string // whose list it is
@@ -135,9 +149,9 @@ func (s *Source) fields(some bool) error {
 		}
 		switch key {
 		case "kind":
-			err = json.Unmarshal(v, &s.Kind)
+			s.Kind, err = Kind(v)
 		case "apiVersion":
-			err = json.Unmarshal(v, &s.APIVersion)
+			s.APIVersion, err = Kind(v)
 		case "metadata":
 			s.metadata = &Metadata{}
 			if err = json.Unmarshal(v, s.metadata); err == nil {

@@ -1,7 +1,9 @@
 package merge
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,28 +19,32 @@ type Column struct {
 	Text         jsontext.Value // its whole definition
 }
 
-// More than any kind has: columns of one table, and of one made of several.
+// More than any kind has: columns of one table, and of one made of several, and bytes of a column's definition.
 const (
 	maxOwnColumns = 64
 	maxColumns    = 256
+	maxDefinition = 4 << 10
 )
 
-// Columns reads the value of columnDefinitions.
+// Columns reads the value of columnDefinitions, which must be well-formed. What it returns is a copy, and not nil, also without columns.
 func Columns(v jsontext.Value) ([]Column, error) {
-	var texts []json.RawMessage
-	if err := json.Unmarshal(v, &texts); err != nil {
-		return nil, err
+	if !bytes.HasPrefix(v, []byte("[")) && string(v) != "null" {
+		return nil, errors.New("its columns are no array")
 	}
-	if len(texts) > maxOwnColumns {
-		return nil, fmt.Errorf("a table has %d columns; at most %d are taken", len(texts), maxOwnColumns)
-	}
-	out := make([]Column, len(texts)) // not nil, also without columns
-	for i, text := range texts {
+	out := []Column{}
+	var s scan.Scanner
+	for at, end := range s.Elements(v, 0) {
+		switch {
+		case len(out) == maxOwnColumns:
+			return nil, fmt.Errorf("a table has over %d columns", maxOwnColumns)
+		case end-at > maxDefinition:
+			return nil, fmt.Errorf("a column's definition is over %d KiB", maxDefinition>>10)
+		}
 		var def struct{ Name, Format string }
-		if err := json.Unmarshal(text, &def); err != nil {
+		if err := json.Unmarshal(v[at:end], &def); err != nil {
 			return nil, err
 		}
-		out[i] = Column{def.Name, def.Format, jsontext.Value(text)}
+		out = append(out, Column{def.Name, def.Format, bytes.Clone(v[at:end])})
 	}
 	return out, nil
 }
