@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
 // Answer rewrites objects of one cluster for clients. It is not safe for concurrent use.
@@ -78,7 +79,7 @@ func (a *Answer) Namespace() string { return a.annotator.Namespace() }
 
 // rewritten returns an object with what else is rewritten.
 func (a *Answer) rewritten(object merge.Object) (merge.Object, error) {
-	value, err := decode(object.Text)
+	value, err := decodeBounded(object.Text)
 	if err != nil {
 		return merge.Object{}, err
 	}
@@ -94,6 +95,18 @@ func (a *Answer) rewritten(object merge.Object) (merge.Object, error) {
 		return merge.Object{}, err
 	}
 	return merge.ObjectOf(out)
+}
+
+// maxValues bounds an object that is decoded whole, of which each value may take some hundred bytes then. (What fits in the
+// 1.5 MB that etcd takes has fewer, unless nearly all of it are numbers.)
+const maxValues = 200_000
+
+// decodeBounded is decode of what a cluster sends.
+func decodeBounded(data []byte) (any, error) {
+	if err := scan.Bounded(data, maxValues); err != nil {
+		return nil, err
+	}
+	return decode(data)
 }
 
 // podLabels returns the labels by which an object chooses pods, if it is of a kind that does; else nil.
@@ -121,7 +134,7 @@ func podLabels(o map[string]any) map[string]any {
 
 // Status rewrites the names in a Status.
 func (a *Answer) Status(status []byte) []byte {
-	value, err := decode(status)
+	value, err := decodeBounded(status)
 	o, _ := value.(map[string]any)
 	details, _ := o["details"].(map[string]any)
 	own, _ := details["name"].(string)

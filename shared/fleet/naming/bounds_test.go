@@ -1,0 +1,46 @@
+package naming
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
+)
+
+// TestAnswerBounded holds: what a cluster sends is counted before it is decoded, and objects as large as any are rewritten.
+func TestAnswerBounded(t *testing.T) {
+	a := NewAnswer("c", true)
+	a.ClaimsHere()
+	rewrite := func(text string) (out []byte, err error, bytes uint64) {
+		o, err := merge.ObjectOf([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		out, err = a.Append(nil, o)
+		runtime.ReadMemStats(&after)
+		return out, err, after.TotalAlloc - before.TotalAlloc
+	}
+	bomb := `{"kind":"Pod","metadata":{"name":"a"},"a":[` + strings.Repeat(`{"":0},`, 300_000) + `0]}`
+	if _, err, bytes := rewrite(bomb); !errors.Is(err, scan.ErrTooMany) || bytes > 1<<20 {
+		t.Errorf("%v, %d bytes", err, bytes)
+	}
+	var large strings.Builder
+	large.WriteString(`{"kind":"Pod","metadata":{"name":"a"},"spec":{"volumes":[{"persistentVolumeClaim":{"claimName":"data"}}]},"x":{"":0`)
+	for i := 0; large.Len() < 1_500_000; i++ {
+		fmt.Fprintf(&large, `,"key-%d":{"value":"some text","more":[true,%d]}`, i, i)
+	}
+	large.WriteString(`}}`)
+	if out, err, _ := rewrite(large.String()); err != nil || !strings.Contains(string(out), `"data@c"`) {
+		t.Errorf("%v", err)
+	}
+	status := []byte(`{"kind":"Status","details":{"name":"a","x":[` + strings.Repeat(`{"":0},`, 300_000) + `0]}}`)
+	if out := a.Status(status); string(out) != string(status) {
+		t.Errorf("%.100s", out)
+	}
+}
