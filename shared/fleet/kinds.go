@@ -2,17 +2,17 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
 // Kinds of resources are kept for a while: they are the same for every caller, and only decide which registry is meant. They hardly change:
@@ -24,6 +24,13 @@ const (
 	kindsPatience = time.Second
 	kindsRetry    = 2 * reviewEvery
 	kindsHung     = time.Minute
+)
+
+// What the kinds of one API version may be. No version of any API comes near these.
+const (
+	kindsValues  = 100_000  // in a document of 1 MiB, more than which is not read
+	kindsSize    = 64 << 10 // bytes that are kept, of which kindOverhead for each beside its names
+	kindOverhead = 64
 )
 
 // what a member says of a resource.
@@ -66,19 +73,40 @@ func (f *Fleet) readKinds(ctx context.Context, key string) (map[string]what, err
 	if !strings.Contains(apiVersion, "/") {
 		path = "/api/" + apiVersion
 	}
-	kinds := map[string]what{}
-	var list metav1.APIResourceList
-	err = m.Call(ctx, "GET", path, nil, &list)
+	var doc json.RawMessage
+	err = m.Call(ctx, "GET", path, nil, &doc)
 	var refused *cluster.CallError
 	if errors.As(err, &refused) && refused.Code == 404 {
-		return kinds, nil
+		return map[string]what{}, nil
 	} else if err != nil {
 		return nil, err
 	}
-	for _, r := range list.APIResources {
-		if !strings.Contains(r.Name, "/") {
-			kinds[r.Name] = what{r.Kind, r.Namespaced}
+	return kindsOf(doc)
+}
+
+// kindsOf reads a member's APIResourceList: the kinds of resources by their names, without subresources.
+func kindsOf(doc []byte) (map[string]what, error) {
+	if err := scan.Bounded(doc, kindsValues); err != nil {
+		return nil, err
+	}
+	var list struct {
+		Resources []struct {
+			Name, Kind string
+			Namespaced bool
 		}
+	}
+	if err := json.Unmarshal(doc, &list); err != nil {
+		return nil, err
+	}
+	kinds, size := map[string]what{}, 0
+	for _, r := range list.Resources {
+		if strings.Contains(r.Name, "/") {
+			continue
+		}
+		if size += len(r.Name) + len(r.Kind) + kindOverhead; size > kindsSize {
+			return nil, fmt.Errorf("its kinds are over %d KiB", kindsSize>>10)
+		}
+		kinds[r.Name] = what{r.Kind, r.Namespaced}
 	}
 	return kinds, nil
 }
