@@ -19,11 +19,9 @@ const (
 	grace     = 2 * time.Second
 )
 
-// lookup names one object as one caller asked for it: nothing that one was told serves another.
-type lookup struct {
-	caller                           [sha256.Size]byte
-	group, resource, namespace, name string
-}
+// lookup is a digest of what names one object, and of who asks for it: nothing that one was told serves another, and names, which are as long as
+// callers like, are not kept.
+type lookup [sha256.Size]byte
 
 // whereabouts is where an object was, and until when that is of use.
 type whereabouts struct {
@@ -59,7 +57,12 @@ var errElsewhere = errors.New("the object is elsewhere")
 
 // caller is a digest of all that members are told of who calls.
 func (q *ask) caller() [sha256.Size]byte {
-	data, err := json.Marshal([]any{q.user.Name, q.user.UID, q.user.Groups, q.user.Extra, q.user.Impersonator})
+	return sum(q.user.Name, q.user.UID, q.user.Groups, q.user.Extra, q.user.Impersonator)
+}
+
+// sum is a digest of strings, and of what has only these.
+func sum(of ...any) [sha256.Size]byte {
+	data, err := json.Marshal(of)
 	if err != nil {
 		panic(err) // strings always marshal
 	}
@@ -68,7 +71,7 @@ func (q *ask) caller() [sha256.Size]byte {
 
 // key names the object that is asked for.
 func (q *ask) key() lookup {
-	return lookup{q.caller(), q.res.APIGroup, q.res.Resource, q.res.Namespace, q.res.Name}
+	return sum(q.caller(), q.res.APIGroup, q.res.Resource, q.res.Namespace, q.res.Name)
 }
 
 // reads reports whether the call changes nothing, so that where the object was may shorten it.
