@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -234,16 +235,49 @@ func ofKind(r metav1.APIResource, kind *metav1.GroupVersionKind) metav1.APIResou
 }
 
 // union returns what the clusters have together, each kind once, as far as it is global. Every caller has a union of their own, which is
-// kept for a while, and for a moment if a cluster failed: kubectl asks twice in a row, and shall not wait twice.
+// kept for a while, and for a moment if a cluster failed: kubectl asks twice in a row, and shall not wait twice. It is made once for calls of theirs
+// that come together.
 func (q *ask) union(allowed []entry) (union discoveryv2.APIGroupDiscoveryList, failures []*failure, err error) {
-	var none discoveryv2.APIGroupDiscoveryList
-	key, err := q.discoveryKey(allowed)
-	if err != nil {
-		return none, nil, err
+	key := q.discoveryKey(allowed)
+	u := q.f.discovered
+	have := func() *kept {
+		if k := u.get(key); k != nil && (len(k.failures) == 0 || !q.strict) {
+			return k
+		}
+		return nil
 	}
-	if k := q.f.discovered.get(key); k != nil && (len(k.failures) == 0 || !q.strict) {
-		return k.union, k.failures, nil
+	k := have()
+	if k == nil {
+		made, err, _ := u.flights.Do(fmt.Sprintf("%x %t", key, q.strict), func() (any, error) {
+			if k := have(); k != nil {
+				return k, nil // a flight landed since the caller looked
+			}
+			k, err := q.lasting().discover(allowed)
+			if err == nil {
+				u.put(key, k)
+			}
+			return k, err
+		})
+		if err != nil {
+			return union, nil, err
+		}
+		k = made.(*kept)
 	}
+	if len(k.failures) > 0 && q.strict {
+		return union, nil, summary(k.failures)
+	}
+	return k.union, k.failures, nil
+}
+
+// lasting is the call without its client's end: that one may leave, and others wait for the same, until the members' deadlines.
+func (q *ask) lasting() *ask {
+	out := *q
+	out.r = q.r.WithContext(context.WithoutCancel(q.r.Context()))
+	return &out
+}
+
+// discover asks the clusters what they have, and unites that.
+func (q *ask) discover(allowed []entry) (*kept, error) {
 	began := time.Now()
 	u := newUniter()
 	const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
@@ -263,6 +297,7 @@ func (q *ask) union(allowed []entry) (union discoveryv2.APIGroupDiscoveryList, f
 		})
 	}
 	both.Wait()
+	var failures []*failure
 	failed := func(e *failure) {
 		if !slices.ContainsFunc(failures, func(o *failure) bool { return o.cluster == e.cluster }) {
 			failures = append(failures, e)
@@ -270,39 +305,34 @@ func (q *ask) union(allowed []entry) (union discoveryv2.APIGroupDiscoveryList, f
 	}
 	for _, d := range answers {
 		if d.err != nil {
-			return none, nil, d.err
+			return nil, d.err
 		}
 		if len(d.good) == 0 {
-			return none, nil, summary(d.failed)
+			return nil, summary(d.failed)
 		}
 		for _, e := range d.failed {
 			failed(e)
 		}
 		for _, i := range d.good {
-			var list discoveryv2.APIGroupDiscoveryList
-			if err := json.Unmarshal(d.bodies[i], &list); err != nil || list.Kind != "APIGroupDiscoveryList" {
-				failed(&failure{cluster: allowed[i].Name, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q has no aggregated discovery (Kubernetes 1.27 or later has)", allowed[i].Name)})
+			groups, e := discoveryOf(allowed[i].Name, d.bodies[i])
+			if e != nil {
+				failed(e)
 				continue
 			}
 			weight := 1
 			if allowed[i].Name == q.control() {
 				weight = len(allowed)
 			}
-			for _, g := range list.Items {
+			for _, g := range groups {
 				u.add(i, weight, g, q.global(allowed[i]))
 			}
 		}
-	}
-	if len(failures) > 0 && q.strict {
-		return none, nil, summary(failures)
 	}
 	ttl := discoveryTTL
 	if len(failures) > 0 {
 		ttl, began = partialTTL, time.Now()
 	}
-	union = u.union()
-	q.f.discovered.put(key, &kept{union: union, failures: failures, until: began.Add(ttl)})
-	return union, failures, nil
+	return &kept{union: u.union(), failures: failures, until: began.Add(ttl)}, nil
 }
 
 // global says what of a cluster the fleet has: what a registry takes in, and all of the control-plane cluster. Of some namespaces that is what
@@ -318,14 +348,10 @@ func (q *ask) global(c entry) func(apiVersion string, r *discoveryv2.APIResource
 }
 
 // discoveryKey names all that a union depends on.
-func (q *ask) discoveryKey(allowed []entry) (key [sha256.Size]byte, err error) {
+func (q *ask) discoveryKey(allowed []entry) [sha256.Size]byte {
 	names := make([]string, len(allowed))
 	for i, c := range allowed {
 		names[i] = fmt.Sprintf("%s %d", c.Name, c.id)
 	}
-	data, err := json.Marshal([]any{q.caller(), names, q.inv.digest, q.route.AllClusters, q.control()})
-	if err != nil {
-		return key, err
-	}
-	return sha256.Sum256(data), nil
+	return sum(q.caller(), names, q.inv.digest, q.route.AllClusters, q.control())
 }

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -17,6 +16,7 @@ import (
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -37,21 +37,33 @@ type schema struct {
 	index    map[string][]source // of an index
 	failures []*failure          // of members without which it was made
 	until    time.Time           // zero where what it was made of is in its key
+	size     int                 // of all that, once it is kept
 }
 
 // source is a member's document, which the first of those that have it is asked for.
 type source struct {
-	url   string // as the member has it: with a digest
+	url   [sha256.Size]byte // a digest of the URL that the member has it at, which has one of the document
 	of    entry
 	votes int // how many have it
 }
 
-func (d *schema) held() (int, time.Time) { return len(d.body), d.until }
+func (d *schema) held() (int, time.Time) { return d.size, d.until }
 
 // schemas keeps documents. It is safe for concurrent use.
 type schemas struct {
 	*sized[string, *schema]
 	flights singleflight.Group
+}
+
+// sourceSize is what a source takes, in bytes.
+const sourceSize = 64
+
+func (s *schemas) put(key string, d *schema) {
+	d.size = len(d.body)
+	for path, sources := range d.index {
+		d.size += len(path) + sourceSize*cap(sources)
+	}
+	s.sized.put(key, d)
 }
 
 func newSchemas() *schemas {
@@ -61,12 +73,8 @@ func newSchemas() *schemas {
 // schema returns what is kept by key, which names all that it depends on, or makes it. What some member did not answer for is not kept,
 // and is an error where the caller wants all. The document is not to be changed.
 func (q *ask) schema(key []any, ttl time.Duration, build func(q *ask) (*schema, error)) (*schema, error) {
-	text, err := json.Marshal(append([]any{q.caller()}, key...))
-	if err != nil {
-		return nil, err
-	}
-	sum := sha256.Sum256(text)
-	name := string(sum[:])
+	digest := sum(q.caller(), key)
+	name := string(digest[:])
 	s := q.f.schemas
 	if d := s.get(name); d != nil {
 		return d, nil
@@ -75,9 +83,7 @@ func (q *ask) schema(key []any, ttl time.Duration, build func(q *ask) (*schema, 
 		if d := s.get(name); d != nil {
 			return d, nil // a flight landed since the caller looked
 		}
-		lasting := *q // the one who came first may leave: the others wait for the same, until the members' deadlines
-		lasting.r = q.r.WithContext(context.WithoutCancel(q.r.Context()))
-		d, err := build(&lasting)
+		d, err := build(q.lasting())
 		if err != nil {
 			return nil, err
 		}
@@ -119,13 +125,13 @@ func (q *ask) united(of []entry, out outgoing, unite func(a, b []byte) ([]byte, 
 			var both []byte
 			if d.body == nil {
 				both = bodies[i]
-				_, err = unite(both, []byte(empty))
+				_, err = unite([]byte(empty), both) // it stays as it came
 			} else {
 				both, err = unite(d.body, bodies[i])
 			}
 			switch {
 			case err != nil:
-				d.failures = append(d.failures, &failure{cluster: some[i].Name, code: http.StatusBadGateway, err: err, message: fmt.Sprintf("cluster %q sends OpenAPI that cannot be read", some[i].Name)})
+				d.failures = append(d.failures, &failure{cluster: some[i].Name, code: http.StatusBadGateway, err: err, message: fmt.Sprintf("cluster %q sends OpenAPI that cannot be read: %v", some[i].Name, err)})
 			case len(both) > maxUnited:
 				d.failures = append(d.failures, &failure{cluster: some[i].Name, code: http.StatusBadGateway, message: fmt.Sprintf("with the OpenAPI of cluster %q the document is over %d MiB", some[i].Name, maxUnited>>20)})
 			default:
@@ -149,10 +155,7 @@ func (q *ask) openAPI(w http.ResponseWriter, allowed []entry, path string) error
 	if err != nil {
 		return err
 	}
-	of, err := q.discoveryKey(allowed)
-	if err != nil {
-		return err
-	}
+	of := q.discoveryKey(allowed)
 	index, err := q.schema([]any{"index", of}, indexTTL, func(q *ask) (*schema, error) { return q.schemaIndex(allowed, union) })
 	if err != nil {
 		return err
@@ -197,7 +200,7 @@ func (q *ask) openAPI(w http.ResponseWriter, allowed []entry, path string) error
 func digest(sources []source) string {
 	h := sha256.New()
 	for _, s := range sources {
-		_, _ = fmt.Fprintf(h, "%d %s\n", s.of.id, s.url)
+		_, _ = fmt.Fprintf(h, "%d %x\n", s.of.id, s.url)
 	}
 	return `"` + strings.ToUpper(hex.EncodeToString(h.Sum(nil))) + `"`
 }
@@ -227,10 +230,11 @@ func (q *ask) schemaIndex(allowed []entry, union discoveryv2.APIGroupDiscoveryLi
 			if !global[p] {
 				continue
 			}
-			if at := slices.IndexFunc(d.index[p], func(s source) bool { return s.url == one.URL }); at >= 0 {
+			url := sha256.Sum256([]byte(one.URL))
+			if at := slices.IndexFunc(d.index[p], func(s source) bool { return s.url == url }); at >= 0 {
 				d.index[p][at].votes++
 			} else {
-				d.index[p] = append(d.index[p], source{one.URL, allowed[i], 1})
+				d.index[p] = append(d.index[p], source{url, allowed[i], 1})
 			}
 		}
 	}
@@ -272,14 +276,25 @@ func uniteSchemas(a, b []byte) ([]byte, error) {
 	return unite(a, b, map[string]int{"paths": 1, "components": 2})
 }
 
+// maxNames bounds what one member's document has of names in one place, as paths and definitions: each takes some hundred bytes while it is looked
+// at. (2,000 CustomResourceDefinitions make some 12,000.) What is made of several has twice as many at most.
+const maxNames = 50_000
+
+var errManyNames = errors.New("it has too many names in one place")
+
 // unite adds to the parts of one JSON document what only another has of them. A part's depth says how many levels of names it has; where both
 // have a name of the last, it stays as it is.
 func unite(a, b []byte, parts map[string]int) ([]byte, error) {
-	var into, from map[string]json.RawMessage
-	if err := json.Unmarshal(a, &into); err != nil {
+	var s scan.Scanner
+	if !s.Whole(a) || !s.Whole(b) {
+		return nil, scan.ErrSyntax
+	}
+	into, err := named(a, 2*maxNames)
+	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(b, &from); err != nil {
+	from, err := named(b, maxNames)
+	if err != nil {
 		return nil, err
 	}
 	if into == nil || from == nil {
@@ -300,18 +315,24 @@ func unite(a, b []byte, parts map[string]int) ([]byte, error) {
 
 // uniteNames unites two objects of that depth; a is nil where there is only b.
 func uniteNames(a, b json.RawMessage, depth int) (json.RawMessage, error) {
-	if a == nil {
+	switch {
+	case depth == 0 && a == nil:
 		return b, nil
-	}
-	if depth == 0 {
+	case depth == 0:
 		return a, nil
 	}
-	var x, y map[string]json.RawMessage
-	if err := json.Unmarshal(a, &x); err != nil || x == nil {
-		return b, err
-	}
-	if err := json.Unmarshal(b, &y); err != nil {
+	y, err := named(b, maxNames)
+	if err != nil {
 		return nil, err
+	}
+	var x map[string]json.RawMessage
+	if a != nil {
+		if x, err = named(a, 2*maxNames); err != nil {
+			return nil, err
+		}
+	}
+	if x == nil {
+		x = make(map[string]json.RawMessage, len(y))
 	}
 	for name, v := range y {
 		both, err := uniteNames(x[name], v, depth-1)
@@ -320,5 +341,33 @@ func uniteNames(a, b json.RawMessage, depth int) (json.RawMessage, error) {
 		}
 		x[name] = both
 	}
+	if len(x) > 2*maxNames {
+		return nil, errManyNames
+	}
 	return json.Marshal(x)
+}
+
+// named returns the values of an object by their names, at most so many, as parts of its text, which must be well-formed; nil of null.
+func named(object []byte, most int) (map[string]json.RawMessage, error) {
+	at := scan.Space(object, 0)
+	switch object[at] {
+	case 'n':
+		return nil, nil
+	case '{':
+	default:
+		return nil, errors.New("it is no object")
+	}
+	var s scan.Scanner
+	out := map[string]json.RawMessage{}
+	for f := range s.Fields(object, at) {
+		if len(out) == most {
+			return nil, errManyNames
+		}
+		var name string
+		if err := json.Unmarshal(f.Name, &name); err != nil {
+			return nil, err
+		}
+		out[name] = object[f.At:f.End]
+	}
+	return out, nil
 }

@@ -18,10 +18,7 @@ func (q *ask) openAPI2(w http.ResponseWriter, allowed []entry) error {
 		}
 		accept, contentType, unite, empty = "application/json", "application/json", uniteSwagger, "{}"
 	}
-	of, err := q.discoveryKey(allowed)
-	if err != nil {
-		return err
-	}
+	of := q.discoveryKey(allowed)
 	d, err := q.schema([]any{"v2", contentType, of}, swaggerTTL, func(q *ask) (*schema, error) {
 		return q.united(allowed, outgoing{path: "/openapi/v2", header: http.Header{"Accept": {accept}}}, unite, empty)
 	})
@@ -66,16 +63,23 @@ const binaryName protowire.Number = 1
 func uniteBinary(a, b []byte) ([]byte, error) {
 	out := slices.Clone(a)
 	for _, part := range binaryParts {
-		have := map[string]bool{}
-		if err := binaryEntries(a, part.field, part.entries, func(name string, _ []byte) { have[name] = true }); err != nil {
+		have, names := map[string]bool{}, 0
+		if err := binaryEntries(a, part.field, part.entries, 2*maxNames, func(name, _ []byte) {
+			have[string(name)] = true
+			names++
+		}); err != nil {
 			return nil, err
 		}
 		var more []byte
-		err := binaryEntries(b, part.field, part.entries, func(name string, entry []byte) {
-			if !have[name] {
+		err := binaryEntries(b, part.field, part.entries, maxNames, func(name, entry []byte) {
+			if !have[string(name)] {
+				names++
 				more = protowire.AppendBytes(protowire.AppendTag(more, part.entries, protowire.BytesType), entry)
 			}
 		})
+		if err == nil && names > 2*maxNames {
+			err = errManyNames
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -86,14 +90,22 @@ func uniteBinary(a, b []byte) ([]byte, error) {
 	return out, nil
 }
 
-// binaryEntries finds the named entries of a part of a document.
-func binaryEntries(doc []byte, part, entries protowire.Number, found func(name string, entry []byte)) error {
+// binaryEntries finds the named entries of a part of a document, at most so many, each once.
+func binaryEntries(doc []byte, part, entries protowire.Number, most int, found func(name, entry []byte)) error {
 	return binaryFields(doc, part, func(v []byte) error {
 		return binaryFields(v, entries, func(entry []byte) error {
-			return binaryFields(entry, binaryName, func(name []byte) error {
-				found(string(name), entry)
+			var name []byte
+			if err := binaryFields(entry, binaryName, func(v []byte) error {
+				name = v // the last is what readers take
 				return nil
-			})
+			}); err != nil || name == nil {
+				return err
+			}
+			if most--; most < 0 {
+				return errManyNames
+			}
+			found(name, entry)
+			return nil
 		})
 	})
 }

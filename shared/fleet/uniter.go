@@ -2,18 +2,58 @@ package fleet
 
 import (
 	"cmp"
+	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
 // What a resource may have of these, several times what those of API servers have: to unite them takes time for each pair.
 const (
-	maxVerbs        = 64
+	maxVerbs        = 64 // and short names, and categories
 	maxSubresources = 256
 )
+
+// groupOfMember is a group as a member's discovery says it, as far as that is read.
+type groupOfMember struct {
+	Metadata struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Versions []versionOfMember `json:"versions"`
+}
+
+type versionOfMember struct {
+	Version   string                              `json:"version"`
+	Resources []*discoveryv2.APIResourceDiscovery `json:"resources"` // nil where it says null
+}
+
+// maxDiscovered bounds the values of one member's document of discovery, of which each may take 160 bytes. (Those of maxDiscovery bytes have fewer.)
+const maxDiscovered = 400_000
+
+// discoveryOf reads a member's document of discovery.
+func discoveryOf(cluster string, doc []byte) ([]groupOfMember, *failure) {
+	bad := func(err error, why string) *failure {
+		return &failure{cluster: cluster, code: http.StatusBadGateway, err: err, message: fmt.Sprintf("cluster %q %s", cluster, why)}
+	}
+	if err := scan.Bounded(doc, maxDiscovered); err != nil {
+		return nil, bad(err, "sends discovery that cannot be read: "+err.Error())
+	}
+	var list struct {
+		Kind  string          `json:"kind"`
+		Items []groupOfMember `json:"items"`
+	}
+	// This decoder stops at a value that is not what it should be; Go's own makes something of it, and of all that follow.
+	if err := json.Unmarshal(doc, &list); err != nil || list.Kind != "APIGroupDiscoveryList" {
+		return nil, bad(err, "has no aggregated discovery (Kubernetes 1.27 or later has)")
+	}
+	return list.Items, nil
+}
 
 // uniter makes a union. It knows where everything is, since documents of thousands of kinds are united.
 //
@@ -59,15 +99,14 @@ func (u *united) vote(name string, member, votes int) (of *united, first bool) {
 
 // add adds what is global of a member's group, but for resources that have more than can be. A member is added as a whole before the next; it has
 // that many votes.
-func (u *uniter) add(member, votes int, g discoveryv2.APIGroupDiscovery, global func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool) {
+func (u *uniter) add(member, votes int, g groupOfMember, global func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool) {
 	for _, v := range g.Versions {
-		apiVersion := strings.TrimPrefix(g.Name+"/"+v.Version, "/")
-		for i := range v.Resources {
-			r := &v.Resources[i]
-			if r.ResponseKind == nil || len(r.Verbs) > maxVerbs || len(r.Subresources) > maxSubresources || !global(apiVersion, r) {
+		apiVersion := strings.TrimPrefix(g.Metadata.Name+"/"+v.Version, "/")
+		for _, r := range v.Resources {
+			if r == nil || r.ResponseKind == nil || max(len(r.Verbs), len(r.ShortNames), len(r.Categories)) > maxVerbs || len(r.Subresources) > maxSubresources || !global(apiVersion, r) {
 				continue
 			}
-			group, _ := u.all.vote(g.Name, member, votes)
+			group, _ := u.all.vote(g.Metadata.Name, member, votes)
 			version, _ := group.vote(v.Version, member, votes)
 			if resource, first := version.vote(r.Resource, member, votes); first {
 				resource.describe(r, votes)

@@ -13,13 +13,13 @@ import (
 )
 
 // groupOf is a group of VERSION/RESOURCE,…, of which kind says whose they are.
-func groupOf(name, kind string, of ...string) discoveryv2.APIGroupDiscovery {
-	g := discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}}
+func groupOf(name, kind string, of ...string) (g groupOfMember) {
+	g.Metadata.Name = name
 	for _, one := range of {
 		version, resources, _ := strings.Cut(one, "/")
-		v := discoveryv2.APIVersionDiscovery{Version: version}
+		v := versionOfMember{Version: version}
 		for r := range strings.SplitSeq(resources, ",") {
-			v.Resources = append(v.Resources, discoveryv2.APIResourceDiscovery{Resource: r, ResponseKind: &metav1.GroupVersionKind{Kind: kind}})
+			v.Resources = append(v.Resources, &discoveryv2.APIResourceDiscovery{Resource: r, ResponseKind: &metav1.GroupVersionKind{Kind: kind}})
 		}
 		g.Versions = append(g.Versions, v)
 	}
@@ -48,7 +48,7 @@ func TestUniter(t *testing.T) {
 	global := func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool {
 		return r.Resource != "hidden" && apiVersion != "other/v1"
 	}
-	for i, groups := range [][]discoveryv2.APIGroupDiscovery{
+	for i, groups := range [][]groupOfMember{
 		{groupOf("", "a", "v1/pods,hidden,secrets"), groupOf("apps", "a", "v1/deployments", "v1/scales,deployments", "v2/hidden"), groupOf("other", "a", "v1/x")},
 		{groupOf("apps", "b", "v0/deployments", "v1/new,deployments"), groupOf("", "b", "v1/pods,nodes"), groupOf("none", "b", "v1/hidden")},
 	} {
@@ -65,7 +65,7 @@ func TestUniter(t *testing.T) {
 // TestUniterOfMost holds: one member, though it is the first, decides nothing against more: not of what kind a resource is, nor what it can, nor
 // which version or group comes first, however often it says so; two others do, and so does one with more votes.
 func TestUniterOfMost(t *testing.T) {
-	evil := []discoveryv2.APIGroupDiscovery{groupOf("evil.io", "E", "v1/deployments"), groupOf("evil.io", "E", "v1/deployments"), groupOf("evil.io", "E", "v1/deployments"),
+	evil := []groupOfMember{groupOf("evil.io", "E", "v1/deployments"), groupOf("evil.io", "E", "v1/deployments"), groupOf("evil.io", "E", "v1/deployments"),
 		groupOf("apps", "E", "v9/deployments", "v9/deployments", "v1/deployments", "v1/deployments")}
 	good := groupOf("apps", "Deployment", "v1/deployments")
 	good.Versions[0].Resources[0].Verbs = []string{"get", "list"}
@@ -73,7 +73,7 @@ func TestUniterOfMost(t *testing.T) {
 	lazy := groupOf("apps", "Deployment", "v1/deployments")
 	lazy.Versions[0].Resources[0].Verbs = []string{"watch"}
 	const want = "apps/v1/deployments:Deployment apps/v9/deployments:E evil.io/v1/deployments:E"
-	for name, others := range map[string]map[int]discoveryv2.APIGroupDiscovery{"two": {1: lazy, 2: good}, "one with two votes": {2: good}} {
+	for name, others := range map[string]map[int]groupOfMember{"two": {1: lazy, 2: good}, "one with two votes": {2: good}} {
 		u := newUniter()
 		for _, g := range evil {
 			u.add(0, 1, g, anything)
@@ -101,11 +101,11 @@ func TestUniterMany(t *testing.T) {
 	const chunks, each = 200, 1000
 	u, began := newUniter(), time.Now()
 	for i := range chunks {
-		v := discoveryv2.APIVersionDiscovery{Version: "v1", Resources: make([]discoveryv2.APIResourceDiscovery, each)}
-		for j := range v.Resources {
-			v.Resources[j] = discoveryv2.APIResourceDiscovery{Resource: fmt.Sprintf("%d-%d", i, j), ResponseKind: &metav1.GroupVersionKind{Kind: "k"}}
+		resources := make([]string, each)
+		for j := range resources {
+			resources[j] = fmt.Sprintf("%d-%d", i, j)
 		}
-		u.add(i, 1, discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: "g"}, Versions: []discoveryv2.APIVersionDiscovery{v}}, anything)
+		u.add(i, 1, groupOf("g", "k", "v1/"+strings.Join(resources, ",")), anything)
 		if took := time.Since(began); took > time.Minute {
 			t.Fatalf("%d kinds take %v", (i+1)*each, took)
 		}
@@ -142,5 +142,42 @@ func TestUniterVerbs(t *testing.T) {
 	}
 	if r := union.Items[0].Versions[0].Resources[0]; !slices.Equal(r.Verbs, []string{"get", "list"}) || len(r.Subresources) != 1 {
 		t.Errorf("%d verbs, %d subresources", len(r.Verbs), len(r.Subresources))
+	}
+}
+
+// TestDiscoveryBounded holds: no document of discovery takes many times its size; the largest that a real cluster sends is read.
+func TestDiscoveryBounded(t *testing.T) {
+	const some = maxDiscovered / 2 * 3 // bytes of "{}," that are just not too many values
+	of := func(items string) []byte { return []byte(`{"kind":"APIGroupDiscoveryList","items":[` + items + `]}`) }
+	in := func(resource string) []byte { return of(`{"versions":[{"resources":[` + resource + `]}]}`) }
+	for name, doc := range map[string][]byte{
+		"groups": of(many("{}", some-100)), "versions": of(`{"versions":[` + many("{}", some-100) + `]}`), "resources": in(many("{}", some-100)), "subresources": in(`{"subresources":[` + many("{}", some-100) + `]}`),
+		"verbs": in(`{"verbs":[` + many(`""`, 2*some-100) + `]}`), "kinds": in(many(`{"responseKind":{}}`, maxDiscovery-100)),
+		"groups that are none": of(many("0", maxDiscovery-100)), "resources that are none": in(many("0", maxDiscovery-100)), "more resources": in(many("{}", maxDiscovery-100)),
+		"more verbs": in(`{"verbs":[` + many(`""`, maxDiscovery-100) + `]}`),
+	} {
+		if n := allocated(func() { _, _ = discoveryOf("a", doc) }); n > 80<<20 {
+			t.Errorf("%s: %d MiB for %d KiB", name, n>>20, len(doc)>>10)
+		}
+	}
+	for _, bad := range []string{`{"kind":"APIGroupDiscoveryList","items":[0]}`, `{"kind":"APIGroupList","items":[]}`, `{"kind":`, `null`} {
+		if _, e := discoveryOf("a", []byte(bad)); e == nil {
+			t.Errorf("%s is discovery", bad)
+		}
+	}
+	const real = `{"resource":"certificaterequests","responseKind":{"group":"cert-manager.io","version":"v1","kind":"CertificateRequest"},"scope":"Namespaced",
+		"singularResource":"certificaterequest","verbs":["delete","deletecollection","get","list","patch","create","update","watch"],"shortNames":["cr","crs"],"categories":["cert-manager"],
+		"subresources":[{"subresource":"status","responseKind":{"group":"cert-manager.io","version":"v1","kind":"CertificateRequest"},"verbs":["get","patch","update"]}]}`
+	groups, e := discoveryOf("a", in(many(real, maxDiscovery-100)))
+	if e != nil || len(groups) != 1 || len(groups[0].Versions[0].Resources) < 5000 || groups[0].Versions[0].Resources[0].Subresources[0].ResponseKind.Kind != "CertificateRequest" {
+		t.Errorf("a large document: %v", e)
+	}
+	u := newUniter()
+	null, _ := discoveryOf("a", of(`null,{"metadata":{"name":"g"},"versions":[null,{"version":"v1","resources":[null,{"resource":"r"}]}]}`))
+	for _, g := range null {
+		u.add(0, 1, g, anything)
+	}
+	if got := text(u.union()); got != "" {
+		t.Error(got)
 	}
 }

@@ -1,11 +1,14 @@
 package gateway_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // TestFleetTogether holds: clusters are asked at once, none only after another has answered.
@@ -92,5 +95,47 @@ func TestFleetDiscoveryKept(t *testing.T) {
 		if asked != tt.asked {
 			t.Errorf("for %s the clusters are asked %d times, want %d", tt.user, asked, tt.asked)
 		}
+	}
+}
+
+// TestFleetDiscoveryOnce holds: clusters are asked once for one caller's calls that come together, and the first caller's going costs the others
+// nothing.
+func TestFleetDiscoveryOnce(t *testing.T) {
+	began, goOn := make(chan struct{}), make(chan struct{})
+	var asked atomic.Int32
+	h, _ := fleetOf(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/apis" && asked.Add(1) == 1 {
+			close(began)
+		}
+		<-goOn
+		sends(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`)(w, r)
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() {
+		req, err := http.NewRequestWithContext(ctx, "GET", h.URL+"/fleet/apis", nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if resp, err := h.client.Do(req); err == nil {
+			t.Errorf("who left is answered: %s", resp.Status)
+			_ = resp.Body.Close()
+		}
+	})
+	<-began
+	for range 8 {
+		all.Go(func() {
+			if got, resp := h.text("/fleet/apis", nil); resp.StatusCode != 200 || strings.Contains(resp.Header.Get("Warning"), "left out") || !strings.Contains(got, "APIGroupList") {
+				t.Errorf("%s %q %s", resp.Status, resp.Header["Warning"], got)
+			}
+		})
+	}
+	leave()
+	time.Sleep(100 * time.Millisecond) // for the calls to come, and the going to be noticed
+	close(goOn)
+	all.Wait()
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the cluster is asked %d times", n)
 	}
 }
