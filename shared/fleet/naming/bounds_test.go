@@ -15,7 +15,7 @@ import (
 func TestAnswerBounded(t *testing.T) {
 	a := NewAnswer("c", true)
 	a.ClaimsHere()
-	rewrite := func(text string) (out []byte, err error, bytes uint64) {
+	rewrite := func(text string) (out []byte, bytes uint64, err error) {
 		o, err := merge.ObjectOf([]byte(text))
 		if err != nil {
 			t.Fatal(err)
@@ -24,10 +24,10 @@ func TestAnswerBounded(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		out, err = a.Append(nil, o)
 		runtime.ReadMemStats(&after)
-		return out, err, after.TotalAlloc - before.TotalAlloc
+		return out, after.TotalAlloc - before.TotalAlloc, err
 	}
 	bomb := `{"kind":"Pod","metadata":{"name":"a"},"a":[` + strings.Repeat(`{"":0},`, 300_000) + `0]}`
-	if _, err, bytes := rewrite(bomb); !errors.Is(err, scan.ErrTooMany) || bytes > 1<<20 {
+	if _, bytes, err := rewrite(bomb); !errors.Is(err, scan.ErrTooMany) || bytes > 1<<20 {
 		t.Errorf("%v, %d bytes", err, bytes)
 	}
 	var large strings.Builder
@@ -36,7 +36,7 @@ func TestAnswerBounded(t *testing.T) {
 		fmt.Fprintf(&large, `,"key-%d":{"value":"some text","more":[true,%d]}`, i, i)
 	}
 	large.WriteString(`}}`)
-	if out, err, _ := rewrite(large.String()); err != nil || !strings.Contains(string(out), `"data@c"`) {
+	if out, _, err := rewrite(large.String()); err != nil || !strings.Contains(string(out), `"data@c"`) {
 		t.Errorf("%v", err)
 	}
 	status := []byte(`{"kind":"Status","details":{"name":"a","x":[` + strings.Repeat(`{"":0},`, 300_000) + `0]}}`)
