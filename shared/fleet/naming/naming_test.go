@@ -76,6 +76,9 @@ func TestLabels(t *testing.T) {
 		"x@m":                                   "",
 		"a!=x@m":                                "",
 		"a notin (y, x@m)":                      "",
+		"a in (x@m),b notin (y@m)":              "",
+		"a=@m":                                  "",
+		"a in (x@m, @m)":                        "",
 		"clusterpass.io/cluster=a,clusterpass.io/cluster=a": "",
 	} {
 		got, clusters, err := Labels(in)

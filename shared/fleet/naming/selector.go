@@ -88,25 +88,32 @@ func Labels(selector string) (rewritten string, clusters []string, err error) {
 
 // values takes name@cluster out of a label selector. No key or value of a label has an @ of its own.
 func values(selector string) (rewritten, cluster string, err error) {
-	for {
-		before, after, ok := strings.Cut(selector, "@")
+	var out strings.Builder
+	op := "" // what precedes the values, with the operator at its end
+	for rest := selector; ; {
+		before, after, ok := strings.Cut(rest, "@")
+		from := out.Len()
+		out.WriteString(before)
 		if !ok {
-			return selector, cluster, nil
+			return out.String(), cluster, nil
 		}
+		if i := strings.LastIndexAny(before, "=("); i >= 0 {
+			op = out.String()[:from+i+1]
+		}
+		name := before[strings.LastIndexAny(before, "=(,")+1:]
 		end := strings.IndexAny(after, ", )\t")
 		if end < 0 {
 			end = len(after)
 		}
 		c := after[:end]
-		op := before[:strings.LastIndexAny(before, "=(")+1]
 		switch {
-		case op == "" || c == "":
-			return "", "", fmt.Errorf("it is to have name@cluster as a label's value, and has %s@%s", before, after)
+		case op == "" || strings.TrimSpace(name) == "" || c == "":
+			return "", "", fmt.Errorf("it is to have name@cluster as a label's value, and has %s@%s", out.String(), after)
 		case cluster != "" && cluster != c:
 			return "", "", fmt.Errorf("it names clusters %q and %q", cluster, c)
 		case strings.HasSuffix(op, "!="), strings.HasSuffix(strings.TrimRight(op, " \t("), "notin"):
-			return "", "", fmt.Errorf("%s@%s would leave out what is in cluster %q, and the others' too", before, after, c)
+			return "", "", fmt.Errorf("%s@%s would leave out what is in cluster %q, and the others' too", out.String(), after, c)
 		}
-		selector, cluster = before+after[end:], c
+		cluster, rest = c, after[end:]
 	}
 }
