@@ -2,22 +2,24 @@ package naming
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"mime"
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// Body is a request's body that can be rewritten.
+// Body is a request's body that can be rewritten. It holds the bytes that came and the little that is asked of them, not what they are decoded: that
+// may be a hundred times as much, and a call may wait for a minute.
 type Body struct {
-	contentType string
-	original    []byte
-	value       any       // map[string]any, or []any of a JSON patch; nil without a body
-	binary      *protobuf // of which value has the fields that are rewritten; else nil
+	contentType             string
+	original                []byte
+	asItIs                  bool // nothing is rewritten for any member
+	name, placement, source string
+	owners, about           []string // names of owners, and of what an Event is about, that have an @
 }
 
 // Readable reports whether bodies of a content type can be rewritten: those in JSON and YAML, and objects in protobuf.
@@ -30,61 +32,138 @@ func isYAML(media string) bool {
 	return media == "application/yaml" || strings.HasSuffix(media, "+yaml")
 }
 
-// Parse reads a body, which may be empty.
+// Parse reads a body, which may be empty. The error is a scan.ErrTooMany where it would be too much if it were decoded. That takes some
+// tens of MiB at most, of which nothing is kept.
 func Parse(contentType string, data []byte) (*Body, error) {
 	b := &Body{contentType: contentType, original: data}
+	c, err := read(contentType, data)
+	if err != nil {
+		return nil, err
+	}
+	b.tell(c.value)
+	var in inward
+	err = c.rewrite(&in)
+	if errors.Is(err, scan.ErrTooMany) {
+		return nil, err
+	}
+	b.asItIs = err == nil && !in.changed
+	return b, nil
+}
+
+// content is what a body says.
+type content struct {
+	value  any       // map[string]any, or []any of a JSON patch; nil without a body
+	binary *protobuf // of which value has the fields that are rewritten; else nil
+}
+
+func read(contentType string, data []byte) (c content, err error) {
 	if len(bytes.TrimSpace(data)) == 0 {
-		return b, nil
+		return c, nil
 	}
 	media, _, _ := mime.ParseMediaType(contentType)
 	if media == protobufMedia {
-		var err error
-		if b.binary, err = parseProtobuf(data); err == nil {
-			b.value = b.binary.value
+		if c.binary, err = parseProtobuf(data); err == nil {
+			c.value = c.binary.value
 		}
-		return b, err
+		return c, err
 	}
 	if isYAML(media) {
-		var err error
-		if data, err = yaml.YAMLToJSON(data); err != nil {
-			return nil, fmt.Errorf("the body is no YAML: %w", err)
+		if data, err = jsonOf(data); err != nil {
+			return c, fmt.Errorf("the body is in YAML, and cannot be read: %w", err)
 		}
 	}
-	var err error
-	if b.value, err = decode(data); err != nil {
-		return nil, errUnreadable
+	if c.value, err = decodeBounded(data); errors.Is(err, scan.ErrTooMany) {
+		return c, fmt.Errorf("the body cannot be taken: %w; send fewer", errTooMany)
 	}
-	switch b.value.(type) {
+	switch c.value.(type) {
 	case map[string]any, []any:
-		return b, nil
+		return c, nil
 	}
-	return nil, errUnreadable
+	return c, errUnreadable
+}
+
+// errTooMany is for what would be too much if it were decoded.
+var errTooMany = fmt.Errorf("%w, over %d, which is more than any object has that a cluster stores", scan.ErrTooMany, maxValues)
+
+// rewrite rewrites it as in says.
+func (c *content) rewrite(in *inward) (err error) {
+	switch v := c.value.(type) {
+	case map[string]any:
+		if err = in.object(v); err == nil && c.binary != nil {
+			err = c.binary.rewrite(in)
+		}
+	case []any:
+		c.value, err = in.patch(v)
+	}
+	return err
+}
+
+// tell keeps what is asked of a body.
+func (b *Body) tell(value any) {
+	ops, _ := value.([]any)
+	for _, one := range ops {
+		if op, _ := one.(map[string]any); op["op"] != "test" {
+			b.owners = append(b.owners, owned(op)...)
+		}
+	}
+	object, _ := value.(map[string]any)
+	metadata, _ := object["metadata"].(map[string]any)
+	b.name, _ = metadata["name"].(string)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	b.placement, _ = annotations[PlacementAnnotation].(string)
+	b.source, _ = annotations[merge.SourceAnnotation].(string)
+	b.owners = append(b.owners, owners(metadata)...)
+	if object["kind"] == "Event" {
+		b.about = addressed(object["involvedObject"], object["regarding"])
+	}
+}
+
+// owned returns the names of the owners that an operation of a JSON patch gives.
+func owned(op map[string]any) []string {
+	path, _ := op["path"].(string)
+	value := op["value"]
+	whole, _ := value.(map[string]any)
+	switch {
+	case path == "":
+		metadata, _ := whole["metadata"].(map[string]any)
+		return owners(metadata)
+	case path == metadataPointer:
+		return owners(whole)
+	case path == ownersPointer:
+		references, _ := value.([]any)
+		return addressed(references...)
+	case strings.HasPrefix(path, ownersPointer+"/") && strings.HasSuffix(path, "/name"):
+		return addressed(map[string]any{"name": value})
+	case strings.HasPrefix(path, ownersPointer+"/"):
+		return addressed(value)
+	}
+	return nil
+}
+
+func owners(metadata map[string]any) []string {
+	references, _ := metadata["ownerReferences"].([]any)
+	return addressed(references...)
+}
+
+// addressed returns the names in references that have an @.
+func addressed(references ...any) (names []string) {
+	for _, one := range references {
+		reference, _ := one.(map[string]any)
+		if name, _ := reference["name"].(string); strings.Contains(name, "@") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Metadata returns what an object's body, or patch, says of its name and of a cluster: name, the placement annotation and the source
 // annotation, each "" where it is not there.
-func (b *Body) Metadata() (name, placement, source string) {
-	object, _ := b.value.(map[string]any)
-	metadata, _ := object["metadata"].(map[string]any)
-	name, _ = metadata["name"].(string)
-	annotations, _ := metadata["annotations"].(map[string]any)
-	placement, _ = annotations[PlacementAnnotation].(string)
-	source, _ = annotations[merge.SourceAnnotation].(string)
-	return name, placement, source
-}
+func (b *Body) Metadata() (name, placement, source string) { return b.name, b.placement, b.source }
 
 // Beside returns the cluster of what a new object belongs to, where that is said by name@cluster: of its owners, or of what an Event is about;
 // "" where nothing is.
 func (b *Body) Beside(known func(cluster string) bool) string {
-	object, _ := b.value.(map[string]any)
-	metadata, _ := object["metadata"].(map[string]any)
-	others, _ := metadata["ownerReferences"].([]any)
-	if object["kind"] == "Event" {
-		others = append(slices.Clone(others), object["involvedObject"], object["regarding"])
-	}
-	for _, other := range others {
-		reference, _ := other.(map[string]any)
-		name, _ := reference["name"].(string)
+	for _, name := range slices.Concat(b.owners, b.about) {
 		if _, cluster, ok := Split(name, known); ok {
 			return cluster
 		}
@@ -95,73 +174,41 @@ func (b *Body) Beside(known func(cluster string) bool) string {
 // Apart returns a cluster, other than that of the object, that an owner in the body is of by its name@cluster; "" where none is. By the
 // owner's uid, which the object's cluster does not have, its garbage collector would delete the object.
 func (b *Body) Apart(cluster string, known func(cluster string) bool) string {
-	elsewhere := func(references ...any) string {
-		for _, one := range references {
-			reference, _ := one.(map[string]any)
-			name, _ := reference["name"].(string)
-			if _, c, ok := Split(name, known); ok && c != cluster {
-				return c
-			}
-		}
-		return ""
-	}
-	ofObject := func(object map[string]any) string {
-		metadata, _ := object["metadata"].(map[string]any)
-		references, _ := metadata["ownerReferences"].([]any)
-		return elsewhere(references...)
-	}
-	object, _ := b.value.(map[string]any)
-	if c := ofObject(object); c != "" {
-		return c
-	}
-	ops, _ := b.value.([]any)
-	for _, one := range ops {
-		op, _ := one.(map[string]any)
-		path, _ := op["path"].(string)
-		value := op["value"]
-		whole, _ := value.(map[string]any)
-		c := ""
-		switch {
-		case path == "":
-			c = ofObject(whole)
-		case path == metadataPointer:
-			c = ofObject(map[string]any{"metadata": whole})
-		case path == ownersPointer:
-			references, _ := value.([]any)
-			c = elsewhere(references...)
-		case strings.HasPrefix(path, ownersPointer+"/") && strings.HasSuffix(path, "/name"):
-			c = elsewhere(map[string]any{"name": value})
-		case strings.HasPrefix(path, ownersPointer+"/"):
-			c = elsewhere(value)
-		}
-		if c != "" && op["op"] != "test" {
+	for _, name := range b.owners {
+		if _, c, ok := Split(name, known); ok && c != cluster {
 			return c
 		}
 	}
 	return ""
 }
 
+// Work is how many bytes ForMember decodes, 0 where it returns what came.
+func (b *Body) Work() int {
+	if b.asItIs {
+		return 0
+	}
+	return len(b.original)
+}
+
 // ForMember returns the body as the member of that name and id wants it: names without @cluster, versions of its own, without the
-// source annotation. Each member's is made of what came, and for several at once.
+// source annotation. Each member's is made of what came, and for several at once; where nothing is rewritten for any it is
+// what came, and is not decoded again.
 func (b *Body) ForMember(cluster string, id uint64) ([]byte, error) {
-	b, err := Parse(b.contentType, b.original)
+	if b.asItIs {
+		return b.original, nil
+	}
+	c, err := read(b.contentType, b.original)
 	if err != nil {
 		return nil, err
 	}
 	in := inward{suffix: "@" + cluster, cluster: cluster, id: id}
-	switch v := b.value.(type) {
-	case map[string]any:
-		if err = in.object(v); err == nil && b.binary != nil {
-			err = b.binary.rewrite(&in)
-		}
-	case []any:
-		b.value, err = in.patch(v)
+	switch err := c.rewrite(&in); {
+	case err != nil:
+		return nil, err
+	case !in.changed:
+		return b.original, nil
+	case c.binary != nil:
+		return c.binary.encode()
 	}
-	if err != nil || !in.changed {
-		return b.original, err
-	}
-	if b.binary != nil {
-		return b.binary.encode()
-	}
-	return encode(b.value)
+	return encode(c.value)
 }

@@ -1,14 +1,17 @@
 package naming
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// inward rewrites what goes to a member.
+// inward rewrites what goes to a member. Without a suffix it is for none, and finds out whether for any something would be rewritten: it changes what
+// could then be any member's, and fails where a member's own version is needed.
 type inward struct {
 	suffix, cluster string
 	id              uint64
@@ -119,6 +122,9 @@ func (in *inward) each(of any) {
 
 func (in *inward) name(name string) string {
 	base, ok := strings.CutSuffix(name, in.suffix)
+	if in.suffix == "" {
+		ok = strings.Contains(name, "@")
+	}
 	in.changed = in.changed || ok
 	return base
 }
@@ -132,7 +138,10 @@ func (in *inward) annotations(a map[string]any) error {
 	if !ok {
 		return nil
 	}
-	applied, err := decode([]byte(text))
+	applied, err := decodeBounded([]byte(text))
+	if errors.Is(err, scan.ErrTooMany) {
+		return fmt.Errorf("the annotation %s cannot be taken: %w; leave it out", merge.LastApplied, errTooMany)
+	}
 	object, ok := applied.(map[string]any)
 	if err != nil || !ok {
 		return nil //nolint:nilerr // not kubectl's; the member may judge it

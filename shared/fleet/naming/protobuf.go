@@ -3,11 +3,14 @@ package naming
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
 // protobufMedia is how typed clients write bodies.
@@ -126,6 +129,9 @@ func (p *protobuf) metadata() error {
 		if p.meta != nil || kind != protowire.BytesType || n < 0 {
 			return errUnreadable
 		}
+		if err := few(text); err != nil {
+			return err
+		}
 		p.meta = &metav1.ObjectMeta{}
 		if p.meta.Unmarshal(text) != nil {
 			return errUnreadable
@@ -154,6 +160,25 @@ func (p *protobuf) metadata() error {
 	}
 	metadata["ownerReferences"] = owners
 	p.value["metadata"] = metadata
+	return nil
+}
+
+// maxFields is how many fields an ObjectMeta may have, where each label, annotation and owner is one. It is decoded whole: two bytes may be an owner, of
+// some hundred then.
+const maxFields = 20_000
+
+// few returns nil if a message has so many fields at most.
+func few(message []byte) error {
+	for n := 0; len(message) > 0; n++ {
+		_, _, tag, size, err := field(message)
+		if err != nil {
+			return err
+		}
+		if n == maxFields {
+			return fmt.Errorf("the body cannot be taken: %w, over %d labels, annotations and owners", scan.ErrTooMany, maxFields)
+		}
+		message = message[tag+size:]
+	}
 	return nil
 }
 
