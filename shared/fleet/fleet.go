@@ -62,6 +62,8 @@ type Fleet struct {
 	// discovered holds unions by all that they depend on.
 	discovered *unions
 	schemas    *schemas
+	// decoding holds what stands for each body that is being decoded.
+	decoding chan struct{}
 }
 
 // New returns a Fleet.
@@ -72,7 +74,7 @@ func New(cfg Config) *Fleet {
 	if cfg.Deadline == 0 {
 		cfg.Deadline = deadline
 	}
-	f := &Fleet{cfg: cfg, inv: newInventory(cfg.Objects, cfg.Freshness, cfg.Log), discovered: newUnions(), owners: newOwners(), schemas: newSchemas()}
+	f := &Fleet{cfg: cfg, inv: newInventory(cfg.Objects, cfg.Freshness, cfg.Log), discovered: newUnions(), owners: newOwners(), schemas: newSchemas(), decoding: make(chan struct{}, maxDecoding)}
 	f.kinds = newKinds(f)
 	return f
 }

@@ -328,11 +328,7 @@ func (q *ask) body() (*naming.Body, error) {
 	case len(data) > 0 && !naming.Readable(contentType):
 		return nil, status.New(status.UnsupportedMedia, "", "the fleet reads bodies in JSON, YAML and protobuf, since they say where an object is; this is %.100q", contentType)
 	}
-	b, err := naming.Parse(contentType, data)
-	if err != nil {
-		return nil, status.New(status.BadRequest, "", "%w", err)
-	}
-	return b, nil
+	return decoded(q, len(data), "", func() (*naming.Body, error) { return naming.Parse(contentType, data) })
 }
 
 // write changes one object where it is: PUT, PATCH and DELETE, and all methods of its subresources.
@@ -385,9 +381,9 @@ func (q *ask) send(w http.ResponseWriter, t target, body *naming.Body) error {
 	case other != "":
 		return status.New(status.NoPlacement, t.Name, "an owner in metadata.ownerReferences is in cluster %q, and the object in %q, which would delete it for want of that owner: name owners of its own cluster", other, t.Name)
 	}
-	data, err := body.ForMember(t.Name, t.id)
+	data, err := q.forMember(t, body)
 	if err != nil {
-		return status.New(status.BadRequest, t.Name, "%w", err)
+		return err
 	}
 	q.reached(t.Name)
 	var answered []byte

@@ -57,6 +57,22 @@ func TestFleetDeletesWhereTheKindIs(t *testing.T) {
 	}
 }
 
+// TestFleetBodyOfManyValues holds: a body that would be hundreds of MiB if it were decoded is refused, with what to do, and goes to no cluster.
+func TestFleetBodyOfManyValues(t *testing.T) {
+	h, members := fleetOf(t, sends(200, podList("10")), sends(200, podList("10")))
+	for _, call := range [][2]string{{"DELETE", "/fleet/api/v1/namespaces/x/pods"}, {"POST", "/fleet/api/v1/namespaces/x/pods"}, {"PUT", "/fleet/api/v1/namespaces/x/pods/one"}} {
+		got := answered(t, h.do(call[0], call[1], http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one@a"},"a":[`+strings.Repeat(`{"":0},`, 200_000)+`0]}`))
+		if !strings.HasPrefix(got, "413 ") || !strings.Contains(got, `"RequestEntityTooLarge"`) || !strings.Contains(got, "too many values, over 200000") {
+			t.Errorf("%s: %s", call[0], got)
+		}
+	}
+	for _, m := range members {
+		if calls := m.take(); len(calls) > 0 {
+			t.Errorf("it goes on: %v", calls)
+		}
+	}
+}
+
 // TestFleetVersionOfSome holds: the version of a list in which a cluster was left out is good for reads of that cluster's objects, and not
 // for writes of them.
 func TestFleetVersionOfSome(t *testing.T) {

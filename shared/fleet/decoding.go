@@ -1,0 +1,42 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// How many bodies are decoded at once, each of which may take 130 MiB while it is: that keeps a core busy, so that more at once would not be done sooner.
+// Small ones, as nearly all are, do not wait behind them.
+const (
+	maxDecoding = 4
+	smallBody   = 16 << 10
+)
+
+// decoded returns what do makes of so many bytes of a body, when its turn has come.
+func decoded[T any](q *ask, bytes int, cluster string, do func() (T, error)) (out T, err error) {
+	if bytes > smallBody {
+		select {
+		case q.f.decoding <- struct{}{}:
+			defer func() { <-q.f.decoding }()
+		case <-q.r.Context().Done():
+			return out, context.Cause(q.r.Context())
+		}
+	}
+	out, err = do()
+	switch {
+	case errors.Is(err, scan.ErrTooMany):
+		err = status.New(status.TooLarge, cluster, "%w", err)
+	case err != nil:
+		err = status.New(status.BadRequest, cluster, "%w", err)
+	}
+	return out, err
+}
+
+// forMember is the body as that member wants it.
+func (q *ask) forMember(t target, body *naming.Body) ([]byte, error) {
+	return decoded(q, body.Work(), t.Name, func() ([]byte, error) { return body.ForMember(t.Name, t.id) })
+}
