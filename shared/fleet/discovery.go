@@ -278,7 +278,6 @@ func (q *ask) lasting() *ask {
 
 // discover asks the clusters what they have, and unites that.
 func (q *ask) discover(allowed []entry) (*kept, error) {
-	began := time.Now()
 	u := newUniter()
 	const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 	type documents struct {
@@ -328,11 +327,7 @@ func (q *ask) discover(allowed []entry) (*kept, error) {
 			}
 		}
 	}
-	ttl := discoveryTTL
-	if len(failures) > 0 {
-		ttl, began = partialTTL, time.Now()
-	}
-	return &kept{union: u.union(), failures: failures, until: began.Add(ttl)}, nil
+	return &kept{union: u.union(), failures: failures, until: time.Now().Add(discoveryTTL)}, nil
 }
 
 // global says what of a cluster the fleet has: what a registry takes in, and all of the control-plane cluster. Of some namespaces that is what

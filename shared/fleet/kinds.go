@@ -129,6 +129,9 @@ func (f *Fleet) words(ctx context.Context, members []entry, k registry.Kind, eno
 		go func() { // ends within the deadline
 			defer f.guard(m.Name, func(e *failure) { said <- answer{m, word{unknown: e}} })
 			kinds, err := f.kinds.Get(ctx, kindsKey(m, k.APIVersion))
+			if err == nil && kinds[k.Resource].kind == "" { // it may be new
+				kinds, err = f.kinds.Refresh(ctx, kindsKey(m, k.APIVersion))
+			}
 			if err != nil {
 				said <- answer{m, unsaid(m, err)}
 				return

@@ -13,8 +13,7 @@ import (
 const (
 	discoveryMax  = 64
 	discoverySize = 32 << 20 // bytes of all that is kept, as JSON
-	discoveryTTL  = 30 * time.Second
-	partialTTL    = 5 * time.Second // after all were asked
+	discoveryTTL  = 5 * time.Second // a kind that is new shall be found soon; after all were asked
 )
 
 // kept is a union, and until when it is of use.
