@@ -106,6 +106,10 @@ func (q *ask) unplaced(targets []target, meant string) error {
 	if meant != "" {
 		why = fmt.Sprintf("%q is no cluster that you may call, or takes no part here: ", meant)
 	}
+	if q.res.APIGroup == "authorization.k8s.io" || q.res.APIGroup == "authentication.k8s.io" { // what is asked, not an object
+		return status.New(status.NoPlacement, "", "%ssay which cluster is asked, by the namespace, as -n NAMESPACE@CLUSTER, or by the parameter %s; there may be: %s",
+			why, clustersParam, strings.Join(names(targets), ", "))
+	}
 	return status.New(status.NoPlacement, "", "%ssay in which cluster it is to be made, by the annotation %s or by metadata.name: NAME@CLUSTER; for %s there may be: %s",
 		why, naming.PlacementAnnotation, q.res.Resource, strings.Join(names(targets), ", "))
 }

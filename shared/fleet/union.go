@@ -12,7 +12,7 @@ import (
 // What is kept of discovery: the union for one caller, for a while.
 const (
 	discoveryMax  = 64
-	discoverySize = 32 << 20 // bytes of all that is kept, as JSON
+	discoverySize = 32 << 20        // bytes of all that is kept, as JSON
 	discoveryTTL  = 5 * time.Second // a kind that is new shall be found soon; after all were asked
 )
 

@@ -19,7 +19,7 @@ type Body struct {
 	original                []byte
 	asItIs                  bool // nothing is rewritten for any member
 	name, placement, source string
-	owners, about           []string // names of owners, and of what an Event is about, that have an @
+	owners, about           []string // names of owners, and of what an Event or an access review is about, that have an @
 }
 
 // Readable reports whether bodies of a content type can be rewritten: those in JSON and YAML, and objects in protobuf.
@@ -113,8 +113,11 @@ func (b *Body) tell(value any) {
 	b.placement, _ = annotations[PlacementAnnotation].(string)
 	b.source, _ = annotations[merge.SourceAnnotation].(string)
 	b.owners = append(b.owners, owners(metadata)...)
-	if object["kind"] == "Event" {
+	if kind := object["kind"]; kind == "Event" || slices.Contains(reviews, kind) {
 		b.about = addressed(object["involvedObject"], object["regarding"])
+	}
+	if about := reviewed(object); about != nil {
+		b.about = append(b.about, addressed(about, map[string]any{"name": about["namespace"]})...)
 	}
 }
 
@@ -160,8 +163,8 @@ func addressed(references ...any) (names []string) {
 // annotation, each "" where it is not there.
 func (b *Body) Metadata() (name, placement, source string) { return b.name, b.placement, b.source }
 
-// Beside returns the cluster of what a new object belongs to, where that is said by name@cluster: of its owners, or of what an Event is about;
-// "" where nothing is.
+// Beside returns the cluster of what a new object belongs to, where that is said by name@cluster: of its owners, or of what an Event or
+// an access review is about; "" where nothing is.
 func (b *Body) Beside(known func(cluster string) bool) string {
 	for _, name := range slices.Concat(b.owners, b.about) {
 		if _, cluster, ok := Split(name, known); ok {

@@ -3,6 +3,7 @@ package naming
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
@@ -38,6 +39,10 @@ func (in *inward) object(o map[string]any) error {
 				in.rename(m)
 			}
 		}
+	}
+	if about := reviewed(o); about != nil {
+		in.rename(about)
+		in.namespace(about)
 	}
 	// Patches do not say their kind.
 	if role, ok := o["roleRef"].(map[string]any); ok { // of a RoleBinding
@@ -91,9 +96,7 @@ func (in *inward) labels(of any) {
 func (in *inward) metadata(m map[string]any) error {
 	in.rename(m)
 	in.labels(m["labels"])
-	if namespace, ok := m["namespace"].(string); ok {
-		m["namespace"] = in.name(namespace)
-	}
+	in.namespace(m)
 	in.each(m["ownerReferences"])
 	if annotations, ok := m["annotations"].(map[string]any); ok {
 		if err := in.annotations(annotations); err != nil {
@@ -101,6 +104,29 @@ func (in *inward) metadata(m map[string]any) error {
 		}
 	}
 	return in.version(m)
+}
+
+// reviews are the kinds by which is asked what somebody may do.
+var reviews = []any{"SelfSubjectAccessReview", "SubjectAccessReview", "LocalSubjectAccessReview", "SelfSubjectRulesReview"}
+
+// reviewed returns what of an access review may have a name and a namespace; nil where nothing has.
+func reviewed(o map[string]any) map[string]any {
+	if !slices.Contains(reviews, o["kind"]) {
+		return nil
+	}
+	spec, _ := o["spec"].(map[string]any)
+	if o["kind"] == "SelfSubjectRulesReview" {
+		return spec
+	}
+	about, _ := spec["resourceAttributes"].(map[string]any)
+	return about
+}
+
+// namespace takes @cluster from the namespace of what has one.
+func (in *inward) namespace(m map[string]any) {
+	if namespace, ok := m["namespace"].(string); ok {
+		m["namespace"] = in.name(namespace)
+	}
 }
 
 // rename takes @cluster from what has a name.

@@ -112,6 +112,9 @@ func TestForMember(t *testing.T) {
 		"an event": {"application/json", `{"kind":"Event","metadata":{"name":"e"},"involvedObject":{"kind":"Pod","name":"web@member1","namespace":"x"},"related":{"name":"n@member1"}}`,
 			`{"involvedObject":{"kind":"Pod","name":"web","namespace":"x"},"kind":"Event","metadata":{"name":"e"},"related":{"name":"n"}}`},
 		"an event's patch": {"application/merge-patch+json", `{"involvedObject":{"name":"web@member1"}}`, `{"involvedObject":{"name":"web"}}`},
+		"a question": {"application/json", `{"kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"name":"web@member1","namespace":"shop@member1","verb":"get@member1"}}}`,
+			`{"kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"name":"web","namespace":"shop","verb":"get@member1"}}}`},
+		"what may be done": {"application/json", `{"kind":"SelfSubjectRulesReview","spec":{"namespace":"shop@member1"}}`, `{"kind":"SelfSubjectRulesReview","spec":{"namespace":"shop"}}`},
 		"an autoscaler": {"application/json", `{"kind":"HorizontalPodAutoscaler","metadata":{"name":"web@member1"},"spec":{"maxReplicas":2,"scaleTargetRef":{"kind":"Deployment","name":"web@member1"}}}`,
 			`{"kind":"HorizontalPodAutoscaler","metadata":{"name":"web"},"spec":{"maxReplicas":2,"scaleTargetRef":{"kind":"Deployment","name":"web"}}}`},
 		"an autoscaler's patch": {"application/merge-patch+json", `{"spec":{"scaleTargetRef":{"name":"web@member1"}}}`, `{"spec":{"scaleTargetRef":{"name":"web"}}}`},
@@ -237,10 +240,13 @@ func TestMetadata(t *testing.T) {
 
 func TestBeside(t *testing.T) {
 	for in, want := range map[string]string{
-		`{"metadata":{"ownerReferences":[{"name":"a"},{"name":"b@other"},7,{"name":"c@member2"}]}}`: "member2",
-		`{"kind":"Event","involvedObject":{"name":"web@member1"}}`:                                  "member1",
-		`{"kind":"Event","metadata":{},"regarding":{"name":"web@member2"}}`:                         "member2",
-		`{"kind":"Pod","regarding":{"name":"web@member2"},"metadata":{"name":"a@member1"}}`:         "",
+		`{"metadata":{"ownerReferences":[{"name":"a"},{"name":"b@other"},7,{"name":"c@member2"}]}}`:     "member2",
+		`{"kind":"Event","involvedObject":{"name":"web@member1"}}`:                                      "member1",
+		`{"kind":"Event","metadata":{},"regarding":{"name":"web@member2"}}`:                             "member2",
+		`{"kind":"Pod","regarding":{"name":"web@member2"},"metadata":{"name":"a@member1"}}`:             "",
+		`{"kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"namespace":"shop@member2"}}}`: "member2",
+		`{"kind":"SelfSubjectAccessReview","spec":{"nonResourceAttributes":{"path":"/healthz"}}}`:       "",
+		`{"kind":"SelfSubjectRulesReview","spec":{"namespace":"shop@member1"}}`:                         "member1",
 		`{"kind":"Event"}`: "", `[{"name":"a@member1"}]`: "", ``: "",
 	} {
 		b, err := Parse("application/json", []byte(in))

@@ -35,9 +35,13 @@ var places = map[string][]place{
 	"/Event":                                {{fields: []protowire.Number{2, 3}, key: "involvedObject"}, at(13, 3)},
 	"events.k8s.io/Event":                   {{fields: []protowire.Number{8, 3}, key: "regarding"}, at(9, 3)},
 	"rbac.authorization.k8s.io/RoleBinding": {at(3, 3)},
-	"rbac.authorization.k8s.io/ClusterRoleBinding": {at(3, 3)},
-	"autoscaling/HorizontalPodAutoscaler":          {at(2, 1, 2)},
-	"policy/Eviction":                              {{fields: []protowire.Number{2, 2, 2}, version: true}},
+	"rbac.authorization.k8s.io/ClusterRoleBinding":  {at(3, 3)},
+	"autoscaling/HorizontalPodAutoscaler":           {at(2, 1, 2)},
+	"policy/Eviction":                               {{fields: []protowire.Number{2, 2, 2}, version: true}},
+	"authorization.k8s.io/SelfSubjectAccessReview":  review,
+	"authorization.k8s.io/SubjectAccessReview":      review,
+	"authorization.k8s.io/LocalSubjectAccessReview": review,
+	"authorization.k8s.io/SelfSubjectRulesReview":   {{fields: []protowire.Number{2, 1}, key: "regarding"}},
 	// What kubectl calls as the object that it makes: see called.
 	"/Pod":                   {at(2, 2, 1), at(2, 10)},
 	"/Service":               {at(2, 2, 2)},
@@ -49,6 +53,9 @@ var places = map[string][]place{
 	"batch/Job":              {at(2, 4, 1, 2), at(2, 6, 1, 11, 2), at(2, 6, 2, 2, 1)},
 	"batch/CronJob":          {at(2, 5, 2, 6, 1, 11, 2), at(2, 5, 2, 6, 2, 2, 1)},
 }
+
+// review are the places of an access review: the name and the namespace that it is about.
+var review = []place{{fields: []protowire.Number{2, 1, 7}, key: "involvedObject"}, {fields: []protowire.Number{2, 1, 1}, key: "regarding"}}
 
 // deletion is the place in DeleteOptions, which are of every group.
 var deletion = []place{{fields: []protowire.Number{2, 2}, version: true}}
