@@ -1,0 +1,91 @@
+package gateway_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"runtime/metrics"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFleetLarge holds: lists, and the beginnings of watches, pass through: 100 MB take a third of that at the very most.
+func TestFleetLarge(t *testing.T) {
+	const each, size = 6_000, 8 << 10 // of two members
+	padding := strings.Repeat("x", size)
+	large := func(member string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if r.URL.Query().Get("watch") != "" {
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+				return
+			}
+			out := bufio.NewWriter(w)
+			_, _ = io.WriteString(out, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[`)
+			for i := range each {
+				_, _ = fmt.Fprintf(out, `%s{"metadata":{"name":"%s-%d","namespace":"x","resourceVersion":"7"},"spec":{"x":"%s"}}`, strings.Repeat(",", min(i, 1)), member, i, padding)
+			}
+			_, _ = io.WriteString(out, "]}\n")
+			_ = out.Flush()
+		}
+	}
+	h, _ := fleetWithin(t, time.Minute, large("a"), large("b"))
+	for name, tt := range map[string]struct {
+		query string
+		of    string // each object has it once
+	}{
+		"a list":  {"", `"spec":`},
+		"a watch": {"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", `"type":"ADDED"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			most := highest(t)
+			resp := h.do("GET", "/fleet/api/v1/pods"+tt.query, nil, "")
+			objects, bytes := 0, 0
+			for lines := bufio.NewReader(resp.Body); objects < 2*each; {
+				part, err := lines.ReadString('}') // an object has several
+				objects, bytes = objects+strings.Count(part, tt.of), bytes+len(part)
+				if err != nil {
+					t.Fatalf("%v after %d objects", err, objects)
+				}
+			}
+			if most := most(); bytes < 2*each*size || most > bytes/3 {
+				t.Errorf("%d MB took %d MB", bytes>>20, most>>20)
+			} else {
+				t.Logf("%d MB took %d MB", bytes>>20, most>>20)
+			}
+		})
+	}
+}
+
+// highest begins to look how much memory is in use, and returns what ends that and says how much it was at most, beyond what it was.
+func highest(t *testing.T) func() int {
+	t.Helper()
+	inUse := func() int {
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(sample)
+		return int(sample[0].Value.Uint64())
+	}
+	runtime.GC()
+	before, most := inUse(), 0
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for tick := time.Tick(5 * time.Millisecond); ; {
+			select {
+			case <-end:
+				return
+			case <-tick:
+				most = max(most, inUse()-before)
+			}
+		}
+	}()
+	return func() int {
+		close(end)
+		<-ended
+		return most
+	}
+}
