@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterpass/clusterpass/shared/alloctest"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
@@ -121,15 +121,6 @@ func TestKindOf(t *testing.T) {
 	}
 }
 
-// allocated is how many bytes do allocates.
-func allocated(do func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	do()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
-
 // TestRowOf holds: an event's table has one row, and says its columns or not; what has more takes no more memory than it came with.
 func TestRowOf(t *testing.T) {
 	of := func(text string) merge.Object {
@@ -151,7 +142,7 @@ func TestRowOf(t *testing.T) {
 	for _, text := range []string{`{}`, `{"rows":null}`, `{"rows":[]}`, `{"rows":[{},{}]}`, `{"rows":[{}],"rows":[{}]}`, `{"rows":[{}],"columnDefinitions":{}}`,
 		`{"rows":[` + many + `]}`, `{"rows":[{}],"columnDefinitions":[` + many + `]}`} {
 		table, err := of(text), error(nil)
-		if n := allocated(func() { _, _, err = rowOf(table) }); err == nil || n > 1<<20 {
+		if n := alloctest.Allocated(func() { _, _, err = rowOf(table) }); err == nil || n > 1<<20 {
 			t.Errorf("%.60s: %v, %d bytes", text, err, n)
 		}
 	}

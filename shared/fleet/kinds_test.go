@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/alloctest"
 )
 
 // many is as many elements as fit in so many bytes.
@@ -18,7 +20,7 @@ func TestKindsBounded(t *testing.T) {
 	}
 	for _, one := range []string{"0", "{}", `{"name":"a"}`} {
 		doc := of(many(one, 1<<20-100))
-		if n := allocated(func() { _, _ = kindsOf(doc) }); n > 24<<20 {
+		if n := alloctest.Allocated(func() { _, _ = kindsOf(doc) }); n > 24<<20 {
 			t.Errorf("%s: %d MiB", one, n>>20)
 		}
 	}

@@ -6,19 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/alloctest"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
 // TestOwnersSize holds: what is kept of an object is of one size, however it is called.
 func TestOwnersSize(t *testing.T) {
-	held := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	o, before := newOwners(), held()
+	o, before := newOwners(), alloctest.Held()
 	for i := range 1000 {
 		q := &ask{user: &identity.User{Name: "alice"}, res: route.Resource{Name: fmt.Sprint(i, strings.Repeat("x", 60<<10))}}
 		if o.put(q.key(), 7); i == 999 {
@@ -30,7 +25,7 @@ func TestOwnersSize(t *testing.T) {
 			}
 		}
 	}
-	if now := held(); now > before+8<<20 {
+	if now := alloctest.Held(); now > before+8<<20 {
 		t.Errorf("%d MiB are kept", (now-before)>>20)
 	}
 	runtime.KeepAlive(o)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/clusterpass/clusterpass/shared/alloctest"
 )
 
 // TestUniteNull holds: what is valid JSON and no document is an error, on either side.
@@ -97,7 +99,7 @@ func TestUniteBounded(t *testing.T) {
 	}
 	for name, pair := range map[string][2][]byte{"the first": {empty, of(0, maxNames+1)}, "a later one": {of(0, 1), of(0, maxNames+1)}, "both": {both, of(2*maxNames, 10)}, "far more": {empty, of(0, 1<<20)}} {
 		var err error
-		if n := allocated(func() { _, err = uniteSchemas(pair[0], pair[1]) }); !errors.Is(err, errManyNames) || n > 64<<20 {
+		if n := alloctest.Allocated(func() { _, err = uniteSchemas(pair[0], pair[1]) }); !errors.Is(err, errManyNames) || n > 64<<20 {
 			t.Errorf("%s: %v, %d MiB", name, err, n>>20)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/alloctest"
 )
 
 // groupOf is a group of VERSION/RESOURCE,…, of which kind says whose they are.
@@ -156,7 +158,7 @@ func TestDiscoveryBounded(t *testing.T) {
 		"groups that are none": of(many("0", maxDiscovery-100)), "resources that are none": in(many("0", maxDiscovery-100)), "more resources": in(many("{}", maxDiscovery-100)),
 		"more verbs": in(`{"verbs":[` + many(`""`, maxDiscovery-100) + `]}`),
 	} {
-		if n := allocated(func() { _, _ = discoveryOf("a", doc) }); n > 80<<20 {
+		if n := alloctest.Allocated(func() { _, _ = discoveryOf("a", doc) }); n > 80<<20 {
 			t.Errorf("%s: %d MiB for %d KiB", name, n>>20, len(doc)>>10)
 		}
 	}

@@ -1,27 +1,19 @@
 package merge
 
 import (
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
-)
 
-// allocated is how many bytes do allocates.
-func allocated(do func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	do()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
+	"github.com/clusterpass/clusterpass/shared/alloctest"
+)
 
 // TestColumnsBounded holds: a table's columns are counted before they are decoded, and a definition has a bound.
 func TestColumnsBounded(t *testing.T) {
 	bomb := jsontext.Value("[" + strings.Repeat("{},", 1<<20) + "{}]")
 	var err error
-	if n := allocated(func() { _, err = Columns(bomb) }); err == nil || n > 1<<20 {
+	if n := alloctest.Allocated(func() { _, err = Columns(bomb) }); err == nil || n > 1<<20 {
 		t.Errorf("%d bytes for what is no table's, %v", n, err)
 	}
 	definition := func(size int) jsontext.Value {

@@ -11,18 +11,10 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/clusterpass/clusterpass/shared/alloctest"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
-
-// allocated is how many bytes do allocates.
-func allocated(do func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	do()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
 
 // fill is one again and again, up to the 3 MiB of a body.
 func fill(head, one, tail string) string {
@@ -68,7 +60,7 @@ func TestParseBounded(t *testing.T) {
 		"managed fields": {protobufMedia, podOf(fill("", "\x8a\x01\x00", "")), true},
 	} {
 		var err error
-		bytes := allocated(func() { _, err = Parse(tt.contentType, []byte(tt.in)) })
+		bytes := alloctest.Allocated(func() { _, err = Parse(tt.contentType, []byte(tt.in)) })
 		if err == nil || errors.Is(err, scan.ErrTooMany) != tt.many || len(err.Error()) > 300 {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -116,13 +108,9 @@ func TestParseLarge(t *testing.T) {
 // TestBodyHolds holds: a body that waits for its cluster holds its bytes, and not what they are decoded.
 func TestBodyHolds(t *testing.T) {
 	in := []byte(`{"metadata":{"name":"web@member1"},"a":[` + strings.Repeat(`{"":0},`, 90_000) + `0]}`)
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
+	before := alloctest.Held()
 	b, err := Parse("application/json", in)
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	if held := int64(after.HeapAlloc) - int64(before.HeapAlloc); err != nil || held > 4<<20 {
+	if held := int64(alloctest.Held()) - int64(before); err != nil || held > 4<<20 {
 		t.Errorf("%d bytes of %d, %v", held, len(in), err)
 	}
 	runtime.KeepAlive(b)
@@ -151,7 +139,7 @@ func TestAsItIs(t *testing.T) {
 // TestLabelsLinear holds: a selector costs what its length is.
 func TestLabelsLinear(t *testing.T) {
 	var out string
-	bytes := allocated(func() { out, _, _ = values(strings.Repeat("a=b@m,", 5_000) + "c") })
+	bytes := alloctest.Allocated(func() { out, _, _ = values(strings.Repeat("a=b@m,", 5_000) + "c") })
 	if out != strings.Repeat("a=b,", 5_000)+"c" || bytes > 1<<20 {
 		t.Errorf("%.20s, %d bytes", out, bytes)
 	}

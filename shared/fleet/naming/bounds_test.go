@@ -3,10 +3,10 @@ package naming
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/alloctest"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
@@ -20,11 +20,8 @@ func TestAnswerBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		out, err = a.Append(nil, o)
-		runtime.ReadMemStats(&after)
-		return out, after.TotalAlloc - before.TotalAlloc, err
+		bytes = alloctest.Allocated(func() { out, err = a.Append(nil, o) })
+		return out, bytes, err
 	}
 	bomb := `{"kind":"Pod","metadata":{"name":"a"},"a":[` + strings.Repeat(`{"":0},`, 300_000) + `0]}`
 	if _, bytes, err := rewrite(bomb); !errors.Is(err, scan.ErrTooMany) || bytes > 1<<20 {
