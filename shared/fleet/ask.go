@@ -190,6 +190,7 @@ func (q *ask) qualified() bool {
 // called is how a cluster's objects are called in the answer.
 func (q *ask) called(cluster string) *naming.Answer {
 	how := naming.NewAnswer(cluster, q.qualified())
+	how.Turn = q.turn
 	if q.within != "" {
 		how.NamespaceHere()
 	}

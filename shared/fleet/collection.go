@@ -9,12 +9,18 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
+// maxOptions bounds DeleteOptions, which have some hundred bytes: each target has a body of its own of them.
+const maxOptions = 64 << 10
+
 // deleteCollection deletes in every target. It fails if one does, saying which; one that does not have the kind has nothing to delete,
 // which costs a warning where another did it.
 func (q *ask) deleteCollection(w http.ResponseWriter, targets []target) error {
 	body, err := q.body()
 	if err != nil {
 		return err
+	}
+	if body.Len() > maxOptions {
+		return status.New(status.TooLarge, "", "what says how a collection is to be deleted is larger than %d KiB", maxOptions>>10)
 	}
 	q.reached(names(targets)...)
 	bodies, wrong := make([][]byte, len(targets)), make([]error, len(targets))

@@ -35,8 +35,10 @@ func (q *ask) create(w http.ResponseWriter, targets []target) error {
 		cluster = placement
 	case source != "":
 		cluster = source
-	case beside != "":
-		cluster = beside
+	case len(beside) > 1:
+		return status.New(status.NoPlacement, "", "what it is about is in several clusters: %s", strings.Join(beside, ", "))
+	case len(beside) == 1:
+		cluster = beside[0]
 	default:
 		if targets, err = q.having(targets); err != nil {
 			return err
@@ -107,7 +109,7 @@ func (q *ask) unplaced(targets []target, meant string) error {
 		why = fmt.Sprintf("%q is no cluster that you may call, or takes no part here: ", meant)
 	}
 	if q.res.APIGroup == "authorization.k8s.io" || q.res.APIGroup == "authentication.k8s.io" { // what is asked, not an object
-		return status.New(status.NoPlacement, "", "%ssay which cluster is asked, by the namespace, as -n NAMESPACE@CLUSTER, or by the parameter %s; there may be: %s",
+		return status.New(status.NoPlacement, "", "%ssay which cluster is asked, by the namespace, as -n NAMESPACE@CLUSTER, or by the parameter %s, or ask it at /clusters/NAME; there may be: %s",
 			why, clustersParam, strings.Join(names(targets), ", "))
 	}
 	return status.New(status.NoPlacement, "", "%ssay in which cluster it is to be made, by the annotation %s or by metadata.name: NAME@CLUSTER; for %s there may be: %s",

@@ -9,23 +9,33 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// How many bodies are decoded at once, each of which may take 130 MiB while it is: that keeps a core busy, so that more at once would not be done sooner.
+// How many bodies, and objects that are rewritten for kubectl's commands, are decoded at once, each of which may take 130 MiB while it is: that keeps a core busy, so that more at once would not be done sooner.
 // Small ones, as nearly all are, do not wait behind them.
 const (
 	maxDecoding = 4
 	smallBody   = 16 << 10
 )
 
+// turn waits until so many bytes may be decoded, and returns what says that they were, and that what they became is not held any more.
+func (q *ask) turn(bytes int) (end func(), err error) {
+	if bytes <= smallBody {
+		return func() {}, nil
+	}
+	select {
+	case q.f.decoding <- struct{}{}:
+		return func() { <-q.f.decoding }, nil
+	case <-q.r.Context().Done():
+		return nil, context.Cause(q.r.Context())
+	}
+}
+
 // decoded returns what do makes of so many bytes of a body, when its turn has come.
 func decoded[T any](q *ask, bytes int, cluster string, do func() (T, error)) (out T, err error) {
-	if bytes > smallBody {
-		select {
-		case q.f.decoding <- struct{}{}:
-			defer func() { <-q.f.decoding }()
-		case <-q.r.Context().Done():
-			return out, context.Cause(q.r.Context())
-		}
+	end, err := q.turn(bytes)
+	if err != nil {
+		return out, err
 	}
+	defer end()
 	out, err = do()
 	switch {
 	case errors.Is(err, scan.ErrTooMany):

@@ -114,7 +114,7 @@ func (q *ask) find(targets []target, out func(t target) (outgoing, error)) (*fou
 // doubtful returns why what changes an object, found in one member, may mean another's: that one did not say. One that the caller may not get the
 // object of is none that they mean.
 func (q *ask) doubtful(in *answer, unknown []*failure) error {
-	doubts := slices.DeleteFunc(slices.Clone(unknown), func(e *failure) bool { return e.code == http.StatusForbidden })
+	doubts := slices.DeleteFunc(slices.Clone(unknown), q.hides)
 	if len(doubts) == 0 {
 		return nil
 	}
@@ -132,15 +132,22 @@ func (q *ask) hidden(failures []*failure) bool {
 	}
 	absent := false
 	for _, e := range failures {
-		about := e.status != nil && e.status.Details != nil && e.status.Details.Name == q.res.Name
-		switch {
-		case e.absent():
-			absent = absent || about
-		case e.code != http.StatusForbidden || !about || e.status.Details.Kind != q.res.Resource || e.status.Details.Group != q.res.APIGroup:
+		if !e.absent() && !q.hides(e) {
 			return false
 		}
+		absent = absent || e.absent() && q.about(e)
 	}
 	return absent
+}
+
+// hides reports whether a member says that the caller may not get the object.
+func (q *ask) hides(e *failure) bool {
+	return e.code == http.StatusForbidden && q.about(e) && e.status.Details.Kind == q.res.Resource && e.status.Details.Group == q.res.APIGroup
+}
+
+// about reports whether a member's refusal names the object.
+func (q *ask) about(e *failure) bool {
+	return e.status != nil && e.status.Details != nil && e.status.Details.Name == q.res.Name
 }
 
 // read reads all, if it is at most so many bytes.
@@ -338,11 +345,12 @@ func (q *ask) write(w http.ResponseWriter, targets []target) error {
 		return err
 	}
 	_, placement, source := body.Metadata()
-	if err := agree(q.named, placement, ""); err != nil {
-		return err
-	}
-	if placement == "" {
+	switch {
+	case placement == "":
 		placement = source
+	case q.named == "" && source != "" && source != placement:
+		return status.New(status.NoPlacement, "", "the object is of cluster %q by its annotation %s, and was read from %q: call it %s@%s, or the other, to say which is meant",
+			placement, naming.PlacementAnnotation, source, q.res.Name, source)
 	}
 	if placement != "" && q.named == "" {
 		// What the object says of its place holds, also where another cluster has one of that name.

@@ -49,8 +49,11 @@ func discoveryOf(cluster string, doc []byte) ([]groupOfMember, *failure) {
 		Items []groupOfMember `json:"items"`
 	}
 	// This decoder stops at a value that is not what it should be; Go's own makes something of it, and of all that follow.
-	if err := json.Unmarshal(doc, &list); err != nil || list.Kind != "APIGroupDiscoveryList" {
+	switch err := json.Unmarshal(doc, &list); {
+	case list.Kind != "APIGroupDiscoveryList":
 		return nil, bad(err, "has no aggregated discovery (Kubernetes 1.27 or later has)")
+	case err != nil:
+		return nil, bad(err, "sends discovery that cannot be read: "+err.Error())
 	}
 	return list.Items, nil
 }

@@ -74,7 +74,7 @@ func (q *ask) watch(targets []target) (*forward.Call, error) {
 		}
 		ends = time.Duration(n) * time.Second
 	}
-	// As kube-apiserver takes them.
+	// What kube-apiserver does not take.
 	switch match := q.query.Get("resourceVersionMatch"); {
 	case q.query.Has("sendInitialEvents") && match != "NotOlderThan":
 		return nil, status.New(status.BadRequest, "", "a watch with sendInitialEvents wants resourceVersionMatch=NotOlderThan, too; this has %.40q", match)

@@ -7,6 +7,11 @@ import (
 	"testing"
 )
 
+// forbids is a member's refusal of one object.
+func forbids(name, kind string) http.HandlerFunc {
+	return sends(403, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"%[2]s %[1]s is forbidden","reason":"Forbidden","details":{"name":%[1]q,"kind":%[2]q},"code":403}`, name, kind))
+}
+
 // TestFleetDoubtfulWrites holds: what changes an object that is called by its name alone is not done while a cluster does not say whether it has one,
 // too; one where the caller may not get it is as one without it.
 func TestFleetDoubtfulWrites(t *testing.T) {
@@ -16,10 +21,11 @@ func TestFleetDoubtfulWrites(t *testing.T) {
 		code  int
 		says  string
 	}{
-		"it has one":     {sends(200, pod), 409, "name one of them, as web@a or web@b"},
-		"it has none":    {refuses(404, "NotFound", `pods "web" not found`), 200, `"web"`},
-		"it is down":     {refuses(503, "ServiceUnavailable", "etcd is down"), 502, `pods "web" is in cluster "a", and perhaps in another: cluster "b": etcd is down; to mean the one that is found, call it web@a`},
-		"it may not say": {refuses(403, "Forbidden", `pods "web" is forbidden`), 200, `"web"`},
+		"it has one":             {sends(200, pod), 409, "name one of them, as web@a or web@b"},
+		"it has none":            {refuses(404, "NotFound", `pods "web" not found`), 200, `"web"`},
+		"it is down":             {refuses(503, "ServiceUnavailable", "etcd is down"), 502, `pods "web" is in cluster "a", and perhaps in another: cluster "b": etcd is down; to mean the one that is found, call it web@a`},
+		"it may not say":         {forbids("web", "pods"), 200, `"web"`},
+		"it refuses the gateway": {forbids("alice", "users"), 502, "and perhaps in another"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, members := fleetOf(t, sends(200, pod), tt.other)
@@ -111,14 +117,13 @@ func TestFleetContradictions(t *testing.T) {
 	h, members := fleetOf(t, refuses(404, "NotFound", "no such"), refuses(404, "NotFound", "no such"))
 	for _, tt := range []struct{ method, path, body, says string }{
 		{"POST", pods, pod("web@a", "b"), `metadata.name says "a", the annotation clusterpass.io/cluster says "b"`},
-		{"PATCH", pods + "/web@a", pod("web", "b"), `metadata.name says "a", the annotation clusterpass.io/cluster says "b"`},
+		{"PUT", pods + "/web", strings.Replace(pod("web", "b"), `"annotations":{`, `"annotations":{"resource.karmada.io/cached-from-cluster":"a",`, 1), `the object is of cluster "b" by its annotation clusterpass.io/cluster, and was read from "a"`},
 		{"POST", "/fleet/api/v1/namespaces/x@b/pods", pod("web@a", ""), `metadata.name says "a", the namespace says "b"`},
 		{"POST", pods, pod("web@z", ""), `"z" is no cluster that you may call, or takes no part here: say in which`},
 		{"POST", pods, pod("web", "z"), `"z" is no cluster that you may call, or takes no part here: say in which`},
 		{"POST", pods, pod("dev@example.com", ""), `"message":"say in which`},
 	} {
-		contentType := map[string]string{"POST": "application/json", "PATCH": "application/merge-patch+json"}[tt.method]
-		text, resp := h.textOf(tt.method, tt.path, http.Header{"Content-Type": {contentType}}, tt.body)
+		text, resp := h.textOf(tt.method, tt.path, http.Header{"Content-Type": {"application/json"}}, tt.body)
 		if text = strings.ReplaceAll(text, `\"`, `"`); resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(text, tt.says) {
 			t.Errorf("%s %s %s: %s %s", tt.method, tt.path, tt.body, resp.Status, text)
 		}
@@ -128,6 +133,17 @@ func TestFleetContradictions(t *testing.T) {
 			if r.Method != http.MethodGet {
 				t.Errorf("%s %s", r.Method, r.URI)
 			}
+		}
+	}
+}
+
+// TestFleetCollectionOptions holds: what says how a collection is to be deleted is short, since each cluster has one of its own.
+func TestFleetCollectionOptions(t *testing.T) {
+	h, _ := fleetOf(t, sends(200, podList("5")), sends(200, podList("5")))
+	for size, code := range map[int]int{60 << 10: http.StatusOK, 70 << 10: http.StatusRequestEntityTooLarge} {
+		body := `{"kind":"DeleteOptions","apiVersion":"v1","x":"` + strings.Repeat("x", size) + `"}`
+		if text, resp := h.textOf("DELETE", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}}, body); resp.StatusCode != code {
+			t.Errorf("%d bytes: %s %s", size, resp.Status, text)
 		}
 	}
 }

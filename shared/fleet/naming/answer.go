@@ -14,6 +14,8 @@ type Answer struct {
 	qualified bool
 	annotator *merge.Annotator
 	more      []func(object map[string]any) // what else is rewritten
+	// Turn, if not nil, is asked before so many bytes are decoded whole, and returns what is called once what they became is not held any more.
+	Turn func(bytes int) (end func(), err error)
 }
 
 // NewAnswer returns an Answer for a cluster. qualified says that each name is to be name@cluster.
@@ -79,6 +81,11 @@ func (a *Answer) Namespace() string { return a.annotator.Namespace() }
 
 // rewritten returns an object with what else is rewritten.
 func (a *Answer) rewritten(object merge.Object) (merge.Object, error) {
+	end, err := a.turn(len(object.Text))
+	if err != nil {
+		return merge.Object{}, err
+	}
+	defer end()
 	value, err := decodeBounded(object.Text)
 	if err != nil {
 		return merge.Object{}, err
@@ -132,8 +139,20 @@ func podLabels(o map[string]any) map[string]any {
 	return nil
 }
 
+func (a *Answer) turn(bytes int) (end func(), err error) {
+	if a.Turn == nil {
+		return func() {}, nil
+	}
+	return a.Turn(bytes)
+}
+
 // Status rewrites the names in a Status.
 func (a *Answer) Status(status []byte) []byte {
+	end, err := a.turn(len(status))
+	if err != nil {
+		return status
+	}
+	defer end()
 	value, err := decodeBounded(status)
 	o, _ := value.(map[string]any)
 	details, _ := o["details"].(map[string]any)

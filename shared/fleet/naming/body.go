@@ -83,7 +83,7 @@ func read(contentType string, data []byte) (c content, err error) {
 }
 
 // errTooMany is for what would be too much if it were decoded.
-var errTooMany = fmt.Errorf("%w, over %d, which is more than any object has that a cluster stores", scan.ErrTooMany, maxValues)
+var errTooMany = fmt.Errorf("%w, over %d, which is more than nearly any object has that a cluster stores", scan.ErrTooMany, maxValues)
 
 // rewrite rewrites it as in says.
 func (c *content) rewrite(in *inward) (err error) {
@@ -163,16 +163,24 @@ func addressed(references ...any) (names []string) {
 // annotation, each "" where it is not there.
 func (b *Body) Metadata() (name, placement, source string) { return b.name, b.placement, b.source }
 
-// Beside returns the cluster of what a new object belongs to, where that is said by name@cluster: of its owners, or of what an Event or
-// an access review is about; "" where nothing is.
-func (b *Body) Beside(known func(cluster string) bool) string {
-	for _, name := range slices.Concat(b.owners, b.about) {
+// Beside returns the cluster of what a new object belongs to, where that is said by name@cluster: of its owners (see Apart); or the clusters, each
+// once, of what an Event or an access review is about.
+func (b *Body) Beside(known func(cluster string) bool) (clusters []string) {
+	for _, name := range b.owners {
 		if _, cluster, ok := Split(name, known); ok {
-			return cluster
+			return []string{cluster}
 		}
 	}
-	return ""
+	for _, name := range b.about {
+		if _, cluster, ok := Split(name, known); ok && !slices.Contains(clusters, cluster) {
+			clusters = append(clusters, cluster)
+		}
+	}
+	return clusters
 }
+
+// Len is how many bytes came.
+func (b *Body) Len() int { return len(b.original) }
 
 // Apart returns a cluster, other than that of the object, that an owner in the body is of by its name@cluster; "" where none is. By the
 // owner's uid, which the object's cluster does not have, its garbage collector would delete the object.

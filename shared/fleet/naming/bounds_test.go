@@ -3,6 +3,7 @@ package naming
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,5 +40,31 @@ func TestAnswerBounded(t *testing.T) {
 	status := []byte(`{"kind":"Status","details":{"name":"a","x":[` + strings.Repeat(`{"":0},`, 300_000) + `0]}}`)
 	if out := a.Status(status); string(out) != string(status) {
 		t.Errorf("%.100s", out)
+	}
+}
+
+// TestAnswerInTurn holds: an object is decoded when its turn has come, which ends with that, and not at all where none comes.
+func TestAnswerInTurn(t *testing.T) {
+	o, err := merge.ObjectOf([]byte(`{"kind":"Pod","metadata":{"name":"a"},"spec":{"volumes":[{"persistentVolumeClaim":{"claimName":"data"}}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := NewAnswer("c", true)
+	var turns []int
+	none := errors.New("no turn")
+	a.Turn = func(bytes int) (func(), error) {
+		turns = append(turns, bytes)
+		return func() { turns = append(turns, -bytes) }, err
+	}
+	for range 2 {
+		_, _ = a.Append(nil, o) // nothing more is rewritten
+		a.ClaimsHere()
+	}
+	if n := len(o.Text); !slices.Equal(turns, []int{n, -n}) {
+		t.Errorf("%v", turns)
+	}
+	err = none
+	if _, got := a.Append(nil, o); !errors.Is(got, none) {
+		t.Errorf("%v", got)
 	}
 }

@@ -240,20 +240,21 @@ func TestMetadata(t *testing.T) {
 
 func TestBeside(t *testing.T) {
 	for in, want := range map[string]string{
-		`{"metadata":{"ownerReferences":[{"name":"a"},{"name":"b@other"},7,{"name":"c@member2"}]}}`:     "member2",
-		`{"kind":"Event","involvedObject":{"name":"web@member1"}}`:                                      "member1",
-		`{"kind":"Event","metadata":{},"regarding":{"name":"web@member2"}}`:                             "member2",
-		`{"kind":"Pod","regarding":{"name":"web@member2"},"metadata":{"name":"a@member1"}}`:             "",
-		`{"kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"namespace":"shop@member2"}}}`: "member2",
-		`{"kind":"SelfSubjectAccessReview","spec":{"nonResourceAttributes":{"path":"/healthz"}}}`:       "",
-		`{"kind":"SelfSubjectRulesReview","spec":{"namespace":"shop@member1"}}`:                         "member1",
+		`{"metadata":{"ownerReferences":[{"name":"a"},{"name":"b@other"},7,{"name":"c@member2"}]}}`:                          "member2",
+		`{"kind":"Event","involvedObject":{"name":"web@member1"}}`:                                                           "member1",
+		`{"kind":"Event","metadata":{},"regarding":{"name":"web@member2"}}`:                                                  "member2",
+		`{"kind":"Pod","regarding":{"name":"web@member2"},"metadata":{"name":"a@member1"}}`:                                  "",
+		`{"kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"namespace":"shop@member2"}}}`:                      "member2",
+		`{"kind":"SelfSubjectAccessReview","spec":{"nonResourceAttributes":{"path":"/healthz"}}}`:                            "",
+		`{"kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"name":"web@member1","namespace":"shop@member2"}}}`: "member1 member2",
+		`{"kind":"SelfSubjectRulesReview","spec":{"namespace":"shop@member1"}}`:                                              "member1",
 		`{"kind":"Event"}`: "", `[{"name":"a@member1"}]`: "", ``: "",
 	} {
 		b, err := Parse("application/json", []byte(in))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := b.Beside(known); got != want {
+		if got := strings.Join(b.Beside(known), " "); got != want {
 			t.Errorf("%s is beside %q, want %q", in, got, want)
 		}
 	}

@@ -122,7 +122,7 @@ func TestProtobufPlaces(t *testing.T) {
 		if got, err := b.ForMember("member1", 7); err != nil || !bytes.Equal(got, write("web", "100")) {
 			t.Errorf("%s %s\n got %q, %v\nwant %q", tt.apiVersion, tt.kind, got, err, write("web", "100"))
 		}
-		if got := b.Beside(func(c string) bool { return c == "member1" }); (got == "member1") != (tt.kind == "Event" || strings.HasSuffix(tt.kind, "Review")) {
+		if got := strings.Join(b.Beside(func(c string) bool { return c == "member1" }), " "); (got == "member1") != (tt.kind == "Event" || strings.HasSuffix(tt.kind, "Review")) {
 			t.Errorf("%s %s goes to %q", tt.apiVersion, tt.kind, got)
 		}
 		if _, err := Parse(protobufMedia, bytes.TrimSuffix(write("web", "5"), []byte{5})[:20]); err == nil {
