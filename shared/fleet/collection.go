@@ -23,15 +23,12 @@ func (q *ask) deleteCollection(w http.ResponseWriter, targets []target) error {
 		return status.New(status.TooLarge, "", "what says how a collection is to be deleted is larger than %d KiB", maxOptions>>10)
 	}
 	q.reached(names(targets)...)
-	bodies, wrong := make([][]byte, len(targets)), make([]error, len(targets))
-	for i, t := range targets { // one after the other, so that one call has one body decoded at a time
-		bodies[i], wrong[i] = q.forMember(t, body)
-	}
-	answers := q.each(targets, func(i int, t target) *answer {
-		if wrong[i] != nil {
-			return &answer{target: t, err: q.failed(q.r.Context(), t.Name, wrong[i])}
+	answers := q.each(targets, func(_ int, t target) *answer {
+		data, err := q.forMember(t, body)
+		if err != nil {
+			return &answer{target: t, err: q.failed(q.r.Context(), t.Name, err)}
 		}
-		return q.call(q.r.Context(), t, outgoing{method: http.MethodDelete, path: q.route.Path, query: q.query, body: bodies[i], patient: true,
+		return q.call(q.r.Context(), t, outgoing{method: http.MethodDelete, path: q.route.Path, query: q.query, body: data, patient: true,
 			header: http.Header{"Accept": {"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"}, "Accept-Encoding": {"identity"}}}, func(a *answer) error {
 			_, err := io.Copy(io.Discard, a.body)
 			return err

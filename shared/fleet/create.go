@@ -23,9 +23,6 @@ func (q *ask) create(w http.ResponseWriter, targets []target) error {
 	if q.unknowable != nil {
 		return q.unknowable
 	}
-	if !named {
-		cluster = ""
-	}
 	if err := agree(cluster, placement, q.within); err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// How many bodies, and objects that are rewritten for kubectl's commands, are decoded at once, each of which may take 130 MiB while it is: that keeps a core busy, so that more at once would not be done sooner.
-// Small ones, as nearly all are, do not wait behind them.
+// How many bodies, and objects that are rewritten for kubectl's commands, are decoded at once, each of which may take 130 MiB while it is: that keeps
+// a core busy, so that more at once would not be done sooner. Small ones, as nearly all are, do not wait behind them.
 const (
 	maxDecoding = 4
 	smallBody   = 16 << 10
