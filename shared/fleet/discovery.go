@@ -240,28 +240,18 @@ func ofKind(r metav1.APIResource, kind *metav1.GroupVersionKind) metav1.APIResou
 func (q *ask) union(allowed []entry) (union discoveryv2.APIGroupDiscoveryList, failures []*failure, err error) {
 	key := q.discoveryKey(allowed)
 	u := q.f.discovered
-	have := func() *kept {
-		if k := u.get(key); k != nil && (len(k.failures) == 0 || !q.strict) {
-			return k
+	k, err := u.once(fmt.Sprintf("%x %t", key, q.strict), func() (*kept, bool) {
+		k := u.get(key)
+		return k, k != nil && (len(k.failures) == 0 || !q.strict)
+	}, func() (*kept, error) {
+		k, err := q.lasting().discover(allowed)
+		if err == nil {
+			u.put(key, k)
 		}
-		return nil
-	}
-	k := have()
-	if k == nil {
-		made, err, _ := u.flights.Do(fmt.Sprintf("%x %t", key, q.strict), func() (any, error) {
-			if k := have(); k != nil {
-				return k, nil // a flight landed since the caller looked
-			}
-			k, err := q.lasting().discover(allowed)
-			if err == nil {
-				u.put(key, k)
-			}
-			return k, err
-		})
-		if err != nil {
-			return union, nil, err
-		}
-		k = made.(*kept)
+		return k, err
+	})
+	if err != nil {
+		return union, nil, err
 	}
 	if len(k.failures) > 0 && q.strict {
 		return union, nil, summary(k.failures)

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
@@ -50,10 +49,7 @@ type source struct {
 func (d *schema) held() (int, time.Time) { return d.size, d.until }
 
 // schemas keeps documents. It is safe for concurrent use.
-type schemas struct {
-	*sized[string, *schema]
-	flights singleflight.Group
-}
+type schemas struct{ *sized[string, *schema] }
 
 // sourceSize is what a source takes, in bytes.
 const sourceSize = 64
@@ -67,7 +63,7 @@ func (s *schemas) put(key string, d *schema) {
 }
 
 func newSchemas() *schemas {
-	return &schemas{sized: newSized[string, *schema](schemasMax, schemasSize)}
+	return &schemas{newSized[string, *schema](schemasMax, schemasSize)}
 }
 
 // schema returns what is kept by key, which names all that it depends on, or makes it. What some member did not answer for is not kept,
@@ -76,29 +72,22 @@ func (q *ask) schema(key []any, ttl time.Duration, build func(q *ask) (*schema, 
 	digest := sum(q.caller(), key)
 	name := string(digest[:])
 	s := q.f.schemas
-	if d := s.get(name); d != nil {
-		return d, nil
-	}
-	made, err, _ := s.flights.Do(name, func() (any, error) {
-		if d := s.get(name); d != nil {
-			return d, nil // a flight landed since the caller looked
-		}
+	d, err := s.once(name, func() (*schema, bool) {
+		d := s.get(name)
+		return d, d != nil
+	}, func() (*schema, error) {
 		d, err := build(q.lasting())
-		if err != nil {
-			return nil, err
-		}
-		if len(d.failures) == 0 {
+		if err == nil && len(d.failures) == 0 {
 			if ttl > 0 {
 				d.until = time.Now().Add(ttl).Round(0)
 			}
 			s.put(name, d)
 		}
-		return d, nil
+		return d, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	d := made.(*schema)
 	if len(d.failures) > 0 && q.strict {
 		return nil, summary(d.failures)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/sync/singleflight"
 )
 
 // perishable is what a sized keeps: held returns how many bytes it counts for, and until when it is of use; the zero time is for ever.
@@ -17,6 +18,7 @@ type sized[K comparable, V perishable] struct {
 	mu         sync.Mutex
 	kept       *simplelru.LRU[K, V]
 	size, most int
+	flights    singleflight.Group
 }
 
 // newSized returns one for so many values, which must be positive, and so many bytes.
@@ -56,4 +58,22 @@ func (s *sized[K, V]) put(key K, v V) {
 	for s.size += size; s.size > s.most; {
 		s.kept.RemoveOldest()
 	}
+}
+
+// once returns what have gives, or else what build makes, once for all callers of that name who come together.
+func (s *sized[K, V]) once(name string, have func() (V, bool), build func() (V, error)) (V, error) {
+	if v, ok := have(); ok {
+		return v, nil
+	}
+	made, err, _ := s.flights.Do(name, func() (any, error) {
+		if v, ok := have(); ok {
+			return v, nil // a flight landed since the caller looked
+		}
+		return build()
+	})
+	if err != nil {
+		var none V
+		return none, err
+	}
+	return made.(V), nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 )
 
@@ -29,11 +28,10 @@ func (k *kept) held() (int, time.Time) { return k.size, k.until }
 // unions keeps what discovery made. It is safe for concurrent use.
 type unions struct {
 	*sized[[sha256.Size]byte, *kept]
-	flights singleflight.Group
 }
 
 func newUnions() *unions {
-	return &unions{sized: newSized[[sha256.Size]byte, *kept](discoveryMax, discoverySize)}
+	return &unions{newSized[[sha256.Size]byte, *kept](discoveryMax, discoverySize)}
 }
 
 func (u *unions) put(key [sha256.Size]byte, k *kept) {
