@@ -1,0 +1,53 @@
+// Package waittest lets a test wait for the condition that it needs, in place of a fixed sleep. A wait ends as soon as the condition
+// holds, and fails the test after Patience. In a bubble of testing/synctest the time is the bubble's.
+package waittest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// Patience is how long a wait lasts before it fails the test. It is far more than a busy machine needs, so that a slow machine fails no
+// test.
+const Patience = 5 * time.Minute
+
+// A condition is checked every firstPause, and less often the longer it takes, down to every lastPause.
+const (
+	firstPause = 10 * time.Millisecond
+	lastPause  = 100 * time.Millisecond
+)
+
+var errFalse = errors.New("the condition does not hold")
+
+// Until waits until ok returns true. After Patience it fails the test, naming what. Call it from the test's own goroutine.
+func Until(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	UntilNoError(tb, what, func(context.Context) error {
+		if ok() {
+			return nil
+		}
+		return errFalse
+	})
+}
+
+// UntilNoError waits until check returns nil. After Patience it fails the test with what and the last error. The context of check ends
+// then, too. Call it from the test's own goroutine; a cleanup function may call it.
+func UntilNoError(tb testing.TB, what string, check func(ctx context.Context) error) {
+	tb.Helper()
+	// A cleanup function runs after the test's context has ended.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), Patience)
+	defer cancel()
+	for pause := firstPause; ; pause = min(pause+pause/4, lastPause) {
+		err := check(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			tb.Fatalf("%s: not within %v: %v", what, Patience, err)
+		}
+	}
+}
