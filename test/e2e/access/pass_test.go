@@ -1,0 +1,186 @@
+package access_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+// TestPass holds: a pass is good for what it says and what its user may do, both.
+func TestPass(t *testing.T) {
+	e2e.StreamPods(t, "member1")
+	e2e.Grant(t, "member1", "pass-user") // to do everything with member1
+	for _, form := range []string{"token", "certificate"} {
+		t.Run(form, func(t *testing.T) {
+			k := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, e2e.PassOf(t, "limited-"+form,
+				"--user", "pass-user", "--cluster", "member1", "--cluster", "member2", "--verb", "get", "--form", form))}
+			e2e.Eventually(t, func() bool { return k.Run(t, "-n", "streams", "get", "pods").Code == 0 })
+			const limit = `the pass is limited to clusters ["member1" "member2"] and verbs ["get"]`
+			k.NeverAllowed(t, limit, "-n", "streams", "exec", "shell", "--", "true")
+			k.NeverAllowed(t, limit, "-n", "streams", "delete", "pod", "shell")
+			k.NeverAllowed(t, limit, "-n", "streams", "get", "pods", "--as", "root")
+			k.NeverAllowed(t, `User "pass-user" cannot get resource "clusters/proxy"`, "--context", "member2", "get", "nodes")
+			out, err := e2e.CLI(t, "", "pass", "list")
+			if err != nil || !strings.Contains(out, "limited-"+form) || !strings.Contains(out, "member1,member2") {
+				t.Errorf("%s%v", out, err)
+			}
+		})
+	}
+	all := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, e2e.PassOf(t, "unlimited", "--user", "pass-user"))}
+	if got := all.MustEventually(t, "-n", "streams", "exec", "shell", "--", "echo", "in"); got != "in\n" {
+		t.Errorf("%q", got)
+	}
+	if who := all.MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo}"); !strings.Contains(who, `"username":"pass-user"`) || !strings.Contains(who, `"clusterpass.io/pass":["unlimited"]`) {
+		t.Errorf("the member sees %s", who)
+	}
+	kc, err := clientcmd.LoadFromFile(all.Kubeconfig)
+	if err != nil || !slices.Contains(names(kc.Contexts), "member1") || !slices.Contains(names(kc.Contexts), "member2") {
+		t.Errorf("contexts %v, %v", names(kc.Contexts), err)
+	}
+}
+
+func names[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for name := range m {
+		out = append(out, name)
+	}
+	return out
+}
+
+// TestPassKeys holds: whoever trusts the gateway can verify a pass by what it publishes, without a credential; and tokens end when the keys
+// that signed them are discarded.
+func TestPassKeys(t *testing.T) {
+	token := strings.TrimSpace(e2e.PassOf(t, "verified", "--user", "ann", "--output", "token"))
+	cfg, err := clientcmd.BuildConfigFromFlags("", e2e.Shared(t).Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, _, _ := strings.Cut(cfg.Host, "/clusters/")
+	client, err := rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: cfg.CAData}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify := func() (*oidc.IDToken, error) {
+		ctx := oidc.ClientContext(context.WithoutCancel(t.Context()), client)
+		provider, err := oidc.NewProvider(ctx, url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return provider.Verifier(&oidc.Config{ClientID: url, SupportedSigningAlgs: []string{oidc.ES256}}).Verify(ctx, token)
+	}
+	var verified *oidc.IDToken
+	e2e.Eventually(t, func() bool { verified, err = verify(); return err == nil }) // the first key may be seconds old
+	if verified.Subject != "ann" || verified.Issuer != url {
+		t.Errorf("%+v", verified)
+	}
+	call := func() int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/clusters/member1/api", bytes.NewReader(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var status struct{ Code int }
+		if err := json.NewDecoder(resp.Body).Decode(&status); err != nil || status.Code != resp.StatusCode {
+			t.Fatalf("%s: %+v, %v", resp.Status, status, err)
+		}
+		return status.Code
+	}
+	e2e.Eventually(t, func() bool {
+		code := call()
+		if code != http.StatusForbidden && code != http.StatusUnauthorized { // ann has no grant; and the key may be new to a function
+			t.Fatal(code)
+		}
+		return code == http.StatusForbidden
+	})
+	if out, err := e2e.CLI(t, "", "pass", "rotate-key", "--discard"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	e2e.Eventually(t, func() bool { return call() == http.StatusUnauthorized })
+	e2e.Eventually(t, func() bool { _, err := verify(); return err != nil })
+}
+
+// TestPassByKubectl holds: kubectl makes passes, lists and ends them, with no other right than that of its user.
+func TestPassByKubectl(t *testing.T) {
+	e2e.StreamPods(t, "member1")
+	e2e.Grant(t, "member1", "pass-maker")
+	root := e2e.OwnAPI(t)
+	const rbac = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: makes-passes}
+rules: [{apiGroups: [clusterpass.io], resources: [passes], verbs: [create, get, list, delete]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: makes-passes}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: makes-passes}
+subjects: [{kind: User, name: pass-maker}]
+`
+	root.WithInput(rbac).Must(t, "apply", "-f", "-")
+	t.Cleanup(func() { root.WithInput(rbac).Must(t, "delete", "-f", "-") })
+	maker := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, "pass-maker"), Context: "clusterpass"}
+	maker.MustEventually(t, "get", "passes")
+	e2e.WantText(t, maker.MustEventually(t, "explain", "pass.spec.ttl"), "a week", "by default 8 hours")
+	doc := func(form, fields string) string {
+		return "apiVersion: clusterpass.io/v1alpha1\nkind: Pass\nmetadata: {name: kubectl-" + form + "}\n" +
+			"spec: {clusters: [member1], verbs: [get], ttl: 1h, form: " + form + fields + "}\n"
+	}
+	// Whoever does not ask for the answer is told where the credential is, if there is one; and nobody makes one for somebody else.
+	const told = "Warning: the credential is in status.kubeconfig of this one answer"
+	e2e.Eventually(t, func() bool {
+		r := maker.WithInput(doc("token", "")).Run(t, "create", "--dry-run=server", "-f", "-")
+		if strings.Contains(r.Stderr, told) {
+			t.Errorf("a dry run: %v", r)
+		}
+		return r.Code == 0
+	})
+	e2e.Eventually(t, func() bool {
+		r := root.WithInput(strings.Replace(doc("token", ""), "name: kubectl-token", "generateName: kubectl-told-, labels: {told: pass}", 1)).Run(t, "create", "-f", "-")
+		return r.Code == 0 && strings.Contains(r.Stderr, told)
+	})
+	root.Must(t, "delete", "passes", "-l", "told=pass")
+	e2e.Eventually(t, func() bool {
+		r := maker.WithInput(doc("token", ", user: root")).Run(t, "create", "-f", "-")
+		return r.Code != 0 && strings.Contains(r.Stderr, `cannot impersonate resource "users"`)
+	})
+	e2e.Eventually(t, func() bool {
+		r := maker.WithInput(doc("certificate", `, groups: ["system:masters"]`)).Run(t, "create", "-f", "-")
+		return r.Code != 0 && strings.Contains(r.Stderr, "only members of system:masters give passes to it")
+	})
+	for _, form := range []string{"token", "certificate"} {
+		t.Run(form, func(t *testing.T) {
+			credential := maker.WithInput(doc(form, "")).MustEventually(t, "create", "-f", "-", "-o", "jsonpath={.status.kubeconfig}")
+			e2e.Secrets.Document("the pass kubectl-"+form, []byte(credential))
+			t.Cleanup(func() { root.Must(t, "delete", "pass", "kubectl-"+form, "--ignore-not-found") })
+			k := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, credential)}
+			e2e.WantText(t, k.Must(t, "config", "get-contexts", "-o", "name"), "member1", "fleet", "clusterpass")
+			e2e.WantText(t, k.MustEventually(t, "-n", "streams", "get", "pods"), "shell")
+			if who := (e2e.Kubectl{Context: "clusterpass", Kubeconfig: k.Kubeconfig}).MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); who != "pass-maker" {
+				t.Errorf("the gateway sees %s", who)
+			}
+			k.NeverAllowed(t, "the pass is limited to clusters", "-n", "streams", "exec", "shell", "--", "true")
+			e2e.WantText(t, maker.MustEventually(t, "get", "passes"), "USER", "GROUPS", "CLUSTERS", "FORM", "UNTIL", "kubectl-"+form, "pass-maker", "member1")
+			e2e.WantText(t, maker.MustEventually(t, "get", "passes", "-o", "wide"), "CREATED-BY")
+			if again := maker.MustEventually(t, "get", "pass", "kubectl-"+form, "-o", "yaml"); strings.Contains(again, "kubeconfig") {
+				t.Errorf("the credential is shown again:\n%s", again)
+			}
+			e2e.WantText(t, maker.MustEventually(t, "delete", "pass", "kubectl-"+form), "deleted")
+			k.WaitForRefusal(t, `the pass "kubectl-`+form+`" was revoked`, "-n", "streams", "get", "pods")
+		})
+	}
+}

@@ -1,0 +1,84 @@
+package access_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+// openStreams opens one of each kind, and a watch of the fleet, and returns what waits until all have ended. The pass reaches member1 and
+// the grant must be in force soon.
+func openStreams(t *testing.T, k e2e.Kubectl) (ended func()) {
+	t.Helper()
+	e2e.CreateRegistry(t, "streams", "{}", "{apiVersion: v1, kind: Pod}")
+	// At the bridge, too: a kubectl whose websocket is refused tries SPDY.
+	e2e.Eventually(t, func() bool { return k.Run(t, "get", "--raw", "/bridge/clusters/member1/version").Code == 0 })
+	e2e.Eventually(t, func() bool { return k.Run(t, "-n", "streams", "get", "pods").Code == 0 })
+	e2e.Eventually(t, func() bool { return e2e.AtFleet(t, k).Run(t, "-n", "streams", "get", "pods").Code == 0 })
+	var all []*e2e.Session
+	open := func(env []string, first string, args ...string) {
+		k.Env = env
+		s := k.Start(t, e2e.Clusters.BuiltKubectl(), append([]string{"-n", "streams"}, args...)...)
+		s.Line(first)
+		all = append(all, s)
+	}
+	for _, dia := range e2e.Dialects {
+		open(dia.Env, "started", "exec", "-i", "shell", "--", "sh", "-c", "echo started; exec sleep 1000")
+	}
+	open(nil, "shell", "get", "pods", "-w")
+	open(nil, "a ", "logs", "-f", "talker-a")
+	k = e2e.AtFleet(t, k)
+	open(nil, "shell", "get", "pods", "-w")
+	return func() {
+		t.Helper()
+		for _, s := range all {
+			if code := s.ExitCode(); code == 0 && strings.Contains(fmt.Sprint(s.Cmd.Env), e2e.Dialects[0].Env[0]) {
+				t.Errorf("kubectl %v ends as if it had ended by itself\n%s", s.Cmd.Args, s.Stderr)
+			}
+		}
+	}
+}
+
+// TestLostGrant holds: what is open ends when its grant is taken away.
+func TestLostGrant(t *testing.T) {
+	e2e.StreamPods(t, "member1")
+	e2e.Grant(t, "member1", "loses-grant")
+	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, "loses-grant"), Context: "member1"}
+	ended := openStreams(t, k)
+	if out, err := e2e.CLI(t, e2e.GrantYAML("member1", "loses-grant"), "delete", "-f", "-"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	ended()
+	k.WaitForRefusal(t, `cannot get resource "clusters/proxy"`, "get", "pods")
+}
+
+// TestRevocation holds: what is open ends when its credential is revoked, whatever it is, and calls are refused.
+func TestRevocation(t *testing.T) {
+	e2e.StreamPods(t, "member1")
+	e2e.Grant(t, "member1", "loses-pass")
+	pass := func(name string, args ...string) string {
+		return e2e.WriteFile(t, e2e.PassOf(t, name, append([]string{"--user", "loses-pass"}, args...)...))
+	}
+	certificate := e2e.PassFor(t, "loses-pass")
+	for name, tt := range map[string]struct {
+		kubeconfig string
+		revoke     []string
+		want       string
+	}{
+		"a pass that is a token":       {pass("revoked-token"), []string{"pass", "revoke", "revoked-token"}, `the pass "revoked-token" was revoked`},
+		"a pass that is a certificate": {pass("revoked-cert", "--form", "certificate"), []string{"pass", "revoke", "revoked-cert"}, `the pass "revoked-cert" was revoked`},
+		"a certificate":                {certificate, []string{"cert", "revoke", "--file", certificate}, "the client certificate was revoked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := e2e.Kubectl{Kubeconfig: tt.kubeconfig, Context: "member1"}
+			ended := openStreams(t, k)
+			if out, err := e2e.CLI(t, "", tt.revoke...); err != nil || !strings.Contains(out, "is revoked") {
+				t.Fatalf("%s%v", out, err)
+			}
+			ended()
+			k.WaitForRefusal(t, tt.want, "get", "pods")
+		})
+	}
+}

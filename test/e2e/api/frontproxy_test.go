@@ -1,0 +1,191 @@
+package api_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+// extends has member1's kube-apiserver ask the gateway for versions of groups, each as VERSION.GROUP, and returns the gateway's URL.
+func extends(t *testing.T, versions ...string) *url.URL {
+	t.Helper()
+	pass, err := clientcmd.BuildConfigFromFlags("", e2e.Shared(t).Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := url.Parse(pass.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := e2e.Direct("member1")
+	host.Must(t, "apply", "-f", e2e.WriteFile(t, `
+apiVersion: v1
+kind: Service
+metadata: {name: clusterpass, namespace: kube-system}
+spec: {type: ExternalName, externalName: localhost}
+`))
+	t.Cleanup(func() { host.Run(t, "-n", "kube-system", "delete", "service/clusterpass") })
+	for _, v := range versions {
+		version, group, _ := strings.Cut(v, ".")
+		host.Must(t, "apply", "-f", e2e.WriteFile(t, fmt.Sprintf(`
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: %s}
+spec:
+  group: %s
+  version: %s
+  groupPriorityMinimum: 1000
+  versionPriority: 10
+  service: {name: clusterpass, namespace: kube-system, port: %s}
+  caBundle: %s
+`, v, group, version, root.Port(), base64.StdEncoding.EncodeToString(pass.CAData))))
+		t.Cleanup(func() { host.Run(t, "delete", "apiservice/"+v) })
+	}
+	for _, v := range versions {
+		host.Must(t, "wait", "--for=condition=Available", "apiservice/"+v, "--timeout=4m")
+	}
+	return root
+}
+
+// TestOwnAPIBehindKubeAPIServer holds: a kube-apiserver that the gateway extends has the gateway's own kinds, for its own users.
+func TestOwnAPIBehindKubeAPIServer(t *testing.T) {
+	extends(t, "v1alpha1.cluster.karmada.io", "v1alpha1.clusterpass.io")
+	host := e2e.Direct("member1")
+	// The kube-apiserver learns what there is a moment after the gateway is available.
+	e2e.Eventually(t, func() bool { return host.Run(t, "get", "clusters.cluster.karmada.io").Code == 0 })
+	e2e.WantText(t, host.MustEventually(t, "get", "clusters"), "VERSION", "MODE", "READY", "member1", "member2", "Push")
+	e2e.WantText(t, host.MustEventually(t, "get", "clusters", "-o", "wide"), "API-ENDPOINT")
+	e2e.Eventually(t, func() bool {
+		return strings.Contains(host.Run(t, "explain", "cluster.spec.region").Stdout, "Region of the member")
+	})
+	w := host.Start(t, e2e.Clusters.BuiltKubectl(), "get", "clusters", "-w", "-o", "jsonpath={.metadata.name} {.metadata.labels.extended}{\"\\n\"}")
+	w.WaitForLine("member2", func(l string) bool { return strings.HasPrefix(l, "member2") })
+	host.MustEventually(t, "label", "cluster", "member2", "extended=yes")
+	t.Cleanup(func() { e2e.OwnAPI(t).Must(t, "label", "cluster", "member2", "extended-") })
+	w.WaitForLine("the label", func(l string) bool { return l == "member2 yes" })
+	e2e.Eventually(t, func() bool { return host.Run(t, "get", "passes").Code == 0 })
+	credential := host.WithInput("apiVersion: clusterpass.io/v1alpha1\nkind: Pass\nmetadata: {name: extended}\nspec: {clusters: [member2], verbs: [get], ttl: 1h}\n").
+		Must(t, "create", "-f", "-", "-o", "jsonpath={.status.kubeconfig}")
+	e2e.Secrets.Document("the pass extended", []byte(credential))
+	t.Cleanup(func() { e2e.OwnAPI(t).Must(t, "delete", "pass", "extended") })
+	k := e2e.Kubectl{Kubeconfig: e2e.WriteFile(t, credential), Context: "member2"}
+	e2e.Eventually(t, func() bool { return strings.Contains(k.Run(t, "get", "nodes").Stdout, "member2-node") })
+
+	// The gateway decides for users of that cluster as for its own.
+	kc, err := e2e.Clusters.Cluster("member1").UserKubeconfig("extended-user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e2e.Secrets.Document("extended-user", kc)
+	user := e2e.Kubectl{Kubeconfig: e2e.WriteFile(t, string(kc)), Context: "member1"}
+	host.Must(t, "create", "clusterrole", "extended-user", "--verb=get,list", "--resource=clusters.cluster.karmada.io")
+	t.Cleanup(func() { host.Run(t, "delete", "clusterrole,clusterrolebinding", "extended-user") })
+	host.Must(t, "create", "clusterrolebinding", "extended-user", "--clusterrole=extended-user", "--user=extended-user")
+	var r e2e.Result
+	e2e.Eventually(t, func() bool {
+		r = user.Run(t, "get", "clusters")
+		return strings.Contains(r.Stderr, `User "extended-user" cannot list resource "clusters" in API group "cluster.karmada.io" at the cluster scope`) && r.Code != 0
+	})
+	g := e2e.OwnAPI(t)
+	g.Must(t, "create", "clusterrole", "extended-user", "--verb=get,list", "--resource=clusters.cluster.karmada.io")
+	t.Cleanup(func() { g.Run(t, "delete", "clusterrole,clusterrolebinding", "extended-user") })
+	g.Must(t, "create", "clusterrolebinding", "extended-user", "--clusterrole=extended-user", "--user=extended-user")
+	e2e.Eventually(t, func() bool { r = user.Run(t, "get", "clusters"); return r.Code == 0 })
+	e2e.WantText(t, r.Stdout, "member1", "member2")
+}
+
+// TestKarporExtension is Karpor's page: a kube-apiserver that the gateway extends, by an APIService, passes calls on for its own users,
+// and they reach other clusters with no other credential than that of the first one.
+func TestKarporExtension(t *testing.T) {
+	e2e.StreamPods(t, "member2")
+	root := extends(t, "v1beta1.cluster.karpor.io")
+	host := e2e.Direct("member1")
+	const proxy = "/apis/cluster.karpor.io/v1beta1/clusters/member2/proxy"
+	// member1's administrator is in system:masters, which its kube-apiserver says to the gateway and that to member2. The kube-apiserver
+	// sends calls on a moment after it has said that the gateway is available.
+	if got := host.MustEventually(t, "get", "--raw", proxy+"/api/v1/nodes"); !strings.Contains(got, `"member2-node"`) {
+		t.Error(got)
+	}
+	// A user of member1 needs member1's grant, the gateway's, and member2's own.
+	kc, err := e2e.Clusters.Cluster("member1").UserKubeconfig("karpor-user", "karpor-team")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e2e.Secrets.Document("karpor-user", kc)
+	user := e2e.Kubectl{Kubeconfig: e2e.WriteFile(t, string(kc)), Context: "member1"}
+	refused := func(want string) {
+		t.Helper()
+		user.NeverAllowed(t, want, "get", "--raw", proxy+"/api/v1/nodes")
+	}
+	refused(`clusters.cluster.karpor.io "member2" is forbidden: User "karpor-user" cannot get resource "clusters/proxy" in API group "cluster.karpor.io"`)
+	karpor := strings.NewReplacer("cluster.karmada.io", "cluster.karpor.io", "member1", "member2").Replace(e2e.GrantYAML("member1", "karpor-user"))
+	host.Must(t, "apply", "-f", e2e.WriteFile(t, karpor))
+	t.Cleanup(func() { host.Run(t, "delete", "clusterrole,clusterrolebinding", "karpor-user") })
+	e2e.Eventually(t, func() bool {
+		return strings.Contains(user.Run(t, "get", "--raw", proxy+"/version").Stderr, "cluster.karmada.io")
+	})
+	refused(`clusters.cluster.karmada.io "member2" is forbidden: User "karpor-user" cannot get resource "clusters/proxy" in API group "cluster.karmada.io"`)
+	grant := strings.NewReplacer("member1", "member2", "kind: User, name: karpor-user", "kind: Group, name: karpor-team").Replace(e2e.GrantYAML("member1", "karpor-user"))
+	if out, err := e2e.CLI(t, grant, "apply", "-f", "-"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	t.Cleanup(func() { _, _ = e2e.CLI(t, grant, "delete", "-f", "-") })
+	e2e.Eventually(t, func() bool { return user.Run(t, "get", "--raw", proxy+"/version").Code == 0 })
+	refused(`nodes is forbidden: User "karpor-user" cannot list resource "nodes"`)
+	d := e2e.Direct("member2")
+	d.Must(t, "create", "clusterrolebinding", "karpor-user", "--clusterrole=cluster-admin", "--user=karpor-user")
+	t.Cleanup(func() { d.Run(t, "delete", "clusterrolebinding", "karpor-user") })
+	if got := user.MustEventually(t, "get", "--raw", proxy+"/api/v1/nodes"); !strings.Contains(got, `"member2-node"`) {
+		t.Error(got)
+	}
+
+	// Every native request, as the page says: here what streams, through two kube-apiservers and the gateway.
+	through := []string{"--server", e2e.Clusters.Cluster("member1").Server() + proxy, "-n", "streams"}
+	if got := user.MustEventually(t, append(through, "logs", "finite-a")...); got != "one\ntwo\nthree\n" {
+		t.Errorf("logs: %q", got)
+	}
+	user.MustEventually(t, append(through, "exec", "shell", "--", "true")...) // the grants are in force at the bridge, too
+	watch := user.Start(t, e2e.Clusters.BuiltKubectl(), append(through, "get", "pods", "-w")...)
+	watch.Line("shell")
+	for _, dia := range e2e.Dialects {
+		t.Run("exec by "+dia.Name, func(t *testing.T) {
+			k := user
+			k.Env, k.Stdin = dia.Env, strings.NewReader("through all of them\n")
+			if got := k.Must(t, append(through, "exec", "-i", "shell", "--", "cat")...); got != "through all of them\n" {
+				t.Errorf("%q", got)
+			}
+		})
+	}
+
+	// What others write there means nothing.
+	cfg, err := clientcmd.BuildConfigFromFlags("", e2e.PassFor(t, "stranger"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+root.Host+proxy+"/api/v1/nodes", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header["X-Remote-User"], req.Header["X-Remote-Group"] = []string{"karpor-user"}, []string{"system:masters"}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusForbidden || !strings.Contains(string(body), `User \"stranger\" cannot get`) {
+		t.Errorf("%s %s (%v)", resp.Status, body, err)
+	}
+}

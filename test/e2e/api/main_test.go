@@ -1,0 +1,10 @@
+// Package api_test drives the gateway's own API.
+package api_test
+
+import (
+	"testing"
+
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+func TestMain(m *testing.M) { e2e.Main(m) }

@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/clusterpass/clusterpass/shared/pki"
+)
+
+// CLI runs the clusterpass command on the store of the shared gateway and returns its output, which must show no secret.
+func CLI(t *testing.T, stdin string, args ...string) (string, error) {
+	t.Helper()
+	out, err := SecretCLI(t, stdin, args...)
+	_, _ = Printed.Write([]byte(out))
+	return out, err
+}
+
+// SecretCLI is CLI for commands whose output is a credential.
+func SecretCLI(t *testing.T, stdin string, args ...string) (string, error) {
+	t.Helper()
+	bin := Program(t, "scripts/clusterpass", "clusterpass")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin, append([]string{"--store", "dir:" + filepath.Join(Shared(t).Dir, "data")}, args...)...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	Shared(t).NoteSecrets()
+	return string(out), err
+}
+
+// WaitForCLI runs the clusterpass command until it succeeds, or fails where well is false, with all the given words in its output. Each
+// process of a function learns of a new grant by itself.
+func WaitForCLI(t *testing.T, well bool, words []string, args ...string) {
+	t.Helper()
+	var out string
+	var err error
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%v: %s%v", args, out, err)
+		}
+	})
+	Eventually(t, func() bool {
+		out, err = CLI(t, "", args...)
+		return (err == nil) == well && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(out, w) })
+	})
+}
+
+// PassFor issues a client certificate for a user of the shared gateway and returns the path of a kubeconfig with it.
+func PassFor(t *testing.T, user string, groups ...string) string {
+	t.Helper()
+	ca, err := pki.LoadCA(filepath.Join(Shared(t).Dir, "data", "pki"), "client-ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := ca.Client(user, groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	Secrets.Document("the pass of "+user, key)
+	return passWith(t, Shared(t).Kubeconfig, &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+}
+
+// passWith copies a kubeconfig with another credential and returns the path of the copy.
+func passWith(t *testing.T, pass string, credential *clientcmdapi.AuthInfo) string {
+	t.Helper()
+	kc, err := clientcmd.LoadFromFile(pass)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range kc.AuthInfos {
+		kc.AuthInfos[name] = credential
+	}
+	path := filepath.Join(t.TempDir(), "pass")
+	if err := clientcmd.WriteToFile(*kc, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// PassOf creates a pass and returns the output of the command, which is a secret.
+func PassOf(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := SecretCLI(t, "", append([]string{"pass", "create", name, "--gateway", Shared(t).Kubeconfig}, args...)...)
+	if err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	if Secrets.Document("pass "+name, []byte(out)) == 0 {
+		Secrets.Secret("pass "+name, strings.TrimSpace(out))
+	}
+	if data, err := os.ReadFile(filepath.Join(Shared(t).Dir, "data", "secrets", "keys", "passes")); err == nil {
+		for _, d := range regexp.MustCompile(`"d":"([^"]+)"`).FindAllStringSubmatch(string(data), -1) {
+			Secrets.Secret("the key that signs passes", d[1])
+		}
+	}
+	t.Cleanup(func() { _, _ = CLI(t, "", "pass", "revoke", name) })
+	return out
+}

@@ -1,0 +1,185 @@
+package fleet_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clusterpass/clusterpass/test/cluster"
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+// TestFleetFrozen holds: a cluster whose API server takes calls and answers none costs each call its deadline and a warning, an error where
+// the caller wants all, and nothing where the object is known to be elsewhere. Watches go on, for longer than any call may take, and have
+// what it has when it answers again.
+func TestFleetFrozen(t *testing.T) {
+	set := cluster.Start(t, cluster.Options{Clusters: []string{"frozen"}, NoKubelet: true})
+	member := set.Cluster("frozen")
+	_ = e2e.Shared(t)
+	e2e.Register(t, "frozen", member.Kubeconfig())
+	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "frozen") })
+	far, near := e2e.Kubectl{Kubeconfig: member.KubeconfigFile(), Context: "frozen"}, e2e.Direct("member1")
+	for m, d := range map[string]e2e.Kubectl{"frozen": far, "member1": near} {
+		d.Must(t, "create", "namespace", "frozen")
+		d.Must(t, "create", "configmap", "on-"+m, "-n", "frozen")
+		d.Must(t, "label", "configmap", "on-"+m, "-n", "frozen", "frozen=yes")
+	}
+	t.Cleanup(func() { near.Run(t, "delete", "namespace", "frozen", "--wait=false") })
+	fresh := fmt.Sprint("fresh-", time.Now().UnixNano()) // no test before this one has asked for it
+	for _, name := range []string{"known", fresh} {
+		near.Must(t, "create", "configmap", name, "-n", "frozen")
+	}
+	e2e.CreateRegistry(t, "frozen", "{clusterNames: [member1, frozen]}", "{apiVersion: v1, kind: ConfigMap}")
+	k := atBridge(t, e2e.Through(t, "member1"))
+	in := func(args ...string) []string { return append(args, "-n", "frozen") }
+	list := in("get", "configmaps", "-l", "frozen", "-o", "name")
+	e2e.WaitForValue(t, "configmap/on-frozen\nconfigmap/on-member1\n", func() string { return k.Run(t, list...).Stdout })
+
+	client, root := e2e.Caller(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*e2e.Patience)
+	defer cancel()
+	const configMaps = "/api/v1/namespaces/frozen/configmaps"
+	call := func(method, path, body string, header http.Header) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(ctx, method, root+e2e.BridgeFleetPrefix+path, strings.NewReader(body))
+		if err != nil {
+			return nil, err
+		}
+		for k, v := range header {
+			req.Header[k] = v
+		}
+		return client.Do(req)
+	}
+	// watch says what comes, as TYPE NAME, and warnings before it.
+	watch := func() <-chan string {
+		seen := make(chan string, 100)
+		go func() { // ends with ctx
+			defer close(seen)
+			resp, err := call("GET", configMaps+"?watch=1&labelSelector=frozen", "", nil)
+			if err != nil {
+				seen <- err.Error()
+				return
+			}
+			defer resp.Body.Close()
+			if w := resp.Header.Get("Warning"); w != "" {
+				seen <- w
+			}
+			for r := bufio.NewReader(resp.Body); ; {
+				line, err := r.ReadBytes('\n')
+				if err != nil {
+					return
+				}
+				var e struct {
+					Type   string
+					Object corev1.ConfigMap
+				}
+				if err := json.Unmarshal(line, &e); err != nil {
+					seen <- err.Error()
+				}
+				seen <- e.Type + " " + e.Object.Name
+			}
+		}()
+		return seen
+	}
+	comes := func(seen <-chan string, want ...string) {
+		t.Helper()
+		missing := map[string]bool{}
+		for _, w := range want {
+			missing[w] = true
+		}
+		for len(missing) > 0 {
+			select {
+			case got, ok := <-seen:
+				if !ok || !missing[got] {
+					t.Fatalf("it brings %q, want %q", got, want)
+				}
+				delete(missing, got)
+			case <-time.After(e2e.Patience):
+				t.Fatalf("it does not bring %v", missing)
+			}
+		}
+	}
+	opened := time.Now()
+	before := watch()
+	comes(before, "ADDED on-frozen", "ADDED on-member1")
+	k.Must(t, in("get", "configmap", "known")...)
+
+	if err := member.Pause(t.Context(), cluster.APIServer); err != nil {
+		t.Fatal(err)
+	}
+	resume := sync.OnceFunc(func() {
+		if err := member.Resume(context.WithoutCancel(t.Context()), cluster.APIServer); err != nil {
+			t.Error(err)
+		}
+	})
+	defer resume()
+	near.Must(t, in("label", "configmap", "on-member1", "while=frozen")...)
+	comes(before, "MODIFIED on-member1")
+	meanwhile := watch()
+	const slow, elsewhere = `cluster \"frozen\" did not answer within 25s`, `cluster \"frozen\" was not waited for`
+	var all sync.WaitGroup
+	defer func() { cancel(); all.Wait() }()
+	for _, tt := range []struct {
+		method, path, body string
+		header             http.Header
+		code               int
+		warning, says, not string
+	}{
+		{"GET", configMaps + "?labelSelector=frozen", "", nil, 200, slow, "on-member1", "on-frozen"},
+		{"GET", configMaps + "?labelSelector=frozen&strict=true", "", nil, 502, "", slow, "on-member1"},
+		{"GET", configMaps + "?labelSelector=frozen", "", http.Header{"X-Clusterpass-Strict": {"true"}}, 502, "", slow, "on-member1"},
+		{"GET", configMaps + "?labelSelector=frozen&clusters=frozen", "", nil, 502, "", slow, ""},
+		{"GET", configMaps + "/" + fresh, "", nil, 200, slow, fresh, ""},
+		{"GET", configMaps + "/known", "", nil, 200, elsewhere, "known", ""},
+		{"GET", configMaps + "/nowhere", "", nil, 502, "", slow, ""}, // it may be there
+		{"PATCH", configMaps + "/known", `{"data":{"a":"b"}}`, http.Header{"Content-Type": {"application/merge-patch+json"}}, 502, "", "call it known@member1", ""},
+		{"PATCH", configMaps + "/known@member1", `{"data":{"a":"b"}}`, http.Header{"Content-Type": {"application/merge-patch+json"}}, 200, "", "known@member1", ""},
+	} {
+		all.Go(func() {
+			start := time.Now()
+			resp, err := call(tt.method, tt.path, tt.body, tt.header)
+			if err != nil {
+				t.Errorf("%s %s: %v", tt.method, tt.path, err)
+				return
+			}
+			body, err := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			warning := strings.Join(resp.Header["Warning"], "\n")
+			if err != nil || resp.StatusCode != tt.code || !strings.Contains(warning, tt.warning) || !strings.Contains(string(body), tt.says) || tt.not != "" && strings.Contains(string(body), tt.not) {
+				t.Errorf("%s %s: %s, warnings %q\n%s, %v", tt.method, tt.path, resp.Status, warning, body, err)
+			}
+			if took := time.Since(start); strings.Contains(warning+string(body), slow) && took < 25*time.Second {
+				t.Errorf("%s %s says so after %v", tt.method, tt.path, took)
+			}
+		})
+	}
+	if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+configMaps+"?labelSelector=frozen"); r.Code != 0 || !strings.Contains(r.Stdout, "on-member1") || !strings.Contains(r.Stderr, `Warning: cluster "frozen" did not answer within 25s (left out)`) {
+		t.Errorf("kubectl: %v", r)
+	}
+	all.Wait()
+	select {
+	case got := <-meanwhile:
+		if !strings.HasPrefix(got, "299 clusterpass ") || !strings.Contains(got, slow) {
+			t.Errorf("a watch that begins meanwhile says %q", got)
+		}
+	case <-time.After(e2e.Patience):
+		t.Error("a watch does not begin")
+	}
+	comes(meanwhile, "ADDED on-member1")
+	resume()
+	comes(meanwhile, "ADDED on-frozen")
+	time.Sleep(time.Until(opened.Add(33 * time.Second))) // Karmada's watches end after 32
+	far.Must(t, in("label", "configmap", "on-frozen", "while=thawed")...)
+	near.Must(t, in("label", "configmap", "on-member1", "while-", "then=more")...)
+	for _, seen := range []<-chan string{before, meanwhile} {
+		comes(seen, "MODIFIED on-frozen", "MODIFIED on-member1")
+	}
+}

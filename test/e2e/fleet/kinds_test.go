@@ -1,0 +1,52 @@
+package fleet_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+// TestFleetAccessReviews holds: kubectl asks one cluster of the fleet what may be done there, by the namespace, and is told how where it names none.
+func TestFleetAccessReviews(t *testing.T) {
+	k := fleet(t, `{apiVersion: v1, kind: "*"}, {apiVersion: authorization.k8s.io/v1, kind: "*"}`)
+	e2e.Eventually(t, func() bool { return k.Run(t, "auth", "can-i", "get", "pods", "-n", "default@member1").Code == 0 })
+	for _, tt := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"can-i get pods -n default@member2", 0, "yes"},
+		{"can-i get pods/web -n default@member2", 0, "yes"},
+		{"can-i --list -n default@member1", 0, "selfsubjectaccessreviews.authorization.k8s.io"},
+		{"can-i get pods -n default", 1, "say which cluster is asked, by the namespace, as -n NAMESPACE@CLUSTER, or by the parameter clusters, or ask it at /clusters/NAME; there may be: member1, member2"},
+		{"can-i get pods -n default@nowhere", 1, "cluster"},
+	} {
+		if r := k.Run(t, append([]string{"auth"}, strings.Fields(tt.args)...)...); r.Code != tt.code || !strings.Contains(r.Stdout+r.Stderr, tt.want) {
+			t.Errorf("auth %s: %v", tt.args, r)
+		}
+	}
+}
+
+// TestFleetNewKind holds: a kind that is made by the fleet is there for its objects soon, needs no word of the cluster where one alone has it, and
+// is listed by fields that only it has.
+func TestFleetNewKind(t *testing.T) {
+	k := fleet(t, `{apiVersion: "*", kind: "*"}`)
+	e2e.Eventually(t, func() bool { return k.Run(t, "get", "crd").Code == 0 })
+	k.Apply(t, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: toys.example.org@member1}, spec: {group: example.org, scope: Namespaced,
+names: {kind: Toy, plural: toys, singular: toy}, versions: [{name: v1, served: true, storage: true, selectableFields: [{jsonPath: .color}],
+schema: {openAPIV3Schema: {type: object, properties: {color: {type: string}}}}}]}}`)
+	t.Cleanup(func() { e2e.Direct("member1").Run(t, "delete", "crd", "toys.example.org", "--wait=false") })
+	k.Must(t, "wait", "--for=condition=Established", "crd/toys.example.org@member1", "--timeout=4m")
+	const toys = `---
+{apiVersion: example.org/v1, kind: Toy, metadata: {name: bear, namespace: default}, color: brown}
+---
+{apiVersion: example.org/v1, kind: Toy, metadata: {name: car, namespace: default}, color: red}`
+	e2e.Eventually(t, func() bool { return k.WithInput(toys).Run(t, "apply", "-f", "-").Code == 0 })
+	if got := k.Must(t, "get", "toys", "-n", "default", "--field-selector", "color=red", "-o", "name"); got != "toy.example.org/car\n" {
+		t.Errorf("%q", got)
+	}
+	if got := e2e.Direct("member1").Must(t, "get", "toys", "-n", "default", "-o", "name"); got != "toy.example.org/bear\ntoy.example.org/car\n" {
+		t.Errorf("%q", got)
+	}
+}

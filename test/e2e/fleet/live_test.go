@@ -1,0 +1,274 @@
+package fleet_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+// atBridge points a pass at the fleet in the bridge.
+func atBridge(t *testing.T, k e2e.Kubectl) e2e.Kubectl {
+	t.Helper()
+	_, root := e2e.Caller(t)
+	k.Server = root + e2e.BridgeFleetPrefix
+	return k
+}
+
+// bridgeClient is client-go at the fleet in the bridge, as the owner.
+func bridgeClient(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	cfg := e2e.FleetConfig(t, e2e.Shared(t).Kubeconfig, nil)
+	_, root := e2e.Caller(t)
+	cfg.Host = root + e2e.BridgeFleetPrefix
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// TestFleetRegistriesChange holds: labels of clusters and registries that change are taken in by the next call, and by watches that run;
+// registries unite; without any, the answer says what is missing; and a list whose cluster left between two of its pages does not end as if
+// it were whole.
+func TestFleetRegistriesChange(t *testing.T) {
+	for _, m := range e2e.Members {
+		d := e2e.Direct(m)
+		for _, namespace := range []string{"live-a", "live-b"} {
+			d.Must(t, "create", "namespace", namespace)
+			t.Cleanup(func() { d.Run(t, "delete", "namespace", namespace, "--wait=false") })
+			d.Apply(t, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s, labels: {live: \"yes\"}}}", m, namespace))
+		}
+		t.Cleanup(func() { e2e.OwnAPI(t).Run(t, "label", "cluster", m, "live-") })
+	}
+	client := bridgeClient(t).CoreV1().ConfigMaps("")
+	options := metav1.ListOptions{LabelSelector: "live"}
+	var list *corev1.ConfigMapList
+	has := func() string {
+		var err error
+		if list, err = client.List(t.Context(), options); err != nil {
+			return string(apierrors.ReasonForError(err))
+		}
+		var out []string
+		for _, cm := range list.Items {
+			out = append(out, cm.Namespace+"/"+cm.Name)
+		}
+		return strings.Join(out, " ")
+	}
+	label := func(m, label string) {
+		t.Helper()
+		e2e.OwnAPI(t).Must(t, "label", "cluster", m, label)
+	}
+	missing := func(k e2e.Kubectl) {
+		t.Helper()
+		if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/configmaps"); r.Code == 0 || !strings.Contains(r.Stderr, "configmaps of v1 are not global: no ResourceRegistry of search.karmada.io/v1alpha1") {
+			t.Errorf("where nothing is global: %v", r)
+		}
+	}
+	const labelled, ofA, ofB = "{labelSelector: {matchLabels: {live: \"yes\"}}}", "{apiVersion: v1, kind: ConfigMap, namespace: live-a}", "{apiVersion: v1, kind: ConfigMap, namespace: live-b}"
+	e2e.CreateRegistry(t, "live", labelled, ofA)
+	e2e.WaitForValue(t, "NotFound", has)
+	missing(e2e.Through(t, "member1"))
+	label("member1", "live=yes")
+	e2e.WaitForValue(t, "live-a/member1", has)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*e2e.Patience)
+	defer cancel()
+	w, err := client.Watch(ctx, metav1.ListOptions{LabelSelector: "live", ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	label("member2", "live=yes")
+	e := <-w.ResultChan()
+	if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || cm.Name != "member2" || cm.Annotations[e2e.SourceAnnotation] != "member2" {
+		t.Errorf("with the label comes %+v", e)
+	}
+	e2e.WaitForValue(t, "live-a/member1 live-a/member2", has)
+	first, err := client.List(t.Context(), metav1.ListOptions{LabelSelector: "live", Limit: 1})
+	if err != nil || first.Continue == "" {
+		t.Fatalf("a page: %+v, %v", first, err)
+	}
+	label("member1", "live-")
+	e2e.WaitForValue(t, "live-a/member2", has)
+	if _, err := client.List(t.Context(), metav1.ListOptions{LabelSelector: "live", Limit: 1, Continue: first.Continue}); !apierrors.IsResourceExpired(err) || !strings.Contains(err.Error(), "not in the fleet any more") {
+		t.Errorf("a page after a cluster has left: %v", err)
+	}
+	if e := <-w.ResultChan(); e.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
+		t.Errorf("without the label comes %+v", e)
+	}
+
+	e2e.CreateRegistry(t, "live-too", "{clusterNames: [member1]}", ofB)
+	e2e.WaitForValue(t, "live-b/member1 live-a/member2", has)
+	e2e.CreateRegistry(t, "live", labelled, ofB)
+	e2e.WaitForValue(t, "live-b/member1 live-b/member2", has)
+	e2e.OwnAPI(t).Must(t, "delete", "resourceregistry", "live-too")
+	e2e.WaitForValue(t, "live-b/member2", has)
+	e2e.OwnAPI(t).Must(t, "delete", "resourceregistry", "live")
+	e2e.WaitForValue(t, "NotFound", has)
+	missing(e2e.Through(t, "member1"))
+}
+
+// TestFleetMemberRBAC holds: what each cluster lets the caller see is what the caller sees, whatever another caller has read before.
+func TestFleetMemberRBAC(t *testing.T) {
+	const user = "fleet-tenant"
+	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
+	owner := atBridge(t, e2e.Through(t, "member1"))
+	allow := func(m string) {
+		t.Helper()
+		e2e.Direct(m).Must(t, "create", "rolebinding", user, "-n", "tenants", "--clusterrole=edit", "--user="+user)
+	}
+	for _, m := range e2e.Members {
+		if out, err := e2e.CLI(t, e2e.GrantYAML(m, user), "apply", "-f", "-"); err != nil {
+			t.Fatalf("%s%v", out, err)
+		}
+		t.Cleanup(func() { _, _ = e2e.CLI(t, e2e.GrantYAML(m, user), "delete", "-f", "-") })
+		d := e2e.Direct(m)
+		d.Must(t, "create", "namespace", "tenants")
+		t.Cleanup(func() { d.Run(t, "delete", "namespace", "tenants", "--wait=false") })
+		d.Apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: in-"+m+", namespace: tenants, labels: {tenants: \"yes\"}}, data: {of: "+m+"}}")
+		if got := owner.Must(t, "get", "configmap", "in-"+m, "-n", "tenants", "-o", "jsonpath={.data.of}"); got != m {
+			t.Errorf("the owner reads %q", got)
+		}
+	}
+	allow("member1")
+	k := owner
+	k.Kubeconfig = e2e.PassFor(t, user)
+	in := func(args ...string) []string { return append(args, "-n", "tenants", "-o", "name") }
+	list := in("get", "configmaps", "-l", "tenants")
+	const refused = `cluster "member2": configmaps is forbidden: User "fleet-tenant" cannot list resource "configmaps"`
+	e2e.Eventually(t, func() bool { r := k.Run(t, list...); return r.Code == 0 && strings.Contains(r.Stderr, refused) })
+	if r := k.Run(t, list...); r.Code != 0 || r.Stdout != "configmap/in-member1\n" || !strings.Contains(r.Stderr, "Warning: "+refused) {
+		t.Errorf("a list: %v", r)
+	}
+	if r := k.Run(t, in("get", "configmap", "in-member1")...); r.Code != 0 || r.Stdout != "configmap/in-member1\n" {
+		t.Errorf("what the caller may see: %v", r)
+	}
+	for name, want := range map[string][]string{ // member1 does not have it
+		"in-member2":         {`Warning: cluster "member2": `, "(NotFound)"},
+		"in-member2@member2": {"(Forbidden)"},
+	} {
+		r := k.Run(t, "get", "configmap", name, "-n", "tenants", "-o", "yaml")
+		if r.Code == 0 || r.Stdout != "" || !strings.Contains(r.Stderr, `User "fleet-tenant" cannot get resource "configmaps"`) {
+			t.Errorf("what the caller may not see, %s: %v", name, r)
+		}
+		e2e.WantText(t, r.Stderr, want...)
+	}
+	if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces/tenants/configmaps/in-member2?strict=true"); r.Code == 0 || !strings.Contains(r.Stderr, "(Forbidden)") {
+		t.Errorf("what the caller may not see, and wants of all: %v", r)
+	}
+	k.Apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: made, namespace: tenants, annotations: {clusterpass.io/cluster: member1}}}")
+	if got := e2e.Direct("member1").Must(t, "get", "configmap", "made", "-n", "tenants", "-o", "name"); got != "configmap/made\n" {
+		t.Errorf("applied: %q", got)
+	}
+	r := k.Run(t, "get", "configmaps", "-A", "-l", "tenants")
+	if r.Code == 0 || !strings.Contains(r.Stderr, "(Forbidden)") || !strings.Contains(r.Stderr, refused) || !strings.Contains(r.Stderr, strings.Replace(refused, "member2", "member1", 1)) {
+		t.Errorf("where no cluster allows it: %v", r)
+	}
+	watching := k.Start(t, e2e.Clusters.BuiltKubectl(), in("get", "configmaps", "-l", "tenants", "--watch")...)
+	watching.Line("configmap/in-member1")
+	allow("member2")
+	watching.Line("configmap/in-member2") // it is asked again
+	e2e.WaitForValue(t, "configmap/in-member1\nconfigmap/in-member2\n", func() string {
+		r := k.Run(t, list...)
+		return r.Stdout + r.Stderr // without a warning
+	})
+}
+
+// TestFleetWithoutTheKind holds: a kind that two of three clusters have works for these: what is asked of one object without a word of the
+// third, and lists with a warning. Such a kind of which nothing happens can be watched as any.
+func TestFleetWithoutTheKind(t *testing.T) {
+	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: lamps.example.net}, spec: {group: example.net, scope: Namespaced,
+names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {color: {type: string}}}}}]}}`
+	d := e2e.Direct("member2")
+	d.Apply(t, crd)
+	t.Cleanup(func() { d.Run(t, "delete", "crd", "lamps.example.net", "--wait=false") })
+	d.Must(t, "wait", "--for=condition=Established", "crd/lamps.example.net", "--timeout=4m")
+	e2e.Eventually(t, func() bool { return d.Run(t, "get", "lamps").Code == 0 })
+	// The third is member2 by another name.
+	if out, err := e2e.CLI(t, "", "cluster", "add", "third", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "third") })
+	e2e.CreateRegistry(t, "lamps", "{clusterNames: [member1, member2, third]}", "{apiVersion: example.net/v1, kind: Lamp}")
+	k := atBridge(t, e2e.Through(t, "member1"))
+	e2e.Eventually(t, func() bool { return k.Run(t, "api-resources", "-o", "name").Stdout == "lamps.example.net\n" })
+
+	client, root := e2e.Caller(t)
+	began := map[string]*bufio.Reader{}
+	for _, form := range []string{"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "", "resourceVersion=0"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*e2e.Patience)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, root+e2e.BridgeFleetPrefix+"/apis/example.net/v1/lamps?watch=1&"+form, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if warning := resp.Header.Get("Warning"); resp.StatusCode != http.StatusOK || !strings.Contains(warning, "member1") {
+			t.Errorf("a watch with %q: %s, warnings %q", form, resp.Status, warning)
+		}
+		began[form] = bufio.NewReader(resp.Body)
+		if strings.HasPrefix(form, "sendInitialEvents") {
+			for line := ""; !strings.Contains(line, `"k8s.io/initial-events-end":"true"`); {
+				if line, err = began[form].ReadString('\n'); err != nil || !strings.Contains(line, `"BOOKMARK"`) {
+					t.Fatalf("where nothing happens comes %q, %v", line, err)
+				}
+			}
+		}
+	}
+	time.Sleep(4 * time.Second) // Karmada's ends after 3, with an error
+	d.Apply(t, "{apiVersion: example.net/v1, kind: Lamp, metadata: {name: late, namespace: default}}")
+	for form, lines := range began {
+		line, err := lines.ReadString('\n')
+		for ; err == nil && strings.HasPrefix(form, "send") && strings.HasPrefix(line, `{"type":"BOOKMARK"`); line, err = lines.ReadString('\n') { // that may come at any time
+		}
+		if err != nil || !strings.HasPrefix(line, `{"type":"ADDED"`) || !strings.Contains(line, `"name":"late"`) {
+			t.Errorf("a watch with %q, once something happens: %q, %v", form, line, err)
+		}
+	}
+	d.Must(t, "delete", "lamp", "late", "-n", "default", "--timeout=4m")
+
+	for where, want := range map[string]string{"one": "there may be: member2, third", "one@member1": "(NotFound)"} {
+		r := k.WithInput("---\n{apiVersion: example.net/v1, kind: Lamp, metadata: {name: "+where+", namespace: default}}").Run(t, "create", "-f", "-")
+		if r.Code == 0 || !strings.Contains(r.Stderr, want) {
+			t.Errorf("%s: %v", where, r)
+		}
+	}
+	k.Apply(t, "{apiVersion: example.net/v1, kind: Lamp, metadata: {name: one@third, namespace: default}, color: red}")
+	r := k.Run(t, "get", "lamps", "-n", "default")
+	var rows []string
+	for line := range strings.Lines(r.Stdout) {
+		rows = append(rows, strings.Join(strings.Fields(line)[:2], " "))
+	}
+	if !slices.Equal(rows, []string{"NAME CLUSTER", "one member2", "one third"}) || !strings.Contains(r.Stderr, `Warning: cluster "member1"`) {
+		t.Errorf("a list: %v", r)
+	}
+	if r := k.Run(t, "get", "lamp", "one", "-n", "default"); r.Code == 0 || !strings.Contains(r.Stderr, `lamps "one" is in 2 clusters: member2, third; name one of them, as one@member2 or one@third`) {
+		t.Errorf("one of several: %v", r)
+	}
+	k.Must(t, "patch", "lamp", "one@member2", "-n", "default", "--type=merge", "-p", `{"color":"green"}`)
+	if got := k.Must(t, "get", "lamp", "one@third", "-n", "default", "-o", "jsonpath={.metadata.name} {.color}"); got != "one@third green" {
+		t.Errorf("by the third's name it is %q", got)
+	}
+	e2e.WantText(t, k.Must(t, "explain", "lamp.color"), "FIELD: color <string>")
+	k.Must(t, "delete", "lamp", "one@third", "-n", "default", "--timeout=4m")
+	if r := k.Run(t, "get", "lamp", "one", "-n", "default"); r.Code == 0 || !strings.Contains(r.Stderr, "(NotFound)") {
+		t.Errorf("deleted: %v", r)
+	}
+}

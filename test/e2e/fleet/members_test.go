@@ -1,0 +1,153 @@
+package fleet_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+// TestFleetVersionAhead holds: what a cluster has not yet of what the client saw of it, as after it was restored from a backup, is told as what it
+// has not any more: lists, pages and watches from there are refused with 410, though API servers hold such watches silently open.
+func TestFleetVersionAhead(t *testing.T) {
+	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
+	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("kube-system")
+	var version cursor.Version
+	e2e.Eventually(t, func() bool {
+		list, err := client.List(t.Context(), metav1.ListOptions{})
+		if err == nil {
+			version, err = cursor.ParseVersion(list.ResourceVersion)
+		}
+		return err == nil && len(version) == len(e2e.Members)
+	})
+	ids := slices.Sorted(maps.Keys(version))
+	ahead := version.Clone()
+	n, err := strconv.ParseUint(version[ids[1]], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ahead[ids[1]] = strconv.FormatUint(n+1_000_000, 10)
+	for name, options := range map[string]metav1.ListOptions{
+		"not older than": {ResourceVersion: ahead.String(), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan},
+		"a version":      {ResourceVersion: ahead.String()},
+		"exact":          {ResourceVersion: ahead.String(), ResourceVersionMatch: metav1.ResourceVersionMatchExact},
+		"a page":         {Limit: 1, Continue: cursor.Token{Version: ahead, Next: ids[1]}.String()},
+	} {
+		if list, err := client.List(t.Context(), options); !apierrors.IsResourceExpired(err) {
+			t.Errorf("%s: %d objects, %v", name, len(list.Items), err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	defer cancel()
+	w, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: ahead.String()})
+	if err == nil {
+		w.Stop()
+	}
+	if !apierrors.IsResourceExpired(err) {
+		t.Errorf("a watch: %v", err)
+	}
+	// A cluster itself says nothing: what is watched so is held open.
+	if w, err := e2e.DirectClient(t, e2e.Members[1]).CoreV1().ConfigMaps("kube-system").Watch(ctx, metav1.ListOptions{ResourceVersion: ahead[ids[1]]}); err != nil {
+		t.Logf("this API server refuses such watches: %v", err)
+	} else {
+		w.Stop()
+	}
+}
+
+// TestFleetWatchColumns holds: what kubectl get -w prints stands under the columns that it printed last, also where a cluster has columns that those
+// before it had not: these are announced then.
+func TestFleetWatchColumns(t *testing.T) {
+	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: gauges.example.org}, spec: {group: example.org, scope: Namespaced,
+names: {kind: Gauge, plural: gauges, singular: gauge}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}},
+additionalPrinterColumns: [{name: Size, type: string, jsonPath: .size}COLOR]}]}}`
+	for m, color := range map[string]string{"member1": "", "member2": ", {name: Color, type: string, jsonPath: .color}"} {
+		d := e2e.Direct(m)
+		d.Apply(t, strings.Replace(crd, "COLOR", color, 1))
+		t.Cleanup(func() { d.Run(t, "delete", "crd", "gauges.example.org", "--wait=false") })
+		d.Must(t, "wait", "--for=condition=Established", "crd/gauges.example.org", "--timeout=4m")
+		e2e.Eventually(t, func() bool { return d.Run(t, "get", "gauges").Code == 0 })
+	}
+	k := fleet(t, "{apiVersion: example.org/v1, kind: Gauge}")
+	e2e.Eventually(t, func() bool { return k.Run(t, "get", "gauges", "-n", "default").Code == 0 })
+	// made makes a gauge in a cluster.
+	made := func(cluster, name string) {
+		t.Helper()
+		e2e.Direct(cluster).Apply(t, "{apiVersion: example.org/v1, kind: Gauge, metadata: {name: "+name+", namespace: default}, size: s-"+name+", color: c-"+name+"}")
+	}
+	made("member1", "g0")
+	s := k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "gauges", "-n", "default", "--watch")
+	// printed waits for a gauge, and returns it as what it is by the columns that were printed last.
+	var columns []string
+	printed := func(name string) string {
+		t.Helper()
+		line := s.WaitForLine(name, func(l string) bool {
+			if strings.HasPrefix(l, "NAME") {
+				columns = strings.Fields(l)
+			}
+			return strings.HasPrefix(l, name)
+		})
+		var out []string
+		for i, cell := range strings.Fields(line) {
+			if i == len(columns) {
+				t.Fatalf("%q under %q", line, columns)
+			}
+			out = append(out, columns[i]+"="+cell)
+		}
+		return strings.Join(out, " ")
+	}
+	if got := printed("g0"); got != "NAME=g0 CLUSTER=member1 SIZE=s-g0" { // of the list: what comes now is watched
+		t.Error(got)
+	}
+	for _, tt := range []struct{ cluster, name, want string }{
+		{"member1", "g1", "NAME=g1 CLUSTER=member1 SIZE=s-g1"},
+		{"member2", "g2", "NAME=g2 CLUSTER=member2 SIZE=s-g2 COLOR=c-g2"},
+		{"member1", "g3", "NAME=g3 CLUSTER=member1 SIZE=s-g3"},
+		{"member2", "g4", "NAME=g4 CLUSTER=member2 SIZE=s-g4 COLOR=c-g4"},
+	} {
+		made(tt.cluster, tt.name)
+		if got := printed(tt.name); got != tt.want {
+			t.Errorf("%s, want %s", got, tt.want)
+		}
+	}
+}
+
+// TestKubernetesKinds holds what the fleet takes for granted: in Kubernetes' own groups, which have no dot, kinds' names lead to their resources.
+func TestKubernetesKinds(t *testing.T) {
+	_, lists, err := e2e.DirectClient(t, e2e.Members[0]).Discovery().ServerGroupsAndResources()
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // of another group
+		t.Fatal(err)
+	}
+	n := 0
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(gv.Group, ".") {
+			continue
+		}
+		for _, r := range list.APIResources {
+			if strings.Contains(r.Name, "/") {
+				continue
+			}
+			n++
+			if guess, _ := meta.UnsafeGuessKindToResource(gv.WithKind(r.Kind)); guess.Resource != r.Name {
+				t.Errorf("%s: kind %s is of %s", list.GroupVersion, r.Kind, r.Name)
+			}
+		}
+	}
+	if n < 25 {
+		t.Errorf("%d kinds", n)
+	}
+}

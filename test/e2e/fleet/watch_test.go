@@ -1,0 +1,390 @@
+package fleet_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterpass/clusterpass/test/cluster"
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+// behind returns a kubeconfig in which a member is reached by a way that can be closed.
+func behind(t *testing.T, member string, way *e2e.Connections) string {
+	t.Helper()
+	kc, err := clientcmd.LoadFromFile(e2e.Clusters.KubeconfigFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := kc.Clusters[kc.Contexts[member].Cluster]
+	to, err := url.Parse(c.Server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close(); way.Close() })
+	go func() { // ends with the listener
+		for {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			way.Add(near)
+			far, err := net.Dial("tcp", to.Host)
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			way.Add(far)
+			for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
+				go func() { // ends with either connection
+					_, _ = io.Copy(pair[0], pair[1])
+					_, _ = near.Close(), far.Close()
+				}()
+			}
+		}
+	}()
+	c.Server = "https://" + ln.Addr().String()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*kc, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestFleetWatch holds: a watch from a list's version has exactly what happens after, in all clusters, and every event's version goes on
+// exactly behind it.
+func TestFleetWatch(t *testing.T) {
+	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
+	for _, m := range e2e.Members {
+		e2e.Direct(m).Must(t, "create", "namespace", "watched")
+		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "watched", "--wait=false") })
+	}
+	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("watched")
+	var list *corev1.ConfigMapList
+	e2e.Eventually(t, func() bool {
+		var err error
+		list, err = client.List(t.Context(), metav1.ListOptions{LabelSelector: "mine"})
+		return err == nil
+	})
+	var made []string
+	for i := range 6 {
+		m := e2e.Members[i%2]
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i), Labels: map[string]string{"mine": "yes"}}}
+		if _, err := e2e.DirectClient(t, m).CoreV1().ConfigMaps("watched").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, cm.Name+"@"+m)
+	}
+	read := func(version string, n int) (seen, versions []string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+		defer cancel()
+		w, err := client.Watch(ctx, metav1.ListOptions{LabelSelector: "mine", ResourceVersion: version})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		for range n {
+			e, ok := <-w.ResultChan()
+			cm, isMap := e.Object.(*corev1.ConfigMap)
+			if !ok || !isMap || e.Type != watch.Added {
+				t.Fatalf("after %d events: %+v", len(seen), e)
+			}
+			seen, versions = append(seen, cm.Name+"@"+cm.Annotations[e2e.SourceAnnotation]), append(versions, cm.ResourceVersion)
+		}
+		return seen, versions
+	}
+	seen, versions := read(list.ResourceVersion, len(made))
+	if got, want := slices.Sorted(slices.Values(seen)), slices.Sorted(slices.Values(made)); !slices.Equal(got, want) {
+		t.Fatalf("watched %q, want %q", got, want)
+	}
+	before := list.ResourceVersion
+	for i, v := range versions {
+		if c, err := resourceversion.CompareResourceVersion(before, v); err != nil || c != -1 {
+			t.Errorf("version %s does not follow %s: %d, %v", v, before, c, err)
+		}
+		before = v
+		rest, _ := read(v, len(made)-i-1)
+		if got := slices.Sorted(slices.Values(slices.Concat(seen[:i+1], rest))); !slices.Equal(got, slices.Sorted(slices.Values(made))) {
+			t.Errorf("from event %d it goes on with %q, after %q", i, rest, seen[:i+1])
+		}
+	}
+	// Without a version, all that is there comes first.
+	for _, version := range []string{"", "0"} {
+		if seen, _ := read(version, len(made)); !slices.Equal(slices.Sorted(slices.Values(seen)), slices.Sorted(slices.Values(made))) {
+			t.Errorf("from %q: %q", version, seen)
+		}
+	}
+	// What an event brought is written back as it is.
+	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	defer cancel()
+	w, err := client.Watch(ctx, metav1.ListOptions{LabelSelector: "mine", ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cm := (<-w.ResultChan()).Object.(*corev1.ConfigMap)
+	w.Stop()
+	cm.Data = map[string]string{"a": "b"}
+	updated, err := client.Update(t.Context(), cm, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatalf("update with an event's version: %v", err)
+	}
+	if _, err := client.Update(t.Context(), cm, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("a second update with it: %v", err)
+	}
+	if err := client.Delete(t.Context(), cm.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &cm.ResourceVersion}}); !apierrors.IsConflict(err) {
+		t.Errorf("a deletion with an old version: %v", err)
+	}
+	if err := client.Delete(t.Context(), cm.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &updated.ResourceVersion}}); err != nil {
+		t.Errorf("a deletion with the version of an answer: %v", err)
+	}
+	for version, want := range map[string]string{"5": "Expired", "1041200010000000000": "Expired", strings.Replace(list.ResourceVersion, "1041", "1099", 1): "BadRequest"} {
+		w, err := client.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+		if err == nil {
+			w.Stop()
+		}
+		if string(apierrors.ReasonForError(err)) != want {
+			t.Errorf("watch from %q: %v, want %s", version, err, want)
+		}
+	}
+}
+
+// TestFleetWatchKubectl holds: kubectl waits and follows at the fleet as at a cluster.
+func TestFleetWatchKubectl(t *testing.T) {
+	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}")
+	for _, m := range e2e.Members {
+		e2e.Direct(m).Must(t, "create", "configmap", "waited", "-n", "default")
+		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "configmap", "waited", "-n", "default", "--ignore-not-found") })
+	}
+	e2e.Eventually(t, func() bool { return k.Run(t, "get", "configmap", "waited@member1", "-n", "default").Code == 0 })
+	k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "configmap", "waited@member2", "-n", "default", "--watch", "--no-headers").
+		WaitForLine("watch by name", func(l string) bool { return strings.HasPrefix(l, "waited@member2") })
+	if got := k.Must(t, "delete", "configmap", "waited@member1", "-n", "default", "--timeout=4m"); !strings.Contains(got, "deleted") {
+		t.Errorf("delete: %q", got)
+	}
+	k.Must(t, "wait", "configmap", "waited", "-n", "default", "--for=jsonpath={.metadata.name}=waited", "--timeout=4m")
+	e2e.Direct("member2").Must(t, "label", "configmap", "waited", "-n", "default", "x=y")
+	k.Must(t, "wait", "configmap", "waited@member2", "-n", "default", "--for=jsonpath={.metadata.labels.x}=y", "--timeout=4m")
+}
+
+// TestFleetWatchJoins holds: a cluster that is registered while a watch is open appears in it, with all that it has; and a watch on one that
+// goes away ends, since only a new list tells what went with it.
+func TestFleetWatchJoins(t *testing.T) {
+	e2e.CreateRegistry(t, "joins", "{clusterNames: [member1, late]}", "{apiVersion: v1, kind: ConfigMap, namespace: joins}")
+	for _, m := range e2e.Members {
+		e2e.Direct(m).Must(t, "create", "namespace", "joins")
+		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "joins", "--wait=false") })
+		e2e.Direct(m).Must(t, "create", "configmap", "of-"+m, "-n", "joins")
+	}
+	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("joins")
+	options := metav1.ListOptions{FieldSelector: "metadata.name!=kube-root-ca.crt"}
+	e2e.Eventually(t, func() bool {
+		list, err := client.List(t.Context(), options)
+		if err != nil {
+			return false
+		}
+		options.ResourceVersion = list.ResourceVersion
+		return true
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	w, err := client.Watch(ctx, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if out, err := e2e.CLI(t, "", "cluster", "add", "late", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "late") })
+	e := <-w.ResultChan()
+	if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || cm.Name != "of-member2" || cm.Annotations[e2e.SourceAnnotation] != "late" {
+		t.Fatalf("with the cluster comes %+v", e)
+	}
+	for i, m := range []string{"member1", "member2"} {
+		e2e.Direct(m).Must(t, "label", "configmap", "of-"+m, "-n", "joins", "seen=yes")
+		e := <-w.ResultChan()
+		if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Modified || cm.Annotations[e2e.SourceAnnotation] != []string{"member1", "late"}[i] {
+			t.Fatalf("a change in %s brings %+v", m, e)
+		}
+	}
+	if out, err := e2e.CLI(t, "", "cluster", "remove", "late"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	if e := <-w.ResultChan(); e.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
+		t.Errorf("without the cluster comes %+v", e)
+	}
+}
+
+// TestFleetWatchLosesACluster holds: a watch ends when one of its clusters may not be called any more, and the new list is without it.
+func TestFleetWatchLosesACluster(t *testing.T) {
+	e2e.CreateRegistry(t, "loses", "{}", "{apiVersion: v1, kind: ConfigMap}")
+	for _, m := range e2e.Members {
+		e2e.Grant(t, m, "loses-member")
+		e2e.Direct(m).Must(t, "create", "configmap", "lost", "-n", "default", "--from-literal=of="+m)
+		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "configmap", "lost", "-n", "default") })
+	}
+	client := e2e.FleetClientOf(t, e2e.PassFor(t, "loses-member"), nil).CoreV1().ConfigMaps("default")
+	options := metav1.ListOptions{FieldSelector: "metadata.name=lost"}
+	lists := func(want ...string) func() bool {
+		return func() bool {
+			list, err := client.List(t.Context(), options)
+			var got []string
+			if err == nil {
+				for _, cm := range list.Items {
+					got = append(got, cm.Data["of"])
+				}
+			}
+			return slices.Equal(got, want)
+		}
+	}
+	e2e.Eventually(t, lists(e2e.Members...))
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	var w watch.Interface
+	e2e.Eventually(t, func() bool { // the bridge reads the grants apart from the functions
+		var err error
+		w, err = client.Watch(ctx, options)
+		return err == nil
+	})
+	defer w.Stop()
+	for range e2e.Members {
+		if e := <-w.ResultChan(); e.Type != watch.Added {
+			t.Fatalf("%+v", e)
+		}
+	}
+	if out, err := e2e.CLI(t, e2e.GrantYAML("member2", "loses-member"), "delete", "-f", "-"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	if e := <-w.ResultChan(); e.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
+		t.Errorf("without the grant comes %+v", e)
+	}
+	e2e.Eventually(t, lists("member1"))
+}
+
+// TestFleetWatchReturns holds: a cluster that was away, and whose history is gone when it is back, is listed again and the difference comes
+// as events, while the others go on; and the watch goes on behind that.
+func TestFleetWatchReturns(t *testing.T) {
+	e2e.CreateRegistry(t, "returns", "{clusterNames: [member1, away]}", "{apiVersion: v1, kind: ConfigMap, namespace: returns}")
+	way := &e2e.Connections{}
+	kubeconfig := behind(t, "member2", way)
+	if out, err := e2e.CLI(t, "", "cluster", "add", "away", "--kubeconfig", kubeconfig, "--context", "member2"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "away") })
+	for _, m := range e2e.Members {
+		e2e.Direct(m).Must(t, "create", "namespace", "returns")
+		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "returns", "--wait=false") })
+	}
+	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps("returns"), e2e.DirectClient(t, "member2").CoreV1().ConfigMaps("returns")
+	cm := func(name, data string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}}, Data: map[string]string{"a": data}}
+	}
+	for _, name := range []string{"stays", "changes", "goes", "again"} {
+		if _, err := far.Create(t.Context(), cm(name, "old"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("returns")
+	var list *corev1.ConfigMapList
+	e2e.Eventually(t, func() bool {
+		var err error
+		list, err = client.List(t.Context(), metav1.ListOptions{LabelSelector: "mine"})
+		return err == nil && len(list.Items) == 4
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	w, err := client.Watch(ctx, metav1.ListOptions{LabelSelector: "mine", ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	next := func() string {
+		t.Helper()
+		e := <-w.ResultChan()
+		cm, ok := e.Object.(*corev1.ConfigMap)
+		if !ok {
+			t.Fatalf("instead of an event came %+v", e)
+		}
+		list.ResourceVersion = cm.ResourceVersion
+		return fmt.Sprintf("%s %s@%s %s", e.Type, cm.Name, cm.Annotations[e2e.SourceAnnotation], cm.Data["a"])
+	}
+
+	way.Close()
+	began, err := far.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, do := range []func() error{
+		func() error { _, err := far.Update(ctx, cm("changes", "new"), metav1.UpdateOptions{}); return err },
+		func() error { return far.Delete(ctx, "goes", metav1.DeleteOptions{}) },
+		func() error { return far.Delete(ctx, "again", metav1.DeleteOptions{}) },
+		func() error { _, err := far.Create(ctx, cm("again", "new"), metav1.CreateOptions{}); return err },
+		func() error { _, err := far.Create(ctx, cm("comes", "new"), metav1.CreateOptions{}); return err },
+		func() error { _, err := near.Create(ctx, cm("meanwhile", "new"), metav1.CreateOptions{}); return err },
+	} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := next(); got != "ADDED meanwhile@member1 new" {
+		t.Errorf("while one is away comes %s", got)
+	}
+	if err := e2e.Clusters.Cluster("member2").Restart(ctx, cluster.APIServer); err != nil {
+		t.Fatal(err)
+	}
+	if stale, err := far.Watch(ctx, metav1.ListOptions{ResourceVersion: began.ResourceVersion}); !apierrors.IsResourceExpired(err) {
+		if err == nil {
+			e := <-stale.ResultChan()
+			stale.Stop()
+			err = apierrors.FromObject(e.Object)
+		}
+		if !apierrors.IsResourceExpired(err) {
+			t.Fatalf("the cluster has not forgotten what it did: %v", err)
+		}
+	}
+	way.Open()
+	var got []string
+	for range 5 {
+		got = append(got, next())
+	}
+	want := []string{"DELETED again@away old", "ADDED again@away new", "MODIFIED changes@away new", "ADDED comes@away new", "DELETED goes@away old"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the difference is %q, want %q", got, want)
+	}
+	for i, c := range []interface {
+		Create(ctx context.Context, cm *corev1.ConfigMap, o metav1.CreateOptions) (*corev1.ConfigMap, error)
+	}{far, near, far} {
+		name := fmt.Sprintf("after-%d", i)
+		if _, err := c.Create(ctx, cm(name, "new"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 { // whatever came last is gone on from
+			w.Stop()
+			if w, err = client.Watch(ctx, metav1.ListOptions{LabelSelector: "mine", ResourceVersion: list.ResourceVersion}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, want := next(), fmt.Sprintf("ADDED %s@%s new", name, []string{"away", "member1", "away"}[i]); got != want {
+			t.Errorf("after the difference comes %s, want %s", got, want)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/infra/local/server"
+	"github.com/clusterpass/clusterpass/shared/cluster"
+	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
+	"github.com/clusterpass/clusterpass/shared/registration"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
+	"github.com/clusterpass/clusterpass/shared/waittest"
+	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
+)
+
+// recheck is how often the gateway checks whether open streams are still allowed.
+const recheck = 300 * time.Millisecond
+
+// GatewayService is the name of the gateway's Service in member1.
+const GatewayService = "clusterpass.kube-system.svc"
+
+// Gateway is a running gateway with all Clusters registered.
+type Gateway struct {
+	Dir        string             // of its data, its audit log and its owner's kubeconfig
+	Kubeconfig string             // path of the owner's kubeconfig
+	Log        *waittest.Buffer   // its log; Printed has the same text
+	Stop       context.CancelFunc // begins its end
+	Stopped    chan error         // receives the error of its end, once
+}
+
+var (
+	shared      *Gateway
+	sharedMutex sync.Mutex
+)
+
+// Shared returns the gateway that the tests of a package share, and starts it for the first of them. It runs functions as processes.
+func Shared(t *testing.T) *Gateway {
+	t.Helper()
+	sharedMutex.Lock()
+	defer sharedMutex.Unlock()
+	if shared == nil {
+		dir, err := os.MkdirTemp("", "clusterpass-e2e-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared = StartGateway(t, dir, server.Process)
+	}
+	return shared
+}
+
+// StartGateway runs a gateway with its data in dir and returns when it is ready. The caller stops it and receives from Stopped.
+func StartGateway(t *testing.T, dir string, mode server.Mode, configure ...func(*server.Config)) *Gateway {
+	t.Helper()
+	h := &Gateway{Dir: dir, Kubeconfig: filepath.Join(dir, "pass"), Log: &waittest.Buffer{}, Stopped: make(chan error, 1)}
+	ctx, stop := context.WithCancel(context.Background())
+	h.Stop = stop
+	cfg := &server.Config{
+		Listen: "127.0.0.1:0", TunnelListen: "127.0.0.1:0", Hosts: []string{GatewayService}, Data: filepath.Join(dir, "data"), Functions: mode, FunctionsDir: functionsDir(t),
+		Kubeconfig: h.Kubeconfig, Register: Clusters.KubeconfigFile(), DrainTimeout: time.Second,
+		Limits: bridge.Limits{Recheck: recheck, ProbeInterval: 2 * time.Second}, Audit: filepath.Join(dir, "audit.log"),
+	}
+	cfg.FleetDeadline = 25 * time.Second // less than a function's; a busy machine makes members slow
+	front, err := frontProxy()
+	if err == nil {
+		err = cfg.Authentication.Decode(front)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := io.MultiWriter(h.Log, Printed)
+	cfg.LogTo = out
+	for _, fn := range configure {
+		fn(cfg)
+	}
+	ready := make(chan struct{})
+	go func() { h.Stopped <- server.Run(ctx, cfg, out, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-h.Stopped:
+		t.Fatalf("the gateway ended: %v\n%s", err, h.Log)
+	case <-time.After(Patience):
+		t.Fatalf("the gateway does not start:\n%s", h.Log)
+	}
+	h.NoteSecrets()
+	return h
+}
+
+// frontProxy returns an authentication configuration with which member1's kube-apiserver may name the callers that it forwards.
+func frontProxy() (string, error) {
+	ca, err := os.ReadFile(Clusters.Cluster("member1").FrontProxyCAFile())
+	indented := strings.ReplaceAll(string(ca), "\n", "\n    ")
+	return "frontProxy:\n  names: [front-proxy-client]\n  ca: |\n    " + indented, err
+}
+
+// Register adds a cluster to the stores of the shared gateway while it runs.
+func Register(t *testing.T, name string, kubeconfig []byte) {
+	t.Helper()
+	Secrets.Document("the registration of "+name, kubeconfig)
+	data := filepath.Join(Shared(t).Dir, "data")
+	sec, err := secretsdir.Open(filepath.Join(data, "secrets"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj, err := objectsdir.Open(filepath.Join(data, "objects"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &registration.Registrar{Secrets: sec, Objects: obj, Policy: cluster.DialPolicy{AllowLoopback: true}}
+	if _, err := r.Register(t.Context(), registration.Request{Name: name, Kubeconfig: secrets.NewValue(kubeconfig), DirectUsers: []string{"nobody"}, Replace: true}); err != nil {
+		t.Fatal(err)
+	}
+	Shared(t).NoteSecrets()
+}

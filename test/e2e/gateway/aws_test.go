@@ -1,0 +1,204 @@
+package gateway_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
+	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+// TestStoresOfAWS runs the proxy function as Lambda does, with its stores in Secrets Manager and DynamoDB: a cluster is registered by
+// the command line and called through the function.
+func TestStoresOfAWS(t *testing.T) {
+	moto, front, credentials := e2e.OnAWS(t)
+	region := mototest.Config(front.URL).Region
+	t.Setenv("CLUSTERPASS_ALLOW_LOOPBACK", "true")
+	admin := func(args ...string) (string, error) { return e2e.CLI(t, "", append(args, "--store", "aws:e2e")...) }
+	for range 2 {
+		if out, err := admin("init"); err != nil {
+			t.Fatalf("%s%v", out, err)
+		}
+	}
+	if out, err := admin("cluster", "add", "member1", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	if n := e2e.NoteSecretsManager(t, moto.URL); n != 1 {
+		t.Errorf("Secrets Manager holds %d credentials, want one", n)
+	}
+	if out, err := admin("cluster", "list"); err != nil || !strings.Contains(out, "member1") {
+		t.Errorf("%s%v", out, err)
+	}
+
+	pkiDir := t.TempDir()
+	ca, err := pki.LoadCA(pkiDir, "client-ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e2e.NoteFiles(pkiDir)
+	env := map[string]string{"CLUSTERPASS_STORE": "aws:e2e", "CLUSTERPASS_CLIENT_CA": string(ca.PEM())}
+	for k, v := range credentials {
+		env[k] = v
+	}
+	srv := e2e.ProxyFunction(t, 1, region, env)
+	cert, key, err := ca.Client("owner", []string{"system:masters"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e2e.Secrets.Document("the owner's key", key)
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := srv.Client()
+	client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{pair}
+	get := func() (code int, body string) {
+		t.Helper()
+		e2e.Eventually(t, func() bool {
+			resp, err := client.Get(srv.URL + "/clusters/member1/version")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			b, _ := io.ReadAll(resp.Body)
+			code, body = resp.StatusCode, string(b)
+			// The front itself refuses a call while the one process is not ready for it again.
+			return code != http.StatusBadGateway || !strings.HasPrefix(body, "<html>")
+		})
+		return code, body
+	}
+	before, began := front.Calls("GetSecretValue"), time.Now()
+	for range 5 {
+		code, body := get()
+		var v struct{ GitVersion string }
+		if err := json.Unmarshal([]byte(body), &v); err != nil || code != 200 || v.GitVersion == "" {
+			t.Fatalf("%d %s", code, body)
+		}
+	}
+	const kept = 50 * time.Second // a secret that was read, at least
+	if n := front.Calls("GetSecretValue") - before; n < 1 || n > 1+int(time.Since(began)/kept) {
+		t.Errorf("a cold call and four warm ones asked Secrets Manager %d times", n)
+	}
+	if n := front.Calls("ListSecrets"); n != 0 {
+		t.Errorf("%d lists", n)
+	}
+
+	t.Run("first call by a pass", func(t *testing.T) {
+		const ours = "https://gateway.example.com"
+		token, err := e2e.SecretCLI(t, "", "pass", "create", "p", "--user", "ann", "--group", "system:masters", "--gateway", ours, "--output", "token", "--store", "aws:e2e")
+		if err != nil {
+			t.Fatal(err)
+		}
+		token = strings.TrimSpace(token)
+		e2e.Secrets.Secret("a pass on AWS", token)
+		var answers []string
+		for range 10 { // one is enough, but where the machine stands still for as long as a store may take
+			both := newTogether(t, front.URL)
+			env["AWS_ENDPOINT_URL"], env["CLUSTERPASS_URL"] = both.URL, ours
+			fn := e2e.ProxyFunction(t, 1, region, env)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fn.URL+"/clusters/member1/version", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+token)
+			resp, err := fn.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+			answers = append(answers, resp.Status+" "+string(body))
+		}
+		t.Errorf("Secrets Manager is not asked for the keys of passes and a cluster's credential at once: %s", answers)
+	})
+	t.Run("while AWS is down", func(t *testing.T) {
+		const ended = 6 * time.Second // after which the object is read anew; the secret's entry may still be good
+		for range 10 {
+			if code, body := get(); code != 200 {
+				t.Fatalf("%d %s", code, body)
+			}
+			down, asked := time.Now(), front.Calls("GetItem")
+			front.Throttle(1 << 30)
+			code, body := 200, ""
+			for code == 200 && (time.Since(down) < ended || front.Calls("GetItem") == asked) {
+				time.Sleep(250 * time.Millisecond)
+				code, body = get()
+			}
+			front.Throttle(0)
+			if code == 200 {
+				return
+			}
+			// An object serves for 30 seconds at the most: a machine that stands still for so long has to try again.
+			t.Logf("%d %s after %s", code, body, time.Since(down))
+			e2e.Eventually(t, func() bool { code, _ := get(); return code == 200 })
+		}
+		t.Error("nothing serves while AWS is down")
+	})
+	t.Run("after it was removed", func(t *testing.T) {
+		if out, err := admin("cluster", "remove", "member1"); err != nil {
+			t.Fatalf("%s%v", out, err)
+		}
+		e2e.Eventually(t, func() bool { code, _ := get(); return code == 404 })
+	})
+	if found := e2e.FindLeaks(e2e.Printed.String()); len(found) > 0 {
+		t.Errorf("what was printed shows the secrets of %v", found)
+	}
+}
+
+// newTogether stands before an AWS and answers no question for the value of a secret before it was asked for two.
+func newTogether(t *testing.T, aws string) *httptest.Server {
+	t.Helper()
+	backend, err := url.Parse(aws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(backend)
+	proxy.ErrorLog = log.New(io.Discard, "", 0) // clients that went away
+	var (
+		mu    sync.Mutex
+		asked = map[string]bool{}
+		both  = make(chan struct{})
+	)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".GetSecretValue") {
+			body, err := io.ReadAll(r.Body)
+			var of struct{ SecretID string }
+			if err != nil || json.Unmarshal(body, &of) != nil {
+				return // the client is gone
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			mu.Lock()
+			if asked[of.SecretID] = true; len(asked) == 2 {
+				select {
+				case <-both:
+				default:
+					close(both)
+				}
+			}
+			mu.Unlock()
+			select {
+			case <-both:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	return srv
+}

@@ -1,0 +1,196 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+const shopYAML = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: color, namespace: shop, labels: {app: shop}}
+data: {value: green}
+`
+
+const shopOfOneYAML = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, namespace: shop, labels: {app: shop}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: size, namespace: shop, labels: {app: shop}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: web, image: any, command: [sh, -c, 'i=0; while sleep 0.2; do echo "web says $i"; i=$((i+1)); done']}]
+`
+
+// snippet is a block of code in a document, and what it says that the block prints.
+type snippet struct{ code, prints string }
+
+// snippets are the blocks of a document, by language.
+func snippets(t *testing.T, doc string) map[string][]snippet {
+	t.Helper()
+	text, err := os.ReadFile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string][]snippet{}
+	for _, m := range regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```\n(?:\n```\n(.*?)^```\n)?").FindAllStringSubmatch(string(text), -1) {
+		found[m[1]] = append(found[m[1]], snippet{m[2], m[3]})
+	}
+	return found
+}
+
+// ending stands in the output of a program after what each snippet prints, in a line of its own.
+const ending = "== the end of a snippet =="
+
+// check compares what the snippets of a program printed with what the document says.
+func check(t *testing.T, all []snippet, printed string) {
+	t.Helper()
+	parts := strings.Split(printed, "\n"+ending+"\n")
+	if len(parts) != len(all)+1 {
+		t.Fatalf("%d of %d snippets end:\n%s", len(parts)-1, len(all), printed)
+	}
+	for i, s := range all {
+		want := strings.ReplaceAll(regexp.QuoteMeta(strings.TrimSpace(s.prints)), "…", "(?s:.*?)")
+		if !regexp.MustCompile("^" + want + "$").MatchString(strings.TrimSpace(parts[i])) {
+			t.Errorf("%s\nprints\n%s\nwhich is not what the document says:\n%s", s.code, parts[i], s.prints)
+		}
+	}
+}
+
+// TestScripts runs docs/scripts.md, but for the gateway's address: each language's snippets as one program, in a directory with the
+// gateway's CA and its owner's kubeconfig.
+func TestScripts(t *testing.T) {
+	const user = "nightly"
+	for _, m := range e2e.Members {
+		e2e.Grant(t, m, user)
+		docs := shopYAML
+		if m == "member1" {
+			docs += "---" + shopOfOneYAML
+		}
+		d := e2e.Direct(m)
+		e2e.NewNamespace(t, d, "shop")
+		d.Must(t, "apply", "-f", e2e.WriteFile(t, docs))
+		t.Cleanup(func() { d.Run(t, "delete", "namespace", "shop", "--wait=false") })
+	}
+	e2e.Direct("member1").Must(t, "wait", "-n", "shop", "--for=condition=Ready", "pod/web", "--timeout=4m")
+	e2e.CreateRegistry(t, "shop", "{}", "{apiVersion: v1, kind: ConfigMap, namespace: shop}")
+	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, user), Context: "member1"}
+	for _, prefix := range []string{"", "/bridge"} {
+		for _, m := range e2e.Members {
+			e2e.Eventually(t, func() bool { return k.Run(t, "get", "--raw", prefix+"/clusters/"+m+"/version").Code == 0 })
+		}
+	}
+	e2e.Eventually(t, func() bool { return e2e.AtFleet(t, k).Run(t, "get", "configmaps", "-n", "shop").Code == 0 })
+	keepChanging(t)
+
+	dir := t.TempDir()
+	pass, err := clientcmd.BuildConfigFromFlags("", e2e.Shared(t).Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, err := os.ReadFile(e2e.Shared(t).Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(name string, content []byte) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	put("ca.pem", pass.CAData)
+	put("clusterpass.kubeconfig", owner)
+	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "pass", "revoke", user) })
+	run := func(t *testing.T, name string, args ...string) string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, name, args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "PATH="+e2e.Shared(t).Dir+":"+os.Getenv("PATH"), "CLUSTERPASS_STORE=dir:"+filepath.Join(e2e.Shared(t).Dir, "data"))
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+		errOut := &waittest.Buffer{}
+		cmd.Stderr = errOut
+		out, err := cmd.Output()
+		_, _ = e2e.Printed.Write([]byte(string(out) + errOut.String()))
+		if err != nil {
+			t.Fatalf("%s: %v; README.md says what the tests need\n%s\n%s", name, err, out, errOut)
+		}
+		return string(out)
+	}
+	all := snippets(t, "../../../docs/scripts.md")
+	program := func(language, end string) string {
+		var b strings.Builder
+		for _, s := range all[language] {
+			b.WriteString(strings.ReplaceAll(s.code, "gateway.example.com", e2e.HostOf(t, e2e.Shared(t).Kubeconfig)) + end)
+		}
+		if b.Len() == 0 {
+			t.Fatalf("docs/scripts.md has no snippet in %s", language)
+		}
+		return b.String()
+	}
+	// The first makes the token that the others use.
+	check(t, all["sh"], run(t, "bash", "-eu", put("sh", []byte(program("sh", "printf '\n%s\n' '"+ending+"'\n")))))
+	token, err := os.ReadFile(filepath.Join(dir, "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e2e.Secrets.Secret("the script's pass", strings.TrimSpace(string(token)))
+	t.Run("Python", func(t *testing.T) {
+		python, err := mototest.Python("websockets")
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, all["python"], run(t, python, "-c", program("python", fmt.Sprintf("\nprint(%q)\n", "\n"+ending))))
+	})
+	t.Run("Go", func(t *testing.T) {
+		source, bin := put("main.go", []byte(program("go", ""))), filepath.Join(dir, "script")
+		if out, err := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", bin, source).CombinedOutput(); err != nil {
+			t.Fatalf("build: %v\n%s", err, out)
+		}
+		check(t, all["go"], run(t, bin)+"\n"+ending+"\n")
+	})
+}
+
+// keepChanging changes a ConfigMap until the test ends: a program that has read its fill of a watch ends when there is more to write.
+func keepChanging(t *testing.T) {
+	t.Helper()
+	client := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps("shop")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := 0; ctx.Err() == nil; n++ {
+			patch := fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, n)
+			_, _ = client.Patch(ctx, "color", types.MergePatchType, []byte(patch), metav1.PatchOptions{}) // the next one may succeed
+			time.Sleep(200 * time.Millisecond)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+}

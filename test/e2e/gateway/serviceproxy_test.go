@@ -1,0 +1,49 @@
+package gateway_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+// TestServiceProxy holds: what lies behind a member's API server is reached once its Cluster names it, and no longer than that.
+func TestServiceProxy(t *testing.T) {
+	if out, err := e2e.CLI(t, "", "cluster", "add", "proxied", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "proxied") })
+	k := e2e.OwnAPI(t)
+	const healthz = "/clusters/proxied/api/v1/nodes/member2-node/proxy/healthz"
+	ask := func(path string) e2e.Result { return k.Run(t, "get", "--raw", path) }
+	refused := func(path string) bool {
+		r := ask(path)
+		return r.Code != 0 && strings.Contains(r.Stderr, `cluster "proxied" does not allow its proxy subresources for nodes/member2-node`)
+	}
+	allow := func(entries string) {
+		t.Helper()
+		k.Must(t, "patch", "cluster", "proxied", "--type", "merge", "-p", `{"spec":{"serviceProxy":`+entries+`}}`)
+	}
+	e2e.Eventually(t, func() bool { return refused(healthz) })
+	for _, path := range []string{
+		"/clusters/proxied/api/v1/nodes/member2-node%2Fproxy/healthz", "/clusters/proxied/api/v1/nodes/member2-node/%70roxy/healthz",
+		"/clusters/proxied//api/v1/nodes/member2-node/proxy/healthz", "/clusters/proxied/api/v1/proxy/nodes/member2-node/healthz",
+	} {
+		if !refused(path) {
+			t.Errorf("%s: %v", path, ask(path))
+		}
+	}
+	// The member's kube-apiserver reads no name or subresource between two slashes either.
+	for _, path := range []string{"/clusters/proxied/api/v1/nodes//member2-node/proxy/healthz", "/clusters/proxied/api/v1/nodes/member2-node//proxy/healthz"} {
+		if r := ask(path); r.Code == 0 {
+			t.Errorf("%s: %v", path, r)
+		}
+	}
+	// A kube-apiserver connects to nothing on loopback by these, where its kubelet is here: what it says of that itself has come through it.
+	want := e2e.Direct("member2").Run(t, "get", "--raw", "/api/v1/nodes/member2-node/proxy/healthz")
+	e2e.WantText(t, want.Stderr, "address not allowed")
+	allow(`["nodes/member2-node"]`)
+	e2e.Eventually(t, func() bool { return ask(healthz) == want })
+	allow(`null`)
+	e2e.Eventually(t, func() bool { return refused(healthz) })
+}

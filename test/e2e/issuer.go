@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+)
+
+// Issuer is an OpenID Connect provider. A browser that opens its sign-in page is signed in as the user signsIn.
+type Issuer struct {
+	*httptest.Server
+	key     *ecdsa.PrivateKey
+	signsIn string
+	Asked   atomic.Int32 // how often a browser opened the sign-in page
+	codes   sync.Map     // each with the query that it was given for
+}
+
+func (i *Issuer) TokenUntil(t *testing.T, user string, until time.Time) string {
+	t.Helper()
+	token, err := i.sign(user, until, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/.well-known/openid-configuration":
+		answer(w, http.StatusOK, map[string]any{
+			"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token",
+			"id_token_signing_alg_values_supported": []string{"ES256"}, "code_challenge_methods_supported": []string{"S256"},
+		})
+	case "/keys":
+		answer(w, http.StatusOK, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: i.key.Public(), KeyID: "one", Algorithm: "ES256", Use: "sig"}}})
+	case "/authorize":
+		i.authorize(w, r)
+	case "/token":
+		i.redeem(w, r)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// redeem exchanges a code for a token, once, and checks the verifier of PKCE.
+func (i *Issuer) redeem(w http.ResponseWriter, r *http.Request) {
+	asked, ok := i.codes.LoadAndDelete(r.FormValue("code"))
+	if !ok || r.FormValue("grant_type") != "authorization_code" {
+		answer(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant"})
+		return
+	}
+	q := asked.(url.Values)
+	challenge := sha256.Sum256([]byte(r.FormValue("code_verifier")))
+	if r.FormValue("redirect_uri") != q.Get("redirect_uri") || base64.RawURLEncoding.EncodeToString(challenge[:]) != q.Get("code_challenge") {
+		answer(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant"})
+		return
+	}
+	token, err := i.sign(i.signsIn, time.Now().Add(time.Hour), q.Get("nonce"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	answer(w, http.StatusOK, map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 3600, "id_token": token})
+}
+
+func (i *Issuer) authentication() string {
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.Certificate().Raw})
+	return fmt.Sprintf("oidc:\n- {url: %q, audiences: [%s], usernamePrefix: \"-\", clockSkew: 1s, ca: %q}\n", i.URL, clientID, ca)
+}
+
+func (i *Issuer) Token(t *testing.T, user string) string {
+	t.Helper()
+	return i.TokenUntil(t, user, time.Now().Add(time.Hour))
+}
+
+func (i *Issuer) sign(user string, until time.Time, nonce string) (string, error) {
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: i.key, KeyID: "one"}}, nil)
+	if err != nil {
+		return "", err
+	}
+	token, err := jwt.Signed(signer).Claims(jwt.Claims{
+		Issuer: i.URL, Audience: jwt.Audience{clientID}, Subject: user,
+		IssuedAt: jwt.NewNumericDate(time.Now()), Expiry: jwt.NewNumericDate(until),
+	}).Claims(map[string]any{"nonce": nonce}).Serialize()
+	if err == nil {
+		Secrets.Secret("the token of "+user, token)
+	}
+	return token, err
+}
+
+// authorize signs a browser in at once, by the code flow with PKCE, as a client's request has it to be.
+func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	back, err := url.Parse(q.Get("redirect_uri"))
+	switch {
+	case err != nil || back.Scheme != "http" || back.Hostname() != "localhost" && back.Hostname() != "127.0.0.1":
+		http.Error(w, "a redirect_uri to another machine", http.StatusBadRequest)
+		return
+	case q.Get("response_type") != "code" || q.Get("client_id") != clientID || q.Get("code_challenge_method") != "S256" ||
+		!slices.Contains(strings.Fields(q.Get("scope")), "openid"):
+		http.Error(w, "not a request of a client that is known here", http.StatusBadRequest)
+		return
+	}
+	i.Asked.Add(1)
+	code := rand.Text()
+	i.codes.Store(code, q)
+	back.RawQuery = url.Values{"code": {code}, "state": q["state"]}.Encode()
+	http.Redirect(w, r, back.String(), http.StatusFound)
+}
+
+func NewIssuer(t *testing.T, signsIn string) *Issuer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &Issuer{key: key, signsIn: signsIn}
+	i.Server = httptest.NewTLSServer(http.HandlerFunc(i.serve))
+	t.Cleanup(i.Close)
+	return i
+}
+
+// clientID is the gateway's at the provider, and the audience of its tokens.
+const clientID = "clusterpass"
+
+func answer(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body)
+}

@@ -1,0 +1,251 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Kubectl is how kubectl is called: whom it calls, with what input. Its methods are safe for concurrent use unless Stdin is set.
+type Kubectl struct {
+	Kubeconfig, Context string
+	Server              string // replaces the server of the context, if it is not empty
+	Stdin               io.Reader
+	Env                 []string
+}
+
+// WithInput returns k with doc as standard input.
+func (k Kubectl) WithInput(doc string) Kubectl {
+	k.Stdin = strings.NewReader(doc)
+	return k
+}
+
+// NeverAllowed waits until a command fails with the text in its standard error. The test fails if the command succeeds meanwhile.
+func (k Kubectl) NeverAllowed(t *testing.T, want string, args ...string) {
+	t.Helper()
+	k.waitForRefusal(t, want, args, func(r Result) {
+		if r.Code == 0 {
+			t.Fatalf("kubectl %v is allowed: %v", args, r)
+		}
+	})
+}
+
+// WaitForRefusal waits until a command, which may succeed at first, fails with the text in its standard error.
+func (k Kubectl) WaitForRefusal(t *testing.T, want string, args ...string) {
+	t.Helper()
+	k.waitForRefusal(t, want, args, func(Result) {})
+}
+
+func (k Kubectl) Command(ctx context.Context, t *testing.T, bin string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, bin, k.flags(t, args)...)
+	cmd.Env = append(append(os.Environ(), "KUBECACHEDIR="+t.TempDir()), k.Env...)
+	// A kubectl that starts another one takes it along.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	return cmd
+}
+
+// Run runs kubectl without a cache of discovery, for 5 minutes at most.
+func (k Kubectl) Run(t *testing.T, args ...string) Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute) // clean-ups run too
+	defer cancel()
+	cmd := exec.CommandContext(ctx, Clusters.BuiltKubectl(), k.flags(t, args)...)
+	cmd.Env = append(append(os.Environ(), "KUBECACHEDIR="+t.TempDir()), k.Env...)
+	cmd.Stdin = k.Stdin
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, io.MultiWriter(&errOut, Printed)
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("kubectl %s: %v", strings.Join(args, " "), err)
+	}
+	return Result{out.String(), errOut.String(), cmd.ProcessState.ExitCode()}
+}
+
+// flags returns args behind the flags that name the server. In these tests a path of --raw begins at the root of the host. kubectl 1.34 and
+// later would put the path of the context's server before it, so the server is replaced.
+func (k Kubectl) flags(t *testing.T, args []string) []string {
+	t.Helper()
+	flags, server := []string{"--kubeconfig", k.Kubeconfig, "--context", k.Context}, k.Server
+	if slices.Contains(args, "--raw") && args[0] != "config" {
+		if server == "" {
+			kc, err := clientcmd.LoadFromFile(k.Kubeconfig)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server = kc.Clusters[kc.Contexts[k.Context].Cluster].Server
+		}
+		u, err := url.Parse(server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Path = ""
+		server = u.String()
+	}
+	if server != "" {
+		flags = append(flags, "--server", server)
+	}
+	return append(flags, args...)
+}
+
+// Must runs a command that must succeed, and returns its standard output.
+func (k Kubectl) Must(t *testing.T, args ...string) string {
+	t.Helper()
+	r := k.Run(t, args...)
+	if r.Code != 0 {
+		t.Fatalf("kubectl %s: exit %d\n%s%s", strings.Join(args, " "), r.Code, r.Stdout, r.Stderr)
+	}
+	return r.Stdout
+}
+
+// MustEventually repeats a command until it succeeds, as it does soon after a grant. Each process of a function learns of it by itself.
+func (k Kubectl) MustEventually(t *testing.T, args ...string) string {
+	t.Helper()
+	var r Result
+	t.Cleanup(func() {
+		if r.Code != 0 {
+			t.Logf("kubectl %v: %v", args, r)
+		}
+	})
+	Eventually(t, func() bool {
+		rewind(t, k.Stdin)
+		r = k.Run(t, args...)
+		return r.Code == 0
+	})
+	return r.Stdout
+}
+
+// Apply applies YAML documents, which must succeed.
+func (k Kubectl) Apply(t *testing.T, docs string, args ...string) {
+	t.Helper()
+	k.Stdin = strings.NewReader("---\n" + docs) // without it, kubectl reads a document in braces as JSON
+	k.Must(t, append([]string{"apply", "-f", "-"}, args...)...)
+}
+
+func (k Kubectl) waitForRefusal(t *testing.T, want string, args []string, look func(Result)) {
+	t.Helper()
+	var r Result
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("kubectl %v: want %s: %v", args, want, r)
+		}
+	})
+	Eventually(t, func() bool {
+		rewind(t, k.Stdin)
+		r = k.Run(t, args...)
+		look(r)
+		return r.Code != 0 && strings.Contains(r.Stderr, want)
+	})
+}
+
+// Direct returns kubectl for a cluster, past the gateway, as its administrator.
+func Direct(cluster string) Kubectl {
+	return Kubectl{Kubeconfig: Clusters.KubeconfigFile(), Context: cluster}
+}
+
+// Through returns kubectl for a cluster through the shared gateway, as the gateway's owner.
+func Through(t *testing.T, cluster string) Kubectl {
+	return Kubectl{Kubeconfig: Shared(t).Kubeconfig, Context: cluster}
+}
+
+// OwnAPI returns kubectl for the own API of the shared gateway, as its owner.
+func OwnAPI(t *testing.T) Kubectl { return Through(t, "clusterpass") }
+
+// Result is the end of a command.
+type Result struct {
+	Stdout, Stderr string
+	Code           int
+}
+
+func (r Result) String() string {
+	return fmt.Sprintf("exit %d\n--- stdout\n%s--- stderr\n%s", r.Code, r.Stdout, r.Stderr)
+}
+
+// Kubectls returns the kubectl on PATH and the newest one, which is built with the clusters, by a name for subtests.
+func Kubectls() map[string]string {
+	if Clusters.BuiltKubectl() == Clusters.Kubectl() {
+		return map[string]string{"PATH": Clusters.Kubectl()}
+	}
+	return map[string]string{"newest": Clusters.BuiltKubectl(), "PATH": Clusters.Kubectl()}
+}
+
+// WantText fails the test unless the output contains each of the words.
+func WantText(t *testing.T, printed string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(printed, w) {
+			t.Errorf("%q is missing in:\n%s", w, printed)
+		}
+	}
+}
+
+// SameEnd runs a command directly and through the gateway at once and compares exit codes and outputs. It returns the gateway's result.
+func SameEnd(t *testing.T, bin string, d, g Kubectl, stdin string, args ...string) Result {
+	t.Helper()
+	var dr, gr Result
+	hurried := slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--request-timeout=") }) // it may be over before anything came
+	// A command that ends before its stdin does may lose its verdict in kube-apiserver, and its last words, either way.
+	hurried = hurried || stdin != "" && !slices.Contains(args, "cat") && !slices.Contains(args, "wc")
+	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); { // stderr of kubectl depends on time now and then, and nothing else does
+		var wg sync.WaitGroup
+		wg.Go(func() { dr = d.RunWith(t, bin, strings.NewReader(stdin), args...) })
+		wg.Go(func() { gr = g.RunWith(t, bin, strings.NewReader(stdin), args...) })
+		wg.Wait()
+		same := dr.Code == gr.Code && SortLines(dr.Stdout) == SortLines(gr.Stdout)
+		if !same && !hurried {
+			break
+		}
+		if same && Normalize(dr.Stderr) == Normalize(gr.Stderr) {
+			return gr
+		}
+	}
+	t.Errorf("kubectl %s\ndirectly: %v\nthrough the gateway: %v", strings.Join(args, " "), dr, gr)
+	return gr
+}
+
+// SortLines sorts lines, since the order of the lines of several pods is not fixed.
+func SortLines(s string) string {
+	lines := slices.Sorted(strings.Lines(s))
+	return strings.Join(lines, "")
+}
+
+// variable are the parts in which two runs of one command may differ: ages, times, ids, addresses and generated names.
+var variable = []struct {
+	re   *regexp.Regexp
+	with string
+}{
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "TIME"},
+	{regexp.MustCompile(`[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}`), "TIME"},
+	{regexp.MustCompile(`("?resourceVersion"?: ?)"?\d+"?`), "${1}RV"},
+	{regexp.MustCompile(`<invalid>|\b(\d+(d|h|m|s|ms))+\b`), "AGE"},
+	{regexp.MustCompile(`\b(via|direct)\b`), "NS"},
+	{regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5,10}(-[bcdfghjklmnpqrstvwxz2456789]{5})?\b`), "-RANDOM"},
+	{regexp.MustCompile(`10\.\d+\.\d+\.\d+`), "IP"},
+	{regexp.MustCompile(`  +`), "  "},
+	{regexp.MustCompile(`-{3,}`), "---"},
+}
+
+// Normalize replaces the parts of an output in which two runs of one command may differ.
+func Normalize(s string) string {
+	for _, v := range variable {
+		s = v.re.ReplaceAllString(s, v.with)
+	}
+	return s
+}

@@ -1,0 +1,95 @@
+// Package e2e is the harness of the end-to-end tests. It drives the gateway as users do: with the real kubectl, on real clusters, and with
+// functions that run as Lambda runs them.
+//
+// Each area of the product has a package of tests below this one. Such a package has two clusters and one gateway of its own, so that areas
+// run side by side. Main starts the clusters. Shared starts the gateway. Kubectl and Session run kubectl, CLI the command clusterpass.
+//
+// Invariants:
+//   - A test creates its objects in a namespace of its own, under names of its own, and deletes them.
+//   - A test waits for conditions, never for a time.
+//   - Tests that run in parallel change neither registries nor API servers that other tests use.
+//   - Everything printed is searched for secrets when the tests end.
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/test/cluster"
+)
+
+// Clusters are member1 and member2, which the gateways of these tests have registered.
+var Clusters *cluster.Set
+
+// options turns the routing of aggregated APIs to endpoints off: then a kube-apiserver accepts Services with external names, and reaches
+// a gateway on loopback.
+var options = cluster.Options{Clusters: []string{"member1", "member2"}, APIServerArgs: []string{"--enable-aggregator-routing=false"}}
+
+// Main runs the tests of an area on Clusters and exits. Call it from TestMain. The run fails if a test fails, the shared gateway ends with
+// an error, an audit event is malformed or missing, or the output shows a secret.
+func Main(m *testing.M) {
+	slog.SetDefault(slog.New(slog.NewTextHandler(Printed, nil)))
+	code := cluster.Main(m, options, func(s *cluster.Set) {
+		Clusters = s
+		for _, c := range s.Clusters() {
+			Secrets.Document("the administrator of "+c.Name(), c.Kubeconfig())
+		}
+	})
+	if err := endShared(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// endShared stops the shared gateway. It returns the faults of its end, of its audit log and of the output.
+func endShared() error {
+	var errs []error
+	if shared != nil {
+		shared.NoteSecrets()
+		shared.Stop()
+		if err := <-shared.Stopped; err != nil {
+			errs = append(errs, fmt.Errorf("the gateway ended: %w", err))
+		}
+		errs = append(errs, checkAudit(shared))
+		errs = append(errs, os.RemoveAll(shared.Dir))
+	}
+	if text := Printed.String(); text != "" || shared != nil {
+		if found := FindLeaks(text); len(found) > 0 {
+			errs = append(errs, fmt.Errorf("the output shows the secrets of %v", found))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkAudit checks the audit log that functions and bridge write together: each event is whole, and each started response has completed.
+// It adds the log to the output that is searched for secrets.
+func checkAudit(g *Gateway) error {
+	data, err := os.ReadFile(filepath.Join(g.Dir, "audit.log"))
+	if err != nil {
+		return err
+	}
+	_, _ = Printed.Write(data)
+	stages := map[audit.Stage]int{}
+	for line := range strings.Lines(string(data)) {
+		var e audit.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			return fmt.Errorf("audit log: %w: %s", err, line)
+		} else if e.AuditID == "" {
+			return fmt.Errorf("audit log: an event without an id: %s", line)
+		}
+		stages[e.Stage]++
+	}
+	// The gateway has ended, and so has every call and stream.
+	if stages[audit.ResponseComplete] < stages[audit.ResponseStarted] || stages[audit.ResponseComplete] == 0 || stages[audit.Panic] > 0 {
+		return fmt.Errorf("audit log: events by stage: %v", stages)
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterpass/clusterpass/infra/local/server"
+)
+
+// BrowserPage is a user with a web page: it has no client certificate and sets no header. Its token goes into subprotocols of websockets.
+type BrowserPage struct {
+	Gateway *Gateway
+	Issuer  *Issuer
+	Addr    string
+	CAFile  string // path of the CA of the gateway
+	K       Kubectl
+	Token   string
+}
+
+// ConsoleOrigin is the origin whose pages the gateway of NewBrowserPage allows.
+const ConsoleOrigin = "https://console.example.com"
+
+// NewBrowserPage starts a gateway that accepts the tokens of an issuer, and makes a user who is administrator of member1.
+func NewBrowserPage(t *testing.T) *BrowserPage {
+	t.Helper()
+	StreamPods(t, "member1")
+	const user = "page"
+	i := NewIssuer(t, user)
+	h := StartGateway(t, t.TempDir(), server.Process, func(cfg *server.Config) {
+		cfg.Origins = []string{ConsoleOrigin}
+		if err := cfg.Authentication.Decode(i.authentication()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(func() { h.Stop(); <-h.Stopped })
+	if out, err := CLI(t, GrantYAML("member1", user), "apply", "-f", "-", "--store", "dir:"+filepath.Join(h.Dir, "data")); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	d := Direct("member1")
+	d.Must(t, "create", "clusterrolebinding", user, "--clusterrole=cluster-admin", "--user="+user)
+	t.Cleanup(func() { d.Run(t, "delete", "clusterrolebinding", user) })
+	WaitForAdmin(t, d, user)
+	pass, err := clientcmd.BuildConfigFromFlags("", h.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &BrowserPage{Gateway: h, Issuer: i, Addr: HostOf(t, h.Kubeconfig), CAFile: WriteFile(t, string(pass.CAData)), Token: i.Token(t, user)}
+	p.K = Kubectl{Context: "c", Kubeconfig: WriteFile(t, fmt.Sprintf(
+		"{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], contexts: [{name: c, context: {cluster: c}}]}",
+		"https://"+p.Addr+"/clusters/member1", base64.StdEncoding.EncodeToString(pass.CAData)))}
+	return p
+}

@@ -1,0 +1,49 @@
+package private_test
+
+import (
+	"net/http"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+// TestPrivateClusterJoinedAgain holds: joining again ends the agents that there were, until they find the credential that it makes; and an
+// agent that is told to end does so in good order.
+func TestPrivateClusterJoinedAgain(t *testing.T) {
+	tunnel := "https://" + logged(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`)
+	p := joinPrivate(t, "again")
+	_, root := e2e.Caller(t)
+	g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root + "/clusters/again"}
+	a, kept := p.agent(), p.token
+	e2e.Eventually(t, func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+
+	p.join("--replace", "--tunnel", tunnel)
+	e2e.Eventually(t, func() bool { code, _ := a.get("/readyz"); return code == http.StatusServiceUnavailable })
+	if code, _ := a.get("/healthz"); code != http.StatusOK {
+		t.Errorf("an agent that is not connected is not healthy: %d", code)
+	}
+	value, err := os.ReadFile(p.token)
+	if err == nil {
+		err = os.WriteFile(kept, value, 0o600) // as applying the manifest does
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	e2e.Eventually(t, func() bool { code, _ := a.get("/readyz"); return code == http.StatusOK })
+	e2e.Eventually(t, func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+
+	if err := a.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-a.ended:
+	case <-time.After(e2e.Patience):
+		t.Fatal("the agent does not end")
+	}
+	if code := a.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("the agent ended with %d", code)
+	}
+}

@@ -1,0 +1,156 @@
+package private_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+// TestPrivateFleet holds: a fleet of a public cluster and a private one is as one of public clusters. A watch of it loses and repeats nothing
+// when the private cluster's only agent is killed and another one comes; meanwhile lists do without the cluster, and it is not ready.
+func TestPrivateFleet(t *testing.T) {
+	e2e.CreatePods(t, "distant")
+	p := joinPrivate(t, "distant") // which is member2
+	e2e.CreateRegistry(t, "distant", "{clusterNames: [member1, distant]}", "{apiVersion: v1, kind: ConfigMap, namespace: distant}, {apiVersion: v1, kind: Pod, namespace: distant}")
+	k := e2e.AtFleet(t, e2e.Through(t, "member1"))
+	in := func(args ...string) []string { return append([]string{"-n", "distant"}, args...) }
+	a := p.agent()
+	e2e.WaitForValue(t, "True ClusterReady", p.ready)
+
+	t.Run("lists", func(t *testing.T) {
+		e2e.WaitForValue(t, "NAME CLUSTER, on-member2 distant, same distant, on-member1 member1, same member1", func() string {
+			return rows(k.Run(t, in("get", "pods")...).Stdout)
+		})
+	})
+	t.Run("writes", func(t *testing.T) { privateWrites(t, k, in) })
+	t.Run("streams", func(t *testing.T) {
+		e2e.WaitForValue(t, "I run in member2\n", func() string { return k.Must(t, in("logs", "same@distant")...) })
+		k.Must(t, in("exec", "same@distant", "--", "sh", "-c", "echo by tunnel > said")...)
+		if got := e2e.Direct("member2").Must(t, in("exec", "same", "--", "cat", "said")...); got != "by tunnel\n" {
+			t.Errorf("exec: %q", got)
+		}
+	})
+
+	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("distant")
+	options := metav1.ListOptions{LabelSelector: "watched"}
+	list, err := client.List(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.ResourceVersion = list.ResourceVersion
+	ctx, cancel := context.WithTimeout(t.Context(), 4*e2e.Patience)
+	defer cancel()
+	w, err := client.Watch(ctx, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { w.Stop() }()
+	next := func(want ...string) {
+		t.Helper()
+		var got []string
+		for range want {
+			e := <-w.ResultChan()
+			cm, ok := e.Object.(*corev1.ConfigMap)
+			if !ok {
+				t.Fatalf("after %q comes %+v", got, e)
+			}
+			options.ResourceVersion = cm.ResourceVersion
+			got = append(got, fmt.Sprintf("%s %s@%s %s", e.Type, cm.Name, cm.Annotations[e2e.SourceAnnotation], cm.Data["a"]))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the events are %q, want %q", got, want)
+		}
+	}
+	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps("distant"), e2e.DirectClient(t, "member2").CoreV1().ConfigMaps("distant")
+	cm := func(name, data string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"watched": "yes"}}, Data: map[string]string{"a": data}}
+	}
+	done := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	done(near.Create(ctx, cm("near", "1"), metav1.CreateOptions{}))
+	next("ADDED near@member1 1")
+	done(far.Create(ctx, cm("far", "1"), metav1.CreateOptions{}))
+	next("ADDED far@distant 1")
+	done(near.Update(ctx, cm("near", "2"), metav1.UpdateOptions{}))
+	next("MODIFIED near@member1 2")
+	done(far.Update(ctx, cm("far", "2"), metav1.UpdateOptions{}))
+	next("MODIFIED far@distant 2")
+	done(nil, near.Delete(ctx, "near", metav1.DeleteOptions{}))
+	next("DELETED near@member1 2")
+	done(nil, far.Delete(ctx, "far", metav1.DeleteOptions{}))
+	next("DELETED far@distant 2")
+
+	a.kill()
+	done(far.Create(ctx, cm("stays", "1"), metav1.CreateOptions{}))
+	done(far.Update(ctx, cm("stays", "2"), metav1.UpdateOptions{}))
+	done(far.Create(ctx, cm("goes", "1"), metav1.CreateOptions{}))
+	done(nil, far.Delete(ctx, "goes", metav1.DeleteOptions{}))
+	done(near.Create(ctx, cm("meanwhile", "1"), metav1.CreateOptions{}))
+	next("ADDED meanwhile@member1 1")
+	e2e.WaitForValue(t, "False unreachable", p.ready)
+	if r := k.Run(t, in("get", "configmaps", "-l", "watched")...); r.Code != 0 || rows(r.Stdout) != "NAME CLUSTER, meanwhile member1" || !strings.Contains(r.Stderr, `Warning: cluster "distant" is private, and none of its agents is connected`) {
+		t.Errorf("a list without the private cluster: %v", r)
+	}
+	p.agent()
+	next("ADDED stays@distant 1", "MODIFIED stays@distant 2", "ADDED goes@distant 1", "DELETED goes@distant 1")
+	e2e.WaitForValue(t, "True ClusterReady", p.ready)
+	done(near.Create(ctx, cm("after", "1"), metav1.CreateOptions{}))
+	next("ADDED after@member1 1")
+	w.Stop() // and what it brought last is gone on from
+	done(far.Create(ctx, cm("after-that", "1"), metav1.CreateOptions{}))
+	again, err := client.Watch(ctx, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w = again
+	next("ADDED after-that@distant 1")
+}
+
+// privateWrites tries every way to say in which cluster something is written.
+func privateWrites(t *testing.T, k e2e.Kubectl, in func(args ...string) []string) {
+	d := e2e.Direct("member2")
+	has := func(d e2e.Kubectl, want string) {
+		t.Helper()
+		if got := d.Must(t, in("get", "configmaps", "-l", "written", "-o", `jsonpath={range .items[*]}{.metadata.name}={.data.a} {end}`)...); got != want {
+			t.Errorf("%s has %q, want %q", d.Context, got, want)
+		}
+	}
+	doc := func(name, cluster, data string) string {
+		return fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: distant, labels: {written: \"yes\"}, annotations: {%s}}, data: {a: %s}}\n", name, cluster, data)
+	}
+	const there, here = "clusterpass.io/cluster: distant", "clusterpass.io/cluster: member1"
+	k.WithInput(doc("created", there, "one")).Must(t, "create", "-f", "-")
+	for _, data := range []string{"one", "two"} {
+		k.Apply(t, doc("applied", there, data)+doc("named@distant", "", data)+doc("published", here, data)+doc("both@distant", "", data)+doc("both@member1", "", data))
+		has(d, fmt.Sprintf("applied=%s both=%s created=one named=%s ", data, data, data))
+		has(e2e.Direct("member1"), fmt.Sprintf("both=%s published=%s ", data, data))
+	}
+	k.Must(t, in("patch", "configmap", "both@distant", "--type=merge", "-p", `{"data":{"a":"three"}}`)...)
+	k.Must(t, in("patch", "configmap", "created", "--type=merge", "-p", `{"data":{"a":"three"}}`)...) // there is no other
+	has(d, "applied=two both=three created=three named=two ")
+	k.Must(t, in("delete", "configmap", "both@distant", "named@distant", "applied", "--timeout=4m")...)
+	has(d, "created=three ")
+	has(e2e.Direct("member1"), "both=two published=two ")
+}
+
+// rows are the name and the cluster of each row that kubectl prints.
+func rows(printed string) string {
+	var out []string
+	for line := range strings.Lines(printed) {
+		if fields := strings.Fields(line); len(fields) > 1 {
+			out = append(out, strings.Join(fields[:2], " "))
+		}
+	}
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,380 @@
+package private_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/waittest"
+	testcluster "github.com/clusterpass/clusterpass/test/cluster"
+	"github.com/clusterpass/clusterpass/test/e2e"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
+)
+
+// privateCluster is a cluster that is registered as one that is reached through its agents only.
+type privateCluster struct {
+	t       *testing.T
+	name    string
+	member  *testcluster.Cluster
+	gateway string   // kubeconfig of the gateway
+	store   []string // of the gateway, as flags; none for that of the tests' gateway
+
+	manifest string
+	token    string // file with the agents' credential
+}
+
+// joinPrivate registers member2 once more, until the test ends.
+func joinPrivate(t *testing.T, name string, flags ...string) *privateCluster {
+	t.Helper()
+	p := &privateCluster{t: t, name: name, member: e2e.Clusters.Cluster("member2"), gateway: e2e.Shared(t).Kubeconfig}
+	p.join(append(flags, "--tunnel", "https://"+logged(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`))...)
+	return p
+}
+
+func (p *privateCluster) join(flags ...string) {
+	p.t.Helper()
+	args := append([]string{"cluster", "join", "--pull", p.name, "--kubeconfig", p.member.KubeconfigFile(), "--context", p.member.Name(), "--gateway", p.gateway}, p.store...)
+	out, err := e2e.SecretCLI(p.t, "", append(args, flags...)...)
+	if err != nil {
+		p.t.Fatalf("join: %v\n%s", err, out)
+	}
+	p.t.Cleanup(func() {
+		if out, err := e2e.CLI(p.t, "", append([]string{"cluster", "remove", p.name}, p.store...)...); err != nil && !strings.Contains(out, "there is no cluster") {
+			p.t.Errorf("remove: %v\n%s", err, out)
+		}
+	})
+	said, manifest, ok := strings.Cut(out, "# The agents of cluster")
+	token := regexp.MustCompile(`(?m)^  token: (\S+)$`).FindStringSubmatch(manifest)
+	if !ok || token == nil || !strings.Contains(said, fmt.Sprintf("cluster %q is registered", p.name)) {
+		p.t.Fatalf("join said: %s", said)
+	}
+	value, err := base64.StdEncoding.DecodeString(token[1])
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	e2e.Secrets.Secret("the agents of "+p.name, string(value))
+	p.manifest, p.token = "#"+manifest, filepath.Join(p.t.TempDir(), "credential")
+	if err := os.WriteFile(p.token, value, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// logged waits for something in a log.
+func logged(t *testing.T, log *waittest.Buffer, expr string) string {
+	t.Helper()
+	re := regexp.MustCompile(expr)
+	var found []string
+	e2e.Eventually(t, func() bool {
+		found = re.FindStringSubmatch(log.String())
+		return found != nil
+	})
+	return found[1]
+}
+
+// ready is the status of the condition Ready, and its reason.
+func (p *privateCluster) ready() string {
+	p.t.Helper()
+	return e2e.OwnAPI(p.t).Run(p.t, "get", "cluster", p.name, "-o", `jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.reason}{end}`).Stdout
+}
+
+// agentProcess is a running agent.
+type agentProcess struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	log   *waittest.Buffer
+	admin string
+	ended chan struct{}
+}
+
+// agent starts one and waits until it is connected.
+func (p *privateCluster) agent(env ...string) *agentProcess {
+	p.t.Helper()
+	a := p.start(env...)
+	e2e.Eventually(p.t, func() bool { code, _ := a.get("/readyz"); return code == http.StatusOK })
+	return a
+}
+
+// agentProgram builds the agent and returns its path.
+func agentProgram(t *testing.T) string {
+	t.Helper()
+	return e2e.Program(t, "websocket-bridge/agent", "clusterpass-agent")
+}
+
+// start starts an agent as its Deployment does, with more variables.
+func (p *privateCluster) start(env ...string) *agentProcess {
+	p.t.Helper()
+	gw, err := kubeconfig.Read(p.gateway)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	a := &agentProcess{t: p.t, cmd: exec.Command(agentProgram(p.t)), log: &waittest.Buffer{}, ended: make(chan struct{})}
+	a.cmd.Env = append([]string{
+		"CLUSTERPASS_GATEWAY=" + gw.URL, "CLUSTERPASS_GATEWAY_CA=" + string(gw.CA), "CLUSTERPASS_CLUSTER=" + p.name, "CLUSTERPASS_CREDENTIAL=file:" + p.token,
+		"CLUSTERPASS_API_SERVER=" + strings.TrimPrefix(p.member.Server(), "https://"), "CLUSTERPASS_ADMIN_LISTEN=127.0.0.1:0",
+		"CLUSTERPASS_DRAIN_TIMEOUT=1s",
+	}, env...)
+	a.cmd.Stderr = io.MultiWriter(a.log, e2e.Printed)
+	if err := a.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	go func() { defer close(a.ended); _ = a.cmd.Wait() }()
+	p.t.Cleanup(func() { a.kill() })
+	a.admin = "http://" + logged(p.t, a.log, `"admin":"([^"]+)"`)
+	return a
+}
+
+func (a *agentProcess) kill() { _ = a.cmd.Process.Kill(); <-a.ended }
+
+func (a *agentProcess) get(path string) (int, string) {
+	resp, err := http.Get(a.admin + path)
+	if err != nil {
+		return 0, ""
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body)
+}
+
+// carries is how many connections run through the agent.
+func (a *agentProcess) carries() int {
+	_, metrics := a.get("/metrics")
+	found := regexp.MustCompile(`(?m)^clusterpass_agent_streams (\d+)$`).FindStringSubmatch(metrics)
+	if found == nil {
+		a.t.Fatalf("no such metric in\n%s", metrics)
+	}
+	n, _ := strconv.Atoi(found[1])
+	return n
+}
+
+// TestPrivateCluster holds: everything that works for a public cluster works for one that nobody can dial into, with the real agent as a
+// process.
+func TestPrivateCluster(t *testing.T) {
+	e2e.StreamPods(t, "member2")
+	p := joinPrivate(t, "private")
+	client, root := e2e.Caller(t)
+	d, g := e2e.Direct("member2"), e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root + "/clusters/private"}
+
+	for _, path := range []string{"/clusters/private/version", "/bridge/clusters/private/version"} { // through a function, and through the bridge
+		resp, err := client.Get(root + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var st metav1.Status
+		err = json.NewDecoder(resp.Body).Decode(&st)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != 502 || st.Details == nil || st.Details.Name != "private" || !strings.Contains(st.Message, "none of its agents") {
+			t.Errorf("%s without an agent: %s %+v, %v", path, resp.Status, st, err)
+		}
+	}
+	e2e.WaitForValue(t, "False unreachable", p.ready)
+	a, b := p.agent(), p.agent()
+	e2e.Eventually(t, func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+	e2e.WaitForValue(t, "True ClusterReady", p.ready)
+	if got := strings.Fields(e2e.OwnAPI(t).Must(t, "get", "clusters", "private", "--no-headers")); len(got) != 5 || got[2] != "Pull" || got[3] != "True" {
+		t.Errorf("kubectl shows %q", got)
+	}
+
+	t.Run("rest", func(t *testing.T) {
+		for _, args := range [][]string{
+			{"get", "pods", "-n", "streams", "-o", "name"}, {"api-resources", "--no-headers"}, {"auth", "whoami", "-o", "name"},
+			{"get", "pod", "nosuchpod"},
+		} {
+			e2e.SameEnd(t, e2e.Clusters.BuiltKubectl(), d, g, "", args...)
+		}
+		g.Must(t, "-n", "streams", "create", "configmap", "by-tunnel", "--from-literal=a=b")
+		d.Must(t, "-n", "streams", "delete", "configmap", "by-tunnel")
+	})
+	for _, dia := range e2e.Dialects {
+		t.Run("streams/"+dia.Name, func(t *testing.T) { privateStreams(t, dia, d, g) })
+	}
+	t.Run("an agent dies", func(t *testing.T) {
+		var open []*e2e.Session
+		ofA, ofB := a.carries(), b.carries() // what functions and bridge hold open
+		for a.carries() < ofA+4 || b.carries() < ofB+4 {
+			if len(open) > 60 {
+				t.Fatal("one agent carries all")
+			}
+			s := g.Start(t, e2e.Clusters.BuiltKubectl(), "-n", "streams", "exec", "-i", "shell", "--", "cat")
+			if _, err := io.WriteString(s.Stdin, "ready\n"); err != nil {
+				t.Fatal(err)
+			}
+			s.Line("ready")
+			open = append(open, s)
+		}
+		a.kill()
+		e2e.Eventually(t, func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+		lost, kept := 0, 0
+		for _, s := range open {
+			if _, err := io.WriteString(s.Stdin, "still\n"); err != nil {
+				lost++
+				continue
+			}
+			select {
+			case line, more := <-s.Lines:
+				if more && line == "still" {
+					kept++
+				} else {
+					lost++
+				}
+			case <-time.After(e2e.Patience):
+				t.Error("a session hangs whose agent has died")
+			}
+		}
+		if lost == 0 || kept == 0 {
+			t.Errorf("%d sessions were lost with the agent, and %d kept", lost, kept)
+		}
+	})
+	t.Run("removed", func(t *testing.T) {
+		if out, err := e2e.CLI(t, "", "cluster", "remove", "private"); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		e2e.Eventually(t, func() bool { code, _ := b.get("/readyz"); return code == http.StatusServiceUnavailable })
+	})
+}
+
+// privateStreams tries everything that stays open.
+func privateStreams(t *testing.T, dia e2e.Dialect, d, g e2e.Kubectl) {
+	d.Env, g.Env = dia.Env, dia.Env
+	bin := e2e.Clusters.BuiltKubectl()
+	in := func(args ...string) []string { return append([]string{"-n", "streams"}, args...) }
+	for _, args := range [][]string{
+		in("exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; exit 7"), in("logs", "-f", "finite-a"), in("exec", "nosuchpod", "--", "true"),
+	} {
+		e2e.SameEnd(t, bin, d, g, "", args...)
+	}
+	label := fmt.Sprint("at-", time.Now().UnixNano())
+	watch := g.Start(t, bin, in("get", "pods", "-w", "-L", "moved")...)
+	watch.Line("shell")
+	d.Must(t, in("label", "pod", "shell", "--overwrite", "moved="+label)...)
+	watch.Line(label)
+	logs := g.Start(t, bin, in("logs", "-f", "talker-a", "--since=1s")...)
+	logs.Line("a ")
+	attach := g.Start(t, bin, in("attach", "-i", "reader")...)
+	if _, err := fmt.Fprintf(attach.Stdin, "line %s\n", label); err != nil {
+		t.Fatal(err)
+	}
+	attach.Line("got line " + label)
+
+	data := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MB
+	source, back := filepath.Join(t.TempDir(), "source"), filepath.Join(t.TempDir(), "back")
+	if err := os.WriteFile(source, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g.Must(t, in("cp", source, "shell:by-tunnel")...)
+	g.Must(t, in("cp", "shell:by-tunnel", back)...)
+	if got, err := os.ReadFile(back); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("cp: %d of %d bytes came back, %v", len(got), len(data), err)
+	}
+	_, addr := e2e.PortForward(t, g, bin, e2e.EchoServer(t))
+	if got, err := e2e.RoundTrip(addr, data); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("port-forward: %d of %d bytes came back, %v", len(got), len(data), err)
+	}
+}
+
+// TestListedService holds: a cluster whose API server only another cluster reaches works through that one's agents, once they list it.
+func TestListedService(t *testing.T) {
+	p := joinPrivate(t, "landlord")
+	address := strings.TrimPrefix(e2e.Clusters.Cluster("member1").Server(), "https://")
+	by := "https://" + logged(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`) + "/landlord"
+	if out, err := e2e.CLI(t, "", "cluster", "add", "tenant", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--tunnel", by); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "tenant") })
+	if out, err := e2e.CLI(t, "", "cluster", "add", "nowhere", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--tunnel", by+"/land"); err == nil || !strings.Contains(out, "spec.proxyURL") {
+		t.Errorf("a proxyURL that names no cluster: %v\n%s", err, out)
+	}
+	_, root := e2e.Caller(t)
+	a := p.agent()
+	for _, via := range []string{"", "/bridge"} {
+		g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member1", Server: root + via + "/clusters/tenant"}
+		e2e.Eventually(t, func() bool {
+			r := g.Run(t, "get", "nodes")
+			return r.Code != 0 && strings.Contains(r.Stderr, "CLUSTERPASS_SERVICES") && strings.Contains(r.Stderr, address)
+		})
+	}
+	a.kill()
+	p.agent("CLUSTERPASS_SERVICES=" + address)
+	for _, via := range []string{"", "/bridge"} {
+		g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member1", Server: root + via + "/clusters/tenant"}
+		e2e.Eventually(t, func() bool {
+			return g.Run(t, "get", "nodes", "-o", "name").Stdout == "node/"+e2e.Clusters.Cluster("member1").Node()+"\n"
+		})
+	}
+}
+
+// TestAgentManifest holds: a real API server takes what join prints, also where pods must be restricted, and gives the agents no more
+// than their own Secret.
+func TestAgentManifest(t *testing.T) {
+	const office = "http://agent:hunter2@proxy.example.com:3128"
+	e2e.Secrets.Secret("the proxy's user", "hunter2")
+	p := joinPrivate(t, "manifest", "--agent-proxy", office, "--agent-service", "a.example.com:443", "--agent-service", "b.example.com:6443")
+	d := e2e.Direct("member2")
+	d.Must(t, "label", "namespace", "clusterpass-system", "--overwrite", "pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
+	defer d.Must(t, "label", "namespace", "clusterpass-system", "pod-security.kubernetes.io/enforce-", "pod-security.kubernetes.io/warn-")
+	d.Stdin = strings.NewReader(p.manifest)
+	r := d.Run(t, "apply", "-f", "-")
+	if r.Code != 0 || strings.Contains(r.Stderr, "PodSecurity") {
+		t.Fatalf("%v", r)
+	}
+	d.Stdin = nil
+	name := strings.TrimPrefix(strings.Fields(d.Must(t, "-n", "clusterpass-system", "get", "deployments", "-l", "clusterpass.io/cluster=manifest", "-o", "name"))[0], "deployment.apps/")
+	defer d.Must(t, "-n", "clusterpass-system", "delete", "deployment/"+name, "secret/"+name, "role/"+name, "rolebinding/"+name, "serviceaccount/"+name)
+	if got := d.Must(t, "-n", "clusterpass-system", "get", "deployment", name, "-o", "jsonpath={.spec.replicas}"); got != "2" {
+		t.Errorf("%s replicas", got)
+	}
+	got := d.Must(t, "-n", "clusterpass-system", "get", "deployment", name, "-o", `jsonpath={.spec.template.spec.containers[0].env[?(@.name=="HTTPS_PROXY")].valueFrom.secretKeyRef}`)
+	said := d.Must(t, "-n", "clusterpass-system", "get", "secret", name, "-o", `jsonpath={.data.https-proxy}`)
+	if way, err := base64.StdEncoding.DecodeString(said); err != nil || string(way) != office || !strings.Contains(got, `"key":"https-proxy"`) || strings.Count(p.manifest, "hunter2") > 0 {
+		t.Errorf("the agents' proxy: %s, %v", got, err)
+	}
+	if got := d.Must(t, "-n", "clusterpass-system", "get", "deployment", name, "-o", `jsonpath={.spec.template.spec.containers[0].env[?(@.name=="CLUSTERPASS_SERVICES")].value}`); got != "a.example.com:443,b.example.com:6443" {
+		t.Errorf("the agents' services: %q", got)
+	}
+	cfg := e2e.Clusters.Cluster("member2").RESTConfig()
+	cfg.Impersonate.UserName = "system:serviceaccount:clusterpass-system:" + name
+	client, err := typed.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &credential.Secret{Client: client, Namespace: "clusterpass-system", Name: name}
+	first, err := os.ReadFile(p.token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e2e.Eventually(t, func() bool {
+		v, err := store.Load(t.Context())
+		return err == nil && string(v.Reveal()) == string(first)
+	})
+	if err := store.Save(t.Context(), secrets.NewValue([]byte("renewed"))); err != nil {
+		t.Errorf("the agents cannot store what they renew: %v", err)
+	}
+	if v, err := store.Load(t.Context()); err != nil || string(v.Reveal()) != "renewed" {
+		t.Errorf("stored: %v", err)
+	}
+	as := "--as=system:serviceaccount:clusterpass-system:" + name
+	for verb, may := range map[string]bool{"get secret/" + name: true, "patch secret/" + name: true, "list secrets": false, "get secret/other": false, "update secret/" + name: false, "get pods": false} {
+		args := append(append([]string{"-n", "clusterpass-system", "auth", "can-i"}, strings.Fields(verb)...), as)
+		asked := func() bool { return strings.HasPrefix(d.Run(t, args...).Stdout, "yes") }
+		if may {
+			e2e.Eventually(t, asked)
+		} else if asked() {
+			t.Errorf("the agents may %s", verb)
+		}
+	}
+}

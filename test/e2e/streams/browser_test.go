@@ -1,0 +1,205 @@
+package streams_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+func bearer(token string) string {
+	return "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token))
+}
+
+// TestPage holds: through the front door, with nothing but the token in its subprotocol, a page of an allowed origin follows a log,
+// watches and runs commands, in our protocol and in Kubernetes' own, until the token ends; nobody else does; and the token goes nowhere.
+func TestPage(t *testing.T) {
+	p := e2e.NewBrowserPage(t)
+	const pods = "/api/v1/namespaces/streams/pods"
+	const text = "v1.text.clusterpass.io"
+	open := func(path, origin string, protocols ...string) (*websocket.Conn, int) {
+		t.Helper()
+		conn, resp, err := e2e.DialWebsocketFrom(t, p.K, pods+path, origin, protocols...)
+		if resp == nil {
+			t.Fatal(err)
+		}
+		if err == nil && conn.Subprotocol() != protocols[0] {
+			t.Errorf("%s: protocol %q", path, conn.Subprotocol())
+		}
+		return conn, resp.StatusCode
+	}
+	must := func(path, protocol string) *websocket.Conn {
+		t.Helper()
+		conn, code := open(path, e2e.ConsoleOrigin, protocol, bearer(p.Token))
+		if code != http.StatusSwitchingProtocols {
+			t.Fatalf("%s: %d\n%s", path, code, p.Gateway.Log)
+		}
+		return conn
+	}
+	if got := read(must("/finite-a/log?follow=true", text)); got != "one|two|three" {
+		t.Errorf("log: %q", got)
+	}
+	if _, event, err := must("?watch=1&fieldSelector=metadata.name%3Dshell", text).ReadMessage(); err != nil || !strings.HasPrefix(string(event), `{"type":"ADDED"`) {
+		t.Errorf("watch: %s, %v", event, err)
+	}
+	if got := read(must("/shell/exec?command=echo&command=hello&stdout=1", text)); got != "hello\n|" {
+		t.Errorf("exec: %q", got)
+	}
+	if got, end := answers(must("/shell/exec?command=echo&command=hello&stdout=1", "v5.channel.k8s.io"), asIs); got[1] != "hello\n" {
+		t.Errorf("exec: %q, %s", got, end)
+	}
+
+	for name, tt := range map[string]struct {
+		origin    string
+		protocols []string
+		want      int
+	}{
+		"a foreign page":                    {"https://evil.example.com", []string{text, bearer(p.Token)}, http.StatusForbidden},
+		"a foreign page, kubectl's way":     {"https://evil.example.com", []string{"v5.channel.k8s.io", bearer(p.Token)}, http.StatusForbidden},
+		"the page on another port":          {e2e.ConsoleOrigin + ":8443", []string{text, bearer(p.Token)}, http.StatusForbidden},
+		"no token":                          {e2e.ConsoleOrigin, []string{text}, http.StatusUnauthorized},
+		"a token that somebody else signed": {e2e.ConsoleOrigin, []string{text, bearer(e2e.NewIssuer(t, "page").Token(t, "page"))}, http.StatusUnauthorized},
+		"a token of nobody who may":         {e2e.ConsoleOrigin, []string{text, bearer(strings.Replace(p.Token, ".", "x.", 1))}, http.StatusUnauthorized},
+		"nothing but the token":             {e2e.ConsoleOrigin, []string{bearer(p.Token)}, http.StatusUnauthorized},
+	} {
+		if _, code := open("/shell/exec?command=true&stdout=1", tt.origin, tt.protocols...); code != tt.want {
+			t.Errorf("%s: %d, want %d", name, code, tt.want)
+		}
+	}
+	// The token is for the gateway: a member that got it could use it here.
+	for _, args := range [][]string{{"apply", "-f", "-"}, {"cluster", "add", "own", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--identity", "passthrough"}} {
+		if out, err := e2e.CLI(t, e2e.GrantYAML("own", "page"), append(args, "--store", "dir:"+filepath.Join(p.Gateway.Dir, "data"))...); err != nil {
+			t.Fatalf("%s%v", out, err)
+		}
+	}
+	const refusal = `403 cluster "own" takes a bearer token of its own; what identifies you to the gateway (oidc) is not passed on`
+	e2e.Eventually(t, func() bool {
+		return e2e.StatusOf(t, p.Gateway.Kubeconfig, "/clusters/own/version", &p.Token) == refusal
+	})
+	e2e.EndsInTime(t, p.Gateway, func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo {
+		t.Helper()
+		return &clientcmdapi.AuthInfo{Token: p.Issuer.TokenUntil(t, "page", until)}
+	})
+	if found := e2e.FindLeaks(p.Gateway.Log.String()); len(found) > 0 {
+		t.Errorf("the log shows the secrets of %v", found)
+	}
+}
+
+// TestOwnToken holds: in a cluster of identity passthrough, the token in the subprotocol is the member's own, and it alone counts.
+func TestOwnToken(t *testing.T) {
+	e2e.StreamPods(t, "member1")
+	d := e2e.Direct("member1")
+	d.Must(t, "-n", "streams", "create", "serviceaccount", "own-token")
+	t.Cleanup(func() { d.Run(t, "-n", "streams", "delete", "serviceaccount,rolebinding", "own-token") })
+	d.Must(t, "-n", "streams", "create", "rolebinding", "own-token", "--clusterrole=admin", "--serviceaccount=streams:own-token")
+	e2e.Eventually(t, func() bool { // the member knows the binding
+		return d.Run(t, "auth", "can-i", "create", "pods/exec", "-n", "streams", "--as", "system:serviceaccount:streams:own-token").Code == 0
+	})
+	token := strings.TrimSpace(d.Must(t, "-n", "streams", "create", "token", "own-token"))
+	e2e.Secrets.Secret("the page's token", token)
+	if out, err := e2e.CLI(t, "", "cluster", "add", "own-token", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--identity", "passthrough"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "own-token") })
+	pass, err := clientcmd.BuildConfigFromFlags("", e2e.Shared(t).Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := e2e.Kubectl{Context: "c", Kubeconfig: e2e.WriteFile(t, fmt.Sprintf(
+		"{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], contexts: [{name: c, context: {cluster: c}}]}",
+		"https://"+e2e.HostOf(t, e2e.Shared(t).Kubeconfig)+"/clusters/own-token", base64.StdEncoding.EncodeToString(pass.CAData)))}
+	conn := e2e.DialWebsocket(t, k, "/api/v1/namespaces/streams/pods/shell/exec?command=echo&command=hello&stdout=1", "v1.text.clusterpass.io", bearer(token))
+	if got := read(conn); got != "hello\n|" {
+		t.Errorf("exec: %q", got)
+	}
+	_, resp, _ := e2e.DialWebsocketFrom(t, k, "/api/v1/namespaces/kube-system/pods?watch=1", "", "v1.text.clusterpass.io", bearer(token))
+	if resp == nil || resp.StatusCode != http.StatusForbidden {
+		t.Errorf("what the member does not allow: %v", resp)
+	}
+}
+
+// example is the first block of code in docs/streams.md in a language.
+func example(t *testing.T, language string) string {
+	t.Helper()
+	doc, err := os.ReadFile("../../../docs/streams.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindSubmatch(doc)
+	if m == nil {
+		t.Fatalf("docs/streams.md has no example in %s", language)
+	}
+	return string(m[1])
+}
+
+const webYAML = `
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: default}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: web, image: any, command: [sh, -c, 'i=0; while sleep 0.2; do echo "web says $i"; i=$((i+1)); done']}]
+`
+
+// TestExamples runs the examples of docs/streams.md as they stand there, but for the gateway's address.
+func TestExamples(t *testing.T) {
+	p := e2e.NewBrowserPage(t)
+	d := e2e.Direct("member1")
+	d.Must(t, "apply", "-f", e2e.WriteFile(t, webYAML))
+	t.Cleanup(func() { d.Run(t, "delete", "pod", "web", "-n", "default") })
+	d.Must(t, "wait", "-n", "default", "--for=condition=Ready", "pod/web", "--timeout=4m")
+	here := strings.NewReplacer("gateway.example.com", p.Addr, "ca.pem", p.CAFile)
+	run := func(t *testing.T, interpreter string, args ...string) *e2e.Session {
+		t.Helper()
+		if _, err := exec.LookPath(interpreter); err != nil {
+			t.Fatalf("%v; README.md says what the tests need", err)
+		}
+		return e2e.StartCommand(t, interpreter, func(ctx context.Context) *exec.Cmd {
+			cmd := exec.CommandContext(ctx, interpreter, args...)
+			cmd.Env = append(os.Environ(), "TOKEN="+p.Token, "NODE_EXTRA_CA_CERTS="+p.CAFile)
+			return cmd
+		})
+	}
+	t.Run("JavaScript", func(t *testing.T) {
+		script := "const pass = process.env.TOKEN;\n" + here.Replace(example(t, "js"))
+		s := run(t, "node", "--experimental-websocket", "--no-warnings", "--eval", script)
+		wanted := map[string]bool{"web says": false, "ADDED": false, "{ stdout: 'hello' }": false, "{ exit: { code: 0 } }": false, "1000": false}
+		for left := len(wanted); left > 0; {
+			line := s.WaitForLine("all of them", func(string) bool { return true })
+			for want, seen := range wanted {
+				if !seen && strings.Contains(line, want) {
+					wanted[want] = true
+					left--
+				}
+			}
+		}
+	})
+	t.Run("Python", func(t *testing.T) {
+		python, err := mototest.Python("websockets")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := run(t, python, "-c", "import os\ntoken = os.environ['TOKEN']\n"+here.Replace(example(t, "python")))
+		s.Line("web says")
+		s.Line("ADDED")
+		s.Line("{'stdout': 'hello\\n'}")
+		s.Line("{'exit': {'code': 0}}")
+		if code := s.ExitCode(); code != 0 {
+			t.Errorf("exit %d\n%s", code, s.Stderr)
+		}
+	})
+}

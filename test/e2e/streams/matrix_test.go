@@ -1,0 +1,282 @@
+package streams_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+
+	"github.com/clusterpass/clusterpass/shared/waittest"
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+// eachDialect runs a test for every kubectl, dialect and cluster.
+func eachDialect(t *testing.T, test func(t *testing.T, bin, cluster string, d, g e2e.Kubectl)) {
+	t.Helper()
+	for _, cluster := range []string{"member1", "member2"} {
+		e2e.StreamPods(t, cluster)
+		for version, bin := range e2e.Kubectls() {
+			for _, dia := range e2e.Dialects {
+				t.Run(fmt.Sprintf("%s/%s/%s", cluster, version, dia.Name), func(t *testing.T) {
+					d, g := e2e.Direct(cluster), e2e.Through(t, cluster)
+					d.Env, g.Env = dia.Env, dia.Env
+					test(t, bin, cluster, d, g)
+				})
+			}
+		}
+	}
+}
+
+// bothWays runs a test for every kubectl, dialect and cluster, directly and through the gateway.
+func bothWays(t *testing.T, test func(t *testing.T, bin string, k e2e.Kubectl)) {
+	t.Helper()
+	eachDialect(t, func(t *testing.T, bin, _ string, d, g e2e.Kubectl) {
+		t.Run("directly", func(t *testing.T) { test(t, bin, d) })
+		t.Run("through", func(t *testing.T) { test(t, bin, g) })
+	})
+}
+
+// TestStreamsThatEnd compares commands that stream and come to an end, directly and through the gateway: exit code and every byte
+// of both outputs.
+func TestStreamsThatEnd(t *testing.T) {
+	in := func(args ...string) []string { return append([]string{"-n", "streams"}, args...) }
+	tests := []struct {
+		stdin string
+		args  []string
+	}{
+		{"", in("exec", "shell", "--", "echo", "hello")},
+		{"", in("exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; exit 7")},
+		{"", in("exec", "shell", "--", "nosuchcommand")},
+		{"", in("exec", "nosuchpod", "--", "true")},
+		{"one\ntwo\n", in("exec", "-i", "shell", "--", "cat")},
+		{strings.Repeat("0123456789", 100_000), in("exec", "-i", "shell", "--", "wc", "-c")},
+		{"ignored", in("exec", "-i", "shell", "--", "true")},
+		{"", in("logs", "-f", "finite-a")},
+		{"", in("logs", "-f", "-l", "app=finite", "--prefix")},
+		{"", in("logs", "-f", "-l", "app=finite", "--since=10h", "--tail=2")},
+		{"", in("logs", "-f", "nosuchpod")},
+		{"", in("wait", "--for=condition=Ready", "pod/shell", "--timeout=4m")},
+		{"", in("wait", "--for=condition=Ready", "pod/finite-a", "--timeout=1s")},
+		{"", in("wait", "--for=delete", "pod/nosuchpod", "--timeout=4m")},
+		{"", in("rollout", "status", "deployment/still", "--timeout=4m")},
+		{"", in("rollout", "status", "deployment/nosuch")},
+		{"", in("get", "pods", "-w", "--request-timeout=2s", "-o", "name", "--field-selector=metadata.name=shell")},
+		{"", in("port-forward", "nosuchpod", ":80")},
+		{"", in("attach", "finite-a")},
+	}
+	eachDialect(t, func(t *testing.T, bin, _ string, d, g e2e.Kubectl) {
+		for _, tt := range tests {
+			e2e.SameEnd(t, bin, d, g, tt.stdin, tt.args...)
+		}
+	})
+}
+
+// TestTerminal holds: exec -it has a terminal of the client's size, follows its resizing, and carries keys and the exit code, as it does
+// directly.
+func TestTerminal(t *testing.T) {
+	bothWays(t, func(t *testing.T, bin string, k e2e.Kubectl) {
+		cmd := k.Command(t.Context(), t, bin, "-n", "streams", "exec", "-it", "shell", "--", "sh")
+		cmd.SysProcAttr = nil // pty makes a session of its own
+		cmd.Cancel = nil
+		tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 33, Cols: 111})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tty.Close() }()
+		out := &waittest.Buffer{}
+		copied := make(chan struct{})
+		go func() {
+			defer close(copied)
+			_, _ = io.Copy(out, tty)
+		}()
+		say := func(format string, args ...any) {
+			if _, err := fmt.Fprintf(tty, format, args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hear := func(want string) {
+			t.Helper()
+			for range int(e2e.Patience / (50 * time.Millisecond)) {
+				if strings.Contains(out.String(), want) {
+					return
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			t.Fatalf("no %q in\n%s", want, out)
+		}
+		asked := 0
+		hearSize := func(want string) { // sizes take a way of their own
+			t.Helper()
+			for range 1000 {
+				asked++
+				say("echo %d: $(stty size)\n", asked)
+				hear(fmt.Sprintf("%d: ", asked))
+				if strings.Contains(out.String(), want) {
+					return
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			t.Fatalf("no size %s in\n%s", want, out)
+		}
+		say("tty -s && echo terminal=$((1+1))\n")
+		hear("terminal=2")
+		hearSize("33 111")
+		if err := pty.Setsize(tty, &pty.Winsize{Rows: 44, Cols: 122}); err != nil {
+			t.Fatal(err)
+		}
+		hearSize("44 122")
+		say("exit 5\n")
+		err = cmd.Wait()
+		_ = tty.Close()
+		<-copied
+		if cmd.ProcessState.ExitCode() != 5 {
+			t.Errorf("exit %v\n%s", err, out)
+		}
+	})
+}
+
+// TestFollowing holds: watches, followed logs and attached terminals deliver as things happen, as they do directly.
+func TestFollowing(t *testing.T) {
+	eachDialect(t, func(t *testing.T, bin, _ string, d, g e2e.Kubectl) {
+		ways := []e2e.Kubectl{d, g}
+		var watches, logs, attached []*e2e.Session
+		for _, k := range ways {
+			watches = append(watches, k.Start(t, bin, "-n", "streams", "get", "pods", "-w", "-L", "moved"))
+			logs = append(logs, k.Start(t, bin, "-n", "streams", "logs", "-f", "-l", "app=talker", "--prefix", "--since=1s"))
+			attached = append(attached, k.Start(t, bin, "-n", "streams", "attach", "-i", "reader"))
+		}
+		label := fmt.Sprint("at-", time.Now().UnixNano())
+		for _, watch := range watches {
+			watch.Line("shell")
+		}
+		d.Must(t, "-n", "streams", "label", "pod", "shell", "--overwrite", "moved="+label)
+		for i := range ways {
+			watches[i].Line(label)
+			logs[i].Line("[pod/talker-a/talker] a ")
+			logs[i].Line("[pod/talker-b/talker] b ")
+			for j := range 3 {
+				if _, err := fmt.Fprintf(attached[i].Stdin, "line %s %d %d\n", label, i, j); err != nil {
+					t.Fatal(err)
+				}
+				attached[i].Line(fmt.Sprintf("got line %s %d %d", label, i, j))
+			}
+		}
+	})
+}
+
+// TestFollowedLogIsWhole holds: no line is lost or doubled.
+func TestFollowedLogIsWhole(t *testing.T) {
+	e2e.StreamPods(t, "member1")
+	s := e2e.Through(t, "member1").Start(t, e2e.Clusters.BuiltKubectl(), "-n", "streams", "logs", "-f", "talker-a")
+	for i := range 40 {
+		if line := s.WaitForLine("a line", func(string) bool { return true }); line != fmt.Sprint("a ", i) {
+			t.Fatalf("line %d is %q", i, line)
+		}
+	}
+}
+
+// TestRollout follows a rollout as it goes on, to the same end as directly.
+func TestRollout(t *testing.T) {
+	for _, cluster := range []string{"member1", "member2"} {
+		for version, bin := range e2e.Kubectls() {
+			t.Run(cluster+"/"+version, func(t *testing.T) {
+				e2e.StreamPods(t, cluster)
+				g := e2e.Through(t, cluster)
+				g.Must(t, "apply", "-f", e2e.Manifest(t, "streams", e2e.Deployment))
+				t.Cleanup(func() { g.Run(t, "-n", "streams", "delete", "deployment", "idle", "--wait=false") })
+				var ends [2]e2e.Result
+				var wg sync.WaitGroup
+				for i, k := range []e2e.Kubectl{e2e.Direct(cluster), g} {
+					wg.Go(func() {
+						ends[i] = k.RunWith(t, bin, nil, "-n", "streams", "rollout", "status", "deployment/idle", "--timeout=4m")
+					})
+				}
+				wg.Wait()
+				last := func(r e2e.Result) string { return r.Stdout[strings.LastIndex(strings.TrimSpace(r.Stdout), "\n")+1:] } // how often it is told of progress is chance
+				if d, g := ends[0], ends[1]; d.Code != 0 || g.Code != 0 || last(d) != last(g) || !strings.Contains(last(g), "successfully rolled out") {
+					t.Errorf("directly: %v\nthrough the gateway: %v", d, g)
+				}
+			})
+		}
+	}
+}
+
+// TestDebug holds: a container that is put into a running pod is talked to as it is directly.
+func TestDebug(t *testing.T) {
+	eachDialect(t, func(t *testing.T, bin, _ string, d, g e2e.Kubectl) {
+		r := e2e.SameEnd(t, bin, d, g, "it\n", "-n", "streams", "debug", "shell", "-i", "--quiet", "--image=any", "--", "sh", "-c", "read x; echo debugged $x; sleep 1")
+		if !strings.Contains(r.Stdout, "debugged it\n") {
+			t.Errorf("debug: %v", r)
+		}
+	})
+}
+
+// TestKubectlProxy holds: kubectl proxy on top of the gateway carries calls and watches as on top of the cluster.
+func TestKubectlProxy(t *testing.T) {
+	for _, cluster := range []string{"member1", "member2"} {
+		e2e.StreamPods(t, cluster)
+		for version, bin := range e2e.Kubectls() {
+			t.Run(cluster+"/"+version, func(t *testing.T) {
+				var urls [2]string
+				var proxies [2]*e2e.Session
+				for i, k := range []e2e.Kubectl{e2e.Direct(cluster), e2e.Through(t, cluster)} {
+					proxies[i] = k.Start(t, bin, "proxy", "--port=0")
+				}
+				for i, s := range proxies {
+					urls[i] = "http://" + strings.TrimPrefix(s.Line("Starting to serve on "), "Starting to serve on ")
+				}
+				urls[1] += "/clusters/" + cluster // kubectl proxies the root of the host
+				read := func(url string) string {
+					resp, err := http.Get(url)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer resp.Body.Close()
+					body, err := io.ReadAll(resp.Body)
+					if err != nil || resp.StatusCode != http.StatusOK {
+						t.Logf("%s: %s, %v\n%.200s", url, resp.Status, err, body)
+						return ""
+					}
+					return string(body)
+				}
+				for _, path := range []string{"/finite-a", "?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dfinite-a", "/finite-a/log?follow=true"} {
+					var d, g string
+					t.Cleanup(func() {
+						if t.Failed() {
+							t.Logf("%s\ndirectly: %s\nthrough the gateway: %s", path, d, g)
+						}
+					})
+					e2e.Eventually(t, func() bool { // within its second, a slow API server shows nothing
+						path := "/api/v1/namespaces/streams/pods" + path
+						d, g = read(urls[0]+path), read(urls[1]+path)
+						return d == g && d != ""
+					})
+				}
+			})
+		}
+	}
+}
+
+// TestPortForward holds: several connections at once, each with its own bytes and its own end, as it is directly.
+func TestPortForward(t *testing.T) {
+	port := e2e.EchoServer(t)
+	bothWays(t, func(t *testing.T, bin string, k e2e.Kubectl) {
+		_, addr := e2e.PortForward(t, k, bin, port)
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				want := bytes.Repeat([]byte{byte(i)}, 300_000+i)
+				if got, err := e2e.RoundTrip(addr, want); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("connection %d: %d of %d bytes, %v", i, len(got), len(want), err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}

@@ -1,0 +1,118 @@
+package streams_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"hash"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+const transferSize = 100 << 20
+
+// TestTransfersAreExact carries 100 MB each way through exec, cp, and each of two connections of a port-forward, in each dialect, to each
+// cluster, with each kubectl: of these every two meet once, though not every three.
+func TestTransfersAreExact(t *testing.T) {
+	dir := t.TempDir()
+	data := make([]byte, transferSize)
+	_, _ = rand.Read(data)
+	want := sha256.Sum256(data)
+	source := filepath.Join(dir, "source")
+	if err := os.WriteFile(source, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port := e2e.EchoServer(t)
+	bins := e2e.Kubectls()
+	for _, tt := range []struct {
+		cluster, version string
+		dialect          e2e.Dialect
+	}{
+		{"member1", "newest", e2e.Dialects[0]},
+		{"member1", "PATH", e2e.Dialects[1]},
+		{"member2", "newest", e2e.Dialects[1]},
+		{"member2", "PATH", e2e.Dialects[0]},
+	} {
+		e2e.StreamPods(t, tt.cluster)
+		bin := bins[tt.version]
+		if bin == "" {
+			bin = bins["PATH"] // the only one here
+		}
+		g := e2e.Through(t, tt.cluster)
+		g.Env = tt.dialect.Env
+		name := strings.Join([]string{tt.cluster, tt.version, tt.dialect.Name}, "/")
+		t.Run(name+"/exec", func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			cmd := g.Command(ctx, t, bin, "-n", "streams", "exec", "-i", "shell", "--", "cat")
+			var errOut bytes.Buffer
+			sum := newSum()
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(data), sum, io.MultiWriter(&errOut, e2e.Printed)
+			if err := cmd.Run(); err != nil || !sum.is(want) {
+				t.Errorf("%d bytes came back, %v\n%s", sum.n, err, &errOut)
+			}
+		})
+		t.Run(name+"/cp", func(t *testing.T) {
+			back := filepath.Join(t.TempDir(), "back")
+			for _, args := range [][]string{
+				{"-n", "streams", "cp", source, "shell:copied"},
+				{"-n", "streams", "cp", "shell:copied", back},
+			} {
+				if r := g.RunWith(t, bin, nil, args...); r.Code != 0 {
+					t.Fatalf("cp: %v", r)
+				}
+			}
+			if got, err := os.ReadFile(back); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("%d bytes came back, %v", len(got), err)
+			}
+		})
+		t.Run(name+"/port-forward", func(t *testing.T) {
+			_, addr := e2e.PortForward(t, g, bin, port)
+			var wg sync.WaitGroup
+			for range 2 {
+				wg.Go(func() {
+					conn, err := net.Dial("tcp", addr)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer conn.Close()
+					_ = conn.SetDeadline(time.Now().Add(10 * time.Minute))
+					go func() {
+						_, _ = conn.Write(data)
+						_ = conn.(*net.TCPConn).CloseWrite()
+					}()
+					sum := newSum()
+					if _, err := io.Copy(sum, conn); err != nil || !sum.is(want) {
+						t.Errorf("%d bytes came back, %v", sum.n, err)
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// summer is the checksum of what is written to it.
+type summer struct {
+	hash.Hash
+	n int
+}
+
+func newSum() *summer { return &summer{Hash: sha256.New()} }
+
+func (s *summer) Write(p []byte) (int, error) {
+	s.n += len(p)
+	return s.Hash.Write(p)
+}
+
+func (s *summer) is(want [32]byte) bool { return [32]byte(s.Sum(nil)) == want }
