@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"testing"
+	"time"
 
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
@@ -26,3 +27,21 @@ func WaitForValue(t *testing.T, want string, get func() string) {
 	}()
 	Eventually(t, func() bool { got = get(); return got == want })
 }
+
+// Within waits until ok returns true and reports whether it did so within Patience, for tests that describe the difference themselves.
+func Within(t *testing.T, ok func() bool) bool {
+	t.Helper()
+	deadline := time.NewTimer(Patience)
+	defer deadline.Stop()
+	for !ok() {
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-deadline.C:
+			return false
+		}
+	}
+	return true
+}
+
+// Idle lets a time pass in which nothing happens, for tests of what survives that time. No other condition can replace it.
+func Idle(d time.Duration) { <-time.After(d) }

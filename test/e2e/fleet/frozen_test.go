@@ -176,7 +176,7 @@ func TestFleetFrozen(t *testing.T) {
 	comes(meanwhile, "ADDED on-member1")
 	resume()
 	comes(meanwhile, "ADDED on-frozen")
-	time.Sleep(time.Until(opened.Add(33 * time.Second))) // Karmada's watches end after 32
+	e2e.Idle(time.Until(opened.Add(33 * time.Second))) // Karmada's watches end after 32
 	far.Must(t, in("label", "configmap", "on-frozen", "while=thawed")...)
 	near.Must(t, in("label", "configmap", "on-member1", "while-", "then=more")...)
 	for _, seen := range []<-chan string{before, meanwhile} {

@@ -93,7 +93,7 @@ func TestFleetInformers(t *testing.T) {
 				churn(ctx, t, e2e.DirectClient(t, m).CoreV1().ConfigMaps("churn"), fmt.Sprintf("%s-%d", m, rng.IntN(20)), rng)
 			}
 			if soak > 0 {
-				time.Sleep(time.Second) // leave the machine to others
+				e2e.Idle(time.Second) // a soak leaves the machine to others
 			}
 		}
 		ends(t, has, union(ctx, t, func(name, _ string) string { return name }))
@@ -124,12 +124,7 @@ func ends(t *testing.T, has map[string]func() map[string]string, want map[string
 	t.Helper()
 	for what, has := range has {
 		var got map[string]string
-		for deadline := time.Now().Add(e2e.Patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-			if got = has(); maps.Equal(got, want) {
-				break
-			}
-		}
-		if !maps.Equal(got, want) {
+		if !e2e.Within(t, func() bool { got = has(); return maps.Equal(got, want) }) {
 			t.Fatalf("%s has %v\nthe clusters have %v", what, got, want)
 		}
 	}

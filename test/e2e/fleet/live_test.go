@@ -232,7 +232,7 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 			}
 		}
 	}
-	time.Sleep(4 * time.Second) // Karmada's ends after 3, with an error
+	e2e.Idle(4 * time.Second) // Karmada's watch ends after 3, with an error
 	d.Apply(t, "{apiVersion: example.net/v1, kind: Lamp, metadata: {name: late, namespace: default}}")
 	for form, lines := range began {
 		line, err := lines.ReadString('\n')

@@ -20,13 +20,13 @@ func same(t *testing.T, args ...string) {
 	if i := slices.Index(args, "--raw"); i >= 0 {
 		via[i+1] = "/clusters/member1" + via[i+1]
 	}
-	for deadline := time.Now().Add(e2e.Patience); time.Now().Before(deadline); time.Sleep(time.Second) {
+	same := e2e.Within(t, func() bool {
 		d, g = e2e.Direct("member1").Run(t, args...), e2e.Through(t, "member1").Run(t, via...)
-		if d.Code == g.Code && e2e.Normalize(d.Stdout) == e2e.Normalize(g.Stdout) && e2e.Normalize(d.Stderr) == e2e.Normalize(g.Stderr) {
-			return
-		}
+		return d.Code == g.Code && e2e.Normalize(d.Stdout) == e2e.Normalize(g.Stdout) && e2e.Normalize(d.Stderr) == e2e.Normalize(g.Stderr)
+	})
+	if !same {
+		t.Errorf("kubectl %s\ndirectly: %v\nthrough the gateway: %v", strings.Join(args, " "), d, g)
 	}
-	t.Errorf("kubectl %s\ndirectly: %v\nthrough the gateway: %v", strings.Join(args, " "), d, g)
 }
 
 // TestReadsLookTheSame holds: kubectl cannot tell the gateway from the cluster.

@@ -351,9 +351,7 @@ func TestEmptyAndOdd(t *testing.T) {
 				gcode, gh, gb = answer(client, root+"/clusters/member1")
 				return bytes.Equal(db, gb)
 			}
-			for deadline := time.Now().Add(e2e.Patience); !same() && time.Now().Before(deadline); {
-				time.Sleep(50 * time.Millisecond)
-			}
+			e2e.Within(t, same)
 			if dcode != tt.code || gcode != dcode || !bytes.Equal(db, gb) {
 				t.Errorf("directly %d %q\nthrough the gateway %d %q", dcode, db, gcode, gb)
 			}

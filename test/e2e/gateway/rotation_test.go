@@ -221,14 +221,12 @@ func revoke(t *testing.T, admin kubernetes.Interface, member *testcluster.Cluste
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(e2e.Patience); ; time.Sleep(200 * time.Millisecond) {
-		_, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-		if apierrors.IsUnauthorized(err) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the first token is still good: %v", err)
-		}
+	refused := e2e.Within(t, func() bool {
+		_, err = client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		return apierrors.IsUnauthorized(err)
+	})
+	if !refused {
+		t.Fatalf("the first token is still good: %v", err)
 	}
 }
 
@@ -403,10 +401,8 @@ func (l *load) fail(ctx context.Context, err error) {
 func (l *load) more(t *testing.T, n int64) {
 	t.Helper()
 	target := l.calls.Load() + n
-	for deadline := time.Now().Add(e2e.Patience); l.calls.Load() < target; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d calls in %s, want %d", l.calls.Load(), e2e.Patience, target)
-		}
+	if !e2e.Within(t, func() bool { return l.calls.Load() >= target }) {
+		t.Fatalf("%d calls in %s, want %d", l.calls.Load(), e2e.Patience, target)
 	}
 }
 
@@ -415,9 +411,7 @@ func (l *load) end(t *testing.T) {
 	t.Helper()
 	l.stopCalls()
 	l.callers.Wait()
-	for deadline := time.Now().Add(e2e.Patience); l.watched.Load() < l.written.Load() && time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond)
-	}
+	e2e.Within(t, func() bool { return l.watched.Load() >= l.written.Load() })
 	l.stopWatch()
 	l.watcher.Wait()
 	close(l.errs)

@@ -189,7 +189,10 @@ func keepChanging(t *testing.T) {
 		for n := 0; ctx.Err() == nil; n++ {
 			patch := fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, n)
 			_, _ = client.Patch(ctx, "color", types.MergePatchType, []byte(patch), metav1.PatchOptions{}) // the next one may succeed
-			time.Sleep(200 * time.Millisecond)
+			select {
+			case <-time.After(200 * time.Millisecond): // a pace at which a watch's reader keeps up
+			case <-ctx.Done():
+			}
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-done })

@@ -259,7 +259,7 @@ func TestNoWayIn(t *testing.T) {
 			lost <- resp
 		}()
 	}
-	time.Sleep(time.Second) // they may have come as far as the API server; what they are answered is the same if not
+	e2e.Idle(time.Second) // most likely both calls have reached the API server; the answer is the same if not
 	first.kill()
 	for range 2 {
 		resp := <-lost

@@ -215,15 +215,11 @@ func withoutGap(t *testing.T, cfg *rest.Config, happens func()) {
 		t.Error("a watch of the gateway that drained does not end")
 	}
 	some()
-	for range 1000 {
+	e2e.Within(t, func() bool {
 		mu.Lock()
-		all := len(seen) > made // and the cluster's CA
-		mu.Unlock()
-		if all {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+		defer mu.Unlock()
+		return len(seen) > made // and the cluster's CA
+	})
 	mu.Lock()
 	defer mu.Unlock()
 	for i := range made {

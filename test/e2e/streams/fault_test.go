@@ -53,11 +53,9 @@ func leavesNothing(t *testing.T, run func(dia e2e.Dialect)) {
 		}
 		var err error
 		var n int
-		for range 150 { // goleak itself waits for less than a second, a connection that nobody uses for 90
-			if err, n = goleak.Find(before), sockets(t); err == nil && n <= socketsBefore {
-				return
-			}
-			time.Sleep(time.Second)
+		// goleak itself waits for less than a second. An idle connection lasts for 90 seconds.
+		if e2e.Within(t, func() bool { err, n = goleak.Find(before), sockets(t); return err == nil && n <= socketsBefore }) {
+			return
 		}
 		if renewed() == renewedBefore || again == 3 {
 			t.Fatalf("%d sockets, %d before; %v", n, socketsBefore, err)

@@ -69,7 +69,7 @@ func TestSilence(t *testing.T) {
 	for _, s := range living.logs {
 		s.Line("got before " + word)
 	}
-	time.Sleep(silence)
+	e2e.Idle(silence)
 
 	d.Must(t, "-n", "streams", "label", "pod", "reader", "--overwrite", "woken="+word)
 	_, _ = fmt.Fprintln(attached.Stdin, word)

@@ -102,27 +102,22 @@ func TestTerminal(t *testing.T) {
 		}
 		hear := func(want string) {
 			t.Helper()
-			for range int(e2e.Patience / (50 * time.Millisecond)) {
-				if strings.Contains(out.String(), want) {
-					return
-				}
-				time.Sleep(50 * time.Millisecond)
+			if !e2e.Within(t, func() bool { return strings.Contains(out.String(), want) }) {
+				t.Fatalf("no %q in\n%s", want, out)
 			}
-			t.Fatalf("no %q in\n%s", want, out)
 		}
 		asked := 0
 		hearSize := func(want string) { // sizes take a way of their own
 			t.Helper()
-			for range 1000 {
+			found := e2e.Within(t, func() bool {
 				asked++
 				say("echo %d: $(stty size)\n", asked)
 				hear(fmt.Sprintf("%d: ", asked))
-				if strings.Contains(out.String(), want) {
-					return
-				}
-				time.Sleep(100 * time.Millisecond)
+				return strings.Contains(out.String(), want)
+			})
+			if !found {
+				t.Fatalf("no size %s in\n%s", want, out)
 			}
-			t.Fatalf("no size %s in\n%s", want, out)
 		}
 		say("tty -s && echo terminal=$((1+1))\n")
 		hear("terminal=2")
