@@ -200,7 +200,7 @@ func (s suite) listAndWatch(t *testing.T) {
 	for w := range finals {
 		wg.Go(func() {
 			for limit := 0; ; limit = 3 { // lists in the midst of writing
-				known, rev := map[string]string{}, uint64(0)
+				known, rev, complete := map[string]string{}, uint64(0), false
 				for cont := ""; ; {
 					page, err := stores[w].List(t.Context(), "things/", limit, cont)
 					if err != nil {
@@ -210,12 +210,15 @@ func (s suite) listAndWatch(t *testing.T) {
 					rev = page.Revision
 					for _, o := range page.Objects {
 						known[o.Key] = show(o)
+						// A later page may show a write that came after the list's revision. Then earlier
+						// pages may lack writes, too, and only a watch completes them.
+						complete = complete || o.Key == end && o.Revision <= rev
 					}
 					if cont = page.Continue; cont == "" {
 						break
 					}
 				}
-				if _, ok := known[end]; ok {
+				if complete {
 					finals[w] = known
 					return
 				}
