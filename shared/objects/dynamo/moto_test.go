@@ -12,6 +12,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/objects/storetest"
+	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
 // patience is for calls beside other writers, of whom each waits for its turn, on a machine that may be slow or stand still.
@@ -56,7 +57,7 @@ func there(t *testing.T) (*mototest.Front, *Store) {
 	t.Helper()
 	f, open := front(t)
 	s := open()
-	if _, err := s.Create(t.Context(), "things/there", []byte("v")); err != nil {
+	if _, err := s.Create(t.Context(), storesuite.SampleName, []byte("v")); err != nil {
 		t.Fatal(err)
 	}
 	return f, s
@@ -79,20 +80,22 @@ func expire(t *testing.T, s *Store, rev uint64) {
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
-		New: func(t *testing.T) func() objects.Store {
-			_, open := front(t)
-			return func() objects.Store { return open() }
+		Config: storesuite.Config[objects.Store]{
+			New: func(t *testing.T) func() objects.Store {
+				_, open := front(t)
+				return func() objects.Store { return open() }
+			},
+			Denied: func(t *testing.T) objects.Store {
+				f, s := there(t)
+				f.Deny()
+				return s
+			},
+			Throttled: func(t *testing.T, n int) objects.Store {
+				f, s := there(t)
+				f.Throttle(n)
+				return s
+			},
 		},
 		Compact: func(t *testing.T, st objects.Store, to uint64) { compact(t, st.(*Store), to) },
-		Denied: func(t *testing.T) objects.Store {
-			f, s := there(t)
-			f.Deny()
-			return s
-		},
-		Throttled: func(t *testing.T, n int) objects.Store {
-			f, s := there(t)
-			f.Throttle(n)
-			return s
-		},
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/secrets/storetest"
+	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
 // patience is for calls beside other writers, on a machine that may be slow or stand still.
@@ -50,7 +51,7 @@ func there(t *testing.T) (*mototest.Front, *Store) {
 	t.Helper()
 	f, open := front(t)
 	s := open()
-	if _, err := s.Create(t.Context(), "there", secrets.NewValue([]byte("v")), nil); err != nil {
+	if _, err := s.Create(t.Context(), storesuite.SampleName, secrets.NewValue([]byte("v")), nil); err != nil {
 		t.Fatal(err)
 	}
 	return f, s
