@@ -16,7 +16,7 @@ const (
 	dirEnv     = "CLUSTERPASS_STORESUITE_DIR"
 )
 
-// Program is work that a test has done by another process, on the store in dir.
+// Program is what a test runs in another process, on the store in dir.
 type Program func(ctx context.Context, dir string) error
 
 // CountProgram is the name of the Program that CountInProcesses starts. It must call CountUp with CountsEach.
@@ -35,10 +35,11 @@ func Main(m *testing.M, programs map[string]Program) {
 		os.Exit(m.Run())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), programTimeout)
-	defer cancel()
-	if err := program(ctx, os.Getenv(dirEnv)); err != nil {
+	err := program(ctx, os.Getenv(dirEnv))
+	cancel()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:gocritic // the process ends, and the context with it
+		os.Exit(1)
 	}
 	os.Exit(0)
 }

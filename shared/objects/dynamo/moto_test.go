@@ -2,7 +2,6 @@ package dynamo
 
 import (
 	"fmt"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,16 +22,7 @@ var (
 	tables atomic.Int64
 )
 
-func TestMain(m *testing.M) {
-	var err error
-	if moto, err = mototest.Start(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	moto.Close()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mototest.Main(m, &moto) }
 
 // front returns an empty store on moto and the front before it.
 func front(t *testing.T) (*mototest.Front, func() *Store) {
