@@ -79,6 +79,7 @@ func run(ctx context.Context, exit bool) (err error) {
 
 // populate gives each cluster pods that run and say something.
 func (d *demo) populate() error {
+	say("Pods in both clusters, which run as processes of this machine.")
 	this, err := os.Executable()
 	if err != nil {
 		return err

@@ -63,7 +63,7 @@ func room(path string) (string, bool) {
 var order = []string{
 	"control", "gateway", "registration", "stores", "health", "fleet", "forward", "lambdahttp",
 	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "pki", "objects", "secrets", "route", "status",
-	"awsclient", "cache", "config", "telemetry", "filelock", "leaktest", "pipetest", "alloctest", "waittest", "api",
+	"awsclient", "cache", "config", "telemetry", "filelock", "leaktest", "pipetest", "alloctest", "storesuite", "waittest", "api",
 }
 
 func TestImportsGoDownward(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -77,6 +78,19 @@ func Start(patches ...string) (*Server, error) {
 	}
 	s.URL = strings.TrimSpace(line)
 	return s, nil
+}
+
+// Main is the TestMain of a package whose tests share one moto, which it stores in moto. It does not return.
+func Main(m *testing.M, moto **Server) {
+	server, err := Start()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	*moto = server
+	code := m.Run()
+	server.Close()
+	os.Exit(code)
 }
 
 // Close ends moto and waits until it has ended.

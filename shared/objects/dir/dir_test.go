@@ -12,53 +12,37 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/objects/storetest"
+	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
-// These make the test binary a process that works in that directory: one that writes and never ends, one that
-// counts up.
-const (
-	writerEnv = "OBJECTS_DIR_TEST_WRITER"
-	countEnv  = "OBJECTS_DIR_TEST_COUNT"
-	counts    = 10
-)
+// writeProgram is a storesuite.Program that writes until it is killed.
+const writeProgram = "write"
 
 func TestMain(m *testing.M) {
-	for env, work := range map[string]func(string) error{writerEnv: writeForever, countEnv: count} {
-		if path := os.Getenv(env); path != "" {
-			if err := work(path); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
-			os.Exit(0)
-		}
-	}
-	os.Exit(m.Run())
+	storesuite.Main(m, map[string]storesuite.Program{storesuite.CountProgram: count, writeProgram: writeForever})
 }
 
-func count(path string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	s, err := Open(path)
+func count(ctx context.Context, dir string) error {
+	s, err := Open(dir)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	return storetest.CountUp(ctx, s, "races/number", counts)
+	return storetest.CountUp(ctx, s)
 }
 
-// writeForever creates objects, compacting often, and prints the revision of each once it is written.
-func writeForever(path string) error {
-	s, err := open(path, history{maxChanges: 16, maxBytes: 1 << 20, keepChanges: 8, keepBytes: 1 << 20})
+// writeForever creates objects, compacts often, and prints revision and key of each object once it is written.
+func writeForever(ctx context.Context, dir string) error {
+	s, err := open(dir, history{maxChanges: 16, maxBytes: 1 << 20, keepChanges: 8, keepBytes: 1 << 20})
 	if err != nil {
 		return err
 	}
 	value := bytes.Repeat([]byte("v"), 4_000)
 	for i := 0; ; i++ {
-		o, err := s.Create(context.Background(), fmt.Sprintf("things/%d-%d", os.Getpid(), i), value)
+		o, err := s.Create(ctx, fmt.Sprintf("things/%d-%d", os.Getpid(), i), value)
 		if err != nil {
 			return err
 		}
@@ -218,8 +202,7 @@ func TestKilledWriters(t *testing.T) {
 		var procs []*exec.Cmd
 		lines := make(chan string)
 		for range 2 {
-			cmd := exec.CommandContext(t.Context(), os.Args[0])
-			cmd.Env = append(os.Environ(), writerEnv+"="+path)
+			cmd := storesuite.Command(t, writeProgram, path)
 			cmd.Stderr = os.Stderr
 			out, err := cmd.StdoutPipe()
 			if err != nil {

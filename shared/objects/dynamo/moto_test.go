@@ -2,7 +2,6 @@ package dynamo
 
 import (
 	"fmt"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/objects/storetest"
+	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
 // patience is for calls beside other writers, of whom each waits for its turn, on a machine that may be slow or stand still.
@@ -22,16 +22,7 @@ var (
 	tables atomic.Int64
 )
 
-func TestMain(m *testing.M) {
-	var err error
-	if moto, err = mototest.Start(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	moto.Close()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mototest.Main(m, &moto) }
 
 // front returns an empty store on moto and the front before it.
 func front(t *testing.T) (*mototest.Front, func() *Store) {
@@ -56,7 +47,7 @@ func there(t *testing.T) (*mototest.Front, *Store) {
 	t.Helper()
 	f, open := front(t)
 	s := open()
-	if _, err := s.Create(t.Context(), "things/there", []byte("v")); err != nil {
+	if _, err := s.Create(t.Context(), storesuite.SampleName, []byte("v")); err != nil {
 		t.Fatal(err)
 	}
 	return f, s
@@ -79,20 +70,22 @@ func expire(t *testing.T, s *Store, rev uint64) {
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
-		New: func(t *testing.T) func() objects.Store {
-			_, open := front(t)
-			return func() objects.Store { return open() }
+		Config: storesuite.Config[objects.Store]{
+			New: func(t *testing.T) func() objects.Store {
+				_, open := front(t)
+				return func() objects.Store { return open() }
+			},
+			Denied: func(t *testing.T) objects.Store {
+				f, s := there(t)
+				f.Deny()
+				return s
+			},
+			Throttled: func(t *testing.T, n int) objects.Store {
+				f, s := there(t)
+				f.Throttle(n)
+				return s
+			},
 		},
 		Compact: func(t *testing.T, st objects.Store, to uint64) { compact(t, st.(*Store), to) },
-		Denied: func(t *testing.T) objects.Store {
-			f, s := there(t)
-			f.Deny()
-			return s
-		},
-		Throttled: func(t *testing.T, n int) objects.Store {
-			f, s := there(t)
-			f.Throttle(n)
-			return s
-		},
 	})
 }

@@ -5,66 +5,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
-
-func (s suite) eightCreators(t *testing.T) {
-	stores := s.stores(t)
-	for round := range 5 {
-		key := fmt.Sprintf("races/%d", round)
-		made := make([]objects.Object, writers)
-		winners := race(t, stores, objects.ErrExists, func(i int, st objects.Store) (err error) {
-			made[i], err = st.Create(t.Context(), key, fmt.Append(nil, i))
-			return err
-		})
-		if len(winners) != 1 {
-			t.Fatalf("round %d: winners %v, want one", round, winners)
-		}
-		if got, err := stores[0].Get(t.Context(), key); err != nil || show(got) != show(made[winners[0]]) {
-			t.Errorf("round %d: got %s, %v; want the winner's %s", round, show(got), err, show(made[winners[0]]))
-		}
-		wantRevision(t, stores[1], uint64(round)+1)
-	}
-}
-
-func (s suite) eightWriters(t *testing.T) {
-	stores := s.stores(t)
-	current := mustCreate(t, stores[0], "races/one", "start")
-	for round := range 10 {
-		made := make([]objects.Object, writers)
-		winners := race(t, stores, objects.ErrConflict, func(i int, st objects.Store) (err error) {
-			made[i], err = st.Update(t.Context(), current.Key, fmt.Append(nil, round, i), current.Revision)
-			return err
-		})
-		if len(winners) != 1 {
-			t.Fatalf("round %d: winners %v, want one", round, winners)
-		}
-		current = made[winners[0]]
-		for _, st := range stores {
-			if got, err := st.Get(t.Context(), current.Key); err != nil || show(got) != show(current) {
-				t.Fatalf("round %d: got %s, %v; want %s", round, show(got), err, show(current))
-			}
-		}
-		wantRevision(t, stores[0], uint64(round)+2)
-	}
-	winners := race(t, stores, objects.ErrNotFound, func(_ int, st objects.Store) error {
-		_, err := st.Delete(t.Context(), current.Key, current.Revision)
-		return err
-	})
-	if len(winners) != 1 {
-		t.Errorf("%v deleted the object, want one", winners)
-	}
-}
 
 // independentWriters write different objects and all succeed; each write has a revision of its own.
 func (s suite) independentWriters(t *testing.T) {
-	stores := s.stores(t)
+	stores := s.c.Open(t)
 	const each = 6
-	revisions := make([][]uint64, writers)
-	race(t, stores, nil, func(i int, st objects.Store) error {
+	revisions := make([][]uint64, len(stores))
+	storesuite.Race(t, stores, nil, func(i int, st objects.Store) error {
 		for n := range each {
 			o, err := st.Create(t.Context(), fmt.Sprintf("mine/%d-%d", i, n), []byte("v"))
 			if err != nil {
@@ -78,7 +30,7 @@ func (s suite) independentWriters(t *testing.T) {
 	slices.Sort(all)
 	for i, rev := range all {
 		if rev != uint64(i)+1 {
-			t.Fatalf("revisions %v: want each once, from 1 to %d", all, writers*each)
+			t.Fatalf("revisions %v: want each once, from 1 to %d", all, len(stores)*each)
 		}
 	}
 	for i, r := range revisions {
@@ -88,47 +40,53 @@ func (s suite) independentWriters(t *testing.T) {
 	}
 }
 
-func (s suite) countUp(t *testing.T) {
-	stores := s.stores(t)
-	const key, each = "races/number", 4
-	mustCreate(t, stores[0], key, "0")
-	race(t, stores, nil, func(_ int, st objects.Store) error { return CountUp(t.Context(), st, key, each) })
-	got, err := stores[0].Get(t.Context(), key)
-	if err != nil || string(got.Value) != fmt.Sprint(writers*each) {
-		t.Errorf("%s counts in all, %v; want %d", got.Value, err, writers*each)
-	}
-}
-
-// pages collects all pages of a list and checks how they go together.
-func pages(t *testing.T, st objects.Store, prefix string, limit int) (keys []string, rev uint64) {
-	t.Helper()
-	cont, last := "", ""
-	for n := 0; ; n++ {
-		page, err := st.List(t.Context(), prefix, limit, cont)
+// readPages reads all pages of a list and returns its objects and its revision. It returns an error if the pages do not
+// fit together.
+func readPages(ctx context.Context, st objects.Store, prefix string, limit int) ([]objects.Object, uint64, error) {
+	var (
+		all []objects.Object
+		rev uint64
+	)
+	for cont, last := "", ""; ; {
+		page, err := st.List(ctx, prefix, limit, cont)
 		if err != nil {
-			t.Fatal(err)
+			return nil, 0, err
 		}
-		if n > 0 && page.Revision != rev {
-			t.Fatalf("page %d has revision %d, the first has %d", n, page.Revision, rev)
+		if cont != "" && page.Revision != rev {
+			return nil, 0, fmt.Errorf("a later page has revision %d, the first has %d", page.Revision, rev)
 		}
 		rev = page.Revision
 		if limit > 0 && len(page.Objects) > limit {
-			t.Fatalf("%d objects in a page of %d", len(page.Objects), limit)
+			return nil, 0, fmt.Errorf("%d objects in a page of %d", len(page.Objects), limit)
 		}
 		for _, o := range page.Objects {
 			if o.Key <= last || !strings.HasPrefix(o.Key, prefix) {
-				t.Fatalf("%s comes after %s in a list of %s", o.Key, last, prefix)
+				return nil, 0, fmt.Errorf("%s follows %s in a list of %s", o.Key, last, prefix)
 			}
 			last = o.Key
-			keys = append(keys, o.Key)
 		}
-		if cont = page.Continue; cont == "" {
-			if page.Remaining > 0 {
-				t.Errorf("the last page says that %d remain", page.Remaining)
-			}
-			return keys, rev
+		all = append(all, page.Objects...)
+		if cont = page.Continue; cont != "" {
+			continue
 		}
+		if page.Remaining > 0 {
+			return nil, 0, fmt.Errorf("the last page reports %d remaining objects", page.Remaining)
+		}
+		return all, rev, nil
 	}
+}
+
+// pages returns the keys and the revision that readPages reads.
+func pages(t *testing.T, st objects.Store, prefix string, limit int) (keys []string, rev uint64) {
+	t.Helper()
+	all, rev, err := readPages(t.Context(), st, prefix, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range all {
+		keys = append(keys, o.Key)
+	}
+	return keys, rev
 }
 
 func (s suite) pages(t *testing.T) {
@@ -143,6 +101,10 @@ func (s suite) pages(t *testing.T) {
 		if got, rev := pages(t, st, "things/", limit); !slices.Equal(got, want) || rev != 46 {
 			t.Errorf("pages of %d: %v at revision %d, want %v at 46", limit, got, rev, want)
 		}
+	}
+	none, err := st.List(t.Context(), "nothing/", 0, "")
+	if err != nil || len(none.Objects) != 0 || none.Revision != 46 || none.Continue != "" || none.Remaining > 0 {
+		t.Errorf("list of nothing: %+v, %v", none, err)
 	}
 	first, err := st.List(t.Context(), "things/", 5, "")
 	if err != nil {
@@ -167,44 +129,6 @@ func (s suite) pages(t *testing.T) {
 	for _, limit := range []int{0, 7} {
 		if got, _ := pages(t, st, "big/", limit); !slices.Equal(got, want) {
 			t.Errorf("pages of %d: %v, want %v", limit, got, want)
-		}
-	}
-}
-
-// listUnderChange holds that what nobody touches is in every list, once, however much else changes.
-func (s suite) listUnderChange(t *testing.T) {
-	open := s.c.New(t)
-	st := open()
-	var stable []string
-	for i := range 30 {
-		stable = append(stable, fmt.Sprintf("things/%02d", i))
-		mustCreate(t, st, stable[i], "v")
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	for w := range 2 {
-		st := open()
-		wg.Go(func() {
-			for i := 0; ctx.Err() == nil; i++ {
-				key := fmt.Sprintf("things/%02d-%d", i*7%30, w)
-				o, err := st.Create(ctx, key, []byte("v"))
-				if err == nil {
-					_, err = st.Delete(ctx, key, o.Revision)
-				}
-				if err != nil && ctx.Err() == nil {
-					t.Errorf("write %s: %v", key, err)
-					return
-				}
-			}
-		})
-	}
-	for i := range 8 {
-		got, _ := pages(t, st, "things/", []int{0, 4}[i%2])
-		got = slices.DeleteFunc(got, func(k string) bool { return strings.Contains(k, "-") })
-		if !slices.Equal(got, stable) {
-			t.Fatalf("a list has %v of what nobody touches", got)
 		}
 	}
 }

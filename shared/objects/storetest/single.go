@@ -2,12 +2,12 @@ package storetest
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
 func (s suite) oneObject(t *testing.T) {
@@ -20,7 +20,7 @@ func (s suite) oneObject(t *testing.T) {
 	}
 	wantRevision(t, st, 1)
 	_, err := st.Create(t.Context(), key, []byte("again"))
-	wantError(t, "create what exists", err, objects.ErrExists)
+	storesuite.WantError(t, "create what exists", err, objects.ErrExists)
 	updated := mustUpdate(t, st, key, "two", 1)
 	if got, want := show(updated), `"clusters/member1"="two"(3) 1/2`; got != want {
 		t.Errorf("updated %s, want %s", got, want)
@@ -34,32 +34,11 @@ func (s suite) oneObject(t *testing.T) {
 		t.Errorf("deleted %s, want %s", got, want)
 	}
 	_, err = st.Get(t.Context(), key)
-	wantError(t, "get what was deleted", err, objects.ErrNotFound)
+	storesuite.WantError(t, "get what was deleted", err, objects.ErrNotFound)
 	if got, want := show(mustCreate(t, st, key, "three")), `"clusters/member1"="three"(5) 4/4`; got != want {
 		t.Errorf("created again %s, want %s", got, want)
 	}
 	wantRevision(t, st, 4)
-}
-
-func (s suite) missing(t *testing.T) {
-	st := s.c.New(t)()
-	mustCreate(t, st, "things/there", "v")
-	for _, key := range []string{"things/missing", "things/the", "things/there2", "things/there/2", "thing/there"} {
-		_, err := st.Get(t.Context(), key)
-		wantError(t, "get "+key, err, objects.ErrNotFound)
-		_, err = st.Update(t.Context(), key, []byte("w"), 1)
-		wantError(t, "update "+key, err, objects.ErrNotFound)
-		_, err = st.Delete(t.Context(), key, 1)
-		wantError(t, "delete "+key, err, objects.ErrNotFound)
-		if !strings.Contains(err.Error(), key) {
-			t.Errorf("the error %q does not name %s", err, key)
-		}
-	}
-	page, err := st.List(t.Context(), "nothing/", 0, "")
-	if err != nil || len(page.Objects) != 0 || page.Revision != 1 || page.Continue != "" || page.Remaining > 0 {
-		t.Errorf("list of nothing: %+v, %v", page, err)
-	}
-	wantRevision(t, st, 1)
 }
 
 func (s suite) conflicts(t *testing.T) {
@@ -69,16 +48,16 @@ func (s suite) conflicts(t *testing.T) {
 	mustUpdate(t, st, "things/a", "2", 1)
 	for _, rev := range []uint64{0, 1, 2, 4, 1 << 60} {
 		_, err := st.Update(t.Context(), "things/a", []byte("x"), rev)
-		wantError(t, fmt.Sprintf("update revision %d", rev), err, objects.ErrConflict)
+		storesuite.WantError(t, fmt.Sprintf("update revision %d", rev), err, objects.ErrConflict)
 		_, err = st.Delete(t.Context(), "things/a", rev)
-		wantError(t, fmt.Sprintf("delete revision %d", rev), err, objects.ErrConflict)
+		storesuite.WantError(t, fmt.Sprintf("delete revision %d", rev), err, objects.ErrConflict)
 	}
 	// What was refused left no trace.
 	wantRevision(t, st, 3)
 	mustDelete(t, st, "things/a", 3)
 	mustCreate(t, st, "things/a", "1")
 	_, err := st.Update(t.Context(), "things/a", []byte("x"), 3)
-	wantError(t, "update a revision from before the deletion", err, objects.ErrConflict)
+	storesuite.WantError(t, "update a revision from before the deletion", err, objects.ErrConflict)
 	got, err := st.Get(t.Context(), "things/a")
 	if want := `"things/a"="1"(1) 5/5`; err != nil || show(got) != want {
 		t.Errorf("get %s, %v; want %s", show(got), err, want)
@@ -169,41 +148,19 @@ func (s suite) keys(t *testing.T) {
 func (s suite) invalid(t *testing.T) {
 	st := s.c.New(t)()
 	mustCreate(t, st, "things/there", "v")
-	for _, key := range []string{"", "things", "things/", "/there", "things//a", "things/a/", "things/..", "things/./a", "Things/a", "th ings/a", "-a/b",
-		"things/a\x00", "things/a\nb", "things/\xff", "things/" + strings.Repeat("a", 512)} {
-		_, err := st.Get(t.Context(), key)
-		wantError(t, fmt.Sprintf("get %q", key), err, objects.ErrInvalid)
-		_, err = st.Create(t.Context(), key, []byte("v"))
-		wantError(t, fmt.Sprintf("create %q", key), err, objects.ErrInvalid)
-		_, err = st.Update(t.Context(), key, []byte("v"), 1)
-		wantError(t, fmt.Sprintf("update %q", key), err, objects.ErrInvalid)
-		_, err = st.Delete(t.Context(), key, 1)
-		wantError(t, fmt.Sprintf("delete %q", key), err, objects.ErrInvalid)
-	}
 	for _, prefix := range []string{"", "things", "/", "Things/", "things/\x00"} {
 		_, err := st.List(t.Context(), prefix, 0, "")
-		wantError(t, fmt.Sprintf("list %q", prefix), err, objects.ErrInvalid)
+		storesuite.WantError(t, fmt.Sprintf("list %q", prefix), err, objects.ErrInvalid)
 	}
 	elsewhere := objects.Continue{Revision: 1, After: "other/x"}.String()
 	for _, cont := range []string{"x", ".", "MQ.", elsewhere, elsewhere + "="} {
 		_, err := st.List(t.Context(), "things/", 1, cont)
-		wantError(t, fmt.Sprintf("continue %q", cont), err, objects.ErrInvalid)
+		storesuite.WantError(t, fmt.Sprintf("continue %q", cont), err, objects.ErrInvalid)
 	}
 	tooBig := make([]byte, objects.MaxValue+1)
 	_, err := st.Create(t.Context(), "things/new", tooBig)
-	wantError(t, "create too big a value", err, objects.ErrInvalid)
+	storesuite.WantError(t, "create too big a value", err, objects.ErrInvalid)
 	_, err = st.Update(t.Context(), "things/there", tooBig, 1)
-	wantError(t, "update with too big a value", err, objects.ErrInvalid)
-	wantRevision(t, st, 1)
-}
-
-func (s suite) endedContext(t *testing.T) {
-	st := s.c.New(t)()
-	mustCreate(t, st, "things/there", "v")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for what, err := range calls(ctx, st) {
-		wantError(t, what, err, context.Canceled)
-	}
+	storesuite.WantError(t, "update with too big a value", err, objects.ErrInvalid)
 	wantRevision(t, st, 1)
 }

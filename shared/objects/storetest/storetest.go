@@ -1,68 +1,136 @@
-// Package storetest is what every objects.Store must do, as tests that each implementation runs.
+// Package storetest contains the tests that every implementation of objects.Store must pass: the shared tests of
+// storesuite, and those of keys, revisions, pages and watches.
 package storetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
-	"sync"
+	"strings"
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
-// Config says how to get the stores to test.
+// Config opens the stores under test.
 type Config struct {
-	// New makes an empty store that ends with the test. Each call of the function it returns opens the
-	// store once more, as another process would.
-	New func(t *testing.T) func() objects.Store
-	// Compact drops the history up to revision to of a store that New made.
+	storesuite.Config[objects.Store]
+	// Compact drops the history up to revision to of a store that New opened.
 	Compact func(t *testing.T, st objects.Store, to uint64)
-	// Denied returns a store whose holder may do nothing. Nil for a store that decides that when it is opened.
-	Denied func(t *testing.T) objects.Store
-	// Throttled returns a store that holds the object "things/there" at revision 1, and refuses the next n
-	// calls of whatever it is made of because there were too many. Nil for a store that knows no such thing.
-	Throttled func(t *testing.T, n int) objects.Store
+}
+
+var kind = storesuite.Kind{
+	ErrNotFound: objects.ErrNotFound, ErrExists: objects.ErrExists, ErrConflict: objects.ErrConflict,
+	ErrForbidden: objects.ErrForbidden, ErrUnavailable: objects.ErrUnavailable, ErrInvalid: objects.ErrInvalid,
+	RetryAfter:   objects.RetryAfter,
+	Unchanged:    30,
+	MissingNames: []string{"things/missing", "things/the", "things/there2", "things/there/2", "thing/there"},
+	InvalidNames: []string{
+		"", "things", "things/", "/there", "things//a", "things/a/", "things/..", "things/./a", "Things/a", "th ings/a",
+		"-a/b", "things/a\x00", "things/a\nb", "things/\xff", "things/" + strings.Repeat("a", 512),
+	},
 }
 
 // Run runs the suite.
 func Run(t *testing.T, c Config) {
 	s := suite{c}
-	tests := map[string]func(*testing.T){
+	storesuite.Run(t, kind, c.Config, adapt, map[string]func(*testing.T){
 		"one object":          s.oneObject,
-		"missing":             s.missing,
 		"conflicts":           s.conflicts,
 		"values":              s.values,
 		"keys":                s.keys,
 		"invalid":             s.invalid,
 		"pages":               s.pages,
-		"list under change":   s.listUnderChange,
-		"eight creators":      s.eightCreators,
-		"eight writers":       s.eightWriters,
 		"independent writers": s.independentWriters,
-		"count up":            s.countUp,
 		"watch":               s.watch,
 		"watch prefix":        s.watchPrefix,
 		"watch ends":          s.watchEnds,
 		"watch has no gap":    s.watchHasNoGap,
 		"list and watch":      s.listAndWatch,
 		"compaction":          s.compaction,
-		"ended context":       s.endedContext,
-	}
-	if c.Denied != nil {
-		tests["permission refused"] = s.denied
-	}
-	if c.Throttled != nil {
-		tests["throttled for a while"] = s.throttledForAWhile
-		tests["throttled all of the time"] = s.throttledAllOfTheTime
-	}
-	for name, test := range tests {
-		t.Run(name, test)
+	})
+}
+
+// CountUp is the storesuite.Program that CountInProcesses starts.
+func CountUp(ctx context.Context, st objects.Store) error {
+	return kind.CountUp(ctx, records{st}, storesuite.CountsEach)
+}
+
+// CountInProcesses has eight processes increment one number in the empty store st, whose directory is dir.
+func CountInProcesses(t *testing.T, st objects.Store, dir string) {
+	t.Helper()
+	got := kind.CountInProcesses(t, records{st}, dir)
+	if want := uint64(storesuite.Writers*storesuite.CountsEach + 1); revision(got) != want {
+		t.Errorf("the number has revision %s, want %d", got.Version, want)
 	}
 }
 
 type suite struct{ c Config }
+
+func adapt(_ *testing.T, st objects.Store) storesuite.Store { return records{st} }
+
+// records adapts an objects.Store: a record is an object, its version is the revision.
+type records struct{ st objects.Store }
+
+func record(o objects.Object) storesuite.Record {
+	return storesuite.Record{
+		Name: o.Key, Value: string(o.Value),
+		Version: strconv.FormatUint(o.Revision, 10), Details: fmt.Sprintf("created at revision %d", o.Created),
+	}
+}
+
+// revision returns the revision of an object that record or a Config.Throttled made.
+func revision(r storesuite.Record) uint64 {
+	rev, err := strconv.ParseUint(r.Version, 10, 64)
+	if err != nil {
+		panic(err) // every version comes from record
+	}
+	return rev
+}
+
+func (r records) Create(ctx context.Context, name, value string) (storesuite.Record, error) {
+	o, err := r.st.Create(ctx, name, []byte(value))
+	return record(o), err
+}
+
+func (r records) Get(ctx context.Context, name string) (storesuite.Record, error) {
+	o, err := r.st.Get(ctx, name)
+	return record(o), err
+}
+
+func (r records) Replace(ctx context.Context, old storesuite.Record, value string) (storesuite.Record, error) {
+	o, err := r.st.Update(ctx, old.Name, []byte(value), revision(old))
+	return record(o), err
+}
+
+func (r records) Delete(ctx context.Context, old storesuite.Record) error {
+	_, err := r.st.Delete(ctx, old.Name, revision(old))
+	return err
+}
+
+func (r records) List(ctx context.Context, folder string, pageSize int) ([]storesuite.Record, error) {
+	all, _, err := readPages(ctx, r.st, folder, pageSize)
+	var list []storesuite.Record
+	for _, o := range all {
+		list = append(list, record(o))
+	}
+	return list, err
+}
+
+func (r records) OtherCalls(ctx context.Context) storesuite.Calls {
+	return storesuite.Calls{
+		"revision": func() error { _, err := r.st.Revision(ctx); return err },
+		"watch": func() error {
+			return r.st.Watch(ctx, "", 0, func(objects.Event) error { return nil }, nil)
+		},
+	}
+}
+
+func (r records) WantWrites(t *testing.T, n int) {
+	t.Helper()
+	wantRevision(t, r.st, uint64(n))
+}
 
 func mustCreate(t *testing.T, s objects.Store, key, value string) objects.Object {
 	t.Helper()
@@ -91,13 +159,6 @@ func mustDelete(t *testing.T, s objects.Store, key string, rev uint64) objects.O
 	return o
 }
 
-func wantError(t *testing.T, what string, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("%s: got error %v, want %v", what, err, want)
-	}
-}
-
 func wantRevision(t *testing.T, s objects.Store, want uint64) {
 	t.Helper()
 	if got, err := s.Revision(t.Context()); err != nil || got != want {
@@ -105,68 +166,7 @@ func wantRevision(t *testing.T, s objects.Store, want uint64) {
 	}
 }
 
-// show is an object as text, to compare.
+// show formats an object for comparisons and messages.
 func show(o objects.Object) string {
 	return fmt.Sprintf("%q=%.40q(%d) %d/%d", o.Key, o.Value, len(o.Value), o.Created, o.Revision)
-}
-
-// CountUp replaces the object key, a number, by the next number, n times, whoever else does. Others that
-// do the same may live in other processes.
-func CountUp(ctx context.Context, s objects.Store, key string, n int) error {
-	for range n {
-		for {
-			o, err := s.Get(ctx, key)
-			if err != nil {
-				return err
-			}
-			i, err := strconv.Atoi(string(o.Value))
-			if err != nil {
-				return err
-			}
-			_, err = s.Update(ctx, key, strconv.AppendInt(nil, int64(i+1), 10), o.Revision)
-			if err == nil {
-				break
-			}
-			if !errors.Is(err, objects.ErrConflict) {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-const writers = 8
-
-func (s suite) stores(t *testing.T) []objects.Store {
-	open := s.c.New(t)
-	stores := make([]objects.Store, writers)
-	for i := range stores {
-		stores[i] = open()
-	}
-	return stores
-}
-
-// race calls f for every writer at once, each with a store of its own, and returns who had no error. Every
-// other error must be loss.
-func race(t *testing.T, stores []objects.Store, loss error, f func(i int, st objects.Store) error) (winners []int) {
-	t.Helper()
-	errs := make([]error, len(stores))
-	start := make(chan struct{})
-	var wg sync.WaitGroup
-	for i, st := range stores {
-		wg.Go(func() {
-			<-start
-			errs[i] = f(i, st)
-		})
-	}
-	close(start)
-	wg.Wait()
-	for i, err := range errs {
-		if err == nil {
-			winners = append(winners, i)
-		} else if !errors.Is(err, loss) {
-			t.Errorf("writer %d: %v, want %v", i, err, loss)
-		}
-	}
-	return winners
 }

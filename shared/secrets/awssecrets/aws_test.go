@@ -15,6 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/secrets/storetest"
+	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
 func openAt(t *testing.T, url string) *Store {
@@ -65,7 +66,7 @@ func wantValue(t *testing.T, s *Store, name, want string) {
 func TestColdReadIsOneCall(t *testing.T) {
 	f, s := there(t)
 	before := f.Calls("")
-	if _, err := s.Get(t.Context(), "there"); err != nil {
+	if _, err := s.Get(t.Context(), storesuite.SampleName); err != nil {
 		t.Fatal(err)
 	}
 	if n := f.Calls("") - before; n != 1 || f.Calls("GetSecretValue") == 0 {

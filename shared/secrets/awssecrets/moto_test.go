@@ -2,7 +2,6 @@ package awssecrets
 
 import (
 	"fmt"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/secrets/storetest"
+	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
 // patience is for calls beside other writers, on a machine that may be slow or stand still.
@@ -20,16 +20,7 @@ var (
 	prefixes atomic.Int64
 )
 
-func TestMain(m *testing.M) {
-	var err error
-	if moto, err = mototest.Start(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	moto.Close()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mototest.Main(m, &moto) }
 
 // front returns an empty store on moto, the front before it, and the store's prefix.
 func front(t *testing.T) (*mototest.Front, func() *Store) {
@@ -50,7 +41,7 @@ func there(t *testing.T) (*mototest.Front, *Store) {
 	t.Helper()
 	f, open := front(t)
 	s := open()
-	if _, err := s.Create(t.Context(), "there", secrets.NewValue([]byte("v")), nil); err != nil {
+	if _, err := s.Create(t.Context(), storesuite.SampleName, secrets.NewValue([]byte("v")), nil); err != nil {
 		t.Fatal(err)
 	}
 	return f, s

@@ -1,48 +1,13 @@
 package storetest
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
-
-func (s suite) oneSecret(t *testing.T) {
-	st := s.open(t)
-	const name = "clusters/member1"
-	v1 := mustCreate(t, st, name, value("one"), nil)
-	wantSecret(t, st, name, v1, value("one"), nil)
-	_, err := st.Create(t.Context(), name, value("again"), nil)
-	wantError(t, "create what exists", err, secrets.ErrExists)
-	v2 := mustReplace(t, st, name, v1, value("two"))
-	wantSecret(t, st, name, v2, value("two"), nil)
-	if err := st.Delete(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
-	_, err = st.Get(t.Context(), name)
-	wantError(t, "get what was deleted", err, secrets.ErrNotFound)
-	metas, err := st.List(t.Context(), nil)
-	if err != nil || len(metas) != 0 {
-		t.Errorf("list after the delete: %v, %v; want nothing", metas, err)
-	}
-}
-
-func (s suite) missing(t *testing.T) {
-	st := s.open(t)
-	mustCreate(t, st, "a/there", value("v"), nil)
-	for _, name := range []string{"missing", "a/missing", "a", "a/the", "a/there2", "b/there"} {
-		_, err := st.Get(t.Context(), name)
-		wantError(t, "get "+name, err, secrets.ErrNotFound)
-		_, err = st.Replace(t.Context(), name, "1", value("w"))
-		wantError(t, "replace "+name, err, secrets.ErrNotFound)
-		wantError(t, "delete "+name, st.Delete(t.Context(), name), secrets.ErrNotFound)
-		if !strings.Contains(err.Error(), name) {
-			t.Errorf("the error %q does not name %s", err, name)
-		}
-	}
-}
 
 func (s suite) versions(t *testing.T) {
 	st := s.open(t)
@@ -62,7 +27,7 @@ func (s suite) versions(t *testing.T) {
 	current := versions[len(versions)-1]
 	for _, old := range append(versions[:len(versions)-1], "", "no-version", "00000000-0000-4000-8000-000000000000") {
 		_, err := st.Replace(t.Context(), name, old, value("lost"))
-		wantError(t, "replace version "+old, err, secrets.ErrConflict)
+		storesuite.WantError(t, "replace version "+old, err, secrets.ErrConflict)
 	}
 	wantSecret(t, st, name, current, value("1"), nil)
 	metas, err := st.List(t.Context(), nil)
@@ -104,25 +69,15 @@ func (s suite) values(t *testing.T) {
 func (s suite) invalid(t *testing.T) {
 	st := s.open(t)
 	version := mustCreate(t, st, "there", value("v"), nil)
-	for _, name := range []string{"", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a/.b", "A", "a b", "a_b", "a\x00", "a\n", "-a", "a-", "a/-b", "ž",
-		strings.Repeat("a", 254)} {
-		_, err := st.Get(t.Context(), name)
-		wantError(t, fmt.Sprintf("get %q", name), err, secrets.ErrInvalid)
-		_, err = st.Create(t.Context(), name, value("v"), nil)
-		wantError(t, fmt.Sprintf("create %q", name), err, secrets.ErrInvalid)
-		_, err = st.Replace(t.Context(), name, version, value("v"))
-		wantError(t, fmt.Sprintf("replace %q", name), err, secrets.ErrInvalid)
-		wantError(t, fmt.Sprintf("delete %q", name), st.Delete(t.Context(), name), secrets.ErrInvalid)
-	}
 	for what, v := range map[string]secrets.Value{
 		"no value":        {},
 		"an empty value":  secrets.NewValue([]byte{}),
 		"a value too big": secrets.NewValue(make([]byte, secrets.MaxValue+1)),
 	} {
 		_, err := st.Create(t.Context(), "new", v, nil)
-		wantError(t, "create with "+what, err, secrets.ErrInvalid)
+		storesuite.WantError(t, "create with "+what, err, secrets.ErrInvalid)
 		_, err = st.Replace(t.Context(), "there", version, v)
-		wantError(t, "replace with "+what, err, secrets.ErrInvalid)
+		storesuite.WantError(t, "replace with "+what, err, secrets.ErrInvalid)
 	}
 	many := map[string]string{}
 	for i := range secrets.MaxLabels + 1 {
@@ -130,50 +85,9 @@ func (s suite) invalid(t *testing.T) {
 	}
 	for _, labels := range []map[string]string{many, {"": "v"}, {"-a": "v"}, {"a": "v\n"}, {"a": "ž"}, {"a": "b c"}, {"a/b/c": "d"}, {strings.Repeat("a", 200): "v"}} {
 		_, err := st.Create(t.Context(), "new", value("v"), labels)
-		wantError(t, fmt.Sprintf("create with %d labels", len(labels)), err, secrets.ErrInvalid)
+		storesuite.WantError(t, fmt.Sprintf("create with %d labels", len(labels)), err, secrets.ErrInvalid)
 	}
 	_, err := st.Get(t.Context(), "new")
-	wantError(t, "get what was refused", err, secrets.ErrNotFound)
-	wantSecret(t, st, "there", version, value("v"), nil)
-}
-
-func (s suite) deleteAndCreate(t *testing.T) {
-	st := s.open(t)
-	const name = "clusters/again"
-	var old []string
-	for i := range 3 {
-		v, labels := value(fmt.Sprint(i)), map[string]string{"round": fmt.Sprint(i), fmt.Sprintf("only-%d", i): ""}
-		version := mustCreate(t, st, name, v, labels)
-		wantSecret(t, st, name, version, v, labels)
-		for _, o := range old {
-			_, err := st.Replace(t.Context(), name, o, value("lost"))
-			wantError(t, "replace a version from before the deletion", err, secrets.ErrConflict)
-		}
-		old = append(old, version)
-		if err := st.Delete(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
-		_, err := st.Get(t.Context(), name)
-		wantError(t, "get", err, secrets.ErrNotFound)
-		_, err = st.Replace(t.Context(), name, version, value("ghost"))
-		wantError(t, "replace", err, secrets.ErrNotFound)
-		wantError(t, "delete again", st.Delete(t.Context(), name), secrets.ErrNotFound)
-	}
-}
-
-func (s suite) endedContext(t *testing.T) {
-	st := s.open(t)
-	version := mustCreate(t, st, "there", value("v"), nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := st.Get(ctx, "there")
-	wantError(t, "get", err, context.Canceled)
-	_, err = st.List(ctx, nil)
-	wantError(t, "list", err, context.Canceled)
-	_, err = st.Create(ctx, "new", value("v"), nil)
-	wantError(t, "create", err, context.Canceled)
-	_, err = st.Replace(ctx, "there", version, value("w"))
-	wantError(t, "replace", err, context.Canceled)
-	wantError(t, "delete", st.Delete(ctx, "there"), context.Canceled)
+	storesuite.WantError(t, "get what was refused", err, secrets.ErrNotFound)
 	wantSecret(t, st, "there", version, value("v"), nil)
 }

@@ -1,95 +1,152 @@
-// Package storetest is what every secrets.Store must do, as tests that each implementation runs.
+// Package storetest contains the tests that every implementation of secrets.Store must pass: the shared tests of
+// storesuite, and those of labels, versions and values. No error of a store may contain a value.
 package storetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
-// Config says how to get the stores to test.
-type Config struct {
-	// New makes an empty store that ends with the test. Each call of the function it returns opens the
-	// store once more, as another process would.
-	New func(t *testing.T) func() secrets.Store
-	// Denied returns a store that holds the secret "there", whose holder may do nothing.
-	Denied func(t *testing.T) secrets.Store
-	// Throttled returns a store that holds the secret "there", and refuses the next n calls of whatever it
-	// is made of because there were too many. Nil for a store that knows no such thing.
-	Throttled func(t *testing.T, n int) secrets.Store
+// Config opens the stores under test.
+type Config = storesuite.Config[secrets.Store]
+
+var kind = storesuite.Kind{
+	ErrNotFound: secrets.ErrNotFound, ErrExists: secrets.ErrExists, ErrConflict: secrets.ErrConflict,
+	ErrForbidden: secrets.ErrForbidden, ErrUnavailable: secrets.ErrUnavailable, ErrInvalid: secrets.ErrInvalid,
+	RetryAfter:   secrets.RetryAfter,
+	Unchanged:    110, // a page of Secrets Manager has 100
+	MissingNames: []string{"missing", "things/missing", "things", "things/the", "things/there2", "thing/there"},
+	InvalidNames: []string{
+		"", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a/.b", "A", "a b", "a_b", "a\x00", "a\n", "-a",
+		"a-", "a/-b", "ž", strings.Repeat("a", 254),
+	},
 }
 
 // Run runs the suite.
 func Run(t *testing.T, c Config) {
 	s := suite{c}
-	tests := map[string]func(*testing.T){
-		"one secret":                s.oneSecret,
-		"missing":                   s.missing,
+	storesuite.Run(t, kind, c, adapt, map[string]func(*testing.T){
 		"versions":                  s.versions,
 		"values":                    s.values,
 		"invalid":                   s.invalid,
 		"labels":                    s.labels,
-		"delete and create":         s.deleteAndCreate,
-		"eight creators":            s.eightCreators,
-		"eight writers":             s.eightWriters,
 		"four delete, four replace": s.fourDelete,
-		"count up":                  s.countUp,
-		"list under change":         s.listUnderChange,
-		"ended context":             s.endedContext,
-		"permission refused":        s.denied,
-		"throttled for a while":     s.throttledForAWhile,
-		"throttled all of the time": s.throttledAllOfTheTime,
-	}
-	for name, test := range tests {
-		if c.Throttled == nil && strings.HasPrefix(name, "throttled") {
-			continue
-		}
-		t.Run(name, test)
-	}
+	})
+}
+
+// CountUp is the storesuite.Program that CountInProcesses starts.
+func CountUp(ctx context.Context, st secrets.Store) error {
+	return kind.CountUp(ctx, records{st}, storesuite.CountsEach)
+}
+
+// CountInProcesses has eight processes increment one number in the empty store st, whose directory is dir.
+func CountInProcesses(t *testing.T, st secrets.Store, dir string) {
+	t.Helper()
+	kind.CountInProcesses(t, adapt(t, st), dir)
 }
 
 type suite struct{ c Config }
 
-// marker is part of every value: no error may hold it.
+// open opens an empty store whose errors are checked.
+func (s suite) open(t *testing.T) secrets.Store { return errorChecker{s.c.New(t)(), t} }
+
+// openAll opens one empty store for each of several writers. Their errors are checked.
+func (s suite) openAll(t *testing.T) []secrets.Store {
+	t.Helper()
+	stores := s.c.Open(t)
+	for i, st := range stores {
+		stores[i] = errorChecker{st, t}
+	}
+	return stores
+}
+
+func adapt(t *testing.T, st secrets.Store) storesuite.Store { return records{errorChecker{st, t}} }
+
+// records adapts a secrets.Store. The labels of a record derive from the value that it was created with.
+type records struct{ st secrets.Store }
+
+func (r records) Create(ctx context.Context, name, v string) (storesuite.Record, error) {
+	labels := map[string]string{"created-with": v, "only-" + v: ""}
+	version, err := r.st.Create(ctx, name, value(v), labels)
+	return storesuite.Record{Name: name, Value: v, Version: version, Details: fmt.Sprint(labels)}, err
+}
+
+func (r records) Get(ctx context.Context, name string) (storesuite.Record, error) {
+	sec, err := r.st.Get(ctx, name)
+	if err != nil {
+		return storesuite.Record{}, err
+	}
+	if sec.Labels != nil || sec.Updated.IsZero() {
+		return storesuite.Record{}, fmt.Errorf("got %+v, want no labels and a time", sec.Meta)
+	}
+	return storesuite.Record{
+		Name: sec.Name, Value: strings.TrimPrefix(string(sec.Value.Reveal()), marker), Version: sec.Version,
+	}, nil
+}
+
+func (r records) Replace(ctx context.Context, old storesuite.Record, v string) (storesuite.Record, error) {
+	version, err := r.st.Replace(ctx, old.Name, old.Version, value(v))
+	return storesuite.Record{Name: old.Name, Value: v, Version: version, Details: old.Details}, err
+}
+
+func (r records) Delete(ctx context.Context, old storesuite.Record) error {
+	return r.st.Delete(ctx, old.Name)
+}
+
+func (r records) List(ctx context.Context, folder string, _ int) ([]storesuite.Record, error) {
+	metas, err := r.st.List(ctx, nil)
+	var list []storesuite.Record
+	for _, m := range metas {
+		if strings.HasPrefix(m.Name, folder) {
+			list = append(list, storesuite.Record{Name: m.Name, Version: m.Version, Details: fmt.Sprint(m.Labels)})
+		}
+	}
+	return list, err
+}
+
+// OtherCalls returns nothing: a secrets.Store has no other methods.
+func (r records) OtherCalls(context.Context) storesuite.Calls { return storesuite.Calls{} }
+
+// WantWrites does nothing: a secrets.Store does not count its writes.
+func (r records) WantWrites(*testing.T, int) {}
+
+// marker is part of every value: no error may contain it.
 const marker = "vAlUe-"
 
 func value(s string) secrets.Value { return secrets.NewValue([]byte(marker + s)) }
 
-// open makes a store whose errors are checked.
-func (s suite) open(t *testing.T) secrets.Store { return discreet{s.c.New(t)(), t} }
-
-// discreet fails the test when an error holds a value.
-type discreet struct {
+// errorChecker fails the test when an error contains a value.
+type errorChecker struct {
 	secrets.Store
 	t *testing.T
 }
 
-func (d discreet) check(err error) {
+func (c errorChecker) check(err error) {
 	if err != nil && strings.Contains(fmt.Sprintf("%v %+v %#v", err, err, err), marker) {
-		d.t.Errorf("an error holds a value: %v", err)
+		c.t.Errorf("an error contains a value: %v", err)
 	}
 }
 
-func (d discreet) Get(ctx context.Context, name string) (*secrets.Secret, error) {
-	sec, err := d.Store.Get(ctx, name)
-	d.check(err)
+func (c errorChecker) Get(ctx context.Context, name string) (*secrets.Secret, error) {
+	sec, err := c.Store.Get(ctx, name)
+	c.check(err)
 	return sec, err
 }
 
-func (d discreet) Create(ctx context.Context, name string, v secrets.Value, l map[string]string) (string, error) {
-	version, err := d.Store.Create(ctx, name, v, l)
-	d.check(err)
+func (c errorChecker) Create(ctx context.Context, name string, v secrets.Value, l map[string]string) (string, error) {
+	version, err := c.Store.Create(ctx, name, v, l)
+	c.check(err)
 	return version, err
 }
 
-func (d discreet) Replace(ctx context.Context, name, old string, v secrets.Value) (string, error) {
-	version, err := d.Store.Replace(ctx, name, old, v)
-	d.check(err)
+func (c errorChecker) Replace(ctx context.Context, name, old string, v secrets.Value) (string, error) {
+	version, err := c.Store.Replace(ctx, name, old, v)
+	c.check(err)
 	return version, err
 }
 
@@ -111,8 +168,7 @@ func mustReplace(t *testing.T, s secrets.Store, name, old string, v secrets.Valu
 	return version
 }
 
-// wantSecret reads a secret and compares everything but the time, which must be there; and the labels, where
-// labels is not nil.
+// wantSecret compares a secret with what is wanted, and the labels of its List entry if labels is not nil.
 func wantSecret(t *testing.T, s secrets.Store, name, version string, v secrets.Value, labels map[string]string) {
 	t.Helper()
 	if labels != nil {
@@ -144,36 +200,4 @@ func wantLabels(t *testing.T, s secrets.Store, name string, want map[string]stri
 
 func sameLabels(a, b map[string]string) bool {
 	return len(a) == len(b) && secrets.Meta{Labels: a}.Has(b)
-}
-
-func wantError(t *testing.T, what string, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("%s: got error %v, want %v", what, err, want)
-	}
-}
-
-// CountUp replaces the secret name, a number, by the next number, n times, whoever else does. Others
-// that do the same may live in other processes.
-func CountUp(ctx context.Context, s secrets.Store, name string, n int) error {
-	for range n {
-		for {
-			sec, err := s.Get(ctx, name)
-			if err != nil {
-				return err
-			}
-			i, err := strconv.Atoi(string(sec.Value.Reveal()))
-			if err != nil {
-				return errors.New("the secret is no number")
-			}
-			_, err = s.Replace(ctx, name, sec.Version, secrets.NewValue(strconv.AppendInt(nil, int64(i+1), 10)))
-			if err == nil {
-				break
-			}
-			if !errors.Is(err, secrets.ErrConflict) {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // tiny is a source that builds in a second.
@@ -192,4 +194,40 @@ func TestPinsAreFoundAndNamed(t *testing.T) {
 	if _, err := required(string(s.sums), "example.test/none"); err == nil {
 		t.Error("a module that is not required has a version")
 	}
+}
+
+// Whoever starts a cluster for the first time waits for this build for minutes, and must see that something happens. Later
+// starts build nothing and must not claim that they do.
+func TestMeterShowsOnlySlowBuilds(t *testing.T) {
+	var fast bytes.Buffer
+	m := newMeter(&fast, "it")
+	m.delay = time.Hour
+	if err := m.run(exec.Command("true")); err != nil || fast.Len() > 0 {
+		t.Errorf("a fast build said %q (%v), want nothing", fast.String(), err)
+	}
+
+	slow := exec.Command("cat")
+	stdin, err := slow.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := endingBuild{end: stdin}
+	m = newMeter(&said, "it")
+	m.delay = time.Millisecond
+	err = m.run(slow)
+	if lines := strings.Split(said.String(), "\n"); err != nil || len(lines) < 3 ||
+		!strings.HasPrefix(lines[0], "building it: ") || !strings.HasPrefix(lines[len(lines)-2], "built it: ") {
+		t.Errorf("a slow build said %q (%v), want that it runs and that it is built", said.String(), err)
+	}
+}
+
+// endingBuild is a buffer that ends a build as soon as its progress is reported.
+type endingBuild struct {
+	bytes.Buffer
+	end io.Closer
+}
+
+func (b *endingBuild) Write(p []byte) (int, error) {
+	b.end.Close()
+	return b.Buffer.Write(p)
 }

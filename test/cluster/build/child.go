@@ -1,7 +1,6 @@
 package build
 
 import (
-	"bytes"
 	"os/exec"
 	"runtime"
 	"syscall"
@@ -18,12 +17,4 @@ func during(cmd *exec.Cmd, use func()) error {
 	}
 	use()
 	return cmd.Wait()
-}
-
-// output runs cmd and returns what it wrote.
-func output(cmd *exec.Cmd) ([]byte, error) {
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := during(cmd, func() {})
-	return out.Bytes(), err
 }

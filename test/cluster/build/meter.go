@@ -18,11 +18,13 @@ type meter struct {
 	out      io.Writer
 	what     string
 	terminal bool
+	delay    time.Duration // a build that takes less is not shown
 	start    time.Time
 
 	mu                sync.Mutex
 	fetched, compiled int
 	tail              []string // the last lines that are neither: the compiler's complaints
+	shown             bool
 }
 
 // say reports progress. That nobody can read it is no reason to stop.
@@ -45,7 +47,9 @@ func (m *meter) run(cmd *exec.Cmd) error {
 	if err != nil {
 		return err
 	}
-	m.show("building")
+	if m.delay == 0 {
+		m.show("building")
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	var ticking sync.WaitGroup
 	ticking.Go(func() { m.tick(ctx) })
@@ -62,6 +66,9 @@ func (m *meter) run(cmd *exec.Cmd) error {
 
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, strings.Join(m.tail, "\n"))
+	}
+	if !m.shown {
+		return nil
 	}
 	m.show("built")
 	if m.terminal {
@@ -91,14 +98,17 @@ func (m *meter) tick(ctx context.Context) {
 	if m.terminal {
 		every = time.Second
 	}
-	t := time.NewTicker(every)
-	defer t.Stop()
+	next := m.delay
+	if next == 0 {
+		next = every
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-time.After(next):
 			m.show("building")
+			next = every
 		}
 	}
 }
@@ -106,6 +116,7 @@ func (m *meter) tick(ctx context.Context) {
 func (m *meter) show(verb string) {
 	m.mu.Lock()
 	fetched, compiled := m.fetched, m.compiled
+	m.shown = true
 	m.mu.Unlock()
 	line := fmt.Sprintf("%s %s: %s", verb, m.what, time.Since(m.start).Round(time.Second))
 	if compiled > 0 {

@@ -21,8 +21,8 @@ type Tool struct {
 // Release lets others build the tool again. What was started goes on.
 func (t *Tool) Release() { t.release() }
 
-// NewTool builds a command of this module; command is its package's path below the module's root. When that takes
-// a while, as the first time, it says so to progress.
+// NewTool builds a command of this module; command is its package's path below the module's root. If that takes more
+// than two seconds, as the first build does, it reports its progress to progress.
 func NewTool(ctx context.Context, command string, progress io.Writer) (*Tool, error) {
 	root, err := moduleRoot(ctx)
 	if err != nil {
@@ -43,24 +43,16 @@ func NewTool(ctx context.Context, command string, progress io.Writer) (*Tool, er
 	if err != nil {
 		return nil, err
 	}
-	said := make(chan struct{})
-	slow := time.AfterFunc(2*time.Second, func() {
-		defer close(said)
-		say(progress, "building %s\n", command)
-	})
-	defer func() {
-		if !slow.Stop() {
-			<-said // progress is the caller's again
-		}
-	}()
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", tool, "./"+command)
+	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-buildvcs=false", "-o", tool, "./"+command)
 	cmd.Dir = root
 	// The caller's flags (-race, coverage) are for the caller. Else this builds as everything does, so that the
 	// packages that both use are compiled once.
 	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
-	if out, err := output(cmd); err != nil {
+	m := newMeter(progress, command)
+	m.delay = 2 * time.Second
+	if err := m.run(cmd); err != nil {
 		unlock()
-		return nil, fmt.Errorf("build %s: %w\n%s", command, err, out)
+		return nil, fmt.Errorf("build %s: %w", command, err)
 	}
 	return &Tool{Path: tool, release: unlock}, nil
 }
