@@ -6,12 +6,13 @@ require (
 	github.com/aws/aws-lambda-go v1.55.1
 	github.com/aws/aws-sdk-go-v2 v1.47.6
 	github.com/aws/aws-sdk-go-v2/config v1.33.14
-	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.68.0 // v1.69.0 and later make all of the service's shapes at start: see test/house
+	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.68.0 // v1.69.0 and later make all of the service's shapes at start: see test/rules
 	github.com/aws/aws-sdk-go-v2/service/secretsmanager v1.49.0 // so do v1.50.0 and later
 	github.com/aws/aws-sdk-go-v2/service/sts v1.51.7
 	github.com/coreos/go-oidc/v3 v3.21.0
 	github.com/creack/pty v1.1.24
 	github.com/fxamacker/cbor/v2 v2.9.1
+	github.com/fzipp/gocyclo v0.6.0
 	github.com/go-jose/go-jose/v4 v4.1.4
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3
 	github.com/gorilla/websocket v1.5.4-0.20250319132907-e064f32e3674
@@ -20,6 +21,7 @@ require (
 	github.com/moby/spdystream v0.5.1
 	github.com/prometheus/client_golang v1.25.0
 	github.com/spf13/cobra v1.10.2
+	github.com/yuin/goldmark v1.8.7
 	go.uber.org/goleak v1.3.0
 	golang.org/x/net v0.62.0
 	golang.org/x/sync v0.24.0

@@ -1,0 +1,165 @@
+// Package rules tests rules of the source tree: which package may import which, what the functions link, and that every
+// package has a comment.
+package rules
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/clusterpass/clusterpass/"
+
+type pkg struct {
+	ImportPath, Doc, Name              string
+	Imports, TestImports, XTestImports []string
+}
+
+// list returns what go list prints for the packages that args name.
+func list(t *testing.T, args ...string) []pkg {
+	t.Helper()
+	const fields = "-json=ImportPath,Doc,Name,Imports,TestImports,XTestImports"
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", fields}, args...)...)
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		t.Fatalf("go list: %s", exit.Stderr)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	var pkgs []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+// folderImports maps each top-level folder to the other folders that its packages may import.
+var folderImports = map[string][]string{
+	"shared":           {},
+	"functions":        {"shared"},
+	"websocket-bridge": {"shared"},
+	"scripts":          {"shared"},
+	"infra":            {"shared", "functions", "websocket-bridge", "scripts"},
+	"test":             {"shared", "functions", "websocket-bridge", "scripts", "infra"},
+}
+
+// sharedLayers are the packages of shared from top to bottom: each may import only those after it. A package below one
+// of them has the layer of its parent.
+var sharedLayers = []string{
+	"control", "gateway", "registration", "stores", "health", "fleet", "forward", "lambdahttp",
+	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "pki", "objects", "secrets", "route", "status",
+	"awsclient", "cache", "config", "telemetry", "filelock", "leaktest", "pipetest", "alloctest", "storesuite", "waittest", "api",
+}
+
+// folder returns the top-level folder of a package of this module.
+func folder(importPath string) (string, bool) {
+	rest, ok := strings.CutPrefix(importPath, module)
+	first, _, _ := strings.Cut(rest, "/")
+	return first, ok
+}
+
+// TestPackagesImportOnlyLowerLayers is the only place that states the layers of imports. Without layers, a change to
+// one concern reaches all others, and functions link code that they do not use.
+func TestPackagesImportOnlyLowerLayers(t *testing.T) {
+	for _, p := range list(t, "./...") {
+		from, ok := folder(p.ImportPath)
+		if _, known := folderImports[from]; !ok || !known {
+			t.Errorf("%s is in a folder without a layer", p.ImportPath)
+			continue
+		}
+		imports := p.Imports
+		if from != "test" {
+			// Tests have the layer of their package; only those in test may import all folders.
+			imports = slices.Concat(p.Imports, p.TestImports, p.XTestImports)
+		}
+		for _, imp := range imports {
+			to, ok := folder(imp)
+			if ok && to != from && !slices.Contains(folderImports[from], to) {
+				t.Errorf("%s imports %s", p.ImportPath, imp)
+			}
+		}
+		if from == "shared" {
+			checkSharedLayers(t, p)
+		}
+		checkLambda(t, p)
+	}
+}
+
+func checkSharedLayers(t *testing.T, p pkg) {
+	t.Helper()
+	layer := func(importPath string) int {
+		rest, ok := strings.CutPrefix(importPath, module+"shared/")
+		if !ok {
+			return -1
+		}
+		top, _, _ := strings.Cut(rest, "/")
+		i := slices.Index(sharedLayers, top)
+		if i < 0 {
+			t.Errorf("%s is not in sharedLayers", importPath)
+		}
+		return i
+	}
+	own := layer(p.ImportPath)
+	for _, imp := range p.Imports {
+		if i := layer(imp); i >= 0 && i < own {
+			t.Errorf("%s imports %s, which is in a higher layer", p.ImportPath, imp)
+		}
+	}
+}
+
+// checkLambda allows aws-lambda-go in functions and shared/lambdahttp. No other code depends on Lambda, so that it runs
+// everywhere.
+func checkLambda(t *testing.T, p pkg) {
+	t.Helper()
+	isAllowed := strings.HasPrefix(p.ImportPath, module+"functions/") || p.ImportPath == module+"shared/lambdahttp"
+	for _, imp := range p.Imports {
+		if strings.HasPrefix(imp, "github.com/aws/aws-lambda-go") && !isAllowed {
+			t.Errorf("%s imports %s", p.ImportPath, imp)
+		}
+	}
+}
+
+// TestFunctionsLinkNoLargeDependencies: each of these dependencies makes every cold start of a function slower.
+func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
+	banned := []string{
+		"k8s.io/client-go/kubernetes", "k8s.io/client-go/kubernetes/scheme", "k8s.io/apiserver", "k8s.io/api/core/v1",
+		"github.com/aws/aws-sdk-go-v2/config", module + "shared/control",
+		// These create all shapes of a service before main, of which the functions use few. That costs a tenth of a start
+		// and half a megabyte.
+		"github.com/aws/aws-sdk-go-v2/service/dynamodb/schemas",
+		"github.com/aws/aws-sdk-go-v2/service/secretsmanager/schemas",
+	}
+	for _, name := range []string{"fleet", "proxy", "rotate"} {
+		fn := "./functions/" + name + "/bootstrap"
+		for _, p := range list(t, "-deps", "-tags", "lambda.norpc", fn) {
+			for _, b := range banned {
+				if p.ImportPath == b || strings.HasPrefix(p.ImportPath, b+"/") {
+					t.Errorf("%s links %s", fn, p.ImportPath)
+				}
+			}
+		}
+	}
+}
+
+// TestEveryPackageHasComment: a reader learns the purpose of a package from its comment and its name.
+func TestEveryPackageHasComment(t *testing.T) {
+	for _, p := range list(t, "./...") {
+		if p.Doc == "" && len(p.Imports) > 0 {
+			t.Errorf("%s has no package comment", p.ImportPath)
+		}
+		if slices.Contains([]string{"util", "utils", "common", "helpers", "types", "misc"}, p.Name) {
+			t.Errorf("%s: name the package after what it provides", p.ImportPath)
+		}
+	}
+}
