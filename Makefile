@@ -6,59 +6,95 @@ GOBUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w"
 # lambda.norpc leaves out the Go 1.x runtime's RPC, which provided.al2023 does not use, and what signs people in to AWS.
 FNFLAGS   := -tags lambda.norpc
 LINT      := go tool -modfile=scripts/lint/go.mod golangci-lint
-FUZZTIME  ?= 20s
-SOAK      ?= 2h
+# Without DWARF, the test programs link in half the time.
+GOTEST    := go test -race -ldflags=-w
 ARCH      ?= arm64
 BINDIR    ?= /usr/local/bin
-
-.DEFAULT_GOAL := help
 REPOSITORY ?= clusterpass-bridge
 TAG       ?= latest
 STACK     ?= clusterpass
-.PHONY: help demo up install test soak lint fuzz bench build build-local moto image deploy localstack aws-rules deploy-check clean
+AREA      ?= ...
+FUZZTIME  ?= 20s
+SOAK      ?= 2h
+
+# Packages whose tests need no cluster: nothing but Go, a C compiler and Python.
+UNIT := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-bridge/... ./test/leak ./test/rules
+# Packages that the slow suites run, and make test does not.
+SLOW := /test/clients$$
+
+# A long step prints its name, the elapsed time and, if it fails, what it needs.
+STEP     := scripts/step
+NEEDS_GO := "Go 1.26.4 or later, git, and the Go module proxy or a full module cache"
+NEEDS_CC := "Go 1.26.4 or later, a C compiler for the race detector, curl and Python 3; the output above names the failed test"
+
+.DEFAULT_GOAL := help
+.PHONY: help demo up install check lint vet rules test test-e2e test-all test-clients test-conformance moto soak fuzz bench \
+  build build-local clusters image deploy localstack aws-rules deploy-check clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-zA-Z_-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-zA-Z_0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: build-local ## Show everything on this machine, with two real clusters (ARGS=--exit ends at the end)
-	go run ./test/demo $(ARGS)
+	@$(STEP) "build the demo" $(NEEDS_GO) go build -o dist/local/demo ./test/demo
+	@dist/local/demo $(ARGS)
 
 up: build-local ## Run the gateway here; KUBECONFIG=... registers its contexts first (ARGS=--help)
-	dist/local/clusterpass-local $(ARGS)
+	@dist/local/clusterpass-local $(ARGS)
 
 install: ## Install clusterpass, also as kubectl's plugin: kubectl clusterpass (BINDIR=/usr/local/bin)
-	$(GOBUILD) -o $(BINDIR)/clusterpass ./scripts/clusterpass
+	@$(STEP) "build clusterpass into $(BINDIR)" "Go 1.26.4 or later and write access to BINDIR=$(BINDIR)" \
+	  env CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(BINDIR)/clusterpass ./scripts/clusterpass
 	ln -sf clusterpass $(BINDIR)/kubectl-clusterpass
 	ln -sf clusterpass $(BINDIR)/kubectl_complete-clusterpass
 
-# One package at a time: most run many processes.
-test: build-local moto ## Run every test, on real clusters (the first run builds Kubernetes: about 6 minutes on two cores)
-	go run ./test/cluster/cmd/clusters build
-	go vet ./...
-	go test -race -count=1 -p 1 -timeout 60m ./...
-
-moto: ## Install into .venv what tests need of Python and Python has not: moto, an imitation of AWS, the AWS CLI, websockets, and checkers of templates
-	@$${CLUSTERPASS_PYTHON:-python3} -c 'import moto.server, cfnlint, samtranslator, awscli, websockets' 2>/dev/null || \
-	.venv/bin/python3 -c 'import moto.server, cfnlint, samtranslator, awscli, websockets' 2>/dev/null || test/moto/install || \
-	{ echo "what tests need of Python cannot be installed: Python 3 with venv and pip, and a package index, are needed; or name a Python that has what test/moto/requirements.txt names: CLUSTERPASS_PYTHON=..." >&2; exit 1; }
-
-soak: build-local moto ## Watch two real clusters for SOAK=2h, through writes, cuts and restarts
-	go run ./test/cluster/cmd/clusters build
-	CLUSTERPASS_SOAK=$(SOAK) go test -race -count=1 -v -timeout 0 -run '^TestFleetInformers$$' ./test/e2e
+check: lint vet rules moto ## Run before every commit: lint, vet, style counts and all tests without clusters (2 minutes)
+	@$(STEP) "test the packages that need no cluster" $(NEEDS_CC) $(GOTEST) $(UNIT)
 
 lint: ## Run the linters
-	$(LINT) run ./...
+	@$(STEP) "lint (the first run builds the linter: minutes)" $(NEEDS_GO) $(LINT) run ./...
 
-fuzz: ## Fuzz every parser and codec for FUZZTIME each
-	@go list -f '{{$$p := .ImportPath}}{{range .TestGoFiles}}{{$$p}} {{$$.Dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$p}} {{$$.Dir}}/{{.}}{{"\n"}}{{end}}' ./... | \
-	while read -r pkg file; do [ -n "$$file" ] || continue; \
-	  for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(f .*/\1/p' "$$file"); do \
-	    echo "== $$pkg $$f"; go test "$$pkg" -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) || exit 1; done; done
+vet: ## Run go vet, also for macOS
+	@$(STEP) "go vet" $(NEEDS_GO) go vet ./...
+	@$(STEP) "go vet for macOS" $(NEEDS_GO) env GOOS=darwin CGO_ENABLED=0 go vet ./...
+
+rules: ## Compare the counts of style findings with the committed ones, which may only fall
+	@$(STEP) "count style findings" "Go 1.26.4 or later; go run ./scripts/ratchet list PATH prints the findings" go run ./scripts/ratchet
+
+test: build-local moto clusters ## Run every test but the slow suites, on real clusters (the first run builds Kubernetes)
+	@$(STEP) "run the tests" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m $$(go list ./... | grep -v '$(SLOW)')
+
+test-e2e: build-local moto clusters ## Run the end-to-end tests of one area: AREA=fleet, gateway, streams, private, access or api
+	@$(STEP) "run the end-to-end tests of $(AREA)" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m ./test/e2e/$(AREA)
+
+test-clients: build-local moto clusters ## Slow suite: the JavaScript in the docs, in Node
+	@$(STEP) "run the client programs" "Node 20.10 or later, and what make test needs" $(GOTEST) -count=1 -timeout 30m ./test/clients
+
+test-conformance: build-local ## Slow suite: Kubernetes' conformance specs, directly and through the gateway
+	@$(STEP) "build the conformance program" $(NEEDS_GO) go build -o dist/local/conformance ./test/conformance
+	@dist/local/conformance $(ARGS)
+
+soak: build-local moto clusters ## Slow suite: watch two real clusters for SOAK=2h, through writes, cuts and restarts
+	@CLUSTERPASS_SOAK=$(SOAK) $(STEP) "watch for $(SOAK)" $(NEEDS_CC) \
+	  $(GOTEST) -count=1 -v -timeout 0 -run '^TestFleetInformers$$' ./test/e2e/fleet
+
+fuzz: ## Slow suite: fuzz every parser and codec for FUZZTIME=20s each
+	@$(STEP) "fuzz" $(NEEDS_GO) scripts/fuzz $(FUZZTIME)
+
+test-all: check test test-clients test-conformance soak fuzz ## Run everything, before a release
+
+clusters: ## Build Kubernetes for the test clusters, unless it is there (6 minutes on two cores)
+	@$(STEP) "build the programs of the test clusters" $(NEEDS_GO) go run ./test/cluster/cmd/clusters build
+
+moto: ## Install into .venv the Python packages that the tests need and Python lacks
+	@$${CLUSTERPASS_PYTHON:-python3} -c 'import moto.server, cfnlint, samtranslator, awscli, websockets' 2>/dev/null || \
+	.venv/bin/python3 -c 'import moto.server, cfnlint, samtranslator, awscli, websockets' 2>/dev/null || \
+	$(STEP) "install Python packages" "Python 3 with venv and pip and a package index, or CLUSTERPASS_PYTHON=PATH of a Python that has the packages of test/moto/requirements.txt" test/moto/install
 
 bench: build-local moto ## Measure cold starts, and the gateway beside direct calls
-	go run ./test/bench
+	@$(STEP) "build the benchmarks" $(NEEDS_GO) go build -o dist/local/ ./test/bench ./test/bench/coldstart
+	dist/local/bench
 	go test -run '^$$' -bench Allowed ./shared/access
-	go run ./test/bench/coldstart
+	dist/local/coldstart
 
 build: build-local ## Build the functions' zips (arm64, amd64), the bridge and the agent into dist/
 	$(foreach arch,$(ARCHES),$(foreach fn,$(FUNCTIONS),\
@@ -71,18 +107,19 @@ build: build-local ## Build the functions' zips (arm64, amd64), the bridge and t
 	@ls -l dist/*/*.zip dist/*/websocket-bridge dist/*/clusterpass-agent
 
 build-local: ## Build for this machine what demo, up, test and bench run
-	@$(foreach fn,$(FUNCTIONS),$(GOBUILD) $(FNFLAGS) -o dist/local/functions/$(fn)/bootstrap ./functions/$(fn)/bootstrap &&) true
-	@$(GOBUILD) -o dist/local/clusterpass-local ./infra/local
-	@$(GOBUILD) -o dist/local/clusterpass ./scripts/clusterpass
+	@$(STEP) "build the functions, the gateway and the command line (the first run compiles for minutes)" $(NEEDS_GO) sh -ec '\
+	  for fn in $(FUNCTIONS); do $(GOBUILD) $(FNFLAGS) -o dist/local/functions/$$fn/bootstrap ./functions/$$fn/bootstrap; done; \
+	  $(GOBUILD) -o dist/local/clusterpass-local ./infra/local; \
+	  $(GOBUILD) -o dist/local/clusterpass ./scripts/clusterpass'
 
 build-ProxyFunction build-FleetFunction build-ControlFunction build-RotateFunction: build-%Function: # what sam build calls
 	GOOS=linux GOARCH=$(ARCH) $(GOBUILD) $(FNFLAGS) -o $(ARTIFACTS_DIR)/bootstrap ./functions/$(shell echo $* | tr A-Z a-z)/bootstrap
 
 image: ## Build the bridge's image for ARCH and push it to ECR: REPOSITORY, TAG
-	scripts/image $(REPOSITORY) $(TAG) $(ARCH)
+	@$(STEP) "build and push the bridge's image" "the credentials of an AWS account and its CLI; docs/aws.md has the list" scripts/image $(REPOSITORY) $(TAG) $(ARCH)
 
 deploy: ## Deploy to AWS with SAM; the first time asks for the parameters (docs/aws.md)
-	@command -v sam >/dev/null || { echo "make deploy needs the SAM CLI, sam; docs/aws.md says what else" >&2; exit 1; }
+	@command -v sam >/dev/null || { echo "make deploy needs the SAM CLI, sam; docs/aws.md lists the requirements" >&2; exit 1; }
 	sam build
 	sam deploy --stack-name $(STACK) --resolve-s3 --capabilities CAPABILITY_IAM CAPABILITY_NAMED_IAM CAPABILITY_AUTO_EXPAND \
 	  $(if $(wildcard samconfig.toml),,--guided)
@@ -95,7 +132,7 @@ aws-rules: ## Write infra/aws/rules.yaml, from the table of routes
 	go run ./infra/aws/rules > infra/aws/rules.yaml
 
 deploy-check: build-local moto ## Check the AWS templates without AWS
-	go test -count=1 ./infra/aws/...
+	@$(STEP) "check the AWS templates" $(NEEDS_CC) go test -count=1 ./infra/aws/...
 
 clean: ## Delete what was built here
 	rm -rf dist
