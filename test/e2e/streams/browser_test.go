@@ -1,14 +1,10 @@
 package streams_test
 
 import (
-	"context"
 	"encoding/base64"
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -132,74 +128,18 @@ func TestOwnToken(t *testing.T) {
 	}
 }
 
-// example is the first block of code in docs/streams.md in a language.
-func example(t *testing.T, language string) string {
-	t.Helper()
-	doc, err := os.ReadFile("../../../docs/streams.md")
+// TestPythonExample runs the Python of docs/streams.md as it is printed there, except for the gateway's address.
+func TestPythonExample(t *testing.T) {
+	python, err := mototest.Python("websockets")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindSubmatch(doc)
-	if m == nil {
-		t.Fatalf("docs/streams.md has no example in %s", language)
+	s := e2e.StartExample(t, "python", "import os\ntoken = os.environ['TOKEN']\n", python, "-c")
+	s.Line("web says")
+	s.Line("ADDED")
+	s.Line("{'stdout': 'hello\\n'}")
+	s.Line("{'exit': {'code': 0}}")
+	if code := s.ExitCode(); code != 0 {
+		t.Errorf("exit %d\n%s", code, s.Stderr)
 	}
-	return string(m[1])
-}
-
-const webYAML = `
-apiVersion: v1
-kind: Pod
-metadata: {name: web, namespace: default}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers: [{name: web, image: any, command: [sh, -c, 'i=0; while sleep 0.2; do echo "web says $i"; i=$((i+1)); done']}]
-`
-
-// TestExamples runs the examples of docs/streams.md as they stand there, but for the gateway's address.
-func TestExamples(t *testing.T) {
-	p := e2e.NewBrowserPage(t)
-	d := e2e.Direct("member1")
-	d.Must(t, "apply", "-f", e2e.WriteFile(t, webYAML))
-	t.Cleanup(func() { d.Run(t, "delete", "pod", "web", "-n", "default") })
-	d.Must(t, "wait", "-n", "default", "--for=condition=Ready", "pod/web", "--timeout=4m")
-	here := strings.NewReplacer("gateway.example.com", p.Addr, "ca.pem", p.CAFile)
-	run := func(t *testing.T, interpreter string, args ...string) *e2e.Session {
-		t.Helper()
-		if _, err := exec.LookPath(interpreter); err != nil {
-			t.Fatalf("%v; README.md says what the tests need", err)
-		}
-		return e2e.StartCommand(t, interpreter, func(ctx context.Context) *exec.Cmd {
-			cmd := exec.CommandContext(ctx, interpreter, args...)
-			cmd.Env = append(os.Environ(), "TOKEN="+p.Token, "NODE_EXTRA_CA_CERTS="+p.CAFile)
-			return cmd
-		})
-	}
-	t.Run("JavaScript", func(t *testing.T) {
-		script := "const pass = process.env.TOKEN;\n" + here.Replace(example(t, "js"))
-		s := run(t, "node", "--experimental-websocket", "--no-warnings", "--eval", script)
-		wanted := map[string]bool{"web says": false, "ADDED": false, "{ stdout: 'hello' }": false, "{ exit: { code: 0 } }": false, "1000": false}
-		for left := len(wanted); left > 0; {
-			line := s.WaitForLine("all of them", func(string) bool { return true })
-			for want, seen := range wanted {
-				if !seen && strings.Contains(line, want) {
-					wanted[want] = true
-					left--
-				}
-			}
-		}
-	})
-	t.Run("Python", func(t *testing.T) {
-		python, err := mototest.Python("websockets")
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := run(t, python, "-c", "import os\ntoken = os.environ['TOKEN']\n"+here.Replace(example(t, "python")))
-		s.Line("web says")
-		s.Line("ADDED")
-		s.Line("{'stdout': 'hello\\n'}")
-		s.Line("{'exit': {'code': 0}}")
-		if code := s.ExitCode(); code != 0 {
-			t.Errorf("exit %d\n%s", code, s.Stderr)
-		}
-	})
 }
