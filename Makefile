@@ -17,8 +17,8 @@ AREA      ?= ...
 FUZZTIME  ?= 20s
 SOAK      ?= 2h
 
-# Packages whose tests need no cluster: nothing but Go, a C compiler and Python.
-UNIT := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-bridge/... ./test/leak ./test/rules
+# Packages that users run, also on macOS. Their tests need no cluster, nothing but Go, a C compiler and Python.
+PORTABLE := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-bridge/...
 # Packages that the slow suites run, and make test does not.
 SLOW := /test/clients$$
 
@@ -47,15 +47,16 @@ install: ## Install clusterpass, also as kubectl's plugin: kubectl clusterpass (
 	ln -sf clusterpass $(BINDIR)/kubectl-clusterpass
 	ln -sf clusterpass $(BINDIR)/kubectl_complete-clusterpass
 
-check: lint vet rules moto ## Run before every commit: lint, vet, style counts and all tests without clusters (2 minutes)
-	@$(STEP) "test the packages that need no cluster" $(NEEDS_CC) $(GOTEST) $(UNIT)
+check: lint vet rules build-local moto ## Run before every commit: lint, vet, style counts and all tests without clusters (2 minutes)
+	@$(STEP) "test the packages that need no cluster" $(NEEDS_CC) $(GOTEST) $(PORTABLE) ./test/leak ./test/kubelet/crilog
+	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules # no cache: it reads the whole tree
 
 lint: ## Run the linters
 	@$(STEP) "lint (the first run builds the linter: minutes)" $(NEEDS_GO) $(LINT) run ./...
 
 vet: ## Run go vet, also for macOS
 	@$(STEP) "go vet" $(NEEDS_GO) go vet ./...
-	@$(STEP) "go vet for macOS" $(NEEDS_GO) env GOOS=darwin CGO_ENABLED=0 go vet ./...
+	@$(STEP) "go vet for macOS" $(NEEDS_GO) env GOOS=darwin CGO_ENABLED=0 go vet $(PORTABLE)
 
 rules: ## Compare the counts of style findings with the committed ones, which may only fall
 	@$(STEP) "count style findings" "Go 1.26.4 or later; go run ./scripts/ratchet list PATH prints the findings" go run ./scripts/ratchet
