@@ -61,9 +61,9 @@ func room(path string) (string, bool) {
 // order are the packages of shared from top to bottom: each may import only those after it. A package that is not
 // named stands with its parent.
 var order = []string{
-	"control", "gateway", "registration", "stores", "health", "fleet", "forward", "lambdahttp",
-	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "pki", "objects", "secrets", "route", "status",
-	"awsclient", "cache", "config", "telemetry", "filelock", "leaktest", "pipetest", "alloctest", "waittest", "api",
+	"control", "gatewaytest", "gateway", "registration", "stores", "health", "fleet", "forward", "lambdahttp",
+	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki", "objects", "secrets", "route", "status",
+	"awsclient", "cache", "config", "telemetry", "filelock", "leaktest", "pipetest", "alloctest", "metrictest", "waittest", "api",
 }
 
 func TestImportsGoDownward(t *testing.T) {
