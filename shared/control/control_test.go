@@ -1,9 +1,7 @@
 package control_test
 
 import (
-	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/control"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -31,7 +30,7 @@ spec: {targetCluster: {}, resourceSelectors: [{apiVersion: v1, kind: Pod}]}}`
 
 // TestNoUpdateIsLost holds: of writers through two gateways on one store, each either changes what it has seen, or is told to look again.
 func TestNoUpdateIsLost(t *testing.T) {
-	h := newHouse(t)
+	h := newInstallation(t)
 	one, two := h.gateway(), h.gateway()
 	ctx := within(t)
 	if _, err := one.dynamic(one.master()).Resource(registryGVR).Create(ctx, object(t, fmt.Sprintf(pods, "counter", "x")), metav1.CreateOptions{}); err != nil {
@@ -41,7 +40,7 @@ func TestNoUpdateIsLost(t *testing.T) {
 	var conflicts atomic.Int64
 	var wg sync.WaitGroup
 	for i := range writers {
-		d := []*door{one, two}[i%2]
+		d := []*server{one, two}[i%2]
 		client := d.dynamic(d.master()).Resource(registryGVR)
 		wg.Go(func() {
 			for done := 0; done < writes; {
@@ -76,7 +75,7 @@ func TestNoUpdateIsLost(t *testing.T) {
 
 // TestPatchesUnite holds: patches of many writers at once are all there in the end.
 func TestPatchesUnite(t *testing.T) {
-	h := newHouse(t)
+	h := newInstallation(t)
 	one, two := h.gateway(), h.gateway()
 	ctx := within(t)
 	if _, err := one.dynamic(one.master()).Resource(registryGVR).Create(ctx, object(t, fmt.Sprintf(pods, "all", "x")), metav1.CreateOptions{}); err != nil {
@@ -85,7 +84,7 @@ func TestPatchesUnite(t *testing.T) {
 	const writers, writes = 4, 10
 	var wg sync.WaitGroup
 	for i := range writers {
-		d := []*door{one, two}[i%2]
+		d := []*server{one, two}[i%2]
 		client := d.dynamic(d.master()).Resource(registryGVR)
 		wg.Go(func() {
 			for n := range writes {
@@ -128,7 +127,7 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 }
 
 func TestWatch(t *testing.T) {
-	h := newHouse(t)
+	h := newInstallation(t)
 	d, other := h.gateway(), h.gateway()
 	ctx := within(t)
 	client := d.dynamic(d.master()).Resource(registryGVR)
@@ -196,7 +195,7 @@ func TestWatch(t *testing.T) {
 
 // TestWatchList holds: a watch that begins with what there is says when it has given it all.
 func TestWatchList(t *testing.T) {
-	d := newHouse(t).gateway()
+	d := newInstallation(t).gateway()
 	ctx := within(t)
 	client := d.dynamic(d.master()).Resource(registryGVR)
 	for _, name := range []string{"a", "b"} {
@@ -227,7 +226,7 @@ func TestWatchList(t *testing.T) {
 }
 
 func TestPages(t *testing.T) {
-	d := newHouse(t).gateway()
+	d := newInstallation(t).gateway()
 	ctx := within(t)
 	client := d.dynamic(d.master()).Resource(registryGVR)
 	for i := range 7 {
@@ -271,7 +270,7 @@ func TestPages(t *testing.T) {
 
 // TestCredentials follows the credential of a cluster through its writes.
 func TestCredentials(t *testing.T) {
-	h := newHouse(t)
+	h := newInstallation(t)
 	d := h.gateway()
 	ctx := within(t)
 	client := d.dynamic(d.master()).Resource(clusterGVR)
@@ -334,7 +333,7 @@ func TestCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	var c v1alpha1.Cluster
-	raw, err := h.objects.Get(ctx, "clusters/m")
+	raw, err := h.Objects.Get(ctx, "clusters/m")
 	if err != nil || strings.Contains(string(raw.Value), first) || json.Unmarshal(raw.Value, &c) != nil {
 		t.Fatalf("stored %s, %v", raw.Value, err)
 	}
@@ -431,7 +430,7 @@ func TestCredentials(t *testing.T) {
 
 // TestCredentialsAtOnce holds: of writes that come together, and beside a deletion, no secret is left over.
 func TestCredentialsAtOnce(t *testing.T) {
-	h := newHouse(t)
+	h := newInstallation(t)
 	d := h.gateway()
 	doc := func(token string) string {
 		return fmt.Sprintf(`{"apiVersion":"cluster.karmada.io/v1alpha1","kind":"Cluster","metadata":{"name":"m"},"spec":{"kubeconfig":%q}}`, kubeconfig("https://one.example:6443", token))
@@ -468,7 +467,7 @@ func TestCredentialsAtOnce(t *testing.T) {
 
 // TestServiceProxyForms holds: nobody believes to have allowed something by an entry that can never match.
 func TestServiceProxyForms(t *testing.T) {
-	d := newHouse(t).gateway()
+	d := newInstallation(t).gateway()
 	client := d.dynamic(d.master()).Resource(clusterGVR)
 	create := func(entry string) error {
 		_, err := client.Create(within(t), object(t, fmt.Sprintf(
@@ -495,7 +494,7 @@ func TestServiceProxyForms(t *testing.T) {
 
 // TestRights holds: the API is authorized as Kubernetes', and nobody gives away what they do not hold.
 func TestRights(t *testing.T) {
-	d := newHouse(t).gateway()
+	d := newInstallation(t).gateway()
 	ctx := within(t)
 	root, eve := d.dynamic(d.master()), d.dynamic(d.config("eve"))
 	apply := func(doc string) {
@@ -608,16 +607,15 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %s}, sub
 
 // TestProbeOnGet holds: a cluster that is asked for by name is looked at first, where nobody else may do so.
 func TestProbeOnGet(t *testing.T) {
-	d := newHouse(t).gatewayWith(control.Options{ProbeOnGet: true})
+	d := newInstallation(t).gatewayWith(control.Options{ProbeOnGet: true})
 	ctx := within(t)
 	member := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, `{"gitVersion":"v1.99.0"}`)
 	}))
 	defer member.Close()
-	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: member.Certificate().Raw}))
 	client := d.dynamic(d.master()).Resource(clusterGVR)
 	for name, kc := range map[string]string{
-		"alive": strings.Replace(kubeconfig(member.URL, "token-of-alive"), caData(), ca, 1),
+		"alive": string(clustertest.ServerKubeconfig(member, `{"token":"token-of-alive"}`)),
 		"dead":  kubeconfig("https://127.0.0.1:9", "token-of-dead"),
 	} {
 		obj := object(t, fmt.Sprintf(`{apiVersion: cluster.karmada.io/v1alpha1, kind: Cluster, metadata: {name: %s}, spec: {}}`, name))

@@ -1,8 +1,6 @@
 package control_test
 
 import (
-	"encoding/base64"
-	"encoding/pem"
 	"io"
 	"log/slog"
 	"net/http"
@@ -12,6 +10,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 )
 
 // TestBadControlPlane holds: whatever the control-plane cluster answers, or does not, the gateway's own kinds are there, and a warning.
@@ -32,12 +32,11 @@ func TestBadControlPlane(t *testing.T) {
 			m.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 			m.StartTLS()
 			defer m.Close()
-			ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: m.Certificate().Raw}))
-			h := newHouse(t)
-			h.behind = "behind"
+			h := newInstallation(t)
+			h.controlPlane = "behind"
 			d := h.gateway()
 			object := `{"apiVersion":"cluster.karmada.io/v1alpha1","kind":"Cluster","metadata":{"name":"behind"},"spec":{"kubeconfig":` +
-				strconv.Quote(strings.Replace(kubeconfig(m.URL, "token"), caData(), ca, 1)) + `}}`
+				strconv.Quote(string(clustertest.ServerKubeconfig(m, `{"token":"token"}`))) + `}}`
 			if code, answer := d.call(d.master(), "POST", clusters, "application/json", object); code != http.StatusCreated {
 				t.Fatal(answer)
 			}

@@ -1,22 +1,17 @@
 package control_test
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
-	"encoding/base64"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -28,17 +23,15 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/audit"
-	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/control"
 	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/leaktest"
-	"github.com/clusterpass/clusterpass/shared/objects"
-	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/pki"
-	"github.com/clusterpass/clusterpass/shared/secrets"
-	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 func TestMain(m *testing.M) {
@@ -46,101 +39,57 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"))
 }
 
-// house is one installation: stores, and gateways over them.
-type house struct {
-	t       *testing.T
-	dir     string
-	secrets secrets.Store
-	objects objects.Store
-	ca      *pki.CA
-	log     *lockedBuffer
-	audit   *lockedBuffer
-	behind  string // the control-plane cluster; "" for none
+// gatewayURL is the URL that the gateways take for their own.
+const gatewayURL = "https://gateway.example.com"
+
+// installation runs gateways over the same stores.
+type installation struct {
+	*clustertest.Installation
+	t            *testing.T
+	log, audit   waittest.Buffer
+	controlPlane string // the cluster that answers for what no registry covers; "" for none
 }
 
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-func newHouse(t *testing.T) *house {
+func newInstallation(t *testing.T) *installation {
 	t.Helper()
-	h := &house{t: t, dir: t.TempDir(), log: &lockedBuffer{}, audit: &lockedBuffer{}}
-	h.secrets, h.objects = h.stores()
-	ca, err := pki.LoadCA(h.dir, "client-ca")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.ca = ca
-	return h
+	return &installation{Installation: clustertest.NewInstallation(t), t: t}
 }
 
-// stores opens the installation's stores once more, as another process would.
-func (h *house) stores() (secrets.Store, objects.Store) {
+// server is a gateway that opened the installation's stores itself.
+type server struct {
+	*gatewaytest.Gateway
+	t *testing.T
+}
+
+func (h *installation) gateway() *server { return h.gatewayWith(control.Options{}) }
+
+func (h *installation) gatewayWith(opts control.Options) *server {
 	h.t.Helper()
-	sec, err := secretsdir.Open(filepath.Join(h.dir, "secrets"))
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	obj, err := objectsdir.Open(filepath.Join(h.dir, "objects"))
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return sec, obj
-}
-
-// door is a gateway of its own over the installation's stores.
-type door struct {
-	*httptest.Server
-	h *house
-}
-
-func (h *house) gateway() *door { return h.gatewayWith(control.Options{}) }
-
-func (h *house) gatewayWith(opts control.Options) *door {
-	h.t.Helper()
-	opts.ServerCA = gateway.Certificates{PEM: h.ca.PEM()}
-	sec, obj := h.stores()
-	log := slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	members := cluster.NewMembers(cluster.Config{Objects: obj, Secrets: sec, Policy: cluster.DialPolicy{AllowLoopback: true}, Log: log})
-	authorizer := access.NewAuthorizer(access.Config{Store: obj, Log: log})
-	root, err := opts.Root(gatewayURL, h.behind)(gateway.Parts{Objects: obj, Secrets: sec, Access: authorizer, Members: members, Log: log})
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	verifier := passes.NewVerifier(passes.Config{Objects: obj, Secrets: sec, URL: gatewayURL, Log: log})
-	gw := gateway.New(gateway.Config{
-		Identity: identity.Chain{
-			identity.X509{Roots: h.ca.Pool(), Peer: identity.TLSPeer, Inspect: verifier.Certificate}, identity.Bearer{verifier},
-		},
-		Access: authorizer, Members: members, Log: log, Root: root, Audit: audit.New(audit.Config{To: h.audit, Log: log}),
-	})
-	d := &door{httptest.NewUnstartedServer(gw), h}
-	d.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
-	d.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-	d.StartTLS()
-	h.t.Cleanup(func() { d.CloseClientConnections(); d.Close(); members.Close() })
-	return d
+	opts.ServerCA = gateway.Certificates{PEM: h.CA.PEM()}
+	stores := h.Reopen()
+	log := slog.New(slog.NewJSONHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	return &server{gatewaytest.Start(h.t, stores, gatewaytest.Options{Log: log, Configure: func(c *gateway.Config) {
+		root, err := opts.Root(gatewayURL, h.controlPlane)(gateway.Parts{
+			Objects: stores.Objects, Secrets: stores.Secrets, Access: c.Access, Members: c.Members, Log: log,
+		})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		verifier := passes.NewVerifier(passes.Config{Objects: stores.Objects, Secrets: stores.Secrets, URL: gatewayURL, Log: log})
+		c.Identity = identity.Chain{
+			identity.X509{Roots: h.CA.Pool(), Peer: identity.TLSPeer, Inspect: verifier.Certificate}, identity.Bearer{verifier},
+		}
+		c.Root, c.Audit = root, audit.New(audit.Config{To: &h.audit, Log: log})
+		c.Fleet, c.OwnToken, c.Recheck = nil, nil, 0
+	}}), h.t}
 }
 
 // config is how a client reaches d as user.
-func (d *door) config(user string, groups ...string) *rest.Config {
-	d.h.t.Helper()
-	cert, key, err := d.h.ca.Client(user, groups)
+func (d *server) config(user string, groups ...string) *rest.Config {
+	d.t.Helper()
+	cert, key, err := d.CA.Client(user, groups)
 	if err != nil {
-		d.h.t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	return &rest.Config{Host: d.URL, QPS: -1, TLSClientConfig: rest.TLSClientConfig{
 		CAData:   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: d.Certificate().Raw}),
@@ -149,45 +98,45 @@ func (d *door) config(user string, groups ...string) *rest.Config {
 }
 
 // master is the configuration of who may do everything.
-func (d *door) master() *rest.Config { return d.config("root", access.Masters) }
+func (d *server) master() *rest.Config { return d.config("root", access.Masters) }
 
-func (d *door) dynamic(cfg *rest.Config) dynamic.Interface {
-	d.h.t.Helper()
+func (d *server) dynamic(cfg *rest.Config) dynamic.Interface {
+	d.t.Helper()
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
-		d.h.t.Fatal(err)
+		d.t.Fatal(err)
 	}
-	d.h.t.Cleanup(client.CloseIdleConnections)
+	d.t.Cleanup(client.CloseIdleConnections)
 	dyn, err := dynamic.NewForConfigAndClient(cfg, client)
 	if err != nil {
-		d.h.t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	return dyn
 }
 
 // call makes one request and returns its answer's code and body.
-func (d *door) call(cfg *rest.Config, method, path, contentType, body string) (int, string) {
-	d.h.t.Helper()
+func (d *server) call(cfg *rest.Config, method, path, contentType, body string) (int, string) {
+	d.t.Helper()
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
-		d.h.t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(d.h.t.Context(), method, d.URL+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(d.t.Context(), method, d.URL+path, strings.NewReader(body))
 	if err != nil {
-		d.h.t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		d.h.t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
-		d.h.t.Fatal(err)
+		d.t.Fatal(err)
 	}
 	return resp.StatusCode, string(data)
 }
@@ -200,9 +149,6 @@ var (
 	bindingGVR  = rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
 )
 
-// gatewayURL is what the gateways take for their own.
-const gatewayURL = "https://gateway.example.com"
-
 const clusters = "/apis/cluster.karmada.io/v1alpha1/clusters"
 
 func object(t *testing.T, doc string) *unstructured.Unstructured {
@@ -214,8 +160,8 @@ func object(t *testing.T, doc string) *unstructured.Unstructured {
 	return u
 }
 
-// caData is a CA certificate as kubeconfigs have it.
-var caData = sync.OnceValue(func() string {
+// caPEM returns the certificate of a CA.
+var caPEM = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "ca")
 	if err != nil {
 		panic(err)
@@ -225,20 +171,19 @@ var caData = sync.OnceValue(func() string {
 	if err != nil {
 		panic(err)
 	}
-	return base64.StdEncoding.EncodeToString(ca.PEM())
+	return ca.PEM()
 })
 
-// kubeconfig is one for a member with that server and token.
+// kubeconfig returns one for a member with that server and token.
 func kubeconfig(server, token string) string {
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],`+
-		`"clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority-data":%q}}],"users":[{"name":"u","user":{"token":%q}}]}`, server, caData(), token)
+	return string(clustertest.Kubeconfig(server, caPEM(), fmt.Sprintf(`{"token":%q}`, token)))
 }
 
 // stored are the secrets that there are, by name.
-func (h *house) stored() map[string]string {
+func (h *installation) stored() map[string]string {
 	h.t.Helper()
 	out := map[string]string{}
-	root := filepath.Join(h.dir, "secrets")
+	root := filepath.Join(h.Dir, "secrets")
 	err := filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() || strings.HasPrefix(e.Name(), ".") {
 			return err
@@ -247,7 +192,7 @@ func (h *house) stored() map[string]string {
 		if err != nil {
 			return err
 		}
-		s, err := h.secrets.Get(h.t.Context(), name)
+		s, err := h.Secrets.Get(h.t.Context(), name)
 		if err == nil {
 			out[name] = string(s.Value.Reveal())
 		}
@@ -259,10 +204,10 @@ func (h *house) stored() map[string]string {
 	return out
 }
 
-// within bounds what a test waits for.
+// within returns a context that bounds what a test waits for.
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }

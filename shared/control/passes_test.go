@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -23,6 +24,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/control"
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 const passPath = "/apis/clusterpass.io/v1alpha1/passes"
@@ -44,7 +46,7 @@ func kubeconfigOf(t *testing.T, obj *unstructured.Unstructured) *clientcmdapi.Co
 }
 
 // bearing is how the holder of a pass reaches d, whose address here is not that in the kubeconfig.
-func (d *door) bearing(t *testing.T, kc *clientcmdapi.Config) *rest.Config {
+func (d *server) bearing(t *testing.T, kc *clientcmdapi.Config) *rest.Config {
 	t.Helper()
 	cfg, err := clientcmd.NewNonInteractiveClientConfig(*kc, "clusterpass", nil, nil).ClientConfig()
 	if err != nil {
@@ -58,7 +60,7 @@ func (d *door) bearing(t *testing.T, kc *clientcmdapi.Config) *rest.Config {
 }
 
 // rights gives a user of the gateway rules and waits until they are in force.
-func (d *door) rights(t *testing.T, user, rules string) {
+func (d *server) rights(t *testing.T, user, rules string) {
 	t.Helper()
 	root := d.dynamic(d.master())
 	for _, doc := range []string{
@@ -75,20 +77,21 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %s}, sub
 			t.Fatal(err)
 		}
 	}
-	for ctx := within(t); ; time.Sleep(100 * time.Millisecond) {
-		if _, err := d.dynamic(d.config(user)).Resource(passGVR).List(ctx, metav1.ListOptions{}); err == nil {
-			return
-		} else if !apierrors.IsForbidden(err) || ctx.Err() != nil {
+	client := d.dynamic(d.config(user)).Resource(passGVR)
+	waittest.UntilNoError(t, "rights are in force", func(ctx context.Context) error {
+		_, err := client.List(ctx, metav1.ListOptions{})
+		if err != nil && !apierrors.IsForbidden(err) {
 			t.Fatal(err)
 		}
-	}
+		return err
+	})
 }
 
 const makesPasses = `{apiGroups: [clusterpass.io], resources: [passes], verbs: ["*"]}`
 
 // TestPasses holds: who creates a pass gets its credential, once; it is good for what it says, until its object is deleted.
 func TestPasses(t *testing.T) {
-	h := newHouse(t)
+	h := newInstallation(t)
 	d := h.gateway()
 	ctx := within(t)
 	root := d.dynamic(d.master())
@@ -143,7 +146,7 @@ func TestPasses(t *testing.T) {
 	token := kc.AuthInfos["clusterpass"].Token
 
 	// Once, and nowhere else.
-	stored, err := h.objects.Get(ctx, "passes/laptop")
+	stored, err := h.Objects.Get(ctx, "passes/laptop")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +199,7 @@ func TestPasses(t *testing.T) {
 	if _, err := eve.Patch(ctx, "saved", types.MergePatchType, annotation, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if stored, err = h.objects.Get(ctx, "passes/saved"); err != nil || strings.Contains(string(stored.Value), token) || !strings.Contains(string(stored.Value), "last-applied") {
+	if stored, err = h.Objects.Get(ctx, "passes/saved"); err != nil || strings.Contains(string(stored.Value), token) || !strings.Contains(string(stored.Value), "last-applied") {
 		t.Errorf("the store has %s, %v", stored.Value, err)
 	}
 
@@ -233,7 +236,7 @@ func TestPasses(t *testing.T) {
 
 // TestPassPower holds: nobody gives by a pass what they may not do themselves.
 func TestPassPower(t *testing.T) {
-	h := newHouse(t)
+	h := newInstallation(t)
 	d := h.gateway()
 	ctx := within(t)
 	client := func(user string, groups ...string) dynamic.ResourceInterface {
@@ -281,7 +284,7 @@ func TestPassPower(t *testing.T) {
 	}
 
 	// A pass without a limit may do all that eve may, but for making others: else revoking it would end nothing.
-	if err := passes.StoreCA(ctx, h.secrets, h.ca); err != nil {
+	if err := passes.StoreCA(ctx, h.Secrets, h.CA); err != nil {
 		t.Fatal(err)
 	}
 	for _, form := range []string{"token", "certificate"} {
@@ -302,7 +305,7 @@ func TestPassPower(t *testing.T) {
 
 // TestPassIsOnRecord holds: who made a pass stands in it, whatever they write there, and in the audit log under its name.
 func TestPassIsOnRecord(t *testing.T) {
-	h := newHouse(t)
+	h := newInstallation(t)
 	d := h.gateway()
 	ctx := within(t)
 	cfg := d.master()
@@ -359,7 +362,7 @@ func TestPassIsOnRecord(t *testing.T) {
 
 // TestPassLimits holds: no pass is good for longer than the gateway is configured to allow, and says so.
 func TestPassLimits(t *testing.T) {
-	d := newHouse(t).gatewayWith(control.Options{PassLimits: control.PassLimits{MaxPassTTL: 2 * time.Hour}})
+	d := newInstallation(t).gatewayWith(control.Options{PassLimits: control.PassLimits{MaxPassTTL: 2 * time.Hour}})
 	ctx := within(t)
 	root := d.dynamic(d.master()).Resource(passGVR)
 	const want = `spec.ttl: Invalid value: "2h0m1s": want 1m0s to 2h0m0s, the longest that this gateway allows for a token`
@@ -385,7 +388,7 @@ func (w *warned) HandleWarningHeader(_ int, _, text string) { w.texts = append(w
 
 // TestPassOfManyClusters holds: the one answer with the credential fits through every door.
 func TestPassOfManyClusters(t *testing.T) {
-	d := newHouse(t).gateway()
+	d := newInstallation(t).gateway()
 	var names []string
 	for i := range 2000 {
 		names = append(names, fmt.Sprintf("cluster-%04d", i))

@@ -12,7 +12,7 @@ import (
 
 // TestErrorsQuoteNoDocument holds: what is wrong with a write that holds a credential is said without it, in the answer and in the log.
 func TestErrorsQuoteNoDocument(t *testing.T) {
-	h := newHouse(t)
+	h := newInstallation(t)
 	d := h.gateway()
 	const token = "credential-that-nobody-is-to-see-0123456789"
 	doc := func(spec map[string]any) string {
@@ -84,10 +84,10 @@ func TestErrorsQuoteNoDocument(t *testing.T) {
 	if code, answer := d.call(d.master(), "POST", clusters+"?fieldValidation=Ignore", jsonType, slip); code != http.StatusCreated || strings.Contains(answer, token) {
 		t.Errorf("%d %s", code, answer)
 	}
-	if stored, err := h.objects.Get(within(t), "clusters/slip"); err != nil || strings.Contains(string(stored.Value), token) || !strings.Contains(string(stored.Value), "last-applied") {
+	if stored, err := h.Objects.Get(within(t), "clusters/slip"); err != nil || strings.Contains(string(stored.Value), token) || !strings.Contains(string(stored.Value), "last-applied") {
 		t.Errorf("stored %s, %v", stored.Value, err)
 	}
 	if strings.Contains(h.log.String(), token) {
-		t.Errorf("the log has the credential: %s", h.log)
+		t.Errorf("the log has the credential: %s", &h.log)
 	}
 }

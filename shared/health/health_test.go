@@ -1,88 +1,70 @@
 package health
 
 import (
-	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/leaktest"
 	"github.com/clusterpass/clusterpass/shared/objects"
-	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
-	"github.com/clusterpass/clusterpass/shared/secrets"
-	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
 	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// kubeconfig leads to srv with a token.
-func kubeconfig(srv *httptest.Server, token string) secrets.Value {
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
-	return secrets.NewValue(fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: x,
-contexts: [{name: x, context: {cluster: c, user: u}}],
-clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %q}}],
-users: [{name: u, user: {token: %q}}]}`, srv.URL, base64.StdEncoding.EncodeToString(ca), token))
-}
+// answer is what members say of their version.
+const answer = `{"gitVersion":"v1.99.0"}`
 
 // TestProbeAfterRotation holds: a rotation is no failure, although the probe is the first to find that the old credential is refused;
 // a credential that is refused for good is.
 func TestProbeAfterRotation(t *testing.T) {
 	var known atomic.Value
 	known.Store("first")
-	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+known.Load().(string) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		_, _ = io.WriteString(w, `{"gitVersion":"v1.99.0"}`)
-	}))
-	defer srv.Close()
-	dir := t.TempDir()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	objects, err := objectsdir.Open(dir + "/objects")
-	must(err)
-	store, err := secretsdir.Open(dir + "/secrets")
-	must(err)
-	_, err = objects.Create(t.Context(), v1alpha1.Prefix+"m", []byte(`{}`))
-	must(err)
-	version, err := store.Create(t.Context(), "clusters/m", kubeconfig(srv, "first"), nil)
-	must(err)
-	start, ahead := time.Now(), atomic.Int64{}
+		_, _ = io.WriteString(w, answer)
+	})
+	i := clustertest.NewInstallation(t)
+	i.AddCluster("m", m.Kubeconfig(`{token: first}`))
+	clock := testingclock.NewFakeClock(time.Now())
 	members := cluster.NewMembers(cluster.Config{
-		Objects: objects, Secrets: store, Freshness: cluster.Freshness{Object: time.Hour, Secret: time.Hour},
-		Policy: cluster.DialPolicy{AllowLoopback: true}, Log: slog.New(slog.DiscardHandler),
-		Now: func() time.Time { return start.Add(time.Duration(ahead.Load())) },
+		Objects: i.Objects, Secrets: i.Secrets, Freshness: cluster.Freshness{Object: time.Hour, Secret: time.Hour},
+		Policy: cluster.DialPolicy{AllowLoopback: true}, Log: slog.New(slog.DiscardHandler), Now: clock.Now,
 	})
 	defer members.Close()
-	p := &Prober{Objects: objects, Members: members, Log: slog.New(slog.DiscardHandler)}
+	p := &Prober{Objects: i.Objects, Members: members, Log: slog.New(slog.DiscardHandler)}
 	look := func(what string, wantReady bool, wantReason string) {
 		t.Helper()
 		for {
-			ahead.Add(int64(10 * time.Second)) // the last renewal is a while ago
+			clock.Step(10 * time.Second) // the last renewal is a while ago
 			ready, err := p.Probe(t.Context(), "m")
-			must(err)
-			o, err := objects.Get(t.Context(), v1alpha1.Prefix+"m")
-			must(err)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, err := i.Objects.Get(t.Context(), v1alpha1.Prefix+"m")
+			if err != nil {
+				t.Fatal(err)
+			}
 			var c v1alpha1.Cluster
-			must(json.Unmarshal(o.Value, &c))
+			if err := json.Unmarshal(o.Value, &c); err != nil {
+				t.Fatal(err)
+			}
 			found := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.Ready)
 			switch {
 			case found != nil && (found.Reason == string(status.Timeout) || found.Reason == string(status.StoreUnavailable)):
@@ -94,8 +76,7 @@ func TestProbeAfterRotation(t *testing.T) {
 		}
 	}
 	look("at first", true, readyReason)
-	_, err = store.Replace(t.Context(), "clusters/m", version, kubeconfig(srv, "second"))
-	must(err)
+	i.RotateSecret("m", m.Kubeconfig(`{token: second}`))
 	known.Store("second")
 	look("after a rotation", true, readyReason)
 	known.Store("nobody's")
@@ -133,45 +114,34 @@ func bounded(t *testing.T) bool {
 	const members = 3 * atOnce
 	var asked atomic.Int64
 	full := make(chan struct{})
-	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	m := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
 		<-full
-		_, _ = io.WriteString(w, `{"gitVersion":"v1.99.0"}`)
-	}))
-	defer srv.Close()
-	dir := t.TempDir()
-	obj, err := objectsdir.Open(dir + "/objects")
-	if err != nil {
-		t.Fatal(err)
+		_, _ = io.WriteString(w, answer)
+	})
+	i := clustertest.NewInstallation(t)
+	for n := range members {
+		i.AddCluster(fmt.Sprintf("m%d", n), m.Kubeconfig(`{token: token}`))
 	}
-	store, err := secretsdir.Open(dir + "/secrets")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range members {
-		name := fmt.Sprintf("m%d", i)
-		if _, err := obj.Create(t.Context(), v1alpha1.Prefix+name, []byte(`{}`)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := store.Create(t.Context(), "clusters/"+name, kubeconfig(srv, "token"), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	all := cluster.NewMembers(cluster.Config{Objects: obj, Secrets: store, Policy: cluster.DialPolicy{AllowLoopback: true}, Log: slog.New(slog.DiscardHandler)})
+	all := cluster.NewMembers(cluster.Config{Objects: i.Objects, Secrets: i.Secrets, Policy: cluster.DialPolicy{AllowLoopback: true}, Log: slog.New(slog.DiscardHandler)})
 	defer all.Close()
-	p := &Prober{Objects: obj, Members: all, Log: slog.New(slog.DiscardHandler)}
+	p := &Prober{Objects: i.Objects, Members: all, Log: slog.New(slog.DiscardHandler)}
 	began, ended := time.Now(), make(chan error, 1)
 	go func() { ended <- p.all(t.Context()) }()
-	for asked.Load() < atOnce && len(ended) == 0 {
-		time.Sleep(time.Millisecond)
+	waittest.Until(t, "as many are asked as may be", func() bool { return asked.Load() >= atOnce || len(ended) > 0 })
+	// One that is too many, and began before, would have come by the time that others come and go.
+	i.AddCluster("later", clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }).Kubeconfig(`{token: token}`))
+	for range 2 * atOnce {
+		if _, err := p.Probe(t.Context(), "later"); err != nil {
+			t.Fatal(err)
+		}
 	}
-	time.Sleep(200 * time.Millisecond) // in which those that are too many would come
 	together, stood := asked.Load(), time.Since(began) > patience/2
 	close(full)
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if stood || late(t, obj) {
+	if stood || late(t, i.Objects) {
 		return false
 	}
 	if together != atOnce || asked.Load() != members {

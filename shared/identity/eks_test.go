@@ -20,6 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/eks"
 	"github.com/clusterpass/clusterpass/shared/eks/ststest"
 	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // awsToken is what aws eks get-token --cluster-name prints.
@@ -169,9 +170,7 @@ func TestEKSAsksOnce(t *testing.T) {
 	cancel()
 	u, err := e.AuthenticateToken(ctx, token) // who leaves does not wait, nor end it for the others
 	wantDown(t, u, err, "AWS cannot be asked about the token now; try again")
-	for s.Asked.Load() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	waittest.Until(t, "STS is asked", func() bool { return s.Asked.Load() > 0 })
 	close(release)
 	wg.Wait()
 	if n := s.Asked.Load(); n != 1 {

@@ -37,17 +37,25 @@ func Until(tb testing.TB, what string, ok func() bool) {
 func UntilNoError(tb testing.TB, what string, check func(ctx context.Context) error) {
 	tb.Helper()
 	// A cleanup function runs after the test's context has ended.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), Patience)
+	if err := Poll(context.WithoutCancel(tb.Context()), check); err != nil {
+		tb.Fatalf("%s: not within %v: %v", what, Patience, err)
+	}
+}
+
+// Poll waits until check returns nil, and returns its last error after Patience or when ctx ends. It is for goroutines that a test started,
+// which may not fail the test at once.
+func Poll(ctx context.Context, check func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	for pause := firstPause; ; pause = min(pause+pause/4, lastPause) {
 		err := check(ctx)
 		if err == nil {
-			return
+			return nil
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			tb.Fatalf("%s: not within %v: %v", what, Patience, err)
+			return err
 		}
 	}
 }

@@ -57,9 +57,9 @@ var folderImports = map[string][]string{
 // sharedLayers are the packages of shared from top to bottom: each may import only those after it. A package below one
 // of them has the layer of its parent.
 var sharedLayers = []string{
-	"control", "gateway", "registration", "stores", "health", "fleet", "forward", "lambdahttp",
-	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "pki", "objects", "secrets", "route", "status",
-	"awsclient", "cache", "config", "telemetry", "filelock", "leaktest", "pipetest", "alloctest", "storesuite", "waittest", "api",
+	"control", "gatewaytest", "gateway", "registration", "stores", "health", "fleet", "forward", "lambdahttp",
+	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki", "objects", "secrets", "route", "status",
+	"awsclient", "cache", "config", "telemetry", "filelock", "leaktest", "pipetest", "alloctest", "storesuite", "metrictest", "waittest", "api",
 }
 
 // folder returns the top-level folder of a package of this module.

@@ -24,6 +24,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
@@ -41,7 +42,7 @@ func TestThroughTheTunnel(t *testing.T) {
 		t.Errorf("without an agent: %v", err)
 	}
 	a := w.agent("prod", token, w.front.address())
-	eventually(t, "an agent is connected", func() bool { return w.version(c) == nil })
+	waittest.Until(t, "an agent is connected", func() bool { return w.version(c) == nil })
 	s, err := w.echo(c)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +66,7 @@ func TestThroughTheTunnel(t *testing.T) {
 	if err := w.version(c); !errors.As(err, &e) || e.Reason != status.Unreachable || !strings.Contains(e.Message, "API server") {
 		t.Errorf("without an API server: %v", err)
 	}
-	eventually(t, "nothing is carried any more", func() bool { return a.carries(t) == 0 })
+	waittest.Until(t, "nothing is carried any more", func() bool { return a.carries(t) == 0 })
 }
 
 // TestNothingIsSeen holds: in what bridge and agent carry, no credential is seen, nor an answer.
@@ -73,7 +74,7 @@ func TestNothingIsSeen(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
 	way := newBalancer(t) // the last part of the way: what comes here was carried as it is
-	seen := &record{}
+	seen := &waittest.Buffer{}
 	way.tap = seen
 	way.add(w.api.Listener.Addr().String())
 	w.agent("prod", w.enrol("prod", time.Hour), w.front.address(), func(c *links.Config) {
@@ -98,24 +99,6 @@ func TestNothingIsSeen(t *testing.T) {
 	if got := seen.String(); len(got) < len(secret) || strings.Contains(got, secret) || strings.Contains(got, "Authorization") {
 		t.Errorf("%d bytes were carried, the credential among them: %v", len(got), strings.Contains(got, secret))
 	}
-}
-
-// record keeps what is written by several.
-type record struct {
-	mu sync.Mutex
-	strings.Builder
-}
-
-func (r *record) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.Builder.Write(p)
-}
-
-func (r *record) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.Builder.String()
 }
 
 // TestWhoMayConnect holds: callers, agents and the gateway's parts have credentials of their own, and none is taken for another.
@@ -214,8 +197,8 @@ func TestReplicas(t *testing.T) {
 	// This one reaches the first replica only, and knows of the others.
 	alone := w.agent("one", one, a.front.Listener.Addr().String())
 	all := w.agent("prod", token, w.front.address())
-	eventually(t, "the agent is connected to all", func() bool { return all.Links() == 3 })
-	eventually(t, "the other is connected to one", func() bool { return alone.Links() == 1 })
+	waittest.Until(t, "the agent is connected to all", func() bool { return all.Links() == 3 })
+	waittest.Until(t, "the other is connected to one", func() bool { return alone.Links() == 1 })
 	a.connects(t, 2)
 	b.connects(t, 1)
 	c.connects(t, 1)
@@ -238,7 +221,7 @@ func TestReplicas(t *testing.T) {
 	// A replica that ends tells its agents, and those that are not connected to others are so before it does.
 	b.Drain(t.Context())
 	b.stop()
-	eventually(t, "the agent has lost it", func() bool { return all.Links() == 2 })
+	waittest.Until(t, "the agent has lost it", func() bool { return all.Links() == 2 })
 	if err := w.version(w.client("prod", a.port)); err != nil {
 		t.Error(err)
 	}
@@ -262,7 +245,7 @@ func TestBalancerOfRequests(t *testing.T) {
 	t.Cleanup(front.Close)
 	token := w.enrol("prod", time.Hour)
 	agent := w.agent("prod", token, front.Listener.Addr().String())
-	eventually(t, "the agent is connected to both", func() bool { return agent.Links() == 2 })
+	waittest.Until(t, "the agent is connected to both", func() bool { return agent.Links() == 2 })
 	for _, r := range []*replica{a, b} {
 		r.connects(t, 1)
 		if err := w.version(w.client("prod", r.port)); err != nil {
@@ -284,7 +267,7 @@ func TestBalancerOfRequests(t *testing.T) {
 	}
 	b.Drain(t.Context())
 	b.stop()
-	eventually(t, "the agent has lost one", func() bool { return agent.Links() == 1 })
+	waittest.Until(t, "the agent has lost one", func() bool { return agent.Links() == 1 })
 	if err := w.version(w.client("prod", a.port)); err != nil {
 		t.Error(err)
 	}
@@ -304,7 +287,7 @@ func TestDrain(t *testing.T) {
 	next := w.replica()
 	w.front.remove(old.front.Listener.Addr().String())
 	old.Drain(t.Context())
-	eventually(t, "the agent is connected to the next", func() bool { return w.version(w.client("prod", next.port)) == nil })
+	waittest.Until(t, "the agent is connected to the next", func() bool { return w.version(w.client("prod", next.port)) == nil })
 	if err := s.say(); err != nil {
 		t.Errorf("a stream of the replica that drains: %v", err)
 	}
@@ -315,7 +298,7 @@ func TestDrain(t *testing.T) {
 	if err := s.ended(); err == nil {
 		t.Error("a stream goes on whose bridge has ended")
 	}
-	eventually(t, "the agent has one link", func() bool { return a.Links() == 1 })
+	waittest.Until(t, "the agent has one link", func() bool { return a.Links() == 1 })
 }
 
 // TestDrainWaitsForConnects holds: a drain waits for what is asked of the tunnel port, also while it is not known yet who asks.
@@ -341,7 +324,7 @@ func TestDrainWaitsForConnects(t *testing.T) {
 		return w.issuer.Secrets.Get(ctx, name)
 	})
 	r := w.replica(func(c *agents.Config) {
-		c.Keys = passes.NewVerifier(passes.Config{Objects: w.objects, Secrets: slow, URL: gatewayURL, Log: w.log, Now: w.now})
+		c.Keys = passes.NewVerifier(passes.Config{Objects: w.Objects, Secrets: slow, URL: gatewayURL, Log: w.log, Now: w.Clock.Now})
 	})
 	conn, err := net.Dial("tcp", r.port)
 	if err != nil {
@@ -353,7 +336,7 @@ func TestDrainWaitsForConnects(t *testing.T) {
 		t.Fatal(err)
 	}
 	held.Store(true)
-	w.ahead.Store(int64(30 * time.Second)) // the keys of the handshake are too old
+	w.Clock.Advance(30 * time.Second) // the keys of the handshake are too old
 	answered := make(chan error, 1)
 	go func() {
 		answered <- tunnel.Connect(t.Context(), tc, tunnel.Way{Cluster: "prod"}, http.Header{"Proxy-Authorization": {"Bearer " + string(token.Reveal())}})
@@ -372,7 +355,7 @@ func TestDrainWaitsForConnects(t *testing.T) {
 	if err := <-answered; err == nil {
 		t.Error("connected without an agent")
 	}
-	if waited(patience) {
+	if waited(waittest.Patience) {
 		t.Error("the drain waits for a CONNECT that has ended")
 	}
 }

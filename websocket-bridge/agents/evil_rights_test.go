@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
 
@@ -60,13 +61,13 @@ func TestEvilCredential(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			w.ahead.Store(int64(16 * time.Hour)) // in the last quarter of its own, and after the end of the expired one
+			w.Clock.Advance(16 * time.Hour) // in the last quarter of its own, and after the end of the expired one
 			drained := make(chan struct{})
 			go func() { defer close(drained); r.Drain(t.Context()) }()
-			eventually(t, "it is asked again", func() bool { return asked.Load() >= 2 })
+			waittest.Until(t, "it is asked again", func() bool { return asked.Load() >= 2 })
 			select {
 			case <-drained:
-			case <-time.After(patience):
+			case <-time.After(waittest.Patience):
 				t.Fatal("it holds up the drain")
 			}
 			if err := w.issuer.RevokeAgent(t.Context(), "other"); err != nil {
@@ -75,7 +76,7 @@ func TestEvilCredential(t *testing.T) {
 			if err := s.ended(); err == nil {
 				t.Error("the stream of another cluster goes on, whose agents are revoked")
 			}
-			w.ahead.Store(int64(21 * time.Hour))
+			w.Clock.Advance(5 * time.Hour)
 			r.connects(t, 0)
 		})
 	}

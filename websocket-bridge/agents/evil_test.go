@@ -20,6 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
@@ -160,7 +161,7 @@ func TestEvilTunnel(t *testing.T) {
 		if err := ws.WriteMessage(websocket.BinaryMessage, open); err != nil {
 			t.Fatal(err)
 		}
-		_ = ws.SetReadDeadline(time.Now().Add(patience))
+		_ = ws.SetReadDeadline(time.Now().Add(waittest.Patience))
 		for {
 			_, frame, err := ws.ReadMessage()
 			if err != nil {
@@ -180,7 +181,7 @@ func TestEvilTunnel(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_ = ws.SetReadDeadline(time.Now().Add(patience))
+		_ = ws.SetReadDeadline(time.Now().Add(waittest.Patience))
 		for {
 			_, frame, err := ws.ReadMessage()
 			var late net.Error

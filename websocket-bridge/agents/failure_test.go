@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/metrictest"
 	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
 
@@ -35,7 +38,7 @@ func TestTwoAgents(t *testing.T) {
 	}
 	// On a slow machine both were asked for one, and what was given up is counted until the tunnel has taken note of it.
 	var ofDies, ofStays int
-	eventually(t, "the agents carry 10 together", func() bool {
+	waittest.Until(t, "the agents carry 10 together", func() bool {
 		ofDies, ofStays = dies.carries(t), stays.carries(t)
 		return ofDies+ofStays == len(open)
 	})
@@ -65,7 +68,7 @@ func TestCut(t *testing.T) {
 	r := w.replica()
 	w.agent("prod", w.enrol("prod", time.Hour), w.front.address())
 	c := w.client("prod", r.port)
-	eventually(t, "the agent is connected", func() bool { return w.version(c) == nil })
+	waittest.Until(t, "the agent is connected", func() bool { return w.version(c) == nil })
 	for range 3 {
 		s, err := w.echo(c)
 		if err != nil {
@@ -75,7 +78,7 @@ func TestCut(t *testing.T) {
 		if err := s.ended(); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("a stream that was cut ended with %v", err)
 		}
-		eventually(t, "the agent is back", func() bool { return w.version(c) == nil })
+		waittest.Until(t, "the agent is back", func() bool { return w.version(c) == nil })
 	}
 }
 
@@ -99,7 +102,7 @@ func TestBridgeKilled(t *testing.T) {
 		t.Errorf("without a bridge: %v", err)
 	}
 	again := w.replica()
-	eventually(t, "the agent is connected again", func() bool { return w.version(w.client("prod", again.port)) == nil })
+	waittest.Until(t, "the agent is connected again", func() bool { return w.version(w.client("prod", again.port)) == nil })
 }
 
 // blackHoles are the networks that swallow what is sent, without a word. Connections are half open where only one way is swallowed.
@@ -121,7 +124,7 @@ func TestBlackHole(t *testing.T) {
 			token := w.enrol("prod", time.Hour)
 			a := w.agent("prod", token, w.front.address())
 			c := w.client("prod", r.port)
-			eventually(t, "the agent is connected", func() bool { return w.version(c) == nil })
+			waittest.Until(t, "the agent is connected", func() bool { return w.version(c) == nil })
 			s, err := w.echo(c)
 			if err != nil {
 				t.Fatal(err)
@@ -134,12 +137,12 @@ func TestBlackHole(t *testing.T) {
 			if err := s.ended(); err == nil {
 				t.Error("a stream goes on in the black hole")
 			}
-			eventually(t, "the agent has noticed", func() bool { return a.Links() == 0 })
-			eventually(t, "the bridge has noticed", func() bool { return gauge(t, r.metrics, "clusterpass_agents") == 0 })
+			waittest.Until(t, "the agent has noticed", func() bool { return a.Links() == 0 })
+			waittest.Until(t, "the bridge has noticed", func() bool { return metrictest.Gauge(t, r.metrics, "clusterpass_agents") == 0 })
 			w.agent("prod", token, r.front.Listener.Addr().String()) // by another way
-			eventually(t, "calls go the other way", func() bool { return w.version(c) == nil })
+			waittest.Until(t, "calls go the other way", func() bool { return w.version(c) == nil })
 			swallow(w.front, false)
-			eventually(t, "the first agent is back", func() bool { return a.Links() == 1 })
+			waittest.Until(t, "the first agent is back", func() bool { return a.Links() == 1 })
 		})
 	}
 }
@@ -177,7 +180,7 @@ func TestSlowReader(t *testing.T) {
 	r := w.replica()
 	w.agent("prod", w.enrol("prod", time.Hour), w.front.address())
 	c := w.client("prod", r.port)
-	eventually(t, "the agent is connected", func() bool { return w.version(c) == nil })
+	waittest.Until(t, "the agent is connected", func() bool { return w.version(c) == nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for range 5 { // each fills its window and all buffers on the way
@@ -224,17 +227,16 @@ func TestThousandStreams(t *testing.T) {
 	defer release()
 	for range n {
 		wg.Go(func() {
-			var err error
-			for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-				conn, derr := r.Dial(context.Background(), "prod", "", nil, nil)
-				if err = derr; err != nil {
-					continue // a loaded machine may need longer than an agent is given
-				}
-				defer conn.Close()
-				break
-			}
+			// A loaded machine may need longer than an agent is given.
+			var conn net.Conn
+			err := waittest.Poll(context.Background(), func(context.Context) (err error) {
+				conn, err = r.Dial(context.Background(), "prod", "", nil, nil)
+				return err
+			})
 			if err != nil {
 				t.Errorf("a stream: %v", err)
+			} else {
+				defer conn.Close()
 			}
 			if done.Add(1) == n {
 				close(all)
@@ -247,9 +249,11 @@ func TestThousandStreams(t *testing.T) {
 		return
 	}
 	// What was given up before is counted until the tunnel has taken note of it.
-	eventually(t, "all are open, and counted", func() bool { return gauge(t, r.metrics, "clusterpass_tunnel_streams") == n })
+	waittest.Until(t, "all are open, and counted", func() bool { return metrictest.Gauge(t, r.metrics, "clusterpass_tunnel_streams") == n })
 	release()
-	eventually(t, "all are closed", func() bool { return gauge(t, r.metrics, "clusterpass_tunnel_streams") == 0 && a.carries(t) == 0 })
+	waittest.Until(t, "all are closed", func() bool {
+		return metrictest.Gauge(t, r.metrics, "clusterpass_tunnel_streams") == 0 && a.carries(t) == 0
+	})
 }
 
 // TestStorm holds: 500 agents that are cut together all come back.
@@ -270,7 +274,7 @@ func TestStorm(t *testing.T) {
 	wg.Wait()
 	r.connects(t, clusters*each)
 	w.front.cut()
-	eventually(t, "the bridge has noticed", func() bool { return gauge(t, r.metrics, "clusterpass_agents") < clusters*each })
+	waittest.Until(t, "the bridge has noticed", func() bool { return metrictest.Gauge(t, r.metrics, "clusterpass_agents") < clusters*each })
 	r.connects(t, clusters*each)
 	for i := range clusters {
 		conn, err := r.Dial(t.Context(), fmt.Sprint("c", i), "", nil, nil)

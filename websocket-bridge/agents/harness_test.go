@@ -12,9 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,13 +21,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/leaktest"
-	"github.com/clusterpass/clusterpass/shared/objects"
-	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
+	"github.com/clusterpass/clusterpass/shared/metrictest"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/secrets"
-	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
@@ -39,40 +37,25 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const gatewayURL = "https://gateway.example.com"
 
-// patience is how long a test waits for what must happen.
-const patience = 5 * time.Minute
-
 // world is a gateway's stores, the API server of a private cluster, and what leads from one to the other.
 type world struct {
-	t       *testing.T
-	issuer  *passes.Issuer
-	keys    *passes.Verifier
-	objects objects.Store
-	api     *httptest.Server
-	front   *balancer // what agents dial
-	log     *slog.Logger
-	ahead   atomic.Int64 // by how many nanoseconds the gateway's clock is ahead of ours
+	*clustertest.Installation
+	t      *testing.T
+	issuer *passes.Issuer
+	keys   *passes.Verifier
+	api    *httptest.Server
+	front  *balancer // what agents dial
+	log    *slog.Logger
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	obj, err := objectsdir.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	sec, err := secretsdir.Open(filepath.Join(t.TempDir(), "secrets"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, objects: obj, log: slog.New(slog.DiscardHandler), front: newBalancer(t)}
-	w.issuer = &passes.Issuer{Objects: obj, Secrets: sec, URL: gatewayURL}
-	w.keys = passes.NewVerifier(passes.Config{Objects: obj, Secrets: sec, URL: gatewayURL, Log: w.log, Now: w.now})
+	w := &world{Installation: clustertest.NewInstallation(t), t: t, log: slog.New(slog.DiscardHandler), front: newBalancer(t)}
+	w.issuer = &passes.Issuer{Objects: w.Objects, Secrets: w.Secrets, URL: gatewayURL}
+	w.keys = passes.NewVerifier(passes.Config{Objects: w.Objects, Secrets: w.Secrets, URL: gatewayURL, Log: w.log, Now: w.Clock.Now})
 	w.api = apiServer(t)
 	return w
 }
-
-// now is the time of the gateway's clock.
-func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
 
 // apiServer stands for a member's: it answers, sends without end, and holds.
 func apiServer(t *testing.T) *httptest.Server {
@@ -165,23 +148,7 @@ func (w *world) replicaAt(ln net.Listener, configure ...func(*agents.Config)) *r
 // connects waits until so many agents are connected to the replica, which is a moment after they think so.
 func (r *replica) connects(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d agents are connected", n), func() bool { return gauge(t, r.metrics, "clusterpass_agents") == n })
-}
-
-// gauge is the value of one of a registry's metrics.
-func gauge(t *testing.T, reg *prometheus.Registry, name string) int {
-	t.Helper()
-	all, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range all {
-		if f.GetName() == name {
-			return int(f.Metric[0].GetGauge().GetValue())
-		}
-	}
-	t.Fatalf("no metric %s", name)
-	return 0
+	waittest.Until(t, fmt.Sprintf("%d agents are connected", n), func() bool { return metrictest.Gauge(t, r.metrics, "clusterpass_agents") == n })
 }
 
 // enrol registers a private cluster and returns its agents' credential.
@@ -192,9 +159,7 @@ func (w *world) enrol(name string, ttl time.Duration) secrets.Value {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if _, err := w.objects.Create(w.t.Context(), v1alpha1.Prefix+name, value); err != nil {
-		w.t.Fatal(err)
-	}
+	w.Create(v1alpha1.Prefix+name, string(value))
 	token, err := w.issuer.EnrolAgent(w.t.Context(), c, ttl)
 	if err != nil {
 		w.t.Fatal(err)
@@ -233,7 +198,9 @@ func (w *world) agent(cluster string, token secrets.Value, address string, confi
 }
 
 // carries is how many connections the agent carries now.
-func (a *agent) carries(t *testing.T) int { return gauge(t, a.metrics, "clusterpass_agent_streams") }
+func (a *agent) carries(t *testing.T) int {
+	return metrictest.Gauge(t, a.metrics, "clusterpass_agent_streams")
+}
 
 // client calls the API server of a cluster through a tunnel port, as functions do. Each call has a connection of its own.
 func (w *world) client(cluster, port string) *http.Client {
@@ -251,7 +218,7 @@ func (w *world) client(cluster, port string) *http.Client {
 
 // version is a call that ends.
 func (w *world) version(c *http.Client) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waittest.Patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.api.URL+"/version", nil)
 	if err != nil {
@@ -266,183 +233,6 @@ func (w *world) version(c *http.Client) error {
 		return fmt.Errorf("%s %q %w", resp.Status, body, err)
 	}
 	return nil
-}
-
-// eventually waits until ok.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
-	}
-}
-
-// echo is a stream through the tunnel: what is said comes back.
-type echo struct {
-	t    *testing.T
-	in   *io.PipeWriter
-	out  io.ReadCloser
-	said int
-}
-
-func (w *world) echo(c *http.Client) (*echo, error) {
-	r, in := io.Pipe()
-	ctx, cancel := context.WithCancel(context.Background())
-	w.t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.api.URL+"/echo", r)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := c.Do(req)
-	if err != nil {
-		_ = in.Close()
-		return nil, err
-	}
-	w.t.Cleanup(func() { _, _ = in.Close(), resp.Body.Close() })
-	return &echo{t: w.t, in: in, out: resp.Body}, nil
-}
-
-// say returns an error unless it comes back.
-func (e *echo) say() error {
-	e.said++
-	want := fmt.Sprintf("line %d\n", e.said)
-	sent := make(chan error, 1)
-	go func() { _, err := io.WriteString(e.in, want); sent <- err }()
-	got := make([]byte, len(want))
-	if _, err := io.ReadFull(e.out, got); err != nil {
-		_ = e.in.CloseWithError(err)
-		<-sent
-		return err
-	}
-	if string(got) != want {
-		return fmt.Errorf("%q came back for %q", got, want)
-	}
-	return <-sent
-}
-
-// ended waits for the end of a stream that says nothing, and returns the error.
-func (e *echo) ended() error {
-	got := make(chan error, 1)
-	go func() { _, err := io.ReadFull(e.out, make([]byte, 1)); got <- err }()
-	select {
-	case err := <-got:
-		return err
-	case <-time.After(patience):
-		e.t.Fatal("a stream goes on that was cut")
-		return nil
-	}
-}
-
-// balancer passes connections on, to one backend after the other, as a load balancer does. It can swallow what is sent, without a word.
-type balancer struct {
-	ln      net.Listener
-	down    atomic.Bool // swallows what comes from the backends
-	up      atomic.Bool // swallows what goes to them
-	tap     io.Writer   // is given what passes, if it is not nil
-	next    atomic.Int64
-	wg      sync.WaitGroup
-	mu      sync.Mutex
-	targets []string
-	conns   map[net.Conn]struct{}
-}
-
-func newBalancer(t *testing.T) *balancer {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &balancer{ln: ln, conns: map[net.Conn]struct{}{}}
-	b.wg.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			b.wg.Go(func() { b.carry(c) })
-		}
-	})
-	t.Cleanup(func() { _ = ln.Close(); b.cut(); b.wg.Wait() })
-	return b
-}
-
-func (b *balancer) address() string { return b.ln.Addr().String() }
-
-func (b *balancer) add(target string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.targets = append(b.targets, target)
-}
-
-func (b *balancer) remove(target string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i, t := range b.targets {
-		if t == target {
-			b.targets = append(b.targets[:i:i], b.targets[i+1:]...)
-			return
-		}
-	}
-}
-
-// cut closes all connections.
-func (b *balancer) cut() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for c := range b.conns {
-		_ = c.Close()
-	}
-}
-
-func (b *balancer) carry(c net.Conn) {
-	defer func() { _ = c.Close() }()
-	b.mu.Lock()
-	if len(b.targets) == 0 {
-		b.mu.Unlock()
-		return
-	}
-	to := b.targets[int(b.next.Add(1))%len(b.targets)]
-	b.mu.Unlock()
-	back, err := net.Dial("tcp", to)
-	if err != nil {
-		return
-	}
-	defer func() { _ = back.Close() }()
-	b.mu.Lock()
-	b.conns[c], b.conns[back] = struct{}{}, struct{}{}
-	b.mu.Unlock()
-	defer func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.conns, c)
-		delete(b.conns, back)
-	}()
-	copied := make(chan struct{}, 2)
-	pass := func(dst, src net.Conn, swallow func() bool) {
-		defer func() { copied <- struct{}{} }()
-		buf := make([]byte, 32<<10)
-		for {
-			n, err := src.Read(buf)
-			if b.tap != nil {
-				_, _ = b.tap.Write(buf[:n])
-			}
-			if swallow() {
-				if err != nil {
-					return
-				}
-				continue
-			}
-			if _, werr := dst.Write(buf[:n]); err != nil || werr != nil {
-				_, _ = dst.Close(), src.Close()
-				return
-			}
-		}
-	}
-	go pass(back, c, b.up.Load)
-	go pass(c, back, b.down.Load)
-	<-copied
-	<-copied
 }
 
 func meta(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }

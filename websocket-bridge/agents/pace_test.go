@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // TestNoBodies holds: whoever sends a body where agents connect is refused without waiting for it, and holds no connection by sending it
@@ -30,7 +31,7 @@ func TestNoBodies(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer conn.Close()
-				_ = conn.SetDeadline(time.Now().Add(patience))
+				_ = conn.SetDeadline(time.Now().Add(waittest.Patience))
 				_, err = fmt.Fprintf(conn, "POST %s%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s\r\n\r\n", route.AgentPath("prod"), route.AgentCredential, credential, body)
 				if err != nil {
 					t.Fatal(err)

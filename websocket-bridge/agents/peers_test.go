@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
 
@@ -37,12 +38,12 @@ func TestPeersByName(t *testing.T) {
 	}
 	token, one := w.enrol("prod", time.Hour), w.enrol("one", time.Hour)
 	a := w.agent("prod", token, w.front.address())
-	eventually(t, "the agent is connected to all", func() bool { return a.Links() == len(addresses) })
+	waittest.Until(t, "the agent is connected to all", func() bool { return a.Links() == len(addresses) })
 	last := all[len(all)-1]
 	w.agent("one", one, last.front.Listener.Addr().String())
 	last.connects(t, 2)
 	for _, r := range all {
-		eventually(t, "a call through any replica", func() bool { return w.version(w.client("one", r.port)) == nil })
+		waittest.Until(t, "a call through any replica", func() bool { return w.version(w.client("one", r.port)) == nil })
 	}
 }
 
@@ -92,25 +93,22 @@ func TestPeersThatHang(t *testing.T) {
 // samePort listens at several addresses of this machine, on one port.
 func samePort(t *testing.T, addresses []string) []net.Listener {
 	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		var lns []net.Listener
+	var lns []net.Listener
+	waittest.Until(t, "a port is free at all addresses", func() bool {
 		port := "0"
 		for _, a := range addresses {
 			ln, err := net.Listen("tcp", net.JoinHostPort(a, port))
 			if err != nil {
-				break
+				for _, ln := range lns {
+					_ = ln.Close()
+				}
+				lns = nil
+				return false
 			}
 			lns = append(lns, ln)
 			_, port, _ = net.SplitHostPort(ln.Addr().String())
 		}
-		if len(lns) == len(addresses) {
-			return lns
-		}
-		for _, ln := range lns {
-			_ = ln.Close()
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("no port is free at all addresses")
-	return nil
+		return true
+	})
+	return lns
 }

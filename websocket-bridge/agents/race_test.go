@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/metrictest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
 )
 
@@ -20,7 +22,7 @@ func TestStuckAgent(t *testing.T) {
 	dial := func(r *replica) net.Conn {
 		t.Helper()
 		var conn net.Conn
-		eventually(t, "a connection", func() bool {
+		waittest.Until(t, "a connection", func() bool {
 			var err error
 			conn, err = r.Dial(t.Context(), "prod", "", nil, nil)
 			return err == nil
@@ -40,5 +42,5 @@ func TestStuckAgent(t *testing.T) {
 	for _, r := range []*replica{there, here} {
 		_ = dial(r).Close()
 	}
-	eventually(t, "nothing else is open", func() bool { return gauge(t, there.metrics, "clusterpass_tunnel_streams") == busy })
+	waittest.Until(t, "nothing else is open", func() bool { return metrictest.Gauge(t, there.metrics, "clusterpass_tunnel_streams") == busy })
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
@@ -29,16 +30,16 @@ func TestRevocation(t *testing.T) {
 	for name, revoke := range map[string]func(w *world) error{
 		"revoked": func(w *world) error { return w.issuer.RevokeAgent(context.Background(), "prod") },
 		"removed": func(w *world) error {
-			o, err := w.objects.Get(context.Background(), "clusters/prod")
+			o, err := w.Objects.Get(context.Background(), "clusters/prod")
 			if err == nil {
-				_, err = w.objects.Delete(context.Background(), o.Key, o.Revision)
+				_, err = w.Objects.Delete(context.Background(), o.Key, o.Revision)
 			}
 			return err
 		},
-		"expired": func(w *world) error { w.ahead.Store(int64(2 * time.Hour)); return nil },
+		"expired": func(w *world) error { w.Clock.Advance(2 * time.Hour); return nil },
 		"discarded": func(w *world) error {
 			err := w.issuer.RotateKey(context.Background(), true)
-			w.ahead.Store(int64(time.Minute)) // keys are read anew by then
+			w.Clock.Advance(time.Minute) // keys are read anew by then
 			return err
 		},
 	} {
@@ -48,7 +49,7 @@ func TestRevocation(t *testing.T) {
 			token := w.enrol("prod", time.Hour)
 			w.agent("prod", token, w.front.address())
 			c := w.client("prod", r.port)
-			eventually(t, "an agent is connected", func() bool { return w.version(c) == nil })
+			waittest.Until(t, "an agent is connected", func() bool { return w.version(c) == nil })
 			s, err := w.echo(c)
 			if err != nil {
 				t.Fatal(err)
@@ -100,12 +101,12 @@ func TestTunnelOutlivesCredential(t *testing.T) {
 	more := func(n int64) {
 		t.Helper()
 		before := said.Load()
-		eventually(t, "the agent is asked for its credential", func() bool { return said.Load() >= before+n })
+		waittest.Until(t, "the agent is asked for its credential", func() bool { return said.Load() >= before+n })
 	}
-	w.ahead.Store(int64(19 * time.Hour)) // in the last quarter of both
-	more(10)                             // of which an answer has been taken by then, however slow this machine is
-	w.ahead.Store(int64(22 * time.Hour)) // when the first one has ended
-	more(3)                              // which follow looks at the right of the tunnel
+	w.Clock.Advance(19 * time.Hour) // in the last quarter of both
+	more(10)                        // of which an answer has been taken by then, however slow this machine is
+	w.Clock.Advance(3 * time.Hour)  // when the first one has ended
+	more(3)                         // which follow looks at the right of the tunnel
 	if err := s.say(); err != nil {
 		t.Errorf("a stream has ended with the agent's first credential: %v", err)
 	}
@@ -114,7 +115,7 @@ func TestTunnelOutlivesCredential(t *testing.T) {
 // TestRechecksSideBySide holds: agents are looked at side by side, so that a slow store for one does not hold up the others.
 func TestRechecksSideBySide(t *testing.T) {
 	w := newWorld(t)
-	meet := &meeting{Store: w.objects, both: make(chan struct{}), of: map[string]bool{}}
+	meet := &meeting{Store: w.Objects, both: make(chan struct{}), of: map[string]bool{}}
 	r := w.replica(func(c *agents.Config) {
 		c.Keys = passes.NewVerifier(passes.Config{Objects: meet, Secrets: w.issuer.Secrets, URL: gatewayURL, Log: w.log})
 	})
@@ -125,7 +126,7 @@ func TestRechecksSideBySide(t *testing.T) {
 	meet.on.Store(true)
 	select {
 	case <-meet.both:
-	case <-time.After(patience):
+	case <-time.After(waittest.Patience):
 		t.Error("they are looked at one after the other")
 	}
 }
@@ -180,7 +181,7 @@ func TestJoinedAgain(t *testing.T) {
 	a := w.agent("prod", first, w.front.address(), func(cfg *links.Config) { cfg.Token, cfg.Refused = c.Token, c.Reload })
 	r.connects(t, 1)
 	var cluster v1alpha1.Cluster
-	o, err := w.objects.Get(t.Context(), v1alpha1.Prefix+"prod")
+	o, err := w.Objects.Get(t.Context(), v1alpha1.Prefix+"prod")
 	if err == nil {
 		err = json.Unmarshal(o.Value, &cluster)
 	}
@@ -192,7 +193,7 @@ func TestJoinedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the first credential has ended", func() bool { return a.Links() == 0 })
+	waittest.Until(t, "the first credential has ended", func() bool { return a.Links() == 0 })
 	r.connects(t, 0)
 	if err := file.Save(t.Context(), second); err != nil {
 		t.Fatal(err)
@@ -215,7 +216,7 @@ func TestNobodyHoldsThePort(t *testing.T) {
 	}
 	tc := tlsClient(conn)
 	defer tc.Close()
-	_ = tc.SetDeadline(time.Now().Add(patience))
+	_ = tc.SetDeadline(time.Now().Add(waittest.Patience))
 	if _, err := io.WriteString(tc, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	testingclock "k8s.io/utils/clock/testing"
+
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
@@ -29,14 +31,14 @@ func (m *moody) Get(ctx context.Context, name string) (*secrets.Secret, error) {
 
 // TestCacheMetrics holds: an operator sees at /metrics how the caches do.
 func TestCacheMetrics(t *testing.T) {
-	hs := newHouse(t, Limits{}, Drain{}, stays)
-	store := &moody{Store: hs.secrets}
-	start, ahead := time.Now(), atomic.Int64{}
+	hs := serve(t, Limits{}, Drain{}, stays)
+	store := &moody{Store: hs.Secrets}
+	clock := testingclock.NewFakeClock(time.Now())
 	fresh := cluster.Remote
 	fresh.Patience = 0 // so that a machine that stands still does not count as a store that hangs
 	members := cluster.NewMembers(cluster.Config{
-		Objects: hs.objects, Secrets: store, Freshness: fresh, Log: slog.New(slog.DiscardHandler),
-		Now: func() time.Time { return start.Add(time.Duration(ahead.Load())) },
+		Objects: hs.Objects, Secrets: store, Freshness: fresh, Log: slog.New(slog.DiscardHandler),
+		Now: clock.Now,
 	})
 	defer members.Close()
 	hs.bridge.CountCaches(members.Stats)
@@ -49,7 +51,7 @@ func TestCacheMetrics(t *testing.T) {
 	get()
 	get()
 	store.down.Store(true)
-	ahead.Store(int64(10 * time.Minute)) // all has ended
+	clock.Step(10 * time.Minute) // all has ended
 	get()
 	w := httptest.NewRecorder()
 	hs.bridge.Admin().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

@@ -6,25 +6,26 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 	"github.com/clusterpass/clusterpass/shared/pipetest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 const listPath = "/clusters/m/api/v1/pods"
 
 // hang begins a call on a connection of its own, and returns what waits for its answer's status.
-func (hs *house) hang(user, path string, header ...string) func() int {
+func (hs *bridgeServer) hang(user, path string, header ...string) func() int {
 	hs.t.Helper()
 	conn, err := tls.Dial("tcp", hs.addr, hs.tls(user))
 	if err != nil {
 		hs.t.Fatal(err)
 	}
 	hs.t.Cleanup(func() { _ = conn.Close() })
-	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n"+strings.Join(append(header, ""), "\r\n")+"\r\n"); err != nil {
+	if _, err := io.WriteString(conn, request(path, header...)); err != nil {
 		hs.t.Fatal(err)
 	}
 	return func() int {
@@ -39,7 +40,7 @@ func (hs *house) hang(user, path string, header ...string) func() int {
 // TestLimitsOfCalls holds: no caller has all the calls that a bridge takes, and streams are none of them.
 func TestLimitsOfCalls(t *testing.T) {
 	answer := make(chan struct{})
-	hs := newHouse(t, Limits{MaxCalls: 3, MaxCallsPerCaller: 2}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
+	hs := serve(t, Limits{MaxCalls: 3, MaxCallsPerCaller: 2}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("watch") {
 			stays(w, r)
 			return
@@ -51,7 +52,7 @@ func TestLimitsOfCalls(t *testing.T) {
 	})
 	open := func(n float64) {
 		t.Helper()
-		eventually(t, "the calls are counted", func() bool { return hs.metric("clusterpass_calls_open") == n })
+		waittest.Until(t, "the calls are counted", func() bool { return hs.metric("clusterpass_calls_open") == n })
 	}
 	var answers []func() int
 	for i, user := range []string{"alice", "alice", "bob"} {
@@ -64,13 +65,13 @@ func TestLimitsOfCalls(t *testing.T) {
 			if resp.Header.Get("Retry-After") != "5" {
 				t.Errorf("Retry-After %q", resp.Header.Get("Retry-After"))
 			}
-			wantStatus(t, resp, http.StatusTooManyRequests, "too_many_requests", "you have 2 calls in flight")
+			gatewaytest.WantStatus(t, resp, http.StatusTooManyRequests, "too_many_requests", "you have 2 calls in flight")
 		}
 		answers = append(answers, hs.hang(user, listPath))
 		open(float64(i + 1))
 	}
 	resp, _ := hs.get("carol", listPath)
-	wantStatus(t, resp, http.StatusTooManyRequests, "too_many_requests", "the bridge has 3 calls in flight")
+	gatewaytest.WantStatus(t, resp, http.StatusTooManyRequests, "too_many_requests", "the bridge has 3 calls in flight")
 	if all, each := hs.metric("clusterpass_calls_refused_total", "limit=all"), hs.metric("clusterpass_calls_refused_total", "limit=caller"); all != 1 || each != 1 {
 		t.Errorf("refused: %v for the limit of all, %v for that of one", all, each)
 	}
@@ -87,8 +88,8 @@ func TestLimitsOfCalls(t *testing.T) {
 // the gateway knows.
 func TestLimitsOfStrangers(t *testing.T) {
 	answer := make(chan struct{})
-	hs := newHouse(t, Limits{MaxUnverified: 3}, Drain{}, stays)
-	hs.addMemberAs("open", v1alpha1.ClusterSpec{Identity: v1alpha1.Passthrough}, func(w http.ResponseWriter, r *http.Request) {
+	hs := serve(t, Limits{MaxUnverified: 3}, Drain{}, stays)
+	hs.addMember("open", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("watch") {
 			stays(w, r)
 			return
@@ -97,7 +98,7 @@ func TestLimitsOfStrangers(t *testing.T) {
 		case <-answer:
 		case <-r.Context().Done():
 		}
-	})
+	}, func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
 	const watch, list = "/clusters/open/api/v1/pods?watch=true", "/clusters/open/api/v1/pods"
 	token := func(n string) string { return "Authorization: Bearer token-" + n }
 	for _, n := range []string{"1", "2"} {
@@ -106,10 +107,10 @@ func TestLimitsOfStrangers(t *testing.T) {
 		}
 	}
 	code := hs.hang("", list, token("3"))
-	eventually(t, "the call is counted", func() bool { return hs.metric("clusterpass_calls_open") == 1 })
+	waittest.Until(t, "the call is counted", func() bool { return hs.metric("clusterpass_calls_open") == 1 })
 	for _, path := range []string{watch, list} {
 		resp, _ := hs.get("", path, token("4"))
-		wantStatus(t, resp, http.StatusTooManyRequests, "too_many_requests", "callers whom it does not know")
+		gatewaytest.WantStatus(t, resp, http.StatusTooManyRequests, "too_many_requests", "callers whom it does not know")
 	}
 	if n := hs.metric("clusterpass_calls_refused_total", "limit=unverified"); n != 2 {
 		t.Errorf("%v refused", n)
@@ -121,7 +122,7 @@ func TestLimitsOfStrangers(t *testing.T) {
 	if got := code(); got != http.StatusOK {
 		t.Errorf("answer %d", got)
 	}
-	eventually(t, "the place is free", func() bool {
+	waittest.Until(t, "the place is free", func() bool {
 		resp, _ := hs.get("", list, token("5"))
 		return resp.StatusCode == http.StatusOK
 	})
@@ -129,6 +130,7 @@ func TestLimitsOfStrangers(t *testing.T) {
 
 // TestUnreadStream holds: a client that reads nothing holds up neither the beginning of its stream nor the end, whoever ends it.
 func TestUnreadStream(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	for name, tt := range map[string]struct {
 		limits Limits
 		read   int // lines of the answer
@@ -139,7 +141,8 @@ func TestUnreadStream(t *testing.T) {
 		"ended by the bridge, long wait": {Limits{StreamTimeout: 200 * time.Millisecond, StallTimeout: time.Hour}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			hs := newHouse(t, tt.limits, Drain{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "line\n") })
+			t.Parallel()
+			hs := serve(t, tt.limits, Drain{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "line\n") })
 			ln, served, ended := pipetest.Listen(), make(chan struct{}), make(chan struct{})
 			srv := tt.limits.HTTPServer()
 			srv.Handler = hs.handler
@@ -154,7 +157,7 @@ func TestUnreadStream(t *testing.T) {
 			cfg := hs.tls("alice")
 			cfg.ServerName, cfg.MaxVersion = "example.com", tls.VersionTLS12 // in 1.3 the server goes on to write when the handshake is done
 			conn := tls.Client(ours, cfg)
-			if _, err := io.WriteString(conn, "GET "+logPath+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			if _, err := io.WriteString(conn, request(logPath)); err != nil {
 				t.Fatal(err)
 			}
 			br := bufio.NewReaderSize(conn, 16)
@@ -168,7 +171,7 @@ func TestUnreadStream(t *testing.T) {
 			case <-time.After(2 * time.Minute):
 				t.Fatal("the bridge still waits for its client")
 			}
-			eventually(t, "the stream is closed", func() bool { return hs.bridge.streams.Len() == 0 })
+			waittest.Until(t, "the stream is closed", hs.isIdle)
 		})
 	}
 }

@@ -14,11 +14,12 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/stores"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // TestCloudWatchLine holds for what the alarms and the scaling of infra/aws go by.
 func TestCloudWatchLine(t *testing.T) {
-	hs := newHouse(t, Limits{MaxStreams: 4}, Drain{Timeout: time.Second}, stays)
+	hs := serve(t, Limits{MaxStreams: 4}, Drain{Timeout: time.Second}, stays)
 	for range 2 {
 		hs.get("alice", watchPath)
 	}
@@ -93,9 +94,9 @@ func TestCloudWatchLineOfTunnels(t *testing.T) {
 	}
 	conn := connect(t, keys, ln.Addr().String())
 	// What the agent was not there for yet may be counted for a moment.
-	eventually(t, "the connection is counted", says(`"OpenStreams":1,"StreamSaturation":25,`))
+	waittest.Until(t, "the connection is counted", says(`"OpenStreams":1,"StreamSaturation":25,`))
 	_ = conn.Close()
-	eventually(t, "nothing is counted", says(`"OpenStreams":0,"StreamSaturation":0,`))
+	waittest.Until(t, "nothing is counted", says(`"OpenStreams":0,"StreamSaturation":0,`))
 }
 
 // TestSelfSigned holds: a front door that verifies no certificate reaches the bridge by TLS, and HTTP/1.1 alone.

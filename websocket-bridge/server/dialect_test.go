@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -21,7 +22,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/clusterpass/clusterpass/shared/cluster"
-	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // spdyMember refuses websockets and hands the streams of an exec session to talk, by their types.
@@ -74,6 +75,9 @@ const (
 // TestTranslation holds for each way in which a translated session goes on and ends.
 func TestTranslation(t *testing.T) {
 	success := `{"status":"Success"}`
+	// Of the session in which nobody reads stdin: what the client has sent, and that it has read its end.
+	var sent atomic.Int64
+	ended := make(chan struct{})
 	tests := []struct {
 		name       string
 		talk       func(t *testing.T, streams map[string]httpstream.Stream, conn httpstream.Connection)
@@ -81,6 +85,7 @@ func TestTranslation(t *testing.T) {
 		wantOut    string
 		wantCode   int
 		wantStatus bool
+		ended      chan struct{} // if not nil, is given what says that the client has read the end of a session
 	}{
 		{
 			name: "echo to the end of stdin",
@@ -105,25 +110,28 @@ func TestTranslation(t *testing.T) {
 		{
 			name: "nobody reads stdin",
 			talk: func(_ *testing.T, s map[string]httpstream.Stream, _ httpstream.Connection) {
-				time.Sleep(300 * time.Millisecond) // until input is stuck on its way
+				hasStalled(&sent, math.MaxInt64) // input is stuck on its way
 				_, _ = io.WriteString(s["error"], success)
 				_ = s["stdout"].Close()
 				_ = s["error"].Close()
-				time.Sleep(300 * time.Millisecond)
+				<-ended
 			},
 			client: func(_ *testing.T, conn *websocket.Conn) {
+				sent.Store(0)
 				go func() {
 					for conn.WriteMessage(websocket.BinaryMessage, bytes.Repeat([]byte{0}, 100_000)) == nil {
+						sent.Add(100_000)
 					}
 				}()
 			},
+			ended:    ended,
 			wantCode: websocket.CloseNormalClosure, wantStatus: true,
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var asked atomic.Int64
-			hs := newHouse(t, Limits{PingPeriod: 20 * time.Millisecond}, Drain{}, spdyMember(&asked, func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+			hs := serve(t, Limits{PingPeriod: 20 * time.Millisecond}, Drain{}, spdyMember(&asked, func(s map[string]httpstream.Stream, conn httpstream.Connection) {
 				tt.talk(t, s, conn)
 			}))
 			for range 2 {
@@ -146,6 +154,9 @@ func TestTranslation(t *testing.T) {
 						verdict += string(m[1:])
 					}
 				}
+				if tt.ended != nil {
+					tt.ended <- struct{}{}
+				}
 				if out != tt.wantOut || closed.Code != tt.wantCode || (verdict == success) != tt.wantStatus {
 					t.Errorf("%q, %q, %v", out, verdict, closed)
 				}
@@ -159,7 +170,7 @@ func TestTranslation(t *testing.T) {
 
 func TestTranslationRefused(t *testing.T) {
 	var asked atomic.Int64
-	hs := newHouse(t, Limits{}, Drain{}, spdyMember(&asked, nil))
+	hs := serve(t, Limits{}, Drain{}, spdyMember(&asked, nil))
 	for path, want := range map[string]string{
 		"/m/api/v1/namespaces/a/pods/nosuch/exec?stdout=1":  `404 {"kind":"Status","code":404}`,
 		"/m/api/v1/namespaces/a/pods/neither/exec?stdout=1": "400 what is a websocket?",
@@ -184,7 +195,7 @@ func TestTranslationEnds(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			var asked atomic.Int64
 			begun, ended := make(chan struct{}, 2), make(chan struct{}, 2)
-			hs := newHouse(t, Limits{}, Drain{}, spdyMember(&asked, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
+			hs := serve(t, Limits{}, Drain{}, spdyMember(&asked, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
 				begun <- struct{}{}
 				<-conn.CloseChan()
 				ended <- struct{}{}
@@ -230,7 +241,7 @@ func TestOversizedMessages(t *testing.T) {
 				<-conn.CloseChan()
 				ended <- struct{}{}
 			})
-			hs := newHouse(t, Limits{MaxMessage: 10_000}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
+			hs := serve(t, Limits{MaxMessage: 10_000}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
 				if strings.HasPrefix(protocol, "SPDY") && r.Header.Get("Upgrade") != "websocket" {
 					stays(w, r) // what is no SPDY does not trouble it
 					ended <- struct{}{}
@@ -266,7 +277,7 @@ func TestPortForwardBreaksOff(t *testing.T) {
 		_ = member.(*tls.Conn).NetConn().Close()
 		<-conn.CloseChan()
 	})
-	hs := newHouse(t, Limits{}, Drain{}, func(w http.ResponseWriter, r *http.Request) { talk(hijacked{w, raw}, r) })
+	hs := serve(t, Limits{}, Drain{}, func(w http.ResponseWriter, r *http.Request) { talk(hijacked{w, raw}, r) })
 	conn := hs.mustDial("alice", portsPath, "v4.channel.k8s.io")
 	var got string
 	for {
@@ -304,8 +315,7 @@ func TestTranslationAfterRotation(t *testing.T) {
 	member := spdyMember(&asked, func(s map[string]httpstream.Stream, _ httpstream.Connection) {
 		_, _ = io.WriteString(s["error"], `{"status":"Success"}`)
 	})
-	ahead := atomic.Int64{}
-	hs := newHouseFresh(t, Limits{}, Drain{}, cluster.Freshness{Object: time.Hour, Secret: time.Hour}, &ahead, func(w http.ResponseWriter, r *http.Request) {
+	hs := serveFresh(t, Limits{}, Drain{}, cluster.Freshness{Object: time.Hour, Secret: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+known.Load().(string) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
@@ -314,15 +324,13 @@ func TestTranslationAfterRotation(t *testing.T) {
 	})
 	rotate := func(from, to string) {
 		t.Helper()
-		sec, err := hs.secrets.Get(t.Context(), "clusters/m")
-		if err == nil {
-			_, err = hs.secrets.Replace(t.Context(), sec.Name, sec.Version, secrets.NewValue(bytes.ReplaceAll(sec.Value.Reveal(), []byte(from), []byte(to))))
-		}
+		sec, err := hs.Secrets.Get(t.Context(), "clusters/m")
 		if err != nil {
 			t.Fatal(err)
 		}
+		hs.RotateSecret("m", bytes.ReplaceAll(sec.Value.Reveal(), []byte(from), []byte(to)))
 		known.Store(to)
-		ahead.Add(int64(time.Minute)) // since it was last renewed
+		hs.Clock.Advance(time.Minute) // since it was last renewed
 	}
 	session := func(what string, wantAsked int64) {
 		t.Helper()
@@ -351,7 +359,7 @@ func TestTranslationAfterRotation(t *testing.T) {
 	if err == nil || resp == nil {
 		t.Fatalf("%v, want a refusal", err)
 	}
-	wantStatus(t, resp, http.StatusBadGateway, "credential_refused", "register it anew")
+	gatewaytest.WantStatus(t, resp, http.StatusBadGateway, "credential_refused", "register it anew")
 }
 
 // TestRememberedTranslation holds: what was learned of a member is forgotten as soon as it is wrong, and a client teaches it only with a
@@ -370,7 +378,7 @@ func TestRememberedTranslation(t *testing.T) {
 		_, _, _ = conn.ReadMessage()
 	})
 	var takesWebsockets, takesSPDY atomic.Bool
-	hs := newHouse(t, Limits{}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
+	hs := serve(t, Limits{}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
 		webSocket := strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
 		switch {
 		case webSocket && takesWebsockets.Load() && r.Header.Get("Sec-Websocket-Version") == "13":
@@ -397,7 +405,7 @@ func TestRememberedTranslation(t *testing.T) {
 	takesSPDY.Store(true)
 	resp, _ := hs.get("alice", translated, "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 12", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
 		"Sec-WebSocket-Protocol: v5.channel.k8s.io")
-	wantStatus(t, resp, http.StatusBadRequest, "bad_request", "handshake")
+	gatewaytest.WantStatus(t, resp, http.StatusBadRequest, "bad_request", "handshake")
 	session("after a handshake of another version", 1, 0)
 
 	takesWebsockets.Store(false)
@@ -412,7 +420,7 @@ func TestRememberedTranslation(t *testing.T) {
 
 // TestTranslatedPorts holds: one session forwards a port twice, as kubelets do, and not very many.
 func TestTranslatedPorts(t *testing.T) {
-	hs := newHouse(t, Limits{}, Drain{}, framing(32, func(f *spdyframes.Framer, _ spdyframes.StreamId) {
+	hs := serve(t, Limits{}, Drain{}, framing(32, func(f *spdyframes.Framer, _ spdyframes.StreamId) {
 		for {
 			if _, err := f.ReadFrame(); err != nil {
 				return
@@ -434,7 +442,7 @@ func TestTranslatedPorts(t *testing.T) {
 // TestStrangeFrames holds: what a member sends of SPDY that means nothing here is dropped, and a ping is answered, also while nobody reads
 // what is written.
 func TestStrangeFrames(t *testing.T) {
-	hs := newHouse(t, Limits{}, Drain{}, framing(3, func(f *spdyframes.Framer, stdout spdyframes.StreamId) {
+	hs := serve(t, Limits{}, Drain{}, framing(3, func(f *spdyframes.Framer, stdout spdyframes.StreamId) {
 		for _, frame := range []spdyframes.Frame{
 			&spdyframes.SynStreamFrame{StreamId: 2, Headers: http.Header{"A": {"b"}}},
 			&spdyframes.DataFrame{StreamId: 2, Data: []byte("of a stream that nobody opened")},

@@ -14,13 +14,15 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // TestDrain holds: readiness falls first, watches end between two events, sessions go on.
 func TestDrain(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	half, rest := make(chan struct{}), make(chan struct{})
 	const delay = time.Second
-	hs := newHouse(t, Limits{}, Drain{Delay: delay, Timeout: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
+	hs := serve(t, Limits{}, Drain{Delay: delay, Timeout: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("slow") == "" {
 			stays(w, r)
 			return
@@ -44,11 +46,11 @@ func TestDrain(t *testing.T) {
 	_, exec := hs.get("alice", execPath, upgrade...)
 	logs, logsConn := hs.get("alice", logPath)
 	<-half
-	eventually(t, "it is ready", func() bool { return ready() == 200 })
+	waittest.Until(t, "it is ready", func() bool { return ready() == 200 })
 
 	stopped := time.Now()
 	hs.stop()
-	eventually(t, "readiness falls", func() bool { return ready() == 503 })
+	waittest.Until(t, "readiness falls", func() bool { return ready() == 503 })
 	if c, err := net.Dial("tcp", hs.addr); err == nil {
 		_ = c.Close()
 	} else if time.Since(stopped) < delay {
@@ -77,12 +79,13 @@ func TestDrain(t *testing.T) {
 	}
 	_ = exec.Close()
 	_ = logsConn.Close()
-	// The cleanup of the house fails if it does not end with them.
+	// The cleanup of serve fails if it does not end with them.
 }
 
 // TestDrainCutsWhatIsLeft holds: sessions that go on too long are closed, and what is not whole does not look whole.
 func TestDrainCutsWhatIsLeft(t *testing.T) {
-	hs := newHouse(t, Limits{}, Drain{Timeout: 8 * time.Second}, stays) // of which two are for farewells
+	t.Parallel()                                                     // it waits, mostly
+	hs := serve(t, Limits{}, Drain{Timeout: 8 * time.Second}, stays) // of which two are for farewells
 	_, exec := hs.get("alice", execPath, upgrade...)
 	logs, _ := hs.get("alice", logPath)
 	line := make([]byte, 3)
@@ -100,48 +103,48 @@ func TestDrainCutsWhatIsLeft(t *testing.T) {
 
 // TestDrainEndsEarly holds: when the last session is gone, nothing is waited for.
 func TestDrainEndsEarly(t *testing.T) {
-	hs := newHouse(t, Limits{}, Drain{Timeout: time.Hour}, stays)
+	hs := serve(t, Limits{}, Drain{Timeout: time.Hour}, stays)
 	_, exec := hs.get("alice", execPath, upgrade...)
 	hs.stop()
 	echo(t, exec)
 	_ = exec.Close()
-	// The cleanup of the house fails if it does not end.
+	// The cleanup of serve fails if it does not end.
 }
 
 // TestHealth holds: a bridge that was ready keeps its calls while a store is down, which is down for all; and only then.
 func TestHealth(t *testing.T) {
-	hs := newHouse(t, Limits{}, Drain{}, stays)
-	store := &moody{Store: hs.secrets}
+	hs := serve(t, Limits{}, Drain{}, stays)
+	store := &moody{Store: hs.Secrets}
 	ask := func(admin http.Handler, path string) (int, string) {
 		w := httptest.NewRecorder()
 		admin.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		return w.Code, w.Body.String()
 	}
-	checks := append(storeChecks(store, hs.objects), listenerCheck(addr(hs.addr)))
+	checks := append(storeChecks(store, hs.Objects), listenerCheck(addr(hs.addr)))
 	store.down.Store(true)
 	admin := hs.bridge.Admin(checks...)
 	if code, text := ask(admin, "/healthz"); code != 503 || !strings.Contains(text, "[-]secrets failed") {
 		t.Errorf("never ready: %d %s", code, text)
 	}
 	store.down.Store(false)
-	eventually(t, "it is ready", func() bool { code, _ := ask(admin, "/healthz"); return code == 200 })
+	waittest.Until(t, "it is ready", func() bool { code, _ := ask(admin, "/healthz"); return code == 200 })
 	store.down.Store(true)
-	eventually(t, "it is not ready", func() bool { code, _ := ask(admin, "/readyz"); return code == 503 })
+	waittest.Until(t, "it is not ready", func() bool { code, _ := ask(admin, "/readyz"); return code == 503 })
 	if code, text := ask(admin, "/healthz"); code != 200 || !strings.Contains(text, "[+]listener ok") {
 		t.Errorf("ready before: %d %s", code, text)
 	}
 	hs.stop()
-	eventually(t, "a bridge that drains gets no calls", func() bool { code, _ := ask(admin, "/healthz"); return code == 503 })
+	waittest.Until(t, "a bridge that drains gets no calls", func() bool { code, _ := ask(admin, "/healthz"); return code == 503 })
 }
 
 func TestReadinessReallyChecks(t *testing.T) {
-	hs := newHouse(t, Limits{}, Drain{}, stays)
+	hs := serve(t, Limits{}, Drain{}, stays)
 	get := func(checks ...Check) (int, string) {
 		w := httptest.NewRecorder()
 		hs.bridge.Admin(checks...).ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
 		return w.Code, w.Body.String()
 	}
-	good := append(storeChecks(hs.secrets, hs.objects), listenerCheck(addr(hs.addr)))
+	good := append(storeChecks(hs.Secrets, hs.Objects), listenerCheck(addr(hs.addr)))
 	if code, text := get(good...); code != 200 || !strings.Contains(text, "[+]secrets ok\n[+]listener ok\n") {
 		t.Errorf("%d %s", code, text)
 	}
@@ -154,8 +157,8 @@ func TestReadinessReallyChecks(t *testing.T) {
 		t.Errorf("%d %s", code, text)
 	}
 	for name, check := range map[string]Check{
-		"objects": storeChecks(hs.secrets, downObjects{hs.objects})[0],
-		"secrets": storeChecks(downSecrets{hs.secrets}, hs.objects)[1],
+		"objects": storeChecks(hs.Secrets, downObjects{hs.Objects})[0],
+		"secrets": storeChecks(downSecrets{hs.Secrets}, hs.Objects)[1],
 	} {
 		if code, text := get(check); code != 503 || !strings.Contains(text, "[-]"+name+" failed") {
 			t.Errorf("%s is down: %d %s", name, code, text)

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
@@ -41,17 +45,17 @@ func stays(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestLimitsOfStreams(t *testing.T) {
-	hs := newHouse(t, Limits{MaxStreams: 3, MaxPerCaller: 2}, Drain{}, stays)
+	hs := serve(t, Limits{MaxStreams: 3, MaxPerCaller: 2}, Drain{}, stays)
 	hs.get("alice", watchPath)
 	_, exec := hs.get("alice", execPath, upgrade...)
 	resp, _ := hs.get("alice", logPath)
 	if resp.Header.Get("Retry-After") != "5" {
 		t.Errorf("Retry-After %q", resp.Header.Get("Retry-After"))
 	}
-	wantStatus(t, resp, 429, "too_many_requests", "you have 2 streams open")
+	gatewaytest.WantStatus(t, resp, 429, "too_many_requests", "you have 2 streams open")
 	hs.get("bob", watchPath)
 	resp, _ = hs.get("carol", watchPath)
-	wantStatus(t, resp, 429, "too_many_requests", "the bridge holds 3 streams")
+	gatewaytest.WantStatus(t, resp, 429, "too_many_requests", "the bridge holds 3 streams")
 	if got := hs.metric("clusterpass_streams_open", "kind=watch", "cluster=m"); got != 2 {
 		t.Errorf("%v watches are open", got)
 	}
@@ -60,7 +64,7 @@ func TestLimitsOfStreams(t *testing.T) {
 	}
 	// What is not a stream has no limit.
 	go func() { _ = exec.Close() }()
-	eventually(t, "the place of a closed stream is free", func() bool {
+	waittest.Until(t, "the place of a closed stream is free", func() bool {
 		resp, _ := hs.get("alice", logPath)
 		return resp.StatusCode == 200
 	})
@@ -68,6 +72,7 @@ func TestLimitsOfStreams(t *testing.T) {
 
 // TestStreamsEnd holds for each kind how the bridge ends it.
 func TestStreamsEnd(t *testing.T) {
+	t.Parallel()                  // it waits, mostly
 	const short = 2 * time.Second // long enough for the stream to have begun: what ends a moment before its answer begins breaks off
 	tests := []struct {
 		name   string
@@ -86,7 +91,8 @@ func TestStreamsEnd(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			hs := newHouse(t, tt.limits, Drain{}, stays)
+			t.Parallel()
+			hs := serve(t, tt.limits, Drain{}, stays)
 			resp, conn := hs.get("alice", tt.path, tt.header...)
 			for resp.StatusCode == http.StatusGatewayTimeout { // the time was over before it began
 				resp, conn = hs.get("alice", tt.path, tt.header...)
@@ -99,7 +105,7 @@ func TestStreamsEnd(t *testing.T) {
 			if !errors.Is(err, tt.want) || len(got) > 0 && string(got) != "{}\n" {
 				t.Errorf("%q, %v; want %v", got, err, tt.want)
 			}
-			eventually(t, "the reason is counted", func() bool {
+			waittest.Until(t, "the reason is counted", func() bool {
 				return hs.metric("clusterpass_stream_failures_total", "reason="+tt.reason) > 0
 			})
 		})
@@ -108,9 +114,10 @@ func TestStreamsEnd(t *testing.T) {
 
 // TestStalledClient holds: a client that does not read holds its member up instead of filling memory, and is cut in the end.
 func TestStalledClient(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	var sent atomic.Int64
 	gone := make(chan struct{})
-	hs := newHouse(t, Limits{StallTimeout: 5 * time.Second}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
+	hs := serve(t, Limits{StallTimeout: 5 * time.Second}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
 		defer close(gone)
 		line := strings.Repeat("x", 1<<16)
 		for r.Context().Err() == nil {
@@ -129,21 +136,37 @@ func TestStalledClient(t *testing.T) {
 	if _, err := io.Copy(io.Discard, resp.Body); err == nil {
 		t.Error("what was cut looks whole")
 	}
-	eventually(t, "the reason is counted", func() bool {
+	waittest.Until(t, "the reason is counted", func() bool {
 		return hs.metric("clusterpass_stream_failures_total", "kind=logs", "reason=stalled") == 1
 	})
 }
 
 // TestDeadlinesStayWithTheirStream holds: a connection that carried a stream serves other calls for as long as it likes.
 func TestDeadlinesStayWithTheirStream(t *testing.T) {
-	const stall = 6 * time.Second
-	hs := newHouse(t, Limits{StallTimeout: stall}, Drain{}, func(w http.ResponseWriter, _ *http.Request) {
+	limits := Limits{StallTimeout: 5 * time.Minute}
+	hs := serve(t, limits, Drain{}, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "{}\n")
 	})
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", hs.tlsServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := limits.HTTPServer()
+	srv.Handler = hs.handler
+	idle, clear := make(chan net.Conn, 2), srv.ConnState
+	srv.ConnState = func(c net.Conn, s http.ConnState) {
+		if clear(c, s); s == http.StateIdle {
+			idle <- c
+		}
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	defer func() { _ = srv.Close(); <-served }()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: hs.tls("alice"), MaxConnsPerHost: 1}}
 	defer client.CloseIdleConnections()
+	var conn net.Conn
 	for _, path := range []string{watchPath, "/m/api/v1/pods"} {
-		resp, err := client.Get("https://" + hs.addr + path)
+		resp, err := client.Get("https://" + ln.Addr().String() + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,14 +174,19 @@ func TestDeadlinesStayWithTheirStream(t *testing.T) {
 			t.Errorf("%s: %q, %v", path, body, err)
 		}
 		_ = resp.Body.Close()
-		time.Sleep(stall + 500*time.Millisecond)
+		before := conn
+		if conn = <-idle; before != nil && conn != before {
+			t.Errorf("%s: by another connection", path)
+		}
+		_ = conn.SetWriteDeadline(time.Now().Add(-time.Second)) // as if the stream's deadline had passed by now
 	}
 }
 
 // TestEndOfAStalledClient holds: a client that takes nothing does not hold up the end of its stream.
 func TestEndOfAStalledClient(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	gone := make(chan struct{})
-	hs := newHouse(t, Limits{}, Drain{Timeout: time.Second}, func(w http.ResponseWriter, r *http.Request) {
+	hs := serve(t, Limits{}, Drain{Timeout: time.Second}, func(w http.ResponseWriter, r *http.Request) {
 		defer close(gone)
 		line := strings.Repeat("x", 1<<16)
 		for r.Context().Err() == nil {
@@ -170,13 +198,14 @@ func TestEndOfAStalledClient(t *testing.T) {
 	hs.get("alice", logPath)
 	hs.stop()
 	<-gone
-	eventually(t, "the stream is closed", func() bool { return hs.bridge.streams.Len() == 0 })
+	waittest.Until(t, "the stream is closed", hs.isIdle)
 }
 
 // TestEndOfAStalledTextClient holds the same for a command that a page runs.
 func TestEndOfAStalledTextClient(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	gone := make(chan struct{})
-	hs := newHouse(t, Limits{}, Drain{Timeout: time.Second}, talking(t, func(conn *websocket.Conn) {
+	hs := serve(t, Limits{}, Drain{Timeout: time.Second}, talking(t, func(conn *websocket.Conn) {
 		defer close(gone)
 		for conn.WriteMessage(websocket.BinaryMessage, append([]byte{1}, strings.Repeat("x", 1<<15)...)) == nil {
 		}
@@ -184,11 +213,11 @@ func TestEndOfAStalledTextClient(t *testing.T) {
 	hs.mustDial("alice", execPath, text.Protocol)
 	hs.stop()
 	<-gone
-	eventually(t, "the stream is closed", func() bool { return hs.bridge.streams.Len() == 0 })
+	waittest.Until(t, "the stream is closed", hs.isIdle)
 }
 
 func TestLargeHeader(t *testing.T) {
-	hs := newHouse(t, Limits{MaxHeader: 8 << 10}, Drain{}, stays)
+	hs := serve(t, Limits{MaxHeader: 8 << 10}, Drain{}, stays)
 	resp, _ := hs.get("alice", watchPath, "X-Large: "+strings.Repeat("x", 20<<10))
 	if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("answer %s", resp.Status)

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -25,6 +24,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
 )
@@ -32,7 +32,7 @@ import (
 // program is a bridge as main runs it, with the agent of a private cluster, whose API server says again what it hears.
 type program struct {
 	t            *testing.T
-	log          *safeBuffer
+	log          *waittest.Buffer
 	listen, port string // addresses
 	keys         *passes.Verifier
 	stop         context.CancelFunc
@@ -58,7 +58,7 @@ func newProgram(t *testing.T, drain time.Duration) *program {
 	}
 	cfg := &Config{}
 	must(config.Load(cfg))
-	p := &program{t: t, log: &safeBuffer{}, ended: make(chan error, 1)}
+	p := &program{t: t, log: &waittest.Buffer{}, ended: make(chan error, 1)}
 	cfg.LogTo, cfg.DrainTimeout = p.log, drain
 
 	st, err := stores.Open(t.Context(), cfg.Store)
@@ -73,7 +73,7 @@ func newProgram(t *testing.T, drain time.Duration) *program {
 	t.Cleanup(func() { stop(); <-finished })
 	find := func(expr string) (found string) {
 		re := regexp.MustCompile(expr)
-		eventually(t, "the log says "+expr, func() bool {
+		waittest.Until(t, "the log says "+expr, func() bool {
 			m := re.FindStringSubmatch(p.log.String())
 			if m != nil {
 				found = m[1]
@@ -131,7 +131,7 @@ func (p *program) connect() net.Conn {
 func connect(t *testing.T, keys *passes.Verifier, port string) net.Conn {
 	t.Helper()
 	var conn net.Conn
-	eventually(t, "a function is connected", func() (ok bool) {
+	waittest.Until(t, "a function is connected", func() (ok bool) {
 		var err error
 		conn, err = (&tunnel.Dialer{Keys: keys}).Dial(t.Context(), "prod", "", &url.URL{Scheme: "https", Host: port}, (&net.Dialer{}).DialContext)
 		return err == nil
@@ -147,16 +147,16 @@ func TestRunDrains(t *testing.T) {
 	conn := p.connect()
 	say(t, conn)
 	p.stop()
-	eventually(t, "the listener is closed", func() bool {
+	waittest.Until(t, "the listener is closed", func() bool {
 		c, err := net.Dial("tcp", p.listen)
 		if err == nil {
 			_ = c.Close()
 		}
 		return err != nil
 	})
-	for range 50 { // the drain of its own streams is over by then
+	waittest.Until(t, "the drain of its own streams is over", func() bool { return isRunning("agents.(*Agents).Wait") })
+	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); { // in which it looks several times whether that has ended
 		say(t, conn)
-		time.Sleep(20 * time.Millisecond)
 	}
 	_ = conn.Close()
 	if err := p.end(); err != nil {
@@ -183,7 +183,7 @@ func (p *program) end() error {
 	select {
 	case err := <-p.ended:
 		return err
-	case <-time.After(5 * time.Minute):
+	case <-time.After(waittest.Patience):
 		p.t.Fatal("the bridge does not end")
 		return nil
 	}
@@ -221,22 +221,4 @@ func echoServer(t *testing.T) string {
 	})
 	t.Cleanup(func() { _ = ln.Close(); wg.Wait() })
 	return ln.Addr().String()
-}
-
-// safeBuffer is written by several goroutines.
-type safeBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/moby/spdystream/spdy"
 	"k8s.io/streaming/pkg/httpstream"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
@@ -58,20 +59,31 @@ const kernels = 64 << 20
 // nothing, most of it the kernel's, explains.
 func (f *flow) stalls(t *testing.T, most int64) {
 	t.Helper()
-	for last, same := int64(-1), 0; same < 40; time.Sleep(50 * time.Millisecond) {
-		n := f.sent.Load()
+	if !hasStalled(&f.sent, most) {
+		t.Fatalf("%d bytes were sent to a side that takes none", f.sent.Load())
+	}
+}
+
+// hasStalled waits until sent is above 0 and has not grown for a second. It returns false as soon as sent is above most.
+func hasStalled(sent *atomic.Int64, most int64) bool {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for last, same := int64(0), 0; same < 20; <-tick.C {
+		n := sent.Load()
 		if n > most {
-			t.Fatalf("%d bytes were sent to a side that takes none", n)
+			return false
 		}
 		if same++; n != last || n == 0 {
 			last, same = n, 0
 		}
 	}
+	return true
 }
 
 // TestSlowSides holds for every way in which bytes are carried: who takes nothing holds the other side up and fills no memory, and
 // gets all, once it takes it.
 func TestSlowSides(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	write := func(w io.Writer) func([]byte) error {
 		return func(p []byte) error {
 			_, err := w.Write(p)
@@ -141,8 +153,8 @@ func TestSlowSides(t *testing.T) {
 		}
 	}
 	// How clients read all of it.
-	messages := func(path, protocol string, content func([]byte) string) func(hs *house) func(io.Writer) {
-		return func(hs *house) func(io.Writer) {
+	messages := func(path, protocol string, content func([]byte) string) func(hs *bridgeServer) func(io.Writer) {
+		return func(hs *bridgeServer) func(io.Writer) {
 			conn := hs.mustDial("alice", path, protocol)
 			return func(w io.Writer) {
 				for {
@@ -174,8 +186,8 @@ func TestSlowSides(t *testing.T) {
 		}
 		return data(append([]byte{m[0] - '0'}, decoded...))
 	}
-	body := func(path string, header ...string) func(hs *house) func(io.Writer) {
-		return func(hs *house) func(io.Writer) {
+	body := func(path string, header ...string) func(hs *bridgeServer) func(io.Writer) {
+		return func(hs *bridgeServer) func(io.Writer) {
 			resp, conn := hs.get("alice", path, header...)
 			var r io.Reader = resp.Body
 			if resp.StatusCode == http.StatusSwitchingProtocols {
@@ -187,7 +199,7 @@ func TestSlowSides(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		member func(*testing.T, *flow) http.HandlerFunc
-		client func(*house) func(io.Writer)
+		client func(*bridgeServer) func(io.Writer)
 	}{
 		"a log":                           {plain, body(logPath)},
 		"a log, by websocket of our own":  {plain, messages(logPath, text.Protocol, func(m []byte) string { return string(m) + "\n" })},
@@ -201,8 +213,9 @@ func TestSlowSides(t *testing.T) {
 		"a tunnel, translated":            {rawSPDY, messages(portsPath, "SPDY/3.1+portforward.k8s.io", func(m []byte) string { return string(m) })},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			f := newFlow()
-			hs := newHouse(t, Limits{}, Drain{}, tt.member(t, f))
+			hs := serve(t, Limits{}, Drain{}, tt.member(t, f))
 			read := tt.client(hs)
 			f.stalls(t, kernels)
 			close(f.enough)
@@ -256,8 +269,9 @@ func TestSlowSides(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			take, done, got, f := make(chan struct{}), make(chan struct{}), sha256.New(), newFlow()
-			hs := newHouse(t, Limits{}, Drain{}, tt.member(t, take, got, func() { close(done) }))
+			hs := serve(t, Limits{}, Drain{}, tt.member(t, take, got, func() { close(done) }))
 			conn := hs.mustDial("alice", tt.path, tt.protocol)
 			go func() {
 				f.send(channel(conn, 0))
@@ -279,7 +293,7 @@ func TestManySlowClients(t *testing.T) {
 	const many, each = 32, 1 << 20
 	f := newFlow()
 	var watching atomic.Int64
-	hs := newHouse(t, Limits{}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
+	hs := serve(t, Limits{}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
 		watching.Add(1)
 		chunk := make([]byte, 32<<10)
 		for r.Context().Err() == nil {
@@ -294,7 +308,7 @@ func TestManySlowClients(t *testing.T) {
 	for range many {
 		hs.get("alice", logPath)
 	}
-	eventually(t, "all are sent something", func() bool { return watching.Load() == many })
+	waittest.Until(t, "all are sent something", func() bool { return watching.Load() == many })
 	f.stalls(t, many*kernels)
 	if after := holds(before + many*each); after > before+many*each {
 		t.Errorf("%d clients that take nothing cost %d bytes each", many, (after-before)/many)
@@ -353,7 +367,7 @@ func TestManySlowTranslations(t *testing.T) {
 			down, up := newFlow(), newFlow()
 			var talking atomic.Int64
 			chunk := bytes.Repeat([]byte("x"), tt.frame)
-			hs := newHouse(t, Limits{}, Drain{}, framing(tt.streams, func(f *spdy.Framer, last spdy.StreamId) {
+			hs := serve(t, Limits{}, Drain{}, framing(tt.streams, func(f *spdy.Framer, last spdy.StreamId) {
 				talking.Add(1)
 				for f.WriteFrame(&spdy.DataFrame{StreamId: last, Data: chunk}) == nil {
 					down.sent.Add(int64(len(chunk)))
@@ -373,7 +387,7 @@ func TestManySlowTranslations(t *testing.T) {
 					}
 				}()
 			}
-			eventually(t, "all are sent something", func() bool { return talking.Load() == many })
+			waittest.Until(t, "all are sent something", func() bool { return talking.Load() == many })
 			down.stalls(t, many*kernels)
 			up.stalls(t, many*kernels)
 			if after := holds(before + many*tt.each); after > before+many*tt.each {
@@ -386,7 +400,9 @@ func TestManySlowTranslations(t *testing.T) {
 // holds waits for a while until this process uses no more than so many bytes, and returns how many: what lasts for a moment alone counts
 // for nothing.
 func holds(most uint64) uint64 {
-	for end := time.Now().Add(time.Minute); ; time.Sleep(500 * time.Millisecond) {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); ; <-tick.C {
 		if n := held(); n <= most || time.Now().After(end) {
 			return n
 		}

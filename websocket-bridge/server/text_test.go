@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
@@ -33,7 +34,7 @@ func texts(conn *websocket.Conn) (messages []string, end *websocket.CloseError) 
 // TestTextLines holds: logs and watches come line by line; what is not there is answered as everywhere.
 func TestTextLines(t *testing.T) {
 	seen := make(chan http.Header, 10)
-	hs := newHouse(t, Limits{}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
+	hs := serve(t, Limits{}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
 		seen <- r.Header.Clone()
 		switch {
 		case strings.Contains(r.URL.Path, "nosuch"):
@@ -83,12 +84,12 @@ func TestTextLines(t *testing.T) {
 	if err == nil {
 		t.Fatal("a list by websocket")
 	}
-	wantStatus(t, resp, 400, "bad_request", "watch, log, exec and attach")
+	gatewaytest.WantStatus(t, resp, 400, "bad_request", "watch, log, exec and attach")
 }
 
 // TestTextExec speaks the JSON of exec with a member that echoes stdin to stdout and sizes to stderr.
 func TestTextExec(t *testing.T) {
-	hs := newHouse(t, Limits{MaxMessage: 1000}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
+	hs := serve(t, Limits{MaxMessage: 1000}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "nosuch") {
 			http.Error(w, "no", http.StatusNotFound)
 			return
@@ -154,7 +155,7 @@ func TestTextExec(t *testing.T) {
 
 // TestOrigins holds: pages from elsewhere open no websocket of any kind.
 func TestOrigins(t *testing.T) {
-	hs := newHouse(t, Limits{Origins: []string{"https://console.example.com"}}, Drain{}, talking(t, func(*websocket.Conn) {}))
+	hs := serve(t, Limits{Origins: []string{"https://console.example.com"}}, Drain{}, talking(t, func(*websocket.Conn) {}))
 	for origin, want := range map[string]int{
 		"":                                 101,
 		"https://" + hs.addr:               101,

@@ -24,6 +24,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/infra/local/lambda/event"
 	"github.com/clusterpass/clusterpass/shared/leaktest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // bootstrap is the built test function.
@@ -52,13 +53,13 @@ func TestMain(m *testing.M) {
 func newFunction(t *testing.T, cfg Config) *Function {
 	t.Helper()
 	cfg.Name, cfg.Bootstrap = "proxy", bootstrap
-	cfg.InitTimeout, cfg.Timeout = cmp.Or(cfg.InitTimeout, patience), cmp.Or(cfg.Timeout, patience)
+	cfg.InitTimeout, cfg.Timeout = cmp.Or(cfg.InitTimeout, waittest.Patience), cmp.Or(cfg.Timeout, waittest.Patience)
 	f, err := NewFunction(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waittest.Patience)
 		defer cancel()
 		if err := f.Close(ctx); err != nil {
 			t.Error(err)
@@ -114,24 +115,11 @@ func who(t *testing.T, f *Function) identity {
 // quiet waits until every process is idle: on a busy machine one asks for its next event later than its answer is held back for that.
 func quiet(t *testing.T, f *Function) {
 	t.Helper()
-	eventually(t, "every process is idle", func() bool {
+	waittest.Until(t, "every process is idle", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.slots == len(f.idle)
 	})
-}
-
-// patience is how long anything may take.
-const patience = 2 * time.Minute
-
-// eventually waits for what has no other sign.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it never came true that ", what)
-		}
-	}
 }
 
 // state is the one-letter state of a process, "" if there is none.
@@ -213,20 +201,20 @@ func TestStopped(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
 	}
+	never := newFunction(t, Config{NeverStop: true}) // for comparison
+	running := who(t, never).PID
+	quiet(t, never)
 	f := newFunction(t, Config{})
 	pid := who(t, f).PID
 	for range 20 {
-		eventually(t, "an idle process is stopped", func() bool { return state(pid) == "T" })
+		waittest.Until(t, "an idle process is stopped", func() bool { return state(pid) == "T" })
 		if got := who(t, f).PID; got != pid {
 			t.Fatalf("process %d, was %d", got, pid)
 		}
 	}
-	// One that is not stopped, for comparison.
-	f = newFunction(t, Config{NeverStop: true})
-	pid = who(t, f).PID
-	time.Sleep(20 * time.Millisecond) // in which it would have been
-	if s := state(pid); s == "T" {
-		t.Error("the process is stopped")
+	// It was idle long before the other one was stopped.
+	if s := state(running); s == "T" || s == "" {
+		t.Errorf("the process that is never stopped is in state %q", s)
 	}
 }
 
@@ -245,7 +233,7 @@ func TestConcurrency(t *testing.T) {
 				_, pid := call(t, f, "/wait?name="+name)
 				pids <- pid
 			})
-			eventually(t, "an invocation runs beside the others", exists(dir, name+".begun"))
+			waittest.Until(t, "an invocation runs beside the others", exists(dir, name+".begun"))
 		}
 		if _, err := f.Invoke(t.Context(), restEvent(t, "/who")); !errors.Is(err, ErrThrottled) {
 			t.Errorf("one more invocation: %v", err)
@@ -276,16 +264,19 @@ func TestMany(t *testing.T) {
 		wg.Go(func() {
 			for i := range 40 {
 				want := fmt.Sprintf("%d-%d", g, i)
-				for {
-					b, err := f.Invoke(t.Context(), restEvent(t, "/echo?x="+want))
-					if errors.Is(err, ErrThrottled) { // a process is dying, its slot is not free yet
-						time.Sleep(time.Millisecond)
-						continue
+				event := restEvent(t, "/echo?x="+want)
+				var b []byte
+				err := waittest.Poll(t.Context(), func(ctx context.Context) error {
+					var err error
+					if b, err = f.Invoke(ctx, event); errors.Is(err, ErrThrottled) {
+						return err // a process is dying, its slot is not free yet
+					} else if err != nil {
+						t.Errorf("%s: %v", want, err)
 					}
-					if err != nil || !bytes.Contains(b, []byte(`"/echo?x=`+want+`"`)) {
-						t.Errorf("%s: %s, %v", want, b, err)
-					}
-					break
+					return nil
+				})
+				if err != nil || !bytes.Contains(b, []byte(`"/echo?x=`+want+`"`)) {
+					t.Errorf("%s: %s, %v", want, b, err)
 				}
 			}
 		})
@@ -301,11 +292,11 @@ func TestTimeout(t *testing.T) {
 	if !errors.As(err, &fe) || fe.Type != "Sandbox.Timedout" || !strings.HasSuffix(fe.Message, "Error: Task timed out after 5.00 seconds") {
 		t.Errorf("got %v", err)
 	}
-	eventually(t, "the process is killed", gone(pid))
+	waittest.Until(t, "the process is killed", gone(pid))
 	if again := who(t, f).PID; again == pid {
 		t.Error("the process was used again")
 	}
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(waittest.Patience); ; {
 		b, err := f.Invoke(t.Context(), restEvent(t, "/deadline"))
 		if errors.As(err, &fe) && fe.Type == "Sandbox.Timedout" && time.Now().Before(end) {
 			continue // the machine stood still: it has half a second to answer in
@@ -389,7 +380,7 @@ func TestIdleDeath(t *testing.T) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the dead process is forgotten", func() bool {
+		waittest.Until(t, "the dead process is forgotten", func() bool {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			return len(f.all) == 0
@@ -420,7 +411,7 @@ func TestRetirement(t *testing.T) {
 	t.Run("idle", func(t *testing.T) {
 		f := newFunction(t, Config{MaxIdle: 50 * time.Millisecond})
 		pid := who(t, f).PID
-		eventually(t, "the idle process is killed", gone(pid))
+		waittest.Until(t, "the idle process is killed", gone(pid))
 		if again := who(t, f).PID; again == pid {
 			t.Error("it was used again")
 		}
@@ -477,7 +468,7 @@ func TestCallerLeaves(t *testing.T) {
 		_, err := f.Invoke(ctx, restEvent(t, "/wait?name=a"))
 		left <- err
 	}()
-	eventually(t, "the invocation has begun", exists(dir, "a.begun"))
+	waittest.Until(t, "the invocation has begun", exists(dir, "a.begun"))
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
@@ -485,8 +476,8 @@ func TestCallerLeaves(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "a.go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the invocation is done", exists(dir, "a.done"))
-	eventually(t, "the process is free", func() bool {
+	waittest.Until(t, "the invocation is done", exists(dir, "a.done"))
+	waittest.Until(t, "the process is free", func() bool {
 		b, err := f.Invoke(t.Context(), restEvent(t, "/who"))
 		if err == nil && !bytes.Contains(b, []byte(strconv.Itoa(pid))) {
 			t.Errorf("another process than %d: %s", pid, b)
@@ -513,8 +504,8 @@ func TestClose(t *testing.T) {
 		_, err := f.Invoke(t.Context(), restEvent(t, "/wait?name=a"))
 		failed <- err
 	}()
-	eventually(t, "the invocation has begun", exists(dir, "a.begun"))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	waittest.Until(t, "the invocation has begun", exists(dir, "a.begun"))
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 	defer cancel()
 	done := make(chan error)
 	go func() { done <- f.Close(ctx) }()
@@ -527,7 +518,7 @@ func TestClose(t *testing.T) {
 	if !gone(idle)() {
 		t.Error("a process is left")
 	}
-	eventually(t, "what a process started is killed", gone(childPID))
+	waittest.Until(t, "what a process started is killed", gone(childPID))
 	if _, err := f.Invoke(t.Context(), restEvent(t, "/who")); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
@@ -542,7 +533,7 @@ func TestCloseWhileStarting(t *testing.T) {
 			_, err := f.Invoke(t.Context(), restEvent(t, "/who"))
 			failed <- err
 		}()
-		time.Sleep(time.Duration(i) * 500 * time.Microsecond) // somewhere within a start
+		<-time.After(time.Duration(i) * 500 * time.Microsecond) // any moment within a start will do
 		if err := f.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -553,7 +544,7 @@ func TestCloseWhileStarting(t *testing.T) {
 }
 
 func TestOutput(t *testing.T) {
-	var out lockedBuffer
+	var out waittest.Buffer
 	f := newFunction(t, Config{Output: &out, KillChance: 1})
 	pid := who(t, f).PID
 	call(t, f, "/print")
@@ -571,23 +562,6 @@ func TestOutput(t *testing.T) {
 			t.Errorf("line %.100q", line)
 		}
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 func TestStream(t *testing.T) {
@@ -693,7 +667,7 @@ func TestBrokenStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Close()
-		eventually(t, "the process is free again", func() bool {
+		waittest.Until(t, "the process is free again", func() bool {
 			s, err := f.InvokeStream(t.Context(), restEvent(t, "/who"))
 			if err == nil {
 				s.Close()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/infra/local/lambda/event"
 	"github.com/clusterpass/clusterpass/shared/lambdahttp"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // TestTarget holds for functions in processes and inline: HTTP in, the event, the function, HTTP out.
@@ -33,7 +34,7 @@ func TestTarget(t *testing.T) {
 	}
 	for name, inv := range invokers {
 		t.Run(name, func(t *testing.T) {
-			var log lockedBuffer
+			var log waittest.Buffer
 			srv := httptest.NewServer(Target{Invoker: inv, Front: event.ALB{TargetGroupARN: "arn:x"}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 			defer srv.Close()
 			do := func(method, uri string, body []byte, header http.Header) (*http.Response, []byte) {

@@ -21,13 +21,11 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/leaktest"
 	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
-
-// patience is how long a test waits for what must happen.
-const patience = 5 * time.Minute
 
 // bridge gives whoever asks a credential, whatever it is shown: the agent's side looks at their time alone.
 type bridge struct {
@@ -106,8 +104,8 @@ func TestRun(t *testing.T) {
 	}
 	c, run := b.agent(file)
 	run()
-	eventually(t, "it has its third credential", func() bool { return b.number(c.Token()) >= 2 })
-	eventually(t, "that is stored", func() bool {
+	waittest.Until(t, "it has its third credential", func() bool { return b.number(c.Token()) >= 2 })
+	waittest.Until(t, "that is stored", func() bool {
 		v, err := file.Load(t.Context())
 		return err == nil && b.number(v) >= 2
 	})
@@ -132,7 +130,7 @@ func TestStoredLater(t *testing.T) {
 	}
 	store.dark.Store(false)
 	run()
-	eventually(t, "it is stored", func() bool {
+	waittest.Until(t, "it is stored", func() bool {
 		v, err := store.File.Load(t.Context())
 		return err == nil && b.number(v) == 1
 	})
@@ -196,14 +194,4 @@ func (b *broken) Save(ctx context.Context, v secrets.Value) error {
 	}
 	b.saved.Add(1)
 	return b.File.Save(ctx, v)
-}
-
-// eventually waits until ok.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
-	}
 }

@@ -1,0 +1,104 @@
+package clustertest
+
+import (
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Request is a request as it arrived at a member.
+type Request struct {
+	Method, URI, Body, Proto string
+	Header                   http.Header
+	Trailer                  http.Header // nil for none
+}
+
+// Member is a fake API server of a member cluster: TLS, HTTP/2, and a handler. It is safe for concurrent use.
+type Member struct {
+	*httptest.Server
+
+	closed   atomic.Int64
+	mu       sync.Mutex
+	requests []Request
+}
+
+// NewMember starts a member that answers with h and records every request. It reads a request's whole body before it calls h. The server is
+// closed when the test ends.
+func NewMember(tb testing.TB, h http.HandlerFunc) *Member {
+	tb.Helper()
+	m := &Member{}
+	m.start(tb, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		m.mu.Lock()
+		m.requests = append(m.requests, Request{r.Method, r.RequestURI, string(body), r.Proto, r.Header.Clone(), r.Trailer.Clone()})
+		m.mu.Unlock()
+		h(w, r)
+	})
+	return m
+}
+
+// NewStreamingMember starts a member that records nothing and leaves requests' bodies to h.
+func NewStreamingMember(tb testing.TB, h http.HandlerFunc) *Member {
+	tb.Helper()
+	m := &Member{}
+	m.start(tb, h)
+	return m
+}
+
+func (m *Member) start(tb testing.TB, h http.HandlerFunc) {
+	m.Server = httptest.NewUnstartedServer(h)
+	m.EnableHTTP2 = true
+	m.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	m.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateClosed {
+			m.closed.Add(1)
+		}
+	}
+	m.StartTLS()
+	tb.Cleanup(m.Close)
+}
+
+// Requests returns all requests that have arrived and were not taken.
+func (m *Member) Requests() []Request {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.requests)
+}
+
+// TakeRequests returns the requests that have arrived since it was last called.
+func (m *Member) TakeRequests() []Request {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := m.requests
+	m.requests = nil
+	return out
+}
+
+// ClosedConnections returns how many connections have been closed. Those that a handler hijacked are not counted.
+func (m *Member) ClosedConnections() int { return int(m.closed.Load()) }
+
+// Kubeconfig returns a kubeconfig that leads to the member with a user in YAML or JSON.
+func (m *Member) Kubeconfig(user string) []byte { return ServerKubeconfig(m.Server, user) }
+
+// ServerKubeconfig is Member.Kubeconfig for any TLS server.
+func ServerKubeconfig(s *httptest.Server, user string) []byte {
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	return Kubeconfig(s.URL, ca, user)
+}
+
+// Kubeconfig returns a kubeconfig with a server's URL, the PEM of its CA, and a user. It is JSON if user
+// is.
+func Kubeconfig(server string, ca []byte, user string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],`+
+		`"clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority-data":%q}}],"users":[{"name":"u","user":%s}]}`,
+		server, base64.StdEncoding.EncodeToString(ca), user)
+}

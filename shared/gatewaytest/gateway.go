@@ -1,0 +1,184 @@
+// Package gatewaytest runs a gateway for tests, on loopback and TLS, as net/http/httptest runs a handler.
+//
+//   - [Gateway] is the running gateway with a client that identifies itself by a certificate.
+//   - [AuditLog] records its audit events.
+//   - [WantStatus] checks an error of the gateway's own.
+package gatewaytest
+
+import (
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/access"
+	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/fleet"
+	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/pki"
+)
+
+// OwnToken is the only bearer token that the gateway takes for one of its own.
+const OwnToken = "gateways-token"
+
+// FleetDeadline is how long the fleet waits for its members unless Options name another time: as long as any machine needs.
+const FleetDeadline = 2 * time.Minute
+
+// Options configure a Gateway. The zero value is useful.
+type Options struct {
+	FleetDeadline time.Duration                   // 0 means FleetDeadline
+	ControlPlane  string                          // the cluster that answers for what no registry covers; empty for none
+	Function      *gateway.Function               // nil for none
+	Freshness     cluster.Freshness               // of what is known of clusters; the zero value caches nothing
+	Now           func() time.Time                // of the caches of clusters; nil means the installation's clock
+	Log           *slog.Logger                    // nil discards
+	Configure     func(*gateway.Config)           // changes the configuration; nil changes nothing
+	Wrap          func(http.Handler) http.Handler // wraps the handler; nil does not
+}
+
+// Gateway is a gateway that serves an installation. Its methods fail the test on an error.
+type Gateway struct {
+	*httptest.Server
+	*clustertest.Installation
+	Members    *cluster.Members
+	Audit      *AuditLog
+	ClientTLS  *tls.Config  // of the client, also of HTTPClient
+	HTTPClient *http.Client // follows no redirect
+
+	tb testing.TB
+}
+
+// New starts a gateway on a new installation. The group dev may call every cluster, and the client is alice of that group. The gateway is
+// closed when the test ends.
+func New(tb testing.TB, opts Options) *Gateway {
+	tb.Helper()
+	i := clustertest.NewInstallation(tb)
+	i.Grant("dev", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}`)
+	return Start(tb, i, opts)
+}
+
+// Start starts a gateway on an installation. The client is alice of the group dev. The gateway is closed when the test ends.
+func Start(tb testing.TB, i *clustertest.Installation, opts Options) *Gateway {
+	tb.Helper()
+	g := &Gateway{Installation: i, Audit: &AuditLog{}, tb: tb}
+	cfg := NewConfig(tb, i, opts)
+	g.Members = cfg.Members
+	if cfg.Audit == nil {
+		cfg.Audit = audit.New(audit.Config{To: g.Audit})
+	}
+	var h http.Handler = gateway.New(cfg)
+	if opts.Wrap != nil {
+		h = opts.Wrap(h)
+	}
+	g.Server = httptest.NewUnstartedServer(h)
+	g.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+	g.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	g.StartTLS()
+	tb.Cleanup(func() { g.CloseClientConnections(); g.Close() })
+	g.LogIn("alice", "dev", "system:authenticated")
+	return g
+}
+
+// NewConfig returns the configuration of a gateway that identifies callers by certificates of the installation's CA, for tests that serve
+// it themselves. The log of audit events is not set.
+func NewConfig(tb testing.TB, i *clustertest.Installation, opts Options) gateway.Config {
+	tb.Helper()
+	if opts.FleetDeadline == 0 {
+		opts.FleetDeadline = FleetDeadline
+	}
+	if opts.Now == nil {
+		opts.Now = i.Clock.Now
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	front, err := pki.LoadCA(tb.TempDir(), "front-proxy-ca") // of a front proxy that does not exist
+	if err != nil {
+		tb.Fatal(err)
+	}
+	members := cluster.NewMembers(cluster.Config{
+		Objects: i.Objects, Secrets: i.Secrets, Freshness: opts.Freshness, Now: opts.Now, Log: opts.Log,
+		Policy: cluster.DialPolicy{AllowLoopback: true},
+	})
+	tb.Cleanup(members.Close)
+	authorizer := access.NewAuthorizer(access.Config{Store: i.Objects, Log: opts.Log})
+	cfg := gateway.Config{
+		Fleet: fleet.New(fleet.Config{
+			Objects: i.Objects, Members: members, Access: authorizer, Deadline: opts.FleetDeadline, ControlPlane: opts.ControlPlane,
+			Log: opts.Log,
+		}),
+		Identity: identity.Chain{
+			identity.FrontProxy{Roots: front.Pool(), Names: []string{"front-proxy-client"}, Peer: identity.TLSPeer},
+			identity.X509{Roots: i.CA.Pool(), Peer: identity.TLSPeer},
+		},
+		OwnToken: func(token string) bool { return token == OwnToken },
+		Access:   authorizer, Members: members, Log: opts.Log, Function: opts.Function,
+		Recheck: 50 * time.Millisecond,
+	}
+	if opts.Configure != nil {
+		opts.Configure(&cfg)
+	}
+	return cfg
+}
+
+// LogIn makes the client another user, on connections of its own.
+func (g *Gateway) LogIn(user string, groups ...string) {
+	g.tb.Helper()
+	if g.HTTPClient != nil {
+		g.HTTPClient.CloseIdleConnections()
+	}
+	g.ClientTLS = g.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+	g.ClientTLS.Certificates = []tls.Certificate{g.ClientCertificate(user, groups...)}
+	g.HTTPClient = &http.Client{
+		Transport:     &http.Transport{TLSClientConfig: g.ClientTLS, DisableCompression: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	g.tb.Cleanup(g.HTTPClient.CloseIdleConnections)
+}
+
+// Do makes a call with a body, "" for none. The response's body is closed when the test ends.
+func (g *Gateway) Do(method, path string, header http.Header, body string) *http.Response {
+	g.tb.Helper()
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(g.tb.Context(), method, g.URL+path, reader)
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	resp, err := g.HTTPClient.Do(req)
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	g.tb.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+// DoText is Do for a response with a short body, which it returns.
+func (g *Gateway) DoText(method, path string, header http.Header, body string) (string, *http.Response) {
+	g.tb.Helper()
+	resp := g.Do(method, path, header, body)
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		g.tb.Error(err)
+	}
+	return string(text), resp
+}
+
+// SendRaw sends bytes as they stand on a connection of its own, with "\n" as CRLF, and returns the response.
+func (g *Gateway) SendRaw(request string) *http.Response {
+	g.tb.Helper()
+	resp, _, _ := SendRaw(g.tb, g.Listener.Addr().String(), g.ClientTLS, strings.ReplaceAll(request, "\n", "\r\n"))
+	return resp
+}
