@@ -132,7 +132,7 @@ func TestScripts(t *testing.T) {
 		defer cancel()
 		cmd := exec.CommandContext(ctx, name, args...)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "PATH="+e2e.Shared(t).Dir+":"+os.Getenv("PATH"), "CLUSTERPASS_STORE=dir:"+filepath.Join(e2e.Shared(t).Dir, "data"))
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(e2e.Program(t, "scripts/clusterpass", "clusterpass"))+":"+os.Getenv("PATH"), "CLUSTERPASS_STORE=dir:"+filepath.Join(e2e.Shared(t).Dir, "data"))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 		errOut := &waittest.Buffer{}
