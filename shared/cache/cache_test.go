@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	testingclock "k8s.io/utils/clock/testing"
+
 	"github.com/clusterpass/clusterpass/shared/leaktest"
 )
 
@@ -42,35 +44,18 @@ func (s *store) fetch(context.Context, string) (string, error) {
 	return s.value, s.err
 }
 
-type clock struct {
-	mu sync.Mutex
-	t  time.Time
-}
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.t
-}
-
-func (c *clock) add(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.t = c.t.Add(d)
-}
-
-func newCache(s *store, c *clock, max int) *Cache[string] {
+func newCache(s *store, c *testingclock.FakeClock, max int) *Cache[string] {
 	return New(Config{
 		Name: "test", Max: max, TTL: time.Minute, Negative: 5 * time.Second, Stale: time.Hour, Retry: 2 * time.Second, Timeout: time.Second,
 		Missing: func(err error) bool { return errors.Is(err, errMissing) },
 		Down:    func(err error) bool { return errors.Is(err, errDown) },
-		Now:     c.now, Log: slog.New(slog.DiscardHandler),
+		Now:     c.Now, Log: slog.New(slog.DiscardHandler),
 	}, s.fetch)
 }
 
 // TestSteps walks a cache through time and the store's moods.
 func TestSteps(t *testing.T) {
-	s, c := &store{}, &clock{t: time.Unix(1000, 0)}
+	s, c := &store{}, testingclock.NewFakeClock(time.Unix(1000, 0))
 	cache := newCache(s, c, 10)
 	steps := []struct {
 		what      string
@@ -106,7 +91,7 @@ func TestSteps(t *testing.T) {
 		{what: "and not a second longer", err: errDown, after: 1100 * time.Millisecond, wantErr: errDown, wantCalls: 16},
 	}
 	for _, st := range steps {
-		c.add(st.after)
+		c.Step(st.after)
 		s.set(st.value, st.err)
 		var got string
 		var err error
@@ -126,7 +111,7 @@ func TestSteps(t *testing.T) {
 
 // TestFull holds: what makes room for others is counted.
 func TestFull(t *testing.T) {
-	s, c := &store{value: "a"}, &clock{t: time.Unix(1000, 0)}
+	s, c := &store{value: "a"}, testingclock.NewFakeClock(time.Unix(1000, 0))
 	cache := newCache(s, c, 2)
 	for _, key := range []string{"a", "b", "a", "c"} {
 		_, _ = cache.Get(t.Context(), key)
@@ -139,10 +124,10 @@ func TestFull(t *testing.T) {
 }
 
 func TestRenewKeepsWhatIsNotOutdated(t *testing.T) {
-	s, c := &store{value: "a"}, &clock{t: time.Unix(1000, 0)}
+	s, c := &store{value: "a"}, testingclock.NewFakeClock(time.Unix(1000, 0))
 	cache := newCache(s, c, 10)
 	_, _ = cache.Get(t.Context(), "k")
-	c.add(10 * time.Second)
+	c.Step(10 * time.Second)
 	if got, err := cache.Renew(t.Context(), "k", func(v string) bool { return v == "older" }); got != "a" || err != nil || s.calls.Load() != 1 {
 		t.Errorf("%q, %v after %d calls", got, err, s.calls.Load())
 	}
@@ -150,13 +135,13 @@ func TestRenewKeepsWhatIsNotOutdated(t *testing.T) {
 
 // TestHangingStore holds: what has ended serves although the store does not answer, and what it says at last counts.
 func TestHangingStore(t *testing.T) {
-	c := &clock{t: time.Unix(1000, 0)}
+	c := testingclock.NewFakeClock(time.Unix(1000, 0))
 	asked, answers := make(chan struct{}, 10), make(chan string)
 	cache := New(Config{
 		Name: "test", Max: 10, TTL: time.Minute, Stale: time.Hour, Retry: 2 * time.Second, Timeout: time.Hour, Patience: time.Millisecond,
 		Missing: func(err error) bool { return errors.Is(err, errMissing) },
 		Down:    func(error) bool { return true },
-		Now:     c.now, Log: slog.New(slog.DiscardHandler),
+		Now:     c.Now, Log: slog.New(slog.DiscardHandler),
 	}, func(context.Context, string) (string, error) {
 		asked <- struct{}{}
 		return <-answers, nil
@@ -168,9 +153,9 @@ func TestHangingStore(t *testing.T) {
 	if v := <-first; v != "a" {
 		t.Fatalf("cold: %q", v)
 	}
-	c.add(2 * time.Minute)
+	c.Step(2 * time.Minute)
 	for _, after := range []time.Duration{0, time.Second, 3 * time.Second} {
-		c.add(after)
+		c.Step(after)
 		if v, err := cache.Get(t.Context(), "k"); v != "a" || err != nil {
 			t.Errorf("while it hangs: %q, %v", v, err)
 		}
@@ -183,7 +168,7 @@ func TestHangingStore(t *testing.T) {
 	for v := ""; v != "b"; {
 		v, _ = cache.Get(t.Context(), "k") // until the flight has landed
 	}
-	c.add(40 * time.Second)
+	c.Step(40 * time.Second)
 	if v, err := cache.Get(t.Context(), "k"); v != "b" || err != nil || len(asked) != 0 {
 		t.Errorf("afterwards: %q, %v, asked %d times more", v, err, len(asked))
 	}
@@ -191,14 +176,14 @@ func TestHangingStore(t *testing.T) {
 
 // TestHung holds: a store that hangs, and of which nothing is known that can serve, is not waited for each time; one that fails at once is asked.
 func TestHung(t *testing.T) {
-	c := &clock{t: time.Unix(1000, 0)}
+	c := testingclock.NewFakeClock(time.Unix(1000, 0))
 	var calls atomic.Int64
 	down, hangs, asked, answers := true, false, make(chan struct{}), make(chan string)
 	cache := New(Config{
 		Max: 10, TTL: time.Minute, Stale: time.Hour, Patience: time.Millisecond, Retry: 10 * time.Second, Hung: time.Minute, Timeout: 10 * time.Second,
 		Missing: func(error) bool { return false },
 		Down:    func(error) bool { return true },
-		Now:     c.now, Log: slog.New(slog.DiscardHandler),
+		Now:     c.Now, Log: slog.New(slog.DiscardHandler),
 	}, func(context.Context, string) (string, error) {
 		calls.Add(1)
 		if hangs {
@@ -206,14 +191,14 @@ func TestHung(t *testing.T) {
 			return <-answers, nil
 		}
 		if down {
-			c.add(10 * time.Second) // as long as it may
+			c.Step(10 * time.Second) // as long as it may
 			return "", errDown
 		}
 		return "", errDenied
 	})
 	get := func(what string, after time.Duration, want error, asked int64) {
 		t.Helper()
-		c.add(after)
+		c.Step(after)
 		if _, err := cache.Get(t.Context(), "k"); !errors.Is(err, want) || calls.Load() != asked {
 			t.Fatalf("%s: %v after %d calls; want %v after %d", what, err, calls.Load(), want, asked)
 		}
@@ -223,7 +208,7 @@ func TestHung(t *testing.T) {
 	get("within Retry", 9*time.Second, errDown, 1)
 	get("after it", 2*time.Second, errDown, 2)
 	hangs = true
-	c.add(11 * time.Second)
+	c.Step(11 * time.Second)
 	if _, err := cache.Get(t.Context(), "k"); !errors.Is(err, errDown) { // for ever, if it waited
 		t.Fatal(err)
 	}
@@ -245,11 +230,11 @@ func TestHung(t *testing.T) {
 
 // TestRefreshOfAHangingStore holds: to read something anew does not wait for a store that hangs where what is known may serve.
 func TestRefreshOfAHangingStore(t *testing.T) {
-	c := &clock{t: time.Unix(1000, 0)}
+	c := testingclock.NewFakeClock(time.Unix(1000, 0))
 	asked, answers := make(chan struct{}, 10), make(chan string, 1)
 	cache := New(Config{
 		Max: 10, TTL: time.Minute, Stale: time.Hour, Retry: 2 * time.Second, Timeout: time.Hour, Patience: time.Millisecond,
-		Now: c.now, Log: slog.New(slog.DiscardHandler),
+		Now: c.Now, Log: slog.New(slog.DiscardHandler),
 	}, func(context.Context, string) (string, error) {
 		asked <- struct{}{}
 		return <-answers, nil
@@ -258,7 +243,7 @@ func TestRefreshOfAHangingStore(t *testing.T) {
 	if v, err := cache.Refresh(t.Context(), "k"); v != "a" || err != nil {
 		t.Fatalf("cold: %q, %v", v, err)
 	}
-	c.add(3 * time.Second)
+	c.Step(3 * time.Second)
 	for range 2 {
 		if v, err := cache.Refresh(t.Context(), "k"); v != "a" || err != nil {
 			t.Errorf("while it hangs: %q, %v", v, err)
@@ -275,16 +260,16 @@ func TestRefreshOfAHangingStore(t *testing.T) {
 
 // TestLateFlight holds: an answer to an older question does not replace one to a newer question.
 func TestLateFlight(t *testing.T) {
-	c := &clock{t: time.Unix(1000, 0)}
+	c := testingclock.NewFakeClock(time.Unix(1000, 0))
 	asked, answers := make(chan struct{}), make(chan string)
-	cache := New(Config{Max: 10, TTL: time.Minute, Timeout: time.Hour, Now: c.now}, func(context.Context, string) (string, error) {
+	cache := New(Config{Max: 10, TTL: time.Minute, Timeout: time.Hour, Now: c.Now}, func(context.Context, string) (string, error) {
 		asked <- struct{}{}
 		return <-answers, nil
 	})
 	late, newer := make(chan string), make(chan string)
 	go func() { v, _ := cache.Get(t.Context(), "k"); late <- v }()
 	<-asked
-	c.add(time.Second)
+	c.Step(time.Second)
 	go func() { v, _ := cache.Refresh(t.Context(), "k"); newer <- v }()
 	<-asked
 	// Which of the two gets which answer is not known; what the newer one got must stay.
@@ -304,10 +289,10 @@ func TestLateFlight(t *testing.T) {
 
 // TestFrozenFlight holds: nobody waits for a question that was asked before the process was frozen, whose answer may never come.
 func TestFrozenFlight(t *testing.T) {
-	c := &clock{t: time.Unix(1000, 0)}
+	c := testingclock.NewFakeClock(time.Unix(1000, 0))
 	asked, release := make(chan struct{}), make(chan struct{})
 	var calls atomic.Int64
-	cache := New(Config{Max: 10, TTL: time.Minute, Timeout: time.Minute, Now: c.now}, func(context.Context, string) (string, error) {
+	cache := New(Config{Max: 10, TTL: time.Minute, Timeout: time.Minute, Now: c.Now}, func(context.Context, string) (string, error) {
 		if calls.Add(1) == 1 {
 			close(asked)
 			<-release
@@ -318,7 +303,7 @@ func TestFrozenFlight(t *testing.T) {
 	left := make(chan struct{})
 	go func() { _, _ = cache.Get(t.Context(), "k"); close(left) }()
 	<-asked
-	c.add(time.Hour)
+	c.Step(time.Hour)
 	if v, err := cache.Get(t.Context(), "k"); v != "new" || err != nil {
 		t.Errorf("%q, %v", v, err)
 	}
@@ -360,7 +345,7 @@ func TestOneFlight(t *testing.T) {
 }
 
 func TestBounded(t *testing.T) {
-	s, c := &store{value: "a"}, &clock{t: time.Unix(1000, 0)}
+	s, c := &store{value: "a"}, testingclock.NewFakeClock(time.Unix(1000, 0))
 	cache := newCache(s, c, 10)
 	for i := range 1000 {
 		_, _ = cache.Get(t.Context(), strconv.Itoa(i))
@@ -376,7 +361,7 @@ func TestBounded(t *testing.T) {
 
 func BenchmarkWarm(b *testing.B) {
 	s := &store{value: "a"}
-	cache := newCache(s, &clock{t: time.Unix(1000, 0)}, 10)
+	cache := newCache(s, testingclock.NewFakeClock(time.Unix(1000, 0)), 10)
 	for b.Loop() {
 		if _, err := cache.Get(b.Context(), "k"); err != nil {
 			b.Fatal(err)

@@ -22,8 +22,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"github.com/google/go-cmp/cmp"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/clusterpass/clusterpass/shared/leaktest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -287,14 +289,6 @@ func TestRoleWithExternalID(t *testing.T) {
 	}
 }
 
-// clock is a time that tests move.
-type clock struct{ at atomic.Int64 }
-
-func newClock() *clock { c := &clock{}; c.at.Store(time.Now().Unix()); return c }
-
-func (c *clock) now() time.Time          { return time.Unix(c.at.Load(), 0) }
-func (c *clock) advance(d time.Duration) { c.at.Add(int64(d / time.Second)) }
-
 func TestTokensAreKept(t *testing.T) {
 	tests := []struct {
 		name          string
@@ -309,16 +303,16 @@ func TestTokensAreKept(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newClock()
-			f := newSTS(t, c.now().Add(tt.credentials))
+			c := testingclock.NewFakeClock(time.Now().Truncate(time.Second))
+			f := newSTS(t, c.Now().Add(tt.credentials))
 			isolate(t, keys("AWS_ENDPOINT_URL_STS="+f.URL))
-			s := NewSource(Config{Now: c.now})
+			s := NewSource(Config{Now: c.Now})
 			spec := Spec{Cluster: "demo", Region: "eu-west-1", RoleARN: role}
 			first, err := s.Token(t.Context(), spec)
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.advance(tt.wait)
+			c.Step(tt.wait)
 			second, err := s.Token(t.Context(), spec)
 			if err != nil {
 				t.Fatal(err)
@@ -341,10 +335,10 @@ func TestTokensAreKept(t *testing.T) {
 // TestRefusedToken holds: a token that a cluster does not take is given up, but not one that has only just been made; and who had an
 // older one learns that there is another.
 func TestRefusedToken(t *testing.T) {
-	c := newClock()
-	f := newSTS(t, c.now().Add(time.Hour))
+	c := testingclock.NewFakeClock(time.Now().Truncate(time.Second))
+	f := newSTS(t, c.Now().Add(time.Hour))
 	isolate(t, keys("AWS_ENDPOINT_URL_STS="+f.URL))
-	s := NewSource(Config{Now: c.now})
+	s := NewSource(Config{Now: c.Now})
 	spec := Spec{Cluster: "demo", Region: "eu-west-1", RoleARN: role}
 	token := func(wantCalls int32) string {
 		t.Helper()
@@ -367,7 +361,7 @@ func TestRefusedToken(t *testing.T) {
 	first := token(1)
 	refused(first, false) // too young
 	token(1)
-	c.advance(young)
+	c.Step(young)
 	token(1)
 	refused(first, true)
 	refused(first, true) // nothing is there now
@@ -388,9 +382,7 @@ func TestOneFlightForAll(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	gone := make(chan error)
 	go func() { _, err := s.Token(ctx, spec); gone <- err }()
-	for f.calls.Load() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	waittest.Until(t, "STS is called", func() bool { return f.calls.Load() > 0 })
 	leave()
 	if err := <-gone; !errors.Is(err, context.Canceled) {
 		t.Errorf("the one who left got %v", err)

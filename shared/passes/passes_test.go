@@ -20,41 +20,20 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/leaktest"
 	"github.com/clusterpass/clusterpass/shared/objects"
-	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
-	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/secrets"
-	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const gatewayURL = "https://gateway.example.com"
-
-// clock stands still but for what a test adds.
-type clock struct{ at atomic.Pointer[time.Time] }
-
-func newClock() *clock {
-	c := &clock{}
-	c.pass(0)
-	return c
-}
-
-func (c *clock) now() time.Time { return *c.at.Load() }
-
-func (c *clock) pass(d time.Duration) {
-	now := time.Now()
-	if old := c.at.Load(); old != nil {
-		now = *old
-	}
-	now = now.Add(d)
-	c.at.Store(&now)
-}
 
 // down is a store that may be.
 type down struct {
@@ -74,30 +53,18 @@ type office struct {
 	*Issuer
 	*Verifier
 	t     *testing.T
-	clock *clock
+	clock *testingclock.FakeClock
 	down  *down
 	seen  atomic.Int64 // reads of the keys
 }
 
 func newOffice(t *testing.T) *office {
 	t.Helper()
-	o := &office{t: t, clock: newClock()}
-	dir := t.TempDir()
-	obj, err := objectsdir.Open(dir + "/objects")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sec, err := secretsdir.Open(dir + "/secrets")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := pki.LoadCA(dir+"/pki", "client-ca")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.down = &down{Store: obj}
-	o.Issuer = &Issuer{Objects: obj, Secrets: sec, URL: gatewayURL, CA: ca, Now: o.clock.now}
-	o.Verifier = NewVerifier(Config{Objects: o.down, Secrets: counted{sec, &o.seen}, URL: gatewayURL, Fresh: Fresh, Now: o.clock.now})
+	o := &office{t: t, clock: testingclock.NewFakeClock(time.Now())}
+	i := clustertest.NewInstallation(t)
+	o.down = &down{Store: i.Objects}
+	o.Issuer = &Issuer{Objects: i.Objects, Secrets: i.Secrets, URL: gatewayURL, CA: i.CA, Now: o.clock.Now}
+	o.Verifier = NewVerifier(Config{Objects: o.down, Secrets: counted{i.Secrets, &o.seen}, URL: gatewayURL, Fresh: Fresh, Now: o.clock.Now})
 	return o
 }
 
@@ -145,7 +112,7 @@ func (o *office) show(made *Issued) (*identity.User, error) {
 func (o *office) showLeaf(leaf *x509.Certificate) (*identity.User, error) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
-	return identity.X509{Roots: o.CA.Pool(), Peer: identity.TLSPeer, Inspect: o.Certificate, Now: o.clock.now}.Authenticate(r)
+	return identity.X509{Roots: o.CA.Pool(), Peer: identity.TLSPeer, Inspect: o.Certificate, Now: o.clock.Now}.Authenticate(r)
 }
 
 func (o *office) wantRefused(u *identity.User, err error, message string) {
@@ -186,7 +153,7 @@ func TestPasses(t *testing.T) {
 			if diff := cmp.Diff(want, u, cmp.Comparer(time.Time.Equal)); diff != "" {
 				t.Error(diff)
 			}
-			if end := o.clock.now().Add(DefaultTTL); made.Pass.Status.ExpirationTimestamp.Sub(end).Abs() > time.Second {
+			if end := o.clock.Now().Add(DefaultTTL); made.Pass.Status.ExpirationTimestamp.Sub(end).Abs() > time.Second {
 				t.Errorf("it ends at %s, want %s", made.Pass.Status.ExpirationTimestamp, end)
 			}
 			if whole, err := o.show(o.give("all", func(s *v1alpha1.PassSpec) {
@@ -210,7 +177,7 @@ func TestExpiry(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o.clock.pass(DefaultTTL + skew + time.Second)
+			o.clock.Step(DefaultTTL + skew + time.Second)
 			again, err := o.show(made)
 			o.wantRefused(again, err, "has expired")
 			if err := u.Recheck(t.Context()); err == nil {
@@ -233,7 +200,7 @@ func TestRevocation(t *testing.T) {
 			if err := o.Revoke(t.Context(), "ci"); err != nil {
 				t.Fatal(err)
 			}
-			o.clock.pass(Fresh)
+			o.clock.Step(Fresh)
 			again, err := o.show(made)
 			o.wantRefused(again, err, `the pass "ci" was revoked`)
 			if err := u.Recheck(t.Context()); err == nil {
@@ -244,7 +211,7 @@ func TestRevocation(t *testing.T) {
 			}
 			// Another one of the same name is another one.
 			next := o.give("ci", form)
-			o.clock.pass(Fresh)
+			o.clock.Step(Fresh)
 			if _, err := o.show(next); err != nil {
 				t.Error(err)
 			}
@@ -274,7 +241,7 @@ func TestChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.clock.pass(Fresh)
+		o.clock.Step(Fresh)
 	}
 	for name, form := range forms {
 		t.Run(name, func(t *testing.T) {
@@ -325,7 +292,7 @@ func TestPlainCertificates(t *testing.T) {
 	if _, err := o.RevokeCertificate(t.Context(), Revocation{Serial: serial}); err != nil {
 		t.Errorf("twice: %v", err)
 	}
-	o.clock.pass(Fresh)
+	o.clock.Step(Fresh)
 	again, err := o.showLeaf(lost)
 	o.wantRefused(again, err, "the client certificate was revoked")
 	o.wantRefused(nil, u.Recheck(t.Context()), "the client certificate was revoked")
@@ -348,7 +315,7 @@ func TestPlainCertificates(t *testing.T) {
 	if _, err := o.RevokeCertificate(t.Context(), Revocation{Serial: Serial(pair.Leaf)}); err != nil {
 		t.Fatal(err)
 	}
-	o.clock.pass(Fresh)
+	o.clock.Step(Fresh)
 	again, err = o.show(made)
 	o.wantRefused(again, err, "the client certificate was revoked")
 	for _, bad := range []string{"", "xyz", "-1", "0", strings.Repeat("f", 41)} {
@@ -382,14 +349,14 @@ func TestOutage(t *testing.T) {
 	}
 	o.down.is.Store(true)
 	for _, d := range []time.Duration{Fresh, MaxAge - 2*Fresh} {
-		o.clock.pass(d)
+		o.clock.Step(d)
 		for name, a := range ask {
 			if _, err := a(); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	}
-	o.clock.pass(2 * Fresh)
+	o.clock.Step(2 * Fresh)
 	for name, a := range ask {
 		u, err := a()
 		o.want(u, err, status.StoreUnavailable, "cannot read now whether your credential was revoked")
@@ -400,7 +367,7 @@ func TestOutage(t *testing.T) {
 	u, err := unknown.show(unknown.give("new", nil))
 	o.want(u, err, status.StoreUnavailable, "cannot read now")
 	o.down.is.Store(false)
-	o.clock.pass(retry)
+	o.clock.Step(retry)
 	for name, a := range ask {
 		if _, err := a(); err != nil {
 			t.Errorf("up again: %s: %v", name, err)
@@ -426,7 +393,7 @@ func TestKeys(t *testing.T) {
 	if made := o.give("too-early", nil); kid(made) != kid(first) {
 		t.Error("a key signs that other gateways may not have yet")
 	}
-	o.clock.pass(settle)
+	o.clock.Step(settle)
 	second := o.give("second", week)
 	if kid(second) == kid(first) {
 		t.Error("the new key does not sign")
@@ -440,7 +407,7 @@ func TestKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	third := o.give("third", week)
-	o.clock.pass(keysFresh)
+	o.clock.Step(keysFresh)
 	if _, err := o.show(third); err != nil {
 		t.Error(err)
 	}
@@ -449,7 +416,7 @@ func TestKeys(t *testing.T) {
 		o.wantRefused(u, err, "a key that the gateway does not have any more")
 	}
 	// By themselves they are renewed, and go once nothing that they signed can be good.
-	o.clock.pass(keyLife)
+	o.clock.Step(keyLife)
 	o.give("fourth", week)
 	keys := func() int {
 		set, err := o.public(t.Context())
@@ -461,9 +428,9 @@ func TestKeys(t *testing.T) {
 	if n := keys(); n != 2 {
 		t.Errorf("%d keys, want the old and the new one", n)
 	}
-	o.clock.pass(keyLife)
+	o.clock.Step(keyLife)
 	o.give("fifth", week)
-	o.clock.pass(keysFresh)
+	o.clock.Step(keysFresh)
 	if n := keys(); n != 2 {
 		t.Errorf("%d keys, want the last two", n)
 	}
@@ -496,7 +463,7 @@ func TestForged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := o.clock.now()
+	now := o.clock.Now()
 	good := map[string]any{
 		"iss": gatewayURL, "aud": gatewayURL, "sub": "ann", "jti": string(made.Pass.UID), "iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(time.Hour).Unix(),
 		"clusterpass.io/pass": "ci",
@@ -670,11 +637,11 @@ func TestPrune(t *testing.T) {
 	o := newOffice(t)
 	for n := range prunePage + 2 { // more than a page
 		if _, err := o.Objects.Create(t.Context(), fmt.Sprintf("%sold-%d", v1alpha1.PassPrefix, n), []byte(fmt.Sprintf(
-			`{"status":{"expirationTimestamp":%q}}`, o.clock.now().Add(time.Minute).UTC().Format(time.RFC3339)))); err != nil {
+			`{"status":{"expirationTimestamp":%q}}`, o.clock.Now().Add(time.Minute).UTC().Format(time.RFC3339)))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	o.clock.pass(pruneAfter)
+	o.clock.Step(pruneAfter)
 	left := func(want ...string) {
 		t.Helper()
 		if err := o.Prune(t.Context()); err != nil {
@@ -686,7 +653,7 @@ func TestPrune(t *testing.T) {
 		}
 	}
 	left()
-	o.clock.pass(2 * time.Minute)
+	o.clock.Step(2 * time.Minute)
 	o.give("next", nil)
 	left("next")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -723,7 +690,7 @@ func TestDocuments(t *testing.T) {
 		t.Errorf("before the first pass: %+v", keys)
 	}
 	made := o.give("ci", nil)
-	o.clock.pass(keysFresh)
+	o.clock.Step(keysFresh)
 	if resp := get("/openid/v1/jwks", &keys); resp.Header.Get("Content-Type") != "application/jwk-set+json" || len(keys.Keys) != 1 || !keys.Keys[0].IsPublic() {
 		t.Fatalf("%v %+v", resp.Header, keys)
 	}

@@ -3,17 +3,15 @@ package registration
 import (
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
@@ -107,17 +105,11 @@ func TestCredentialIsTriedOut(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			srv := httptest.NewUnstartedServer(&tt.member)
-			srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-			srv.StartTLS()
-			defer srv.Close()
+			m := clustertest.NewStreamingMember(t, tt.member.ServeHTTP)
 			r, _, _ := setup(t)
 			r.Policy.AllowLoopback = true
-			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
-			res, err := r.Register(t.Context(), Request{Name: "m", Identity: tt.identity, DirectUsers: []string{"alice"}, Kubeconfig: secrets.NewValue(fmt.Appendf(nil,
-				`{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
-clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], users: [{name: u, user: {username: u, password: sesame-open}}]}`,
-				srv.URL, base64.StdEncoding.EncodeToString(ca)))})
+			res, err := r.Register(t.Context(), Request{Name: "m", Identity: tt.identity, DirectUsers: []string{"alice"},
+				Kubeconfig: secrets.NewValue(m.Kubeconfig(`{username: u, password: sesame-open}`))})
 			if tt.wantErr == "" && (err != nil || res.Cluster.Mode() != tt.want) {
 				t.Errorf("%+v, %v, want identity %s", res, err, tt.want)
 			}

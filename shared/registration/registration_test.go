@@ -2,11 +2,8 @@ package registration
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -21,11 +18,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/objects"
-	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
-	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/secrets"
-	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
 )
 
 // failing is a store whose updates fail when told to.
@@ -43,23 +38,10 @@ func (f *failing) Update(ctx context.Context, key string, value []byte, rev uint
 
 func setup(t *testing.T) (*Registrar, *failing, func(token, server string) secrets.Value) {
 	t.Helper()
-	sec, err := secretsdir.Open(filepath.Join(t.TempDir(), "secrets"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	obj, err := objectsdir.Open(filepath.Join(t.TempDir(), "objects"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := pki.LoadCA(filepath.Join(t.TempDir(), "ca"), "ca")
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := &failing{Store: obj}
-	return &Registrar{Secrets: sec, Objects: store}, store, func(token, server string) secrets.Value {
-		return secrets.NewValue(fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
-clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], users: [{name: u, user: {token: %s}}]}`,
-			server, base64.StdEncoding.EncodeToString(ca.PEM()), token))
+	i := clustertest.NewInstallation(t)
+	store := &failing{Store: i.Objects}
+	return &Registrar{Secrets: i.Secrets, Objects: store}, store, func(token, server string) secrets.Value {
+		return secrets.NewValue(clustertest.Kubeconfig(server, i.CA.PEM(), "{token: "+token+"}"))
 	}
 }
 
@@ -189,10 +171,7 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 	r, store, _ := setup(t)
 	r.Policy.AllowLoopback = true
 	kubeconfig := func(token string) secrets.Value {
-		ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
-		return secrets.NewValue(fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
-clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], users: [{name: u, user: {token: %s}}]}`,
-			srv.URL, base64.StdEncoding.EncodeToString(ca), token))
+		return secrets.NewValue(clustertest.ServerKubeconfig(srv, "{token: "+token+"}"))
 	}
 	req := Request{Name: "m", Kubeconfig: kubeconfig("one"), Identity: v1alpha1.Direct, DirectUsers: []string{"alice"}, Replace: true}
 	if res, err := r.Register(t.Context(), req); err != nil || !res.Changed {
