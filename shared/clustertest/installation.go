@@ -1,5 +1,5 @@
-// Package clustertest provides what tests of a gateway stand on: stores with registered clusters, and API servers of member clusters that
-// are fake.
+// Package clustertest provides what tests of a gateway stand on: stores with registered clusters, and API servers of
+// member clusters that are fake.
 //
 //   - [Installation] has the stores, the CA and the clock that all gateways of one installation share.
 //   - [Member] is the API server of a member cluster.
@@ -25,8 +25,8 @@ import (
 	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
 )
 
-// Installation has the stores, the client CA and the clock of an installation. Its methods fail the test on an error. Call them from the
-// test's own goroutine.
+// Installation has the stores, the client CA and the clock of an installation. Its methods fail the test on an error.
+// Call them from the test's own goroutine.
 type Installation struct {
 	Dir     string // contains objects, secrets and the CA
 	Objects objects.Store

@@ -31,8 +31,8 @@ type Member struct {
 	requests []Request
 }
 
-// NewMember starts a member that answers with h and records every request. It reads a request's whole body before it calls h. The server is
-// closed when the test ends.
+// NewMember starts a member that answers with h and records every request. It reads a request's whole body before it
+// calls h. The server is closed when the test ends.
 func NewMember(tb testing.TB, h http.HandlerFunc) *Member {
 	tb.Helper()
 	m := &Member{}

@@ -28,7 +28,8 @@ import (
 // OwnToken is the only bearer token that the gateway takes for one of its own.
 const OwnToken = "gateways-token"
 
-// FleetDeadline is how long the fleet waits for its members unless Options name another time: as long as any machine needs.
+// FleetDeadline is how long the fleet waits for its members unless Options name another time: as long as any machine
+// needs.
 const FleetDeadline = 2 * time.Minute
 
 // Options configure a Gateway. The zero value is useful.
@@ -55,8 +56,8 @@ type Gateway struct {
 	tb testing.TB
 }
 
-// New starts a gateway on a new installation. The group dev may call every cluster, and the client is alice of that group. The gateway is
-// closed when the test ends.
+// New starts a gateway on a new installation. The group dev may call every cluster, and the client is alice of that
+// group. The gateway is closed when the test ends.
 func New(tb testing.TB, opts Options) *Gateway {
 	tb.Helper()
 	i := clustertest.NewInstallation(tb)
@@ -64,7 +65,8 @@ func New(tb testing.TB, opts Options) *Gateway {
 	return Start(tb, i, opts)
 }
 
-// Start starts a gateway on an installation. The client is alice of the group dev. The gateway is closed when the test ends.
+// Start starts a gateway on an installation. The client is alice of the group dev. The gateway is closed when the test
+// ends.
 func Start(tb testing.TB, i *clustertest.Installation, opts Options) *Gateway {
 	tb.Helper()
 	g := &Gateway{Installation: i, Audit: &AuditLog{}, tb: tb}
@@ -86,8 +88,8 @@ func Start(tb testing.TB, i *clustertest.Installation, opts Options) *Gateway {
 	return g
 }
 
-// NewConfig returns the configuration of a gateway that identifies callers by certificates of the installation's CA, for tests that serve
-// it themselves. The log of audit events is not set.
+// NewConfig returns the configuration of a gateway that identifies callers by certificates of the installation's CA,
+// for tests that serve it themselves. The log of audit events is not set.
 func NewConfig(tb testing.TB, i *clustertest.Installation, opts Options) gateway.Config {
 	tb.Helper()
 	if opts.FleetDeadline == 0 {

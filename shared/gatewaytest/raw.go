@@ -33,8 +33,8 @@ func SendRaw(tb testing.TB, addr string, cfg *tls.Config, request string) (resp 
 	return resp, conn, r
 }
 
-// WantStatus checks that a response is a Status of the gateway's own, with one cause of the given reason and a message that contains
-// message. It reads the body.
+// WantStatus checks that a response is a Status of the gateway's own, with one cause of the given reason and a message
+// that contains message. It reads the body.
 func WantStatus(tb testing.TB, resp *http.Response, code int, reason, message string) {
 	tb.Helper()
 	body, err := io.ReadAll(resp.Body)

@@ -74,8 +74,8 @@ type Kind struct {
 	Unchanged int
 }
 
-// Run runs the shared tests and those of own as subtests for the stores that c opens. adapt returns the Store for one of
-// them.
+// Run runs the shared tests and those of own as subtests for the stores that c opens. adapt returns the Store for one
+// of them.
 func Run[S any](t *testing.T, k Kind, c Config[S], adapt func(*testing.T, S) Store, own map[string]func(*testing.T)) {
 	t.Helper()
 	s := suite[S]{k, c, adapt}

@@ -1,5 +1,5 @@
-// Package waittest lets a test wait for the condition that it needs, in place of a fixed sleep. A wait ends as soon as the condition
-// holds, and fails the test after Patience. In a bubble of testing/synctest the time is the bubble's.
+// Package waittest lets a test wait for the condition that it needs, in place of a fixed sleep. A wait ends as soon as
+// the condition holds, and fails the test after Patience. In a bubble of testing/synctest the time is the bubble's.
 package waittest
 
 import (
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Patience is how long a wait lasts before it fails the test. It is far more than a busy machine needs, so that a slow machine fails no
-// test.
+// Patience is how long a wait lasts before it fails the test. It is far more than a busy machine needs, so that a slow
+// machine fails no test.
 const Patience = 5 * time.Minute
 
 // A condition is checked every firstPause, and less often the longer it takes, down to every lastPause.
@@ -21,7 +21,8 @@ const (
 
 var errFalse = errors.New("the condition does not hold")
 
-// Until waits until ok returns true. After Patience it fails the test, naming what. Call it from the test's own goroutine.
+// Until waits until ok returns true. After Patience it fails the test, naming what. Call it from the test's own
+// goroutine.
 func Until(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	UntilNoError(tb, what, func(context.Context) error {
@@ -32,8 +33,8 @@ func Until(tb testing.TB, what string, ok func() bool) {
 	})
 }
 
-// UntilNoError waits until check returns nil. After Patience it fails the test with what and the last error. The context of check ends
-// then, too. Call it from the test's own goroutine; a cleanup function may call it.
+// UntilNoError waits until check returns nil. After Patience it fails the test with what and the last error. The
+// context of check ends then, too. Call it from the test's own goroutine; a cleanup function may call it.
 func UntilNoError(tb testing.TB, what string, check func(ctx context.Context) error) {
 	tb.Helper()
 	// A cleanup function runs after the test's context has ended.
@@ -42,8 +43,8 @@ func UntilNoError(tb testing.TB, what string, check func(ctx context.Context) er
 	}
 }
 
-// Poll waits until check returns nil, and returns its last error after Patience or when ctx ends. It is for goroutines that a test started,
-// which may not fail the test at once.
+// Poll waits until check returns nil, and returns its last error after Patience or when ctx ends. It is for goroutines
+// that a test started, which may not fail the test at once.
 func Poll(ctx context.Context, check func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()

@@ -11,7 +11,8 @@ import (
 
 func TestMain(m *testing.M) { e2e.Main(m) }
 
-// TestJavaScriptExample runs the JavaScript of docs/streams.md as it is printed there, except for the gateway's address.
+// TestJavaScriptExample runs the JavaScript of docs/streams.md as it is printed there, except for the gateway's
+// address.
 func TestJavaScriptExample(t *testing.T) {
 	s := e2e.StartExample(t, "js", "const pass = process.env.TOKEN;\n", "node", "--experimental-websocket", "--no-warnings", "--eval")
 	wanted := map[string]bool{"web says": false, "ADDED": false, "{ stdout: 'hello' }": false, "{ exit: { code: 0 } }": false, "1000": false}

@@ -23,8 +23,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-// ProxyFunction runs the proxy function as Lambda does, in at most the given number of processes. Clients reach it by TLS with a client
-// certificate, as at a load balancer of AWS.
+// ProxyFunction runs the proxy function as Lambda does, in at most the given number of processes. Clients reach it by
+// TLS with a client certificate, as at a load balancer of AWS.
 func ProxyFunction(t *testing.T, processes int, region string, env map[string]string) *httptest.Server {
 	t.Helper()
 	const group = "arn:aws:elasticloadbalancing:us-east-1:123456789012:targetgroup/proxy/1"

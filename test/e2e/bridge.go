@@ -107,8 +107,8 @@ func StartBridgeProgram(t *testing.T, bin string, env ...string) *BridgeProgram 
 	return b
 }
 
-// BridgeFront starts a load balancer before bridges, as on AWS. It terminates TLS, writes client certificates into a header, and sends each
-// request to the first bridge that is ready. It returns its address.
+// BridgeFront starts a load balancer before bridges, as on AWS. It terminates TLS, writes client certificates into a
+// header, and sends each request to the first bridge that is ready. It returns its address.
 func BridgeFront(t *testing.T, bridges ...*BridgeProgram) string {
 	t.Helper()
 	ca, err := pki.LoadCA(filepath.Join(Shared(t).Dir, "data", "pki"), "server-ca")

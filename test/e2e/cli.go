@@ -16,7 +16,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// CLI runs the clusterpass command on the store of the shared gateway and returns its output, which must show no secret.
+// CLI runs the clusterpass command on the store of the shared gateway and returns its output, which must show no
+// secret.
 func CLI(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
 	out, err := SecretCLI(t, stdin, args...)
@@ -37,8 +38,8 @@ func SecretCLI(t *testing.T, stdin string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// WaitForCLI runs the clusterpass command until it succeeds, or fails where well is false, with all the given words in its output. Each
-// process of a function learns of a new grant by itself.
+// WaitForCLI runs the clusterpass command until it succeeds, or fails where well is false, with all the given words in
+// its output. Each process of a function learns of a new grant by itself.
 func WaitForCLI(t *testing.T, well bool, words []string, args ...string) {
 	t.Helper()
 	var out string

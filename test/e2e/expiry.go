@@ -16,8 +16,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// EndsInTime opens streams to member1 with a credential that expires soon. It checks that each stream ends with the credential, not before,
-// and gives the reason. If a busy machine does not open them in time, it repeats that with twice the lifetime.
+// EndsInTime opens streams to member1 with a credential that expires soon. It checks that each stream ends with the
+// credential, not before, and gives the reason. If a busy machine does not open them in time, it repeats that with
+// twice the lifetime.
 func EndsInTime(t *testing.T, h *Gateway, credential func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo) {
 	t.Helper()
 	for life := 6 * time.Second; ; life *= 2 {

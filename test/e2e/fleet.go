@@ -21,7 +21,8 @@ var Members = []string{"member1", "member2"}
 // FleetPrefix is the path of the fleet in Karmada's form.
 const FleetPrefix = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy"
 
-// BridgeFleetPrefix is the path of the fleet at the bridge. The bridge is one process, so a call sees what earlier calls saw.
+// BridgeFleetPrefix is the path of the fleet at the bridge. The bridge is one process, so a call sees what earlier
+// calls saw.
 const BridgeFleetPrefix = "/bridge/fleet"
 
 // SourceAnnotation names the cluster of an object that the fleet returns.
@@ -46,8 +47,9 @@ func CreateRegistry(t *testing.T, name, target, selectors string) {
 	WaitForRegistries()
 }
 
-// WaitForRegistries waits until every process uses the registries that are stored. The bridge and each process of a function cache registries
-// for cluster.Local.Object. No response shows which registries a process uses, so only their age is certain.
+// WaitForRegistries waits until every process uses the registries that are stored. The bridge and each process of a
+// function cache registries for cluster.Local.Object. No response shows which registries a process uses, so only their
+// age is certain.
 func WaitForRegistries() { <-time.After(2 * cluster.Local.Object) }
 
 // FleetClient returns client-go for the fleet, as the gateway's owner. If cut is not nil, it records the connections.

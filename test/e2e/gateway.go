@@ -40,7 +40,8 @@ var (
 	sharedMutex sync.Mutex
 )
 
-// Shared returns the gateway that the tests of a package share, and starts it for the first of them. It runs functions as processes.
+// Shared returns the gateway that the tests of a package share, and starts it for the first of them. It runs functions
+// as processes.
 func Shared(t *testing.T) *Gateway {
 	t.Helper()
 	sharedMutex.Lock()
@@ -55,7 +56,8 @@ func Shared(t *testing.T) *Gateway {
 	return shared
 }
 
-// StartGateway runs a gateway with its data in dir and returns when it is ready. The caller stops it and receives from Stopped.
+// StartGateway runs a gateway with its data in dir and returns when it is ready. The caller stops it and receives from
+// Stopped.
 func StartGateway(t *testing.T, dir string, mode server.Mode, configure ...func(*server.Config)) *Gateway {
 	t.Helper()
 	h := &Gateway{Dir: dir, Kubeconfig: filepath.Join(dir, "pass"), Log: &waittest.Buffer{}, Stopped: make(chan error, 1)}
@@ -92,7 +94,8 @@ func StartGateway(t *testing.T, dir string, mode server.Mode, configure ...func(
 	return h
 }
 
-// frontProxy returns an authentication configuration with which member1's kube-apiserver may name the callers that it forwards.
+// frontProxy returns an authentication configuration with which member1's kube-apiserver may name the callers that it
+// forwards.
 func frontProxy() (string, error) {
 	ca, err := os.ReadFile(Clusters.Cluster("member1").FrontProxyCAFile())
 	indented := strings.ReplaceAll(string(ca), "\n", "\n    ")

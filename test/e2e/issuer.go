@@ -32,6 +32,7 @@ type Issuer struct {
 	codes   sync.Map     // each with the query that it was given for
 }
 
+// TokenUntil returns a token of a user that expires at a time.
 func (i *Issuer) TokenUntil(t *testing.T, user string, until time.Time) string {
 	t.Helper()
 	token, err := i.sign(user, until, "")
@@ -85,6 +86,7 @@ func (i *Issuer) authentication() string {
 	return fmt.Sprintf("oidc:\n- {url: %q, audiences: [%s], usernamePrefix: \"-\", clockSkew: 1s, ca: %q}\n", i.URL, clientID, ca)
 }
 
+// Token returns a token of a user.
 func (i *Issuer) Token(t *testing.T, user string) string {
 	t.Helper()
 	return i.TokenUntil(t, user, time.Now().Add(time.Hour))
@@ -125,6 +127,7 @@ func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, back.String(), http.StatusFound)
 }
 
+// NewIssuer starts a provider that closes when the test ends. Browsers are signed in as the user signsIn.
 func NewIssuer(t *testing.T, signsIn string) *Issuer {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

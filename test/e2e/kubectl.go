@@ -20,7 +20,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Kubectl is how kubectl is called: whom it calls, with what input. Its methods are safe for concurrent use unless Stdin is set.
+// Kubectl is how kubectl is called: whom it calls, with what input. Its methods are safe for concurrent use unless
+// Stdin is set.
 type Kubectl struct {
 	Kubeconfig, Context string
 	Server              string // replaces the server of the context, if it is not empty
@@ -34,7 +35,8 @@ func (k Kubectl) WithInput(doc string) Kubectl {
 	return k
 }
 
-// NeverAllowed waits until a command fails with the text in its standard error. The test fails if the command succeeds meanwhile.
+// NeverAllowed waits until a command fails with the text in its standard error. The test fails if the command succeeds
+// meanwhile.
 func (k Kubectl) NeverAllowed(t *testing.T, want string, args ...string) {
 	t.Helper()
 	k.waitForRefusal(t, want, args, func(r Result) {
@@ -50,6 +52,7 @@ func (k Kubectl) WaitForRefusal(t *testing.T, want string, args ...string) {
 	k.waitForRefusal(t, want, args, func(Result) {})
 }
 
+// Command returns a command that runs a kubectl and kills it with its children when ctx ends.
 func (k Kubectl) Command(ctx context.Context, t *testing.T, bin string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, bin, k.flags(t, args)...)
@@ -78,8 +81,8 @@ func (k Kubectl) Run(t *testing.T, args ...string) Result {
 	return Result{out.String(), errOut.String(), cmd.ProcessState.ExitCode()}
 }
 
-// flags returns args behind the flags that name the server. In these tests a path of --raw begins at the root of the host. kubectl 1.34 and
-// later would put the path of the context's server before it, so the server is replaced.
+// flags returns args behind the flags that name the server. In these tests a path of --raw begins at the root of the
+// host. kubectl 1.34 and later would put the path of the context's server before it, so the server is replaced.
 func (k Kubectl) flags(t *testing.T, args []string) []string {
 	t.Helper()
 	flags, server := []string{"--kubeconfig", k.Kubeconfig, "--context", k.Context}, k.Server
@@ -114,7 +117,8 @@ func (k Kubectl) Must(t *testing.T, args ...string) string {
 	return r.Stdout
 }
 
-// MustEventually repeats a command until it succeeds, as it does soon after a grant. Each process of a function learns of it by itself.
+// MustEventually repeats a command until it succeeds, as it does soon after a grant. Each process of a function learns
+// of it by itself.
 func (k Kubectl) MustEventually(t *testing.T, args ...string) string {
 	t.Helper()
 	var r Result
@@ -195,7 +199,8 @@ func WantText(t *testing.T, printed string, words ...string) {
 	}
 }
 
-// SameEnd runs a command directly and through the gateway at once and compares exit codes and outputs. It returns the gateway's result.
+// SameEnd runs a command directly and through the gateway at once and compares exit codes and outputs. It returns the
+// gateway's result.
 func SameEnd(t *testing.T, bin string, d, g Kubectl, stdin string, args ...string) Result {
 	t.Helper()
 	var dr, gr Result

@@ -15,14 +15,15 @@ import (
 )
 
 var (
-	// Printed collects the output of the gateways, their functions, the command clusterpass, the rotation and the tests' own logs, and the
-	// standard error of kubectl.
+	// Printed collects the output of the gateways, their functions, the command clusterpass, the rotation and the tests'
+	// own logs, and the standard error of kubectl.
 	Printed = &waittest.Buffer{}
 	// Secrets are all secrets that the tests made. None may be in Printed.
 	Secrets leak.Book
 )
 
-// FindLeaks returns the origins of the secrets in a text. Without a text, or without Secrets, it returns a fault: that would prove nothing.
+// FindLeaks returns the origins of the secrets in a text. Without a text, or without Secrets, it returns a fault: that
+// would prove nothing.
 func FindLeaks(printed string) []string {
 	if printed == "" || Secrets.Empty() {
 		return []string{"nothing was printed, or nothing noted, so that this proves nothing"}
@@ -51,7 +52,8 @@ func NoteFiles(path string) {
 	})
 }
 
-// NoteSecretsManager adds the values of every version of every secret of an emulated AWS to Secrets, and returns their number.
+// NoteSecretsManager adds the values of every version of every secret of an emulated AWS to Secrets, and returns their
+// number.
 func NoteSecretsManager(t *testing.T, url string) (n int) {
 	t.Helper()
 	manager := secretsmanager.NewFromConfig(mototest.Config(url))

@@ -1,8 +1,9 @@
-// Package e2e is the harness of the end-to-end tests. It drives the gateway as users do: with the real kubectl, on real clusters, and with
-// functions that run as Lambda runs them.
+// Package e2e is the harness of the end-to-end tests. It drives the gateway as users do: with the real kubectl, on real
+// clusters, and with functions that run as Lambda runs them.
 //
-// Each area of the product has a package of tests below this one. Such a package has two clusters and one gateway of its own, so that areas
-// run side by side. Main starts the clusters. Shared starts the gateway. Kubectl and Session run kubectl, CLI the command clusterpass.
+// Each area of the product has a package of tests below this one. Such a package has two clusters and one gateway of
+// its own, so that areas run side by side. Main starts the clusters. Shared starts the gateway. Kubectl and Session run
+// kubectl, CLI the command clusterpass.
 //
 // Invariants:
 //   - A test creates its objects in a namespace of its own, under names of its own, and deletes them.
@@ -31,12 +32,12 @@ import (
 // Clusters are member1 and member2, which the gateways of these tests have registered.
 var Clusters *cluster.Set
 
-// options turns the routing of aggregated APIs to endpoints off: then a kube-apiserver accepts Services with external names, and reaches
-// a gateway on loopback.
+// options turns the routing of aggregated APIs to endpoints off: then a kube-apiserver accepts Services with external
+// names, and reaches a gateway on loopback.
 var options = cluster.Options{Clusters: []string{"member1", "member2"}, APIServerArgs: []string{"--enable-aggregator-routing=false"}}
 
-// Main runs the tests of an area on Clusters and exits. Call it from TestMain. The run fails if a test fails, the shared gateway ends with
-// an error, an audit event is malformed or missing, or the output shows a secret.
+// Main runs the tests of an area on Clusters and exits. Call it from TestMain. The run fails if a test fails, the
+// shared gateway ends with an error, an audit event is malformed or missing, or the output shows a secret.
 func Main(m *testing.M) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(Printed, nil)))
 	code := cluster.Main(m, options, func(s *cluster.Set) {
@@ -92,8 +93,8 @@ func callShared() error {
 	return resp.Body.Close()
 }
 
-// checkAudit checks the audit log that functions and bridge write together: each event is whole, and each started response has completed.
-// It adds the log to the output that is searched for secrets.
+// checkAudit checks the audit log that functions and bridge write together: each event is whole, and each started
+// response has completed. It adds the log to the output that is searched for secrets.
 func checkAudit(g *Gateway) error {
 	data, err := os.ReadFile(filepath.Join(g.Dir, "audit.log"))
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// NewNamespace makes a namespace and returns when the cluster has added its service account, without which pods are refused. It waits for
-// the end of a namespace of this name that an earlier run deleted.
+// NewNamespace makes a namespace and returns when the cluster has added its service account, without which pods are
+// refused. It waits for the end of a namespace of this name that an earlier run deleted.
 func NewNamespace(t *testing.T, k Kubectl, name string) {
 	t.Helper()
 	Eventually(t, func() bool {

@@ -16,8 +16,8 @@ var (
 	builtMutex sync.Mutex
 )
 
-// Program builds the command of a package with the flags of make build-local, into dist/local, and returns its path. It builds once for
-// this process. Where make has built the program, the go command finds it up to date.
+// Program builds the command of a package with the flags of make build-local, into dist/local, and returns its path. It
+// builds once for this process. Where make has built the program, the go command finds it up to date.
 func Program(t *testing.T, pkg, name string, flags ...string) string {
 	t.Helper()
 	root := repository(t)
@@ -34,7 +34,7 @@ func Program(t *testing.T, pkg, name string, flags ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dist.Close()
+	defer func() { _ = dist.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	// Other packages of tests may build the same program now.

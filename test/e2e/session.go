@@ -123,8 +123,8 @@ func StartCommand(t *testing.T, what string, command func(ctx context.Context) *
 	return s
 }
 
-// RunWith is Run with another kubectl and input. By websocket, older kubectls may discard bytes that arrive before they have opened their
-// streams. They report it, and RunWith repeats the command.
+// RunWith is Run with another kubectl and input. By websocket, older kubectls may discard bytes that arrive before they
+// have opened their streams. They report it, and RunWith repeats the command.
 func (k Kubectl) RunWith(t *testing.T, bin string, stdin io.Reader, args ...string) Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)

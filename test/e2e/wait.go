@@ -28,7 +28,8 @@ func WaitForValue(t *testing.T, want string, get func() string) {
 	Eventually(t, func() bool { got = get(); return got == want })
 }
 
-// Within waits until ok returns true and reports whether it did so within Patience, for tests that describe the difference themselves.
+// Within waits until ok returns true and reports whether it did so within Patience, for tests that describe the
+// difference themselves.
 func Within(t *testing.T, ok func() bool) bool {
 	t.Helper()
 	deadline := time.NewTimer(Patience)
@@ -43,5 +44,6 @@ func Within(t *testing.T, ok func() bool) bool {
 	return true
 }
 
-// Idle lets a time pass in which nothing happens, for tests of what survives that time. No other condition can replace it.
+// Idle lets a time pass in which nothing happens, for tests of what survives that time. No other condition can replace
+// it.
 func Idle(d time.Duration) { <-time.After(d) }
