@@ -4,6 +4,7 @@ package access
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
 
@@ -238,17 +240,12 @@ func (w *world) revoke(t *testing.T, bs []*rbacv1.ClusterRoleBinding) {
 // settle waits until the cluster's controller has aggregated what Compile aggregates, and the API server decides by it.
 func (w *world) settle(t *testing.T) {
 	mark := w.mark + "last"
-	deadline := time.Now().Add(patience)
-	for {
-		late := w.compile(t)
-		if late == "" {
-			break
+	waittest.UntilNoError(t, "the controller aggregates the roles", func(context.Context) error {
+		if late := w.compile(t); late != "" {
+			return errors.New(late)
 		}
-		if time.Now().After(deadline) {
-			t.Fatal(late)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+		return nil
+	})
 	// The API server sees roles in the order they were written, and bindings too: it has seen all when it has seen the last.
 	last := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: mark}, Rules: []rbacv1.PolicyRule{{Verbs: []string{mark}, NonResourceURLs: []string{"/last"}}}}
 	if _, err := w.client.RbacV1().ClusterRoles().Create(t.Context(), last, metav1.CreateOptions{}); err != nil {
@@ -259,19 +256,13 @@ func (w *world) settle(t *testing.T) {
 	if _, err := w.client.RbacV1().ClusterRoleBindings().Create(t.Context(), b, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for {
+	waittest.Until(t, "the API server uses the last binding", func() bool {
 		ok, err := w.ask(t.Context(), &identity.User{Name: mark}, access.Attributes{Verb: mark, Path: "/last"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ok {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the API server does not see the last binding")
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return ok
+	})
 	if late := w.compile(t); late != "" {
 		t.Fatal(late)
 	}

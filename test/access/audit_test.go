@@ -2,14 +2,15 @@ package access
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // auditPolicy has the real API server write the events that the gateway writes.
@@ -63,21 +65,19 @@ func TestAuditEventsAreKubernetes(t *testing.T) {
 		t.Fatal("nobody granted that")
 	}
 	var theirs map[string]any
-	for deadline := time.Now().Add(patience); theirs == nil; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("kube-apiserver writes no event")
-		}
+	waittest.UntilNoError(t, "kube-apiserver writes the event", func(context.Context) error {
 		data, err := os.ReadFile(auditFile)
-		if err != nil {
-			continue
-		}
 		for line := range bytes.Lines(data) {
 			var e map[string]any
 			if json.Unmarshal(line, &e) == nil && strings.Contains(string(line), `"username":"audited"`) {
 				theirs = e
 			}
 		}
-	}
+		if err == nil && theirs == nil {
+			err = errors.New("the file has no such event")
+		}
+		return err
+	})
 
 	var b bytes.Buffer
 	r := httptest.NewRequest("PUT", "/clusters/member1/apis/apps/v1/namespaces/default/deployments/web/status", nil)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterpass/clusterpass/shared/leaktest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/cluster/load"
 )
@@ -68,24 +69,6 @@ func freshClient(t *testing.T, c *cluster.Cluster) *kubernetes.Clientset {
 	config := c.RESTConfig()
 	config.Dial = new(net.Dialer).DialContext // keeps client-go from sharing a transport
 	return client(t, config)
-}
-
-// eventually waits until check returns nil.
-func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for {
-		err := check(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 }
 
 func TestKubeconfigs(t *testing.T) {
@@ -175,7 +158,7 @@ func TestPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the pod runs and its log is there", func(ctx context.Context) error {
+	waittest.UntilNoError(t, "the pod runs and its log is there", func(ctx context.Context) error {
 		pod, err := pods.Get(ctx, "speaker", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -222,14 +205,14 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the pods are gone", func(ctx context.Context) error {
+	waittest.UntilNoError(t, "the pods are gone", func(ctx context.Context) error {
 		left, err := api.CoreV1().Pods("load").List(ctx, metav1.ListOptions{})
 		if err == nil && len(left.Items) > 0 {
 			err = fmt.Errorf("%d pods are left", len(left.Items))
 		}
 		return err
 	})
-	eventually(t, "the nodes are ready", func(ctx context.Context) error {
+	waittest.UntilNoError(t, "the nodes are ready", func(ctx context.Context) error {
 		list, err := api.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "type=kwok"})
 		if err != nil {
 			return err
@@ -270,7 +253,7 @@ func TestScheduling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the pod runs on the process kubelet's node", func(ctx context.Context) error {
+	waittest.UntilNoError(t, "the pod runs on the process kubelet's node", func(ctx context.Context) error {
 		pod, err := api.CoreV1().Pods("default").Get(ctx, "ordinary", metav1.GetOptions{})
 		if err == nil && (pod.Spec.NodeName != c.Node() || pod.Status.Phase != corev1.PodRunning) {
 			err = fmt.Errorf("it is %s on %q", pod.Status.Phase, pod.Spec.NodeName)
@@ -280,7 +263,7 @@ func TestScheduling(t *testing.T) {
 		}
 		return err
 	})
-	eventually(t, "the job on a fake node is complete", func(ctx context.Context) error {
+	waittest.UntilNoError(t, "the job on a fake node is complete", func(ctx context.Context) error {
 		job, err := api.BatchV1().Jobs("default").Get(ctx, "fake", metav1.GetOptions{})
 		if err == nil && job.Status.Succeeded != 1 {
 			err = fmt.Errorf("its status is %+v", job.Status)
@@ -310,7 +293,7 @@ func TestKwokRestarts(t *testing.T) {
 	if err := c.Restart(t.Context(), cluster.Kwok); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the deleted pod is gone", func(ctx context.Context) error {
+	waittest.UntilNoError(t, "the deleted pod is gone", func(ctx context.Context) error {
 		_, err := pods.Get(ctx, "load-000000", metav1.GetOptions{})
 		if err == nil {
 			return errors.New("it is there")
@@ -356,7 +339,7 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	must(c.Resume(t.Context(), cluster.APIServer))
-	eventually(t, "the API server goes on", func(context.Context) error { return get(patience) })
+	waittest.UntilNoError(t, "the API server goes on", func(context.Context) error { return get(patience) })
 
 	must(c.Kill(t.Context(), cluster.APIServer))
 	if err := get(patience); !errors.Is(err, syscall.ECONNREFUSED) {

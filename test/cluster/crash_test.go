@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/cluster/keeper"
 	"github.com/clusterpass/clusterpass/test/cluster/ownership"
@@ -60,13 +61,14 @@ func startAndWait() error {
 	if err != nil {
 		return err
 	}
-	for {
+	for poll := time.NewTicker(20 * time.Millisecond); ; {
 		text, err := os.ReadFile(escape)
 		if err == nil && strings.HasSuffix(string(text), "\n") {
 			fmt.Printf("%s %s", s.Dir(), text)
+			poll.Stop()
 			break
 		}
-		time.Sleep(20 * time.Millisecond)
+		<-poll.C
 	}
 	<-ctx.Done()
 	return s.Stop()
@@ -117,7 +119,7 @@ func TestNothingIsLeft(t *testing.T) {
 			if err := syscall.Kill(end(starter.Process.Pid, state.PID)); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "everything is gone", func(context.Context) error {
+			waittest.UntilNoError(t, "everything is gone", func(context.Context) error {
 				var left []error
 				for _, pid := range pids {
 					if alive(pid) {
@@ -142,11 +144,13 @@ func TestGivingUp(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
 	go func() {
+		poll := time.NewTicker(time.Millisecond)
+		defer poll.Stop()
 		for ctx.Err() == nil {
 			if runs, _ := ownership.Runs(); len(runs) > 0 {
 				cancel(enough)
 			}
-			time.Sleep(time.Millisecond)
+			<-poll.C
 		}
 	}()
 	if _, err := cluster.New(ctx, cluster.Options{}); !errors.Is(err, enough) {

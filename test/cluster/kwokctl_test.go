@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/cluster/build"
 	"github.com/clusterpass/clusterpass/test/cluster/ownership"
 )
@@ -23,7 +24,7 @@ func TestKwokctl(t *testing.T) {
 	// In a run directory, so that nothing is left even if this test is killed. One at a time: kwokctl chooses its ports
 	// by trying which are free.
 	var run *ownership.RunDir
-	eventually(t, "no other test runs kwokctl", func(context.Context) (err error) {
+	waittest.UntilNoError(t, "no other test runs kwokctl", func(context.Context) (err error) {
 		run, err = ownership.Create("kwokctl")
 		return err
 	})
@@ -72,7 +73,7 @@ options:
 	if left, err := filepath.Glob(filepath.Join(run.Path, "clusters", "*")); err != nil || len(left) > 0 {
 		t.Errorf("the deleted cluster left %v (%v)", left, err)
 	}
-	eventually(t, "its processes are gone", func(context.Context) error {
+	waittest.UntilNoError(t, "its processes are gone", func(context.Context) error {
 		pids, err := ownership.Marked(run.Path)
 		if err == nil && len(pids) > 0 {
 			err = fmt.Errorf("%v are there", pids)

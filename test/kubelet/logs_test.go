@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -45,7 +46,7 @@ func TestLogs(t *testing.T) {
 func TestLogsSince(t *testing.T) {
 	t.Parallel()
 	name := runPod(t, script("echo old; sleep 8; echo new; exec sleep 1000"))
-	eventually(t, "all is logged", func() bool { return must(t, "logs", name) == "old\nnew\n" })
+	waittest.Until(t, "all is logged", func() bool { return must(t, "logs", name) == "old\nnew\n" })
 	if got := must(t, "logs", name, "--since=2s"); got != "new\n" && got != "" { // nothing, on a slow machine
 		t.Errorf("since 2s: %q", got)
 	}
@@ -89,7 +90,7 @@ func TestLogsPrevious(t *testing.T) {
 		t.Error("there is a log of a container that does not exist")
 	}
 	waitPod(t, name, "was restarted", func(p *corev1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
-	eventually(t, "the second run logs", func() bool { return must(t, "logs", name) == "second\n" })
+	waittest.Until(t, "the second run logs", func() bool { return must(t, "logs", name) == "second\n" })
 	if got := must(t, "logs", name, "--previous"); got != "first\n" {
 		t.Errorf("previous: %q", got)
 	}

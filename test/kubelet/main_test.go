@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterpass/clusterpass/shared/leaktest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/kubelet"
 	"github.com/clusterpass/clusterpass/test/kubelet/shim"
@@ -138,8 +139,12 @@ func (n *node) start() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel, n.ended = cancel, make(chan error, 1)
 	go func() { n.ended <- k.Run(ctx) }()
-	for deadline := time.Now().Add(patience); !n.moved(old); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	poll, deadline := time.NewTicker(20*time.Millisecond), time.After(patience)
+	defer poll.Stop()
+	for !n.moved(old) {
+		select {
+		case <-poll.C:
+		case <-deadline:
 			return errors.New("the node was not registered")
 		}
 	}
@@ -206,16 +211,6 @@ func must(t *testing.T, args ...string) string {
 	return r.stdout
 }
 
-// eventually waits until what is so.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !so(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("gave up waiting: %s", what)
-		}
-	}
-}
-
 // podOption changes a pod before it is made.
 type podOption func(*corev1.Pod)
 
@@ -268,7 +263,7 @@ func waitPod(t *testing.T, name, what string, so func(*corev1.Pod) bool) *corev1
 			t.Logf("pod %s: %+v", name, p.Status)
 		}
 	}()
-	eventually(t, "pod "+name+" "+what, func() bool { p = getPod(t, name); return so(p) })
+	waittest.Until(t, "pod "+name+" "+what, func() bool { p = getPod(t, name); return so(p) })
 	return p
 }
 

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,7 +35,7 @@ func TestPortForward(t *testing.T) {
 		p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: serveEnv, Value: "1"}}
 	})
 	var port string
-	eventually(t, "the server listens", func() bool { port = strings.TrimSpace(must(t, "logs", name)); return port != "" })
+	waittest.Until(t, "the server listens", func() bool { port = strings.TrimSpace(must(t, "logs", name)); return port != "" })
 
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +21,7 @@ func TestNode(t *testing.T) {
 	if got := must(t, "get", "node", world.node.name, "--no-headers"); !strings.Contains(got, " Ready ") {
 		t.Errorf("node: %s", got)
 	}
-	eventually(t, "the lease", func() bool {
+	waittest.Until(t, "the lease", func() bool {
 		lease, err := world.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), world.node.name, metav1.GetOptions{})
 		return err == nil && lease.Spec.RenewTime != nil
 	})
@@ -127,7 +128,7 @@ func TestInitContainers(t *testing.T) {
 	if p.Status.Phase != corev1.PodSucceeded {
 		t.Errorf("phase %s", p.Status.Phase)
 	}
-	eventually(t, "the sidecar is ended last", func() bool {
+	waittest.Until(t, "the sidecar is ended last", func() bool {
 		return readFile(file) == "one\nsidecar\ntwo\nmain\nsidecar-end\n"
 	})
 }
@@ -208,7 +209,7 @@ func TestGracefulDeletion(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "end")
 	name := runPod(t, script("trap 'sleep 0.3; echo bye > "+file+"; exit 0' TERM; echo ready; while :; do sleep 0.05; done"))
-	eventually(t, "the trap is set", func() bool { return must(t, "logs", name) == "ready\n" })
+	waittest.Until(t, "the trap is set", func() bool { return must(t, "logs", name) == "ready\n" })
 	must(t, "delete", "pod", name, "--wait")
 	if got := readFile(file); got != "bye\n" {
 		t.Errorf("the container did not end by itself: %q", got)
@@ -220,7 +221,7 @@ func TestDeletionKills(t *testing.T) {
 	t.Parallel()
 	name := runPod(t, script("trap '' TERM; setsid sh -c 'echo $$; while :; do sleep 0.1; done' & while :; do sleep 0.1; done"))
 	var pid int
-	eventually(t, "the child's id", func() bool {
+	waittest.Until(t, "the child's id", func() bool {
 		var err error
 		pid, err = strconv.Atoi(strings.TrimSpace(must(t, "logs", name)))
 		return err == nil
@@ -238,9 +239,9 @@ func TestForcedDeletion(t *testing.T) {
 	t.Parallel()
 	name := runPod(t, script("trap '' TERM; echo $$; while :; do sleep 0.1; done"))
 	uid := getPod(t, name).UID
-	eventually(t, "the process runs", func() bool { return must(t, "logs", name) != "" })
+	waittest.Until(t, "the process runs", func() bool { return must(t, "logs", name) != "" })
 	must(t, "delete", "pod", name, "--force", "--grace-period=0")
-	eventually(t, "nothing is left of the pod", func() bool {
+	waittest.Until(t, "nothing is left of the pod", func() bool {
 		_, err := os.Stat(filepath.Join(world.node.root, "pods", string(uid)))
 		return os.IsNotExist(err)
 	})
@@ -256,7 +257,7 @@ func TestRollout(t *testing.T) {
 	must(t, "set", "env", "deployment/web", "A=b")
 	must(t, "rollout", "status", "deployment/web")
 	// As long as pods of before are on their way out, kubectl may choose one of them.
-	eventually(t, "the new pods have A=b", func() bool {
+	waittest.Until(t, "the new pods have A=b", func() bool {
 		return kubectl(t, nil, "exec", "deployment/web", "--", "sh", "-c", "echo $A").stdout == "b\n"
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -24,7 +25,7 @@ func stubborn(file string) string {
 func pids(t *testing.T, file string, n int) []int {
 	t.Helper()
 	var found []int
-	eventually(t, "the container writes its processes' ids", func() bool {
+	waittest.Until(t, "the container writes its processes' ids", func() bool {
 		found = nil
 		for lines := bufio.NewScanner(strings.NewReader(readFile(file))); lines.Scan(); {
 			pid, err := strconv.Atoi(lines.Text())
@@ -41,7 +42,7 @@ func pids(t *testing.T, file string, n int) []int {
 func waitGone(t *testing.T, pids []int) {
 	t.Helper()
 	for _, pid := range pids {
-		eventually(t, fmt.Sprintf("process %d is gone", pid), func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
+		waittest.Until(t, fmt.Sprintf("process %d is gone", pid), func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
 	}
 }
 
@@ -100,7 +101,7 @@ func TestCommand(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the node is registered", func() bool { return world.node.moved(old) })
+		waittest.Until(t, "the node is registered", func() bool { return world.node.moved(old) })
 		return cmd
 	}
 	end := func(cmd *exec.Cmd, signal syscall.Signal) *os.ProcessState {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -75,7 +76,7 @@ func TestExecReadsToTheEnd(t *testing.T) {
 		t.Errorf("exit code %d, %d bytes, want %d: %s", got.code, len(got.stdout), size, got.stderr)
 	}
 	// A command that does not read ends all the same. (Its verdict may be lost in the API server, now and then.)
-	eventually(t, "a command that does not read ends", func() bool {
+	waittest.Until(t, "a command that does not read ends", func() bool {
 		got := kubectl(t, bytes.NewReader(input), "exec", "-i", name, "--", "echo", "done")
 		return got.stdout == "done\n" && got.code == 0
 	})

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/creack/pty"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -61,7 +62,7 @@ func (term *terminal) expect(text string) {
 			term.t.Logf("the terminal shows %q", term.output())
 		}
 	}()
-	eventually(term.t, fmt.Sprintf("the terminal shows %q", text), func() bool { return strings.Contains(term.output(), text) })
+	waittest.Until(term.t, fmt.Sprintf("the terminal shows %q", text), func() bool { return strings.Contains(term.output(), text) })
 }
 
 func (term *terminal) write(text string) {
@@ -116,7 +117,7 @@ func TestExecEndsWithItsTerminal(t *testing.T) {
 	if !strings.Contains(line, "ready") {
 		t.Fatal(line, err)
 	}
-	eventually(t, "the shell hangs up", func() bool { return kubectl(t, nil, "exec", name, "--", "test", "-e", "hung-up").code == 0 })
+	waittest.Until(t, "the shell hangs up", func() bool { return kubectl(t, nil, "exec", name, "--", "test", "-e", "hung-up").code == 0 })
 }
 
 func TestAttachTerminal(t *testing.T) {
@@ -125,7 +126,7 @@ func TestAttachTerminal(t *testing.T) {
 		p.Spec.Containers[0].Stdin, p.Spec.Containers[0].TTY = true, true
 	})
 	term := newTerminal(t, "attach", "-it", name)
-	eventually(t, "the container's terminal has the client's size", func() bool {
+	waittest.Until(t, "the container's terminal has the client's size", func() bool {
 		term.write("word\n")
 		return strings.Contains(term.output(), "got word of 37 101")
 	})

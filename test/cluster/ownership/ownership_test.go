@@ -2,6 +2,7 @@ package ownership
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"golang.org/x/sys/unix"
 )
 
@@ -272,19 +273,16 @@ func waitStopped(t *testing.T, pid int) {
 // moment after the signal.
 func waitAbandoned(t *testing.T, path string) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
+	waittest.Until(t, "the killed keeper frees its directory", func() bool {
 		lock, err := tryLock(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if lock != nil {
 			lock.Close()
-			return
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the killed keeper still holds its directory")
-		}
-	}
+		return lock != nil
+	})
 }
 
 // alive tells whether a process is there and not a zombie.
@@ -297,11 +295,10 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(rest, "Z")
 }
 
-// wantGone waits, with much patience, for every process and file of a run to be gone.
+// wantGone waits until every process and file of a run is gone.
 func wantGone(t *testing.T, r *playedRun) {
 	t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
-	for {
+	waittest.UntilNoError(t, "nothing is left", func(context.Context) error {
 		var left []string
 		for _, pid := range r.all {
 			if alive(pid) {
@@ -311,12 +308,9 @@ func wantGone(t *testing.T, r *playedRun) {
 		if !gone(Root()) {
 			left = append(left, Root())
 		}
-		if len(left) == 0 {
-			return
+		if len(left) > 0 {
+			return fmt.Errorf("left behind: %v", left)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("left behind: %v", left)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return nil
+	})
 }

@@ -129,8 +129,10 @@ func TestCopy(t *testing.T) {
 	out, errs := f.Writer(Stdout), f.Writer(Stderr)
 	write(t, out, "one\n")
 	write(t, errs, "two\n")
-	time.Sleep(2 * time.Millisecond)
-	middle := time.Now()
+	written, middle := time.Now(), time.Now()
+	for !middle.After(written) { // lines carry the time of their writing
+		middle = time.Now()
+	}
 	write(t, out, "three\nfour")
 	if err := out.Close(); err != nil {
 		t.Fatal(err)

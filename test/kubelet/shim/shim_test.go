@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/leaktest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // holderEnv makes the test binary a stand-in for the kubelet: it starts a container and then waits to be killed.
@@ -189,11 +190,7 @@ func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 // waitGone waits for a process that was killed: dying takes a moment, and its new parent must reap it.
 func waitGone(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); alive(pid); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d lives on", pid)
-		}
-	}
+	waittest.Until(t, fmt.Sprintf("process %d ends", pid), func() bool { return !alive(pid) })
 }
 
 func TestCloseKillsEveryDescendant(t *testing.T) {
