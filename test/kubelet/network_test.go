@@ -35,7 +35,10 @@ func TestPortForward(t *testing.T) {
 		p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: serveEnv, Value: "1"}}
 	})
 	var port string
-	waittest.Until(t, "the server listens", func() bool { port = strings.TrimSpace(must(t, "logs", name)); return port != "" })
+	waittest.Until(t, "the server listens", func() bool {
+		port = strings.TrimSpace(must(t, "logs", name))
+		return port != ""
+	})
 
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -42,7 +42,9 @@ func pids(t *testing.T, file string, n int) []int {
 func waitGone(t *testing.T, pids []int) {
 	t.Helper()
 	for _, pid := range pids {
-		waittest.Until(t, fmt.Sprintf("process %d is gone", pid), func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
+		waittest.Until(t, fmt.Sprintf("process %d is gone", pid), func() bool {
+			return syscall.Kill(pid, 0) == syscall.ESRCH
+		})
 	}
 }
 
