@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/status"
@@ -67,9 +66,9 @@ func (p *pace) refused() {
 	}
 }
 
-// late is a *status.Error once the body has come too late, whatever else that has led to; else nil.
+// late returns errLate if the body did not arrive in time, and nil otherwise.
 func (p *pace) late() error {
-	if p.body != nil && p.body.late.Load() {
+	if p.body != nil && p.body.isLate() {
 		return errLate
 	}
 	return nil
@@ -97,7 +96,8 @@ type body struct {
 	limited  bool
 	left     time.Duration // to wait for more
 	whole    bool
-	late     atomic.Bool
+	late     bool
+	deadline time.Time // of the Read in progress; zero for none
 	closing  bool
 	over     bool // the connection is another call's
 }
@@ -108,12 +108,14 @@ func (b *body) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	limited := b.limited && !b.whole
 	if limited && !b.over {
-		_ = b.conn.SetReadDeadline(start.Add(b.left))
+		b.deadline = start.Add(b.left)
+		_ = b.conn.SetReadDeadline(b.deadline)
 	}
 	b.mu.Unlock()
 	n, err := b.ReadCloser.Read(p)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.deadline = time.Time{}
 	parts := b.received / bodyPart
 	b.received += int64(n)
 	if b.left -= time.Since(start); b.received/bodyPart > parts {
@@ -124,7 +126,7 @@ func (b *body) Read(p []byte) (int, error) {
 		_ = b.conn.SetReadDeadline(time.Time{}) // from now on the connection is read for its end alone
 	}
 	if limited && errors.Is(err, os.ErrDeadlineExceeded) {
-		b.late.Store(true)
+		b.late = true
 		err = errLate
 	}
 	return n, err
@@ -147,6 +149,14 @@ func (b *body) Close() error {
 		_ = b.conn.SetReadDeadline(time.Time{})
 	}
 	return err
+}
+
+// isLate reports whether a Read was too late. net/http cancels the request's context before such a Read returns, so the
+// deadline of a Read in progress counts, too.
+func (b *body) isLate() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.late || !b.deadline.IsZero() && !time.Now().Before(b.deadline)
 }
 
 func (b *body) limit(limited bool, left time.Duration) {
