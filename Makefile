@@ -3,7 +3,7 @@
 FUNCTIONS := control fleet proxy rotate
 ARCHES    := arm64 amd64
 GOBUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w"
-# lambda.norpc leaves out the Go 1.x runtime's RPC, which provided.al2023 does not use, and what signs people in to AWS.
+# lambda.norpc leaves out the RPC of the Go 1.x runtime, which provided.al2023 does not use.
 FNFLAGS   := -tags lambda.norpc
 LINT      := go tool -modfile=scripts/lint/go.mod golangci-lint
 # Without DWARF, the test programs link in half the time.
@@ -18,7 +18,8 @@ FUZZTIME  ?= 20s
 SOAK      ?= 2h
 
 # Packages that users run, also on macOS. Their tests need no cluster, nothing but Go, a C compiler and Python.
-PORTABLE := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-bridge/...
+PORTABLE := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-bridge/...# The other packages whose tests need no cluster.
+LOCAL    := ./test/leak ./test/conformance ./test/cluster/build ./test/cluster/pki ./test/kubelet/crilog ./test/kubelet/expansion ./test/kubelet/shim
 # Packages that the slow suites run, and make test does not.
 SLOW := /test/clients$$
 
@@ -29,7 +30,7 @@ NEEDS_CC := "Go 1.26.4 or later, a C compiler for the race detector, curl and Py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo up install check lint vet rules test test-e2e test-all test-clients test-conformance moto soak fuzz bench \
-  build build-local clusters image deploy localstack aws-rules deploy-check clean
+  build build-local node clusters image deploy localstack aws-rules deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-zA-Z_0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,7 +49,7 @@ install: ## Install clusterpass, also as kubectl's plugin: kubectl clusterpass (
 	ln -sf clusterpass $(BINDIR)/kubectl_complete-clusterpass
 
 check: lint vet rules build-local moto ## Run before every commit: lint, vet, style counts and all tests without clusters (2 minutes)
-	@$(STEP) "test the packages that need no cluster" $(NEEDS_CC) $(GOTEST) $(PORTABLE) ./test/leak ./test/kubelet/crilog
+	@$(STEP) "test the packages that need no cluster" $(NEEDS_CC) $(GOTEST) $(PORTABLE) $(LOCAL)
 	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules # no cache: it reads the whole tree
 
 lint: ## Run the linters
@@ -67,7 +68,10 @@ test: build-local moto clusters ## Run every test but the slow suites, on real c
 test-e2e: build-local moto clusters ## Run the end-to-end tests of one area: AREA=fleet, gateway, streams, private, access or api
 	@$(STEP) "run the end-to-end tests of $(AREA)" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m ./test/e2e/$(AREA)
 
-test-clients: build-local moto clusters ## Slow suite: the JavaScript in the docs, in Node
+node:
+	@node --experimental-websocket --eval "" 2>/dev/null || { echo "make test-clients: no suitable Node; install Node 20.10 or later" >&2; exit 1; }
+
+test-clients: node build-local moto clusters ## Slow suite: the JavaScript in the docs, in Node
 	@$(STEP) "run the client programs" "Node 20.10 or later, and what make test needs" $(GOTEST) -count=1 -timeout 30m ./test/clients
 
 test-conformance: build-local ## Slow suite: Kubernetes' conformance specs, directly and through the gateway
@@ -93,18 +97,16 @@ moto: ## Install into .venv the Python packages that the tests need and Python l
 
 bench: build-local moto ## Measure cold starts, and the gateway beside direct calls
 	@$(STEP) "build the benchmarks" $(NEEDS_GO) go build -o dist/local/ ./test/bench ./test/bench/coldstart
-	dist/local/bench
-	go test -run '^$$' -bench Allowed ./shared/access
-	dist/local/coldstart
+	@$(STEP) "measure the gateway beside direct calls" $(NEEDS_GO) dist/local/bench
+	@$(STEP) "measure access decisions" $(NEEDS_GO) go test -run '^$$' -bench Allowed ./shared/access
+	@$(STEP) "measure cold starts" $(NEEDS_GO) dist/local/coldstart
 
 build: build-local ## Build the functions' zips (arm64, amd64), the bridge and the agent into dist/
-	$(foreach arch,$(ARCHES),$(foreach fn,$(FUNCTIONS),\
-	GOOS=linux GOARCH=$(arch) $(GOBUILD) $(FNFLAGS) -o dist/$(arch)/$(fn)/bootstrap ./functions/$(fn)/bootstrap && \
-	go run ./scripts/package dist/$(arch)/$(fn)/bootstrap dist/$(arch)/$(fn).zip &&)) true
-	$(foreach arch,$(ARCHES),GOOS=linux GOARCH=$(arch) $(GOBUILD) -o dist/$(arch)/websocket-bridge ./websocket-bridge && \
-	GOOS=linux GOARCH=$(arch) $(GOBUILD) -o dist/$(arch)/clusterpass-agent ./websocket-bridge/agent &&) true
-	@if docker info >/dev/null 2>&1; then docker build --quiet --tag clusterpass-bridge --file websocket-bridge/Dockerfile . && \
-	  docker build --quiet --tag clusterpass-agent --file websocket-bridge/agent/Dockerfile .; else echo "no Docker engine here: the images of bridge and agent are not built"; fi
+	@for arch in $(ARCHES); do $(STEP) "build functions, bridge and agent for $$arch" $(NEEDS_GO) scripts/build $$arch $(FUNCTIONS) || exit 1; done
+	@if docker info >/dev/null 2>&1; then \
+	  $(STEP) "build the image of the bridge" "Docker and its registry" docker build --quiet --tag clusterpass-bridge --file websocket-bridge/Dockerfile . && \
+	  $(STEP) "build the image of the agent" "Docker and its registry" docker build --quiet --tag clusterpass-agent --file websocket-bridge/agent/Dockerfile .; \
+	else echo "no Docker engine here: the images of bridge and agent are not built"; fi
 	@ls -l dist/*/*.zip dist/*/websocket-bridge dist/*/clusterpass-agent
 
 build-local: ## Build for this machine what demo, up, test and bench run
@@ -121,7 +123,7 @@ image: ## Build the bridge's image for ARCH and push it to ECR: REPOSITORY, TAG
 
 deploy: ## Deploy to AWS with SAM; the first time asks for the parameters (docs/aws.md)
 	@command -v sam >/dev/null || { echo "make deploy needs the SAM CLI, sam; docs/aws.md lists the requirements" >&2; exit 1; }
-	sam build
+	@$(STEP) "build the stack" "the SAM CLI, and what make build needs" sam build
 	sam deploy --stack-name $(STACK) --resolve-s3 --capabilities CAPABILITY_IAM CAPABILITY_NAMED_IAM CAPABILITY_AUTO_EXPAND \
 	  $(if $(wildcard samconfig.toml),,--guided)
 
@@ -130,7 +132,7 @@ localstack: moto ## Deploy to LocalStack, or to AWS_ENDPOINT_URL, and run the br
 	infra/localstack/up
 
 aws-rules: ## Write infra/aws/rules.yaml, from the table of routes
-	go run ./infra/aws/rules > infra/aws/rules.yaml
+	@$(STEP) "write infra/aws/rules.yaml" $(NEEDS_GO) go run ./infra/aws/rules > infra/aws/rules.yaml
 
 deploy-check: build-local moto ## Check the AWS templates without AWS
 	@$(STEP) "check the AWS templates" $(NEEDS_CC) go test -count=1 ./infra/aws/...

@@ -153,7 +153,7 @@ func mustDelete(t *testing.T, st Store, old Record) {
 func wantCurrent(t *testing.T, st Store, want Record) {
 	t.Helper()
 	got, err := st.Get(t.Context(), want.Name)
-	if err != nil || !got.matches(want) {
+	if err != nil || got.Value != want.Value || !got.matches(want) {
 		t.Fatalf("get %s: got %+v, %v; want %+v", want.Name, got, err, want)
 	}
 }

@@ -51,9 +51,24 @@ func Shared(t *testing.T) *Gateway {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer func() {
+			if shared == nil { // it did not start
+				_ = os.RemoveAll(dir)
+			}
+		}()
 		shared = StartGateway(t, dir, server.Process)
 	}
 	return shared
+}
+
+// SharedLog returns the log of the shared gateway, empty if it does not run.
+func SharedLog() string {
+	sharedMutex.Lock()
+	defer sharedMutex.Unlock()
+	if shared == nil {
+		return ""
+	}
+	return shared.Log.String()
 }
 
 // StartGateway runs a gateway with its data in dir and returns when it is ready. The caller stops it and receives from
@@ -88,6 +103,8 @@ func StartGateway(t *testing.T, dir string, mode server.Mode, configure ...func(
 	case err := <-h.Stopped:
 		t.Fatalf("the gateway ended: %v\n%s", err, h.Log)
 	case <-time.After(Patience):
+		stop()
+		<-h.Stopped
 		t.Fatalf("the gateway does not start:\n%s", h.Log)
 	}
 	h.NoteSecrets()

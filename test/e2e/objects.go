@@ -15,10 +15,14 @@ func NewNamespace(t *testing.T, k Kubectl, name string) {
 	t.Helper()
 	Eventually(t, func() bool {
 		r := k.Run(t, "create", "namespace", name)
-		if r.Code != 0 && !strings.Contains(r.Stderr, "AlreadyExists") {
+		if r.Code == 0 {
+			return true
+		}
+		phase := k.Run(t, "get", "namespace", name, "-o", "jsonpath={.status.phase}").Stdout
+		if !strings.Contains(r.Stderr, "AlreadyExists") || phase == "Active" {
 			t.Fatalf("create namespace %s: %v", name, r)
 		}
-		return r.Code == 0
+		return false
 	})
 	waitForNamespace(t, k, name)
 }
@@ -39,13 +43,13 @@ func StreamPods(t *testing.T, cluster string) {
 	if streamPods[cluster] {
 		return
 	}
+	streamPods[cluster] = true // after a failure, too: later tests fail at once without the pods
 	k := Direct(cluster)
 	NewNamespace(t, k, "streams")
 	k.Must(t, "apply", "-f", Manifest(t, "streams", streamPodsYAML))
 	k.Must(t, "-n", "streams", "rollout", "status", "deployment/still", "--timeout=4m")
 	k.Must(t, "wait", "-n", "streams", "--for=condition=Ready", "pod/shell", "pod/reader", "pod/talker-a", "pod/talker-b", "--timeout=4m")
 	k.Must(t, "wait", "-n", "streams", "--for=jsonpath={.status.phase}=Succeeded", "pod/finite-a", "pod/finite-b", "--timeout=4m")
-	streamPods[cluster] = true
 }
 
 var (

@@ -59,7 +59,7 @@ var folderImports = map[string][]string{
 var sharedLayers = []string{
 	"control", "gatewaytest", "gateway", "registration", "stores", "health", "fleet", "forward", "lambdahttp",
 	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki", "objects", "secrets", "route", "status",
-	"awsclient", "cache", "config", "telemetry", "filelock", "leaktest", "pipetest", "alloctest", "storesuite", "metrictest", "waittest", "api",
+	"awsclient", "cache", "config", "filelock", "leaktest", "pipetest", "alloctest", "storesuite", "metrictest", "waittest", "api",
 }
 
 // folder returns the top-level folder of a package of this module.
@@ -80,7 +80,7 @@ func TestPackagesImportOnlyLowerLayers(t *testing.T) {
 		}
 		imports := p.Imports
 		if from != "test" {
-			// Tests have the layer of their package; only those in test may import all folders.
+			// Tests keep to the folders of their package; only those in test may import all folders.
 			imports = slices.Concat(p.Imports, p.TestImports, p.XTestImports)
 		}
 		for _, imp := range imports {

@@ -1,10 +1,8 @@
 package server
 
 import (
-	"crypto/tls"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -73,7 +71,7 @@ func TestLimitsOfStreams(t *testing.T) {
 // TestStreamsEnd holds for each kind how the bridge ends it.
 func TestStreamsEnd(t *testing.T) {
 	t.Parallel()                  // it waits, mostly
-	const short = 2 * time.Second // long enough for the stream to have begun: what ends a moment before its answer begins breaks off
+	const short = 4 * time.Second // long enough for the stream to have begun: what ends a moment before its answer begins breaks off
 	tests := []struct {
 		name   string
 		limits Limits
@@ -141,32 +139,18 @@ func TestStalledClient(t *testing.T) {
 	})
 }
 
-// TestDeadlinesStayWithTheirStream holds: a connection that carried a stream serves other calls for as long as it likes.
+// TestDeadlinesStayWithTheirStream fails if the deadline of a stream stays on its connection: later calls of the
+// client would fail without a reason.
 func TestDeadlinesStayWithTheirStream(t *testing.T) {
-	limits := Limits{StallTimeout: 5 * time.Minute}
-	hs := serve(t, limits, Drain{}, func(w http.ResponseWriter, _ *http.Request) {
+	t.Parallel() // it waits, mostly
+	const stall = 6 * time.Second
+	hs := serve(t, Limits{StallTimeout: stall}, Drain{}, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "{}\n")
 	})
-	ln, err := tls.Listen("tcp", "127.0.0.1:0", hs.tlsServer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := limits.HTTPServer()
-	srv.Handler = hs.handler
-	idle, clear := make(chan net.Conn, 2), srv.ConnState
-	srv.ConnState = func(c net.Conn, s http.ConnState) {
-		if clear(c, s); s == http.StateIdle {
-			idle <- c
-		}
-	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
-	defer func() { _ = srv.Close(); <-served }()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: hs.tls("alice"), MaxConnsPerHost: 1}}
 	defer client.CloseIdleConnections()
-	var conn net.Conn
 	for _, path := range []string{watchPath, "/m/api/v1/pods"} {
-		resp, err := client.Get("https://" + ln.Addr().String() + path)
+		resp, err := client.Get("https://" + hs.addr + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,11 +158,7 @@ func TestDeadlinesStayWithTheirStream(t *testing.T) {
 			t.Errorf("%s: %q, %v", path, body, err)
 		}
 		_ = resp.Body.Close()
-		before := conn
-		if conn = <-idle; before != nil && conn != before {
-			t.Errorf("%s: by another connection", path)
-		}
-		_ = conn.SetWriteDeadline(time.Now().Add(-time.Second)) // as if the stream's deadline had passed by now
+		<-time.After(stall + 500*time.Millisecond) // until a deadline that stayed has passed
 	}
 }
 

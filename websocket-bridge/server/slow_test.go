@@ -64,13 +64,15 @@ func (f *flow) stalls(t *testing.T, most int64) {
 	}
 }
 
-// hasStalled waits until sent is above 0 and has not grown for a second. It returns false as soon as sent is above most.
+// hasStalled waits until sent is above 0 and has not grown for two seconds. It returns false as soon as sent is above
+// most, or if that does not happen within waittest.Patience.
 func hasStalled(sent *atomic.Int64, most int64) bool {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for last, same := int64(0), 0; same < 20; <-tick.C {
+	deadline := time.Now().Add(waittest.Patience)
+	for last, same := int64(0), 0; same < 40; <-tick.C {
 		n := sent.Load()
-		if n > most {
+		if n > most || time.Now().After(deadline) {
 			return false
 		}
 		if same++; n != last || n == 0 {

@@ -29,7 +29,7 @@ func TestFleetFrozen(t *testing.T) {
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "frozen") })
 	far, near := e2e.Kubectl{Kubeconfig: member.KubeconfigFile(), Context: "frozen"}, e2e.Direct("member1")
 	for m, d := range map[string]e2e.Kubectl{"frozen": far, "member1": near} {
-		d.Must(t, "create", "namespace", "frozen")
+		e2e.NewNamespace(t, d, "frozen")
 		d.Must(t, "create", "configmap", "on-"+m, "-n", "frozen")
 		d.Must(t, "label", "configmap", "on-"+m, "-n", "frozen", "frozen=yes")
 	}

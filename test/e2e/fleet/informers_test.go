@@ -42,7 +42,7 @@ func TestFleetInformers(t *testing.T) {
 	}
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap, namespace: churn}")
 	for _, m := range e2e.Members {
-		e2e.Direct(m).Must(t, "create", "namespace", "churn")
+		e2e.NewNamespace(t, e2e.Direct(m), "churn")
 		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "churn", "--wait=false") })
 	}
 	e2e.Eventually(t, func() bool { return k.Run(t, "get", "configmaps", "-n", "churn").Code == 0 })

@@ -47,7 +47,7 @@ func TestFleetRegistriesChange(t *testing.T) {
 	for _, m := range e2e.Members {
 		d := e2e.Direct(m)
 		for _, namespace := range []string{"live-a", "live-b"} {
-			d.Must(t, "create", "namespace", namespace)
+			e2e.NewNamespace(t, d, namespace)
 			t.Cleanup(func() { d.Run(t, "delete", "namespace", namespace, "--wait=false") })
 			d.Apply(t, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s, labels: {live: \"yes\"}}}", m, namespace))
 		}
@@ -136,7 +136,7 @@ func TestFleetMemberRBAC(t *testing.T) {
 		}
 		t.Cleanup(func() { _, _ = e2e.CLI(t, e2e.GrantYAML(m, user), "delete", "-f", "-") })
 		d := e2e.Direct(m)
-		d.Must(t, "create", "namespace", "tenants")
+		e2e.NewNamespace(t, d, "tenants")
 		t.Cleanup(func() { d.Run(t, "delete", "namespace", "tenants", "--wait=false") })
 		d.Apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: in-"+m+", namespace: tenants, labels: {tenants: \"yes\"}}, data: {of: "+m+"}}")
 		if got := owner.Must(t, "get", "configmap", "in-"+m, "-n", "tenants", "-o", "jsonpath={.data.of}"); got != m {

@@ -34,7 +34,7 @@ func (byList) IsWatchListSemanticsUnSupported() bool { return true }
 func TestFleetQualifiedInformers(t *testing.T) {
 	k := qualified(t, fleet(t, "{apiVersion: v1, kind: ConfigMap, namespace: churn}, {apiVersion: v1, kind: Event}"))
 	for _, m := range e2e.Members {
-		e2e.Eventually(t, func() bool { return e2e.Direct(m).Run(t, "create", "namespace", "churn").Code == 0 }) // TestFleetInformers' may still be on its way out
+		e2e.NewNamespace(t, e2e.Direct(m), "churn") // TestFleetInformers deleted its own a moment ago
 		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "churn", "--wait=false") })
 	}
 	e2e.Eventually(t, func() bool { return k.Run(t, "get", "configmaps", "-n", "churn").Code == 0 })

@@ -18,7 +18,7 @@ func TestFleetVerbs(t *testing.T) {
 	k.Env = []string{`KUBE_EDITOR=sed -i s/of:.*/of:\ edited/`}
 	for _, m := range e2e.Members {
 		d := e2e.Direct(m)
-		d.Must(t, "create", "namespace", "verbs")
+		e2e.NewNamespace(t, d, "verbs")
 		t.Cleanup(func() { d.Run(t, "delete", "namespace", "verbs", "verbs-too", "--wait=false", "--ignore-not-found") })
 		d.Must(t, "create", "configmap", "settings", "-n", "verbs", "--from-literal=of="+m)
 	}

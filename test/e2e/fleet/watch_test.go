@@ -74,7 +74,7 @@ func behind(t *testing.T, member string, way *e2e.Connections) string {
 func TestFleetWatch(t *testing.T) {
 	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	for _, m := range e2e.Members {
-		e2e.Direct(m).Must(t, "create", "namespace", "watched")
+		e2e.NewNamespace(t, e2e.Direct(m), "watched")
 		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "watched", "--wait=false") })
 	}
 	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("watched")
@@ -190,7 +190,7 @@ func TestFleetWatchKubectl(t *testing.T) {
 func TestFleetWatchJoins(t *testing.T) {
 	e2e.CreateRegistry(t, "joins", "{clusterNames: [member1, late]}", "{apiVersion: v1, kind: ConfigMap, namespace: joins}")
 	for _, m := range e2e.Members {
-		e2e.Direct(m).Must(t, "create", "namespace", "joins")
+		e2e.NewNamespace(t, e2e.Direct(m), "joins")
 		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "joins", "--wait=false") })
 		e2e.Direct(m).Must(t, "create", "configmap", "of-"+m, "-n", "joins")
 	}
@@ -291,7 +291,7 @@ func TestFleetWatchReturns(t *testing.T) {
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "away") })
 	for _, m := range e2e.Members {
-		e2e.Direct(m).Must(t, "create", "namespace", "returns")
+		e2e.NewNamespace(t, e2e.Direct(m), "returns")
 		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "returns", "--wait=false") })
 	}
 	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps("returns"), e2e.DirectClient(t, "member2").CoreV1().ConfigMaps("returns")

@@ -45,7 +45,7 @@ func sockets(t *testing.T) (n int) {
 // one that a busy machine keeps waiting, it renews its connections, and that says nothing of what was run.
 func leavesNothing(t *testing.T, run func(dia e2e.Dialect)) {
 	t.Helper()
-	renewed := func() int { return strings.Count(e2e.Shared(t).Log.String(), "a member's health has changed") }
+	renewed := func() int { return strings.Count(e2e.SharedLog(), "a member's health has changed") }
 	for again := 0; ; again++ {
 		renewedBefore, before, socketsBefore := renewed(), goleak.IgnoreCurrent(), sockets(t)
 		for _, dia := range e2e.Dialects {
