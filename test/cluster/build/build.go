@@ -39,6 +39,10 @@ const (
 	Kubectl           = "kubectl"
 )
 
+// E2E is the file name of Kubernetes' own end-to-end tests. No cluster needs the program, so that Ensure never
+// builds it: EnsureE2E does.
+const E2E = "e2e.test"
+
 // A target is one program and the package it is built from.
 type target struct{ name, pkg string }
 
@@ -51,6 +55,17 @@ var targets = []target{
 	{Kwok, "sigs.k8s.io/kwok/cmd/kwok"},
 	{Kwokctl, "sigs.k8s.io/kwok/cmd/kwokctl"},
 	{Kubectl, "k8s.io/kubernetes/cmd/kubectl"},
+}
+
+var e2eTargets = []target{{E2E, "k8s.io/kubernetes/test/e2e"}}
+
+// goCommand returns the arguments of the go command that builds t. A name that ends in .test is a package's tests,
+// as it is for the go command itself. While it builds those, it does not list the packages that it compiled.
+func (t target) goCommand() []string {
+	if strings.HasSuffix(t.name, ".test") {
+		return []string{"test", "-c"}
+	}
+	return []string{"build", "-v"}
 }
 
 // Binaries are programs that are ready to run.
@@ -88,24 +103,54 @@ func Ensure(ctx context.Context, progress io.Writer) (Binaries, error) {
 	return Binaries{Dir: dir, Kubectl: kubectl}, nil
 }
 
+// EnsureE2E returns the path of Kubernetes' end-to-end tests, of the version of the clusters. It builds the program
+// if the cache lacks it, and reports progress as Ensure does. A directory that EnvBinaries names must have it.
+func EnsureE2E(ctx context.Context, progress io.Writer) (string, error) {
+	dir := os.Getenv(EnvBinaries)
+	if dir != "" {
+		dir, err := existingDir(dir, e2eTargets)
+		if err != nil {
+			return "", err
+		}
+		return filepath.Join(dir, E2E), nil
+	}
+	source, err := pins(ctx)
+	if err != nil {
+		return "", err
+	}
+	if dir, err = source.ensure(ctx, e2eTargets, progress); err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, E2E), nil
+}
+
 // existing takes the programs of a directory that the caller named; kubectl may be PATH's instead.
 func existing(dir, kubectl string) (Binaries, error) {
 	wanted := targets
 	if kubectl != "" {
 		wanted = targets[:len(targets)-1]
 	}
-	dir, err := filepath.Abs(dir)
+	dir, err := existingDir(dir, wanted)
 	if err != nil {
-		return Binaries{}, fmt.Errorf("%s: %w", EnvBinaries, err)
-	}
-	if none := missing(dir, wanted); len(none) > 0 {
-		return Binaries{}, fmt.Errorf("%s=%s lacks %s: put the programs there, or unset the variable to have them built",
-			EnvBinaries, dir, strings.Join(none.names(), ", "))
+		return Binaries{}, err
 	}
 	if kubectl == "" {
 		kubectl = filepath.Join(dir, Kubectl)
 	}
 	return Binaries{Dir: dir, Kubectl: kubectl}, nil
+}
+
+// existingDir returns the absolute path of dir, which must have the wanted programs.
+func existingDir(dir string, wanted []target) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", EnvBinaries, err)
+	}
+	if none := missing(dir, wanted); len(none) > 0 {
+		return "", fmt.Errorf("%s=%s lacks %s: put the programs there, or unset the variable to have them built",
+			EnvBinaries, dir, strings.Join(none.names(), ", "))
+	}
+	return dir, nil
 }
 
 type targetList []target
@@ -211,7 +256,8 @@ func (s *source) build(ctx context.Context, t target, dir string, p *meter) erro
 	temp := filepath.Join(dir, "."+t.name+".building")
 	defer func() { _ = os.Remove(temp) }() // after success it is not there
 
-	args := append([]string{"build", "-v", "-o", temp}, s.flags...)
+	args := append(t.goCommand(), "-o", temp)
+	args = append(args, s.flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, t.pkg)...)
 	cmd.Dir = s.dir
 	// The caller's flags and workspace are for its own module. Without cgo the programs run anywhere.

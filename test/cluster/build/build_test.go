@@ -26,6 +26,41 @@ func tiny(t *testing.T) *source {
 
 var tinyTargets = []target{{"first", "example.test/tiny/one"}, {"second", "example.test/tiny/two"}}
 
+// TestTestProgramIsBuilt fails if e2e.test could not be built, or would be built without its tests.
+func TestTestProgramIsBuilt(t *testing.T) {
+	s := tiny(t)
+	dir, err := s.ensure(t.Context(), []target{{"third.test", "example.test/tiny/tests"}}, &bytes.Buffer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(filepath.Join(dir, "third.test")).CombinedOutput()
+	if err != nil || string(out) != "three" {
+		t.Errorf("third.test printed %q (%v), want three", out, err)
+	}
+}
+
+// TestE2EIsBuiltOnlyWhenAskedFor fails if every run of the tests would build Kubernetes' end-to-end tests, too.
+func TestE2EIsBuiltOnlyWhenAskedFor(t *testing.T) {
+	for _, target := range targets {
+		if target.name == E2E {
+			t.Errorf("Ensure builds %s", E2E)
+		}
+	}
+	dir := t.TempDir()
+	t.Setenv("PATH", t.TempDir()) // no go command: nothing may be built
+	t.Setenv(EnvBinaries, dir)
+	if _, err := EnsureE2E(t.Context(), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), EnvBinaries+"="+dir+" lacks "+E2E) {
+		t.Errorf("got error %v, want one that names the directory and %s", err, E2E)
+	}
+	want := filepath.Join(dir, E2E)
+	if err := os.WriteFile(want, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := EnsureE2E(t.Context(), &bytes.Buffer{}); err != nil || got != want {
+		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+}
+
 func TestConcurrentRunsShareOneBuild(t *testing.T) {
 	s := tiny(t)
 	var said [3]bytes.Buffer

@@ -41,7 +41,7 @@ func newMeter(out io.Writer, what string) *meter {
 	return m
 }
 
-// run runs "go build -v" and shows its progress. Its error ends with what the compiler said.
+// run runs "go build -v", or "go test -c", and shows its progress. Its error ends with what the compiler said.
 func (m *meter) run(cmd *exec.Cmd) error {
 	stderr, err := cmd.StderrPipe()
 	if err != nil {

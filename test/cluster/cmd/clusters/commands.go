@@ -237,7 +237,8 @@ it again makes what is missing. "kubectl delete namespace load" removes the pods
 }
 
 func newBuildCommand() *cobra.Command {
-	return &cobra.Command{
+	var e2e bool
+	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build the programs of the clusters into the user's cache, and print where they are",
 		Args:  cobra.NoArgs,
@@ -246,10 +247,17 @@ func newBuildCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if e2e {
+				if _, err := build.EnsureE2E(cmd.Context(), cmd.ErrOrStderr()); err != nil {
+					return err
+				}
+			}
 			cmd.Println(b.Dir)
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&e2e, "e2e", false, "also build "+build.E2E+", Kubernetes' end-to-end tests, for make test-conformance")
+	return cmd
 }
 
 func stateOf(ctx context.Context, set string) (*keeper.State, error) {
