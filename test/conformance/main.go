@@ -1,0 +1,49 @@
+// Command conformance runs Kubernetes' own conformance specs of sig-api-machinery and sig-cli against test clusters,
+// directly and through the gateway. It prints a table, and fails if a spec passes directly but not through the
+// gateway.
+//
+// Invariants:
+//   - The specs come from the reports of e2e.test. No list of specs is kept here.
+//   - Each target has a cluster of its own, so that the targets run side by side.
+//   - A run that is incomplete, or in which few specs pass directly, fails: it proves nothing.
+//   - Everything has a deadline, and every process ends with this one.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+const usage = `Run Kubernetes' conformance specs of sig-api-machinery and sig-cli, directly and through the gateway.
+
+  --focus REGEXP   run only the specs whose names match, of those
+  --out DIR        where logs and reports go (default dist/conformance)
+  --help           print this
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
+	flags.Usage = func() { _, _ = fmt.Fprint(os.Stdout, usage) }
+	var o options
+	flags.StringVar(&o.focus, "focus", "", "")
+	flags.StringVar(&o.out, "out", "dist/conformance", "")
+	switch err := flags.Parse(os.Args[1:]); {
+	case err == flag.ErrHelp: //nolint:errorlint // the package returns it as it is
+		return
+	case err != nil:
+		os.Exit(2) //nolint:gocritic // stop has nothing to do yet
+	case flags.NArg() > 0:
+		fmt.Fprintf(os.Stderr, "unknown argument %q\n\n%s", flags.Arg(0), usage)
+		os.Exit(2)
+	}
+	if err := run(ctx, os.Stdout, o); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/clusterpass/clusterpass/infra/local/server"
+	"github.com/clusterpass/clusterpass/test/cluster"
+	"github.com/clusterpass/clusterpass/test/cluster/build"
+)
+
+const (
+	// suiteTimeout bounds the specs of one target. With the start of the clusters it stays below 30 minutes.
+	suiteTimeout = 24 * time.Minute
+	// startTimeout bounds the start of the clusters and of the gateway.
+	startTimeout = 3 * time.Minute
+)
+
+// options are the command line.
+type options struct {
+	focus string // a regular expression; "" for all specs
+	out   string // directory of logs and reports
+}
+
+// A target is one way to reach a test cluster. Its cluster has its name, and so has the context in the kubeconfig.
+type target struct {
+	name    string
+	gateway bool // whether requests go through the gateway
+}
+
+// targets are what is compared: each one with the first.
+var targets = []target{{name: "direct"}, {name: "gateway", gateway: true}}
+
+// run runs the specs on every target and prints the comparison to out.
+func run(ctx context.Context, out io.Writer, o options) (err error) {
+	program, err := build.EnsureE2E(ctx, out) // not bounded: it compiles for minutes, once
+	if err != nil {
+		return err
+	}
+	if o.out, err = filepath.Abs(o.out); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(o.out); err != nil {
+		return fmt.Errorf("remove the results of the last run: %w", err)
+	}
+	var names []string
+	for _, t := range targets {
+		names = append(names, t.name)
+	}
+	set, err := cluster.New(ctx, cluster.Options{
+		Clusters: names, LogDir: filepath.Join(o.out, "clusters"), Progress: out,
+		// One spec waits until a continue token has expired. By default that takes two intervals of five minutes.
+		APIServerArgs: []string{"--etcd-compaction-interval=1m"},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, set.Stop()) }()
+	gw, err := startGateway(ctx, set, filepath.Join(o.out, "gateway.log"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, gw.stop()) }()
+
+	reports, err := runSuites(ctx, out, o, program, set, gw)
+	if err != nil {
+		return err
+	}
+	floor := minPasses
+	if o.focus != "" {
+		floor = 1
+	}
+	c := compare(reports)
+	text := c.markdown()
+	if err := os.WriteFile(filepath.Join(o.out, "result.md"), []byte(text), 0o600); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(out, "\n%s\nlogs and reports: %s\n", text, o.out)
+	return c.verdict(floor)
+}
+
+// runSuites runs the specs on all targets side by side. The first error ends the others.
+func runSuites(
+	ctx context.Context, out io.Writer, o options, program string, set *cluster.Set, gw *gateway,
+) ([]*report, error) {
+	p := &progress{out: out, start: time.Now()}
+	reports := make([]*report, len(targets))
+	suites, ctx := errgroup.WithContext(ctx)
+	for i, t := range targets {
+		s := &suite{
+			target: t.name, program: program, kubectl: set.BuiltKubectl(), kubeconfig: set.Cluster(t.name).KubeconfigFile(),
+			focus: o.focus, dir: filepath.Join(o.out, t.name), progress: p,
+		}
+		if t.gateway {
+			s.kubeconfig, s.serverHasPath = gw.kubeconfig, true
+		}
+		suites.Go(func() (err error) {
+			reports[i], err = s.run(ctx)
+			return err
+		})
+	}
+	return reports, suites.Wait()
+}
+
+// gateway is the local program with the clusters of every target behind it.
+type gateway struct {
+	dir        string // of its data; stop removes it
+	kubeconfig string
+	cancel     context.CancelFunc
+	ended      chan error
+	log        *os.File
+}
+
+// startGateway registers the clusters and returns when the gateway serves. Call stop to end it.
+func startGateway(ctx context.Context, set *cluster.Set, logFile string) (*gateway, error) {
+	functions, err := filepath.Abs("dist/local/functions") // make builds them, and runs this program in the checkout
+	if err != nil {
+		return nil, err
+	}
+	var members []string
+	for _, t := range targets {
+		if t.gateway {
+			members = append(members, set.Cluster(t.name).KubeconfigFile())
+		}
+	}
+	log, err := os.Create(logFile)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "clusterpass-conformance-")
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	g := &gateway{dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig"), ended: make(chan error, 1), log: log}
+	cfg := &server.Config{
+		Listen: "127.0.0.1:0", Data: filepath.Join(dir, "data"), Functions: server.Process, FunctionsDir: functions,
+		Kubeconfig: g.kubeconfig, Register: strings.Join(members, string(filepath.ListSeparator)),
+		DrainTimeout: 2 * time.Second, LogTo: log,
+	}
+	var serving context.Context
+	serving, g.cancel = context.WithCancel(ctx)
+	ready := make(chan struct{})
+	go func() { g.ended <- server.Run(serving, cfg, log, func() { close(ready) }) }()
+	select {
+	case <-ready:
+		return g, nil
+	case err := <-g.ended:
+		g.ended <- nil
+		return nil, errors.Join(fmt.Errorf("start the gateway: %w", err), g.stop())
+	case <-time.After(startTimeout):
+		err := fmt.Errorf("start the gateway: it does not serve after %s; see %s", startTimeout, logFile)
+		return nil, errors.Join(err, g.stop())
+	}
+}
+
+// stop ends the gateway, removes its data and returns its error.
+func (g *gateway) stop() error {
+	g.cancel()
+	return errors.Join(<-g.ended, g.log.Close(), os.RemoveAll(g.dir))
+}
