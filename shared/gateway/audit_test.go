@@ -7,14 +7,15 @@ import (
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/audit"
-	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 func TestAudit(t *testing.T) {
-	m := newMember(t, ok)
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig(token), nil)
-	h.grant("actors", `{"apiGroups":[""],"resources":["users","groups"],"verbs":["impersonate"]}`)
+	m := clustertest.NewMember(t, ok)
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token))
+	h.Grant("actors", `{"apiGroups":[""],"resources":["users","groups"],"verbs":["impersonate"]}`)
 	tests := []struct {
 		name, method, path string
 		header             http.Header
@@ -43,9 +44,9 @@ func TestAudit(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h.as(tt.as[0], tt.as[1:]...)
-			_, _ = io.Copy(io.Discard, h.do(tt.method, tt.path, tt.header, "").Body)
-			got := h.audit.take(t, len(tt.want))
+			h.LogIn(tt.as[0], tt.as[1:]...)
+			_, _ = io.Copy(io.Discard, h.Do(tt.method, tt.path, tt.header, "").Body)
+			got := h.Audit.Take(t, len(tt.want))
 			if len(got) != len(tt.want) {
 				t.Fatalf("%d events, want %d: %+v", len(got), len(tt.want), got)
 			}
@@ -77,33 +78,33 @@ func TestAudit(t *testing.T) {
 
 // TestAuditOfChunks holds: what is counted is what came, not what the header says of it.
 func TestAuditOfChunks(t *testing.T) {
-	m := newMember(t, ok)
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig(token), nil)
-	_, _ = io.Copy(io.Discard, h.raw("POST /clusters/m/api/v1/namespaces HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\nConnection: close\n\n3\nabc\n0\n\n").Body)
-	if got := h.audit.take(t, 1); got[0].Annotations[audit.ReceivedAnnotation] != "3" {
+	m := clustertest.NewMember(t, ok)
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token))
+	_, _ = io.Copy(io.Discard, h.SendRaw("POST /clusters/m/api/v1/namespaces HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\nConnection: close\n\n3\nabc\n0\n\n").Body)
+	if got := h.Audit.Take(t, 1); got[0].Annotations[audit.ReceivedAnnotation] != "3" {
 		t.Errorf("%+v", got[0].Annotations)
 	}
 }
 
 // TestAuditOfAnEnd holds: the last event of a stream says why the gateway ended it.
 func TestAuditOfAnEnd(t *testing.T) {
-	m := newMember(t, func(w http.ResponseWriter, r *http.Request) {
+	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	h := newHouseFresh(t, nil, cluster.Freshness{})
-	h.add("m", m.kubeconfig(token), nil)
-	resp := h.do("GET", "/clusters/m/api/v1/pods?watch=1", nil, "")
-	o, err := h.objects.Get(t.Context(), "clusterrolebindings/dev")
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token))
+	resp := h.Do("GET", "/clusters/m/api/v1/pods?watch=1", nil, "")
+	o, err := h.Objects.Get(t.Context(), "clusterrolebindings/dev")
 	if err == nil {
-		_, err = h.objects.Delete(t.Context(), o.Key, o.Revision)
+		_, err = h.Objects.Delete(t.Context(), o.Key, o.Revision)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, _ = io.Copy(io.Discard, resp.Body)
-	got := h.audit.take(t, 2)
+	got := h.Audit.Take(t, 2)
 	if end := got[len(got)-1]; end.Annotations[audit.FailureAnnotation] != "forbidden" || end.Annotations[audit.DecisionAnnotation] != "forbid" || end.ResponseStatus.Code != 200 {
 		t.Errorf("%+v, %+v", end, end.ResponseStatus)
 	}

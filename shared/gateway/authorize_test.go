@@ -11,29 +11,19 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
-	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
 // as makes the next calls as another user.
-func (h *house) as(user string, groups ...string) {
-	h.t.Helper()
-	h.client.CloseIdleConnections()
-	h.tls.Certificates = h.tls.Certificates[:0:0]
-	h.tls.Certificates = append(h.tls.Certificates, h.clientCert(user, groups...))
-	tr := h.client.Transport.(*http.Transport).Clone()
-	tr.TLSClientConfig = h.tls
-	h.client.Transport = tr
-	h.t.Cleanup(tr.CloseIdleConnections)
-}
-
 func TestGrants(t *testing.T) {
-	m := newMember(t, ok)
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig(token), nil)
-	h.add("other", m.kubeconfig(token), nil)
-	h.grant("readers", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["m"],"verbs":["get"]}`)
-	h.as("bob", "readers")
+	m := clustertest.NewMember(t, ok)
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token))
+	h.AddCluster("other", m.Kubeconfig(token))
+	h.Grant("readers", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["m"],"verbs":["get"]}`)
+	h.LogIn("bob", "readers")
 	tests := []struct {
 		name, method, path string
 		header             http.Header
@@ -49,31 +39,31 @@ func TestGrants(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			resp := h.do(tt.method, tt.path, tt.header, "")
+			resp := h.Do(tt.method, tt.path, tt.header, "")
 			if tt.want == 403 {
-				wantStatus(t, resp, 403, "forbidden", `User "bob" cannot `)
+				gatewaytest.WantStatus(t, resp, 403, "forbidden", `User "bob" cannot `)
 			} else if resp.StatusCode != tt.want {
 				t.Errorf("%s", resp.Status)
 			}
 		})
 	}
-	if n := len(m.arrived()); n != 2 {
+	if n := len(m.Requests()); n != 2 {
 		t.Errorf("%d calls arrived", n)
 	}
 }
 
 func TestImpersonation(t *testing.T) {
-	m := newMember(t, ok)
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig(token), nil)
-	h.add("direct", m.kubeconfig(token), func(s *v1alpha1.ClusterSpec) { s.Identity, s.DirectUsers = v1alpha1.Direct, []string{"*"} })
-	h.grant("actors", `{"apiGroups":[""],"resources":["users"],"resourceNames":["carol"],"verbs":["impersonate"]},
+	m := clustertest.NewMember(t, ok)
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token))
+	h.AddCluster("direct", m.Kubeconfig(token), func(s *v1alpha1.ClusterSpec) { s.Identity, s.DirectUsers = v1alpha1.Direct, []string{"*"} })
+	h.Grant("actors", `{"apiGroups":[""],"resources":["users"],"resourceNames":["carol"],"verbs":["impersonate"]},
 		{"apiGroups":[""],"resources":["groups"],"resourceNames":["dev"],"verbs":["impersonate"]},
 		{"apiGroups":[""],"resources":["serviceaccounts"],"resourceNames":["robot"],"verbs":["impersonate"]},
 		{"apiGroups":["authentication.k8s.io"],"resources":["uids"],"resourceNames":["u1"],"verbs":["impersonate"]},
 		{"apiGroups":["authentication.k8s.io"],"resources":["userextras/scopes"],"resourceNames":["view"],"verbs":["impersonate"]}`)
-	h.grant("system:serviceaccounts:ci", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}`)
-	h.as("bob", "actors")
+	h.Grant("system:serviceaccounts:ci", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}`)
+	h.LogIn("bob", "actors")
 	tests := []struct {
 		name   string
 		header http.Header
@@ -97,12 +87,12 @@ func TestImpersonation(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			before := len(m.arrived())
-			resp := h.do("GET", "/clusters/m/version", tt.header, "")
+			before := len(m.Requests())
+			resp := h.Do("GET", "/clusters/m/version", tt.header, "")
 			if body, _ := io.ReadAll(resp.Body); resp.StatusCode != tt.want {
 				t.Fatalf("%s: %s", resp.Status, body)
 			}
-			arrived := m.arrived()[before:]
+			arrived := m.Requests()[before:]
 			if tt.want != 200 {
 				if len(arrived) > 0 {
 					t.Errorf("arrived: %+v", arrived)
@@ -125,60 +115,60 @@ func TestImpersonation(t *testing.T) {
 		})
 	}
 	t.Run("where it cannot be told", func(t *testing.T) {
-		wantStatus(t, h.do("GET", "/clusters/direct/version", http.Header{"Impersonate-User": {"carol"}, "Impersonate-Group": {"dev"}}, ""), 403, "forbidden", "--as")
+		gatewaytest.WantStatus(t, h.Do("GET", "/clusters/direct/version", http.Header{"Impersonate-User": {"carol"}, "Impersonate-Group": {"dev"}}, ""), 403, "forbidden", "--as")
 	})
 }
 
 // TestImpersonatorSecret holds: the secret that spec.impersonatorSecretRef names is the one that callers are impersonated with.
 func TestImpersonatorSecret(t *testing.T) {
-	m := newMember(t, ok)
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig("{token: not-this-one}"), func(s *v1alpha1.ClusterSpec) {
+	m := clustertest.NewMember(t, ok)
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig("{token: not-this-one}"), func(s *v1alpha1.ClusterSpec) {
 		s.ImpersonatorSecretRef = &v1alpha1.LocalSecretReference{Name: "clusters/m.impersonator"}
 	})
-	if _, err := h.secrets.Create(t.Context(), "clusters/m.impersonator", secrets.NewValue(m.kubeconfig("{token: impersonator}")), nil); err != nil {
+	if _, err := h.Secrets.Create(t.Context(), "clusters/m.impersonator", secrets.NewValue(m.Kubeconfig("{token: impersonator}")), nil); err != nil {
 		t.Fatal(err)
 	}
-	resp := h.do("GET", "/clusters/m/version", nil, "")
+	resp := h.Do("GET", "/clusters/m/version", nil, "")
 	_ = resp.Body.Close()
-	arrived := m.arrived()
+	arrived := m.Requests()
 	if resp.StatusCode != http.StatusOK || len(arrived) != 1 || arrived[0].Header.Get("Authorization") != "Bearer impersonator" || arrived[0].Header.Get("Impersonate-User") == "" {
 		t.Errorf("%s, and the member saw %+v", resp.Status, arrived)
 	}
 }
 
 func TestPassthrough(t *testing.T) {
-	m := newMember(t, func(w http.ResponseWriter, r *http.Request) {
+	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer callers-own" {
 			w.WriteHeader(http.StatusUnauthorized)
 			_, _ = io.WriteString(w, "members words")
 		}
 	})
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig(`{token: stored}`), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(`{token: stored}`), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
 	bearer := func(t string) http.Header { return http.Header{"Authorization": {"Bearer " + t}} }
-	wantStatus(t, h.do("GET", "/clusters/m/version", nil, ""), 403, "forbidden", "what identifies you to the gateway (x509) is not passed on")
-	wantStatus(t, h.do("GET", "/clusters/m/version", bearer("callers-own"), ""), 403, "forbidden", "what identifies you to the gateway (x509) is not passed on")
-	h.as("eve") // who would learn nothing of the cluster
-	wantStatus(t, h.do("GET", "/clusters/m/version", bearer("callers-own"), ""), 403, "forbidden", `User "eve" cannot get`)
-	h.tls.Certificates = nil
-	h.client.Transport.(*http.Transport).CloseIdleConnections()
-	wantStatus(t, h.do("GET", "/clusters/m/version", nil, ""), 401, "unauthenticated", "no credential")
-	wantStatus(t, h.do("GET", "/clusters/m/version", bearer("k8s-aws-v1.abc"), ""), 401, "unauthenticated", "no credential")
-	wantStatus(t, h.do("GET", "/clusters/m/version", bearer("gateways-token"), ""), 401, "unauthenticated", "no credential")
-	wantStatus(t, h.do("GET", "/clusters/m/version", http.Header{"Authorization": {"Bearer callers-own"}, "Impersonate-User": {"root"}}, ""), 403, "forbidden", "--as")
-	if n := len(m.arrived()); n > 0 {
+	gatewaytest.WantStatus(t, h.Do("GET", "/clusters/m/version", nil, ""), 403, "forbidden", "what identifies you to the gateway (x509) is not passed on")
+	gatewaytest.WantStatus(t, h.Do("GET", "/clusters/m/version", bearer("callers-own"), ""), 403, "forbidden", "what identifies you to the gateway (x509) is not passed on")
+	h.LogIn("eve") // who would learn nothing of the cluster
+	gatewaytest.WantStatus(t, h.Do("GET", "/clusters/m/version", bearer("callers-own"), ""), 403, "forbidden", `User "eve" cannot get`)
+	h.ClientTLS.Certificates = nil
+	h.HTTPClient.Transport.(*http.Transport).CloseIdleConnections()
+	gatewaytest.WantStatus(t, h.Do("GET", "/clusters/m/version", nil, ""), 401, "unauthenticated", "no credential")
+	gatewaytest.WantStatus(t, h.Do("GET", "/clusters/m/version", bearer("k8s-aws-v1.abc"), ""), 401, "unauthenticated", "no credential")
+	gatewaytest.WantStatus(t, h.Do("GET", "/clusters/m/version", bearer("gateways-token"), ""), 401, "unauthenticated", "no credential")
+	gatewaytest.WantStatus(t, h.Do("GET", "/clusters/m/version", http.Header{"Authorization": {"Bearer callers-own"}, "Impersonate-User": {"root"}}, ""), 403, "forbidden", "--as")
+	if n := len(m.Requests()); n > 0 {
 		t.Fatalf("%d calls arrived", n)
 	}
-	if resp := h.do("GET", "/m/version", bearer("callers-own"), ""); resp.StatusCode != 200 {
+	if resp := h.Do("GET", "/m/version", bearer("callers-own"), ""); resp.StatusCode != 200 {
 		t.Errorf("%s", resp.Status)
 	}
-	wantStatus(t, h.do("GET", "/clusters/m/api/v1/nodes/n/proxy/metrics", bearer("callers-own"), ""), 403, "forbidden", "spec.serviceProxy")
-	resp := h.do("GET", "/clusters/m/version", bearer("wrong"), "")
+	gatewaytest.WantStatus(t, h.Do("GET", "/clusters/m/api/v1/nodes/n/proxy/metrics", bearer("callers-own"), ""), 403, "forbidden", "spec.serviceProxy")
+	resp := h.Do("GET", "/clusters/m/version", bearer("wrong"), "")
 	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 401 || string(body) != "members words" {
 		t.Errorf("the member's own 401: %s %s", resp.Status, body)
 	}
-	for _, s := range m.arrived() {
+	for _, s := range m.Requests() {
 		if strings.Contains(s.Header.Get("Authorization"), "stored") || s.Header.Get("Impersonate-User") != "" {
 			t.Errorf("arrived %+v", s)
 		}
@@ -188,26 +178,26 @@ func TestPassthrough(t *testing.T) {
 // TestPassthroughWithoutStore holds: while it cannot be known whether a cluster takes a token, the answer is none that has a client throw
 // it away.
 func TestPassthroughWithoutStore(t *testing.T) {
-	m := newMember(t, ok)
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig(token), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
-	h.tls.Certificates = nil
-	log := filepath.Join(h.dir, "objects", "objects.log")
+	m := clustertest.NewMember(t, ok)
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
+	h.ClientTLS.Certificates = nil
+	log := filepath.Join(h.Dir, "objects", "objects.log")
 	if err := os.Truncate(log, 1); err != nil {
 		t.Fatal(err)
 	}
-	resp := h.do("GET", "/clusters/m/version", http.Header{"Authorization": {"Bearer callers-own"}}, "")
-	wantStatus(t, resp, 503, "store_unavailable", `the gateway cannot read its record of cluster "m" now`)
+	resp := h.Do("GET", "/clusters/m/version", http.Header{"Authorization": {"Bearer callers-own"}}, "")
+	gatewaytest.WantStatus(t, resp, 503, "store_unavailable", `the gateway cannot read its record of cluster "m" now`)
 	if resp.Header.Get("Retry-After") == "" {
 		t.Error("it does not say when to try again")
 	}
-	wantStatus(t, h.do("GET", "/clusters/m/version", nil, ""), 401, "unauthenticated", "no credential")
+	gatewaytest.WantStatus(t, h.Do("GET", "/clusters/m/version", nil, ""), 401, "unauthenticated", "no credential")
 }
 
 func TestServiceProxy(t *testing.T) {
-	m := newMember(t, ok)
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig(token), func(s *v1alpha1.ClusterSpec) {
+	m := clustertest.NewMember(t, ok)
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token), func(s *v1alpha1.ClusterSpec) {
 		s.ServiceProxy = []string{"services/shop/web", "services/shop/api:8080", "pods/*/p", "nodes/n1"}
 	})
 	for path, want := range map[string]int{
@@ -242,9 +232,9 @@ func TestServiceProxy(t *testing.T) {
 		"/api/v1/namespaces/*/pods/p/proxy/":                   200, // the member knows no such namespace
 	} {
 		for kind, header := range map[string]http.Header{"plain": nil, "an upgrade": {"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}} {
-			before := len(m.arrived())
-			resp := h.do("GET", "/clusters/m"+path, header, "")
-			if arrived := len(m.arrived()) > before; resp.StatusCode != want || arrived != (want == 200) {
+			before := len(m.Requests())
+			resp := h.Do("GET", "/clusters/m"+path, header, "")
+			if arrived := len(m.Requests()) > before; resp.StatusCode != want || arrived != (want == 200) {
 				t.Errorf("%s, %s: %s, want %d; arrived: %v", path, kind, resp.Status, want, arrived)
 			}
 		}
@@ -253,7 +243,8 @@ func TestServiceProxy(t *testing.T) {
 
 // TestStreamsEndWithTheirRight holds: an open stream does not outlive anything that it was opened by.
 func TestStreamsEndWithTheirRight(t *testing.T) {
-	m := newMember(t, func(w http.ResponseWriter, r *http.Request) {
+	t.Parallel() // it waits, mostly
+	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/pods" && !r.URL.Query().Has("watch") { // what a watch of the fleet begins with
 			sends(200, podList("10"))(w, r)
 			return
@@ -266,30 +257,32 @@ func TestStreamsEndWithTheirRight(t *testing.T) {
 		proxy = "/clusters/m/api/v1/namespaces/shop/services/web/proxy/"
 	)
 	asCarol := http.Header{"Impersonate-User": {"carol"}, "Impersonate-Group": {"dev"}}
-	actor := func(h *house) {
-		h.grant("actors", `{"apiGroups":[""],"resources":["users","groups"],"resourceNames":["carol","dev"],"verbs":["impersonate"]}`)
-		h.as("bob", "actors")
+	actor := func(h *fixture) {
+		h.Grant("actors", `{"apiGroups":[""],"resources":["users","groups"],"resourceNames":["carol","dev"],"verbs":["impersonate"]}`)
+		h.LogIn("bob", "actors")
 	}
 	direct := func(s *v1alpha1.ClusterSpec) { s.Identity, s.DirectUsers = v1alpha1.Direct, []string{"alice"} }
 	passthrough := func(s *v1alpha1.ClusterSpec) {
 		s.Identity, s.ServiceProxy = v1alpha1.Passthrough, []string{"services/shop/web"}
 	}
-	nobody := func(h *house) { h.tls.Certificates = nil }
+	nobody := func(h *fixture) { h.ClientTLS.Certificates = nil }
 	own := http.Header{"Authorization": {"Bearer callers-own"}}
-	spec := func(edit func(*v1alpha1.ClusterSpec)) func(*house) { return func(h *house) { h.change("m", edit) } }
+	spec := func(edit func(*v1alpha1.ClusterSpec)) func(*fixture) {
+		return func(h *fixture) { h.EditCluster("m", func(c *v1alpha1.Cluster) { edit(&c.Spec) }) }
+	}
 	tests := []struct {
 		name   string
 		spec   func(*v1alpha1.ClusterSpec)
-		caller func(h *house) // nil for alice
+		caller func(h *fixture) // nil for alice
 		path   string
 		header http.Header
-		take   func(h *house)
+		revoke func(h *fixture)
 	}{
-		{"the grant", nil, nil, watch, nil, func(h *house) { h.remove("clusterrolebindings/dev") }},
-		{"the cluster", nil, nil, watch, nil, func(h *house) { h.remove("clusters/m") }},
-		{"the right to act as another", nil, actor, watch, asCarol, func(h *house) { h.remove("clusterrolebindings/actors") }},
-		{"the right to act as another, of a fleet's", nil, actor, "/fleet/api/v1/pods?watch=1", asCarol, func(h *house) { h.remove("clusterrolebindings/actors") }},
-		{"the right of another", nil, actor, watch, asCarol, func(h *house) { h.remove("clusterrolebindings/dev") }},
+		{"the grant", nil, nil, watch, nil, func(h *fixture) { h.Delete("clusterrolebindings/dev") }},
+		{"the cluster", nil, nil, watch, nil, func(h *fixture) { h.Delete("clusters/m") }},
+		{"the right to act as another", nil, actor, watch, asCarol, func(h *fixture) { h.Delete("clusterrolebindings/actors") }},
+		{"the right to act as another, of a fleet's", nil, actor, "/fleet/api/v1/pods?watch=1", asCarol, func(h *fixture) { h.Delete("clusterrolebindings/actors") }},
+		{"the right of another", nil, actor, watch, asCarol, func(h *fixture) { h.Delete("clusterrolebindings/dev") }},
 		{"a place in spec.serviceProxy", func(s *v1alpha1.ClusterSpec) { s.ServiceProxy = []string{"services/shop/web"} }, nil, proxy, nil,
 			spec(func(s *v1alpha1.ClusterSpec) { s.ServiceProxy = []string{"services/shop/db"} })},
 		{"a place in spec.serviceProxy, by passthrough", passthrough, nobody, proxy, own, spec(func(s *v1alpha1.ClusterSpec) { s.ServiceProxy = nil })},
@@ -300,15 +293,15 @@ func TestStreamsEndWithTheirRight(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHouseFresh(t, nil, cluster.Freshness{})
-			h.add("m", m.kubeconfig(token), tt.spec)
-			h.add("n", m.kubeconfig(token), nil)
-			h.register("pods", podsOfAll)
+			h := newGateway(t, gatewaytest.Options{})
+			h.AddCluster("m", m.Kubeconfig(token), tt.spec)
+			h.AddCluster("n", m.Kubeconfig(token))
+			h.AddRegistry("pods", podsOfAll)
 			if tt.caller != nil {
 				tt.caller(h)
 			}
 			ended := make(chan error, 1)
-			resp := h.do("GET", tt.path, tt.header, "")
+			resp := h.Do("GET", tt.path, tt.header, "")
 			if resp.StatusCode != http.StatusOK {
 				t.Fatal(resp.Status)
 			}
@@ -318,7 +311,7 @@ func TestStreamsEndWithTheirRight(t *testing.T) {
 				t.Fatalf("it ended by itself: %v", err)
 			case <-time.After(200 * time.Millisecond):
 			}
-			tt.take(h)
+			tt.revoke(h)
 			select {
 			case <-ended:
 			case <-time.After(2 * time.Minute):

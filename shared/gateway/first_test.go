@@ -19,13 +19,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	passv1alpha1 "github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/objects"
-	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/secrets"
-	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
 )
 
@@ -73,19 +73,19 @@ func (s *credentials) Get(ctx context.Context, name string) (*secrets.Secret, er
 func TestFirstCall(t *testing.T) {
 	objs := &roles{asked: make(chan struct{})}
 	creds := &credentials{asked: sync.OnceFunc(func() { close(objs.asked) })}
-	h := newHouseFresh(t, gateway.NewFunction(""), cluster.Freshness{}, func(c *gateway.Config) {
+	h := newGateway(t, gatewaytest.Options{Function: gateway.NewFunction(""), Configure: func(c *gateway.Config) {
 		c.Access = access.NewAuthorizer(access.Config{Store: objs, Log: slog.New(slog.DiscardHandler)})
 		c.Members = cluster.NewMembers(cluster.Config{
 			Objects: objs, Secrets: creds, Log: slog.New(slog.DiscardHandler), Policy: cluster.DialPolicy{AllowLoopback: true},
 		})
 		t.Cleanup(c.Members.Close)
-	})
-	objs.Store, creds.Store = h.objects, h.secrets
-	m := newMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
-	h.add("m", m.kubeconfig("{token: members-token}"), nil)
+	}})
+	objs.Store, creds.Store = h.Objects, h.Secrets
+	m := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	h.AddCluster("m", m.Kubeconfig("{token: members-token}"))
 	// One call, or, where the machine is slow and roles were waited for long enough, some more.
 	for end := time.Now().Add(2 * time.Minute); ; {
-		resp := h.do("GET", "/clusters/m/api/v1/pods", nil, "")
+		resp := h.Do("GET", "/clusters/m/api/v1/pods", nil, "")
 		if resp.StatusCode == http.StatusOK {
 			return
 		}
@@ -131,10 +131,10 @@ func (s credentialsOf) Get(ctx context.Context, name string) (*secrets.Secret, e
 
 const gatewayURL = "https://gateway.example.com"
 
-// newHouseOfPasses is a gateway that has read nothing and takes passes, too, over stores that are watched.
-func newHouseOfPasses(t *testing.T, s *watched) *house {
+// newGatewayForPasses returns a gateway that has read nothing yet and accepts passes, over watched stores.
+func newGatewayForPasses(t *testing.T, s *watched) *fixture {
 	t.Helper()
-	h := newHouseFresh(t, nil, cluster.Freshness{}, func(c *gateway.Config) {
+	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) {
 		c.Passes = passes.NewVerifier(passes.Config{Objects: s, Secrets: credentialsOf{s}, URL: gatewayURL})
 		c.Identity, c.OwnToken = append(c.Identity, identity.Bearer{c.Passes}), c.Passes.IsPass
 		c.Members = cluster.NewMembers(cluster.Config{
@@ -142,8 +142,8 @@ func newHouseOfPasses(t *testing.T, s *watched) *house {
 			Policy: cluster.DialPolicy{AllowLoopback: true, Tunnel: &tunnel.Dialer{Keys: c.Passes}},
 		})
 		t.Cleanup(c.Members.Close)
-	})
-	s.Store, s.secrets = h.objects, h.secrets
+	}})
+	s.Store, s.secrets = h.Objects, h.Secrets
 	return h
 }
 
@@ -161,7 +161,7 @@ func pass(t *testing.T, obj objects.Store, sec secrets.Store) (token string) {
 }
 
 // byToken makes a call by a token alone.
-func (h *house) byToken(token, path string) (code int, body string) {
+func (h *fixture) byToken(token, path string) (code int, body string) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 2*time.Minute)
 	defer cancel()
@@ -219,25 +219,25 @@ func getsBoth(t *testing.T, want int, first func() (code int, body string)) {
 // TestFirstCallByPass holds: a process that has read nothing yet asks for a cluster's credential beside the keys that say whether a pass
 // holds, so that both are one round trip.
 func TestFirstCallByPass(t *testing.T) {
-	m := newMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	m := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	getsBoth(t, http.StatusOK, func() (code int, body string) {
-		h := newHouseOfPasses(t, &watched{before: atOnce()})
-		h.add("m", m.kubeconfig("{token: members-token}"), nil)
-		return h.byToken(pass(t, h.objects, h.secrets), "/clusters/m/api/v1/pods")
+		h := newGatewayForPasses(t, &watched{before: atOnce()})
+		h.AddCluster("m", m.Kubeconfig("{token: members-token}"))
+		return h.byToken(pass(t, h.Objects, h.Secrets), "/clusters/m/api/v1/pods")
 	})
 }
 
 // TestFirstCallPrivate holds: a process that has read nothing yet asks for a private cluster's credential beside the keys that it connects to
 // the tunnel port with. (No port is there: the answer says that it was looked for.)
 func TestFirstCallPrivate(t *testing.T) {
-	m := newMember(t, func(http.ResponseWriter, *http.Request) {})
+	m := clustertest.NewMember(t, func(http.ResponseWriter, *http.Request) {})
 	getsBoth(t, http.StatusBadGateway, func() (code int, body string) {
-		h := newHouseOfPasses(t, &watched{before: atOnce()})
-		h.add("m", m.kubeconfig("{token: members-token}"), func(spec *v1alpha1.ClusterSpec) {
+		h := newGatewayForPasses(t, &watched{before: atOnce()})
+		h.AddCluster("m", m.Kubeconfig("{token: members-token}"), func(spec *v1alpha1.ClusterSpec) {
 			spec.SyncMode, spec.ProxyURL = v1alpha1.Pull, "https://127.0.0.1:1"
 		})
-		pass(t, h.objects, h.secrets) // so that there are keys
-		resp := h.do("GET", "/clusters/m/api/v1/pods", nil, "")
+		pass(t, h.Objects, h.Secrets) // so that there are keys
+		resp := h.Do("GET", "/clusters/m/api/v1/pods", nil, "")
 		b, err := io.ReadAll(resp.Body)
 		if err != nil {
 			t.Fatal(err)
@@ -255,22 +255,14 @@ func TestMadeUpPasses(t *testing.T) {
 		}
 		return nil
 	}}
-	h := newHouseOfPasses(t, s)
+	h := newGatewayForPasses(t, s)
 	t.Cleanup(func() { close(end) })
-	m := newMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
-	h.add("m", m.kubeconfig("{token: members-token}"), nil)
-	pass(t, h.objects, h.secrets) // so that there are keys
+	m := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	h.AddCluster("m", m.Kubeconfig("{token: members-token}"))
+	pass(t, h.Objects, h.Secrets) // so that there are keys
 
-	dir := t.TempDir()
-	obj, err := objectsdir.Open(dir + "/objects")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sec, err := secretsdir.Open(dir + "/secrets")
-	if err != nil {
-		t.Fatal(err)
-	}
-	madeUp := pass(t, obj, sec)
+	other := clustertest.NewInstallation(t)
+	madeUp := pass(t, other.Objects, other.Secrets)
 	code, existing := h.byToken(madeUp, "/clusters/m/api/v1/pods")
 	if code != http.StatusUnauthorized {
 		t.Errorf("%d %s", code, existing)
@@ -299,10 +291,10 @@ func TestMadeUpPasses(t *testing.T) {
 // TestTokensOfOthers holds: a bearer token that is nothing to the gateway has no secret read, but that of a cluster that takes such tokens.
 func TestTokensOfOthers(t *testing.T) {
 	s := &watched{before: func(context.Context, string) error { return nil }}
-	h := newHouseOfPasses(t, s)
-	m := newMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
-	h.add("m", m.kubeconfig("{token: members-token}"), nil)
-	h.add("p", m.kubeconfig("{}"), func(spec *v1alpha1.ClusterSpec) { spec.Identity = v1alpha1.Passthrough })
+	h := newGatewayForPasses(t, s)
+	m := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	h.AddCluster("m", m.Kubeconfig("{token: members-token}"))
+	h.AddCluster("p", m.Kubeconfig("{}"), func(spec *v1alpha1.ClusterSpec) { spec.Identity = v1alpha1.Passthrough })
 	codeOf, of := h.byToken("abc", "/clusters/m/api/v1/pods")
 	codeOfNone, ofNone := h.byToken("abc", "/clusters/none/api/v1/pods")
 	if codeOf != http.StatusUnauthorized || codeOf != codeOfNone || of != ofNone {

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // TestFleetLargeDiscovery holds: a member whose discovery is too large to be read, however small it comes, costs a warning.
@@ -28,9 +30,9 @@ func TestFleetLargeDiscovery(t *testing.T) {
 			}
 		}
 	}
-	h, _ := fleetOf(t, discovers("pods", 0), discovers("others", 4<<20), discovers("more", 3<<20))
-	h.register("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"*"}]}`)
-	got, resp := h.text("/fleet/api/v1", nil)
+	h, _ := newFleet(t, gatewaytest.Options{}, discovers("pods", 0), discovers("others", 4<<20), discovers("more", 3<<20))
+	h.AddRegistry("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"*"}]}`)
+	got, resp := h.DoText("GET", "/fleet/api/v1", nil, "")
 	warnings := strings.Join(resp.Header["Warning"], "\n")
 	if resp.StatusCode != 200 || !strings.Contains(got, `"pods"`) || strings.Contains(got, `"others"`) || !strings.Contains(got, `"more"`) {
 		t.Errorf("%s: %s", resp.Status, got)

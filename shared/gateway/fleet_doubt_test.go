@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // forbids is a member's refusal of one object.
@@ -28,19 +31,19 @@ func TestFleetDoubtfulWrites(t *testing.T) {
 		"it refuses the gateway": {forbids("alice", "users"), 502, "and perhaps in another"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, members := fleetOf(t, sends(200, pod), tt.other)
+			h, members := newFleet(t, gatewaytest.Options{}, sends(200, pod), tt.other)
 			for _, method := range []string{"PUT", "PATCH", "DELETE"} {
 				for _, m := range members {
-					m.take()
+					m.TakeRequests()
 				}
 				header := http.Header{"Content-Type": {map[string]string{"PATCH": "application/merge-patch+json"}[method]}}
 				body := map[string]string{"PUT": pod, "PATCH": `{"spec":{}}`}[method]
-				text, resp := h.textOf(method, "/fleet/api/v1/namespaces/x/pods/web", header, body)
+				text, resp := h.DoText(method, "/fleet/api/v1/namespaces/x/pods/web", header, body)
 				if resp.StatusCode != tt.code || !strings.Contains(strings.ReplaceAll(text, `\"`, `"`), tt.says) {
 					t.Errorf("%s: %s %s", method, resp.Status, text)
 				}
 				for i, m := range members {
-					for _, r := range m.take() {
+					for _, r := range m.TakeRequests() {
 						if r.Method != http.MethodGet && (i != 0 || tt.code != 200) {
 							t.Errorf("%s: member %d was asked to %s", method, i, r.Method)
 						}
@@ -60,7 +63,7 @@ func TestFleetWarningsOfMembers(t *testing.T) {
 			sends(200, podList("10"))(w, r)
 		}
 	}
-	h, _ := fleetOf(t, warns(`"plain"`), warns(`"cl\uster \"a\" did not answer within 10s (left out)"`))
+	h, _ := newFleet(t, gatewaytest.Options{}, warns(`"plain"`), warns(`"cl\uster \"a\" did not answer within 10s (left out)"`))
 	_, resp := h.list("/fleet/api/v1/pods", nil)
 	got := strings.ReplaceAll(strings.Join(resp.Header["Warning"], "\n"), `\"`, `"`)
 	want := `299 - "v1 Thing is deprecated"
@@ -98,8 +101,8 @@ func TestFleetCandidates(t *testing.T) {
 		"one hangs": {[]http.HandlerFunc{having(has), refuses(503, "ServiceUnavailable", "no")}, 422, "there may be: a, b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, _ := fleetOf(t, tt.members...)
-			text, resp := h.textOf("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}}, pod)
+			h, _ := newFleet(t, gatewaytest.Options{}, tt.members...)
+			text, resp := h.DoText("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}}, pod)
 			if text = strings.ReplaceAll(text, "resource.karmada.io/", ""); resp.StatusCode != tt.code || !strings.Contains(text, tt.says) {
 				t.Errorf("%s %s", resp.Status, text)
 			}
@@ -114,7 +117,7 @@ func TestFleetContradictions(t *testing.T) {
 	pod := func(name, placement string) string {
 		return fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"annotations":{"clusterpass.io/cluster":%q}}}`, name, placement)
 	}
-	h, members := fleetOf(t, refuses(404, "NotFound", "no such"), refuses(404, "NotFound", "no such"))
+	h, members := newFleet(t, gatewaytest.Options{}, refuses(404, "NotFound", "no such"), refuses(404, "NotFound", "no such"))
 	for _, tt := range []struct{ method, path, body, says string }{
 		{"POST", pods, pod("web@a", "b"), `metadata.name says "a", the annotation clusterpass.io/cluster says "b"`},
 		{"PUT", pods + "/web", strings.Replace(pod("web", "b"), `"annotations":{`, `"annotations":{"resource.karmada.io/cached-from-cluster":"a",`, 1), `the object is of cluster "b" by its annotation clusterpass.io/cluster, and was read from "a"`},
@@ -123,13 +126,13 @@ func TestFleetContradictions(t *testing.T) {
 		{"POST", pods, pod("web", "z"), `"z" is no cluster that you may call, or takes no part here: say in which`},
 		{"POST", pods, pod("dev@example.com", ""), `"message":"say in which`},
 	} {
-		text, resp := h.textOf(tt.method, tt.path, http.Header{"Content-Type": {"application/json"}}, tt.body)
+		text, resp := h.DoText(tt.method, tt.path, http.Header{"Content-Type": {"application/json"}}, tt.body)
 		if text = strings.ReplaceAll(text, `\"`, `"`); resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(text, tt.says) {
 			t.Errorf("%s %s %s: %s %s", tt.method, tt.path, tt.body, resp.Status, text)
 		}
 	}
 	for _, m := range members {
-		for _, r := range m.take() {
+		for _, r := range m.TakeRequests() {
 			if r.Method != http.MethodGet {
 				t.Errorf("%s %s", r.Method, r.URI)
 			}
@@ -139,10 +142,10 @@ func TestFleetContradictions(t *testing.T) {
 
 // TestFleetCollectionOptions holds: what says how a collection is to be deleted is short, since each cluster has one of its own.
 func TestFleetCollectionOptions(t *testing.T) {
-	h, _ := fleetOf(t, sends(200, podList("5")), sends(200, podList("5")))
+	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, podList("5")), sends(200, podList("5")))
 	for size, code := range map[int]int{60 << 10: http.StatusOK, 70 << 10: http.StatusRequestEntityTooLarge} {
 		body := `{"kind":"DeleteOptions","apiVersion":"v1","x":"` + strings.Repeat("x", size) + `"}`
-		if text, resp := h.textOf("DELETE", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}}, body); resp.StatusCode != code {
+		if text, resp := h.DoText("DELETE", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}}, body); resp.StatusCode != code {
 			t.Errorf("%d bytes: %s %s", size, resp.Status, text)
 		}
 	}
@@ -150,13 +153,13 @@ func TestFleetCollectionOptions(t *testing.T) {
 
 // TestFleetHidesClusters holds: who may call nothing that is asked for learns neither labels of other clusters nor the control-plane cluster's name.
 func TestFleetHidesClusters(t *testing.T) {
-	h, _ := fleetOf(t, sends(200, podList("5")), sends(200, podList("5")))
-	h.grant("only-a", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],"verbs":["*"]}`)
-	h.label("b", `{"tenant":"acme"}`)
-	h.tls.Certificates[0] = h.clientCert("bob", "only-a", "system:authenticated")
+	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, podList("5")), sends(200, podList("5")))
+	h.Grant("only-a", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],"verbs":["*"]}`)
+	h.label("b", map[string]string{"tenant": "acme"})
+	h.ClientTLS.Certificates[0] = h.ClientCertificate("bob", "only-a", "system:authenticated")
 	said := map[string]bool{}
 	for _, tenant := range []string{"acme", "nobody"} {
-		text, resp := h.textOf("GET", "/fleet/api/v1/pods?clusterSelector=tenant%3D"+tenant, nil, "")
+		text, resp := h.DoText("GET", "/fleet/api/v1/pods?clusterSelector=tenant%3D"+tenant, nil, "")
 		if resp.StatusCode != http.StatusForbidden {
 			t.Errorf("%s: %s", tenant, resp.Status)
 		}
@@ -166,14 +169,14 @@ func TestFleetHidesClusters(t *testing.T) {
 		t.Errorf("%v", said)
 	}
 
-	h = governed(t)
+	h = newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
 	kinds := sends(200, `{"kind":"APIResourceList","resources":[{"name":"gateways","kind":"Gateway","namespaced":true}]}`)
-	h.add("a", newMember(t, kinds).kubeconfig(`{token: t}`), nil)
-	h.add("cp", newMember(t, refuses(503, "x", "down")).kubeconfig(`{token: t}`), nil)
-	h.register("g", `{"targetCluster":{"clusterNames":["a"]},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
-	h.grant("only-a", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],"verbs":["*"]}`)
-	h.tls.Certificates[0] = h.clientCert("bob", "only-a", "system:authenticated")
-	text, resp := h.textOf("DELETE", "/fleet/apis/x.io/v1/namespaces/x/gateways/one", nil, "")
+	h.AddCluster("a", clustertest.NewMember(t, kinds).Kubeconfig(`{token: t}`))
+	h.AddCluster("cp", clustertest.NewMember(t, refuses(503, "x", "down")).Kubeconfig(`{token: t}`))
+	h.AddRegistry("g", `{"targetCluster":{"clusterNames":["a"]},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
+	h.Grant("only-a", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],"verbs":["*"]}`)
+	h.ClientTLS.Certificates[0] = h.ClientCertificate("bob", "only-a", "system:authenticated")
+	text, resp := h.DoText("DELETE", "/fleet/apis/x.io/v1/namespaces/x/gateways/one", nil, "")
 	if resp.StatusCode != http.StatusBadGateway || !strings.Contains(text, "the control-plane cluster does not say now what they are") || strings.Contains(text, `"cp`) {
 		t.Errorf("%s %s", resp.Status, text)
 	}

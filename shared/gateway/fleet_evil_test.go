@@ -2,13 +2,15 @@ package gateway_test
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // says answers as a member whose resources of x.io/v1 are these, as NAME=KIND or NAME=KIND/Namespaced, and all else with h.
@@ -79,10 +81,10 @@ func gateways(name string) http.HandlerFunc {
 	}
 }
 
-// asked are the calls that reached a member since the last time, but for those of what it has.
-func (m *fakeMember) asked() string {
+// requestsOf returns the requests that reached a member since the last time, except those for discovery.
+func requestsOf(m *clustertest.Member) string {
 	var out []string
-	for _, r := range m.take() {
+	for _, r := range m.TakeRequests() {
 		if r.URI != "/apis/x.io/v1" && r.URI != "/apis" && r.URI != "/api" {
 			out = append(out, r.Method+" "+r.URI)
 		}
@@ -107,31 +109,31 @@ func TestFleetLiar(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, control := range []bool{false, true} {
-				h := newHouse(t, nil)
+				h := newGateway(t, gatewaytest.Options{})
 				if control {
-					h = governed(t)
+					h = newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
 				}
 				first, others := ordered(says(lie, gateways("of-a")), says(honest, gateways("of-b")), says(honest, gateways("of-cp")))
-				evil, good, cp := newMember(t, first), newMember(t, others[0]), newMember(t, others[1])
-				h.add("a", evil.kubeconfig(`{token: t}`), nil)
-				h.add("b", good.kubeconfig(`{token: t}`), nil)
+				evil, good, cp := clustertest.NewMember(t, first), clustertest.NewMember(t, others[0]), clustertest.NewMember(t, others[1])
+				h.AddCluster("a", evil.Kubeconfig(`{token: t}`))
+				h.AddCluster("b", good.Kubeconfig(`{token: t}`))
 				if control {
-					h.add("cp", cp.kubeconfig(`{token: t}`), nil)
+					h.AddCluster("cp", cp.Kubeconfig(`{token: t}`))
 				}
-				h.register("gateways", gatewaysOfAll)
+				h.AddRegistry("gateways", gatewaysOfAll)
 				// What the other has is found, and what is to be changed there is.
 				for method, path := range map[string]string{"GET": "/gateways", "DELETE": "/gateways/of-b", "PATCH": "/gateways/of-b"} {
-					text, resp := h.textOf(method, "/fleet/apis/x.io/v1/namespaces/ns"+path, body, "")
+					text, resp := h.DoText(method, "/fleet/apis/x.io/v1/namespaces/ns"+path, body, "")
 					if resp.StatusCode != 200 || !strings.Contains(text, "of-b") {
 						t.Errorf("%s %s: %s %s", method, path, resp.Status, text)
 					}
 				}
-				if got := good.asked(); !strings.Contains(got, "GET /apis/x.io/v1/namespaces/ns/gateways") || !strings.Contains(got, "DELETE ") || !strings.Contains(got, "PATCH ") {
+				if got := requestsOf(good); !strings.Contains(got, "GET /apis/x.io/v1/namespaces/ns/gateways") || !strings.Contains(got, "DELETE ") || !strings.Contains(got, "PATCH ") {
 					t.Errorf("the other is asked %s", got)
 				}
-				evil.take()
+				evil.TakeRequests()
 				if strings.HasPrefix(lie, "gateways=Nothing") { // it takes no part: only one cluster may be meant
-					if text, resp := h.textOf("POST", "/fleet/apis/x.io/v1/namespaces/ns/gateways", body, gateway); resp.StatusCode != 201 || good.asked() == "" || evil.asked() != "" {
+					if text, resp := h.DoText("POST", "/fleet/apis/x.io/v1/namespaces/ns/gateways", body, gateway); resp.StatusCode != 201 || requestsOf(good) == "" || requestsOf(evil) != "" {
 						t.Errorf("create: %s %s", resp.Status, text)
 					}
 				}
@@ -140,20 +142,20 @@ func TestFleetLiar(t *testing.T) {
 					{"POST", "/apis/x.io/v1/namespaces/ns/vaults", vault}, {"GET", "/apis/x.io/v1/namespaces/ns/vaults", ""}, {"DELETE", "/apis/x.io/v1/namespaces/ns/vaults", ""},
 					{"GET", "/apis/x.io/v1/domains", ""}, {"POST", "/api/v1/namespaces/ns/secrets", vault}, {"GET", "/api/v1/namespaces/ns/secrets", ""},
 				} {
-					cp.take()
-					evil.take()
-					text, resp := h.textOf(c.method, "/fleet"+c.path, body, c.text)
+					cp.TakeRequests()
+					evil.TakeRequests()
+					text, resp := h.DoText(c.method, "/fleet"+c.path, body, c.text)
 					switch {
 					case control:
-						if got := evil.asked(); got != "" || cp.asked() == "" || resp.StatusCode >= 300 && c.method != "DELETE" {
+						if got := requestsOf(evil); got != "" || requestsOf(cp) == "" || resp.StatusCode >= 300 && c.method != "DELETE" {
 							t.Errorf("%s %s: %s %s, and the liar is asked %s", c.method, c.path, resp.Status, text, got)
 						}
 					case strings.HasSuffix(c.path, "/secrets"):
-						if got := evil.asked(); got != "" || resp.StatusCode != 404 {
+						if got := requestsOf(evil); got != "" || resp.StatusCode != 404 {
 							t.Errorf("%s %s: %s %s, and the liar is asked %s", c.method, c.path, resp.Status, text, got)
 						}
 					}
-					if got := good.asked(); got != "" {
+					if got := requestsOf(good); got != "" {
 						t.Errorf("%s %s: the other is asked %s", c.method, c.path, got)
 					}
 				}
@@ -166,18 +168,18 @@ func TestFleetLiar(t *testing.T) {
 // what is in none is the control-plane cluster's, that cluster.
 func TestFleetScopeLiar(t *testing.T) {
 	const honest = "gateways=Gateway/Namespaced domains=Domain"
-	h := governed(t)
+	h := newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
 	first, others := ordered(says("gateways=Gateway domains=Domain/Namespaced", gateways("of-a")), says(honest, gateways("of-b")), says(honest, gateways("of-cp")))
-	evil, good, cp := newMember(t, first), newMember(t, others[0]), newMember(t, others[1])
-	h.add("a", evil.kubeconfig(`{token: t}`), nil)
-	h.add("b", good.kubeconfig(`{token: t}`), nil)
-	h.add("cp", cp.kubeconfig(`{token: t}`), nil)
-	h.register("ns", `{"targetCluster":{"clusterNames":["a","b"]},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"*","namespace":"ns"}]}`)
-	if l, _ := h.list("/fleet/apis/x.io/v1/gateways", nil); l.names() != "of-b@b" || evil.asked() != "" || cp.asked() != "" {
+	evil, good, cp := clustertest.NewMember(t, first), clustertest.NewMember(t, others[0]), clustertest.NewMember(t, others[1])
+	h.AddCluster("a", evil.Kubeconfig(`{token: t}`))
+	h.AddCluster("b", good.Kubeconfig(`{token: t}`))
+	h.AddCluster("cp", cp.Kubeconfig(`{token: t}`))
+	h.AddRegistry("ns", `{"targetCluster":{"clusterNames":["a","b"]},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"*","namespace":"ns"}]}`)
+	if l, _ := h.list("/fleet/apis/x.io/v1/gateways", nil); l.names() != "of-b@b" || requestsOf(evil) != "" || requestsOf(cp) != "" {
 		t.Errorf("what has namespaces: %q", l.names())
 	}
-	good.take()
-	if l, _ := h.list("/fleet/apis/x.io/v1/domains", nil); l.names() == "" || evil.asked() != "" || good.asked() != "" || cp.asked() == "" {
+	good.TakeRequests()
+	if l, _ := h.list("/fleet/apis/x.io/v1/domains", nil); l.names() == "" || requestsOf(evil) != "" || requestsOf(good) != "" || requestsOf(cp) == "" {
 		t.Errorf("what has none: %q", l.names())
 	}
 }
@@ -185,6 +187,7 @@ func TestFleetScopeLiar(t *testing.T) {
 // TestFleetUnsaid holds: of a member that does not say what its resource is nothing is read or written, and the answer says so; what it said
 // before counts for as long as it is down. Nothing is written where the control-plane cluster might know better and does not answer.
 func TestFleetUnsaid(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	const honest = "gateways=Gateway/Namespaced vaults=Vault/Namespaced"
 	var down, controlDown atomic.Bool
 	failing := func(when *atomic.Bool, h http.HandlerFunc) http.HandlerFunc {
@@ -198,34 +201,34 @@ func TestFleetUnsaid(t *testing.T) {
 	}
 	down.Store(true)
 	controlDown.Store(true)
-	h := governed(t)
-	a := newMember(t, says("gateways=Gateway/Namespaced vaults=Gateway/Namespaced", gateways("of-a")))
-	b, cp := newMember(t, failing(&down, says(honest, gateways("of-b")))), newMember(t, failing(&controlDown, says(honest, gateways("of-cp"))))
-	h.add("a", a.kubeconfig(`{token: t}`), nil)
-	h.add("b", b.kubeconfig(`{token: t}`), nil)
-	h.add("cp", cp.kubeconfig(`{token: t}`), nil)
-	h.register("gateways", gatewaysOfAll)
+	h := newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
+	a := clustertest.NewMember(t, says("gateways=Gateway/Namespaced vaults=Gateway/Namespaced", gateways("of-a")))
+	b, cp := clustertest.NewMember(t, failing(&down, says(honest, gateways("of-b")))), clustertest.NewMember(t, failing(&controlDown, says(honest, gateways("of-cp"))))
+	h.AddCluster("a", a.Kubeconfig(`{token: t}`))
+	h.AddCluster("b", b.Kubeconfig(`{token: t}`))
+	h.AddCluster("cp", cp.Kubeconfig(`{token: t}`))
+	h.AddRegistry("gateways", gatewaysOfAll)
 	const in = "/fleet/apis/x.io/v1/namespaces/ns/"
 	const left = `cluster \"b\" does not say now what its gateways of x.io/v1 are (left out)`
 	l, resp := h.list(in+"gateways", nil)
 	if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "of-a@a" || !strings.Contains(got, left) {
 		t.Errorf("%q, warnings %s", l.names(), got)
 	}
-	wantStatus(t, h.do("GET", in+"gateways?strict", nil, ""), 502, "members_failed", `cluster "b" does not say now`)
-	wantStatus(t, h.do("GET", in+"gateways/other", nil, ""), 502, "members_failed", `cluster "b" does not say now`)
-	wantStatus(t, h.do("GET", in+"gateways?clusters=b", nil, ""), 502, "members_failed", "is not known now")
+	gatewaytest.WantStatus(t, h.Do("GET", in+"gateways?strict", nil, ""), 502, "members_failed", `cluster "b" does not say now`)
+	gatewaytest.WantStatus(t, h.Do("GET", in+"gateways/other", nil, ""), 502, "members_failed", `cluster "b" does not say now`)
+	gatewaytest.WantStatus(t, h.Do("GET", in+"gateways?clusters=b", nil, ""), 502, "members_failed", "is not known now")
 	for _, method := range []string{"POST", "DELETE", "PATCH"} {
-		wantStatus(t, h.do(method, in+"vaults", nil, "{}"), 502, "members_failed", `whether vaults of x.io/v1 are global is not known now: cluster "b" does not say`)
+		gatewaytest.WantStatus(t, h.Do(method, in+"vaults", nil, "{}"), 502, "members_failed", `whether vaults of x.io/v1 are global is not known now: cluster "b" does not say`)
 	}
-	if got := b.asked() + cp.asked(); got != "" {
+	if got := requestsOf(b) + requestsOf(cp); got != "" {
 		t.Errorf("others are asked %s", got)
 	}
-	watch := h.do("GET", in+"gateways?watch=1", nil, "")
+	watch := h.Do("GET", in+"gateways?watch=1", nil, "")
 	if got := strings.Join(watch.Header["Warning"], "\n"); watch.StatusCode != 200 || !strings.Contains(got, `cluster \"b\" does not say now`) {
 		t.Errorf("a watch: %s, warnings %s", watch.Status, got)
 	}
 	controlDown.Store(false)
-	if resp := h.do("DELETE", in+"vaults/of-cp", nil, ""); resp.StatusCode != 200 || !strings.Contains(cp.asked(), "DELETE") {
+	if resp := h.Do("DELETE", in+"vaults/of-cp", nil, ""); resp.StatusCode != 200 || !strings.Contains(requestsOf(cp), "DELETE") {
 		t.Errorf("the control-plane cluster's: %s", resp.Status)
 	}
 	down.Store(false) // and the watch that runs takes it in
@@ -243,16 +246,6 @@ func TestFleetUnsaid(t *testing.T) {
 }
 
 // textOf is text for any method, with a body.
-func (h *house) textOf(method, path string, header http.Header, body string) (string, *http.Response) {
-	h.t.Helper()
-	resp := h.do(method, path, header, body)
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		h.t.Error(err)
-	}
-	return string(text), resp
-}
-
 // TestFleetDiscoveryLiar holds: what one member says of what there is, though it is registered first, changes nothing of what more members say:
 // not what a resource is, nor which group or version a client takes first.
 func TestFleetDiscoveryLiar(t *testing.T) {
@@ -269,15 +262,15 @@ func TestFleetDiscoveryLiar(t *testing.T) {
 		return fmt.Sprintf(`{"resource":"gateways","responseKind":{"group":"x.io","version":"v1","kind":%q},"scope":%q,"verbs":["get"]}`, kind, scope)
 	}
 	honest := `{"metadata":{"name":"x.io"},"versions":[{"version":"v1","resources":[` + resource("Gateway", "Namespaced") + `]}]}`
-	h, _ := fleetOf(t, discovers(`{"metadata":{"name":"evil.io"},"versions":[{"version":"v1","resources":[`+resource("Evil", "Cluster")+`]}]},
+	h, _ := newFleet(t, gatewaytest.Options{}, discovers(`{"metadata":{"name":"evil.io"},"versions":[{"version":"v1","resources":[`+resource("Evil", "Cluster")+`]}]},
 		{"metadata":{"name":"x.io"},"versions":[{"version":"v9","resources":[`+resource("Evil", "Cluster")+`]},{"version":"v1","resources":[`+resource("Evil", "Cluster")+`]}]}`),
 		discovers(honest), discovers(honest))
-	h.register("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"*","kind":"*"}]}`)
-	text, _ := h.text("/fleet/apis", nil)
+	h.AddRegistry("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"*","kind":"*"}]}`)
+	text, _ := h.DoText("GET", "/fleet/apis", nil, "")
 	if x, evil := strings.Index(text, `"name":"x.io"`), strings.Index(text, `"name":"evil.io"`); x < 0 || evil < x || !strings.Contains(text, `"preferredVersion":{"groupVersion":"x.io/v1"`) {
 		t.Errorf("the groups are %s", text)
 	}
-	if text, _ := h.text("/fleet/apis/x.io/v1", nil); !strings.Contains(text, `"namespaced":true`) || !strings.Contains(text, `"kind":"Gateway"`) || strings.Contains(text, "Evil") {
+	if text, _ := h.DoText("GET", "/fleet/apis/x.io/v1", nil, ""); !strings.Contains(text, `"namespaced":true`) || !strings.Contains(text, `"kind":"Gateway"`) || strings.Contains(text, "Evil") {
 		t.Errorf("the resources are %s", text)
 	}
 }
@@ -285,15 +278,15 @@ func TestFleetDiscoveryLiar(t *testing.T) {
 // TestFleetOpenAPILiar holds the same for what resources look like.
 func TestFleetOpenAPILiar(t *testing.T) {
 	var asked atomic.Int32
-	h, _ := fleetOf(t, schemas("0", `"Pod":{"type":"evil"},"More":{}`, &asked), schemas("1", `"Pod":{"type":"good"}`, &asked), schemas("1", `"Pod":{"type":"good"}`, &asked))
-	if got, resp := h.text("/fleet/openapi/v3/api/v1", nil); got != `{"components":{"schemas":{"More":{},"Pod":{"type":"good"}}}}` {
+	h, _ := newFleet(t, gatewaytest.Options{}, schemas("0", `"Pod":{"type":"evil"},"More":{}`, &asked), schemas("1", `"Pod":{"type":"good"}`, &asked), schemas("1", `"Pod":{"type":"good"}`, &asked))
+	if got, resp := h.DoText("GET", "/fleet/openapi/v3/api/v1", nil, ""); got != `{"components":{"schemas":{"More":{},"Pod":{"type":"good"}}}}` {
 		t.Errorf("%s %s", resp.Status, got)
 	}
 }
 
 // TestFleetNamespaceDiscovery holds: where one namespace is global discovery shows what is in namespaces, and what answers.
 func TestFleetNamespaceDiscovery(t *testing.T) {
-	m := newMember(t, func(w http.ResponseWriter, r *http.Request) {
+	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		items := ""
 		if r.URL.Path == "/api" {
 			items = `{"metadata":{},"versions":[{"version":"v1","resources":[
@@ -303,11 +296,11 @@ func TestFleetNamespaceDiscovery(t *testing.T) {
 		}
 		sends(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[`+items+`]}`)(w, r)
 	})
-	h := newHouse(t, nil)
-	h.add("a", m.kubeconfig(`{token: t}`), nil)
-	h.register("shop", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"*","namespace":"shop"}]}`)
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("a", m.Kubeconfig(`{token: t}`))
+	h.AddRegistry("shop", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"*","namespace":"shop"}]}`)
 	for path, header := range map[string]http.Header{"/fleet/api/v1": nil, "/fleet/api": {"Accept": {"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}}} {
-		text, resp := h.text(path, header)
+		text, resp := h.DoText("GET", path, header, "")
 		if resp.StatusCode != 200 || !strings.Contains(text, `"pods"`) || !strings.Contains(text, `"namespaces"`) || strings.Contains(text, `"nodes"`) {
 			t.Errorf("%s: %s %s", path, resp.Status, text)
 		}
@@ -321,14 +314,14 @@ func TestFleetFormOfMost(t *testing.T) {
 		"a table":      `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[{"name":"Name"}],"rows":[]}`,
 		"another kind": `{"kind":"EvilList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[]}`,
 	} {
-		h, _ := fleetOf(t, sends(200, evil), good, good)
+		h, _ := newFleet(t, gatewaytest.Options{}, sends(200, evil), good, good)
 		l, resp := h.list("/fleet/api/v1/pods", nil)
 		if got := strings.Join(resp.Header["Warning"], "\n"); l.Kind != "PodList" || l.names() != "one@b one@c" || !strings.Contains(got, `cluster \"a\" answers this kind in another form`) {
 			t.Errorf("%s: a %s of %q, warnings %s", name, l.Kind, l.names(), got)
 		}
 	}
 	late := `{"apiVersion":"v1","items":[],"kind":"%s","metadata":{"resourceVersion":"5"}}`
-	h, _ := fleetOf(t, sends(200, fmt.Sprintf(late, "EvilList")), sends(200, fmt.Sprintf(late, "PodList")), sends(200, fmt.Sprintf(late, "PodList")))
+	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, fmt.Sprintf(late, "EvilList")), sends(200, fmt.Sprintf(late, "PodList")), sends(200, fmt.Sprintf(late, "PodList")))
 	if l, _ := h.list("/fleet/api/v1/pods", nil); l.Kind != "PodList" {
 		t.Errorf("a %s", l.Kind)
 	}

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 const kindsOfX = "/apis/x.io/v1" // where members say what their resources are
@@ -28,11 +30,11 @@ func hanging(until <-chan struct{}, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// soon returns what one gives, and fails if that takes a minute, which is less than fleetDeadline.
+// soon returns what one gives, and fails if that takes a minute, which is less than gatewaytest.FleetDeadline.
 func soon[T any](t *testing.T, what string, one func() T) (v T) {
 	t.Helper()
 	got := make(chan T, 1)
-	go func() { got <- one() }() // ends with the house
+	go func() { got <- one() }() // ends with the gateway
 	select {
 	case v = <-got:
 	case <-time.After(time.Minute):
@@ -42,8 +44,8 @@ func soon[T any](t *testing.T, what string, one func() T) (v T) {
 }
 
 // counted are the questions for its kinds that a member has got.
-func counted(m *fakeMember) (n int) {
-	for _, r := range m.arrived() {
+func counted(m *clustertest.Member) (n int) {
+	for _, r := range m.Requests() {
 		if r.URI == kindsOfX {
 			n++
 		}
@@ -54,11 +56,12 @@ func counted(m *fakeMember) (n int) {
 // TestFleetWatchHangs holds: while it is not known whether a cluster takes part that came later, since it hangs, the events of others come; and it
 // is taken in once it says.
 func TestFleetWatchHangs(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	const kinds = "gateways=Gateway/Namespaced"
 	list := `{"kind":"GatewayList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"5"},"items":[%s]}`
 	event := `{"type":"MODIFIED","object":{"kind":"Gateway","apiVersion":"x.io/v1","metadata":{"name":"g","namespace":"ns","resourceVersion":"%d"}}}` + "\n"
 	send, released := make(chan struct{}), make(chan struct{})
-	a := newMember(t, says(kinds, watching(func(flush func(string), _ *http.Request) { flush(fmt.Sprintf(list, "")) }, func(flush func(string), r *http.Request) {
+	a := clustertest.NewMember(t, says(kinds, watching(func(flush func(string), _ *http.Request) { flush(fmt.Sprintf(list, "")) }, func(flush func(string), r *http.Request) {
 		flush("")
 		for i := 6; ; i++ {
 			select {
@@ -69,16 +72,16 @@ func TestFleetWatchHangs(t *testing.T) {
 			}
 		}
 	})))
-	b := newMember(t, hanging(released, says(kinds, watching(func(flush func(string), _ *http.Request) {
+	b := clustertest.NewMember(t, hanging(released, says(kinds, watching(func(flush func(string), _ *http.Request) {
 		flush(fmt.Sprintf(list, `{"metadata":{"name":"of-b","namespace":"ns","resourceVersion":"4"}}`))
 	}, func(flush func(string), r *http.Request) {
 		flush("")
 		<-r.Context().Done()
 	}))))
-	h := newHouseWithin(t, fleetDeadline, nil, cluster.Freshness{})
-	h.add("a", a.kubeconfig(`{token: t}`), nil)
-	h.register("gateways", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
-	resp := h.do("GET", "/fleet/apis/x.io/v1/gateways?watch=1", nil, "")
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("a", a.Kubeconfig(`{token: t}`))
+	h.AddRegistry("gateways", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
+	resp := h.Do("GET", "/fleet/apis/x.io/v1/gateways?watch=1", nil, "")
 	lines := bufio.NewReader(resp.Body)
 	next := func(name string) {
 		t.Helper()
@@ -89,12 +92,8 @@ func TestFleetWatchHangs(t *testing.T) {
 	}
 	send <- struct{}{}
 	next("g")
-	h.add("b", b.kubeconfig(`{token: t}`), nil)
-	for until := time.Now().Add(time.Minute); counted(b) == 0; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatal("the cluster that came is not asked for its kinds")
-		}
-	}
+	h.AddCluster("b", b.Kubeconfig(`{token: t}`))
+	waittest.Until(t, "the cluster that came is asked for its kinds", func() bool { return counted(b) > 0 })
 	for range 3 {
 		send <- struct{}{}
 		next("g")
@@ -106,28 +105,29 @@ func TestFleetWatchHangs(t *testing.T) {
 // TestFleetHangs holds: a cluster that hangs, and never said what its resources are, holds up no read of an object that was found before; nor is it
 // waited for by each call.
 func TestFleetHangs(t *testing.T) {
-	h := newHouseWithin(t, fleetDeadline, nil, cluster.Freshness{})
+	t.Parallel() // it waits, mostly
+	h := newGateway(t, gatewaytest.Options{})
 	never := make(chan struct{})
-	a, b := newMember(t, says("gateways=Gateway/Namespaced", gateways("of-a"))), newMember(t, hanging(never, ok))
+	a, b := clustertest.NewMember(t, says("gateways=Gateway/Namespaced", gateways("of-a"))), clustertest.NewMember(t, hanging(never, ok))
 	t.Cleanup(func() { close(never) })
-	h.add("a", a.kubeconfig(`{token: t}`), nil)
-	h.add("b", b.kubeconfig(`{token: t}`), nil)
+	h.AddCluster("a", a.Kubeconfig(`{token: t}`))
+	h.AddCluster("b", b.Kubeconfig(`{token: t}`))
 	const all = `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`
-	h.register("gateways", all)
+	h.AddRegistry("gateways", all)
 	const one = "/fleet/apis/x.io/v1/namespaces/ns/gateways/of-a"
-	if resp := h.do("GET", one+"?clusters=a", nil, ""); resp.StatusCode != 200 {
+	if resp := h.Do("GET", one+"?clusters=a", nil, ""); resp.StatusCode != 200 {
 		t.Fatalf("where it is: %s", resp.Status)
 	}
-	resp := soon(t, "a get", func() *http.Response { return h.do("GET", one, nil, "") })
+	resp := soon(t, "a get", func() *http.Response { return h.Do("GET", one, nil, "") })
 	if got := strings.Join(resp.Header["Warning"], "\n"); resp.StatusCode != 200 || !strings.Contains(got, `cluster \"b\" does not say now`) {
 		t.Errorf("%s, warnings %s", resp.Status, got)
 	}
 
-	h = newHouseWithin(t, fleetHangs, nil, cluster.Freshness{})
-	b.take()
-	h.add("a", a.kubeconfig(`{token: t}`), nil)
-	h.add("b", b.kubeconfig(`{token: t}`), nil)
-	h.register("gateways", all)
+	h = newGateway(t, gatewaytest.Options{FleetDeadline: fleetHangs})
+	b.TakeRequests()
+	h.AddCluster("a", a.Kubeconfig(`{token: t}`))
+	h.AddCluster("b", b.Kubeconfig(`{token: t}`))
+	h.AddRegistry("gateways", all)
 	const lists = 5
 	for range lists {
 		l, resp := h.list("/fleet/apis/x.io/v1/gateways", nil)
@@ -142,27 +142,28 @@ func TestFleetHangs(t *testing.T) {
 
 // TestFleetWatchUnknownGrant holds: a watch ends when a cluster may not be called any more, also where it is not known now who takes part.
 func TestFleetWatchUnknownGrant(t *testing.T) {
-	a := newMember(t, says("gateways=Gateway/Namespaced", watching(func(flush func(string), _ *http.Request) {
+	t.Parallel() // it waits, mostly
+	a := clustertest.NewMember(t, says("gateways=Gateway/Namespaced", watching(func(flush func(string), _ *http.Request) {
 		flush(`{"kind":"GatewayList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"g","namespace":"ns","resourceVersion":"4"}}]}`)
 	}, func(flush func(string), r *http.Request) {
 		flush("")
 		<-r.Context().Done()
 	})))
-	b := newMember(t, refuses(503, "ServiceUnavailable", "it starts"))
-	h := newHouse(t, nil)
-	h.add("a", a.kubeconfig(`{token: t}`), nil)
-	h.add("b", b.kubeconfig(`{token: t}`), nil)
+	b := clustertest.NewMember(t, refuses(503, "ServiceUnavailable", "it starts"))
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("a", a.Kubeconfig(`{token: t}`))
+	h.AddCluster("b", b.Kubeconfig(`{token: t}`))
 	for _, c := range []string{"a", "b"} {
-		h.grant("of-"+c, `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["`+c+`"],"verbs":["*"]}`)
+		h.Grant("of-"+c, `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["`+c+`"],"verbs":["*"]}`)
 	}
-	h.register("gateways", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
-	h.as("bob", "of-a", "of-b")
-	resp := h.do("GET", "/fleet/apis/x.io/v1/gateways?watch=1", nil, "")
+	h.AddRegistry("gateways", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
+	h.LogIn("bob", "of-a", "of-b")
+	resp := h.Do("GET", "/fleet/apis/x.io/v1/gateways?watch=1", nil, "")
 	lines := bufio.NewReader(resp.Body)
 	if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, `"name":"g"`) {
 		t.Fatalf("%s: %q, %v", resp.Status, line, err)
 	}
-	h.remove("clusterrolebindings/of-a")
+	h.Delete("clusterrolebindings/of-a")
 	if rest := soon(t, "the end", func() string { text, _ := io.ReadAll(lines); return string(text) }); !strings.Contains(rest, `"code":410`) {
 		t.Errorf("it ends with %q", rest)
 	}
@@ -170,18 +171,18 @@ func TestFleetWatchUnknownGrant(t *testing.T) {
 
 // TestFleetRegisteredAnew holds: what a cluster said is not the word of another that is registered by its name afterwards.
 func TestFleetRegisteredAnew(t *testing.T) {
-	h := newHouse(t, nil)
-	old, other := newMember(t, says("gateways=Gateway/Namespaced", gateways("old"))), newMember(t, says("gateways=Other/Namespaced", gateways("new")))
-	h.add("a", old.kubeconfig(`{token: t}`), nil)
-	h.register("gateways", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
+	h := newGateway(t, gatewaytest.Options{})
+	old, other := clustertest.NewMember(t, says("gateways=Gateway/Namespaced", gateways("old"))), clustertest.NewMember(t, says("gateways=Other/Namespaced", gateways("new")))
+	h.AddCluster("a", old.Kubeconfig(`{token: t}`))
+	h.AddRegistry("gateways", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
 	if l, _ := h.list("/fleet/apis/x.io/v1/gateways", nil); l.names() != "old@a" {
 		t.Fatalf("%q", l.names())
 	}
-	h.remove("clusters/a")
-	h.rotate("a", other.kubeconfig(`{token: t}`))
-	h.add("a", nil, nil)
-	wantStatus(t, h.do("GET", "/fleet/apis/x.io/v1/gateways", nil, ""), 404, "not_global", "not global")
-	if got := other.asked(); got != "" {
+	h.Delete("clusters/a")
+	h.RotateSecret("a", other.Kubeconfig(`{token: t}`))
+	h.AddCluster("a", nil)
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/apis/x.io/v1/gateways", nil, ""), 404, "not_global", "not global")
+	if got := requestsOf(other); got != "" {
 		t.Errorf("it is asked %s", got)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // TestFleetLarge holds: lists, and the beginnings of watches, pass through: 100 MB take a third of that at the very most.
@@ -33,7 +35,7 @@ func TestFleetLarge(t *testing.T) {
 			_ = out.Flush()
 		}
 	}
-	h, _ := fleetWithin(t, time.Minute, large("a"), large("b"))
+	h, _ := newFleet(t, gatewaytest.Options{FleetDeadline: time.Minute}, large("a"), large("b"))
 	for name, tt := range map[string]struct {
 		query string
 		of    string // each object has it once
@@ -43,7 +45,7 @@ func TestFleetLarge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			most := highest(t)
-			resp := h.do("GET", "/fleet/api/v1/pods"+tt.query, nil, "")
+			resp := h.Do("GET", "/fleet/api/v1/pods"+tt.query, nil, "")
 			objects, bytes := 0, 0
 			for lines := bufio.NewReader(resp.Body); objects < 2*each; {
 				part, err := lines.ReadString('}') // an object has several

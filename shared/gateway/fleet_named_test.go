@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // onlyIn answers a get of an object where there is one, anything else with success.
@@ -27,7 +28,7 @@ func onlyIn(object string) http.HandlerFunc {
 // TestFleetAudit holds: an event names the cluster whose object was read or changed, and all of which a collection was deleted.
 func TestFleetAudit(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`
-	h, _ := fleetOf(t, onlyIn(""), onlyIn(pod), onlyIn(""))
+	h, _ := newFleet(t, gatewaytest.Options{}, onlyIn(""), onlyIn(pod), onlyIn(""))
 	for _, tt := range []struct{ method, path, body, want string }{
 		{"GET", "/pods/one", "", "b"},
 		{"GET", "/pods/one@b", "", "b"},
@@ -43,8 +44,8 @@ func TestFleetAudit(t *testing.T) {
 		if tt.method == "PATCH" {
 			header = http.Header{"Content-Type": {"application/merge-patch+json"}}
 		}
-		_, _ = io.Copy(io.Discard, h.do(tt.method, "/fleet/api/v1/namespaces/x"+tt.path, header, tt.body).Body)
-		if got := h.audit.take(t, 1)[0]; got.Annotations[audit.ClusterAnnotation] != tt.want {
+		_, _ = io.Copy(io.Discard, h.Do(tt.method, "/fleet/api/v1/namespaces/x"+tt.path, header, tt.body).Body)
+		if got := h.Audit.Take(t, 1)[0]; got.Annotations[audit.ClusterAnnotation] != tt.want {
 			t.Errorf("%s %s: %q, want %q", tt.method, tt.path, got.Annotations[audit.ClusterAnnotation], tt.want)
 		}
 	}
@@ -61,10 +62,10 @@ func TestFleetPodsOf(t *testing.T) {
 		}
 		sends(200, podList("10", "x/web-1"))(w, r)
 	}
-	h, members := fleetOf(t, answers, answers)
-	h.register("apps", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"apps/v1","kind":"*"}]}`)
+	h, members := newFleet(t, gatewaytest.Options{}, answers, answers)
+	h.AddRegistry("apps", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"apps/v1","kind":"*"}]}`)
 	for command, want := range map[string]string{"kubectl exec": "b", "kubectl logs": "b", "kubectl attach": "b", "kubectl port-forward": "b", "kubectl edit": "", "": ""} {
-		resp := h.do("GET", "/fleet/apis/apps/v1/namespaces/x/deployments/web@b", http.Header{"Kubectl-Command": {command}}, "")
+		resp := h.Do("GET", "/fleet/apis/apps/v1/namespaces/x/deployments/web@b", http.Header{"Kubectl-Command": {command}}, "")
 		var d struct {
 			Metadata struct{ Name string }
 			Spec     struct {
@@ -79,7 +80,7 @@ func TestFleetPodsOf(t *testing.T) {
 		}
 	}
 	for _, m := range members {
-		m.take()
+		m.TakeRequests()
 	}
 	for query, want := range map[string]string{
 		"labelSelector=app%3Dweb,clusterpass.io/cluster%3Db":                 "web-1@b@b",
@@ -93,7 +94,7 @@ func TestFleetPodsOf(t *testing.T) {
 	}
 	asked := 0
 	for _, m := range members {
-		for _, r := range m.take() {
+		for _, r := range m.TakeRequests() {
 			if asked++; r.URI != "/api/v1/namespaces/x/pods?labelSelector=app%3Dweb" {
 				t.Errorf("a member is asked %s", r.URI)
 			}
@@ -109,12 +110,12 @@ func TestFleetPodsOf(t *testing.T) {
 		"labelSelector=clusterpass.io/cluster%3Da&fieldSelector=metadata.name%3Dweb-1%40b": `names cluster "a", its field selector "b"`,
 		"labelSelector=clusterpass.io/cluster%3D(":                                         "cannot be understood",
 	} {
-		wantStatus(t, h.do("GET", "/fleet/api/v1/namespaces/x/pods?"+query, nil, ""), 400, "bad_request", want)
+		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods?"+query, nil, ""), 400, "bad_request", want)
 	}
-	wantStatus(t, h.do("GET", "/fleet/api/v1/namespaces/x/pods/p@a?labelSelector=clusterpass.io/cluster%3Db", nil, ""), 400, "bad_request", `names cluster "a"`)
-	wantStatus(t, h.do("DELETE", "/fleet/api/v1/pods?labelSelector=clusterpass.io/cluster%3Dnope", nil, ""), 404, "unknown_cluster", `no cluster "nope"`)
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods/p@a?labelSelector=clusterpass.io/cluster%3Db", nil, ""), 400, "bad_request", `names cluster "a"`)
+	gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet/api/v1/pods?labelSelector=clusterpass.io/cluster%3Dnope", nil, ""), 404, "unknown_cluster", `no cluster "nope"`)
 	for _, m := range members {
-		if n := len(m.take()); n > 0 {
+		if n := len(m.TakeRequests()); n > 0 {
 			t.Errorf("%d of these reach a member", n)
 		}
 	}
@@ -122,7 +123,7 @@ func TestFleetPodsOf(t *testing.T) {
 
 // TestFleetInvalid holds: what no API server serves is told from what is not global, and reaches no cluster.
 func TestFleetInvalid(t *testing.T) {
-	h, members := fleetOf(t, sends(200, podList("1")))
+	h, members := newFleet(t, gatewaytest.Options{}, sends(200, podList("1")))
 	for path, want := range map[string]string{
 		"/api/v1/Pods":                   `"Pods" is no name of a resource`,
 		"/api/v1/namespaces/x/po%20ds":   "no name of a resource",
@@ -133,10 +134,10 @@ func TestFleetInvalid(t *testing.T) {
 		"/api/v1/namespaces/x//pods":     `"" is no name of a resource`,
 		"/api/v1/namespaces/x/pods//log": "between two slashes",
 	} {
-		wantStatus(t, h.do("GET", "/fleet"+path, nil, ""), 400, "bad_request", want)
-		wantStatus(t, h.do("DELETE", "/fleet"+path, nil, ""), 400, "bad_request", want)
+		gatewaytest.WantStatus(t, h.Do("GET", "/fleet"+path, nil, ""), 400, "bad_request", want)
+		gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet"+path, nil, ""), 400, "bad_request", want)
 	}
-	if n := len(members[0].arrived()); n > 0 {
+	if n := len(members[0].Requests()); n > 0 {
 		t.Errorf("%d calls reach the cluster", n)
 	}
 }
@@ -145,16 +146,16 @@ func TestFleetInvalid(t *testing.T) {
 // second it could be taken for another cluster.
 func TestFleetTwice(t *testing.T) {
 	const twice = `{"metadata":{"name":"one","namespace":"x"},"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"a"}}}`
-	h, _ := fleetOf(t, sends(200, podList("1", "x/"+strings.Repeat("y", 1<<20))), func(w http.ResponseWriter, r *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, podList("1", "x/"+strings.Repeat("y", 1<<20))), func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/one") {
 			sends(200, `{"kind":"Pod","apiVersion":"v1",`+twice[1:])(w, r)
 			return
 		}
 		sends(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`+twice+`]}`)(w, r)
 	})
-	resp := h.do("GET", "/fleet/api/v1/pods", nil, "")
+	resp := h.Do("GET", "/fleet/api/v1/pods", nil, "")
 	if body, err := io.ReadAll(resp.Body); err == nil {
 		t.Errorf("a list goes on with it: %s", body[max(0, len(body)-300):])
 	}
-	wantStatus(t, h.do("GET", "/fleet/api/v1/namespaces/x/pods/one?clusters=b", nil, ""), 502, "aborted", "has a name twice")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods/one?clusters=b", nil, ""), 502, "aborted", "has a name twice")
 }

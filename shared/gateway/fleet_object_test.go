@@ -12,7 +12,9 @@ import (
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
@@ -44,8 +46,8 @@ func TestFleetDeletesWhereTheKindIs(t *testing.T) {
 		"fails":  {refuses(403, "Forbidden", "not here"), "", []string{"403 299 clusterpass", `"cluster \"c\": not here; done in cluster \"b\""`}, `done in cluster \"c\"`},
 		"no one": {lacksKind, "?clusters=a,c", []string{"404 ", `cluster \"a\"`, `cluster \"c\"`}, "299"},
 	} {
-		h, _ := fleetOf(t, lacksKind, done, tt.third)
-		got := answered(t, h.do("DELETE", "/fleet/api/v1/namespaces/x/pods"+tt.query, nil, ""))
+		h, _ := newFleet(t, gatewaytest.Options{}, lacksKind, done, tt.third)
+		got := answered(t, h.Do("DELETE", "/fleet/api/v1/namespaces/x/pods"+tt.query, nil, ""))
 		for _, want := range tt.want {
 			if !strings.Contains(got, want) {
 				t.Errorf("%s: it lacks %s: %s", name, want, got)
@@ -59,15 +61,15 @@ func TestFleetDeletesWhereTheKindIs(t *testing.T) {
 
 // TestFleetBodyOfManyValues holds: a body that would be hundreds of MiB if it were decoded is refused, with what to do, and goes to no cluster.
 func TestFleetBodyOfManyValues(t *testing.T) {
-	h, members := fleetOf(t, sends(200, podList("10")), sends(200, podList("10")))
+	h, members := newFleet(t, gatewaytest.Options{}, sends(200, podList("10")), sends(200, podList("10")))
 	for _, call := range [][2]string{{"DELETE", "/fleet/api/v1/namespaces/x/pods"}, {"POST", "/fleet/api/v1/namespaces/x/pods"}, {"PUT", "/fleet/api/v1/namespaces/x/pods/one"}} {
-		got := answered(t, h.do(call[0], call[1], http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one@a"},"a":[`+strings.Repeat(`{"":0},`, 200_000)+`0]}`))
+		got := answered(t, h.Do(call[0], call[1], http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one@a"},"a":[`+strings.Repeat(`{"":0},`, 200_000)+`0]}`))
 		if !strings.HasPrefix(got, "413 ") || !strings.Contains(got, `"RequestEntityTooLarge"`) || !strings.Contains(got, "too many values, over 200000") {
 			t.Errorf("%s: %s", call[0], got)
 		}
 	}
 	for _, m := range members {
-		if calls := m.take(); len(calls) > 0 {
+		if calls := m.TakeRequests(); len(calls) > 0 {
 			t.Errorf("it goes on: %v", calls)
 		}
 	}
@@ -77,29 +79,29 @@ func TestFleetBodyOfManyValues(t *testing.T) {
 // for writes of them.
 func TestFleetVersionOfSome(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","resourceVersion":"21"}}`
-	h, members := fleetOf(t, refuses(404, "NotFound", "not found"), sends(200, pod))
+	h, members := newFleet(t, gatewaytest.Options{}, refuses(404, "NotFound", "not found"), sends(200, pod))
 	version := map[string]string{}
 	for _, name := range []string{"a", "b"} {
-		version[name] = cursor.Version{h.id(name): "20"}.String()
+		version[name] = cursor.Version{h.clusterID(name): "20"}.String()
 	}
 	const one = "/fleet/api/v1/namespaces/x/pods/one"
 	for of, want := range map[string][]string{"a": {"?resourceVersion=20", ""}, "b": {"", "?resourceVersion=20"}} {
-		if got := answered(t, h.do("GET", one+"?resourceVersion="+version[of], nil, "")); !strings.HasPrefix(got, "200 \n") {
+		if got := answered(t, h.Do("GET", one+"?resourceVersion="+version[of], nil, "")); !strings.HasPrefix(got, "200 \n") {
 			t.Errorf("a get with the version of %s: %s", of, got)
 		}
 		for i, m := range members {
-			if seen := m.take(); len(seen) != 1 || seen[0].URI != "/api/v1/namespaces/x/pods/one"+want[i] {
+			if seen := m.TakeRequests(); len(seen) != 1 || seen[0].URI != "/api/v1/namespaces/x/pods/one"+want[i] {
 				t.Errorf("a get with the version of %s: member %d is asked %+v", of, i, seen)
 			}
 		}
 	}
 	for _, v := range []string{version["a"], version["b"] + "0"} {
-		got := answered(t, h.do("PUT", one, http.Header{"Content-Type": {"application/json"}}, strings.Replace(pod, `"21"`, `"`+v+`"`, 1)))
+		got := answered(t, h.Do("PUT", one, http.Header{"Content-Type": {"application/json"}}, strings.Replace(pod, `"21"`, `"`+v+`"`, 1)))
 		if !strings.HasPrefix(got, "400 ") {
 			t.Errorf("a write with the version %s: %s", v, got)
 		}
 	}
-	if got := answered(t, h.do("GET", one+"?resourceVersion="+version["b"]+"0", nil, "")); !strings.Contains(got, "not one of the fleet's") {
+	if got := answered(t, h.Do("GET", one+"?resourceVersion="+version["b"]+"0", nil, "")); !strings.Contains(got, "not one of the fleet's") {
 		t.Errorf("a get with no version: %s", got)
 	}
 }
@@ -116,7 +118,7 @@ func TestFleetSubresourcesPlaced(t *testing.T) {
 		}
 		sends(200, fmt.Sprintf(pod, "some", "thing"))(w, r)
 	}
-	h, members := fleetOf(t, both, both)
+	h, members := newFleet(t, gatewaytest.Options{}, both, both)
 	for _, tt := range []struct {
 		method, path, annotation, cluster, want string
 		reached                                 int // the member that is written to; -1 for none
@@ -138,12 +140,12 @@ func TestFleetSubresourcesPlaced(t *testing.T) {
 			contentType = "application/merge-patch+json"
 		}
 		body := fmt.Sprintf(pod, tt.annotation, tt.cluster)
-		if got := answered(t, h.do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path, http.Header{"Content-Type": {contentType}}, body)); !strings.Contains(got, tt.want) {
+		if got := answered(t, h.Do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path, http.Header{"Content-Type": {contentType}}, body)); !strings.Contains(got, tt.want) {
 			t.Errorf("%s %s, %s %s: %s", tt.method, tt.path, tt.annotation, tt.cluster, got)
 		}
 		for i, m := range members {
 			writes := 0
-			for _, r := range m.take() {
+			for _, r := range m.TakeRequests() {
 				if r.Method != http.MethodGet {
 					if writes++; strings.Contains(r.Body, source) {
 						t.Errorf("%s %s: the member gets %s", tt.method, tt.path, r.Body)
@@ -189,8 +191,8 @@ func TestFleetHidden(t *testing.T) {
 		"logs":          {"GET", "/one/log", []http.HandlerFunc{none, forbids}, 403, "it is Forbidden", false},
 		"a deletion":    {"DELETE", "/one", []http.HandlerFunc{none, forbids}, 403, "it is Forbidden", false},
 	} {
-		h, _ := fleetOf(t, tt.members...)
-		got := answered(t, h.do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path, nil, ""))
+		h, _ := newFleet(t, gatewaytest.Options{}, tt.members...)
+		got := answered(t, h.Do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path, nil, ""))
 		if !strings.HasPrefix(got, fmt.Sprint(tt.code, " ")) || !strings.Contains(got, tt.want) || strings.Contains(got, hidden) != tt.warns {
 			t.Errorf("%s: %s", name, got)
 		}
@@ -200,7 +202,7 @@ func TestFleetHidden(t *testing.T) {
 // TestFleetOwnersApart holds: no object gets owners that are in another cluster, and the member is not asked to store one.
 func TestFleetOwnersApart(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`
-	h, members := fleetOf(t, onlyIn(""), onlyIn(pod))
+	h, members := newFleet(t, gatewaytest.Options{}, onlyIn(""), onlyIn(pod))
 	owners := func(names ...string) string {
 		return `"ownerReferences":[{"kind":"Node","uid":"1","name":"` + strings.Join(names, `"},{"kind":"Node","uid":"1","name":"`) + `"}]`
 	}
@@ -214,15 +216,15 @@ func TestFleetOwnersApart(t *testing.T) {
 		{"POST", "", "json", `{"metadata":{"name":"new",` + owners("n@b", "m@nobody") + `}}`, `{"metadata":{"name":"new",` + owners("n", "m@nobody") + `}}`},
 		{"PATCH", "/one", "merge-patch+json", `{"metadata":{` + owners("n@b") + `}}`, `{"metadata":{` + owners("n") + `}}`},
 	} {
-		resp := h.do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path, http.Header{"Content-Type": {"application/" + tt.contentType}}, tt.body)
+		resp := h.Do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path, http.Header{"Content-Type": {"application/" + tt.contentType}}, tt.body)
 		if tt.stored == "" {
-			wantStatus(t, resp, 422, "no_placement", "an owner in metadata.ownerReferences is in cluster")
+			gatewaytest.WantStatus(t, resp, 422, "no_placement", "an owner in metadata.ownerReferences is in cluster")
 		} else if resp.StatusCode != 200 {
 			t.Errorf("%s %s: %s", tt.method, tt.body, resp.Status)
 		}
 		var stored []string
 		for _, m := range members {
-			for _, r := range m.take() {
+			for _, r := range m.TakeRequests() {
 				if r.Method != http.MethodGet {
 					stored = append(stored, r.Body)
 				}
@@ -241,7 +243,7 @@ func TestFleetOwnersApart(t *testing.T) {
 func TestFleetOneConnection(t *testing.T) {
 	var from sync.Map
 	var calls atomic.Int64
-	h, _ := fleetOf(t, func(w http.ResponseWriter, r *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, r *http.Request) {
 		from.Store(r.RemoteAddr, true)
 		calls.Add(1)
 		sends(200, podList("10", "x/one"))(w, r)
@@ -258,21 +260,21 @@ func TestFleetOneConnection(t *testing.T) {
 
 // TestFleetClusterSelector holds: a list by the clusters' labels is of those that have them, and no other is asked.
 func TestFleetClusterSelector(t *testing.T) {
-	h, members := fleetOf(t, sends(200, podList("10", "x/one")))
+	h, members := newFleet(t, gatewaytest.Options{}, sends(200, podList("10", "x/one")))
 	for _, name := range []string{"dev", "prod"} {
-		m := newMember(t, sends(200, podList("10", "x/one", "x/two")))
+		m := clustertest.NewMember(t, sends(200, podList("10", "x/one", "x/two")))
 		members = append(members, m)
-		if _, err := h.objects.Create(t.Context(), v1alpha1.Prefix+name, []byte(`{"metadata":{"name":"`+name+`","labels":{"env":"`+name+`"}}}`)); err != nil {
+		if _, err := h.Objects.Create(t.Context(), v1alpha1.Prefix+name, []byte(`{"metadata":{"name":"`+name+`","labels":{"env":"`+name+`"}}}`)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.secrets.Create(t.Context(), "clusters/"+name, secrets.NewValue(m.kubeconfig(`{token: t}`)), nil); err != nil {
+		if _, err := h.Secrets.Create(t.Context(), "clusters/"+name, secrets.NewValue(m.Kubeconfig(`{token: t}`)), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if l, _ := h.list("/fleet/api/v1/pods?clusterSelector=env%3Dprod", nil); l.names() != "one@prod two@prod" {
 		t.Errorf("chosen by label: %s", l.names())
 	}
-	if len(members[0].take())+len(members[1].take()) > 0 {
+	if len(members[0].TakeRequests())+len(members[1].TakeRequests()) > 0 {
 		t.Error("a cluster that is not chosen is asked")
 	}
 }

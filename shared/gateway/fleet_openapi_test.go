@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // schemas is a member with a schema, and how often its documents were asked for. The digest of the first is hash.
@@ -33,21 +35,11 @@ func schemas(hash, schema string, asked *atomic.Int32) http.HandlerFunc {
 	}
 }
 
-func (h *house) text(path string, header http.Header) (string, *http.Response) {
-	h.t.Helper()
-	resp := h.do("GET", path, header, "")
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		h.t.Error(err)
-	}
-	return string(body), resp
-}
-
 // TestFleetOpenAPI holds: members with the same document are asked for it once, and so are all for calls of one caller that come together or
 // one after the other; another caller's are their own.
 func TestFleetOpenAPI(t *testing.T) {
 	var a, b, c atomic.Int32
-	h, _ := fleetOf(t, schemas("1", `"Pod":{"type":"a"}`, &a), schemas("1", `"Pod":{"type":"b"}`, &b), schemas("2", `"Pod":{"type":"c"},"More":{}`, &c))
+	h, _ := newFleet(t, gatewaytest.Options{}, schemas("1", `"Pod":{"type":"a"}`, &a), schemas("1", `"Pod":{"type":"b"}`, &b), schemas("2", `"Pod":{"type":"c"},"More":{}`, &c))
 	for path, want := range map[string]string{
 		"/fleet/openapi/v3/api/v1": `{"components":{"schemas":{"More":{},"Pod":{"type":"a"}}}}`,
 		"/fleet/openapi/v2":        `{"definitions":{"More":{},"Pod":{"type":"a"}}}`,
@@ -59,11 +51,11 @@ func TestFleetOpenAPI(t *testing.T) {
 		if strings.HasSuffix(path, "v2") {
 			second = 1 // no digest says that it has the same
 		}
-		h.as("alice", "dev")
+		h.LogIn("alice", "dev")
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
-				if got, resp := h.text(path, nil); got != want || resp.StatusCode != 200 || resp.Header["Warning"] != nil {
+				if got, resp := h.DoText("GET", path, nil, ""); got != want || resp.StatusCode != 200 || resp.Header["Warning"] != nil {
 					t.Errorf("%s: %s %s %v", path, resp.Status, got, resp.Header)
 				}
 			})
@@ -72,21 +64,21 @@ func TestFleetOpenAPI(t *testing.T) {
 		if a.Load() != 1 || b.Load() != second || c.Load() != 1 {
 			t.Errorf("%s: the members are asked %d, %d and %d times", path, a.Load(), b.Load(), c.Load())
 		}
-		h.as("bob", "dev")
-		if got, _ := h.text(path, nil); got != want || a.Load() != 2 || c.Load() != 2 {
+		h.LogIn("bob", "dev")
+		if got, _ := h.DoText("GET", path, nil, ""); got != want || a.Load() != 2 || c.Load() != 2 {
 			t.Errorf("%s: for another the members are asked %d and %d times: %s", path, a.Load(), c.Load(), got)
 		}
 	}
-	_, resp := h.text("/fleet/openapi/v3/api/v1", nil)
+	_, resp := h.DoText("GET", "/fleet/openapi/v3/api/v1", nil, "")
 	etag := resp.Header.Get("Etag")
-	if got, again := h.text("/fleet/openapi/v3/api/v1", http.Header{"If-None-Match": {etag}}); etag == "" || again.StatusCode != 304 || got != "" {
+	if got, again := h.DoText("GET", "/fleet/openapi/v3/api/v1", http.Header{"If-None-Match": {etag}}, ""); etag == "" || again.StatusCode != 304 || got != "" {
 		t.Errorf("what is the same is sent anew: %s %q", again.Status, etag)
 	}
-	index, _ := h.text("/fleet/openapi/v3", nil)
+	index, _ := h.DoText("GET", "/fleet/openapi/v3", nil, "")
 	if !strings.Contains(index, `"/openapi/v3/api/v1?hash=`+strings.Trim(etag, `"`)+`"`) || strings.Contains(index, "other") {
 		t.Errorf("the index is %s, its document %s", index, etag)
 	}
-	if got, resp := h.text("/fleet/openapi/v3/api/v1?clusters=c", nil); got != `{"components":{"schemas":{"Pod":{"type":"c"},"More":{}}}}` || resp.Header.Get("Etag") == etag {
+	if got, resp := h.DoText("GET", "/fleet/openapi/v3/api/v1?clusters=c", nil, ""); got != `{"components":{"schemas":{"Pod":{"type":"c"},"More":{}}}}` || resp.Header.Get("Etag") == etag {
 		t.Errorf("of one cluster: %s", got)
 	}
 }
@@ -107,7 +99,7 @@ func TestFleetOpenAPIHalf(t *testing.T) {
 				var a, b atomic.Int32
 				var mended atomic.Bool
 				good := schemas("1", `"A":{}`, &a)
-				h, _ := fleetOf(t, schemas("2", `"B":{}`, &b), func(w http.ResponseWriter, r *http.Request) {
+				h, _ := newFleet(t, gatewaytest.Options{}, schemas("2", `"B":{}`, &b), func(w http.ResponseWriter, r *http.Request) {
 					if r.URL.Path == at && !mended.Load() {
 						bad(w, r)
 						return
@@ -116,7 +108,7 @@ func TestFleetOpenAPIHalf(t *testing.T) {
 				})
 				for _, path := range paths {
 					for _, query := range []string{"", "?strict"} {
-						got, resp := h.text("/fleet"+path+query, nil)
+						got, resp := h.DoText("GET", "/fleet"+path+query, nil, "")
 						if query != "" && resp.StatusCode < 400 || query == "" && (resp.StatusCode != 200 || !strings.Contains(resp.Header.Get("Warning"), `cluster \"b\"`) || strings.Contains(got, `"A"`)) {
 							t.Errorf("%s%s: %s %v %s", path, query, resp.Status, resp.Header["Warning"], got)
 						}
@@ -124,7 +116,7 @@ func TestFleetOpenAPIHalf(t *testing.T) {
 				}
 				mended.Store(true)
 				for _, path := range paths {
-					if got, resp := h.text("/fleet"+path, nil); resp.Header["Warning"] != nil || path != "/openapi/v3" && !strings.Contains(got, `"A"`) {
+					if got, resp := h.DoText("GET", "/fleet"+path, nil, ""); resp.Header["Warning"] != nil || path != "/openapi/v3" && !strings.Contains(got, `"A"`) {
 						t.Errorf("%s, once it is mended: %v %s", path, resp.Header["Warning"], got)
 					}
 				}

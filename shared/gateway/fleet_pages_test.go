@@ -10,18 +10,10 @@ import (
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // id is a cluster's permanent id, by which versions name it.
-func (h *house) id(cluster string) uint64 {
-	h.t.Helper()
-	o, err := h.objects.Get(h.t.Context(), "clusters/"+cluster)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return o.Created
-}
-
 // TestFleetVersionMatch holds: a list by the fleet's version asks each cluster for its own part of it: with NotOlderThan those that are not
 // in it for whatever they have, with Exact not at all.
 func TestFleetVersionMatch(t *testing.T) {
@@ -34,8 +26,8 @@ func TestFleetVersionMatch(t *testing.T) {
 			sends(200, podList(version, "x/one"))(w, r)
 		}
 	}
-	h, members := fleetOf(t, at("12"), at("25"), at("7"))
-	two := cursor.Version{h.id("a"): "10", h.id("b"): "20"}.String()
+	h, members := newFleet(t, gatewaytest.Options{}, at("12"), at("25"), at("7"))
+	two := cursor.Version{h.clusterID("a"): "10", h.clusterID("b"): "20"}.String()
 	for _, tt := range []struct {
 		match, names string
 		asked        [3]string // the query; "-" if not asked
@@ -60,16 +52,16 @@ func TestFleetVersionMatch(t *testing.T) {
 		}
 		for i, m := range members {
 			got := "-"
-			for _, r := range m.take() {
+			for _, r := range m.TakeRequests() {
 				_, got, _ = strings.Cut(r.URI, "?")
 			}
-			if name := string(rune('a' + i)); got != tt.asked[i] || v[h.id(name)] != tt.versions[i] {
-				t.Errorf("%q: %s is asked %q and is at %q; want %q, %q", tt.match, name, got, v[h.id(name)], tt.asked[i], tt.versions[i])
+			if name := string(rune('a' + i)); got != tt.asked[i] || v[h.clusterID(name)] != tt.versions[i] {
+				t.Errorf("%q: %s is asked %q and is at %q; want %q, %q", tt.match, name, got, v[h.clusterID(name)], tt.asked[i], tt.versions[i])
 			}
 		}
 	}
-	h.remove("clusters/b")
-	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+two, nil, ""), 410, "expired", "list from the start")
+	h.Delete("clusters/b")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+two, nil, ""), 410, "expired", "list from the start")
 }
 
 // TestFleetPageExpired holds: a cluster that has no history any more, be it from where its own pages ended or at the version that the list
@@ -92,14 +84,14 @@ func TestFleetPageExpired(t *testing.T) {
 			return sends(200, podList("20", "x/two"))
 		}},
 	} {
-		h, _ := fleetOf(t, func(w http.ResponseWriter, r *http.Request) { tt.a(r)(w, r) }, func(w http.ResponseWriter, r *http.Request) { tt.b(r)(w, r) })
+		h, _ := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, r *http.Request) { tt.a(r)(w, r) }, func(w http.ResponseWriter, r *http.Request) { tt.b(r)(w, r) })
 		l, _ := h.list("/fleet/api/v1/pods?limit=1", nil)
 		if l.names() != "one@a" || l.Metadata.Continue == "" {
 			t.Fatalf("%s: the first page: %q, %q", name, l.names(), l.Metadata.Continue)
 		}
-		wantStatus(t, h.do("GET", "/fleet/api/v1/pods?limit=1&continue="+l.Metadata.Continue, nil, ""), 410, "expired", "too old: list from the start")
+		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=1&continue="+l.Metadata.Continue, nil, ""), 410, "expired", "too old: list from the start")
 		if name == "its version" {
-			wantStatus(t, h.do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+l.Metadata.ResourceVersion, nil, ""), 410, "expired", "too old: list from the start")
+			gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+l.Metadata.ResourceVersion, nil, ""), 410, "expired", "too old: list from the start")
 		}
 	}
 }
@@ -120,22 +112,22 @@ func TestFleetPageFails(t *testing.T) {
 	tooLarge := sends(504, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 10, current: 5","reason":"Timeout",`+
 		`"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}`)
 	for name, gone := range map[string]http.HandlerFunc{"its history is gone": refuses(410, "Expired", "too old"), "it says little": plain, "it was restored": tooLarge} {
-		h, _ := fleetOf(t, later(sends(200, podList("10", "x/one"))), later(sends(500, "oops")), later(gone))
+		h, _ := newFleet(t, gatewaytest.Options{}, later(sends(200, podList("10", "x/one"))), later(sends(500, "oops")), later(gone))
 		l, _ := h.list("/fleet/api/v1/pods?limit=1", nil)
 		for path, query := range map[string]string{"a page": "limit=1&continue=" + l.Metadata.Continue, "a version": "resourceVersionMatch=Exact&resourceVersion=" + l.Metadata.ResourceVersion} {
-			resp := h.do("GET", "/fleet/api/v1/pods?"+query, nil, "")
+			resp := h.Do("GET", "/fleet/api/v1/pods?"+query, nil, "")
 			t.Log(name, path)
-			wantStatus(t, resp, 410, "expired", `cluster "c": `)
+			gatewaytest.WantStatus(t, resp, 410, "expired", `cluster "c": `)
 		}
 	}
-	h, _ := fleetOf(t, sends(200, podList("10", "x/one")), refuses(410, "Expired", "too old"))
+	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, podList("10", "x/one")), refuses(410, "Expired", "too old"))
 	for _, query := range []string{"", "?limit=1", "?resourceVersion=0"} {
 		l, resp := h.list("/fleet/api/v1/pods"+query, nil)
 		if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@a" || !strings.Contains(got, `cluster \"b\": too old (left out)`) {
 			t.Errorf("%s: %q, warnings %s", query, l.names(), got)
 		}
 	}
-	watch := h.do("GET", "/fleet/api/v1/pods?watch=1", nil, "")
+	watch := h.Do("GET", "/fleet/api/v1/pods?watch=1", nil, "")
 	if got := strings.Join(watch.Header["Warning"], "\n"); watch.StatusCode != 200 || !strings.Contains(got, `cluster \"b\": too old`) {
 		t.Errorf("a watch: %s, warnings %s", watch.Status, got)
 	}
@@ -145,12 +137,12 @@ func TestFleetPageFails(t *testing.T) {
 // TestFleetLongContinue holds: a cluster whose continue token is longer than URLs may be cannot take part in pages.
 func TestFleetLongContinue(t *testing.T) {
 	long := fmt.Sprintf(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":%q},"items":[{"metadata":{"name":"one","namespace":"x"}}]}`, strings.Repeat("x", 9<<10))
-	h, _ := fleetOf(t, sends(200, long), sends(200, podList("10", "x/one")))
+	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, long), sends(200, podList("10", "x/one")))
 	l, resp := h.list("/fleet/api/v1/pods?limit=1", nil)
 	if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@b" || !strings.Contains(got, `list of cluster \"a\" cannot be read: its continue token is over 8 KiB`) {
 		t.Errorf("%q, warnings %s", l.names(), got)
 	}
-	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?limit=1&strict=true", nil, ""), 502, "members_failed", "its continue token is over 8 KiB")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=1&strict=true", nil, ""), 502, "members_failed", "its continue token is over 8 KiB")
 }
 
 // TestFleetPartialMetadata holds: objects and lists as metadata alone, which informers of controllers ask for, are answered so, each with
@@ -169,14 +161,14 @@ func TestFleetPartialMetadata(t *testing.T) {
 			refuses(406, "NotAcceptable", "no")(w, r)
 		}
 	}
-	h, _ := fleetOf(t, member, member)
+	h, _ := newFleet(t, gatewaytest.Options{}, member, member)
 	protobuf := func(form string) http.Header { // as client-go's metadata client asks
 		return http.Header{"Accept": {strings.Replace(form, "/json", "/vnd.kubernetes.protobuf", 1) + "," + form + ",application/json"}}
 	}
 	if l, _ := h.list("/fleet/api/v1/pods", protobuf(list)); l.Kind != "PartialObjectMetadataList" || l.names() != "one@a one@b" {
 		t.Errorf("a list: %+v", l)
 	}
-	body, err := io.ReadAll(h.do("GET", "/fleet/api/v1/namespaces/x/pods/one@b", protobuf(single), "").Body)
+	body, err := io.ReadAll(h.Do("GET", "/fleet/api/v1/namespaces/x/pods/one@b", protobuf(single), "").Body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,8 +190,8 @@ func TestFleetPartialMetadata(t *testing.T) {
 // TestFleetPagesCountNothing holds: pages do not say how much remains, which is known of one member alone.
 func TestFleetPagesCountNothing(t *testing.T) {
 	page := sends(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"more","remainingItemCount":5},"items":[{"metadata":{"name":"one","namespace":"x"}}]}`)
-	h, _ := fleetOf(t, page, page)
-	got := answered(t, h.do("GET", "/fleet/api/v1/pods?limit=1", nil, ""))
+	h, _ := newFleet(t, gatewaytest.Options{}, page, page)
+	got := answered(t, h.Do("GET", "/fleet/api/v1/pods?limit=1", nil, ""))
 	if !strings.Contains(got, `"continue":"`) || strings.Contains(got, "remainingItemCount") {
 		t.Error(got)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // oneOf answers lists with a pod of that name in namespace x, gets of it with that pod, and writes with what was sent.
@@ -38,7 +39,7 @@ func oneOf(name string) http.HandlerFunc {
 // TestFleetQualified holds: behind "@" every answer calls objects and their owners by name@cluster, and nothing else, whatever its form; and
 // what it calls them leads back to them.
 func TestFleetQualified(t *testing.T) {
-	h, members := fleetOf(t, oneOf("one"), oneOf("one"))
+	h, members := newFleet(t, gatewaytest.Options{}, oneOf("one"), oneOf("one"))
 	const pods = "/api/v1/namespaces/x/pods"
 	for _, form := range []string{"/fleet/@", "/fleet/%40", "/bridge/fleet/@", "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@", "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/@"} {
 		l, resp := h.list(form+pods, nil)
@@ -56,7 +57,7 @@ func TestFleetQualified(t *testing.T) {
 		t.Errorf("pages: %s, %s", page.names(), last.names())
 	}
 
-	resp := h.do("GET", "/fleet/@"+pods+"?watch=1&resourceVersion="+l.Metadata.ResourceVersion, nil, "")
+	resp := h.Do("GET", "/fleet/@"+pods+"?watch=1&resourceVersion="+l.Metadata.ResourceVersion, nil, "")
 	lines, came := bufio.NewReader(resp.Body), map[string]bool{}
 	for range members {
 		e := nextEvent(t, lines)
@@ -75,25 +76,25 @@ func TestFleetQualified(t *testing.T) {
 		"/api/v1/pods?fieldSelector=metadata.name%3Done%40b,spec.nodeName%3Dn%40b": `"items":[{"kind":"Pod","apiVersion":"v1","metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"b"},"name":"one@b"`,
 		"/api/v1/namespaces/x@b/pods": `"items":[{"kind":"Pod","apiVersion":"v1","metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"b"},"name":"one@b","namespace":"x@b",`,
 	} {
-		if got := answered(t, h.do("GET", "/fleet/@"+path, nil, "")); !strings.Contains(got, want) {
+		if got := answered(t, h.Do("GET", "/fleet/@"+path, nil, "")); !strings.Contains(got, want) {
 			t.Errorf("%s: %s\nwant %s", path, got, want)
 		}
 	}
 	for _, m := range members {
-		m.take()
+		m.TakeRequests()
 	}
 	body := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one@b","namespace":"x","resourceVersion":"` + l.Metadata.ResourceVersion + `","ownerReferences":[{"kind":"Node","name":"n@b"}]}}`
-	if got := answered(t, h.do("PUT", "/fleet/@"+pods+"/one@b", http.Header{"Content-Type": {"application/json"}}, body)); !strings.Contains(got, `"name":"one@b"`) {
+	if got := answered(t, h.Do("PUT", "/fleet/@"+pods+"/one@b", http.Header{"Content-Type": {"application/json"}}, body)); !strings.Contains(got, `"name":"one@b"`) {
 		t.Errorf("an update is answered by %s", got)
 	}
-	if got := answered(t, h.do("DELETE", "/fleet/@/api/v1/namespaces/x@b/pods/one", nil, "")); !strings.Contains(got, `"name":"one@b"`) {
+	if got := answered(t, h.Do("DELETE", "/fleet/@/api/v1/namespaces/x@b/pods/one", nil, "")); !strings.Contains(got, `"name":"one@b"`) {
 		t.Errorf("a deletion is answered by %s", got)
 	}
 	var asked []string
-	for _, r := range members[1].take() {
+	for _, r := range members[1].TakeRequests() {
 		asked = append(asked, r.Method+" "+r.URI+" "+r.Body)
 	}
-	if got := strings.Join(asked, "\n"); len(members[0].take()) > 0 || got != "PUT "+pods+`/one {"apiVersion":"v1","kind":"Pod","metadata":{"name":"one","namespace":"x","ownerReferences":[{"kind":"Node","name":"n"}],"resourceVersion":"20"}}`+"\nDELETE "+pods+"/one " {
+	if got := strings.Join(asked, "\n"); len(members[0].TakeRequests()) > 0 || got != "PUT "+pods+`/one {"apiVersion":"v1","kind":"Pod","metadata":{"name":"one","namespace":"x","ownerReferences":[{"kind":"Node","name":"n"}],"resourceVersion":"20"}}`+"\nDELETE "+pods+"/one " {
 		t.Errorf("b is asked\n%s", got)
 	}
 }
@@ -101,7 +102,7 @@ func TestFleetQualified(t *testing.T) {
 // TestFleetNamespaceOfOne holds: namespace@cluster is the namespace of one cluster, in paths, selectors and what is made, and never nothing
 // for many.
 func TestFleetNamespaceOfOne(t *testing.T) {
-	h, members := fleetOf(t, oneOf("one"), oneOf("one"))
+	h, members := newFleet(t, gatewaytest.Options{}, oneOf("one"), oneOf("one"))
 	for path, want := range map[string]string{
 		"/api/v1/namespaces/x@b/pods":                                                     "one@b",
 		"/api/v1/namespaces/x@b/pods?clusters=a,b":                                        "one@b",
@@ -117,20 +118,20 @@ func TestFleetNamespaceOfOne(t *testing.T) {
 		}
 	}
 	for _, m := range members {
-		for _, r := range m.take() {
+		for _, r := range m.TakeRequests() {
 			if strings.ContainsAny(r.URI, "@") || strings.Contains(r.URI, "%40") {
 				t.Errorf("a member is asked %s", r.URI)
 			}
 		}
 	}
-	if got := answered(t, h.do("PUT", "/fleet/api/v1/namespaces/x@b/pods/one", http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one","namespace":"x@b"}}`)); !strings.Contains(got, `"name":"one"`) {
+	if got := answered(t, h.Do("PUT", "/fleet/api/v1/namespaces/x@b/pods/one", http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one","namespace":"x@b"}}`)); !strings.Contains(got, `"name":"one"`) {
 		t.Error(got)
 	}
 	// The name is not taken for what follows it.
-	h.change("b", func(spec *v1alpha1.ClusterSpec) { spec.ServiceProxy = []string{"pods/x/x"} })
-	_ = answered(t, h.do("GET", "/fleet/api/v1/namespaces/x@b/pods/x@b/proxy/x@b", nil, ""))
+	h.EditCluster("b", func(c *v1alpha1.Cluster) { c.Spec.ServiceProxy = []string{"pods/x/x"} })
+	_ = answered(t, h.Do("GET", "/fleet/api/v1/namespaces/x@b/pods/x@b/proxy/x@b", nil, ""))
 	var asked []string
-	for _, r := range members[1].take() {
+	for _, r := range members[1].TakeRequests() {
 		asked = append(asked, r.Method+" "+r.URI+" "+r.Body)
 	}
 	if got := strings.Join(asked, "\n"); got != `PUT /api/v1/namespaces/x/pods/one {"metadata":{"name":"one","namespace":"x"}}`+"\nGET /api/v1/namespaces/x/pods/x/proxy/x@b " {
@@ -146,13 +147,13 @@ func TestFleetNamespaceOfOne(t *testing.T) {
 		"/api/v1/namespaces/x@b/pods?labelSelector=clusterpass.io/cluster%3Da":           `the namespace names cluster "b"`,
 		"/api/v1/namespaces/@b/pods":                                                     `"" is no object's name`,
 	} {
-		wantStatus(t, h.do("GET", "/fleet"+path, nil, ""), 400, "bad_request", want)
+		gatewaytest.WantStatus(t, h.Do("GET", "/fleet"+path, nil, ""), 400, "bad_request", want)
 	}
 	for path, want := range map[string]string{"/api/v1/namespaces/x@nope/pods": `no cluster "nope"`, "/api/v1/namespaces/x@nope/pods/one": `no cluster "nope"`, "/api/v1/pods?labelSelector=a%3Db%40nope": `no cluster "nope"`} {
-		wantStatus(t, h.do("GET", "/fleet"+path, nil, ""), 404, "unknown_cluster", want)
+		gatewaytest.WantStatus(t, h.Do("GET", "/fleet"+path, nil, ""), 404, "unknown_cluster", want)
 	}
 	for _, m := range members {
-		if n := len(m.take()); n > 0 {
+		if n := len(m.TakeRequests()); n > 0 {
 			t.Errorf("%d of these reach a member", n)
 		}
 	}
@@ -160,25 +161,25 @@ func TestFleetNamespaceOfOne(t *testing.T) {
 
 // TestFleetNamesWithAt holds: an object whose own name reads as name@cluster is called so that its name leads to it.
 func TestFleetNamesWithAt(t *testing.T) {
-	h, members := fleetOf(t, oneOf("one@b"), oneOf("two@example.com"))
+	h, members := newFleet(t, gatewaytest.Options{}, oneOf("one@b"), oneOf("two@example.com"))
 	l, _ := h.list("/fleet/api/v1/pods", nil)
 	if got := l.names(); got != "one@b@a@a two@example.com@b" {
 		t.Fatalf("they are called %s", got)
 	}
 	for path, want := range map[string]string{"one@b@a": `"name":"one@b@a"`, "two@example.com": `"name":"two@example.com"`, "two@example.com@b": `"name":"two@example.com@b"`} {
-		if got := answered(t, h.do("GET", "/fleet/api/v1/namespaces/x/pods/"+path, nil, "")); !strings.Contains(got, want) {
+		if got := answered(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods/"+path, nil, "")); !strings.Contains(got, want) {
 			t.Errorf("%s: %s", path, got)
 		}
 	}
 	for _, m := range members {
-		m.take()
+		m.TakeRequests()
 	}
-	_ = answered(t, h.do("GET", "/fleet/api/v1/namespaces/x/pods/one@b", nil, "")) // one in b
-	if got := members[1].take(); len(members[0].take()) > 0 || len(got) != 1 || got[0].URI != "/api/v1/namespaces/x/pods/one" {
+	_ = answered(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods/one@b", nil, "")) // one in b
+	if got := members[1].TakeRequests(); len(members[0].TakeRequests()) > 0 || len(got) != 1 || got[0].URI != "/api/v1/namespaces/x/pods/one" {
 		t.Errorf("b is asked %+v", got)
 	}
-	_ = answered(t, h.do("PUT", "/fleet/api/v1/namespaces/x/pods/one@b@a", http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one@b@a"}}`))
-	if got := members[0].take(); len(got) != 1 || got[0].URI != "/api/v1/namespaces/x/pods/one@b" || got[0].Body != `{"metadata":{"name":"one@b"}}` {
+	_ = answered(t, h.Do("PUT", "/fleet/api/v1/namespaces/x/pods/one@b@a", http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one@b@a"}}`))
+	if got := members[0].TakeRequests(); len(got) != 1 || got[0].URI != "/api/v1/namespaces/x/pods/one@b" || got[0].Body != `{"metadata":{"name":"one@b"}}` {
 		t.Errorf("a is asked %+v", got)
 	}
 }
@@ -195,14 +196,14 @@ func TestFleetProxied(t *testing.T) {
 		}
 		sends(200, `{"kind":"Service","apiVersion":"v1","metadata":{"name":"web"}}`)(w, r)
 	}
-	h, members := fleetOf(t, without, with)
-	h.register("services", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Service"}]}`)
-	h.change("b", func(spec *v1alpha1.ClusterSpec) { spec.ServiceProxy = []string{"services/x/web"} })
+	h, members := newFleet(t, gatewaytest.Options{}, without, with)
+	h.AddRegistry("services", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Service"}]}`)
+	h.EditCluster("b", func(c *v1alpha1.Cluster) { c.Spec.ServiceProxy = []string{"services/x/web"} })
 	for said, want := range map[string]string{"web": "web", "web:80": "web:80", "https:web:443": "https:web:443", "web@b:80": "web:80", "web:80@b": "web:80", "https:web@b:": "https:web:"} {
-		if got := answered(t, h.do("GET", "/fleet/api/v1/namespaces/x/services/"+said+"/proxy/a:b@c", nil, "")); !strings.HasPrefix(got, "200 ") {
+		if got := answered(t, h.Do("GET", "/fleet/api/v1/namespaces/x/services/"+said+"/proxy/a:b@c", nil, "")); !strings.HasPrefix(got, "200 ") {
 			t.Errorf("%s: %s", said, got)
 		}
-		if asked := members[1].take(); len(asked) == 0 || asked[len(asked)-1].URI != "/api/v1/namespaces/x/services/"+want+"/proxy/a:b@c" {
+		if asked := members[1].TakeRequests(); len(asked) == 0 || asked[len(asked)-1].URI != "/api/v1/namespaces/x/services/"+want+"/proxy/a:b@c" {
 			t.Errorf("%s: b is asked %+v", said, asked)
 		}
 	}
@@ -210,7 +211,7 @@ func TestFleetProxied(t *testing.T) {
 
 // TestFleetDescribes holds: what kubectl describe reads of one cluster's object leads it on in that cluster.
 func TestFleetDescribes(t *testing.T) {
-	h, _ := fleetOf(t, oneOf("one"), oneOf("one"))
+	h, _ := newFleet(t, gatewaytest.Options{}, oneOf("one"), oneOf("one"))
 	for _, tt := range []struct{ command, path, want string }{
 		{"kubectl describe", "/fleet/api/v1/namespaces/x/pods/one@b", `"name":"one@b","namespace":"x@b"`},
 		{"kubectl describe", "/fleet/@/api/v1/namespaces/x/pods/one@b", `"name":"one@b","namespace":"x@b"`},
@@ -223,7 +224,7 @@ func TestFleetDescribes(t *testing.T) {
 		{"kubectl get", "/fleet/api/v1/namespaces/x@b/pods/one@b", `"name":"one@b","namespace":"x@b"`},
 		{"kubectl describe", "/fleet/api/v1/namespaces/x@b/pods/one", `"name":"one@b","namespace":"x@b"`},
 	} {
-		if got := answered(t, h.do("GET", tt.path, http.Header{"Kubectl-Command": {tt.command}}, "")); !strings.Contains(got, tt.want) {
+		if got := answered(t, h.Do("GET", tt.path, http.Header{"Kubectl-Command": {tt.command}}, "")); !strings.Contains(got, tt.want) {
 			t.Errorf("%s, %s: %s\nwant %s", tt.command, tt.path, got, tt.want)
 		}
 	}

@@ -1,72 +1,39 @@
 package gateway_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
-	"github.com/clusterpass/clusterpass/shared/cluster"
-	"github.com/clusterpass/clusterpass/shared/fleet"
-	"github.com/clusterpass/clusterpass/shared/gateway"
-	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
-
-// objectsOf are a house's, which is not there yet when its fleet is made.
-type objectsOf struct{ h **house }
-
-func (o objectsOf) List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error) {
-	return (*o.h).objects.List(ctx, prefix, limit, cont)
-}
-
-// governed is a house whose cluster cp answers for what no registry takes in.
-func governed(t *testing.T) *house {
-	t.Helper()
-	var h *house
-	h = newHouseFresh(t, nil, cluster.Freshness{}, func(c *gateway.Config) {
-		c.Fleet = fleet.New(fleet.Config{Objects: objectsOf{&h}, Members: c.Members, Access: c.Access, Deadline: fleetDeadline, ControlPlane: "cp", Log: c.Log})
-	})
-	return h
-}
-
-// label gives a cluster labels, written as JSON.
-func (h *house) label(name, labels string) {
-	h.t.Helper()
-	o, err := h.objects.Get(h.t.Context(), "clusters/"+name)
-	if err == nil {
-		value := []byte(`{"metadata":{"name":"` + name + `","labels":` + labels + `}}`)
-		_, err = h.objects.Update(h.t.Context(), o.Key, value, o.Revision)
-	}
-	if err != nil {
-		h.t.Fatal(err)
-	}
-}
 
 // TestFleetSelectedControlPlane holds: a call that asks for some clusters is never the control-plane cluster's because none of them takes part.
 func TestFleetSelectedControlPlane(t *testing.T) {
-	h := governed(t)
-	members := map[string]*fakeMember{"a": newMember(t, sends(200, podList("10"))), "cp": newMember(t, sends(200, podList("10", "x/one")))}
+	h := newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
+	members := map[string]*clustertest.Member{"a": clustertest.NewMember(t, sends(200, podList("10"))), "cp": clustertest.NewMember(t, sends(200, podList("10", "x/one")))}
 	for name, env := range map[string]string{"a": "dev", "cp": "prod"} {
-		h.add(name, members[name].kubeconfig(`{token: t}`), nil)
-		h.label(name, `{"env":"`+env+`"}`)
+		h.AddCluster(name, members[name].Kubeconfig(`{token: t}`))
+		h.label(name, map[string]string{"env": env})
 	}
-	h.register("pods", podsOfAll)
+	h.AddRegistry("pods", podsOfAll)
 	for _, method := range []string{"DELETE", "GET"} {
 		for _, query := range []string{"?clusterSelector=env%3Ddev", "?clusterSelector=env%3Dprod", "?clusters=a"} {
-			wantStatus(t, h.do(method, "/fleet/api/v1/namespaces/x/secrets"+query, nil, ""), 404, "not_global", "no ResourceRegistry")
-			wantStatus(t, h.do(method, "/fleet/api/v1/namespaces/x/secrets/one"+query, nil, ""), 404, "not_global", "no ResourceRegistry")
+			gatewaytest.WantStatus(t, h.Do(method, "/fleet/api/v1/namespaces/x/secrets"+query, nil, ""), 404, "not_global", "no ResourceRegistry")
+			gatewaytest.WantStatus(t, h.Do(method, "/fleet/api/v1/namespaces/x/secrets/one"+query, nil, ""), 404, "not_global", "no ResourceRegistry")
 		}
 	}
 	for name, m := range members {
-		for _, got := range m.take() {
+		for _, got := range m.TakeRequests() {
 			if got.URI != "/api/v1" { // of its kinds it may be asked
 				t.Errorf("cluster %s is asked %s %s", name, got.Method, got.URI)
 			}
 		}
 	}
 	// Without any of these the call is the control-plane cluster's.
-	if resp := h.do("GET", "/fleet/api/v1/namespaces/x/secrets", nil, ""); resp.StatusCode != http.StatusOK || len(members["cp"].arrived()) == 0 {
+	if resp := h.Do("GET", "/fleet/api/v1/namespaces/x/secrets", nil, ""); resp.StatusCode != http.StatusOK || len(members["cp"].Requests()) == 0 {
 		t.Errorf("what no registry takes in is answered %s", resp.Status)
 	}
 }
@@ -85,7 +52,7 @@ func TestFleetPagesWithoutVersion(t *testing.T) {
 			sends(200, list)(w, r)
 		}
 	}
-	first := func(h *house) string {
+	first := func(h *fixture) string {
 		t.Helper()
 		l, _ := h.list("/fleet/api/v1/pods?limit=1", nil)
 		if l.names() != "one@a" || l.Metadata.Continue == "" {
@@ -93,19 +60,19 @@ func TestFleetPagesWithoutVersion(t *testing.T) {
 		}
 		return "/fleet/api/v1/pods?continue=" + l.Metadata.Continue
 	}
-	h, _ := fleetOf(t, good, forgets(before), good, good, good, good)
+	h, _ := newFleet(t, gatewaytest.Options{}, good, forgets(before), good, good, good, good)
 	next := first(h)
 	for _, limit := range []string{"", "&limit=1", "&limit=100"} {
-		wantStatus(t, h.do("GET", next+limit, nil, ""), 502, "members_failed", `cluster "b" lists without a resourceVersion`)
+		gatewaytest.WantStatus(t, h.Do("GET", next+limit, nil, ""), 502, "members_failed", `cluster "b" lists without a resourceVersion`)
 	}
-	h, _ = fleetOf(t, good, forgets(after), good, good, good, good)
+	h, _ = newFleet(t, gatewaytest.Options{}, good, forgets(after), good, good, good, good)
 	next = first(h)
 	for _, limit := range []string{"", "&limit=1", "&limit=100"} {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", h.URL+next+limit, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := h.client.Do(req)
+		resp, err := h.HTTPClient.Do(req)
 		if err != nil {
 			continue
 		}
@@ -115,22 +82,22 @@ func TestFleetPagesWithoutVersion(t *testing.T) {
 			t.Errorf("%s: a list that is short looks whole: %s", limit, body)
 		}
 	}
-	h, _ = fleetOf(t, good, good, good, good, good, good)
+	h, _ = newFleet(t, gatewaytest.Options{}, good, good, good, good, good, good)
 	if l, _ := h.list(first(h), nil); l.names() != "one@b one@c one@d one@e one@f" || l.Metadata.Continue != "" {
 		t.Errorf("the rest in one page: %q, %q", l.names(), l.Metadata.Continue)
 	}
 	// On the first page it is left out, if others have versions; if none has, there is one page.
 	versionless := sends(200, strings.Replace(podList("10", "x/one", "x/two"), `"resourceVersion":"10"`, "", 1))
-	h, _ = fleetOf(t, good, versionless, good)
+	h, _ = newFleet(t, gatewaytest.Options{}, good, versionless, good)
 	l, resp := h.list("/fleet/api/v1/pods?limit=5", nil)
 	if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@a one@c" || !strings.Contains(got, `cluster \"b\" lists without a resourceVersion`) {
 		t.Errorf("one has no version: %q, warnings %s", l.names(), got)
 	}
-	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?limit=5&strict=true", nil, ""), 502, "members_failed", `cluster "b" lists without a resourceVersion`)
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=5&strict=true", nil, ""), 502, "members_failed", `cluster "b" lists without a resourceVersion`)
 	if l, resp := h.list("/fleet/api/v1/pods", nil); l.names() != "one@a one@b two@b one@c" || resp.Header["Warning"] != nil {
 		t.Errorf("without pages: %q, %q", l.names(), resp.Header["Warning"])
 	}
-	h, _ = fleetOf(t, versionless, versionless)
+	h, _ = newFleet(t, gatewaytest.Options{}, versionless, versionless)
 	if l, resp := h.list("/fleet/api/v1/pods?limit=1", nil); l.names() != "one@a two@a one@b two@b" || resp.Header["Warning"] != nil {
 		t.Errorf("none has a version: %q, %q", l.names(), resp.Header["Warning"])
 	}
@@ -157,10 +124,10 @@ func TestFleetNamespaceTakesNoNodes(t *testing.T) {
 		{"GET", "/namespaces"}, {"DELETE", "/namespaces"}, {"DELETE", "/pods"}, {"POST", "/pods"},
 	}
 	write := http.Header{"Content-Type": {"application/json"}}
-	untouched := func(members ...*fakeMember) {
+	untouched := func(members ...*clustertest.Member) {
 		t.Helper()
 		for _, m := range members {
-			for _, got := range m.take() {
+			for _, got := range m.TakeRequests() {
 				if got.URI != "/api/v1" {
 					t.Errorf("a member is asked %s %s", got.Method, got.URI)
 				}
@@ -168,17 +135,17 @@ func TestFleetNamespaceTakesNoNodes(t *testing.T) {
 		}
 	}
 	pods := having(sends(200, podList("10", "shop/one")))
-	members := []*fakeMember{newMember(t, pods), newMember(t, pods), newMember(t, having(sends(200, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"}}`)))}
-	h := newHouse(t, nil)
-	h.add("a", members[0].kubeconfig(`{token: t}`), nil)
-	h.add("b", members[1].kubeconfig(`{token: t}`), nil)
-	h.register("shop", everythingOfShop)
+	members := []*clustertest.Member{clustertest.NewMember(t, pods), clustertest.NewMember(t, pods), clustertest.NewMember(t, having(sends(200, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"}}`)))}
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("a", members[0].Kubeconfig(`{token: t}`))
+	h.AddCluster("b", members[1].Kubeconfig(`{token: t}`))
+	h.AddRegistry("shop", everythingOfShop)
 	for _, c := range calls {
-		wantStatus(t, h.do(c.method, "/fleet/api/v1"+c.path, write, ""), 404, "not_global", "no ResourceRegistry")
+		gatewaytest.WantStatus(t, h.Do(c.method, "/fleet/api/v1"+c.path, write, ""), 404, "not_global", "no ResourceRegistry")
 	}
 	for _, method := range []string{"GET", "PATCH", "DELETE"} {
 		for _, path := range []string{"n@a", "n/proxy/"} {
-			wantStatus(t, h.do(method, "/fleet/api/v1/nodes/"+path, write, ""), 404, "not_global", "no ResourceRegistry")
+			gatewaytest.WantStatus(t, h.Do(method, "/fleet/api/v1/nodes/"+path, write, ""), 404, "not_global", "no ResourceRegistry")
 		}
 	}
 	untouched(members[0], members[1])
@@ -188,7 +155,7 @@ func TestFleetNamespaceTakesNoNodes(t *testing.T) {
 			t.Errorf("%s: %q", path, l.names())
 		}
 		for _, m := range members[:2] {
-			for _, got := range m.take() {
+			for _, got := range m.TakeRequests() {
 				if got.URI != "/api/v1" && !strings.HasPrefix(got.URI, "/api/v1/namespaces/shop/") {
 					t.Errorf("%s: a member is asked %s", path, got.URI)
 				}
@@ -196,23 +163,23 @@ func TestFleetNamespaceTakesNoNodes(t *testing.T) {
 		}
 	}
 	// Where another registry takes in all of a cluster, that one alone is asked.
-	h.add("c", members[2].kubeconfig(`{token: t}`), nil)
-	h.register("all", `{"targetCluster":{"clusterNames":["c"]},"resourceSelectors":[{"apiVersion":"v1","kind":"Node"}]}`)
+	h.AddCluster("c", members[2].Kubeconfig(`{token: t}`))
+	h.AddRegistry("all", `{"targetCluster":{"clusterNames":["c"]},"resourceSelectors":[{"apiVersion":"v1","kind":"Node"}]}`)
 	for _, method := range []string{"GET", "DELETE"} {
-		if resp := h.do(method, "/fleet/api/v1/nodes/n", nil, ""); resp.StatusCode != http.StatusOK {
+		if resp := h.Do(method, "/fleet/api/v1/nodes/n", nil, ""); resp.StatusCode != http.StatusOK {
 			t.Errorf("%s of a node of a cluster that is taken in whole: %s", method, resp.Status)
 		}
 	}
 	untouched(members[0], members[1])
 	// With a control-plane cluster it is that one's.
-	h = governed(t)
-	control := newMember(t, having(sends(200, `{"kind":"Status","apiVersion":"v1","status":"Success","code":200}`)))
-	h.add("a", members[0].kubeconfig(`{token: t}`), nil)
-	h.add("b", members[1].kubeconfig(`{token: t}`), nil)
-	h.add("cp", control.kubeconfig(`{token: t}`), nil)
-	h.register("shop", everythingOfShop)
+	h = newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
+	control := clustertest.NewMember(t, having(sends(200, `{"kind":"Status","apiVersion":"v1","status":"Success","code":200}`)))
+	h.AddCluster("a", members[0].Kubeconfig(`{token: t}`))
+	h.AddCluster("b", members[1].Kubeconfig(`{token: t}`))
+	h.AddCluster("cp", control.Kubeconfig(`{token: t}`))
+	h.AddRegistry("shop", everythingOfShop)
 	for _, c := range calls {
-		if resp := h.do(c.method, "/fleet/api/v1"+c.path, write, ""); resp.StatusCode != http.StatusOK {
+		if resp := h.Do(c.method, "/fleet/api/v1"+c.path, write, ""); resp.StatusCode != http.StatusOK {
 			t.Errorf("%s %s: %s", c.method, c.path, resp.Status)
 		}
 	}

@@ -11,11 +11,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // straying is a member that answers each call by switching to a protocol that nobody asked for, and then says nothing.
 type straying struct {
-	*fakeMember
+	*clustertest.Member
 
 	mu   sync.Mutex
 	open map[net.Conn]bool // that have switched
@@ -24,7 +28,7 @@ type straying struct {
 
 func newStraying(t *testing.T) *straying {
 	t.Helper()
-	m := &straying{fakeMember: &fakeMember{}, open: map[net.Conn]bool{}}
+	m := &straying{Member: &clustertest.Member{}, open: map[net.Conn]bool{}}
 	m.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -70,7 +74,7 @@ func (m *straying) quiet() bool {
 // TestFleetSwitchedProtocols holds: a member that switches protocols where nobody asked for it costs its part of the answer and not more: not
 // the others', nor the time until some deadline, nor a connection.
 func TestFleetSwitchedProtocols(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newGateway(t, gatewaytest.Options{})
 	version := func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/api/v1/") {
 			if r.URL.Query().Get("watch") == "" {
@@ -91,11 +95,11 @@ func TestFleetSwitchedProtocols(t *testing.T) {
 			refuses(404, "NotFound", r.URL.Path)(w, r)
 		}
 	}
-	h.add("a", newMember(t, version).kubeconfig(`{token: t}`), nil)
+	h.AddCluster("a", clustertest.NewMember(t, version).Kubeconfig(`{token: t}`))
 	m := newStraying(t)
-	h.add("b", m.kubeconfig(`{token: t}`), nil)
-	h.register("pods", podsOfAll)
-	stuck := time.AfterFunc(fleetDeadline-10*time.Second, func() {
+	h.AddCluster("b", m.Kubeconfig(`{token: t}`))
+	h.AddRegistry("pods", podsOfAll)
+	stuck := time.AfterFunc(gatewaytest.FleetDeadline-10*time.Second, func() {
 		t.Error("some answer waits for the member that has switched protocols")
 		m.end()
 	})
@@ -114,22 +118,18 @@ func TestFleetSwitchedProtocols(t *testing.T) {
 		t.Errorf("%q", l.names())
 	}
 	for _, path := range []string{"/fleet/api", "/fleet/apis"} {
-		warned(path, h.do("GET", path, nil, ""))
+		warned(path, h.Do("GET", path, nil, ""))
 	}
-	watch := h.do("GET", "/fleet/api/v1/pods?watch=1", nil, "")
+	watch := h.Do("GET", "/fleet/api/v1/pods?watch=1", nil, "")
 	warned("watch", watch)
 	_ = watch.Body.Close()
-	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?strict", nil, ""), 502, "members_failed", says)
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?strict", nil, ""), 502, "members_failed", says)
 	for _, path := range []string{"/fleet/api/v1/pods?clusters=b", "/fleet/api/v1/pods?watch=1&clusters=b", "/fleet/api/v1/namespaces/x/pods/one@b", "/fleet/version?clusters=b"} {
-		wantStatus(t, h.do("GET", path, nil, ""), 502, "members_failed", says)
+		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 502, "members_failed", says)
 	}
-	wantStatus(t, h.do("DELETE", "/fleet/api/v1/namespaces/x/pods/one@b", nil, ""), 502, "members_failed", says)
+	gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet/api/v1/namespaces/x/pods/one@b", nil, ""), 502, "members_failed", says)
 	for _, path := range []string{"/clusters/b/api/v1/pods", "/clusters/b/api/v1/pods?watch=1", "/clusters/b/api/v1/namespaces/x/pods/one"} {
-		wantStatus(t, h.do("GET", path, nil, ""), 502, "aborted", says)
+		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 502, "aborted", says)
 	}
-	for deadline := time.Now().Add(time.Minute); !m.quiet(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("a connection that has switched stays open")
-		}
-	}
+	waittest.Until(t, "connections that have switched are closed", m.quiet)
 }

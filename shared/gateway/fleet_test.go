@@ -3,8 +3,6 @@ package gateway_test
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,11 +10,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
-	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // listing is a fleet's answer as far as these tests look.
@@ -43,13 +42,6 @@ func (l listing) names() string {
 }
 
 // register makes a ResourceRegistry.
-func (h *house) register(name, spec string) {
-	h.t.Helper()
-	if _, err := h.objects.Create(context.Background(), "resourceregistries/"+name, []byte(`{"metadata":{"name":"`+name+`"},"spec":`+spec+`}`)); err != nil {
-		h.t.Fatal(err)
-	}
-}
-
 // allClusters is Karmada's form that asks every cluster, whatever registries say.
 const allClusters = "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy"
 
@@ -77,45 +69,8 @@ func refuses(code int, reason, message string) http.HandlerFunc {
 	return sends(code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":%q,"reason":%q,"code":%d}`, message, reason, code))
 }
 
-// fleetOf is a house whose members a, b, c … answer so; pods are global.
-func fleetOf(t *testing.T, handlers ...http.HandlerFunc) (*house, []*fakeMember) {
-	t.Helper()
-	return fleetWithin(t, fleetDeadline, handlers...)
-}
-
-// fleetWithin is fleetOf where members are waited for for so long.
-func fleetWithin(t *testing.T, deadline time.Duration, handlers ...http.HandlerFunc) (*house, []*fakeMember) {
-	t.Helper()
-	h := newHouseWithin(t, deadline, nil, cluster.Freshness{})
-	var members []*fakeMember
-	for i, handler := range handlers {
-		m := newMember(t, handler)
-		members = append(members, m)
-		h.add(string(rune('a'+i)), m.kubeconfig(`{token: t}`), nil)
-	}
-	h.register("pods", podsOfAll)
-	return h, members
-}
-
-func (h *house) list(path string, header http.Header) (listing, *http.Response) {
-	h.t.Helper()
-	resp := h.do("GET", path, header, "")
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	var l listing
-	if err := json.Unmarshal(body, &l); err != nil {
-		h.t.Fatalf("%s: %v\n%s", path, err, body)
-	}
-	if resp.StatusCode != 200 {
-		h.t.Fatalf("%s: %d %s", path, resp.StatusCode, body)
-	}
-	return l, resp
-}
-
 func TestFleetList(t *testing.T) {
-	h, members := fleetOf(t, sends(200, podList("10", "x/one", "x/two")), sends(200, podList("20")), sends(200, podList("5", "y/one")))
+	h, members := newFleet(t, gatewaytest.Options{}, sends(200, podList("10", "x/one", "x/two")), sends(200, podList("20")), sends(200, podList("5", "y/one")))
 	for _, form := range []string{"/fleet", "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", allClusters, "/bridge/fleet"} {
 		l, resp := h.list(form+"/api/v1/pods?labelSelector=a%3Db", nil)
 		if got := l.names(); got != "one@a two@a one@c" || l.Kind != "PodList" || resp.Header["Warning"] != nil {
@@ -136,7 +91,7 @@ func TestFleetList(t *testing.T) {
 		}
 	}
 	for _, m := range members {
-		got := m.arrived()[0]
+		got := m.Requests()[0]
 		if got.URI != "/api/v1/pods?labelSelector=a%3Db" || got.Header.Get("Impersonate-User") != "alice" || got.Header.Get("Authorization") != "Bearer t" || got.Header.Get("Accept-Encoding") != "identity" {
 			t.Errorf("the member is asked %s %v", got.URI, got.Header)
 		}
@@ -144,26 +99,26 @@ func TestFleetList(t *testing.T) {
 	// Some clusters only.
 	for query, want := range map[string]string{"clusters=c,a": "one@a two@a one@c", "clusters=c": "one@c", "clusterSelector=env%3Dprod": ""} {
 		if query == "clusterSelector=env%3Dprod" {
-			wantStatus(t, h.do("GET", "/fleet/api/v1/pods?"+query, nil, ""), 404, "unknown_cluster", "clusterSelector")
+			gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?"+query, nil, ""), 404, "unknown_cluster", "clusterSelector")
 			continue
 		}
 		if l, _ := h.list("/fleet/api/v1/pods?"+query, nil); l.names() != want {
 			t.Errorf("%s: %q", query, l.names())
 		}
 	}
-	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?clusters=nope", nil, ""), 404, "unknown_cluster", `no cluster "nope"`)
-	wantStatus(t, h.do("GET", "/fleet/api/v1/secrets", nil, ""), 404, "not_global", "no ResourceRegistry")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?clusters=nope", nil, ""), 404, "unknown_cluster", `no cluster "nope"`)
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/secrets", nil, ""), 404, "not_global", "no ResourceRegistry")
 	for _, accept := range []string{"application/vnd.kubernetes.protobuf", "application/cbor", "application/cbor-seq"} {
-		wantStatus(t, h.do("GET", "/fleet/api/v1/pods", http.Header{"Accept": {accept}}, ""), 406, "not_acceptable", "application/json")
-		wantStatus(t, h.do("GET", "/fleet/api/v1/pods?watch=1", http.Header{"Accept": {accept}}, ""), 406, "not_acceptable", "application/json")
+		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods", http.Header{"Accept": {accept}}, ""), 406, "not_acceptable", "application/json")
+		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?watch=1", http.Header{"Accept": {accept}}, ""), 406, "not_acceptable", "application/json")
 	}
 	if l, _ := h.list("/fleet/api/v1/pods", http.Header{"Accept": {"application/cbor, application/json"}}); l.Kind != "PodList" {
 		t.Errorf("to a client that prefers CBOR goes %+v", l)
 	}
-	wantStatus(t, h.do("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/cbor"}}, "\xd9\xd9\xf7\xa0"), 415, "unsupported_media", "JSON, YAML and protobuf")
-	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?resourceVersion=5", nil, ""), 400, "bad_request", "one cluster's own")
-	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?limit=x", nil, ""), 400, "bad_request", "limit")
-	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?limit=1&continue=x", nil, ""), 400, "bad_request", "continue")
+	gatewaytest.WantStatus(t, h.Do("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/cbor"}}, "\xd9\xd9\xf7\xa0"), 415, "unsupported_media", "JSON, YAML and protobuf")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersion=5", nil, ""), 400, "bad_request", "one cluster's own")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=x", nil, ""), 400, "bad_request", "limit")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=1&continue=x", nil, ""), 400, "bad_request", "continue")
 }
 
 // TestFleetPartialFailure holds: what a member does not answer costs a warning, and an error where the caller wants all.
@@ -196,13 +151,13 @@ func TestFleetPartialFailure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			deadline := fleetDeadline
+			deadline := gatewaytest.FleetDeadline
 			if strings.HasPrefix(name, "hangs") {
 				deadline = fleetHangs
 			}
-			h, members := fleetWithin(t, deadline, good, tt.bad)
+			h, members := newFleet(t, gatewaytest.Options{FleetDeadline: deadline}, good, tt.bad)
 			if tt.bad == nil {
-				h.rotate("b", bytes.Replace(members[1].kubeconfig(`{token: t}`), []byte(members[1].URL), []byte("https://127.0.0.1:1"), 1))
+				h.RotateSecret("b", bytes.Replace(members[1].Kubeconfig(`{token: t}`), []byte(members[1].URL), []byte("https://127.0.0.1:1"), 1))
 			}
 			forms := []string{"/fleet"}
 			if name == "forbidden" {
@@ -218,7 +173,7 @@ func TestFleetPartialFailure(t *testing.T) {
 				}
 			}
 			for query, header := range map[string]http.Header{"?strict": nil, "": {"X-Clusterpass-Strict": {"true"}}} {
-				if resp := h.do("GET", "/fleet/api/v1/pods"+query, header, ""); resp.StatusCode < 400 {
+				if resp := h.Do("GET", "/fleet/api/v1/pods"+query, header, ""); resp.StatusCode < 400 {
 					t.Errorf("strict: %s", resp.Status)
 				}
 			}
@@ -228,6 +183,7 @@ func TestFleetPartialFailure(t *testing.T) {
 
 // TestFleetOwners holds: a cluster that hangs does not hold up reads of an object that another has again, and holds up whatever must know.
 func TestFleetOwners(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	var hangs, gone, both atomic.Bool
 	pod := func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
@@ -237,7 +193,7 @@ func TestFleetOwners(t *testing.T) {
 		sends(200, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)(w, r)
 	}
 	none := refuses(404, "NotFound", `pods "one" not found`)
-	h, _ := fleetWithin(t, fleetHangs, func(w http.ResponseWriter, r *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{FleetDeadline: fleetHangs}, func(w http.ResponseWriter, r *http.Request) {
 		if gone.Load() {
 			none(w, r)
 			return
@@ -255,7 +211,7 @@ func TestFleetOwners(t *testing.T) {
 	})
 	ask := func(method, path string, header http.Header, code int, want string) {
 		t.Helper()
-		resp := h.do(method, "/fleet/api/v1/namespaces/x/pods/one"+path, header, "")
+		resp := h.Do(method, "/fleet/api/v1/namespaces/x/pods/one"+path, header, "")
 		body, err := io.ReadAll(resp.Body)
 		if err != nil {
 			t.Fatal(err)
@@ -284,6 +240,7 @@ func TestFleetOwners(t *testing.T) {
 
 // TestFleetMisdirected holds: nothing is done elsewhere because the cluster that is meant does not take part, or does not answer.
 func TestFleetMisdirected(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	var asked atomic.Int32
 	pod := func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
@@ -291,49 +248,49 @@ func TestFleetMisdirected(t *testing.T) {
 		}
 		sends(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
 	}
-	h, _ := fleetWithin(t, fleetHangs, pod, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	h.register("gates", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"g.io/v1","kind":"Gate"}]}`)
+	h, _ := newFleet(t, gatewaytest.Options{FleetDeadline: fleetHangs}, pod, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	h.AddRegistry("gates", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"g.io/v1","kind":"Gate"}]}`)
 	const one = "/fleet/api/v1/namespaces/x/pods/one"
 	body := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","annotations":{"%s":"b"}}}`
 	for _, annotation := range []string{"clusterpass.io/cluster", "resource.karmada.io/cached-from-cluster"} {
-		wantStatus(t, h.do("PUT", one+"?clusters=a", http.Header{"Content-Type": {"application/json"}}, fmt.Sprintf(body, annotation)), 422, "no_placement", `of cluster "b"`)
+		gatewaytest.WantStatus(t, h.Do("PUT", one+"?clusters=a", http.Header{"Content-Type": {"application/json"}}, fmt.Sprintf(body, annotation)), 422, "no_placement", `of cluster "b"`)
 	}
 	for _, query := range []string{"?clusters=", "?clusters=a,", "?clusters=a&clusters="} {
-		wantStatus(t, h.do("DELETE", "/fleet/api/v1/namespaces/x/pods"+query, nil, ""), 400, "bad_request", "clusters")
+		gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet/api/v1/namespaces/x/pods"+query, nil, ""), 400, "bad_request", "clusters")
 	}
-	wantStatus(t, h.do("GET", "/fleet/apis/g.io/v1/gateses", nil, ""), 502, "members_failed", "is not known now")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/apis/g.io/v1/gateses", nil, ""), 502, "members_failed", "is not known now")
 	if n := asked.Load(); n > 0 {
 		t.Errorf("%d writes reached a cluster", n)
 	}
 }
 
 func TestFleetAllFail(t *testing.T) {
-	h, _ := fleetOf(t, refuses(403, "Forbidden", "no pods for you"), refuses(403, "Forbidden", "nor here"))
+	h, _ := newFleet(t, gatewaytest.Options{}, refuses(403, "Forbidden", "no pods for you"), refuses(403, "Forbidden", "nor here"))
 	for _, form := range []string{"/fleet", allClusters} {
-		wantStatus(t, h.do("GET", form+"/api/v1/pods", nil, ""), 403, "members_refused", `cluster "a": no pods for you; cluster "b": nor here`)
+		gatewaytest.WantStatus(t, h.Do("GET", form+"/api/v1/pods", nil, ""), 403, "members_refused", `cluster "a": no pods for you; cluster "b": nor here`)
 	}
-	h, _ = fleetOf(t, refuses(403, "Forbidden", "no pods for you"), sends(500, ""))
-	wantStatus(t, h.do("GET", "/fleet/api/v1/pods", nil, ""), 502, "members_failed", `cluster "a": no pods for you; cluster "b": HTTP 500`)
+	h, _ = newFleet(t, gatewaytest.Options{}, refuses(403, "Forbidden", "no pods for you"), sends(500, ""))
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods", nil, ""), 502, "members_failed", `cluster "a": no pods for you; cluster "b": HTTP 500`)
 	plain := sends(404, "404 page not found\n") // what kube-apiserver says of a kind that it has not
-	h, _ = fleetOf(t, plain, plain)
+	h, _ = newFleet(t, gatewaytest.Options{}, plain, plain)
 	for method, path := range map[string]string{"GET": "", "DELETE": "/one", "PATCH": "/one@b"} {
-		wantStatus(t, h.do(method, "/fleet/api/v1/namespaces/x/pods"+path, nil, ""), 404, "members_refused", `": the server could not find the requested resource`)
+		gatewaytest.WantStatus(t, h.Do(method, "/fleet/api/v1/namespaces/x/pods"+path, nil, ""), 404, "members_refused", `": the server could not find the requested resource`)
 	}
-	h, _ = fleetOf(t, refuses(410, "Expired", "too old"), sends(200, podList("1")))
-	version := cursor.Version{h.id("a"): "10", h.id("b"): "20"}.String()
-	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+version, nil, ""), 410, "expired", "too old")
+	h, _ = newFleet(t, gatewaytest.Options{}, refuses(410, "Expired", "too old"), sends(200, podList("1")))
+	version := cursor.Version{h.clusterID("a"): "10", h.clusterID("b"): "20"}.String()
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+version, nil, ""), 410, "expired", "too old")
 }
 
 // TestFleetBreaksOff holds: a member that dies in the middle of its list ends the whole answer, which does not look whole.
 func TestFleetBreaksOff(t *testing.T) {
 	large := podList("10", "x/"+strings.Repeat("y", 1<<20)) // so that a part is on its way to the client by then
-	h, _ := fleetOf(t, sends(200, large), func(w http.ResponseWriter, _ *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, large), func(w http.ResponseWriter, _ *http.Request) {
 		whole := podList("20", "x/two", "x/three")
 		_, _ = io.WriteString(w, whole[:len(whole)-60])
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	})
-	resp := h.do("GET", "/fleet/api/v1/pods", nil, "")
+	resp := h.Do("GET", "/fleet/api/v1/pods", nil, "")
 	body, err := io.ReadAll(resp.Body)
 	if err == nil || resp.StatusCode != 200 || len(body) < 1<<20 {
 		t.Errorf("a cut list looks whole: %s, %d bytes, %v", resp.Status, len(body), err)
@@ -351,7 +308,7 @@ func TestFleetGzip(t *testing.T) {
 		_, _ = io.WriteString(zw, podList("10", "x/zipped"))
 		_ = zw.Close()
 	}
-	h, _ := fleetOf(t, zipped, zipped)
+	h, _ := newFleet(t, gatewaytest.Options{}, zipped, zipped)
 	if l, resp := h.list("/fleet/api/v1/pods", http.Header{"Accept-Encoding": {"gzip"}}); l.names() != "zipped@a zipped@b" || resp.Header.Get("Content-Encoding") != "" {
 		t.Errorf("%q, %v", l.names(), resp.Header)
 	}
@@ -369,7 +326,7 @@ func TestFleetTables(t *testing.T) {
 			sends(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[`+columns+`],"rows":[{"cells":[`+cells+`],"object":{"metadata":{"name":"x","namespace":"n"}}}]}`)(w, r)
 		}
 	}
-	h, _ := fleetOf(t, table(`{"name":"Name","format":"name"},{"name":"Age"}`, `"x","5d"`), table(`{"name":"Name","format":"name"},{"name":"New"},{"name":"Age"}`, `"x",1,"6d"`))
+	h, _ := newFleet(t, gatewaytest.Options{}, table(`{"name":"Name","format":"name"},{"name":"Age"}`, `"x","5d"`), table(`{"name":"Name","format":"name"},{"name":"New"},{"name":"Age"}`, `"x",1,"6d"`))
 	l, _ := h.list("/fleet/api/v1/pods", http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}})
 	var columns []string
 	for _, c := range l.ColumnDefinitions {
@@ -382,37 +339,33 @@ func TestFleetTables(t *testing.T) {
 
 // TestFleetAccess holds: a cluster without a grant is neither asked nor named; who has none at all learns nothing.
 func TestFleetAccess(t *testing.T) {
-	h, members := fleetOf(t, sends(200, podList("10", "x/one")), sends(200, podList("20", "x/two")))
-	h.grant("some", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a","zzz"],"verbs":["get"]}`)
+	h, members := newFleet(t, gatewaytest.Options{}, sends(200, podList("10", "x/one")), sends(200, podList("20", "x/two")))
+	h.Grant("some", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a","zzz"],"verbs":["get"]}`)
 	as := func(groups ...string) {
-		h.tls.Certificates[0] = h.clientCert("bob", groups...)
-		h.client.CloseIdleConnections()
+		h.ClientTLS.Certificates[0] = h.ClientCertificate("bob", groups...)
+		h.HTTPClient.CloseIdleConnections()
 	}
 	as("some")
 	l, resp := h.list("/fleet/api/v1/pods", nil)
-	if l.names() != "one@a" || resp.Header["Warning"] != nil || len(members[1].arrived()) != 0 {
-		t.Errorf("%q, %v, b was asked %d times", l.names(), resp.Header["Warning"], len(members[1].arrived()))
+	if l.names() != "one@a" || resp.Header["Warning"] != nil || len(members[1].Requests()) != 0 {
+		t.Errorf("%q, %v, b was asked %d times", l.names(), resp.Header["Warning"], len(members[1].Requests()))
 	}
-	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?clusters=a,b", nil, ""), 403, "forbidden", `clusters.cluster.karmada.io "b" is forbidden`)
-	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?clusters=nope", nil, ""), 403, "forbidden", `clusters.cluster.karmada.io "nope" is forbidden`)
-	wantStatus(t, h.do("GET", "/fleet/api/v1/pods?clusters=zzz", nil, ""), 404, "unknown_cluster", `no cluster "zzz"`)
-	wantStatus(t, h.do("DELETE", "/fleet/api/v1/namespaces/x/pods/one", nil, ""), 403, "forbidden", "cannot delete any cluster")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?clusters=a,b", nil, ""), 403, "forbidden", `clusters.cluster.karmada.io "b" is forbidden`)
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?clusters=nope", nil, ""), 403, "forbidden", `clusters.cluster.karmada.io "nope" is forbidden`)
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?clusters=zzz", nil, ""), 404, "unknown_cluster", `no cluster "zzz"`)
+	gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet/api/v1/namespaces/x/pods/one", nil, ""), 403, "forbidden", "cannot delete any cluster")
 	for _, path := range []string{"/fleet/api/v1/namespaces/x/pods/..@a", "/fleet/api/v1/foo/%2e%2e@a/namespaces/d/services/x/proxy/secret"} {
-		wantStatus(t, h.do("GET", path, nil, ""), 400, "bad_request", `".." is no object's name`)
+		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 400, "bad_request", `".." is no object's name`)
 	}
 	// A cluster that is not granted and one that is not there look alike.
-	h.grant("writers", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],"verbs":["*"]}`)
+	h.Grant("writers", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],"verbs":["*"]}`)
 	as("writers")
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) { // a grant is in force soon
-		if resp := h.do("GET", "/fleet/api/v1/pods", nil, ""); resp.StatusCode == http.StatusOK {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatal(resp.Status)
-		}
-	}
+	waittest.Until(t, "the grant is in force", func() bool {
+		return h.Do("GET", "/fleet/api/v1/pods", nil, "").StatusCode == http.StatusOK
+	})
 	answers := map[string]bool{}
 	for _, name := range []string{"p@b", "p@n"} {
-		resp := h.do("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}}, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`+name+`"}}`)
+		resp := h.Do("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}}, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`+name+`"}}`)
 		body, err := io.ReadAll(resp.Body)
 		if err != nil {
 			t.Fatal(err)
@@ -424,9 +377,9 @@ func TestFleetAccess(t *testing.T) {
 	}
 	as("none")
 	for _, path := range []string{"/fleet/api/v1/pods", "/fleet/api/v1/secrets", "/fleet/api", "/fleet/version"} {
-		wantStatus(t, h.do("GET", path, nil, ""), 403, "forbidden", "cannot get any cluster")
+		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 403, "forbidden", "cannot get any cluster")
 	}
-	if n := len(members[1].arrived()); n != 0 {
+	if n := len(members[1].Requests()); n != 0 {
 		t.Errorf("b was asked %d times", n)
 	}
 }
@@ -443,11 +396,11 @@ func TestFleetNamespaces(t *testing.T) {
 			sends(200, podList("10", "x/one", "y/two", "z/three"))(w, r)
 		}
 	}
-	h := newHouse(t, nil)
-	h.add("a", newMember(t, all).kubeconfig(`{token: t}`), nil)
-	h.add("b", newMember(t, all).kubeconfig(`{token: t}`), func(s *v1alpha1.ClusterSpec) { s.Region = "eu" })
-	h.register("one", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod","namespace":"x"}]}`)
-	h.register("two", `{"targetCluster":{"fieldSelector":{"matchExpressions":[{"key":"region","operator":"In","values":["eu"]}]}},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod","namespace":"y"}]}`)
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("a", clustertest.NewMember(t, all).Kubeconfig(`{token: t}`))
+	h.AddCluster("b", clustertest.NewMember(t, all).Kubeconfig(`{token: t}`), func(s *v1alpha1.ClusterSpec) { s.Region = "eu" })
+	h.AddRegistry("one", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod","namespace":"x"}]}`)
+	h.AddRegistry("two", `{"targetCluster":{"fieldSelector":{"matchExpressions":[{"key":"region","operator":"In","values":["eu"]}]}},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod","namespace":"y"}]}`)
 	for path, want := range map[string]string{
 		"/fleet/api/v1/pods":              "one@a one@b two@b",
 		"/fleet/api/v1/namespaces/x/pods": "one@a one@b",
@@ -457,21 +410,21 @@ func TestFleetNamespaces(t *testing.T) {
 			t.Errorf("%s: %q, want %q", path, l.names(), want)
 		}
 	}
-	wantStatus(t, h.do("GET", "/fleet/api/v1/namespaces/z/pods", nil, ""), 404, "not_global", `in namespace "z"`)
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/namespaces/z/pods", nil, ""), 404, "not_global", `in namespace "z"`)
 }
 
 // TestFleetJoins holds: a cluster that comes later, or is labelled later, is taken in.
 func TestFleetJoins(t *testing.T) {
-	h := newHouse(t, nil)
-	m := newMember(t, sends(200, podList("10", "x/one")))
-	h.register("pods", `{"targetCluster":{"labelSelector":{"matchLabels":{"env":"prod"}}},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod"}]}`)
-	h.add("a", m.kubeconfig(`{token: t}`), nil)
-	wantStatus(t, h.do("GET", "/fleet/api/v1/pods", nil, ""), 404, "not_global", "no ResourceRegistry")
-	o, err := h.objects.Get(t.Context(), "clusters/a")
+	h := newGateway(t, gatewaytest.Options{})
+	m := clustertest.NewMember(t, sends(200, podList("10", "x/one")))
+	h.AddRegistry("pods", `{"targetCluster":{"labelSelector":{"matchLabels":{"env":"prod"}}},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod"}]}`)
+	h.AddCluster("a", m.Kubeconfig(`{token: t}`))
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods", nil, ""), 404, "not_global", "no ResourceRegistry")
+	o, err := h.Objects.Get(t.Context(), "clusters/a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.objects.Update(t.Context(), o.Key, []byte(strings.Replace(string(o.Value), `"name":"a"`, `"name":"a","labels":{"env":"prod"}`, 1)), o.Revision); err != nil {
+	if _, err := h.Objects.Update(t.Context(), o.Key, []byte(strings.Replace(string(o.Value), `"name":"a"`, `"name":"a","labels":{"env":"prod"}`, 1)), o.Revision); err != nil {
 		t.Fatal(err)
 	}
 	if l, _ := h.list("/fleet/api/v1/pods", nil); l.names() != "one@a" {

@@ -8,7 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // TestFleetTogether holds: clusters are asked at once, none only after another has answered.
@@ -45,8 +47,8 @@ func TestFleetTogether(t *testing.T) {
 					}
 				}
 			}
-			h, _ := fleetOf(t, members[:]...)
-			if resp := h.do(tt.method, tt.path, nil, ""); resp.StatusCode != 200 || resp.Header["Warning"] != nil {
+			h, _ := newFleet(t, gatewaytest.Options{}, members[:]...)
+			if resp := h.Do(tt.method, tt.path, nil, ""); resp.StatusCode != 200 || resp.Header["Warning"] != nil {
 				t.Errorf("%s, warnings %q", resp.Status, resp.Header["Warning"])
 			}
 		})
@@ -66,9 +68,9 @@ func TestFleetDiscoveryKept(t *testing.T) {
 		sends(200, fmt.Sprintf(list, fmt.Sprintf(`{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"of-%s","responseKind":{"kind":"K"},"scope":"Namespaced","verbs":["get"]}]}]}`,
 			r.Header.Get("Impersonate-User"))))(w, r)
 	}
-	h, members := fleetOf(t, tells, tells)
-	h.register("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"*"}]}`)
-	h.grant("some", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["b"],"verbs":["get"]}`)
+	h, members := newFleet(t, gatewaytest.Options{}, tells, tells)
+	h.AddRegistry("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"*"}]}`)
+	h.Grant("some", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["b"],"verbs":["get"]}`)
 	for _, tt := range []struct {
 		user, group string
 		asked       [2]int
@@ -77,16 +79,16 @@ func TestFleetDiscoveryKept(t *testing.T) {
 		{"carol", "dev", [2]int{1, 1}},
 		{"bob", "some", [2]int{0, 1}},
 	} {
-		h.as(tt.user, tt.group)
+		h.LogIn(tt.user, tt.group)
 		for range 2 {
-			got, resp := h.text("/fleet/api/v1", nil)
+			got, resp := h.DoText("GET", "/fleet/api/v1", nil, "")
 			if resp.StatusCode != 200 || strings.Count(got, `"of-`) != 1 || !strings.Contains(got, `"of-`+tt.user+`"`) || resp.Header["Warning"] != nil {
 				t.Errorf("%s: %s %q %s", tt.user, resp.Status, resp.Header["Warning"], got)
 			}
 		}
 		var asked [2]int
 		for i, m := range members {
-			for _, r := range m.take() {
+			for _, r := range m.TakeRequests() {
 				if r.URI == "/api" {
 					asked[i]++
 				}
@@ -103,7 +105,16 @@ func TestFleetDiscoveryKept(t *testing.T) {
 func TestFleetDiscoveryOnce(t *testing.T) {
 	began, goOn := make(chan struct{}), make(chan struct{})
 	var asked atomic.Int32
-	h, _ := fleetOf(t, func(w http.ResponseWriter, r *http.Request) {
+	const together = 8
+	var came atomic.Int32
+	left := make(chan struct{}, together+1)
+	h, _ := newFleet(t, gatewaytest.Options{Wrap: func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer context.AfterFunc(r.Context(), func() { left <- struct{}{} })()
+			came.Add(1)
+			next.ServeHTTP(w, r)
+		})
+	}}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/apis" && asked.Add(1) == 1 {
 			close(began)
 		}
@@ -118,21 +129,22 @@ func TestFleetDiscoveryOnce(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		if resp, err := h.client.Do(req); err == nil {
+		if resp, err := h.HTTPClient.Do(req); err == nil {
 			t.Errorf("who left is answered: %s", resp.Status)
 			_ = resp.Body.Close()
 		}
 	})
 	<-began
-	for range 8 {
+	for range together {
 		all.Go(func() {
-			if got, resp := h.text("/fleet/apis", nil); resp.StatusCode != 200 || strings.Contains(resp.Header.Get("Warning"), "left out") || !strings.Contains(got, "APIGroupList") {
+			if got, resp := h.DoText("GET", "/fleet/apis", nil, ""); resp.StatusCode != 200 || strings.Contains(resp.Header.Get("Warning"), "left out") || !strings.Contains(got, "APIGroupList") {
 				t.Errorf("%s %q %s", resp.Status, resp.Header["Warning"], got)
 			}
 		})
 	}
+	waittest.Until(t, "all calls have come", func() bool { return came.Load() == together+1 })
 	leave()
-	time.Sleep(100 * time.Millisecond) // for the calls to come, and the going to be noticed
+	<-left
 	close(goOn)
 	all.Wait()
 	if n := asked.Load(); n != 1 {

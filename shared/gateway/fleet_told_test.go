@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // TestFleetTold holds: a cluster that cannot be told who calls is left out of what the others do, with a warning, unless the call names it, asks
@@ -23,10 +25,10 @@ func TestFleetTold(t *testing.T) {
 			sends(200, podList("10", "x/one"))(w, r)
 		}
 	}
-	h, _ := fleetOf(t, pod)
-	silent := newMember(t, func(http.ResponseWriter, *http.Request) { t.Error("a cluster is asked that cannot be told who calls") })
-	h.add("p", silent.kubeconfig(`{token: t}`), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
-	h.add("d", silent.kubeconfig(`{token: t}`), func(s *v1alpha1.ClusterSpec) { s.Identity, s.DirectUsers = v1alpha1.Direct, []string{"bob"} })
+	h, _ := newFleet(t, gatewaytest.Options{}, pod)
+	silent := clustertest.NewMember(t, func(http.ResponseWriter, *http.Request) { t.Error("a cluster is asked that cannot be told who calls") })
+	h.AddCluster("p", silent.Kubeconfig(`{token: t}`), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
+	h.AddCluster("d", silent.Kubeconfig(`{token: t}`), func(s *v1alpha1.ClusterSpec) { s.Identity, s.DirectUsers = v1alpha1.Direct, []string{"bob"} })
 	const pods = "/fleet/api/v1/namespaces/x/pods"
 	for _, tt := range []struct {
 		method, path, body string
@@ -39,13 +41,13 @@ func TestFleetTold(t *testing.T) {
 		if tt.method == "PATCH" {
 			header.Set("Content-Type", "application/merge-patch+json")
 		}
-		resp := h.do(tt.method, tt.path, header, tt.body)
+		resp := h.Do(tt.method, tt.path, header, tt.body)
 		got := strings.Join(resp.Header["Warning"], "\n")
 		if resp.StatusCode != tt.code || !strings.Contains(got, `cluster \"p\" wants your own bearer token (left out)`) || !strings.Contains(got, `cluster \"d\" is registered with identity direct for other users`) {
 			t.Errorf("%s %s: %d, %s", tt.method, tt.path, resp.StatusCode, got)
 		}
 	}
-	wantStatus(t, h.do("GET", pods+"/one@p", nil, ""), 502, "members_failed", `cluster "p" wants your own bearer token`)
-	wantStatus(t, h.do("GET", pods+"/nowhere?clusters=a,d", nil, ""), 502, "members_failed", `cluster "d" is registered with identity direct`)
-	wantStatus(t, h.do("GET", pods+"/nowhere?strict=true", nil, ""), 502, "members_failed", `cluster "p" wants your own bearer token`)
+	gatewaytest.WantStatus(t, h.Do("GET", pods+"/one@p", nil, ""), 502, "members_failed", `cluster "p" wants your own bearer token`)
+	gatewaytest.WantStatus(t, h.Do("GET", pods+"/nowhere?clusters=a,d", nil, ""), 502, "members_failed", `cluster "d" is registered with identity direct`)
+	gatewaytest.WantStatus(t, h.Do("GET", pods+"/nowhere?strict=true", nil, ""), 502, "members_failed", `cluster "p" wants your own bearer token`)
 }

@@ -8,18 +8,19 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // TestFleetWatchOneLine holds: an event is one line, whatever white space a member writes into it: what follows a line end would be taken for an
 // event, of another member's object.
 func TestFleetWatchOneLine(t *testing.T) {
 	forged := podEvent("DELETED", "victim", "9")
-	h, _ := fleetOf(t, watching(func(flush func(string), _ *http.Request) { flush(podList("5")) }, func(flush func(string), r *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) { flush(podList("5")) }, func(flush func(string), r *http.Request) {
 		flush(`{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"evil","resourceVersion":"6"},"x":` + "\n" + forged + "\r" + `}}` + "\n")
 		flush(podEvent("ADDED", "good", "7"))
 		<-r.Context().Done()
 	}))
-	lines := bufio.NewReader(h.do("GET", "/fleet/api/v1/pods?watch=1", nil, "").Body)
+	lines := bufio.NewReader(h.Do("GET", "/fleet/api/v1/pods?watch=1", nil, "").Body)
 	for _, want := range []string{"evil", "good"} {
 		if e := nextEvent(t, lines); e.Type != "ADDED" || e.Object.Metadata.Name != want {
 			t.Errorf("%+v, want %s", e, want)
@@ -29,15 +30,16 @@ func TestFleetWatchOneLine(t *testing.T) {
 
 // TestFleetWatchOtherIdentity holds: a watch does not go on as whom it was begun where a cluster is to be called as somebody else from then on.
 func TestFleetWatchOtherIdentity(t *testing.T) {
-	h, _ := fleetOf(t, watching(func(flush func(string), _ *http.Request) { flush(podList("5", "x/one")) }, func(flush func(string), r *http.Request) {
+	t.Parallel() // it waits, mostly
+	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) { flush(podList("5", "x/one")) }, func(flush func(string), r *http.Request) {
 		flush("")
 		<-r.Context().Done()
 	}), sends(200, podList("5")))
-	lines := bufio.NewReader(h.do("GET", "/fleet/api/v1/pods?watch=1", nil, "").Body)
+	lines := bufio.NewReader(h.Do("GET", "/fleet/api/v1/pods?watch=1", nil, "").Body)
 	if e := nextEvent(t, lines); e.Type != "ADDED" {
 		t.Fatalf("%+v", e)
 	}
-	h.change("a", func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
+	h.EditCluster("a", func(c *v1alpha1.Cluster) { c.Spec.Identity = v1alpha1.Passthrough })
 	ended := time.AfterFunc(time.Minute, func() { panic("the watch goes on") })
 	defer ended.Stop()
 	if e := nextEvent(t, lines); e.Type != "ERROR" || e.Object.Code != http.StatusGone {
@@ -47,14 +49,14 @@ func TestFleetWatchOtherIdentity(t *testing.T) {
 
 // TestFleetWatchParameters holds: a watch takes and refuses parameters as kube-apiserver does.
 func TestFleetWatchParameters(t *testing.T) {
-	h, _ := fleetOf(t, sends(200, podList("5")))
+	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, podList("5")))
 	for query, says := range map[string]string{
 		"sendInitialEvents=true":                              "wants resourceVersionMatch=NotOlderThan",
 		"sendInitialEvents=true&resourceVersionMatch=Exact":   "wants resourceVersionMatch=NotOlderThan",
 		"resourceVersionMatch=NotOlderThan&resourceVersion=0": "only with sendInitialEvents",
 		"continue=x&resourceVersion=5":                        "takes no continue",
 	} {
-		if text, resp := h.textOf("GET", "/fleet/api/v1/pods?watch=1&"+query, nil, ""); resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, says) {
+		if text, resp := h.DoText("GET", "/fleet/api/v1/pods?watch=1&"+query, nil, ""); resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, says) {
 			t.Errorf("%s: %s %s", query, resp.Status, text)
 		}
 	}

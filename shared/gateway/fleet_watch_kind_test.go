@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // kindOfNext reads an event of a watch, as TYPE KIND NAME, and whether it ends what was there.
@@ -58,7 +60,7 @@ func TestFleetWatchListOfAnotherKind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			heard := make(chan struct{}) // the others were
-			h, _ := fleetOf(t, watching(func(flush func(string), r *http.Request) {
+			h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), r *http.Request) {
 				flush(`{"kind":"EvilList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`)
 				select {
 				case <-heard:
@@ -69,7 +71,7 @@ func TestFleetWatchListOfAnotherKind(t *testing.T) {
 				flush("")
 				<-r.Context().Done()
 			}), honest("of-b"), honest("of-c"))
-			resp := h.do("GET", "/fleet/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", nil, "")
+			resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", nil, "")
 			lines := bufio.NewReader(resp.Body)
 			honestTwo(t, lines)
 			close(heard)
@@ -85,7 +87,7 @@ func TestFleetWatchListOfAnotherKind(t *testing.T) {
 func TestFleetWatchEventOfAnotherKind(t *testing.T) {
 	heard := make(chan struct{}) // the others were
 	var tries atomic.Int32
-	h, _ := fleetOf(t, watching(func(flush func(string), _ *http.Request) { flush(podList("5")) }, func(flush func(string), r *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) { flush(podList("5")) }, func(flush func(string), r *http.Request) {
 		flush("")
 		select {
 		case <-heard:
@@ -103,7 +105,7 @@ func TestFleetWatchEventOfAnotherKind(t *testing.T) {
 		}
 		<-r.Context().Done()
 	}), honest("of-b"), honest("of-c"))
-	resp := h.do("GET", "/fleet/api/v1/pods?watch=1&allowWatchBookmarks=true", nil, "")
+	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&allowWatchBookmarks=true", nil, "")
 	lines := bufio.NewReader(resp.Body)
 	honestTwo(t, lines)
 	close(heard)

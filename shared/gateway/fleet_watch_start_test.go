@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"net/http"
 	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // TestFleetWatchInitialEventsEnd holds: a client that wants all that is there is told once when that was, and not before the slowest cluster's list
@@ -18,7 +20,7 @@ func TestFleetWatchInitialEventsEnd(t *testing.T) {
 			return false
 		}
 	}
-	h, _ := fleetOf(t, watching(func(flush func(string), _ *http.Request) { flush(podList("5", "x/fast")) }, func(flush func(string), r *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) { flush(podList("5", "x/fast")) }, func(flush func(string), r *http.Request) {
 		flush(podEvent("ADDED", "meanwhile", "6")) // after its list: the end would have come before this
 		<-r.Context().Done()
 	}), watching(func(flush func(string), r *http.Request) {
@@ -33,7 +35,7 @@ func TestFleetWatchInitialEventsEnd(t *testing.T) {
 		}
 		<-r.Context().Done()
 	}))
-	resp := h.do("GET", "/fleet/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", nil, "")
+	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", nil, "")
 	lines := bufio.NewReader(resp.Body)
 	for _, want := range []struct {
 		text  string
@@ -58,17 +60,17 @@ func TestFleetWatchInitialEventsEnd(t *testing.T) {
 
 // TestFleetWatchStrict holds: a watch that wants all clusters is refused where one refuses; another has a warning.
 func TestFleetWatchStrict(t *testing.T) {
-	h, _ := fleetOf(t, honest("one"), refuses(403, "Forbidden", "no pods for you"))
+	h, _ := newFleet(t, gatewaytest.Options{}, honest("one"), refuses(403, "Forbidden", "no pods for you"))
 	for _, form := range []string{"", "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"} {
 		const watch = "/fleet/api/v1/pods?watch=1"
 		for query, header := range map[string]http.Header{form: {"X-Clusterpass-Strict": {"true"}}, form + "&strict=true": nil} {
-			resp := h.do("GET", watch+query, header, "")
+			resp := h.Do("GET", watch+query, header, "")
 			if resp.StatusCode == 200 {
 				t.Fatalf("%s %v: it is watched", query, header) // and has no end
 			}
-			wantStatus(t, resp, 403, "members_refused", `cluster "b": no pods for you`)
+			gatewaytest.WantStatus(t, resp, 403, "members_refused", `cluster "b": no pods for you`)
 		}
-		resp := h.do("GET", watch+form, nil, "")
+		resp := h.Do("GET", watch+form, nil, "")
 		if got := resp.Header.Get("Warning"); resp.StatusCode != 200 || got != `299 clusterpass "cluster \"b\": no pods for you (left out)"` {
 			t.Errorf("%s, warning %s", resp.Status, got)
 		}

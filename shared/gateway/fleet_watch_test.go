@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // watching answers a member's lists and watches; flush sends what it is given at once.
@@ -62,7 +63,7 @@ func podEvent(kind, name, version string) string {
 func TestFleetWatchCutInAList(t *testing.T) {
 	var up atomic.Bool
 	first, rest := make(chan struct{}), make(chan struct{})
-	h, _ := fleetOf(t,
+	h, _ := newFleet(t, gatewaytest.Options{},
 		watching(func(flush func(string), _ *http.Request) { flush(podList("5")) }, func(flush func(string), r *http.Request) {
 			flush("")
 			<-first
@@ -87,7 +88,7 @@ func TestFleetWatchCutInAList(t *testing.T) {
 		})
 	l, _ := h.list("/fleet/api/v1/pods", nil)
 	up.Store(true)
-	resp := h.do("GET", "/fleet/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion="+l.Metadata.ResourceVersion, nil, "")
+	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion="+l.Metadata.ResourceVersion, nil, "")
 	lines := bufio.NewReader(resp.Body)
 	if e := nextEvent(t, lines); e.Object.Metadata.Name != "one" {
 		t.Fatalf("%+v", e)
@@ -98,7 +99,7 @@ func TestFleetWatchCutInAList(t *testing.T) {
 		if e.Object.Metadata.Name != name || cursor.Composite(e.Object.Metadata.ResourceVersion) {
 			t.Fatalf("%+v", e)
 		}
-		again := h.do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion="+e.Object.Metadata.ResourceVersion, nil, "")
+		again := h.Do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion="+e.Object.Metadata.ResourceVersion, nil, "")
 		if again.StatusCode != http.StatusGone {
 			t.Errorf("from %s the watch goes on: %d", e.Object.Metadata.ResourceVersion, again.StatusCode)
 		}
@@ -123,7 +124,7 @@ func TestFleetWatchCutInADifference(t *testing.T) {
 	list := func(version string, pods ...string) string {
 		return `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"` + version + `"},"items":[` + strings.Join(pods, ",")
 	}
-	h, _ := fleetOf(t, watching(func(flush func(string), r *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), r *http.Request) {
 		switch {
 		case watches.Load() < 2: // the client's
 			flush(podList("5"))
@@ -141,7 +142,7 @@ func TestFleetWatchCutInADifference(t *testing.T) {
 		flush(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Expired","code":410}}` + "\n")
 	}))
 	l, _ := h.list("/fleet/api/v1/pods", nil)
-	resp := h.do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion="+l.Metadata.ResourceVersion, nil, "")
+	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion="+l.Metadata.ResourceVersion, nil, "")
 	e := nextEvent(t, bufio.NewReader(resp.Body))
 	if e.Type != "MODIFIED" || e.Object.Metadata.Name != "aa" || e.Object.Metadata.ResourceVersion != l.Metadata.ResourceVersion {
 		t.Errorf("%+v; the list was of %s", e, l.Metadata.ResourceVersion)
@@ -163,7 +164,7 @@ func TestFleetWatchBrokenList(t *testing.T) {
 				flush("")
 				<-r.Context().Done()
 			}
-			h, _ := fleetOf(t,
+			h, _ := newFleet(t, gatewaytest.Options{},
 				watching(func(flush func(string), _ *http.Request) { flush(podList("5", "x/of-a")) }, idle),
 				watching(func(flush func(string), _ *http.Request) {
 					select {
@@ -176,7 +177,7 @@ func TestFleetWatchBrokenList(t *testing.T) {
 						}
 					}
 				}, idle))
-			resp := h.do("GET", "/fleet/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", nil, "")
+			resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", nil, "")
 			lines := bufio.NewReader(resp.Body)
 			if e := nextEvent(t, lines); e.Object.Metadata.Name != "of-a" {
 				t.Fatalf("%+v", e)
@@ -226,7 +227,7 @@ func TestFleetWatchBadEvent(t *testing.T) {
 					<-r.Context().Done()
 				}
 			}
-			h, _ := fleetOf(t, watches(func(flush func(string), _ string) {
+			h, _ := newFleet(t, gatewaytest.Options{}, watches(func(flush func(string), _ string) {
 				flush("")
 				<-later // b's was refused
 				flush(event("of-a", "6", good))
@@ -246,7 +247,7 @@ func TestFleetWatchBadEvent(t *testing.T) {
 				}
 			}))
 			l, _ := h.list("/fleet/api/v1/pods", nil)
-			resp := h.do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion="+l.Metadata.ResourceVersion, nil, "")
+			resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion="+l.Metadata.ResourceVersion, nil, "")
 			lines := bufio.NewReader(resp.Body)
 			var got []string
 			var last string
@@ -299,7 +300,7 @@ func TestFleetWatchWentBack(t *testing.T) {
 	}
 	const tooLarge = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 50, current: 20","reason":"Timeout",` +
 		`"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}]},"code":504}`
-	h, _ := fleetOf(t, watching(func(flush func(string), _ *http.Request) { flush(podList("5")) }, idle), func(w http.ResponseWriter, r *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) { flush(podList("5")) }, idle), func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
 		switch {
 		case query.Get("watch") != "":
@@ -319,7 +320,7 @@ func TestFleetWatchWentBack(t *testing.T) {
 	})
 	l, _ := h.list("/fleet/api/v1/pods", nil)
 	from := "/fleet/api/v1/pods?watch=1&resourceVersion=" + l.Metadata.ResourceVersion
-	runs := h.do("GET", from, nil, "")
+	runs := h.Do("GET", from, nil, "")
 	at.Store(20)
 	close(restored)
 	var e struct {
@@ -329,8 +330,8 @@ func TestFleetWatchWentBack(t *testing.T) {
 	if err := json.NewDecoder(runs.Body).Decode(&e); err != nil || e.Type != "ERROR" || e.Object.Code != 410 || !strings.Contains(e.Object.Message, `cluster "b"`) {
 		t.Errorf("the watch that runs: %+v, %v", e, err)
 	}
-	wantStatus(t, h.do("GET", from, nil, ""), 410, "expired", `cluster "b" is at an earlier version than it was`)
-	if resp := h.do("GET", "/fleet/api/v1/pods?watch=1", nil, ""); resp.StatusCode != 200 {
+	gatewaytest.WantStatus(t, h.Do("GET", from, nil, ""), 410, "expired", `cluster "b" is at an earlier version than it was`)
+	if resp := h.Do("GET", "/fleet/api/v1/pods?watch=1", nil, ""); resp.StatusCode != 200 {
 		t.Errorf("a new watch: %s", resp.Status)
 	}
 }
@@ -339,7 +340,7 @@ func TestFleetWatchWentBack(t *testing.T) {
 // what was given; its cluster is as one that goes away.
 func TestFleetWatchEarlierEvent(t *testing.T) {
 	var asked atomic.Int32
-	h, _ := fleetOf(t, watching(func(flush func(string), _ *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) {
 		flush(podList([]string{"52", "53"}[min(1, asked.Load())]))
 	}, func(flush func(string), r *http.Request) {
 		switch asked.Add(1) {
@@ -353,7 +354,7 @@ func TestFleetWatchEarlierEvent(t *testing.T) {
 		}
 		<-r.Context().Done()
 	}))
-	resp := h.do("GET", "/fleet/api/v1/pods?watch=1", nil, "")
+	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1", nil, "")
 	lines := bufio.NewReader(resp.Body)
 	for _, want := range []string{"first", "second"} {
 		if e := nextEvent(t, lines); e.Object.Metadata.Name != want {
@@ -393,10 +394,10 @@ func TestFleetWatchColumns(t *testing.T) {
 		})
 	}
 	const name, ready, age, color = `{"name":"Name","format":"name"}`, `{"name":"Ready"}`, `{"name":"Age"}`, `{"name":"Color"}`
-	h, _ := fleetOf(t,
+	h, _ := newFleet(t, gatewaytest.Options{},
 		sending(map[int]string{0: row(name+","+ready+","+age, "a1", "6", `"a1","1/1","5d"`), 2: row("", "a2", "7", `"a2","0/1","1d"`)}),
 		sending(map[int]string{1: row(name+","+color+","+age, "b1", "6", `"b1","red","3d"`), 3: row("", "b2", "7", `"b2","blue","2d"`)}))
-	resp := h.do("GET", "/fleet/api/v1/pods?watch=1", http.Header{"Accept": {"application/json;as=Table;g=meta.k8s.io;v=v1"}}, "")
+	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1", http.Header{"Accept": {"application/json;as=Table;g=meta.k8s.io;v=v1"}}, "")
 	lines := bufio.NewReader(resp.Body)
 	var columns []string
 	for i, want := range []string{

@@ -7,13 +7,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 func TestFunctionSendsToTheBridge(t *testing.T) {
-	m := newMember(t, ok)
-	h := newHouse(t, gateway.NewFunction(""))
-	h.add("m", m.kubeconfig(token), nil)
+	m := clustertest.NewMember(t, ok)
+	h := newGateway(t, gatewaytest.Options{Function: gateway.NewFunction("")})
+	h.AddCluster("m", m.Kubeconfig(token))
 	tests := []struct {
 		name, method, path, body string
 		header                   http.Header
@@ -28,17 +30,17 @@ func TestFunctionSendsToTheBridge(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			resp := h.do(tt.method, tt.path, tt.header, tt.body)
+			resp := h.Do(tt.method, tt.path, tt.header, tt.body)
 			if got := resp.Header.Get("Location"); got != "/bridge"+tt.path {
 				t.Errorf("Location %q", got)
 			}
-			wantStatus(t, resp, 307, "redirected", "/bridge"+tt.path)
+			gatewaytest.WantStatus(t, resp, 307, "redirected", "/bridge"+tt.path)
 		})
 	}
-	if n := len(m.arrived()); n > 0 {
+	if n := len(m.Requests()); n > 0 {
 		t.Errorf("%d calls arrived", n)
 	}
-	if body, _ := io.ReadAll(h.do("GET", "/clusters/m/api/v1/pods", nil, "").Body); string(body) != "ok" {
+	if body, _ := io.ReadAll(h.Do("GET", "/clusters/m/api/v1/pods", nil, "").Body); string(body) != "ok" {
 		t.Errorf("a plain call: %q", body)
 	}
 }
@@ -74,35 +76,35 @@ func TestOverflow(t *testing.T) {
 
 // TestOverflowIsRemembered holds: what overflowed once is not fetched again.
 func TestOverflowIsRemembered(t *testing.T) {
-	m := newMember(t, ok)
+	m := clustertest.NewMember(t, ok)
 	fn := gateway.NewFunction("")
-	h := newHouse(t, fn)
-	h.add("m", m.kubeconfig(token), nil)
+	h := newGateway(t, gatewaytest.Options{Function: fn})
+	h.AddCluster("m", m.Kubeconfig(token))
 	r := httptest.NewRequest("GET", "/clusters/m/api/v1/pods", nil)
 	fn.Overflow(r, 200, nil).ServeHTTP(httptest.NewRecorder(), r)
-	wantStatus(t, h.do("GET", "/clusters/m/api/v1/pods", nil, ""), 307, "redirected", "/bridge/clusters/m/api/v1/pods")
-	if resp := h.do("GET", "/clusters/m/api/v1/pods?limit=1", nil, ""); resp.StatusCode != 200 {
+	gatewaytest.WantStatus(t, h.Do("GET", "/clusters/m/api/v1/pods", nil, ""), 307, "redirected", "/bridge/clusters/m/api/v1/pods")
+	if resp := h.Do("GET", "/clusters/m/api/v1/pods?limit=1", nil, ""); resp.StatusCode != 200 {
 		t.Errorf("another query: %d", resp.StatusCode)
 	}
-	if n := len(m.arrived()); n != 1 {
+	if n := len(m.Requests()); n != 1 {
 		t.Errorf("%d calls arrived", n)
 	}
 }
 
 // TestThaw holds: a connection that the member closed while the process was frozen costs no call and doubles no write.
 func TestThaw(t *testing.T) {
-	m := newMember(t, ok)
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig(token), nil)
+	m := clustertest.NewMember(t, ok)
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token))
 	for i := range 20 {
-		h.members.Thaw()
-		resp := h.do("POST", "/clusters/m/api/v1/pods", nil, "{}")
+		h.Members.Thaw()
+		resp := h.Do("POST", "/clusters/m/api/v1/pods", nil, "{}")
 		if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 200 {
 			t.Fatalf("call %d: %d %s", i, resp.StatusCode, body)
 		}
 		m.CloseClientConnections()
 	}
-	if n := len(m.arrived()); n != 20 {
+	if n := len(m.Requests()); n != 20 {
 		t.Errorf("20 writes arrived %d times", n)
 	}
 }

@@ -17,12 +17,14 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // recording is a member that answers plain calls, switches to whatever is asked of it, and remembers what arrived. (/api/v1/refuse
 // switches to nothing.)
-func recording(t testing.TB) *fakeMember {
-	return newMember(t, func(w http.ResponseWriter, r *http.Request) {
+func recording(t testing.TB) *clustertest.Member {
+	return clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		protocol := r.Header.Get("Upgrade")
 		if protocol == "" || r.URL.Path == "/api/v1/refuse" {
 			ok(w, r)
@@ -105,19 +107,19 @@ var attacks = []struct {
 // TestSmuggling holds: whatever a client writes, by plain calls and by upgrades, a member hears who the client is from the gateway alone.
 func TestSmuggling(t *testing.T) {
 	m := recording(t)
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig(token), nil)
-	h.add("direct", m.kubeconfig(token), func(s *v1alpha1.ClusterSpec) { s.Identity, s.DirectUsers = v1alpha1.Direct, []string{"alice"} })
-	h.add("passthrough", m.kubeconfig(token), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token))
+	h.AddCluster("direct", m.Kubeconfig(token), func(s *v1alpha1.ClusterSpec) { s.Identity, s.DirectUsers = v1alpha1.Direct, []string{"alice"} })
+	h.AddCluster("passthrough", m.Kubeconfig(token), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
 	smuggle(t, h, m, "m", "", http.Header{"Authorization": {"Bearer members-token"}, "Impersonate-User": {"alice"}, "Impersonate-Group": {"dev"}})
 	smuggle(t, h, m, "direct", "", http.Header{"Authorization": {"Bearer members-token"}})
-	h.tls.Certificates = nil
+	h.ClientTLS.Certificates = nil
 	smuggle(t, h, m, "passthrough", "callers-own", http.Header{"Authorization": {"Bearer callers-own"}})
 }
 
 // smuggle tries every attack on a cluster, whose member is to hear identity and nothing else of who calls. bearer is the caller's token,
 // "" for a client certificate.
-func smuggle(t *testing.T, h *house, m *fakeMember, cluster, bearer string, identity http.Header) {
+func smuggle(t *testing.T, h *fixture, m *clustertest.Member, cluster, bearer string, identity http.Header) {
 	for _, kind := range kinds {
 		for _, attack := range attacks {
 			t.Run(cluster+"/"+kind.name+"/"+attack.name, func(t *testing.T) {
@@ -135,10 +137,10 @@ func smuggle(t *testing.T, h *house, m *fakeMember, cluster, bearer string, iden
 						code, message = 401, "no credential"
 					}
 				}
-				resp := h.raw(kind.method + " /clusters/" + cluster + "/api/v1/x HTTP/1.1\nHost: x\nConnection: " + connection + "\n" + headers + "\n")
-				arrived := m.take()
+				resp := h.SendRaw(kind.method + " /clusters/" + cluster + "/api/v1/x HTTP/1.1\nHost: x\nConnection: " + connection + "\n" + headers + "\n")
+				arrived := m.TakeRequests()
 				if code != 0 {
-					if wantStatus(t, resp, code, map[int]string{400: "bad_request", 401: "unauthenticated", 403: "forbidden"}[code], message); len(arrived) > 0 {
+					if gatewaytest.WantStatus(t, resp, code, map[int]string{400: "bad_request", 401: "unauthenticated", 403: "forbidden"}[code], message); len(arrived) > 0 {
 						t.Errorf("it arrived: %+v", arrived)
 					}
 					return
@@ -163,8 +165,8 @@ func smuggle(t *testing.T, h *house, m *fakeMember, cluster, bearer string, iden
 // TestMalformed holds: what is no HTTP, or two requests in one, reaches no member.
 func TestMalformed(t *testing.T) {
 	m := recording(t)
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig(token), nil)
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token))
 	const get, upgrade = "GET /clusters/m/api/v1/x HTTP/1.1\nHost: x\n", "Connection: Upgrade\nUpgrade: websocket\n"
 	for name, request := range map[string]string{
 		"a space before the colon":         get + "Impersonate-User : root\n\n",
@@ -193,10 +195,10 @@ func TestMalformed(t *testing.T) {
 		"an upgrade of another version":    get + "Connection: Upgrade\nUpgrade: SPDY/2\n\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if resp := h.raw(request); resp.StatusCode != 400 && resp.StatusCode != 501 && resp.StatusCode != 505 {
+			if resp := h.SendRaw(request); resp.StatusCode != 400 && resp.StatusCode != 501 && resp.StatusCode != 505 {
 				t.Errorf("%s", resp.Status)
 			}
-			if arrived := m.arrived(); len(arrived) > 0 {
+			if arrived := m.Requests(); len(arrived) > 0 {
 				t.Errorf("it arrived: %+v", arrived)
 			}
 		})
@@ -206,10 +208,10 @@ func TestMalformed(t *testing.T) {
 // TestFoldedHeader holds: a line that goes on with another one is one value, here and at the member.
 func TestFoldedHeader(t *testing.T) {
 	m := recording(t)
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig(token), nil)
-	resp := h.raw("GET /clusters/m/version HTTP/1.1\nHost: x\nX-A: a\n Impersonate-User: root\n\n")
-	for _, s := range m.arrived() {
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token))
+	resp := h.SendRaw("GET /clusters/m/version HTTP/1.1\nHost: x\nX-A: a\n Impersonate-User: root\n\n")
+	for _, s := range m.Requests() {
 		if resp.StatusCode != 200 || s.Header.Get("Impersonate-User") != "alice" || s.Header.Get("X-A") != "a Impersonate-User: root" {
 			t.Errorf("%s: %+v", resp.Status, s)
 		}
@@ -219,11 +221,11 @@ func TestFoldedHeader(t *testing.T) {
 // TestTrailers holds: what follows a body is no header, nor does it reach a member.
 func TestTrailers(t *testing.T) {
 	m := recording(t)
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig(token), nil)
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token))
 	for _, announced := range []string{"", "Trailer: Impersonate-User, X-Remote-User\n"} {
-		resp := h.raw("POST /clusters/m/api/v1/x HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n" + announced + "\n3\nabc\n0\nImpersonate-User: root\nX-Remote-User: root\n\n")
-		arrived := m.take()
+		resp := h.SendRaw("POST /clusters/m/api/v1/x HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n" + announced + "\n3\nabc\n0\nImpersonate-User: root\nX-Remote-User: root\n\n")
+		arrived := m.TakeRequests()
 		if resp.StatusCode != 200 || len(arrived) != 1 {
 			t.Fatalf("%s, and %d calls arrived", resp.Status, len(arrived))
 		}
@@ -237,8 +239,8 @@ func TestTrailers(t *testing.T) {
 // never as a request.
 func TestEarlyBytes(t *testing.T) {
 	m := recording(t)
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig(token), nil)
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token))
 	const second = "GET /api/v1/second HTTP/1.1\r\nHost: x\r\nImpersonate-User: root\r\n\r\n"
 	_, r, resp := h.dialUpgrade("/clusters/m/api/v1/x", second)
 	if resp.StatusCode != 101 {
@@ -256,7 +258,7 @@ func TestEarlyBytes(t *testing.T) {
 	if next, err := http.ReadResponse(r, nil); err == nil && next.StatusCode < 400 {
 		t.Errorf("the second request: %s", next.Status)
 	}
-	for _, s := range m.arrived() {
+	for _, s := range m.Requests() {
 		if s.URI == "/api/v1/second" || s.Header.Get("Impersonate-User") != "alice" {
 			t.Errorf("arrived %+v", s)
 		}
@@ -266,8 +268,8 @@ func TestEarlyBytes(t *testing.T) {
 // TestSmugglingByHTTP2 holds the same for a front door that speaks HTTP/2, frame by frame.
 func TestSmugglingByHTTP2(t *testing.T) {
 	m := recording(t)
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig(token), nil)
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token))
 	door := httptest.NewUnstartedServer(h.Config.Handler)
 	door.EnableHTTP2 = true
 	door.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
@@ -275,7 +277,7 @@ func TestSmugglingByHTTP2(t *testing.T) {
 	door.StartTLS()
 	defer door.Close()
 	config := door.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
-	config.Certificates, config.NextProtos = h.tls.Certificates, []string{"h2"}
+	config.Certificates, config.NextProtos = h.ClientTLS.Certificates, []string{"h2"}
 	pseudo := []string{":method", "GET", ":scheme", "https", ":authority", "x", ":path", "/clusters/m/api/v1/x"}
 	post := append([]string{":method", "POST"}, pseudo[2:]...)
 	for _, tt := range []struct {
@@ -309,7 +311,7 @@ func TestSmugglingByHTTP2(t *testing.T) {
 			if got != tt.want && (tt.want != "refused" || got != "reset" && !strings.HasPrefix(got, "4")) {
 				t.Errorf("%s, want %s", got, tt.want)
 			}
-			for _, s := range m.take() {
+			for _, s := range m.TakeRequests() {
 				if tt.want != "200" && tt.trailers == nil { // which come when the call is made
 					t.Errorf("what is refused arrived: %+v", s)
 				}
@@ -374,14 +376,14 @@ func FuzzSmuggling(f *testing.F) {
 		f.Add(attack.headers, attack.connection, byte(len(attack.name)))
 	}
 	m := recording(f)
-	h := newHouse(f, nil)
-	h.add("m", m.kubeconfig(token), nil)
+	h := newGateway(f, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token))
 	f.Fuzz(func(t *testing.T, headers, connection string, kind byte) {
 		if strings.Contains(headers, "\n\n") || strings.HasPrefix(headers, "\n") || strings.ContainsAny(connection, "\n\r") {
 			return // then it is the end of the request, and no attack on it
 		}
 		k := kinds[int(kind)%len(kinds)]
-		conn, err := tls.Dial("tcp", h.Listener.Addr().String(), h.tls)
+		conn, err := tls.Dial("tcp", h.Listener.Addr().String(), h.ClientTLS)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -396,7 +398,7 @@ func FuzzSmuggling(f *testing.F) {
 			return
 		}
 		_ = resp.Body.Close()
-		for _, s := range m.take() {
+		for _, s := range m.TakeRequests() {
 			if diff := cmp.Diff([]string{"alice"}, s.Header["Impersonate-User"]); diff != "" {
 				t.Errorf("%q\n%s", request, diff)
 			}

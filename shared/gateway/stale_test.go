@@ -13,8 +13,9 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/cache"
-	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // TestStaleReads holds: a function says of each call, in the form that CloudWatch counts by, how much of it was answered from what had ended.
@@ -22,22 +23,22 @@ func TestStaleReads(t *testing.T) {
 	var stale atomic.Uint64
 	var log bytes.Buffer // read once the server has ended
 	stale.Store(7)       // in calls before
-	h := newHouseFresh(t, gateway.NewFunction(""), cluster.Freshness{}, func(c *gateway.Config) {
+	h := newGateway(t, gatewaytest.Options{Function: gateway.NewFunction(""), Configure: func(c *gateway.Config) {
 		c.Log, c.Namespace = slog.New(slog.NewJSONHandler(&log, nil)), "Clusterpass/test"
 		c.Caches = []func() map[string]cache.Stats{
 			func() map[string]cache.Stats { return map[string]cache.Stats{"secrets": {StaleHits: stale.Load()}} },
 			func() map[string]cache.Stats { return map[string]cache.Stats{"keys": {StaleHits: 1}} },
 		}
-	})
-	m := newMember(t, func(w http.ResponseWriter, r *http.Request) {
+	}})
+	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/pods") {
 			stale.Add(2)
 		}
 		_, _ = io.WriteString(w, "{}")
 	})
-	h.add("m", m.kubeconfig("{token: members-token}"), nil)
+	h.AddCluster("m", m.Kubeconfig("{token: members-token}"))
 	for _, path := range []string{"/clusters/m/api/v1/pods", "/clusters/m/api/v1/nodes"} {
-		h.do("GET", path, nil, "")
+		h.Do("GET", path, nil, "")
 	}
 	h.Close()
 	type line struct {

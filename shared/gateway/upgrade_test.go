@@ -12,11 +12,13 @@ import (
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
 // switching is a member that switches protocols and hands the connection to talk.
-func switching(t *testing.T, talk func(conn *tls.Conn, r *bufio.Reader)) *fakeMember {
-	return newMember(t, func(w http.ResponseWriter, r *http.Request) {
+func switching(t *testing.T, talk func(conn *tls.Conn, r *bufio.Reader)) *clustertest.Member {
+	return clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/refuse" {
 			http.Error(w, "no", http.StatusForbidden)
 			return
@@ -37,23 +39,10 @@ func switching(t *testing.T, talk func(conn *tls.Conn, r *bufio.Reader)) *fakeMe
 }
 
 // dialUpgrade asks for an upgrade and sends first right behind the request.
-func (h *house) dialUpgrade(path, first string) (*tls.Conn, *bufio.Reader, *http.Response) {
+func (h *fixture) dialUpgrade(path, first string) (*tls.Conn, *bufio.Reader, *http.Response) {
 	h.t.Helper()
-	conn, err := tls.Dial("tcp", h.Listener.Addr().String(), h.tls)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	h.t.Cleanup(func() { _ = conn.Close() })
-	_, err = io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, upgrade\r\nUpgrade: spdy/3.1\r\n"+
-		"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.c2VjcmV0, v4.channel.k8s.io\r\nImpersonate: x\r\n\r\n"+first)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	r := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(r, nil)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	resp, conn, r := gatewaytest.SendRaw(h.t, h.Listener.Addr().String(), h.ClientTLS, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, upgrade\r\n"+
+		"Upgrade: spdy/3.1\r\nSec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.c2VjcmV0, v4.channel.k8s.io\r\nImpersonate: x\r\n\r\n"+first)
 	return conn, r, resp
 }
 
@@ -68,8 +57,8 @@ func TestUpgradeCarriesBothWays(t *testing.T) {
 		_, _ = io.WriteString(conn, "goodbye")
 		_ = conn.CloseWrite()
 	})
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig(token), nil)
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token))
 	conn, r, resp := h.dialUpgrade("/clusters/m/api/v1/x?a=%2F", "early ")
 	if resp.StatusCode != 101 || resp.Header.Get("Upgrade") != "SPDY/3.1" || resp.Header.Get("X-Stream-Protocol-Version") != "v4" {
 		t.Fatalf("%d %v", resp.StatusCode, resp.Header)
@@ -82,13 +71,13 @@ func TestUpgradeCarriesBothWays(t *testing.T) {
 	if err != nil || !bytes.Equal(got, append(append([]byte("early "), data...), "goodbye"...)) {
 		t.Errorf("%d bytes came back, %v", len(got), err)
 	}
-	events := h.audit.take(t, 2)
+	events := h.Audit.Take(t, 2)
 	end := events[len(events)-1].Annotations
 	sent, _ := strconv.Atoi(end[audit.SentAnnotation])
 	if most := len(got) + 1<<10; end[audit.ReceivedAnnotation] != strconv.Itoa(len("early ")+len(data)) || sent < len(got) || sent > most { // the head is sent, too
 		t.Errorf("%d bytes each way: the audit has %v", len(got), end)
 	}
-	s := m.arrived()[0]
+	s := m.Requests()[0]
 	if s.URI != "/api/v1/x?a=%2F" || s.Proto != "HTTP/1.1" || s.Header.Get("Authorization") != "Bearer members-token" ||
 		s.Header.Get("Impersonate-User") != "alice" || s.Header.Get("Sec-Websocket-Protocol") != "v4.channel.k8s.io" {
 		t.Errorf("arrived %+v", s)
@@ -98,8 +87,8 @@ func TestUpgradeCarriesBothWays(t *testing.T) {
 func TestUpgradeEnds(t *testing.T) {
 	t.Run("the member goes", func(t *testing.T) {
 		m := switching(t, func(conn *tls.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, "bye") })
-		h := newHouse(t, nil)
-		h.add("m", m.kubeconfig(token), nil)
+		h := newGateway(t, gatewaytest.Options{})
+		h.AddCluster("m", m.Kubeconfig(token))
 		_, r, _ := h.dialUpgrade("/clusters/m/api/v1/x", "")
 		if got, err := io.ReadAll(r); err != nil || string(got) != "bye" {
 			t.Errorf("%q, %v", got, err)
@@ -111,8 +100,8 @@ func TestUpgradeEnds(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r)
 			close(gone)
 		})
-		h := newHouse(t, nil)
-		h.add("m", m.kubeconfig(token), nil)
+		h := newGateway(t, gatewaytest.Options{})
+		h.AddCluster("m", m.Kubeconfig(token))
 		conn, _, _ := h.dialUpgrade("/clusters/m/api/v1/x", "")
 		_ = conn.Close()
 		<-gone
@@ -121,12 +110,12 @@ func TestUpgradeEnds(t *testing.T) {
 
 func TestUpgradeRefused(t *testing.T) {
 	m := switching(t, nil)
-	h := newHouse(t, nil)
-	h.add("m", m.kubeconfig(token), nil)
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("m", m.Kubeconfig(token))
 	_, _, resp := h.dialUpgrade("/clusters/m/api/v1/refuse", "")
 	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 403 || strings.TrimSpace(string(body)) != "no" {
 		t.Errorf("%d %q", resp.StatusCode, body)
 	}
 	_, _, resp = h.dialUpgrade("/clusters/m/api/v1/redirect", "")
-	wantStatus(t, resp, 502, "bad_redirect", "redirects an upgrade")
+	gatewaytest.WantStatus(t, resp, 502, "bad_redirect", "redirects an upgrade")
 }
