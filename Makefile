@@ -5,7 +5,8 @@ ARCHES    := arm64 amd64
 GOBUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w"
 # lambda.norpc leaves out the RPC of the Go 1.x runtime, which provided.al2023 does not use.
 FNFLAGS   := -tags lambda.norpc
-LINT      := go tool -modfile=scripts/lint/go.mod golangci-lint
+# The linter caches paths of files, so each checkout has a cache of its own.
+LINT      := env GOLANGCI_LINT_CACHE=$(CURDIR)/dist/lint go tool -modfile=scripts/lint/go.mod golangci-lint
 # Without DWARF, the test programs link in half the time.
 GOTEST    := go test -race -ldflags=-w
 ARCH      ?= arm64

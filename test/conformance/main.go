@@ -11,6 +11,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -26,23 +27,24 @@ const usage = `Run Kubernetes' conformance specs of sig-api-machinery and sig-cl
 `
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
 	flags.Usage = func() { _, _ = fmt.Fprint(os.Stdout, usage) }
 	var o options
 	flags.StringVar(&o.focus, "focus", "", "")
 	flags.StringVar(&o.out, "out", "dist/conformance", "")
 	switch err := flags.Parse(os.Args[1:]); {
-	case err == flag.ErrHelp: //nolint:errorlint // the package returns it as it is
+	case errors.Is(err, flag.ErrHelp):
 		return
 	case err != nil:
-		os.Exit(2) //nolint:gocritic // stop has nothing to do yet
+		os.Exit(2)
 	case flags.NArg() > 0:
 		fmt.Fprintf(os.Stderr, "unknown argument %q\n\n%s", flags.Arg(0), usage)
 		os.Exit(2)
 	}
-	if err := run(ctx, os.Stdout, o); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx, os.Stdout, o)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
