@@ -31,7 +31,7 @@ NEEDS_CC := "Go 1.26.4 or later, a C compiler for the race detector, curl and Py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo up install check lint vet rules test test-e2e test-all test-clients test-conformance moto soak fuzz bench \
-  build build-local node clusters image deploy localstack aws-rules deploy-check clean
+  build build-arch build-local node clusters image deploy localstack aws-rules deploy-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-zA-Z_0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,7 +45,7 @@ up: build-local ## Run the gateway here; KUBECONFIG=... registers its contexts f
 
 install: ## Install clusterpass, also as kubectl's plugin: kubectl clusterpass (BINDIR=/usr/local/bin)
 	@$(STEP) "build clusterpass into $(BINDIR)" "Go 1.26.4 or later and write access to BINDIR=$(BINDIR)" \
-	  env CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(BINDIR)/clusterpass ./scripts/clusterpass
+	  env $(GOBUILD) -o $(BINDIR)/clusterpass ./scripts/clusterpass
 	ln -sf clusterpass $(BINDIR)/kubectl-clusterpass
 	ln -sf clusterpass $(BINDIR)/kubectl_complete-clusterpass
 
@@ -103,12 +103,20 @@ bench: build-local moto ## Measure cold starts, and the gateway beside direct ca
 	@$(STEP) "measure cold starts" $(NEEDS_GO) dist/local/coldstart
 
 build: build-local ## Build the functions' zips (arm64, amd64), the bridge and the agent into dist/
-	@for arch in $(ARCHES); do $(STEP) "build functions, bridge and agent for $$arch" $(NEEDS_GO) scripts/build $$arch $(FUNCTIONS) || exit 1; done
+	@for arch in $(ARCHES); do $(STEP) "build functions, bridge and agent for $$arch" $(NEEDS_GO) \
+	  $(MAKE) --no-print-directory build-arch ARCH=$$arch || exit 1; done
 	@if docker info >/dev/null 2>&1; then \
 	  $(STEP) "build the image of the bridge" "Docker and its registry" docker build --quiet --tag clusterpass-bridge --file websocket-bridge/Dockerfile . && \
 	  $(STEP) "build the image of the agent" "Docker and its registry" docker build --quiet --tag clusterpass-agent --file websocket-bridge/agent/Dockerfile .; \
 	else echo "no Docker engine here: the images of bridge and agent are not built"; fi
 	@ls -l dist/*/*.zip dist/*/websocket-bridge dist/*/clusterpass-agent
+
+build-arch: # what build does for ARCH
+	@for fn in $(FUNCTIONS); do \
+	  GOOS=linux GOARCH=$(ARCH) $(GOBUILD) $(FNFLAGS) -o dist/$(ARCH)/$$fn/bootstrap ./functions/$$fn/bootstrap && \
+	  go run ./scripts/package dist/$(ARCH)/$$fn/bootstrap dist/$(ARCH)/$$fn.zip || exit 1; done
+	@GOOS=linux GOARCH=$(ARCH) $(GOBUILD) -o dist/$(ARCH)/websocket-bridge ./websocket-bridge
+	@GOOS=linux GOARCH=$(ARCH) $(GOBUILD) -o dist/$(ARCH)/clusterpass-agent ./websocket-bridge/agent
 
 build-local: ## Build for this machine what demo, up, test and bench run
 	@$(STEP) "build the functions, the gateway and the command line (the first run compiles for minutes)" $(NEEDS_GO) sh -ec '\

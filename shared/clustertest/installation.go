@@ -1,5 +1,4 @@
-// Package clustertest provides what tests of a gateway stand on: stores with registered clusters, and API servers of
-// member clusters that are fake.
+// Package clustertest provides stores with registered clusters, and fake API servers of member clusters, for tests.
 //
 //   - [Installation] has the stores, the CA and the clock that all gateways of one installation share.
 //   - [Member] is the API server of a member cluster.
@@ -50,7 +49,7 @@ func open(tb testing.TB, dir string, clock *Clock) *Installation {
 	i.must(err)
 	creds, err := secretsdir.Open(filepath.Join(dir, "secrets"))
 	i.must(err)
-	// A gateway may read in the background after its test. It must create no lock file in a directory that is being removed.
+	// A gateway may read in the background after its test. It must not create a lock file while the directory is removed.
 	tb.Cleanup(func() { _, _ = objs.Close(), creds.Close() })
 	i.Objects, i.Secrets = objs, creds
 	i.CA, err = pki.LoadCA(dir, "client-ca")

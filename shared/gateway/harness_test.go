@@ -14,7 +14,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// fleetHangs is how long the fleet waits in tests of members that hang: as long as a busy machine needs for those that do not.
+// fleetHangs is the deadline of the fleet in tests with members that hang. The other members need less, even on a busy
+// machine.
 const fleetHangs = 5 * time.Second
 
 // fixture is a gateway with what tests of this package ask of it.

@@ -25,7 +25,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// OwnToken is the only bearer token that the gateway takes for one of its own.
+// OwnToken is the only bearer token that Config.OwnToken reports as the gateway's.
 const OwnToken = "gateways-token"
 
 // FleetDeadline is how long the fleet waits for its members unless Options name another time: as long as any machine

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -61,15 +62,18 @@ func startAndWait() error {
 	if err != nil {
 		return err
 	}
-	for poll := time.NewTicker(20 * time.Millisecond); ; {
-		text, err := os.ReadFile(escape)
-		if err == nil && strings.HasSuffix(string(text), "\n") {
-			fmt.Printf("%s %s", s.Dir(), text)
-			poll.Stop()
-			break
+	var text []byte
+	err = waittest.Poll(ctx, func(context.Context) error {
+		text, err = os.ReadFile(escape)
+		if err == nil && !bytes.HasSuffix(text, []byte("\n")) {
+			err = errors.New("the process has not written its number")
 		}
-		<-poll.C
+		return err
+	})
+	if err != nil {
+		return errors.Join(err, s.Stop())
 	}
+	fmt.Printf("%s %s", s.Dir(), text)
 	<-ctx.Done()
 	return s.Stop()
 }

@@ -43,7 +43,7 @@ func StartExample(t *testing.T, language, before, interpreter string, args ...st
 	t.Cleanup(func() { d.Run(t, "delete", "pod", "web", "-n", "default") })
 	d.Must(t, "wait", "-n", "default", "--for=condition=Ready", "pod/web", "--timeout=4m")
 	program := before + strings.NewReplacer("gateway.example.com", p.Addr, "ca.pem", p.CAFile).Replace(string(example[1]))
-	return StartCommand(t, interpreter, func(ctx context.Context) *exec.Cmd {
+	return startCommand(t, interpreter, func(ctx context.Context) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, interpreter, append(args, program)...)
 		cmd.Env = append(os.Environ(), "TOKEN="+p.Token, "NODE_EXTRA_CA_CERTS="+p.CAFile)
 		return cmd

@@ -28,6 +28,21 @@ const BridgeFleetPrefix = "/bridge/fleet"
 // SourceAnnotation names the cluster of an object that the fleet returns.
 const SourceAnnotation = "resource.karmada.io/cached-from-cluster"
 
+// SeedRegistry is the ResourceRegistry of Karmada's page on global resources, as printed there.
+const SeedRegistry = `apiVersion: search.karmada.io/v1alpha1
+kind: ResourceRegistry
+metadata:
+  name: proxy-sample
+spec:
+  targetCluster:
+    clusterNames:
+  resourceSelectors:
+    - apiVersion: v1
+      kind: Pod
+    - apiVersion: v1
+      kind: Node
+`
+
 // AtFleet returns k with the fleet as its server.
 func AtFleet(t *testing.T, k Kubectl) Kubectl {
 	t.Helper()

@@ -32,11 +32,11 @@ func Grant(t *testing.T, cluster, user string) {
 	d := Direct(cluster)
 	d.Must(t, "create", "clusterrolebinding", user, "--clusterrole=cluster-admin", "--user="+user)
 	t.Cleanup(func() { d.Run(t, "delete", "clusterrolebinding", user) })
-	WaitForAdmin(t, d, user)
+	waitForAdmin(t, d, user)
 }
 
-// WaitForAdmin waits until a cluster's RBAC lets the user do everything.
-func WaitForAdmin(t *testing.T, member Kubectl, user string) {
+// waitForAdmin waits until a cluster's RBAC lets the user do everything.
+func waitForAdmin(t *testing.T, member Kubectl, user string) {
 	t.Helper()
 	Eventually(t, func() bool { return member.Run(t, "auth", "can-i", "*", "*", "--as", user).Code == 0 })
 }

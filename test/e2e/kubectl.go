@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Kubectl is how kubectl is called: whom it calls, with what input. Its methods are safe for concurrent use unless
-// Stdin is set.
+// Kubectl is a kubeconfig, context, server, input and environment for runs of kubectl. Its methods are safe for
+// concurrent use unless Stdin is set.
 type Kubectl struct {
 	Kubeconfig, Context string
 	Server              string // replaces the server of the context, if it is not empty
@@ -212,7 +212,7 @@ func SameEnd(t *testing.T, bin string, d, g Kubectl, stdin string, args ...strin
 		wg.Go(func() { dr = d.RunWith(t, bin, strings.NewReader(stdin), args...) })
 		wg.Go(func() { gr = g.RunWith(t, bin, strings.NewReader(stdin), args...) })
 		wg.Wait()
-		same := dr.Code == gr.Code && SortLines(dr.Stdout) == SortLines(gr.Stdout)
+		same := dr.Code == gr.Code && sortLines(dr.Stdout) == sortLines(gr.Stdout)
 		if !same && !hurried {
 			break
 		}
@@ -224,8 +224,8 @@ func SameEnd(t *testing.T, bin string, d, g Kubectl, stdin string, args ...strin
 	return gr
 }
 
-// SortLines sorts lines, since the order of the lines of several pods is not fixed.
-func SortLines(s string) string {
+// sortLines sorts lines, since the order of the lines of several pods is not fixed.
+func sortLines(s string) string {
 	lines := slices.Sorted(strings.Lines(s))
 	return strings.Join(lines, "")
 }

@@ -45,7 +45,7 @@ func NewBrowserPage(t *testing.T) *BrowserPage {
 	d := Direct("member1")
 	d.Must(t, "create", "clusterrolebinding", user, "--clusterrole=cluster-admin", "--user="+user)
 	t.Cleanup(func() { d.Run(t, "delete", "clusterrolebinding", user) })
-	WaitForAdmin(t, d, user)
+	waitForAdmin(t, d, user)
 	pass, err := clientcmd.BuildConfigFromFlags("", h.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)

@@ -82,11 +82,11 @@ func (s *Session) ExitCode() int {
 // Start starts a kubectl as a Session.
 func (k Kubectl) Start(t *testing.T, bin string, args ...string) *Session {
 	t.Helper()
-	return StartCommand(t, "kubectl "+strings.Join(args, " "), func(ctx context.Context) *exec.Cmd { return k.Command(ctx, t, bin, args...) })
+	return startCommand(t, "kubectl "+strings.Join(args, " "), func(ctx context.Context) *exec.Cmd { return k.Command(ctx, t, bin, args...) })
 }
 
-// StartCommand starts a command as a Session of at most 15 minutes.
-func StartCommand(t *testing.T, what string, command func(ctx context.Context) *exec.Cmd) *Session {
+// startCommand starts a command as a Session of at most 15 minutes.
+func startCommand(t *testing.T, what string, command func(ctx context.Context) *exec.Cmd) *Session {
 	t.Helper()
 	s := &Session{t: t, What: what, Lines: make(chan string, 1000), Stderr: &waittest.Buffer{}, done: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)

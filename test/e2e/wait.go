@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -16,32 +19,29 @@ func Eventually(t *testing.T, ok func() bool) {
 	waittest.Until(t, "the condition of the line above", ok)
 }
 
-// WaitForValue waits until get returns want, and logs the last value when the test fails.
+// WaitForValue waits until get returns want. A failure names the last value.
 func WaitForValue(t *testing.T, want string, get func() string) {
 	t.Helper()
-	var got string
-	defer func() {
-		if got != want {
-			t.Logf("it is %q, want %q", got, want)
+	waittest.UntilNoError(t, "wait for a value", func(context.Context) error {
+		if got := get(); got != want {
+			return fmt.Errorf("it is %q, want %q", got, want)
 		}
-	}()
-	Eventually(t, func() bool { got = get(); return got == want })
+		return nil
+	})
 }
 
-// Within waits until ok returns true and reports whether it did so within Patience, for tests that describe the
-// difference themselves.
+var errNotYet = errors.New("the condition does not hold")
+
+// Within waits until ok returns true and reports whether it did so within Patience. Use it where the test prints its
+// own failure.
 func Within(t *testing.T, ok func() bool) bool {
 	t.Helper()
-	deadline := time.NewTimer(Patience)
-	defer deadline.Stop()
-	for !ok() {
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-deadline.C:
-			return false
+	return waittest.Poll(context.WithoutCancel(t.Context()), func(context.Context) error {
+		if ok() {
+			return nil
 		}
-	}
-	return true
+		return errNotYet
+	}) == nil
 }
 
 // Idle lets a time pass in which nothing happens, for tests of what survives that time. No other condition can replace

@@ -139,16 +139,14 @@ func (n *node) start() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel, n.ended = cancel, make(chan error, 1)
 	go func() { n.ended <- k.Run(ctx) }()
-	poll, deadline := time.NewTicker(20*time.Millisecond), time.After(patience)
-	defer poll.Stop()
-	for !n.moved(old) {
-		select {
-		case <-poll.C:
-		case <-deadline:
+	registered, cancelWait := context.WithTimeout(context.Background(), patience)
+	defer cancelWait()
+	return waittest.Poll(registered, func(context.Context) error {
+		if !n.moved(old) {
 			return errors.New("the node was not registered")
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func (n *node) stop() error {

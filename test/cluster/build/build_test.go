@@ -231,8 +231,8 @@ func TestPinsAreFoundAndNamed(t *testing.T) {
 	}
 }
 
-// Whoever starts a cluster for the first time waits for this build for minutes, and must see that something happens. Later
-// starts build nothing and must not claim that they do.
+// The first start of a cluster waits for this build for minutes, so the user must see progress. Later starts build
+// nothing and must print nothing.
 func TestMeterShowsOnlySlowBuilds(t *testing.T) {
 	var fast bytes.Buffer
 	m := newMeter(&fast, "it")

@@ -18,21 +18,6 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// seedRegistry is the ResourceRegistry of Karmada's page on global resources, as printed there.
-const seedRegistry = `apiVersion: search.karmada.io/v1alpha1
-kind: ResourceRegistry
-metadata:
-  name: proxy-sample
-spec:
-  targetCluster:
-    clusterNames:
-  resourceSelectors:
-    - apiVersion: v1
-      kind: Pod
-    - apiVersion: v1
-      kind: Node
-`
-
 // TestOwnAPI is what kubectl does with the kinds of a cluster, done with the gateway's own.
 func TestOwnAPI(t *testing.T) {
 	k := e2e.OwnAPI(t)
@@ -49,32 +34,32 @@ func TestOwnAPI(t *testing.T) {
 	e2e.WantText(t, k.Must(t, "get", "clusters", "-o", "wide"), "API-ENDPOINT", "https://127.0.0.1:")
 	e2e.WantText(t, k.Must(t, "get", "--raw", "/readyz"), "ok")
 
-	e2e.WantText(t, k.WithInput(seedRegistry).Must(t, "apply", "--dry-run=server", "-f", "-"), "created (server dry run)")
+	e2e.WantText(t, k.WithInput(e2e.SeedRegistry).Must(t, "apply", "--dry-run=server", "-f", "-"), "created (server dry run)")
 	if r := k.Run(t, "get", "resourceregistry", "proxy-sample"); r.Code == 0 {
 		t.Errorf("a dry run is kept:\n%s", r)
 	}
-	e2e.WantText(t, k.WithInput(seedRegistry).Must(t, "apply", "-f", "-"), "proxy-sample created")
+	e2e.WantText(t, k.WithInput(e2e.SeedRegistry).Must(t, "apply", "-f", "-"), "proxy-sample created")
 	t.Cleanup(func() { k.Must(t, "delete", "resourceregistry", "proxy-sample", "--ignore-not-found") })
 	version := func() string {
 		return k.Must(t, "get", "rr", "proxy-sample", "-o", "jsonpath={.metadata.resourceVersion}")
 	}
 	before := version()
-	k.WithInput(seedRegistry).Must(t, "apply", "-f", "-")
+	k.WithInput(e2e.SeedRegistry).Must(t, "apply", "-f", "-")
 	if after := version(); after != before {
 		t.Errorf("applied once more, version %s becomes %s", before, after)
 	}
 	e2e.WantText(t, k.Must(t, "get", "rr"), "proxy-sample", "*", "Pod,Node")
-	if r := k.WithInput(strings.Replace(seedRegistry, "resourceSelectors", "resourceSelector", 1)).Run(t, "apply", "-f", "-"); r.Code == 0 || !strings.Contains(r.Stderr, `unknown field "spec.resourceSelector"`) {
+	if r := k.WithInput(strings.Replace(e2e.SeedRegistry, "resourceSelectors", "resourceSelector", 1)).Run(t, "apply", "-f", "-"); r.Code == 0 || !strings.Contains(r.Stderr, `unknown field "spec.resourceSelector"`) {
 		t.Errorf("a misspelt field:\n%s", r)
 	}
-	if r := k.WithInput(strings.Replace(seedRegistry, "kind: Pod", "kind: ''", 1)).Run(t, "apply", "-f", "-"); r.Code == 0 || !strings.Contains(r.Stderr, "spec.resourceSelectors[0].kind: Required value") {
+	if r := k.WithInput(strings.Replace(e2e.SeedRegistry, "kind: Pod", "kind: ''", 1)).Run(t, "apply", "-f", "-"); r.Code == 0 || !strings.Contains(r.Stderr, "spec.resourceSelectors[0].kind: Required value") {
 		t.Errorf("a kind without a name:\n%s", r)
 	}
 }
 
 func TestOwnAPIWrites(t *testing.T) {
 	k := e2e.OwnAPI(t)
-	doc := strings.Replace(seedRegistry, "proxy-sample", "written", 1)
+	doc := strings.Replace(e2e.SeedRegistry, "proxy-sample", "written", 1)
 	changed := strings.Replace(doc, "clusterNames:", "clusterNames: [member1]", 1)
 	e2e.WantText(t, k.WithInput(changed).Must(t, "apply", "--server-side", "--field-manager", "one", "-f", "-"), "written serverside-applied")
 	t.Cleanup(func() { k.Must(t, "delete", "resourceregistry", "written", "--ignore-not-found") })
@@ -144,7 +129,7 @@ func TestOwnAPIWatch(t *testing.T) {
 		w.WaitForLine(kind, func(l string) bool { return strings.Contains(l, kind) && strings.Contains(l, "watched") })
 	}
 	// Whether or not the watch has begun before the object was made, it shows that.
-	k.WithInput(strings.Replace(seedRegistry, "proxy-sample", "watched", 1)).Must(t, "create", "-f", "-")
+	k.WithInput(strings.Replace(e2e.SeedRegistry, "proxy-sample", "watched", 1)).Must(t, "create", "-f", "-")
 	await("ADDED")
 	k.Must(t, "label", "rr", "watched", "a=b")
 	await("MODIFIED")
@@ -155,7 +140,7 @@ func TestOwnAPIWatch(t *testing.T) {
 // TestOwnAPIByTwo holds: of what kubectl writes at once through two gateways on one store, the function and the bridge, nothing is lost.
 func TestOwnAPIByTwo(t *testing.T) {
 	k := e2e.OwnAPI(t)
-	k.WithInput(strings.Replace(seedRegistry, "proxy-sample", "counted", 1)).Must(t, "create", "-f", "-")
+	k.WithInput(strings.Replace(e2e.SeedRegistry, "proxy-sample", "counted", 1)).Must(t, "create", "-f", "-")
 	t.Cleanup(func() { k.Must(t, "delete", "rr", "counted") })
 	root := strings.TrimSuffix(k.Must(t, "config", "view", "-o", `jsonpath={.clusters[?(@.name=="clusterpass")].cluster.server}`), "/")
 	const writes = 8

@@ -48,7 +48,7 @@ func TestControlPlane(t *testing.T) {
 	// The fleet answers so for kinds that no registry takes in, and for no others.
 	e2e.WantText(t, k.Must(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces/kube-system"), uid)
 	worksAsTheFleet(t, k)
-	e2e.WantText(t, k.WithInput(seedRegistry).Must(t, "apply", "-f", "-"), "created")
+	e2e.WantText(t, k.WithInput(e2e.SeedRegistry).Must(t, "apply", "-f", "-"), "created")
 	e2e.Eventually(t, func() bool {
 		nodes := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/nodes").Stdout
 		return strings.Contains(nodes, `"member1-node"`) && strings.Contains(nodes, `"member2-node"`)

@@ -31,20 +31,6 @@ func qualified(t *testing.T, k e2e.Kubectl) e2e.Kubectl {
 // TestFleetSeeds is Karmada's page on global resources: its registry and its commands, for pods and nodes of two clusters, and all that
 // its questions and answers say cannot be.
 func TestFleetSeeds(t *testing.T) {
-	const page = `
-apiVersion: search.karmada.io/v1alpha1
-kind: ResourceRegistry
-metadata:
-  name: proxy-sample
-spec:
-  targetCluster:
-    clusterNames:
-  resourceSelectors:
-    - apiVersion: v1
-      kind: Pod
-    - apiVersion: v1
-      kind: Node
-`
 	e2e.CreatePods(t, "page")
 	k := e2e.AtFleet(t, e2e.Through(t, "member1"))
 	if r := k.Run(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/pods"); r.Code == 0 || !strings.Contains(r.Stderr, "no ResourceRegistry") {
@@ -53,10 +39,10 @@ spec:
 	if r := k.Run(t, "get", "pods", "-n", "page"); r.Code == 0 || !strings.Contains(r.Stderr, "Warning: no kind is global: no ResourceRegistry") {
 		t.Errorf("without a registry, kubectl does not say what is missing: %v", r)
 	}
-	if out, err := e2e.CLI(t, page, "apply", "-f", "-"); err != nil {
+	if out, err := e2e.CLI(t, e2e.SeedRegistry, "apply", "-f", "-"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
-	t.Cleanup(func() { _, _ = e2e.CLI(t, page, "delete", "-f", "-") })
+	t.Cleanup(func() { _, _ = e2e.CLI(t, e2e.SeedRegistry, "delete", "-f", "-") })
 	e2e.WaitForRegistries()
 
 	// Real columns, and where each object is.
