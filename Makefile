@@ -19,7 +19,9 @@ FUZZTIME  ?= 20s
 SOAK      ?= 2h
 
 # Packages that users run, also on macOS. Their tests need no cluster, nothing but Go, a C compiler and Python.
-PORTABLE := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-bridge/...# The other packages whose tests need no cluster.
+PORTABLE := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-bridge/...
+
+# The other packages whose tests need no cluster.
 LOCAL    := ./test/leak ./test/conformance ./test/cluster/build ./test/cluster/pki ./test/kubelet/crilog ./test/kubelet/expansion ./test/kubelet/shim
 # Packages that the slow suites run, and make test does not.
 SLOW := /test/clients$$
