@@ -34,7 +34,8 @@ func TestOwnAPI(t *testing.T) {
 	e2e.WantText(t, k.Must(t, "get", "clusters", "-o", "wide"), "API-ENDPOINT", "https://127.0.0.1:")
 	e2e.WantText(t, k.Must(t, "get", "--raw", "/readyz"), "ok")
 
-	e2e.WantText(t, k.WithInput(e2e.SeedRegistry).Must(t, "apply", "--dry-run=server", "-f", "-"), "created (server dry run)")
+	dryRun := k.WithInput(e2e.SeedRegistry).Must(t, "apply", "--dry-run=server", "-f", "-")
+	e2e.WantText(t, dryRun, "created (server dry run)")
 	if r := k.Run(t, "get", "resourceregistry", "proxy-sample"); r.Code == 0 {
 		t.Errorf("a dry run is kept:\n%s", r)
 	}
