@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,8 +16,19 @@ import (
 	"time"
 )
 
-// patience bounds each wait for a script, on a machine that may be busy.
-const patience = 2 * time.Minute
+// patience bounds all waits for one script, on a machine that may be busy.
+const patience = 5 * time.Minute
+
+// TestMain gives the scripts the signals of a terminal. A program that was started in the background, or by nohup, ignores
+// some, and so do all programs that it starts.
+func TestMain(m *testing.M) {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
+	os.Exit(m.Run())
+}
 
 // step returns the command scripts/step for a step called "build it", in a process group of its own as make's commands
 // are in a terminal. It prints the elapsed time each second.
@@ -214,7 +226,7 @@ func started(t *testing.T, command ...string) (*exec.Cmd, io.Closer, *lines) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) // if the test has failed
-	l := &lines{c: make(chan string)}
+	l := &lines{c: make(chan string), deadline: time.After(patience)}
 	go func() {
 		defer close(l.c)
 		for sc := bufio.NewScanner(stderr); sc.Scan(); {
@@ -225,7 +237,10 @@ func started(t *testing.T, command ...string) (*exec.Cmd, io.Closer, *lines) {
 }
 
 // lines are the lines that a step prints.
-type lines struct{ c chan string }
+type lines struct {
+	c        chan string
+	deadline <-chan time.Time // of all lines: a step that does not end prints one each second
+}
 
 // line waits for the next line; false at the end.
 func (l *lines) line(t *testing.T) (string, bool) {
@@ -233,8 +248,8 @@ func (l *lines) line(t *testing.T) (string, bool) {
 	select {
 	case line, ok := <-l.c:
 		return line, ok
-	case <-time.After(patience):
-		t.Fatal("no line and no end")
+	case <-l.deadline:
+		t.Fatal("the step does not end")
 		return "", false
 	}
 }
