@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -66,8 +65,8 @@ func askedUser(h http.Header) (*identity.User, error) {
 		case name == "Impersonate-Group":
 			u.Groups = slices.Clone(values)
 		case strings.HasPrefix(name, extraPrefix):
-			key, err := url.PathUnescape(strings.ToLower(name[len(extraPrefix):]))
-			if err != nil || key == "" || strings.HasPrefix(key, identity.OwnDomain) {
+			key, ok := identity.ExtraKey(name[len(extraPrefix):])
+			if !ok {
 				return nil, status.New(status.BadRequest, "", "the header %s cannot be understood", name)
 			}
 			u.Extra[key] = slices.Clone(values)

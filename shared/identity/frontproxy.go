@@ -3,7 +3,6 @@ package identity
 import (
 	"crypto/x509"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -60,8 +59,8 @@ func (a FrontProxy) Authenticate(r *http.Request) (*User, error) {
 		if !ok {
 			continue
 		}
-		key, err := url.PathUnescape(strings.ToLower(encoded))
-		if err != nil || key == "" || strings.HasPrefix(key, OwnDomain) {
+		key, ok := ExtraKey(encoded)
+		if !ok {
 			return nil, status.New(status.Unauthenticated, "", "the front proxy's header %s cannot be understood", name)
 		}
 		if u.Extra == nil {

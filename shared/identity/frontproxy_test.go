@@ -65,6 +65,8 @@ func TestFrontProxy(t *testing.T) {
 		{"two uids", aggregator, soon, with("X-Remote-Uid", "1", "2"), nil, "the front proxy says several uids"},
 		{"the gateway's own extra", aggregator, soon, with("X-Remote-Extra-Clusterpass.io%2foriginal-User", "root"), nil,
 			"the front proxy's header X-Remote-Extra-Clusterpass.io%2foriginal-User cannot be understood"},
+		{"the gateway's own extra, escaped", aggregator, soon, with("X-Remote-Extra-%43lusterpass.io%2foriginal-User", "root"), nil,
+			"the front proxy's header X-Remote-Extra-%43lusterpass.io%2foriginal-User cannot be understood"},
 		{"an extra without a key", aggregator, soon, with("X-Remote-Extra-", "x"), nil, "the front proxy's header X-Remote-Extra- cannot be understood"},
 		{"an extra that is not escaped", aggregator, soon, with("X-Remote-Extra-%zz", "x"), nil, "the front proxy's header X-Remote-Extra-%zz cannot be understood"},
 		{"other spellings", aggregator, soon, http.Header{"X_remote_user": {"root"}, "X-Remote-User": {"ann"}, "X_remote_group": {"system:masters"}}, &User{Name: "ann", Method: "front-proxy", Expires: aggregator.NotAfter}, ""},

@@ -10,6 +10,7 @@ package identity
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -70,6 +71,14 @@ const (
 
 // OwnDomain begins keys of extras that nobody else may give.
 const OwnDomain = "clusterpass.io/"
+
+// ExtraKey decodes the percent-encoded key of an extra, the end of a header's name. It returns false for keys that are
+// empty, malformed, or in the gateway's own domain. Keys are in lower case: an escaped character is lowered, too.
+func ExtraKey(encoded string) (key string, ok bool) {
+	key, err := url.PathUnescape(encoded)
+	key = strings.ToLower(key)
+	return key, err == nil && key != "" && !strings.HasPrefix(key, OwnDomain)
+}
 
 // The names of service accounts and their groups, as Kubernetes makes them.
 const (
