@@ -172,8 +172,6 @@ func valid(path string, res route.Resource) error {
 		wrong = fmt.Sprintf("%q is no API version", res.APIVersion)
 	case len(validation.IsDNS1123Label(res.Resource)) > 0:
 		wrong = fmt.Sprintf("%q is no name of a resource; those are in small letters and mostly plural, as pods", res.Resource)
-	case res.Verb != "proxy" && res.Subresource != "proxy" && strings.Contains(path, "//"):
-		wrong = "something is missing between two slashes"
 	default:
 		return nil
 	}

@@ -2,13 +2,14 @@
 // is one that a function can hold. It is pure: no I/O, no state.
 //
 // Paths are handled escaped, exactly as the client sent them, and Route.Path is a suffix of the input: what is
-// forwarded is byte for byte what came in. To keep every reader of a path in agreement (the grammar, the access rules, the
-// member), paths with dot segments, escaped or not, are refused.
+// forwarded is byte for byte what came in. Paths with dot segments or empty segments, escaped or not, are refused:
+// the grammar, the access rules and the member might read them differently.
 package route
 
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -45,6 +46,8 @@ var (
 	// dotSegment finds "." and ".." segments with any of their characters escaped. A backslash counts as a
 	// separator, since some servers read it so.
 	dotSegment = regexp.MustCompile(`(?i)(?:^|/|\\|%2f|%5c)(?:\.|%2e){1,2}(?:$|/|\\|%2f|%5c)`)
+	// emptySegment finds two separators without anything between them.
+	emptySegment = regexp.MustCompile(`(?i)(?:/|\\|%2f|%5c){2}`)
 )
 
 // reserved are the names that the grammar itself uses as a first segment, now or by its own API.
@@ -103,12 +106,26 @@ func Parse(path string) (Route, error) {
 	if err != nil {
 		return Route{}, err
 	}
+	if hasEmptySegment(path, r.Path) {
+		return Route{}, fmt.Errorf("%w: empty segments are refused, write one '/'", ErrPath)
+	}
 	r.Bridge = bridge
 	r.Prefix = strings.TrimSuffix(path, r.Path)
 	if r.Path == "" {
 		r.Path = "/"
 	}
 	return r, nil
+}
+
+// hasEmptySegment reports whether path, whose suffix is apiPath, has an empty segment. The tail of a proxy subresource
+// may have some: it is the path of an application, which the gateway does not interpret.
+func hasEmptySegment(path, apiPath string) bool {
+	at := emptySegment.FindStringIndex(path)
+	if at == nil {
+		return false
+	}
+	begin := len(path) - len(apiPath)
+	return at[0] < begin || ParseResource(http.MethodGet, path[begin:at[0]], "").Subresource != "proxy"
 }
 
 // parse fills Kind, Cluster, AllClusters, Qualified and Path, the last a suffix of path.

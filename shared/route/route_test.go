@@ -41,7 +41,6 @@ func TestParse(t *testing.T) {
 		{"/bridge/fleet/%40/version", Route{Kind: Fleet, Qualified: true, Prefix: "/bridge/fleet/%40", Path: "/version", Bridge: true}},
 		{"/fleet/@/@/api", Route{Kind: Fleet, Qualified: true, Prefix: "/fleet/@", Path: "/@/api"}},
 		{"/fleet/@x/api", Route{Kind: Fleet, Prefix: "/fleet", Path: "/@x/api"}},
-		{"/fleet//@/api", Route{Kind: Fleet, Prefix: "/fleet", Path: "//@/api"}},
 		{"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@/api", Route{Kind: Fleet, Qualified: true, Prefix: "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@", Path: "/api"}},
 		{"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/api", Route{Kind: Fleet, Prefix: "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", Path: "/api"}},
 		{"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/apis/search.karmada.io/v1alpha1/proxying/karmada/proxys/api", Route{Kind: Fleet, Prefix: "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", Path: "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxys/api"}},
@@ -58,7 +57,10 @@ func TestParse(t *testing.T) {
 		{"/version/api", Route{Kind: Gateway, Path: "/version/api"}},
 		{"/clusters", Route{Kind: Gateway, Path: "/clusters"}},
 		{"/clusters/", Route{Kind: Gateway, Path: "/clusters/"}},
-		{"/clusters/m//api/v1", Route{Kind: Cluster, Cluster: "m", Prefix: "/clusters/m", Path: "//api/v1"}},
+		{
+			"/clusters/m/api/v1/namespaces/d/services/web/proxy//a%2F%2fb",
+			Route{Kind: Cluster, Cluster: "m", Prefix: "/clusters/m", Path: "/api/v1/namespaces/d/services/web/proxy//a%2F%2fb"},
+		},
 	}
 	for _, tt := range tests {
 		got, err := Parse(tt.path)
@@ -76,6 +78,9 @@ func TestParseRefuses(t *testing.T) {
 		"/apis/cluster.karmada.io/v1alpha1/clusters/A/proxy/api",
 		"/bridge/bridge/api",
 		"/clusters/m/../n/api", "/clusters/m/%2e%2e/n/api", "/clusters/m/.%2E/api", "/clusters/m/./api", "/clusters/m/a%2f../api",
+		"//clusters/m/api", "/clusters//m/api", "/clusters/m//api/v1", "/fleet//@/api", "/clusters/m/api//", "/clusters/m//",
+		"/clusters/m/api/v1//nodes/n/proxy/run", "/clusters/m/api/v1/%2Fnodes/n/proxy/run", "/clusters/m/api%2f%2Fv1/nodes/n/proxy/run",
+		"/clusters/m/api/v1/nodes//proxy/run", `/clusters/m/api/v1/\\nodes/n/proxy/run`, "/clusters/m/apis//proxy//a",
 		"/clusters/m/api/..", "/..", "/.", "/clusters/m/a%5c..%5cb", `/clusters/m/a\..\b`,
 	} {
 		if got, err := Parse(path); err == nil {
