@@ -9,6 +9,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 )
 
 // Door sends requests to backends.
@@ -16,6 +17,9 @@ type Door struct {
 	// Functions answer what the table sends to them; what has no function is the bridge's.
 	Functions map[route.Backend]http.Handler
 	Bridge    http.Handler
+	// PerCluster limits the requests of each cluster that functions answer at the same time. The bridge, which has quotas,
+	// answers the others: a cluster that hangs must not use up the functions. nil is no limit.
+	PerCluster *quota.Quota
 }
 
 // ServeHTTP implements http.Handler.
@@ -25,6 +29,14 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		d.Bridge.ServeHTTP(w, r)
 		return
+	}
+	if rt, err := route.Parse(path); err == nil && rt.Kind == route.Cluster && d.PerCluster != nil {
+		done, reached := d.PerCluster.Take(rt.Cluster)
+		if reached != quota.None {
+			d.Bridge.ServeHTTP(w, r)
+			return
+		}
+		defer done()
 	}
 	r = r.Clone(r.Context())
 	for name := range r.Header {

@@ -69,6 +69,8 @@ type Config struct {
 	Timeout        time.Duration // of an invocation; default 30 s
 	InitTimeout    time.Duration // from start to the first request for an event; default 10 s
 	MaxConcurrency int           // processes; default 10
+	MaxQueue       int           // invocations that wait for a process; default 0. AWS has no such queue
+	QueueTimeout   time.Duration // of an invocation that waits for a process; default 10 s
 
 	MaxIdle        time.Duration // an idle process is killed after it; 0 is never
 	MaxInvocations int           // a process is killed after so many; 0 is never
@@ -88,9 +90,10 @@ type Function struct {
 	mu     sync.Mutex
 	closed bool
 	all    map[*process]struct{}
-	idle   []*process     // waiting for an event, the last used last
-	slots  int            // processes that are, or are about to be
-	wg     sync.WaitGroup // goroutines; added to under mu while not closed
+	idle   []*process      // waiting for an event, the last used last
+	slots  int             // processes that are, or are about to be
+	queue  []chan struct{} // invocations that wait for a process, the first to come first
+	wg     sync.WaitGroup  // goroutines; added to under mu while not closed
 }
 
 // NewFunction checks cfg. No process is started before the first invocation. The caller must Close the Function.
@@ -111,6 +114,7 @@ func NewFunction(cfg Config) (*Function, error) {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 30*time.Second)
 	cfg.InitTimeout = cmp.Or(cfg.InitTimeout, 10*time.Second)
 	cfg.MaxConcurrency = cmp.Or(cfg.MaxConcurrency, 10)
+	cfg.QueueTimeout = cmp.Or(cfg.QueueTimeout, 10*time.Second)
 	if cfg.Output == nil {
 		cfg.Output = io.Discard
 	}
@@ -169,7 +173,7 @@ func (f *Function) invoke(ctx context.Context, payload []byte, stream bool) (res
 		id: uuid.NewString(), trace: event.TraceID() + ";Sampled=0", payload: payload, stream: stream,
 		result: make(chan result, 1), over: make(chan struct{}),
 	}
-	p, err := f.acquire()
+	p, err := f.acquire(ctx)
 	if err != nil {
 		return result{}, err
 	}
@@ -199,10 +203,9 @@ func (f *Function) invoke(ctx context.Context, payload []byte, stream bool) (res
 	}
 }
 
-// acquire takes an idle process, or the right to start one: then the process is nil. It adds to wg.
-func (f *Function) acquire() (*process, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// tryAcquire takes an idle process, or the right to start one: then the process is nil. It adds to wg. The caller holds
+// mu.
+func (f *Function) tryAcquire() (*process, error) {
 	if f.closed {
 		return nil, ErrClosed
 	}
@@ -237,7 +240,7 @@ func (f *Function) deliver(p *process, inv *invocation) {
 		if p.hand(inv) {
 			return
 		}
-		if p, err = f.acquire(); err != nil {
+		if p, err = f.acquire(context.Background()); err != nil { // QueueTimeout bounds it
 			inv.settle(result{err: err})
 			close(inv.over)
 			return
@@ -260,6 +263,7 @@ func (f *Function) release(p *process) {
 		if f.cfg.MaxIdle > 0 {
 			p.idleTimer = time.AfterFunc(f.cfg.MaxIdle, func() { f.expire(p) })
 		}
+		f.wakeFirst()
 	}
 	f.mu.Unlock()
 	if retire {
@@ -286,6 +290,7 @@ func (f *Function) forget(p *process) {
 	defer f.mu.Unlock()
 	delete(f.all, p)
 	f.slots--
+	f.wakeFirst()
 	if i := slices.Index(f.idle, p); i >= 0 {
 		f.idle = slices.Delete(f.idle, i, i+1)
 	}
@@ -299,6 +304,7 @@ func (f *Function) forget(p *process) {
 func (f *Function) Close(ctx context.Context) error {
 	f.mu.Lock()
 	f.closed = true
+	f.wakeFirst()
 	for p := range f.all {
 		go p.kill(ErrClosed)
 	}

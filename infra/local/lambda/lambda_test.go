@@ -392,7 +392,7 @@ func TestIdleDeath(t *testing.T) {
 	t.Run("not noticed", func(t *testing.T) { // dies after it was chosen
 		pid := who(t, f).PID
 		quiet(t, f)
-		p, err := f.acquire()
+		p, err := f.acquire(t.Context())
 		if err != nil || p == nil {
 			t.Fatal(p, err)
 		}

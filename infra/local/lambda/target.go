@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/infra/local/lambda/event"
+	"github.com/clusterpass/clusterpass/shared/status"
 )
 
 // Front is what AWS has before functions: event's ALB, REST or HTTP.
@@ -24,7 +25,11 @@ type Target struct {
 	Log     *slog.Logger // why a request was refused or failed; nil is slog.Default()
 }
 
-// ServeHTTP implements http.Handler. What goes wrong with the function is a 502, as from an ALB or API Gateway.
+// retryAfter is how long a client should wait after a throttled request.
+const retryAfter = time.Second
+
+// ServeHTTP implements http.Handler. What goes wrong with the function is a 502, as from an ALB or API Gateway. A
+// throttled request is a 429, unlike there, so that clients try again.
 func (t Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	payload, err := t.Front.Event(r)
 	if err == nil {
@@ -46,12 +51,20 @@ func (t Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		code = refusal.Code
 	case errors.Is(err, ErrRequestTooLarge):
 		code = http.StatusRequestEntityTooLarge
+	case errors.Is(err, ErrThrottled):
+		code = http.StatusTooManyRequests
 	}
 	log := t.Log
 	if log == nil {
 		log = slog.Default()
 	}
 	log.WarnContext(r.Context(), "the front answers itself", "method", r.Method, "path", r.URL.Path, "code", code, "error", err)
+	if errors.Is(err, ErrThrottled) {
+		throttled := status.New(status.TooManyRequests, "", "the request was not handled: all functions are busy; try again in %s", retryAfter)
+		throttled.RetryAfter = retryAfter
+		status.Write(w, throttled)
+		return
+	}
 	t.Front.Refuse(w, code)
 }
 

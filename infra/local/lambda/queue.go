@@ -1,0 +1,71 @@
+package lambda
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// acquire is tryAcquire, except that it waits for a process in a queue of at most MaxQueue, in order of arrival and for
+// at most QueueTimeout. Errors are ErrThrottled, ErrClosed, or that of ctx.
+func (f *Function) acquire(ctx context.Context) (*process, error) {
+	f.mu.Lock()
+	p, err := (*process)(nil), ErrThrottled
+	if len(f.queue) == 0 {
+		p, err = f.tryAcquire()
+	}
+	if !errors.Is(err, ErrThrottled) || len(f.queue) >= f.cfg.MaxQueue {
+		f.mu.Unlock()
+		return p, err
+	}
+	turn := make(chan struct{}, 1)
+	f.queue = append(f.queue, turn)
+	f.mu.Unlock()
+	timeout := time.NewTimer(f.cfg.QueueTimeout)
+	defer timeout.Stop()
+	for {
+		err = ErrThrottled
+		select {
+		case <-turn:
+		case <-timeout.C:
+			f.leaveQueue(turn)
+			return nil, err
+		case <-ctx.Done():
+			f.leaveQueue(turn)
+			return nil, ctx.Err()
+		}
+		f.mu.Lock()
+		if p, err = f.tryAcquire(); !errors.Is(err, ErrThrottled) {
+			f.dequeue(turn)
+			f.mu.Unlock()
+			return p, err
+		}
+		f.mu.Unlock()
+	}
+}
+
+// leaveQueue removes a waiter, which may have been woken meanwhile.
+func (f *Function) leaveQueue(turn chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dequeue(turn)
+}
+
+// dequeue removes a waiter and wakes the next one, for which there may be another process. The caller holds mu.
+func (f *Function) dequeue(turn chan struct{}) {
+	f.queue = slices.DeleteFunc(f.queue, func(t chan struct{}) bool { return t == turn })
+	f.wakeFirst()
+}
+
+// wakeFirst wakes the first waiter. The caller holds mu, and calls it whenever a process is idle, a slot is free, or the
+// Function is closed.
+func (f *Function) wakeFirst() {
+	if len(f.queue) == 0 {
+		return
+	}
+	select {
+	case f.queue[0] <- struct{}{}:
+	default: // it is awake
+	}
+}
