@@ -24,7 +24,7 @@ PORTABLE := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-b
 # The other packages whose tests need no cluster.
 LOCAL    := ./test/leak ./test/conformance ./test/cluster/build ./test/cluster/pki ./test/kubelet/crilog ./test/kubelet/expansion ./test/kubelet/shim
 # Packages that the slow suites run, and make test does not.
-SLOW := /test/clients$$
+SLOW := /test/(browser|clients)$$
 
 # A long step prints its name, the elapsed time and, if it fails, what it needs.
 STEP     := scripts/step
@@ -32,7 +32,7 @@ NEEDS_GO := "Go 1.26.4 or later, git, and the Go module proxy or a full module c
 NEEDS_CC := "Go 1.26.4 or later, a C compiler for the race detector, curl and Python 3; the output above names the failed test"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up install check lint vet rules test test-e2e test-all test-clients test-conformance moto soak fuzz bench \
+.PHONY: help demo up install check lint vet rules test test-e2e test-all test-clients test-browser test-conformance moto soak fuzz bench \
   build build-arch build-local node clusters image deploy localstack aws-rules deploy-check clean
 
 help: ## List the targets
@@ -77,6 +77,13 @@ node:
 test-clients: node build-local moto clusters ## Slow suite: the JavaScript in the docs, in Node
 	@$(STEP) "run the client programs" "Node 20.10 or later, and what make test needs" $(GOTEST) -count=1 -timeout 30m ./test/clients
 
+test-browser: ## Slow suite: attacks by pages in Chromium
+	@command -v node >/dev/null && command -v npm >/dev/null || { echo "make test-browser: install Node 20 or later, with npm" >&2; exit 1; }
+	@cd test/browser && npm ci --silent --no-audit --no-fund
+	@CHROMIUM=$${CHROMIUM:-$$(command -v chromium || command -v google-chrome)} && [ -n "$$CHROMIUM" ] || \
+	  { echo "make test-browser: install Chromium, or name it in CHROMIUM" >&2; exit 1; }; export CHROMIUM; \
+	  $(STEP) "run the attacks in a browser" "Node 20 or later, Chromium, and what make test needs" $(GOTEST) -count=1 -timeout 15m ./test/browser
+
 test-conformance: build-local ## Slow suite: Kubernetes' conformance specs, directly and through the gateway
 	@$(STEP) "build the conformance program" $(NEEDS_GO) go build -o dist/local/conformance ./test/conformance
 	@dist/local/conformance $(ARGS)
@@ -88,7 +95,7 @@ soak: build-local moto clusters ## Slow suite: watch two real clusters for SOAK=
 fuzz: ## Slow suite: fuzz every parser and codec for FUZZTIME=20s each
 	@$(STEP) "fuzz" $(NEEDS_GO) scripts/fuzz $(FUZZTIME)
 
-test-all: check test test-clients test-conformance soak fuzz ## Run everything, before a release
+test-all: check test test-clients test-browser test-conformance soak fuzz ## Run everything, before a release
 
 clusters: ## Build Kubernetes for the test clusters, unless it is there (6 minutes on two cores)
 	@$(STEP) "build the programs of the test clusters" $(NEEDS_GO) go run ./test/cluster/cmd/clusters build

@@ -1,0 +1,23 @@
+// Opens each URL of the arguments in Chromium, one after the other, and prints the status code of each.
+// GATEWAY is the origin that gets the client certificate, with the PEM files CERTIFICATE and KEY.
+import { readFileSync } from 'node:fs';
+import { chromium } from 'playwright-core';
+
+const { GATEWAY: origin, CERTIFICATE, KEY, CHROMIUM } = process.env;
+const browser = await chromium.launch({
+  executablePath: CHROMIUM,
+  args: process.getuid() === 0 ? ['--no-sandbox'] : [],
+});
+try {
+  const context = await browser.newContext({
+    ignoreHTTPSErrors: true,
+    clientCertificates: [{ origin, cert: readFileSync(CERTIFICATE), key: readFileSync(KEY) }],
+  });
+  const page = await context.newPage();
+  for (const url of process.argv.slice(2)) {
+    const response = await page.goto(url, { waitUntil: 'networkidle', timeout: 60_000 });
+    console.log(response.status());
+  }
+} finally {
+  await browser.close();
+}
