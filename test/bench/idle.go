@@ -207,15 +207,19 @@ clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %q}}], us
 	return nil
 }
 
-// startProcess runs the gateway as a process of its own, so that its memory can be told from ours.
-func startProcess(ctx context.Context, data string) (*exec.Cmd, *rest.Config, error) {
+// startProcess runs the gateway as a process of its own, to measure its memory apart. The flags are added to those that
+// it sets.
+func startProcess(ctx context.Context, data string, flags ...string) (*exec.Cmd, *rest.Config, error) {
 	program, err := filepath.Abs("dist/local/clusterpass-local")
 	if err != nil {
 		return nil, nil, err
 	}
 	pass := filepath.Join(data, "pass")
-	cmd := exec.CommandContext(ctx, program, "--listen=127.0.0.1:0", "--data="+data, "--functions=inline", "--kubeconfig="+pass, "--log-level=ERROR",
-		"--max-streams-per-caller=100000", "--drain-timeout=1s")
+	flags = append([]string{
+		"--listen=127.0.0.1:0", "--data=" + data, "--functions=inline", "--kubeconfig=" + pass, "--log-level=ERROR",
+		"--max-streams-per-caller=100000", "--drain-timeout=1s",
+	}, flags...)
+	cmd := exec.CommandContext(ctx, program, flags...)
 	cmd.Env = []string{"HOME=" + data, "PATH=" + os.Getenv("PATH")}
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
