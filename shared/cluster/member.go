@@ -9,6 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/eks"
+	"github.com/clusterpass/clusterpass/shared/limits"
 )
 
 // Timeouts towards a member. The time of a whole call is the caller's business.
@@ -34,7 +35,7 @@ type Member struct {
 	// the transports already.
 	Credential kubeconfig.Credential
 	// REST and Streams speak HTTP/2 where the member does, Upgrade HTTP/1.1 only. Streams is for answers that do not end, and holds less of
-	// one that nobody reads. None decompresses, follows redirects or reads the environment.
+	// one that nobody reads. None decompresses, follows redirects or reads the environment. All three share a circuit breaker.
 	REST, Streams, Upgrade http.RoundTripper
 
 	tokens        Tokens
@@ -87,8 +88,13 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	up.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	up.Protocols = new(http.Protocols)
 	up.Protocols.SetHTTP1(true)
+	breaker := &limits.Breaker{}
+	if isSilent(c) {
+		breaker.Suspect()
+	}
+	guard := func(next http.RoundTripper) http.RoundTripper { return &guardedTransport{c.Name, breaker, next} }
 	return &Member{
-		Cluster: c, Server: kc.Server, Credential: kc.Credential, REST: t, Streams: streams, Upgrade: up,
+		Cluster: c, Server: kc.Server, Credential: kc.Credential, REST: guard(t), Streams: guard(streams), Upgrade: guard(up),
 		tokens: tokens, dialer: d, transports: [3]*http.Transport{t, streams, up},
 	}
 }

@@ -46,6 +46,8 @@ type Call struct {
 	// Refused, if not nil, is told when the member, which may be a renewed one, does not switch protocols, and may carry the call in
 	// another way: then it returns true. Else resp is passed on, and its body must not have been read.
 	Refused func(resp *http.Response, by *cluster.Member) (done bool, err error)
+	// Begins, if not nil, is called when the member's answer begins. Its error ends the call in place of the answer.
+	Begins func() error
 	// Carry, if not nil, answers in place of Do: a stream that is made of several members'. Member is nil then.
 	Carry func(w http.ResponseWriter, r *http.Request) error
 	// Reached, if not nil, is told of a call to several members whose object it reads, and whose it is about to change.
@@ -67,6 +69,11 @@ func Do(w http.ResponseWriter, r *http.Request, c Call) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if c.Begins != nil {
+		if err := c.Begins(); err != nil {
+			return err
+		}
+	}
 	if protocol != "" {
 		return upgrade(w, r, resp, c, protocol)
 	}

@@ -88,10 +88,13 @@ func withoutBearer(lines []string) []string {
 	return []string{strings.Join(kept, ", ")}
 }
 
-// notAnswered are what a member may not say to a client: all members share the gateway's origin, and these are about it.
+// notAnswered are headers of a member that do not reach the client. All members share the gateway's origin, and these
+// concern that origin, the client's credentials there, or the headers that the gateway itself adds.
 var notAnswered = []string{
 	"Set-Cookie", "Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Public-Key-Pins", "Refresh", "Service-Worker-Allowed",
-	"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials",
+	"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Www-Authenticate", "Proxy-Authenticate",
+	"Report-To", "Nel", "Reporting-Endpoints", "Content-Security-Policy", "Content-Security-Policy-Report-Only",
+	"X-Content-Type-Options", "Cross-Origin-Resource-Policy",
 }
 
 // responseHeader returns what of a member's header goes to the client.

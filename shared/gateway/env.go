@@ -38,6 +38,7 @@ type Env struct {
 	LogLevel       slog.Level     `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Least level that is logged: DEBUG, INFO, WARN or ERROR." example:"WARN"`
 	Audit          string         `envconfig:"CLUSTERPASS_AUDIT" desc:"Where audit events go: the absolute path of a file, which is rotated at 100 MB, or - for standard output." example:"/var/log/clusterpass/audit.log"`
 	CloudWatch     string         `envconfig:"CLUSTERPASS_CLOUDWATCH_NAMESPACE" desc:"Namespace of CloudWatch metrics, which are printed in the embedded metric format, which CloudWatch Logs reads: by a bridge in a line every minute, by functions with what the log says of a call." example:"Clusterpass/prod"`
+	Origins        Origins        `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets, and write through a visitor's browser, with commas between." example:"https://console.example.com"`
 	// Fleet makes Config.Fleet for the Gateway that is opened; nil for none.
 	Fleet func(p Parts) Fleet `ignored:"true"`
 	// LogTo gets the log, in JSON; nil means standard error.
@@ -50,6 +51,8 @@ type Env struct {
 	Stream func(w http.ResponseWriter, r *http.Request, c forward.Call) error `ignored:"true"`
 	// Admit is Config.Admit of the Gateway that is opened.
 	Admit func(user, bearer string) (done func(), err error) `ignored:"true"`
+	// AdmitTo is Config.AdmitTo of the Gateway that is opened.
+	AdmitTo func(cluster string) (done func(), err error) `ignored:"true"`
 	// Hold is Config.Hold of the Gateway that is opened.
 	Hold func(w http.ResponseWriter, r *http.Request, user string, do Handler) error `ignored:"true"`
 	// Recheck is Config.Recheck of the Gateway that is opened.
@@ -148,8 +151,8 @@ func (e *Env) Open(ctx context.Context, peer identity.Peer, fn *Function) (*Gate
 	})
 	authorizer := access.NewAuthorizer(access.Config{Store: st.Objects, Log: log})
 	cfg := Config{
-		Identity: chain, OwnToken: e.ownToken(verifier), Passes: verifier, Public: e.Public, Access: authorizer,
-		Members: members, Log: log, Audit: auditLog, Function: fn, Stream: e.Stream, Admit: e.Admit, Hold: e.Hold, Recheck: e.Recheck,
+		Identity: chain, OwnToken: e.ownToken(verifier), Passes: verifier, Public: e.Public, Access: authorizer, Origins: e.Origins,
+		Members: members, Log: log, Audit: auditLog, Function: fn, Stream: e.Stream, Admit: e.Admit, AdmitTo: e.AdmitTo, Hold: e.Hold, Recheck: e.Recheck,
 	}
 	cfg.Caches = []func() map[string]cache.Stats{members.Stats, verifier.Stats}
 	cfg.Namespace = e.CloudWatch

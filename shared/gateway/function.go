@@ -1,14 +1,18 @@
 package gateway
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 
@@ -22,13 +26,23 @@ const (
 	// overflowMemory and overflowTTL bound what a function remembers of answers that did not fit.
 	overflowMemory = 1024
 	overflowTTL    = 5 * time.Minute
+	// FirstByte is the default of Function.FirstByte.
+	FirstByte = 5 * time.Second
+	// slowMemory and slowTTL bound what a function remembers of clusters that answered slowly.
+	slowMemory = 1024
+	slowTTL    = 30 * time.Second
 )
 
 // Function knows what a function cannot hold and sends it to the bridge: by 307 before a call is made, so that clients repeat
 // it there as it is; for a write that is done, by a 303 to the object. A write is never made twice.
 type Function struct {
+	// FirstByte is how long a member may take until its answer begins. Then a read goes to the bridge, as do all requests
+	// to that member for a while: a function that waits uses up the concurrency that all members share.
+	FirstByte time.Duration
+
 	bridge     string
 	overflowed *lru.Cache[string, time.Time] // request URI -> when
+	slow       *lru.Cache[string, time.Time] // cluster -> when
 }
 
 // NewFunction returns the rules of a function whose bridge has the base URL bridge; "" is the host that the client
@@ -38,7 +52,11 @@ func NewFunction(bridge string) *Function {
 	if err != nil {
 		panic(err) // overflowMemory is positive
 	}
-	return &Function{strings.TrimRight(bridge, "/"), overflowed}
+	slow, err := lru.New[string, time.Time](slowMemory)
+	if err != nil {
+		panic(err) // slowMemory is positive
+	}
+	return &Function{FirstByte: FirstByte, bridge: strings.TrimRight(bridge, "/"), overflowed: overflowed, slow: slow}
 }
 
 // redirect returns a *status.Error of reason Redirected for a call that must go to the bridge.
@@ -54,10 +72,53 @@ func (f *Function) redirect(w http.ResponseWriter, r *http.Request, rt route.Rou
 		why = "the answer may be large"
 	case f.remembers(r.RequestURI):
 		why = "the answer is large"
+	case rt.Kind == route.Cluster && f.isSlow(rt.Cluster):
+		why = "the cluster answers slowly"
 	default:
 		return nil
 	}
 	return f.send(w, r, rt, why)
+}
+
+// errFirstByte ends a read whose answer does not begin. The member had its deadline: this is no caller's cancellation.
+var errFirstByte = fmt.Errorf("the answer did not begin in time: %w", context.DeadlineExceeded)
+
+// forward is forward.Do, except that a read goes to the bridge if its answer does not begin within FirstByte. A write
+// goes on: the member may have begun it.
+func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Call) error {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	var isOver atomic.Bool // either the answer has begun, or it is late
+	late := make(chan struct{})
+	deadline := time.AfterFunc(f.FirstByte, func() {
+		if isOver.Swap(true) {
+			return
+		}
+		f.slow.Add(c.Member.Cluster.Name, time.Now())
+		if isRead(r.Method) {
+			close(late)
+			cancel(errFirstByte)
+		}
+	})
+	defer deadline.Stop()
+	c.Begins = func() error {
+		if isOver.Swap(true) && isRead(r.Method) {
+			return errFirstByte
+		}
+		return nil
+	}
+	err := forward.Do(w, r.WithContext(ctx), c)
+	select {
+	case <-late:
+		return f.send(w, r, c.Route, fmt.Sprintf("cluster %q did not begin to answer within %s", c.Member.Cluster.Name, f.FirstByte))
+	default:
+		return err
+	}
+}
+
+func (f *Function) isSlow(cluster string) bool {
+	when, ok := f.slow.Get(cluster)
+	return ok && time.Since(when) < slowTTL
 }
 
 // send returns a *status.Error of reason Redirected: the bridge answers what a function cannot, for instance because it is another's.

@@ -46,8 +46,10 @@ type Config struct {
 	Recheck time.Duration
 	// Patience is how long a caller may take nothing of an answer, or send nothing of a body, streams apart; 0 means a minute.
 	Patience time.Duration
-	Log      *slog.Logger // one event a request; nil means slog.Default()
-	Audit    *audit.Log   // nil for none
+	// Origins are the web pages that may open websockets and write through a visitor's browser.
+	Origins Origins
+	Log     *slog.Logger // one event a request; nil means slog.Default()
+	Audit   *audit.Log   // nil for none
 	// Caches count what the caches do that calls are answered from, by their names.
 	Caches []func() map[string]cache.Stats
 	// Namespace of CloudWatch metrics, of which the log of a function's calls is a source; empty for none.
@@ -62,6 +64,9 @@ type Config struct {
 	// Admit lets in a call of a user, or, where user is "", of a bearer token that only the member can read; or it returns a *status.Error.
 	// done is called when the call has ended or goes on as a stream, maybe twice. nil admits all.
 	Admit func(user, bearer string) (done func(), err error)
+	// AdmitTo begins a call to a member cluster that is no stream, or returns a *status.Error. The gateway calls done once,
+	// when the call has ended. nil admits all.
+	AdmitTo func(cluster string) (done func(), err error)
 	// Hold carries watches of the gateway's own API and of the fleet, which do answers; nil calls do.
 	Hold func(w http.ResponseWriter, r *http.Request, user string, do Handler) error
 }
@@ -92,8 +97,9 @@ type Fleet interface {
 
 // Gateway is the http.Handler for every URL of the grammar. It is safe for concurrent use.
 type Gateway struct {
-	cfg   Config
-	ahead atomic.Bool // a call was read ahead for; see admit
+	cfg         Config
+	crossOrigin *http.CrossOriginProtection
+	ahead       atomic.Bool // a call was read ahead for; see admit
 }
 
 // New returns the handler.
@@ -107,7 +113,7 @@ func New(cfg Config) *Gateway {
 	if cfg.Patience == 0 {
 		cfg.Patience = patience
 	}
-	return &Gateway{cfg: cfg}
+	return &Gateway{cfg: cfg, crossOrigin: cfg.Origins.protection()}
 }
 
 // Close writes the audit events that wait, until ctx ends. No call may come any more.
@@ -147,6 +153,7 @@ type call struct {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{audit: g.cfg.Audit.Begin(r), leave: func() {}}
 	defer func() { c.leave() }()
+	sandbox(w.Header())
 	rec := &recorder{ResponseWriter: w}
 	rec.pace, r.Body = newPace(w, r.Body, g.cfg.Patience)
 	defer rec.end()
@@ -198,6 +205,9 @@ func (g *Gateway) serve(w *recorder, r *http.Request, c *call) error {
 	if !slices.Contains(methods, r.Method) {
 		return status.New(status.BadRequest, "", "the method %q is none of Kubernetes'", r.Method)
 	}
+	if err := g.checkOrigin(r); err != nil {
+		return err
+	}
 	if c.route.Kind == route.Gateway && g.cfg.Passes != nil {
 		if done, err := g.cfg.Passes.Serve(w, r, c.route.Path); done {
 			return err
@@ -245,7 +255,7 @@ func (g *Gateway) serve(w *recorder, r *http.Request, c *call) error {
 	}
 	fc := forward.Call{Route: c.route, Query: c.query, User: c.user, Bearer: c.bearer, Member: m, Renew: g.cfg.Members.Renew}
 	if !route.Streams(r.Method, c.route.Path, c.query, r.Header) {
-		return forward.Do(w, r, fc)
+		return g.forward(w, r, fc)
 	}
 	attrs, mode := access.Cluster(c.route.Cluster, r.Method, r.Header), m.Cluster.Mode()
 	r, done := g.guard(r, c, func(ctx context.Context) error { return g.still(ctx, c, mode, attrs) })
@@ -255,6 +265,21 @@ func (g *Gateway) serve(w *recorder, r *http.Request, c *call) error {
 		return g.cfg.Stream(w, r, fc)
 	}
 	return forward.Do(w, r, fc)
+}
+
+// forward answers a call that is no stream.
+func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, c forward.Call) error {
+	if g.cfg.AdmitTo != nil {
+		done, err := g.cfg.AdmitTo(c.Member.Cluster.Name)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
+	if f := g.cfg.Function; f != nil {
+		return f.forward(w, r, c)
+	}
+	return forward.Do(w, r, c)
 }
 
 // fleet answers a call to the fleet. A call that is one cluster's alone is not done: c is a call to that cluster then.

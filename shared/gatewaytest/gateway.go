@@ -133,11 +133,22 @@ func NewConfig(tb testing.TB, i *clustertest.Installation, opts Options) gateway
 // LogIn makes the client another user, on connections of its own.
 func (g *Gateway) LogIn(user string, groups ...string) {
 	g.tb.Helper()
+	g.connectAs(g.ClientCertificate(user, groups...))
+}
+
+// LogOut makes the client one without a certificate, on connections of its own.
+func (g *Gateway) LogOut() {
+	g.tb.Helper()
+	g.connectAs()
+}
+
+func (g *Gateway) connectAs(certificates ...tls.Certificate) {
+	g.tb.Helper()
 	if g.HTTPClient != nil {
 		g.HTTPClient.CloseIdleConnections()
 	}
 	g.ClientTLS = g.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
-	g.ClientTLS.Certificates = []tls.Certificate{g.ClientCertificate(user, groups...)}
+	g.ClientTLS.Certificates = certificates
 	g.HTTPClient = &http.Client{
 		Transport:     &http.Transport{TLSClientConfig: g.ClientTLS, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

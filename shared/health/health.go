@@ -134,7 +134,7 @@ func (p *Prober) Probe(ctx context.Context, name string) (ready bool, err error)
 
 // look asks a member for its version, which also tries the credential.
 func (p *Prober) look(ctx context.Context, name string) (version string, found metav1.Condition) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(cluster.AsProbe(ctx), patience)
 	defer cancel()
 	began := time.Now()
 	m, err := p.Members.Get(ctx, name)

@@ -35,6 +35,7 @@ const (
 	CredentialRefused Reason = "credential_refused" // 502: the member answered 401 to the gateway's credential
 	BadRedirect       Reason = "bad_redirect"       // 502: the member redirects to a foreign host
 	Aborted           Reason = "aborted"            // 502: the member's answer broke off before it could be sent
+	CircuitOpen       Reason = "circuit_open"       // 503: the member did not answer lately, and is not called for a while
 	StoreUnavailable  Reason = "store_unavailable"  // 503: secrets or objects cannot be read
 	IssuerUnavailable Reason = "issuer_unavailable" // 503: who issued a token cannot be asked whether it holds
 	TooManyRequests   Reason = "too_many_requests"  // 429
@@ -72,6 +73,7 @@ var classes = map[Reason]struct {
 	CredentialRefused: {http.StatusBadGateway, metav1.StatusReasonInternalError},
 	BadRedirect:       {http.StatusBadGateway, metav1.StatusReasonInternalError},
 	Aborted:           {http.StatusBadGateway, metav1.StatusReasonServiceUnavailable},
+	CircuitOpen:       {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
 	StoreUnavailable:  {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
 	IssuerUnavailable: {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
 	TooManyRequests:   {http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests},
@@ -97,7 +99,7 @@ var classes = map[Reason]struct {
 // warning.
 var warned = map[Reason]bool{
 	Unauthenticated: true, Forbidden: true, UnknownCluster: true, Misconfigured: true, Unreachable: true, CredentialRefused: true, StoreUnavailable: true, IssuerUnavailable: true,
-	Timeout: true,
+	Timeout: true, CircuitOpen: true,
 }
 
 // Error is a failed call.

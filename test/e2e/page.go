@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterpass/clusterpass/infra/local/server"
+	"github.com/clusterpass/clusterpass/shared/gateway"
 )
 
 // BrowserPage is a user with a web page: it has no client certificate and sets no header. Its token goes into
@@ -33,7 +34,7 @@ func NewBrowserPage(t *testing.T) *BrowserPage {
 	const user = "page"
 	i := NewIssuer(t, user)
 	h := StartGateway(t, t.TempDir(), server.Process, func(cfg *server.Config) {
-		cfg.Origins = []string{ConsoleOrigin}
+		cfg.Origins = gateway.Origins{ConsoleOrigin}
 		if err := cfg.Authentication.Decode(i.authentication()); err != nil {
 			t.Fatal(err)
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"net/url"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -60,9 +58,6 @@ func (b *Bridge) CountAudit(gw *gateway.Gateway) {
 
 // Stream has the form of gateway.Config.Stream: it is forward.Do for calls that stay open.
 func (b *Bridge) Stream(w http.ResponseWriter, r *http.Request, c forward.Call) (err error) {
-	if err := b.checkOrigin(r); err != nil {
-		return err
-	}
 	info := streams.Info{
 		Kind:    streams.KindOf(r.Method, c.Route.Path, c.Query, r.Header),
 		Cluster: c.Member.Cluster.Name,
@@ -89,9 +84,6 @@ func (b *Bridge) Stream(w http.ResponseWriter, r *http.Request, c forward.Call) 
 
 // Hold has the form of gateway.Config.Hold. What do answers is carried over a websocket, too, an event a message.
 func (b *Bridge) Hold(w http.ResponseWriter, r *http.Request, user string, do gateway.Handler) error {
-	if err := b.checkOrigin(r); err != nil {
-		return err
-	}
 	return b.carry(r, streams.Info{Kind: streams.Watch, User: user}, func(r *http.Request, s *streams.Stream) error {
 		w := s.ResponseWriter(w)
 		if !websocket.IsWebSocketUpgrade(r) {
@@ -131,19 +123,6 @@ func (b *Bridge) carry(r *http.Request, info streams.Info, do func(*http.Request
 	err = do(r, s)
 	returned = true
 	return s.Close(err)
-}
-
-// checkOrigin refuses websockets of pages that were not allowed: browsers open them from anywhere, with the user's client
-// certificate. Other clients name no origin, or the gateway itself.
-func (b *Bridge) checkOrigin(r *http.Request) error {
-	origin := r.Header.Get("Origin")
-	if origin == "" || !websocket.IsWebSocketUpgrade(r) || slices.Contains(b.limits.Origins, origin) {
-		return nil
-	}
-	if u, err := url.Parse(origin); err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host) {
-		return nil
-	}
-	return status.New(status.Forbidden, "", "websockets from pages of %q are not allowed; CLUSTERPASS_WEBSOCKET_ORIGINS names those that are", origin)
 }
 
 // Drain says how a bridge ends.

@@ -15,12 +15,14 @@ import (
 // can identify. Of these a new token makes a new caller, so that what each may have says nothing.
 type calls struct {
 	plain, unverified *quota.Quota
+	toMember          *quota.Quota // by cluster
 	refused           *prometheus.CounterVec
 }
 
 func newCalls(l Limits, reg prometheus.Registerer) *calls {
 	c := &calls{
 		plain: quota.New(l.MaxCalls, l.MaxCallsPerCaller), unverified: quota.New(l.MaxUnverified, 0),
+		toMember: quota.New(0, l.MaxCallsPerMember),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "clusterpass_calls_refused_total", Help: "Calls that were refused because of a limit, by which; those of streams alone are failures of streams.",
 		}, []string{"limit"}),
@@ -52,6 +54,16 @@ func (b *Bridge) Admit(user, bearer string) (done func(), err error) {
 		return nil, err
 	}
 	return func() { back(); leave() }, nil
+}
+
+// AdmitTo has the form of gateway.Config.AdmitTo.
+func (b *Bridge) AdmitTo(cluster string) (done func(), err error) {
+	done, reached := b.calls.toMember.Take(cluster)
+	if reached != quota.None {
+		return nil, b.calls.refuse("cluster", "cluster %q has %d calls in flight, the limit for one cluster; try again later",
+			cluster, b.limits.MaxCallsPerMember)
+	}
+	return done, nil
 }
 
 // stranger counts a call or a stream of a caller whom only the member can identify.

@@ -61,6 +61,7 @@ type Limits struct {
 	MaxPerCaller      int           `envconfig:"CLUSTERPASS_MAX_STREAMS_PER_CALLER" default:"1000" min:"1" desc:"Streams that one user may have open." example:"200"`
 	MaxCalls          int           `envconfig:"CLUSTERPASS_MAX_CALLS" default:"2000" min:"1" desc:"Calls beside streams that may be in flight in all." example:"4000"`
 	MaxCallsPerCaller int           `envconfig:"CLUSTERPASS_MAX_CALLS_PER_CALLER" default:"400" min:"1" desc:"Calls beside streams that one user may have in flight." example:"100"`
+	MaxCallsPerMember int           `envconfig:"CLUSTERPASS_MAX_CALLS_PER_CLUSTER" default:"500" min:"1" desc:"Calls beside streams and lists of the fleet that may be in flight to one member cluster." example:"200"`
 	MaxUnverified     int           `envconfig:"CLUSTERPASS_MAX_UNVERIFIED" default:"1000" min:"1" desc:"Streams and other calls that all callers together may have whom the gateway does not know itself, but their cluster, which has identity passthrough." example:"200"`
 	IdleTimeout       time.Duration `envconfig:"CLUSTERPASS_STREAM_IDLE_TIMEOUT" default:"4h" min:"1s" desc:"How long a stream may carry no data." example:"1h"`
 	StreamTimeout     time.Duration `envconfig:"CLUSTERPASS_STREAM_TIMEOUT" default:"24h" min:"1s" desc:"How long a stream may be open in all." example:"8h"`
@@ -69,7 +70,6 @@ type Limits struct {
 	MaxMessage        int64         `envconfig:"CLUSTERPASS_MAX_MESSAGE_BYTES" default:"1048576" min:"1024" desc:"Size of one websocket message from a client, where the bridge takes it apart." example:"65536"`
 	Recheck           time.Duration `envconfig:"CLUSTERPASS_RECHECK" default:"10s" min:"1s" desc:"How often it is looked at whether a stream may still be open: the credential, the grant, the cluster." example:"5s"`
 	ProbeInterval     time.Duration `envconfig:"CLUSTERPASS_PROBE_INTERVAL" default:"30s" min:"0s" desc:"How often each cluster is asked whether it answers, for its condition Ready; 0s for never." example:"10s"`
-	Origins           []string      `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets, with commas between." example:"https://console.example.com"`
 	MaxHeader         int           `envconfig:"CLUSTERPASS_MAX_HEADER_BYTES" default:"65536" min:"4096" desc:"Size of a request's header." example:"16384"`
 }
 

@@ -56,6 +56,7 @@ func serveFresh(t *testing.T, l Limits, drain Drain, fresh cluster.Freshness, h 
 		c.Identity = identity.Chain{identity.X509{Roots: hs.CA.Pool(), Peer: identity.TLSPeer}}
 		c.Fleet, c.OwnToken, c.Recheck = nil, nil, 0
 		c.Stream, c.Admit = hs.bridge.Stream, hs.bridge.Admit
+		c.Origins = gateway.Origins{"https://console.example.com"}
 	}}))
 	certificate := httptest.NewTLSServer(nil) // which is started for its certificate alone
 	hs.serverCA = certificate.Client().Transport.(*http.Transport).TLSClientConfig.Clone()

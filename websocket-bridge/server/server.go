@@ -29,7 +29,7 @@ func Run(ctx context.Context, cfg *Config) (err error) {
 	}
 	b := New(cfg.Limits)
 	env := cfg.Env
-	env.Stream, env.Hold, env.Admit, env.Recheck = b.Stream, b.Hold, b.Admit, cfg.Limits.Recheck
+	env.Stream, env.Hold, env.Admit, env.AdmitTo, env.Recheck = b.Stream, b.Hold, b.Admit, b.AdmitTo, cfg.Limits.Recheck
 	env.Fleet, env.Root = cfg.Settings.Fleet, cfg.Options.Root(cfg.URL, cfg.ControlPlane)
 	env.Public = cfg.Options.Public(cfg.Authentication)
 	st, err := stores.Open(ctx, cfg.Store)

@@ -37,6 +37,7 @@ type Config struct {
 	Register       string                 `envconfig:"CLUSTERPASS_REGISTER" desc:"Kubeconfig files whose contexts are registered at the start, as in KUBECONFIG, which is the default." example:"/home/me/.kube/config"`
 	Authentication gateway.Authentication `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted beside client certificates: YAML, or the path of a file; see docs/identity.md." example:"/etc/clusterpass/authentication.yaml"`
 	Audit          string                 `envconfig:"CLUSTERPASS_AUDIT" desc:"Where audit events go: the absolute path of a file, which is rotated at 100 MB, or - for standard output." example:"/var/log/clusterpass/audit.log"`
+	Origins        gateway.Origins        `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets, and write through a visitor's browser, with commas between." example:"https://console.example.com"`
 	RefuseLoopback bool                   `envconfig:"CLUSTERPASS_REFUSE_LOOPBACK" default:"false" desc:"Whether member clusters may not have loopback addresses: where others than this machine's owner register clusters." example:"true"`
 	LogLevel       slog.Level             `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Least level that is logged: DEBUG, INFO, WARN or ERROR." example:"WARN"`
 	DrainTimeout   time.Duration          `envconfig:"CLUSTERPASS_DRAIN_TIMEOUT" default:"10s" min:"0s" desc:"How long open calls may go on after ctrl-C." example:"1m"`

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	controlfn "github.com/clusterpass/clusterpass/functions/control"
@@ -34,6 +35,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
 )
 
@@ -44,6 +46,8 @@ const targetGroup = "arn:aws:elasticloadbalancing:local:000000000000:targetgroup
 const (
 	functionTimeout = 29 * time.Second
 	maxProcesses    = 64
+	maxPerCluster   = maxProcesses / 4
+	maxQueue        = 4 * maxProcesses
 	maxIdle         = 5 * time.Minute
 	killChance      = 0.001
 )
@@ -73,6 +77,7 @@ func Run(ctx context.Context, cfg *Config, out io.Writer, ready func()) error {
 		LogTo:          cfg.LogTo,
 		Audit:          cfg.Audit,
 		Authentication: cfg.Authentication,
+		Origins:        cfg.Origins,
 	}
 	pass, err := prepare(ctx, cfg, env, out)
 	if err != nil {
@@ -145,7 +150,8 @@ func prepare(ctx context.Context, cfg *Config, env gateway.Env, out io.Writer) (
 // open makes the front door with the bridge and the functions behind it.
 func open(ctx context.Context, cfg *Config, env gateway.Env, b *bridge.Bridge, serverCA, clientCA *pki.CA) (*frontdoor.Door, func(), error) {
 	ofBridge := env
-	ofBridge.Stream, ofBridge.Hold, ofBridge.Admit, ofBridge.Recheck = b.Stream, b.Hold, b.Admit, cfg.Recheck
+	ofBridge.Stream, ofBridge.Hold, ofBridge.Admit, ofBridge.AdmitTo = b.Stream, b.Hold, b.Admit, b.AdmitTo
+	ofBridge.Recheck = cfg.Recheck
 	api := control.Options{ServerCA: gateway.Certificates{PEM: serverCA.PEM()}, PassLimits: cfg.PassLimits}
 	ofBridge.Fleet, ofBridge.Root = cfg.Fleet, api.Root(env.URL, cfg.ControlPlane)
 	ofBridge.Public = api.Public(env.Authentication)
@@ -176,7 +182,7 @@ func open(ctx context.Context, cfg *Config, env gateway.Env, b *bridge.Bridge, s
 	}
 	stopPruning := bridge.Prune(ctx, &passes.Issuer{Objects: st.Objects}, log)
 	stopProbes := bridge.Probe(ctx, &health.Prober{Objects: st.Objects, Members: members, Log: log}, cfg.ProbeInterval)
-	door := &frontdoor.Door{Functions: map[route.Backend]http.Handler{}, Bridge: private.Handler(gw)}
+	door := &frontdoor.Door{Functions: map[route.Backend]http.Handler{}, Bridge: private.Handler(gw), PerCluster: quota.New(0, maxPerCluster)}
 	closers = append(closers, stopPruning, stopProbes, members.Close, func() { _ = bridge.CloseGateway(gw) })
 	for _, backend := range []route.Backend{route.ToProxy, route.ToFleet, route.ToControl} {
 		invoker, closeFn, err := function(ctx, cfg, env, api, clientCA, backend)
@@ -241,6 +247,7 @@ func function(ctx context.Context, cfg *Config, env gateway.Env, api control.Opt
 		"CLUSTERPASS_AUTHENTICATION":    cfg.Authentication.String(),
 		"CLUSTERPASS_AUDIT":             cfg.Audit,
 		"CLUSTERPASS_CONTROL_PLANE":     cfg.ControlPlane,
+		"CLUSTERPASS_WEBSOCKET_ORIGINS": strings.Join(cfg.Origins, ","),
 	}
 	if backend == route.ToControl {
 		vars["CLUSTERPASS_SERVER_CA"] = string(api.ServerCA.PEM)
@@ -258,6 +265,7 @@ func function(ctx context.Context, cfg *Config, env gateway.Env, api control.Opt
 		Timeout:        functionTimeout,
 		InitTimeout:    functionTimeout, // AWS itself begins a start that takes too long anew, and gives it this
 		MaxConcurrency: maxProcesses,
+		MaxQueue:       maxQueue,
 		MaxIdle:        maxIdle,
 		KillChance:     killChance,
 		Output:         cfg.LogTo,

@@ -334,7 +334,10 @@ func TestEmptyAndOdd(t *testing.T) {
 					t.Fatal(err)
 				}
 				h := resp.Header
-				for _, own := range []string{"Date", "Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid", "Content-Length"} {
+				for _, own := range []string{
+					"Date", "Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid", "Content-Length",
+					"Content-Security-Policy", "X-Content-Type-Options", "Cross-Origin-Resource-Policy",
+				} {
 					h.Del(own)
 				}
 				return resp.StatusCode, h, b

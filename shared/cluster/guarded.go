@@ -1,0 +1,89 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/limits"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// guardedTransport refuses requests to a member while its circuit breaker is open. The breaker counts failed connections
+// and the gateway's own probes. It ignores requests that got a connection and no answer, because their callers chose the
+// path.
+type guardedTransport struct {
+	cluster string
+	breaker *limits.Breaker
+	next    http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper. A refusal is a *status.Error of reason CircuitOpen.
+func (t *guardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if isProbe(r.Context()) {
+		resp, err := t.next.RoundTrip(r)
+		t.breaker.Probe(outcome(r.Context(), err))
+		return resp, err
+	}
+	done, retryAfter := t.breaker.Allow()
+	if done == nil {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, circuitOpen(t.cluster, retryAfter)
+	}
+	var connecting atomic.Bool
+	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GetConn: func(string) { connecting.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { connecting.Store(false) },
+	})
+	resp, err := t.next.RoundTrip(r.WithContext(ctx))
+	if err != nil && !connecting.Load() {
+		done(limits.Ignored)
+	} else {
+		done(outcome(r.Context(), err))
+	}
+	return resp, err
+}
+
+// outcome ignores errors after the end of ctx, except after a deadline, which is the gateway's.
+func outcome(ctx context.Context, err error) limits.Outcome {
+	switch {
+	case err == nil:
+		return limits.Success
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+		return limits.Ignored
+	}
+	return limits.Failure
+}
+
+func circuitOpen(name string, retryAfter time.Duration) error {
+	e := status.New(status.CircuitOpen, name, "cluster %q is not called now: it did not answer lately; "+
+		"try again in %s, or see its condition Ready for the reason", name, retryAfter.Round(time.Second))
+	e.RetryAfter = retryAfter
+	return e
+}
+
+type probeKey struct{}
+
+// AsProbe returns a context for requests of the gateway's own that test whether a member answers. They pass an open
+// circuit breaker, and their outcome opens or closes it.
+func AsProbe(ctx context.Context) context.Context { return context.WithValue(ctx, probeKey{}, true) }
+
+func isProbe(ctx context.Context) bool { return ctx.Value(probeKey{}) != nil }
+
+// isSilent reports whether the last probe of a member got no answer. A process that makes few calls learns that from
+// the Cluster object alone.
+func isSilent(c *v1alpha1.Cluster) bool {
+	return slices.ContainsFunc(c.Status.Conditions, func(condition metav1.Condition) bool {
+		return condition.Type == v1alpha1.Ready && condition.Status == metav1.ConditionFalse &&
+			(condition.Reason == string(status.Timeout) || condition.Reason == string(status.Unreachable))
+	})
+}

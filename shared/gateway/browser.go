@@ -1,0 +1,89 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// Origins are the origins of web pages that may open websockets and write through a visitor's browser. The zero value
+// trusts no page but those of the gateway's own host.
+type Origins []string
+
+// Decode implements envconfig.Decoder. Origins are separated by commas and have the form https://host[:port].
+func (o *Origins) Decode(v string) error {
+	*o = nil
+	for origin := range strings.SplitSeq(v, ",") {
+		if origin = strings.TrimSpace(origin); origin == "" {
+			continue
+		}
+		if err := http.NewCrossOriginProtection().AddTrustedOrigin(origin); err != nil {
+			return errors.New("want origins such as https://console.example.com, separated by commas")
+		}
+		*o = append(*o, origin)
+	}
+	return nil
+}
+
+// protection returns a check that trusts the origins. It panics if one is not an origin.
+func (o Origins) protection() *http.CrossOriginProtection {
+	p := http.NewCrossOriginProtection()
+	for _, origin := range o {
+		if err := p.AddTrustedOrigin(origin); err != nil {
+			panic(fmt.Sprintf("gateway.Origins: %v", err))
+		}
+	}
+	return p
+}
+
+// checkOrigin refuses websockets and writes of pages whose origin is not trusted. A browser adds its client certificate
+// to them, so that a page would act with the rights of its visitor. Errors are *status.Error.
+//
+// A write with a bearer token passes: a page can add that header only after a preflight, which the gateway refuses.
+// Browsers add credentials of other schemes by themselves, so those do not pass.
+func (g *Gateway) checkOrigin(r *http.Request) error {
+	origin := r.Header.Get("Origin")
+	if isWebSocket(r.Header) && origin != "" && !slices.Contains(g.cfg.Origins, origin) && !isHost(origin, r.Host) {
+		return status.New(status.Forbidden, "", "the websocket is refused: it comes from a page of %q; "+
+			"an administrator can add that origin to CLUSTERPASS_WEBSOCKET_ORIGINS", origin)
+	}
+	if hasBearerToken(r.Header) {
+		return nil
+	}
+	if err := g.crossOrigin.Check(r); err != nil || origin == "null" && !isRead(r.Method) {
+		return status.New(status.Forbidden, "", "the write is refused: it comes from a page of %q; send a bearer token, "+
+			"or let an administrator add that origin to CLUSTERPASS_WEBSOCKET_ORIGINS", origin)
+	}
+	return nil
+}
+
+func isWebSocket(h http.Header) bool {
+	return slices.ContainsFunc(h.Values("Upgrade"), func(v string) bool { return strings.EqualFold(v, "websocket") })
+}
+
+func isHost(origin, host string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
+}
+
+func hasBearerToken(h http.Header) bool {
+	scheme, token, _ := strings.Cut(h.Get("Authorization"), " ")
+	return strings.EqualFold(scheme, "Bearer") && strings.TrimSpace(token) != ""
+}
+
+func isRead(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+}
+
+// sandbox adds to an answer what keeps a browser from running it as a page of the gateway's origin, where a script could
+// call every cluster with the visitor's certificate. The headers of a member cannot replace these.
+func sandbox(h http.Header) {
+	h.Set("Content-Security-Policy", "sandbox")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+}

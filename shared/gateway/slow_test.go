@@ -1,0 +1,113 @@
+package gateway_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+)
+
+// hangingMember answers no request until release is called, except to paths that end in /fast.
+func hangingMember(t *testing.T) (m *clustertest.Member, release func()) {
+	t.Helper()
+	released := make(chan struct{})
+	m = clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/fast" {
+			select {
+			case <-released:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		ok(w, r)
+	})
+	t.Cleanup(func() {
+		select {
+		case <-released:
+		default:
+			close(released)
+		}
+	})
+	return m, func() { close(released) }
+}
+
+// impatientFunction returns a function whose members have a moment to begin an answer.
+func impatientFunction() *gateway.Function {
+	f := gateway.NewFunction("https://bridge.example")
+	f.FirstByte = 100 * time.Millisecond
+	return f
+}
+
+// A function that waits for a member uses up the concurrency that all members share. 64 reads of one member took the
+// gateway down for all callers.
+func TestFunctionSendsReadsOfHangingMemberToBridge(t *testing.T) {
+	hanging, _ := hangingMember(t)
+	healthy := clustertest.NewMember(t, ok)
+	h := newGateway(t, gatewaytest.Options{Function: impatientFunction()})
+	h.AddCluster("hanging", hanging.Kubeconfig(token))
+	h.AddCluster("healthy", healthy.Kubeconfig(token))
+	for _, path := range []string{"/clusters/hanging/api/v1/pods?limit=5", "/clusters/hanging/api/v1/nodes", "/clusters/hanging/fast"} {
+		resp := h.Do("GET", path, nil, "")
+		if got := resp.Header.Get("Location"); got != "https://bridge.example/bridge"+path {
+			t.Errorf("%s: Location is %q", path, got)
+		}
+		gatewaytest.WantStatus(t, resp, http.StatusTemporaryRedirect, "redirected", "/bridge"+path)
+	}
+	if n := len(hanging.Requests()); n != 1 {
+		t.Errorf("%d requests wait for the member, want that of the first read alone", n)
+	}
+	resp := h.Do("POST", "/clusters/hanging/api/v1/namespaces", nil, "{}")
+	gatewaytest.WantStatus(t, resp, http.StatusTemporaryRedirect, "redirected", "answers slowly")
+	if n := len(hanging.Requests()); n != 1 {
+		t.Errorf("the member got a write that went to the bridge")
+	}
+	if body, resp := h.DoText("GET", "/clusters/healthy/api/v1/pods", nil, ""); resp.StatusCode != http.StatusOK || body != "ok" {
+		t.Errorf("another member: %s %q", resp.Status, body)
+	}
+}
+
+// A write that the member has begun must not be sent again by a redirect, however long it takes.
+func TestFunctionWaitsForWrites(t *testing.T) {
+	hanging, release := hangingMember(t)
+	fn := impatientFunction()
+	h := newGateway(t, gatewaytest.Options{Function: fn})
+	h.AddCluster("m", hanging.Kubeconfig(token))
+	time.AfterFunc(3*fn.FirstByte, release)
+	body, resp := h.DoText("POST", "/clusters/m/api/v1/namespaces", nil, "{}")
+	if resp.StatusCode != http.StatusOK || body != "ok" || len(hanging.Requests()) != 1 {
+		t.Errorf("%s %q, %d requests", resp.Status, body, len(hanging.Requests()))
+	}
+}
+
+// An answer that has begun in time must arrive whole, even if it ends after the deadline.
+func TestFunctionDeliversAnswersThatBeganInTime(t *testing.T) {
+	began, ended := strings.Repeat("begun ", 10_000), "ended"
+	for firstByte := 200 * time.Millisecond; ; firstByte *= 2 {
+		fn := impatientFunction()
+		fn.FirstByte = firstByte
+		m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, began)
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-time.After(2 * firstByte):
+			case <-r.Context().Done():
+			}
+			_, _ = io.WriteString(w, ended)
+		})
+		h := newGateway(t, gatewaytest.Options{Function: fn})
+		h.AddCluster("m", m.Kubeconfig(token))
+		body, resp := h.DoText("GET", "/clusters/m/api/v1/pods", nil, "")
+		if resp.StatusCode == http.StatusTemporaryRedirect && firstByte < time.Minute {
+			continue // the machine is too busy to begin in time
+		}
+		if resp.StatusCode != http.StatusOK || body != began+ended {
+			t.Errorf("%s, %d bytes, want %d", resp.Status, len(body), len(began+ended))
+		}
+		return
+	}
+}

@@ -1,0 +1,126 @@
+// Package limits keeps one member cluster or one caller from using up what all of them share.
+//
+//   - [Breaker] refuses calls to a member cluster to which connections fail.
+package limits
+
+import (
+	"sync"
+	"time"
+)
+
+// Parameters of a Breaker.
+const (
+	// failuresToOpen is the number of failures in a row that opens a Breaker.
+	failuresToOpen = 5
+	// firstPause and lastPause bound the time between two trials of an open Breaker. Each failed trial doubles it.
+	firstPause = time.Second
+	lastPause  = 30 * time.Second
+)
+
+// Outcome is the result of a call that a Breaker allowed.
+type Outcome int
+
+// The outcomes.
+const (
+	// Ignored is a call that proves nothing: the caller canceled it, or chose a path that takes long.
+	Ignored Outcome = iota
+	// Success is a call that the member answered.
+	Success
+	// Failure is a call for which there was no connection, or an unanswered probe.
+	Failure
+)
+
+// Breaker is a circuit breaker for one member cluster. It is closed at first and allows every call. It opens after
+// failures in a row, and allows one trial at a time then, with growing pauses. It closes with the first success. The
+// zero value is closed. All methods are safe for concurrent use.
+type Breaker struct {
+	// Now returns the current time; nil means time.Now.
+	Now func() time.Time
+
+	mu       sync.Mutex
+	failures int // in a row
+	pause    time.Duration
+	trialAt  time.Time // of the next trial; zero while closed
+	onTrial  bool
+}
+
+// Allow reports whether a call may begin now. If it may, the caller must call done once, with the outcome. If it may not,
+// retryAfter is the time until the next trial, at least a second.
+func (b *Breaker) Allow() (done func(Outcome), retryAfter time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.trialAt.IsZero() {
+		return func(o Outcome) { b.report(o, false) }, 0
+	}
+	wait := b.trialAt.Sub(b.now())
+	if b.onTrial || wait > 0 {
+		return nil, max(wait, time.Second)
+	}
+	b.onTrial = true
+	return func(o Outcome) { b.report(o, true) }, 0
+}
+
+// Probe reports the outcome of a probe, which begins without Allow. A failed probe opens the Breaker at once: nobody
+// but the gateway chose its path, so that its failure proves that the member does not answer.
+func (b *Breaker) Probe(o Outcome) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch o {
+	case Success:
+		b.close()
+	case Failure:
+		if b.trialAt.IsZero() {
+			b.open()
+		}
+	case Ignored:
+	}
+}
+
+// Suspect opens a Breaker so that the next call is a trial, without a pause before it.
+func (b *Breaker) Suspect() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.trialAt.IsZero() {
+		b.trialAt = b.now()
+	}
+}
+
+// IsOpen reports whether the Breaker refuses calls other than trials.
+func (b *Breaker) IsOpen() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.trialAt.IsZero()
+}
+
+func (b *Breaker) report(o Outcome, trial bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if trial {
+		b.onTrial = false
+	}
+	switch {
+	case o == Success:
+		b.close()
+	case trial:
+		b.open()
+	case o == Failure:
+		if b.failures++; b.failures >= failuresToOpen && b.trialAt.IsZero() {
+			b.open()
+		}
+	}
+}
+
+// open begins a pause, twice as long as the one before.
+func (b *Breaker) open() {
+	b.pause = min(max(2*b.pause, firstPause), lastPause)
+	b.trialAt = b.now().Add(b.pause)
+}
+
+func (b *Breaker) close() { b.failures, b.pause, b.trialAt = 0, 0, time.Time{} }
+
+func (b *Breaker) now() time.Time {
+	if b.Now != nil {
+		return b.Now()
+	}
+	return time.Now()
+}

@@ -1,0 +1,131 @@
+package limits
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// attempt makes one call and reports whether it was allowed.
+func attempt(b *Breaker, o Outcome) bool {
+	done, _ := b.Allow()
+	if done == nil {
+		return false
+	}
+	done(o)
+	return true
+}
+
+func openBreaker(t *testing.T) *Breaker {
+	t.Helper()
+	b := &Breaker{}
+	for range failuresToOpen {
+		if !attempt(b, Failure) {
+			t.Fatal("it opened too early")
+		}
+	}
+	if !b.IsOpen() || attempt(b, Success) {
+		t.Fatal("it is closed after failures in a row")
+	}
+	return b
+}
+
+// Calls to a member that cannot be reached would each wait for a connection, and use up what all members share.
+func TestBreakerTriesWithGrowingPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBreaker(t)
+		for _, pause := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+			time.Sleep(pause*time.Second - time.Millisecond)
+			if done, retryAfter := b.Allow(); done != nil || retryAfter != time.Second {
+				t.Fatalf("a trial after less than %d s; retry after %v", pause, retryAfter)
+			}
+			time.Sleep(time.Millisecond)
+			done, _ := b.Allow()
+			if done == nil {
+				t.Fatalf("no trial after %d s", pause)
+			}
+			if attempt(b, Success) {
+				t.Fatal("two trials at the same time")
+			}
+			done(Failure)
+		}
+		time.Sleep(lastPause)
+		if !attempt(b, Success) || b.IsOpen() {
+			t.Fatal("a successful trial does not close it")
+		}
+		openBreaker(t)
+	})
+}
+
+// Callers must not be able to switch a healthy member off for others, for instance by paths that take long.
+func TestBreakerIgnoresWhatCallersChoose(t *testing.T) {
+	b := &Breaker{}
+	for range 10 * failuresToOpen {
+		attempt(b, Ignored)
+	}
+	for range failuresToOpen {
+		for range failuresToOpen - 1 {
+			attempt(b, Failure)
+		}
+		attempt(b, Success)
+	}
+	if b.IsOpen() {
+		t.Fatal("it is open without failures in a row")
+	}
+}
+
+// A trial that proves nothing must not close the breaker of a member that answers no probe.
+func TestBreakerStaysOpenAfterTrialWithoutProof(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBreaker(t)
+		time.Sleep(firstPause)
+		if !attempt(b, Ignored) || !b.IsOpen() || attempt(b, Success) {
+			t.Fatal("a trial without proof changed it")
+		}
+	})
+}
+
+// The gateway's own probe decides at once: a member that accepts connections and never answers fails no connection.
+func TestProbesOpenAndCloseBreaker(t *testing.T) {
+	b := &Breaker{}
+	b.Probe(Ignored)
+	if b.IsOpen() {
+		t.Fatal("an ended probe opens it")
+	}
+	b.Probe(Failure)
+	if !b.IsOpen() || attempt(b, Success) {
+		t.Fatal("a failed probe does not open it")
+	}
+	b.Probe(Success)
+	if b.IsOpen() || !attempt(b, Success) {
+		t.Fatal("a successful probe does not close it")
+	}
+}
+
+// Only one call may wait for a dead member at a time, however many arrive together.
+func TestBreakerAllowsOneTrialAmongMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := openBreaker(t)
+		time.Sleep(firstPause)
+		var (
+			wg     sync.WaitGroup
+			mu     sync.Mutex
+			trials []func(Outcome)
+		)
+		for range 100 {
+			wg.Go(func() {
+				if done, _ := b.Allow(); done != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					trials = append(trials, done)
+				}
+			})
+		}
+		wg.Wait()
+		if len(trials) != 1 {
+			t.Fatalf("%d trials, want 1", len(trials))
+		}
+		trials[0](Success)
+	})
+}
