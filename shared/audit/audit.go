@@ -54,7 +54,7 @@ func (l *Log) Begin(r *http.Request) *Request {
 	now := l.now()
 	return &Request{log: l, began: now, event: Event{
 		Kind: "Event", APIVersion: "audit.k8s.io/v1", Level: "Metadata", AuditID: id(r.Header),
-		RequestURI: cut(uri(r), maxURI), Verb: strings.ToLower(cut(r.Method, maxID)), SourceIPs: sources(r),
+		RequestURI: cut(uri(r), maxURI), Verb: strings.ToLower(cut(r.Method, maxID)), SourceIPs: Sources(r),
 		UserAgent: cut(r.UserAgent(), maxAgent), RequestReceivedTimestamp: metav1.NewMicroTime(now),
 		Annotations: map[string]string{},
 	}}
@@ -196,9 +196,9 @@ func id(h http.Header) string {
 	return v
 }
 
-// sources are the addresses that the request came by, as kube-apiserver has them: what the proxies on the way say, which
-// anybody may have written, and last the address of the connection.
-func sources(r *http.Request) []string {
+// Sources returns the addresses by which a request came, as kube-apiserver has them. The last one is that of the
+// connection. Those before it are claims of proxies, or of the client.
+func Sources(r *http.Request) []string {
 	var out []string
 	add := func(s string) {
 		if ip := net.ParseIP(strings.TrimSpace(s)); ip != nil && (len(out) == 0 || out[len(out)-1] != ip.String()) {

@@ -88,6 +88,18 @@ var clusterColumns = table{
 		}
 		return ""
 	})},
+	{
+		name: "Agent-Credential", about: "Reused after a copy of the agents' credential was used.", wide: true,
+		cell: clusterCell(agentCredential),
+	},
+}
+
+// agentCredential is Reused or "".
+func agentCredential(c *v1alpha1.Cluster) string {
+	if meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.AgentCredentialReused) {
+		return "Reused"
+	}
+	return ""
 }
 
 func clusterCell(cell func(*v1alpha1.Cluster) string) func(runtime.Object) any {

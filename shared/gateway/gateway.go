@@ -124,6 +124,9 @@ func (g *Gateway) Close(ctx context.Context) error {
 	return g.cfg.Audit.Close(ctx)
 }
 
+// AuditLog returns the audit log, nil for none.
+func (g *Gateway) AuditLog() *audit.Log { return g.cfg.Audit }
+
 // AuditLost is how many audit events could not be written.
 func (g *Gateway) AuditLost() uint64 {
 	if g.cfg.Audit == nil {

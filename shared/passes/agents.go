@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,42 +15,81 @@ import (
 	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// agentAudience is whom credentials of agents are for. Nobody takes one as a caller's, nor any other token as an agent's.
-const agentAudience = "clusterpass.io/agent"
+// The audiences of agents' credentials. No caller's token has one of them.
+const (
+	// bootstrapAudience is that of the credential that clusterpass cluster join --pull makes. It is good for one
+	// exchange.
+	bootstrapAudience = "clusterpass.io/agent-bootstrap"
+	// agentAudience is that of the credentials that agents connect with. Those of earlier versions are bound to no key.
+	agentAudience = "clusterpass.io/agent"
+)
 
-// enrolment, by v1alpha1.AgentPrefix and the cluster's name, says that agents of a private cluster may connect: those with a credential
-// of its uid, whenever that was made.
+// agentCredential names the kind of credential in errors.
+const agentCredential = "agent's credential"
+
+// enrolment allows the agents of a private cluster to connect. Its key is v1alpha1.AgentPrefix with the cluster's
+// name. Credentials of another uid are refused.
 type enrolment struct {
 	UID     string    `json:"uid"`
 	Cluster types.UID `json:"cluster"` // the Cluster's uid: another one of its name has other agents
 	Created time.Time `json:"created"`
+	// Generation and Key, a thumbprint, are those of the newest credential, which was issued at Renewed. They are zero
+	// before the first exchange.
+	Generation uint64    `json:"generation,omitempty"`
+	Key        string    `json:"key,omitempty"`
+	Renewed    time.Time `json:"renewed,omitzero"`
+	// Reuse, if not nil, ended all credentials of the enrolment.
+	Reuse *Reuse `json:"reuse,omitempty"`
 }
 
-// Agent is who connects for a private cluster.
+// agentClaims are the claims of an agent's credential beside the registered ones: the subject is the cluster, and jti
+// the enrolment's uid.
+type agentClaims struct {
+	Confirmation *confirmation `json:"cnf,omitempty"` // RFC 7800; nil in a bootstrap credential and an earlier version's
+	Generation   uint64        `json:"clusterpass.io/generation,omitempty"`
+}
+
+type confirmation struct {
+	Key *jose.JSONWebKey `json:"jwk"`
+}
+
+// Presented is what an agent authenticates with.
+type Presented struct {
+	Token   string
+	Proof   string         // of the possession of the key that Token is bound to
+	Use     possession.Use // what the agent asks for
+	Request string         // PKCS#10 request for the next credential, only with possession.Renew
+}
+
+// Agent is an authenticated agent of a private cluster.
 type Agent struct {
 	Cluster string
-	// TTL is how long the credential was good for from its beginning to its end.
+	// TTL is the time from the credential's beginning to its end.
 	TTL time.Duration
-	// Recheck returns an error once an agent may not connect with this credential any more: it has expired, the key that signed it is gone,
-	// or the cluster's agents may not connect at all.
+	// Recheck returns an error once an agent may not be connected by this credential any more: it has expired, the key
+	// that signed it is gone, or the cluster's agents may not connect at all.
 	Recheck func(ctx context.Context) error
 	// Ending reports whether the last quarter of the credential's life has begun. Agents have their next one by then.
 	Ending func() bool
 
-	uid string
+	uid        string
+	generation uint64 // 0 for a bootstrap credential and one of an earlier version
+	key        string // thumbprint
 }
 
-// EnrolAgent makes the first credential for the agents of a private cluster, good for ttl, at most MaxTTL. What was made for that cluster
-// before ends.
+// EnrolAgent returns the bootstrap credential for the agents of a private cluster. It expires after ttl, at most
+// MaxTTL, and so do the credentials that agents exchange it for. All earlier credentials of the cluster's agents end,
+// and the Cluster loses its condition AgentCredentialReused.
 func (i *Issuer) EnrolAgent(ctx context.Context, c *clusterv1alpha1.Cluster, ttl time.Duration) (secrets.Value, error) {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return secrets.Value{}, fmt.Errorf("credentials of agents are good for %s to %s, not %s", MinTTL, MaxTTL, ttl)
 	}
-	e := enrolment{uuid.NewString(), c.UID, i.now().UTC().Truncate(time.Second)}
-	token, err := i.agentToken(ctx, c.Name, e.UID, ttl)
+	e := enrolment{UID: uuid.NewString(), Cluster: c.UID, Created: i.now().UTC().Truncate(time.Second)}
+	token, err := i.agentToken(ctx, &Agent{Cluster: c.Name, TTL: ttl, uid: e.UID}, bootstrapAudience, agentClaims{})
 	if err != nil {
 		return secrets.Value{}, err
 	}
@@ -65,70 +105,108 @@ func (i *Issuer) EnrolAgent(ctx context.Context, c *clusterv1alpha1.Cluster, ttl
 			_, err = i.Objects.Update(ctx, key, value, old.Revision)
 		}
 	}
+	if err == nil {
+		err = i.setCondition(ctx, c.Name, nil)
+	}
 	return token, err
 }
 
-// RenewAgent makes an agent's next credential, good for as long as its present one was.
-func (i *Issuer) RenewAgent(ctx context.Context, a *Agent) (secrets.Value, error) {
-	return i.agentToken(ctx, a.Cluster, a.uid, min(a.TTL, MaxTTL))
-}
-
-// RevokeAgent ends all credentials of a cluster's agents, or returns objects.ErrNotFound. Within MaxAge no bridge takes them any more.
+// RevokeAgent ends all credentials of a cluster's agents, or returns objects.ErrNotFound. Within MaxAge every bridge
+// refuses them.
 func (i *Issuer) RevokeAgent(ctx context.Context, cluster string) error {
 	return i.remove(ctx, v1alpha1.AgentPrefix+cluster)
 }
 
-func (i *Issuer) agentToken(ctx context.Context, cluster, uid string, ttl time.Duration) (secrets.Value, error) {
+func (i *Issuer) agentToken(ctx context.Context, a *Agent, audience string, own agentClaims) (secrets.Value, error) {
 	now := i.now().Truncate(time.Second)
 	return i.signed(ctx, jwt.Claims{
-		Audience: jwt.Audience{agentAudience}, Subject: cluster, ID: uid,
-		IssuedAt: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(ttl)),
-	}, struct{}{})
+		Audience: jwt.Audience{audience}, Subject: a.Cluster, ID: a.uid,
+		IssuedAt: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(min(a.TTL, MaxTTL))),
+	}, own)
 }
 
-// Agent returns whose credential a token is, if it is that of an agent of the named cluster. Its errors are *status.Error: Unauthenticated
-// or StoreUnavailable.
-func (v *Verifier) Agent(ctx context.Context, token, cluster string) (*Agent, error) {
-	const what = "agent's credential"
+// Agent authenticates an agent of the named cluster. Its errors are *status.Error: Unauthenticated or
+// StoreUnavailable. One that wraps a *ReusedError means that two have used the credential's key: call
+// Issuer.EndAgents.
+func (v *Verifier) Agent(ctx context.Context, cluster string, p Presented) (*Agent, error) {
 	if v.cfg.URL == "" {
-		return nil, refused(nil, "this gateway takes no agents, since it does not know its own URL")
+		return nil, refused(nil, "this gateway accepts no agents, since its own URL is not configured")
 	}
-	c, err := v.signed(ctx, token, agentAudience, what, &struct{}{})
+	audience := agentAudience
+	if hasAudience(p.Token, bootstrapAudience) {
+		if p.Use != possession.Renew {
+			return nil, refused(nil, "the bootstrap credential of cluster %q is good for an exchange only; upgrade its agents",
+				cluster)
+		}
+		audience = bootstrapAudience
+	}
+	var own agentClaims
+	c, err := v.signed(ctx, p.Token, audience, agentCredential, &own)
 	switch {
 	case errors.Is(err, jwt.ErrExpired):
-		return nil, refused(err, "the %s has expired; have the cluster join again: clusterpass cluster join --pull --replace %s", what, cluster)
+		return nil, refused(err, "the %s has expired; %s", agentCredential, joinAgain(cluster))
 	case err != nil:
 		return nil, err
 	case c.Subject != cluster || c.IssuedAt == nil:
-		return nil, refused(nil, "the %s is not one of cluster %q", what, cluster)
+		return nil, refused(nil, "the %s is not one of cluster %q", agentCredential, cluster)
 	}
-	end, key := c.Expiry.Time(), keyOf(token)
-	a := &Agent{Cluster: cluster, TTL: end.Sub(c.IssuedAt.Time()), uid: c.ID}
+	a := &Agent{Cluster: cluster, TTL: c.Expiry.Time().Sub(c.IssuedAt.Time()), uid: c.ID, generation: own.Generation}
+	if own.Confirmation != nil {
+		err = possession.Verify(own.Confirmation.Key, p.Proof, p.Token, p.Use, p.Request, v.cfg.Now())
+		if err == nil {
+			a.key, err = possession.Thumbprint(own.Confirmation.Key)
+		}
+		if err != nil {
+			return nil, refused(err, "the agent does not prove that it has the key of its credential: %v", err)
+		}
+	}
+	v.follow(a, c.Expiry.Time(), keyOf(p.Token))
+	if err := a.Recheck(ctx); err != nil {
+		return nil, err
+	}
+	if p.Use == possession.Connect {
+		err = v.checkNewest(ctx, a)
+	}
+	return a, err
+}
+
+func joinAgain(cluster string) string {
+	return "have the cluster join again: clusterpass cluster join --pull --replace " + cluster
+}
+
+// hasAudience reports whether a token names an audience. It verifies nothing.
+func hasAudience(token, audience string) bool {
+	var c jwt.Claims
+	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
+	return err == nil && t.UnsafeClaimsWithoutVerification(&c) == nil && c.Audience.Contains(audience)
+}
+
+// follow sets Recheck and Ending of an agent whose credential ends at end and was signed by the key of that id.
+func (v *Verifier) follow(a *Agent, end time.Time, signer string) {
 	a.Ending = func() bool { return !v.cfg.Now().Before(end.Add(-a.TTL / 4)) }
 	a.Recheck = func(ctx context.Context) error {
 		if !v.cfg.Now().Before(end.Add(skew)) {
-			return refused(nil, "the %s has expired", what)
+			return refused(nil, "the %s has expired", agentCredential)
 		}
-		if _, err := v.key(ctx, key, what); err != nil {
+		if _, err := v.key(ctx, signer, agentCredential); err != nil {
 			return err
 		}
 		var (
 			e enrolment
 			c clusterv1alpha1.Cluster
 		)
-		for key, into := range map[string]any{v1alpha1.AgentPrefix + cluster: &e, clusterv1alpha1.Prefix + cluster: &c} {
+		for key, into := range map[string]any{v1alpha1.AgentPrefix + a.Cluster: &e, clusterv1alpha1.Prefix + a.Cluster: &c} {
 			value, err := v.records.Get(ctx, key)
 			if err != nil {
 				return v.unavailable(err)
 			}
 			if value == nil || json.Unmarshal(value, into) != nil {
-				return refused(nil, "the %s was revoked, or its cluster removed", what)
+				return refused(nil, "the %s was revoked, or its cluster removed", agentCredential)
 			}
 		}
 		if e.UID != a.uid || e.Cluster != c.UID || c.Spec.SyncMode != clusterv1alpha1.Pull {
-			return refused(nil, "the %s was revoked; have the cluster join again: clusterpass cluster join --pull --replace %s", what, cluster)
+			return refused(nil, "the %s was revoked; %s", agentCredential, joinAgain(a.Cluster))
 		}
-		return nil
+		return e.ended(a.Cluster)
 	}
-	return a, a.Recheck(ctx)
 }

@@ -29,8 +29,9 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/agenttest"
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
-	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
 	"github.com/clusterpass/clusterpass/test/cluster"
@@ -99,14 +100,15 @@ func tunnelSpeed(ctx context.Context, out io.Writer, data string) error {
 	if err != nil {
 		return err
 	}
-	token, err := issuer.EnrolAgent(ctx, c, passes.MaxTTL)
+	own, err := agenttest.Gateway{Issuer: issuer, Verifier: keys}.Enrol(ctx, c, passes.MaxTTL)
 	if err != nil {
 		return err
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(api.Certificate()) // every test server's
 	road := &road{}
-	agent, stop := runAgents(ctx, 1, "https://"+front.Listener.Addr().String(), "bench", roots, token, api.Listener.Addr().String(), road.dial)
+	gateway, member := "https://"+front.Listener.Addr().String(), api.Listener.Addr().String()
+	agent, stop := runAgents(ctx, 1, gateway, "bench", roots, own, member, road.dial)
 	defer stop()
 
 	tunnelled := dialer(keys, ln.Addr().String())
@@ -293,13 +295,18 @@ func addPrivate(ctx context.Context, st *stores.Stores, name string) (*v1alpha1.
 }
 
 // runAgents runs n agents of a cluster until stop. They connect to the gateway by dial; nil does it directly.
-func runAgents(ctx context.Context, n int, gateway, name string, roots *x509.CertPool, token secrets.Value, api string, dial dialFunc) (all []*links.Keeper, stop func()) {
+func runAgents(
+	ctx context.Context, n int, gateway, name string, roots *x509.CertPool, own possession.Credential, api string,
+	dial dialFunc,
+) (all []*links.Keeper, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	for range n {
 		k := links.New(links.Config{
-			Gateway: gateway, Cluster: name, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, Dial: dial, Token: func() secrets.Value { return token },
-			Target: &target.APIServer{Cluster: name, Address: api}, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+			Gateway: gateway, Cluster: name, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, Dial: dial,
+			Credential: func(context.Context) (possession.Credential, error) { return own, nil },
+			Target:     &target.APIServer{Cluster: name, Address: api}, Log: slog.New(slog.DiscardHandler),
+			Metrics: prometheus.NewRegistry(),
 		})
 		all = append(all, k)
 		wg.Go(func() { k.Run(ctx) })
@@ -339,13 +346,14 @@ func agentMemory(ctx context.Context, out io.Writer, data string) (err error) {
 		return err
 	}
 	issuer := &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gw.URL}
+	keys := passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gw.URL})
 	var all []*links.Keeper
 	for _, c := range clusters {
-		token, err := issuer.EnrolAgent(ctx, c, passes.MaxTTL)
+		own, err := agenttest.Gateway{Issuer: issuer, Verifier: keys}.Enrol(ctx, c, passes.MaxTTL)
 		if err != nil {
 			return err
 		}
-		some, stop := runAgents(ctx, perCluster, gw.URL, c.Name, roots, token, "127.0.0.1:1", nil)
+		some, stop := runAgents(ctx, perCluster, gw.URL, c.Name, roots, own, "127.0.0.1:1", nil)
 		defer stop()
 		all = append(all, some...)
 	}

@@ -48,6 +48,7 @@ func shapes(t *testing.T, dir string) map[string][]string {
 			for part := range strings.SplitSeq(strings.TrimSpace(string(data)), ".") {
 				parts = append(parts, part)
 			}
+		case strings.HasSuffix(name, ".key"): // PEM of random bytes
 		case name == "objects.log": // a checksum, and JSON
 			for line := range strings.Lines(string(data)) {
 				_, record, _ := strings.Cut(strings.TrimSpace(line), " ")

@@ -36,6 +36,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/agenttest"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/stores"
@@ -64,6 +66,7 @@ func TestFormats(t *testing.T) {
 				st := restore(t, dir)
 				if i > 0 { // format1 is older than private clusters
 					checkPrivate(t, dir, st)
+					checkAgent(t, dir, st, i > 1) // in format2 credentials were bound to no key
 				}
 				check(t, dir, st)
 			})
@@ -164,6 +167,53 @@ func check(t *testing.T, dir string, st *stores.Stores) {
 	}
 }
 
+// checkAgent connects and renews as the agent whose credential fill wrote. If it failed, an upgrade of the gateway
+// would lock agents out.
+func checkAgent(t *testing.T, dir string, st *stores.Stores, isBound bool) {
+	t.Helper()
+	ctx := t.Context()
+	own := possession.Credential{Token: secrets.NewValue([]byte(strings.TrimSpace(read(t, dir, "agent.token"))))}
+	if isBound {
+		key, err := possession.ParseKey(secrets.NewValue([]byte(read(t, dir, "agent.key"))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		own.Key = key
+	}
+	g := agenttest.Gateway{
+		Issuer:   &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Now: now},
+		Verifier: passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Now: now}),
+	}
+	connect := func(c possession.Credential) (*passes.Agent, error) {
+		t.Helper()
+		p, err := agenttest.Present(c, possession.Connect, "", now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g.Verifier.Agent(ctx, "private1", p)
+	}
+	if agent, err := connect(own); err != nil {
+		t.Errorf("the agent is refused: %v", err)
+	} else if err := agent.Recheck(ctx); err != nil || agent.TTL != passes.MaxTTL || agent.Ending() {
+		t.Errorf("the agent is %+v, %v", agent, err)
+	}
+	replaced := possession.Credential{Token: secrets.NewValue([]byte(strings.TrimSpace(read(t, dir, "replaced.token"))))}
+	if _, err := connect(replaced); err == nil {
+		t.Error("an agent is accepted whose cluster has joined again since")
+	}
+	next, err := g.Exchange(ctx, "private1", own)
+	if err != nil {
+		t.Fatalf("the agent's credential cannot be renewed: %v", err)
+	}
+	if _, err := connect(next); err != nil {
+		t.Errorf("the renewed credential is refused: %v", err)
+	}
+	var reused *passes.ReusedError
+	if _, err := g.Exchange(ctx, "private1", own); !errors.As(err, &reused) {
+		t.Errorf("a credential is renewed twice: %v", err)
+	}
+}
+
 // checkPrivate reads what fill wrote of a private cluster.
 func checkPrivate(t *testing.T, dir string, st *stores.Stores) {
 	t.Helper()
@@ -179,15 +229,6 @@ func checkPrivate(t *testing.T, dir string, st *stores.Stores) {
 	}
 
 	verifier := passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Now: now})
-	credential := strings.TrimSpace(read(t, dir, "agent.token"))
-	if agent, err := verifier.Agent(ctx, credential, "private1"); err != nil {
-		t.Errorf("the agent is refused: %v", err)
-	} else if err := agent.Recheck(ctx); err != nil || agent.Cluster != "private1" || agent.TTL != passes.MaxTTL || agent.Ending() {
-		t.Errorf("the agent is %+v, %v", agent, err)
-	}
-	if _, err := verifier.Agent(ctx, strings.TrimSpace(read(t, dir, "replaced.token")), "private1"); err == nil {
-		t.Error("an agent is taken whose cluster has joined again since")
-	}
 	if err := verifier.VerifyTunnelCertificate(ctx, certificate(t, dir, "tunnel.pem")); err != nil {
 		t.Errorf("the tunnel port's certificate is refused: %v", err)
 	}
@@ -277,15 +318,21 @@ users: [{name: a, user: {token: of-a-test}}]
 		t.Fatal(err)
 	}
 
+	gateway := passes.NewVerifier(passes.Config{
+		Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Now: issuer.Now,
+	})
 	replaced, err := issuer.EnrolAgent(ctx, private, passes.MaxTTL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := issuer.EnrolAgent(ctx, private, passes.MaxTTL)
+	agent, err := agenttest.Gateway{Issuer: issuer, Verifier: gateway}.Enrol(ctx, private, passes.MaxTTL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	gateway := passes.NewVerifier(passes.Config{Secrets: st.Secrets, URL: gatewayURL, Now: issuer.Now})
+	key, err := agent.Key.PEM()
+	if err != nil {
+		t.Fatal(err)
+	}
 	connect, err := gateway.TunnelToken(ctx, private.Name)
 	if err != nil {
 		t.Fatal(err)
@@ -293,7 +340,8 @@ users: [{name: a, user: {token: of-a-test}}]
 	line := func(v secrets.Value) []byte { return append(v.Reveal(), '\n') }
 	return map[string][]byte{
 		"token": line(made.Token), "good.pem": cert.Certificate, "revoked.pem": revoked,
-		"agent.token": line(agent), "replaced.token": line(replaced), "tunnel.token": line(connect), "tunnel.pem": shown(t, gateway.TunnelCertificate),
+		"agent.token": line(agent.Token), "agent.key": key.Reveal(),
+		"replaced.token": line(replaced), "tunnel.token": line(connect), "tunnel.pem": shown(t, gateway.TunnelCertificate),
 	}
 }
 

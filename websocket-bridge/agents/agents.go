@@ -4,6 +4,8 @@
 // Invariants:
 //   - An agent has a credential that is good for one cluster and nothing else; no caller's credential makes an agent, and no agent's a
 //     caller. An agent whose credential is revoked, has ended or was signed by a key that is gone loses its tunnel within a recheck.
+//   - An agent proves that it has the key of its credential. Once two have used that key, all credentials of the
+//     cluster's agents end.
 //   - At the tunnel port only the gateway's own parts connect, by tokens that its keys signed for one cluster and a minute.
 //   - What runs in a tunnel is TLS from the gateway's part to the member's API server. Neither bridge nor agent has the keys of it.
 //   - A CONNECT for a cluster whose agents are connected to another replica is passed on, once.
@@ -28,7 +30,9 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
@@ -56,6 +60,8 @@ type Agents struct {
 	upgrader *websocket.Upgrader
 	hops     *tunnel.Dialer
 	connects *prometheus.CounterVec
+	reuses   prometheus.Counter
+	audit    atomic.Pointer[audit.Log]
 
 	carried atomic.Int64 // connections at the tunnel port, from the CONNECT on
 	asking  atomic.Bool  // agents are being asked for their credentials
@@ -85,7 +91,9 @@ func New(cfg Config) *Agents {
 	}
 	a.connects = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "clusterpass_tunnel_connects_total",
 		Help: "Connections to private clusters that were asked for, by how that ended."}, []string{"result"})
-	cfg.Metrics.MustRegister(a.connects,
+	a.reuses = prometheus.NewCounter(prometheus.CounterOpts{Name: "clusterpass_agent_credential_reuses_total",
+		Help: "Uses of agents' credentials that had been renewed before: there is a copy."})
+	cfg.Metrics.MustRegister(a.connects, a.reuses,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_agents", Help: "Agents of private clusters that are connected."},
 			func() float64 { return float64(a.registry.size()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_tunnel_streams", Help: "Connections to private clusters that are open."},
@@ -236,19 +244,21 @@ func (a *Agents) serve(w http.ResponseWriter, r *http.Request, cluster, tail str
 	if !ok {
 		return status.New(status.Unauthenticated, "", "agents connect here, with the credential of their cluster")
 	}
-	agent, err := a.cfg.Keys.Agent(r.Context(), token, cluster)
+	renews := tail == route.AgentCredential && r.Method == http.MethodPost
+	p := passes.Presented{Token: token, Proof: r.Header.Get(possession.ProofHeader), Use: possession.Connect}
+	if renews {
+		p.Use, p.Request = possession.Renew, r.Header.Get(possession.RequestHeader)
+	}
+	agent, err := a.cfg.Keys.Agent(r.Context(), cluster, p)
+	if err == nil && renews {
+		err = a.renewed(w, r, agent, p.Request)
+	}
 	if err != nil {
+		a.alarm(r, err)
 		return err
 	}
 	switch {
-	case tail == route.AgentCredential && r.Method == http.MethodPost:
-		next, err := a.cfg.Issuer.RenewAgent(r.Context(), agent)
-		if err != nil {
-			return status.From(err)
-		}
-		w.Header().Set("Content-Type", "application/jwt")
-		w.Header().Set("Cache-Control", "no-store")
-		_, _ = w.Write(next.Reveal()) //nolint:gosec // a token that was made here; the agent may be gone
+	case renews:
 		return nil
 	case tail == "" && websocket.IsWebSocketUpgrade(r):
 		return a.connect(w, r, agent)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/status"
@@ -117,9 +118,15 @@ func TestWhoMayConnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens := map[string]string{"agent": string(agent.Reveal()), "other": string(other.Reveal()), "part": string(part.Reveal()), "pass": string(pass.Token.Reveal()), "none": ""}
-	for name, token := range tokens {
-		if _, err := w.keys.Agent(t.Context(), token, "prod"); (err == nil) != (name == "agent") {
+	key, _ := w.request("prod")
+	credentials := map[string]possession.Credential{
+		"agent": agent, "other": other, "part": {Token: part}, "pass": {Token: pass.Token}, "none": {},
+		"without its key": {Token: agent.Token}, "by another key": {Token: agent.Token, Key: key},
+	}
+	for name, c := range credentials {
+		token := string(c.Token.Reveal())
+		_, err := w.keys.Agent(t.Context(), "prod", w.present(c, possession.Connect, ""))
+		if (err == nil) != (name == "agent") {
 			t.Errorf("as an agent of prod, %s: %v", name, err)
 		}
 		if err := w.keys.VerifyTunnelToken(t.Context(), token, "prod"); (err == nil) != (name == "part") {
@@ -132,9 +139,11 @@ func TestWhoMayConnect(t *testing.T) {
 			t.Errorf("%s could be passed on to a member", name)
 		}
 		// The same by HTTP, at the endpoint of agents.
-		for _, path := range []string{route.AgentPath("prod"), route.AgentPath("prod") + route.AgentCredential} {
+		for path, use := range map[string]possession.Use{
+			route.AgentPath("prod"): possession.Connect, route.AgentPath("prod") + route.AgentCredential: possession.Renew,
+		} {
 			req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, nil)
-			req.Header.Set("Authorization", "Bearer "+token)
+			req.Header = w.header(c, use, "")
 			rec := httptest.NewRecorder()
 			r.Handler(http.NotFoundHandler()).ServeHTTP(rec, req)
 			if want := name == "agent"; (rec.Code != http.StatusUnauthorized) != want {
@@ -252,18 +261,9 @@ func TestBalancerOfRequests(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL+route.AgentPath("prod")+route.AgentCredential, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+string(token.Reveal()))
-	resp, err := front.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Errorf("for another credential: %s", resp.Status)
+	w.Clock.Advance(time.Minute)
+	if resp, next := w.renew(front, "prod", token); resp.StatusCode != http.StatusOK {
+		t.Errorf("for another credential: %s %s", resp.Status, next.Token.Reveal())
 	}
 	b.Drain(t.Context())
 	b.stop()
@@ -371,25 +371,13 @@ func TestRenewal(t *testing.T) {
 	r := w.replica()
 	const ttl = 2 * time.Hour
 	token := w.enrol("prod", ttl)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.front.URL+route.AgentPath("prod")+route.AgentCredential, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+string(token.Reveal()))
-	resp, err := r.front.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	next, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	agent, err := w.keys.Agent(t.Context(), string(next), "prod")
+	w.Clock.Advance(time.Minute)
+	resp, next := w.renew(r.front, "prod", token)
+	agent, err := w.keys.Agent(t.Context(), "prod", w.present(next, possession.Connect, ""))
 	if err != nil || agent.TTL != ttl || resp.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("%s: %+v, %v", resp.Status, agent, err)
 	}
-	if _, err := w.keys.Agent(t.Context(), string(next), "other"); err == nil {
+	if _, err := w.keys.Agent(t.Context(), "other", w.present(next, possession.Connect, "")); err == nil {
 		t.Error("it is good for another cluster")
 	}
 }
@@ -398,34 +386,25 @@ func TestRenewal(t *testing.T) {
 // takes that.
 func TestAgentRenews(t *testing.T) {
 	w := newWorld(t)
-	w.issuer.Now = func() time.Time { return time.Now().Add(-40 * time.Minute) }
-	old := w.enrol("prod", time.Hour)
-	w.issuer.Now = nil
 	r := w.replica()
 	file := credential.File(filepath.Join(t.TempDir(), "credential"))
-	if err := file.Save(t.Context(), old); err != nil {
-		t.Fatal(err)
+	w.store(file, w.bootstrap("prod", time.Hour))
+	one, two := w.credential("prod", file, r), w.credential("prod", file, r)
+	first := w.current(one)
+	if got := w.current(two); !got.Token.Equal(first.Token) {
+		t.Error("the other agent has another credential")
 	}
-	agent := func() *credential.Credential {
-		c := &credential.Credential{Store: file, URL: r.front.URL + route.AgentPath("prod") + route.AgentCredential, Client: r.front.Client(), Log: w.log}
-		if err := c.Load(t.Context()); err != nil || !c.Token().Equal(old) {
-			t.Fatalf("load: %v", err)
-		}
-		return c
+	w.Clock.Advance(40 * time.Minute)
+	second := w.current(one)
+	if second.Token.Equal(first.Token) {
+		t.Error("it is not renewed")
 	}
-	one, two := agent(), agent()
-	if err := one.Renew(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if stored, err := file.Load(t.Context()); err != nil || !stored.Equal(one.Token()) || stored.Equal(old) {
-		t.Errorf("what is stored is not what it has, or what it had: %v", err)
-	}
-	if _, err := w.keys.Agent(t.Context(), string(one.Token().Reveal()), "prod"); err != nil {
+	if _, err := w.keys.Agent(t.Context(), "prod", w.present(second, possession.Connect, "")); err != nil {
 		t.Error(err)
 	}
 	r.stop() // the other one finds what is stored
-	if err := two.Renew(t.Context()); err != nil || !two.Token().Equal(one.Token()) {
-		t.Errorf("the other agent: %v", err)
+	if got := w.current(two); !got.Token.Equal(second.Token) {
+		t.Error("the other agent has not read the store")
 	}
 }
 

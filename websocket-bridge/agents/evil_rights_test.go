@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
@@ -18,27 +19,24 @@ import (
 func TestEvilCredential(t *testing.T) {
 	t.Parallel() // it waits, mostly
 	long := strings.Repeat("x", 1<<10)
-	for name, says := range map[string]func(w *world, own secrets.Value) http.HandlerFunc{
+	for name, says := range map[string]func(w *world, own possession.Credential) http.HandlerFunc{
 		"101 and silence":      bytesSay("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", ""),
 		"nothing":              bytesSay("", ""),
 		"no body":              bytesSay("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", ""),
 		"a body without end":   bytesSay("HTTP/1.1 200 OK\r\n\r\n", long),
 		"a header without end": bytesSay("HTTP/1.1 200 OK\r\nX: ", long),
 		"hints without end":    bytesSay("", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"),
-		"another cluster's": func(w *world, _ secrets.Value) http.HandlerFunc {
-			return tokenSays(w.enrol("third", 100*time.Hour))
+		"another cluster's": func(w *world, _ possession.Credential) http.HandlerFunc {
+			return w.credentialSays(w.enrol("third", 100*time.Hour))
 		},
-		"an expired one": func(w *world, own secrets.Value) http.HandlerFunc {
-			agent, err := w.keys.Agent(w.t.Context(), string(own.Reveal()), "evil")
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			agent.TTL = time.Hour
-			next, err := w.issuer.RenewAgent(w.t.Context(), agent)
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			return tokenSays(next)
+		"an expired one": func(w *world, own possession.Credential) http.HandlerFunc {
+			w.Clock.Advance(time.Minute)
+			return w.credentialSays(w.exchange("evil", own, func(a *passes.Agent) { a.TTL = time.Hour }))
+		},
+		"one without proof": func(w *world, own possession.Credential) http.HandlerFunc {
+			w.Clock.Advance(time.Minute)
+			next := w.exchange("evil", own, func(a *passes.Agent) { a.TTL = 100 * time.Hour })
+			return func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(next.Token.Reveal()) }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -46,9 +44,10 @@ func TestEvilCredential(t *testing.T) {
 			w := newWorld(t)
 			r := w.replica()
 			own := w.enrol("evil", 20*time.Hour)
+			ws := w.evil("evil", own, r)
 			answer := says(w, own)
 			var asked atomic.Int64
-			w.serve(w.evil("evil", own, r), func(rw http.ResponseWriter, req *http.Request) {
+			w.serve(ws, func(rw http.ResponseWriter, req *http.Request) {
 				if req.URL.Path == agents.CredentialPath {
 					asked.Add(1)
 				}
@@ -83,8 +82,8 @@ func TestEvilCredential(t *testing.T) {
 }
 
 // bytesSay answers with bytes, and then with more again and again where there is more. The connection stays open.
-func bytesSay(answer, more string) func(*world, secrets.Value) http.HandlerFunc {
-	return func(*world, secrets.Value) http.HandlerFunc {
+func bytesSay(answer, more string) func(*world, possession.Credential) http.HandlerFunc {
+	return func(*world, possession.Credential) http.HandlerFunc {
 		return func(rw http.ResponseWriter, _ *http.Request) {
 			conn, _, err := http.NewResponseController(rw).Hijack()
 			if err != nil {
@@ -98,7 +97,12 @@ func bytesSay(answer, more string) func(*world, secrets.Value) http.HandlerFunc 
 	}
 }
 
-// tokenSays answers with a token.
-func tokenSays(token secrets.Value) http.HandlerFunc {
-	return func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(token.Reveal()) }
+// credentialSays answers with a credential and a proof for it.
+func (w *world) credentialSays(c possession.Credential) http.HandlerFunc {
+	return func(rw http.ResponseWriter, _ *http.Request) {
+		proof, err := c.Prove(possession.Connect, "", w.Clock.Now())
+		if err == nil {
+			_, _ = io.WriteString(rw, string(c.Token.Reveal())+"\n"+proof)
+		}
+	}
 }

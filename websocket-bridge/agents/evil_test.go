@@ -16,9 +16,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/gorilla/websocket"
 
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/route"
-	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
@@ -28,18 +28,18 @@ import (
 )
 
 // dial connects as an agent of a cluster, without its program.
-func (w *world) dial(cluster string, token secrets.Value, r *replica) (*websocket.Conn, *http.Response, error) {
+func (w *world) dial(cluster string, c possession.Credential, r *replica) (*websocket.Conn, *http.Response, error) {
 	d := carrier.NewDialer()
 	d.TLSClientConfig = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
-	return d.DialContext(w.t.Context(), "wss"+strings.TrimPrefix(r.front.URL, "https")+route.AgentPath(cluster), http.Header{
-		"Authorization": {"Bearer " + string(token.Reveal())}, agents.AgentHeader: {uuid.NewString()},
-	})
+	header := w.header(c, possession.Connect, "")
+	header.Set(agents.AgentHeader, uuid.NewString())
+	return d.DialContext(w.t.Context(), "wss"+strings.TrimPrefix(r.front.URL, "https")+route.AgentPath(cluster), header)
 }
 
 // evil connects as an agent of a cluster, for whoever has stolen its credential.
-func (w *world) evil(cluster string, token secrets.Value, r *replica) *websocket.Conn {
+func (w *world) evil(cluster string, c possession.Credential, r *replica) *websocket.Conn {
 	w.t.Helper()
-	ws, resp, err := w.dial(cluster, token, r)
+	ws, resp, err := w.dial(cluster, c, r)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -25,6 +25,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/leaktest"
 	"github.com/clusterpass/clusterpass/shared/metrictest"
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/agenttest"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
 	"github.com/clusterpass/clusterpass/shared/waittest"
@@ -51,7 +53,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{Installation: clustertest.NewInstallation(t), t: t, log: slog.New(slog.DiscardHandler), front: newBalancer(t)}
-	w.issuer = &passes.Issuer{Objects: w.Objects, Secrets: w.Secrets, URL: gatewayURL}
+	w.issuer = &passes.Issuer{Objects: w.Objects, Secrets: w.Secrets, URL: gatewayURL, Now: w.Clock.Now}
 	w.keys = passes.NewVerifier(passes.Config{Objects: w.Objects, Secrets: w.Secrets, URL: gatewayURL, Log: w.log, Now: w.Clock.Now})
 	w.api = apiServer(t)
 	return w
@@ -151,8 +153,58 @@ func (r *replica) connects(t *testing.T, n int) {
 	waittest.Until(t, fmt.Sprintf("%d agents are connected", n), func() bool { return metrictest.Gauge(t, r.metrics, "clusterpass_agents") == n })
 }
 
-// enrol registers a private cluster and returns its agents' credential.
-func (w *world) enrol(name string, ttl time.Duration) secrets.Value {
+// enrol registers a private cluster and returns its agents' credential, which is bound to a key.
+func (w *world) enrol(name string, ttl time.Duration) possession.Credential {
+	w.t.Helper()
+	return w.exchange(name, possession.Credential{Token: w.bootstrap(name, ttl)})
+}
+
+// exchange returns the next credential for one, as an agent has it.
+func (w *world) exchange(cluster string, c possession.Credential, edits ...func(*passes.Agent)) possession.Credential {
+	w.t.Helper()
+	next, err := agenttest.Gateway{Issuer: w.issuer, Verifier: w.keys}.Exchange(w.t.Context(), cluster, c, edits...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return next
+}
+
+// request returns a new key and the PKCS#10 request of it.
+func (w *world) request(cluster string) (*possession.Key, string) {
+	w.t.Helper()
+	key, err := possession.NewKey()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	request, err := key.Request(cluster)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return key, request
+}
+
+// present returns what the bridge sees of a credential now.
+func (w *world) present(c possession.Credential, use possession.Use, request string) passes.Presented {
+	w.t.Helper()
+	p, err := agenttest.Present(c, use, request, w.Clock.Now())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+// header returns the headers that authenticate an agent now.
+func (w *world) header(c possession.Credential, use possession.Use, request string) http.Header {
+	w.t.Helper()
+	h, err := c.Header(use, request, w.Clock.Now())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return h
+}
+
+// bootstrap registers a private cluster and returns what clusterpass cluster join --pull makes for its agents.
+func (w *world) bootstrap(name string, ttl time.Duration) secrets.Value {
 	w.t.Helper()
 	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name)}, Spec: v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull}}
 	value, err := json.Marshal(c)
@@ -175,15 +227,17 @@ type agent struct {
 }
 
 // agent runs one that dials the gateway at address.
-func (w *world) agent(cluster string, token secrets.Value, address string, configure ...func(*links.Config)) *agent {
+func (w *world) agent(
+	cluster string, c possession.Credential, address string, configure ...func(*links.Config),
+) *agent {
 	w.t.Helper()
 	roots := x509.NewCertPool()
 	roots.AddCert(w.api.Certificate()) // all test servers have the same
 	reg := prometheus.NewRegistry()
 	cfg := links.Config{
 		Gateway: "https://" + address, Cluster: cluster, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		Token: func() secrets.Value { return token }, Target: &target.APIServer{Cluster: cluster, Address: w.api.Listener.Addr().String()},
-		Log: w.log, Metrics: reg,
+		Credential: func(context.Context) (possession.Credential, error) { return c, nil }, Now: w.Clock.Now,
+		Target: &target.APIServer{Cluster: cluster, Address: w.api.Listener.Addr().String()}, Log: w.log, Metrics: reg,
 	}
 	for _, fn := range configure {
 		fn(&cfg)

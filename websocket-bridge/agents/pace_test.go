@@ -23,7 +23,7 @@ func TestNoBodies(t *testing.T) {
 	r := w.replica()
 	token := w.enrol("prod", time.Hour)
 	for name, body := range map[string]string{"of a size": "Content-Length: 100", "without end": "Transfer-Encoding: chunked"} {
-		for _, credential := range []string{string(token.Reveal()), "none"} {
+		for _, credential := range []string{string(token.Token.Reveal()), "none"} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				conn, err := tls.Dial("tcp", r.front.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12})

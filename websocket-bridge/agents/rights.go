@@ -3,9 +3,11 @@ package agents
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
 )
 
 const (
@@ -56,10 +58,10 @@ func (a *Agents) renew(ctx context.Context, s *session) {
 	if ctx.Err() != nil || s.mux.IsClosed() || !s.by.Load().Ending() {
 		return
 	}
-	token, err := a.ask(ctx, s)
+	p, err := a.ask(ctx, s)
 	if err == nil {
 		var by *passes.Agent
-		if by, err = a.cfg.Keys.Agent(ctx, token, s.cluster); err == nil {
+		if by, err = a.cfg.Keys.Agent(ctx, s.cluster, p); err == nil {
 			s.by.Store(by)
 		}
 	}
@@ -68,8 +70,9 @@ func (a *Agents) renew(ctx context.Context, s *session) {
 	}
 }
 
-// ask returns the credential that an agent has now.
-func (a *Agents) ask(ctx context.Context, s *session) (string, error) {
-	token, err := s.call(ctx, http.MethodGet, CredentialPath, nil)
-	return string(token), err
+// ask returns the credential that an agent has now. The agent answers a token, and after a line break the proof.
+func (a *Agents) ask(ctx context.Context, s *session) (passes.Presented, error) {
+	answer, err := s.call(ctx, http.MethodGet, CredentialPath, nil)
+	token, proof, _ := strings.Cut(string(answer), "\n")
+	return passes.Presented{Token: token, Proof: proof, Use: possession.Connect}, err
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes"
-	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
@@ -60,7 +60,7 @@ func TestRevocation(t *testing.T) {
 			if err := s.ended(); err == nil {
 				t.Error("its stream goes on")
 			}
-			if _, err := w.keys.Agent(t.Context(), string(token.Reveal()), "prod"); err == nil {
+			if _, err := w.keys.Agent(t.Context(), "prod", w.present(token, possession.Connect, "")); err == nil {
 				t.Error("its credential is taken")
 			}
 			if err := w.version(c); err == nil {
@@ -76,28 +76,21 @@ func TestTunnelOutlivesCredential(t *testing.T) {
 	r := w.replica()
 	first := w.enrol("prod", 20*time.Hour)
 	var (
-		token atomic.Pointer[secrets.Value]
-		said  atomic.Int64 // how often the agent has said its credential
+		current atomic.Pointer[possession.Credential]
+		said    atomic.Int64 // how often the agent was asked
 	)
-	token.Store(&first)
+	current.Store(&first)
 	w.agent("prod", first, w.front.address(), func(c *links.Config) {
-		c.Token = func() secrets.Value { said.Add(1); return *token.Load() }
+		c.Credential = func(context.Context) (possession.Credential, error) { said.Add(1); return *current.Load(), nil }
 	})
 	r.connects(t, 1)
 	s, err := w.echo(w.client("prod", r.port))
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := w.keys.Agent(t.Context(), string(first.Reveal()), "prod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	agent.TTL = 25 * time.Hour
-	next, err := w.issuer.RenewAgent(t.Context(), agent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token.Store(&next)
+	w.Clock.Advance(time.Minute)
+	next := w.exchange("prod", first, func(a *passes.Agent) { a.TTL = 25 * time.Hour })
+	current.Store(&next)
 	more := func(n int64) {
 		t.Helper()
 		before := said.Load()
@@ -164,21 +157,15 @@ func (m *meeting) wait(ctx context.Context, key string) {
 	}
 }
 
-// TestJoinedAgain holds: an agent whose credential was replaced takes the one that is stored by then, also where that is older and
-// ends before.
+// TestJoinedAgain: an agent whose cluster has joined again exchanges the bootstrap credential that is stored by then.
 func TestJoinedAgain(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
-	first := w.enrol("prod", 2*time.Hour)
 	file := credential.File(filepath.Join(t.TempDir(), "credential"))
-	if err := file.Save(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
-	c := &credential.Credential{Store: file, Log: w.log}
-	if err := c.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	a := w.agent("prod", first, w.front.address(), func(cfg *links.Config) { cfg.Token, cfg.Refused = c.Token, c.Reload })
+	w.store(file, w.bootstrap("prod", 2*time.Hour))
+	c := w.credential("prod", file, r)
+	current := func(cfg *links.Config) { cfg.Credential = c.Current }
+	a := w.agent("prod", possession.Credential{}, w.front.address(), current)
 	r.connects(t, 1)
 	var cluster v1alpha1.Cluster
 	o, err := w.Objects.Get(t.Context(), v1alpha1.Prefix+"prod")
@@ -188,20 +175,14 @@ func TestJoinedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.issuer.Now = func() time.Time { return time.Now().Add(-time.Minute) }
 	second, err := w.issuer.EnrolAgent(t.Context(), &cluster, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, "the first credential has ended", func() bool { return a.Links() == 0 })
 	r.connects(t, 0)
-	if err := file.Save(t.Context(), second); err != nil {
-		t.Fatal(err)
-	}
+	w.store(file, second)
 	r.connects(t, 1)
-	if !c.Token().Equal(second) {
-		t.Error("the agent is connected by another credential")
-	}
 }
 
 // TestNobodyHoldsThePort holds: who is refused at the tunnel port keeps no connection by a body that does not come.

@@ -20,8 +20,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/agenttest"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/pki"
-	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
 	"github.com/clusterpass/clusterpass/shared/waittest"
@@ -63,7 +64,7 @@ func newProgram(t *testing.T, drain time.Duration) *program {
 
 	st, err := stores.Open(t.Context(), cfg.Store)
 	must(err)
-	var token secrets.Value
+	var token possession.Credential
 	p.keys, token = enrol(t, st)
 
 	ctx, stop := context.WithCancel(context.Background())
@@ -92,34 +93,39 @@ func newProgram(t *testing.T, drain time.Duration) *program {
 const gatewayURL = "https://gateway.example.com"
 
 // enrol registers the private cluster prod, and returns what its agents have, and by what the parts of the gateway know each other.
-func enrol(t *testing.T, st *stores.Stores) (keys *passes.Verifier, token secrets.Value) {
+func enrol(t *testing.T, st *stores.Stores) (keys *passes.Verifier, agent possession.Credential) {
 	t.Helper()
 	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "prod", UID: types.UID("uid of prod")}, Spec: v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull}}
 	value, err := json.Marshal(c)
 	if err == nil {
 		_, err = st.Objects.Create(t.Context(), v1alpha1.Prefix+c.Name, value)
 	}
+	keys = passes.NewVerifier(passes.Config{
+		Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Log: slog.New(slog.DiscardHandler),
+	})
+	issuer := &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL}
 	if err == nil {
-		token, err = (&passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL}).EnrolAgent(t.Context(), c, time.Hour)
+		agent, err = agenttest.Gateway{Issuer: issuer, Verifier: keys}.Enrol(t.Context(), c, time.Hour)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Log: slog.New(slog.DiscardHandler)}), token
+	return keys, agent
 }
 
 // runAgent runs an agent of prod until the test ends.
-func runAgent(t *testing.T, bridge string, token secrets.Value) {
+func runAgent(t *testing.T, bridge string, agent possession.Credential) {
 	t.Helper()
 	keeper := links.New(links.Config{
 		Gateway: "https://" + bridge, Cluster: "prod", TLS: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
-		Token: func() secrets.Value { return token }, Target: &target.APIServer{Cluster: "prod", Address: echoServer(t)},
-		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+		Credential: func(context.Context) (possession.Credential, error) { return agent, nil },
+		Target:     &target.APIServer{Cluster: "prod", Address: echoServer(t)},
+		Log:        slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
 	ctx, stop := context.WithCancel(context.Background())
-	var agent sync.WaitGroup
-	agent.Go(func() { keeper.Run(ctx) })
-	t.Cleanup(func() { stop(); agent.Wait() })
+	var running sync.WaitGroup
+	running.Go(func() { keeper.Run(ctx) })
+	t.Cleanup(func() { stop(); running.Wait() })
 }
 
 // connect connects to the private cluster as a function does, as soon as that is possible.

@@ -56,6 +56,7 @@ func Run(ctx context.Context, cfg *Config) (err error) {
 	defer members.Close()
 	defer func() { err = errors.Join(err, CloseGateway(gw)) }()
 	b.CountAudit(gw)
+	private.RecordTo(gw.AuditLog())
 	b.CountCaches(gw.CacheStats)
 	defer Prune(ctx, &passes.Issuer{Objects: st.Objects}, log)()
 	defer Probe(ctx, &health.Prober{Objects: st.Objects, Members: members, Log: log}, cfg.ProbeInterval)()

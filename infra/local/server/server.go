@@ -180,6 +180,7 @@ func open(ctx context.Context, cfg *Config, env gateway.Env, b *bridge.Bridge, s
 		closeAll()
 		return nil, nil, err
 	}
+	private.RecordTo(gw.AuditLog())
 	stopPruning := bridge.Prune(ctx, &passes.Issuer{Objects: st.Objects}, log)
 	stopProbes := bridge.Probe(ctx, &health.Prober{Objects: st.Objects, Members: members, Log: log}, cfg.ProbeInterval)
 	door := &frontdoor.Door{Functions: map[route.Backend]http.Handler{}, Bridge: private.Handler(gw), PerCluster: quota.New(0, maxPerCluster)}

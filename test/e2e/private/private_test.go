@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -357,15 +358,21 @@ func TestAgentManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var before credential.Stored
 	e2e.Eventually(t, func() bool {
-		v, err := store.Load(t.Context())
-		return err == nil && string(v.Reveal()) == string(first)
+		before, err = store.Load(t.Context())
+		return err == nil && string(before.Bootstrap.Reveal()) == string(first)
 	})
-	if err := store.Save(t.Context(), secrets.NewValue([]byte("renewed"))); err != nil {
+	renewed := credential.State{Token: secrets.NewValue([]byte("renewed"))}
+	if err := store.Save(t.Context(), before, renewed); err != nil {
 		t.Errorf("the agents cannot store what they renew: %v", err)
 	}
-	if v, err := store.Load(t.Context()); err != nil || string(v.Reveal()) != "renewed" {
+	after, err := store.Load(t.Context())
+	if err != nil || !after.State.Token.Equal(renewed.Token) || !after.Bootstrap.Equal(before.Bootstrap) {
 		t.Errorf("stored: %v", err)
+	}
+	if err := store.Save(t.Context(), before, credential.State{}); !errors.Is(err, credential.ErrChanged) {
+		t.Errorf("one agent overwrites what another has stored: %v", err)
 	}
 	as := "--as=system:serviceaccount:clusterpass-system:" + name
 	for verb, may := range map[string]bool{"get secret/" + name: true, "patch secret/" + name: true, "list secrets": false, "get secret/other": false, "update secret/" + name: false, "get pods": false} {

@@ -1,6 +1,11 @@
-// Package credential is an agent's credential: where it is kept, and how it is renewed.
+// Package credential is an agent's credential: where it is stored, and how it is exchanged and renewed.
 //
-// Several agents of one cluster may share it: each takes what another has renewed, and whatever one of them stores last is good.
+// Several agents of one cluster may share a [Store]. [Credential.Current] reads it before each use.
+//
+// Invariants:
+//   - Private keys are made here, stored in the agent's cluster, and sent to nobody.
+//   - Each credential is exchanged once, for a key that was stored before. So a crash at any time loses nothing, and
+//     two agents never exchange one credential for two keys: the gateway would consider that a theft.
 package credential
 
 import (
@@ -10,143 +15,99 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	corev1 "k8s.io/client-go/applyconfigurations/core/v1"
-	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Store keeps a credential beyond the end of a process.
-type Store interface {
-	Load(ctx context.Context) (secrets.Value, error)
-	Save(ctx context.Context, v secrets.Value) error
-}
-
-// File is a Store: a path.
-type File string
-
-// Load implements Store.
-func (f File) Load(context.Context) (secrets.Value, error) {
-	data, err := os.ReadFile(string(f))
-	return secrets.NewValue([]byte(strings.TrimSpace(string(data)))), err
-}
-
-// Save implements Store.
-func (f File) Save(_ context.Context, v secrets.Value) error {
-	tmp, err := os.CreateTemp(filepath.Dir(string(f)), ".credential-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(v.Reveal())
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), string(f))
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name())
-	}
-	return err
-}
-
-// Key is the key of the credential in a Secret.
-const Key = "token"
-
-// Secret is a Store: a Secret of the agent's cluster, which must exist.
-type Secret struct {
-	Client          typed.SecretsGetter
-	Namespace, Name string
-}
-
-// Load implements Store.
-func (s *Secret) Load(ctx context.Context) (secrets.Value, error) {
-	secret, err := s.Client.Secrets(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
-	if err != nil {
-		return secrets.Value{}, err
-	}
-	return secrets.NewValue(secret.Data[Key]), nil
-}
-
-// Save implements Store.
-func (s *Secret) Save(ctx context.Context, v secrets.Value) error {
-	_, err := s.Client.Secrets(s.Namespace).Apply(ctx, corev1.Secret(s.Name, s.Namespace).WithData(map[string][]byte{Key: v.Reveal()}),
-		metav1.ApplyOptions{FieldManager: "clusterpass-agent", Force: true})
-	return err
-}
-
-// How a credential is renewed: in the middle of its life, and if that fails again and again until its end.
+// A credential is renewed in the middle of its life, and if that fails again and again until its end.
 const (
 	callTimeout = 15 * time.Second
 	retry       = time.Minute
-	maxToken    = 16 << 10
+	leastRetry  = time.Second
+	maxToken    = 16 << 10 // bytes
+	// races bounds the attempts to write a state that other agents change.
+	races = 5
 )
 
 // Credential is what an agent authenticates with. It is safe for concurrent use.
 type Credential struct {
-	Store  Store
-	URL    string // where it is renewed
-	Client *http.Client
-	Log    *slog.Logger
+	Store   Store
+	Cluster string
+	URL     string // where it is exchanged and renewed
+	Client  *http.Client
+	Log     *slog.Logger
+	Now     func() time.Time // nil means time.Now
+
+	// renewing is locked while the state is read and changed, for some callTimeouts at most.
+	renewing sync.Mutex
 
 	mu      sync.Mutex
-	current secrets.Value
-	renewal time.Time
-	unsaved bool // the present one is not stored yet
+	current possession.Credential // without a token before the first exchange
+	renewal time.Time             // of current
+	// isNewest is false while the gateway may have exchanged current, by an agent that could not store the result. To
+	// connect with current would look like a theft then.
+	isNewest bool
+	refused  string // digest of a bootstrap credential that the gateway has refused
 }
 
-// Token is the credential as it is now.
-func (c *Credential) Token() secrets.Value {
+func (c *Credential) now() time.Time {
+	if c.Now == nil {
+		return time.Now()
+	}
+	return c.Now()
+}
+
+// Current returns the credential to connect with, and exchanges or renews the stored one if that is due. It returns
+// an error while the gateway may have exchanged the last known credential.
+func (c *Credential) Current(ctx context.Context) (possession.Credential, error) {
+	err := c.Renew(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.current
+	if err != nil && (!c.isNewest || len(c.current.Token.Reveal()) == 0) {
+		return possession.Credential{}, err
+	}
+	return c.current, nil
 }
 
-// Load reads the stored credential.
-func (c *Credential) Load(ctx context.Context) error { return c.load(ctx, secrets.Value{}) }
+// Load reads the store. It exchanges nothing.
+func (c *Credential) Load(ctx context.Context) error {
+	_, err := c.load(ctx)
+	return err
+}
 
-// Reload is Load after a credential was refused: another may be stored by now. Where the refused one is the present one still, any other
-// that has not ended is taken. The log says why none can be read.
-func (c *Credential) Reload(ctx context.Context, refused secrets.Value) {
-	if err := c.load(ctx, refused); err != nil && ctx.Err() == nil {
-		c.Log.Warn("no other credential of the agent can be read", "error", err.Error())
+// Run renews the credential until ctx ends.
+func (c *Credential) Run(ctx context.Context) {
+	for {
+		pause := retry
+		if err := c.Renew(ctx); err == nil {
+			c.mu.Lock()
+			pause = max(c.renewal.Sub(c.now()), time.Second)
+			c.mu.Unlock()
+		} else if ctx.Err() == nil {
+			c.Log.Warn("the agent's credential cannot be renewed now", "error", err.Error())
+			pause = min(retry, max(c.life()/10, leastRetry))
+		}
+		if !sleep(ctx, pause) {
+			return
+		}
 	}
 }
 
-func (c *Credential) load(ctx context.Context, refused secrets.Value) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	v, err := c.Store.Load(ctx)
-	if err != nil {
-		return fmt.Errorf("read the agent's credential: %w", err)
-	}
-	return c.set(v, true, refused)
-}
-
-// set takes a credential that begins or ends after the present one: a renewed one, or that of a cluster which has joined again. In place of
-// one that was refused it takes any other that has not ended.
-func (c *Credential) set(v secrets.Value, stored bool, refused secrets.Value) error {
-	begin, end, err := life(v)
-	if err != nil {
-		return err
-	}
+// life returns the time between the beginning and the end of the current credential, 0 without one.
+func (c *Credential) life() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	instead := c.current.Equal(refused) && !v.Equal(refused) && time.Now().Before(end)
-	if b, e, err := life(c.current); err == nil && !instead && !begin.After(b) && !end.After(e) {
-		return nil
-	}
-	c.current, c.renewal, c.unsaved = v, begin.Add(end.Sub(begin)/2), !stored
-	return nil
+	begin, end, _ := life(c.current.Token)
+	return end.Sub(begin)
 }
 
-// life is from when until when a credential is good. Whether it is one, the bridge knows.
+// life returns the beginning and the end of a credential. Only the gateway can verify it.
 func life(v secrets.Value) (begin, end time.Time, err error) {
 	var claims jwt.Claims
 	t, err := jwt.ParseSigned(string(v.Reveal()), []jose.SignatureAlgorithm{jose.ES256})
@@ -154,92 +115,180 @@ func life(v secrets.Value) (begin, end time.Time, err error) {
 		err = t.UnsafeClaimsWithoutVerification(&claims)
 	}
 	if err != nil || claims.IssuedAt == nil || claims.Expiry == nil {
-		return time.Time{}, time.Time{}, errors.New("the agent's credential is not one that clusterpass cluster join --pull has made") // the parser's error could quote it
+		return time.Time{}, time.Time{}, errors.New("the agent's credential is not one of the gateway's; " +
+			"have the cluster join again: clusterpass cluster join --pull --replace") // the parser's error could quote it
 	}
 	return claims.IssuedAt.Time(), claims.Expiry.Time(), nil
 }
 
-// Run renews the credential until ctx ends.
-func (c *Credential) Run(ctx context.Context) {
-	for {
-		c.mu.Lock()
-		pause := max(time.Until(c.renewal), time.Second)
-		if c.unsaved {
-			pause = time.Second
-		}
-		c.mu.Unlock()
-		if !sleep(ctx, pause) {
-			return
-		}
-		if err := c.Renew(ctx); err != nil && ctx.Err() == nil {
-			if errors.Is(err, errUnsaved) {
-				c.Log.Warn("the agent's credential is renewed, and cannot be stored now", "error", err.Error())
-			} else {
-				c.Log.Warn("the agent's credential cannot be renewed now", "error", err.Error())
-			}
-			begin, end, _ := life(c.Token()) // set has seen it
-			if !sleep(ctx, min(retry, end.Sub(begin)/10)) {
-				return
-			}
-		}
-	}
+// exchange is one token that is to be exchanged for the next.
+type exchange struct {
+	with possession.Credential
+	from string // State.From of the result
 }
 
-// errUnsaved says that the present credential is good, and not stored.
-var errUnsaved = errors.New("the new credential is not stored")
-
-// Renew takes what another agent has stored, or asks the bridge for the next credential and stores it. One that could not be stored before
-// is stored now, unless it is unknown what it would replace.
+// Renew reads the store, and exchanges the credential in it if that is due: a bootstrap credential always, another
+// one in the middle of its life. It finishes an exchange that another agent, or this one before a crash, has begun.
 func (c *Credential) Renew(ctx context.Context) error {
-	unread := c.Load(ctx) // where that fails, the bridge may still answer
-	c.mu.Lock()
-	due, unsaved := time.Until(c.renewal) <= 0, c.unsaved
-	c.mu.Unlock()
-	if !due && !unsaved {
-		return nil
-	}
-	if !due && unread != nil {
-		return fmt.Errorf("%w: %w", errUnsaved, unread)
-	}
-	if due {
-		next, err := c.ask(ctx)
-		if err == nil {
-			err = c.set(next, false, secrets.Value{})
+	c.renewing.Lock()
+	defer c.renewing.Unlock()
+	for range races {
+		err := c.renewOnce(ctx)
+		if !errors.Is(err, ErrChanged) {
+			return err
 		}
+	}
+	return ErrChanged
+}
+
+// renewOnce is one attempt of Renew. It returns ErrChanged if another agent has written meanwhile.
+func (c *Credential) renewOnce(ctx context.Context) error {
+	stored, err := c.load(ctx)
+	if err != nil {
+		return err
+	}
+	x, err := c.due(stored)
+	if err != nil || x == nil {
+		return err
+	}
+	state := stored.State
+	if state.For != digest(x.with.Token) || len(state.Next.Reveal()) == 0 {
+		key, err := possession.NewKey()
 		if err != nil {
 			return err
 		}
-		c.Log.Info("the agent's credential is renewed")
+		if state.Next, err = key.PEM(); err != nil {
+			return err
+		}
+		state.For = digest(x.with.Token)
+		if err := c.save(ctx, stored, state); err != nil {
+			return err
+		}
+		if stored, err = c.load(ctx); err != nil {
+			return err
+		}
+		if stored.State.For != state.For || !stored.State.Next.Equal(state.Next) {
+			return ErrChanged
+		}
 	}
-	present := c.Token()
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	if err := c.Store.Save(ctx, present); err != nil {
-		return fmt.Errorf("%w: %w", errUnsaved, err)
+	next, err := c.ask(ctx, x.with, state.Next)
+	if errors.Is(err, errRefused) && x.with.Key == nil && len(state.Token.Reveal()) > 0 {
+		c.refuse(x.with.Token)
+		c.Log.Warn("the bootstrap credential is refused; the agent goes on with the one before", "error", err.Error())
+		return nil
 	}
+	if err != nil {
+		return err
+	}
+	done := State{From: x.from, Token: next, Key: state.Next}
+	if err := c.adopt(done); err != nil {
+		return err
+	}
+	c.Log.Info("the agent's credential is renewed")
+	return c.save(ctx, stored, done)
+}
+
+// due returns the exchange that is to be made now, nil for none.
+func (c *Credential) due(stored Stored) (*exchange, error) {
+	bootstrap, state := stored.Bootstrap, stored.State
+	hasToken := len(state.Token.Reveal()) > 0
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.current.Equal(present) {
-		c.unsaved = false
+	if from := digest(bootstrap); len(bootstrap.Reveal()) > 0 && from != state.From && from != c.refused || !hasToken {
+		if _, _, err := life(bootstrap); err != nil {
+			return nil, err
+		}
+		return &exchange{possession.Credential{Token: bootstrap}, from}, nil
+	}
+	if !state.hasBegun() && c.now().Before(c.renewal) {
+		return nil, nil
+	}
+	return &exchange{c.current, state.From}, nil
+}
+
+func (c *Credential) refuse(bootstrap secrets.Value) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused = digest(bootstrap)
+}
+
+// load reads the store, and makes the stored credential the current one. Before the middle of a credential's life no
+// agent renews it, so the current one is the newest then even if the store cannot be read.
+func (c *Credential) load(ctx context.Context) (Stored, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	stored, err := c.Store.Load(ctx)
+	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.isNewest = c.now().Before(c.renewal)
+		return Stored{}, fmt.Errorf("read the agent's credential: %w", err)
+	}
+	if len(stored.State.Token.Reveal()) > 0 {
+		err = c.adopt(stored.State)
+	}
+	return stored, err
+}
+
+func (c *Credential) save(ctx context.Context, old Stored, s State) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := c.Store.Save(ctx, old, s); err != nil {
+		return fmt.Errorf("store the agent's credential: %w", err)
 	}
 	return nil
 }
 
-func (c *Credential) ask(ctx context.Context) (secrets.Value, error) {
+// adopt makes a state's credential the current one.
+func (c *Credential) adopt(s State) error {
+	begin, end, err := life(s.Token)
+	if err != nil {
+		return err
+	}
+	key, err := possession.ParseKey(s.Key)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.current, c.renewal = possession.Credential{Token: s.Token, Key: key}, begin.Add(end.Sub(begin)/2)
+	c.isNewest = !s.hasBegun()
+	return nil
+}
+
+// errRefused means that the gateway does not accept a credential.
+var errRefused = errors.New("the credential is refused")
+
+// ask exchanges a credential for one that is bound to the key next, of which the gateway sees the public part.
+func (c *Credential) ask(ctx context.Context, with possession.Credential, next secrets.Value) (secrets.Value, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	key, err := possession.ParseKey(next)
+	if err != nil {
+		return secrets.Value{}, err
+	}
+	request, err := key.Request(c.Cluster)
+	if err != nil {
+		return secrets.Value{}, err
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, nil)
 	if err != nil {
 		return secrets.Value{}, err
 	}
-	req.Header.Set("Authorization", "Bearer "+string(c.Token().Reveal()))
+	if req.Header, err = with.Header(possession.Renew, request, c.now()); err != nil {
+		return secrets.Value{}, err
+	}
 	resp, err := c.Client.Do(req)
 	if err != nil {
 		return secrets.Value{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxToken))
-	if err == nil && resp.StatusCode != http.StatusOK {
+	switch {
+	case err != nil:
+	case resp.StatusCode == http.StatusUnauthorized:
+		err = fmt.Errorf("%w: %.300s", errRefused, body)
+	case resp.StatusCode != http.StatusOK:
 		err = fmt.Errorf("the bridge answers %s: %.300s", resp.Status, body)
 	}
 	return secrets.NewValue(body), err

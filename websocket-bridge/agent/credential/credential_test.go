@@ -1,16 +1,23 @@
 package credential_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,6 +27,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/clusterpass/clusterpass/shared/leaktest"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
@@ -80,12 +88,12 @@ func (b *bridge) number(v secrets.Value) int {
 	return -1
 }
 
-// agent returns one that has loaded what is stored, and what has it renew that until the test ends.
+// agent returns one with the store, which is renewed by run until the test ends.
 func (b *bridge) agent(store credential.Store) (c *credential.Credential, run func()) {
 	b.t.Helper()
-	c = &credential.Credential{Store: store, URL: b.URL, Client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, Log: slog.New(slog.DiscardHandler)}
-	if err := c.Load(b.t.Context()); err != nil {
-		b.t.Fatal(err)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	c = &credential.Credential{
+		Store: store, Cluster: "prod", URL: b.URL, Client: client, Log: slog.New(slog.DiscardHandler),
 	}
 	return c, func() {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -95,103 +103,174 @@ func (b *bridge) agent(store credential.Store) (c *credential.Credential, run fu
 	}
 }
 
-// TestRun holds: a credential is renewed in the middle of its life, and its successors too, and each is stored.
+// file returns a File with a bootstrap credential.
+func (b *bridge) file(begin time.Time, life time.Duration) credential.File {
+	b.t.Helper()
+	f := credential.File(filepath.Join(b.t.TempDir(), "credential"))
+	b.write(f, b.give(begin, life))
+	return f
+}
+
+func (b *bridge) write(f credential.File, v secrets.Value) {
+	b.t.Helper()
+	if err := os.WriteFile(string(f), v.Reveal(), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// stored returns the number of the stored credential.
+func (b *bridge) stored(f credential.File) int {
+	b.t.Helper()
+	s, err := f.Load(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return b.number(s.State.Token)
+}
+
+// TestRun: an agent exchanges a bootstrap credential at once, and its successors in the middle of their life. It stores
+// each one.
 func TestRun(t *testing.T) {
 	b := newBridge(t, 4*time.Second)
-	file := credential.File(filepath.Join(t.TempDir(), "credential"))
-	if err := file.Save(t.Context(), b.give(time.Now(), 4*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	file := b.file(time.Now(), time.Hour)
 	c, run := b.agent(file)
 	run()
-	waittest.Until(t, "it has its third credential", func() bool { return b.number(c.Token()) >= 2 })
-	waittest.Until(t, "that is stored", func() bool {
-		v, err := file.Load(t.Context())
-		return err == nil && b.number(v) >= 2
-	})
+	waittest.Until(t, "it stores its third credential", func() bool { return b.stored(file) >= 3 })
+	if got, err := c.Current(t.Context()); err != nil || b.number(got.Token) < 3 || got.Key == nil {
+		t.Errorf("it has number %d, %v", b.number(got.Token), err)
+	}
 }
 
-// TestStoredLater holds: a renewed credential that could not be stored is stored as soon as that is possible, and not with the next renewal.
-func TestStoredLater(t *testing.T) {
-	b := newBridge(t, 24*time.Hour) // the next renewal is long after this test
-	store := &broken{File: credential.File(filepath.Join(t.TempDir(), "credential"))}
-	if err := store.File.Save(t.Context(), b.give(time.Now().Add(-90*time.Minute), 2*time.Hour)); err != nil {
+// TestKeyNeverLeaves: if it failed, whoever reads the agent's requests could be the agent.
+func TestKeyNeverLeaves(t *testing.T) {
+	b := newBridge(t, time.Hour)
+	sent := &waittest.Buffer{}
+	handler := b.Config.Handler
+	b.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = r.Write(sent)
+		handler.ServeHTTP(w, r)
+	})
+	file := b.file(time.Now(), time.Hour)
+	c, _ := b.agent(file)
+	if _, err := c.Current(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	store.down.Store(true)
+	s, err := file.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(s.State.Key.Reveal())
+	if block == nil {
+		t.Fatal("no key is stored")
+	}
+	key, err := x509.ParseECPrivateKey(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := key.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := regexp.MustCompile(possession.RequestHeader + `: (\S+)`).FindStringSubmatch(sent.String())
+	if request == nil {
+		t.Fatalf("no request was sent: %s", sent.String())
+	}
+	der, err := base64.StdEncoding.DecodeString(request[1])
+	if err != nil || bytes.Contains(der, private) || strings.Contains(sent.String(), "PRIVATE KEY") {
+		t.Errorf("the key was sent, %v", err)
+	}
+	info, err := os.Stat(string(file) + credential.StateSuffix)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key is in a file of mode %v, %v", info.Mode(), err)
+	}
+}
+
+// TestStoredLater: a renewed credential that could not be stored is stored as soon as that is possible, not only with
+// the next renewal. Until then the agent connects with it.
+func TestStoredLater(t *testing.T) {
+	b := newBridge(t, 24*time.Hour) // the next renewal is long after this test
+	store := &broken{File: b.file(time.Now(), time.Hour)}
+	store.most.Store(1)
 	c, run := b.agent(store)
-	if err := c.Renew(t.Context()); err == nil || b.number(c.Token()) != 1 {
-		t.Fatalf("it has number %d, and says %v", b.number(c.Token()), err)
+	got, err := c.Current(t.Context())
+	if err != nil || b.number(got.Token) != 1 || b.stored(store.File) != -1 {
+		t.Fatalf("it has number %d, %v", b.number(got.Token), err)
 	}
-	store.down.Store(false)
-	store.dark.Store(true)
-	if err := c.Renew(t.Context()); err == nil || store.saved.Load() != 0 {
-		t.Errorf("what cannot be read is replaced: %v", err)
-	}
-	store.dark.Store(false)
+	store.most.Store(100)
 	run()
-	waittest.Until(t, "it is stored", func() bool {
-		v, err := store.File.Load(t.Context())
-		return err == nil && b.number(v) == 1
-	})
+	waittest.Until(t, "one is stored", func() bool { return b.stored(store.File) >= 1 })
 }
 
-// TestReload holds: in place of a credential that was refused another is taken that is stored and good, also where that is older and ends
-// before; and in place of one that was not, only a later one.
-func TestReload(t *testing.T) {
-	b := newBridge(t, time.Hour)
-	now := time.Now()
-	for name, tt := range map[string]struct {
-		stored time.Duration // until its end
-		other  bool          // one was refused that is not the present one
-		want   int
-	}{
-		"good":              {time.Hour, false, 1},
-		"ended":             {-time.Minute, false, 0},
-		"another's refusal": {time.Hour, true, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			present := b.give(now, 2*time.Hour)
-			stored := b.give(now.Add(-2*time.Hour), 2*time.Hour+tt.stored)
-			all := []secrets.Value{present, stored}
-			file := credential.File(filepath.Join(t.TempDir(), "credential"))
-			if err := file.Save(t.Context(), present); err != nil {
-				t.Fatal(err)
-			}
-			c, _ := b.agent(file)
-			if err := file.Save(t.Context(), stored); err != nil {
-				t.Fatal(err)
-			}
-			refused := present
-			if tt.other {
-				refused = b.give(now, time.Hour)
-			}
-			c.Reload(t.Context(), refused)
-			if !c.Token().Equal(all[tt.want]) {
-				t.Errorf("it has number %d of those given", b.number(c.Token()))
-			}
-		})
+// TestUnreadableStore: the API server of the member fails for a while. Before the middle of the credential's life the
+// agent connects with the last one. Later another agent may have renewed it, and the gateway would report a theft.
+func TestUnreadableStore(t *testing.T) {
+	b := newBridge(t, 24*time.Hour)
+	store := &broken{File: b.file(time.Now(), time.Hour)}
+	store.most.Store(100)
+	c, _ := b.agent(store)
+	ahead := time.Duration(0)
+	c.Now = func() time.Time { return time.Now().Add(ahead) }
+	if _, err := c.Current(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	store.dark.Store(true)
+	if _, err := c.Current(t.Context()); err != nil {
+		t.Errorf("early: %v", err)
+	}
+	ahead = 13 * time.Hour
+	if _, err := c.Current(t.Context()); err == nil {
+		t.Error("late, it connects with a credential that may have been renewed")
 	}
 }
 
-// broken is a Store that cannot be written while it is down, nor read while it is dark.
+// TestManifestIsAppliedAgain: a GitOps controller applies the manifest whenever it likes. If the same one made the
+// agents exchange its credential again, the gateway would report a theft. Another one is that of a new join.
+func TestManifestIsAppliedAgain(t *testing.T) {
+	b := newBridge(t, 24*time.Hour)
+	file := b.file(time.Now(), time.Hour)
+	same, err := file.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _ := b.agent(file)
+	current := func() int {
+		t.Helper()
+		got, err := c.Current(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.number(got.Token)
+	}
+	if n := current(); n != 1 {
+		t.Errorf("it has number %d", n)
+	}
+	b.write(file, same.Bootstrap)
+	if n := current(); n != 1 {
+		t.Errorf("it has number %d after the same manifest", n)
+	}
+	b.write(file, b.give(time.Now(), time.Hour)) // number 2
+	if n := current(); n != 3 {
+		t.Errorf("it has number %d after another manifest", n)
+	}
+}
+
+// broken is a Store that can be written only so often, and not read while it is dark.
 type broken struct {
 	credential.File
-	down, dark atomic.Bool
-	saved      atomic.Int64 // how often something was
+	most atomic.Int64
+	dark atomic.Bool
 }
 
-func (b *broken) Load(ctx context.Context) (secrets.Value, error) {
+func (b *broken) Load(ctx context.Context) (credential.Stored, error) {
 	if b.dark.Load() {
-		return secrets.Value{}, errors.New("dark")
+		return credential.Stored{}, errors.New("dark")
 	}
 	return b.File.Load(ctx)
 }
 
-func (b *broken) Save(ctx context.Context, v secrets.Value) error {
-	if b.down.Load() {
+func (b *broken) Save(ctx context.Context, old credential.Stored, s credential.State) error {
+	if b.most.Add(-1) < 0 {
 		return errors.New("down")
 	}
-	b.saved.Add(1)
-	return b.File.Save(ctx, v)
+	return b.File.Save(ctx, old, s)
 }

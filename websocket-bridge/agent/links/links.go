@@ -27,8 +27,8 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/route"
-	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
 )
@@ -50,10 +50,11 @@ type Config struct {
 	Cluster string
 	TLS     *tls.Config
 	// Dial connects to the gateway, in the form of net.Dialer.DialContext; nil does it directly.
-	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
-	Token func() secrets.Value // the credential, as it is now
-	// Refused reads the credential anew, after the bridge has not taken token; nil does nothing.
-	Refused func(ctx context.Context, token secrets.Value)
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Credential returns the credential to connect with. It is called before each attempt.
+	Credential func(ctx context.Context) (possession.Credential, error)
+	Now        func() time.Time // of proofs; nil means time.Now
+
 	Target  http.Handler  // answers CONNECT
 	Drain   time.Duration // how long connections may go on at the end
 	Log     *slog.Logger
@@ -82,6 +83,9 @@ type link struct {
 
 // New returns a Keeper that has no link yet.
 func New(cfg Config) *Keeper {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	k := &Keeper{cfg: cfg, id: uuid.NewString(), dialer: carrier.NewDialer(), changed: make(chan struct{}, 1), links: map[string]*link{}, replicas: 1}
 	k.dialer.NetDialContext, k.dialer.TLSClientConfig = cfg.Dial, cfg.TLS
 	k.attempts = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "clusterpass_agent_dials_total", Help: "Attempts to connect to the bridge, by how they ended."}, []string{"result"})
@@ -120,8 +124,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		if pause == 0 {
 			k.wait(ctx, rand.N(jitter)) //nolint:gosec // to fall out of step needs no secrecy
 		}
-		token := k.cfg.Token()
-		err := k.dial(ctx, token)
+		err := k.dial(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err == nil:
@@ -129,9 +132,10 @@ func (k *Keeper) Run(ctx context.Context) {
 			continue
 		case errors.Is(err, errHave):
 			k.cfg.Log.Debug("the balancer led to a replica that the agent is connected to")
-		case errors.Is(err, errUnauthorized) && k.cfg.Refused != nil:
-			k.cfg.Log.Warn("the bridge does not take the agent's credential", "error", err.Error())
-			k.cfg.Refused(ctx, token)
+		case errors.Is(err, errUnauthorized):
+			k.cfg.Log.Warn("the bridge does not accept the agent's credential", "error", err.Error())
+		case errors.Is(err, errNoCredential):
+			k.cfg.Log.Warn("the agent has no credential to connect with", "error", err.Error())
 		default:
 			k.cfg.Log.Warn("the bridge cannot be reached", "error", err.Error())
 		}
@@ -182,8 +186,25 @@ var errHave = errors.New("connected already")
 // errUnauthorized says that the bridge does not take the credential.
 var errUnauthorized = errors.New("the credential is refused")
 
+// errNoCredential says that there is no credential to connect with now.
+var errNoCredential = errors.New("no credential")
+
+// authenticate returns the headers that authenticate the agent.
+func (k *Keeper) authenticate(ctx context.Context) (http.Header, error) {
+	c, err := k.cfg.Credential(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoCredential, err)
+	}
+	return c.Header(possession.Connect, "", k.cfg.Now())
+}
+
 // dial connects to one more replica.
-func (k *Keeper) dial(ctx context.Context, token secrets.Value) error {
+func (k *Keeper) dial(ctx context.Context) error {
+	header, err := k.authenticate(ctx) // which has deadlines of its own
+	if err != nil {
+		k.attempts.WithLabelValues("failed").Inc()
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	u, err := url.Parse(k.cfg.Gateway)
@@ -197,11 +218,9 @@ func (k *Keeper) dial(ctx context.Context, token secrets.Value) error {
 		have = append(have, id)
 	}
 	k.mu.Unlock()
-	ws, resp, err := k.dialer.DialContext(ctx, u.String(), http.Header{ //nolint:bodyclose // gorilla has read it, and closed the connection
-		"Authorization":    {"Bearer " + string(token.Reveal())},
-		agents.AgentHeader: {k.id},
-		agents.HaveHeader:  {strings.Join(have, ",")},
-	})
+	header.Set(agents.AgentHeader, k.id)
+	header.Set(agents.HaveHeader, strings.Join(have, ","))
+	ws, resp, err := k.dialer.DialContext(ctx, u.String(), header) //nolint:bodyclose // gorilla has closed the connection
 	if err != nil {
 		err = explain(resp, err)
 		result := "failed"
@@ -260,7 +279,7 @@ func (k *Keeper) serve(replica string, l *link) {
 			case r.Method == http.MethodPut && r.URL.Path == agents.AnnouncementPath:
 				k.announced(w, r, l)
 			case r.Method == http.MethodGet && r.URL.Path == agents.CredentialPath:
-				_, _ = w.Write(k.cfg.Token().Reveal())
+				k.present(w, r)
 			default:
 				k.cfg.Target.ServeHTTP(w, r)
 			}
@@ -276,6 +295,23 @@ func (k *Keeper) serve(replica string, l *link) {
 	k.mu.Unlock()
 	k.cfg.Log.Info("the link to a replica of the bridge has ended", "replica", replica)
 	k.notify()
+}
+
+// present answers with the credential to go on with, and a proof for it.
+func (k *Keeper) present(w http.ResponseWriter, r *http.Request) {
+	c, err := k.cfg.Credential(r.Context())
+	text := string(c.Token.Reveal())
+	if err == nil && c.Key != nil {
+		var proof string
+		proof, err = c.Prove(possession.Connect, "", k.cfg.Now())
+		text += "\n" + proof
+	}
+	if err != nil {
+		k.cfg.Log.Warn("the agent has no credential to go on with", "error", err.Error())
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(w, text)
 }
 
 // announced takes what a replica says of itself and the others.

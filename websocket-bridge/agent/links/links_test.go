@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/clusterpass/clusterpass/shared/leaktest"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
 )
@@ -29,7 +30,10 @@ func TestPauses(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			last := time.Now()
 			links.New(links.Config{
-				Gateway: "https://gateway.example.com", Cluster: "prod", Token: func() secrets.Value { return secrets.NewValue([]byte("t")) },
+				Gateway: "https://gateway.example.com", Cluster: "prod",
+				Credential: func(context.Context) (possession.Credential, error) {
+					return possession.Credential{Token: secrets.NewValue([]byte("t"))}, nil
+				},
 				Dial: func(context.Context, string, string) (net.Conn, error) {
 					if all[i] = append(all[i], time.Since(last)); len(all[i]) == len(most) {
 						cancel()

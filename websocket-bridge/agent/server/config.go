@@ -19,7 +19,7 @@ type Config struct {
 	Gateway     string        `envconfig:"CLUSTERPASS_GATEWAY" required:"true" desc:"URL of the gateway." example:"https://gateway.example.com"`
 	GatewayCA   CA            `envconfig:"CLUSTERPASS_GATEWAY_CA" desc:"CA of the gateway's certificate where that is none of the system's: PEM, or the path of a PEM file." example:"/etc/clusterpass/gateway-ca.pem"`
 	Cluster     string        `envconfig:"CLUSTERPASS_CLUSTER" required:"true" desc:"Name of the cluster that the agent runs in, as it is registered." example:"prod"`
-	Credential  Where         `envconfig:"CLUSTERPASS_CREDENTIAL" required:"true" desc:"Where the agent's credential is kept: file: and a path, or secret: and NAMESPACE/NAME of a Secret in its cluster." example:"secret:clusterpass-system/clusterpass-agent"`
+	Credential  Where         `envconfig:"CLUSTERPASS_CREDENTIAL" required:"true" desc:"Where the agent's credential and its key are kept: file: and a path, or secret: and NAMESPACE/NAME of a Secret in its cluster." example:"secret:clusterpass-system/clusterpass-agent"`
 	APIServer   string        `envconfig:"CLUSTERPASS_API_SERVER" desc:"Address of the cluster's API server, which the gateway reaches through the agent; default: what Kubernetes tells every pod." example:"10.0.0.1:6443"`
 	Services    []string      `envconfig:"CLUSTERPASS_SERVICES" desc:"What else the gateway may reach through the agent: API servers of other clusters, host:port with commas between, as their kubeconfigs name them." example:"tenant.vclusters.svc:443"`
 	AdminListen string        `envconfig:"CLUSTERPASS_ADMIN_LISTEN" default:"127.0.0.1:8081" desc:"Address for /healthz, /readyz and /metrics." example:":8081"`

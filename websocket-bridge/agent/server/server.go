@@ -43,7 +43,7 @@ func Run(ctx context.Context, cfg *Config) error {
 		return err
 	}
 	cred := &credential.Credential{
-		Store: store, URL: cfg.Gateway + route.AgentPath(cfg.Cluster) + route.AgentCredential, Log: log,
+		Store: store, Cluster: cfg.Cluster, URL: cfg.Gateway + route.AgentPath(cfg.Cluster) + route.AgentCredential, Log: log,
 		Client: &http.Client{
 			Transport:     &http.Transport{DialContext: way.DialContext, TLSClientConfig: tlsConfig.Clone(), DisableKeepAlives: true},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a credential goes nowhere else
@@ -53,7 +53,8 @@ func Run(ctx context.Context, cfg *Config) error {
 		return err
 	}
 	keeper := links.New(links.Config{
-		Gateway: cfg.Gateway, Cluster: cfg.Cluster, TLS: tlsConfig, Dial: way.DialContext, Token: cred.Token, Refused: cred.Reload, Drain: cfg.Drain, Log: log, Metrics: metrics,
+		Gateway: cfg.Gateway, Cluster: cfg.Cluster, TLS: tlsConfig, Dial: way.DialContext, Credential: cred.Current,
+		Drain: cfg.Drain, Log: log, Metrics: metrics,
 		Target: &target.APIServer{Cluster: cfg.Cluster, Address: cfg.APIServer, Services: cfg.Services},
 	})
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.AdminListen)

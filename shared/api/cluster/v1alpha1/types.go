@@ -152,7 +152,8 @@ type LocalSecretReference struct {
 type ClusterStatus struct {
 	// KubernetesVersion is what the member's API server said of itself.
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
-	// Conditions hold Ready: whether the member answers.
+	// Conditions have Ready: whether the member answers. A private cluster has AgentCredentialReused after a copy of its
+	// agents' credential was used.
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -169,8 +170,13 @@ type Probe struct {
 	Latency metav1.Duration `json:"latency,omitempty"`
 }
 
-// Ready is the type of the condition that says whether a member answers.
-const Ready = "Ready"
+// The types of a Cluster's conditions.
+const (
+	Ready = "Ready" // whether the member answers
+	// AgentCredentialReused is True after a copy of the agents' credential was used, until the cluster joins again.
+	// It is absent otherwise.
+	AgentCredentialReused = "AgentCredentialReused"
+)
 
 // NewSecretName is a name for a cluster's secret, one of many: suffix tells them apart.
 func NewSecretName(cluster, suffix string) string { return "clusters/" + cluster + "." + suffix }

@@ -1,0 +1,87 @@
+package control_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/agenttest"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
+)
+
+// TestTableShowsReusedAgentCredential: an operator must see in kubectl get clusters -o wide that somebody used a copy
+// of the agents' credential, until the cluster joins again.
+func TestTableShowsReusedAgentCredential(t *testing.T) {
+	h := newInstallation(t)
+	ctx := within(t)
+	h.AddCluster("prod", nil, func(s *v1alpha1.ClusterSpec) { s.SyncMode = v1alpha1.Pull })
+	d := h.gateway()
+	issuer := &passes.Issuer{Objects: h.Objects, Secrets: h.Secrets, URL: gatewayURL}
+	g := agenttest.Gateway{Issuer: issuer, Verifier: passes.NewVerifier(passes.Config{
+		Objects: h.Objects, Secrets: h.Secrets, URL: gatewayURL,
+	})}
+	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "prod"}}
+	bootstrap, err := issuer.EnrolAgent(ctx, c, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Exchange(ctx, "prod", possession.Credential{Token: bootstrap}); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.cell("prod", "Agent-Credential"); got != "" {
+		t.Errorf("before: %v", got)
+	}
+	var reused *passes.ReusedError
+	if _, err := g.Exchange(ctx, "prod", possession.Credential{Token: bootstrap}); !errors.As(err, &reused) {
+		t.Fatalf("the second exchange: %v", err)
+	}
+	if err := issuer.EndAgents(ctx, reused.Agent, passes.Reuse{Time: time.Now(), From: "192.0.2.7"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.cell("prod", "Agent-Credential"); got != "Reused" {
+		t.Errorf("after: %v", got)
+	}
+	if _, err := issuer.EnrolAgent(ctx, c, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.cell("prod", "Agent-Credential"); got != "" {
+		t.Errorf("after the cluster has joined again: %v", got)
+	}
+}
+
+// cell returns a cell of what kubectl get clusters -o wide prints.
+func (d *server) cell(cluster, column string) any {
+	d.t.Helper()
+	client, err := rest.HTTPClientFor(d.master())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(d.t.Context(), http.MethodGet, d.URL+clusters+"/"+cluster, nil)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	resp, err := client.Do(req)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var table metav1.Table
+	if err := json.NewDecoder(resp.Body).Decode(&table); err != nil {
+		d.t.Fatal(err)
+	}
+	i := slices.IndexFunc(table.ColumnDefinitions, func(c metav1.TableColumnDefinition) bool { return c.Name == column })
+	if i < 0 || len(table.Rows) != 1 || table.ColumnDefinitions[i].Priority == 0 {
+		d.t.Fatalf("%s: no column %s with -o wide in %+v", resp.Status, column, table)
+	}
+	return table.Rows[0].Cells[i]
+}

@@ -1,0 +1,245 @@
+package passes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+const (
+	// overlap is the time for which the credential before the newest one still connects: an agent may have read it a
+	// moment before another agent of the cluster renewed it.
+	overlap = time.Minute
+	// renewalPause is the least time between two renewals. It bounds the writes that an agent causes.
+	renewalPause = 10 * time.Second
+)
+
+// Reuse is the use of an agent's credential that had been renewed before.
+type Reuse struct {
+	Time time.Time `json:"time"`
+	From string    `json:"from"` // source addresses, with commas between
+}
+
+// ReusedError is the error for an agent's credential that is older than the newest one. Two have used its key: the
+// agents of the cluster, and the owner of a copy.
+type ReusedError struct{ Agent *Agent }
+
+// Error implements error.
+func (e *ReusedError) Error() string {
+	return fmt.Sprintf("generation %d of the %s was renewed before", e.Agent.generation, agentCredential)
+}
+
+func reused(a *Agent) *status.Error {
+	return refused(&ReusedError{a}, "the %s was renewed before, by another key; %s", agentCredential, joinAgain(a.Cluster))
+}
+
+// ended returns an error after a reuse.
+func (e *enrolment) ended(cluster string) error {
+	if e.Reuse == nil {
+		return nil
+	}
+	return refused(nil, "the credentials of the agents ended at %s, because a copy of one was used; %s",
+		e.Reuse.Time.UTC().Format(time.RFC3339), joinAgain(cluster))
+}
+
+// checkNewest returns an error that wraps a *ReusedError if the agent's credential was renewed, apart from the
+// overlap. The known enrolment may be older than the credential, which is fine then.
+func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
+	value, err := v.records.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)
+	if err != nil {
+		return v.unavailable(err)
+	}
+	var e enrolment
+	if json.Unmarshal(value, &e) != nil {
+		return refused(nil, "the %s was revoked", agentCredential)
+	}
+	switch {
+	case a.generation == 0: // of an earlier version: it cannot be renewed, so it ends soon
+	case a.generation > e.Generation:
+	case a.generation == e.Generation && a.key == e.Key:
+	case a.generation+1 == e.Generation && v.cfg.Now().Before(e.Renewed.Add(overlap)):
+	default:
+		return reused(a)
+	}
+	return nil
+}
+
+// RenewAgent exchanges an agent's credential for the next one, which is bound to the key of a PKCS#10 request. The
+// same exchange returns the same generation again, so an agent can repeat it after a crash. Its errors are
+// *status.Error. One that wraps a *ReusedError means that the credential was exchanged for another key: call
+// EndAgents.
+func (i *Issuer) RenewAgent(ctx context.Context, a *Agent, request string) (secrets.Value, error) {
+	public, err := possession.ParseRequest(request, a.Cluster)
+	if err != nil {
+		return secrets.Value{}, unusable(a.Cluster, err)
+	}
+	thumbprint, err := possession.Thumbprint(public)
+	if err != nil {
+		return secrets.Value{}, status.From(err)
+	}
+	var generation uint64
+	err = i.editEnrolment(ctx, a, func(e *enrolment) (changed bool, err error) {
+		generation, changed, err = e.renew(a, thumbprint, i.now())
+		return changed, err
+	})
+	if err != nil {
+		return secrets.Value{}, err
+	}
+	own := agentClaims{&confirmation{&jose.JSONWebKey{Key: public.Key}}, generation}
+	token, err := i.agentToken(ctx, a, agentAudience, own)
+	if err != nil {
+		return secrets.Value{}, status.From(err)
+	}
+	return token, nil
+}
+
+// unusable is the error for a PKCS#10 request, whose sender may read err.
+func unusable(cluster string, err error) *status.Error {
+	return status.New(status.BadRequest, cluster, "the request for a credential cannot be used: %w", err)
+}
+
+// renew returns the generation of the credential that a's is exchanged for, and whether the enrolment has changed.
+func (e *enrolment) renew(a *Agent, thumbprint string, now time.Time) (generation uint64, changed bool, err error) {
+	isNewest := a.generation == e.Generation && a.key == e.Key
+	isAhead := a.generation > e.Generation // the store was restored from a backup
+	switch {
+	case a.generation+1 == e.Generation && thumbprint == e.Key:
+		return e.Generation, false, nil
+	case !isNewest && !isAhead:
+		return 0, false, reused(a)
+	case thumbprint == a.key:
+		return 0, false, unusable(a.Cluster, errors.New("want a new key"))
+	case now.Sub(e.Renewed) < renewalPause:
+		return 0, false, &status.Error{Reason: status.TooManyRequests, Cluster: a.Cluster, RetryAfter: renewalPause,
+			Message: fmt.Sprintf("the %s was renewed within the last %s; try again later", agentCredential, renewalPause)}
+	}
+	e.Generation, e.Key, e.Renewed = a.generation+1, thumbprint, now.UTC()
+	return e.Generation, true, nil
+}
+
+// errReplaced is wrapped by the error for a credential of an enrolment that is gone.
+var errReplaced = errors.New("the enrolment is gone")
+
+// EndAgents ends all credentials of the agent's cluster after a reuse, and sets the condition AgentCredentialReused
+// of the Cluster. Within MaxAge every bridge closes the tunnels. It does nothing if the cluster has joined again
+// since.
+func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
+	err := i.editEnrolment(ctx, a, func(*enrolment) (bool, error) { return false, nil })
+	if hasEnded(err) {
+		return nil
+	}
+	// The condition comes first: once the credentials have ended, no later use of one would set it.
+	if err == nil {
+		err = i.setCondition(ctx, a.Cluster, &metav1.Condition{
+			Type: clusterv1alpha1.AgentCredentialReused, Status: metav1.ConditionTrue, Reason: "CopyUsed",
+			LastTransitionTime: metav1.NewTime(r.Time).Rfc3339Copy(),
+			Message: fmt.Sprintf("at %s a copy of the %s was used from %s; its agents are cut off; %s",
+				r.Time.UTC().Format(time.RFC3339), agentCredential, r.From, joinAgain(a.Cluster)),
+		})
+	}
+	if err != nil {
+		return err
+	}
+	err = i.editEnrolment(ctx, a, func(e *enrolment) (bool, error) {
+		e.Reuse = &r
+		return true, nil
+	})
+	switch {
+	case errors.Is(err, errReplaced): // the cluster has joined again meanwhile
+		return i.setCondition(ctx, a.Cluster, nil)
+	case hasEnded(err):
+		return nil
+	}
+	return err
+}
+
+// hasEnded reports whether an error of editEnrolment means that the credentials have ended.
+func hasEnded(err error) bool {
+	var e *status.Error
+	return errors.As(err, &e) && e.Reason == status.Unauthenticated
+}
+
+// editEnrolment stores what edit makes of the enrolment of an agent's credential, if edit reports a change. It
+// returns an error if that enrolment has ended. edit may be called several times.
+func (i *Issuer) editEnrolment(ctx context.Context, a *Agent, edit func(*enrolment) (changed bool, err error)) error {
+	for range attempts {
+		o, err := i.Objects.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)
+		var e enrolment
+		switch {
+		case errors.Is(err, objects.ErrNotFound), err == nil && (json.Unmarshal(o.Value, &e) != nil || e.UID != a.uid):
+			return refused(errReplaced, "the %s was revoked; %s", agentCredential, joinAgain(a.Cluster))
+		case err != nil:
+			return storeFailed(err)
+		}
+		if err := e.ended(a.Cluster); err != nil {
+			return err
+		}
+		changed, err := edit(&e)
+		if err != nil || !changed {
+			return err
+		}
+		value, err := json.Marshal(&e)
+		if err != nil {
+			return status.From(err)
+		}
+		if _, err = i.Objects.Update(ctx, o.Key, value, o.Revision); err == nil {
+			return nil
+		}
+		if !errors.Is(err, objects.ErrConflict) && !errors.Is(err, objects.ErrNotFound) {
+			return storeFailed(err)
+		}
+	}
+	return storeFailed(objects.ErrConflict)
+}
+
+func storeFailed(err error) *status.Error {
+	return &status.Error{Reason: status.StoreUnavailable, Err: err, RetryAfter: max(retry, objects.RetryAfter(err)),
+		Message: "the " + agentCredential + " cannot be renewed: the gateway's store fails now; try again"}
+}
+
+// setCondition sets the condition AgentCredentialReused of a Cluster, or removes it if c is nil.
+func (i *Issuer) setCondition(ctx context.Context, cluster string, c *metav1.Condition) error {
+	for range attempts {
+		o, err := i.Objects.Get(ctx, clusterv1alpha1.Prefix+cluster)
+		if errors.Is(err, objects.ErrNotFound) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		var obj clusterv1alpha1.Cluster
+		if err := json.Unmarshal(o.Value, &obj); err != nil {
+			return fmt.Errorf("read cluster %q: %w", cluster, err)
+		}
+		others := slices.DeleteFunc(slices.Clone(obj.Status.Conditions), func(other metav1.Condition) bool {
+			return other.Type == clusterv1alpha1.AgentCredentialReused
+		})
+		if c == nil && len(others) == len(obj.Status.Conditions) {
+			return nil
+		}
+		if obj.Status.Conditions = others; c != nil {
+			c.ObservedGeneration = obj.Generation
+			obj.Status.Conditions = append(others, *c)
+		}
+		value, err := json.Marshal(&obj)
+		if err != nil {
+			return err
+		}
+		if _, err = i.Objects.Update(ctx, o.Key, value, o.Revision); !errors.Is(err, objects.ErrConflict) {
+			return err
+		}
+	}
+	return fmt.Errorf("write the status of cluster %q: %w", cluster, objects.ErrConflict)
+}

@@ -1,0 +1,62 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
+	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// alarmTimeout bounds the writes that end the credentials of a cluster's agents.
+const alarmTimeout = 10 * time.Second
+
+// RecordTo writes audit events of reused credentials to log from now on. A nil log records nothing.
+func (a *Agents) RecordTo(log *audit.Log) { a.audit.Store(log) }
+
+// renewed answers an agent's request for its next credential.
+func (a *Agents) renewed(w http.ResponseWriter, r *http.Request, agent *passes.Agent, request string) error {
+	if request == "" {
+		return status.New(status.BadRequest, agent.Cluster,
+			"the agent's credential is not renewed: the agent sends no %s; upgrade the agent", possession.RequestHeader)
+	}
+	next, err := a.cfg.Issuer.RenewAgent(r.Context(), agent, request)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/jwt")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = w.Write(next.Reveal()) //nolint:gosec // a token that was made here; the agent may be gone
+	return nil
+}
+
+// alarm ends all credentials of a cluster's agents, and makes that known, if err means that a copy of one was used.
+func (a *Agents) alarm(r *http.Request, err error) {
+	var reused *passes.ReusedError
+	if !errors.As(err, &reused) {
+		return
+	}
+	agent, from := reused.Agent, strings.Join(audit.Sources(r), ", ")
+	a.reuses.Inc()
+	a.cfg.Log.Error("a copy of an agent's credential was used; the cluster has to join again",
+		"cluster", agent.Cluster, "from", from, "error", reused.Error())
+	event := a.audit.Load().Begin(r)
+	event.User(audit.User{Username: "clusterpass:agent:" + agent.Cluster}, "agent")
+	event.Target(agent.Cluster, route.Resource{Verb: "connect"})
+	failed := status.From(err)
+	event.Decision(false, failed.Message)
+	event.Completed(failed.Code(), failed)
+	// The client must not prevent this by going away.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), alarmTimeout)
+	defer cancel()
+	if err := a.cfg.Issuer.EndAgents(ctx, agent, passes.Reuse{Time: time.Now(), From: from}); err != nil {
+		a.cfg.Log.Error("the credentials of a cluster's agents cannot be ended now",
+			"cluster", agent.Cluster, "error", err.Error())
+	}
+}

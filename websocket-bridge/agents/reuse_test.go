@@ -1,0 +1,369 @@
+package agents_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/metrictest"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
+	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/waittest"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+)
+
+const reuses = "clusterpass_agent_credential_reuses_total"
+
+// store writes a bootstrap credential, as applying the manifest of the agents does.
+func (w *world) store(file credential.File, bootstrap secrets.Value) {
+	w.t.Helper()
+	if err := os.WriteFile(string(file), bootstrap.Reveal(), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// credential returns an agent's credential, which is renewed at the replica.
+func (w *world) credential(cluster string, store credential.Store, r *replica) *credential.Credential {
+	return &credential.Credential{
+		Store: store, Cluster: cluster, URL: r.front.URL + route.AgentPath(cluster) + route.AgentCredential,
+		Client: r.front.Client(), Log: w.log, Now: w.Clock.Now,
+	}
+}
+
+// current returns what the agent connects with now.
+func (w *world) current(c *credential.Credential) possession.Credential {
+	w.t.Helper()
+	got, err := c.Current(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return got
+}
+
+// renew asks for the next credential over TLS. The token of the result is the body of whatever the answer is.
+func (w *world) renew(
+	front *httptest.Server, cluster string, c possession.Credential,
+) (*http.Response, possession.Credential) {
+	w.t.Helper()
+	key, request := w.request(cluster)
+	url := front.URL + route.AgentPath(cluster) + route.AgentCredential
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, url, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header = w.header(c, possession.Renew, request)
+	resp, err := front.Client().Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp, possession.Credential{Token: secrets.NewValue(body), Key: key}
+}
+
+// reused returns the condition of a cluster after a reuse, nil for none.
+func (w *world) reused(cluster string) *metav1.Condition {
+	w.t.Helper()
+	o, err := w.Objects.Get(w.t.Context(), clusterv1alpha1.Prefix+cluster)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var c clusterv1alpha1.Cluster
+	if err := json.Unmarshal(o.Value, &c); err != nil {
+		w.t.Fatal(err)
+	}
+	return apimeta.FindStatusCondition(c.Status.Conditions, clusterv1alpha1.AgentCredentialReused)
+}
+
+// refusedDial fails the test unless an agent with the credential is refused as unauthenticated.
+func (w *world) refusedDial(cluster string, c possession.Credential, r *replica) {
+	w.t.Helper()
+	ws, resp, err := w.dial(cluster, c, r)
+	if err == nil {
+		_ = ws.Close()
+	}
+	if err == nil || resp == nil || resp.StatusCode != http.StatusUnauthorized {
+		w.t.Errorf("dial: %+v, %v", resp, err)
+	}
+}
+
+// TestCopiedCredentialWithoutKeyIsWorthless copies a credential, as from a log of a proxy that ends TLS. If it
+// failed, whoever reads a credential would be an agent of the cluster, and could renew it for ever.
+func TestCopiedCredentialWithoutKeyIsWorthless(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	honest := w.enrol("prod", time.Hour)
+	w.Clock.Advance(time.Minute)
+	thief, _ := w.request("prod")
+	for name, key := range map[string]*possession.Key{"no key": nil, "a key of the thief": thief} {
+		copied := possession.Credential{Token: honest.Token, Key: key}
+		w.refusedDial("prod", copied, r)
+		if resp, _ := w.renew(r.front, "prod", copied); resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("with %s it is renewed: %s", name, resp.Status)
+		}
+	}
+	if w.reused("prod") != nil || metrictest.Value(t, r.metrics, reuses) != 0 {
+		t.Error("a copy without the key cuts the agents off")
+	}
+	w.agent("prod", honest, w.front.address())
+	r.connects(t, 1)
+}
+
+// TestProofIsForOneRequest replays proofs. If it failed, a proof that was seen once would be as good as the key.
+func TestProofIsForOneRequest(t *testing.T) {
+	w := newWorld(t)
+	honest := w.enrol("prod", time.Hour)
+	_, request := w.request("prod")
+	_, other := w.request("prod")
+	for name, tt := range map[string]struct {
+		change func(*passes.Presented)
+		isGood bool
+	}{
+		"unchanged":           {func(*passes.Presented) {}, true},
+		"for another request": {func(p *passes.Presented) { p.Request = other }, false},
+		"for another use":     {func(p *passes.Presented) { p.Use = possession.Connect }, false},
+		"later":               {func(*passes.Presented) { w.Clock.Advance(2 * possession.ProofAge) }, false},
+		"as the token":        {func(p *passes.Presented) { p.Token = p.Proof }, false},
+		"the token as proof":  {func(p *passes.Presented) { p.Proof = p.Token }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := w.present(honest, possession.Renew, request)
+			tt.change(&p)
+			if _, err := w.keys.Agent(t.Context(), "prod", p); (err == nil) != tt.isGood {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// TestBootstrapIsGoodForOneExchange exchanges the credential of a manifest twice. If it failed, whoever finds an old
+// manifest would be an agent of the cluster.
+func TestBootstrapIsGoodForOneExchange(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	bootstrap := possession.Credential{Token: w.bootstrap("prod", time.Hour)}
+	w.refusedDial("prod", bootstrap, r)
+	resp, honest := w.renew(r.front, "prod", bootstrap)
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s %s", resp.Status, honest.Token.Reveal())
+	}
+	w.agent("prod", honest, w.front.address())
+	r.connects(t, 1)
+	if resp, _ := w.renew(r.front, "prod", bootstrap); resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("the second exchange: %s", resp.Status)
+	}
+	if w.reused("prod") == nil {
+		t.Error("the Cluster has no condition")
+	}
+	r.connects(t, 0)
+}
+
+// TestCopiedKeyIsDetected copies credential and key, as from a backup of the member's Secrets, and both renew. If it
+// failed, the thief would stay an agent of the cluster, unnoticed.
+func TestCopiedKeyIsDetected(t *testing.T) {
+	for name, thiefFirst := range map[string]bool{"the thief renews first": true, "the agent renews first": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			logged := &waittest.Buffer{}
+			r := w.replica(func(c *agents.Config) { c.Log = slog.New(slog.NewJSONHandler(logged, nil)) })
+			events := &waittest.Buffer{}
+			r.RecordTo(audit.New(audit.Config{To: events}))
+			file := credential.File(filepath.Join(t.TempDir(), "credential"))
+			w.store(file, w.bootstrap("prod", time.Hour))
+			honest := w.credential("prod", file, r)
+			copied := w.current(honest)
+			w.agent("prod", possession.Credential{}, w.front.address(), func(c *links.Config) { c.Credential = honest.Current })
+			r.connects(t, 1)
+			w.Clock.Advance(31 * time.Minute)
+			if thiefFirst {
+				if resp, _ := w.renew(r.front, "prod", copied); resp.StatusCode != http.StatusOK {
+					t.Fatalf("the thief: %s", resp.Status)
+				}
+				if _, err := honest.Current(t.Context()); err == nil {
+					t.Error("the agent's credential is renewed after the thief's")
+				}
+			} else {
+				w.current(honest)
+				if resp, _ := w.renew(r.front, "prod", copied); resp.StatusCode != http.StatusUnauthorized {
+					t.Errorf("the thief: %s", resp.Status)
+				}
+			}
+			c := w.reused("prod")
+			if c == nil || c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "127.0.0.1") ||
+				!strings.Contains(c.Message, "join --pull --replace prod") {
+				t.Errorf("the condition is %+v", c)
+			}
+			if n := metrictest.Value(t, r.metrics, reuses); n != 1 {
+				t.Errorf("%v are counted", n)
+			}
+			hasEvent := strings.Contains(events.String(), `"clusterpass:agent:prod"`)
+			if !strings.Contains(logged.String(), `"level":"ERROR"`) || !hasEvent {
+				t.Errorf("log: %s\naudit: %s", logged.String(), events.String())
+			}
+			r.connects(t, 0)
+			w.refusedDial("prod", copied, r)
+
+			// The operator has the cluster join again: the condition goes, and the thief's copies are worth nothing.
+			o, err := w.Objects.Get(t.Context(), clusterv1alpha1.Prefix+"prod")
+			var cluster clusterv1alpha1.Cluster
+			if err == nil {
+				err = json.Unmarshal(o.Value, &cluster)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := w.issuer.EnrolAgent(t.Context(), &cluster, time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w.reused("prod") != nil {
+				t.Error("the condition stays")
+			}
+			w.store(file, again)
+			r.connects(t, 1)
+			w.refusedDial("prod", copied, r)
+			if w.reused("prod") != nil {
+				t.Error("a copy from before cuts the agents off again")
+			}
+		})
+	}
+}
+
+// TestOldGenerationIsDetectedAtConnect: a thief may connect with a copy instead of renewing it. An agent that read
+// the store a moment before another renewed it must not be mistaken for one.
+func TestOldGenerationIsDetectedAtConnect(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	first := w.enrol("prod", time.Hour)
+	w.Clock.Advance(30 * time.Minute)
+	second := w.exchange("prod", first)
+	w.agent("prod", first, w.front.address()) // at the same moment
+	r.connects(t, 1)
+	if w.reused("prod") != nil {
+		t.Fatal("an agent that is a moment late is mistaken for a thief")
+	}
+	w.Clock.Advance(10 * time.Minute)
+	w.refusedDial("prod", first, r)
+	if w.reused("prod") == nil {
+		t.Error("the Cluster has no condition")
+	}
+	w.refusedDial("prod", second, r)
+	r.connects(t, 0)
+}
+
+// TestCrashWhileRenewingLosesNothing: if it failed, an agent that is restarted at the wrong moment would be locked
+// out, and the gateway would report a theft.
+func TestCrashWhileRenewingLosesNothing(t *testing.T) {
+	for name, generation := range map[string]int{"of the bootstrap credential": 0, "of a bound one": 1} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			r := w.replica()
+			file := credential.File(filepath.Join(t.TempDir(), "credential"))
+			w.store(file, w.bootstrap("prod", time.Hour))
+			if generation > 0 {
+				w.current(w.credential("prod", file, r))
+				w.Clock.Advance(31 * time.Minute)
+			}
+			store := &forgetful{File: file, saves: 1} // the key of the exchange is stored, and its result is not
+			lost := w.current(w.credential("prod", store, r))
+			w.Clock.Advance(10 * time.Minute) // well after the overlap
+			restarted := w.credential("prod", file, r)
+			got := w.current(restarted)
+			if got.Token.Equal(lost.Token) {
+				t.Error("the credential was stored, so that this tests nothing")
+			}
+			w.agent("prod", got, w.front.address())
+			r.connects(t, 1)
+			w.Clock.Advance(31 * time.Minute)
+			if next := w.current(restarted); next.Token.Equal(got.Token) {
+				t.Error("it is not renewed any more")
+			}
+			if w.reused("prod") != nil {
+				t.Error("the crash is mistaken for a theft")
+			}
+		})
+	}
+}
+
+// TestStoreFailsAfterRenewal: the answer of the gateway arrives, storing it fails, and the gateway cannot be reached
+// for a while. If the agent connected with the stored credential then, the gateway would report a theft.
+func TestStoreFailsAfterRenewal(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	file := credential.File(filepath.Join(t.TempDir(), "credential"))
+	w.store(file, w.bootstrap("prod", time.Hour))
+	c := w.credential("prod", file, r)
+	w.current(c)
+	w.Clock.Advance(31 * time.Minute)
+	c.Store = &forgetful{File: file, saves: 1}
+	w.current(c)
+	url := c.URL
+	c.URL = "https://127.0.0.1:1"
+	if got, err := c.Current(t.Context()); err == nil {
+		t.Errorf("it connects with a credential that the gateway has renewed: %v", got)
+	}
+	c.URL, c.Store = url, file
+	w.agent("prod", w.current(c), w.front.address())
+	r.connects(t, 1)
+}
+
+// TestAgentsShareOneExchange: two agents of a Deployment start at once. If it failed, the second would be a thief.
+func TestAgentsShareOneExchange(t *testing.T) {
+	w := newWorld(t)
+	r := w.replica()
+	file := credential.File(filepath.Join(t.TempDir(), "credential"))
+	w.store(file, w.bootstrap("prod", time.Hour))
+	for range 2 { // the exchange, and a renewal
+		got := make(chan error, 4)
+		for range cap(got) {
+			c := w.credential("prod", file, r)
+			go func() {
+				_, err := c.Current(context.Background())
+				got <- err
+			}()
+		}
+		for range cap(got) {
+			if err := <-got; err != nil {
+				t.Error(err)
+			}
+		}
+		w.Clock.Advance(31 * time.Minute)
+	}
+	if w.reused("prod") != nil {
+		t.Error("agents that start together are mistaken for a thief")
+	}
+}
+
+// forgetful is a Store that stores only so often, and fails then.
+type forgetful struct {
+	credential.File
+	saves int
+}
+
+func (f *forgetful) Save(ctx context.Context, old credential.Stored, s credential.State) error {
+	if f.saves--; f.saves < 0 {
+		return errors.New("the disk is full")
+	}
+	return f.File.Save(ctx, old, s)
+}
