@@ -37,6 +37,7 @@ const (
 	Aborted           Reason = "aborted"            // 502: the member's answer broke off before it could be sent
 	StoreUnavailable  Reason = "store_unavailable"  // 503: secrets or objects cannot be read
 	IssuerUnavailable Reason = "issuer_unavailable" // 503: who issued a token cannot be asked whether it holds
+	AuditUnavailable  Reason = "audit_unavailable"  // 503: the gateway fails closed, and cannot record the audit event
 	TooManyRequests   Reason = "too_many_requests"  // 429
 	Timeout           Reason = "timeout"            // 504: the member or a store took too long
 	Redirected        Reason = "redirected"         // 307, 303: the bridge has the answer
@@ -74,6 +75,7 @@ var classes = map[Reason]struct {
 	Aborted:           {http.StatusBadGateway, metav1.StatusReasonServiceUnavailable},
 	StoreUnavailable:  {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
 	IssuerUnavailable: {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
+	AuditUnavailable:  {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
 	TooManyRequests:   {http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests},
 	Timeout:           {http.StatusGatewayTimeout, metav1.StatusReasonTimeout},
 	Redirected:        {http.StatusTemporaryRedirect, metav1.StatusReasonUnknown},
@@ -97,7 +99,7 @@ var classes = map[Reason]struct {
 // warning.
 var warned = map[Reason]bool{
 	Unauthenticated: true, Forbidden: true, UnknownCluster: true, Misconfigured: true, Unreachable: true, CredentialRefused: true, StoreUnavailable: true, IssuerUnavailable: true,
-	Timeout: true,
+	AuditUnavailable: true, Timeout: true,
 }
 
 // Error is a failed call.
