@@ -92,8 +92,9 @@ type Fleet interface {
 
 // Gateway is the http.Handler for every URL of the grammar. It is safe for concurrent use.
 type Gateway struct {
-	cfg   Config
-	ahead atomic.Bool // a call was read ahead for; see admit
+	cfg      Config
+	ahead    atomic.Bool // a call was read ahead for; see admit
+	reported reported    // by a function, in the log of its calls
 }
 
 // New returns the handler.
@@ -118,12 +119,12 @@ func (g *Gateway) Close(ctx context.Context) error {
 	return g.cfg.Audit.Close(ctx)
 }
 
-// AuditLost is how many audit events could not be written.
-func (g *Gateway) AuditLost() uint64 {
+// AuditStats counts what the audit log did. It is zero without one.
+func (g *Gateway) AuditStats() audit.Stats {
 	if g.cfg.Audit == nil {
-		return 0
+		return audit.Stats{}
 	}
-	return g.cfg.Audit.Lost()
+	return g.cfg.Audit.Stats()
 }
 
 // call is one request on its way, and what the log says of it.
@@ -137,15 +138,17 @@ type call struct {
 	ended  *status.Error // why a stream was ended that had begun
 	gone   bool          // the client left before there was an answer
 	audit  *audit.Request
-	stale  uint64 // what was read from caches though it had ended, before a function's call
-	leave  func() // gives back the place that the caller was admitted to
+	answer http.Header // the response header
+	stale  uint64      // what was read from caches though it had ended, before a function's call
+	leave  func()      // gives back the place that the caller was admitted to
 
 	reached string // clusters, with commas between: whose object a call to the fleet read, or those that it changed
 }
 
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{audit: g.cfg.Audit.Begin(r), leave: func() {}}
+	c := &call{audit: g.cfg.Audit.Begin(r), answer: w.Header(), leave: func() {}}
+	c.setAuditID(r)
 	defer func() { c.leave() }()
 	rec := &recorder{ResponseWriter: w}
 	rec.pace, r.Body = newPace(w, r.Body, g.cfg.Patience)
@@ -195,6 +198,9 @@ func (g *Gateway) serve(w *recorder, r *http.Request, c *call) error {
 	c.query = query
 	c.res = route.ParseResource(r.Method, c.route.Path, query)
 	c.audit.Target(c.route.Cluster, c.res)
+	if err := c.admitToAudit(r); err != nil {
+		return err
+	}
 	if !slices.Contains(methods, r.Method) {
 		return status.New(status.BadRequest, "", "the method %q is none of Kubernetes'", r.Method)
 	}
@@ -315,6 +321,27 @@ func (g *Gateway) root(w *recorder, r *http.Request, c *call) (next string, err 
 	})
 }
 
+// healthPaths are the gateway's own paths that answer even if audit events cannot be recorded.
+var healthPaths = []string{"/healthz", "/livez", "/readyz"}
+
+// admitToAudit returns a *status.Error if the call must not go on, since its audit event cannot be recorded.
+func (c *call) admitToAudit(r *http.Request) error {
+	if c.route.Kind == route.Gateway && slices.Contains(healthPaths, c.route.Path) {
+		return nil
+	}
+	return c.audit.Admit(r.Context())
+}
+
+// setAuditID gives members and the client the id of the audit event, in place of any that the client sent.
+func (c *call) setAuditID(r *http.Request) {
+	if c.audit.ID() == "" {
+		r.Header.Del(audit.IDHeader)
+		return
+	}
+	r.Header.Set(audit.IDHeader, c.audit.ID())
+	c.answer.Set(audit.IDHeader, c.audit.ID())
+}
+
 // methods are those that kube-apiserver has a use for. TRACE, for one, would send the gateway's credential back.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
@@ -336,6 +363,12 @@ func (g *Gateway) finish(w *recorder, r *http.Request, c *call, start time.Time)
 	}
 	c.err = cmp.Or(c.err, c.ended)
 	res, sent := c.res, w.sent.Load()
+	c.audit.Bytes(sent, w.bytesReceived())
+	if broke {
+		c.audit.Panicked()
+	} else {
+		c.audit.Completed(w.code, c.err)
+	}
 	attrs := []slog.Attr{
 		slog.String("method", r.Method), slog.String("cluster", cmp.Or(c.route.Cluster, c.reached)), slog.String("verb", res.Verb),
 		slog.String("resource", resourceName(res)), slog.String("namespace", res.Namespace), slog.String("name", res.Name),
@@ -347,15 +380,16 @@ func (g *Gateway) finish(w *recorder, r *http.Request, c *call, start time.Time)
 			attrs = append(attrs, slog.String("impersonator", c.user.Impersonator))
 		}
 	}
-	if g.cfg.Function != nil {
-		attrs = append(attrs, g.staleAttrs(g.staleReads()-c.stale)...)
-	}
 	level := slog.LevelInfo
+	if g.cfg.Function != nil {
+		metrics, least := g.metricAttrs(g.staleReads() - c.stale)
+		attrs, level = append(attrs, metrics...), max(level, least)
+	}
 	if c.err != nil {
 		attrs = append(attrs, slog.String("reason", string(c.err.Reason)), slog.String("error", c.err.Message))
 		if c.err.Err != nil && c.err.Code() >= 500 {
 			attrs = append(attrs, slog.String("cause", c.err.Err.Error()))
-			level = slog.LevelWarn
+			level = max(level, slog.LevelWarn)
 		}
 	}
 	switch {
@@ -365,12 +399,6 @@ func (g *Gateway) finish(w *recorder, r *http.Request, c *call, start time.Time)
 		attrs = append(attrs, slog.String("reason", "client_gone"))
 	}
 	g.cfg.Log.LogAttrs(r.Context(), level, "request", attrs...)
-	c.audit.Bytes(sent, w.bytesReceived())
-	if broke {
-		c.audit.Panicked()
-	} else {
-		c.audit.Completed(w.code, c.err)
-	}
 	if p != nil {
 		panic(p)
 	}
