@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/clusterpass/clusterpass/shared/gateway"
 )
 
 // given is a template with parameters, of which conditions, rules and Fn::If are decided as CloudFormation does.
@@ -332,6 +334,8 @@ func TestAlarms(t *testing.T) {
 		"AWS/ApplicationELB UnHealthyHostCount LoadBalancer=${LoadBalancer} TargetGroup=${BridgeTargets}",
 		"AWS/ApplicationELB HealthyHostCount LoadBalancer=${LoadBalancer} TargetGroup=${BridgeTargets}",
 		"Clusterpass/${Prefix} StreamSaturation",
+		"Clusterpass/${Prefix} " + gateway.AuditLostMetric,
+		"Clusterpass/${Prefix} " + gateway.AuditRefusedMetric,
 	}
 	for id, r := range of(all, "AWS::Lambda::Function") {
 		name := render(r.Properties["FunctionName"])[0]

@@ -194,6 +194,7 @@ var defaults = []string{
 	"CLUSTERPASS_STREAM_TIMEOUT", "CLUSTERPASS_STALL_TIMEOUT", "CLUSTERPASS_PING_PERIOD", "CLUSTERPASS_MAX_MESSAGE_BYTES",
 	"CLUSTERPASS_MAX_HEADER_BYTES", "CLUSTERPASS_RECHECK", "CLUSTERPASS_PROBE_INTERVAL", "CLUSTERPASS_MAX_CALLS",
 	"CLUSTERPASS_MAX_CALLS_PER_CALLER", "CLUSTERPASS_MAX_UNVERIFIED",
+	"CLUSTERPASS_AUDIT_FILES", "CLUSTERPASS_AUDIT_SPOOL", "CLUSTERPASS_AUDIT_UNIDENTIFIED_RATE",
 }
 
 // configure has a program read the environment that the stack gives it. Each variable must be one that it reads.
@@ -235,7 +236,7 @@ func TestStackWithBalancer(t *testing.T) {
 		"DomainName=clusterpass.example.com", "CertificateArn=" + a.certificate(), "ClientCA=" + clientCA(t), "MutualTLS=passthrough",
 		`Authentication={"awsIAM": {"gatewayID": "clusterpass", "accounts": ["111122223333"]}}`, "WebsocketOrigins=https://a.example.com,https://b.example.com",
 		"ControlPlane=management", "TokenLifetime=72h", "LogLevel=WARN",
-		"ServerCA=" + clientCA(t), "MaxPassTTL=12h",
+		"ServerCA=" + clientCA(t), "MaxPassTTL=12h", "AuditWebhook=secret:audit-webhook", "AuditFailClosed=true",
 	}
 	outputs := a.deploy(parameters...)
 	if outputs["Url"] != "https://clusterpass.example.com" || outputs["BridgeUrl"] != outputs["Url"] || !strings.Contains(outputs["NextCommand"], "cluster join") {
@@ -283,6 +284,9 @@ func TestStackWithBalancer(t *testing.T) {
 		t.Errorf("passes are made by %+v and %+v", c.Options, b.Options)
 	}
 	for name, cfg := range map[string]proxy.Config{"proxy": *p, "control": c.Config.Config, "fleet": f.Config} {
+		if cfg.Auditing != b.Auditing || !cfg.AuditFailClosed || cfg.AuditWebhook != "secret:audit-webhook" {
+			t.Errorf("%s audits by %+v, the bridge by %+v", name, cfg.Auditing, b.Auditing)
+		}
 		if cfg.CloudWatch != b.CloudWatch {
 			t.Errorf("%s counts in %q", name, cfg.CloudWatch)
 		}

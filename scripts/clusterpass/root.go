@@ -36,7 +36,7 @@ The commands for administrators write into the installation's stores, which --st
 	cmd.PersistentFlags().StringVar(&a.store, "store", os.Getenv("CLUSTERPASS_STORE"), "where the installation keeps things: dir:PATH or aws:PREFIX")
 	cmd.PersistentFlags().BoolVar(&a.allowLoopback, "allow-loopback", os.Getenv("CLUSTERPASS_ALLOW_LOOPBACK") == "true",
 		"whether clusters may have loopback addresses, as the gateway is configured; with dir:PATH they may")
-	cmd.AddCommand(a.init(), a.cluster(), a.pass(), a.cert(), a.apply(), a.delete())
+	cmd.AddCommand(a.init(), a.cluster(), a.pass(), a.cert(), a.apply(), a.delete(), a.audit())
 	cmd.AddCommand(login(), kubeconfigCommand(), doctor())
 	return cmd
 }

@@ -2,17 +2,12 @@ package audit
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,7 +25,7 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
 
-// quiet is a log nobody reads.
+// quiet discards what is logged.
 var quiet = slog.New(slog.DiscardHandler)
 
 func request(uri string) *http.Request {
@@ -77,7 +72,7 @@ func TestEvents(t *testing.T) {
 		q.Completed(101, nil)
 		ended := time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")
 		want := map[string]any{
-			"kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": "abc", "stage": "ResponseStarted",
+			"kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "stage": "ResponseStarted",
 			"requestURI": uri, "verb": "get",
 			"user":             map[string]any{"username": "ann", "uid": "1", "groups": []any{"dev"}, "extra": map[string]any{"k": []any{"v"}}},
 			"impersonatedUser": map[string]any{"username": "bob"},
@@ -94,6 +89,7 @@ func TestEvents(t *testing.T) {
 		if len(got) != 2 {
 			t.Fatalf("%d events:\n%s", len(got), &b)
 		}
+		want["auditID"] = q.ID()
 		if diff := cmp.Diff(want, got[0]); diff != "" {
 			t.Error(diff)
 		}
@@ -179,13 +175,43 @@ func TestOtherEvents(t *testing.T) {
 	q.Panicked()
 }
 
+// TestOnlyFrontProxyChoosesAuditID: a client that could choose the id of an event that exists would blame another's
+// request for its own.
+func TestOnlyFrontProxyChoosesAuditID(t *testing.T) {
+	for _, tt := range []struct {
+		name, method, sent string
+		adopted            bool
+	}{
+		{"a front proxy's", "front-proxy", "abc", true},
+		{"of 64 bytes", "front-proxy", strings.Repeat("a", 64), true},
+		{"a certificate's", "x509", "abc", false},
+		{"without a credential", "", "abc", false},
+		{"a long one", "front-proxy", strings.Repeat("a", 65), false},
+		{"with a line break", "front-proxy", "a\nb", false},
+		{"none", "front-proxy", "", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var b bytes.Buffer
+			r := request("/")
+			r.Header.Set(IDHeader, tt.sent)
+			q := New(Config{To: &b, Log: quiet}).Begin(r)
+			if tt.method != "" {
+				q.User(User{Username: "ann"}, tt.method)
+			}
+			q.Completed(200, nil)
+			id := events(t, b.Bytes())[0]["auditID"]
+			if id != q.ID() || tt.adopted != (id == tt.sent) || !tt.adopted && len(q.ID()) != 36 {
+				t.Errorf("the event has id %q and the request %q, sent was %q", id, q.ID(), tt.sent)
+			}
+		})
+	}
+}
+
 func TestStrangersText(t *testing.T) {
 	for name, change := range map[string]func(r *http.Request){
 		"a line break in the agent": func(r *http.Request) { r.Header.Set("User-Agent", "a\n{\"kind\":\"Event\"}") },
 		"a long agent":              func(r *http.Request) { r.Header.Set("User-Agent", strings.Repeat("ä", 1<<20)) },
 		"no UTF-8":                  func(r *http.Request) { r.Header.Set("User-Agent", "\xff") },
-		"a long id":                 func(r *http.Request) { r.Header.Set("Audit-Id", strings.Repeat("a", 65)) },
-		"an odd id":                 func(r *http.Request) { r.Header.Set("Audit-Id", "a\nb") },
 		"a long URI":                func(r *http.Request) { r.RequestURI = "/" + strings.Repeat("a", 1<<20) },
 		"many addresses":            func(r *http.Request) { r.Header.Set("X-Forwarded-For", strings.Repeat("1.1.1.1,2.2.2.2,", 1<<16)) },
 		"addresses that are none":   func(r *http.Request) { r.Header.Set("X-Forwarded-For", "unknown, <script>, s3cret") },
@@ -208,153 +234,6 @@ func TestStrangersText(t *testing.T) {
 	}
 }
 
-// faulty fails, or waits.
-type faulty struct {
-	mu   sync.Mutex
-	err  error
-	gate chan struct{}
-	got  bytes.Buffer
-}
-
-func (f *faulty) Write(p []byte) (int, error) {
-	if f.gate != nil {
-		<-f.gate
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err != nil {
-		return 0, f.err
-	}
-	return f.got.Write(p)
-}
-
-func TestLost(t *testing.T) {
-	var said bytes.Buffer
-	l := New(Config{To: &faulty{err: errors.New("disk full")}, Log: slog.New(slog.NewTextHandler(&said, nil))})
-	for range 3 {
-		l.Begin(request("/")).Completed(200, nil)
-	}
-	if l.Lost() != 3 || !strings.Contains(said.String(), "audit events are lost") || !strings.Contains(said.String(), "disk full") || strings.Count(said.String(), "\n") != 1 {
-		t.Errorf("lost %d, said:\n%s", l.Lost(), &said)
-	}
-	if err := l.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	l.Begin(request("/")).Completed(200, nil)
-	if l.Lost() != 4 {
-		t.Errorf("lost %d", l.Lost())
-	}
-}
-
-func TestQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{gate: make(chan struct{})}
-		l := New(Config{To: f, Queue: 2, Log: quiet})
-		began := time.Now()
-		for range 3 { // one is being written, two wait
-			l.Begin(request("/")).Completed(200, nil)
-			synctest.Wait()
-		}
-		if time.Since(began) != 0 {
-			t.Error("a request waited")
-		}
-		l.Begin(request("/")).Completed(200, nil)
-		if took := time.Since(began); took != patience || l.Lost() != 1 {
-			t.Errorf("waited %s, lost %d", took, l.Lost())
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		closed := make(chan error)
-		go func() { closed <- l.Close(ctx) }()
-		synctest.Wait()
-		close(f.gate)
-		if err := <-closed; err != nil {
-			t.Error(err)
-		}
-		if n := len(events(t, f.got.Bytes())); n != 3 {
-			t.Errorf("%d events", n)
-		}
-		l.Begin(request("/")).Completed(200, nil)
-		if l.Lost() != 2 {
-			t.Errorf("lost %d", l.Lost())
-		}
-	})
-}
-
-// TestCloseIsBounded holds that a writer that hangs does not keep a program from ending.
-func TestCloseIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &faulty{gate: make(chan struct{})}
-		l := New(Config{To: f, Queue: 2, Log: quiet})
-		l.Begin(request("/")).Completed(200, nil)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := l.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
-		close(f.gate)
-	})
-}
-
-func TestFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "audit.log")
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	f, err := File{Path: path, MaxSize: 1, MaxBackups: 20}.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	const writers, each = 8, 400 // three files
-	// With a place for each: should the machine stand still, none waits in vain. TestQueue has the waiting.
-	l := New(Config{To: f, Queue: writers * each, Log: quiet})
-	var wg sync.WaitGroup
-	for range writers {
-		wg.Go(func() {
-			for range each {
-				l.Begin(request("/"+strings.Repeat("a", 500))).Completed(200, nil)
-			}
-		})
-	}
-	wg.Wait()
-	if err := l.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob(filepath.Join(filepath.Dir(path), "audit*.log"))
-	if err != nil || len(files) < 3 {
-		t.Errorf("%v, %v", files, err)
-	}
-	n := 0
-	for _, file := range files {
-		info, err := os.Stat(file)
-		if err != nil || info.Mode().Perm() != 0o600 || info.Size() > 1<<20 {
-			t.Errorf("%s: %v, %v", file, info, err)
-		}
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n += len(events(t, data))
-	}
-	if n != writers*each || l.Lost() != 0 {
-		t.Errorf("%d events, %d lost", n, l.Lost())
-	}
-}
-
-func TestFileRefused(t *testing.T) {
-	for want, f := range map[string]File{
-		`audit file "x": want an absolute path, and no negative size, number or age`:  {Path: "x"},
-		`audit file "/x": want an absolute path, and no negative size, number or age`: {Path: "/x", MaxAge: -1},
-	} {
-		if _, err := f.Open(); err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
-	if _, err := (File{Path: filepath.Join(t.TempDir(), "no", "dir")}).Open(); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("got %v", err)
-	}
-}
-
 func FuzzBegin(f *testing.F) {
 	f.Add("/a?b", "agent", "id", "1.1.1.1", "1.2.3.4:5", "reason")
 	f.Fuzz(func(t *testing.T, uri, agent, id, forwarded, remote, reason string) {
@@ -366,7 +245,7 @@ func FuzzBegin(f *testing.F) {
 		q.Decision(true, reason)
 		q.Target("c", route.ParseResource("GET", uri, ""))
 		q.Completed(200, nil)
-		if n := bytes.Count(b.Bytes(), []byte("\n")); n != 1 || len(events(t, b.Bytes())) != 1 || l.Lost() != 0 {
+		if n := bytes.Count(b.Bytes(), []byte("\n")); n != 1 || len(events(t, b.Bytes())) != 1 || l.Stats().Lost != 0 {
 			t.Error(fmt.Sprintf("%d lines", n), b.String())
 		}
 	})

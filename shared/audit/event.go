@@ -4,10 +4,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Stage says at what point of a request an event was written.
+// Stage is the point of a request at which an event was written.
 type Stage string
 
-// The stages of audit.k8s.io/v1 that are written. (RequestReceived would say nothing that the others do not.)
+// The stages of audit.k8s.io/v1 that are written. (RequestReceived would add nothing to the others.)
 const (
 	ResponseStarted  Stage = "ResponseStarted"  // of a stream: it is open
 	ResponseComplete Stage = "ResponseComplete" // the last byte was sent
@@ -16,18 +16,29 @@ const (
 
 // The annotations of events. Those of authorization.k8s.io are kube-apiserver's own.
 const (
-	DecisionAnnotation = "authorization.k8s.io/decision" // allow or forbid; absent where none was made
+	// DecisionAnnotation is allow or forbid. It is absent where no decision was made.
+	DecisionAnnotation = "authorization.k8s.io/decision"
 	ReasonAnnotation   = "authorization.k8s.io/reason"
-	ClusterAnnotation  = "clusterpass.io/cluster"        // the member, or those that a call to the fleet changed; absent for its lists and the gateway's own API
+	// ClusterAnnotation is the member cluster, or those that a call to the fleet changed. It is absent for lists of the
+	// fleet and for the gateway's own API.
+	ClusterAnnotation  = "clusterpass.io/cluster"
 	MethodAnnotation   = "clusterpass.io/authentication" // how the user was identified
 	FailureAnnotation  = "clusterpass.io/failure"        // a status.Reason, where the gateway itself failed the call
-	DurationAnnotation = "clusterpass.io/duration"       // as time.Duration has it
+	DurationAnnotation = "clusterpass.io/duration"       // in the form of time.Duration
 	SentAnnotation     = "clusterpass.io/bytes-sent"     // bytes of the body to the client
 	ReceivedAnnotation = "clusterpass.io/bytes-received" // bytes of the body from the client
+	// CountAnnotation is the number of events that this one stands for, all of clients that are not identified. The
+	// other fields are those of the first, and sourceIPs has the addresses of up to 16 connections.
+	CountAnnotation = "clusterpass.io/count"
+	// The annotations of a token that only the member can verify. All but the hash were chosen by the token's author.
+	TokenHashAnnotation    = "clusterpass.io/unverified-token-sha256"
+	TokenIssuerAnnotation  = "clusterpass.io/unverified-token-issuer"
+	TokenSubjectAnnotation = "clusterpass.io/unverified-token-subject"
+	TokenIDAnnotation      = "clusterpass.io/unverified-token-id"
 )
 
-// Event is an Event of audit.k8s.io/v1, the fields that are used here, always of level Metadata. (Its Go types would link
-// most of k8s.io/api.)
+// Event is an Event of audit.k8s.io/v1 with the fields that are used here, always of level Metadata. (Kubernetes' Go
+// types would link most of k8s.io/api.)
 type Event struct {
 	Kind                     string            `json:"kind"`
 	APIVersion               string            `json:"apiVersion"`
@@ -53,6 +64,12 @@ type User struct {
 	UID      string              `json:"uid,omitempty"`
 	Groups   []string            `json:"groups,omitempty"`
 	Extra    map[string][]string `json:"extra,omitempty"`
+}
+
+// Token is what a bearer token claims that was not verified.
+type Token struct {
+	Hash                string // SHA-256 of the whole token, in hexadecimal digits
+	Issuer, Subject, ID string // the claims iss, sub and jti of a JWT; "" where it has none
 }
 
 // Object is an ObjectReference: what the request addresses, in the member where there is one.

@@ -1,52 +1,82 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"gopkg.in/natefinch/lumberjack.v2"
+	"github.com/clusterpass/clusterpass/shared/status"
 )
 
 const (
-	// patience is how long a request waits for a place in a full queue before its event is lost.
-	patience = time.Second
-	// complainEvery is how often the log says that events are lost.
+	// complainEvery is how often the log repeats that events are lost or calls refused.
 	complainEvery = 10 * time.Second
+	// overrideFor is how long an answer of Config.Override is used.
+	overrideFor = 3 * time.Second
+	// overrideTimeout bounds one call of Config.Override.
+	overrideTimeout = 2 * time.Second
 )
 
 // Config configures a Log.
 type Config struct {
-	// To gets a line an event, in one Write each. If it is an io.Closer, Close closes it.
+	// To gets one Write for each event, a line of JSON; nil for none. If it is an io.Closer, Close closes it.
 	To io.Writer
-	// Queue is how many events may wait for To; 0 means that requests write themselves.
+	// Sink gets batches of events; nil for none. If it is an io.Closer, Close closes it.
+	Sink Sink
+	// Queue is how many events may wait for each of To and Sink, in 32 MiB at most. With 0, a method that writes an
+	// event returns when it is delivered or has failed. A process that can be frozen after a response needs that.
 	Queue int
-	Log   *slog.Logger     // for events that are lost; nil means slog.Default()
-	Now   func() time.Time // nil means time.Now
+	// FailClosed refuses requests (Request.Admit) while the queue is full. Otherwise events are lost then, and counted.
+	FailClosed bool
+	// Override reports whether an operator lets requests go on in spite of FailClosed; nil never does. It is called at
+	// most every three seconds.
+	Override func(ctx context.Context) (bool, error)
+	// UnidentifiedRate is how many events a second of unidentified clients are written one by one, and 60 times as many
+	// at once. Further events are counted in one event every 10 s. 0 means DefaultUnidentifiedRate.
+	UnidentifiedRate int
+	Log              *slog.Logger     // reports lost events and refused requests; nil means slog.Default()
+	Now              func() time.Time // nil means time.Now
 }
 
-// Log takes events. It is safe for concurrent use. With a queue, somebody must Close it.
+// Stats counts what a Log did since its start.
+type Stats struct {
+	Lost       uint64 // events that no sink accepted
+	Refused    uint64 // requests that FailClosed refused
+	Overridden uint64 // requests that went on, without a place for their events, because of Override
+	Waiting    int    // events that wait to be delivered, now
+}
+
+// Log writes events. It is safe for concurrent use. Call Close when done.
 type Log struct {
-	cfg   Config
-	lost  atomic.Uint64
-	lines chan []byte // nil without a queue
-	done  chan struct{}
+	cfg          Config
+	spools       []*spool
+	unidentified *unidentified
 
-	mu     sync.Mutex // held to write
-	closed atomic.Bool
-	gate   sync.RWMutex // held to write by closing, and to read by queueing
+	lost, refused, overridden atomic.Uint64
+	complaints                map[complaint]*limited
 
-	complaint  sync.Mutex
-	complained time.Time
+	override struct {
+		sync.Mutex
+		asked   time.Time
+		allowed atomic.Bool
+	}
 }
+
+// complaint is a message that the log repeats only from time to time.
+type complaint string
+
+const (
+	complainLost     complaint = "audit events are lost"
+	complainRefused  complaint = "calls are refused because audit events cannot be delivered"
+	complainOverride complaint = "calls go on without audit events because an operator allowed it"
+	complainFailed   complaint = "audit events cannot be delivered"
+)
 
 // New returns a Log.
 func New(cfg Config) *Log {
@@ -56,124 +86,144 @@ func New(cfg Config) *Log {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	l := &Log{cfg: cfg}
+	l := &Log{cfg: cfg, complaints: map[complaint]*limited{}}
+	for _, c := range []complaint{complainLost, complainRefused, complainOverride, complainFailed} {
+		l.complaints[c] = &limited{}
+	}
+	var flush func()
 	if cfg.Queue > 0 {
-		l.lines, l.done = make(chan []byte, cfg.Queue), make(chan struct{})
-		go l.drain()
+		flush = func() { l.writeSummary(0) }
+	}
+	l.unidentified = newUnidentified(cfg.UnidentifiedRate, flush)
+	if cfg.To != nil {
+		l.spools = append(l.spools, newSpool(l, Lines(cfg.To)))
+	}
+	if cfg.Sink != nil {
+		l.spools = append(l.spools, newSpool(l, cfg.Sink))
 	}
 	return l
 }
 
-// File is a file with rotation.
-type File struct {
-	Path       string
-	MaxSize    int // megabytes; 0 means 100
-	MaxBackups int // how many old files are kept; 0 means all
-	MaxAge     int // days; 0 means for ever
-	Compress   bool
+// Stats returns the counts.
+func (l *Log) Stats() Stats {
+	s := Stats{Lost: l.lost.Load(), Refused: l.refused.Load(), Overridden: l.overridden.Load()}
+	for _, spool := range l.spools {
+		s.Waiting += spool.waiting()
+	}
+	return s
 }
 
-// Open opens the file, mode 0600, for Config.To. Several processes may write one file: each event is one write at its end, and what one of
-// them rotates is kept. (One goroutine that deletes and compresses old files stays until the
-// process ends; it is the library's.)
-func (f File) Open() (io.WriteCloser, error) {
-	if f.MaxSize < 0 || f.MaxBackups < 0 || f.MaxAge < 0 || !filepath.IsAbs(f.Path) {
-		return nil, fmt.Errorf("audit file %q: want an absolute path, and no negative size, number or age", f.Path)
-	}
-	// Now, rather than with the first event, and never wider than 0600.
-	file, err := os.OpenFile(f.Path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the audit file: %w", err)
-	}
-	if err := errors.Join(file.Chmod(0o600), file.Close()); err != nil {
-		return nil, fmt.Errorf("open the audit file: %w", err)
-	}
-	return &lumberjack.Logger{Filename: f.Path, MaxSize: f.MaxSize, MaxBackups: f.MaxBackups, MaxAge: f.MaxAge, Compress: f.Compress}, nil
-}
-
-// Lost is how many events could not be written.
-func (l *Log) Lost() uint64 { return l.lost.Load() }
-
-// Close writes what waits, until ctx ends, and closes Config.To if it is an io.Closer. Events after that are lost.
+// Close delivers the events that wait, until ctx ends, and closes To and Sink. Later events are lost.
 func (l *Log) Close(ctx context.Context) error {
-	if l.closed.Swap(true) {
-		return nil
+	l.writeSummary(0)
+	errs := make([]error, len(l.spools))
+	var wg sync.WaitGroup
+	for i, s := range l.spools {
+		wg.Go(func() { errs[i] = s.close(ctx) })
 	}
-	if l.lines != nil {
-		l.gate.Lock() // no request is queueing any more
-		close(l.lines)
-		l.gate.Unlock()
-		select {
-		case <-l.done:
-		case <-ctx.Done():
-			// The writer goes on, and ends with To.
-			return fmt.Errorf("close the audit log: %d events wait: %w", len(l.lines), ctx.Err())
-		}
-	}
-	if c, ok := l.cfg.To.(io.Closer); ok {
-		return c.Close()
-	}
-	return nil
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 func (l *Log) now() time.Time { return l.cfg.Now() }
 
-func (l *Log) write(e *Event) {
-	line, err := json.Marshal(e)
-	if err != nil {
-		l.lose(err)
-		return
+// admit reports whether the events of a new request always get a place, or returns why the request is refused.
+func (l *Log) admit(ctx context.Context) (reserved bool, err error) {
+	if !l.cfg.FailClosed {
+		return false, nil
 	}
-	line = append(line, '\n')
-	if l.lines == nil {
-		l.put(line)
-		return
+	var retry time.Duration
+	for _, s := range l.spools {
+		retry = max(retry, s.fullFor(ctx))
 	}
-	l.gate.RLock()
-	defer l.gate.RUnlock()
-	if l.closed.Load() {
-		l.lose(errors.New("the audit log is closed"))
-		return
+	if retry == 0 {
+		return true, nil
 	}
-	select {
-	case l.lines <- line:
-		return
-	default:
+	if l.isOverridden(ctx) {
+		l.overridden.Add(1)
+		l.complain(complainOverride, "count", l.overridden.Load())
+		return false, nil
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case l.lines <- line:
-	case <-timer.C:
-		l.lose(errors.New("the queue is full"))
+	n := l.refused.Add(1)
+	l.complain(complainRefused, "reason", string(status.AuditUnavailable), "count", n)
+	return false, &status.Error{
+		Reason: status.AuditUnavailable, RetryAfter: retry,
+		Message: "the call is refused: its audit event could not be recorded; try again later, or ask the gateway's operator",
 	}
 }
 
-func (l *Log) drain() {
-	defer close(l.done)
-	for line := range l.lines {
-		l.put(line)
+// isOverridden asks Config.Override. While one request asks, the others use the last answer.
+func (l *Log) isOverridden(ctx context.Context) bool {
+	o := &l.override
+	if l.cfg.Override == nil || !o.TryLock() {
+		return o.allowed.Load()
 	}
+	defer o.Unlock()
+	if now := time.Now(); o.asked.IsZero() || now.Sub(o.asked) >= overrideFor {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), overrideTimeout)
+		defer cancel()
+		allowed, err := l.cfg.Override(ctx)
+		if err != nil {
+			l.cfg.Log.Warn("the override of the audit log cannot be read", "error", err.Error())
+		}
+		o.allowed.Store(allowed && err == nil)
+		o.asked = time.Now()
+	}
+	return o.allowed.Load()
 }
 
-func (l *Log) put(line []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lines == nil && l.closed.Load() {
-		l.lose(errors.New("the audit log is closed"))
+func (l *Log) write(e *Event, isIdentified, reserved bool) {
+	l.writeSummary(countEvery)
+	if !isIdentified && !l.unidentified.allows(e, l.now()) {
 		return
 	}
-	if _, err := l.cfg.To.Write(line); err != nil {
-		l.lose(err)
+	l.put(e, reserved)
+}
+
+// writeSummary writes the event that stands for those of unidentified clients that were only counted, if the first of
+// them is older than minAge.
+func (l *Log) writeSummary(minAge time.Duration) {
+	if e := l.unidentified.summary(l.now(), minAge); e != nil {
+		l.put(e, false)
 	}
 }
 
-func (l *Log) lose(err error) {
-	n := l.lost.Add(1)
-	l.complaint.Lock()
-	defer l.complaint.Unlock()
-	if now := time.Now(); now.Sub(l.complained) >= complainEvery {
-		l.complained = now
-		l.cfg.Log.Error("audit events are lost", "count", n, "error", err.Error())
+func (l *Log) put(e *Event, reserved bool) {
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line)
+	enc.SetEscapeHTML(false) // each & of a URL would become six bytes
+	if err := enc.Encode(e); err != nil {
+		l.lose(1, err)
+		return
 	}
+	for _, s := range l.spools {
+		s.put(line.Bytes(), reserved)
+	}
+}
+
+func (l *Log) lose(events int, err error) {
+	n := l.lost.Add(uint64(events))
+	l.complain(complainLost, "count", n, "error", err.Error())
+}
+
+func (l *Log) complain(c complaint, args ...any) {
+	if l.complaints[c].allows(time.Now()) {
+		l.cfg.Log.Error(string(c), args...)
+	}
+}
+
+// limited lets one message pass every complainEvery.
+type limited struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+func (m *limited) allows(now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.last.IsZero() && now.Sub(m.last) < complainEvery {
+		return false
+	}
+	m.last = now
+	return true
 }

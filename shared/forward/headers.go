@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
@@ -63,6 +64,9 @@ func requestHeader(h http.Header) http.Header {
 		if strings.Contains(name, "_") || slices.ContainsFunc(neverForwarded, func(p string) bool { return HasPrefix(name, p) }) {
 			delete(out, name)
 		}
+	}
+	if id, ok := h[audit.IDHeader]; ok { // the gateway's, also if the client names it in Connection
+		out[audit.IDHeader] = id
 	}
 	if protocols, ok := out["Sec-Websocket-Protocol"]; ok {
 		out["Sec-Websocket-Protocol"] = withoutBearer(protocols)

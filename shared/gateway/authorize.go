@@ -46,7 +46,7 @@ func (g *Gateway) admit(r *http.Request, c *call) (*cluster.Member, error) {
 		}
 		if err == nil && m != nil && m.Cluster.Mode() == v1alpha1.Passthrough {
 			c.bearer = token
-			c.audit.User(audit.User{}, "passthrough")
+			c.audit.Unverified(audit.Token(identity.Unverified(token)))
 			c.audit.Decision(true, "the cluster identifies its callers and decides by itself")
 			if err := refuseAs(name, r.Header); err != nil {
 				return nil, err
@@ -108,6 +108,7 @@ func (g *Gateway) identify(r *http.Request, c *call) (err error) {
 	}
 	c.user = caller // for the log, should the next step refuse
 	c.audit.User(auditUser(caller), caller.Method)
+	c.setAuditID(r) // a front proxy's own
 	acting, err := g.impersonated(r.Context(), r.Header, caller)
 	if err != nil {
 		return err

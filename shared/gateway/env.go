@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/base64"
@@ -14,7 +15,6 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/access"
-	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/config"
@@ -29,6 +29,7 @@ import (
 
 // Env is the configuration that every program with a Gateway in it shares. Programs embed it.
 type Env struct {
+	Auditing
 	Store stores.Address `envconfig:"CLUSTERPASS_STORE" required:"true" desc:"Where credentials and objects are kept." example:"dir:/var/lib/clusterpass"`
 	// ClientCA authenticates people and scripts.
 	ClientCA       Certificates   `envconfig:"CLUSTERPASS_CLIENT_CA" required:"true" desc:"CA that signs client certificates: PEM, also in base64, or the path of a PEM file." example:"/etc/clusterpass/client-ca.pem"`
@@ -36,7 +37,6 @@ type Env struct {
 	Authentication Authentication `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted beside client certificates: YAML, or the path of a file; see docs/identity.md." example:"/etc/clusterpass/authentication.yaml"`
 	AllowLoopback  bool           `envconfig:"CLUSTERPASS_ALLOW_LOOPBACK" default:"false" desc:"Whether member clusters may have loopback addresses; for one machine only." example:"true"`
 	LogLevel       slog.Level     `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Least level that is logged: DEBUG, INFO, WARN or ERROR." example:"WARN"`
-	Audit          string         `envconfig:"CLUSTERPASS_AUDIT" desc:"Where audit events go: the absolute path of a file, which is rotated at 100 MB, or - for standard output." example:"/var/log/clusterpass/audit.log"`
 	CloudWatch     string         `envconfig:"CLUSTERPASS_CLOUDWATCH_NAMESPACE" desc:"Namespace of CloudWatch metrics, which are printed in the embedded metric format, which CloudWatch Logs reads: by a bridge in a line every minute, by functions with what the log says of a call." example:"Clusterpass/prod"`
 	Origins        Origins        `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets, and write through a visitor's browser, with commas between." example:"https://console.example.com"`
 	// Fleet makes Config.Fleet for the Gateway that is opened; nil for none.
@@ -129,11 +129,11 @@ func (e *Env) Open(ctx context.Context, peer identity.Peer, fn *Function) (*Gate
 	if err != nil {
 		return nil, nil, err
 	}
-	queue := auditQueue
+	queue := cmp.Or(e.AuditSpool, defaultSpool)
 	if fn != nil {
-		queue = 0 // a function may be frozen when it has answered: a call is over when its event is written
+		queue = 0 // a function may be frozen when it has answered: a call is over when its event is delivered
 	}
-	auditLog, err := e.auditLog(log, queue)
+	auditLog, err := e.Auditing.open(ctx, st, log, queue)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -170,24 +170,3 @@ func (e *Env) Open(ctx context.Context, peer identity.Peer, fn *Function) (*Gate
 	}
 	return New(cfg), members, nil
 }
-
-// auditQueue is how many audit events may wait for a slow disk. Then each call waits for a place, up to a second; an event that finds none
-// is counted as lost, and the log says so.
-const auditQueue = 4096
-
-func (e *Env) auditLog(log *slog.Logger, queue int) (*audit.Log, error) {
-	switch e.Audit {
-	case "":
-		return nil, nil
-	case "-":
-		return audit.New(audit.Config{To: noClose{os.Stdout}, Log: log, Queue: queue}), nil
-	}
-	to, err := audit.File{Path: e.Audit}.Open()
-	if err != nil {
-		return nil, err
-	}
-	return audit.New(audit.Config{To: to, Log: log, Queue: queue}), nil
-}
-
-// noClose keeps standard output open.
-type noClose struct{ io.Writer }

@@ -100,6 +100,7 @@ type Gateway struct {
 	cfg         Config
 	crossOrigin *http.CrossOriginProtection
 	ahead       atomic.Bool // a call was read ahead for; see admit
+	reported    reported    // by a function, in the log of its calls
 }
 
 // New returns the handler.
@@ -127,12 +128,12 @@ func (g *Gateway) Close(ctx context.Context) error {
 // AuditLog returns the audit log, nil for none.
 func (g *Gateway) AuditLog() *audit.Log { return g.cfg.Audit }
 
-// AuditLost is how many audit events could not be written.
-func (g *Gateway) AuditLost() uint64 {
+// AuditStats counts what the audit log did. It is zero without one.
+func (g *Gateway) AuditStats() audit.Stats {
 	if g.cfg.Audit == nil {
-		return 0
+		return audit.Stats{}
 	}
-	return g.cfg.Audit.Lost()
+	return g.cfg.Audit.Stats()
 }
 
 // call is one request on its way, and what the log says of it.
@@ -146,15 +147,17 @@ type call struct {
 	ended  *status.Error // why a stream was ended that had begun
 	gone   bool          // the client left before there was an answer
 	audit  *audit.Request
-	stale  uint64 // what was read from caches though it had ended, before a function's call
-	leave  func() // gives back the place that the caller was admitted to
+	answer http.Header // the response header
+	stale  uint64      // what was read from caches though it had ended, before a function's call
+	leave  func()      // gives back the place that the caller was admitted to
 
 	reached string // clusters, with commas between: whose object a call to the fleet read, or those that it changed
 }
 
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{audit: g.cfg.Audit.Begin(r), leave: func() {}}
+	c := &call{audit: g.cfg.Audit.Begin(r), answer: w.Header(), leave: func() {}}
+	c.setAuditID(r)
 	defer func() { c.leave() }()
 	sandbox(w.Header())
 	rec := &recorder{ResponseWriter: w}
@@ -205,6 +208,9 @@ func (g *Gateway) serve(w *recorder, r *http.Request, c *call) error {
 	c.query = query
 	c.res = route.ParseResource(r.Method, c.route.Path, query)
 	c.audit.Target(c.route.Cluster, c.res)
+	if err := c.admitToAudit(r); err != nil {
+		return err
+	}
 	if !slices.Contains(methods, r.Method) {
 		return status.New(status.BadRequest, "", "the method %q is none of Kubernetes'", r.Method)
 	}
@@ -343,6 +349,27 @@ func (g *Gateway) root(w *recorder, r *http.Request, c *call) (next string, err 
 	})
 }
 
+// healthPaths are the gateway's own paths that answer even if audit events cannot be recorded.
+var healthPaths = []string{"/healthz", "/livez", "/readyz"}
+
+// admitToAudit returns a *status.Error if the call must not go on, since its audit event cannot be recorded.
+func (c *call) admitToAudit(r *http.Request) error {
+	if c.route.Kind == route.Gateway && slices.Contains(healthPaths, c.route.Path) {
+		return nil
+	}
+	return c.audit.Admit(r.Context())
+}
+
+// setAuditID gives members and the client the id of the audit event, in place of any that the client sent.
+func (c *call) setAuditID(r *http.Request) {
+	if c.audit.ID() == "" {
+		r.Header.Del(audit.IDHeader)
+		return
+	}
+	r.Header.Set(audit.IDHeader, c.audit.ID())
+	c.answer.Set(audit.IDHeader, c.audit.ID())
+}
+
 // methods are those that kube-apiserver has a use for. TRACE, for one, would send the gateway's credential back.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
@@ -364,6 +391,12 @@ func (g *Gateway) finish(w *recorder, r *http.Request, c *call, start time.Time)
 	}
 	c.err = cmp.Or(c.err, c.ended)
 	res, sent := c.res, w.sent.Load()
+	c.audit.Bytes(sent, w.bytesReceived())
+	if broke {
+		c.audit.Panicked()
+	} else {
+		c.audit.Completed(w.code, c.err)
+	}
 	attrs := []slog.Attr{
 		slog.String("method", r.Method), slog.String("cluster", cmp.Or(c.route.Cluster, c.reached)), slog.String("verb", res.Verb),
 		slog.String("resource", resourceName(res)), slog.String("namespace", res.Namespace), slog.String("name", res.Name),
@@ -375,15 +408,16 @@ func (g *Gateway) finish(w *recorder, r *http.Request, c *call, start time.Time)
 			attrs = append(attrs, slog.String("impersonator", c.user.Impersonator))
 		}
 	}
-	if g.cfg.Function != nil {
-		attrs = append(attrs, g.staleAttrs(g.staleReads()-c.stale)...)
-	}
 	level := slog.LevelInfo
+	if g.cfg.Function != nil {
+		metrics, least := g.metricAttrs(g.staleReads() - c.stale)
+		attrs, level = append(attrs, metrics...), max(level, least)
+	}
 	if c.err != nil {
 		attrs = append(attrs, slog.String("reason", string(c.err.Reason)), slog.String("error", c.err.Message))
 		if c.err.Err != nil && c.err.Code() >= 500 {
 			attrs = append(attrs, slog.String("cause", c.err.Err.Error()))
-			level = slog.LevelWarn
+			level = max(level, slog.LevelWarn)
 		}
 	}
 	switch {
@@ -393,12 +427,6 @@ func (g *Gateway) finish(w *recorder, r *http.Request, c *call, start time.Time)
 		attrs = append(attrs, slog.String("reason", "client_gone"))
 	}
 	g.cfg.Log.LogAttrs(r.Context(), level, "request", attrs...)
-	c.audit.Bytes(sent, w.bytesReceived())
-	if broke {
-		c.audit.Panicked()
-	} else {
-		c.audit.Completed(w.code, c.err)
-	}
 	if p != nil {
 		panic(p)
 	}

@@ -102,6 +102,8 @@ var attacks = []struct {
 	{"a token in the subprotocol", "", "Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.cm9vdA\n", nil, 0, ""},
 	{"any name with underscores", "", "X_Any: 1\nContent_Length: 5\nTransfer_Encoding: chunked\n", nil, 0, ""},
 	{"trailers are announced", "", "Trailer: Impersonate-User\nTE: trailers\n", nil, 0, ""},
+	{"an audit id", "", "Audit-Id: another's\naudit_id: another's\n", nil, 0, ""},
+	{"Connection: Audit-Id", "Audit-Id", "", nil, 0, ""},
 	{"what leads nowhere passes", "", "X-Keep: 1\nx-keep: 2\n", http.Header{"X-Keep": {"1", "2"}}, 0, ""},
 }
 
@@ -150,6 +152,10 @@ func smuggle(t *testing.T, h *fixture, m *clustertest.Member, cluster, bearer st
 					t.Fatalf("%s, and %d calls arrived", resp.Status, len(arrived))
 				}
 				want := identity.Clone()
+				if id := arrived[0].Header.Get("Audit-Id"); len(id) != 36 {
+					t.Errorf("the member's audit id is %q", id)
+				}
+				arrived[0].Header.Del("Audit-Id")
 				for _, more := range []http.Header{kind.arrives, attack.arrives} {
 					for k, v := range more {
 						want[k] = v

@@ -38,6 +38,7 @@ const (
 	CircuitOpen       Reason = "circuit_open"       // 503: the member did not answer lately, and is not called for a while
 	StoreUnavailable  Reason = "store_unavailable"  // 503: secrets or objects cannot be read
 	IssuerUnavailable Reason = "issuer_unavailable" // 503: who issued a token cannot be asked whether it holds
+	AuditUnavailable  Reason = "audit_unavailable"  // 503: the gateway fails closed, and cannot record the audit event
 	TooManyRequests   Reason = "too_many_requests"  // 429
 	Timeout           Reason = "timeout"            // 504: the member or a store took too long
 	Redirected        Reason = "redirected"         // 307, 303: the bridge has the answer
@@ -76,6 +77,7 @@ var classes = map[Reason]struct {
 	CircuitOpen:       {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
 	StoreUnavailable:  {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
 	IssuerUnavailable: {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
+	AuditUnavailable:  {http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
 	TooManyRequests:   {http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests},
 	Timeout:           {http.StatusGatewayTimeout, metav1.StatusReasonTimeout},
 	Redirected:        {http.StatusTemporaryRedirect, metav1.StatusReasonUnknown},
@@ -99,7 +101,7 @@ var classes = map[Reason]struct {
 // warning.
 var warned = map[Reason]bool{
 	Unauthenticated: true, Forbidden: true, UnknownCluster: true, Misconfigured: true, Unreachable: true, CredentialRefused: true, StoreUnavailable: true, IssuerUnavailable: true,
-	Timeout: true, CircuitOpen: true,
+	AuditUnavailable: true, Timeout: true, CircuitOpen: true,
 }
 
 // Error is a failed call.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/infra/local/server"
 	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/gateway"
 	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
 	"github.com/clusterpass/clusterpass/shared/registration"
 	"github.com/clusterpass/clusterpass/shared/secrets"
@@ -81,7 +82,8 @@ func StartGateway(t *testing.T, dir string, mode server.Mode, configure ...func(
 	cfg := &server.Config{
 		Listen: "127.0.0.1:0", TunnelListen: "127.0.0.1:0", Hosts: []string{GatewayService}, Data: filepath.Join(dir, "data"), Functions: mode, FunctionsDir: functionsDir(t),
 		Kubeconfig: h.Kubeconfig, Register: Clusters.KubeconfigFile(), DrainTimeout: time.Second,
-		Limits: bridge.Limits{Recheck: recheck, ProbeInterval: 2 * time.Second}, Audit: filepath.Join(dir, "audit.log"),
+		Limits:   bridge.Limits{Recheck: recheck, ProbeInterval: 2 * time.Second},
+		Auditing: gateway.Auditing{Audit: filepath.Join(dir, "audit.log")},
 	}
 	cfg.FleetDeadline = 25 * time.Second // less than a function's; a busy machine makes members slow
 	front, err := frontProxy()

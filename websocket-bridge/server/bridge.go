@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/status"
@@ -49,12 +50,27 @@ func New(l Limits) *Bridge {
 	return b
 }
 
-// CountAudit adds to the metrics how many audit events of gw were lost.
+// CountAudit adds what the audit log of gw did to the metrics.
 func (b *Bridge) CountAudit(gw *gateway.Gateway) {
-	b.Metrics.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "clusterpass_audit_events_lost_total", Help: "Audit events that could not be written.",
-	}, func() float64 { return float64(gw.AuditLost()) }))
+	counter := func(name, help string, count func(audit.Stats) uint64) {
+		b.Metrics.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
+			func() float64 { return float64(count(gw.AuditStats())) }))
+	}
+	counter(auditLost, "Audit events that could not be delivered.", func(s audit.Stats) uint64 { return s.Lost })
+	counter(auditRefused, "Calls that were refused because audit events could not be delivered.",
+		func(s audit.Stats) uint64 { return s.Refused })
+	counter("clusterpass_audit_overridden_total", "Calls without a place for their audit events that an operator allowed.",
+		func(s audit.Stats) uint64 { return s.Overridden })
+	b.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "clusterpass_audit_events_waiting", Help: "Audit events that wait to be delivered.",
+	}, func() float64 { return float64(gw.AuditStats().Waiting) }))
 }
+
+// The names of metrics that CloudWatch gets, too.
+const (
+	auditLost    = "clusterpass_audit_events_lost_total"
+	auditRefused = "clusterpass_audit_refused_total"
+)
 
 // Stream has the form of gateway.Config.Stream: it is forward.Do for calls that stay open.
 func (b *Bridge) Stream(w http.ResponseWriter, r *http.Request, c forward.Call) (err error) {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/clusterpass/clusterpass/shared/gateway"
 )
 
 // cloudWatchPeriod is how often metrics are printed for CloudWatch: its alarms look at minutes.
@@ -32,11 +34,13 @@ func (b *Bridge) cloudWatch(ctx context.Context, out io.Writer, namespace string
 	}
 }
 
-// totals count from the bridge's start: streams that failed, and reads that were answered from what had ended.
-type totals struct{ failed, stale float64 }
+// totals count from the bridge's start: streams that failed, reads that were answered from what had ended, and what
+// the audit log lost and refused.
+type totals struct{ failed, stale, auditLost, auditRefused float64 }
 
-// cloudWatchLine is the bridge's metrics in the embedded metric format: how many streams are open, with what the tunnel port
-// carries, since that takes as much room; how much of what may be open that is, in percent, how many failed since before, and how many reads were stale, if any. It returns the totals now.
+// cloudWatchLine returns the bridge's metrics in the embedded metric format, and the totals now. The open streams
+// include the connections of the tunnel port, which cost as much memory. Counts are since before. A metric of rare
+// events has no value where there are none.
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) (line []byte, all totals, err error) {
 	families, err := b.Metrics.Gather()
@@ -52,6 +56,10 @@ func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) 
 			all.failed = sum(f)
 		case "clusterpass_cache_stale_total":
 			all.stale = sum(f)
+		case auditLost:
+			all.auditLost = sum(f)
+		case auditRefused:
+			all.auditRefused = sum(f)
 		}
 	}
 	type metric struct{ Name, Unit string }
@@ -61,9 +69,18 @@ func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) 
 		values["StreamSaturation"] = 100 * open / float64(b.limits.MaxStreams)
 		metrics = append(metrics, metric{"StreamSaturation", "Percent"})
 	}
-	if stale := all.stale - before.stale; stale > 0 { // a metric that nobody sends costs nothing
-		values["StaleReads"] = stale
-		metrics = append(metrics, metric{"StaleReads", "Count"})
+	for _, rare := range []struct {
+		name  string
+		count float64
+	}{
+		{"StaleReads", all.stale - before.stale},
+		{gateway.AuditLostMetric, all.auditLost - before.auditLost},
+		{gateway.AuditRefusedMetric, all.auditRefused - before.auditRefused},
+	} {
+		if rare.count > 0 { // a metric without values costs nothing
+			values[rare.name] = rare.count
+			metrics = append(metrics, metric{rare.name, "Count"})
+		}
 	}
 	values["_aws"] = map[string]any{
 		"Timestamp":         now.UnixMilli(),

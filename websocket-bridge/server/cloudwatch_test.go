@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"io"
@@ -12,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/cache"
+	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
@@ -66,6 +69,46 @@ func TestCloudWatchLine(t *testing.T) {
 		t.Errorf("%s, %v", line, err)
 	}
 }
+
+// TestCloudWatchLineOfAudit: the alarm of the audit log goes off by these metrics.
+func TestCloudWatchLineOfAudit(t *testing.T) {
+	log := audit.New(audit.Config{
+		To: failing{}, Queue: 1, FailClosed: true, Log: slog.New(slog.DiscardHandler),
+	})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = log.Close(ctx)
+	})
+	for range 3 {
+		q := log.Begin(httptest.NewRequest(http.MethodGet, "/", nil))
+		_ = q.Admit(t.Context())
+		q.User(audit.User{Username: "ann"}, "x509")
+		q.Completed(http.StatusOK, nil)
+	}
+	q := log.Begin(httptest.NewRequest(http.MethodGet, "/", nil)) // was not admitted
+	q.User(audit.User{Username: "ann"}, "x509")
+	q.Completed(http.StatusOK, nil)
+	b := New(Limits{})
+	b.CountAudit(gateway.New(gateway.Config{Audit: log}))
+	line, all, err := b.cloudWatchLine("Clusterpass/test", time.Now(), totals{})
+	for _, want := range []string{
+		`"AuditEventsLost":1,`, `"AuditCallsRefused":2,`, `{"Name":"AuditCallsRefused","Unit":"Count"}`,
+	} {
+		if err != nil || !bytes.Contains(line, []byte(want)) {
+			t.Errorf("no %s in %s, %v", want, line, err)
+		}
+	}
+	line, _, err = b.cloudWatchLine("Clusterpass/test", time.Now(), all)
+	if err != nil || bytes.Contains(line, []byte("Audit")) {
+		t.Errorf("%s, %v", line, err)
+	}
+}
+
+// failing is a disk that is full.
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
 // TestCloudWatchLineOfTunnels holds: what the tunnel port carries fills a bridge as its own clients' streams do.
 func TestCloudWatchLineOfTunnels(t *testing.T) {

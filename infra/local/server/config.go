@@ -27,6 +27,7 @@ type Config struct {
 	TunnelListen string `envconfig:"CLUSTERPASS_TUNNEL_LISTEN" desc:"Address where the functions reach private clusters through their agents' tunnels; never reachable from outside. Default: on loopback, the port after that of LISTEN." example:"127.0.0.1:8444"`
 	many.Settings
 	control.PassLimits
+	gateway.Auditing
 	Listen         string                 `envconfig:"CLUSTERPASS_LISTEN" default:"127.0.0.1:8443" desc:"Address of the front door." example:"127.0.0.1:9443"`
 	Hosts          []string               `envconfig:"CLUSTERPASS_HOSTS" desc:"Further names of this server in its certificate, with commas between. Where LISTEN names no host, clients call it by the first." example:"clusterpass.example.com"`
 	Data           string                 `envconfig:"CLUSTERPASS_DATA" desc:"Directory for certificates, secrets and objects; default: clusterpass in the user's data directory." example:"/var/lib/clusterpass"`
@@ -36,7 +37,6 @@ type Config struct {
 	Kubeconfig     string                 `envconfig:"CLUSTERPASS_KUBECONFIG" default:"clusterpass.kubeconfig" desc:"The kubeconfig to write for the gateway's owner." example:"pass.kubeconfig"`
 	Register       string                 `envconfig:"CLUSTERPASS_REGISTER" desc:"Kubeconfig files whose contexts are registered at the start, as in KUBECONFIG, which is the default." example:"/home/me/.kube/config"`
 	Authentication gateway.Authentication `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted beside client certificates: YAML, or the path of a file; see docs/identity.md." example:"/etc/clusterpass/authentication.yaml"`
-	Audit          string                 `envconfig:"CLUSTERPASS_AUDIT" desc:"Where audit events go: the absolute path of a file, which is rotated at 100 MB, or - for standard output." example:"/var/log/clusterpass/audit.log"`
 	Origins        gateway.Origins        `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets, and write through a visitor's browser, with commas between." example:"https://console.example.com"`
 	RefuseLoopback bool                   `envconfig:"CLUSTERPASS_REFUSE_LOOPBACK" default:"false" desc:"Whether member clusters may not have loopback addresses: where others than this machine's owner register clusters." example:"true"`
 	LogLevel       slog.Level             `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Least level that is logged: DEBUG, INFO, WARN or ERROR." example:"WARN"`

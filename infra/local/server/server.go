@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -75,7 +76,7 @@ func Run(ctx context.Context, cfg *Config, out io.Writer, ready func()) error {
 		AllowLoopback:  !cfg.RefuseLoopback,
 		LogLevel:       cfg.LogLevel,
 		LogTo:          cfg.LogTo,
-		Audit:          cfg.Audit,
+		Auditing:       cfg.Auditing,
 		Authentication: cfg.Authentication,
 		Origins:        cfg.Origins,
 	}
@@ -246,10 +247,10 @@ func function(ctx context.Context, cfg *Config, env gateway.Env, api control.Opt
 		"CLUSTERPASS_LOG_LEVEL":         env.LogLevel.String(),
 		"CLUSTERPASS_URL":               string(env.URL),
 		"CLUSTERPASS_AUTHENTICATION":    cfg.Authentication.String(),
-		"CLUSTERPASS_AUDIT":             cfg.Audit,
 		"CLUSTERPASS_CONTROL_PLANE":     cfg.ControlPlane,
 		"CLUSTERPASS_WEBSOCKET_ORIGINS": strings.Join(cfg.Origins, ","),
 	}
+	maps.Copy(vars, cfg.Auditing.Environment())
 	if backend == route.ToControl {
 		vars["CLUSTERPASS_SERVER_CA"] = string(api.ServerCA.PEM)
 		if cfg.MaxPassTTL > 0 {

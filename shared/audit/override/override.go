@@ -1,0 +1,56 @@
+// Package override lets an operator have calls go on while audit events cannot be recorded, although the gateway is
+// configured to refuse them then. The override is an object in the store, so that it reaches every process within
+// seconds and without a restart. It ends by itself.
+package override
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/objects"
+)
+
+// key is the key of the only override.
+const key = "audit/override"
+
+// Override is what an operator decided.
+type Override struct {
+	Until  time.Time `json:"until"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// InForce reports whether an override has not ended yet at now. Its errors are the store's.
+func InForce(ctx context.Context, store objects.Store, now time.Time) (bool, error) {
+	o, err := store.Get(ctx, key)
+	if errors.Is(err, objects.ErrNotFound) {
+		return false, nil
+	}
+	var override Override
+	if err == nil {
+		err = json.Unmarshal(o.Value, &override)
+	}
+	return err == nil && now.Before(override.Until), err
+}
+
+// Set stores an override in place of any other. One whose Until has passed ends the other. Its errors are the
+// store's: of several writers, all but one may get objects.ErrConflict or objects.ErrExists.
+func Set(ctx context.Context, store objects.Store, override Override) error {
+	value, err := json.Marshal(override)
+	if err != nil {
+		return err
+	}
+	old, err := store.Get(ctx, key)
+	switch {
+	case errors.Is(err, objects.ErrNotFound):
+		_, err = store.Create(ctx, key, value)
+	case err == nil:
+		_, err = store.Update(ctx, key, value, old.Revision)
+	}
+	if err != nil {
+		return fmt.Errorf("store the override of the audit log: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+)
+
+// Sink delivers events. It is safe for concurrent use.
+type Sink interface {
+	// Deliver delivers events, each a line of JSON, and returns how many of them, from the first, were accepted. Its
+	// error is nil if that is all. It wraps ErrRejected if the same events would never be accepted. An event may be
+	// delivered more than once.
+	Deliver(ctx context.Context, events [][]byte) (accepted int, err error)
+}
+
+// ErrRejected is the error of a Sink that does not accept the events themselves.
+var ErrRejected = errors.New("the events are rejected")
+
+// Lines returns a Sink that writes each event with one Write. Closing it closes w if that is an io.Closer.
+func Lines(w io.Writer) Sink { return &lines{to: w} }
+
+type lines struct {
+	mu     sync.Mutex
+	to     io.Writer
+	broken bool // the last event was written in part
+}
+
+// Deliver implements Sink. It ignores ctx: a Write to a file cannot be interrupted.
+func (l *lines) Deliver(_ context.Context, events [][]byte) (accepted int, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, line := range events {
+		if l.broken {
+			line = append([]byte("\n"), line...)
+		}
+		n, err := l.to.Write(line)
+		if err != nil {
+			l.broken = l.broken && n == 0 || n > 0
+			return i, err
+		}
+		l.broken = false
+	}
+	return len(events), nil
+}
+
+// Close implements io.Closer.
+func (l *lines) Close() error {
+	if c, ok := l.to.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}

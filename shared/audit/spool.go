@@ -1,0 +1,335 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// patience is how long a request waits for a place in a full queue before its event is lost.
+	patience = time.Second
+	// deliverTimeout bounds one delivery from a queue.
+	deliverTimeout = 30 * time.Second
+	// directTimeout bounds one delivery that a request waits for.
+	directTimeout = 5 * time.Second
+	// The pause after a failed delivery doubles from the first to the last. Requests wait for the last of direct ones.
+	firstPause      = 500 * time.Millisecond
+	lastPause       = 30 * time.Second
+	lastDirectPause = 5 * time.Second
+
+	maxQueueBytes = 32 << 20
+	maxBatch      = 400 // events of one delivery, as kube-apiserver's webhook has by default
+	maxBatchBytes = 4 << 20
+)
+
+var errClosed = errors.New("the audit log is closed")
+
+// spool keeps events until its sink has accepted them, in memory. With a queue, one goroutine delivers them. Without
+// one, each request delivers its own, and only events that failed are kept, with Config.FailClosed. It is safe for
+// concurrent use.
+type spool struct {
+	log        *Log
+	sink       Sink
+	limit      int // events
+	isDirect   bool
+	failClosed bool
+
+	ctx     context.Context // of all deliveries
+	stop    context.CancelFunc
+	wake    chan struct{} // has an element if there may be events to deliver
+	closing chan struct{}
+	done    chan struct{} // closed when no goroutine delivers any more
+
+	redelivering sync.Mutex
+
+	mu      sync.Mutex
+	events  [][]byte // oldest first
+	bytes   int
+	freed   chan struct{} // closed and replaced when events leave
+	lastErr error         // the error of the last delivery; nil if it succeeded
+	pause   time.Duration // after the last delivery
+	nextTry time.Time
+	closed  bool
+}
+
+func newSpool(l *Log, sink Sink) *spool {
+	s := &spool{
+		log: l, sink: sink, limit: max(l.cfg.Queue, 1), isDirect: l.cfg.Queue <= 0, failClosed: l.cfg.FailClosed,
+		wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}), freed: make(chan struct{}),
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	if s.isDirect {
+		close(s.done)
+	} else {
+		go s.run()
+	}
+	return s
+}
+
+func (s *spool) waiting() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.events)
+}
+
+// put delivers or queues an event. A reserved event is queued beyond the limits, too: the requests in flight bound
+// them.
+func (s *spool) put(line []byte, reserved bool) {
+	if s.isDirect {
+		s.deliverNow(line, reserved)
+		return
+	}
+	var tooLate <-chan time.Time
+	for {
+		freed, err := s.enqueue(line, reserved)
+		switch {
+		case err == nil:
+			return
+		case freed == nil:
+			s.log.lose(1, err)
+			return
+		}
+		if tooLate == nil {
+			tooLate = time.After(patience)
+		}
+		select {
+		case <-freed:
+		case <-tooLate:
+			s.log.lose(1, err)
+			return
+		}
+	}
+}
+
+// enqueue adds an event, or returns why it cannot. It returns a channel if waiting may help, which is closed when
+// there may be a place.
+func (s *spool) enqueue(line []byte, reserved bool) (freed <-chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, errClosed
+	case !reserved && s.isFull():
+		if s.lastErr != nil {
+			return nil, fmt.Errorf("the queue is full: %w", s.lastErr)
+		}
+		err := errors.New("the queue is full")
+		if s.failClosed {
+			return nil, err
+		}
+		return s.freed, err
+	}
+	s.events = append(s.events, line)
+	s.bytes += len(line)
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+	return nil, nil
+}
+
+func (s *spool) isFull() bool { return len(s.events) >= s.limit || s.bytes >= maxQueueBytes }
+
+// fullFor returns 0 if the events of a new request have a place, and otherwise when to try again. Without a queue it
+// delivers the events that were kept.
+func (s *spool) fullFor(ctx context.Context) time.Duration {
+	if s.isDirect {
+		s.redeliver(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.isFull() {
+		return 0
+	}
+	return max(time.Until(s.nextTry), time.Second)
+}
+
+// run delivers what is queued until the spool is closed and empty, or its context ends.
+func (s *spool) run() {
+	defer close(s.done)
+	closing := s.closing
+	for {
+		batch := s.next()
+		if batch == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(s.ctx, deliverTimeout)
+		n, err := s.deliver(ctx, batch)
+		cancel()
+		pause := s.settle(n, err)
+		if err == nil {
+			continue
+		}
+		s.log.complain(complainFailed, "waiting", s.waiting(), "error", err.Error())
+		if closing == nil {
+			pause = firstPause
+		}
+		select {
+		case <-time.After(pause):
+		case <-closing:
+			closing = nil
+		case <-s.ctx.Done():
+		}
+	}
+}
+
+// next waits for events and returns the oldest, or nil if there will be none.
+func (s *spool) next() [][]byte {
+	for s.ctx.Err() == nil {
+		s.mu.Lock()
+		batch, closed := s.batch(), s.closed
+		s.mu.Unlock()
+		if len(batch) > 0 {
+			return batch
+		}
+		if closed {
+			return nil
+		}
+		<-s.wake
+	}
+	return nil
+}
+
+// batch returns the oldest events, as many as one delivery has.
+func (s *spool) batch() [][]byte {
+	bytes := 0
+	for i, line := range s.events {
+		if bytes += len(line); i == maxBatch || i > 0 && bytes > maxBatchBytes {
+			return slices.Clone(s.events[:i])
+		}
+	}
+	return slices.Clone(s.events)
+}
+
+// deliver returns how many events, from the first, need no other delivery. It halves a batch that the sink rejects
+// until it has found the event that is rejected, which is lost.
+func (s *spool) deliver(ctx context.Context, batch [][]byte) (int, error) {
+	n, err := s.sink.Deliver(ctx, batch)
+	switch {
+	case err == nil:
+		return len(batch), nil
+	case !errors.Is(err, ErrRejected):
+		return n, err
+	case len(batch) == 1:
+		s.log.lose(1, err)
+		return 1, nil
+	}
+	half := len(batch) / 2
+	if n, err = s.deliver(ctx, batch[:half]); err != nil {
+		return n, err
+	}
+	rest, err := s.deliver(ctx, batch[half:])
+	return n + rest, err
+}
+
+// settle removes the n oldest events after a delivery, and returns the pause until the next one.
+func (s *spool) settle(n int, err error) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, line := range s.events[:n] {
+		s.bytes -= len(line)
+	}
+	s.events = slices.Delete(s.events, 0, n)
+	if n > 0 {
+		close(s.freed)
+		s.freed = make(chan struct{})
+	}
+	if err == nil {
+		if s.lastErr != nil {
+			s.log.cfg.Log.Info("audit events are delivered again", "waiting", len(s.events))
+		}
+		s.lastErr, s.pause = nil, 0
+		return 0
+	}
+	most := lastPause
+	if s.isDirect {
+		most = lastDirectPause
+	}
+	s.lastErr, s.pause = err, min(max(2*s.pause, firstPause), most)
+	s.nextTry = time.Now().Add(s.pause)
+	return s.pause
+}
+
+// deliverNow delivers one event. If that fails, the event is kept with FailClosed, and lost otherwise.
+func (s *spool) deliverNow(line []byte, reserved bool) {
+	s.mu.Lock()
+	err := s.lastErr
+	if err != nil && !time.Now().Before(s.nextTry) {
+		err = nil
+	}
+	if s.closed {
+		err = errClosed
+	}
+	s.mu.Unlock()
+	if err == nil {
+		ctx, cancel := context.WithTimeout(s.ctx, directTimeout)
+		_, err = s.deliver(ctx, [][]byte{line})
+		cancel()
+		s.settle(0, err)
+	}
+	if err == nil {
+		return
+	}
+	if s.failClosed {
+		if _, full := s.enqueue(line, reserved); full == nil {
+			s.log.complain(complainFailed, "waiting", s.waiting(), "error", err.Error())
+			return
+		}
+	}
+	s.log.lose(1, err)
+}
+
+// redeliver delivers the events that were kept, unless it is too early.
+func (s *spool) redeliver(ctx context.Context) {
+	s.redelivering.Lock()
+	defer s.redelivering.Unlock()
+	s.mu.Lock()
+	batch, early := s.batch(), time.Now().Before(s.nextTry) && !s.closed
+	s.mu.Unlock()
+	if len(batch) == 0 || early {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), directTimeout)
+	defer cancel()
+	s.settle(s.deliver(ctx, batch))
+}
+
+// close delivers what waits, until ctx ends, and closes the sink. It returns an error if events are lost.
+func (s *spool) close(ctx context.Context) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.mu.Unlock()
+	close(s.closing)
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+	if s.isDirect {
+		s.redeliver(ctx)
+	}
+	defer s.stop()
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+		n := s.waiting()
+		s.log.lose(n, ctx.Err())
+		// A Write that hangs goes on, and ends with the file.
+		return fmt.Errorf("close the audit log: %d events wait: %w", n, ctx.Err())
+	}
+	if n := s.waiting(); n > 0 { // only without a queue
+		s.log.lose(n, errClosed)
+	}
+	if c, ok := s.sink.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}

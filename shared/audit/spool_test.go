@@ -1,0 +1,348 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/status"
+	"github.com/clusterpass/clusterpass/shared/waittest"
+)
+
+// faulty is a writer that fails while err is set, and blocks until gate is closed.
+type faulty struct {
+	mu   sync.Mutex
+	err  error
+	gate chan struct{}
+	got  bytes.Buffer
+}
+
+func (f *faulty) Write(p []byte) (int, error) {
+	if f.gate != nil {
+		<-f.gate
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return 0, f.err
+	}
+	return f.got.Write(p)
+}
+
+func (f *faulty) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+func (f *faulty) written(t *testing.T) int {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(events(t, f.got.Bytes()))
+}
+
+// record records a request of an identified caller.
+func record(l *Log, uri string) {
+	q := l.Begin(request(uri))
+	q.User(User{Username: "ann"}, "x509")
+	q.Completed(200, nil)
+}
+
+// call is record for a request that Admit must accept first.
+func call(t *testing.T, l *Log) error {
+	t.Helper()
+	q := l.Begin(request("/"))
+	err := q.Admit(t.Context())
+	q.User(User{Username: "ann"}, "x509")
+	q.Completed(200, nil)
+	return err
+}
+
+func wantRefused(t *testing.T, err error) {
+	t.Helper()
+	var refused *status.Error
+	if !errors.As(err, &refused) || refused.Reason != status.AuditUnavailable || refused.Code() != 503 ||
+		refused.RetryAfter <= 0 {
+		t.Errorf("got %v, want a refusal with 503 and Retry-After", err)
+	}
+}
+
+// TestLostEventsAreCounted: an operator learns of a full disk by the count and by one line of the log, not by
+// thousands.
+func TestLostEventsAreCounted(t *testing.T) {
+	var log bytes.Buffer
+	l := New(Config{To: &faulty{err: errors.New("disk full")}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	for range 3 {
+		record(l, "/")
+	}
+	if n := l.Stats().Lost; n != 3 || !strings.Contains(log.String(), "audit events are lost") ||
+		!strings.Contains(log.String(), "disk full") || strings.Count(log.String(), "\n") != 1 {
+		t.Errorf("%d events are lost, and the log has:\n%s", n, &log)
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	record(l, "/")
+	if n := l.Stats().Lost; n != 4 {
+		t.Errorf("%d events are lost, one of them after Close", n)
+	}
+}
+
+// TestSlowDiskDelaysCallsForASecond: with a full queue, a call waits for a place, and no longer than a second.
+func TestSlowDiskDelaysCallsForASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{gate: make(chan struct{})}
+		l := New(Config{To: f, Queue: 3, Log: quiet})
+		began := time.Now()
+		for range 3 {
+			record(l, "/")
+		}
+		if time.Since(began) != 0 {
+			t.Error("a request waited")
+		}
+		record(l, "/")
+		if waited := time.Since(began); waited != patience || l.Stats().Lost != 1 {
+			t.Errorf("a request waited for %s, and %d events are lost", waited, l.Stats().Lost)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		closed := make(chan error)
+		go func() { closed <- l.Close(ctx) }()
+		synctest.Wait()
+		close(f.gate)
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+		if n := f.written(t); n != 3 {
+			t.Errorf("%d events are written", n)
+		}
+		record(l, "/")
+		if l.Stats().Lost != 2 {
+			t.Errorf("%d events are lost, one of them after Close", l.Stats().Lost)
+		}
+	})
+}
+
+// TestCloseIsBounded: a disk that hangs does not keep a program from ending.
+func TestCloseIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{gate: make(chan struct{})}
+		l := New(Config{To: f, Queue: 2, Log: quiet})
+		record(l, "/")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := l.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || l.Stats().Lost != 1 {
+			t.Errorf("got %v, and %d events are lost", err, l.Stats().Lost)
+		}
+		close(f.gate)
+	})
+}
+
+// TestQueuedEventsSurviveAnOutage: events that are queued while a sink fails reach it when it works again, in order.
+// They arrive once.
+func TestQueuedEventsSurviveAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{err: errors.New("disk full")}
+		l := New(Config{To: f, Queue: 10, Log: quiet})
+		for n := range 10 {
+			record(l, fmt.Sprintf("/%d", n))
+		}
+		time.Sleep(time.Minute)
+		if s := l.Stats(); s.Waiting != 10 || s.Lost != 0 {
+			t.Errorf("during the outage: %+v", s)
+		}
+		began := time.Now()
+		record(l, "/one-too-many")
+		if waited := time.Since(began); waited != 0 || l.Stats().Lost != 1 {
+			t.Errorf("a call waited for %s for a sink that fails, and %d events are lost", waited, l.Stats().Lost)
+		}
+		f.fail(nil)
+		time.Sleep(lastPause)
+		synctest.Wait()
+		for n, e := range events(t, f.got.Bytes()) {
+			if e["requestURI"] != fmt.Sprintf("/%d", n) {
+				t.Errorf("event %d is of %s", n, e["requestURI"])
+			}
+		}
+		if n := f.written(t); n != 10 {
+			t.Errorf("%d events are written", n)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFailClosedLosesNothing: with FailClosed, calls are refused once the queue is full. Every call that was accepted
+// has its event in the end. The log has the alarm once.
+func TestFailClosedLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log waittest.Buffer
+		f := &faulty{err: errors.New("disk full")}
+		l := New(Config{To: f, Queue: 3, FailClosed: true, Log: slog.New(slog.NewJSONHandler(&log, nil))})
+		early := l.Begin(request("/")) // is in flight while the queue fills
+		if err := early.Admit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		early.User(User{Username: "ann"}, "x509")
+		for range 3 {
+			if err := call(t, l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 5 {
+			wantRefused(t, call(t, l))
+		}
+		early.Completed(200, nil)
+		if s := l.Stats(); s.Waiting != 4 || s.Refused != 5 || s.Lost != 0 {
+			t.Errorf("while the disk is full: %+v", s)
+		}
+		alarm := fmt.Sprintf(`"level":"ERROR","msg":%q,"reason":"audit_unavailable"`, complainRefused)
+		if n := strings.Count(log.String(), alarm); n != 1 {
+			t.Errorf("%d alarms:\n%s", n, log.String())
+		}
+		f.fail(nil)
+		time.Sleep(lastPause)
+		synctest.Wait()
+		if err := call(t, l); err != nil {
+			t.Errorf("the disk has space again: %v", err)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if n := f.written(t); n != 5 || l.Stats().Lost != 0 {
+			t.Errorf("%d events are written, %d lost", n, l.Stats().Lost)
+		}
+	})
+}
+
+// TestFailClosedWithoutQueue: a function refuses calls from the first event that failed, and delivers that event
+// before it answers calls again.
+func TestFailClosedWithoutQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{err: errors.New("disk full")}
+		l := New(Config{To: f, FailClosed: true, Log: quiet})
+		if err := call(t, l); err != nil {
+			t.Fatal(err)
+		}
+		wantRefused(t, call(t, l))
+		f.fail(nil)
+		wantRefused(t, call(t, l)) // it is too early to try again
+		time.Sleep(lastDirectPause)
+		if err := call(t, l); err != nil || f.written(t) != 2 || l.Stats().Lost != 0 {
+			t.Errorf("%v, %d events are written, %+v", err, f.written(t), l.Stats())
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestOverrideLetsCallsGoOn: an operator can end an outage that failing closed causes. Events that are not recorded
+// meanwhile are counted, and memory stays bounded.
+func TestOverrideLetsCallsGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		allowed, asked := false, 0
+		var log waittest.Buffer
+		l := New(Config{
+			To: &faulty{err: errors.New("disk full")}, Queue: 2, FailClosed: true, Log: slog.New(slog.NewJSONHandler(&log, nil)),
+			Override: func(context.Context) (bool, error) { asked++; return allowed, nil },
+		})
+		for range 2 {
+			if err := call(t, l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 100 {
+			wantRefused(t, call(t, l))
+		}
+		allowed = true
+		time.Sleep(overrideFor)
+		for range 100 {
+			if err := call(t, l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s := l.Stats(); asked != 2 || s.Refused != 100 || s.Overridden != 100 || s.Lost != 100 || s.Waiting != 2 {
+			t.Errorf("the override was read %d times, %+v", asked, s)
+		}
+		if !strings.Contains(log.String(), "an operator allowed it") {
+			t.Errorf("the log does not report it:\n%s", log.String())
+		}
+		allowed = false
+		time.Sleep(overrideFor)
+		wantRefused(t, call(t, l))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := l.Close(ctx); err == nil {
+			t.Error("two events wait, and Close has no error")
+		}
+	})
+}
+
+// picky is a sink that rejects events with a text in them.
+type picky struct {
+	rejects string
+	got     [][]byte
+}
+
+func (p *picky) Deliver(_ context.Context, events [][]byte) (int, error) {
+	if slices.ContainsFunc(events, func(e []byte) bool { return bytes.Contains(e, []byte(p.rejects)) }) {
+		return 0, fmt.Errorf("%w: too odd", ErrRejected)
+	}
+	p.got = append(p.got, events...)
+	return len(events), nil
+}
+
+// TestRejectedEventIsLostAlone: one event that a webhook never accepts does not keep the others from it.
+func TestRejectedEventIsLostAlone(t *testing.T) {
+	p := &picky{rejects: "/17"}
+	l := &Log{cfg: Config{Log: quiet, Queue: 1}, complaints: map[complaint]*limited{complainLost: {}}}
+	s := &spool{log: l, sink: p}
+	var batch [][]byte
+	for n := range 100 {
+		batch = append(batch, fmt.Appendf(nil, "/%d\n", n))
+	}
+	n, err := s.deliver(t.Context(), batch)
+	want := slices.Delete(slices.Clone(batch), 17, 18)
+	if n != 100 || err != nil || l.Stats().Lost != 1 || !slices.EqualFunc(p.got, want, bytes.Equal) {
+		t.Errorf("%d events need no other delivery, %v, %d lost, got %q", n, err, l.Stats().Lost, p.got)
+	}
+}
+
+// torn is a disk that had space for a part of one line.
+type torn struct {
+	bytes.Buffer
+	space int
+}
+
+func (w *torn) Write(p []byte) (int, error) {
+	if w.space >= 0 && w.space < len(p) {
+		n, _ := w.Buffer.Write(p[:w.space])
+		w.space = -1
+		return n, errors.New("disk full")
+	}
+	return w.Buffer.Write(p)
+}
+
+// TestTornLineEnds: an event that follows one that was written in part has a line of its own.
+func TestTornLineEnds(t *testing.T) {
+	w := &torn{space: 4}
+	sink := Lines(w)
+	lines := [][]byte{[]byte("first\n"), []byte("second\n")}
+	if n, err := sink.Deliver(t.Context(), lines); n != 0 || err == nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if n, err := sink.Deliver(t.Context(), lines); n != 2 || err != nil || w.String() != "firs\nfirst\nsecond\n" {
+		t.Errorf("%d, %v, %q", n, err, w.String())
+	}
+}

@@ -1,0 +1,269 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/waittest"
+)
+
+// TestUnidentifiedCallersCannotFillTheAuditLog: 1,025 requests without a credential, each with 16 KiB of &, wrote 100
+// MB and filled the disk of a server. They write less than 1 MiB, and the log counts all of them.
+func TestUnidentifiedCallersCannotFillTheAuditLog(t *testing.T) {
+	const requests, size = 1025, 16 << 10
+	dir := t.TempDir()
+	file, err := audit.File{Path: filepath.Join(dir, "audit.log")}.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := audit.New(audit.Config{To: file, Queue: 4096})
+	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) { c.Audit = log }})
+	h.HTTPClient.CloseIdleConnections()
+	h.ClientTLS.Certificates = nil
+	uri := "/clusters/m/api/v1/pods?" + strings.Repeat("&", size)
+	for range requests {
+		text, resp := h.DoText("GET", uri, nil, "")
+		if resp.StatusCode != http.StatusUnauthorized {
+			t.Fatalf("%s %s", resp.Status, text)
+		}
+	}
+	h.Close()
+	if err := log.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, counted := 0, 0
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		written += len(data)
+		for line := range bytes.Lines(data) {
+			var e audit.Event
+			if err := json.Unmarshal(line, &e); err != nil {
+				t.Fatal(err)
+			}
+			n := 1
+			if count := e.Annotations[audit.CountAnnotation]; count != "" {
+				if n, err = strconv.Atoi(count); err != nil {
+					t.Fatal(err)
+				}
+			}
+			counted += n
+		}
+	}
+	t.Logf("%d requests of %d bytes wrote %d bytes", requests, len(uri), written)
+	if written > 1<<20 || counted != requests || log.Stats().Lost != 0 {
+		t.Errorf("%d bytes, %d requests are counted, %+v", written, counted, log.Stats())
+	}
+}
+
+// frontProxy makes a gateway believe a front proxy, and returns the proxy's certificate.
+func frontProxy(t *testing.T) (configure func(*gateway.Config), certificate tls.Certificate) {
+	t.Helper()
+	ca, err := pki.LoadCA(t.TempDir(), "front-proxy-ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := ca.Client("front-proxy-client", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if certificate, err = tls.X509KeyPair(cert, key); err != nil {
+		t.Fatal(err)
+	}
+	return func(c *gateway.Config) {
+		c.Identity[0] = identity.FrontProxy{Roots: ca.Pool(), Names: []string{"front-proxy-client"}, Peer: identity.TLSPeer}
+	}, certificate
+}
+
+// TestAuditIDIsTheGateways: a client that chooses the id of its event could use that of another's. The event, the
+// member and the answer have an id of the gateway's, or that of the configured front proxy.
+func TestAuditIDIsTheGateways(t *testing.T) {
+	m := clustertest.NewMember(t, ok)
+	configure, certificate := frontProxy(t)
+	h := newGateway(t, gatewaytest.Options{Configure: configure})
+	h.AddCluster("m", m.Kubeconfig(token))
+	ask := func(path string, header http.Header) (event audit.Event, answered string) {
+		t.Helper()
+		header.Set(audit.IDHeader, "chosen")
+		_, resp := h.DoText("GET", path, header, "")
+		return h.Audit.Take(t, 1)[0], resp.Header.Get(audit.IDHeader)
+	}
+	const path = "/clusters/m/api/v1/pods"
+	event, answered := ask(path, http.Header{"X-Remote-User": {"root"}})
+	if arrived := m.TakeRequests()[0].Header.Get(audit.IDHeader); event.AuditID == "chosen" || event.AuditID == "" ||
+		arrived != event.AuditID || answered != event.AuditID {
+		t.Errorf("a user's call: event %q, member %q, answer %q", event.AuditID, arrived, answered)
+	}
+	if event, answered = ask("/nowhere", http.Header{}); event.AuditID == "chosen" || answered != event.AuditID {
+		t.Errorf("an error: event %q, answer %q", event.AuditID, answered)
+	}
+	h.HTTPClient.CloseIdleConnections()
+	h.ClientTLS.Certificates = []tls.Certificate{certificate}
+	event, answered = ask(path, http.Header{"X-Remote-User": {"alice"}, "X-Remote-Group": {"dev"}})
+	if arrived := m.TakeRequests()[0].Header.Get(audit.IDHeader); event.User.Username != "alice" ||
+		event.AuditID != "chosen" || arrived != "chosen" || answered != "chosen" {
+		t.Errorf("a front proxy's call: event %q, member %q, answer %q", event.AuditID, arrived, answered)
+	}
+	if event, answered = ask(path, http.Header{}); event.AuditID == "chosen" || answered != event.AuditID {
+		t.Errorf("a front proxy's call without a user: event %q, answer %q", event.AuditID, answered)
+	}
+}
+
+// TestPassthroughCallIsAuditedByItsToken: the gateway cannot verify the token of a passthrough cluster. The token's
+// hash and claims lead to the caller, and are marked as unverified. No claim becomes the event's user.
+func TestPassthroughCallIsAuditedByItsToken(t *testing.T) {
+	var code atomic.Int64
+	m := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(code.Load())) })
+	h := newGateway(t, gatewaytest.Options{})
+	h.AddCluster("p", m.Kubeconfig(token), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
+	h.HTTPClient.CloseIdleConnections()
+	h.ClientTLS.Certificates = nil
+	segment := base64.RawURLEncoding.EncodeToString
+	jwt := segment([]byte(`{"alg":"none"}`)) + "." +
+		segment([]byte(`{"iss":"https://issuer","sub":"system:admin","jti":"token-7","aud":1}`)) + "." +
+		segment([]byte("signature"))
+	uri := "/clusters/p/api/v1/pods?" + strings.Repeat("a", 1000)
+	for _, tt := range []struct {
+		name, token         string
+		code                int64
+		issuer, subject, id string
+		isCut               bool
+	}{
+		{"a token that the member accepts", jwt, 200, "https://issuer", "system:admin", "token-7", false},
+		{"one that it refuses", jwt, 401, "https://issuer", "system:admin", "token-7", true},
+		{"one that is no JWT", "opaque-token", 403, "", "", "", false},
+		{"claims that are no texts", "e30." + segment([]byte(`{"iss":{},"sub":7,"jti":"x"}`)) + ".", 200, "", "", "x", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			code.Store(tt.code)
+			h.DoText("GET", uri, http.Header{"Authorization": {"Bearer " + tt.token}}, "")
+			e := h.Audit.Take(t, 1)[0]
+			a := e.Annotations
+			if e.User.Username != "" || a[audit.TokenHashAnnotation] != identity.Unverified(tt.token).Hash ||
+				a[audit.TokenIssuerAnnotation] != tt.issuer || a[audit.TokenSubjectAnnotation] != tt.subject ||
+				a[audit.TokenIDAnnotation] != tt.id || len(a[audit.TokenHashAnnotation]) != 64 {
+				t.Errorf("%+v", e)
+			}
+			if text, err := json.Marshal(e); err != nil || bytes.Contains(text, []byte(tt.token)) ||
+				tt.isCut == strings.Contains(string(text), uri) {
+				t.Errorf("%v, %s", err, text)
+			}
+		})
+	}
+}
+
+// TestFailClosed: while audit events cannot be recorded, calls get a 503 with the reason and reach no member. Health
+// checks are answered, so that no process is restarted for it.
+func TestFailClosed(t *testing.T) {
+	m := clustertest.NewMember(t, ok)
+	var isDown atomic.Bool
+	var log waittest.Buffer
+	sink := sinkFunc(func(events [][]byte) (int, error) {
+		if isDown.Load() {
+			return 0, io.ErrClosedPipe
+		}
+		return len(events), nil
+	})
+	events := audit.New(audit.Config{Sink: sink, Queue: 2, FailClosed: true, Log: jsonLog(&log)})
+	t.Cleanup(func() { _ = events.Close(context.Background()) })
+	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) {
+		c.Audit, c.Log = events, jsonLog(&log)
+		c.Root = func(w http.ResponseWriter, _ *http.Request, call gateway.RootCall) (string, error) {
+			_, _ = io.WriteString(w, call.Path)
+			return "", nil
+		}
+	}})
+	h.AddCluster("m", m.Kubeconfig(token))
+	isDown.Store(true)
+	const path = "/clusters/m/api/v1/pods"
+	for range 2 {
+		if _, resp := h.DoText("GET", path, nil, ""); resp.StatusCode != http.StatusOK {
+			t.Fatal(resp.Status)
+		}
+	}
+	// A call's event is written when its response has been sent.
+	waittest.Until(t, "two events wait", func() bool { return events.Stats().Waiting == 2 })
+	m.TakeRequests()
+	resp := h.Do("GET", path, nil, "")
+	if resp.Header.Get("Retry-After") == "" {
+		t.Errorf("%v", resp.Header)
+	}
+	const refused = "the call is refused: its audit event could not be recorded"
+	gatewaytest.WantStatus(t, resp, http.StatusServiceUnavailable, "audit_unavailable", refused)
+	if arrived := m.TakeRequests(); len(arrived) > 0 {
+		t.Errorf("a refused call arrived: %+v", arrived)
+	}
+	for _, health := range []string{"/healthz", "/livez", "/readyz"} {
+		if text, resp := h.DoText("GET", health, nil, ""); resp.StatusCode != http.StatusOK || text != health {
+			t.Errorf("%s: %s %s", health, resp.Status, text)
+		}
+	}
+	// A member's health is a call like any other.
+	if _, resp := h.DoText("GET", "/clusters/m/healthz", nil, ""); resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("a member's health: %s", resp.Status)
+	}
+	const alarm = "calls are refused because audit events cannot be delivered"
+	log.WaitFor(t, `"level":"ERROR","msg":"`+alarm+`","reason":"audit_unavailable"`)
+	log.WaitFor(t, `"reason":"audit_unavailable","error":"`+refused) // the line of the call itself
+	isDown.Store(false)
+	waittest.Until(t, "calls are accepted again", func() bool {
+		_, resp := h.DoText("GET", path, nil, "")
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+// TestFunctionReportsLostEvents: a function serves no metrics. The line of the call that lost an event is one, so
+// that an alarm of CloudWatch goes off.
+func TestFunctionReportsLostEvents(t *testing.T) {
+	var log waittest.Buffer
+	h := newGateway(t, gatewaytest.Options{Function: gateway.NewFunction(""), Configure: func(c *gateway.Config) {
+		c.Log, c.Namespace = jsonLog(&log), "Clusterpass/test"
+		c.Audit = audit.New(audit.Config{
+			Sink: sinkFunc(func([][]byte) (int, error) { return 0, io.ErrClosedPipe }), Log: jsonLog(io.Discard),
+		})
+	}})
+	h.DoText("GET", "/clusters/m/api/v1/pods", nil, "")
+	log.WaitFor(t, `"AuditEventsLost":1`)
+	for _, want := range []string{
+		`"level":"ERROR","msg":"request"`, `{"Name":"AuditEventsLost","Unit":"Count"}`, `"Namespace":"Clusterpass/test"`,
+	} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("no %s in %s", want, log.String())
+		}
+	}
+	log.Reset()
+	h.DoText("GET", "/clusters/m/api/v1/pods", nil, "")
+	log.WaitFor(t, `"AuditEventsLost":1`)
+}
+
+// sinkFunc is an audit.Sink.
+type sinkFunc func(events [][]byte) (int, error)
+
+func (f sinkFunc) Deliver(_ context.Context, events [][]byte) (int, error) { return f(events) }
+
+func jsonLog(w io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(w, nil)) }

@@ -1,0 +1,126 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/audit/override"
+	"github.com/clusterpass/clusterpass/shared/audit/webhook"
+	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/stores"
+)
+
+// Auditing is the configuration of the audit log. Programs that configure gateways embed it.
+type Auditing struct {
+	Audit            string       `envconfig:"CLUSTERPASS_AUDIT" desc:"File for audit events, an absolute path, which is rotated at 100 MB; or - for standard output." example:"/var/log/clusterpass/audit.log"`
+	AuditFiles       int          `envconfig:"CLUSTERPASS_AUDIT_FILES" default:"10" min:"2" desc:"Number of audit files of 100 MB, with the current one; the oldest is deleted." example:"50"`
+	AuditWebhook     AuditWebhook `envconfig:"CLUSTERPASS_AUDIT_WEBHOOK" desc:"Kubeconfig of a webhook that gets audit events, as kube-apiserver's --audit-webhook-config-file: the absolute path of a file, or secret: and a name in the secret store." example:"secret:audit-webhook"`
+	AuditSpool       int          `envconfig:"CLUSTERPASS_AUDIT_SPOOL" default:"4096" min:"1" desc:"Audit events that may wait in memory for the file, and for the webhook; at most 32 MiB each." example:"20000"`
+	AuditFailClosed  bool         `envconfig:"CLUSTERPASS_AUDIT_FAIL_CLOSED" default:"false" desc:"Whether calls are refused while no more audit events may wait; otherwise events are lost then, and counted." example:"true"`
+	UnidentifiedRate int          `envconfig:"CLUSTERPASS_AUDIT_UNIDENTIFIED_RATE" default:"1" min:"1" desc:"Audit events a second of callers who are not identified, 60 times as many at once; one event every 10s counts further ones." example:"10"`
+}
+
+// Environment returns the variables that configure another program in the same manner.
+func (a *Auditing) Environment() map[string]string {
+	vars := map[string]string{
+		"CLUSTERPASS_AUDIT": a.Audit, "CLUSTERPASS_AUDIT_WEBHOOK": string(a.AuditWebhook),
+		"CLUSTERPASS_AUDIT_FAIL_CLOSED": strconv.FormatBool(a.AuditFailClosed),
+	}
+	for name, n := range map[string]int{
+		"CLUSTERPASS_AUDIT_FILES": a.AuditFiles, "CLUSTERPASS_AUDIT_SPOOL": a.AuditSpool,
+		"CLUSTERPASS_AUDIT_UNIDENTIFIED_RATE": a.UnidentifiedRate,
+	} {
+		if n > 0 {
+			vars[name] = strconv.Itoa(n)
+		}
+	}
+	return vars
+}
+
+// AuditWebhook names the kubeconfig of an audit webhook; "" for none.
+type AuditWebhook string
+
+// defaultSpool is the spool of an Auditing that was not read from the environment.
+const defaultSpool = 4096
+
+// secretPrefix begins the name of a kubeconfig in the secret store.
+const secretPrefix = "secret:"
+
+// Decode implements envconfig.Decoder.
+func (a *AuditWebhook) Decode(v string) error {
+	name, isSecret := strings.CutPrefix(v, secretPrefix)
+	if v != "" && (!isSecret && !filepath.IsAbs(v) || isSecret && secrets.ValidName(name) != nil) {
+		return errors.New("want an absolute path, or secret: and a name")
+	}
+	*a = AuditWebhook(v)
+	return nil
+}
+
+// kubeconfig reads the kubeconfig from its file or from the secret store.
+func (a AuditWebhook) kubeconfig(ctx context.Context, st *stores.Stores) ([]byte, error) {
+	name, isSecret := strings.CutPrefix(string(a), secretPrefix)
+	if !isSecret {
+		return os.ReadFile(string(a))
+	}
+	secret, err := st.Secrets.Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return secret.Value.Reveal(), nil
+}
+
+// open returns the audit log, or nil if there is none. Close it when done.
+func (a *Auditing) open(ctx context.Context, st *stores.Stores, log *slog.Logger, queue int) (*audit.Log, error) {
+	cfg := audit.Config{
+		Queue: queue, FailClosed: a.AuditFailClosed, UnidentifiedRate: a.UnidentifiedRate, Log: log,
+		Override: func(ctx context.Context) (bool, error) { return override.InForce(ctx, st.Objects, time.Now()) },
+	}
+	if a.AuditWebhook != "" {
+		text, err := a.AuditWebhook.kubeconfig(ctx, st)
+		var parsed *kubeconfig.Config
+		if err == nil {
+			parsed, err = kubeconfig.Parse(text, kubeconfig.Options{})
+		}
+		if err == nil && parsed.Credential.EKS != nil {
+			err = errors.New("a webhook has no user of EKS; use a token, a client certificate or basic authentication")
+		}
+		if err != nil {
+			return nil, &config.Error{
+				Variable: "CLUSTERPASS_AUDIT_WEBHOOK", Problem: "the kubeconfig cannot be used: " + err.Error(),
+				Example: "/etc/clusterpass/audit-webhook.yaml",
+			}
+		}
+		cfg.Sink = webhook.New(webhook.Config{
+			URL: parsed.Server, TLS: parsed.TLS, ProxyURL: parsed.ProxyURL, Token: parsed.Credential.Token,
+			Username: parsed.Credential.Username, Password: parsed.Credential.Password,
+		})
+	}
+	switch a.Audit {
+	case "":
+	case "-":
+		cfg.To = noClose{os.Stdout}
+	default:
+		file, err := audit.File{Path: a.Audit, MaxBackups: max(a.AuditFiles-1, 0)}.Open()
+		if err != nil {
+			return nil, err
+		}
+		cfg.To = file
+	}
+	if cfg.To == nil && cfg.Sink == nil {
+		return nil, nil
+	}
+	return audit.New(cfg), nil
+}
+
+// noClose keeps standard output open.
+type noClose struct{ io.Writer }

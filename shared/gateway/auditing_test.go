@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kelseyhightower/envconfig"
+
+	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/stores"
+)
+
+// TestAuditWebhookIsConfigured: the kubeconfig of a webhook can be a file, or a secret where a program has no files. A
+// program with one that it cannot use does not start: it would record nothing.
+func TestAuditWebhookIsConfigured(t *testing.T) {
+	var received atomic.Int64
+	hook := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "Bearer sesame" && r.URL.Path == "/events" {
+			received.Add(1)
+		}
+	}))
+	t.Cleanup(hook.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw})
+	kubeconfig := clustertest.Kubeconfig(hook.URL+"/events", ca, "{token: sesame}")
+	st, err := stores.Open(t.Context(), stores.Address{Kind: "dir", Where: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Secrets.Create(t.Context(), "audit-webhook", secrets.NewValue(kubeconfig), nil); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	for i, where := range []string{file, "secret:audit-webhook"} {
+		var a Auditing
+		if err := a.AuditWebhook.Decode(where); err != nil {
+			t.Fatal(err)
+		}
+		log, err := a.open(t.Context(), st, quiet, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := log.Begin(httptest.NewRequest(http.MethodGet, "/", nil))
+		q.User(audit.User{Username: "ann"}, "x509")
+		q.Completed(http.StatusOK, nil)
+		if n := received.Load(); n != int64(i)+1 || log.Stats().Lost != 0 {
+			t.Errorf("%s: %d events are received, %+v", where, n, log.Stats())
+		}
+		if err := log.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, where := range []string{file + "x", "secret:none"} {
+		_, err := (&Auditing{AuditWebhook: AuditWebhook(where)}).open(t.Context(), st, quiet, 0)
+		var bad *config.Error
+		if !errors.As(err, &bad) || bad.Variable != "CLUSTERPASS_AUDIT_WEBHOOK" {
+			t.Errorf("%s: %v", where, err)
+		}
+	}
+	for _, where := range []string{"relative", "secret:", "secret:A", "https://webhook"} {
+		if err := new(AuditWebhook).Decode(where); err == nil {
+			t.Errorf("%q is accepted", where)
+		}
+	}
+}
+
+// TestAuditingEnvironment: a program that starts functions gives them its whole configuration of the audit log.
+func TestAuditingEnvironment(t *testing.T) {
+	a := Auditing{"/a", 3, "secret:b", 7, true, 5}
+	vars := a.Environment()
+	known := slices.Sorted(slices.Values(config.Variables(&Auditing{})))
+	if !slices.Equal(slices.Sorted(maps.Keys(vars)), known) {
+		t.Errorf("%v, want %v", vars, known)
+	}
+	for k, v := range vars {
+		t.Setenv(k, v)
+	}
+	var read Auditing
+	if err := envconfig.Process("", &read); err != nil || read != a {
+		t.Errorf("%+v, %v", read, err)
+	}
+	for k := range (&Auditing{}).Environment() {
+		if strings.HasSuffix(k, "_RATE") {
+			t.Errorf("%s is given, and was not set", k)
+		}
+	}
+}

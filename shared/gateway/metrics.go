@@ -1,0 +1,73 @@
+package gateway
+
+import (
+	"log/slog"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/cache"
+)
+
+// The names of CloudWatch metrics of the audit log.
+const (
+	AuditLostMetric    = "AuditEventsLost"
+	AuditRefusedMetric = "AuditCallsRefused"
+)
+
+// CacheStats counts what each cache does, by its name.
+func (g *Gateway) CacheStats() map[string]cache.Stats {
+	all := map[string]cache.Stats{}
+	for _, stats := range g.cfg.Caches {
+		maps.Copy(all, stats())
+	}
+	return all
+}
+
+// staleReads is how much was read from caches though it had ended, since a store was down.
+func (g *Gateway) staleReads() (n uint64) {
+	for _, s := range g.CacheStats() {
+		n += s.StaleHits
+	}
+	return n
+}
+
+// reported is how much a function has reported of the counts that only grow.
+type reported struct{ lost, refused atomic.Uint64 }
+
+// metricAttrs returns attributes and the least level for the log of a function's call. The attributes are the number
+// of stale reads, and of audit events lost and calls refused since the last report. The latter two are errors. A
+// function has one call at a time, and serves no metrics. With a namespace, the line has the embedded metric format,
+// too, which CloudWatch Logs counts by.
+// https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+func (g *Gateway) metricAttrs(stale uint64) (attrs []slog.Attr, least slog.Level) {
+	now := g.AuditStats()
+	var metrics []any
+	least = slog.LevelDebug
+	for _, m := range []struct {
+		name  string
+		count uint64
+	}{
+		{"StaleReads", stale},
+		{AuditLostMetric, now.Lost - g.reported.lost.Swap(now.Lost)},
+		{AuditRefusedMetric, now.Refused - g.reported.refused.Swap(now.Refused)},
+	} {
+		if m.count > 0 {
+			if m.name != "StaleReads" {
+				least = slog.LevelError
+			}
+			attrs = append(attrs, slog.Uint64(m.name, m.count))
+			metrics = append(metrics, map[string]string{"Name": m.name, "Unit": "Count"})
+		}
+	}
+	if len(attrs) == 0 || g.cfg.Namespace == "" {
+		return attrs, least
+	}
+	attrs = append(attrs, slog.Any("_aws", map[string]any{
+		"Timestamp": time.Now().UnixMilli(),
+		"CloudWatchMetrics": []any{map[string]any{
+			"Namespace": g.cfg.Namespace, "Dimensions": [][]string{{}}, "Metrics": metrics,
+		}},
+	}))
+	return attrs, least
+}
