@@ -279,7 +279,7 @@ func TestStackWithBalancer(t *testing.T) {
 	f := configure(t, "fleet", a.function("clusterpass-fleet").Environment.Variables).(*fleet.Config)
 	p := configure(t, "proxy", a.function("clusterpass-proxy").Environment.Variables).(*proxy.Config)
 	c := configure(t, "control", a.function("clusterpass-control").Environment.Variables).(*control.Config)
-	if len(c.ServerCA.PEM) == 0 || string(c.ServerCA.PEM) != string(b.ServerCA.PEM) || c.MaxPassTTL.Hours() != 12 || b.MaxPassTTL != c.MaxPassTTL {
+	if len(c.ServerCA.PEM()) == 0 || string(c.ServerCA.PEM()) != string(b.ServerCA.PEM()) || c.MaxPassTTL.Hours() != 12 || b.MaxPassTTL != c.MaxPassTTL {
 		t.Errorf("passes are made by %+v and %+v", c.Options, b.Options)
 	}
 	for name, cfg := range map[string]proxy.Config{"proxy": *p, "control": c.Config.Config, "fleet": f.Config} {

@@ -144,12 +144,12 @@ func pool(bundle string) (*x509.CertPool, error) {
 func (e *Env) chain(peer identity.Peer, p *passes.Verifier) (identity.Chain, error) {
 	var c identity.Chain
 	if fp := e.Authentication.frontProxy; fp != nil {
-		if vouchesFor(e.Authentication.frontCA, e.ClientCA.PEM) {
+		if vouchesFor(e.Authentication.frontCA, e.ClientCA.PEM()) {
 			return nil, &config.Error{Variable: "CLUSTERPASS_AUTHENTICATION", Problem: "frontProxy.ca has the CA of client certificates, or one above it; whoever has one named as a front proxy could be anybody"}
 		}
 		c = append(c, identity.FrontProxy{Roots: fp.Roots, Names: fp.Names, Peer: peer})
 	}
-	c = append(c, identity.X509{Roots: e.ClientCA.Pool, Peer: peer, Inspect: p.Certificate})
+	c = append(c, identity.X509{Roots: e.ClientCA.Pool(), Peer: peer, Inspect: p.Certificate})
 	var bearer identity.Bearer
 	if e.URL != "" {
 		bearer = append(bearer, p)

@@ -2,15 +2,10 @@ package gateway
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/base64"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/access"
@@ -63,36 +58,6 @@ func (e *Env) ownToken(p *passes.Verifier) func(token string) bool {
 	return func(token string) bool {
 		return p.IsPass(token) || e.Authentication.ownToken != nil && e.Authentication.ownToken(token)
 	}
-}
-
-// Certificates is a set of CA certificates.
-type Certificates struct {
-	Pool *x509.CertPool
-	PEM  []byte
-}
-
-// base64PEM is how PEM in base64 begins, as kubeconfigs hold it: one line, which a template's parameter can be.
-const base64PEM = "LS0tLS1CRUdJTi"
-
-// Decode implements envconfig.Decoder.
-func (c *Certificates) Decode(v string) error {
-	pem := []byte(v)
-	var err error
-	switch {
-	case strings.HasPrefix(v, base64PEM):
-		if pem, err = base64.StdEncoding.DecodeString(v); err != nil {
-			return errors.New("holds neither PEM nor PEM in base64")
-		}
-	case !strings.Contains(v, "-----BEGIN"):
-		if pem, err = os.ReadFile(v); err != nil {
-			return fmt.Errorf("cannot be read: %w", errors.Unwrap(err))
-		}
-	}
-	c.Pool, c.PEM = x509.NewCertPool(), pem
-	if !c.Pool.AppendCertsFromPEM(pem) {
-		return errors.New("holds no PEM certificate")
-	}
-	return nil
 }
 
 // Parts are what a Gateway is made of, for those who build beside it.

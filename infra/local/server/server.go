@@ -67,7 +67,7 @@ func Run(ctx context.Context, cfg *Config, out io.Writer, ready func()) error {
 	}
 	env := gateway.Env{
 		Store:          cfg.Store,
-		ClientCA:       gateway.Certificates{Pool: clientCA.Pool()},
+		ClientCA:       gateway.CertificatesOf(clientCA.Cert),
 		AllowLoopback:  !cfg.RefuseLoopback,
 		LogLevel:       cfg.LogLevel,
 		LogTo:          cfg.LogTo,
@@ -146,7 +146,7 @@ func prepare(ctx context.Context, cfg *Config, env gateway.Env, out io.Writer) (
 func open(ctx context.Context, cfg *Config, env gateway.Env, b *bridge.Bridge, serverCA, clientCA *pki.CA) (*frontdoor.Door, func(), error) {
 	ofBridge := env
 	ofBridge.Stream, ofBridge.Hold, ofBridge.Admit, ofBridge.Recheck = b.Stream, b.Hold, b.Admit, cfg.Recheck
-	api := control.Options{ServerCA: gateway.Certificates{PEM: serverCA.PEM()}, PassLimits: cfg.PassLimits}
+	api := control.Options{ServerCA: gateway.CertificatesOf(serverCA.Cert), PassLimits: cfg.PassLimits}
 	ofBridge.Fleet, ofBridge.Root = cfg.Fleet, api.Root(env.URL, cfg.ControlPlane)
 	ofBridge.Public = api.Public(env.Authentication)
 	st, err := stores.Open(ctx, env.Store)
@@ -243,7 +243,7 @@ func function(ctx context.Context, cfg *Config, env gateway.Env, api control.Opt
 		"CLUSTERPASS_CONTROL_PLANE":     cfg.ControlPlane,
 	}
 	if backend == route.ToControl {
-		vars["CLUSTERPASS_SERVER_CA"] = string(api.ServerCA.PEM)
+		vars["CLUSTERPASS_SERVER_CA"] = string(api.ServerCA.PEM())
 		if cfg.MaxPassTTL > 0 {
 			vars["CLUSTERPASS_MAX_PASS_TTL"] = cfg.MaxPassTTL.String()
 		}
