@@ -58,8 +58,8 @@ var folderImports = map[string][]string{
 // of them has the layer of its parent.
 var sharedLayers = []string{
 	"control", "gatewaytest", "gateway", "registration", "stores", "health", "fleet", "forward", "lambdahttp",
-	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki", "objects", "secrets", "route", "status",
-	"awsclient", "cache", "config", "filelock", "leaktest", "pipetest", "alloctest", "storesuite", "metrictest", "waittest", "api",
+	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki", "objects",
+	"secrets", "limits", "route", "status", "awsclient", "cache", "config", "filelock", "leaktest", "pipetest", "alloctest", "storesuite", "metrictest", "waittest", "api",
 }
 
 // folder returns the top-level folder of a package of this module.
