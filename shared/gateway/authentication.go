@@ -28,6 +28,7 @@ import (
 //	  groupsClaim: groups
 //	awsIAM:
 //	  gatewayID: clusterpass
+//	  regions: [eu-west-1]
 //	  rules:
 //	  - {arn: "arn:aws:iam::111122223333:role/Developer", username: "dev:{{SessionName}}", groups: [dev]}
 //	frontProxy:
@@ -55,7 +56,9 @@ type authenticationDocument struct {
 		ClockSkew      metav1.Duration   `json:"clockSkew"`
 	} `json:"oidc"`
 	AWSIAM *struct {
-		GatewayID string `json:"gatewayID"`
+		GatewayID        string   `json:"gatewayID"`
+		Regions          []string `json:"regions"`
+		UnknownPerMinute int      `json:"unknownPerMinute"`
 		identity.ARNMapping
 	} `json:"awsIAM"`
 	FrontProxy *struct {
@@ -111,7 +114,10 @@ func (a *Authentication) set(doc authenticationDocument) error {
 		a.ownToken = oidc.IsForGateway
 	}
 	if doc.AWSIAM != nil {
-		eks, err := identity.NewEKS(identity.EKSConfig{GatewayID: doc.AWSIAM.GatewayID, Mapping: &doc.AWSIAM.ARNMapping})
+		eks, err := identity.NewEKS(identity.EKSConfig{
+			GatewayID: doc.AWSIAM.GatewayID, Mapping: &doc.AWSIAM.ARNMapping,
+			Regions: doc.AWSIAM.Regions, UnknownPerMinute: doc.AWSIAM.UnknownPerMinute,
+		})
 		if err != nil {
 			return err
 		}

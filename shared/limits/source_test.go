@@ -10,6 +10,7 @@ import (
 // TestSourceIsWhatTheBalancerWrote: a client that writes X-Forwarded-For must not be able to count for another
 // address, and IPv6 clients must not get a new limit with each of their addresses.
 func TestSourceIsWhatTheBalancerWrote(t *testing.T) {
+	const balancer = "10.0.0.1:80"
 	for name, tt := range map[string]struct {
 		mode      SourceMode
 		peer      string
@@ -22,13 +23,13 @@ func TestSourceIsWhatTheBalancerWrote(t *testing.T) {
 		"a client on the link":           {PeerSource, "[fe80::1%eth0]:4711", nil, "fe80::/64"},
 		"a client by mapped IPv4":        {PeerSource, "[::ffff:192.0.2.1]:4711", nil, "192.0.2.1/32"},
 		"a health check of a function":   {PeerSource, "", nil, ""},
-		"behind a balancer":              {ForwardedSource, "10.0.0.1:80", []string{"192.0.2.1"}, "192.0.2.1/32"},
-		"a made-up entry before":         {ForwardedSource, "10.0.0.1:80", []string{"198.51.100.7, 192.0.2.1"}, "192.0.2.1/32"},
-		"a made-up line before":          {ForwardedSource, "10.0.0.1:80", []string{"198.51.100.7", "192.0.2.1"}, "192.0.2.1/32"},
-		"with a port":                    {ForwardedSource, "10.0.0.1:80", []string{"192.0.2.1:4711"}, "192.0.2.1/32"},
-		"a balancer that writes nothing": {ForwardedSource, "10.0.0.1:80", nil, ""},
-		"no address":                     {ForwardedSource, "10.0.0.1:80", []string{"192.0.2.1, unknown"}, ""},
-		"a balancer that hides clients":  {NoSource, "10.0.0.1:80", []string{"192.0.2.1"}, ""},
+		"behind a balancer":              {ForwardedSource, balancer, []string{"192.0.2.1"}, "192.0.2.1/32"},
+		"a made-up entry before":         {ForwardedSource, balancer, []string{"198.51.100.7, 192.0.2.1"}, "192.0.2.1/32"},
+		"a made-up line before":          {ForwardedSource, balancer, []string{"198.51.100.7", "192.0.2.1"}, "192.0.2.1/32"},
+		"with a port":                    {ForwardedSource, balancer, []string{"192.0.2.1:4711"}, "192.0.2.1/32"},
+		"a balancer that writes nothing": {ForwardedSource, balancer, nil, ""},
+		"no address":                     {ForwardedSource, balancer, []string{"192.0.2.1, unknown"}, ""},
+		"a balancer that hides clients":  {NoSource, balancer, []string{"192.0.2.1"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &http.Request{RemoteAddr: tt.peer, Header: http.Header{}}
