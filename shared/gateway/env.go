@@ -15,6 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/secrets"
@@ -45,6 +46,10 @@ type Env struct {
 	Stream func(w http.ResponseWriter, r *http.Request, c forward.Call) error `ignored:"true"`
 	// Admit is Config.Admit of the Gateway that is opened.
 	Admit func(user, bearer string) (done func(), err error) `ignored:"true"`
+	// Source is Config.Source of the Gateway that is opened.
+	Source limits.SourceMode `ignored:"true"`
+	// Unverified is Config.Unverified of the Gateway that is opened.
+	Unverified Unverified `ignored:"true"`
 	// Hold is Config.Hold of the Gateway that is opened.
 	Hold func(w http.ResponseWriter, r *http.Request, user string, do Handler) error `ignored:"true"`
 	// Recheck is Config.Recheck of the Gateway that is opened.
@@ -115,6 +120,7 @@ func (e *Env) Open(ctx context.Context, peer identity.Peer, fn *Function) (*Gate
 	cfg := Config{
 		Identity: chain, OwnToken: e.ownToken(verifier), Passes: verifier, Public: e.Public, Access: authorizer,
 		Members: members, Log: log, Audit: auditLog, Function: fn, Stream: e.Stream, Admit: e.Admit, Hold: e.Hold, Recheck: e.Recheck,
+		Source: e.Source, Unverified: e.Unverified,
 	}
 	cfg.Caches = []func() map[string]cache.Stats{members.Stats, verifier.Stats}
 	cfg.Namespace = e.CloudWatch

@@ -108,8 +108,7 @@ func Run(ctx context.Context, cfg *Config, out io.Writer, ready func()) error {
 	sayNext(out, url, cfg.Kubeconfig, pass.current)
 	ready() // the listener queues what comes before Serve
 
-	srv := cfg.HTTPServer()
-	srv.Handler = door
+	srv := cfg.HTTPServer(door)
 	srv.ErrorLog = slog.NewLogLogger(slog.NewJSONHandler(cfg.LogTo, nil), slog.LevelDebug)
 	return b.Serve(ctx, srv, func() error { return srv.Serve(tls.NewListener(ln, frontdoor.TLS(cert))) }, bridge.Drain{Timeout: cfg.DrainTimeout})
 }
@@ -147,6 +146,7 @@ func open(ctx context.Context, cfg *Config, env gateway.Env, b *bridge.Bridge, s
 	ofBridge := env
 	ofBridge.Stream, ofBridge.Hold, ofBridge.Admit, ofBridge.Recheck = b.Stream, b.Hold, b.Admit, cfg.Recheck
 	api := control.Options{ServerCA: gateway.CertificatesOf(serverCA.Cert), PassLimits: cfg.PassLimits}
+	ofBridge.Source, ofBridge.Unverified = cfg.Limits.Source, b.Unverified()
 	ofBridge.Fleet, ofBridge.Root = cfg.Fleet, api.Root(env.URL, cfg.ControlPlane)
 	ofBridge.Public = api.Public(env.Authentication)
 	st, err := stores.Open(ctx, env.Store)
