@@ -89,6 +89,9 @@ func (i *Idle) largest() limits.Source {
 }
 
 func sourceOf(c net.Conn) limits.Source {
+	if addr, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		return limits.SourceOf(addr.AddrPort().Addr())
+	}
 	return limits.SourceOf(limits.ParseAddress(c.RemoteAddr().String()))
 }
 
