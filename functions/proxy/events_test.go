@@ -62,7 +62,7 @@ func TestCertificatesOfEvents(t *testing.T) {
 	} {
 		handler, opts, err := New(t.Context(), &Config{
 			Env: gateway.Env{
-				Store: stores.Address{Kind: "dir", Where: t.TempDir()}, ClientCA: gateway.Certificates{Pool: ca.Pool()}, LogTo: io.Discard,
+				Store: stores.Address{Kind: "dir", Where: t.TempDir()}, ClientCA: gateway.CertificatesOf(ca.Cert), LogTo: io.Discard,
 			},
 			MTLSTargetGroup: tt.group, MTLSHeader: header,
 		}, false)

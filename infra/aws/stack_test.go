@@ -195,6 +195,9 @@ var defaults = []string{
 	"CLUSTERPASS_MAX_HEADER_BYTES", "CLUSTERPASS_RECHECK", "CLUSTERPASS_PROBE_INTERVAL", "CLUSTERPASS_MAX_CALLS",
 	"CLUSTERPASS_MAX_CALLS_PER_CALLER", "CLUSTERPASS_MAX_UNVERIFIED",
 	"CLUSTERPASS_AUDIT_FILES", "CLUSTERPASS_AUDIT_SPOOL", "CLUSTERPASS_AUDIT_UNIDENTIFIED_RATE",
+	"CLUSTERPASS_MAX_UNKNOWN", "CLUSTERPASS_MAX_UNKNOWN_PER_SOURCE",
+	"CLUSTERPASS_MAX_IDLE_CONNECTIONS", "CLUSTERPASS_MAX_IDLE_CONNECTIONS_PER_SOURCE",
+	"CLUSTERPASS_SOURCE_ADDRESS", // the bridge's default is right behind the ALB
 }
 
 // configure has a program read the environment that the stack gives it. Each variable must be one that it reads.
@@ -280,7 +283,7 @@ func TestStackWithBalancer(t *testing.T) {
 	f := configure(t, "fleet", a.function("clusterpass-fleet").Environment.Variables).(*fleet.Config)
 	p := configure(t, "proxy", a.function("clusterpass-proxy").Environment.Variables).(*proxy.Config)
 	c := configure(t, "control", a.function("clusterpass-control").Environment.Variables).(*control.Config)
-	if len(c.ServerCA.PEM) == 0 || string(c.ServerCA.PEM) != string(b.ServerCA.PEM) || c.MaxPassTTL.Hours() != 12 || b.MaxPassTTL != c.MaxPassTTL {
+	if len(c.ServerCA.PEM()) == 0 || string(c.ServerCA.PEM()) != string(b.ServerCA.PEM()) || c.MaxPassTTL.Hours() != 12 || b.MaxPassTTL != c.MaxPassTTL {
 		t.Errorf("passes are made by %+v and %+v", c.Options, b.Options)
 	}
 	for name, cfg := range map[string]proxy.Config{"proxy": *p, "control": c.Config.Config, "fleet": f.Config} {

@@ -36,6 +36,7 @@ import (
 // Objects is what Members needs of an objects.Store.
 type Objects interface {
 	Get(ctx context.Context, key string) (objects.Object, error)
+	List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error)
 }
 
 // Secrets is what Members needs of a secrets.Store.
@@ -87,6 +88,7 @@ type Members struct {
 	objects *cache.Cache[objects.Object]
 	secrets *cache.Cache[*secrets.Secret]
 	live    *lru.Cache[string, *Member]
+	names   *names
 
 	mu       sync.Mutex
 	lastUsed time.Time
@@ -108,15 +110,12 @@ func NewMembers(cfg Config) *Members {
 		panic(err) // a negative MaxMembers
 	}
 	return &Members{
-		cfg: cfg, live: live,
+		cfg: cfg, live: live, names: newNames(cfg),
 		objects: cache.New(cache.Config{
 			Name: "objects", Max: cfg.MaxMembers, TTL: cfg.Freshness.Object, Negative: min(missing, cfg.Freshness.Object),
 			Stale: staleObject, Patience: cfg.Freshness.Patience, Retry: storeRetry, Timeout: storeTimeout,
 			Missing: func(err error) bool { return errors.Is(err, objects.ErrNotFound) },
-			Down: func(err error) bool {
-				return errors.Is(err, objects.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
-			},
-			Now: cfg.Now, Log: cfg.Log,
+			Down:    objectsDown, Now: cfg.Now, Log: cfg.Log,
 		}, cfg.Objects.Get),
 		secrets: cache.New(cache.Config{
 			Name: "secrets", Max: cfg.MaxMembers, TTL: cfg.Freshness.Secret, Negative: min(missing, cfg.Freshness.Secret),
@@ -141,22 +140,12 @@ func (m *Members) Get(ctx context.Context, name string) (*Member, error) {
 	return member, err
 }
 
-// Mode returns by what identity the cluster of that name is called, as its object says: its secret is not read. Its errors are Get's.
-func (m *Members) Mode(ctx context.Context, name string) (v1alpha1.Identity, error) {
-	c, _, _, err := m.object(ctx, name, m.objects.Get)
-	if err != nil {
-		return "", err
-	}
-	return c.Mode(), nil
-}
-
 // object reads a cluster's object, and its revision. cached is the member that was made last, of this object or of one before; nil for none.
 func (m *Members) object(ctx context.Context, name string, read func(ctx context.Context, key string) (objects.Object, error)) (c *v1alpha1.Cluster, revision uint64, cached *Member, err error) {
 	obj, err := read(ctx, v1alpha1.Prefix+name)
 	if errors.Is(err, objects.ErrNotFound) {
 		m.live.Remove(name)
-		return nil, 0, nil, &status.Error{Reason: status.UnknownCluster, Cluster: name, Err: err,
-			Message: fmt.Sprintf("there is no cluster %q; register it with: clusterpass cluster add %s", name, name)}
+		return nil, 0, nil, unknownCluster(name, err)
 	} else if err != nil {
 		return nil, 0, nil, storeError(name, err)
 	}
@@ -331,6 +320,11 @@ func (m *Members) Stats() map[string]cache.Stats {
 
 // Close closes the idle connections of every member.
 func (m *Members) Close() { m.live.Purge() }
+
+func unknownCluster(name string, err error) error {
+	return &status.Error{Reason: status.UnknownCluster, Cluster: name, Err: err,
+		Message: fmt.Sprintf("there is no cluster %q; register it with: clusterpass cluster add %s", name, name)}
+}
 
 func misconfigured(name, why string, err error) error {
 	return &status.Error{Reason: status.Misconfigured, Cluster: name, Err: err,

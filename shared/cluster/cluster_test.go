@@ -48,6 +48,21 @@ func (s objectStore) Get(_ context.Context, key string) (objects.Object, error) 
 	return objects.Object{Key: key, Value: []byte(s.object), Revision: s.rev}, nil
 }
 
+// List has cluster m, if it exists.
+func (s objectStore) List(_ context.Context, prefix string, _ int, _ string) (objects.Page, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads++
+	if s.objErr != nil {
+		return objects.Page{}, s.objErr
+	}
+	page := objects.Page{}
+	if s.object != "" {
+		page.Objects = []objects.Object{{Key: prefix + "m", Value: []byte(s.object), Revision: s.rev}}
+	}
+	return page, nil
+}
+
 type secretStore struct{ *stores }
 
 func (s secretStore) Get(_ context.Context, name string) (*secrets.Secret, error) {

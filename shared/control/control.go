@@ -89,7 +89,7 @@ func (o Options) Root(url config.URL, controlPlane string) func(gateway.Parts) (
 		machineryLog.Do(func() { klog.SetSlogLogger(slog.New(warnings{p.Log.Handler()})) })
 		cfg := Config{
 			Objects: p.Objects, Secrets: p.Secrets, Access: p.Access, Members: p.Members, ControlPlane: controlPlane,
-			URL: string(url), ServerCA: o.ServerCA.PEM, MaxPassTTL: o.MaxPassTTL, Log: p.Log,
+			URL: string(url), ServerCA: o.ServerCA.PEM(), MaxPassTTL: o.MaxPassTTL, Log: p.Log,
 		}
 		if o.ProbeOnGet {
 			cfg.Probe = (&health.Prober{Objects: p.Objects, Members: p.Members, Log: p.Log}).Probe

@@ -65,7 +65,7 @@ func (h *installation) gateway() *server { return h.gatewayWith(control.Options{
 
 func (h *installation) gatewayWith(opts control.Options) *server {
 	h.t.Helper()
-	opts.ServerCA = gateway.Certificates{PEM: h.CA.PEM()}
+	opts.ServerCA = gateway.CertificatesOf(h.CA.Cert)
 	stores := h.Reopen()
 	log := slog.New(slog.NewJSONHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	return &server{gatewaytest.Start(h.t, stores, gatewaytest.Options{Log: log, Configure: func(c *gateway.Config) {

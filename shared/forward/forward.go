@@ -48,6 +48,8 @@ type Call struct {
 	Refused func(resp *http.Response, by *cluster.Member) (done bool, err error)
 	// Begins, if not nil, is called when the member's answer begins. Its error ends the call in place of the answer.
 	Begins func() error
+	// Answered, if not nil, is called with the status code of each response of the member.
+	Answered func(code int)
 	// Carry, if not nil, answers in place of Do: a stream that is made of several members'. Member is nil then.
 	Carry func(w http.ResponseWriter, r *http.Request) error
 	// Reached, if not nil, is told of a call to several members whose object it reads, and whose it is about to change.
@@ -163,16 +165,41 @@ func replayable(r *http.Request) (*http.Request, error) {
 	}
 	body := make([]byte, r.ContentLength)
 	if _, err := io.ReadFull(r.Body, body); err != nil {
-		var late *status.Error
-		if errors.As(err, &late) {
-			return nil, late
-		}
-		return nil, status.New(status.BadRequest, "", "the body broke off before its end")
+		return nil, bodyError(err)
 	}
 	r = r.WithContext(r.Context()) // a copy: the original is not ours
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	return r, nil
+}
+
+// ReceiveBody waits for the body of r if it is small, and keeps it in memory. With start it also waits for the first
+// 256 KiB, or the end, of any other body. It returns a request with the same body, or a *status.Error if the body does
+// not arrive. The caller must use the returned request.
+func ReceiveBody(r *http.Request, start bool) (*http.Request, error) {
+	r, err := replayable(r)
+	if err != nil || !start || r.GetBody != nil || r.ContentLength == 0 {
+		return r, err
+	}
+	received, err := io.ReadAll(io.LimitReader(r.Body, smallBody))
+	if err != nil {
+		return nil, bodyError(err)
+	}
+	r = r.WithContext(r.Context()) // a copy: the original is not ours
+	r.Body = &struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(received), r.Body), r.Body}
+	return r, nil
+}
+
+// bodyError is the error of a body that cannot be read.
+func bodyError(err error) error {
+	var late *status.Error
+	if errors.As(err, &late) {
+		return late
+	}
+	return status.New(status.BadRequest, "", "the body broke off before its end")
 }
 
 // repeatable reports whether a call to path that was answered 401 may be made again: its body is at hand, and it was not begun. An
@@ -214,6 +241,9 @@ func send(r *http.Request, c Call, protocol string) (*http.Response, error) {
 	resp, err := transport.RoundTrip(outgoing(r, header, c))
 	if err != nil {
 		return nil, failure(r.Context(), c.Member, err)
+	}
+	if c.Answered != nil {
+		c.Answered(resp.StatusCode)
 	}
 	if protocol == "" && resp.StatusCode < 200 {
 		// Its body is the bare connection, which nobody ends any more, not the call's context either.

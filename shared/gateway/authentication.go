@@ -28,6 +28,7 @@ import (
 //	  groupsClaim: groups
 //	awsIAM:
 //	  gatewayID: clusterpass
+//	  regions: [eu-west-1]
 //	  rules:
 //	  - {arn: "arn:aws:iam::111122223333:role/Developer", username: "dev:{{SessionName}}", groups: [dev]}
 //	frontProxy:
@@ -55,7 +56,9 @@ type authenticationDocument struct {
 		ClockSkew      metav1.Duration   `json:"clockSkew"`
 	} `json:"oidc"`
 	AWSIAM *struct {
-		GatewayID string `json:"gatewayID"`
+		GatewayID        string   `json:"gatewayID"`
+		Regions          []string `json:"regions"`
+		UnknownPerMinute int      `json:"unknownPerMinute"`
 		identity.ARNMapping
 	} `json:"awsIAM"`
 	FrontProxy *struct {
@@ -111,7 +114,10 @@ func (a *Authentication) set(doc authenticationDocument) error {
 		a.ownToken = oidc.IsForGateway
 	}
 	if doc.AWSIAM != nil {
-		eks, err := identity.NewEKS(identity.EKSConfig{GatewayID: doc.AWSIAM.GatewayID, Mapping: &doc.AWSIAM.ARNMapping})
+		eks, err := identity.NewEKS(identity.EKSConfig{
+			GatewayID: doc.AWSIAM.GatewayID, Mapping: &doc.AWSIAM.ARNMapping,
+			Regions: doc.AWSIAM.Regions, UnknownPerMinute: doc.AWSIAM.UnknownPerMinute,
+		})
 		if err != nil {
 			return err
 		}
@@ -144,12 +150,12 @@ func pool(bundle string) (*x509.CertPool, error) {
 func (e *Env) chain(peer identity.Peer, p *passes.Verifier) (identity.Chain, error) {
 	var c identity.Chain
 	if fp := e.Authentication.frontProxy; fp != nil {
-		if vouchesFor(e.Authentication.frontCA, e.ClientCA.PEM) {
+		if vouchesFor(e.Authentication.frontCA, e.ClientCA.PEM()) {
 			return nil, &config.Error{Variable: "CLUSTERPASS_AUTHENTICATION", Problem: "frontProxy.ca has the CA of client certificates, or one above it; whoever has one named as a front proxy could be anybody"}
 		}
 		c = append(c, identity.FrontProxy{Roots: fp.Roots, Names: fp.Names, Peer: peer})
 	}
-	c = append(c, identity.X509{Roots: e.ClientCA.Pool, Peer: peer, Inspect: p.Certificate})
+	c = append(c, identity.X509{Roots: e.ClientCA.Pool(), Peer: peer, Inspect: p.Certificate})
 	var bearer identity.Bearer
 	if e.URL != "" {
 		bearer = append(bearer, p)

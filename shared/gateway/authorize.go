@@ -51,7 +51,7 @@ func (g *Gateway) admit(r *http.Request, c *call) (*cluster.Member, error) {
 			if err := refuseAs(name, r.Header); err != nil {
 				return nil, err
 			}
-			return m, g.enter(c)
+			return m, nil // receive counts the call, when its body has arrived
 		}
 		if err != nil && status.From(err).Reason == status.StoreUnavailable {
 			return nil, err // the token may well be good: a 401 would make clients throw it away

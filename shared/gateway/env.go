@@ -3,15 +3,10 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
-	"encoding/base64"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/access"
@@ -20,6 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/secrets"
@@ -53,6 +49,10 @@ type Env struct {
 	Admit func(user, bearer string) (done func(), err error) `ignored:"true"`
 	// AdmitTo is Config.AdmitTo of the Gateway that is opened.
 	AdmitTo func(cluster string) (done func(), err error) `ignored:"true"`
+	// Source is Config.Source of the Gateway that is opened.
+	Source limits.SourceMode `ignored:"true"`
+	// Unverified is Config.Unverified of the Gateway that is opened.
+	Unverified Unverified `ignored:"true"`
 	// Hold is Config.Hold of the Gateway that is opened.
 	Hold func(w http.ResponseWriter, r *http.Request, user string, do Handler) error `ignored:"true"`
 	// Recheck is Config.Recheck of the Gateway that is opened.
@@ -66,36 +66,6 @@ func (e *Env) ownToken(p *passes.Verifier) func(token string) bool {
 	return func(token string) bool {
 		return p.IsPass(token) || e.Authentication.ownToken != nil && e.Authentication.ownToken(token)
 	}
-}
-
-// Certificates is a set of CA certificates.
-type Certificates struct {
-	Pool *x509.CertPool
-	PEM  []byte
-}
-
-// base64PEM is how PEM in base64 begins, as kubeconfigs hold it: one line, which a template's parameter can be.
-const base64PEM = "LS0tLS1CRUdJTi"
-
-// Decode implements envconfig.Decoder.
-func (c *Certificates) Decode(v string) error {
-	pem := []byte(v)
-	var err error
-	switch {
-	case strings.HasPrefix(v, base64PEM):
-		if pem, err = base64.StdEncoding.DecodeString(v); err != nil {
-			return errors.New("holds neither PEM nor PEM in base64")
-		}
-	case !strings.Contains(v, "-----BEGIN"):
-		if pem, err = os.ReadFile(v); err != nil {
-			return fmt.Errorf("cannot be read: %w", errors.Unwrap(err))
-		}
-	}
-	c.Pool, c.PEM = x509.NewCertPool(), pem
-	if !c.Pool.AppendCertsFromPEM(pem) {
-		return errors.New("holds no PEM certificate")
-	}
-	return nil
 }
 
 // Parts are what a Gateway is made of, for those who build beside it.
@@ -151,8 +121,9 @@ func (e *Env) Open(ctx context.Context, peer identity.Peer, fn *Function) (*Gate
 	})
 	authorizer := access.NewAuthorizer(access.Config{Store: st.Objects, Log: log})
 	cfg := Config{
-		Identity: chain, OwnToken: e.ownToken(verifier), Passes: verifier, Public: e.Public, Access: authorizer, Origins: e.Origins,
-		Members: members, Log: log, Audit: auditLog, Function: fn, Stream: e.Stream, Admit: e.Admit, AdmitTo: e.AdmitTo, Hold: e.Hold, Recheck: e.Recheck,
+		Identity: chain, OwnToken: e.ownToken(verifier), Passes: verifier, Public: e.Public, Access: authorizer,
+		Members: members, Log: log, Audit: auditLog, Function: fn, Origins: e.Origins, Source: e.Source,
+		Stream: e.Stream, Admit: e.Admit, AdmitTo: e.AdmitTo, Unverified: e.Unverified, Hold: e.Hold, Recheck: e.Recheck,
 	}
 	cfg.Caches = []func() map[string]cache.Stats{members.Stats, verifier.Stats}
 	cfg.Namespace = e.CloudWatch

@@ -36,7 +36,7 @@ func TestCertificates(t *testing.T) {
 	}
 	for _, v := range []string{string(ca.PEM()), base64.StdEncoding.EncodeToString(ca.PEM()), file} {
 		var c Certificates
-		if err := c.Decode(v); err != nil || !c.Pool.Equal(ca.Pool()) {
+		if err := c.Decode(v); err != nil || !c.Pool().Equal(ca.Pool()) {
 			t.Errorf("%.30s: %v", v, err)
 		}
 	}

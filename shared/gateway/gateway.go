@@ -25,6 +25,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
@@ -61,12 +62,17 @@ type Config struct {
 	Root func(w http.ResponseWriter, r *http.Request, c RootCall) (next string, err error)
 	// Stream carries calls for which route.Streams is true; nil means forward.Do, and it works as that does.
 	Stream func(w http.ResponseWriter, r *http.Request, c forward.Call) error
-	// Admit lets in a call of a user, or, where user is "", of a bearer token that only the member can read; or it returns a *status.Error.
+	// Admit lets in a call of a user, or, where user is "", of a bearer token that only the member can read, which Unverified has let in;
+	// or it returns a *status.Error.
 	// done is called when the call has ended or goes on as a stream, maybe twice. nil admits all.
 	Admit func(user, bearer string) (done func(), err error)
 	// AdmitTo begins a call to a member cluster that is no stream, or returns a *status.Error. The gateway calls done once,
 	// when the call has ended. nil admits all.
 	AdmitTo func(cluster string) (done func(), err error)
+	// Source selects where the address of a request's sender is found, for limits of callers who are not identified.
+	Source limits.SourceMode
+	// Unverified limits calls whose caller only a member can identify; nil for no limit.
+	Unverified Unverified
 	// Hold carries watches of the gateway's own API and of the fleet, which do answers; nil calls do.
 	Hold func(w http.ResponseWriter, r *http.Request, user string, do Handler) error
 }
@@ -151,6 +157,8 @@ type call struct {
 	stale  uint64      // what was read from caches though it had ended, before a function's call
 	leave  func()      // gives back the place that the caller was admitted to
 
+	unverified UnverifiedCall // of a bearer token that only the member can check; nil for none
+
 	reached string // clusters, with commas between: whose object a call to the fleet read, or those that it changed
 }
 
@@ -158,8 +166,9 @@ type call struct {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{audit: g.cfg.Audit.Begin(r), answer: w.Header(), leave: func() {}}
 	c.setAuditID(r)
-	defer func() { c.leave() }()
+	defer c.end()
 	sandbox(w.Header())
+	r = r.WithContext(limits.WithSource(r.Context(), g.cfg.Source.Source(r)))
 	rec := &recorder{ResponseWriter: w}
 	rec.pace, r.Body = newPace(w, r.Body, g.cfg.Patience)
 	defer rec.end()
@@ -262,7 +271,12 @@ func (g *Gateway) serve(w *recorder, r *http.Request, c *call) error {
 			return err
 		}
 	}
-	fc := forward.Call{Route: c.route, Query: c.query, User: c.user, Bearer: c.bearer, Member: m, Renew: g.cfg.Members.Renew}
+	if r, err = g.receive(r, c); err != nil {
+		return err
+	}
+	fc := forward.Call{
+		Route: c.route, Query: c.query, User: c.user, Bearer: c.bearer, Member: m, Renew: g.cfg.Members.Renew, Answered: c.answered(),
+	}
 	if !route.Streams(r.Method, c.route.Path, c.query, r.Header) {
 		return g.forward(w, r, fc)
 	}

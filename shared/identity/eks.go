@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -19,6 +20,8 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
+
+	"github.com/clusterpass/clusterpass/shared/status"
 )
 
 const (
@@ -30,21 +33,29 @@ const (
 	eksLifetime   = 15 * time.Minute
 	eksSkew       = 5 * time.Minute
 	maxEKSExpires = 900
-	// stsTime bounds one call to STS, maxCalls how many there are at once.
-	stsTime  = 5 * time.Second
-	maxCalls = 32
-	// eksCached is how long STS is not asked again about a token: AWS may take back what signed it.
+	// stsTime bounds one call to STS.
+	stsTime = 5 * time.Second
+	// eksCached is how long STS is not asked again about a token: AWS may revoke the credential that signed it.
+	// eksRefused is the same for a token that STS refused.
 	eksCached     = time.Minute
+	eksRefused    = 10 * time.Second
 	maxEKSCached  = 1024
 	maxSTSAnswer  = 16 << 10
 	stsDate       = "20060102T150405Z"
 	callerVersion = "2011-06-15"
 )
 
-// stsHosts are AWS's own: a token says which one is asked, so that it must not be able to name another.
+// stsHosts matches the hosts of AWS STS. A token names the host that the gateway asks, so it must not be able to name
+// any other host. The submatch is the region, and empty for the global endpoint.
 var stsHosts = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?:sts\.amazonaws\.com|sts(?:-fips)?\.[a-z]{2}(?:-[a-z]{1,10}){1,3}-[0-9]{1,2}\.(?:amazonaws\.com(?:\.cn)?|api\.aws))$`)
+	return regexp.MustCompile(`^(?:sts\.amazonaws\.com|sts(?:-fips)?\.(` + awsRegion + `)\.(?:amazonaws\.com(?:\.cn)?|api\.aws))$`)
 })
+
+// awsRegion is the form of a region's name.
+const awsRegion = `[a-z]{2}(?:-[a-z]{1,10}){1,3}-[0-9]{1,2}`
+
+// GlobalRegion is the name that AWS's SDKs give to the global endpoint of STS.
+const GlobalRegion = "aws-global"
 
 // stsParameters may be in a token, in any case, once each.
 var stsParameters = []string{
@@ -58,40 +69,51 @@ type EKSConfig struct {
 	// who gets a token of one could use it here.
 	GatewayID string
 	Mapping   *ARNMapping // required
+	// Regions are the regions whose STS may be asked, and GlobalRegion for the global endpoint. Empty allows every region.
+	Regions []string
+	// UnknownPerMinute is how many tokens of AWS credentials that STS did not accept lately one source address may send
+	// in a minute. 0 means 120.
+	UnknownPerMinute int
 	// Transport calls STS; nil means the default one, without kept connections.
 	Transport http.RoundTripper
 	Now       func() time.Time // nil means time.Now
 }
 
 // EKS identifies callers by tokens of `aws eks get-token --cluster-name GATEWAY-ID`: a signed call of
-// sts:GetCallerIdentity, which the gateway makes to learn whose it is. It remembers answers for a minute, and is safe for
-// concurrent use.
+// sts:GetCallerIdentity, which the gateway makes to learn whose it is. It remembers users for a minute and refusals for
+// a few seconds, and is safe for concurrent use. stsLanes keeps made-up tokens from delaying other callers.
 //
 // Threat model: the token is a URL that a stranger wrote and the gateway calls. It is therefore taken apart and held
 // against what the AWS CLI makes, and nothing else is ever called; redirects are not followed.
 type EKS struct {
-	cfg     EKSConfig
-	client  *http.Client
-	known   *lru.Cache[[sha256.Size]byte, eksAnswer]
-	flights singleflight.Group
-	calls   chan struct{}
-	timeout time.Duration // of a call: stsTime, but in tests
+	cfg      EKSConfig
+	client   *http.Client
+	known    *lru.Cache[[sha256.Size]byte, eksAnswer]
+	refusals *lru.Cache[[sha256.Size]byte, eksAnswer] // a separate cache, so that made-up tokens remove no user
+	flights  singleflight.Group
+	lanes    *stsLanes
+	timeout  time.Duration // of a call: stsTime, but in tests
 }
 
+// eksAnswer is a user, or the error of a token that is refused.
 type eksAnswer struct {
 	user      *User
+	err       error
 	at, until time.Time
 }
 
-// copied returns what the caller may change.
-func (a eksAnswer) copied() *User {
+// result returns the answer. The caller may change the user.
+func (a eksAnswer) result() (*User, error) {
+	if a.err != nil {
+		return nil, a.err
+	}
 	u := *a.user
 	u.Groups = slices.Clone(u.Groups)
 	u.Extra = make(map[string][]string, len(a.user.Extra))
 	for k, v := range a.user.Extra {
 		u.Extra[k] = slices.Clone(v)
 	}
-	return &u
+	return &u, nil
 }
 
 // NewEKS returns an EKS, or an error that names what is missing.
@@ -101,6 +123,14 @@ func NewEKS(cfg EKSConfig) (*EKS, error) {
 	}
 	if err := cfg.Mapping.Validate(); err != nil {
 		return nil, fmt.Errorf("AWS IAM: %w", err)
+	}
+	for _, region := range cfg.Regions {
+		if region != GlobalRegion && !regexp.MustCompile("^"+awsRegion+"$").MatchString(region) {
+			return nil, fmt.Errorf("AWS IAM: regions: %q: want the name of a region, such as eu-west-1, or %s", region, GlobalRegion)
+		}
+	}
+	if cfg.UnknownPerMinute < 0 {
+		return nil, errors.New("AWS IAM: unknownPerMinute: want a positive number")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -114,7 +144,12 @@ func NewEKS(cfg EKSConfig) (*EKS, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &EKS{cfg: cfg, known: known, calls: make(chan struct{}, maxCalls), timeout: stsTime, client: &http.Client{
+	refusals, err := lru.New[[sha256.Size]byte, eksAnswer](maxEKSCached)
+	if err != nil {
+		return nil, err
+	}
+	lanes := newSTSLanes(cfg.UnknownPerMinute, cfg.Now)
+	return &EKS{cfg: cfg, known: known, refusals: refusals, lanes: lanes, timeout: stsTime, client: &http.Client{
 		Transport:     cfg.Transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
@@ -133,38 +168,33 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 		return nil, nil
 	}
 	now := e.cfg.Now().Round(0)
-	call, date, err := parseEKSToken(token)
+	call, err := parseEKSToken(token)
 	if err != nil {
 		return nil, refused(err, "the AWS token is not as aws eks get-token makes it: %v", err)
 	}
-	if !now.Before(date.Add(eksLifetime)) {
+	if len(e.cfg.Regions) > 0 && !slices.Contains(e.cfg.Regions, call.region) {
+		return nil, refused(nil, "the AWS token was not checked: it is for AWS STS of %s; get one with --region %s",
+			call.region, strings.Join(e.cfg.Regions, " or "))
+	}
+	if !now.Before(call.date.Add(eksLifetime)) {
 		return nil, refused(nil, "the AWS token has expired; get a new one")
 	}
-	if date.After(now.Add(eksSkew)) {
+	if call.date.After(now.Add(eksSkew)) {
 		return nil, refused(nil, "the AWS token is not valid yet; is the clock right?")
 	}
 	key := sha256.Sum256([]byte(token))
 	if known, ok := e.remembered(key, now); ok {
-		return known.copied(), nil
+		return known.result()
 	}
 	flight := e.flights.DoChan(string(key[:]), func() (any, error) {
 		if known, ok := e.remembered(key, e.cfg.Now().Round(0)); ok {
-			return known, nil // a flight landed since the caller looked
+			return known, known.err // a flight landed since the caller looked
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.timeout)
 		defer cancel()
-		u, err := e.ask(ctx, call)
-		if u != nil {
-			u.Expires = date.Add(eksLifetime)
-		}
-		a := eksAnswer{u, now, now.Add(eksCached)}
-		if end := date.Add(eksLifetime); end.Before(a.until) {
-			a.until = end
-		}
-		if err == nil {
-			e.known.Add(key, a)
-		}
-		return a, err
+		a := e.check(ctx, call, now)
+		e.remember(key, a)
+		return a, a.err
 	})
 	select {
 	case <-ctx.Done():
@@ -173,49 +203,92 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 		if r.Err != nil {
 			return nil, r.Err
 		}
-		return r.Val.(eksAnswer).copied(), nil
+		return r.Val.(eksAnswer).result()
 	}
 }
 
-// remembered returns what AWS said of a token, while it may serve.
-func (e *EKS) remembered(key [sha256.Size]byte, now time.Time) (eksAnswer, bool) {
-	known, ok := e.known.Get(key)
-	return known, ok && now.Before(known.until) && !now.Before(known.at)
+// check asks STS about a token, once there is a slot for its credential.
+func (e *EKS) check(ctx context.Context, call eksCall, now time.Time) eksAnswer {
+	leave, err := e.lanes.enter(ctx, call.credential)
+	if err != nil {
+		return eksAnswer{err: err}
+	}
+	defer leave()
+	u, err := e.ask(ctx, call.url)
+	if err != nil {
+		return eksAnswer{err: err, at: now, until: now.Add(eksRefused)}
+	}
+	e.lanes.accept(call.credential)
+	end := call.date.Add(eksLifetime)
+	u.Expires = end
+	a := eksAnswer{user: u, at: now, until: now.Add(eksCached)}
+	if end.Before(a.until) {
+		a.until = end
+	}
+	return a
 }
 
-// parseEKSToken returns the call that a token stands for, and its date.
-func parseEKSToken(token string) (*url.URL, time.Time, error) {
-	var zero time.Time
+// remembered returns the answer about a token if STS gave it lately.
+func (e *EKS) remembered(key [sha256.Size]byte, now time.Time) (eksAnswer, bool) {
+	for _, answers := range []*lru.Cache[[sha256.Size]byte, eksAnswer]{e.known, e.refusals} {
+		if a, ok := answers.Get(key); ok && now.Before(a.until) && !now.Before(a.at) {
+			return a, true
+		}
+	}
+	return eksAnswer{}, false
+}
+
+// remember stores users and refusals. Other errors do not depend on the token.
+func (e *EKS) remember(key [sha256.Size]byte, a eksAnswer) {
+	switch {
+	case a.err == nil:
+		e.known.Add(key, a)
+	case status.From(a.err).Reason == status.Unauthenticated:
+		e.refusals.Add(key, a)
+	}
+}
+
+// eksCall is the call of STS that a token stands for.
+type eksCall struct {
+	url        *url.URL
+	region     string // of the host
+	date       time.Time
+	credential credentialKey
+}
+
+// parseEKSToken returns the call that a token stands for.
+func parseEKSToken(token string) (eksCall, error) {
+	var none eksCall
 	if len(token) > maxEKSToken {
-		return nil, zero, fmt.Errorf("it has more than %d bytes", maxEKSToken)
+		return none, fmt.Errorf("it has more than %d bytes", maxEKSToken)
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(token, eksPrefix))
 	if err != nil {
-		return nil, zero, errors.New("it is not base64url without padding")
+		return none, errors.New("it is not base64url without padding")
 	}
 	u, err := url.Parse(string(raw))
 	switch {
 	case err != nil || strings.ContainsFunc(string(raw), func(r rune) bool { return r <= ' ' || r > '~' }):
-		return nil, zero, errors.New("it holds no URL")
+		return none, errors.New("it holds no URL")
 	case u.Scheme != "https" || u.User != nil || u.Fragment != "" || u.Opaque != "":
-		return nil, zero, errors.New("its URL is not plain https")
+		return none, errors.New("its URL is not plain https")
 	case !stsHosts().MatchString(u.Host):
-		return nil, zero, errors.New("its host is not an STS endpoint of AWS")
+		return none, errors.New("its host is not an STS endpoint of AWS")
 	case u.EscapedPath() != "/":
-		return nil, zero, errors.New("its path is not /")
+		return none, errors.New("its path is not /")
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return nil, zero, errors.New("its query cannot be read")
+		return none, errors.New("its query cannot be read")
 	}
 	p := make(map[string]string, len(query))
 	for name, values := range query {
 		lower := strings.ToLower(name)
 		if !slices.Contains(stsParameters, lower) {
-			return nil, zero, errors.New("it has a parameter that none has")
+			return none, errors.New("it has a parameter that none has")
 		}
 		if _, twice := p[lower]; twice || len(values) != 1 {
-			return nil, zero, fmt.Errorf("it has %s twice", lower)
+			return none, fmt.Errorf("it has %s twice", lower)
 		}
 		p[lower] = values[0]
 	}
@@ -223,33 +296,32 @@ func parseEKSToken(token string) (*url.URL, time.Time, error) {
 	expires, err := strconv.ParseUint(p["x-amz-expires"], 10, 16)
 	switch {
 	case p["action"] != "GetCallerIdentity" || p["version"] != callerVersion:
-		return nil, zero, errors.New("it is not for GetCallerIdentity")
+		return none, errors.New("it is not for GetCallerIdentity")
 	case p["x-amz-algorithm"] != "AWS4-HMAC-SHA256" || p["x-amz-signature"] == "" || p["x-amz-credential"] == "":
-		return nil, zero, errors.New("it is not signed")
+		return none, errors.New("it is not signed")
 	case !slices.Contains(signed, eksHeader) || !slices.Contains(signed, "host"):
-		return nil, zero, fmt.Errorf("it does not sign %s", eksHeader)
+		return none, fmt.Errorf("it does not sign %s", eksHeader)
 	case err != nil || expires > maxEKSExpires:
-		return nil, zero, fmt.Errorf("want x-amz-expires of at most %d", maxEKSExpires)
+		return none, fmt.Errorf("want x-amz-expires of at most %d", maxEKSExpires)
 	}
 	date, err := time.Parse(stsDate, p["x-amz-date"])
 	if err != nil {
-		return nil, zero, errors.New("it has no date")
+		return none, errors.New("it has no date")
 	}
-	return &url.URL{Scheme: "https", Host: u.Host, Path: "/", RawQuery: u.RawQuery}, date, nil
+	accessKey, _, _ := strings.Cut(p["x-amz-credential"], "/")
+	return eksCall{
+		url:    &url.URL{Scheme: "https", Host: u.Host, Path: "/", RawQuery: u.RawQuery},
+		region: cmp.Or(stsHosts().FindStringSubmatch(u.Host)[1], GlobalRegion), date: date,
+		credential: newCredentialKey(accessKey, p["x-amz-security-token"]),
+	}, nil
 }
 
 func awsDown(err error) error {
 	return unavailable(err, time.Second, "AWS cannot be asked about the token now; try again")
 }
 
-// ask makes the call and maps who STS says that it is of.
+// ask makes the call and maps the identity in the answer to a user.
 func (e *EKS) ask(ctx context.Context, call *url.URL) (*User, error) {
-	select {
-	case e.calls <- struct{}{}:
-		defer func() { <-e.calls }()
-	case <-ctx.Done():
-		return nil, awsDown(errors.New("too many calls at once"))
-	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, call.String(), nil)
 	if err != nil {
 		return nil, awsDown(errors.New("no request can be made of the token"))

@@ -143,9 +143,10 @@ func TestEKSFaultsOfSTS(t *testing.T) {
 			if cause := fmt.Sprint(status.From(err).Err); strings.Contains(cause, "X-Amz") || strings.Contains(cause, "session") {
 				t.Errorf("the log would have the token: %s", cause)
 			}
+			c.pass(eksRefused) // refusals are remembered for so long
 		})
 	}
-	// Nothing of that is remembered.
+	// Nothing of that is remembered for longer.
 	s.Instead(nil)
 	if _, err := e.AuthenticateToken(t.Context(), token); err != nil {
 		t.Error(err)
@@ -243,12 +244,12 @@ func TestParseEKSToken(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			u, date, err := parseEKSToken(tt.token)
+			call, err := parseEKSToken(tt.token)
 			got := ""
 			if err != nil {
 				got = err.Error()
-			} else if u.String() == "" || date.Year() != 2026 {
-				t.Errorf("%s, %s", u, date)
+			} else if call.url.String() == "" || call.date.Year() != 2026 || call.region == "" {
+				t.Errorf("%+v", call)
 			}
 			if got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
@@ -268,7 +269,7 @@ func TestParseEKSTokenOfTheCLI(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, u := range all {
-		_, _, err := parseEKSToken(eksToken(u))
+		_, err := parseEKSToken(eksToken(u))
 		if foreign := strings.HasPrefix(u, "http:"); (err != nil) != foreign {
 			t.Errorf("%s: %v\n%s", name, err, u)
 		}
@@ -279,6 +280,8 @@ func TestNewEKS(t *testing.T) {
 	for name, cfg := range map[string]EKSConfig{
 		"no id": {Mapping: &ARNMapping{}}, "no mapping": {GatewayID: "x"},
 		"a bad mapping": {GatewayID: "x", Mapping: &ARNMapping{Accounts: []string{"1"}}},
+		"a bad region":  {GatewayID: "x", Mapping: &ARNMapping{}, Regions: []string{"eu-west-1.example.com"}},
+		"a bad limit":   {GatewayID: "x", Mapping: &ARNMapping{}, UnknownPerMinute: -1},
 	} {
 		if _, err := NewEKS(cfg); err == nil {
 			t.Errorf("%s: no error", name)
@@ -290,10 +293,11 @@ func FuzzEKSToken(f *testing.F) {
 	f.Add(goodURL)
 	f.Add("https://sts.amazonaws.com@example.com/?x")
 	f.Fuzz(func(t *testing.T, raw string) {
-		u, _, err := parseEKSToken(eksToken(raw))
+		call, err := parseEKSToken(eksToken(raw))
 		if err != nil {
 			return
 		}
+		u := call.url
 		again, err := url.Parse(u.String())
 		if err != nil || again.Scheme != "https" || !stsHosts().MatchString(again.Host) || again.Path != "/" || again.User != nil || again.Port() != "" {
 			t.Errorf("%q becomes %s (%v)", raw, u, err)

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/clusterpass/clusterpass/shared/limits"
 )
 
 // Kind is the front that an event came through.
@@ -101,19 +103,18 @@ func parse(payload []byte) (*wire, *Event, error) {
 	}
 	rc := &in.RequestContext
 	ev := &Event{APIID: rc.APIID, Stage: rc.Stage, RequestID: rc.RequestID}
-	var source string
 	switch {
 	case rc.ELB != nil:
 		ev.Kind, ev.TargetGroupARN = ALB, rc.ELB.TargetGroupARN
-		source = lastForwardedFor(in.headers())
+		ev.SourceIP = limits.LastForwarded(forwardedFor(in.headers()))
 	case rc.HTTP != nil && strings.HasPrefix(in.Version, "2."):
-		ev.Kind, source = HTTP, rc.HTTP.SourceIP
+		ev.Kind, ev.SourceIP = HTTP, limits.ParseAddress(rc.HTTP.SourceIP)
 		in.HTTPMethod = rc.HTTP.Method
 		if rc.Authentication != nil {
 			ev.ClientCert = rc.Authentication.ClientCert
 		}
 	case rc.Identity != nil && in.HTTPMethod != "" && rc.ConnectionID == "":
-		ev.Kind, source = REST, rc.Identity.SourceIP
+		ev.Kind, ev.SourceIP = REST, limits.ParseAddress(rc.Identity.SourceIP)
 		ev.ClientCert = rc.Identity.ClientCert
 	default:
 		return nil, nil, ErrEvent
@@ -121,7 +122,6 @@ func parse(payload []byte) (*wire, *Event, error) {
 	if ev.ClientCert != nil && ev.ClientCert.PEM == "" {
 		ev.ClientCert = nil
 	}
-	ev.SourceIP = parseAddr(source)
 	return &in, ev, nil
 }
 
@@ -133,27 +133,15 @@ func (in *wire) headers() pairs {
 	return in.Headers
 }
 
-// lastForwardedFor is the entry that the ALB itself appended.
-func lastForwardedFor(headers pairs) string {
-	var last string
+// forwardedFor returns the lines of X-Forwarded-For.
+func forwardedFor(headers pairs) []string {
+	var lines []string
 	for _, h := range headers {
 		if strings.EqualFold(h.key, "X-Forwarded-For") {
-			last = h.value
+			lines = append(lines, h.value)
 		}
 	}
-	return strings.TrimSpace(last[strings.LastIndexByte(last, ',')+1:])
-}
-
-// parseAddr reads an address, also one with a port (ALB attribute routing.http.xff_client_port.enabled).
-func parseAddr(s string) netip.Addr {
-	if ap, err := netip.ParseAddrPort(s); err == nil {
-		return ap.Addr().Unmap()
-	}
-	a, err := netip.ParseAddr(s)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return a.Unmap()
+	return lines
 }
 
 // pairs is a JSON object of strings, or of lists of strings, in the order of the event: a Go map would

@@ -1,6 +1,3 @@
-// Package limits keeps one member cluster or one caller from using up what all of them share.
-//
-//   - [Breaker] refuses calls to a member cluster to which connections fail.
 package limits
 
 import (

@@ -77,7 +77,7 @@ func onAWS(ctx context.Context, out io.Writer, direct way, member *cluster.Clust
 		return err
 	}
 	gw := &restarted{ctx: ctx, env: gateway.Env{
-		Store: awsStore, ClientCA: gateway.Certificates{Pool: ca.Pool()}, URL: gatewayURL, AllowLoopback: true, LogLevel: slog.LevelError, LogTo: io.Discard,
+		Store: awsStore, ClientCA: gateway.CertificatesOf(ca.Cert), URL: gatewayURL, AllowLoopback: true, LogLevel: slog.LevelError, LogTo: io.Discard,
 	}}
 	through, byPass, stop, err := gw.serve(ca, pass)
 	if err != nil {

@@ -49,6 +49,9 @@ func (q *Quota) giveBack(caller string) {
 	}
 }
 
+// Each returns the limit of one caller. 0 means none.
+func (q *Quota) Each() int { return q.each }
+
 // Held is how much is held in all.
 func (q *Quota) Held() int {
 	q.mu.Lock()

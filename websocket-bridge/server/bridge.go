@@ -25,13 +25,14 @@ import (
 type Bridge struct {
 	Metrics *prometheus.Registry
 
-	limits   Limits
-	streams  *streams.Registry
-	calls    *calls
-	caches   *caches
-	dialects *dialect.Translator
-	text     *text.Endpoint
-	draining atomic.Bool
+	limits     Limits
+	streams    *streams.Registry
+	calls      *calls
+	unverified *unverified
+	caches     *caches
+	dialects   *dialect.Translator
+	text       *text.Endpoint
+	draining   atomic.Bool
 }
 
 // New returns a bridge without streams.
@@ -45,6 +46,7 @@ func New(l Limits) *Bridge {
 		caches:   &caches{},
 		dialects: dialect.New(l.MaxMessage),
 	}
+	b.unverified = newUnverified(l, b.calls.refuse)
 	reg.MustRegister(b.caches)
 	b.text = &text.Endpoint{MaxMessage: l.MaxMessage, Carry: b.dialects.Do}
 	return b
@@ -81,11 +83,6 @@ func (b *Bridge) Stream(w http.ResponseWriter, r *http.Request, c forward.Call) 
 	if c.User != nil {
 		info.User = callerOf(c.User.Name, "")
 	} else {
-		done, err := b.calls.stranger()
-		if err != nil {
-			return err
-		}
-		defer done()
 		info.User = callerOf("", c.Bearer)
 	}
 	return b.carry(r, info, func(r *http.Request, s *streams.Stream) error {

@@ -144,8 +144,7 @@ func TestUnreadStream(t *testing.T) {
 			t.Parallel()
 			hs := serve(t, tt.limits, Drain{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "line\n") })
 			ln, served, ended := pipetest.Listen(), make(chan struct{}), make(chan struct{})
-			srv := tt.limits.HTTPServer()
-			srv.Handler = hs.handler
+			srv := tt.limits.HTTPServer(hs.handler)
 			go func() {
 				_ = srv.Serve(tls.NewListener(ln, hs.tlsServer))
 				close(served)

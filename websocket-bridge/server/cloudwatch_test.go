@@ -148,8 +148,8 @@ func TestSelfSigned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := Limits{}.HTTPServer()
-	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })
+	protocol := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }
+	srv := Limits{}.HTTPServer(http.HandlerFunc(protocol))
 	served := make(chan error)
 	go func() { served <- srv.Serve(ln) }()
 	client := &http.Client{Transport: &http.Transport{

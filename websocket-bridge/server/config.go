@@ -1,8 +1,6 @@
 package server
 
 import (
-	"net"
-	"net/http"
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/config"
@@ -57,6 +55,7 @@ func (c *Config) Validate() error {
 
 // Limits of what callers may hold open. Programs that run a bridge embed it. Zero means no limit.
 type Limits struct {
+	Unidentified
 	MaxStreams        int           `envconfig:"CLUSTERPASS_MAX_STREAMS" default:"10000" min:"1" desc:"Streams that may be open in all." example:"20000"`
 	MaxPerCaller      int           `envconfig:"CLUSTERPASS_MAX_STREAMS_PER_CALLER" default:"1000" min:"1" desc:"Streams that one user may have open." example:"200"`
 	MaxCalls          int           `envconfig:"CLUSTERPASS_MAX_CALLS" default:"2000" min:"1" desc:"Calls beside streams that may be in flight in all." example:"4000"`
@@ -85,16 +84,3 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 5 * time.Minute
 )
-
-// HTTPServer returns a server with the bridge's limits, without handler.
-func (l Limits) HTTPServer() *http.Server {
-	return &http.Server{
-		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: l.MaxHeader,
-		// A call leaves a deadline for the rest of its answer on the connection. The next call may be another handler's, such as an agent's.
-		ConnState: func(c net.Conn, s http.ConnState) {
-			if s == http.StateActive {
-				_ = c.SetWriteDeadline(time.Time{})
-			}
-		},
-	}
-}

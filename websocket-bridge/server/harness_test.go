@@ -57,6 +57,7 @@ func serveFresh(t *testing.T, l Limits, drain Drain, fresh cluster.Freshness, h 
 		c.Fleet, c.OwnToken, c.Recheck = nil, nil, 0
 		c.Stream, c.Admit = hs.bridge.Stream, hs.bridge.Admit
 		c.Origins = gateway.Origins{"https://console.example.com"}
+		c.Source, c.Unverified = l.Source, hs.bridge.Unverified()
 	}}))
 	certificate := httptest.NewTLSServer(nil) // which is started for its certificate alone
 	hs.serverCA = certificate.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
@@ -67,9 +68,8 @@ func serveFresh(t *testing.T, l Limits, drain Drain, fresh cluster.Freshness, h 
 		t.Fatal(err)
 	}
 	hs.addr = ln.Addr().String()
-	srv := l.HTTPServer()
+	srv := l.HTTPServer(hs.handler)
 	srv.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-	srv.Handler = hs.handler
 	ctx, stop := context.WithCancel(context.Background())
 	hs.stop = stop
 	go func() { hs.ended <- hs.bridge.Serve(ctx, srv, func() error { return srv.Serve(ln) }, drain) }()

@@ -2,6 +2,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/health"
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/stores"
@@ -27,9 +29,11 @@ func Run(ctx context.Context, cfg *Config) (err error) {
 	if cfg.MTLSHeader != "" {
 		peer = identity.ALBPeer(cfg.MTLSHeader, func(*http.Request) bool { return true })
 	}
+	cfg.Limits.Source = cmp.Or(cfg.Limits.Source, limits.ForwardedSource) // a balancer connects to LISTEN
 	b := New(cfg.Limits)
 	env := cfg.Env
 	env.Stream, env.Hold, env.Admit, env.AdmitTo, env.Recheck = b.Stream, b.Hold, b.Admit, b.AdmitTo, cfg.Limits.Recheck
+	env.Source, env.Unverified = cfg.Limits.Source, b.Unverified()
 	env.Fleet, env.Root = cfg.Settings.Fleet, cfg.Options.Root(cfg.URL, cfg.ControlPlane)
 	env.Public = cfg.Options.Public(cfg.Authentication)
 	st, err := stores.Open(ctx, cfg.Store)
@@ -69,8 +73,7 @@ func Run(ctx context.Context, cfg *Config) (err error) {
 	if err != nil {
 		return fmt.Errorf("CLUSTERPASS_ADMIN_LISTEN: %w", err)
 	}
-	adminSrv := cfg.HTTPServer()
-	adminSrv.Handler = b.Admin(append(storeChecks(st.Secrets, st.Objects), listenerCheck(ln.Addr()))...)
+	adminSrv := cfg.HTTPServer(b.Admin(append(storeChecks(st.Secrets, st.Objects), listenerCheck(ln.Addr()))...))
 	log.Info("listening", "address", ln.Addr().String(), "admin", admin.Addr().String())
 	adminEnded := make(chan error, 1)
 	go func() { adminEnded <- adminSrv.Serve(admin) }()
@@ -80,8 +83,7 @@ func Run(ctx context.Context, cfg *Config) (err error) {
 		defer stop()
 		go b.cloudWatch(printing, os.Stdout, cfg.CloudWatch)
 	}
-	srv := cfg.HTTPServer()
-	srv.Handler = private.Handler(gw)
+	srv := cfg.HTTPServer(private.Handler(gw))
 	srv.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug) // of handshakes, mostly
 	defer context.AfterFunc(ctx, func() { private.Drain(context.WithoutCancel(ctx)) })()
 	err = b.Serve(ctx, srv, func() error { return srv.Serve(ln) }, Drain{

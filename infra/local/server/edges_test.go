@@ -300,7 +300,7 @@ func (e *edges) behindAPI() string {
 	}
 	handler, opts, err := proxy.New(e.t.Context(), &proxy.Config{
 		Env: gateway.Env{
-			Store: stores.Address{Kind: "dir", Where: e.data}, ClientCA: gateway.Certificates{Pool: ca.Pool()}, URL: config.URL(e.url),
+			Store: stores.Address{Kind: "dir", Where: e.data}, ClientCA: gateway.CertificatesOf(ca.Cert), URL: config.URL(e.url),
 			AllowLoopback: true, LogTo: io.Discard,
 		},
 		BridgeURL: e.url,

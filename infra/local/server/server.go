@@ -72,7 +72,7 @@ func Run(ctx context.Context, cfg *Config, out io.Writer, ready func()) error {
 	}
 	env := gateway.Env{
 		Store:          cfg.Store,
-		ClientCA:       gateway.Certificates{Pool: clientCA.Pool()},
+		ClientCA:       gateway.CertificatesOf(clientCA.Cert),
 		AllowLoopback:  !cfg.RefuseLoopback,
 		LogLevel:       cfg.LogLevel,
 		LogTo:          cfg.LogTo,
@@ -114,8 +114,7 @@ func Run(ctx context.Context, cfg *Config, out io.Writer, ready func()) error {
 	sayNext(out, url, cfg.Kubeconfig, pass.current)
 	ready() // the listener queues what comes before Serve
 
-	srv := cfg.HTTPServer()
-	srv.Handler = door
+	srv := cfg.HTTPServer(door)
 	srv.ErrorLog = slog.NewLogLogger(slog.NewJSONHandler(cfg.LogTo, nil), slog.LevelDebug)
 	return b.Serve(ctx, srv, func() error { return srv.Serve(tls.NewListener(ln, frontdoor.TLS(cert))) }, bridge.Drain{Timeout: cfg.DrainTimeout})
 }
@@ -152,8 +151,8 @@ func prepare(ctx context.Context, cfg *Config, env gateway.Env, out io.Writer) (
 func open(ctx context.Context, cfg *Config, env gateway.Env, b *bridge.Bridge, serverCA, clientCA *pki.CA) (*frontdoor.Door, func(), error) {
 	ofBridge := env
 	ofBridge.Stream, ofBridge.Hold, ofBridge.Admit, ofBridge.AdmitTo = b.Stream, b.Hold, b.Admit, b.AdmitTo
-	ofBridge.Recheck = cfg.Recheck
-	api := control.Options{ServerCA: gateway.Certificates{PEM: serverCA.PEM()}, PassLimits: cfg.PassLimits}
+	ofBridge.Source, ofBridge.Unverified, ofBridge.Recheck = cfg.Limits.Source, b.Unverified(), cfg.Recheck
+	api := control.Options{ServerCA: gateway.CertificatesOf(serverCA.Cert), PassLimits: cfg.PassLimits}
 	ofBridge.Fleet, ofBridge.Root = cfg.Fleet, api.Root(env.URL, cfg.ControlPlane)
 	ofBridge.Public = api.Public(env.Authentication)
 	st, err := stores.Open(ctx, env.Store)
@@ -252,7 +251,7 @@ func function(ctx context.Context, cfg *Config, env gateway.Env, api control.Opt
 	}
 	maps.Copy(vars, cfg.Auditing.Environment())
 	if backend == route.ToControl {
-		vars["CLUSTERPASS_SERVER_CA"] = string(api.ServerCA.PEM)
+		vars["CLUSTERPASS_SERVER_CA"] = string(api.ServerCA.PEM())
 		if cfg.MaxPassTTL > 0 {
 			vars["CLUSTERPASS_MAX_PASS_TTL"] = cfg.MaxPassTTL.String()
 		}

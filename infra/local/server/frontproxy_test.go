@@ -1,0 +1,55 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/pki"
+)
+
+// TestFrontProxyCAMustDifferFromClientCA: the local program must refuse its own client CA as the CA of a front proxy.
+// If it accepted that, any user with a client certificate named front-proxy-client could act as any other user.
+func TestFrontProxyCAMustDifferFromClientCA(t *testing.T) {
+	data := t.TempDir()
+	ca, err := pki.LoadCA(filepath.Join(data, "pki"), "client-ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := yaml.Marshal(map[string]any{"frontProxy": map[string]any{
+		"names": []string{"front-proxy-client"}, "ca": string(ca.PEM()),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, functions := range []Mode{Inline, Process} {
+		t.Run(string(functions), func(t *testing.T) {
+			t.Setenv("KUBECONFIG", "")
+			t.Setenv("CLUSTERPASS_DATA", data)
+			t.Setenv("CLUSTERPASS_AUTHENTICATION", string(document))
+			cfg := &Config{}
+			if err := config.Load(cfg); err != nil {
+				t.Fatal(err)
+			}
+			cfg.Listen, cfg.TunnelListen, cfg.LogTo = "127.0.0.1:0", "127.0.0.1:0", io.Discard
+			cfg.Functions, cfg.Kubeconfig = functions, filepath.Join(t.TempDir(), "kubeconfig")
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			err := Run(ctx, cfg, io.Discard, func() {
+				t.Error("the gateway accepts calls")
+				stop()
+			})
+			var invalid *config.Error
+			if !errors.As(err, &invalid) || invalid.Variable != "CLUSTERPASS_AUTHENTICATION" ||
+				!strings.Contains(invalid.Problem, "frontProxy.ca has the CA of client certificates") {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,82 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/cache"
+	"github.com/clusterpass/clusterpass/shared/objects"
+)
+
+// Reads of objects for callers who are not identified: how many a second, and how many at once.
+const (
+	unidentifiedReads = 5
+	unidentifiedBurst = 10
+)
+
+// names knows which clusters exist. A caller who is not identified can make names up, each of which would cost a read
+// of the store. Beyond a few reads, names are therefore looked up in a list that is read once for all of them.
+type names struct {
+	reads *rate.Limiter
+	list  *cache.Cache[map[string]struct{}]
+}
+
+func newNames(cfg Config) *names {
+	return &names{
+		reads: rate.NewLimiter(unidentifiedReads, unidentifiedBurst),
+		list: cache.New(cache.Config{
+			Name: "cluster names", Max: 1, TTL: cfg.Freshness.Object, Stale: staleObject, Patience: cfg.Freshness.Patience,
+			Retry: storeRetry, Timeout: storeTimeout, Missing: func(error) bool { return false }, Down: objectsDown,
+			Now: cfg.Now, Log: cfg.Log,
+		}, func(ctx context.Context, prefix string) (map[string]struct{}, error) {
+			page, err := cfg.Objects.List(ctx, prefix, 0, "")
+			if err != nil {
+				return nil, err
+			}
+			known := make(map[string]struct{}, len(page.Objects))
+			for _, o := range page.Objects {
+				known[strings.TrimPrefix(o.Key, prefix)] = struct{}{}
+			}
+			return known, nil
+		}),
+	}
+}
+
+// mayRead reports whether an object may be read from the store, because there are few such reads now.
+func (n *names) mayRead(now time.Time) bool { return n.reads.AllowN(now, 1) }
+
+// has reports whether a cluster existed when the list was read.
+func (n *names) has(ctx context.Context, name string) (bool, error) {
+	known, err := n.list.Get(ctx, v1alpha1.Prefix)
+	_, ok := known[name]
+	return ok, err
+}
+
+// objectsDown reports whether the store of objects cannot answer now.
+func objectsDown(err error) bool {
+	return errors.Is(err, objects.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// Mode returns the identity with which the cluster of that name is called. It reads the object and not the secret. Its
+// errors are Get's. It is for callers who are not identified: many calls with different names cost few reads.
+func (m *Members) Mode(ctx context.Context, name string) (v1alpha1.Identity, error) {
+	isCached := m.cfg.Freshness.Object > 0 && m.objects.IsFresh(v1alpha1.Prefix+name)
+	if m.cfg.Freshness.Object > 0 && !isCached && !m.names.mayRead(m.cfg.Now()) {
+		switch known, err := m.names.has(ctx, name); {
+		case err != nil:
+			return "", storeError(name, err)
+		case !known:
+			return "", unknownCluster(name, nil)
+		}
+	}
+	c, _, _, err := m.object(ctx, name, m.objects.Get)
+	if err != nil {
+		return "", err
+	}
+	return c.Mode(), nil
+}

@@ -1,0 +1,42 @@
+package server
+
+import (
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/limits"
+	"github.com/clusterpass/clusterpass/websocket-bridge/conns"
+)
+
+// Unidentified are limits of clients that the gateway has not identified. Zero means no limit, except for MaxUnknown.
+type Unidentified struct {
+	// Source is set by the program where the variable is empty.
+	Source limits.SourceMode `envconfig:"CLUSTERPASS_SOURCE_ADDRESS" desc:"Where the address of a request's sender is: peer where clients connect themselves, forwarded behind a balancer that appends it to X-Forwarded-For, none where it is not known. Default: forwarded for the bridge, peer for the local gateway." example:"peer"`
+	// MaxUnknown is half of Limits.MaxUnverified if it is 0.
+	MaxUnknown          int `envconfig:"CLUSTERPASS_MAX_UNKNOWN" min:"0" desc:"How many of MAX_UNVERIFIED may have tokens that their cluster did not accept in the last ten minutes. Default: half of them." example:"100"`
+	MaxUnknownPerSource int `envconfig:"CLUSTERPASS_MAX_UNKNOWN_PER_SOURCE" default:"100" min:"1" desc:"The same for one source address, which is an IPv4 address or an IPv6 /64." example:"20"`
+	MaxIdle             int `envconfig:"CLUSTERPASS_MAX_IDLE_CONNECTIONS" default:"10000" min:"1" desc:"Connections without a request that may be open in all." example:"2000"`
+	MaxIdlePerSource    int `envconfig:"CLUSTERPASS_MAX_IDLE_CONNECTIONS_PER_SOURCE" default:"200" min:"1" desc:"The same for one source address, where clients connect themselves." example:"50"`
+}
+
+// HTTPServer returns a server for h with the bridge's limits. Where clients connect to it themselves, a connection ends
+// after a response of 401, because its client has no credential to use it with.
+func (l Limits) HTTPServer(h http.Handler) *http.Server {
+	idle := &conns.Idle{Max: l.MaxIdle}
+	if l.Source.IsPeer() {
+		idle.MaxPerSource = l.MaxIdlePerSource
+		h = conns.CloseUnauthorized(h)
+	}
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: l.MaxHeader,
+		ConnState: func(c net.Conn, s http.ConnState) {
+			idle.Track(c, s)
+			// A call leaves a deadline for the rest of its response on the connection. The next call may be another handler's,
+			// such as an agent's.
+			if s == http.StateActive {
+				_ = c.SetWriteDeadline(time.Time{})
+			}
+		},
+	}
+}

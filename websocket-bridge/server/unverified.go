@@ -1,0 +1,167 @@
+package server
+
+import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/limits"
+	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
+)
+
+const (
+	// tokenAccepted is how long a token counts as accepted after the last response that proves it.
+	tokenAccepted     = 10 * time.Minute
+	maxAcceptedTokens = 16_384
+)
+
+// unverified limits calls and streams with bearer tokens that only a member can check. Anybody can make tokens up, so
+// those that their cluster did not accept lately may use only a part of the slots, and each source address only a part
+// of that part. It is safe for concurrent use.
+type unverified struct {
+	refuse        func(limit, format string, args ...any) error
+	all           *quota.Quota // of accepted and unknown tokens
+	unknown       *quota.Quota // by source
+	bodies        *quota.Quota // that have not arrived, of accepted tokens
+	unknownBodies *quota.Quota // the same of unknown tokens, by source
+	accepted      *lru.Cache[tokenKey, time.Time]
+	secret        [sha256.Size]byte // of tokenKey, so that a dump of memory contains no hash of a token
+	calls         atomic.Uint64     // of unknown sources
+}
+
+// tokenKey identifies a token at a cluster.
+type tokenKey [sha256.Size]byte
+
+func newUnverified(l Limits, refuse func(limit, format string, args ...any) error) *unverified {
+	accepted, err := lru.New[tokenKey, time.Time](maxAcceptedTokens)
+	if err != nil {
+		panic(err) // maxAcceptedTokens is positive
+	}
+	unknown := cmp.Or(l.MaxUnknown, l.MaxUnverified/2)
+	u := &unverified{
+		refuse: refuse, accepted: accepted,
+		all: quota.New(l.MaxUnverified, 0), unknown: quota.New(unknown, l.MaxUnknownPerSource),
+		bodies: quota.New(l.MaxUnverified, 0), unknownBodies: quota.New(unknown, l.MaxUnknownPerSource),
+	}
+	_, _ = rand.Read(u.secret[:]) // never fails
+	return u
+}
+
+// Unverified returns the limits of callers whom only a member can identify, for gateway.Config.
+func (b *Bridge) Unverified() gateway.Unverified { return b.unverified }
+
+// Begin implements gateway.Unverified.
+func (u *unverified) Begin(source limits.Source, cluster, bearer string) (gateway.UnverifiedCall, error) {
+	c := &unverifiedCall{u: u, key: u.keyOf(cluster, bearer), source: source.String()}
+	if !source.IsKnown() {
+		c.source = "call " + strconv.FormatUint(u.calls.Add(1), 10) // many callers may share it: each call has its own
+	}
+	until, ok := u.accepted.Get(c.key)
+	c.accepted = ok && time.Now().Before(until)
+	pending, by := u.unknownBodies, c.source
+	if c.accepted {
+		pending, by = u.bodies, ""
+	}
+	return c, c.count(pending, by)
+}
+
+func (u *unverified) keyOf(cluster, bearer string) tokenKey {
+	mac := hmac.New(sha256.New, u.secret[:])
+	_, _ = mac.Write([]byte(cluster + "\x00" + bearer))
+	return tokenKey(mac.Sum(nil))
+}
+
+// unverifiedCall implements gateway.UnverifiedCall.
+type unverifiedCall struct {
+	u        *unverified
+	key      tokenKey
+	source   string
+	accepted bool
+	pending  func()   // gives back what is counted until the call enters
+	held     []func() // gives back what is counted until the call ends
+	unknown  func()   // gives back the slot of an unknown token
+}
+
+// count counts the call until it enters.
+func (c *unverifiedCall) count(pending *quota.Quota, by string) error {
+	back, reached := pending.Take(by)
+	if reached != quota.None {
+		return c.refused(reached)
+	}
+	c.pending = back
+	return nil
+}
+
+// IsAccepted implements gateway.UnverifiedCall.
+func (c *unverifiedCall) IsAccepted() bool { return c.accepted }
+
+// Enter implements gateway.UnverifiedCall.
+func (c *unverifiedCall) Enter() error {
+	c.pending()
+	back, reached := c.u.all.Take("")
+	if reached != quota.None {
+		return c.u.refuse("unverified", "the call was refused: the bridge has as many calls in flight as it accepts "+
+			"from callers whom it does not know itself; try again later")
+	}
+	c.held = append(c.held, back)
+	if c.accepted {
+		return nil
+	}
+	if c.unknown, reached = c.u.unknown.Take(c.source); reached != quota.None {
+		return c.refused(reached)
+	}
+	c.held = append(c.held, c.unknown)
+	return nil
+}
+
+// refused is the error of an unknown token.
+func (c *unverifiedCall) refused(reached quota.Limit) error {
+	if reached == quota.Each {
+		return c.u.refuse("source", "the call was refused: your address has %d calls in flight with tokens that no "+
+			"cluster accepted yet; call again when some have ended", c.u.unknown.Each())
+	}
+	return c.u.refuse("unknown", "the call was refused: the bridge has as many calls in flight as it accepts with "+
+		"tokens that no cluster accepted yet; try again later")
+}
+
+// Answered implements gateway.UnverifiedCall. A token that was accepted uses no slot of the unknown tokens any more.
+func (c *unverifiedCall) Answered(code int) {
+	switch {
+	case code == http.StatusUnauthorized:
+		c.u.accepted.Remove(c.key)
+	case provesToken(code):
+		c.u.accepted.Add(c.key, time.Now().Add(tokenAccepted))
+		if c.unknown != nil {
+			c.unknown()
+		}
+	}
+}
+
+// End implements gateway.UnverifiedCall.
+func (c *unverifiedCall) End() {
+	c.pending()
+	for _, back := range c.held {
+		back()
+	}
+}
+
+// afterLogin are status codes, other than those of success, that an API server sends only after it accepted the token.
+var afterLogin = []int{
+	http.StatusSwitchingProtocols, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusGone,
+	http.StatusUnprocessableEntity,
+}
+
+// provesToken reports whether a member that sends a status code has accepted the caller's token. Errors of a server, of
+// a proxy on the path to it, and of malformed or too many requests come before the token is checked.
+func provesToken(code int) bool {
+	return code >= 200 && code < 300 || slices.Contains(afterLogin, code)
+}
