@@ -79,8 +79,11 @@ func (i *Issuer) RevokeAgent(ctx context.Context, cluster string) error {
 }
 
 func (i *Issuer) agentToken(ctx context.Context, cluster, uid string, ttl time.Duration) (secrets.Value, error) {
+	if _, err := i.renewed(ctx, TunnelKeys); err != nil { // by which the agents will be reached
+		return secrets.Value{}, fmt.Errorf("the keys of the tunnel port: %w", err)
+	}
 	now := i.now().Truncate(time.Second)
-	return i.signed(ctx, jwt.Claims{
+	return i.signed(ctx, agentToken, jwt.Claims{
 		Audience: jwt.Audience{agentAudience}, Subject: cluster, ID: uid,
 		IssuedAt: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(ttl)),
 	}, struct{}{})
@@ -89,11 +92,11 @@ func (i *Issuer) agentToken(ctx context.Context, cluster, uid string, ttl time.D
 // Agent returns whose credential a token is, if it is that of an agent of the named cluster. Its errors are *status.Error: Unauthenticated
 // or StoreUnavailable.
 func (v *Verifier) Agent(ctx context.Context, token, cluster string) (*Agent, error) {
-	const what = "agent's credential"
+	what := agentToken.what
 	if v.cfg.URL == "" {
 		return nil, refused(nil, "this gateway takes no agents, since it does not know its own URL")
 	}
-	c, err := v.signed(ctx, token, agentAudience, what, &struct{}{})
+	c, err := v.signed(ctx, agentToken, token, agentAudience, &struct{}{})
 	switch {
 	case errors.Is(err, jwt.ErrExpired):
 		return nil, refused(err, "the %s has expired; have the cluster join again: clusterpass cluster join --pull --replace %s", what, cluster)
@@ -109,7 +112,7 @@ func (v *Verifier) Agent(ctx context.Context, token, cluster string) (*Agent, er
 		if !v.cfg.Now().Before(end.Add(skew)) {
 			return refused(nil, "the %s has expired", what)
 		}
-		if _, err := v.key(ctx, key, what); err != nil {
+		if _, err := v.key(ctx, agentToken, key); err != nil {
 			return err
 		}
 		var (

@@ -17,6 +17,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/health"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/kmssigner"
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
@@ -57,7 +58,11 @@ func Run(ctx context.Context, cfg *Config) (err error) {
 	defer func() { err = errors.Join(err, CloseGateway(gw)) }()
 	b.CountAudit(gw)
 	b.CountCaches(gw.CacheStats)
-	defer Prune(ctx, &passes.Issuer{Objects: st.Objects}, log)()
+	signer, err := kmssigner.Open(ctx, cfg.PassKMSKey)
+	if err != nil {
+		return err
+	}
+	defer Maintain(ctx, &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, Signer: signer}, log)()
 	defer Probe(ctx, &health.Prober{Objects: st.Objects, Members: members, Log: log}, cfg.ProbeInterval)()
 	ln, err := cfg.listen(ctx)
 	if err != nil {
