@@ -59,8 +59,8 @@ type Config struct {
 	Members *cluster.Members
 	// ControlPlane is the cluster that answers what is not the gateway's own; "" for none.
 	ControlPlane string
-	// URL is the gateway's, without a path, for which passes are; "" where it makes none. ServerCA is the CA of its certificate, PEM, nil for
-	// the system's.
+	// URL is the gateway's, without a path, for which passes are; "" where it makes none. ServerCA is the CA of its
+	// certificate, PEM, nil for the system's.
 	URL      string
 	ServerCA []byte
 	// MaxPassTTL is how long a pass may be good for; 0 means passes.MaxTTL, which is the most.

@@ -29,7 +29,8 @@ import (
 func (o *office) private(name string) string {
 	o.t.Helper()
 	c := &clusterv1alpha1.Cluster{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "1"}, Spec: clusterv1alpha1.ClusterSpec{SyncMode: clusterv1alpha1.Pull},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "1"},
+		Spec:       clusterv1alpha1.ClusterSpec{SyncMode: clusterv1alpha1.Pull},
 	}
 	value, err := json.Marshal(c)
 	if err == nil {
@@ -98,7 +99,7 @@ func (r *recorder) Get(ctx context.Context, name string) (*secrets.Secret, error
 	return r.Store.Get(ctx, name)
 }
 
-// TestReadersMakeNoPass attacks as a function that only reads: with all secrets that it needs for its calls, it makes no
+// TestReadersMakeNoPass attacks as a function that only reads. With all secrets that it needs for its calls, it makes no
 // pass. Otherwise an attacker in the function that every caller reaches is any user, as long as the keys live.
 func TestReadersMakeNoPass(t *testing.T) {
 	o := newOffice(t)
@@ -187,8 +188,8 @@ func TestKeysAreApart(t *testing.T) {
 	}
 }
 
-// TestPublishedKeysOfEarlierVersions: passes of an earlier version are valid once a program has published its keys. Until
-// then the answer is 503, so that no client removes its pass.
+// TestPublishedKeysOfEarlierVersions: passes of an earlier version are valid once a program has published its keys.
+// Until then the answer is 503, so that no client removes its pass.
 func TestPublishedKeysOfEarlierVersions(t *testing.T) {
 	o := newOffice(t)
 	made := o.give("ci", nil)
@@ -215,8 +216,8 @@ func TestPublishedKeysOfEarlierVersions(t *testing.T) {
 	}
 }
 
-// TestTunnelKeysAfterUpgrade: private clusters of an earlier version stay reachable, although no administrator makes their
-// new keys.
+// TestTunnelKeysAfterUpgrade: private clusters of an earlier version stay reachable, although no administrator makes
+// their new keys.
 func TestTunnelKeysAfterUpgrade(t *testing.T) {
 	o := newOffice(t)
 	o.private("prod")
@@ -335,8 +336,8 @@ func (r *remote) Sign(_ context.Context, digest []byte) ([]byte, error) {
 	return ecdsa.SignASN1(rand.Reader, r.signs, digest)
 }
 
-// TestSigner: with a key outside of the secret store, passes are valid as before, and those of the keys before until they
-// end. Then nothing in the secret store makes a pass.
+// TestSigner: with a key outside of the secret store, passes are valid as before, and those of the keys before until
+// they end. Then nothing in the secret store makes a pass.
 func TestSigner(t *testing.T) {
 	o := newOffice(t)
 	week := func(s *v1alpha1.PassSpec) { s.TTL.Duration = MaxTTL }
@@ -361,7 +362,7 @@ func TestSigner(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// What could still be good has ended.
+	// Now all that they signed has ended.
 	o.clock.Step(useful + time.Second)
 	last := o.give("last", week)
 	if _, err := o.show(last); err != nil {

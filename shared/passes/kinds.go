@@ -10,7 +10,7 @@ import (
 // kind is a kind of token. Tokens of different kinds differ in their keys, their audience and their type.
 type kind struct {
 	what       string   // in errors
-	typ        string   // of the token's header
+	typ        string   // in the token's header
 	signedBy   string   // the set of keys
 	verifiedBy []string // sets of keys
 }

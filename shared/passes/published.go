@@ -145,7 +145,8 @@ func (i *Issuer) republish(
 		} else {
 			_, err = i.Objects.Update(ctx, name, value, old.Revision)
 		}
-		raced := errors.Is(err, objects.ErrConflict) || errors.Is(err, objects.ErrExists) || errors.Is(err, objects.ErrNotFound)
+		raced := errors.Is(err, objects.ErrConflict) || errors.Is(err, objects.ErrExists) ||
+			errors.Is(err, objects.ErrNotFound)
 		if !raced {
 			return err
 		}

@@ -65,7 +65,7 @@ func (r *remoteKey) SignPayload(payload []byte, _ jose.SignatureAlgorithm) ([]by
 	if _, err := asn1.Unmarshal(der, &numbers); err != nil {
 		return nil, err
 	}
-	out := make([]byte, 2*signatureHalf) // what verifies is in range
+	out := make([]byte, 2*signatureHalf) // both numbers fit, since the signature verifies
 	numbers.R.FillBytes(out[:signatureHalf])
 	numbers.S.FillBytes(out[signatureHalf:])
 	return out, nil

@@ -196,7 +196,8 @@ func checkPrivate(t *testing.T, dir string, st *stores.Stores) {
 		t.Errorf("the tunnel port's certificate is refused: %v", err)
 	}
 	// What functions connect to the tunnel port with is good for a minute.
-	verifier = passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Now: func() time.Time { return then }})
+	atThen := func() time.Time { return then }
+	verifier = passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Now: atThen})
 	connect := strings.TrimSpace(read(t, dir, "tunnel.token"))
 	if err := verifier.VerifyTunnelToken(ctx, connect, "private1"); err != nil {
 		t.Errorf("who connects to the tunnel port is refused: %v", err)
@@ -289,7 +290,8 @@ users: [{name: a, user: {token: of-a-test}}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	gateway := passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Now: issuer.Now})
+	cfg := passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Now: issuer.Now}
+	gateway := passes.NewVerifier(cfg)
 	connect, err := gateway.TunnelToken(ctx, private.Name)
 	if err != nil {
 		t.Fatal(err)
