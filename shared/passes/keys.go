@@ -17,8 +17,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Sets of keys. Each name is that of a secret with private keys, and of an object with the public ones. A key of one set
-// cannot sign for another purpose, so that a program reads only the secrets of its own tokens.
+// Sets of keys. Each name is that of a secret with private keys, and of an object with the public ones. A key of one
+// set cannot sign for another purpose, so that a program reads only the secrets of its own tokens.
 const (
 	PassKeys   = "keys/passes"
 	AgentKeys  = "keys/agents"

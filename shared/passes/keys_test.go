@@ -99,8 +99,8 @@ func (r *recorder) Get(ctx context.Context, name string) (*secrets.Secret, error
 	return r.Store.Get(ctx, name)
 }
 
-// TestReadersMakeNoPass attacks as a function that only reads. With all secrets that it needs for its calls, it makes no
-// pass. Otherwise an attacker in the function that every caller reaches is any user, as long as the keys live.
+// TestReadersMakeNoPass attacks as a function that only reads. With all secrets that it needs for its calls, it makes
+// no pass. Otherwise an attacker in the function that every caller reaches is any user, as long as the keys live.
 func TestReadersMakeNoPass(t *testing.T) {
 	o := newOffice(t)
 	made := o.give("ci", nil)
