@@ -3,10 +3,16 @@ package aws
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/passes"
 )
 
 // statement is one of a policy, its lists made so.
@@ -73,6 +79,10 @@ func TestNoWildcards(t *testing.T) {
 		"ec2:CreateNetworkInterface", "ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets", "ec2:DeleteNetworkInterface",
 		"ec2:AssignPrivateIpAddresses", "ec2:UnassignPrivateIpAddresses",
 	}
+	// Parameters and resources that name one thing.
+	named := map[string][]string{
+		"${PassKMSKey}": {"kms:Sign", "kms:GetPublicKey"}, "${CertificateHeader}": {"secretsmanager:GetSecretValue"},
+	}
 	policies := identityPolicies(t, load(t))
 	if len(policies) < 6 {
 		t.Errorf("only %d policies were found", len(policies))
@@ -87,12 +97,13 @@ func TestNoWildcards(t *testing.T) {
 					t.Errorf("%s allows %s", id, a)
 				}
 				for _, r := range s.resources {
-					named := strings.TrimSuffix(strings.TrimSuffix(r, ":log-stream:*"), "/*")
+					exact := strings.TrimSuffix(strings.TrimSuffix(r, ":log-stream:*"), "/*")
 					switch {
 					case r == "*" && !slices.Contains(anywhere, a):
 						t.Errorf("%s allows %s on everything", id, a)
-					case r != "*" && strings.Contains(named, "*"):
+					case r != "*" && strings.Contains(exact, "*"):
 						t.Errorf("%s allows %s on %s", id, a, r)
+					case slices.Contains(named[r], a):
 					case strings.HasPrefix(a, "secretsmanager:") && !strings.HasPrefix(r, secretsOfOurs):
 						t.Errorf("%s allows %s on %s, which is not below the prefix", id, a, r)
 					case strings.HasPrefix(a, "logs:") && !strings.HasPrefix(r, logGroupPrefix):
@@ -102,6 +113,126 @@ func TestNoWildcards(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// statementsOf returns all statements for a role, which is named by its template and logical id.
+func statementsOf(t *testing.T, all map[string]*template, id string) []statement {
+	t.Helper()
+	policies := identityPolicies(t, all)
+	path, _, _ := strings.Cut(id, " ")
+	var found []statement
+	for where, doc := range policies {
+		if strings.HasPrefix(where, id+" ") {
+			found = append(found, statements(t, doc)...)
+		}
+	}
+	// bridge.yaml has policies as parameters.
+	given := all["template.yaml"].Resources["BridgeService"].Properties["Parameters"]
+	for _, arn := range render(of(all, "AWS::IAM::Role")[id].Properties["ManagedPolicyArns"]) {
+		name := strings.Trim(arn, "${}")
+		doc, ok := policies[path+" "+name]
+		if parameter := render(get(given, name)); !ok && len(parameter) == 1 {
+			doc, ok = policies["template.yaml "+strings.Trim(parameter[0], "${}")]
+		}
+		if !ok {
+			t.Errorf("%s has %s, which is no policy", id, arn)
+			continue
+		}
+		found = append(found, statements(t, doc)...)
+	}
+	return found
+}
+
+// TestWhoReadsKeys: functions that only read can read neither the CA's key nor a key that makes a pass. Otherwise an
+// attacker who controls one of them is any user. Only control may use the key in KMS.
+func TestWhoReadsKeys(t *testing.T) {
+	all := load(t)
+	const suffix = "-AbCdEf" // which Secrets Manager appends
+	secret := func(name string) string { return secretsOfOurs + name + suffix }
+	may := func(role, action, resource string) bool {
+		t.Helper()
+		return slices.ContainsFunc(statementsOf(t, all, role), func(s statement) bool {
+			return s.effect == "Allow" && slices.Contains(s.actions, action) &&
+				slices.ContainsFunc(s.resources, func(r string) bool { return covers(r, resource) })
+		})
+	}
+	member := v1alpha1.NewSecretName("prod", "x7k2p")
+	keys := []string{passes.PassKeys, passes.AgentKeys, passes.CASecret, "keys/anything"}
+	const read = "secretsmanager:GetSecretValue"
+	for role, readsAll := range map[string]bool{
+		"template.yaml ProxyRole": false, "template.yaml FleetRole": false, "template.yaml RotateRole": false,
+		"template.yaml ControlRole": true, "infra/aws/bridge.yaml TaskRole": true,
+	} {
+		for _, name := range []string{member, passes.TunnelKeys} {
+			if !may(role, read, secret(name)) {
+				t.Errorf("%s cannot read %s, which it needs", role, name)
+			}
+		}
+		for _, name := range keys {
+			if may(role, read, secret(name)) != readsAll {
+				t.Errorf("%s may read %s: %t", role, name, !readsAll)
+			}
+		}
+	}
+	for role := range of(all, "AWS::IAM::Role") {
+		if may(role, "kms:Sign", "${PassKMSKey}") != (role == "template.yaml ControlRole") {
+			t.Errorf("%s may sign passes, or control may not", role)
+		}
+	}
+}
+
+// covers reports whether a pattern of a policy, with * and ?, matches a resource.
+func covers(pattern, resource string) bool {
+	expr := regexp.QuoteMeta(pattern)
+	expr = strings.ReplaceAll(strings.ReplaceAll(expr, `\*`, ".*"), `\?`, ".")
+	return regexp.MustCompile("^" + expr + "$").MatchString(resource)
+}
+
+// TestCertificateHeader: a right to describe stacks or tasks, or to list functions, does not show the header with
+// client certificates. Otherwise a user who may only look at the account could be any user of the gateway. docs/aws.md
+// names the rights that remain.
+func TestCertificateHeader(t *testing.T) {
+	all := load(t)
+	for path, tmpl := range all {
+		for name, output := range tmpl.Outputs {
+			text := fmt.Sprint(output.Value)
+			if strings.Contains(text, "resolve:") || strings.Contains(text, "X-Clusterpass-") || strings.Contains(text, "CertificateHeader") {
+				t.Errorf("%s: the output %s shows the header: %s", path, name, text)
+			}
+		}
+	}
+	for id, r := range of(all, "AWS::CloudFormation::Stack") {
+		if text := fmt.Sprint(r.Properties["Parameters"]); strings.Contains(text, "resolve:") {
+			t.Errorf("%s is given the header, which its description shows: %s", id, text)
+		}
+	}
+	container := all["infra/aws/bridge.yaml"].Resources["Task"].Properties["ContainerDefinitions"].([]any)[0]
+	text := fmt.Sprint(get(container, "Environment"))
+	if strings.Contains(text, "CLUSTERPASS_MTLS_HEADER") || strings.Contains(text, "resolve:") {
+		t.Errorf("the task's description shows the header: %s", text)
+	}
+	if text := fmt.Sprint(get(container, "Secrets")); !strings.Contains(text, "CLUSTERPASS_MTLS_HEADER") {
+		t.Errorf("the task has the secrets %s", text)
+	}
+	for id, r := range of(all, "AWS::Lambda::Function") {
+		names := strings.Contains(fmt.Sprint(get(r.Properties, "Environment", "Variables")), "resolve:")
+		if names && !slices.Equal(render(r.Properties["KmsKeyArn"]), []string{"${Key.Arn}"}) {
+			t.Errorf("%s names the header, and whoever may list functions reads its settings", id)
+		}
+	}
+	docs, err := os.ReadFile(filepath.Join(root, "docs/aws.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, permission := range []string{
+		"elasticloadbalancing:DescribeListenerAttributes", "secretsmanager:GetSecretValue", "kms:Decrypt",
+		"lambda:GetFunctionConfiguration", "lambda:ListFunctions", "lambda:UpdateFunctionCode", "ecs:ExecuteCommand",
+		"cloudtrail:LookupEvents", "config:GetResourceConfigHistory",
+	} {
+		if !strings.Contains(string(docs), "`"+permission+"`") {
+			t.Errorf("docs/aws.md does not name %s, which shows the header", permission)
 		}
 	}
 }
@@ -124,40 +255,27 @@ func TestLeastPrivilege(t *testing.T) {
 		"ec2:AssignPrivateIpAddresses", "ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface", "ec2:DescribeNetworkInterfaces",
 		"ec2:DescribeSubnets", "ec2:UnassignPrivateIpAddresses",
 	}
+	sign := []string{"kms:GetPublicKey", "kms:Sign"}
+	start := []string{
+		"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetAuthorizationToken", "ecr:GetDownloadUrlForLayer",
+		"kms:Decrypt", "secretsmanager:GetSecretValue",
+	}
 	want := map[string][]string{
 		"template.yaml ProxyRole":             slices.Concat(logs, read, vpc),
 		"template.yaml FleetRole":             slices.Concat(logs, read, vpc),
-		"template.yaml ControlRole":           slices.Concat(logs, read, write, vpc),
+		"template.yaml ControlRole":           slices.Concat(logs, read, write, vpc, sign),
 		"template.yaml RotateRole":            slices.Concat(logs, read, rotate, vpc),
 		"infra/aws/bridge.yaml TaskRole":      slices.Concat(read, write),
-		"infra/aws/bridge.yaml ExecutionRole": slices.Concat(logs, []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetAuthorizationToken", "ecr:GetDownloadUrlForLayer"}),
+		"infra/aws/bridge.yaml ExecutionRole": slices.Concat(logs, start),
 	}
 	all := load(t)
-	policies := identityPolicies(t, all)
-	// What bridge.yaml is given as parameters.
-	given := all["template.yaml"].Resources["BridgeService"].Properties["Parameters"]
 	roles := of(all, "AWS::IAM::Role")
 	for id, r := range roles {
-		var documents []any
-		for where, doc := range policies {
-			if strings.HasPrefix(where, id+" ") {
-				documents = append(documents, doc)
-			}
-		}
-		for _, arn := range render(r.Properties["ManagedPolicyArns"]) {
-			name := strings.Trim(arn, "${}")
-			if strings.HasPrefix(id, "infra/aws/bridge.yaml") {
-				name = strings.Trim(render(get(given, name))[0], "${}")
-			}
-			documents = append(documents, policies["template.yaml "+name])
-		}
 		actions := map[string]bool{}
-		for _, doc := range documents {
-			for _, s := range statements(t, doc) {
-				for _, a := range s.actions {
-					if s.effect == "Allow" {
-						actions[a] = true
-					}
+		for _, s := range statementsOf(t, all, id) {
+			for _, a := range s.actions {
+				if s.effect == "Allow" {
+					actions[a] = true
 				}
 			}
 		}
@@ -295,7 +413,8 @@ func TestEncryption(t *testing.T) {
 		"AWS::Logs::LogGroup": func(r resource) bool {
 			return ownKey(r.Properties["KmsKeyId"]) && r.Properties["RetentionInDays"] != nil
 		},
-		"AWS::SNS::Topic": func(r resource) bool { return ownKey(r.Properties["KmsMasterKeyId"]) },
+		"AWS::SecretsManager::Secret": func(r resource) bool { return ownKey(r.Properties["KmsKeyId"]) },
+		"AWS::SNS::Topic":             func(r resource) bool { return ownKey(r.Properties["KmsMasterKeyId"]) },
 		"AWS::ElasticLoadBalancingV2::Listener": func(r resource) bool {
 			return r.Properties["Protocol"] == "HTTPS" && strings.HasPrefix(r.Properties["SslPolicy"].(string), "ELBSecurityPolicy-TLS13-1-2")
 		},

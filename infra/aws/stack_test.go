@@ -166,6 +166,7 @@ func (a account) bridgeEnvironment() map[string]string {
 		TaskDefinition struct {
 			ContainerDefinitions []struct {
 				Environment []environmentVariable
+				Secrets     []struct{ Name, ValueFrom string }
 			}
 		}
 	}
@@ -175,6 +176,12 @@ func (a account) bridgeEnvironment() map[string]string {
 		if v.Name != "" { // moto leaves a hole for AWS::NoValue
 			env[v.Name] = fmt.Sprint(v.Value)
 		}
+	}
+	for _, s := range task.TaskDefinition.ContainerDefinitions[0].Secrets { // which ECS reads when it starts the task
+		var secret struct{ SecretString string }
+		id := fmt.Sprintf(`{"SecretId": %q}`, s.ValueFrom)
+		a.json(&secret, "secretsmanager", http.MethodPost, "/", "secretsmanager.GetSecretValue", id)
+		env[s.Name] = secret.SecretString
 	}
 	return env
 }
@@ -240,6 +247,7 @@ func TestStackWithBalancer(t *testing.T) {
 		`Authentication={"awsIAM": {"gatewayID": "clusterpass", "accounts": ["111122223333"]}}`, "WebsocketOrigins=https://a.example.com,https://b.example.com",
 		"ControlPlane=management", "TokenLifetime=72h", "LogLevel=WARN",
 		"ServerCA=" + clientCA(t), "MaxPassTTL=12h", "AuditWebhook=secret:audit-webhook", "AuditFailClosed=true",
+		"PassKMSKey=arn:aws:kms:" + region + ":111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab",
 	}
 	outputs := a.deploy(parameters...)
 	if outputs["Url"] != "https://clusterpass.example.com" || outputs["BridgeUrl"] != outputs["Url"] || !strings.Contains(outputs["NextCommand"], "cluster join") {
@@ -283,7 +291,8 @@ func TestStackWithBalancer(t *testing.T) {
 	f := configure(t, "fleet", a.function("clusterpass-fleet").Environment.Variables).(*fleet.Config)
 	p := configure(t, "proxy", a.function("clusterpass-proxy").Environment.Variables).(*proxy.Config)
 	c := configure(t, "control", a.function("clusterpass-control").Environment.Variables).(*control.Config)
-	if len(c.ServerCA.PEM()) == 0 || string(c.ServerCA.PEM()) != string(b.ServerCA.PEM()) || c.MaxPassTTL.Hours() != 12 || b.MaxPassTTL != c.MaxPassTTL {
+	if len(c.ServerCA.PEM()) == 0 || string(c.ServerCA.PEM()) != string(b.ServerCA.PEM()) || c.MaxPassTTL.Hours() != 12 ||
+		b.MaxPassTTL != c.MaxPassTTL || !strings.Contains(c.PassKMSKey, "1234abcd") || b.PassKMSKey != c.PassKMSKey {
 		t.Errorf("passes are made by %+v and %+v", c.Options, b.Options)
 	}
 	for name, cfg := range map[string]proxy.Config{"proxy": *p, "control": c.Config.Config, "fleet": f.Config} {

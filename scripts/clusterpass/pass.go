@@ -16,6 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/kmssigner"
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/registration"
@@ -93,7 +94,10 @@ func (a *app) createPass(ctx context.Context, p *v1alpha1.Pass, req *passRequest
 	if err != nil {
 		return nil, err
 	}
-	issuer := &passes.Issuer{Objects: r.Objects, Secrets: r.Secrets, URL: gw.URL}
+	issuer, err := a.issuerOver(ctx, r.Objects, r.Secrets, gw.URL)
+	if err != nil {
+		return nil, err
+	}
 	if p.Spec.Form == v1alpha1.Certificate {
 		if issuer.CA, err = a.clientCA(ctx, req.ca, r.Secrets); err != nil {
 			return nil, err
@@ -195,9 +199,13 @@ func (a *app) passRevoke() *cobra.Command {
 func (a *app) passRotateKey() *cobra.Command {
 	var discard bool
 	cmd := &cobra.Command{
-		Use: "rotate-key", Short: "Make a new key for signing tokens", Args: cobra.NoArgs,
-		Long: `Make a new key for signing tokens. (That happens by itself, too, once the key is 30 days old.) Tokens that were signed before stay
-good, unless the keys before are discarded: after the theft of a key, for instance. Certificates are not concerned.`,
+		Use: "rotate-key", Short: "Make new keys for signing tokens", Args: cobra.NoArgs,
+		Long: `Make new keys for signing tokens: passes, credentials of agents, and what private clusters are reached with.
+(That happens by itself, too, once a key is 30 days old.) Tokens that were signed before stay good, unless the keys
+before are discarded: after the theft of a key, for instance. Certificates are not concerned.
+
+With --pass-kms-key, the key in KMS goes on signing passes, and --discard ends all passes that another key signed.
+Without it, keys in the secret store sign passes from now on, also where a key in KMS did.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			issuer, err := a.issuer(cmd.Context())
 			if err == nil {
@@ -206,7 +214,7 @@ good, unless the keys before are discarded: after the theft of a key, for instan
 			if err != nil {
 				return err
 			}
-			done := "there is a new key"
+			done := "there are new keys"
 			if discard {
 				done += "; tokens signed by those before end within " + passes.MaxAge.String()
 			}
@@ -224,5 +232,14 @@ func (a *app) issuer(ctx context.Context) (*passes.Issuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &passes.Issuer{Objects: r.Objects, Secrets: r.Secrets}, nil
+	return a.issuerOver(ctx, r.Objects, r.Secrets, "")
+}
+
+// issuerOver returns an issuer for the gateway at url, which may be "" if no token is made. --pass-kms-key selects the
+// key that signs.
+func (a *app) issuerOver(
+	ctx context.Context, obj objects.Store, sec secrets.Store, url string,
+) (*passes.Issuer, error) {
+	signer, err := kmssigner.Open(ctx, a.passKMSKey)
+	return &passes.Issuer{Objects: obj, Secrets: sec, URL: url, Signer: signer}, err
 }

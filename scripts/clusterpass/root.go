@@ -19,6 +19,7 @@ import (
 type app struct {
 	store         string
 	allowLoopback bool
+	passKMSKey    string
 }
 
 func root() *cobra.Command {
@@ -36,6 +37,8 @@ The commands for administrators write into the installation's stores, which --st
 	cmd.PersistentFlags().StringVar(&a.store, "store", os.Getenv("CLUSTERPASS_STORE"), "where the installation keeps things: dir:PATH or aws:PREFIX")
 	cmd.PersistentFlags().BoolVar(&a.allowLoopback, "allow-loopback", os.Getenv("CLUSTERPASS_ALLOW_LOOPBACK") == "true",
 		"whether clusters may have loopback addresses, as the gateway is configured; with dir:PATH they may")
+	cmd.PersistentFlags().StringVar(&a.passKMSKey, "pass-kms-key", os.Getenv("CLUSTERPASS_PASS_KMS_KEY"),
+		"the key in AWS KMS that signs passes, as the gateway is configured: ARN, id or alias")
 	cmd.AddCommand(a.init(), a.cluster(), a.pass(), a.cert(), a.apply(), a.delete(), a.audit())
 	cmd.AddCommand(login(), kubeconfigCommand(), doctor())
 	return cmd
@@ -57,11 +60,15 @@ func (a *app) address() (addr stores.Address, err error) {
 	return addr, err
 }
 
-// init makes what the stores need. (On AWS the template makes it; elsewhere, as with an emulator, this does.)
+// init makes what the stores need, and publishes the keys that verify passes. (On AWS the template makes the table, and
+// the gateway publishes the keys when it starts; elsewhere, as with an emulator, this does.)
 func (a *app) init() *cobra.Command {
 	var clientCA string
 	cmd := &cobra.Command{
-		Use: "init", Short: "Make what the stores need: with aws:PREFIX the table PREFIX-objects, if it is not there", Args: cobra.NoArgs,
+		Use: "init", Short: "Make what the stores need, if it is not there", Args: cobra.NoArgs,
+		Long: `Make what the stores need, if it is not there: with aws:PREFIX the table PREFIX-objects, and in every store the
+published keys that verify passes. (The control function, the bridge and the local program publish the keys, too, when
+they start.)`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			addr, err := a.address()
 			if err != nil {
@@ -84,6 +91,13 @@ func (a *app) init() *cobra.Command {
 				if err != nil {
 					return err
 				}
+			}
+			issuer, err := a.issuerOver(cmd.Context(), st.Objects, st.Secrets, "")
+			if err == nil {
+				err = issuer.PublishAll(cmd.Context())
+			}
+			if err != nil {
+				return fmt.Errorf("publish the keys that verify passes: %w", err)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is ready\n", addr)
 			return err

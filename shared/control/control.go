@@ -46,6 +46,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/health"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/kmssigner"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	gatewaystatus "github.com/clusterpass/clusterpass/shared/status"
 )
@@ -58,12 +59,14 @@ type Config struct {
 	Members *cluster.Members
 	// ControlPlane is the cluster that answers what is not the gateway's own; "" for none.
 	ControlPlane string
-	// URL is the gateway's, without a path, for which passes are; "" where it makes none. ServerCA is the CA of its certificate, PEM, nil for
-	// the system's.
+	// URL is the gateway's, without a path, for which passes are; "" where it makes none. ServerCA is the CA of its
+	// certificate, PEM, nil for the system's.
 	URL      string
 	ServerCA []byte
 	// MaxPassTTL is how long a pass may be good for; 0 means passes.MaxTTL, which is the most.
 	MaxPassTTL time.Duration
+	// PassSigner signs passes that are tokens; nil for the keys of the secret store.
+	PassSigner passes.Signer
 	// Probe, if not nil, looks at a cluster and writes down what it finds. It is called for a cluster that is asked for by name, now and then.
 	Probe func(ctx context.Context, name string) (ready bool, err error)
 	Log   *slog.Logger // nil means slog.Default()
@@ -80,6 +83,7 @@ type Options struct {
 // PassLimits bound the passes that callers make. Programs embed it where they do not embed Options.
 type PassLimits struct {
 	MaxPassTTL time.Duration `envconfig:"CLUSTERPASS_MAX_PASS_TTL" default:"168h" min:"1m" max:"168h" desc:"How long a pass that somebody creates may be good for, at most 168h; a certificate is good for 24h at the most." example:"12h"`
+	PassKMSKey string        `envconfig:"CLUSTERPASS_PASS_KMS_KEY" desc:"Key in AWS KMS that signs passes: its ARN, id or alias." example:"alias/passes"`
 }
 
 // Root makes the API for gateway.Env, of a gateway at url. What it does not serve goes to the cluster controlPlane, "" for none. The
@@ -91,6 +95,12 @@ func (o Options) Root(url config.URL, controlPlane string) func(gateway.Parts) (
 			Objects: p.Objects, Secrets: p.Secrets, Access: p.Access, Members: p.Members, ControlPlane: controlPlane,
 			URL: string(url), ServerCA: o.ServerCA.PEM(), MaxPassTTL: o.MaxPassTTL, Log: p.Log,
 		}
+		ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
+		defer cancel()
+		var err error
+		if cfg.PassSigner, err = kmssigner.Open(ctx, o.PassKMSKey); err != nil {
+			return nil, err
+		}
 		if o.ProbeOnGet {
 			cfg.Probe = (&health.Prober{Objects: p.Objects, Members: p.Members, Log: p.Log}).Probe
 		}
@@ -98,8 +108,19 @@ func (o Options) Root(url config.URL, controlPlane string) func(gateway.Parts) (
 		if err != nil {
 			return nil, err
 		}
+		if err := cfg.issuer().Publish(ctx); err != nil { // the next pass that is made does it, too
+			p.Log.Warn("the keys that verify passes cannot be published now", "error", err.Error())
+		}
 		return s.ServeRoot, nil
 	}
+}
+
+// publishTimeout bounds how long the start waits for the stores.
+const publishTimeout = 5 * time.Second
+
+// issuer makes passes that are tokens.
+func (c *Config) issuer() *passes.Issuer {
+	return &passes.Issuer{Objects: c.Objects, Secrets: c.Secrets, URL: c.URL, Signer: c.PassSigner}
 }
 
 var machineryLog sync.Once

@@ -80,7 +80,7 @@ func (s *Server) passes() (*passStore, error) {
 			{name: "Age", about: age.about, wide: true, cell: age.cell},
 		},
 	})
-	return &passStore{store, s, &passes.Issuer{Objects: s.cfg.Objects, Secrets: s.cfg.Secrets, URL: s.cfg.URL}}, err
+	return &passStore{store, s, s.cfg.issuer()}, err
 }
 
 func passCell(cell func(*v1alpha1.Pass) string) func(runtime.Object) any {
@@ -215,7 +215,10 @@ func (m *minting) after(validate rest.ValidateObjectFunc) rest.ValidateObjectFun
 			warning.AddWarning(ctx, "", fmt.Sprintf("the kubeconfig has contexts for %d of the clusters; the others are at %s/clusters/NAME", most, cfg.URL))
 		}
 		made, err := issuer.Mint(ctx, p)
-		if err != nil {
+		if errors.Is(err, passes.ErrNotSigner) {
+			cfg.Log.Warn("a pass is not signed here", "error", err.Error())
+			return forbidden("this program does not sign passes; create the pass at the URL of the gateway's functions")
+		} else if err != nil {
 			return m.store.unavailable(err)
 		}
 		m.pass = p

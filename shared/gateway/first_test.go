@@ -95,11 +95,11 @@ func TestFirstCall(t *testing.T) {
 	}
 }
 
-// watched are stores that say what they are asked for, and wait with secrets as a test wants.
+// watched are stores that record what they are asked for, and delay secrets and published keys as a test wants.
 type watched struct {
 	objects.Store
 	secrets secrets.Store
-	before  func(ctx context.Context, name string) error // a secret is given
+	before  func(ctx context.Context, name string) error // a secret, or an object with keys, is returned
 
 	mu    sync.Mutex
 	asked []string // names of secrets, and keys of objects below clusters/
@@ -114,6 +114,11 @@ func (s *watched) note(name string) {
 func (s *watched) Get(ctx context.Context, key string) (objects.Object, error) {
 	if strings.HasPrefix(key, v1alpha1.Prefix) {
 		s.note("object " + key)
+	}
+	if strings.HasPrefix(key, "keys/") {
+		if err := s.before(ctx, key); err != nil {
+			return objects.Object{}, err
+		}
 	}
 	return s.Store.Get(ctx, key)
 }
@@ -182,13 +187,13 @@ func (h *fixture) byToken(token, path string) (code int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// atOnce is a watched.before that gives the keys and the credential of cluster m when both have been asked for.
-func atOnce() func(ctx context.Context, name string) error {
+// atOnce is a watched.before that returns a set of keys and the credential of cluster m once both have been asked for.
+func atOnce(set string) func(ctx context.Context, name string) error {
 	var keys, credential atomic.Bool
 	both := make(chan struct{})
 	release := sync.OnceFunc(func() { close(both) })
 	return func(ctx context.Context, name string) error {
-		asked := map[string]*atomic.Bool{passes.KeysSecret: &keys, "clusters/m": &credential}[name]
+		asked := map[string]*atomic.Bool{set: &keys, "clusters/m": &credential}[name]
 		if asked.Store(true); keys.Load() && credential.Load() {
 			release()
 		}
@@ -221,7 +226,7 @@ func getsBoth(t *testing.T, want int, first func() (code int, body string)) {
 func TestFirstCallByPass(t *testing.T) {
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	getsBoth(t, http.StatusOK, func() (code int, body string) {
-		h := newGatewayForPasses(t, &watched{before: atOnce()})
+		h := newGatewayForPasses(t, &watched{before: atOnce(passes.PassKeys)})
 		h.AddCluster("m", m.Kubeconfig("{token: members-token}"))
 		return h.byToken(pass(t, h.Objects, h.Secrets), "/clusters/m/api/v1/pods")
 	})
@@ -232,11 +237,15 @@ func TestFirstCallByPass(t *testing.T) {
 func TestFirstCallPrivate(t *testing.T) {
 	m := clustertest.NewMember(t, func(http.ResponseWriter, *http.Request) {})
 	getsBoth(t, http.StatusBadGateway, func() (code int, body string) {
-		h := newGatewayForPasses(t, &watched{before: atOnce()})
+		h := newGatewayForPasses(t, &watched{before: atOnce(passes.TunnelKeys)})
 		h.AddCluster("m", m.Kubeconfig("{token: members-token}"), func(spec *v1alpha1.ClusterSpec) {
 			spec.SyncMode, spec.ProxyURL = v1alpha1.Pull, "https://127.0.0.1:1"
 		})
-		pass(t, h.Objects, h.Secrets) // so that there are keys
+		issuer := &passes.Issuer{Objects: h.Objects, Secrets: h.Secrets, URL: gatewayURL}
+		of := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
+		if _, err := issuer.EnrolAgent(t.Context(), of, time.Hour); err != nil { // so that there are keys
+			t.Fatal(err)
+		}
 		resp := h.Do("GET", "/clusters/m/api/v1/pods", nil, "")
 		b, err := io.ReadAll(resp.Body)
 		if err != nil {
@@ -250,7 +259,7 @@ func TestFirstCallPrivate(t *testing.T) {
 func TestMadeUpPasses(t *testing.T) {
 	end := make(chan struct{})
 	s := &watched{before: func(_ context.Context, name string) error {
-		if name != passes.KeysSecret {
+		if name != passes.PassKeys {
 			<-end // whatever the deadline
 		}
 		return nil
@@ -276,7 +285,7 @@ func TestMadeUpPasses(t *testing.T) {
 	defer s.mu.Unlock()
 	clusters := map[string]int{}
 	for _, name := range s.asked {
-		if kind, of, _ := strings.Cut(name, " "); of != passes.KeysSecret {
+		if kind, of, _ := strings.Cut(name, " "); of != passes.PassKeys {
 			clusters[kind]++
 			if of != v1alpha1.Prefix+"m" {
 				t.Errorf("asked for %s", name)

@@ -35,10 +35,21 @@ const ALBHeader PeerHeader = "X-Amzn-Mtls-Clientcert"
 // best by a name that nobody can guess, which ALBs allow.
 type PeerHeader string
 
-// Decode implements envconfig.Decoder. Only names that are never forwarded to members are taken.
+// peerPrefix begins the headers that are never forwarded to members.
+const peerPrefix = "X-Clusterpass-"
+
+// generatedName is the least length of a value that AWS Secrets Manager generated.
+const generatedName = 20
+
+// Decode implements envconfig.Decoder. It accepts only names that are never forwarded to members. It puts
+// X-Clusterpass- before a value of 20 or more lower case letters and digits: AWS generates such secrets.
 func (h *PeerHeader) Decode(v string) error {
+	other := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') }
+	if len(v) >= generatedName && !strings.ContainsFunc(v, other) {
+		v = peerPrefix + v
+	}
 	name := http.CanonicalHeaderKey(v)
-	if v != "" && !strings.HasPrefix(name, "X-Amzn-Mtls-Clientcert") && !strings.HasPrefix(name, "X-Clusterpass-") {
+	if v != "" && !strings.HasPrefix(name, "X-Amzn-Mtls-Clientcert") && !strings.HasPrefix(name, peerPrefix) {
 		return errors.New("want a name that begins with X-Amzn-Mtls-Clientcert or X-Clusterpass-")
 	}
 	*h = PeerHeader(name)

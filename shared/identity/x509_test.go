@@ -106,7 +106,7 @@ func TestX509(t *testing.T) {
 func TestPeerHeader(t *testing.T) {
 	for v, want := range map[string]PeerHeader{
 		"": "", "x-amzn-mtls-clientcert": ALBHeader, "X-Amzn-Mtls-Clientcert-Leaf": "X-Amzn-Mtls-Clientcert-Leaf",
-		"x-clusterpass-5e1f-77": "X-Clusterpass-5e1f-77",
+		"x-clusterpass-5e1f-77": "X-Clusterpass-5e1f-77", "a0b1c2d3e4f5g6h7i8j9": "X-Clusterpass-A0b1c2d3e4f5g6h7i8j9",
 	} {
 		var h PeerHeader
 		if err := h.Decode(v); err != nil || h != want {
@@ -114,8 +114,10 @@ func TestPeerHeader(t *testing.T) {
 		}
 	}
 	var h PeerHeader
-	if err := h.Decode("X-Client-Cert"); err == nil {
-		t.Error("a header that goes on to members was taken")
+	for _, v := range []string{"X-Client-Cert", "cookie", "x-forwarded-client-certificate"} {
+		if err := h.Decode(v); err == nil {
+			t.Errorf("%q, which goes on to members, was taken", v)
+		}
 	}
 	// A header that the balancer does not use says nothing, whoever wrote it.
 	r := httptest.NewRequest("GET", "/", nil)

@@ -118,8 +118,11 @@ func (i *Issuer) RevokeAgent(ctx context.Context, cluster string) error {
 }
 
 func (i *Issuer) agentToken(ctx context.Context, a *Agent, audience string, own agentClaims) (secrets.Value, error) {
+	if _, err := i.renewed(ctx, TunnelKeys); err != nil { // by which the agents will be reached
+		return secrets.Value{}, fmt.Errorf("the keys of the tunnel port: %w", err)
+	}
 	now := i.now().Truncate(time.Second)
-	return i.signed(ctx, jwt.Claims{
+	return i.signed(ctx, agentToken, jwt.Claims{
 		Audience: jwt.Audience{audience}, Subject: a.Cluster, ID: a.uid,
 		IssuedAt: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(min(a.TTL, MaxTTL))),
 	}, own)
@@ -141,7 +144,7 @@ func (v *Verifier) Agent(ctx context.Context, cluster string, p Presented) (*Age
 		audience = bootstrapAudience
 	}
 	var own agentClaims
-	c, err := v.signed(ctx, p.Token, audience, agentCredential, &own)
+	c, err := v.signed(ctx, agentToken, p.Token, audience, &own)
 	switch {
 	case errors.Is(err, jwt.ErrExpired):
 		return nil, refused(err, "the %s has expired; %s", agentCredential, joinAgain(cluster))
@@ -188,7 +191,7 @@ func (v *Verifier) follow(a *Agent, end time.Time, signer string) {
 		if !v.cfg.Now().Before(end.Add(skew)) {
 			return refused(nil, "the %s has expired", agentCredential)
 		}
-		if _, err := v.key(ctx, signer, agentCredential); err != nil {
+		if _, err := v.key(ctx, agentToken, signer); err != nil {
 			return err
 		}
 		var (

@@ -5,7 +5,9 @@
 //   - A pass is good for as long as its object is there, with the uid that the credential names. Nothing that is older than
 //     MaxAge is believed of that: without the store the answer is 503.
 //   - What a pass may do is what RBAC grants its user, and no more than its object says (identity.Scope).
-//   - The object holds no secret: who reads the object store can make no credential of it. Keys are in the secret store.
+//   - The object holds no secret: who reads the object store can make no credential of it.
+//   - Keys that sign are in the secret store, or with a Signer. Keys that verify are in the object store.
+//   - Agents' credentials and tunnel tokens have keys of their own, which verify no pass.
 //   - A client certificate of the gateway's CA, pass or not, is good until an object revokes its serial number.
 package passes
 

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,9 +27,10 @@ type Issuer struct {
 	Objects objects.Store
 	Secrets secrets.Store
 	// URL is the gateway's, as its configuration has it: iss and aud of tokens.
-	URL string
-	CA  *pki.CA          // signs certificates; nil where none can be made
-	Now func() time.Time // nil means time.Now
+	URL    string
+	CA     *pki.CA          // signs certificates; nil where none can be made
+	Signer Signer           // signs tokens that are passes; nil for the keys of the secret store
+	Now    func() time.Time // nil means time.Now
 }
 
 // Issued is a new pass. Its credential is nowhere else.
@@ -179,40 +179,11 @@ type claims struct {
 
 func (i *Issuer) token(ctx context.Context, out *Issued) (err error) {
 	p := out.Pass
-	out.Token, err = i.signed(ctx, jwt.Claims{
+	out.Token, err = i.signed(ctx, passToken, jwt.Claims{
 		Audience: jwt.Audience{i.URL}, Subject: p.Spec.User, ID: string(p.UID),
 		IssuedAt: jwt.NewNumericDate(p.CreationTimestamp.Time), Expiry: jwt.NewNumericDate(p.Status.ExpirationTimestamp.Time),
 	}, claims{Pass: p.Name})
 	return err
-}
-
-// signed makes a token that says registered and own, with the newest key; one that is too old is replaced first.
-func (i *Issuer) signed(ctx context.Context, registered jwt.Claims, own any) (secrets.Value, error) {
-	if i.URL == "" {
-		return secrets.Value{}, errors.New("tokens cannot be made without the gateway's URL, which they are for")
-	}
-	now := i.now()
-	keys, err := changeKeys(ctx, i.Secrets, func(s *keySet) (bool, error) {
-		if n := len(s.Keys); n > 0 && now.Sub(s.Keys[n-1].Created) < keyLife {
-			return false, nil
-		}
-		return true, s.add(now)
-	})
-	if err != nil {
-		return secrets.Value{}, fmt.Errorf("the key that signs passes: %w", err)
-	}
-	registered.Issuer, registered.NotBefore = i.URL, registered.IssuedAt
-	return sign(keys.signer(now), registered, own)
-}
-
-// sign makes a token with a key.
-func sign(key signingKey, registered jwt.Claims, own any) (secrets.Value, error) {
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key.Key}, (&jose.SignerOptions{}).WithType("JWT"))
-	if err != nil {
-		return secrets.Value{}, err
-	}
-	token, err := jwt.Signed(signer).Claims(registered).Claims(own).Serialize()
-	return secrets.NewValue([]byte(token)), err
 }
 
 // List returns all passes by name, those that have expired among them.
@@ -270,18 +241,6 @@ func uidOf(value []byte) string {
 	return o.UID + o.Metadata.UID
 }
 
-// RotateKey makes a new key for signing tokens. Tokens of those before stay good; with discard they end, and only the new
-// key is left.
-func (i *Issuer) RotateKey(ctx context.Context, discard bool) error {
-	_, err := changeKeys(ctx, i.Secrets, func(s *keySet) (bool, error) {
-		if discard {
-			s.Keys = nil
-		}
-		return true, s.add(i.now())
-	})
-	return err
-}
-
 const (
 	// pruneEvery is how often passes that have expired are looked for, and pruneAfter how long they stay to be seen.
 	pruneEvery = time.Hour
@@ -314,11 +273,13 @@ func (i *Issuer) Prune(ctx context.Context) error {
 	}
 }
 
-// KeepPruned prunes now and every hour, until ctx ends. What fails is tried again then; failed is told.
-func (i *Issuer) KeepPruned(ctx context.Context, failed func(error)) {
+// Maintain calls PublishAll and Prune now and every hour, until ctx ends. It passes their errors to failed.
+func (i *Issuer) Maintain(ctx context.Context, failed func(error)) {
 	for {
-		if err := i.Prune(ctx); err != nil && ctx.Err() == nil {
-			failed(err)
+		for _, do := range []func(context.Context) error{i.PublishAll, i.Prune} {
+			if err := do(ctx); err != nil && ctx.Err() == nil {
+				failed(err)
+			}
 		}
 		select {
 		case <-ctx.Done():

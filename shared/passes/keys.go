@@ -17,37 +17,44 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// KeysSecret names the secret with the keys that sign tokens.
-const KeysSecret = "keys/passes"
+// Sets of keys. Each name is that of a secret with private keys, and of an object with the public ones. A key of one
+// set cannot sign for another purpose, so that a program reads only the secrets of its own tokens.
+const (
+	PassKeys   = "keys/passes"
+	AgentKeys  = "keys/agents"
+	TunnelKeys = "keys/tunnel"
+)
 
 const (
 	// keyLife is how old a key may be that signs. The next token gets a new one.
 	keyLife = 30 * 24 * time.Hour
 	// settle is how long a new key only verifies, until every gateway and whoever else reads the JWKS has it.
 	settle = time.Minute
+	// useful is how long a key verifies after it has ceased to sign: until all that it signed has ended.
+	useful = settle + MaxTTL + skew
 	// attempts bounds how often a change is made again because of another writer's.
 	attempts = 5
 )
 
-// signingKey is one key, private in the secret store and public in the JWKS.
+// signingKey is one private key of the secret store.
 type signingKey struct {
 	Created time.Time       `json:"created"`
 	Key     jose.JSONWebKey `json:"key"`
 }
 
-// keySet is the value of KeysSecret: several keys, oldest first, so that tokens of the old one hold while a new one takes over.
+// keySet is the value of a set's secret: several keys, oldest first. Tokens of the old one stay good after a new one.
 type keySet struct {
 	Keys []signingKey `json:"keys"`
 }
 
-func parseKeys(v secrets.Value) (*keySet, error) {
+func parseKeys(name string, v secrets.Value) (*keySet, error) {
 	s := &keySet{}
 	if err := json.Unmarshal(v.Reveal(), s); err != nil {
-		return nil, fmt.Errorf("secret %s holds no set of keys", KeysSecret) // the parser's error could quote it
+		return nil, fmt.Errorf("secret %s holds no set of keys", name) // the parser's error could quote it
 	}
 	for _, k := range s.Keys {
 		if _, ok := k.Key.Key.(*ecdsa.PrivateKey); !ok || k.Key.KeyID == "" {
-			return nil, fmt.Errorf("secret %s holds a key that cannot sign", KeysSecret)
+			return nil, fmt.Errorf("secret %s holds a key that cannot sign", name)
 		}
 	}
 	return s, nil
@@ -66,11 +73,19 @@ func (s *keySet) add(now time.Time) error {
 	}
 	s.Keys = append(s.Keys, signingKey{now, jose.JSONWebKey{Key: key, KeyID: uuid.NewString(), Algorithm: string(jose.ES256), Use: "sig"}})
 	done := 0
-	for done+1 < len(s.Keys) && now.Sub(s.Keys[done+1].Created) > settle+MaxTTL+skew {
+	for done+1 < len(s.Keys) && now.Sub(s.Keys[done+1].Created) > useful {
 		done++
 	}
 	s.Keys = slices.Delete(s.Keys, 0, done)
 	return nil
+}
+
+// renew adds a key if there is none, or if the newest is too old, and reports whether it did.
+func (s *keySet) renew(now time.Time) (bool, error) {
+	if n := len(s.Keys); n > 0 && now.Sub(s.Keys[n-1].Created) < keyLife {
+		return false, nil
+	}
+	return true, s.add(now)
 }
 
 // signer is the newest key that everybody knows of.
@@ -83,25 +98,31 @@ func (s *keySet) signer(now time.Time) signingKey {
 	return s.Keys[0]
 }
 
-// public returns the keys for verifying.
-func (s *keySet) public() jose.JSONWebKeySet {
-	out := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
-	for _, k := range s.Keys {
-		out.Keys = append(out.Keys, k.Key.Public())
-	}
-	return out
+// has reports whether the set has the key of that id.
+func (s *keySet) has(id string) bool {
+	return slices.ContainsFunc(s.Keys, func(k signingKey) bool { return k.Key.KeyID == id })
 }
 
-// change reads the keys, has edit change them, and stores them if it says so. A change of another writer makes it begin again.
-func changeKeys(ctx context.Context, store secrets.Store, edit func(*keySet) (changed bool, err error)) (*keySet, error) {
+// readKeys returns the private keys of a set, none where there is no secret. version is "" then.
+func readKeys(ctx context.Context, store secrets.Store, name string) (keys *keySet, version string, err error) {
+	old, err := store.Get(ctx, name)
+	if errors.Is(err, secrets.ErrNotFound) {
+		return &keySet{}, "", nil
+	} else if err != nil {
+		return nil, "", err
+	}
+	keys, err = parseKeys(name, old.Value)
+	return keys, old.Version, err
+}
+
+// changeKeys reads the keys of a set, has edit change them, and stores them if it reports a change. A change of
+// another writer makes it begin again.
+func changeKeys(
+	ctx context.Context, store secrets.Store, name string, edit func(*keySet) (changed bool, err error),
+) (*keySet, error) {
 	for range attempts {
-		set := &keySet{}
-		old, err := store.Get(ctx, KeysSecret)
-		missing := errors.Is(err, secrets.ErrNotFound)
-		if err == nil {
-			set, err = parseKeys(old.Value)
-		}
-		if err != nil && !missing {
+		set, version, err := readKeys(ctx, store, name)
+		if err != nil {
 			return nil, err
 		}
 		changed, err := edit(set)
@@ -112,14 +133,14 @@ func changeKeys(ctx context.Context, store secrets.Store, edit func(*keySet) (ch
 		if err != nil {
 			return nil, err
 		}
-		if missing {
-			_, err = store.Create(ctx, KeysSecret, value, nil)
+		if version == "" {
+			_, err = store.Create(ctx, name, value, nil)
 		} else {
-			_, err = store.Replace(ctx, KeysSecret, old.Version, value)
+			_, err = store.Replace(ctx, name, version, value)
 		}
 		if !errors.Is(err, secrets.ErrConflict) && !errors.Is(err, secrets.ErrExists) {
 			return set, err
 		}
 	}
-	return nil, fmt.Errorf("secret %s: %w", KeysSecret, secrets.ErrConflict)
+	return nil, fmt.Errorf("secret %s: %w", name, secrets.ErrConflict)
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"math/big"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4/jwt"
@@ -19,8 +20,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// The parts of a gateway know each other at the bridge's tunnel port by the keys that sign tokens, which nobody else has: who connects by
-// a token, the bridge by a certificate. (A signature of one never holds for the other: tokens begin with a letter, certificates do not.)
+// The parts of a gateway know each other at the bridge's tunnel port by TunnelKeys, which no other program has. The
+// client shows a token, the bridge a certificate. (The signature of one never verifies the other: tokens begin with a
+// letter, certificates do not.)
 const (
 	tunnelAudience = "clusterpass.io/tunnel"
 	tunnelName     = "tunnel.clusterpass.io"
@@ -37,18 +39,23 @@ func (v *Verifier) TunnelToken(ctx context.Context, cluster string) (secrets.Val
 		return secrets.Value{}, err
 	}
 	now := v.cfg.Now().Truncate(time.Second)
-	return sign(key, jwt.Claims{
+	return sign(key.Key, tunnelToken, jwt.Claims{
 		Issuer: v.cfg.URL, Audience: jwt.Audience{tunnelAudience}, Subject: cluster, ID: uuid.NewString(),
 		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(tunnelTTL)),
 	}, struct{}{})
 }
 
-// Prepare reads the keys that TunnelToken needs, unless they are known.
-func (v *Verifier) Prepare(ctx context.Context) { _, _ = v.keys.Get(ctx, KeysSecret) }
+// Prepare reads the keys that connecting to the tunnel port needs, unless they are known.
+func (v *Verifier) Prepare(ctx context.Context) {
+	var both sync.WaitGroup
+	both.Go(func() { _, _ = v.keys.Get(ctx, TunnelKeys) })
+	both.Go(func() { _, _ = v.tunnel.Get(ctx, TunnelKeys) })
+	both.Wait()
+}
 
 // VerifyTunnelToken returns an error unless a token is one of TunnelToken for that cluster.
 func (v *Verifier) VerifyTunnelToken(ctx context.Context, token, cluster string) error {
-	c, err := v.signed(ctx, token, tunnelAudience, "token", &struct{}{})
+	c, err := v.signed(ctx, tunnelToken, token, tunnelAudience, &struct{}{})
 	if err == nil && c.Subject != cluster {
 		err = refused(nil, "the token is for another cluster")
 	}
@@ -57,10 +64,10 @@ func (v *Verifier) VerifyTunnelToken(ctx context.Context, token, cluster string)
 
 // signer is the key to sign with. It makes none: where there is none, there is no agent either.
 func (v *Verifier) signer(ctx context.Context) (signingKey, error) {
-	set, err := v.keys.Get(ctx, KeysSecret)
+	set, err := v.tunnel.Get(ctx, TunnelKeys)
 	switch {
 	case errors.Is(err, secrets.ErrNotFound), err == nil && len(set.Keys) == 0:
-		return signingKey{}, refused(err, "the gateway has no keys yet; they come with the first pass, or the first private cluster")
+		return signingKey{}, refused(err, "the tunnel port has no keys yet; they come with the first private cluster")
 	case err != nil:
 		return signingKey{}, v.unavailable(err)
 	}
@@ -109,11 +116,11 @@ func tunnelCertificate(signer signingKey, now time.Time) (*tls.Certificate, erro
 
 // VerifyTunnelCertificate returns an error unless a certificate is one of TunnelCertificate.
 func (v *Verifier) VerifyTunnelCertificate(ctx context.Context, leaf *x509.Certificate) error {
-	key, err := v.key(ctx, leaf.Issuer.CommonName, "tunnel port's certificate")
+	key, err := v.key(ctx, tunnelPort, leaf.Issuer.CommonName)
 	if err != nil {
 		return err
 	}
-	issuer := &x509.Certificate{PublicKeyAlgorithm: x509.ECDSA, PublicKey: key.Public().Key}
+	issuer := &x509.Certificate{PublicKeyAlgorithm: x509.ECDSA, PublicKey: key.Key}
 	now := v.cfg.Now()
 	switch err := issuer.CheckSignature(leaf.SignatureAlgorithm, leaf.RawTBSCertificate, leaf.Signature); {
 	case err != nil:

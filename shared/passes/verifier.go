@@ -29,8 +29,9 @@ import (
 // credential.
 const (
 	maxRecords = 10_000
+	maxSets    = 3
 	keysFresh  = 20 * time.Second // a key that is discarded is gone after that
-	// keysStale is how long keys serve while the secret store is down. Passes can be revoked meanwhile.
+	// keysStale is how long keys serve while their store is down. Passes can be revoked meanwhile.
 	keysStale = time.Hour
 	// retry is how often a store that is down is asked, and how often for a key id that nobody has.
 	retry   = 2 * time.Second
@@ -46,6 +47,7 @@ type Config struct {
 	Objects interface {
 		Get(ctx context.Context, key string) (objects.Object, error)
 	}
+	// Secrets is asked for TunnelKeys only, to connect to the tunnel port and to open it.
 	Secrets interface {
 		Get(ctx context.Context, name string) (*secrets.Secret, error)
 	}
@@ -61,7 +63,8 @@ type Config struct {
 type Verifier struct {
 	cfg     Config
 	records *cache.Cache[[]byte] // by key of the object store; nil for what is not there
-	keys    *cache.Cache[*keySet]
+	keys    *cache.Cache[*publishedKeys]
+	tunnel  *cache.Cache[*keySet] // private ones
 
 	mu          sync.Mutex
 	certificate *tls.Certificate // of the tunnel port
@@ -89,26 +92,38 @@ func NewVerifier(cfg Config) *Verifier {
 		}
 		return o.Value, err
 	})
-	v.keys = cache.New(cache.Config{
-		Name: "keys", Max: 1, TTL: keysFresh, Negative: retry, Stale: keysStale, Retry: retry, Timeout: timeout,
-		Missing: func(err error) bool { return errors.Is(err, secrets.ErrNotFound) },
-		Down: func(err error) bool {
-			return errors.Is(err, secrets.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
-		},
-		Now: cfg.Now, Log: cfg.Log,
-	}, func(ctx context.Context, name string) (*keySet, error) {
+	published := keysConfig(cfg, "keys", objects.ErrNotFound, objects.ErrUnavailable)
+	v.keys = cache.New(published, func(ctx context.Context, name string) (*publishedKeys, error) {
+		o, err := cfg.Objects.Get(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return parsePublished(name, o.Value)
+	})
+	private := keysConfig(cfg, "tunnel", secrets.ErrNotFound, secrets.ErrUnavailable)
+	v.tunnel = cache.New(private, func(ctx context.Context, name string) (*keySet, error) {
 		s, err := cfg.Secrets.Get(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		return parseKeys(s.Value)
+		return parseKeys(name, s.Value)
 	})
 	return v
 }
 
-// Stats counts for each cache by its name, "passes" and "keys".
+// keysConfig is for a cache of sets of keys, whose store has those two errors.
+func keysConfig(cfg Config, name string, missing, down error) cache.Config {
+	return cache.Config{
+		Name: name, Max: maxSets, TTL: keysFresh, Negative: retry, Stale: keysStale, Retry: retry, Timeout: timeout,
+		Missing: func(err error) bool { return errors.Is(err, missing) },
+		Down:    func(err error) bool { return errors.Is(err, down) || errors.Is(err, context.DeadlineExceeded) },
+		Now:     cfg.Now, Log: cfg.Log,
+	}
+}
+
+// Stats counts for each cache by its name: "passes", "keys" (that verify) and "tunnel" (keys that sign there).
 func (v *Verifier) Stats() map[string]cache.Stats {
-	return map[string]cache.Stats{"passes": v.records.Stats(), "keys": v.keys.Stats()}
+	return map[string]cache.Stats{"passes": v.records.Stats(), "keys": v.keys.Stats(), "tunnel": v.tunnel.Stats()}
 }
 
 // Method is how the bearer of a pass was identified.
@@ -138,7 +153,7 @@ func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*identi
 // verify returns what a token says that the gateway signed for itself, and the pass that it is of.
 func (v *Verifier) verify(ctx context.Context, token string) (*jwt.Claims, string, error) {
 	var own claims
-	registered, err := v.signed(ctx, token, v.cfg.URL, "pass", &own)
+	registered, err := v.signed(ctx, passToken, token, v.cfg.URL, &own)
 	switch {
 	case errors.Is(err, jwt.ErrExpired):
 		return nil, "", refused(err, "the pass %q has expired; get a new one", own.Pass)
@@ -150,27 +165,30 @@ func (v *Verifier) verify(ctx context.Context, token string) (*jwt.Claims, strin
 	return registered, own.Pass, nil
 }
 
-// signed returns the registered claims of a token that the gateway signed for an audience, and fills in own. what names the kind of
-// credential in errors, which wrap jwt.ErrExpired where that is all that is wrong.
-func (v *Verifier) signed(ctx context.Context, token, audience, what string, own any) (*jwt.Claims, error) {
+// signed returns the registered claims of a token of kind k that the gateway signed for an audience, and fills in own.
+// Its errors wrap jwt.ErrExpired where that is all that is wrong.
+func (v *Verifier) signed(ctx context.Context, k kind, token, audience string, own any) (*jwt.Claims, error) {
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
-		return nil, refused(err, "the %s does not hold", what)
+		return nil, refused(err, "the %s does not hold", k.what)
 	}
-	key, err := v.key(ctx, t.Headers[0].KeyID, what) // ParseSigned takes none without a signature
+	if !k.accepts(t) { // ParseSigned returns none without a signature, and so without a header
+		return nil, refused(nil, "the %s does not hold", k.what)
+	}
+	key, err := v.key(ctx, k, t.Headers[0].KeyID)
 	if err != nil {
 		return nil, err
 	}
 	var registered jwt.Claims
-	if err := t.Claims(key.Public(), &registered, own); err != nil {
-		return nil, refused(err, "the %s does not hold", what)
+	if err := t.Claims(key, &registered, own); err != nil {
+		return nil, refused(err, "the %s does not hold", k.what)
 	}
 	err = registered.ValidateWithLeeway(jwt.Expected{Issuer: v.cfg.URL, AnyAudience: jwt.Audience{audience}, Time: v.cfg.Now()}, skew)
 	switch {
 	case errors.Is(err, jwt.ErrExpired):
-		return nil, refused(err, "the %s has expired; get a new one", what)
+		return nil, refused(err, "the %s has expired; get a new one", k.what)
 	case err != nil || registered.Expiry == nil || registered.ID == "":
-		return nil, refused(err, "the %s does not hold", what)
+		return nil, refused(err, "the %s does not hold", k.what)
 	}
 	return &registered, nil
 }
@@ -184,24 +202,43 @@ func keyOf(token string) string {
 	return t.Headers[0].KeyID
 }
 
-// key returns the key of that id, asking the store again for one that is not known.
-func (v *Verifier) key(ctx context.Context, id, what string) (jose.JSONWebKey, error) {
-	has := func(s *keySet) int {
-		return slices.IndexFunc(s.Keys, func(k signingKey) bool { return k.Key.KeyID == id })
+// key returns the key of that id that may sign tokens of kind k, asking the store again for one that is not known.
+func (v *Verifier) key(ctx context.Context, k kind, id string) (jose.JSONWebKey, error) {
+	key, ok, err := v.find(k, id, func(set string) (*publishedKeys, error) { return v.keys.Get(ctx, set) })
+	if err == nil && !ok {
+		key, ok, err = v.find(k, id, func(set string) (*publishedKeys, error) {
+			return v.keys.Renew(ctx, set, func(p *publishedKeys) bool { _, has := p.find(id, v.cfg.Now()); return !has })
+		})
 	}
-	set, err := v.keys.Get(ctx, KeysSecret)
-	if err == nil && has(set) < 0 {
-		set, err = v.keys.Renew(ctx, KeysSecret, func(s *keySet) bool { return has(s) < 0 })
+	if err == nil && !ok {
+		const text = "the %s is signed by a key that the gateway does not have any more; get a new one"
+		err = refused(fmt.Errorf("key %q", id), text, k.what)
 	}
-	switch {
-	case errors.Is(err, secrets.ErrNotFound):
-		return jose.JSONWebKey{}, refused(err, "the %s does not hold", what)
-	case err != nil:
-		return jose.JSONWebKey{}, v.unavailable(err)
-	case has(set) < 0:
-		return jose.JSONWebKey{}, refused(fmt.Errorf("key %q", id), "the %s is signed by a key that the gateway does not have any more; get a new one", what)
+	return key, err
+}
+
+// find looks for a key in the sets of a kind. A set that was never published has no keys. If none was published, find
+// returns an error, since the keys are not known.
+func (v *Verifier) find(
+	k kind, id string, get func(set string) (*publishedKeys, error),
+) (key jose.JSONWebKey, ok bool, err error) {
+	published := false
+	for _, set := range k.verifiedBy {
+		p, gerr := get(set)
+		if errors.Is(gerr, objects.ErrNotFound) {
+			continue
+		}
+		published = true
+		if gerr != nil {
+			err = v.unavailable(gerr)
+		} else if key, ok = p.find(id, v.cfg.Now()); ok {
+			return key, true, nil
+		}
 	}
-	return set.Keys[has(set)].Key, nil
+	if !published {
+		err = v.unpublished()
+	}
+	return key, false, err
 }
 
 // user returns the user of the pass of that name and uid, whose credential ends at end.
@@ -326,6 +363,12 @@ func refused(err error, format string, args ...any) *status.Error {
 func (v *Verifier) unavailable(err error) error {
 	return &status.Error{Reason: status.StoreUnavailable, Err: err, RetryAfter: max(retry, objects.RetryAfter(err), secrets.RetryAfter(err)),
 		Message: "the gateway cannot read now whether your credential was revoked, and so refuses; try again"}
+}
+
+// unpublished is the error while no program has published the keys that verify.
+func (v *Verifier) unpublished() error {
+	const text = "the keys that verify passes are not published yet; try again, or have an administrator run clusterpass init"
+	return &status.Error{Reason: status.StoreUnavailable, RetryAfter: retry, Message: text}
 }
 
 var _ identity.TokenAuthenticator = (*Verifier)(nil)

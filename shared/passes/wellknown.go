@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
 // Where the documents are by which others can verify passes, as kube-apiserver has them for its service accounts' tokens.
@@ -45,7 +45,7 @@ func (v *Verifier) Serve(w http.ResponseWriter, r *http.Request, path string) (b
 	case jwksPath:
 		keys, err := v.public(r.Context())
 		if err != nil {
-			return true, v.unavailable(err)
+			return true, err
 		}
 		kind, document = "application/jwk-set+json", keys
 	default:
@@ -61,14 +61,14 @@ func (v *Verifier) Serve(w http.ResponseWriter, r *http.Request, path string) (b
 	return true, nil
 }
 
-// public returns the keys; none before the first pass.
+// public returns the keys that verify passes.
 func (v *Verifier) public(ctx context.Context) (jose.JSONWebKeySet, error) {
-	set, err := v.keys.Get(ctx, KeysSecret)
-	if errors.Is(err, secrets.ErrNotFound) {
-		set, err = &keySet{}, nil
+	p, err := v.keys.Get(ctx, PassKeys)
+	switch {
+	case errors.Is(err, objects.ErrNotFound):
+		return jose.JSONWebKeySet{}, v.unpublished()
+	case err != nil:
+		return jose.JSONWebKeySet{}, v.unavailable(err)
 	}
-	if err != nil {
-		return jose.JSONWebKeySet{}, err
-	}
-	return set.public(), nil
+	return p.public(v.cfg.Now()), nil
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
@@ -97,9 +98,13 @@ func PassOf(t *testing.T, name string, args ...string) string {
 	if Secrets.Document("pass "+name, []byte(out)) == 0 {
 		Secrets.Secret("pass "+name, strings.TrimSpace(out))
 	}
-	if data, err := os.ReadFile(filepath.Join(Shared(t).Dir, "data", "secrets", "keys", "passes")); err == nil {
+	for _, set := range []string{passes.PassKeys, passes.AgentKeys, passes.TunnelKeys} {
+		data, err := os.ReadFile(filepath.Join(Shared(t).Dir, "data", "secrets", filepath.FromSlash(set)))
+		if err != nil {
+			continue
+		}
 		for _, d := range regexp.MustCompile(`"d":"([^"]+)"`).FindAllStringSubmatch(string(data), -1) {
-			Secrets.Secret("the key that signs passes", d[1])
+			Secrets.Secret("a key of "+set, d[1])
 		}
 	}
 	t.Cleanup(func() { _, _ = CLI(t, "", "pass", "revoke", name) })

@@ -64,6 +64,10 @@ func TestFormats(t *testing.T) {
 		for kind, restore := range map[string]func(*testing.T, string) *stores.Stores{"dir": restoreDir, "aws": restoreAWS} {
 			t.Run(filepath.Base(dir)+"/"+kind, func(t *testing.T) {
 				st := restore(t, dir)
+				// As every program that signs passes does when it starts.
+				if err := (&passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, Now: now}).PublishAll(t.Context()); err != nil {
+					t.Fatal(err)
+				}
 				if i > 0 { // format1 is older than private clusters
 					checkPrivate(t, dir, st)
 					checkAgent(t, dir, st, i > 1) // in format2 credentials were bound to no key
@@ -233,7 +237,8 @@ func checkPrivate(t *testing.T, dir string, st *stores.Stores) {
 		t.Errorf("the tunnel port's certificate is refused: %v", err)
 	}
 	// What functions connect to the tunnel port with is good for a minute.
-	verifier = passes.NewVerifier(passes.Config{Secrets: st.Secrets, URL: gatewayURL, Now: func() time.Time { return then }})
+	atThen := func() time.Time { return then }
+	verifier = passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Now: atThen})
 	connect := strings.TrimSpace(read(t, dir, "tunnel.token"))
 	if err := verifier.VerifyTunnelToken(ctx, connect, "private1"); err != nil {
 		t.Errorf("who connects to the tunnel port is refused: %v", err)
@@ -400,6 +405,7 @@ func write(t *testing.T, dir string) {
 	}
 	for _, prefix := range []string{
 		clusterv1alpha1.Prefix, access.RolePrefix, access.BindingPrefix, searchv1alpha1.Prefix, v1alpha1.PassPrefix, v1alpha1.RevocationPrefix, v1alpha1.AgentPrefix,
+		"keys/",
 	} {
 		page, err := st.Objects.List(t.Context(), prefix, 0, "")
 		if err != nil {

@@ -19,10 +19,10 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/route"
-	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
 	"github.com/clusterpass/clusterpass/shared/waittest"
@@ -313,7 +313,7 @@ func TestDrainWaitsForConnects(t *testing.T) {
 	asked, release := make(chan struct{}, 1), make(chan struct{})
 	letGo := sync.OnceFunc(func() { close(release) })
 	t.Cleanup(letGo)
-	slow := getter(func(ctx context.Context, name string) (*secrets.Secret, error) {
+	slow := getter(func(ctx context.Context, key string) (objects.Object, error) {
 		if held.Load() {
 			select {
 			case asked <- struct{}{}:
@@ -321,10 +321,10 @@ func TestDrainWaitsForConnects(t *testing.T) {
 			}
 			<-release // whatever the deadline
 		}
-		return w.issuer.Secrets.Get(ctx, name)
+		return w.Objects.Get(ctx, key)
 	})
 	r := w.replica(func(c *agents.Config) {
-		c.Keys = passes.NewVerifier(passes.Config{Objects: w.Objects, Secrets: slow, URL: gatewayURL, Log: w.log, Now: w.Clock.Now})
+		c.Keys = passes.NewVerifier(passes.Config{Objects: slow, Secrets: w.Secrets, URL: gatewayURL, Log: w.log, Now: w.Clock.Now})
 	})
 	conn, err := net.Dial("tcp", r.port)
 	if err != nil {
@@ -360,10 +360,10 @@ func TestDrainWaitsForConnects(t *testing.T) {
 	}
 }
 
-// getter reads secrets.
-type getter func(ctx context.Context, name string) (*secrets.Secret, error)
+// getter reads objects.
+type getter func(ctx context.Context, key string) (objects.Object, error)
 
-func (g getter) Get(ctx context.Context, name string) (*secrets.Secret, error) { return g(ctx, name) }
+func (g getter) Get(ctx context.Context, key string) (objects.Object, error) { return g(ctx, key) }
 
 // TestRenewal holds: an agent gets its next credential for the present one, as long-lived, and for its own cluster.
 func TestRenewal(t *testing.T) {

@@ -17,10 +17,13 @@ func Probe(ctx context.Context, p *health.Prober, interval time.Duration) (stop 
 	return background(ctx, func(ctx context.Context) { p.Run(ctx, interval) })
 }
 
-// Prune deletes passes that expired long ago, now and then, until the returned function is called.
-func Prune(ctx context.Context, i *passes.Issuer, log *slog.Logger) (stop func()) {
+// Maintain publishes the keys that verify passes, and deletes passes that expired long ago. It does so now and every
+// hour, until the returned function is called.
+func Maintain(ctx context.Context, i *passes.Issuer, log *slog.Logger) (stop func()) {
 	return background(ctx, func(ctx context.Context) {
-		i.KeepPruned(ctx, func(err error) { log.Warn("expired passes cannot be deleted now", "error", err.Error()) })
+		i.Maintain(ctx, func(err error) {
+			log.Warn("keys cannot be published now, or expired passes deleted", "error", err.Error())
+		})
 	})
 }
 

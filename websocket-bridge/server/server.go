@@ -19,6 +19,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/kmssigner"
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
@@ -62,7 +63,11 @@ func Run(ctx context.Context, cfg *Config) (err error) {
 	b.CountAudit(gw)
 	private.RecordTo(gw.AuditLog())
 	b.CountCaches(gw.CacheStats)
-	defer Prune(ctx, &passes.Issuer{Objects: st.Objects}, log)()
+	signer, err := kmssigner.Open(ctx, cfg.PassKMSKey)
+	if err != nil {
+		return err
+	}
+	defer Maintain(ctx, &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, Signer: signer}, log)()
 	defer Probe(ctx, &health.Prober{Objects: st.Objects, Members: members, Log: log}, cfg.ProbeInterval)()
 	ln, err := cfg.listen(ctx)
 	if err != nil {

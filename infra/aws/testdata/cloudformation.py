@@ -1,14 +1,24 @@
 # What moto's CloudFormation lacks of what the template uses: Fn::Cidr, the outputs of nested stacks, expressions in listener rules, the
-# full names of load balancers, the bodies of REST APIs, names by Cloud Map.
+# full names of load balancers, the bodies of REST APIs, names by Cloud Map, secrets and dynamic references to them.
 import ipaddress
 import json
+import re
 
 from moto.apigateway.models import RestAPI, apigateway_backends
 from moto.cloudformation import parsing
 from moto.cloudformation.models import Stack
 from moto.core.common_models import CloudFormationModel
 from moto.elbv2.models import ELBv2Backend, FakeLoadBalancer, FakeTargetGroup
+from moto.secretsmanager.models import secretsmanager_backends
 from moto.servicediscovery.models import servicediscovery_backends
+
+
+def resolved(text, resources):
+    def secret(reference):
+        backend = secretsmanager_backends[resources._account_id][resources._region_name]
+        return backend.get_secret_value(reference[1], None, None)["SecretString"]
+
+    return re.sub(r"\{\{resolve:secretsmanager:(arn:[^${}]+):SecretString\}\}", secret, text)
 
 
 def clean_json(value, resources, clean=parsing.clean_json):
@@ -16,7 +26,8 @@ def clean_json(value, resources, clean=parsing.clean_json):
         block, count, bits = clean_json(value["Fn::Cidr"], resources)
         subnets = ipaddress.ip_network(block).subnets(new_prefix=32 - int(bits))
         return [str(next(subnets)) for _ in range(int(count))]
-    return clean(value, resources)
+    cleaned = clean(value, resources)
+    return resolved(cleaned, resources) if isinstance(cleaned, str) else cleaned
 
 
 parsing.clean_json = clean_json
@@ -95,3 +106,47 @@ class FoundService(FoundByName, CloudFormationModel):
         given = resource["Properties"]
         backend = servicediscovery_backends[account][region]
         return cls(backend.create_service(given["Name"], given["NamespaceId"], name, "", given["DnsConfig"], {}, given["HealthCheckCustomConfig"], [], "DNS"))
+
+
+class GeneratedSecret(CloudFormationModel):
+    """A secret with a value that Secrets Manager generates."""
+
+    __module__ = "moto.secretsmanager"
+
+    def __init__(self, arn):
+        self.physical_resource_id = arn
+
+    @staticmethod
+    def cloudformation_name_type():
+        return "Name"
+
+    @staticmethod
+    def cloudformation_type():
+        return "AWS::SecretsManager::Secret"
+
+    @classmethod
+    def create_from_cloudformation_json(cls, name, resource, account, region, **kwargs):
+        given = resource["Properties"]
+        backend, rules = secretsmanager_backends[account][region], given["GenerateSecretString"]
+        generated = backend.get_random_password(
+            password_length=rules["PasswordLength"],
+            exclude_characters="",
+            exclude_numbers=False,
+            exclude_punctuation=rules["ExcludePunctuation"],
+            exclude_uppercase=rules["ExcludeUppercase"],
+            exclude_lowercase=False,
+            include_space=False,
+            require_each_included_type=True,
+        )
+        backend.create_secret(
+            name=name,
+            secret_string=json.loads(generated)["RandomPassword"],
+            secret_binary=None,
+            description=given["Description"],
+            tags=None,
+            kms_key_id=given["KmsKeyId"],
+            client_request_token=None,
+            replica_regions=[],
+            force_overwrite=False,
+        )
+        return cls(backend.describe_secret(name).arn)

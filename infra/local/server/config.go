@@ -102,6 +102,10 @@ func (c *Config) Validate() error {
 	if c.Functions == Process && c.Store.Kind == "aws" { // a Lambda function has credentials of its own; these have none
 		return &config.Error{Variable: "CLUSTERPASS_FUNCTIONS", Problem: "functions in processes of their own cannot reach the AWS stores of CLUSTERPASS_STORE", Example: "inline"}
 	}
+	if c.Functions == Process && c.PassKMSKey != "" {
+		const problem = "functions in processes of their own cannot reach the KMS of CLUSTERPASS_PASS_KMS_KEY"
+		return &config.Error{Variable: "CLUSTERPASS_FUNCTIONS", Problem: problem, Example: "inline"}
+	}
 	if c.FunctionsDir == "" {
 		exe, err := os.Executable()
 		if err != nil {

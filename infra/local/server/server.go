@@ -30,6 +30,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/lambdahttp"
 	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/kmssigner"
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/registration"
@@ -181,10 +182,17 @@ func open(ctx context.Context, cfg *Config, env gateway.Env, b *bridge.Bridge, s
 		return nil, nil, err
 	}
 	private.RecordTo(gw.AuditLog())
-	stopPruning := bridge.Prune(ctx, &passes.Issuer{Objects: st.Objects}, log)
+	signer, err := kmssigner.Open(ctx, cfg.PassKMSKey)
+	if err != nil {
+		closeAll()
+		return nil, nil, err
+	}
+	stopMaintenance := bridge.Maintain(ctx, &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, Signer: signer}, log)
 	stopProbes := bridge.Probe(ctx, &health.Prober{Objects: st.Objects, Members: members, Log: log}, cfg.ProbeInterval)
-	door := &frontdoor.Door{Functions: map[route.Backend]http.Handler{}, Bridge: private.Handler(gw), PerCluster: quota.New(0, maxPerCluster)}
-	closers = append(closers, stopPruning, stopProbes, members.Close, func() { _ = bridge.CloseGateway(gw) })
+	door := &frontdoor.Door{
+		Functions: map[route.Backend]http.Handler{}, Bridge: private.Handler(gw), PerCluster: quota.New(0, maxPerCluster),
+	}
+	closers = append(closers, stopMaintenance, stopProbes, members.Close, func() { _ = bridge.CloseGateway(gw) })
 	for _, backend := range []route.Backend{route.ToProxy, route.ToFleet, route.ToControl} {
 		invoker, closeFn, err := function(ctx, cfg, env, api, clientCA, backend)
 		if err != nil {

@@ -1,0 +1,116 @@
+package kmssigner_test
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/kms"
+	"github.com/aws/aws-sdk-go-v2/service/kms/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/passes/kmssigner"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+)
+
+var moto *mototest.Server
+
+func TestMain(m *testing.M) {
+	server, err := mototest.Start("testdata/digest.py")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	moto = server
+	code := m.Run()
+	server.Close()
+	os.Exit(code)
+}
+
+const gatewayURL = "https://gateway.example.com"
+
+// newKey makes a key in KMS and returns its ARN.
+func newKey(t *testing.T, spec types.KeySpec, usage types.KeyUsageType) string {
+	t.Helper()
+	client := kms.NewFromConfig(mototest.Config(moto.URL))
+	out, err := client.CreateKey(t.Context(), &kms.CreateKeyInput{KeySpec: spec, KeyUsage: usage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return aws.ToString(out.KeyMetadata.Arn)
+}
+
+func request(name string) *v1alpha1.Pass {
+	return &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PassSpec{
+		User: "ann", Clusters: []string{v1alpha1.Any}, Verbs: []string{v1alpha1.Any},
+	}}
+}
+
+// TestPassesByKMS: a gateway whose key is in KMS makes passes that every part of it accepts, and stores no key that
+// could make one.
+func TestPassesByKMS(t *testing.T) {
+	arn := newKey(t, types.KeySpecEccNistP256, types.KeyUsageTypeSignVerify)
+	i := clustertest.NewInstallation(t)
+	signer := kmssigner.New(mototest.Config(moto.URL), arn)
+	issuer := &passes.Issuer{Objects: i.Objects, Secrets: i.Secrets, URL: gatewayURL, Signer: signer}
+	verifier := passes.NewVerifier(passes.Config{Objects: i.Objects, Secrets: i.Secrets, URL: gatewayURL})
+	for _, name := range []string{"first", "second"} {
+		made, err := issuer.Create(t.Context(), request(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u, err := verifier.AuthenticateToken(t.Context(), string(made.Token.Reveal())); err != nil || u.Name != "ann" {
+			t.Errorf("%+v, %v", u, err)
+		}
+	}
+	if _, err := i.Secrets.Get(t.Context(), passes.PassKeys); !errors.Is(err, secrets.ErrNotFound) {
+		t.Errorf("there is a secret with keys of passes: %v", err)
+	}
+}
+
+// TestKeysThatDoNotFit: a key that cannot sign passes is refused with what to do, before any pass is made.
+func TestKeysThatDoNotFit(t *testing.T) {
+	for name, tt := range map[string]struct {
+		key, want string
+	}{
+		"RSA":           {newKey(t, types.KeySpecRsa2048, types.KeyUsageTypeSignVerify), "ECC_NIST_P256"},
+		"another curve": {newKey(t, types.KeySpecEccNistP384, types.KeyUsageTypeSignVerify), "ECC_NIST_P256"},
+		"none":          {"00000000-0000-0000-0000-000000000000", "kms:GetPublicKey"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := kmssigner.New(mototest.Config(moto.URL), tt.key)
+			if _, _, err := s.Public(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %s", err, tt.want)
+			}
+			if _, err := s.Sign(t.Context(), make([]byte, sha256.Size)); err == nil {
+				t.Error("it signs")
+			}
+		})
+	}
+}
+
+// TestWithoutRights: a program that may not use the key is no signer. That is no outage, which callers would wait
+// for.
+func TestWithoutRights(t *testing.T) {
+	front := mototest.NewFront(t, moto.URL)
+	s := kmssigner.New(mototest.Config(front.URL), newKey(t, types.KeySpecEccNistP256, types.KeyUsageTypeSignVerify))
+	if _, _, err := s.Public(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	front.Deny()
+	if _, err := s.Sign(t.Context(), make([]byte, sha256.Size)); !errors.Is(err, passes.ErrNotSigner) {
+		t.Errorf("%v", err)
+	}
+	s = kmssigner.New(mototest.Config(front.URL), "alias/x")
+	if _, _, err := s.Public(t.Context()); !errors.Is(err, passes.ErrNotSigner) {
+		t.Errorf("%v", err)
+	}
+}

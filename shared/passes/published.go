@@ -1,0 +1,155 @@
+package passes
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/clusterpass/clusterpass/shared/objects"
+)
+
+// publishedKeys is the value of a set's object: the keys that verify. It is no secret.
+type publishedKeys struct {
+	// Signer names the key outside of the secret store that signs; "" where the keys of the secret sign.
+	Signer string         `json:"signer,omitempty"`
+	Keys   []publishedKey `json:"keys"`
+}
+
+type publishedKey struct {
+	Key jose.JSONWebKey `json:"key"`
+	// Retired is when the key ceased to sign for a Signer's. It verifies for useful after that.
+	Retired *time.Time `json:"retired,omitempty"`
+}
+
+// parsePublished reads the value of a set's object. One key that is not the public half of an ES256 key makes it an
+// error.
+func parsePublished(name string, value []byte) (*publishedKeys, error) {
+	p := &publishedKeys{}
+	if err := json.Unmarshal(value, p); err != nil {
+		return nil, fmt.Errorf("object %s holds no set of keys", name)
+	}
+	for _, k := range p.Keys {
+		if public, ok := k.Key.Key.(*ecdsa.PublicKey); !ok || public.Curve != elliptic.P256() || k.Key.KeyID == "" {
+			return nil, fmt.Errorf("object %s holds a key that verifies no ES256", name)
+		}
+	}
+	return p, nil
+}
+
+// good reports whether k verifies at a time.
+func (k *publishedKey) good(now time.Time) bool {
+	return k.Retired == nil || now.Sub(*k.Retired) < useful
+}
+
+// find returns the key of that id if it verifies now.
+func (p *publishedKeys) find(id string, now time.Time) (jose.JSONWebKey, bool) {
+	i := slices.IndexFunc(p.Keys, func(k publishedKey) bool { return k.Key.KeyID == id && k.good(now) })
+	if i < 0 {
+		return jose.JSONWebKey{}, false
+	}
+	return p.Keys[i].Key, true
+}
+
+// public returns the keys that verify now, for whoever else verifies passes.
+func (p *publishedKeys) public(now time.Time) jose.JSONWebKeySet {
+	out := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
+	for _, k := range p.Keys {
+		if k.good(now) {
+			out.Keys = append(out.Keys, k.Key)
+		}
+	}
+	return out
+}
+
+// follow makes p the public halves of the secret's keys, beside those that a Signer has left behind, and reports
+// whether that changed p.
+func (p *publishedKeys) follow(secret *keySet, now time.Time) (changed bool) {
+	before := len(p.Keys)
+	p.Keys = slices.DeleteFunc(p.Keys, func(k publishedKey) bool {
+		return !k.good(now) || k.Retired == nil && !secret.has(k.Key.KeyID)
+	})
+	changed = len(p.Keys) != before
+	for _, k := range secret.Keys {
+		i := slices.IndexFunc(p.Keys, func(old publishedKey) bool { return old.Key.KeyID == k.Key.KeyID })
+		switch {
+		case i < 0:
+			p.Keys = append(p.Keys, publishedKey{Key: k.Key.Public()})
+		case p.Keys[i].Retired != nil:
+			p.Keys[i].Retired = nil
+		default:
+			continue
+		}
+		changed = true
+	}
+	return changed
+}
+
+// followSigner makes key, of the Signer of that name, the only one that is not retired, and reports whether that
+// changed p.
+func (p *publishedKeys) followSigner(name string, key jose.JSONWebKey, now time.Time) (changed bool) {
+	before := len(p.Keys)
+	p.Keys = slices.DeleteFunc(p.Keys, func(k publishedKey) bool { return !k.good(now) })
+	changed = len(p.Keys) != before || p.Signer != name
+	p.Signer = name
+	found := false
+	for i := range p.Keys {
+		k := &p.Keys[i]
+		own := k.Key.KeyID == key.KeyID
+		found = found || own
+		switch {
+		case own && k.Retired != nil:
+			k.Retired, changed = nil, true
+		case !own && k.Retired == nil:
+			k.Retired, changed = &now, true
+		}
+	}
+	if !found {
+		p.Keys, changed = append(p.Keys, publishedKey{Key: key}), true
+	}
+	return changed
+}
+
+// republish reads the object of a set, has edit change it, and stores it if edit reports a change or there was none.
+// A change of another writer makes it begin again, edit with it: what edit reads of the secret store is read after
+// the object, so that nothing older replaces what is newer.
+func (i *Issuer) republish(
+	ctx context.Context, name string, edit func(*publishedKeys) (changed bool, err error),
+) error {
+	for range attempts {
+		p := &publishedKeys{}
+		old, err := i.Objects.Get(ctx, name)
+		missing := errors.Is(err, objects.ErrNotFound)
+		if err == nil {
+			p, err = parsePublished(name, old.Value)
+		}
+		if err != nil && !missing {
+			return err
+		}
+		changed, err := edit(p)
+		if err != nil || !changed && !missing {
+			return err
+		}
+		value, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		if missing {
+			_, err = i.Objects.Create(ctx, name, value)
+		} else {
+			_, err = i.Objects.Update(ctx, name, value, old.Revision)
+		}
+		raced := errors.Is(err, objects.ErrConflict) || errors.Is(err, objects.ErrExists) ||
+			errors.Is(err, objects.ErrNotFound)
+		if !raced {
+			return err
+		}
+	}
+	return fmt.Errorf("object %s: %w", name, objects.ErrConflict)
+}

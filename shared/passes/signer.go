@@ -1,0 +1,297 @@
+package passes
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"encoding/asn1"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/secrets"
+)
+
+// Signer signs passes with a key that never leaves the place where it is kept, such as AWS KMS. It is safe for
+// concurrent use.
+type Signer interface {
+	// Public returns the key's name, such as an ARN, and its public half, on P-256. A program that may not use the key
+	// gets an error that wraps ErrNotSigner.
+	Public(ctx context.Context) (name string, key *ecdsa.PublicKey, err error)
+	// Sign returns the key's signature of a SHA-256 digest, in ASN.1 DER. Its errors are as those of Public.
+	Sign(ctx context.Context, digest []byte) ([]byte, error)
+}
+
+// ErrNotSigner is the error of a program that cannot make tokens, since another program signs them.
+var ErrNotSigner = errors.New("this program does not sign passes")
+
+// signatureHalf is the length in bytes of r, and of s, in a signature of ES256.
+const signatureHalf = 32
+
+// remoteKey is the key of a Signer for one token.
+type remoteKey struct {
+	ctx    context.Context //nolint:containedctx // jose.OpaqueSigner has none
+	signer Signer
+	key    jose.JSONWebKey
+}
+
+// Public implements jose.OpaqueSigner.
+func (r *remoteKey) Public() *jose.JSONWebKey { return &r.key }
+
+// Algs implements jose.OpaqueSigner.
+func (r *remoteKey) Algs() []jose.SignatureAlgorithm { return []jose.SignatureAlgorithm{jose.ES256} }
+
+// SignPayload implements jose.OpaqueSigner. JOSE writes the two numbers of a signature one after the other, without
+// DER.
+func (r *remoteKey) SignPayload(payload []byte, _ jose.SignatureAlgorithm) ([]byte, error) {
+	digest := sha256.Sum256(payload)
+	der, err := r.signer.Sign(r.ctx, digest[:])
+	if err != nil {
+		return nil, err
+	}
+	public, ok := r.key.Key.(*ecdsa.PublicKey)
+	if !ok || !ecdsa.VerifyASN1(public, digest[:], der) {
+		return nil, fmt.Errorf("the signature does not verify by the key %s", r.key.KeyID)
+	}
+	var numbers struct{ R, S *big.Int }
+	if _, err := asn1.Unmarshal(der, &numbers); err != nil {
+		return nil, err
+	}
+	out := make([]byte, 2*signatureHalf) // both numbers fit, since the signature verifies
+	numbers.R.FillBytes(out[:signatureHalf])
+	numbers.S.FillBytes(out[signatureHalf:])
+	return out, nil
+}
+
+// publicJWK names a Signer's key by its thumbprint.
+func publicJWK(key *ecdsa.PublicKey) (jose.JSONWebKey, error) {
+	k := jose.JSONWebKey{Key: key, Algorithm: string(jose.ES256), Use: "sig"}
+	thumbprint, err := k.Thumbprint(crypto.SHA256)
+	k.KeyID = base64.RawURLEncoding.EncodeToString(thumbprint)
+	return k, err
+}
+
+// signed makes a token of kind k with registered and own claims, by a key whose public half is published. A key that
+// is too old is replaced first.
+func (i *Issuer) signed(ctx context.Context, k kind, registered jwt.Claims, own any) (secrets.Value, error) {
+	if i.URL == "" {
+		return secrets.Value{}, errors.New("tokens cannot be made without the gateway's URL, which they are for")
+	}
+	key, err := i.key(ctx, k.signedBy)
+	if err != nil {
+		return secrets.Value{}, fmt.Errorf("the key that signs a %s: %w", k.what, err)
+	}
+	registered.Issuer, registered.NotBefore = i.URL, registered.IssuedAt
+	return sign(key, k, registered, own)
+}
+
+// key returns the key of a set that signs now.
+func (i *Issuer) key(ctx context.Context, set string) (any, error) {
+	if set == PassKeys && i.Signer != nil {
+		return i.remoteKey(ctx)
+	}
+	keys, err := i.renewed(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	return keys.signer(i.now()).Key, nil
+}
+
+// sign makes a token with a key.
+func sign(key any, k kind, registered jwt.Claims, own any) (secrets.Value, error) {
+	options := (&jose.SignerOptions{}).WithType(jose.ContentType(k.typ))
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, options)
+	if err != nil {
+		return secrets.Value{}, err
+	}
+	token, err := jwt.Signed(signer).Claims(registered).Claims(own).Serialize()
+	return secrets.NewValue([]byte(token)), err
+}
+
+// remoteKey returns the Signer's key, once its public half is published.
+func (i *Issuer) remoteKey(ctx context.Context) (*remoteKey, error) {
+	name, public, err := i.Signer.Public(ctx)
+	if err != nil {
+		return nil, err
+	}
+	key, err := publicJWK(public)
+	if err != nil {
+		return nil, err
+	}
+	now := i.now().UTC()
+	err = i.republish(ctx, PassKeys, func(p *publishedKeys) (bool, error) {
+		followed := false
+		if p.Signer == "" { // the keys of the secret signed before
+			keys, _, err := readKeys(ctx, i.Secrets, PassKeys)
+			if err != nil {
+				return false, err
+			}
+			followed = p.follow(keys, now)
+		}
+		return p.followSigner(name, key, now) || followed, nil
+	})
+	return &remoteKey{ctx, i.Signer, key}, err
+}
+
+// renewed returns the keys of a set's secret, with a new one if none is young enough, once their public halves are
+// published.
+func (i *Issuer) renewed(ctx context.Context, set string) (keys *keySet, err error) {
+	now := i.now()
+	err = i.republish(ctx, set, func(p *publishedKeys) (bool, error) {
+		if p.Signer != "" {
+			const todo = "name it in CLUSTERPASS_PASS_KMS_KEY, or run clusterpass pass rotate-key"
+			return false, fmt.Errorf("%w: the key %s does; %s", ErrNotSigner, p.Signer, todo)
+		}
+		var err error
+		if keys, err = changeKeys(ctx, i.Secrets, set, func(s *keySet) (bool, error) { return s.renew(now) }); err != nil {
+			return false, err
+		}
+		return p.follow(keys, now), nil
+	})
+	return keys, err
+}
+
+// published publishes the keys that a set's secret has, and makes none. Without a secret the object is made only if
+// always is true.
+func (i *Issuer) published(ctx context.Context, set string, always bool) error {
+	if !always {
+		if _, version, err := readKeys(ctx, i.Secrets, set); err != nil || version == "" {
+			return err
+		}
+	}
+	return i.republish(ctx, set, func(p *publishedKeys) (bool, error) {
+		if p.Signer != "" {
+			return false, nil
+		}
+		keys, _, err := readKeys(ctx, i.Secrets, set)
+		if err != nil {
+			return false, err
+		}
+		return p.follow(keys, i.now()), nil
+	})
+}
+
+// Publish publishes the keys that verify passes. Programs that sign passes call it when they start: an installation
+// of an earlier version has its keys in the secret store only.
+func (i *Issuer) Publish(ctx context.Context) error {
+	if i.Signer != nil {
+		if _, err := i.remoteKey(ctx); !errors.Is(err, ErrNotSigner) {
+			return err
+		}
+	}
+	return i.published(ctx, PassKeys, true)
+}
+
+// PublishAll is Publish for the keys of agents and of the tunnel port, too. Where agents may connect, it renews both, so
+// that verifiers know a key before it signs.
+func (i *Issuer) PublishAll(ctx context.Context) error {
+	enrolled, err := i.Objects.List(ctx, v1alpha1.AgentPrefix, 1, "")
+	errs := []error{i.Publish(ctx), err}
+	for _, set := range []string{AgentKeys, TunnelKeys} {
+		if len(enrolled.Objects) > 0 {
+			_, err = i.renewed(ctx, set)
+		} else {
+			err = i.published(ctx, set, false)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// RotateKey makes new keys for signing tokens. Tokens of those before stay good; with discard they end, and only the
+// new keys are left. A Signer's key stays: only those before it can be discarded. Without a Signer, the keys of the
+// secret store sign again.
+func (i *Issuer) RotateKey(ctx context.Context, discard bool) error {
+	if i.Signer != nil && !discard {
+		return errors.New("a key in KMS signs passes: make another one there, and name it in CLUSTERPASS_PASS_KMS_KEY")
+	}
+	rotate := i.rotatePassKeys
+	if i.Signer != nil {
+		rotate = i.leaveOnlySigner
+	}
+	if err := rotate(ctx, discard); err != nil {
+		return err
+	}
+	for _, set := range []string{AgentKeys, TunnelKeys} {
+		_, version, err := readKeys(ctx, i.Secrets, set)
+		if err == nil && version != "" {
+			if err = i.addKey(ctx, set, discard); err == nil {
+				err = i.published(ctx, set, true)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addKey makes a new key in a set's secret.
+func (i *Issuer) addKey(ctx context.Context, set string, discard bool) error {
+	_, err := changeKeys(ctx, i.Secrets, set, func(s *keySet) (bool, error) {
+		if discard {
+			s.Keys = nil
+		}
+		return true, s.add(i.now())
+	})
+	return err
+}
+
+// rotatePassKeys makes a new key in the secret store, which signs also where a Signer did.
+func (i *Issuer) rotatePassKeys(ctx context.Context, discard bool) error {
+	if err := i.addKey(ctx, PassKeys, discard); err != nil {
+		return err
+	}
+	now := i.now().UTC()
+	return i.republish(ctx, PassKeys, func(p *publishedKeys) (bool, error) {
+		keys, _, err := readKeys(ctx, i.Secrets, PassKeys)
+		if err != nil {
+			return false, err
+		}
+		if discard {
+			p.Keys = nil
+		} else if p.Signer != "" {
+			p.retireAll(now)
+		}
+		p.Signer = ""
+		p.follow(keys, now)
+		return true, nil
+	})
+}
+
+// leaveOnlySigner discards all keys but the Signer's, those in the secret store with them.
+func (i *Issuer) leaveOnlySigner(ctx context.Context, _ bool) error {
+	key, err := i.remoteKey(ctx)
+	if err != nil {
+		return err
+	}
+	err = i.republish(ctx, PassKeys, func(p *publishedKeys) (bool, error) {
+		before := len(p.Keys)
+		p.Keys = slices.DeleteFunc(p.Keys, func(k publishedKey) bool { return k.Key.KeyID != key.key.KeyID })
+		return len(p.Keys) != before, nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := i.Secrets.Delete(ctx, PassKeys); !errors.Is(err, secrets.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// retireAll marks the keys that sign until now.
+func (p *publishedKeys) retireAll(now time.Time) {
+	for i := range p.Keys {
+		if p.Keys[i].Retired == nil {
+			p.Keys[i].Retired = &now
+		}
+	}
+}
