@@ -26,16 +26,33 @@ var ErrCut = errors.New("the tunnel was cut")
 // Session is one end of a tunnel. It is safe for concurrent use. It is a net.Listener of the streams that the other end opens.
 type Session struct{ *yamux.Session }
 
-// Opener returns the end of a tunnel that opens streams, the bridge's. It owns ws.
+// Opener returns the end of a tunnel that opens streams, the bridge's. It owns ws. It resets streams that the other end
+// opens.
 func Opener(ws *websocket.Conn) (*Session, error) {
-	s, err := yamux.Client(newConn(ws), config())
+	c := &gated{Conn: newConn(ws), open: make(chan struct{})}
+	s, err := yamux.Client(c, config())
 	if err != nil {
 		return nil, err
 	}
-	if err := s.GoAway(); err != nil { // the other end opens none
+	err = s.GoAway() // the other end opens none
+	close(c.open)
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return &Session{s}, nil
+}
+
+// gated is a connection that is read once open is closed. yamux begins to read before GoAway, and would accept a stream
+// that the other end opens until then.
+type gated struct {
+	net.Conn
+	open chan struct{}
+}
+
+// Read implements net.Conn.
+func (g *gated) Read(p []byte) (int, error) {
+	<-g.open
+	return g.Conn.Read(p)
 }
 
 // Accepter returns the end of a tunnel that accepts streams, the agent's. It owns ws.
