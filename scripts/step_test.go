@@ -19,8 +19,8 @@ import (
 // patience bounds all waits for one script, on a machine that may be busy.
 const patience = 5 * time.Minute
 
-// TestMain gives the scripts the signals of a terminal. A program that was started in the background, or by nohup, ignores
-// some, and so do all programs that it starts.
+// TestMain gives the scripts the signals of a terminal. A program that was started in the background, or by nohup,
+// ignores some, and so do all programs that it starts.
 func TestMain(m *testing.M) {
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
 		if signal.Ignored(s) {

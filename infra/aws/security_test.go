@@ -434,6 +434,7 @@ func TestEncryption(t *testing.T) {
 		"AWS::ElasticLoadBalancingV2::ListenerRule", "AWS::ElasticLoadBalancingV2::LoadBalancer", "AWS::IAM::ManagedPolicy", "AWS::IAM::Role",
 		"AWS::KMS::Alias", "AWS::KMS::Key", "AWS::Lambda::Function", "AWS::Lambda::Permission", "AWS::Route53::RecordSet", "AWS::SNS::TopicPolicy",
 		"AWS::ServiceDiscovery::PrivateDnsNamespace", "AWS::ServiceDiscovery::Service",
+		"AWS::WAFv2::WebACL", "AWS::WAFv2::WebACLAssociation",
 	}
 	for path, tmpl := range load(t) {
 		for id, r := range tmpl.Resources {

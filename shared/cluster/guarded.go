@@ -16,9 +16,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// guardedTransport refuses requests to a member while its circuit breaker is open. The breaker counts failed connections
-// and the gateway's own probes. It ignores requests that got a connection and no answer, because their callers chose the
-// path.
+// guardedTransport refuses requests to a member while its circuit breaker is open. The breaker counts failed
+// connections and the gateway's own probes. It ignores requests that got a connection and no answer, because their
+// callers chose the path.
 type guardedTransport struct {
 	cluster string
 	breaker *limits.Breaker

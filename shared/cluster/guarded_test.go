@@ -54,7 +54,8 @@ func try(ctx context.Context, t *testing.T, m *Member, path string) error {
 
 func isCircuitOpen(err error) bool {
 	var e *status.Error
-	return errors.As(err, &e) && e.Reason == status.CircuitOpen && e.RetryAfter > 0 && e.Code() == http.StatusServiceUnavailable
+	return errors.As(err, &e) && e.Reason == status.CircuitOpen && e.RetryAfter > 0 &&
+		e.Code() == http.StatusServiceUnavailable
 }
 
 // unreachable returns the URL of a port at which nothing listens.
@@ -154,7 +155,9 @@ func TestProbesDecideAboutHangingMember(t *testing.T) {
 // found.
 func TestConditionReadyMakesTheFirstCallATrial(t *testing.T) {
 	silent := func(c *v1alpha1.Cluster) {
-		c.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: string(status.Timeout)}}
+		c.Status.Conditions = []metav1.Condition{
+			{Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: string(status.Timeout)},
+		}
 	}
 	m := newGuardedMember(t, unreachable(t), silent)
 	if err := try(t.Context(), t, m, "/version"); err == nil || isCircuitOpen(err) {

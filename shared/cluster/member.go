@@ -35,7 +35,7 @@ type Member struct {
 	// the transports already.
 	Credential kubeconfig.Credential
 	// REST and Streams speak HTTP/2 where the member does, Upgrade HTTP/1.1 only. Streams is for answers that do not end, and holds less of
-	// one that nobody reads. None decompresses, follows redirects or reads the environment. All three share a circuit breaker.
+	// one that nobody reads. None decompresses, follows redirects or reads the environment. They share a circuit breaker.
 	REST, Streams, Upgrade http.RoundTripper
 
 	tokens        Tokens

@@ -17,8 +17,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
 )
 
-// TestTableShowsReusedAgentCredential: an operator must see in kubectl get clusters -o wide that somebody used a copy
-// of the agents' credential, until the cluster joins again.
+// TestTableShowsReusedAgentCredential: an operator must see in kubectl get clusters -o wide that a copy of the
+// agents' credential was used, until the cluster joins again.
 func TestTableShowsReusedAgentCredential(t *testing.T) {
 	h := newInstallation(t)
 	ctx := within(t)

@@ -30,7 +30,7 @@ func (o *Origins) Decode(v string) error {
 	return nil
 }
 
-// protection returns a check that trusts the origins. It panics if one is not an origin.
+// protection returns a check that trusts the origins. It panics on an invalid origin.
 func (o Origins) protection() *http.CrossOriginProtection {
 	p := http.NewCrossOriginProtection()
 	for _, origin := range o {
@@ -80,8 +80,8 @@ func isRead(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 }
 
-// sandbox adds to an answer what keeps a browser from running it as a page of the gateway's origin, where a script could
-// call every cluster with the visitor's certificate. The headers of a member cannot replace these.
+// sandbox adds the headers that keep a browser from running an answer as a page of the gateway's origin. There, a
+// script could call every cluster with the visitor's certificate. The headers of a member cannot replace these.
 func sandbox(h http.Header) {
 	h.Set("Content-Security-Policy", "sandbox")
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -14,12 +14,13 @@ const consoleOrigin = "https://console.example.com"
 
 func trustConsole(c *gateway.Config) { c.Origins = gateway.Origins{consoleOrigin} }
 
-const crossSiteBinding = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"evil"},
+const crossSiteBinding = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding",
+"metadata":{"name":"evil"},
 "roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},
 "subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`
 
-// A web page could write with its visitor's client certificate: fetch with mode no-cors needs no preflight. The page must
-// reach neither a member, nor the fleet, nor the gateway's own API.
+// A web page could write with its visitor's client certificate: fetch with mode no-cors needs no preflight. The page
+// must reach neither a member, nor the fleet, nor the gateway's own API.
 func TestCrossOriginWritesAreRefused(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{Configure: trustConsole})
@@ -45,7 +46,9 @@ func TestCrossOriginWritesAreRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			header := http.Header{}
-			for k, v := range map[string]string{"Origin": tt.origin, "Sec-Fetch-Site": tt.site, "Authorization": tt.authorization} {
+			for k, v := range map[string]string{
+				"Origin": tt.origin, "Sec-Fetch-Site": tt.site, "Authorization": tt.authorization,
+			} {
 				if v != "" {
 					header.Set(k, v)
 				}
@@ -62,7 +65,9 @@ func TestCrossOriginWritesAreRefused(t *testing.T) {
 				t.Errorf("the member got %d requests", len(calls))
 			}
 			if tt.refused {
-				for _, path := range []string{"/fleet/api/v1/namespaces/a/pods", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"} {
+				for _, path := range []string{
+					"/fleet/api/v1/namespaces/a/pods", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+				} {
 					resp := h.Do(tt.method, path, header, crossSiteBinding)
 					gatewaytest.WantStatus(t, resp, http.StatusForbidden, "forbidden", "the write is refused")
 				}
@@ -71,7 +76,7 @@ func TestCrossOriginWritesAreRefused(t *testing.T) {
 	}
 }
 
-// Without a client certificate the answer must be the same: a 401 would show a page that its visitor has no certificate.
+// Without a client certificate the answer must be the same. A 401 would show a page that its visitor has none.
 func TestCrossOriginWritesAreRefusedBeforeIdentity(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	h.LogOut()
@@ -83,7 +88,9 @@ func TestCrossOriginWritesAreRefusedBeforeIdentity(t *testing.T) {
 func TestCrossOriginWritesWithBearerTokenPass(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	h.LogOut()
-	header := http.Header{"Origin": {"https://dashboard.example"}, "Sec-Fetch-Site": {"cross-site"}, "Authorization": {"Bearer wrong"}}
+	header := http.Header{
+		"Origin": {"https://dashboard.example"}, "Sec-Fetch-Site": {"cross-site"}, "Authorization": {"Bearer wrong"},
+	}
 	resp := h.Do("POST", "/clusters/m/api/v1/pods", header, "{}")
 	gatewaytest.WantStatus(t, resp, http.StatusUnauthorized, "unauthenticated", "")
 }
@@ -110,13 +117,15 @@ func TestAnswersOfMembersAreSandboxed(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	h.AddCluster("m", hostile.Kubeconfig(`{token: t}`))
 	for _, path := range []string{
-		"/clusters/m/api/v1/page", "/clusters/m/api/v1/denied", "/bridge/clusters/m/api/v1/page", "/clusters/m/api/v1/pods?watch=1",
+		"/clusters/m/api/v1/page", "/clusters/m/api/v1/denied", "/bridge/clusters/m/api/v1/page",
+		"/clusters/m/api/v1/pods?watch=1",
 		"/fleet/api/v1/namespaces/a/pods", "/clusters/unknown/api", "/nothing",
 	} {
 		t.Run(path, func(t *testing.T) {
 			header := h.Do("GET", path, nil, "").Header
 			for name, want := range map[string]string{
-				"Content-Security-Policy": "sandbox", "X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin",
+				"Content-Security-Policy": "sandbox", "X-Content-Type-Options": "nosniff",
+				"Cross-Origin-Resource-Policy": "same-origin",
 			} {
 				if got := header[name]; len(got) != 1 || got[0] != want {
 					t.Errorf("%s is %q, want %q alone", name, got, want)
@@ -140,7 +149,8 @@ func TestOriginsMustBeOrigins(t *testing.T) {
 		}
 	}
 	var o gateway.Origins
-	if err := o.Decode(" https://a.example , ,http://b.example:8080"); err != nil || len(o) != 2 || o[1] != "http://b.example:8080" {
+	err := o.Decode(" https://a.example , ,http://b.example:8080")
+	if err != nil || len(o) != 2 || o[1] != "http://b.example:8080" {
 		t.Errorf("got %q, %v", o, err)
 	}
 }

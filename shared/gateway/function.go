@@ -36,8 +36,8 @@ const (
 // Function knows what a function cannot hold and sends it to the bridge: by 307 before a call is made, so that clients repeat
 // it there as it is; for a write that is done, by a 303 to the object. A write is never made twice.
 type Function struct {
-	// FirstByte is how long a member may take until its answer begins. Then a read goes to the bridge, as do all requests
-	// to that member for a while: a function that waits uses up the concurrency that all members share.
+	// FirstByte is the deadline for the beginning of a member's answer. After it a read goes to the bridge, as do all
+	// requests to that member for a while. A waiting function would use up the concurrency that all members share.
 	FirstByte time.Duration
 
 	bridge     string
@@ -110,7 +110,8 @@ func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Cal
 	err := forward.Do(w, r.WithContext(ctx), c)
 	select {
 	case <-late:
-		return f.send(w, r, c.Route, fmt.Sprintf("cluster %q did not begin to answer within %s", c.Member.Cluster.Name, f.FirstByte))
+		why := fmt.Sprintf("cluster %q did not begin to answer within %s", c.Member.Cluster.Name, f.FirstByte)
+		return f.send(w, r, c.Route, why)
 	default:
 		return err
 	}

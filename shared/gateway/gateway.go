@@ -62,8 +62,8 @@ type Config struct {
 	Root func(w http.ResponseWriter, r *http.Request, c RootCall) (next string, err error)
 	// Stream carries calls for which route.Streams is true; nil means forward.Do, and it works as that does.
 	Stream func(w http.ResponseWriter, r *http.Request, c forward.Call) error
-	// Admit lets in a call of a user, or, where user is "", of a bearer token that only the member can read, which Unverified has let in;
-	// or it returns a *status.Error.
+	// Admit lets in a call of a user, or returns a *status.Error. user is "" for a bearer token that only the member can
+	// check, which Unverified has let in.
 	// done is called when the call has ended or goes on as a stream, maybe twice. nil admits all.
 	Admit func(user, bearer string) (done func(), err error)
 	// AdmitTo begins a call to a member cluster that is no stream, or returns a *status.Error. The gateway calls done once,
@@ -154,10 +154,10 @@ type call struct {
 	gone   bool          // the client left before there was an answer
 	audit  *audit.Request
 	answer http.Header // the response header
-	stale  uint64      // what was read from caches though it had ended, before a function's call
+	stale  uint64      // number of stale reads of caches before a function's call
 	leave  func()      // gives back the place that the caller was admitted to
 
-	unverified UnverifiedCall // of a bearer token that only the member can check; nil for none
+	unverified UnverifiedCall // limits a bearer token that only the member can check; nil for none
 
 	reached string // clusters, with commas between: whose object a call to the fleet read, or those that it changed
 }
@@ -275,7 +275,8 @@ func (g *Gateway) serve(w *recorder, r *http.Request, c *call) error {
 		return err
 	}
 	fc := forward.Call{
-		Route: c.route, Query: c.query, User: c.user, Bearer: c.bearer, Member: m, Renew: g.cfg.Members.Renew, Answered: c.answered(),
+		Route: c.route, Query: c.query, User: c.user, Bearer: c.bearer, Member: m,
+		Renew: g.cfg.Members.Renew, Answered: c.answered(),
 	}
 	if !route.Streams(r.Method, c.route.Path, c.query, r.Header) {
 		return g.forward(w, r, fc)

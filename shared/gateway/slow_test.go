@@ -43,15 +43,17 @@ func impatientFunction() *gateway.Function {
 	return f
 }
 
-// A function that waits for a member uses up the concurrency that all members share. 64 reads of one member took the
-// gateway down for all callers.
+// A function that waits for a member uses up the concurrency that all members share. 64 reads of one member
+// stopped the gateway for all callers.
 func TestFunctionSendsReadsOfHangingMemberToBridge(t *testing.T) {
 	hanging, _ := hangingMember(t)
 	healthy := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{Function: impatientFunction()})
 	h.AddCluster("hanging", hanging.Kubeconfig(token))
 	h.AddCluster("healthy", healthy.Kubeconfig(token))
-	for _, path := range []string{"/clusters/hanging/api/v1/pods?limit=5", "/clusters/hanging/api/v1/nodes", "/clusters/hanging/fast"} {
+	for _, path := range []string{
+		"/clusters/hanging/api/v1/pods?limit=5", "/clusters/hanging/api/v1/nodes", "/clusters/hanging/fast",
+	} {
 		resp := h.Do("GET", path, nil, "")
 		if got := resp.Header.Get("Location"); got != "https://bridge.example/bridge"+path {
 			t.Errorf("%s: Location is %q", path, got)
@@ -66,12 +68,13 @@ func TestFunctionSendsReadsOfHangingMemberToBridge(t *testing.T) {
 	if n := len(hanging.Requests()); n != 1 {
 		t.Errorf("the member got a write that went to the bridge")
 	}
-	if body, resp := h.DoText("GET", "/clusters/healthy/api/v1/pods", nil, ""); resp.StatusCode != http.StatusOK || body != "ok" {
+	body, resp := h.DoText("GET", "/clusters/healthy/api/v1/pods", nil, "")
+	if resp.StatusCode != http.StatusOK || body != "ok" {
 		t.Errorf("another member: %s %q", resp.Status, body)
 	}
 }
 
-// A write that the member has begun must not be sent again by a redirect, however long it takes.
+// A write that the member has begun must not be sent again by a redirect, however slow it is.
 func TestFunctionWaitsForWrites(t *testing.T) {
 	hanging, release := hangingMember(t)
 	fn := impatientFunction()

@@ -83,7 +83,11 @@ var attacks = []struct {
 	{"a uid alone", "", "Impersonate-Uid: 1\n", nil, 400, "needs a user"},
 	{"an extra alone", "", "Impersonate-Extra-Scopes: all\n", nil, 400, "needs a user"},
 	{"the gateway's own extra", "", "Impersonate-User: alice\nImpersonate-Extra-Clusterpass.io%2foriginal-User: root\n", nil, 400, "cannot be understood"},
-	{"the gateway's own extra, escaped", "", "Impersonate-User: alice\nImpersonate-Extra-%43lusterpass.io%2foriginal-User: root\n", nil, 400, "cannot be understood"},
+	{
+		"the gateway's own extra, escaped", "",
+		"Impersonate-User: alice\nImpersonate-Extra-%43lusterpass.io%2foriginal-User: root\n", nil, 400,
+		"cannot be understood",
+	},
 	{"an unknown part", "", "Impersonate-Root: true\n", nil, 400, "Impersonate-Root cannot be understood"},
 	{"an underscore", "", "Impersonate_User: root\n", nil, 400, "cannot be understood"},
 	{"underscores, odd case", "", "impersonate_EXTRA_a: root\n", nil, 400, "cannot be understood"},

@@ -23,7 +23,7 @@ func (a sourceRecorder) AuthenticateToken(ctx context.Context, _ string) (*ident
 }
 
 // TestAuthenticatorsKnowTheSource: without the source of a request, an authenticator cannot limit one address that
-// makes tokens up, and one stranger can use up the checks of all callers.
+// makes tokens up. One stranger could use up the checks of all callers.
 func TestAuthenticatorsKnowTheSource(t *testing.T) {
 	for mode, want := range map[limits.SourceMode]string{
 		limits.PeerSource: "127.0.0.1/32", limits.ForwardedSource: "192.0.2.1/32", limits.NoSource: "",

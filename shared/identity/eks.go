@@ -92,7 +92,7 @@ type EKS struct {
 	refusals *lru.Cache[[sha256.Size]byte, eksAnswer] // a separate cache, so that made-up tokens remove no user
 	flights  singleflight.Group
 	lanes    *stsLanes
-	timeout  time.Duration // of a call: stsTime, but in tests
+	timeout  time.Duration // stsTime, except in tests
 }
 
 // eksAnswer is a user, or the error of a token that is refused.
@@ -251,7 +251,7 @@ func (e *EKS) remember(key [sha256.Size]byte, a eksAnswer) {
 // eksCall is the call of STS that a token stands for.
 type eksCall struct {
 	url        *url.URL
-	region     string // of the host
+	region     string // in the name of the host
 	date       time.Time
 	credential credentialKey
 }

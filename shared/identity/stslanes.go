@@ -25,8 +25,8 @@ const (
 	laneRetry               = time.Second
 )
 
-// credentialKey identifies an AWS credential. It hashes the id of the access key and the session token: ids of access
-// keys are no secrets, so an id alone must not open the lane of accepted credentials for a session.
+// credentialKey identifies an AWS credential. It hashes the id of the access key and the session token. An id is no
+// secret, so it must not open the lane of accepted credentials alone.
 type credentialKey [sha256.Size]byte
 
 func newCredentialKey(accessKey, sessionToken string) credentialKey {

@@ -127,8 +127,8 @@ func TestRefusalIsRemembered(t *testing.T) {
 	}
 }
 
-// TestTokenOfAnotherRegionIsNotSent: a token must not choose a distant or a disabled region, whose STS is slow to
-// answer, once the gateway's administrator named the regions in use.
+// TestTokenOfAnotherRegionIsNotSent: a token must not choose a distant or a disabled region, whose STS is slow. The
+// administrator named the regions in use.
 func TestTokenOfAnotherRegionIsNotSent(t *testing.T) {
 	s, c := ststest.New(t), newClock()
 	e := eksOf(t, s, c)

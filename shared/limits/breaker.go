@@ -19,7 +19,7 @@ type Outcome int
 
 // The outcomes.
 const (
-	// Ignored is a call that proves nothing: the caller canceled it, or chose a path that takes long.
+	// Ignored is a call that proves nothing: the caller canceled it, or chose a slow path.
 	Ignored Outcome = iota
 	// Success is a call that the member answered.
 	Success
@@ -37,11 +37,11 @@ type Breaker struct {
 	mu       sync.Mutex
 	failures int // in a row
 	pause    time.Duration
-	trialAt  time.Time // of the next trial; zero while closed
+	trialAt  time.Time // the next trial may begin; zero while closed
 	onTrial  bool
 }
 
-// Allow reports whether a call may begin now. If it may, the caller must call done once, with the outcome. If it may not,
+// Allow reports whether a call may begin now. If so, call done once, with the outcome. Otherwise done is nil, and
 // retryAfter is the time until the next trial, at least a second.
 func (b *Breaker) Allow() (done func(Outcome), retryAfter time.Duration) {
 	b.mu.Lock()
@@ -57,8 +57,8 @@ func (b *Breaker) Allow() (done func(Outcome), retryAfter time.Duration) {
 	return func(o Outcome) { b.report(o, true) }, 0
 }
 
-// Probe reports the outcome of a probe, which begins without Allow. A failed probe opens the Breaker at once: nobody
-// but the gateway chose its path, so that its failure proves that the member does not answer.
+// Probe reports the outcome of a probe, which begins without Allow. A failed probe opens the Breaker at once. The
+// gateway itself chose the probe's path, so the failure proves that the member does not answer.
 func (b *Breaker) Probe(o Outcome) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

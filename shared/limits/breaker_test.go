@@ -58,7 +58,7 @@ func TestBreakerTriesWithGrowingPauses(t *testing.T) {
 	})
 }
 
-// Callers must not be able to switch a healthy member off for others, for instance by paths that take long.
+// Callers must not be able to switch a healthy member off for others, for instance by slow paths.
 func TestBreakerIgnoresWhatCallersChoose(t *testing.T) {
 	b := &Breaker{}
 	for range 10 * failuresToOpen {

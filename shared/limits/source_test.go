@@ -8,7 +8,7 @@ import (
 )
 
 // TestSourceIsWhatTheBalancerWrote: a client that writes X-Forwarded-For must not be able to count for another
-// address, and IPv6 clients must not get a new limit with each of their addresses.
+// address. IPv6 clients must not get a new limit with each of their addresses.
 func TestSourceIsWhatTheBalancerWrote(t *testing.T) {
 	const balancer = "10.0.0.1:80"
 	for name, tt := range map[string]struct {

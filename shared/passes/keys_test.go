@@ -176,7 +176,8 @@ func TestKeysAreApart(t *testing.T) {
 		}
 	}
 	for name, token := range map[string]string{"a pass": pass, "a tunnel token": connect} {
-		if a, err := o.Agent(t.Context(), "prod", Presented{Token: token, Use: possession.Renew}); a != nil || status.From(err).Reason != status.Unauthenticated {
+		a, err := o.Agent(t.Context(), "prod", Presented{Token: token, Use: possession.Renew})
+		if a != nil || status.From(err).Reason != status.Unauthenticated {
 			t.Errorf("%s is an agent's credential: %+v, %v", name, a, err)
 		}
 	}

@@ -122,7 +122,8 @@ func TestReuseEndsNoLaterEnrolment(t *testing.T) {
 		t.Fatalf("an old generation: %v", err)
 	}
 	later := a.enrol()
-	if err := a.Issuer.EndAgents(t.Context(), reused.Agent, passes.Reuse{Time: time.Now(), From: "192.0.2.7"}); err != nil {
+	reuse := passes.Reuse{Time: time.Now(), From: "192.0.2.7"}
+	if err := a.Issuer.EndAgents(t.Context(), reused.Agent, reuse); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.connect(later); err != nil {

@@ -190,8 +190,8 @@ func (i *Issuer) Publish(ctx context.Context) error {
 	return i.published(ctx, PassKeys, true)
 }
 
-// PublishAll is Publish for the keys of agents and of the tunnel port, too. Where agents may connect, it renews both, so
-// that verifiers know a key before it signs.
+// PublishAll is Publish for the keys of agents and of the tunnel port, too. Where agents may connect, it renews both.
+// Verifiers know a key before it signs then.
 func (i *Issuer) PublishAll(ctx context.Context) error {
 	enrolled, err := i.Objects.List(ctx, v1alpha1.AgentPrefix, 1, "")
 	errs := []error{i.Publish(ctx), err}

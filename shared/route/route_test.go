@@ -79,7 +79,8 @@ func TestParseRefuses(t *testing.T) {
 		"/bridge/bridge/api",
 		"/clusters/m/../n/api", "/clusters/m/%2e%2e/n/api", "/clusters/m/.%2E/api", "/clusters/m/./api", "/clusters/m/a%2f../api",
 		"//clusters/m/api", "/clusters//m/api", "/clusters/m//api/v1", "/fleet//@/api", "/clusters/m/api//", "/clusters/m//",
-		"/clusters/m/api/v1//nodes/n/proxy/run", "/clusters/m/api/v1/%2Fnodes/n/proxy/run", "/clusters/m/api%2f%2Fv1/nodes/n/proxy/run",
+		"/clusters/m/api/v1//nodes/n/proxy/run", "/clusters/m/api/v1/%2Fnodes/n/proxy/run",
+		"/clusters/m/api%2f%2Fv1/nodes/n/proxy/run",
 		"/clusters/m/api/v1/nodes//proxy/run", `/clusters/m/api/v1/\\nodes/n/proxy/run`, "/clusters/m/apis//proxy//a",
 		"/clusters/m/api/..", "/..", "/.", "/clusters/m/a%5c..%5cb", `/clusters/m/a\..\b`,
 	} {

@@ -48,7 +48,9 @@ type part struct {
 	measure func(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error
 }
 
-var parts = []part{{"calls", restCalls}, {"streams", streams}, {"idle", idle}, {"fleet", fleet}, {"private", private}, {"hang", hang}}
+var parts = []part{
+	{"calls", restCalls}, {"streams", streams}, {"idle", idle}, {"fleet", fleet}, {"private", private}, {"hang", hang},
+}
 
 // run measures the named parts, or all.
 func run(ctx context.Context, out io.Writer, names []string) (err error) {

@@ -32,14 +32,15 @@ const (
 	hammers     = 128
 )
 
-// hang measures what one hanging cluster and one caller who hammers it do to the callers of another cluster, with
-// functions in processes of their own.
+// hang measures the calls to one cluster while another cluster hangs and a caller hammers it. Functions run in
+// processes of their own.
 func hang(ctx context.Context, out io.Writer, set *cluster.Set, dir string) (err error) {
 	data := filepath.Join(dir, "hang")
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return err
 	}
-	hanging := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	never := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	hanging := httptest.NewTLSServer(http.HandlerFunc(never))
 	defer func() { hanging.CloseClientConnections(); hanging.Close() }()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hanging.Certificate().Raw})
 	if err := registerStandIns(ctx, data, ca, "hanging", hanging.URL); err != nil {

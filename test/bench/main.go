@@ -12,7 +12,8 @@ import (
 	"syscall"
 )
 
-const usage = `Measure the gateway beside direct calls, interleaved in one run. Names of parts (calls, streams, idle, fleet, private, hang) leave out the others.
+const usage = `Measure the gateway beside direct calls, interleaved in one run.
+Names of parts (calls, streams, idle, fleet, private, hang) leave out the others.
 
   --help   print this
 `

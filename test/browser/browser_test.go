@@ -1,4 +1,4 @@
-// Package browser attacks the gateway with pages in a real browser that holds a client certificate. make test-browser
+// Package browser attacks the gateway with pages in a real browser with a client certificate. make test-browser
 // installs playwright-core, and needs Node and Chromium.
 package browser
 
@@ -102,7 +102,9 @@ func newGateway(t *testing.T, member http.Handler) (*gatewaytest.Gateway, *log) 
 	t.Helper()
 	requests := &log{}
 	b := bridge.New(bridge.Limits{})
-	g := gatewaytest.New(t, gatewaytest.Options{Configure: func(c *gateway.Config) { c.Stream = b.Stream }, Wrap: requests.wrap})
+	g := gatewaytest.New(t, gatewaytest.Options{
+		Configure: func(c *gateway.Config) { c.Stream = b.Stream }, Wrap: requests.wrap,
+	})
 	g.AddCluster("m", clustertest.NewStreamingMember(t, member.ServeHTTP).Kubeconfig(`{token: t}`))
 	return g, requests
 }
@@ -156,7 +158,8 @@ func TestPageOfAnotherSiteCannotWrite(t *testing.T) {
 	const path = "/clusters/m/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 	evil := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
-		_, _ = w.Write([]byte(`<script>fetch("` + g.URL + path + `", {method: "POST", mode: "no-cors", credentials: "include", body: new Blob(["{}"])})</script>`))
+		_, _ = w.Write([]byte(`<script>fetch("` + g.URL + path + `",
+			{method: "POST", mode: "no-cors", credentials: "include", body: new Blob(["{}"])})</script>`))
 	}))
 	t.Cleanup(evil.Close)
 	browse(t, g, strings.Replace(evil.URL, "127.0.0.1", "localhost", 1), g.URL+"/clusters/m/version")

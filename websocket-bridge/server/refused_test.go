@@ -39,8 +39,8 @@ func TestRefusedConnectionsClose(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsOfOneSourceAreClosed: one address must not use up the descriptors of the bridge by connections
-// that it opens and leaves, whether or not its calls were allowed.
+// TestIdleConnectionsOfOneSourceAreClosed: one address must not use up the descriptors of the bridge by idle
+// connections, whether or not its calls were allowed.
 func TestIdleConnectionsOfOneSourceAreClosed(t *testing.T) {
 	const most = 3
 	answer := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }

@@ -24,9 +24,9 @@ const (
 	maxAcceptedTokens = 16_384
 )
 
-// unverified limits calls and streams with bearer tokens that only a member can check. Anybody can make tokens up, so
-// those that their cluster did not accept lately may use only a part of the slots, and each source address only a part
-// of that part. It is safe for concurrent use.
+// unverified limits calls and streams with bearer tokens that only a member can check. Any client can make tokens up.
+// Tokens that their cluster did not accept lately share a part of the slots, and each source address gets a part of
+// that. It is safe for concurrent use.
 type unverified struct {
 	refuse        func(limit, format string, args ...any) error
 	all           *quota.Quota // of accepted and unknown tokens

@@ -203,8 +203,7 @@ func (f *Function) invoke(ctx context.Context, payload []byte, stream bool) (res
 	}
 }
 
-// tryAcquire takes an idle process, or the right to start one: then the process is nil. It adds to wg. The caller holds
-// mu.
+// tryAcquire returns an idle process, or nil and the right to start one. It adds to wg. mu must be locked.
 func (f *Function) tryAcquire() (*process, error) {
 	if f.closed {
 		return nil, ErrClosed

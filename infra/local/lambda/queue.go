@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// acquire is tryAcquire, except that it waits for a process in a queue of at most MaxQueue, in order of arrival and for
-// at most QueueTimeout. Errors are ErrThrottled, ErrClosed, or that of ctx.
+// acquire is tryAcquire, except that it waits for a process in a queue of at most MaxQueue. The order is that of
+// arrival, and the wait ends after QueueTimeout. Errors are ErrThrottled, ErrClosed, or that of ctx.
 func (f *Function) acquire(ctx context.Context) (*process, error) {
 	f.mu.Lock()
 	p, err := (*process)(nil), ErrThrottled
@@ -52,14 +52,14 @@ func (f *Function) leaveQueue(turn chan struct{}) {
 	f.dequeue(turn)
 }
 
-// dequeue removes a waiter and wakes the next one, for which there may be another process. The caller holds mu.
+// dequeue removes a waiter and wakes the next one, for which there may be another process. mu must be locked.
 func (f *Function) dequeue(turn chan struct{}) {
 	f.queue = slices.DeleteFunc(f.queue, func(t chan struct{}) bool { return t == turn })
 	f.wakeFirst()
 }
 
-// wakeFirst wakes the first waiter. The caller holds mu, and calls it whenever a process is idle, a slot is free, or the
-// Function is closed.
+// wakeFirst wakes the first waiter. Call it with mu locked, after a process became idle, a slot became free, or the
+// Function was closed.
 func (f *Function) wakeFirst() {
 	if len(f.queue) == 0 {
 		return

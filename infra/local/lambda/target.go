@@ -28,8 +28,8 @@ type Target struct {
 // retryAfter is how long a client should wait after a throttled request.
 const retryAfter = time.Second
 
-// ServeHTTP implements http.Handler. What goes wrong with the function is a 502, as from an ALB or API Gateway. A
-// throttled request is a 429, unlike there, so that clients try again.
+// ServeHTTP implements http.Handler. A failure of the function is a 502, as from an ALB or API Gateway. A throttled
+// request is a 429, unlike there, so that clients try again.
 func (t Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	payload, err := t.Front.Event(r)
 	if err == nil {
@@ -60,7 +60,8 @@ func (t Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	log.WarnContext(r.Context(), "the front answers itself", "method", r.Method, "path", r.URL.Path, "code", code, "error", err)
 	if errors.Is(err, ErrThrottled) {
-		throttled := status.New(status.TooManyRequests, "", "the request was not handled: all functions are busy; try again in %s", retryAfter)
+		const text = "the request was not handled: all functions are busy; try again in %s"
+		throttled := status.New(status.TooManyRequests, "", text, retryAfter)
 		throttled.RetryAfter = retryAfter
 		status.Write(w, throttled)
 		return

@@ -128,7 +128,7 @@ func Thumbprint(key *jose.JSONWebKey) (string, error) {
 // proof has the claims of a proof beside the registered ones.
 type proof struct {
 	Use    Use    `json:"use"`
-	Digest string `json:"digest"` // of the credential and the request
+	Digest string `json:"digest"` // hashes the credential and the request
 }
 
 func digest(token []byte, request string) string {
@@ -171,8 +171,8 @@ func (c Credential) Prove(use Use, request string, now time.Time) (string, error
 	return jwt.Signed(signer).Claims(registered).Claims(proof{use, digest(c.Token.Reveal(), request)}).Serialize()
 }
 
-// Verify returns an error unless text is a proof, made by the owner of key within ProofAge of now, for the token, the
-// use and the request.
+// Verify returns an error unless text is a proof for the token, the use and the request. The owner of key must have
+// made it within ProofAge of now.
 func Verify(key *jose.JSONWebKey, text, token string, use Use, request string, now time.Time) error {
 	parsed, err := jwt.ParseSigned(text, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {

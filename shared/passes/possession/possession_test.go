@@ -66,7 +66,7 @@ func TestStoredKeyIsTheSame(t *testing.T) {
 	}
 }
 
-// TestParseRequestRefusesOthers: a request that its sender did not sign would bind a credential to somebody else's
+// TestParseRequestRefusesOthers: a request that its sender did not sign would bind a credential to another
 // key.
 func TestParseRequestRefusesOthers(t *testing.T) {
 	good := request(t, newKey(t), "prod")

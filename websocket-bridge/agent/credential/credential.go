@@ -3,7 +3,7 @@
 // Several agents of one cluster may share a [Store]. [Credential.Current] reads it before each use.
 //
 // Invariants:
-//   - Private keys are made here, stored in the agent's cluster, and sent to nobody.
+//   - Private keys are made here, stored in the agent's cluster, and never sent.
 //   - Each credential is exchanged once, for a key that was stored before. So a crash at any time loses nothing, and
 //     two agents never exchange one credential for two keys: the gateway would consider that a theft.
 package credential
@@ -127,8 +127,8 @@ type exchange struct {
 	from string // State.From of the result
 }
 
-// Renew reads the store, and exchanges the credential in it if that is due: a bootstrap credential always, another
-// one in the middle of its life. It finishes an exchange that another agent, or this one before a crash, has begun.
+// Renew reads the store, and exchanges the credential in it if that is due. A bootstrap credential is always due, another
+// one in the middle of its life. Renew finishes an exchange that another agent, or this one before a crash, has begun.
 func (c *Credential) Renew(ctx context.Context) error {
 	c.renewing.Lock()
 	defer c.renewing.Unlock()
@@ -213,7 +213,7 @@ func (c *Credential) refuse(bootstrap secrets.Value) {
 }
 
 // load reads the store, and makes the stored credential the current one. Before the middle of a credential's life no
-// agent renews it, so the current one is the newest then even if the store cannot be read.
+// agent renews it. The current one is the newest then, even if the store cannot be read.
 func (c *Credential) load(ctx context.Context) (Stored, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
