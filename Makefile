@@ -68,7 +68,7 @@ rules: ## Compare the counts of style findings with the committed ones, which ma
 	@$(STEP) "count style findings" "Go 1.26.4 or later; go run ./scripts/ratchet list PATH prints the findings" go run ./scripts/ratchet
 
 test: build-local moto clusters ## Run every test but the slow suites, on real clusters (the first run builds Kubernetes)
-	@$(STEP) "run the tests" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m $$(go list ./... | grep -v '$(SLOW)')
+	@$(STEP) "run the tests" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m $$(go list ./... | grep -vE '$(SLOW)')
 
 test-e2e: build-local moto clusters ## Run the end-to-end tests of one area: AREA=fleet, gateway, streams, private, access or api
 	@$(STEP) "run the end-to-end tests of $(AREA)" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m ./test/e2e/$(AREA)
