@@ -521,3 +521,30 @@ func TestBridgeTask(t *testing.T) {
 		t.Error("an update sets the scaling back")
 	}
 }
+
+// Without a limit before the functions, one source of requests uses up the account's concurrent executions. A web ACL
+// of the stack limits each source. A reserved concurrency limits each function that callers reach.
+func TestRequestRateAndConcurrencyAreLimited(t *testing.T) {
+	all := load(t)
+	acl := all["infra/aws/waf.yaml"].Resources["Acl"]
+	rules, _ := acl.Properties["Rules"].([]any)
+	if len(rules) != 1 {
+		t.Fatalf("%d rules, want one for the rate", len(rules))
+	}
+	rate := get(get(rules[0], "Statement"), "RateBasedStatement")
+	limit := render(get(rate, "Limit"))
+	if len(limit) != 1 || limit[0] != "${RequestRate}" || get(rate, "AggregateKeyType") != "IP" {
+		t.Errorf("the rule is %v", rate)
+	}
+	blocked := get(get(get(rules[0], "Action"), "Block"), "CustomResponse")
+	if code := fmt.Sprint(get(blocked, "ResponseCode")); code != "429" {
+		t.Errorf("a blocked request gets %s, want 429", code)
+	}
+	for _, name := range []string{"Proxy", "Fleet", "Control"} {
+		function := all["template.yaml"].Resources[name+"Function"]
+		reserved := fmt.Sprint(function.Properties["ReservedConcurrentExecutions"])
+		if !strings.Contains(reserved, "Has"+name+"Concurrency") || !strings.Contains(reserved, name+"Concurrency") {
+			t.Errorf("%s reserves %s", name, reserved)
+		}
+	}
+}

@@ -246,7 +246,7 @@ func TestStackWithBalancer(t *testing.T) {
 		"DomainName=clusterpass.example.com", "CertificateArn=" + a.certificate(), "ClientCA=" + clientCA(t), "MutualTLS=passthrough",
 		`Authentication={"awsIAM": {"gatewayID": "clusterpass", "accounts": ["111122223333"]}}`, "WebsocketOrigins=https://a.example.com,https://b.example.com",
 		"ControlPlane=management", "TokenLifetime=72h", "LogLevel=WARN",
-		"ServerCA=" + clientCA(t), "MaxPassTTL=12h", "AuditWebhook=secret:audit-webhook", "AuditFailClosed=true",
+		"ServerCA=" + clientCA(t), "MaxPassTTL=12h", "AuditWebhook=secret:audit/webhook", "AuditFailClosed=true",
 		"PassKMSKey=arn:aws:kms:" + region + ":111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab",
 	}
 	outputs := a.deploy(parameters...)
@@ -296,7 +296,7 @@ func TestStackWithBalancer(t *testing.T) {
 		t.Errorf("passes are made by %+v and %+v", c.Options, b.Options)
 	}
 	for name, cfg := range map[string]proxy.Config{"proxy": *p, "control": c.Config.Config, "fleet": f.Config} {
-		if cfg.Auditing != b.Auditing || !cfg.AuditFailClosed || cfg.AuditWebhook != "secret:audit-webhook" {
+		if cfg.Auditing != b.Auditing || !cfg.AuditFailClosed || cfg.AuditWebhook != "secret:audit/webhook" {
 			t.Errorf("%s audits by %+v, the bridge by %+v", name, cfg.Auditing, b.Auditing)
 		}
 		if cfg.CloudWatch != b.CloudWatch {

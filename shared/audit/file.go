@@ -1,13 +1,17 @@
 package audit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"gopkg.in/natefinch/lumberjack.v2"
+
+	"github.com/clusterpass/clusterpass/shared/filelock"
 )
 
 // DefaultMaxBackups is how many full files are kept beside the current one.
@@ -37,22 +41,50 @@ func (f File) Open() (io.WriteCloser, error) {
 	if err := errors.Join(file.Chmod(0o600), file.Close()); err != nil {
 		return nil, fmt.Errorf("open the audit file: %w", err)
 	}
-	return &sharedFile{Logger: lumberjack.Logger{Filename: f.Path, MaxSize: f.MaxSize, MaxBackups: f.MaxBackups}}, nil
+	if f.MaxSize == 0 {
+		f.MaxSize = defaultMaxSize
+	}
+	dir, err := os.OpenRoot(filepath.Dir(f.Path))
+	if err != nil {
+		return nil, fmt.Errorf("open the audit file: %w", err)
+	}
+	return &sharedFile{
+		Logger: lumberjack.Logger{Filename: f.Path, MaxSize: f.MaxSize, MaxBackups: f.MaxBackups},
+		max:    int64(f.MaxSize) << 20, dir: dir,
+	}, nil
 }
 
-// sharedFile is a file that other processes rotate too. It is not safe for concurrent use.
+// defaultMaxSize is the default of File.MaxSize.
+const defaultMaxSize = 100
+
+// rotateTimeout bounds the wait for another process that rotates the file.
+const rotateTimeout = 5 * time.Second
+
+// sharedFile is a file that other processes write and rotate, too. It is not safe for concurrent use.
 type sharedFile struct {
 	lumberjack.Logger
 
+	max   int64 // bytes
+	dir   *os.Root
 	known os.FileInfo // the file before the last Write; nil for none
 }
 
-// Write implements io.Writer. It opens the file anew after another process has rotated it. Otherwise this process
-// would write to a full file, and to one that was deleted later.
+// Write implements io.Writer. It opens the file anew after another process has rotated it, and before it is full. The
+// library does not know what other processes wrote.
 func (f *sharedFile) Write(p []byte) (int, error) {
 	now, err := os.Stat(f.Filename)
-	if err != nil || f.known == nil || !os.SameFile(now, f.known) {
-		if err := f.Close(); err != nil {
+	if err == nil && now.Size()+int64(len(p)) >= f.max {
+		ctx, cancel := context.WithTimeout(context.Background(), rotateTimeout)
+		defer cancel()
+		lock, lerr := filelock.Lock(ctx, f.dir, filepath.Base(f.Filename)+".lock", filelock.Exclusive)
+		if lerr != nil {
+			return 0, fmt.Errorf("rotate the audit file: %w", lerr)
+		}
+		defer func() { _ = lock.Close() }()
+		now, err = os.Stat(f.Filename) // another process may have rotated it meanwhile
+	}
+	if err != nil || f.known == nil || !os.SameFile(now, f.known) || now.Size()+int64(len(p)) >= f.max {
+		if err := f.Logger.Close(); err != nil {
 			return 0, err
 		}
 	}
@@ -62,3 +94,6 @@ func (f *sharedFile) Write(p []byte) (int, error) {
 	}
 	return f.Logger.Write(p)
 }
+
+// Close implements io.Closer.
+func (f *sharedFile) Close() error { return errors.Join(f.Logger.Close(), f.dir.Close()) }

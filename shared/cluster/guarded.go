@@ -53,11 +53,15 @@ func (t *guardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// outcome ignores errors after the end of ctx, except after a deadline, which is the gateway's.
+// outcome ignores errors after the end of ctx, except after a deadline, which is the gateway's. It also ignores errors
+// of the tunnel to a private cluster. They come at once, and name what is missing.
 func outcome(ctx context.Context, err error) limits.Outcome {
+	var ofTunnel *status.Error
 	switch {
 	case err == nil:
 		return limits.Success
+	case errors.As(err, &ofTunnel) && ofTunnel.Reason != status.Timeout:
+		return limits.Ignored
 	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		return limits.Ignored
 	}
@@ -80,10 +84,11 @@ func AsProbe(ctx context.Context) context.Context { return context.WithValue(ctx
 func isProbe(ctx context.Context) bool { return ctx.Value(probeKey{}) != nil }
 
 // isSilent reports whether the last probe of a member got no answer. A process that makes few calls learns that from
-// the Cluster object alone.
+// the Cluster object alone. A private cluster without agents does not count: its tunnel answers at once.
 func isSilent(c *v1alpha1.Cluster) bool {
 	return slices.ContainsFunc(c.Status.Conditions, func(condition metav1.Condition) bool {
 		return condition.Type == v1alpha1.Ready && condition.Status == metav1.ConditionFalse &&
-			(condition.Reason == string(status.Timeout) || condition.Reason == string(status.Unreachable))
+			(condition.Reason == string(status.Timeout) ||
+				condition.Reason == string(status.Unreachable) && c.Spec.SyncMode != v1alpha1.Pull)
 	})
 }

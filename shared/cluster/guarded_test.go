@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -35,6 +36,8 @@ func newGuardedMember(t *testing.T, server string, edits ...func(*v1alpha1.Clust
 	kc := &kubeconfig.Config{Server: u, TLS: &tls.Config{MinVersion: tls.VersionTLS12}}
 	m := NewMember(c, kc, DialPolicy{AllowLoopback: true}, nil)
 	t.Cleanup(m.Close)
+	now := time.Now() // stands still: a busy machine must not reach the next trial
+	m.REST.(*guardedTransport).breaker.Now = func() time.Time { return now }
 	return m
 }
 
@@ -58,20 +61,12 @@ func isCircuitOpen(err error) bool {
 		e.Code() == http.StatusServiceUnavailable
 }
 
-// unreachable returns the URL of a port at which nothing listens.
-func unreachable(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ln.Close() }()
-	return "http://" + ln.Addr().String()
-}
+// unreachable is a URL at which nothing listens.
+const unreachable = "http://127.0.0.1:1"
 
 // Each request to an unreachable member would wait for a connection, and use up what all members share.
 func TestUnreachableMemberIsNotCalledForAWhile(t *testing.T) {
-	m := newGuardedMember(t, unreachable(t))
+	m := newGuardedMember(t, unreachable)
 	for i := range 5 {
 		if err := try(t.Context(), t, m, "/version"); err == nil || isCircuitOpen(err) {
 			t.Fatalf("request %d: %v", i, err)
@@ -82,7 +77,7 @@ func TestUnreachableMemberIsNotCalledForAWhile(t *testing.T) {
 	}
 }
 
-// A caller who asks for what takes long, or leaves, must not switch the member off for others.
+// A caller of a slow path, or one that leaves, must not switch the member off for others.
 func TestCallersCannotOpenTheCircuit(t *testing.T) {
 	arrived := make(chan struct{}, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -138,8 +133,13 @@ func TestProbesDecideAboutHangingMember(t *testing.T) {
 	if err := try(AsProbe(ctx), t, m, "/version"); err == nil {
 		t.Fatal("the member answers")
 	}
+	trial, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := try(trial, t, m, "/version"); err == nil || isCircuitOpen(err) {
+		t.Fatalf("the trial after a probe without an answer: %v", err)
+	}
 	if err := try(t.Context(), t, m, "/version"); !isCircuitOpen(err) {
-		t.Fatalf("after a probe without an answer: %v", err)
+		t.Fatalf("after that trial: %v", err)
 	}
 	server.CloseClientConnections()
 	answers.Store(true)
@@ -151,6 +151,20 @@ func TestProbesDecideAboutHangingMember(t *testing.T) {
 	}
 }
 
+// The error of a tunnel comes at once, and names what is missing. A refusal in its place would outlast the agents'
+// reconnection.
+func TestTunnelErrorsDoNotOpenTheCircuit(t *testing.T) {
+	noAgent := status.New(status.Unreachable, "m", "none of its agents is connected")
+	ctx := t.Context()
+	if got := outcome(ctx, fmt.Errorf("dial: %w", noAgent)); got != limits.Ignored {
+		t.Errorf("no agent: outcome %v", got)
+	}
+	late := status.New(status.Timeout, "m", "no agent answers")
+	if got := outcome(ctx, late); got != limits.Failure {
+		t.Errorf("silent agents: outcome %v", got)
+	}
+}
+
 // An environment of a function handles one call at a time, and learns from the Cluster object what the bridge's probes
 // found.
 func TestConditionReadyMakesTheFirstCallATrial(t *testing.T) {
@@ -159,7 +173,7 @@ func TestConditionReadyMakesTheFirstCallATrial(t *testing.T) {
 			{Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: string(status.Timeout)},
 		}
 	}
-	m := newGuardedMember(t, unreachable(t), silent)
+	m := newGuardedMember(t, unreachable, silent)
 	if err := try(t.Context(), t, m, "/version"); err == nil || isCircuitOpen(err) {
 		t.Fatalf("the trial: %v", err)
 	}

@@ -24,7 +24,7 @@ import (
 type Auditing struct {
 	Audit            string       `envconfig:"CLUSTERPASS_AUDIT" desc:"File for audit events, an absolute path, which is rotated at 100 MB; or - for standard output." example:"/var/log/clusterpass/audit.log"`
 	AuditFiles       int          `envconfig:"CLUSTERPASS_AUDIT_FILES" default:"10" min:"2" desc:"Number of audit files of 100 MB, with the current one; the oldest is deleted." example:"50"`
-	AuditWebhook     AuditWebhook `envconfig:"CLUSTERPASS_AUDIT_WEBHOOK" desc:"Kubeconfig of a webhook that gets audit events, as kube-apiserver's --audit-webhook-config-file: the absolute path of a file, or secret: and a name in the secret store." example:"secret:audit-webhook"`
+	AuditWebhook     AuditWebhook `envconfig:"CLUSTERPASS_AUDIT_WEBHOOK" desc:"Kubeconfig of a webhook that gets audit events, as kube-apiserver's --audit-webhook-config-file: the absolute path of a file, or secret: and a name in the secret store." example:"secret:audit/webhook"`
 	AuditSpool       int          `envconfig:"CLUSTERPASS_AUDIT_SPOOL" default:"4096" min:"1" desc:"Audit events that may wait in memory for the file, and for the webhook; at most 32 MiB each." example:"20000"`
 	AuditFailClosed  bool         `envconfig:"CLUSTERPASS_AUDIT_FAIL_CLOSED" default:"false" desc:"Whether calls are refused while no more audit events may wait; otherwise events are lost then, and counted." example:"true"`
 	UnidentifiedRate int          `envconfig:"CLUSTERPASS_AUDIT_UNIDENTIFIED_RATE" default:"1" min:"1" desc:"Audit events a second of callers who are not identified, 60 times as many at once; one event every 10s counts further ones." example:"10"`
@@ -117,6 +117,12 @@ func (a *Auditing) open(ctx context.Context, st *stores.Stores, log *slog.Logger
 		cfg.To = file
 	}
 	if cfg.To == nil && cfg.Sink == nil {
+		if a.AuditFailClosed {
+			return nil, &config.Error{
+				Variable: "CLUSTERPASS_AUDIT_FAIL_CLOSED", Problem: "needs CLUSTERPASS_AUDIT or CLUSTERPASS_AUDIT_WEBHOOK",
+				Example: "false",
+			}
+		}
 		return nil, nil
 	}
 	return audit.New(cfg), nil

@@ -39,7 +39,7 @@ func TestAuditWebhookIsConfigured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.Secrets.Create(t.Context(), "audit-webhook", secrets.NewValue(kubeconfig), nil); err != nil {
+	if _, err := st.Secrets.Create(t.Context(), "audit/webhook", secrets.NewValue(kubeconfig), nil); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -47,7 +47,7 @@ func TestAuditWebhookIsConfigured(t *testing.T) {
 		t.Fatal(err)
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	for i, where := range []string{file, "secret:audit-webhook"} {
+	for i, where := range []string{file, "secret:audit/webhook"} {
 		var a Auditing
 		if err := a.AuditWebhook.Decode(where); err != nil {
 			t.Fatal(err)

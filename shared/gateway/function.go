@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -28,7 +29,7 @@ const (
 	overflowTTL    = 5 * time.Minute
 	// FirstByte is the default of Function.FirstByte.
 	FirstByte = 5 * time.Second
-	// slowMemory and slowTTL bound what a function remembers of clusters that answered slowly.
+	// slowMemory and slowTTL bound what a function remembers of slow answers.
 	slowMemory = 1024
 	slowTTL    = 30 * time.Second
 )
@@ -36,13 +37,13 @@ const (
 // Function knows what a function cannot hold and sends it to the bridge: by 307 before a call is made, so that clients repeat
 // it there as it is; for a write that is done, by a 303 to the object. A write is never made twice.
 type Function struct {
-	// FirstByte is the deadline for the beginning of a member's answer. After it a read goes to the bridge, as do all
-	// requests to that member for a while. A waiting function would use up the concurrency that all members share.
+	// FirstByte is the deadline for the beginning of a member's answer. After it a read goes to the bridge. A waiting
+	// function would use up the concurrency that all members share.
 	FirstByte time.Duration
 
 	bridge     string
 	overflowed *lru.Cache[string, time.Time] // request URI -> when
-	slow       *lru.Cache[string, time.Time] // cluster -> when
+	slow       *lru.Cache[string, time.Time] // slowKey -> when
 }
 
 // NewFunction returns the rules of a function whose bridge has the base URL bridge; "" is the host that the client
@@ -72,8 +73,6 @@ func (f *Function) redirect(w http.ResponseWriter, r *http.Request, rt route.Rou
 		why = "the answer may be large"
 	case f.remembers(r.RequestURI):
 		why = "the answer is large"
-	case rt.Kind == route.Cluster && f.isSlow(rt.Cluster):
-		why = "the cluster answers slowly"
 	default:
 		return nil
 	}
@@ -83,43 +82,50 @@ func (f *Function) redirect(w http.ResponseWriter, r *http.Request, rt route.Rou
 // errFirstByte ends a read whose answer does not begin. The member had its deadline: this is no caller's cancellation.
 var errFirstByte = fmt.Errorf("the answer did not begin in time: %w", context.DeadlineExceeded)
 
-// forward is forward.Do, except that a read goes to the bridge if its answer does not begin within FirstByte. A write
-// goes on: the member may have begun it.
+// forward is forward.Do, except that a read goes to the bridge if its answer does not begin within FirstByte. For a
+// while, so do all requests of that caller to that member. A write that the member has begun goes on.
 func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Call) error {
+	name, key := c.Member.Cluster.Name, slowKey(c)
+	if when, ok := f.slow.Get(key); ok && time.Since(when) < slowTTL {
+		return f.send(w, r, c.Route, fmt.Sprintf("cluster %q answers slowly", name))
+	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	var isOver atomic.Bool // either the answer has begun, or it is late
-	late := make(chan struct{})
+	const waiting, begun, late = 0, 1, 2
+	var state atomic.Int32
 	deadline := time.AfterFunc(f.FirstByte, func() {
-		if isOver.Swap(true) {
-			return
-		}
-		f.slow.Add(c.Member.Cluster.Name, time.Now())
-		if isRead(r.Method) {
-			close(late)
-			cancel(errFirstByte)
+		if state.CompareAndSwap(waiting, late) {
+			f.slow.Add(key, time.Now())
+			if isRead(r.Method) {
+				cancel(errFirstByte)
+			}
 		}
 	})
 	defer deadline.Stop()
 	c.Begins = func() error {
-		if isOver.Swap(true) && isRead(r.Method) {
+		if !state.CompareAndSwap(waiting, begun) && isRead(r.Method) {
 			return errFirstByte
 		}
 		return nil
 	}
 	err := forward.Do(w, r.WithContext(ctx), c)
-	select {
-	case <-late:
-		why := fmt.Sprintf("cluster %q did not begin to answer within %s", c.Member.Cluster.Name, f.FirstByte)
-		return f.send(w, r, c.Route, why)
-	default:
-		return err
+	if err != nil && isRead(r.Method) && state.Load() == late {
+		return f.send(w, r, c.Route, fmt.Sprintf("cluster %q did not begin to answer within %s", name, f.FirstByte))
 	}
+	return err
 }
 
-func (f *Function) isSlow(cluster string) bool {
-	when, ok := f.slow.Get(cluster)
-	return ok && time.Since(when) < slowTTL
+// slowKey identifies a caller and a member cluster. One caller's slow paths must not move the requests of others to the
+// bridge.
+func slowKey(c forward.Call) string {
+	caller := ""
+	if c.User != nil {
+		caller = "user " + c.User.Name
+	} else {
+		sum := sha256.Sum256([]byte(c.Bearer))
+		caller = "token " + string(sum[:])
+	}
+	return c.Member.Cluster.Name + " " + caller
 }
 
 // send returns a *status.Error of reason Redirected: the bridge answers what a function cannot, for instance because it is another's.

@@ -276,7 +276,7 @@ func (g *Gateway) serve(w *recorder, r *http.Request, c *call) error {
 	}
 	fc := forward.Call{
 		Route: c.route, Query: c.query, User: c.user, Bearer: c.bearer, Member: m,
-		Renew: g.cfg.Members.Renew, Answered: c.answered(),
+		Renew: g.cfg.Members.Renew, Answered: c.answered(r.Method),
 	}
 	if !route.Streams(r.Method, c.route.Path, c.query, r.Header) {
 		return g.forward(w, r, fc)

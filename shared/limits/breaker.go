@@ -28,8 +28,8 @@ const (
 )
 
 // Breaker is a circuit breaker for one member cluster. It is closed at first and allows every call. It opens after
-// failures in a row, and allows one trial at a time then, with growing pauses. It closes with the first success. The
-// zero value is closed. All methods are safe for concurrent use.
+// failures in a row, and allows one trial in each pause then. The pause grows with each failed trial. The first
+// success closes the Breaker. The zero value is closed. All methods are safe for concurrent use.
 type Breaker struct {
 	// Now returns the current time; nil means time.Now.
 	Now func() time.Time
@@ -38,49 +38,42 @@ type Breaker struct {
 	failures int // in a row
 	pause    time.Duration
 	trialAt  time.Time // the next trial may begin; zero while closed
-	onTrial  bool
 }
 
 // Allow reports whether a call may begin now. If so, call done once, with the outcome. Otherwise done is nil, and
-// retryAfter is the time until the next trial, at least a second.
+// retryAfter is the time until the next trial, at least a second. A trial that hangs delays the next by one pause only:
+// its caller chose the path.
 func (b *Breaker) Allow() (done func(Outcome), retryAfter time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.trialAt.IsZero() {
 		return func(o Outcome) { b.report(o, false) }, 0
 	}
-	wait := b.trialAt.Sub(b.now())
-	if b.onTrial || wait > 0 {
+	now := b.now()
+	if wait := b.trialAt.Sub(now); wait > 0 {
 		return nil, max(wait, time.Second)
 	}
-	b.onTrial = true
+	b.trialAt = now.Add(max(b.pause, firstPause))
 	return func(o Outcome) { b.report(o, true) }, 0
 }
 
-// Probe reports the outcome of a probe, which begins without Allow. A failed probe opens the Breaker at once. The
-// gateway itself chose the probe's path, so the failure proves that the member does not answer.
+// Probe reports the outcome of a probe, which begins without Allow. After a failed probe, the next call is a trial. Each
+// further failed probe makes the pauses longer, like a failed trial.
 func (b *Breaker) Probe(o Outcome) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch o {
-	case Success:
+	switch {
+	case o == Success:
 		b.close()
-	case Failure:
-		if b.trialAt.IsZero() {
-			b.open()
-		}
-	case Ignored:
+	case o == Failure && b.trialAt.IsZero():
+		b.trialAt = b.now()
+	case o == Failure:
+		b.open()
 	}
 }
 
 // Suspect opens a Breaker so that the next call is a trial, without a pause before it.
-func (b *Breaker) Suspect() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.trialAt.IsZero() {
-		b.trialAt = b.now()
-	}
-}
+func (b *Breaker) Suspect() { b.Probe(Failure) }
 
 // IsOpen reports whether the Breaker refuses calls other than trials.
 func (b *Breaker) IsOpen() bool {
@@ -92,16 +85,14 @@ func (b *Breaker) IsOpen() bool {
 func (b *Breaker) report(o Outcome, trial bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if trial {
-		b.onTrial = false
-	}
+	isOpen := !b.trialAt.IsZero()
 	switch {
 	case o == Success:
 		b.close()
-	case trial:
+	case o == Failure && isOpen && trial:
 		b.open()
-	case o == Failure:
-		if b.failures++; b.failures >= failuresToOpen && b.trialAt.IsZero() {
+	case o == Failure && !isOpen:
+		if b.failures++; b.failures >= failuresToOpen {
 			b.open()
 		}
 	}

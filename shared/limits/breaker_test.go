@@ -75,32 +75,53 @@ func TestBreakerIgnoresWhatCallersChoose(t *testing.T) {
 	}
 }
 
-// A trial that proves nothing must not close the breaker of a member that answers no probe.
-func TestBreakerStaysOpenAfterTrialWithoutProof(t *testing.T) {
+// A trial on a slow path proves nothing. It must neither close the breaker of a dead member, nor keep the other callers
+// from a member that is back.
+func TestSlowTrialDelaysTheNextByOnePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := openBreaker(t)
 		time.Sleep(firstPause)
-		if !attempt(b, Ignored) || !b.IsOpen() || attempt(b, Success) {
-			t.Fatal("a trial without proof changed it")
+		slow, _ := b.Allow()
+		if slow == nil || attempt(b, Success) {
+			t.Fatal("not one trial alone after the pause")
+		}
+		time.Sleep(firstPause)
+		if !attempt(b, Success) || b.IsOpen() {
+			t.Fatal("the slow trial keeps the next one back")
+		}
+		slow(Ignored)
+		slow, _ = b.Allow()
+		slow(Ignored)
+		if b.IsOpen() {
+			t.Fatal("the late end of a slow trial opens it again")
 		}
 	})
 }
 
-// The gateway's own probe decides at once: a member that accepts connections and never answers fails no connection.
+// A member that accepts connections and never answers fails no connection. The gateway's own probes find it.
 func TestProbesOpenAndCloseBreaker(t *testing.T) {
-	b := &Breaker{}
-	b.Probe(Ignored)
-	if b.IsOpen() {
-		t.Fatal("an ended probe opens it")
-	}
-	b.Probe(Failure)
-	if !b.IsOpen() || attempt(b, Success) {
-		t.Fatal("a failed probe does not open it")
-	}
-	b.Probe(Success)
-	if b.IsOpen() || !attempt(b, Success) {
-		t.Fatal("a successful probe does not close it")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := &Breaker{}
+		b.Probe(Ignored)
+		if b.IsOpen() {
+			t.Fatal("a canceled probe opens it")
+		}
+		b.Probe(Failure)
+		if !attempt(b, Ignored) || attempt(b, Success) {
+			t.Fatal("want one trial after a failed probe")
+		}
+		for range 10 {
+			b.Probe(Failure)
+		}
+		time.Sleep(lastPause - time.Second)
+		if attempt(b, Success) {
+			t.Fatal("a trial before the end of the pause, which failed probes made longer")
+		}
+		b.Probe(Success)
+		if b.IsOpen() || !attempt(b, Success) {
+			t.Fatal("a successful probe does not close it")
+		}
+	})
 }
 
 // Only one call may wait for a dead member at a time, however many arrive together.

@@ -52,7 +52,7 @@ var (
 
 // reserved are the names that the grammar itself uses as a first segment, now or by its own API.
 var reserved = []string{
-	"agent", "api", "apis", "bridge", "clusterpass", "clusters", "fleet", "healthz", "jwks", "livez", "logs", "metrics", "oauth2", "oidc",
+	"agent", "api", "apis", "bridge", "clusterpass", "clusters", "console", "fleet", "healthz", "jwks", "livez", "logs", "metrics", "oauth2", "oidc",
 	"openapi", "openid", "proxy", "readyz", "static", "version", "well-known",
 }
 

@@ -60,7 +60,7 @@ type Limits struct {
 	MaxPerCaller      int           `envconfig:"CLUSTERPASS_MAX_STREAMS_PER_CALLER" default:"1000" min:"1" desc:"Streams that one user may have open." example:"200"`
 	MaxCalls          int           `envconfig:"CLUSTERPASS_MAX_CALLS" default:"2000" min:"1" desc:"Calls beside streams that may be in flight in all." example:"4000"`
 	MaxCallsPerCaller int           `envconfig:"CLUSTERPASS_MAX_CALLS_PER_CALLER" default:"400" min:"1" desc:"Calls beside streams that one user may have in flight." example:"100"`
-	MaxCallsPerMember int           `envconfig:"CLUSTERPASS_MAX_CALLS_PER_CLUSTER" default:"500" min:"1" desc:"Calls beside streams and lists of the fleet that may be in flight to one member cluster." example:"200"`
+	MaxCallsPerMember int           `envconfig:"CLUSTERPASS_MAX_CALLS_PER_CLUSTER" default:"1000" min:"1" desc:"Calls beside streams and lists of the fleet that may be in flight to one member cluster." example:"200"`
 	MaxUnverified     int           `envconfig:"CLUSTERPASS_MAX_UNVERIFIED" default:"1000" min:"1" desc:"Streams and other calls that all callers together may have whom the gateway does not know itself, but their cluster, which has identity passthrough." example:"200"`
 	IdleTimeout       time.Duration `envconfig:"CLUSTERPASS_STREAM_IDLE_TIMEOUT" default:"4h" min:"1s" desc:"How long a stream may carry no data." example:"1h"`
 	StreamTimeout     time.Duration `envconfig:"CLUSTERPASS_STREAM_TIMEOUT" default:"24h" min:"1s" desc:"How long a stream may be open in all." example:"8h"`

@@ -46,7 +46,10 @@ func newUnverified(l Limits, refuse func(limit, format string, args ...any) erro
 	if err != nil {
 		panic(err) // maxAcceptedTokens is positive
 	}
-	unknown := cmp.Or(l.MaxUnknown, l.MaxUnverified/2)
+	unknown := cmp.Or(l.MaxUnknown, max(1, l.MaxUnverified/2))
+	if half := l.MaxCallsPerMember / 2; half > 0 {
+		unknown = min(unknown, half) // the other half of a cluster's calls is for tokens that it accepts
+	}
 	u := &unverified{
 		refuse: refuse, accepted: accepted,
 		all: quota.New(l.MaxUnverified, 0), unknown: quota.New(unknown, l.MaxUnknownPerSource),
@@ -156,12 +159,12 @@ func (c *unverifiedCall) End() {
 
 // afterLogin are status codes, other than those of success, that an API server sends only after it accepted the token.
 var afterLogin = []int{
-	http.StatusSwitchingProtocols, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusGone,
-	http.StatusUnprocessableEntity,
+	http.StatusSwitchingProtocols, http.StatusForbidden, http.StatusConflict, http.StatusUnprocessableEntity,
 }
 
 // provesToken reports whether a member that sends a status code has accepted the caller's token. Errors of a server, of
-// a proxy on the path to it, and of malformed or too many requests come before the token is checked.
+// a proxy on the path to it, and of malformed or too many requests come before the token is checked. So may 404, from
+// a proxy that does not know the path.
 func provesToken(code int) bool {
 	return code >= 200 && code < 300 || slices.Contains(afterLogin, code)
 }

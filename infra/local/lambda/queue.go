@@ -19,25 +19,25 @@ func (f *Function) acquire(ctx context.Context) (*process, error) {
 		f.mu.Unlock()
 		return p, err
 	}
-	turn := make(chan struct{}, 1)
-	f.queue = append(f.queue, turn)
+	wake := make(chan struct{}, 1)
+	f.queue = append(f.queue, wake)
 	f.mu.Unlock()
 	timeout := time.NewTimer(f.cfg.QueueTimeout)
 	defer timeout.Stop()
 	for {
 		err = ErrThrottled
 		select {
-		case <-turn:
+		case <-wake:
 		case <-timeout.C:
-			f.leaveQueue(turn)
+			f.leaveQueue(wake)
 			return nil, err
 		case <-ctx.Done():
-			f.leaveQueue(turn)
+			f.leaveQueue(wake)
 			return nil, ctx.Err()
 		}
 		f.mu.Lock()
 		if p, err = f.tryAcquire(); !errors.Is(err, ErrThrottled) {
-			f.dequeue(turn)
+			f.dequeue(wake)
 			f.mu.Unlock()
 			return p, err
 		}
@@ -46,15 +46,15 @@ func (f *Function) acquire(ctx context.Context) (*process, error) {
 }
 
 // leaveQueue removes a waiter, which may have been woken meanwhile.
-func (f *Function) leaveQueue(turn chan struct{}) {
+func (f *Function) leaveQueue(wake chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.dequeue(turn)
+	f.dequeue(wake)
 }
 
 // dequeue removes a waiter and wakes the next one, for which there may be another process. mu must be locked.
-func (f *Function) dequeue(turn chan struct{}) {
-	f.queue = slices.DeleteFunc(f.queue, func(t chan struct{}) bool { return t == turn })
+func (f *Function) dequeue(wake chan struct{}) {
+	f.queue = slices.DeleteFunc(f.queue, func(t chan struct{}) bool { return t == wake })
 	f.wakeFirst()
 }
 

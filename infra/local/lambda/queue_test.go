@@ -117,5 +117,10 @@ func TestQueueHasDeadline(t *testing.T) {
 		t.Errorf("after QueueTimeout: %v, want ErrThrottled", err)
 	}
 	release()
+	waittest.Until(t, "the process is idle", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.idle) == 1
+	})
 	wantAnswer(t, f)
 }

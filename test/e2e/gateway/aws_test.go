@@ -124,7 +124,7 @@ func TestStoresOfAWS(t *testing.T) {
 			}
 			answers = append(answers, resp.Status+" "+string(body))
 		}
-		t.Errorf("Secrets Manager is not asked for the keys of passes and a cluster's credential at once: %s", answers)
+		t.Errorf("AWS is not asked for the keys of passes and a cluster's credential at once: %s", answers)
 	})
 	t.Run("while AWS is down", func(t *testing.T) {
 		const ended = 6 * time.Second // after which the object is read anew; the secret's entry may still be good
@@ -160,7 +160,8 @@ func TestStoresOfAWS(t *testing.T) {
 	}
 }
 
-// newTogether stands before an AWS and answers no question for the value of a secret before it was asked for two.
+// newTogether returns an AWS that answers neither a read of the keys of passes nor one of a cluster's credential before
+// both were asked for. The first call of a function would wait for one and then for the other.
 func newTogether(t *testing.T, aws string) *httptest.Server {
 	t.Helper()
 	backend, err := url.Parse(aws)
@@ -169,33 +170,29 @@ func newTogether(t *testing.T, aws string) *httptest.Server {
 	}
 	proxy := httputil.NewSingleHostReverseProxy(backend)
 	proxy.ErrorLog = log.New(io.Discard, "", 0) // clients that went away
-	var (
-		mu    sync.Mutex
-		asked = map[string]bool{}
-		both  = make(chan struct{})
-	)
+	keys, credential := make(chan struct{}), make(chan struct{})
+	askedKeys, askedCredential := sync.OnceFunc(func() { close(keys) }), sync.OnceFunc(func() { close(credential) })
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".GetSecretValue") {
-			body, err := io.ReadAll(r.Body)
-			var of struct{ SecretID string }
-			if err != nil || json.Unmarshal(body, &of) != nil {
-				return // the client is gone
-			}
-			r.Body = io.NopCloser(bytes.NewReader(body))
-			mu.Lock()
-			if asked[of.SecretID] = true; len(asked) == 2 {
-				select {
-				case <-both:
-				default:
-					close(both)
-				}
-			}
-			mu.Unlock()
-			select {
-			case <-both:
-			case <-r.Context().Done():
-				return
-			}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return // the client is gone
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		other := make(chan struct{})
+		switch target := r.Header.Get("X-Amz-Target"); {
+		case strings.HasSuffix(target, ".GetSecretValue"):
+			askedCredential()
+			other = keys
+		case strings.HasSuffix(target, ".GetItem") && bytes.Contains(body, []byte(`"passes"`)):
+			askedKeys()
+			other = credential
+		default:
+			close(other)
+		}
+		select {
+		case <-other:
+		case <-r.Context().Done():
+			return
 		}
 		proxy.ServeHTTP(w, r)
 	}))
