@@ -208,7 +208,7 @@ func (l *Log) lose(events int, err error) {
 
 func (l *Log) complain(c complaint, args ...any) {
 	if l.complaints[c].allows(time.Now()) {
-		l.cfg.Log.Error(string(c), args...)
+		l.cfg.Log.Error(string(c), args...) //nolint:sloglint // the complaints are constants
 	}
 }
 

@@ -103,7 +103,7 @@ func (e *Env) Open(ctx context.Context, peer identity.Peer, fn *Function) (*Gate
 	if fn != nil {
 		queue = 0 // a function may be frozen when it has answered: a call is over when its event is delivered
 	}
-	auditLog, err := e.Auditing.open(ctx, st, log, queue)
+	auditLog, err := e.open(ctx, st, log, queue)
 	if err != nil {
 		return nil, nil, err
 	}

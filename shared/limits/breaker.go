@@ -57,8 +57,8 @@ func (b *Breaker) Allow() (done func(Outcome), retryAfter time.Duration) {
 	return func(o Outcome) { b.report(o, true) }, 0
 }
 
-// Probe reports the outcome of a probe, which begins without Allow. After a failed probe, the next call is a trial. Each
-// further failed probe makes the pauses longer, like a failed trial.
+// Probe reports the outcome of a probe, which begins without Allow. After a failed probe, the next call is a trial.
+// Each further failed probe makes the pauses longer, like a failed trial.
 func (b *Breaker) Probe(o Outcome) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -152,7 +152,7 @@ func prepare(ctx context.Context, cfg *Config, env gateway.Env, out io.Writer) (
 func open(ctx context.Context, cfg *Config, env gateway.Env, b *bridge.Bridge, serverCA, clientCA *pki.CA) (*frontdoor.Door, func(), error) {
 	ofBridge := env
 	ofBridge.Stream, ofBridge.Hold, ofBridge.Admit, ofBridge.AdmitTo = b.Stream, b.Hold, b.Admit, b.AdmitTo
-	ofBridge.Source, ofBridge.Unverified, ofBridge.Recheck = cfg.Limits.Source, b.Unverified(), cfg.Recheck
+	ofBridge.Source, ofBridge.Unverified, ofBridge.Recheck = cfg.Source, b.Unverified(), cfg.Recheck
 	api := control.Options{ServerCA: gateway.CertificatesOf(serverCA.Cert), PassLimits: cfg.PassLimits}
 	ofBridge.Fleet, ofBridge.Root = cfg.Fleet, api.Root(env.URL, cfg.ControlPlane)
 	ofBridge.Public = api.Public(env.Authentication)
@@ -257,7 +257,7 @@ func function(ctx context.Context, cfg *Config, env gateway.Env, api control.Opt
 		"CLUSTERPASS_CONTROL_PLANE":     cfg.ControlPlane,
 		"CLUSTERPASS_WEBSOCKET_ORIGINS": strings.Join(cfg.Origins, ","),
 	}
-	maps.Copy(vars, cfg.Auditing.Environment())
+	maps.Copy(vars, cfg.Environment())
 	if backend == route.ToControl {
 		vars["CLUSTERPASS_SERVER_CA"] = string(api.ServerCA.PEM())
 		if cfg.MaxPassTTL > 0 {
