@@ -70,7 +70,7 @@ func TestAuditRotates(t *testing.T) {
 		t.Errorf("the bridge ended with %d", code)
 	}
 
-	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	files, err := filepath.Glob(filepath.Join(dir, "*.log"))
 	if err != nil || len(files) != 2 {
 		t.Fatalf("want a full file and a new one: %v, %v", files, err)
 	}
