@@ -34,8 +34,9 @@ type Member struct {
 	// Credential authenticates the gateway where spec.identity asks for it, see Authorize; client certificates are in
 	// the transports already.
 	Credential kubeconfig.Credential
-	// REST and Streams speak HTTP/2 where the member does, Upgrade HTTP/1.1 only. Streams is for answers that do not end, and holds less of
-	// one that nobody reads. None decompresses, follows redirects or reads the environment. They share a circuit breaker.
+	// REST and Streams speak HTTP/2 where the member does, Upgrade HTTP/1.1 only. Streams is for answers that do not end.
+	// It buffers less of an answer that the client does not read. None decompresses, follows redirects or reads the
+	// environment. They share a circuit breaker.
 	REST, Streams, Upgrade http.RoundTripper
 
 	tokens        Tokens

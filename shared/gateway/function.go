@@ -118,14 +118,11 @@ func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Cal
 // slowKey identifies a caller and a member cluster. One caller's slow paths must not move the requests of others to the
 // bridge.
 func slowKey(c forward.Call) string {
-	caller := ""
 	if c.User != nil {
-		caller = "user " + c.User.Name
-	} else {
-		sum := sha256.Sum256([]byte(c.Bearer))
-		caller = "token " + string(sum[:])
+		return c.Member.Cluster.Name + " user " + c.User.Name
 	}
-	return c.Member.Cluster.Name + " " + caller
+	sum := sha256.Sum256([]byte(c.Bearer))
+	return c.Member.Cluster.Name + " token " + string(sum[:])
 }
 
 // send returns a *status.Error of reason Redirected: the bridge answers what a function cannot, for instance because it is another's.

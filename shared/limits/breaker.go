@@ -75,8 +75,8 @@ func (b *Breaker) Probe(o Outcome) {
 // Suspect opens a Breaker so that the next call is a trial, without a pause before it.
 func (b *Breaker) Suspect() { b.Probe(Failure) }
 
-// IsOpen reports whether the Breaker refuses calls other than trials.
-func (b *Breaker) IsOpen() bool {
+// isOpen reports whether the Breaker refuses calls other than trials.
+func (b *Breaker) isOpen() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !b.trialAt.IsZero()
@@ -85,13 +85,13 @@ func (b *Breaker) IsOpen() bool {
 func (b *Breaker) report(o Outcome, trial bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	isOpen := !b.trialAt.IsZero()
+	open := !b.trialAt.IsZero()
 	switch {
 	case o == Success:
 		b.close()
-	case o == Failure && isOpen && trial:
+	case o == Failure && open && trial:
 		b.open()
-	case o == Failure && !isOpen:
+	case o == Failure && !open:
 		if b.failures++; b.failures >= failuresToOpen {
 			b.open()
 		}

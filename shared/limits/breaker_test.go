@@ -25,7 +25,7 @@ func openBreaker(t *testing.T) *Breaker {
 			t.Fatal("it opened too early")
 		}
 	}
-	if !b.IsOpen() || attempt(b, Success) {
+	if !b.isOpen() || attempt(b, Success) {
 		t.Fatal("it is closed after failures in a row")
 	}
 	return b
@@ -51,7 +51,7 @@ func TestBreakerTriesWithGrowingPauses(t *testing.T) {
 			done(Failure)
 		}
 		time.Sleep(lastPause)
-		if !attempt(b, Success) || b.IsOpen() {
+		if !attempt(b, Success) || b.isOpen() {
 			t.Fatal("a successful trial does not close it")
 		}
 		openBreaker(t)
@@ -70,7 +70,7 @@ func TestBreakerIgnoresWhatCallersChoose(t *testing.T) {
 		}
 		attempt(b, Success)
 	}
-	if b.IsOpen() {
+	if b.isOpen() {
 		t.Fatal("it is open without failures in a row")
 	}
 }
@@ -86,13 +86,13 @@ func TestSlowTrialDelaysTheNextByOnePause(t *testing.T) {
 			t.Fatal("not one trial alone after the pause")
 		}
 		time.Sleep(firstPause)
-		if !attempt(b, Success) || b.IsOpen() {
+		if !attempt(b, Success) || b.isOpen() {
 			t.Fatal("the slow trial keeps the next one back")
 		}
 		slow(Ignored)
 		slow, _ = b.Allow()
 		slow(Ignored)
-		if b.IsOpen() {
+		if b.isOpen() {
 			t.Fatal("the late end of a slow trial opens it again")
 		}
 	})
@@ -103,7 +103,7 @@ func TestProbesOpenAndCloseBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &Breaker{}
 		b.Probe(Ignored)
-		if b.IsOpen() {
+		if b.isOpen() {
 			t.Fatal("a canceled probe opens it")
 		}
 		b.Probe(Failure)
@@ -118,7 +118,7 @@ func TestProbesOpenAndCloseBreaker(t *testing.T) {
 			t.Fatal("a trial before the end of the pause, which failed probes made longer")
 		}
 		b.Probe(Success)
-		if b.IsOpen() || !attempt(b, Success) {
+		if b.isOpen() || !attempt(b, Success) {
 			t.Fatal("a successful probe does not close it")
 		}
 	})

@@ -127,8 +127,8 @@ type exchange struct {
 	from string // State.From of the result
 }
 
-// Renew reads the store, and exchanges the credential in it if that is due. A bootstrap credential is always due, another
-// one in the middle of its life. Renew finishes an exchange that another agent, or this one before a crash, has begun.
+// Renew reads the store, and exchanges the credential in it if it is due. A bootstrap credential is always due. Another
+// credential is due in the middle of its life. Renew finishes an exchange that another agent, or this one before a crash, has begun.
 func (c *Credential) Renew(ctx context.Context) error {
 	c.renewing.Lock()
 	defer c.renewing.Unlock()
