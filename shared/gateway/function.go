@@ -42,22 +42,38 @@ type Function struct {
 	FirstByte time.Duration
 
 	bridge     string
-	overflowed *lru.Cache[string, time.Time] // request URI -> when
-	slow       *lru.Cache[string, time.Time] // slowKey -> when
+	overflowed recentKeys // request URIs
+	slow       recentKeys // see slowKey
 }
 
 // NewFunction returns the rules of a function whose bridge has the base URL bridge; "" is the host that the client
 // called.
 func NewFunction(bridge string) *Function {
-	overflowed, err := lru.New[string, time.Time](overflowMemory)
-	if err != nil {
-		panic(err) // overflowMemory is positive
+	return &Function{
+		FirstByte: FirstByte, bridge: strings.TrimRight(bridge, "/"),
+		overflowed: newRecentKeys(overflowMemory, overflowTTL), slow: newRecentKeys(slowMemory, slowTTL),
 	}
-	slow, err := lru.New[string, time.Time](slowMemory)
+}
+
+// recentKeys remembers a bounded number of keys, each for ttl.
+type recentKeys struct {
+	ttl   time.Duration
+	added *lru.Cache[string, time.Time]
+}
+
+func newRecentKeys(size int, ttl time.Duration) recentKeys {
+	added, err := lru.New[string, time.Time](size)
 	if err != nil {
-		panic(err) // slowMemory is positive
+		panic(err) // size is not positive
 	}
-	return &Function{FirstByte: FirstByte, bridge: strings.TrimRight(bridge, "/"), overflowed: overflowed, slow: slow}
+	return recentKeys{ttl, added}
+}
+
+func (k recentKeys) add(key string) { k.added.Add(key, time.Now()) }
+
+func (k recentKeys) has(key string) bool {
+	when, ok := k.added.Get(key)
+	return ok && time.Since(when) < k.ttl
 }
 
 // redirect returns a *status.Error of reason Redirected for a call that must go to the bridge.
@@ -71,7 +87,7 @@ func (f *Function) redirect(w http.ResponseWriter, r *http.Request, rt route.Rou
 		why = "the call has a large body"
 	case res.Verb == "deletecollection":
 		why = "the answer may be large"
-	case f.remembers(r.RequestURI):
+	case f.overflowed.has(r.RequestURI):
 		why = "the answer is large"
 	default:
 		return nil
@@ -86,7 +102,7 @@ var errFirstByte = fmt.Errorf("the answer did not begin in time: %w", context.De
 // while, so do all requests of that caller to that member. A write that the member has begun goes on.
 func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Call) error {
 	name, key := c.Member.Cluster.Name, slowKey(c)
-	if when, ok := f.slow.Get(key); ok && time.Since(when) < slowTTL {
+	if f.slow.has(key) {
 		return f.send(w, r, c.Route, fmt.Sprintf("cluster %q answers slowly", name))
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
@@ -95,7 +111,7 @@ func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Cal
 	var state atomic.Int32
 	deadline := time.AfterFunc(f.FirstByte, func() {
 		if state.CompareAndSwap(waiting, late) {
-			f.slow.Add(key, time.Now())
+			f.slow.add(key)
 			if isRead(r.Method) {
 				cancel(errFirstByte)
 			}
@@ -134,11 +150,6 @@ func (f *Function) send(w http.ResponseWriter, r *http.Request, rt route.Route, 
 	return f.moved(why, r.RequestURI)
 }
 
-func (f *Function) remembers(uri string) bool {
-	when, ok := f.overflowed.Get(uri)
-	return ok && time.Since(when) < overflowTTL
-}
-
 func (f *Function) moved(why, uri string) *status.Error {
 	return status.New(status.Redirected, "", "%s; it is answered at %s (clients that follow redirects need do nothing; with curl add -L)",
 		why, f.location(uri))
@@ -160,13 +171,13 @@ func (f *Function) Overflow(r *http.Request, code int, _ http.Header) http.Handl
 		switch {
 		case r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method != http.MethodDelete && dryRun(query):
 			// Nothing was changed: the bridge may make the call again.
-			f.overflowed.Add(r.RequestURI, time.Now())
+			f.overflowed.add(r.RequestURI)
 			w.Header().Set("Location", f.location(r.RequestURI))
 			status.Write(w, f.moved("the answer is larger than this door holds", r.RequestURI))
 		case code < 200 || code > 299:
 			status.Write(w, status.New(status.Aborted, "", "the member refused with HTTP %d and an explanation larger than this door holds", code))
 		case r.Method == http.MethodPut || r.Method == http.MethodPatch:
-			f.overflowed.Add(r.RequestURI, time.Now())
+			f.overflowed.add(r.RequestURI)
 			w.Header().Set("Location", f.location(path))
 			status.WriteCode(w, f.moved("the write is done; the object is larger than this door holds", path), http.StatusSeeOther)
 		default: // a deletion or a creation that is done, of an object that may be gone or has a name of its own
