@@ -245,9 +245,27 @@ func version(ctx context.Context, m *cluster.Member) (string, error) {
 	return v.GitVersion, nil
 }
 
-// store writes the secret under a new name, then the object that names it, then deletes the secret before it: at no moment do an
-// object and a secret go together that were not registered together. before is what c replaces, nil for nothing.
+// statusWrites is how often a registration starts again because the cluster's status was written meanwhile.
+const statusWrites = 5
+
+// store writes the registration of c. The gateway writes the status of before at any time, so store starts again after a conflict.
+// A change of before's spec is an error that wraps objects.ErrConflict. A nil before means that c is new.
 func (r *Registrar) store(ctx context.Context, c, before *v1alpha1.Cluster, req Request) (changed bool, err error) {
+	for range statusWrites {
+		changed, err = r.storeOnce(ctx, c, before, req)
+		if !errors.Is(err, objects.ErrConflict) || errors.Is(err, errSpecChanged) {
+			break
+		}
+	}
+	return changed, err
+}
+
+// errSpecChanged is the conflict that no repetition resolves.
+var errSpecChanged = fmt.Errorf("the cluster was changed while its registration was checked; try again: %w", objects.ErrConflict)
+
+// storeOnce writes the secret under a new name, then the object that names it, and then deletes the previous secret. No reader ever
+// sees an object together with a secret of another registration.
+func (r *Registrar) storeOnce(ctx context.Context, c, before *v1alpha1.Cluster, req Request) (changed bool, err error) {
 	key := v1alpha1.Prefix + c.Name
 	now, old, err := r.registered(ctx, c.Name)
 	switch {
@@ -262,7 +280,7 @@ func (r *Registrar) store(ctx context.Context, c, before *v1alpha1.Cluster, req 
 	case before == nil && !req.Replace:
 		return false, taken(c.Name)
 	case now == nil || before == nil || now.UID != before.UID || !equality.Semantic.DeepEqual(now.Spec, before.Spec):
-		return false, fmt.Errorf("cluster %q was changed while its registration was checked; try again: %w", c.Name, objects.ErrConflict)
+		return false, fmt.Errorf("store cluster %q: %w", c.Name, errSpecChanged)
 	}
 	var sec *secrets.Secret
 	if now.OwnsSecret(now.SecretName()) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -321,5 +322,49 @@ func TestLoadFromStdin(t *testing.T) {
 		if want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret")) {
 			t.Errorf("%q: %v, want %q", input, err, want)
 		}
+	}
+}
+
+// statusWriter writes a cluster's status before each of the first writes updates, as the gateway's prober does.
+type statusWriter struct {
+	objects.Store
+	writes int
+	write  func()
+}
+
+func (s *statusWriter) Update(ctx context.Context, key string, value []byte, rev uint64) (objects.Object, error) {
+	if s.writes > 0 {
+		s.writes--
+		s.write()
+	}
+	return s.Store.Update(ctx, key, value, rev)
+}
+
+// TestRegistrationSurvivesStatusWrites: without it, `clusterpass cluster add --replace` fails whenever the gateway probes the cluster
+// between the last read of the registration and its write.
+func TestRegistrationSurvivesStatusWrites(t *testing.T) {
+	for _, credential := range []string{"one", "two"} {
+		t.Run("registered anew with credential "+credential, func(t *testing.T) {
+			r, store, kc := setup(t)
+			req := Request{Name: "m", Kubeconfig: kc("one", "https://10.0.0.1"), Identity: v1alpha1.Impersonate, SkipCheck: true, Replace: true}
+			if _, err := r.Register(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			req.Kubeconfig, req.Labels = kc(credential, "https://10.0.0.1"), map[string]string{"region": "eu"}
+			versions := 0
+			r.Objects = &statusWriter{Store: store, writes: statusWrites - 1, write: func() {
+				versions++
+				change(t, store, "m", func(c *v1alpha1.Cluster) { c.Status.KubernetesVersion = fmt.Sprintf("v1.99.%d", versions) })
+			}}
+			if _, err := r.Register(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			if c, s := stored(t, r, "m"); c.Labels["region"] != "eu" || !strings.Contains(s, "token: "+credential) {
+				t.Errorf("%+v with %s", c, s)
+			}
+			if all, err := r.Secrets.List(t.Context(), nil); err != nil || len(all) != 1 {
+				t.Errorf("%d secrets are left, %v", len(all), err)
+			}
+		})
 	}
 }
