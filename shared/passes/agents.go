@@ -97,18 +97,30 @@ func (i *Issuer) EnrolAgent(ctx context.Context, c *clusterv1alpha1.Cluster, ttl
 	if err != nil {
 		return secrets.Value{}, err
 	}
-	key := v1alpha1.AgentPrefix + c.Name
-	_, err = i.Objects.Create(ctx, key, value)
-	if errors.Is(err, objects.ErrExists) {
-		var old objects.Object
-		if old, err = i.Objects.Get(ctx, key); err == nil {
-			_, err = i.Objects.Update(ctx, key, value, old.Revision)
-		}
-	}
-	if err == nil {
+	if err = i.replace(ctx, v1alpha1.AgentPrefix+c.Name, value); err == nil {
 		err = i.setCondition(ctx, c.Name, nil)
 	}
 	return token, err
+}
+
+// replace stores value under key in place of any other. Agents that renew their credentials write the same object, so
+// replace starts again after a conflict.
+func (i *Issuer) replace(ctx context.Context, key string, value []byte) error {
+	var err error
+	for range attempts {
+		var old objects.Object
+		old, err = i.Objects.Get(ctx, key)
+		switch {
+		case errors.Is(err, objects.ErrNotFound):
+			_, err = i.Objects.Create(ctx, key, value)
+		case err == nil:
+			_, err = i.Objects.Update(ctx, key, value, old.Revision)
+		}
+		if !errors.Is(err, objects.ErrConflict) && !errors.Is(err, objects.ErrExists) && !errors.Is(err, objects.ErrNotFound) {
+			return err
+		}
+	}
+	return err
 }
 
 // RevokeAgent ends all credentials of a cluster's agents, or returns objects.ErrNotFound. Within MaxAge every bridge

@@ -147,7 +147,7 @@ func (r *Registrar) registered(ctx context.Context, name string) (*v1alpha1.Clus
 	}
 	c := &v1alpha1.Cluster{}
 	if err := json.Unmarshal(o.Value, c); err != nil {
-		return nil, o, fmt.Errorf("read the cluster %q that is replaced: %w", name, err)
+		return nil, o, fmt.Errorf("read cluster %q: %w", name, err)
 	}
 	c.Name = name
 	return c, o, nil
@@ -371,28 +371,43 @@ func inherit(c, before *v1alpha1.Cluster, req *Request) {
 	c.Spec.ImpersonatorSecretRef = nil // the credential that comes with the registration is the one to use
 }
 
-// Remove deletes a cluster, its secret and what lets its agents connect. The object goes first: a cluster without a secret could still be called.
+// Remove deletes a cluster, its secrets and the enrolment of its agents. The object goes first, because a cluster whose object
+// remains could still be called.
 func (r *Registrar) Remove(ctx context.Context, name string) error {
-	obj, err := r.Objects.Get(ctx, v1alpha1.Prefix+name)
-	if errors.Is(err, objects.ErrNotFound) {
-		return fmt.Errorf("there is no cluster %q", name)
-	} else if err != nil {
+	c, err := r.deleteObject(ctx, name)
+	if err != nil {
 		return err
 	}
-	var c v1alpha1.Cluster
-	if err := json.Unmarshal(obj.Value, &c); err != nil {
-		return fmt.Errorf("read cluster %q: %w", name, err)
-	}
-	if _, err := r.Objects.Delete(ctx, obj.Key, obj.Revision); err != nil {
-		return err
-	}
-	c.Name = name
-	err = r.deleteSecrets(ctx, &c)
+	err = r.deleteSecrets(ctx, c)
 	agents := &passes.Issuer{Objects: r.Objects, Secrets: r.Secrets}
 	if aerr := agents.RevokeAgent(ctx, name); !errors.Is(aerr, objects.ErrNotFound) { // which it is of a cluster that is not private
 		err = errors.Join(err, aerr)
 	}
 	return err
+}
+
+// deleteObject deletes the object of a cluster and returns the cluster. It starts again after a write of the cluster's status.
+func (r *Registrar) deleteObject(ctx context.Context, name string) (*v1alpha1.Cluster, error) {
+	var first *v1alpha1.Cluster
+	for range statusWrites {
+		c, obj, err := r.registered(ctx, name)
+		switch {
+		case err != nil:
+			return nil, err
+		case c == nil:
+			return nil, fmt.Errorf("there is no cluster %q", name)
+		case first == nil:
+			first = c
+		case first.UID != c.UID:
+			return nil, fmt.Errorf("delete cluster %q: it was registered anew meanwhile; try again: %w", name, objects.ErrConflict)
+		}
+		if _, err = r.Objects.Delete(ctx, obj.Key, obj.Revision); err == nil {
+			return c, nil
+		} else if !errors.Is(err, objects.ErrConflict) {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("delete cluster %q: %w", name, objects.ErrConflict)
 }
 
 // Clusters lists the registered clusters by name.

@@ -325,11 +325,19 @@ func TestLoadFromStdin(t *testing.T) {
 	}
 }
 
-// statusWriter writes a cluster's status before each of the first writes updates, as the gateway's prober does.
+// statusWriter writes a cluster's status before each of the first updates and deletions, as the gateway's prober does.
 type statusWriter struct {
 	objects.Store
 	writes int
 	write  func()
+}
+
+func (s *statusWriter) Delete(ctx context.Context, key string, rev uint64) (objects.Object, error) {
+	if s.writes > 0 {
+		s.writes--
+		s.write()
+	}
+	return s.Store.Delete(ctx, key, rev)
 }
 
 func (s *statusWriter) Update(ctx context.Context, key string, value []byte, rev uint64) (objects.Object, error) {
@@ -364,6 +372,10 @@ func TestRegistrationSurvivesStatusWrites(t *testing.T) {
 			}
 			if all, err := r.Secrets.List(t.Context(), nil); err != nil || len(all) != 1 {
 				t.Errorf("%d secrets are left, %v", len(all), err)
+			}
+			r.Objects.(*statusWriter).writes = statusWrites - 1
+			if err := r.Remove(t.Context(), "m"); err != nil {
+				t.Errorf("remove: %v", err)
 			}
 		})
 	}
