@@ -439,3 +439,35 @@ func TestSignerIsNotGoneRound(t *testing.T) {
 		}
 	}
 }
+
+// renewing is a store in which an agent renews its credential before each of the first updates.
+type renewing struct {
+	objects.Store
+	renewals int
+}
+
+func (r *renewing) Update(ctx context.Context, key string, value []byte, rev uint64) (objects.Object, error) {
+	if r.renewals > 0 {
+		r.renewals--
+		old, err := r.Store.Get(ctx, key)
+		if err != nil {
+			return objects.Object{}, err
+		}
+		if _, err := r.Store.Update(ctx, key, old.Value, old.Revision); err != nil {
+			return objects.Object{}, err
+		}
+	}
+	return r.Store.Update(ctx, key, value, rev)
+}
+
+// TestEnrolmentSurvivesRenewals: without it, `clusterpass cluster join --replace` fails by chance while the agents that it
+// replaces renew their credentials.
+func TestEnrolmentSurvivesRenewals(t *testing.T) {
+	o := newOffice(t)
+	o.private("m")
+	o.Issuer.Objects = &renewing{Store: o.Issuer.Objects, renewals: attempts - 1}
+	c := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "1"}}
+	if _, err := o.EnrolAgent(t.Context(), c, time.Hour); err != nil {
+		t.Error(err)
+	}
+}
