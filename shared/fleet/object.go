@@ -53,6 +53,9 @@ func (q *ask) get(w http.ResponseWriter, targets []target) error {
 	if found == nil {
 		return q.notFound(w, failures)
 	}
+	if q.guardsEdit() {
+		return q.refuseBare(found.Name)
+	}
 	q.reached(found.Name)
 	warn(w.Header(), failures)
 	return q.answer(w, found)
@@ -287,9 +290,10 @@ func (q *ask) listPath() string {
 	return b.String()
 }
 
-// owner returns the target that has the object; nil, with why, where none has. What is alone is not asked.
-func (q *ask) owner(w http.ResponseWriter, targets []target) (*target, []*failure, error) {
-	if len(targets) == 1 {
+// owner returns the target that has the object. Without one it returns nil, and the failures tell why. A single target
+// is not asked unless ask is set.
+func (q *ask) owner(w http.ResponseWriter, targets []target, ask bool) (*target, []*failure, error) {
+	if len(targets) == 1 && !ask {
 		return &targets[0], nil, nil
 	}
 	header := http.Header{"Accept": {"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"}, "Accept-Encoding": {"identity"}, "Content-Type": nil, "Upgrade": nil, "Connection": nil}
@@ -310,7 +314,7 @@ func (q *ask) owner(w http.ResponseWriter, targets []target) (*target, []*failur
 
 // pass sends a call whose answer is no object on to the object's cluster.
 func (q *ask) pass(w http.ResponseWriter, targets []target) (*forward.Call, error) {
-	t, failures, err := q.owner(w, targets)
+	t, failures, err := q.owner(w, targets, false)
 	if err != nil {
 		return nil, err
 	}
@@ -363,15 +367,17 @@ func (q *ask) write(w http.ResponseWriter, targets []target) error {
 			q.placed = placement
 		}
 	}
-	t, failures, err := q.owner(w, targets)
-	if err != nil {
+	guarded := q.guards(placement, body)
+	t, failures, err := q.owner(w, targets, guarded)
+	switch {
+	case err != nil:
 		return err
-	}
-	if t == nil {
-		if strings.HasPrefix(q.r.Header.Get("Content-Type"), "application/apply-patch") && q.res.Subresource == "" {
-			return q.unplaced(targets, "") // it would make one
-		}
+	case t == nil && isApply(q.r.Header.Get("Content-Type")) && q.res.Subresource == "":
+		return q.unplaced(targets, "") // it would make one
+	case t == nil:
 		return q.notFound(w, failures)
+	case guarded:
+		return q.refuseBare(t.Name)
 	}
 	return q.send(w, *t, body)
 }
