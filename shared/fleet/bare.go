@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -33,7 +34,7 @@ func (b *BareWrites) Decode(v string) error {
 }
 
 // showsManifest are the commands of kubectl whose patches have the annotations of the manifest, unless the object that
-// kubectl read has the same.
+// kubectl read has the same (see hidesPlacement).
 var showsManifest = map[string]bool{"kubectl apply": true, "kubectl diff": true}
 
 // readsNoManifest are the commands of kubectl that write objects and have no flag for a manifest.
@@ -74,6 +75,23 @@ func (q *ask) bare() bool {
 // guards reports whether a write is refused because it names no cluster. placement is the cluster of its annotations.
 func (q *ask) guards(placement string, body *naming.Body) bool {
 	return placement == "" && q.bare() && !q.f.cfg.BareWrites.permits(q.r.Method, q.r.Header.Get("Content-Type"), q.command(), body)
+}
+
+// hidesPlacement reports whether the request is a patch of a manifest, which has the manifest's placement only where
+// the stored object has another.
+func (q *ask) hidesPlacement() bool {
+	return q.r.Method == http.MethodPatch && showsManifest[q.command()] && q.bare() && q.f.cfg.BareWrites != BareAll
+}
+
+// storedPlacement returns the placement of an object that a member returned.
+func storedPlacement(object []byte) string {
+	var head struct {
+		Metadata struct{ Annotations map[string]string }
+	}
+	if json.Unmarshal(object, &head) != nil {
+		return ""
+	}
+	return head.Metadata.Annotations[naming.PlacementAnnotation]
 }
 
 // guardsEdit reports whether the patch would be refused that kubectl edit sends after this read. A refusal now comes

@@ -291,10 +291,10 @@ func (q *ask) listPath() string {
 }
 
 // owner returns the target that has the object. Without one it returns nil, and the failures tell why. A single target
-// is not asked unless ask is set.
-func (q *ask) owner(w http.ResponseWriter, targets []target, ask bool) (*target, []*failure, error) {
+// is not asked unless ask is set, and is returned without a body.
+func (q *ask) owner(w http.ResponseWriter, targets []target, ask bool) (*found, []*failure, error) {
 	if len(targets) == 1 && !ask {
-		return &targets[0], nil, nil
+		return &found{answer: &answer{target: targets[0]}}, nil, nil
 	}
 	header := http.Header{"Accept": {"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"}, "Accept-Encoding": {"identity"}, "Content-Type": nil, "Upgrade": nil, "Connection": nil}
 	for name := range q.r.Header {
@@ -302,14 +302,14 @@ func (q *ask) owner(w http.ResponseWriter, targets []target, ask bool) (*target,
 			header[name] = nil
 		}
 	}
-	found, failures, err := q.find(targets, func(target) (outgoing, error) {
+	in, failures, err := q.find(targets, func(target) (outgoing, error) {
 		return outgoing{method: http.MethodGet, path: q.objectPath(), header: header}, nil
 	})
-	if err != nil || found == nil {
+	if err != nil || in == nil {
 		return nil, failures, err
 	}
 	warn(w.Header(), failures)
-	return &found.target, nil, nil
+	return in, nil, nil
 }
 
 // pass sends a call whose answer is no object on to the object's cluster.
@@ -367,8 +367,8 @@ func (q *ask) write(w http.ResponseWriter, targets []target) error {
 			q.placed = placement
 		}
 	}
-	guarded := q.guards(placement, body)
-	t, failures, err := q.owner(w, targets, guarded)
+	guarded, hides := q.guards(placement, body), placement == "" && q.hidesPlacement()
+	t, failures, err := q.owner(w, targets, guarded || hides)
 	switch {
 	case err != nil:
 		return err
@@ -378,8 +378,12 @@ func (q *ask) write(w http.ResponseWriter, targets []target) error {
 		return q.notFound(w, failures)
 	case guarded:
 		return q.refuseBare(t.Name)
+	case hides:
+		if stored := storedPlacement(t.body); stored != "" && stored != t.Name {
+			return q.refuseBare(t.Name)
+		}
 	}
-	return q.send(w, *t, body)
+	return q.send(w, t.target, body)
 }
 
 // send makes a write to one member and answers with its answer.
