@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,9 +11,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// BareWrites selects the writes that may address an object by its name alone. It matters while the fleet has several
-// clusters: kubectl sends the name of a manifest's object, and often nothing of the annotation that names its cluster.
-// The zero value is BareWhole.
+// BareWrites selects the writes that may address an object by its name alone, while the fleet has several clusters.
+// kubectl often sends the name in a manifest without the annotation that names the cluster. The zero value is
+// BareWhole.
 type BareWrites string
 
 const (
@@ -38,7 +39,9 @@ func (b *BareWrites) Decode(v string) error {
 var showsManifest = map[string]bool{"kubectl apply": true, "kubectl diff": true}
 
 // readsNoManifest are the commands of kubectl that write objects and have no flag for a manifest.
-var readsNoManifest = map[string]bool{"kubectl cordon": true, "kubectl drain": true, "kubectl taint": true, "kubectl uncordon": true}
+var readsNoManifest = map[string]bool{
+	"kubectl cordon": true, "kubectl drain": true, "kubectl taint": true, "kubectl uncordon": true,
+}
 
 // certificates begins the commands of kubectl that read an object by the name in a manifest, and send all of it back.
 const certificates = "kubectl certificate "
@@ -74,7 +77,8 @@ func (q *ask) bare() bool {
 
 // guards reports whether a write is refused because it names no cluster. placement is the cluster of its annotations.
 func (q *ask) guards(placement string, body *naming.Body) bool {
-	return placement == "" && q.bare() && !q.f.cfg.BareWrites.permits(q.r.Method, q.r.Header.Get("Content-Type"), q.command(), body)
+	contentType := q.r.Header.Get("Content-Type")
+	return placement == "" && q.bare() && !q.f.cfg.BareWrites.permits(q.r.Method, contentType, q.command(), body)
 }
 
 // hidesPlacement reports whether the request is a patch of a manifest, which has the manifest's placement only where
@@ -97,21 +101,24 @@ func storedPlacement(object []byte) string {
 // guardsEdit reports whether the patch would be refused that kubectl edit sends after this read. A refusal now comes
 // before the user has edited.
 func (q *ask) guardsEdit() bool {
-	return q.command() == edits && q.bare() && !q.f.cfg.BareWrites.permits(http.MethodPatch, "", edits, &naming.Body{})
+	permitted := q.f.cfg.BareWrites.permits(http.MethodPatch, "", edits, &naming.Body{})
+	return q.command() == edits && q.bare() && !permitted
+}
+
+// bareVerbs are the nouns for methods in the errors of refuseBare.
+var bareVerbs = map[string]string{
+	http.MethodDelete: "deletion", http.MethodGet: "edit", http.MethodPatch: "patch", http.MethodPut: "update",
 }
 
 // refuseBare is the error of a write by a bare name, whose object is in a cluster.
 func (q *ask) refuseBare(cluster string) error {
-	what := map[string]string{http.MethodDelete: "deletion", http.MethodPatch: "patch", http.MethodPut: "update", http.MethodGet: "edit"}[q.r.Method]
-	if what == "" {
-		what = "write"
-	}
 	forms := q.res.Name + "@" + cluster
 	if q.res.Namespace != "" && q.res.Resource != "namespaces" {
 		forms += " or the namespace " + q.res.Namespace + "@" + cluster
 	}
-	return status.New(status.NoPlacement, cluster, "the %s of %s %q by its name alone is refused: it is in cluster %q, and a manifest "+
-		"of that name may be another cluster's; use the name %s, or ask the cluster at /clusters/%s", what, q.res.Resource, q.res.Name, cluster, forms, cluster)
+	return status.New(status.NoPlacement, cluster, "the %s of %s %q by its name alone is refused: it is in cluster %q, "+
+		"and a manifest of that name may be another cluster's; use the name %s, or ask the cluster at /clusters/%s",
+		cmp.Or(bareVerbs[q.r.Method], "write"), q.res.Resource, q.res.Name, cluster, forms, cluster)
 }
 
 // refusePrune returns an error for the lists of kubectl apply --prune that name no cluster. kubectl deletes the listed
@@ -120,7 +127,8 @@ func (q *ask) refusePrune() error {
 	if q.command() != applies || !q.bare() || q.only != nil || !q.labels.Empty() {
 		return nil
 	}
-	return status.New(status.NoPlacement, "", "%s to prune cannot be listed: kubectl apply --prune would delete those of every cluster; use manifests with a "+
-		"namespace NAMESPACE@CLUSTER and --prune-allowlist with kinds that have namespaces, select %s=CLUSTER, or ask the cluster at /clusters/NAME",
+	return status.New(status.NoPlacement, "", "%s to prune cannot be listed: kubectl apply --prune would delete those "+
+		"of every cluster; use -n NAMESPACE@CLUSTER and --prune-allowlist with kinds that have namespaces, "+
+		"select %s=CLUSTER, or ask the cluster at /clusters/NAME",
 		q.res.Resource, naming.ClusterLabel)
 }

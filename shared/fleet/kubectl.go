@@ -35,7 +35,8 @@ func (q *ask) comparesName() bool {
 // listsToDelete reports whether kubectl delete lists the objects that it deletes next, by the listed names. To wait for
 // the end of one object, it selects that object's name.
 func (q *ask) listsToDelete() bool {
-	return q.command() == deletes && q.res.Verb == "list" && q.within == "" && !strings.Contains(q.query.Get("fieldSelector"), "metadata.name")
+	waits := strings.Contains(q.query.Get("fieldSelector"), "metadata.name")
+	return q.command() == deletes && q.res.Verb == "list" && q.within == "" && !waits
 }
 
 // lead has an answer to such a command lead to its cluster.

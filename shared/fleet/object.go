@@ -290,7 +290,7 @@ func (q *ask) listPath() string {
 	return b.String()
 }
 
-// owner returns the target that has the object. Without one it returns nil, and the failures tell why. A single target
+// owner returns the target that has the object. Without one it returns nil and the failures. A single target
 // is not asked unless ask is set, and is returned without a body.
 func (q *ask) owner(w http.ResponseWriter, targets []target, ask bool) (*found, []*failure, error) {
 	if len(targets) == 1 && !ask {
@@ -348,24 +348,9 @@ func (q *ask) write(w http.ResponseWriter, targets []target) error {
 	if err != nil {
 		return err
 	}
-	_, placement, source := body.Metadata()
-	switch {
-	case placement == "":
-		placement = source
-	case q.named == "" && source != "" && source != placement:
-		return status.New(status.NoPlacement, "", "the object is of cluster %q by its annotation %s, and was read from %q: call it %s@%s, or the other, to say which is meant",
-			placement, naming.PlacementAnnotation, source, q.res.Name, source)
-	}
-	if placement != "" && q.named == "" {
-		// What the object says of its place holds, also where another cluster has one of that name.
-		i := slices.IndexFunc(targets, func(t target) bool { return t.Name == placement })
-		if i < 0 {
-			return status.New(status.NoPlacement, "", "the object is of cluster %q, as its annotations say, and that takes no part here: without them, or by NAME@CLUSTER, another's can be meant", placement)
-		}
-		targets = targets[i : i+1]
-		if q.res.Subresource == "" { // of one there is none to make
-			q.placed = placement
-		}
+	targets, placement, err := q.place(targets, body)
+	if err != nil {
+		return err
 	}
 	guarded, hides := q.guards(placement, body), placement == "" && q.hidesPlacement()
 	t, failures, err := q.owner(w, targets, guarded || hides)
@@ -384,6 +369,30 @@ func (q *ask) write(w http.ResponseWriter, targets []target) error {
 		}
 	}
 	return q.send(w, t.target, body)
+}
+
+// place returns the cluster that the annotations in a body name, "" if they name none. If the request itself names no
+// cluster, the placement selects the target, also where another cluster has an object of that name.
+func (q *ask) place(targets []target, body *naming.Body) (placed []target, placement string, err error) {
+	_, placement, source := body.Metadata()
+	switch {
+	case placement == "":
+		placement = source
+	case q.named == "" && source != "" && source != placement:
+		return nil, "", status.New(status.NoPlacement, "", "the object is of cluster %q by its annotation %s, and was read from %q: call it %s@%s, or the other, to say which is meant",
+			placement, naming.PlacementAnnotation, source, q.res.Name, source)
+	}
+	if placement != "" && q.named == "" {
+		i := slices.IndexFunc(targets, func(t target) bool { return t.Name == placement })
+		if i < 0 {
+			return nil, "", status.New(status.NoPlacement, "", "the object is of cluster %q, as its annotations say, and that takes no part here: without them, or by NAME@CLUSTER, another's can be meant", placement)
+		}
+		targets = targets[i : i+1]
+		if q.res.Subresource == "" { // of one there is none to make
+			q.placed = placement
+		}
+	}
+	return targets, placement, nil
 }
 
 // send makes a write to one member and answers with its answer.

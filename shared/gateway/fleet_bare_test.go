@@ -15,41 +15,80 @@ func lacks(name string) http.HandlerFunc {
 		`\" not found","details":{"name":"`+name+`","kind":"pods"},"code":404}`)
 }
 
+const (
+	barePod     = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","resourceVersion":"7"}}`
+	bareRefused = "by its name alone is refused"
+	// misplacedPod is in cluster b, and its manifest names cluster a.
+	misplacedPod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x",` +
+		`"annotations":{"clusterpass.io/cluster":"a"}}}`
+	appliedManifest = `{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":` +
+		`"{\"metadata\":{\"annotations\":{\"clusterpass.io/cluster\":\"a\"}}}"}}}`
+)
+
+// bareCases are writes to a fleet of the clusters a and b, by the names of their tests.
+var bareCases = map[string]struct {
+	opts                        gatewaytest.Options
+	a, b                        string // the objects of the clusters, empty for none
+	method, path, command, body string
+	code                        int
+	says                        string // in a refusal
+}{
+	"a deletion":                      {b: barePod, method: "DELETE", path: "/x/pods/one", code: 422, says: bareRefused},
+	"a deletion of what is not there": {method: "DELETE", path: "/x/pods/one", code: 404},
+	"a deletion of what both have": {
+		a: barePod, b: barePod, method: "DELETE", path: "/x/pods/one", code: 409, says: "name one of them",
+	},
+	"a deletion by its cluster":   {b: barePod, method: "DELETE", path: "/x/pods/one@b", code: 200},
+	"a deletion in its namespace": {b: barePod, method: "DELETE", path: "/x@b/pods/one", code: 200},
+	"a deletion in one cluster":   {b: barePod, method: "DELETE", path: "/x/pods/one?clusters=b", code: 200},
+	"a deletion in two clusters": {
+		b: barePod, method: "DELETE", path: "/x/pods/one?clusters=a,b", code: 422, says: bareRefused,
+	},
+	"a deletion of one uid": {
+		b: barePod, method: "DELETE", path: "/x/pods/one", body: `{"preconditions":{"uid":"u"}}`, code: 200,
+	},
+	"a deletion where all may be": {
+		opts: gatewaytest.Options{BareWrites: fleet.BareAll}, b: barePod, method: "DELETE", path: "/x/pods/one",
+		code: 200,
+	},
+	"a patch": {
+		b: barePod, method: "PATCH", path: "/x/pods/one", body: `{"spec":{}}`, code: 422, says: bareRefused,
+	},
+	"a patch of a subresource": {
+		b: barePod, method: "PATCH", path: "/x/pods/one/status", body: `{"status":{}}`, code: 422, says: bareRefused,
+	},
+	"a patch with its placement": {
+		b: barePod, method: "PATCH", path: "/x/pods/one",
+		body: `{"metadata":{"annotations":{"clusterpass.io/cluster":"b"}}}`, code: 200,
+	},
+	"kubectl apply": {
+		b: barePod, method: "PATCH", path: "/x/pods/one", command: "kubectl apply", body: `{"spec":{}}`, code: 200,
+	},
+	"kubectl apply where none may be": {
+		opts: gatewaytest.Options{BareWrites: fleet.BareNone}, b: barePod, method: "PATCH", path: "/x/pods/one",
+		command: "kubectl apply", body: `{"spec":{}}`, code: 422, says: bareRefused,
+	},
+	"kubectl apply of a stored manifest": {
+		b: misplacedPod, method: "PATCH", path: "/x/pods/one", command: "kubectl apply", body: `{"spec":{}}`, code: 422,
+		says: bareRefused,
+	},
+	"kubectl apply with its manifest": {b: misplacedPod, method: "PATCH", path: "/x/pods/one", command: "kubectl apply",
+		body: appliedManifest, code: 404},
+	"an update": {b: barePod, method: "PUT", path: "/x/pods/one", body: barePod, code: 200},
+	"an update where none may be": {
+		opts: gatewaytest.Options{BareWrites: fleet.BareNone}, b: barePod, method: "PUT", path: "/x/pods/one", body: barePod,
+		code: 422, says: bareRefused,
+	},
+	"a read before an edit": {
+		b: barePod, method: "GET", path: "/x/pods/one", command: "kubectl edit", code: 422, says: "the edit of pods",
+	},
+	"a read before a label": {b: barePod, method: "GET", path: "/x/pods/one", command: "kubectl label", code: 200},
+}
+
 // TestFleetBareWrites sends writes whose body names no cluster. If this fails, a write reaches the object of a cluster
 // that the user's manifest does not name, or a safe write is refused.
 func TestFleetBareWrites(t *testing.T) {
-	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","resourceVersion":"7"}}`
-	const misplaced = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","annotations":{"clusterpass.io/cluster":"a"}}}`
-	const merge, refused = "application/merge-patch+json", "by its name alone is refused"
-	for name, tt := range map[string]struct {
-		opts                        gatewaytest.Options
-		a, b                        string // the objects of the clusters, empty for none
-		method, path, command, body string
-		code                        int
-		says                        string // in a refusal
-	}{
-		"a deletion":                         {b: pod, method: "DELETE", path: "/x/pods/one", code: 422, says: refused},
-		"a deletion of what is not there":    {method: "DELETE", path: "/x/pods/one", code: 404},
-		"a deletion of what both have":       {a: pod, b: pod, method: "DELETE", path: "/x/pods/one", code: 409, says: "name one of them"},
-		"a deletion by its cluster":          {b: pod, method: "DELETE", path: "/x/pods/one@b", code: 200},
-		"a deletion in its namespace":        {b: pod, method: "DELETE", path: "/x@b/pods/one", code: 200},
-		"a deletion in one cluster":          {b: pod, method: "DELETE", path: "/x/pods/one?clusters=b", code: 200},
-		"a deletion in two clusters":         {b: pod, method: "DELETE", path: "/x/pods/one?clusters=a,b", code: 422, says: refused},
-		"a deletion of one uid":              {b: pod, method: "DELETE", path: "/x/pods/one", body: `{"preconditions":{"uid":"u"}}`, code: 200},
-		"a deletion where all may be":        {opts: gatewaytest.Options{BareWrites: fleet.BareAll}, b: pod, method: "DELETE", path: "/x/pods/one", code: 200},
-		"a patch":                            {b: pod, method: "PATCH", path: "/x/pods/one", body: `{"spec":{}}`, code: 422, says: refused},
-		"a patch of a subresource":           {b: pod, method: "PATCH", path: "/x/pods/one/status", body: `{"status":{}}`, code: 422, says: refused},
-		"a patch with its placement":         {b: pod, method: "PATCH", path: "/x/pods/one", body: `{"metadata":{"annotations":{"clusterpass.io/cluster":"b"}}}`, code: 200},
-		"kubectl apply":                      {b: pod, method: "PATCH", path: "/x/pods/one", command: "kubectl apply", body: `{"spec":{}}`, code: 200},
-		"kubectl apply where none may be":    {opts: gatewaytest.Options{BareWrites: fleet.BareNone}, b: pod, method: "PATCH", path: "/x/pods/one", command: "kubectl apply", body: `{"spec":{}}`, code: 422, says: refused},
-		"kubectl apply of a stored manifest": {b: misplaced, method: "PATCH", path: "/x/pods/one", command: "kubectl apply", body: `{"spec":{}}`, code: 422, says: refused},
-		"kubectl apply with its manifest": {b: misplaced, method: "PATCH", path: "/x/pods/one", command: "kubectl apply",
-			body: `{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"annotations\":{\"clusterpass.io/cluster\":\"a\"}}}"}}}`, code: 404},
-		"an update":                   {b: pod, method: "PUT", path: "/x/pods/one", body: pod, code: 200},
-		"an update where none may be": {opts: gatewaytest.Options{BareWrites: fleet.BareNone}, b: pod, method: "PUT", path: "/x/pods/one", body: pod, code: 422, says: refused},
-		"a read before an edit":       {b: pod, method: "GET", path: "/x/pods/one", command: "kubectl edit", code: 422, says: "the edit of pods"},
-		"a read before a label":       {b: pod, method: "GET", path: "/x/pods/one", command: "kubectl label", code: 200},
-	} {
+	for name, tt := range bareCases {
 		t.Run(name, func(t *testing.T) {
 			handler := func(object string) http.HandlerFunc {
 				if object == "" {
@@ -63,7 +102,7 @@ func TestFleetBareWrites(t *testing.T) {
 				header.Set("Kubectl-Command", tt.command)
 			}
 			if tt.method == "PATCH" {
-				header.Set("Content-Type", merge)
+				header.Set("Content-Type", "application/merge-patch+json")
 			}
 			text, resp := h.DoText(tt.method, "/fleet/api/v1/namespaces"+tt.path, header, tt.body)
 			if resp.StatusCode != tt.code || !strings.Contains(text, tt.says) {
@@ -93,7 +132,8 @@ func TestFleetBareWritesOfOneCluster(t *testing.T) {
 		t.Errorf("a list to prune: %s", resp.Status)
 	}
 	h.AddCluster("other", members[0].Kubeconfig(`{token: t}`))
-	h.AddRegistry("nodes", `{"targetCluster":{"clusterNames":["a"]},"resourceSelectors":[{"apiVersion":"v1","kind":"ConfigMap"}]}`)
+	h.AddRegistry("configmaps", `{"targetCluster":{"clusterNames":["a"]},`+
+		`"resourceSelectors":[{"apiVersion":"v1","kind":"ConfigMap"}]}`)
 	members[0].TakeRequests()
 	h.Do("DELETE", "/fleet/api/v1/namespaces/x/configmaps/one", nil, "")
 	for _, r := range members[0].TakeRequests() {
@@ -101,7 +141,9 @@ func TestFleetBareWritesOfOneCluster(t *testing.T) {
 			t.Errorf("a deletion of what one of two clusters has: %s", r.URI)
 		}
 	}
-	for query, code := range map[string]int{"": 422, "?clusters=a,other": 200, "?labelSelector=clusterpass.io/cluster%3Da": 200} {
+	for query, code := range map[string]int{
+		"": 422, "?clusters=a,other": 200, "?labelSelector=clusterpass.io/cluster%3Da": 200,
+	} {
 		if resp := h.Do("GET", pods+query, prune, ""); resp.StatusCode != code {
 			t.Errorf("a list to prune, %q: %s, want %d", query, resp.Status, code)
 		}
@@ -126,20 +168,25 @@ func TestFleetNamesForCommands(t *testing.T) {
 			t.Errorf("%s of %s: %s, want %s", tt.command, tt.path, l.names(), tt.want)
 		}
 	}
-	for command, want := range map[string]string{"kubectl apply": `"name":"one"`, "kubectl diff": `"name":"one"`, "kubectl get": `"name":"one@a"`} {
-		if text, _ := h.DoText("GET", "/fleet/@"+pods+"/one", http.Header{"Kubectl-Command": {command}}, ""); !strings.Contains(text, want) {
+	for command, want := range map[string]string{
+		"kubectl apply": `"name":"one"`, "kubectl diff": `"name":"one"`, "kubectl get": `"name":"one@a"`,
+	} {
+		text, _ := h.DoText("GET", "/fleet/@"+pods+"/one", http.Header{"Kubectl-Command": {command}}, "")
+		if !strings.Contains(text, want) {
 			t.Errorf("%s: %s, want %s", command, text, want)
 		}
 	}
 }
 
-// TestFleetStrictNeedsTheKind tells what a strict request needs. If this fails, users of strict informers do not learn
-// why a list of a CustomResourceDefinition is 404.
+// TestFleetStrictNeedsTheKind explains the 404 of a strict request. If this fails, users of strict informers do not
+// learn which registries they need.
 func TestFleetStrictNeedsTheKind(t *testing.T) {
-	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, podList("1", "x/one")), refuses(404, "NotFound", "the server could not find the requested resource"))
+	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, podList("1", "x/one")),
+		refuses(404, "NotFound", "the server could not find the requested resource"))
 	for _, query := range []string{"?strict=true", "?strict=true&watch=1"} {
 		text, resp := h.DoText("GET", "/fleet/api/v1/pods"+query, nil, "")
-		if resp.StatusCode != 404 || !strings.Contains(text, "spec.targetCluster of the registries, or by the parameter clusters") {
+		const want = "spec.targetCluster of the registries, or by the parameter clusters"
+		if resp.StatusCode != 404 || !strings.Contains(text, want) {
 			t.Errorf("%s: %s %s", query, resp.Status, text)
 		}
 	}
