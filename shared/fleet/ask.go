@@ -180,9 +180,13 @@ func valid(path string, res route.Resource) error {
 
 func isTrue(v string) bool { return v != "" && v != "0" && !strings.EqualFold(v, "false") }
 
-// qualified reports whether names in the answer are name@cluster: where the URL asks for that, and where the call itself has such a name.
+// qualified reports whether names in the answer are name@cluster. The URL or a name in the request asks for them, or
+// kubectl goes on with the names.
 func (q *ask) qualified() bool {
-	return q.route.Qualified || q.named != "" || q.within != "" && q.r.Header.Get(commandHeader) == describes
+	if q.comparesName() {
+		return false
+	}
+	return q.route.Qualified || q.named != "" || q.within != "" && q.command() == describes || q.listsToDelete()
 }
 
 // called is how a cluster's objects are called in the answer.

@@ -262,6 +262,18 @@ func summary(failures []*failure) error {
 	return out
 }
 
+// incomplete is summary for a list or watch. A strict request also fails for clusters that lack the kind. The message
+// then names two settings that leave them out.
+func (q *ask) incomplete(failures []*failure) error {
+	err := summary(failures)
+	if e := status.From(err); q.strict && slices.ContainsFunc(failures, (*failure).absent) {
+		e.Message += fmt.Sprintf("; a strict request needs %s of every cluster that a ResourceRegistry chooses: choose only "+
+			"clusters that have them, by spec.targetCluster of the registries, or by the parameter %s",
+			q.res.Resource, clustersParam)
+	}
+	return err
+}
+
 // expired is summary for failures that all are of that sort: clients list again.
 func expired(failures []*failure) error {
 	e := status.From(summary(failures))

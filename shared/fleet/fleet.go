@@ -47,7 +47,9 @@ type Config struct {
 	ControlPlane string
 	// Deadline is how long one member may take until its answer has begun; 0 means 10 s.
 	Deadline time.Duration
-	Log      *slog.Logger // nil means slog.Default()
+	// BareWrites selects the writes that may name no cluster; "" means BareWhole.
+	BareWrites BareWrites
+	Log        *slog.Logger // nil means slog.Default()
 }
 
 // deadline is the default of Config.Deadline.

@@ -24,6 +24,9 @@ type part struct {
 
 // list answers with the lists of all targets, spliced into one.
 func (q *ask) list(w http.ResponseWriter, targets []target) error {
+	if err := q.refusePrune(); err != nil {
+		return err
+	}
 	accept, err := acceptJSON(q.r.Header)
 	if err != nil {
 		return err
@@ -62,7 +65,7 @@ func (q *ask) list(w http.ResponseWriter, targets []target) error {
 	case len(gone) > 0: // whatever else failed: the client is to begin anew
 		return expired(gone)
 	case len(parts) == 0, len(failures) > 0 && (q.strict || p.token != nil):
-		return summary(failures)
+		return q.incomplete(failures)
 	}
 	h := w.Header()
 	passWarnings(h, good)

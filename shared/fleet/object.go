@@ -53,6 +53,9 @@ func (q *ask) get(w http.ResponseWriter, targets []target) error {
 	if found == nil {
 		return q.notFound(w, failures)
 	}
+	if q.guardsEdit() {
+		return q.refuseBare(found.Name)
+	}
 	q.reached(found.Name)
 	warn(w.Header(), failures)
 	return q.answer(w, found)
@@ -287,10 +290,11 @@ func (q *ask) listPath() string {
 	return b.String()
 }
 
-// owner returns the target that has the object; nil, with why, where none has. What is alone is not asked.
-func (q *ask) owner(w http.ResponseWriter, targets []target) (*target, []*failure, error) {
-	if len(targets) == 1 {
-		return &targets[0], nil, nil
+// owner returns the target that has the object. Without one it returns nil and the failures. A single target
+// is not asked unless ask is set, and is returned without a body.
+func (q *ask) owner(w http.ResponseWriter, targets []target, ask bool) (*found, []*failure, error) {
+	if len(targets) == 1 && !ask {
+		return &found{answer: &answer{target: targets[0]}}, nil, nil
 	}
 	header := http.Header{"Accept": {"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"}, "Accept-Encoding": {"identity"}, "Content-Type": nil, "Upgrade": nil, "Connection": nil}
 	for name := range q.r.Header {
@@ -298,19 +302,19 @@ func (q *ask) owner(w http.ResponseWriter, targets []target) (*target, []*failur
 			header[name] = nil
 		}
 	}
-	found, failures, err := q.find(targets, func(target) (outgoing, error) {
+	in, failures, err := q.find(targets, func(target) (outgoing, error) {
 		return outgoing{method: http.MethodGet, path: q.objectPath(), header: header}, nil
 	})
-	if err != nil || found == nil {
+	if err != nil || in == nil {
 		return nil, failures, err
 	}
 	warn(w.Header(), failures)
-	return &found.target, nil, nil
+	return in, nil, nil
 }
 
 // pass sends a call whose answer is no object on to the object's cluster.
 func (q *ask) pass(w http.ResponseWriter, targets []target) (*forward.Call, error) {
-	t, failures, err := q.owner(w, targets)
+	t, failures, err := q.owner(w, targets, false)
 	if err != nil {
 		return nil, err
 	}
@@ -344,36 +348,51 @@ func (q *ask) write(w http.ResponseWriter, targets []target) error {
 	if err != nil {
 		return err
 	}
+	targets, placement, err := q.place(targets, body)
+	if err != nil {
+		return err
+	}
+	guarded, hides := q.guards(placement, body), placement == "" && q.hidesPlacement()
+	t, failures, err := q.owner(w, targets, guarded || hides)
+	switch {
+	case err != nil:
+		return err
+	case t == nil && isApply(q.r.Header.Get("Content-Type")) && q.res.Subresource == "":
+		return q.unplaced(targets, "") // it would make one
+	case t == nil:
+		return q.notFound(w, failures)
+	case guarded:
+		return q.refuseBare(t.Name)
+	case hides:
+		if stored := storedPlacement(t.body); stored != "" && stored != t.Name {
+			return q.refuseBare(t.Name)
+		}
+	}
+	return q.send(w, t.target, body)
+}
+
+// place returns the cluster that the annotations in a body name, "" if they name none. If the request itself names no
+// cluster, the placement selects the target, also where another cluster has an object of that name.
+func (q *ask) place(targets []target, body *naming.Body) (placed []target, placement string, err error) {
 	_, placement, source := body.Metadata()
 	switch {
 	case placement == "":
 		placement = source
 	case q.named == "" && source != "" && source != placement:
-		return status.New(status.NoPlacement, "", "the object is of cluster %q by its annotation %s, and was read from %q: call it %s@%s, or the other, to say which is meant",
+		return nil, "", status.New(status.NoPlacement, "", "the object is of cluster %q by its annotation %s, and was read from %q: call it %s@%s, or the other, to say which is meant",
 			placement, naming.PlacementAnnotation, source, q.res.Name, source)
 	}
 	if placement != "" && q.named == "" {
-		// What the object says of its place holds, also where another cluster has one of that name.
 		i := slices.IndexFunc(targets, func(t target) bool { return t.Name == placement })
 		if i < 0 {
-			return status.New(status.NoPlacement, "", "the object is of cluster %q, as its annotations say, and that takes no part here: without them, or by NAME@CLUSTER, another's can be meant", placement)
+			return nil, "", status.New(status.NoPlacement, "", "the object is of cluster %q, as its annotations say, and that takes no part here: without them, or by NAME@CLUSTER, another's can be meant", placement)
 		}
 		targets = targets[i : i+1]
 		if q.res.Subresource == "" { // of one there is none to make
 			q.placed = placement
 		}
 	}
-	t, failures, err := q.owner(w, targets)
-	if err != nil {
-		return err
-	}
-	if t == nil {
-		if strings.HasPrefix(q.r.Header.Get("Content-Type"), "application/apply-patch") && q.res.Subresource == "" {
-			return q.unplaced(targets, "") // it would make one
-		}
-		return q.notFound(w, failures)
-	}
-	return q.send(w, *t, body)
+	return targets, placement, nil
 }
 
 // send makes a write to one member and answers with its answer.

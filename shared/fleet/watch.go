@@ -155,7 +155,7 @@ func (w *watcher) run(rw http.ResponseWriter, r *http.Request, targets []target,
 		return expired(lost)
 	}
 	if len(failures) == len(targets) || len(failures) > 0 && q.strict {
-		return summary(failures)
+		return q.incomplete(failures)
 	}
 	warn(rw.Header(), failures)
 	h := rw.Header()

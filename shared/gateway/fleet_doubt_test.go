@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/fleet"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
@@ -31,7 +32,7 @@ func TestFleetDoubtfulWrites(t *testing.T) {
 		"it refuses the gateway": {forbids("alice", "users"), 502, "and perhaps in another"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, members := newFleet(t, gatewaytest.Options{}, sends(200, pod), tt.other)
+			h, members := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, sends(200, pod), tt.other)
 			for _, method := range []string{"PUT", "PATCH", "DELETE"} {
 				for _, m := range members {
 					m.TakeRequests()

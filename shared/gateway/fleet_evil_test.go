@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/fleet"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
@@ -109,9 +110,9 @@ func TestFleetLiar(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, control := range []bool{false, true} {
-				h := newGateway(t, gatewaytest.Options{})
+				h := newGateway(t, gatewaytest.Options{BareWrites: fleet.BareAll})
 				if control {
-					h = newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
+					h = newGateway(t, gatewaytest.Options{BareWrites: fleet.BareAll, ControlPlane: "cp"})
 				}
 				first, others := ordered(says(lie, gateways("of-a")), says(honest, gateways("of-b")), says(honest, gateways("of-cp")))
 				evil, good, cp := clustertest.NewMember(t, first), clustertest.NewMember(t, others[0]), clustertest.NewMember(t, others[1])

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/fleet"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
@@ -28,7 +29,7 @@ func onlyIn(object string) http.HandlerFunc {
 // TestFleetAudit holds: an event names the cluster whose object was read or changed, and all of which a collection was deleted.
 func TestFleetAudit(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`
-	h, _ := newFleet(t, gatewaytest.Options{}, onlyIn(""), onlyIn(pod), onlyIn(""))
+	h, _ := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, onlyIn(""), onlyIn(pod), onlyIn(""))
 	for _, tt := range []struct{ method, path, body, want string }{
 		{"GET", "/pods/one", "", "b"},
 		{"GET", "/pods/one@b", "", "b"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/fleet"
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 	"github.com/clusterpass/clusterpass/shared/secrets"
@@ -202,7 +203,7 @@ func TestFleetHidden(t *testing.T) {
 // TestFleetOwnersApart holds: no object gets owners that are in another cluster, and the member is not asked to store one.
 func TestFleetOwnersApart(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`
-	h, members := newFleet(t, gatewaytest.Options{}, onlyIn(""), onlyIn(pod))
+	h, members := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, onlyIn(""), onlyIn(pod))
 	owners := func(names ...string) string {
 		return `"ownerReferences":[{"kind":"Node","uid":"1","name":"` + strings.Join(names, `"},{"kind":"Node","uid":"1","name":"`) + `"}]`
 	}

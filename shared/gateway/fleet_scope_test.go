@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/fleet"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
@@ -136,7 +137,7 @@ func TestFleetNamespaceTakesNoNodes(t *testing.T) {
 	}
 	pods := having(sends(200, podList("10", "shop/one")))
 	members := []*clustertest.Member{clustertest.NewMember(t, pods), clustertest.NewMember(t, pods), clustertest.NewMember(t, having(sends(200, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"}}`)))}
-	h := newGateway(t, gatewaytest.Options{})
+	h := newGateway(t, gatewaytest.Options{BareWrites: fleet.BareAll})
 	h.AddCluster("a", members[0].Kubeconfig(`{token: t}`))
 	h.AddCluster("b", members[1].Kubeconfig(`{token: t}`))
 	h.AddRegistry("shop", everythingOfShop)

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/fleet"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
@@ -47,7 +48,7 @@ func TestFleetTogether(t *testing.T) {
 					}
 				}
 			}
-			h, _ := newFleet(t, gatewaytest.Options{}, members[:]...)
+			h, _ := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, members[:]...)
 			if resp := h.Do(tt.method, tt.path, nil, ""); resp.StatusCode != 200 || resp.Header["Warning"] != nil {
 				t.Errorf("%s, warnings %q", resp.Status, resp.Header["Warning"])
 			}

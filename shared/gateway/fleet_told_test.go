@@ -7,6 +7,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
+	"github.com/clusterpass/clusterpass/shared/fleet"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
@@ -25,7 +26,7 @@ func TestFleetTold(t *testing.T) {
 			sends(200, podList("10", "x/one"))(w, r)
 		}
 	}
-	h, _ := newFleet(t, gatewaytest.Options{}, pod)
+	h, _ := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, pod)
 	silent := clustertest.NewMember(t, func(http.ResponseWriter, *http.Request) { t.Error("a cluster is asked that cannot be told who calls") })
 	h.AddCluster("p", silent.Kubeconfig(`{token: t}`), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
 	h.AddCluster("d", silent.Kubeconfig(`{token: t}`), func(s *v1alpha1.ClusterSpec) { s.Identity, s.DirectUsers = v1alpha1.Direct, []string{"bob"} })

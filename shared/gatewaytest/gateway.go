@@ -34,6 +34,7 @@ const FleetDeadline = 2 * time.Minute
 
 // Options configure a Gateway. The zero value is useful.
 type Options struct {
+	BareWrites    fleet.BareWrites                // the writes that need no cluster; empty means the default
 	FleetDeadline time.Duration                   // 0 means FleetDeadline
 	ControlPlane  string                          // the cluster that answers for what no registry covers; empty for none
 	Function      *gateway.Function               // nil for none
@@ -114,7 +115,7 @@ func NewConfig(tb testing.TB, i *clustertest.Installation, opts Options) gateway
 	cfg := gateway.Config{
 		Fleet: fleet.New(fleet.Config{
 			Objects: i.Objects, Members: members, Access: authorizer, Deadline: opts.FleetDeadline, ControlPlane: opts.ControlPlane,
-			Log: opts.Log,
+			BareWrites: opts.BareWrites, Log: opts.Log,
 		}),
 		Identity: identity.Chain{
 			identity.FrontProxy{Roots: front.Pool(), Names: []string{"front-proxy-client"}, Peer: identity.TLSPeer},

@@ -267,6 +267,9 @@ func function(ctx context.Context, cfg *Config, env gateway.Env, api control.Opt
 	if cfg.FleetDeadline > 0 {
 		vars["CLUSTERPASS_FLEET_DEADLINE"] = cfg.FleetDeadline.String()
 	}
+	if cfg.BareWrites != "" {
+		vars["CLUSTERPASS_FLEET_BARE_WRITES"] = string(cfg.BareWrites)
+	}
 	fn, err := lambda.NewFunction(lambda.Config{
 		Name:           string(backend),
 		Bootstrap:      bootstrap,

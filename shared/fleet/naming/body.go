@@ -18,6 +18,7 @@ type Body struct {
 	contentType             string
 	original                []byte
 	asItIs                  bool // nothing is rewritten for any member
+	exact                   bool // see Exact
 	name, placement, source string
 	owners, about           []string // names of owners, and of what an Event or an access review is about, that have an @
 }
@@ -41,6 +42,7 @@ func Parse(contentType string, data []byte) (*Body, error) {
 		return nil, err
 	}
 	b.tell(c.value)
+	b.exact = isExact(c)
 	var in inward
 	err = c.rewrite(&in)
 	if errors.Is(err, scan.ErrTooMany) {
@@ -112,6 +114,9 @@ func (b *Body) tell(value any) {
 	annotations, _ := metadata["annotations"].(map[string]any)
 	b.placement, _ = annotations[PlacementAnnotation].(string)
 	b.source, _ = annotations[merge.SourceAnnotation].(string)
+	if b.placement == "" && b.source == "" {
+		b.placement = appliedPlacement(annotations)
+	}
 	b.owners = append(b.owners, owners(metadata)...)
 	if kind := object["kind"]; kind == "Event" || slices.Contains(reviews, kind) {
 		b.about = addressed(object["involvedObject"], object["regarding"])

@@ -12,8 +12,9 @@ import (
 
 // Settings are the fleet's configuration. Programs embed it beside gateway.Env.
 type Settings struct {
-	ControlPlane  string        `envconfig:"CLUSTERPASS_CONTROL_PLANE" desc:"The control-plane cluster: it answers for kinds that the gateway does not have, at its root, and that no ResourceRegistry takes in, of the fleet." example:"management"`
-	FleetDeadline time.Duration `envconfig:"CLUSTERPASS_FLEET_DEADLINE" default:"10s" min:"100ms" desc:"How long one cluster of the fleet may take until its answer begins; then it is left out." example:"5s"`
+	ControlPlane  string           `envconfig:"CLUSTERPASS_CONTROL_PLANE" desc:"The control-plane cluster: it answers for kinds that the gateway does not have, at its root, and that no ResourceRegistry takes in, of the fleet." example:"management"`
+	FleetDeadline time.Duration    `envconfig:"CLUSTERPASS_FLEET_DEADLINE" default:"10s" min:"100ms" desc:"How long one cluster of the fleet may take until its answer begins; then it is left out." example:"5s"`
+	BareWrites    fleet.BareWrites `envconfig:"CLUSTERPASS_FLEET_BARE_WRITES" default:"whole" desc:"Which writes may name an object of the fleet by its name alone: whole, those whose body has all of the object, as updates and kubectl apply; none; or all, also deletions and patches." example:"none"`
 }
 
 // Validate implements config.Validator.
@@ -31,6 +32,6 @@ func (s *Settings) Validate() error {
 func (s *Settings) Fleet(p gateway.Parts) gateway.Fleet {
 	return fleet.New(fleet.Config{
 		Objects: p.Objects, Members: p.Members, Access: p.Access, Freshness: p.Freshness.Object,
-		ControlPlane: s.ControlPlane, Deadline: s.FleetDeadline, Log: p.Log,
+		ControlPlane: s.ControlPlane, Deadline: s.FleetDeadline, BareWrites: s.BareWrites, Log: p.Log,
 	})
 }

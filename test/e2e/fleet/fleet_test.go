@@ -118,7 +118,7 @@ func TestFleetSeeds(t *testing.T) {
 		t.Errorf("exec by cluster %q", got)
 	}
 	k.Must(t, "label", "pod", "same@member2", "-n", "page", "seen=yes")
-	k.Must(t, "annotate", "pod", "on-member1", "-n", "page", "seen=yes")
+	k.Must(t, "annotate", "pod", "on-member1@member1", "-n", "page", "seen=yes")
 	if got := e2e.Direct("member2").Must(t, "get", "pod", "-n", "page", "-l", "seen=yes", "-o", "name"); got != "pod/same\n" {
 		t.Errorf("labelled in member2: %q", got)
 	}
@@ -186,7 +186,7 @@ func TestFleetCreate(t *testing.T) {
 	if r := apply(doc("there", ""), "--dry-run=server"); r.Code != 0 {
 		t.Errorf("dry run: %v", r)
 	}
-	k.Must(t, "delete", "configmap", "here", "there", "both@member1", "both@member2", "ssa@member2", "-n", "default", "--wait=false")
+	k.Must(t, "delete", "configmap", "here@member1", "there@member2", "both@member1", "both@member2", "ssa@member2", "-n", "default", "--wait=false")
 	for _, m := range e2e.Members {
 		if got := e2e.Direct(m).Must(t, "get", "configmap", "-n", "default", "-o", `jsonpath={.items[?(@.data.a)].metadata.name}`); got != "" {
 			t.Errorf("%s still has %q", m, got)

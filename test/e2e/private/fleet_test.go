@@ -137,9 +137,9 @@ func privateWrites(t *testing.T, k e2e.Kubectl, in func(args ...string) []string
 		has(e2e.Direct("member1"), fmt.Sprintf("both=%s published=%s ", data, data))
 	}
 	k.Must(t, in("patch", "configmap", "both@distant", "--type=merge", "-p", `{"data":{"a":"three"}}`)...)
-	k.Must(t, in("patch", "configmap", "created", "--type=merge", "-p", `{"data":{"a":"three"}}`)...) // there is no other
+	k.Must(t, in("patch", "configmap", "created@distant", "--type=merge", "-p", `{"data":{"a":"three"}}`)...)
 	has(d, "applied=two both=three created=three named=two ")
-	k.Must(t, in("delete", "configmap", "both@distant", "named@distant", "applied", "--timeout=4m")...)
+	k.Must(t, in("delete", "configmap", "both@distant", "named@distant", "applied@distant", "--timeout=4m")...)
 	has(d, "created=three ")
 	has(e2e.Direct("member1"), "both=two published=two ")
 }
