@@ -25,10 +25,12 @@ func (q *ask) lead(how *naming.Answer) {
 	}
 }
 
-// reconciles makes roles and bindings. Before it makes one, it looks whether the namespace exists, and reads nothing of it.
+// reconciles makes roles and bindings. Before it makes one, it asks whether the namespace exists, and ignores what the
+// namespace contains.
 const reconciles = "kubectl auth reconcile"
 
 // checksNamespace reports whether the call only looks for a namespace, so that the one of any cluster answers it.
 func (q *ask) checksNamespace() bool {
-	return q.r.Header.Get(commandHeader) == reconciles && q.res.Verb == "get" && q.res.Resource == "namespaces" && q.res.APIGroup == ""
+	isNamespace := q.res.APIGroup == "" && q.res.Resource == "namespaces" && q.res.Verb == "get"
+	return isNamespace && q.r.Header.Get(commandHeader) == reconciles
 }

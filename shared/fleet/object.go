@@ -420,9 +420,10 @@ func (q *ask) send(w http.ResponseWriter, t target, body *naming.Body) error {
 	return q.answer(w, &found{a, answered})
 }
 
-// apart returns the error for an object with a reference into another cluster, where it would find nothing, or as an
-// owner be missed, so that the object would be deleted.
+// apart returns the error for an object with a reference into another cluster. Nothing would be found there, and without
+// its owner the object would be deleted.
 func (q *ask) apart(cluster, path, name, other string) error {
-	return status.New(status.NoPlacement, cluster, "%s %q cannot be written to cluster %q: its field %s has %q, which is in cluster %q; "+
-		"name an object of cluster %q there, or one whose own name ends so as %s@%s", q.res.Resource, q.res.Name, cluster, path, name, other, cluster, name, cluster)
+	return status.New(status.NoPlacement, cluster, "the object cannot be written to cluster %q: "+
+		"%s has %q, which is in cluster %q; name an object of its own cluster there, or one whose own name is that as %s@%s",
+		cluster, path, name, other, name, cluster)
 }

@@ -28,7 +28,7 @@ type Annotator struct {
 	// cluster.
 	Name func(own string) string
 	// References, if not nil, calls replace for each text beside metadata that may be written in another form.
-	References func(object []byte, replace func(at scan.Field, by func(own string) string) error) error
+	References func(object []byte, replace Replace) error
 	// InNamespace, if not nil, gives what is written in place of an object's namespace.
 	InNamespace func(own string) string
 	namespace   string
@@ -36,6 +36,9 @@ type Annotator struct {
 	edits       []edit
 	inner       *Annotator // of LastApplied; nil until there was one
 }
+
+// Replace writes the result of by in place of the text at a field. Other values stay.
+type Replace func(at scan.Field, by func(own string) string) error
 
 // NewAnnotator returns an Annotator for the objects of one cluster.
 func NewAnnotator(cluster string) *Annotator {
@@ -74,7 +77,9 @@ func (a *Annotator) Append(dst []byte, o Object) ([]byte, error) {
 	object := o.Text
 	p, err := a.find(object, o.Found)
 	if err == nil && a.References != nil {
-		err = a.References(object, func(at scan.Field, by func(own string) string) error { return a.replace(object, at, by) })
+		err = a.References(object, func(at scan.Field, by func(own string) string) error {
+			return a.replace(object, at, by)
+		})
 	}
 	if err == nil && len(a.edits) > maxEdits {
 		err = errMany

@@ -48,7 +48,7 @@ func (a *Answer) NamespaceHere() {
 func (a *Answer) ClaimsHere() { a.claims = true }
 
 // replaceReferences calls replace for each reference in an object that is written in another form than the cluster's.
-func (a *Answer) replaceReferences(object []byte, replace func(at scan.Field, by func(own string) string) error) error {
+func (a *Answer) replaceReferences(object []byte, replace merge.Replace) error {
 	if !a.claims && !mayRead(object) {
 		return nil
 	}
@@ -79,14 +79,11 @@ func mayRead(text []byte) bool {
 		if at < 0 {
 			return false
 		}
-		text = text[at+1:]
-		end := 0
-		for end < len(text) && (text[end] == '-' || '0' <= text[end] && text[end] <= '9' || 'a' <= text[end] && text[end] <= 'z') {
-			end++
-		}
-		if end > 0 && end < len(text) && text[end] == '"' {
+		rest := bytes.TrimLeft(text[at+1:], "abcdefghijklmnopqrstuvwxyz0123456789-")
+		if len(rest) > 0 && rest[0] == '"' {
 			return true
 		}
+		text = rest
 	}
 }
 

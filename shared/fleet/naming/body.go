@@ -127,8 +127,8 @@ func (b *Body) Beside(known func(cluster string) bool) (clusters []string) {
 // Len is how many bytes came.
 func (b *Body) Len() int { return len(b.original) }
 
-// Apart returns the first reference in the body that names another cluster than that of the object: the path of the
-// field, the name in it, and that cluster. Each is "" without one.
+// Apart returns the first reference in the body to another cluster than that of the object. It returns the path of the
+// field, the name in it, and that cluster, or three times "".
 func (b *Body) Apart(cluster string, known func(cluster string) bool) (path, name, other string) {
 	for _, r := range b.collected {
 		if _, c, ok := Split(r.name, known); ok && c != cluster {

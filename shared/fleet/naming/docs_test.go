@@ -29,7 +29,8 @@ func tables() string {
 			}
 		}
 	}
-	b.WriteString("\nThe fields of a Pod, and `metadata.labels{}`, also count in templates of Pods:\n\n| group | kind | template |\n|---|---|---|\n")
+	b.WriteString("\nThe fields of a Pod, and `metadata.labels{}`, also count in templates of Pods:\n")
+	b.WriteString("\n| group | kind | template |\n|---|---|---|\n")
 	for _, t := range podTemplates {
 		fmt.Fprintf(&b, "| %s | %s | `%s` |\n", groupName(t.Group), t.Kind, t.Path)
 	}

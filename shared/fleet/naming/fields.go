@@ -144,8 +144,12 @@ func (f *field) at(tokens []string, value any, by replacer) any {
 	return inner.at(tokens[1:], value, by)
 }
 
+// jsonReplace replaces the text of a Reference at a place in JSON text.
+type jsonReplace func(r *Reference, at scan.Field) error
+
 // in calls replace for each reference in the JSON text of an object that begins at text[at]. The text stays.
-func (f *field) in(s *scan.Scanner, text []byte, at int, replace func(r *Reference, at scan.Field) error) error {
+func (f *field) in(s *scan.Scanner, text []byte, at int, replace jsonReplace) error {
+	kind := f.kindBeside(s, text, at)
 	for found := range s.Fields(text, at) {
 		if f.values {
 			if err := replace(f.ref, found); err != nil {
@@ -154,7 +158,7 @@ func (f *field) in(s *scan.Scanner, text []byte, at int, replace func(r *Referen
 			continue
 		}
 		for _, inner := range f.fields {
-			if !found.Is(inner.name) || inner.ref != nil && inner.ref.Of != "" && !inner.besideKind(s, text, at) {
+			if !found.Is(inner.name) || inner.ref != nil && inner.ref.Of != "" && inner.ref.Of != kind {
 				continue
 			}
 			if err := inner.inValue(s, text, found, replace); err != nil {
@@ -166,33 +170,34 @@ func (f *field) in(s *scan.Scanner, text []byte, at int, replace func(r *Referen
 }
 
 // inValue is in for the value of f, which may be a list.
-func (f *field) inValue(s *scan.Scanner, text []byte, found scan.Field, replace func(r *Reference, at scan.Field) error) error {
-	switch {
-	case f.list:
-		for at, end := range s.Elements(text, found.At) {
-			if err := f.inElement(s, text, scan.Field{At: at, End: end}, replace); err != nil {
-				return err
-			}
-		}
-		return nil
-	default:
+func (f *field) inValue(s *scan.Scanner, text []byte, found scan.Field, replace jsonReplace) error {
+	if !f.list {
 		return f.inElement(s, text, found, replace)
 	}
+	for at, end := range s.Elements(text, found.At) {
+		if err := f.inElement(s, text, scan.Field{At: at, End: end}, replace); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (f *field) inElement(s *scan.Scanner, text []byte, found scan.Field, replace func(r *Reference, at scan.Field) error) error {
+func (f *field) inElement(s *scan.Scanner, text []byte, found scan.Field, replace jsonReplace) error {
 	if f.ref != nil && !f.values {
 		return replace(f.ref, found)
 	}
 	return f.in(s, text, found.At, replace)
 }
 
-// besideKind reports whether the object at text[at] has the kind that the reference of f depends on.
-func (f *field) besideKind(s *scan.Scanner, text []byte, at int) bool {
+// kindBeside returns the kind in the object at text[at], if references in f depend on it.
+func (f *field) kindBeside(s *scan.Scanner, text []byte, at int) (kind string) {
+	if !slices.ContainsFunc(f.fields, func(inner *field) bool { return inner.ref != nil && inner.ref.Of != "" }) {
+		return ""
+	}
 	for found := range s.Fields(text, at) {
 		if found.Is("kind") {
-			return string(text[found.At:found.End]) == strconv.Quote(f.ref.Of)
+			_ = json.Unmarshal(text[found.At:found.End], &kind) // a kind is a text
 		}
 	}
-	return false
+	return kind
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// inward rewrites a body for a member. Without a suffix it is for none: it changes what could be any member's, finds out
-// whether anything would be rewritten for one, and collects the references that could name a cluster.
+// inward rewrites a body for a member. Without a suffix it is for none. It then changes what could be any member's, so
+// that changed tells whether a member gets another body, and collects the references that could name a cluster.
 type inward struct {
 	references      *References
 	suffix, cluster string
 	id              uint64
 	changed         bool
 	collected       []reference // without a suffix alone
-	err             error       // of the first version that cannot be replaced
+	err             error       // the first, of a version
 }
 
 // reference is a field of a body whose text could name a cluster.

@@ -84,7 +84,10 @@ func selectable(selector string) *References {
 // TestSelectorOfOtherKinds would fail if a custom resource could not be selected by a field that has an @ of its own.
 func TestSelectorOfOtherKinds(t *testing.T) {
 	widgets := resource("example.com/widgets")
-	for in, want := range map[string]string{"spec.owner=web@member1": "spec.owner=web@member1 ", "spec.name!=web@member1": "spec.name!=web@member1 ", "metadata.name=web@member1": "metadata.name=web member1"} {
+	for in, want := range map[string]string{
+		"spec.owner=web@member1": "spec.owner=web@member1 ", "spec.name!=web@member1": "spec.name!=web@member1 ",
+		"metadata.name=web@member1": "metadata.name=web member1",
+	} {
 		if got, cluster, err := Selector(widgets, in, known); err != nil || got+" "+cluster != want {
 			t.Errorf("%s is %q in %q, %v", in, got, cluster, err)
 		}
@@ -125,13 +128,19 @@ func TestLabels(t *testing.T) {
 	}
 }
 
+// resources are those of the bodies of TestForMember, where they have references.
+var resources = map[string]string{
+	"an eviction": "pods/eviction", "a binding": "pods/binding",
+	"an event": "events", "an event's patch": "events", "a patch of an Event": "events.k8s.io/events",
+	"a question":             "authorization.k8s.io/selfsubjectaccessreviews",
+	"what may be done":       "authorization.k8s.io/selfsubjectrulesreviews",
+	"an autoscaler":          "autoscaling/horizontalpodautoscalers",
+	"an autoscaler's patch":  "autoscaling/horizontalpodautoscalers",
+	"others by a JSON patch": "autoscaling/horizontalpodautoscalers",
+	"a role's binding":       "rbac.authorization.k8s.io/rolebindings",
+}
+
 func TestForMember(t *testing.T) {
-	resources := map[string]string{
-		"an eviction": "pods/eviction", "a binding": "pods/binding", "an event": "events", "an event's patch": "events", "a patch of an Event": "events.k8s.io/events",
-		"a question": "authorization.k8s.io/selfsubjectaccessreviews", "what may be done": "authorization.k8s.io/selfsubjectrulesreviews",
-		"an autoscaler": "autoscaling/horizontalpodautoscalers", "an autoscaler's patch": "autoscaling/horizontalpodautoscalers",
-		"a role's binding": "rbac.authorization.k8s.io/rolebindings", "others by a JSON patch": "autoscaling/horizontalpodautoscalers",
-	}
 	for name, tt := range map[string]struct{ contentType, in, want string }{
 		"nothing to change": {"application/json", `{ "metadata": {"name":"web","resourceVersion":"5"}, "n": 1e3 }`, `{ "metadata": {"name":"web","resourceVersion":"5"}, "n": 1e3 }`},
 		"empty":             {"application/json", ``, ``},
@@ -181,13 +190,6 @@ func TestForMember(t *testing.T) {
 		if err != nil || string(got) != tt.want {
 			t.Errorf("%s\n got %s, %v\nwant %s", name, got, err, tt.want)
 		}
-	}
-	b, err := Parse(Deletion, "application/json", []byte(`{"preconditions":{"resourceVersion":"`+composite+`"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := b.ForMember("member1", 7); err != nil || string(got) != `{"preconditions":{"resourceVersion":"100"}}` {
-		t.Errorf("a precondition becomes %s, %v", got, err)
 	}
 	for _, in := range []string{`{"metadata":{"resourceVersion":"` + cursor.Version{9: "1"}.String() + `"}}`, `{"metadata":{"resourceVersion":"` + composite + `1"}}`} {
 		b, err := Parse(anyKind, "application/json", []byte(in))
@@ -291,26 +293,60 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
+const accessReviews = "authorization.k8s.io/selfsubjectaccessreviews"
+
+// bodiesBeside are bodies with the clusters that they name.
+var bodiesBeside = map[string]struct{ resource, in, want string }{
+	"owners": {
+		"configmaps",
+		`{"metadata":{"ownerReferences":[{"name":"a"},{"name":"b@other"},7,{"name":"c@member2"}]}}`, "member2",
+	},
+	"an event": {"events", `{"kind":"Event","involvedObject":{"name":"web@member1"}}`, "member1"},
+	"a new event": {
+		"events.k8s.io/events",
+		`{"kind":"Event","metadata":{},"regarding":{"name":"web@member2"}}`, "member2",
+	},
+	"no reference": {
+		"pods",
+		`{"kind":"Pod","regarding":{"name":"web@member2"},"metadata":{"name":"a@member1"}}`, "",
+	},
+	"labels": {
+		"pods",
+		`{"metadata":{"labels":{"a":"web@member1"}},"spec":{"containers":[{"name":"web@member1"}]}}`, "",
+	},
+	"a review's namespace": {
+		accessReviews,
+		`{"spec":{"resourceAttributes":{"namespace":"shop@member2"}}}`, "member2",
+	},
+	"a review of a path": {accessReviews, `{"spec":{"nonResourceAttributes":{"path":"/healthz"}}}`, ""},
+	"a review of two": {
+		accessReviews,
+		`{"spec":{"resourceAttributes":{"name":"web@member1","namespace":"shop@member2"}}}`, "member1 member2",
+	},
+	"a review of rules": {
+		"authorization.k8s.io/selfsubjectrulesreviews",
+		`{"kind":"SelfSubjectRulesReview","spec":{"namespace":"shop@member1"}}`, "member1",
+	},
+	"a role": {
+		"rbac.authorization.k8s.io/rolebindings",
+		`{"roleRef":{"name":"see@member1"}}`, "member1",
+	},
+	"a version of no member": {
+		"configmaps",
+		`{"metadata":{"resourceVersion":"` + composite + `","ownerReferences":[{"name":"c@member2"}]}}`, "member2",
+	},
+	"last applied": {
+		"rbac.authorization.k8s.io/rolebindings",
+		applied(`{"roleRef":{"name":"see@member1"}}`), "",
+	},
+	"nothing":                {"events", `{"kind":"Event"}`, ""},
+	"a patch without fields": {"events", `[{"name":"a@member1"}]`, ""},
+	"no body":                {"events", ``, ""},
+}
+
 // TestBeside would fail if a new object with the name of another went to another cluster than that one is in.
 func TestBeside(t *testing.T) {
-	const accessReviews = "authorization.k8s.io/selfsubjectaccessreviews"
-	for name, tt := range map[string]struct{ resource, in, want string }{
-		"owners":                 {"configmaps", `{"metadata":{"ownerReferences":[{"name":"a"},{"name":"b@other"},7,{"name":"c@member2"}]}}`, "member2"},
-		"an event":               {"events", `{"kind":"Event","involvedObject":{"name":"web@member1"}}`, "member1"},
-		"a new event":            {"events.k8s.io/events", `{"kind":"Event","metadata":{},"regarding":{"name":"web@member2"}}`, "member2"},
-		"no reference":           {"pods", `{"kind":"Pod","regarding":{"name":"web@member2"},"metadata":{"name":"a@member1"}}`, ""},
-		"labels":                 {"pods", `{"metadata":{"labels":{"a":"web@member1"}},"spec":{"containers":[{"name":"web@member1"}]}}`, ""},
-		"a review's namespace":   {accessReviews, `{"spec":{"resourceAttributes":{"namespace":"shop@member2"}}}`, "member2"},
-		"a review of a path":     {accessReviews, `{"spec":{"nonResourceAttributes":{"path":"/healthz"}}}`, ""},
-		"a review of two":        {accessReviews, `{"spec":{"resourceAttributes":{"name":"web@member1","namespace":"shop@member2"}}}`, "member1 member2"},
-		"a review of rules":      {"authorization.k8s.io/selfsubjectrulesreviews", `{"kind":"SelfSubjectRulesReview","spec":{"namespace":"shop@member1"}}`, "member1"},
-		"a role":                 {"rbac.authorization.k8s.io/rolebindings", `{"roleRef":{"name":"see@member1"}}`, "member1"},
-		"a version of no member": {"configmaps", `{"metadata":{"resourceVersion":"` + composite + `","ownerReferences":[{"name":"c@member2"}]}}`, "member2"},
-		"last applied":           {"rbac.authorization.k8s.io/rolebindings", applied(`{"roleRef":{"name":"see@member1"}}`), ""},
-		"nothing":                {"events", `{"kind":"Event"}`, ""},
-		"a patch without fields": {"events", `[{"name":"a@member1"}]`, ""},
-		"no body":                {"events", ``, ""},
-	} {
+	for name, tt := range bodiesBeside {
 		t.Run(name, func(t *testing.T) {
 			b, err := Parse(resource(tt.resource), "application/json", []byte(tt.in))
 			if err != nil {
@@ -458,8 +494,10 @@ func FuzzBody(f *testing.F) {
 	f.Add("application/json-patch+json", `[{"op":"replace","path":"/metadata/name","value":"a@member1"}]`)
 	f.Add("application/apply-patch+yaml", "metadata: {name: web@member1}")
 	f.Add(protobufMedia, "k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x0f\x0a\x0d\x0a\x0bweb@member1")
+	f.Add(protobufMedia, "k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x0f\x12\x0d\x52\x0bweb@member1")
+	f.Add("application/json-patch+json", `[{"op":"add","path":"/spec/volumes/-","value":{"configMap":{"name":"a@member1"}}}]`)
 	f.Fuzz(func(t *testing.T, contentType, in string) {
-		b, err := Parse(anyKind, contentType, []byte(in))
+		b, err := Parse(resource("pods"), contentType, []byte(in))
 		if err != nil {
 			return
 		}
@@ -468,7 +506,7 @@ func FuzzBody(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := Parse(anyKind, contentType, once); err != nil {
+		if again, err := Parse(resource("pods"), contentType, once); err != nil {
 			t.Fatalf("%q becomes %q, which cannot be read: %v", in, once, err)
 		} else if name, _, source := again.Metadata(); source != "" || name != strings.TrimSuffix(was, "@member1") {
 			t.Fatalf("%q becomes %q", in, once)

@@ -17,8 +17,8 @@ const protobufMedia = "application/vnd.kubernetes.protobuf"
 // magic begins every body in Kubernetes' protobuf. A runtime.Unknown follows.
 var magic = []byte("k8s\x00")
 
-// protobuf is a body of which only what is rewritten is read: of an object its ObjectMeta, which is field 1 of every kind
-// that kube-apiserver has, and its references. The rest stays byte for byte.
+// protobuf is a body of which only metadata and references are read. The rest stays byte for byte. Metadata is field 1 of
+// every kind that kube-apiserver has.
 type protobuf struct {
 	unknown runtime.Unknown
 	meta    *metav1.ObjectMeta // nil where there is none

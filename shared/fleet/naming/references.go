@@ -15,7 +15,7 @@ type Reference struct {
 	// Wire has the numbers of the same fields in protobuf. The values of a map are field 2 of its entries.
 	Wire string
 	To   string // the kind of what is named
-	// Scope says where the named object is.
+	// Scope is where the named object is.
 	Scope Scope
 	// Of, if not empty, is the kind that must stand beside the field. Other kinds may have names with an @.
 	Of string
@@ -23,7 +23,7 @@ type Reference struct {
 	Distinct bool
 }
 
-// Scope says where the object of a Reference is.
+// Scope is where the object of a Reference is.
 type Scope string
 
 const (
@@ -94,6 +94,8 @@ var kindReferences = slices.Concat(
 		refer("spec.volumeName", "2.3", "PersistentVolume", ScopeCluster),
 		refer("spec.storageClassName", "2.5", "StorageClass", ScopeCluster),
 		refer("spec.dataSource.name", "2.7.3", "any", ScopeNamespace),
+		refer("spec.dataSourceRef.name", "2.8.3", "any", ScopeBeside),
+		refer("spec.dataSourceRef.namespace", "2.8.4", "Namespace", ScopeCluster),
 	),
 	rowsOf("", "persistentvolumes", "PersistentVolume",
 		refer("spec.claimRef.name", "2.4.3", "PersistentVolumeClaim", ScopeBeside),

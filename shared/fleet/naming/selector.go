@@ -10,10 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// Selector removes name@cluster from a field selector, where it compares a reference or the object's own name. cluster is
-// "" if none is named. Other fields of the kinds in the table never have name@cluster, so that comparing them with it is
-// an error. Fields of all other kinds stay.
-func Selector(references *References, selector string, known func(cluster string) bool) (rewritten, cluster string, err error) {
+// Selector removes name@cluster from a field selector, where it compares a reference or the object's own name. cluster
+// is "" if none is named. Other fields of the kinds in the table never have name@cluster, so that comparing them with it
+// is an error. Other fields of all other kinds stay.
+func Selector(references *References, selector string, known func(cluster string) bool) (
+	rewritten, cluster string, err error,
+) {
 	if !strings.Contains(selector, "@") {
 		return selector, "", nil
 	}
@@ -22,7 +24,8 @@ func Selector(references *References, selector string, known func(cluster string
 		return "", "", err
 	}
 	for _, r := range parsed.Requirements() {
-		if _, c, ok := Split(r.Value, known); ok && r.Operator == selection.NotEquals && (references.listed || references.has(r.Field)) {
+		_, c, ok := Split(r.Value, known)
+		if ok && r.Operator == selection.NotEquals && (references.listed || references.has(r.Field)) {
 			return "", "", fmt.Errorf("%s!=%s would leave out what is in cluster %q, and the others' too", r.Field, r.Value, c)
 		}
 	}

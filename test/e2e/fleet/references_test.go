@@ -19,7 +19,7 @@ import (
 // cluster.
 func references(t *testing.T, namespace string) e2e.Kubectl {
 	t.Helper()
-	k := fleet(t, `{apiVersion: v1, kind: "*"}, {apiVersion: rbac.authorization.k8s.io/v1, kind: "*"}, {apiVersion: policy/v1, kind: "*"}`)
+	k := fleet(t, `{apiVersion: v1, kind: "*"}, {apiVersion: rbac.authorization.k8s.io/v1, kind: "*"}`)
 	for _, m := range e2e.Members {
 		d := e2e.Direct(m)
 		e2e.NewNamespace(t, d, namespace)
@@ -28,22 +28,53 @@ func references(t *testing.T, namespace string) e2e.Kubectl {
 	return k
 }
 
-// mayGetPods reports whether a service account may get pods of the namespace in a cluster.
+// mayGetPods reports whether a service account may get pods of its namespace in a cluster.
 func mayGetPods(t *testing.T, cluster, namespace, account string) bool {
 	t.Helper()
 	as := "--as=system:serviceaccount:" + namespace + ":" + account
-	return strings.TrimSpace(e2e.Direct(cluster).Run(t, "auth", "can-i", "get", "pods", "-n", namespace, as).Stdout) == "yes"
+	r := e2e.Direct(cluster).Run(t, "auth", "can-i", "get", "pods", "-n", namespace, as)
+	return strings.TrimSpace(r.Stdout) == "yes"
 }
 
-// TestFleetSubjectsTakeEffect would fail if a binding that was made by name@cluster gave nobody a right, because its
-// subject kept the cluster behind its namespace.
+// subjectBinding is a RoleBinding whose subject is of a namespace that is named with a cluster.
+const subjectBinding = `---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: NAME@member1, namespace: subjects}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: see}
+subjects: [{kind: ServiceAccount, name: NAME, namespace: subjects@CLUSTER}]
+`
+
+func subjectManifest(name, cluster string) string {
+	return strings.NewReplacer("NAME", name, "CLUSTER", cluster).Replace(subjectBinding)
+}
+
+// kustomize writes a kustomization that gives a binding and its account the namespace of a cluster.
+func kustomize(t *testing.T, name string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for file, text := range map[string]string{
+		"kustomization.yaml": "namespace: subjects@member1\nresources: [binding.yaml, account.yaml]\n",
+		"binding.yaml":       subjectManifest(name, "member1"),
+		"account.yaml":       "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: " + name + ", namespace: default}\n",
+	} {
+		if file != "kustomization.yaml" {
+			text = strings.NewReplacer("subjects@member1", "default", ": subjects}", ": default}").Replace(text)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestFleetSubjectsTakeEffect would fail if a binding that was made by name@cluster gave no account a right, because
+// its subject kept the cluster behind its namespace.
 func TestFleetSubjectsTakeEffect(t *testing.T) {
 	k := references(t, "subjects")
 	d := e2e.Direct("member1")
-	d.Must(t, "create", "role", "see", "-n", "subjects", "--verb=get", "--resource=pods")
-	const binding = "---\n{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: NAME@member1, namespace: subjects}, " +
-		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: see}, subjects: [{kind: ServiceAccount, name: NAME, namespace: subjects@CLUSTER}]}"
-	manifest := func(name, cluster string) string { return strings.NewReplacer("NAME", name, "CLUSTER", cluster).Replace(binding) }
+	in := func(args ...string) []string { return append(args, "-n", "subjects") }
+	d.Must(t, in("create", "role", "see", "--verb=get", "--resource=pods")...)
 	cfg := e2e.FleetConfig(t, e2e.Shared(t).Kubeconfig, nil)
 	cfg.ContentType = "application/vnd.kubernetes.protobuf"
 	typed, err := kubernetes.NewForConfig(cfg)
@@ -51,34 +82,30 @@ func TestFleetSubjectsTakeEffect(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, write := range map[string]func(t *testing.T, name string){
-		"apply":       func(t *testing.T, name string) { k.WithInput(manifest(name, "member1")).Must(t, "apply", "-f", "-") },
-		"server-side": func(t *testing.T, name string) { k.WithInput(manifest(name, "member1")).Must(t, "apply", "--server-side", "-f", "-") },
+		"apply": func(t *testing.T, name string) {
+			k.WithInput(subjectManifest(name, "member1")).Must(t, "apply", "-f", "-")
+		},
+		"server-side": func(t *testing.T, name string) {
+			k.WithInput(subjectManifest(name, "member1")).Must(t, "apply", "--server-side", "-f", "-")
+		},
 		"create": func(t *testing.T, name string) {
-			k.Must(t, "create", "rolebinding", name+"@member1", "-n", "subjects", "--role=see@member1", "--serviceaccount=subjects@member1:"+name)
+			account := "--serviceaccount=subjects@member1:" + name
+			k.Must(t, in("create", "rolebinding", name+"@member1", "--role=see@member1", account)...)
 		},
-		"kustomize": func(t *testing.T, name string) {
-			dir := t.TempDir()
-			for file, text := range map[string]string{
-				"kustomization.yaml": "namespace: subjects@member1\nresources: [binding.yaml, account.yaml]\n",
-				"binding.yaml":       strings.NewReplacer("namespace: subjects@CLUSTER", "namespace: subjects", "NAME", name).Replace(binding),
-				"account.yaml":       "{apiVersion: v1, kind: ServiceAccount, metadata: {name: " + name + ", namespace: subjects}}",
-			} {
-				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			k.Must(t, "apply", "-k", dir)
-		},
+		"kustomize": func(t *testing.T, name string) { k.Must(t, "apply", "-k", kustomize(t, name)) },
 		"patch": func(t *testing.T, name string) {
-			d.Must(t, "create", "rolebinding", name, "-n", "subjects", "--role=see", "--user=nobody")
-			subjects := `{"kind":"ServiceAccount","name":"` + name + `","namespace":"subjects@member1"}`
-			k.Must(t, "patch", "rolebinding", name+"@member1", "-n", "subjects", "--type=json", "-p", `[{"op":"add","path":"/subjects/-","value":`+subjects+`}]`)
+			d.Must(t, in("create", "rolebinding", name, "--role=see", "--user=someone")...)
+			subject := `{"kind":"ServiceAccount","name":"` + name + `","namespace":"subjects@member1"}`
+			patch := `[{"op":"replace","path":"/subjects/0","value":` + subject + `}]`
+			k.Must(t, in("patch", "rolebinding", name+"@member1", "--type=json", "-p", patch)...)
 		},
 		"protobuf": func(t *testing.T, name string) {
 			_, err := typed.RbacV1().RoleBindings("subjects").Create(t.Context(), &rbacv1.RoleBinding{
-				ObjectMeta: metav1.ObjectMeta{Name: name + "@member1"},
+				ObjectMeta: metav1.ObjectMeta{Name: name},
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "see@member1"},
-				Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name + "@member1", Namespace: "subjects@member1"}},
+				Subjects: []rbacv1.Subject{
+					{Kind: rbacv1.ServiceAccountKind, Name: name + "@member1", Namespace: "subjects@member1"},
+				},
 			}, metav1.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -87,6 +114,11 @@ func TestFleetSubjectsTakeEffect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			write(t, name)
+			const subject = "jsonpath={.subjects[*].namespace}/{.subjects[*].name}"
+			stored := d.Must(t, in("get", "rolebinding", name, "-o", subject)...)
+			if stored != "subjects/"+name {
+				t.Fatalf("the subject is %q", stored)
+			}
 			e2e.Eventually(t, func() bool { return mayGetPods(t, "member1", "subjects", name) })
 			if mayGetPods(t, "member2", "subjects", name) {
 				t.Error("the account may get pods in member2, too")
@@ -94,15 +126,15 @@ func TestFleetSubjectsTakeEffect(t *testing.T) {
 		})
 	}
 	t.Run("another cluster", func(t *testing.T) {
-		r := k.WithInput(manifest("elsewhere", "member2")).Run(t, "create", "-f", "-")
-		if r.Code == 0 || !strings.Contains(r.Stderr, `subjects[].namespace`) || !strings.Contains(r.Stderr, `"member2"`) {
+		r := k.WithInput(subjectManifest("elsewhere", "member2")).Run(t, "create", "-f", "-")
+		if r.Code == 0 || !strings.Contains(r.Stderr, `subjects[].namespace has "subjects@member2"`) {
 			t.Errorf("a subject of another cluster: %v", r)
 		}
 	})
 }
 
 // TestFleetRoleNamesWithAt would fail if a binding that is read and written back, or copied, bound another role than
-// before: names of roles may have an @ of their own.
+// before. Names of roles may have an @ of their own.
 func TestFleetRoleNamesWithAt(t *testing.T) {
 	k := references(t, "role-names")
 	d := e2e.Direct("member1")
@@ -110,22 +142,26 @@ func TestFleetRoleNamesWithAt(t *testing.T) {
 	for role, resource := range map[string]string{"dev": "nodes", "dev@member1": "pods", "dev@member2": "pods"} {
 		d.Must(t, in("create", "role", role, "--verb=get", "--resource="+resource)...)
 	}
-	for name, role := range map[string]string{"own": "dev@member1", "other": "dev@member2", "plain": "dev", "mail": "dev@example.com"} {
+	for name, role := range map[string]string{
+		"own": "dev@member1", "other": "dev@member2", "plain": "dev", "mail": "dev@example.com",
+	} {
 		t.Run(name, func(t *testing.T) {
-			d.Must(t, in("create", "rolebinding", name, "--role="+role, "--user=nobody")...)
+			d.Must(t, in("create", "rolebinding", name, "--role="+role, "--user=someone")...)
 			for _, k := range []e2e.Kubectl{k, qualified(t, k)} {
 				for _, called := range []string{name, name + "@member1"} {
-					k.WithInput(k.Must(t, in("get", "rolebinding", called, "-o", "yaml")...)).Must(t, "replace", "-f", "-")
+					printed := k.Must(t, in("get", "rolebinding", called, "-o", "yaml")...)
+					k.WithInput(printed).Must(t, "replace", "-f", "-")
 				}
 			}
-			printed := k.Must(t, in("get", "rolebindings", "-o", "yaml", "--field-selector=metadata.name="+name)...)
+			printed := k.Must(t, in("get", "rolebinding", name, "-o", "yaml")...)
 			lines := slices.DeleteFunc(strings.Split(printed, "\n"), func(line string) bool {
 				return strings.Contains(line, "uid:") || strings.Contains(line, "resourceVersion:")
 			})
-			printed = strings.ReplaceAll(strings.Join(lines, "\n"), "name: "+name+"\n", "name: copy-of-"+name+"\n")
-			k.WithInput(printed).Must(t, "create", "-f", "-")
+			renamed := strings.ReplaceAll(strings.Join(lines, "\n"), "  name: "+name+"\n", "  name: copy-of-"+name+"\n")
+			k.WithInput(renamed).Must(t, "create", "-f", "-")
 			for _, binding := range []string{name, "copy-of-" + name} {
-				if got := d.Must(t, in("get", "rolebinding", binding, "-o", "jsonpath={.roleRef.name}")...); got != role {
+				got := d.Must(t, in("get", "rolebinding", binding, "-o", "jsonpath={.roleRef.name}")...)
+				if got != role {
 					t.Errorf("%s binds %q, want %q", binding, got, role)
 				}
 			}
@@ -137,34 +173,60 @@ func TestFleetRoleNamesWithAt(t *testing.T) {
 func TestFleetBoundTokens(t *testing.T) {
 	k := references(t, "tokens")
 	for _, m := range e2e.Members {
-		e2e.Direct(m).Apply(t, "{apiVersion: v1, kind: ServiceAccount, metadata: {name: builder, namespace: tokens}}\n---\n"+
-			"{apiVersion: v1, kind: Pod, metadata: {name: web-0, namespace: tokens}, spec: {serviceAccountName: builder, "+
-			"automountServiceAccountToken: false, nodeSelector: {none: such}, containers: [{name: c, image: one}]}}")
+		e2e.Direct(m).Apply(t, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: builder, namespace: tokens}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-0, namespace: tokens}
+spec:
+  serviceAccountName: builder
+  automountServiceAccountToken: false
+  nodeSelector: {none: such}
+  containers: [{name: c, image: one}]
+`)
 	}
-	args := []string{"create", "token", "builder@member1", "-n", "tokens", "--bound-object-kind=Pod", "--bound-object-name"}
-	token := k.Must(t, append(args, "web-0@member1")...)
+	bound := func(pod string) []string {
+		return []string{
+			"create", "token", "builder@member1", "-n", "tokens", "--bound-object-kind=Pod", "--bound-object-name=" + pod,
+		}
+	}
+	token := k.Must(t, bound("web-0@member1")...)
 	claims, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
 	if err != nil || !strings.Contains(string(claims), `"pod":{"name":"web-0"`) {
-		t.Errorf("the token says %s, %v", claims, err)
+		t.Errorf("the token has the claims %s, %v", claims, err)
 	}
-	if r := k.Run(t, append(args, "web-1@member1")...); r.Code == 0 || !strings.Contains(r.Stderr, `pods "web-1@member1" not found`) {
+	r := k.Run(t, bound("web-1@member1")...)
+	if r.Code == 0 || !strings.Contains(r.Stderr, `pods "web-1@member1" not found`) {
 		t.Errorf("bound to a pod that is not there: %v", r)
 	}
-	if r := k.Run(t, append(args, "web-0@member2")...); r.Code == 0 || !strings.Contains(r.Stderr, "spec.boundObjectRef.name") {
+	r = k.Run(t, bound("web-0@member2")...)
+	if r.Code == 0 || !strings.Contains(r.Stderr, `spec.boundObjectRef.name has "web-0@member2"`) {
 		t.Errorf("bound to a pod of another cluster: %v", r)
 	}
 }
+
+// reconciled are a Role and a RoleBinding.
+const reconciled = `---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: see@member1, namespace: NAMESPACE}
+rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: see@member1, namespace: NAMESPACE}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: see}
+subjects: [{kind: ServiceAccount, name: builder, namespace: NAMESPACE}]
+`
 
 // TestFleetAuthReconcile would fail if kubectl auth reconcile could not make roles and bindings, panicked, or added a
 // subject each time.
 func TestFleetAuthReconcile(t *testing.T) {
 	k := references(t, "reconcile")
-	const docs = "---\n{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: see@member1, namespace: NAMESPACE}, rules: [{apiGroups: [\"\"], resources: [pods], verbs: [get]}]}\n" +
-		"---\n{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: see@member1, namespace: NAMESPACE}, " +
-		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: see}, subjects: [{kind: ServiceAccount, name: builder, namespace: NAMESPACE}]}\n"
+	d := e2e.Direct("member1")
 	for _, namespace := range []string{"reconcile", "reconcile@member1", "reconciled-anew@member1"} {
 		t.Run(namespace, func(t *testing.T) {
-			d, own := e2e.Direct("member1"), strings.TrimSuffix(namespace, "@member1")
+			own := strings.TrimSuffix(namespace, "@member1")
 			t.Cleanup(func() {
 				d.Run(t, "delete", "role,rolebinding", "see", "-n", own)
 				if own != "reconcile" {
@@ -172,10 +234,11 @@ func TestFleetAuthReconcile(t *testing.T) {
 				}
 			})
 			for range 3 {
-				k.WithInput(strings.ReplaceAll(docs, "NAMESPACE", namespace)).Must(t, "auth", "reconcile", "-f", "-")
+				docs := strings.ReplaceAll(reconciled, "NAMESPACE", namespace)
+				k.WithInput(docs).Must(t, "auth", "reconcile", "-f", "-")
 			}
-			got := d.Must(t, "get", "rolebinding", "see", "-n", own, "-o", "jsonpath={.roleRef.name}{range .subjects[*]} {.namespace}/{.name}{end}")
-			if got != "see "+own+"/builder" {
+			const binds = "jsonpath={.roleRef.name}{range .subjects[*]} {.namespace}/{.name}{end}"
+			if got := d.Must(t, "get", "rolebinding", "see", "-n", own, "-o", binds); got != "see "+own+"/builder" {
 				t.Errorf("the binding is %q", got)
 			}
 			e2e.Eventually(t, func() bool { return mayGetPods(t, "member1", own, "builder") })
