@@ -120,7 +120,7 @@ func (f *Fleet) begin(r *http.Request, c forward.Call) (*ask, error) {
 			q.res.Namespace = base
 		}
 	}
-	selector, cluster, err := naming.Selector(values.Get("fieldSelector"), q.known)
+	selector, cluster, err := naming.Selector(q.references(), values.Get("fieldSelector"), q.known)
 	switch {
 	case q.unknowable != nil:
 		return nil, q.unknowable
@@ -189,9 +189,14 @@ func (q *ask) qualified() bool {
 	return q.route.Qualified || q.named != "" || q.within != "" && q.command() == describes || q.listsToDelete()
 }
 
+// references returns the fields of the resource that name other objects.
+func (q *ask) references() *naming.References {
+	return naming.ReferencesOf(q.res.APIGroup, q.res.Resource, q.res.Subresource)
+}
+
 // called is how a cluster's objects are called in the answer.
 func (q *ask) called(cluster string) *naming.Answer {
-	how := naming.NewAnswer(cluster, q.qualified())
+	how := naming.NewAnswer(q.references(), cluster, q.qualified())
 	how.Turn = q.turn
 	if q.within != "" {
 		how.NamespaceHere()

@@ -75,7 +75,7 @@ func TestBareWritesPermits(t *testing.T) {
 		"a deletion of one uid in protobuf": {"DELETE", pb, "", protobufOptions(t, "u"), "none whole all"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			body, err := naming.Parse(tt.contentType, []byte(tt.body))
+			body, err := naming.Parse(naming.ReferencesOf("", "configmaps", ""), tt.contentType, []byte(tt.body))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -33,7 +33,8 @@ func (q *ask) create(w http.ResponseWriter, targets []target) error {
 	case source != "":
 		cluster = source
 	case len(beside) > 1:
-		return status.New(status.NoPlacement, "", "what it is about is in several clusters: %s", strings.Join(beside, ", "))
+		return status.New(status.NoPlacement, "", "the object cannot be made: its fields name objects in several clusters, "+
+			"%s; name objects of one cluster", strings.Join(beside, ", "))
 	case len(beside) == 1:
 		cluster = beside[0]
 	default:

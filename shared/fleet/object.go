@@ -96,11 +96,11 @@ func (q *ask) find(targets []target, out func(t target) (outgoing, error)) (*fou
 	stopAll(good)
 	unknown := slices.DeleteFunc(slices.Clone(failures), (*failure).absent)
 	switch {
-	case len(good) > 1:
+	case len(good) > 1 && !q.checksNamespace():
 		return nil, nil, q.ambiguous(good)
 	case len(unknown) > 0 && q.strict:
 		return nil, nil, summary(unknown)
-	case len(good) == 1 && !q.reads():
+	case len(good) > 0 && !q.reads():
 		if err := q.doubtful(good[0], unknown); err != nil {
 			return nil, nil, err
 		}
@@ -339,7 +339,11 @@ func (q *ask) body() (*naming.Body, error) {
 	case len(data) > 0 && !naming.Readable(contentType):
 		return nil, status.New(status.UnsupportedMedia, "", "the fleet reads bodies in JSON, YAML and protobuf, since they say where an object is; this is %.100q", contentType)
 	}
-	return decoded(q, len(data), "", func() (*naming.Body, error) { return naming.Parse(contentType, data) })
+	references := q.references()
+	if q.r.Method == http.MethodDelete {
+		references = naming.Deletion
+	}
+	return decoded(q, len(data), "", func() (*naming.Body, error) { return naming.Parse(references, contentType, data) })
 }
 
 // write changes one object where it is: PUT, PATCH and DELETE, and all methods of its subresources.
@@ -401,12 +405,12 @@ func (q *ask) send(w http.ResponseWriter, t target, body *naming.Body) error {
 	if err != nil {
 		return err
 	}
-	other := body.Apart(t.Name, q.known)
+	path, name, other := body.Apart(t.Name, q.known)
 	switch {
 	case q.unknowable != nil:
 		return q.unknowable
 	case other != "":
-		return status.New(status.NoPlacement, t.Name, "an owner in metadata.ownerReferences is in cluster %q, and the object in %q, which would delete it for want of that owner: name owners of its own cluster", other, t.Name)
+		return q.apart(t.Name, path, name, other)
 	}
 	data, err := q.forMember(t, body)
 	if err != nil {
@@ -433,4 +437,12 @@ func (q *ask) send(w http.ResponseWriter, t target, body *naming.Body) error {
 	}
 	stopAll([]*answer{a})
 	return q.answer(w, &found{a, answered})
+}
+
+// apart returns the error for an object with a reference into another cluster. Nothing would be found there, and without
+// its owner the object would be deleted.
+func (q *ask) apart(cluster, path, name, other string) error {
+	return status.New(status.NoPlacement, cluster, "the object cannot be written to cluster %q: "+
+		"%s has %q, which is in cluster %q; name an object of its own cluster there, or one whose own name is that as %s@%s",
+		cluster, path, name, other, name, cluster)
 }

@@ -49,7 +49,7 @@ const (
 	Stalled           Reason = "stalled"            // 504: the client of a stream took nothing for too long
 	NotGlobal         Reason = "not_global"         // 404: no ResourceRegistry takes the kind in
 	Ambiguous         Reason = "ambiguous"          // 409: several clusters have an object of that name
-	NoPlacement       Reason = "no_placement"       // 422: nothing says in which cluster an object is to be made, or its owners are in another
+	NoPlacement       Reason = "no_placement"       // 422: nothing says in which cluster an object is to be made, or it names objects of another
 	Expired           Reason = "expired"            // 410: the history that is asked for is gone
 	NotAcceptable     Reason = "not_acceptable"     // 406: the client takes no form that can be answered
 	UnsupportedMedia  Reason = "unsupported_media"  // 415: a body in a form that cannot be read

@@ -27,6 +27,8 @@ type Annotator struct {
 	// Name, if not nil, gives what is written in place of names: the object's own, also in LastApplied, and its owners', which are in the same
 	// cluster.
 	Name func(own string) string
+	// References, if not nil, calls replace for each text beside metadata that may be written in another form.
+	References func(object []byte, replace Replace) error
 	// InNamespace, if not nil, gives what is written in place of an object's namespace.
 	InNamespace func(own string) string
 	namespace   string
@@ -34,6 +36,9 @@ type Annotator struct {
 	edits       []edit
 	inner       *Annotator // of LastApplied; nil until there was one
 }
+
+// Replace writes the result of by in place of the text at a field. Other values stay.
+type Replace func(at scan.Field, by func(own string) string) error
 
 // NewAnnotator returns an Annotator for the objects of one cluster.
 func NewAnnotator(cluster string) *Annotator {
@@ -71,6 +76,11 @@ func (a *Annotator) Append(dst []byte, o Object) ([]byte, error) {
 	a.edits = a.edits[:0]
 	object := o.Text
 	p, err := a.find(object, o.Found)
+	if err == nil && a.References != nil {
+		err = a.References(object, func(at scan.Field, by func(own string) string) error {
+			return a.replace(object, at, by)
+		})
+	}
 	if err == nil && len(a.edits) > maxEdits {
 		err = errMany
 	}
@@ -282,7 +292,7 @@ func (a *Annotator) applied(text string) string {
 	if a.inner == nil {
 		a.inner = &Annotator{}
 	}
-	a.inner.Name, a.inner.InNamespace = a.Name, a.InNamespace
+	a.inner.Name, a.inner.InNamespace, a.inner.References = a.Name, a.InNamespace, a.References
 	object, err := ObjectOf([]byte(text))
 	if err != nil {
 		return text

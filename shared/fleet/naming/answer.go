@@ -1,6 +1,7 @@
 package naming
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
 
@@ -10,18 +11,22 @@ import (
 
 // Answer rewrites objects of one cluster for clients. It is not safe for concurrent use.
 type Answer struct {
-	cluster   string
-	qualified bool
-	annotator *merge.Annotator
-	more      []func(object map[string]any) // what else is rewritten
+	cluster    string
+	qualified  bool
+	references *References
+	claims     bool // names of claims in pods are name@cluster where the answer calls the claims so
+	annotator  *merge.Annotator
+	scanner    scan.Scanner
+	more       []func(object map[string]any) // what else is rewritten
 	// Turn, if not nil, is asked before so many bytes are decoded whole, and returns what is called once what they became is not held any more.
 	Turn func(bytes int) (end func(), err error)
 }
 
-// NewAnswer returns an Answer for a cluster. qualified says that each name is to be name@cluster.
-func NewAnswer(cluster string, qualified bool) *Answer {
-	a := &Answer{cluster: cluster, qualified: qualified, annotator: merge.NewAnnotator(cluster)}
-	a.annotator.Name = a.Name
+// NewAnswer returns an Answer for objects of a cluster with these References. If qualified, the names of objects and of
+// their owners are name@cluster.
+func NewAnswer(references *References, cluster string, qualified bool) *Answer {
+	a := &Answer{cluster: cluster, qualified: qualified, references: references, annotator: merge.NewAnnotator(cluster)}
+	a.annotator.Name, a.annotator.References = a.Name, a.replaceReferences
 	return a
 }
 
@@ -39,19 +44,47 @@ func (a *Answer) NamespaceHere() {
 	a.annotator.InNamespace = func(own string) string { return own + "@" + a.cluster }
 }
 
-// ClaimsHere has pods call their PersistentVolumeClaims as the answer calls these.
-func (a *Answer) ClaimsHere() {
-	a.more = append(a.more, func(o map[string]any) {
-		spec, _ := o["spec"].(map[string]any)
-		volumes, _ := spec["volumes"].([]any)
-		for _, v := range volumes {
-			volume, _ := v.(map[string]any)
-			claim, _ := volume["persistentVolumeClaim"].(map[string]any)
-			if name, ok := claim["claimName"].(string); ok {
-				claim["claimName"] = a.Name(name)
-			}
+// ClaimsHere makes pods name their PersistentVolumeClaims as the answer names the claims themselves.
+func (a *Answer) ClaimsHere() { a.claims = true }
+
+// replaceReferences calls replace for each reference in an object that is written in another form than the cluster's.
+func (a *Answer) replaceReferences(object []byte, replace merge.Replace) error {
+	if !a.claims && !mayRead(object) {
+		return nil
+	}
+	return a.references.answers.in(&a.scanner, object, 0, func(r *Reference, at scan.Field) error {
+		if a.claims && r.To == "PersistentVolumeClaim" {
+			return replace(at, a.Name)
 		}
+		return replace(at, a.unambiguous)
 	})
+}
+
+// unambiguous returns the form in which a reference is read back as own. Without a cluster behind it, a name that ends
+// with @ and a cluster would lose that.
+func (a *Answer) unambiguous(own string) string {
+	if reads(own) {
+		return own + "@" + a.cluster
+	}
+	return own
+}
+
+// mayRead reports whether a string in JSON text may read as name@cluster. Most objects have none, and are not scanned.
+func mayRead(text []byte) bool {
+	if bytes.Contains(text, []byte(`\u0040`)) { // another form of @
+		return true
+	}
+	for {
+		at := bytes.IndexByte(text, '@')
+		if at < 0 {
+			return false
+		}
+		rest := bytes.TrimLeft(text[at+1:], "abcdefghijklmnopqrstuvwxyz0123456789-")
+		if len(rest) > 0 && rest[0] == '"' {
+			return true
+		}
+		text = rest
+	}
 }
 
 // SetVersion has version give what is written in place of an object's own resourceVersion.
@@ -59,10 +92,10 @@ func (a *Answer) SetVersion(version func(own string) string) { a.annotator.Versi
 
 // Name is what the answer calls an object of that name: name@cluster too where the name alone reads as another's in a cluster.
 func (a *Answer) Name(own string) string {
-	if a.qualified || reads(own) {
+	if a.qualified {
 		return own + "@" + a.cluster
 	}
-	return own
+	return a.unambiguous(own)
 }
 
 // Append appends an object, with where it came from, to dst.

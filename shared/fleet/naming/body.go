@@ -2,6 +2,7 @@ package naming
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"mime"
@@ -20,7 +21,8 @@ type Body struct {
 	asItIs                  bool // nothing is rewritten for any member
 	exact                   bool // see Exact
 	name, placement, source string
-	owners, about           []string // names of owners, and of what an Event or an access review is about, that have an @
+	references              *References
+	collected               []reference
 }
 
 // Readable reports whether bodies of a content type can be rewritten: those in JSON and YAML, and objects in protobuf.
@@ -33,22 +35,22 @@ func isYAML(media string) bool {
 	return media == "application/yaml" || strings.HasSuffix(media, "+yaml")
 }
 
-// Parse reads a body, which may be empty. The error is a scan.ErrTooMany where it would be too much if it were decoded. That takes some
+// Parse reads a body for a resource with these References. The body may be empty. The error is a scan.ErrTooMany where it would be too much if it were decoded. That takes some
 // tens of MiB at most, of which nothing is kept.
-func Parse(contentType string, data []byte) (*Body, error) {
-	b := &Body{contentType: contentType, original: data}
+func Parse(references *References, contentType string, data []byte) (*Body, error) {
+	b := &Body{contentType: contentType, original: data, references: references}
 	c, err := read(contentType, data)
 	if err != nil {
 		return nil, err
 	}
-	b.tell(c.value)
+	b.readMetadata(c.value)
 	b.exact = isExact(c)
-	var in inward
+	in := inward{references: references}
 	err = c.rewrite(&in)
 	if errors.Is(err, scan.ErrTooMany) {
 		return nil, err
 	}
-	b.asItIs = err == nil && !in.changed
+	b.asItIs, b.collected = err == nil && !in.changed, in.collected
 	return b, nil
 }
 
@@ -87,27 +89,21 @@ func read(contentType string, data []byte) (c content, err error) {
 // errTooMany is for what would be too much if it were decoded.
 var errTooMany = fmt.Errorf("%w, over %d, which is more than nearly any object has that a cluster stores", scan.ErrTooMany, maxValues)
 
-// rewrite rewrites it as in says.
+// rewrite rewrites the content as in does. It goes on after a version that cannot be replaced, to collect all references.
 func (c *content) rewrite(in *inward) (err error) {
 	switch v := c.value.(type) {
 	case map[string]any:
 		if err = in.object(v); err == nil && c.binary != nil {
-			err = c.binary.rewrite(in)
+			c.binary.rest, err = in.references.wire.rewrite(c.binary.rest, in.replace)
 		}
 	case []any:
 		c.value, err = in.patch(v)
 	}
-	return err
+	return cmp.Or(err, in.err)
 }
 
-// tell keeps what is asked of a body.
-func (b *Body) tell(value any) {
-	ops, _ := value.([]any)
-	for _, one := range ops {
-		if op, _ := one.(map[string]any); op["op"] != "test" {
-			b.owners = append(b.owners, owned(op)...)
-		}
-	}
+// readMetadata reads what an object's body, or patch, has of its name and of a cluster.
+func (b *Body) readMetadata(value any) {
 	object, _ := value.(map[string]any)
 	metadata, _ := object["metadata"].(map[string]any)
 	b.name, _ = metadata["name"].(string)
@@ -117,67 +113,16 @@ func (b *Body) tell(value any) {
 	if b.placement == "" && b.source == "" {
 		b.placement = appliedPlacement(annotations)
 	}
-	b.owners = append(b.owners, owners(metadata)...)
-	if kind := object["kind"]; kind == "Event" || slices.Contains(reviews, kind) {
-		b.about = addressed(object["involvedObject"], object["regarding"])
-	}
-	if about := reviewed(object); about != nil {
-		b.about = append(b.about, addressed(about, map[string]any{"name": about["namespace"]})...)
-	}
-}
-
-// owned returns the names of the owners that an operation of a JSON patch gives.
-func owned(op map[string]any) []string {
-	path, _ := op["path"].(string)
-	value := op["value"]
-	whole, _ := value.(map[string]any)
-	switch {
-	case path == "":
-		metadata, _ := whole["metadata"].(map[string]any)
-		return owners(metadata)
-	case path == metadataPointer:
-		return owners(whole)
-	case path == ownersPointer:
-		references, _ := value.([]any)
-		return addressed(references...)
-	case strings.HasPrefix(path, ownersPointer+"/") && strings.HasSuffix(path, "/name"):
-		return addressed(map[string]any{"name": value})
-	case strings.HasPrefix(path, ownersPointer+"/"):
-		return addressed(value)
-	}
-	return nil
-}
-
-func owners(metadata map[string]any) []string {
-	references, _ := metadata["ownerReferences"].([]any)
-	return addressed(references...)
-}
-
-// addressed returns the names in references that have an @.
-func addressed(references ...any) (names []string) {
-	for _, one := range references {
-		reference, _ := one.(map[string]any)
-		if name, _ := reference["name"].(string); strings.Contains(name, "@") {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // Metadata returns what an object's body, or patch, says of its name and of a cluster: name, the placement annotation and the source
 // annotation, each "" where it is not there.
 func (b *Body) Metadata() (name, placement, source string) { return b.name, b.placement, b.source }
 
-// Beside returns the cluster of what a new object belongs to, where that is said by name@cluster: of its owners (see Apart); or the clusters, each
-// once, of what an Event or an access review is about.
+// Beside returns the clusters, each once, that the references in the body name. They lead into the object's own cluster.
 func (b *Body) Beside(known func(cluster string) bool) (clusters []string) {
-	for _, name := range b.owners {
-		if _, cluster, ok := Split(name, known); ok {
-			return []string{cluster}
-		}
-	}
-	for _, name := range b.about {
-		if _, cluster, ok := Split(name, known); ok && !slices.Contains(clusters, cluster) {
+	for _, r := range b.collected {
+		if _, cluster, ok := Split(r.name, known); ok && !slices.Contains(clusters, cluster) {
 			clusters = append(clusters, cluster)
 		}
 	}
@@ -187,15 +132,15 @@ func (b *Body) Beside(known func(cluster string) bool) (clusters []string) {
 // Len is how many bytes came.
 func (b *Body) Len() int { return len(b.original) }
 
-// Apart returns a cluster, other than that of the object, that an owner in the body is of by its name@cluster; "" where none is. By the
-// owner's uid, which the object's cluster does not have, its garbage collector would delete the object.
-func (b *Body) Apart(cluster string, known func(cluster string) bool) string {
-	for _, name := range b.owners {
-		if _, c, ok := Split(name, known); ok && c != cluster {
-			return c
+// Apart returns the first reference in the body to another cluster than that of the object. It returns the path of the
+// field, the name in it, and that cluster, or three times "".
+func (b *Body) Apart(cluster string, known func(cluster string) bool) (path, name, other string) {
+	for _, r := range b.collected {
+		if _, c, ok := Split(r.name, known); ok && c != cluster {
+			return r.path, r.name, c
 		}
 	}
-	return ""
+	return "", "", ""
 }
 
 // Work is how many bytes ForMember decodes, 0 where it returns what came.
@@ -217,7 +162,7 @@ func (b *Body) ForMember(cluster string, id uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := inward{suffix: "@" + cluster, cluster: cluster, id: id}
+	in := inward{references: b.references, suffix: "@" + cluster, cluster: cluster, id: id}
 	switch err := c.rewrite(&in); {
 	case err != nil:
 		return nil, err

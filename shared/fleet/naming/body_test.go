@@ -60,7 +60,7 @@ func TestParseBounded(t *testing.T) {
 		"managed fields": {protobufMedia, podOf(fill("", "\x8a\x01\x00", "")), true},
 	} {
 		var err error
-		bytes := alloctest.Allocated(func() { _, err = Parse(tt.contentType, []byte(tt.in)) })
+		bytes := alloctest.Allocated(func() { _, err = Parse(resource("pods"), tt.contentType, []byte(tt.in)) })
 		if err == nil || errors.Is(err, scan.ErrTooMany) != tt.many || len(err.Error()) > 300 {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -94,7 +94,7 @@ func TestParseLarge(t *testing.T) {
 		"a role":                   {"application/yaml", "metadata: {name: web@member1}\nrules:\n- verbs: [\"*\"]\n  resources: ['*']\n"},
 		"an anchor":                {"application/yaml", "metadata: &m {name: web@member1}\n"},
 	} {
-		b, err := Parse(tt.contentType, []byte(tt.in))
+		b, err := Parse(resource("pods"), tt.contentType, []byte(tt.in))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -109,7 +109,7 @@ func TestParseLarge(t *testing.T) {
 func TestBodyHolds(t *testing.T) {
 	in := []byte(`{"metadata":{"name":"web@member1"},"a":[` + strings.Repeat(`{"":0},`, 90_000) + `0]}`)
 	before := alloctest.Held()
-	b, err := Parse("application/json", in)
+	b, err := Parse(anyKind, "application/json", in)
 	if held := int64(alloctest.Held()) - int64(before); err != nil || held > 4<<20 {
 		t.Errorf("%d bytes of %d, %v", held, len(in), err)
 	}
@@ -123,7 +123,11 @@ func TestAsItIs(t *testing.T) {
 		`{"metadata":{"name":"web@x"}}`: true, `{"preconditions":{"resourceVersion":"` + composite + `"}}`: true, `{"metadata":{"annotations":{"` + merge.SourceAnnotation + `":"x"}}}`: true,
 		applied(`{"metadata":{"name":"web@x"}}`): true, `[{"op":"add","path":"/metadata/name","value":"web@x"}]`: true, `[{"op":"remove","path":"` + sourcePointer + `"}]`: true,
 	} {
-		b, err := Parse("application/json", []byte(in))
+		references := anyKind
+		if strings.Contains(in, "preconditions") {
+			references = Deletion
+		}
+		b, err := Parse(references, "application/json", []byte(in))
 		if err != nil {
 			t.Fatal(err)
 		}

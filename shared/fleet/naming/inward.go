@@ -3,7 +3,6 @@ package naming
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
@@ -11,141 +10,49 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// inward rewrites what goes to a member. Without a suffix it is for none, and finds out whether for any something would be rewritten: it changes what
-// could then be any member's, and fails where a member's own version is needed.
+// inward rewrites a body for a member. Without a suffix it is for none. It then changes what could be any member's, so
+// that changed tells whether a member gets another body, and collects the references that could name a cluster.
 type inward struct {
+	references      *References
 	suffix, cluster string
 	id              uint64
 	changed         bool
+	collected       []reference // without a suffix alone
+	err             error       // the first, of a version
 }
 
+// reference is a field of a body whose text could name a cluster.
+type reference struct {
+	path, name string
+}
+
+// object rewrites an object, or a patch that has its form. Patches do not have a kind, so that the resource decides.
 func (in *inward) object(o map[string]any) error {
-	if preconditions, ok := o["preconditions"].(map[string]any); ok {
-		if err := in.version(preconditions); err != nil {
-			return err
-		}
-	}
-	if options, ok := o["deleteOptions"].(map[string]any); ok { // of an Eviction
-		if err := in.object(options); err != nil {
-			return err
-		}
-	}
-	if target, ok := o["target"].(map[string]any); ok && o["kind"] == "Binding" { // the node
-		in.rename(target)
-	}
-	if o["kind"] == "Event" || o["kind"] == nil && (o["involvedObject"] != nil || o["regarding"] != nil) { // the latter are patches
-		for _, about := range []string{"involvedObject", "regarding", "related"} {
-			if m, ok := o[about].(map[string]any); ok {
-				in.rename(m)
-			}
-		}
-	}
-	if about := reviewed(o); about != nil {
-		in.rename(about)
-		in.namespace(about)
-	}
-	// Patches do not say their kind.
-	if role, ok := o["roleRef"].(map[string]any); ok { // of a RoleBinding
-		in.rename(role)
-	}
-	if spec, ok := o["spec"].(map[string]any); ok {
-		if scaled, ok := spec["scaleTargetRef"].(map[string]any); ok { // of a HorizontalPodAutoscaler
-			in.rename(scaled)
-		}
-		in.called(o["kind"], spec)
-	}
-	if metadata, ok := o["metadata"].(map[string]any); ok {
-		return in.metadata(metadata)
+	in.references.requests.rewrite(o, in.replace)
+	metadata, _ := o["metadata"].(map[string]any)
+	return in.annotationsOf(metadata)
+}
+
+// annotationsOf rewrites the annotations of metadata.
+func (in *inward) annotationsOf(metadata map[string]any) error {
+	if annotations, ok := metadata["annotations"].(map[string]any); ok {
+		return in.annotations(annotations)
 	}
 	return nil
 }
 
-// called takes @cluster from what kubectl run and kubectl create call as the object that they make, beside its name: labels, and containers. None
-// of these may have an @ of its own.
-func (in *inward) called(kind any, spec map[string]any) {
-	selector, _ := spec["selector"].(map[string]any)
-	if kind == "Service" || kind == "ReplicationController" {
-		in.labels(selector)
+// replace returns the member's own form of the text at a reference.
+func (in *inward) replace(r *Reference, text string) string {
+	if r.Scope == scopeVersion {
+		return in.version(text)
 	}
-	in.labels(selector["matchLabels"])
-	if kind == "Pod" {
-		in.each(spec["containers"])
-		if node, ok := spec["nodeName"].(string); ok {
-			spec["nodeName"] = in.name(node)
-		}
+	if in.suffix == "" && r.Scope != ScopeSelf && strings.Contains(text, "@") {
+		in.collected = append(in.collected, reference{r.Path, text})
 	}
-	for of, kind := range map[string]string{"template": "Pod", "jobTemplate": "Job"} {
-		template, _ := spec[of].(map[string]any)
-		metadata, _ := template["metadata"].(map[string]any)
-		in.labels(metadata["labels"])
-		if inner, ok := template["spec"].(map[string]any); ok {
-			in.called(kind, inner)
-		}
-	}
+	return in.name(text)
 }
 
-func (in *inward) labels(of any) {
-	labels, _ := of.(map[string]any)
-	for k, v := range labels {
-		if text, ok := v.(string); ok {
-			labels[k] = in.name(text)
-		}
-	}
-}
-
-func (in *inward) metadata(m map[string]any) error {
-	in.rename(m)
-	in.labels(m["labels"])
-	in.namespace(m)
-	in.each(m["ownerReferences"])
-	if annotations, ok := m["annotations"].(map[string]any); ok {
-		if err := in.annotations(annotations); err != nil {
-			return err
-		}
-	}
-	return in.version(m)
-}
-
-// reviews are the kinds by which is asked what somebody may do.
-var reviews = []any{"SelfSubjectAccessReview", "SubjectAccessReview", "LocalSubjectAccessReview", "SelfSubjectRulesReview"}
-
-// reviewed returns what of an access review may have a name and a namespace; nil where nothing has.
-func reviewed(o map[string]any) map[string]any {
-	if !slices.Contains(reviews, o["kind"]) {
-		return nil
-	}
-	spec, _ := o["spec"].(map[string]any)
-	if o["kind"] == "SelfSubjectRulesReview" {
-		return spec
-	}
-	about, _ := spec["resourceAttributes"].(map[string]any)
-	return about
-}
-
-// namespace takes @cluster from the namespace of what has one.
-func (in *inward) namespace(m map[string]any) {
-	if namespace, ok := m["namespace"].(string); ok {
-		m["namespace"] = in.name(namespace)
-	}
-}
-
-// rename takes @cluster from what has a name.
-func (in *inward) rename(m map[string]any) {
-	if name, ok := m["name"].(string); ok {
-		m["name"] = in.name(name)
-	}
-}
-
-// each takes @cluster from the names of all that a list has, as ownerReferences.
-func (in *inward) each(of any) {
-	list, _ := of.([]any)
-	for _, one := range list {
-		if m, ok := one.(map[string]any); ok {
-			in.rename(m)
-		}
-	}
-}
-
+// name removes @cluster from a name.
 func (in *inward) name(name string) string {
 	base, ok := strings.CutSuffix(name, in.suffix)
 	if in.suffix == "" {
@@ -173,8 +80,9 @@ func (in *inward) annotations(a map[string]any) error {
 		return nil //nolint:nilerr // not kubectl's; the member may judge it
 	}
 	inner := *in
-	inner.changed = false
-	if err := inner.object(object); err != nil || !inner.changed {
+	inner.changed, inner.collected = false, nil // it is no part of the object
+	err = inner.object(object)
+	if in.err = inner.err; err != nil || !inner.changed {
 		return err
 	}
 	out, err := encode(object)
@@ -185,17 +93,14 @@ func (in *inward) annotations(a map[string]any) error {
 	return nil
 }
 
-// version replaces a composite resourceVersion by the member's own.
-func (in *inward) version(m map[string]any) error {
-	text, ok := m["resourceVersion"].(string)
-	if !ok || text == "" {
-		return nil
-	}
+// version returns the member's own version of a composite resourceVersion. The first error becomes in.err.
+func (in *inward) version(text string) string {
 	own, err := OwnVersion(text, in.cluster, in.id)
-	if own != text {
-		m["resourceVersion"], in.changed = own, true
+	if in.err == nil {
+		in.err = err
 	}
-	return err
+	in.changed = in.changed || own != text
+	return own
 }
 
 // OwnVersion returns what a resourceVersion is to one member: its part of a composite, or anything else as it is.

@@ -2,6 +2,7 @@ package naming
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -16,6 +17,21 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
+
+// resource returns the References of a resource, as GROUP/RESOURCE or RESOURCE/SUBRESOURCE of the core group.
+func resource(name string) *References {
+	group, name, ok := strings.Cut(name, "/")
+	if !ok {
+		return ReferencesOf("", group, "")
+	} else if group == "pods" || group == "serviceaccounts" {
+		return ReferencesOf("", group, name)
+	}
+	name, subresource, _ := strings.Cut(name, "/")
+	return ReferencesOf(group, name, subresource)
+}
+
+// anyKind has the References of kinds without a row of their own.
+var anyKind = resource("configmaps")
 
 func known(c string) bool { return c == "member1" || c == "member2" }
 
@@ -45,15 +61,39 @@ func TestSelector(t *testing.T) {
 		"involvedObject.uid=n@member1,involvedObject.namespace=x@member1": {"involvedObject.namespace=x,involvedObject.uid=n", "member1"},
 		"involvedObject.name=web@member2,involvedObject.namespace!=x":     {"involvedObject.name=web,involvedObject.namespace!=x", "member2"},
 	} {
-		got, cluster, err := Selector(in, known)
+		got, cluster, err := Selector(selectable(in), in, known)
 		if err != nil || got != want[0] || cluster != want[1] {
 			t.Errorf("%s is %q in %q, %v", in, got, cluster, err)
 		}
 	}
 	for _, in := range []string{"metadata.name=a@member1,involvedObject.name=b@member2", "status.phase=web@member1", "metadata.name!=web@member1", "@"} {
-		if got, cluster, err := Selector(in, known); err == nil {
+		if got, cluster, err := Selector(selectable(in), in, known); err == nil {
 			t.Errorf("%s is %q in %q", in, got, cluster)
 		}
+	}
+}
+
+// selectable returns the References of events for their fields, and of pods for others.
+func selectable(selector string) *References {
+	if strings.Contains(selector, "involvedObject") {
+		return resource("events")
+	}
+	return resource("pods")
+}
+
+// TestSelectorOfOtherKinds would fail if a custom resource could not be selected by a field that has an @ of its own.
+func TestSelectorOfOtherKinds(t *testing.T) {
+	widgets := resource("example.com/widgets")
+	for in, want := range map[string]string{
+		"spec.owner=web@member1": "spec.owner=web@member1 ", "spec.name!=web@member1": "spec.name!=web@member1 ",
+		"metadata.name=web@member1": "metadata.name=web member1",
+	} {
+		if got, cluster, err := Selector(widgets, in, known); err != nil || got+" "+cluster != want {
+			t.Errorf("%s is %q in %q, %v", in, got, cluster, err)
+		}
+	}
+	if got, cluster, err := Selector(widgets, "metadata.name!=web@member1", known); err == nil {
+		t.Errorf("%q in %q", got, cluster)
 	}
 }
 
@@ -88,6 +128,18 @@ func TestLabels(t *testing.T) {
 	}
 }
 
+// resources are those of the bodies of TestForMember, where they have references.
+var resources = map[string]string{
+	"an eviction": "pods/eviction", "a binding": "pods/binding",
+	"an event": "events", "an event's patch": "events", "a patch of an Event": "events.k8s.io/events",
+	"a question":             "authorization.k8s.io/selfsubjectaccessreviews",
+	"what may be done":       "authorization.k8s.io/selfsubjectrulesreviews",
+	"an autoscaler":          "autoscaling/horizontalpodautoscalers",
+	"an autoscaler's patch":  "autoscaling/horizontalpodautoscalers",
+	"others by a JSON patch": "autoscaling/horizontalpodautoscalers",
+	"a role's binding":       "rbac.authorization.k8s.io/rolebindings",
+}
+
 func TestForMember(t *testing.T) {
 	for name, tt := range map[string]struct{ contentType, in, want string }{
 		"nothing to change": {"application/json", `{ "metadata": {"name":"web","resourceVersion":"5"}, "n": 1e3 }`, `{ "metadata": {"name":"web","resourceVersion":"5"}, "n": 1e3 }`},
@@ -96,7 +148,6 @@ func TestForMember(t *testing.T) {
 		"a namespace":       {"application/json", `{"metadata":{"name":"web","namespace":"shop@member1"}}`, `{"metadata":{"name":"web","namespace":"shop"}}`},
 		"another's name":    {"application/json", `{"metadata":{"name":"web@member2"}}`, `{"metadata":{"name":"web@member2"}}`},
 		"a version":         {"application/merge-patch+json", `{"metadata":{"resourceVersion":"` + composite + `"}}`, `{"metadata":{"resourceVersion":"100"}}`},
-		"a precondition":    {"application/json", `{"preconditions":{"resourceVersion":"` + composite + `"}}`, `{"preconditions":{"resourceVersion":"100"}}`},
 		"where it came from": {"application/json", `{"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"member1","a":"<&>"}}}`,
 			`{"metadata":{"annotations":{"a":"<&>"}}}`},
 		"last applied": {"application/json", `{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"name\":\"web@member1\"}}\n"}}}`,
@@ -123,14 +174,14 @@ func TestForMember(t *testing.T) {
 		"YAML":           {"application/apply-patch+yaml", "metadata:\n  name: web@member1\n", `{"metadata":{"name":"web"}}`},
 		"unchanged YAML": {"application/apply-patch+yaml", "metadata:\n  name: web\n", "metadata:\n  name: web\n"},
 		"others by a JSON patch": {"application/json-patch+json", `[{"op":"replace","path":"/spec/scaleTargetRef/name","value":"web@member1"},{"op":"add","path":"/spec","value":{"scaleTargetRef":{"name":"web@member1"},"x":1e3}},
-			{"op":"add","path":"/involvedObject","value":{"name":"web@member1"}},{"op":"test","path":"/roleRef/name","value":"r@member1"},{"op":"add","path":"/spec/x/name","value":"web@member1"}]`,
-			`[{"op":"replace","path":"/spec/scaleTargetRef/name","value":"web"},{"op":"add","path":"/spec","value":{"scaleTargetRef":{"name":"web"},"x":1e3}},{"op":"add","path":"/involvedObject","value":{"name":"web"}},{"op":"test","path":"/roleRef/name","value":"r"},{"op":"add","path":"/spec/x/name","value":"web@member1"}]`},
+			{"op":"add","path":"/involvedObject","value":{"name":"web@member1"}},{"op":"test","path":"/spec/scaleTargetRef/name","value":"r@member1"},{"op":"add","path":"/spec/x/name","value":"web@member1"}]`,
+			`[{"op":"replace","path":"/spec/scaleTargetRef/name","value":"web"},{"op":"add","path":"/spec","value":{"scaleTargetRef":{"name":"web"},"x":1e3}},{"op":"add","path":"/involvedObject","value":{"name":"web@member1"}},{"op":"test","path":"/spec/scaleTargetRef/name","value":"r"},{"op":"add","path":"/spec/x/name","value":"web@member1"}]`},
 		"a patch of an Event": {"application/merge-patch+json", `{"regarding":{"name":"web@member1"}}`, `{"regarding":{"name":"web"}}`},
 		"a JSON patch": {"application/json-patch+json", `[{"op":"test","path":"/metadata/resourceVersion","value":"` + composite + `"},{"op":"remove","path":"/metadata/annotations/resource.karmada.io~1cached-from-cluster"},
 			{"op":"test","path":"/metadata/name","value":"web@member1"},{"op":"add","path":"/metadata","value":{"name":"web@member1"}},{"op":"add","path":"/spec/x","value":1}]`,
 			`[{"op":"test","path":"/metadata/resourceVersion","value":"100"},{"op":"test","path":"/metadata/name","value":"web"},{"op":"add","path":"/metadata","value":{"name":"web"}},{"op":"add","path":"/spec/x","value":1}]`},
 	} {
-		b, err := Parse(tt.contentType, []byte(tt.in))
+		b, err := Parse(resource(cmp.Or(resources[name], "configmaps")), tt.contentType, []byte(tt.in))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -141,7 +192,7 @@ func TestForMember(t *testing.T) {
 		}
 	}
 	for _, in := range []string{`{"metadata":{"resourceVersion":"` + cursor.Version{9: "1"}.String() + `"}}`, `{"metadata":{"resourceVersion":"` + composite + `1"}}`} {
-		b, err := Parse("application/json", []byte(in))
+		b, err := Parse(anyKind, "application/json", []byte(in))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +201,7 @@ func TestForMember(t *testing.T) {
 		}
 	}
 	for _, in := range []string{`"x"`, `1`, `{`, `{} {}`} {
-		if _, err := Parse("application/json", []byte(in)); err == nil {
+		if _, err := Parse(anyKind, "application/json", []byte(in)); err == nil {
 			t.Errorf("%s is taken for an object", in)
 		}
 	}
@@ -158,7 +209,7 @@ func TestForMember(t *testing.T) {
 
 // TestForMembers holds: what goes to several members at once is to each as if it were alone.
 func TestForMembers(t *testing.T) {
-	b, err := Parse("application/json", []byte(`{"metadata":{"name":"a"},"preconditions":{"resourceVersion":"`+composite+`"}}`))
+	b, err := Parse(Deletion, "application/json", []byte(`{"preconditions":{"resourceVersion":"`+composite+`"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +217,7 @@ func TestForMembers(t *testing.T) {
 	for id, own := range map[uint64]string{7: "100", 8: "200"} {
 		for range 50 {
 			all.Go(func() {
-				if got, err := b.ForMember("c", id); err != nil || string(got) != `{"metadata":{"name":"a"},"preconditions":{"resourceVersion":"`+own+`"}}` {
+				if got, err := b.ForMember("c", id); err != nil || string(got) != `{"preconditions":{"resourceVersion":"`+own+`"}}` {
 					t.Errorf("member %d gets %s, %v", id, got, err)
 				}
 			})
@@ -212,7 +263,11 @@ func TestProtobuf(t *testing.T) {
 		"a deletion":          {deletion(composite), deletion("100")},
 		"a deletion with own": {deletion("5"), deletion("5")},
 	} {
-		b, err := Parse(protobufMedia, tt.in)
+		references := resource("pods")
+		if strings.Contains(name, "deletion") {
+			references = Deletion
+		}
+		b, err := Parse(references, protobufMedia, tt.in)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -222,14 +277,14 @@ func TestProtobuf(t *testing.T) {
 		}
 	}
 	for _, in := range []string{"k8s", "k8s\x00\x01", "{}", string(write("Pod", []byte{8, 1}))} {
-		if _, err := Parse(protobufMedia, []byte(in)); err == nil {
+		if _, err := Parse(resource("pods"), protobufMedia, []byte(in)); err == nil {
 			t.Errorf("%q is taken for an object", in)
 		}
 	}
 }
 
 func TestMetadata(t *testing.T) {
-	b, err := Parse("", []byte(`{"metadata":{"name":"web","annotations":{"clusterpass.io/cluster":"member1","resource.karmada.io/cached-from-cluster":"member2"}}}`))
+	b, err := Parse(anyKind, "", []byte(`{"metadata":{"name":"web","annotations":{"clusterpass.io/cluster":"member1","resource.karmada.io/cached-from-cluster":"member2"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,25 +293,69 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
+const accessReviews = "authorization.k8s.io/selfsubjectaccessreviews"
+
+// bodiesBeside are bodies with the clusters that they name.
+var bodiesBeside = map[string]struct{ resource, in, want string }{
+	"owners": {
+		"configmaps",
+		`{"metadata":{"ownerReferences":[{"name":"a"},{"name":"b@other"},7,{"name":"c@member2"}]}}`, "member2",
+	},
+	"an event": {"events", `{"kind":"Event","involvedObject":{"name":"web@member1"}}`, "member1"},
+	"a new event": {
+		"events.k8s.io/events",
+		`{"kind":"Event","metadata":{},"regarding":{"name":"web@member2"}}`, "member2",
+	},
+	"no reference": {
+		"pods",
+		`{"kind":"Pod","regarding":{"name":"web@member2"},"metadata":{"name":"a@member1"}}`, "",
+	},
+	"labels": {
+		"pods",
+		`{"metadata":{"labels":{"a":"web@member1"}},"spec":{"containers":[{"name":"web@member1"}]}}`, "",
+	},
+	"a review's namespace": {
+		accessReviews,
+		`{"spec":{"resourceAttributes":{"namespace":"shop@member2"}}}`, "member2",
+	},
+	"a review of a path": {accessReviews, `{"spec":{"nonResourceAttributes":{"path":"/healthz"}}}`, ""},
+	"a review of two": {
+		accessReviews,
+		`{"spec":{"resourceAttributes":{"name":"web@member1","namespace":"shop@member2"}}}`, "member1 member2",
+	},
+	"a review of rules": {
+		"authorization.k8s.io/selfsubjectrulesreviews",
+		`{"kind":"SelfSubjectRulesReview","spec":{"namespace":"shop@member1"}}`, "member1",
+	},
+	"a role": {
+		"rbac.authorization.k8s.io/rolebindings",
+		`{"roleRef":{"name":"see@member1"}}`, "member1",
+	},
+	"a version of no member": {
+		"configmaps",
+		`{"metadata":{"resourceVersion":"` + composite + `","ownerReferences":[{"name":"c@member2"}]}}`, "member2",
+	},
+	"last applied": {
+		"rbac.authorization.k8s.io/rolebindings",
+		applied(`{"roleRef":{"name":"see@member1"}}`), "",
+	},
+	"nothing":                {"events", `{"kind":"Event"}`, ""},
+	"a patch without fields": {"events", `[{"name":"a@member1"}]`, ""},
+	"no body":                {"events", ``, ""},
+}
+
+// TestBeside would fail if a new object with the name of another went to another cluster than that one is in.
 func TestBeside(t *testing.T) {
-	for in, want := range map[string]string{
-		`{"metadata":{"ownerReferences":[{"name":"a"},{"name":"b@other"},7,{"name":"c@member2"}]}}`:                          "member2",
-		`{"kind":"Event","involvedObject":{"name":"web@member1"}}`:                                                           "member1",
-		`{"kind":"Event","metadata":{},"regarding":{"name":"web@member2"}}`:                                                  "member2",
-		`{"kind":"Pod","regarding":{"name":"web@member2"},"metadata":{"name":"a@member1"}}`:                                  "",
-		`{"kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"namespace":"shop@member2"}}}`:                      "member2",
-		`{"kind":"SelfSubjectAccessReview","spec":{"nonResourceAttributes":{"path":"/healthz"}}}`:                            "",
-		`{"kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"name":"web@member1","namespace":"shop@member2"}}}`: "member1 member2",
-		`{"kind":"SelfSubjectRulesReview","spec":{"namespace":"shop@member1"}}`:                                              "member1",
-		`{"kind":"Event"}`: "", `[{"name":"a@member1"}]`: "", ``: "",
-	} {
-		b, err := Parse("application/json", []byte(in))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(b.Beside(known), " "); got != want {
-			t.Errorf("%s is beside %q, want %q", in, got, want)
-		}
+	for name, tt := range bodiesBeside {
+		t.Run(name, func(t *testing.T) {
+			b, err := Parse(resource(tt.resource), "application/json", []byte(tt.in))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(b.Beside(known), " "); got != tt.want {
+				t.Errorf("%s is beside %q, want %q", tt.in, got, tt.want)
+			}
+		})
 	}
 }
 
@@ -273,11 +372,11 @@ func TestApart(t *testing.T) {
 		`[{"op":"add","path":"/metadata/name","value":"b@member2"}]`:                                                                        "",
 		``: "",
 	} {
-		b, err := Parse("application/json", []byte(in))
+		b, err := Parse(anyKind, "application/json", []byte(in))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := b.Apart("member1", known); got != want {
+		if _, _, got := b.Apart("member1", known); got != want {
 			t.Errorf("%s has an owner in %q, want %q", in, got, want)
 		}
 	}
@@ -285,7 +384,7 @@ func TestApart(t *testing.T) {
 
 func TestAnswer(t *testing.T) {
 	in := `{"kind":"Pod","metadata":{"name":"web","ownerReferences":[{"kind":"DaemonSet","name":"set","uid":"1"}],"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"name\":\"web\"}}\n"}}}`
-	got, err := NewAnswer("member1", true).Append(nil, of(t, in))
+	got, err := NewAnswer(anyKind, "member1", true).Append(nil, of(t, in))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +400,7 @@ func TestAnswer(t *testing.T) {
 		t.Errorf("%s, %v", got, err)
 	}
 	// What was answered so is written as it was.
-	b, err := Parse("application/json", got)
+	b, err := Parse(anyKind, "application/json", got)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,14 +413,14 @@ func TestAnswer(t *testing.T) {
 	if err := json.Unmarshal(back, &after); err != nil || !reflect.DeepEqual(before, after) {
 		t.Errorf("%s, want %s", back, in)
 	}
-	if got := string(NewAnswer("member1", true).Status([]byte(`{"message":"pods \"web\" not found","details":{"name":"web"}}`))); got != `{"details":{"name":"web@member1"},"message":"pods \"web@member1\" not found"}`+"\n" {
+	if got := string(NewAnswer(anyKind, "member1", true).Status([]byte(`{"message":"pods \"web\" not found","details":{"name":"web"}}`))); got != `{"details":{"name":"web@member1"},"message":"pods \"web@member1\" not found"}`+"\n" {
 		t.Error(got)
 	}
 }
 
 // TestNamesWithAt holds: an object whose own name reads as name@cluster has, by itself too, a name in answers that leads to it, and back.
 func TestNamesWithAt(t *testing.T) {
-	a := NewAnswer("member1", false)
+	a := NewAnswer(anyKind, "member1", false)
 	for own, want := range map[string]string{
 		"web": "web", "web@example.com": "web@example.com", "a@Example": "a@Example", "a@": "a@", "@a": "@a", "": "",
 		"web@member2": "web@member2@member1", "web@member1": "web@member1@member1", "web@nobody": "web@nobody@member1", "a@b@c": "a@b@c@member1",
@@ -335,7 +434,7 @@ func TestNamesWithAt(t *testing.T) {
 	if err != nil || strings.Count(string(out), "@member1@member1") != 3 {
 		t.Fatalf("%s, %v", out, err)
 	}
-	b, err := Parse("application/json", out)
+	b, err := Parse(anyKind, "application/json", out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -362,7 +461,7 @@ func TestSelectHere(t *testing.T) {
 		`{"kind":"PodDisruptionBudget","spec":{"selector":{"matchLabels":{}}}}`: `{"kind":"PodDisruptionBudget","spec":{"selector":{"matchLabels":{}}}}`,
 		`{"kind":["Service"],"spec":[{"selector":{"a":"b"}}]}`:                  `{"kind":["Service"],"spec":[{"selector":{"a":"b"}}]}`,
 	} {
-		a := NewAnswer("member1", false)
+		a := NewAnswer(anyKind, "member1", false)
 		a.SelectHere()
 		got, err := a.Append(nil, of(t, in))
 		if want = `{"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"member1"}},` + want[1:]; err != nil || string(got) != want {
@@ -380,7 +479,7 @@ func TestHere(t *testing.T) {
 		`{"metadata":{"namespace":7},"spec":{"volumes":{"persistentVolumeClaim":"c"}}}`:                                                                         ``,
 		`{"metadata":{"namespace":""},"spec":[]}`: `{"metadata":{` + source + `,"namespace":""},"spec":[]}`,
 	} {
-		a := NewAnswer("m", true)
+		a := NewAnswer(resource("pods"), "m", true)
 		a.NamespaceHere()
 		a.ClaimsHere()
 		if got, err := a.Append(nil, of(t, in)); (err != nil) != (want == "") || err == nil && string(got) != want {
@@ -395,8 +494,10 @@ func FuzzBody(f *testing.F) {
 	f.Add("application/json-patch+json", `[{"op":"replace","path":"/metadata/name","value":"a@member1"}]`)
 	f.Add("application/apply-patch+yaml", "metadata: {name: web@member1}")
 	f.Add(protobufMedia, "k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x0f\x0a\x0d\x0a\x0bweb@member1")
+	f.Add(protobufMedia, "k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x0f\x12\x0d\x52\x0bweb@member1")
+	f.Add("application/json-patch+json", `[{"op":"add","path":"/spec/volumes/-","value":{"configMap":{"name":"a@member1"}}}]`)
 	f.Fuzz(func(t *testing.T, contentType, in string) {
-		b, err := Parse(contentType, []byte(in))
+		b, err := Parse(resource("pods"), contentType, []byte(in))
 		if err != nil {
 			return
 		}
@@ -405,7 +506,7 @@ func FuzzBody(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := Parse(contentType, once); err != nil {
+		if again, err := Parse(resource("pods"), contentType, once); err != nil {
 			t.Fatalf("%q becomes %q, which cannot be read: %v", in, once, err)
 		} else if name, _, source := again.Metadata(); source != "" || name != strings.TrimSuffix(was, "@member1") {
 			t.Fatalf("%q becomes %q", in, once)

@@ -8,24 +8,34 @@ import (
 )
 
 const (
-	namePointer        = "/metadata/name"
-	namespacePointer   = "/metadata/namespace"
-	versionPointer     = "/metadata/resourceVersion"
 	metadataPointer    = "/metadata"
 	annotationsPointer = "/metadata/annotations"
-	ownersPointer      = "/metadata/ownerReferences"
 )
-
-// referencePointers are those of what has the name of another object.
-var referencePointers = []string{"/target", "/involvedObject", "/regarding", "/related", "/roleRef", "/spec/scaleTargetRef"}
 
 var (
 	sourcePointer  = annotationsPointer + "/" + escape(merge.SourceAnnotation)
 	appliedPointer = annotationsPointer + "/" + escape(merge.LastApplied)
 )
 
+var (
+	pointerEscapes   = strings.NewReplacer("~", "~0", "/", "~1")
+	pointerUnescapes = strings.NewReplacer("~1", "/", "~0", "~")
+)
+
 // escape writes a key for a JSON pointer (RFC 6901).
-func escape(key string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(key) }
+func escape(key string) string { return pointerEscapes.Replace(key) }
+
+// tokensOf returns the tokens of a JSON pointer.
+func tokensOf(pointer string) []string {
+	if pointer == "" {
+		return nil
+	}
+	tokens := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
+	for i, token := range tokens {
+		tokens[i] = pointerUnescapes.Replace(token)
+	}
+	return tokens
+}
 
 // patch rewrites a JSON patch (RFC 6902).
 func (in *inward) patch(ops []any) ([]any, error) {
@@ -35,53 +45,46 @@ func (in *inward) patch(ops []any) ([]any, error) {
 		if !ok {
 			return nil, errUnreadable
 		}
-		var err error
 		path, _ := m["path"].(string)
-		ofOwner := strings.HasPrefix(path, ownersPointer+"/") // "-", a number, or that and a field
-		switch value := m["value"].(type) {
-		case []any:
-			if path == ownersPointer {
-				in.each(value)
-			}
-		case map[string]any:
-			if ofOwner || slices.Contains(referencePointers, path) {
-				in.rename(value)
-			}
-			switch path {
-			case "":
-				err = in.object(value)
-			case "/spec":
-				err = in.object(map[string]any{"spec": value})
-			case metadataPointer:
-				err = in.metadata(value)
-			case annotationsPointer:
-				err = in.annotations(value)
-			}
-		case string:
-			if of, ok := strings.CutSuffix(path, "/name"); ok && (strings.HasPrefix(of, ownersPointer+"/") || slices.Contains(referencePointers, of)) {
-				m["value"] = in.name(value)
-			}
-			switch path {
-			case namePointer, namespacePointer:
-				m["value"] = in.name(value)
-			case versionPointer:
-				held := map[string]any{"resourceVersion": value}
-				err = in.version(held)
-				m["value"] = held["resourceVersion"]
-			case appliedPointer:
-				held := map[string]any{merge.LastApplied: value}
-				err = in.annotations(held)
-				m["value"] = held[merge.LastApplied]
-			}
-		}
-		if err != nil {
-			return nil, err
-		}
 		if path == sourcePointer { // the member has none
 			in.changed = true
 			continue
 		}
+		if err := in.operation(m, path); err != nil {
+			return nil, err
+		}
 		out = append(out, m)
 	}
 	return slices.Clip(out), nil
+}
+
+// operation rewrites the value of an operation. The names that it only compares decide no cluster.
+func (in *inward) operation(op map[string]any, path string) error {
+	value, ok := op["value"]
+	if !ok {
+		return nil
+	}
+	before := len(in.collected)
+	op["value"] = in.references.requests.at(tokensOf(path), value, in.replace)
+	if op["op"] == "test" {
+		in.collected = in.collected[:before]
+	}
+	whole, _ := value.(map[string]any)
+	switch path {
+	case "":
+		metadata, _ := whole["metadata"].(map[string]any)
+		return in.annotationsOf(metadata)
+	case metadataPointer:
+		return in.annotationsOf(whole)
+	case annotationsPointer:
+		if whole != nil {
+			return in.annotations(whole)
+		}
+	case appliedPointer:
+		applied := map[string]any{merge.LastApplied: value}
+		err := in.annotations(applied)
+		op["value"] = applied[merge.LastApplied]
+		return err
+	}
+	return nil
 }

@@ -10,10 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// Selector takes name@cluster out of a field selector, wherever it compares a name: metadata.name, involvedObject.namespace, spec.nodeName
-// and the like; a uid, too, since kubelets give a node's name for that in events. cluster is "" if nothing names one. In other fields it is an
-// error, since no object would ever have it.
-func Selector(selector string, known func(cluster string) bool) (rewritten, cluster string, err error) {
+// Selector removes name@cluster from a field selector, where it compares a reference or the object's own name. cluster
+// is "" if none is named. Other fields of the kinds in the table never have name@cluster, so that comparing them with it
+// is an error. Other fields of all other kinds stay.
+func Selector(references *References, selector string, known func(cluster string) bool) (
+	rewritten, cluster string, err error,
+) {
 	if !strings.Contains(selector, "@") {
 		return selector, "", nil
 	}
@@ -22,16 +24,17 @@ func Selector(selector string, known func(cluster string) bool) (rewritten, clus
 		return "", "", err
 	}
 	for _, r := range parsed.Requirements() {
-		if _, c, ok := Split(r.Value, known); ok && r.Operator == selection.NotEquals {
+		_, c, ok := Split(r.Value, known)
+		if ok && r.Operator == selection.NotEquals && (references.listed || references.has(r.Field)) {
 			return "", "", fmt.Errorf("%s!=%s would leave out what is in cluster %q, and the others' too", r.Field, r.Value, c)
 		}
 	}
 	parsed, err = parsed.Transform(func(field, value string) (string, string, error) {
 		base, c, ok := Split(value, known)
 		switch {
-		case !ok:
+		case !ok, !references.listed && !references.has(field):
 			return field, value, nil
-		case !slices.Contains([]string{"name", "namespace", "nodeName", "uid"}, field[strings.LastIndexByte(field, '.')+1:]):
+		case !references.has(field):
 			return "", "", fmt.Errorf("%s compares no name, and %q names cluster %q", field, value, c)
 		}
 		if cluster != "" && cluster != c {
@@ -44,6 +47,17 @@ func Selector(selector string, known func(cluster string) bool) (rewritten, clus
 		return "", "", err
 	}
 	return parsed.String(), cluster, nil
+}
+
+// has reports whether a field, by its path, is a reference or the object's own name.
+func (r *References) has(path string) bool {
+	f := r.requests
+	for name := range strings.SplitSeq(path, ".") {
+		if f = f.field(name); f == nil || f.list || f.values {
+			return false
+		}
+	}
+	return f.ref != nil && f.ref.Scope != scopeVersion
 }
 
 // Labels takes the clusters that a label selector names out of it: ClusterLabel=a, or in (a,b), and name@a as any label's value. clusters is

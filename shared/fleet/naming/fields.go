@@ -1,0 +1,203 @@
+package naming
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
+)
+
+// setElementOrder begins the name of the field by which a strategic merge patch orders a list. It has the merge keys of
+// the list's elements, which may be names.
+const setElementOrder = "$setElementOrder/"
+
+// field is a node of the tree that the paths of References make.
+type field struct {
+	name     string
+	list     bool       // its value is a list of what the node describes
+	values   bool       // its value is a map, and ref is of the values
+	distinct bool       // of equal elements of the list, one remains
+	ref      *Reference // nil for what only leads to references
+	fields   []*field
+}
+
+// replacer returns what replaces a text at a Reference. It returns own where nothing does.
+type replacer func(r *Reference, own string) string
+
+// add adds the path of a Reference below f.
+func (f *field) add(r *Reference) {
+	for name := range strings.SplitSeq(r.Path, ".") {
+		base, list := strings.CutSuffix(name, "[]")
+		base, values := strings.CutSuffix(base, "{}")
+		next := f.field(base)
+		if next == nil {
+			next = &field{name: base, list: list, values: values}
+			f.fields = append(f.fields, next)
+		}
+		next.distinct = next.distinct || list && r.Distinct
+		f = next
+	}
+	f.ref = r
+}
+
+// field returns the node of a field of f, or nil.
+func (f *field) field(name string) *field {
+	for _, inner := range f.fields {
+		if inner.name == name {
+			return inner
+		}
+	}
+	return nil
+}
+
+// rewrite replaces the references in the value of f. It changes lists and objects in place.
+func (f *field) rewrite(value any, by replacer) any {
+	list, isList := value.([]any)
+	switch {
+	case !f.list:
+		return f.element(value, by)
+	case !isList:
+		return value
+	}
+	changed := false
+	for i, one := range list {
+		list[i] = f.element(one, func(r *Reference, own string) string {
+			name := by(r, own)
+			changed = changed || name != own
+			return name
+		})
+	}
+	if changed && f.distinct {
+		return distinct(list)
+	}
+	return list
+}
+
+// distinct returns a list with the first of equal elements.
+func distinct(list []any) []any {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(list, func(one any) bool {
+		text, err := json.Marshal(one)
+		if err != nil {
+			return false
+		}
+		again := seen[string(text)]
+		seen[string(text)] = true
+		return again
+	})
+}
+
+// element is rewrite for an element of a list, and for what is no list.
+func (f *field) element(value any, by replacer) any {
+	switch v := value.(type) {
+	case string:
+		if f.ref != nil && !f.values {
+			return by(f.ref, v)
+		}
+	case map[string]any:
+		if f.values {
+			for key, inner := range v {
+				if text, ok := inner.(string); ok {
+					v[key] = by(f.ref, text)
+				}
+			}
+			return v
+		}
+		for _, inner := range f.fields {
+			if inner.ref != nil && inner.ref.Of != "" && v["kind"] != inner.ref.Of {
+				continue
+			}
+			if own, ok := v[inner.name]; ok {
+				v[inner.name] = inner.rewrite(own, by)
+			}
+			if order, ok := v[setElementOrder+inner.name]; ok && inner.list {
+				v[setElementOrder+inner.name] = inner.rewrite(order, by)
+			}
+		}
+	}
+	return value
+}
+
+// at replaces the references in a value that stands at a JSON pointer, of which tokens are left, below f. A reference
+// that depends on a field beside it stays if the pointer leads to it alone.
+func (f *field) at(tokens []string, value any, by replacer) any {
+	if len(tokens) == 0 {
+		return f.rewrite(value, by)
+	}
+	if f.list {
+		if _, err := strconv.ParseUint(tokens[0], 10, 32); err != nil && tokens[0] != "-" {
+			return value
+		}
+		if tokens = tokens[1:]; len(tokens) == 0 {
+			return f.element(value, by)
+		}
+	}
+	if text, ok := value.(string); ok && f.values && len(tokens) == 1 {
+		return by(f.ref, text)
+	}
+	inner := f.field(tokens[0])
+	if inner == nil || inner.ref != nil && inner.ref.Of != "" {
+		return value
+	}
+	return inner.at(tokens[1:], value, by)
+}
+
+// jsonReplace replaces the text of a Reference at a place in JSON text.
+type jsonReplace func(r *Reference, at scan.Field) error
+
+// in calls replace for each reference in the JSON text of an object that begins at text[at]. The text stays.
+func (f *field) in(s *scan.Scanner, text []byte, at int, replace jsonReplace) error {
+	kind := f.kindBeside(s, text, at)
+	for found := range s.Fields(text, at) {
+		if f.values {
+			if err := replace(f.ref, found); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, inner := range f.fields {
+			if !found.Is(inner.name) || inner.ref != nil && inner.ref.Of != "" && inner.ref.Of != kind {
+				continue
+			}
+			if err := inner.inValue(s, text, found, replace); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// inValue is in for the value of f, which may be a list.
+func (f *field) inValue(s *scan.Scanner, text []byte, found scan.Field, replace jsonReplace) error {
+	if !f.list {
+		return f.inElement(s, text, found, replace)
+	}
+	for at, end := range s.Elements(text, found.At) {
+		if err := f.inElement(s, text, scan.Field{At: at, End: end}, replace); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *field) inElement(s *scan.Scanner, text []byte, found scan.Field, replace jsonReplace) error {
+	if f.ref != nil && !f.values {
+		return replace(f.ref, found)
+	}
+	return f.in(s, text, found.At, replace)
+}
+
+// kindBeside returns the kind in the object at text[at], if references in f depend on it.
+func (f *field) kindBeside(s *scan.Scanner, text []byte, at int) (kind string) {
+	if !slices.ContainsFunc(f.fields, func(inner *field) bool { return inner.ref != nil && inner.ref.Of != "" }) {
+		return ""
+	}
+	for found := range s.Fields(text, at) {
+		if found.Is("kind") {
+			_ = json.Unmarshal(text[found.At:found.End], &kind) // a kind is a text
+		}
+	}
+	return kind
+}

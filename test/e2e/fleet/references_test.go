@@ -1,0 +1,250 @@
+package fleet_test
+
+import (
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/clusterpass/clusterpass/test/e2e"
+)
+
+// references returns kubectl at the fleet with the kinds that these tests use, and a namespace of that name in every
+// cluster.
+func references(t *testing.T, namespace string) e2e.Kubectl {
+	t.Helper()
+	k := fleet(t, `{apiVersion: v1, kind: "*"}, {apiVersion: rbac.authorization.k8s.io/v1, kind: "*"}`)
+	for _, m := range e2e.Members {
+		d := e2e.Direct(m)
+		e2e.NewNamespace(t, d, namespace)
+		t.Cleanup(func() { d.Run(t, "delete", "namespace", namespace, "--wait=false") })
+	}
+	return k
+}
+
+// mayGetPods reports whether a service account may get pods of its namespace in a cluster.
+func mayGetPods(t *testing.T, cluster, namespace, account string) bool {
+	t.Helper()
+	as := "--as=system:serviceaccount:" + namespace + ":" + account
+	r := e2e.Direct(cluster).Run(t, "auth", "can-i", "get", "pods", "-n", namespace, as)
+	return strings.TrimSpace(r.Stdout) == "yes"
+}
+
+// subjectBinding is a RoleBinding whose subject is of a namespace that is named with a cluster.
+const subjectBinding = `---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: NAME@member1, namespace: subjects}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: see}
+subjects: [{kind: ServiceAccount, name: NAME, namespace: subjects@CLUSTER}]
+`
+
+func subjectManifest(name, cluster string) string {
+	return strings.NewReplacer("NAME", name, "CLUSTER", cluster).Replace(subjectBinding)
+}
+
+// kustomize writes a kustomization that gives a binding and its account the namespace of a cluster.
+func kustomize(t *testing.T, name string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for file, text := range map[string]string{
+		"kustomization.yaml": "namespace: subjects@member1\nresources: [binding.yaml, account.yaml]\n",
+		"binding.yaml":       subjectManifest(name, "member1"),
+		"account.yaml":       "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: " + name + ", namespace: default}\n",
+	} {
+		if file != "kustomization.yaml" {
+			text = strings.NewReplacer("subjects@member1", "default", ": subjects}", ": default}").Replace(text)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestFleetSubjectsTakeEffect would fail if a binding that was made by name@cluster gave no account a right, because
+// its subject kept the cluster behind its namespace.
+func TestFleetSubjectsTakeEffect(t *testing.T) {
+	k := references(t, "subjects")
+	d := e2e.Direct("member1")
+	in := func(args ...string) []string { return append(args, "-n", "subjects") }
+	d.Must(t, in("create", "role", "see", "--verb=get", "--resource=pods")...)
+	cfg := e2e.FleetConfig(t, e2e.Shared(t).Kubeconfig, nil)
+	cfg.ContentType = "application/vnd.kubernetes.protobuf"
+	typed, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, write := range map[string]func(t *testing.T, name string){
+		"apply": func(t *testing.T, name string) {
+			k.WithInput(subjectManifest(name, "member1")).Must(t, "apply", "-f", "-")
+		},
+		"server-side": func(t *testing.T, name string) {
+			k.WithInput(subjectManifest(name, "member1")).Must(t, "apply", "--server-side", "-f", "-")
+		},
+		"create": func(t *testing.T, name string) {
+			account := "--serviceaccount=subjects@member1:" + name
+			k.Must(t, in("create", "rolebinding", name+"@member1", "--role=see@member1", account)...)
+		},
+		"kustomize": func(t *testing.T, name string) { k.Must(t, "apply", "-k", kustomize(t, name)) },
+		"patch": func(t *testing.T, name string) {
+			d.Must(t, in("create", "rolebinding", name, "--role=see", "--user=someone")...)
+			subject := `{"kind":"ServiceAccount","name":"` + name + `","namespace":"subjects@member1"}`
+			patch := `[{"op":"replace","path":"/subjects/0","value":` + subject + `}]`
+			k.Must(t, in("patch", "rolebinding", name+"@member1", "--type=json", "-p", patch)...)
+		},
+		"protobuf": func(t *testing.T, name string) {
+			_, err := typed.RbacV1().RoleBindings("subjects").Create(t.Context(), &rbacv1.RoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "see@member1"},
+				Subjects: []rbacv1.Subject{
+					{Kind: rbacv1.ServiceAccountKind, Name: name + "@member1", Namespace: "subjects@member1"},
+				},
+			}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			write(t, name)
+			const subject = "jsonpath={.subjects[*].namespace}/{.subjects[*].name}"
+			stored := d.Must(t, in("get", "rolebinding", name, "-o", subject)...)
+			if stored != "subjects/"+name {
+				t.Fatalf("the subject is %q", stored)
+			}
+			e2e.Eventually(t, func() bool { return mayGetPods(t, "member1", "subjects", name) })
+			if mayGetPods(t, "member2", "subjects", name) {
+				t.Error("the account may get pods in member2, too")
+			}
+		})
+	}
+	t.Run("another cluster", func(t *testing.T) {
+		r := k.WithInput(subjectManifest("elsewhere", "member2")).Run(t, "create", "-f", "-")
+		if r.Code == 0 || !strings.Contains(r.Stderr, `subjects[].namespace has "subjects@member2"`) {
+			t.Errorf("a subject of another cluster: %v", r)
+		}
+	})
+}
+
+// TestFleetRoleNamesWithAt would fail if a binding that is read and written back, or copied, bound another role than
+// before. Names of roles may have an @ of their own.
+func TestFleetRoleNamesWithAt(t *testing.T) {
+	k := references(t, "role-names")
+	d := e2e.Direct("member1")
+	in := func(args ...string) []string { return append(args, "-n", "role-names") }
+	for role, resource := range map[string]string{"dev": "nodes", "dev@member1": "pods", "dev@member2": "pods"} {
+		d.Must(t, in("create", "role", role, "--verb=get", "--resource="+resource)...)
+	}
+	for name, role := range map[string]string{
+		"own": "dev@member1", "other": "dev@member2", "plain": "dev", "mail": "dev@example.com",
+	} {
+		t.Run(name, func(t *testing.T) {
+			d.Must(t, in("create", "rolebinding", name, "--role="+role, "--user=someone")...)
+			for _, k := range []e2e.Kubectl{k, qualified(t, k)} {
+				for _, called := range []string{name, name + "@member1"} {
+					printed := k.Must(t, in("get", "rolebinding", called, "-o", "yaml")...)
+					k.WithInput(printed).Must(t, "replace", "-f", "-")
+				}
+			}
+			printed := k.Must(t, in("get", "rolebinding", name, "-o", "yaml")...)
+			lines := slices.DeleteFunc(strings.Split(printed, "\n"), func(line string) bool {
+				return strings.Contains(line, "uid:") || strings.Contains(line, "resourceVersion:")
+			})
+			renamed := strings.ReplaceAll(strings.Join(lines, "\n"), "  name: "+name+"\n", "  name: copy-of-"+name+"\n")
+			k.WithInput(renamed).Must(t, "create", "-f", "-")
+			for _, binding := range []string{name, "copy-of-" + name} {
+				got := d.Must(t, in("get", "rolebinding", binding, "-o", "jsonpath={.roleRef.name}")...)
+				if got != role {
+					t.Errorf("%s binds %q, want %q", binding, got, role)
+				}
+			}
+		})
+	}
+}
+
+// TestFleetBoundTokens would fail if kubectl could not bind a token to a pod by the name that the fleet gives it.
+func TestFleetBoundTokens(t *testing.T) {
+	k := references(t, "tokens")
+	for _, m := range e2e.Members {
+		e2e.Direct(m).Apply(t, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: builder, namespace: tokens}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-0, namespace: tokens}
+spec:
+  serviceAccountName: builder
+  automountServiceAccountToken: false
+  nodeSelector: {none: such}
+  containers: [{name: c, image: one}]
+`)
+	}
+	bound := func(pod string) []string {
+		return []string{
+			"create", "token", "builder@member1", "-n", "tokens", "--bound-object-kind=Pod", "--bound-object-name=" + pod,
+		}
+	}
+	token := k.Must(t, bound("web-0@member1")...)
+	claims, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
+	if err != nil || !strings.Contains(string(claims), `"pod":{"name":"web-0"`) {
+		t.Errorf("the token has the claims %s, %v", claims, err)
+	}
+	r := k.Run(t, bound("web-1@member1")...)
+	if r.Code == 0 || !strings.Contains(r.Stderr, `pods "web-1@member1" not found`) {
+		t.Errorf("bound to a pod that is not there: %v", r)
+	}
+	r = k.Run(t, bound("web-0@member2")...)
+	if r.Code == 0 || !strings.Contains(r.Stderr, `spec.boundObjectRef.name has "web-0@member2"`) {
+		t.Errorf("bound to a pod of another cluster: %v", r)
+	}
+}
+
+// reconciled are a Role and a RoleBinding.
+const reconciled = `---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: see@member1, namespace: NAMESPACE}
+rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: see@member1, namespace: NAMESPACE}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: see}
+subjects: [{kind: ServiceAccount, name: builder, namespace: NAMESPACE}]
+`
+
+// TestFleetAuthReconcile would fail if kubectl auth reconcile could not make roles and bindings, panicked, or added a
+// subject each time.
+func TestFleetAuthReconcile(t *testing.T) {
+	k := references(t, "reconcile")
+	d := e2e.Direct("member1")
+	for _, namespace := range []string{"reconcile", "reconcile@member1", "reconciled-anew@member1"} {
+		t.Run(namespace, func(t *testing.T) {
+			own := strings.TrimSuffix(namespace, "@member1")
+			t.Cleanup(func() {
+				d.Run(t, "delete", "role,rolebinding", "see", "-n", own)
+				if own != "reconcile" {
+					d.Run(t, "delete", "namespace", own, "--wait=false")
+				}
+			})
+			for range 3 {
+				docs := strings.ReplaceAll(reconciled, "NAMESPACE", namespace)
+				k.WithInput(docs).Must(t, "auth", "reconcile", "-f", "-")
+			}
+			const binds = "jsonpath={.roleRef.name}{range .subjects[*]} {.namespace}/{.name}{end}"
+			if got := d.Must(t, "get", "rolebinding", "see", "-n", own, "-o", binds); got != "see "+own+"/builder" {
+				t.Errorf("the binding is %q", got)
+			}
+			e2e.Eventually(t, func() bool { return mayGetPods(t, "member1", own, "builder") })
+			if r := e2e.Direct("member2").Run(t, "get", "role", "see", "-n", own); r.Code == 0 {
+				t.Errorf("member2 has the role, too: %v", r)
+			}
+		})
+	}
+}
