@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // Kubectl is a kubeconfig, context, server, input and environment for runs of kubectl. Its methods are safe for
@@ -127,7 +129,7 @@ func (k Kubectl) MustEventually(t *testing.T, args ...string) string {
 			t.Logf("kubectl %v: %v", args, r)
 		}
 	})
-	Eventually(t, func() bool {
+	waittest.Until(t, "kubectl "+strings.Join(args, " ")+" succeeds", func() bool {
 		rewind(t, k.Stdin)
 		r = k.Run(t, args...)
 		return r.Code == 0
@@ -150,7 +152,7 @@ func (k Kubectl) waitForRefusal(t *testing.T, want string, args []string, look f
 			t.Logf("kubectl %v: want %s: %v", args, want, r)
 		}
 	})
-	Eventually(t, func() bool {
+	waittest.Until(t, "kubectl "+strings.Join(args, " ")+" is refused", func() bool {
 		rewind(t, k.Stdin)
 		r = k.Run(t, args...)
 		look(r)

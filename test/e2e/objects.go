@@ -7,13 +7,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // NewNamespace makes a namespace and returns when the cluster has added its service account, without which pods are
 // refused. It waits for the end of a namespace of this name that an earlier run deleted.
 func NewNamespace(t *testing.T, k Kubectl, name string) {
 	t.Helper()
-	Eventually(t, func() bool {
+	waittest.Until(t, "namespace "+name, func() bool {
 		r := k.Run(t, "create", "namespace", name)
 		if r.Code == 0 {
 			return true
@@ -30,7 +32,7 @@ func NewNamespace(t *testing.T, k Kubectl, name string) {
 // waitForNamespace waits for the objects that a cluster adds to each new namespace.
 func waitForNamespace(t *testing.T, k Kubectl, name string) {
 	t.Helper()
-	Eventually(t, func() bool {
+	waittest.Until(t, "objects of namespace "+name, func() bool {
 		return k.Run(t, "-n", name, "get", "serviceaccount/default", "configmap/kube-root-ca.crt").Code == 0
 	})
 }

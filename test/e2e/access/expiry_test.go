@@ -15,6 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/pki"
 	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -24,7 +25,7 @@ func TestExpiry(t *testing.T) {
 	const user = "expires"
 	e2e.Grant(t, "member1", user)
 	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, user), Context: "member1"}
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "--raw", "/bridge/clusters/member1/version").Code == 0 })
+	waittest.Until(t, "user may call member1", func() bool { return k.Run(t, "get", "--raw", "/bridge/clusters/member1/version").Code == 0 })
 	h := e2e.Shared(t)
 	data := filepath.Join(h.Dir, "data")
 	ca, err := pki.LoadCA(filepath.Join(data, "pki"), "client-ca")

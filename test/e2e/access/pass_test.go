@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -24,7 +25,7 @@ func TestPass(t *testing.T) {
 		t.Run(form, func(t *testing.T) {
 			k := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, e2e.PassOf(t, "limited-"+form,
 				"--user", "pass-user", "--cluster", "member1", "--cluster", "member2", "--verb", "get", "--form", form))}
-			e2e.Eventually(t, func() bool { return k.Run(t, "-n", "streams", "get", "pods").Code == 0 })
+			waittest.Until(t, "pass lists pods", func() bool { return k.Run(t, "-n", "streams", "get", "pods").Code == 0 })
 			const limit = `the pass is limited to clusters ["member1" "member2"] and verbs ["get"]`
 			k.NeverAllowed(t, limit, "-n", "streams", "exec", "shell", "--", "true")
 			k.NeverAllowed(t, limit, "-n", "streams", "delete", "pod", "shell")
@@ -79,7 +80,7 @@ func TestPassKeys(t *testing.T) {
 		return provider.Verifier(&oidc.Config{ClientID: url, SupportedSigningAlgs: []string{oidc.ES256}}).Verify(ctx, token)
 	}
 	var verified *oidc.IDToken
-	e2e.Eventually(t, func() bool { verified, err = verify(); return err == nil }) // the first key may be seconds old
+	waittest.Until(t, "pass is verified", func() bool { verified, err = verify(); return err == nil }) // the first key may be seconds old
 	if verified.Subject != "ann" || verified.Issuer != url {
 		t.Errorf("%+v", verified)
 	}
@@ -100,7 +101,7 @@ func TestPassKeys(t *testing.T) {
 		}
 		return status.Code
 	}
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "pass is known to the function", func() bool {
 		code := call()
 		if code != http.StatusForbidden && code != http.StatusUnauthorized { // ann has no grant; and the key may be new to a function
 			t.Fatal(code)
@@ -110,8 +111,8 @@ func TestPassKeys(t *testing.T) {
 	if out, err := e2e.CLI(t, "", "pass", "rotate-key", "--discard"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
-	e2e.Eventually(t, func() bool { return call() == http.StatusUnauthorized })
-	e2e.Eventually(t, func() bool { _, err := verify(); return err != nil })
+	waittest.Until(t, "function refuses the revoked pass", func() bool { return call() == http.StatusUnauthorized })
+	waittest.Until(t, "revoked pass is not verified", func() bool { _, err := verify(); return err != nil })
 }
 
 // TestPassByKubectl holds: kubectl makes passes, lists and ends them, with no other right than that of its user.
@@ -142,23 +143,23 @@ subjects: [{kind: User, name: pass-maker}]
 	}
 	// Whoever does not ask for the answer is told where the credential is, if there is one; and nobody makes one for somebody else.
 	const told = "Warning: the credential is in status.kubeconfig of this one answer"
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "dry run creates no pass", func() bool {
 		r := maker.WithInput(doc("token", "")).Run(t, "create", "--dry-run=server", "-f", "-")
 		if strings.Contains(r.Stderr, told) {
 			t.Errorf("a dry run: %v", r)
 		}
 		return r.Code == 0
 	})
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "warning about the token", func() bool {
 		r := root.WithInput(strings.Replace(doc("token", ""), "name: kubectl-token", "generateName: kubectl-told-, labels: {told: pass}", 1)).Run(t, "create", "-f", "-")
 		return r.Code == 0 && strings.Contains(r.Stderr, told)
 	})
 	root.Must(t, "delete", "passes", "-l", "told=pass")
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "pass of another user is refused", func() bool {
 		r := maker.WithInput(doc("token", ", user: root")).Run(t, "create", "-f", "-")
 		return r.Code != 0 && strings.Contains(r.Stderr, `cannot impersonate resource "users"`)
 	})
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "pass with system:masters is refused", func() bool {
 		r := maker.WithInput(doc("certificate", `, groups: ["system:masters"]`)).Run(t, "create", "-f", "-")
 		return r.Code != 0 && strings.Contains(r.Stderr, "only members of system:masters give passes to it")
 	})

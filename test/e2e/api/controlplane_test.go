@@ -10,6 +10,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/infra/local/server"
 	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -49,7 +50,7 @@ func TestControlPlane(t *testing.T) {
 	e2e.WantText(t, k.Must(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces/kube-system"), uid)
 	worksAsTheFleet(t, k)
 	e2e.WantText(t, k.WithInput(e2e.SeedRegistry).Must(t, "apply", "-f", "-"), "created")
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "fleet lists the nodes of both clusters", func() bool {
 		nodes := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/nodes").Stdout
 		return strings.Contains(nodes, `"member1-node"`) && strings.Contains(nodes, `"member2-node"`)
 	})

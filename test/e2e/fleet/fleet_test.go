@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -73,7 +74,7 @@ func TestFleetSeeds(t *testing.T) {
 	}
 	// Also of what the clusters have in memory, as Karmada's cache does not; that may be of a moment before.
 	for selector, want := range map[string]string{"spec.nodeName%3Dmember2-node": "on-member2 same", "status.phase%3DRunning": "on-member1 on-member2 same same", "status.phase%3DPending": ""} {
-		e2e.Eventually(t, func() bool {
+		waittest.Until(t, "list by "+selector, func() bool {
 			var list corev1.PodList
 			raw := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/page/pods?resourceVersion=0&fieldSelector="+selector)
 			if err := json.Unmarshal([]byte(raw), &list); err != nil {
@@ -135,7 +136,7 @@ func TestFleetSeeds(t *testing.T) {
 		t.Errorf("replaced: %s", got)
 	}
 	k.Must(t, "delete", "pod", "same@member2", "-n", "page", "--wait=false")
-	e2e.Eventually(t, func() bool { return e2e.Direct("member2").Run(t, "get", "pod", "same", "-n", "page").Code != 0 })
+	waittest.Until(t, "pod is deleted in member2", func() bool { return e2e.Direct("member2").Run(t, "get", "pod", "same", "-n", "page").Code != 0 })
 	if r := k.Run(t, "get", "pod", "same", "-n", "page"); r.Code != 0 {
 		t.Errorf("get of what is there once: %v", r)
 	}
@@ -216,7 +217,7 @@ names: {kind: Widget, plural: widgets, singular: widget}, versions: [{name: v1, 
 			fmt.Fprintf(&docs, "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: pages}}\n---\n{apiVersion: example.com/v1, kind: Widget, metadata: {name: %s, namespace: pages}}\n", name, name)
 			want["widgets"] = append(want["widgets"], name)
 		}
-		e2e.Eventually(t, func() bool { return d.Run(t, "get", "widgets", "-n", "pages").Code == 0 })
+		waittest.Until(t, m+" serves widgets", func() bool { return d.Run(t, "get", "widgets", "-n", "pages").Code == 0 })
 		d.Apply(t, docs.String())
 		want["configmaps"] = append(want["configmaps"], strings.Fields(d.Must(t, "get", "configmaps", "-n", "pages", "-o", `jsonpath={.items[*].metadata.name}`))...)
 	}
@@ -274,21 +275,21 @@ names: {kind: Gateway, plural: gateways, singular: gateway}, versions: [{name: v
 	d.Apply(t, crd)
 	t.Cleanup(func() { d.Run(t, "delete", "crd", "gateways.example.org", "--wait=false") })
 	d.Must(t, "wait", "--for=condition=Established", "crd/gateways.example.org", "--timeout=4m")
-	e2e.Eventually(t, func() bool { return d.Run(t, "get", "gateways").Code == 0 })
+	waittest.Until(t, "member2 serves gateways", func() bool { return d.Run(t, "get", "gateways").Code == 0 })
 	d.Apply(t, "{apiVersion: example.org/v1, kind: Gateway, metadata: {name: one}, color: red}")
 	// Each process of the function keeps what there is for half a minute, and kubectl asks two of them at once.
-	e2e.Eventually(t, func() bool { return k.Run(t, "api-resources", "-o", "name").Stdout == "pods\ngateways.example.org\n" })
-	e2e.Eventually(t, func() bool { return k.Run(t, "api-versions").Stdout == "example.org/v1\nv1\n" })
+	waittest.Until(t, "api-resources has both kinds", func() bool { return k.Run(t, "api-resources", "-o", "name").Stdout == "pods\ngateways.example.org\n" })
+	waittest.Until(t, "api-versions has both groups", func() bool { return k.Run(t, "api-versions").Stdout == "example.org/v1\nv1\n" })
 	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1"); !strings.Contains(got, `"name":"pods/log"`) || strings.Contains(got, `"secrets"`) {
 		t.Errorf("the older form: %s", got)
 	}
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "explain has the field's description", func() bool {
 		return strings.Contains(k.Run(t, "explain", "gateway.color").Stdout, "What it looks like.")
 	})
 	// The older form of the schemas, as older clients read it: in protobuf, and in JSON.
 	var times map[string]int
 	var swagger string
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "OpenAPI v2 has the new kind", func() bool {
 		doc, err := e2e.FleetClient(t, nil).Discovery().OpenAPISchema()
 		if err != nil {
 			t.Log(err) // on a busy machine it is late
@@ -309,7 +310,7 @@ names: {kind: Gateway, plural: gateways, singular: gateway}, versions: [{name: v
 	if got := k.Must(t, "explain", "pod.spec.containers"); !strings.Contains(got, "List of containers belonging to the pod") {
 		t.Errorf("explain: %s", got)
 	}
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "list of gateways with a warning", func() bool {
 		r := k.Run(t, "get", "gateways")
 		return r.Code == 0 && strings.Contains(r.Stdout, "member2") && strings.Contains(r.Stderr, `Warning: cluster "member1"`)
 	})

@@ -45,7 +45,7 @@ func TestFleetInformers(t *testing.T) {
 		e2e.NewNamespace(t, e2e.Direct(m), "churn")
 		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "churn", "--wait=false") })
 	}
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "configmaps", "-n", "churn").Code == 0 })
+	waittest.Until(t, "first list", func() bool { return k.Run(t, "get", "configmaps", "-n", "churn").Code == 0 })
 	cut := &e2e.Connections{}
 	client := e2e.FleetClient(t, cut)
 	ctx, cancel := context.WithTimeout(t.Context(), soak+12*time.Minute)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -149,7 +150,7 @@ func TestFleetMemberRBAC(t *testing.T) {
 	in := func(args ...string) []string { return append(args, "-n", "tenants", "-o", "name") }
 	list := in("get", "configmaps", "-l", "tenants")
 	const refused = `cluster "member2": configmaps is forbidden: User "fleet-tenant" cannot list resource "configmaps"`
-	e2e.Eventually(t, func() bool { r := k.Run(t, list...); return r.Code == 0 && strings.Contains(r.Stderr, refused) })
+	waittest.Until(t, "list with a warning about member2", func() bool { r := k.Run(t, list...); return r.Code == 0 && strings.Contains(r.Stderr, refused) })
 	if r := k.Run(t, list...); r.Code != 0 || r.Stdout != "configmap/in-member1\n" || !strings.Contains(r.Stderr, "Warning: "+refused) {
 		t.Errorf("a list: %v", r)
 	}
@@ -196,7 +197,7 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 	d.Apply(t, crd)
 	t.Cleanup(func() { d.Run(t, "delete", "crd", "lamps.example.net", "--wait=false") })
 	d.Must(t, "wait", "--for=condition=Established", "crd/lamps.example.net", "--timeout=4m")
-	e2e.Eventually(t, func() bool { return d.Run(t, "get", "lamps").Code == 0 })
+	waittest.Until(t, "member2 serves lamps", func() bool { return d.Run(t, "get", "lamps").Code == 0 })
 	// The third is member2 by another name.
 	if out, err := e2e.CLI(t, "", "cluster", "add", "third", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2"); err != nil {
 		t.Fatalf("%s%v", out, err)
@@ -204,7 +205,7 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "third") })
 	e2e.CreateRegistry(t, "lamps", "{clusterNames: [member1, member2, third]}", "{apiVersion: example.net/v1, kind: Lamp}")
 	k := atBridge(t, e2e.Through(t, "member1"))
-	e2e.Eventually(t, func() bool { return k.Run(t, "api-resources", "-o", "name").Stdout == "lamps.example.net\n" })
+	waittest.Until(t, "api-resources has the new kind", func() bool { return k.Run(t, "api-resources", "-o", "name").Stdout == "lamps.example.net\n" })
 
 	client, root := e2e.Caller(t)
 	began := map[string]*bufio.Reader{}

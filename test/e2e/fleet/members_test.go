@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/discovery"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -24,7 +25,7 @@ func TestFleetVersionAhead(t *testing.T) {
 	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("kube-system")
 	var version cursor.Version
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "list of all clusters", func() bool {
 		list, err := client.List(t.Context(), metav1.ListOptions{})
 		if err == nil {
 			version, err = cursor.ParseVersion(list.ResourceVersion)
@@ -76,10 +77,10 @@ additionalPrinterColumns: [{name: Size, type: string, jsonPath: .size}COLOR]}]}}
 		d.Apply(t, strings.Replace(crd, "COLOR", color, 1))
 		t.Cleanup(func() { d.Run(t, "delete", "crd", "gauges.example.org", "--wait=false") })
 		d.Must(t, "wait", "--for=condition=Established", "crd/gauges.example.org", "--timeout=4m")
-		e2e.Eventually(t, func() bool { return d.Run(t, "get", "gauges").Code == 0 })
+		waittest.Until(t, m+" serves gauges", func() bool { return d.Run(t, "get", "gauges").Code == 0 })
 	}
 	k := fleet(t, "{apiVersion: example.org/v1, kind: Gauge}")
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "gauges", "-n", "default").Code == 0 })
+	waittest.Until(t, "fleet serves gauges", func() bool { return k.Run(t, "get", "gauges", "-n", "default").Code == 0 })
 	// made makes a gauge in a cluster.
 	made := func(cluster, name string) {
 		t.Helper()

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -37,7 +38,7 @@ func TestFleetQualifiedInformers(t *testing.T) {
 		e2e.NewNamespace(t, e2e.Direct(m), "churn") // TestFleetInformers deleted its own a moment ago
 		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "churn", "--wait=false") })
 	}
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "configmaps", "-n", "churn").Code == 0 })
+	waittest.Until(t, "first list", func() bool { return k.Run(t, "get", "configmaps", "-n", "churn").Code == 0 })
 	cut := &e2e.Connections{}
 	cfg := e2e.FleetConfig(t, e2e.Shared(t).Kubeconfig, cut)
 	cfg.Host += "/@"
@@ -134,7 +135,7 @@ func TestFleetQualifiedInformers(t *testing.T) {
 			t.Fatalf("%+v, %v", owned, err)
 		}
 		recorder.Event(owner, corev1.EventTypeNormal, "Told", "of "+m)
-		e2e.Eventually(t, func() bool {
+		waittest.Until(t, "event of the owner in "+m, func() bool {
 			return e2e.Direct(m).Must(t, "get", "events", "-n", "churn", "-o", "jsonpath={.items[*].involvedObject.name} {.items[*].message}") == "owner of "+m
 		})
 	}
@@ -251,7 +252,7 @@ func TestFleetQualifiedKubectl(t *testing.T) {
 	}
 	t.Cleanup(func() { k.Run(t, "uncordon", node) })
 	drain := k.Start(t, e2e.Clusters.BuiltKubectl(), "drain", node, "--force", "--pod-selector=app=same", "--timeout=4m")
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "drain waits for the disruption budget", func() bool {
 		return strings.Contains(drain.Stderr.String(), `"same@member1"`) && strings.Contains(drain.Stderr.String(), "disruption budget")
 	})
 	k.Must(t, in("delete", "pdb", "budget@member1")...)
@@ -281,7 +282,7 @@ func TestFleetNamesWithAt(t *testing.T) {
 	}
 	list := []string{"get", "clusterroles", "-l", "at", "-o", "name"}
 	const all = "clusterrole.rbac.authorization.k8s.io/"
-	e2e.Eventually(t, func() bool { return k.Run(t, list...).Code == 0 })
+	waittest.Until(t, "first list", func() bool { return k.Run(t, list...).Code == 0 })
 	got := strings.Fields(strings.ReplaceAll(k.Must(t, list...), all, ""))
 	if strings.Join(got, " ") != "dev@example.com dev@member2@member1 dev dev@member2@member2" {
 		t.Fatalf("they are called %q", got)

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -28,7 +29,7 @@ func TestFleetStreams(t *testing.T) {
 	t.Cleanup(func() { d.Run(t, "delete", "pod", "alone", "-n", "streams", "--wait=false") })
 	d.Must(t, "wait", "-n", "streams", "--for=condition=Ready", "pod/alone", "--timeout=4m")
 	k := fleet(t, "{apiVersion: v1, kind: Pod}")
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "pod", "alone", "-n", "streams").Code == 0 })
+	waittest.Until(t, "fleet has the pod alone", func() bool { return k.Run(t, "get", "pod", "alone", "-n", "streams").Code == 0 })
 	if r := k.Run(t, "exec", "shell", "-n", "streams", "--", "true"); r.Code == 0 || !strings.Contains(r.Stderr, "shell@member1 or shell@member2") {
 		t.Errorf("exec in one of several: %v", r)
 	}
@@ -67,7 +68,7 @@ func TestFleetStreams(t *testing.T) {
 			s := k.Start(t, bin, "-n", "streams", "attach", "-i", "reader@"+e2e.Members[i])
 			_, _ = io.WriteString(s.Stdin, dia.Name+"\n")
 			s.Line("got " + dia.Name)
-			e2e.Eventually(t, func() bool { // it is that cluster's
+			waittest.Until(t, "log of the reader in "+e2e.Members[i], func() bool { // it is that cluster's
 				return strings.Contains(e2e.Direct(e2e.Members[i]).Must(t, "logs", "reader", "-n", "streams"), "got "+dia.Name+"\n")
 			})
 		})
@@ -80,7 +81,7 @@ func TestFleetWatchForms(t *testing.T) {
 		e2e.StreamPods(t, m)
 	}
 	k := fleet(t, "{apiVersion: v1, kind: Pod}")
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "pods", "-n", "streams").Code == 0 })
+	waittest.Until(t, "first list", func() bool { return k.Run(t, "get", "pods", "-n", "streams").Code == 0 })
 	client, root := e2e.Caller(t)
 	first := func(event []byte) string {
 		t.Helper()

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -121,7 +122,7 @@ func TestFleetWorkloads(t *testing.T) {
 	}
 	for _, m := range e2e.Members {
 		rolledOut(m)
-		e2e.Eventually(t, func() bool { // a pod runs before it has said something
+		waittest.Until(t, "log of the deployment in "+m, func() bool { // a pod runs before it has said something
 			return k.Run(t, in("logs", "deployment/web@"+m)...).Stdout == "I run in "+m+"\n"
 		})
 		if got := k.Must(t, append(in("exec", "deployment/web@"+m), "--", "sh", "-c", "echo $OF")...); got != m+"\n" {
@@ -152,7 +153,7 @@ func TestFleetWorkloads(t *testing.T) {
 		t.Fatalf("a list of one cluster has %q", pod)
 	}
 	k.WithInput(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"`+pod+`","namespace":"workloads"}}`).Must(t, "create", "-f", "-", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/workloads/pods/"+pod+"/eviction")
-	e2e.Eventually(t, func() bool { return strings.Contains(k.Run(t, in("get", "pod", pod)...).Stderr, "(NotFound)") })
+	waittest.Until(t, "evicted pod is deleted", func() bool { return strings.Contains(k.Run(t, in("get", "pod", pod)...).Stderr, "(NotFound)") })
 	k.Must(t, in("delete", "deployment", "web@member1", "--cascade=foreground", "--timeout=4m")...)
 	if got := k.Must(t, in("get", "deployments", "--no-headers", "-o", "custom-columns=:metadata.name,:metadata.annotations.resource\\.karmada\\.io/cached-from-cluster")...); strings.Join(strings.Fields(got), " ") != "web member2" {
 		t.Errorf("deleted in member1, there are %q", got)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
@@ -79,7 +80,7 @@ func TestFleetWatch(t *testing.T) {
 	}
 	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("watched")
 	var list *corev1.ConfigMapList
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "first list", func() bool {
 		var err error
 		list, err = client.List(t.Context(), metav1.ListOptions{LabelSelector: "mine"})
 		return err == nil
@@ -174,7 +175,7 @@ func TestFleetWatchKubectl(t *testing.T) {
 		e2e.Direct(m).Must(t, "create", "configmap", "waited", "-n", "default")
 		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "configmap", "waited", "-n", "default", "--ignore-not-found") })
 	}
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "configmap", "waited@member1", "-n", "default").Code == 0 })
+	waittest.Until(t, "fleet has the config map", func() bool { return k.Run(t, "get", "configmap", "waited@member1", "-n", "default").Code == 0 })
 	k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "configmap", "waited@member2", "-n", "default", "--watch", "--no-headers").
 		WaitForLine("watch by name", func(l string) bool { return strings.HasPrefix(l, "waited@member2") })
 	if got := k.Must(t, "delete", "configmap", "waited@member1", "-n", "default", "--timeout=4m"); !strings.Contains(got, "deleted") {
@@ -196,7 +197,7 @@ func TestFleetWatchJoins(t *testing.T) {
 	}
 	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("joins")
 	options := metav1.ListOptions{FieldSelector: "metadata.name!=kube-root-ca.crt"}
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "first list", func() bool {
 		list, err := client.List(t.Context(), options)
 		if err != nil {
 			return false
@@ -256,11 +257,11 @@ func TestFleetWatchLosesACluster(t *testing.T) {
 			return slices.Equal(got, want)
 		}
 	}
-	e2e.Eventually(t, lists(e2e.Members...))
+	waittest.Until(t, "list of both clusters", lists(e2e.Members...))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var w watch.Interface
-	e2e.Eventually(t, func() bool { // the bridge reads the grants apart from the functions
+	waittest.Until(t, "first watch", func() bool { // the bridge reads the grants apart from the functions
 		var err error
 		w, err = client.Watch(ctx, options)
 		return err == nil
@@ -277,7 +278,7 @@ func TestFleetWatchLosesACluster(t *testing.T) {
 	if e := <-w.ResultChan(); e.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
 		t.Errorf("without the grant comes %+v", e)
 	}
-	e2e.Eventually(t, lists("member1"))
+	waittest.Until(t, "list without the lost cluster", lists("member1"))
 }
 
 // TestFleetWatchReturns holds: a cluster that was away, and whose history is gone when it is back, is listed again and the difference comes
@@ -305,7 +306,7 @@ func TestFleetWatchReturns(t *testing.T) {
 	}
 	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("returns")
 	var list *corev1.ConfigMapList
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "list of four objects", func() bool {
 		var err error
 		list, err = client.List(t.Context(), metav1.ListOptions{LabelSelector: "mine"})
 		return err == nil && len(list.Items) == 4

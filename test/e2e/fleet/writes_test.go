@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -25,7 +26,7 @@ func TestFleetVersionsInWrites(t *testing.T) {
 	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("default")
 	label := metav1.ListOptions{LabelSelector: "versions=yes"}
 	var list *corev1.ConfigMapList
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "first list", func() bool {
 		var err error
 		list, err = client.List(t.Context(), label)
 		return err == nil
@@ -158,7 +159,7 @@ func TestFleetOfAllClusters(t *testing.T) {
 		}
 	}
 	for name, m := range map[string]string{"on-member2": "member2", "same@member1": "member1"} {
-		e2e.Eventually(t, func() bool { return k.Run(t, in("logs", name)...).Stdout == "I run in "+m+"\n" }) // a pod runs before it has said something
+		waittest.Until(t, "log of "+name, func() bool { return k.Run(t, in("logs", name)...).Stdout == "I run in "+m+"\n" }) // a pod runs before it has said something
 	}
 	k.Must(t, in("patch", "pod", "same@member2", "-p", `{"metadata":{"labels":{"seen":"yes"}}}`)...)
 	if got := k.Must(t, in("get", "pod", "same@member2", "-o", "jsonpath={.metadata.name} {.metadata.labels.seen}")...); got != "same@member2 yes" {

@@ -36,6 +36,7 @@ import (
 	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/secrets/awssecrets"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	testcluster "github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
@@ -140,7 +141,7 @@ func TestCallsOutliveRotations(t *testing.T) {
 	gateways := make([]*gatewayOnAWS, 4)
 	for i := range gateways {
 		gateways[i] = serveOnAWS(t, moto.URL, objects, log, func() time.Time { return start.Add(time.Duration(passed.Load())) })
-		e2e.Eventually(t, func() bool { // alice's rights in the member are in force a moment after they were written
+		waittest.Until(t, "alice may list config maps", func() bool { // alice's rights in the member are in force a moment after they were written
 			_, err := gateways[i].maps(ns).List(ctx, metav1.ListOptions{})
 			return err == nil
 		})

@@ -100,10 +100,10 @@ func TestScripts(t *testing.T) {
 	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, user), Context: "member1"}
 	for _, prefix := range []string{"", "/bridge"} {
 		for _, m := range e2e.Members {
-			e2e.Eventually(t, func() bool { return k.Run(t, "get", "--raw", prefix+"/clusters/"+m+"/version").Code == 0 })
+			waittest.Until(t, "user may call "+m+" at "+prefix+"/clusters", func() bool { return k.Run(t, "get", "--raw", prefix+"/clusters/"+m+"/version").Code == 0 })
 		}
 	}
-	e2e.Eventually(t, func() bool { return e2e.AtFleet(t, k).Run(t, "get", "configmaps", "-n", "shop").Code == 0 })
+	waittest.Until(t, "user may list the fleet", func() bool { return e2e.AtFleet(t, k).Run(t, "get", "configmaps", "-n", "shop").Code == 0 })
 	keepChanging(t)
 
 	dir := t.TempDir()

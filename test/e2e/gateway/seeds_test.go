@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -78,7 +79,7 @@ func TestClusterProxyAddon(t *testing.T) {
 	d.Must(t, "create", "role", "log-reader", "-n", "seed", "--verb=get", "--resource=pods,pods/log")
 	d.Must(t, "create", "rolebinding", "log-reader", "-n", "seed", "--role=log-reader", "--serviceaccount=seed:log-reader")
 	t.Cleanup(func() { d.Run(t, "delete", "serviceaccount,role,rolebinding", "log-reader", "-n", "seed") })
-	e2e.Eventually(t, func() bool { // the member knows the binding
+	waittest.Until(t, "member knows the binding", func() bool { // the member knows the binding
 		return d.Run(t, "auth", "can-i", "get", "pods/log", "-n", "seed", "--as", "system:serviceaccount:seed:log-reader").Code == 0
 	})
 	token := strings.TrimSpace(d.Must(t, "create", "token", "log-reader", "-n", "seed"))

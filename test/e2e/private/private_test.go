@@ -81,7 +81,7 @@ func logged(t *testing.T, log *waittest.Buffer, expr string) string {
 	t.Helper()
 	re := regexp.MustCompile(expr)
 	var found []string
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "log line "+re.String(), func() bool {
 		found = re.FindStringSubmatch(log.String())
 		return found != nil
 	})
@@ -107,7 +107,7 @@ type agentProcess struct {
 func (p *privateCluster) agent(env ...string) *agentProcess {
 	p.t.Helper()
 	a := p.start(env...)
-	e2e.Eventually(p.t, func() bool { code, _ := a.get("/readyz"); return code == http.StatusOK })
+	waittest.Until(p.t, "agent is ready", func() bool { code, _ := a.get("/readyz"); return code == http.StatusOK })
 	return a
 }
 
@@ -185,7 +185,7 @@ func TestPrivateCluster(t *testing.T) {
 	}
 	e2e.WaitForValue(t, "False unreachable", p.ready)
 	a, b := p.agent(), p.agent()
-	e2e.Eventually(t, func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+	waittest.Until(t, "private cluster is reachable", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
 	e2e.WaitForValue(t, "True ClusterReady", p.ready)
 	if got := strings.Fields(e2e.OwnAPI(t).Must(t, "get", "clusters", "private", "--no-headers")); len(got) != 5 || got[2] != "Pull" || got[3] != "True" {
 		t.Errorf("kubectl shows %q", got)
@@ -219,7 +219,7 @@ func TestPrivateCluster(t *testing.T) {
 			open = append(open, s)
 		}
 		a.kill()
-		e2e.Eventually(t, func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+		waittest.Until(t, "private cluster is reachable through the other agent", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
 		lost, kept := 0, 0
 		for _, s := range open {
 			if _, err := io.WriteString(s.Stdin, "still\n"); err != nil {
@@ -245,7 +245,7 @@ func TestPrivateCluster(t *testing.T) {
 		if out, err := e2e.CLI(t, "", "cluster", "remove", "private"); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		e2e.Eventually(t, func() bool { code, _ := b.get("/readyz"); return code == http.StatusServiceUnavailable })
+		waittest.Until(t, "agent of the removed cluster is not ready", func() bool { code, _ := b.get("/readyz"); return code == http.StatusServiceUnavailable })
 	})
 }
 
@@ -304,7 +304,7 @@ func TestListedService(t *testing.T) {
 	a := p.agent()
 	for _, via := range []string{"", "/bridge"} {
 		g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member1", Server: root + via + "/clusters/tenant"}
-		e2e.Eventually(t, func() bool {
+		waittest.Until(t, "unlisted service is refused", func() bool {
 			r := g.Run(t, "get", "nodes")
 			return r.Code != 0 && strings.Contains(r.Stderr, "CLUSTERPASS_SERVICES") && strings.Contains(r.Stderr, address)
 		})
@@ -313,7 +313,7 @@ func TestListedService(t *testing.T) {
 	p.agent("CLUSTERPASS_SERVICES=" + address)
 	for _, via := range []string{"", "/bridge"} {
 		g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member1", Server: root + via + "/clusters/tenant"}
-		e2e.Eventually(t, func() bool {
+		waittest.Until(t, "listed service is reachable", func() bool {
 			return g.Run(t, "get", "nodes", "-o", "name").Stdout == "node/"+e2e.Clusters.Cluster("member1").Node()+"\n"
 		})
 	}
@@ -359,7 +359,7 @@ func TestAgentManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	var before credential.Stored
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "credential is stored", func() bool {
 		before, err = store.Load(t.Context())
 		return err == nil && string(before.Bootstrap.Reveal()) == string(first)
 	})
@@ -379,7 +379,7 @@ func TestAgentManifest(t *testing.T) {
 		args := append(append([]string{"-n", "clusterpass-system", "auth", "can-i"}, strings.Fields(verb)...), as)
 		asked := func() bool { return strings.HasPrefix(d.Run(t, args...).Stdout, "yes") }
 		if may {
-			e2e.Eventually(t, asked)
+			waittest.Until(t, "agents may "+verb, asked)
 		} else if asked() {
 			t.Errorf("the agents may %s", verb)
 		}

@@ -14,6 +14,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -83,7 +84,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	const refusal = `403 cluster "own" takes a bearer token of its own; what identifies you to the gateway (oidc) is not passed on`
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "token is refused for a passthrough cluster", func() bool {
 		return e2e.StatusOf(t, p.Gateway.Kubeconfig, "/clusters/own/version", &p.Token) == refusal
 	})
 	e2e.EndsInTime(t, p.Gateway, func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo {
@@ -102,7 +103,7 @@ func TestOwnToken(t *testing.T) {
 	d.Must(t, "-n", "streams", "create", "serviceaccount", "own-token")
 	t.Cleanup(func() { d.Run(t, "-n", "streams", "delete", "serviceaccount,rolebinding", "own-token") })
 	d.Must(t, "-n", "streams", "create", "rolebinding", "own-token", "--clusterrole=admin", "--serviceaccount=streams:own-token")
-	e2e.Eventually(t, func() bool { // the member knows the binding
+	waittest.Until(t, "member knows the binding", func() bool { // the member knows the binding
 		return d.Run(t, "auth", "can-i", "create", "pods/exec", "-n", "streams", "--as", "system:serviceaccount:streams:own-token").Code == 0
 	})
 	token := strings.TrimSpace(d.Must(t, "-n", "streams", "create", "token", "own-token"))

@@ -21,6 +21,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/registration"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/stores"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
@@ -240,7 +241,7 @@ func TestMemberDies(t *testing.T) {
 			g := e2e.Through(t, "member2")
 			g.Env = dia.Env
 			var r e2e.Result
-			e2e.Eventually(t, func() bool {
+			waittest.Until(t, "exec after the restart", func() bool {
 				r = g.Run(t, "-n", "streams", "exec", "shell", "--", "echo", "again")
 				return r.Code == 0
 			})

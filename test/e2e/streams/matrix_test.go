@@ -247,7 +247,7 @@ func TestKubectlProxy(t *testing.T) {
 							t.Logf("%s\ndirectly: %s\nthrough the gateway: %s", path, d, g)
 						}
 					})
-					e2e.Eventually(t, func() bool { // within its second, a slow API server shows nothing
+					waittest.Until(t, "same answer of "+path, func() bool { // within its second, a slow API server shows nothing
 						path := "/api/v1/namespaces/streams/pods" + path
 						d, g = read(urls[0]+path), read(urls[1]+path)
 						return d == g && d != ""

@@ -17,6 +17,7 @@ import (
 	"github.com/gorilla/websocket"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -42,20 +43,20 @@ func TestBridgeProgram(t *testing.T) {
 	shell.Line("before")
 
 	withoutGap(t, cfg, func() {
-		e2e.Eventually(t, func() bool {
+		waittest.Until(t, "bridge counts its streams", func() bool {
 			return first.Metric(`clusterpass_streams_open{cluster="member1",kind="exec"}`) == "1" &&
 				first.Metric(`clusterpass_streams_open{cluster="member1",kind="watch"}`) == "2"
 		})
 		told := time.Now()
 		_ = first.Cmd.Process.Signal(syscall.SIGTERM)
-		e2e.Eventually(t, func() bool { code, _ := first.Ask("/readyz"); return code == http.StatusServiceUnavailable })
+		waittest.Until(t, "bridge is draining", func() bool { code, _ := first.Ask("/readyz"); return code == http.StatusServiceUnavailable })
 		conn, err := tls.Dial("tcp", first.Addr, &tls.Config{InsecureSkipVerify: true}) // its own certificate
 		if err == nil {
 			_ = conn.Close()
 		} else if time.Since(told) < delay {
 			t.Errorf("calls are refused before anybody could notice: %v", err)
 		}
-		e2e.Eventually(t, func() bool {
+		waittest.Until(t, "watches have ended", func() bool {
 			return first.Metric(`clusterpass_stream_duration_seconds_count{cluster="member1",kind="watch"}`) == "2"
 		})
 	})
