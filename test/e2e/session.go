@@ -154,10 +154,10 @@ func rewind(t *testing.T, stdin io.Reader) {
 	}
 }
 
-// PortForward starts kubectl port-forward to a port of the pod shell and returns its local address.
-func PortForward(t *testing.T, k Kubectl, bin string, port int) (*Session, string) {
+// PortForward starts kubectl port-forward to a port of the pod shell in a namespace, and returns its local address.
+func PortForward(t *testing.T, k Kubectl, bin, namespace string, port int) (*Session, string) {
 	t.Helper()
-	s := k.Start(t, bin, "-n", "streams", "port-forward", "shell", fmt.Sprintf(":%d", port))
+	s := k.Start(t, bin, "-n", namespace, "port-forward", "shell", fmt.Sprintf(":%d", port))
 	line := s.Line("Forwarding from 127.0.0.1:")
 	addr, _, _ := strings.Cut(strings.TrimPrefix(line, "Forwarding from "), " ")
 	return s, addr

@@ -21,7 +21,6 @@ import (
 
 // TestExpiry holds: what is open ends when its credential does, whatever it is. (TestPage holds the same of a token of an OpenID provider.)
 func TestExpiry(t *testing.T) {
-	e2e.StreamPods(t, "member1")
 	const user = "expires"
 	e2e.Grant(t, "member1", user)
 	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, user), Context: "member1"}

@@ -19,17 +19,17 @@ import (
 
 // TestPass holds: a pass is good for what it says and what its user may do, both.
 func TestPass(t *testing.T) {
-	e2e.StreamPods(t, "member1")
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	e2e.Grant(t, "member1", "pass-user") // to do everything with member1
 	for _, form := range []string{"token", "certificate"} {
 		t.Run(form, func(t *testing.T) {
 			k := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, e2e.PassOf(t, "limited-"+form,
 				"--user", "pass-user", "--cluster", "member1", "--cluster", "member2", "--verb", "get", "--form", form))}
-			waittest.Until(t, "pass lists pods", func() bool { return k.Run(t, "-n", "streams", "get", "pods").Code == 0 })
+			waittest.Until(t, "pass lists pods", func() bool { return k.Run(t, "-n", ns, "get", "pods").Code == 0 })
 			const limit = `the pass is limited to clusters ["member1" "member2"] and verbs ["get"]`
-			k.NeverAllowed(t, limit, "-n", "streams", "exec", "shell", "--", "true")
-			k.NeverAllowed(t, limit, "-n", "streams", "delete", "pod", "shell")
-			k.NeverAllowed(t, limit, "-n", "streams", "get", "pods", "--as", "root")
+			k.NeverAllowed(t, limit, "-n", ns, "exec", "shell", "--", "true")
+			k.NeverAllowed(t, limit, "-n", ns, "delete", "pod", "shell")
+			k.NeverAllowed(t, limit, "-n", ns, "get", "pods", "--as", "root")
 			k.NeverAllowed(t, `User "pass-user" cannot get resource "clusters/proxy"`, "--context", "member2", "get", "nodes")
 			out, err := e2e.CLI(t, "", "pass", "list")
 			if err != nil || !strings.Contains(out, "limited-"+form) || !strings.Contains(out, "member1,member2") {
@@ -38,7 +38,7 @@ func TestPass(t *testing.T) {
 		})
 	}
 	all := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, e2e.PassOf(t, "unlimited", "--user", "pass-user"))}
-	if got := all.MustEventually(t, "-n", "streams", "exec", "shell", "--", "echo", "in"); got != "in\n" {
+	if got := all.MustEventually(t, "-n", ns, "exec", "shell", "--", "echo", "in"); got != "in\n" {
 		t.Errorf("%q", got)
 	}
 	if who := all.MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo}"); !strings.Contains(who, `"username":"pass-user"`) || !strings.Contains(who, `"clusterpass.io/pass":["unlimited"]`) {
@@ -117,7 +117,7 @@ func TestPassKeys(t *testing.T) {
 
 // TestPassByKubectl holds: kubectl makes passes, lists and ends them, with no other right than that of its user.
 func TestPassByKubectl(t *testing.T) {
-	e2e.StreamPods(t, "member1")
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	e2e.Grant(t, "member1", "pass-maker")
 	root := e2e.OwnAPI(t)
 	const rbac = `
@@ -170,18 +170,18 @@ subjects: [{kind: User, name: pass-maker}]
 			t.Cleanup(func() { root.Must(t, "delete", "pass", "kubectl-"+form, "--ignore-not-found") })
 			k := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, credential)}
 			e2e.WantText(t, k.Must(t, "config", "get-contexts", "-o", "name"), "member1", "fleet", "clusterpass")
-			e2e.WantText(t, k.MustEventually(t, "-n", "streams", "get", "pods"), "shell")
+			e2e.WantText(t, k.MustEventually(t, "-n", ns, "get", "pods"), "shell")
 			if who := (e2e.Kubectl{Context: "clusterpass", Kubeconfig: k.Kubeconfig}).MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); who != "pass-maker" {
 				t.Errorf("the gateway sees %s", who)
 			}
-			k.NeverAllowed(t, "the pass is limited to clusters", "-n", "streams", "exec", "shell", "--", "true")
+			k.NeverAllowed(t, "the pass is limited to clusters", "-n", ns, "exec", "shell", "--", "true")
 			e2e.WantText(t, maker.MustEventually(t, "get", "passes"), "USER", "GROUPS", "CLUSTERS", "FORM", "UNTIL", "kubectl-"+form, "pass-maker", "member1")
 			e2e.WantText(t, maker.MustEventually(t, "get", "passes", "-o", "wide"), "CREATED-BY")
 			if again := maker.MustEventually(t, "get", "pass", "kubectl-"+form, "-o", "yaml"); strings.Contains(again, "kubeconfig") {
 				t.Errorf("the credential is shown again:\n%s", again)
 			}
 			e2e.WantText(t, maker.MustEventually(t, "delete", "pass", "kubectl-"+form), "deleted")
-			k.WaitForRefusal(t, `the pass "kubectl-`+form+`" was revoked`, "-n", "streams", "get", "pods")
+			k.WaitForRefusal(t, `the pass "kubectl-`+form+`" was revoked`, "-n", ns, "get", "pods")
 		})
 	}
 }

@@ -107,7 +107,7 @@ func TestOwnAPIBehindKubeAPIServer(t *testing.T) {
 // TestKarporExtension is Karpor's page: a kube-apiserver that the gateway extends, by an APIService, passes calls on for its own users,
 // and they reach other clusters with no other credential than that of the first one.
 func TestKarporExtension(t *testing.T) {
-	e2e.StreamPods(t, "member2")
+	ns := e2e.StreamPods(t, []string{"member2"}, "shell", "finite-a")
 	root := extends(t, "v1beta1.cluster.karpor.io")
 	host := e2e.Direct("member1")
 	const proxy = "/apis/cluster.karpor.io/v1beta1/clusters/member2/proxy"
@@ -150,7 +150,7 @@ func TestKarporExtension(t *testing.T) {
 	}
 
 	// Every native request, as the page says: here what streams, through two kube-apiservers and the gateway.
-	through := []string{"--server", e2e.Clusters.Cluster("member1").Server() + proxy, "-n", "streams"}
+	through := []string{"--server", e2e.Clusters.Cluster("member1").Server() + proxy, "-n", ns}
 	if got := user.MustEventually(t, append(through, "logs", "finite-a")...); got != "one\ntwo\nthree\n" {
 		t.Errorf("logs: %q", got)
 	}

@@ -75,19 +75,19 @@ additionalPrinterColumns: [{name: Size, type: string, jsonPath: .size}COLOR]}]}}
 	for m, color := range map[string]string{"member1": "", "member2": ", {name: Color, type: string, jsonPath: .color}"} {
 		d := e2e.Direct(m)
 		d.Apply(t, strings.Replace(crd, "COLOR", color, 1))
-		t.Cleanup(func() { d.Run(t, "delete", "crd", "gauges.example.org", "--wait=false") })
+		t.Cleanup(func() { d.Run(t, "delete", "crd", "gauges.example.org") })
 		d.Must(t, "wait", "--for=condition=Established", "crd/gauges.example.org", "--timeout=4m")
 		waittest.Until(t, m+" serves gauges", func() bool { return d.Run(t, "get", "gauges").Code == 0 })
 	}
-	k := fleet(t, "{apiVersion: example.org/v1, kind: Gauge}")
-	waittest.Until(t, "fleet serves gauges", func() bool { return k.Run(t, "get", "gauges", "-n", "default").Code == 0 })
+	k, ns := fleet(t, "{apiVersion: example.org/v1, kind: Gauge}"), e2e.NewNamespace(t, e2e.Members...)
+	waittest.Until(t, "fleet serves gauges", func() bool { return k.Run(t, "get", "gauges", "-n", ns).Code == 0 })
 	// made makes a gauge in a cluster.
 	made := func(cluster, name string) {
 		t.Helper()
-		e2e.Direct(cluster).Apply(t, "{apiVersion: example.org/v1, kind: Gauge, metadata: {name: "+name+", namespace: default}, size: s-"+name+", color: c-"+name+"}")
+		e2e.Direct(cluster).Apply(t, "{apiVersion: example.org/v1, kind: Gauge, metadata: {name: "+name+", namespace: "+ns+"}, size: s-"+name+", color: c-"+name+"}")
 	}
 	made("member1", "g0")
-	s := k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "gauges", "-n", "default", "--watch")
+	s := k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "gauges", "-n", ns, "--watch")
 	// printed waits for a gauge, and returns it as what it is by the columns that were printed last.
 	var columns []string
 	printed := func(name string) string {

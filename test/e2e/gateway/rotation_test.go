@@ -104,8 +104,7 @@ func TestCallsOutliveRotations(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "rbac.yaml")
-	// A name of its own for each run: the namespace of the one before may be on its way out.
-	ns := fmt.Sprintf("rotation-%x", time.Now().UnixNano())
+	ns := e2e.UniqueName(t)
 	if err := os.WriteFile(file, []byte(strings.ReplaceAll(rotationRBAC, "rotation", ns)), 0o600); err != nil {
 		t.Fatal(err)
 	}

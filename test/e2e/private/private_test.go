@@ -166,7 +166,7 @@ func (a *agentProcess) carries() int {
 // TestPrivateCluster holds: everything that works for a public cluster works for one that nobody can dial into, with the real agent as a
 // process.
 func TestPrivateCluster(t *testing.T) {
-	e2e.StreamPods(t, "member2")
+	ns := e2e.StreamPods(t, []string{"member2"}, "shell", "reader", "talker-a", "finite-a")
 	p := joinPrivate(t, "private")
 	client, root := e2e.Caller(t)
 	d, g := e2e.Direct("member2"), e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root + "/clusters/private"}
@@ -193,16 +193,16 @@ func TestPrivateCluster(t *testing.T) {
 
 	t.Run("rest", func(t *testing.T) {
 		for _, args := range [][]string{
-			{"get", "pods", "-n", "streams", "-o", "name"}, {"api-resources", "--no-headers"}, {"auth", "whoami", "-o", "name"},
+			{"get", "pods", "-n", ns, "-o", "name"}, {"api-resources", "--no-headers"}, {"auth", "whoami", "-o", "name"},
 			{"get", "pod", "nosuchpod"},
 		} {
 			e2e.SameEnd(t, e2e.Clusters.BuiltKubectl(), d, g, "", args...)
 		}
-		g.Must(t, "-n", "streams", "create", "configmap", "by-tunnel", "--from-literal=a=b")
-		d.Must(t, "-n", "streams", "delete", "configmap", "by-tunnel")
+		g.Must(t, "-n", ns, "create", "configmap", "by-tunnel", "--from-literal=a=b")
+		d.Must(t, "-n", ns, "delete", "configmap", "by-tunnel")
 	})
 	for _, dia := range e2e.Dialects {
-		t.Run("streams/"+dia.Name, func(t *testing.T) { privateStreams(t, dia, d, g) })
+		t.Run("streams/"+dia.Name, func(t *testing.T) { privateStreams(t, dia, ns, d, g) })
 	}
 	t.Run("an agent dies", func(t *testing.T) {
 		var open []*e2e.Session
@@ -211,7 +211,7 @@ func TestPrivateCluster(t *testing.T) {
 			if len(open) > 60 {
 				t.Fatal("one agent carries all")
 			}
-			s := g.Start(t, e2e.Clusters.BuiltKubectl(), "-n", "streams", "exec", "-i", "shell", "--", "cat")
+			s := g.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "exec", "-i", "shell", "--", "cat")
 			if _, err := io.WriteString(s.Stdin, "ready\n"); err != nil {
 				t.Fatal(err)
 			}
@@ -250,10 +250,10 @@ func TestPrivateCluster(t *testing.T) {
 }
 
 // privateStreams tries everything that stays open.
-func privateStreams(t *testing.T, dia e2e.Dialect, d, g e2e.Kubectl) {
+func privateStreams(t *testing.T, dia e2e.Dialect, ns string, d, g e2e.Kubectl) {
 	d.Env, g.Env = dia.Env, dia.Env
 	bin := e2e.Clusters.BuiltKubectl()
-	in := func(args ...string) []string { return append([]string{"-n", "streams"}, args...) }
+	in := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
 	for _, args := range [][]string{
 		in("exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; exit 7"), in("logs", "-f", "finite-a"), in("exec", "nosuchpod", "--", "true"),
 	} {
@@ -282,7 +282,7 @@ func privateStreams(t *testing.T, dia e2e.Dialect, d, g e2e.Kubectl) {
 	if got, err := os.ReadFile(back); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("cp: %d of %d bytes came back, %v", len(got), len(data), err)
 	}
-	_, addr := e2e.PortForward(t, g, bin, e2e.EchoServer(t))
+	_, addr := e2e.PortForward(t, g, bin, ns, e2e.EchoServer(t))
 	if got, err := e2e.RoundTrip(addr, data); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("port-forward: %d of %d bytes came back, %v", len(got), len(data), err)
 	}

@@ -24,7 +24,7 @@ import (
 // TestBridgeProgram holds for the program as it is run: two bridges behind a balancer, of which first one and then the other is told to
 // end.
 func TestBridgeProgram(t *testing.T) {
-	e2e.StreamPods(t, "member1")
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	bin := e2e.Program(t, "websocket-bridge", "websocket-bridge")
 	const delay = 2 * time.Second
 	first := e2e.StartBridgeProgram(t, bin, "CLUSTERPASS_DRAIN_DELAY="+delay.String(), "CLUSTERPASS_DRAIN_TIMEOUT=110s")
@@ -38,7 +38,7 @@ func TestBridgeProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shell := k.Start(t, e2e.Clusters.BuiltKubectl(), "-n", "streams", "exec", "-i", "shell", "--", "cat")
+	shell := k.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "exec", "-i", "shell", "--", "cat")
 	_, _ = fmt.Fprintln(shell.Stdin, "before")
 	shell.Line("before")
 
@@ -87,7 +87,7 @@ func TestBridgeProgram(t *testing.T) {
 		t.Errorf("the bridge ended with %d", code)
 	}
 
-	left := e2e.DialWebsocket(t, k, "/api/v1/namespaces/streams/pods/shell/exec?command=cat&stdin=1&stdout=1", "v5.channel.k8s.io")
+	left := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods/shell/exec?command=cat&stdin=1&stdout=1", "v5.channel.k8s.io")
 	_ = second.Cmd.Process.Signal(syscall.SIGTERM)
 	for {
 		_, _, err := left.ReadMessage()
