@@ -148,7 +148,10 @@ func TestOwnAPIByTwo(t *testing.T) {
 	const writes = 8
 	count := func(k e2e.Kubectl) error {
 		for done, deadline := 0, time.Now().Add(e2e.Patience); done < writes; {
-			got := k.Run(t, "get", "rr", "counted", "-o", "json")
+			got, err := k.Try(t.Context(), "get", "rr", "counted", "-o", "json")
+			if err != nil {
+				return err
+			}
 			var obj unstructured.Unstructured
 			if err := json.Unmarshal([]byte(got.Stdout), &obj.Object); err != nil {
 				return fmt.Errorf("%w: %s", err, got)
@@ -159,7 +162,9 @@ func TestOwnAPIByTwo(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			switch r := k.WithInput(string(doc)).Run(t, "replace", "-f", "-"); {
+			switch r, err := k.WithInput(string(doc)).Try(t.Context(), "replace", "-f", "-"); {
+			case err != nil:
+				return err
 			case r.Code == 0:
 				done++
 			case !strings.Contains(r.Stderr, "the object has been modified") || time.Now().After(deadline):

@@ -231,7 +231,7 @@ func TestFrozenFunctionsAndRestarts(t *testing.T) {
 		body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"}}`
 		resp, err := client.Post(root+"/clusters/member3/api/v1/namespaces/default/configmaps", "application/json", strings.NewReader(body))
 		if err != nil {
-			t.Fatal(err)
+			return 0, err.Error()
 		}
 		defer resp.Body.Close()
 		b, _ := io.ReadAll(resp.Body)

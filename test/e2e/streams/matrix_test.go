@@ -185,17 +185,10 @@ func TestRollout(t *testing.T) {
 			t.Run(cluster+"/"+version, func(t *testing.T) {
 				g, ns := e2e.Through(t, cluster), e2e.NewNamespace(t, cluster)
 				g.Apply(t, e2e.Deployment, "-n", ns)
-				var ends [2]e2e.Result
-				var wg sync.WaitGroup
-				for i, k := range []e2e.Kubectl{e2e.Direct(cluster), g} {
-					wg.Go(func() {
-						ends[i] = k.RunWith(t, bin, nil, "-n", ns, "rollout", "status", "deployment/idle", "--timeout=4m")
-					})
-				}
-				wg.Wait()
+				d, r := e2e.RunTogether(t, bin, e2e.Direct(cluster), g, "", "-n", ns, "rollout", "status", "deployment/idle", "--timeout=4m")
 				last := func(r e2e.Result) string { return r.Stdout[strings.LastIndex(strings.TrimSpace(r.Stdout), "\n")+1:] } // how often it is told of progress is chance
-				if d, g := ends[0], ends[1]; d.Code != 0 || g.Code != 0 || last(d) != last(g) || !strings.Contains(last(g), "successfully rolled out") {
-					t.Errorf("directly: %v\nthrough the gateway: %v", d, g)
+				if d.Code != 0 || r.Code != 0 || last(d) != last(r) || !strings.Contains(last(r), "successfully rolled out") {
+					t.Errorf("directly: %v\nthrough the gateway: %v", d, r)
 				}
 			})
 		}
