@@ -7,9 +7,9 @@ GOBUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w"
 FNFLAGS   := -tags lambda.norpc
 # The linter caches paths of files, so each checkout has a cache of its own.
 LINT      := env GOLANGCI_LINT_CACHE=$(CURDIR)/dist/lint go tool -modfile=scripts/lint/go.mod golangci-lint
-# Without DWARF, the test programs link in half the time.
 # Tests wait more than they compute, so twice as many packages as cores run side by side.
 JOBS      ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
+# Without DWARF, the test programs link in half the time.
 GOTEST    := go test -race -ldflags=-w -p $(JOBS)
 ARCH      ?= arm64
 BINDIR    ?= /usr/local/bin
