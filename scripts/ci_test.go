@@ -15,7 +15,7 @@ import (
 // programs are scripts in place of the machine's programs, by name.
 type programs map[string]string
 
-// path returns a PATH on which a test's programs come first. Without others, it has the shell's own tools and make only.
+// path returns a PATH that begins with the programs. Without others, only make and tools of the shell follow.
 func (p programs) path(t *testing.T, others bool) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,8 +39,7 @@ func (p programs) path(t *testing.T, others bool) string {
 	return dir
 }
 
-// A machine without Node or Chromium must still run one slow suite for each commit, and CI's output must name the
-// suites that nobody ran.
+// A machine without Node or Chromium must still run one slow suite for each commit. CI's output must name the others.
 func TestCISuiteIsOneThatTheMachineCanRun(t *testing.T) {
 	const (
 		works      = "exit 0"
@@ -50,6 +49,9 @@ func TestCISuiteIsOneThatTheMachineCanRun(t *testing.T) {
 		noChromium = "make test-browser: no Chromium; install it, or name it in CHROMIUM"
 	)
 	all := programs{"node": works, "npm": works, "chromium": works}
+	chrome := programs{"node": works, "npm": works, "google-chrome": works}
+	noBrowser := programs{"node": works, "npm": works}
+	oldNode := programs{"node": fails, "npm": works, "chromium": works}
 	for name, tt := range map[string]struct {
 		has    programs
 		hash   string
@@ -62,11 +64,11 @@ func TestCISuiteIsOneThatTheMachineCanRun(t *testing.T) {
 		"fourth":               {all, "000003", "soak", nil},
 		"last":                 {all, "000004", "fuzz", nil},
 		"first again":          {all, "000005", "test-clients", nil},
-		"no Chromium":          {programs{"node": works, "npm": works}, "000001", "test-conformance", []string{noChromium}},
-		"other Chrome":         {programs{"node": works, "npm": works, "google-chrome": works}, "000001", "test-browser", nil},
+		"no Chromium":          {noBrowser, "000001", "test-conformance", []string{noChromium}},
+		"other Chrome":         {chrome, "000001", "test-browser", nil},
 		"no npm":               {programs{"node": works}, "000001", "test-conformance", []string{noNPM}},
 		"no Node":              {nil, "000000", "test-conformance", []string{noNode, noNPM}},
-		"old Node":             {programs{"node": fails, "npm": works, "chromium": works}, "000000", "test-browser", []string{noNode}},
+		"old Node":             {oldNode, "000000", "test-browser", []string{noNode}},
 		"no Node, none needed": {nil, "000003", "soak", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,11 +109,13 @@ func ci(t *testing.T, p programs) *exec.Cmd {
 func TestCIRunsEveryStep(t *testing.T) {
 	calls := filepath.Join(t.TempDir(), "calls")
 	cmd := ci(t, programs{"make": `echo "$@" >> ` + calls, "git": "echo 000003"})
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "==> CI: not run: make fuzz: runs for other commits\n") {
+	const other = "==> CI: not run: make fuzz: runs for other commits\n"
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), other) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	got, err := os.ReadFile(calls)
-	if want := "lint vet rules\ntest\n--silent needs-soak\nsoak SOAK=10m FUZZTIME=10s\n"; err != nil || string(got) != want {
+	const want = "lint vet rules\ntest\n--silent needs-soak\nsoak SOAK=10m FUZZTIME=10s\n"
+	if err != nil || string(got) != want {
 		t.Errorf("calls of make %q, %v; want %q", got, err, want)
 	}
 }

@@ -41,8 +41,10 @@ func StartExample(t *testing.T, language, before, interpreter string, args ...st
 	d, namespace := Direct("member1"), NewNamespace(t, "member1")
 	d.Apply(t, webYAML, "-n", namespace)
 	d.Must(t, "wait", "-n", namespace, "--for=condition=Ready", "pod/web", "--timeout=4m")
-	program := before + strings.NewReplacer("gateway.example.com", p.Addr, "ca.pem", p.CAFile, "namespaces/default", "namespaces/"+namespace).
-		Replace(string(example[1]))
+	printed := strings.NewReplacer(
+		"gateway.example.com", p.Addr, "ca.pem", p.CAFile, "namespaces/default", "namespaces/"+namespace,
+	)
+	program := before + printed.Replace(string(example[1]))
 	return startCommand(t, interpreter, func(ctx context.Context) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, interpreter, append(args, program)...)
 		cmd.Env = append(os.Environ(), "TOKEN="+p.Token, "NODE_EXTRA_CA_CERTS="+p.CAFile)

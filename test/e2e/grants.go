@@ -40,5 +40,7 @@ func Grant(t *testing.T, cluster, user string) {
 // waitForAdmin waits until a cluster's RBAC lets the user do everything.
 func waitForAdmin(t *testing.T, member Kubectl, user string) {
 	t.Helper()
-	waittest.Until(t, user+" is administrator of "+member.Context, func() bool { return member.Run(t, "auth", "can-i", "*", "*", "--as", user).Code == 0 })
+	waittest.Until(t, user+" is administrator of "+member.Context, func() bool {
+		return member.Run(t, "auth", "can-i", "*", "*", "--as", user).Code == 0
+	})
 }

@@ -96,8 +96,7 @@ func CreatePods(t *testing.T) string {
 	for _, m := range Members {
 		var docs strings.Builder
 		for _, name := range []string{"same", "on-" + m} {
-			fmt.Fprintf(&docs, "---\n{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: %s, labels: {app: %s}}, spec: {automountServiceAccountToken: false, terminationGracePeriodSeconds: 0, "+
-				"containers: [{name: c, image: busybox, command: [/bin/sh, -c, 'echo I run in %s; exec sleep 1000']}]}}\n", name, namespace, name, m)
+			fmt.Fprintf(&docs, podYAML, name, namespace, name, m)
 		}
 		Direct(m).Apply(t, docs.String())
 	}
@@ -106,3 +105,15 @@ func CreatePods(t *testing.T) string {
 	}
 	return namespace
 }
+
+// podYAML is a pod with the format's name, namespace, label and text.
+const podYAML = `---
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: %s, labels: {app: %s}}
+spec:
+  automountServiceAccountToken: false
+  terminationGracePeriodSeconds: 0
+  containers:
+  - {name: c, image: busybox, command: [/bin/sh, -c, 'echo I run in %s; exec sleep 1000']}
+`

@@ -24,7 +24,9 @@ func TestExpiry(t *testing.T) {
 	const user = "expires"
 	e2e.Grant(t, "member1", user)
 	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, user), Context: "member1"}
-	waittest.Until(t, "user may call member1", func() bool { return k.Run(t, "get", "--raw", "/bridge/clusters/member1/version").Code == 0 })
+	waittest.Until(t, "user may call member1", func() bool {
+		return k.Run(t, "get", "--raw", "/bridge/clusters/member1/version").Code == 0
+	})
 	h := e2e.Shared(t)
 	data := filepath.Join(h.Dir, "data")
 	ca, err := pki.LoadCA(filepath.Join(data, "pki"), "client-ca")

@@ -80,7 +80,11 @@ func TestPassKeys(t *testing.T) {
 		return provider.Verifier(&oidc.Config{ClientID: url, SupportedSigningAlgs: []string{oidc.ES256}}).Verify(ctx, token)
 	}
 	var verified *oidc.IDToken
-	waittest.Until(t, "pass is verified", func() bool { verified, err = verify(); return err == nil }) // the first key may be seconds old
+	// the first key may be seconds old
+	waittest.Until(t, "pass is verified", func() bool {
+		verified, err = verify()
+		return err == nil
+	})
 	if verified.Subject != "ann" || verified.Issuer != url {
 		t.Errorf("%+v", verified)
 	}

@@ -16,9 +16,13 @@ func openStreams(t *testing.T, k e2e.Kubectl) (ended func()) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell", "talker-a")
 	e2e.CreateRegistry(t, "streams", "{}", "{apiVersion: v1, kind: Pod}")
 	// At the bridge, too: a kubectl whose websocket is refused tries SPDY.
-	waittest.Until(t, "user may call member1 at the bridge", func() bool { return k.Run(t, "get", "--raw", "/bridge/clusters/member1/version").Code == 0 })
+	waittest.Until(t, "user may call member1 at the bridge", func() bool {
+		return k.Run(t, "get", "--raw", "/bridge/clusters/member1/version").Code == 0
+	})
 	waittest.Until(t, "user lists pods of member1", func() bool { return k.Run(t, "-n", ns, "get", "pods").Code == 0 })
-	waittest.Until(t, "user lists pods of the fleet", func() bool { return e2e.AtFleet(t, k).Run(t, "-n", ns, "get", "pods").Code == 0 })
+	waittest.Until(t, "user lists pods of the fleet", func() bool {
+		return e2e.AtFleet(t, k).Run(t, "-n", ns, "get", "pods").Code == 0
+	})
 	var all []*e2e.Session
 	open := func(env []string, first string, args ...string) {
 		k.Env = env

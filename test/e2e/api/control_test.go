@@ -327,7 +327,8 @@ func TestUnreadyCluster(t *testing.T) {
 	t.Cleanup(func() { k.Must(t, "delete", "cluster", "unready") })
 	e2e.WantText(t, k.Must(t, "wait", "--for=condition=Ready=False", "cluster/unready", "--timeout=4m"), "condition met")
 	var out string
-	waittest.Until(t, "cluster is unreachable", func() bool { // a probe that takes too long says that, and the next one why
+	// a probe that takes too long says that, and the next one why
+	waittest.Until(t, "cluster is unreachable", func() bool {
 		out = k.Run(t, "get", "cluster", "unready", "-o", "wide").Stdout
 		return strings.Contains(out, "False") && strings.Contains(out, "unreachable")
 	})

@@ -62,7 +62,9 @@ func TestOwnAPIBehindKubeAPIServer(t *testing.T) {
 	extends(t, "v1alpha1.cluster.karmada.io", "v1alpha1.clusterpass.io")
 	host := e2e.Direct("member1")
 	// The kube-apiserver learns what there is a moment after the gateway is available.
-	waittest.Until(t, "extended API server lists clusters", func() bool { return host.Run(t, "get", "clusters.cluster.karmada.io").Code == 0 })
+	waittest.Until(t, "extended API server lists clusters", func() bool {
+		return host.Run(t, "get", "clusters.cluster.karmada.io").Code == 0
+	})
 	e2e.WantText(t, host.MustEventually(t, "get", "clusters"), "VERSION", "MODE", "READY", "member1", "member2", "Push")
 	e2e.WantText(t, host.MustEventually(t, "get", "clusters", "-o", "wide"), "API-ENDPOINT")
 	waittest.Until(t, "explain has the field's description", func() bool {
@@ -79,7 +81,9 @@ func TestOwnAPIBehindKubeAPIServer(t *testing.T) {
 	e2e.Secrets.Document("the pass extended", []byte(credential))
 	t.Cleanup(func() { e2e.OwnAPI(t).Must(t, "delete", "pass", "extended") })
 	k := e2e.Kubectl{Kubeconfig: e2e.WriteFile(t, credential), Context: "member2"}
-	waittest.Until(t, "pass lists the nodes of member2", func() bool { return strings.Contains(k.Run(t, "get", "nodes").Stdout, "member2-node") })
+	waittest.Until(t, "pass lists the nodes of member2", func() bool {
+		return strings.Contains(k.Run(t, "get", "nodes").Stdout, "member2-node")
+	})
 
 	// The gateway decides for users of that cluster as for its own.
 	kc, err := e2e.Clusters.Cluster("member1").UserKubeconfig("extended-user")
@@ -100,7 +104,10 @@ func TestOwnAPIBehindKubeAPIServer(t *testing.T) {
 	g.Must(t, "create", "clusterrole", "extended-user", "--verb=get,list", "--resource=clusters.cluster.karmada.io")
 	t.Cleanup(func() { g.Run(t, "delete", "clusterrole,clusterrolebinding", "extended-user") })
 	g.Must(t, "create", "clusterrolebinding", "extended-user", "--clusterrole=extended-user", "--user=extended-user")
-	waittest.Until(t, "user with a grant lists clusters", func() bool { r = user.Run(t, "get", "clusters"); return r.Code == 0 })
+	waittest.Until(t, "user with a grant lists clusters", func() bool {
+		r = user.Run(t, "get", "clusters")
+		return r.Code == 0
+	})
 	e2e.WantText(t, r.Stdout, "member1", "member2")
 }
 
@@ -140,7 +147,9 @@ func TestKarporExtension(t *testing.T) {
 		t.Fatalf("%s%v", out, err)
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, grant, "delete", "-f", "-") })
-	waittest.Until(t, "call with a grant reaches member2", func() bool { return user.Run(t, "get", "--raw", proxy+"/version").Code == 0 })
+	waittest.Until(t, "call with a grant reaches member2", func() bool {
+		return user.Run(t, "get", "--raw", proxy+"/version").Code == 0
+	})
 	refused(`nodes is forbidden: User "karpor-user" cannot list resource "nodes"`)
 	d := e2e.Direct("member2")
 	d.Must(t, "create", "clusterrolebinding", "karpor-user", "--clusterrole=cluster-admin", "--user=karpor-user")

@@ -10,49 +10,49 @@ import (
 
 // described are objects of every kind for which kubectl has more to say than it reads in the object, in each cluster by the same names.
 const described = `---
-{apiVersion: v1, kind: Service, metadata: {name: web, namespace: NAMESPACE}, spec: {ports: [{name: http, port: 80}]}}
+{apiVersion: v1, kind: Service, metadata: {name: web, namespace: NS}, spec: {ports: [{name: http, port: 80}]}}
 ---
-{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: web-MEMBER, namespace: NAMESPACE, labels: {kubernetes.io/service-name: web}}, addressType: IPv4, endpoints: [{addresses: [10.9.8.NUMBER]}], ports: [{name: http, port: 8080}]}
+{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: web-MEMBER, namespace: NS, labels: {kubernetes.io/service-name: web}}, addressType: IPv4, endpoints: [{addresses: [10.9.8.NUMBER]}], ports: [{name: http, port: 8080}]}
 ---
-{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: NAMESPACE}, spec: {defaultBackend: {service: {name: web, port: {number: 80}}}}}
+{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: NS}, spec: {defaultBackend: {service: {name: web, port: {number: 80}}}}}
 ---
-{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, namespace: NAMESPACE}, spec: {accessModes: [ReadWriteOnce], storageClassName: none, resources: {requests: {storage: 1Gi}}}}
+{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, namespace: NS}, spec: {accessModes: [ReadWriteOnce], storageClassName: none, resources: {requests: {storage: 1Gi}}}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: uses-MEMBER, namespace: NAMESPACE}, spec: {automountServiceAccountToken: false, nodeSelector: {none: such}, containers: [{name: c, image: i}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}}
+{apiVersion: v1, kind: Pod, metadata: {name: uses-MEMBER, namespace: NS}, spec: {automountServiceAccountToken: false, nodeSelector: {none: such}, containers: [{name: c, image: i}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}}
 ---
-{apiVersion: v1, kind: ResourceQuota, metadata: {name: quota-MEMBER, namespace: NAMESPACE}, spec: {hard: {pods: 10NUMBER}}}
+{apiVersion: v1, kind: ResourceQuota, metadata: {name: quota-MEMBER, namespace: NS}, spec: {hard: {pods: 10NUMBER}}}
 ---
-{apiVersion: v1, kind: LimitRange, metadata: {name: limits, namespace: NAMESPACE}, spec: {limits: [{type: Container, max: {cpu: 7NUMBER}}]}}
+{apiVersion: v1, kind: LimitRange, metadata: {name: limits, namespace: NS}, spec: {limits: [{type: Container, max: {cpu: 7NUMBER}}]}}
 ---
-{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: NAMESPACE}, spec: {replicas: NUMBER, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {automountServiceAccountToken: false, nodeSelector: {none: such}, containers: [{name: c, image: MEMBER, resources: {requests: {cpu: 1m}, limits: {cpu: 1m}}}]}}}}
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: NS}, spec: {replicas: NUMBER, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {automountServiceAccountToken: false, nodeSelector: {none: such}, containers: [{name: c, image: MEMBER, resources: {requests: {cpu: 1m}, limits: {cpu: 1m}}}]}}}}
 ---
-{apiVersion: batch/v1, kind: Job, metadata: {name: once, namespace: NAMESPACE}, spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name: c, image: MEMBER}]}}}}
+{apiVersion: batch/v1, kind: Job, metadata: {name: once, namespace: NS}, spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name: c, image: MEMBER}]}}}}
 ---
-{apiVersion: batch/v1, kind: CronJob, metadata: {name: often, namespace: NAMESPACE}, spec: {suspend: true, schedule: "0 0 1 1 *", jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: MEMBER}]}}}}}}
+{apiVersion: batch/v1, kind: CronJob, metadata: {name: often, namespace: NS}, spec: {suspend: true, schedule: "0 0 1 1 *", jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: MEMBER}]}}}}}}
 ---
-{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: db, namespace: NAMESPACE}, spec: {replicas: 0, serviceName: db, selector: {matchLabels: {app: db}}, template: {metadata: {labels: {app: db}}, spec: {containers: [{name: c, image: MEMBER}]}}}}
+{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: db, namespace: NS}, spec: {replicas: 0, serviceName: db, selector: {matchLabels: {app: db}}, template: {metadata: {labels: {app: db}}, spec: {containers: [{name: c, image: MEMBER}]}}}}
 ---
-{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: each, namespace: NAMESPACE}, spec: {selector: {matchLabels: {app: each}}, template: {metadata: {labels: {app: each}}, spec: {nodeSelector: {none: such}, containers: [{name: c, image: MEMBER}]}}}}
+{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: each, namespace: NS}, spec: {selector: {matchLabels: {app: each}}, template: {metadata: {labels: {app: each}}, spec: {nodeSelector: {none: such}, containers: [{name: c, image: MEMBER}]}}}}
 ---
-{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: web, namespace: NAMESPACE}, spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: StatefulSet, name: db}}}
+{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: web, namespace: NS}, spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: StatefulSet, name: db}}}
 ---
-{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: web, namespace: NAMESPACE}, spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}}
+{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: web, namespace: NS}, spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}}
 ---
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot, namespace: NAMESPACE}}
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot, namespace: NS}}
 ---
-{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: NAMESPACE}, data: {of: MEMBER}}
+{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: NS}, data: {of: MEMBER}}
 ---
-{apiVersion: v1, kind: Secret, metadata: {name: settings, namespace: NAMESPACE}, stringData: {of: MEMBER}}
+{apiVersion: v1, kind: Secret, metadata: {name: settings, namespace: NS}, stringData: {of: MEMBER}}
 ---
-{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: web, namespace: NAMESPACE}, spec: {podSelector: {}}}
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: web, namespace: NS}, spec: {podSelector: {}}}
 ---
-{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: robot, namespace: NAMESPACE}, rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]}
+{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: robot, namespace: NS}, rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]}
 ---
-{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: robot, namespace: NAMESPACE}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: robot}}
+{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: robot, namespace: NS}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: robot}}
 ---
-{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: NAMESPACE}, provisioner: none/MEMBER}
+{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: NS}, provisioner: none/MEMBER}
 ---
-{apiVersion: v1, kind: PersistentVolume, metadata: {name: NAMESPACE}, spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: NAMESPACE-MEMBER, hostPath: {path: /MEMBER}}}
+{apiVersion: v1, kind: PersistentVolume, metadata: {name: NS}, spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: NS-MEMBER, hostPath: {path: /MEMBER}}}
 `
 
 // TestFleetDescribe holds: kubectl describe of one of several objects of a name shows what belongs to it, and nothing of the other clusters'.
@@ -67,7 +67,7 @@ func TestFleetDescribe(t *testing.T) {
 	for i, m := range e2e.Members {
 		d := e2e.Direct(m)
 		t.Cleanup(func() { d.Run(t, "delete", "storageclass/"+ns, "pv/"+ns, "--wait=false", "--ignore-not-found") })
-		d.Apply(t, strings.TrimPrefix(strings.NewReplacer("NAMESPACE", ns, "MEMBER", m, "NUMBER", fmt.Sprint(i+1)).Replace(described), "---\n"))
+		d.Apply(t, strings.TrimPrefix(strings.NewReplacer("NS", ns, "MEMBER", m, "NUMBER", fmt.Sprint(i+1)).Replace(described), "---\n"))
 		node := m + "-node"
 		for n, about := range append(kinds, "node/"+node) {
 			namespace := ns

@@ -136,7 +136,9 @@ func TestFleetSeeds(t *testing.T) {
 		t.Errorf("replaced: %s", got)
 	}
 	k.Must(t, "delete", "pod", "same@member2", "-n", ns, "--wait=false")
-	waittest.Until(t, "pod is deleted in member2", func() bool { return e2e.Direct("member2").Run(t, "get", "pod", "same", "-n", ns).Code != 0 })
+	waittest.Until(t, "pod is deleted in member2", func() bool {
+		return e2e.Direct("member2").Run(t, "get", "pod", "same", "-n", ns).Code != 0
+	})
 	if r := k.Run(t, "get", "pod", "same", "-n", ns); r.Code != 0 {
 		t.Errorf("get of what is there once: %v", r)
 	}
@@ -271,8 +273,12 @@ names: {kind: Gateway, plural: gateways, singular: gateway}, versions: [{name: v
 	waittest.Until(t, "member2 serves gateways", func() bool { return d.Run(t, "get", "gateways").Code == 0 })
 	d.Apply(t, "{apiVersion: example.org/v1, kind: Gateway, metadata: {name: one}, color: red}")
 	// Each process of the function keeps what there is for half a minute, and kubectl asks two of them at once.
-	waittest.Until(t, "api-resources has both kinds", func() bool { return k.Run(t, "api-resources", "-o", "name").Stdout == "pods\ngateways.example.org\n" })
-	waittest.Until(t, "api-versions has both groups", func() bool { return k.Run(t, "api-versions").Stdout == "example.org/v1\nv1\n" })
+	waittest.Until(t, "api-resources has both kinds", func() bool {
+		return k.Run(t, "api-resources", "-o", "name").Stdout == "pods\ngateways.example.org\n"
+	})
+	waittest.Until(t, "api-versions has both groups", func() bool {
+		return k.Run(t, "api-versions").Stdout == "example.org/v1\nv1\n"
+	})
 	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1"); !strings.Contains(got, `"name":"pods/log"`) || strings.Contains(got, `"secrets"`) {
 		t.Errorf("the older form: %s", got)
 	}

@@ -11,7 +11,9 @@ import (
 // TestFleetAccessReviews holds: kubectl asks one cluster of the fleet what may be done there, by the namespace, and is told how where it names none.
 func TestFleetAccessReviews(t *testing.T) {
 	k := fleet(t, `{apiVersion: v1, kind: "*"}, {apiVersion: authorization.k8s.io/v1, kind: "*"}`)
-	waittest.Until(t, "access review in member1", func() bool { return k.Run(t, "auth", "can-i", "get", "pods", "-n", "default@member1").Code == 0 })
+	waittest.Until(t, "access review in member1", func() bool {
+		return k.Run(t, "auth", "can-i", "get", "pods", "-n", "default@member1").Code == 0
+	})
 	for _, tt := range []struct {
 		args string
 		code int
@@ -44,7 +46,9 @@ schema: {openAPIV3Schema: {type: object, properties: {color: {type: string}}}}}]
 {apiVersion: example.org/v1, kind: Toy, metadata: {name: bear, namespace: NAMESPACE}, color: brown}
 ---
 {apiVersion: example.org/v1, kind: Toy, metadata: {name: car, namespace: NAMESPACE}, color: red}`, "NAMESPACE", ns)
-	waittest.Until(t, "fleet creates objects of the new kind", func() bool { return k.WithInput(toys).Run(t, "apply", "-f", "-").Code == 0 })
+	waittest.Until(t, "fleet creates objects of the new kind", func() bool {
+		return k.WithInput(toys).Run(t, "apply", "-f", "-").Code == 0
+	})
 	if got := k.Must(t, "get", "toys", "-n", ns, "--field-selector", "color=red", "-o", "name"); got != "toy.example.org/car\n" {
 		t.Errorf("%q", got)
 	}

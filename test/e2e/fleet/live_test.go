@@ -149,7 +149,10 @@ func TestFleetMemberRBAC(t *testing.T) {
 	in := func(args ...string) []string { return append(args, "-n", ns, "-o", "name") }
 	list := in("get", "configmaps", "-l", "tenants")
 	const refused = `cluster "member2": configmaps is forbidden: User "fleet-tenant" cannot list resource "configmaps"`
-	waittest.Until(t, "list with a warning about member2", func() bool { r := k.Run(t, list...); return r.Code == 0 && strings.Contains(r.Stderr, refused) })
+	waittest.Until(t, "list with a warning about member2", func() bool {
+		r := k.Run(t, list...)
+		return r.Code == 0 && strings.Contains(r.Stderr, refused)
+	})
 	if r := k.Run(t, list...); r.Code != 0 || r.Stdout != "configmap/in-member1\n" || !strings.Contains(r.Stderr, "Warning: "+refused) {
 		t.Errorf("a list: %v", r)
 	}
@@ -204,7 +207,9 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "third") })
 	e2e.CreateRegistry(t, "lamps", "{clusterNames: [member1, member2, third]}", "{apiVersion: example.net/v1, kind: Lamp}")
 	k := atBridge(t, e2e.Through(t, "member1"))
-	waittest.Until(t, "api-resources has the new kind", func() bool { return k.Run(t, "api-resources", "-o", "name").Stdout == "lamps.example.net\n" })
+	waittest.Until(t, "api-resources has the new kind", func() bool {
+		return k.Run(t, "api-resources", "-o", "name").Stdout == "lamps.example.net\n"
+	})
 
 	client, root := e2e.Caller(t)
 	began := map[string]*bufio.Reader{}

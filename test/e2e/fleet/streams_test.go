@@ -26,7 +26,9 @@ func TestFleetStreams(t *testing.T) {
 	d.Apply(t, "{apiVersion: v1, kind: Pod, metadata: {name: alone}, spec: {terminationGracePeriodSeconds: 1, containers: [{name: alone, image: any}]}}", "-n", ns)
 	d.Must(t, "wait", "-n", ns, "--for=condition=Ready", "pod/alone", "--timeout=4m")
 	k := fleet(t, "{apiVersion: v1, kind: Pod}")
-	waittest.Until(t, "fleet has the pod alone", func() bool { return k.Run(t, "get", "pod", "alone", "-n", ns).Code == 0 })
+	waittest.Until(t, "fleet has the pod alone", func() bool {
+		return k.Run(t, "get", "pod", "alone", "-n", ns).Code == 0
+	})
 	if r := k.Run(t, "exec", "shell", "-n", ns, "--", "true"); r.Code == 0 || !strings.Contains(r.Stderr, "shell@member1 or shell@member2") {
 		t.Errorf("exec in one of several: %v", r)
 	}

@@ -91,9 +91,6 @@ func TestFleetVerbs(t *testing.T) {
 		t.Errorf("where one cluster may be meant alone, it has %q", got)
 	}
 	another := e2e.UniqueName(t)
-	t.Cleanup(func() {
-		e2e.Direct("member1").Run(t, "delete", "namespace", another, "--wait=false", "--ignore-not-found")
-	})
 	k.Must(t, "create", "namespace", another+"@member1")
 	if got := k.Must(t, "get", "namespace", another, "--no-headers"); len(strings.Fields(got)) < 2 || strings.Fields(got)[1] != "member1" {
 		t.Errorf("the new namespace is %q", got)
@@ -153,7 +150,9 @@ func TestFleetWorkloads(t *testing.T) {
 		t.Fatalf("a list of one cluster has %q", pod)
 	}
 	k.WithInput(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"`+pod+`","namespace":"`+ns+`"}}`).Must(t, "create", "-f", "-", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/pods/"+pod+"/eviction")
-	waittest.Until(t, "evicted pod is deleted", func() bool { return strings.Contains(k.Run(t, in("get", "pod", pod)...).Stderr, "(NotFound)") })
+	waittest.Until(t, "evicted pod is deleted", func() bool {
+		return strings.Contains(k.Run(t, in("get", "pod", pod)...).Stderr, "(NotFound)")
+	})
 	k.Must(t, in("delete", "deployment", "web@member1", "--cascade=foreground", "--timeout=4m")...)
 	if got := k.Must(t, in("get", "deployments", "--no-headers", "-o", "custom-columns=:metadata.name,:metadata.annotations.resource\\.karmada\\.io/cached-from-cluster")...); strings.Join(strings.Fields(got), " ") != "web member2" {
 		t.Errorf("deleted in member1, there are %q", got)

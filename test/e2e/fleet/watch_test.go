@@ -172,7 +172,9 @@ func TestFleetWatchKubectl(t *testing.T) {
 	for _, m := range e2e.Members {
 		e2e.Direct(m).Must(t, "create", "configmap", "waited", "-n", ns)
 	}
-	waittest.Until(t, "fleet has the config map", func() bool { return k.Run(t, "get", "configmap", "waited@member1", "-n", ns).Code == 0 })
+	waittest.Until(t, "fleet has the config map", func() bool {
+		return k.Run(t, "get", "configmap", "waited@member1", "-n", ns).Code == 0
+	})
 	k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "configmap", "waited@member2", "-n", ns, "--watch", "--no-headers").
 		WaitForLine("watch by name", func(l string) bool { return strings.HasPrefix(l, "waited@member2") })
 	if got := k.Must(t, "delete", "configmap", "waited@member1", "-n", ns, "--timeout=4m"); !strings.Contains(got, "deleted") {

@@ -156,7 +156,10 @@ func TestFleetOfAllClusters(t *testing.T) {
 		}
 	}
 	for name, m := range map[string]string{"on-member2": "member2", "same@member1": "member1"} {
-		waittest.Until(t, "log of "+name, func() bool { return k.Run(t, in("logs", name)...).Stdout == "I run in "+m+"\n" }) // a pod runs before it has said something
+		// a pod runs before it has said something
+		waittest.Until(t, "log of "+name, func() bool {
+			return k.Run(t, in("logs", name)...).Stdout == "I run in "+m+"\n"
+		})
 	}
 	k.Must(t, in("patch", "pod", "same@member2", "-p", `{"metadata":{"labels":{"seen":"yes"}}}`)...)
 	if got := k.Must(t, in("get", "pod", "same@member2", "-o", "jsonpath={.metadata.name} {.metadata.labels.seen}")...); got != "same@member2 yes" {

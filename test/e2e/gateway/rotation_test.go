@@ -140,7 +140,8 @@ func TestCallsOutliveRotations(t *testing.T) {
 	gateways := make([]*gatewayOnAWS, 4)
 	for i := range gateways {
 		gateways[i] = serveOnAWS(t, moto.URL, objects, log, func() time.Time { return start.Add(time.Duration(passed.Load())) })
-		waittest.Until(t, "alice may list config maps", func() bool { // alice's rights in the member are in force a moment after they were written
+		// alice's rights in the member are in force a moment after they were written
+		waittest.Until(t, "alice may list config maps", func() bool {
 			_, err := gateways[i].maps(ns).List(ctx, metav1.ListOptions{})
 			return err == nil
 		})

@@ -80,8 +80,8 @@ func check(t *testing.T, all []snippet, printed string) {
 	}
 }
 
-// TestScripts runs docs/scripts.md, but for the address and the namespace: each language's snippets as one program, in a directory with the
-// gateway's CA and its owner's kubeconfig.
+// TestScripts runs docs/scripts.md, but for the address and the namespace. The snippets of each language are one program,
+// in a directory with the gateway's CA and its owner's kubeconfig.
 func TestScripts(t *testing.T) {
 	const user = "nightly"
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -98,10 +98,14 @@ func TestScripts(t *testing.T) {
 	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, user), Context: "member1"}
 	for _, prefix := range []string{"", "/bridge"} {
 		for _, m := range e2e.Members {
-			waittest.Until(t, "user may call "+m+" at "+prefix+"/clusters", func() bool { return k.Run(t, "get", "--raw", prefix+"/clusters/"+m+"/version").Code == 0 })
+			waittest.Until(t, "user may call "+m+" at "+prefix+"/clusters", func() bool {
+				return k.Run(t, "get", "--raw", prefix+"/clusters/"+m+"/version").Code == 0
+			})
 		}
 	}
-	waittest.Until(t, "user may list the fleet", func() bool { return e2e.AtFleet(t, k).Run(t, "get", "configmaps", "-n", ns).Code == 0 })
+	waittest.Until(t, "user may list the fleet", func() bool {
+		return e2e.AtFleet(t, k).Run(t, "get", "configmaps", "-n", ns).Code == 0
+	})
 	keepChanging(t, ns)
 
 	dir := t.TempDir()

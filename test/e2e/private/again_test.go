@@ -22,7 +22,10 @@ func TestPrivateClusterJoinedAgain(t *testing.T) {
 	waittest.Until(t, "private cluster is reachable", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
 
 	p.join("--replace", "--tunnel", tunnel)
-	waittest.Until(t, "former agent is not ready", func() bool { code, _ := a.get("/readyz"); return code == http.StatusServiceUnavailable })
+	waittest.Until(t, "former agent is not ready", func() bool {
+		code, _ := a.get("/readyz")
+		return code == http.StatusServiceUnavailable
+	})
 	if code, _ := a.get("/healthz"); code != http.StatusOK {
 		t.Errorf("an agent that is not connected is not healthy: %d", code)
 	}
@@ -33,7 +36,10 @@ func TestPrivateClusterJoinedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waittest.Until(t, "agent is ready with its new credential", func() bool { code, _ := a.get("/readyz"); return code == http.StatusOK })
+	waittest.Until(t, "agent is ready with its new credential", func() bool {
+		code, _ := a.get("/readyz")
+		return code == http.StatusOK
+	})
 	waittest.Until(t, "private cluster is reachable again", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
 
 	if err := a.cmd.Process.Signal(syscall.SIGTERM); err != nil {

@@ -238,7 +238,9 @@ func TestNoWayIn(t *testing.T) {
 	watch.Line("configmap/by-ferry")
 	for range 2 {
 		f.sink()
-		waittest.Until(t, "island is reachable after a restart", func() bool { return g.Run(t, "get", "configmap", "by-ferry").Code == 0 })
+		waittest.Until(t, "island is reachable after a restart", func() bool {
+			return g.Run(t, "get", "configmap", "by-ferry").Code == 0
+		})
 	}
 	own := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root}
 	waittest.Until(t, "island is ready", func() bool {
@@ -278,7 +280,9 @@ func TestNoWayIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent("agent:" + password + "@")
-	waittest.Until(t, "island is reachable through another agent", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+	waittest.Until(t, "island is reachable through another agent", func() bool {
+		return g.Run(t, "get", "namespaces").Code == 0
+	})
 
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -91,5 +91,7 @@ func TestAgentPods(t *testing.T) {
 		return true
 	})
 	d.Must(t, in(append([]string{"delete", "--timeout=4m"}, pods...)...)...) // those that come have the exchanged one only
-	waittest.Until(t, "private cluster is reachable through new pods", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+	waittest.Until(t, "private cluster is reachable through new pods", func() bool {
+		return g.Run(t, "get", "namespaces").Code == 0
+	})
 }

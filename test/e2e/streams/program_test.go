@@ -49,7 +49,10 @@ func TestBridgeProgram(t *testing.T) {
 		})
 		told := time.Now()
 		_ = first.Cmd.Process.Signal(syscall.SIGTERM)
-		waittest.Until(t, "bridge is draining", func() bool { code, _ := first.Ask("/readyz"); return code == http.StatusServiceUnavailable })
+		waittest.Until(t, "bridge is draining", func() bool {
+			code, _ := first.Ask("/readyz")
+			return code == http.StatusServiceUnavailable
+		})
 		conn, err := tls.Dial("tcp", first.Addr, &tls.Config{InsecureSkipVerify: true}) // its own certificate
 		if err == nil {
 			_ = conn.Close()
