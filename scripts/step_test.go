@@ -214,6 +214,14 @@ func TestStepWaitsForACommandThatCleansUp(t *testing.T) {
 func started(t *testing.T, command ...string) (*exec.Cmd, io.Closer, *lines) {
 	t.Helper()
 	cmd := step(t, command...)
+	stdin, stderr := begin(t, cmd)
+	return cmd, stdin, stderr
+}
+
+// begin starts a command in a process group of its own, and returns its standard input and the lines of its standard
+// error.
+func begin(t *testing.T, cmd *exec.Cmd) (io.Closer, *lines) {
+	t.Helper()
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +241,7 @@ func started(t *testing.T, command ...string) (*exec.Cmd, io.Closer, *lines) {
 			l.c <- withoutTimes(sc.Text())
 		}
 	}()
-	return cmd, stdin, l
+	return stdin, l
 }
 
 // lines are the lines that a step prints.

@@ -27,7 +27,8 @@ import (
 // patience is how long something may take on a busy machine.
 const patience = 10 * time.Minute
 
-// TestLocalStack holds that what make localstack runs deploys to any AWS_ENDPOINT_URL and serves clients with the stores there.
+// TestLocalStack fails if make localstack does not deploy to any AWS_ENDPOINT_URL, shows no progress, or does not serve
+// clients with the stores there.
 func TestLocalStack(t *testing.T) {
 	for _, program := range []string{"clusterpass-local", "clusterpass"} {
 		if _, err := os.Stat(filepath.Join(root, "dist/local", program)); err != nil {
@@ -94,8 +95,12 @@ func TestLocalStack(t *testing.T) {
 	if err := stop(); err != nil && up.ProcessState.ExitCode() != 0 {
 		t.Errorf("the end: %v", err)
 	}
-	if text := out.String(); !strings.Contains(text, "BridgeUrl=https://"+addr) || !strings.Contains(text, "CLUSTERPASS_STORE=aws:emulated,key=alias/emulated") {
-		t.Errorf("it says\n%s", text)
+	for _, want := range []string{
+		"==> deploy to ", ": done in ", "BridgeUrl=https://" + addr, "CLUSTERPASS_STORE=aws:emulated,key=alias/emulated",
+	} {
+		if text := out.String(); !strings.Contains(text, want) {
+			t.Errorf("no %q in its output:\n%s", want, text)
+		}
 	}
 }
 

@@ -39,10 +39,10 @@ func (c *caller) Read(p []byte) (int, error) {
 	}
 	comes := c.sent.Add(c.parts[0].after)
 	if !c.deadline.IsZero() && comes.After(c.deadline) {
-		time.Sleep(time.Until(c.deadline))
+		<-time.After(time.Until(c.deadline))
 		return 0, os.ErrDeadlineExceeded
 	}
-	time.Sleep(time.Until(comes))
+	<-time.After(time.Until(comes))
 	n := min(len(p), c.parts[0].size)
 	if c.parts[0].size -= n; c.parts[0].size == 0 {
 		c.parts, c.sent = c.parts[1:], comes

@@ -31,12 +31,13 @@ const (
 
 // Options say what a set of clusters is like. The zero value is one cluster, member1.
 type Options struct {
-	Clusters      []string  // names, DNS labels; default: member1
-	APIServerArgs []string  // more flags for each kube-apiserver
-	NoKubelet     bool      // no process kubelet and no node: pods stay pending
-	Run           string    // name of the run, a DNS label, at most one alive; default: a name of its own
-	LogDir        string    // keep the components' logs below this directory; default: they go with the set
-	Progress      io.Writer // where building and starting are reported; default: os.Stderr
+	Clusters              []string  // names, DNS labels; default: member1
+	APIServerArgs         []string  // more flags for each kube-apiserver
+	ControllerManagerArgs []string  // more flags for each kube-controller-manager
+	NoKubelet             bool      // no process kubelet and no node: pods stay pending
+	Run                   string    // name of the run, a DNS label, at most one alive; default: a name of its own
+	LogDir                string    // keep the components' logs below this directory; default: they go with the set
+	Progress              io.Writer // where building and starting are reported; default: os.Stderr
 }
 
 // A Set is clusters that run side by side. Its methods are safe for concurrent use.
@@ -76,7 +77,7 @@ func New(ctx context.Context, o Options) (*Set, error) {
 	spec := keeper.Spec{Run: o.Run, Binaries: binaries.Dir, LogDir: o.LogDir}
 	for _, name := range o.Clusters {
 		spec.Clusters = append(spec.Clusters, keeper.ClusterSpec{
-			Name: name, APIServerArgs: o.APIServerArgs, NoKubelet: o.NoKubelet,
+			Name: name, APIServerArgs: o.APIServerArgs, ControllerManagerArgs: o.ControllerManagerArgs, NoKubelet: o.NoKubelet,
 		})
 	}
 	if err := spec.Validate(); err != nil {

@@ -59,6 +59,8 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 		Clusters: names, LogDir: filepath.Join(o.out, "clusters"), Progress: out,
 		// One spec waits until a continue token has expired. By default that takes two intervals of five minutes.
 		APIServerArgs: []string{"--etcd-compaction-interval=1m"},
+		// One spec waits for the next resync of the quota controller, which comes every five minutes by default.
+		ControllerManagerArgs: []string{"--resource-quota-sync-period=30s"},
 	})
 	if err != nil {
 		return err

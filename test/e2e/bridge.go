@@ -20,6 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/infra/local/frontdoor"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // BridgeProgram is a bridge as a process of its own, as it runs in its container behind a balancer.
@@ -103,7 +104,7 @@ func StartBridgeProgram(t *testing.T, bin string, env ...string) *BridgeProgram 
 	case <-time.After(Patience):
 		t.Fatal("the bridge does not listen")
 	}
-	Eventually(t, func() bool { code, _ := b.Ask("/readyz"); return code == http.StatusOK })
+	waittest.Until(t, "bridge is ready", func() bool { code, _ := b.Ask("/readyz"); return code == http.StatusOK })
 	return b
 }
 

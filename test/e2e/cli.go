@@ -15,6 +15,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // CLI runs the clusterpass command on the store of the shared gateway and returns its output, which must show no
@@ -50,7 +51,7 @@ func WaitForCLI(t *testing.T, well bool, words []string, args ...string) {
 			t.Logf("%v: %s%v", args, out, err)
 		}
 	})
-	Eventually(t, func() bool {
+	waittest.Until(t, "clusterpass "+strings.Join(args, " "), func() bool {
 		out, err = CLI(t, "", args...)
 		return (err == nil) == well && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(out, w) })
 	})

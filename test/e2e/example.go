@@ -13,7 +13,7 @@ import (
 const webYAML = `
 apiVersion: v1
 kind: Pod
-metadata: {name: web, namespace: default}
+metadata: {name: web}
 spec:
   terminationGracePeriodSeconds: 1
   containers:
@@ -38,11 +38,13 @@ func StartExample(t *testing.T, language, before, interpreter string, args ...st
 		t.Fatalf("docs/streams.md has no example in %s", language)
 	}
 	p := NewBrowserPage(t)
-	d := Direct("member1")
-	d.Must(t, "apply", "-f", WriteFile(t, webYAML))
-	t.Cleanup(func() { d.Run(t, "delete", "pod", "web", "-n", "default") })
-	d.Must(t, "wait", "-n", "default", "--for=condition=Ready", "pod/web", "--timeout=4m")
-	program := before + strings.NewReplacer("gateway.example.com", p.Addr, "ca.pem", p.CAFile).Replace(string(example[1]))
+	d, namespace := Direct("member1"), NewNamespace(t, "member1")
+	d.Apply(t, webYAML, "-n", namespace)
+	d.Must(t, "wait", "-n", namespace, "--for=condition=Ready", "pod/web", "--timeout=4m")
+	printed := strings.NewReplacer(
+		"gateway.example.com", p.Addr, "ca.pem", p.CAFile, "namespaces/default", "namespaces/"+namespace,
+	)
+	program := before + printed.Replace(string(example[1]))
 	return startCommand(t, interpreter, func(ctx context.Context) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, interpreter, append(args, program)...)
 		cmd.Env = append(os.Environ(), "TOKEN="+p.Token, "NODE_EXTRA_CA_CERTS="+p.CAFile)

@@ -21,12 +21,13 @@ import (
 // twice the lifetime.
 func EndsInTime(t *testing.T, h *Gateway, credential func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo) {
 	t.Helper()
+	namespace := StreamPods(t, []string{"member1"}, "shell")
 	for life := 6 * time.Second; ; life *= 2 {
 		until := time.Now().Add(life).Truncate(time.Second)
 		a := credential(t, until)
 		pass := passWith(t, h.Kubeconfig, a)
 		NoteFiles(pass)
-		opened, err := openUntil(t, pass, until)
+		opened, err := openUntil(t, pass, namespace, until)
 		if err != nil && (time.Now().Before(until) || life > 5*time.Minute) {
 			t.Fatal(err)
 		} else if err != nil {
@@ -44,10 +45,11 @@ func EndsInTime(t *testing.T, h *Gateway, credential func(t *testing.T, until ti
 	}
 }
 
-// openUntil opens streams. For each it returns a function that waits for its end, until Patience after until.
-func openUntil(t *testing.T, pass string, until time.Time) (map[string]func() error, error) {
+// openUntil opens streams of the pod shell. For each it returns a function that waits for its end, until Patience after
+// until.
+func openUntil(t *testing.T, pass, namespace string, until time.Time) (map[string]func() error, error) {
 	t.Helper()
-	const pods = "/api/v1/namespaces/streams/pods"
+	pods := "/api/v1/namespaces/" + namespace + "/pods"
 	k := Kubectl{Kubeconfig: pass, Context: "member1"}
 	ends := map[string]func() error{}
 	for what, s := range map[string]struct{ path, protocol, first string }{

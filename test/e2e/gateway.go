@@ -121,7 +121,7 @@ func frontProxy() (string, error) {
 	return "frontProxy:\n  names: [front-proxy-client]\n  ca: |\n    " + indented, err
 }
 
-// Register adds a cluster to the stores of the shared gateway while it runs.
+// Register adds a cluster to the stores of the shared gateway while it runs, and removes it when the test ends.
 func Register(t *testing.T, name string, kubeconfig []byte) {
 	t.Helper()
 	Secrets.Document("the registration of "+name, kubeconfig)
@@ -139,4 +139,5 @@ func Register(t *testing.T, name string, kubeconfig []byte) {
 		t.Fatal(err)
 	}
 	Shared(t).NoteSecrets()
+	t.Cleanup(func() { _, _ = CLI(t, "", "cluster", "remove", name) })
 }

@@ -3,6 +3,8 @@ package e2e
 import (
 	"strings"
 	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // GrantYAML returns a role and a binding of the gateway with which a user may call a cluster with every verb.
@@ -38,5 +40,7 @@ func Grant(t *testing.T, cluster, user string) {
 // waitForAdmin waits until a cluster's RBAC lets the user do everything.
 func waitForAdmin(t *testing.T, member Kubectl, user string) {
 	t.Helper()
-	Eventually(t, func() bool { return member.Run(t, "auth", "can-i", "*", "*", "--as", user).Code == 0 })
+	waittest.Until(t, user+" is administrator of "+member.Context, func() bool {
+		return member.Run(t, "auth", "can-i", "*", "*", "--as", user).Code == 0
+	})
 }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -12,12 +11,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
 // Kubectl is a kubeconfig, context, server, input and environment for runs of kubectl. Its methods are safe for
@@ -55,48 +55,78 @@ func (k Kubectl) WaitForRefusal(t *testing.T, want string, args ...string) {
 // Command returns a command that runs a kubectl and kills it with its children when ctx ends.
 func (k Kubectl) Command(ctx context.Context, t *testing.T, bin string, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, bin, k.flags(t, args)...)
-	cmd.Env = append(append(os.Environ(), "KUBECACHEDIR="+t.TempDir()), k.Env...)
+	cmd, err := k.command(ctx, t.TempDir(), bin, args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+// command is Command with a directory for kubectl's cache of discovery.
+func (k Kubectl) command(ctx context.Context, cache, bin string, args []string) (*exec.Cmd, error) {
+	flags, err := k.flags(args)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, bin, flags...)
+	cmd.Env = append(append(os.Environ(), "KUBECACHEDIR="+cache), k.Env...)
 	// A kubectl that starts another one takes it along.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	return cmd
+	return cmd, nil
 }
 
 // Run runs kubectl without a cache of discovery, for 5 minutes at most.
 func (k Kubectl) Run(t *testing.T, args ...string) Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute) // clean-ups run too
-	defer cancel()
-	cmd := exec.CommandContext(ctx, Clusters.BuiltKubectl(), k.flags(t, args)...)
-	cmd.Env = append(append(os.Environ(), "KUBECACHEDIR="+t.TempDir()), k.Env...)
-	cmd.Stdin = k.Stdin
-	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, io.MultiWriter(&errOut, Printed)
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatalf("kubectl %s: %v", strings.Join(args, " "), err)
+	r, err := k.Try(context.WithoutCancel(t.Context()), args...) // clean-ups run too
+	if err != nil {
+		t.Fatal(err)
 	}
-	return Result{out.String(), errOut.String(), cmd.ProcessState.ExitCode()}
+	return r
+}
+
+// Try is Run for goroutines, which may not fail the test at once. An exit code is no error.
+func (k Kubectl) Try(ctx context.Context, args ...string) (Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	return k.once(ctx, Clusters.BuiltKubectl(), k.Stdin, args)
+}
+
+// once runs a kubectl one time, without a cache of discovery.
+func (k Kubectl) once(ctx context.Context, bin string, stdin io.Reader, args []string) (Result, error) {
+	cache, err := os.MkdirTemp("", "kubectl-cache-")
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { _ = os.RemoveAll(cache) }()
+	cmd, err := k.command(ctx, cache, bin, args)
+	if err != nil {
+		return Result{}, err
+	}
+	var out, errOut bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, io.MultiWriter(&errOut, Printed)
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		return Result{}, fmt.Errorf("run kubectl %s: %w", strings.Join(args, " "), err)
+	}
+	return Result{out.String(), errOut.String(), cmd.ProcessState.ExitCode()}, nil
 }
 
 // flags returns args behind the flags that name the server. In these tests a path of --raw begins at the root of the
 // host. kubectl 1.34 and later would put the path of the context's server before it, so the server is replaced.
-func (k Kubectl) flags(t *testing.T, args []string) []string {
-	t.Helper()
+func (k Kubectl) flags(args []string) ([]string, error) {
 	flags, server := []string{"--kubeconfig", k.Kubeconfig, "--context", k.Context}, k.Server
 	if slices.Contains(args, "--raw") && args[0] != "config" {
 		if server == "" {
 			kc, err := clientcmd.LoadFromFile(k.Kubeconfig)
 			if err != nil {
-				t.Fatal(err)
+				return nil, err
 			}
 			server = kc.Clusters[kc.Contexts[k.Context].Cluster].Server
 		}
 		u, err := url.Parse(server)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		u.Path = ""
 		server = u.String()
@@ -104,7 +134,7 @@ func (k Kubectl) flags(t *testing.T, args []string) []string {
 	if server != "" {
 		flags = append(flags, "--server", server)
 	}
-	return append(flags, args...)
+	return append(flags, args...), nil
 }
 
 // Must runs a command that must succeed, and returns its standard output.
@@ -127,8 +157,10 @@ func (k Kubectl) MustEventually(t *testing.T, args ...string) string {
 			t.Logf("kubectl %v: %v", args, r)
 		}
 	})
-	Eventually(t, func() bool {
-		rewind(t, k.Stdin)
+	waittest.Until(t, "kubectl "+strings.Join(args, " ")+" succeeds", func() bool {
+		if err := rewind(k.Stdin); err != nil {
+			t.Fatal(err)
+		}
 		r = k.Run(t, args...)
 		return r.Code == 0
 	})
@@ -150,8 +182,10 @@ func (k Kubectl) waitForRefusal(t *testing.T, want string, args []string, look f
 			t.Logf("kubectl %v: want %s: %v", args, want, r)
 		}
 	})
-	Eventually(t, func() bool {
-		rewind(t, k.Stdin)
+	waittest.Until(t, "kubectl "+strings.Join(args, " ")+" is refused", func() bool {
+		if err := rewind(k.Stdin); err != nil {
+			t.Fatal(err)
+		}
 		r = k.Run(t, args...)
 		look(r)
 		return r.Code != 0 && strings.Contains(r.Stderr, want)
@@ -208,10 +242,7 @@ func SameEnd(t *testing.T, bin string, d, g Kubectl, stdin string, args ...strin
 	// A command that ends before its stdin does may lose its verdict in kube-apiserver, and its last words, either way.
 	hurried = hurried || stdin != "" && !slices.Contains(args, "cat") && !slices.Contains(args, "wc")
 	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); { // stderr of kubectl depends on time now and then, and nothing else does
-		var wg sync.WaitGroup
-		wg.Go(func() { dr = d.RunWith(t, bin, strings.NewReader(stdin), args...) })
-		wg.Go(func() { gr = g.RunWith(t, bin, strings.NewReader(stdin), args...) })
-		wg.Wait()
+		dr, gr = RunTogether(t, bin, d, g, stdin, args...)
 		same := dr.Code == gr.Code && sortLines(dr.Stdout) == sortLines(gr.Stdout)
 		if !same && !hurried {
 			break

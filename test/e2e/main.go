@@ -6,7 +6,7 @@
 // kubectl, CLI the command clusterpass.
 //
 // Invariants:
-//   - A test creates its objects in a namespace of its own, under names of its own, and deletes them.
+//   - A test creates its objects in namespaces of NewNamespace, and deletes what is in no namespace.
 //   - A test waits for conditions, never for a time.
 //   - Tests that run in parallel change neither registries nor API servers that other tests use.
 //   - Everything printed is searched for secrets when the tests end.

@@ -30,7 +30,6 @@ const ConsoleOrigin = "https://console.example.com"
 // member1.
 func NewBrowserPage(t *testing.T) *BrowserPage {
 	t.Helper()
-	StreamPods(t, "member1")
 	const user = "page"
 	i := NewIssuer(t, user)
 	h := StartGateway(t, t.TempDir(), server.Process, func(cfg *server.Config) {

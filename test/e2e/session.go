@@ -2,12 +2,13 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -127,37 +128,57 @@ func startCommand(t *testing.T, what string, command func(ctx context.Context) *
 // have opened their streams. They report it, and RunWith repeats the command.
 func (k Kubectl) RunWith(t *testing.T, bin string, stdin io.Reader, args ...string) Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	r, err := k.tryWith(t.Context(), bin, stdin, args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// RunTogether runs a command with two kubectls at once and returns both results. Each reads stdin from its beginning.
+func RunTogether(t *testing.T, bin string, first, second Kubectl, stdin string, args ...string) (Result, Result) {
+	t.Helper()
+	var results [2]Result
+	var errs [2]error
+	var wg sync.WaitGroup
+	for i, k := range []Kubectl{first, second} {
+		wg.Go(func() { results[i], errs[i] = k.tryWith(t.Context(), bin, strings.NewReader(stdin), args) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	return results[0], results[1]
+}
+
+// tryWith is RunWith for goroutines, which may not fail the test at once. An exit code is no error.
+func (k Kubectl) tryWith(ctx context.Context, bin string, stdin io.Reader, args []string) (Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	for {
-		cmd := k.Command(ctx, t, bin, args...)
-		cmd.Stdin = stdin
-		var out, errOut bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, io.MultiWriter(&errOut, Printed)
-		if err := cmd.Run(); cmd.ProcessState == nil {
-			t.Fatalf("kubectl %s: %v", strings.Join(args, " "), err)
+		r, err := k.once(ctx, bin, stdin, args)
+		if err != nil || !strings.Contains(r.Stderr, "Unknown stream id") {
+			return r, err
 		}
-		if r := (Result{out.String(), errOut.String(), cmd.ProcessState.ExitCode()}); !strings.Contains(r.Stderr, "Unknown stream id") {
-			return r
+		if err := rewind(stdin); err != nil {
+			return Result{}, err
 		}
-		rewind(t, stdin)
 	}
 }
 
 // rewind seeks to the beginning of an input that can be sought.
-func rewind(t *testing.T, stdin io.Reader) {
-	t.Helper()
+func rewind(stdin io.Reader) error {
 	if again, ok := stdin.(io.Seeker); ok {
-		if _, err := again.Seek(0, io.SeekStart); err != nil {
-			t.Fatal(err)
-		}
+		_, err := again.Seek(0, io.SeekStart)
+		return err
 	}
+	return nil
 }
 
-// PortForward starts kubectl port-forward to a port of the pod shell and returns its local address.
-func PortForward(t *testing.T, k Kubectl, bin string, port int) (*Session, string) {
+// PortForward starts kubectl port-forward to a port of the pod shell in a namespace, and returns its local address.
+func PortForward(t *testing.T, k Kubectl, bin, namespace string, port int) (*Session, string) {
 	t.Helper()
-	s := k.Start(t, bin, "-n", "streams", "port-forward", "shell", fmt.Sprintf(":%d", port))
+	s := k.Start(t, bin, "-n", namespace, "port-forward", "shell", fmt.Sprintf(":%d", port))
 	line := s.Line("Forwarding from 127.0.0.1:")
 	addr, _, _ := strings.Cut(strings.TrimPrefix(line, "Forwarding from "), " ")
 	return s, addr

@@ -13,12 +13,6 @@ import (
 // Patience bounds every wait of these tests. It is much longer than any step takes.
 const Patience = waittest.Patience
 
-// Eventually waits until ok returns true. It fails the test after Patience.
-func Eventually(t *testing.T, ok func() bool) {
-	t.Helper()
-	waittest.Until(t, "the condition of the line above", ok)
-}
-
 // WaitForValue waits until get returns want. A failure names the last value.
 func WaitForValue(t *testing.T, want string, get func() string) {
 	t.Helper()

@@ -63,7 +63,7 @@ func newMember(run *ownership.RunDir, spec *Spec, c ClusterSpec, kubelet string,
 	etcd := add(Etcd, binary(Etcd), etcdArgs(m.files))
 	etcd.before = func() { _ = os.Remove(m.files.path(etcdSocket)) } // a killed etcd leaves it
 	add(APIServer, binary(APIServer), append(apiServerArgs(m.files, m.port.number), c.APIServerArgs...))
-	add(ControllerManager, binary(ControllerManager), controllerManagerArgs(m.files))
+	add(ControllerManager, binary(ControllerManager), append(controllerManagerArgs(m.files), c.ControllerManagerArgs...))
 	add(Scheduler, binary(Scheduler), schedulerArgs(m.files))
 	kwok := add(Kwok, binary(Kwok), kwokArgs(m.files))
 	kwok.env = append(kwok.env, kwokDirEnv+"="+m.dir)

@@ -34,9 +34,10 @@ type Spec struct {
 
 // A ClusterSpec says what one cluster is like.
 type ClusterSpec struct {
-	Name          string   `json:"name"`          // a DNS label; also the cluster's, context's and user's name in kubeconfigs
-	APIServerArgs []string `json:"apiServerArgs"` // more flags for kube-apiserver
-	NoKubelet     bool     `json:"noKubelet"`     // run no process kubelet: pods stay pending
+	Name                  string   `json:"name"`                  // a DNS label; also the cluster's, context's and user's name in kubeconfigs
+	APIServerArgs         []string `json:"apiServerArgs"`         // more flags for kube-apiserver
+	ControllerManagerArgs []string `json:"controllerManagerArgs"` // more flags for kube-controller-manager
+	NoKubelet             bool     `json:"noKubelet"`             // run no process kubelet: pods stay pending
 }
 
 // The components of a cluster, by name. They are the processes that faults can be put on.

@@ -15,16 +15,18 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 	"github.com/clusterpass/clusterpass/shared/pki"
 	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
 // TestExpiry holds: what is open ends when its credential does, whatever it is. (TestPage holds the same of a token of an OpenID provider.)
 func TestExpiry(t *testing.T) {
-	e2e.StreamPods(t, "member1")
 	const user = "expires"
 	e2e.Grant(t, "member1", user)
 	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, user), Context: "member1"}
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "--raw", "/bridge/clusters/member1/version").Code == 0 })
+	waittest.Until(t, "user may call member1", func() bool {
+		return k.Run(t, "get", "--raw", "/bridge/clusters/member1/version").Code == 0
+	})
 	h := e2e.Shared(t)
 	data := filepath.Join(h.Dir, "data")
 	ca, err := pki.LoadCA(filepath.Join(data, "pki"), "client-ca")

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -47,7 +48,8 @@ func TestJoin(t *testing.T) {
 	} {
 		asked := func() bool { return may(t, a, tt.verb, tt.group, tt.resource, tt.sub, tt.namespace, tt.named) }
 		if tt.may {
-			e2e.Eventually(t, asked) // rights come into force a moment after they were written
+			// rights come into force a moment after they were written
+			waittest.Until(t, fmt.Sprintf("%+v is allowed", tt), asked)
 		} else if asked() {
 			t.Errorf("%+v: allowed", tt)
 		}
@@ -83,7 +85,8 @@ func TestJoinByTwoGateways(t *testing.T) {
 		for group := range accounts {
 			asked := func() bool { return may(t, a, "impersonate", "", "groups", "", "", group) }
 			if group == mine {
-				e2e.Eventually(t, asked) // rights come into force a moment after they were written
+				// rights come into force a moment after they were written
+				waittest.Until(t, "account for "+mine+" may impersonate "+group, asked)
 			} else if asked() {
 				t.Errorf("the account for %s may impersonate %s", mine, group)
 			}

@@ -14,7 +14,7 @@ import (
 // TestKubelogin holds: clusterpass login asks the gateway for its provider, and from then on kubectl has kubelogin sign people in there, by
 // their browser, once.
 func TestKubelogin(t *testing.T) {
-	p := e2e.NewBrowserPage(t)
+	p, ns := e2e.NewBrowserPage(t), e2e.StreamPods(t, []string{"member1"}, "shell")
 	_, _ = e2e.CLI(t, "", "--help") // builds it
 	bin, home := t.TempDir(), t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(bin, "kubectl-oidc_login"), "github.com/int128/kubelogin")
@@ -38,11 +38,11 @@ func TestKubelogin(t *testing.T) {
 	// A port that is free, since others may have kubelogin's own two.
 	e2e.WaitForCLI(t, true, []string{"kubectl --kubeconfig " + file + " --context member1 get nodes"}, "login", "https://"+p.Addr, "--ca", p.CAFile, "--kubeconfig", file, "--oidc-arg=--listen-address=127.0.0.1:0")
 	k := e2e.Kubectl{Kubeconfig: file, Context: "member1", Env: []string{"KUBECACHEDIR=" + filepath.Join(home, ".kube", "cache")}} // where kubelogin has the token
-	e2e.WantText(t, k.MustEventually(t, "-n", "streams", "get", "pods"), "shell")
+	e2e.WantText(t, k.MustEventually(t, "-n", ns, "get", "pods"), "shell")
 	if got := k.MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); got != "page" {
 		t.Errorf("the member sees %s", got)
 	}
-	if got := k.MustEventually(t, "-n", "streams", "exec", "shell", "--", "echo", "in"); got != "in\n" {
+	if got := k.MustEventually(t, "-n", ns, "exec", "shell", "--", "echo", "in"); got != "in\n" {
 		t.Errorf("%q", got)
 	}
 	if n := p.Issuer.Asked.Load(); n != 1 {

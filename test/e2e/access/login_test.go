@@ -18,6 +18,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -37,7 +38,7 @@ func TestLogin(t *testing.T) {
 	// A limited pass has no rules that it could be asked for, and every cluster that it names.
 	limited := e2e.WriteFile(t, e2e.PassOf(t, "logs-in-limited", "--user", "logs-in", "--cluster", "member1,member2", "--verb", "get"))
 	for _, from := range []string{file, limited} {
-		e2e.Eventually(t, func() bool {
+		waittest.Until(t, "kubeconfig has the contexts of the login", func() bool {
 			made, err := e2e.SecretCLI(t, "", "kubeconfig", "--kubeconfig", from)
 			return err == nil && contexts(e2e.WriteFile(t, made)) == contexts(file)
 		})
@@ -64,7 +65,7 @@ func TestLogin(t *testing.T) {
 		_, _ = e2e.Printed.Write(out)
 		return string(out), err
 	}
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "doctor succeeds", func() bool {
 		out, err := plugin("clusterpass", "doctor", "--kubeconfig", file)
 		return err == nil && strings.Contains(out, `you are "logs-in"`) && strings.Contains(out, "you may reach member1")
 	})
@@ -101,7 +102,7 @@ func TestDoctor(t *testing.T) {
 	if out, err := e2e.CLI(t, "", "pass", "revoke", "doctor-revoked"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "revoked login is refused", func() bool {
 		return e2e.Kubectl{Kubeconfig: revoked, Context: "clusterpass"}.Run(t, "auth", "whoami").Code != 0
 	})
 	for _, tt := range []struct {

@@ -13,22 +13,23 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
 // TestPass holds: a pass is good for what it says and what its user may do, both.
 func TestPass(t *testing.T) {
-	e2e.StreamPods(t, "member1")
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	e2e.Grant(t, "member1", "pass-user") // to do everything with member1
 	for _, form := range []string{"token", "certificate"} {
 		t.Run(form, func(t *testing.T) {
 			k := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, e2e.PassOf(t, "limited-"+form,
 				"--user", "pass-user", "--cluster", "member1", "--cluster", "member2", "--verb", "get", "--form", form))}
-			e2e.Eventually(t, func() bool { return k.Run(t, "-n", "streams", "get", "pods").Code == 0 })
+			waittest.Until(t, "pass lists pods", func() bool { return k.Run(t, "-n", ns, "get", "pods").Code == 0 })
 			const limit = `the pass is limited to clusters ["member1" "member2"] and verbs ["get"]`
-			k.NeverAllowed(t, limit, "-n", "streams", "exec", "shell", "--", "true")
-			k.NeverAllowed(t, limit, "-n", "streams", "delete", "pod", "shell")
-			k.NeverAllowed(t, limit, "-n", "streams", "get", "pods", "--as", "root")
+			k.NeverAllowed(t, limit, "-n", ns, "exec", "shell", "--", "true")
+			k.NeverAllowed(t, limit, "-n", ns, "delete", "pod", "shell")
+			k.NeverAllowed(t, limit, "-n", ns, "get", "pods", "--as", "root")
 			k.NeverAllowed(t, `User "pass-user" cannot get resource "clusters/proxy"`, "--context", "member2", "get", "nodes")
 			out, err := e2e.CLI(t, "", "pass", "list")
 			if err != nil || !strings.Contains(out, "limited-"+form) || !strings.Contains(out, "member1,member2") {
@@ -37,7 +38,7 @@ func TestPass(t *testing.T) {
 		})
 	}
 	all := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, e2e.PassOf(t, "unlimited", "--user", "pass-user"))}
-	if got := all.MustEventually(t, "-n", "streams", "exec", "shell", "--", "echo", "in"); got != "in\n" {
+	if got := all.MustEventually(t, "-n", ns, "exec", "shell", "--", "echo", "in"); got != "in\n" {
 		t.Errorf("%q", got)
 	}
 	if who := all.MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo}"); !strings.Contains(who, `"username":"pass-user"`) || !strings.Contains(who, `"clusterpass.io/pass":["unlimited"]`) {
@@ -79,7 +80,11 @@ func TestPassKeys(t *testing.T) {
 		return provider.Verifier(&oidc.Config{ClientID: url, SupportedSigningAlgs: []string{oidc.ES256}}).Verify(ctx, token)
 	}
 	var verified *oidc.IDToken
-	e2e.Eventually(t, func() bool { verified, err = verify(); return err == nil }) // the first key may be seconds old
+	// the first key may be seconds old
+	waittest.Until(t, "pass is verified", func() bool {
+		verified, err = verify()
+		return err == nil
+	})
 	if verified.Subject != "ann" || verified.Issuer != url {
 		t.Errorf("%+v", verified)
 	}
@@ -100,7 +105,7 @@ func TestPassKeys(t *testing.T) {
 		}
 		return status.Code
 	}
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "pass is known to the function", func() bool {
 		code := call()
 		if code != http.StatusForbidden && code != http.StatusUnauthorized { // ann has no grant; and the key may be new to a function
 			t.Fatal(code)
@@ -110,13 +115,13 @@ func TestPassKeys(t *testing.T) {
 	if out, err := e2e.CLI(t, "", "pass", "rotate-key", "--discard"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
-	e2e.Eventually(t, func() bool { return call() == http.StatusUnauthorized })
-	e2e.Eventually(t, func() bool { _, err := verify(); return err != nil })
+	waittest.Until(t, "function refuses the revoked pass", func() bool { return call() == http.StatusUnauthorized })
+	waittest.Until(t, "revoked pass is not verified", func() bool { _, err := verify(); return err != nil })
 }
 
 // TestPassByKubectl holds: kubectl makes passes, lists and ends them, with no other right than that of its user.
 func TestPassByKubectl(t *testing.T) {
-	e2e.StreamPods(t, "member1")
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	e2e.Grant(t, "member1", "pass-maker")
 	root := e2e.OwnAPI(t)
 	const rbac = `
@@ -142,23 +147,23 @@ subjects: [{kind: User, name: pass-maker}]
 	}
 	// Whoever does not ask for the answer is told where the credential is, if there is one; and nobody makes one for somebody else.
 	const told = "Warning: the credential is in status.kubeconfig of this one answer"
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "dry run creates no pass", func() bool {
 		r := maker.WithInput(doc("token", "")).Run(t, "create", "--dry-run=server", "-f", "-")
 		if strings.Contains(r.Stderr, told) {
 			t.Errorf("a dry run: %v", r)
 		}
 		return r.Code == 0
 	})
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "warning about the token", func() bool {
 		r := root.WithInput(strings.Replace(doc("token", ""), "name: kubectl-token", "generateName: kubectl-told-, labels: {told: pass}", 1)).Run(t, "create", "-f", "-")
 		return r.Code == 0 && strings.Contains(r.Stderr, told)
 	})
 	root.Must(t, "delete", "passes", "-l", "told=pass")
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "pass of another user is refused", func() bool {
 		r := maker.WithInput(doc("token", ", user: root")).Run(t, "create", "-f", "-")
 		return r.Code != 0 && strings.Contains(r.Stderr, `cannot impersonate resource "users"`)
 	})
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "pass with system:masters is refused", func() bool {
 		r := maker.WithInput(doc("certificate", `, groups: ["system:masters"]`)).Run(t, "create", "-f", "-")
 		return r.Code != 0 && strings.Contains(r.Stderr, "only members of system:masters give passes to it")
 	})
@@ -169,18 +174,18 @@ subjects: [{kind: User, name: pass-maker}]
 			t.Cleanup(func() { root.Must(t, "delete", "pass", "kubectl-"+form, "--ignore-not-found") })
 			k := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, credential)}
 			e2e.WantText(t, k.Must(t, "config", "get-contexts", "-o", "name"), "member1", "fleet", "clusterpass")
-			e2e.WantText(t, k.MustEventually(t, "-n", "streams", "get", "pods"), "shell")
+			e2e.WantText(t, k.MustEventually(t, "-n", ns, "get", "pods"), "shell")
 			if who := (e2e.Kubectl{Context: "clusterpass", Kubeconfig: k.Kubeconfig}).MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); who != "pass-maker" {
 				t.Errorf("the gateway sees %s", who)
 			}
-			k.NeverAllowed(t, "the pass is limited to clusters", "-n", "streams", "exec", "shell", "--", "true")
+			k.NeverAllowed(t, "the pass is limited to clusters", "-n", ns, "exec", "shell", "--", "true")
 			e2e.WantText(t, maker.MustEventually(t, "get", "passes"), "USER", "GROUPS", "CLUSTERS", "FORM", "UNTIL", "kubectl-"+form, "pass-maker", "member1")
 			e2e.WantText(t, maker.MustEventually(t, "get", "passes", "-o", "wide"), "CREATED-BY")
 			if again := maker.MustEventually(t, "get", "pass", "kubectl-"+form, "-o", "yaml"); strings.Contains(again, "kubeconfig") {
 				t.Errorf("the credential is shown again:\n%s", again)
 			}
 			e2e.WantText(t, maker.MustEventually(t, "delete", "pass", "kubectl-"+form), "deleted")
-			k.WaitForRefusal(t, `the pass "kubectl-`+form+`" was revoked`, "-n", "streams", "get", "pods")
+			k.WaitForRefusal(t, `the pass "kubectl-`+form+`" was revoked`, "-n", ns, "get", "pods")
 		})
 	}
 }

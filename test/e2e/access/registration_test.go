@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
@@ -87,7 +88,9 @@ func TestCredentialsThatCannotWork(t *testing.T) {
 			k.Stdin = strings.NewReader(strings.NewReplacer("NAME", name, "RULES", "["+strings.Join(tt.rules, ",")+"]").Replace(limitedRBAC))
 			k.Must(t, "apply", "-f", "-")
 			if len(tt.rules) > 0 { // all have the first one, and come into force together
-				e2e.Eventually(t, func() bool { return admin.Run(t, "auth", "can-i", "impersonate", "users", "--as", name).Code == 0 })
+				waittest.Until(t, name+" may impersonate", func() bool {
+					return admin.Run(t, "auth", "can-i", "impersonate", "users", "--as", name).Code == 0
+				})
 			}
 			out, err := e2e.CLI(t, "", "cluster", "add", name, "--kubeconfig", file, "--identity", tt.identity, "--direct-user", "nobody")
 			if tt.want == "" && err == nil {

@@ -5,22 +5,28 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// openStreams opens one of each kind, and a watch of the fleet, and returns what waits until all have ended. The pass reaches member1 and
-// the grant must be in force soon.
+// openStreams opens one stream of each kind, and a watch of the fleet. It returns a function that waits until all have
+// ended. The pass reaches member1, and its grant is in force soon.
 func openStreams(t *testing.T, k e2e.Kubectl) (ended func()) {
 	t.Helper()
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell", "talker-a")
 	e2e.CreateRegistry(t, "streams", "{}", "{apiVersion: v1, kind: Pod}")
 	// At the bridge, too: a kubectl whose websocket is refused tries SPDY.
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "--raw", "/bridge/clusters/member1/version").Code == 0 })
-	e2e.Eventually(t, func() bool { return k.Run(t, "-n", "streams", "get", "pods").Code == 0 })
-	e2e.Eventually(t, func() bool { return e2e.AtFleet(t, k).Run(t, "-n", "streams", "get", "pods").Code == 0 })
+	waittest.Until(t, "user may call member1 at the bridge", func() bool {
+		return k.Run(t, "get", "--raw", "/bridge/clusters/member1/version").Code == 0
+	})
+	waittest.Until(t, "user lists pods of member1", func() bool { return k.Run(t, "-n", ns, "get", "pods").Code == 0 })
+	waittest.Until(t, "user lists pods of the fleet", func() bool {
+		return e2e.AtFleet(t, k).Run(t, "-n", ns, "get", "pods").Code == 0
+	})
 	var all []*e2e.Session
 	open := func(env []string, first string, args ...string) {
 		k.Env = env
-		s := k.Start(t, e2e.Clusters.BuiltKubectl(), append([]string{"-n", "streams"}, args...)...)
+		s := k.Start(t, e2e.Clusters.BuiltKubectl(), append([]string{"-n", ns}, args...)...)
 		s.Line(first)
 		all = append(all, s)
 	}
@@ -43,7 +49,6 @@ func openStreams(t *testing.T, k e2e.Kubectl) (ended func()) {
 
 // TestLostGrant holds: what is open ends when its grant is taken away.
 func TestLostGrant(t *testing.T) {
-	e2e.StreamPods(t, "member1")
 	e2e.Grant(t, "member1", "loses-grant")
 	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, "loses-grant"), Context: "member1"}
 	ended := openStreams(t, k)
@@ -56,7 +61,6 @@ func TestLostGrant(t *testing.T) {
 
 // TestRevocation holds: what is open ends when its credential is revoked, whatever it is, and calls are refused.
 func TestRevocation(t *testing.T) {
-	e2e.StreamPods(t, "member1")
 	e2e.Grant(t, "member1", "loses-pass")
 	pass := func(name string, args ...string) string {
 		return e2e.WriteFile(t, e2e.PassOf(t, name, append([]string{"--user", "loses-pass"}, args...)...))

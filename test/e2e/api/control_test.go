@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -147,7 +148,10 @@ func TestOwnAPIByTwo(t *testing.T) {
 	const writes = 8
 	count := func(k e2e.Kubectl) error {
 		for done, deadline := 0, time.Now().Add(e2e.Patience); done < writes; {
-			got := k.Run(t, "get", "rr", "counted", "-o", "json")
+			got, err := k.Try(t.Context(), "get", "rr", "counted", "-o", "json")
+			if err != nil {
+				return err
+			}
 			var obj unstructured.Unstructured
 			if err := json.Unmarshal([]byte(got.Stdout), &obj.Object); err != nil {
 				return fmt.Errorf("%w: %s", err, got)
@@ -158,7 +162,9 @@ func TestOwnAPIByTwo(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			switch r := k.WithInput(string(doc)).Run(t, "replace", "-f", "-"); {
+			switch r, err := k.WithInput(string(doc)).Try(t.Context(), "replace", "-f", "-"); {
+			case err != nil:
+				return err
 			case r.Code == 0:
 				done++
 			case !strings.Contains(r.Stderr, "the object has been modified") || time.Now().After(deadline):
@@ -203,10 +209,10 @@ subjects: [{kind: User, name: reader}]
 `).Must(t, "apply", "-f", "-")
 	t.Cleanup(func() { k.Must(t, "delete", "clusterrole,clusterrolebinding", "reads-clusters") })
 	reader := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, "reader"), Context: "clusterpass"}
-	e2e.Eventually(t, func() bool { return reader.Run(t, "get", "clusters").Code == 0 })
+	waittest.Until(t, "reader lists clusters", func() bool { return reader.Run(t, "get", "clusters").Code == 0 })
 	e2e.WantText(t, reader.MustEventually(t, "auth", "whoami"), "reader", "[system:authenticated]")
 	var may string
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "rules include the new role", func() bool {
 		may = reader.Must(t, "auth", "can-i", "--list")
 		return strings.Contains(may, "clusters.cluster.karmada.io")
 	})
@@ -225,7 +231,7 @@ subjects: [{kind: User, name: reader}]
 	k.Must(t, "create", "clusterrole", "writes-roles", "--verb=create", "--resource=clusterroles.rbac.authorization.k8s.io")
 	k.Must(t, "create", "clusterrolebinding", "writes-roles", "--clusterrole=writes-roles", "--user=reader")
 	t.Cleanup(func() { k.Must(t, "delete", "clusterrole,clusterrolebinding", "writes-roles") })
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "reader may create an equal role", func() bool {
 		return reader.Run(t, "create", "clusterrole", "held", "--verb=get", "--resource=clusters.cluster.karmada.io", "--dry-run=server").Code == 0
 	})
 	const more = "attempting to grant RBAC permissions not currently held"
@@ -247,7 +253,7 @@ rules:
 	bind := []string{"create", "clusterrolebinding", "more", "--clusterrole=more", "--user=reader", "--dry-run=server"}
 	reader.NeverAllowed(t, more, bind...)
 	k.WithInput(strings.Replace(binds, "[create]}", "[create, bind, escalate]}", 1)).Must(t, "apply", "--server-side", "-f", "-")
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "reader may bind and escalate", func() bool {
 		return reader.Run(t, bind...).Code == 0 &&
 			reader.Run(t, "create", "clusterrole", "most", "--verb=*", "--resource=clusters.cluster.karmada.io", "--dry-run=server").Code == 0
 	})
@@ -270,11 +276,11 @@ func TestClusterByManifest(t *testing.T) {
 	t.Cleanup(func() { k.Must(t, "delete", "cluster", "by-manifest", "--ignore-not-found") })
 	want := e2e.Direct("member1").Must(t, "get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
 	cluster := strings.TrimSuffix(k.Must(t, "config", "view", "-o", "jsonpath={.clusters[?(@.name==\"clusterpass\")].cluster.server}"), "/") + "/clusters/by-manifest"
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "new cluster is reachable", func() bool {
 		return k.Run(t, "--server", cluster, "get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}").Stdout == want
 	})
 	e2e.WantText(t, k.Must(t, "wait", "--for=condition=Ready", "cluster/by-manifest", "--timeout=4m"), "condition met")
-	e2e.Eventually(t, func() bool { // a probe that takes too long says that it is not
+	waittest.Until(t, "new cluster is ready", func() bool { // a probe that takes too long says that it is not
 		out := k.Must(t, "get", "cluster", "by-manifest")
 		return strings.Contains(out, "v1.") && strings.Contains(out, "True")
 	})
@@ -303,7 +309,7 @@ func TestClusterByManifest(t *testing.T) {
 		}
 	}
 	k.Must(t, "delete", "cluster", "by-manifest")
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "removed cluster is unknown", func() bool {
 		return strings.Contains(k.Run(t, "--server", cluster, "get", "nodes").Stderr, `there is no cluster "by-manifest"`)
 	})
 }
@@ -321,7 +327,8 @@ func TestUnreadyCluster(t *testing.T) {
 	t.Cleanup(func() { k.Must(t, "delete", "cluster", "unready") })
 	e2e.WantText(t, k.Must(t, "wait", "--for=condition=Ready=False", "cluster/unready", "--timeout=4m"), "condition met")
 	var out string
-	e2e.Eventually(t, func() bool { // a probe that takes too long says that, and the next one why
+	// a probe that takes too long says that, and the next one why
+	waittest.Until(t, "cluster is unreachable", func() bool {
 		out = k.Run(t, "get", "cluster", "unready", "-o", "wide").Stdout
 		return strings.Contains(out, "False") && strings.Contains(out, "unreachable")
 	})

@@ -10,12 +10,12 @@ import (
 
 	"github.com/clusterpass/clusterpass/infra/local/server"
 	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
 // TestControlPlane holds: with a control-plane cluster the gateway's root is an API server with that cluster's kinds and its own.
 func TestControlPlane(t *testing.T) {
-	e2e.StreamPods(t, "member2")
 	dir := t.TempDir()
 	h := e2e.StartGateway(t, dir, server.Process, func(cfg *server.Config) { cfg.ControlPlane = "member2" })
 	t.Cleanup(func() {
@@ -49,7 +49,7 @@ func TestControlPlane(t *testing.T) {
 	e2e.WantText(t, k.Must(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces/kube-system"), uid)
 	worksAsTheFleet(t, k)
 	e2e.WantText(t, k.WithInput(e2e.SeedRegistry).Must(t, "apply", "-f", "-"), "created")
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "fleet lists the nodes of both clusters", func() bool {
 		nodes := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/nodes").Stdout
 		return strings.Contains(nodes, `"member1-node"`) && strings.Contains(nodes, `"member2-node"`)
 	})
@@ -104,32 +104,34 @@ func worksAsTheFleet(t *testing.T, k e2e.Kubectl) {
 	}
 	k.Server = kc.Clusters[kc.Contexts[k.Context].Cluster].Server + e2e.FleetPrefix
 	d := e2e.Direct("member2")
-	worksAt(t, k, d, "by-the-fleet")
-	if r := e2e.Direct("member1").Run(t, "get", "deployment", "by-the-fleet"); r.Code == 0 {
+	ns := worksAt(t, k, d, "by-the-fleet")
+	if r := e2e.Direct("member1").Run(t, "-n", ns, "get", "deployment", "by-the-fleet"); r.Code == 0 {
 		t.Errorf("member1 has it, too: %v", r)
 	}
-	k.Must(t, "delete", "deployment", "by-the-fleet", "--timeout=4m")
-	e2e.WantText(t, d.Run(t, "get", "deployment", "by-the-fleet").Stderr, "(NotFound)")
+	k.Must(t, "-n", ns, "delete", "deployment", "by-the-fleet", "--timeout=4m")
+	e2e.WantText(t, d.Run(t, "-n", ns, "get", "deployment", "by-the-fleet").Stderr, "(NotFound)")
 }
 
-// worksAt holds: at the cluster that d asks directly, kubectl makes a deployment of that name, watches and labels it, reads logs and runs commands.
-func worksAt(t *testing.T, k, d e2e.Kubectl, name string) {
+// worksAt checks that kubectl creates, watches and labels a deployment, reads logs and runs commands at the cluster of d.
+// The deployment is in the namespace that it returns.
+func worksAt(t *testing.T, k, d e2e.Kubectl, name string) (ns string) {
 	t.Helper()
-	t.Cleanup(func() { d.Must(t, "delete", "deployment", name, "--ignore-not-found") })
-	e2e.WantText(t, k.Must(t, "create", "deployment", name, "--image=pause", "--replicas=0"), "created")
-	e2e.WantText(t, d.Must(t, "get", "deployments"), name)
-	w := k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "deployments", "-w", "-o", "jsonpath={.metadata.name} {.metadata.labels.seen}{\"\\n\"}")
+	ns = e2e.StreamPods(t, []string{d.Context}, "shell", "finite-a")
+	e2e.WantText(t, k.Must(t, "-n", ns, "create", "deployment", name, "--image=pause", "--replicas=0"), "created")
+	e2e.WantText(t, d.Must(t, "-n", ns, "get", "deployments"), name)
+	w := k.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "get", "deployments", "-w", "-o", "jsonpath={.metadata.name} {.metadata.labels.seen}{\"\\n\"}")
 	w.Line(name)
-	k.Must(t, "label", "deployment", name, "seen=yes")
+	k.Must(t, "-n", ns, "label", "deployment", name, "seen=yes")
 	w.Line(name + " yes")
 	for _, logs := range [][]string{{"logs", "finite-a"}, {"logs", "-f", "finite-a"}} {
-		if got := k.Must(t, append([]string{"-n", "streams"}, logs...)...); got != "one\ntwo\nthree\n" {
+		if got := k.Must(t, append([]string{"-n", ns}, logs...)...); got != "one\ntwo\nthree\n" {
 			t.Errorf("%s: %v: %q", name, logs, got)
 		}
 	}
-	if got := k.Must(t, "-n", "streams", "exec", "shell", "--", "echo", "in"); got != "in\n" {
+	if got := k.Must(t, "-n", ns, "exec", "shell", "--", "echo", "in"); got != "in\n" {
 		t.Errorf("%s: exec: %q", name, got)
 	}
+	return ns
 }
 
 // TestNoControlPlane holds: without one, what the gateway does not have is a clean 404.

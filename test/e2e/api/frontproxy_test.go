@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -61,10 +62,12 @@ func TestOwnAPIBehindKubeAPIServer(t *testing.T) {
 	extends(t, "v1alpha1.cluster.karmada.io", "v1alpha1.clusterpass.io")
 	host := e2e.Direct("member1")
 	// The kube-apiserver learns what there is a moment after the gateway is available.
-	e2e.Eventually(t, func() bool { return host.Run(t, "get", "clusters.cluster.karmada.io").Code == 0 })
+	waittest.Until(t, "extended API server lists clusters", func() bool {
+		return host.Run(t, "get", "clusters.cluster.karmada.io").Code == 0
+	})
 	e2e.WantText(t, host.MustEventually(t, "get", "clusters"), "VERSION", "MODE", "READY", "member1", "member2", "Push")
 	e2e.WantText(t, host.MustEventually(t, "get", "clusters", "-o", "wide"), "API-ENDPOINT")
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "explain has the field's description", func() bool {
 		return strings.Contains(host.Run(t, "explain", "cluster.spec.region").Stdout, "Region of the member")
 	})
 	w := host.Start(t, e2e.Clusters.BuiltKubectl(), "get", "clusters", "-w", "-o", "jsonpath={.metadata.name} {.metadata.labels.extended}{\"\\n\"}")
@@ -72,13 +75,15 @@ func TestOwnAPIBehindKubeAPIServer(t *testing.T) {
 	host.MustEventually(t, "label", "cluster", "member2", "extended=yes")
 	t.Cleanup(func() { e2e.OwnAPI(t).Must(t, "label", "cluster", "member2", "extended-") })
 	w.WaitForLine("the label", func(l string) bool { return l == "member2 yes" })
-	e2e.Eventually(t, func() bool { return host.Run(t, "get", "passes").Code == 0 })
+	waittest.Until(t, "extended API server lists passes", func() bool { return host.Run(t, "get", "passes").Code == 0 })
 	credential := host.WithInput("apiVersion: clusterpass.io/v1alpha1\nkind: Pass\nmetadata: {name: extended}\nspec: {clusters: [member2], verbs: [get], ttl: 1h}\n").
 		Must(t, "create", "-f", "-", "-o", "jsonpath={.status.kubeconfig}")
 	e2e.Secrets.Document("the pass extended", []byte(credential))
 	t.Cleanup(func() { e2e.OwnAPI(t).Must(t, "delete", "pass", "extended") })
 	k := e2e.Kubectl{Kubeconfig: e2e.WriteFile(t, credential), Context: "member2"}
-	e2e.Eventually(t, func() bool { return strings.Contains(k.Run(t, "get", "nodes").Stdout, "member2-node") })
+	waittest.Until(t, "pass lists the nodes of member2", func() bool {
+		return strings.Contains(k.Run(t, "get", "nodes").Stdout, "member2-node")
+	})
 
 	// The gateway decides for users of that cluster as for its own.
 	kc, err := e2e.Clusters.Cluster("member1").UserKubeconfig("extended-user")
@@ -91,7 +96,7 @@ func TestOwnAPIBehindKubeAPIServer(t *testing.T) {
 	t.Cleanup(func() { host.Run(t, "delete", "clusterrole,clusterrolebinding", "extended-user") })
 	host.Must(t, "create", "clusterrolebinding", "extended-user", "--clusterrole=extended-user", "--user=extended-user")
 	var r e2e.Result
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "user without a grant is refused", func() bool {
 		r = user.Run(t, "get", "clusters")
 		return strings.Contains(r.Stderr, `User "extended-user" cannot list resource "clusters" in API group "cluster.karmada.io" at the cluster scope`) && r.Code != 0
 	})
@@ -99,14 +104,17 @@ func TestOwnAPIBehindKubeAPIServer(t *testing.T) {
 	g.Must(t, "create", "clusterrole", "extended-user", "--verb=get,list", "--resource=clusters.cluster.karmada.io")
 	t.Cleanup(func() { g.Run(t, "delete", "clusterrole,clusterrolebinding", "extended-user") })
 	g.Must(t, "create", "clusterrolebinding", "extended-user", "--clusterrole=extended-user", "--user=extended-user")
-	e2e.Eventually(t, func() bool { r = user.Run(t, "get", "clusters"); return r.Code == 0 })
+	waittest.Until(t, "user with a grant lists clusters", func() bool {
+		r = user.Run(t, "get", "clusters")
+		return r.Code == 0
+	})
 	e2e.WantText(t, r.Stdout, "member1", "member2")
 }
 
 // TestKarporExtension is Karpor's page: a kube-apiserver that the gateway extends, by an APIService, passes calls on for its own users,
 // and they reach other clusters with no other credential than that of the first one.
 func TestKarporExtension(t *testing.T) {
-	e2e.StreamPods(t, "member2")
+	ns := e2e.StreamPods(t, []string{"member2"}, "shell", "finite-a")
 	root := extends(t, "v1beta1.cluster.karpor.io")
 	host := e2e.Direct("member1")
 	const proxy = "/apis/cluster.karpor.io/v1beta1/clusters/member2/proxy"
@@ -130,7 +138,7 @@ func TestKarporExtension(t *testing.T) {
 	karpor := strings.NewReplacer("cluster.karmada.io", "cluster.karpor.io", "member1", "member2").Replace(e2e.GrantYAML("member1", "karpor-user"))
 	host.Must(t, "apply", "-f", e2e.WriteFile(t, karpor))
 	t.Cleanup(func() { host.Run(t, "delete", "clusterrole,clusterrolebinding", "karpor-user") })
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "call without a grant reaches the gateway", func() bool {
 		return strings.Contains(user.Run(t, "get", "--raw", proxy+"/version").Stderr, "cluster.karmada.io")
 	})
 	refused(`clusters.cluster.karmada.io "member2" is forbidden: User "karpor-user" cannot get resource "clusters/proxy" in API group "cluster.karmada.io"`)
@@ -139,7 +147,9 @@ func TestKarporExtension(t *testing.T) {
 		t.Fatalf("%s%v", out, err)
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, grant, "delete", "-f", "-") })
-	e2e.Eventually(t, func() bool { return user.Run(t, "get", "--raw", proxy+"/version").Code == 0 })
+	waittest.Until(t, "call with a grant reaches member2", func() bool {
+		return user.Run(t, "get", "--raw", proxy+"/version").Code == 0
+	})
 	refused(`nodes is forbidden: User "karpor-user" cannot list resource "nodes"`)
 	d := e2e.Direct("member2")
 	d.Must(t, "create", "clusterrolebinding", "karpor-user", "--clusterrole=cluster-admin", "--user=karpor-user")
@@ -149,7 +159,7 @@ func TestKarporExtension(t *testing.T) {
 	}
 
 	// Every native request, as the page says: here what streams, through two kube-apiservers and the gateway.
-	through := []string{"--server", e2e.Clusters.Cluster("member1").Server() + proxy, "-n", "streams"}
+	through := []string{"--server", e2e.Clusters.Cluster("member1").Server() + proxy, "-n", ns}
 	if got := user.MustEventually(t, append(through, "logs", "finite-a")...); got != "one\ntwo\nthree\n" {
 		t.Errorf("logs: %q", got)
 	}

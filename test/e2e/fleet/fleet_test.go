@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -31,12 +32,12 @@ func qualified(t *testing.T, k e2e.Kubectl) e2e.Kubectl {
 // TestFleetSeeds is Karmada's page on global resources: its registry and its commands, for pods and nodes of two clusters, and all that
 // its questions and answers say cannot be.
 func TestFleetSeeds(t *testing.T) {
-	e2e.CreatePods(t, "page")
+	ns := e2e.CreatePods(t)
 	k := e2e.AtFleet(t, e2e.Through(t, "member1"))
 	if r := k.Run(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/pods"); r.Code == 0 || !strings.Contains(r.Stderr, "no ResourceRegistry") {
 		t.Errorf("without a registry: %v", r)
 	}
-	if r := k.Run(t, "get", "pods", "-n", "page"); r.Code == 0 || !strings.Contains(r.Stderr, "Warning: no kind is global: no ResourceRegistry") {
+	if r := k.Run(t, "get", "pods", "-n", ns); r.Code == 0 || !strings.Contains(r.Stderr, "Warning: no kind is global: no ResourceRegistry") {
 		t.Errorf("without a registry, kubectl does not say what is missing: %v", r)
 	}
 	if out, err := e2e.CLI(t, e2e.SeedRegistry, "apply", "-f", "-"); err != nil {
@@ -46,7 +47,7 @@ func TestFleetSeeds(t *testing.T) {
 	e2e.WaitForRegistries()
 
 	// Real columns, and where each object is.
-	lines := strings.Split(strings.TrimSpace(k.Must(t, "get", "pods", "-n", "page")), "\n")
+	lines := strings.Split(strings.TrimSpace(k.Must(t, "get", "pods", "-n", ns)), "\n")
 	if got := strings.Fields(lines[0]); !slices.Equal(got, []string{"NAME", "CLUSTER", "READY", "STATUS", "RESTARTS", "AGE"}) {
 		t.Errorf("columns %q", got)
 	}
@@ -67,15 +68,15 @@ func TestFleetSeeds(t *testing.T) {
 		"--field-selector=status.phase!=Running":      "",
 		"--field-selector=metadata.name=on-member1":   "on-member1 ",
 	} {
-		if got := k.Must(t, "get", "pods", "-n", "page", selector, "-o", `jsonpath={range .items[*]}{.metadata.name}{" "}{end}`); got != want {
+		if got := k.Must(t, "get", "pods", "-n", ns, selector, "-o", `jsonpath={range .items[*]}{.metadata.name}{" "}{end}`); got != want {
 			t.Errorf("%s: %q, want %q", selector, got, want)
 		}
 	}
 	// Also of what the clusters have in memory, as Karmada's cache does not; that may be of a moment before.
 	for selector, want := range map[string]string{"spec.nodeName%3Dmember2-node": "on-member2 same", "status.phase%3DRunning": "on-member1 on-member2 same same", "status.phase%3DPending": ""} {
-		e2e.Eventually(t, func() bool {
+		waittest.Until(t, "list by "+selector, func() bool {
 			var list corev1.PodList
-			raw := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/page/pods?resourceVersion=0&fieldSelector="+selector)
+			raw := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/pods?resourceVersion=0&fieldSelector="+selector)
 			if err := json.Unmarshal([]byte(raw), &list); err != nil {
 				t.Fatalf("%s: %v", selector, err)
 			}
@@ -87,56 +88,58 @@ func TestFleetSeeds(t *testing.T) {
 			return strings.Join(names, " ") == want
 		})
 	}
-	if got := k.Must(t, "get", "pods", "-n", "page", "-o", `jsonpath={range .items[*]}{.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{end}`); got != "member1 member1 member2 member2 " {
+	if got := k.Must(t, "get", "pods", "-n", ns, "-o", `jsonpath={range .items[*]}{.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{end}`); got != "member1 member1 member2 member2 " {
 		t.Errorf("sources %q", got)
 	}
 	// Subresources.
-	if got := k.Must(t, "logs", "on-member2", "-n", "page"); got != "I run in member2\n" {
+	if got := k.Must(t, "logs", "on-member2", "-n", ns); got != "I run in member2\n" {
 		t.Errorf("logs %q", got)
 	}
-	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/page/pods/on-member1/log"); got != "I run in member1\n" {
+	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/pods/on-member1/log"); got != "I run in member1\n" {
 		t.Errorf("raw logs %q", got)
 	}
 	// As the page has it: kubectl puts the server's path, which is the same, before this one.
-	if got := k.Must(t, "get", "--server", k.Server, "--raw", e2e.FleetPrefix+"/api/v1/namespaces/page/pods/on-member2/log"); got != "I run in member2\n" {
+	if got := k.Must(t, "get", "--server", k.Server, "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/pods/on-member2/log"); got != "I run in member2\n" {
 		t.Errorf("raw logs below the server's path: %q", got)
 	}
-	if got := k.Must(t, "exec", "on-member2", "-n", "page", "--", "echo", "a", "b"); got != "a b\n" {
+	if got := k.Must(t, "exec", "on-member2", "-n", ns, "--", "echo", "a", "b"); got != "a b\n" {
 		t.Errorf("exec %q", got)
 	}
 	// One of several of the same name.
-	if r := k.Run(t, "get", "pod", "same", "-n", "page"); r.Code == 0 || !strings.Contains(r.Stderr, `pods "same" is in 2 clusters: member1, member2; name one of them, as same@member1 or same@member2`) {
+	if r := k.Run(t, "get", "pod", "same", "-n", ns); r.Code == 0 || !strings.Contains(r.Stderr, `pods "same" is in 2 clusters: member1, member2; name one of them, as same@member1 or same@member2`) {
 		t.Errorf("get of one of several: %v", r)
 	}
-	if got := k.Must(t, "get", "pod", "same@member2", "-n", "page", "--no-headers"); !strings.HasPrefix(got, "same@member2") || strings.Fields(got)[1] != "member2" {
+	if got := k.Must(t, "get", "pod", "same@member2", "-n", ns, "--no-headers"); !strings.HasPrefix(got, "same@member2") || strings.Fields(got)[1] != "member2" {
 		t.Errorf("get by cluster %q", got)
 	}
-	if got := k.Must(t, "logs", "same@member1", "-n", "page"); got != "I run in member1\n" {
+	if got := k.Must(t, "logs", "same@member1", "-n", ns); got != "I run in member1\n" {
 		t.Errorf("logs by cluster %q", got)
 	}
-	if got := k.Must(t, "exec", "same@member2", "-n", "page", "--", "cat", "/dev/null"); got != "" {
+	if got := k.Must(t, "exec", "same@member2", "-n", ns, "--", "cat", "/dev/null"); got != "" {
 		t.Errorf("exec by cluster %q", got)
 	}
-	k.Must(t, "label", "pod", "same@member2", "-n", "page", "seen=yes")
-	k.Must(t, "annotate", "pod", "on-member1@member1", "-n", "page", "seen=yes")
-	if got := e2e.Direct("member2").Must(t, "get", "pod", "-n", "page", "-l", "seen=yes", "-o", "name"); got != "pod/same\n" {
+	k.Must(t, "label", "pod", "same@member2", "-n", ns, "seen=yes")
+	k.Must(t, "annotate", "pod", "on-member1@member1", "-n", ns, "seen=yes")
+	if got := e2e.Direct("member2").Must(t, "get", "pod", "-n", ns, "-l", "seen=yes", "-o", "name"); got != "pod/same\n" {
 		t.Errorf("labelled in member2: %q", got)
 	}
-	if got := e2e.Direct("member1").Must(t, "get", "pod", "-n", "page", "-l", "seen=yes", "-o", "name"); got != "" {
+	if got := e2e.Direct("member1").Must(t, "get", "pod", "-n", ns, "-l", "seen=yes", "-o", "name"); got != "" {
 		t.Errorf("labelled in member1: %q", got)
 	}
 	// What is written back has no trace of the fleet.
-	object := k.Must(t, "get", "pod", "same@member2", "-n", "page", "-o", "json")
+	object := k.Must(t, "get", "pod", "same@member2", "-n", ns, "-o", "json")
 	back := k
 	back.Stdin = strings.NewReader(strings.Replace(object, `"seen": "yes"`, `"seen": "again"`, 1))
 	back.Must(t, "replace", "-f", "-")
-	got := e2e.Direct("member2").Must(t, "get", "pod", "same", "-n", "page", "-o", "json")
+	got := e2e.Direct("member2").Must(t, "get", "pod", "same", "-n", ns, "-o", "json")
 	if !strings.Contains(got, `"seen": "again"`) || strings.Contains(got, "cached-from-cluster") || strings.Contains(got, "same@member2") {
 		t.Errorf("replaced: %s", got)
 	}
-	k.Must(t, "delete", "pod", "same@member2", "-n", "page", "--wait=false")
-	e2e.Eventually(t, func() bool { return e2e.Direct("member2").Run(t, "get", "pod", "same", "-n", "page").Code != 0 })
-	if r := k.Run(t, "get", "pod", "same", "-n", "page"); r.Code != 0 {
+	k.Must(t, "delete", "pod", "same@member2", "-n", ns, "--wait=false")
+	waittest.Until(t, "pod is deleted in member2", func() bool {
+		return e2e.Direct("member2").Run(t, "get", "pod", "same", "-n", ns).Code != 0
+	})
+	if r := k.Run(t, "get", "pod", "same", "-n", ns); r.Code != 0 {
 		t.Errorf("get of what is there once: %v", r)
 	}
 }
@@ -144,19 +147,15 @@ func TestFleetSeeds(t *testing.T) {
 // TestFleetCreate holds: what is made is made where it says, and refused where nothing says.
 func TestFleetCreate(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}")
+	ns := e2e.NewNamespace(t, e2e.Members...)
 	doc := func(name, annotations string) string {
-		return fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %q, namespace: default, annotations: {%s}}, data: {a: b}}", name, annotations)
+		return fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %q, namespace: %s, annotations: {%s}}, data: {a: b}}", name, ns, annotations)
 	}
 	apply := func(doc string, args ...string) e2e.Result {
 		t.Helper()
 		k := k
 		k.Stdin = strings.NewReader("---\n" + doc)
 		return k.Run(t, append([]string{"apply", "-f", "-"}, args...)...)
-	}
-	for _, m := range e2e.Members {
-		t.Cleanup(func() {
-			e2e.Direct(m).Run(t, "delete", "configmap", "here", "there", "both", "nowhere", "ssa", "-n", "default", "--ignore-not-found")
-		})
 	}
 	if r := apply(doc("nowhere", "")); r.Code == 0 || !strings.Contains(r.Stderr, "clusterpass.io/cluster") || !strings.Contains(r.Stderr, "member1, member2") {
 		t.Errorf("without a place: %v", r)
@@ -178,7 +177,7 @@ func TestFleetCreate(t *testing.T) {
 		t.Errorf("server-side apply without a place: %v", r)
 	}
 	for m, want := range map[string]string{"member1": "both here ", "member2": "both ssa there "} {
-		got := e2e.Direct(m).Must(t, "get", "configmap", "-n", "default", "-o", `jsonpath={range .items[?(@.data.a)]}{.metadata.name}{" "}{end}`)
+		got := e2e.Direct(m).Must(t, "get", "configmap", "-n", ns, "-o", `jsonpath={range .items[?(@.data.a)]}{.metadata.name}{" "}{end}`)
 		if got != want {
 			t.Errorf("%s has %q, want %q", m, got, want)
 		}
@@ -186,9 +185,9 @@ func TestFleetCreate(t *testing.T) {
 	if r := apply(doc("there", ""), "--dry-run=server"); r.Code != 0 {
 		t.Errorf("dry run: %v", r)
 	}
-	k.Must(t, "delete", "configmap", "here@member1", "there@member2", "both@member1", "both@member2", "ssa@member2", "-n", "default", "--wait=false")
+	k.Must(t, "delete", "configmap", "here@member1", "there@member2", "both@member1", "both@member2", "ssa@member2", "-n", ns, "--wait=false")
 	for _, m := range e2e.Members {
-		if got := e2e.Direct(m).Must(t, "get", "configmap", "-n", "default", "-o", `jsonpath={.items[?(@.data.a)].metadata.name}`); got != "" {
+		if got := e2e.Direct(m).Must(t, "get", "configmap", "-n", ns, "-o", `jsonpath={.items[?(@.data.a)].metadata.name}`); got != "" {
 			t.Errorf("%s still has %q", m, got)
 		}
 	}
@@ -200,29 +199,26 @@ func TestFleetPages(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}, {apiVersion: example.com/v1, kind: Widget}")
 	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.example.com}, spec: {group: example.com, scope: Namespaced,
 names: {kind: Widget, plural: widgets, singular: widget}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`
+	ns := e2e.NewNamespace(t, e2e.Members...)
 	want := map[string][]string{}
 	for i, m := range e2e.Members {
 		d := e2e.Direct(m)
-		e2e.NewNamespace(t, d, "pages")
-		t.Cleanup(func() {
-			d.Run(t, "delete", "namespace", "pages", "--wait=false")
-			d.Run(t, "delete", "crd", "widgets.example.com", "--wait=false")
-		})
+		t.Cleanup(func() { d.Run(t, "delete", "crd", "widgets.example.com") })
 		d.Apply(t, crd)
 		d.Must(t, "wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=4m")
 		var docs strings.Builder
 		for n := range 7 + 4*i {
 			name := fmt.Sprintf("o-%d-%s", n, m)
-			fmt.Fprintf(&docs, "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: pages}}\n---\n{apiVersion: example.com/v1, kind: Widget, metadata: {name: %s, namespace: pages}}\n", name, name)
+			fmt.Fprintf(&docs, "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s}}\n---\n{apiVersion: example.com/v1, kind: Widget, metadata: {name: %s, namespace: %s}}\n", name, ns, name, ns)
 			want["widgets"] = append(want["widgets"], name)
 		}
-		e2e.Eventually(t, func() bool { return d.Run(t, "get", "widgets", "-n", "pages").Code == 0 })
+		waittest.Until(t, m+" serves widgets", func() bool { return d.Run(t, "get", "widgets", "-n", ns).Code == 0 })
 		d.Apply(t, docs.String())
-		want["configmaps"] = append(want["configmaps"], strings.Fields(d.Must(t, "get", "configmaps", "-n", "pages", "-o", `jsonpath={.items[*].metadata.name}`))...)
+		want["configmaps"] = append(want["configmaps"], strings.Fields(d.Must(t, "get", "configmaps", "-n", ns, "-o", `jsonpath={.items[*].metadata.name}`))...)
 	}
 	slices.Sort(want["widgets"])
 	slices.Sort(want["configmaps"])
-	for resource, path := range map[string]string{"configmaps": "/api/v1/namespaces/pages/configmaps", "widgets": "/apis/example.com/v1/namespaces/pages/widgets"} {
+	for resource, path := range map[string]string{"configmaps": "/api/v1/namespaces/" + ns + "/configmaps", "widgets": "/apis/example.com/v1/namespaces/" + ns + "/widgets"} {
 		versions := map[string]bool{}
 		for _, limit := range []int{1, 2, 3, 7, 8, 500} {
 			var got []string
@@ -253,13 +249,13 @@ names: {kind: Widget, plural: widgets, singular: widget}, versions: [{name: v1, 
 		if len(versions) != 6 {
 			t.Errorf("%s: the pages of 6 lists have %d versions, want one each", resource, len(versions))
 		}
-		rows := strings.Split(strings.TrimSpace(k.Must(t, "get", resource, "-n", "pages", "--chunk-size=3", "--no-headers")), "\n")
+		rows := strings.Split(strings.TrimSpace(k.Must(t, "get", resource, "-n", ns, "--chunk-size=3", "--no-headers")), "\n")
 		if len(rows) != len(want[resource]) {
 			t.Errorf("%s: a table in pages has %d rows, want %d", resource, len(rows), len(want[resource]))
 		}
 	}
 	for token, want := range map[string]string{"abc": "(BadRequest)", "eyJ2IjoxLCJydiI6IjEwNDEyMDAwNzAwMDAwMDAwMDEwMCIsIm4iOjd9": "(Expired)"} {
-		if r := k.Run(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/pages/configmaps?limit=2&continue="+token); r.Code == 0 || !strings.Contains(r.Stderr, want) {
+		if r := k.Run(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/configmaps?limit=2&continue="+token); r.Code == 0 || !strings.Contains(r.Stderr, want) {
 			t.Errorf("token %s: %v, want %s", token, r, want)
 		}
 	}
@@ -272,23 +268,27 @@ func TestFleetDiscovery(t *testing.T) {
 names: {kind: Gateway, plural: gateways, singular: gateway}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {color: {type: string, description: What it looks like.}}}}}]}}`
 	d := e2e.Direct("member2")
 	d.Apply(t, crd)
-	t.Cleanup(func() { d.Run(t, "delete", "crd", "gateways.example.org", "--wait=false") })
+	t.Cleanup(func() { d.Run(t, "delete", "crd", "gateways.example.org") })
 	d.Must(t, "wait", "--for=condition=Established", "crd/gateways.example.org", "--timeout=4m")
-	e2e.Eventually(t, func() bool { return d.Run(t, "get", "gateways").Code == 0 })
+	waittest.Until(t, "member2 serves gateways", func() bool { return d.Run(t, "get", "gateways").Code == 0 })
 	d.Apply(t, "{apiVersion: example.org/v1, kind: Gateway, metadata: {name: one}, color: red}")
 	// Each process of the function keeps what there is for half a minute, and kubectl asks two of them at once.
-	e2e.Eventually(t, func() bool { return k.Run(t, "api-resources", "-o", "name").Stdout == "pods\ngateways.example.org\n" })
-	e2e.Eventually(t, func() bool { return k.Run(t, "api-versions").Stdout == "example.org/v1\nv1\n" })
+	waittest.Until(t, "api-resources has both kinds", func() bool {
+		return k.Run(t, "api-resources", "-o", "name").Stdout == "pods\ngateways.example.org\n"
+	})
+	waittest.Until(t, "api-versions has both groups", func() bool {
+		return k.Run(t, "api-versions").Stdout == "example.org/v1\nv1\n"
+	})
 	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1"); !strings.Contains(got, `"name":"pods/log"`) || strings.Contains(got, `"secrets"`) {
 		t.Errorf("the older form: %s", got)
 	}
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "explain has the field's description", func() bool {
 		return strings.Contains(k.Run(t, "explain", "gateway.color").Stdout, "What it looks like.")
 	})
 	// The older form of the schemas, as older clients read it: in protobuf, and in JSON.
 	var times map[string]int
 	var swagger string
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "OpenAPI v2 has the new kind", func() bool {
 		doc, err := e2e.FleetClient(t, nil).Discovery().OpenAPISchema()
 		if err != nil {
 			t.Log(err) // on a busy machine it is late
@@ -309,7 +309,7 @@ names: {kind: Gateway, plural: gateways, singular: gateway}, versions: [{name: v
 	if got := k.Must(t, "explain", "pod.spec.containers"); !strings.Contains(got, "List of containers belonging to the pod") {
 		t.Errorf("explain: %s", got)
 	}
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "list of gateways with a warning", func() bool {
 		r := k.Run(t, "get", "gateways")
 		return r.Code == 0 && strings.Contains(r.Stdout, "member2") && strings.Contains(r.Stderr, `Warning: cluster "member1"`)
 	})
@@ -320,12 +320,12 @@ names: {kind: Gateway, plural: gateways, singular: gateway}, versions: [{name: v
 
 // TestFleetDrain holds: a node's pods are found by its name@cluster, and they alone.
 func TestFleetDrain(t *testing.T) {
-	e2e.CreatePods(t, "drained")
+	ns := e2e.CreatePods(t)
 	k := fleet(t, `{apiVersion: v1, kind: Pod}, {apiVersion: v1, kind: Node}, {apiVersion: apps/v1, kind: "*"}`)
-	node := e2e.Direct("member1").Must(t, "get", "pod", "same", "-n", "drained", "-o", "jsonpath={.spec.nodeName}")
+	node := e2e.Direct("member1").Must(t, "get", "pod", "same", "-n", ns, "-o", "jsonpath={.spec.nodeName}")
 	for _, pod := range []string{"same", "on-member1"} {
 		r := k.Run(t, "drain", node+"@member1", "--dry-run=server", "--force", "--pod-selector=app in (same, on-member1, on-member2)")
-		if r.Code != 0 || !strings.Contains(r.Stdout+r.Stderr, "drained/"+pod+"@member1") || strings.Contains(r.Stdout+r.Stderr, "member2") {
+		if r.Code != 0 || !strings.Contains(r.Stdout+r.Stderr, ns+"/"+pod+"@member1") || strings.Contains(r.Stdout+r.Stderr, "member2") {
 			t.Errorf("drain: %v", r)
 		}
 		if got := k.Must(t, "describe", "node", node+"@member1"); !strings.Contains(got, pod+"@member1") || strings.Contains(got, "on-member2") {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -26,28 +25,25 @@ func TestFleetFrozen(t *testing.T) {
 	member := set.Cluster("frozen")
 	_ = e2e.Shared(t)
 	e2e.Register(t, "frozen", member.Kubeconfig())
-	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "frozen") })
 	far, near := e2e.Kubectl{Kubeconfig: member.KubeconfigFile(), Context: "frozen"}, e2e.Direct("member1")
+	ns := e2e.NewNamespaceIn(t, member, e2e.Clusters.Cluster("member1"))
 	for m, d := range map[string]e2e.Kubectl{"frozen": far, "member1": near} {
-		e2e.NewNamespace(t, d, "frozen")
-		d.Must(t, "create", "configmap", "on-"+m, "-n", "frozen")
-		d.Must(t, "label", "configmap", "on-"+m, "-n", "frozen", "frozen=yes")
+		d.Must(t, "create", "configmap", "on-"+m, "-n", ns)
+		d.Must(t, "label", "configmap", "on-"+m, "-n", ns, "frozen=yes")
 	}
-	t.Cleanup(func() { near.Run(t, "delete", "namespace", "frozen", "--wait=false") })
-	fresh := fmt.Sprint("fresh-", time.Now().UnixNano()) // no test before this one has asked for it
-	for _, name := range []string{"known", fresh} {
-		near.Must(t, "create", "configmap", name, "-n", "frozen")
+	for _, name := range []string{"known", "fresh"} {
+		near.Must(t, "create", "configmap", name, "-n", ns)
 	}
 	e2e.CreateRegistry(t, "frozen", "{clusterNames: [member1, frozen]}", "{apiVersion: v1, kind: ConfigMap}")
 	k := atBridge(t, e2e.Through(t, "member1"))
-	in := func(args ...string) []string { return append(args, "-n", "frozen") }
+	in := func(args ...string) []string { return append(args, "-n", ns) }
 	list := in("get", "configmaps", "-l", "frozen", "-o", "name")
 	e2e.WaitForValue(t, "configmap/on-frozen\nconfigmap/on-member1\n", func() string { return k.Run(t, list...).Stdout })
 
 	client, root := e2e.Caller(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*e2e.Patience)
 	defer cancel()
-	const configMaps = "/api/v1/namespaces/frozen/configmaps"
+	configMaps := "/api/v1/namespaces/" + ns + "/configmaps"
 	call := func(method, path, body string, header http.Header) (*http.Response, error) {
 		req, err := http.NewRequestWithContext(ctx, method, root+e2e.BridgeFleetPrefix+path, strings.NewReader(body))
 		if err != nil {
@@ -137,7 +133,7 @@ func TestFleetFrozen(t *testing.T) {
 		{"GET", configMaps + "?labelSelector=frozen&strict=true", "", nil, 502, "", slow, "on-member1"},
 		{"GET", configMaps + "?labelSelector=frozen", "", http.Header{"X-Clusterpass-Strict": {"true"}}, 502, "", slow, "on-member1"},
 		{"GET", configMaps + "?labelSelector=frozen&clusters=frozen", "", nil, 502, "", slow, ""},
-		{"GET", configMaps + "/" + fresh, "", nil, 200, slow, fresh, ""},
+		{"GET", configMaps + "/fresh", "", nil, 200, slow, "fresh", ""},
 		{"GET", configMaps + "/known", "", nil, 200, elsewhere, "known", ""},
 		{"GET", configMaps + "/nowhere", "", nil, 502, "", slow, ""}, // it may be there
 		{"PATCH", configMaps + "/known", `{"data":{"a":"b"}}`, http.Header{"Content-Type": {"application/merge-patch+json"}}, 502, "", "call it known@member1", ""},

@@ -40,18 +40,15 @@ func TestFleetInformers(t *testing.T) {
 	if err != nil {
 		t.Fatalf("CLUSTERPASS_SOAK says how long to go on, as 2h: %v", err)
 	}
-	k := fleet(t, "{apiVersion: v1, kind: ConfigMap, namespace: churn}")
-	for _, m := range e2e.Members {
-		e2e.NewNamespace(t, e2e.Direct(m), "churn")
-		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "churn", "--wait=false") })
-	}
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "configmaps", "-n", "churn").Code == 0 })
+	ns := e2e.NewNamespace(t, e2e.Members...)
+	k := fleet(t, "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+"}")
+	waittest.Until(t, "first list", func() bool { return k.Run(t, "get", "configmaps", "-n", ns).Code == 0 })
 	cut := &e2e.Connections{}
 	client := e2e.FleetClient(t, cut)
 	ctx, cancel := context.WithTimeout(t.Context(), soak+12*time.Minute)
 	defer cancel()
 	// Objects of one name in two clusters have one key for an informer: the clusters write names of their own.
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace("churn"),
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(ns),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "churn" }))
 	informer := factory.Core().V1().ConfigMaps().Informer()
 	factory.Start(ctx.Done())
@@ -60,8 +57,8 @@ func TestFleetInformers(t *testing.T) {
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 		t.Fatal("the informer does not sync")
 	}
-	reconciled := manage(ctx, t, e2e.FleetConfig(t, e2e.Shared(t).Kubeconfig, cut))
-	shown, wait := watched(ctx, t, k)
+	reconciled := manage(ctx, t, e2e.FleetConfig(t, e2e.Shared(t).Kubeconfig, cut), ns)
+	shown, wait := watched(ctx, t, k, ns)
 	defer func() { cancel(); wait() }()
 	has := map[string]func() map[string]string{
 		"the informer": func() map[string]string {
@@ -90,25 +87,25 @@ func TestFleetInformers(t *testing.T) {
 			case rng.IntN(15) == 0:
 				cut.Cut()
 			default:
-				churn(ctx, t, e2e.DirectClient(t, m).CoreV1().ConfigMaps("churn"), fmt.Sprintf("%s-%d", m, rng.IntN(20)), rng)
+				churn(ctx, t, e2e.DirectClient(t, m).CoreV1().ConfigMaps(ns), fmt.Sprintf("%s-%d", m, rng.IntN(20)), rng)
 			}
 			if soak > 0 {
 				e2e.Idle(time.Second) // a soak leaves the machine to others
 			}
 		}
-		ends(t, has, union(ctx, t, func(name, _ string) string { return name }))
+		ends(t, has, union(ctx, t, ns, func(name, _ string) string { return name }))
 		once(t, shown.String())
 		t.Logf("round %d, after %s: all have what the clusters have; kubectl has printed %d events; %d goroutines", round,
 			time.Since(began).Round(time.Second), strings.Count(shown.String(), "\n"), runtime.NumGoroutine())
 	}
 }
 
-// union is what the clusters have, now that nobody writes: where each object is, and its data, by what it is called.
-func union(ctx context.Context, t *testing.T, called func(name, cluster string) string) map[string]string {
+// union returns the cluster and the data of each object in both clusters, by its name in the fleet.
+func union(ctx context.Context, t *testing.T, ns string, called func(name, cluster string) string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, m := range e2e.Members {
-		list, err := e2e.DirectClient(t, m).CoreV1().ConfigMaps("churn").List(ctx, metav1.ListOptions{LabelSelector: "churn"})
+		list, err := e2e.DirectClient(t, m).CoreV1().ConfigMaps(ns).List(ctx, metav1.ListOptions{LabelSelector: "churn"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,13 +152,13 @@ func printedObjects(lines string) map[string]string {
 	return got
 }
 
-// manage runs a controller-runtime manager until ctx ends and returns what its reconciler knows: where each config map of namespace churn
-// is, and its data.
-func manage(ctx context.Context, t *testing.T, cfg *rest.Config) func() map[string]string {
+// manage runs a controller-runtime manager until ctx ends. It returns a function for the cluster and the data of each
+// config map of the namespace, as its reconciler knows them.
+func manage(ctx context.Context, t *testing.T, cfg *rest.Config, ns string) func() map[string]string {
 	t.Helper()
 	ctrl.SetLogger(logr.Discard())
 	skip, grace := true, 2*time.Minute
-	namespaces := map[string]ctrlcache.Config{"churn": {LabelSelector: labels.SelectorFromSet(labels.Set{"churn": "yes"})}}
+	namespaces := map[string]ctrlcache.Config{ns: {LabelSelector: labels.SelectorFromSet(labels.Set{"churn": "yes"})}}
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0", GracefulShutdownTimeout: &grace,
 		Cache:      ctrlcache.Options{DefaultNamespaces: namespaces},
@@ -229,12 +226,12 @@ func churn(ctx context.Context, t *testing.T, client interface {
 	}
 }
 
-// watched has kubectl watch what the churn writes until ctx ends, and returns what it prints and what waits for its end. kubectl does not begin
-// again: what it prints is one watch, whatever happens to the clusters.
-func watched(ctx context.Context, t *testing.T, k e2e.Kubectl) (shown *waittest.Buffer, wait func()) {
+// watched runs kubectl get -w in the namespace until ctx ends. It returns the output, and a function that waits for the
+// end. kubectl does not begin again, so the output is that of one watch.
+func watched(ctx context.Context, t *testing.T, k e2e.Kubectl, ns string) (shown *waittest.Buffer, wait func()) {
 	t.Helper()
 	shown = &waittest.Buffer{}
-	watching := k.Command(ctx, t, e2e.Clusters.BuiltKubectl(), "get", "configmaps", "-n", "churn", "-l", "churn", "--watch", "--output-watch-events",
+	watching := k.Command(ctx, t, e2e.Clusters.BuiltKubectl(), "get", "configmaps", "-n", ns, "-l", "churn", "--watch", "--output-watch-events",
 		"-o", `jsonpath={.type}{" "}{.object.metadata.name}{" "}{.object.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{.object.data.n}{"\n"}`)
 	watching.Stdout, watching.Stderr = shown, e2e.Printed
 	if err := watching.Start(); err != nil {

@@ -4,13 +4,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
 // TestFleetAccessReviews holds: kubectl asks one cluster of the fleet what may be done there, by the namespace, and is told how where it names none.
 func TestFleetAccessReviews(t *testing.T) {
 	k := fleet(t, `{apiVersion: v1, kind: "*"}, {apiVersion: authorization.k8s.io/v1, kind: "*"}`)
-	e2e.Eventually(t, func() bool { return k.Run(t, "auth", "can-i", "get", "pods", "-n", "default@member1").Code == 0 })
+	waittest.Until(t, "access review in member1", func() bool {
+		return k.Run(t, "auth", "can-i", "get", "pods", "-n", "default@member1").Code == 0
+	})
 	for _, tt := range []struct {
 		args string
 		code int
@@ -32,21 +35,24 @@ func TestFleetAccessReviews(t *testing.T) {
 // is listed by fields that only it has.
 func TestFleetNewKind(t *testing.T) {
 	k := fleet(t, `{apiVersion: "*", kind: "*"}`)
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "crd").Code == 0 })
+	waittest.Until(t, "fleet lists CustomResourceDefinitions", func() bool { return k.Run(t, "get", "crd").Code == 0 })
 	k.Apply(t, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: toys.example.org@member1}, spec: {group: example.org, scope: Namespaced,
 names: {kind: Toy, plural: toys, singular: toy}, versions: [{name: v1, served: true, storage: true, selectableFields: [{jsonPath: .color}],
 schema: {openAPIV3Schema: {type: object, properties: {color: {type: string}}}}}]}}`)
-	t.Cleanup(func() { e2e.Direct("member1").Run(t, "delete", "crd", "toys.example.org", "--wait=false") })
+	t.Cleanup(func() { e2e.Direct("member1").Run(t, "delete", "crd", "toys.example.org") })
 	k.Must(t, "wait", "--for=condition=Established", "crd/toys.example.org@member1", "--timeout=4m")
-	const toys = `---
-{apiVersion: example.org/v1, kind: Toy, metadata: {name: bear, namespace: default}, color: brown}
+	ns := e2e.NewNamespace(t, "member1")
+	toys := strings.ReplaceAll(`---
+{apiVersion: example.org/v1, kind: Toy, metadata: {name: bear, namespace: NAMESPACE}, color: brown}
 ---
-{apiVersion: example.org/v1, kind: Toy, metadata: {name: car, namespace: default}, color: red}`
-	e2e.Eventually(t, func() bool { return k.WithInput(toys).Run(t, "apply", "-f", "-").Code == 0 })
-	if got := k.Must(t, "get", "toys", "-n", "default", "--field-selector", "color=red", "-o", "name"); got != "toy.example.org/car\n" {
+{apiVersion: example.org/v1, kind: Toy, metadata: {name: car, namespace: NAMESPACE}, color: red}`, "NAMESPACE", ns)
+	waittest.Until(t, "fleet creates objects of the new kind", func() bool {
+		return k.WithInput(toys).Run(t, "apply", "-f", "-").Code == 0
+	})
+	if got := k.Must(t, "get", "toys", "-n", ns, "--field-selector", "color=red", "-o", "name"); got != "toy.example.org/car\n" {
 		t.Errorf("%q", got)
 	}
-	if got := e2e.Direct("member1").Must(t, "get", "toys", "-n", "default", "-o", "name"); got != "toy.example.org/bear\ntoy.example.org/car\n" {
+	if got := e2e.Direct("member1").Must(t, "get", "toys", "-n", ns, "-o", "name"); got != "toy.example.org/bear\ntoy.example.org/car\n" {
 		t.Errorf("%q", got)
 	}
 }

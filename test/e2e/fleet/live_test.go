@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -44,11 +45,10 @@ func bridgeClient(t *testing.T) kubernetes.Interface {
 // registries unite; without any, the answer says what is missing; and a list whose cluster left between two of its pages does not end as if
 // it were whole.
 func TestFleetRegistriesChange(t *testing.T) {
+	a, b := e2e.NewNamespace(t, e2e.Members...), e2e.NewNamespace(t, e2e.Members...)
 	for _, m := range e2e.Members {
 		d := e2e.Direct(m)
-		for _, namespace := range []string{"live-a", "live-b"} {
-			e2e.NewNamespace(t, d, namespace)
-			t.Cleanup(func() { d.Run(t, "delete", "namespace", namespace, "--wait=false") })
+		for _, namespace := range []string{a, b} {
 			d.Apply(t, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s, labels: {live: \"yes\"}}}", m, namespace))
 		}
 		t.Cleanup(func() { e2e.OwnAPI(t).Run(t, "label", "cluster", m, "live-") })
@@ -77,12 +77,13 @@ func TestFleetRegistriesChange(t *testing.T) {
 			t.Errorf("where nothing is global: %v", r)
 		}
 	}
-	const labelled, ofA, ofB = "{labelSelector: {matchLabels: {live: \"yes\"}}}", "{apiVersion: v1, kind: ConfigMap, namespace: live-a}", "{apiVersion: v1, kind: ConfigMap, namespace: live-b}"
+	const labelled = "{labelSelector: {matchLabels: {live: \"yes\"}}}"
+	ofA, ofB := "{apiVersion: v1, kind: ConfigMap, namespace: "+a+"}", "{apiVersion: v1, kind: ConfigMap, namespace: "+b+"}"
 	e2e.CreateRegistry(t, "live", labelled, ofA)
 	e2e.WaitForValue(t, "NotFound", has)
 	missing(e2e.Through(t, "member1"))
 	label("member1", "live=yes")
-	e2e.WaitForValue(t, "live-a/member1", has)
+	e2e.WaitForValue(t, a+"/member1", has)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*e2e.Patience)
 	defer cancel()
@@ -96,13 +97,13 @@ func TestFleetRegistriesChange(t *testing.T) {
 	if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || cm.Name != "member2" || cm.Annotations[e2e.SourceAnnotation] != "member2" {
 		t.Errorf("with the label comes %+v", e)
 	}
-	e2e.WaitForValue(t, "live-a/member1 live-a/member2", has)
+	e2e.WaitForValue(t, a+"/member1 "+a+"/member2", has)
 	first, err := client.List(t.Context(), metav1.ListOptions{LabelSelector: "live", Limit: 1})
 	if err != nil || first.Continue == "" {
 		t.Fatalf("a page: %+v, %v", first, err)
 	}
 	label("member1", "live-")
-	e2e.WaitForValue(t, "live-a/member2", has)
+	e2e.WaitForValue(t, a+"/member2", has)
 	if _, err := client.List(t.Context(), metav1.ListOptions{LabelSelector: "live", Limit: 1, Continue: first.Continue}); !apierrors.IsResourceExpired(err) || !strings.Contains(err.Error(), "not in the fleet any more") {
 		t.Errorf("a page after a cluster has left: %v", err)
 	}
@@ -111,11 +112,11 @@ func TestFleetRegistriesChange(t *testing.T) {
 	}
 
 	e2e.CreateRegistry(t, "live-too", "{clusterNames: [member1]}", ofB)
-	e2e.WaitForValue(t, "live-b/member1 live-a/member2", has)
+	e2e.WaitForValue(t, b+"/member1 "+a+"/member2", has)
 	e2e.CreateRegistry(t, "live", labelled, ofB)
-	e2e.WaitForValue(t, "live-b/member1 live-b/member2", has)
+	e2e.WaitForValue(t, b+"/member1 "+b+"/member2", has)
 	e2e.OwnAPI(t).Must(t, "delete", "resourceregistry", "live-too")
-	e2e.WaitForValue(t, "live-b/member2", has)
+	e2e.WaitForValue(t, b+"/member2", has)
 	e2e.OwnAPI(t).Must(t, "delete", "resourceregistry", "live")
 	e2e.WaitForValue(t, "NotFound", has)
 	missing(e2e.Through(t, "member1"))
@@ -124,11 +125,12 @@ func TestFleetRegistriesChange(t *testing.T) {
 // TestFleetMemberRBAC holds: what each cluster lets the caller see is what the caller sees, whatever another caller has read before.
 func TestFleetMemberRBAC(t *testing.T) {
 	const user = "fleet-tenant"
+	ns := e2e.NewNamespace(t, e2e.Members...)
 	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	owner := atBridge(t, e2e.Through(t, "member1"))
 	allow := func(m string) {
 		t.Helper()
-		e2e.Direct(m).Must(t, "create", "rolebinding", user, "-n", "tenants", "--clusterrole=edit", "--user="+user)
+		e2e.Direct(m).Must(t, "create", "rolebinding", user, "-n", ns, "--clusterrole=edit", "--user="+user)
 	}
 	for _, m := range e2e.Members {
 		if out, err := e2e.CLI(t, e2e.GrantYAML(m, user), "apply", "-f", "-"); err != nil {
@@ -136,20 +138,21 @@ func TestFleetMemberRBAC(t *testing.T) {
 		}
 		t.Cleanup(func() { _, _ = e2e.CLI(t, e2e.GrantYAML(m, user), "delete", "-f", "-") })
 		d := e2e.Direct(m)
-		e2e.NewNamespace(t, d, "tenants")
-		t.Cleanup(func() { d.Run(t, "delete", "namespace", "tenants", "--wait=false") })
-		d.Apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: in-"+m+", namespace: tenants, labels: {tenants: \"yes\"}}, data: {of: "+m+"}}")
-		if got := owner.Must(t, "get", "configmap", "in-"+m, "-n", "tenants", "-o", "jsonpath={.data.of}"); got != m {
+		d.Apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: in-"+m+", namespace: "+ns+", labels: {tenants: \"yes\"}}, data: {of: "+m+"}}")
+		if got := owner.Must(t, "get", "configmap", "in-"+m, "-n", ns, "-o", "jsonpath={.data.of}"); got != m {
 			t.Errorf("the owner reads %q", got)
 		}
 	}
 	allow("member1")
 	k := owner
 	k.Kubeconfig = e2e.PassFor(t, user)
-	in := func(args ...string) []string { return append(args, "-n", "tenants", "-o", "name") }
+	in := func(args ...string) []string { return append(args, "-n", ns, "-o", "name") }
 	list := in("get", "configmaps", "-l", "tenants")
 	const refused = `cluster "member2": configmaps is forbidden: User "fleet-tenant" cannot list resource "configmaps"`
-	e2e.Eventually(t, func() bool { r := k.Run(t, list...); return r.Code == 0 && strings.Contains(r.Stderr, refused) })
+	waittest.Until(t, "list with a warning about member2", func() bool {
+		r := k.Run(t, list...)
+		return r.Code == 0 && strings.Contains(r.Stderr, refused)
+	})
 	if r := k.Run(t, list...); r.Code != 0 || r.Stdout != "configmap/in-member1\n" || !strings.Contains(r.Stderr, "Warning: "+refused) {
 		t.Errorf("a list: %v", r)
 	}
@@ -160,17 +163,17 @@ func TestFleetMemberRBAC(t *testing.T) {
 		"in-member2":         {`Warning: cluster "member2": `, "(NotFound)"},
 		"in-member2@member2": {"(Forbidden)"},
 	} {
-		r := k.Run(t, "get", "configmap", name, "-n", "tenants", "-o", "yaml")
+		r := k.Run(t, "get", "configmap", name, "-n", ns, "-o", "yaml")
 		if r.Code == 0 || r.Stdout != "" || !strings.Contains(r.Stderr, `User "fleet-tenant" cannot get resource "configmaps"`) {
 			t.Errorf("what the caller may not see, %s: %v", name, r)
 		}
 		e2e.WantText(t, r.Stderr, want...)
 	}
-	if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces/tenants/configmaps/in-member2?strict=true"); r.Code == 0 || !strings.Contains(r.Stderr, "(Forbidden)") {
+	if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces/"+ns+"/configmaps/in-member2?strict=true"); r.Code == 0 || !strings.Contains(r.Stderr, "(Forbidden)") {
 		t.Errorf("what the caller may not see, and wants of all: %v", r)
 	}
-	k.Apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: made, namespace: tenants, annotations: {clusterpass.io/cluster: member1}}}")
-	if got := e2e.Direct("member1").Must(t, "get", "configmap", "made", "-n", "tenants", "-o", "name"); got != "configmap/made\n" {
+	k.Apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: made, namespace: "+ns+", annotations: {clusterpass.io/cluster: member1}}}")
+	if got := e2e.Direct("member1").Must(t, "get", "configmap", "made", "-n", ns, "-o", "name"); got != "configmap/made\n" {
 		t.Errorf("applied: %q", got)
 	}
 	r := k.Run(t, "get", "configmaps", "-A", "-l", "tenants")
@@ -192,11 +195,11 @@ func TestFleetMemberRBAC(t *testing.T) {
 func TestFleetWithoutTheKind(t *testing.T) {
 	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: lamps.example.net}, spec: {group: example.net, scope: Namespaced,
 names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {color: {type: string}}}}}]}}`
-	d := e2e.Direct("member2")
+	ns, d := e2e.NewNamespace(t, e2e.Members...), e2e.Direct("member2")
 	d.Apply(t, crd)
-	t.Cleanup(func() { d.Run(t, "delete", "crd", "lamps.example.net", "--wait=false") })
+	t.Cleanup(func() { d.Run(t, "delete", "crd", "lamps.example.net") })
 	d.Must(t, "wait", "--for=condition=Established", "crd/lamps.example.net", "--timeout=4m")
-	e2e.Eventually(t, func() bool { return d.Run(t, "get", "lamps").Code == 0 })
+	waittest.Until(t, "member2 serves lamps", func() bool { return d.Run(t, "get", "lamps").Code == 0 })
 	// The third is member2 by another name.
 	if out, err := e2e.CLI(t, "", "cluster", "add", "third", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2"); err != nil {
 		t.Fatalf("%s%v", out, err)
@@ -204,7 +207,9 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "third") })
 	e2e.CreateRegistry(t, "lamps", "{clusterNames: [member1, member2, third]}", "{apiVersion: example.net/v1, kind: Lamp}")
 	k := atBridge(t, e2e.Through(t, "member1"))
-	e2e.Eventually(t, func() bool { return k.Run(t, "api-resources", "-o", "name").Stdout == "lamps.example.net\n" })
+	waittest.Until(t, "api-resources has the new kind", func() bool {
+		return k.Run(t, "api-resources", "-o", "name").Stdout == "lamps.example.net\n"
+	})
 
 	client, root := e2e.Caller(t)
 	began := map[string]*bufio.Reader{}
@@ -233,7 +238,7 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 		}
 	}
 	e2e.Idle(4 * time.Second) // Karmada's watch ends after 3, with an error
-	d.Apply(t, "{apiVersion: example.net/v1, kind: Lamp, metadata: {name: late, namespace: default}}")
+	d.Apply(t, "{apiVersion: example.net/v1, kind: Lamp, metadata: {name: late, namespace: "+ns+"}}")
 	for form, lines := range began {
 		line, err := lines.ReadString('\n')
 		for ; err == nil && strings.HasPrefix(form, "send") && strings.HasPrefix(line, `{"type":"BOOKMARK"`); line, err = lines.ReadString('\n') { // that may come at any time
@@ -242,16 +247,16 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 			t.Errorf("a watch with %q, once something happens: %q, %v", form, line, err)
 		}
 	}
-	d.Must(t, "delete", "lamp", "late", "-n", "default", "--timeout=4m")
+	d.Must(t, "delete", "lamp", "late", "-n", ns, "--timeout=4m")
 
 	for where, want := range map[string]string{"one": "there may be: member2, third", "one@member1": "(NotFound)"} {
-		r := k.WithInput("---\n{apiVersion: example.net/v1, kind: Lamp, metadata: {name: "+where+", namespace: default}}").Run(t, "create", "-f", "-")
+		r := k.WithInput("---\n{apiVersion: example.net/v1, kind: Lamp, metadata: {name: "+where+", namespace: "+ns+"}}").Run(t, "create", "-f", "-")
 		if r.Code == 0 || !strings.Contains(r.Stderr, want) {
 			t.Errorf("%s: %v", where, r)
 		}
 	}
-	k.Apply(t, "{apiVersion: example.net/v1, kind: Lamp, metadata: {name: one@third, namespace: default}, color: red}")
-	r := k.Run(t, "get", "lamps", "-n", "default")
+	k.Apply(t, "{apiVersion: example.net/v1, kind: Lamp, metadata: {name: one@third, namespace: "+ns+"}, color: red}")
+	r := k.Run(t, "get", "lamps", "-n", ns)
 	var rows []string
 	for line := range strings.Lines(r.Stdout) {
 		rows = append(rows, strings.Join(strings.Fields(line)[:2], " "))
@@ -259,16 +264,16 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 	if !slices.Equal(rows, []string{"NAME CLUSTER", "one member2", "one third"}) || !strings.Contains(r.Stderr, `Warning: cluster "member1"`) {
 		t.Errorf("a list: %v", r)
 	}
-	if r := k.Run(t, "get", "lamp", "one", "-n", "default"); r.Code == 0 || !strings.Contains(r.Stderr, `lamps "one" is in 2 clusters: member2, third; name one of them, as one@member2 or one@third`) {
+	if r := k.Run(t, "get", "lamp", "one", "-n", ns); r.Code == 0 || !strings.Contains(r.Stderr, `lamps "one" is in 2 clusters: member2, third; name one of them, as one@member2 or one@third`) {
 		t.Errorf("one of several: %v", r)
 	}
-	k.Must(t, "patch", "lamp", "one@member2", "-n", "default", "--type=merge", "-p", `{"color":"green"}`)
-	if got := k.Must(t, "get", "lamp", "one@third", "-n", "default", "-o", "jsonpath={.metadata.name} {.color}"); got != "one@third green" {
+	k.Must(t, "patch", "lamp", "one@member2", "-n", ns, "--type=merge", "-p", `{"color":"green"}`)
+	if got := k.Must(t, "get", "lamp", "one@third", "-n", ns, "-o", "jsonpath={.metadata.name} {.color}"); got != "one@third green" {
 		t.Errorf("by the third's name it is %q", got)
 	}
 	e2e.WantText(t, k.Must(t, "explain", "lamp.color"), "FIELD: color <string>")
-	k.Must(t, "delete", "lamp", "one@third", "-n", "default", "--timeout=4m")
-	if r := k.Run(t, "get", "lamp", "one", "-n", "default"); r.Code == 0 || !strings.Contains(r.Stderr, "(NotFound)") {
+	k.Must(t, "delete", "lamp", "one@third", "-n", ns, "--timeout=4m")
+	if r := k.Run(t, "get", "lamp", "one", "-n", ns); r.Code == 0 || !strings.Contains(r.Stderr, "(NotFound)") {
 		t.Errorf("deleted: %v", r)
 	}
 }

@@ -7,16 +7,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
 // bareRefused is in the error of every write that names no cluster.
 const bareRefused = "by its name alone is refused"
 
-// manifestDocs returns a ConfigMap and a Deployment with the annotations.
-func manifestDocs(annotations string) (configMap, deployment string) {
+// manifestDocs returns a ConfigMap and a Deployment of a namespace, with the annotations.
+func manifestDocs(namespace, annotations string) (configMap, deployment string) {
 	metadata := func(name string) string {
-		return "metadata: {name: " + name + ", namespace: manifests, annotations: {" + annotations + "}}"
+		return "metadata: {name: " + name + ", namespace: " + namespace + ", annotations: {" + annotations + "}}"
 	}
 	return "---\n{apiVersion: v1, kind: ConfigMap, " + metadata("settings") + ", data: {of: manifest}}\n",
 		"---\n{apiVersion: apps/v1, kind: Deployment, " + metadata("web") + ", spec: {replicas: 0, " +
@@ -33,13 +34,14 @@ const (
 	immutable        = "a Deployment with another selector"
 )
 
-// manifestCommands are commands that must not change member2, with the text of their errors. DIR is a kustomization.
+// manifestCommands are commands that must not change member2, with the text of their errors. DIR is a kustomization, and
+// NAMESPACE the namespace of the test.
 var manifestCommands = []struct{ name, command, stdin, says string }{
 	{"delete", "delete -f -", ofMember1, bareRefused},
 	{"delete of a kustomization", "delete -k DIR", "", bareRefused},
-	{"delete by a bare name", "delete configmap settings -n manifests", "", bareRefused},
+	{"delete by a bare name", "delete configmap settings -n NAMESPACE", "", bareRefused},
 	{
-		"delete --raw", "delete --raw " + e2e.FleetPrefix + "/api/v1/namespaces/manifests/configmaps/settings", "",
+		"delete --raw", "delete --raw " + e2e.FleetPrefix + "/api/v1/namespaces/NAMESPACE/configmaps/settings", "",
 		bareRefused,
 	},
 	{"replace", "replace -f -", ofMember1, `its annotations say that it is of cluster "member1"`},
@@ -62,30 +64,29 @@ var manifestCommands = []struct{ name, command, stdin, says string }{
 	{"set env", "set env A=B -f -", workload, bareRefused},
 	{"rollout restart", "rollout restart -f -", workload, bareRefused},
 	{"rollout pause", "rollout pause -f -", workload, bareRefused},
-	{"label by a bare name", "label configmap settings note=yes -n manifests", "", bareRefused},
+	{"label by a bare name", "label configmap settings note=yes -n NAMESPACE", "", bareRefused},
 }
 
 // TestFleetManifestOfAnotherCluster runs each command of kubectl that reads a manifest. The manifest names member1, and
 // only member2 has objects of its names. If this fails, kubectl deletes or changes the object of the wrong cluster.
 func TestFleetManifestOfAnotherCluster(t *testing.T) {
 	k := fleet(t, `{apiVersion: v1, kind: ConfigMap}, {apiVersion: apps/v1, kind: "*"}`)
-	for _, m := range e2e.Members {
-		e2e.NewNamespace(t, e2e.Direct(m), "manifests")
-		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "manifests", "--wait=false") })
-	}
-	configMap, deployment := manifestDocs("")
+	ns := e2e.NewNamespace(t, e2e.Members...)
+	configMap, deployment := manifestDocs(ns, "")
 	e2e.Direct("member2").Apply(t, configMap+deployment)
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "deployment", "web", "-n", "manifests").Code == 0 })
+	waittest.Until(t, "the fleet has the Deployment", func() bool {
+		return k.Run(t, "get", "deployment", "web", "-n", ns).Code == 0
+	})
 	// The state has no resourceVersion: the controller of Deployments writes, too.
 	state := func() string {
 		const fields = "{.metadata.uid} {.metadata.labels} {.metadata.annotations.note} {.data} {.spec} " +
 			"{.metadata.deletionTimestamp}"
-		return e2e.Direct("member2").Must(t, "get", "configmap/settings", "deployment/web", "-n", "manifests",
+		return e2e.Direct("member2").Must(t, "get", "configmap/settings", "deployment/web", "-n", ns,
 			"-o", "jsonpath={range .items[*]}"+fields+`{"\n"}{end}`)
 	}
 	before := state()
-	configMap, deployment = manifestDocs("clusterpass.io/cluster: member1")
-	plainMap, plain := manifestDocs("")
+	configMap, deployment = manifestDocs(ns, "clusterpass.io/cluster: member1")
+	plainMap, plain := manifestDocs(ns, "")
 	stdin := map[string]string{
 		ofMember1: configMap, changedOfMember1: strings.Replace(configMap, "of: manifest", "of: changed", 1),
 		ofNone:   plainMap,
@@ -103,7 +104,8 @@ func TestFleetManifestOfAnotherCluster(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for form, k := range map[string]e2e.Kubectl{"fleet": k, "fleet/@": qualified(t, k)} {
 				k.Env = []string{`KUBE_EDITOR=sed -i s/of:.*/of:\ edited/`}
-				r := k.WithInput(stdin[tt.stdin]).Run(t, strings.Fields(strings.Replace(tt.command, "DIR", dir, 1))...)
+				command := strings.NewReplacer("DIR", dir, "NAMESPACE", ns).Replace(tt.command)
+				r := k.WithInput(stdin[tt.stdin]).Run(t, strings.Fields(command)...)
 				if r.Code == 0 || !strings.Contains(strings.ReplaceAll(r.Stderr, `\"`, `"`), tt.says) {
 					t.Errorf("%s: %v, want %s", form, r, tt.says)
 				}
@@ -118,7 +120,7 @@ func TestFleetManifestOfAnotherCluster(t *testing.T) {
 		if after := state(); after != before {
 			t.Errorf("member2 has\n%s, before\n%s", after, before)
 		}
-		got := e2e.Direct("member1").Must(t, "get", "configmap", "settings", "-n", "manifests", "-o", "jsonpath={.data.of}")
+		got := e2e.Direct("member1").Must(t, "get", "configmap", "settings", "-n", ns, "-o", "jsonpath={.data.of}")
 		if got != "manifest" {
 			t.Errorf("member1 has %q", got)
 		}
@@ -126,12 +128,12 @@ func TestFleetManifestOfAnotherCluster(t *testing.T) {
 	t.Run("the forms that an error names", func(t *testing.T) {
 		in := func(name string) string { return strings.Replace(configMap, "name: settings", "name: "+name, 1) }
 		k.WithInput(in("settings@member1")).Must(t, "delete", "-f", "-", "--timeout=4m")
-		k.Must(t, "label", "configmap", "settings", "note=yes", "-n", "manifests@member2")
-		k.Must(t, "delete", "configmap", "settings", "-n", "manifests@member2", "--timeout=4m")
-		if r := k.Run(t, "delete", "configmap", "settings", "-n", "manifests"); !strings.Contains(r.Stderr, "(NotFound)") {
+		k.Must(t, "label", "configmap", "settings", "note=yes", "-n", ns+"@member2")
+		k.Must(t, "delete", "configmap", "settings", "-n", ns+"@member2", "--timeout=4m")
+		if r := k.Run(t, "delete", "configmap", "settings", "-n", ns); !strings.Contains(r.Stderr, "(NotFound)") {
 			t.Errorf("deleted in both clusters: %v", r)
 		}
-		k.Must(t, "delete", "configmap", "settings", "-n", "manifests", "--ignore-not-found")
+		k.Must(t, "delete", "configmap", "settings", "-n", ns, "--ignore-not-found")
 	})
 }
 
@@ -139,25 +141,24 @@ func TestFleetManifestOfAnotherCluster(t *testing.T) {
 // kubectl delete -l leaves objects, or waits for ever.
 func TestFleetDeleteBySelector(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}")
+	ns := e2e.NewNamespace(t, e2e.Members...)
 	for _, m := range e2e.Members {
 		d := e2e.Direct(m)
-		e2e.NewNamespace(t, d, "selected")
-		t.Cleanup(func() { d.Run(t, "delete", "namespace", "selected", "--wait=false") })
 		for _, name := range []string{"same", "alone-" + m, "stays"} {
-			const doc = "{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: selected, labels: {stays: %q}}}"
-			d.Apply(t, fmt.Sprintf(doc, name, fmt.Sprint(name == "stays")))
+			const doc = "{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s, labels: {stays: %q}}}"
+			d.Apply(t, fmt.Sprintf(doc, name, ns, fmt.Sprint(name == "stays")))
 		}
 	}
-	e2e.WantText(t, k.Must(t, "delete", "configmaps", "-l", "stays=false", "-n", "selected", "--timeout=4m"),
+	e2e.WantText(t, k.Must(t, "delete", "configmaps", "-l", "stays=false", "-n", ns, "--timeout=4m"),
 		`"same@member1"`, `"same@member2"`, `"alone-member1@member1"`, `"alone-member2@member2"`)
 	for _, m := range e2e.Members {
-		got := e2e.Direct(m).Must(t, "get", "configmaps", "-l", "stays", "-n", "selected", "-o", "name")
+		got := e2e.Direct(m).Must(t, "get", "configmaps", "-l", "stays", "-n", ns, "-o", "name")
 		if got != "configmap/stays\n" {
 			t.Errorf("%s has %q", m, got)
 		}
 	}
-	k.Must(t, "delete", "configmaps", "-l", "stays", "-n", "selected@member1", "--timeout=4m")
-	got := k.Must(t, "get", "configmaps", "-l", "stays", "-n", "selected",
+	k.Must(t, "delete", "configmaps", "-l", "stays", "-n", ns+"@member1", "--timeout=4m")
+	got := k.Must(t, "get", "configmaps", "-l", "stays", "-n", ns,
 		"-o", "jsonpath={.items[*].metadata.annotations}")
 	if !strings.Contains(got, "member2") || strings.Contains(got, "member1") {
 		t.Errorf("deleted in a namespace of member1, there are %s", got)
@@ -170,20 +171,17 @@ func TestFleetPrune(t *testing.T) {
 	doc := func(name string) string {
 		return "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: " + name + ", labels: {app: pruned}}}\n"
 	}
-	for _, m := range e2e.Members {
-		e2e.NewNamespace(t, e2e.Direct(m), "prune")
-		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "prune", "--wait=false") })
-	}
+	ns := e2e.NewNamespace(t, e2e.Members...)
 	has := func(m string) string {
-		names := e2e.Direct(m).Must(t, "get", "configmaps", "-n", "prune", "-l", "app", "-o", "name")
+		names := e2e.Direct(m).Must(t, "get", "configmaps", "-n", ns, "-l", "app", "-o", "name")
 		return strings.Join(strings.Fields(names), " ")
 	}
 	for form, k := range map[string]e2e.Kubectl{"fleet": k, "fleet/@": qualified(t, k)} {
 		for _, m := range e2e.Members {
-			e2e.Direct(m).WithInput(doc("keeps")+doc("goes")).Must(t, "apply", "-n", "prune", "-f", "-")
+			e2e.Direct(m).WithInput(doc("keeps")+doc("goes")).Must(t, "apply", "-n", ns, "-f", "-")
 		}
 		prune := []string{"apply", "--prune", "-l", "app=pruned", "--prune-allowlist=core/v1/ConfigMap", "-f", "-"}
-		r := k.WithInput(doc("keeps@member1")).Run(t, append(prune, "-n", "prune")...)
+		r := k.WithInput(doc("keeps@member1")).Run(t, append(prune, "-n", ns)...)
 		if r.Code == 0 || !strings.Contains(r.Stderr, "configmaps to prune cannot be listed") {
 			t.Errorf("%s: in all clusters: %v", form, r)
 		}
@@ -191,7 +189,7 @@ func TestFleetPrune(t *testing.T) {
 		if a, b := has("member1"), has("member2"); a != both || b != both {
 			t.Fatalf("%s: after a refusal member1 has %s, member2 %s", form, a, b)
 		}
-		r = k.WithInput(doc("keeps")).Run(t, append(prune, "-n", "prune@member1")...)
+		r = k.WithInput(doc("keeps")).Run(t, append(prune, "-n", ns+"@member1")...)
 		if a, b := has("member1"), has("member2"); r.Code != 0 || a != "configmap/keeps" || b != both {
 			t.Errorf("%s: in a namespace of member1: %v\nmember1 has %s, member2 %s", form, r, a, b)
 		}
@@ -202,10 +200,7 @@ func TestFleetPrune(t *testing.T) {
 // name each time.
 func TestFleetApplyUnchanged(t *testing.T) {
 	k := qualified(t, fleet(t, "{apiVersion: v1, kind: ConfigMap}"))
-	d := e2e.Direct("member2")
-	e2e.NewNamespace(t, d, "unchanged")
-	t.Cleanup(func() { d.Run(t, "delete", "namespace", "unchanged", "--wait=false") })
-	const doc = "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: alone, namespace: unchanged, " +
+	doc := "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: alone, namespace: " + e2e.NewNamespace(t, "member2") + ", " +
 		"annotations: {clusterpass.io/cluster: member2}}, data: {of: first}}\n"
 	for _, want := range []string{"created", "unchanged", "unchanged"} {
 		e2e.WantText(t, k.WithInput(doc).Must(t, "apply", "-f", "-"), want)

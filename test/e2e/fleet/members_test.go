@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/discovery"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -24,7 +25,7 @@ func TestFleetVersionAhead(t *testing.T) {
 	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("kube-system")
 	var version cursor.Version
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "list of all clusters", func() bool {
 		list, err := client.List(t.Context(), metav1.ListOptions{})
 		if err == nil {
 			version, err = cursor.ParseVersion(list.ResourceVersion)
@@ -74,19 +75,19 @@ additionalPrinterColumns: [{name: Size, type: string, jsonPath: .size}COLOR]}]}}
 	for m, color := range map[string]string{"member1": "", "member2": ", {name: Color, type: string, jsonPath: .color}"} {
 		d := e2e.Direct(m)
 		d.Apply(t, strings.Replace(crd, "COLOR", color, 1))
-		t.Cleanup(func() { d.Run(t, "delete", "crd", "gauges.example.org", "--wait=false") })
+		t.Cleanup(func() { d.Run(t, "delete", "crd", "gauges.example.org") })
 		d.Must(t, "wait", "--for=condition=Established", "crd/gauges.example.org", "--timeout=4m")
-		e2e.Eventually(t, func() bool { return d.Run(t, "get", "gauges").Code == 0 })
+		waittest.Until(t, m+" serves gauges", func() bool { return d.Run(t, "get", "gauges").Code == 0 })
 	}
-	k := fleet(t, "{apiVersion: example.org/v1, kind: Gauge}")
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "gauges", "-n", "default").Code == 0 })
+	k, ns := fleet(t, "{apiVersion: example.org/v1, kind: Gauge}"), e2e.NewNamespace(t, e2e.Members...)
+	waittest.Until(t, "fleet serves gauges", func() bool { return k.Run(t, "get", "gauges", "-n", ns).Code == 0 })
 	// made makes a gauge in a cluster.
 	made := func(cluster, name string) {
 		t.Helper()
-		e2e.Direct(cluster).Apply(t, "{apiVersion: example.org/v1, kind: Gauge, metadata: {name: "+name+", namespace: default}, size: s-"+name+", color: c-"+name+"}")
+		e2e.Direct(cluster).Apply(t, "{apiVersion: example.org/v1, kind: Gauge, metadata: {name: "+name+", namespace: "+ns+"}, size: s-"+name+", color: c-"+name+"}")
 	}
 	made("member1", "g0")
-	s := k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "gauges", "-n", "default", "--watch")
+	s := k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "gauges", "-n", ns, "--watch")
 	// printed waits for a gauge, and returns it as what it is by the columns that were printed last.
 	var columns []string
 	printed := func(name string) string {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -32,12 +33,9 @@ func (byList) IsWatchListSemanticsUnSupported() bool { return true }
 // TestFleetQualifiedInformers holds: informers, by WatchList and by lists, a controller-runtime manager and kubectl get -w keep objects of one
 // name in two clusters apart, and end with exactly what both have; and what they have is written back by the name it has there.
 func TestFleetQualifiedInformers(t *testing.T) {
-	k := qualified(t, fleet(t, "{apiVersion: v1, kind: ConfigMap, namespace: churn}, {apiVersion: v1, kind: Event}"))
-	for _, m := range e2e.Members {
-		e2e.NewNamespace(t, e2e.Direct(m), "churn") // TestFleetInformers deleted its own a moment ago
-		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "churn", "--wait=false") })
-	}
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "configmaps", "-n", "churn").Code == 0 })
+	ns := e2e.NewNamespace(t, e2e.Members...)
+	k := qualified(t, fleet(t, "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+"}, {apiVersion: v1, kind: Event}"))
+	waittest.Until(t, "first list", func() bool { return k.Run(t, "get", "configmaps", "-n", ns).Code == 0 })
 	cut := &e2e.Connections{}
 	cfg := e2e.FleetConfig(t, e2e.Shared(t).Kubeconfig, cut)
 	cfg.Host += "/@"
@@ -47,7 +45,7 @@ func TestFleetQualifiedInformers(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
-	here := client.CoreV1().ConfigMaps("churn")
+	here := client.CoreV1().ConfigMaps(ns)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = "churn"
@@ -69,19 +67,19 @@ func TestFleetQualifiedInformers(t *testing.T) {
 		}
 		stores[what] = informer.GetStore()
 	}
-	reconciled := manage(ctx, t, cfg)
+	reconciled := manage(ctx, t, cfg, ns)
 	whole := e2e.FleetConfig(t, e2e.Shared(t).Kubeconfig, nil) // a write may not be cut in the middle
 	whole.Host = cfg.Host
 	writer, err := kubernetes.NewForConfig(whole)
 	if err != nil {
 		t.Fatal(err)
 	}
-	writes := writer.CoreV1().ConfigMaps("churn")
+	writes := writer.CoreV1().ConfigMaps(ns)
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: writer.CoreV1().Events("")})
 	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "test"})
-	shown, wait := watched(ctx, t, k)
+	shown, wait := watched(ctx, t, k, ns)
 	defer func() { cancel(); wait() }()
 
 	seed := rand.Uint64()
@@ -103,7 +101,7 @@ func TestFleetQualifiedInformers(t *testing.T) {
 				break
 			}
 		default:
-			churn(ctx, t, e2e.DirectClient(t, m).CoreV1().ConfigMaps("churn"), name, rng)
+			churn(ctx, t, e2e.DirectClient(t, m).CoreV1().ConfigMaps(ns), name, rng)
 		}
 	}
 	has := map[string]func() map[string]string{
@@ -116,13 +114,13 @@ func TestFleetQualifiedInformers(t *testing.T) {
 			for _, key := range store.ListKeys() {
 				if o, ok, _ := store.GetByKey(key); ok {
 					cm := o.(*corev1.ConfigMap)
-					got[strings.TrimPrefix(key, "churn/")] = cm.Annotations[e2e.SourceAnnotation] + " " + cm.Data["n"]
+					got[strings.TrimPrefix(key, ns+"/")] = cm.Annotations[e2e.SourceAnnotation] + " " + cm.Data["n"]
 				}
 			}
 			return got
 		}
 	}
-	ends(t, has, union(ctx, t, func(name, cluster string) string { return name + "@" + cluster }))
+	ends(t, has, union(ctx, t, ns, func(name, cluster string) string { return name + "@" + cluster }))
 	// What a controller makes for, or says of, an object goes where that is.
 	for _, m := range e2e.Members {
 		owner, err := writes.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner@" + m}}, metav1.CreateOptions{})
@@ -134,31 +132,31 @@ func TestFleetQualifiedInformers(t *testing.T) {
 			t.Fatalf("%+v, %v", owned, err)
 		}
 		recorder.Event(owner, corev1.EventTypeNormal, "Told", "of "+m)
-		e2e.Eventually(t, func() bool {
-			return e2e.Direct(m).Must(t, "get", "events", "-n", "churn", "-o", "jsonpath={.items[*].involvedObject.name} {.items[*].message}") == "owner of "+m
+		waittest.Until(t, "event of the owner in "+m, func() bool {
+			return e2e.Direct(m).Must(t, "get", "events", "-n", ns, "-o", "jsonpath={.items[*].involvedObject.name} {.items[*].message}") == "owner of "+m
 		})
 	}
 	// Both have one of each name, and one is gone from the one alone.
 	for _, m := range e2e.Members {
-		e2e.Direct(m).Must(t, "delete", "configmaps", "-n", "churn", "-l", "churn")
-		e2e.Direct(m).Must(t, "create", "configmap", "last", "-n", "churn", "--from-literal=n="+m)
-		e2e.Direct(m).Must(t, "label", "configmap", "last", "-n", "churn", "churn=yes")
+		e2e.Direct(m).Must(t, "delete", "configmaps", "-n", ns, "-l", "churn")
+		e2e.Direct(m).Must(t, "create", "configmap", "last", "-n", ns, "--from-literal=n="+m)
+		e2e.Direct(m).Must(t, "label", "configmap", "last", "-n", ns, "churn=yes")
 	}
 	if err := writes.Delete(ctx, "last@member2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ends(t, has, map[string]string{"last@member1": "member1 member1"})
-	if got := e2e.Direct("member2").Must(t, "get", "configmaps", "-n", "churn", "-l", "churn", "-o", "name"); got != "" {
+	if got := e2e.Direct("member2").Must(t, "get", "configmaps", "-n", ns, "-l", "churn", "-o", "name"); got != "" {
 		t.Errorf("member2 still has %s", got)
 	}
 }
 
 // TestFleetQualifiedKubectl holds: what kubectl prints behind "@" it can be given again, for all it does with what it lists.
 func TestFleetQualifiedKubectl(t *testing.T) {
-	e2e.CreatePods(t, "names")
+	ns := e2e.CreatePods(t)
 	k := qualified(t, fleet(t, `{apiVersion: v1, kind: "*"}, {apiVersion: policy/v1, kind: PodDisruptionBudget}, {apiVersion: apps/v1, kind: "*"}`))
 	k.Env = []string{`KUBE_EDITOR=sed -i s/of:.*/of:\ edited/`}
-	in := func(args ...string) []string { return append(args, "-n", "names") }
+	in := func(args ...string) []string { return append(args, "-n", ns) }
 	for _, m := range e2e.Members {
 		e2e.Direct(m).Must(t, in("create", "configmap", "settings", "--from-literal=of="+m)...)
 		e2e.Direct(m).Must(t, in("label", "configmap", "settings", "names=yes")...)
@@ -186,12 +184,12 @@ func TestFleetQualifiedKubectl(t *testing.T) {
 		}
 		printed = k.Must(t, in("get", "configmaps", "-l", "names", "-o", "yaml")...)
 	}
-	const applied = "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: settings@%s, namespace: names}, data: {of: applied}}\n"
-	docs := fmt.Sprintf(applied, "member1") + fmt.Sprintf(applied, "member2")
+	const applied = "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: settings@%s, namespace: %s}, data: {of: applied}}\n"
+	docs := fmt.Sprintf(applied, "member1", ns) + fmt.Sprintf(applied, "member2", ns)
 	e2e.WantText(t, k.WithInput(docs).Must(t, "apply", "-f", "-"), "settings@member1 configured", "settings@member2 configured")
 	e2e.WantText(t, k.WithInput(docs).Must(t, "apply", "-f", "-"), "settings@member1 unchanged", "settings@member2 unchanged")
 	k.Must(t, in("create", "configmap", "alone@member2", "--from-literal=of=alone")...) // by its name alone, too
-	k.WithInput("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: alone, namespace: names}, data: {of: applied}}").Must(t, "apply", "-f", "-")
+	k.WithInput("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: alone, namespace: "+ns+"}, data: {of: applied}}").Must(t, "apply", "-f", "-")
 	if got := k.Must(t, in("get", "configmap", "alone", "-o", "jsonpath={.metadata.name} {.data.of}")...); got != "alone@member2 applied" {
 		t.Errorf("applied by its name alone it is %q", got)
 	}
@@ -212,27 +210,27 @@ func TestFleetQualifiedKubectl(t *testing.T) {
 		if got := k.Must(t, append(in("exec", "same@"+m), "--", "echo", "here")...); got != "here\n" {
 			t.Errorf("exec in same@%s: %q", m, got)
 		}
-		if got := k.Must(t, "get", "pods", "-n", "names@"+m, "-o", "name"); got != "pod/on-"+m+"@"+m+"\npod/same@"+m+"\n" {
+		if got := k.Must(t, "get", "pods", "-n", ns+"@"+m, "-o", "name"); got != "pod/on-"+m+"@"+m+"\npod/same@"+m+"\n" {
 			t.Errorf("a namespace of %s has %q", m, got)
 		}
 		// Also by names alone, where the fleet answers with these.
 		for name, k := range map[string]e2e.Kubectl{"there@" + m: k, "there": e2e.AtFleet(t, k)} {
-			there := func(args ...string) string { return k.Must(t, append(args, "-n", "names@"+m)...) }
+			there := func(args ...string) string { return k.Must(t, append(args, "-n", ns+"@"+m)...) }
 			there("create", "configmap", "there", "--from-literal=of="+m)
 			there("edit", "configmap", "there")
 			if got := strings.Fields(there("get", "configmaps", "-o", "name")); !slices.Contains(got, "configmap/"+name) {
 				t.Errorf("a namespace of %s has %q", m, got)
 			}
 			k.WithInput(there("get", "configmap", name, "-o", "yaml")).Must(t, "apply", "--server-side", "--force-conflicts", "-f", "-")
-			if got := e2e.Direct(m).Must(t, in("get", "configmap", "there", "-o", "jsonpath={.metadata.namespace} {.data.of}")...); got != "names edited" {
+			if got := e2e.Direct(m).Must(t, in("get", "configmap", "there", "-o", "jsonpath={.metadata.namespace} {.data.of}")...); got != ns+" edited" {
 				t.Errorf("made in a namespace of %s: %q", m, got)
 			}
 			there("wait", "configmap/"+name, "--for=jsonpath={.data.of}=edited", "--timeout=4m")
 			there("delete", "configmap/"+name, "--timeout=4m")
 		}
 	}
-	e2e.WantText(t, k.Must(t, "get", "namespaces", "-o", "name"), "namespace/names@member1", "namespace/names@member2")
-	if r := k.Run(t, "get", "pods", "-n", "names@nowhere"); r.Code == 0 || !strings.Contains(r.Stderr, `no cluster "nowhere"`) {
+	e2e.WantText(t, k.Must(t, "get", "namespaces", "-o", "name"), "namespace/"+ns+"@member1", "namespace/"+ns+"@member2")
+	if r := k.Run(t, "get", "pods", "-n", ns+"@nowhere"); r.Code == 0 || !strings.Contains(r.Stderr, `no cluster "nowhere"`) {
 		t.Errorf("a namespace of no cluster: %v", r)
 	}
 	follows := k.Start(t, e2e.Clusters.BuiltKubectl(), in("get", "pods", "--watch", "--no-headers", "--show-labels")...)
@@ -247,11 +245,11 @@ func TestFleetQualifiedKubectl(t *testing.T) {
 	// A node is drained of what its budget allows, when it does, and of nothing of the other cluster's.
 	node := e2e.Direct("member1").Must(t, in("get", "pod", "same", "-o", "jsonpath={.spec.nodeName}")...) + "@member1"
 	for _, m := range e2e.Members {
-		e2e.Direct(m).Apply(t, "{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: budget, namespace: names}, spec: {minAvailable: 1, selector: {matchLabels: {app: same}}}}")
+		e2e.Direct(m).Apply(t, "{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: budget, namespace: "+ns+"}, spec: {minAvailable: 1, selector: {matchLabels: {app: same}}}}")
 	}
 	t.Cleanup(func() { k.Run(t, "uncordon", node) })
 	drain := k.Start(t, e2e.Clusters.BuiltKubectl(), "drain", node, "--force", "--pod-selector=app=same", "--timeout=4m")
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "drain waits for the disruption budget", func() bool {
 		return strings.Contains(drain.Stderr.String(), `"same@member1"`) && strings.Contains(drain.Stderr.String(), "disruption budget")
 	})
 	k.Must(t, in("delete", "pdb", "budget@member1")...)
@@ -281,7 +279,7 @@ func TestFleetNamesWithAt(t *testing.T) {
 	}
 	list := []string{"get", "clusterroles", "-l", "at", "-o", "name"}
 	const all = "clusterrole.rbac.authorization.k8s.io/"
-	e2e.Eventually(t, func() bool { return k.Run(t, list...).Code == 0 })
+	waittest.Until(t, "first list", func() bool { return k.Run(t, list...).Code == 0 })
 	got := strings.Fields(strings.ReplaceAll(k.Must(t, list...), all, ""))
 	if strings.Join(got, " ") != "dev@example.com dev@member2@member1 dev dev@member2@member2" {
 		t.Fatalf("they are called %q", got)

@@ -12,20 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// references returns kubectl at the fleet with the kinds that these tests use, and a namespace of that name in every
-// cluster.
-func references(t *testing.T, namespace string) e2e.Kubectl {
+// references returns kubectl at the fleet with the kinds that these tests use, and a namespace that every cluster has.
+func references(t *testing.T) (k e2e.Kubectl, namespace string) {
 	t.Helper()
-	k := fleet(t, `{apiVersion: v1, kind: "*"}, {apiVersion: rbac.authorization.k8s.io/v1, kind: "*"}`)
-	for _, m := range e2e.Members {
-		d := e2e.Direct(m)
-		e2e.NewNamespace(t, d, namespace)
-		t.Cleanup(func() { d.Run(t, "delete", "namespace", namespace, "--wait=false") })
-	}
-	return k
+	k = fleet(t, `{apiVersion: v1, kind: "*"}, {apiVersion: rbac.authorization.k8s.io/v1, kind: "*"}`)
+	return k, e2e.NewNamespace(t, e2e.Members...)
 }
 
 // mayGetPods reports whether a service account may get pods of its namespace in a cluster.
@@ -40,26 +35,26 @@ func mayGetPods(t *testing.T, cluster, namespace, account string) bool {
 const subjectBinding = `---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
-metadata: {name: NAME@member1, namespace: subjects}
+metadata: {name: NAME@member1, namespace: NAMESPACE}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: see}
-subjects: [{kind: ServiceAccount, name: NAME, namespace: subjects@CLUSTER}]
+subjects: [{kind: ServiceAccount, name: NAME, namespace: NAMESPACE@CLUSTER}]
 `
 
-func subjectManifest(name, cluster string) string {
-	return strings.NewReplacer("NAME", name, "CLUSTER", cluster).Replace(subjectBinding)
+func subjectManifest(namespace, name, cluster string) string {
+	return strings.NewReplacer("NAMESPACE", namespace, "NAME", name, "CLUSTER", cluster).Replace(subjectBinding)
 }
 
 // kustomize writes a kustomization that gives a binding and its account the namespace of a cluster.
-func kustomize(t *testing.T, name string) (dir string) {
+func kustomize(t *testing.T, namespace, name string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	for file, text := range map[string]string{
-		"kustomization.yaml": "namespace: subjects@member1\nresources: [binding.yaml, account.yaml]\n",
-		"binding.yaml":       subjectManifest(name, "member1"),
+		"kustomization.yaml": "namespace: " + namespace + "@member1\nresources: [binding.yaml, account.yaml]\n",
+		"binding.yaml":       subjectManifest(namespace, name, "member1"),
 		"account.yaml":       "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: " + name + ", namespace: default}\n",
 	} {
 		if file != "kustomization.yaml" {
-			text = strings.NewReplacer("subjects@member1", "default", ": subjects}", ": default}").Replace(text)
+			text = strings.NewReplacer(namespace+"@member1", "default", ": "+namespace+"}", ": default}").Replace(text)
 		}
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -71,9 +66,9 @@ func kustomize(t *testing.T, name string) (dir string) {
 // TestFleetSubjectsTakeEffect would fail if a binding that was made by name@cluster gave no account a right, because
 // its subject kept the cluster behind its namespace.
 func TestFleetSubjectsTakeEffect(t *testing.T) {
-	k := references(t, "subjects")
+	k, ns := references(t)
 	d := e2e.Direct("member1")
-	in := func(args ...string) []string { return append(args, "-n", "subjects") }
+	in := func(args ...string) []string { return append(args, "-n", ns) }
 	d.Must(t, in("create", "role", "see", "--verb=get", "--resource=pods")...)
 	cfg := e2e.FleetConfig(t, e2e.Shared(t).Kubeconfig, nil)
 	cfg.ContentType = "application/vnd.kubernetes.protobuf"
@@ -83,28 +78,28 @@ func TestFleetSubjectsTakeEffect(t *testing.T) {
 	}
 	for name, write := range map[string]func(t *testing.T, name string){
 		"apply": func(t *testing.T, name string) {
-			k.WithInput(subjectManifest(name, "member1")).Must(t, "apply", "-f", "-")
+			k.WithInput(subjectManifest(ns, name, "member1")).Must(t, "apply", "-f", "-")
 		},
 		"server-side": func(t *testing.T, name string) {
-			k.WithInput(subjectManifest(name, "member1")).Must(t, "apply", "--server-side", "-f", "-")
+			k.WithInput(subjectManifest(ns, name, "member1")).Must(t, "apply", "--server-side", "-f", "-")
 		},
 		"create": func(t *testing.T, name string) {
-			account := "--serviceaccount=subjects@member1:" + name
+			account := "--serviceaccount=" + ns + "@member1:" + name
 			k.Must(t, in("create", "rolebinding", name+"@member1", "--role=see@member1", account)...)
 		},
-		"kustomize": func(t *testing.T, name string) { k.Must(t, "apply", "-k", kustomize(t, name)) },
+		"kustomize": func(t *testing.T, name string) { k.Must(t, "apply", "-k", kustomize(t, ns, name)) },
 		"patch": func(t *testing.T, name string) {
 			d.Must(t, in("create", "rolebinding", name, "--role=see", "--user=someone")...)
-			subject := `{"kind":"ServiceAccount","name":"` + name + `","namespace":"subjects@member1"}`
+			subject := `{"kind":"ServiceAccount","name":"` + name + `","namespace":"` + ns + `@member1"}`
 			patch := `[{"op":"replace","path":"/subjects/0","value":` + subject + `}]`
 			k.Must(t, in("patch", "rolebinding", name+"@member1", "--type=json", "-p", patch)...)
 		},
 		"protobuf": func(t *testing.T, name string) {
-			_, err := typed.RbacV1().RoleBindings("subjects").Create(t.Context(), &rbacv1.RoleBinding{
+			_, err := typed.RbacV1().RoleBindings(ns).Create(t.Context(), &rbacv1.RoleBinding{
 				ObjectMeta: metav1.ObjectMeta{Name: name},
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "see@member1"},
 				Subjects: []rbacv1.Subject{
-					{Kind: rbacv1.ServiceAccountKind, Name: name + "@member1", Namespace: "subjects@member1"},
+					{Kind: rbacv1.ServiceAccountKind, Name: name + "@member1", Namespace: ns + "@member1"},
 				},
 			}, metav1.CreateOptions{})
 			if err != nil {
@@ -116,18 +111,18 @@ func TestFleetSubjectsTakeEffect(t *testing.T) {
 			write(t, name)
 			const subject = "jsonpath={.subjects[*].namespace}/{.subjects[*].name}"
 			stored := d.Must(t, in("get", "rolebinding", name, "-o", subject)...)
-			if stored != "subjects/"+name {
+			if stored != ns+"/"+name {
 				t.Fatalf("the subject is %q", stored)
 			}
-			e2e.Eventually(t, func() bool { return mayGetPods(t, "member1", "subjects", name) })
-			if mayGetPods(t, "member2", "subjects", name) {
+			waittest.Until(t, "the account may get pods", func() bool { return mayGetPods(t, "member1", ns, name) })
+			if mayGetPods(t, "member2", ns, name) {
 				t.Error("the account may get pods in member2, too")
 			}
 		})
 	}
 	t.Run("another cluster", func(t *testing.T) {
-		r := k.WithInput(subjectManifest("elsewhere", "member2")).Run(t, "create", "-f", "-")
-		if r.Code == 0 || !strings.Contains(r.Stderr, `subjects[].namespace has "subjects@member2"`) {
+		r := k.WithInput(subjectManifest(ns, "elsewhere", "member2")).Run(t, "create", "-f", "-")
+		if r.Code == 0 || !strings.Contains(r.Stderr, `subjects[].namespace has "`+ns+`@member2"`) {
 			t.Errorf("a subject of another cluster: %v", r)
 		}
 	})
@@ -136,9 +131,9 @@ func TestFleetSubjectsTakeEffect(t *testing.T) {
 // TestFleetRoleNamesWithAt would fail if a binding that is read and written back, or copied, bound another role than
 // before. Names of roles may have an @ of their own.
 func TestFleetRoleNamesWithAt(t *testing.T) {
-	k := references(t, "role-names")
+	k, ns := references(t)
 	d := e2e.Direct("member1")
-	in := func(args ...string) []string { return append(args, "-n", "role-names") }
+	in := func(args ...string) []string { return append(args, "-n", ns) }
 	for role, resource := range map[string]string{"dev": "nodes", "dev@member1": "pods", "dev@member2": "pods"} {
 		d.Must(t, in("create", "role", role, "--verb=get", "--resource="+resource)...)
 	}
@@ -171,13 +166,13 @@ func TestFleetRoleNamesWithAt(t *testing.T) {
 
 // TestFleetBoundTokens would fail if kubectl could not bind a token to a pod by the name that the fleet gives it.
 func TestFleetBoundTokens(t *testing.T) {
-	k := references(t, "tokens")
+	k, ns := references(t)
 	for _, m := range e2e.Members {
-		e2e.Direct(m).Apply(t, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: builder, namespace: tokens}}
+		e2e.Direct(m).Apply(t, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: builder, namespace: `+ns+`}}
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: web-0, namespace: tokens}
+metadata: {name: web-0, namespace: `+ns+`}
 spec:
   serviceAccountName: builder
   automountServiceAccountToken: false
@@ -187,7 +182,7 @@ spec:
 	}
 	bound := func(pod string) []string {
 		return []string{
-			"create", "token", "builder@member1", "-n", "tokens", "--bound-object-kind=Pod", "--bound-object-name=" + pod,
+			"create", "token", "builder@member1", "-n", ns, "--bound-object-kind=Pod", "--bound-object-name=" + pod,
 		}
 	}
 	token := k.Must(t, bound("web-0@member1")...)
@@ -222,14 +217,14 @@ subjects: [{kind: ServiceAccount, name: builder, namespace: NAMESPACE}]
 // TestFleetAuthReconcile would fail if kubectl auth reconcile could not make roles and bindings, panicked, or added a
 // subject each time.
 func TestFleetAuthReconcile(t *testing.T) {
-	k := references(t, "reconcile")
+	k, ns := references(t)
 	d := e2e.Direct("member1")
-	for _, namespace := range []string{"reconcile", "reconcile@member1", "reconciled-anew@member1"} {
+	for _, namespace := range []string{ns, ns + "@member1", e2e.UniqueName(t) + "@member1"} {
 		t.Run(namespace, func(t *testing.T) {
 			own := strings.TrimSuffix(namespace, "@member1")
 			t.Cleanup(func() {
 				d.Run(t, "delete", "role,rolebinding", "see", "-n", own)
-				if own != "reconcile" {
+				if own != ns {
 					d.Run(t, "delete", "namespace", own, "--wait=false")
 				}
 			})
@@ -241,7 +236,7 @@ func TestFleetAuthReconcile(t *testing.T) {
 			if got := d.Must(t, "get", "rolebinding", "see", "-n", own, "-o", binds); got != "see "+own+"/builder" {
 				t.Errorf("the binding is %q", got)
 			}
-			e2e.Eventually(t, func() bool { return mayGetPods(t, "member1", own, "builder") })
+			waittest.Until(t, "the account may get pods", func() bool { return mayGetPods(t, "member1", own, "builder") })
 			if r := e2e.Direct("member2").Run(t, "get", "role", "see", "-n", own); r.Code == 0 {
 				t.Errorf("member2 has the role, too: %v", r)
 			}

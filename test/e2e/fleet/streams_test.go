@@ -15,21 +15,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
 // TestFleetStreams holds: exec, cp, attach and port-forward reach the pod that a name means, and that of several that name@cluster means.
 func TestFleetStreams(t *testing.T) {
-	for _, m := range e2e.Members {
-		e2e.StreamPods(t, m)
-	}
+	ns := e2e.StreamPods(t, e2e.Members, "shell", "reader")
 	d := e2e.Direct("member2")
-	d.Apply(t, "{apiVersion: v1, kind: Pod, metadata: {name: alone, namespace: streams}, spec: {terminationGracePeriodSeconds: 1, containers: [{name: alone, image: any}]}}")
-	t.Cleanup(func() { d.Run(t, "delete", "pod", "alone", "-n", "streams", "--wait=false") })
-	d.Must(t, "wait", "-n", "streams", "--for=condition=Ready", "pod/alone", "--timeout=4m")
+	d.Apply(t, "{apiVersion: v1, kind: Pod, metadata: {name: alone}, spec: {terminationGracePeriodSeconds: 1, containers: [{name: alone, image: any}]}}", "-n", ns)
+	d.Must(t, "wait", "-n", ns, "--for=condition=Ready", "pod/alone", "--timeout=4m")
 	k := fleet(t, "{apiVersion: v1, kind: Pod}")
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "pod", "alone", "-n", "streams").Code == 0 })
-	if r := k.Run(t, "exec", "shell", "-n", "streams", "--", "true"); r.Code == 0 || !strings.Contains(r.Stderr, "shell@member1 or shell@member2") {
+	waittest.Until(t, "fleet has the pod alone", func() bool {
+		return k.Run(t, "get", "pod", "alone", "-n", ns).Code == 0
+	})
+	if r := k.Run(t, "exec", "shell", "-n", ns, "--", "true"); r.Code == 0 || !strings.Contains(r.Stderr, "shell@member1 or shell@member2") {
 		t.Errorf("exec in one of several: %v", r)
 	}
 	port := e2e.EchoServer(t)
@@ -43,19 +43,19 @@ func TestFleetStreams(t *testing.T) {
 				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
-				k.Must(t, "cp", file, "streams/"+name+":in-the-fleet")
+				k.Must(t, "cp", file, ns+"/"+name+":in-the-fleet")
 				base, _, _ := strings.Cut(name, "@")
-				if got := e2e.Direct(m).Must(t, "exec", base, "-n", "streams", "--", "cat", "in-the-fleet"); got != text {
+				if got := e2e.Direct(m).Must(t, "exec", base, "-n", ns, "--", "cat", "in-the-fleet"); got != text {
 					t.Errorf("%s has %q", m, got)
 				}
-				if got := k.Must(t, "exec", name, "-n", "streams", "--", "cat", "in-the-fleet"); got != text {
+				if got := k.Must(t, "exec", name, "-n", ns, "--", "cat", "in-the-fleet"); got != text {
 					t.Errorf("exec has %q", got)
 				}
-				k.Must(t, "cp", "streams/"+name+":in-the-fleet", file+"-back")
+				k.Must(t, "cp", ns+"/"+name+":in-the-fleet", file+"-back")
 				if got, err := os.ReadFile(file + "-back"); err != nil || string(got) != text {
 					t.Errorf("cp brings back %q, %v", got, err)
 				}
-				s := k.Start(t, bin, "-n", "streams", "port-forward", "pod/"+name, fmt.Sprintf(":%d", port))
+				s := k.Start(t, bin, "-n", ns, "port-forward", "pod/"+name, fmt.Sprintf(":%d", port))
 				line := s.Line("Forwarding from 127.0.0.1:")
 				addr, _, _ := strings.Cut(strings.TrimPrefix(line, "Forwarding from "), " ")
 				if got, err := e2e.RoundTrip(addr, []byte(text)); err != nil || string(got) != text {
@@ -64,11 +64,11 @@ func TestFleetStreams(t *testing.T) {
 			})
 		}
 		t.Run(dia.Name+"/attach", func(t *testing.T) {
-			s := k.Start(t, bin, "-n", "streams", "attach", "-i", "reader@"+e2e.Members[i])
+			s := k.Start(t, bin, "-n", ns, "attach", "-i", "reader@"+e2e.Members[i])
 			_, _ = io.WriteString(s.Stdin, dia.Name+"\n")
 			s.Line("got " + dia.Name)
-			e2e.Eventually(t, func() bool { // it is that cluster's
-				return strings.Contains(e2e.Direct(e2e.Members[i]).Must(t, "logs", "reader", "-n", "streams"), "got "+dia.Name+"\n")
+			waittest.Until(t, "log of the reader in "+e2e.Members[i], func() bool { // it is that cluster's
+				return strings.Contains(e2e.Direct(e2e.Members[i]).Must(t, "logs", "reader", "-n", ns), "got "+dia.Name+"\n")
 			})
 		})
 	}
@@ -76,11 +76,9 @@ func TestFleetStreams(t *testing.T) {
 
 // TestFleetWatchForms holds: the older forms of a watch, and a watch by websocket, are what a watch of the list is.
 func TestFleetWatchForms(t *testing.T) {
-	for _, m := range e2e.Members {
-		e2e.StreamPods(t, m)
-	}
+	ns := e2e.StreamPods(t, e2e.Members, "shell")
 	k := fleet(t, "{apiVersion: v1, kind: Pod}")
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "pods", "-n", "streams").Code == 0 })
+	waittest.Until(t, "first list", func() bool { return k.Run(t, "get", "pods", "-n", ns).Code == 0 })
 	client, root := e2e.Caller(t)
 	first := func(event []byte) string {
 		t.Helper()
@@ -94,11 +92,11 @@ func TestFleetWatchForms(t *testing.T) {
 		return fmt.Sprintf("%s %s in %s", e.Type, e.Object.Name, e.Object.Annotations[e2e.SourceAnnotation])
 	}
 	for path, want := range map[string]string{
-		"/api/v1/namespaces/streams/pods?watch=1&fieldSelector=metadata.name%3Dshell%40member2":                "ADDED shell@member2 in member2",
-		"/api/v1/watch/namespaces/streams/pods/shell@member2":                                                  "ADDED shell@member2 in member2",
-		"/api/v1/watch/namespaces/streams/pods?clusters=member2&labelSelector=app%3Dshell":                     "ADDED shell in member2",
-		"/api/v1/watch/pods?clusters=member1&fieldSelector=metadata.name%3Dshell,metadata.namespace%3Dstreams": "ADDED shell in member1",
-		"/api/v1/watch/namespaces/streams/pods/shell?fieldSelector=status.phase%3DRunning&clusters=member2":    "ADDED shell in member2",
+		"/api/v1/namespaces/" + ns + "/pods?watch=1&fieldSelector=metadata.name%3Dshell%40member2":             "ADDED shell@member2 in member2",
+		"/api/v1/watch/namespaces/" + ns + "/pods/shell@member2":                                               "ADDED shell@member2 in member2",
+		"/api/v1/watch/namespaces/" + ns + "/pods?clusters=member2&labelSelector=app%3Dshell":                  "ADDED shell in member2",
+		"/api/v1/watch/pods?clusters=member1&fieldSelector=metadata.name%3Dshell,metadata.namespace%3D" + ns:   "ADDED shell in member1",
+		"/api/v1/watch/namespaces/" + ns + "/pods/shell?fieldSelector=status.phase%3DRunning&clusters=member2": "ADDED shell in member2",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 		defer cancel()
@@ -137,7 +135,7 @@ func TestFleetWatchForms(t *testing.T) {
 	} else if resp == nil || resp.StatusCode != http.StatusForbidden {
 		t.Errorf("a page from elsewhere: %v", err)
 	}
-	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/streams/pods/shell@member1?watch=1"); !strings.Contains(got, `"kind":"Pod"`) || strings.Contains(got, `"type":"ADDED"`) {
+	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/pods/shell@member1?watch=1"); !strings.Contains(got, `"kind":"Pod"`) || strings.Contains(got, `"type":"ADDED"`) {
 		t.Errorf("a watch of an object's own path, which kube-apiserver answers with the object: %.100s", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -16,22 +17,20 @@ import (
 func TestFleetVerbs(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}, {apiVersion: v1, kind: Event}, {apiVersion: v1, kind: Namespace}")
 	k.Env = []string{`KUBE_EDITOR=sed -i s/of:.*/of:\ edited/`}
+	ns := e2e.NewNamespace(t, e2e.Members...)
 	for _, m := range e2e.Members {
-		d := e2e.Direct(m)
-		e2e.NewNamespace(t, d, "verbs")
-		t.Cleanup(func() { d.Run(t, "delete", "namespace", "verbs", "verbs-too", "--wait=false", "--ignore-not-found") })
-		d.Must(t, "create", "configmap", "settings", "-n", "verbs", "--from-literal=of="+m)
+		e2e.Direct(m).Must(t, "create", "configmap", "settings", "-n", ns, "--from-literal=of="+m)
 	}
 	data := func(m, name string) string {
 		t.Helper()
-		cm, err := e2e.DirectClient(t, m).CoreV1().ConfigMaps("verbs").Get(t.Context(), name, metav1.GetOptions{})
+		cm, err := e2e.DirectClient(t, m).CoreV1().ConfigMaps(ns).Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
 		}
 		return cm.Data["of"]
 	}
 	doc := func(name, more string) string {
-		return "---\n{apiVersion: v1, kind: ConfigMap, metadata: {" + name + ", namespace: verbs}, data: {of: applied}" + more + "}\n"
+		return "---\n{apiVersion: v1, kind: ConfigMap, metadata: {" + name + ", namespace: " + ns + "}, data: {of: applied}" + more + "}\n"
 	}
 	settings := doc("name: settings@member2", "")
 	for _, step := range []struct {
@@ -53,7 +52,7 @@ func TestFleetVerbs(t *testing.T) {
 		{[]string{"delete", "-f", "-", "--timeout=4m"}, settings, `configmap "settings@member2" deleted`, ""},
 	} {
 		k := k.WithInput(step.stdin)
-		r := k.Run(t, append(step.args, "-n", "verbs")...)
+		r := k.Run(t, append(step.args, "-n", ns)...)
 		if got := data("member2", "settings"); r.Code != 0 || !strings.Contains(r.Stdout, step.prints) || got != step.data {
 			t.Errorf("kubectl %s: %v\nmember2 has %q, want %q", strings.Join(step.args, " "), r, got, step.data)
 		}
@@ -61,15 +60,15 @@ func TestFleetVerbs(t *testing.T) {
 			t.Fatalf("after kubectl %s member1 has %q", strings.Join(step.args, " "), got)
 		}
 		if step.args[0] == "apply" {
-			if got := e2e.Direct("member2").Must(t, "get", "configmap", "settings", "-n", "verbs", "-o", "json"); strings.Contains(got, "@") {
+			if got := e2e.Direct("member2").Must(t, "get", "configmap", "settings", "-n", ns, "-o", "json"); strings.Contains(got, "@") {
 				t.Errorf("after kubectl %s member2 stores %s", strings.Join(step.args, " "), got)
 			}
 		}
 	}
 
 	// What is new says where it goes, unless one cluster alone may be meant.
-	k.Must(t, "create", "configmap", "made@member2", "-n", "verbs", "--from-literal=of=made")
-	if r := k.Run(t, "create", "configmap", "made@member2", "-n", "verbs"); r.Code == 0 || !strings.Contains(r.Stderr, `"made@member2" already exists`) {
+	k.Must(t, "create", "configmap", "made@member2", "-n", ns, "--from-literal=of=made")
+	if r := k.Run(t, "create", "configmap", "made@member2", "-n", ns); r.Code == 0 || !strings.Contains(r.Stderr, `"made@member2" already exists`) {
 		t.Errorf("made twice: %v", r)
 	}
 	if a, b := data("member1", "made"), data("member2", "made"); a != "" || b != "made" {
@@ -80,36 +79,35 @@ func TestFleetVerbs(t *testing.T) {
 		e2e.WantText(t, k.WithInput(generated).Must(t, append([]string{"create", "-f", "-"}, args...)...), "configmap/generated-")
 	}
 	for m, want := range map[string]int{"member1": 1, "member2": 0} {
-		if got := strings.Count(e2e.Direct(m).Must(t, "get", "configmaps", "-n", "verbs", "-o", "name"), "/generated-"); got != want {
+		if got := strings.Count(e2e.Direct(m).Must(t, "get", "configmaps", "-n", ns, "-o", "name"), "/generated-"); got != want {
 			t.Errorf("%s has %d that are generated, want %d", m, got, want)
 		}
 	}
 	if r := k.WithInput(doc("generateName: generated-", "")).Run(t, "create", "-f", "-"); r.Code == 0 || !strings.Contains(r.Stderr, "member1, member2") {
 		t.Errorf("made anywhere: %v", r)
 	}
-	k.WithInput(`{"metadata":{"name":"alone"},"data":{"of":"alone"}}`).Must(t, "create", "-f", "-", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/verbs/configmaps?clusters=member1")
+	k.WithInput(`{"metadata":{"name":"alone"},"data":{"of":"alone"}}`).Must(t, "create", "-f", "-", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/configmaps?clusters=member1")
 	if got := data("member1", "alone"); got != "alone" {
 		t.Errorf("where one cluster may be meant alone, it has %q", got)
 	}
-	k.Must(t, "create", "namespace", "verbs-too@member1")
-	if got := k.Must(t, "get", "namespace", "verbs-too", "--no-headers"); len(strings.Fields(got)) < 2 || strings.Fields(got)[1] != "member1" {
+	another := e2e.UniqueName(t)
+	k.Must(t, "create", "namespace", another+"@member1")
+	if got := k.Must(t, "get", "namespace", another, "--no-headers"); len(strings.Fields(got)) < 2 || strings.Fields(got)[1] != "member1" {
 		t.Errorf("the new namespace is %q", got)
 	}
-	k.Must(t, "delete", "namespace", "verbs-too@member1", "--timeout=4m")
+	k.Must(t, "delete", "namespace", another+"@member1", "--timeout=4m")
 }
 
 // TestFleetWorkloads holds: what kubectl does with a workload and the pods it finds by it, it does with that of name@cluster, though another
 // cluster has one of the same name and labels.
 func TestFleetWorkloads(t *testing.T) {
 	k := fleet(t, `{apiVersion: v1, kind: Pod}, {apiVersion: apps/v1, kind: "*"}`)
-	in := func(args ...string) []string { return append(args, "-n", "workloads") }
+	ns := e2e.NewNamespace(t, e2e.Members...)
+	in := func(args ...string) []string { return append(args, "-n", ns) }
 	var docs strings.Builder
 	for _, m := range e2e.Members {
-		d := e2e.Direct(m)
-		e2e.NewNamespace(t, d, "workloads")
-		t.Cleanup(func() { d.Run(t, "delete", "namespace", "workloads", "--wait=false") })
-		fmt.Fprintf(&docs, "---\n{apiVersion: apps/v1, kind: Deployment, metadata: {name: web@%s, namespace: workloads}, spec: {selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, "+
-			"spec: {automountServiceAccountToken: false, terminationGracePeriodSeconds: 0, containers: [{name: web, image: one, env: [{name: OF, value: %s}], command: [/bin/sh, -c, 'echo I run in $OF; exec sleep 1000']}]}}}}\n", m, m)
+		fmt.Fprintf(&docs, "---\n{apiVersion: apps/v1, kind: Deployment, metadata: {name: web@%s, namespace: %s}, spec: {selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, "+
+			"spec: {automountServiceAccountToken: false, terminationGracePeriodSeconds: 0, containers: [{name: web, image: one, env: [{name: OF, value: %s}], command: [/bin/sh, -c, 'echo I run in $OF; exec sleep 1000']}]}}}}\n", m, ns, m)
 	}
 	k.Apply(t, docs.String())
 	rolledOut := func(m string) {
@@ -121,7 +119,7 @@ func TestFleetWorkloads(t *testing.T) {
 	}
 	for _, m := range e2e.Members {
 		rolledOut(m)
-		e2e.Eventually(t, func() bool { // a pod runs before it has said something
+		waittest.Until(t, "log of the deployment in "+m, func() bool { // a pod runs before it has said something
 			return k.Run(t, in("logs", "deployment/web@"+m)...).Stdout == "I run in "+m+"\n"
 		})
 		if got := k.Must(t, append(in("exec", "deployment/web@"+m), "--", "sh", "-c", "echo $OF")...); got != m+"\n" {
@@ -151,8 +149,10 @@ func TestFleetWorkloads(t *testing.T) {
 	if !strings.HasSuffix(pod, "@member1") {
 		t.Fatalf("a list of one cluster has %q", pod)
 	}
-	k.WithInput(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"`+pod+`","namespace":"workloads"}}`).Must(t, "create", "-f", "-", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/workloads/pods/"+pod+"/eviction")
-	e2e.Eventually(t, func() bool { return strings.Contains(k.Run(t, in("get", "pod", pod)...).Stderr, "(NotFound)") })
+	k.WithInput(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"`+pod+`","namespace":"`+ns+`"}}`).Must(t, "create", "-f", "-", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/pods/"+pod+"/eviction")
+	waittest.Until(t, "evicted pod is deleted", func() bool {
+		return strings.Contains(k.Run(t, in("get", "pod", pod)...).Stderr, "(NotFound)")
+	})
 	k.Must(t, in("delete", "deployment", "web@member1", "--cascade=foreground", "--timeout=4m")...)
 	if got := k.Must(t, in("get", "deployments", "--no-headers", "-o", "custom-columns=:metadata.name,:metadata.annotations.resource\\.karmada\\.io/cached-from-cluster")...); strings.Join(strings.Fields(got), " ") != "web member2" {
 		t.Errorf("deleted in member1, there are %q", got)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
@@ -73,13 +74,10 @@ func behind(t *testing.T, member string, way *e2e.Connections) string {
 // exactly behind it.
 func TestFleetWatch(t *testing.T) {
 	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
-	for _, m := range e2e.Members {
-		e2e.NewNamespace(t, e2e.Direct(m), "watched")
-		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "watched", "--wait=false") })
-	}
-	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("watched")
+	ns := e2e.NewNamespace(t, e2e.Members...)
+	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps(ns)
 	var list *corev1.ConfigMapList
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "first list", func() bool {
 		var err error
 		list, err = client.List(t.Context(), metav1.ListOptions{LabelSelector: "mine"})
 		return err == nil
@@ -88,7 +86,7 @@ func TestFleetWatch(t *testing.T) {
 	for i := range 6 {
 		m := e2e.Members[i%2]
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i), Labels: map[string]string{"mine": "yes"}}}
-		if _, err := e2e.DirectClient(t, m).CoreV1().ConfigMaps("watched").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+		if _, err := e2e.DirectClient(t, m).CoreV1().ConfigMaps(ns).Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		made = append(made, cm.Name+"@"+m)
@@ -170,33 +168,34 @@ func TestFleetWatch(t *testing.T) {
 // TestFleetWatchKubectl holds: kubectl waits and follows at the fleet as at a cluster.
 func TestFleetWatchKubectl(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}")
+	ns := e2e.NewNamespace(t, e2e.Members...)
 	for _, m := range e2e.Members {
-		e2e.Direct(m).Must(t, "create", "configmap", "waited", "-n", "default")
-		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "configmap", "waited", "-n", "default", "--ignore-not-found") })
+		e2e.Direct(m).Must(t, "create", "configmap", "waited", "-n", ns)
 	}
-	e2e.Eventually(t, func() bool { return k.Run(t, "get", "configmap", "waited@member1", "-n", "default").Code == 0 })
-	k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "configmap", "waited@member2", "-n", "default", "--watch", "--no-headers").
+	waittest.Until(t, "fleet has the config map", func() bool {
+		return k.Run(t, "get", "configmap", "waited@member1", "-n", ns).Code == 0
+	})
+	k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "configmap", "waited@member2", "-n", ns, "--watch", "--no-headers").
 		WaitForLine("watch by name", func(l string) bool { return strings.HasPrefix(l, "waited@member2") })
-	if got := k.Must(t, "delete", "configmap", "waited@member1", "-n", "default", "--timeout=4m"); !strings.Contains(got, "deleted") {
+	if got := k.Must(t, "delete", "configmap", "waited@member1", "-n", ns, "--timeout=4m"); !strings.Contains(got, "deleted") {
 		t.Errorf("delete: %q", got)
 	}
-	k.Must(t, "wait", "configmap", "waited", "-n", "default", "--for=jsonpath={.metadata.name}=waited", "--timeout=4m")
-	e2e.Direct("member2").Must(t, "label", "configmap", "waited", "-n", "default", "x=y")
-	k.Must(t, "wait", "configmap", "waited@member2", "-n", "default", "--for=jsonpath={.metadata.labels.x}=y", "--timeout=4m")
+	k.Must(t, "wait", "configmap", "waited", "-n", ns, "--for=jsonpath={.metadata.name}=waited", "--timeout=4m")
+	e2e.Direct("member2").Must(t, "label", "configmap", "waited", "-n", ns, "x=y")
+	k.Must(t, "wait", "configmap", "waited@member2", "-n", ns, "--for=jsonpath={.metadata.labels.x}=y", "--timeout=4m")
 }
 
 // TestFleetWatchJoins holds: a cluster that is registered while a watch is open appears in it, with all that it has; and a watch on one that
 // goes away ends, since only a new list tells what went with it.
 func TestFleetWatchJoins(t *testing.T) {
-	e2e.CreateRegistry(t, "joins", "{clusterNames: [member1, late]}", "{apiVersion: v1, kind: ConfigMap, namespace: joins}")
+	ns := e2e.NewNamespace(t, e2e.Members...)
+	e2e.CreateRegistry(t, "joins", "{clusterNames: [member1, late]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+"}")
 	for _, m := range e2e.Members {
-		e2e.NewNamespace(t, e2e.Direct(m), "joins")
-		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "joins", "--wait=false") })
-		e2e.Direct(m).Must(t, "create", "configmap", "of-"+m, "-n", "joins")
+		e2e.Direct(m).Must(t, "create", "configmap", "of-"+m, "-n", ns)
 	}
-	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("joins")
+	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps(ns)
 	options := metav1.ListOptions{FieldSelector: "metadata.name!=kube-root-ca.crt"}
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "first list", func() bool {
 		list, err := client.List(t.Context(), options)
 		if err != nil {
 			return false
@@ -220,7 +219,7 @@ func TestFleetWatchJoins(t *testing.T) {
 		t.Fatalf("with the cluster comes %+v", e)
 	}
 	for i, m := range []string{"member1", "member2"} {
-		e2e.Direct(m).Must(t, "label", "configmap", "of-"+m, "-n", "joins", "seen=yes")
+		e2e.Direct(m).Must(t, "label", "configmap", "of-"+m, "-n", ns, "seen=yes")
 		e := <-w.ResultChan()
 		if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Modified || cm.Annotations[e2e.SourceAnnotation] != []string{"member1", "late"}[i] {
 			t.Fatalf("a change in %s brings %+v", m, e)
@@ -237,12 +236,12 @@ func TestFleetWatchJoins(t *testing.T) {
 // TestFleetWatchLosesACluster holds: a watch ends when one of its clusters may not be called any more, and the new list is without it.
 func TestFleetWatchLosesACluster(t *testing.T) {
 	e2e.CreateRegistry(t, "loses", "{}", "{apiVersion: v1, kind: ConfigMap}")
+	ns := e2e.NewNamespace(t, e2e.Members...)
 	for _, m := range e2e.Members {
 		e2e.Grant(t, m, "loses-member")
-		e2e.Direct(m).Must(t, "create", "configmap", "lost", "-n", "default", "--from-literal=of="+m)
-		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "configmap", "lost", "-n", "default") })
+		e2e.Direct(m).Must(t, "create", "configmap", "lost", "-n", ns, "--from-literal=of="+m)
 	}
-	client := e2e.FleetClientOf(t, e2e.PassFor(t, "loses-member"), nil).CoreV1().ConfigMaps("default")
+	client := e2e.FleetClientOf(t, e2e.PassFor(t, "loses-member"), nil).CoreV1().ConfigMaps(ns)
 	options := metav1.ListOptions{FieldSelector: "metadata.name=lost"}
 	lists := func(want ...string) func() bool {
 		return func() bool {
@@ -256,11 +255,11 @@ func TestFleetWatchLosesACluster(t *testing.T) {
 			return slices.Equal(got, want)
 		}
 	}
-	e2e.Eventually(t, lists(e2e.Members...))
+	waittest.Until(t, "list of both clusters", lists(e2e.Members...))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var w watch.Interface
-	e2e.Eventually(t, func() bool { // the bridge reads the grants apart from the functions
+	waittest.Until(t, "first watch", func() bool { // the bridge reads the grants apart from the functions
 		var err error
 		w, err = client.Watch(ctx, options)
 		return err == nil
@@ -277,24 +276,21 @@ func TestFleetWatchLosesACluster(t *testing.T) {
 	if e := <-w.ResultChan(); e.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
 		t.Errorf("without the grant comes %+v", e)
 	}
-	e2e.Eventually(t, lists("member1"))
+	waittest.Until(t, "list without the lost cluster", lists("member1"))
 }
 
 // TestFleetWatchReturns holds: a cluster that was away, and whose history is gone when it is back, is listed again and the difference comes
 // as events, while the others go on; and the watch goes on behind that.
 func TestFleetWatchReturns(t *testing.T) {
-	e2e.CreateRegistry(t, "returns", "{clusterNames: [member1, away]}", "{apiVersion: v1, kind: ConfigMap, namespace: returns}")
+	ns := e2e.NewNamespace(t, e2e.Members...)
+	e2e.CreateRegistry(t, "returns", "{clusterNames: [member1, away]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+"}")
 	way := &e2e.Connections{}
 	kubeconfig := behind(t, "member2", way)
 	if out, err := e2e.CLI(t, "", "cluster", "add", "away", "--kubeconfig", kubeconfig, "--context", "member2"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "away") })
-	for _, m := range e2e.Members {
-		e2e.NewNamespace(t, e2e.Direct(m), "returns")
-		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", "returns", "--wait=false") })
-	}
-	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps("returns"), e2e.DirectClient(t, "member2").CoreV1().ConfigMaps("returns")
+	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(ns), e2e.DirectClient(t, "member2").CoreV1().ConfigMaps(ns)
 	cm := func(name, data string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}}, Data: map[string]string{"a": data}}
 	}
@@ -303,9 +299,9 @@ func TestFleetWatchReturns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("returns")
+	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps(ns)
 	var list *corev1.ConfigMapList
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "list of four objects", func() bool {
 		var err error
 		list, err = client.List(t.Context(), metav1.ListOptions{LabelSelector: "mine"})
 		return err == nil && len(list.Items) == 4

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -22,10 +23,11 @@ import (
 // preconditions of its object; what answers a write, of any method, says where the object is.
 func TestFleetVersionsInWrites(t *testing.T) {
 	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
-	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("default")
+	ns := e2e.NewNamespace(t, e2e.Members...)
+	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps(ns)
 	label := metav1.ListOptions{LabelSelector: "versions=yes"}
 	var list *corev1.ConfigMapList
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "first list", func() bool {
 		var err error
 		list, err = client.List(t.Context(), label)
 		return err == nil
@@ -48,9 +50,6 @@ func TestFleetVersionsInWrites(t *testing.T) {
 		return cm.ResourceVersion
 	}
 	for _, m := range e2e.Members {
-		t.Cleanup(func() {
-			e2e.Direct(m).Run(t, "delete", "configmap", "written-"+m, "-n", "default", "--ignore-not-found")
-		})
 		cm, err := client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "written-" + m, Annotations: map[string]string{"clusterpass.io/cluster": m}}}, metav1.CreateOptions{})
 		if err != nil || cm.Annotations[e2e.SourceAnnotation] != m {
 			t.Fatalf("a creation in %s is answered with %v, %v", m, cm, err)
@@ -62,11 +61,10 @@ func TestFleetVersionsInWrites(t *testing.T) {
 	for _, m := range e2e.Members {
 		name := "version-" + m
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"versions": "yes"}}}
-		own := e2e.DirectClient(t, m).CoreV1().ConfigMaps("default")
+		own := e2e.DirectClient(t, m).CoreV1().ConfigMaps(ns)
 		if _, err := own.Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "configmap", name, "-n", "default", "--ignore-not-found") })
 		held := event(watch.Added, name)
 		if list, err = client.List(t.Context(), label); err != nil {
 			t.Fatal(err)
@@ -108,27 +106,27 @@ func TestFleetOfAllClusters(t *testing.T) {
 	const all = "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy"
 	k := e2e.Through(t, "member1")
 	k.Server = root + all
-	e2e.CreatePods(t, "everywhere")
+	ns := e2e.CreatePods(t)
 	var docs strings.Builder
 	for _, m := range e2e.Members {
 		for i := range 3 {
-			fmt.Fprintf(&docs, "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s-%d, namespace: everywhere, labels: {mine: \"yes\"}, annotations: {clusterpass.io/cluster: %s}}}\n", m, i, m)
+			fmt.Fprintf(&docs, "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s-%d, namespace: %s, labels: {mine: \"yes\"}, annotations: {clusterpass.io/cluster: %s}}}\n", m, i, ns, m)
 		}
 	}
 	k.Apply(t, docs.String(), "--dry-run=server")
-	if got := k.Must(t, "get", "configmaps", "-n", "everywhere", "-l", "mine", "-o", "name"); got != "" {
+	if got := k.Must(t, "get", "configmaps", "-n", ns, "-l", "mine", "-o", "name"); got != "" {
 		t.Errorf("a dry run made %s", got)
 	}
 	k.Apply(t, docs.String())
 	for _, m := range e2e.Members {
-		if got := strings.Fields(e2e.Direct(m).Must(t, "get", "configmaps", "-n", "everywhere", "-l", "mine", "-o", "name")); len(got) != 3 || !strings.HasPrefix(got[0], "configmap/"+m) {
+		if got := strings.Fields(e2e.Direct(m).Must(t, "get", "configmaps", "-n", ns, "-l", "mine", "-o", "name")); len(got) != 3 || !strings.HasPrefix(got[0], "configmap/"+m) {
 			t.Errorf("%s has %q", m, got)
 		}
 	}
 	var names []string
 	for cont := ""; ; {
 		var list corev1.ConfigMapList
-		if err := json.Unmarshal([]byte(k.Must(t, "get", "--raw", all+"/api/v1/namespaces/everywhere/configmaps?labelSelector=mine&limit=2&continue="+cont)), &list); err != nil || len(list.Items) > 2 {
+		if err := json.Unmarshal([]byte(k.Must(t, "get", "--raw", all+"/api/v1/namespaces/"+ns+"/configmaps?labelSelector=mine&limit=2&continue="+cont)), &list); err != nil || len(list.Items) > 2 {
 			t.Fatalf("a page of %d: %v", len(list.Items), err)
 		}
 		for _, cm := range list.Items {
@@ -141,24 +139,27 @@ func TestFleetOfAllClusters(t *testing.T) {
 	if want := []string{"member1-0", "member1-1", "member1-2", "member2-0", "member2-1", "member2-2"}; !slices.Equal(names, want) {
 		t.Errorf("pages have %q, want %q", names, want)
 	}
-	lines := strings.Split(k.Must(t, "get", "configmaps", "-n", "everywhere", "-l", "mine"), "\n")
+	lines := strings.Split(k.Must(t, "get", "configmaps", "-n", ns, "-l", "mine"), "\n")
 	if got := strings.Fields(lines[0]); !slices.Equal(got, []string{"NAME", "CLUSTER", "DATA", "AGE"}) || len(lines) != 8 {
 		t.Errorf("a table: %q", lines)
 	}
-	k.Must(t, "delete", "--raw", all+"/api/v1/namespaces/everywhere/configmaps?labelSelector=mine")
+	k.Must(t, "delete", "--raw", all+"/api/v1/namespaces/"+ns+"/configmaps?labelSelector=mine")
 	for _, m := range e2e.Members {
-		if got := e2e.Direct(m).Must(t, "get", "configmaps", "-n", "everywhere", "-l", "mine", "-o", "name"); got != "" {
+		if got := e2e.Direct(m).Must(t, "get", "configmaps", "-n", ns, "-l", "mine", "-o", "name"); got != "" {
 			t.Errorf("after the deletion %s has %q", m, got)
 		}
 	}
-	in := func(args ...string) []string { return append(args, "-n", "everywhere") }
+	in := func(args ...string) []string { return append(args, "-n", ns) }
 	for _, args := range [][]string{{"get", "pod", "same"}, {"logs", "same"}, {"delete", "pod", "same"}, {"label", "pod", "same", "seen=yes"}} {
 		if r := k.Run(t, in(args...)...); r.Code == 0 || !strings.Contains(r.Stderr, `pods "same" is in 2 clusters: member1, member2; name one of them, as same@member1 or same@member2`) {
 			t.Errorf("%v of one of several: %v", args, r)
 		}
 	}
 	for name, m := range map[string]string{"on-member2": "member2", "same@member1": "member1"} {
-		e2e.Eventually(t, func() bool { return k.Run(t, in("logs", name)...).Stdout == "I run in "+m+"\n" }) // a pod runs before it has said something
+		// a pod runs before it has said something
+		waittest.Until(t, "log of "+name, func() bool {
+			return k.Run(t, in("logs", name)...).Stdout == "I run in "+m+"\n"
+		})
 	}
 	k.Must(t, in("patch", "pod", "same@member2", "-p", `{"metadata":{"labels":{"seen":"yes"}}}`)...)
 	if got := k.Must(t, in("get", "pod", "same@member2", "-o", "jsonpath={.metadata.name} {.metadata.labels.seen}")...); got != "same@member2 yes" {
@@ -177,24 +178,22 @@ func TestFleetOfAllClusters(t *testing.T) {
 // name@cluster.
 func TestFleetCreatedByCommands(t *testing.T) {
 	k := fleet(t, `{apiVersion: v1, kind: Pod}, {apiVersion: v1, kind: Service}, {apiVersion: apps/v1, kind: Deployment}`)
-	d := e2e.Direct("member2")
-	e2e.NewNamespace(t, d, "commands")
-	t.Cleanup(func() { d.Run(t, "delete", "namespace", "commands", "--wait=false") })
+	ns, d := e2e.NewNamespace(t, "member2"), e2e.Direct("member2")
 	for _, args := range [][]string{
 		{"create", "deployment", "made@member2", "--image=one", "--replicas=0"}, {"create", "service", "clusterip", "made@member2", "--tcp=80"},
 		{"run", "made@member2", "--image=one", `--overrides={"spec":{"automountServiceAccountToken":false,"nodeName":"node1@member2"}}`},
 	} {
-		k.Must(t, append(args, "-n", "commands")...)
+		k.Must(t, append(args, "-n", ns)...)
 	}
 	for of, want := range map[string]string{
 		"deployment": "{.metadata.labels.app} {.spec.selector.matchLabels.app} {.spec.template.metadata.labels.app}", "service": "{.metadata.labels.app} {.spec.selector.app} {.metadata.name}",
 		"pod": "{.metadata.labels.run} {.spec.containers[0].name} {.metadata.name}",
 	} {
-		if got := d.Must(t, "get", of, "made", "-n", "commands", "-o", "jsonpath="+want); got != "made made made" {
+		if got := d.Must(t, "get", of, "made", "-n", ns, "-o", "jsonpath="+want); got != "made made made" {
 			t.Errorf("the %s is %q", of, got)
 		}
 	}
-	if got := d.Must(t, "get", "pod", "made", "-n", "commands", "-o", "jsonpath={.spec.nodeName}"); got != "node1" {
+	if got := d.Must(t, "get", "pod", "made", "-n", ns, "-o", "jsonpath={.spec.nodeName}"); got != "node1" {
 		t.Errorf("the pod is of node %q", got)
 	}
 }

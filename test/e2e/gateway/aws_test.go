@@ -17,6 +17,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 	"github.com/clusterpass/clusterpass/shared/pki"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -66,7 +67,7 @@ func TestStoresOfAWS(t *testing.T) {
 	client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{pair}
 	get := func() (code int, body string) {
 		t.Helper()
-		e2e.Eventually(t, func() bool {
+		waittest.Until(t, "function accepts the request", func() bool {
 			resp, err := client.Get(srv.URL + "/clusters/member1/version")
 			if err != nil {
 				t.Fatal(err)
@@ -145,7 +146,7 @@ func TestStoresOfAWS(t *testing.T) {
 			}
 			// An object serves for 30 seconds at the most: a machine that stands still for so long has to try again.
 			t.Logf("%d %s after %s", code, body, time.Since(down))
-			e2e.Eventually(t, func() bool { code, _ := get(); return code == 200 })
+			waittest.Until(t, "function serves", func() bool { code, _ := get(); return code == 200 })
 		}
 		t.Error("nothing serves while AWS is down")
 	})
@@ -153,7 +154,7 @@ func TestStoresOfAWS(t *testing.T) {
 		if out, err := admin("cluster", "remove", "member1"); err != nil {
 			t.Fatalf("%s%v", out, err)
 		}
-		e2e.Eventually(t, func() bool { code, _ := get(); return code == 404 })
+		waittest.Until(t, "removed cluster is unknown", func() bool { code, _ := get(); return code == 404 })
 	})
 	if found := e2e.FindLeaks(e2e.Printed.String()); len(found) > 0 {
 		t.Errorf("what was printed shows the secrets of %v", found)

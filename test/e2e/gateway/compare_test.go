@@ -30,49 +30,49 @@ func same(t *testing.T, args ...string) {
 
 // TestReadsLookTheSame holds: kubectl cannot tell the gateway from the cluster.
 func TestReadsLookTheSame(t *testing.T) {
-	seed(t)
+	ns := seed(t)
 	for _, args := range [][]string{
 		{"get", "nodes"},
 		{"get", "nodes", "-o", "wide"},
 		{"get", "pods", "-A", "-o", "wide"},
-		{"get", "pods", "-n", "seed", "-o", "json"},
-		{"get", "pods", "-n", "seed", "-o", "yaml", "--show-managed-fields"},
-		{"get", "pods", "-n", "seed", "-o", "name"},
-		{"get", "pods", "-n", "seed", "-l", "app in (web,db)", "--field-selector", "status.phase=Running"},
-		{"get", "pods", "-n", "seed", "-o", "jsonpath={.items[*].metadata.name}"},
-		{"get", "pods", "-n", "seed", "--sort-by", ".metadata.name", "--show-labels"},
-		{"get", "all", "-n", "seed"},
+		{"get", "pods", "-n", ns, "-o", "json"},
+		{"get", "pods", "-n", ns, "-o", "yaml", "--show-managed-fields"},
+		{"get", "pods", "-n", ns, "-o", "name"},
+		{"get", "pods", "-n", ns, "-l", "app in (web,db)", "--field-selector", "status.phase=Running"},
+		{"get", "pods", "-n", ns, "-o", "jsonpath={.items[*].metadata.name}"},
+		{"get", "pods", "-n", ns, "--sort-by", ".metadata.name", "--show-labels"},
+		{"get", "all", "-n", ns},
 		{"get", "pod", "nosuch"},
 		{"get", "nosuchkind"},
-		{"get", "configmap", "odd:name", "-n", "seed"},
+		{"get", "configmap", "odd:name", "-n", ns},
 		{"get", "clusterroles", "system:node", "-o", "yaml"},
 		{"get", "events", "-A", "--limit=1"},
 		{"get", "configmaps", "-A", "--chunk-size=2"},
-		{"get", "--raw", "/api/v1/namespaces/seed/pods?limit=1&labelSelector=app%3Dweb"},
+		{"get", "--raw", "/api/v1/namespaces/" + ns + "/pods?limit=1&labelSelector=app%3Dweb"},
 		{"get", "--raw", "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode"},
 		{"get", "--raw", "/healthz"},
 		{"get", "--raw", "/readyz?verbose"},
 		{"get", "--raw", "/nosuchpath"},
 		{"get", "--raw", "/openapi/v3"},
 		{"describe", "node", "member1-node"},
-		{"describe", "pod", "web", "-n", "seed"},
-		{"describe", "namespace", "seed"},
+		{"describe", "pod", "web", "-n", ns},
+		{"describe", "namespace", ns},
 		{"explain", "pod.spec.containers"},
 		{"explain", "deployment", "--recursive"},
 		{"api-resources"},
 		{"api-versions"},
-		{"auth", "can-i", "create", "pods", "-n", "seed"},
-		{"auth", "can-i", "--list", "-n", "seed"},
-		{"logs", "web", "-n", "seed"},
-		{"logs", "web", "-n", "seed", "--tail=1", "--timestamps=false"},
-		{"logs", "nosuch", "-n", "seed"},
+		{"auth", "can-i", "create", "pods", "-n", ns},
+		{"auth", "can-i", "--list", "-n", ns},
+		{"logs", "web", "-n", ns},
+		{"logs", "web", "-n", ns, "--tail=1", "--timestamps=false"},
+		{"logs", "nosuch", "-n", ns},
 		{"top", "nodes"},
 		{"version", "-o", "json"},
-		{"cluster-info", "dump", "--namespaces", "seed", "-o", "name"},
-		{"diff", "-f", e2e.Manifest(t, "seed", web)},
-		{"rollout", "history", "deployment", "-n", "seed"},
+		{"cluster-info", "dump", "--namespaces", ns, "-o", "name"},
+		{"diff", "-f", e2e.Manifest(t, ns, web)},
+		{"rollout", "history", "deployment", "-n", ns},
 	} {
-		t.Run(strings.Join(args, " "), func(t *testing.T) { same(t, args...) })
+		t.Run(strings.ReplaceAll(strings.Join(args, " "), ns, "NS"), func(t *testing.T) { same(t, args...) })
 	}
 }
 
@@ -93,16 +93,13 @@ metadata: {name: "odd:name"}
 data: {a: b}
 `
 
-// seed puts something to read into member1.
-func seed(t *testing.T) {
+// seed makes a pod and a ConfigMap to read in a new namespace of member1 and returns the namespace.
+func seed(t *testing.T) string {
 	t.Helper()
-	k := e2e.Direct("member1")
-	if k.Run(t, "get", "namespace", "seed").Code == 0 {
-		return
-	}
-	e2e.NewNamespace(t, k, "seed")
-	k.Must(t, "apply", "-f", e2e.Manifest(t, "seed", strings.ReplaceAll(web, "odd:name", "odd-name")))
-	k.Must(t, "wait", "-n", "seed", "--for=condition=Ready", "pod/web", "--timeout=4m")
+	k, ns := e2e.Direct("member1"), e2e.NewNamespace(t, "member1")
+	k.Must(t, "apply", "-f", e2e.Manifest(t, ns, strings.ReplaceAll(web, "odd:name", "odd-name")))
+	k.Must(t, "wait", "-n", ns, "--for=condition=Ready", "pod/web", "--timeout=4m")
+	return ns
 }
 
 // TestWritesDoTheSame runs one script of commands in one namespace directly and in another through the gateway.
@@ -166,7 +163,9 @@ func TestWritesDoTheSame(t *testing.T) {
 			{"get", "namespace", ns},
 		}
 	}
-	ds, gs := steps("direct"), steps("via")
+	direct, via := e2e.UniqueName(t), e2e.UniqueName(t)
+	t.Cleanup(func() { d.Run(t, "delete", "namespace", direct, via, "--wait=false", "--ignore-not-found") })
+	ds, gs := steps(direct), steps(via)
 	for i := range ds {
 		dr, gr := d.Run(t, ds[i]...), g.Run(t, gs[i]...)
 		if ds[i][0] == "rollout" { // how many intermediate states it sees is chance

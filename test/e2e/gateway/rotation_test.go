@@ -36,6 +36,7 @@ import (
 	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/secrets/awssecrets"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	testcluster "github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
@@ -103,8 +104,7 @@ func TestCallsOutliveRotations(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "rbac.yaml")
-	// A name of its own for each run: the namespace of the one before may be on its way out.
-	ns := fmt.Sprintf("rotation-%x", time.Now().UnixNano())
+	ns := e2e.UniqueName(t)
 	if err := os.WriteFile(file, []byte(strings.ReplaceAll(rotationRBAC, "rotation", ns)), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,8 @@ func TestCallsOutliveRotations(t *testing.T) {
 	gateways := make([]*gatewayOnAWS, 4)
 	for i := range gateways {
 		gateways[i] = serveOnAWS(t, moto.URL, objects, log, func() time.Time { return start.Add(time.Duration(passed.Load())) })
-		e2e.Eventually(t, func() bool { // alice's rights in the member are in force a moment after they were written
+		// alice's rights in the member are in force a moment after they were written
+		waittest.Until(t, "alice may list config maps", func() bool {
 			_, err := gateways[i].maps(ns).List(ctx, metav1.ListOptions{})
 			return err == nil
 		})

@@ -24,22 +24,22 @@ import (
 const shopYAML = `
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: color, namespace: shop, labels: {app: shop}}
+metadata: {name: color, labels: {app: shop}}
 data: {value: green}
 `
 
 const shopOfOneYAML = `
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: settings, namespace: shop, labels: {app: shop}}
+metadata: {name: settings, labels: {app: shop}}
 ---
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: size, namespace: shop, labels: {app: shop}}
+metadata: {name: size, labels: {app: shop}}
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: web, namespace: shop}
+metadata: {name: web}
 spec:
   terminationGracePeriodSeconds: 1
   containers: [{name: web, image: any, command: [sh, -c, 'i=0; while sleep 0.2; do echo "web says $i"; i=$((i+1)); done']}]
@@ -80,31 +80,33 @@ func check(t *testing.T, all []snippet, printed string) {
 	}
 }
 
-// TestScripts runs docs/scripts.md, but for the gateway's address: each language's snippets as one program, in a directory with the
-// gateway's CA and its owner's kubeconfig.
+// TestScripts runs docs/scripts.md, but for the address and the namespace. The snippets of each language are one program,
+// in a directory with the gateway's CA and its owner's kubeconfig.
 func TestScripts(t *testing.T) {
 	const user = "nightly"
+	ns := e2e.NewNamespace(t, e2e.Members...)
 	for _, m := range e2e.Members {
 		e2e.Grant(t, m, user)
 		docs := shopYAML
 		if m == "member1" {
 			docs += "---" + shopOfOneYAML
 		}
-		d := e2e.Direct(m)
-		e2e.NewNamespace(t, d, "shop")
-		d.Must(t, "apply", "-f", e2e.WriteFile(t, docs))
-		t.Cleanup(func() { d.Run(t, "delete", "namespace", "shop", "--wait=false") })
+		e2e.Direct(m).Must(t, "apply", "-n", ns, "-f", e2e.WriteFile(t, docs))
 	}
-	e2e.Direct("member1").Must(t, "wait", "-n", "shop", "--for=condition=Ready", "pod/web", "--timeout=4m")
-	e2e.CreateRegistry(t, "shop", "{}", "{apiVersion: v1, kind: ConfigMap, namespace: shop}")
+	e2e.Direct("member1").Must(t, "wait", "-n", ns, "--for=condition=Ready", "pod/web", "--timeout=4m")
+	e2e.CreateRegistry(t, "shop", "{}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+"}")
 	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, user), Context: "member1"}
 	for _, prefix := range []string{"", "/bridge"} {
 		for _, m := range e2e.Members {
-			e2e.Eventually(t, func() bool { return k.Run(t, "get", "--raw", prefix+"/clusters/"+m+"/version").Code == 0 })
+			waittest.Until(t, "user may call "+m+" at "+prefix+"/clusters", func() bool {
+				return k.Run(t, "get", "--raw", prefix+"/clusters/"+m+"/version").Code == 0
+			})
 		}
 	}
-	e2e.Eventually(t, func() bool { return e2e.AtFleet(t, k).Run(t, "get", "configmaps", "-n", "shop").Code == 0 })
-	keepChanging(t)
+	waittest.Until(t, "user may list the fleet", func() bool {
+		return e2e.AtFleet(t, k).Run(t, "get", "configmaps", "-n", ns).Code == 0
+	})
+	keepChanging(t, ns)
 
 	dir := t.TempDir()
 	pass, err := clientcmd.BuildConfigFromFlags("", e2e.Shared(t).Kubeconfig)
@@ -145,10 +147,12 @@ func TestScripts(t *testing.T) {
 		return string(out)
 	}
 	all := snippets(t, "../../../docs/scripts.md")
+	printed := strings.NewReplacer("gateway.example.com", e2e.HostOf(t, e2e.Shared(t).Kubeconfig),
+		"namespaces/shop", "namespaces/"+ns, `("shop")`, `("`+ns+`")`)
 	program := func(language, end string) string {
 		var b strings.Builder
 		for _, s := range all[language] {
-			b.WriteString(strings.ReplaceAll(s.code, "gateway.example.com", e2e.HostOf(t, e2e.Shared(t).Kubeconfig)) + end)
+			b.WriteString(printed.Replace(s.code) + end)
 		}
 		if b.Len() == 0 {
 			t.Fatalf("docs/scripts.md has no snippet in %s", language)
@@ -179,9 +183,9 @@ func TestScripts(t *testing.T) {
 }
 
 // keepChanging changes a ConfigMap until the test ends: a program that has read its fill of a watch ends when there is more to write.
-func keepChanging(t *testing.T) {
+func keepChanging(t *testing.T, ns string) {
 	t.Helper()
-	client := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps("shop")
+	client := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(ns)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

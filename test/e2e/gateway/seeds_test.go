@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -72,16 +73,15 @@ subjects:
 // TestClusterProxyAddon is the snippet of stolostron's cluster-proxy-addon: a client whose host is the gateway and the cluster's name,
 // with a service account's token of the member, reads a pod's logs.
 func TestClusterProxyAddon(t *testing.T) {
-	seed(t)
+	ns := seed(t)
 	d := e2e.Direct("member1")
-	d.Must(t, "create", "serviceaccount", "log-reader", "-n", "seed")
-	d.Must(t, "create", "role", "log-reader", "-n", "seed", "--verb=get", "--resource=pods,pods/log")
-	d.Must(t, "create", "rolebinding", "log-reader", "-n", "seed", "--role=log-reader", "--serviceaccount=seed:log-reader")
-	t.Cleanup(func() { d.Run(t, "delete", "serviceaccount,role,rolebinding", "log-reader", "-n", "seed") })
-	e2e.Eventually(t, func() bool { // the member knows the binding
-		return d.Run(t, "auth", "can-i", "get", "pods/log", "-n", "seed", "--as", "system:serviceaccount:seed:log-reader").Code == 0
+	d.Must(t, "create", "serviceaccount", "log-reader", "-n", ns)
+	d.Must(t, "create", "role", "log-reader", "-n", ns, "--verb=get", "--resource=pods,pods/log")
+	d.Must(t, "create", "rolebinding", "log-reader", "-n", ns, "--role=log-reader", "--serviceaccount="+ns+":log-reader")
+	waittest.Until(t, "member knows the binding", func() bool { // the member knows the binding
+		return d.Run(t, "auth", "can-i", "get", "pods/log", "-n", ns, "--as", "system:serviceaccount:"+ns+":log-reader").Code == 0
 	})
-	token := strings.TrimSpace(d.Must(t, "create", "token", "log-reader", "-n", "seed"))
+	token := strings.TrimSpace(d.Must(t, "create", "token", "log-reader", "-n", ns))
 	e2e.Secrets.Secret("the log reader", token)
 	if out, err := e2e.CLI(t, "", "cluster", "add", "passing", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--identity", "passthrough"); err != nil {
 		t.Fatalf("%s%v", out, err)
@@ -98,7 +98,7 @@ func TestClusterProxyAddon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	logs, err := client.CoreV1().Pods("seed").GetLogs("web", &corev1.PodLogOptions{}).Stream(t.Context())
+	logs, err := client.CoreV1().Pods(ns).GetLogs("web", &corev1.PodLogOptions{}).Stream(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestClusterProxyAddon(t *testing.T) {
 	if err != nil || string(got) != "line one\nline two\n" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if _, err := client.CoreV1().Secrets("seed").Get(t.Context(), "x", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "system:serviceaccount:seed:log-reader") {
+	if _, err := client.CoreV1().Secrets(ns).Get(t.Context(), "x", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "system:serviceaccount:"+ns+":log-reader") {
 		t.Errorf("the member's own refusal: %v", err)
 	}
 	// A pass is the gateway's own: the member could use it here.
@@ -117,7 +117,7 @@ func TestClusterProxyAddon(t *testing.T) {
 	if client, err = kubernetes.NewForConfig(cfg); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.CoreV1().Pods("seed").Get(t.Context(), "web", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "what identifies you to the gateway (pass) is not passed on") {
+	if _, err := client.CoreV1().Pods(ns).Get(t.Context(), "web", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "what identifies you to the gateway (pass) is not passed on") {
 		t.Errorf("a pass: %v", err)
 	}
 	for name, tt := range map[string]struct {
@@ -136,7 +136,7 @@ func TestClusterProxyAddon(t *testing.T) {
 	if client, err = kubernetes.NewForConfig(cfg); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.CoreV1().Pods("seed").Get(t.Context(), "web", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "Unauthorized") {
+	if _, err := client.CoreV1().Pods(ns).Get(t.Context(), "web", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "Unauthorized") {
 		t.Errorf("the member's own 401: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -24,7 +25,7 @@ func TestServiceProxy(t *testing.T) {
 		t.Helper()
 		k.Must(t, "patch", "cluster", "proxied", "--type", "merge", "-p", `{"spec":{"serviceProxy":`+entries+`}}`)
 	}
-	e2e.Eventually(t, func() bool { return refused(healthz) })
+	waittest.Until(t, "path is refused by default", func() bool { return refused(healthz) })
 	for _, path := range []string{
 		"/clusters/proxied/api/v1/nodes/member2-node%2Fproxy/healthz", "/clusters/proxied/api/v1/nodes/member2-node/%70roxy/healthz",
 		"/clusters/proxied//api/v1/nodes/member2-node/proxy/healthz", "/clusters/proxied/api/v1/proxy/nodes/member2-node/healthz",
@@ -43,7 +44,7 @@ func TestServiceProxy(t *testing.T) {
 	want := e2e.Direct("member2").Run(t, "get", "--raw", "/api/v1/nodes/member2-node/proxy/healthz")
 	e2e.WantText(t, want.Stderr, "address not allowed")
 	allow(`["nodes/member2-node"]`)
-	e2e.Eventually(t, func() bool { return ask(healthz) == want })
+	waittest.Until(t, "allowed path is proxied", func() bool { return ask(healthz) == want })
 	allow(`null`)
-	e2e.Eventually(t, func() bool { return refused(healthz) })
+	waittest.Until(t, "path is refused again", func() bool { return refused(healthz) })
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -49,7 +50,10 @@ func TestSmuggling(t *testing.T) {
 		return resp.StatusCode, string(body)
 	}
 	for _, base := range []string{"/clusters/member1", "/bridge/clusters/member1"} {
-		e2e.Eventually(t, func() bool { code, _ := ask(base, http.Header{}); return code == http.StatusCreated })
+		waittest.Until(t, "request is allowed at "+base, func() bool {
+			code, _ := ask(base, http.Header{})
+			return code == http.StatusCreated
+		})
 		for _, tt := range []struct {
 			name   string
 			header http.Header
@@ -71,7 +75,10 @@ func TestSmuggling(t *testing.T) {
 			var code int
 			var body string
 			if tt.code == http.StatusCreated { // the grant is in force soon, in each process of the function for itself
-				e2e.Eventually(t, func() bool { code, body = ask(base, tt.header); return code == tt.code })
+				waittest.Until(t, "expected status of "+tt.name, func() bool {
+					code, body = ask(base, tt.header)
+					return code == tt.code
+				})
 			} else if code, body = ask(base, tt.header); code != tt.code {
 				t.Errorf("%s, %s: %d %s", base, tt.name, code, body)
 			}

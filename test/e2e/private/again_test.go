@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -18,10 +19,13 @@ func TestPrivateClusterJoinedAgain(t *testing.T) {
 	_, root := e2e.Caller(t)
 	g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root + "/clusters/again"}
 	a, kept := p.agent(), p.token
-	e2e.Eventually(t, func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+	waittest.Until(t, "private cluster is reachable", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
 
 	p.join("--replace", "--tunnel", tunnel)
-	e2e.Eventually(t, func() bool { code, _ := a.get("/readyz"); return code == http.StatusServiceUnavailable })
+	waittest.Until(t, "former agent is not ready", func() bool {
+		code, _ := a.get("/readyz")
+		return code == http.StatusServiceUnavailable
+	})
 	if code, _ := a.get("/healthz"); code != http.StatusOK {
 		t.Errorf("an agent that is not connected is not healthy: %d", code)
 	}
@@ -32,8 +36,11 @@ func TestPrivateClusterJoinedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e2e.Eventually(t, func() bool { code, _ := a.get("/readyz"); return code == http.StatusOK })
-	e2e.Eventually(t, func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+	waittest.Until(t, "agent is ready with its new credential", func() bool {
+		code, _ := a.get("/readyz")
+		return code == http.StatusOK
+	})
+	waittest.Until(t, "private cluster is reachable again", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
 
 	if err := a.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

@@ -16,11 +16,11 @@ import (
 // TestPrivateFleet holds: a fleet of a public cluster and a private one is as one of public clusters. A watch of it loses and repeats nothing
 // when the private cluster's only agent is killed and another one comes; meanwhile lists do without the cluster, and it is not ready.
 func TestPrivateFleet(t *testing.T) {
-	e2e.CreatePods(t, "distant")
+	ns := e2e.CreatePods(t)
 	p := joinPrivate(t, "distant") // which is member2
-	e2e.CreateRegistry(t, "distant", "{clusterNames: [member1, distant]}", "{apiVersion: v1, kind: ConfigMap, namespace: distant}, {apiVersion: v1, kind: Pod, namespace: distant}")
+	e2e.CreateRegistry(t, "distant", "{clusterNames: [member1, distant]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+"}, {apiVersion: v1, kind: Pod, namespace: "+ns+"}")
 	k := e2e.AtFleet(t, e2e.Through(t, "member1"))
-	in := func(args ...string) []string { return append([]string{"-n", "distant"}, args...) }
+	in := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
 	a := p.agent()
 	e2e.WaitForValue(t, "True ClusterReady", p.ready)
 
@@ -29,7 +29,7 @@ func TestPrivateFleet(t *testing.T) {
 			return rows(k.Run(t, in("get", "pods")...).Stdout)
 		})
 	})
-	t.Run("writes", func(t *testing.T) { privateWrites(t, k, in) })
+	t.Run("writes", func(t *testing.T) { privateWrites(t, k, ns) })
 	t.Run("streams", func(t *testing.T) {
 		e2e.WaitForValue(t, "I run in member2\n", func() string { return k.Must(t, in("logs", "same@distant")...) })
 		k.Must(t, in("exec", "same@distant", "--", "sh", "-c", "echo by tunnel > said")...)
@@ -38,7 +38,7 @@ func TestPrivateFleet(t *testing.T) {
 		}
 	})
 
-	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("distant")
+	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps(ns)
 	options := metav1.ListOptions{LabelSelector: "watched"}
 	list, err := client.List(t.Context(), options)
 	if err != nil {
@@ -68,7 +68,7 @@ func TestPrivateFleet(t *testing.T) {
 			t.Errorf("the events are %q, want %q", got, want)
 		}
 	}
-	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps("distant"), e2e.DirectClient(t, "member2").CoreV1().ConfigMaps("distant")
+	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(ns), e2e.DirectClient(t, "member2").CoreV1().ConfigMaps(ns)
 	cm := func(name, data string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"watched": "yes"}}, Data: map[string]string{"a": data}}
 	}
@@ -118,7 +118,8 @@ func TestPrivateFleet(t *testing.T) {
 }
 
 // privateWrites tries every way to say in which cluster something is written.
-func privateWrites(t *testing.T, k e2e.Kubectl, in func(args ...string) []string) {
+func privateWrites(t *testing.T, k e2e.Kubectl, ns string) {
+	in := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
 	d := e2e.Direct("member2")
 	has := func(d e2e.Kubectl, want string) {
 		t.Helper()
@@ -127,7 +128,7 @@ func privateWrites(t *testing.T, k e2e.Kubectl, in func(args ...string) []string
 		}
 	}
 	doc := func(name, cluster, data string) string {
-		return fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: distant, labels: {written: \"yes\"}, annotations: {%s}}, data: {a: %s}}\n", name, cluster, data)
+		return fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s, labels: {written: \"yes\"}, annotations: {%s}}, data: {a: %s}}\n", name, ns, cluster, data)
 	}
 	const there, here = "clusterpass.io/cluster: distant", "clusterpass.io/cluster: member1"
 	k.WithInput(doc("created", there, "one")).Must(t, "create", "-f", "-")

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	testcluster "github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
@@ -231,16 +232,18 @@ func TestNoWayIn(t *testing.T) {
 	first := agent("agent:" + password + "@")
 	logged(t, first.log, `(connected to a replica of the bridge)`)
 
-	e2e.Eventually(t, func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+	waittest.Until(t, "island is reachable", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
 	watch := g.Start(t, e2e.Clusters.BuiltKubectl(), "get", "configmaps", "-w", "-o", "name")
 	g.Must(t, "create", "configmap", "by-ferry")
 	watch.Line("configmap/by-ferry")
 	for range 2 {
 		f.sink()
-		e2e.Eventually(t, func() bool { return g.Run(t, "get", "configmap", "by-ferry").Code == 0 })
+		waittest.Until(t, "island is reachable after a restart", func() bool {
+			return g.Run(t, "get", "configmap", "by-ferry").Code == 0
+		})
 	}
 	own := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root}
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "island is ready", func() bool {
 		return own.Run(t, "get", "cluster", "island", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`).Stdout == "True"
 	})
 
@@ -277,7 +280,9 @@ func TestNoWayIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent("agent:" + password + "@")
-	e2e.Eventually(t, func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+	waittest.Until(t, "island is reachable through another agent", func() bool {
+		return g.Run(t, "get", "namespaces").Code == 0
+	})
 
 	f.mu.Lock()
 	defer f.mu.Unlock()

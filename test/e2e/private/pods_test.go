@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -64,18 +65,18 @@ func TestAgentPods(t *testing.T) {
 
 	_, root := e2e.Caller(t)
 	g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root + "/clusters/podded"}
-	e2e.Eventually(t, func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+	waittest.Until(t, "private cluster is reachable", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
 	d.Must(t, in("rollout", "status", "deployment/"+name, "--timeout=4m")...)
 	pods := strings.Fields(d.Must(t, in("get", "pods", "-l", "clusterpass.io/cluster=podded", "-o", "name")...))
 	if len(pods) != 2 {
 		t.Errorf("the pods are %q", pods)
 	}
 	for _, pod := range pods {
-		e2e.Eventually(t, func() bool {
+		waittest.Until(t, "connection of "+pod, func() bool {
 			return strings.Contains(d.Run(t, in("logs", pod)...).Stdout, "connected to a replica of the bridge")
 		})
 	}
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "agents have stored their credential", func() bool {
 		const path = `jsonpath={.data.credential\.json}`
 		value, err := base64.StdEncoding.DecodeString(d.Must(t, in("get", "secret", name, "-o", path)...))
 		if err != nil {
@@ -90,5 +91,7 @@ func TestAgentPods(t *testing.T) {
 		return true
 	})
 	d.Must(t, in(append([]string{"delete", "--timeout=4m"}, pods...)...)...) // those that come have the exchanged one only
-	e2e.Eventually(t, func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+	waittest.Until(t, "private cluster is reachable through new pods", func() bool {
+		return g.Run(t, "get", "namespaces").Code == 0
+	})
 }

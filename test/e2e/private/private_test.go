@@ -81,7 +81,7 @@ func logged(t *testing.T, log *waittest.Buffer, expr string) string {
 	t.Helper()
 	re := regexp.MustCompile(expr)
 	var found []string
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "log line "+re.String(), func() bool {
 		found = re.FindStringSubmatch(log.String())
 		return found != nil
 	})
@@ -107,7 +107,7 @@ type agentProcess struct {
 func (p *privateCluster) agent(env ...string) *agentProcess {
 	p.t.Helper()
 	a := p.start(env...)
-	e2e.Eventually(p.t, func() bool { code, _ := a.get("/readyz"); return code == http.StatusOK })
+	waittest.Until(p.t, "agent is ready", func() bool { code, _ := a.get("/readyz"); return code == http.StatusOK })
 	return a
 }
 
@@ -166,7 +166,7 @@ func (a *agentProcess) carries() int {
 // TestPrivateCluster holds: everything that works for a public cluster works for one that nobody can dial into, with the real agent as a
 // process.
 func TestPrivateCluster(t *testing.T) {
-	e2e.StreamPods(t, "member2")
+	ns := e2e.StreamPods(t, []string{"member2"}, "shell", "reader", "talker-a", "finite-a")
 	p := joinPrivate(t, "private")
 	client, root := e2e.Caller(t)
 	d, g := e2e.Direct("member2"), e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root + "/clusters/private"}
@@ -185,7 +185,7 @@ func TestPrivateCluster(t *testing.T) {
 	}
 	e2e.WaitForValue(t, "False unreachable", p.ready)
 	a, b := p.agent(), p.agent()
-	e2e.Eventually(t, func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+	waittest.Until(t, "private cluster is reachable", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
 	e2e.WaitForValue(t, "True ClusterReady", p.ready)
 	if got := strings.Fields(e2e.OwnAPI(t).Must(t, "get", "clusters", "private", "--no-headers")); len(got) != 5 || got[2] != "Pull" || got[3] != "True" {
 		t.Errorf("kubectl shows %q", got)
@@ -193,16 +193,16 @@ func TestPrivateCluster(t *testing.T) {
 
 	t.Run("rest", func(t *testing.T) {
 		for _, args := range [][]string{
-			{"get", "pods", "-n", "streams", "-o", "name"}, {"api-resources", "--no-headers"}, {"auth", "whoami", "-o", "name"},
+			{"get", "pods", "-n", ns, "-o", "name"}, {"api-resources", "--no-headers"}, {"auth", "whoami", "-o", "name"},
 			{"get", "pod", "nosuchpod"},
 		} {
 			e2e.SameEnd(t, e2e.Clusters.BuiltKubectl(), d, g, "", args...)
 		}
-		g.Must(t, "-n", "streams", "create", "configmap", "by-tunnel", "--from-literal=a=b")
-		d.Must(t, "-n", "streams", "delete", "configmap", "by-tunnel")
+		g.Must(t, "-n", ns, "create", "configmap", "by-tunnel", "--from-literal=a=b")
+		d.Must(t, "-n", ns, "delete", "configmap", "by-tunnel")
 	})
 	for _, dia := range e2e.Dialects {
-		t.Run("streams/"+dia.Name, func(t *testing.T) { privateStreams(t, dia, d, g) })
+		t.Run("streams/"+dia.Name, func(t *testing.T) { privateStreams(t, dia, ns, d, g) })
 	}
 	t.Run("an agent dies", func(t *testing.T) {
 		var open []*e2e.Session
@@ -211,7 +211,7 @@ func TestPrivateCluster(t *testing.T) {
 			if len(open) > 60 {
 				t.Fatal("one agent carries all")
 			}
-			s := g.Start(t, e2e.Clusters.BuiltKubectl(), "-n", "streams", "exec", "-i", "shell", "--", "cat")
+			s := g.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "exec", "-i", "shell", "--", "cat")
 			if _, err := io.WriteString(s.Stdin, "ready\n"); err != nil {
 				t.Fatal(err)
 			}
@@ -219,7 +219,7 @@ func TestPrivateCluster(t *testing.T) {
 			open = append(open, s)
 		}
 		a.kill()
-		e2e.Eventually(t, func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+		waittest.Until(t, "other agent serves", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
 		lost, kept := 0, 0
 		for _, s := range open {
 			if _, err := io.WriteString(s.Stdin, "still\n"); err != nil {
@@ -245,15 +245,15 @@ func TestPrivateCluster(t *testing.T) {
 		if out, err := e2e.CLI(t, "", "cluster", "remove", "private"); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		e2e.Eventually(t, func() bool { code, _ := b.get("/readyz"); return code == http.StatusServiceUnavailable })
+		waittest.Until(t, "agent is not ready", func() bool { code, _ := b.get("/readyz"); return code == 503 })
 	})
 }
 
 // privateStreams tries everything that stays open.
-func privateStreams(t *testing.T, dia e2e.Dialect, d, g e2e.Kubectl) {
+func privateStreams(t *testing.T, dia e2e.Dialect, ns string, d, g e2e.Kubectl) {
 	d.Env, g.Env = dia.Env, dia.Env
 	bin := e2e.Clusters.BuiltKubectl()
-	in := func(args ...string) []string { return append([]string{"-n", "streams"}, args...) }
+	in := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
 	for _, args := range [][]string{
 		in("exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; exit 7"), in("logs", "-f", "finite-a"), in("exec", "nosuchpod", "--", "true"),
 	} {
@@ -282,7 +282,7 @@ func privateStreams(t *testing.T, dia e2e.Dialect, d, g e2e.Kubectl) {
 	if got, err := os.ReadFile(back); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("cp: %d of %d bytes came back, %v", len(got), len(data), err)
 	}
-	_, addr := e2e.PortForward(t, g, bin, e2e.EchoServer(t))
+	_, addr := e2e.PortForward(t, g, bin, ns, e2e.EchoServer(t))
 	if got, err := e2e.RoundTrip(addr, data); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("port-forward: %d of %d bytes came back, %v", len(got), len(data), err)
 	}
@@ -304,7 +304,7 @@ func TestListedService(t *testing.T) {
 	a := p.agent()
 	for _, via := range []string{"", "/bridge"} {
 		g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member1", Server: root + via + "/clusters/tenant"}
-		e2e.Eventually(t, func() bool {
+		waittest.Until(t, "unlisted service is refused", func() bool {
 			r := g.Run(t, "get", "nodes")
 			return r.Code != 0 && strings.Contains(r.Stderr, "CLUSTERPASS_SERVICES") && strings.Contains(r.Stderr, address)
 		})
@@ -313,7 +313,7 @@ func TestListedService(t *testing.T) {
 	p.agent("CLUSTERPASS_SERVICES=" + address)
 	for _, via := range []string{"", "/bridge"} {
 		g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member1", Server: root + via + "/clusters/tenant"}
-		e2e.Eventually(t, func() bool {
+		waittest.Until(t, "listed service is reachable", func() bool {
 			return g.Run(t, "get", "nodes", "-o", "name").Stdout == "node/"+e2e.Clusters.Cluster("member1").Node()+"\n"
 		})
 	}
@@ -359,7 +359,7 @@ func TestAgentManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	var before credential.Stored
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "credential is stored", func() bool {
 		before, err = store.Load(t.Context())
 		return err == nil && string(before.Bootstrap.Reveal()) == string(first)
 	})
@@ -379,7 +379,7 @@ func TestAgentManifest(t *testing.T) {
 		args := append(append([]string{"-n", "clusterpass-system", "auth", "can-i"}, strings.Fields(verb)...), as)
 		asked := func() bool { return strings.HasPrefix(d.Run(t, args...).Stdout, "yes") }
 		if may {
-			e2e.Eventually(t, asked)
+			waittest.Until(t, "agents may "+verb, asked)
 		} else if asked() {
 			t.Errorf("the agents may %s", verb)
 		}

@@ -14,6 +14,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -25,7 +26,7 @@ func bearer(token string) string {
 // watches and runs commands, in our protocol and in Kubernetes' own, until the token ends; nobody else does; and the token goes nowhere.
 func TestPage(t *testing.T) {
 	p := e2e.NewBrowserPage(t)
-	const pods = "/api/v1/namespaces/streams/pods"
+	pods := "/api/v1/namespaces/" + e2e.StreamPods(t, []string{"member1"}, "shell", "finite-a") + "/pods"
 	const text = "v1.text.clusterpass.io"
 	open := func(path, origin string, protocols ...string) (*websocket.Conn, int) {
 		t.Helper()
@@ -83,7 +84,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	const refusal = `403 cluster "own" takes a bearer token of its own; what identifies you to the gateway (oidc) is not passed on`
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "token is refused for a passthrough cluster", func() bool {
 		return e2e.StatusOf(t, p.Gateway.Kubeconfig, "/clusters/own/version", &p.Token) == refusal
 	})
 	e2e.EndsInTime(t, p.Gateway, func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo {
@@ -97,15 +98,14 @@ func TestPage(t *testing.T) {
 
 // TestOwnToken holds: in a cluster of identity passthrough, the token in the subprotocol is the member's own, and it alone counts.
 func TestOwnToken(t *testing.T) {
-	e2e.StreamPods(t, "member1")
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	d := e2e.Direct("member1")
-	d.Must(t, "-n", "streams", "create", "serviceaccount", "own-token")
-	t.Cleanup(func() { d.Run(t, "-n", "streams", "delete", "serviceaccount,rolebinding", "own-token") })
-	d.Must(t, "-n", "streams", "create", "rolebinding", "own-token", "--clusterrole=admin", "--serviceaccount=streams:own-token")
-	e2e.Eventually(t, func() bool { // the member knows the binding
-		return d.Run(t, "auth", "can-i", "create", "pods/exec", "-n", "streams", "--as", "system:serviceaccount:streams:own-token").Code == 0
+	d.Must(t, "-n", ns, "create", "serviceaccount", "own-token")
+	d.Must(t, "-n", ns, "create", "rolebinding", "own-token", "--clusterrole=admin", "--serviceaccount="+ns+":own-token")
+	waittest.Until(t, "member knows the binding", func() bool { // the member knows the binding
+		return d.Run(t, "auth", "can-i", "create", "pods/exec", "-n", ns, "--as", "system:serviceaccount:"+ns+":own-token").Code == 0
 	})
-	token := strings.TrimSpace(d.Must(t, "-n", "streams", "create", "token", "own-token"))
+	token := strings.TrimSpace(d.Must(t, "-n", ns, "create", "token", "own-token"))
 	e2e.Secrets.Secret("the page's token", token)
 	if out, err := e2e.CLI(t, "", "cluster", "add", "own-token", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--identity", "passthrough"); err != nil {
 		t.Fatalf("%s%v", out, err)
@@ -118,7 +118,7 @@ func TestOwnToken(t *testing.T) {
 	k := e2e.Kubectl{Context: "c", Kubeconfig: e2e.WriteFile(t, fmt.Sprintf(
 		"{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], contexts: [{name: c, context: {cluster: c}}]}",
 		"https://"+e2e.HostOf(t, e2e.Shared(t).Kubeconfig)+"/clusters/own-token", base64.StdEncoding.EncodeToString(pass.CAData)))}
-	conn := e2e.DialWebsocket(t, k, "/api/v1/namespaces/streams/pods/shell/exec?command=echo&command=hello&stdout=1", "v1.text.clusterpass.io", bearer(token))
+	conn := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods/shell/exec?command=echo&command=hello&stdout=1", "v1.text.clusterpass.io", bearer(token))
 	if got := read(conn); got != "hello\n|" {
 		t.Errorf("exec: %q", got)
 	}

@@ -121,11 +121,7 @@ func withoutGap(t *testing.T, cfg *rest.Config, happens func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	namespace := fmt.Sprint("drain-", time.Now().UnixNano())
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
-	if _, err := directly.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	namespace := e2e.NewNamespace(t, "member1")
 	var (
 		mu     sync.Mutex
 		seen   = map[string]int{}

@@ -21,6 +21,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/registration"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/stores"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
@@ -66,23 +67,23 @@ func leavesNothing(t *testing.T, run func(dia e2e.Dialect)) {
 
 // TestNothingIsLeft holds: however streams end, the gateway keeps neither a goroutine nor a socket of them.
 func TestNothingIsLeft(t *testing.T) {
-	e2e.StreamPods(t, "member1")
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell", "talker-a")
 	// Processes of functions come and go, and probes of health keep connections.
 	h := e2e.StartGateway(t, t.TempDir(), server.Inline, func(cfg *server.Config) { cfg.ProbeInterval = 0 })
 	t.Cleanup(func() { h.Stop(); <-h.Stopped })
 	g := e2e.Kubectl{Kubeconfig: h.Kubeconfig, Context: "member1"}
 	bin := e2e.Clusters.BuiltKubectl()
 	port := e2e.EchoServer(t)
-	g.Must(t, "-n", "streams", "wait", "--for=condition=Ready", "pod/shell") // opens the connections that stay
+	g.Must(t, "-n", ns, "wait", "--for=condition=Ready", "pod/shell") // opens the connections that stay
 	leavesNothing(t, func(dia e2e.Dialect) {
 		g.Env = dia.Env
-		exec := g.Start(t, bin, "-n", "streams", "exec", "-i", "shell", "--", "sh", "-c", "echo started; yes")
+		exec := g.Start(t, bin, "-n", ns, "exec", "-i", "shell", "--", "sh", "-c", "echo started; yes")
 		exec.Line("started")
-		logs := g.Start(t, bin, "-n", "streams", "logs", "-f", "talker-a")
+		logs := g.Start(t, bin, "-n", ns, "logs", "-f", "talker-a")
 		logs.Line("a ")
-		watch := g.Start(t, bin, "-n", "streams", "get", "pods", "-w")
+		watch := g.Start(t, bin, "-n", ns, "get", "pods", "-w")
 		watch.Line("shell")
-		pf, addr := e2e.PortForward(t, g, bin, port)
+		pf, addr := e2e.PortForward(t, g, bin, ns, port)
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -101,7 +102,7 @@ func TestNothingIsLeft(t *testing.T) {
 
 // TestNetworkCut holds: when the connections to a member are cut in mid-stream, each client is told, and nothing of them is left.
 func TestNetworkCut(t *testing.T) {
-	e2e.StreamPods(t, "member1")
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell", "talker-a")
 	h := e2e.StartGateway(t, t.TempDir(), server.Inline, func(cfg *server.Config) { cfg.ProbeInterval = 0 })
 	t.Cleanup(func() { h.Stop(); <-h.Stopped })
 	member := e2e.Clusters.Cluster("member1")
@@ -127,15 +128,15 @@ func TestNetworkCut(t *testing.T) {
 	g := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, strings.ReplaceAll(string(pass), "/clusters/member1", "/clusters/far"))}
 	bin := e2e.Clusters.BuiltKubectl()
 	port := e2e.EchoServer(t)
-	g.Must(t, "-n", "streams", "wait", "--for=condition=Ready", "pod/shell")
+	g.Must(t, "-n", ns, "wait", "--for=condition=Ready", "pod/shell")
 	wire.cut()
 	leavesNothing(t, func(dia e2e.Dialect) {
 		g.Env = dia.Env
-		exec := g.Start(t, bin, "-n", "streams", "exec", "-i", "shell", "--", "sh", "-c", "echo started; sleep 1000")
+		exec := g.Start(t, bin, "-n", ns, "exec", "-i", "shell", "--", "sh", "-c", "echo started; sleep 1000")
 		exec.Line("started")
-		logs := g.Start(t, bin, "-n", "streams", "logs", "-f", "talker-a")
+		logs := g.Start(t, bin, "-n", ns, "logs", "-f", "talker-a")
 		logs.Line("a ")
-		pf, addr := e2e.PortForward(t, g, bin, port)
+		pf, addr := e2e.PortForward(t, g, bin, ns, port)
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -210,7 +211,7 @@ func (w *wire) cut() {
 // TestMemberDies holds: when a member goes, its streams end at the client as they do without a gateway: none hangs, and none looks
 // whole that would not look so. (By SPDY, kubectl takes a connection that broke off for a command that succeeded.)
 func TestMemberDies(t *testing.T) {
-	e2e.StreamPods(t, "member2")
+	ns := e2e.StreamPods(t, []string{"member2"}, "shell", "talker-a")
 	bin := e2e.Clusters.BuiltKubectl()
 	member := e2e.Clusters.Cluster("member2")
 	for _, dia := range e2e.Dialects {
@@ -218,9 +219,9 @@ func TestMemberDies(t *testing.T) {
 			var execs, logs [2]*e2e.Session
 			for i, k := range []e2e.Kubectl{e2e.Direct("member2"), e2e.Through(t, "member2")} {
 				k.Env = dia.Env
-				execs[i] = k.Start(t, bin, "-n", "streams", "exec", "-i", "shell", "--", "sh", "-c", "echo started; sleep 1000")
+				execs[i] = k.Start(t, bin, "-n", ns, "exec", "-i", "shell", "--", "sh", "-c", "echo started; sleep 1000")
 				execs[i].Line("started")
-				logs[i] = k.Start(t, bin, "-n", "streams", "logs", "-f", "talker-a")
+				logs[i] = k.Start(t, bin, "-n", ns, "logs", "-f", "talker-a")
 				logs[i].Line("a ")
 			}
 			if err := member.Kill(t.Context(), cluster.APIServer); err != nil {
@@ -240,8 +241,8 @@ func TestMemberDies(t *testing.T) {
 			g := e2e.Through(t, "member2")
 			g.Env = dia.Env
 			var r e2e.Result
-			e2e.Eventually(t, func() bool {
-				r = g.Run(t, "-n", "streams", "exec", "shell", "--", "echo", "again")
+			waittest.Until(t, "exec after the restart", func() bool {
+				r = g.Run(t, "-n", ns, "exec", "shell", "--", "echo", "again")
 				return r.Code == 0
 			})
 			if r.Stdout != "again\n" {

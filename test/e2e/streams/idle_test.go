@@ -18,7 +18,7 @@ const silence = 12 * time.Second
 // TestSilence holds: streams that are silent for longer than any interval of the gateway's live on, through the front door and the
 // bridge; where the time that they may be silent is limited, they end.
 func TestSilence(t *testing.T) {
-	e2e.StreamPods(t, "member1")
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell", "reader")
 	port := e2e.EchoServer(t)
 	gatewayWith := func(idle time.Duration) e2e.Kubectl {
 		h := e2e.StartGateway(t, t.TempDir(), server.Inline, func(cfg *server.Config) {
@@ -32,11 +32,11 @@ func TestSilence(t *testing.T) {
 		for _, bin := range bins {
 			for _, dia := range e2e.Dialects {
 				k.Env = dia.Env
-				s.execs = append(s.execs, k.Start(t, bin, "-n", "streams", "exec", "-i", "shell", "--", "cat"))
-				s.forwards = append(s.forwards, k.Start(t, bin, "-n", "streams", "port-forward", "shell", fmt.Sprintf(":%d", port)))
+				s.execs = append(s.execs, k.Start(t, bin, "-n", ns, "exec", "-i", "shell", "--", "cat"))
+				s.forwards = append(s.forwards, k.Start(t, bin, "-n", ns, "port-forward", "shell", fmt.Sprintf(":%d", port)))
 			}
-			s.watches = append(s.watches, k.Start(t, bin, "-n", "streams", "get", "pods", "-w", "-L", "woken", "--field-selector=metadata.name=reader"))
-			s.logs = append(s.logs, k.Start(t, bin, "-n", "streams", "logs", "-f", "reader"))
+			s.watches = append(s.watches, k.Start(t, bin, "-n", ns, "get", "pods", "-w", "-L", "woken", "--field-selector=metadata.name=reader"))
+			s.logs = append(s.logs, k.Start(t, bin, "-n", ns, "logs", "-f", "reader"))
 		}
 		return s
 	}
@@ -63,7 +63,7 @@ func TestSilence(t *testing.T) {
 		s.Line("reader")
 	}
 	d := e2e.Direct("member1")
-	attached := d.Start(t, e2e.Clusters.BuiltKubectl(), "-n", "streams", "attach", "-i", "reader")
+	attached := d.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "attach", "-i", "reader")
 	word := fmt.Sprint("woken-", time.Now().UnixNano())
 	_, _ = fmt.Fprintln(attached.Stdin, "before", word)
 	for _, s := range living.logs {
@@ -71,7 +71,7 @@ func TestSilence(t *testing.T) {
 	}
 	e2e.Idle(silence)
 
-	d.Must(t, "-n", "streams", "label", "pod", "reader", "--overwrite", "woken="+word)
+	d.Must(t, "-n", ns, "label", "pod", "reader", "--overwrite", "woken="+word)
 	_, _ = fmt.Fprintln(attached.Stdin, word)
 	for i, s := range living.execs {
 		_, _ = fmt.Fprintln(s.Stdin, word)

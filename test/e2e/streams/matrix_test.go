@@ -16,17 +16,17 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// eachDialect runs a test for every kubectl, dialect and cluster.
-func eachDialect(t *testing.T, test func(t *testing.T, bin, cluster string, d, g e2e.Kubectl)) {
+// eachDialect runs a test for every kubectl, dialect and cluster. The tests of one cluster share a namespace with pods.
+func eachDialect(t *testing.T, pods []string, test func(t *testing.T, bin, ns string, d, g e2e.Kubectl)) {
 	t.Helper()
-	for _, cluster := range []string{"member1", "member2"} {
-		e2e.StreamPods(t, cluster)
+	for _, cluster := range e2e.Members {
+		ns := e2e.StreamPods(t, []string{cluster}, pods...)
 		for version, bin := range e2e.Kubectls() {
 			for _, dia := range e2e.Dialects {
 				t.Run(fmt.Sprintf("%s/%s/%s", cluster, version, dia.Name), func(t *testing.T) {
 					d, g := e2e.Direct(cluster), e2e.Through(t, cluster)
 					d.Env, g.Env = dia.Env, dia.Env
-					test(t, bin, cluster, d, g)
+					test(t, bin, ns, d, g)
 				})
 			}
 		}
@@ -34,45 +34,46 @@ func eachDialect(t *testing.T, test func(t *testing.T, bin, cluster string, d, g
 }
 
 // bothWays runs a test for every kubectl, dialect and cluster, directly and through the gateway.
-func bothWays(t *testing.T, test func(t *testing.T, bin string, k e2e.Kubectl)) {
+func bothWays(t *testing.T, test func(t *testing.T, bin, ns string, k e2e.Kubectl)) {
 	t.Helper()
-	eachDialect(t, func(t *testing.T, bin, _ string, d, g e2e.Kubectl) {
-		t.Run("directly", func(t *testing.T) { test(t, bin, d) })
-		t.Run("through", func(t *testing.T) { test(t, bin, g) })
+	eachDialect(t, []string{"shell"}, func(t *testing.T, bin, ns string, d, g e2e.Kubectl) {
+		t.Run("directly", func(t *testing.T) { test(t, bin, ns, d) })
+		t.Run("through", func(t *testing.T) { test(t, bin, ns, g) })
 	})
 }
 
 // TestStreamsThatEnd compares commands that stream and come to an end, directly and through the gateway: exit code and every byte
 // of both outputs.
 func TestStreamsThatEnd(t *testing.T) {
-	in := func(args ...string) []string { return append([]string{"-n", "streams"}, args...) }
 	tests := []struct {
 		stdin string
 		args  []string
 	}{
-		{"", in("exec", "shell", "--", "echo", "hello")},
-		{"", in("exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; exit 7")},
-		{"", in("exec", "shell", "--", "nosuchcommand")},
-		{"", in("exec", "nosuchpod", "--", "true")},
-		{"one\ntwo\n", in("exec", "-i", "shell", "--", "cat")},
-		{strings.Repeat("0123456789", 100_000), in("exec", "-i", "shell", "--", "wc", "-c")},
-		{"ignored", in("exec", "-i", "shell", "--", "true")},
-		{"", in("logs", "-f", "finite-a")},
-		{"", in("logs", "-f", "-l", "app=finite", "--prefix")},
-		{"", in("logs", "-f", "-l", "app=finite", "--since=10h", "--tail=2")},
-		{"", in("logs", "-f", "nosuchpod")},
-		{"", in("wait", "--for=condition=Ready", "pod/shell", "--timeout=4m")},
-		{"", in("wait", "--for=condition=Ready", "pod/finite-a", "--timeout=1s")},
-		{"", in("wait", "--for=delete", "pod/nosuchpod", "--timeout=4m")},
-		{"", in("rollout", "status", "deployment/still", "--timeout=4m")},
-		{"", in("rollout", "status", "deployment/nosuch")},
-		{"", in("get", "pods", "-w", "--request-timeout=2s", "-o", "name", "--field-selector=metadata.name=shell")},
-		{"", in("port-forward", "nosuchpod", ":80")},
-		{"", in("attach", "finite-a")},
+		{"", []string{"exec", "shell", "--", "echo", "hello"}},
+		{"", []string{"exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; exit 7"}},
+		{"", []string{"exec", "shell", "--", "nosuchcommand"}},
+		{"", []string{"exec", "nosuchpod", "--", "true"}},
+		{"one\ntwo\n", []string{"exec", "-i", "shell", "--", "cat"}},
+		{strings.Repeat("0123456789", 100_000), []string{"exec", "-i", "shell", "--", "wc", "-c"}},
+		{"ignored", []string{"exec", "-i", "shell", "--", "true"}},
+		{"", []string{"logs", "-f", "finite-a"}},
+		{"", []string{"logs", "-f", "-l", "app=finite", "--prefix"}},
+		{"", []string{"logs", "-f", "-l", "app=finite", "--since=10h", "--tail=2"}},
+		{"", []string{"logs", "-f", "nosuchpod"}},
+		{"", []string{"wait", "--for=condition=Ready", "pod/shell", "--timeout=4m"}},
+		{"", []string{"wait", "--for=condition=Ready", "pod/finite-a", "--timeout=1s"}},
+		{"", []string{"wait", "--for=delete", "pod/nosuchpod", "--timeout=4m"}},
+		{"", []string{"rollout", "status", "deployment/idle", "--timeout=4m"}},
+		{"", []string{"rollout", "status", "deployment/nosuch"}},
+		{"", []string{"get", "pods", "-w", "--request-timeout=2s", "-o", "name", "--field-selector=metadata.name=shell"}},
+		{"", []string{"port-forward", "nosuchpod", ":80"}},
+		{"", []string{"attach", "finite-a"}},
 	}
-	eachDialect(t, func(t *testing.T, bin, _ string, d, g e2e.Kubectl) {
+	eachDialect(t, []string{"shell", "finite-a", "finite-b"}, func(t *testing.T, bin, ns string, d, g e2e.Kubectl) {
+		d.Apply(t, e2e.Deployment, "-n", ns)
+		d.Must(t, "-n", ns, "rollout", "status", "deployment/idle", "--timeout=4m")
 		for _, tt := range tests {
-			e2e.SameEnd(t, bin, d, g, tt.stdin, tt.args...)
+			e2e.SameEnd(t, bin, d, g, tt.stdin, append([]string{"-n", ns}, tt.args...)...)
 		}
 	})
 }
@@ -80,8 +81,8 @@ func TestStreamsThatEnd(t *testing.T) {
 // TestTerminal holds: exec -it has a terminal of the client's size, follows its resizing, and carries keys and the exit code, as it does
 // directly.
 func TestTerminal(t *testing.T) {
-	bothWays(t, func(t *testing.T, bin string, k e2e.Kubectl) {
-		cmd := k.Command(t.Context(), t, bin, "-n", "streams", "exec", "-it", "shell", "--", "sh")
+	bothWays(t, func(t *testing.T, bin, ns string, k e2e.Kubectl) {
+		cmd := k.Command(t.Context(), t, bin, "-n", ns, "exec", "-it", "shell", "--", "sh")
 		cmd.SysProcAttr = nil // pty makes a session of its own
 		cmd.Cancel = nil
 		tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 33, Cols: 111})
@@ -138,19 +139,20 @@ func TestTerminal(t *testing.T) {
 
 // TestFollowing holds: watches, followed logs and attached terminals deliver as things happen, as they do directly.
 func TestFollowing(t *testing.T) {
-	eachDialect(t, func(t *testing.T, bin, _ string, d, g e2e.Kubectl) {
+	pods := []string{"shell", "reader", "talker-a", "talker-b"}
+	eachDialect(t, pods, func(t *testing.T, bin, ns string, d, g e2e.Kubectl) {
 		ways := []e2e.Kubectl{d, g}
 		var watches, logs, attached []*e2e.Session
 		for _, k := range ways {
-			watches = append(watches, k.Start(t, bin, "-n", "streams", "get", "pods", "-w", "-L", "moved"))
-			logs = append(logs, k.Start(t, bin, "-n", "streams", "logs", "-f", "-l", "app=talker", "--prefix", "--since=1s"))
-			attached = append(attached, k.Start(t, bin, "-n", "streams", "attach", "-i", "reader"))
+			watches = append(watches, k.Start(t, bin, "-n", ns, "get", "pods", "-w", "-L", "moved"))
+			logs = append(logs, k.Start(t, bin, "-n", ns, "logs", "-f", "-l", "app=talker", "--prefix", "--since=1s"))
+			attached = append(attached, k.Start(t, bin, "-n", ns, "attach", "-i", "reader"))
 		}
 		label := fmt.Sprint("at-", time.Now().UnixNano())
 		for _, watch := range watches {
 			watch.Line("shell")
 		}
-		d.Must(t, "-n", "streams", "label", "pod", "shell", "--overwrite", "moved="+label)
+		d.Must(t, "-n", ns, "label", "pod", "shell", "--overwrite", "moved="+label)
 		for i := range ways {
 			watches[i].Line(label)
 			logs[i].Line("[pod/talker-a/talker] a ")
@@ -167,8 +169,8 @@ func TestFollowing(t *testing.T) {
 
 // TestFollowedLogIsWhole holds: no line is lost or doubled.
 func TestFollowedLogIsWhole(t *testing.T) {
-	e2e.StreamPods(t, "member1")
-	s := e2e.Through(t, "member1").Start(t, e2e.Clusters.BuiltKubectl(), "-n", "streams", "logs", "-f", "talker-a")
+	ns := e2e.StreamPods(t, []string{"member1"}, "talker-a")
+	s := e2e.Through(t, "member1").Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "logs", "-f", "talker-a")
 	for i := range 40 {
 		if line := s.WaitForLine("a line", func(string) bool { return true }); line != fmt.Sprint("a ", i) {
 			t.Fatalf("line %d is %q", i, line)
@@ -178,24 +180,15 @@ func TestFollowedLogIsWhole(t *testing.T) {
 
 // TestRollout follows a rollout as it goes on, to the same end as directly.
 func TestRollout(t *testing.T) {
-	for _, cluster := range []string{"member1", "member2"} {
+	for _, cluster := range e2e.Members {
 		for version, bin := range e2e.Kubectls() {
 			t.Run(cluster+"/"+version, func(t *testing.T) {
-				e2e.StreamPods(t, cluster)
-				g := e2e.Through(t, cluster)
-				g.Must(t, "apply", "-f", e2e.Manifest(t, "streams", e2e.Deployment))
-				t.Cleanup(func() { g.Run(t, "-n", "streams", "delete", "deployment", "idle", "--wait=false") })
-				var ends [2]e2e.Result
-				var wg sync.WaitGroup
-				for i, k := range []e2e.Kubectl{e2e.Direct(cluster), g} {
-					wg.Go(func() {
-						ends[i] = k.RunWith(t, bin, nil, "-n", "streams", "rollout", "status", "deployment/idle", "--timeout=4m")
-					})
-				}
-				wg.Wait()
+				g, ns := e2e.Through(t, cluster), e2e.NewNamespace(t, cluster)
+				g.Apply(t, e2e.Deployment, "-n", ns)
+				d, r := e2e.RunTogether(t, bin, e2e.Direct(cluster), g, "", "-n", ns, "rollout", "status", "deployment/idle", "--timeout=4m")
 				last := func(r e2e.Result) string { return r.Stdout[strings.LastIndex(strings.TrimSpace(r.Stdout), "\n")+1:] } // how often it is told of progress is chance
-				if d, g := ends[0], ends[1]; d.Code != 0 || g.Code != 0 || last(d) != last(g) || !strings.Contains(last(g), "successfully rolled out") {
-					t.Errorf("directly: %v\nthrough the gateway: %v", d, g)
+				if d.Code != 0 || r.Code != 0 || last(d) != last(r) || !strings.Contains(last(r), "successfully rolled out") {
+					t.Errorf("directly: %v\nthrough the gateway: %v", d, r)
 				}
 			})
 		}
@@ -204,8 +197,8 @@ func TestRollout(t *testing.T) {
 
 // TestDebug holds: a container that is put into a running pod is talked to as it is directly.
 func TestDebug(t *testing.T) {
-	eachDialect(t, func(t *testing.T, bin, _ string, d, g e2e.Kubectl) {
-		r := e2e.SameEnd(t, bin, d, g, "it\n", "-n", "streams", "debug", "shell", "-i", "--quiet", "--image=any", "--", "sh", "-c", "read x; echo debugged $x; sleep 1")
+	eachDialect(t, []string{"shell"}, func(t *testing.T, bin, ns string, d, g e2e.Kubectl) {
+		r := e2e.SameEnd(t, bin, d, g, "it\n", "-n", ns, "debug", "shell", "-i", "--quiet", "--image=any", "--", "sh", "-c", "read x; echo debugged $x; sleep 1")
 		if !strings.Contains(r.Stdout, "debugged it\n") {
 			t.Errorf("debug: %v", r)
 		}
@@ -214,8 +207,8 @@ func TestDebug(t *testing.T) {
 
 // TestKubectlProxy holds: kubectl proxy on top of the gateway carries calls and watches as on top of the cluster.
 func TestKubectlProxy(t *testing.T) {
-	for _, cluster := range []string{"member1", "member2"} {
-		e2e.StreamPods(t, cluster)
+	for _, cluster := range e2e.Members {
+		ns := e2e.StreamPods(t, []string{cluster}, "finite-a")
 		for version, bin := range e2e.Kubectls() {
 			t.Run(cluster+"/"+version, func(t *testing.T) {
 				var urls [2]string
@@ -247,8 +240,8 @@ func TestKubectlProxy(t *testing.T) {
 							t.Logf("%s\ndirectly: %s\nthrough the gateway: %s", path, d, g)
 						}
 					})
-					e2e.Eventually(t, func() bool { // within its second, a slow API server shows nothing
-						path := "/api/v1/namespaces/streams/pods" + path
+					waittest.Until(t, "same answer of "+path, func() bool { // within its second, a slow API server shows nothing
+						path := "/api/v1/namespaces/" + ns + "/pods" + path
 						d, g = read(urls[0]+path), read(urls[1]+path)
 						return d == g && d != ""
 					})
@@ -261,8 +254,8 @@ func TestKubectlProxy(t *testing.T) {
 // TestPortForward holds: several connections at once, each with its own bytes and its own end, as it is directly.
 func TestPortForward(t *testing.T) {
 	port := e2e.EchoServer(t)
-	bothWays(t, func(t *testing.T, bin string, k e2e.Kubectl) {
-		_, addr := e2e.PortForward(t, k, bin, port)
+	bothWays(t, func(t *testing.T, bin, ns string, k e2e.Kubectl) {
+		_, addr := e2e.PortForward(t, k, bin, ns, port)
 		var wg sync.WaitGroup
 		for i := range 5 {
 			wg.Go(func() {

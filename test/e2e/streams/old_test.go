@@ -32,7 +32,6 @@ import (
 // way to it through the gateway, and how often the member was asked for a websocket.
 func oldMember(t *testing.T, name string) (e2e.Kubectl, *atomic.Int64) {
 	t.Helper()
-	e2e.StreamPods(t, "member1")
 	cfg := e2e.Clusters.Cluster("member1").RESTConfig()
 	cfg.NextProtos = []string{"http/1.1"}
 	transport, err := rest.TransportFor(cfg)
@@ -72,6 +71,7 @@ clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %q}}], us
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", name) })
 	// A pass whose only context is the old member's.
 	pass, err := os.ReadFile(e2e.Shared(t).Kubeconfig)
 	if err != nil {
@@ -93,9 +93,10 @@ var kubeletsWords = strings.NewReplacer(
 // it is not asked for websockets again and again.
 func TestOldMember(t *testing.T) {
 	began := time.Now()
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell", "reader")
 	k, asked := oldMember(t, "old")
 	exec := func(query url.Values) string {
-		return "/api/v1/namespaces/streams/pods/shell/exec?" + query.Encode()
+		return "/api/v1/namespaces/" + ns + "/pods/shell/exec?" + query.Encode()
 	}
 	failing := exec(url.Values{"command": {"sh", "-c", "read x; echo got $x; echo bad >&2; exit 3"}, "stdout": {"1"}, "stderr": {"1"}, "stdin": {"1"}})
 	for _, tt := range []struct {
@@ -137,7 +138,7 @@ func TestOldMember(t *testing.T) {
 			{"", []string{"exec", "nosuchpod", "--", "true"}},
 			{"", []string{"exec", "shell", "--", "nosuchcommand"}},
 		} {
-			args := append([]string{"-n", "streams"}, tt.args...)
+			args := append([]string{"-n", ns}, tt.args...)
 			var dr, gr e2e.Result
 			same := func() bool {
 				dr, gr = d.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(tt.stdin), args...), k.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(tt.stdin), args...)
@@ -152,18 +153,18 @@ func TestOldMember(t *testing.T) {
 				t.Errorf("kubectl %v\ndirectly: %v\ntranslated: %v", args, dr, gr)
 			}
 		}
-		attach := k.Start(t, e2e.Clusters.BuiltKubectl(), "-n", "streams", "attach", "-i", "reader")
+		attach := k.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "attach", "-i", "reader")
 		_, _ = fmt.Fprintln(attach.Stdin, "translated")
 		attach.Line("got translated")
 	})
 	t.Run("transfer", func(t *testing.T) {
 		data := make([]byte, 30<<20)
 		_, _ = rand.Read(data)
-		r := k.RunWith(t, e2e.Clusters.BuiltKubectl(), bytes.NewReader(data), "-n", "streams", "exec", "-i", "shell", "--", "cat")
+		r := k.RunWith(t, e2e.Clusters.BuiltKubectl(), bytes.NewReader(data), "-n", ns, "exec", "-i", "shell", "--", "cat")
 		if r.Code != 0 || r.Stdout != string(data) {
 			t.Errorf("exec: exit %d, %d of %d bytes\n%s", r.Code, len(r.Stdout), len(data), r.Stderr)
 		}
-		_, addr := e2e.PortForward(t, k, e2e.Clusters.BuiltKubectl(), e2e.EchoServer(t))
+		_, addr := e2e.PortForward(t, k, e2e.Clusters.BuiltKubectl(), ns, e2e.EchoServer(t))
 		for range 2 {
 			if got, err := e2e.RoundTrip(addr, data); err != nil || !bytes.Equal(got, data) {
 				t.Errorf("port-forward: %d of %d bytes, %v", len(got), len(data), err)

@@ -17,13 +17,14 @@ import (
 	"github.com/gorilla/websocket"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
 // TestBridgeProgram holds for the program as it is run: two bridges behind a balancer, of which first one and then the other is told to
 // end.
 func TestBridgeProgram(t *testing.T) {
-	e2e.StreamPods(t, "member1")
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	bin := e2e.Program(t, "websocket-bridge", "websocket-bridge")
 	const delay = 2 * time.Second
 	first := e2e.StartBridgeProgram(t, bin, "CLUSTERPASS_DRAIN_DELAY="+delay.String(), "CLUSTERPASS_DRAIN_TIMEOUT=110s")
@@ -37,25 +38,28 @@ func TestBridgeProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shell := k.Start(t, e2e.Clusters.BuiltKubectl(), "-n", "streams", "exec", "-i", "shell", "--", "cat")
+	shell := k.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "exec", "-i", "shell", "--", "cat")
 	_, _ = fmt.Fprintln(shell.Stdin, "before")
 	shell.Line("before")
 
 	withoutGap(t, cfg, func() {
-		e2e.Eventually(t, func() bool {
+		waittest.Until(t, "bridge counts its streams", func() bool {
 			return first.Metric(`clusterpass_streams_open{cluster="member1",kind="exec"}`) == "1" &&
 				first.Metric(`clusterpass_streams_open{cluster="member1",kind="watch"}`) == "2"
 		})
 		told := time.Now()
 		_ = first.Cmd.Process.Signal(syscall.SIGTERM)
-		e2e.Eventually(t, func() bool { code, _ := first.Ask("/readyz"); return code == http.StatusServiceUnavailable })
+		waittest.Until(t, "bridge is draining", func() bool {
+			code, _ := first.Ask("/readyz")
+			return code == http.StatusServiceUnavailable
+		})
 		conn, err := tls.Dial("tcp", first.Addr, &tls.Config{InsecureSkipVerify: true}) // its own certificate
 		if err == nil {
 			_ = conn.Close()
 		} else if time.Since(told) < delay {
 			t.Errorf("calls are refused before anybody could notice: %v", err)
 		}
-		e2e.Eventually(t, func() bool {
+		waittest.Until(t, "watches have ended", func() bool {
 			return first.Metric(`clusterpass_stream_duration_seconds_count{cluster="member1",kind="watch"}`) == "2"
 		})
 	})
@@ -86,7 +90,7 @@ func TestBridgeProgram(t *testing.T) {
 		t.Errorf("the bridge ended with %d", code)
 	}
 
-	left := e2e.DialWebsocket(t, k, "/api/v1/namespaces/streams/pods/shell/exec?command=cat&stdin=1&stdout=1", "v5.channel.k8s.io")
+	left := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods/shell/exec?command=cat&stdin=1&stdout=1", "v5.channel.k8s.io")
 	_ = second.Cmd.Process.Signal(syscall.SIGTERM)
 	for {
 		_, _, err := left.ReadMessage()

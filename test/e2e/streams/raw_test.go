@@ -43,9 +43,9 @@ func fromBase64(b []byte) []byte {
 
 // TestRawExec speaks each websocket protocol of exec, directly and through the gateway.
 func TestRawExec(t *testing.T) {
-	e2e.StreamPods(t, "member1")
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	exec := func(command ...string) string {
-		return "/api/v1/namespaces/streams/pods/shell/exec?" + url.Values{"command": command, "stdout": {"1"}, "stderr": {"1"}, "stdin": {"1"}}.Encode()
+		return "/api/v1/namespaces/" + ns + "/pods/shell/exec?" + url.Values{"command": command, "stdout": {"1"}, "stderr": {"1"}, "stdin": {"1"}}.Encode()
 	}
 	for _, tt := range []struct {
 		protocol string
@@ -81,10 +81,10 @@ func TestRawExec(t *testing.T) {
 
 // TestRawWatchAndLogs holds: watches and logs come over a websocket, too, also from a member that takes none.
 func TestRawWatchAndLogs(t *testing.T) {
-	e2e.StreamPods(t, "member1")
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell", "finite-a")
 	old, _ := oldMember(t, "old-raw")
 	for _, k := range []e2e.Kubectl{e2e.Direct("member1"), e2e.Through(t, "member1"), old} {
-		conn := e2e.DialWebsocket(t, k, "/api/v1/namespaces/streams/pods?watch=1&fieldSelector=metadata.name%3Dshell")
+		conn := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods?watch=1&fieldSelector=metadata.name%3Dshell")
 		_, message, err := conn.ReadMessage()
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestRawWatchAndLogs(t *testing.T) {
 			t.Errorf("%.200s, %v", message, err)
 		}
 		for protocol, decode := range map[string]func([]byte) []byte{"binary.k8s.io": asIs, "base64.binary.k8s.io": fromBase64} {
-			conn := e2e.DialWebsocket(t, k, "/api/v1/namespaces/streams/pods/finite-a/log?follow=true", protocol)
+			conn := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods/finite-a/log?follow=true", protocol)
 			var got strings.Builder
 			for {
 				_, message, err := conn.ReadMessage()
@@ -113,7 +113,7 @@ func TestRawWatchAndLogs(t *testing.T) {
 // TestRawPortForward holds: the older protocol of port-forward, two channels for each port, comes through as it is, and to a member
 // that takes no websockets.
 func TestRawPortForward(t *testing.T) {
-	e2e.StreamPods(t, "member1")
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	old, _ := oldMember(t, "old-ports")
 	one, two := greeter(t, "one"), greeter(t, "two")
 	port := func(n int) string { return string([]byte{byte(n), byte(n >> 8)}) }
@@ -128,7 +128,7 @@ func TestRawPortForward(t *testing.T) {
 			{"v4.base64.channel.k8s.io", '0', base64.StdEncoding.EncodeToString, fromBase64},
 		} {
 			t.Run(name+"/"+tt.protocol, func(t *testing.T) {
-				conn := e2e.DialWebsocket(t, k, fmt.Sprintf("/api/v1/namespaces/streams/pods/shell/portforward?ports=%d&ports=%d", one, two), tt.protocol)
+				conn := e2e.DialWebsocket(t, k, fmt.Sprintf("/api/v1/namespaces/%s/pods/shell/portforward?ports=%d&ports=%d", ns, one, two), tt.protocol)
 				for ch, text := range map[byte]string{0: "hello", 2: "world"} {
 					if err := conn.WriteMessage(websocket.BinaryMessage, append([]byte{tt.first + ch}, tt.encode([]byte(text))...)); err != nil {
 						t.Fatal(err)
@@ -143,7 +143,7 @@ func TestRawPortForward(t *testing.T) {
 			})
 		}
 	}
-	conn := e2e.DialWebsocket(t, old, "/api/v1/namespaces/streams/pods/shell/portforward?ports=1", "v4.channel.k8s.io") // nobody listens there
+	conn := e2e.DialWebsocket(t, old, "/api/v1/namespaces/"+ns+"/pods/shell/portforward?ports=1", "v4.channel.k8s.io") // nobody listens there
 	if got, _ := answers(conn, asIs); !strings.Contains(got[1], "refused") {
 		t.Errorf("a port that nobody listens at: %q", got)
 	}

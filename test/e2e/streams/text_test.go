@@ -14,11 +14,10 @@ import (
 // TestTextEndpoint follows a log, watches a pod and runs a command as a script does, at the member that takes websockets and at
 // the one that does not.
 func TestTextEndpoint(t *testing.T) {
-	e2e.StreamPods(t, "member1")
+	pods := "/api/v1/namespaces/" + e2e.StreamPods(t, []string{"member1"}, "shell", "talker-a", "finite-a") + "/pods"
 	old, _ := oldMember(t, "old-text")
 	for name, k := range map[string]e2e.Kubectl{"new": e2e.Through(t, "member1"), "old": old} {
 		t.Run(name, func(t *testing.T) {
-			const pods = "/api/v1/namespaces/streams/pods"
 			const protocol = "v1.text.clusterpass.io"
 			conn := e2e.DialWebsocket(t, k, pods+"/finite-a/log?follow=true", protocol)
 			if got := read(conn); got != "one|two|three" {

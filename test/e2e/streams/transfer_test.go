@@ -42,7 +42,7 @@ func TestTransfersAreExact(t *testing.T) {
 		{"member2", "newest", e2e.Dialects[1]},
 		{"member2", "PATH", e2e.Dialects[0]},
 	} {
-		e2e.StreamPods(t, tt.cluster)
+		ns := e2e.StreamPods(t, []string{tt.cluster}, "shell")
 		bin := bins[tt.version]
 		if bin == "" {
 			bin = bins["PATH"] // the only one here
@@ -53,7 +53,7 @@ func TestTransfersAreExact(t *testing.T) {
 		t.Run(name+"/exec", func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
-			cmd := g.Command(ctx, t, bin, "-n", "streams", "exec", "-i", "shell", "--", "cat")
+			cmd := g.Command(ctx, t, bin, "-n", ns, "exec", "-i", "shell", "--", "cat")
 			var errOut bytes.Buffer
 			sum := newSum()
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(data), sum, io.MultiWriter(&errOut, e2e.Printed)
@@ -64,8 +64,8 @@ func TestTransfersAreExact(t *testing.T) {
 		t.Run(name+"/cp", func(t *testing.T) {
 			back := filepath.Join(t.TempDir(), "back")
 			for _, args := range [][]string{
-				{"-n", "streams", "cp", source, "shell:copied"},
-				{"-n", "streams", "cp", "shell:copied", back},
+				{"-n", ns, "cp", source, "shell:copied"},
+				{"-n", ns, "cp", "shell:copied", back},
 			} {
 				if r := g.RunWith(t, bin, nil, args...); r.Code != 0 {
 					t.Fatalf("cp: %v", r)
@@ -76,7 +76,7 @@ func TestTransfersAreExact(t *testing.T) {
 			}
 		})
 		t.Run(name+"/port-forward", func(t *testing.T) {
-			_, addr := e2e.PortForward(t, g, bin, port)
+			_, addr := e2e.PortForward(t, g, bin, ns, port)
 			var wg sync.WaitGroup
 			for range 2 {
 				wg.Go(func() {

@@ -19,7 +19,7 @@ func (endless) Read(p []byte) (int, error) {
 
 // TestCommandsThatEndBeforeTheirInput holds: the exit code and all of the output come, however much the client still sends.
 func TestCommandsThatEndBeforeTheirInput(t *testing.T) {
-	e2e.StreamPods(t, "member1")
+	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	for _, tt := range []struct {
 		command []string
 		stdout  string
@@ -32,14 +32,14 @@ func TestCommandsThatEndBeforeTheirInput(t *testing.T) {
 		for version, bin := range e2e.Kubectls() {
 			k := e2e.Through(t, "member1")
 			k.Env = e2e.Dialects[0].Env // by SPDY, kube-apiserver itself may lose the exit code
-			r := k.RunWith(t, bin, endless{}, append([]string{"-n", "streams", "exec", "-i", "shell", "--"}, tt.command...)...)
+			r := k.RunWith(t, bin, endless{}, append([]string{"-n", ns, "exec", "-i", "shell", "--"}, tt.command...)...)
 			if r.Code != tt.code || r.Stdout != tt.stdout {
 				t.Errorf("%s kubectl, %v: %v", version, tt.command, r)
 			}
 		}
 	}
 	// And by the endpoint for scripts.
-	conn := e2e.DialWebsocket(t, e2e.Through(t, "member1"), "/api/v1/namespaces/streams/pods/shell/exec?stdin=1&stdout=1&command=sh&command=-c&command=exit+3", "v1.text.clusterpass.io")
+	conn := e2e.DialWebsocket(t, e2e.Through(t, "member1"), "/api/v1/namespaces/"+ns+"/pods/shell/exec?stdin=1&stdout=1&command=sh&command=-c&command=exit+3", "v1.text.clusterpass.io")
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
