@@ -67,8 +67,8 @@ func TestUnidentifiedEventsAreCounted(t *testing.T) {
 	})
 }
 
-// TestLostSummaryCountsAllItsEvents: a stranger whose events are combined could otherwise hide how many were lost, and
-// an operator would take an attack for one event.
+// TestLostSummaryCountsAllItsEvents: a stranger whose events are combined could otherwise hide how many were lost. An
+// attack would look like one event.
 func TestLostSummaryCountsAllItsEvents(t *testing.T) {
 	for name, queue := range map[string]int{"queue": 10000, "no queue": 0} {
 		t.Run(name, func(t *testing.T) {

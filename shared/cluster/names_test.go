@@ -11,8 +11,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// TestCachedClustersServePassthroughCallersWhileTheStoreIsDown: a stranger who makes names up must not cut off the
-// users of passthrough clusters in an outage of the store, in which callers with other credentials go on.
+// TestCachedClustersServePassthroughCallersWhileTheStoreIsDown: a stranger with made-up names must not cut off the
+// users of passthrough clusters in an outage of the store. Other callers go on then.
 func TestCachedClustersServePassthroughCallersWhileTheStoreIsDown(t *testing.T) {
 	m, s, pass, _ := newMembers(t)
 	s.set(func() { s.object = `{"spec":{"identity":"passthrough"}}` })

@@ -14,8 +14,8 @@ type recorder struct {
 	http.ResponseWriter
 	pace           *pace
 	code           int
-	sent, received atomic.Int64   // bytes of the answer's body, and of an upgraded connection all that follows the client's head
 	started        func(code int) // called with the head of a stream; nil for other calls
+	sent, received atomic.Int64   // bytes of the bodies, and of an upgraded connection all after the client's head
 }
 
 // Unwrap lets http.ResponseController reach Flush and Hijack.

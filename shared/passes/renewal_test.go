@@ -67,8 +67,8 @@ func (a *agents) enrol() possession.Credential {
 	return c
 }
 
-// TestCopiedRequestOfAnAgentIsRefused: whoever copies the headers of an agent, from a log or a proxy that ends TLS, must
-// not become an agent by them.
+// TestCopiedRequestOfAnAgentIsRefused: a copy of an agent's headers, from a log or a proxy that ends TLS, must not make
+// its owner an agent.
 func TestCopiedRequestOfAnAgentIsRefused(t *testing.T) {
 	a := newAgents(t)
 	c := a.enrol()

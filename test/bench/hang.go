@@ -35,9 +35,9 @@ const (
 	hammerTimeout = 30 * time.Second
 )
 
-// hang measures the requests to one cluster while another cluster hangs and a caller hammers it: with rate requests a
-// second, unless rate is 0, and as fast as it goes. First the cluster hangs wholly, so that the gateway's probes open
-// its circuit breaker. Then it answers probes, and limits alone protect the other callers. Functions run in processes
+// hang measures the requests to one cluster while another cluster hangs and a caller hammers it. The caller makes rate
+// requests a second, unless rate is 0, and then as many as it can. First the cluster hangs wholly, so that the gateway's
+// probes open its circuit breaker. Then it answers probes, and limits alone protect the other callers. Functions run in processes
 // of their own.
 func hang(ctx context.Context, out io.Writer, set *cluster.Set, dir string, rate int) (err error) {
 	data := filepath.Join(dir, "hang")
@@ -45,10 +45,13 @@ func hang(ctx context.Context, out io.Writer, set *cluster.Set, dir string, rate
 		return err
 	}
 	var answersProbes atomic.Bool
-	hanging := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if !answersProbes.Load() || r.URL.Path != "/livez" {
+	hanging := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !answersProbes.Load() || r.URL.Path != "/version" {
 			<-r.Context().Done()
+			return
 		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"major":"1","minor":"34","gitVersion":"v1.34.0"}`)
 	}))
 	defer func() { hanging.CloseClientConnections(); hanging.Close() }()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hanging.Certificate().Raw})
@@ -65,8 +68,8 @@ func hang(ctx context.Context, out io.Writer, set *cluster.Set, dir string, rate
 		return err
 	}
 	var runs []hangRun
-	if paced := fmt.Sprintf("%d a second", rate); rate > 0 {
-		runs = []hangRun{{"hangs, hammered " + paced, rate, false}, {"hangs but for probes, hammered " + paced, rate, true}}
+	if paced := fmt.Sprintf("hammered %d a second", rate); rate > 0 {
+		runs = []hangRun{{"hangs, " + paced, rate, false}, {"hangs but for probes, " + paced, rate, true}}
 	}
 	runs = append(runs, hangRun{"hangs but for probes, hammered c=128", 0, true})
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -78,7 +81,8 @@ func hang(ctx context.Context, out io.Writer, set *cluster.Set, dir string, rate
 		if err != nil {
 			return err
 		}
-		answers = append(answers, fmt.Sprintf("responses to the hammer by status code, another cluster %s: %v", run.name, counts))
+		const text = "responses to the hammer by status code, another cluster %s: %v"
+		answers = append(answers, fmt.Sprintf(text, run.name, counts))
 	}
 	if err := tw.Flush(); err != nil {
 		return err
@@ -147,9 +151,9 @@ func goodCalls(ctx context.Context, w way) (took []time.Duration, failed int) {
 	return took, failed
 }
 
-// hammer reads the hanging cluster as another user until stop is called: rate times a second, whether responses come or
-// not, or with hammers concurrent requests if rate is 0. stop returns the number of responses by status code; 0 counts
-// requests that failed.
+// hammer reads the hanging cluster as another user until stop is called. It begins rate requests a second, whether
+// responses come or not, or keeps hammers requests in progress if rate is 0. stop returns the number of
+// responses by status code; 0 counts requests that failed.
 func hammer(ctx context.Context, data string, cfg *rest.Config, rate int) (stop func() map[int]int64, err error) {
 	ca, err := pki.LoadCA(filepath.Join(data, "pki"), "client-ca")
 	if err != nil {

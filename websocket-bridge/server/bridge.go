@@ -98,7 +98,8 @@ func (b *Bridge) Stream(w http.ResponseWriter, r *http.Request, c forward.Call) 
 
 // Hold has the form of gateway.Config.Hold. What do answers is carried over a websocket, too, an event a message.
 func (b *Bridge) Hold(w http.ResponseWriter, r *http.Request, user string, do gateway.Handler) error {
-	return b.carry(r, streams.Info{Kind: streams.Watch, User: identity.CallerKey(user, "")}, func(r *http.Request, s *streams.Stream) error {
+	info := streams.Info{Kind: streams.Watch, User: identity.CallerKey(user, "")}
+	return b.carry(r, info, func(r *http.Request, s *streams.Stream) error {
 		w := s.ResponseWriter(w)
 		if !websocket.IsWebSocketUpgrade(r) {
 			return do(w, r)

@@ -108,8 +108,8 @@ func TestCloudWatchLineOfAudit(t *testing.T) {
 	}
 }
 
-// TestCloudWatchLineOfReusedCredentials: nobody would learn of a stolen agent's credential on AWS without the alarm of
-// this metric.
+// TestCloudWatchLineOfReusedCredentials: without this metric there is no alarm on AWS when a copy of an agent's
+// credential is used.
 func TestCloudWatchLineOfReusedCredentials(t *testing.T) {
 	b := New(Limits{})
 	reuses := prometheus.NewCounter(prometheus.CounterOpts{Name: agents.ReusesMetric})

@@ -8,11 +8,11 @@ import (
 	"github.com/clusterpass/clusterpass/shared/limits"
 )
 
-// CallerKey returns a function that identifies the caller of a request, for Shares. Clients choose no other part of a
-// request than its credential by which they could be another caller.
+// CallerKey returns a function that identifies the caller of a request, for Shares. Only another credential makes a
+// client another caller.
 //
-// The key is the user of a client certificate that the CA signed, or else the hash of the bearer token, or else the
-// source address. It is "" if there is none of them. Tokens are not verified.
+// The key is the user of a client certificate that the CA signed. Without one it is the hash of the bearer token, which
+// is not verified, or else the source address. The key is "" without any of them.
 func CallerKey(clientCA *x509.CertPool, source limits.SourceMode) func(*http.Request) string {
 	certificates := identity.X509{Roots: clientCA, Peer: identity.TLSPeer}
 	return func(r *http.Request) string {

@@ -85,8 +85,8 @@ func TestCallerKey(t *testing.T) {
 	}
 }
 
-// Behind a balancer, functions took the balancer for the source of every request. A limit of one source was then one of
-// all callers.
+// Behind a balancer, functions used the address of the balancer as the source of every request. A limit of one source
+// was then one of all callers.
 func TestFunctionsGetTheSourceAddress(t *testing.T) {
 	for name, tt := range map[string]struct {
 		mode      limits.SourceMode

@@ -1,5 +1,10 @@
 // Package frontdoor is the front door on one machine: HTTPS, and the same table of routes that the load balancer on AWS
-// has. Like that balancer it decides by path, query and headers where a request goes, and nothing else.
+// has. Like that balancer it decides by path, query and headers where a request goes.
+//
+//   - [Shares] limits the processes of a function that one caller occupies. [CallerKey] identifies the caller.
+//
+// Invariants:
+//   - A share counts processes, not requests: a function works on after its client has gone.
 package frontdoor
 
 import (
@@ -45,7 +50,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.Clone(r.Context())
 	if !d.Source.IsPeer() {
-		r.RemoteAddr = "" // of a balancer; functions read the address of the sender here, and only here
+		r.RemoteAddr = "" // functions read the sender's address here alone, and a balancer is not the sender
 		if address := d.Source.Address(r); address.IsValid() {
 			r.RemoteAddr = netip.AddrPortFrom(address, 0).String()
 		}

@@ -24,7 +24,7 @@ type Shares struct {
 
 // share is the part of one caller.
 type share struct {
-	slots    chan struct{} // holds one for each request in progress
+	slots    chan struct{} // an element for each request in progress
 	requests int           // in progress, or waiting
 }
 
@@ -145,7 +145,8 @@ func (s *Shares) leave(caller string, own *share) {
 const retryAfter = time.Second
 
 func (s *Shares) throttled() error {
-	const text = "the request was not handled: you have %d requests in one function, the limit for one caller; try again in %s"
+	const text = "the request was not handled: you have %d requests in one function, the limit for one caller; " +
+		"try again in %s"
 	err := status.New(status.TooManyRequests, "", text, s.max, retryAfter)
 	err.RetryAfter = retryAfter
 	return err

@@ -37,15 +37,17 @@ func TestCrossOriginWritesAreRefused(t *testing.T) {
 				t.Errorf("the member got %d writes", n)
 			}
 			e.client = stranger
-			if resp, _ := e.do(http.MethodPost, path, nil, strings.NewReader("{}")); resp.StatusCode != http.StatusUnauthorized {
+			resp, body := e.do(http.MethodPost, path, nil, strings.NewReader("{}"))
+			if resp.StatusCode != http.StatusUnauthorized {
 				t.Errorf("a stranger's program: %s, want 401", resp.Status)
 			}
 			e.client = visitor
-			resp, body := e.do(http.MethodPost, path, nil, strings.NewReader("{}"))
+			resp, body = e.do(http.MethodPost, path, nil, strings.NewReader("{}"))
 			if resp.StatusCode == http.StatusUnauthorized || strings.Contains(string(body), "the write is refused") {
 				t.Errorf("a program of the user: %s %s", resp.Status, body)
 			}
-			if isMember := strings.HasSuffix(path, "/size"); isMember && (resp.StatusCode != 200 || e.writes.Swap(0) != 1) {
+			isMember := strings.HasSuffix(path, "/size")
+			if isMember && (resp.StatusCode != http.StatusOK || e.writes.Swap(0) != 1) {
 				t.Errorf("a program of the user: %s %s", resp.Status, body)
 			}
 		})

@@ -18,7 +18,7 @@ type Proofs struct {
 }
 
 // Use records the id that Verify returned for an agent of a cluster. It returns an error if the id was used before, or
-// if there are too many ids: an agent must not be able to have those of others forgotten.
+// if there are too many ids. Removing older ones instead would make their proofs valid again.
 func (p *Proofs) Use(cluster, id string, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
