@@ -36,9 +36,9 @@ const (
 )
 
 // hang measures the requests to one cluster while another cluster hangs and a caller hammers it. The caller makes rate
-// requests a second, unless rate is 0, and then as many as it can. First the cluster hangs wholly, so that the gateway's
-// probes open its circuit breaker. Then it answers probes, and limits alone protect the other callers. Functions run in processes
-// of their own.
+// requests a second, unless rate is 0, and then as many as it can. First the cluster hangs wholly, so that the
+// gateway's probes open its circuit breaker. Then it answers probes, and limits alone protect the other callers.
+// Functions run in processes of their own.
 func hang(ctx context.Context, out io.Writer, set *cluster.Set, dir string, rate int) (err error) {
 	data := filepath.Join(dir, "hang")
 	if err := os.MkdirAll(data, 0o700); err != nil {

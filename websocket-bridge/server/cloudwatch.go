@@ -38,8 +38,8 @@ func (b *Bridge) cloudWatch(ctx context.Context, out io.Writer, namespace string
 // AgentReusesMetric is the CloudWatch metric of agents' credentials of which a copy was used.
 const AgentReusesMetric = "AgentCredentialReuses"
 
-// totals count from the bridge's start: failed streams, reads of expired cache entries, lost audit events, calls that
-// the audit log refused, and uses of copied agents' credentials.
+// totals count from the bridge's start. stale are reads of expired cache entries, and agentReuses uses of copied
+// credentials.
 type totals struct{ failed, stale, auditLost, auditRefused, agentReuses float64 }
 
 // cloudWatchLine returns the bridge's metrics in the embedded metric format, and the totals now. The open streams

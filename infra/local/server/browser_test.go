@@ -65,7 +65,8 @@ func TestCrossOriginWritesAreRefusedBehindAPIGateway(t *testing.T) {
 	if resp.StatusCode != http.StatusForbidden || !strings.Contains(string(body), "the write is refused") {
 		t.Errorf("a page: %s %s, want 403", resp.Status, body)
 	}
-	if resp, _ := e.do(http.MethodPost, api+path, nil, strings.NewReader("{}")); resp.StatusCode != http.StatusUnauthorized {
+	resp, _ = e.do(http.MethodPost, api+path, nil, strings.NewReader("{}"))
+	if resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a stranger's program: %s, want 401", resp.Status)
 	}
 	e.client = byPass
