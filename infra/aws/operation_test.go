@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/gateway"
+	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
 )
 
 // given is a template with parameters, of which conditions, rules and Fn::If are decided as CloudFormation does.
@@ -334,6 +335,7 @@ func TestAlarms(t *testing.T) {
 		"AWS/ApplicationELB UnHealthyHostCount LoadBalancer=${LoadBalancer} TargetGroup=${BridgeTargets}",
 		"AWS/ApplicationELB HealthyHostCount LoadBalancer=${LoadBalancer} TargetGroup=${BridgeTargets}",
 		"Clusterpass/${Prefix} StreamSaturation",
+		"Clusterpass/${Prefix} " + bridge.AgentReusesMetric,
 		"Clusterpass/${Prefix} " + gateway.AuditLostMetric,
 		"Clusterpass/${Prefix} " + gateway.AuditRefusedMetric,
 	}

@@ -522,25 +522,29 @@ func TestBridgeTask(t *testing.T) {
 	}
 }
 
-// Without a limit before the functions, one source of requests uses up the account's concurrent executions. A web ACL
-// of the stack limits each source. A reserved concurrency limits each function that callers reach.
+// Without a limit before the functions, one source or one credential uses up the account's concurrent executions. A web
+// ACL of the stack limits both. A reserved concurrency limits each function, and keeps rotation going.
 func TestRequestRateAndConcurrencyAreLimited(t *testing.T) {
 	all := load(t)
 	acl := all["infra/aws/waf.yaml"].Resources["Acl"]
 	rules, _ := acl.Properties["Rules"].([]any)
-	if len(rules) != 1 {
-		t.Fatalf("%d rules, want one for the rate", len(rules))
+	var got []string
+	for _, rule := range rules {
+		rate := get(get(rule, "Statement"), "RateBasedStatement")
+		description := fmt.Sprint(get(rate, "AggregateKeyType"), " ", render(get(rate, "Limit"))[0])
+		if keys, _ := get(rate, "CustomKeys").([]any); len(keys) == 1 {
+			description += fmt.Sprint(" ", get(get(keys[0], "Header"), "Name"))
+		}
+		got = append(got, description)
+		blocked := get(get(get(rule, "Action"), "Block"), "CustomResponse")
+		if code := fmt.Sprint(get(blocked, "ResponseCode")); code != "429" {
+			t.Errorf("a blocked request gets %s, want 429", code)
+		}
 	}
-	rate := get(get(rules[0], "Statement"), "RateBasedStatement")
-	limit := render(get(rate, "Limit"))
-	if len(limit) != 1 || limit[0] != "${RequestRate}" || get(rate, "AggregateKeyType") != "IP" {
-		t.Errorf("the rule is %v", rate)
+	if want := []string{"IP ${RequestRate}", "CUSTOM_KEYS ${CredentialRate} authorization"}; !slices.Equal(got, want) {
+		t.Errorf("the rules are %q, want %q", got, want)
 	}
-	blocked := get(get(get(rules[0], "Action"), "Block"), "CustomResponse")
-	if code := fmt.Sprint(get(blocked, "ResponseCode")); code != "429" {
-		t.Errorf("a blocked request gets %s, want 429", code)
-	}
-	for _, name := range []string{"Proxy", "Fleet", "Control"} {
+	for _, name := range []string{"Proxy", "Fleet", "Control", "Rotate"} {
 		function := all["template.yaml"].Resources[name+"Function"]
 		reserved := fmt.Sprint(function.Properties["ReservedConcurrentExecutions"])
 		if !strings.Contains(reserved, "Has"+name+"Concurrency") || !strings.Contains(reserved, name+"Concurrency") {

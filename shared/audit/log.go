@@ -46,7 +46,7 @@ type Config struct {
 
 // Stats counts what a Log did since its start.
 type Stats struct {
-	Lost       uint64 // events that no sink accepted
+	Lost       uint64 // events that no sink accepted; one that stands for several counts as those
 	Refused    uint64 // requests that FailClosed refused
 	Overridden uint64 // requests that went on, without a place for their events, because of Override
 	Waiting    int    // events that wait to be delivered, now
@@ -177,27 +177,28 @@ func (l *Log) write(e *Event, isIdentified, reserved bool) {
 	if !isIdentified && !l.unidentified.allows(e, l.now()) {
 		return
 	}
-	l.put(e, reserved)
+	l.put(e, 1, reserved)
 }
 
 // writeSummary writes the event that stands for those of unidentified clients that were only counted, if the first of
 // them is older than minAge.
 func (l *Log) writeSummary(minAge time.Duration) {
-	if e := l.unidentified.summary(l.now(), minAge); e != nil {
-		l.put(e, false)
+	if e, count := l.unidentified.summary(l.now(), minAge); e != nil {
+		l.put(e, count, false)
 	}
 }
 
-func (l *Log) put(e *Event, reserved bool) {
+// put writes an event that stands for count events.
+func (l *Log) put(e *Event, count int, reserved bool) {
 	var line bytes.Buffer
 	enc := json.NewEncoder(&line)
 	enc.SetEscapeHTML(false) // each & of a URL would become six bytes
 	if err := enc.Encode(e); err != nil {
-		l.lose(1, err)
+		l.lose(count, err)
 		return
 	}
 	for _, s := range l.spools {
-		s.put(line.Bytes(), reserved)
+		s.put(entry{line.Bytes(), count}, reserved)
 	}
 }
 

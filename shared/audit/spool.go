@@ -29,6 +29,12 @@ const (
 
 var errClosed = errors.New("the audit log is closed")
 
+// entry is an event as a line of JSON, and the number of events that it stands for.
+type entry struct {
+	line  []byte
+	count int
+}
+
 // spool keeps events until its sink has accepted them, in memory. With a queue, one goroutine delivers them. Without
 // one, each request delivers its own, and only events that failed are kept, with Config.FailClosed. It is safe for
 // concurrent use.
@@ -48,7 +54,7 @@ type spool struct {
 	redelivering sync.Mutex
 
 	mu      sync.Mutex
-	events  [][]byte // oldest first
+	events  []entry // oldest first
 	bytes   int
 	freed   chan struct{} // closed and replaced when events leave
 	lastErr error         // the error of the last delivery; nil if it succeeded
@@ -77,21 +83,32 @@ func (s *spool) waiting() int {
 	return len(s.events)
 }
 
+// waitingCount returns the number of events that those in the queue stand for.
+func (s *spool) waitingCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, e := range s.events {
+		n += e.count
+	}
+	return n
+}
+
 // put delivers or queues an event. A reserved event is queued beyond the limits, too: the requests in flight bound
 // them.
-func (s *spool) put(line []byte, reserved bool) {
+func (s *spool) put(e entry, reserved bool) {
 	if s.isDirect {
-		s.deliverNow(line, reserved)
+		s.deliverNow(e, reserved)
 		return
 	}
 	var tooLate <-chan time.Time
 	for {
-		freed, err := s.enqueue(line, reserved)
+		freed, err := s.enqueue(e, reserved)
 		switch {
 		case err == nil:
 			return
 		case freed == nil:
-			s.log.lose(1, err)
+			s.log.lose(e.count, err)
 			return
 		}
 		if tooLate == nil {
@@ -100,7 +117,7 @@ func (s *spool) put(line []byte, reserved bool) {
 		select {
 		case <-freed:
 		case <-tooLate:
-			s.log.lose(1, err)
+			s.log.lose(e.count, err)
 			return
 		}
 	}
@@ -108,7 +125,7 @@ func (s *spool) put(line []byte, reserved bool) {
 
 // enqueue adds an event, or returns why it cannot. It returns a channel if waiting may help, which is closed when
 // there may be a place.
-func (s *spool) enqueue(line []byte, reserved bool) (freed <-chan struct{}, err error) {
+func (s *spool) enqueue(e entry, reserved bool) (freed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -124,8 +141,8 @@ func (s *spool) enqueue(line []byte, reserved bool) (freed <-chan struct{}, err 
 		}
 		return s.freed, err
 	}
-	s.events = append(s.events, line)
-	s.bytes += len(line)
+	s.events = append(s.events, e)
+	s.bytes += len(e.line)
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -179,7 +196,7 @@ func (s *spool) run() {
 }
 
 // next waits for events and returns the oldest, or nil if there will be none.
-func (s *spool) next() [][]byte {
+func (s *spool) next() []entry {
 	for s.ctx.Err() == nil {
 		s.mu.Lock()
 		batch, closed := s.batch(), s.closed
@@ -196,10 +213,10 @@ func (s *spool) next() [][]byte {
 }
 
 // batch returns the oldest events, as many as one delivery has.
-func (s *spool) batch() [][]byte {
+func (s *spool) batch() []entry {
 	bytes := 0
-	for i, line := range s.events {
-		if bytes += len(line); i == maxBatch || i > 0 && bytes > maxBatchBytes {
+	for i, e := range s.events {
+		if bytes += len(e.line); i == maxBatch || i > 0 && bytes > maxBatchBytes {
 			return slices.Clone(s.events[:i])
 		}
 	}
@@ -208,15 +225,19 @@ func (s *spool) batch() [][]byte {
 
 // deliver returns how many events, from the first, need no other delivery. It halves a batch that the sink rejects
 // until it has found the event that is rejected, which is lost.
-func (s *spool) deliver(ctx context.Context, batch [][]byte) (int, error) {
-	n, err := s.sink.Deliver(ctx, batch)
+func (s *spool) deliver(ctx context.Context, batch []entry) (int, error) {
+	lines := make([][]byte, len(batch))
+	for i, e := range batch {
+		lines[i] = e.line
+	}
+	n, err := s.sink.Deliver(ctx, lines)
 	switch {
 	case err == nil:
 		return len(batch), nil
 	case !errors.Is(err, ErrRejected):
 		return n, err
 	case len(batch) == 1:
-		s.log.lose(1, err)
+		s.log.lose(batch[0].count, err)
 		return 1, nil
 	}
 	half := len(batch) / 2
@@ -231,8 +252,8 @@ func (s *spool) deliver(ctx context.Context, batch [][]byte) (int, error) {
 func (s *spool) settle(n int, err error) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, line := range s.events[:n] {
-		s.bytes -= len(line)
+	for _, e := range s.events[:n] {
+		s.bytes -= len(e.line)
 	}
 	s.events = slices.Delete(s.events, 0, n)
 	if n > 0 {
@@ -256,7 +277,7 @@ func (s *spool) settle(n int, err error) time.Duration {
 }
 
 // deliverNow delivers one event. If that fails, the event is kept with FailClosed, and lost otherwise.
-func (s *spool) deliverNow(line []byte, reserved bool) {
+func (s *spool) deliverNow(e entry, reserved bool) {
 	s.mu.Lock()
 	err := s.lastErr
 	if err != nil && !time.Now().Before(s.nextTry) {
@@ -268,7 +289,7 @@ func (s *spool) deliverNow(line []byte, reserved bool) {
 	s.mu.Unlock()
 	if err == nil {
 		ctx, cancel := context.WithTimeout(s.ctx, directTimeout)
-		_, err = s.deliver(ctx, [][]byte{line})
+		_, err = s.deliver(ctx, []entry{e})
 		cancel()
 		s.settle(0, err)
 	}
@@ -276,12 +297,12 @@ func (s *spool) deliverNow(line []byte, reserved bool) {
 		return
 	}
 	if s.failClosed {
-		if _, full := s.enqueue(line, reserved); full == nil {
+		if _, full := s.enqueue(e, reserved); full == nil {
 			s.log.complain(complainFailed, "waiting", s.waiting(), "error", err.Error())
 			return
 		}
 	}
-	s.log.lose(1, err)
+	s.log.lose(e.count, err)
 }
 
 // redeliver delivers the events that were kept, unless it is too early.
@@ -320,12 +341,12 @@ func (s *spool) close(ctx context.Context) error {
 	select {
 	case <-s.done:
 	case <-ctx.Done():
-		n := s.waiting()
+		n := s.waitingCount()
 		s.log.lose(n, ctx.Err())
 		// A Write that hangs goes on, and ends with the file.
 		return fmt.Errorf("close the audit log: %d events wait: %w", n, ctx.Err())
 	}
-	if n := s.waiting(); n > 0 { // only without a queue
+	if n := s.waitingCount(); n > 0 { // only without a queue
 		s.log.lose(n, errClosed)
 	}
 	if c, ok := s.sink.(io.Closer); ok {

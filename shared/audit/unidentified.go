@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -66,24 +67,25 @@ func (u *unidentified) allows(e *Event, now time.Time) bool {
 }
 
 // summary returns the event that stands for all that were only counted, and starts anew. It returns nil if there are
-// none, or if the first is younger than minAge.
-func (u *unidentified) summary(now time.Time, minAge time.Duration) *Event {
+// none, or if the first is younger than minAge. count is how many they are.
+func (u *unidentified) summary(now time.Time, minAge time.Duration) (e *Event, count int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.first == nil || now.Sub(u.first.StageTimestamp.Time) < minAge {
-		return nil
+		return nil, 0
 	}
 	if u.timer != nil {
 		u.timer.Stop()
 	}
-	e := *u.first
+	summary := *u.first
+	e, count = &summary, int(min(u.count, math.MaxInt))
 	e.AuditID, e.SourceIPs, e.StageTimestamp = uuid.NewString(), u.addresses, u.last
 	e.Annotations[CountAnnotation] = strconv.FormatUint(u.count, 10)
 	for _, ofOne := range []string{DurationAnnotation, SentAnnotation, ReceivedAnnotation} {
 		delete(e.Annotations, ofOne)
 	}
 	u.first, u.count, u.addresses, u.timer = nil, 0, nil, nil
-	return &e
+	return e, count
 }
 
 // shorten cuts the texts of an unidentified client.

@@ -2,6 +2,8 @@ package audit
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -64,6 +66,32 @@ func TestUnidentifiedEventsAreCounted(t *testing.T) {
 		}
 	})
 }
+
+// TestLostSummaryCountsAllItsEvents: a stranger whose events are combined could otherwise hide how many were lost. An
+// attack would look like one event.
+func TestLostSummaryCountsAllItsEvents(t *testing.T) {
+	for name, queue := range map[string]int{"queue": 10000, "no queue": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := New(Config{To: failingWriter{}, Queue: queue, UnidentifiedRate: 1, Log: quiet})
+				for range 1000 {
+					l.Begin(request("/")).Completed(401, noCredential)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				_ = l.Close(ctx)
+				synctest.Wait()
+				if lost := l.Stats().Lost; lost != 1000 {
+					t.Errorf("%d events are lost, want 1000", lost)
+				}
+			})
+		})
+	}
+}
+
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
 // TestUnidentifiedEventsAreCountedWithoutQueue: a function has no time of its own, so that a later call writes the
 // count.

@@ -111,10 +111,10 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (V, error) {
 	return c.ask(ctx, key, e, ok, false)
 }
 
-// IsFresh reports whether Get would answer from a fresh entry, without asking the store.
-func (c *Cache[V]) IsFresh(key string) bool {
+// CanServe reports whether Get would answer from an entry if the store were down.
+func (c *Cache[V]) CanServe(key string) bool {
 	e, ok := c.lookup(key)
-	return ok && c.now().Before(e.expires)
+	return ok && (c.now().Before(e.expires) || c.mayServeStale(e))
 }
 
 // Refresh is Get for a key whose value may have changed, however fresh the entry is. An entry that was renewed a moment ago is

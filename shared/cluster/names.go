@@ -65,7 +65,8 @@ func objectsDown(err error) bool {
 // Mode returns the identity with which the cluster of that name is called. It reads the object and not the secret. Its
 // errors are Get's. It is for callers who are not identified: many calls with different names cost few reads.
 func (m *Members) Mode(ctx context.Context, name string) (v1alpha1.Identity, error) {
-	isCached := m.cfg.Freshness.Object > 0 && m.objects.IsFresh(v1alpha1.Prefix+name)
+	// The store may be down, and the list with it. A cached cluster serves then, as for other callers.
+	isCached := m.objects.CanServe(v1alpha1.Prefix + name)
 	if m.cfg.Freshness.Object > 0 && !isCached && !m.names.mayRead(m.cfg.Now()) {
 		switch known, err := m.names.has(ctx, name); {
 		case err != nil:

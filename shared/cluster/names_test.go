@@ -11,6 +11,27 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
+// TestCachedClustersServePassthroughCallersWhileTheStoreIsDown: a stranger with made-up names must not cut off the
+// users of passthrough clusters in an outage of the store. Other callers go on then.
+func TestCachedClustersServePassthroughCallersWhileTheStoreIsDown(t *testing.T) {
+	m, s, pass, _ := newMembers(t)
+	s.set(func() { s.object = `{"spec":{"identity":"passthrough"}}` })
+	if _, err := m.Mode(t.Context(), "m"); err != nil {
+		t.Fatal(err)
+	}
+	pass(staleObject / 2)
+	s.set(func() { s.objErr = fmt.Errorf("%w: down", objects.ErrUnavailable) })
+	for n := range 5 * unidentifiedBurst {
+		_, err := m.Mode(t.Context(), fmt.Sprintf("made-up-%d", n))
+		if status.From(err).Code() != http.StatusServiceUnavailable {
+			t.Fatalf("a made-up name: %v", err)
+		}
+	}
+	if mode, err := m.Mode(t.Context(), "m"); err != nil || mode != v1alpha1.Passthrough {
+		t.Errorf("a cluster that is cached: %q, %v", mode, err)
+	}
+}
+
 // TestMadeUpNamesCostFewReads: a caller who is not identified can ask for as many clusters as they like. The object
 // store must not pay for each: DynamoDB bills every read, and throttles all callers beyond its limit.
 func TestMadeUpNamesCostFewReads(t *testing.T) {

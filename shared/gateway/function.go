@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -14,6 +13,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 
@@ -134,11 +134,11 @@ func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Cal
 // slowKey identifies a caller and a member cluster. One caller's slow paths must not move the requests of others to the
 // bridge.
 func slowKey(c forward.Call) string {
+	user := ""
 	if c.User != nil {
-		return c.Member.Cluster.Name + " user " + c.User.Name
+		user = c.User.Name
 	}
-	sum := sha256.Sum256([]byte(c.Bearer))
-	return c.Member.Cluster.Name + " token " + string(sum[:])
+	return c.Member.Cluster.Name + " " + identity.CallerKey(user, c.Bearer)
 }
 
 // send returns a *status.Error of reason Redirected: the bridge answers what a function cannot, for instance because it is another's.

@@ -20,6 +20,10 @@ const (
 	// keyAccepted is how long a credential counts as accepted after its last success. Sessions of AWS last up to 12 hours.
 	keyAccepted     = 12 * time.Hour
 	maxAcceptedKeys = 4096
+	// maxWaiting is how many calls wait for a slot for credentials that were not accepted lately, and maxWaitingPerKey
+	// that for one accepted credential. Further ones are refused at once.
+	maxWaiting       = 8 * maxCalls
+	maxWaitingPerKey = 8 * maxCallsPerKey
 	// defaultUnknownPerMinute is used where EKSConfig.UnknownPerMinute is 0.
 	defaultUnknownPerMinute = 120
 	laneRetry               = time.Second
@@ -39,6 +43,7 @@ func newCredentialKey(accessKey, sessionToken string) credentialKey {
 type stsLanes struct {
 	now              func() time.Time
 	accepted, others chan struct{} // slots
+	waiting          chan struct{} // a place for each call of others, with a slot or waiting
 	sources          *limits.SourceRate
 
 	mu   sync.Mutex
@@ -47,8 +52,8 @@ type stsLanes struct {
 
 // acceptedKey is a credential that STS accepted.
 type acceptedKey struct {
-	until time.Time
-	slots chan struct{}
+	until          time.Time
+	slots, waiting chan struct{}
 }
 
 func newSTSLanes(unknownPerMinute int, now func() time.Time) *stsLanes {
@@ -61,6 +66,7 @@ func newSTSLanes(unknownPerMinute int, now func() time.Time) *stsLanes {
 	}
 	return &stsLanes{
 		now: now, accepted: make(chan struct{}, maxCalls), others: make(chan struct{}, maxCalls),
+		waiting: make(chan struct{}, maxCalls+maxWaiting),
 		sources: limits.NewSourceRate(unknownPerMinute, now), keys: keys,
 	}
 }
@@ -68,8 +74,8 @@ func newSTSLanes(unknownPerMinute int, now func() time.Time) *stsLanes {
 // enter blocks until a call of STS with a credential may begin, or ctx ends. Call leave when the call has ended. The
 // error is a *status.Error of reason TooManyRequests.
 func (l *stsLanes) enter(ctx context.Context, key credentialKey) (leave func(), err error) {
-	if slots, ok := l.slotsOf(key); ok {
-		return acquire(ctx, slots, l.accepted)
+	if k, ok := l.lately(key); ok {
+		return acquire(ctx, k.waiting, k.slots, l.accepted)
 	}
 	if after, ok := l.sources.Allow(limits.SourceFrom(ctx)); !ok {
 		return nil, &status.Error{
@@ -78,12 +84,18 @@ func (l *stsLanes) enter(ctx context.Context, key credentialKey) (leave func(), 
 				"try again later",
 		}
 	}
-	return acquire(ctx, l.others)
+	return acquire(ctx, l.waiting, l.others)
 }
 
-// acquire blocks until it has one slot of each lane, in their order, or ctx ends.
-func acquire(ctx context.Context, lanes ...chan struct{}) (leave func(), err error) {
-	leave = func() {}
+// acquire blocks until it has one slot of each lane, in their order, or ctx ends. It returns an error at once if there
+// is no place in waiting, which leave gives back.
+func acquire(ctx context.Context, waiting chan struct{}, lanes ...chan struct{}) (leave func(), err error) {
+	select {
+	case waiting <- struct{}{}:
+		leave = func() { <-waiting }
+	default:
+		return nil, errNoSlot("too many calls of STS wait")
+	}
 	for _, lane := range lanes {
 		select {
 		case lane <- struct{}{}:
@@ -91,21 +103,25 @@ func acquire(ctx context.Context, lanes ...chan struct{}) (leave func(), err err
 			leave = func() { <-lane; before() }
 		case <-ctx.Done():
 			leave()
-			return nil, &status.Error{
-				Reason: status.TooManyRequests, RetryAfter: laneRetry, Err: errors.New("no slot for a call of STS"),
-				Message: "the AWS token was not checked: the gateway checks too many others now; try again",
-			}
+			return nil, errNoSlot("no slot for a call of STS")
 		}
 	}
 	return leave, nil
 }
 
-// slotsOf returns the slots of a credential that was accepted lately.
-func (l *stsLanes) slotsOf(key credentialKey) (chan struct{}, bool) {
+func errNoSlot(cause string) error {
+	return &status.Error{
+		Reason: status.TooManyRequests, RetryAfter: laneRetry, Err: errors.New(cause),
+		Message: "the AWS token was not checked: the gateway checks too many others now; try again",
+	}
+}
+
+// lately returns a credential that was accepted lately.
+func (l *stsLanes) lately(key credentialKey) (acceptedKey, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k, ok := l.keys.Get(key)
-	return k.slots, ok && l.now().Before(k.until)
+	return k, ok && l.now().Before(k.until)
 }
 
 // accept records that STS accepted a credential.
@@ -115,6 +131,7 @@ func (l *stsLanes) accept(key credentialKey) {
 	k, ok := l.keys.Get(key)
 	if !ok {
 		k.slots = make(chan struct{}, maxCallsPerKey)
+		k.waiting = make(chan struct{}, maxCallsPerKey+maxWaitingPerKey)
 	}
 	k.until = l.now().Add(keyAccepted)
 	l.keys.Add(key, k)

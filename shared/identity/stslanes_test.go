@@ -178,7 +178,29 @@ func TestStolenKeyIDIsLimited(t *testing.T) {
 	if len(l.accepted) != maxCallsPerKey {
 		t.Errorf("%d slots are used", len(l.accepted))
 	}
-	if _, ok := l.slotsOf(newCredentialKey("AKIDSTOLEN", "session")); ok {
+	if _, ok := l.lately(newCredentialKey("AKIDSTOLEN", "session")); ok {
 		t.Error("another session of the key is accepted")
 	}
+}
+
+// TestMadeUpTokensThatWaitAreBounded: where source addresses are not known, a stranger could have the gateway keep a
+// goroutine for each made-up token. It must refuse those beyond a bound at once.
+func TestMadeUpTokensThatWaitAreBounded(t *testing.T) {
+	s, release := slowSTS(t)
+	c := newClock()
+	e := eksOf(t, s, c)
+	ctx, leave := context.WithCancel(t.Context())
+	var strangers sync.WaitGroup
+	for n := range maxCalls + maxWaiting {
+		strangers.Go(func() { _, _ = e.AuthenticateToken(ctx, madeUp(n, c.now())) })
+	}
+	waittest.Until(t, "all places are occupied", func() bool { return len(e.lanes.waiting) == cap(e.lanes.waiting) })
+	_, err := e.AuthenticateToken(t.Context(), madeUp(maxCalls+maxWaiting, c.now()))
+	if refusal := status.From(err); refusal.Reason != status.TooManyRequests || refusal.RetryAfter == 0 {
+		t.Errorf("one token more: %v", err)
+	}
+	leave()
+	strangers.Wait()
+	release()
+	waittest.Until(t, "the places are free again", func() bool { return len(e.lanes.waiting) == 0 })
 }

@@ -77,14 +77,17 @@ func (m *SourceMode) Decode(v string) error {
 func (m SourceMode) IsPeer() bool { return m == PeerSource || m == "" }
 
 // Source returns the source of a request, which is unknown if the mode finds no address in it.
-func (m SourceMode) Source(r *http.Request) Source {
+func (m SourceMode) Source(r *http.Request) Source { return SourceOf(m.Address(r)) }
+
+// Address returns the address of a request's sender. It is the zero Addr if the mode finds none in the request.
+func (m SourceMode) Address(r *http.Request) netip.Addr {
 	switch {
 	case m.IsPeer():
-		return SourceOf(ParseAddress(r.RemoteAddr))
+		return ParseAddress(r.RemoteAddr)
 	case m == ForwardedSource:
-		return SourceOf(LastForwarded(r.Header["X-Forwarded-For"]))
+		return LastForwarded(r.Header["X-Forwarded-For"])
 	}
-	return Source{}
+	return netip.Addr{}
 }
 
 // LastForwarded returns the last address of the X-Forwarded-For header lines. It is the only one that the balancer in

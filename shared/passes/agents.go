@@ -17,6 +17,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/secrets"
+	"github.com/clusterpass/clusterpass/shared/status"
 )
 
 // The audiences of agents' credentials. No caller's token has one of them.
@@ -166,23 +167,33 @@ func (v *Verifier) Agent(ctx context.Context, cluster string, p Presented) (*Age
 		return nil, refused(nil, "the %s is not one of cluster %q", agentCredential, cluster)
 	}
 	a := &Agent{Cluster: cluster, TTL: c.Expiry.Time().Sub(c.IssuedAt.Time()), uid: c.ID, generation: own.Generation}
+	proof := ""
 	if own.Confirmation != nil {
-		err = possession.Verify(own.Confirmation.Key, p.Proof, p.Token, p.Use, p.Request, v.cfg.Now())
+		proof, err = possession.Verify(own.Confirmation.Key, p.Proof, p.Token, p.Use, p.Request, v.cfg.Now())
 		if err == nil {
 			a.key, err = possession.Thumbprint(own.Confirmation.Key)
 		}
 		if err != nil {
-			return nil, refused(err, "the agent does not prove that it has the key of its credential: %v", err)
+			return nil, unproven(err)
 		}
 	}
 	v.follow(a, c.Expiry.Time(), keyOf(p.Token))
 	if err := a.Recheck(ctx); err != nil {
 		return nil, err
 	}
+	if proof != "" { // only now: agents whose credential was revoked must not use up the proofs of others
+		if err := v.proofs.Use(cluster, proof, v.cfg.Now()); err != nil {
+			return nil, unproven(err)
+		}
+	}
 	if p.Use == possession.Connect {
 		err = v.checkNewest(ctx, a)
 	}
 	return a, err
+}
+
+func unproven(err error) *status.Error {
+	return refused(err, "the agent does not prove that it has the key of its credential: %v", err)
 }
 
 func joinAgain(cluster string) string {

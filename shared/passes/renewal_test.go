@@ -3,6 +3,7 @@ package passes_test
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,6 +65,27 @@ func (a *agents) enrol() possession.Credential {
 		a.t.Fatal(err)
 	}
 	return c
+}
+
+// TestCopiedRequestOfAnAgentIsRefused: a copy of an agent's headers, from a log or a proxy that ends TLS, must not make
+// its owner an agent.
+func TestCopiedRequestOfAnAgentIsRefused(t *testing.T) {
+	a := newAgents(t)
+	c := a.enrol()
+	p, err := agenttest.Present(c, possession.Connect, "", a.Clock.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Verifier.Agent(t.Context(), "prod", p); err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.Verifier.Agent(t.Context(), "prod", p)
+	if status.From(err).Reason != status.Unauthenticated || !strings.Contains(err.Error(), "used before") {
+		t.Errorf("the same request again: %v", err)
+	}
+	if _, err := a.connect(c); err != nil {
+		t.Errorf("the agent, with a new proof: %v", err)
+	}
 }
 
 // TestRestoredStoreAcceptsNewerCredentials: a backup of the object store has an older generation than the agents. If

@@ -21,6 +21,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -65,6 +66,7 @@ type Verifier struct {
 	records *cache.Cache[[]byte] // by key of the object store; nil for what is not there
 	keys    *cache.Cache[*publishedKeys]
 	tunnel  *cache.Cache[*keySet] // private ones
+	proofs  possession.Proofs     // that agents used
 
 	mu          sync.Mutex
 	certificate *tls.Certificate // of the tunnel port

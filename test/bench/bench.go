@@ -48,12 +48,19 @@ type part struct {
 	measure func(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error
 }
 
-var parts = []part{
-	{"calls", restCalls}, {"streams", streams}, {"idle", idle}, {"fleet", fleet}, {"private", private}, {"hang", hang},
+// allParts returns the parts. hammerRate is an argument of hang.
+func allParts(hammerRate int) []part {
+	hangs := func(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error {
+		return hang(ctx, out, set, dir, hammerRate)
+	}
+	return []part{
+		{"calls", restCalls}, {"streams", streams}, {"idle", idle}, {"fleet", fleet}, {"private", private}, {"hang", hangs},
+	}
 }
 
 // run measures the named parts, or all.
-func run(ctx context.Context, out io.Writer, names []string) (err error) {
+func run(ctx context.Context, out io.Writer, names []string, hammerRate int) (err error) {
+	parts := allParts(hammerRate)
 	for _, name := range names {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
 			return fmt.Errorf("there is no part %q", name)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"text/tabwriter"
@@ -25,22 +26,33 @@ import (
 
 const (
 	// hangTime is how long each measurement lasts. The hanging cluster is probed several times in it.
-	hangTime = 90 * time.Second
-	// hangCallers and hammers are the concurrent requests of the other callers, and of the caller who hammers the
-	// hanging cluster.
+	hangTime = 60 * time.Second
+	// hangCallers are the concurrent requests of the other callers.
 	hangCallers = 4
-	hammers     = 128
+	// hammers are the concurrent requests of an unpaced hammer.
+	hammers = 128
+	// hammerTimeout bounds one request of the hammer.
+	hammerTimeout = 30 * time.Second
 )
 
-// hang measures the calls to one cluster while another cluster hangs and a caller hammers it. Functions run in
-// processes of their own.
-func hang(ctx context.Context, out io.Writer, set *cluster.Set, dir string) (err error) {
+// hang measures the requests to one cluster while another cluster hangs and a caller hammers it. The caller makes rate
+// requests a second, unless rate is 0, and then as many as it can. First the cluster hangs wholly, so that the
+// gateway's probes open its circuit breaker. Then it answers probes, and limits alone protect the other callers.
+// Functions run in processes of their own.
+func hang(ctx context.Context, out io.Writer, set *cluster.Set, dir string, rate int) (err error) {
 	data := filepath.Join(dir, "hang")
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return err
 	}
-	never := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-	hanging := httptest.NewTLSServer(http.HandlerFunc(never))
+	var answersProbes atomic.Bool
+	hanging := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !answersProbes.Load() || r.URL.Path != "/version" {
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"major":"1","minor":"34","gitVersion":"v1.34.0"}`)
+	}))
 	defer func() { hanging.CloseClientConnections(); hanging.Close() }()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hanging.Certificate().Raw})
 	if err := registerStandIns(ctx, data, ca, "hanging", hanging.URL); err != nil {
@@ -55,31 +67,60 @@ func hang(ctx context.Context, out io.Writer, set *cluster.Set, dir string) (err
 	if err != nil {
 		return err
 	}
-	quiet, failed := goodCalls(ctx, good)
-	if failed > 0 {
-		return fmt.Errorf("%d calls fail without anything that hangs", failed)
+	var runs []hangRun
+	if paced := fmt.Sprintf("hammered %d a second", rate); rate > 0 {
+		runs = []hangRun{{"hangs, " + paced, rate, false}, {"hangs but for probes, " + paced, rate, true}}
 	}
-	stop, err := hammer(ctx, data, cfg)
-	if err != nil {
-		return err
-	}
-	busy, failed := goodCalls(ctx, good)
-	counts := stop()
+	runs = append(runs, hangRun{"hangs but for probes, hammered c=128", 0, true})
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "GET of a healthy cluster, c=4\tcalls\tfailed\tp50 ms\tp99 ms\tmax ms\tp99 / quiet\t")
-	for _, row := range []struct {
-		name   string
-		took   []time.Duration
-		failed int
-	}{{"quiet", quiet, 0}, {"another cluster hangs and is hammered, c=128", busy, failed}} {
-		_, _ = fmt.Fprintf(tw, "%s\t%d\t%d\t%.2f\t%.2f\t%.0f\t%.2f\t\n", row.name, len(row.took), row.failed,
-			ms(at(row.took, 0.5)), ms(at(row.took, 0.99)), ms(at(row.took, 1)), ms(at(row.took, 0.99))/ms(at(quiet, 0.99)))
+	_, _ = fmt.Fprintln(tw, "GET of a healthy cluster, c=4\trequests\tfailed\tp50 ms\tp99 ms\tmax ms\tp99 / quiet\t")
+	var answers []string
+	for _, run := range runs {
+		answersProbes.Store(run.answersProbes) // measuring without the hammer gives the gateway time for some probes
+		counts, err := hangOnce(ctx, tw, good, data, cfg, run)
+		if err != nil {
+			return err
+		}
+		const text = "responses to the hammer by status code, another cluster %s: %v"
+		answers = append(answers, fmt.Sprintf(text, run.name, counts))
 	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "answers to the hammer by status code: %v\n", counts)
+	_, err = fmt.Fprintln(out, strings.Join(answers, "\n"))
 	return err
+}
+
+// hangRun is one measurement: how the cluster hangs, and the requests a second to it, 0 for as fast as it goes.
+type hangRun struct {
+	name          string
+	rate          int
+	answersProbes bool
+}
+
+// hangOnce measures without and with a hammer, and writes a row for each.
+func hangOnce(
+	ctx context.Context, out io.Writer, good way, data string, cfg *rest.Config, run hangRun,
+) (map[int]int64, error) {
+	quiet, failed := goodCalls(ctx, good)
+	if failed > 0 {
+		return nil, fmt.Errorf("%d requests fail while no cluster hangs", failed)
+	}
+	stop, err := hammer(ctx, data, cfg, run.rate)
+	if err != nil {
+		return nil, err
+	}
+	busy, failed := goodCalls(ctx, good)
+	counts := stop()
+	for _, row := range []struct {
+		name   string
+		took   []time.Duration
+		failed int
+	}{{"quiet", quiet, 0}, {"another cluster " + run.name, busy, failed}} {
+		_, _ = fmt.Fprintf(out, "%s\t%d\t%d\t%.2f\t%.2f\t%.0f\t%.2f\t\n", row.name, len(row.took), row.failed,
+			ms(at(row.took, 0.5)), ms(at(row.took, 0.99)), ms(at(row.took, 1)), ms(at(row.took, 0.99))/ms(at(quiet, 0.99)))
+	}
+	return counts, nil
 }
 
 // goodCalls reads a namespace for hangTime and returns the sorted times of the successful calls.
@@ -110,9 +151,10 @@ func goodCalls(ctx context.Context, w way) (took []time.Duration, failed int) {
 	return took, failed
 }
 
-// hammer reads the hanging cluster as another user, without pause, until stop is called. stop returns the number of
-// answers by status code; 0 is a request that failed.
-func hammer(ctx context.Context, data string, cfg *rest.Config) (stop func() map[int]int64, err error) {
+// hammer reads the hanging cluster as another user until stop is called. It begins rate requests a second, whether
+// responses come or not, or keeps hammers requests in progress if rate is 0. stop returns the number of
+// responses by status code; 0 counts requests that failed.
+func hammer(ctx context.Context, data string, cfg *rest.Config, rate int) (stop func() map[int]int64, err error) {
 	ca, err := pki.LoadCA(filepath.Join(data, "pki"), "client-ca")
 	if err != nil {
 		return nil, err
@@ -130,17 +172,33 @@ func hammer(ctx context.Context, data string, cfg *rest.Config) (stop func() map
 		return nil, err
 	}
 	tlsConfig.GetClientCertificate, tlsConfig.Certificates = nil, []tls.Certificate{pair}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: hammers}}
+	transport := &http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: hammers}
+	client := &http.Client{Transport: transport, Timeout: hammerTimeout}
 	ctx, cancel := context.WithCancel(ctx)
 	var counts [600]atomic.Int64
 	var wg sync.WaitGroup
-	for range hammers {
+	once := func() { counts[hammerOnce(ctx, client, cfg.Host)].Add(1) }
+	if rate > 0 {
 		wg.Go(func() {
-			for ctx.Err() == nil {
-				counts[hammerOnce(ctx, client, cfg.Host)].Add(1)
-				wait(ctx, 100*time.Millisecond) // the attack is on concurrency, not on the processor
+			tick := time.NewTicker(time.Second / time.Duration(rate))
+			defer tick.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+					wg.Go(once)
+				}
 			}
 		})
+	} else {
+		for range hammers {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					once()
+				}
+			})
+		}
 	}
 	return func() map[int]int64 {
 		cancel()

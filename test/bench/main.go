@@ -4,18 +4,18 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
 	"syscall"
 )
 
 const usage = `Measure the gateway beside direct calls, interleaved in one run.
 Names of parts (calls, streams, idle, fleet, private, hang) leave out the others.
 
-  --help   print this
+  --hammer-rate N   requests a second to the hanging cluster, in the first run of hang (100); 0 leaves that run out
+  --help            print this
 `
 
 func main() {
@@ -28,14 +28,14 @@ func main() {
 	if len(names) == 2 && names[0] == reverseProxyCommand {
 		exit(serveReverseProxy(ctx, names[1]))
 	}
-	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "-") }) {
-		_, _ = fmt.Fprint(os.Stdout, usage)
-		if names[0] != "--help" && names[0] != "-h" {
-			os.Exit(2)
-		}
-		return
+	flags := flag.NewFlagSet("bench", flag.ExitOnError)
+	flags.Usage = func() { _, _ = fmt.Fprint(flags.Output(), usage) }
+	hammerRate := flags.Int("hammer-rate", 100, "")
+	_ = flags.Parse(names) // ends the program after an error
+	if *hammerRate < 0 || *hammerRate > 10_000 {
+		exit(fmt.Errorf("--hammer-rate %d: want 0 to 10000", *hammerRate))
 	}
-	exit(run(ctx, os.Stdout, names))
+	exit(run(ctx, os.Stdout, flags.Args(), *hammerRate))
 }
 
 func exit(err error) {

@@ -91,7 +91,7 @@ func New(cfg Config) *Agents {
 	}
 	a.connects = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "clusterpass_tunnel_connects_total",
 		Help: "Connections to private clusters that were asked for, by how that ended."}, []string{"result"})
-	a.reuses = prometheus.NewCounter(prometheus.CounterOpts{Name: "clusterpass_agent_credential_reuses_total",
+	a.reuses = prometheus.NewCounter(prometheus.CounterOpts{Name: ReusesMetric,
 		Help: "Uses of agents' credentials that had been renewed before: there is a copy."})
 	cfg.Metrics.MustRegister(a.connects, a.reuses,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_agents", Help: "Agents of private clusters that are connected."},

@@ -17,6 +17,9 @@ import (
 // alarmTimeout bounds the writes that end the credentials of a cluster's agents.
 const alarmTimeout = 10 * time.Second
 
+// ReusesMetric is the Prometheus metric of credentials of which a copy was used.
+const ReusesMetric = "clusterpass_agent_credential_reuses_total"
+
 // RecordTo writes audit events of reused credentials to log from now on. A nil log records nothing.
 func (a *Agents) RecordTo(log *audit.Log) { a.audit.Store(log) }
 

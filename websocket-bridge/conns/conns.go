@@ -6,10 +6,11 @@
 // Invariants:
 //   - A connection with a request in progress is never closed.
 //   - The longest idle connection of a source closes first, so a client that connects anew is served.
+//   - Connections before their first request close no others, and are closed by no others.
+//   - Each change costs the same time, however many connections and sources there are.
 package conns
 
 import (
-	"container/list"
 	"crypto/tls"
 	"net"
 	"net/http"
@@ -18,15 +19,16 @@ import (
 	"github.com/clusterpass/clusterpass/shared/limits"
 )
 
-// Idle closes connections without a request beyond a limit. Zero limits mean none. Call Track from
+// Idle closes connections without a request beyond a limit. The limits apply twice: to connections before their first
+// request, which may be in their TLS handshake, and to those after a request. Zero limits mean none. Call Track from
 // http.Server.ConnState. It is safe for concurrent use.
 type Idle struct {
-	Max          int // in all; the source with the most idle connections loses its oldest
+	Max          int // in all; the source with the most connections loses its oldest
 	MaxPerSource int // of one source; connections of unknown sources are not limited by it
 
-	mu       sync.Mutex
-	open     map[net.Conn]*list.Element
-	bySource map[limits.Source]*list.List // of net.Conn, the longest idle first
+	mu        sync.Mutex
+	unused    pool // before their first request
+	keptAlive pool // after a request
 }
 
 // Track records the state of a connection, and may close another one.
@@ -41,51 +43,28 @@ func (i *Idle) update(c net.Conn, state http.ConnState) net.Conn {
 	source := sourceOf(c)
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.remove(c, source)
-	if state != http.StateNew && state != http.StateIdle {
-		return nil
-	}
-	if i.open == nil {
-		i.open, i.bySource = map[net.Conn]*list.Element{}, map[limits.Source]*list.List{}
-	}
-	if i.bySource[source] == nil {
-		i.bySource[source] = list.New()
-	}
-	i.open[c] = i.bySource[source].PushBack(c)
-	switch {
-	case i.MaxPerSource > 0 && source.IsKnown() && i.bySource[source].Len() > i.MaxPerSource:
-	case i.Max > 0 && len(i.open) > i.Max:
-		source = i.largest()
+	i.unused.remove(c, source)
+	i.keptAlive.remove(c, source)
+	switch state {
+	case http.StateNew:
+		return i.add(&i.unused, c, source)
+	case http.StateIdle:
+		return i.add(&i.keptAlive, c, source)
 	default:
 		return nil
 	}
-	oldest := i.bySource[source].Front().Value.(net.Conn)
-	i.remove(oldest, source)
-	return oldest
 }
 
-func (i *Idle) remove(c net.Conn, source limits.Source) {
-	element, ok := i.open[c]
-	if !ok {
-		return
+// add returns the connection that exceeds a limit, or nil.
+func (i *Idle) add(to *pool, c net.Conn, source limits.Source) net.Conn {
+	to.add(c, source)
+	switch {
+	case i.MaxPerSource > 0 && source.IsKnown() && to.bySource[source].Len() > i.MaxPerSource:
+		return to.removeOldest(source)
+	case i.Max > 0 && len(to.open) > i.Max:
+		return to.removeOldest(to.largest())
 	}
-	delete(i.open, c)
-	idle := i.bySource[source]
-	if idle.Remove(element); idle.Len() == 0 {
-		delete(i.bySource, source)
-	}
-}
-
-// largest returns the source with the most idle connections.
-func (i *Idle) largest() limits.Source {
-	var largest limits.Source
-	most := 0
-	for source, idle := range i.bySource {
-		if idle.Len() > most {
-			largest, most = source, idle.Len()
-		}
-	}
-	return largest
+	return nil
 }
 
 func sourceOf(c net.Conn) limits.Source {

@@ -1,9 +1,13 @@
 package conns
 
 import (
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/limits"
 )
 
 // fakeConn is a connection from an address that records whether it was closed.
@@ -22,8 +26,18 @@ func (c *fakeConn) Close() error {
 	return nil
 }
 
-// connect opens n idle connections from an address.
+// connect opens n connections from an address, which have had a request.
 func connect(i *Idle, n int, from string) []*fakeConn {
+	opened := open(i, n, from)
+	for _, c := range opened {
+		i.Track(c, http.StateActive)
+		i.Track(c, http.StateIdle)
+	}
+	return opened
+}
+
+// open opens n connections from an address without a request.
+func open(i *Idle, n int, from string) []*fakeConn {
 	opened := make([]*fakeConn, n)
 	for k := range opened {
 		opened[k] = &fakeConn{from: from}
@@ -65,8 +79,8 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 	for _, c := range append(append(greedy, other...), busy) {
 		i.Track(c, http.StateClosed)
 	}
-	if len(i.open) != 10 || len(i.bySource) != 10 {
-		t.Errorf("%d connections of %d sources are remembered", len(i.open), len(i.bySource))
+	if p := &i.keptAlive; len(p.open) != 10 || len(p.bySource) != 10 || len(p.bySize) != 1 || p.most != 1 {
+		t.Errorf("%d connections of %d sources are remembered", len(p.open), len(p.bySource))
 	}
 }
 
@@ -76,5 +90,47 @@ func TestConnectionsOfUnknownSourcesShareOnlyTheLimitOfAll(t *testing.T) {
 	i := &Idle{Max: 20, MaxPerSource: 1}
 	if opened := connect(i, 21, "none"); closed(opened) != 1 || !opened[0].closed {
 		t.Errorf("%d are closed", closed(opened))
+	}
+}
+
+// TestHandshakesAndIdleConnectionsDoNotCloseEachOther: a stranger that opens connections and sends no request could
+// close those that callers keep, and idle callers could keep others from a handshake.
+func TestHandshakesAndIdleConnectionsDoNotCloseEachOther(t *testing.T) {
+	i := &Idle{Max: 10, MaxPerSource: 5}
+	kept := connect(i, 5, "192.0.2.1")
+	silent := open(i, 8, "192.0.2.1")
+	if closed(kept) != 0 || closed(silent) != 3 || silent[7].closed {
+		t.Errorf("%d idle connections and %d of 8 without a request are closed", closed(kept), closed(silent))
+	}
+	more := connect(i, 5, "198.51.100.1")
+	last := open(i, 5, "203.0.113.1")
+	if closed(more)+closed(last) != 0 {
+		t.Errorf("%d idle connections and %d without a request are closed", closed(more), closed(last))
+	}
+}
+
+// TestLargestSource: the limit of all would close a connection of a source with few, if the largest source were not
+// known after each change.
+func TestLargestSource(t *testing.T) {
+	var p pool
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test wants the same numbers each time
+	byHand := map[limits.Source][]net.Conn{}
+	for range 5000 {
+		source := limits.SourceOf(netip.AddrFrom4([4]byte{192, 0, 2, byte(random.IntN(20))}))
+		if own := byHand[source]; len(own) > 0 && random.IntN(5) < 2 {
+			p.remove(own[0], source)
+			byHand[source] = own[1:]
+		} else {
+			c := &fakeConn{}
+			p.add(c, source)
+			byHand[source] = append(own, c)
+		}
+		most := 0
+		for _, own := range byHand {
+			most = max(most, len(own))
+		}
+		if got := len(byHand[p.largest()]); got != most || p.most != most {
+			t.Fatalf("the largest source has %d connections, want %d", got, most)
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/websocket-bridge/dialect"
 	"github.com/clusterpass/clusterpass/websocket-bridge/streams"
@@ -81,9 +82,9 @@ func (b *Bridge) Stream(w http.ResponseWriter, r *http.Request, c forward.Call) 
 		Cluster: c.Member.Cluster.Name,
 	}
 	if c.User != nil {
-		info.User = callerOf(c.User.Name, "")
+		info.User = identity.CallerKey(c.User.Name, "")
 	} else {
-		info.User = callerOf("", c.Bearer)
+		info.User = identity.CallerKey("", c.Bearer)
 	}
 	return b.carry(r, info, func(r *http.Request, s *streams.Stream) error {
 		w := s.ResponseWriter(w)
@@ -97,7 +98,8 @@ func (b *Bridge) Stream(w http.ResponseWriter, r *http.Request, c forward.Call) 
 
 // Hold has the form of gateway.Config.Hold. What do answers is carried over a websocket, too, an event a message.
 func (b *Bridge) Hold(w http.ResponseWriter, r *http.Request, user string, do gateway.Handler) error {
-	return b.carry(r, streams.Info{Kind: streams.Watch, User: user}, func(r *http.Request, s *streams.Stream) error {
+	info := streams.Info{Kind: streams.Watch, User: identity.CallerKey(user, "")}
+	return b.carry(r, info, func(r *http.Request, s *streams.Stream) error {
 		w := s.ResponseWriter(w)
 		if !websocket.IsWebSocketUpgrade(r) {
 			return do(w, r)

@@ -1,12 +1,11 @@
 package server
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 )
@@ -36,7 +35,7 @@ func newCalls(l Limits, reg prometheus.Registerer) *calls {
 // Admit has the form of gateway.Config.Admit.
 func (b *Bridge) Admit(user, bearer string) (done func(), err error) {
 	c := b.calls
-	done, reached := c.plain.Take(callerOf(user, bearer))
+	done, reached := c.plain.Take(identity.CallerKey(user, bearer))
 	switch reached {
 	case quota.Each:
 		return nil, c.refuse(string(reached), "you have %d calls in flight, the limit for one caller; call again when some have ended", b.limits.MaxCallsPerCaller)
@@ -65,12 +64,3 @@ func (c *calls) refuse(limit, format string, args ...any) error {
 
 // retryAfter is what a refused caller is told to wait.
 const retryAfter = 5 * time.Second
-
-// callerOf is whom a call counts for. A token that only the member can read stands for its bearer.
-func callerOf(user, bearer string) string {
-	if user != "" {
-		return user
-	}
-	sum := sha256.Sum256([]byte(bearer))
-	return "token " + hex.EncodeToString(sum[:])
-}

@@ -10,6 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
 
 // cloudWatchPeriod is how often metrics are printed for CloudWatch: its alarms look at minutes.
@@ -34,9 +35,12 @@ func (b *Bridge) cloudWatch(ctx context.Context, out io.Writer, namespace string
 	}
 }
 
-// totals count from the bridge's start: streams that failed, reads that were answered from what had ended, and what
-// the audit log lost and refused.
-type totals struct{ failed, stale, auditLost, auditRefused float64 }
+// AgentReusesMetric is the CloudWatch metric of agents' credentials of which a copy was used.
+const AgentReusesMetric = "AgentCredentialReuses"
+
+// totals count from the bridge's start. stale are reads of expired cache entries, and agentReuses uses of copied
+// credentials.
+type totals struct{ failed, stale, auditLost, auditRefused, agentReuses float64 }
 
 // cloudWatchLine returns the bridge's metrics in the embedded metric format, and the totals now. The open streams
 // include the connections of the tunnel port, which cost as much memory. Counts are since before. A metric of rare
@@ -60,6 +64,8 @@ func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) 
 			all.auditLost = sum(f)
 		case auditRefused:
 			all.auditRefused = sum(f)
+		case agents.ReusesMetric:
+			all.agentReuses = sum(f)
 		}
 	}
 	type metric struct{ Name, Unit string }
@@ -76,6 +82,7 @@ func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) 
 		{"StaleReads", all.stale - before.stale},
 		{gateway.AuditLostMetric, all.auditLost - before.auditLost},
 		{gateway.AuditRefusedMetric, all.auditRefused - before.auditRefused},
+		{AgentReusesMetric, all.agentReuses - before.agentReuses},
 	} {
 		if rare.count > 0 { // a metric without values costs nothing
 			values[rare.name] = rare.count

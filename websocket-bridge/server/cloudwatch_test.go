@@ -13,11 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/shared/waittest"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
 
 // TestCloudWatchLine holds for what the alarms and the scaling of infra/aws go by.
@@ -101,6 +104,25 @@ func TestCloudWatchLineOfAudit(t *testing.T) {
 	}
 	line, _, err = b.cloudWatchLine("Clusterpass/test", time.Now(), all)
 	if err != nil || bytes.Contains(line, []byte("Audit")) {
+		t.Errorf("%s, %v", line, err)
+	}
+}
+
+// TestCloudWatchLineOfReusedCredentials: without this metric there is no alarm on AWS when a copy of an agent's
+// credential is used.
+func TestCloudWatchLineOfReusedCredentials(t *testing.T) {
+	b := New(Limits{})
+	reuses := prometheus.NewCounter(prometheus.CounterOpts{Name: agents.ReusesMetric})
+	b.Metrics.MustRegister(reuses)
+	reuses.Inc()
+	line, all, err := b.cloudWatchLine("Clusterpass/test", time.Now(), totals{})
+	for _, want := range []string{`"AgentCredentialReuses":1,`, `{"Name":"AgentCredentialReuses","Unit":"Count"}`} {
+		if err != nil || !bytes.Contains(line, []byte(want)) {
+			t.Errorf("no %s in %s, %v", want, line, err)
+		}
+	}
+	line, _, err = b.cloudWatchLine("Clusterpass/test", time.Now(), all)
+	if err != nil || bytes.Contains(line, []byte("AgentCredential")) {
 		t.Errorf("%s, %v", line, err)
 	}
 }

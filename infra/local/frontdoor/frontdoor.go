@@ -1,13 +1,20 @@
 // Package frontdoor is the front door on one machine: HTTPS, and the same table of routes that the load balancer on AWS
-// has. Like that balancer it decides by path, query and headers where a request goes, and nothing else.
+// has. Like that balancer it decides by path, query and headers where a request goes.
+//
+//   - [Shares] limits the processes of a function that one caller occupies. [CallerKey] identifies the caller.
+//
+// Invariants:
+//   - A share counts processes, not requests: a function works on after its client has gone.
 package frontdoor
 
 import (
 	"crypto/tls"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 )
@@ -20,6 +27,8 @@ type Door struct {
 	// PerCluster limits the requests of each cluster that functions answer at the same time. The bridge, which has quotas,
 	// answers the others: a cluster that hangs must not use up the functions. nil is no limit.
 	PerCluster *quota.Quota
+	// Source selects where the address of a request's sender is. Functions get that address as the one of their peer.
+	Source limits.SourceMode
 }
 
 // ServeHTTP implements http.Handler.
@@ -30,15 +39,22 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.Bridge.ServeHTTP(w, r)
 		return
 	}
-	if rt, err := route.Parse(path); err == nil && rt.Kind == route.Cluster && d.PerCluster != nil {
-		done, reached := d.PerCluster.Take(rt.Cluster)
+	release := func() {}
+	if cluster := clusterOf(r.Method, path, query); cluster != "" && d.PerCluster != nil {
+		done, reached := d.PerCluster.Take(cluster)
 		if reached != quota.None {
 			d.Bridge.ServeHTTP(w, r)
 			return
 		}
-		defer done()
+		release = done
 	}
 	r = r.Clone(r.Context())
+	if !d.Source.IsPeer() {
+		r.RemoteAddr = "" // functions read the sender's address here alone, and a balancer is not the sender
+		if address := d.Source.Address(r); address.IsValid() {
+			r.RemoteAddr = netip.AddrPortFrom(address, 0).String()
+		}
+	}
 	for name := range r.Header {
 		if strings.HasPrefix(name, "X-Amzn-Mtls-") {
 			delete(r.Header, name) // only the door itself says so
@@ -47,7 +63,26 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		r.Header.Set(string(identity.ALBHeader), identity.FormatALBHeader(r.TLS.PeerCertificates))
 	}
-	fn.ServeHTTP(w, r)
+	serveHolding(fn, w, r, release)
+}
+
+// clusterOf returns the only cluster that a request names, "" for none or several. Requests to the fleet name it in an
+// object's name or namespace, behind the last @.
+func clusterOf(method, path, query string) string {
+	rt, err := route.Parse(path)
+	if err != nil || rt.Kind == route.Gateway {
+		return ""
+	}
+	if rt.Kind == route.Cluster {
+		return rt.Cluster
+	}
+	res := route.ParseResource(method, rt.Path, query)
+	for _, name := range []string{res.Name, res.Namespace} {
+		if i := strings.LastIndexByte(name, '@'); i >= 0 {
+			return name[i+1:]
+		}
+	}
+	return ""
 }
 
 // tableHeader is the header as a balancer sees it: net/http has taken Transfer-Encoding out.

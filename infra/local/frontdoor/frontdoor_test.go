@@ -50,6 +50,7 @@ func TestRequestsBeyondTheShareOfAClusterGoToTheBridge(t *testing.T) {
 	}
 	close(release)
 	wg.Wait()
+	waittest.Until(t, "the share is free", func() bool { return door.PerCluster.Held() == 0 })
 	if got := get("/clusters/hanging/api/v1/pods", false); got != http.StatusOK {
 		t.Errorf("after the requests have ended: %d", got)
 	}

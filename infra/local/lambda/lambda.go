@@ -158,6 +158,22 @@ func (f *Function) InvokeStream(ctx context.Context, payload []byte) (io.ReadClo
 	return r.stream, err
 }
 
+type runningKey struct{}
+
+// WithRunning returns a context whose invocations are in running until their processes are free again. An invocation
+// goes on when its ctx ends, so that a limit of processes must wait for running.
+func WithRunning(ctx context.Context, running *sync.WaitGroup) context.Context {
+	return context.WithValue(ctx, runningKey{}, running)
+}
+
+// Running returns the running of WithRunning, for Invokers. Without one it returns a new WaitGroup.
+func Running(ctx context.Context) *sync.WaitGroup {
+	if running, ok := ctx.Value(runningKey{}).(*sync.WaitGroup); ok {
+		return running
+	}
+	return &sync.WaitGroup{}
+}
+
 // settleTime is how long an answer is held back for its process to ask for the next event, so that who calls again at once
 // finds it idle.
 const settleTime = 50 * time.Millisecond
@@ -177,6 +193,7 @@ func (f *Function) invoke(ctx context.Context, payload []byte, stream bool) (res
 	if err != nil {
 		return result{}, err
 	}
+	Running(ctx).Go(func() { <-inv.over })
 	go func() {
 		defer f.wg.Done()
 		f.deliver(p, inv)

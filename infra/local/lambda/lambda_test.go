@@ -464,8 +464,9 @@ func TestCallerLeaves(t *testing.T) {
 	pid := who(t, f).PID
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error)
+	var running sync.WaitGroup
 	go func() {
-		_, err := f.Invoke(ctx, restEvent(t, "/wait?name=a"))
+		_, err := f.Invoke(WithRunning(ctx, &running), restEvent(t, "/wait?name=a"))
 		left <- err
 	}()
 	waittest.Until(t, "the invocation has begun", exists(dir, "a.begun"))
@@ -473,10 +474,18 @@ func TestCallerLeaves(t *testing.T) {
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
+	over := make(chan struct{})
+	go func() { running.Wait(); close(over) }()
+	select {
+	case <-over:
+		t.Error("the invocation is over for WithRunning while its process works")
+	default:
+	}
 	if err := os.WriteFile(filepath.Join(dir, "a.go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, "the invocation is done", exists(dir, "a.done"))
+	<-over
 	waittest.Until(t, "the process is free", func() bool {
 		b, err := f.Invoke(t.Context(), restEvent(t, "/who"))
 		if err == nil && !bytes.Contains(b, []byte(strconv.Itoa(pid))) {

@@ -49,6 +49,9 @@ const (
 	functionTimeout = 29 * time.Second
 	maxProcesses    = 64
 	maxPerCluster   = maxProcesses / 4
+	maxPerCaller    = maxProcesses / 2
+	queuePerCaller  = maxProcesses
+	queueTimeout    = 10 * time.Second
 	maxQueue        = 4 * maxProcesses
 	maxIdle         = 5 * time.Minute
 	killChance      = 0.001
@@ -191,7 +194,9 @@ func open(ctx context.Context, cfg *Config, env gateway.Env, b *bridge.Bridge, s
 	stopProbes := bridge.Probe(ctx, &health.Prober{Objects: st.Objects, Members: members, Log: log}, cfg.ProbeInterval)
 	door := &frontdoor.Door{
 		Functions: map[route.Backend]http.Handler{}, Bridge: private.Handler(gw), PerCluster: quota.New(0, maxPerCluster),
+		Source: cfg.Source,
 	}
+	caller := frontdoor.CallerKey(env.ClientCA.Pool(), cfg.Source)
 	closers = append(closers, stopMaintenance, stopProbes, members.Close, func() { _ = bridge.CloseGateway(gw) })
 	for _, backend := range []route.Backend{route.ToProxy, route.ToFleet, route.ToControl} {
 		invoker, closeFn, err := function(ctx, cfg, env, api, clientCA, backend)
@@ -200,7 +205,8 @@ func open(ctx context.Context, cfg *Config, env gateway.Env, b *bridge.Bridge, s
 			return nil, nil, err
 		}
 		closers = append(closers, closeFn)
-		door.Functions[backend] = lambda.Target{Invoker: invoker, Front: event.ALB{TargetGroupARN: targetGroup}}
+		target := lambda.Target{Invoker: invoker, Front: event.ALB{TargetGroupARN: targetGroup}}
+		door.Functions[backend] = frontdoor.NewShares(maxPerCaller, queuePerCaller, queueTimeout).Limit(target, caller)
 	}
 	return door, closeAll, nil
 }
@@ -278,6 +284,7 @@ func function(ctx context.Context, cfg *Config, env gateway.Env, api control.Opt
 		InitTimeout:    functionTimeout, // AWS itself begins a start that takes too long anew, and gives it this
 		MaxConcurrency: maxProcesses,
 		MaxQueue:       maxQueue,
+		QueueTimeout:   queueTimeout,
 		MaxIdle:        maxIdle,
 		KillChance:     killChance,
 		Output:         cfg.LogTo,

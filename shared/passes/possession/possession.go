@@ -6,6 +6,7 @@
 //
 // Invariants:
 //   - A proof is good for one credential, one [Use] and one request, within ProofAge of its time.
+//   - [Proofs] accepts each proof once.
 //   - Only ECDSA keys on P-256 are accepted.
 //
 // Proofs are JWTs in a header, not client certificates: a balancer that ends TLS passes no client certificate on.
@@ -55,6 +56,7 @@ const (
 	proofType  = "clusterpass-proof+jwt"
 	keyType    = "EC PRIVATE KEY"
 	maxRequest = 4 << 10 // bytes, in base64
+	maxID      = 64      // bytes
 )
 
 // Key is the private key of an agent. It is safe for concurrent use.
@@ -167,34 +169,37 @@ func (c Credential) Prove(use Use, request string, now time.Time) (string, error
 	if err != nil {
 		return "", err
 	}
-	registered := jwt.Claims{IssuedAt: jwt.NewNumericDate(now)}
+	registered := jwt.Claims{IssuedAt: jwt.NewNumericDate(now), ID: rand.Text()}
 	return jwt.Signed(signer).Claims(registered).Claims(proof{use, digest(c.Token.Reveal(), request)}).Serialize()
 }
 
-// Verify returns an error unless text is a proof for the token, the use and the request. The owner of key must have
-// made it within ProofAge of now.
-func Verify(key *jose.JSONWebKey, text, token string, use Use, request string, now time.Time) error {
+// Verify returns the id of a proof for the token, the use and the request. It returns an error for any other text. The
+// owner of key must have made the proof within ProofAge of now.
+func Verify(key *jose.JSONWebKey, text, token string, use Use, request string, now time.Time) (id string, err error) {
 	parsed, err := jwt.ParseSigned(text, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
-		return errors.New("the proof is no token that is signed with ES256") // the parser's error could quote it
+		return "", errors.New("the proof is no token that is signed with ES256") // the parser's error could quote it
 	}
 	if parsed.Headers[0].ExtraHeaders[jose.HeaderType] != proofType {
-		return errors.New("the token is no proof")
+		return "", errors.New("the token is no proof")
 	}
 	var registered jwt.Claims
 	var own proof
 	if err := parsed.Claims(key, &registered, &own); err != nil {
-		return errors.New("the proof is signed by another key")
+		return "", errors.New("the proof is signed by another key")
 	}
 	if registered.IssuedAt == nil {
-		return errors.New("the proof has no time")
+		return "", errors.New("the proof has no time")
 	}
 	if ahead := registered.IssuedAt.Time().Sub(now); ahead.Abs() > ProofAge {
-		return fmt.Errorf("the clocks of the agent and the gateway differ by %s", ahead.Abs().Round(time.Second))
+		return "", fmt.Errorf("the clocks of the agent and the gateway differ by %s", ahead.Abs().Round(time.Second))
 	}
 	isSame := subtle.ConstantTimeCompare([]byte(own.Digest), []byte(digest([]byte(token), request))) == 1
 	if own.Use != use || !isSame {
-		return errors.New("the proof is for another request")
+		return "", errors.New("the proof is for another request")
 	}
-	return nil
+	if registered.ID == "" || len(registered.ID) > maxID {
+		return "", fmt.Errorf("the proof has no id of at most %d bytes; upgrade the agent", maxID)
+	}
+	return registered.ID, nil
 }

@@ -139,7 +139,7 @@ func TestVerify(t *testing.T) {
 		"none":            {"", "t", "r", possession.Renew, now, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := possession.Verify(public, tt.proof, tt.token, tt.use, tt.request, tt.now)
+			_, err := possession.Verify(public, tt.proof, tt.token, tt.use, tt.request, tt.now)
 			if (err == nil) != tt.isGood {
 				t.Errorf("error %v", err)
 			}

@@ -1,0 +1,62 @@
+package possession
+
+import (
+	"errors"
+	"sync"
+	"time"
+)
+
+// maxProofs is the number of proofs of one cluster that Proofs remembers. An agent makes one for each connection and
+// each renewal.
+const maxProofs = 4096
+
+// Proofs accepts each proof once. It remembers ids for as long as Verify accepts their proofs, in this process alone.
+// The zero value is ready. It is safe for concurrent use.
+type Proofs struct {
+	mu        sync.Mutex
+	byCluster map[string]map[string]time.Time // ids, and when their proofs end
+}
+
+// Use records the id that Verify returned for an agent of a cluster. It returns an error if the id was used before, or
+// if there are too many ids. Removing older ones instead would make their proofs valid again.
+func (p *Proofs) Use(cluster, id string, now time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byCluster == nil {
+		p.byCluster = map[string]map[string]time.Time{}
+	}
+	used := p.byCluster[cluster]
+	if used == nil {
+		p.forget(now)
+		used = map[string]time.Time{}
+		p.byCluster[cluster] = used
+	}
+	if end, ok := used[id]; ok && now.Before(end) {
+		return errors.New("the proof was used before")
+	}
+	if len(used) >= maxProofs {
+		forget(used, now)
+	}
+	if len(used) >= maxProofs {
+		return errors.New("the agents of the cluster have used too many proofs; try again in a minute")
+	}
+	used[id] = now.Add(2*ProofAge + time.Second) // a proof may be from the future by ProofAge
+	return nil
+}
+
+// forget removes what has ended of all clusters.
+func (p *Proofs) forget(now time.Time) {
+	for cluster, used := range p.byCluster {
+		if forget(used, now); len(used) == 0 {
+			delete(p.byCluster, cluster)
+		}
+	}
+}
+
+func forget(used map[string]time.Time, now time.Time) {
+	for id, end := range used {
+		if !now.Before(end) {
+			delete(used, id)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package rules
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestVariablesAreDocumented: a user who searches the documentation for a variable of an error message or of --help
+// must find it, by its full name.
+func TestVariablesAreDocumented(t *testing.T) {
+	const root = "../.."
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("the documentation has %d pages, %v", len(pages), err)
+	}
+	documented := map[string]bool{}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`CLUSTERPASS_[A-Z0-9_]+`).FindAllString(string(text), -1) {
+			documented[name] = true
+		}
+	}
+	variables := map[string]string{}
+	for _, folder := range []string{"shared", "functions", "websocket-bridge", "infra", "scripts"} {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				err = addVariables(variables, path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(variables) < 40 {
+		t.Fatalf("found only the variables %v", variables)
+	}
+	for name, file := range variables {
+		if !documented[name] {
+			t.Errorf("docs/*.md do not mention %s of %s", name, file)
+		}
+	}
+}
+
+// addVariables adds the names in the envconfig tags of a file.
+func addVariables(to map[string]string, file string) error {
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		field, ok := n.(*ast.Field)
+		if !ok || field.Tag == nil {
+			return true
+		}
+		tag, err := strconv.Unquote(field.Tag.Value)
+		if name := reflect.StructTag(tag).Get("envconfig"); err == nil && name != "" {
+			to[name] = file
+		}
+		return true
+	})
+	return nil
+}
