@@ -1,0 +1,95 @@
+package naming
+
+import (
+	"strings"
+	"testing"
+)
+
+const accessReviews = "authorization.k8s.io/selfsubjectaccessreviews"
+
+// bodiesBeside are bodies with the clusters that they name.
+var bodiesBeside = map[string]struct{ resource, in, want string }{
+	"owners": {
+		"configmaps",
+		`{"metadata":{"ownerReferences":[{"name":"a"},{"name":"b@other"},7,{"name":"c@member2"}]}}`, "member2",
+	},
+	"an event": {"events", `{"kind":"Event","involvedObject":{"name":"web@member1"}}`, "member1"},
+	"a new event": {
+		"events.k8s.io/events",
+		`{"kind":"Event","metadata":{},"regarding":{"name":"web@member2"}}`, "member2",
+	},
+	"no reference": {
+		"pods",
+		`{"kind":"Pod","regarding":{"name":"web@member2"},"metadata":{"name":"a@member1"}}`, "",
+	},
+	"labels": {
+		"pods",
+		`{"metadata":{"labels":{"a":"web@member1"}},"spec":{"containers":[{"name":"web@member1"}]}}`, "",
+	},
+	"a review's namespace": {
+		accessReviews,
+		`{"spec":{"resourceAttributes":{"namespace":"shop@member2"}}}`, "member2",
+	},
+	"a review of a path": {accessReviews, `{"spec":{"nonResourceAttributes":{"path":"/healthz"}}}`, ""},
+	"a review of two": {
+		accessReviews,
+		`{"spec":{"resourceAttributes":{"name":"web@member1","namespace":"shop@member2"}}}`, "member1 member2",
+	},
+	"a review of rules": {
+		"authorization.k8s.io/selfsubjectrulesreviews",
+		`{"kind":"SelfSubjectRulesReview","spec":{"namespace":"shop@member1"}}`, "member1",
+	},
+	"a role": {
+		"rbac.authorization.k8s.io/rolebindings",
+		`{"roleRef":{"name":"see@member1"}}`, "member1",
+	},
+	"a version of no member": {
+		"configmaps",
+		`{"metadata":{"resourceVersion":"` + composite + `","ownerReferences":[{"name":"c@member2"}]}}`, "member2",
+	},
+	"last applied": {
+		"rbac.authorization.k8s.io/rolebindings",
+		applied(`{"roleRef":{"name":"see@member1"}}`), "",
+	},
+	"nothing":                {"events", `{"kind":"Event"}`, ""},
+	"a patch without fields": {"events", `[{"name":"a@member1"}]`, ""},
+	"no body":                {"events", ``, ""},
+}
+
+// TestBeside would fail if a new object with the name of another went to another cluster than that one is in.
+func TestBeside(t *testing.T) {
+	for name, tt := range bodiesBeside {
+		t.Run(name, func(t *testing.T) {
+			b, err := Parse(resource(tt.resource), "application/json", []byte(tt.in))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(b.Beside(known), " "); got != tt.want {
+				t.Errorf("%s is beside %q, want %q", tt.in, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestApart(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"metadata":{"name":"x","ownerReferences":[{"name":"a@member1"},{"name":"b"},7,{"name":"c@other"},{"name":"r@member2@member1"}]}}`: "",
+		`{"metadata":{"ownerReferences":[{"name":"a@member1"},{"name":"b@member2"}]}}`:                                                      "member2",
+		`[{"op":"add","path":"","value":{"metadata":{"ownerReferences":[{"name":"b@member2"}]}}}]`:                                          "member2",
+		`[{"op":"add","path":"/metadata","value":{"ownerReferences":[{"name":"b@member2"}]}}]`:                                              "member2",
+		`[{"op":"remove","path":"/metadata/labels"},{"op":"add","path":"/metadata/ownerReferences","value":[{"name":"b@member2"}]}]`:        "member2",
+		`[{"op":"add","path":"/metadata/ownerReferences/-","value":{"name":"b@member2"}}]`:                                                  "member2",
+		`[{"op":"replace","path":"/metadata/ownerReferences/0/name","value":"b@member2"}]`:                                                  "member2",
+		`[{"op":"replace","path":"/metadata/ownerReferences/0/name","value":"b@member1"},7]`:                                                "",
+		`[{"op":"add","path":"/metadata/name","value":"b@member2"}]`:                                                                        "",
+		``: "",
+	} {
+		b, err := Parse(anyKind, "application/json", []byte(in))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, got := b.Apart("member1", known); got != want {
+			t.Errorf("%s has an owner in %q, want %q", in, got, want)
+		}
+	}
+}
