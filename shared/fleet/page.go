@@ -22,7 +22,7 @@ const ahead = 4
 // page is one list, or a page of one.
 type page struct {
 	q       *ask
-	single  bool          // one member takes part, see singleMember: versions and continue tokens are its own
+	single  bool          // see singleMember: versions and continue tokens are the member's own
 	limit   int           // 0 for all
 	own     string        // the single member's own continue token; "" without one
 	token   *cursor.Token // nil on the first page
@@ -185,7 +185,7 @@ func inNamespace(path, namespace string) string {
 	return path[:i] + "/namespaces/" + url.PathEscape(namespace) + path[i:]
 }
 
-// cut ends a page while part i may have more. Of the parts after it only the versions count, which may stand at their end.
+// cut ends a page while part i may have more. It reads only the versions of the parts after it, which may stand at their end.
 func (p *page) cut(parts []*part, i int) (end merge.Metadata, err error) {
 	one := parts[i]
 	given := one.Read

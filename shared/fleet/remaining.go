@@ -13,7 +13,7 @@ const metadataOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.i
 // maxRemaining bounds the count that a member reports, so that sums do not overflow.
 const maxRemaining = 1 << 40
 
-// remaining returns the member's own remainingItemCount; nil if the gateway leaves out objects of it.
+// remaining returns the member's own remainingItemCount, or nil if the gateway leaves out some of its objects.
 func (one *part) remaining() *int64 {
 	if one.scope != nil {
 		return nil
@@ -21,17 +21,17 @@ func (one *part) remaining() *int64 {
 	return one.Metadata().RemainingItemCount
 }
 
-// remaining returns the number of objects that follow a page, 0 if it is not known. The page ends in the first of parts, of which
-// it gave that many objects, and the others come on later pages.
+// remaining returns the number of objects that follow a page, 0 if it is not known. The page gave that many objects of
+// the first part, in which it ends, and none of the others.
 //
-// All pages show the same moment, so that pages after the first subtract what they give. The first page adds what members have,
-// by their own remainingItemCount. Members whose count is not known from their page are asked for one object, all at once.
+// All pages show the same moment, so that pages after the first subtract what they give. The first page adds the
+// counts of its members, by their own remainingItemCount. Members without a count are asked for one object, all at once.
 func (p *page) remaining(parts []*part, given int) int64 {
 	query := p.q.query
 	switch {
 	case p.token != nil:
 		return max(0, p.token.Remaining-int64(p.given))
-	case p.own != "", query.Get("labelSelector") != "", query.Get("fieldSelector") != "": // kube-apiserver counts no selection
+	case p.own != "", query.Get("labelSelector") != "", query.Get("fieldSelector") != "": // as kube-apiserver
 		return 0
 	}
 	left := -int64(given)
@@ -58,7 +58,7 @@ func (p *page) remaining(parts []*part, given int) int64 {
 	return max(0, left+counted)
 }
 
-// countOf returns how many objects a member has, by the page of n objects that it sent. It reports whether that is known.
+// countOf returns the number of a member's objects, by the page of n that it sent. It reports whether that is known.
 func countOf(n int, m *merge.Metadata) (count int64, ok bool) {
 	switch left := m.RemainingItemCount; {
 	case m.Continue == "":
@@ -70,7 +70,8 @@ func countOf(n int, m *merge.Metadata) (count int64, ok bool) {
 	}
 }
 
-// count asks members, at the version of the list, how many objects they have together. It reports whether all of them answered.
+// count returns the number of objects that members have at the version of the list. It asks each of them for one
+// object, and reports whether all reported their count.
 func (p *page) count(members []target) (sum int64, ok bool) {
 	counts := make([]int64, len(members))
 	known := make([]bool, len(members))

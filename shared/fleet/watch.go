@@ -37,7 +37,7 @@ type watcher struct {
 	list      bool // it wants all that is there, and to be told when that was (WatchList)
 	events    chan event
 	version   cursor.Version
-	single    bool // one member takes part, see singleMember: versions are its own
+	single    bool // see singleMember: versions are the member's own
 	followed  map[uint64]*follower
 	shown     map[uint64]bool // members of which the client has seen something
 	pending   map[uint64]bool // members that were there when it began, and have not sent all that they have
@@ -104,7 +104,7 @@ func (w *watcher) start(targets []target) error {
 			return status.New(status.BadRequest, "", "%w", err)
 		}
 		if w.single { // its events have smaller numbers
-			return status.New(status.Expired, "", "watch from a resourceVersion of several clusters: one takes part now; list again")
+			return status.New(status.Expired, "", "watch from a version of several clusters: one is covered now; list again")
 		}
 		for id := range asked {
 			if !slices.ContainsFunc(targets, func(t target) bool { return t.id == id }) {
@@ -120,9 +120,10 @@ func (w *watcher) start(targets []target) error {
 	return notOfFleet(v)
 }
 
-// notOfFleet is the error for a cluster's own resourceVersion where several clusters take part: it covers none of the others.
+// notOfFleet is the error for a cluster's own resourceVersion where several are asked. It covers none of the others.
 func notOfFleet(v string) error {
-	return status.New(status.Expired, "", "the resourceVersion %.64q is not one of the fleet's: list again", v)
+	return status.New(status.Expired, "",
+		"the resourceVersion %.64q is not one of the fleet's: list again", v)
 }
 
 func gone() error {
@@ -426,8 +427,8 @@ func (w *watcher) objectAsSent(out []byte, e event) ([]byte, error) {
 	return append(out, "]}}"...), err
 }
 
-// resumable returns the version from which a client can resume behind an event of a member: what was delivered with it. Events of
-// a difference have the version from before it. It is "" while a list is being delivered.
+// resumable returns the version from which a client can resume behind an event of a member. It is "" while a list is
+// being delivered. Events of a difference have the version from before it.
 func (w *watcher) resumable(f *follower) string {
 	if w.version[f.id] == "" || !w.whole() {
 		return ""
@@ -435,8 +436,8 @@ func (w *watcher) resumable(f *follower) string {
 	return w.delivered()
 }
 
-// objectVersion returns what an event has in place of an object's own resourceVersion. Objects of a list that is being delivered
-// have a composite with their own version: a resume from it is refused with 410. Objects of a single member keep their own.
+// objectVersion returns the function that replaces an object's own resourceVersion in an event. Objects of a single
+// member keep their own. Those of a list that is being delivered get a composite from which a resume is refused.
 func (w *watcher) objectVersion(resumable string) func(own string) string {
 	switch {
 	case resumable != "":

@@ -8,12 +8,14 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetOfOneUsesOwnVersions fails if a client of a fleet of one cluster would see other versions than at the cluster.
+// TestFleetOfOneUsesOwnVersions fails if a client of a fleet of one cluster saw other versions than at the cluster.
 func TestFleetOfOneUsesOwnVersions(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) {
 		flush(podList("40", "x/listed"))
@@ -41,7 +43,7 @@ func TestFleetOfOneUsesOwnVersions(t *testing.T) {
 	}
 }
 
-// TestFleetOfOneRefusesOtherVersions fails if a client that resumes where other clusters took part would miss what they had.
+// TestFleetOfOneRefusesOtherVersions fails if a client that listed other clusters, too, would miss their changes.
 func TestFleetOfOneRefusesOtherVersions(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, r *http.Request) {
 		version := "40"
@@ -55,7 +57,7 @@ func TestFleetOfOneRefusesOtherVersions(t *testing.T) {
 	object := cursor.Version{a: "30"}.WithObject("7")
 	for _, tt := range []struct {
 		name, query string
-		asked       string // of the cluster; "" if the answer is 410
+		asked       string // the query to the cluster; "" if the answer is 410
 	}{
 		{"list since its version in a composite", "resourceVersion=" + alone.String(), "resourceVersion=30"},
 		{"list at its version in a composite", "resourceVersionMatch=Exact&resourceVersion=" + alone.String(),
@@ -74,7 +76,8 @@ func TestFleetOfOneRefusesOtherVersions(t *testing.T) {
 				gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?"+tt.query, nil, ""), 410, "expired", "list")
 				return
 			}
-			if l, _ := h.list("/fleet/api/v1/pods?"+tt.query, nil); l.names() != "one@a" || cursor.Composite(l.Metadata.ResourceVersion) {
+			l, _ := h.list("/fleet/api/v1/pods?"+tt.query, nil)
+			if l.names() != "one@a" || cursor.Composite(l.Metadata.ResourceVersion) {
 				t.Errorf("%+v", l)
 			}
 			if _, got, _ := strings.Cut(members[0].TakeRequests()[0].URI, "?"); got != tt.asked {
@@ -84,7 +87,7 @@ func TestFleetOfOneRefusesOtherVersions(t *testing.T) {
 	}
 }
 
-// TestFleetOfOnePassesContinueTokens fails if pages could not be resumed, at a newer version, after the cluster forgot the old one.
+// TestFleetOfOnePassesContinueTokens fails if a client could not get the remaining pages after a token expired.
 func TestFleetOfOnePassesContinueTokens(t *testing.T) {
 	const own = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiYVx1MDAwMCJ9"
 	const rest = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiYVx1MDAwMCJ9"
@@ -93,7 +96,8 @@ func TestFleetOfOnePassesContinueTokens(t *testing.T) {
 		case "":
 			sends(200, strings.Replace(podList("10", "x/one"), `"10"`, `"10","continue":"`+own+`"`, 1))(w, r)
 		case own:
-			sends(410, `{"kind":"Status","apiVersion":"v1","metadata":{"continue":"`+rest+`"},"status":"Failure","message":"too old","reason":"Expired","code":410}`)(w, r)
+			sends(410, `{"kind":"Status","apiVersion":"v1","metadata":{"continue":"`+rest+`"},"status":"Failure",`+
+				`"message":"too old","reason":"Expired","code":410}`)(w, r)
 		default:
 			sends(200, podList("20", "x/two"))(w, r)
 		}
@@ -106,16 +110,20 @@ func TestFleetOfOnePassesContinueTokens(t *testing.T) {
 	if resp.StatusCode != 410 || !strings.Contains(text, `"continue":"`+rest+`"`) {
 		t.Errorf("a token that has expired: %d %s", resp.StatusCode, text)
 	}
-	if l, _ = h.list("/fleet/api/v1/pods?limit=1&continue="+rest, nil); l.names() != "two@a" || l.Metadata.ResourceVersion != "20" {
+	l, _ = h.list("/fleet/api/v1/pods?limit=1&continue="+rest, nil)
+	if l.names() != "two@a" || l.Metadata.ResourceVersion != "20" {
 		t.Errorf("the rest: %+v", l)
 	}
 	h.AddCluster("b", clustertest.NewMember(t, sends(200, podList("5", "x/three"))).Kubeconfig(`{token: t}`))
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=1&continue="+own, nil, ""), 410, "expired", "list from the start")
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersion=10", nil, ""), 410, "expired", "list again")
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion=10", nil, ""), 410, "expired", "list again")
+	for query, want := range map[string]string{
+		"limit=1&continue=" + own: "list from the start", "resourceVersion=10": "list again",
+		"watch=1&resourceVersion=10": "list again",
+	} {
+		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?"+query, nil, ""), 410, "expired", want)
+	}
 }
 
-// TestFleetOfOneLosesHistory fails if a watch would go on with versions that are not the objects' own, so that writes of them fail.
+// TestFleetOfOneLosesHistory fails if a watch went on with versions that writes of the objects are refused with.
 func TestFleetOfOneLosesHistory(t *testing.T) {
 	watched := make(chan struct{}, 1)
 	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) {
@@ -125,7 +133,8 @@ func TestFleetOfOneLosesHistory(t *testing.T) {
 		case watched <- struct{}{}:
 			flush("") // it ends, as an API server that restarts
 		default:
-			flush(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Expired","code":410}}` + "\n")
+			flush(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
+				`"reason":"Expired","code":410}}` + "\n")
 		}
 	}))
 	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion=5", nil, "")
@@ -134,8 +143,8 @@ func TestFleetOfOneLosesHistory(t *testing.T) {
 	}
 }
 
-// TestFleetOfOneGrows fails if versions would fall when a second cluster joins a watch, or if a client could resume from one that
-// does not cover both.
+// TestFleetOfOneGrows fails if versions became smaller when a second cluster joins a watch. It also fails if a client
+// could resume from a version that does not cover both.
 func TestFleetOfOneGrows(t *testing.T) {
 	rest, more := make(chan struct{}), make(chan struct{})
 	wait := func(r *http.Request, until <-chan struct{}) {
@@ -160,7 +169,8 @@ func TestFleetOfOneGrows(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	l, _ := h.list("/fleet/api/v1/pods", nil)
-	lines := bufio.NewReader(h.Do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion="+l.Metadata.ResourceVersion, nil, "").Body)
+	from := "/fleet/api/v1/pods?watch=1&resourceVersion="
+	lines := bufio.NewReader(h.Do("GET", from+l.Metadata.ResourceVersion, nil, "").Body)
 	var versions []string
 	next := func(name string, status int) {
 		t.Helper()
@@ -172,7 +182,7 @@ func TestFleetOfOneGrows(t *testing.T) {
 		if name == "alone" {
 			versions = append(versions, version)
 		}
-		again := h.Do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion="+version, nil, "")
+		again := h.Do("GET", from+version, nil, "")
 		_ = again.Body.Close()
 		if again.StatusCode != status {
 			t.Errorf("a watch from %s of %s is answered with %d, want %d", version, name, again.StatusCode, status)
@@ -200,7 +210,7 @@ func TestFleetOfOneGrows(t *testing.T) {
 		}
 	}
 	for i := range versions[1:] {
-		if len(versions[i]) > len(versions[i+1]) || len(versions[i]) == len(versions[i+1]) && versions[i] >= versions[i+1] {
+		if c, err := resourceversion.CompareResourceVersion(versions[i], versions[i+1]); err != nil || c != -1 {
 			t.Errorf("versions of one object: %q", versions)
 		}
 	}

@@ -139,7 +139,9 @@ func TestFleetWatchCutInADifference(t *testing.T) {
 			return // and its history is gone
 		}
 		flush(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Expired","code":410}}` + "\n")
-	}), watching(func(flush func(string), _ *http.Request) { flush(podList("7")) }, func(flush func(string), r *http.Request) {
+	}), watching(func(flush func(string), _ *http.Request) {
+		flush(podList("7"))
+	}, func(flush func(string), r *http.Request) {
 		flush("")
 		<-r.Context().Done()
 	}))

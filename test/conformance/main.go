@@ -19,8 +19,8 @@ import (
 	"syscall"
 )
 
-const usage = `Run Kubernetes' conformance specs of sig-api-machinery and sig-cli, directly, through the gateway, and through
-a fleet of one cluster.
+const usage = `Run Kubernetes' conformance specs of sig-api-machinery and sig-cli, directly, through the gateway, and
+through a fleet of one cluster.
 
   --focus REGEXP   run only the specs whose names match, of those
   --out DIR        where logs and reports go (default dist/conformance)

@@ -98,7 +98,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestWithObject fails if a client that compares versions would take an object for an older one, or a write would be refused.
+// TestWithObject fails if a client that compares versions would discard a newer object, or if a write would be refused.
 func TestWithObject(t *testing.T) {
 	before := Version{7: "100", 12: "98765"}
 	event, later := before.WithObject("40"), before.Clone()
@@ -125,7 +125,7 @@ func TestWithObject(t *testing.T) {
 	}
 }
 
-// TestOwnToken fails if a client would be told that its token is malformed, when a list from the start helps.
+// TestOwnToken fails if a client got 400 for a token of one cluster, instead of 410, after which it lists again.
 func TestOwnToken(t *testing.T) {
 	for token, want := range map[string]bool{
 		"eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiYVx1MDAwMCJ9": true,

@@ -21,7 +21,7 @@ var ErrInvalid = errors.New("not one of the fleet's")
 // nothing yet.
 type Version map[uint64]string
 
-// objectID marks the version of one object, see WithObject. The id of a member is a revision of the store, which is never 0.
+// objectID marks the version of one object, see WithObject. No member has that id: a revision of the store is never 0.
 const objectID = 0
 
 // A composite is written in digits only, so that clients may compare it as
@@ -117,8 +117,8 @@ func ParseVersion(s string) (Version, error) {
 // number reads two digits.
 func number(s string) int { return int(s[0]-'0')*10 + int(s[1]-'0') }
 
-// WithObject returns the composite of an object in an event that a watch cannot be resumed from: own is the object's version,
-// and v what the watch delivered so far. The result is larger than v and smaller than any later v with one member more.
+// WithObject returns a composite for an event that a watch cannot be resumed from. It has the object's own version beside
+// the versions that the watch delivered. It is larger than v, and smaller than any later v with one member more.
 func (v Version) WithObject(own string) Version {
 	out := make(Version, len(v)+1)
 	maps.Copy(out, v)
