@@ -57,6 +57,7 @@ type follower struct {
 	layout  *merge.Layout // in which rows are laid out, of a table with these columns
 	rows    *merge.Rows
 	columns []merge.Column
+	single  bool          // no other member took part when it began
 	began   chan error    // gets the outcome of the first try, once
 	told    bool          // it has
 	delay   time.Duration // before the first try; 0 with the watch
@@ -66,7 +67,7 @@ type follower struct {
 // follow begins to follow a member, after that time.
 func (w *watcher) follow(ctx context.Context, t target, delay time.Duration) *follower {
 	ctx, cancel := context.WithCancel(ctx)
-	f := &follower{cancel: cancel, target: t, w: w, delay: delay, told: delay > 0, version: w.version[t.id], answer: w.q.called(t.Name), began: make(chan error, 1)}
+	f := &follower{cancel: cancel, target: t, w: w, delay: delay, told: delay > 0, single: w.single, version: w.version[t.id], answer: w.q.called(t.Name), began: make(chan error, 1)}
 	w.followed[t.id] = f
 	q := w.q
 	go func() { // ends with ctx, that is with the watch
@@ -115,7 +116,11 @@ func (f *follower) run(ctx context.Context, q *ask) {
 			if f.tell(err) {
 				return
 			}
-			err = f.relist(ctx, q)
+			if f.single { // a difference has versions that are not the objects' own
+				err = fmt.Errorf("%w: %w", errLost, err)
+			} else {
+				err = f.relist(ctx, q)
+			}
 		}
 		switch {
 		case errors.Is(err, errLost):
@@ -158,21 +163,10 @@ func (f *follower) once(ctx context.Context, q *ask) error {
 // wentBack reports whether the member is at an earlier version than that from which it is to be watched. kube-apiserver would say nothing then until
 // it comes there again, and nothing ever of what happens until then. What it does not answer is taken for no: the watch will say more.
 func (f *follower) wentBack(ctx context.Context, q *ask) bool {
-	var now merge.Metadata
 	out := f.outgoing(q, nil)
 	out.query = url.Values{"limit": {"1"}} // whatever is chosen
-	out.header["Accept"] = []string{"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"}
-	a := q.call(ctx, f.target, out, func(a *answer) error {
-		s, err := merge.Open(f.Name, a.body)
-		if err == nil {
-			err = s.Drain()
-		}
-		if err == nil {
-			now = *s.Metadata()
-		}
-		return err
-	})
-	stopAll([]*answer{a})
+	out.header["Accept"] = []string{metadataOnly}
+	now, _, a := q.head(ctx, f.target, out)
 	return a.err == nil && cursor.ValidOwn(now.ResourceVersion) && cursor.Before(now.ResourceVersion, f.version)
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -21,7 +22,9 @@ const ahead = 4
 // page is one list, or a page of one.
 type page struct {
 	q       *ask
+	single  bool          // see singleMember: versions and continue tokens are the member's own
 	limit   int           // 0 for all
+	own     string        // the single member's own continue token; "" without one
 	token   *cursor.Token // nil on the first page
 	targets []target      // those that are asked for this page
 	later   []target      // those that are left for pages to come
@@ -35,7 +38,7 @@ func (q *ask) page(targets []target) (*page, error) {
 	bad := func(format string, args ...any) error {
 		return status.New(status.BadRequest, "", format, args...)
 	}
-	p := &page{q: q, targets: targets, version: cursor.Version{}}
+	p := &page{q: q, single: singleMember(targets), targets: targets, version: cursor.Version{}}
 	if s := q.query.Get("limit"); s != "" {
 		n, err := strconv.ParseInt(s, 10, 32)
 		if err != nil || n < 0 {
@@ -44,27 +47,45 @@ func (q *ask) page(targets []target) (*page, error) {
 		p.limit = int(n)
 	}
 	if s := q.query.Get("continue"); s != "" {
-		token, err := cursor.ParseToken(s)
-		if err != nil {
-			return nil, bad("%w", err)
-		}
+		return p, p.resume(s)
+	}
+	return p, p.begin()
+}
+
+// resume reads a continue token.
+func (p *page) resume(s string) error {
+	token, err := cursor.ParseToken(s)
+	switch {
+	case err == nil:
 		p.token, p.version = &token, token.Version
-		return p, p.goOn()
+		return p.goOn()
+	case p.single:
+		p.own = s
+		return nil
+	case cursor.IsOwnToken(s):
+		return status.New(status.Expired, "", "the continue token is one cluster's own, and %d take part now: list from the start", len(p.targets))
 	}
-	if v := q.query.Get("resourceVersion"); cursor.Composite(v) {
-		asked, err := cursor.ParseVersion(v)
-		if err != nil {
-			return nil, bad("%w", err)
+	return status.New(status.BadRequest, "", "%w", err)
+}
+
+// begin reads the version of a list that is not resumed.
+func (p *page) begin() error {
+	v := p.q.query.Get("resourceVersion")
+	if !cursor.Composite(v) {
+		if v != "" && v != "0" && !p.single {
+			return notOfFleet(v)
 		}
-		if q.query.Get("resourceVersionMatch") == "Exact" {
-			p.version = asked
-			p.targets, err = p.members(asked)
-			return p, err
-		}
-	} else if v != "" && v != "0" && len(targets) > 1 {
-		return nil, bad("the resourceVersion %q is one cluster's own, and %d are asked; use that of a list of the fleet", v, len(targets))
+		return nil
 	}
-	return p, nil
+	asked, err := cursor.ParseVersion(v)
+	if err != nil {
+		return status.New(status.BadRequest, "", "%w", err)
+	}
+	members, err := p.members(asked)
+	if err == nil && p.q.query.Get("resourceVersionMatch") == "Exact" {
+		p.version, p.targets = asked, members
+	}
+	return err
 }
 
 // members returns the members of a version, or 410 if one of them is not there to be asked any more.
@@ -112,6 +133,9 @@ func (p *page) outgoing(t target, accept string) (outgoing, error) {
 		query[k] = v
 	}
 	query.Del("continue")
+	if p.own != "" {
+		query.Set("continue", p.own)
+	}
 	limit := p.limit
 	if own, ok := p.version[t.id]; ok { // a list that began before
 		query.Set("resourceVersion", own)
@@ -161,36 +185,22 @@ func inNamespace(path, namespace string) string {
 	return path[:i] + "/namespaces/" + url.PathEscape(namespace) + path[i:]
 }
 
-// cut ends a page while part i may have more. Of the parts after it only the versions count, which may stand at their end.
-func (p *page) cut(parts []*part, i int) (token string, err error) {
+// cut ends a page while part i may have more. It reads only the versions of the parts after it, which may stand at their end.
+func (p *page) cut(parts []*part, i int) (end merge.Metadata, err error) {
 	one := parts[i]
 	given := one.Read
 	if _, err := one.next(); err != nil && !errors.Is(err, io.EOF) {
-		return "", err
+		return end, err
 	}
-	late := time.AfterFunc(stall, func() { // what is left of them is of no use, and of a hostile one it may have no end
-		for _, other := range parts[i:] {
-			other.stop()
-		}
-	})
-	defer late.Stop()
-	for _, other := range parts[i:] {
-		if other.Metadata() == nil {
-			if err := other.Drain(); err != nil {
-				return "", err
-			}
-		}
-		if err := p.saw(other); err != nil {
-			return "", err
-		}
-		if _, ok := p.version[other.id]; !ok {
-			return "", fmt.Errorf("cluster %q lists without a resourceVersion, and so not in pages", other.Name)
-		}
+	if err := p.headsOf(parts[i:]); err != nil {
+		return end, err
 	}
 	t := cursor.Token{Version: p.version}
 	switch m := one.Metadata(); {
 	case one.Read > given: // an object of it was not given
 		t.Next, t.Continue, t.Skip = one.id, one.base, given
+	case m.Continue != "" && p.single && one.skip <= one.Read && !isToken(m.Continue):
+		return merge.Metadata{Continue: m.Continue, RemainingItemCount: one.remaining()}, nil
 	case m.Continue != "":
 		t.Next, t.Continue, t.Skip = one.id, m.Continue, max(0, one.skip-one.Read)
 	case i+1 < len(parts):
@@ -198,7 +208,47 @@ func (p *page) cut(parts []*part, i int) (token string, err error) {
 	case len(p.later) > 0:
 		t.Next = p.later[0].id
 	default:
-		return "", nil // that was all
+		return end, nil // that was all
 	}
-	return t.String(), nil
+	t.Remaining = p.remaining(parts[i:], given)
+	return p.end(t), nil
+}
+
+// isToken reports whether a member's continue token reads as one of the fleet's.
+func isToken(s string) bool {
+	_, err := cursor.ParseToken(s)
+	return err == nil
+}
+
+// end returns what a page that another follows has at its end.
+func (p *page) end(t cursor.Token) merge.Metadata {
+	m := merge.Metadata{Continue: t.String()}
+	if t.Remaining > 0 {
+		m.RemainingItemCount = &t.Remaining
+	}
+	return m
+}
+
+// headsOf reads the versions of parts that the page does not give whole.
+func (p *page) headsOf(parts []*part) error {
+	late := time.AfterFunc(stall, func() { // what is left of them is of no use, and of a hostile one it may have no end
+		for _, other := range parts {
+			other.stop()
+		}
+	})
+	defer late.Stop()
+	for _, other := range parts {
+		if other.Metadata() == nil {
+			if err := other.Drain(); err != nil {
+				return err
+			}
+		}
+		if err := p.saw(other); err != nil {
+			return err
+		}
+		if _, ok := p.version[other.id]; !ok {
+			return fmt.Errorf("cluster %q lists without a resourceVersion, and so not in pages", other.Name)
+		}
+	}
+	return nil
 }

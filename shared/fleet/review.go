@@ -65,6 +65,8 @@ func (w *watcher) review(ctx context.Context, s sight) error {
 		}
 	}
 	q.inv = s.inv
+	// Composites are larger numbers, so that versions only grow. A resume from an older event is refused with 410.
+	w.single = w.single && (s.err != nil || singleMember(s.targets))
 	for _, t := range s.targets {
 		if !may(t.entry) {
 			continue

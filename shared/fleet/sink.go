@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
@@ -52,10 +51,10 @@ func (s *sink) head(of *merge.Source) {
 	}
 }
 
-func (s *sink) metadata(v cursor.Version, token string) {
-	m, err := json.Marshal(merge.Metadata{ResourceVersion: v.String(), Continue: token})
+func (s *sink) metadata(m merge.Metadata) {
+	text, err := json.Marshal(m)
 	if err != nil {
 		panic(err) // strings and numbers always marshal
 	}
-	s.text(`"metadata":` + string(m))
+	s.text(`"metadata":` + string(text))
 }

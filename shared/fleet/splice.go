@@ -23,7 +23,7 @@ func (p *page) write(out *sink, parts []*part) error {
 	out.text("{")
 	if early {
 		out.head(likeMost(parts).Source)
-		out.metadata(p.version, "")
+		out.metadata(p.metadata(merge.Metadata{}))
 		out.text(",")
 	}
 	if table {
@@ -33,7 +33,7 @@ func (p *page) write(out *sink, parts []*part) error {
 	} else {
 		out.text(`"items":[`)
 	}
-	token, err := p.objects(out, parts)
+	end, err := p.objects(out, parts)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (p *page) write(out *sink, parts []*part) error {
 	if !early {
 		out.text(",")
 		out.head(likeMost(parts).Source)
-		out.metadata(p.version, token)
+		out.metadata(p.metadata(end))
 	}
 	out.text("}\n")
 	return out.flush()
@@ -100,28 +100,33 @@ func (p *page) saw(one *part) error {
 	return nil
 }
 
-// objects writes the parts' objects, up to the limit. It returns the token for the next page, "" after the last. (How many
-// objects are left nobody knows without reading all.)
-func (p *page) objects(out *sink, parts []*part) (token string, err error) {
+// metadata returns the metadata of a page with that end.
+func (p *page) metadata(end merge.Metadata) merge.Metadata {
+	end.ResourceVersion = written(p.version, p.single)
+	return end
+}
+
+// objects writes the parts' objects, up to the limit. It returns the continue token and the count of what follows the page.
+func (p *page) objects(out *sink, parts []*part) (end merge.Metadata, err error) {
 	if p.limit == 0 {
 		if len(p.later) > 0 { // goOn takes all; without this a mistake there would be a list that looks whole
-			return "", fmt.Errorf("%d clusters are left out of a list without pages", len(p.later))
+			return end, fmt.Errorf("%d clusters are left out of a list without pages", len(p.later))
 		}
-		return "", p.inTurns(out, parts)
+		return end, p.inTurns(out, parts)
 	}
 	for i, one := range parts {
 		more, err := p.give(out, one, p.limit-p.given)
 		if err != nil {
-			return "", err
+			return end, err
 		}
 		if more || one.Metadata().Continue != "" {
 			return p.cut(parts, i)
 		}
 	}
 	if len(p.later) == 0 {
-		return "", nil
+		return end, nil
 	}
-	return cursor.Token{Version: p.version, Next: p.later[0].id}.String(), nil
+	return p.end(cursor.Token{Version: p.version, Next: p.later[0].id, Remaining: p.remaining(nil, 0)}), nil
 }
 
 // give writes up to n objects of a part. It reports whether there may be more.

@@ -37,6 +37,7 @@ type watcher struct {
 	list      bool // it wants all that is there, and to be told when that was (WatchList)
 	events    chan event
 	version   cursor.Version
+	single    bool // see singleMember: versions are the member's own
 	followed  map[uint64]*follower
 	shown     map[uint64]bool // members of which the client has seen something
 	pending   map[uint64]bool // members that were there when it began, and have not sent all that they have
@@ -63,7 +64,8 @@ func (q *ask) watch(targets []target) (*forward.Call, error) {
 		return nil, err
 	}
 	w := &watcher{
-		q: q, accept: accept, events: make(chan event), version: cursor.Version{}, followed: map[uint64]*follower{}, shown: map[uint64]bool{}, pending: map[uint64]bool{},
+		q: q, accept: accept, events: make(chan event), version: cursor.Version{}, single: singleMember(targets),
+		followed: map[uint64]*follower{}, shown: map[uint64]bool{}, pending: map[uint64]bool{},
 		objects: kinds{}, lists: kinds{}, bookmarks: isTrue(q.query.Get("allowWatchBookmarks")), list: isTrue(q.query.Get("sendInitialEvents")),
 	}
 	var ends time.Duration
@@ -101,6 +103,9 @@ func (w *watcher) start(targets []target) error {
 		if err != nil {
 			return status.New(status.BadRequest, "", "%w", err)
 		}
+		if w.single { // its events have smaller numbers
+			return status.New(status.Expired, "", "watch from a version of several clusters: one is covered now; list again")
+		}
 		for id := range asked {
 			if !slices.ContainsFunc(targets, func(t target) bool { return t.id == id }) {
 				return gone()
@@ -108,12 +113,17 @@ func (w *watcher) start(targets []target) error {
 		}
 		w.version = asked
 		return nil
-	case len(targets) == 1 && cursor.ValidOwn(v):
+	case w.single && cursor.ValidOwn(v):
 		w.version = cursor.Version{targets[0].id: v}
 		return nil
 	}
-	// An object's own: it says nothing of other clusters.
-	return status.New(status.Expired, "", "the resourceVersion %.64q is not one of the fleet's: list again", v)
+	return notOfFleet(v)
+}
+
+// notOfFleet is the error for a cluster's own resourceVersion where several are asked. It covers none of the others.
+func notOfFleet(v string) error {
+	return status.New(status.Expired, "",
+		"the resourceVersion %.64q is not one of the fleet's: list again", v)
 }
 
 func gone() error {
@@ -389,14 +399,8 @@ func (w *watcher) object(out []byte, e event) ([]byte, error) {
 // objectAsSent appends an event of an object as its member formed it.
 func (w *watcher) objectAsSent(out []byte, e event) ([]byte, error) {
 	f := e.from
-	// What was there before keeps the member's own version, as objects of lists do: a client that goes on from it is told to list again. What
-	// changed while the member's history is gone has the version from before all of that.
-	composite := ""
-	f.answer.SetVersion(nil)
-	if w.version[f.id] != "" && w.whole() {
-		composite = w.version.String()
-		f.answer.SetVersion(func(string) string { return composite })
-	}
+	resumable := w.resumable(f)
+	f.answer.SetVersion(w.objectVersion(resumable))
 	out = append(append(append(out, `{"type":"`...), e.kind...), `","object":`...)
 	var err error
 	if !e.table {
@@ -418,14 +422,45 @@ func (w *watcher) objectAsSent(out []byte, e event) ([]byte, error) {
 	if f.layout != w.layout {
 		f.layout, f.rows = w.layout, w.layout.For(f.Name, e.columns, f.answer)
 	}
-	out = fmt.Appendf(out, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":%q},"columnDefinitions":%s,"rows":[`, composite, definitions)
+	out = fmt.Appendf(out, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":%q},"columnDefinitions":%s,"rows":[`, resumable, definitions)
 	out, err = f.rows.Append(out, e.object)
 	return append(out, "]}}"...), err
 }
 
+// resumable returns the version from which a client can resume behind an event of a member. It is "" while a list is
+// being delivered. Events of a difference have the version from before it.
+func (w *watcher) resumable(f *follower) string {
+	if w.version[f.id] == "" || !w.whole() {
+		return ""
+	}
+	return w.delivered()
+}
+
+// objectVersion returns the function that replaces an object's own resourceVersion in an event. Objects of a single
+// member keep their own. Those of a list that is being delivered get a composite from which a resume is refused.
+func (w *watcher) objectVersion(resumable string) func(own string) string {
+	switch {
+	case resumable != "":
+		return func(string) string { return resumable }
+	case w.single:
+		return nil
+	}
+	return func(own string) string {
+		if !cursor.ValidOwn(own) {
+			return own
+		}
+		return w.version.WithObject(own).String()
+	}
+}
+
+// delivered returns the resourceVersion of all that was delivered.
+func (w *watcher) delivered() string {
+	return written(w.version, w.single)
+}
+
 // bookmark appends a bookmark of all that was delivered.
 func (w *watcher) bookmark(out []byte, annotations map[string]string) []byte {
-	object := map[string]any{"metadata": map[string]any{"resourceVersion": w.version.String(), "creationTimestamp": nil}}
+	object := map[string]any{"metadata": map[string]any{"resourceVersion": w.delivered(), "creationTimestamp": nil}}
 	if annotations != nil {
 		object["metadata"].(map[string]any)["annotations"] = annotations
 	}

@@ -186,13 +186,3 @@ func TestFleetPartialMetadata(t *testing.T) {
 		t.Errorf("an object: %s", got)
 	}
 }
-
-// TestFleetPagesCountNothing holds: pages do not say how much remains, which is known of one member alone.
-func TestFleetPagesCountNothing(t *testing.T) {
-	page := sends(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"more","remainingItemCount":5},"items":[{"metadata":{"name":"one","namespace":"x"}}]}`)
-	h, _ := newFleet(t, gatewaytest.Options{}, page, page)
-	got := answered(t, h.Do("GET", "/fleet/api/v1/pods?limit=1", nil, ""))
-	if !strings.Contains(got, `"continue":"`) || strings.Contains(got, "remainingItemCount") {
-		t.Error(got)
-	}
-}

@@ -21,8 +21,11 @@ import (
 // listing is a fleet's answer as far as these tests look.
 type listing struct {
 	Kind     string
-	Metadata struct{ ResourceVersion, Continue string }
-	Items    []struct {
+	Metadata struct {
+		ResourceVersion, Continue string
+		RemainingItemCount        *int64
+	}
+	Items []struct {
 		Metadata struct {
 			Name, Namespace string
 			Annotations     map[string]string
@@ -116,7 +119,7 @@ func TestFleetList(t *testing.T) {
 		t.Errorf("to a client that prefers CBOR goes %+v", l)
 	}
 	gatewaytest.WantStatus(t, h.Do("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/cbor"}}, "\xd9\xd9\xf7\xa0"), 415, "unsupported_media", "JSON, YAML and protobuf")
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersion=5", nil, ""), 400, "bad_request", "one cluster's own")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersion=5", nil, ""), 410, "expired", "not one of the fleet's")
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=x", nil, ""), 400, "bad_request", "limit")
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=1&continue=x", nil, ""), 400, "bad_request", "continue")
 }

@@ -96,7 +96,7 @@ func TestFleetWatchCutInAList(t *testing.T) {
 	close(first)
 	for _, name := range []string{"of-a", "of-a-too"} { // and no bookmark
 		e := nextEvent(t, lines)
-		if e.Object.Metadata.Name != name || cursor.Composite(e.Object.Metadata.ResourceVersion) {
+		if e.Object.Metadata.Name != name || !cursor.Composite(e.Object.Metadata.ResourceVersion) {
 			t.Fatalf("%+v", e)
 		}
 		again := h.Do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion="+e.Object.Metadata.ResourceVersion, nil, "")
@@ -114,8 +114,7 @@ func TestFleetWatchCutInAList(t *testing.T) {
 	}
 }
 
-// TestFleetWatchCutInADifference holds: what changed while a cluster's history was gone can be gone on from as if none of it had come, also
-// where the cluster is the only one.
+// TestFleetWatchCutInADifference fails if a client that resumes from an event of a difference would miss the rest of it.
 func TestFleetWatchCutInADifference(t *testing.T) {
 	var watches atomic.Int32
 	pod := func(name, version string) string {
@@ -140,6 +139,11 @@ func TestFleetWatchCutInADifference(t *testing.T) {
 			return // and its history is gone
 		}
 		flush(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Expired","code":410}}` + "\n")
+	}), watching(func(flush func(string), _ *http.Request) {
+		flush(podList("7"))
+	}, func(flush func(string), r *http.Request) {
+		flush("")
+		<-r.Context().Done()
 	}))
 	l, _ := h.list("/fleet/api/v1/pods", nil)
 	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion="+l.Metadata.ResourceVersion, nil, "")

@@ -1,6 +1,6 @@
 // Command conformance runs Kubernetes' own conformance specs of sig-api-machinery and sig-cli against test clusters,
-// directly and through the gateway. It prints a table, and fails if a spec passes directly but not through the
-// gateway.
+// directly, through the gateway, and through a fleet of one cluster. It prints a table, and fails if a spec passes
+// directly but not on another target.
 //
 // Invariants:
 //   - The specs come from the reports of e2e.test. No list of specs is kept here.
@@ -19,7 +19,8 @@ import (
 	"syscall"
 )
 
-const usage = `Run Kubernetes' conformance specs of sig-api-machinery and sig-cli, directly and through the gateway.
+const usage = `Run Kubernetes' conformance specs of sig-api-machinery and sig-cli, directly, through the gateway, and
+through a fleet of one cluster.
 
   --focus REGEXP   run only the specs whose names match, of those
   --out DIR        where logs and reports go (default dist/conformance)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/clusterpass/clusterpass/infra/local/server"
+	gatewaycluster "github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 	"github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/cluster/build"
 )
@@ -30,14 +33,36 @@ type options struct {
 	out   string // directory of logs and reports
 }
 
-// A target is one way to reach a test cluster. Its cluster has its name, and so has the context in the kubeconfig.
+// A target is one way to reach a test cluster.
 type target struct {
 	name    string
-	gateway bool // whether requests go through the gateway
+	cluster string // the test cluster, of this target alone
+	context string // in the kubeconfig
+	gateway bool   // whether requests go through the gateway
 }
 
-// targets are what is compared: each one with the first.
-var targets = []target{{name: "direct"}, {name: "gateway", gateway: true}}
+// targets are what is compared: each one with the first. The cluster of the fleet is the only one that the gateway's
+// ResourceRegistry covers.
+var targets = []target{
+	{name: "direct", cluster: "direct", context: "direct"},
+	{name: "gateway", cluster: "gateway", context: "gateway", gateway: true},
+	{name: "fleet", cluster: fleetMember, context: kubeconfig.Fleet, gateway: true},
+}
+
+// fleetMember is the only cluster of the fleet.
+const fleetMember = "member"
+
+// registry makes every kind of that cluster global.
+const registry = `apiVersion: search.karmada.io/v1alpha1
+kind: ResourceRegistry
+metadata:
+  name: conformance
+spec:
+  targetCluster:
+    clusterNames: [` + fleetMember + `]
+  resourceSelectors:
+  - {apiVersion: "*", kind: "*"}
+`
 
 // run runs the specs on every target and prints the comparison to out.
 func run(ctx context.Context, out io.Writer, o options) (err error) {
@@ -53,7 +78,7 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 	}
 	var names []string
 	for _, t := range targets {
-		names = append(names, t.name)
+		names = append(names, t.cluster)
 	}
 	set, err := cluster.New(ctx, cluster.Options{
 		Clusters: names, LogDir: filepath.Join(o.out, "clusters"), Progress: out,
@@ -71,6 +96,9 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, gw.stop()) }()
+	if err := gw.createRegistry(ctx, set.BuiltKubectl()); err != nil {
+		return err
+	}
 
 	reports, err := runSuites(ctx, out, o, program, set, gw)
 	if err != nil {
@@ -98,8 +126,8 @@ func runSuites(
 	suites, ctx := errgroup.WithContext(ctx)
 	for i, t := range targets {
 		s := &suite{
-			target: t.name, program: program, kubectl: set.BuiltKubectl(), kubeconfig: set.Cluster(t.name).KubeconfigFile(),
-			focus: o.focus, dir: filepath.Join(o.out, t.name), progress: p,
+			target: t.name, context: t.context, program: program, kubectl: set.BuiltKubectl(),
+			kubeconfig: set.Cluster(t.cluster).KubeconfigFile(), focus: o.focus, dir: filepath.Join(o.out, t.name), progress: p,
 		}
 		if t.gateway {
 			s.kubeconfig, s.serverHasPath = gw.kubeconfig, true
@@ -130,7 +158,7 @@ func startGateway(ctx context.Context, set *cluster.Set, logFile string) (*gatew
 	var members []string
 	for _, t := range targets {
 		if t.gateway {
-			members = append(members, set.Cluster(t.name).KubeconfigFile())
+			members = append(members, set.Cluster(t.cluster).KubeconfigFile())
 		}
 	}
 	log, err := os.Create(logFile)
@@ -160,6 +188,24 @@ func startGateway(ctx context.Context, set *cluster.Set, logFile string) (*gatew
 	case <-time.After(startTimeout):
 		err := fmt.Errorf("start the gateway: it does not serve after %s; see %s", startTimeout, logFile)
 		return nil, errors.Join(err, g.stop())
+	}
+}
+
+// createRegistry creates the ResourceRegistry of the fleet, and returns when every process of the gateway uses it.
+func (g *gateway) createRegistry(ctx context.Context, kubectl string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, kubectl, "--kubeconfig="+g.kubeconfig, "--context="+kubeconfig.Own, "apply", "-f", "-")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + g.dir}
+	cmd.Stdin = strings.NewReader(registry)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("create the ResourceRegistry of the fleet: %w: %s", err, text)
+	}
+	select {
+	case <-time.After(2 * gatewaycluster.Local.Object): // no response shows which registries a process uses
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -28,7 +28,8 @@ const (
 
 // A suite is one run of e2e.test.
 type suite struct {
-	target        string // its name, also the context in the kubeconfig
+	target        string // its name
+	context       string // in the kubeconfig
 	program       string // path of e2e.test
 	kubectl       string
 	kubeconfig    string
@@ -89,7 +90,7 @@ func (s *suite) flags(kubectl string) []string {
 		focus = "(" + focus + ")"
 	}
 	return []string{
-		"--kubeconfig=" + s.kubeconfig, "--context=" + s.target, "--kubectl-path=" + kubectl,
+		"--kubeconfig=" + s.kubeconfig, "--context=" + s.context, "--kubectl-path=" + kubectl,
 		"--provider=skeleton",
 		"--disable-log-dump", "--dump-logs-on-failure=false",
 		"--node-schedulable-timeout=" + startTimeout.String(), "--system-pods-startup-timeout=" + startTimeout.String(),

@@ -98,6 +98,46 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// TestWithObject fails if a client that compares versions would discard a newer object, or if a write would be refused.
+func TestWithObject(t *testing.T) {
+	before := Version{7: "100", 12: "98765"}
+	event, later := before.WithObject("40"), before.Clone()
+	later[15] = "41"
+	texts := []string{"18446744073709551615", before.String(), event.String(), later.String()}
+	for i, text := range texts[1:] {
+		if got, err := resourceversion.CompareResourceVersion(texts[i], text); err != nil || got != -1 {
+			t.Errorf("%s is not smaller than %s: %d, %v", texts[i], text, got, err)
+		}
+	}
+	if v, err := ParseVersion(event.String()); err != nil || !maps.Equal(v, event) || len(before) != 2 {
+		t.Errorf("%s is read %v, %v", event, v, err)
+	}
+	for _, id := range []uint64{7, 12, 15} {
+		if own, ok := event.OfObject(id); own != "40" || !ok {
+			t.Errorf("in cluster %d the object is of version %q", id, own)
+		}
+	}
+	if own, ok := before.OfObject(7); own != "100" || !ok {
+		t.Errorf("without an object's own: %q", own)
+	}
+	if own, ok := before.OfObject(15); ok {
+		t.Errorf("of no member: %q", own)
+	}
+}
+
+// TestOwnToken fails if a client got 400 for a token of one cluster, instead of 410, after which it lists again.
+func TestOwnToken(t *testing.T) {
+	for token, want := range map[string]bool{
+		"eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiYVx1MDAwMCJ9": true,
+		Token{Version: Version{7: "100"}, Next: 7}.String():                false,
+		"": false, "abc": false, "e30": false,
+	} {
+		if got := IsOwnToken(token); got != want {
+			t.Errorf("%q: %v", token, got)
+		}
+	}
+}
+
 func TestRefused(t *testing.T) {
 	good := Version{7: "100", 12: "9"}.String()
 	for _, s := range []string{
@@ -114,7 +154,8 @@ func TestRefused(t *testing.T) {
 	}
 	token := Token{Version: Version{7: "100"}, Next: 7}.String()
 	for _, s := range []string{"", "x", token + "=", token[:len(token)-2], Token{Version: Version{7: "100"}, Next: 8}.String(),
-		Token{Version: Version{7: "100"}, Next: 7, Skip: -1}.String(), Token{Next: 7}.String()} {
+		Token{Version: Version{7: "100"}, Next: 7, Skip: -1}.String(),
+		Token{Version: Version{7: "100"}, Next: 7, Remaining: -1}.String(), Token{Next: 7}.String()} {
 		if got, err := ParseToken(s); !errors.Is(err, ErrInvalid) {
 			t.Errorf("ParseToken(%q) = %+v, %v", s, got, err)
 		}

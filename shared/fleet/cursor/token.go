@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // Token is a composite continue token: where a list in pages goes on. Members are read one after the other, in the order of their
@@ -17,6 +18,8 @@ type Token struct {
 	Continue string
 	// Skip is how many objects behind Continue were given already.
 	Skip int
+	// Remaining is the number of objects that follow, of all members; 0 if it is not known.
+	Remaining int64
 }
 
 // tokenFormat is the number of the format.
@@ -29,11 +32,12 @@ type wire struct {
 	Next     uint64 `json:"n"`
 	Continue string `json:"c,omitempty"`
 	Skip     int    `json:"s,omitempty"`
+	Left     int64  `json:"r,omitempty"`
 }
 
 // String writes the token.
 func (t Token) String() string {
-	data, err := json.Marshal(wire{tokenFormat, t.Version.String(), t.Next, t.Continue, t.Skip})
+	data, err := json.Marshal(wire{tokenFormat, t.Version.String(), t.Next, t.Continue, t.Skip, t.Remaining})
 	if err != nil {
 		panic(err) // strings and numbers always marshal
 	}
@@ -53,16 +57,25 @@ func ParseToken(s string) (Token, error) {
 	var w wire
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&w); err != nil || w.Format != tokenFormat || w.Skip < 0 || w.Skip > maxSkip {
+	if err := dec.Decode(&w); err != nil || w.Format != tokenFormat || w.Skip < 0 || w.Skip > maxSkip || w.Left < 0 {
 		return Token{}, bad
 	}
 	v, err := ParseVersion(w.Version)
 	if err != nil {
 		return Token{}, bad
 	}
-	t := Token{v, w.Next, w.Continue, w.Skip}
+	t := Token{v, w.Next, w.Continue, w.Skip, w.Left}
 	if _, ok := v[w.Next]; !ok || t.String() != s {
 		return Token{}, bad
 	}
 	return t, nil
+}
+
+// IsOwnToken reports whether s is a continue token as kube-apiserver writes it for a list of its own.
+func IsOwnToken(s string) bool {
+	data, err := base64.RawURLEncoding.DecodeString(s)
+	var own struct {
+		Format string `json:"v"`
+	}
+	return err == nil && json.Unmarshal(data, &own) == nil && strings.HasPrefix(own.Format, "meta.k8s.io/")
 }

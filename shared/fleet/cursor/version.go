@@ -21,6 +21,9 @@ var ErrInvalid = errors.New("not one of the fleet's")
 // nothing yet.
 type Version map[uint64]string
 
+// objectID marks the version of one object, see WithObject. No member has that id: a revision of the store is never 0.
+const objectID = 0
+
 // A composite is written in digits only, so that clients may compare it as
 // k8s.io/apimachinery/pkg/util/resourceversion does:
 //
@@ -64,13 +67,23 @@ func (v Version) String() string {
 	for _, own := range v {
 		width = max(width, len(own))
 	}
-	var b strings.Builder
-	b.Grow(5 + len(ids)*(idWidth+width))
-	fmt.Fprintf(&b, "%c%02d%02d", format, idWidth, width)
+	out := make([]byte, 0, 5+len(ids)*(idWidth+width))
+	out = append(out, format)
+	out = appendPadded(out, strconv.Itoa(idWidth), 2)
+	out = appendPadded(out, strconv.Itoa(width), 2)
 	for _, id := range ids {
-		fmt.Fprintf(&b, "%0*d%s%s", idWidth, id, strings.Repeat("0", width-len(v[id])), v[id])
+		out = appendPadded(out, strconv.FormatUint(id, 10), idWidth)
+		out = appendPadded(out, v[id], width)
 	}
-	return b.String()
+	return string(out)
+}
+
+// appendPadded appends digits with zeros before them, width bytes in all.
+func appendPadded(dst []byte, digits string, width int) []byte {
+	for range width - len(digits) {
+		dst = append(dst, '0')
+	}
+	return append(dst, digits...)
 }
 
 // ParseVersion is the inverse of String. Whatever String would write in another way is ErrInvalid.
@@ -103,6 +116,24 @@ func ParseVersion(s string) (Version, error) {
 
 // number reads two digits.
 func number(s string) int { return int(s[0]-'0')*10 + int(s[1]-'0') }
+
+// WithObject returns a composite for an event that a watch cannot be resumed from. It has the object's own version beside
+// the versions that the watch delivered. It is larger than v, and smaller than any later v with one member more.
+func (v Version) WithObject(own string) Version {
+	out := make(Version, len(v)+1)
+	maps.Copy(out, v)
+	out[objectID] = own
+	return out
+}
+
+// OfObject returns the version of an object of that member, as a write needs it. It reports whether v has one.
+func (v Version) OfObject(id uint64) (own string, ok bool) {
+	if own, ok = v[objectID]; ok {
+		return own, true
+	}
+	own, ok = v[id]
+	return own, ok
+}
 
 // Clone returns a copy.
 func (v Version) Clone() Version { return maps.Clone(v) }

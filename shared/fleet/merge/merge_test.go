@@ -32,7 +32,8 @@ func read(r io.Reader) (*Source, []string, error) {
 }
 
 func TestSource(t *testing.T) {
-	full := &Metadata{ResourceVersion: "12", Continue: "abc"}
+	remaining := int64(7)
+	full := &Metadata{ResourceVersion: "12", Continue: "abc", RemainingItemCount: &remaining}
 	for name, tt := range map[string]struct {
 		in       string
 		metadata *Metadata

@@ -25,8 +25,9 @@ var ErrTooLarge = fmt.Errorf("an object is over %d MiB", MaxObject>>20)
 
 // Metadata is a list's.
 type Metadata struct {
-	ResourceVersion string `json:"resourceVersion,omitempty"`
-	Continue        string `json:"continue,omitempty"`
+	ResourceVersion    string `json:"resourceVersion,omitempty"`
+	Continue           string `json:"continue,omitempty"`
+	RemainingItemCount *int64 `json:"remainingItemCount,omitempty"`
 }
 
 // MaxContinue bounds a list's continue token, in bytes of JSON, since the client carries it in URLs. (kube-apiserver's own are under 1 KiB.)
@@ -79,6 +80,9 @@ func (s *Source) IsTable() bool { return s.Kind == "Table" || s.Columns != nil }
 
 // Metadata is the list's metadata; nil as long as it has not come.
 func (s *Source) Metadata() *Metadata { return s.metadata }
+
+// Whole reports whether the list was read to its end, so that Read counts all of its objects.
+func (s *Source) Whole() bool { return s.metadata != nil && !s.inItems }
 
 // Next returns the list's next object, or row, which is valid until the next call; io.EOF after the whole list was read.
 func (s *Source) Next() (Object, error) {

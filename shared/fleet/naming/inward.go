@@ -112,7 +112,7 @@ func OwnVersion(version, cluster string, id uint64) (string, error) {
 	if err != nil {
 		return version, err
 	}
-	own, ok := v[id]
+	own, ok := v.OfObject(id)
 	if !ok {
 		return version, fmt.Errorf("the resourceVersion says nothing of cluster %q: read the object again", cluster)
 	}

@@ -224,8 +224,11 @@ names: {kind: Widget, plural: widgets, singular: widget}, versions: [{name: v1, 
 			var got []string
 			for cont, pages := "", 0; ; pages++ {
 				var list struct {
-					Metadata struct{ Continue, ResourceVersion string }
-					Items    []struct{ Metadata struct{ Name string } }
+					Metadata struct {
+						Continue, ResourceVersion string
+						RemainingItemCount        int
+					}
+					Items []struct{ Metadata struct{ Name string } }
 				}
 				raw := k.Must(t, "get", "--raw", fmt.Sprintf("%s%s?limit=%d&continue=%s", e2e.FleetPrefix, path, limit, cont))
 				if err := json.Unmarshal([]byte(raw), &list); err != nil || len(list.Items) > limit {
@@ -233,6 +236,10 @@ names: {kind: Widget, plural: widgets, singular: widget}, versions: [{name: v1, 
 				}
 				for _, o := range list.Items {
 					got = append(got, o.Metadata.Name)
+				}
+				if n := len(want[resource]) - len(got); list.Metadata.RemainingItemCount != n {
+					t.Errorf("%s, limit %d, page %d: %d are reported to remain, and %d do", resource, limit, pages,
+						list.Metadata.RemainingItemCount, n)
 				}
 				versions[fmt.Sprint(limit, list.Metadata.ResourceVersion)] = true
 				if cont = list.Metadata.Continue; cont == "" {

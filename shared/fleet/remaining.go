@@ -1,0 +1,110 @@
+package fleet
+
+import (
+	"context"
+	"slices"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+)
+
+// metadataOnly asks for a list without the contents of objects.
+const metadataOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
+
+// maxRemaining bounds the count that a member reports, so that sums do not overflow.
+const maxRemaining = 1 << 40
+
+// remaining returns the member's own remainingItemCount, or nil if the gateway leaves out some of its objects.
+func (one *part) remaining() *int64 {
+	if one.scope != nil {
+		return nil
+	}
+	return one.Metadata().RemainingItemCount
+}
+
+// remaining returns the number of objects that follow a page, 0 if it is not known. The page gave that many objects of
+// the first part, in which it ends, and none of the others.
+//
+// All pages show the same moment, so that pages after the first subtract what they give. The first page adds the
+// counts of its members, by their own remainingItemCount. Members without a count are asked for one object, all at once.
+func (p *page) remaining(parts []*part, given int) int64 {
+	query := p.q.query
+	switch {
+	case p.token != nil:
+		return max(0, p.token.Remaining-int64(p.given))
+	case p.own != "", query.Get("labelSelector") != "", query.Get("fieldSelector") != "": // as kube-apiserver
+		return 0
+	}
+	left := -int64(given)
+	var unknown []target
+	for _, one := range parts {
+		m, n := one.Metadata(), p.limit
+		if one.Whole() {
+			n = one.Read
+		}
+		if one.scope != nil {
+			return 0
+		} else if m.Continue == "" && !one.Whole() {
+			unknown = append(unknown, one.target)
+		} else if count, ok := countOf(n, m); ok {
+			left += count
+		} else {
+			return 0
+		}
+	}
+	counted, ok := p.count(unknown)
+	if !ok {
+		return 0
+	}
+	return max(0, left+counted)
+}
+
+// countOf returns the number of a member's objects, by the page of n that it sent. It reports whether that is known.
+func countOf(n int, m *merge.Metadata) (count int64, ok bool) {
+	switch left := m.RemainingItemCount; {
+	case m.Continue == "":
+		return int64(n), true
+	case left == nil || *left < 0 || *left > maxRemaining:
+		return 0, false
+	default:
+		return int64(n) + *left, true
+	}
+}
+
+// count returns the number of objects that members have at the version of the list. It asks each of them for one
+// object, and reports whether all reported their count.
+func (p *page) count(members []target) (sum int64, ok bool) {
+	counts := make([]int64, len(members))
+	known := make([]bool, len(members))
+	p.q.each(members, func(i int, t target) *answer {
+		out, err := p.outgoing(t, metadataOnly)
+		if err != nil {
+			return &answer{target: t, err: err}
+		}
+		out.query.Set("limit", "1")
+		m, n, a := p.q.head(p.q.r.Context(), t, out)
+		if a.err == nil {
+			counts[i], known[i] = countOf(n, &m)
+		}
+		return a
+	})
+	for _, n := range counts {
+		sum += n
+	}
+	return sum, !slices.Contains(known, false)
+}
+
+// head asks a member for a list and returns its metadata and the number of its objects. The answer is closed.
+func (q *ask) head(ctx context.Context, t target, out outgoing) (m merge.Metadata, read int, a *answer) {
+	a = q.call(ctx, t, out, func(a *answer) error {
+		s, err := merge.Open(t.Name, a.body)
+		if err == nil {
+			err = s.Drain()
+		}
+		if err == nil {
+			m, read = *s.Metadata(), s.Read
+		}
+		return err
+	})
+	stopAll([]*answer{a})
+	return m, read, a
+}

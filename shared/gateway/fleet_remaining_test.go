@@ -1,0 +1,108 @@
+package gateway_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+)
+
+// paging answers lists of n pods at version 10 as kube-apiserver does: in pages, with the count of what follows.
+func paging(n int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		from, _ := strconv.Atoi(strings.TrimPrefix(query.Get("continue"), "from-"))
+		to, metadata := n, `"resourceVersion":"10"`
+		if limit, _ := strconv.Atoi(query.Get("limit")); limit > 0 && from+limit < n {
+			to = from + limit
+			metadata += fmt.Sprintf(`,"continue":"from-%d"`, to)
+			if query.Get("labelSelector") == "" {
+				metadata += fmt.Sprintf(`,"remainingItemCount":%d`, n-to)
+			}
+		}
+		var items []string
+		for i := from; i < to; i++ {
+			items = append(items, fmt.Sprintf(`{"metadata":{"name":"p%d","namespace":"x","resourceVersion":"7"}}`, i))
+		}
+		const list = `{"kind":"PodList","apiVersion":"v1","metadata":{%s},"items":[%s]}`
+		sends(200, fmt.Sprintf(list, metadata, strings.Join(items, ",")))(w, r)
+	}
+}
+
+// remainders returns what the pages of a list report as remaining; -1 if they report nothing.
+func (h *fixture) remainders(query string) (counts []int64, items int) {
+	h.t.Helper()
+	for cont := ""; ; {
+		l, _ := h.list("/fleet/api/v1/pods?"+query+"&continue="+cont, nil)
+		items += len(l.Items)
+		if cont = l.Metadata.Continue; cont == "" {
+			if l.Metadata.RemainingItemCount != nil {
+				h.t.Errorf("the last page reports %d", *l.Metadata.RemainingItemCount)
+			}
+			return counts, items
+		}
+		count := int64(-1)
+		if n := l.Metadata.RemainingItemCount; n != nil {
+			count = *n
+		}
+		counts = append(counts, count)
+	}
+}
+
+// TestFleetPagesCountWhatRemains fails if a client could not show how far a list of several clusters is.
+func TestFleetPagesCountWhatRemains(t *testing.T) {
+	silent := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("limit") == "1" {
+			refuses(500, "InternalError", "no")(w, r)
+			return
+		}
+		paging(3)(w, r)
+	}
+	for name, tt := range map[string]struct {
+		query   string
+		members []http.HandlerFunc
+		want    []int64
+		items   int
+	}{
+		"one cluster":         {"limit=3", []http.HandlerFunc{paging(7)}, []int64{4, 1}, 7},
+		"a cut in the second": {"limit=4", []http.HandlerFunc{paging(3), paging(9), paging(2)}, []int64{10, 6, 2}, 14},
+		"a cut between two":   {"limit=3", []http.HandlerFunc{paging(3), paging(2), paging(2)}, []int64{4, 1}, 7},
+		"more clusters than a page asks": {
+			"limit=2", []http.HandlerFunc{paging(2), paging(1), paging(1), paging(0), paging(1), paging(2)},
+			[]int64{5, 3, 1}, 7,
+		},
+		"a selector":               {"limit=4&labelSelector=a", []http.HandlerFunc{paging(3), paging(9)}, []int64{-1, -1}, 12},
+		"one of one without pages": {"limit=5", []http.HandlerFunc{paging(7), silent}, []int64{-1}, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := newFleet(t, gatewaytest.Options{}, tt.members...)
+			got, items := h.remainders(tt.query)
+			if !slices.Equal(got, tt.want) || items != tt.items {
+				t.Errorf("%d items, and remaining %d; want %d and %d", items, got, tt.items, tt.want)
+			}
+		})
+	}
+}
+
+// TestFleetPagesWithoutCount fails if the fleet would report a count that a cluster does not.
+func TestFleetPagesWithoutCount(t *testing.T) {
+	page := func(count string) http.HandlerFunc {
+		return sends(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"more"`+count+
+			`},"items":[{"metadata":{"name":"one","namespace":"x"}}]}`)
+	}
+	for name, count := range map[string]string{
+		"none": "", "negative": `,"remainingItemCount":-5`, "absurd": `,"remainingItemCount":9223372036854775807`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := newFleet(t, gatewaytest.Options{}, page(count), page(`,"remainingItemCount":5`))
+			l, _ := h.list("/fleet/api/v1/pods?limit=1", nil)
+			if l.Metadata.Continue == "" || l.Metadata.RemainingItemCount != nil {
+				t.Errorf("%+v", l.Metadata)
+			}
+		})
+	}
+}
