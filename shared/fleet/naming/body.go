@@ -8,6 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
@@ -20,6 +24,7 @@ type Body struct {
 	asItIs                  bool // nothing is rewritten for any member
 	name, placement, source string
 	owners, about           []string // names of owners, and of what an Event or an access review is about, that have an @
+	duplicates              []error
 }
 
 // Readable reports whether bodies of a content type can be rewritten: those in JSON and YAML, and objects in protobuf.
@@ -47,13 +52,38 @@ func Parse(contentType string, data []byte) (*Body, error) {
 		return nil, err
 	}
 	b.asItIs = err == nil && !in.changed
+	if !b.asItIs {
+		b.duplicates = c.duplicates(data)
+	}
 	return b, nil
 }
 
-// content is what a body says.
+// content is a decoded body.
 type content struct {
 	value  any       // map[string]any, or []any of a JSON patch; nil without a body
 	binary *protobuf // of which value has the fields that are rewritten; else nil
+	yaml   bool      // the member reads it as YAML
+}
+
+// duplicates returns errors for the names that an object in the body has twice, as kube-apiserver words them.
+func (c *content) duplicates(body []byte) []error {
+	switch {
+	case c.value == nil, c.binary != nil:
+		return nil
+	case c.yaml && !readsAsJSON(body):
+		if _, err := yaml.YAMLToJSONStrict(body); err != nil {
+			return []error{err}
+		}
+		return nil
+	case jsontext.Value(body).IsValid(jsontext.AllowInvalidUTF8(true)):
+		return nil
+	}
+	var value any
+	duplicates, err := kjson.UnmarshalStrict(body, &value, kjson.DisallowDuplicateFields)
+	if err != nil {
+		return nil // the member refuses it
+	}
+	return duplicates
 }
 
 func read(contentType string, data []byte) (c content, err error) {
@@ -67,7 +97,7 @@ func read(contentType string, data []byte) (c content, err error) {
 		}
 		return c, err
 	}
-	if isYAML(media) {
+	if c.yaml = isYAML(media); c.yaml {
 		if data, err = jsonOf(data); err != nil {
 			return c, fmt.Errorf("the body is in YAML, and cannot be read: %w", err)
 		}
@@ -179,6 +209,12 @@ func (b *Body) Beside(known func(cluster string) bool) (clusters []string) {
 	return clusters
 }
 
+// Duplicates returns an error for each name that an object in the body has twice; none where the body is rewritten for no member.
+func (b *Body) Duplicates() []error { return b.duplicates }
+
+// Bytes returns the body as it came. It is not to be changed.
+func (b *Body) Bytes() []byte { return b.original }
+
 // Len is how many bytes came.
 func (b *Body) Len() int { return len(b.original) }
 
@@ -221,5 +257,9 @@ func (b *Body) ForMember(cluster string, id uint64) ([]byte, error) {
 	case c.binary != nil:
 		return c.binary.encode()
 	}
-	return encode(c.value)
+	out, err := encode(c.value)
+	if err == nil && c.yaml {
+		out = escapeForYAML(out)
+	}
+	return out, err
 }
