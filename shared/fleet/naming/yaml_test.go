@@ -63,9 +63,9 @@ func TestTagDirective(t *testing.T) {
 // TestDuplicates checks that names which a rewritten body loses are found, so that fieldValidation=Strict refuses them.
 func TestDuplicates(t *testing.T) {
 	for in, want := range map[string]string{
-		`{"metadata":{"name":"web@member1"},"data":{"a":"b","a":"c"},"data":{}}`: `duplicate field "data.a" duplicate field "data"`,
-		`{"metadata":{"name":"web@member1"},"data":{"a":"b"}}`:                   "",
-		`{"metadata":{"name":"web"},"data":{"a":"b","a":"c"}}`:                   "", // the member gets it as it came
+		`{"metadata":{"name":"web@member1"},"data":{"a":"b","a":"c"},"data":{}}`:  `duplicate field "data.a" duplicate field "data"`,
+		`{"metadata":{"name":"web@member1"},"data":{"a":"b"}}`:                    "",
+		`{"metadata":{"name":"web"},"data":{"a":"b","a":"c"}}`:                    "", // the member gets it as it came
 		`[{"op":"add","op":"add","path":"/metadata/name","value":"web@member1"}]`: `duplicate field "[0].op"`,
 		"metadata: {name: web@member1}\ndata: {a: b, a: c}\n":                     `already set in map`,
 	} {
