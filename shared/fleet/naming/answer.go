@@ -1,6 +1,7 @@
 package naming
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 
@@ -14,6 +15,7 @@ type Answer struct {
 	qualified bool
 	annotator *merge.Annotator
 	more      []func(object map[string]any) // what else is rewritten
+	lists     bool                          // objects that are too large for more pass without it
 	// Turn, if not nil, is asked before so many bytes are decoded whole, and returns what is called once what they became is not held any more.
 	Turn func(bytes int) (end func(), err error)
 }
@@ -39,8 +41,10 @@ func (a *Answer) NamespaceHere() {
 	a.annotator.InNamespace = func(own string) string { return own + "@" + a.cluster }
 }
 
-// ClaimsHere has pods call their PersistentVolumeClaims as the answer calls these.
+// ClaimsHere makes pods name their PersistentVolumeClaims as the answer names these. A pod of over 200,000 values keeps its own names, since one
+// pod must not fail the list of all clusters.
 func (a *Answer) ClaimsHere() {
+	a.lists = true
 	a.more = append(a.more, func(o map[string]any) {
 		spec, _ := o["spec"].(map[string]any)
 		volumes, _ := spec["volumes"].([]any)
@@ -68,8 +72,11 @@ func (a *Answer) Name(own string) string {
 // Append appends an object, with where it came from, to dst.
 func (a *Answer) Append(dst []byte, object merge.Object) ([]byte, error) {
 	if len(a.more) > 0 {
-		var err error
-		if object, err = a.rewritten(object); err != nil {
+		rewritten, err := a.rewritten(object)
+		switch {
+		case err == nil:
+			object = rewritten
+		case !a.lists || !errors.Is(err, scan.ErrTooMany):
 			return dst, err
 		}
 	}

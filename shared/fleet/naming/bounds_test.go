@@ -15,7 +15,7 @@ import (
 // TestAnswerBounded holds: what a cluster sends is counted before it is decoded, and objects as large as any are rewritten.
 func TestAnswerBounded(t *testing.T) {
 	a := NewAnswer("c", true)
-	a.ClaimsHere()
+	a.SelectHere()
 	rewrite := func(text string) (out []byte, bytes uint64, err error) {
 		o, err := merge.ObjectOf([]byte(text))
 		if err != nil {
@@ -27,6 +27,11 @@ func TestAnswerBounded(t *testing.T) {
 	bomb := `{"kind":"Pod","metadata":{"name":"a"},"a":[` + strings.Repeat(`{"":0},`, 300_000) + `0]}`
 	if _, bytes, err := rewrite(bomb); !errors.Is(err, scan.ErrTooMany) || bytes > 1<<20 {
 		t.Errorf("%v, %d bytes", err, bytes)
+	}
+	a = NewAnswer("c", true)
+	a.ClaimsHere()
+	if out, bytes, err := rewrite(bomb); err != nil || !strings.Contains(string(out), `"name":"a@c"`) || bytes > 8<<20 {
+		t.Errorf("a list breaks off with %v, %d bytes", err, bytes)
 	}
 	var large strings.Builder
 	large.WriteString(`{"kind":"Pod","metadata":{"name":"a"},"spec":{"volumes":[{"persistentVolumeClaim":{"claimName":"data"}}]},"x":{"":0`)
