@@ -133,7 +133,8 @@ func merge[T any](s *Server, w http.ResponseWriter, r *http.Request, accept stri
 		}
 	}
 	var theirs T
-	if s.behind(w, r, func(body []byte) error { return kjson.UnmarshalCaseSensitivePreserveInts(body, &theirs) }, accept) != nil {
+	if s.behind(w, r, func(body []byte) error { return kjson.UnmarshalCaseSensitivePreserveInts(body, &theirs) },
+		accept) != nil {
 		unite(&doc, &theirs)
 	}
 	body, err := json.Marshal(doc)

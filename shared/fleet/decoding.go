@@ -53,8 +53,8 @@ func (q *ask) forMember(t target, body *naming.Body) ([]byte, error) {
 	return decoded(q, body.Work(), t.Name, func() ([]byte, error) { return body.ForMember(t.Name, t.id) })
 }
 
-// checkDuplicates treats names that a body has twice as the member would, since the rewritten body has each once: fieldValidation=Strict refuses
-// them and Warn, the default, warns. data is the body for the member.
+// checkDuplicates treats names that a body has twice as the member would, since the rewritten body has each once.
+// fieldValidation=Strict refuses them. Warn, the default, warns. data is the body for the member.
 func (q *ask) checkDuplicates(h http.Header, body *naming.Body, data []byte) error {
 	duplicates := body.Duplicates()
 	if len(duplicates) == 0 || q.r.Method == http.MethodDelete || bytes.Equal(data, body.Bytes()) {

@@ -95,8 +95,8 @@ func metadataOf(o merge.Object, row bool) []byte {
 	return text
 }
 
-// metadataText returns a string of an object's metadata, or of that in a row; "" if there is none. The rest of the metadata is not decoded, since
-// it may be deeper than decoders read.
+// metadataText returns a string of an object's metadata, or of that in a row; "" if there is none. The rest of the
+// metadata is not decoded, since it may be deeper than decoders read.
 func metadataText(o merge.Object, row bool, name string) string {
 	return scan.Text(scan.Lookup(metadataOf(o, row), name))
 }

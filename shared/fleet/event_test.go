@@ -74,10 +74,12 @@ func TestEventRefuses(t *testing.T) {
 		`{"type":7,"object":` + object + `}`:                     "of type",
 		`{"type":"OTHER","object":` + object + `}`:               "of type",
 		`{"type":"ADDED","object":{"kind":"Pod","metadata":{}}}`: "without a resourceVersion",
-		`{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"}}}`: "cannot be read",
+		`{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1",` +
+			`"metadata":{"resourceVersion":"1"}}}`: "cannot be read",
 		`{"type":"ADDED","object":` + object: "broke off",
 		`["ADDED"]`:                          "broke off",
-		`{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"rows":[{"cells":[]},{"cells":[]}]}}`: "cannot be read",
+		`{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},` +
+			`"rows":[{"cells":[]},{"cells":[]}]}}`: "cannot be read",
 	} {
 		f := &follower{target: member("a", 1), w: &watcher{q: &ask{}, events: make(chan event, 1)}}
 		if err := f.read(t.Context(), strings.NewReader(in), func() {}); err == nil || !strings.Contains(err.Error(), want) {

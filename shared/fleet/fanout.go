@@ -42,7 +42,8 @@ type answer struct {
 	err  error     // *failure
 }
 
-// succeeded reports whether the member answered with a code of success. A write is done then, also where the rest of the answer is lost.
+// succeeded reports whether the member answered with a code of success. A write is done then, also where the rest of
+// the answer is lost.
 func (a *answer) succeeded() bool {
 	return a.resp != nil && a.resp.StatusCode >= 200 && a.resp.StatusCode <= 299
 }
@@ -154,7 +155,8 @@ func request(ctx context.Context, r *http.Request, out outgoing) *http.Request {
 	return req
 }
 
-// refusal returns a member's own error. Its Status passes whole, so that no cause is lost, and has the bound of other answers.
+// refusal returns a member's own error. Its Status passes whole, so that no cause is lost, and has the bound of other
+// answers.
 func refusal(cluster string, a *answer) *failure {
 	data, _ := read(a.body, merge.MaxObject) // an incomplete body is no Status
 	e := &failure{cluster: cluster, code: a.resp.StatusCode}
@@ -163,8 +165,9 @@ func refusal(cluster string, a *answer) *failure {
 		return e
 	}
 	if e.absent() { // kube-apiserver says so of a kind that it has not, in plain text; clients go by the code
-		e.status = &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: "the server could not find the requested resource",
-			Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound}
+		e.status = &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+			Message: "the server could not find the requested resource",
+			Code:    http.StatusNotFound, Reason: metav1.StatusReasonNotFound}
 		e.message = e.status.Message
 		return e
 	}
@@ -172,8 +175,9 @@ func refusal(cluster string, a *answer) *failure {
 	return e
 }
 
-// statusOf reads the fields of a Status that the gateway uses; nil if data is no Status with a message. Of the causes it keeps one that says that
-// the resourceVersion is too large. The others are not decoded, since a Status may have more than fit into memory.
+// statusOf reads the fields of a Status that the gateway uses; nil if data is no Status with a message. Of the causes
+// it keeps one that says that the resourceVersion is too large. The others are not decoded, since a Status may have
+// more than fit into memory.
 func statusOf(data []byte) *metav1.Status {
 	o, err := merge.ObjectOf(data)
 	if err != nil {
@@ -181,18 +185,21 @@ func statusOf(data []byte) *metav1.Status {
 	}
 	kind, _ := kindOf(o)
 	text := func(path ...string) string { return scan.Text(scan.Lookup(o.Text, path...)) }
-	st := &metav1.Status{TypeMeta: kind, Status: text("status"), Message: text("message"), Reason: metav1.StatusReason(text("reason"))}
+	st := &metav1.Status{TypeMeta: kind, Status: text("status"), Message: text("message"),
+		Reason: metav1.StatusReason(text("reason"))}
 	if kind.Kind != "Status" || st.Message == "" {
 		return nil
 	}
 	code, _ := strconv.ParseInt(string(scan.Lookup(o.Text, "code")), 10, 32) // 0 where there is none
 	st.Code = int32(code)
 	if details := scan.Lookup(o.Text, "details"); details != nil && details[0] == '{' {
-		st.Details = &metav1.StatusDetails{Name: text("details", "name"), Group: text("details", "group"), Kind: text("details", "kind")}
+		st.Details = &metav1.StatusDetails{Name: text("details", "name"), Group: text("details", "group"),
+			Kind: text("details", "kind")}
 		var s scan.Scanner
 		causes := scan.Lookup(details, "causes")
 		for at, end := range s.Elements(causes, 0) {
-			if why := metav1.CauseType(scan.Text(scan.Lookup(causes[at:end], "reason"))); why == metav1.CauseTypeResourceVersionTooLarge {
+			why := metav1.CauseType(scan.Text(scan.Lookup(causes[at:end], "reason")))
+			if why == metav1.CauseTypeResourceVersionTooLarge {
 				st.Details.Causes = []metav1.StatusCause{{Type: why}}
 				break
 			}

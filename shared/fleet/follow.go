@@ -67,7 +67,8 @@ type follower struct {
 // follow begins to follow a member, after that time.
 func (w *watcher) follow(ctx context.Context, t target, delay time.Duration) *follower {
 	ctx, cancel := context.WithCancel(ctx)
-	f := &follower{cancel: cancel, target: t, w: w, delay: delay, told: delay > 0, version: w.version[t.id], begins: w.unlisted[t.id], answer: w.q.called(t.Name), began: make(chan error, 1)}
+	f := &follower{cancel: cancel, target: t, w: w, delay: delay, told: delay > 0, version: w.version[t.id],
+		begins: w.unlisted[t.id], answer: w.q.called(t.Name), began: make(chan error, 1)}
 	w.followed[t.id] = f
 	q := w.q
 	go func() { // ends with ctx, that is with the watch
@@ -126,7 +127,8 @@ func (f *follower) run(ctx context.Context, q *ask) {
 			f.send(ctx, event{from: f, kind: failed, err: half(f.Name)})
 			return
 		case errors.Is(err, scan.ErrTooLarge): // the member would send it again each time
-			f.send(ctx, event{from: f, kind: failed, err: status.New(status.Expired, f.Name, "an event of cluster %q is over %d MiB: list again", f.Name, merge.MaxObject>>20)})
+			f.send(ctx, event{from: f, kind: failed, err: status.New(status.Expired, f.Name,
+				"an event of cluster %q is over %d MiB: list again", f.Name, merge.MaxObject>>20)})
 			return
 		}
 		f.tell(err)
@@ -214,7 +216,8 @@ func (f *follower) elsewhere() []string {
 
 // unwatchable is for a member whose lists have no version to watch from.
 func (f *follower) unwatchable() *failure {
-	return &failure{cluster: f.Name, code: http.StatusMethodNotAllowed, message: fmt.Sprintf("cluster %q lists this kind without a resourceVersion: it cannot be watched", f.Name)}
+	return &failure{cluster: f.Name, code: http.StatusMethodNotAllowed,
+		message: fmt.Sprintf("cluster %q lists this kind without a resourceVersion: it cannot be watched", f.Name)}
 }
 
 // begin makes the member's present version the one from which to go on, and sends no object.

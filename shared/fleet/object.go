@@ -205,8 +205,8 @@ func (q *ask) answer(w http.ResponseWriter, a *found) error {
 	return nil
 }
 
-// answerWrite answers a write that the member has done. An answer that cannot be read is replaced by a Status of success: after an error, clients
-// would write again.
+// answerWrite answers a write that the member has done. An answer that cannot be read is replaced by a Status of
+// success: after an error, clients would write again.
 func (q *ask) answerWrite(w http.ResponseWriter, a *answer, body []byte, err error) {
 	passWarnings(w.Header(), []*answer{a})
 	var out []byte
@@ -217,14 +217,15 @@ func (q *ask) answerWrite(w http.ResponseWriter, a *answer, body []byte, err err
 		writeJSON(w, a.resp.StatusCode, out)
 		return
 	}
-	text := fmt.Sprintf("cluster %q has done the write, but its answer cannot be passed on: %v; read the object", a.Name, err)
+	text := fmt.Sprintf("cluster %q has done the write, but its answer cannot be passed on: %v; read the object", a.Name,
+		err)
 	q.f.cfg.Log.Warn("the answer of a write cannot be passed on", "cluster", a.Name, "error", err.Error())
 	addWarning(w.Header(), text)
 	status.WriteSuccess(w, a.resp.StatusCode, metav1.Status{Message: text})
 }
 
-// rewritten returns the body of a member's answer as the client gets it. Only Kubernetes' own Status and Table are exempt from the annotation:
-// custom resources may be called so, too.
+// rewritten returns the body of a member's answer as the client gets it. Only Kubernetes' own Status and Table are
+// exempt from the annotation: custom resources may be called so, too.
 func (q *ask) rewritten(a *found) ([]byte, error) {
 	object, err := merge.ObjectOf(a.body)
 	if err != nil {

@@ -66,7 +66,8 @@ func (q *ask) watch(targets []target) (*forward.Call, error) {
 	}
 	w := &watcher{
 		q: q, accept: accept, events: make(chan event), version: cursor.Version{}, followed: map[uint64]*follower{}, shown: map[uint64]bool{}, pending: map[uint64]bool{},
-		unlisted: map[uint64]bool{}, objects: kinds{}, lists: kinds{}, bookmarks: isTrue(q.query.Get("allowWatchBookmarks")), list: isTrue(q.query.Get("sendInitialEvents")),
+		unlisted: map[uint64]bool{}, objects: kinds{}, lists: kinds{}, bookmarks: isTrue(q.query.Get("allowWatchBookmarks")),
+		list: isTrue(q.query.Get("sendInitialEvents")),
 	}
 	var ends time.Duration
 	if s := q.query.Get("timeoutSeconds"); s != "" {

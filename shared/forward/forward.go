@@ -134,7 +134,8 @@ func refuses(r *http.Request, resp *http.Response, c Call) bool {
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(body), resp.Body), resp.Body}
 	var st metav1.Status
-	return kjson.UnmarshalCaseSensitivePreserveInts(body, &st) == nil && st.Kind == "Status" && st.APIVersion == "v1" && st.Reason == metav1.StatusReasonUnauthorized
+	return kjson.UnmarshalCaseSensitivePreserveInts(body, &st) == nil && st.Kind == "Status" && st.APIVersion == "v1" &&
+		st.Reason == metav1.StatusReasonUnauthorized
 }
 
 // smallStatus is the size in bytes that no Status with which an API server says 401 exceeds.

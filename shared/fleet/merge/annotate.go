@@ -22,8 +22,8 @@ type Annotator struct {
 	pair []byte // the annotation as it stands in JSON; nil for none
 	// Version, if not nil, returns the replacement of an object's own resourceVersion.
 	Version func(own string) string
-	// Name, if not nil, returns the replacement of a name. It applies to the object's own name, also in LastApplied, and to those of its owners,
-	// which are in the same cluster.
+	// Name, if not nil, returns the replacement of a name. It applies to the object's own name, also in LastApplied, and
+	// to those of its owners, which are in the same cluster.
 	Name func(own string) string
 	// InNamespace, if not nil, returns the replacement of an object's namespace.
 	InNamespace func(own string) string
@@ -73,8 +73,8 @@ func comma(some bool) string {
 	return ""
 }
 
-// Append appends an object, with the annotation, to dst. Every other byte stays as it is, except the version and names. An error is for an
-// object that no API server sends: see errTwice and errNoObject.
+// Append appends an object, with the annotation, to dst. Every other byte stays as it is, except the version and
+// names. An error is for an object that no API server sends: see errTwice and errNoObject.
 func (a *Annotator) Append(dst []byte, o Object) ([]byte, error) {
 	a.namespace = ""
 	before := len(dst)
@@ -89,7 +89,8 @@ func (a *Annotator) Append(dst []byte, o Object) ([]byte, error) {
 var (
 	// errNoObject is for an object whose metadata cannot have the annotation.
 	errNoObject = errors.New("an object has no readable metadata")
-	// errTwice is for an object that has a field twice. Decoders differ in which one counts, so the object could name another cluster.
+	// errTwice is for an object that has a field twice. Decoders differ in which one counts, so the object could name
+	// another cluster.
 	errTwice = errors.New("an object has a name twice")
 )
 
@@ -103,7 +104,8 @@ func (a *Annotator) object(c *copier, metadata scan.Found) error {
 		return errTwice
 	case metadata.Times == 0:
 		if a.pair != nil {
-			c.replace(first, first, `"metadata":{"annotations":{`, string(a.pair), "}}", comma(len(bytes.TrimSpace(c.text[first:])) > 1))
+			c.replace(first, first, `"metadata":{"annotations":{`, string(a.pair), "}}",
+				comma(len(bytes.TrimSpace(c.text[first:])) > 1))
 		}
 		return nil
 	case c.text[metadata.At] == 'n': // null
@@ -126,8 +128,8 @@ func (a *Annotator) object(c *copier, metadata scan.Found) error {
 // known are the fields of metadata that are read.
 var known = []string{"namespace", "resourceVersion", "name", "ownerReferences", "annotations"}
 
-// metadata copies the metadata that begins at text[at], with replacements. It reports whether it wrote the annotation and whether the metadata
-// has fields.
+// metadata copies the metadata that begins at text[at], with replacements. It reports whether it wrote the annotation
+// and whether the metadata has fields.
 func (a *Annotator) metadata(c *copier, at int) (annotated, some bool, err error) {
 	var seen [5]bool
 	for f := range a.scanner.Fields(c.text, at) {

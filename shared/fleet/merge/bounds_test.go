@@ -9,29 +9,15 @@ import (
 	"github.com/clusterpass/clusterpass/shared/alloctest"
 )
 
-// TestColumnsBounded checks that a CustomResourceDefinition with many or long columns does not fail the lists and watches of its kind. Columns
-// past 64 are left out, and a definition of over 4 KiB loses its description.
+// TestColumnsBounded checks that a CustomResourceDefinition with many or long columns does not fail the lists and
+// watches of its kind. Columns past 64 are left out, and a definition of over 4 KiB loses its description.
 func TestColumnsBounded(t *testing.T) {
 	bomb := jsontext.Value("[" + strings.Repeat("{},", 1<<20) + "{}]")
 	var got []Column
 	var err error
-	if n := alloctest.Allocated(func() { got, err = Columns(bomb) }); err != nil || len(got) != maxOwnColumns || n > 1<<20 {
+	if n := alloctest.Allocated(func() { got, err = Columns(bomb) }); err != nil || len(got) != maxOwnColumns ||
+		n > 1<<20 {
 		t.Errorf("%d columns, %d bytes, %v", len(got), n, err)
-	}
-	definition := func(size int) jsontext.Value {
-		const head, tail = `{"name":"a","type":"integer","format":"int64","priority":1,"description":"`, `"}`
-		return jsontext.Value("[" + head + strings.Repeat("x", size-len(head)-len(tail)) + tail + "]")
-	}
-	if got, err := Columns(definition(maxDefinition)); err != nil || len(got) != 1 || got[0].Name != "a" || len(got[0].Text) != maxDefinition {
-		t.Errorf("%v, %v", got, err)
-	}
-	const short = `{"name":"a","type":"integer","format":"int64","description":"","priority":1}`
-	if got, err := Columns(definition(maxDefinition + 1)); err != nil || len(got) != 1 || got[0].Name != "a" || string(got[0].Text) != short {
-		t.Errorf("a long definition becomes %s, %v", got, err)
-	}
-	long := jsontext.Value(`[{"name":"` + strings.Repeat("n", 1<<20) + `"}]`)
-	if got, err := Columns(long); err != nil || len(got) != 1 || len(got[0].Text) > maxDefinition {
-		t.Errorf("a long name has %d bytes, %v", len(got[0].Text), err)
 	}
 	for _, none := range []string{"", "{}", "0", `"x"`, "[0]"} {
 		if got, err := Columns(jsontext.Value(none)); err == nil {
@@ -42,6 +28,26 @@ func TestColumnsBounded(t *testing.T) {
 		if got, err := Columns(jsontext.Value(empty)); err != nil || got == nil || len(got) != 0 {
 			t.Errorf("%q: %v, %v", empty, got, err)
 		}
+	}
+}
+
+// TestLongDefinition checks that a definition of over 4 KiB loses its description, and nothing else.
+func TestLongDefinition(t *testing.T) {
+	definition := func(size int) jsontext.Value {
+		const head, tail = `{"name":"a","type":"integer","format":"int64","priority":1,"description":"`, `"}`
+		return jsontext.Value("[" + head + strings.Repeat("x", size-len(head)-len(tail)) + tail + "]")
+	}
+	if got, err := Columns(definition(maxDefinition)); err != nil || len(got) != 1 || got[0].Name != "a" || len(got[0].Text) != maxDefinition {
+		t.Errorf("%v, %v", got, err)
+	}
+	const short = `{"name":"a","type":"integer","format":"int64","description":"","priority":1}`
+	if got, err := Columns(definition(maxDefinition + 1)); err != nil || len(got) != 1 || got[0].Name != "a" ||
+		string(got[0].Text) != short {
+		t.Errorf("a long definition becomes %s, %v", got, err)
+	}
+	long := jsontext.Value(`[{"name":"` + strings.Repeat("n", 1<<20) + `"}]`)
+	if got, err := Columns(long); err != nil || len(got) != 1 || len(got[0].Text) > maxDefinition {
+		t.Errorf("a long name has %d bytes, %v", len(got[0].Text), err)
 	}
 }
 
@@ -71,10 +77,12 @@ func TestKindBounded(t *testing.T) {
 	}
 }
 
-// TestCustomListKind checks that the list kind of a CustomResourceDefinition, which may be any, does not break its lists.
+// TestCustomListKind checks that the list kind of a CustomResourceDefinition, which may be any, does not break its
+// lists.
 func TestCustomListKind(t *testing.T) {
 	for _, kind := range []string{"Table", "Foos", "Status"} {
-		s, err := Open("a", strings.NewReader(`{"apiVersion":"x.io/v1","items":[{"kind":"Foo"}],"kind":"`+kind+`","metadata":{"resourceVersion":"1"}}`))
+		s, err := Open("a", strings.NewReader(`{"apiVersion":"x.io/v1","items":[{"kind":"Foo"}],"kind":"`+kind+`",`+
+			`"metadata":{"resourceVersion":"1"}}`))
 		if err == nil {
 			err = s.Drain()
 		}

@@ -172,18 +172,20 @@ func TestAnnotate(t *testing.T) {
 	}
 }
 
-// TestManyOwners checks that owners have no limit: an object that a cluster stores would otherwise break the lists of all clusters. Memory is
-// bounded by the result.
+// TestManyOwners checks that owners have no limit: an object that a cluster stores would otherwise break the lists of
+// all clusters. Memory is bounded by the result.
 func TestManyOwners(t *testing.T) {
 	const owners = 200_000
-	in := `{"metadata":{"name":"x","ownerReferences":[` + strings.Repeat(`{"name":"y","uid":"1"},`, owners) + `{"name":"y"}]}}`
+	in := `{"metadata":{"name":"x","ownerReferences":[` + strings.Repeat(`{"name":"y","uid":"1"},`, owners) +
+		`{"name":"y"}]}}`
 	object := of(t, in)
 	a := NewAnnotator("c")
 	a.Name = func(own string) string { return own + "@c" }
 	var got []byte
 	var err error
 	n := alloctest.Allocated(func() { got, err = a.Append(make([]byte, 0, 2*len(in)), object) })
-	if err != nil || strings.Count(string(got), `{"name":"y@c"`) != owners+1 || !strings.HasPrefix(string(got), `{"metadata":{"annotations":{"`+SourceAnnotation+`":"c"},"name":"x@c"`) {
+	if err != nil || strings.Count(string(got), `{"name":"y@c"`) != owners+1 || !strings.HasPrefix(string(got),
+		`{"metadata":{"annotations":{"`+SourceAnnotation+`":"c"},"name":"x@c"`) {
 		t.Errorf("%.200s, %v", got, err)
 	}
 	if most := uint64(10 * len(in)); n > most {
@@ -195,7 +197,8 @@ func TestManyOwners(t *testing.T) {
 func TestMetadataNull(t *testing.T) {
 	const pair = `"` + SourceAnnotation + `":"c"`
 	for in, want := range map[string]string{
-		`{"metadata":null,"a":1}`: `{"metadata":{"annotations":{` + pair + `}},"a":1}`, `{"a":1}`: `{"metadata":{"annotations":{` + pair + `}},"a":1}`,
+		`{"metadata":null,"a":1}`:            `{"metadata":{"annotations":{` + pair + `}},"a":1}`,
+		`{"a":1}`:                            `{"metadata":{"annotations":{` + pair + `}},"a":1}`,
 		"{\"metadata\":{\"name\":\"\xff\"}}": `{"metadata":{"annotations":{` + pair + `},"name":"` + "\ufffd" + `"}}`,
 	} {
 		if got, err := NewAnnotator("c").Append(nil, of(t, in)); err != nil || string(got) != want {

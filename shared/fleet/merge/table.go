@@ -28,8 +28,8 @@ const (
 	maxColumnText = 512     // bytes of a name, type or format in a longer definition
 )
 
-// Columns reads the value of columnDefinitions, which must be well-formed. It returns a copy of the first 64, which is not nil. A definition
-// of over 4 KiB loses its description.
+// Columns reads the value of columnDefinitions, which must be well-formed. It returns a copy of the first 64, which is
+// not nil. A definition of over 4 KiB loses its description.
 func Columns(v jsontext.Value) ([]Column, error) {
 	if !bytes.HasPrefix(v, []byte("[")) && string(v) != "null" {
 		return nil, errors.New("its columns are no array")

@@ -41,8 +41,8 @@ func (a *Answer) NamespaceHere() {
 	a.annotator.InNamespace = func(own string) string { return own + "@" + a.cluster }
 }
 
-// ClaimsHere makes pods name their PersistentVolumeClaims as the answer names these. A pod of over 200,000 values keeps its own names, since one
-// pod must not fail the list of all clusters.
+// ClaimsHere makes pods name their PersistentVolumeClaims as the answer names these. A pod of over 200,000 values
+// keeps its own names, since one pod must not fail the list of all clusters.
 func (a *Answer) ClaimsHere() {
 	a.lists = true
 	a.more = append(a.more, func(o map[string]any) {

@@ -209,7 +209,8 @@ func (b *Body) Beside(known func(cluster string) bool) (clusters []string) {
 	return clusters
 }
 
-// Duplicates returns an error for each name that an object in the body has twice; none where the body is rewritten for no member.
+// Duplicates returns an error for each name that an object in the body has twice; none where the body is rewritten for
+// no member.
 func (b *Body) Duplicates() []error { return b.duplicates }
 
 // Bytes returns the body as it came. It is not to be changed.

@@ -9,13 +9,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestYAMLKeepsText checks that a member reads the same text in a rewritten YAML body as in the body that came. Otherwise the fleet would change
-// the data of an object, or the member would refuse it.
+// TestYAMLKeepsText checks that a member reads the same text in a rewritten YAML body as in the body that came.
+// Otherwise the fleet would change the data of an object, or the member would refuse it.
 func TestYAMLKeepsText(t *testing.T) {
 	const head = "metadata: {name: web@member1}\ndata:\n  a: "
 	for name, in := range map[string]string{
-		"escapes in YAML":      head + `"a\Nb\Lc\Pd\_e\x7fg\u0080h\uFFFEi\uFEFFj\U0001F600"`,
-		"escapes in JSON":      `{"metadata":{"name":"web@member1"},"data":{"a":"a\u0085b\u2028c\u2029d\u007fe\u0080f\ufffeg\uffffh\ufeffi"}}`,
+		"escapes in YAML": head + `"a\Nb\Lc\Pd\_e\x7fg\u0080h\uFFFEi\uFEFFj\U0001F600"`,
+		"escapes in JSON": `{"metadata":{"name":"web@member1"},` +
+			`"data":{"a":"a\u0085b\u2028c\u2029d\u007fe\u0080f\ufffeg\uffffh\ufeffi"}}`,
 		"an escaped key":       `{"metadata":{"name":"web@member1"},"data":{"a\u0085b":"c"}}`,
 		"characters":           head + "\"e\u00a0f\u00e9\U0001F600\"",
 		"a line break in YAML": head + "\"a\u0085b\u2028c\"",
@@ -40,7 +41,8 @@ func TestYAMLKeepsText(t *testing.T) {
 				if err := yaml.Unmarshal(out, &got); err != nil {
 					t.Fatalf("%q: %v", out, err)
 				}
-				if name := got["metadata"].(map[string]any)["name"]; name != "web" || !reflect.DeepEqual(got["data"], want["data"]) {
+				if name := got["metadata"].(map[string]any)["name"]; name != "web" || !reflect.DeepEqual(got["data"],
+					want["data"]) {
 					t.Errorf("%q becomes %q, %q, want %q", in, out, got["data"], want["data"])
 				}
 			}
@@ -51,8 +53,9 @@ func TestYAMLKeepsText(t *testing.T) {
 // TestTagDirective checks that only a directive that defines tags is refused, not its text elsewhere.
 func TestTagDirective(t *testing.T) {
 	for in, want := range map[string]bool{
-		"%TAG !a! x\n---\na: b": true, "# c\n%TAG !a! x\n---\na: b": true, "%YAML 1.1\r%TAG !a! x\n---\na: b": true, "\ufeff%TAG !a! x\n---\na: b": true,
-		"a: '%TAG'": false, "a: |\n  %TAG": false, "%YAML 1.1\n---\na: b": false,
+		"%TAG !a! x\n---\na: b": true, "# c\n%TAG !a! x\n---\na: b": true, "%YAML 1.1\r%TAG !a! x\n---\na: b": true,
+		"\ufeff%TAG !a! x\n---\na: b": true,
+		"a: '%TAG'":                   false, "a: |\n  %TAG": false, "%YAML 1.1\n---\na: b": false,
 	} {
 		if _, err := jsonOf([]byte(in)); (err != nil && strings.Contains(err.Error(), "%TAG")) != want {
 			t.Errorf("%q: %v", in, err)
@@ -63,7 +66,8 @@ func TestTagDirective(t *testing.T) {
 // TestDuplicates checks that names which a rewritten body loses are found, so that fieldValidation=Strict refuses them.
 func TestDuplicates(t *testing.T) {
 	for in, want := range map[string]string{
-		`{"metadata":{"name":"web@member1"},"data":{"a":"b","a":"c"},"data":{}}`:  `duplicate field "data.a" duplicate field "data"`,
+		`{"metadata":{"name":"web@member1"},"data":{"a":"b","a":"c"},` +
+			`"data":{}}`: `duplicate field "data.a" duplicate field "data"`,
 		`{"metadata":{"name":"web@member1"},"data":{"a":"b"}}`:                    "",
 		`{"metadata":{"name":"web"},"data":{"a":"b","a":"c"}}`:                    "", // the member gets it as it came
 		`[{"op":"add","op":"add","path":"/metadata/name","value":"web@member1"}]`: `duplicate field "[0].op"`,
@@ -101,9 +105,11 @@ func TestTrailingText(t *testing.T) {
 	}
 }
 
-// FuzzYAMLKeepsText checks that a YAML parser reads in a rewritten body what JSON decoders read in the text of any string.
+// FuzzYAMLKeepsText checks that a YAML parser reads in a rewritten body what JSON decoders read in the text of any
+// string.
 func FuzzYAMLKeepsText(f *testing.F) {
-	for _, text := range []string{"a\u0085b", "\u2028\u2029", "\x7f\u0080\u009f", "\ufeff\ufffe\uffff\ufffd", "%TAG", "\U0001F600", "&a *a", "\\/\t\r\n\x00\x1b"} {
+	for _, text := range []string{"a\u0085b", "\u2028\u2029", "\x7f\u0080\u009f", "\ufeff\ufffe\uffff\ufffd", "%TAG",
+		"\U0001F600", "&a *a", "\\/\t\r\n\x00\x1b"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -31,7 +31,8 @@ func (s *Scanner) Whole(text []byte) bool {
 	return err == nil && Space(text, end) == len(text) && utf8.Valid(text)
 }
 
-// Repair returns text with U+FFFD in place of each byte that is not UTF-8, as encoding/json decodes it. Valid text is returned as it is.
+// Repair returns text with U+FFFD in place of each byte that is not UTF-8, as encoding/json decodes it. Valid text is
+// returned as it is.
 func Repair(text []byte) []byte {
 	if utf8.Valid(text) {
 		return text
@@ -44,8 +45,8 @@ func Repair(text []byte) []byte {
 	return out
 }
 
-// Lookup returns the value that the names of path lead to in an object; nil if there is none. Names match exactly, since decoders that fold case
-// can be deceived. The last of equal names counts.
+// Lookup returns the value that the names of path lead to in an object; nil if there is none. Names match exactly,
+// since decoders that fold case can be deceived. The last of equal names counts.
 func Lookup(object []byte, path ...string) []byte {
 	var s Scanner
 	for _, name := range path {

@@ -1,10 +1,12 @@
-// Package scan finds where the parts of JSON text end, without decoding them. It serves responses of hundreds of megabytes that mostly pass
-// unchanged.
+// Package scan finds where the parts of JSON text end, without decoding them. It serves responses of hundreds of
+// megabytes that mostly pass unchanged.
 //
 // Invariants:
-//   - Scanner.Value accepts exactly the grammar of encoding/json, which Kubernetes decodes with: equal names and invalid UTF-8 are allowed.
+//   - Scanner.Value accepts exactly the grammar of encoding/json, which Kubernetes decodes with: equal names and
+//     invalid UTF-8 are allowed.
 //   - Reader returns UTF-8. It replaces invalid bytes with U+FFFD, as decoders do.
-//   - Depth and the length of numbers have no limit. A Scanner uses one byte for each open array or object, so the text bounds its memory.
+//   - Depth and the length of numbers have no limit. A Scanner uses one byte for each open array or object, so the
+//     text bounds its memory.
 //   - A text may arrive in pieces of any size. Only names that are compared are scanned twice.
 package scan
 
@@ -67,8 +69,8 @@ func (s *Scanner) Reset() {
 	s.next, s.seen, s.open = aValue, 0, s.open[:0]
 }
 
-// Value returns the end of the value that text begins with. After ErrShort, call it with the same text and what follows; otherwise call Reset.
-// A number at the end of the text may continue, so Value returns ErrShort.
+// Value returns the end of the value that text begins with. After ErrShort, call it with the same text and what
+// follows; otherwise call Reset. A number at the end of the text may continue, so Value returns ErrShort.
 func (s *Scanner) Value(text []byte) (end int, err error) {
 	i, next := s.seen, s.next
 	for i < len(text) {
@@ -320,29 +322,29 @@ func (d *digit) end(text []byte, i int) int {
 	return short(i)
 }
 
+// The states after a digit, a point and an e. Where nothing is given, the number does not continue.
+var (
+	afterDigit = [...]digit{
+		aSign: anInteger, aMinus: anInteger, anInteger: anInteger, aPoint: aFraction, aFraction: aFraction,
+		anE: anExponent, anESign: anExponent, anExponent: anExponent,
+	}
+	afterPoint = [...]digit{aZero: aPoint, anInteger: aPoint, anExponent: 0}
+	afterE     = [...]digit{aZero: anE, anInteger: anE, aFraction: anE, anExponent: 0}
+)
+
 // after returns the state after the byte c; aSign if c does not continue the number.
 func (d *digit) after(c byte) digit {
 	switch before := *d; {
+	case c == '0' && before <= aMinus:
+		return aZero
 	case '0' <= c && c <= '9':
-		switch before {
-		case aSign, aMinus:
-			if c == '0' {
-				return aZero
-			}
-			return anInteger
-		case anInteger, aFraction, anExponent:
-			return before
-		case aPoint:
-			return aFraction
-		case anE, anESign:
-			return anExponent
-		}
+		return afterDigit[before]
+	case c == '.':
+		return afterPoint[before]
+	case c == 'e' || c == 'E':
+		return afterE[before]
 	case c == '-' && before == aSign:
 		return aMinus
-	case c == '.' && (before == aZero || before == anInteger):
-		return aPoint
-	case (c == 'e' || c == 'E') && (before == aZero || before == anInteger || before == aFraction):
-		return anE
 	case (c == '+' || c == '-') && before == anE:
 		return anESign
 	}

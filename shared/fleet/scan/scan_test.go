@@ -30,7 +30,8 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestDepth checks that depth has no limit: an object that a cluster stores would otherwise break the lists of all clusters.
+// TestDepth checks that depth has no limit: an object that a cluster stores would otherwise break the lists of all
+// clusters.
 func TestDepth(t *testing.T) {
 	for _, depth := range []int{510, 10_000, 1 << 20} {
 		for _, text := range []string{strings.Repeat("[", depth) + strings.Repeat("]", depth), strings.Repeat(`{"a":`, depth) + "1" + strings.Repeat("}", depth)} {
@@ -52,7 +53,8 @@ func FuzzValue(f *testing.F) {
 	f.Fuzz(holds)
 }
 
-// FuzzRepair checks that the text of every value that Kubernetes decodes is passed on in UTF-8 and decodes to the same value.
+// FuzzRepair checks that the text of every value that Kubernetes decodes is passed on in UTF-8 and decodes to the same
+// value.
 func FuzzRepair(f *testing.F) {
 	for _, text := range examples {
 		f.Add([]byte(text))
@@ -181,7 +183,8 @@ func TestField(t *testing.T) {
 // TestNumber checks that a number has no limit and that its digits are scanned once, in pieces of any size.
 func TestNumber(t *testing.T) {
 	const digits = 300_000
-	for _, number := range []string{strings.Repeat("1", digits), "-0." + strings.Repeat("0", digits) + "1e-5", "1e+" + strings.Repeat("9", digits)} {
+	for _, number := range []string{strings.Repeat("1", digits), "-0." + strings.Repeat("0", digits) + "1e-5", "1e+" +
+		strings.Repeat("9", digits)} {
 		in := []byte("[" + number + ",2]")
 		for _, step := range []int{1, 1000, len(in)} {
 			var s Scanner
@@ -199,7 +202,8 @@ func TestNumber(t *testing.T) {
 // TestLookup checks that keys match exactly: a key that differs in case must not decide anything.
 func TestLookup(t *testing.T) {
 	for in, want := range map[string]string{
-		`{"kind":"A"}`: "A", ` { "k\u0069nd" : "A" } `: "A", `{"kind":"A","\u212aind":"B","Kind":"C"}`: "A", `{"\u212aind":"B"}`: "", `{"KIND":"B"}`: "",
+		`{"kind":"A"}`: "A", ` { "k\u0069nd" : "A" } `: "A", `{"kind":"A","\u212aind":"B","Kind":"C"}`: "A",
+		`{"\u212aind":"B"}`: "", `{"KIND":"B"}`: "",
 		`{"kind":"A","kind":"B"}`: "B", `{"kind":7}`: "", `{"kind":null}`: "", `["kind"]`: "", `"kind"`: "", `{}`: "",
 	} {
 		if got := Text(Lookup([]byte(in), "kind")); got != want {

@@ -53,7 +53,8 @@ func sources(t *testing.T, list string) map[string]string {
 	return out
 }
 
-// begins opens a watch of the fleet in the bridge. The returned function reads events up to one of an object of that name.
+// begins opens a watch of the fleet in the bridge. The returned function reads events up to one of an object of that
+// name.
 func begins(t *testing.T, path string) (until func(name string)) {
 	t.Helper()
 	client, root := e2e.Caller(t)
@@ -90,15 +91,19 @@ func begins(t *testing.T, path string) (until func(name string)) {
 	}
 }
 
-const crdDepths = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: depths.example.org}, spec: {group: example.org, scope: Namespaced,
-names: {kind: Depth, plural: depths, singular: depth, listKind: Depths}, versions: [{name: v1, served: true, storage: true, additionalPrinterColumns: [%s],
+const crdDepths = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
+metadata: {name: depths.example.org}, spec: {group: example.org, scope: Namespaced,
+names: {kind: Depth, plural: depths, singular: depth, listKind: Depths},
+versions: [{name: v1, served: true, storage: true, additionalPrinterColumns: [%s],
 schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`
 
-// TestFleetPassesWhatClustersStore checks that no object which a cluster stores breaks the lists and watches of all clusters, or the answer of the
-// write that made it: one nested deep, one of 1,001 owners, and a kind of 70 columns whose lists have a kind of their own.
+// TestFleetPassesWhatClustersStore checks that no object which a cluster stores breaks the lists and watches of all
+// clusters, or the answer of the write that made it. One is nested deep, and one has 1,001 owners. Their kind has 70
+// columns and a list kind of its own.
 func TestFleetPassesWhatClustersStore(t *testing.T) {
 	fleet(t, "{apiVersion: v1, kind: ConfigMap}, {apiVersion: example.org/v1, kind: Depth}")
-	columns := strings.Repeat("{name: Same, type: string, jsonPath: .metadata.name, description: "+strings.Repeat("d", 5<<10)+"},", 70)
+	columns := strings.Repeat("{name: Same, type: string, jsonPath: .metadata.name, description: "+strings.Repeat("d",
+		5<<10)+"},", 70)
 	for _, m := range e2e.Members {
 		d := e2e.Direct(m)
 		d.Apply(t, fmt.Sprintf(crdDepths, columns), "--server-side")
@@ -122,33 +127,42 @@ func TestFleetPassesWhatClustersStore(t *testing.T) {
 	nested := strings.Repeat(`{"a":`, levels) + "1" + strings.Repeat("}", levels)
 	var owners []string
 	for i := range 1001 {
-		owners = append(owners, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","name":"owner-%d","uid":"%08d-0000-4000-8000-000000000000"}`, i, i))
+		owners = append(owners, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","name":"owner-%d",`+
+			`"uid":"%08d-0000-4000-8000-000000000000"}`, i, i))
 	}
-	many := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"owned-","finalizers":["example.org/stays"],"annotations":{"clusterpass.io/cluster":"member1"},"ownerReferences":[` + strings.Join(owners, ",") + `]}}`
+	many := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"owned-",` +
+		`"finalizers":["example.org/stays"],"annotations":{"clusterpass.io/cluster":"member1"},"ownerReferences":[` +
+		strings.Join(owners, ",") + `]}}`
 	var madeName string
-	for _, write := range []struct{ path, body string }{{depths, depth("deep@member1", nested)}, {depths, depth("shallow@member2", "1")}, {maps, many}} {
+	for _, write := range []struct{ path, body string }{{depths, depth("deep@member1", nested)}, {depths,
+		depth("shallow@member2", "1")}, {maps, many}} {
 		code, body := ask(t, "POST", e2e.FleetPrefix+"/@"+write.path, "application/json", write.body)
 		var made unstructured.Unstructured
-		if err := json.Unmarshal([]byte(body), &made); err != nil || code != http.StatusCreated || made.GetAnnotations()[e2e.SourceAnnotation] == "" {
+		if err := json.Unmarshal([]byte(body), &made); err != nil || code != http.StatusCreated ||
+			made.GetAnnotations()[e2e.SourceAnnotation] == "" {
 			t.Fatalf("a write is answered %d, %.300s, %v", code, body, err)
 		}
 		madeName = made.GetName()
 	}
 	own, _, _ := strings.Cut(madeName, "@")
 	t.Cleanup(func() {
-		e2e.Direct("member1").Run(t, "patch", "configmap", own, "-n", "exact", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+		e2e.Direct("member1").Run(t, "patch", "configmap", own, "-n", "exact", "--type=merge", "-p",
+			`{"metadata":{"finalizers":null}}`)
 	})
-	if code, body := ask(t, "PATCH", e2e.FleetPrefix+"/@"+maps+"/"+madeName, "application/merge-patch+json", `{"data":{"a":"b"}}`); code != http.StatusOK {
+	if code, body := ask(t, "PATCH", e2e.FleetPrefix+"/@"+maps+"/"+madeName, "application/merge-patch+json",
+		`{"data":{"a":"b"}}`); code != http.StatusOK {
 		t.Errorf("a patch is answered %d, %.300s", code, body)
 	}
 	deep("deep")
 	owned(own)
-	if code, body := ask(t, "POST", e2e.FleetPrefix+"/@"+depths, "application/json", depth("after@member1", "1")); code != http.StatusCreated {
+	if code, body := ask(t, "POST", e2e.FleetPrefix+"/@"+depths, "application/json", depth("after@member1",
+		"1")); code != http.StatusCreated {
 		t.Errorf("%d, %.300s", code, body)
 	}
 	deep("after") // the same cluster's events go on
 	for _, form := range []string{"", "/@"} {
-		for path, want := range map[string]map[string]string{depths: {"deep": "member1", "shallow": "member2", "after": "member1"}, maps: {own: "member1"}} {
+		for path, want := range map[string]map[string]string{depths: {"deep": "member1", "shallow": "member2",
+			"after": "member1"}, maps: {own: "member1"}} {
 			code, body := ask(t, "GET", e2e.FleetPrefix+form+path+"?strict=true", "", "")
 			got := sources(t, body)
 			for name, cluster := range want {
@@ -162,19 +176,21 @@ func TestFleetPassesWhatClustersStore(t *testing.T) {
 	e2e.WantText(t, table, "deep", "shallow", "after", "member1", "member2")
 }
 
-// TestFleetSourceIsNotForged checks that a custom resource cannot claim to be another cluster's by fields that decoders could take for its kind: a
-// patch of the answer would change the other cluster's object.
+// TestFleetSourceIsNotForged checks that a custom resource cannot claim to be another cluster's. A patch of the answer
+// would change the other cluster's object.
 func TestFleetSourceIsNotForged(t *testing.T) {
 	fleet(t, "{apiVersion: example.org/v1, kind: Status}")
 	for _, m := range e2e.Members {
 		d := e2e.Direct(m)
-		d.Apply(t, strings.NewReplacer("depths", "statuses", "Depths", "StatusList", "depth", "status", "Depth", "Status").Replace(fmt.Sprintf(crdDepths, "")))
+		d.Apply(t, strings.NewReplacer("depths", "statuses", "Depths", "StatusList", "depth", "status", "Depth",
+			"Status").Replace(fmt.Sprintf(crdDepths, "")))
 		t.Cleanup(func() { d.Run(t, "delete", "crd", "statuses.example.org", "--wait=false") })
 		d.Must(t, "wait", "--for=condition=Established", "crd/statuses.example.org", "--timeout=4m")
 	}
 	const path = "/apis/example.org/v1/namespaces/default/statuses"
 	for name, field := range map[string]string{"plain": "a", "kelvin": `\u212aind`, "upper": "KIND"} {
-		forged := `{"apiVersion":"example.org/v1","kind":"Status","metadata":{"name":"` + name + `","annotations":{"` + e2e.SourceAnnotation + `":"member2"}},"` + field + `":"Table"}`
+		forged := `{"apiVersion":"example.org/v1","kind":"Status","metadata":{"name":"` + name + `","annotations":{"` +
+			e2e.SourceAnnotation + `":"member2"}},"` + field + `":"Table"}`
 		e2e.Eventually(t, func() bool {
 			code, _ := ask(t, "POST", "/clusters/member1"+path, "application/json", forged)
 			return code == http.StatusCreated
@@ -188,7 +204,8 @@ func TestFleetSourceIsNotForged(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &got); err != nil || got.GetAnnotations()[e2e.SourceAnnotation] != "member1" {
 			t.Errorf("%s is of %q: %s, %v", name, got.GetAnnotations()[e2e.SourceAnnotation], body, err)
 		}
-		if code, body := ask(t, "GET", e2e.FleetPrefix+path+"?strict=true", "", ""); code != http.StatusOK || sources(t, body)[name] != "member1" {
+		if code, body := ask(t, "GET", e2e.FleetPrefix+path+"?strict=true", "", ""); code != http.StatusOK || sources(t,
+			body)[name] != "member1" {
 			t.Errorf("%s in a list: %d, %s", name, code, body)
 		}
 	}
