@@ -97,9 +97,9 @@ names: {kind: Depth, plural: depths, singular: depth, listKind: Depths},
 versions: [{name: v1, served: true, storage: true, additionalPrinterColumns: [%s],
 schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`
 
-// TestFleetPassesWhatClustersStore checks that no object which a cluster stores breaks the lists and watches of all
-// clusters, or the answer of the write that made it. One is nested deep, and one has 1,001 owners. Their kind has 70
-// columns and a list kind of its own.
+// TestFleetPassesWhatClustersStore checks that no object which a cluster stores breaks lists and watches of all
+// clusters, or the answer of its write. One is nested deep, and one has 1,001 owners. Their kind has 70 columns and a
+// list kind of its own.
 func TestFleetPassesWhatClustersStore(t *testing.T) {
 	fleet(t, "{apiVersion: v1, kind: ConfigMap}, {apiVersion: example.org/v1, kind: Depth}")
 	columns := strings.Repeat("{name: Same, type: string, jsonPath: .metadata.name, description: "+strings.Repeat("d",
