@@ -14,6 +14,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/clusterpass/clusterpass/shared/eks"
 	"github.com/clusterpass/clusterpass/shared/status"
@@ -110,7 +111,7 @@ func (m *Member) call(ctx context.Context, method, path string, in, out any) (ht
 	case resp.StatusCode >= 300:
 		return req.Header, &CallError{Endpoint: endpoint(u), Code: resp.StatusCode, Answer: words(data, m.hide(req.Header))}
 	}
-	if err := json.Unmarshal(data, out); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, out); err != nil {
 		return req.Header, fmt.Errorf("%s is not a Kubernetes API server: %w", endpoint(u), err)
 	}
 	return req.Header, nil
@@ -119,7 +120,7 @@ func (m *Member) call(ctx context.Context, method, path string, in, out any) (ht
 // words are those of a Status, without what hide replaces: the answer may be that of a proxy on the way, and quote the request.
 func words(answer []byte, hide *strings.Replacer) string {
 	var st metav1.Status
-	if json.Unmarshal(answer, &st) != nil || st.Kind != "Status" {
+	if kjson.UnmarshalCaseSensitivePreserveInts(answer, &st) != nil || st.Kind != "Status" {
 		return ""
 	}
 	text := hide.Replace(st.Message)

@@ -116,7 +116,9 @@ users: [{name: u, user: {exec: {command: aws, args: [eks, get-token, --cluster-n
 	}
 	m := NewMember(c, kc, DialPolicy{AllowLoopback: true}, &fakeTokens{})
 	defer m.Close()
-	var out struct{ Got string }
+	var out struct {
+		Got string `json:"got"`
+	}
 	if err := m.Call(t.Context(), http.MethodPost, "/echo", map[string]int{"a": 1}, &out); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/forward"
@@ -132,7 +133,8 @@ func merge[T any](s *Server, w http.ResponseWriter, r *http.Request, accept stri
 		}
 	}
 	var theirs T
-	if s.behind(w, r, func(body []byte) error { return json.Unmarshal(body, &theirs) }, accept) != nil {
+	if s.behind(w, r, func(body []byte) error { return kjson.UnmarshalCaseSensitivePreserveInts(body, &theirs) },
+		accept) != nil {
 		unite(&doc, &theirs)
 	}
 	body, err := json.Marshal(doc)

@@ -1,8 +1,10 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"net/http"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
@@ -49,4 +51,24 @@ func decoded[T any](q *ask, bytes int, cluster string, do func() (T, error)) (ou
 // forMember is the body as that member wants it.
 func (q *ask) forMember(t target, body *naming.Body) ([]byte, error) {
 	return decoded(q, body.Work(), t.Name, func() ([]byte, error) { return body.ForMember(t.Name, t.id) })
+}
+
+// checkDuplicates treats names that a body has twice as the member would, since the rewritten body has each once.
+// fieldValidation=Strict refuses them. Warn, the default, warns. data is the body for the member.
+func (q *ask) checkDuplicates(h http.Header, body *naming.Body, data []byte) error {
+	duplicates := body.Duplicates()
+	if len(duplicates) == 0 || q.r.Method == http.MethodDelete || bytes.Equal(data, body.Bytes()) {
+		return nil
+	}
+	switch q.query.Get("fieldValidation") {
+	case "Strict":
+		return status.New(status.BadRequest, "", "strict decoding error: %w", errors.Join(duplicates...))
+	case "Warn", "":
+		for _, one := range duplicates {
+			if len(h["Warning"]) < maxWarnings {
+				addWarning(h, one.Error())
+			}
+		}
+	}
+	return nil
 }

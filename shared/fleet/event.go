@@ -12,22 +12,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// eventOf reads the text of a member's event, whose object is where at says. The object is a copy.
+// eventOf reads the text of a member's event, whose object is at the given offsets. The object is a copy.
 func eventOf(text []byte, at scan.Found) (kind string, object merge.Object, err error) {
-	var s scan.Scanner
-	for f := range s.Fields(text, 0) {
-		if f.Is("type") {
-			err = errors.Join(err, json.Unmarshal(text[f.At:f.End], &kind))
-		}
-	}
-	if err == nil && at.Times != 1 {
-		err = fmt.Errorf("it has %d objects", at.Times)
-	}
-	if err != nil {
-		return "", object, err
+	if at.Times != 1 {
+		return "", object, fmt.Errorf("it has %d objects", at.Times)
 	}
 	object, err = merge.ObjectOf(bytes.Clone(text[at.At:at.End]))
-	return kind, object, err
+	return scan.Text(scan.Lookup(text, "type")), object, err
 }
 
 // rowOf reads an event's object that is a table: its row, and the columns that are said there, nil where none are.
@@ -95,25 +86,17 @@ func kindOf(o merge.Object) (kind metav1.TypeMeta, said bool) {
 	return kind, said
 }
 
-// metadataOf is the metadata of an object, or of that in a row.
+// metadataOf returns the metadata of an object, or of that in a row; nil if there is none.
 func metadataOf(o merge.Object, row bool) []byte {
 	text := o.Metadata()
 	if row {
-		text = field(field(o.Text, "object"), "metadata")
-	}
-	if text == nil {
-		return []byte("{}")
+		text = scan.Lookup(o.Text, "object", "metadata")
 	}
 	return text
 }
 
-// field is the value of an object's field of a name: of several the last, nil where there is none.
-func field(object []byte, name string) (value []byte) {
-	var s scan.Scanner
-	for f := range s.Fields(object, 0) {
-		if f.Is(name) {
-			value = object[f.At:f.End]
-		}
-	}
-	return value
+// metadataText returns a string of an object's metadata, or of that in a row; "" if there is none. The rest of the
+// metadata is not decoded, since it may be deeper than decoders read.
+func metadataText(o merge.Object, row bool, name string) string {
+	return scan.Text(scan.Lookup(metadataOf(o, row), name))
 }

@@ -70,14 +70,16 @@ func TestEventRefuses(t *testing.T) {
 	const object = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","resourceVersion":"1"}}`
 	for in, want := range map[string]string{
 		`{"type":"ADDED","object":` + object + `,"object":` + object + `}`: "cannot be read",
-		`{"type":"ADDED"}`:                                                              "cannot be read",
-		`{"type":7,"object":` + object + `}`:                                            "cannot be read",
-		`{"type":"OTHER","object":` + object + `}`:                                      "of type",
-		`{"type":"ADDED","object":{"kind":"Pod","metadata":{}}}`:                        "without a resourceVersion",
-		`{"type":"ADDED","object":{"kind":"Table","metadata":{"resourceVersion":"1"}}}`: "cannot be read",
-		`{"type":"ADDED","object":` + object:                                            "broke off",
-		`["ADDED"]`:                                                                     "broke off",
-		`{"type":"ADDED","object":{"kind":"Table","metadata":{"resourceVersion":"1"},"rows":[{"cells":[]},{"cells":[]}]}}`: "cannot be read",
+		`{"type":"ADDED"}`:                                       "cannot be read",
+		`{"type":7,"object":` + object + `}`:                     "of type",
+		`{"type":"OTHER","object":` + object + `}`:               "of type",
+		`{"type":"ADDED","object":{"kind":"Pod","metadata":{}}}`: "without a resourceVersion",
+		`{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1",` +
+			`"metadata":{"resourceVersion":"1"}}}`: "cannot be read",
+		`{"type":"ADDED","object":` + object: "broke off",
+		`["ADDED"]`:                          "broke off",
+		`{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},` +
+			`"rows":[{"cells":[]},{"cells":[]}]}}`: "cannot be read",
 	} {
 		f := &follower{target: member("a", 1), w: &watcher{q: &ask{}, events: make(chan event, 1)}}
 		if err := f.read(t.Context(), strings.NewReader(in), func() {}); err == nil || !strings.Contains(err.Error(), want) {

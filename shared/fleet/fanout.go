@@ -3,7 +3,6 @@ package fleet
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"net/url"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -38,6 +40,12 @@ type answer struct {
 	body io.Reader // decompressed
 	stop func()    // ends the call; to be called always
 	err  error     // *failure
+}
+
+// succeeded reports whether the member answered with a code of success. A write is done then, also where the rest of
+// the answer is lost.
+func (a *answer) succeeded() bool {
+	return a.resp != nil && a.resp.StatusCode >= 200 && a.resp.StatusCode <= 299
 }
 
 // failure is why a member gave no answer that is of use.
@@ -121,7 +129,7 @@ func (q *ask) call(ctx context.Context, t target, out outgoing, ready func(a *an
 	if a.body, a.err = plain(a.resp); a.err != nil {
 		return a
 	}
-	if a.resp.StatusCode < 200 || a.resp.StatusCode > 299 {
+	if !a.succeeded() {
 		a.err = refusal(t.Name, a)
 		return a
 	}
@@ -147,26 +155,57 @@ func request(ctx context.Context, r *http.Request, out outgoing) *http.Request {
 	return req
 }
 
-// maxRefusal bounds what is read of a refusal.
-const maxRefusal = 64 << 10
-
-// refusal is a member's own error.
+// refusal returns a member's own error. Its Status passes whole, so that no cause is lost, and has the bound of other
+// answers.
 func refusal(cluster string, a *answer) *failure {
-	data, _ := io.ReadAll(io.LimitReader(a.body, maxRefusal)) // what did not come says nothing
+	data, _ := read(a.body, merge.MaxObject) // an incomplete body is no Status
 	e := &failure{cluster: cluster, code: a.resp.StatusCode}
-	var st metav1.Status
-	if json.Unmarshal(data, &st) == nil && st.Kind == "Status" && st.Message != "" {
-		e.status, e.message, e.raw = &st, st.Message, data
+	if st := statusOf(data); st != nil {
+		e.status, e.message, e.raw = st, st.Message, data
 		return e
 	}
 	if e.absent() { // kube-apiserver says so of a kind that it has not, in plain text; clients go by the code
-		st = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: "the server could not find the requested resource",
-			Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound}
-		e.status, e.message = &st, st.Message
+		e.status = &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+			Message: "the server could not find the requested resource",
+			Code:    http.StatusNotFound, Reason: metav1.StatusReasonNotFound}
+		e.message = e.status.Message
 		return e
 	}
 	e.message = fmt.Sprintf("HTTP %d %s", e.code, http.StatusText(e.code))
 	return e
+}
+
+// statusOf reads the fields of a Status that the gateway uses; nil if data is no Status with a message. Of the causes
+// it keeps one that says that the resourceVersion is too large. The others are not decoded, since a Status may have
+// more than fit into memory.
+func statusOf(data []byte) *metav1.Status {
+	o, err := merge.ObjectOf(data)
+	if err != nil {
+		return nil
+	}
+	kind, _ := kindOf(o)
+	text := func(path ...string) string { return scan.Text(scan.Lookup(o.Text, path...)) }
+	st := &metav1.Status{TypeMeta: kind, Status: text("status"), Message: text("message"),
+		Reason: metav1.StatusReason(text("reason"))}
+	if kind.Kind != "Status" || st.Message == "" {
+		return nil
+	}
+	code, _ := strconv.ParseInt(string(scan.Lookup(o.Text, "code")), 10, 32) // 0 where there is none
+	st.Code = int32(code)
+	if details := scan.Lookup(o.Text, "details"); details != nil && details[0] == '{' {
+		st.Details = &metav1.StatusDetails{Name: text("details", "name"), Group: text("details", "group"),
+			Kind: text("details", "kind")}
+		var s scan.Scanner
+		causes := scan.Lookup(details, "causes")
+		for at, end := range s.Elements(causes, 0) {
+			why := metav1.CauseType(scan.Text(scan.Lookup(causes[at:end], "reason")))
+			if why == metav1.CauseTypeResourceVersionTooLarge {
+				st.Details.Causes = []metav1.StatusCause{{Type: why}}
+				break
+			}
+		}
+	}
+	return st
 }
 
 // failed makes a failure of any error. That the client has gone is none.
@@ -290,11 +329,17 @@ func causes(failures []*failure) []error {
 	return out
 }
 
-// texts says what all of them say.
+// maxText bounds the message of one of several members, in bytes.
+const maxText = 64 << 10
+
+// texts joins the messages of failures. A single one is complete.
 func texts(failures []*failure) string {
 	out := make([]string, len(failures))
 	for i, e := range failures {
 		out[i] = e.text()
+		if len(failures) > 1 && len(out[i]) > maxText {
+			out[i] = strings.ToValidUTF8(out[i][:maxText], "") + "..."
+		}
 	}
 	return strings.Join(out, "; ")
 }

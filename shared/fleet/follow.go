@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,6 +53,7 @@ type follower struct {
 	target
 	w       *watcher
 	version string // from which to go on; "" lists first
+	begins  bool   // without a version it begins with later events, not with a list
 	answer  *naming.Answer
 	layout  *merge.Layout // in which rows are laid out, of a table with these columns
 	rows    *merge.Rows
@@ -67,7 +68,8 @@ type follower struct {
 // follow begins to follow a member, after that time.
 func (w *watcher) follow(ctx context.Context, t target, delay time.Duration) *follower {
 	ctx, cancel := context.WithCancel(ctx)
-	f := &follower{cancel: cancel, target: t, w: w, delay: delay, told: delay > 0, single: w.single, version: w.version[t.id], answer: w.q.called(t.Name), began: make(chan error, 1)}
+	f := &follower{cancel: cancel, target: t, w: w, delay: delay, told: delay > 0, single: w.single, version: w.version[t.id],
+		begins: w.unlisted[t.id], answer: w.q.called(t.Name), began: make(chan error, 1)}
 	w.followed[t.id] = f
 	q := w.q
 	go func() { // ends with ctx, that is with the watch
@@ -129,6 +131,10 @@ func (f *follower) run(ctx context.Context, q *ask) {
 		case errors.Is(err, errHalf):
 			f.send(ctx, event{from: f, kind: failed, err: half(f.Name)})
 			return
+		case errors.Is(err, scan.ErrTooLarge): // the member would send it again each time
+			f.send(ctx, event{from: f, kind: failed, err: status.New(status.Expired, f.Name,
+				"an event of cluster %q is over %d MiB: list again", f.Name, merge.MaxObject>>20)})
+			return
 		}
 		f.tell(err)
 		if time.Since(began) > rejoinMost {
@@ -144,11 +150,16 @@ var errHalf = errors.New("the list broke off after it was begun")
 
 // once lists the member, if nothing of it was delivered, and watches it until it ends.
 func (f *follower) once(ctx context.Context, q *ask) error {
-	if f.version == "" {
+	switch {
+	case f.version == "" && f.begins:
+		if err := f.begin(ctx, q); err != nil {
+			return err
+		}
+	case f.version == "":
 		if err := f.initial(ctx, q); err != nil {
 			return err
 		}
-	} else if f.wentBack(ctx, q) {
+	case f.wentBack(ctx, q):
 		return &failure{cluster: f.Name, code: http.StatusGone, message: fmt.Sprintf("cluster %q is at an earlier version than it was, as after it was restored from a backup", f.Name)}
 	}
 	a := q.call(ctx, f.target, f.outgoing(q, url.Values{"watch": {"true"}, "resourceVersion": {f.version}, "allowWatchBookmarks": {"true"}}), nil)
@@ -197,6 +208,31 @@ func (f *follower) elsewhere() []string {
 	return nil
 }
 
+// unwatchable is for a member whose lists have no version to watch from.
+func (f *follower) unwatchable() *failure {
+	return &failure{cluster: f.Name, code: http.StatusMethodNotAllowed,
+		message: fmt.Sprintf("cluster %q lists this kind without a resourceVersion: it cannot be watched", f.Name)}
+}
+
+// begin makes the member's present version the one from which to go on, and sends no object.
+func (f *follower) begin(ctx context.Context, q *ask) error {
+	l, err := f.list(ctx, q, url.Values{"limit": {"1"}})
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := l.Drain(); err != nil {
+		return err
+	}
+	if !cursor.ValidOwn(l.Metadata().ResourceVersion) {
+		return f.unwatchable()
+	}
+	f.version = l.Metadata().ResourceVersion
+	f.tell(nil)
+	f.send(ctx, event{from: f, kind: synced, version: f.version, typ: l.typ()})
+	return nil
+}
+
 // initial sends all that the member has, as ADDED, and then its version.
 func (f *follower) initial(ctx context.Context, q *ask) error {
 	l, err := f.list(ctx, q, nil)
@@ -204,9 +240,8 @@ func (f *follower) initial(ctx context.Context, q *ask) error {
 		return err
 	}
 	defer l.close()
-	unwatchable := &failure{cluster: f.Name, code: http.StatusMethodNotAllowed, message: fmt.Sprintf("cluster %q lists this kind without a resourceVersion: it cannot be watched", f.Name)}
 	if m := l.Metadata(); m != nil && !cursor.ValidOwn(m.ResourceVersion) {
-		return unwatchable
+		return f.unwatchable()
 	}
 	f.tell(nil)
 	sent := false
@@ -230,7 +265,7 @@ func (f *follower) initial(ctx context.Context, q *ask) error {
 		}
 	}
 	if !cursor.ValidOwn(l.Metadata().ResourceVersion) {
-		return broken(unwatchable)
+		return broken(f.unwatchable())
 	}
 	f.version = l.Metadata().ResourceVersion
 	f.send(ctx, event{from: f, kind: synced, version: f.version, typ: l.typ()})
@@ -243,9 +278,7 @@ func (f *follower) takes(o merge.Object, row bool) bool {
 	if only == nil {
 		return true
 	}
-	var m struct{ Namespace string }
-	_ = json.Unmarshal(metadataOf(o, row), &m) // what has none is in none
-	return slices.Contains(only, m.Namespace)
+	return slices.Contains(only, metadataText(o, row, "namespace"))
 }
 
 // read passes on a member's events until it ends its watch, or is silent for too long: stop ends it then.
@@ -272,16 +305,10 @@ func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error 
 			return broken(err, "sends an event that cannot be read")
 		}
 		if kind == "ERROR" {
-			var st struct {
-				Code    int
-				Message string
-			}
-			_ = json.Unmarshal(object.Text, &st) // what cannot be read of it stays empty
-			return &failure{cluster: f.Name, code: st.Code, message: st.Message}
+			code, _ := strconv.Atoi(string(scan.Lookup(object.Text, "code"))) // 0 stays
+			return &failure{cluster: f.Name, code: code, message: scan.Text(scan.Lookup(object.Text, "message"))}
 		}
-		var m struct{ ResourceVersion string }
-		_ = json.Unmarshal(metadataOf(object, false), &m)
-		own := m.ResourceVersion
+		own := metadataText(object, false, "resourceVersion")
 		if !cursor.ValidOwn(own) {
 			return broken(nil, "sends an event without a resourceVersion")
 		}
@@ -294,7 +321,7 @@ func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error 
 		case !slices.Contains([]string{"ADDED", "MODIFIED", "DELETED", "BOOKMARK"}, kind):
 			return broken(nil, "sends an event of type %.20q", kind)
 		case kind == "BOOKMARK":
-		case out.typ.Kind == "Table":
+		case merge.IsTable(out.typ.Kind, out.typ.APIVersion):
 			row, defs, err := rowOf(object)
 			if err != nil {
 				return broken(err, "sends an event that cannot be read")

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	kjson "sigs.k8s.io/json"
+
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
@@ -91,11 +93,12 @@ func kindsOf(doc []byte) (map[string]what, error) {
 	}
 	var list struct {
 		Resources []struct {
-			Name, Kind string
-			Namespaced bool
-		}
+			Name       string `json:"name"`
+			Kind       string `json:"kind"`
+			Namespaced bool   `json:"namespaced"`
+		} `json:"resources"`
 	}
-	if err := json.Unmarshal(doc, &list); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, &list); err != nil {
 		return nil, err
 	}
 	kinds, size := map[string]what{}, 0

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
@@ -195,7 +197,7 @@ func (q *ask) refuse(w http.ResponseWriter, e *failure) error {
 	return out
 }
 
-// answer passes a member's answer on, with where it is from.
+// answer passes a member's answer on, with the cluster that it is from.
 func (q *ask) answer(w http.ResponseWriter, a *found) error {
 	out, err := q.rewritten(a)
 	if err != nil {
@@ -206,21 +208,41 @@ func (q *ask) answer(w http.ResponseWriter, a *found) error {
 	return nil
 }
 
+// answerWrite answers a write that the member has done. An answer that cannot be read is replaced by a Status of
+// success: after an error, clients would write again.
+func (q *ask) answerWrite(w http.ResponseWriter, a *answer, body []byte, err error) {
+	passWarnings(w.Header(), []*answer{a})
+	var out []byte
+	if err == nil {
+		out, err = q.rewritten(&found{a, body})
+	}
+	if err == nil {
+		writeJSON(w, a.resp.StatusCode, out)
+		return
+	}
+	text := fmt.Sprintf("cluster %q has done the write, but its answer cannot be passed on: %v; read the object", a.Name,
+		err)
+	q.f.cfg.Log.Warn("the answer of a write cannot be passed on", "cluster", a.Name, "error", err.Error())
+	addWarning(w.Header(), text)
+	status.WriteSuccess(w, a.resp.StatusCode, metav1.Status{Message: text})
+}
+
+// rewritten returns the body of a member's answer as the client gets it. Only Kubernetes' own Status and Table are
+// exempt from the annotation: custom resources may be called so, too.
 func (q *ask) rewritten(a *found) ([]byte, error) {
-	var head struct{ Kind string }
-	if err := json.Unmarshal(a.body, &head); err != nil {
-		return nil, err
-	}
-	how := q.called(a.Name)
-	switch head.Kind {
-	case "Status":
-		return how.Status(a.body), nil
-	case "Table":
-		return table(a.Name, a.body, how)
-	}
 	object, err := merge.ObjectOf(a.body)
 	if err != nil {
 		return nil, err
+	}
+	how := q.called(a.Name)
+	kind, said := kindOf(object)
+	switch {
+	case said && kind.Kind == "":
+		return nil, errors.New("its kind is missing, is there twice or is no kind")
+	case kind.Kind == "Status" && kind.APIVersion == "v1":
+		return how.Status(object.Text), nil
+	case merge.IsTable(kind.Kind, kind.APIVersion):
+		return table(a.Name, object.Text, how)
 	}
 	return how.Append(nil, object)
 }
@@ -416,6 +438,9 @@ func (q *ask) send(w http.ResponseWriter, t target, body *naming.Body) error {
 	if err != nil {
 		return err
 	}
+	if err := q.checkDuplicates(w.Header(), body, data); err != nil {
+		return err
+	}
 	q.reached(t.Name)
 	var answered []byte
 	a := q.call(q.r.Context(), t, outgoing{method: q.r.Method, path: q.route.Path, query: q.query, body: data, patient: true,
@@ -424,19 +449,20 @@ func (q *ask) send(w http.ResponseWriter, t target, body *naming.Body) error {
 		return err
 	})
 	var e *failure
+	failed := errors.As(a.err, &e)
 	switch {
-	case errors.As(a.err, &e) && e.absent() && q.placed != "":
+	case a.err != nil && !failed: // the client has gone
+		return a.err
+	case a.succeeded():
+		stopAll([]*answer{a})
+		q.answerWrite(w, a, answered, a.err)
+		return nil
+	case e.absent() && q.placed != "":
 		// kubectl apply saw one of that name elsewhere, and so changes what is to be made here.
 		e.raw, e.message = nil, fmt.Sprintf("%s: its annotations say that it is of cluster %q; to make it there while another cluster has one of that name, call it %s@%s, or use kubectl apply --server-side",
 			e.message, q.placed, q.res.Name, q.placed)
-		return q.refuse(w, e)
-	case errors.As(a.err, &e):
-		return q.refuse(w, e)
-	case a.err != nil:
-		return a.err
 	}
-	stopAll([]*answer{a})
-	return q.answer(w, &found{a, answered})
+	return q.refuse(w, e)
 }
 
 // apart returns the error for an object with a reference into another cluster. Nothing would be found there, and without

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
@@ -211,7 +212,7 @@ func (q *ask) schemaIndex(allowed []entry, union discoveryv2.APIGroupDiscoveryLi
 	global := paths(union)
 	for _, i := range good {
 		var x index
-		if err := json.Unmarshal(bodies[i], &x); err != nil {
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(bodies[i], &x); err != nil {
 			d.failures = append(d.failures, &failure{cluster: allowed[i].Name, code: http.StatusBadGateway, err: err, message: fmt.Sprintf("cluster %q sends an OpenAPI index that cannot be read", allowed[i].Name)})
 			continue
 		}

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
 // errLost is for a member that cannot say what it had at a version, or not in order: only a new list of the client's says what went since.
@@ -165,12 +165,10 @@ func (l *listing) typ() metav1.TypeMeta {
 
 // identify reads of an object, or row, which one it is.
 func identify(o merge.Object, row bool) (identified, error) {
-	var m struct{ Namespace, Name, UID, ResourceVersion string }
-	if err := json.Unmarshal(metadataOf(o, row), &m); err != nil {
-		return identified{}, err
-	}
-	if m.Name == "" {
+	metadata := metadataOf(o, row)
+	text := func(name string) string { return scan.Text(scan.Lookup(metadata, name)) }
+	if text("name") == "" {
 		return identified{}, errors.New("an object of the list has no name")
 	}
-	return identified{m.Namespace + "/" + m.Name, m.UID, m.ResourceVersion}, nil
+	return identified{text("namespace") + "/" + text("name"), text("uid"), text("resourceVersion")}, nil
 }

@@ -35,12 +35,14 @@ type watcher struct {
 	accept    string
 	bookmarks bool // the client takes them
 	list      bool // it wants all that is there, and to be told when that was (WatchList)
+	now       bool // it wants nothing that is there (sendInitialEvents=false)
 	events    chan event
 	version   cursor.Version
 	single    bool // see singleMember: versions are the member's own
 	followed  map[uint64]*follower
 	shown     map[uint64]bool // members of which the client has seen something
 	pending   map[uint64]bool // members that were there when it began, and have not sent all that they have
+	unlisted  map[uint64]bool // members whose objects are not sent, only later events
 	layout    *merge.Layout   // of a table, as the client knows it
 	objects   kinds           // what members' first objects are
 	lists     kinds           // what their lists and bookmarks say that these are
@@ -65,8 +67,9 @@ func (q *ask) watch(targets []target) (*forward.Call, error) {
 	}
 	w := &watcher{
 		q: q, accept: accept, events: make(chan event), version: cursor.Version{}, single: singleMember(targets),
-		followed: map[uint64]*follower{}, shown: map[uint64]bool{}, pending: map[uint64]bool{},
-		objects: kinds{}, lists: kinds{}, bookmarks: isTrue(q.query.Get("allowWatchBookmarks")), list: isTrue(q.query.Get("sendInitialEvents")),
+		followed: map[uint64]*follower{}, shown: map[uint64]bool{}, pending: map[uint64]bool{}, unlisted: map[uint64]bool{},
+		objects: kinds{}, lists: kinds{}, bookmarks: isTrue(q.query.Get("allowWatchBookmarks")),
+		list: isTrue(q.query.Get("sendInitialEvents")),
 	}
 	var ends time.Duration
 	if s := q.query.Get("timeoutSeconds"); s != "" {
@@ -96,8 +99,9 @@ func (q *ask) watch(targets []target) (*forward.Call, error) {
 func (w *watcher) start(targets []target) error {
 	v := w.q.query.Get("resourceVersion")
 	switch {
-	case w.list || v == "" || v == "0":
-		return nil // all that is there
+	case w.list || v == "" || v == "0": // all that is there, or only later events
+		w.now = !w.list && w.q.query.Has("sendInitialEvents")
+		return nil
 	case cursor.Composite(v):
 		asked, err := cursor.ParseVersion(v)
 		if err != nil {
@@ -141,6 +145,9 @@ func (w *watcher) run(rw http.ResponseWriter, r *http.Request, targets []target,
 	for _, t := range targets {
 		if _, known := w.version[t.id]; !known {
 			w.pending[t.id] = true
+			if w.now {
+				w.unlisted[t.id] = true
+			}
 		}
 		began = append(began, w.follow(ctx, t, 0))
 	}

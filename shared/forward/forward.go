@@ -13,7 +13,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +25,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/identity"
@@ -134,7 +134,8 @@ func refuses(r *http.Request, resp *http.Response, c Call) bool {
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(body), resp.Body), resp.Body}
 	var st metav1.Status
-	return json.Unmarshal(body, &st) == nil && st.Kind == "Status" && st.APIVersion == "v1" && st.Reason == metav1.StatusReasonUnauthorized
+	return kjson.UnmarshalCaseSensitivePreserveInts(body, &st) == nil && st.Kind == "Status" && st.APIVersion == "v1" &&
+		st.Reason == metav1.StatusReasonUnauthorized
 }
 
 // smallStatus is the size in bytes that no Status with which an API server says 401 exceeds.

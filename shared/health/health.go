@@ -139,7 +139,9 @@ func (p *Prober) look(ctx context.Context, name string) (version string, found m
 	began := time.Now()
 	m, err := p.Members.Get(ctx, name)
 	if err == nil {
-		var v struct{ GitVersion string }
+		var v struct {
+			GitVersion string `json:"gitVersion"`
+		}
 		err = p.Members.Call(ctx, m, http.MethodGet, "/version", nil, &v)
 		version = v.GitVersion
 		var answered *cluster.CallError

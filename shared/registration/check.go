@@ -120,7 +120,10 @@ func namedGroups(ctx context.Context, m *cluster.Member) (bool, error) {
 		} `json:"spec"`
 		Status struct {
 			ResourceRules []struct {
-				Verbs, APIGroups, Resources, ResourceNames []string
+				Verbs         []string `json:"verbs"`
+				APIGroups     []string `json:"apiGroups"`
+				Resources     []string `json:"resources"`
+				ResourceNames []string `json:"resourceNames"`
 			} `json:"resourceRules"`
 		} `json:"status"`
 	}

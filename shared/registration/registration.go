@@ -238,7 +238,9 @@ func (r *Registrar) check(ctx context.Context, c *v1alpha1.Cluster, kc *kubeconf
 
 // version asks the member for its version. Members may answer that to everybody.
 func version(ctx context.Context, m *cluster.Member) (string, error) {
-	var v struct{ GitVersion string }
+	var v struct {
+		GitVersion string `json:"gitVersion"`
+	}
 	if err := m.Call(ctx, http.MethodGet, "/version", nil, &v); err != nil {
 		return "", err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
@@ -159,7 +160,7 @@ func forProtocol(verdict []byte, protocol string) []byte {
 		return verdict
 	}
 	var st metav1.Status
-	if json.Unmarshal(verdict, &st) != nil {
+	if kjson.UnmarshalCaseSensitivePreserveInts(verdict, &st) != nil {
 		return verdict
 	}
 	if st.Status == metav1.StatusSuccess {

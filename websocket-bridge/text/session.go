@@ -14,6 +14,7 @@ import (
 
 	"github.com/gorilla/websocket"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/clusterpass/clusterpass/shared/forward"
 )
@@ -154,7 +155,7 @@ func listen(client, member *websocket.Conn) (code int, why string, err error) {
 // exitOf reads a member's verdict.
 func exitOf(verdict []byte) *exit {
 	var st metav1.Status
-	if err := json.Unmarshal(verdict, &st); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(verdict, &st); err != nil {
 		return &exit{Message: string(verdict)}
 	}
 	code := 0

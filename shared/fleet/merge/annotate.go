@@ -2,10 +2,8 @@ package merge
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -22,23 +20,22 @@ const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 // Annotator writes the source of objects into their annotations. It is not safe for concurrent use.
 type Annotator struct {
 	pair []byte // the annotation as it stands in JSON; nil for none
-	// Version, if not nil, gives what is written in place of an object's own resourceVersion.
+	// Version, if not nil, returns the replacement of an object's own resourceVersion.
 	Version func(own string) string
-	// Name, if not nil, gives what is written in place of names: the object's own, also in LastApplied, and its owners', which are in the same
-	// cluster.
+	// Name, if not nil, returns the replacement of a name. It applies to the object's own name, also in LastApplied, and
+	// to those of its owners, which are in the same cluster.
 	Name func(own string) string
-	// References, if not nil, calls replace for each text beside metadata that may be written in another form.
+	// References, if not nil, calls replace for each text beside metadata that may be replaced, in the order of the text.
 	References func(object []byte, replace Replace) error
-	// InNamespace, if not nil, gives what is written in place of an object's namespace.
+	// InNamespace, if not nil, returns the replacement of an object's namespace.
 	InNamespace func(own string) string
 	namespace   string
 	scanner     scan.Scanner
-	edits       []edit
 	inner       *Annotator // of LastApplied; nil until there was one
 }
 
 // Replace writes the result of by in place of the text at a field. Other values stay.
-type Replace func(at scan.Field, by func(own string) string) error
+type Replace func(at scan.Field, by func(own string) string)
 
 // NewAnnotator returns an Annotator for the objects of one cluster.
 func NewAnnotator(cluster string) *Annotator {
@@ -52,209 +49,199 @@ func NewAnnotator(cluster string) *Annotator {
 // Namespace is that of the object before, "" without one.
 func (a *Annotator) Namespace() string { return a.namespace }
 
-// span is a part of an object's text.
-type span struct{ from, to int }
-
-// place is where the annotation goes.
-type place struct {
-	open, first int  // after the object's "{", after metadata's "{"
-	some, any   bool // metadata has fields; there is metadata
-	annotations int  // after annotations' "{"; 0 if there are none
-	comma       bool // something follows there
-	null        span // annotations: null
-	old         span // an annotation of that name, with the comma before it
+// copier copies text to dst, with replacements. It goes through the text once, so that only the result takes memory.
+type copier struct {
+	dst, text []byte
+	at        int // in text, the end of the part that is copied
 }
 
-// edit replaces a part of an object by texts.
-type edit struct {
-	span
-	texts [4]string
+// upTo copies the text before i.
+func (c *copier) upTo(i int) {
+	c.dst = append(c.dst, c.text[c.at:i]...)
+	c.at = i
 }
 
-// Append appends an object, with the annotation, to dst. Every other byte stays as it is, but for the version and names.
+// replace writes parts in place of the text from one offset to another.
+func (c *copier) replace(from, to int, parts ...string) {
+	c.upTo(from)
+	for _, part := range parts {
+		c.dst = append(c.dst, part...)
+	}
+	c.at = to
+}
+
+// comma separates what was written from the text that follows, if some does.
+func comma(some bool) string {
+	if some {
+		return ","
+	}
+	return ""
+}
+
+// Append appends an object, with the annotation, to dst. Every other byte stays as it is, except the version and
+// names. An error is for an object that no API server sends: see errTwice and errNoObject.
 func (a *Annotator) Append(dst []byte, o Object) ([]byte, error) {
-	a.edits = a.edits[:0]
-	object := o.Text
-	p, err := a.find(object, o.Found)
-	if err == nil && a.References != nil {
-		err = a.References(object, func(at scan.Field, by func(own string) string) error {
-			return a.replace(object, at, by)
-		})
-	}
-	if err == nil && len(a.edits) > maxEdits {
-		err = errMany
-	}
+	a.namespace = ""
+	o, err := a.withReferences(o)
 	if err != nil {
-		a.edits = nil
 		return dst, err
 	}
-	if a.pair != nil {
-		a.annotate(p, object)
+	before := len(dst)
+	c := &copier{dst: dst, text: o.Text}
+	if err := a.object(c, o.Found); err != nil {
+		return dst[:before], err
 	}
-	slices.SortStableFunc(a.edits, func(x, y edit) int { return cmp.Compare(x.from, y.from) })
-	at := 0
-	for _, e := range a.edits {
-		dst = append(dst, object[at:e.from]...)
-		for _, text := range e.texts {
-			dst = append(dst, text...)
-		}
-		at = e.to
-	}
-	return append(dst, object[at:]...), nil
+	c.upTo(len(c.text))
+	return c.dst, nil
 }
 
-func (a *Annotator) edit(at span, texts ...string) {
-	if len(a.edits) > maxEdits { // Append fails
-		return
+// withReferences returns an object with the replacements of References. The object is copied only if there are any.
+func (a *Annotator) withReferences(o Object) (Object, error) {
+	if a.References == nil {
+		return o, nil
 	}
-	e := edit{span: at}
-	copy(e.texts[:], texts)
-	a.edits = append(a.edits, e)
+	c := &copier{text: o.Text}
+	err := a.References(o.Text, func(at scan.Field, by func(own string) string) { a.rename(c, at, by) })
+	if err != nil || c.at == 0 {
+		return o, err
+	}
+	c.upTo(len(c.text))
+	return ObjectOf(c.dst)
 }
-
-// annotate writes the annotation.
-func (a *Annotator) annotate(p place, object []byte) {
-	comma := func(some bool) string {
-		if some {
-			return ","
-		}
-		return ""
-	}
-	switch pair := string(a.pair); {
-	case p.annotations > 0:
-		a.edit(span{p.annotations, p.annotations}, pair, comma(p.comma))
-		if p.old.to > 0 {
-			a.edit(p.old)
-		}
-	case p.null.to > 0:
-		a.edit(p.null, "{", pair, "}")
-	case p.any:
-		a.edit(span{p.first, p.first}, `"annotations":{`, pair, "}", comma(p.some))
-	default:
-		a.edit(span{p.open, p.open}, `"metadata":{"annotations":{`, pair, "}}", comma(len(bytes.TrimSpace(object[p.open:])) > 1))
-	}
-}
-
-// maxEdits bounds what is rewritten in one object, mostly the names of owners.
-const maxEdits = 1000
 
 var (
-	errMany     = fmt.Errorf("an object has over %d owners", maxEdits)
+	// errNoObject is for an object whose metadata cannot have the annotation.
 	errNoObject = errors.New("an object has no readable metadata")
-	errTwice    = errors.New("an object has a name twice")
+	// errTwice is for an object that has a field twice. Decoders differ in which one counts, so the object could name
+	// another cluster.
+	errTwice = errors.New("an object has a name twice")
 )
 
-// find reads object's metadata, and replaces the version and names in it. Nothing that is looked for may stand twice: what is written into the first
-// would be hidden from who reads the last, and an object could say that another cluster's it is. API servers send no such.
-func (a *Annotator) find(object []byte, at scan.Found) (p place, err error) {
-	a.namespace = ""
-	p.open = scan.Space(object, 0) + 1
+// object copies an object up to the end of its metadata.
+func (a *Annotator) object(c *copier, metadata scan.Found) error {
+	first := scan.Space(c.text, 0) + 1
 	switch {
-	case p.open > len(object) || object[p.open-1] != '{':
-		return p, errNoObject
-	case at.Times == 0:
-		return p, nil
-	case at.Times > 1:
-		return p, errTwice
-	case object[at.At] != '{':
-		return p, errNoObject
+	case first > len(c.text) || c.text[first-1] != '{':
+		return errNoObject
+	case metadata.Times > 1:
+		return errTwice
+	case metadata.Times == 0:
+		if a.pair != nil {
+			c.replace(first, first, `"metadata":{"annotations":{`, string(a.pair), "}}",
+				comma(len(bytes.TrimSpace(c.text[first:])) > 1))
+		}
+		return nil
+	case c.text[metadata.At] == 'n': // null
+		if a.pair != nil {
+			c.replace(metadata.At, metadata.End, `{"annotations":{`, string(a.pair), "}}")
+		}
+		return nil
+	case c.text[metadata.At] != '{':
+		return errNoObject
 	}
-	p.first, p.any = at.At+1, true
-	return p, a.metadata(&p, object, at.At)
+	c.upTo(metadata.At + 1)
+	begin := len(c.dst)
+	annotated, some, err := a.metadata(c, metadata.At)
+	if err == nil && !annotated && a.pair != nil {
+		c.dst = slices.Insert(c.dst, begin, slices.Concat([]byte(`"annotations":{`), a.pair, []byte("}"+comma(some)))...)
+	}
+	return err
 }
 
-// The fields of metadata that are looked for.
+// known are the fields of metadata that are read.
 var known = []string{"namespace", "resourceVersion", "name", "ownerReferences", "annotations"}
 
-// metadata reads the metadata that begins at object[at].
-func (a *Annotator) metadata(p *place, object []byte, at int) error {
+// metadata copies the metadata that begins at text[at], with replacements. It reports whether it wrote the annotation
+// and whether the metadata has fields.
+func (a *Annotator) metadata(c *copier, at int) (annotated, some bool, err error) {
 	var seen [5]bool
-	for f := range a.scanner.Fields(object, at) {
-		p.some = true
+	for f := range a.scanner.Fields(c.text, at) {
+		some = true
 		i := slices.IndexFunc(known, f.Is)
 		if i < 0 {
 			continue
 		}
 		if seen[i] {
-			return errTwice
+			return annotated, some, errTwice
 		}
 		seen[i] = true
-		var err error
-		switch kind := object[f.At]; known[i] {
+		switch kind := c.text[f.At]; known[i] {
 		case "namespace":
-			if kind != '"' {
-				return errNoObject
-			}
-			err = a.replace(object, f, a.inNamespace)
+			err = a.stringOf(c, f, a.inNamespace)
 		case "resourceVersion":
-			if kind != '"' {
-				return errNoObject
-			}
-			err = a.replace(object, f, a.Version)
+			err = a.stringOf(c, f, a.Version)
 		case "name":
-			err = a.replace(object, f, a.Name)
+			a.rename(c, f, a.Name)
 		case "ownerReferences":
-			err = a.owners(object, f.At)
+			err = a.owners(c, f.At)
 		case "annotations":
+			annotated = true
 			switch kind {
 			case 'n':
-				p.null = span{f.At, f.End}
+				if a.pair != nil {
+					c.replace(f.At, f.End, "{", string(a.pair), "}")
+				}
 			case '{':
-				p.annotations = f.At + 1
-				err = a.annotations(p, object, f.At)
+				err = a.annotations(c, f.At)
 			default:
-				return errNoObject
+				err = errNoObject
 			}
 		}
 		if err != nil {
-			return err
+			return annotated, some, err
 		}
 	}
-	return nil
+	return annotated, some, nil
 }
 
-// annotations reads the annotations that begin at object[at].
-func (a *Annotator) annotations(p *place, object []byte, at int) error {
-	before, applied := at+1, false // before: where the annotation before ends
-	for f := range a.scanner.Fields(object, at) {
-		mine := f.Is(SourceAnnotation)
-		if before == at+1 {
-			p.comma = !mine // others have theirs before them
+// annotations copies the annotations that begin at text[at], with the source first and without one of the same name.
+func (a *Annotator) annotations(c *copier, at int) error {
+	if a.pair != nil {
+		c.replace(at+1, at+1, string(a.pair))
+	}
+	before, source, applied := at+1, false, false // before is the end of the annotation before
+	for f := range a.scanner.Fields(c.text, at) {
+		mine := a.pair != nil && f.Is(SourceAnnotation)
+		if a.pair != nil && before == at+1 && !mine {
+			c.replace(before, before, ",")
 		}
 		switch {
-		case mine && p.old.to > 0, applied && f.Is(LastApplied):
+		case mine && source, applied && f.Is(LastApplied):
 			return errTwice
-		case mine:
-			p.old = span{before, f.End}
+		case mine: // with the comma before it
+			source = true
+			c.replace(before, f.End)
 		case a.Name != nil && f.Is(LastApplied):
 			applied = true
-			if err := a.replace(object, f, a.applied); err != nil {
-				return err
-			}
+			a.rename(c, f, a.applied)
 		}
 		before = f.End
 	}
 	return nil
 }
 
-// replace writes what by gives in place of a field's value that is a string, and not empty.
-func (a *Annotator) replace(object []byte, f scan.Field, by func(own string) string) error {
-	if by == nil || object[f.At] != '"' {
-		return nil
+// stringOf replaces a field's value, which must be a string.
+func (a *Annotator) stringOf(c *copier, f scan.Field, by func(own string) string) error {
+	if c.text[f.At] != '"' {
+		return errNoObject
 	}
-	text, err := jsontext.AppendUnquote(nil, object[f.At:f.End])
-	own := string(text)
-	if err != nil || own == "" {
-		return nil //nolint:nilerr // bytes that are no text stay as they are
-	}
-	if said := by(own); said != own {
-		quoted, err := jsontext.AppendQuote(nil, said)
-		if err != nil {
-			return err
-		}
-		a.edit(span{f.At, f.End}, string(quoted))
-	}
+	a.rename(c, f, by)
 	return nil
+}
+
+// rename replaces a field's value if it is a string that is not empty.
+func (a *Annotator) rename(c *copier, f scan.Field, by func(own string) string) {
+	if by == nil || c.text[f.At] != '"' {
+		return
+	}
+	own := scan.Text(c.text[f.At:f.End])
+	if own == "" {
+		return
+	}
+	if name := by(own); name != own {
+		quoted, _ := jsontext.AppendQuote(nil, name) // it repairs what is not UTF-8
+		c.replace(f.At, f.End, string(quoted))
+	}
 }
 
 func (a *Annotator) inNamespace(own string) string {
@@ -264,14 +251,14 @@ func (a *Annotator) inNamespace(own string) string {
 	return own
 }
 
-// owners replaces the names in the ownerReferences that begin at object[at].
-func (a *Annotator) owners(object []byte, at int) error {
+// owners replaces the names in the ownerReferences that begin at text[at].
+func (a *Annotator) owners(c *copier, at int) error {
 	if a.Name == nil {
 		return nil
 	}
-	for owner := range a.scanner.Elements(object, at) {
+	for owner := range a.scanner.Elements(c.text, at) {
 		named := false
-		for f := range a.scanner.Fields(object, owner) {
+		for f := range a.scanner.Fields(c.text, owner) {
 			if !f.Is("name") {
 				continue
 			}
@@ -279,20 +266,18 @@ func (a *Annotator) owners(object []byte, at int) error {
 				return errTwice
 			}
 			named = true
-			if err := a.replace(object, f, a.Name); err != nil {
-				return err
-			}
+			a.rename(c, f, a.Name)
 		}
 	}
 	return nil
 }
 
-// applied replaces the names in what LastApplied holds. What is no object is not kubectl's, and stays.
+// applied replaces the names in the text of LastApplied. Text that is no object is not kubectl's, and stays.
 func (a *Annotator) applied(text string) string {
 	if a.inner == nil {
 		a.inner = &Annotator{}
 	}
-	a.inner.Name, a.inner.InNamespace, a.inner.References = a.Name, a.InNamespace, a.References
+	a.inner.Name, a.inner.References, a.inner.InNamespace = a.Name, a.References, a.InNamespace
 	object, err := ObjectOf([]byte(text))
 	if err != nil {
 		return text

@@ -11,6 +11,8 @@ import (
 	"testing/iotest"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/clusterpass/clusterpass/shared/alloctest"
 )
 
 // read reads a whole list and returns its objects.
@@ -163,10 +165,45 @@ func TestAnnotate(t *testing.T) {
 		`{"metadata":{"name":"x"},"metadata":{"annotations":{}}}`, `{"metadata":{"name":"x"},"spec":{},"metad\u0061ta":{}}`, `{"metadata":{"name":"x","annotations":{},"annotations":null}}`,
 		`{"metadata":{"resourceVersion":"1","resourceVersion":"2"}}`, `{"metadata":{"annotations":{` + pair + `,"a":"b",` + pair + `}}}`,
 		`{"metadata":{"name":"x","n\u0061me":"y"}}`, `{"metadata":{"ownerReferences":[{"name":"x","name":"y"}]}}`, `{"metadata":{"annotations":{"` + LastApplied + `":"{}","` + LastApplied + `":"{}"}}}`,
-		`{"metadata":{"ownerReferences":[` + strings.Repeat(`{"name":"x"},`, maxEdits) + `{"name":"x"}]}}`, `{"metadata":{"annotations":{},"namespace":"x","namespace":"y"}}`,
+		`{"metadata":{"annotations":{},"namespace":"x","namespace":"y"}}`,
 	} {
 		if got, err := a.Append(nil, of(t, in)); err == nil {
 			t.Errorf("%s becomes %s", in, got)
+		}
+	}
+}
+
+// TestManyOwners checks that owners have no limit: an object that a cluster stores would otherwise break the lists of
+// all clusters. Memory is bounded by the result.
+func TestManyOwners(t *testing.T) {
+	const owners = 200_000
+	in := `{"metadata":{"name":"x","ownerReferences":[` + strings.Repeat(`{"name":"y","uid":"1"},`, owners) +
+		`{"name":"y"}]}}`
+	object := of(t, in)
+	a := NewAnnotator("c")
+	a.Name = func(own string) string { return own + "@c" }
+	var got []byte
+	var err error
+	n := alloctest.Allocated(func() { got, err = a.Append(make([]byte, 0, 2*len(in)), object) })
+	if err != nil || strings.Count(string(got), `{"name":"y@c"`) != owners+1 || !strings.HasPrefix(string(got),
+		`{"metadata":{"annotations":{"`+SourceAnnotation+`":"c"},"name":"x@c"`) {
+		t.Errorf("%.200s, %v", got, err)
+	}
+	if most := uint64(10 * len(in)); n > most {
+		t.Errorf("%d MiB were allocated in sum, want %d at most", n>>20, most>>20)
+	}
+}
+
+// TestMetadataNull checks that an object without metadata gets the annotation, like one whose metadata is null.
+func TestMetadataNull(t *testing.T) {
+	const pair = `"` + SourceAnnotation + `":"c"`
+	for in, want := range map[string]string{
+		`{"metadata":null,"a":1}`:            `{"metadata":{"annotations":{` + pair + `}},"a":1}`,
+		`{"a":1}`:                            `{"metadata":{"annotations":{` + pair + `}},"a":1}`,
+		"{\"metadata\":{\"name\":\"\xff\"}}": `{"metadata":{"annotations":{` + pair + `},"name":"` + "\ufffd" + `"}}`,
+	} {
+		if got, err := NewAnnotator("c").Append(nil, of(t, in)); err != nil || string(got) != want {
+			t.Errorf("%s becomes %s, %v", in, got, err)
 		}
 	}
 }
@@ -425,8 +462,8 @@ func TestLayoutOfMany(t *testing.T) {
 	if got, err := Columns(definitions(maxOwnColumns)); err != nil || len(got) != maxOwnColumns {
 		t.Errorf("%d, %v", len(got), err)
 	}
-	if _, err := Columns(definitions(maxOwnColumns + 1)); err == nil {
-		t.Error("a table has as many columns as it likes")
+	if got, err := Columns(definitions(maxOwnColumns + 1)); err != nil || len(got) != maxOwnColumns {
+		t.Errorf("a table has as many columns as it likes: %d, %v", len(got), err)
 	}
 	name := []Column{{Name: "Name", Format: "name", Text: jsontext.Value(`{}`)}}
 	junk := append([]Column{{Text: jsontext.Value(`{}`)}}, columns(maxOwnColumns-1)...)

@@ -13,9 +13,10 @@ type Object struct {
 	Found scan.Found
 }
 
-// ObjectOf returns the object that text is. An error is for text that is no JSON.
+// ObjectOf returns the object that text is, in UTF-8. An error is for text that is no JSON.
 func ObjectOf(text []byte) (Object, error) {
 	s := scan.Scanner{Field: "metadata"}
+	text = scan.Repair(text)
 	if !s.Whole(text) {
 		return Object{}, scan.ErrSyntax
 	}

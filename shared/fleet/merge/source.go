@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
@@ -44,6 +45,11 @@ func (m *Metadata) bounded() error {
 // apiVersion 317.)
 const maxKind = 512
 
+// IsTable reports whether an object of that kind is a Table. A custom resource may be called Table, too.
+func IsTable(kind, apiVersion string) bool {
+	return kind == "Table" && strings.HasPrefix(apiVersion, "meta.k8s.io/")
+}
+
 // Kind reads the value of kind or apiVersion.
 func Kind(v []byte) (string, error) {
 	if len(v) > maxKind {
@@ -64,6 +70,7 @@ type Source struct {
 	in       *scan.Reader
 	metadata *Metadata
 	inItems  bool
+	hasItems bool
 }
 
 // Open reads a list up to its objects. kube-apiserver sends the list's metadata before them for its own kinds, and after them for those
@@ -76,7 +83,7 @@ func Open(cluster string, r io.Reader) (*Source, error) {
 }
 
 // IsTable reports whether the list is a Table.
-func (s *Source) IsTable() bool { return s.Kind == "Table" || s.Columns != nil }
+func (s *Source) IsTable() bool { return IsTable(s.Kind, s.APIVersion) || s.Columns != nil }
 
 // Metadata is the list's metadata; nil as long as it has not come.
 func (s *Source) Metadata() *Metadata { return s.metadata }
@@ -141,11 +148,12 @@ func (s *Source) fields(some bool) error {
 				return s.broken(errors.New("a table's rows came before its columns"))
 			case first == '[':
 				s.in.Take('[')
-				s.inItems = true
+				s.inItems, s.hasItems = true, true
 				return nil
 			case first != 'n': // null: none
 				return s.broken(errors.New("its items are no array"))
 			}
+			s.hasItems = true
 		}
 		v, err := s.in.Value(), s.in.Err()
 		if err != nil {
@@ -157,10 +165,13 @@ func (s *Source) fields(some bool) error {
 		case "apiVersion":
 			s.APIVersion, err = Kind(v)
 		case "metadata":
-			s.metadata = &Metadata{}
-			if err = json.Unmarshal(v, s.metadata); err == nil {
-				err = s.metadata.bounded()
+			s.metadata = &Metadata{
+				ResourceVersion: scan.Text(scan.Lookup(v, "resourceVersion")), Continue: scan.Text(scan.Lookup(v, "continue")),
 			}
+			if n, err := strconv.ParseInt(string(scan.Lookup(v, "remainingItemCount")), 10, 64); err == nil {
+				s.metadata.RemainingItemCount = &n
+			}
+			err = s.metadata.bounded()
 		case "columnDefinitions":
 			s.Columns, err = Columns(v)
 		}
@@ -170,14 +181,14 @@ func (s *Source) fields(some bool) error {
 	}
 }
 
-// end holds the list to be whole.
+// end returns an error unless the list is whole. A CustomResourceDefinition may give its lists any kind.
 func (s *Source) end() error {
 	if s.in.Peek(); s.in.Err() == nil {
 		return s.broken(errors.New("something follows it"))
 	} else if s.in.Err() != io.EOF { //nolint:errorlint // a reader's own, which ends it, is that one
 		return s.broken(s.in.Err())
 	}
-	if s.metadata == nil || s.Kind != "Table" && !strings.HasSuffix(s.Kind, "List") {
+	if s.metadata == nil || !s.hasItems && !s.IsTable() && !strings.HasSuffix(s.Kind, "List") {
 		return s.broken(errors.New("it is no list"))
 	}
 	return nil

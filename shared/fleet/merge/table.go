@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
@@ -19,14 +20,16 @@ type Column struct {
 	Text         jsontext.Value // its whole definition
 }
 
-// More than any kind has: columns of one table, and of one made of several, and bytes of a column's definition.
+// Bounds of columns. A CustomResourceDefinition may have more, so the rest is left out and nothing fails.
 const (
-	maxOwnColumns = 64
-	maxColumns    = 256
-	maxDefinition = 4 << 10
+	maxOwnColumns = 64      // of one table
+	maxColumns    = 256     // of a table made of several
+	maxDefinition = 4 << 10 // bytes of a column's definition
+	maxColumnText = 512     // bytes of a name, type or format in a longer definition
 )
 
-// Columns reads the value of columnDefinitions, which must be well-formed. What it returns is a copy, and not nil, also without columns.
+// Columns reads the value of columnDefinitions, which must be well-formed. It returns a copy of the first 64, which is
+// not nil. A definition of over 4 KiB loses its description.
 func Columns(v jsontext.Value) ([]Column, error) {
 	if !bytes.HasPrefix(v, []byte("[")) && string(v) != "null" {
 		return nil, errors.New("its columns are no array")
@@ -34,19 +37,35 @@ func Columns(v jsontext.Value) ([]Column, error) {
 	out := []Column{}
 	var s scan.Scanner
 	for at, end := range s.Elements(v, 0) {
-		switch {
-		case len(out) == maxOwnColumns:
-			return nil, fmt.Errorf("a table has over %d columns", maxOwnColumns)
-		case end-at > maxDefinition:
-			return nil, fmt.Errorf("a column's definition is over %d KiB", maxDefinition>>10)
+		if len(out) == maxOwnColumns {
+			break
 		}
-		var def struct{ Name, Format string }
-		if err := json.Unmarshal(v[at:end], &def); err != nil {
-			return nil, err
+		if v[at] != '{' {
+			return nil, errors.New("a column of it is no object")
 		}
-		out = append(out, Column{def.Name, def.Format, bytes.Clone(v[at:end])})
+		text := bytes.Clone(v[at:end])
+		if len(text) > maxDefinition {
+			text = shortDefinition(text)
+		}
+		out = append(out, Column{scan.Text(scan.Lookup(text, "name")), scan.Text(scan.Lookup(text, "format")), text})
 	}
 	return out, nil
+}
+
+// shortDefinition returns a column's definition without its description.
+func shortDefinition(text []byte) []byte {
+	field := func(name string) string {
+		value := scan.Text(scan.Lookup(text, name))
+		return strings.ToValidUTF8(value[:min(len(value), maxColumnText)], "")
+	}
+	priority, _ := strconv.ParseInt(string(scan.Lookup(text, "priority")), 10, 32) // 0 is its default
+	out, err := json.Marshal(metav1.TableColumnDefinition{
+		Name: field("name"), Type: field("type"), Format: field("format"), Priority: int32(priority),
+	})
+	if err != nil {
+		panic(err) // strings and numbers always marshal
+	}
+	return out
 }
 
 // clusterColumn is the definition of the column that says where a row came from.

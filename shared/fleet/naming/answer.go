@@ -53,10 +53,12 @@ func (a *Answer) replaceReferences(object []byte, replace merge.Replace) error {
 		return nil
 	}
 	return a.references.answers.in(&a.scanner, object, 0, func(r *Reference, at scan.Field) error {
+		by := a.unambiguous
 		if a.claims && r.To == "PersistentVolumeClaim" {
-			return replace(at, a.Name)
+			by = a.Name
 		}
-		return replace(at, a.unambiguous)
+		replace(at, by)
+		return nil
 	})
 }
 

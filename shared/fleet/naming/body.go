@@ -9,6 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
@@ -23,6 +27,7 @@ type Body struct {
 	name, placement, source string
 	references              *References
 	collected               []reference
+	duplicates              []error
 }
 
 // Readable reports whether bodies of a content type can be rewritten: those in JSON and YAML, and objects in protobuf.
@@ -51,13 +56,38 @@ func Parse(references *References, contentType string, data []byte) (*Body, erro
 		return nil, err
 	}
 	b.asItIs, b.collected = err == nil && !in.changed, in.collected
+	if !b.asItIs {
+		b.duplicates = c.duplicates(data)
+	}
 	return b, nil
 }
 
-// content is what a body says.
+// content is a decoded body.
 type content struct {
 	value  any       // map[string]any, or []any of a JSON patch; nil without a body
 	binary *protobuf // of which value has the fields that are rewritten; else nil
+	yaml   bool      // the member reads it as YAML
+}
+
+// duplicates returns errors for the names that an object in the body has twice, as kube-apiserver words them.
+func (c *content) duplicates(body []byte) []error {
+	switch {
+	case c.value == nil, c.binary != nil:
+		return nil
+	case c.yaml && !readsAsJSON(body):
+		if _, err := yaml.YAMLToJSONStrict(body); err != nil {
+			return []error{err}
+		}
+		return nil
+	case jsontext.Value(body).IsValid(jsontext.AllowInvalidUTF8(true)):
+		return nil
+	}
+	var value any
+	duplicates, err := kjson.UnmarshalStrict(body, &value, kjson.DisallowDuplicateFields)
+	if err != nil {
+		return nil // the member refuses it
+	}
+	return duplicates
 }
 
 func read(contentType string, data []byte) (c content, err error) {
@@ -71,7 +101,7 @@ func read(contentType string, data []byte) (c content, err error) {
 		}
 		return c, err
 	}
-	if isYAML(media) {
+	if c.yaml = isYAML(media); c.yaml {
 		if data, err = jsonOf(data); err != nil {
 			return c, fmt.Errorf("the body is in YAML, and cannot be read: %w", err)
 		}
@@ -129,6 +159,13 @@ func (b *Body) Beside(known func(cluster string) bool) (clusters []string) {
 	return clusters
 }
 
+// Duplicates returns an error for each name that an object in the body has twice; none where the body is rewritten for
+// no member.
+func (b *Body) Duplicates() []error { return b.duplicates }
+
+// Bytes returns the body as it came. It is not to be changed.
+func (b *Body) Bytes() []byte { return b.original }
+
 // Len is how many bytes came.
 func (b *Body) Len() int { return len(b.original) }
 
@@ -171,5 +208,9 @@ func (b *Body) ForMember(cluster string, id uint64) ([]byte, error) {
 	case c.binary != nil:
 		return c.binary.encode()
 	}
-	return encode(c.value)
+	out, err := encode(c.value)
+	if err == nil && c.yaml {
+		out = escapeForYAML(out)
+	}
+	return out, err
 }

@@ -41,6 +41,11 @@ func TestAnswerBounded(t *testing.T) {
 	if out := a.Status(status); string(out) != string(status) {
 		t.Errorf("%.100s", out)
 	}
+	a = NewAnswer(anyKind, "c", true)
+	a.ClaimsHere()
+	if out, bytes, err := rewrite(bomb); err != nil || !strings.Contains(string(out), `"name":"a@c"`) || bytes > 8<<20 {
+		t.Errorf("a list breaks off with %v, %d bytes", err, bytes)
+	}
 }
 
 // TestAnswerInTurn holds: an object is decoded when its turn has come, which ends with that, and not at all where none comes.

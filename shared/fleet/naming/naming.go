@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
@@ -37,7 +38,7 @@ func reads(own string) bool {
 // errUnreadable is for what is no object, or patch of one.
 var errUnreadable = fmt.Errorf("the body is neither an object nor a patch of one")
 
-// decode keeps numbers as they are written.
+// decode returns the one value that data is, with numbers as they are written.
 func decode(data []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
@@ -45,7 +46,7 @@ func decode(data []byte) (any, error) {
 	if err := dec.Decode(&v); err != nil {
 		return nil, err
 	}
-	if dec.More() {
+	if scan.Space(data, int(dec.InputOffset())) < len(data) {
 		return nil, errUnreadable
 	}
 	return v, nil

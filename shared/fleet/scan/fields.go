@@ -2,7 +2,9 @@ package scan
 
 import (
 	"bytes"
+	"encoding/json"
 	"iter"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -22,11 +24,48 @@ func (f Field) Is(name string) bool {
 	return err == nil && string(own) == name
 }
 
-// Whole reports whether text is one value.
+// Whole reports whether text is one value in UTF-8.
 func (s *Scanner) Whole(text []byte) bool {
 	s.Reset()
 	end, err := s.Value(text)
-	return err == nil && Space(text, end) == len(text)
+	return err == nil && Space(text, end) == len(text) && utf8.Valid(text)
+}
+
+// Repair returns text with U+FFFD in place of each byte that is not UTF-8, as encoding/json decodes it. Valid text is
+// returned as it is.
+func Repair(text []byte) []byte {
+	if utf8.Valid(text) {
+		return text
+	}
+	out := make([]byte, 0, len(text)+len(text)/8)
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		out, text = utf8.AppendRune(out, r), text[size:]
+	}
+	return out
+}
+
+// Lookup returns the value that the names of path lead to in an object; nil if there is none. Names match exactly,
+// since decoders that fold case can be deceived. The last of equal names counts.
+func Lookup(object []byte, path ...string) []byte {
+	var s Scanner
+	for _, name := range path {
+		var value []byte
+		for f := range s.Fields(object, Space(object, 0)) {
+			if f.Is(name) {
+				value = object[f.At:f.End]
+			}
+		}
+		object = value
+	}
+	return object
+}
+
+// Text returns the string that a value is; "" for any other value.
+func Text(value []byte) string {
+	var text string
+	_ = json.Unmarshal(value, &text) // "" stays
+	return text
 }
 
 // Fields gives the fields of the object that begins at text[at]; none of what is no object. The text must be well-formed: where it is not,

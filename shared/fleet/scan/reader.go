@@ -59,7 +59,7 @@ func (r *Reader) Take(want byte) {
 	r.at++
 }
 
-// Value takes the next value. It is valid until more is taken.
+// Value returns the next value, in UTF-8. It is valid until the next call.
 func (r *Reader) Value() []byte {
 	r.Peek()
 	r.Scanner.Reset()
@@ -68,7 +68,7 @@ func (r *Reader) Value() []byte {
 		if err == nil {
 			v := r.text[r.at : r.at+end]
 			r.at += end
-			return v
+			return r.repaired(v)
 		}
 		if errors.Is(err, ErrSyntax) {
 			r.err = err
@@ -78,6 +78,18 @@ func (r *Reader) Value() []byte {
 		r.err = io.ErrUnexpectedEOF
 	}
 	return nil
+}
+
+// repaired returns a value in UTF-8, for which Scanner.Found is true.
+func (r *Reader) repaired(v []byte) []byte {
+	out := Repair(v)
+	if len(out) != len(v) {
+		r.Scanner.Reset()
+		if _, err := r.Scanner.Value(append(out, ' ')); err != nil { // a number ends with the space
+			r.err = err
+		}
+	}
+	return out
 }
 
 // Beginning takes the next value, which must begin so.

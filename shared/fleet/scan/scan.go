@@ -1,8 +1,13 @@
-// Package scan finds where the parts of JSON text end, without decoding them. It holds text to RFC 8259; as Kubernetes' own decoders it takes equal
-// names.
+// Package scan finds where the parts of JSON text end, without decoding them. It serves responses of hundreds of
+// megabytes that mostly pass unchanged.
 //
-// It is for answers of hundreds of megabytes, of which nearly all goes on as it came. A text may come in pieces: however small they are, what was
-// looked at is not looked at again, but for names that are compared and numbers.
+// Invariants:
+//   - Scanner.Value accepts exactly the grammar of encoding/json, which Kubernetes decodes with: equal names and
+//     invalid UTF-8 are allowed.
+//   - Reader returns UTF-8. It replaces invalid bytes with U+FFFD, as decoders do.
+//   - Depth and the length of numbers have no limit. A Scanner uses one byte for each open array or object, so the
+//     text bounds its memory.
+//   - A text may arrive in pieces of any size. Only names that are compared are scanned twice.
 package scan
 
 import (
@@ -10,14 +15,6 @@ import (
 	"errors"
 	"math"
 	"math/bits"
-	"unicode/utf8"
-)
-
-// Bounds of what is taken: how deep arrays and objects are in one another, and the bytes of a number. Decoders have a bound too, as 1,000 in
-// Python and 10,000 in Go, and what goes over it with what is around it spoils all that is read with it.
-const (
-	MaxDepth  = 500
-	maxNumber = 4 << 10
 )
 
 var (
@@ -35,6 +32,7 @@ type Scanner struct {
 	Found Found
 
 	next  state
+	digit digit  // of the number that a piece of the text ended in
 	seen  int    // up to where the text was looked at
 	open  []byte // what closes what is open, the innermost last
 	name  int    // where the value's present field has its name
@@ -56,16 +54,23 @@ const (
 	aComma
 	inName
 	inString
+	inNumber
 )
 
-// Reset has the scanner begin with another value.
+// maxIdleDepth bounds the memory that a Scanner keeps after a deep value, in bytes.
+const maxIdleDepth = 4 << 10
+
+// Reset prepares the scanner for another value.
 func (s *Scanner) Reset() {
 	s.Found = Found{}
+	if cap(s.open) > maxIdleDepth {
+		s.open = nil
+	}
 	s.next, s.seen, s.open = aValue, 0, s.open[:0]
 }
 
-// Value returns the end of the value that text begins with. After ErrShort it goes on with the same text and what follows; otherwise Reset is
-// next. Of a number at the very end of text nobody knows whether it ends there: that is ErrShort.
+// Value returns the end of the value that text begins with. After ErrShort, call it with the same text and what
+// follows; otherwise call Reset. A number at the end of the text may continue, so Value returns ErrShort.
 func (s *Scanner) Value(text []byte) (end int, err error) {
 	i, next := s.seen, s.next
 	for i < len(text) {
@@ -104,9 +109,6 @@ func (s *Scanner) Value(text []byte) (end int, err error) {
 					return s.stop(i, inString)
 				}
 			case '{', '[':
-				if len(s.open) == MaxDepth {
-					return 0, ErrSyntax
-				}
 				i++
 				s.open = append(s.open, c+2) // "}" and "]"
 				if next = aField; c == '[' {
@@ -122,10 +124,14 @@ func (s *Scanner) Value(text []byte) (end int, err error) {
 			case ' ', '\n', '\t', '\r':
 				i++
 				continue
-			default:
-				if i = word(text, i); i < 0 {
+			case 't', 'f', 'n':
+				if i = literal(text, i); i < 0 {
 					return s.stop(i, next)
 				}
+			default:
+				s.digit = aSign
+				next = inNumber
+				continue
 			}
 		case aComma:
 			switch c {
@@ -151,13 +157,14 @@ func (s *Scanner) Value(text []byte) (end int, err error) {
 			if i = str(text, i); i < 0 {
 				return s.stop(i, inString)
 			}
+		case inNumber:
+			if i = s.digit.end(text, i); i < 0 {
+				return s.stop(i, inNumber)
+			}
 		}
 		// A value has ended.
 		switch len(s.open) {
 		case 0:
-			if !utf8.Valid(text[:i]) {
-				return 0, ErrSyntax
-			}
 			return i, nil
 		case 1:
 			s.see(text, i)
@@ -264,27 +271,15 @@ func escape(text []byte, i int) int {
 	return wrong
 }
 
-// word returns the end of a value at i that is true, false, null or a number.
-func word(text []byte, i int) int {
+// literal returns the end of true, false or null at i.
+func literal(text []byte, i int) int {
+	want := "null"
 	switch text[i] {
 	case 't':
-		return literal(text, i, "true")
+		want = "true"
 	case 'f':
-		return literal(text, i, "false")
-	case 'n':
-		return literal(text, i, "null")
+		want = "false"
 	}
-	end := number(text, i)
-	switch {
-	case end == wrong, max(end, short(end))-i > maxNumber: // whether it has ended or not
-		return wrong
-	case end < 0:
-		return short(i)
-	}
-	return end
-}
-
-func literal(text []byte, i int, want string) int {
 	for j := range len(want) {
 		if i+j == len(text) {
 			return short(i)
@@ -296,45 +291,62 @@ func literal(text []byte, i int, want string) int {
 	return i + len(want)
 }
 
-func number(text []byte, i int) int {
-	if text[i] == '-' {
-		i++
-	}
-	if i < len(text) && text[i] == '0' {
-		i++
-	} else if i = digits(text, i); i < 0 {
-		return i
-	}
-	if i < len(text) && text[i] == '.' {
-		if i = digits(text, i+1); i < 0 {
-			return i
+// digit is what comes next in a number. The names say what came before.
+type digit uint8
+
+const (
+	aSign digit = iota // nothing, so a sign may follow
+	aMinus
+	aZero
+	anInteger
+	aPoint
+	aFraction
+	anE
+	anESign
+	anExponent
+)
+
+// end returns the end of a number whose rest begins at text[i]. At the end of the text, d says how to continue.
+func (d *digit) end(text []byte, i int) int {
+	for ; i < len(text); i++ {
+		next := d.after(text[i])
+		if next == aSign {
+			switch *d {
+			case aZero, anInteger, aFraction, anExponent:
+				return i
+			}
+			return wrong
 		}
+		*d = next
 	}
-	if i < len(text) && text[i]|0x20 == 'e' {
-		if i++; i < len(text) && (text[i] == '+' || text[i] == '-') {
-			i++
-		}
-		if i = digits(text, i); i < 0 {
-			return i
-		}
-	}
-	if i == len(text) {
-		return short(i)
-	}
-	return i
+	return short(i)
 }
 
-// digits returns where digits end, of which there must be one.
-func digits(text []byte, i int) int {
-	from := i
-	for i < len(text) && '0' <= text[i] && text[i] <= '9' {
-		i++
+// The states after a digit, a point and an e. Where nothing is given, the number does not continue.
+var (
+	afterDigit = [...]digit{
+		aSign: anInteger, aMinus: anInteger, anInteger: anInteger, aPoint: aFraction, aFraction: aFraction,
+		anE: anExponent, anESign: anExponent, anExponent: anExponent,
 	}
-	switch {
-	case i > from:
-		return i
-	case i == len(text):
-		return short(i)
+	afterPoint = [...]digit{aZero: aPoint, anInteger: aPoint, anExponent: 0}
+	afterE     = [...]digit{aZero: anE, anInteger: anE, aFraction: anE, anExponent: 0}
+)
+
+// after returns the state after the byte c; aSign if c does not continue the number.
+func (d *digit) after(c byte) digit {
+	switch before := *d; {
+	case c == '0' && before <= aMinus:
+		return aZero
+	case '0' <= c && c <= '9':
+		return afterDigit[before]
+	case c == '.':
+		return afterPoint[before]
+	case c == 'e' || c == 'E':
+		return afterE[before]
+	case c == '-' && before == aSign:
+		return aMinus
+	case (c == '+' || c == '-') && before == anE:
+		return anESign
 	}
-	return wrong
+	return aSign
 }

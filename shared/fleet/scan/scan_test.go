@@ -1,12 +1,14 @@
 package scan
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+	kjson "sigs.k8s.io/json"
 )
 
 // syntax is what is accepted.
@@ -26,10 +28,19 @@ func TestWhole(t *testing.T) {
 	for _, text := range examples {
 		holds(t, []byte(text))
 	}
-	for depth, want := range map[int]bool{MaxDepth: true, MaxDepth + 1: false} {
+}
+
+// TestDepth checks that depth has no limit: an object that a cluster stores would otherwise break the lists of all
+// clusters.
+func TestDepth(t *testing.T) {
+	for _, depth := range []int{510, 10_000, 1 << 20} {
 		for _, text := range []string{strings.Repeat("[", depth) + strings.Repeat("]", depth), strings.Repeat(`{"a":`, depth) + "1" + strings.Repeat("}", depth)} {
-			if new(Scanner).Whole([]byte(text)) != want {
-				t.Errorf("%d deep: %v", depth, !want)
+			var s Scanner
+			if !s.Whole([]byte(text)) || s.Whole([]byte(text[:len(text)-1])) || s.Whole([]byte(text+"]")) {
+				t.Errorf("%.6s is not read when it is %d deep", text, depth)
+			}
+			if s.Reset(); cap(s.open) > maxIdleDepth {
+				t.Errorf("an idle scanner keeps %d bytes", cap(s.open))
 			}
 		}
 	}
@@ -42,11 +53,55 @@ func FuzzValue(f *testing.F) {
 	f.Fuzz(holds)
 }
 
-// holds: text is what the decoder takes it for, however it comes; and of what is well-formed, no piece is taken for wrong, nor for whole.
+// FuzzRepair checks that the text of every value that Kubernetes decodes is passed on in UTF-8 and decodes to the same
+// value.
+func FuzzRepair(f *testing.F) {
+	for _, text := range examples {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var want, got any
+		if kjson.UnmarshalCaseSensitivePreserveInts(text, &want) != nil {
+			return
+		}
+		r := NewReader(strings.NewReader(string(text)+" "), 1<<20)
+		r.Scanner.Field = "a"
+		value := r.Value()
+		if r.Err() != nil || !utf8.Valid(value) {
+			t.Fatalf("%q becomes %q, %v", text, value, r.Err())
+		}
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(value, &got); err != nil {
+			t.Fatalf("%q becomes %q: %v", text, value, err)
+		}
+		was, _ := json.Marshal(want)
+		is, _ := json.Marshal(got)
+		if string(was) != string(is) {
+			t.Errorf("%q becomes %q", text, value)
+		}
+		object, ok := got.(map[string]any)
+		if one, some := object["a"]; ok && some {
+			var found any
+			at := r.Scanner.Found
+			if err := kjson.UnmarshalCaseSensitivePreserveInts(value[at.At:at.End], &found); err != nil {
+				t.Fatalf("%q has a field at %+v: %v", value, at, err)
+			}
+			was, _ := json.Marshal(one)
+			is, _ := json.Marshal(found)
+			if at.Times == 1 && string(was) != string(is) {
+				t.Errorf("%q has a field %s, want %s", value, is, was)
+			}
+		}
+	})
+}
+
+// holds checks that a Scanner accepts exactly what encoding/json accepts, in pieces of any size.
 func holds(t *testing.T, text []byte) {
 	in := append(append([]byte(`[`), text...), ']') // a number ends where something follows
-	want := jsontext.Value(in).IsValid(syntax...) && utf8.Valid(in)
-	if got := new(Scanner).Whole(in); got != want {
+	want := jsontext.Value(in).IsValid(syntax...)
+	if json.Valid(in) != want || (kjson.UnmarshalCaseSensitivePreserveInts(in, new(any)) == nil) && !want {
+		t.Errorf("%q: the decoders differ", in)
+	}
+	if got := new(Scanner).Whole(in); got != (want && utf8.Valid(in)) {
 		t.Errorf("%q: whole is %v, want %v", in, got, want)
 	}
 	for _, step := range []int{1, 7} {
@@ -59,7 +114,7 @@ func holds(t *testing.T, text []byte) {
 			t.Errorf("%q in steps of %d ends at %d, %v", in, step, end, err)
 		}
 	}
-	if want && len(in) < 400 { // what follows takes the square of that
+	if want && len(in) < 400 { // the rest takes quadratic time
 		parts(t, in, 0)
 	}
 }
@@ -125,19 +180,37 @@ func TestField(t *testing.T) {
 	}
 }
 
-// TestNumber holds: a number has a bound, however it comes.
+// TestNumber checks that a number has no limit and that its digits are scanned once, in pieces of any size.
 func TestNumber(t *testing.T) {
-	for digits, want := range map[int]error{maxNumber: nil, maxNumber + 1: ErrSyntax} {
-		in := []byte("[" + strings.Repeat("1", digits) + ",2]")
+	const digits = 300_000
+	for _, number := range []string{strings.Repeat("1", digits), "-0." + strings.Repeat("0", digits) + "1e-5", "1e+" +
+		strings.Repeat("9", digits)} {
+		in := []byte("[" + number + ",2]")
 		for _, step := range []int{1, 1000, len(in)} {
 			var s Scanner
-			err := ErrShort
+			end, err := 0, ErrShort
 			for i := step; i < len(in)+step && errors.Is(err, ErrShort); i += step {
-				_, err = s.Value(in[:min(i, len(in))])
+				end, err = s.Value(in[:min(i, len(in))])
 			}
-			if !errors.Is(err, want) {
-				t.Errorf("%d digits in steps of %d: %v", digits, step, err)
+			if err != nil || end != len(in) {
+				t.Errorf("%.10s in steps of %d ends at %d, %v", number, step, end, err)
 			}
 		}
+	}
+}
+
+// TestLookup checks that keys match exactly: a key that differs in case must not decide anything.
+func TestLookup(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"kind":"A"}`: "A", ` { "k\u0069nd" : "A" } `: "A", `{"kind":"A","\u212aind":"B","Kind":"C"}`: "A",
+		`{"\u212aind":"B"}`: "", `{"KIND":"B"}`: "",
+		`{"kind":"A","kind":"B"}`: "B", `{"kind":7}`: "", `{"kind":null}`: "", `["kind"]`: "", `"kind"`: "", `{}`: "",
+	} {
+		if got := Text(Lookup([]byte(in), "kind")); got != want {
+			t.Errorf("%s is %q, want %q", in, got, want)
+		}
+	}
+	if got := Text(Lookup([]byte(`{"a":{"b":"c"},"b":"d"}`), "a", "b")); got != "c" {
+		t.Errorf("by a path: %q", got)
 	}
 }

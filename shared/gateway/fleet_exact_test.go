@@ -1,0 +1,197 @@
+package gateway_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+)
+
+// TestFleetRefusalIsWhole checks that a refusal keeps its code and all its causes. A client of server-side apply would
+// otherwise not see what to force.
+func TestFleetRefusalIsWhole(t *testing.T) {
+	const causes = 2000
+	one := `{"reason":"FieldManagerConflict","message":"conflict with \"other\" using v1","field":".data.` +
+		strings.Repeat("k", 100) + `"},`
+	refusal := `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
+		`"message":"Apply failed with conflicts: ` + strings.Repeat("x", 100<<10) +
+		`","reason":"Conflict","details":{"name":"one","kind":"pods","causes":[` + strings.TrimSuffix(strings.Repeat(one,
+		causes), ",") + `]},"code":409}`
+	h, _ := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPatch {
+			sends(409, refusal)(w, r)
+			return
+		}
+		sends(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
+	})
+	for _, name := range []string{"one", "one@a"} {
+		resp := h.Do("PATCH", "/fleet/api/v1/namespaces/x/pods/"+name,
+			http.Header{"Content-Type": {"application/apply-patch+yaml"}},
+			`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`+name+`"}}`)
+		var st metav1.Status
+		if err := json.NewDecoder(resp.Body).Decode(&st); err != nil || resp.StatusCode != 409 || st.Code != 409 ||
+			st.Details == nil ||
+			len(st.Details.Causes) != causes || st.Details.Name != name || len(st.Message) < 100<<10 {
+			t.Errorf("%s: %s, %v, a message of %d bytes", name, resp.Status, err, len(st.Message))
+		}
+	}
+}
+
+// TestFleetWriteDone checks that a write which a cluster has done is never answered with an error. A client would write
+// again, and a generateName would make copies.
+func TestFleetWriteDone(t *testing.T) {
+	twice := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one"},"metadata":{"name":"two"}}`
+	for name, answer := range map[string]http.HandlerFunc{
+		"two objects in one": sends(201, twice),
+		"no JSON":            sends(201, "done"),
+		"nothing":            sends(201, ""),
+		"too large": sends(201,
+			`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one"},"x":"`+strings.Repeat("x", 16<<20)+`"}`),
+		"an encoding": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "br")
+			w.WriteHeader(201)
+		},
+		"a part": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			w.WriteHeader(201)
+			_, _ = io.WriteString(w, `{"kind":"Pod",`)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := newFleet(t, gatewaytest.Options{}, answer)
+			resp := h.Do("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}},
+				`{"kind":"Pod","apiVersion":"v1","metadata":{"generateName":"one-"}}`)
+			var st metav1.Status
+			err := json.NewDecoder(resp.Body).Decode(&st)
+			warning := resp.Header.Get("Warning")
+			if err != nil || resp.StatusCode != 201 || st.Status != metav1.StatusSuccess ||
+				!strings.Contains(warning, `has done the write`) {
+				t.Errorf("%s, %+v, %v, warning %q", resp.Status, st, err, warning)
+			}
+		})
+	}
+}
+
+// TestFleetSourceIsExact checks that no field of an object hides the source annotation from the gateway. A patch of the
+// answer would otherwise change another cluster's object.
+func TestFleetSourceIsExact(t *testing.T) {
+	const forged = `"metadata":{"name":"one","namespace":"x",` +
+		`"annotations":{"resource.karmada.io/cached-from-cluster":"b"}}`
+	for name, object := range map[string]string{
+		"a Kelvin sign":  `{"kind":"Pod","apiVersion":"v1","\u212aind":"Status",` + forged + `}`,
+		"a Kelvin Table": `{"kind":"Pod","apiVersion":"v1","\u212aind":"Table",` + forged + `}`,
+		"an upper case":  `{"Kind":"Status","kind":"Pod","apiVersion":"v1",` + forged + `}`,
+		"a kind Status":  `{"kind":"Status","apiVersion":"x.io/v1",` + forged + `}`,
+		"a kind Table":   `{"kind":"Table","apiVersion":"x.io/v1","rows":[],` + forged + `}`,
+		"an escaped source": `{"kind":"Pod","apiVersion":"v1",` + strings.Replace(forged, "resource.", `\u0072esource.`, 1) +
+			`}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := newFleet(t, gatewaytest.Options{}, sends(200, object))
+			resp := h.Do("GET", "/fleet/api/v1/namespaces/x/pods/one", nil, "")
+			body, err := io.ReadAll(resp.Body)
+			if text := string(body); err != nil || resp.StatusCode != 200 || !strings.Contains(text,
+				`"resource.karmada.io/cached-from-cluster":"a"`) || strings.Contains(text, `:"b"`) {
+				t.Errorf("%s, %s, %v", resp.Status, body, err)
+			}
+		})
+	}
+}
+
+// TestFleetWatchLaterEvents checks that sendInitialEvents=false sends no object that was there before, as with one
+// cluster.
+func TestFleetWatchLaterEvents(t *testing.T) {
+	for _, version := range []string{"", "&resourceVersion=0"} {
+		h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) {
+			flush(podList("5",
+				"x/before"))
+		}, func(flush func(string), r *http.Request) {
+			if from := r.URL.Query().Get("resourceVersion"); from != "5" {
+				t.Errorf("it is watched from %q", from)
+			}
+			flush(podEvent("ADDED", "later", "6"))
+			<-r.Context().Done()
+		}))
+		resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"+version,
+			nil, "")
+		if e := nextEvent(t, bufio.NewReader(resp.Body)); e.Type != "ADDED" || e.Object.Metadata.Name != "later" {
+			t.Errorf("%q: first comes %+v", version, e)
+		}
+	}
+}
+
+// TestFleetWatchTooLarge checks that a watch does not leave a cluster out in silence: after an event that is too large
+// it ends with 410.
+func TestFleetWatchTooLarge(t *testing.T) {
+	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) { flush(podList("5")) },
+		func(flush func(string), r *http.Request) {
+			flush(podEvent("ADDED", "small", "6"))
+			flush(podEvent("ADDED", strings.Repeat("x", 17<<20), "7"))
+			<-r.Context().Done()
+		}))
+	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1", nil, "")
+	lines := bufio.NewReader(resp.Body)
+	if e := nextEvent(t, lines); e.Object.Metadata.Name != "small" {
+		t.Errorf("first comes %+v", e)
+	}
+	if e := nextEvent(t, lines); e.Type != "ERROR" || e.Object.Code != http.StatusGone {
+		t.Errorf("after it comes %+v", e)
+	}
+}
+
+// TestFleetWatchKindTable checks that a custom resource of kind Table is watched as an object.
+func TestFleetWatchKindTable(t *testing.T) {
+	table := func(name, version string) string {
+		return fmt.Sprintf(`{"apiVersion":"x.io/v1","kind":"Table","metadata":{"name":%q,"namespace":"x",`+
+			`"resourceVersion":%q}}`, name, version)
+	}
+	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) {
+		flush(`{"apiVersion":"x.io/v1","items":[` + table("one", "4") +
+			`],"kind":"TableList","metadata":{"resourceVersion":"5"}}`)
+	}, func(flush func(string), r *http.Request) {
+		flush(`{"type":"ADDED","object":` + table("two", "6") + "}\n")
+		<-r.Context().Done()
+	}))
+	lines := bufio.NewReader(h.Do("GET", allClusters+"/apis/x.io/v1/tables?watch=1", nil, "").Body)
+	for _, want := range []string{"one", "two"} {
+		if e := nextEvent(t, lines); e.Type != "ADDED" || e.Object.Metadata.Name != want {
+			t.Errorf("want %s: %+v", want, e)
+		}
+	}
+}
+
+// TestFleetStrictDuplicates checks that fieldValidation counts for names that a body has twice, also where the gateway
+// rewrites it.
+func TestFleetStrictDuplicates(t *testing.T) {
+	h, members := newFleet(t, gatewaytest.Options{}, sends(201,
+		`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`))
+	const body = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one@a"},"spec":{"nodeName":"a","nodeName":"b"}}`
+	post := func(validation string) *http.Response {
+		return h.Do("POST", "/fleet/api/v1/namespaces/x/pods"+validation, http.Header{"Content-Type": {"application/json"}},
+			body)
+	}
+	gatewaytest.WantStatus(t, post("?fieldValidation=Strict"), 400, "bad_request",
+		`strict decoding error: duplicate field "spec.nodeName"`)
+	for _, r := range members[0].Requests() {
+		if r.Method == http.MethodPost {
+			t.Error("the refused write reached the cluster")
+		}
+	}
+	for validation, want := range map[string]bool{"": true, "?fieldValidation=Warn": true,
+		"?fieldValidation=Ignore": false} {
+		resp := post(validation)
+		if warned := strings.Contains(resp.Header.Get("Warning"), "duplicate field"); resp.StatusCode != 201 ||
+			warned != want {
+			t.Errorf("%q: %s, warning %q", validation, resp.Status, resp.Header.Get("Warning"))
+		}
+	}
+}
