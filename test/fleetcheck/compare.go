@@ -71,9 +71,12 @@ func (s shown) of(object map[string]any) map[string]any {
 	return o
 }
 
-// withoutVersion returns a copy without the resourceVersion, which events have of the whole fleet.
+// withoutVersion returns a copy without the resourceVersion, which events have of the whole fleet, and without the kind,
+// which items of a list lack.
 func withoutVersion(object map[string]any) map[string]any {
 	o := maps.Clone(object)
+	delete(o, "kind")
+	delete(o, "apiVersion")
 	if m, ok := o["metadata"].(map[string]any); ok {
 		m = maps.Clone(m)
 		delete(m, "resourceVersion")
@@ -115,6 +118,10 @@ func comparable(object map[string]any, name string) (map[string]any, error) {
 	case "Service":
 		for _, field := range []string{"clusterIP", "clusterIPs", "healthCheckNodePort", "ports"} {
 			delete(spec, field)
+		}
+	case "Status": // of a deletion
+		if details, ok := o["details"].(map[string]any); ok {
+			delete(details, "uid")
 		}
 	case "CertificateSigningRequest": // the API server notes the caller
 		for _, field := range []string{"username", "uid", "groups", "extra"} {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
@@ -13,11 +14,11 @@ var known = []struct {
 }{
 	{1, func(o map[string]any, _, _ string) bool { return depth(o) > 450 }},
 	{1, func(o map[string]any, _, _ string) bool { return owners(o) > 950 }},
-	{3, func(_ map[string]any, text, _ string) bool { return strings.Contains(text, "\u212aind") }},
+	{3, func(_ map[string]any, text, _ string) bool { return strings.Contains(text, "\"\u212aind\":") }},
 	{5, func(_ map[string]any, text, _ string) bool {
 		return strings.Contains(text, `"roleRef"`) && hasClusterName(text)
 	}},
-	{6, func(o map[string]any, text, _ string) bool { return o["spec"] != nil && hasClusterName(text) }},
+	{6, func(_ map[string]any, text, _ string) bool { return hasReference(text) && hasClusterName(text) }},
 	{9, func(_ map[string]any, text, contentType string) bool { return isYAML(contentType) && hasOddText(text) }},
 }
 
@@ -60,6 +61,12 @@ func owners(o map[string]any) int {
 }
 
 func hasClusterName(text string) bool { return strings.Contains(text, "@member") }
+
+// hasReference reports whether a text has a field that is a reference in some kind.
+func hasReference(text string) bool {
+	fields := []string{"selector", "matchLabels", "template", "containers", "nodeName", "scaleTargetRef", "involvedObject", "subjects"}
+	return slices.ContainsFunc(fields, func(field string) bool { return strings.Contains(text, `"`+field+`":`) })
+}
 
 func isYAML(contentType string) bool { return strings.Contains(contentType, "yaml") }
 
