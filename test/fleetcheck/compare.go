@@ -6,8 +6,6 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
 )
@@ -130,9 +128,6 @@ func comparable(object map[string]any, name string) (map[string]any, error) {
 	}
 	return o, nil
 }
-
-// diff describes how got differs from want, "" if it does not.
-func diff(want, got any) string { return cmp.Diff(want, got) }
 
 // objectKey names an object of the fleet in lists and states.
 type objectKey struct{ cluster, namespace, name string }
