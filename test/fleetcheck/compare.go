@@ -43,6 +43,12 @@ func (s shown) name(own string) string {
 // of returns a copy of a cluster's object as the fleet shows it.
 func (s shown) of(object map[string]any) map[string]any {
 	o := generate.Clone(object)
+	if details, ok := o["details"].(map[string]any); ok && o["kind"] == "Status" { // of a deletion
+		if own, ok := details["name"].(string); ok {
+			details["name"] = s.name(own)
+		}
+		return o
+	}
 	m, _ := o["metadata"].(map[string]any)
 	if m == nil {
 		return o
