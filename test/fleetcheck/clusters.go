@@ -40,7 +40,7 @@ type world struct {
 	members   []*member
 	gateway   endpoint // its root
 	registrar *registration.Registrar
-	log       *waittest.Buffer // of the gateway
+	log       *waittest.Buffer // log of the gateway
 
 	dir   string
 	stop  context.CancelFunc

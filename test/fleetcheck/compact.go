@@ -39,7 +39,8 @@ func compact(ctx context.Context, set *cluster.Set, m *member) error {
 	if err := post(ctx, client, "/v3/kv/range", `{"key": "AA=="}`, &now); err != nil {
 		return fmt.Errorf("read the revision of %s: %w", m.name, err)
 	}
-	err = post(ctx, client, "/v3/kv/compaction", fmt.Sprintf(`{"revision": %q, "physical": true}`, now.Header.Revision), nil)
+	body := fmt.Sprintf(`{"revision": %q, "physical": true}`, now.Header.Revision)
+	err = post(ctx, client, "/v3/kv/compaction", body, nil)
 	if err != nil && strings.Contains(err.Error(), "has been compacted") { // nothing was written since
 		return nil
 	}

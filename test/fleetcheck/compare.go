@@ -13,13 +13,13 @@ import (
 // sourceAnnotation names the cluster of an object that the fleet returns.
 const sourceAnnotation = "resource.karmada.io/cached-from-cluster"
 
-// form is one way to address the fleet.
+// form is a URL prefix of the fleet.
 type form struct {
 	prefix      string
 	isQualified bool // every name in an answer is name@cluster
 }
 
-// forms are all ways to address the fleet.
+// forms are all URL prefixes of the fleet.
 var forms = []form{
 	{"/fleet", false}, {"/fleet/@", true}, {"/bridge/fleet", false}, {"/bridge/fleet/@", true},
 	{"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", false},
@@ -43,7 +43,7 @@ func (s shown) name(own string) string {
 // of returns a copy of a cluster's object as the fleet shows it.
 func (s shown) of(object map[string]any) map[string]any {
 	o := generate.Clone(object)
-	if details, ok := o["details"].(map[string]any); ok && o["kind"] == "Status" { // of a deletion
+	if details, ok := o["details"].(map[string]any); ok && o["kind"] == "Status" { // the answer to a deletion
 		if own, ok := details["name"].(string); ok {
 			details["name"] = s.name(own)
 		}
@@ -75,8 +75,8 @@ func (s shown) of(object map[string]any) map[string]any {
 	return o
 }
 
-// withoutVersion returns a copy without the resourceVersion, which events have of the whole fleet, and without the kind,
-// which items of a list lack.
+// withoutVersion returns a copy without the resourceVersion, which events have of the whole fleet. The copy has no kind
+// either, since items of a list lack it.
 func withoutVersion(object map[string]any) map[string]any {
 	o := maps.Clone(object)
 	delete(o, "kind")
@@ -89,8 +89,8 @@ func withoutVersion(object map[string]any) map[string]any {
 	return o
 }
 
-// comparable returns the object of one of two equal writes without what differs in any two objects: its name, its UID,
-// its version, times, and addresses that the cluster assigned.
+// comparable returns the object of one of two equal writes without the fields that differ in any two objects. These are
+// its name, its UID, its version, times, and addresses that the cluster assigned.
 func comparable(object map[string]any, name string) (map[string]any, error) {
 	text, err := json.Marshal(object)
 	if err != nil {
@@ -123,7 +123,7 @@ func comparable(object map[string]any, name string) (map[string]any, error) {
 		for _, field := range []string{"clusterIP", "clusterIPs", "healthCheckNodePort", "ports"} {
 			delete(spec, field)
 		}
-	case "Status": // of a deletion
+	case "Status": // the answer to a deletion
 		if details, ok := o["details"].(map[string]any); ok {
 			delete(details, "uid")
 		}

@@ -12,7 +12,7 @@ import (
 // maxDifferences bounds the lines of diff.
 const maxDifferences = 20
 
-// diff describes where the JSON value got differs from want, "" if it does not. It takes linear time, however deep the
+// diff describes where the JSON value got differs from want, "" if it does not. Its time is linear, however deep the
 // values are nested.
 func diff(want, got any) string {
 	var lines []string

@@ -62,7 +62,8 @@ func (r *runner) compareErrors(ctx context.Context) error {
 				return fmt.Errorf("%s: code %d: %s", one.name, a.code, head(a.body))
 			}
 			if a.code != one.code {
-				fault = fmt.Errorf("%s: %s %s: code %d, want %d: %s", one.name, req.method, req.path, a.code, one.code, head(a.body))
+				const text = "%s: %s %s: code %d, want %d: %s"
+				fault = fmt.Errorf(text, one.name, req.method, req.path, a.code, one.code, head(a.body))
 				return nil
 			}
 			_, fault = a.status()

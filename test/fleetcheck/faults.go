@@ -11,31 +11,33 @@ import (
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
 )
 
-// fault is one way to disturb a cluster.
+// fault is a disturbance of a cluster.
 type fault struct {
 	name       string
 	isDowntime bool // the cluster does not answer between begin and end
-	begin, end func(ctx context.Context, r *runner, m *member) error
+	// answersReads reports whether the API server answers some reads from its cache all the same.
+	answersReads bool
+	begin, end   func(ctx context.Context, r *runner, m *member) error
 }
 
 // none does nothing.
 func none(context.Context, *runner, *member) error { return nil }
 
-// faults are all ways to disturb a cluster. A run of several rounds uses each before it repeats one.
+// faults are all disturbances of a cluster. A run of several rounds uses each before it repeats one.
 var faults = []fault{
-	{"kill the API server", true,
+	{"kill the API server", true, false,
 		func(ctx context.Context, _ *runner, m *member) error { return m.cluster.Kill(ctx, cluster.APIServer) },
 		func(ctx context.Context, _ *runner, m *member) error {
 			return m.cluster.Restart(ctx, cluster.APIServer)
 		}},
-	{"freeze the API server", true,
+	{"freeze the API server", true, false,
 		func(ctx context.Context, _ *runner, m *member) error { return m.cluster.Pause(ctx, cluster.APIServer) },
 		func(ctx context.Context, _ *runner, m *member) error { return m.cluster.Resume(ctx, cluster.APIServer) }},
-	{"compact etcd, and restart the API server", false,
+	{"compact etcd, and restart the API server", false, false,
 		func(ctx context.Context, r *runner, m *member) error {
 			return errors.Join(compact(ctx, r.set, m), m.cluster.Restart(ctx, cluster.APIServer))
 		}, none},
-	{"remove the cluster from the gateway", false,
+	{"remove the cluster from the gateway", false, false,
 		func(ctx context.Context, r *runner, m *member) error {
 			m.registered = false
 			return r.registrar.Remove(ctx, m.name)
@@ -44,13 +46,13 @@ var faults = []fault{
 			m.registered = true
 			return r.register(ctx, m)
 		}},
-	{"compact etcd", false,
+	{"compact etcd", false, false,
 		func(ctx context.Context, r *runner, m *member) error { return compact(ctx, r.set, m) }, none},
-	{"restart etcd and the API server", false,
+	{"restart etcd and the API server", false, false,
 		func(ctx context.Context, _ *runner, m *member) error {
 			return m.cluster.Restart(ctx, cluster.Etcd, cluster.APIServer)
 		}, none},
-	{"freeze etcd and write", true,
+	{"freeze etcd", true, true,
 		func(ctx context.Context, _ *runner, m *member) error { return m.cluster.Pause(ctx, cluster.Etcd) },
 		func(ctx context.Context, _ *runner, m *member) error { return m.cluster.Resume(ctx, cluster.Etcd) }},
 }
@@ -92,10 +94,11 @@ func (r *runner) whileDisturbed(ctx context.Context, f fault, m *member) error {
 		}
 		r.cutWatcher()
 	}
-	if r.begin(); !m.down || f.name == "freeze etcd and write" { // its API server answers some reads from its cache
+	if r.begin(); !m.down || f.answersReads {
 		return nil
 	}
-	s, at := selection{kind: kind{configMap, "configmaps", true, false}, selector: generate.Label}, generate.Pick(r.src, forms)
+	s := selection{kind: kind{configMap, "configmaps", true, false}, selector: generate.Label}
+	at := generate.Pick(r.src, forms)
 	r.note("list %s%s without %s", at.prefix, s, m.name)
 	if err := r.compareList(ctx, s, at, []*member{m}); err != nil {
 		return err
@@ -124,12 +127,14 @@ func (r *runner) writeConfigMap(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	o := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": r.src.Metadata(), "data": map[string]any{"a": r.src.Text()}}
+	o := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": r.src.Metadata()}
+	o["data"] = map[string]any{"a": r.src.Text()}
 	if isKnown(o, typeJSON) {
 		r.counts.excluded++
 		return nil
 	}
-	w := &write{pair: p, at: byName, form: generate.Pick(r.src, forms), method: "POST", isCreate: true, contentType: typeJSON}
+	w := &write{pair: p, at: byName, form: generate.Pick(r.src, forms), method: "POST", isCreate: true}
+	w.contentType = typeJSON
 	w.body = func(name, namespace string) ([]byte, error) { return encode(o, name, namespace, typeJSON) }
 	a, err := r.mirror(ctx, w)
 	if err == nil && a.isSuccess() {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestFleetAnswersAsItsClusters fails if the fleet changes, loses or invents anything, or leaves a watch without an
-// event, while clusters are killed, frozen, compacted, removed and added. It lasts a minute, or CLUSTERPASS_SOAK.
+// TestFleetAnswersAsItsClusters fails if the fleet changes, loses or invents an object, or leaves a watch without an
+// event. Clusters are killed, frozen, compacted, removed and added meanwhile. It lasts a minute, or CLUSTERPASS_SOAK.
 func TestFleetAnswersAsItsClusters(t *testing.T) {
 	duration, err := time.ParseDuration(cmp.Or(os.Getenv("CLUSTERPASS_SOAK"), "1m"))
 	if err != nil {

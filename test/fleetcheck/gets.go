@@ -28,7 +28,8 @@ func (r *runner) compareGets(ctx context.Context) error {
 			return err
 		}
 		if direct.code != through.code {
-			return fmt.Errorf("GET %s: the fleet answers %d, the cluster %d: %s", path, through.code, direct.code, head(through.body))
+			const text = "GET %s: the fleet answers %d, the cluster %d: %s"
+			return fmt.Errorf(text, path, through.code, direct.code, head(through.body))
 		}
 		if !direct.isSuccess() { // an event that has expired
 			continue

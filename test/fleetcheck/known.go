@@ -9,7 +9,7 @@ import (
 // known are faults of the fleet that are not repaired yet. Objects that reach one are not written. Remove the line of a
 // fault with its repair.
 var known = []struct {
-	point   int // of the issue "The fleet answers exactly"
+	point   int // number in the issue "The fleet answers exactly"
 	reaches func(o map[string]any, text, contentType string) bool
 }{
 	{1, func(o map[string]any, _, _ string) bool { return depth(o) > 450 }},
@@ -64,13 +64,15 @@ func hasClusterName(text string) bool { return strings.Contains(text, "@member")
 
 // hasReference reports whether a text has a field that is a reference in some kind.
 func hasReference(text string) bool {
-	fields := []string{"selector", "matchLabels", "template", "containers", "nodeName", "scaleTargetRef", "involvedObject", "subjects"}
+	fields := []string{
+		"selector", "matchLabels", "template", "containers", "nodeName", "scaleTargetRef", "involvedObject", "subjects",
+	}
 	return slices.ContainsFunc(fields, func(field string) bool { return strings.Contains(text, `"`+field+`":`) })
 }
 
 func isYAML(contentType string) bool { return strings.Contains(contentType, "yaml") }
 
-// hasOddText reports whether a text has characters that YAML writes in another way than JSON.
+// hasOddText reports whether a text has characters that YAML writes differently from JSON.
 func hasOddText(text string) bool {
 	return strings.ContainsFunc(text, func(c rune) bool { return c == '%' || c < ' ' || c > '~' }) || strings.Contains(text, `\u`)
 }

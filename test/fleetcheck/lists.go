@@ -112,12 +112,12 @@ func (s selection) path(more url.Values, atFleet bool) string {
 // String implements fmt.Stringer.
 func (s selection) String() string { return s.path(nil, true) }
 
-// includes reports whether a member takes part.
+// includes reports whether the selection covers a member.
 func (s selection) includes(m *member) bool {
 	return m.registered && (len(s.clusters) == 0 || slices.Contains(s.clusters, m.name))
 }
 
-// hasMember reports whether any registered cluster takes part.
+// hasMember reports whether the selection covers any registered cluster.
 func (r *runner) hasMember(s selection) bool { return slices.ContainsFunc(r.members, s.includes) }
 
 // union returns what the direct lists of all clusters that are not down have, as the fleet shows it.

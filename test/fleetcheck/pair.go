@@ -17,7 +17,7 @@ type pair struct {
 	namespace  string
 	member     *member
 	name, twin string
-	token      string // what the names have, and no generated text
+	token      string // part of both names, and of no generated text
 }
 
 // String implements fmt.Stringer.
@@ -92,7 +92,7 @@ type placement int
 const (
 	byName       placement = iota // name@cluster
 	byNamespace                   // namespace@cluster in the path
-	byAnnotation                  // of the object that is created
+	byAnnotation                  // annotation of the object that is created
 )
 
 // String implements fmt.Stringer.

@@ -35,7 +35,7 @@ const writesPerRound = 12
 type runner struct {
 	options
 	*world
-	src          *generate.Source // of the operation that runs
+	src          *generate.Source // source of the operation that runs
 	kinds        []kind
 	pairs        []*pair
 	watchers     []*watcher
@@ -195,16 +195,17 @@ func (r *runner) round(ctx context.Context, n int) error {
 	return nil
 }
 
-// settle waits until every registered cluster takes part in every form of the fleet, and no other does.
+// settle waits until every registered cluster answers in every form of the fleet, and no other does.
 func (r *runner) settle(ctx context.Context) error {
 	defer r.epoch.next()
 	for _, f := range forms {
-		for _, k := range []kind{customKinds[0], customKinds[1], {resource: "configmaps", gvk: configMap, isNamespaced: true}} {
+		for _, k := range append(slices.Clone(customKinds), kind{configMap, "configmaps", true, false}) {
 			path := f.prefix + k.collection("") + "?strict=true&limit=500&labelSelector=" + generate.Label
 			err := waittest.Poll(ctx, func(ctx context.Context) error {
 				a, err := r.gateway.do(ctx, request{method: "GET", path: path})
 				if err == nil && (a.code != http.StatusOK || a.header.Get("Warning") != "") {
-					err = fmt.Errorf("GET %s: code %d, warning %q: %s", path, a.code, a.header.Get("Warning"), head(a.body))
+					const text = "GET %s: code %d, warning %q: %s"
+					err = fmt.Errorf(text, path, a.code, a.header.Get("Warning"), head(a.body))
 				}
 				if err != nil {
 					return err
@@ -219,7 +220,7 @@ func (r *runner) settle(ctx context.Context) error {
 	return nil
 }
 
-// namesMembers fails unless exactly the registered clusters take part in a form of the fleet. Each has its own kube-system.
+// namesMembers fails unless exactly the registered clusters answer in a form of the fleet. Each has a kube-system.
 func (r *runner) namesMembers(ctx context.Context, f form) error {
 	path := f.prefix + "/api/v1/namespaces?fieldSelector=metadata.name%3Dkube-system"
 	items, err := r.listFleet(ctx, path, f)
@@ -236,7 +237,7 @@ func (r *runner) namesMembers(ctx context.Context, f form) error {
 		}
 	}
 	if slices.Sort(got); !slices.Equal(got, want) {
-		return fmt.Errorf("GET %s: clusters %v take part, want %v", path, got, want)
+		return fmt.Errorf("GET %s: clusters %v answer, want %v", path, got, want)
 	}
 	return nil
 }

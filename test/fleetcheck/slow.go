@@ -6,8 +6,8 @@ import (
 	"net/http"
 )
 
-// slowError is a result that a busy machine explains: a healthy cluster did not answer in time. Whoever gets one tries
-// again, for waittest.Patience at most.
+// slowError is a result that a busy machine explains: a healthy cluster did not answer in time. The caller tries again,
+// for waittest.Patience at most.
 type slowError struct{ err error }
 
 func (e *slowError) Error() string { return e.err.Error() }

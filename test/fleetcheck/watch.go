@@ -31,6 +31,9 @@ type mark struct {
 	version string
 	state   state
 	at      time.Time
+	// repeats reports whether the events behind the version are part of the objects already. Events of a difference that
+	// the fleet found by listing a cluster again have the version from before it.
+	repeats bool
 }
 
 // watcher lists and watches through the fleet, as an informer does, until its context ends. It is cut at random, and
@@ -51,7 +54,8 @@ type watcher struct {
 	relists     int
 	resumptions int
 	events      int
-	last        string // what ended its last request
+	repeats     bool   // the connection may repeat events
+	last        string // error of its last request
 }
 
 // watchEvent is one line of a watch.
@@ -104,7 +108,9 @@ func (w *watcher) list(ctx context.Context) error {
 // remember keeps the version and the objects of now. The caller has locked mu.
 func (w *watcher) remember(version string) {
 	const kept = 20
-	w.marks = append(w.marks, mark{version, maps.Clone(w.state), time.Now()})
+	n := len(w.marks)
+	repeats := n > 0 && w.marks[n-1].version == version
+	w.marks = append(w.marks, mark{version, maps.Clone(w.state), time.Now(), repeats})
 	if len(w.marks) > kept {
 		w.marks = w.marks[1:]
 	}
@@ -120,7 +126,7 @@ func (w *watcher) follow(ctx context.Context) error {
 		return errRelist
 	}
 	from := w.marks[len(w.marks)-1]
-	w.state, w.cut = maps.Clone(from.state), cancel
+	w.state, w.cut, w.repeats = maps.Clone(from.state), cancel, from.repeats
 	w.mu.Unlock()
 	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {from.version}}
 	path := w.form.prefix + w.selection.path(query, true)
@@ -148,7 +154,7 @@ func (w *watcher) follow(ctx context.Context) error {
 			n, _ := code.Int64()
 			return w.ended(ctx, from, &answer{code: int(n), body: text})
 		}
-		if err := w.take(e); err != nil {
+		if err := w.add(e); err != nil {
 			return w.fail(fmt.Errorf("%w\nevent: %s", err, head(line)))
 		}
 	}
@@ -182,13 +188,14 @@ func (w *watcher) ended(ctx context.Context, from mark, a *answer) error {
 	isExpected := w.mayExpire || w.session != w.r.epoch.now() || time.Since(from.at) > historyKept
 	w.mu.Unlock()
 	if !isExpected {
-		return w.fail(fmt.Errorf("the watch from %s expired, although no cluster was disturbed: %s", from.version, head(a.body)))
+		const text = "the watch from %s expired, although no cluster was disturbed: %s"
+		return w.fail(fmt.Errorf(text, from.version, head(a.body)))
 	}
 	return errRelist
 }
 
-// take applies an event. It fails if no single history of the objects contains the event here.
-func (w *watcher) take(e watchEvent) error {
+// add applies an event. It fails if no single history of the objects contains the event here.
+func (w *watcher) add(e watchEvent) error {
 	m, _ := e.Object["metadata"].(map[string]any)
 	version, _ := m["resourceVersion"].(string)
 	if version == "" {
@@ -202,6 +209,10 @@ func (w *watcher) take(e watchEvent) error {
 		before, known := w.state[key]
 		now := withoutVersion(e.Object)
 		switch {
+		case w.repeats && e.Type != "DELETED":
+			w.state[key] = now
+		case w.repeats:
+			delete(w.state, key)
 		case e.Type == "ADDED" && known:
 			return fmt.Errorf("%v is added twice", key)
 		case e.Type == "MODIFIED" && !known, e.Type == "DELETED" && !known:

@@ -260,7 +260,8 @@ func (r *runner) patch(ctx context.Context, p *pair) error {
 	var body any = change
 	if r.src.Chance(3) {
 		w.contentType = typeJSON6902
-		body = []any{map[string]any{"op": "add", "path": "/metadata/annotations", "value": change["metadata"].(map[string]any)["annotations"]}}
+		annotations := change["metadata"].(map[string]any)["annotations"]
+		body = []any{map[string]any{"op": "add", "path": "/metadata/annotations", "value": annotations}}
 	}
 	if isKnown(change, w.contentType) {
 		r.counts.excluded++

@@ -96,8 +96,8 @@ func (s *Source) filler() *randfill.Filler {
 	)
 }
 
-// complete adds fields whose absence makes every object of a kind invalid, and removes those that concern other
-// objects: an address that both of a pair of objects claim, or a default of the whole cluster.
+// complete adds fields whose absence makes every object of a kind invalid. It removes fields that concern other objects,
+// such as an address, or a default of the whole cluster.
 func complete(o map[string]any) {
 	spec, _ := o["spec"].(map[string]any)
 	switch o["kind"] {
