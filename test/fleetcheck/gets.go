@@ -63,7 +63,7 @@ func (r *runner) read(ctx context.Context, path string) (got *answer, err error)
 	return got, err
 }
 
-// compareBareNames reads objects by their names alone: found in one cluster, ambiguous in several, and otherwise absent.
+// compareBareNames reads objects by their names alone: found in one cluster, ambiguous in several, or absent.
 func (r *runner) compareBareNames(ctx context.Context) error {
 	for range 4 {
 		k, namespace, f := generate.Pick(r.src, customKinds), "", generate.Pick(r.src, forms)

@@ -25,7 +25,8 @@ type kind struct {
 
 // harmful are kinds whose objects change how an API server answers for others, so that pairs of writes would differ.
 var harmful = []string{
-	"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy",
+	"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy",
+	"MutatingAdmissionPolicy",
 	"ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding", "FlowSchema", "PriorityLevelConfiguration",
 	"ServiceCIDR", "IPAddress", "ResourceQuota", "LimitRange", "APIService", "StorageVersion", "Namespace",
 }

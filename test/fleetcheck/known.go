@@ -74,5 +74,6 @@ func isYAML(contentType string) bool { return strings.Contains(contentType, "yam
 
 // hasOddText reports whether a text has characters that YAML writes differently from JSON.
 func hasOddText(text string) bool {
-	return strings.ContainsFunc(text, func(c rune) bool { return c == '%' || c < ' ' || c > '~' }) || strings.Contains(text, `\u`)
+	isOdd := func(c rune) bool { return c == '%' || c < ' ' || c > '~' }
+	return strings.ContainsFunc(text, isOdd) || strings.Contains(text, `\u`)
 }

@@ -168,7 +168,9 @@ func (r *runner) compareLists(ctx context.Context) error {
 
 // atRest repeats a comparison that a slow cluster disturbed: one that was left out with a warning or an error, or
 // whose objects changed meanwhile. Any other difference fails at once.
-func (r *runner) atRest(ctx context.Context, s selection, f form, compare func(ctx context.Context, want state) error) error {
+func (r *runner) atRest(
+	ctx context.Context, s selection, f form, compare func(ctx context.Context, want state) error,
+) error {
 	var failed error
 	err := waittest.Poll(ctx, func(ctx context.Context) error {
 		want, err := r.union(ctx, s, f)

@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-const usage = `Compare the fleet with its clusters: random writes, lists, pages and watches, through faults of the clusters.
+const usage = `Compare the fleet with its clusters: random writes, lists, pages and watches, through faults.
 
   --seed N         repeat the run of that seed (default: a random one, which is printed)
   --duration TIME  begin no round after that time (default 1m)

@@ -39,7 +39,8 @@ func (w *write) request(prefix, name, namespace string) (request, error) {
 	if w.isCreate {
 		path = w.pair.kind.collection(namespace)
 	}
-	r := request{method: w.method, path: prefix + path + w.subresource + "?" + w.query.Encode(), contentType: w.contentType}
+	r := request{method: w.method, path: prefix + path + w.subresource, contentType: w.contentType}
+	r.path += "?" + w.query.Encode()
 	var err error
 	if w.body != nil {
 		r.body, err = w.body(name, namespace)

@@ -87,8 +87,8 @@ func (r *runner) pages(ctx context.Context, s selection, f form, limits []int, b
 	}
 }
 
-// compareMovingPages writes between pages. The pages show one moment of each cluster: the beginning, or the moment after
-// one of the writes.
+// compareMovingPages writes between pages. The pages show one moment of each cluster: the beginning, or the
+// moment after one of the writes.
 func (r *runner) compareMovingPages(ctx context.Context) error {
 	s := selection{kind: generate.Pick(r.src, customKinds), selector: generate.Label}
 	f, limits := generate.Pick(r.src, forms), []int{1 + r.src.IntN(8)}

@@ -31,7 +31,7 @@ const nameToken, twinToken = "thing", "twins"
 // namesOfKind is how many names a kind has, so that several clusters have objects of one name.
 const namesOfKind = 12
 
-// newPair chooses a kind, a cluster that answers, and names that the cluster does not have. It returns nil if all are used.
+// newPair chooses a cluster that answers, and names for a pair. It returns nil if the names are in use.
 func (r *runner) newPair(k kind) *pair {
 	p := &pair{kind: k, member: r.healthyMember()}
 	if p.member == nil {

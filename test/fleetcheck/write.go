@@ -221,7 +221,8 @@ func (r *runner) replace(ctx context.Context, p *pair) error {
 
 // apply applies some fields on the server's side.
 func (r *runner) apply(ctx context.Context, p *pair) error {
-	o := map[string]any{"apiVersion": p.kind.gvk.GroupVersion().String(), "kind": p.kind.gvk.Kind, "metadata": r.src.Metadata()}
+	o := map[string]any{"apiVersion": p.kind.gvk.GroupVersion().String(), "kind": p.kind.gvk.Kind}
+	o["metadata"] = r.src.Metadata()
 	if p.kind.isCustom {
 		o["spec"] = r.src.Object(3)
 	}

@@ -4,9 +4,12 @@ import "strings"
 
 // oddTexts are legitimate values that parsers and writers of JSON, YAML and names tend to change.
 var oddTexts = []string{
-	"", " ", "a\u0085b", "a\u2028b\u2029c", "del\u007f", "c1\u0080", "\ufffe", "\uffff", "\ufeffbom", "\U0001f600", "\u212aind",
-	"tab\there", "line\nbreak", "cr\r\nlf", "trailing \n\n", "%TAG ! tag:x", "%YAML 1.1", "---", "...", "# no comment", "a: b",
-	"- a", "&anchor", "*alias", "!!binary aGk=", "yes", "NO", "on", "null", "~", "0x1F", "0o17", "1_000", "1e3", ".inf", ".nan",
+	"", " ", "a\u0085b", "a\u2028b\u2029c", "del\u007f", "c1\u0080", "\ufffe", "\uffff", "\ufeffbom",
+	"\U0001f600", "\u212aind",
+	"tab\there", "line\nbreak", "cr\r\nlf", "trailing \n\n", "%TAG ! tag:x", "%YAML 1.1", "---", "...",
+	"# no comment", "a: b",
+	"- a", "&anchor", "*alias", "!!binary aGk=", "yes", "NO", "on", "null", "~", "0x1F", "0o17",
+	"1_000", "1e3", ".inf", ".nan",
 	"12:30:45", "2001-12-14", "{", "[", "}", "]", `"`, `'`, `\`, `\u0041`, `</script>`, "<&>", "a\x00b", "\x01\x1f", "a@b",
 	"@", "@member1", "web@member1", "shop@member2", "x@y@member3", "é", "e\u0301", "ﬀ", "\u202eabc", "\u00ad", "=", "<<",
 }

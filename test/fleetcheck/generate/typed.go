@@ -96,8 +96,8 @@ func (s *Source) filler() *randfill.Filler {
 	)
 }
 
-// complete adds fields whose absence makes every object of a kind invalid. It removes fields that concern other objects,
-// such as an address, or a default of the whole cluster.
+// complete adds fields whose absence makes every object of a kind invalid. It removes fields that concern other
+// objects, such as an address, or a default of the whole cluster.
 func complete(o map[string]any) {
 	spec, _ := o["spec"].(map[string]any)
 	switch o["kind"] {
@@ -137,8 +137,10 @@ func completePod(pod map[string]any, restart string) {
 	spec["containers"] = []any{map[string]any{"name": "c", "image": "x"}}
 	spec["restartPolicy"] = restart
 	spec["automountServiceAccountToken"] = false // a random name of a volume otherwise
-	for _, field := range []string{"serviceAccountName", "serviceAccount", "initContainers", "ephemeralContainers", "priority",
-		"priorityClassName", "overhead", "runtimeClassName", "nodeName", "resourceClaims"} {
+	for _, field := range []string{
+		"serviceAccountName", "serviceAccount", "initContainers", "ephemeralContainers", "priority", "priorityClassName",
+		"overhead", "runtimeClassName", "nodeName", "resourceClaims",
+	} {
 		delete(spec, field)
 	}
 }

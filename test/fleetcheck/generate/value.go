@@ -7,14 +7,17 @@ import (
 
 // oddKeys are keys of objects that a parser may confuse with the fields that it looks for.
 var oddKeys = []string{
-	"kind", "apiVersion", "metadata", "name", "namespace", "items", "annotations", "status", "Kind", "KIND", "Metadata", "\u212aind",
-	"resourceVersion", "ownerReferences", "", ".", "a.b", "a/b", "~1", "matchLabels", "selector", "template", "labels", "subjects",
+	"kind", "apiVersion", "metadata", "name", "namespace", "items", "annotations", "status", "Kind",
+	"KIND", "Metadata", "\u212aind",
+	"resourceVersion", "ownerReferences", "", ".", "a.b", "a/b", "~1", "matchLabels", "selector",
+	"template", "labels", "subjects",
 	"roleRef", "nodeName", "containers", "involvedObject", "scaleTargetRef", "resource.karmada.io/cached-from-cluster",
 }
 
 // oddNumbers are literals of numbers that survive only if nothing decodes them into a float of less precision.
 var oddNumbers = []string{
-	"0", "-1", "1.5", "1e3", "9007199254740993", "9223372036854775807", "-9223372036854775808", "1e21", "1.0", "0.1", "1e-7",
+	"0", "-1", "1.5", "1e3", "9007199254740993", "9223372036854775807", "-9223372036854775808", "1e21",
+	"1.0", "0.1", "1e-7",
 	"123456789.123456789", "2.50", "-0.0", "100000000000000000000",
 }
 
@@ -104,7 +107,8 @@ func (s *Source) Custom(apiVersion, kind string) map[string]any {
 		}
 		o["spec"] = map[string]any{"many": list}
 	case 3:
-		o["subjects"] = []any{map[string]any{"kind": "ServiceAccount", "name": s.Label() + "@member1", "namespace": "shop@member1"}}
+		subject := map[string]any{"kind": "ServiceAccount", "name": s.Label() + "@member1", "namespace": "shop@member1"}
+		o["subjects"] = []any{subject}
 		o["roleRef"] = map[string]any{"kind": "Role", "name": "dev@member2"}
 	}
 	return o
