@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
+	clusters "github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
 )
@@ -18,6 +20,16 @@ type fault struct {
 	// answersReads reports whether the API server answers some reads from its cache all the same.
 	answersReads bool
 	begin, end   func(ctx context.Context, r *runner, m *member) error
+}
+
+// awaitMembership waits until every part of the gateway uses the registered clusters of now. No response shows which ones
+// a part has cached, so only the age of the caches is certain.
+func (r *runner) awaitMembership(ctx context.Context) error {
+	select {
+	case <-time.After(2 * clusters.Local.Object):
+	case <-ctx.Done():
+	}
+	return r.settle(ctx)
 }
 
 // none does nothing.
@@ -40,11 +52,11 @@ var faults = []fault{
 	{"remove the cluster from the gateway", false, false,
 		func(ctx context.Context, r *runner, m *member) error {
 			m.registered = false
-			return r.registrar.Remove(ctx, m.name)
+			return errors.Join(r.registrar.Remove(ctx, m.name), r.awaitMembership(ctx))
 		},
 		func(ctx context.Context, r *runner, m *member) error {
 			m.registered = true
-			return r.register(ctx, m)
+			return errors.Join(r.register(ctx, m), r.awaitMembership(ctx))
 		}},
 	{"compact etcd", false, false,
 		func(ctx context.Context, r *runner, m *member) error { return compact(ctx, r.set, m) }, none},

@@ -101,6 +101,9 @@ func (p placement) String() string { return []string{"name", "namespace", "annot
 // place chooses how a request for a pair names the cluster, and the form of the fleet.
 func (r *runner) place(p *pair, isCreate bool) (placement, form) {
 	f := generate.Pick(r.src, forms)
+	if p.name != p.token { // alone, it may read as name@cluster
+		return byName, f
+	}
 	switch n := r.src.IntN(4); {
 	case n == 0 && p.kind.isNamespaced:
 		for f.isQualified { // where a namespace names the cluster, names stand alone
