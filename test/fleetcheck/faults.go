@@ -22,9 +22,10 @@ type fault struct {
 	begin, end   func(ctx context.Context, r *runner, m *member) error
 }
 
-// awaitMembership waits until every part of the gateway uses the registered clusters of now. No response shows which ones
-// a part has cached, so only the age of the caches is certain.
+// awaitMembership waits until every part of the gateway uses the registered clusters of now. No response shows which
+// ones a part has cached, so only the age of the caches is certain.
 func (r *runner) awaitMembership(ctx context.Context) error {
+	r.epoch.noteChange()
 	select {
 	case <-time.After(2 * clusters.Local.Object):
 	case <-ctx.Done():

@@ -18,7 +18,13 @@ import (
 )
 
 // epoch counts the disturbances of clusters. A version from an earlier epoch may have expired.
-type epoch struct{ n atomic.Int64 }
+type epoch struct{ n, changed atomic.Int64 }
+
+// noteChange records that a cluster was removed or added. Watches may end for a while then.
+func (e *epoch) noteChange() { e.changed.Store(time.Now().UnixNano()) }
+
+// isChanged reports whether a cluster was removed or added within historyKept.
+func (e *epoch) isChanged() bool { return time.Since(time.Unix(0, e.changed.Load())) < historyKept }
 
 func (e *epoch) next()      { e.n.Add(1) }
 func (e *epoch) now() int64 { return e.n.Load() }
@@ -185,7 +191,7 @@ func (w *watcher) ended(ctx context.Context, from mark, a *answer) error {
 		return w.pause(ctx, fmt.Errorf("code %d: %s", a.code, head(a.body)))
 	}
 	w.mu.Lock()
-	isExpected := w.mayExpire || w.session != w.r.epoch.now() || time.Since(from.at) > historyKept
+	isExpected := w.mayExpire || w.session != w.r.epoch.now() || w.r.epoch.isChanged() || time.Since(from.at) > historyKept
 	w.mu.Unlock()
 	if !isExpected {
 		const text = "the watch from %s expired, although no cluster was disturbed: %s"
