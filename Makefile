@@ -100,9 +100,9 @@ test-conformance: build-local ## Slow suite: Kubernetes' conformance specs, dire
 	@$(STEP) "build the conformance program" $(NEEDS_GO) go build -o dist/local/conformance ./test/conformance
 	@dist/local/conformance $(ARGS)
 
-soak: build-local moto clusters ## Slow suite: watch two real clusters for SOAK=2h, through writes, cuts and restarts
-	@CLUSTERPASS_SOAK=$(SOAK) $(STEP) "watch for $(SOAK)" $(NEEDS_CC) \
-	  $(GOTEST) -count=1 -v -timeout 0 -run '^TestFleetInformers$$' ./test/e2e/fleet
+soak: build-local moto clusters ## Slow suite: compare the fleet with real clusters for SOAK=2h, through writes, cuts and restarts
+	@CLUSTERPASS_SOAK=$(SOAK) $(STEP) "compare the fleet with its clusters for $(SOAK)" $(NEEDS_CC) \
+	  $(GOTEST) -count=1 -v -timeout 0 -run '^(TestFleetInformers|TestFleetAnswersAsItsClusters)$$' ./test/e2e/fleet ./test/fleetcheck
 
 fuzz: ## Slow suite: fuzz every parser and codec for FUZZTIME=20s each
 	@$(STEP) "fuzz" $(NEEDS_GO) scripts/fuzz $(FUZZTIME)

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
+)
+
+// sourceAnnotation names the cluster of an object that the fleet returns.
+const sourceAnnotation = "resource.karmada.io/cached-from-cluster"
+
+// form is a URL prefix of the fleet.
+type form struct {
+	prefix      string
+	isQualified bool // every name in an answer is name@cluster
+}
+
+// forms are all URL prefixes of the fleet.
+var forms = []form{
+	{"/fleet", false}, {"/fleet/@", true}, {"/bridge/fleet", false}, {"/bridge/fleet/@", true},
+	{"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", false},
+}
+
+// shown is what the fleet documents to change in an object of a cluster.
+type shown struct {
+	cluster            string
+	isQualified        bool // the name is name@cluster
+	qualifiesNamespace bool // the namespace is namespace@cluster
+}
+
+// name returns what the fleet calls an object.
+func (s shown) name(own string) string {
+	if i := strings.LastIndexByte(own, '@'); s.isQualified || i > 0 && route.ValidClusterName(own[i+1:]) == nil {
+		return own + "@" + s.cluster
+	}
+	return own
+}
+
+// of returns a copy of a cluster's object as the fleet shows it.
+func (s shown) of(object map[string]any) map[string]any {
+	o := generate.Clone(object)
+	if details, ok := o["details"].(map[string]any); ok && o["kind"] == "Status" { // the answer to a deletion
+		if own, ok := details["name"].(string); ok {
+			details["name"] = s.name(own)
+		}
+		return o
+	}
+	m, _ := o["metadata"].(map[string]any)
+	if m == nil {
+		return o
+	}
+	annotations, _ := m["annotations"].(map[string]any)
+	if annotations == nil {
+		annotations = map[string]any{}
+		m["annotations"] = annotations
+	}
+	annotations[sourceAnnotation] = s.cluster
+	if own, ok := m["name"].(string); ok {
+		m["name"] = s.name(own)
+	}
+	if own, ok := m["namespace"].(string); ok && s.qualifiesNamespace {
+		m["namespace"] = own + "@" + s.cluster
+	}
+	owners, _ := m["ownerReferences"].([]any)
+	for _, owner := range owners {
+		owner, _ := owner.(map[string]any)
+		if own, ok := owner["name"].(string); ok {
+			owner["name"] = s.name(own)
+		}
+	}
+	return o
+}
+
+// withoutVersion returns a copy without the resourceVersion, which events have of the whole fleet. The copy has no kind
+// either, since items of a list lack it.
+func withoutVersion(object map[string]any) map[string]any {
+	o := maps.Clone(object)
+	delete(o, "kind")
+	delete(o, "apiVersion")
+	if m, ok := o["metadata"].(map[string]any); ok {
+		m = maps.Clone(m)
+		delete(m, "resourceVersion")
+		o["metadata"] = m
+	}
+	return o
+}
+
+// comparable returns the object of one of two equal writes without the fields that differ in any two objects. These are
+// its name, its UID, its version, times, and addresses that the cluster assigned.
+func comparable(object map[string]any, name string) (map[string]any, error) {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	replaced := strings.ReplaceAll(string(text), name, "NAME")
+	if m, ok := object["metadata"].(map[string]any); ok {
+		if uid, ok := m["uid"].(string); ok && uid != "" {
+			replaced = strings.ReplaceAll(replaced, uid, "UID")
+		}
+	}
+	o := map[string]any{}
+	if err := generate.Decode([]byte(replaced), &o); err != nil {
+		return nil, err
+	}
+	if m, ok := o["metadata"].(map[string]any); ok {
+		for _, field := range []string{"resourceVersion", "creationTimestamp", "deletionTimestamp"} {
+			delete(m, field)
+		}
+		fields, _ := m["managedFields"].([]any)
+		for _, f := range fields {
+			if f, ok := f.(map[string]any); ok {
+				delete(f, "time")
+			}
+		}
+	}
+	spec, _ := o["spec"].(map[string]any)
+	switch o["kind"] {
+	case "Service":
+		for _, field := range []string{"clusterIP", "clusterIPs", "healthCheckNodePort", "ports"} {
+			delete(spec, field)
+		}
+	case "Status": // the answer to a deletion
+		if details, ok := o["details"].(map[string]any); ok {
+			delete(details, "uid")
+		}
+	case "CertificateSigningRequest": // the API server notes the caller
+		for _, field := range []string{"username", "uid", "groups", "extra"} {
+			delete(spec, field)
+		}
+	}
+	return o, nil
+}
+
+// objectKey names an object of the fleet in lists and states.
+type objectKey struct{ cluster, namespace, name string }
+
+func (k objectKey) String() string { return k.namespace + "/" + k.name + "@" + k.cluster }
+
+// keyOf returns the key of an object as a cluster has it.
+func keyOf(cluster string, o map[string]any) objectKey {
+	m, _ := o["metadata"].(map[string]any)
+	namespace, _ := m["namespace"].(string)
+	name, _ := m["name"].(string)
+	return objectKey{cluster, namespace, name}
+}
+
+// shownKeyOf returns the key of an object as the fleet shows it.
+func shownKeyOf(o map[string]any, f form) objectKey {
+	m, _ := o["metadata"].(map[string]any)
+	annotations, _ := m["annotations"].(map[string]any)
+	cluster, _ := annotations[sourceAnnotation].(string)
+	k := keyOf(cluster, o)
+	if f.isQualified || (shown{cluster: cluster}).name(strings.TrimSuffix(k.name, "@"+cluster)) == k.name {
+		k.name = strings.TrimSuffix(k.name, "@"+cluster)
+	}
+	return k
+}
+
+// state maps objects to what is known of them.
+type state map[objectKey]map[string]any
+
+// compareStates describes how got differs from want. Versions count if exact.
+func compareStates(want, got state, exact bool) error {
+	for key, w := range want {
+		g, ok := got[key]
+		if !ok {
+			return fmt.Errorf("%v is missing", key)
+		}
+		if !exact {
+			w, g = withoutVersion(w), withoutVersion(g)
+		}
+		if d := diff(w, g); d != "" {
+			return fmt.Errorf("%v differs (-want +got):\n%s", key, d)
+		}
+	}
+	for key := range got {
+		if _, ok := want[key]; !ok {
+			return fmt.Errorf("%v is not in the cluster", key)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// TestFleetAnswersAsItsClusters fails if the fleet changes, loses or invents an object, or leaves a watch without an
+// event. Clusters are killed, frozen, compacted, removed and added meanwhile. It lasts a minute, or CLUSTERPASS_SOAK.
+func TestFleetAnswersAsItsClusters(t *testing.T) {
+	duration, err := time.ParseDuration(cmp.Or(os.Getenv("CLUSTERPASS_SOAK"), "1m"))
+	if err != nil {
+		t.Fatalf("read CLUSTERPASS_SOAK: %v; set it to a duration such as 2h", err)
+	}
+	seed := rand.Uint64()
+	if text := os.Getenv("CLUSTERPASS_SEED"); text != "" {
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("read CLUSTERPASS_SEED: %v; set it to the seed that a failed run printed", err)
+		}
+	}
+	o := options{seed: seed, duration: duration, clusters: 3, out: t.Output()}
+	if err := check(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+}

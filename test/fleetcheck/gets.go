@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/clusterpass/clusterpass/shared/waittest"
+	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
+)
+
+// compareGets compares each pair's object by name@cluster, and some by namespace@cluster, with the cluster's.
+func (r *runner) compareGets(ctx context.Context) error {
+	for _, p := range r.pairs {
+		if !p.member.registered {
+			continue
+		}
+		at, f := r.place(p, false)
+		name, namespace := p.names(at)
+		path := f.prefix + p.kind.object(namespace, name)
+		r.note("GET %s", path)
+		direct, err := p.member.direct.do(ctx, request{method: "GET", path: p.kind.object(p.namespace, p.name)})
+		if err != nil {
+			return err
+		}
+		through, err := r.read(ctx, path)
+		if err != nil {
+			return err
+		}
+		if direct.code != through.code {
+			const text = "GET %s: the fleet answers %d, the cluster %d: %s"
+			return fmt.Errorf(text, path, through.code, direct.code, head(through.body))
+		}
+		if !direct.isSuccess() { // an event that has expired
+			continue
+		}
+		want, err := direct.object()
+		if err != nil {
+			return err
+		}
+		got, err := through.object()
+		if err != nil {
+			return err
+		}
+		if d := diff(p.shownAs(at, f).of(want), got); d != "" {
+			return fmt.Errorf("GET %s: the fleet's answer differs (-cluster +fleet):\n%s", path, d)
+		}
+	}
+	return nil
+}
+
+// read repeats a GET while a slow cluster makes it fail.
+func (r *runner) read(ctx context.Context, path string) (got *answer, err error) {
+	err = waittest.Poll(ctx, func(ctx context.Context) error {
+		if got, err = r.gateway.do(ctx, request{method: "GET", path: path}); err != nil {
+			return err
+		}
+		if isUnavailable(got.code) || got.header.Get("Warning") != "" {
+			return fmt.Errorf("GET %s: code %d, warning %q: %s", path, got.code, got.header.Get("Warning"), head(got.body))
+		}
+		return nil
+	})
+	return got, err
+}
+
+// compareBareNames reads objects by their names alone: found in one cluster, ambiguous in several, or absent.
+func (r *runner) compareBareNames(ctx context.Context) error {
+	for range 4 {
+		k, namespace, f := generate.Pick(r.src, customKinds), "", generate.Pick(r.src, forms)
+		if k.isNamespaced {
+			namespace = generate.Pick(r.src, namespaces)
+		}
+		name := fmt.Sprintf("%s%02d", nameToken, r.src.IntN(namesOfKind))
+		have, want := 0, []int{http.StatusNotFound, http.StatusOK, http.StatusConflict}
+		for _, m := range r.members {
+			a, err := m.direct.do(ctx, request{method: "GET", path: k.object(namespace, name)})
+			if err != nil {
+				return err
+			}
+			if a.isSuccess() && m.registered {
+				have++
+			}
+		}
+		path := f.prefix + k.object(namespace, name)
+		r.note("GET %s, which %d clusters have", path, have)
+		a, err := r.read(ctx, path)
+		if err != nil {
+			return err
+		}
+		if a.code != want[min(have, 2)] {
+			return fmt.Errorf("GET %s, which %d clusters have: code %d: %s", path, have, a.code, head(a.body))
+		}
+		if a.code != http.StatusOK {
+			if _, err := a.status(); err != nil {
+				return fmt.Errorf("GET %s: %w", path, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
+)
+
+// epoch counts the disturbances of clusters. A version from an earlier epoch may have expired.
+type epoch struct{ n, changed atomic.Int64 }
+
+// noteChange records that a cluster was removed or added. Watches may end for a while then.
+func (e *epoch) noteChange() { e.changed.Store(time.Now().UnixNano()) }
+
+// isChanged reports whether a cluster was removed or added within historyKept.
+func (e *epoch) isChanged() bool { return time.Since(time.Unix(0, e.changed.Load())) < historyKept }
+
+func (e *epoch) next()      { e.n.Add(1) }
+func (e *epoch) now() int64 { return e.n.Load() }
+
+// historyKept is how long an API server remembers what happened at least, however much that is.
+const historyKept = 60 * time.Second
+
+// mark is a version of a watch, with all objects that the client had at that version.
+type mark struct {
+	version string
+	state   state
+	at      time.Time
+	// repeats reports whether the events behind the version are part of the objects already. Events of a difference that
+	// the fleet found by listing a cluster again have the version from before it.
+	repeats bool
+}
+
+// watcher lists and watches through the fleet, as an informer does, until its context ends. It is cut at random, and
+// resumes from a random one of its last versions. All fields below mu are safe for concurrent use under it.
+type watcher struct {
+	r         *runner
+	selection selection
+	form      form
+	done      chan struct{}
+
+	mu          sync.Mutex
+	fault       error
+	state       state
+	marks       []mark
+	session     int64 // epoch of its last list
+	mayExpire   bool  // the last list left a cluster out
+	cut         context.CancelFunc
+	relists     int
+	resumptions int
+	events      int
+	repeats     bool   // the connection may repeat events
+	last        string // error of its last request
+}
+
+// watchEvent is one line of a watch.
+type watchEvent struct {
+	Type   string
+	Object map[string]any
+}
+
+// errRelist ends a session as documented: the client lists again.
+var errRelist = errors.New("the version has expired")
+
+// run lists and watches until ctx ends or a fault is found.
+func (w *watcher) run(ctx context.Context) {
+	defer close(w.done)
+	for ctx.Err() == nil && w.failure() == nil {
+		err := w.list(ctx)
+		for err == nil && w.failure() == nil {
+			err = w.follow(ctx)
+		}
+		w.mu.Lock()
+		w.last = fmt.Sprint(err)
+		w.relists++
+		w.mu.Unlock()
+		select {
+		case <-time.After(300 * time.Millisecond): // as clients do
+		case <-ctx.Done():
+		}
+	}
+}
+
+// list begins a session.
+func (w *watcher) list(ctx context.Context) error {
+	session := w.r.epoch.now()
+	l, err := w.r.listFleet(ctx, w.form.prefix+w.selection.path(nil, true), w.form)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.session, w.mayExpire = session, len(l.warnings) > 0
+	w.state = state{}
+	for key, o := range l.state {
+		w.state[key] = withoutVersion(o)
+	}
+	w.marks = nil
+	w.remember(l.version)
+	return nil
+}
+
+// remember keeps the version and the objects of now. The caller has locked mu.
+func (w *watcher) remember(version string) {
+	const kept = 20
+	n := len(w.marks)
+	repeats := n > 0 && w.marks[n-1].version == version
+	w.marks = append(w.marks, mark{version, maps.Clone(w.state), time.Now(), repeats})
+	if len(w.marks) > kept {
+		w.marks = w.marks[1:]
+	}
+}
+
+// follow watches from the last mark until the connection ends. It returns an error if the client must list again.
+func (w *watcher) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w.mu.Lock()
+	if len(w.marks) == 0 {
+		w.mu.Unlock()
+		return errRelist
+	}
+	from := w.marks[len(w.marks)-1]
+	w.state, w.cut, w.repeats = maps.Clone(from.state), cancel, from.repeats
+	w.mu.Unlock()
+	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {from.version}}
+	path := w.form.prefix + w.selection.path(query, true)
+	resp, err := w.r.gateway.open(ctx, request{method: "GET", path: path})
+	if err != nil {
+		return w.pause(ctx, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		return w.ended(ctx, from, &answer{resp.StatusCode, resp.Header, body})
+	}
+	for lines := bufio.NewReader(resp.Body); ; {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return w.pause(ctx, err)
+		}
+		var e watchEvent
+		if err := generate.Decode(line, &e); err != nil {
+			return w.fail(fmt.Errorf("read an event: %w: %s", err, head(line)))
+		}
+		if e.Type == "ERROR" {
+			text, _ := json.Marshal(e.Object) // it was JSON
+			code, _ := e.Object["code"].(json.Number)
+			n, _ := code.Int64()
+			return w.ended(ctx, from, &answer{code: int(n), body: text})
+		}
+		if err := w.add(e); err != nil {
+			return w.fail(fmt.Errorf("%w\nevent: %s", err, head(line)))
+		}
+	}
+}
+
+// pause waits before the next request, since the last one ended without an error of the watch.
+func (w *watcher) pause(ctx context.Context, err error) error {
+	w.mu.Lock()
+	w.last = err.Error()
+	w.resumptions++
+	w.mu.Unlock()
+	select {
+	case <-time.After(100 * time.Millisecond):
+	case <-ctx.Done():
+	}
+	if w.r.watching.Err() != nil {
+		return w.r.watching.Err()
+	}
+	return nil
+}
+
+// ended handles an error that ended a watch. Expiry is expected only if a cluster was disturbed since the list.
+func (w *watcher) ended(ctx context.Context, from mark, a *answer) error {
+	if _, err := a.status(); err != nil && ctx.Err() == nil {
+		return w.fail(err)
+	}
+	if a.code != http.StatusGone {
+		return w.pause(ctx, fmt.Errorf("code %d: %s", a.code, head(a.body)))
+	}
+	w.mu.Lock()
+	isExpected := w.mayExpire || w.session != w.r.epoch.now() || w.r.epoch.isChanged() || time.Since(from.at) > historyKept
+	w.mu.Unlock()
+	if !isExpected {
+		const text = "the watch from %s expired, although no cluster was disturbed: %s"
+		return w.fail(fmt.Errorf(text, from.version, head(a.body)))
+	}
+	return errRelist
+}
+
+// add applies an event. It fails if no single history of the objects contains the event here.
+func (w *watcher) add(e watchEvent) error {
+	m, _ := e.Object["metadata"].(map[string]any)
+	version, _ := m["resourceVersion"].(string)
+	if version == "" {
+		return errors.New("the event has no resourceVersion")
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events++
+	if e.Type != "BOOKMARK" {
+		key := shownKeyOf(e.Object, w.form)
+		before, known := w.state[key]
+		now := withoutVersion(e.Object)
+		switch {
+		case w.repeats && e.Type != "DELETED":
+			w.state[key] = now
+		case w.repeats:
+			delete(w.state, key)
+		case e.Type == "ADDED" && known:
+			return fmt.Errorf("%v is added twice", key)
+		case e.Type == "MODIFIED" && !known, e.Type == "DELETED" && !known:
+			return fmt.Errorf("%v is %s, and was not added", key, e.Type)
+		case e.Type == "MODIFIED" && diff(before, now) == "":
+			return fmt.Errorf("%v is modified, and does not differ", key)
+		case e.Type == "DELETED":
+			delete(w.state, key)
+		default:
+			w.state[key] = now
+		}
+	}
+	w.remember(version)
+	return nil
+}
+
+// fail records a fault of the fleet.
+func (w *watcher) fail(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fault = fmt.Errorf("watch %s%s: %w", w.form.prefix, w.selection, err)
+	return w.fault
+}
+
+func (w *watcher) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fault
+}
+
+func (w *watcher) counts() (relists, resumptions, events int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.relists, w.resumptions, w.events
+}
+
+// resumeFrom cuts the connection. The next one resumes from the version of the given number of events ago; with less
+// than zero it begins with a new list.
+func (w *watcher) resumeFrom(ago int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := len(w.marks); ago < 0 {
+		w.marks = nil
+	} else if n > 0 {
+		w.marks = w.marks[:max(1, n-ago)]
+	}
+	if w.cut != nil {
+		w.cut()
+	}
+}
