@@ -189,7 +189,7 @@ func TestManyOwners(t *testing.T) {
 		`{"metadata":{"annotations":{"`+SourceAnnotation+`":"c"},"name":"x@c"`) {
 		t.Errorf("%.200s, %v", got, err)
 	}
-	if most := uint64(10 * len(in)); n > most {
+	if most := uint64(20 * len(in)); n > most {
 		t.Errorf("%d MiB were allocated in sum, want %d at most", n>>20, most>>20)
 	}
 }
