@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -107,16 +108,15 @@ func TestFleetPassesWhatClustersStore(t *testing.T) {
 	for _, m := range e2e.Members {
 		d := e2e.Direct(m)
 		d.Apply(t, fmt.Sprintf(crdDepths, columns), "--server-side")
-		t.Cleanup(func() { d.Run(t, "delete", "crd", "depths.example.org", "--wait=false") })
+		t.Cleanup(func() { d.Run(t, "delete", "crd", "depths.example.org") })
 		d.Must(t, "wait", "--for=condition=Established", "crd/depths.example.org", "--timeout=4m")
-		e2e.NewNamespace(t, d, "exact")
-		t.Cleanup(func() { d.Run(t, "delete", "namespace", "exact", "--wait=false") })
 	}
-	const depths, maps = "/apis/example.org/v1/namespaces/exact/depths", "/api/v1/namespaces/exact/configmaps"
+	ns := e2e.NewNamespace(t, e2e.Members...)
+	depths, maps := "/apis/example.org/v1/namespaces/"+ns+"/depths", "/api/v1/namespaces/"+ns+"/configmaps"
 	depth := func(name, value string) string {
 		return `{"apiVersion":"example.org/v1","kind":"Depth","metadata":{"name":"` + name + `"},"value":` + value + `}`
 	}
-	e2e.Eventually(t, func() bool {
+	waittest.Until(t, "every cluster has the kind", func() bool {
 		code, _ := ask(t, "GET", e2e.FleetPrefix+"/@"+depths+"?strict=true", "", "")
 		return code == http.StatusOK
 	})
@@ -146,7 +146,7 @@ func TestFleetPassesWhatClustersStore(t *testing.T) {
 	}
 	own, _, _ := strings.Cut(madeName, "@")
 	t.Cleanup(func() {
-		e2e.Direct("member1").Run(t, "patch", "configmap", own, "-n", "exact", "--type=merge", "-p",
+		e2e.Direct("member1").Run(t, "patch", "configmap", own, "-n", ns, "--type=merge", "-p",
 			`{"metadata":{"finalizers":null}}`)
 	})
 	if code, body := ask(t, "PATCH", e2e.FleetPrefix+"/@"+maps+"/"+madeName, "application/merge-patch+json",
@@ -172,7 +172,7 @@ func TestFleetPassesWhatClustersStore(t *testing.T) {
 			}
 		}
 	}
-	table := e2e.AtFleet(t, e2e.Through(t, "member1")).Must(t, "get", "depths", "-n", "exact")
+	table := e2e.AtFleet(t, e2e.Through(t, "member1")).Must(t, "get", "depths", "-n", ns)
 	e2e.WantText(t, table, "deep", "shallow", "after", "member1", "member2")
 }
 
@@ -184,18 +184,18 @@ func TestFleetSourceIsNotForged(t *testing.T) {
 		d := e2e.Direct(m)
 		d.Apply(t, strings.NewReplacer("depths", "statuses", "Depths", "StatusList", "depth", "status", "Depth",
 			"Status").Replace(fmt.Sprintf(crdDepths, "")))
-		t.Cleanup(func() { d.Run(t, "delete", "crd", "statuses.example.org", "--wait=false") })
+		t.Cleanup(func() { d.Run(t, "delete", "crd", "statuses.example.org") })
 		d.Must(t, "wait", "--for=condition=Established", "crd/statuses.example.org", "--timeout=4m")
 	}
 	const path = "/apis/example.org/v1/namespaces/default/statuses"
 	for name, field := range map[string]string{"plain": "a", "kelvin": `\u212aind`, "upper": "KIND"} {
 		forged := `{"apiVersion":"example.org/v1","kind":"Status","metadata":{"name":"` + name + `","annotations":{"` +
 			e2e.SourceAnnotation + `":"member2"}},"` + field + `":"Table"}`
-		e2e.Eventually(t, func() bool {
+		waittest.Until(t, "member1 accepts the object", func() bool {
 			code, _ := ask(t, "POST", "/clusters/member1"+path, "application/json", forged)
 			return code == http.StatusCreated
 		})
-		e2e.Eventually(t, func() bool {
+		waittest.Until(t, "the fleet has the object", func() bool {
 			code, _ := ask(t, "GET", e2e.FleetPrefix+path+"/"+name+"@member1", "", "")
 			return code == http.StatusOK
 		})

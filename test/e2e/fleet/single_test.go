@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
@@ -31,18 +32,20 @@ type lateJoin struct {
 	members   map[string]typedcorev1.ConfigMapInterface // of each member, directly
 }
 
-func newLateJoin(ctx context.Context, t *testing.T, namespace string) *lateJoin {
+func newLateJoin(ctx context.Context, t *testing.T) *lateJoin {
 	t.Helper()
+	namespace := e2e.NewNamespace(t, e2e.Members...)
 	e2e.CreateRegistry(t, namespace, "{clusterNames: [member1, late]}",
 		"{apiVersion: v1, kind: ConfigMap, namespace: "+namespace+"}")
 	f := &lateJoin{t: t, ctx: ctx, namespace: namespace, members: map[string]typedcorev1.ConfigMapInterface{}}
 	for _, m := range e2e.Members {
-		e2e.NewNamespace(t, e2e.Direct(m), namespace)
-		t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "namespace", namespace, "--wait=false") })
 		f.members[m] = e2e.DirectClient(t, m).CoreV1().ConfigMaps(namespace)
 	}
 	f.client = e2e.FleetClient(t, nil).CoreV1().ConfigMaps(namespace)
-	e2e.Eventually(t, func() bool { _, err := f.client.List(ctx, metav1.ListOptions{}); return err == nil })
+	waittest.UntilNoError(t, "the fleet lists ConfigMaps", func(ctx context.Context) error {
+		_, err := f.client.List(ctx, metav1.ListOptions{})
+		return err
+	})
 	return f
 }
 
@@ -76,7 +79,7 @@ func labelled(name, data string) *corev1.ConfigMap {
 func TestFleetOfOneVersions(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 	defer cancel()
-	f := newLateJoin(ctx, t, "single")
+	f := newLateJoin(ctx, t)
 	version := f.list().ResourceVersion
 	if !cursor.ValidOwn(version) {
 		t.Fatalf("a list has version %q", version)
@@ -115,7 +118,7 @@ func TestFleetOfOneVersions(t *testing.T) {
 
 // TestFleetOfOnePages fails if pages of a fleet of one cluster differed from those of the cluster.
 func TestFleetOfOnePages(t *testing.T) {
-	f := newLateJoin(t.Context(), t, "single-pages")
+	f := newLateJoin(t.Context(), t)
 	for _, name := range []string{"one", "two", "three"} {
 		if _, err := f.client.Create(t.Context(), labelled(name, "1"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -232,7 +235,7 @@ func (h *history) arrived(when string) {
 func TestFleetOfOneGrows(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	h := &history{newLateJoin(ctx, t, "grows"), &seen{data: map[string][]string{}, versions: map[string]string{}}, map[string][]string{}}
+	h := &history{newLateJoin(ctx, t), &seen{data: map[string][]string{}, versions: map[string]string{}}, map[string][]string{}}
 	cut := &e2e.Connections{}
 	factory := informers.NewSharedInformerFactoryWithOptions(e2e.FleetClient(t, cut), 0, informers.WithNamespace("grows"),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "mine" }))
@@ -255,7 +258,7 @@ func TestFleetOfOneGrows(t *testing.T) {
 	h.write("member2", "waits", "1") // before its cluster joins
 	h.join()
 	n := 0
-	e2e.Eventually(t, func() bool { // until after it has joined
+	waittest.Until(t, "an event of the cluster that joined", func() bool {
 		n++
 		h.write("member1", "changes", fmt.Sprint("joining ", n))
 		return len(h.all()["waits-member2"]) > 0
@@ -299,7 +302,7 @@ func (f *lateJoin) refuses(version string) {
 func TestFleetOfOneWritesOfBefore(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 	defer cancel()
-	f := newLateJoin(ctx, t, "before")
+	f := newLateJoin(ctx, t)
 	kept, err := f.client.Create(ctx, labelled("both", "1"), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -308,7 +311,7 @@ func TestFleetOfOneWritesOfBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.join()
-	e2e.Eventually(t, func() bool { return len(f.list().Items) == 2 })
+	waittest.Until(t, "the fleet has both objects", func() bool { return len(f.list().Items) == 2 })
 	bare := kept.DeepCopy()
 	delete(bare.Annotations, e2e.SourceAnnotation)
 	if _, err := f.client.Update(ctx, bare, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
