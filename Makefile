@@ -96,7 +96,7 @@ test-browser: needs-test-browser ## Slow suite: attacks by pages in Chromium
 	@CHROMIUM=$(CHROMIUM) $(STEP) "run the attacks in a browser" "Node 20 or later, Chromium, and what make test needs" \
 	  $(GOTEST) -count=1 -timeout 15m ./test/browser
 
-test-conformance: build-local ## Slow suite: Kubernetes' conformance specs, directly and through the gateway
+test-conformance: build-local ## Slow suite: Kubernetes' conformance specs, directly, through the gateway and a fleet of one
 	@$(STEP) "build the conformance program" $(NEEDS_GO) go build -o dist/local/conformance ./test/conformance
 	@dist/local/conformance $(ARGS)
 

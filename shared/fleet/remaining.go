@@ -25,7 +25,7 @@ func (one *part) remaining() *int64 {
 // the first part, in which it ends, and none of the others.
 //
 // All pages show the same moment, so that pages after the first subtract what they give. The first page adds the
-// counts of its members, by their own remainingItemCount. Members without a count are asked for one object, all at once.
+// counts of its members, by their own remainingItemCount. Members without a count are asked for one object, at once.
 func (p *page) remaining(parts []*part, given int) int64 {
 	query := p.q.query
 	switch {

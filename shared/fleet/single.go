@@ -2,7 +2,7 @@ package fleet
 
 import "github.com/clusterpass/clusterpass/shared/fleet/cursor"
 
-// singleMember reports whether a request covers one cluster alone. The versions in its answer are that cluster's own then.
+// singleMember reports whether a request covers one cluster alone. Versions in its answer are that cluster's own then.
 //
 // Registries, the caller's rights and the request itself decide which clusters are covered. A cluster that is down is
 // among them, so that the form of versions does not change when it returns.

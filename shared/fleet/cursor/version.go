@@ -117,8 +117,8 @@ func ParseVersion(s string) (Version, error) {
 // number reads two digits.
 func number(s string) int { return int(s[0]-'0')*10 + int(s[1]-'0') }
 
-// WithObject returns a composite for an event that a watch cannot be resumed from. It has the object's own version beside
-// the versions that the watch delivered. It is larger than v, and smaller than any later v with one member more.
+// WithObject returns a composite for an event that a watch cannot be resumed from. It has the object's own version
+// beside the versions that the watch delivered. It is larger than v, and smaller than any later v with one member more.
 func (v Version) WithObject(own string) Version {
 	out := make(Version, len(v)+1)
 	maps.Copy(out, v)

@@ -28,8 +28,8 @@ type lateJoin struct {
 	t         *testing.T
 	ctx       context.Context
 	namespace string
-	client    typedcorev1.ConfigMapInterface            // of the fleet
-	members   map[string]typedcorev1.ConfigMapInterface // of each member, directly
+	client    typedcorev1.ConfigMapInterface            // asks the fleet
+	members   map[string]typedcorev1.ConfigMapInterface // ask each member directly
 }
 
 func newLateJoin(ctx context.Context, t *testing.T) *lateJoin {
@@ -51,7 +51,8 @@ func newLateJoin(ctx context.Context, t *testing.T) *lateJoin {
 
 func (f *lateJoin) join() {
 	f.t.Helper()
-	out, err := e2e.CLI(f.t, "", "cluster", "add", "late", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2")
+	from := e2e.Clusters.KubeconfigFile()
+	out, err := e2e.CLI(f.t, "", "cluster", "add", "late", "--kubeconfig", from, "--context", "member2")
 	if err != nil {
 		f.t.Fatalf("%s%v", out, err)
 	}
@@ -71,7 +72,8 @@ func (f *lateJoin) list() *corev1.ConfigMapList {
 // labelled returns a ConfigMap that list selects.
 func labelled(name, data string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}}, Data: map[string]string{"n": data},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}},
+		Data:       map[string]string{"n": data},
 	}
 }
 
@@ -230,14 +232,15 @@ func (h *history) arrived(when string) {
 	}
 }
 
-// TestFleetOfOneGrows fails if an informer lost or repeated an event when a second cluster joins the fleet of one that it
-// watches. It also fails if a version of an object became smaller.
+// TestFleetOfOneGrows fails if an informer lost or repeated an event when a second cluster joins the fleet of one that
+// it watches. It also fails if a version of an object became smaller.
 func TestFleetOfOneGrows(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	h := &history{newLateJoin(ctx, t), &seen{data: map[string][]string{}, versions: map[string]string{}}, map[string][]string{}}
+	recorded := &seen{data: map[string][]string{}, versions: map[string]string{}}
+	h := &history{newLateJoin(ctx, t), recorded, map[string][]string{}}
 	cut := &e2e.Connections{}
-	factory := informers.NewSharedInformerFactoryWithOptions(e2e.FleetClient(t, cut), 0, informers.WithNamespace("grows"),
+	factory := informers.NewSharedInformerFactoryWithOptions(e2e.FleetClient(t, cut), 0, informers.WithNamespace(h.namespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "mine" }))
 	informer := factory.Core().V1().ConfigMaps().Informer()
 	if _, err := informer.AddEventHandler(h.handlers()); err != nil {
