@@ -66,5 +66,7 @@ func badHandshake(err error) error {
 	if errors.As(err, &handshake) {
 		return status.New(status.BadRequest, "", "the websocket handshake cannot be understood: %w", err)
 	}
-	return &status.Error{Reason: status.Internal, Message: "this door cannot switch protocols; call the URL under /bridge", Err: err}
+	return &status.Error{
+		Reason: status.Internal, Message: "this endpoint cannot switch protocols; call the URL under /bridge", Err: err,
+	}
 }
