@@ -84,7 +84,8 @@ var forbidden = map[string]bool{
 	"AccessDenied": true, "AccessDeniedException": true, "UnrecognizedClientException": true, "InvalidClientTokenId": true,
 	"InvalidSignatureException": true, "SignatureDoesNotMatch": true, "IncompleteSignature": true, "ExpiredToken": true,
 	"ExpiredTokenException": true, "MissingAuthenticationToken": true, "MissingAuthenticationTokenException": true,
-	"InvalidAccessKeyId": true, "NotAuthorized": true, "OptInRequired": true, "DecryptionFailure": true, "EncryptionFailure": true,
+	"InvalidAccessKeyId": true, "NotAuthorized": true, "OptInRequired": true, "DecryptionFailure": true,
+	"EncryptionFailure": true,
 }
 
 var throttles = retry.IsErrorThrottles(retry.DefaultThrottles)

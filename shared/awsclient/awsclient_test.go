@@ -66,7 +66,8 @@ func TestFaults(t *testing.T) {
 			}
 			f := FaultOf(err)
 			if f != tt.want || n.Load() != tt.wantAttempts || (f.RetryAfter() > 0) != tt.wantAfter {
-				t.Errorf("%v: fault %d after %d attempts, again after %v; want %d after %d", err, f, n.Load(), f.RetryAfter(), tt.want, tt.wantAttempts)
+				t.Errorf("%v: fault %d after %d attempts, again after %v; want %d after %d", err, f, n.Load(), f.RetryAfter(),
+					tt.want, tt.wantAttempts)
 			}
 			if quotes := strings.Contains(Discreet(err).Error(), "words"); quotes != (tt.want != Refused) {
 				t.Errorf("discreet: %v", Discreet(err))

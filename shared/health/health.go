@@ -74,7 +74,8 @@ func (p *Prober) all(ctx context.Context) error {
 		}
 		for _, o := range page.Objects {
 			group.Go(func() error {
-				if _, err := p.Probe(ctx, strings.TrimPrefix(o.Key, v1alpha1.Prefix)); err != nil && !errors.Is(err, objects.ErrNotFound) {
+				if _, err := p.Probe(ctx, strings.TrimPrefix(o.Key, v1alpha1.Prefix)); err != nil &&
+					!errors.Is(err, objects.ErrNotFound) {
 					mu.Lock()
 					defer mu.Unlock()
 					failed = err // one of many is enough to say
@@ -116,7 +117,9 @@ func (p *Prober) Probe(ctx context.Context, name string) (ready bool, err error)
 		if version != "" {
 			c.Status.KubernetesVersion = version
 		}
-		c.Status.Probe = &v1alpha1.Probe{Time: metav1.NewTime(began).Rfc3339Copy(), Latency: metav1.Duration{Duration: latency.Round(time.Millisecond)}}
+		c.Status.Probe = &v1alpha1.Probe{
+			Time: metav1.NewTime(began).Rfc3339Copy(), Latency: metav1.Duration{Duration: latency.Round(time.Millisecond)},
+		}
 		found.ObservedGeneration = c.Generation
 		meta.SetStatusCondition(&c.Status.Conditions, found)
 		value, err := json.Marshal(&c)
@@ -152,7 +155,9 @@ func (p *Prober) look(ctx context.Context, name string) (version string, found m
 			Message: fmt.Sprintf("the API server answered within %s", time.Since(began).Round(time.Millisecond))}
 	}
 	reason, message := why(err)
-	return "", metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: string(reason), Message: message}
+	return "", metav1.Condition{
+		Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: string(reason), Message: message,
+	}
 }
 
 // why says what an error means: the reason is that with which a call would fail.

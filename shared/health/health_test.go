@@ -123,7 +123,10 @@ func bounded(t *testing.T) bool {
 	for n := range members {
 		i.AddCluster(fmt.Sprintf("m%d", n), m.Kubeconfig(`{token: token}`))
 	}
-	all := cluster.NewMembers(cluster.Config{Objects: i.Objects, Secrets: i.Secrets, Policy: cluster.DialPolicy{AllowLoopback: true}, Log: slog.New(slog.DiscardHandler)})
+	all := cluster.NewMembers(cluster.Config{
+		Objects: i.Objects, Secrets: i.Secrets, Policy: cluster.DialPolicy{AllowLoopback: true},
+		Log: slog.New(slog.DiscardHandler),
+	})
 	defer all.Close()
 	p := &Prober{Objects: i.Objects, Members: all, Log: slog.New(slog.DiscardHandler)}
 	began, ended := time.Now(), make(chan error, 1)

@@ -181,5 +181,6 @@ func (f *Function) call(handler http.Handler, w *writer, r *http.Request) (faile
 // What is said in place of an answer that cannot be sent.
 var (
 	errAborted  = status.New(status.Aborted, "", "the answer broke off before it could be sent; try again")
-	errTooLarge = status.New(status.TooLarge, "", "the answer is larger than the front door takes; ask for less, for instance with limit=100")
+	errTooLarge = status.New(status.TooLarge, "",
+		"the answer is larger than the front door takes; ask for less, for instance with limit=100")
 )

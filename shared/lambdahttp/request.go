@@ -20,7 +20,8 @@ func (in *wire) request(ev *Event) (*http.Request, error) {
 		return nil, errors.New("the method is not a token")
 	}
 	path, query := in.target(ev)
-	if !strings.HasPrefix(path, "/") || strings.Contains(path, "?") || hasSpaceOrControl(path) || hasSpaceOrControl(query) {
+	if !strings.HasPrefix(path, "/") || strings.Contains(path, "?") || hasSpaceOrControl(path) ||
+		hasSpaceOrControl(query) {
 		return nil, errors.New("the path or query holds a character that no URL may hold")
 	}
 	u, err := url.ParseRequestURI(path) // as net/http reads a request line

@@ -47,7 +47,8 @@ func TestRequest(t *testing.T) {
 			Body:     "{\"spec\":\"\xff\xfe\x80\"}", ContentLength: 14,
 			Header: http.Header{
 				"Accept": {"application/json"}, "Authorization": {"Bearer abc"}, "Content-Length": {"14"},
-				"Content-Type": {"application/merge-patch+json"}, "Impersonate-Group": {"a,b", "c"}, "User-Agent": {"kubectl/v1.37.0"},
+				"Content-Type": {"application/merge-patch+json"}, "Impersonate-Group": {"a,b", "c"},
+				"User-Agent":      {"kubectl/v1.37.0"},
 				"X-Amzn-Trace-Id": {"Root=1-6a5145a7-5c3686ff7df3149177a89157"},
 				"X-Forwarded-For": {"10.0.0.7, 203.0.113.9"}, "X-Forwarded-Port": {"443"}, "X-Forwarded-Proto": {"https"},
 			},
@@ -137,7 +138,8 @@ func TestRequest(t *testing.T) {
 				}
 				got = seen{
 					Method: r.Method, RequestURI: r.RequestURI, Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery,
-					Host: r.Host, RemoteAddr: r.RemoteAddr, Body: string(body), ContentLength: r.ContentLength, Header: r.Header, Event: ev,
+					Host: r.Host, RemoteAddr: r.RemoteAddr, Body: string(body), ContentLength: r.ContentLength, Header: r.Header,
+					Event: ev,
 				}
 				if want := r.URL.RequestURI(); want != r.RequestURI {
 					t.Errorf("r.URL is forwarded as %s, the request was %s", want, r.RequestURI)

@@ -193,8 +193,10 @@ func TestLikeNetHTTP(t *testing.T) {
 					t.Error("multiValueHeaders is missing, which an ALB answers with 502")
 				}
 				delete(got.MultiValueHeaders, "Content-Length")
-				if got.StatusCode != resp.StatusCode || got.body != string(body) || !cmp.Equal(map[string][]string(resp.Header), got.MultiValueHeaders) {
-					t.Errorf("got %d %q %v\nwant %d %q %v", got.StatusCode, got.body, got.MultiValueHeaders, resp.StatusCode, body, resp.Header)
+				if got.StatusCode != resp.StatusCode || got.body != string(body) ||
+					!cmp.Equal(map[string][]string(resp.Header), got.MultiValueHeaders) {
+					t.Errorf("got %d %q %v\nwant %d %q %v", got.StatusCode, got.body, got.MultiValueHeaders, resp.StatusCode, body,
+						resp.Header)
 				}
 			})
 		}
@@ -233,21 +235,36 @@ func TestBrokenAnswers(t *testing.T) {
 		wantReason metav1.StatusReason
 		wantLog    bool
 	}{
-		"abort":           {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("x")); panic(http.ErrAbortHandler) }), 502, "ServiceUnavailable", false},
+		"abort": {
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte("x"))
+				panic(http.ErrAbortHandler)
+			}), 502, "ServiceUnavailable", false,
+		},
 		"upstream breaks": {proxy, 502, "ServiceUnavailable", false},
 		"short": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "9")
 			_, _ = w.Write([]byte("x"))
 		}), 502, "ServiceUnavailable", false},
-		"upgrade": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }), 502, "ServiceUnavailable", false},
+		"upgrade": {
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }), 502, "ServiceUnavailable",
+			false,
+		},
 		"panic": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(200)
 			_, _ = w.Write([]byte("x"))
 			panic("boom")
 		}), 500, "InternalError", true},
-		"nil dereference":    {http.HandlerFunc(func(http.ResponseWriter, *http.Request) { var p *url.URL; _ = p.Host }), 500, "InternalError", true},
-		"bad status":         {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(42) }), 500, "InternalError", true},
-		"unanswered timeout": {http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), 504, "Timeout", false},
+		"nil dereference": {
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { var p *url.URL; _ = p.Host }), 500, "InternalError",
+			true,
+		},
+		"bad status": {
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(42) }), 500, "InternalError", true,
+		},
+		"unanswered timeout": {
+			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), 504, "Timeout", false,
+		},
 	}
 	for name, tt := range tests {
 		for _, event := range []string{"alb-multi", "rest", "http"} {
@@ -375,7 +392,8 @@ func TestDeclaredTooLarge(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := decode(t, b); overflowed != tt.wantOverflow || read == tt.wantOverflow || overflowed != (got.StatusCode == 413) {
+			if got := decode(t, b); overflowed != tt.wantOverflow || read == tt.wantOverflow ||
+				overflowed != (got.StatusCode == 413) {
 				t.Errorf("overflow %t, went on %t: %.200s", overflowed, read, b)
 			}
 		})
@@ -467,7 +485,8 @@ func TestDeadline(t *testing.T) {
 			ctx, cancel := context.WithDeadline(t.Context(), end)
 			defer cancel()
 			var got time.Time
-			f := New(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got, _ = r.Context().Deadline() }), Options{Margin: tt.margin})
+			f := New(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got, _ = r.Context().Deadline() }),
+				Options{Margin: tt.margin})
 			if _, err := f.Invoke(ctx, payload(t, "alb-multi")); err != nil {
 				t.Fatal(err)
 			}
@@ -490,7 +509,8 @@ func TestDeadline(t *testing.T) {
 // TestWriteAfterReturn holds that a goroutine that a handler left behind cannot touch an answer.
 func TestWriteAfterReturn(t *testing.T) {
 	var late http.ResponseWriter
-	f := New(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { late = w; _, _ = w.Write([]byte("a")) }), Options{})
+	f := New(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { late = w; _, _ = w.Write([]byte("a")) }),
+		Options{})
 	got := invoke(t, f, "alb-multi")
 	if n, err := late.Write([]byte("b")); n != 0 || err == nil {
 		t.Errorf("wrote %d bytes, %v", n, err)

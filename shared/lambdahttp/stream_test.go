@@ -75,7 +75,8 @@ func TestStream(t *testing.T) {
 		t.Error(err)
 	}
 	got := parseStream(t, all)
-	if got.StatusCode != 202 || len(got.MultiValueHeaders["Warning"]) != 2 || got.body != "one\x00\x00\x00\x00\x00\x00\x00\x00three" {
+	if got.StatusCode != 202 || len(got.MultiValueHeaders["Warning"]) != 2 ||
+		got.body != "one\x00\x00\x00\x00\x00\x00\x00\x00three" {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -20,7 +20,8 @@ var resourceRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 func ValidKey(key string) error {
 	resource, name, _ := strings.Cut(key, "/")
 	if len(key) > maxKey || !resourceRE.MatchString(resource) || !printable(name) {
-		return fmt.Errorf("%w: key %.128q: want resource/name, such as clusters/member1, in at most %d bytes", ErrInvalid, key, maxKey)
+		return fmt.Errorf("%w: key %.128q: want resource/name, such as clusters/member1, in at most %d bytes", ErrInvalid,
+			key, maxKey)
 	}
 	for segment := range strings.SplitSeq(name, "/") {
 		if segment == "" || segment == "." || segment == ".." {
@@ -35,7 +36,8 @@ func ValidKey(key string) error {
 func SplitPrefix(prefix string) (resource, name string, err error) {
 	resource, name, ok := strings.Cut(prefix, "/")
 	if !ok || len(prefix) > maxKey || !resourceRE.MatchString(resource) || !printable(name) {
-		return "", "", fmt.Errorf("%w: prefix %.128q: want a resource and a slash at least, such as clusters/", ErrInvalid, prefix)
+		return "", "",
+			fmt.Errorf("%w: prefix %.128q: want a resource and a slash at least, such as clusters/", ErrInvalid, prefix)
 	}
 	return resource, name, nil
 }
@@ -65,7 +67,8 @@ func (c Continue) String() string {
 
 // ParseContinue is the inverse of String, for a list of prefix; anything else is ErrInvalid.
 func ParseContinue(s, prefix string) (Continue, error) {
-	bad := fmt.Errorf("%w: continue token %.64q: it does not belong to a list of %s; list from the start", ErrInvalid, s, prefix)
+	bad := fmt.Errorf("%w: continue token %.64q: it does not belong to a list of %s; list from the start", ErrInvalid, s,
+		prefix)
 	r, k, ok := strings.Cut(s, ".")
 	if !ok {
 		return Continue{}, bad

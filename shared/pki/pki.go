@@ -142,7 +142,8 @@ func (c *CA) Client(user string, groups []string) (cert, key []byte, err error) 
 }
 
 // ClientUntil is Client with an end of its own, and URIs that say more of the certificate.
-func (c *CA) ClientUntil(user string, groups []string, until time.Time, uris ...*url.URL) (cert, key []byte, err error) {
+func (c *CA) ClientUntil(user string, groups []string, until time.Time, uris ...*url.URL) (cert, key []byte,
+	err error) {
 	tmpl := leaf(pkix.Name{CommonName: user, Organization: groups}, x509.ExtKeyUsageClientAuth)
 	tmpl.NotAfter, tmpl.URIs = until, uris
 	der, k, err := sign(tmpl, c)
@@ -244,7 +245,8 @@ func loadFile(path string, until time.Time) (*tls.Certificate, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%s holds a key and is open to others, or no plain file: chmod 600 it, if nobody has read it", path)
+		return nil,
+			fmt.Errorf("%s holds a key and is open to others, or no plain file: chmod 600 it, if nobody has read it", path)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -25,7 +25,8 @@ func known(ctx context.Context, m *cluster.Member) error {
 		_, err = allowed(ctx, m, resource{Resource: "users"}) // that older members answer, too, and only to callers whom they know
 	}
 	switch {
-	case user == anonymous, errors.As(err, &refused) && refused.Code == http.StatusForbidden && strings.Contains(refused.Answer, anonymous):
+	case user == anonymous,
+		errors.As(err, &refused) && refused.Code == http.StatusForbidden && strings.Contains(refused.Answer, anonymous):
 		return errors.New("the cluster does not know the credential: to it, the caller is anonymous")
 	case err != nil && refused != nil && refused.Code == http.StatusForbidden:
 		return nil // it is known, and may not even ask
@@ -71,7 +72,8 @@ const authentication = "authentication.k8s.io"
 type LackingError struct{ Lacking []string }
 
 func (e *LackingError) Error() string {
-	return "the credential may not impersonate " + strings.Join(e.Lacking, ", ") + "; see clusterpass cluster join, or use --identity direct"
+	return "the credential may not impersonate " + strings.Join(e.Lacking, ", ") +
+		"; see clusterpass cluster join, or use --identity direct"
 }
 
 // lacks lists what the credential may not impersonate, of all that the gateway needs, whatever its name. With someGroups
@@ -127,7 +129,8 @@ func namedGroups(ctx context.Context, m *cluster.Member) (bool, error) {
 	review.APIVersion, review.Kind, review.Spec.Namespace = "authorization.k8s.io/v1", "SelfSubjectRulesReview", metav1.NamespaceDefault
 	err := m.Call(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", &review, &review)
 	for _, rule := range review.Status.ResourceRules {
-		if slices.Contains(rule.Verbs, "impersonate") && slices.Contains(rule.APIGroups, "") && slices.Contains(rule.Resources, "groups") && len(rule.ResourceNames) > 0 {
+		if slices.Contains(rule.Verbs, "impersonate") && slices.Contains(rule.APIGroups, "") &&
+			slices.Contains(rule.Resources, "groups") && len(rule.ResourceNames) > 0 {
 			return true, err
 		}
 	}

@@ -49,7 +49,8 @@ func (m *member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewDecoder(r.Body).Decode(&review)
 		allowed := false
 		for _, one := range m.may {
-			allowed = allowed || one == review.Spec.ResourceAttributes.String() && review.Spec.ResourceAttributes.Verb == "impersonate"
+			allowed = allowed ||
+				one == review.Spec.ResourceAttributes.String() && review.Spec.ResourceAttributes.Verb == "impersonate"
 		}
 		_, _ = fmt.Fprintf(w, `{"status":{"allowed":%v}}`, allowed)
 	case "selfsubjectrulesreviews":
@@ -57,7 +58,8 @@ func (m *member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if m.some {
 			names = `"dev"`
 		}
-		_, _ = fmt.Fprintf(w, `{"status":{"incomplete":true,"resourceRules":[{"verbs":["get"],"apiGroups":["*"],"resources":["*"]},
+		_, _ = fmt.Fprintf(w,
+			`{"status":{"incomplete":true,"resourceRules":[{"verbs":["get"],"apiGroups":["*"],"resources":["*"]},
 			{"verbs":["impersonate"],"apiGroups":[""],"resources":["groups"],"resourceNames":[%s]}]}}`, names)
 	}
 }
@@ -90,8 +92,12 @@ func TestCredentialIsTriedOut(t *testing.T) {
 		{"some groups", member{user: "a", may: without("groups"), some: true}, "impersonate", "impersonate", ""},
 		{"some groups, not asked for", member{user: "a", may: without("groups"), some: true}, "", "direct", ""},
 		{"no groups", member{user: "a", may: without("groups")}, "impersonate", "", "may not impersonate groups;"},
-		{"no uids", member{user: "a", may: without("uids in authentication.k8s.io")}, "impersonate", "", "may not impersonate uids in authentication.k8s.io;"},
-		{"no extras", member{user: "a", may: []string{"users", "groups", "serviceaccounts", "uids in authentication.k8s.io"}}, "impersonate", "",
+		{
+			"no uids", member{user: "a", may: without("uids in authentication.k8s.io")}, "impersonate", "",
+			"may not impersonate uids in authentication.k8s.io;",
+		},
+		{"no extras", member{user: "a", may: []string{"users", "groups", "serviceaccounts", "uids in authentication.k8s.io"}},
+			"impersonate", "",
 			"may not impersonate " + arn + ", " + original + ", " + pass},
 		{"no extras, not asked for", member{user: "a", may: without(original)}, "", "direct", ""},
 		{"nothing", member{user: "a"}, "impersonate", "", "may not impersonate users, groups, serviceaccounts"},
@@ -113,7 +119,8 @@ func TestCredentialIsTriedOut(t *testing.T) {
 			if tt.wantErr == "" && (err != nil || res.Cluster.Mode() != tt.want) {
 				t.Errorf("%+v, %v, want identity %s", res, err, tt.want)
 			}
-			if tt.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "sesame")) {
+			if tt.wantErr != "" &&
+				(err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "sesame")) {
 				t.Errorf("error %v, want %q", err, tt.wantErr)
 			}
 			if all, err := r.Clusters(t.Context()); err != nil || (len(all) == 0) != (tt.wantErr != "") {
@@ -136,7 +143,10 @@ func TestWhatNeedsNoMember(t *testing.T) {
 		labels map[string]string
 		want   string
 	}{
-		{jwt(fmt.Sprintf(`{"exp":%d}`, time.Now().Add(-time.Minute).Unix())), nil, "the token of its kubeconfig expired on 20"},
+		{
+			jwt(fmt.Sprintf(`{"exp":%d}`, time.Now().Add(-time.Minute).Unix())), nil,
+			"the token of its kubeconfig expired on 20",
+		},
 		{jwt(fmt.Sprintf(`{"exp":%d.5}`, time.Now().Add(time.Hour).Unix())), nil, ""},
 		{jwt(`{}`), nil, ""},
 		{jwt(`{"exp":"soon"}`), nil, ""},
@@ -148,9 +158,11 @@ func TestWhatNeedsNoMember(t *testing.T) {
 	}
 	for i, tt := range tests {
 		_, err := r.Register(t.Context(), Request{
-			Name: fmt.Sprintf("m%d", i), Kubeconfig: kc(tt.token, "https://10.0.0.1"), Identity: v1alpha1.Impersonate, Labels: tt.labels, SkipCheck: true,
+			Name: fmt.Sprintf("m%d", i), Kubeconfig: kc(tt.token, "https://10.0.0.1"), Identity: v1alpha1.Impersonate,
+			Labels: tt.labels, SkipCheck: true,
 		})
-		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), tt.token)) {
+		if (err == nil) != (tt.want == "") ||
+			err != nil && (!strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), tt.token)) {
 			t.Errorf("%s %v: %v, want %q", tt.token, tt.labels, err, tt.want)
 		}
 	}
@@ -160,10 +172,15 @@ func TestWhatNeedsNoMember(t *testing.T) {
 func TestRequestsHideKubeconfigs(t *testing.T) {
 	_, _, kc := setup(t)
 	value := kc("sesame-open", "https://10.0.0.1")
-	for _, x := range []any{Request{Name: "m", Kubeconfig: value}, &Request{Kubeconfig: value}, Context{Kubeconfig: value}, []Context{{Kubeconfig: value}}} {
+	for _, x := range []any{
+		Request{Name: "m", Kubeconfig: value}, &Request{Kubeconfig: value}, Context{Kubeconfig: value},
+		[]Context{{Kubeconfig: value}},
+	} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d"} {
 			out := fmt.Sprintf(verb, x)
-			for _, form := range []string{"sesame-open", fmt.Sprintf("%x", "sesame-open"), strings.Trim(fmt.Sprintf("%d", []byte("sesame-open")), "[]")} {
+			for _, form := range []string{
+				"sesame-open", fmt.Sprintf("%x", "sesame-open"), strings.Trim(fmt.Sprintf("%d", []byte("sesame-open")), "[]"),
+			} {
 				if strings.Contains(out, form) {
 					t.Errorf("%s of %T: %s", verb, x, out)
 				}

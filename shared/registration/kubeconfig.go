@@ -56,7 +56,8 @@ func Load(path, context string) (secrets.Value, error) {
 		return secrets.Value{}, errors.New("there is no kubeconfig with a context; name one with --kubeconfig")
 	}
 	if _, ok := all.Contexts[context]; !ok {
-		return secrets.Value{}, fmt.Errorf("no such context: %q; there are: %s", context, strings.Join(slices.Sorted(maps.Keys(all.Contexts)), ", "))
+		return secrets.Value{},
+			fmt.Errorf("no such context: %q; there are: %s", context, strings.Join(slices.Sorted(maps.Keys(all.Contexts)), ", "))
 	}
 	return flatten(all, context)
 }

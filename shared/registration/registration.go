@@ -86,7 +86,9 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 	c := &v1alpha1.Cluster{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.Kind},
 		ObjectMeta: metav1.ObjectMeta{Name: req.Name, Labels: req.Labels},
-		Spec:       v1alpha1.ClusterSpec{SyncMode: v1alpha1.Push, InsecureSkipTLSVerification: req.Insecure, Identity: req.Identity},
+		Spec: v1alpha1.ClusterSpec{
+			SyncMode: v1alpha1.Push, InsecureSkipTLSVerification: req.Insecure, Identity: req.Identity,
+		},
 	}
 	if req.Identity == v1alpha1.Passthrough {
 		// What is never used is not kept.
@@ -127,7 +129,10 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 		}
 	}
 	if c.Mode() == v1alpha1.Direct && len(c.Spec.DirectUsers) == 0 {
-		return nil, errors.New("identity direct gives every caller the power of the stored credential: name those who may call with --direct-user, or * for all")
+		return nil,
+			errors.New(
+				"identity direct gives every caller the power of the stored credential: name those who may call with " +
+					"--direct-user, or * for all")
 	}
 	c.Spec.SyncMode, c.Spec.ProxyURL = mode, proxy
 	if _, err := Validate(c, req.Kubeconfig); err != nil {
@@ -262,7 +267,8 @@ func (r *Registrar) store(ctx context.Context, c, before *v1alpha1.Cluster, req 
 	case before == nil && !req.Replace:
 		return false, taken(c.Name)
 	case now == nil || before == nil || now.UID != before.UID || !equality.Semantic.DeepEqual(now.Spec, before.Spec):
-		return false, fmt.Errorf("cluster %q was changed while its registration was checked; try again: %w", c.Name, objects.ErrConflict)
+		return false,
+			fmt.Errorf("cluster %q was changed while its registration was checked; try again: %w", c.Name, objects.ErrConflict)
 	}
 	var sec *secrets.Secret
 	if now.OwnsSecret(now.SecretName()) {
@@ -306,7 +312,8 @@ func (r *Registrar) deleteSecrets(ctx context.Context, c *v1alpha1.Cluster) erro
 }
 
 // write stores a new secret and then, by commit, the object that names it. Without the object the secret goes again.
-func (r *Registrar) write(ctx context.Context, c *v1alpha1.Cluster, kubeconfig secrets.Value, commit func(value []byte) error) error {
+func (r *Registrar) write(ctx context.Context, c *v1alpha1.Cluster, kubeconfig secrets.Value,
+	commit func(value []byte) error) error {
 	name := v1alpha1.NewSecretName(c.Name, uuid.NewString()[:8])
 	c.Spec.SecretRef = &v1alpha1.LocalSecretReference{Name: name}
 	value, err := json.Marshal(c)
@@ -330,7 +337,8 @@ func (r *Registrar) write(ctx context.Context, c *v1alpha1.Cluster, kubeconfig s
 	case getErr == nil || errors.Is(getErr, objects.ErrNotFound):
 		return errors.Join(err, r.Secrets.Delete(ctx, name))
 	default:
-		return errors.Join(err, fmt.Errorf("whether the cluster was stored is not known; if not, its secret %s is left over: %w", name, getErr))
+		return errors.Join(err,
+			fmt.Errorf("whether the cluster was stored is not known; if not, its secret %s is left over: %w", name, getErr))
 	}
 }
 

@@ -66,11 +66,17 @@ func stored(t *testing.T, r *Registrar, name string) (*v1alpha1.Cluster, string)
 // TestObjectAndSecretGoTogether holds: a registration that stops halfway leaves the one before it as it was.
 func TestObjectAndSecretGoTogether(t *testing.T) {
 	r, store, kc := setup(t)
-	weak := Request{Name: "m", Kubeconfig: kc("weak", "https://10.0.0.1"), Identity: v1alpha1.Direct, DirectUsers: []string{"*"}, SkipCheck: true}
+	weak := Request{
+		Name: "m", Kubeconfig: kc("weak", "https://10.0.0.1"), Identity: v1alpha1.Direct, DirectUsers: []string{"*"},
+		SkipCheck: true,
+	}
 	if _, err := r.Register(t.Context(), weak); err != nil {
 		t.Fatal(err)
 	}
-	strong := Request{Name: "m", Kubeconfig: kc("strong", "https://10.0.0.1"), Identity: v1alpha1.Impersonate, SkipCheck: true, Replace: true}
+	strong := Request{
+		Name: "m", Kubeconfig: kc("strong", "https://10.0.0.1"), Identity: v1alpha1.Impersonate, SkipCheck: true,
+		Replace: true,
+	}
 	store.fail = true
 	if _, err := r.Register(t.Context(), strong); err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("error %v", err)
@@ -82,7 +88,8 @@ func TestObjectAndSecretGoTogether(t *testing.T) {
 	if _, err := r.Register(t.Context(), strong); err != nil {
 		t.Fatal(err)
 	}
-	if c, s := stored(t, r, "m"); c.Mode() != v1alpha1.Impersonate || !strings.Contains(s, "token: strong") || len(c.Spec.DirectUsers) != 0 {
+	if c, s := stored(t, r, "m"); c.Mode() != v1alpha1.Impersonate || !strings.Contains(s, "token: strong") ||
+		len(c.Spec.DirectUsers) != 0 {
 		t.Errorf("%s with %s for %v", c.Mode(), s, c.Spec.DirectUsers)
 	}
 	all, err := r.Secrets.List(t.Context(), nil)
@@ -102,22 +109,30 @@ func TestObjectAndSecretGoTogether(t *testing.T) {
 
 func TestWhatAnAdministratorSetStays(t *testing.T) {
 	r, store, kc := setup(t)
-	req := Request{Name: "m", Kubeconfig: kc("one", "https://10.0.0.1"), Identity: v1alpha1.Impersonate, Labels: map[string]string{"a": "b"}, SkipCheck: true}
+	req := Request{
+		Name: "m", Kubeconfig: kc("one", "https://10.0.0.1"), Identity: v1alpha1.Impersonate,
+		Labels: map[string]string{"a": "b"}, SkipCheck: true,
+	}
 	if _, err := r.Register(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
 	c, _ := stored(t, r, "m")
 	uid := c.UID
-	change(t, store, "m", func(c *v1alpha1.Cluster) { c.Spec.Region, c.Spec.ServiceProxy = "eu", []string{"services/a/b"} })
+	change(t, store, "m", func(c *v1alpha1.Cluster) {
+		c.Spec.Region, c.Spec.ServiceProxy = "eu", []string{"services/a/b"}
+	})
 	req.Kubeconfig, req.Labels, req.Replace, req.SameServer = kc("two", "https://10.0.0.1"), nil, true, true
 	if _, err := r.Register(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
-	if c, s := stored(t, r, "m"); c.UID != uid || c.Labels["a"] != "b" || c.Spec.Region != "eu" || len(c.Spec.ServiceProxy) != 1 || !strings.Contains(s, "token: two") {
+	if c, s := stored(t, r,
+		"m"); c.UID != uid || c.Labels["a"] != "b" || c.Spec.Region != "eu" || len(c.Spec.ServiceProxy) != 1 ||
+		!strings.Contains(s, "token: two") {
 		t.Errorf("%+v", c)
 	}
 	req.Kubeconfig = kc("three", "https://10.9.9.9")
-	if _, err := r.Register(t.Context(), req); err == nil || !strings.Contains(err.Error(), "another server, https://10.0.0.1") {
+	if _, err := r.Register(t.Context(), req); err == nil ||
+		!strings.Contains(err.Error(), "another server, https://10.0.0.1") {
 		t.Errorf("another server: %v", err)
 	}
 }
@@ -173,7 +188,9 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 	kubeconfig := func(token string) secrets.Value {
 		return secrets.NewValue(clustertest.ServerKubeconfig(srv, "{token: "+token+"}"))
 	}
-	req := Request{Name: "m", Kubeconfig: kubeconfig("one"), Identity: v1alpha1.Direct, DirectUsers: []string{"alice"}, Replace: true}
+	req := Request{
+		Name: "m", Kubeconfig: kubeconfig("one"), Identity: v1alpha1.Direct, DirectUsers: []string{"alice"}, Replace: true,
+	}
 	if res, err := r.Register(t.Context(), req); err != nil || !res.Changed {
 		t.Fatalf("%+v, %v", res, err)
 	}
@@ -201,7 +218,8 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 		t.Errorf("another credential: %+v, %v", res, err)
 	}
 	c, _ = stored(t, r, "m")
-	if c.Spec.ProxyURL != proxy.URL || len(c.Status.Conditions) != 0 || !slices.Equal(c.Spec.DirectUsers, []string{"bob"}) {
+	if c.Spec.ProxyURL != proxy.URL || len(c.Status.Conditions) != 0 ||
+		!slices.Equal(c.Spec.DirectUsers, []string{"bob"}) {
 		t.Errorf("%+v", c)
 	}
 	proxy.Close()
@@ -217,7 +235,8 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 	if _, err := r.Register(t.Context(), req); err != nil {
 		t.Errorf("a private cluster, checked without its tunnel: %v", err)
 	}
-	if c, s := stored(t, r, "m"); c.Spec.SyncMode != v1alpha1.Pull || c.Spec.ProxyURL != tunnel || !strings.Contains(s, "token: three") {
+	if c, s := stored(t, r, "m"); c.Spec.SyncMode != v1alpha1.Pull || c.Spec.ProxyURL != tunnel ||
+		!strings.Contains(s, "token: three") {
 		t.Errorf("%+v", c)
 	}
 }
@@ -240,7 +259,9 @@ func (m *meddling) Get(ctx context.Context, key string) (objects.Object, error) 
 // TestChangedMeanwhile holds: what changes while a registration is checked is not overwritten; that the member's health does is no hindrance.
 func TestChangedMeanwhile(t *testing.T) {
 	r, store, kc := setup(t)
-	req := Request{Name: "m", Kubeconfig: kc("one", "https://10.0.0.1"), Identity: v1alpha1.Impersonate, SkipCheck: true, Replace: true}
+	req := Request{
+		Name: "m", Kubeconfig: kc("one", "https://10.0.0.1"), Identity: v1alpha1.Impersonate, SkipCheck: true, Replace: true,
+	}
 	if _, err := r.Register(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +269,8 @@ func TestChangedMeanwhile(t *testing.T) {
 	r.Objects = &meddling{Store: store, at: 2, do: func() {
 		change(t, store, "m", func(c *v1alpha1.Cluster) { c.Spec.ProxyURL = "http://elsewhere:3128" })
 	}}
-	if _, err := r.Register(t.Context(), req); !errors.Is(err, objects.ErrConflict) || !strings.Contains(err.Error(), "try again") {
+	if _, err := r.Register(t.Context(), req); !errors.Is(err, objects.ErrConflict) ||
+		!strings.Contains(err.Error(), "try again") {
 		t.Errorf("error %v, want a conflict", err)
 	}
 	r.Objects = &meddling{Store: store, at: 2, do: func() {
@@ -286,7 +308,8 @@ users: [{name: u, user: {token: t}}]}`), 0o600)
 func TestClusterName(t *testing.T) {
 	for in, want := range map[string]string{
 		"member1": "member1", "kind-Dev_1": "kind-dev-1", "admin@prod.example": "admin-prod-example",
-		"arn:aws:eks:eu-west-1:111122223333:cluster/prod": "prod", "-": "", strings.Repeat("a", 62) + ".b": strings.Repeat("a", 62),
+		"arn:aws:eks:eu-west-1:111122223333:cluster/prod": "prod", "-": "",
+		strings.Repeat("a", 62) + ".b": strings.Repeat("a", 62),
 	} {
 		if got := ClusterName(in); got != want {
 			t.Errorf("ClusterName(%q) = %q, want %q", in, got, want)
@@ -298,7 +321,8 @@ func TestClusterName(t *testing.T) {
 func TestLoadFromStdin(t *testing.T) {
 	for input, want := range map[string]string{
 		"{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}]," +
-			"clusters: [{name: c, cluster: {server: \"https://one.example\"}}], users: [{name: u, user: {token: secret-token}}]}": "",
+			"clusters: [{name: c, cluster: {server: \"https://one.example\"}}], users: [{name: u, user: {token: " +
+			"secret-token}}]}": "",
 		"token: secret-token\n: ]": "not the YAML or JSON of a kubeconfig",
 		"":                         "no kubeconfig with a context",
 	} {

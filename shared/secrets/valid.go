@@ -28,7 +28,8 @@ var (
 // each of lower case letters, digits, '-' and '.', that begin and end with a letter or digit.
 func ValidName(name string) error {
 	if len(name) > maxName || !nameRE.MatchString(name) || strings.Contains(name, "..") {
-		return fmt.Errorf("%w: name %.64q: want at most %d lower case letters, digits, '-', '.' and '/', such as clusters/member1",
+		return fmt.Errorf(
+			"%w: name %.64q: want at most %d lower case letters, digits, '-', '.' and '/', such as clusters/member1",
 			ErrInvalid, name, maxName)
 	}
 	return nil
@@ -43,7 +44,8 @@ func ValidLabels(labels map[string]string) error {
 	keyRE, valueRE := labelREs()
 	for k, v := range labels {
 		if len(k) > maxLabelKey || !keyRE.MatchString(k) || !valueRE.MatchString(v) {
-			return fmt.Errorf("%w: label %.150q=%.64q: want Kubernetes label syntax, such as env=prod, and a key of at most %d bytes",
+			return fmt.Errorf(
+				"%w: label %.150q=%.64q: want Kubernetes label syntax, such as env=prod, and a key of at most %d bytes",
 				ErrInvalid, k, v, maxLabelKey)
 		}
 	}

@@ -100,7 +100,8 @@ var classes = map[Reason]struct {
 // warned are the reasons whose message goes into a Warning header too: kubectl's discovery shows a Status to nobody, but every
 // warning.
 var warned = map[Reason]bool{
-	Unauthenticated: true, Forbidden: true, UnknownCluster: true, Misconfigured: true, Unreachable: true, CredentialRefused: true, StoreUnavailable: true, IssuerUnavailable: true,
+	Unauthenticated: true, Forbidden: true, UnknownCluster: true, Misconfigured: true, Unreachable: true,
+	CredentialRefused: true, StoreUnavailable: true, IssuerUnavailable: true,
 	AuditUnavailable: true, Timeout: true, CircuitOpen: true,
 }
 

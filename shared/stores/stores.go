@@ -81,7 +81,8 @@ func Open(ctx context.Context, a Address) (*Stores, error) {
 	switch a.Kind {
 	case "aws":
 		if len(a.Where) > maxPrefix || !prefixRE.MatchString(a.Where) {
-			return nil, fmt.Errorf("store %q: want a prefix of at most 32 lower case letters, digits and '-', such as aws:clusterpass", a)
+			return nil,
+				fmt.Errorf("store %q: want a prefix of at most 32 lower case letters, digits and '-', such as aws:clusterpass", a)
 		}
 		cfg, err := awsclient.Load(ctx)
 		if err != nil {

@@ -43,13 +43,15 @@ func (d *Dialer) Prepare(ctx context.Context) { d.Keys.Prepare(ctx) }
 
 // Dial connects to the API server of a cluster, address in its kubeconfig, through the port at proxy, which dial reaches. Its errors are
 // *status.Error, or the context's.
-func (d *Dialer) Dial(ctx context.Context, cluster, address string, proxy *url.URL, dial func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
+func (d *Dialer) Dial(ctx context.Context, cluster, address string, proxy *url.URL,
+	dial func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
 	return d.connect(ctx, cluster, WayTo(cluster, address, proxy), proxy, http.Header{}, dial)
 }
 
 // Hop is Dial for a bridge that passes a CONNECT on: it is passed on no further.
 func (d *Dialer) Hop(ctx context.Context, way Way, port string) (net.Conn, error) {
-	return d.connect(ctx, way.Cluster, way, &url.URL{Scheme: "https", Host: port}, http.Header{HopHeader: {"1"}}, (&net.Dialer{}).DialContext)
+	return d.connect(ctx, way.Cluster, way, &url.URL{Scheme: "https", Host: port}, http.Header{HopHeader: {"1"}},
+		(&net.Dialer{}).DialContext)
 }
 
 const (
@@ -82,9 +84,13 @@ func WayTo(cluster, address string, proxy *url.URL) Way {
 	return Way{Cluster: cluster}
 }
 
-func (d *Dialer) connect(ctx context.Context, cluster string, way Way, proxy *url.URL, header http.Header, dial func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
+func (d *Dialer) connect(ctx context.Context, cluster string, way Way, proxy *url.URL, header http.Header,
+	dial func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
 	if proxy == nil || proxy.Scheme != "https" || proxy.Port() == "" {
-		return nil, status.New(status.Misconfigured, cluster, "cluster %q is private, and its spec.proxyURL is none of a tunnel port, such as https://bridge.internal:8444", cluster)
+		return nil,
+			status.New(status.Misconfigured, cluster,
+				"cluster %q is private, and its spec.proxyURL is none of a tunnel port, such as https://bridge.internal:8444",
+				cluster)
 	}
 	token, err := d.Keys.TunnelToken(ctx, way.Cluster)
 	if err != nil {
@@ -126,7 +132,8 @@ func unreachable(ctx context.Context, cluster, host string, err error) error {
 		return ctx.Err()
 	case ctx.Err() != nil || errors.As(err, &timed) && timed.Timeout():
 		return &status.Error{Reason: status.Timeout, Cluster: cluster, Err: err,
-			Message: fmt.Sprintf("cluster %q is private, and the bridge's tunnel port at %s does not answer in time; try again", cluster, host)}
+			Message: fmt.Sprintf("cluster %q is private, and the bridge's tunnel port at %s does not answer in time; try again",
+				cluster, host)}
 	}
 	return &status.Error{Reason: status.Unreachable, Cluster: cluster, Err: err,
 		Message: fmt.Sprintf("cluster %q is private, and the bridge's tunnel port at %s cannot be reached", cluster, host)}
@@ -141,12 +148,15 @@ func Connect(ctx context.Context, conn net.Conn, way Way, header http.Header) er
 	if way.Service != "" {
 		header.Set(ServiceHeader, way.Service)
 	}
-	return Ask(ctx, conn, Target(way.Cluster), header, func(resp *http.Response) error { return refusal(way.Cluster, resp) })
+	return Ask(ctx, conn, Target(way.Cluster), header, func(resp *http.Response) error {
+		return refusal(way.Cluster, resp)
+	})
 }
 
 // Ask sends CONNECT to address, host:port, and reads the answer. Where that is no connection, refused makes it an error. After an error
 // conn is of no use.
-func Ask(ctx context.Context, conn net.Conn, address string, header http.Header, refused func(*http.Response) error) error {
+func Ask(ctx context.Context, conn net.Conn, address string, header http.Header,
+	refused func(*http.Response) error) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: header}

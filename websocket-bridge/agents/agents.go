@@ -94,11 +94,17 @@ func New(cfg Config) *Agents {
 	a.reuses = prometheus.NewCounter(prometheus.CounterOpts{Name: "clusterpass_agent_credential_reuses_total",
 		Help: "Uses of agents' credentials that had been renewed before: there is a copy."})
 	cfg.Metrics.MustRegister(a.connects, a.reuses,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_agents", Help: "Agents of private clusters that are connected."},
+		prometheus.NewGaugeFunc(
+			prometheus.GaugeOpts{Name: "clusterpass_agents", Help: "Agents of private clusters that are connected."},
 			func() float64 { return float64(a.registry.size()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_tunnel_streams", Help: "Connections to private clusters that are open."},
+		prometheus.NewGaugeFunc(
+			prometheus.GaugeOpts{Name: "clusterpass_tunnel_streams", Help: "Connections to private clusters that are open."},
 			func() float64 { return float64(a.registry.streams.Load()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_tunnel_carried", Help: "Connections that the tunnel port carries for functions and other replicas."},
+		prometheus.NewGaugeFunc(
+			prometheus.GaugeOpts{
+				Name: "clusterpass_tunnel_carried",
+				Help: "Connections that the tunnel port carries for functions and other replicas.",
+			},
 			func() float64 { return float64(a.carried.Load()) }))
 	ctx, stop := context.WithCancel(context.Background())
 	a.stop = stop
@@ -318,7 +324,8 @@ func (a *Agents) Prepare(ctx context.Context) {
 }
 
 // Dial implements cluster.Tunnel for the bridge itself.
-func (a *Agents) Dial(ctx context.Context, cluster, address string, proxy *url.URL, _ func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
+func (a *Agents) Dial(ctx context.Context, cluster, address string, proxy *url.URL,
+	_ func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
 	conn, err := a.dial(ctx, tunnel.WayTo(cluster, address, proxy), true)
 	var known *status.Error
 	if errors.As(err, &known) {
@@ -355,7 +362,9 @@ func (a *Agents) dial(ctx context.Context, way tunnel.Way, hop bool) (net.Conn, 
 // hop asks the peers, by race. One that has no agent of the cluster says so at once; it may be this replica, too.
 func (a *Agents) hop(ctx context.Context, way tunnel.Way) (net.Conn, error) {
 	peers := a.cfg.Peers.addresses(ctx, a.cfg.Lookup)
-	conn, errs := race(ctx, len(peers), func(ctx context.Context, i int) (net.Conn, error) { return a.try(ctx, way, peers[i]) })
+	conn, errs := race(ctx, len(peers), func(ctx context.Context, i int) (net.Conn, error) {
+		return a.try(ctx, way, peers[i])
+	})
 	switch {
 	case conn != nil:
 		return conn, nil
@@ -388,7 +397,9 @@ func explain(ctx context.Context, cluster string, err error) error {
 		return known
 	case errors.Is(err, tunnel.ErrNone):
 		return &status.Error{Reason: status.Unreachable, Cluster: cluster, Err: err,
-			Message: fmt.Sprintf("cluster %q is private, and none of its agents is connected; look at them there: kubectl -n clusterpass-system get pods", cluster)}
+			Message: fmt.Sprintf(
+				"cluster %q is private, and none of its agents is connected; look at them there: kubectl -n clusterpass-system "+
+					"get pods", cluster)}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &status.Error{Reason: status.Timeout, Cluster: cluster, Err: err,
 			Message: fmt.Sprintf("cluster %q is private, and none of its agents answers in time; try again", cluster)}

@@ -39,7 +39,8 @@ func TestThroughTheTunnel(t *testing.T) {
 	token := w.enrol("prod", time.Hour)
 	c := w.client("prod", r.port)
 	var e *status.Error
-	if err := w.version(c); !errors.As(err, &e) || e.Reason != status.Unreachable || e.Code() != 502 || e.Cluster != "prod" || !strings.Contains(e.Message, `"prod"`) {
+	if err := w.version(c); !errors.As(err, &e) || e.Reason != status.Unreachable || e.Code() != 502 ||
+		e.Cluster != "prod" || !strings.Contains(e.Message, `"prod"`) {
 		t.Errorf("without an agent: %v", err)
 	}
 	a := w.agent("prod", token, w.front.address())
@@ -64,7 +65,8 @@ func TestThroughTheTunnel(t *testing.T) {
 		t.Error("a stream goes on that the API server has cut")
 	}
 	w.api.Listener.Close()
-	if err := w.version(c); !errors.As(err, &e) || e.Reason != status.Unreachable || !strings.Contains(e.Message, "API server") {
+	if err := w.version(c); !errors.As(err, &e) || e.Reason != status.Unreachable ||
+		!strings.Contains(e.Message, "API server") {
 		t.Errorf("without an API server: %v", err)
 	}
 	waittest.Until(t, "nothing is carried any more", func() bool { return a.carries(t) == 0 })
@@ -97,7 +99,8 @@ func TestNothingIsSeen(t *testing.T) {
 	if err != nil || string(body) != secret {
 		t.Fatalf("%q, %v", body, err)
 	}
-	if got := seen.String(); len(got) < len(secret) || strings.Contains(got, secret) || strings.Contains(got, "Authorization") {
+	if got := seen.String(); len(got) < len(secret) || strings.Contains(got, secret) ||
+		strings.Contains(got, "Authorization") {
 		t.Errorf("%d bytes were carried, the credential among them: %v", len(got), strings.Contains(got, secret))
 	}
 }
@@ -113,7 +116,10 @@ func TestWhoMayConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	pass, err := w.issuer.Create(t.Context(), &v1alpha1.Pass{
-		ObjectMeta: meta("prod"), Spec: v1alpha1.PassSpec{User: "prod", Groups: []string{"system:masters"}, Clusters: []string{"*"}, Verbs: []string{"*"}},
+		ObjectMeta: meta("prod"),
+		Spec: v1alpha1.PassSpec{
+			User: "prod", Groups: []string{"system:masters"}, Clusters: []string{"*"}, Verbs: []string{"*"},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +162,8 @@ func TestWhoMayConnect(t *testing.T) {
 			t.Fatal(err)
 		}
 		tc := tlsClient(conn)
-		err = tunnel.Connect(t.Context(), tc, tunnel.Way{Cluster: "prod"}, http.Header{"Proxy-Authorization": {"Bearer " + token}})
+		err = tunnel.Connect(t.Context(), tc, tunnel.Way{Cluster: "prod"},
+			http.Header{"Proxy-Authorization": {"Bearer " + token}})
 		if err == nil || strings.Contains(err.Error(), "none of its agents") != (name == "part") {
 			t.Errorf("CONNECT with %s: %v", name, err)
 		}
@@ -172,7 +179,9 @@ func TestOnlyTheGatewaysOwnPort(t *testing.T) {
 	thief := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
 	defer thief.Close()
 	d := &tunnel.Dialer{Keys: w.keys}
-	for _, proxy := range []*url.URL{{Scheme: "https", Host: thief.Listener.Addr().String()}, {Scheme: "http", Host: thief.Listener.Addr().String()}, nil} {
+	for _, proxy := range []*url.URL{
+		{Scheme: "https", Host: thief.Listener.Addr().String()}, {Scheme: "http", Host: thief.Listener.Addr().String()}, nil,
+	} {
 		conn, err := d.Dial(t.Context(), "prod", "", proxy, (&net.Dialer{}).DialContext)
 		if err == nil {
 			_ = conn.Close()
@@ -287,7 +296,9 @@ func TestDrain(t *testing.T) {
 	next := w.replica()
 	w.front.remove(old.front.Listener.Addr().String())
 	old.Drain(t.Context())
-	waittest.Until(t, "the agent is connected to the next", func() bool { return w.version(w.client("prod", next.port)) == nil })
+	waittest.Until(t, "the agent is connected to the next", func() bool {
+		return w.version(w.client("prod", next.port)) == nil
+	})
 	if err := s.say(); err != nil {
 		t.Errorf("a stream of the replica that drains: %v", err)
 	}
@@ -324,7 +335,9 @@ func TestDrainWaitsForConnects(t *testing.T) {
 		return w.Objects.Get(ctx, key)
 	})
 	r := w.replica(func(c *agents.Config) {
-		c.Keys = passes.NewVerifier(passes.Config{Objects: slow, Secrets: w.Secrets, URL: gatewayURL, Log: w.log, Now: w.Clock.Now})
+		c.Keys = passes.NewVerifier(passes.Config{
+			Objects: slow, Secrets: w.Secrets, URL: gatewayURL, Log: w.log, Now: w.Clock.Now,
+		})
 	})
 	conn, err := net.Dial("tcp", r.port)
 	if err != nil {
@@ -339,7 +352,8 @@ func TestDrainWaitsForConnects(t *testing.T) {
 	w.Clock.Advance(30 * time.Second) // the keys of the handshake are too old
 	answered := make(chan error, 1)
 	go func() {
-		answered <- tunnel.Connect(t.Context(), tc, tunnel.Way{Cluster: "prod"}, http.Header{"Proxy-Authorization": {"Bearer " + string(token.Reveal())}})
+		answered <- tunnel.Connect(t.Context(), tc, tunnel.Way{Cluster: "prod"},
+			http.Header{"Proxy-Authorization": {"Bearer " + string(token.Reveal())}})
 	}()
 	<-asked
 	waited := func(d time.Duration) (toTheEnd bool) {
@@ -415,7 +429,9 @@ func TestServices(t *testing.T) {
 	tenant, neighbour := apiServer(t), apiServer(t)
 	here, there := w.pair()
 	w.agent("prod", w.enrol("prod", time.Hour), here.front.Listener.Addr().String(), func(c *links.Config) {
-		c.Target = &target.APIServer{Cluster: "prod", Address: w.api.Listener.Addr().String(), Services: []string{tenant.Listener.Addr().String()}}
+		c.Target = &target.APIServer{
+			Cluster: "prod", Address: w.api.Listener.Addr().String(), Services: []string{tenant.Listener.Addr().String()},
+		}
 	})
 	here.connects(t, 1)
 	d := &tunnel.Dialer{Keys: w.keys}
@@ -435,13 +451,16 @@ func TestServices(t *testing.T) {
 			if err := getVersion(conn, tenant); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			for _, address := range []string{neighbour.Listener.Addr().String(), w.api.Listener.Addr().String(), "localhost:22"} {
+			for _, address := range []string{
+				neighbour.Listener.Addr().String(), w.api.Listener.Addr().String(), "localhost:22",
+			} {
 				var e *status.Error
 				conn, err := dial(address)
 				if err == nil {
 					_ = conn.Close()
 				}
-				if !errors.As(err, &e) || e.Code() != 502 || e.Cluster != "tenant" || !strings.Contains(e.Message, "CLUSTERPASS_SERVICES") {
+				if !errors.As(err, &e) || e.Code() != 502 || e.Cluster != "tenant" ||
+					!strings.Contains(e.Message, "CLUSTERPASS_SERVICES") {
 					t.Errorf("%s, to %s: %v", name, address, err)
 				}
 			}
@@ -475,7 +494,8 @@ func TestErrorsAreStatuses(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	var st struct{ Kind, Reason, Message string }
-	if err := json.NewDecoder(resp.Body).Decode(&st); err != nil || resp.StatusCode != 401 || st.Kind != "Status" || st.Reason != "Unauthorized" {
+	if err := json.NewDecoder(resp.Body).Decode(&st); err != nil || resp.StatusCode != 401 || st.Kind != "Status" ||
+		st.Reason != "Unauthorized" {
 		t.Errorf("%s %+v %v", resp.Status, st, err)
 	}
 }

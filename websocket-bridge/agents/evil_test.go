@@ -84,10 +84,13 @@ func TestEvilAnswers(t *testing.T) {
 	r.connects(t, 1)
 	for name, say := range map[string]func(http.ResponseWriter){
 		"as another cluster": func(rw http.ResponseWriter) {
-			status.Write(rw, status.New(status.UnknownCluster, "other", "no cluster %q\r\nX-Evil: 1 %s", "other", strings.Repeat("long", 2000)))
+			status.Write(rw,
+				status.New(status.UnknownCluster, "other", "no cluster %q\r\nX-Evil: 1 %s", "other", strings.Repeat("long", 2000)))
 		},
-		"as one who decides": func(rw http.ResponseWriter) { status.Write(rw, status.New(status.Forbidden, "prod", "you may not")) },
-		"no Status":          func(rw http.ResponseWriter) { rw.WriteHeader(http.StatusTeapot) },
+		"as one who decides": func(rw http.ResponseWriter) {
+			status.Write(rw, status.New(status.Forbidden, "prod", "you may not"))
+		},
+		"no Status": func(rw http.ResponseWriter) { rw.WriteHeader(http.StatusTeapot) },
 		"a Status that is no end": func(rw http.ResponseWriter) {
 			rw.WriteHeader(http.StatusBadGateway)
 			_, _ = rw.Write(bytes.Repeat([]byte("{"), 1<<20))
@@ -115,7 +118,8 @@ func TestEvilAnswers(t *testing.T) {
 			says <- say
 			err := w.version(w.client("prod", r.port))
 			var e *status.Error
-			if !errors.As(err, &e) || e.Code() != http.StatusBadGateway || e.Cluster != "prod" || len(e.Message) > 700 || strings.ContainsAny(e.Message, "\r\n") {
+			if !errors.As(err, &e) || e.Code() != http.StatusBadGateway || e.Cluster != "prod" || len(e.Message) > 700 ||
+				strings.ContainsAny(e.Message, "\r\n") {
 				t.Errorf("%+v", err)
 			}
 		})
@@ -130,7 +134,8 @@ func TestEvilServer(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
 	asked := make(chan struct{}, 100)
-	thief := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{} }))
+	thief := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{} }))
 	cert, err := pki.SelfSigned("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)

@@ -98,11 +98,14 @@ func TestBridgeKilled(t *testing.T) {
 		t.Error("a stream goes on whose bridge was killed")
 	}
 	var e *status.Error
-	if err := w.version(w.client("prod", r.port)); !errors.As(err, &e) || e.Reason != status.Unreachable || e.Cluster != "prod" {
+	if err := w.version(w.client("prod", r.port)); !errors.As(err, &e) || e.Reason != status.Unreachable ||
+		e.Cluster != "prod" {
 		t.Errorf("without a bridge: %v", err)
 	}
 	again := w.replica()
-	waittest.Until(t, "the agent is connected again", func() bool { return w.version(w.client("prod", again.port)) == nil })
+	waittest.Until(t, "the agent is connected again", func() bool {
+		return w.version(w.client("prod", again.port)) == nil
+	})
 }
 
 // blackHoles are the networks that swallow what is sent, without a word. Connections are half open where only one way is swallowed.
@@ -138,7 +141,9 @@ func TestBlackHole(t *testing.T) {
 				t.Error("a stream goes on in the black hole")
 			}
 			waittest.Until(t, "the agent has noticed", func() bool { return a.Links() == 0 })
-			waittest.Until(t, "the bridge has noticed", func() bool { return metrictest.Gauge(t, r.metrics, "clusterpass_agents") == 0 })
+			waittest.Until(t, "the bridge has noticed", func() bool {
+				return metrictest.Gauge(t, r.metrics, "clusterpass_agents") == 0
+			})
 			w.agent("prod", token, r.front.Listener.Addr().String()) // by another way
 			waittest.Until(t, "calls go the other way", func() bool { return w.version(c) == nil })
 			swallow(w.front, false)
@@ -249,7 +254,9 @@ func TestThousandStreams(t *testing.T) {
 		return
 	}
 	// What was given up before is counted until the tunnel has taken note of it.
-	waittest.Until(t, "all are open, and counted", func() bool { return metrictest.Gauge(t, r.metrics, "clusterpass_tunnel_streams") == n })
+	waittest.Until(t, "all are open, and counted", func() bool {
+		return metrictest.Gauge(t, r.metrics, "clusterpass_tunnel_streams") == n
+	})
 	release()
 	waittest.Until(t, "all are closed", func() bool {
 		return metrictest.Gauge(t, r.metrics, "clusterpass_tunnel_streams") == 0 && a.carries(t) == 0
@@ -274,7 +281,9 @@ func TestStorm(t *testing.T) {
 	wg.Wait()
 	r.connects(t, clusters*each)
 	w.front.cut()
-	waittest.Until(t, "the bridge has noticed", func() bool { return metrictest.Gauge(t, r.metrics, "clusterpass_agents") < clusters*each })
+	waittest.Until(t, "the bridge has noticed", func() bool {
+		return metrictest.Gauge(t, r.metrics, "clusterpass_agents") < clusters*each
+	})
 	r.connects(t, clusters*each)
 	for i := range clusters {
 		conn, err := r.Dial(t.Context(), fmt.Sprint("c", i), "", nil, nil)

@@ -52,9 +52,13 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{Installation: clustertest.NewInstallation(t), t: t, log: slog.New(slog.DiscardHandler), front: newBalancer(t)}
+	w := &world{
+		Installation: clustertest.NewInstallation(t), t: t, log: slog.New(slog.DiscardHandler), front: newBalancer(t),
+	}
 	w.issuer = &passes.Issuer{Objects: w.Objects, Secrets: w.Secrets, URL: gatewayURL, Now: w.Clock.Now}
-	w.keys = passes.NewVerifier(passes.Config{Objects: w.Objects, Secrets: w.Secrets, URL: gatewayURL, Log: w.log, Now: w.Clock.Now})
+	w.keys = passes.NewVerifier(passes.Config{
+		Objects: w.Objects, Secrets: w.Secrets, URL: gatewayURL, Log: w.log, Now: w.Clock.Now,
+	})
 	w.api = apiServer(t)
 	return w
 }
@@ -126,7 +130,9 @@ func (w *world) pair() (here, there *replica) {
 
 func (w *world) replicaAt(ln net.Listener, configure ...func(*agents.Config)) *replica {
 	w.t.Helper()
-	cfg := agents.Config{Issuer: w.issuer, Keys: w.keys, Recheck: 200 * time.Millisecond, Log: w.log, Metrics: prometheus.NewRegistry()}
+	cfg := agents.Config{
+		Issuer: w.issuer, Keys: w.keys, Recheck: 200 * time.Millisecond, Log: w.log, Metrics: prometheus.NewRegistry(),
+	}
 	for _, fn := range configure {
 		fn(&cfg)
 	}
@@ -150,7 +156,9 @@ func (w *world) replicaAt(ln net.Listener, configure ...func(*agents.Config)) *r
 // connects waits until so many agents are connected to the replica, which is a moment after they think so.
 func (r *replica) connects(t *testing.T, n int) {
 	t.Helper()
-	waittest.Until(t, fmt.Sprintf("%d agents are connected", n), func() bool { return metrictest.Gauge(t, r.metrics, "clusterpass_agents") == n })
+	waittest.Until(t, fmt.Sprintf("%d agents are connected", n), func() bool {
+		return metrictest.Gauge(t, r.metrics, "clusterpass_agents") == n
+	})
 }
 
 // enrol registers a private cluster and returns its agents' credential, which is bound to a key.
@@ -206,7 +214,10 @@ func (w *world) header(c possession.Credential, use possession.Use, request stri
 // bootstrap registers a private cluster and returns what clusterpass cluster join --pull makes for its agents.
 func (w *world) bootstrap(name string, ttl time.Duration) secrets.Value {
 	w.t.Helper()
-	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name)}, Spec: v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull}}
+	c := &v1alpha1.Cluster{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name)},
+		Spec:       v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull},
+	}
 	value, err := json.Marshal(c)
 	if err != nil {
 		w.t.Fatal(err)

@@ -26,7 +26,8 @@ func (p Peers) Validate(variable string) error {
 const resolveTimeout = 2 * time.Second
 
 // addresses returns the address of each replica. Names that do not resolve now have none.
-func (p Peers) addresses(ctx context.Context, lookup func(ctx context.Context, host string) ([]string, error)) []string {
+func (p Peers) addresses(ctx context.Context,
+	lookup func(ctx context.Context, host string) ([]string, error)) []string {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	var out []string

@@ -74,10 +74,12 @@ func (p *Port) connect(w http.ResponseWriter, r *http.Request) error {
 		return status.New(status.Unauthenticated, "", "only the gateway's own parts connect here")
 	}
 	if err := p.agents.cfg.Keys.VerifyTunnelToken(r.Context(), token, cluster); err != nil {
-		p.agents.cfg.Log.Warn("a token at the tunnel port does not hold", "cluster", cluster, "remote", r.RemoteAddr, "error", err.Error())
+		p.agents.cfg.Log.Warn("a token at the tunnel port does not hold", "cluster", cluster, "remote", r.RemoteAddr, "error",
+			err.Error())
 		return err
 	}
-	member, err := p.agents.dial(r.Context(), tunnel.Way{Cluster: cluster, Service: r.Header.Get(tunnel.ServiceHeader)}, r.Header.Get(tunnel.HopHeader) == "")
+	member, err := p.agents.dial(r.Context(), tunnel.Way{Cluster: cluster, Service: r.Header.Get(tunnel.ServiceHeader)},
+		r.Header.Get(tunnel.HopHeader) == "")
 	if err != nil {
 		return err
 	}

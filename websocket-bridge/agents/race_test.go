@@ -42,5 +42,7 @@ func TestStuckAgent(t *testing.T) {
 	for _, r := range []*replica{there, here} {
 		_ = dial(r).Close()
 	}
-	waittest.Until(t, "nothing else is open", func() bool { return metrictest.Gauge(t, there.metrics, "clusterpass_tunnel_streams") == busy })
+	waittest.Until(t, "nothing else is open", func() bool {
+		return metrictest.Gauge(t, there.metrics, "clusterpass_tunnel_streams") == busy
+	})
 }

@@ -119,7 +119,8 @@ func (r *registry) place(cluster, agent string) (before *session, err error) {
 	}
 	if r.count >= r.max || len(of) >= maxPerCluster {
 		return nil, &status.Error{Reason: status.TooManyRequests, Cluster: cluster, RetryAfter: 10 * time.Second,
-			Message: fmt.Sprintf("the bridge holds %d agents, %d of them of cluster %q, and takes no more", r.count, len(of), cluster)}
+			Message: fmt.Sprintf("the bridge holds %d agents, %d of them of cluster %q, and takes no more", r.count, len(of),
+				cluster)}
 	}
 	return nil, nil
 }
@@ -191,7 +192,9 @@ func (r *registry) close() {
 // wrong, as the last of its agents sees it.
 func (r *registry) open(ctx context.Context, way tunnel.Way) (net.Conn, error) {
 	of := r.of(way.Cluster)
-	conn, errs := race(ctx, len(of), func(ctx context.Context, i int) (net.Conn, error) { return r.through(ctx, of[i], way) })
+	conn, errs := race(ctx, len(of), func(ctx context.Context, i int) (net.Conn, error) {
+		return r.through(ctx, of[i], way)
+	})
 	switch {
 	case conn != nil:
 		return conn, nil

@@ -39,7 +39,9 @@ func TestAgentsOfOneCluster(t *testing.T) {
 	refused := func(cluster string) {
 		t.Helper()
 		var e *status.Error
-		if err := r.add(&session{cluster: cluster, agent: "more"}); !errors.As(err, &e) || e.Code() != http.StatusTooManyRequests || e.RetryAfter == 0 || e.Cluster != cluster {
+		if err := r.add(&session{
+			cluster: cluster, agent: "more",
+		}); !errors.As(err, &e) || e.Code() != http.StatusTooManyRequests || e.RetryAfter == 0 || e.Cluster != cluster {
 			t.Errorf("one more of %s: %v", cluster, err)
 		}
 	}

@@ -105,7 +105,8 @@ var final = []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusTooMa
 // what the member's authorizer says of this caller.
 func aboutDialect(refusal *http.Response) bool {
 	media, _, _ := mime.ParseMediaType(refusal.Header.Get("Content-Type"))
-	return refusal.StatusCode < http.StatusInternalServerError && (refusal.StatusCode != http.StatusForbidden || media != "application/json")
+	return refusal.StatusCode < http.StatusInternalServerError &&
+		(refusal.StatusCode != http.StatusForbidden || media != "application/json")
 }
 
 func firstOf(offered []string, known []string) string {
@@ -150,7 +151,8 @@ func (s *session) translate() (done bool, err error) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "application/json" || resp.StatusCode == http.StatusBadRequest {
+		if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "application/json" ||
+			resp.StatusCode == http.StatusBadRequest {
 			return false, nil // it is about SPDY
 		}
 		return true, forward.Answer(s.w, s.r, resp, answered)

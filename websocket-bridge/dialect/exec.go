@@ -18,7 +18,9 @@ import (
 
 // execProtocols are the websocket protocols of exec and attach. "v5" can end stdin; before "v4" the error channel holds plain
 // text. Without any it is the oldest.
-var execProtocols = []string{"v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"}
+var execProtocols = []string{
+	"v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io",
+}
 
 // The channels of a websocket, and the types of the streams that they are in SPDY.
 const (
@@ -69,11 +71,13 @@ func (s *session) exec(_ context.Context, client *websocket.Conn, member io.Read
 const maxVerdict = 1 << 20
 
 // openStreams opens what the query asks for, as the member expects it. What comes is handed to take.
-func openStreams(conn *spdyConn, query string, take func(ch byte, p []byte)) (streams [len(streamTypes)]*stream, err error) {
+func openStreams(conn *spdyConn, query string, take func(ch byte, p []byte)) (streams [len(streamTypes)]*stream,
+	err error) {
 	tty := route.Truthy(query, "tty")
 	wanted := [len(streamTypes)]bool{
-		chStdin: route.Truthy(query, "stdin"), chStdout: route.Truthy(query, "stdout"), chStderr: route.Truthy(query, "stderr") && !tty,
-		chError: true, chResize: tty,
+		chStdin: route.Truthy(query, "stdin"), chStdout: route.Truthy(query, "stdout"),
+		chStderr: route.Truthy(query, "stderr") && !tty,
+		chError:  true, chResize: tty,
 	}
 	for _, ch := range []byte{chError, chStdin, chStdout, chStderr, chResize} {
 		if !wanted[ch] {

@@ -106,7 +106,8 @@ func (b *Bridge) Hold(w http.ResponseWriter, r *http.Request, user string, do ga
 		if !text.Asked(r) {
 			offered := websocket.Subprotocols(r)
 			if len(offered) > 1 { // as kube-apiserver
-				return status.New(status.BadRequest, "", "a watch by websocket has no protocol, or any one, of which you offer %d", len(offered))
+				return status.New(status.BadRequest, "", "a watch by websocket has no protocol, or any one, of which you offer %d",
+					len(offered))
 			}
 			protocol = strings.Join(offered, "")
 		}

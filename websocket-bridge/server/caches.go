@@ -50,7 +50,8 @@ func (c *caches) Collect(metrics chan<- prometheus.Metric) {
 	for _, stats := range c.counts {
 		for name, s := range stats() {
 			for d, n := range map[*prometheus.Desc]uint64{
-				cacheHits: s.Hits, cacheMisses: s.Fetches, cacheStale: s.StaleHits, cacheErrors: s.Errors, cacheEvictions: s.Evicted,
+				cacheHits: s.Hits, cacheMisses: s.Fetches, cacheStale: s.StaleHits, cacheErrors: s.Errors,
+				cacheEvictions: s.Evicted,
 			} {
 				metrics <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), name)
 			}

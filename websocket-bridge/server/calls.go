@@ -24,7 +24,8 @@ func newCalls(l Limits, reg prometheus.Registerer) *calls {
 		plain:    quota.New(l.MaxCalls, l.MaxCallsPerCaller),
 		toMember: quota.New(0, l.MaxCallsPerMember),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "clusterpass_calls_refused_total", Help: "Calls that were refused because of a limit, by which; those of streams alone are failures of streams.",
+			Name: "clusterpass_calls_refused_total",
+			Help: "Calls that were refused because of a limit, by which; those of streams alone are failures of streams.",
 		}, []string{"limit"}),
 	}
 	reg.MustRegister(c.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -39,9 +40,12 @@ func (b *Bridge) Admit(user, bearer string) (done func(), err error) {
 	done, reached := c.plain.Take(callerOf(user, bearer))
 	switch reached {
 	case quota.Each:
-		return nil, c.refuse(string(reached), "you have %d calls in flight, the limit for one caller; call again when some have ended", b.limits.MaxCallsPerCaller)
+		return nil,
+			c.refuse(string(reached), "you have %d calls in flight, the limit for one caller; call again when some have ended",
+				b.limits.MaxCallsPerCaller)
 	case quota.All:
-		return nil, c.refuse(string(reached), "the bridge has %d calls in flight, its limit; try again later", b.limits.MaxCalls)
+		return nil,
+			c.refuse(string(reached), "the bridge has %d calls in flight, its limit; try again later", b.limits.MaxCalls)
 	}
 	return done, nil
 }

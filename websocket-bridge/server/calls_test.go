@@ -72,7 +72,8 @@ func TestLimitsOfCalls(t *testing.T) {
 	}
 	resp, _ := hs.get("carol", listPath)
 	gatewaytest.WantStatus(t, resp, http.StatusTooManyRequests, "too_many_requests", "the bridge has 3 calls in flight")
-	if all, each := hs.metric("clusterpass_calls_refused_total", "limit=all"), hs.metric("clusterpass_calls_refused_total", "limit=caller"); all != 1 || each != 1 {
+	if all, each := hs.metric("clusterpass_calls_refused_total", "limit=all"), hs.metric("clusterpass_calls_refused_total",
+		"limit=caller"); all != 1 || each != 1 {
 		t.Errorf("refused: %v for the limit of all, %v for that of one", all, each)
 	}
 	close(answer)
@@ -142,7 +143,9 @@ func TestUnreadStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			hs := serve(t, tt.limits, Drain{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "line\n") })
+			hs := serve(t, tt.limits, Drain{}, func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "line\n")
+			})
 			ln, served, ended := pipetest.Listen(), make(chan struct{}), make(chan struct{})
 			srv := tt.limits.HTTPServer(hs.handler)
 			go func() {

@@ -45,11 +45,13 @@ func TestCloudWatchLine(t *testing.T) {
 	if err := json.Unmarshal(line, &got); err != nil {
 		t.Fatal(err)
 	}
-	if m := got.AWS.CloudWatchMetrics; got.AWS.Timestamp != now.UnixMilli() || len(m) != 1 || m[0].Namespace != "Clusterpass/test" ||
+	if m := got.AWS.CloudWatchMetrics; got.AWS.Timestamp != now.UnixMilli() || len(m) != 1 ||
+		m[0].Namespace != "Clusterpass/test" ||
 		len(m[0].Dimensions) != 1 || len(m[0].Dimensions[0]) != 0 || len(m[0].Metrics) != 3 {
 		t.Errorf("%s", line)
 	}
-	if got.OpenStreams == nil || *got.OpenStreams != 2 || got.FailedStreams == nil || *got.FailedStreams != 0 || got.StreamSaturation == nil || *got.StreamSaturation != 50 {
+	if got.OpenStreams == nil || *got.OpenStreams != 2 || got.FailedStreams == nil || *got.FailedStreams != 0 ||
+		got.StreamSaturation == nil || *got.StreamSaturation != 50 {
 		t.Errorf("%s", line)
 	}
 	for range 3 {
@@ -65,7 +67,8 @@ func TestCloudWatchLine(t *testing.T) {
 	}
 	hs.bridge.CountCaches(func() map[string]cache.Stats { return map[string]cache.Stats{"secrets": {StaleHits: 5}} })
 	line, _, err = hs.bridge.cloudWatchLine("Clusterpass/test", now, totals{stale: 2})
-	if err != nil || !bytes.Contains(line, []byte(`"StaleReads":3,`)) || !bytes.Contains(line, []byte(`{"Name":"StaleReads","Unit":"Count"}`)) {
+	if err != nil || !bytes.Contains(line, []byte(`"StaleReads":3,`)) ||
+		!bytes.Contains(line, []byte(`{"Name":"StaleReads","Unit":"Count"}`)) {
 		t.Errorf("%s, %v", line, err)
 	}
 }
@@ -118,7 +121,8 @@ func TestCloudWatchLineOfTunnels(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys, token := enrol(t, st)
-	private := Private{MaxAgents: 1}.Agents(b, stores.Address{Kind: "dir"}, st, gatewayURL, time.Minute, slog.New(slog.DiscardHandler))
+	private := Private{MaxAgents: 1}.Agents(b, stores.Address{Kind: "dir"}, st, gatewayURL, time.Minute,
+		slog.New(slog.DiscardHandler))
 	t.Cleanup(private.Close)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

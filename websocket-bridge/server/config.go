@@ -36,7 +36,10 @@ func (c *Config) Validate() error {
 	if err := c.Settings.Validate(); err != nil {
 		return err
 	}
-	for _, a := range []struct{ variable, value string }{{"CLUSTERPASS_LISTEN", c.Listen}, {"CLUSTERPASS_TUNNEL_LISTEN", c.TunnelListen}, {"CLUSTERPASS_ADMIN_LISTEN", c.AdminListen}} {
+	for _, a := range []struct{ variable, value string }{
+		{"CLUSTERPASS_LISTEN", c.Listen}, {"CLUSTERPASS_TUNNEL_LISTEN", c.TunnelListen},
+		{"CLUSTERPASS_ADMIN_LISTEN", c.AdminListen},
+	} {
 		if err := config.Address(a.variable, a.value); err != nil {
 			return err
 		}
@@ -45,10 +48,14 @@ func (c *Config) Validate() error {
 		return err
 	}
 	if c.DrainTimeout <= 0 || c.DrainTimeout > maxDrain {
-		return &config.Error{Variable: "CLUSTERPASS_DRAIN_TIMEOUT", Problem: "want more than 0 and at most " + maxDrain.String(), Example: "90s"}
+		return &config.Error{
+			Variable: "CLUSTERPASS_DRAIN_TIMEOUT", Problem: "want more than 0 and at most " + maxDrain.String(), Example: "90s",
+		}
 	}
 	if c.DrainDelay < 0 || c.DrainDelay >= c.DrainTimeout {
-		return &config.Error{Variable: "CLUSTERPASS_DRAIN_DELAY", Problem: "want less than CLUSTERPASS_DRAIN_TIMEOUT", Example: "5s"}
+		return &config.Error{
+			Variable: "CLUSTERPASS_DRAIN_DELAY", Problem: "want less than CLUSTERPASS_DRAIN_TIMEOUT", Example: "5s",
+		}
 	}
 	return nil
 }

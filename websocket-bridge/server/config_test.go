@@ -42,7 +42,8 @@ func TestConfig(t *testing.T) {
 				return
 			}
 			var bad *config.Error
-			if !errors.As(err, &bad) || bad.Variable != tt.variable || !strings.Contains(bad.Problem, tt.problem) || bad.Example == "" {
+			if !errors.As(err, &bad) || bad.Variable != tt.variable || !strings.Contains(bad.Problem, tt.problem) ||
+				bad.Example == "" {
 				t.Errorf("%+v", err)
 			}
 		})

@@ -26,7 +26,8 @@ import (
 )
 
 // spdyMember refuses websockets and hands the streams of an exec session to talk, by their types.
-func spdyMember(asked *atomic.Int64, talk func(streams map[string]httpstream.Stream, conn httpstream.Connection)) http.HandlerFunc {
+func spdyMember(asked *atomic.Int64,
+	talk func(streams map[string]httpstream.Stream, conn httpstream.Connection)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 			asked.Add(1)
@@ -56,7 +57,8 @@ func spdyMember(asked *atomic.Int64, talk func(streams map[string]httpstream.Str
 		}
 		defer func() { _ = conn.Close() }()
 		streams := map[string]httpstream.Stream{}
-		for range 1 + strings.Count(r.URL.RawQuery, "std") + strings.Count(r.URL.RawQuery, "tty") + strings.Count(r.URL.RawQuery, "ports") {
+		for range 1 + strings.Count(r.URL.RawQuery, "std") + strings.Count(r.URL.RawQuery, "tty") +
+			strings.Count(r.URL.RawQuery, "ports") {
 			select {
 			case s := <-arrived:
 				streams[s.Headers().Get("streamType")] = s
@@ -131,9 +133,10 @@ func TestTranslation(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var asked atomic.Int64
-			hs := serve(t, Limits{PingPeriod: 20 * time.Millisecond}, Drain{}, spdyMember(&asked, func(s map[string]httpstream.Stream, conn httpstream.Connection) {
-				tt.talk(t, s, conn)
-			}))
+			hs := serve(t, Limits{PingPeriod: 20 * time.Millisecond}, Drain{},
+				spdyMember(&asked, func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+					tt.talk(t, s, conn)
+				}))
 			for range 2 {
 				conn := hs.mustDial("alice", translated, "v5.channel.k8s.io")
 				tt.client(t, conn)
@@ -195,11 +198,12 @@ func TestTranslationEnds(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			var asked atomic.Int64
 			begun, ended := make(chan struct{}, 2), make(chan struct{}, 2)
-			hs := serve(t, Limits{}, Drain{}, spdyMember(&asked, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
-				begun <- struct{}{}
-				<-conn.CloseChan()
-				ended <- struct{}{}
-			}))
+			hs := serve(t, Limits{}, Drain{},
+				spdyMember(&asked, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
+					begun <- struct{}{}
+					<-conn.CloseChan()
+					ended <- struct{}{}
+				}))
 			conn := hs.mustDial("alice", path, protocol)
 			_, _ = conn.NetConn().Write([]byte{0x82, 0x80 | 100, 1, 2, 3, 4, 'h', 'a', 'l', 'f'})
 			_ = conn.NetConn().Close()
@@ -315,13 +319,14 @@ func TestTranslationAfterRotation(t *testing.T) {
 	member := spdyMember(&asked, func(s map[string]httpstream.Stream, _ httpstream.Connection) {
 		_, _ = io.WriteString(s["error"], `{"status":"Success"}`)
 	})
-	hs := serveFresh(t, Limits{}, Drain{}, cluster.Freshness{Object: time.Hour, Secret: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer "+known.Load().(string) {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		member(w, r)
-	})
+	hs := serveFresh(t, Limits{}, Drain{}, cluster.Freshness{Object: time.Hour, Secret: time.Hour},
+		func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "Bearer "+known.Load().(string) {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			member(w, r)
+		})
 	rotate := func(from, to string) {
 		t.Helper()
 		sec, err := hs.Secrets.Get(t.Context(), "clusters/m")
@@ -374,7 +379,8 @@ func TestRememberedTranslation(t *testing.T) {
 	})
 	renewed := talking(t, func(conn *websocket.Conn) {
 		_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{3}, `{"status":"Success"}`...))
-		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), deadlineSoon())
+		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+			deadlineSoon())
 		_, _, _ = conn.ReadMessage()
 	})
 	var takesWebsockets, takesSPDY atomic.Bool
@@ -397,13 +403,16 @@ func TestRememberedTranslation(t *testing.T) {
 		for err == nil {
 			_, _, err = conn.ReadMessage()
 		}
-		if !websocket.IsCloseError(err, websocket.CloseNormalClosure) || asked.Load() != wantAsked || switched.Load() != wantSwitched {
-			t.Errorf("%s: %v; %d websockets refused, want %d, and %d translated, want %d", what, err, asked.Load(), wantAsked, switched.Load(), wantSwitched)
+		if !websocket.IsCloseError(err, websocket.CloseNormalClosure) || asked.Load() != wantAsked ||
+			switched.Load() != wantSwitched {
+			t.Errorf("%s: %v; %d websockets refused, want %d, and %d translated, want %d", what, err, asked.Load(), wantAsked,
+				switched.Load(), wantSwitched)
 		}
 	}
 	takesWebsockets.Store(true)
 	takesSPDY.Store(true)
-	resp, _ := hs.get("alice", translated, "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 12", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+	resp, _ := hs.get("alice", translated, "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 12",
+		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
 		"Sec-WebSocket-Protocol: v5.channel.k8s.io")
 	gatewaytest.WantStatus(t, resp, http.StatusBadRequest, "bad_request", "handshake")
 	session("after a handshake of another version", 1, 0)

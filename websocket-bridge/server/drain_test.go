@@ -61,7 +61,8 @@ func TestDrain(t *testing.T) {
 	}
 	close(rest)
 	// The event that is open is completed; where the drain got to the watch a little later, one more.
-	if got, err := io.ReadAll(open.Body); err != nil || !strings.HasPrefix("{\"one\":1}\n{\"two\":2}\n{\"three\":3}\n", string(got)) ||
+	if got, err := io.ReadAll(open.Body); err != nil ||
+		!strings.HasPrefix("{\"one\":1}\n{\"two\":2}\n{\"three\":3}\n", string(got)) ||
 		!strings.HasSuffix(string(got), "}\n") || len(got) < 20 {
 		t.Errorf("a watch in the middle of an event: %q, %v", got, err)
 	}
@@ -134,7 +135,10 @@ func TestHealth(t *testing.T) {
 		t.Errorf("ready before: %d %s", code, text)
 	}
 	hs.stop()
-	waittest.Until(t, "a bridge that drains gets no calls", func() bool { code, _ := ask(admin, "/healthz"); return code == 503 })
+	waittest.Until(t, "a bridge that drains gets no calls", func() bool {
+		code, _ := ask(admin, "/healthz")
+		return code == 503
+	})
 }
 
 func TestReadinessReallyChecks(t *testing.T) {

@@ -52,16 +52,19 @@ func serveFresh(t *testing.T, l Limits, drain Drain, fresh cluster.Freshness, h 
 	}
 	hs := &bridgeServer{Installation: clustertest.NewInstallation(t), t: t, bridge: New(l), ended: make(chan error, 1)}
 	hs.addMember("m", h)
-	hs.handler = gateway.New(gatewaytest.NewConfig(t, hs.Installation, gatewaytest.Options{Freshness: fresh, Configure: func(c *gateway.Config) {
-		c.Identity = identity.Chain{identity.X509{Roots: hs.CA.Pool(), Peer: identity.TLSPeer}}
-		c.Fleet, c.OwnToken, c.Recheck = nil, nil, 0
-		c.Stream, c.Admit = hs.bridge.Stream, hs.bridge.Admit
-		c.Origins = gateway.Origins{"https://console.example.com"}
-		c.Source, c.Unverified = l.Source, hs.bridge.Unverified()
-	}}))
+	hs.handler = gateway.New(
+		gatewaytest.NewConfig(t, hs.Installation, gatewaytest.Options{Freshness: fresh, Configure: func(c *gateway.Config) {
+			c.Identity = identity.Chain{identity.X509{Roots: hs.CA.Pool(), Peer: identity.TLSPeer}}
+			c.Fleet, c.OwnToken, c.Recheck = nil, nil, 0
+			c.Stream, c.Admit = hs.bridge.Stream, hs.bridge.Admit
+			c.Origins = gateway.Origins{"https://console.example.com"}
+			c.Source, c.Unverified = l.Source, hs.bridge.Unverified()
+		}}))
 	certificate := httptest.NewTLSServer(nil) // which is started for its certificate alone
 	hs.serverCA = certificate.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
-	hs.tlsServer = &tls.Config{Certificates: certificate.TLS.Certificates, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+	hs.tlsServer = &tls.Config{
+		Certificates: certificate.TLS.Certificates, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12,
+	}
 	certificate.Close()
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", hs.tlsServer)
 	if err != nil {

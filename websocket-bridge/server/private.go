@@ -21,7 +21,8 @@ type Private struct {
 }
 
 // Agents returns the side of b that agents of private clusters connect to, without any. Close it when done.
-func (p Private) Agents(b *Bridge, at stores.Address, st *stores.Stores, url string, recheck time.Duration, log *slog.Logger) *agents.Agents {
+func (p Private) Agents(b *Bridge, at stores.Address, st *stores.Stores, url string, recheck time.Duration,
+	log *slog.Logger) *agents.Agents {
 	fresh := passes.Fresh
 	if at.Kind == "dir" {
 		fresh = cluster.Local.Object

@@ -52,7 +52,8 @@ func newProgram(t *testing.T, drain time.Duration) *program {
 	ca, err := pki.LoadCA(t.TempDir(), "client-ca")
 	must(err)
 	for variable, value := range map[string]string{
-		"STORE": "dir:" + t.TempDir(), "CLIENT_CA": string(ca.PEM()), "URL": gatewayURL, "SELF_SIGNED": "true", "PROBE_INTERVAL": "0s", "DRAIN_DELAY": "0s",
+		"STORE": "dir:" + t.TempDir(), "CLIENT_CA": string(ca.PEM()), "URL": gatewayURL, "SELF_SIGNED": "true",
+		"PROBE_INTERVAL": "0s", "DRAIN_DELAY": "0s",
 		"LISTEN": "127.0.0.1:0", "ADMIN_LISTEN": "127.0.0.1:0", "TUNNEL_LISTEN": "127.0.0.1:0",
 	} {
 		t.Setenv("CLUSTERPASS_"+variable, value)
@@ -95,7 +96,10 @@ const gatewayURL = "https://gateway.example.com"
 // enrol registers the private cluster prod, and returns what its agents have, and by what the parts of the gateway know each other.
 func enrol(t *testing.T, st *stores.Stores) (keys *passes.Verifier, agent possession.Credential) {
 	t.Helper()
-	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "prod", UID: types.UID("uid of prod")}, Spec: v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull}}
+	c := &v1alpha1.Cluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "prod", UID: types.UID("uid of prod")},
+		Spec:       v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull},
+	}
 	value, err := json.Marshal(c)
 	if err == nil {
 		_, err = st.Objects.Create(t.Context(), v1alpha1.Prefix+c.Name, value)
@@ -117,7 +121,8 @@ func enrol(t *testing.T, st *stores.Stores) (keys *passes.Verifier, agent posses
 func runAgent(t *testing.T, bridge string, agent possession.Credential) {
 	t.Helper()
 	keeper := links.New(links.Config{
-		Gateway: "https://" + bridge, Cluster: "prod", TLS: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
+		Gateway: "https://" + bridge, Cluster: "prod",
+		TLS:        &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
 		Credential: func(context.Context) (possession.Credential, error) { return agent, nil },
 		Target:     &target.APIServer{Cluster: "prod", Address: echoServer(t)},
 		Log:        slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
@@ -139,7 +144,8 @@ func connect(t *testing.T, keys *passes.Verifier, port string) net.Conn {
 	var conn net.Conn
 	waittest.Until(t, "a function is connected", func() (ok bool) {
 		var err error
-		conn, err = (&tunnel.Dialer{Keys: keys}).Dial(t.Context(), "prod", "", &url.URL{Scheme: "https", Host: port}, (&net.Dialer{}).DialContext)
+		conn, err = (&tunnel.Dialer{Keys: keys}).Dial(t.Context(), "prod", "", &url.URL{Scheme: "https", Host: port},
+			(&net.Dialer{}).DialContext)
 		return err == nil
 	})
 	t.Cleanup(func() { _ = conn.Close() })

@@ -106,7 +106,8 @@ func TestSlowSides(t *testing.T) {
 		return talking(t, func(conn *websocket.Conn) {
 			f.send(channel(conn, 1))
 			_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{3}, `{"status":"Success"}`...))
-			_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), deadlineSoon())
+			_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+				deadlineSoon())
 			_, _, _ = conn.ReadMessage() // its end
 		})
 	}
@@ -203,8 +204,10 @@ func TestSlowSides(t *testing.T) {
 		member func(*testing.T, *flow) http.HandlerFunc
 		client func(*bridgeServer) func(io.Writer)
 	}{
-		"a log":                           {plain, body(logPath)},
-		"a log, by websocket of our own":  {plain, messages(logPath, text.Protocol, func(m []byte) string { return string(m) + "\n" })},
+		"a log": {plain, body(logPath)},
+		"a log, by websocket of our own": {
+			plain, messages(logPath, text.Protocol, func(m []byte) string { return string(m) + "\n" }),
+		},
 		"exec by SPDY":                    {raw, body(execPath, upgrade...)},
 		"exec by websocket":               {webSocket, messages(execPath, "v5.channel.k8s.io", stdout)},
 		"exec by websocket, translated":   {spdyStreams, messages(translated, "v5.channel.k8s.io", stdout)},
@@ -212,7 +215,9 @@ func TestSlowSides(t *testing.T) {
 		"exec of our own, and translated": {spdyStreams, messages(translated, text.Protocol, stdoutText)},
 		"ports, translated":               {spdyData, messages(portsPath, "v4.channel.k8s.io", data)},
 		"ports in base64, translated":     {spdyData, messages(portsPath, "v4.base64.channel.k8s.io", data64)},
-		"a tunnel, translated":            {rawSPDY, messages(portsPath, "SPDY/3.1+portforward.k8s.io", func(m []byte) string { return string(m) })},
+		"a tunnel, translated": {
+			rawSPDY, messages(portsPath, "SPDY/3.1+portforward.k8s.io", func(m []byte) string { return string(m) }),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -235,40 +240,43 @@ func TestSlowSides(t *testing.T) {
 		end            []byte
 		member         func(t *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc
 	}{
-		"stdin by websocket": {translated, "v5.channel.k8s.io", []byte{255, 0}, func(t *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
-			return talking(t, func(conn *websocket.Conn) {
-				<-take
-				for {
-					_, m, err := conn.ReadMessage()
-					if err != nil || m[0] == 255 {
-						done()
-						return
+		"stdin by websocket": {translated, "v5.channel.k8s.io", []byte{255, 0},
+			func(t *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
+				return talking(t, func(conn *websocket.Conn) {
+					<-take
+					for {
+						_, m, err := conn.ReadMessage()
+						if err != nil || m[0] == 255 {
+							done()
+							return
+						}
+						_, _ = got.Write(m[1:])
 					}
-					_, _ = got.Write(m[1:])
-				}
-			})
-		}},
-		"stdin by websocket, translated": {translated, "v5.channel.k8s.io", []byte{255, 0}, func(_ *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
-			return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
-				<-take
-				_, _ = io.Copy(got, s["stdin"])
-				done()
-			})
-		}},
-		"a port, translated": {portsPath, "v4.channel.k8s.io", []byte("\x00$"), func(_ *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
-			return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
-				<-take
-				defer done()
-				for buf := make([]byte, 32<<10); ; {
-					n, err := s["data"].Read(buf)
-					text, end := strings.CutSuffix(string(buf[:n]), "$") // this protocol cannot end a stream
-					_, _ = io.WriteString(got, text)
-					if err != nil || end {
-						return
+				})
+			}},
+		"stdin by websocket, translated": {translated, "v5.channel.k8s.io", []byte{255, 0},
+			func(_ *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
+				return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+					<-take
+					_, _ = io.Copy(got, s["stdin"])
+					done()
+				})
+			}},
+		"a port, translated": {portsPath, "v4.channel.k8s.io", []byte("\x00$"),
+			func(_ *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
+				return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+					<-take
+					defer done()
+					for buf := make([]byte, 32<<10); ; {
+						n, err := s["data"].Read(buf)
+						text, end := strings.CutSuffix(string(buf[:n]), "$") // this protocol cannot end a stream
+						_, _ = io.WriteString(got, text)
+						if err != nil || end {
+							return
+						}
 					}
-				}
-			})
-		}},
+				})
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -343,7 +351,9 @@ func framing(streams int, talk func(f *spdy.Framer, last spdy.StreamId)) http.Ha
 			if syn, ok := frame.(*spdy.SynStreamFrame); ok {
 				last = syn.StreamId
 				// Not by the library, which would make a compressor of a megabyte.
-				_, _ = conn.Write([]byte{0x80, 3, 0, 2, 0, 0, 0, 4, byte(last >> 24), byte(last >> 16), byte(last >> 8), byte(last)})
+				_, _ = conn.Write([]byte{
+					0x80, 3, 0, 2, 0, 0, 0, 4, byte(last >> 24), byte(last >> 16), byte(last >> 8), byte(last),
+				})
 				streams--
 			}
 		}

@@ -58,7 +58,10 @@ func TestTextLines(t *testing.T) {
 	}{
 		{logPath, "[one two  thr€\uFFFDee]", websocket.CloseNormalClosure},
 		{watchPath, "[one two  thr€\uFFFDee]", websocket.CloseNormalClosure},
-		{"/apis/cluster.karmada.io/v1alpha1/clusters/m/proxy/api/v1/watch/pods", "[one two  thr€\uFFFDee]", websocket.CloseNormalClosure},
+		{
+			"/apis/cluster.karmada.io/v1alpha1/clusters/m/proxy/api/v1/watch/pods", "[one two  thr€\uFFFDee]",
+			websocket.CloseNormalClosure,
+		},
 		{"/m/api/v1/namespaces/a/pods/broken/log", "[one tw]", websocket.CloseInternalServerErr},
 	}
 	for _, tt := range tests {
@@ -111,7 +114,8 @@ func TestTextExec(t *testing.T) {
 				case 255:
 					_ = conn.WriteMessage(websocket.BinaryMessage, []byte{1, 0xe2}) // of a character that never ends
 					_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{3},
-						`{"status":"Failure","message":"exit code 3","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`...))
+						`{"status":"Failure","message":"exit code `+
+							`3","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`...))
 					_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(1000, ""), deadlineSoon())
 					return
 				}
@@ -128,7 +132,10 @@ func TestTextExec(t *testing.T) {
 	for i := range got {
 		got[i] = strings.TrimSpace(got[i])
 	}
-	want := []string{`{"stdout":"é"}`, `{"stdout":"€"}`, `{"stderr":"{\"Height\":24,\"Width\":80}"}`, `{"stdout":"�"}`, `{"exit":{"code":3,"message":"exit code 3"}}`}
+	want := []string{
+		`{"stdout":"é"}`, `{"stdout":"€"}`, `{"stderr":"{\"Height\":24,\"Width\":80}"}`, `{"stdout":"�"}`,
+		`{"exit":{"code":3,"message":"exit code 3"}}`,
+	}
 	if !reflect.DeepEqual(got, want) || end.Code != websocket.CloseNormalClosure {
 		t.Errorf("%q, %v\nwant %q", got, end, want)
 	}

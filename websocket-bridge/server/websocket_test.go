@@ -19,7 +19,10 @@ import (
 // talking is a member that accepts websockets and hands them to talk.
 func talking(t *testing.T, talk func(*websocket.Conn)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		u := websocket.Upgrader{Subprotocols: []string{"v5.channel.k8s.io", "v4.channel.k8s.io"}, CheckOrigin: func(*http.Request) bool { return true }}
+		u := websocket.Upgrader{
+			Subprotocols: []string{"v5.channel.k8s.io", "v4.channel.k8s.io"},
+			CheckOrigin:  func(*http.Request) bool { return true },
+		}
 		conn, err := u.Upgrade(w, r, nil)
 		if err != nil {
 			t.Error(err)
@@ -41,7 +44,8 @@ func echoing(conn *websocket.Conn) {
 }
 
 // dial opens a websocket at the bridge.
-func (hs *bridgeServer) dial(user, path string, header http.Header, protocols ...string) (*websocket.Conn, *http.Response, error) {
+func (hs *bridgeServer) dial(user, path string, header http.Header, protocols ...string) (*websocket.Conn,
+	*http.Response, error) {
 	hs.t.Helper()
 	d := websocket.Dialer{TLSClientConfig: hs.tls(user), Subprotocols: protocols, HandshakeTimeout: 5 * time.Minute}
 	conn, resp, err := d.DialContext(hs.t.Context(), "wss://"+hs.addr+path, header)
@@ -104,7 +108,8 @@ func TestPingsKeepSilentWebsocketsAlive(t *testing.T) {
 
 // TestPingsAreNotLife holds: a websocket that only pings and pongs pass is idle; its end has a close frame that says why.
 func TestPingsAreNotLife(t *testing.T) {
-	hs := serve(t, Limits{PingPeriod: 20 * time.Millisecond, IdleTimeout: 300 * time.Millisecond}, Drain{}, talking(t, echoing))
+	hs := serve(t, Limits{PingPeriod: 20 * time.Millisecond, IdleTimeout: 300 * time.Millisecond}, Drain{},
+		talking(t, echoing))
 	conn, resp, err := hs.dial("alice", execPath, nil)
 	for err != nil && resp != nil && resp.StatusCode == http.StatusGatewayTimeout { // the time was over before it began
 		conn, resp, err = hs.dial("alice", execPath, nil)
@@ -114,7 +119,8 @@ func TestPingsAreNotLife(t *testing.T) {
 	}
 	_, _, err = conn.ReadMessage()
 	var closed *websocket.CloseError
-	if !errors.As(err, &closed) || closed.Code != websocket.CloseGoingAway || closed.Text != "nothing was sent for too long" {
+	if !errors.As(err, &closed) || closed.Code != websocket.CloseGoingAway ||
+		closed.Text != "nothing was sent for too long" {
 		t.Errorf("%v", err)
 	}
 }
@@ -140,7 +146,9 @@ func TestDrainOfWebsockets(t *testing.T) {
 	}
 	hs.stop()
 	waittest.Until(t, "the drain begins", hs.bridge.draining.Load)
-	waittest.Until(t, "the drain has got to the stream, whose frame is open", func() bool { return isRunning("streams.(*Registry).wait") })
+	waittest.Until(t, "the drain has got to the stream, whose frame is open", func() bool {
+		return isRunning("streams.(*Registry).wait")
+	})
 	close(rest)
 	if _, err := io.ReadFull(r, message[3:]); err != nil || string(message) != "abcdef" {
 		t.Errorf("%q, %v", message, err)
@@ -150,7 +158,8 @@ func TestDrainOfWebsockets(t *testing.T) {
 		_, _, err = conn.ReadMessage()
 	}
 	var closed *websocket.CloseError
-	if !errors.As(err, &closed) || closed.Code != websocket.CloseGoingAway || closed.Text != "the bridge is shutting down; call again" {
+	if !errors.As(err, &closed) || closed.Code != websocket.CloseGoingAway ||
+		closed.Text != "the bridge is shutting down; call again" {
 		t.Errorf("%v", err)
 	}
 }

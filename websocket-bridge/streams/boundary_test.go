@@ -17,7 +17,10 @@ func TestBoundaries(t *testing.T) {
 		}
 		return string(b)
 	}
-	object := cbor.Tag{Number: 55799, Content: map[string]any{"type": "ADDED", "object": []any{1, -70000, "", []byte("x"), nil, 1.5, map[string]any{}}}}
+	object := cbor.Tag{
+		Number:  55799,
+		Content: map[string]any{"type": "ADDED", "object": []any{1, -70000, "", []byte("x"), nil, 1.5, map[string]any{}}},
+	}
 	length := func(s string) string { return string(binary.BigEndian.AppendUint32(nil, uint32(len(s)))) + s }
 	tests := []struct {
 		contentType string
@@ -88,7 +91,8 @@ func FuzzItems(f *testing.F) {
 		if first < 0 && second >= 0 {
 			first = at + second
 		}
-		if got := whole.next(data); got != first || whole.between() != pieces.between() || len(whole.open) != len(pieces.open) {
+		if got := whole.next(data); got != first || whole.between() != pieces.between() ||
+			len(whole.open) != len(pieces.open) {
 			t.Errorf("whole: %d %v; in pieces: %d %v", got, whole, first, pieces)
 		}
 		if rest, err := cbor.UnmarshalFirst(data, new(cbor.RawMessage)); err == nil && len(data)-len(rest) != first {

@@ -87,7 +87,8 @@ func (r *Registry) refusal(info Info) *status.Error {
 	case r.cfg.MaxStreams > 0 && len(r.open) >= r.cfg.MaxStreams:
 		err = status.New(status.TooManyRequests, "", "the bridge holds %d streams, its limit; try again later", len(r.open))
 	case r.cfg.MaxPerCaller > 0 && r.callers[info.User] >= r.cfg.MaxPerCaller:
-		err = status.New(status.TooManyRequests, "", "you have %d streams open, the limit for one caller; close some, or try again later", r.callers[info.User])
+		err = status.New(status.TooManyRequests, "",
+			"you have %d streams open, the limit for one caller; close some, or try again later", r.callers[info.User])
 	default:
 		return nil
 	}

@@ -102,7 +102,8 @@ func TestPingsKeepNoStream(t *testing.T) {
 		}()
 		time.Sleep(54 * time.Second)
 		synctest.Wait()
-		if want := strings.Repeat(masked(frames.Pong, "of the client"), 5); pings != 5 || arrived.String() != want || s.Context().Err() != nil {
+		if want := strings.Repeat(masked(frames.Pong, "of the client"), 5); pings != 5 || arrived.String() != want ||
+			s.Context().Err() != nil {
 			t.Errorf("%d pings; the member got %q; %v", pings, arrived.String(), s.Context().Err())
 		}
 		time.Sleep(time.Second + farewellTime)

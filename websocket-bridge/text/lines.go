@@ -24,7 +24,8 @@ const (
 // Answer has do answer a plain request and carries the answer to a client that asked for a websocket, which is told protocol, unless
 // that is "". Answers other than 200 go to the client as they are. w and ws write to the same client, ws once it has become a
 // websocket; maxMessage is as in Endpoint.
-func Answer(w, ws http.ResponseWriter, r *http.Request, do func(w http.ResponseWriter, r *http.Request) error, maxMessage int64, protocol string, framing Framing) (err error) {
+func Answer(w, ws http.ResponseWriter, r *http.Request, do func(w http.ResponseWriter, r *http.Request) error,
+	maxMessage int64, protocol string, framing Framing) (err error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	out := &messageWriter{ResponseWriter: w, framing: framing, accept: func() (*websocket.Conn, error) {

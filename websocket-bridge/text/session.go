@@ -136,7 +136,8 @@ func listen(client, member *websocket.Conn) (code int, why string, err error) {
 		dec := json.NewDecoder(r)
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&in); err != nil {
-			return websocket.CloseInvalidFramePayloadData, `want {"stdin": "text"}, {"eof": true} or {"resize": {"width": 80, "height": 24}}`, err
+			return websocket.CloseInvalidFramePayloadData,
+				`want {"stdin": "text"}, {"eof": true} or {"resize": {"width": 80, "height": 24}}`, err
 		}
 		switch {
 		case in.Stdin != nil:
@@ -172,7 +173,8 @@ func exitOf(verdict []byte) *exit {
 }
 
 // carry takes the handshake that comes through far to the member.
-func (e *Endpoint) carry(ctx context.Context, w http.ResponseWriter, far net.Conn, r *http.Request, c forward.Call) error {
+func (e *Endpoint) carry(ctx context.Context, w http.ResponseWriter, far net.Conn, r *http.Request,
+	c forward.Call) error {
 	br := bufio.NewReaderSize(far, bufferSize)
 	handshake, err := http.ReadRequest(br)
 	if err != nil {

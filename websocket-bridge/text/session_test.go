@@ -34,7 +34,9 @@ func TestSwitch(t *testing.T) {
 				}
 				conn, _, err := http.NewResponseController(ws).Hijack()
 				if err == nil {
-					_, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "+tt.accept+"\r\n\r\n")
+					_, err = io.WriteString(conn,
+						"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "+
+							tt.accept+"\r\n\r\n")
 				}
 				return err
 			}}

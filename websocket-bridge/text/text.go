@@ -44,9 +44,11 @@ func (e *Endpoint) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Call
 	case res.Subresource == "exec" || res.Subresource == "attach":
 		return e.session(w, ws, r, c)
 	case res.Verb == "watch" || res.Subresource == "log":
-		return Answer(w, ws, r, func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, c) }, e.MaxMessage, Protocol, Lines)
+		return Answer(w, ws, r, func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, c) },
+			e.MaxMessage, Protocol, Lines)
 	default:
-		return status.New(status.BadRequest, c.Route.Cluster, "the websocket protocol %s serves watch, log, exec and attach", Protocol)
+		return status.New(status.BadRequest, c.Route.Cluster, "the websocket protocol %s serves watch, log, exec and attach",
+			Protocol)
 	}
 }
 
@@ -135,7 +137,8 @@ func (e *Endpoint) session(w, ws http.ResponseWriter, r *http.Request, c forward
 		if cerr := <-carried; cerr != nil || resp == nil {
 			return cerr // it has answered, or says why not
 		}
-		return status.New(status.Aborted, c.Route.Cluster, "cluster %q answers the websocket handshake wrongly", c.Route.Cluster)
+		return status.New(status.Aborted, c.Route.Cluster, "cluster %q answers the websocket handshake wrongly",
+			c.Route.Cluster)
 	}
 	_ = resp.Body.Close()
 	client, err := accept(ws, r, e.MaxMessage, Protocol)

@@ -37,12 +37,16 @@ var buffers = &sync.Pool{}
 
 // NewDialer returns a dialer of websockets for the carrier.
 func NewDialer() *websocket.Dialer {
-	return &websocket.Dialer{ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, WriteBufferPool: buffers, HandshakeTimeout: 10 * time.Second}
+	return &websocket.Dialer{
+		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, WriteBufferPool: buffers, HandshakeTimeout: 10 * time.Second,
+	}
 }
 
 // NewUpgrader returns an upgrader to websockets for the carrier. It is for programs, and refuses browsers, which name an origin.
 func NewUpgrader() *websocket.Upgrader {
-	return &websocket.Upgrader{ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, WriteBufferPool: buffers, HandshakeTimeout: 10 * time.Second}
+	return &websocket.Upgrader{
+		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, WriteBufferPool: buffers, HandshakeTimeout: 10 * time.Second,
+	}
 }
 
 // conn makes a websocket the byte stream that yamux wants. One goroutine may read and one may write, as yamux does.

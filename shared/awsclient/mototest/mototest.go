@@ -108,7 +108,8 @@ func Config(url string) aws.Config {
 		Region:       "eu-central-1",
 		BaseEndpoint: aws.String(url),
 		HTTPClient:   &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
-		Credentials:  credentials.NewStaticCredentialsProvider("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", ""),
+		Credentials: credentials.NewStaticCredentialsProvider("AKIAIOSFODNN7EXAMPLE",
+			"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", ""),
 	}
 }
 
@@ -133,14 +134,17 @@ func Python(modules ...string) (string, error) {
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", p, err))
 	}
-	return "", fmt.Errorf("no Python with "+strings.Join(modules, ", ")+"; run `make moto`, or set %s: %w", PythonEnv, errors.Join(errs...))
+	return "",
+		fmt.Errorf("no Python with "+strings.Join(modules, ", ")+"; run `make moto`, or set %s: %w", PythonEnv,
+			errors.Join(errs...))
 }
 
 func has(python string, modules []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	// The modules are looked for and not loaded, which takes seconds.
-	const look = `import importlib.util, sys; sys.exit(", ".join(m for m in sys.argv[1:] if importlib.util.find_spec(m) is None) or None)`
+	const look = `import importlib.util, sys; sys.exit(", ".join(m for m in sys.argv[1:] if importlib.util.find_spec(m) ` +
+		`is None) or None)`
 	out, err := exec.CommandContext(ctx, python, append([]string{"-c", look}, modules...)...).CombinedOutput() //nolint:gosec // the tester's own interpreter
 	if err != nil {
 		return fmt.Errorf("it lacks modules: %s (%w)", bytes.TrimSpace(out), err)

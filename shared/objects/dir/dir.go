@@ -201,7 +201,8 @@ func (s *Store) write(ctx context.Context, op, key string, value []byte,
 }
 
 // Watch implements objects.Store. Writes of this process come at once, those of others within 50 ms.
-func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error, progress func(uint64)) error {
+func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
+	progress func(uint64)) error {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
 	var reported time.Time

@@ -175,7 +175,8 @@ func TestCompactsByItself(t *testing.T) {
 			page.Objects[0].Created != 2 || page.Objects[1].Revision != 1 {
 			t.Errorf("%s sees %+v", name, page)
 		}
-		if err := s.Watch(t.Context(), "", 50, func(objects.Event) error { return nil }, nil); !errors.Is(err, objects.ErrCompacted) {
+		if err := s.Watch(t.Context(), "", 50, func(objects.Event) error { return nil }, nil); !errors.Is(err,
+			objects.ErrCompacted) {
 			t.Errorf("%s: Watch from 50: %v, want ErrCompacted", name, err)
 		}
 		done := errors.New("done")

@@ -42,7 +42,8 @@ func (s *Store) prepare(ctx context.Context) error {
 		return err
 	}
 	if fi.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%w: others may write to %s (mode %04o): chmod 700 %[2]s", objects.ErrForbidden, s.root.Name(), fi.Mode().Perm())
+		return fmt.Errorf("%w: others may write to %s (mode %04o): chmod 700 %[2]s", objects.ErrForbidden, s.root.Name(),
+			fi.Mode().Perm())
 	}
 	lock, err := filelock.Lock(ctx, s.root, lockName, filelock.Exclusive)
 	if err != nil {
@@ -110,7 +111,8 @@ func (s *Store) readOn() error {
 	file, info, at, st := s.file, s.info, s.size, s.state
 	if info == nil || !os.SameFile(named, info) {
 		if !named.Mode().IsRegular() || named.Mode().Perm()&0o022 != 0 {
-			return fmt.Errorf("%w: others may write to %s/%s (mode %v): chmod 600 it", objects.ErrForbidden, s.root.Name(), logName, named.Mode())
+			return fmt.Errorf("%w: others may write to %s/%s (mode %v): chmod 600 it", objects.ErrForbidden, s.root.Name(),
+				logName, named.Mode())
 		}
 		if file, err = s.root.OpenFile(logName, os.O_RDWR, 0); err != nil {
 			return err

@@ -86,8 +86,14 @@ func TestListShowsWhatTheQueryDoesNotYet(t *testing.T) {
 		write func() (objects.Object, error)
 		want  string
 	}{
-		{func() (objects.Object, error) { return s.Create(t.Context(), "things/new", []byte("n")) }, "2 things/new=n@2 things/there=v@1"},
-		{func() (objects.Object, error) { return s.Update(t.Context(), "things/there", []byte("w"), 1) }, "3 things/new=n@2 things/there=w@3"},
+		{
+			func() (objects.Object, error) { return s.Create(t.Context(), "things/new", []byte("n")) },
+			"2 things/new=n@2 things/there=v@1",
+		},
+		{
+			func() (objects.Object, error) { return s.Update(t.Context(), "things/there", []byte("w"), 1) },
+			"3 things/new=n@2 things/there=w@3",
+		},
 		{func() (objects.Object, error) { return s.Delete(t.Context(), "things/there", 3) }, "4 things/new=n@2"},
 		{func() (objects.Object, error) { return s.Create(t.Context(), "other/new", nil) }, "5 things/new=n@2"},
 	} {
@@ -138,7 +144,8 @@ func TestEntriesExpireInAnyOrder(t *testing.T) {
 	}
 	expire(t, s, 4)
 	var got []uint64
-	err := s.Watch(t.Context(), "", 1, func(e objects.Event) error { got = append(got, e.Object.Revision); return nil }, nil)
+	err := s.Watch(t.Context(), "", 1, func(e objects.Event) error { got = append(got, e.Object.Revision); return nil },
+		nil)
 	if !errors.Is(err, objects.ErrCompacted) || fmt.Sprint(got) != "[2 3]" {
 		t.Errorf("watch over a gap: %v, %v; want [2 3] and ErrCompacted", got, err)
 	}
@@ -213,7 +220,8 @@ func TestNoTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Get(t.Context(), "things/a"); !errors.Is(err, objects.ErrUnavailable) || !strings.Contains(err.Error(), "table nowhere") {
+	if _, err := s.Get(t.Context(), "things/a"); !errors.Is(err, objects.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "table nowhere") {
 		t.Errorf("get: %v, want ErrUnavailable and the table's name", err)
 	}
 }
@@ -255,11 +263,13 @@ func TestEnvironment(t *testing.T) {
 	srv := httptest.NewTLSServer(f)
 	defer srv.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for k, v := range map[string]string{
-		"AWS_ENDPOINT_URL": srv.URL, "AWS_REGION": "eu-west-1", "AWS_CA_BUNDLE": ca, "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
+		"AWS_ENDPOINT_URL": srv.URL, "AWS_REGION": "eu-west-1", "AWS_CA_BUNDLE": ca,
+		"AWS_ACCESS_KEY_ID":     "AKIAIOSFODNN7EXAMPLE",
 		"AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI", "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
 	} {
 		t.Setenv(k, v)

@@ -85,7 +85,8 @@ func New(cfg Config) (*Store, error) {
 		cfg.Now = time.Now
 	}
 	return &Store{
-		client: dynamodb.NewFromConfig(awsclient.Configure(cfg.AWS)), cfg: cfg, timeout: awsclient.CallTimeout, poll: newPoller(), writing: make(chan struct{}, 1),
+		client: dynamodb.NewFromConfig(awsclient.Configure(cfg.AWS)), cfg: cfg, timeout: awsclient.CallTimeout,
+		poll: newPoller(), writing: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -159,7 +160,8 @@ func (s *Store) List(ctx context.Context, prefix string, limit int, cont string)
 }
 
 // query reads up to limit objects of a resource, and says whether there are more.
-func (s *Store) query(ctx context.Context, resource, name, after string, limit int) (found []objects.Object, more bool, err error) {
+func (s *Store) query(ctx context.Context, resource, name, after string, limit int) (found []objects.Object, more bool,
+	err error) {
 	in := &dynamodb.QueryInput{
 		TableName: &s.cfg.Table, ConsistentRead: aws.Bool(true),
 		KeyConditionExpression:    aws.String("pk = :pk"),
@@ -199,7 +201,8 @@ func (s *Store) query(ctx context.Context, resource, name, after string, limit i
 
 // settle puts into a list what the newest writes up to revision now did, as far as the query came too early for
 // it: a watch from now will not tell.
-func (s *Store) settle(ctx context.Context, found []objects.Object, more bool, prefix, after string, now uint64) ([]objects.Object, error) {
+func (s *Store) settle(ctx context.Context, found []objects.Object, more bool, prefix, after string,
+	now uint64) ([]objects.Object, error) {
 	to := "" // the list ends there
 	if more {
 		to = found[len(found)-1].Key
@@ -299,7 +302,9 @@ func (s *Store) revision(ctx context.Context) (uint64, error) {
 
 // item reads an item; nil when there is none.
 func (s *Store) item(ctx context.Context, key item) (item, error) {
-	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.cfg.Table, Key: key, ConsistentRead: aws.Bool(true)})
+	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{
+		TableName: &s.cfg.Table, Key: key, ConsistentRead: aws.Bool(true),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -321,7 +326,8 @@ func (s *Store) fail(op, key string, err error) error {
 	}
 	var noTable *types.ResourceNotFoundException
 	if errors.As(err, &noTable) {
-		return fmt.Errorf("%s %s: %w: the table %s is not there, or still being made: %w", op, key, objects.ErrUnavailable, s.cfg.Table, err)
+		return fmt.Errorf("%s %s: %w: the table %s is not there, or still being made: %w", op, key, objects.ErrUnavailable,
+			s.cfg.Table, err)
 	}
 	switch fault := awsclient.FaultOf(err); fault {
 	case awsclient.Forbidden:

@@ -30,7 +30,9 @@ func front(t *testing.T) (*mototest.Front, func() *Store) {
 	f := mototest.NewFront(t, moto.URL)
 	table := fmt.Sprintf("test-%d", tables.Add(1))
 	open := func() *Store {
-		s, err := New(Config{AWS: mototest.Config(f.URL), Table: table, MinPoll: 10 * time.Millisecond, MaxPoll: 100 * time.Millisecond})
+		s, err := New(Config{
+			AWS: mototest.Config(f.URL), Table: table, MinPoll: 10 * time.Millisecond, MaxPoll: 100 * time.Millisecond,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +65,9 @@ func compact(t *testing.T, s *Store, to uint64) {
 
 func expire(t *testing.T, s *Store, rev uint64) {
 	t.Helper()
-	if _, err := s.client.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &s.cfg.Table, Key: logKey(rev)}); err != nil {
+	if _, err := s.client.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{
+		TableName: &s.cfg.Table, Key: logKey(rev),
+	}); err != nil {
 		t.Fatal(err)
 	}
 }

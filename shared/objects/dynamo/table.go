@@ -32,13 +32,17 @@ func (s *Store) EnsureTable(ctx context.Context) error {
 	} else if err != nil {
 		return s.fail("make", "the table "+s.cfg.Table, err)
 	}
-	wait := dynamodb.NewTableExistsWaiter(s.client, func(o *dynamodb.TableExistsWaiterOptions) { o.MinDelay = time.Second })
+	wait := dynamodb.NewTableExistsWaiter(s.client, func(o *dynamodb.TableExistsWaiterOptions) {
+		o.MinDelay = time.Second
+	})
 	if err := wait.Wait(ctx, &dynamodb.DescribeTableInput{TableName: &s.cfg.Table}, 2*time.Minute); err != nil {
 		return fmt.Errorf("wait for the table %s: %w", s.cfg.Table, err)
 	}
 	_, err = s.client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
-		TableName:               &s.cfg.Table,
-		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String(attrExpires), Enabled: aws.Bool(true)},
+		TableName: &s.cfg.Table,
+		TimeToLiveSpecification: &types.TimeToLiveSpecification{
+			AttributeName: aws.String(attrExpires), Enabled: aws.Bool(true),
+		},
 	})
 	if err != nil {
 		return s.fail("let log entries expire in", "the table "+s.cfg.Table, err)

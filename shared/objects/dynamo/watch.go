@@ -19,7 +19,8 @@ import (
 const progressEvery = 2 * time.Second
 
 // Watch implements objects.Store. Writes through the same Store come at once, others within Config.MaxPoll.
-func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error, progress func(uint64)) error {
+func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
+	progress func(uint64)) error {
 	var reported time.Time
 	pause := time.Duration(0)
 	for {

@@ -56,7 +56,8 @@ func conflict(want, is uint64) error {
 }
 
 // write makes the event that prepare gives, whose object has the revision before the write.
-func (s *Store) write(ctx context.Context, op, key string, value []byte, prepare func(context.Context) (objects.Event, error)) (objects.Object, error) {
+func (s *Store) write(ctx context.Context, op, key string, value []byte,
+	prepare func(context.Context) (objects.Event, error)) (objects.Object, error) {
 	if err := errors.Join(objects.ValidKey(key), objects.ValidValue(value)); err != nil {
 		return objects.Object{}, err
 	}
@@ -88,7 +89,9 @@ func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, err
 	for attempt := 0; ; attempt++ {
 		if attempt > 0 || s.crowded {
 			if err := awsclient.Sleep(ctx, wait(attempt)); err != nil {
-				return e, fmt.Errorf("after %d attempts beside other writers: %w", attempt, objects.Unavailable(err, awsclient.Throttled.RetryAfter()))
+				return e,
+					fmt.Errorf("after %d attempts beside other writers: %w", attempt,
+						objects.Unavailable(err, awsclient.Throttled.RetryAfter()))
 			}
 		}
 		e.Object.Revision = now + 1
@@ -201,7 +204,8 @@ func (s *Store) lost(err *types.TransactionCanceledException, e objects.Event, b
 			}
 			return 0, conflict(before, is)
 		default:
-			return 0, fmt.Errorf("%w: DynamoDB refuses the transaction: %s: %s", objects.ErrInvalid, code, aws.ToString(r.Message))
+			return 0,
+				fmt.Errorf("%w: DynamoDB refuses the transaction: %s: %s", objects.ErrInvalid, code, aws.ToString(r.Message))
 		}
 	}
 	return next, nil

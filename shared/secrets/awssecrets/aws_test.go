@@ -76,7 +76,10 @@ func TestColdReadIsOneCall(t *testing.T) {
 
 // Every answer of a write may be lost after AWS has done it.
 func TestAnswersAreLost(t *testing.T) {
-	for _, op := range []string{"CreateSecret", "PutSecretValue", "UpdateSecretVersionStage", "DeleteSecret", "RestoreSecret", "DescribeSecret", "TagResource", "UntagResource"} {
+	for _, op := range []string{
+		"CreateSecret", "PutSecretValue", "UpdateSecretVersionStage", "DeleteSecret", "RestoreSecret", "DescribeSecret",
+		"TagResource", "UntagResource",
+	} {
 		t.Run(op, func(t *testing.T) {
 			m, url := newManager(t)
 			f := mototest.NewFront(t, url)
@@ -128,7 +131,9 @@ func TestDeletedByOthers(t *testing.T) {
 func TestMadeWithoutAValue(t *testing.T) {
 	m, url := newManager(t)
 	s := openAt(t, url)
-	m.secrets["p/a"] = &managed{versions: map[string]*version{}, tags: map[string]string{"aws:cloudformation:stack-name": "s", "Cost Center": "7"}}
+	m.secrets["p/a"] = &managed{
+		versions: map[string]*version{}, tags: map[string]string{"aws:cloudformation:stack-name": "s", "Cost Center": "7"},
+	}
 	if _, err := s.Get(t.Context(), "a"); !errors.Is(err, secrets.ErrNotFound) {
 		t.Errorf("get: %v, want ErrNotFound", err)
 	}
@@ -407,7 +412,8 @@ func TestEnvironment(t *testing.T) {
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	must(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600))
 	for k, v := range map[string]string{
-		"AWS_ENDPOINT_URL": srv.URL, "AWS_REGION": "eu-west-1", "AWS_CA_BUNDLE": ca, "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
+		"AWS_ENDPOINT_URL": srv.URL, "AWS_REGION": "eu-west-1", "AWS_CA_BUNDLE": ca,
+		"AWS_ACCESS_KEY_ID":     "AKIAIOSFODNN7EXAMPLE",
 		"AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI", "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
 	} {
 		t.Setenv(k, v)

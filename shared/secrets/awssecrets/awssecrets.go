@@ -63,7 +63,9 @@ var prefixRE = regexp.MustCompile(`^[A-Za-z0-9/_+=.@-]*$`)
 // New returns a Store. It makes no call.
 func New(cfg Config) (*Store, error) {
 	if len(cfg.Prefix) > 200 || !prefixRE.MatchString(cfg.Prefix) {
-		return nil, fmt.Errorf("prefix %q of secrets: want at most 200 letters, digits and /_+=.@-, such as clusterpass/prod/", cfg.Prefix)
+		return nil,
+			fmt.Errorf("prefix %q of secrets: want at most 200 letters, digits and /_+=.@-, such as clusterpass/prod/",
+				cfg.Prefix)
 	}
 	cfg.RecoveryDays = cmp.Or(cfg.RecoveryDays, 7)
 	if cfg.RecoveryDays < 7 || cfg.RecoveryDays > 30 {
@@ -72,7 +74,9 @@ func New(cfg Config) (*Store, error) {
 	if cfg.AWS.Region == "" {
 		return nil, errors.New("no AWS region; set AWS_REGION")
 	}
-	return &Store{client: secretsmanager.NewFromConfig(awsclient.Configure(cfg.AWS)), cfg: cfg, timeout: awsclient.CallTimeout}, nil
+	return &Store{
+		client: secretsmanager.NewFromConfig(awsclient.Configure(cfg.AWS)), cfg: cfg, timeout: awsclient.CallTimeout,
+	}, nil
 }
 
 // Get implements secrets.Store.
@@ -191,7 +195,9 @@ func (s *Store) schedule(ctx context.Context, name, version string) error {
 	if now, _, err := s.state(ctx, name); err != nil || now != version {
 		return err
 	}
-	_, err := s.client.DeleteSecret(ctx, &secretsmanager.DeleteSecretInput{SecretId: s.id(name), RecoveryWindowInDays: &s.cfg.RecoveryDays})
+	_, err := s.client.DeleteSecret(ctx, &secretsmanager.DeleteSecretInput{
+		SecretId: s.id(name), RecoveryWindowInDays: &s.cfg.RecoveryDays,
+	})
 	if err = missing(err); err != nil && !errors.Is(err, secrets.ErrNotFound) {
 		return err
 	}

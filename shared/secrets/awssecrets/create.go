@@ -67,7 +67,8 @@ func (s *Store) createNew(ctx context.Context, name string, v secrets.Value, lab
 
 // createAgain puts v into the AWS secret of that name if that holds nothing that counts: one that was deleted,
 // or was made without a value. ErrExists otherwise, ErrNotFound when it changed under our hands.
-func (s *Store) createAgain(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string, error) {
+func (s *Store) createAgain(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string,
+	error) {
 	is, err := s.client.DescribeSecret(ctx, &secretsmanager.DescribeSecretInput{SecretId: s.id(name)})
 	if err != nil {
 		return "", missing(err)
@@ -111,13 +112,17 @@ func (s *Store) retag(ctx context.Context, name string, tags []types.Tag, labels
 	drop := labelsOf(tags)
 	maps.DeleteFunc(drop, func(k, _ string) bool { _, stays := labels[k]; return stays })
 	if len(drop) > 0 {
-		_, err := s.client.UntagResource(ctx, &secretsmanager.UntagResourceInput{SecretId: s.id(name), TagKeys: slices.Collect(maps.Keys(drop))})
+		_, err := s.client.UntagResource(ctx, &secretsmanager.UntagResourceInput{
+			SecretId: s.id(name), TagKeys: slices.Collect(maps.Keys(drop)),
+		})
 		if err != nil {
 			return err
 		}
 	}
 	if len(labels) > 0 {
-		if _, err := s.client.TagResource(ctx, &secretsmanager.TagResourceInput{SecretId: aws.String(s.cfg.Prefix + name), Tags: tagsOf(labels)}); err != nil {
+		if _, err := s.client.TagResource(ctx, &secretsmanager.TagResourceInput{
+			SecretId: aws.String(s.cfg.Prefix + name), Tags: tagsOf(labels),
+		}); err != nil {
 			return err
 		}
 	}

@@ -101,7 +101,9 @@ func (m *manager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (m *manager) do(op string, in request) (any, *refusal) {
 	if len(deref(in.SecretString)) > 65536 || len(in.SecretBinary) > 65536 {
-		return nil, &refusal{"ValidationException", "1 validation error detected: Value '" + deref(in.SecretString) + "' is too long"}
+		return nil, &refusal{
+			"ValidationException", "1 validation error detected: Value '" + deref(in.SecretString) + "' is too long",
+		}
 	}
 	switch op {
 	case "ListSecrets":
@@ -124,7 +126,9 @@ func (m *manager) do(op string, in request) (any, *refusal) {
 		return struct{}{}, nil
 	}
 	if s.deleted {
-		return nil, &refusal{"InvalidRequestException", "You can't perform this operation on the secret because it was marked for deletion."}
+		return nil, &refusal{
+			"InvalidRequestException", "You can't perform this operation on the secret because it was marked for deletion.",
+		}
 	}
 	switch op {
 	case "GetSecretValue":
@@ -149,12 +153,17 @@ func (m *manager) do(op string, in request) (any, *refusal) {
 
 func (m *manager) create(in request) (any, *refusal) {
 	if s := m.secrets[in.Name]; s != nil && s.deleted {
-		return nil, &refusal{"InvalidRequestException", "You can't create this secret because a secret with this name is already scheduled for deletion."}
+		return nil, &refusal{
+			"InvalidRequestException",
+			"You can't create this secret because a secret with this name is already scheduled for deletion.",
+		}
 	} else if s != nil {
 		if v := s.versions[in.ClientRequestToken]; v != nil && v.holds(in) {
 			return map[string]string{"VersionId": in.ClientRequestToken}, nil
 		}
-		return nil, &refusal{"ResourceExistsException", "The operation failed because the secret " + in.Name + " already exists."}
+		return nil, &refusal{
+			"ResourceExistsException", "The operation failed because the secret " + in.Name + " already exists.",
+		}
 	}
 	s := &managed{versions: map[string]*version{}, tags: map[string]string{}}
 	if _, err := s.tag(in); err != nil {
@@ -230,7 +239,9 @@ func (m *manager) get(in request, s *managed) (any, *refusal) {
 			}, nil
 		}
 	}
-	return nil, &refusal{"ResourceNotFoundException", "can't find the specified secret value for staging label: " + in.VersionStage}
+	return nil, &refusal{
+		"ResourceNotFoundException", "can't find the specified secret value for staging label: " + in.VersionStage,
+	}
 }
 
 func (m *manager) describe(name string, s *managed) map[string]any {

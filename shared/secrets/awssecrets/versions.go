@@ -43,11 +43,15 @@ var errTombstone = fmt.Errorf("%w: it was deleted", secrets.ErrNotFound)
 
 // get reads the current version.
 func (s *Store) get(ctx context.Context, name string) (*secrets.Secret, error) {
-	out, err := s.client.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: s.id(name), VersionStage: aws.String(current)})
+	out, err := s.client.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{
+		SecretId: s.id(name), VersionStage: aws.String(current),
+	})
 	if err != nil {
 		return nil, missing(err)
 	}
-	sec := &secrets.Secret{Meta: secrets.Meta{Name: name, Version: aws.ToString(out.VersionId), Updated: aws.ToTime(out.CreatedDate)}}
+	sec := &secrets.Secret{
+		Meta: secrets.Meta{Name: name, Version: aws.ToString(out.VersionId), Updated: aws.ToTime(out.CreatedDate)},
+	}
 	if isTombstone(sec.Version) {
 		return sec, errTombstone
 	}
@@ -80,12 +84,16 @@ func isTombstone(version string) bool { return strings.HasPrefix(version, tombst
 // swap makes v the current version, which newVersion names, in place of version old, or, where old is empty, of none. ErrConflict when
 // another version is current, ErrNotFound when the secret was deleted meanwhile.
 func (s *Store) swap(ctx context.Context, name, old, version string, v secrets.Value) error {
-	put := &secretsmanager.PutSecretValueInput{SecretId: s.id(name), ClientRequestToken: &version, VersionStages: []string{candidate}}
+	put := &secretsmanager.PutSecretValueInput{
+		SecretId: s.id(name), ClientRequestToken: &version, VersionStages: []string{candidate},
+	}
 	put.SecretString, put.SecretBinary = content(v)
 	if _, err := s.client.PutSecretValue(ctx, put); err != nil {
 		return missing(awsclient.Discreet(err))
 	}
-	move := &secretsmanager.UpdateSecretVersionStageInput{SecretId: s.id(name), VersionStage: aws.String(current), MoveToVersionId: &version}
+	move := &secretsmanager.UpdateSecretVersionStageInput{
+		SecretId: s.id(name), VersionStage: aws.String(current), MoveToVersionId: &version,
+	}
 	if old != "" {
 		move.RemoveFromVersionId = &old
 	}

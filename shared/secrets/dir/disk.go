@@ -84,7 +84,8 @@ func (s *Store) readFile(name string) (b []byte, after fs.FileInfo, settled bool
 		return nil, nil, false, err
 	}
 	if len(b) > maxFile {
-		return nil, nil, false, fmt.Errorf("%w: %s has more than %d bytes", secrets.ErrInvalid, s.full(name), secrets.MaxValue)
+		return nil, nil, false,
+			fmt.Errorf("%w: %s has more than %d bytes", secrets.ErrInvalid, s.full(name), secrets.MaxValue)
 	}
 	if after, err = f.Stat(); err != nil {
 		return nil, nil, false, err
@@ -95,7 +96,8 @@ func (s *Store) readFile(name string) (b []byte, after fs.FileInfo, settled bool
 
 // write puts a synced temporary file beside name and lets place move it there. Its modification time is
 // later than that of the version before, even if the clock went back, so that no version comes twice.
-func (s *Store) write(name string, v secrets.Value, labels map[string]string, before time.Time, place func(tmp, name string) error) (string, error) {
+func (s *Store) write(name string, v secrets.Value, labels map[string]string, before time.Time,
+	place func(tmp, name string) error) (string, error) {
 	b, err := encode(v, labels)
 	if err != nil {
 		return "", err
@@ -183,9 +185,11 @@ func (s *Store) checkDir(name string) error {
 	case fi.Mode().IsRegular(): // a secret is no folder
 		return fs.ErrNotExist
 	case !fi.IsDir():
-		return fmt.Errorf("%w: %s is a symbolic link or a special file; make it a directory", secrets.ErrForbidden, s.full(name))
+		return fmt.Errorf("%w: %s is a symbolic link or a special file; make it a directory", secrets.ErrForbidden,
+			s.full(name))
 	case fi.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("%w: %s is open to others (mode %04o): chmod 700 %[2]s", secrets.ErrForbidden, s.full(name), fi.Mode().Perm())
+		return fmt.Errorf("%w: %s is open to others (mode %04o): chmod 700 %[2]s", secrets.ErrForbidden, s.full(name),
+			fi.Mode().Perm())
 	}
 	return nil
 }
@@ -193,9 +197,11 @@ func (s *Store) checkDir(name string) error {
 func (s *Store) checkFile(name string, fi fs.FileInfo) error {
 	switch {
 	case !fi.Mode().IsRegular():
-		return fmt.Errorf("%w: %s is a symbolic link or a special file; put the file itself there", secrets.ErrForbidden, s.full(name))
+		return fmt.Errorf("%w: %s is a symbolic link or a special file; put the file itself there", secrets.ErrForbidden,
+			s.full(name))
 	case fi.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("%w: %s is open to others (mode %04o): chmod 600 %[2]s", secrets.ErrForbidden, s.full(name), fi.Mode().Perm())
+		return fmt.Errorf("%w: %s is open to others (mode %04o): chmod 600 %[2]s", secrets.ErrForbidden, s.full(name),
+			fi.Mode().Perm())
 	}
 	return nil
 }
@@ -225,7 +231,10 @@ func fail(op, name string, err error) error {
 }
 
 func isReason(err error) bool {
-	for _, r := range []error{secrets.ErrNotFound, secrets.ErrExists, secrets.ErrConflict, secrets.ErrForbidden, secrets.ErrUnavailable, secrets.ErrInvalid} {
+	for _, r := range []error{
+		secrets.ErrNotFound, secrets.ErrExists, secrets.ErrConflict, secrets.ErrForbidden, secrets.ErrUnavailable,
+		secrets.ErrInvalid,
+	} {
 		if errors.Is(err, r) {
 			return true
 		}

@@ -13,7 +13,8 @@ import (
 // value and labels change together when the file is renamed into place.
 const header = "# clusterpass labels: "
 
-var errHeader = errors.New(`the first line: want a JSON object of strings after "` + header + `", such as {"env":"prod"}, and a line break`)
+var errHeader = errors.New(
+	`the first line: want a JSON object of strings after "` + header + `", such as {"env":"prod"}, and a line break`)
 
 // encode returns the content of the file for a secret. decode is its inverse for every value.
 func encode(v secrets.Value, labels map[string]string) ([]byte, error) {

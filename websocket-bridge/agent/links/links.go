@@ -86,12 +86,22 @@ func New(cfg Config) *Keeper {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	k := &Keeper{cfg: cfg, id: uuid.NewString(), dialer: carrier.NewDialer(), changed: make(chan struct{}, 1), links: map[string]*link{}, replicas: 1}
+	k := &Keeper{
+		cfg: cfg, id: uuid.NewString(), dialer: carrier.NewDialer(), changed: make(chan struct{}, 1),
+		links: map[string]*link{}, replicas: 1,
+	}
 	k.dialer.NetDialContext, k.dialer.TLSClientConfig = cfg.Dial, cfg.TLS
-	k.attempts = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "clusterpass_agent_dials_total", Help: "Attempts to connect to the bridge, by how they ended."}, []string{"result"})
+	k.attempts = prometheus.NewCounterVec(
+		prometheus.CounterOpts{
+			Name: "clusterpass_agent_dials_total", Help: "Attempts to connect to the bridge, by how they ended.",
+		}, []string{"result"})
 	cfg.Metrics.MustRegister(k.attempts,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_agent_links", Help: "Replicas of the bridge that the agent is connected to."}, func() float64 { return float64(k.Links()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_agent_streams", Help: "Connections that the agent carries."}, func() float64 { return float64(k.streams()) }))
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "clusterpass_agent_links", Help: "Replicas of the bridge that the agent is connected to.",
+		}, func() float64 { return float64(k.Links()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "clusterpass_agent_streams", Help: "Connections that the agent carries.",
+		}, func() float64 { return float64(k.streams()) }))
 	return k
 }
 

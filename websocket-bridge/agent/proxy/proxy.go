@@ -109,7 +109,8 @@ func ask(ctx context.Context, conn net.Conn, via *url.URL, address string) error
 	header := http.Header{}
 	if via.User != nil {
 		password, _ := via.User.Password()
-		header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(via.User.Username()+":"+password)))
+		header.Set("Proxy-Authorization",
+			"Basic "+base64.StdEncoding.EncodeToString([]byte(via.User.Username()+":"+password)))
 	}
 	refused := false
 	err := tunnel.Ask(ctx, conn, address, header, func(resp *http.Response) error { // what a refusal says to people is not read
@@ -126,15 +127,22 @@ func ask(ctx context.Context, conn net.Conn, via *url.URL, address string) error
 func refusal(resp *http.Response, via *url.URL, address string) error {
 	switch {
 	case resp.StatusCode != http.StatusProxyAuthRequired:
-		return fmt.Errorf("the proxy %s, which HTTPS_PROXY names, does not connect to %s: it answers %d; have it allow CONNECT to there, or set NO_PROXY if the gateway is reached without it",
+		return fmt.Errorf(
+			"the proxy %s, which HTTPS_PROXY names, does not connect to %s: it answers %d; have it allow CONNECT to there, or "+
+				"set NO_PROXY if the gateway is reached without it",
 			via.Host, address, resp.StatusCode)
 	case !offersBasic(resp.Header.Values("Proxy-Authenticate")):
-		return fmt.Errorf("the proxy %s, which HTTPS_PROXY names, answers 407 and does not take a user with a password (Basic), which is all that an agent can show; have it let the agents' addresses through",
+		return fmt.Errorf(
+			"the proxy %s, which HTTPS_PROXY names, answers 407 and does not take a user with a password (Basic), which is "+
+				"all that an agent can show; have it let the agents' addresses through",
 			via.Host)
 	case via.User == nil:
-		return fmt.Errorf("the proxy %s, which HTTPS_PROXY names, answers 407: it wants a user with a password; name them: HTTPS_PROXY=http://USER:PASSWORD@%s", via.Host, via.Host)
+		return fmt.Errorf(
+			"the proxy %s, which HTTPS_PROXY names, answers 407: it wants a user with a password; name them: "+
+				"HTTPS_PROXY=http://USER:PASSWORD@%s", via.Host, via.Host)
 	}
-	return fmt.Errorf("the proxy %s answers 407: it does not take the user and password that HTTPS_PROXY names; correct them", via.Host)
+	return fmt.Errorf(
+		"the proxy %s answers 407: it does not take the user and password that HTTPS_PROXY names; correct them", via.Host)
 }
 
 // offersBasic reports whether Basic is among the schemes that a proxy takes; one that names none may take it.

@@ -36,7 +36,8 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the gateway") }))
+	srv := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the gateway") }))
 	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
@@ -52,7 +53,9 @@ func (w *world) get(ctx context.Context, env httpproxy.Config) (string, error) {
 		return "", err
 	}
 	d.TLS = &tls.Config{RootCAs: w.roots, MinVersion: tls.VersionTLS12}
-	c := &http.Client{Transport: &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true, TLSClientConfig: d.TLS.Clone()}}
+	c := &http.Client{
+		Transport: &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true, TLSClientConfig: d.TLS.Clone()},
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+gateway, nil)
 	if err != nil {
 		return "", err
@@ -186,16 +189,34 @@ func TestProxy(t *testing.T) {
 		{name: "a proxy", env: httpproxy.Config{HTTPSProxy: open.URL}},
 		{name: "a proxy by TLS", env: httpproxy.Config{HTTPSProxy: byTLS.URL}},
 		{name: "user and password", env: httpproxy.Config{HTTPSProxy: as("agent:hunter2")}},
-		{name: "none named", env: httpproxy.Config{HTTPSProxy: closed.URL}, want: "it wants a user with a password; name them: HTTPS_PROXY=http://USER:PASSWORD@"},
-		{name: "the wrong one", env: httpproxy.Config{HTTPSProxy: as("agent:hunter3")}, want: "does not take the user and password"},
+		{
+			name: "none named", env: httpproxy.Config{HTTPSProxy: closed.URL},
+			want: "it wants a user with a password; name them: HTTPS_PROXY=http://USER:PASSWORD@",
+		},
+		{
+			name: "the wrong one", env: httpproxy.Config{HTTPSProxy: as("agent:hunter3")},
+			want: "does not take the user and password",
+		},
 		{name: "a user alone", env: httpproxy.Config{HTTPSProxy: as("hunter2")}, want: "does not take the user and password"},
-		{name: "no proxy is there", env: httpproxy.Config{HTTPSProxy: "http://agent:hunter2@127.0.0.1:1"}, want: "connect to the proxy that HTTPS_PROXY names"},
+		{
+			name: "no proxy is there", env: httpproxy.Config{HTTPSProxy: "http://agent:hunter2@127.0.0.1:1"},
+			want: "connect to the proxy that HTTPS_PROXY names",
+		},
 		{name: "SOCKS5", env: httpproxy.Config{HTTPSProxy: "socks5://" + socks}},
 		{name: "SOCKS5, user and password", env: httpproxy.Config{HTTPSProxy: "socks5://agent:hunter2@" + closedSocks}},
-		{name: "SOCKS5, none named", env: httpproxy.Config{HTTPSProxy: "socks5://" + closedSocks}, want: "which HTTPS_PROXY names"},
-		{name: "SOCKS5, the wrong one", env: httpproxy.Config{HTTPSProxy: "socks5://agent:hunter3@" + closedSocks}, want: "which HTTPS_PROXY names"},
+		{
+			name: "SOCKS5, none named", env: httpproxy.Config{HTTPSProxy: "socks5://" + closedSocks},
+			want: "which HTTPS_PROXY names",
+		},
+		{
+			name: "SOCKS5, the wrong one", env: httpproxy.Config{HTTPSProxy: "socks5://agent:hunter3@" + closedSocks},
+			want: "which HTTPS_PROXY names",
+		},
 		{name: "not a URL", env: httpproxy.Config{HTTPSProxy: "http://agent:hunter2@%zz"}, want: "HTTPS_PROXY: want a URL"},
-		{name: "another kind", env: httpproxy.Config{HTTPSProxy: "ftp://agent:hunter2@127.0.0.1:1"}, want: "HTTPS_PROXY: want a URL"},
+		{
+			name: "another kind", env: httpproxy.Config{HTTPSProxy: "ftp://agent:hunter2@127.0.0.1:1"},
+			want: "HTTPS_PROXY: want a URL",
+		},
 		{name: "not for the gateway", env: httpproxy.Config{HTTPSProxy: open.URL, NoProxy: "example.com:444,.other.com"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -233,13 +254,22 @@ func TestNoProxy(t *testing.T) {
 // TestAnswers holds: whatever a proxy answers, an agent says what is wrong, and in time.
 func TestAnswers(t *testing.T) {
 	for _, tt := range []struct{ name, answer, want string }{
-		{"refused", "HTTP/1.1 403 Forbidden\r\nContent-Length: 6\r\n\r\nno way", "does not connect to " + gateway + ": it answers 403; have it allow CONNECT"},
+		{
+			"refused", "HTTP/1.1 403 Forbidden\r\nContent-Length: 6\r\n\r\nno way",
+			"does not connect to " + gateway + ": it answers 403; have it allow CONNECT",
+		},
 		{"no reason", "HTTP/1.1 503\r\n\r\n", "it answers 503"},
-		{"only Negotiate", "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Negotiate\r\n\r\n", "does not take a user with a password (Basic)"},
+		{
+			"only Negotiate", "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Negotiate\r\n\r\n",
+			"does not take a user with a password (Basic)",
+		},
 		{"407 and nothing else", "HTTP/1.1 407\r\n\r\n", "it wants a user with a password"},
 		{"more than an answer", "HTTP/1.1 200 OK\r\n\r\nhello", "more than an answer"},
 		{"another protocol", "SSH-2.0-OpenSSH_9.9\r\n", "does not answer as one"},
-		{"no end", "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-A: "+strings.Repeat("a", 1000)+"\r\n", 200), "does not answer as one"},
+		{
+			"no end", "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-A: "+strings.Repeat("a", 1000)+"\r\n", 200),
+			"does not answer as one",
+		},
 		{"nothing at all", "", "does not answer as one"},
 		{"silence", "-", "does not answer: context canceled"},
 	} {

@@ -67,7 +67,10 @@ func (w *Where) Decode(v string) error {
 // Validate implements config.Validator: it fills in what depends on the surroundings.
 func (c *Config) Validate() error {
 	if !strings.HasPrefix(c.Gateway, "https://") || strings.Count(c.Gateway, "/") > 2 {
-		return &config.Error{Variable: "CLUSTERPASS_GATEWAY", Problem: "want https:// and a host, without a path", Example: "https://gateway.example.com"}
+		return &config.Error{
+			Variable: "CLUSTERPASS_GATEWAY", Problem: "want https:// and a host, without a path",
+			Example: "https://gateway.example.com",
+		}
 	}
 	if err := route.ValidClusterName(c.Cluster); err != nil {
 		return &config.Error{Variable: "CLUSTERPASS_CLUSTER", Problem: err.Error(), Example: "prod"}
@@ -75,11 +78,15 @@ func (c *Config) Validate() error {
 	if c.APIServer == "" {
 		host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
 		if host == "" || port == "" {
-			return &config.Error{Variable: "CLUSTERPASS_API_SERVER", Problem: "is not set, and this is no pod", Example: "10.0.0.1:6443"}
+			return &config.Error{
+				Variable: "CLUSTERPASS_API_SERVER", Problem: "is not set, and this is no pod", Example: "10.0.0.1:6443",
+			}
 		}
 		c.APIServer = net.JoinHostPort(host, port)
 	}
-	for _, a := range []struct{ variable, value string }{{"CLUSTERPASS_API_SERVER", c.APIServer}, {"CLUSTERPASS_ADMIN_LISTEN", c.AdminListen}} {
+	for _, a := range []struct{ variable, value string }{
+		{"CLUSTERPASS_API_SERVER", c.APIServer}, {"CLUSTERPASS_ADMIN_LISTEN", c.AdminListen},
+	} {
 		if err := config.Address(a.variable, a.value); err != nil {
 			return err
 		}

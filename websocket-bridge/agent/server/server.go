@@ -45,7 +45,9 @@ func Run(ctx context.Context, cfg *Config) error {
 	cred := &credential.Credential{
 		Store: store, Cluster: cfg.Cluster, URL: cfg.Gateway + route.AgentPath(cfg.Cluster) + route.AgentCredential, Log: log,
 		Client: &http.Client{
-			Transport:     &http.Transport{DialContext: way.DialContext, TLSClientConfig: tlsConfig.Clone(), DisableKeepAlives: true},
+			Transport: &http.Transport{
+				DialContext: way.DialContext, TLSClientConfig: tlsConfig.Clone(), DisableKeepAlives: true,
+			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a credential goes nowhere else
 		},
 	}

@@ -29,13 +29,17 @@ type APIServer struct {
 // ServeHTTP implements http.Handler, for connections that have CloseWrite.
 func (a *APIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodConnect || r.Host != tunnel.Target(a.Cluster) {
-		status.Write(w, status.New(status.Forbidden, a.Cluster, "the agent of cluster %q connects to its API server only", a.Cluster))
+		status.Write(w,
+			status.New(status.Forbidden, a.Cluster, "the agent of cluster %q connects to its API server only", a.Cluster))
 		return
 	}
 	what, address := "its API server", a.Address
 	if service := r.Header.Get(tunnel.ServiceHeader); service != "" {
 		if !slices.Contains(a.Services, service) {
-			status.Write(w, status.New(status.Forbidden, a.Cluster, "the agent of cluster %q connects to services that it lists only; add %.300q to its CLUSTERPASS_SERVICES", a.Cluster, service))
+			status.Write(w,
+				status.New(status.Forbidden, a.Cluster,
+					"the agent of cluster %q connects to services that it lists only; add %.300q to its CLUSTERPASS_SERVICES",
+					a.Cluster, service))
 			return
 		}
 		what, address = "the service", service
@@ -66,5 +70,8 @@ func (a *APIServer) unreachable(err error, what, address string) error {
 	if timed := net.Error(nil); errors.As(err, &timed) && timed.Timeout() {
 		reason, how = status.Timeout, "gets no answer from"
 	}
-	return &status.Error{Reason: reason, Cluster: a.Cluster, Err: err, Message: fmt.Sprintf("cluster %q is private, and its agent %s %s at %s", a.Cluster, how, what, address)}
+	return &status.Error{
+		Reason: reason, Cluster: a.Cluster, Err: err,
+		Message: fmt.Sprintf("cluster %q is private, and its agent %s %s at %s", a.Cluster, how, what, address),
+	}
 }

@@ -37,7 +37,8 @@ func TestNothingElse(t *testing.T) {
 		rec := httptest.NewRecorder()
 		a.ServeHTTP(rec, req)
 		var st metav1.Status
-		if err := json.Unmarshal(rec.Body.Bytes(), &st); err != nil || rec.Code != http.StatusForbidden || st.Details == nil || st.Details.Name != "prod" {
+		if err := json.Unmarshal(rec.Body.Bytes(),
+			&st); err != nil || rec.Code != http.StatusForbidden || st.Details == nil || st.Details.Name != "prod" {
 			t.Errorf("%s: %d %s", name, rec.Code, rec.Body)
 		}
 	}
