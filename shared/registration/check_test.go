@@ -15,15 +15,15 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// member answers reviews as an API server does to a credential that may impersonate what may holds, by what resource.String says.
+// member is a fake API server. It answers reviews for a credential that may impersonate the resources in may, which
+// have the form of resource.String.
 type member struct {
-	user string // as whom it sees the credential; "" before Kubernetes 1.28
-	code int    // with which it answers reviews instead; 0 for none
+	user string // user name of the credential; "" before Kubernetes 1.28
+	code int    // status code of the answers to reviews; 0 for a real answer
 	may  []string
 	some bool // may impersonate groups by name
 }
 
-// ServeHTTP implements http.Handler.
 func (m *member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if r.URL.Path == "/version" {
@@ -64,7 +64,7 @@ func (m *member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestCredentialIsTriedOut holds: a credential that cannot do what its identity needs is refused before anything is stored.
+// TestCredentialIsTriedOut: a credential that lacks rights for its identity mode is refused before anything is stored.
 func TestCredentialIsTriedOut(t *testing.T) {
 	const (
 		arn      = "userextras/arn in authentication.k8s.io"
@@ -130,13 +130,13 @@ func TestCredentialIsTriedOut(t *testing.T) {
 	}
 }
 
-// jwt is a token without a signature that ends then.
+// jwt returns an unsigned token with claims.
 func jwt(claims string) string {
 	return "eyJhbGciOiJSUzI1NiJ9." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2lnbmF0dXJl"
 }
 
-// TestWhatNeedsNoMember holds: what can be seen without a call is refused without one, too.
-func TestWhatNeedsNoMember(t *testing.T) {
+// TestRefusedWithoutCall: invalid requests are refused without a call to the member.
+func TestRefusedWithoutCall(t *testing.T) {
 	r, _, kc := setup(t)
 	tests := []struct {
 		token  string
@@ -168,7 +168,7 @@ func TestWhatNeedsNoMember(t *testing.T) {
 	}
 }
 
-// TestRequestsHideKubeconfigs holds: a request or a context that is printed by mistake shows no credential.
+// TestRequestsHideKubeconfigs: a Request or Context that is printed by mistake contains no credential.
 func TestRequestsHideKubeconfigs(t *testing.T) {
 	_, _, kc := setup(t)
 	value := kc("sesame-open", "https://10.0.0.1")

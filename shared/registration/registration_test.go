@@ -23,7 +23,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// failing is a store whose updates fail when told to.
+// failing is a store whose updates can be made to fail.
 type failing struct {
 	objects.Store
 	fail bool
@@ -45,7 +45,7 @@ func setup(t *testing.T) (*Registrar, *failing, func(token, server string) secre
 	}
 }
 
-// stored is a cluster and the credential that its object leads to.
+// stored returns a cluster and the stored credential that its object refers to.
 func stored(t *testing.T, r *Registrar, name string) (*v1alpha1.Cluster, string) {
 	t.Helper()
 	o, err := r.Objects.Get(t.Context(), v1alpha1.Prefix+name)
@@ -63,7 +63,7 @@ func stored(t *testing.T, r *Registrar, name string) (*v1alpha1.Cluster, string)
 	return c, string(s.Value.Reveal())
 }
 
-// TestObjectAndSecretGoTogether holds: a registration that stops halfway leaves the one before it as it was.
+// TestObjectAndSecretGoTogether: a registration that fails halfway leaves the previous one intact.
 func TestObjectAndSecretGoTogether(t *testing.T) {
 	r, store, kc := setup(t)
 	weak := Request{
@@ -137,7 +137,7 @@ func TestWhatAnAdministratorSetStays(t *testing.T) {
 	}
 }
 
-// change writes a cluster as an administrator may.
+// change edits a cluster as an administrator would.
 func change(t *testing.T, store objects.Store, name string, f func(c *v1alpha1.Cluster)) {
 	t.Helper()
 	o, err := store.Get(t.Context(), v1alpha1.Prefix+name)
@@ -158,8 +158,8 @@ func change(t *testing.T, store objects.Store, name string, f func(c *v1alpha1.C
 	}
 }
 
-// TestRegisteredAnewThroughItsProxy holds: a cluster that is registered anew is checked on the way on which it will be called, stays on that
-// way, and keeps what is known of its health for as long as its credential is the same.
+// TestRegisteredAnewThroughItsProxy: a new registration of a cluster is checked through the cluster's proxy and keeps
+// that proxy. It keeps the health status as long as the credential is the same.
 func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 	srv := httptest.NewTLSServer(&member{user: "a", may: []string{"users"}})
 	defer srv.Close()
@@ -172,7 +172,8 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 		}
 		defer to.Close()
 		tunnels.Add(1)
-		from, _, err := http.NewResponseController(w).Hijack() // before the answer: only then does the client send more
+		// before the response, since the client sends more only afterwards
+		from, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
 			return
@@ -241,7 +242,7 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 	}
 }
 
-// meddling is a store in which somebody does something before an object is read the at-th time.
+// meddling is a store that calls a function before the at-th read of an object.
 type meddling struct {
 	objects.Store
 	gets int
@@ -256,7 +257,8 @@ func (m *meddling) Get(ctx context.Context, key string) (objects.Object, error) 
 	return m.Store.Get(ctx, key)
 }
 
-// TestChangedMeanwhile holds: what changes while a registration is checked is not overwritten; that the member's health does is no hindrance.
+// TestChangedMeanwhile: a change during a registration's check is not overwritten. A change of the health status does
+// not stop the registration.
 func TestChangedMeanwhile(t *testing.T) {
 	r, store, kc := setup(t)
 	req := Request{
@@ -291,7 +293,8 @@ func TestContexts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	err := os.WriteFile(path, []byte(`{apiVersion: v1, kind: Config, current-context: good,
 contexts: [{name: good, context: {cluster: c, user: u}}, {name: stale, context: {cluster: gone, user: u}}],
-clusters: [{name: c, cluster: {server: "https://x"}}, {name: gone, cluster: {server: "https://y", certificate-authority: /nosuch/ca.pem}}],
+clusters: [{name: c, cluster: {server: "https://x"}},
+  {name: gone, cluster: {server: "https://y", certificate-authority: /nosuch/ca.pem}}],
 users: [{name: u, user: {token: t}}]}`), 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -317,7 +320,7 @@ func TestClusterName(t *testing.T) {
 	}
 }
 
-// TestLoadFromStdin holds: "-" is standard input, of which no error quotes anything.
+// TestLoadFromStdin: "-" means standard input, and no error quotes the input.
 func TestLoadFromStdin(t *testing.T) {
 	for input, want := range map[string]string{
 		"{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}]," +
