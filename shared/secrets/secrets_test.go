@@ -19,7 +19,7 @@ import (
 
 const plain = "pl41n-t3xt"
 
-// holder has values where fmt and encoders look, and where fmt calls no methods.
+// holder has values in every kind of field that fmt and encoders treat differently.
 type holder struct {
 	Value   Value
 	Pointer *Value
@@ -36,7 +36,7 @@ func newHolder() holder {
 	return h
 }
 
-// leaks says whether out shows the value in a form that a person or a program could read back.
+// leaks reports whether out contains the value in a readable or decodable form.
 func leaks(out string) bool {
 	for _, form := range []string{
 		plain, fmt.Sprintf("%x", plain), fmt.Sprintf("%X", plain), fmt.Sprintf("% x", plain),
@@ -105,7 +105,7 @@ func TestValueHidesItself(t *testing.T) {
 	}
 }
 
-// dump walks a value as debugging printers do: through pointers and unexported fields, calling no methods.
+// dump prints a value like a debugger: it follows pointers and unexported fields and calls no methods.
 func dump(v reflect.Value, depth int) string {
 	if depth > 20 {
 		return ""
@@ -138,7 +138,7 @@ func dump(v reflect.Value, depth int) string {
 	return out.String()
 }
 
-// TestPanicsHideValues runs itself in a process that panics with a value in hand.
+// TestPanicsHideValues runs a process that panics with a value. The trace must not contain it.
 func TestPanicsHideValues(t *testing.T) {
 	const env = "SECRETS_TEST_PANIC"
 	v := NewValue([]byte(plain))

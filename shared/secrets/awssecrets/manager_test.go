@@ -15,9 +15,9 @@ import (
 	"unicode/utf8"
 )
 
-// manager is Secrets Manager as AWS documents it, where moto differs: reads must name a stage, values and tags have
-// limits, a scheduled deletion refuses everything, the first version is current by itself, tokens are idempotent and
-// the errors' words quote the request.
+// manager is a fake Secrets Manager for the documented behaviour that moto lacks. Reads must name a stage, values and
+// tags have limits, and a scheduled deletion refuses every call. The first version is current, tokens are idempotent,
+// and error messages quote the request.
 type manager struct {
 	t      *testing.T
 	before func(op string) // called before each operation, without the lock
@@ -71,11 +71,10 @@ func newManager(t *testing.T) (*manager, string) {
 	return m, srv.URL
 }
 
-// ServeHTTP implements http.Handler.
 func (m *manager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var in request
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-		w.WriteHeader(http.StatusBadRequest) // of a client that gave up
+		w.WriteHeader(http.StatusBadRequest) // the client gave up
 		return
 	}
 	_, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
@@ -290,7 +289,7 @@ func deref(s *string) string {
 	return *s
 }
 
-// show is a secret as text: its versions, by what they hold, and their stages.
+// show formats a secret: its versions with their values and stages.
 func (m *manager) show(name string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

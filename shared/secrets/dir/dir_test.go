@@ -50,7 +50,7 @@ func TestDroppedInFileIsASecret(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 
-	// An edit in place is a new version, and the old one no longer wins a Replace.
+	// An edit in place is a new version, so the old one can no longer be replaced.
 	drop(t, file, kubeconfig+"users: []\n", 0o600)
 	edited, err := s.Get(t.Context(), "clusters/member1")
 	if err != nil {
@@ -211,7 +211,7 @@ func TestOpenRemovesWhatADeadWriterLeft(t *testing.T) {
 	if _, err := os.Lstat(left); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the temporary file is still there: %v", err)
 	}
-	// Versions are the same for whoever opens the directory.
+	// Versions are the same for every process.
 	one, err := s.Get(t.Context(), "d/a")
 	if err != nil {
 		t.Fatal(err)
@@ -258,11 +258,11 @@ func FuzzFile(f *testing.F) {
 	f.Add([]byte(header+"{}\n"), "", "")
 	f.Add([]byte(header), "a", "")
 	f.Fuzz(func(t *testing.T, content []byte, key, value string) {
-		// Whatever is in a file: an error, or a secret that is written back as it was read.
+		// Any file is an error, or a secret that can be written back unchanged.
 		if v, labels, err := decode(content); err == nil {
 			check(t, v, labels)
 		}
-		// Whatever the value is: it comes back.
+		// Any value can be read back.
 		labels := map[string]string{key: value}
 		if secrets.ValidLabels(labels) != nil {
 			labels = nil
