@@ -22,7 +22,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// What AWS does and moto does not.
+// The following tests cover behaviour of AWS that moto lacks.
 
 func TestAnswersAreLost(t *testing.T) {
 	f, s := there(t)
@@ -63,8 +63,8 @@ func TestWriterThatNeverGetsThrough(t *testing.T) {
 	}
 }
 
-// A query that comes between the parts of a transaction shows the state before it, while the revision is that
-// after it.
+// TestListShowsWhatTheQueryDoesNotYet: a query between the parts of a transaction returns the state before it, although
+// the revision is the one after it. List corrects that.
 func TestListShowsWhatTheQueryDoesNotYet(t *testing.T) {
 	f, s := there(t)
 	list := func() string {
@@ -121,7 +121,7 @@ func TestWatchWaitsForWhatTheQueryDoesNotShowYet(t *testing.T) {
 			return nil
 		}, nil)
 	}
-	// The query for revision 2 has been answered before there was one.
+	// The query for revision 2 was answered before it existed.
 	in := s.logQuery(1, 2)
 	if out, err := s.client.Query(t.Context(), in); err != nil || len(out.Items) != 0 {
 		t.Fatalf("query: %v, %v", out, err)
@@ -184,7 +184,7 @@ func TestLogEntriesExpire(t *testing.T) {
 	}
 }
 
-// The log goes on under another partition key every 1024 writes, and revisions do not fit 32 bits.
+// TestShards: the log changes its partition key every 1024 writes, and revisions may exceed 32 bits.
 func TestShards(t *testing.T) {
 	_, open := front(t)
 	s := open()
@@ -226,7 +226,7 @@ func TestNoTable(t *testing.T) {
 	}
 }
 
-// Many watches cost as much as one.
+// TestWatchesShareTheirPolls: many watches cost as much as one.
 func TestWatchesShareTheirPolls(t *testing.T) {
 	f, s := there(t)
 	poll := func(wantCalls int) {
@@ -256,7 +256,7 @@ func TestWatchesShareTheirPolls(t *testing.T) {
 	}
 }
 
-// The standard environment of the SDK is all that a Store needs, a private CA included.
+// TestEnvironment: the standard environment of the SDK is sufficient, including a private CA.
 func TestEnvironment(t *testing.T) {
 	f, open := front(t)
 	table := open().cfg.Table
