@@ -56,7 +56,7 @@ type Store struct {
 	mu      sync.RWMutex
 	file    *os.File
 	info    os.FileInfo   // of file when it was opened
-	size    int64         // of the part of file that state contains
+	size    int64         // covers the part of file that state contains
 	state   *state        // replaced when the file is
 	changed chan struct{} // closed and replaced when state changes
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
-// patience is for calls beside other writers, of whom each waits for its turn, on a machine that may be slow or stand still.
+// patience is the timeout of calls that compete with other writers, on a slow machine.
 const patience = 5 * time.Minute
 
 var (
@@ -24,7 +24,7 @@ var (
 
 func TestMain(m *testing.M) { mototest.Main(m, &moto) }
 
-// front returns an empty store on moto and the front before it.
+// front returns an empty store on moto and the proxy in front of moto.
 func front(t *testing.T) (*mototest.Front, func() *Store) {
 	t.Helper()
 	f := mototest.NewFront(t, moto.URL)
@@ -55,7 +55,7 @@ func there(t *testing.T) (*mototest.Front, *Store) {
 	return f, s
 }
 
-// compact does what the expiry of log entries does.
+// compact deletes log entries like their expiry.
 func compact(t *testing.T, s *Store, to uint64) {
 	t.Helper()
 	for rev := uint64(1); rev <= to; rev++ {

@@ -11,8 +11,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// EnsureTable makes the table if it is not there, and waits until it can be used. It is for development and tests:
-// in AWS the template makes the table. It needs dynamodb:CreateTable, DescribeTable and UpdateTimeToLive.
+// EnsureTable creates the table if it is missing, and waits until it is usable. It is for development and tests,
+// because the CloudFormation template creates the table on AWS. It needs dynamodb:CreateTable, DescribeTable and
+// UpdateTimeToLive.
 func (s *Store) EnsureTable(ctx context.Context) error {
 	_, err := s.client.CreateTable(ctx, &dynamodb.CreateTableInput{
 		TableName:   &s.cfg.Table,
