@@ -32,7 +32,8 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
 
-// TestThroughTheTunnel holds: calls and streams reach the API server through an agent, and without one the error says so.
+// TestThroughTheTunnel: requests and streams reach the API server through an agent. Without an agent, the error
+// explains that.
 func TestThroughTheTunnel(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -50,11 +51,11 @@ func TestThroughTheTunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := s.say(); err != nil {
+		if err := s.send(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// The bridge's own way is the same.
+	// The bridge itself uses the same path.
 	conn, err := r.Dial(t.Context(), "prod", "", nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -72,11 +73,11 @@ func TestThroughTheTunnel(t *testing.T) {
 	waittest.Until(t, "nothing is carried any more", func() bool { return a.carries(t) == 0 })
 }
 
-// TestNothingIsSeen holds: in what bridge and agent carry, no credential is seen, nor an answer.
+// TestNothingIsSeen: the traffic of bridge and agent contains no readable credential or response.
 func TestNothingIsSeen(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
-	way := newBalancer(t) // the last part of the way: what comes here was carried as it is
+	way := newBalancer(t) // the last hop: this traffic was forwarded unchanged
 	seen := &waittest.Buffer{}
 	way.tap = seen
 	way.add(w.api.Listener.Addr().String())
@@ -105,7 +106,8 @@ func TestNothingIsSeen(t *testing.T) {
 	}
 }
 
-// TestWhoMayConnect holds: callers, agents and the gateway's parts have credentials of their own, and none is taken for another.
+// TestWhoMayConnect: callers, agents and parts of the gateway have different credentials, and none is valid in place of
+// another.
 func TestWhoMayConnect(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -144,7 +146,7 @@ func TestWhoMayConnect(t *testing.T) {
 		if name != "none" && !w.keys.IsPass(token) {
 			t.Errorf("%s could be passed on to a member", name)
 		}
-		// The same by HTTP, at the endpoint of agents.
+		// The same at the endpoint of agents, without a websocket.
 		for path, use := range map[string]possession.Use{
 			route.AgentPath("prod"): possession.Connect, route.AgentPath("prod") + route.AgentCredential: possession.Renew,
 		} {
@@ -156,7 +158,7 @@ func TestWhoMayConnect(t *testing.T) {
 				t.Errorf("%s with %s: %d %s", path, name, rec.Code, rec.Body)
 			}
 		}
-		// And at the tunnel port.
+		// The same at the tunnel port.
 		conn, err := net.Dial("tcp", r.port)
 		if err != nil {
 			t.Fatal(err)
@@ -171,7 +173,7 @@ func TestWhoMayConnect(t *testing.T) {
 	}
 }
 
-// TestOnlyTheGatewaysOwnPort holds: a proxyURL that leads elsewhere gets no token.
+// TestOnlyTheGatewaysOwnPort: a proxyURL that leads elsewhere receives no token.
 func TestOnlyTheGatewaysOwnPort(t *testing.T) {
 	w := newWorld(t)
 	w.enrol("prod", time.Hour)
@@ -186,7 +188,8 @@ func TestOnlyTheGatewaysOwnPort(t *testing.T) {
 		if err == nil {
 			_ = conn.Close()
 			t.Errorf("%v was believed", proxy)
-		} else if code := status.From(err).Code(); code != http.StatusBadGateway { // the caller's credential is not what is wrong
+			// the caller's credential is not the problem
+		} else if code := status.From(err).Code(); code != http.StatusBadGateway {
 			t.Errorf("%v: %d, %v", proxy, code, err)
 		}
 	}
@@ -195,8 +198,8 @@ func TestOnlyTheGatewaysOwnPort(t *testing.T) {
 	}
 }
 
-// TestReplicas holds: an agent connects to every replica behind the balancer, and a CONNECT at a replica without the agent is passed
-// on, once.
+// TestReplicas: an agent connects to every replica behind the load balancer. A replica without the agent forwards a
+// CONNECT once.
 func TestReplicas(t *testing.T) {
 	w := newWorld(t)
 	var lns []net.Listener
@@ -212,7 +215,7 @@ func TestReplicas(t *testing.T) {
 	token := w.enrol("prod", time.Hour)
 	one := w.enrol("one", time.Hour)
 	a, b, c := w.replicaAt(lns[0], know), w.replicaAt(lns[1], know), w.replicaAt(lns[2], know)
-	// This one reaches the first replica only, and knows of the others.
+	// This agent reaches the first replica only, although it knows of the others.
 	alone := w.agent("one", one, a.front.Listener.Addr().String())
 	all := w.agent("prod", token, w.front.address())
 	waittest.Until(t, "the agent is connected to all", func() bool { return all.Links() == 3 })
@@ -230,13 +233,13 @@ func TestReplicas(t *testing.T) {
 	} else {
 		_ = conn.Close()
 	}
-	// A hop is the last.
+	// A forwarded request is not forwarded again.
 	conn, err := (&tunnel.Dialer{Keys: w.keys}).Hop(t.Context(), tunnel.Way{Cluster: "one"}, b.port)
 	if err == nil {
 		_ = conn.Close()
 		t.Error("a CONNECT was passed on twice")
 	}
-	// A replica that ends tells its agents, and those that are not connected to others are so before it does.
+	// A draining replica announces that, so its agents connect to another one before it ends.
 	b.Drain(t.Context())
 	b.stop()
 	waittest.Until(t, "the agent has lost it", func() bool { return all.Links() == 2 })
@@ -245,7 +248,7 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestBalancerOfRequests holds: a balancer that ends TLS and passes requests on, as AWS's does, changes nothing for agents.
+// TestBalancerOfRequests: agents work behind a load balancer that terminates TLS and forwards requests, like an ALB.
 func TestBalancerOfRequests(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pair()
@@ -282,7 +285,7 @@ func TestBalancerOfRequests(t *testing.T) {
 	}
 }
 
-// TestDrain holds: agents of a replica that is about to end are connected to the next one before it ends, and what it carries goes on.
+// TestDrain: agents of a draining replica connect to the next one before it ends, and open streams continue.
 func TestDrain(t *testing.T) {
 	w := newWorld(t)
 	old := w.replica()
@@ -299,7 +302,7 @@ func TestDrain(t *testing.T) {
 	waittest.Until(t, "the agent is connected to the next", func() bool {
 		return w.version(w.client("prod", next.port)) == nil
 	})
-	if err := s.say(); err != nil {
+	if err := s.send(); err != nil {
 		t.Errorf("a stream of the replica that drains: %v", err)
 	}
 	if err := w.version(w.client("prod", old.port)); err != nil {
@@ -312,10 +315,10 @@ func TestDrain(t *testing.T) {
 	waittest.Until(t, "the agent has one link", func() bool { return a.Links() == 1 })
 }
 
-// TestDrainWaitsForConnects holds: a drain waits for what is asked of the tunnel port, also while it is not known yet who asks.
+// TestDrainWaitsForConnects: a drain waits for requests at the tunnel port, even before they are authenticated.
 func TestDrainWaitsForConnects(t *testing.T) {
 	w := newWorld(t)
-	w.enrol("prod", time.Hour) // which makes the keys
+	w.enrol("prod", time.Hour) // creates the keys
 	token, err := w.keys.TunnelToken(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
@@ -330,7 +333,7 @@ func TestDrainWaitsForConnects(t *testing.T) {
 			case asked <- struct{}{}:
 			default:
 			}
-			<-release // whatever the deadline
+			<-release // regardless of the deadline
 		}
 		return w.Objects.Get(ctx, key)
 	})
@@ -349,7 +352,7 @@ func TestDrainWaitsForConnects(t *testing.T) {
 		t.Fatal(err)
 	}
 	held.Store(true)
-	w.Clock.Advance(30 * time.Second) // the keys of the handshake are too old
+	w.Clock.Advance(30 * time.Second) // the keys of the handshake have expired
 	answered := make(chan error, 1)
 	go func() {
 		answered <- tunnel.Connect(t.Context(), tc, tunnel.Way{Cluster: "prod"},
@@ -374,12 +377,12 @@ func TestDrainWaitsForConnects(t *testing.T) {
 	}
 }
 
-// getter reads objects.
+// getter is a store whose Get is a function.
 type getter func(ctx context.Context, key string) (objects.Object, error)
 
 func (g getter) Get(ctx context.Context, key string) (objects.Object, error) { return g(ctx, key) }
 
-// TestRenewal holds: an agent gets its next credential for the present one, as long-lived, and for its own cluster.
+// TestRenewal: an agent can exchange its credential for a new one with the same lifetime and cluster.
 func TestRenewal(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -396,8 +399,8 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestAgentRenews holds: an agent whose credential has come to its middle has the next one from the bridge and stores it, and another agent
-// takes that.
+// TestAgentRenews: an agent renews its credential after half of its lifetime and stores it, and another agent uses the
+// stored one.
 func TestAgentRenews(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -416,14 +419,14 @@ func TestAgentRenews(t *testing.T) {
 	if _, err := w.keys.Agent(t.Context(), "prod", w.present(second, possession.Connect, "")); err != nil {
 		t.Error(err)
 	}
-	r.stop() // the other one finds what is stored
+	r.stop() // the other agent finds the stored credential
 	if got := w.current(two); !got.Token.Equal(second.Token) {
 		t.Error("the other agent has not read the store")
 	}
 }
 
-// TestServices holds: an agent connects to what it lists beside its API server, for other clusters of the gateway, and to nothing else; by
-// every way there is to it.
+// TestServices: an agent connects to the services that are configured for other clusters of the gateway, and to nothing
+// else, by every path.
 func TestServices(t *testing.T) {
 	w := newWorld(t)
 	tenant, neighbour := apiServer(t), apiServer(t)
@@ -471,7 +474,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// getVersion calls a server by a connection to it, which it closes.
+// getVersion sends a request to a server through conn and closes it.
 func getVersion(conn net.Conn, srv *httptest.Server) error {
 	c := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: srv.Client().Transport.(*http.Transport).TLSClientConfig.Clone(),
@@ -484,7 +487,7 @@ func getVersion(conn net.Conn, srv *httptest.Server) error {
 	return err
 }
 
-// TestErrorsAreStatuses holds: what the bridge refuses, it refuses as Kubernetes does.
+// TestErrorsAreStatuses: every refusal of the bridge is a metav1.Status.
 func TestErrorsAreStatuses(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()

@@ -15,10 +15,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// TestNoBodies holds: whoever sends a body where agents connect is refused without waiting for it, and holds no connection by sending it
-// slowly or never, with a credential or without.
+// TestNoBodies: a client that sends a body to the agents' endpoint is refused at once. It cannot keep a connection open
+// by sending slowly, with or without a credential.
 func TestNoBodies(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it mostly waits
 	w := newWorld(t)
 	r := w.replica()
 	token := w.enrol("prod", time.Hour)
