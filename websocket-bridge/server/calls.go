@@ -11,8 +11,8 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 )
 
-// calls limits the calls that callers have in flight. Streams have limits of their own. Callers with tokens that only a
-// member can check have more limits, those of unverified: each new token makes a new caller here.
+// calls limits each caller's concurrent requests. Streams have other limits. A token that only a member can check
+// counts as a new caller, so such requests are also limited by unverified.
 type calls struct {
 	plain    *quota.Quota
 	toMember *quota.Quota // by cluster
@@ -34,7 +34,7 @@ func newCalls(l Limits, reg prometheus.Registerer) *calls {
 	return c
 }
 
-// Admit has the form of gateway.Config.Admit.
+// Admit implements gateway.Config.Admit.
 func (b *Bridge) Admit(user, bearer string) (done func(), err error) {
 	c := b.calls
 	done, reached := c.plain.Take(callerOf(user, bearer))
@@ -50,7 +50,7 @@ func (b *Bridge) Admit(user, bearer string) (done func(), err error) {
 	return done, nil
 }
 
-// AdmitTo has the form of gateway.Config.AdmitTo.
+// AdmitTo implements gateway.Config.AdmitTo.
 func (b *Bridge) AdmitTo(cluster string) (done func(), err error) {
 	done, reached := b.calls.toMember.Take(cluster)
 	if reached != quota.None {
@@ -67,10 +67,11 @@ func (c *calls) refuse(limit, format string, args ...any) error {
 	return err
 }
 
-// retryAfter is what a refused caller is told to wait.
+// retryAfter is the Retry-After of a refused request.
 const retryAfter = 5 * time.Second
 
-// callerOf is whom a call counts for. A token that only the member can read stands for its bearer.
+// callerOf returns the key by which a caller's requests are counted. For a token that only a member can check, it is a
+// hash of the token.
 func callerOf(user, bearer string) string {
 	if user != "" {
 		return user

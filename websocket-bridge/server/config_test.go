@@ -9,7 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// TestConfig holds: what cannot be kept is refused at the start, by the variable's name.
+// TestConfig: invalid values are refused at the start, with the name of the variable.
 func TestConfig(t *testing.T) {
 	for _, tt := range []struct{ set, variable, problem string }{
 		{"CLUSTERPASS_DRAIN_TIMEOUT=110s", "", ""},

@@ -17,7 +17,7 @@ import (
 
 const bearer = "base64url.bearer.authorization.k8s.io.c2VjcmV0"
 
-// texts reads messages to the end, and how that was.
+// texts reads all messages and the close error.
 func texts(conn *websocket.Conn) (messages []string, end *websocket.CloseError) {
 	for {
 		kind, message, err := conn.ReadMessage()
@@ -31,7 +31,7 @@ func texts(conn *websocket.Conn) (messages []string, end *websocket.CloseError) 
 	}
 }
 
-// TestTextLines holds: logs and watches come line by line; what is not there is answered as everywhere.
+// TestTextLines: logs and watches arrive line by line, and errors look like those of other requests.
 func TestTextLines(t *testing.T) {
 	seen := make(chan http.Header, 10)
 	hs := serve(t, Limits{}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +90,7 @@ func TestTextLines(t *testing.T) {
 	gatewaytest.WantStatus(t, resp, 400, "bad_request", "watch, log, exec and attach")
 }
 
-// TestTextExec speaks the JSON of exec with a member that echoes stdin to stdout and sizes to stderr.
+// TestTextExec uses the JSON protocol of exec. The member echoes stdin to stdout, and sizes to stderr.
 func TestTextExec(t *testing.T) {
 	hs := serve(t, Limits{MaxMessage: 1000}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "nosuch") {
@@ -106,13 +106,13 @@ func TestTextExec(t *testing.T) {
 				}
 				switch m[0] {
 				case 0:
-					for _, b := range m[1:] { // tears every character
+					for _, b := range m[1:] { // splits every character
 						_ = conn.WriteMessage(websocket.BinaryMessage, []byte{1, b})
 					}
 				case 4:
 					_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{2}, m[1:]...))
 				case 255:
-					_ = conn.WriteMessage(websocket.BinaryMessage, []byte{1, 0xe2}) // of a character that never ends
+					_ = conn.WriteMessage(websocket.BinaryMessage, []byte{1, 0xe2}) // an incomplete character
 					_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{3},
 						`{"status":"Failure","message":"exit code `+
 							`3","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`...))
@@ -160,7 +160,7 @@ func TestTextExec(t *testing.T) {
 	}
 }
 
-// TestOrigins holds: pages from elsewhere open no websocket of any kind.
+// TestOrigins: pages of other origins cannot open any kind of websocket.
 func TestOrigins(t *testing.T) {
 	hs := serve(t, Limits{}, Drain{}, talking(t, func(*websocket.Conn) {}))
 	for origin, want := range map[string]int{
