@@ -9,7 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// maxClusters bounds the values of the label cluster; what comes later is counted as "other".
+// maxClusters limits the values of the label cluster. Further clusters count as "other".
 const maxClusters = 200
 
 type metrics struct {
@@ -55,7 +55,7 @@ func (m *metrics) cluster(name string) string {
 	return name
 }
 
-// opened returns the counters of bytes from and to the client.
+// opened counts an open stream. It returns the counters of bytes from and to the client.
 func (m *metrics) opened(i Info) (in, out prometheus.Counter) {
 	kind, cluster := string(i.Kind), m.cluster(i.Cluster)
 	m.openNow.WithLabelValues(kind, cluster).Inc()
