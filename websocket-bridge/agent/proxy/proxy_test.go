@@ -26,10 +26,10 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// gateway is a server by TLS that answers by a name that only proxies can resolve. The name stands in the certificate of httptest.
+// gateway is the address of a TLS server that only proxies can resolve. Its name is in the certificate of httptest.
 const gateway = "example.com:443"
 
-// world is a gateway and how often it was reached.
+// world is a gateway that counts its requests.
 type world struct {
 	*httptest.Server
 	roots *x509.CertPool
@@ -46,7 +46,7 @@ func newWorld(t *testing.T) *world {
 	return &world{srv, roots}
 }
 
-// get calls the gateway as an agent does that has these variables.
+// get sends a request to the gateway like an agent with the environment env.
 func (w *world) get(ctx context.Context, env httpproxy.Config) (string, error) {
 	d, err := proxy.New(&env)
 	if err != nil {
@@ -69,7 +69,7 @@ func (w *world) get(ctx context.Context, env httpproxy.Config) (string, error) {
 	return string(b), err
 }
 
-// squid connects to the gateway, whatever its name, for those who show the right user and password, if it wants any.
+// squid is an HTTP proxy that connects to the gateway for any name. It requires authorization unless that is "".
 func (w *world) squid(authorization string) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		switch {
@@ -99,8 +99,8 @@ func (w *world) squid(authorization string) http.Handler {
 	})
 }
 
-// socks returns the address of a SOCKS5 proxy (RFC 1928, 1929) that connects to the gateway, whatever its name, for those who show the right
-// user and password, if it wants any.
+// socks starts a SOCKS5 proxy (RFC 1928, 1929) and returns its address. It connects to the gateway for any name. It
+// requires the user and password unless they are "".
 func (w *world) socks(t *testing.T, user, password string) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -130,11 +130,11 @@ func (w *world) socks(t *testing.T, user, password string) string {
 	return ln.Addr().String()
 }
 
-// greet does what a SOCKS5 proxy and its client do at first. It returns the way to the gateway, or nil.
+// greet serves the handshake of SOCKS5. It returns a connection to the gateway, or nil.
 func (w *world) greet(conn net.Conn, user, password string) net.Conn {
 	read := func(n byte) []byte {
 		b := make([]byte, n)
-		_, _ = io.ReadFull(conn, b) // what does not come is as zeros
+		_, _ = io.ReadFull(conn, b) // missing bytes are zero
 		return b
 	}
 	methods := read(read(2)[1])
@@ -155,7 +155,7 @@ func (w *world) greet(conn net.Conn, user, password string) net.Conn {
 	}
 	connect := read(4)
 	host := ""
-	if connect[3] == 3 { // a name
+	if connect[3] == 3 { // a host name
 		host = string(read(read(1)[0]))
 	}
 	port := binary.BigEndian.Uint16(read(2))
@@ -171,7 +171,7 @@ func (w *world) greet(conn net.Conn, user, password string) net.Conn {
 	return back
 }
 
-// TestProxy holds: an agent's way to the gateway is the one that its variables name.
+// TestProxy: an agent uses the proxy in its environment.
 func TestProxy(t *testing.T) {
 	w := newWorld(t)
 	open, byTLS := httptest.NewServer(w.squid("")), httptest.NewTLSServer(w.squid(""))
@@ -184,7 +184,7 @@ func TestProxy(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		env  httpproxy.Config
-		want string // part of the error, "" for none
+		want string // part of the error, or ""
 	}{
 		{name: "a proxy", env: httpproxy.Config{HTTPSProxy: open.URL}},
 		{name: "a proxy by TLS", env: httpproxy.Config{HTTPSProxy: byTLS.URL}},
@@ -233,7 +233,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestNoProxy holds: a gateway that NO_PROXY names is dialled itself.
+// TestNoProxy: a gateway in NO_PROXY is dialled directly.
 func TestNoProxy(t *testing.T) {
 	asked := false
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
@@ -242,7 +242,7 @@ func TestNoProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := d.DialContext(t.Context(), "tcp", "gateway.invalid:443") // which nobody can resolve
+	conn, err := d.DialContext(t.Context(), "tcp", "gateway.invalid:443") // cannot be resolved
 	if err == nil {
 		_ = conn.Close()
 	}
@@ -251,7 +251,7 @@ func TestNoProxy(t *testing.T) {
 	}
 }
 
-// TestAnswers holds: whatever a proxy answers, an agent says what is wrong, and in time.
+// TestAnswers: for every response of a proxy, the agent returns a helpful error in time.
 func TestAnswers(t *testing.T) {
 	for _, tt := range []struct{ name, answer, want string }{
 		{
@@ -292,12 +292,12 @@ func TestAnswers(t *testing.T) {
 					return
 				}
 				if tt.answer == "-" {
-					cancel() // however long it takes to ask
+					cancel() // a response that never comes
 				} else {
 					_, _ = io.WriteString(conn, tt.answer)
 					_ = conn.(*net.TCPConn).CloseWrite()
 				}
-				_, _ = io.Copy(io.Discard, conn) // until the agent has given up
+				_, _ = io.Copy(io.Discard, conn) // until the agent gives up
 			}()
 			d, err := proxy.New(&httpproxy.Config{HTTPSProxy: "http://" + ln.Addr().String()})
 			if err != nil {

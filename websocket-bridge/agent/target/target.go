@@ -1,5 +1,5 @@
-// Package target is where an agent lets the gateway connect to: the API server of its own cluster, the services that it lists, and nothing
-// else.
+// Package target connects the gateway to the API server of the agent's own cluster and to configured services, and to
+// nothing else.
 package target
 
 import (
@@ -16,17 +16,17 @@ import (
 	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
 )
 
-// dialTimeout bounds connecting to the API server. The bridge waits a second longer.
+// dialTimeout is the deadline of connecting to the API server. The bridge waits a second longer.
 const dialTimeout = 4 * time.Second
 
-// APIServer answers CONNECT to CLUSTER:443 with a connection to the cluster's API server, or to a service that it lists.
+// APIServer serves CONNECT to CLUSTER:443 with a connection to the cluster's API server, or to one of Services.
 type APIServer struct {
 	Cluster  string
 	Address  string   // host:port
-	Services []string // host:port each, as they are asked for
+	Services []string // host:port, as in the request
 }
 
-// ServeHTTP implements http.Handler, for connections that have CloseWrite.
+// ServeHTTP implements http.Handler. The connection must have CloseWrite.
 func (a *APIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodConnect || r.Host != tunnel.Target(a.Cluster) {
 		status.Write(w,
@@ -58,7 +58,7 @@ func (a *APIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, err = conn.Write([]byte("HTTP/1.1 200 OK\r\n\r\n"))
-	if err != nil || buffered.Reader.Buffered() > 0 { // nobody speaks before the answer
+	if err != nil || buffered.Reader.Buffered() > 0 { // a client must wait for the response
 		_, _ = api.Close(), conn.Close()
 		return
 	}
