@@ -54,7 +54,7 @@ func TestLimitsOfStreams(t *testing.T) {
 	gatewaytest.WantStatus(t, resp, 429, "too_many_requests", "you have 2 streams open")
 	hs.get("bob", watchPath)
 	resp, _ = hs.get("carol", watchPath)
-	gatewaytest.WantStatus(t, resp, 429, "too_many_requests", "the bridge holds 3 streams")
+	gatewaytest.WantStatus(t, resp, 429, "too_many_requests", "the bridge has 3 streams open")
 	if got := hs.metric("clusterpass_streams_open", "kind=watch", "cluster=m"); got != 2 {
 		t.Errorf("%v watches are open", got)
 	}
