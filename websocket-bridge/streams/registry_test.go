@@ -87,7 +87,7 @@ func TestEndOfTheCall(t *testing.T) {
 			t.Errorf("ended for %v, want %v", got, cause)
 		}
 		// The cause must be the very same error, not one of its kind.
-		err := s.Close(nil)
+		err = s.Close(nil)
 		isRevoked := cause == error(revoked) //nolint:errorlint // see above
 		if isRevoked && !errors.Is(err, revoked) || !isRevoked && err != nil {
 			t.Errorf("closed with %v", err)
