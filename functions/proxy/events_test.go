@@ -42,7 +42,9 @@ func TestCertificatesOfEvents(t *testing.T) {
 	alb := func(group string) map[string]any {
 		return map[string]any{"elb": map[string]any{"targetGroupArn": group}}
 	}
-	rest := map[string]any{"apiId": "a", "stage": "gateway", "httpMethod": "GET", "identity": map[string]any{"sourceIp": "192.0.2.1"}}
+	rest := map[string]any{
+		"apiId": "a", "stage": "gateway", "httpMethod": "GET", "identity": map[string]any{"sourceIp": "192.0.2.1"},
+	}
 	both := map[string]any{"elb": map[string]any{"targetGroupArn": ""}, "apiId": "a", "identity": rest["identity"]}
 	for name, tt := range map[string]struct {
 		group   TargetGroup
@@ -50,8 +52,10 @@ func TestCertificatesOfEvents(t *testing.T) {
 		context map[string]any
 		want    int // 403 is for somebody
 	}{
-		"ours":                         {ours, header, alb(ours), http.StatusForbidden},
-		"ours by its name":             {TargetGroup(strings.TrimSuffix(ours, "0123456789abcdef") + "*"), header, alb(ours), http.StatusForbidden},
+		"ours": {ours, header, alb(ours), http.StatusForbidden},
+		"ours by its name": {
+			TargetGroup(strings.TrimSuffix(ours, "0123456789abcdef") + "*"), header, alb(ours), http.StatusForbidden,
+		},
 		"another group":                {ours, header, alb(theirs), http.StatusUnauthorized},
 		"no group":                     {ours, header, alb(""), http.StatusUnauthorized},
 		"AWS's own name of the header": {ours, string(identity.ALBHeader), alb(ours), http.StatusUnauthorized},
@@ -62,7 +66,8 @@ func TestCertificatesOfEvents(t *testing.T) {
 	} {
 		handler, opts, err := New(t.Context(), &Config{
 			Env: gateway.Env{
-				Store: stores.Address{Kind: "dir", Where: t.TempDir()}, ClientCA: gateway.CertificatesOf(ca.Cert), LogTo: io.Discard,
+				Store: stores.Address{Kind: "dir", Where: t.TempDir()}, ClientCA: gateway.CertificatesOf(ca.Cert),
+				LogTo: io.Discard,
 			},
 			MTLSTargetGroup: tt.group, MTLSHeader: header,
 		}, false)

@@ -31,8 +31,12 @@ func renew(old []byte, token string, from origin) (secrets.Value, error) {
 		return secrets.Value{}, err
 	}
 	user.Token = token
-	user.Extensions = slices.DeleteFunc(user.Extensions, func(e clientcmdv1.NamedExtension) bool { return e.Name == originName })
-	user.Extensions = append(user.Extensions, clientcmdv1.NamedExtension{Name: originName, Extension: runtime.RawExtension{Raw: note}})
+	user.Extensions = slices.DeleteFunc(user.Extensions, func(e clientcmdv1.NamedExtension) bool {
+		return e.Name == originName
+	})
+	user.Extensions = append(user.Extensions, clientcmdv1.NamedExtension{
+		Name: originName, Extension: runtime.RawExtension{Raw: note},
+	})
 	out, err := yaml.Marshal(kc)
 	if err != nil {
 		return secrets.Value{}, errors.New("the kubeconfig cannot be written") // the cause may show it

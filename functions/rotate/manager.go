@@ -24,10 +24,14 @@ const (
 
 // Manager is the part of Secrets Manager's API that rotation needs; *secretsmanager.Client implements it.
 type Manager interface {
-	DescribeSecret(context.Context, *secretsmanager.DescribeSecretInput, ...func(*secretsmanager.Options)) (*secretsmanager.DescribeSecretOutput, error)
-	GetSecretValue(context.Context, *secretsmanager.GetSecretValueInput, ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error)
-	PutSecretValue(context.Context, *secretsmanager.PutSecretValueInput, ...func(*secretsmanager.Options)) (*secretsmanager.PutSecretValueOutput, error)
-	UpdateSecretVersionStage(context.Context, *secretsmanager.UpdateSecretVersionStageInput, ...func(*secretsmanager.Options)) (*secretsmanager.UpdateSecretVersionStageOutput, error)
+	DescribeSecret(context.Context, *secretsmanager.DescribeSecretInput,
+		...func(*secretsmanager.Options)) (*secretsmanager.DescribeSecretOutput, error)
+	GetSecretValue(context.Context, *secretsmanager.GetSecretValueInput,
+		...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error)
+	PutSecretValue(context.Context, *secretsmanager.PutSecretValueInput,
+		...func(*secretsmanager.Options)) (*secretsmanager.PutSecretValueOutput, error)
+	UpdateSecretVersionStage(context.Context, *secretsmanager.UpdateSecretVersionStageInput,
+		...func(*secretsmanager.Options)) (*secretsmanager.UpdateSecretVersionStageOutput, error)
 }
 
 // secret is what Secrets Manager says of a secret, without its values.
@@ -89,7 +93,9 @@ func (r *rotation) get(ctx context.Context, id, stage string) (*version, error) 
 
 // put keeps v as the pending version. Where another call was faster, its value stands.
 func (r *rotation) put(ctx context.Context, v *version) error {
-	in := &secretsmanager.PutSecretValueInput{SecretId: &r.secret.id, ClientRequestToken: &r.id, VersionStages: []string{pending}}
+	in := &secretsmanager.PutSecretValueInput{
+		SecretId: &r.secret.id, ClientRequestToken: &r.id, VersionStages: []string{pending},
+	}
 	if v.binary {
 		in.SecretBinary = v.value.Reveal()
 	} else {

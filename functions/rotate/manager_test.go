@@ -37,7 +37,8 @@ func (f *fakeManager) begin(id string) {
 	f.values[id], f.stages[id] = nil, []string{pending}
 }
 
-func (f *fakeManager) DescribeSecret(context.Context, *secretsmanager.DescribeSecretInput, ...func(*secretsmanager.Options)) (*secretsmanager.DescribeSecretOutput, error) {
+func (f *fakeManager) DescribeSecret(context.Context, *secretsmanager.DescribeSecretInput,
+	...func(*secretsmanager.Options)) (*secretsmanager.DescribeSecretOutput, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	stages := map[string][]string{}
@@ -49,7 +50,8 @@ func (f *fakeManager) DescribeSecret(context.Context, *secretsmanager.DescribeSe
 	return &secretsmanager.DescribeSecretOutput{Name: &f.name, VersionIdsToStages: stages}, nil
 }
 
-func (f *fakeManager) GetSecretValue(_ context.Context, in *secretsmanager.GetSecretValueInput, _ ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
+func (f *fakeManager) GetSecretValue(_ context.Context, in *secretsmanager.GetSecretValueInput,
+	_ ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id, s := range f.stages {
@@ -60,7 +62,8 @@ func (f *fakeManager) GetSecretValue(_ context.Context, in *secretsmanager.GetSe
 	return nil, &types.ResourceNotFoundException{Message: aws.String("can't find the specified secret value")}
 }
 
-func (f *fakeManager) PutSecretValue(_ context.Context, in *secretsmanager.PutSecretValueInput, _ ...func(*secretsmanager.Options)) (*secretsmanager.PutSecretValueOutput, error) {
+func (f *fakeManager) PutSecretValue(_ context.Context, in *secretsmanager.PutSecretValueInput,
+	_ ...func(*secretsmanager.Options)) (*secretsmanager.PutSecretValueOutput, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	id := *in.ClientRequestToken
@@ -74,7 +77,8 @@ func (f *fakeManager) PutSecretValue(_ context.Context, in *secretsmanager.PutSe
 	return &secretsmanager.PutSecretValueOutput{}, nil
 }
 
-func (f *fakeManager) UpdateSecretVersionStage(_ context.Context, in *secretsmanager.UpdateSecretVersionStageInput, _ ...func(*secretsmanager.Options)) (*secretsmanager.UpdateSecretVersionStageOutput, error) {
+func (f *fakeManager) UpdateSecretVersionStage(_ context.Context, in *secretsmanager.UpdateSecretVersionStageInput,
+	_ ...func(*secretsmanager.Options)) (*secretsmanager.UpdateSecretVersionStageOutput, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	stage, from, to := *in.VersionStage, aws.ToString(in.RemoveFromVersionId), aws.ToString(in.MoveToVersionId)
@@ -126,7 +130,8 @@ type mortal struct {
 	after bool
 }
 
-func mayDie[In, Opt, Out any](ctx context.Context, m *mortal, in *In, call func(context.Context, *In, ...Opt) (*Out, error)) (*Out, error) {
+func mayDie[In, Opt, Out any](ctx context.Context, m *mortal, in *In,
+	call func(context.Context, *In, ...Opt) (*Out, error)) (*Out, error) {
 	m.left--
 	if m.left < 0 || m.left == 0 && !m.after {
 		return nil, errDied
@@ -138,19 +143,23 @@ func mayDie[In, Opt, Out any](ctx context.Context, m *mortal, in *In, call func(
 	return out, err
 }
 
-func (m *mortal) DescribeSecret(ctx context.Context, in *secretsmanager.DescribeSecretInput, _ ...func(*secretsmanager.Options)) (*secretsmanager.DescribeSecretOutput, error) {
+func (m *mortal) DescribeSecret(ctx context.Context, in *secretsmanager.DescribeSecretInput,
+	_ ...func(*secretsmanager.Options)) (*secretsmanager.DescribeSecretOutput, error) {
 	return mayDie(ctx, m, in, m.Manager.DescribeSecret)
 }
 
-func (m *mortal) GetSecretValue(ctx context.Context, in *secretsmanager.GetSecretValueInput, _ ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
+func (m *mortal) GetSecretValue(ctx context.Context, in *secretsmanager.GetSecretValueInput,
+	_ ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
 	return mayDie(ctx, m, in, m.Manager.GetSecretValue)
 }
 
-func (m *mortal) PutSecretValue(ctx context.Context, in *secretsmanager.PutSecretValueInput, _ ...func(*secretsmanager.Options)) (*secretsmanager.PutSecretValueOutput, error) {
+func (m *mortal) PutSecretValue(ctx context.Context, in *secretsmanager.PutSecretValueInput,
+	_ ...func(*secretsmanager.Options)) (*secretsmanager.PutSecretValueOutput, error) {
 	return mayDie(ctx, m, in, m.Manager.PutSecretValue)
 }
 
-func (m *mortal) UpdateSecretVersionStage(ctx context.Context, in *secretsmanager.UpdateSecretVersionStageInput, _ ...func(*secretsmanager.Options)) (*secretsmanager.UpdateSecretVersionStageOutput, error) {
+func (m *mortal) UpdateSecretVersionStage(ctx context.Context, in *secretsmanager.UpdateSecretVersionStageInput,
+	_ ...func(*secretsmanager.Options)) (*secretsmanager.UpdateSecretVersionStageOutput, error) {
 	return mayDie(ctx, m, in, m.Manager.UpdateSecretVersionStage)
 }
 

@@ -73,14 +73,17 @@ func mint(ctx context.Context, m *cluster.Member, lifetime time.Duration) (*mint
 	account, err := m.WhoAmI(ctx)
 	var refused *cluster.CallError
 	if errors.As(err, &refused) && refused.Code == http.StatusUnauthorized {
-		return nil, fmt.Errorf("%w; its token has expired or its service account is gone, so the cluster must be registered anew", err)
+		return nil,
+			fmt.Errorf("%w; its token has expired or its service account is gone, so the cluster must be registered anew", err)
 	} else if err != nil {
 		return nil, err
 	}
 	namespaced, ok := strings.CutPrefix(account, accountPrefix)
 	namespace, name, both := strings.Cut(namespaced, ":")
 	if !ok || !both {
-		return nil, fmt.Errorf("its token is of the user %q, and only those of service accounts can be renewed; switch rotation off", account)
+		return nil,
+			fmt.Errorf("its token is of the user %q, and only those of service accounts can be renewed; switch rotation off",
+				account)
 	}
 	req := tokenRequest{TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"}}
 	req.Spec.ExpirationSeconds = int64(lifetime.Seconds())

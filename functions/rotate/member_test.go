@@ -54,13 +54,15 @@ func (m *fakeMember) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost && r.URL.Path == "/apis/authentication.k8s.io/v1/selfsubjectreviews":
 		w.WriteHeader(http.StatusCreated)
 		_, _ = fmt.Fprintf(w, `{"status":{"userInfo":{"username":%q}}}`, user)
-	case r.Method == http.MethodPost && r.URL.Path == "/api/v1/namespaces/clusterpass/serviceaccounts/gateway/token" && !m.forbid:
+	case r.Method == http.MethodPost && r.URL.Path == "/api/v1/namespaces/clusterpass/serviceaccounts/gateway/token" &&
+		!m.forbid:
 		m.minted++
 		m.asked = append(m.asked, string(body))
 		token := fmt.Sprintf("token-%d", m.minted)
 		m.users[token] = user
 		w.WriteHeader(http.StatusCreated)
-		_, _ = fmt.Fprintf(w, `{"status":{"token":%q,"expirationTimestamp":%q}}`, token, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+		_, _ = fmt.Fprintf(w, `{"status":{"token":%q,"expirationTimestamp":%q}}`, token,
+			time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	default:
 		http.Error(w, "you may not", http.StatusForbidden)
 	}

@@ -46,10 +46,14 @@ type Config struct {
 // Validate implements config.Validator.
 func (c *Config) Validate() error {
 	if c.Store.Kind != "aws" {
-		return &config.Error{Variable: "CLUSTERPASS_STORE", Problem: "only AWS Secrets Manager rotates", Example: "aws:clusterpass"}
+		return &config.Error{
+			Variable: "CLUSTERPASS_STORE", Problem: "only AWS Secrets Manager rotates", Example: "aws:clusterpass",
+		}
 	}
 	if c.TokenLifetime < minLifetime {
-		return &config.Error{Variable: "CLUSTERPASS_TOKEN_LIFETIME", Problem: "want 10m or more, as Kubernetes does", Example: "48h"}
+		return &config.Error{
+			Variable: "CLUSTERPASS_TOKEN_LIFETIME", Problem: "want 10m or more, as Kubernetes does", Example: "48h",
+		}
 	}
 	return nil
 }
@@ -67,11 +71,14 @@ func (c *Config) Open(ctx context.Context) (*Rotator, error) {
 	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
 	policy := cluster.DialPolicy{Refuse: cluster.RuntimeAPI(os.Getenv("AWS_LAMBDA_RUNTIME_API"))}
 	if c.URL != "" {
-		policy.Tunnel = &tunnel.Dialer{Keys: passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: string(c.URL), Log: log})}
+		policy.Tunnel = &tunnel.Dialer{
+			Keys: passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: string(c.URL), Log: log}),
+		}
 	}
 	return &Rotator{
-		Manager: secretsmanager.NewFromConfig(awsclient.Configure(sdk)), Prefix: c.Store.Where + "/", Objects: st.Objects, Lifetime: c.TokenLifetime,
-		Policy: policy, Log: log,
+		Manager: secretsmanager.NewFromConfig(awsclient.Configure(sdk)), Prefix: c.Store.Where + "/", Objects: st.Objects,
+		Lifetime: c.TokenLifetime,
+		Policy:   policy, Log: log,
 	}, nil
 }
 
@@ -102,11 +109,14 @@ type rotation struct {
 // Handle does one step. An error lets Secrets Manager try again; its text holds no secret.
 func (r *Rotator) Handle(ctx context.Context, ev Event) error {
 	steps := map[string]func(*rotation, context.Context) error{
-		"createSecret": (*rotation).create, "setSecret": (*rotation).set, "testSecret": (*rotation).test, "finishSecret": (*rotation).finish,
+		"createSecret": (*rotation).create, "setSecret": (*rotation).set, "testSecret": (*rotation).test,
+		"finishSecret": (*rotation).finish,
 	}
 	step := steps[ev.Step]
 	if step == nil {
-		return fmt.Errorf("step %.64q: want createSecret, setSecret, testSecret or finishSecret; Secrets Manager calls this function, nobody else", ev.Step)
+		return fmt.Errorf(
+			"step %.64q: want createSecret, setSecret, testSecret or finishSecret; Secrets Manager calls this function, "+
+				"nobody else", ev.Step)
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -163,7 +173,8 @@ func (r *rotation) create(ctx context.Context) error {
 	}
 	defer m.Close()
 	if m.Credential.Token == "" {
-		return errors.New("its kubeconfig holds no token; only tokens of service accounts are rotated, so switch rotation off")
+		return errors.New(
+			"its kubeconfig holds no token; only tokens of service accounts are rotated, so switch rotation off")
 	}
 	token, err := mint(ctx, m, r.Lifetime)
 	if err != nil {
@@ -234,5 +245,6 @@ func (r *rotation) inTime(ctx context.Context, made *version) error {
 	if err := r.clear(ctx); err != nil {
 		return err
 	}
-	return errors.New("the secret was replaced while it was rotated; what it was replaced by stays, and the next rotation starts from that")
+	return errors.New(
+		"the secret was replaced while it was rotated; what it was replaced by stays, and the next rotation starts from that")
 }

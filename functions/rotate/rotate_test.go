@@ -39,7 +39,8 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	var asked tokenRequest
-	if err := json.Unmarshal([]byte(b.asked[0]), &asked); err != nil || asked.Spec.ExpirationSeconds != 48*3600 || asked.Kind != "TokenRequest" {
+	if err := json.Unmarshal([]byte(b.asked[0]), &asked); err != nil || asked.Spec.ExpirationSeconds != 48*3600 ||
+		asked.Kind != "TokenRequest" {
 		t.Errorf("asked for %s", b.asked[0])
 	}
 	if strings.Contains(b.log.String(), "token-") {
@@ -137,7 +138,8 @@ func TestOnMoto(t *testing.T) {
 	member := newMember(t)
 	b := newStand(t, member, secretName)
 	if _, err := client.CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{
-		Name: aws.String(secretName), SecretString: aws.String(member.kubeconfig("token-0")), ClientRequestToken: aws.String(id(0)),
+		Name: aws.String(secretName), SecretString: aws.String(member.kubeconfig("token-0")),
+		ClientRequestToken: aws.String(id(0)),
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +147,8 @@ func TestOnMoto(t *testing.T) {
 	b.begin = func(version string) {
 		// There is no such function, which moto says only after it has made the pending version.
 		_, err := client.RotateSecret(t.Context(), &secretsmanager.RotateSecretInput{
-			SecretId: &b.secret, ClientRequestToken: &version, RotationLambdaARN: aws.String("arn:aws:lambda:eu-west-1:123456789012:function:none"),
+			SecretId: &b.secret, ClientRequestToken: &version,
+			RotationLambdaARN: aws.String("arn:aws:lambda:eu-west-1:123456789012:function:none"),
 		})
 		if stages := stagesOf(t, client, b.secret); stages[pending] != version {
 			t.Fatalf("no rotation begun: %v, %v", stages, err)
@@ -194,7 +197,8 @@ func TestReplacedAtTheLastMoment(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err := b.handle(t.Context(), &replacing{Manager: f, then: func() { f.replace(id(100), f.kubeconfigOf(id(0))) }}, "finishSecret", id(1))
+	err := b.handle(t.Context(), &replacing{Manager: f, then: func() { f.replace(id(100), f.kubeconfigOf(id(0))) }},
+		"finishSecret", id(1))
 	if err == nil {
 		t.Error("no error")
 	}
@@ -209,7 +213,8 @@ type replacing struct {
 	then func()
 }
 
-func (r *replacing) GetSecretValue(ctx context.Context, in *secretsmanager.GetSecretValueInput, _ ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
+func (r *replacing) GetSecretValue(ctx context.Context, in *secretsmanager.GetSecretValueInput,
+	_ ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
 	out, err := r.Manager.GetSecretValue(ctx, in)
 	r.then()
 	return out, err
@@ -247,14 +252,32 @@ func TestRefusals(t *testing.T) {
 	}{
 		{name: "another step", step: "deleteSecret", want: `step "deleteSecret"`},
 		{name: "a version that is not there", id: id(7), want: "has no version"},
-		{name: "a version that is not pending", change: func(_ *stand, f *fakeManager) { f.move(pending, ""); f.move("CAND", id(1)) }, want: "is not AWSPENDING"},
+		{
+			name:   "a version that is not pending",
+			change: func(_ *stand, f *fakeManager) { f.move(pending, ""); f.move("CAND", id(1)) }, want: "is not AWSPENDING",
+		},
 		{name: "no token to renew", kubeconfig: certificate, want: "holds no token"},
-		{name: "a person's token", change: func(b *stand, _ *fakeManager) { b.users["token-0"] = "alice" }, want: `of the user "alice"`},
-		{name: "a token that expired", change: func(b *stand, _ *fakeManager) { delete(b.users, "token-0") }, want: "must be registered anew"},
-		{name: "not allowed to", change: func(b *stand, _ *fakeManager) { b.forbid = true }, want: "grant the account create on its own serviceaccounts/token"},
+		{
+			name: "a person's token", change: func(b *stand, _ *fakeManager) { b.users["token-0"] = "alice" },
+			want: `of the user "alice"`,
+		},
+		{
+			name: "a token that expired", change: func(b *stand, _ *fakeManager) { delete(b.users, "token-0") },
+			want: "must be registered anew",
+		},
+		{
+			name: "not allowed to", change: func(b *stand, _ *fakeManager) { b.forbid = true },
+			want: "grant the account create on its own serviceaccounts/token",
+		},
 		{name: "member away", change: func(b *stand, _ *fakeManager) { b.Close() }, want: "connection refused"},
-		{name: "another installation", change: func(_ *stand, f *fakeManager) { f.name = "other/clusters/member1" }, want: `does not begin with "clusterpass/"`},
-		{name: "no cluster", change: func(_ *stand, f *fakeManager) { f.name = "clusterpass/clusters/nobody" }, want: "no cluster names"},
+		{
+			name: "another installation", change: func(_ *stand, f *fakeManager) { f.name = "other/clusters/member1" },
+			want: `does not begin with "clusterpass/"`,
+		},
+		{
+			name: "no cluster", change: func(_ *stand, f *fakeManager) { f.name = "clusterpass/clusters/nobody" },
+			want: "no cluster names",
+		},
 		{name: "a bad kubeconfig", kubeconfig: func(*fakeMember) string { return "hidden: {" }, want: "kubeconfig: (file)"},
 		{name: "a token that is not the account's", step: "testSecret", change: func(b *stand, _ *fakeManager) {
 			if err := b.handle(context.Background(), b.manager, "createSecret", id(1)); err != nil {
@@ -318,14 +341,16 @@ func TestShortTokenIsSaid(t *testing.T) {
 // scheduled rotates next in a month.
 type scheduled struct{ *fakeManager }
 
-func (s *scheduled) DescribeSecret(ctx context.Context, in *secretsmanager.DescribeSecretInput, _ ...func(*secretsmanager.Options)) (*secretsmanager.DescribeSecretOutput, error) {
+func (s *scheduled) DescribeSecret(ctx context.Context, in *secretsmanager.DescribeSecretInput,
+	_ ...func(*secretsmanager.Options)) (*secretsmanager.DescribeSecretOutput, error) {
 	out, err := s.fakeManager.DescribeSecret(ctx, in)
 	out.NextRotationDate = aws.Time(time.Now().AddDate(0, 1, 0))
 	return out, err
 }
 
 func TestRenewKeepsTheRest(t *testing.T) {
-	in := []byte(`{contexts: [{name: x, context: {cluster: c, user: u}}], clusters: [{name: c, cluster: {server: "https://x", proxy-url: "http://p", tls-server-name: name}}],
+	in := []byte(
+		`{contexts: [{name: x, context: {cluster: c, user: u}}], clusters: [{name: c, cluster: {server: "https://x", proxy-url: "http://p", tls-server-name: name}}],
 users: [{name: u, user: {token: old, extensions: [{name: other, extension: {a: 1}}]}}]}`)
 	once, err := renew(in, "new", origin{"v1", "a"})
 	if err != nil {
@@ -339,7 +364,8 @@ users: [{name: u, user: {token: old, extensions: [{name: other, extension: {a: 1
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := kc.Clusters[0].Cluster; user.Token != "newer" || c.Server != "https://x" || c.ProxyURL != "http://p" || c.TLSServerName != "name" {
+	if c := kc.Clusters[0].Cluster; user.Token != "newer" || c.Server != "https://x" || c.ProxyURL != "http://p" ||
+		c.TLSServerName != "name" {
 		t.Errorf("%+v %+v", c, user.Extensions)
 	}
 	if len(user.Extensions) != 2 || user.Extensions[0].Name != "other" || originOf(twice) != (origin{"v2", "a"}) {

@@ -63,8 +63,11 @@ func TestImage(t *testing.T) {
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	for range 2 { // the second time the repository is there
-		out, err := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/image"), "clusterpass-bridge", "v1", "arm64").CombinedOutput()
-		if err != nil || !regexp.MustCompile(`\n\d{12}\.dkr\.ecr\.`+region+`\.amazonaws\.com/clusterpass-bridge:v1\n$`).Match(append([]byte("\n"), out...)) {
+		out, err := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/image"), "clusterpass-bridge", "v1",
+			"arm64").CombinedOutput()
+		if err != nil ||
+			!regexp.MustCompile(`\n\d{12}\.dkr\.ecr\.`+region+`\.amazonaws\.com/clusterpass-bridge:v1\n$`).Match(
+				append([]byte("\n"), out...)) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
@@ -72,7 +75,8 @@ func TestImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), "buildx build --platform linux/arm64") || !strings.Contains(string(text), "clusterpass-bridge:v1 --push .") ||
+	if !strings.Contains(string(text), "buildx build --platform linux/arm64") ||
+		!strings.Contains(string(text), "clusterpass-bridge:v1 --push .") ||
 		!strings.Contains(string(text), "--password-stdin") {
 		t.Errorf("docker is asked to\n%s", text)
 	}
@@ -82,7 +86,8 @@ func TestImage(t *testing.T) {
 func TestDeploy(t *testing.T) {
 	dir := t.TempDir()
 	calls := filepath.Join(dir, "calls")
-	sam := "#!/bin/sh\nset -e\necho \"$@\" >> " + calls + "\n[ \"$1\" != build ] || make build-RotateFunction ARTIFACTS_DIR=" + dir + "\n"
+	sam := "#!/bin/sh\nset -e\necho \"$@\" >> " + calls +
+		"\n[ \"$1\" != build ] || make build-RotateFunction ARTIFACTS_DIR=" + dir + "\n"
 	if err := os.WriteFile(filepath.Join(dir, "sam"), []byte(sam), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -97,14 +102,17 @@ func TestDeploy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = program.Close() }()
-	if want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]; program.Machine != want {
+	if want := map[string]elf.Machine{
+		"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64,
+	}[runtime.GOARCH]; program.Machine != want {
 		t.Errorf("built for %s, want %s", program.Machine, want)
 	}
 	text, err := os.ReadFile(calls)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "build\ndeploy --stack-name clusterpass --resolve-s3 --capabilities CAPABILITY_IAM CAPABILITY_NAMED_IAM CAPABILITY_AUTO_EXPAND"
+	const want = "build\ndeploy --stack-name clusterpass --resolve-s3 --capabilities CAPABILITY_IAM " +
+		"CAPABILITY_NAMED_IAM CAPABILITY_AUTO_EXPAND"
 	if got := strings.TrimSpace(string(text)); got != want+" --guided" && got != want { // guided where there is no samconfig.toml yet
 		t.Errorf("sam is asked to\n%s", text)
 	}

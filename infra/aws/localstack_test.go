@@ -38,7 +38,8 @@ func TestLocalStack(t *testing.T) {
 	newAccount(t)
 	addr := quietAddress(t)
 	if runtime.GOARCH == "amd64" { // newAccount made what the template has by default
-		if err := os.Rename(filepath.Join(os.Getenv("DIST"), "arm64"), filepath.Join(os.Getenv("DIST"), "amd64")); err != nil {
+		if err := os.Rename(filepath.Join(os.Getenv("DIST"), "arm64"),
+			filepath.Join(os.Getenv("DIST"), "amd64")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,18 +79,24 @@ func TestLocalStack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, body := ask(t, cfg, "/clusters/member1/version"); code != http.StatusNotFound || !strings.Contains(body, "member1") {
+	if code, body := ask(t, cfg, "/clusters/member1/version"); code != http.StatusNotFound ||
+		!strings.Contains(body, "member1") {
 		t.Errorf("a cluster that is not there: %d %s", code, body)
 	}
 	// A pass that the command line writes into the emulator's stores is one for this bridge.
-	pass := exec.CommandContext(t.Context(), filepath.Join(root, "dist/local/clusterpass"), "--store", "aws:emulated", "pass", "create", "p", "--user", "ann",
+	pass := exec.CommandContext(t.Context(), filepath.Join(root, "dist/local/clusterpass"), "--store", "aws:emulated",
+		"pass", "create", "p", "--user", "ann",
 		"--gateway", kubeconfig, "--output", "token")
 	token, err := pass.Output()
 	if err != nil {
 		t.Fatalf("%v: %s", err, token)
 	}
-	byToken := &rest.Config{Host: cfg.Host, TLSClientConfig: rest.TLSClientConfig{CAData: cfg.CAData}, BearerToken: strings.TrimSpace(string(token))}
-	if code, body := ask(t, byToken, "/clusters/member1/version"); code != http.StatusForbidden || !strings.Contains(body, "ann") {
+	byToken := &rest.Config{
+		Host: cfg.Host, TLSClientConfig: rest.TLSClientConfig{CAData: cfg.CAData},
+		BearerToken: strings.TrimSpace(string(token)),
+	}
+	if code, body := ask(t, byToken, "/clusters/member1/version"); code != http.StatusForbidden ||
+		!strings.Contains(body, "ann") {
 		t.Errorf("a pass without a grant: %d %s", code, body)
 	}
 	if err := stop(); err != nil && up.ProcessState.ExitCode() != 0 {
@@ -125,7 +132,8 @@ func TestLocalStackCompose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(service.Ports) != 1 || !strings.HasPrefix(service.Ports[0], "127.0.0.1:4566:") || !bytes.Contains(up, []byte("AWS_ENDPOINT_URL=http://127.0.0.1:4566\n")) {
+	if len(service.Ports) != 1 || !strings.HasPrefix(service.Ports[0], "127.0.0.1:4566:") ||
+		!bytes.Contains(up, []byte("AWS_ENDPOINT_URL=http://127.0.0.1:4566\n")) {
 		t.Errorf("it listens on %v", service.Ports)
 	}
 	if !strings.HasPrefix(service.Environment["LOCALSTACK_AUTH_TOKEN"], "${LOCALSTACK_AUTH_TOKEN:?") {
@@ -135,7 +143,9 @@ func TestLocalStackCompose(t *testing.T) {
 	all := load(t)
 	top := all["template.yaml"].with("FrontDoor=api", "BridgeUrl=https://127.0.0.1:8443")
 	need := []string{"s3", "secretsmanager", "sts"}
-	for _, g := range []given{top, all["infra/aws/api.yaml"].with(), all["infra/aws/alarms.yaml"].with("LoadBalancer=", "Email=")} {
+	for _, g := range []given{
+		top, all["infra/aws/api.yaml"].with(), all["infra/aws/alarms.yaml"].with("LoadBalancer=", "Email="),
+	} {
 		for _, r := range g.Resources {
 			if r.Condition == "" || g.condition(r.Condition) {
 				need = append(need, strings.ToLower(strings.Split(r.Type, "::")[1]))

@@ -80,7 +80,9 @@ func (g given) value(v any) any {
 		case v["Fn::EachMemberEquals"] != nil: // of a list that is a parameter, which is given as one string
 			list := operands("Fn::EachMemberEquals")
 			want := g.value(list[1])
-			return !slices.ContainsFunc(strings.Split(fmt.Sprint(g.value(list[0])), ","), func(e string) bool { return e != want })
+			return !slices.ContainsFunc(strings.Split(fmt.Sprint(g.value(list[0])), ","), func(e string) bool {
+				return e != want
+			})
 		case v["Fn::Join"] != nil: // of such a list, too
 			return fmt.Sprint(g.value(operands("Fn::Join")[1]))
 		}
@@ -116,7 +118,11 @@ func TestRules(t *testing.T) {
 	tmpl := load(t)["template.yaml"]
 	text := fmt.Sprint(tmpl.Rules)
 	for _, used := range regexp.MustCompile(`Fn::\w+`).FindAllString(text, -1) {
-		if !slices.Contains([]string{"Fn::And", "Fn::Contains", "Fn::EachMemberEquals", "Fn::EachMemberIn", "Fn::Equals", "Fn::Not", "Fn::Or", "Fn::RefAll", "Fn::ValueOf", "Fn::ValueOfAll"}, used) {
+		if !slices.Contains(
+			[]string{
+				"Fn::And", "Fn::Contains", "Fn::EachMemberEquals", "Fn::EachMemberIn", "Fn::Equals", "Fn::Not", "Fn::Or",
+				"Fn::RefAll", "Fn::ValueOf", "Fn::ValueOfAll",
+			}, used) {
 			t.Errorf("a rule uses %s, which CloudFormation refuses in rules", used)
 		}
 	}
@@ -133,7 +139,11 @@ func TestRules(t *testing.T) {
 		{[]string{domain, certificate, "VpcId=vpc-1", "PublicSubnetIds=subnet-1,subnet-2", "Scheme=internal"}, ""},
 		{[]string{domain, certificate, "MutualTLS=passthrough"}, ""},
 		{[]string{"FrontDoor=api", domain, certificate, "AllowedCidr=10.0.0.0/8"}, "FrontDoor alb"},
-		{[]string{"FrontDoor=api", domain, certificate, "VpcId=vpc-1", "PublicSubnetIds=subnet-1,subnet-2", "Scheme=internal"}, "FrontDoor alb"},
+		{
+			[]string{
+				"FrontDoor=api", domain, certificate, "VpcId=vpc-1", "PublicSubnetIds=subnet-1,subnet-2", "Scheme=internal",
+			}, "FrontDoor alb",
+		},
 		{nil, "DomainName"},
 		{[]string{certificate}, "DomainName"},
 		{[]string{domain}, "CertificateArn, or HostedZoneId"},
@@ -141,7 +151,10 @@ func TestRules(t *testing.T) {
 		{[]string{domain, certificate, "MutualTLS=verify"}, "TrustStoreArn"},
 		{[]string{domain, certificate, "Scheme=internal"}, "VpcId"},
 		{[]string{domain, certificate, "VpcId=vpc-1"}, "PublicSubnetIds"},
-		{[]string{domain, certificate, "MutualTLS=passthrough", "FrontDoor=api", "BridgeUrl=https://bridge.example.com"}, "MutualTLS"},
+		{
+			[]string{domain, certificate, "MutualTLS=passthrough", "FrontDoor=api", "BridgeUrl=https://bridge.example.com"},
+			"MutualTLS",
+		},
 	} {
 		got := strings.Join(tmpl.with(tt.parameters...).refusals(), "; ")
 		if (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
@@ -160,7 +173,10 @@ func TestWhereThingsRun(t *testing.T) {
 	}{
 		{[]string{domain}, true, true, true, false},
 		{[]string{domain, "NatGateways=0"}, true, false, true, false},
-		{[]string{domain, "VpcId=vpc-1", "PublicSubnetIds=a,b", "PrivateSubnetIds=c,d", "NatGateways=0"}, false, true, true, false},
+		{
+			[]string{domain, "VpcId=vpc-1", "PublicSubnetIds=a,b", "PrivateSubnetIds=c,d", "NatGateways=0"}, false, true, true,
+			false,
+		},
 		{[]string{domain, "VpcId=vpc-1", "PublicSubnetIds=a,b"}, false, false, true, false},
 		{[]string{domain, "FrontDoor=api"}, true, true, true, true},
 		{[]string{"FrontDoor=api", "BridgeUrl=https://bridge.example.com"}, false, false, false, true},
@@ -172,9 +188,12 @@ func TestWhereThingsRun(t *testing.T) {
 		}
 		inNetwork := get(g.value(g.Resources["ProxyFunction"].Properties["VpcConfig"]), "SubnetIds") != nil
 		public := get(g.value(g.Resources["BridgeService"].Properties["Parameters"]), "PublicAddress") == "ENABLED"
-		if exists("Network") != tt.made || inNetwork != tt.private || exists("RunInVpc") != tt.private || exists("LoadBalancer") != tt.balancer ||
-			exists("BridgeService") != tt.balancer || exists("RestApi") != tt.api || exists("Routes") != (tt.balancer && !tt.api) || tt.balancer && public == tt.private {
-			t.Errorf("%v: network %t, functions in it %t, balancer %t, API %t, bridge public %t", tt.parameters, exists("Network"), inNetwork, exists("LoadBalancer"), exists("RestApi"), public)
+		if exists("Network") != tt.made || inNetwork != tt.private || exists("RunInVpc") != tt.private ||
+			exists("LoadBalancer") != tt.balancer ||
+			exists("BridgeService") != tt.balancer || exists("RestApi") != tt.api ||
+			exists("Routes") != (tt.balancer && !tt.api) || tt.balancer && public == tt.private {
+			t.Errorf("%v: network %t, functions in it %t, balancer %t, API %t, bridge public %t", tt.parameters,
+				exists("Network"), inNetwork, exists("LoadBalancer"), exists("RestApi"), public)
 		}
 	}
 }
@@ -196,7 +215,8 @@ func TestTwoZones(t *testing.T) {
 		}
 	}
 	service := all["infra/aws/bridge.yaml"].Resources["Service"].Properties
-	if got := render(get(service, "NetworkConfiguration", "AwsvpcConfiguration", "Subnets")); got[0] != "${Subnets}" || service["AvailabilityZoneRebalancing"] != "ENABLED" {
+	if got := render(get(service, "NetworkConfiguration", "AwsvpcConfiguration", "Subnets")); got[0] != "${Subnets}" ||
+		service["AvailabilityZoneRebalancing"] != "ENABLED" {
 		t.Errorf("the bridges are in %v, and not spread", got)
 	}
 	if got := fmt.Sprint(*all["template.yaml"].Parameters["BridgeMinTasks"].Default); got != "2" {
@@ -210,7 +230,8 @@ func TestScaling(t *testing.T) {
 	all := load(t)
 	resources := all["infra/aws/bridge.yaml"].Resources
 	target := resources["Scaling"].Properties
-	if fmt.Sprint(render(target["MinCapacity"]), render(target["MaxCapacity"])) != "[${MinTasks}] [${MaxTasks}]" || target["ScalableDimension"] != "ecs:service:DesiredCount" {
+	if fmt.Sprint(render(target["MinCapacity"]), render(target["MaxCapacity"])) != "[${MinTasks}] [${MaxTasks}]" ||
+		target["ScalableDimension"] != "ecs:service:DesiredCount" {
 		t.Errorf("it scales %v", target)
 	}
 	metrics := map[string]bool{}
@@ -222,8 +243,10 @@ func TestScaling(t *testing.T) {
 			t.Errorf("%s: out after %v s, in after %v s", id, out, in)
 		}
 		custom := get(c, "CustomizedMetricSpecification")
-		metrics[strings.TrimSpace(fmt.Sprintln(render(get(custom, "Namespace")), get(custom, "MetricName"), get(custom, "Statistic"), get(custom, "Dimensions"),
-			get(c, "PredefinedMetricSpecification", "PredefinedMetricType"), render(get(c, "TargetValue"))))] = true
+		metrics[strings.TrimSpace(
+			fmt.Sprintln(render(get(custom, "Namespace")), get(custom, "MetricName"), get(custom, "Statistic"),
+				get(custom, "Dimensions"),
+				get(c, "PredefinedMetricSpecification", "PredefinedMetricType"), render(get(c, "TargetValue"))))] = true
 	}
 	for _, want := range []string{
 		"[Clusterpass/${Prefix}] OpenStreams Average <nil> <nil> [${StreamsPerTask}]", // websocket-bridge/server prints it, without dimensions
@@ -237,7 +260,8 @@ func TestScaling(t *testing.T) {
 		n, _ := (*all["template.yaml"].Parameters[name].Default).(float64)
 		return n
 	}
-	if number("BridgeStreams") <= 0 || number("BridgeStreams") > 0.8*number("BridgeMaxStreams") || number("BridgeMinTasks") > number("BridgeMaxTasks") {
+	if number("BridgeStreams") <= 0 || number("BridgeStreams") > 0.8*number("BridgeMaxStreams") ||
+		number("BridgeMinTasks") > number("BridgeMaxTasks") {
 		t.Error("a bridge refuses, or the alarm goes off, before there are more")
 	}
 }
@@ -278,7 +302,8 @@ func TestReplacement(t *testing.T) {
 		}
 	}
 	targets := all["infra/aws/frontdoor.yaml"].Resources["BridgeTargets"].Properties
-	if got := fmt.Sprint(targets["HealthCheckProtocol"], " :", targets["HealthCheckPort"], targets["HealthCheckPath"]); got != "HTTP "+env["CLUSTERPASS_ADMIN_LISTEN"]+"/healthz" {
+	if got := fmt.Sprint(targets["HealthCheckProtocol"], " :", targets["HealthCheckPort"],
+		targets["HealthCheckPath"]); got != "HTTP "+env["CLUSTERPASS_ADMIN_LISTEN"]+"/healthz" {
 		t.Errorf("health is asked for at %s", got)
 	}
 	interval, _ := targets["HealthCheckIntervalSeconds"].(float64)
@@ -287,10 +312,14 @@ func TestReplacement(t *testing.T) {
 	if err != nil || delay.Seconds() < interval*unhealthy || interval == 0 {
 		t.Errorf("a bridge that ends takes calls for %s, and is called for %v s", delay, interval*unhealthy)
 	}
-	if got := fmt.Sprint(targets["TargetGroupAttributes"]); !strings.Contains(got, "deregistration_delay.timeout_seconds Value:map[Ref:DrainSeconds]") {
+	if got := fmt.Sprint(targets["TargetGroupAttributes"]); !strings.Contains(got,
+		"deregistration_delay.timeout_seconds Value:map[Ref:DrainSeconds]") {
 		t.Errorf("streams of a bridge that goes end: %s", got)
 	}
-	if got := fmt.Sprint(render(get(all["template.yaml"].Resources["LoadBalancer"].Properties["Parameters"], "DrainSeconds"))); got != "[${BridgeDrainSeconds}]" {
+	if got := fmt.Sprint(
+		render(
+			get(all["template.yaml"].Resources["LoadBalancer"].Properties["Parameters"],
+				"DrainSeconds"))); got != "[${BridgeDrainSeconds}]" {
 		t.Errorf("they end after %s", got)
 	}
 }
@@ -308,7 +337,8 @@ func TestAlarms(t *testing.T) {
 		watched = append(watched, text)
 	}
 	for id, r := range of(all, "AWS::CloudWatch::Alarm") {
-		if got := fmt.Sprint(render(r.Properties["AlarmActions"])); got != "[${Topic}]" || r.Properties["AlarmDescription"] == nil {
+		if got := fmt.Sprint(render(r.Properties["AlarmActions"])); got != "[${Topic}]" ||
+			r.Properties["AlarmDescription"] == nil {
 			t.Errorf("%s tells %s, with %v", id, got, r.Properties["AlarmDescription"])
 		}
 		if r.Properties["TreatMissingData"] == nil {
@@ -353,7 +383,8 @@ func TestAlarms(t *testing.T) {
 	}
 	given := all["template.yaml"].Resources["Alarms"].Properties["Parameters"]
 	for name, want := range map[string]string{
-		"Table": "${Objects}", "LoadBalancer": "${LoadBalancer.Outputs.Name}", "BridgeTargets": "${LoadBalancer.Outputs.BridgeTargetsName}",
+		"Table": "${Objects}", "LoadBalancer": "${LoadBalancer.Outputs.Name}",
+		"BridgeTargets": "${LoadBalancer.Outputs.BridgeTargetsName}",
 	} {
 		if got := render(get(given, name)); got[0] != want {
 			t.Errorf("%s is %s, want %s", name, got, want)

@@ -116,7 +116,8 @@ var samples = []struct {
 	{"/apis/kusionstack.io/Cluster/m/proxy/api", "", nil},
 	{"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/api/v1/pods", "", nil},
 	{"/apis/search.karmada.io/v1alpha1/resourceregistries", "", nil},
-	{"/fleet", "", nil}, {"/fleet/api/v1/pods", "", nil}, {"/fleet/api/v1/pods", "watch=true", nil}, {"/fleets/api", "", nil},
+	{"/fleet", "", nil}, {"/fleet/api/v1/pods", "", nil}, {"/fleet/api/v1/pods", "watch=true", nil},
+	{"/fleets/api", "", nil},
 	{"/m/api/v1/pods", "", nil}, {"/m/version", "", nil}, {"/m/other", "", nil}, {"/m/.well-known/x", "", nil},
 	{"/api", "", nil}, {"/apis/rbac.authorization.k8s.io/v1/clusterroles", "watch=0", nil}, {"/openapi/v3", "", nil},
 	{"/bridge", "", nil}, {"/bridge/clusters/m/api", "", nil}, {"/bridges/api", "", nil}, {"/a%2Fb/api", "", nil},
@@ -161,7 +162,8 @@ func TestRulesMeanTheTable(t *testing.T) {
 	// The default is the last row's.
 	all := load(t)
 	listener := all["infra/aws/frontdoor.yaml"].Resources["Listener"]
-	if got := render(get(listener.Properties["DefaultActions"].([]any)[0], "TargetGroupArn")); got[0] != "${ControlTargets}" {
+	if got := render(
+		get(listener.Properties["DefaultActions"].([]any)[0], "TargetGroupArn")); got[0] != "${ControlTargets}" {
 		t.Errorf("by default it goes to %s, want %s", got, route.Table[len(route.Table)-1].To)
 	}
 	// Each backend's parameter is given that backend's group.
@@ -244,7 +246,8 @@ func TestBalancer(t *testing.T) {
 				t.Errorf("%s leads to %s, which is %s", id, target, given)
 			}
 			env, _ := get(load(t)["template.yaml"].Resources[function].Properties, "Environment", "Variables").(map[string]any)
-			if got := render(env["CLUSTERPASS_MTLS_TARGET_GROUP"]); len(got) != 1 || !strings.HasSuffix(got[0], ":targetgroup/"+name+"/*") {
+			if got := render(env["CLUSTERPASS_MTLS_TARGET_GROUP"]); len(got) != 1 ||
+				!strings.HasSuffix(got[0], ":targetgroup/"+name+"/*") {
 				t.Errorf("%s believes %s, its group is %s", function, got, name)
 			}
 		}
@@ -261,7 +264,8 @@ func TestBalancer(t *testing.T) {
 			t.Errorf("MutualTLS cannot be %s", key)
 		}
 	}
-	if text := fmt.Sprint(resources["Listener"].Properties["ListenerAttributes"]); !strings.Contains(text, "x_amzn_mtls_clientcert.header_name") ||
+	if text := fmt.Sprint(resources["Listener"].Properties["ListenerAttributes"]); !strings.Contains(text,
+		"x_amzn_mtls_clientcert.header_name") ||
 		!strings.Contains(text, "x_amzn_mtls_clientcert_leaf.header_name") || strings.Count(text, "CertificateHeader") != 2 {
 		t.Errorf("the certificate's header has AWS's own name: %s", text)
 	}

@@ -34,7 +34,8 @@ func statements(t *testing.T, document any) []statement {
 			t.Errorf("a policy says what is not allowed: %v", s)
 		}
 		all = append(all, statement{
-			effect: get(s, "Effect").(string), actions: render(get(s, "Action")), resources: render(get(s, "Resource")), condition: get(s, "Condition"),
+			effect: get(s, "Effect").(string), actions: render(get(s, "Action")), resources: render(get(s, "Resource")),
+			condition: get(s, "Condition"),
 		})
 	}
 	return all
@@ -108,7 +109,8 @@ func TestNoWildcards(t *testing.T) {
 						t.Errorf("%s allows %s on %s, which is not below the prefix", id, a, r)
 					case strings.HasPrefix(a, "logs:") && !strings.HasPrefix(r, logGroupPrefix):
 						t.Errorf("%s allows %s on %s", id, a, r)
-					case strings.HasPrefix(a, "kms:") && (s.condition == nil || get(s.condition, "StringEquals", "kms:ViaService") == nil):
+					case strings.HasPrefix(a, "kms:") &&
+						(s.condition == nil || get(s.condition, "StringEquals", "kms:ViaService") == nil):
 						t.Errorf("%s allows %s whoever asks for it", id, a)
 					}
 				}
@@ -198,7 +200,8 @@ func TestCertificateHeader(t *testing.T) {
 	for path, tmpl := range all {
 		for name, output := range tmpl.Outputs {
 			text := fmt.Sprint(output.Value)
-			if strings.Contains(text, "resolve:") || strings.Contains(text, "X-Clusterpass-") || strings.Contains(text, "CertificateHeader") {
+			if strings.Contains(text, "resolve:") || strings.Contains(text, "X-Clusterpass-") ||
+				strings.Contains(text, "CertificateHeader") {
 				t.Errorf("%s: the output %s shows the header: %s", path, name, text)
 			}
 		}
@@ -241,18 +244,24 @@ func TestCertificateHeader(t *testing.T) {
 func TestLeastPrivilege(t *testing.T) {
 	logs := []string{"logs:CreateLogStream", "logs:PutLogEvents"}
 	read := []string{
-		"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query", "kms:Decrypt", "kms:DescribeKey", "secretsmanager:GetSecretValue",
+		"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query", "kms:Decrypt", "kms:DescribeKey",
+		"secretsmanager:GetSecretValue",
 	}
 	write := []string{
-		"dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptFrom", "kms:ReEncryptTo",
-		"secretsmanager:CreateSecret", "secretsmanager:DeleteSecret", "secretsmanager:DescribeSecret", "secretsmanager:PutSecretValue",
-		"secretsmanager:RestoreSecret", "secretsmanager:TagResource", "secretsmanager:UntagResource", "secretsmanager:UpdateSecretVersionStage",
+		"dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "kms:Encrypt", "kms:GenerateDataKey",
+		"kms:ReEncryptFrom", "kms:ReEncryptTo",
+		"secretsmanager:CreateSecret", "secretsmanager:DeleteSecret", "secretsmanager:DescribeSecret",
+		"secretsmanager:PutSecretValue",
+		"secretsmanager:RestoreSecret", "secretsmanager:TagResource", "secretsmanager:UntagResource",
+		"secretsmanager:UpdateSecretVersionStage",
 	}
 	rotate := []string{
-		"kms:GenerateDataKey", "secretsmanager:DescribeSecret", "secretsmanager:PutSecretValue", "secretsmanager:UpdateSecretVersionStage",
+		"kms:GenerateDataKey", "secretsmanager:DescribeSecret", "secretsmanager:PutSecretValue",
+		"secretsmanager:UpdateSecretVersionStage",
 	}
 	vpc := []string{
-		"ec2:AssignPrivateIpAddresses", "ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface", "ec2:DescribeNetworkInterfaces",
+		"ec2:AssignPrivateIpAddresses", "ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface",
+		"ec2:DescribeNetworkInterfaces",
 		"ec2:DescribeSubnets", "ec2:UnassignPrivateIpAddresses",
 	}
 	sign := []string{"kms:GetPublicKey", "kms:Sign"}
@@ -287,7 +296,8 @@ func TestLeastPrivilege(t *testing.T) {
 		// Only AWS itself may take a role, for the account's own tasks and functions.
 		for _, s := range get(r.Properties["AssumeRolePolicyDocument"], "Statement").([]any) {
 			service := get(s, "Principal", "Service")
-			if service != "lambda.amazonaws.com" && service != "ecs-tasks.amazonaws.com" || get(s, "Action") != "sts:AssumeRole" {
+			if service != "lambda.amazonaws.com" && service != "ecs-tasks.amazonaws.com" ||
+				get(s, "Action") != "sts:AssumeRole" {
 				t.Errorf("%s can be taken by %v", id, get(s, "Principal"))
 			}
 		}
@@ -365,7 +375,9 @@ func TestWhoReachesWhom(t *testing.T) {
 		if !strings.HasPrefix(id, "infra/aws/groups.yaml ") {
 			t.Errorf("%s is not in groups.yaml", id)
 		}
-		ways = append(ways, way{strings.Trim(render(r.Properties["GroupId"])[0], "${}"), ports(r.Properties), from(r.Properties)})
+		ways = append(ways, way{
+			strings.Trim(render(r.Properties["GroupId"])[0], "${}"), ports(r.Properties), from(r.Properties),
+		})
 	}
 	want := []way{
 		{"Bridge.GroupId", "8080-8080", "${LoadBalancer.GroupId}"},
@@ -391,9 +403,18 @@ func TestWhoReachesWhom(t *testing.T) {
 	}
 	// Each is in its own group.
 	for what, want := range map[string]string{
-		fmt.Sprint(render(get(all["template.yaml"].Resources["BridgeService"].Properties["Parameters"], "Group"))):                                     "[${Groups.Outputs.Bridge}]",
-		fmt.Sprint(render(get(get(all["template.yaml"].Resources["ProxyFunction"].Properties, "VpcConfig", "Fn::If").([]any)[1], "SecurityGroupIds"))): "[${Groups.Outputs.Functions}]",
-		fmt.Sprint(render(get(all["template.yaml"].Resources["LoadBalancer"].Properties["Parameters"], "Group"))):                                      "[${Groups.Outputs.LoadBalancer}]",
+		fmt.Sprint(
+			render(
+				get(all["template.yaml"].Resources["BridgeService"].Properties["Parameters"],
+					"Group"))): "[${Groups.Outputs.Bridge}]",
+		fmt.Sprint(
+			render(
+				get(get(all["template.yaml"].Resources["ProxyFunction"].Properties, "VpcConfig", "Fn::If").([]any)[1],
+					"SecurityGroupIds"))): "[${Groups.Outputs.Functions}]",
+		fmt.Sprint(
+			render(
+				get(all["template.yaml"].Resources["LoadBalancer"].Properties["Parameters"],
+					"Group"))): "[${Groups.Outputs.LoadBalancer}]",
 	} {
 		if what != want {
 			t.Errorf("a group is %s, want %s", what, want)
@@ -408,7 +429,8 @@ func TestEncryption(t *testing.T) {
 	}
 	checks := map[string]func(resource) bool{
 		"AWS::DynamoDB::Table": func(r resource) bool {
-			return get(r.Properties, "SSESpecification", "SSEType") == "KMS" && ownKey(get(r.Properties, "SSESpecification", "KMSMasterKeyId"))
+			return get(r.Properties, "SSESpecification", "SSEType") == "KMS" &&
+				ownKey(get(r.Properties, "SSESpecification", "KMSMasterKeyId"))
 		},
 		"AWS::Logs::LogGroup": func(r resource) bool {
 			return ownKey(r.Properties["KmsKeyId"]) && r.Properties["RetentionInDays"] != nil
@@ -416,10 +438,12 @@ func TestEncryption(t *testing.T) {
 		"AWS::SecretsManager::Secret": func(r resource) bool { return ownKey(r.Properties["KmsKeyId"]) },
 		"AWS::SNS::Topic":             func(r resource) bool { return ownKey(r.Properties["KmsMasterKeyId"]) },
 		"AWS::ElasticLoadBalancingV2::Listener": func(r resource) bool {
-			return r.Properties["Protocol"] == "HTTPS" && strings.HasPrefix(r.Properties["SslPolicy"].(string), "ELBSecurityPolicy-TLS13-1-2")
+			return r.Properties["Protocol"] == "HTTPS" &&
+				strings.HasPrefix(r.Properties["SslPolicy"].(string), "ELBSecurityPolicy-TLS13-1-2")
 		},
 		"AWS::ApiGateway::RestApi": func(r resource) bool {
-			return strings.HasPrefix(fmt.Sprint(r.Properties["SecurityPolicy"]), "SecurityPolicy_TLS13_1_2") && r.Properties["EndpointAccessMode"] == "STRICT"
+			return strings.HasPrefix(fmt.Sprint(r.Properties["SecurityPolicy"]), "SecurityPolicy_TLS13_1_2") &&
+				r.Properties["EndpointAccessMode"] == "STRICT"
 		},
 		"AWS::ElasticLoadBalancingV2::TargetGroup": func(r resource) bool {
 			return r.Properties["TargetType"] == "lambda" || r.Properties["Protocol"] == "HTTPS"
@@ -427,12 +451,17 @@ func TestEncryption(t *testing.T) {
 	}
 	keepsNothing := []string{
 		"AWS::ApiGateway::Deployment", "AWS::ApiGateway::Stage", "AWS::ApplicationAutoScaling::ScalableTarget",
-		"AWS::ApplicationAutoScaling::ScalingPolicy", "AWS::CertificateManager::Certificate", "AWS::CloudFormation::Stack", "AWS::CloudWatch::Alarm",
-		"AWS::EC2::EIP", "AWS::EC2::InternetGateway", "AWS::EC2::NatGateway", "AWS::EC2::Route", "AWS::EC2::RouteTable", "AWS::EC2::SecurityGroup",
-		"AWS::EC2::SecurityGroupIngress", "AWS::EC2::Subnet", "AWS::EC2::SubnetRouteTableAssociation", "AWS::EC2::VPC", "AWS::EC2::VPCEndpoint",
+		"AWS::ApplicationAutoScaling::ScalingPolicy", "AWS::CertificateManager::Certificate", "AWS::CloudFormation::Stack",
+		"AWS::CloudWatch::Alarm",
+		"AWS::EC2::EIP", "AWS::EC2::InternetGateway", "AWS::EC2::NatGateway", "AWS::EC2::Route", "AWS::EC2::RouteTable",
+		"AWS::EC2::SecurityGroup",
+		"AWS::EC2::SecurityGroupIngress", "AWS::EC2::Subnet", "AWS::EC2::SubnetRouteTableAssociation", "AWS::EC2::VPC",
+		"AWS::EC2::VPCEndpoint",
 		"AWS::EC2::VPCGatewayAttachment", "AWS::ECS::Cluster", "AWS::ECS::Service", "AWS::ECS::TaskDefinition",
-		"AWS::ElasticLoadBalancingV2::ListenerRule", "AWS::ElasticLoadBalancingV2::LoadBalancer", "AWS::IAM::ManagedPolicy", "AWS::IAM::Role",
-		"AWS::KMS::Alias", "AWS::KMS::Key", "AWS::Lambda::Function", "AWS::Lambda::Permission", "AWS::Route53::RecordSet", "AWS::SNS::TopicPolicy",
+		"AWS::ElasticLoadBalancingV2::ListenerRule", "AWS::ElasticLoadBalancingV2::LoadBalancer", "AWS::IAM::ManagedPolicy",
+		"AWS::IAM::Role",
+		"AWS::KMS::Alias", "AWS::KMS::Key", "AWS::Lambda::Function", "AWS::Lambda::Permission", "AWS::Route53::RecordSet",
+		"AWS::SNS::TopicPolicy",
 		"AWS::ServiceDiscovery::PrivateDnsNamespace", "AWS::ServiceDiscovery::Service",
 		"AWS::WAFv2::WebACL", "AWS::WAFv2::WebACLAssociation",
 	}
@@ -475,21 +504,26 @@ func TestTunnelPort(t *testing.T) {
 			env[name] = strings.Join(render(get(v, "Value")), "")
 		}
 	}
-	if env["CLUSTERPASS_TUNNEL_LISTEN"] != ":8444" || !strings.Contains(fmt.Sprint(get(container, "PortMappings")), "ContainerPort:8444") {
+	if env["CLUSTERPASS_TUNNEL_LISTEN"] != ":8444" ||
+		!strings.Contains(fmt.Sprint(get(container, "PortMappings")), "ContainerPort:8444") {
 		t.Errorf("the task listens on %q, and opens %v", env["CLUSTERPASS_TUNNEL_LISTEN"], get(container, "PortMappings"))
 	}
 	name := fmt.Sprintf("%s.%s:8444", port["Name"], render(names["Name"])[0])
 	if env["CLUSTERPASS_PEERS"] != name || "https://"+name != render(all["template.yaml"].Outputs["TunnelUrl"].Value)[0] {
 		t.Errorf("a bridge is %s, and looks for %s", name, env["CLUSTERPASS_PEERS"])
 	}
-	if got := fmt.Sprint(render(names["Vpc"]), render(port["NamespaceId"]), render(get(service["ServiceRegistries"].([]any)[0], "RegistryArn"))); got != "[${Vpc}] [${Names}] [${TunnelPort.Arn}]" {
+	if got := fmt.Sprint(render(names["Vpc"]), render(port["NamespaceId"]),
+		render(
+			get(service["ServiceRegistries"].([]any)[0], "RegistryArn"))); got != "[${Vpc}] [${Names}] [${TunnelPort.Arn}]" {
 		t.Errorf("the names are %s", got)
 	}
 	records := get(port["DnsConfig"], "DnsRecords").([]any)
 	if get(port["DnsConfig"], "RoutingPolicy") != "MULTIVALUE" || len(records) != 1 || get(records[0], "Type") != "A" {
 		t.Errorf("a question is answered by %v", port["DnsConfig"])
 	}
-	if given := all["template.yaml"].Resources["BridgeService"].Properties["Parameters"]; fmt.Sprint(render(get(given, "Vpc"))) != fmt.Sprint(render(get(all["template.yaml"].Resources["Groups"].Properties["Parameters"], "Vpc"))) {
+	if given := all["template.yaml"].Resources["BridgeService"].Properties["Parameters"]; fmt.Sprint(
+		render(get(given, "Vpc"))) != fmt.Sprint(
+		render(get(all["template.yaml"].Resources["Groups"].Properties["Parameters"], "Vpc"))) {
 		t.Error("the names are of another network than the groups")
 	}
 }
@@ -498,7 +532,8 @@ func TestTunnelPort(t *testing.T) {
 func TestBridgeTask(t *testing.T) {
 	task := load(t)["infra/aws/bridge.yaml"].Resources["Task"]
 	container := task.Properties["ContainerDefinitions"].([]any)[0]
-	if get(container, "ReadonlyRootFilesystem") != true || fmt.Sprint(get(container, "LinuxParameters", "Capabilities", "Drop")) != "[ALL]" {
+	if get(container, "ReadonlyRootFilesystem") != true ||
+		fmt.Sprint(get(container, "LinuxParameters", "Capabilities", "Drop")) != "[ALL]" {
 		t.Error("the container may do more than it needs")
 	}
 	var drain time.Duration
@@ -514,7 +549,8 @@ func TestBridgeTask(t *testing.T) {
 	}
 	service := load(t)["infra/aws/bridge.yaml"].Resources["Service"]
 	given := load(t)["template.yaml"].Resources["BridgeService"].Properties["Parameters"]
-	if get(service.Properties, "NetworkConfiguration", "AwsvpcConfiguration", "AssignPublicIp") == nil || fmt.Sprint(render(get(given, "PublicAddress"))) != "[DISABLED ENABLED]" {
+	if get(service.Properties, "NetworkConfiguration", "AwsvpcConfiguration", "AssignPublicIp") == nil ||
+		fmt.Sprint(render(get(given, "PublicAddress"))) != "[DISABLED ENABLED]" {
 		t.Error("the bridge has no way out of public subnets, or a public address in private ones")
 	}
 	if service.Properties["DesiredCount"] != nil {

@@ -73,7 +73,8 @@ func (a account) call(service, method, path, target, body string) []byte {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20200101/"+region+"/"+service+"/aws4_request, SignedHeaders=host, Signature=0")
+	req.Header.Set("Authorization",
+		"AWS4-HMAC-SHA256 Credential=test/20200101/"+region+"/"+service+"/aws4_request, SignedHeaders=host, Signature=0")
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	if target != "" {
 		req.Header.Set("X-Amz-Target", target)
@@ -106,7 +107,8 @@ func (a account) query(service, version, element string, params ...string) []str
 		form.Set(params[i], params[i+1])
 	}
 	var values []string
-	for _, m := range regexp.MustCompile("<"+element+">([^<]*)<").FindAllSubmatch(a.call(service, http.MethodPost, "/", "", form.Encode()), -1) {
+	for _, m := range regexp.MustCompile("<"+element+">([^<]*)<").FindAllSubmatch(
+		a.call(service, http.MethodPost, "/", "", form.Encode()), -1) {
 		values = append(values, string(m[1]))
 	}
 	return values
@@ -136,7 +138,8 @@ func (a account) deploy(parameters ...string) map[string]string {
 func (a account) certificate() string {
 	a.t.Helper()
 	var made struct{ CertificateArn string }
-	a.json(&made, "acm", http.MethodPost, "/", "CertificateManager.RequestCertificate", `{"DomainName": "clusterpass.example.com"}`)
+	a.json(&made, "acm", http.MethodPost, "/", "CertificateManager.RequestCertificate",
+		`{"DomainName": "clusterpass.example.com"}`)
 	return made.CertificateArn
 }
 
@@ -170,7 +173,8 @@ func (a account) bridgeEnvironment() map[string]string {
 			}
 		}
 	}
-	a.json(&task, "ecs", http.MethodPost, "/", "AmazonEC2ContainerServiceV20141113.DescribeTaskDefinition", `{"taskDefinition": "clusterpass-bridge"}`)
+	a.json(&task, "ecs", http.MethodPost, "/", "AmazonEC2ContainerServiceV20141113.DescribeTaskDefinition",
+		`{"taskDefinition": "clusterpass-bridge"}`)
 	env := map[string]string{}
 	for _, v := range task.TaskDefinition.ContainerDefinitions[0].Environment {
 		if v.Name != "" { // moto leaves a hole for AWS::NoValue
@@ -197,7 +201,8 @@ var programs = map[string]func() any{
 
 // defaults are the variables that the template leaves to the programs.
 var defaults = []string{
-	"CLUSTERPASS_ALLOW_LOOPBACK", "CLUSTERPASS_BRIDGE_URL", "CLUSTERPASS_MAX_STREAMS_PER_CALLER", "CLUSTERPASS_STREAM_IDLE_TIMEOUT",
+	"CLUSTERPASS_ALLOW_LOOPBACK", "CLUSTERPASS_BRIDGE_URL", "CLUSTERPASS_MAX_STREAMS_PER_CALLER",
+	"CLUSTERPASS_STREAM_IDLE_TIMEOUT",
 	"CLUSTERPASS_STREAM_TIMEOUT", "CLUSTERPASS_STALL_TIMEOUT", "CLUSTERPASS_PING_PERIOD", "CLUSTERPASS_MAX_MESSAGE_BYTES",
 	"CLUSTERPASS_MAX_HEADER_BYTES", "CLUSTERPASS_RECHECK", "CLUSTERPASS_PROBE_INTERVAL", "CLUSTERPASS_MAX_CALLS",
 	"CLUSTERPASS_MAX_CALLS_PER_CALLER", "CLUSTERPASS_MAX_CALLS_PER_CLUSTER", "CLUSTERPASS_MAX_UNVERIFIED",
@@ -243,14 +248,17 @@ func clientCA(t *testing.T) string {
 func TestStackWithBalancer(t *testing.T) {
 	a := newAccount(t)
 	parameters := []string{
-		"DomainName=clusterpass.example.com", "CertificateArn=" + a.certificate(), "ClientCA=" + clientCA(t), "MutualTLS=passthrough",
-		`Authentication={"awsIAM": {"gatewayID": "clusterpass", "accounts": ["111122223333"]}}`, "WebsocketOrigins=https://a.example.com,https://b.example.com",
+		"DomainName=clusterpass.example.com", "CertificateArn=" + a.certificate(), "ClientCA=" + clientCA(t),
+		"MutualTLS=passthrough",
+		`Authentication={"awsIAM": {"gatewayID": "clusterpass", "accounts": ["111122223333"]}}`,
+		"WebsocketOrigins=https://a.example.com,https://b.example.com",
 		"ControlPlane=management", "TokenLifetime=72h", "LogLevel=WARN",
 		"ServerCA=" + clientCA(t), "MaxPassTTL=12h", "AuditWebhook=secret:audit/webhook", "AuditFailClosed=true",
 		"PassKMSKey=arn:aws:kms:" + region + ":111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab",
 	}
 	outputs := a.deploy(parameters...)
-	if outputs["Url"] != "https://clusterpass.example.com" || outputs["BridgeUrl"] != outputs["Url"] || !strings.Contains(outputs["NextCommand"], "cluster join") {
+	if outputs["Url"] != "https://clusterpass.example.com" || outputs["BridgeUrl"] != outputs["Url"] ||
+		!strings.Contains(outputs["NextCommand"], "cluster join") {
 		t.Errorf("outputs %v", outputs)
 	}
 
@@ -266,14 +274,17 @@ func TestStackWithBalancer(t *testing.T) {
 		}
 	}
 	b := configure(t, "bridge", a.bridgeEnvironment()).(*bridge.Config)
-	if b.Store.String() != outputs["Store"] || string(b.URL) != outputs["Url"] || b.Listen != ":8080" || !b.SelfSigned || b.CloudWatch != "Clusterpass/clusterpass" ||
+	if b.Store.String() != outputs["Store"] || string(b.URL) != outputs["Url"] || b.Listen != ":8080" || !b.SelfSigned ||
+		b.CloudWatch != "Clusterpass/clusterpass" ||
 		len(b.Origins) != 2 || b.ControlPlane != "management" || b.Audit != "-" || b.LogLevel.String() != "WARN" {
 		t.Errorf("the bridge has %+v", b)
 	}
 	// Private clusters are reached by the name that all bridges have, at the port that each listens on.
 	tunnel, err := url.Parse(outputs["TunnelUrl"])
-	if err != nil || tunnel.Scheme != "https" || len(b.Peers) != 1 || b.Peers[0] != tunnel.Host || b.TunnelListen != ":"+tunnel.Port() || b.MaxAgents != 1000 {
-		t.Errorf("the tunnel port is %q, bridges listen on %s, look for each other at %s and take %d agents", outputs["TunnelUrl"], b.TunnelListen, b.Peers, b.MaxAgents)
+	if err != nil || tunnel.Scheme != "https" || len(b.Peers) != 1 || b.Peers[0] != tunnel.Host ||
+		b.TunnelListen != ":"+tunnel.Port() || b.MaxAgents != 1000 {
+		t.Errorf("the tunnel port is %q, bridges listen on %s, look for each other at %s and take %d agents",
+			outputs["TunnelUrl"], b.TunnelListen, b.Peers, b.MaxAgents)
 	}
 	var zones struct{ Namespaces []struct{ ID, Name string } }
 	var names struct {
@@ -281,7 +292,8 @@ func TestStackWithBalancer(t *testing.T) {
 	}
 	a.json(&zones, "servicediscovery", http.MethodPost, "/", "Route53AutoNaming_v20170314.ListNamespaces", "{}")
 	a.json(&names, "servicediscovery", http.MethodPost, "/", "Route53AutoNaming_v20170314.ListServices", "{}")
-	if len(zones.Namespaces) != 1 || len(names.Services) != 1 || names.Services[0].Name+"."+zones.Namespaces[0].Name != tunnel.Hostname() {
+	if len(zones.Namespaces) != 1 || len(names.Services) != 1 ||
+		names.Services[0].Name+"."+zones.Namespaces[0].Name != tunnel.Hostname() {
 		t.Errorf("the names are %v in %v", names, zones)
 	}
 	r := configure(t, "rotate", a.function("clusterpass-rotate").Environment.Variables).(*rotate.Config)
@@ -302,7 +314,8 @@ func TestStackWithBalancer(t *testing.T) {
 		if cfg.CloudWatch != b.CloudWatch {
 			t.Errorf("%s counts in %q", name, cfg.CloudWatch)
 		}
-		if c.ControlPlane != "management" || f.ControlPlane != "management" || cfg.Store != b.Store || cfg.BridgeURL != "" || cfg.MTLSHeader != b.MTLSHeader || cfg.MTLSHeader == identity.ALBHeader || len(cfg.MTLSHeader) > 40 {
+		if c.ControlPlane != "management" || f.ControlPlane != "management" || cfg.Store != b.Store || cfg.BridgeURL != "" ||
+			cfg.MTLSHeader != b.MTLSHeader || cfg.MTLSHeader == identity.ALBHeader || len(cfg.MTLSHeader) > 40 {
 			t.Errorf("%s has %+v", name, cfg)
 		}
 		group := a.elb("TargetGroupArn", "Action", "DescribeTargetGroups", "Names.member.1", "clusterpass-"+name)
@@ -318,7 +331,8 @@ func TestStackWithBalancer(t *testing.T) {
 	listener := a.elb("ListenerArn", "Action", "DescribeListeners", "LoadBalancerArn", balancer[0])
 	rules := a.elb("Priority", "Action", "DescribeRules", "ListenerArn", listener[0])
 	if len(balancer) != 1 || len(listener) != 1 || len(rules) != len(route.Table) { // one is the default
-		t.Errorf("%d balancers, %d listeners, %d rules for %d rows", len(balancer), len(listener), len(rules), len(route.Table))
+		t.Errorf("%d balancers, %d listeners, %d rules for %d rows", len(balancer), len(listener), len(rules),
+			len(route.Table))
 	}
 
 	// The stores are where the programs look for them.
@@ -333,7 +347,8 @@ func TestStackWithBalancer(t *testing.T) {
 		t.Error(err)
 	}
 	var secret struct{ KmsKeyID string }
-	a.json(&secret, "secretsmanager", http.MethodPost, "/", "secretsmanager.DescribeSecret", `{"SecretId": "clusterpass/clusters/a"}`)
+	a.json(&secret, "secretsmanager", http.MethodPost, "/", "secretsmanager.DescribeSecret",
+		`{"SecretId": "clusterpass/clusters/a"}`)
 	if secret.KmsKeyID != "alias/clusterpass" {
 		t.Errorf("a secret is encrypted with %q", secret.KmsKeyID)
 	}
@@ -342,7 +357,8 @@ func TestStackWithBalancer(t *testing.T) {
 // TestStackInPublicSubnets is the cheapest that has a bridge.
 func TestStackInPublicSubnets(t *testing.T) {
 	a := newAccount(t)
-	a.deploy("DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t), "NatGateways=0", "BridgeMinTasks=1", "BridgeSpot=all")
+	a.deploy("DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t),
+		"NatGateways=0", "BridgeMinTasks=1", "BridgeSpot=all")
 	if fn := a.function("clusterpass-proxy"); len(fn.VpcConfig.SubnetIDs) != 0 {
 		t.Errorf("the function is in %v", fn.VpcConfig)
 	}
@@ -350,7 +366,8 @@ func TestStackInPublicSubnets(t *testing.T) {
 	if p.MTLSTargetGroup != "" || configure(t, "bridge", a.bridgeEnvironment()).(*bridge.Config).MTLSHeader != "" {
 		t.Error("client certificates are believed where the load balancer asks for none")
 	}
-	if subnets := a.query("ec2", "2016-11-15", "subnetId", "Action", "DescribeSubnets", "Filter.1.Name", "cidr-block", "Filter.1.Value.1", "10.87.0.*"); len(subnets) != 2 {
+	if subnets := a.query("ec2", "2016-11-15", "subnetId", "Action", "DescribeSubnets", "Filter.1.Name", "cidr-block",
+		"Filter.1.Value.1", "10.87.0.*"); len(subnets) != 2 {
 		t.Errorf("subnets %v", subnets)
 	}
 	if nats := a.query("ec2", "2016-11-15", "natGatewayId", "Action", "DescribeNatGateways"); len(nats) != 0 {
@@ -363,7 +380,8 @@ func TestStackWithAPI(t *testing.T) {
 	a := newAccount(t)
 	parameters := []string{"FrontDoor=api", "BridgeUrl=https://bridge.example.com", "ClientCA=" + clientCA(t)}
 	outputs := a.deploy(parameters...)
-	if !strings.Contains(outputs["Url"], ".execute-api."+region+".") || outputs["BridgeUrl"] != "https://bridge.example.com" {
+	if !strings.Contains(outputs["Url"], ".execute-api."+region+".") ||
+		outputs["BridgeUrl"] != "https://bridge.example.com" {
 		t.Errorf("outputs %v", outputs)
 	}
 	for _, name := range []string{"proxy", "control", "fleet"} {
@@ -383,7 +401,8 @@ func TestStackWithAPI(t *testing.T) {
 	if len(apis.Item) != 1 {
 		t.Fatalf("%d APIs", len(apis.Item))
 	}
-	if !strings.Contains(string(a.call("apigateway", http.MethodGet, "/restapis/"+apis.Item[0].ID+"/resources", "", "")), "/clusters/{proxy+}") {
+	if !strings.Contains(string(a.call("apigateway", http.MethodGet, "/restapis/"+apis.Item[0].ID+"/resources", "", "")),
+		"/clusters/{proxy+}") {
 		t.Error("the API has no path for clusters")
 	}
 	a.deploy(append(parameters, "FunctionMemory=1024")...)
@@ -400,15 +419,18 @@ func TestStackWithAPIAndBridge(t *testing.T) {
 	if len(vpc) == 0 || len(subnets) < 2 {
 		t.Fatalf("a new account has networks %v with subnets %v", vpc, subnets)
 	}
-	outputs := a.deploy("FrontDoor=api", "DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t),
+	outputs := a.deploy("FrontDoor=api", "DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(),
+		"ClientCA="+clientCA(t),
 		"VpcId="+vpc[0], "PublicSubnetIds="+subnets[0]+","+subnets[1], "PrivateSubnetIds="+subnets[0]+","+subnets[1])
-	if !strings.Contains(outputs["Url"], ".execute-api."+region+".") || outputs["BridgeUrl"] != "https://clusterpass.example.com" {
+	if !strings.Contains(outputs["Url"], ".execute-api."+region+".") ||
+		outputs["BridgeUrl"] != "https://clusterpass.example.com" {
 		t.Errorf("outputs %v", outputs)
 	}
 	for _, name := range []string{"proxy", "control", "fleet"} {
 		fn := a.function("clusterpass-" + name)
 		configure(t, name, fn.Environment.Variables)
-		if got := fn.Environment.Variables["CLUSTERPASS_BRIDGE_URL"]; got != outputs["BridgeUrl"] || len(fn.VpcConfig.SubnetIDs) != 2 {
+		if got := fn.Environment.Variables["CLUSTERPASS_BRIDGE_URL"]; got != outputs["BridgeUrl"] ||
+			len(fn.VpcConfig.SubnetIDs) != 2 {
 			t.Errorf("%s sends streams to %q, and is in %v", name, got, fn.VpcConfig)
 		}
 	}
@@ -423,7 +445,8 @@ func TestStackWithAPIAndBridge(t *testing.T) {
 // TestStackWithVerify is a load balancer that refuses who has no certificate, before bridges in two zones with a way out each.
 func TestStackWithVerify(t *testing.T) {
 	a := newAccount(t)
-	a.deploy("DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t), "NatGateways=2", "MutualTLS=verify",
+	a.deploy("DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t),
+		"NatGateways=2", "MutualTLS=verify",
 		"TrustStoreArn=arn:aws:elasticloadbalancing:"+region+":111122223333:truststore/clients/0123456789abcdef")
 	p := configure(t, "proxy", a.function("clusterpass-proxy").Environment.Variables).(*proxy.Config)
 	b := configure(t, "bridge", a.bridgeEnvironment()).(*bridge.Config)

@@ -176,7 +176,11 @@ func TestLint(t *testing.T) {
 		}
 		files = append(files, name)
 	}
-	args := append([]string{"-c", "import sys; from cfnlint.runner import main; sys.exit(main())", "--non-zero-exit-code", "informational", "-i", "W3002", "--"}, files...)
+	args := append(
+		[]string{
+			"-c", "import sys; from cfnlint.runner import main; sys.exit(main())", "--non-zero-exit-code", "informational", "-i",
+			"W3002", "--",
+		}, files...)
 	if out, err := python(args...); err != nil {
 		t.Error(err)
 	} else if len(out) > 0 {
@@ -200,7 +204,10 @@ func TestParameters(t *testing.T) {
 			t.Errorf("%s: required is %t", name, p.Default == nil)
 		}
 	}
-	for _, want := range [][2]string{{"FrontDoor", "alb"}, {"Architecture", "arm64"}, {"NatGateways", "1"}, {"BridgeSpot", "none"}, {"MutualTLS", "off"}, {"Audit", "-"}} {
+	for _, want := range [][2]string{
+		{"FrontDoor", "alb"}, {"Architecture", "arm64"}, {"NatGateways", "1"}, {"BridgeSpot", "none"}, {"MutualTLS", "off"},
+		{"Audit", "-"},
+	} {
 		if p := all["template.yaml"].Parameters[want[0]]; p.Default == nil || *p.Default != any(want[1]) {
 			t.Errorf("the default of %s is not %s", want[0], want[1])
 		}
@@ -273,7 +280,8 @@ func TestEveryFunction(t *testing.T) {
 // TestDeployNeedsEndpoint holds that an emulator's script never deploys to AWS itself.
 func TestDeployNeedsEndpoint(t *testing.T) {
 	t.Setenv("AWS_ENDPOINT_URL", "")
-	if _, err := python("infra/localstack/stack.py", "deploy", "name"); err == nil || !strings.Contains(err.Error(), "make deploy") {
+	if _, err := python("infra/localstack/stack.py", "deploy", "name"); err == nil ||
+		!strings.Contains(err.Error(), "make deploy") {
 		t.Errorf("without an endpoint: %v, want what to do", err)
 	}
 }

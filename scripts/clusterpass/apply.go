@@ -23,7 +23,8 @@ import (
 )
 
 func (a *app) apply() *cobra.Command {
-	return a.fileCommand("apply", "Write roles, bindings and registries into the store", `Write ClusterRoles and ClusterRoleBindings (rbac.authorization.k8s.io/v1) into the store. They say who may call which
+	return a.fileCommand("apply", "Write roles, bindings and registries into the store",
+		`Write ClusterRoles and ClusterRoleBindings (rbac.authorization.k8s.io/v1) into the store. They say who may call which
 cluster: a call to cluster c needs its verb on the resource clusters/proxy in cluster.karmada.io with resourceName c. The
 verb is get, create, update, patch or delete, as the HTTP method's; exec, attach, port-forward and other upgrades
 need create. ResourceRegistries (search.karmada.io/v1alpha1) say which kinds of which clusters the fleet answers for. A change is in
@@ -31,10 +32,12 @@ force within seconds.`, applyObject)
 }
 
 func (a *app) delete() *cobra.Command {
-	return a.fileCommand("delete", "Delete roles, bindings and registries from the store", "Delete the ClusterRoles, ClusterRoleBindings and ResourceRegistries of a file from the store.", deleteObject)
+	return a.fileCommand("delete", "Delete roles, bindings and registries from the store",
+		"Delete the ClusterRoles, ClusterRoleBindings and ResourceRegistries of a file from the store.", deleteObject)
 }
 
-func (a *app) fileCommand(use, short, long string, do func(context.Context, objects.Store, *object) (string, error)) *cobra.Command {
+func (a *app) fileCommand(use, short, long string,
+	do func(context.Context, objects.Store, *object) (string, error)) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: use + " -f FILE", Short: short, Long: long, Args: cobra.NoArgs,
@@ -128,7 +131,9 @@ func parseObject(doc []byte) (*object, error) {
 		r := &searchv1alpha1.ResourceRegistry{}
 		o = &object{searchv1alpha1.Prefix, "resourceregistry", &r.ObjectMeta, r}
 	default:
-		return nil, fmt.Errorf("apiVersion %q, kind %q: want ClusterRole or ClusterRoleBinding of %s, or ResourceRegistry of %s", t.APIVersion, t.Kind, rbac, searchv1alpha1.APIVersion)
+		return nil,
+			fmt.Errorf("apiVersion %q, kind %q: want ClusterRole or ClusterRoleBinding of %s, or ResourceRegistry of %s",
+				t.APIVersion, t.Kind, rbac, searchv1alpha1.APIVersion)
 	}
 	if err := yaml.UnmarshalStrict(doc, o.value); err != nil {
 		return nil, err

@@ -20,14 +20,17 @@ import (
 )
 
 func (a *app) cert() *cobra.Command {
-	cmd := &cobra.Command{Use: "cert", Short: "Make the CA of client certificates, and revoke certificates", Args: cobra.NoArgs, RunE: help}
+	cmd := &cobra.Command{
+		Use: "cert", Short: "Make the CA of client certificates, and revoke certificates", Args: cobra.NoArgs, RunE: help,
+	}
 	cmd.AddCommand(certCA(), a.certRevoke(), a.certList())
 	return cmd
 }
 
 func certCA() *cobra.Command {
 	return &cobra.Command{
-		Use: "ca FILE", Short: "Make the CA of client certificates, if it is not there, and print its certificate in base64", Args: cobra.ExactArgs(1),
+		Use: "ca FILE", Short: "Make the CA of client certificates, if it is not there, and print its certificate in base64",
+		Args: cobra.ExactArgs(1),
 		Long: `Make the CA of client certificates: certificate and key in FILE, which ends in .pem, and which only you can read. If it is there
 already, it stays. Its certificate is printed in base64 in one line, as CLUSTERPASS_CLIENT_CA takes it, and the parameter ClientCA on AWS.
 Whoever has the file can be anybody at the gateway. The gateway itself needs the key only to make certificates when kubectl asks it for
@@ -52,7 +55,8 @@ passes of that form: clusterpass init --client-ca FILE gives it to it.`,
 func (a *app) certRevoke() *cobra.Command {
 	var file, reason string
 	cmd := &cobra.Command{
-		Use: "revoke [SERIAL]", Short: "Revoke a client certificate of the gateway's CA, and end the streams that it has open",
+		Use:   "revoke [SERIAL]",
+		Short: "Revoke a client certificate of the gateway's CA, and end the streams that it has open",
 		Long: `Revoke a client certificate of the gateway's CA: by its serial number in hexadecimal digits, as openssl x509 -serial prints it, or by
 a file that holds it, PEM or a kubeconfig. (A certificate that is a pass ends with its pass, too: clusterpass pass revoke.)`,
 		Example: `  clusterpass cert revoke 4B:1F:…
@@ -84,7 +88,8 @@ a file that holds it, PEM or a kubeconfig. (A certificate that is a pass ends wi
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "certificate %s is revoked; within %s no gateway takes it any more\n", serial, passes.MaxAge)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "certificate %s is revoked; within %s no gateway takes it any more\n",
+				serial, passes.MaxAge)
 			return err
 		},
 	}
@@ -108,7 +113,8 @@ func (a *app) certList() *cobra.Command {
 			tw := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
 			_, _ = fmt.Fprintln(tw, "SERIAL\tUSER\tREVOKED\tREASON")
 			for _, r := range all {
-				_, _ = fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", r.Name, r.Spec.User, r.CreationTimestamp.UTC().Format(time.RFC3339), r.Spec.Reason)
+				_, _ = fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", r.Name, r.Spec.User, r.CreationTimestamp.UTC().Format(time.RFC3339),
+					r.Spec.Reason)
 			}
 			return tw.Flush()
 		},

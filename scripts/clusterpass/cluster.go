@@ -20,7 +20,9 @@ import (
 )
 
 func (a *app) cluster() *cobra.Command {
-	cmd := &cobra.Command{Use: "cluster", Short: "Register, list and remove member clusters", Args: cobra.NoArgs, RunE: help}
+	cmd := &cobra.Command{
+		Use: "cluster", Short: "Register, list and remove member clusters", Args: cobra.NoArgs, RunE: help,
+	}
 	cmd.AddCommand(a.clusterAdd(), a.clusterJoin(), a.clusterList(), a.clusterShow(), a.clusterRemove())
 	return cmd
 }
@@ -38,10 +40,12 @@ type source struct {
 
 func (s *source) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&s.kubeconfig, "kubeconfig", "", "kubeconfig file that reaches the cluster, or - for stdin (default: kubectl's)")
+	f.StringVar(&s.kubeconfig, "kubeconfig", "",
+		"kubeconfig file that reaches the cluster, or - for stdin (default: kubectl's)")
 	f.StringVar(&s.context, "context", "", "context in it (default: its current context)")
 	f.StringToStringVar(&s.labels, "label", nil, "label of the cluster, key=value; may be repeated")
-	f.BoolVar(&s.insecure, "insecure-skip-tls-verify", false, "allow the kubeconfig to skip the verification of the server's certificate")
+	f.BoolVar(&s.insecure, "insecure-skip-tls-verify", false,
+		"allow the kubeconfig to skip the verification of the server's certificate")
 	f.BoolVar(&s.replace, "replace", false, "replace a cluster of this name")
 }
 
@@ -74,8 +78,11 @@ Without it the cluster is asked whether the credential may impersonate.`,
 	s.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&s.identity, "identity", "", "impersonate, direct or passthrough (default: ask the cluster)")
-	f.StringSliceVar(&s.directUsers, "direct-user", nil, "user who may call a cluster of identity direct; * for all; may be repeated")
-	f.StringVar(&s.tunnel, "tunnel", "", "make the cluster a private one that another one's agents reach, which must list its server: URL of the bridge's tunnel port and that cluster, such as https://127.0.0.1:8444/prod")
+	f.StringSliceVar(&s.directUsers, "direct-user", nil,
+		"user who may call a cluster of identity direct; * for all; may be repeated")
+	f.StringVar(&s.tunnel, "tunnel", "",
+		"make the cluster a private one that another one's agents reach, which must list its server: URL of the bridge's "+
+			"tunnel port and that cluster, such as https://127.0.0.1:8444/prod")
 	f.BoolVar(&s.skipCheck, "skip-check", false, "store without calling the cluster; needs --identity")
 	return cmd
 }
@@ -153,7 +160,8 @@ func table(w io.Writer, clusters []v1alpha1.Cluster) error {
 		for _, k := range slices.Sorted(maps.Keys(c.Labels)) {
 			labels = append(labels, k+"="+c.Labels[k])
 		}
-		_, _ = fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Name, c.Status.KubernetesVersion, c.Spec.SyncMode, c.Mode(), c.Spec.APIEndpoint, strings.Join(labels, ","))
+		_, _ = fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Name, c.Status.KubernetesVersion, c.Spec.SyncMode, c.Mode(),
+			c.Spec.APIEndpoint, strings.Join(labels, ","))
 	}
 	return tw.Flush()
 }
@@ -187,7 +195,8 @@ func (a *app) clusterShow() *cobra.Command {
 
 func (a *app) clusterRemove() *cobra.Command {
 	return &cobra.Command{
-		Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a cluster and its secret from the gateway", Args: cobra.ExactArgs(1),
+		Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a cluster and its secret from the gateway",
+		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: storedNames(a.clusterNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.registrar(cmd.Context())

@@ -47,7 +47,8 @@ func TestDiscover(t *testing.T) {
 		}))
 		defer srv.Close()
 		ca := filepath.Join(t.TempDir(), "ca.pem")
-		if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600); err != nil {
+		if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		req := &loginRequest{ca: ca, clusters: []string{"m1"}, kubeconfig: filepath.Join(t.TempDir(), "config")}

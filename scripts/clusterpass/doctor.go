@@ -94,7 +94,9 @@ func (v *visit) all(ctx context.Context, from *userFlags, clusters []string) {
 			return
 		}
 		if len(clusters) == 0 {
-			v.wrong("access", "you may reach no cluster", "ask the gateway's administrator for a grant: a ClusterRole with the verb get on clusters/proxy in cluster.karmada.io, and its binding")
+			v.wrong("access", "you may reach no cluster",
+				"ask the gateway's administrator for a grant: a ClusterRole with the verb get on clusters/proxy in "+
+					"cluster.karmada.io, and its binding")
 			return
 		}
 		v.ok("access", "you may reach %s", strings.Join(clusters, ", "))
@@ -112,7 +114,8 @@ func (v *visit) network(ctx context.Context, u *user, cfg *rest.Config) bool {
 		return false
 	}
 	if proxy := proxyOf(cfg, gateway); proxy != nil {
-		v.ok("proxy", "the gateway is reached through %s: its name, address and certificate are left to the next step", proxy.Redacted())
+		v.ok("proxy", "the gateway is reached through %s: its name, address and certificate are left to the next step",
+			proxy.Redacted())
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, networkTimeout)
@@ -123,13 +126,15 @@ func (v *visit) network(ctx context.Context, u *user, cfg *rest.Config) bool {
 	}
 	addresses, err := net.DefaultResolver.LookupHost(ctx, host)
 	if err != nil {
-		v.wrong("DNS", fmt.Sprintf("the name %q has no address: %v", host, reason(err)), "is the URL right? If so, does this machine use the right DNS server, or need a VPN?")
+		v.wrong("DNS", fmt.Sprintf("the name %q has no address: %v", host, reason(err)),
+			"is the URL right? If so, does this machine use the right DNS server, or need a VPN?")
 		return false
 	}
 	v.ok("DNS", "%s is %s", host, strings.Join(addresses, ", "))
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(host, port))
 	if err != nil {
-		v.wrong("TCP", fmt.Sprintf("nothing answers at port %s: %v", port, reason(err)), "is the gateway running, and is the port right? A firewall or a missing VPN shows as a timeout")
+		v.wrong("TCP", fmt.Sprintf("nothing answers at port %s: %v", port, reason(err)),
+			"is the gateway running, and is the port right? A firewall or a missing VPN shows as a timeout")
 		return false
 	}
 	defer conn.Close()
@@ -151,7 +156,8 @@ func (v *visit) network(ctx context.Context, u *user, cfg *rest.Config) bool {
 		v.wrong("TLS", what, do)
 		return false
 	}
-	v.ok("TLS", "the certificate holds until %s", secure.ConnectionState().PeerCertificates[0].NotAfter.UTC().Format(time.RFC3339))
+	v.ok("TLS", "the certificate holds until %s",
+		secure.ConnectionState().PeerCertificates[0].NotAfter.UTC().Format(time.RFC3339))
 	return true
 }
 
@@ -189,13 +195,17 @@ func certificateTrouble(err error, own bool) (what, do string) {
 	)
 	switch {
 	case errors.As(err, &unknown) && own:
-		return "the gateway's certificate is not signed by the CA that your kubeconfig has", "the gateway's CA was changed, or somebody else answers: get a new kubeconfig from the gateway's administrator"
+		return "the gateway's certificate is not signed by the CA that your kubeconfig has",
+			"the gateway's CA was changed, or somebody else answers: get a new kubeconfig from the gateway's administrator"
 	case errors.As(err, &unknown):
-		return "this machine does not trust the gateway's certificate", "log in with the CA of the gateway: clusterpass login URL --ca FILE"
+		return "this machine does not trust the gateway's certificate",
+			"log in with the CA of the gateway: clusterpass login URL --ca FILE"
 	case errors.As(err, &name):
-		return fmt.Sprintf("the gateway's certificate is for another name: %v", name), "use the URL that the certificate is for, or have the name added (CLUSTERPASS_HOSTS of the local gateway)"
+		return fmt.Sprintf("the gateway's certificate is for another name: %v", name),
+			"use the URL that the certificate is for, or have the name added (CLUSTERPASS_HOSTS of the local gateway)"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return "the gateway's certificate has expired, or this machine's clock is wrong", "look at the clock; if it is right, tell the gateway's administrator"
+		return "the gateway's certificate has expired, or this machine's clock is wrong",
+			"look at the clock; if it is right, tell the gateway's administrator"
 	}
 	return "no TLS: " + err.Error(), "does something else than the gateway listen there?"
 }
@@ -208,21 +218,26 @@ func (v *visit) identity(ctx context.Context, u *user, cfg *rest.Config) bool {
 		v.wrong("identity", err.Error(), "log in again: clusterpass login --help")
 		return false
 	}
-	who, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	who, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{},
+		metav1.CreateOptions{})
 	switch {
 	case err == nil:
 		v.ok("identity", "you are %q, in groups %q", who.Status.UserInfo.Username, who.Status.UserInfo.Groups)
 		return true
 	case code(err) == http.StatusUnauthorized:
-		v.wrong("identity", "the gateway does not take your credential: "+plain(err), "get a new one, and log in with it: clusterpass login --help")
+		v.wrong("identity", "the gateway does not take your credential: "+plain(err),
+			"get a new one, and log in with it: clusterpass login --help")
 	case code(err) == 0 && u.auth.Exec != nil:
-		v.wrong("identity", fmt.Sprintf("no credential comes from %q: %s", u.auth.Exec.Command, plain(err)), "run it by hand to see why: "+strings.Join(append([]string{u.auth.Exec.Command}, u.auth.Exec.Args...), " "))
+		v.wrong("identity", fmt.Sprintf("no credential comes from %q: %s", u.auth.Exec.Command, plain(err)),
+			"run it by hand to see why: "+strings.Join(append([]string{u.auth.Exec.Command}, u.auth.Exec.Args...), " "))
 	case code(err) == 0:
-		v.wrong("gateway", "the connection breaks off: "+plain(err), "is a proxy or a firewall in between? The gateway's log has the rest")
+		v.wrong("gateway", "the connection breaks off: "+plain(err),
+			"is a proxy or a firewall in between? The gateway's log has the rest")
 	case code(err) == http.StatusNotFound:
 		v.wrong("gateway", "what answers is no gateway, or one without an API of its own: "+plain(err), "is the URL right?")
 	default:
-		v.wrong("gateway", plain(err), "the gateway itself has trouble: its log says more; try again, and tell its administrator")
+		v.wrong("gateway", plain(err),
+			"the gateway itself has trouble: its log says more; try again, and tell its administrator")
 	}
 	return false
 }
@@ -239,7 +254,8 @@ func (v *visit) certificate(u *user) {
 	}
 	switch left := time.Until(leaf.NotAfter); {
 	case left < 0:
-		v.wrong("identity", "your client certificate has expired on "+leaf.NotAfter.UTC().Format(time.RFC3339), "get a new one, and log in with it: clusterpass login --help")
+		v.wrong("identity", "your client certificate has expired on "+leaf.NotAfter.UTC().Format(time.RFC3339),
+			"get a new one, and log in with it: clusterpass login --help")
 	case left < soon && leaf.NotAfter.Sub(leaf.NotBefore) > 2*soon:
 		v.ok("identity", "your client certificate ends soon, on %s: get a new one", leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
@@ -248,7 +264,8 @@ func (v *visit) certificate(u *user) {
 // bridge asks what carries streams.
 func (v *visit) bridge(ctx context.Context, cfg *rest.Config) {
 	if err := get(ctx, cfg, "/bridge/version"); err != nil {
-		v.wrong("streams", "the bridge does not answer: "+plain(err), "watch, logs -f, exec and port-forward do not work until the bridge runs: tell the gateway's administrator")
+		v.wrong("streams", "the bridge does not answer: "+plain(err),
+			"watch, logs -f, exec and port-forward do not work until the bridge runs: tell the gateway's administrator")
 		return
 	}
 	v.ok("streams", "the bridge answers")
@@ -265,15 +282,18 @@ func (v *visit) member(ctx context.Context, cfg *rest.Config, name string) {
 	do := "kubectl --context clusterpass describe cluster " + name + " may say more; its administrator can look"
 	switch code(err) {
 	case http.StatusForbidden:
-		do = "ask the gateway's administrator for a grant: the verb get on clusters/proxy in cluster.karmada.io, resourceName " + name
+		do = "ask the gateway's administrator for a grant: the verb get on clusters/proxy in cluster.karmada.io, " +
+			"resourceName " + name
 	case http.StatusNotFound:
 		do = "is the name right? The gateway's administrator registers it: clusterpass cluster add " + name
 	case http.StatusBadGateway:
-		do = "the gateway cannot use the cluster: is it up, reachable from the gateway, and is its credential still good? Its administrator renews that: clusterpass cluster join " + name + " --replace"
+		do = "the gateway cannot use the cluster: is it up, reachable from the gateway, and is its credential still good? " +
+			"Its administrator renews that: clusterpass cluster join " + name + " --replace"
 	case http.StatusGatewayTimeout:
 		do = "the cluster, or the way to it, is slow or down: try again, then ask its administrator"
 	case http.StatusUnauthorized:
-		do = "the cluster takes tokens of its own only (identity passthrough): call it with one that it takes, which its administrator gives"
+		do = "the cluster takes tokens of its own only (identity passthrough): call it with one that it takes, which its " +
+			"administrator gives"
 	}
 	v.wrong(name, plain(err), do)
 }

@@ -86,7 +86,8 @@ printed as a manifest, which holds their credential; apply it in the cluster.`,
 			// An API server learns of new rights a moment after they were written, each for itself.
 			var lacking *registration.LackingError
 			for deadline := time.Now().Add(grantTimeout); ; time.Sleep(grantPause) {
-				if err = a.register(cmd, args[0], kc, s); !errors.As(err, &lacking) || time.Now().After(deadline) || cmd.Context().Err() != nil {
+				if err = a.register(cmd, args[0], kc, s); !errors.As(err, &lacking) || time.Now().After(deadline) ||
+					cmd.Context().Err() != nil {
 					break
 				}
 			}
@@ -98,8 +99,10 @@ printed as a manifest, which holds their credential; apply it in the cluster.`,
 	}
 	s.flags(cmd)
 	p.flags(cmd)
-	cmd.Flags().StringSliceVar(&groups, "group", nil, "group that the account may impersonate; may be repeated (default: every group)")
-	cmd.Flags().DurationVar(&lifetime, "token-lifetime", 90*24*time.Hour, "how long the token is to be good for; the cluster may give less")
+	cmd.Flags().StringSliceVar(&groups, "group", nil,
+		"group that the account may impersonate; may be repeated (default: every group)")
+	cmd.Flags().DurationVar(&lifetime, "token-lifetime", 90*24*time.Hour,
+		"how long the token is to be good for; the cluster may give less")
 	return cmd
 }
 
@@ -120,7 +123,8 @@ func join(ctx context.Context, admin secrets.Value, acc account, lifetime time.D
 	}
 	seconds := int64(lifetime / time.Second)
 	token, err := client.CoreV1().ServiceAccounts(joinNamespace).CreateToken(ctx, acc.name,
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}, metav1.CreateOptions{})
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}},
+		metav1.CreateOptions{})
 	if err != nil {
 		return secrets.Value{}, fmt.Errorf("make a token: %w", err)
 	}
@@ -145,7 +149,8 @@ func (acc account) apply(ctx context.Context, client kubernetes.Interface) error
 			return err
 		}},
 		{"service account", func() error {
-			_, err := core.ServiceAccounts(joinNamespace).Apply(ctx, corev1.ServiceAccount(acc.name, joinNamespace).WithAutomountServiceAccountToken(false), opts)
+			_, err := core.ServiceAccounts(joinNamespace).Apply(ctx,
+				corev1.ServiceAccount(acc.name, joinNamespace).WithAutomountServiceAccountToken(false), opts)
 			return err
 		}},
 		{"cluster role", func() error {
@@ -164,7 +169,8 @@ func (acc account) apply(ctx context.Context, client kubernetes.Interface) error
 		}},
 		{"role", func() error {
 			_, err := rbac.Roles(joinNamespace).Apply(ctx, rbacv1.Role(acc.name, joinNamespace).WithRules(
-				rbacv1.PolicyRule().WithAPIGroups("").WithResources("serviceaccounts/token").WithResourceNames(acc.name).WithVerbs("create"),
+				rbacv1.PolicyRule().WithAPIGroups("").WithResources("serviceaccounts/token").WithResourceNames(acc.name).WithVerbs(
+					"create"),
 			), opts)
 			return err
 		}},

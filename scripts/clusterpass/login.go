@@ -34,7 +34,8 @@ type loginRequest struct {
 func login() *cobra.Command {
 	req := &loginRequest{}
 	cmd := &cobra.Command{
-		Use: "login URL", Short: "Write contexts for a gateway and its clusters into your kubeconfig", Args: cobra.MaximumNArgs(1),
+		Use: "login URL", Short: "Write contexts for a gateway and its clusters into your kubeconfig",
+		Args: cobra.MaximumNArgs(1),
 		Long: `Write contexts into your kubeconfig: one for each cluster that you may reach, "fleet" for all of them at once, and "clusterpass" for the
 gateway itself. What you identify yourself with is one of:
 
@@ -78,14 +79,18 @@ gateway are replaced, with the namespaces that you have set; those that lead els
 	f.StringVar(&req.pass, "pass", "", "file with a pass, or - for standard input")
 	f.StringVar(&req.cert, "client-certificate", "", "file with a client certificate, PEM")
 	f.StringVar(&req.key, "client-key", "", "file with its key, PEM")
-	f.StringVar(&req.oidcIssuer, "oidc-issuer", "", "URL of the OpenID Connect provider, as the gateway's administrator says")
+	f.StringVar(&req.oidcIssuer, "oidc-issuer", "",
+		"URL of the OpenID Connect provider, as the gateway's administrator says")
 	f.StringVar(&req.oidcClient, "oidc-client", "", "client ID there")
 	f.StringSliceVar(&req.oidcScopes, "oidc-scope", nil, "further scope to ask for; may be repeated")
-	f.StringArrayVar(&req.oidcArgs, "oidc-arg", nil, "further argument for kubelogin, such as --grant-type=device-code where there is no browser; may be repeated")
-	f.StringVar(&req.eks, "eks-name", "", "the gateway's name for AWS identities, as its administrator says (awsIAM.gatewayID)")
+	f.StringArrayVar(&req.oidcArgs, "oidc-arg", nil,
+		"further argument for kubelogin, such as --grant-type=device-code where there is no browser; may be repeated")
+	f.StringVar(&req.eks, "eks-name", "",
+		"the gateway's name for AWS identities, as its administrator says (awsIAM.gatewayID)")
 	f.StringVar(&req.region, "aws-region", "", "region for aws eks get-token (default: that of your AWS configuration)")
 	f.StringVar(&req.profile, "aws-profile", "", "profile for aws eks get-token (default: that of your AWS configuration)")
-	f.StringSliceVar(&req.clusters, "cluster", nil, "cluster to write a context for, whatever the gateway says; may be repeated")
+	f.StringSliceVar(&req.clusters, "cluster", nil,
+		"cluster to write a context for, whatever the gateway says; may be repeated")
 	f.BoolVar(&req.skipCheck, "skip-check", false, "do not call the gateway; name clusters with --cluster")
 	return cmd
 }
@@ -108,7 +113,10 @@ func (req *loginRequest) user(ctx context.Context, at string, in io.Reader) (*us
 		return req.fromPass(at, in)
 	}
 	if at == "" {
-		return nil, errors.New("say which gateway: clusterpass login https://clusterpass.example.com, or give a pass, which names its own, with --pass FILE")
+		return nil,
+			errors.New(
+				"say which gateway: clusterpass login https://clusterpass.example.com, or give a pass, which names its own, with " +
+					"--pass FILE")
 	}
 	base, err := gatewayOf(at)
 	if err != nil || base != strings.TrimSuffix(at, "/") {
@@ -140,16 +148,21 @@ func (req *loginRequest) user(ctx context.Context, at string, in io.Reader) (*us
 	return u, err
 }
 
-const choose = "say what you identify yourself with, by one of --pass, --oidc-issuer, --eks-name and --client-certificate"
+const choose = "say what you identify yourself with, by one of --pass, --oidc-issuer, --eks-name and " +
+	"--client-certificate"
 
 // trouble says why a call of the gateway failed, and what to do: what otherwise says, unless it is about the gateway's certificate.
 func (u *user) trouble(err error, otherwise string) error {
 	var unknown x509.UnknownAuthorityError
 	switch {
 	case errors.As(err, &unknown) && len(u.cluster.CertificateAuthorityData) > 0:
-		return fmt.Errorf("the certificate of the gateway at %s is not signed by the CA that you gave: get the right one from the gateway's administrator", u.url)
+		return fmt.Errorf(
+			"the certificate of the gateway at %s is not signed by the CA that you gave: get the right one from the gateway's "+
+				"administrator", u.url)
 	case errors.As(err, &unknown):
-		return fmt.Errorf("this machine does not trust the certificate of the gateway at %s: get its CA from the gateway's administrator, and name the file with --ca", u.url)
+		return fmt.Errorf(
+			"this machine does not trust the certificate of the gateway at %s: get its CA from the gateway's administrator, "+
+				"and name the file with --ca", u.url)
 	}
 	return fmt.Errorf("the gateway at %s: %s%s", u.url, plain(err), otherwise)
 }
@@ -184,7 +197,9 @@ func (req *loginRequest) discover(ctx context.Context, u *user) error {
 	case len(methods.OIDC) == 0 && aws:
 		req.eks = methods.AWSIAM.GatewayID
 	case len(methods.OIDC) == 0:
-		return fmt.Errorf("the gateway at %s takes passes and client certificates only: get one, and give it with --pass or --client-certificate", u.url)
+		return fmt.Errorf(
+			"the gateway at %s takes passes and client certificates only: get one, and give it with --pass or "+
+				"--client-certificate", u.url)
 	default:
 		var ways []string
 		for _, o := range methods.OIDC {
@@ -238,13 +253,17 @@ func inline(kc *clientcmdapi.Config) error {
 		{"certificate-authority", cluster.CertificateAuthority != ""},
 	} {
 		if not.there {
-			return fmt.Errorf("it has %s, and a pass runs no program and names no file; ask whoever gave it to you for the kubeconfig that was printed when it was made", not.field)
+			return fmt.Errorf(
+				"it has %s, and a pass runs no program and names no file; ask whoever gave it to you for the kubeconfig that was "+
+					"printed when it was made", not.field)
 		}
 	}
 	if auth.Token == "" && len(auth.ClientCertificateData) == 0 {
 		return errors.New("it has neither token nor client-certificate-data")
 	}
-	kc.AuthInfos[c.AuthInfo] = &clientcmdapi.AuthInfo{Token: auth.Token, ClientCertificateData: auth.ClientCertificateData, ClientKeyData: auth.ClientKeyData}
+	kc.AuthInfos[c.AuthInfo] = &clientcmdapi.AuthInfo{
+		Token: auth.Token, ClientCertificateData: auth.ClientCertificateData, ClientKeyData: auth.ClientKeyData,
+	}
 	return nil
 }
 
@@ -252,7 +271,9 @@ const execVersion = "client.authentication.k8s.io/v1"
 
 // kubelogin is an entry by which kubectl signs people in at an OpenID Connect provider.
 func (req *loginRequest) kubelogin() *clientcmdapi.ExecConfig {
-	args := []string{"oidc-login", "get-token", "--oidc-issuer-url=" + req.oidcIssuer, "--oidc-client-id=" + req.oidcClient}
+	args := []string{
+		"oidc-login", "get-token", "--oidc-issuer-url=" + req.oidcIssuer, "--oidc-client-id=" + req.oidcClient,
+	}
 	for _, s := range req.oidcScopes {
 		args = append(args, "--oidc-extra-scope="+s)
 	}
@@ -308,7 +329,8 @@ func (req *loginRequest) write(out io.Writer, u *user, clusters []string) error 
 	if !sameFile(path, usual) {
 		next = "kubectl --kubeconfig " + path + " --context " + made.CurrentContext
 	}
-	_, err = fmt.Fprintf(out, "%s has %d contexts for %s now. Next:\n\n  %s get %s\n", path, len(made.Contexts), u.url, next,
+	_, err = fmt.Fprintf(out, "%s has %d contexts for %s now. Next:\n\n  %s get %s\n", path, len(made.Contexts), u.url,
+		next,
 		map[bool]string{true: "nodes", false: "clusters"}[len(clusters) > 0])
 	return err
 }
@@ -341,12 +363,15 @@ func merge(kc, all, made *clientcmdapi.Config, url, prefix string) error {
 	}
 	for name, c := range kc.Contexts { // clusters that are out of reach now
 		server := url + kubeconfig.Path(strings.TrimPrefix(name, prefix))
-		if made.Contexts[name] != nil || made.AuthInfos[c.AuthInfo] == nil || c.Cluster != name || kc.Clusters[name] == nil || kc.Clusters[name].Server != server {
+		if made.Contexts[name] != nil || made.AuthInfos[c.AuthInfo] == nil || c.Cluster != name || kc.Clusters[name] == nil ||
+			kc.Clusters[name].Server != server {
 			continue // among them contexts of the user's own making
 		}
 		delete(kc.Contexts, name)
 		delete(all.Contexts, name)
-		if !slices.ContainsFunc(slices.Collect(maps.Values(all.Contexts)), func(c *clientcmdapi.Context) bool { return c.Cluster == name }) {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(all.Contexts)), func(c *clientcmdapi.Context) bool {
+			return c.Cluster == name
+		}) {
 			delete(kc.Clusters, name)
 		}
 	}

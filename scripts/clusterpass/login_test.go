@@ -21,24 +21,32 @@ func TestLoginWrites(t *testing.T) {
 	}
 	login := func(args ...string) *clientcmdapi.Config {
 		t.Helper()
-		if out, err := c.run(t, append([]string{"login", gw, "--kubeconfig", theirs, "--skip-check"}, args...)...); err != nil {
+		if out, err := c.run(t,
+			append([]string{"login", gw, "--kubeconfig", theirs, "--skip-check"}, args...)...); err != nil {
 			t.Fatalf("%v: %s%v", args, out, err)
 		}
 		kc, err := clientcmd.LoadFromFile(theirs)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if kc.CurrentContext != before.CurrentContext || kc.Contexts["lab"] == nil || kc.Clusters["c"].Server != before.Clusters["c"].Server || kc.AuthInfos["u"].Token != before.AuthInfos["u"].Token {
+		if kc.CurrentContext != before.CurrentContext || kc.Contexts["lab"] == nil ||
+			kc.Clusters["c"].Server != before.Clusters["c"].Server || kc.AuthInfos["u"].Token != before.AuthInfos["u"].Token {
 			t.Errorf("%v: what was there is changed", args)
 		}
 		return kc
 	}
-	kc := login("--oidc-issuer", "https://login.example.com", "--oidc-client", "cp", "--oidc-scope", "groups", "--oidc-arg=--grant-type=device-code", "--cluster", "m1,m2")
+	kc := login("--oidc-issuer", "https://login.example.com", "--oidc-client", "cp", "--oidc-scope", "groups",
+		"--oidc-arg=--grant-type=device-code", "--cluster", "m1,m2")
 	exec := kc.AuthInfos["clusterpass"].Exec
-	if want := []string{"oidc-login", "get-token", "--oidc-issuer-url=https://login.example.com", "--oidc-client-id=cp", "--oidc-extra-scope=groups", "--grant-type=device-code"}; exec.Command != "kubectl" || !slices.Equal(exec.Args, want) {
+	if want := []string{
+		"oidc-login", "get-token", "--oidc-issuer-url=https://login.example.com", "--oidc-client-id=cp",
+		"--oidc-extra-scope=groups", "--grant-type=device-code",
+	}; exec.Command != "kubectl" || !slices.Equal(exec.Args, want) {
 		t.Errorf("%s %q", exec.Command, exec.Args)
 	}
-	for context, server := range map[string]string{"clusterpass": gw, "fleet": gw + "/fleet", "m1": gw + "/clusters/m1", "m2": gw + "/clusters/m2"} {
+	for context, server := range map[string]string{
+		"clusterpass": gw, "fleet": gw + "/fleet", "m1": gw + "/clusters/m1", "m2": gw + "/clusters/m2",
+	} {
 		if got := kc.Clusters[kc.Contexts[context].Cluster].Server; got != server {
 			t.Errorf("%s leads to %s", context, got)
 		}
@@ -46,13 +54,16 @@ func TestLoginWrites(t *testing.T) {
 	// As somebody else, who reaches less: what is out of reach goes.
 	kc = login("--eks-name", "cp", "--aws-region", "eu-west-1", "--aws-profile", "work", "--cluster", "m2")
 	exec = kc.AuthInfos["clusterpass"].Exec
-	if want := []string{"--region", "eu-west-1", "eks", "get-token", "--cluster-name", "cp", "--output", "json"}; exec.Command != "aws" || !slices.Equal(exec.Args, want) || exec.Env[0].Value != "work" {
+	if want := []string{
+		"--region", "eu-west-1", "eks", "get-token", "--cluster-name", "cp", "--output", "json",
+	}; exec.Command != "aws" || !slices.Equal(exec.Args, want) || exec.Env[0].Value != "work" {
 		t.Errorf("%s %q %v", exec.Command, exec.Args, exec.Env)
 	}
 	if kc.Contexts["m1"] != nil || kc.Contexts["m2"] == nil {
 		t.Errorf("contexts %v", kc.Contexts)
 	}
-	if kc = login("--eks-name", "cp", "--prefix", "work-", "--cluster", "lab"); kc.Contexts["work-lab"] == nil || kc.Contexts["work-fleet"] == nil || kc.Contexts["m2"] == nil {
+	if kc = login("--eks-name", "cp", "--prefix", "work-", "--cluster",
+		"lab"); kc.Contexts["work-lab"] == nil || kc.Contexts["work-fleet"] == nil || kc.Contexts["m2"] == nil {
 		t.Errorf("contexts %v", kc.Contexts)
 	}
 
@@ -77,7 +88,9 @@ func TestLoginWrites(t *testing.T) {
 		{[]string{gw, "--eks-name", "x", "--cluster", "c"}, `the cluster "c" is there and leads elsewhere`},
 		{[]string{"https://other.example.com", "--eks-name", "x"}, "leads elsewhere"},
 	} {
-		if out, err := c.run(t, append([]string{"login", "--kubeconfig", theirs, "--skip-check"}, tt.args...)...); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if out, err := c.run(t,
+			append([]string{"login", "--kubeconfig", theirs, "--skip-check"}, tt.args...)...); err == nil ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v: %s%v, want %q", tt.args, out, err, tt.want)
 		}
 	}
@@ -85,7 +98,8 @@ func TestLoginWrites(t *testing.T) {
 		t.Errorf("a refused login changes the file: %v", err)
 	}
 	fresh := filepath.Join(t.TempDir(), "config")
-	if out, err := c.run(t, "login", gw, "--kubeconfig", fresh, "--skip-check", "--eks-name", "x", "--cluster", "m1"); err != nil || !strings.Contains(out, "kubectl --kubeconfig "+fresh+" --context m1 get nodes") {
+	if out, err := c.run(t, "login", gw, "--kubeconfig", fresh, "--skip-check", "--eks-name", "x", "--cluster",
+		"m1"); err != nil || !strings.Contains(out, "kubectl --kubeconfig "+fresh+" --context m1 get nodes") {
 		t.Errorf("%s%v", out, err)
 	}
 	if info, err := os.Stat(fresh); err != nil || info.Mode().Perm() != 0o600 {
@@ -121,7 +135,8 @@ users: [{name: u, user: {token: x}}, {name: work-clusterpass, user: {token: sesa
 	}
 	t.Setenv("KUBECONFIG", first+string(filepath.ListSeparator)+second)
 	login := func(args ...string) (string, error) {
-		return c.run(t, append([]string{"login", "https://gateway.example.com", "--eks-name", "x", "--skip-check"}, args...)...)
+		return c.run(t,
+			append([]string{"login", "https://gateway.example.com", "--eks-name", "x", "--skip-check"}, args...)...)
 	}
 	for want, args := range map[string][]string{
 		`the context "prod" is there and leads elsewhere`: {"--cluster", "prod"},
@@ -151,7 +166,8 @@ func TestLoginKeeps(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	login := func(clusters string) *clientcmdapi.Config {
 		t.Helper()
-		if out, err := c.run(t, "login", "https://gateway.example.com", "--eks-name", "x", "--skip-check", "--kubeconfig", file, "--cluster", clusters); err != nil {
+		if out, err := c.run(t, "login", "https://gateway.example.com", "--eks-name", "x", "--skip-check", "--kubeconfig",
+			file, "--cluster", clusters); err != nil {
 			t.Fatalf("%s%v", out, err)
 		}
 		kc, err := clientcmd.LoadFromFile(file)
@@ -169,11 +185,13 @@ func TestLoginKeeps(t *testing.T) {
 	}
 	mine := func() {
 		t.Helper()
-		if got := kc.Contexts["mine"]; got == nil || got.Namespace != "billing" || kc.Clusters[got.Cluster] == nil || kc.CurrentContext != "mine" {
+		if got := kc.Contexts["mine"]; got == nil || got.Namespace != "billing" || kc.Clusters[got.Cluster] == nil ||
+			kc.CurrentContext != "mine" {
 			t.Errorf("mine is %+v", got)
 		}
 	}
-	if kc = login("prod"); kc.Contexts["prod"].Namespace != "shop" || kc.Contexts["m1"] != nil || kc.Clusters["m1"] != nil {
+	if kc = login("prod"); kc.Contexts["prod"].Namespace != "shop" || kc.Contexts["m1"] != nil ||
+		kc.Clusters["m1"] != nil {
 		t.Errorf("contexts %v", kc.Contexts)
 	}
 	mine()
@@ -194,7 +212,8 @@ contexts: [{name: clusterpass, context: {cluster: clusterpass, user: clusterpass
 clusters: [{name: clusterpass, cluster: {server: "https://gateway.example.com"`+cluster+`}}]
 users: [{name: clusterpass, user: {`+user+`}}]
 `)
-		return c.run(t, "login", "--pass", pass, "--kubeconfig", filepath.Join(t.TempDir(), "config"), "--skip-check", "--cluster", "m1")
+		return c.run(t, "login", "--pass", pass, "--kubeconfig", filepath.Join(t.TempDir(), "config"), "--skip-check",
+			"--cluster", "m1")
 	}
 	if out, err := login("token: x", ""); err != nil {
 		t.Errorf("%s%v", out, err)
@@ -212,7 +231,8 @@ users: [{name: clusterpass, user: {`+user+`}}]
 			t.Errorf("%s: %s%v, want %s", user, out, err, want)
 		}
 	}
-	if out, err := login("token: x", ", certificate-authority: ca.pem"); err == nil || !strings.Contains(err.Error(), "it has certificate-authority") {
+	if out, err := login("token: x", ", certificate-authority: ca.pem"); err == nil ||
+		!strings.Contains(err.Error(), "it has certificate-authority") {
 		t.Errorf("%s%v", out, err)
 	}
 }
@@ -220,10 +240,13 @@ users: [{name: clusterpass, user: {`+user+`}}]
 // TestCompletion holds: shells complete commands, and names of what there is; as kubectl's plugin too.
 func TestCompletion(t *testing.T) {
 	c, kc := setup(t)
-	if out, err := c.run(t, "cluster", "add", "lab", "--kubeconfig", kc, "--skip-check", "--identity", "impersonate"); err != nil {
+	if out, err := c.run(t, "cluster", "add", "lab", "--kubeconfig", kc, "--skip-check", "--identity",
+		"impersonate"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
-	for shell, want := range map[string]string{"bash": "__start_clusterpass", "zsh": "#compdef clusterpass", "fish": "complete -c clusterpass"} {
+	for shell, want := range map[string]string{
+		"bash": "__start_clusterpass", "zsh": "#compdef clusterpass", "fish": "complete -c clusterpass",
+	} {
 		if out, err := c.run(t, "completion", shell); err != nil || !strings.Contains(out, want) {
 			t.Errorf("%s: %v", shell, err)
 		}

@@ -64,32 +64,38 @@ func setup(t *testing.T) (clusterpass, string) {
 
 func TestClusterLifecycle(t *testing.T) {
 	c, kc := setup(t)
-	out, err := c.run(t, "cluster", "add", "lab", "--kubeconfig", kc, "--skip-check", "--identity", "impersonate", "--label", "region=eu")
+	out, err := c.run(t, "cluster", "add", "lab", "--kubeconfig", kc, "--skip-check", "--identity", "impersonate",
+		"--label", "region=eu")
 	if err != nil || !strings.Contains(out, `cluster "lab" is registered`) {
 		t.Fatalf("%s%v", out, err)
 	}
-	if out, err := c.run(t, "cluster", "list"); err != nil || !strings.Contains(out, "lab") || !strings.Contains(out, "region=eu") {
+	if out, err := c.run(t, "cluster", "list"); err != nil || !strings.Contains(out, "lab") ||
+		!strings.Contains(out, "region=eu") {
 		t.Errorf("list: %s%v", out, err)
 	}
 	out, err = c.run(t, "cluster", "list", "-o", "json")
 	var list struct {
 		Items []struct{ Metadata struct{ Name, UID string } }
 	}
-	if err != nil || json.Unmarshal([]byte(out), &list) != nil || len(list.Items) != 1 || list.Items[0].Metadata.Name != "lab" {
+	if err != nil || json.Unmarshal([]byte(out), &list) != nil || len(list.Items) != 1 ||
+		list.Items[0].Metadata.Name != "lab" {
 		t.Errorf("list -o json: %s%v", out, err)
 	}
 	shown, err := c.run(t, "cluster", "show", "lab")
 	if err != nil || !strings.Contains(shown, "apiEndpoint: https://127.0.0.1:1") || strings.Contains(shown, "sesame") {
 		t.Errorf("show: %s%v", shown, err)
 	}
-	if _, err := c.run(t, "cluster", "add", "lab", "--kubeconfig", kc, "--skip-check", "--identity", "impersonate"); err == nil || !strings.Contains(err.Error(), "--replace") {
+	if _, err := c.run(t, "cluster", "add", "lab", "--kubeconfig", kc, "--skip-check", "--identity",
+		"impersonate"); err == nil || !strings.Contains(err.Error(), "--replace") {
 		t.Errorf("added twice: %v", err)
 	}
-	if _, err := c.run(t, "cluster", "add", "lab", "--kubeconfig", kc, "--skip-check", "--identity", "direct", "--direct-user", "alice", "--replace"); err != nil {
+	if _, err := c.run(t, "cluster", "add", "lab", "--kubeconfig", kc, "--skip-check", "--identity", "direct",
+		"--direct-user", "alice", "--replace"); err != nil {
 		t.Errorf("replace: %v", err)
 	}
 	again, err := c.run(t, "cluster", "show", "lab")
-	if err != nil || !strings.Contains(again, "region: eu") || !strings.Contains(again, list.Items[0].Metadata.UID) || !strings.Contains(again, "- alice") {
+	if err != nil || !strings.Contains(again, "region: eu") || !strings.Contains(again, list.Items[0].Metadata.UID) ||
+		!strings.Contains(again, "- alice") {
 		t.Errorf("replaced: %s%v", again, err)
 	}
 	if out, err := c.run(t, "cluster", "remove", "lab"); err != nil {

@@ -55,7 +55,8 @@ The gateway's URL and CA are read from a kubeconfig that it wrote, which --gatew
 			p := &v1alpha1.Pass{
 				ObjectMeta: metav1.ObjectMeta{Name: args[0]},
 				Spec: v1alpha1.PassSpec{
-					User: req.user, Groups: req.groups, Clusters: req.clusters, Verbs: req.verbs, TTL: metav1.Duration{Duration: req.ttl},
+					User: req.user, Groups: req.groups, Clusters: req.clusters, Verbs: req.verbs,
+					TTL:  metav1.Duration{Duration: req.ttl},
 					Form: v1alpha1.Form(req.form),
 				},
 			}
@@ -73,12 +74,17 @@ The gateway's URL and CA are read from a kubeconfig that it wrote, which --gatew
 	f := cmd.Flags()
 	f.StringVar(&req.user, "user", "", "whom the pass identifies")
 	f.StringSliceVar(&req.groups, "group", nil, "group of the user; may be repeated")
-	f.StringSliceVar(&req.clusters, "cluster", []string{v1alpha1.Any}, "cluster that the pass reaches; may be repeated; * for all that the user may reach")
-	f.StringSliceVar(&req.verbs, "verb", []string{v1alpha1.Any}, "get, create, update, patch or delete, as RBAC says them: exec needs create; may be repeated; * for all that the user may use")
+	f.StringSliceVar(&req.clusters, "cluster", []string{v1alpha1.Any},
+		"cluster that the pass reaches; may be repeated; * for all that the user may reach")
+	f.StringSliceVar(&req.verbs, "verb", []string{v1alpha1.Any},
+		"get, create, update, patch or delete, as RBAC says them: exec needs create; may be repeated; * for all that the "+
+			"user may use")
 	f.DurationVar(&req.ttl, "ttl", passes.DefaultTTL, "how long the pass is good for, 1m to 168h")
 	f.StringVar(&req.form, "form", string(v1alpha1.Token), "token or certificate")
-	f.StringVar(&req.gateway, "gateway", "clusterpass.kubeconfig", "kubeconfig that the gateway wrote, for its URL and CA; or its https:// URL")
-	f.StringVar(&req.ca, "ca", "", "file with the certificate and key of the CA of clients, for --form certificate (default: what the secret store has)")
+	f.StringVar(&req.gateway, "gateway", "clusterpass.kubeconfig",
+		"kubeconfig that the gateway wrote, for its URL and CA; or its https:// URL")
+	f.StringVar(&req.ca, "ca", "",
+		"file with the certificate and key of the CA of clients, for --form certificate (default: what the secret store has)")
 	f.StringVarP(&req.output, "output", "o", "kubeconfig", "kubeconfig or token")
 	_ = cmd.MarkFlagRequired("user") // the flag exists
 	return cmd
@@ -128,7 +134,9 @@ func (a *app) clientCA(ctx context.Context, path string, store secrets.Store) (*
 	}
 	ca, err := passes.LoadCA(ctx, store)
 	if errors.Is(err, secrets.ErrNotFound) {
-		err = errors.New("the installation does not keep the key of its CA of clients (clusterpass init --client-ca); name a file that has it with --ca, or use --form token")
+		err = errors.New(
+			"the installation does not keep the key of its CA of clients (clusterpass init --client-ca); name a file that has " +
+				"it with --ca, or use --form token")
 	}
 	return ca, err
 }
@@ -190,7 +198,8 @@ func (a *app) passRevoke() *cobra.Command {
 			} else if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "pass %q is revoked; within %s no gateway takes it any more\n", args[0], passes.MaxAge)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "pass %q is revoked; within %s no gateway takes it any more\n", args[0],
+				passes.MaxAge)
 			return err
 		},
 	}

@@ -23,7 +23,8 @@ func gatewayFile(t *testing.T, c clusterpass) string {
 	if out, err := c.run(t, "init", "--client-ca", filepath.Join(dir, "client-ca.pem")); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
-	data, err := kubeconfig.Write(kubeconfig.Gateway{URL: "https://gateway.example.com", CA: []byte(testCA(t))}, clientcmdv1.AuthInfo{Token: "x"},
+	data, err := kubeconfig.Write(kubeconfig.Gateway{URL: "https://gateway.example.com", CA: []byte(testCA(t))},
+		clientcmdv1.AuthInfo{Token: "x"},
 		[]kubeconfig.Context{{Cluster: "lab"}}, "")
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +39,8 @@ func gatewayFile(t *testing.T, c clusterpass) string {
 func TestPassLifecycle(t *testing.T) {
 	c, _ := setup(t)
 	gw := gatewayFile(t, c)
-	out, err := c.run(t, "pass", "create", "ci", "--user", "ann", "--group", "dev", "--cluster", "m1,m2", "--verb", "get", "--gateway", gw)
+	out, err := c.run(t, "pass", "create", "ci", "--user", "ann", "--group", "dev", "--cluster", "m1,m2", "--verb", "get",
+		"--gateway", gw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,19 +53,24 @@ func TestPassLifecycle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kc, err := clientcmd.Load([]byte(cert)); err != nil || len(kc.AuthInfos["clusterpass"].ClientKeyData) == 0 || kc.AuthInfos["clusterpass"].Token != "" {
+	if kc, err := clientcmd.Load([]byte(cert)); err != nil || len(kc.AuthInfos["clusterpass"].ClientKeyData) == 0 ||
+		kc.AuthInfos["clusterpass"].Token != "" {
 		t.Errorf("%v", err)
 	}
 	list, err := c.run(t, "pass", "list")
-	if err != nil || !strings.Contains(list, "ci") || !strings.Contains(list, "m1,m2") || strings.Contains(list, kc.AuthInfos["clusterpass"].Token) {
+	if err != nil || !strings.Contains(list, "ci") || !strings.Contains(list, "m1,m2") ||
+		strings.Contains(list, kc.AuthInfos["clusterpass"].Token) {
 		t.Errorf("%s%v", list, err)
 	}
-	for _, args := range [][]string{{"pass", "revoke", "ci"}, {"pass", "rotate-key"}, {"pass", "rotate-key", "--discard"}} {
+	for _, args := range [][]string{
+		{"pass", "revoke", "ci"}, {"pass", "rotate-key"}, {"pass", "rotate-key", "--discard"},
+	} {
 		if out, err := c.run(t, args...); err != nil {
 			t.Errorf("%v: %s%v", args, out, err)
 		}
 	}
-	if list, err := c.run(t, "pass", "list"); err != nil || strings.Contains(list, "ci ") || !strings.Contains(list, "laptop") {
+	if list, err := c.run(t, "pass", "list"); err != nil || strings.Contains(list, "ci ") ||
+		!strings.Contains(list, "laptop") {
 		t.Errorf("%s%v", list, err)
 	}
 	file := filepath.Join(t.TempDir(), "lost")
@@ -71,11 +78,14 @@ func TestPassLifecycle(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"--file", file, "--reason", "lost"}, {"AB:CD"}} {
-		if out, err := c.run(t, append([]string{"cert", "revoke"}, args...)...); err != nil || !strings.Contains(out, "is revoked") {
+		if out, err := c.run(t, append([]string{"cert", "revoke"}, args...)...); err != nil ||
+			!strings.Contains(out, "is revoked") {
 			t.Errorf("%v: %s%v", args, out, err)
 		}
 	}
-	if list, err := c.run(t, "cert", "list"); err != nil || !strings.Contains(list, "abcd") || !strings.Contains(list, "ann") || !strings.Contains(list, "lost") {
+	if list, err := c.run(t, "cert",
+		"list"); err != nil || !strings.Contains(list, "abcd") || !strings.Contains(list, "ann") ||
+		!strings.Contains(list, "lost") {
 		t.Errorf("%s%v", list, err)
 	}
 }

@@ -37,12 +37,20 @@ type private struct {
 func (p *private) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&p.pull, "pull", false, "make the cluster a private one, and print the manifest of its agents")
-	f.StringVar(&p.gateway, "gateway", "clusterpass.kubeconfig", "with --pull: kubeconfig that the gateway wrote: its URL and CA are read from there")
-	f.StringVar(&p.tunnel, "tunnel", "", "with --pull: URL of the bridge's tunnel port as the functions reach it (default with a dir: store: https://127.0.0.1:8444)")
+	f.StringVar(&p.gateway, "gateway", "clusterpass.kubeconfig",
+		"with --pull: kubeconfig that the gateway wrote: its URL and CA are read from there")
+	f.StringVar(&p.tunnel, "tunnel", "",
+		"with --pull: URL of the bridge's tunnel port as the functions reach it (default with a dir: store: "+
+			"https://127.0.0.1:8444)")
 	f.StringVar(&p.image, "agent-image", "clusterpass-agent", "with --pull: image of the agent")
-	f.StringVar(&p.proxy, "agent-proxy", "", "with --pull: URL of the proxy through which the agents reach the gateway, maybe with user and password; it is kept in their Secret")
-	f.StringSliceVar(&p.services, "agent-service", nil, "with --pull: host:port of what else the gateway may reach through the agents: the API server of another cluster, as its kubeconfig names it; may be repeated")
-	f.DurationVar(&p.lifetime, "agent-token-lifetime", passes.MaxTTL, "with --pull: how long the agents' credential is good for, 1m to 168h; they renew it in the middle of that time")
+	f.StringVar(&p.proxy, "agent-proxy", "",
+		"with --pull: URL of the proxy through which the agents reach the gateway, maybe with user and password; it is "+
+			"kept in their Secret")
+	f.StringSliceVar(&p.services, "agent-service", nil,
+		"with --pull: host:port of what else the gateway may reach through the agents: the API server of another cluster, "+
+			"as its kubeconfig names it; may be repeated")
+	f.DurationVar(&p.lifetime, "agent-token-lifetime", passes.MaxTTL,
+		"with --pull: how long the agents' credential is good for, 1m to 168h; they renew it in the middle of that time")
 }
 
 // complete finds out what is not said, before anything is made.
@@ -53,8 +61,10 @@ func (p *private) complete(a *app, s *source) (err error) {
 	if p.lifetime < passes.MinTTL || p.lifetime > passes.MaxTTL {
 		return fmt.Errorf("--agent-token-lifetime %v: want %v to %v", p.lifetime, passes.MinTTL, passes.MaxTTL)
 	}
-	if u, err := url.Parse(p.proxy); p.proxy != "" && (err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme)) {
-		return errors.New("--agent-proxy: want a URL such as http://proxy.example.com:3128, or http://USER:PASSWORD@proxy.example.com:3128") // without the one that is wrong
+	if u, err := url.Parse(p.proxy); p.proxy != "" &&
+		(err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme)) {
+		return errors.New(
+			"--agent-proxy: want a URL such as http://proxy.example.com:3128, or http://USER:PASSWORD@proxy.example.com:3128") // without the one that is wrong
 	}
 	for _, service := range p.services {
 		if err := config.Address("--agent-service", service); err != nil {
@@ -62,7 +72,9 @@ func (p *private) complete(a *app, s *source) (err error) {
 		}
 	}
 	if u, err := url.Parse(p.tunnel); err != nil || strings.Trim(u.Path, "/") != "" {
-		return errors.New("--tunnel: want the URL of the tunnel port alone, such as https://bridge.clusterpass.internal:8444: the cluster is to have agents of its own")
+		return errors.New(
+			"--tunnel: want the URL of the tunnel port alone, such as https://bridge.clusterpass.internal:8444: the cluster " +
+				"is to have agents of its own")
 	}
 	if p.to, err = kubeconfig.Read(p.gateway); err != nil {
 		return fmt.Errorf("%w; name a kubeconfig of the gateway with --gateway", err)
@@ -106,7 +118,8 @@ func (p *private) print(ctx context.Context, out io.Writer, r *registration.Regi
 	}
 	joined := sha256.Sum256(token.Reveal())
 	return agentManifest.Execute(out, map[string]any{
-		"Namespace": joinNamespace, "Name": account + "-agent", "Cluster": name, "Gateway": p.to.URL, "CA": p.to.CA, "Token": token.Reveal(), "Image": p.image,
+		"Namespace": joinNamespace, "Name": account + "-agent", "Cluster": name, "Gateway": p.to.URL, "CA": p.to.CA,
+		"Token": token.Reveal(), "Image": p.image,
 		"Proxy": []byte(p.proxy), "Services": strings.Join(p.services, ","), "Joined": hex.EncodeToString(joined[:8]),
 	})
 }

@@ -13,7 +13,10 @@ import (
 
 // TestGatewayOfAgents holds: a gateway that agents would not connect to is refused before anything is made.
 func TestGatewayOfAgents(t *testing.T) {
-	for _, url := range []string{"", "gateway.example.com", "http://gateway.example.com", "https://gateway.example.com/clusters/prod", "https://gateway.example.com/", "https://ann@gateway.example.com"} {
+	for _, url := range []string{
+		"", "gateway.example.com", "http://gateway.example.com", "https://gateway.example.com/clusters/prod",
+		"https://gateway.example.com/", "https://ann@gateway.example.com",
+	} {
 		t.Run(url, func(t *testing.T) {
 			c, kc := setup(t)
 			data, err := kubeconfig.Write(kubeconfig.Gateway{URL: url}, clientcmdv1.AuthInfo{Token: "t"}, nil, "")
@@ -25,7 +28,8 @@ func TestGatewayOfAgents(t *testing.T) {
 				t.Fatal(err)
 			}
 			out, err := c.run(t, "cluster", "join", "--pull", "lab", "--kubeconfig", kc, "--gateway", file)
-			if err == nil || !strings.Contains(err.Error(), "--gateway") || !strings.Contains(err.Error(), "want https:// and a host") {
+			if err == nil || !strings.Contains(err.Error(), "--gateway") ||
+				!strings.Contains(err.Error(), "want https:// and a host") {
 				t.Errorf("%v\n%s", err, out)
 			}
 		})

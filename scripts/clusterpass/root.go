@@ -34,7 +34,8 @@ The commands for administrators write into the installation's stores, which --st
   aws:PREFIX   AWS Secrets Manager and DynamoDB, with the AWS SDK's own environment for region and credentials`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	cmd.PersistentFlags().StringVar(&a.store, "store", os.Getenv("CLUSTERPASS_STORE"), "where the installation keeps things: dir:PATH or aws:PREFIX")
+	cmd.PersistentFlags().StringVar(&a.store, "store", os.Getenv("CLUSTERPASS_STORE"),
+		"where the installation keeps things: dir:PATH or aws:PREFIX")
 	cmd.PersistentFlags().BoolVar(&a.allowLoopback, "allow-loopback", os.Getenv("CLUSTERPASS_ALLOW_LOOPBACK") == "true",
 		"whether clusters may have loopback addresses, as the gateway is configured; with dir:PATH they may")
 	cmd.PersistentFlags().StringVar(&a.passKMSKey, "pass-kms-key", os.Getenv("CLUSTERPASS_PASS_KMS_KEY"),
@@ -103,7 +104,9 @@ they start.)`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&clientCA, "client-ca", "", "file with the certificate and key of the CA of clients, for the secret store: gateways then make passes that are certificates")
+	cmd.Flags().StringVar(&clientCA, "client-ca", "",
+		"file with the certificate and key of the CA of clients, for the secret store: gateways then make passes that are "+
+			"certificates")
 	return cmd
 }
 
@@ -118,5 +121,8 @@ func (a *app) registrar(ctx context.Context) (*registration.Registrar, error) {
 		return nil, err
 	}
 	// What the gateway will refuse to dial is refused here.
-	return &registration.Registrar{Secrets: st.Secrets, Objects: st.Objects, Policy: cluster.DialPolicy{AllowLoopback: a.allowLoopback || addr.Kind == "dir"}}, nil
+	return &registration.Registrar{
+		Secrets: st.Secrets, Objects: st.Objects,
+		Policy: cluster.DialPolicy{AllowLoopback: a.allowLoopback || addr.Kind == "dir"},
+	}, nil
 }

@@ -41,7 +41,8 @@ type userFlags struct{ kubeconfig, context string }
 
 func (f *userFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: kubectl's)")
-	cmd.Flags().StringVar(&f.context, "context", "", "context that leads to the gateway (default: clusterpass, or else the current one)")
+	cmd.Flags().StringVar(&f.context, "context", "",
+		"context that leads to the gateway (default: clusterpass, or else the current one)")
 }
 
 // load finds the gateway and the credential for it.
@@ -66,15 +67,25 @@ func userOf(kc *clientcmdapi.Config, name string) (*user, error) {
 	c, there := kc.Contexts[name], strings.Join(slices.Sorted(maps.Keys(kc.Contexts)), ", ")
 	switch {
 	case len(kc.Contexts) == 0:
-		return nil, errors.New("there is no kubeconfig, or no context in it; name a file with --kubeconfig, or make one with clusterpass login")
+		return nil,
+			errors.New(
+				"there is no kubeconfig, or no context in it; name a file with --kubeconfig, or make one with clusterpass login")
 	case name == "":
-		return nil, fmt.Errorf("the kubeconfig has no current context; it has: %s; name one with --context, or make one with clusterpass login", there)
+		return nil,
+			fmt.Errorf(
+				"the kubeconfig has no current context; it has: %s; name one with --context, or make one with clusterpass login",
+				there)
 	case c == nil:
-		return nil, fmt.Errorf("the kubeconfig has no context %q; it has: %s; name one with --context, or make one with clusterpass login", name, there)
+		return nil,
+			fmt.Errorf(
+				"the kubeconfig has no context %q; it has: %s; name one with --context, or make one with clusterpass login", name,
+				there)
 	}
 	cluster, auth := kc.Clusters[c.Cluster], kc.AuthInfos[c.AuthInfo]
 	if cluster == nil || auth == nil {
-		return nil, fmt.Errorf("the context %q names cluster %q and user %q, and the kubeconfig does not have both", name, c.Cluster, c.AuthInfo)
+		return nil,
+			fmt.Errorf("the context %q names cluster %q and user %q, and the kubeconfig does not have both", name, c.Cluster,
+				c.AuthInfo)
 	}
 	base, err := gatewayOf(cluster.Server)
 	if err != nil {
@@ -84,7 +95,8 @@ func userOf(kc *clientcmdapi.Config, name string) (*user, error) {
 	u.cluster.Server = base
 	// The files of this context only: others may be long gone.
 	if err := clientcmdapi.FlattenConfig(&clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{c.Cluster: u.cluster}, AuthInfos: map[string]*clientcmdapi.AuthInfo{c.AuthInfo: u.auth},
+		Clusters:  map[string]*clientcmdapi.Cluster{c.Cluster: u.cluster},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{c.AuthInfo: u.auth},
 	}); err != nil {
 		return nil, fmt.Errorf("the context %q: %w", name, err)
 	}
@@ -102,7 +114,8 @@ func gatewayOf(server string) (string, error) {
 	switch {
 	case err != nil || u.Scheme != "https" || u.Host == "":
 		return "", fmt.Errorf("its server %q is no https:// URL", server)
-	case u.Path == "" || u.Path == "/" || u.Path == kubeconfig.Path(kubeconfig.Fleet) || strings.HasPrefix(u.Path, kubeconfig.Path("")):
+	case u.Path == "" || u.Path == "/" || u.Path == kubeconfig.Path(kubeconfig.Fleet) ||
+		strings.HasPrefix(u.Path, kubeconfig.Path("")):
 		return "https://" + u.Host, nil
 	}
 	return "", fmt.Errorf("its server %q is no gateway's: want one at /, /fleet or /clusters/NAME", server)
@@ -146,13 +159,15 @@ func (u *user) reachable(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	rules, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx,
-		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}}, metav1.CreateOptions{})
+		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}},
+		metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
 	every, names := proxied(rules.Status.ResourceRules)
 	if every {
-		data, err := client.RESTClient().Get().AbsPath("/apis", access.ClusterGroup, v1alpha1.Version, access.ClusterResource).DoRaw(ctx)
+		data, err := client.RESTClient().Get().AbsPath("/apis", access.ClusterGroup, v1alpha1.Version,
+			access.ClusterResource).DoRaw(ctx)
 		var listed v1alpha1.ClusterList
 		if err == nil {
 			err = json.Unmarshal(data, &listed)
@@ -169,11 +184,13 @@ func (u *user) reachable(ctx context.Context) ([]string, error) {
 		if slices.Contains(names, name) {
 			continue
 		}
-		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: "get", Group: access.ClusterGroup, Resource: access.ClusterResource, Subresource: access.ProxyResource, Name: name,
-			}},
-		}, metav1.CreateOptions{})
+		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
+			&authorizationv1.SelfSubjectAccessReview{
+				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: "get", Group: access.ClusterGroup, Resource: access.ClusterResource, Subresource: access.ProxyResource,
+					Name: name,
+				}},
+			}, metav1.CreateOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -192,7 +209,8 @@ func proxied(rules []authorizationv1.ResourceRule) (every bool, names []string) 
 	}
 	const proxy = access.ClusterResource + "/" + access.ProxyResource
 	for _, r := range rules {
-		if has(r.Verbs, "get", "*") && has(r.APIGroups, access.ClusterGroup, "*") && has(r.Resources, proxy, "*/"+access.ProxyResource, "*") {
+		if has(r.Verbs, "get", "*") && has(r.APIGroups, access.ClusterGroup, "*") &&
+			has(r.Resources, proxy, "*/"+access.ProxyResource, "*") {
 			every = every || len(r.ResourceNames) == 0
 			names = append(names, r.ResourceNames...)
 		}

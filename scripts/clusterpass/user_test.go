@@ -26,7 +26,8 @@ func TestForeignEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	u, err := (&userFlags{theirs, "lab"}).load()
-	if err != nil || len(u.cluster.CertificateAuthorityData) == 0 || u.cluster.CertificateAuthority != "" || u.auth.Token == "" {
+	if err != nil || len(u.cluster.CertificateAuthorityData) == 0 || u.cluster.CertificateAuthority != "" ||
+		u.auth.Token == "" {
 		t.Errorf("%+v, %v", u, err)
 	}
 	if _, err := (&userFlags{theirs, "gone"}).load(); err == nil || !strings.Contains(err.Error(), "gone.pem") {
@@ -45,13 +46,18 @@ func TestNoWarningsBetween(t *testing.T) {
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Warning", `299 - "something is deprecated"`)
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "status": {"resourceRules": [], "nonResourceRules": []}}`))
+		_, _ = w.Write(
+			[]byte(
+				`{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "status": {"resourceRules": [], ` +
+					`"nonResourceRules": []}}`))
 	}))
 	defer srv.Close()
 	var h heard
 	rest.SetDefaultWarningHandler(&h)
 	defer rest.SetDefaultWarningHandler(rest.WarningLogger{})
-	u := &user{url: srv.URL, cluster: &clientcmdapi.Cluster{InsecureSkipTLSVerify: true}, auth: &clientcmdapi.AuthInfo{Token: "x"}}
+	u := &user{
+		url: srv.URL, cluster: &clientcmdapi.Cluster{InsecureSkipTLSVerify: true}, auth: &clientcmdapi.AuthInfo{Token: "x"},
+	}
 	if found, err := u.reachable(t.Context()); err != nil || len(found) > 0 || len(h.texts) > 0 {
 		t.Errorf("%v, %v, warned of %q", found, err, h.texts)
 	}
@@ -70,7 +76,10 @@ func TestPlainWords(t *testing.T) {
 	}{
 		{[]string{"login"}, "say which gateway: clusterpass login https://"},
 		{[]string{"login", srv.URL}, "name the file with --ca"},
-		{[]string{"login", srv.URL, "--ca", filepath.Join(filepath.Dir(theirs), "ca.pem")}, "not signed by the CA that you gave"},
+		{
+			[]string{"login", srv.URL, "--ca", filepath.Join(filepath.Dir(theirs), "ca.pem")},
+			"not signed by the CA that you gave",
+		},
 		{[]string{"kubeconfig"}, "there is no kubeconfig"},
 		{[]string{"doctor"}, "there is no kubeconfig"},
 		{[]string{"doctor", "--kubeconfig", aimless}, "no current context; it has: dead, lab, plugin"},

@@ -1,17 +1,15 @@
-// Package access decides who may do what: Kubernetes RBAC, on whatever is asked of the gateway.
+// Package access authorizes requests to the gateway by Kubernetes RBAC.
 //
-// A call to member cluster c is a verb on the resource clusters/proxy in cluster.karmada.io with c as the name; the
-// gateway's own API is authorized by its own resources. ClusterRoles and ClusterRoleBindings
-// (rbac.authorization.k8s.io/v1) are kept in the object store. A Policy is a set of them, compiled, and
-// decides by computation alone; an Authorizer keeps the Policy of a store up to date.
+// A request to member cluster c is authorized as a verb on clusters/proxy of the group cluster.karmada.io, with the
+// name c. Requests to the gateway's own API are authorized as its own resources. ClusterRoles and ClusterRoleBindings
+// are kept in the object store. A Policy is a compiled set of them. An Authorizer keeps the Policy of a store up to
+// date.
 //
 // Invariants:
-//   - Rules match exactly as in kube-apiserver's RBAC authorizer: a test compares the two on a real one.
-//   - Whatever cannot be read or resolved (a broken object, a missing role, an unknown kind of subject) grants
-//     nothing. Rules only ever add.
-//   - No decision is made on a Policy that may be older than MaxAge: without the store there is an error.
-//   - Members of system:masters may do everything, also with an empty store. Who may be one is for package
-//     identity to say.
+//   - Rules match exactly as in kube-apiserver's RBAC authorizer. A test compares both.
+//   - An object that cannot be read, a missing role or an unknown kind of subject grants nothing.
+//   - No decision is based on a Policy older than MaxAge. Without the store, decisions fail.
+//   - Members of system:masters may do everything, even with an empty store. Package identity decides who is a member.
 package access
 
 import (
@@ -22,28 +20,28 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Masters is the group that may do everything.
+// Masters is the group whose members may do everything.
 const Masters = "system:masters"
 
-// Names of what a call to a member cluster is authorized as.
+// A request to a member cluster is authorized as ProxyResource of ClusterResource in ClusterGroup.
 const (
 	ClusterGroup    = "cluster.karmada.io"
 	ClusterResource = "clusters"
 	ProxyResource   = "proxy" // the subresource
 )
 
-// Attributes are what is asked: something of a resource or, where Path is set, of a path that is none.
+// Attributes describe a request: a resource or, if Path is set, a path that is no resource.
 type Attributes struct {
 	Verb string
-	// APIGroup, Resource, Subresource, Namespace and Name say which resource, as a Kubernetes URL names it.
-	// Only ClusterRoleBindings exist here, which grant in all namespaces: Namespace serves messages.
+	// APIGroup, Resource, Subresource, Namespace and Name identify the resource as in a Kubernetes URL. Namespace is used
+	// only in messages, because a ClusterRoleBinding grants in all namespaces.
 	APIGroup, Resource, Subresource, Namespace, Name string
-	// Path is a URL path, not escaped, that begins with "/".
+	// Path is an unescaped URL path that starts with "/".
 	Path string
 }
 
-// Cluster returns the Attributes of a call with method and header to a member cluster. The header is the client's
-// own, so that an upgrade is seen.
+// Cluster returns the Attributes of a request to a member cluster. header is the client's own, so that upgrades are
+// recognized.
 func Cluster(name, method string, header http.Header) Attributes {
 	return Attributes{
 		Verb: Verb(method, len(header["Upgrade"]) > 0), APIGroup: ClusterGroup,
@@ -51,9 +49,9 @@ func Cluster(name, method string, header http.Header) Attributes {
 	}
 }
 
-// Verb is the verb of a call through a proxy subresource, which names one object: that of the HTTP method as
-// Kubernetes maps it, but create for every upgrade, since behind a GET that switches to websocket there may be a
-// shell. HEAD and OPTIONS read. Other methods have no verb, "", which only verbs "*" grant.
+// Verb returns the verb of a request through a proxy subresource with a name. An upgrade is create, because a GET that
+// switches to WebSocket may open a shell. HEAD and OPTIONS are get. Other methods have the verb "", which only "*"
+// grants.
 func Verb(method string, upgrade bool) string {
 	if upgrade {
 		return "create"
@@ -73,7 +71,7 @@ func Verb(method string, upgrade bool) string {
 	return ""
 }
 
-// Forbidden is the error of a refused request, in Kubernetes' words. reason may be empty.
+// Forbidden returns the error of a refused request with Kubernetes' wording. reason may be "".
 func Forbidden(u *identity.User, a Attributes, reason string) *status.Error {
 	what := fmt.Sprintf("User %q cannot %s path %q", u.Name, a.Verb, a.Path)
 	if a.Path == "" {
@@ -94,7 +92,7 @@ func Forbidden(u *identity.User, a Attributes, reason string) *status.Error {
 	return forbidden(a, what)
 }
 
-// forbidden says that what a names is forbidden because of why.
+// forbidden returns the error that the object of a is forbidden because of why.
 func forbidden(a Attributes, why string) *status.Error {
 	e := &status.Error{Reason: status.Forbidden, Message: "forbidden: " + why}
 	if a.Path != "" || a.Resource == "" {

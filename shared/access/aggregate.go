@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// aggregate returns each role's rules by the role's name. A role that aggregates has the rules of all roles that it
-// selects, directly or through others that aggregate; roles that aggregate each other in a circle end there.
+// aggregate returns each role's rules by the role's name. A role with an aggregationRule gets the rules of all roles
+// that it selects, directly or through other such roles. Cycles are allowed.
 func aggregate(roles []*rbacv1.ClusterRole) map[string][]rbacv1.PolicyRule {
 	rules := make(map[string][]rbacv1.PolicyRule, len(roles))
 	selects := map[*rbacv1.ClusterRole][]*rbacv1.ClusterRole{}
@@ -19,7 +19,7 @@ func aggregate(roles []*rbacv1.ClusterRole) map[string][]rbacv1.PolicyRule {
 		}
 	}
 	for r := range selects {
-		rules[r.Name] = nil // the role exists, also where it selects nothing
+		rules[r.Name] = nil // the role exists even if it selects none
 		seen := map[*rbacv1.ClusterRole]bool{r: true}
 		for queue := selects[r]; len(queue) > 0; queue = queue[1:] {
 			next := queue[0]
@@ -37,7 +37,7 @@ func aggregate(roles []*rbacv1.ClusterRole) map[string][]rbacv1.PolicyRule {
 	return rules
 }
 
-// selected returns the roles that any of the selectors matches; none if one of them is not valid.
+// selected returns the roles that match any of the rule's selectors. If one selector is invalid, it returns none.
 func selected(rule *rbacv1.AggregationRule, roles []*rbacv1.ClusterRole) []*rbacv1.ClusterRole {
 	selectors := make([]labels.Selector, len(rule.ClusterRoleSelectors))
 	for i := range rule.ClusterRoleSelectors {

@@ -12,16 +12,17 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// How old a Policy may be. All times are the wall clock's: the monotonic one may stop with a frozen process.
+// Ages of a Policy. All times are wall-clock times, because the monotonic clock may stop while a process is frozen.
 const (
-	// freshFor: younger than this, nobody asks the store.
+	// A Policy younger than freshFor is used without reading the store.
 	freshFor = time.Second
-	// waitFrom: older than this, a call waits for the store, up to patience; younger, the store is asked beside it.
+	// For a Policy older than waitFrom, a request waits up to patience for the store. For a younger one, the store is read
+	// in the background.
 	waitFrom = 3 * time.Second
 	patience = 2 * time.Second
-	// MaxAge is how old a Policy may be at all.
+	// MaxAge is the maximum age of a Policy that is used for decisions.
 	MaxAge = 30 * time.Second
-	// flightTime bounds one reading of the store, retryAfter how soon a failed one is repeated.
+	// flightTime is the deadline of one read of the store. retryAfter is the pause after a failed one.
 	flightTime = 10 * time.Second
 	retryAfter = time.Second
 )
@@ -29,33 +30,35 @@ const (
 // Config configures an Authorizer.
 type Config struct {
 	Store Store
-	Log   *slog.Logger     // for objects that cannot be read and failures to refresh; nil means slog.Default()
+	Log   *slog.Logger     // for unreadable objects and failed reads; nil means slog.Default()
 	Now   func() time.Time // nil means time.Now
 }
 
-// Authorizer decides by the roles and bindings of a store. What is written there is in force within 3 s; while the
-// store cannot be read, for up to MaxAge what was. It is safe for concurrent use, reads the store once for all who
-// wait, and has no goroutine but that of a reading, which ends within 10 s: a frozen process loses nothing.
+// Authorizer decides by the roles and bindings in a store. Changes there are effective within 3 s. While the store is
+// unavailable, it uses the last Policy for up to MaxAge.
+//
+// An Authorizer is safe for concurrent use, and concurrent callers share one read. Its only goroutine is that read,
+// which ends within 10 s, so a process may be frozen at any time.
 type Authorizer struct {
 	cfg Config
 
 	mu      sync.Mutex
 	current *snapshot
-	asOf    time.Time // current holds every write that was done by then
-	flight  *flight   // the reading under way, or nil
-	failed  time.Time // when the last reading failed, zero if it did not
-	err     error     // why
+	asOf    time.Time // current includes every write that was completed by then
+	flight  *flight   // the read in progress, or nil
+	failed  time.Time // time of the last read if it failed, otherwise zero
+	err     error     // error of the last read
 }
 
-// flight is one reading of the store.
+// flight is one read of the store.
 type flight struct {
 	began  time.Time
 	cancel context.CancelFunc
 	done   chan struct{}
-	slow   bool // somebody has waited for it in vain; guarded by the Authorizer's mu
+	slow   bool // a request has waited for it for patience; guarded by Authorizer.mu
 }
 
-// NewAuthorizer returns an Authorizer that has not read anything yet.
+// NewAuthorizer returns an Authorizer. It reads the store at the first request.
 func NewAuthorizer(cfg Config) *Authorizer {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -66,14 +69,14 @@ func NewAuthorizer(cfg Config) *Authorizer {
 	return &Authorizer{cfg: cfg}
 }
 
-// Authorize returns nil if u may do a, and otherwise a *status.Error: Forbidden, or StoreUnavailable if that
-// cannot be known.
+// Authorize returns nil if u may do attrs, and otherwise a *status.Error. Its reason is Forbidden, or StoreUnavailable
+// if the decision is impossible.
 func (a *Authorizer) Authorize(ctx context.Context, u *identity.User, attrs Attributes) error {
 	_, err := a.Decide(ctx, u, attrs)
 	return err
 }
 
-// Decide is Authorize, and says why a request is allowed: for the audit log.
+// Decide is like Authorize. It also returns the reason for allowing a request, for the audit log.
 func (a *Authorizer) Decide(ctx context.Context, u *identity.User, attrs Attributes) (reason string, err error) {
 	p, err := a.Policy(ctx)
 	if err != nil {
@@ -86,20 +89,20 @@ func (a *Authorizer) Decide(ctx context.Context, u *identity.User, attrs Attribu
 	return reason, nil
 }
 
-// Ready reports whether there is a policy to decide by. Where there is none, the next decision waits for the store.
+// Ready reports whether the next decision needs no read of the store.
 func (a *Authorizer) Ready() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.usable(a.now())
 }
 
-// Policy returns the Policy in force. Its errors are *status.Error of reason StoreUnavailable.
+// Policy returns the current Policy. Its errors are *status.Error with reason StoreUnavailable.
 func (a *Authorizer) Policy(ctx context.Context) (*Policy, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, flightTime, errSlow)
 	defer cancel()
 	called := a.now()
 	for {
-		p, f, err := a.step(ctx, called)
+		p, f, err := a.policyOrFlight(ctx, called)
 		if f == nil {
 			return p, err
 		}
@@ -112,7 +115,7 @@ func (a *Authorizer) Policy(ctx context.Context) (*Policy, error) {
 		select {
 		case <-f.done:
 		case <-enough:
-			return a.old(f)
+			return a.stalePolicy(f)
 		case <-ctx.Done():
 			return nil, unavailable(context.Cause(ctx))
 		}
@@ -121,9 +124,9 @@ func (a *Authorizer) Policy(ctx context.Context) (*Policy, error) {
 
 var errSlow = errors.New("the object store does not answer")
 
-// step looks at what is there for a call that began at called. It returns a policy to decide by; or a reading to wait for, with a
-// policy if there is one to go on with; or an error.
-func (a *Authorizer) step(ctx context.Context, called time.Time) (*Policy, *flight, error) {
+// policyOrFlight returns the Policy for a request that began at called, the read to wait for, or an error. With both a
+// Policy and a read, the caller may use the Policy if the read is slow.
+func (a *Authorizer) policyOrFlight(ctx context.Context, called time.Time) (*Policy, *flight, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
@@ -142,7 +145,7 @@ func (a *Authorizer) step(ctx context.Context, called time.Time) (*Policy, *flig
 	}
 	f := a.start(ctx, now)
 	switch {
-	case age < waitFrom, age < MaxAge && f.slow: // how long it took says nothing where the process was frozen
+	case age < waitFrom, age < MaxAge && f.slow: // a frozen process makes the duration of a read meaningless
 		return a.current.policy, nil, nil
 	case age < MaxAge:
 		return a.current.policy, f, nil
@@ -150,14 +153,15 @@ func (a *Authorizer) step(ctx context.Context, called time.Time) (*Policy, *flig
 	return nil, f, nil
 }
 
-// usable reports whether current may be decided by. A clock that was set back says nothing about age.
+// usable reports whether current is young enough for decisions. An age below zero means that the clock was set back.
 func (a *Authorizer) usable(now time.Time) bool {
 	age := now.Sub(a.asOf)
 	return a.current != nil && age >= 0 && age < MaxAge
 }
 
-// old returns what there is, if it may still be used, in the place of what f reads, so that nobody else waits for that.
-func (a *Authorizer) old(f *flight) (*Policy, error) {
+// stalePolicy marks f as slow, so that other requests do not wait for it. It returns the current Policy if it is
+// usable.
+func (a *Authorizer) stalePolicy(f *flight) (*Policy, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f.slow = true
@@ -167,8 +171,8 @@ func (a *Authorizer) old(f *flight) (*Policy, error) {
 	return a.current.policy, nil
 }
 
-// start returns the reading under way, beginning one if there is none, or if it was frozen for so long that what it
-// waits for is gone.
+// start returns the read in progress, or starts one. It replaces a read older than flightTime, which was frozen with
+// the process and may never end.
 func (a *Authorizer) start(ctx context.Context, now time.Time) *flight {
 	if f := a.flight; f != nil {
 		if age := now.Sub(f.began); age >= 0 && age < flightTime {
@@ -183,7 +187,7 @@ func (a *Authorizer) start(ctx context.Context, now time.Time) *flight {
 	return f
 }
 
-// read reads the store, beginning from what is known.
+// read updates current from the store. known is the snapshot to start from, or nil.
 func (a *Authorizer) read(ctx context.Context, f *flight, known *snapshot) {
 	defer close(f.done)
 	defer f.cancel()
@@ -191,7 +195,7 @@ func (a *Authorizer) read(ctx context.Context, f *flight, known *snapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.flight != f {
-		return // given up
+		return // replaced by start
 	}
 	a.flight = nil
 	if err != nil {
@@ -205,12 +209,13 @@ func (a *Authorizer) read(ctx context.Context, f *flight, known *snapshot) {
 func (a *Authorizer) now() time.Time { return a.cfg.Now().Round(0) }
 
 func unavailable(err error) error {
-	return &status.Error{Reason: status.StoreUnavailable, Err: err, RetryAfter: max(2*time.Second, objects.RetryAfter(err)),
-		Message: "the gateway cannot read its roles and bindings now, and so refuses; try again"}
+	return &status.Error{Reason: status.StoreUnavailable, Err: err,
+		RetryAfter: max(2*time.Second, objects.RetryAfter(err)),
+		Message:    "access cannot be decided: the gateway cannot read its roles and bindings; try again"}
 }
 
-// Latest returns the Policy of what was written before the call. It reads the store each time: it is for decisions about writing roles
-// and bindings, where what was granted a moment ago counts.
+// Latest returns a Policy that includes every write completed before the call. It reads the store each time. It serves
+// decisions about writing roles and bindings, where a grant of a moment ago must count.
 func (a *Authorizer) Latest(ctx context.Context) (*Policy, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, flightTime, errSlow)
 	defer cancel()

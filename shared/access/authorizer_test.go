@@ -22,10 +22,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// faulty is a store that fails or hangs when told to.
+// faulty is a store that fails or blocks on demand.
 type faulty struct {
 	objects.Store
-	frozen           chan struct{} // when not nil, reading goes on once it is closed
+	frozen           chan struct{} // if not nil, reads block until it is closed
 	fail, hang       atomic.Bool
 	lists, revisions atomic.Int32
 }
@@ -62,13 +62,13 @@ func (s *faulty) List(ctx context.Context, prefix string, limit int, cont string
 	return s.Store.List(ctx, prefix, limit, cont)
 }
 
-type house struct {
+type fixture struct {
 	*faulty
 	*Authorizer
 	t *testing.T
 }
 
-func newHouse(t *testing.T) *house {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	store, err := dir.Open(filepath.Join(t.TempDir(), "objects"))
 	if err != nil {
@@ -76,10 +76,10 @@ func newHouse(t *testing.T) *house {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	f := &faulty{Store: store}
-	return &house{f, NewAuthorizer(Config{Store: f, Log: slog.New(slog.DiscardHandler)}), t}
+	return &fixture{f, NewAuthorizer(Config{Store: f, Log: slog.New(slog.DiscardHandler)}), t}
 }
 
-func (h *house) create(key string, v any) objects.Object {
+func (h *fixture) create(key string, v any) objects.Object {
 	h.t.Helper()
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -92,13 +92,13 @@ func (h *house) create(key string, v any) objects.Object {
 	return o
 }
 
-func (h *house) grant() objects.Object {
+func (h *fixture) grant() objects.Object {
 	h.create("clusterroles/r", newRole("ignored", rule("get", ClusterGroup, "clusters/proxy", "c")))
 	return h.create("clusterrolebindings/b", bind("ignored", "r", user("ann")))
 }
 
 // ask returns the reason of the refusal, or "".
-func (h *house) ask() status.Reason {
+func (h *fixture) ask() status.Reason {
 	h.t.Helper()
 	err := h.Authorize(h.t.Context(), &identity.User{Name: "ann"}, Cluster("c", "GET", nil))
 	if err == nil {
@@ -107,7 +107,7 @@ func (h *house) ask() status.Reason {
 	return status.From(err).Reason
 }
 
-func (h *house) want(want status.Reason) {
+func (h *fixture) want(want status.Reason) {
 	h.t.Helper()
 	if got := h.ask(); got != want {
 		h.t.Fatalf("got %q, want %q", got, want)
@@ -116,16 +116,16 @@ func (h *house) want(want status.Reason) {
 
 func TestChangesAreInForceSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		h.want(status.Forbidden)
 		b := h.grant()
-		// Calls all the time: the background has it within seconds.
+		// Frequent requests: a background read applies the change within seconds.
 		for range 15 {
 			time.Sleep(200 * time.Millisecond)
 			h.ask()
 		}
 		h.want("")
-		// No call for a while: the next one knows.
+		// A request after a pause applies the change itself.
 		if _, err := h.Delete(t.Context(), b.Key, b.Revision); err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestChangesAreInForceSoon(t *testing.T) {
 		if n := h.lists.Load(); n != 2 {
 			t.Errorf("listed %d times, want 2: changes are read from the log", n)
 		}
-		// Frozen for an hour.
+		// The process is frozen for an hour.
 		h.create("clusterrolebindings/c", bind("c", "r", group(identity.Authenticated)))
 		time.Sleep(time.Hour)
 		h.want("")
@@ -143,7 +143,7 @@ func TestChangesAreInForceSoon(t *testing.T) {
 
 func TestStoreDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		h.fail.Store(true)
 		h.want(status.StoreUnavailable)
 		before := h.lists.Load()
@@ -175,12 +175,12 @@ func TestStoreDown(t *testing.T) {
 
 func TestStoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		h.grant()
 		h.want("")
 		h.hang.Store(true)
 		time.Sleep(waitFrom)
-		for _, want := range []time.Duration{patience, 0, 0} { // the first waits, the others know
+		for _, want := range []time.Duration{patience, 0, 0} { // the first waits, the others do not
 			began := time.Now()
 			h.want("")
 			if took := time.Since(began); took != want {
@@ -208,15 +208,16 @@ func TestStoreHangs(t *testing.T) {
 	})
 }
 
-// TestFrozenWhileReading holds: what was written while a process was frozen, in the middle of reading, is in force when it goes on.
+// TestFrozenWhileReading: a grant that was revoked while the process was frozen during a read is not effective
+// afterwards.
 func TestFrozenWhileReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		b := h.grant()
 		h.want("")
 		h.frozen = make(chan struct{})
 		time.Sleep(freshFor)
-		h.want("") // and reads beside it
+		h.want("") // starts a background read
 		if _, err := h.Delete(t.Context(), b.Key, b.Revision); err != nil {
 			t.Fatal(err)
 		}
@@ -226,10 +227,10 @@ func TestFrozenWhileReading(t *testing.T) {
 	})
 }
 
-// TestClock holds that a clock that was set back makes nothing fresh.
+// TestClock: a clock that is set back does not make a Policy fresh.
 func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		var offset time.Duration
 		h.cfg.Now = func() time.Time { return time.Now().Add(offset) }
 		b := h.grant()
@@ -247,7 +248,7 @@ func TestClock(t *testing.T) {
 
 func TestOneReadingForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newFixture(t)
 		h.grant()
 		var wg sync.WaitGroup
 		for range 100 {
@@ -265,26 +266,29 @@ func TestOneReadingForAll(t *testing.T) {
 }
 
 func TestBrokenObjectsGrantNothing(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.grant()
 	for key, value := range map[string]string{
-		"clusterroles/x": `{`, "clusterrolebindings/x": `[]`, "clusterrolebindings/y": `{"subjects":"all"}`, "clusterroles/z": `null`,
-		"clusterrolebindings/case": `{"SUBJECTS":[{"kind":"Group","name":"system:authenticated"}],"ROLEREF":{"kind":"ClusterRole","name":"r"}}`,
-		"clusters/c":               `{`,
+		"clusterroles/x": `{`, "clusterrolebindings/x": `[]`, "clusterrolebindings/y": `{"subjects":"all"}`,
+		"clusterroles/z": `null`,
+		"clusterrolebindings/case": `{"SUBJECTS":[{"kind":"Group","name":"system:authenticated"}],` +
+			`"ROLEREF":{"kind":"ClusterRole","name":"r"}}`,
+		"clusters/c": `{`,
 	} {
 		if _, err := h.Create(t.Context(), key, []byte(value)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	h.want("")
-	if err := h.Authorize(t.Context(), &identity.User{Name: "bob"}, Cluster("c", "GET", nil)); status.From(err).Reason != status.Forbidden {
+	if err := h.Authorize(t.Context(), &identity.User{Name: "bob"},
+		Cluster("c", "GET", nil)); status.From(err).Reason != status.Forbidden {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestNext holds that reading the log gives what reading everything gives.
+// TestNext: applying the log of changes gives the same result as reading everything.
 func TestNext(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	log := slog.New(slog.DiscardHandler)
 	var s *snapshot
 	var err error
@@ -334,9 +338,9 @@ func value(key string, i int) []byte {
 	return data
 }
 
-// TestCompacted holds that a store whose history is gone is read anew.
+// TestCompacted: if the store no longer has the log since a snapshot, everything is read again.
 func TestCompacted(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.grant()
 	s := &snapshot{revision: 1}
 	got, err := s.next(t.Context(), compacted{h.faulty}, slog.Default())
@@ -347,7 +351,8 @@ func TestCompacted(t *testing.T) {
 
 type compacted struct{ *faulty }
 
-func (c compacted) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error, progress func(uint64)) error {
+func (c compacted) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
+	progress func(uint64)) error {
 	if from == 1 {
 		return objects.ErrCompacted
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 )
 
-// Uncovered returns what of rules u does not hold itself, broken down to rules of one group, resource, name and verb
-// each. Nobody may give away what is returned. A rule that grants nothing, having no verb for instance, is returned
-// as it is: it is no valid rule.
+// Uncovered returns the parts of rules that u does not have. Each part has one verb and one URL, or one group, resource
+// and name. u must not grant these to others. A rule that grants nothing, e.g. without verbs, is invalid and returned
+// unchanged.
 func (p *Policy) Uncovered(u *identity.User, rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	if IsMaster(u) {
 		return nil
@@ -33,7 +33,7 @@ func (p *Policy) Uncovered(u *identity.User, rules []rbacv1.PolicyRule) []rbacv1
 	return missing
 }
 
-// atoms breaks a rule down to rules with one verb and either one URL or one group, resource and, at most, name.
+// atoms splits a rule into rules with one verb and either one URL, or one group, resource and at most one name.
 func atoms(r *rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var out []rbacv1.PolicyRule
 	for _, verb := range r.Verbs {
@@ -56,7 +56,7 @@ func atoms(r *rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return out
 }
 
-// covers reports whether own grants everything that the atom part grants, which may have "*" in it.
+// covers reports whether own grants everything that part grants. part is an atom and may contain "*".
 func covers(own, part *rbacv1.PolicyRule) bool {
 	if !verbMatches(own, part.Verbs[0]) {
 		return false
@@ -64,7 +64,7 @@ func covers(own, part *rbacv1.PolicyRule) bool {
 	if len(part.NonResourceURLs) > 0 {
 		return urlMatches(own, part.NonResourceURLs[0])
 	}
-	if len(part.ResourceNames) == 0 && len(own.ResourceNames) > 0 || // all names are more than any
+	if len(part.ResourceNames) == 0 && len(own.ResourceNames) > 0 || // own is limited to names
 		len(part.ResourceNames) > 0 && !nameMatches(own, part.ResourceNames[0]) {
 		return false
 	}
@@ -79,10 +79,11 @@ func rbac(verb, resource, name string) Attributes {
 	return Attributes{Verb: verb, APIGroup: rbacv1.GroupName, Resource: resource, Name: name}
 }
 
-// MayWriteRole returns nil if u may give the rules of r to somebody: u holds them all, or the verb escalate on the role.
-// old is the role as it was, nil for a new one: as in kube-apiserver, escalate for roles of certain names is for those that are there.
-// For a role that aggregates, or did, u must hold everything.
-// The error is a *status.Error of reason Forbidden. The right to create or update roles at all is asked apart.
+// MayWriteRole returns nil if u may write the rules of r: u has all of them, or the verb escalate on the role. old is
+// the present role, or nil. For a new role, escalate must be granted for all names, as in kube-apiserver. For a role
+// with an aggregationRule, now or before, u must have all rights.
+//
+// Errors are *status.Error with reason Forbidden. The caller checks the right to create or update roles.
 func (p *Policy) MayWriteRole(u *identity.User, r, old *rbacv1.ClusterRole) error {
 	a := rbac("escalate", "clusterroles", "")
 	if old != nil {
@@ -103,16 +104,18 @@ func (p *Policy) MayWriteRole(u *identity.User, r, old *rbacv1.ClusterRole) erro
 	return nil
 }
 
-// MayWriteBinding returns nil if u may give the role of b to somebody: u holds all rules of the role, or the verb bind on it.
-// The error is a *status.Error of reason Forbidden. The right to create or update bindings at all is asked apart.
+// MayWriteBinding returns nil if u may bind the role of b: u has all rules of the role, or the verb bind on it. Errors
+// are *status.Error with reason Forbidden. The caller checks the right to create or update bindings.
 func (p *Policy) MayWriteBinding(u *identity.User, b *rbacv1.ClusterRoleBinding) error {
-	if ok, _ := p.Allowed(u, rbac("bind", "clusterroles", b.RoleRef.Name)); ok && b.RoleRef.Kind == "ClusterRole" && isRBAC(b.RoleRef.APIGroup) {
+	if ok, _ := p.Allowed(u, rbac("bind", "clusterroles", b.RoleRef.Name)); ok && b.RoleRef.Kind == "ClusterRole" &&
+		isRBAC(b.RoleRef.APIGroup) {
 		return nil
 	}
 	a := rbac("bind", "clusterrolebindings", b.Name)
 	rules, ok := p.RoleRules(b.RoleRef.Name)
 	if !ok || b.RoleRef.Kind != "ClusterRole" {
-		return forbidden(a, fmt.Sprintf("%s.%s %q not found", strings.ToLower(b.RoleRef.Kind), rbacv1.GroupName, b.RoleRef.Name))
+		return forbidden(a,
+			fmt.Sprintf("%s.%s %q not found", strings.ToLower(b.RoleRef.Kind), rbacv1.GroupName, b.RoleRef.Name))
 	}
 	if missing := p.Uncovered(u, rules); len(missing) > 0 {
 		return forbidden(a, escalation(u, missing))
@@ -120,7 +123,7 @@ func (p *Policy) MayWriteBinding(u *identity.User, b *rbacv1.ClusterRoleBinding)
 	return nil
 }
 
-// maxEscalations bounds how many missing rules a refusal lists.
+// maxEscalations is the maximum number of missing rules in an error message.
 const maxEscalations = 20
 
 func escalation(u *identity.User, missing []rbacv1.PolicyRule) string {
@@ -136,7 +139,7 @@ func escalation(u *identity.User, missing []rbacv1.PolicyRule) string {
 	return b.String()
 }
 
-// compact writes a rule as Kubernetes does in such messages.
+// compact formats a rule as kube-apiserver does in its messages.
 func compact(r *rbacv1.PolicyRule) string {
 	var parts []string
 	for _, f := range []struct {

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"fmt"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -33,9 +34,11 @@ func TestUncovered(t *testing.T) {
 		"all paths":                     {urls("get", "*"), urls("get", "/a", "*"), 0},
 		"paths are no resources":        {rule("*", "*", "*"), urls("get", "/a"), 1},
 		"resources are no paths":        {urls("*", "*"), rule("get", "g", "a"), 1},
-		"without verb":                  {rule("*", "*", "*"), rbacv1.PolicyRule{APIGroups: []string{"g"}, Resources: []string{"a"}}, 1},
-		"without group":                 {rule("*", "*", "*"), rbacv1.PolicyRule{Verbs: []string{"get"}, Resources: []string{"a"}}, 1},
-		"nothing":                       {rule("*", "*", "*"), rbacv1.PolicyRule{}, 1},
+		"without verb": {
+			rule("*", "*", "*"), rbacv1.PolicyRule{APIGroups: []string{"g"}, Resources: []string{"a"}}, 1,
+		},
+		"without group": {rule("*", "*", "*"), rbacv1.PolicyRule{Verbs: []string{"get"}, Resources: []string{"a"}}, 1},
+		"nothing":       {rule("*", "*", "*"), rbacv1.PolicyRule{}, 1},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -46,17 +49,26 @@ func TestUncovered(t *testing.T) {
 			if got := p.Uncovered(&identity.User{Name: "bob"}, []rbacv1.PolicyRule{tt.given}); len(got) == 0 {
 				t.Error("who has nothing covers it")
 			}
-			if got := p.Uncovered(&identity.User{Name: "root", Groups: []string{Masters}}, []rbacv1.PolicyRule{tt.given}); got != nil {
+			if got := p.Uncovered(&identity.User{Name: "root", Groups: []string{Masters}},
+				[]rbacv1.PolicyRule{tt.given}); got != nil {
 				t.Errorf("a master lacks %v", got)
 			}
 		})
 	}
 }
 
+// mayNotGrantSecrets is kube-apiserver's message for granting secrets without having the right.
+func mayNotGrantSecrets(resource, name, user string) string {
+	return fmt.Sprintf("%s.rbac.authorization.k8s.io %q is forbidden: user %q (groups=[]) is attempting to grant RBAC "+
+		"permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}", resource, name, user)
+}
+
 func TestMayWrite(t *testing.T) {
 	secret := rule("get", "", "secrets")
 	aggregated := newRole("all")
-	aggregated.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"to": "all"}}}}
+	aggregated.AggregationRule = &rbacv1.AggregationRule{
+		ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"to": "all"}}},
+	}
 	part := newRole("part", secret)
 	part.Labels = map[string]string{"to": "all"}
 	p := Compile([]*rbacv1.ClusterRole{
@@ -65,32 +77,56 @@ func TestMayWrite(t *testing.T) {
 		newRole("binder", rule("bind", rbacv1.GroupName, "clusterroles", "secrets", "gone")),
 		newRole("admin", everything...),
 	}, []*rbacv1.ClusterRoleBinding{
-		bind("1", "pods", user("ann")), bind("2", "escalator", user("esc")), bind("3", "binder", user("bin")), bind("4", "admin", user("adm")),
-		bind("5", "secrets", user("sec")),
+		bind("1", "pods", user("ann")), bind("2", "escalator", user("esc")), bind("3", "binder", user("bin")),
+		bind("4", "admin", user("adm")), bind("5", "secrets", user("sec")),
 	})
-	named := func(name string, r rbacv1.PolicyRule) *rbacv1.ClusterRole { return newRole(name, r) }
 	for name, tt := range map[string]struct {
 		user      string
 		role, old *rbacv1.ClusterRole
 		binding   *rbacv1.ClusterRoleBinding
 		want      string
 	}{
-		"a role of what one has":             {user: "ann", role: named("target", rule("get", "", "pods"))},
-		"a role of more":                     {user: "ann", role: named("target", secret), want: "clusterroles.rbac.authorization.k8s.io \"target\" is forbidden: user \"ann\" (groups=[]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}"},
-		"a role by escalate":                 {user: "esc", role: named("target", secret), old: named("target", secret)},
-		"a new role by escalate of its name": {user: "esc", role: named("target", secret), want: "clusterroles.rbac.authorization.k8s.io \"target\" is forbidden: user \"esc\" (groups=[]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}"},
-		"another role by escalate":           {user: "esc", role: named("other", secret), old: named("other", secret), want: "clusterroles.rbac.authorization.k8s.io \"other\" is forbidden: user \"esc\" (groups=[]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}"},
-		"an aggregation":                     {user: "ann", role: aggregated, want: `clusterroles.rbac.authorization.k8s.io "all" is forbidden: must have cluster-admin privileges to use the aggregationRule`},
-		"the end of one":                     {user: "ann", role: newRole("all"), old: aggregated, want: `clusterroles.rbac.authorization.k8s.io "all" is forbidden: must have cluster-admin privileges to use the aggregationRule`},
-		"an aggregation by an admin":         {user: "adm", role: aggregated, old: aggregated},
-		"a binding of what one has":          {user: "ann", binding: bind("b", "pods", user("x"))},
-		"a binding of more":                  {user: "ann", binding: bind("b", "secrets", user("x")), want: "clusterrolebindings.rbac.authorization.k8s.io \"b\" is forbidden: user \"ann\" (groups=[]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}"},
-		"a binding of an aggregation":        {user: "ann", binding: bind("b", "all", user("x")), want: "clusterrolebindings.rbac.authorization.k8s.io \"b\" is forbidden: user \"ann\" (groups=[]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}"},
-		"of one that one covers":             {user: "sec", binding: bind("b", "all", user("x"))},
-		"a binding by bind":                  {user: "bin", binding: bind("b", "secrets", user("x"))},
-		"a binding of nothing by bind":       {user: "bin", binding: bind("b", "gone", user("x"))},
-		"a binding of nothing":               {user: "ann", binding: bind("b", "gone", user("x")), want: `clusterrolebindings.rbac.authorization.k8s.io "b" is forbidden: clusterrole.rbac.authorization.k8s.io "gone" not found`},
-		"an empty role":                      {user: "ann", binding: bind("b", "empty", user("x"))},
+		"a role of what one has": {user: "ann", role: newRole("target", rule("get", "", "pods"))},
+		"a role of more": {
+			user: "ann", role: newRole("target", secret), want: mayNotGrantSecrets("clusterroles", "target", "ann"),
+		},
+		"a role by escalate": {user: "esc", role: newRole("target", secret), old: newRole("target", secret)},
+		"a new role by escalate of its name": {
+			user: "esc", role: newRole("target", secret), want: mayNotGrantSecrets("clusterroles", "target", "esc"),
+		},
+		"another role by escalate": {
+			user: "esc", role: newRole("other", secret), old: newRole("other", secret),
+			want: mayNotGrantSecrets("clusterroles", "other", "esc"),
+		},
+		"an aggregation": {
+			user: "ann", role: aggregated,
+			want: `clusterroles.rbac.authorization.k8s.io "all" is forbidden: must have cluster-admin privileges to use the ` +
+				`aggregationRule`,
+		},
+		"the end of one": {
+			user: "ann", role: newRole("all"), old: aggregated,
+			want: `clusterroles.rbac.authorization.k8s.io "all" is forbidden: must have cluster-admin privileges to use the ` +
+				`aggregationRule`,
+		},
+		"an aggregation by an admin": {user: "adm", role: aggregated, old: aggregated},
+		"a binding of what one has":  {user: "ann", binding: bind("b", "pods", user("x"))},
+		"a binding of more": {
+			user: "ann", binding: bind("b", "secrets", user("x")),
+			want: mayNotGrantSecrets("clusterrolebindings", "b", "ann"),
+		},
+		"a binding of an aggregation": {
+			user: "ann", binding: bind("b", "all", user("x")),
+			want: mayNotGrantSecrets("clusterrolebindings", "b", "ann"),
+		},
+		"of one that one covers":       {user: "sec", binding: bind("b", "all", user("x"))},
+		"a binding by bind":            {user: "bin", binding: bind("b", "secrets", user("x"))},
+		"a binding of nothing by bind": {user: "bin", binding: bind("b", "gone", user("x"))},
+		"a binding of nothing": {
+			user: "ann", binding: bind("b", "gone", user("x")),
+			want: `clusterrolebindings.rbac.authorization.k8s.io "b" is forbidden: clusterrole.rbac.authorization.k8s.io ` +
+				`"gone" not found`,
+		},
+		"an empty role": {user: "ann", binding: bind("b", "empty", user("x"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var err error

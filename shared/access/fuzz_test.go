@@ -10,7 +10,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 )
 
-// reference is the evaluation of kube-apiserver, written as it is there.
+// reference is the evaluation of kube-apiserver, copied in structure.
 func reference(r *rbacv1.PolicyRule, a Attributes) bool {
 	if !slices.ContainsFunc(r.Verbs, func(v string) bool { return v == "*" || v == a.Verb }) {
 		return false
@@ -32,10 +32,11 @@ func reference(r *rbacv1.PolicyRule, a Attributes) bool {
 		(len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, a.Name))
 }
 
-// FuzzAllows compares one rule with kube-apiserver's evaluation, and holds that nobody may give away more than he has: whatever
-// a covered rule allows, the covering rule allows.
+// FuzzAllows compares the evaluation of one rule with kube-apiserver's. It also checks escalation: a covering rule
+// allows whatever the covered rule allows.
 func FuzzAllows(f *testing.F) {
-	f.Add("get,*", "g", "things/proxy,*/proxy", "x", "/a*", "get", "g", "things", "proxy", "x", "/a/b", "get", "g", "*/proxy", "x", "/ab*")
+	f.Add("get,*", "g", "things/proxy,*/proxy", "x", "/a*", "get", "g", "things", "proxy", "x", "/a/b", "get", "g",
+		"*/proxy", "x", "/ab*")
 	f.Add("get", "", "things/", "", "", "get", "", "things/", "", "", "", "*", "*", "*", "", "*")
 	f.Add("get", "", "a/b/c,b/c", "", "**", "get", "", "a", "b/c", "", "", "get", "", "a/b", "", "/*")
 	f.Fuzz(func(t *testing.T, verbs, groups, resources, names, paths, verb, group, resource, sub, name, path,
@@ -46,8 +47,14 @@ func FuzzAllows(f *testing.F) {
 			}
 			return strings.Split(s, ",")
 		}
-		one := rbacv1.PolicyRule{Verbs: split(verbs), APIGroups: split(groups), Resources: split(resources), ResourceNames: split(names), NonResourceURLs: split(paths)}
-		two := rbacv1.PolicyRule{Verbs: split(verbs2), APIGroups: split(groups2), Resources: split(resources2), ResourceNames: split(names2), NonResourceURLs: split(paths2)}
+		one := rbacv1.PolicyRule{
+			Verbs: split(verbs), APIGroups: split(groups), Resources: split(resources), ResourceNames: split(names),
+			NonResourceURLs: split(paths),
+		}
+		two := rbacv1.PolicyRule{
+			Verbs: split(verbs2), APIGroups: split(groups2), Resources: split(resources2), ResourceNames: split(names2),
+			NonResourceURLs: split(paths2),
+		}
 		a := Attributes{Verb: verb, APIGroup: group, Resource: resource, Subresource: sub, Name: name, Path: path}
 		if a.Resource == "" && a.Path == "" {
 			return
@@ -58,7 +65,8 @@ func FuzzAllows(f *testing.F) {
 			}
 		}
 		p := Compile([]*rbacv1.ClusterRole{newRole("one", one)}, []*rbacv1.ClusterRoleBinding{bind("b", "one", user("u"))})
-		if len(p.Uncovered(&identity.User{Name: "u"}, []rbacv1.PolicyRule{two})) == 0 && allows(&two, &a) && !allows(&one, &a) {
+		if len(p.Uncovered(&identity.User{Name: "u"}, []rbacv1.PolicyRule{two})) == 0 && allows(&two, &a) &&
+			!allows(&one, &a) {
 			t.Errorf("%+v covers %+v, which allows %+v", one, two, a)
 		}
 	})

@@ -6,8 +6,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 )
 
-// Impersonation lists what somebody needs to be u: the verb impersonate on each part of u that is not empty, as in Kubernetes. (The
-// groups that a service account has by being one need none of their own.)
+// Impersonation returns the rights that are needed to impersonate u: the verb impersonate on each attribute of u, as in
+// Kubernetes. The groups that every service account has need no right.
 func Impersonation(u *identity.User) []Attributes {
 	var out []Attributes
 	need := func(group, resource, subresource, namespace, name string) {

@@ -2,23 +2,23 @@ package access
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// index finds rules by what they are for, whoever holds them: by their verbs, and those that name objects by the names, others by the
-// resources. A rule stands in it once for each of these: it grows with what is stored, not with who holds it.
-type index map[entry][]way
+// index finds rules by verb and by name or resource, independent of their subjects. A rule with names is indexed by its
+// names, and others by their resources. Its size depends on the stored rules, not on the number of subjects.
+type index map[indexKey][]indexedRule
 
-// entry is where rules stand in an index.
-type entry struct {
+// indexKey is the key of rules in an index.
+type indexKey struct { // 'n' for name, 'r' for resource, 'p' for path
 	by        byte // name, resource or path
 	verb, key string
 }
 
-// way is a rule of a role.
-type way struct {
+// indexedRule is a rule and its role.
+type indexedRule struct {
 	role *role
 	rule *rbacv1.PolicyRule
 }
 
-// maxVerbs bounds how often a rule stands in an index for each of its names. A rule with more verbs stands there for all.
+// maxVerbs is the maximum number of verbs by which a rule is indexed. A rule with more verbs is indexed under "*".
 const maxVerbs = 10
 
 var allVerbs = []string{rbacv1.VerbAll}
@@ -36,21 +36,21 @@ func (x index) add(r *role) {
 		}
 		for _, verb := range verbs {
 			for _, key := range keys {
-				e := entry{by, verb, key}
-				x[e] = append(x[e], way{r, rule})
+				e := indexKey{by, verb, key}
+				x[e] = append(x[e], indexedRule{r, rule})
 			}
 			if len(rule.NonResourceURLs) > 0 {
-				e := entry{'p', verb, ""}
-				x[e] = append(x[e], way{r, rule})
+				e := indexKey{'p', verb, ""}
+				x[e] = append(x[e], indexedRule{r, rule})
 			}
 		}
 	}
 }
 
-// ways are rules of which some may allow what is asked. No others do.
-type ways [8][]way
+// candidates are all rules that may allow a request, and possibly others.
+type candidates [8][]indexedRule
 
-func (w *ways) len() (n int) {
+func (w *candidates) len() (n int) {
 	for _, list := range w {
 		n += len(list)
 	}
@@ -58,24 +58,24 @@ func (w *ways) len() (n int) {
 }
 
 // find returns all rules that may allow a.
-func (x index) find(a *Attributes) (found ways) {
+func (x index) find(a *Attributes) (found candidates) {
 	i := 0
-	take := func(by byte, key string) {
-		found[i], found[i+1] = x[entry{by, a.Verb, key}], x[entry{by, rbacv1.VerbAll, key}]
+	add := func(by byte, key string) {
+		found[i], found[i+1] = x[indexKey{by, a.Verb, key}], x[indexKey{by, rbacv1.VerbAll, key}]
 		i += 2
 	}
 	switch {
 	case a.Path != "":
-		take('p', "")
+		add('p', "")
 	case a.Subresource == "":
-		take('n', a.Name)
-		take('r', rbacv1.ResourceAll)
-		take('r', a.Resource)
+		add('n', a.Name)
+		add('r', rbacv1.ResourceAll)
+		add('r', a.Resource)
 	default:
-		take('n', a.Name)
-		take('r', rbacv1.ResourceAll)
-		take('r', a.Resource+"/"+a.Subresource)
-		take('r', "*/"+a.Subresource)
+		add('n', a.Name)
+		add('r', rbacv1.ResourceAll)
+		add('r', a.Resource+"/"+a.Subresource)
+		add('r', "*/"+a.Subresource)
 	}
 	return found
 }

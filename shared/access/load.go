@@ -15,23 +15,23 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// The keys of roles and bindings in the object store: these, and the name.
+// Prefixes of the keys of roles and bindings in the object store. The name follows.
 const (
 	RolePrefix    = "clusterroles/"
 	BindingPrefix = "clusterrolebindings/"
 )
 
-// Store is what an Authorizer needs of an objects.Store.
+// Store is the part of objects.Store that an Authorizer needs.
 type Store interface {
 	List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error)
 	Revision(ctx context.Context) (uint64, error)
 	Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error, progress func(rev uint64)) error
 }
 
-// pageSize is how many objects are asked for at once.
+// pageSize is the number of objects in one page of a list.
 const pageSize = 1000
 
-// snapshot is all roles and bindings at a revision of the store. It does not change.
+// snapshot is an immutable set of all roles and bindings at one revision of the store.
 type snapshot struct {
 	revision uint64
 	roles    map[string]*rbacv1.ClusterRole
@@ -39,21 +39,21 @@ type snapshot struct {
 	policy   *Policy
 }
 
-// next returns the store's state now, which is s itself if nothing of RBAC was written since. It reads the log since
-// s, or everything where s is nil or too old for that.
+// next returns the current state of the store. It returns a snapshot with the same policy if no role or binding was
+// written. It reads the changes since s, or everything if s is nil or too old.
 func (s *snapshot) next(ctx context.Context, store Store, log *slog.Logger) (*snapshot, error) {
 	rev, err := store.Revision(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if s == nil || rev < s.revision { // a store that went back is another one
+	if s == nil || rev < s.revision { // the store was replaced or restored
 		return load(ctx, store, log)
 	}
 	if rev == s.revision {
 		return s, nil
 	}
 	if rev-s.revision > uint64(max(pageSize, len(s.roles)+len(s.bindings))) {
-		return load(ctx, store, log) // reading all is less
+		return load(ctx, store, log) // fewer objects than changes
 	}
 	var events []objects.Event
 	errCaughtUp := errors.New("caught up")
@@ -61,7 +61,7 @@ func (s *snapshot) next(ctx context.Context, store Store, log *slog.Logger) (*sn
 		if strings.HasPrefix(e.Object.Key, RolePrefix) || strings.HasPrefix(e.Object.Key, BindingPrefix) {
 			events = append(events, e)
 		}
-		if e.Object.Revision >= rev { // every write is one revision, so that this one comes
+		if e.Object.Revision >= rev { // every write has its own revision, so this one arrives
 			return errCaughtUp
 		}
 		return nil
@@ -83,8 +83,8 @@ func (s *snapshot) next(ctx context.Context, store Store, log *slog.Logger) (*sn
 	return n, nil
 }
 
-// load reads everything. What is written meanwhile is read from the log: a role of one moment and a binding of
-// another could grant what was never granted.
+// load reads all roles and bindings. It then applies the changes that were written meanwhile. Otherwise a role and a
+// binding of different moments could grant a right that never existed.
 func load(ctx context.Context, store Store, log *slog.Logger) (*snapshot, error) {
 	n := &snapshot{roles: map[string]*rbacv1.ClusterRole{}, bindings: map[string]*rbacv1.ClusterRoleBinding{}}
 	for i, prefix := range []string{RolePrefix, BindingPrefix} {
@@ -109,14 +109,14 @@ func load(ctx context.Context, store Store, log *slog.Logger) (*snapshot, error)
 	return n.next(ctx, store, log)
 }
 
-// put takes an object into n. One that cannot be read grants nothing, and the log says so.
+// put applies an object or its deletion to n. An object that cannot be read is logged and grants nothing.
 func (n *snapshot) put(o objects.Object, deleted bool, log *slog.Logger) {
 	var err error
 	if name, ok := strings.CutPrefix(o.Key, RolePrefix); ok {
 		delete(n.roles, name)
 		if r := (&rbacv1.ClusterRole{}); !deleted {
 			if err = json.UnmarshalCaseSensitivePreserveInts(o.Value, r); err == nil {
-				r.ObjectMeta = metav1.ObjectMeta{Name: name, Labels: r.Labels} // the rest would only fill memory
+				r.ObjectMeta = metav1.ObjectMeta{Name: name, Labels: r.Labels} // other metadata would only use memory
 				n.roles[name] = r
 			}
 		}

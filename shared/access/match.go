@@ -7,8 +7,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// allows reports whether one rule grants a. It is the evaluation of k8s.io/kubernetes/pkg/apis/rbac/v1, which cannot be
-// imported, in another order: names, which differ most between rules, first.
+// allows reports whether one rule grants a. It implements k8s.io/kubernetes/pkg/apis/rbac/v1, which cannot be imported.
+// Names are compared first, because they differ most between rules.
 func allows(r *rbacv1.PolicyRule, a *Attributes) bool {
 	if a.Path != "" {
 		return verbMatches(r, a.Verb) && urlMatches(r, a.Path)
@@ -34,7 +34,7 @@ func hasOrAll(list []string, one, all string) bool {
 	return false
 }
 
-// resourceMatches knows "*", "resource", "resource/subresource" and "*/subresource". There is no "resource/*".
+// resourceMatches supports "*", "resource", "resource/subresource" and "*/subresource", but not "resource/*".
 func resourceMatches(r *rbacv1.PolicyRule, resource, subresource string) bool {
 	for _, s := range r.Resources {
 		if s == rbacv1.ResourceAll {

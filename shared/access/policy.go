@@ -13,53 +13,56 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 )
 
-// maxMissing bounds how many missing roles a refusal names.
+// maxMissing is the maximum number of missing roles in the message of a refusal.
 const maxMissing = 5
 
-// Policy is a compiled set of roles and bindings. It does not change and is safe for concurrent use.
+// Policy is a compiled set of roles and bindings. It is immutable and safe for concurrent use.
 type Policy struct {
 	roles    map[string]*role
-	subjects map[subject]*holdings
-	held     map[hold]grant
+	subjects map[subject]*subjectGrants
+	byRole   map[subjectRole]grant
 	index    index
 }
 
-// role is a ClusterRole with the rules that it has after aggregation.
+// role is a ClusterRole with its rules after aggregation.
 type role struct {
 	name  string
 	rules []rbacv1.PolicyRule
 }
 
-// subject is a user, service accounts too, or a group.
+// subject is a user, a service account or a group.
 type subject struct {
 	group bool
 	name  string
 }
 
-// hold is that a subject holds a role: one way to it is enough.
-type hold struct {
+// subjectRole identifies the grant of a role to a subject. Further bindings of the same pair are ignored.
+type subjectRole struct {
 	subject
 	role *role
 }
 
-// holdings are all that one subject holds.
-type holdings struct {
+// subjectGrants are the grants of one subject.
+type subjectGrants struct {
 	grants  []grant
-	missing []string // the first names of roles that do not exist
+	missing []string // the first roles that are bound but do not exist
 }
 
-// grant is a subject's hold on a role through one binding.
+// grant is a role that a binding grants to a subject.
 type grant struct {
 	role    *role
 	binding *rbacv1.ClusterRoleBinding
 	subject int // index in binding.Subjects
 }
 
-// Compile makes a Policy of roles and bindings, which must not be changed afterwards. The rules of a role with an
-// aggregationRule are those of the roles that it selects, which kube-controller-manager would write into it; what is in
-// the role itself does not count.
+// Compile builds a Policy. The caller must not change roles and bindings afterwards. A role with an aggregationRule has
+// the rules of the roles that it selects, as kube-controller-manager would write them. Rules in the role itself are
+// ignored.
 func Compile(roles []*rbacv1.ClusterRole, bindings []*rbacv1.ClusterRoleBinding) *Policy {
-	p := &Policy{roles: make(map[string]*role, len(roles)), subjects: map[subject]*holdings{}, held: map[hold]grant{}, index: index{}}
+	p := &Policy{
+		roles: make(map[string]*role, len(roles)), subjects: map[subject]*subjectGrants{}, byRole: map[subjectRole]grant{},
+		index: index{},
+	}
 	rules := aggregate(roles)
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
 		r := &role{name, rules[name]}
@@ -79,10 +82,10 @@ func Compile(roles []*rbacv1.ClusterRole, bindings []*rbacv1.ClusterRoleBinding)
 	return p
 }
 
-// isRBAC takes the empty group, too: objects that did not go through the API have no defaults in them.
+// isRBAC accepts the empty group, too, because objects that bypassed the API have no defaults.
 func isRBAC(group string) bool { return group == "" || group == rbacv1.GroupName }
 
-// add gives a subject of a binding its role.
+// add grants the role of b to its i-th subject.
 func (p *Policy) add(b *rbacv1.ClusterRoleBinding, i int) {
 	s := &b.Subjects[i]
 	who := subject{name: s.Name}
@@ -100,7 +103,7 @@ func (p *Policy) add(b *rbacv1.ClusterRoleBinding, i int) {
 	}
 	h := p.subjects[who]
 	if h == nil {
-		h = &holdings{}
+		h = &subjectGrants{}
 		p.subjects[who] = h
 	}
 	r, ok := p.roles[b.RoleRef.Name]
@@ -110,16 +113,16 @@ func (p *Policy) add(b *rbacv1.ClusterRoleBinding, i int) {
 		}
 		return
 	}
-	if _, ok := p.held[hold{who, r}]; !ok {
+	if _, ok := p.byRole[subjectRole{who, r}]; !ok {
 		g := grant{r, b, i}
-		p.held[hold{who, r}] = g
+		p.byRole[subjectRole{who, r}] = g
 		h.grants = append(h.grants, g)
 	}
 }
 
-// holders yields the subjects that u is, with what each holds.
-func (p *Policy) holders(u *identity.User) iter.Seq2[subject, *holdings] {
-	return func(yield func(subject, *holdings) bool) {
+// holders yields the subjects that apply to u, with their grants.
+func (p *Policy) holders(u *identity.User) iter.Seq2[subject, *subjectGrants] {
+	return func(yield func(subject, *subjectGrants) bool) {
 		one := func(s subject) bool {
 			h, ok := p.subjects[s]
 			return !ok || yield(s, h)
@@ -138,11 +141,12 @@ func (p *Policy) holders(u *identity.User) iter.Seq2[subject, *holdings] {
 	}
 }
 
-// Allowed decides. The reason is for the audit log and, of a refusal, for the user as well; it may be empty.
+// Allowed reports whether u may do a. reason may be "". It is meant for the audit log and, in a refusal, also for the
+// user.
 func (p *Policy) Allowed(u *identity.User, a Attributes) (allowed bool, reason string) {
 	if u.Scope != nil {
-		if !within(u.Scope, &a) {
-			return false, outside(u.Scope)
+		if !scopeAllows(u.Scope, &a) {
+			return false, scopeRefusal(u.Scope)
 		}
 		whole := *u
 		whole.Scope = nil
@@ -155,20 +159,20 @@ func (p *Policy) Allowed(u *identity.User, a Attributes) (allowed bool, reason s
 	for _, h := range p.holders(u) {
 		held += len(h.grants)
 	}
-	// Whichever is less: all that u holds, or all that grants something like a to anybody.
-	ways := p.index.find(&a)
-	find := p.among
-	if held <= ways.len() {
-		find = p.scan
+	// Search the smaller set: the grants of u, or the rules that may allow a.
+	found := p.index.find(&a)
+	find := p.searchIndex
+	if held <= found.len() {
+		find = p.searchGrants
 	}
-	if g, ok := find(u, &a, ways); ok {
+	if g, ok := find(u, &a, found); ok {
 		return true, "RBAC: allowed by " + g.String()
 	}
 	return false, p.missing(u)
 }
 
-// scan looks for a grant in all that u holds.
-func (p *Policy) scan(u *identity.User, a *Attributes, _ ways) (grant, bool) {
+// searchGrants searches the grants of u for one that allows a.
+func (p *Policy) searchGrants(u *identity.User, a *Attributes, _ candidates) (grant, bool) {
 	for _, h := range p.holders(u) {
 		for _, g := range h.grants {
 			for i := range g.role.rules {
@@ -181,15 +185,15 @@ func (p *Policy) scan(u *identity.User, a *Attributes, _ ways) (grant, bool) {
 	return grant{}, false
 }
 
-// among looks for a grant in ways, which u may hold or not.
-func (p *Policy) among(u *identity.User, a *Attributes, ways ways) (grant, bool) {
-	for _, list := range ways {
+// searchIndex searches found for a rule that allows a and whose role u has.
+func (p *Policy) searchIndex(u *identity.User, a *Attributes, found candidates) (grant, bool) {
+	for _, list := range found {
 		for _, w := range list {
 			if !allows(w.rule, a) {
 				continue
 			}
 			for s := range p.holders(u) {
-				if g, ok := p.held[hold{s, w.role}]; ok {
+				if g, ok := p.byRole[subjectRole{s, w.role}]; ok {
 					return g, true
 				}
 			}
@@ -198,7 +202,7 @@ func (p *Policy) among(u *identity.User, a *Attributes, ways ways) (grant, bool)
 	return grant{}, false
 }
 
-// missing says which roles u would hold if they existed.
+// missing returns a message with the roles that are bound to u but do not exist.
 func (p *Policy) missing(u *identity.User) string {
 	var names []string
 	for _, h := range p.holders(u) {
@@ -215,27 +219,28 @@ func (p *Policy) missing(u *identity.User) string {
 	return "RBAC: " + strings.Join(names[:min(len(names), maxMissing)], ", ")
 }
 
-// String says in Kubernetes' words where a grant comes from.
+// String describes the grant with Kubernetes' wording.
 func (g grant) String() string {
 	s := &g.binding.Subjects[g.subject]
 	name := s.Name
 	if s.Kind == rbacv1.ServiceAccountKind {
 		name += "/" + s.Namespace
 	}
-	return fmt.Sprintf("ClusterRoleBinding %q of ClusterRole %q to %s %q", g.binding.Name, g.binding.RoleRef.Name, s.Kind, name)
+	return fmt.Sprintf("ClusterRoleBinding %q of ClusterRole %q to %s %q", g.binding.Name, g.binding.RoleRef.Name, s.Kind,
+		name)
 }
 
 // IsMaster reports whether u may do everything.
 func IsMaster(u *identity.User) bool { return u.Scope == nil && slices.Contains(u.Groups, Masters) }
 
-// everything is what members of system:masters may do.
+// everything are the rights of system:masters.
 var everything = []rbacv1.PolicyRule{
 	{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
 	{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
 }
 
-// Rules lists all that u may do, each role's rules once, and nothing for a credential with a scope, whose bearer may give nothing away. The
-// caller must not change them.
+// Rules returns all rules of u, those of each role once. It returns none for a credential with a scope, whose holder
+// must not grant rights. The caller must not change the rules.
 func (p *Policy) Rules(u *identity.User) []rbacv1.PolicyRule {
 	if u.Scope != nil {
 		return nil
@@ -256,7 +261,7 @@ func (p *Policy) Rules(u *identity.User) []rbacv1.PolicyRule {
 	return rules
 }
 
-// RoleRules returns the rules of a ClusterRole after aggregation, and whether it exists.
+// RoleRules returns the rules of a ClusterRole after aggregation. The result is false if the role does not exist.
 func (p *Policy) RoleRules(name string) ([]rbacv1.PolicyRule, bool) {
 	r, ok := p.roles[name]
 	if !ok {

@@ -16,7 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 )
 
-// seed is what Karmada's documentation grants.
+// seed is the grant of Karmada's documentation.
 const seed = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -97,7 +97,8 @@ var admin = &identity.User{Name: "system:admin"}
 func TestSeed(t *testing.T) {
 	p := parse(t, seed)
 	ok, reason := p.Allowed(admin, Cluster("member1", "GET", nil))
-	if want := `RBAC: allowed by ClusterRoleBinding "cluster-proxy-clusterrolebinding" of ClusterRole "cluster-proxy-clusterrole" to User "system:admin"`; !ok || reason != want {
+	if want := `RBAC: allowed by ClusterRoleBinding "cluster-proxy-clusterrolebinding" of ClusterRole ` +
+		`"cluster-proxy-clusterrole" to User "system:admin"`; !ok || reason != want {
 		t.Errorf("member1: %v, %q, want %q", ok, reason, want)
 	}
 	a := Cluster("member4", "GET", nil)
@@ -105,19 +106,22 @@ func TestSeed(t *testing.T) {
 	if ok || reason != "" {
 		t.Errorf("member4: %v, %q", ok, reason)
 	}
-	want := `clusters.cluster.karmada.io "member4" is forbidden: User "system:admin" cannot get resource "clusters/proxy" in API group "cluster.karmada.io" at the cluster scope`
+	want := `clusters.cluster.karmada.io "member4" is forbidden: User "system:admin" cannot get resource ` +
+		`"clusters/proxy" in API group "cluster.karmada.io" at the cluster scope`
 	if e := Forbidden(admin, a, reason); e.Error() != want || e.Cluster != "member4" || e.Code() != http.StatusForbidden {
 		t.Errorf("got %d %s (%s)\nwant %s", e.Code(), e.Error(), e.Cluster, want)
 	}
-	if ok, _ := p.Allowed(&identity.User{Name: "eve", Groups: []string{"system:admin"}}, Cluster("member1", "GET", nil)); ok {
+	if ok, _ := p.Allowed(&identity.User{Name: "eve", Groups: []string{"system:admin"}},
+		Cluster("member1", "GET", nil)); ok {
 		t.Error("a group is not a user")
 	}
 }
 
 func TestVerb(t *testing.T) {
 	for method, want := range map[string]string{
-		"GET": "get", "HEAD": "get", "OPTIONS": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete",
-		"TRACE": "", "CONNECT": "", "get": "", "PROPFIND": "",
+		"GET": "get", "HEAD": "get", "OPTIONS": "get", "POST": "create", "PUT": "update", "PATCH": "patch",
+		"DELETE": "delete",
+		"TRACE":  "", "CONNECT": "", "get": "", "PROPFIND": "",
 	} {
 		if got := Verb(method, false); got != want {
 			t.Errorf("%s: %q, want %q", method, got, want)
@@ -126,7 +130,9 @@ func TestVerb(t *testing.T) {
 			t.Errorf("%s with upgrade: %q, want create", method, got)
 		}
 	}
-	for _, h := range []http.Header{{"Upgrade": {"websocket"}}, {"Upgrade": {"SPDY/3.1"}}, {"Upgrade": {""}}, {"Upgrade": {"a", "b"}}} {
+	for _, h := range []http.Header{
+		{"Upgrade": {"websocket"}}, {"Upgrade": {"SPDY/3.1"}}, {"Upgrade": {""}}, {"Upgrade": {"a", "b"}},
+	} {
 		if got := Cluster("c", "GET", h).Verb; got != "create" {
 			t.Errorf("GET with %v: %q, want create", h, got)
 		}
@@ -145,73 +151,127 @@ func TestReadersHaveNoShell(t *testing.T) {
 	}
 }
 
+type allowedCase struct {
+	rule    rbacv1.PolicyRule
+	subject rbacv1.Subject
+	user    *identity.User
+	attrs   Attributes
+	want    bool
+}
+
+var (
+	annUser    = &identity.User{Name: "ann", Groups: []string{"dev", "ops"}}
+	botUser    = &identity.User{Name: "system:serviceaccount:ns:bot"}
+	getThing   = Attributes{Verb: "get", APIGroup: "g", Resource: "things", Name: "x"}
+	getProxy   = Attributes{Verb: "get", APIGroup: "g", Resource: "things", Subresource: "proxy", Name: "x"}
+	listThings = Attributes{Verb: "list", APIGroup: "g", Resource: "things"}
+)
+
+var allowedCases = map[string]allowedCase{
+	"exact":                            {rule("get", "g", "things"), user("ann"), annUser, getThing, true},
+	"another verb":                     {rule("list,watch", "g", "things"), user("ann"), annUser, getThing, false},
+	"any verb":                         {rule("*", "g", "things"), user("ann"), annUser, getThing, true},
+	"another group":                    {rule("get", "h", "things"), user("ann"), annUser, getThing, false},
+	"the core group is not any":        {rule("get", "", "things"), user("ann"), annUser, getThing, false},
+	"any group":                        {rule("get", "*", "things"), user("ann"), annUser, getThing, true},
+	"another resource":                 {rule("get", "g", "thing"), user("ann"), annUser, getThing, false},
+	"any resource":                     {rule("get", "g", "*"), user("ann"), annUser, getProxy, true},
+	"a resource without subresource":   {rule("get", "g", "things"), user("ann"), annUser, getProxy, false},
+	"a subresource":                    {rule("get", "g", "things/proxy"), user("ann"), annUser, getProxy, true},
+	"a subresource for the resource":   {rule("get", "g", "things/proxy"), user("ann"), annUser, getThing, false},
+	"any resource's subresource":       {rule("get", "g", "*/proxy"), user("ann"), annUser, getProxy, true},
+	"any resource's other subresource": {rule("get", "g", "*/status"), user("ann"), annUser, getProxy, false},
+	"*/sub for the resource":           {rule("get", "g", "*/proxy"), user("ann"), annUser, getThing, false},
+	"resource/* is nothing":            {rule("get", "g", "things/*"), user("ann"), annUser, getProxy, false},
+	"the end of a subresource":         {rule("get", "g", "things/xproxy"), user("ann"), annUser, getProxy, false},
+	"*/* is nothing":                   {rule("get", "g", "*/*"), user("ann"), annUser, getProxy, false},
+	"a name":                           {rule("get", "g", "things", "w", "x"), user("ann"), annUser, getThing, true},
+	"another name":                     {rule("get", "g", "things", "w"), user("ann"), annUser, getThing, false},
+	"no star in names":                 {rule("get", "g", "things", "*"), user("ann"), annUser, getThing, false},
+	"a list where names are limited":   {rule("list", "g", "things", "x"), user("ann"), annUser, listThings, false},
+	"a list":                           {rule("list", "g", "things"), user("ann"), annUser, listThings, true},
+	"no verbs": {
+		rbacv1.PolicyRule{APIGroups: []string{"g"}, Resources: []string{"things"}}, user("ann"), annUser, getThing, false,
+	},
+	"no groups": {
+		rbacv1.PolicyRule{Verbs: []string{"*"}, Resources: []string{"things"}}, user("ann"), annUser, getThing, false,
+	},
+	"no resources": {
+		rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{"*"}}, user("ann"), annUser, getThing, false,
+	},
+	"a group's":       {rule("get", "g", "things"), group("ops"), annUser, getThing, true},
+	"another group's": {rule("get", "g", "things"), group("ann"), annUser, getThing, false},
+	"another user's":  {rule("get", "g", "things"), user("ops"), annUser, getThing, false},
+	"everybody's":     {rule("get", "g", "things"), group("system:authenticated"), annUser, getThing, true},
+	"everybody's, said explicitly": {
+		rule("get", "g", "things"), group("system:authenticated"),
+		&identity.User{Name: "ann", Groups: []string{"system:authenticated"}}, getThing, true,
+	},
+	"everybody's, for the anonymous": {
+		rule("get", "g", "things"), group("system:authenticated"), &identity.User{Name: "system:anonymous"}, getThing, false,
+	},
+	"everybody's, for nobody's group": {
+		rule("get", "g", "things"), group("system:authenticated"),
+		&identity.User{Name: "ann", Groups: []string{"system:unauthenticated"}}, getThing, false,
+	},
+	"nobody's, for the anonymous": {
+		rule("get", "g", "things"), group("system:unauthenticated"), &identity.User{Name: "system:anonymous"}, getThing, true,
+	},
+	"nobody's": {rule("get", "g", "things"), group("system:unauthenticated"), annUser, getThing, false},
+	"a service account's": {
+		rule("get", "g", "things"), rbacv1.Subject{Kind: "ServiceAccount", Namespace: "ns", Name: "bot"}, botUser, getThing,
+		true,
+	},
+	"another namespace's": {
+		rule("get", "g", "things"), rbacv1.Subject{Kind: "ServiceAccount", Namespace: "other", Name: "bot"}, botUser,
+		getThing, false,
+	},
+	"a service account without one": {
+		rule("get", "g", "things"), rbacv1.Subject{Kind: "ServiceAccount", Name: "bot"}, botUser, getThing, false,
+	},
+	"a service account as user": {
+		rule("get", "g", "things"), user("system:serviceaccount:ns:bot"), botUser, getThing, true,
+	},
+	"a subject with the API's defaults": {
+		rule("get", "g", "things"), rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "ann"}, annUser, getThing,
+		true,
+	},
+	"a subject of a foreign group": {
+		rule("get", "g", "things"), rbacv1.Subject{Kind: "User", APIGroup: "x.io", Name: "ann"}, annUser, getThing, false,
+	},
+	"a subject of an unknown kind": {
+		rule("get", "g", "things"), rbacv1.Subject{Kind: "user", Name: "ann"}, annUser, getThing, false,
+	},
+	"a master": {
+		rule("get", "g", "other"), user("bob"), &identity.User{Name: "ann", Groups: []string{"system:masters"}}, getThing,
+		true,
+	},
+	"nobody has what nobody asks": {rule("*", "*", "*"), user("ann"), annUser, Attributes{Verb: "get"}, false},
+	"a path": {
+		urls("get", "/healthz"), user("ann"), annUser, Attributes{Verb: "get", Path: "/healthz"}, true,
+	},
+	"a longer path": {
+		urls("get", "/healthz"), user("ann"), annUser, Attributes{Verb: "get", Path: "/healthz/x"}, false,
+	},
+	"a path by prefix": {
+		urls("get", "/healthz/*"), user("ann"), annUser, Attributes{Verb: "get", Path: "/healthz/x"}, true,
+	},
+	"a prefix goes over segments": {
+		urls("get", "/h*"), user("ann"), annUser, Attributes{Verb: "get", Path: "/healthz/x"}, true,
+	},
+	"any path": {urls("*", "*"), user("ann"), annUser, Attributes{Verb: "post", Path: "/x"}, true},
+	"a path is no resource": {
+		rule("*", "*", "*"), user("ann"), annUser, Attributes{Verb: "get", Path: "/x"}, false,
+	},
+	"a resource is no path": {urls("*", "*"), user("ann"), annUser, getThing, false},
+	"a method without verb": {
+		rule("get,create,update,patch,delete", "*", "*"), user("ann"), annUser, Cluster("c", "TRACE", nil), false,
+	},
+	"a method without verb, to any verb": {rule("*", "*", "*"), user("ann"), annUser, Cluster("c", "TRACE", nil), true},
+}
+
 func TestAllowed(t *testing.T) {
-	ann := &identity.User{Name: "ann", Groups: []string{"dev", "ops"}}
-	sa := &identity.User{Name: "system:serviceaccount:ns:bot"}
-	get := Attributes{Verb: "get", APIGroup: "g", Resource: "things", Name: "x"}
-	sub := Attributes{Verb: "get", APIGroup: "g", Resource: "things", Subresource: "proxy", Name: "x"}
-	list := Attributes{Verb: "list", APIGroup: "g", Resource: "things"}
-	tests := map[string]struct {
-		rule    rbacv1.PolicyRule
-		subject rbacv1.Subject
-		user    *identity.User
-		attrs   Attributes
-		want    bool
-	}{
-		"exact":                              {rule("get", "g", "things"), user("ann"), ann, get, true},
-		"another verb":                       {rule("list,watch", "g", "things"), user("ann"), ann, get, false},
-		"any verb":                           {rule("*", "g", "things"), user("ann"), ann, get, true},
-		"another group":                      {rule("get", "h", "things"), user("ann"), ann, get, false},
-		"the core group is not any":          {rule("get", "", "things"), user("ann"), ann, get, false},
-		"any group":                          {rule("get", "*", "things"), user("ann"), ann, get, true},
-		"another resource":                   {rule("get", "g", "thing"), user("ann"), ann, get, false},
-		"any resource":                       {rule("get", "g", "*"), user("ann"), ann, sub, true},
-		"a resource without subresource":     {rule("get", "g", "things"), user("ann"), ann, sub, false},
-		"a subresource":                      {rule("get", "g", "things/proxy"), user("ann"), ann, sub, true},
-		"a subresource for the resource":     {rule("get", "g", "things/proxy"), user("ann"), ann, get, false},
-		"any resource's subresource":         {rule("get", "g", "*/proxy"), user("ann"), ann, sub, true},
-		"any resource's other subresource":   {rule("get", "g", "*/status"), user("ann"), ann, sub, false},
-		"*/sub for the resource":             {rule("get", "g", "*/proxy"), user("ann"), ann, get, false},
-		"resource/* is nothing":              {rule("get", "g", "things/*"), user("ann"), ann, sub, false},
-		"the end of a subresource":           {rule("get", "g", "things/xproxy"), user("ann"), ann, sub, false},
-		"*/* is nothing":                     {rule("get", "g", "*/*"), user("ann"), ann, sub, false},
-		"a name":                             {rule("get", "g", "things", "w", "x"), user("ann"), ann, get, true},
-		"another name":                       {rule("get", "g", "things", "w"), user("ann"), ann, get, false},
-		"no star in names":                   {rule("get", "g", "things", "*"), user("ann"), ann, get, false},
-		"a list where names are limited":     {rule("list", "g", "things", "x"), user("ann"), ann, list, false},
-		"a list":                             {rule("list", "g", "things"), user("ann"), ann, list, true},
-		"no verbs":                           {rbacv1.PolicyRule{APIGroups: []string{"g"}, Resources: []string{"things"}}, user("ann"), ann, get, false},
-		"no groups":                          {rbacv1.PolicyRule{Verbs: []string{"*"}, Resources: []string{"things"}}, user("ann"), ann, get, false},
-		"no resources":                       {rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{"*"}}, user("ann"), ann, get, false},
-		"a group's":                          {rule("get", "g", "things"), group("ops"), ann, get, true},
-		"another group's":                    {rule("get", "g", "things"), group("ann"), ann, get, false},
-		"another user's":                     {rule("get", "g", "things"), user("ops"), ann, get, false},
-		"everybody's":                        {rule("get", "g", "things"), group("system:authenticated"), ann, get, true},
-		"everybody's, said explicitly":       {rule("get", "g", "things"), group("system:authenticated"), &identity.User{Name: "ann", Groups: []string{"system:authenticated"}}, get, true},
-		"everybody's, for the anonymous":     {rule("get", "g", "things"), group("system:authenticated"), &identity.User{Name: "system:anonymous"}, get, false},
-		"everybody's, for nobody's group":    {rule("get", "g", "things"), group("system:authenticated"), &identity.User{Name: "ann", Groups: []string{"system:unauthenticated"}}, get, false},
-		"nobody's, for the anonymous":        {rule("get", "g", "things"), group("system:unauthenticated"), &identity.User{Name: "system:anonymous"}, get, true},
-		"nobody's":                           {rule("get", "g", "things"), group("system:unauthenticated"), ann, get, false},
-		"a service account's":                {rule("get", "g", "things"), rbacv1.Subject{Kind: "ServiceAccount", Namespace: "ns", Name: "bot"}, sa, get, true},
-		"another namespace's":                {rule("get", "g", "things"), rbacv1.Subject{Kind: "ServiceAccount", Namespace: "other", Name: "bot"}, sa, get, false},
-		"a service account without one":      {rule("get", "g", "things"), rbacv1.Subject{Kind: "ServiceAccount", Name: "bot"}, sa, get, false},
-		"a service account as user":          {rule("get", "g", "things"), user("system:serviceaccount:ns:bot"), sa, get, true},
-		"a subject with the API's defaults":  {rule("get", "g", "things"), rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "ann"}, ann, get, true},
-		"a subject of a foreign group":       {rule("get", "g", "things"), rbacv1.Subject{Kind: "User", APIGroup: "x.io", Name: "ann"}, ann, get, false},
-		"a subject of an unknown kind":       {rule("get", "g", "things"), rbacv1.Subject{Kind: "user", Name: "ann"}, ann, get, false},
-		"a master":                           {rule("get", "g", "other"), user("bob"), &identity.User{Name: "ann", Groups: []string{"system:masters"}}, get, true},
-		"nobody has what nobody asks":        {rule("*", "*", "*"), user("ann"), ann, Attributes{Verb: "get"}, false},
-		"a path":                             {urls("get", "/healthz"), user("ann"), ann, Attributes{Verb: "get", Path: "/healthz"}, true},
-		"a longer path":                      {urls("get", "/healthz"), user("ann"), ann, Attributes{Verb: "get", Path: "/healthz/x"}, false},
-		"a path by prefix":                   {urls("get", "/healthz/*"), user("ann"), ann, Attributes{Verb: "get", Path: "/healthz/x"}, true},
-		"a prefix goes over segments":        {urls("get", "/h*"), user("ann"), ann, Attributes{Verb: "get", Path: "/healthz/x"}, true},
-		"any path":                           {urls("*", "*"), user("ann"), ann, Attributes{Verb: "post", Path: "/x"}, true},
-		"a path is no resource":              {rule("*", "*", "*"), user("ann"), ann, Attributes{Verb: "get", Path: "/x"}, false},
-		"a resource is no path":              {urls("*", "*"), user("ann"), ann, get, false},
-		"a method without verb":              {rule("get,create,update,patch,delete", "*", "*"), user("ann"), ann, Cluster("c", "TRACE", nil), false},
-		"a method without verb, to any verb": {rule("*", "*", "*"), user("ann"), ann, Cluster("c", "TRACE", nil), true},
-	}
-	for name, tt := range tests {
+	for name, tt := range allowedCases {
 		t.Run(name, func(t *testing.T) {
 			p := Compile([]*rbacv1.ClusterRole{newRole("r", tt.rule)}, []*rbacv1.ClusterRoleBinding{bind("b", "r", tt.subject)})
 			if got, reason := p.Allowed(tt.user, tt.attrs); got != tt.want {
@@ -226,7 +286,8 @@ func TestRoleRef(t *testing.T) {
 	a := Attributes{Verb: "get", Resource: "pods"}
 	roles := []*rbacv1.ClusterRole{newRole("r", rule("*", "*", "*"))}
 	for _, ref := range []rbacv1.RoleRef{
-		{Kind: "Role", Name: "r", APIGroup: rbacv1.GroupName}, {Kind: "ClusterRole", Name: "r", APIGroup: "x.io"}, {Name: "r"},
+		{Kind: "Role", Name: "r", APIGroup: rbacv1.GroupName}, {Kind: "ClusterRole", Name: "r", APIGroup: "x.io"},
+		{Name: "r"},
 	} {
 		b := bind("b", "r", user("ann"))
 		b.RoleRef = ref
@@ -234,7 +295,9 @@ func TestRoleRef(t *testing.T) {
 			t.Errorf("%+v grants", ref)
 		}
 	}
-	ok, reason := Compile(nil, []*rbacv1.ClusterRoleBinding{bind("b", "gone", user("ann")), bind("c", "gone", group("system:authenticated"))}).Allowed(ann, a)
+	ok, reason := Compile(nil, []*rbacv1.ClusterRoleBinding{
+		bind("b", "gone", user("ann")), bind("c", "gone", group("system:authenticated")),
+	}).Allowed(ann, a)
 	if want := `RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found`; ok || reason != want {
 		t.Errorf("%v, %q, want %q", ok, reason, want)
 	}
@@ -271,9 +334,13 @@ func TestAggregation(t *testing.T) {
 		aggregating(newRole("nested"), match("to", "z")),
 		labelled(aggregating(newRole("ring1", rule("get", "", "ring")), match("ring", "2")), "ring", "1"),
 		labelled(aggregating(newRole("ring2"), match("ring", "1"), match("to", "x")), "ring", "2"),
-		aggregating(newRole("broken"), match("to", "x"), metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "to", Operator: "Is"}}}),
+		aggregating(newRole("broken"), match("to", "x"),
+			metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "to", Operator: "Is"}}}),
 		aggregating(newRole("none")),
-		aggregating(newRole("exists"), metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "to", Operator: metav1.LabelSelectorOpExists}}}),
+		aggregating(newRole("exists"),
+			metav1.LabelSelector{
+				MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "to", Operator: metav1.LabelSelectorOpExists}},
+			}),
 	}, nil)
 	a, b := rule("get", "", "a"), rule("get", "", "b")
 	for name, want := range map[string][]rbacv1.PolicyRule{
@@ -292,7 +359,8 @@ func TestAggregation(t *testing.T) {
 func TestRules(t *testing.T) {
 	get, list := rule("get", "", "pods"), rule("list", "", "pods")
 	p := Compile([]*rbacv1.ClusterRole{newRole("get", get), newRole("list", list)}, []*rbacv1.ClusterRoleBinding{
-		bind("1", "get", user("ann"), user("ann"), group("dev")), bind("2", "get", user("ann")), bind("3", "list", group("system:authenticated")),
+		bind("1", "get", user("ann"), user("ann"), group("dev")), bind("2", "get", user("ann")),
+		bind("3", "list", group("system:authenticated")),
 	})
 	for name, tt := range map[string]struct {
 		user *identity.User
@@ -308,7 +376,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// BenchmarkAllowed decides among 10,000 bindings: of one user each; all of one group; and all of one group and for one cluster.
+// BenchmarkAllowed decides among 10,000 bindings of three shapes: each for its own user, all for one group, and all for
+// one group and one cluster.
 func BenchmarkAllowed(b *testing.B) {
 	const n = 10_000
 	roles, oneCluster := make([]*rbacv1.ClusterRole, n), make([]*rbacv1.ClusterRole, n)
@@ -321,11 +390,16 @@ func BenchmarkAllowed(b *testing.B) {
 		groups[i] = bind(name, name, group("everyone"))
 	}
 	u := &identity.User{Name: "user17", Groups: []string{"a", "b", "team3", "everyone"}}
-	for name, p := range map[string]*Policy{"spread": Compile(roles, users), "one-group": Compile(roles, groups), "one-cluster": Compile(oneCluster, groups)} {
+	for name, p := range map[string]*Policy{
+		"spread": Compile(roles, users), "one-group": Compile(roles, groups), "one-cluster": Compile(oneCluster, groups),
+	} {
 		for _, tt := range []struct {
 			name, method, cluster string
 			want                  bool
-		}{{"granted", "GET", "member17", true}, {"another-cluster", "GET", "none", false}, {"another-verb", "DELETE", "member17", false}} {
+		}{
+			{"granted", "GET", "member17", true}, {"another-cluster", "GET", "none", false},
+			{"another-verb", "DELETE", "member17", false},
+		} {
 			a := Cluster(tt.cluster, tt.method, nil)
 			b.Run(name+"/"+tt.name, func(b *testing.B) {
 				b.ReportAllocs()
@@ -344,9 +418,8 @@ func BenchmarkAllowed(b *testing.B) {
 	})
 }
 
-// TestBothWays holds: what a caller may do is the same, whether it is looked for in all that they hold or in all that grants it, and as
-// kube-apiserver's evaluation has it.
-func TestBothWays(t *testing.T) {
+// TestSearchesAgree: both searches of a Policy give the same decision as kube-apiserver's evaluation.
+func TestSearchesAgree(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	some := func(of ...string) []string {
@@ -365,7 +438,10 @@ func TestBothWays(t *testing.T) {
 		for i := range 1 + rng.IntN(6) {
 			r := newRole(fmt.Sprint("r", i))
 			for range 1 + rng.IntN(2) {
-				one := rbacv1.PolicyRule{Verbs: some("get", "list", "create", "*"), APIGroups: some("", "g", "*"), Resources: some("a", "b", "a/s", "*/s", "*"), NonResourceURLs: some("/x", "/x*", "*")}
+				one := rbacv1.PolicyRule{
+					Verbs: some("get", "list", "create", "*"), APIGroups: some("", "g", "*"),
+					Resources: some("a", "b", "a/s", "*/s", "*"), NonResourceURLs: some("/x", "/x*", "*"),
+				}
 				if rng.IntN(10) == 0 {
 					one.Verbs = append(one.Verbs, "1", "2", "3", "4", "5", "6", "7", "8", "9", "delete")
 				}
@@ -384,15 +460,19 @@ func TestBothWays(t *testing.T) {
 		}
 		p := Compile(roles, bindings)
 		ann := &identity.User{Name: "ann", Groups: []string{"ann"}}
-		a := Attributes{Verb: one("get", "create", "delete", ""), APIGroup: one("", "g"), Resource: one("a", "b"), Subresource: one("", "s"), Name: one("m", "n", "o", "")}
+		a := Attributes{
+			Verb: one("get", "create", "delete", ""), APIGroup: one("", "g"), Resource: one("a", "b"), Subresource: one("", "s"),
+			Name: one("m", "n", "o", ""),
+		}
 		if rng.IntN(4) == 0 {
 			a.Path = one("/x", "/xy", "/y")
 		}
 		want := slices.ContainsFunc(held["ann"], func(r rbacv1.PolicyRule) bool { return reference(&r, a) })
-		_, scanned := p.scan(ann, &a, ways{})
-		_, found := p.among(ann, &a, p.index.find(&a))
+		_, scanned := p.searchGrants(ann, &a, candidates{})
+		_, found := p.searchIndex(ann, &a, p.index.find(&a))
 		if got, _ := p.Allowed(ann, a); got != want || scanned != want || found != want {
-			t.Fatalf("seed %d: %+v of %+v: allowed %v, scanned %v, found %v; want %v", seed, a, held["ann"], got, scanned, found, want)
+			t.Fatalf("seed %d: %+v of %+v: allowed %v, scanned %v, found %v; want %v", seed, a, held["ann"], got, scanned, found,
+				want)
 		}
 		if want {
 			allowed++

@@ -10,14 +10,16 @@ import (
 
 const all = "*"
 
-// within reports whether a credential with scope s may be used for a at all. It is for calls to its clusters. Of the gateway's own API it
-// may read its clusters, and what every caller may ask about themselves; nothing by which it could come to more than it has.
-func within(s *identity.Scope, a *Attributes) bool {
+// scopeAllows reports whether a credential with scope s may be used for a. It may be used for the clusters of s. At the
+// gateway's own API it may read these clusters and ask for the caller's own rights. It never gives access to anything
+// that could grant more.
+func scopeAllows(s *identity.Scope, a *Attributes) bool {
 	has := func(list []string, one string) bool { return slices.Contains(list, one) || slices.Contains(list, all) }
 	switch {
 	case a.Path != "":
 		return has(s.Verbs, a.Verb)
-	case strings.HasPrefix(a.Resource, "selfsubject") && (a.APIGroup == "authorization.k8s.io" || a.APIGroup == "authentication.k8s.io"):
+	case strings.HasPrefix(a.Resource, "selfsubject") &&
+		(a.APIGroup == "authorization.k8s.io" || a.APIGroup == "authentication.k8s.io"):
 		return true
 	case a.APIGroup != ClusterGroup || a.Resource != ClusterResource || !has(s.Clusters, a.Name):
 		return false
@@ -27,6 +29,6 @@ func within(s *identity.Scope, a *Attributes) bool {
 	return a.Subresource == "" && slices.Contains([]string{"get", "list", "watch"}, a.Verb) && has(s.Verbs, "get")
 }
 
-func outside(s *identity.Scope) string {
+func scopeRefusal(s *identity.Scope) string {
 	return fmt.Sprintf("the pass is limited to clusters %q and verbs %q", s.Clusters, s.Verbs)
 }

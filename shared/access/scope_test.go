@@ -9,16 +9,24 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 )
 
-// TestScope holds: with a limited pass one may do what both it and RBAC allow, and nothing by which one could come to more.
-func TestScope(t *testing.T) {
-	p := Compile(
-		[]*rbacv1.ClusterRole{newRole("dev", rule("get,create,list", ClusterGroup, "clusters/proxy,clusters", "member1", "member2"))},
+func compileScoped() *Policy {
+	return Compile(
+		[]*rbacv1.ClusterRole{
+			newRole("dev", rule("get,create,list", ClusterGroup, "clusters/proxy,clusters", "member1", "member2")),
+		},
 		[]*rbacv1.ClusterRoleBinding{bind("dev", "dev", user("ann"))},
 	)
-	limited := func(u identity.User, clusters, verbs string) *identity.User {
-		u.Scope = &identity.Scope{Clusters: strings.Split(clusters, ","), Verbs: strings.Split(verbs, ",")}
-		return &u
-	}
+}
+
+// limited returns u with a limited pass. Lists are separated by commas.
+func limited(u identity.User, clusters, verbs string) *identity.User {
+	u.Scope = &identity.Scope{Clusters: strings.Split(clusters, ","), Verbs: strings.Split(verbs, ",")}
+	return &u
+}
+
+// TestScope: a limited pass allows only requests that both its scope and RBAC allow, and nothing that could grant more.
+func TestScope(t *testing.T) {
+	p := compileScoped()
 	ann, root := identity.User{Name: "ann"}, identity.User{Name: "root", Groups: []string{Masters}}
 	resource := func(verb, group, resource, name string) Attributes {
 		return Attributes{Verb: verb, APIGroup: group, Resource: resource, Name: name}
@@ -43,17 +51,36 @@ func TestScope(t *testing.T) {
 		{"an empty name", limited(root, "member1", "get"), Cluster("", "GET", nil), false},
 		{"a master's, inside", limited(root, "member1", "get"), Cluster("member1", "GET", nil), true},
 		{"a master's, outside", limited(root, "member1", "get"), Cluster("member2", "GET", nil), false},
-		{"reads its cluster's object", limited(root, "member1", "get"), resource("get", ClusterGroup, "clusters", "member1"), true},
+		{
+			"reads its cluster's object", limited(root, "member1", "get"), resource("get", ClusterGroup, "clusters", "member1"),
+			true,
+		},
 		{"lists no clusters", limited(root, "member1", "get"), resource("list", ClusterGroup, "clusters", ""), false},
 		{"lists clusters", limited(root, "*", "get"), resource("list", ClusterGroup, "clusters", ""), true},
-		{"changes no cluster", limited(root, "*", "get,update"), resource("update", ClusterGroup, "clusters", "member1"), false},
-		{"no status of one", limited(root, "*", "get,update"), Attributes{Verb: "update", APIGroup: ClusterGroup, Resource: "clusters", Subresource: "status", Name: "member1"}, false},
+		{
+			"changes no cluster", limited(root, "*", "get,update"), resource("update", ClusterGroup, "clusters", "member1"),
+			false,
+		},
+		{
+			"no status of one", limited(root, "*", "get,update"),
+			Attributes{Verb: "update", APIGroup: ClusterGroup, Resource: "clusters", Subresource: "status", Name: "member1"},
+			false,
+		},
 		{"the same in another group", limited(root, "member1", "get"), resource("get", "x", "clusters", "member1"), false},
 		{"makes no other pass", limited(root, "*", "get,create"), resource("create", "clusterpass.io", "passes", "x"), false},
-		{"binds no role", limited(root, "*", "get,create"), resource("create", rbacv1.GroupName, "clusterrolebindings", "x"), false},
+		{
+			"binds no role", limited(root, "*", "get,create"), resource("create", rbacv1.GroupName, "clusterrolebindings", "x"),
+			false,
+		},
 		{"impersonates nobody", limited(root, "*", "get"), resource("impersonate", "", "users", "root"), false},
-		{"asks about itself", limited(root, "member1", "get"), resource("create", "authorization.k8s.io", "selfsubjectaccessreviews", ""), true},
-		{"asks about no other", limited(root, "member1", "get"), resource("create", "authorization.k8s.io", "subjectaccessreviews", ""), false},
+		{
+			"asks about itself", limited(root, "member1", "get"),
+			resource("create", "authorization.k8s.io", "selfsubjectaccessreviews", ""), true,
+		},
+		{
+			"asks about no other", limited(root, "member1", "get"),
+			resource("create", "authorization.k8s.io", "subjectaccessreviews", ""), false,
+		},
 		{"reads what is no resource", limited(root, "member1", "get"), Attributes{Verb: "get", Path: "/version"}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -61,11 +88,18 @@ func TestScope(t *testing.T) {
 			if got != tt.want {
 				t.Errorf("allowed %v: %s", got, reason)
 			}
-			if strings.HasPrefix(tt.name, "not the pass") && reason != `the pass is limited to clusters ["member1"] and verbs ["get"]` {
+			if strings.HasPrefix(tt.name, "not the pass") &&
+				reason != `the pass is limited to clusters ["member1"] and verbs ["get"]` {
 				t.Errorf("reason %q", reason)
 			}
 		})
 	}
+}
+
+// TestScopedPassGrantsNothing: a limited pass of a master must not be able to give its rights to others.
+func TestScopedPassGrantsNothing(t *testing.T) {
+	p := compileScoped()
+	root := identity.User{Name: "root", Groups: []string{Masters}}
 	one := limited(root, "*", "get,create")
 	if rules := p.Rules(one); len(rules) > 0 || IsMaster(one) {
 		t.Errorf("a limited pass can give away %v", rules)

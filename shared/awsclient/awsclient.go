@@ -1,8 +1,8 @@
-// Package awsclient is how the stores on AWS call it: deadlines, retries, and what an error means.
+// Package awsclient configures the AWS clients of the stores: deadlines, retries, and the meaning of errors.
 //
-// Every call ends within CallTimeout. An attempt that is throttled, or that the network or AWS lets down, is
-// tried again a few times with growing, random pauses; a client whose calls fail more and more often stops
-// retrying by itself (the SDK's retry quota), so that it does not make an outage worse.
+// Every call ends within CallTimeout. An attempt that is throttled, or fails because of the network or AWS, is repeated
+// with growing, random pauses. If failures become frequent, the SDK's retry quota stops the retries, so that they do
+// not worsen an outage.
 package awsclient
 
 import (
@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// CallTimeout bounds one operation of a store with all attempts.
+	// CallTimeout is the deadline of one store operation with all attempts.
 	CallTimeout = 10 * time.Second
-	// attemptTimeout bounds one attempt: a connection may be dead without anybody saying so, as after a
-	// function was frozen.
+	// attemptTimeout is the deadline of one attempt. A connection may be dead without notice, e.g. after a function was
+	// frozen.
 	attemptTimeout = 4 * time.Second
 	attempts       = 6
 	firstPause     = 50 * time.Millisecond
 	maxPause       = time.Second
 )
 
-// Configure returns cfg with this package's retries, and its deadline for an attempt where the HTTP client is
-// the SDK's own. (A client of another type breaks AWS_CA_BUNDLE when the configuration is loaded: leave it unset.)
+// Configure returns cfg with this package's retries. If the HTTP client is the SDK's own, it also sets attemptTimeout.
+// Another type of client would make the SDK reject AWS_CA_BUNDLE, so leave it unset.
 func Configure(cfg aws.Config) aws.Config {
 	cfg = cfg.Copy()
 	cfg.Retryer = func() aws.Retryer {
@@ -51,13 +51,13 @@ func Configure(cfg aws.Config) aws.Config {
 	return cfg
 }
 
-// Pause is how long to wait before attempt n, which counts from 1, is followed by another.
+// Pause returns the pause after attempt n. The first attempt is 1.
 func Pause(n int) time.Duration {
 	limit := min(firstPause<<min(n, 10), maxPause)
 	return rand.N(limit) + limit/8 //nolint:gosec // no secret depends on it
 }
 
-// Sleep waits for d, or for ctx to end, whose error it then returns.
+// Sleep waits for d, or returns the error of ctx if it ends first.
 func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -69,27 +69,28 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Fault is what an error of the SDK means to a store.
+// Fault is the meaning of an SDK error for a store.
 type Fault int
 
 // The faults.
 const (
-	Refused     Fault = iota // the request, for a reason of its own: see Code
-	Forbidden                // the credentials, or what they may do
+	Refused     Fault = iota // the request itself; see Code
+	Forbidden                // the credentials or their permissions
 	Throttled                // too many requests
-	Unavailable              // AWS, the network or the time
+	Unavailable              // AWS, the network or a timeout
 )
 
 var forbidden = map[string]bool{
 	"AccessDenied": true, "AccessDeniedException": true, "UnrecognizedClientException": true, "InvalidClientTokenId": true,
 	"InvalidSignatureException": true, "SignatureDoesNotMatch": true, "IncompleteSignature": true, "ExpiredToken": true,
 	"ExpiredTokenException": true, "MissingAuthenticationToken": true, "MissingAuthenticationTokenException": true,
-	"InvalidAccessKeyId": true, "NotAuthorized": true, "OptInRequired": true, "DecryptionFailure": true, "EncryptionFailure": true,
+	"InvalidAccessKeyId": true, "NotAuthorized": true, "OptInRequired": true, "DecryptionFailure": true,
+	"EncryptionFailure": true,
 }
 
 var throttles = retry.IsErrorThrottles(retry.DefaultThrottles)
 
-// FaultOf classifies an error of the SDK that is not nil.
+// FaultOf classifies an error of the SDK, which must not be nil.
 func FaultOf(err error) Fault {
 	var (
 		quota  ratelimit.QuotaExceededError
@@ -111,7 +112,7 @@ func FaultOf(err error) Fault {
 	return Refused
 }
 
-// Code is the code of an answer that is an error, or "".
+// Code returns the code of an error response, or "".
 func Code(err error) string {
 	var api smithy.APIError
 	if errors.As(err, &api) {
@@ -120,8 +121,8 @@ func Code(err error) string {
 	return ""
 }
 
-// Discreet returns the error of a call that carried a secret, without the words of AWS, which may quote the
-// request. Code and FaultOf say the same of it.
+// Discreet returns the error of a call that contained a secret, without AWS's message, which may quote the request.
+// Code and FaultOf return the same for it.
 func Discreet(err error) error {
 	if code := Code(err); code != "" && FaultOf(err) == Refused {
 		return wordless{code}
@@ -129,7 +130,7 @@ func Discreet(err error) error {
 	return err
 }
 
-// wordless is a refusal of AWS of which only the code is known.
+// wordless is an error response of AWS without its message.
 type wordless struct{ code string }
 
 var _ smithy.APIError = wordless{}
@@ -139,7 +140,7 @@ func (w wordless) ErrorCode() string           { return w.code }
 func (wordless) ErrorMessage() string          { return "" }
 func (wordless) ErrorFault() smithy.ErrorFault { return smithy.FaultClient }
 
-// RetryAfter is when to try again after fault f; 0 means that it would not help.
+// RetryAfter returns the pause before a retry after fault f. 0 means that a retry is useless.
 func (f Fault) RetryAfter() time.Duration {
 	switch f {
 	case Throttled:

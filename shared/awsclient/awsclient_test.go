@@ -17,16 +17,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 )
 
-// call calls a server that answers with handler.
+// call sends a request to a server with handler.
 func call(ctx context.Context, t *testing.T, handler http.HandlerFunc) error {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // only then does the server see that the client has gone
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice that the client has gone
 		handler(w, r)
 	}))
 	defer srv.Close()
 	client := secretsmanager.NewFromConfig(Configure(aws.Config{
-		HTTPClient: srv.Client(), // without a deadline for an attempt: a machine that stands still makes none more
+		HTTPClient: srv.Client(), // without a deadline for each attempt, so that a slow machine makes no second one
 		Region:     "eu-central-1", BaseEndpoint: aws.String(srv.URL),
 		Credentials: credentials.NewStaticCredentialsProvider("AKIAIOSFODNN7EXAMPLE", "secret", ""),
 	}))
@@ -66,7 +66,8 @@ func TestFaults(t *testing.T) {
 			}
 			f := FaultOf(err)
 			if f != tt.want || n.Load() != tt.wantAttempts || (f.RetryAfter() > 0) != tt.wantAfter {
-				t.Errorf("%v: fault %d after %d attempts, again after %v; want %d after %d", err, f, n.Load(), f.RetryAfter(), tt.want, tt.wantAttempts)
+				t.Errorf("%v: fault %d after %d attempts, again after %v; want %d after %d", err, f, n.Load(), f.RetryAfter(),
+					tt.want, tt.wantAttempts)
 			}
 			if quotes := strings.Contains(Discreet(err).Error(), "words"); quotes != (tt.want != Refused) {
 				t.Errorf("discreet: %v", Discreet(err))

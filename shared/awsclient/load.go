@@ -10,9 +10,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 )
 
-// Load finds region, endpoint and credentials: in the SDK's standard environment, or, in programs that are built as functions
-// (tag lambda.norpc), in the variables that AWS Lambda sets. Those that sign people in (SSO, profiles, the browser) would be a
-// tenth of a function.
+// Load reads region, endpoint and credentials from the SDK's standard environment. Programs with the build tag
+// lambda.norpc use only the variables of AWS Lambda. The SDK's code for SSO, profiles and browsers would be a tenth of
+// a function's size.
 func Load(ctx context.Context) (aws.Config, error) {
 	cfg, err := config.LoadDefaultConfig(ctx)
 	if err != nil {

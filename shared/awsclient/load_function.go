@@ -12,11 +12,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 )
 
-// Load finds region, endpoint and credentials in the variables that AWS Lambda sets, and AWS_ENDPOINT_URL.
+// Load reads region, endpoint and credentials from the variables of AWS Lambda, and AWS_ENDPOINT_URL.
 func Load(context.Context) (aws.Config, error) {
 	id, key := os.Getenv("AWS_ACCESS_KEY_ID"), os.Getenv("AWS_SECRET_ACCESS_KEY")
 	if id == "" || key == "" {
-		return aws.Config{}, errors.New("no AWS credentials: a function takes them from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which Lambda sets")
+		return aws.Config{},
+			errors.New(
+				"no AWS credentials: a function takes them from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which Lambda sets")
 	}
 	cfg := aws.Config{
 		Region:      cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")),

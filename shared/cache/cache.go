@@ -1,10 +1,15 @@
-// Package cache keeps what was read from a store for a while, in one process.
+// Package cache keeps values that were read from a store, in the memory of one process.
 //
-// One flight a key; entries end after a TTL with jitter, so that many processes do not ask at once; that a key is missing is
-// remembered for a short time; the number of entries is bounded. While the store is down, entries that have ended still
-// serve, for a bounded time; never once the store has said that the key is missing. That a store hangs can be remembered where none serves.
+// Invariants:
+//   - Concurrent callers of one key share one fetch.
+//   - The number of entries is bounded. An entry expires after a TTL with jitter, so that processes do not refetch at
+//     once.
+//   - A missing key is remembered for a short time.
+//   - While the store is down, expired entries are served for a bounded time. A key that the store reported as missing
+//     is never served stale.
+//   - A key without a usable entry does not make every caller wait for a store that hangs (Config.Hung).
 //
-// Time is the wall clock, since the monotonic one stands still in a frozen function.
+// All times are wall-clock times, because the monotonic clock stops while a function is frozen.
 package cache
 
 import (
@@ -20,39 +25,40 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Config configures a Cache. Durations of 0 switch off what they bound.
+// Config configures a Cache. A duration of 0 disables its feature.
 type Config struct {
 	Name     string        // for the log: "secrets"
 	Max      int           // entries; at least 1
 	TTL      time.Duration // how long an entry is fresh, shortened by up to a tenth
 	Negative time.Duration // how long a missing key is not asked for again
-	// Stale is how long after it was read an entry may serve while the store is down.
+	// Stale is how long after its read an entry may be served while the store is down.
 	Stale time.Duration
-	// Patience is how long Get waits for a store that hangs where an entry can be served stale. The fetch goes on and its
-	// answer counts when it comes. 0 waits for as long as the fetch takes.
+	// Patience limits how long Get waits for a fetch if a stale entry can be served. The fetch continues, and its result
+	// is cached. 0 waits until the fetch ends.
 	Patience time.Duration
-	// Retry is how long a store that was down is not asked again for a key that can be served stale, and how often Refresh
-	// and Renew ask for one key.
+	// Retry is the minimum time between two fetches of a key whose stale entry is served, and between two fetches by
+	// Refresh or Renew.
 	Retry time.Duration
-	// Hung is for how long it is remembered that the store failed, but not within Patience, where no entry can be served: for Retry Get
-	// fails at once then, and after that waits no longer than Patience. 0 waits each time for as long as the fetch takes.
+	// Hung is how long a hanging store is remembered for a key without a usable entry. A store hangs if a fetch failed
+	// after more than Patience. Get then fails at once for Retry, and afterwards waits at most Patience. 0 waits for every
+	// fetch.
 	Hung    time.Duration
 	Timeout time.Duration // of one fetch, whatever the caller's deadline
-	// Missing says that an error means the key does not exist, Down that the store cannot answer now. Other errors are
-	// passed on, and nothing serves in their place.
+	// Missing reports whether an error means that the key does not exist. Down reports whether it means that the store is
+	// unavailable. Get returns other errors and never serves a stale entry in their place.
 	Missing, Down func(error) bool
 	Now           func() time.Time // nil means time.Now
 	Log           *slog.Logger     // nil means slog.Default()
 }
 
-// Stats count since the start of the process.
+// Stats are counters since the start of the process, and the current size.
 type Stats struct {
-	Hits      uint64 // answers from a fresh entry, also that a key is missing
-	Fetches   uint64 // questions to the store
-	StaleHits uint64 // answers from an entry that had ended, since the store was down
-	Errors    uint64 // questions that the store did not answer; that a key is missing is an answer
-	Evicted   uint64 // entries that made room for others
-	Size      int    // entries now, also of keys that are missing
+	Hits      uint64 // answers from a fresh entry, including "missing"
+	Fetches   uint64 // calls of the store
+	StaleHits uint64 // answers from an expired entry while the store was down
+	Errors    uint64 // failed fetches; a missing key is not a failure
+	Evicted   uint64 // entries removed because the cache was full
+	Size      int    // current entries, including missing keys
 }
 
 // Cache caches values of V by key. It is safe for concurrent use and has no goroutine of its own.
@@ -61,24 +67,24 @@ type Cache[V any] struct {
 	fetch   func(ctx context.Context, key string) (V, error)
 	flights singleflight.Group
 
-	mu      sync.Mutex
-	flying  map[string]time.Time // since when, of flights
-	entries *lru.Cache[string, entry[V]]
-	missing *lru.Cache[string, entry[V]] // apart, so that names which nobody has push out none that somebody has
-	warned  time.Time
+	mu       sync.Mutex
+	flying   map[string]time.Time // flights and the wall-clock time of their start
+	entries  *lru.Cache[string, entry[V]]
+	negative *lru.Cache[string, entry[V]] // errors; separate, so that names that do not exist cannot evict values
+	warned   time.Time
 
 	hits, fetches, stale, errors, evicted atomic.Uint64
 }
 
-// entry is what is known of a key: a value, or the error that it is missing.
+// entry is the cached value of a key, or the cached error.
 type entry[V any] struct {
 	value   V
 	err     error
-	read    time.Time // when the store said so
-	renewed time.Time // when Refresh or Renew last made it say so
+	read    time.Time // start of the fetch
+	renewed time.Time // start of the last fetch by Refresh or Renew
 	expires time.Time
-	stale   bool // it serves beyond its time
-	hung    bool // err is that the store hung, not that the key is missing
+	stale   bool // served after its expiry
+	hung    bool // err means that the store hung, not that the key is missing
 }
 
 // New returns an empty cache over fetch.
@@ -93,20 +99,20 @@ func New[V any](cfg Config, fetch func(ctx context.Context, key string) (V, erro
 	if err != nil {
 		panic(err) // Max is not positive
 	}
-	missing, err := lru.New[string, entry[V]](cfg.Max)
+	negative, err := lru.New[string, entry[V]](cfg.Max)
 	if err != nil {
-		panic(err) // the same
+		panic(err)
 	}
-	return &Cache[V]{cfg: cfg, fetch: fetch, entries: entries, missing: missing, flying: map[string]time.Time{}}
+	return &Cache[V]{cfg: cfg, fetch: fetch, entries: entries, negative: negative, flying: map[string]time.Time{}}
 }
 
 func (c *Cache[V]) now() time.Time { return c.cfg.Now().Round(0) }
 
-// Get returns the value of key, from the cache or the store.
+// Get returns the value of key, from the cache or from the store.
 func (c *Cache[V]) Get(ctx context.Context, key string) (V, error) {
 	e, ok := c.lookup(key)
 	if ok && c.now().Before(e.expires) {
-		return c.served(e)
+		return c.answerFrom(e)
 	}
 	return c.ask(ctx, key, e, ok, false)
 }
@@ -117,27 +123,28 @@ func (c *Cache[V]) CanServe(key string) bool {
 	return ok && (c.now().Before(e.expires) || c.mayServeStale(e))
 }
 
-// Refresh is Get for a key whose value may have changed, however fresh the entry is. An entry that was renewed a moment ago is
-// returned as it is.
+// Refresh fetches key even if its entry is fresh, and otherwise works like Get. An entry that was renewed less than
+// Retry ago is returned as it is.
 func (c *Cache[V]) Refresh(ctx context.Context, key string) (V, error) {
 	e, ok := c.lookup(key)
 	if ok && c.renewedJustNow(e) {
-		return c.served(e)
+		return c.answerFrom(e)
 	}
 	return c.ask(ctx, key, e, ok, true)
 }
 
-// Renew asks the store although the entry may be fresh, because outdated says that its value does not work; so it waits for the store
-// for as long as the fetch takes. An entry that is not outdated, or was renewed a moment ago, is returned as it is.
+// Renew fetches key even if its entry is fresh, provided that outdated returns true for the cached value. It waits
+// until the fetch ends, since the cached value does not work. An entry that is not outdated, or was renewed less than
+// Retry ago, is returned as it is.
 func (c *Cache[V]) Renew(ctx context.Context, key string, outdated func(V) bool) (V, error) {
 	e, ok := c.lookup(key)
 	if ok && (c.renewedJustNow(e) || e.err == nil && !outdated(e.value)) {
-		return c.served(e)
+		return c.answerFrom(e)
 	}
 	return c.wait(ctx, c.start(ctx, key, true), nil)
 }
 
-// renewedJustNow reports whether it is too early to ask the store for e again, whoever wants to.
+// renewedJustNow reports whether it is too early for another fetch by Refresh or Renew.
 func (c *Cache[V]) renewedJustNow(e entry[V]) bool {
 	if e.err != nil {
 		return c.now().Before(e.expires)
@@ -145,22 +152,23 @@ func (c *Cache[V]) renewedJustNow(e entry[V]) bool {
 	return c.now().Sub(e.renewed) < c.cfg.Retry
 }
 
-// ask asks the store. Where e, which is known of key if ok, can serve in its place, it waits no longer than Patience.
+// ask starts or joins a fetch. If the entry e can be served stale, ask waits at most Patience. ok reports whether e
+// exists.
 func (c *Cache[V]) ask(ctx context.Context, key string, e entry[V], ok, fresh bool) (V, error) {
 	asked, flight := c.now(), c.start(ctx, key, fresh)
 	if c.cfg.Patience > 0 && ok && c.mayServeStale(e) {
 		patience := time.NewTimer(c.cfg.Patience)
 		defer patience.Stop()
 		v, err := c.wait(ctx, flight, patience.C)
-		if !errors.Is(err, errHangs) {
+		if !errors.Is(err, errNoAnswerYet) {
 			return v, err
 		}
 		var renewed time.Time
 		if fresh {
 			renewed = asked
 		}
-		if e, ok = c.prolong(key, renewed, err); ok {
-			return c.served(e)
+		if e, ok = c.extendStale(key, renewed, err); ok {
+			return c.answerFrom(e)
 		}
 	}
 	return c.wait(ctx, flight, nil)
@@ -172,21 +180,21 @@ func (c *Cache[V]) Stats() Stats {
 	defer c.mu.Unlock()
 	return Stats{
 		Hits: c.hits.Load(), Fetches: c.fetches.Load(), StaleHits: c.stale.Load(), Errors: c.errors.Load(),
-		Evicted: c.evicted.Load(), Size: c.entries.Len() + c.missing.Len(),
+		Evicted: c.evicted.Load(), Size: c.entries.Len() + c.negative.Len(),
 	}
 }
 
 func (c *Cache[V]) lookup(key string) (entry[V], bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e, ok := c.missing.Get(key); ok {
+	if e, ok := c.negative.Get(key); ok {
 		return e, true
 	}
 	return c.entries.Get(key)
 }
 
-// served counts an answer from an entry and gives it.
-func (c *Cache[V]) served(e entry[V]) (V, error) {
+// answerFrom counts an answer from the cache and returns it.
+func (c *Cache[V]) answerFrom(e entry[V]) (V, error) {
 	if e.stale {
 		c.stale.Add(1)
 	} else {
@@ -195,9 +203,9 @@ func (c *Cache[V]) served(e entry[V]) (V, error) {
 	return e.value, e.err
 }
 
-// start joins the flight for key, and begins it if there is none. It does not end with the caller that began it: others may
-// wait for it. A fresh one does not join one of another sort: that may have begun before what the caller knows. One that is older than it
-// may be was frozen with the process, and what it waits for is gone: nobody joins that.
+// start joins the running fetch of key, or starts one. The fetch does not end with its first caller's context, because
+// others may wait for it. A fresh fetch never joins an ordinary one, which may have started before the value changed. A
+// fetch older than Timeout was frozen with the process and may never end, so it is not joined.
 func (c *Cache[V]) start(ctx context.Context, key string, fresh bool) <-chan singleflight.Result {
 	name := key
 	if fresh {
@@ -211,19 +219,19 @@ func (c *Cache[V]) start(ctx context.Context, key string, fresh bool) <-chan sin
 	}
 	c.mu.Unlock()
 	return c.flights.DoChan(name, func() (any, error) {
-		defer c.lands(name, c.takesOff(name))
+		defer c.endFlight(name, c.beginFlight(name))
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.Timeout)
 		defer cancel()
 		if e, ok := c.lookup(key); ok && !fresh && c.now().Before(e.expires) {
-			return e, e.err // a flight landed since the caller looked
+			return e, e.err // another fetch ended since the caller's lookup
 		}
 		e, err := c.read(ctx, key, fresh)
 		return e, err
 	})
 }
 
-// takesOff notes when a flight begins, by the wall clock: the other may stop with a frozen process.
-func (c *Cache[V]) takesOff(name string) time.Time {
+// beginFlight records the wall-clock start of a fetch.
+func (c *Cache[V]) beginFlight(name string) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
@@ -231,8 +239,8 @@ func (c *Cache[V]) takesOff(name string) time.Time {
 	return now
 }
 
-// lands forgets a flight, unless another has begun since.
-func (c *Cache[V]) lands(name string, began time.Time) {
+// endFlight removes the record of a fetch, unless a newer fetch replaced it.
+func (c *Cache[V]) endFlight(name string, began time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.flying[name].Equal(began) {
@@ -240,8 +248,8 @@ func (c *Cache[V]) lands(name string, began time.Time) {
 	}
 }
 
-// errHangs says that the caller has waited long enough.
-var errHangs = errors.New("it does not answer for a while")
+// errNoAnswerYet means that the fetch lasted longer than Patience.
+var errNoAnswerYet = errors.New("no answer yet")
 
 func (c *Cache[V]) wait(ctx context.Context, flight <-chan singleflight.Result, patience <-chan time.Time) (V, error) {
 	var zero V
@@ -253,13 +261,13 @@ func (c *Cache[V]) wait(ctx context.Context, flight <-chan singleflight.Result, 
 		}
 		return e.value, r.Err
 	case <-patience:
-		return zero, errHangs
+		return zero, errNoAnswerYet
 	case <-ctx.Done():
 		return zero, ctx.Err()
 	}
 }
 
-// read asks the store and remembers what it says. An entry is as old as the question.
+// read fetches key and caches the result. The age of an entry counts from the start of its fetch.
 func (c *Cache[V]) read(ctx context.Context, key string, fresh bool) (entry[V], error) {
 	c.fetches.Add(1)
 	e := entry[V]{read: c.now()}
@@ -271,29 +279,29 @@ func (c *Cache[V]) read(ctx context.Context, key string, fresh bool) (entry[V], 
 	case err == nil:
 		ttl := c.cfg.TTL - time.Duration(rand.Int64N(int64(c.cfg.TTL)/10+1)) //nolint:gosec // jitter
 		e.value, e.expires = v, e.read.Add(ttl)
-		c.store(key, e)
+		c.put(key, e)
 		return e, nil
 	case c.cfg.Missing(err):
 		e.err, e.expires = err, e.read.Add(c.cfg.Negative)
-		c.store(key, e)
+		c.put(key, e)
 		return e, err
 	}
 	c.errors.Add(1)
 	if !c.cfg.Down(err) {
-		c.forget(key) // a store that refuses means it
+		c.forget(key) // the store refused: never serve a stale value
 		return entry[V]{}, err
 	}
-	if old, ok := c.prolong(key, e.renewed, err); ok {
+	if old, ok := c.extendStale(key, e.renewed, err); ok {
 		return old, nil
 	}
 	if now := c.now(); c.cfg.Hung > 0 && now.Sub(e.read) >= c.cfg.Patience {
 		e.err, e.hung, e.expires = err, true, now.Add(c.cfg.Retry)
-		c.store(key, e)
+		c.put(key, e)
 	}
 	return entry[V]{}, err
 }
 
-// mayServeStale reports whether e may serve while the store is down.
+// mayServeStale reports whether e may be served while the store is down.
 func (c *Cache[V]) mayServeStale(e entry[V]) bool {
 	if e.hung {
 		return c.now().Sub(e.read) <= c.cfg.Timeout+c.cfg.Hung
@@ -301,15 +309,15 @@ func (c *Cache[V]) mayServeStale(e entry[V]) bool {
 	return e.err == nil && c.now().Sub(e.read) <= c.cfg.Stale
 }
 
-// prolong lets the entry of key, if there is one that may, serve for a little longer. renewed is when the store was asked to
-// renew it, if it was; why is what the store does instead.
-func (c *Cache[V]) prolong(key string, renewed time.Time, why error) (entry[V], bool) {
+// extendStale prolongs the cached entry of key by at most Retry, if it may be served stale. renewed is the start of the
+// fetch if it was for Refresh or Renew. why is the failure of the store.
+func (c *Cache[V]) extendStale(key string, renewed time.Time, why error) (entry[V], bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.entries.Get(key)
-	if m, gone := c.missing.Get(key); gone && m.hung && errors.Is(why, errHangs) {
+	if m, gone := c.negative.Get(key); gone && m.hung && errors.Is(why, errNoAnswerYet) {
 		m.expires = c.now().Add(c.cfg.Retry)
-		c.missing.Add(key, m)
+		c.negative.Add(key, m)
 		return m, true
 	} else if gone || !ok || !c.mayServeStale(e) {
 		return entry[V]{}, false
@@ -329,21 +337,21 @@ func (c *Cache[V]) prolong(key string, renewed time.Time, why error) (entry[V], 
 	return e, true
 }
 
-// store remembers e, unless something newer is known: a flight may land after one that began later.
-func (c *Cache[V]) store(key string, e entry[V]) {
+// put caches e unless a newer result is cached. Fetches may end in another order than they began.
+func (c *Cache[V]) put(key string, e entry[V]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, known := range []*lru.Cache[string, entry[V]]{c.entries, c.missing} {
+	for _, known := range []*lru.Cache[string, entry[V]]{c.entries, c.negative} {
 		if old, ok := known.Peek(key); ok && old.read.After(e.read) {
 			return
 		}
 	}
 	if e.err != nil {
 		c.entries.Remove(key)
-		c.add(c.missing, key, e)
+		c.add(c.negative, key, e)
 		return
 	}
-	c.missing.Remove(key)
+	c.negative.Remove(key)
 	c.add(c.entries, key, e)
 }
 
@@ -357,14 +365,15 @@ func (c *Cache[V]) forget(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.entries.Remove(key)
-	c.missing.Remove(key)
+	c.negative.Remove(key)
 }
 
-// warn logs at most once a minute that the store is down. The caller holds mu.
+// warn logs that the store is down, at most once a minute. c.mu must be locked.
 func (c *Cache[V]) warn(now time.Time, err error) {
 	if now.Sub(c.warned) < time.Minute {
 		return
 	}
 	c.warned = now
-	c.cfg.Log.Warn("a store is down; what was read from it before still serves", "cache", c.cfg.Name, "served", c.stale.Load(), "error", err)
+	c.cfg.Log.Warn("the store is down; cached values are served", "cache", c.cfg.Name, "served",
+		c.stale.Load(), "error", err)
 }

@@ -23,7 +23,7 @@ var (
 	errDenied  = errors.New("denied")
 )
 
-// store is what the cache reads: one value for all keys, or an error.
+// store is a fake store with one value for all keys, or an error.
 type store struct {
 	mu    sync.Mutex
 	value string
@@ -46,21 +46,22 @@ func (s *store) fetch(context.Context, string) (string, error) {
 
 func newCache(s *store, c *testingclock.FakeClock, max int) *Cache[string] {
 	return New(Config{
-		Name: "test", Max: max, TTL: time.Minute, Negative: 5 * time.Second, Stale: time.Hour, Retry: 2 * time.Second, Timeout: time.Second,
+		Name: "test", Max: max, TTL: time.Minute, Negative: 5 * time.Second, Stale: time.Hour, Retry: 2 * time.Second,
+		Timeout: time.Second,
 		Missing: func(err error) bool { return errors.Is(err, errMissing) },
 		Down:    func(err error) bool { return errors.Is(err, errDown) },
 		Now:     c.Now, Log: slog.New(slog.DiscardHandler),
 	}, s.fetch)
 }
 
-// TestSteps walks a cache through time and the store's moods.
+// TestSteps runs one cache through a sequence of times and store states.
 func TestSteps(t *testing.T) {
 	s, c := &store{}, testingclock.NewFakeClock(time.Unix(1000, 0))
 	cache := newCache(s, c, 10)
 	steps := []struct {
 		what      string
 		after     time.Duration
-		value     string // of the store
+		value     string // at the store
 		err       error
 		renew     bool
 		want      string
@@ -85,7 +86,10 @@ func TestSteps(t *testing.T) {
 		{what: "never stale after it was deleted", err: errDown, after: 2 * time.Second, wantErr: errDown, wantCalls: 11},
 		{what: "back", value: "e", want: "e", wantCalls: 12},
 		{what: "deleted once more", err: errMissing, after: 3 * time.Second, renew: true, wantErr: errMissing, wantCalls: 13},
-		{what: "missing is remembered by who renews, too", value: "f", after: 4 * time.Second, renew: true, wantErr: errMissing, wantCalls: 13},
+		{
+			what: "missing is remembered by who renews, too", value: "f", after: 4 * time.Second, renew: true,
+			wantErr: errMissing, wantCalls: 13,
+		},
 		{what: "but not for ever", value: "e", after: 2 * time.Second, renew: true, want: "e", wantCalls: 14},
 		{what: "stale to the last", err: errDown, after: time.Hour - time.Second, want: "e", wantCalls: 15},
 		{what: "and not a second longer", err: errDown, after: 1100 * time.Millisecond, wantErr: errDown, wantCalls: 16},
@@ -101,7 +105,8 @@ func TestSteps(t *testing.T) {
 			got, err = cache.Get(t.Context(), "k")
 		}
 		if got != st.want && st.wantErr == nil || !errors.Is(err, st.wantErr) || s.calls.Load() != st.wantCalls {
-			t.Fatalf("%s: %q, %v after %d calls; want %q, %v after %d", st.what, got, err, s.calls.Load(), st.want, st.wantErr, st.wantCalls)
+			t.Fatalf("%s: %q, %v after %d calls; want %q, %v after %d", st.what, got, err, s.calls.Load(), st.want, st.wantErr,
+				st.wantCalls)
 		}
 	}
 	if got, want := cache.Stats(), (Stats{Hits: 4, Fetches: 16, StaleHits: 6, Errors: 8, Size: 1}); got != want {
@@ -109,7 +114,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestFull holds: what makes room for others is counted.
+// TestFull: Stats counts evicted entries.
 func TestFull(t *testing.T) {
 	s, c := &store{value: "a"}, testingclock.NewFakeClock(time.Unix(1000, 0))
 	cache := newCache(s, c, 2)
@@ -117,7 +122,7 @@ func TestFull(t *testing.T) {
 		_, _ = cache.Get(t.Context(), key)
 	}
 	s.set("", errMissing)
-	_, _ = cache.Get(t.Context(), "d") // kept apart
+	_, _ = cache.Get(t.Context(), "d") // in the LRU of missing keys
 	if got, want := cache.Stats(), (Stats{Hits: 1, Fetches: 4, Evicted: 1, Size: 3}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -128,20 +133,23 @@ func TestRenewKeepsWhatIsNotOutdated(t *testing.T) {
 	cache := newCache(s, c, 10)
 	_, _ = cache.Get(t.Context(), "k")
 	c.Step(10 * time.Second)
-	if got, err := cache.Renew(t.Context(), "k", func(v string) bool { return v == "older" }); got != "a" || err != nil || s.calls.Load() != 1 {
+	if got, err := cache.Renew(t.Context(), "k", func(v string) bool {
+		return v == "older"
+	}); got != "a" || err != nil || s.calls.Load() != 1 {
 		t.Errorf("%q, %v after %d calls", got, err, s.calls.Load())
 	}
 }
 
-// TestHangingStore holds: what has ended serves although the store does not answer, and what it says at last counts.
+// TestHangingStore: an expired entry is served while the store hangs, and the late result replaces it.
 func TestHangingStore(t *testing.T) {
 	c := testingclock.NewFakeClock(time.Unix(1000, 0))
 	asked, answers := make(chan struct{}, 10), make(chan string)
 	cache := New(Config{
-		Name: "test", Max: 10, TTL: time.Minute, Stale: time.Hour, Retry: 2 * time.Second, Timeout: time.Hour, Patience: time.Millisecond,
-		Missing: func(err error) bool { return errors.Is(err, errMissing) },
-		Down:    func(error) bool { return true },
-		Now:     c.Now, Log: slog.New(slog.DiscardHandler),
+		Name: "test", Max: 10, TTL: time.Minute, Stale: time.Hour, Retry: 2 * time.Second, Timeout: time.Hour,
+		Patience: time.Millisecond,
+		Missing:  func(err error) bool { return errors.Is(err, errMissing) },
+		Down:     func(error) bool { return true },
+		Now:      c.Now, Log: slog.New(slog.DiscardHandler),
 	}, func(context.Context, string) (string, error) {
 		asked <- struct{}{}
 		return <-answers, nil
@@ -149,7 +157,7 @@ func TestHangingStore(t *testing.T) {
 	first := make(chan string)
 	go func() { v, _ := cache.Get(t.Context(), "k"); first <- v }()
 	<-asked
-	answers <- "a" // nothing can serve in its place, so that the caller waits
+	answers <- "a" // no stale entry exists, so the caller waits
 	if v := <-first; v != "a" {
 		t.Fatalf("cold: %q", v)
 	}
@@ -160,13 +168,13 @@ func TestHangingStore(t *testing.T) {
 			t.Errorf("while it hangs: %q, %v", v, err)
 		}
 	}
-	<-asked // once: all joined one flight
+	<-asked // once: all callers joined one fetch
 	if got, want := cache.Stats(), (Stats{Fetches: 2, StaleHits: 3, Size: 1}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	answers <- "b"
 	for v := ""; v != "b"; {
-		v, _ = cache.Get(t.Context(), "k") // until the flight has landed
+		v, _ = cache.Get(t.Context(), "k") // until the fetch has ended
 	}
 	c.Step(40 * time.Second)
 	if v, err := cache.Get(t.Context(), "k"); v != "b" || err != nil || len(asked) != 0 {
@@ -174,13 +182,15 @@ func TestHangingStore(t *testing.T) {
 	}
 }
 
-// TestHung holds: a store that hangs, and of which nothing is known that can serve, is not waited for each time; one that fails at once is asked.
+// TestHung: without a usable entry, callers do not each wait for a store that hangs. A store that fails at once is
+// called again.
 func TestHung(t *testing.T) {
 	c := testingclock.NewFakeClock(time.Unix(1000, 0))
 	var calls atomic.Int64
 	down, hangs, asked, answers := true, false, make(chan struct{}), make(chan string)
 	cache := New(Config{
-		Max: 10, TTL: time.Minute, Stale: time.Hour, Patience: time.Millisecond, Retry: 10 * time.Second, Hung: time.Minute, Timeout: 10 * time.Second,
+		Max: 10, TTL: time.Minute, Stale: time.Hour, Patience: time.Millisecond, Retry: 10 * time.Second, Hung: time.Minute,
+		Timeout: 10 * time.Second,
 		Missing: func(error) bool { return false },
 		Down:    func(error) bool { return true },
 		Now:     c.Now, Log: slog.New(slog.DiscardHandler),
@@ -191,7 +201,7 @@ func TestHung(t *testing.T) {
 			return <-answers, nil
 		}
 		if down {
-			c.Step(10 * time.Second) // as long as it may
+			c.Step(10 * time.Second) // longer than Patience
 			return "", errDown
 		}
 		return "", errDenied
@@ -209,14 +219,14 @@ func TestHung(t *testing.T) {
 	get("after it", 2*time.Second, errDown, 2)
 	hangs = true
 	c.Step(11 * time.Second)
-	if _, err := cache.Get(t.Context(), "k"); !errors.Is(err, errDown) { // for ever, if it waited
+	if _, err := cache.Get(t.Context(), "k"); !errors.Is(err, errDown) { // blocks forever if it waits for the store
 		t.Fatal(err)
 	}
 	<-asked
 	get("and not again", 5*time.Second, errDown, 3)
 	answers <- "a"
 	for v := ""; v != "a"; {
-		v, _ = cache.Get(t.Context(), "k") // until the flight has landed
+		v, _ = cache.Get(t.Context(), "k") // until the fetch has ended
 	}
 	hangs, down = false, false
 	if v, err := cache.Get(t.Context(), "other"); err == nil {
@@ -228,7 +238,7 @@ func TestHung(t *testing.T) {
 	}
 }
 
-// TestRefreshOfAHangingStore holds: to read something anew does not wait for a store that hangs where what is known may serve.
+// TestRefreshOfAHangingStore: Refresh does not wait for a store that hangs if a stale entry can be served.
 func TestRefreshOfAHangingStore(t *testing.T) {
 	c := testingclock.NewFakeClock(time.Unix(1000, 0))
 	asked, answers := make(chan struct{}, 10), make(chan string, 1)
@@ -251,28 +261,29 @@ func TestRefreshOfAHangingStore(t *testing.T) {
 	}
 	answers <- "b"
 	for v := ""; v != "b"; {
-		v, _ = cache.Get(t.Context(), "k") // until the flight has landed
+		v, _ = cache.Get(t.Context(), "k") // until the fetch has ended
 	}
 	if len(asked) != 2 {
 		t.Errorf("asked %d times, want once more", len(asked))
 	}
 }
 
-// TestLateFlight holds: an answer to an older question does not replace one to a newer question.
+// TestLateFlight: the result of an older fetch does not replace the result of a newer one.
 func TestLateFlight(t *testing.T) {
 	c := testingclock.NewFakeClock(time.Unix(1000, 0))
 	asked, answers := make(chan struct{}), make(chan string)
-	cache := New(Config{Max: 10, TTL: time.Minute, Timeout: time.Hour, Now: c.Now}, func(context.Context, string) (string, error) {
-		asked <- struct{}{}
-		return <-answers, nil
-	})
+	cache := New(Config{Max: 10, TTL: time.Minute, Timeout: time.Hour, Now: c.Now},
+		func(context.Context, string) (string, error) {
+			asked <- struct{}{}
+			return <-answers, nil
+		})
 	late, newer := make(chan string), make(chan string)
 	go func() { v, _ := cache.Get(t.Context(), "k"); late <- v }()
 	<-asked
 	c.Step(time.Second)
 	go func() { v, _ := cache.Refresh(t.Context(), "k"); newer <- v }()
 	<-asked
-	// Which of the two gets which answer is not known; what the newer one got must stay.
+	// Either fetch may get either answer. The answer of the newer one must stay.
 	answers <- "a"
 	answers <- "b"
 	want := ""
@@ -287,19 +298,20 @@ func TestLateFlight(t *testing.T) {
 	}
 }
 
-// TestFrozenFlight holds: nobody waits for a question that was asked before the process was frozen, whose answer may never come.
+// TestFrozenFlight: callers do not join a fetch that started before the process was frozen, because it may never end.
 func TestFrozenFlight(t *testing.T) {
 	c := testingclock.NewFakeClock(time.Unix(1000, 0))
 	asked, release := make(chan struct{}), make(chan struct{})
 	var calls atomic.Int64
-	cache := New(Config{Max: 10, TTL: time.Minute, Timeout: time.Minute, Now: c.Now}, func(context.Context, string) (string, error) {
-		if calls.Add(1) == 1 {
-			close(asked)
-			<-release
-			return "old", nil
-		}
-		return "new", nil
-	})
+	cache := New(Config{Max: 10, TTL: time.Minute, Timeout: time.Minute, Now: c.Now},
+		func(context.Context, string) (string, error) {
+			if calls.Add(1) == 1 {
+				close(asked)
+				<-release
+				return "old", nil
+			}
+			return "new", nil
+		})
 	left := make(chan struct{})
 	go func() { _, _ = cache.Get(t.Context(), "k"); close(left) }()
 	<-asked
@@ -333,13 +345,13 @@ func TestOneFlight(t *testing.T) {
 			}
 		})
 	}
-	cancel() // the one who may have started the flight leaves; the others get their answer
+	cancel() // the caller that may have started the fetch leaves; the others still get their answer
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Errorf("who left got %v", err)
 	}
 	close(release)
 	wg.Wait()
-	if calls.Load() > 2 { // 2 where the others came after it had left
+	if calls.Load() > 2 { // 2 if the others came after it had left
 		t.Errorf("%d calls", calls.Load())
 	}
 }
@@ -354,7 +366,7 @@ func TestBounded(t *testing.T) {
 	for i := range 1000 {
 		_, _ = cache.Get(t.Context(), "missing "+strconv.Itoa(i))
 	}
-	if n, m := cache.entries.Len(), cache.missing.Len(); n != 10 || m != 10 {
+	if n, m := cache.entries.Len(), cache.negative.Len(); n != 10 || m != 10 {
 		t.Errorf("%d entries, and %d of what is missing", n, m)
 	}
 }

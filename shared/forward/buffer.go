@@ -3,20 +3,21 @@ package forward
 import "sync"
 
 const (
-	// smallBuffer is the size in bytes of what a stream waits in: thousands of streams are open and silent.
+	// smallBuffer is the size in bytes of the buffer of an idle stream. Thousands of streams may be idle.
 	smallBuffer = 4 << 10
-	// littleRead is less than frames and TLS records hold while much comes.
-	littleRead = 16 << 10
+	// shrinkBelow is the size in bytes of a read below which a large buffer is given up. It exceeds a frame and a TLS
+	// record.
+	shrinkBelow = 16 << 10
 )
 
 var smallBuffers = sync.Pool{New: func() any { b := make([]byte, smallBuffer); return &b }}
 
-// buffer is what one direction of a call reads into: small until a read fills it, then large until a read brings little.
+// buffer is the read buffer of one direction. It grows when a read fills it, and shrinks when a read is short.
 type buffer struct{ small, large *[]byte }
 
 func newBuffer() *buffer { return &buffer{small: smallBuffers.Get().(*[]byte)} }
 
-// space is where the next read goes.
+// space returns the slice for the next read.
 func (b *buffer) space() []byte {
 	if b.large != nil {
 		return *b.large
@@ -24,19 +25,19 @@ func (b *buffer) space() []byte {
 	return *b.small
 }
 
-// took says how much the last read brought, once that is not needed any more.
-func (b *buffer) took(n int) {
+// recordRead resizes the buffer after a read of n bytes. The slice returned by space must not be used afterwards.
+func (b *buffer) recordRead(n int) {
 	switch {
 	case b.large == nil && n == smallBuffer:
 		b.large = buffers.Get().(*[]byte)
-	case b.large != nil && n < littleRead:
+	case b.large != nil && n < shrinkBelow:
 		buffers.Put(b.large)
 		b.large = nil
 	}
 }
 
-// release gives the space back.
+// release returns the buffer to its pool.
 func (b *buffer) release() {
-	b.took(0)
+	b.recordRead(0)
 	smallBuffers.Put(b.small)
 }

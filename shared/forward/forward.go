@@ -1,12 +1,12 @@
-// Package forward carries one request to one member cluster and its answer back.
+// Package forward forwards one request to one member cluster and copies the response back.
 //
 // Invariants:
-//   - What arrives is what was sent: path and query byte for byte, bodies streamed in both directions and never
-//     decompressed, upstream errors unchanged.
-//   - Nothing that a client writes into a header about identity or about proxies reaches a member. The identity comes from
-//     the caller's User and the Cluster's mode; if it cannot be expressed, the call is refused.
-//   - An answer that breaks off breaks off at the client too (http.ErrAbortHandler), never looking whole.
-//   - The gateway's credential never leaves towards any host but the member's own.
+//   - Path, query and bodies arrive unchanged. Bodies are streamed in both directions and never decompressed. Errors of
+//     the member pass unchanged.
+//   - A client's headers about identity or proxies never reach a member. The identity comes from the caller's User and
+//     the cluster's identity mode. If it cannot be conveyed, the request is refused.
+//   - A response that is cut off by the member is cut off for the client too (http.ErrAbortHandler).
+//   - The gateway's credential is sent only to the member's own host.
 package forward
 
 import (
@@ -39,32 +39,37 @@ type Call struct {
 	Query  string         // raw, as sent
 	User   *identity.User // nil only for Bearer
 	Member *cluster.Member
-	// Bearer is the caller's own token, for a Member of identity passthrough only; no other ever sees it.
+	// Bearer is the caller's own token. It is set and sent only for a Member with identity passthrough.
 	Bearer string
-	// Renew returns the Member with a newer credential, or nil; see cluster.Members.
+	// Renew returns the Member with a newer credential, or nil. See cluster.Members.
 	Renew func(ctx context.Context, old *cluster.Member, sent http.Header) (*cluster.Member, error)
-	// Refused, if not nil, is told when the member, which may be a renewed one, does not switch protocols, and may carry the call in
-	// another way: then it returns true. Else resp is passed on, and its body must not have been read.
+	// Refused is called if the member does not switch protocols. by is the Member that responded, possibly renewed. If
+	// Refused returns true, it has handled the request. Otherwise resp is sent to the client, so its body must be unread.
+	// Optional.
 	Refused func(resp *http.Response, by *cluster.Member) (done bool, err error)
-	// Begins, if not nil, is called when the member's answer begins. Its error ends the call in place of the answer.
+	// Begins is called when the member's response headers have arrived. Its error is returned instead of the response.
+	// Optional.
 	Begins func() error
-	// Answered, if not nil, is called with the status code of each response of the member.
+	// Answered is called with the status code of each response of the member. Optional.
 	Answered func(code int)
-	// Carry, if not nil, answers in place of Do: a stream that is made of several members'. Member is nil then.
+	// Carry replaces Do for a stream that is merged from several members. Member is then nil. Optional.
 	Carry func(w http.ResponseWriter, r *http.Request) error
-	// Reached, if not nil, is told of a call to several members whose object it reads, and whose it is about to change.
+	// Reached is called with the clusters that a request reads from or is about to write to, if there may be several.
+	// Optional.
 	Reached func(clusters ...string)
 }
 
-// Do answers r with the member's answer. An error is returned before anything was written; what breaks later
-// panics with http.ErrAbortHandler. Errors are *status.Error or, when the client has gone, the context's.
+// Do sends r to the member and writes its response to w. It returns an error only if nothing was written, and panics
+// with http.ErrAbortHandler if the response breaks off later. Errors are *status.Error or, if the client has gone, the
+// context's.
 func Do(w http.ResponseWriter, r *http.Request, c Call) error {
 	protocol, err := upgradeProtocol(r.Header)
 	if err != nil {
 		return err
 	}
 	if protocol != "" && r.ContentLength != 0 {
-		return status.New(status.BadRequest, "", "an upgrade has no body")
+		return status.New(status.BadRequest, "",
+			"the upgrade request has a body: upgrades cannot have one; send it without a body")
 	}
 	resp, c, err := open(r, c, protocol)
 	if err != nil {
@@ -82,52 +87,54 @@ func Do(w http.ResponseWriter, r *http.Request, c Call) error {
 	return answer(w, r, resp, c)
 }
 
-// Open makes the call, which is no upgrade, and returns the member's answer as it came, for those who read it themselves: they close its
-// body, and follow no redirect. Errors are those of Do. The context of r bounds the whole answer.
+// Open sends a request that is no upgrade and returns the member's response. The caller closes its body and follows no
+// redirect. Errors are those of Do. The context of r covers the reading of the body, too.
 func Open(r *http.Request, c Call) (*http.Response, error) {
 	resp, _, err := open(r, c, "")
 	return resp, err
 }
 
-// open sends the call, twice where the member's credential was rotated. The Call is that which was answered.
+// open sends the request, twice if the member's credential was rotated. It returns the Call that the response belongs
+// to. 103
 func open(r *http.Request, c Call, protocol string) (*http.Response, Call, error) {
-	r, err := replayable(r)
+	r, err := bufferSmallBody(r)
 	if err != nil {
 		return nil, c, err
 	}
 	resp, err := send(r, c, protocol)
-	if err != nil || !refuses(r, resp, c) {
+	if err != nil || !isCredentialRefused(r, resp, c) {
 		return resp, c, err
 	}
-	if c.Renew != nil && repeatable(r, c.Route.Path) {
+	if c.Renew != nil && canRetry(r, c.Route.Path) {
 		// The credential may have been rotated since it was read.
 		if m, err := c.Renew(r.Context(), c.Member, resp.Request.Header); m != nil && err == nil {
 			_ = resp.Body.Close()
 			c.Member = m
-			if resp, err = sendAgain(r, c, protocol); err != nil || !refuses(r, resp, c) {
+			if resp, err = sendAgain(r, c, protocol); err != nil || !isCredentialRefused(r, resp, c) {
 				return resp, c, err
 			}
 		}
 	}
 	_ = resp.Body.Close()
-	return nil, c, refused(c)
+	return nil, c, credentialRefused(c)
 }
 
-// refuses reports whether the member refuses the gateway's credential. What is behind its proxy subresources may say 401 for reasons of
-// its own; there it is taken for the API server's if it is worded like that, and is the caller's to hear otherwise.
-func refuses(r *http.Request, resp *http.Response, c Call) bool {
+// isCredentialRefused reports whether the member rejected the gateway's credential. An application behind a proxy
+// subresource may return a 401 of its own, which the client must see. There, only a metav1.Status counts as the API
+// server's.
+func isCredentialRefused(r *http.Request, resp *http.Response, c Call) bool {
 	if resp.StatusCode != http.StatusUnauthorized || c.Bearer != "" {
 		return false
 	}
-	if !passesOn(r.Method, c.Route.Path) {
+	if !isProxied(r.Method, c.Route.Path) {
 		return true
 	}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if media != "application/json" || resp.ContentLength <= 0 || resp.ContentLength > smallStatus {
 		return false
 	}
-	stalled := time.AfterFunc(stall, func() { _ = resp.Body.Close() })
-	body, _ := io.ReadAll(resp.Body) // what breaks off breaks off again
+	stalled := time.AfterFunc(stallTimeout, func() { _ = resp.Body.Close() })
+	body, _ := io.ReadAll(resp.Body) // a body that breaks off here breaks off for the client, too
 	stalled.Stop()
 	resp.Body = &struct {
 		io.Reader
@@ -138,29 +145,29 @@ func refuses(r *http.Request, resp *http.Response, c Call) bool {
 		st.Reason == metav1.StatusReasonUnauthorized
 }
 
-// smallStatus is the size in bytes that no Status with which an API server says 401 exceeds.
+// smallStatus is the maximum size in bytes of an API server's Status for a 401.
 const smallStatus = 4 << 10
 
-// passesOn reports whether the member passes a call to path on to something behind it.
-func passesOn(method, path string) bool {
+// isProxied reports whether the member passes a request for path to an application behind it.
+func isProxied(method, path string) bool {
 	res := route.ParseResource(method, path, "")
 	return res.Subresource == "proxy" || res.Verb == "proxy"
 }
 
-// refused is for a member that answers 401. The caller is identified; it is the gateway that the member does not know. A 401 would
-// make clients throw away good credentials.
-func refused(c Call) error {
+// credentialRefused returns the error for a member that rejects the gateway's credential. It is no 401, because that
+// would make clients discard their own credentials, which are valid.
+func credentialRefused(c Call) error {
 	name := c.Member.Cluster.Name
-	return status.New(status.CredentialRefused, name, "cluster %q refuses the gateway's credential; its administrator must register it anew", name)
+	return status.New(status.CredentialRefused, name,
+		"cluster %q refuses the gateway's credential; its administrator must register it anew", name)
 }
 
-// smallBody is the size in bytes up to which a body is held, so that it can be sent again.
+// smallBody is the maximum size in bytes of a body that is buffered, so that it can be sent again.
 const smallBody = 256 << 10
 
-// replayable holds a small body of r in memory. A member that closes a connection in good order (GOAWAY, as kube-apiserver does
-// now and then) says which calls it has not begun; net/http makes those again, and only those, if it has their bodies. So does Do,
-// and Open, with a call that the member refused to begin, see repeatable.
-func replayable(r *http.Request) (*http.Request, error) {
+// bufferSmallBody reads a small body of r into memory and sets GetBody. net/http then repeats a request that the member
+// provably did not begin, as after kube-apiserver's GOAWAY. Do and Open repeat requests that canRetry allows.
+func bufferSmallBody(r *http.Request) (*http.Request, error) {
 	if r.GetBody != nil || r.ContentLength <= 0 || r.ContentLength > smallBody {
 		return r, nil
 	}
@@ -168,7 +175,7 @@ func replayable(r *http.Request) (*http.Request, error) {
 	if _, err := io.ReadFull(r.Body, body); err != nil {
 		return nil, bodyError(err)
 	}
-	r = r.WithContext(r.Context()) // a copy: the original is not ours
+	r = r.WithContext(r.Context()) // a copy, since the caller owns the original
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	return r, nil
@@ -178,7 +185,7 @@ func replayable(r *http.Request) (*http.Request, error) {
 // 256 KiB, or the end, of any other body. It returns a request with the same body, or a *status.Error if the body does
 // not arrive. The caller must use the returned request.
 func ReceiveBody(r *http.Request, start bool) (*http.Request, error) {
-	r, err := replayable(r)
+	r, err := bufferSmallBody(r)
 	if err != nil || !start || r.GetBody != nil || r.ContentLength == 0 {
 		return r, err
 	}
@@ -186,7 +193,7 @@ func ReceiveBody(r *http.Request, start bool) (*http.Request, error) {
 	if err != nil {
 		return nil, bodyError(err)
 	}
-	r = r.WithContext(r.Context()) // a copy: the original is not ours
+	r = r.WithContext(r.Context()) // a copy, since the caller owns the original
 	r.Body = &struct {
 		io.Reader
 		io.Closer
@@ -194,7 +201,7 @@ func ReceiveBody(r *http.Request, start bool) (*http.Request, error) {
 	return r, nil
 }
 
-// bodyError is the error of a body that cannot be read.
+// bodyError returns the error for a request body that cannot be read.
 func bodyError(err error) error {
 	var late *status.Error
 	if errors.As(err, &late) {
@@ -203,30 +210,30 @@ func bodyError(err error) error {
 	return status.New(status.BadRequest, "", "the body broke off before its end")
 }
 
-// repeatable reports whether a call to path that was answered 401 may be made again: its body is at hand, and it was not begun. An
-// API server says 401 before it does anything, to a write too; what is behind its proxy subresources may do as it likes,
-// so that only reads are repeated there.
-func repeatable(r *http.Request, path string) bool {
+// canRetry reports whether a request that failed with 401 may be repeated: its body is buffered, and it was not begun.
+// An API server authenticates before it does anything. An application behind a proxy subresource might not, so only
+// reads are repeated there.
+func canRetry(r *http.Request, path string) bool {
 	if r.ContentLength != 0 && r.GetBody == nil {
 		return false
 	}
-	return r.Method == http.MethodGet || r.Method == http.MethodHead || !passesOn(r.Method, path)
+	return r.Method == http.MethodGet || r.Method == http.MethodHead || !isProxied(r.Method, path)
 }
 
-// sendAgain is send for a call whose body is spent, and at hand.
+// sendAgain sends a request whose body was consumed, but is buffered.
 func sendAgain(r *http.Request, c Call, protocol string) (*http.Response, error) {
 	if r.GetBody != nil {
 		body, err := r.GetBody()
 		if err != nil {
 			return nil, err
 		}
-		r = r.WithContext(r.Context()) // a copy: the original is not ours
+		r = r.WithContext(r.Context()) // a copy, since the caller owns the original
 		r.Body = body
 	}
 	return send(r, c, protocol)
 }
 
-// send makes the request to the member, as the caller, and returns the answer's head.
+// send sends the request to the member with the caller's identity and returns the response.
 func send(r *http.Request, c Call, protocol string) (*http.Response, error) {
 	header := requestHeader(r.Header)
 	if err := setIdentity(r.Context(), header, c); err != nil {
@@ -241,13 +248,13 @@ func send(r *http.Request, c Call, protocol string) (*http.Response, error) {
 	}
 	resp, err := transport.RoundTrip(outgoing(r, header, c))
 	if err != nil {
-		return nil, failure(r.Context(), c.Member, err)
+		return nil, upstreamError(r.Context(), c.Member, err)
 	}
 	if c.Answered != nil {
 		c.Answered(resp.StatusCode)
 	}
 	if protocol == "" && resp.StatusCode < 200 {
-		// Its body is the bare connection, which nobody ends any more, not the call's context either.
+		// The body is the bare connection, which no context would close.
 		_ = resp.Body.Close()
 		name := c.Member.Cluster.Name
 		return nil, status.New(status.Aborted, name, "cluster %q switched protocols, which nobody asked for", name)
@@ -255,14 +262,15 @@ func send(r *http.Request, c Call, protocol string) (*http.Response, error) {
 	return resp, nil
 }
 
-// outgoing makes the request to the member.
+// outgoing builds the request to the member.
 func outgoing(r *http.Request, header http.Header, c Call) *http.Request {
 	u := *c.Member.Server
 	path := c.Route.Path
 	if base := c.Member.Server.EscapedPath(); base != "" {
 		path = base + path
 	}
-	// Opaque is sent as it is; Path would be escaped anew. A path that begins with // would be read as a host there.
+	// Opaque is sent unchanged, while Path would be escaped again. But an Opaque that starts with "//" would be read as a
+	// host.
 	if strings.HasPrefix(path, "//") {
 		u.Path, _ = url.PathUnescape(path)
 		u.RawPath = path
@@ -301,24 +309,24 @@ func answer(w http.ResponseWriter, r *http.Request, resp *http.Response, c Call)
 	streams := route.Streams(r.Method, c.Route.Path, c.Query, r.Header)
 	if streams {
 		flush = http.NewResponseController(w).Flush
-		if err := flush(); err != nil { // the headers tell a watcher that it has begun
+		if err := flush(); err != nil { // so that a client knows that its watch began
 			return nil //nolint:nilerr // the client is gone
 		}
 	}
 	alive := func() {}
 	if !streams {
-		// A stream's idleness is its carrier's business; a plain answer that stands still has died. (That its client takes nothing is the
-		// gateway's to notice.)
-		stalled := time.AfterFunc(stall, func() { _ = resp.Body.Close() })
+		// An ordinary response fails if the member sends nothing for stallTimeout. Streams may be idle. The server detects
+		// clients that do not read.
+		stalled := time.AfterFunc(stallTimeout, func() { _ = resp.Body.Close() })
 		defer stalled.Stop()
-		alive = func() { stalled.Reset(stall) }
+		alive = func() { stalled.Reset(stallTimeout) }
 	}
 	copyBody(r.Context(), w, resp.Body, alive, flush)
 	return nil
 }
 
-// stall is how long a member may send nothing of a plain answer.
-const stall = time.Minute
+// stallTimeout is how long a member may send nothing of an ordinary response.
+const stallTimeout = time.Minute
 
 func copyHeader(dst, src http.Header) {
 	for k, v := range src {
@@ -326,13 +334,13 @@ func copyHeader(dst, src http.Header) {
 	}
 }
 
-// ErrFinished as the cause of a request's context, ends an answer as if the member had ended it.
-var ErrFinished = errors.New("the answer is whole as it is")
+// ErrFinished as the cause of a request's context ends the response as if the member had ended it.
+var ErrFinished = errors.New("the answer is complete")
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// copyBody copies until the member's end. It panics with http.ErrAbortHandler when the member's body breaks off,
-// and returns when the client is gone.
+// copyBody copies body to w until its end. It panics with http.ErrAbortHandler if body breaks off, and returns if the
+// client is gone.
 func copyBody(ctx context.Context, w io.Writer, body io.Reader, alive func(), flush func() error) {
 	buf := newBuffer()
 	defer buf.release()
@@ -340,7 +348,7 @@ func copyBody(ctx context.Context, w io.Writer, body io.Reader, alive func(), fl
 		alive()
 		n, err := body.Read(buf.space())
 		if n > 0 {
-			alive() // how long the client takes is not the member's fault
+			alive() // a slow client is not the member's fault
 			if _, werr := w.Write(buf.space()[:n]); werr != nil {
 				return
 			}
@@ -348,7 +356,7 @@ func copyBody(ctx context.Context, w io.Writer, body io.Reader, alive func(), fl
 				return
 			}
 		}
-		buf.took(n)
+		buf.recordRead(n)
 		if err == io.EOF {
 			return
 		}
@@ -356,13 +364,13 @@ func copyBody(ctx context.Context, w io.Writer, body io.Reader, alive func(), fl
 			return
 		}
 		if err != nil {
-			panic(http.ErrAbortHandler) // also where the client may be gone: to return would make a cut answer whole
+			panic(http.ErrAbortHandler) // even if the client may be gone: returning would make a cut response look complete
 		}
 	}
 }
 
-// failure says why a member gave no answer.
-func failure(ctx context.Context, m *cluster.Member, err error) error {
+// upstreamError explains why a member sent no response.
+func upstreamError(ctx context.Context, m *cluster.Member, err error) error {
 	var ended *status.Error
 	if ctxErr := context.Cause(ctx); errors.Is(ctxErr, context.Canceled) || errors.As(ctxErr, &ended) {
 		return ctxErr // the client is gone, or the call was ended for a reason
@@ -383,7 +391,7 @@ func failure(ctx context.Context, m *cluster.Member, err error) error {
 	)
 	switch {
 	case errors.As(err, &known):
-		return known // of the tunnel to a private cluster
+		return known // from the tunnel to a private cluster
 	case errors.As(err, &forbidden):
 		return fail(status.Misconfigured, "cannot be used: %v", forbidden)
 	case errors.As(err, &untrusted):

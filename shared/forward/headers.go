@@ -16,28 +16,29 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// hopByHop are the headers of one connection, beside those that Connection names (RFC 9110, section 7.6.1). Expect is
-// among them because the gateway answers it itself.
+// hopByHop are the headers of one connection, in addition to those that Connection names (RFC 9110, section 7.6.1).
+// Expect is included because the gateway answers it itself.
 var hopByHop = []string{
 	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect",
 }
 
-// neverForwarded are prefixes of request headers with a meaning for the gateway or for a proxy: what a client writes there
-// must not reach a member.
+// neverForwarded are prefixes of request headers with a meaning for the gateway or for proxies. Clients must not send
+// them to members.
 var neverForwarded = []string{
-	"Authorization", "Cookie", "Forwarded", "Impersonate-", "X-Remote-", "X-Forwarded-", "X-Real-Ip", "X-Amzn-", "X-Original-",
+	"Authorization", "Cookie", "Forwarded", "Impersonate-", "X-Remote-", "X-Forwarded-", "X-Real-Ip", "X-Amzn-",
+	"X-Original-",
 	"X-Clusterpass-",
-	"Idempotency-Key", "X-Idempotency-Key", // net/http would take them for leave to send a write twice
+	"Idempotency-Key", "X-Idempotency-Key", // net/http would retry a write that has one
 }
 
-// normal gives the form in which names are compared: servers behind us may read "_" as "-".
-func normal(name string) string {
+// normalizeName returns the canonical form of a header's name for comparisons. Some servers read "_" as "-".
+func normalizeName(name string) string {
 	return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
 }
 
-// HasPrefix reports whether a header's name begins with prefix, in any case and with "_" for "-".
-func HasPrefix(name, prefix string) bool { return strings.HasPrefix(normal(name), prefix) }
+// HasPrefix reports whether a header's name starts with prefix, in any case and with "_" read as "-".
+func HasPrefix(name, prefix string) bool { return strings.HasPrefix(normalizeName(name), prefix) }
 
 // withoutHops returns a copy of h without hop-by-hop headers.
 func withoutHops(h http.Header) http.Header {
@@ -56,23 +57,24 @@ func withoutHops(h http.Header) http.Header {
 	return out
 }
 
-// requestHeader returns what of a client's header goes to a member, before the member's identity is added. Names with "_", which some
-// servers read as "-", are left out; no Kubernetes client has one.
+// requestHeader returns the client's headers that go to a member, without an identity. Names with "_" are removed,
+// because some servers read it as "-". No Kubernetes client sends them.
 func requestHeader(h http.Header) http.Header {
 	out := withoutHops(h)
 	for name := range out {
-		if strings.Contains(name, "_") || slices.ContainsFunc(neverForwarded, func(p string) bool { return HasPrefix(name, p) }) {
+		if strings.Contains(name, "_") ||
+			slices.ContainsFunc(neverForwarded, func(p string) bool { return HasPrefix(name, p) }) {
 			delete(out, name)
 		}
 	}
-	if id, ok := h[audit.IDHeader]; ok { // the gateway's, also if the client names it in Connection
+	if id, ok := h[audit.IDHeader]; ok { // the gateway's own ID, even if the client lists it in Connection
 		out[audit.IDHeader] = id
 	}
 	if protocols, ok := out["Sec-Websocket-Protocol"]; ok {
 		out["Sec-Websocket-Protocol"] = withoutBearer(protocols)
 	}
 	if _, ok := out["User-Agent"]; !ok {
-		out["User-Agent"] = nil // keeps net/http from adding its own
+		out["User-Agent"] = nil // stops net/http from adding its own
 	}
 	return out
 }
@@ -92,25 +94,26 @@ func withoutBearer(lines []string) []string {
 	return []string{strings.Join(kept, ", ")}
 }
 
-// notAnswered are headers of a member that do not reach the client. All members share the gateway's origin, and these
-// concern that origin, the client's credentials there, or the headers that the gateway itself adds.
-var notAnswered = []string{
-	"Set-Cookie", "Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Public-Key-Pins", "Refresh", "Service-Worker-Allowed",
+// droppedResponseHeaders are headers of members that do not reach the client. All members share the gateway's origin.
+// These headers concern that origin, the client's credentials there, or headers that the gateway sets itself.
+var droppedResponseHeaders = []string{
+	"Set-Cookie", "Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Public-Key-Pins", "Refresh",
+	"Service-Worker-Allowed",
 	"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Www-Authenticate", "Proxy-Authenticate",
 	"Report-To", "Nel", "Reporting-Endpoints", "Content-Security-Policy", "Content-Security-Policy-Report-Only",
 	"X-Content-Type-Options", "Cross-Origin-Resource-Policy",
 }
 
-// responseHeader returns what of a member's header goes to the client.
+// responseHeader returns the member's headers that go to the client.
 func responseHeader(h http.Header) http.Header {
 	out := withoutHops(h)
-	for _, name := range notAnswered {
+	for _, name := range droppedResponseHeaders {
 		delete(out, name)
 	}
 	return out
 }
 
-// setIdentity adds to h what tells the member who calls, or fails: a call never goes on with less.
+// setIdentity adds the headers that authenticate the call at the member, or fails.
 func setIdentity(ctx context.Context, h http.Header, c Call) error {
 	m := c.Member
 	if err := MayTell(m.Cluster, c.User, c.Bearer); err != nil {
@@ -120,7 +123,7 @@ func setIdentity(ctx context.Context, h http.Header, c Call) error {
 	case v1alpha1.Impersonate:
 		if err := impersonate(h, c.User); err != nil {
 			return &status.Error{Reason: status.Forbidden, Cluster: m.Cluster.Name, Err: err,
-				Message: fmt.Sprintf("cluster %q cannot be told who calls: %v", m.Cluster.Name, err)}
+				Message: fmt.Sprintf("cluster %q cannot receive your identity: %v", m.Cluster.Name, err)}
 		}
 	case v1alpha1.Passthrough:
 		h.Set("Authorization", "Bearer "+c.Bearer)
@@ -129,13 +132,15 @@ func setIdentity(ctx context.Context, h http.Header, c Call) error {
 	return m.Authorize(ctx, h)
 }
 
-// MayTell returns why the identity of a cluster takes no call of u, who has a bearer token or "". Errors are *status.Error.
+// MayTell returns an error if u's identity cannot be conveyed to a cluster. bearer is the caller's own token, or "".
+// Errors are *status.Error.
 func MayTell(to *v1alpha1.Cluster, u *identity.User, bearer string) error {
 	switch name := to.Name; to.Mode() {
 	case v1alpha1.Impersonate:
 	case v1alpha1.Direct:
 		if u.Impersonator != "" {
-			return status.New(status.Forbidden, name, "cluster %q is registered with identity direct and cannot be told that you call as somebody else (--as)", name)
+			return status.New(status.Forbidden, name,
+				"cluster %q is registered with identity direct, which cannot convey impersonation; call it without --as", name)
 		}
 		if !to.MayDirect(u.Name) {
 			return status.New(status.Forbidden, name, "cluster %q is registered with identity direct for other users; "+
@@ -151,12 +156,13 @@ func MayTell(to *v1alpha1.Cluster, u *identity.User, bearer string) error {
 	return nil
 }
 
-// impersonate writes u as Kubernetes' impersonation headers.
+// impersonate sets Kubernetes' impersonation headers for u.
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
 func impersonate(h http.Header, u *identity.User) error {
 	add := func(key, value string) error {
-		// HTTP trims values and cannot carry control characters: another name would arrive.
-		if value == "" || strings.TrimSpace(value) != value || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		// HTTP trims values and forbids control characters, so another name would arrive.
+		if value == "" || strings.TrimSpace(value) != value ||
+			strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return fmt.Errorf("%q cannot stand in a header", value)
 		}
 		h[key] = append(h[key], value)
@@ -170,7 +176,7 @@ func impersonate(h http.Header, u *identity.User) error {
 			return err
 		}
 	}
-	for _, g := range saidGroups(u) {
+	for _, g := range impersonatedGroups(u) {
 		if err := add("Impersonate-Group", g); err != nil {
 			return err
 		}
@@ -185,20 +191,21 @@ func impersonate(h http.Header, u *identity.User) error {
 	return nil
 }
 
-// saidGroups are the groups of u that a member must be told. What it adds itself is left out, since saying that needs a right of its own:
-// system:authenticated, and the groups of a service account where those are all, for a member adds them only to one that is told of none.
-func saidGroups(u *identity.User) []string {
-	said := slices.DeleteFunc(slices.Clone(u.Groups), func(g string) bool { return g == identity.Authenticated })
-	if (&identity.User{Name: u.Name, Groups: said}).ImpliedGroup() != identity.Authenticated {
+// impersonatedGroups returns the groups of u to send. Groups that the member adds itself are omitted, since naming them
+// needs a right of its own. A member always adds system:authenticated. It adds the groups of a service account only if
+// no group is sent.
+func impersonatedGroups(u *identity.User) []string {
+	groups := slices.DeleteFunc(slices.Clone(u.Groups), func(g string) bool { return g == identity.Authenticated })
+	if (&identity.User{Name: u.Name, Groups: groups}).ImpliedGroup() != identity.Authenticated {
 		return u.Groups
 	}
-	if slices.Equal(slices.Compact(slices.Sorted(slices.Values(said))), identity.ServiceAccountGroups(u.Name)) {
+	if slices.Equal(slices.Compact(slices.Sorted(slices.Values(groups))), identity.ServiceAccountGroups(u.Name)) {
 		return nil
 	}
-	return said
+	return groups
 }
 
-// escapeExtraKey percent-encodes what a header's name cannot hold; keys of extras are lower case by definition.
+// escapeExtraKey percent-encodes a key of u.Extra for the name of a header. Such keys are lower case by definition.
 func escapeExtraKey(key string) string {
 	var b strings.Builder
 	for _, c := range []byte(strings.ToLower(key)) {
@@ -212,8 +219,8 @@ func escapeExtraKey(key string) string {
 	return b.String()
 }
 
-// rewriteLocation maps a member's redirect to the URL under which the client reaches the same thing, or fails: clients
-// send their credentials to wherever a redirect points.
+// rewriteLocation maps a member's redirect to the gateway's URL of the same target. Any other target is an error,
+// because clients send their credentials wherever a redirect points.
 func rewriteLocation(locations []string, rt route.Route, server *url.URL) (string, error) {
 	if len(locations) != 1 || locations[0] == "" {
 		return "", errors.New("to several places, or none")
@@ -227,9 +234,10 @@ func rewriteLocation(locations []string, rt route.Route, server *url.URL) (strin
 	}
 	path, ok := strings.CutPrefix(u.EscapedPath(), server.EscapedPath())
 	out := rt.Prefix + path
-	// The client will read it as any URL of ours: it must mean this cluster.
+	// The client requests this URL next, so it must address the same cluster.
 	to, err := route.Parse(out)
-	if !ok || err != nil || to.Kind != rt.Kind || to.Cluster != rt.Cluster || to.Prefix != rt.Prefix || strings.HasPrefix(path, "//") {
+	if !ok || err != nil || to.Kind != rt.Kind || to.Cluster != rt.Cluster || to.Prefix != rt.Prefix ||
+		strings.HasPrefix(path, "//") {
 		return "", errors.New("out of its own path")
 	}
 	if u.RawQuery != "" || u.ForceQuery {

@@ -22,7 +22,7 @@ func TestRewriteLocation(t *testing.T) {
 	}
 	tests := []struct {
 		in   []string
-		want string // "" is refused
+		want string // "" means refused
 	}{
 		{[]string{"/base/api/v1/x%2Fy?a=b"}, "/clusters/m/api/v1/x%2Fy?a=b"},
 		{[]string{"https://10.0.0.1:6443/base/x"}, "/clusters/m/x"},
@@ -57,26 +57,34 @@ func TestImpersonate(t *testing.T) {
 		want http.Header
 	}{
 		"all parts": {
-			identity.User{Name: "ann", UID: "u-1", Groups: []string{"system:authenticated", "dev,ops"}, Extra: map[string][]string{"Example.com/Scopes": {"a", "b"}, "ü": {"c"}}},
+			identity.User{
+				Name: "ann", UID: "u-1", Groups: []string{"system:authenticated", "dev,ops"},
+				Extra: map[string][]string{"Example.com/Scopes": {"a", "b"}, "ü": {"c"}},
+			},
 			http.Header{
 				"Impersonate-User": {"ann"}, "Impersonate-Uid": {"u-1"}, "Impersonate-Group": {"dev,ops"},
 				"Impersonate-Extra-example.com%2Fscopes": {"a", "b"}, "Impersonate-Extra-%C3%BC": {"c"},
 			},
 		},
 		"a service account": {
-			identity.User{Name: robot, Groups: []string{inCI, accounts, "system:authenticated"}}, http.Header{"Impersonate-User": {robot}},
+			identity.User{Name: robot, Groups: []string{inCI, accounts, "system:authenticated"}},
+			http.Header{"Impersonate-User": {robot}},
 		},
 		"a service account in another group": {
-			identity.User{Name: robot, Groups: []string{accounts, inCI, "x"}}, http.Header{"Impersonate-User": {robot}, "Impersonate-Group": {accounts, inCI, "x"}},
+			identity.User{Name: robot, Groups: []string{accounts, inCI, "x"}},
+			http.Header{"Impersonate-User": {robot}, "Impersonate-Group": {accounts, inCI, "x"}},
 		},
 		"a service account in one of its groups and another": {
-			identity.User{Name: robot, Groups: []string{accounts, "x"}}, http.Header{"Impersonate-User": {robot}, "Impersonate-Group": {accounts, "x"}},
+			identity.User{Name: robot, Groups: []string{accounts, "x"}},
+			http.Header{"Impersonate-User": {robot}, "Impersonate-Group": {accounts, "x"}},
 		},
 		"a service account in one of its groups": {
-			identity.User{Name: robot, Groups: []string{accounts}}, http.Header{"Impersonate-User": {robot}, "Impersonate-Group": {accounts}},
+			identity.User{Name: robot, Groups: []string{accounts}},
+			http.Header{"Impersonate-User": {robot}, "Impersonate-Group": {accounts}},
 		},
 		"the groups of another's service account": {
-			identity.User{Name: "ann", Groups: []string{accounts, inCI}}, http.Header{"Impersonate-User": {"ann"}, "Impersonate-Group": {accounts, inCI}},
+			identity.User{Name: "ann", Groups: []string{accounts, inCI}},
+			http.Header{"Impersonate-User": {"ann"}, "Impersonate-Group": {accounts, inCI}},
 		},
 		"the anonymous": {
 			identity.User{Name: "system:anonymous", Groups: []string{"system:authenticated"}},
@@ -89,15 +97,16 @@ func TestImpersonate(t *testing.T) {
 		}
 	}
 	for _, u := range []identity.User{
-		{Name: ""}, {Name: " a"}, {Name: "a\n"}, {Name: "a", Groups: []string{"b\x00"}}, {Name: "a", UID: "b "}, {Name: "a", Extra: map[string][]string{"k": {""}}},
+		{Name: ""}, {Name: " a"}, {Name: "a\n"}, {Name: "a", Groups: []string{"b\x00"}}, {Name: "a", UID: "b "},
+		{Name: "a", Extra: map[string][]string{"k": {""}}},
 	} {
 		if err := impersonate(http.Header{}, &u); err == nil {
-			t.Errorf("%+v was taken", u)
+			t.Errorf("%+v was accepted", u)
 		}
 	}
 }
 
-// FuzzRequestHeader holds: whatever a client writes, nothing about identity, proxies or connections goes on.
+// FuzzRequestHeader: no client header about identity, proxies or connections reaches a member.
 func FuzzRequestHeader(f *testing.F) {
 	f.Add("Impersonate-User", "root", "Impersonate-User")
 	f.Add("x_remote-USER", "root", "close")
@@ -108,8 +117,12 @@ func FuzzRequestHeader(f *testing.F) {
 		out := requestHeader(in)
 		for k, values := range out {
 			lower := strings.ToLower(strings.ReplaceAll(k, "_", "-"))
-			for _, p := range []string{"impersonate-", "x-remote-", "x-forwarded-", "forwarded", "authorization", "cookie", "x-amzn-", "connection", "upgrade", "transfer-encoding", "te", "trailer", "proxy-authorization"} {
-				if lower == strings.TrimSuffix(p, "-") && !strings.HasSuffix(p, "-") || strings.HasSuffix(p, "-") && strings.HasPrefix(lower, p) {
+			for _, p := range []string{
+				"impersonate-", "x-remote-", "x-forwarded-", "forwarded", "authorization", "cookie", "x-amzn-", "connection",
+				"upgrade", "transfer-encoding", "te", "trailer", "proxy-authorization",
+			} {
+				if lower == strings.TrimSuffix(p, "-") && !strings.HasSuffix(p, "-") ||
+					strings.HasSuffix(p, "-") && strings.HasPrefix(lower, p) {
 					t.Fatalf("%q: %q goes on", k, values)
 				}
 			}

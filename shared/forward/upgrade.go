@@ -13,20 +13,20 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// The protocols that a connection may switch to.
+// Protocols that a connection may switch to.
 const (
 	WebSocket = "websocket"
 	SPDY      = "SPDY/3.1"
 )
 
-// Switcher is implemented by hijacked connections that look into what they carry once they have switched protocols. Switch
-// returns what is used in place of client, which is the connection without what was read of it already.
+// Switcher is implemented by hijacked connections that inspect the traffic after the switch. client is the connection
+// without the bytes that were already read from it. Switch returns the connection to use in its place.
 type Switcher interface {
 	Switch(protocol string, client net.Conn) net.Conn
 }
 
-// upgradeProtocol returns the protocol that r asks to switch to: WebSocket, SPDY, or "" for none. Others, such as
-// h2c, would open a connection that nobody looks into.
+// upgradeProtocol returns the protocol that r asks to switch to: WebSocket, SPDY, or "" for none. Others, such as h2c,
+// are refused, since they would open a connection that the gateway cannot inspect.
 func upgradeProtocol(h http.Header) (string, error) {
 	if len(h["Upgrade"]) == 0 {
 		return "", nil
@@ -42,12 +42,15 @@ func upgradeProtocol(h http.Header) (string, error) {
 			return known, nil
 		}
 	}
-	return "", status.New(status.BadRequest, "", "upgrade to %q is not supported; use websocket or SPDY/3.1 with Connection: Upgrade",
-		strings.Join(h["Upgrade"], ", "))
+	return "",
+		status.New(status.BadRequest, "",
+			"upgrade to %q is not supported; use websocket or SPDY/3.1 with Connection: Upgrade",
+			strings.Join(h["Upgrade"], ", "))
 }
 
-// Dial asks the member to switch to protocol, whatever r itself asks for, and returns its answer: 101, with a body that is an
-// io.ReadWriteCloser, or any other but a redirect. The Call is that which was answered: its Member may be a renewed one.
+// Dial asks the member to switch to protocol, regardless of the headers of r. It returns the response: 101 with a body
+// that is an io.ReadWriteCloser, or any other that is no redirect. The Member of the returned Call may be a renewed
+// one.
 func Dial(r *http.Request, c Call, protocol string) (*http.Response, Call, error) {
 	resp, c, err := open(r, c, protocol)
 	if err == nil {
@@ -61,7 +64,7 @@ func Dial(r *http.Request, c Call, protocol string) (*http.Response, Call, error
 	return resp, c, nil
 }
 
-// Answer gives the client a member's answer that is not 101, as Do does.
+// Answer writes a member's response other than 101 to the client, as Do does.
 func Answer(w http.ResponseWriter, r *http.Request, resp *http.Response, c Call) error {
 	return answer(w, r, resp, c)
 }
@@ -79,7 +82,8 @@ func checkSwitch(resp *http.Response, c Call, protocol string) error {
 	return nil
 }
 
-// upgrade passes on the member's answer to an upgrade and then bytes, both ways, until both sides have ended.
+// upgrade sends the member's response to an upgrade to the client. After a 101 it copies bytes in both directions until
+// both sides have ended.
 func upgrade(w http.ResponseWriter, r *http.Request, resp *http.Response, c Call, protocol string) error {
 	if err := checkSwitch(resp, c, protocol); err != nil {
 		return err
@@ -92,78 +96,82 @@ func upgrade(w http.ResponseWriter, r *http.Request, resp *http.Response, c Call
 		}
 		return answer(w, r, resp, c)
 	}
-	member := resp.Body.(io.ReadWriteCloser) // checkSwitch has seen to it
+	member := resp.Body.(io.ReadWriteCloser) // verified by checkSwitch
 	client, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		return &status.Error{Reason: status.Internal, Message: "this door cannot switch protocols; call the URL under /bridge", Err: err}
+		return &status.Error{
+			Reason: status.Internal, Message: "this endpoint cannot switch protocols; call the URL under /bridge", Err: err,
+		}
 	}
 	defer func() { _ = client.Close() }()
-	_ = client.SetDeadline(time.Time{}) // what the server set for the request
+	_ = client.SetDeadline(time.Time{}) // the server's deadlines for the request end here
 	header := responseHeader(resp.Header)
 	header["Connection"], header["Upgrade"] = []string{"Upgrade"}, []string{protocol}
 	head := &http.Response{StatusCode: http.StatusSwitchingProtocols, ProtoMajor: 1, ProtoMinor: 1, Header: header}
 	if err := head.Write(client); err != nil {
 		return nil //nolint:nilerr // the client is gone
 	}
-	var carried net.Conn = newBufferedConn(client, buffered.Reader)
+	var clientConn net.Conn = newBufferedConn(client, buffered.Reader)
 	if s, ok := client.(Switcher); ok {
-		carried = s.Switch(protocol, carried)
+		clientConn = s.Switch(protocol, clientConn)
 	}
-	pipe(r.Context(), carried, member)
+	pipe(r.Context(), clientConn, member)
 	return nil
 }
 
-// bufferedConn reads what the HTTP server had read ahead before the rest of the connection.
+// bufferedConn reads the bytes that the HTTP server had buffered before those of the connection.
 type bufferedConn struct {
 	net.Conn
 	r io.Reader
 }
 
-// newBufferedConn takes the bytes out of ahead: read through it, the end of the client's half would end the request's
-// context, and with it the other half.
+// newBufferedConn copies the bytes out of ahead. Reading through ahead would cancel the request's context at the
+// client's half-close, and so end the other direction.
 func newBufferedConn(c net.Conn, ahead *bufio.Reader) *bufferedConn {
-	first, _ := ahead.Peek(ahead.Buffered()) // never fails for what is buffered
+	first, _ := ahead.Peek(ahead.Buffered()) // cannot fail for buffered bytes
 	return &bufferedConn{c, io.MultiReader(bytes.NewReader(first), c)}
 }
 
 // Read implements io.Reader.
 func (c *bufferedConn) Read(p []byte) (int, error) { return c.r.Read(p) }
 
-// CloseWrite ends the writing half.
+// CloseWrite closes the writing half.
 func (c *bufferedConn) CloseWrite() error { return CloseWrite(c.Conn) }
 
-// lingering bounds how long the client's half stays open after the member has ended.
-const lingering = 30 * time.Second
+// clientLinger is how long the client's direction stays open after the member has ended.
+const clientLinger = 30 * time.Second
 
-// pipe copies both ways. The end of one direction is passed on as a half-close, so that what is still on its way in the
-// other arrives; an error, or the end of ctx, closes both. But a member that takes nothing more may still have something to say: of a
-// command that ended before its input, the exit code. What the client sends is dropped then.
+// pipe copies in both directions. The end of one direction becomes a half-close, so that bytes in the other direction
+// still arrive. An error, or the end of ctx, closes both sides.
+//
+// If the member accepts no more input, the rest of it is discarded, because output may follow, e.g. an exit code.
 func pipe(ctx context.Context, client net.Conn, member io.ReadWriteCloser) {
-	shut := func() { _ = client.Close(); _ = member.Close() }
-	stop := context.AfterFunc(ctx, shut)
+	closeBoth := func() { _ = client.Close(); _ = member.Close() }
+	stop := context.AfterFunc(ctx, closeBoth)
 	defer stop()
-	defer shut()
+	defer closeBoth()
 	clientDone := make(chan struct{})
 	go func() {
 		defer close(clientDone)
-		taken, err := copyHalf(member, client)
-		if !taken {
+		delivered, err := copyHalf(member, client)
+		if !delivered {
 			_, err = io.Copy(io.Discard, client)
 		}
 		if err != nil {
-			shut()
+			closeBoth()
 		}
 	}()
-	if taken, err := copyHalf(client, member); !taken || err != nil {
-		shut()
+	if delivered, err := copyHalf(client, member); !delivered || err != nil {
+		closeBoth()
 	}
-	late := time.AfterFunc(lingering, shut) // also of a member that does not read
+	late := time.AfterFunc(clientLinger, closeBoth) // also ends a member that does not read
 	defer late.Stop()
 	<-clientDone
 }
 
-// copyHalf copies until src ends, and tells dst. It reports whether dst took all that came, and how reading failed.
-func copyHalf(dst io.Writer, src io.Reader) (taken bool, err error) {
+// copyHalf copies src to dst until src ends, then closes dst for writing. delivered reports whether dst accepted
+// everything. err is the error of reading.
+func copyHalf(dst io.Writer, src io.Reader) (delivered bool, err error) {
 	buf := newBuffer()
 	defer buf.release()
 	for {
@@ -179,11 +187,11 @@ func copyHalf(dst io.Writer, src io.Reader) (taken bool, err error) {
 		if err != nil {
 			return true, err
 		}
-		buf.took(n)
+		buf.recordRead(n)
 	}
 }
 
-// CloseWrite ends the writing half of what has halves; of anything else it does nothing.
+// CloseWrite closes the writing half of w, if w has halves.
 func CloseWrite(w any) error {
 	if cw, ok := w.(interface{ CloseWrite() error }); ok {
 		return cw.CloseWrite()

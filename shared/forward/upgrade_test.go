@@ -28,8 +28,8 @@ func tcp(t *testing.T) (a, b *net.TCPConn) {
 	return c.(*net.TCPConn), d.(*net.TCPConn)
 }
 
-// TestLastWordsOfAMember holds: of a command that ended before its input, the client hears, whatever it still sends.
-func TestLastWordsOfAMember(t *testing.T) {
+// TestOutputAfterInputFails: the client receives the exit code of a command that ended without reading its input.
+func TestOutputAfterInputFails(t *testing.T) {
 	near, member := tcp(t)
 	client, carried := net.Pipe()
 	piped := make(chan struct{})
@@ -41,17 +41,17 @@ func TestLastWordsOfAMember(t *testing.T) {
 	if _, err := client.Write(input); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadFull(member, make([]byte, 1)); err != nil { // so that the rest is unread for sure
+	if _, err := io.ReadFull(member, make([]byte, 1)); err != nil { // so that the rest stays unread
 		t.Fatal(err)
 	}
 	words := bytes.Repeat([]byte("exit code 3 "), 1000)
 	if _, err := member.Write(words); err != nil {
 		t.Fatal(err)
 	}
-	_ = member.Close()  // which resets the connection
-	for i := range 64 { // more than is on the way to nobody
+	_ = member.Close()  // resets the connection
+	for i := range 64 { // more than the buffers can absorb
 		if _, err := client.Write(input); err != nil {
-			t.Fatalf("MB %d is not taken: %v", i, err)
+			t.Fatalf("MB %d is not delivered: %v", i, err)
 		}
 	}
 	got := make([]byte, len(words))

@@ -1,10 +1,10 @@
-// Package health asks members whether they answer, and writes what it finds into their status: the condition Ready, with the reason of a
-// failure, and the version of their Kubernetes.
+// Package health probes member clusters. It writes the condition Ready, the reason of a failure and the Kubernetes
+// version to their status.
 //
 // Invariants:
-//   - A member is asked with the credential that calls use, renewed as theirs is, and as bounded as they are: a few at a time, each for
-//     some seconds.
-//   - Only changes are written. A write makes a new version of the object, for which every gateway renews its connections.
+//   - A probe uses the credential of ordinary requests and renews it like them. The number of concurrent probes and
+//     their duration are limited.
+//   - Only changes are written, since every write makes all gateways renew their connections.
 package health
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// How members are asked.
+// Limits of probes, and the reason of the condition.
 const (
 	patience    = 5 * time.Second
 	atOnce      = 16
@@ -38,20 +38,22 @@ const (
 	readyReason = "ClusterReady" // Karmada's
 )
 
-// Prober looks at members. It is safe for concurrent use.
+// Prober probes members. It is safe for concurrent use.
 type Prober struct {
 	Objects objects.Store
 	Members *cluster.Members
 	Log     *slog.Logger
 }
 
-// Run looks at all members again and again until ctx ends, every interval give or take a fifth, so that several bridges do not keep step.
+// Run probes all members every interval until ctx ends. The interval varies by a fifth, so that several bridges do not
+// synchronize.
 func (p *Prober) Run(ctx context.Context, interval time.Duration) {
 	for {
 		if err := p.all(ctx); err != nil && ctx.Err() == nil {
 			p.Log.Warn("members cannot be probed", "error", err.Error())
 		}
-		pause := time.Duration(float64(interval) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // to fall out of step needs no secrecy
+		// jitter needs no secure randomness
+		pause := time.Duration(float64(interval) * (0.8 + 0.4*rand.Float64())) //nolint:gosec
 		select {
 		case <-ctx.Done():
 			return
@@ -60,7 +62,7 @@ func (p *Prober) Run(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// all looks at every member once.
+// all probes every member once.
 func (p *Prober) all(ctx context.Context) error {
 	var group errgroup.Group
 	group.SetLimit(atOnce)
@@ -74,10 +76,11 @@ func (p *Prober) all(ctx context.Context) error {
 		}
 		for _, o := range page.Objects {
 			group.Go(func() error {
-				if _, err := p.Probe(ctx, strings.TrimPrefix(o.Key, v1alpha1.Prefix)); err != nil && !errors.Is(err, objects.ErrNotFound) {
+				if _, err := p.Probe(ctx, strings.TrimPrefix(o.Key, v1alpha1.Prefix)); err != nil &&
+					!errors.Is(err, objects.ErrNotFound) {
 					mu.Lock()
 					defer mu.Unlock()
-					failed = err // one of many is enough to say
+					failed = err // one error of many is sufficient
 				}
 				return nil
 			})
@@ -86,16 +89,17 @@ func (p *Prober) all(ctx context.Context) error {
 			break
 		}
 	}
-	_ = group.Wait() // failed has it
+	_ = group.Wait() // failed contains the error
 	return failed
 }
 
-// Probe looks at one member and writes down what has changed. It reports whether the member is ready; its error is one of the store.
+// Probe probes one member and stores a changed result. It reports whether the member is ready. Its error is one of the
+// store.
 func (p *Prober) Probe(ctx context.Context, name string) (ready bool, err error) {
 	began := time.Now()
 	version, found := p.look(ctx, name)
 	latency := time.Since(began)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil { // no result
 		return false, ctx.Err() // nothing was learnt
 	}
 	for {
@@ -116,7 +120,9 @@ func (p *Prober) Probe(ctx context.Context, name string) (ready bool, err error)
 		if version != "" {
 			c.Status.KubernetesVersion = version
 		}
-		c.Status.Probe = &v1alpha1.Probe{Time: metav1.NewTime(began).Rfc3339Copy(), Latency: metav1.Duration{Duration: latency.Round(time.Millisecond)}}
+		c.Status.Probe = &v1alpha1.Probe{
+			Time: metav1.NewTime(began).Rfc3339Copy(), Latency: metav1.Duration{Duration: latency.Round(time.Millisecond)},
+		}
 		found.ObservedGeneration = c.Generation
 		meta.SetStatusCondition(&c.Status.Conditions, found)
 		value, err := json.Marshal(&c)
@@ -132,7 +138,7 @@ func (p *Prober) Probe(ctx context.Context, name string) (ready bool, err error)
 	}
 }
 
-// look asks a member for its version, which also tries the credential.
+// look requests the member's version, which also checks the credential.
 func (p *Prober) look(ctx context.Context, name string) (version string, found metav1.Condition) {
 	ctx, cancel := context.WithTimeout(cluster.AsProbe(ctx), patience)
 	defer cancel()
@@ -146,7 +152,7 @@ func (p *Prober) look(ctx context.Context, name string) (version string, found m
 		version = v.GitVersion
 		var answered *cluster.CallError
 		if m.Cluster.Mode() == v1alpha1.Passthrough && errors.As(err, &answered) && answered.Code == http.StatusUnauthorized {
-			err = nil // it is there; who calls is for its callers to say
+			err = nil // reachable; only callers have a credential
 		}
 	}
 	if err == nil {
@@ -154,10 +160,13 @@ func (p *Prober) look(ctx context.Context, name string) (version string, found m
 			Message: fmt.Sprintf("the API server answered within %s", time.Since(began).Round(time.Millisecond))}
 	}
 	reason, message := why(err)
-	return "", metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: string(reason), Message: message}
+	return "", metav1.Condition{
+		Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: string(reason), Message: message,
+	}
 }
 
-// why says what an error means: the reason is that with which a call would fail.
+// why converts an error to the reason and message of the condition. The reason is that of a request that fails in the
+// same manner.
 func why(err error) (status.Reason, string) {
 	var known *status.Error
 	var answered *cluster.CallError

@@ -25,11 +25,11 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// answer is what members say of their version.
+// answer is a member's response to /version.
 const answer = `{"gitVersion":"v1.99.0"}`
 
-// TestProbeAfterRotation holds: a rotation is no failure, although the probe is the first to find that the old credential is refused;
-// a credential that is refused for good is.
+// TestProbeAfterRotation: a rotated credential is no failure, even if the probe is the first to find the old one
+// refused. A credential that stays refused is a failure.
 func TestProbeAfterRotation(t *testing.T) {
 	var known atomic.Value
 	known.Store("first")
@@ -52,7 +52,7 @@ func TestProbeAfterRotation(t *testing.T) {
 	look := func(what string, wantReady bool, wantReason string) {
 		t.Helper()
 		for {
-			clock.Step(10 * time.Second) // the last renewal is a while ago
+			clock.Step(10 * time.Second) // the last renewal is past
 			ready, err := p.Probe(t.Context(), "m")
 			if err != nil {
 				t.Fatal(err)
@@ -68,7 +68,7 @@ func TestProbeAfterRotation(t *testing.T) {
 			found := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.Ready)
 			switch {
 			case found != nil && (found.Reason == string(status.Timeout) || found.Reason == string(status.StoreUnavailable)):
-				continue // the machine stood still
+				continue // the machine was too slow
 			case ready != wantReady || found == nil || found.Reason != wantReason:
 				t.Errorf("%s: ready %v, %+v; want %s", what, ready, found, wantReason)
 			}
@@ -83,7 +83,7 @@ func TestProbeAfterRotation(t *testing.T) {
 	look("refused for good", false, "credential_refused")
 }
 
-// late reports whether a member was not asked, or did not answer, in time.
+// late reports whether a member was not probed, or did not respond, in time.
 func late(t *testing.T, store objects.Store) bool {
 	t.Helper()
 	page, err := store.List(t.Context(), v1alpha1.Prefix, 0, "")
@@ -100,15 +100,15 @@ func late(t *testing.T, store objects.Store) bool {
 	})
 }
 
-// TestProbesAreBounded holds: every member is asked, and no more than a few at a time.
+// TestProbesAreBounded: every member is probed, with a limit of concurrent probes.
 func TestProbesAreBounded(t *testing.T) {
 	for !bounded(t) {
 		t.Log("the machine stood still: once more")
 	}
 }
 
-// bounded looks at more members than are asked together. It reports whether that says something: a probe that gives up has another one
-// take its place.
+// bounded probes more members than may be probed concurrently. It returns false if the result is meaningless, because a
+// probe timed out and made space for another.
 func bounded(t *testing.T) bool {
 	t.Helper()
 	const members = 3 * atOnce
@@ -123,13 +123,16 @@ func bounded(t *testing.T) bool {
 	for n := range members {
 		i.AddCluster(fmt.Sprintf("m%d", n), m.Kubeconfig(`{token: token}`))
 	}
-	all := cluster.NewMembers(cluster.Config{Objects: i.Objects, Secrets: i.Secrets, Policy: cluster.DialPolicy{AllowLoopback: true}, Log: slog.New(slog.DiscardHandler)})
+	all := cluster.NewMembers(cluster.Config{
+		Objects: i.Objects, Secrets: i.Secrets, Policy: cluster.DialPolicy{AllowLoopback: true},
+		Log: slog.New(slog.DiscardHandler),
+	})
 	defer all.Close()
 	p := &Prober{Objects: i.Objects, Members: all, Log: slog.New(slog.DiscardHandler)}
 	began, ended := time.Now(), make(chan error, 1)
 	go func() { ended <- p.all(t.Context()) }()
 	waittest.Until(t, "as many are asked as may be", func() bool { return asked.Load() >= atOnce || len(ended) > 0 })
-	<-time.After(200 * time.Millisecond) // a surplus probe would arrive now; nothing else shows that there is none
+	<-time.After(200 * time.Millisecond) // a surplus probe would start within this time; nothing else can show its absence
 	together, stood := asked.Load(), time.Since(began) > patience/2
 	close(full)
 	if err := <-ended; err != nil {

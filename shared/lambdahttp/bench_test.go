@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// BenchmarkInvoke measures the adapter alone, with an answer near the ALB's limit, as text and as base64.
+// BenchmarkInvoke measures the adapter alone, with a response near the ALB's limit, as text and as base64.
 func BenchmarkInvoke(b *testing.B) {
 	for name, body := range map[string][]byte{
 		"empty":  nil,

@@ -5,10 +5,10 @@ import (
 	"net/http"
 )
 
-// buffer is the sink for answers that are one JSON document of at most limit bytes.
+// buffer is the sink for responses that are one JSON document of at most limit bytes.
 type buffer struct {
 	ev    *Event
-	multi bool // the request came with multi-value headers
+	multi bool // the request had multi-value headers
 	limit int
 	head  []byte
 	body  []byte
@@ -19,7 +19,7 @@ func (b *buffer) expect(status int, header http.Header, length int64) error {
 	if length > int64(b.limit) {
 		return ErrTooLarge
 	}
-	least := int(length) // as text, a byte takes at least a byte
+	least := int(length) // as text, each byte needs at least one byte
 	if header.Get("Content-Encoding") != "" {
 		least = base64.StdEncoding.EncodedLen(least)
 	}
@@ -49,7 +49,7 @@ func (b *buffer) Write(p []byte) (int, error) {
 func (b *buffer) flush() error { return nil }
 
 func (b *buffer) end() error {
-	if b.size.scanned < len(b.body) { // ends within a rune
+	if b.size.scanned < len(b.body) { // the body ends within a rune
 		b.size.binary = true
 	}
 	return b.check()
@@ -62,10 +62,10 @@ func (b *buffer) check() error {
 	return nil
 }
 
-// total is the least size that the answer can have, and after end its size (or a byte more).
+// total returns the minimum size of the response. After end it is the size, or one byte more.
 func (b *buffer) total() int { return b.overhead() + b.size.least(b.body) }
 
-// overhead is the size of all but the body.
+// overhead returns the size of everything but the body.
 func (b *buffer) overhead() int { return len(b.head) + len(textStart) + len(bodyEnd) }
 
 func (b *buffer) tooLarge() error {
@@ -73,7 +73,7 @@ func (b *buffer) tooLarge() error {
 	return ErrTooLarge
 }
 
-// json is the finished answer.
+// json returns the finished response.
 func (b *buffer) json() []byte {
 	return b.size.appendBody(append(make([]byte, 0, b.total()), b.head...), b.body)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/limits"
 )
 
-// Kind is the front that an event came through.
+// Kind is the kind of front that sent an event.
 type Kind string
 
 // The kinds.
@@ -22,20 +22,20 @@ const (
 	HTTP Kind = "http" // API Gateway HTTP API or function URL, payload format 2.0
 )
 
-// Event is what the front says about a request besides the request itself. All of it was written by AWS, none by
-// the client. It is shared by all who read it: do not change it.
+// Event has the front's information about a request. AWS wrote all of it, the client none. It is shared, so it must not
+// be changed.
 type Event struct {
 	Kind Kind
-	// SourceIP is the peer of the front; the zero Addr if the event has none (health checks). For an ALB it is the last
-	// entry of X-Forwarded-For, which holds as long as the ALB appends to that header, its default.
+	// SourceIP is the peer of the front, or the zero Addr if the event has none (health checks). For an ALB it is the last
+	// entry of X-Forwarded-For. That is correct as long as the ALB appends to this header, which is its default.
 	SourceIP netip.Addr
-	// ClientCert is the certificate that API Gateway verified (mutual TLS), else nil. An ALB tells of certificates in
-	// X-Amzn-Mtls-* headers, which it removes from requests only if its listener has mutual TLS on.
+	// ClientCert is the certificate that API Gateway verified (mutual TLS), or nil. An ALB reports certificates in
+	// X-Amzn-Mtls-* headers. It removes these from requests only if its listener has mutual TLS enabled.
 	ClientCert     *ClientCert
 	TargetGroupARN string // ALB
 	APIID          string // REST, HTTP
 	Stage          string // REST, HTTP
-	RequestID      string // REST, HTTP: API Gateway's own id of the request
+	RequestID      string // REST, HTTP: API Gateway's request ID
 }
 
 // ClientCert is a client certificate that API Gateway verified.
@@ -48,14 +48,14 @@ type ClientCert struct {
 
 type eventKey struct{}
 
-// EventFrom returns the event of a request's context; nil and false outside of a function.
+// EventFrom returns the event of a request's context, or false outside of a function.
 func EventFrom(ctx context.Context) (*Event, bool) {
 	ev, ok := ctx.Value(eventKey{}).(*Event)
 	return ev, ok
 }
 
-// ErrEvent is the class of errors for payloads that no known front sent. They fail the invocation: there
-// is nobody to answer in HTTP.
+// ErrEvent is wrapped by errors about payloads that no known front sends. They fail the invocation, because there is no
+// HTTP client.
 var ErrEvent = errors.New("not an event of an ALB, a REST API or an HTTP API")
 
 // wire is the union of the three event formats.
@@ -95,7 +95,7 @@ type wire struct {
 	} `json:"requestContext"`
 }
 
-// parse decodes a payload and says what it is.
+// parse decodes a payload and determines its kind.
 func parse(payload []byte) (*wire, *Event, error) {
 	var in wire
 	if err := json.Unmarshal(payload, &in); err != nil {
@@ -125,7 +125,7 @@ func parse(payload []byte) (*wire, *Event, error) {
 	return &in, ev, nil
 }
 
-// headers are the request's headers, from the format's fuller map.
+// headers returns the request's headers from the more complete map of the format.
 func (in *wire) headers() pairs {
 	if len(in.MultiValueHeaders) > 0 {
 		return in.MultiValueHeaders
@@ -144,13 +144,13 @@ func forwardedFor(headers pairs) []string {
 	return lines
 }
 
-// pairs is a JSON object of strings, or of lists of strings, in the order of the event: a Go map would
-// shuffle the keys of a query, and header names that differ only in case.
+// pairs is a JSON object of strings, or of lists of strings, in the order of the event. A Go map would lose the order
+// of query keys and of header names that differ only in case.
 type pairs []pair
 
 type pair struct{ key, value string }
 
-// UnmarshalJSON implements json.Unmarshaler. null gives no pairs.
+// UnmarshalJSON implements json.Unmarshaler. null results in no pairs.
 func (p *pairs) UnmarshalJSON(b []byte) error {
 	*p = nil
 	dec := json.NewDecoder(bytes.NewReader(b))
@@ -161,7 +161,7 @@ func (p *pairs) UnmarshalJSON(b []byte) error {
 	if t != json.Delim('{') {
 		return fmt.Errorf("want an object, got %v", t)
 	}
-	out := pairs{} // an object without keys is not null
+	out := pairs{} // not nil, since an empty object is not null
 	for dec.More() {
 		t, err := dec.Token()
 		if err != nil {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// fuzzEvent holds for any payload: there is an error or a well-formed answer, and a handler sees only requests that it could forward.
+// fuzzEvent checks that any payload results in an error or a valid response. A handler receives only requests that it
+// could forward.
 func fuzzEvent(f *testing.F, kinds ...string) {
 	files, err := os.ReadDir("testdata")
 	if err != nil {
@@ -60,7 +61,7 @@ func FuzzALBEvent(f *testing.F)  { fuzzEvent(f, "alb") }
 func FuzzRESTEvent(f *testing.F) { fuzzEvent(f, "rest") }
 func FuzzHTTPEvent(f *testing.F) { fuzzEvent(f, "http", "function-url") }
 
-// FuzzBody holds that every body and header arrives byte for byte, however it was written.
+// FuzzBody: every body and header arrives byte for byte, however it was written.
 func FuzzBody(f *testing.F) {
 	f.Add([]byte(`{"a":"b\n"}`), "a, b", 3, true)
 	f.Add([]byte("世\xff\x00"), "\xe9\t\\", 1, false)

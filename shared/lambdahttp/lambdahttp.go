@@ -18,31 +18,31 @@ import (
 
 // Options of a Function. The zero value is ready to use.
 type Options struct {
-	// MaxResponse lowers the size in bytes that a buffered answer may have as JSON. 0 is what the front takes: ALBLimit or
-	// LambdaLimit. More than that is never used.
+	// MaxResponse is the maximum size in bytes of a buffered response as JSON, if it is lower than the front's limit. 0
+	// means that limit: ALBLimit or LambdaLimit.
 	MaxResponse int
-	// Overflow chooses who answers in place of an answer that is too large, given the request and that answer's status and
-	// headers (nil if it was none). The request's context is alive, its body may have been read. nil, or a nil Handler:
-	// 413 as a metav1.Status.
+	// Overflow returns the handler that replaces a response that is too large. status and header are those of that
+	// response, or 0 and nil. The request's context is not cancelled, but its body may have been read. Without a handler,
+	// the response is a 413 as a metav1.Status.
 	Overflow func(r *http.Request, status int, header http.Header) http.Handler
-	// Stream says that REST API events come with ResponseTransferMode STREAM: their answers have no limit and are sent as
-	// they are written. Other events are answered as ever.
+	// Stream means that REST API events have ResponseTransferMode STREAM. Their responses are sent as they are written,
+	// without a limit. Other events are not affected.
 	Stream bool
-	// Margin is how long before the end of the invocation the request's context ends, so that the handler can still say 504. 0 is
-	// 500 ms. It shrinks to a quarter where little time is left.
+	// Margin is the time between the end of the request's context and that of the invocation, so that the handler can
+	// respond with 504. 0 means 500 ms. It is at most a quarter of the remaining time.
 	Margin time.Duration
-	// Log gets the panics of the handler. nil is slog.Default().
+	// Log receives panics of the handler. nil means slog.Default().
 	Log *slog.Logger
 }
 
-// Function is an http.Handler as a Lambda function. It is safe for concurrent use.
+// Function runs an http.Handler as a Lambda function. It is safe for concurrent use.
 type Function struct {
 	handler http.Handler
 	opts    Options
 	server  *http.Server // never serves; see context
 }
 
-// New returns handler as a function.
+// New returns a Function for handler.
 func New(handler http.Handler, opts Options) *Function {
 	if opts.Margin <= 0 {
 		opts.Margin = 500 * time.Millisecond
@@ -53,7 +53,7 @@ func New(handler http.Handler, opts Options) *Function {
 	return &Function{handler, opts, &http.Server{ReadHeaderTimeout: time.Second}}
 }
 
-// Start serves invocations from the Lambda Runtime API. It does not return: the process ends when the API is gone.
+// Start serves invocations from the Lambda Runtime API. It does not return. The process exits when the API is gone.
 func Start(handler http.Handler, opts Options) {
 	f := New(handler, opts)
 	if !opts.Stream {
@@ -65,8 +65,8 @@ func Start(handler http.Handler, opts Options) {
 	})
 }
 
-// Invoke answers one event with one JSON document, as lambda.Handler does. Its error is an ErrEvent: whatever the handler does
-// becomes an answer.
+// Invoke responds to one event with one JSON document, like lambda.Handler. It returns an error only for an invalid
+// event. Every failure of the handler becomes a response.
 func (f *Function) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
 	in, ev, err := parse(payload)
 	if err != nil {
@@ -75,8 +75,8 @@ func (f *Function) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
 	return f.buffered(ctx, in, ev), nil
 }
 
-// InvokeStream is Invoke for functions that stream: to a REST API the answer is its prelude and its body, to others
-// the document of Invoke.
+// InvokeStream is like Invoke for functions that stream. The response to a REST API is its prelude and body. Other
+// events get the document of Invoke.
 func (f *Function) InvokeStream(ctx context.Context, payload []byte) (*Stream, error) {
 	in, ev, err := parse(payload)
 	if err != nil {
@@ -88,7 +88,7 @@ func (f *Function) InvokeStream(ctx context.Context, payload []byte) (*Stream, e
 	return &Stream{r: bytes.NewReader(f.buffered(ctx, in, ev)), contentType: "application/json", close: func() {}}, nil
 }
 
-// buffered runs the handler, and what answers in its place should it fail.
+// buffered runs the handler. If its response cannot be sent, it runs a replacement.
 func (f *Function) buffered(ctx context.Context, in *wire, ev *Event) []byte {
 	ctx, cancel := f.context(ctx, ev)
 	defer cancel()
@@ -113,7 +113,7 @@ func (f *Function) buffered(ctx context.Context, in *wire, ev *Event) []byte {
 			return buf.json()
 		}
 		handler = failure{failed}
-		// Handlers often abort when a Write fails, so the cause is the writer's.
+		// Handlers often abort when a Write fails, so check the writer's error first.
 		if code, header, _, err := w.stop(); errors.Is(err, ErrTooLarge) {
 			handler = failure{errTooLarge}
 			if f.opts.Overflow != nil && !overflowed {
@@ -126,11 +126,11 @@ func (f *Function) buffered(ctx context.Context, in *wire, ev *Event) []byte {
 	}
 }
 
-// context is what every request's context holds. The deadline leaves time to answer.
+// context returns the context of a request. Its deadline leaves time for a response.
 func (f *Function) context(ctx context.Context, ev *Event) (context.Context, context.CancelFunc) {
 	ctx = context.WithValue(ctx, eventKey{}, ev)
-	// httputil.ReverseProxy aborts a broken answer only if it believes to run in a server, else it returns as if all
-	// were well.
+	// httputil.ReverseProxy aborts a cut response only if the context contains a server. Otherwise it returns as if the
+	// response were complete.
 	ctx = context.WithValue(ctx, http.ServerContextKey, f.server)
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -139,7 +139,7 @@ func (f *Function) context(ctx context.Context, ev *Event) (context.Context, con
 	return context.WithDeadline(ctx, end.Add(-min(f.opts.Margin, max(0, time.Until(end))/4)))
 }
 
-// request is the event's request and who answers it: the handler, or a 400.
+// request returns the event's request and its handler: the function's, or one that responds with 400.
 func (f *Function) request(ctx context.Context, in *wire, ev *Event) (*http.Request, http.Handler) {
 	r, err := in.request(ev)
 	if err == nil {
@@ -149,12 +149,12 @@ func (f *Function) request(ctx context.Context, in *wire, ev *Event) (*http.Requ
 	return r.WithContext(ctx), failure{status.New(status.BadRequest, "", "the request cannot be understood: %v", err)}
 }
 
-// failure answers with an error of the gateway's own.
+// failure is a handler that responds with an error.
 type failure struct{ err *status.Error }
 
 func (f failure) ServeHTTP(w http.ResponseWriter, _ *http.Request) { status.Write(w, f.err) }
 
-// call runs the handler to its end. It returns nil if its answer is whole, else what is to be said in its place.
+// call runs the handler. It returns nil if the response is complete, and otherwise the error to send instead.
 func (f *Function) call(handler http.Handler, w *writer, r *http.Request) (failed *status.Error) {
 	defer func() {
 		v := recover()
@@ -162,7 +162,7 @@ func (f *Function) call(handler http.Handler, w *writer, r *http.Request) (faile
 			return
 		}
 		failed = errAborted
-		if v != http.ErrAbortHandler { //nolint:errorlint // net/http compares so
+		if v != http.ErrAbortHandler { //nolint:errorlint // net/http compares in the same manner
 			failed = status.New(status.Internal, "", "the gateway failed to handle the call; its log has the cause")
 			f.opts.Log.ErrorContext(r.Context(), "the handler panicked",
 				"method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
@@ -178,8 +178,9 @@ func (f *Function) call(handler http.Handler, w *writer, r *http.Request) (faile
 	return errAborted
 }
 
-// What is said in place of an answer that cannot be sent.
+// Responses that replace one that cannot be sent.
 var (
-	errAborted  = status.New(status.Aborted, "", "the answer broke off before it could be sent; try again")
-	errTooLarge = status.New(status.TooLarge, "", "the answer is larger than the front door takes; ask for less, for instance with limit=100")
+	errAborted  = status.New(status.Aborted, "", "the response was cut off before it could be sent; try again")
+	errTooLarge = status.New(status.TooLarge, "",
+		"the response exceeds the limit of the load balancer; request less, for instance with limit=100")
 )

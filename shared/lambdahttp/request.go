@@ -13,17 +13,17 @@ import (
 	"strings"
 )
 
-// request makes of an event what net/http's server would have made of the client's request. Its errors are the
-// client's: 400.
+// request converts an event to the request that net/http's server would have made. Its errors are the client's: 400.
 func (in *wire) request(ev *Event) (*http.Request, error) {
 	if !isToken(in.HTTPMethod) {
 		return nil, errors.New("the method is not a token")
 	}
 	path, query := in.target(ev)
-	if !strings.HasPrefix(path, "/") || strings.Contains(path, "?") || hasSpaceOrControl(path) || hasSpaceOrControl(query) {
+	if !strings.HasPrefix(path, "/") || strings.Contains(path, "?") || hasSpaceOrControl(path) ||
+		hasSpaceOrControl(query) {
 		return nil, errors.New("the path or query holds a character that no URL may hold")
 	}
-	u, err := url.ParseRequestURI(path) // as net/http reads a request line
+	u, err := url.ParseRequestURI(path) // like net/http for a request line
 	if err != nil {
 		return nil, errors.New("the path has an invalid escape")
 	}
@@ -56,14 +56,14 @@ func (in *wire) request(ev *Event) (*http.Request, error) {
 	} else if header.Get("Content-Length") != "0" {
 		header.Del("Content-Length")
 	}
-	header.Del("Transfer-Encoding") // the event has the body itself
+	header.Del("Transfer-Encoding") // the event contains the body
 	if ev.SourceIP.IsValid() {
-		r.RemoteAddr = net.JoinHostPort(ev.SourceIP.String(), "0") // no front tells the port
+		r.RemoteAddr = net.JoinHostPort(ev.SourceIP.String(), "0") // no front reports the port
 	}
 	return r, nil
 }
 
-// target gives the escaped path and the raw query.
+// target returns the escaped path and the raw query.
 func (in *wire) target(ev *Event) (path, query string) {
 	path = in.Path
 	switch ev.Kind {
@@ -71,7 +71,7 @@ func (in *wire) target(ev *Event) (path, query string) {
 		query = in.query(func(s string) string { return s })
 	case REST:
 		query = in.query(escapeQuery)
-		if in.Version == "1.0" { // an HTTP API that speaks the REST API's format: decoded, as in its own
+		if in.Version == "1.0" { // an HTTP API with the REST API's format: decoded, as in its own format
 			path = (&url.URL{Path: path}).EscapedPath()
 		}
 	case HTTP:
@@ -91,7 +91,7 @@ func (in *wire) target(ev *Event) (path, query string) {
 	return path, query
 }
 
-// query puts a query together from the event's map.
+// query builds a query from the event's map.
 func (in *wire) query(escape func(string) string) string {
 	params := in.MultiValueQueryStringParameters
 	if len(params) == 0 {
@@ -109,11 +109,11 @@ func (in *wire) query(escape func(string) string) string {
 	return b.String()
 }
 
-// escapeQuery escapes a key or value so that every reader understands it: a space is %20, which is one for those who
-// do not read "+" so.
+// escapeQuery escapes a key or value for every kind of reader. A space becomes %20, because some readers do not decode
+// "+".
 func escapeQuery(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
 
-// header gives the headers without Host, and Host.
+// header returns the headers without Host, and Host.
 func (in *wire) header() (http.Header, string, error) {
 	var host string
 	header := make(http.Header)
@@ -130,7 +130,8 @@ func (in *wire) header() (http.Header, string, error) {
 		}
 		header.Add(h.key, h.value)
 	}
-	if len(in.Cookies) > 0 { // the HTTP API's format takes them out of the headers, a function URL leaves them there too
+	// The HTTP API's format removes cookies from the headers. A function URL keeps them there, too.
+	if len(in.Cookies) > 0 {
 		cookie := strings.Join(in.Cookies, "; ")
 		if hasControl(cookie) {
 			return nil, "", errors.New("header Cookie holds a control character")
@@ -140,7 +141,7 @@ func (in *wire) header() (http.Header, string, error) {
 	return header, host, nil
 }
 
-// isToken tells whether s is an RFC 9110 token, the form of methods and header names.
+// isToken reports whether s is a token of RFC 9110, the form of methods and header names.
 func isToken(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -151,7 +152,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// hasControl finds what no header value may hold. A tab may stand in one.
+// hasControl reports whether s contains a character that is invalid in a header's value. A tab is valid.
 func hasControl(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
@@ -161,7 +162,7 @@ func hasControl(s string) bool {
 	return false
 }
 
-// hasSpaceOrControl finds what would break a request line.
+// hasSpaceOrControl reports whether s contains a character that is invalid in a request line.
 func hasSpaceOrControl(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c <= ' ' || c == 0x7f {

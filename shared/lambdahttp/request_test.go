@@ -21,7 +21,7 @@ func payload(t testing.TB, name string) []byte {
 	return b
 }
 
-// seen is what a handler sees of a request.
+// seen is the request that a handler receives.
 type seen struct {
 	Method, RequestURI, Path, RawPath, RawQuery, Host, RemoteAddr, Body string
 	ContentLength                                                       int64
@@ -47,7 +47,8 @@ func TestRequest(t *testing.T) {
 			Body:     "{\"spec\":\"\xff\xfe\x80\"}", ContentLength: 14,
 			Header: http.Header{
 				"Accept": {"application/json"}, "Authorization": {"Bearer abc"}, "Content-Length": {"14"},
-				"Content-Type": {"application/merge-patch+json"}, "Impersonate-Group": {"a,b", "c"}, "User-Agent": {"kubectl/v1.37.0"},
+				"Content-Type": {"application/merge-patch+json"}, "Impersonate-Group": {"a,b", "c"},
+				"User-Agent":      {"kubectl/v1.37.0"},
 				"X-Amzn-Trace-Id": {"Root=1-6a5145a7-5c3686ff7df3149177a89157"},
 				"X-Forwarded-For": {"10.0.0.7, 203.0.113.9"}, "X-Forwarded-Port": {"443"}, "X-Forwarded-Proto": {"https"},
 			},
@@ -137,7 +138,8 @@ func TestRequest(t *testing.T) {
 				}
 				got = seen{
 					Method: r.Method, RequestURI: r.RequestURI, Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery,
-					Host: r.Host, RemoteAddr: r.RemoteAddr, Body: string(body), ContentLength: r.ContentLength, Header: r.Header, Event: ev,
+					Host: r.Host, RemoteAddr: r.RemoteAddr, Body: string(body), ContentLength: r.ContentLength, Header: r.Header,
+					Event: ev,
 				}
 				if want := r.URL.RequestURI(); want != r.RequestURI {
 					t.Errorf("r.URL is forwarded as %s, the request was %s", want, r.RequestURI)
@@ -153,7 +155,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// TestPaths has what live fronts were seen to make of paths.
+// TestPaths has paths as observed from live fronts.
 func TestPaths(t *testing.T) {
 	tests := []struct{ kind, stage, domain, path, want string }{
 		{"alb", "", "", "/a%2Fb", "/a%2Fb"},
@@ -162,7 +164,7 @@ func TestPaths(t *testing.T) {
 		{"alb", "", "", "/a:b@c;d,e=f+g&h!i$j'k(l)*", "/a:b@c;d,e=f+g&h!i$j'k(l)*"},
 		{"alb", "", "", "/%E4%B8%96%25", "/%E4%B8%96%25"},
 		{"alb", "", "", "", "/"},
-		{"rest", "prod", "", "/prod/a%2Fb", "/prod/a%2Fb"}, // the stage is never part of it, so this is the client's
+		{"rest", "prod", "", "/prod/a%2Fb", "/prod/a%2Fb"}, // the path never contains the stage, so this one is the client's
 		{"rest1.0", "$default", "", "/a b%", "/a%20b%25"},
 		{"http", "$default", "", "/capture/hash#value", "/capture/hash%23value"},
 		{"http", "$default", "", "/capture/literal%value", "/capture/literal%25value"},
@@ -209,7 +211,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestBadRequests holds that what no front sends, but an invoker with the right to invoke may, is a 400.
+// TestBadRequests: an event that no front sends, but a privileged invoker may, results in a 400.
 func TestBadRequests(t *testing.T) {
 	const rc = `"requestContext":{"elb":{}}`
 	for name, event := range map[string]string{

@@ -10,22 +10,23 @@ import (
 	"unicode/utf8"
 )
 
-// What the fronts take, in bytes of response JSON.
+// Limits of the fronts, in bytes of the response's JSON.
 const (
-	// ALBLimit is what an Application Load Balancer takes from a function. AWS says "1 MB"; this is the smaller reading.
+	// ALBLimit is the limit of an Application Load Balancer for a function. AWS documents "1 MB". This is the smaller
+	// interpretation.
 	ALBLimit = 1_000_000
-	// LambdaLimit is what Lambda itself takes in a buffered answer: 6 MiB.
+	// LambdaLimit is Lambda's limit for a buffered response: 6 MiB.
 	LambdaLimit = 6 << 20
 )
 
-// bodyEnd closes the envelope: the body is its last member.
+// bodyEnd ends the envelope, whose last member is the body.
 const (
 	textStart   = `"isBase64Encoded":false,"body":"`
 	base64Start = `"isBase64Encoded":true,"body":"`
 	bodyEnd     = `"}`
 )
 
-// appendHead appends the envelope of an answer up to the member that says how the body is encoded.
+// appendHead appends the envelope of a response up to the member with the body's encoding.
 func appendHead(b []byte, ev *Event, multi bool, status int, header http.Header) []byte {
 	b = append(b, `{"statusCode":`...)
 	b = strconv.AppendInt(b, int64(status), 10)
@@ -70,9 +71,9 @@ func appendMulti(b []byte, header http.Header) []byte {
 	return append(b, '}')
 }
 
-// appendSingle appends "headers" with one value a name: several are joined with a comma, which means the same for every
-// header but Set-Cookie. Cookies have a member of their own in the HTTP API's format; in the ALB's single-value
-// format only the last can be sent.
+// appendSingle appends "headers" with one value for each name. Several values are joined with commas, which is
+// equivalent for every header but Set-Cookie. The HTTP API's format has a separate member for cookies. The ALB's
+// single-value format can send only the last one.
 func appendSingle(b []byte, header http.Header, cookiesApart bool) []byte {
 	b = append(b, `,"headers":{`...)
 	first := true
@@ -106,7 +107,7 @@ func appendStrings(b []byte, list []string) []byte {
 	return append(b, ']')
 }
 
-// appendString appends s quoted for JSON. Bytes that are not UTF-8 become U+FFFD, since JSON cannot hold them.
+// appendString appends s as a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	b = appendEscaped(b, strings.ToValidUTF8(s, "\uFFFD"))
@@ -140,14 +141,14 @@ func appendEscaped[T string | []byte](b []byte, s T) []byte {
 	return append(b, s[start:]...)
 }
 
-// sizer counts, while a body grows, how many bytes it takes in JSON.
+// sizer computes the size of a growing body in JSON.
 type sizer struct {
-	scanned int  // bytes of the body that were looked at; an unfinished rune is left for later
-	escapes int  // of these, how many take two bytes as JSON text
-	binary  bool // the body is no text
+	scanned int  // scanned bytes of the body; an incomplete rune is scanned later
+	escapes int  // scanned bytes that need two bytes as JSON text
+	binary  bool // the body is not text
 }
 
-// scan looks at what was added to body since the last call.
+// scan processes the bytes that were added to body since the last call.
 func (s *sizer) scan(body []byte) {
 	i, escapes := s.scanned, s.escapes
 	for !s.binary && i < len(body) {
@@ -158,7 +159,7 @@ func (s *sizer) scan(body []byte) {
 		case c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t':
 			i, escapes = i+1, escapes+1
 		case c < ' ':
-			s.binary = true // could be escaped, in six bytes, but is a sign of binary data
+			s.binary = true // an escape is possible, but the byte indicates binary data
 		default:
 			r, n := utf8.DecodeRune(body[i:])
 			if r == utf8.RuneError && n == 1 {
@@ -172,7 +173,7 @@ func (s *sizer) scan(body []byte) {
 	s.scanned, s.escapes = i, escapes
 }
 
-// least is the size of the smaller encoding of what body holds so far. It never falls as body grows.
+// least returns the size of the smaller encoding of the present body. It never decreases while body grows.
 func (s *sizer) least(body []byte) int {
 	encoded := base64.StdEncoding.EncodedLen(len(body))
 	if s.binary {
@@ -181,7 +182,8 @@ func (s *sizer) least(body []byte) int {
 	return min(encoded, s.scanned+s.escapes)
 }
 
-// appendBody appends the body and the end of the envelope: as text if it is text and shorter so, else as base64.
+// appendBody appends the body and the end of the envelope. It encodes the body as text if that is possible and smaller,
+// and otherwise as base64.
 func (s *sizer) appendBody(b, body []byte) []byte {
 	if !s.binary && s.scanned == len(body) && s.scanned+s.escapes <= base64.StdEncoding.EncodedLen(len(body)) {
 		b = append(b, textStart...)

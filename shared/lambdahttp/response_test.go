@@ -87,7 +87,7 @@ func TestResponse(t *testing.T) {
 		h.Set("Trailer", "X-Sum")
 		h.Set("X-Latin", "caf\xe9")
 		h.Set("Content-Length", "7")
-		w.WriteHeader(http.StatusEarlyHints) // cannot be sent
+		w.WriteHeader(http.StatusEarlyHints) // not supported
 		w.WriteHeader(http.StatusCreated)
 		h.Set("X-Late", "1")
 		w.WriteHeader(http.StatusTeapot) // too late
@@ -121,7 +121,7 @@ func TestResponse(t *testing.T) {
 	}
 }
 
-// TestLikeNetHTTP holds the writer against net/http's own server.
+// TestLikeNetHTTP compares the writer with net/http's own server.
 func TestLikeNetHTTP(t *testing.T) {
 	handlers := map[string]http.HandlerFunc{
 		"nothing":        func(http.ResponseWriter, *http.Request) {},
@@ -181,7 +181,7 @@ func TestLikeNetHTTP(t *testing.T) {
 				defer resp.Body.Close()
 				body, _ := io.ReadAll(resp.Body)
 				for _, k := range []string{"Date", "Connection", "Content-Length"} {
-					resp.Header.Del(k) // the front's own business
+					resp.Header.Del(k) // set by the front
 				}
 
 				b, err := New(h, Options{}).Invoke(t.Context(), albEvent(t, method, "/"))
@@ -193,8 +193,10 @@ func TestLikeNetHTTP(t *testing.T) {
 					t.Error("multiValueHeaders is missing, which an ALB answers with 502")
 				}
 				delete(got.MultiValueHeaders, "Content-Length")
-				if got.StatusCode != resp.StatusCode || got.body != string(body) || !cmp.Equal(map[string][]string(resp.Header), got.MultiValueHeaders) {
-					t.Errorf("got %d %q %v\nwant %d %q %v", got.StatusCode, got.body, got.MultiValueHeaders, resp.StatusCode, body, resp.Header)
+				if got.StatusCode != resp.StatusCode || got.body != string(body) ||
+					!cmp.Equal(map[string][]string(resp.Header), got.MultiValueHeaders) {
+					t.Errorf("got %d %q %v\nwant %d %q %v", got.StatusCode, got.body, got.MultiValueHeaders, resp.StatusCode, body,
+						resp.Header)
 				}
 			})
 		}
@@ -213,7 +215,7 @@ func albEvent(t testing.TB, method, path string) []byte {
 	return b
 }
 
-// TestBrokenAnswers holds that no broken answer looks whole.
+// TestBrokenAnswers: no incomplete response looks complete.
 func TestBrokenAnswers(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"items":[`)
@@ -233,21 +235,36 @@ func TestBrokenAnswers(t *testing.T) {
 		wantReason metav1.StatusReason
 		wantLog    bool
 	}{
-		"abort":           {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("x")); panic(http.ErrAbortHandler) }), 502, "ServiceUnavailable", false},
+		"abort": {
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte("x"))
+				panic(http.ErrAbortHandler)
+			}), 502, "ServiceUnavailable", false,
+		},
 		"upstream breaks": {proxy, 502, "ServiceUnavailable", false},
 		"short": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "9")
 			_, _ = w.Write([]byte("x"))
 		}), 502, "ServiceUnavailable", false},
-		"upgrade": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }), 502, "ServiceUnavailable", false},
+		"upgrade": {
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }), 502, "ServiceUnavailable",
+			false,
+		},
 		"panic": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(200)
 			_, _ = w.Write([]byte("x"))
 			panic("boom")
 		}), 500, "InternalError", true},
-		"nil dereference":    {http.HandlerFunc(func(http.ResponseWriter, *http.Request) { var p *url.URL; _ = p.Host }), 500, "InternalError", true},
-		"bad status":         {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(42) }), 500, "InternalError", true},
-		"unanswered timeout": {http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), 504, "Timeout", false},
+		"nil dereference": {
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { var p *url.URL; _ = p.Host }), 500, "InternalError",
+			true,
+		},
+		"bad status": {
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(42) }), 500, "InternalError", true,
+		},
+		"unanswered timeout": {
+			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), 504, "Timeout", false,
+		},
 	}
 	for name, tt := range tests {
 		for _, event := range []string{"alb-multi", "rest", "http"} {
@@ -278,8 +295,8 @@ func TestBrokenAnswers(t *testing.T) {
 	}
 }
 
-// TestLimit holds, for bodies around the limit, that an answer is used to its last byte and never one byte larger, and that the
-// handler is stopped otherwise.
+// TestLimit: for bodies around the limit, a response may use the last byte, but not one more. Otherwise the handler is
+// stopped.
 func TestLimit(t *testing.T) {
 	const limit = 800
 	makers := map[string]func(n int) []byte{
@@ -326,13 +343,14 @@ func TestLimit(t *testing.T) {
 						}
 						switch a := decode(t, b); {
 						case a.StatusCode == 200 && a.body == string(body):
-							if writeErr != nil || cause != nil || overflowed && name != "runes" { // half a rune is binary: larger
+							// an incomplete rune counts as binary, which is larger
+							if writeErr != nil || cause != nil || overflowed && name != "runes" {
 								t.Fatalf("%d bytes fit, but %v, %v; fewer did not: %t", n, writeErr, cause, overflowed)
 							}
 							used = max(used, len(b))
 						case a.StatusCode == 307 && a.MultiValueHeaders["Location"][0] == "/bridge/x":
 							overflowed = true
-							// What is found out only at the end (a last half rune) is told to nobody but Overflow.
+							// An incomplete last rune is found only at the end, when only Overflow is called.
 							if name != "runes" && (!errors.Is(writeErr, ErrTooLarge) || !errors.Is(cause, ErrTooLarge)) {
 								t.Fatalf("%d bytes do not fit, but %v, %v", n, writeErr, cause)
 							}
@@ -340,7 +358,7 @@ func TestLimit(t *testing.T) {
 							t.Fatalf("%d bytes: %.200s", n, b)
 						}
 					}
-					if used < limit-6 || !overflowed { // base64 grows by four, its member is a byte shorter
+					if used < limit-6 || !overflowed { // base64 grows in steps of four, and its member is a byte shorter
 						t.Errorf("the largest answer was of %d bytes", used)
 					}
 				})
@@ -349,13 +367,13 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestDeclaredTooLarge holds that an answer whose length is known and too much is never read.
+// TestDeclaredTooLarge: a response with a declared length above the limit is never read.
 func TestDeclaredTooLarge(t *testing.T) {
 	for _, tt := range []struct {
 		method, length, encoding string
 		wantOverflow             bool
 	}{
-		{"GET", "999999", "", true}, // no room for the envelope
+		{"GET", "999999", "", true}, // no space for the envelope
 		{"GET", "99999999999", "", true},
 		{"GET", "760000", "gzip", true},
 		{"GET", "700000", "gzip", false},
@@ -375,14 +393,15 @@ func TestDeclaredTooLarge(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := decode(t, b); overflowed != tt.wantOverflow || read == tt.wantOverflow || overflowed != (got.StatusCode == 413) {
+			if got := decode(t, b); overflowed != tt.wantOverflow || read == tt.wantOverflow ||
+				overflowed != (got.StatusCode == 413) {
 				t.Errorf("overflow %t, went on %t: %.200s", overflowed, read, b)
 			}
 		})
 	}
 }
 
-// TestOverflowFails holds that whatever answers in the overflow's place is bound by the same rules.
+// TestOverflowFails: the same rules apply to a response of Overflow.
 func TestOverflowFails(t *testing.T) {
 	big := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if _, err := w.Write(make([]byte, 2<<20)); err != nil {
@@ -409,7 +428,7 @@ func TestOverflowFails(t *testing.T) {
 	}
 }
 
-// TestFrontLimits holds that each front has its own limit, which Options cannot raise.
+// TestFrontLimits: each front has its own limit, which Options cannot raise.
 func TestFrontLimits(t *testing.T) {
 	for event, limit := range map[string]int{"alb-multi": ALBLimit, "rest": LambdaLimit, "http": LambdaLimit} {
 		for _, over := range []bool{false, true} {
@@ -467,7 +486,8 @@ func TestDeadline(t *testing.T) {
 			ctx, cancel := context.WithDeadline(t.Context(), end)
 			defer cancel()
 			var got time.Time
-			f := New(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got, _ = r.Context().Deadline() }), Options{Margin: tt.margin})
+			f := New(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got, _ = r.Context().Deadline() }),
+				Options{Margin: tt.margin})
 			if _, err := f.Invoke(ctx, payload(t, "alb-multi")); err != nil {
 				t.Fatal(err)
 			}
@@ -487,10 +507,11 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// TestWriteAfterReturn holds that a goroutine that a handler left behind cannot touch an answer.
+// TestWriteAfterReturn: a goroutine that outlives its handler cannot change a response.
 func TestWriteAfterReturn(t *testing.T) {
 	var late http.ResponseWriter
-	f := New(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { late = w; _, _ = w.Write([]byte("a")) }), Options{})
+	f := New(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { late = w; _, _ = w.Write([]byte("a")) }),
+		Options{})
 	got := invoke(t, f, "alb-multi")
 	if n, err := late.Write([]byte("b")); n != 0 || err == nil {
 		t.Errorf("wrote %d bytes, %v", n, err)

@@ -8,11 +8,11 @@ import (
 	"strconv"
 )
 
-// Stream is the answer to an invocation. Read it to the end or to an error, then Close it. It is for one
-// goroutine; Close may be called from another.
+// Stream is the response to an invocation. The caller reads it to its end or an error, and then closes it. Only one
+// goroutine may read, but another one may call Close.
 //
-// An error of Read means that the answer broke off: the reader must not pass on what it has as if it were whole.
-// aws-lambda-go tells Lambda by trailers.
+// An error of Read means that the response was cut off. The reader must not forward it as complete. aws-lambda-go
+// reports this to Lambda in trailers.
 type Stream struct {
 	r           io.Reader
 	contentType string
@@ -22,20 +22,20 @@ type Stream struct {
 // Read implements io.Reader.
 func (s *Stream) Read(p []byte) (int, error) { return s.r.Read(p) }
 
-// ContentType is the type of the payload towards Lambda, which makes API Gateway look for the prelude.
+// ContentType returns the payload's type for Lambda, which makes API Gateway parse the prelude.
 func (s *Stream) ContentType() string { return s.contentType }
 
-// Close ends the handler if it still runs (its context is cancelled, its writes fail) and waits for it, so that
-// nothing of one invocation is left in the next.
+// Close cancels the handler's context, fails its writes and waits for its end. So nothing of one invocation remains in
+// the next.
 func (s *Stream) Close() error {
 	s.close()
 	return nil
 }
 
-// preludeEnd divides the prelude from the body.
+// preludeEnd separates the prelude from the body.
 const preludeEnd = "\x00\x00\x00\x00\x00\x00\x00\x00"
 
-// streamed is the sink for REST APIs that stream. Like net/http it holds up to 4 KiB until a flush.
+// streamed is the sink for REST APIs that stream. Like net/http it buffers up to 4 KiB until a flush.
 type streamed struct{ w *bufio.Writer }
 
 func (s streamed) expect(int, http.Header, int64) error { return nil }
@@ -59,7 +59,7 @@ func (f *Function) stream(ctx context.Context, in *wire, ev *Event) *Stream {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = pw.CloseWithError(f.streamTo(ctx, in, ev, pw)) // nil: the end of the answer
+		_ = pw.CloseWithError(f.streamTo(ctx, in, ev, pw)) // nil is the end of the response
 	}()
 	return &Stream{r: pr, contentType: "application/vnd.awslambda.http-integration-response", close: func() {
 		_ = pr.Close()
@@ -68,7 +68,8 @@ func (f *Function) stream(ctx context.Context, in *wire, ev *Event) *Stream {
 	}}
 }
 
-// streamTo writes the answer, or a Status if nothing of it was sent. It returns why a begun answer broke off.
+// streamTo writes the response, or a Status if nothing was sent yet. Its error means that a started response was cut
+// off.
 func (f *Function) streamTo(ctx context.Context, in *wire, ev *Event, to io.Writer) error {
 	sink := streamed{bufio.NewWriterSize(to, 4<<10)}
 	r, handler := f.request(ctx, in, ev)

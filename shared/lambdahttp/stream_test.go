@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// parseStream divides what a stream sends as API Gateway does.
+// parseStream splits a stream like API Gateway.
 func parseStream(t *testing.T, b []byte) answer {
 	t.Helper()
 	head, body, ok := bytes.Cut(b, make([]byte, 8))
@@ -55,7 +55,7 @@ func TestStream(t *testing.T) {
 	if got := s.ContentType(); got != "application/vnd.awslambda.http-integration-response" {
 		t.Errorf("content type %s", got)
 	}
-	// What is flushed arrives while the handler waits.
+	// Flushed data arrives while the handler waits.
 	var all []byte
 	for _, want := range []string{"one", "\x00\x00\x00\x00\x00\x00\x00\x00", "three"} {
 		for !bytes.HasSuffix(all, []byte(want)) {
@@ -75,12 +75,13 @@ func TestStream(t *testing.T) {
 		t.Error(err)
 	}
 	got := parseStream(t, all)
-	if got.StatusCode != 202 || len(got.MultiValueHeaders["Warning"]) != 2 || got.body != "one\x00\x00\x00\x00\x00\x00\x00\x00three" {
+	if got.StatusCode != 202 || len(got.MultiValueHeaders["Warning"]) != 2 ||
+		got.body != "one\x00\x00\x00\x00\x00\x00\x00\x00three" {
 		t.Errorf("got %+v", got)
 	}
 }
 
-// TestStreamIsUnlimited holds that a stream has no limit, and that other events still have theirs.
+// TestStreamIsUnlimited: a stream has no limit, and other events keep theirs.
 func TestStreamIsUnlimited(t *testing.T) {
 	const size = 20 << 20
 	f := New(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -106,11 +107,11 @@ func TestStreamIsUnlimited(t *testing.T) {
 	}
 }
 
-// TestBrokenStreams holds that an answer that breaks off ends with an error, and one that never began becomes a Status.
+// TestBrokenStreams: a response that is cut off ends with an error, and one that never started becomes a Status.
 func TestBrokenStreams(t *testing.T) {
 	for name, tt := range map[string]struct {
 		handler  http.HandlerFunc
-		wantCode int // 0: an error
+		wantCode int // 0 means an error
 	}{
 		"abort at once":      {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 502},
 		"panic at once":      {func(http.ResponseWriter, *http.Request) { panic("boom") }, 500},
@@ -161,7 +162,7 @@ func TestBrokenStreams(t *testing.T) {
 	}
 }
 
-// TestStreamClosed holds that Close stops a handler that still runs, and waits for it.
+// TestStreamClosed: Close stops a running handler and waits for it.
 func TestStreamClosed(t *testing.T) {
 	ended := false
 	f := New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

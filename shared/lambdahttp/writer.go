@@ -9,8 +9,9 @@ import (
 	"sync"
 )
 
-// ErrTooLarge is what Write returns, and the cause of the request's cancelled context, once the answer will not fit.
-var ErrTooLarge = errors.New("the answer is larger than the front door takes")
+// ErrTooLarge is returned by Write when the response exceeds the limit. It is then also the cause of the request's
+// cancelled context.
+var ErrTooLarge = errors.New("the response exceeds the limit of the load balancer")
 
 var (
 	errFinished = errors.New("the handler has returned")
@@ -18,29 +19,28 @@ var (
 	errUpgrade  = errors.New("a function cannot switch protocols")
 )
 
-// sink takes an answer in one of the ways that Lambda knows.
+// sink sends a response in one of Lambda's forms.
 type sink interface {
-	// expect is told the Content-Length before anything else, if there is one. The headers may still lack a guessed
-	// Content-Type.
+	// expect is called first if the Content-Length is known. A guessed Content-Type may still be missing in header.
 	expect(status int, header http.Header, length int64) error
-	// begin takes the status and the final headers, once, before the body.
+	// begin is called once, before the body, with the final headers.
 	begin(status int, header http.Header) error
 	Write(p []byte) (int, error)
 	flush() error
-	// end comes once, after the whole body.
+	// end is called once, after the complete body.
 	end() error
 }
 
-// writer is the http.ResponseWriter of a function: net/http's rules, over a sink. It may be used by several goroutines.
+// writer is the http.ResponseWriter of a function. It applies net/http's rules. It is safe for concurrent use.
 type writer struct {
 	mu       sync.Mutex
 	method   string
 	sink     sink
-	fail     func(error) // told of the sink's first error, to stop the handler
-	header   http.Header // the handler's, alive until WriteHeader
-	status   int         // 0: WriteHeader was not called
-	final    http.Header // a copy as of WriteHeader
-	sniff    bool        // the Content-Type is to be guessed
+	fail     func(error) // called with the sink's first error, to stop the handler
+	header   http.Header // the handler's headers, mutable until WriteHeader
+	status   int         // 0 before WriteHeader
+	final    http.Header // a copy, made by WriteHeader
+	sniff    bool        // the Content-Type must be guessed
 	declared int64       // Content-Length, or -1
 	written  int64
 	begun    bool // the sink has the headers
@@ -55,7 +55,7 @@ func newWriter(method string, s sink, fail func(error)) *writer {
 // Header implements http.ResponseWriter.
 func (w *writer) Header() http.Header { return w.header }
 
-// WriteHeader implements http.ResponseWriter. Informational answers are dropped: the fronts cannot send them.
+// WriteHeader implements http.ResponseWriter. Informational responses are dropped, because no front can send them.
 func (w *writer) WriteHeader(status int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +67,7 @@ func (w *writer) writeHeader(status int) {
 		return
 	}
 	if status < 100 || status > 999 {
-		panic(fmt.Sprintf("invalid status code %d", status)) // as net/http does
+		panic(fmt.Sprintf("invalid status code %d", status)) // like net/http
 	}
 	if status < 200 && status != http.StatusSwitchingProtocols {
 		return
@@ -78,7 +78,7 @@ func (w *writer) writeHeader(status int) {
 		return
 	}
 	w.final = endToEnd(w.header)
-	_, typed := w.header["Content-Type"] // also when set to nil, as net/http has it
+	_, typed := w.header["Content-Type"] // also if it is set to nil, as in net/http
 	w.sniff = !typed && w.final.Get("Content-Encoding") == ""
 	if w.method == http.MethodHead || !bodyAllowed(status) {
 		return
@@ -88,11 +88,11 @@ func (w *writer) writeHeader(status int) {
 	}
 	w.final.Del("Content-Length") // the fronts compute it from the body
 	if w.declared >= 0 {
-		w.setErr(w.sink.expect(status, w.final, w.declared)) // what cannot fit is known before a byte of it is read
+		w.setErr(w.sink.expect(status, w.final, w.declared)) // fails at once if the body cannot fit
 	}
 }
 
-// endToEnd copies the headers that concern the client: not those of the connection, nor trailers.
+// endToEnd copies the headers that concern the client, without those of the connection and trailers.
 func endToEnd(h http.Header) http.Header {
 	out := make(http.Header, len(h))
 	for k, v := range h {
@@ -106,7 +106,7 @@ func endToEnd(h http.Header) http.Header {
 	return out
 }
 
-// begin gives the headers to the sink, once. start is the beginning of the body.
+// begin passes the headers to the sink, once. start is the beginning of the body.
 func (w *writer) begin(start []byte) {
 	if w.begun || w.err != nil {
 		return
@@ -125,7 +125,7 @@ func (w *writer) setErr(err error) {
 	}
 }
 
-// Write implements http.ResponseWriter. It returns ErrTooLarge from the moment at which the answer cannot fit.
+// Write implements http.ResponseWriter. It returns ErrTooLarge as soon as the response cannot fit.
 func (w *writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,8 +161,8 @@ func (w *writer) Write(p []byte) (int, error) {
 // Flush implements http.Flusher.
 func (w *writer) Flush() { _ = w.FlushError() }
 
-// FlushError is what http.ResponseController calls. It sends what there is when streaming and does nothing otherwise, but
-// fixes the headers either way.
+// FlushError implements the method for http.ResponseController. It fixes the headers. It sends buffered data only when
+// streaming.
 func (w *writer) FlushError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -177,10 +177,11 @@ func (w *writer) FlushError() error {
 	return w.err
 }
 
-// EnableFullDuplex is for http.ResponseController: the request's body is in memory and can always be read.
+// EnableFullDuplex implements the method for http.ResponseController. The request's body is in memory and can always be
+// read.
 func (w *writer) EnableFullDuplex() error { return nil }
 
-// finish ends the answer after the handler returned without a panic. It reports whether the answer is whole.
+// finish ends the response after the handler returned without a panic. It reports whether the response is complete.
 func (w *writer) finish() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,7 +197,7 @@ func (w *writer) finish() bool {
 	return w.err == nil
 }
 
-// stop refuses further writes and tells what the handler did.
+// stop refuses further writes and returns the state of the response.
 func (w *writer) stop() (status int, header http.Header, begun bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,7 +209,7 @@ func bodyAllowed(status int) bool {
 	return status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// untouched tells whether the handler said nothing at all.
+// untouched reports whether the handler wrote nothing at all.
 func (w *writer) untouched() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,40 +1,43 @@
-// Package objects keeps the gateway's own API objects (clusters, registries, roles, bindings, passes)
-// under keys, with one monotonic revision for the whole store and a log of changes.
+// Package objects stores the gateway's own API objects: clusters, registries, roles, bindings and passes. Its
+// implementations are sub-packages: dir and dynamo.
 //
-// The revision is what the gateway hands out as resourceVersion: every successful write makes exactly
-// one new revision, greater than all before. Implementations live in sub-packages (dir, dynamo) and are
-// safe for concurrent use, also by several processes; reads see every write that returned before them.
+// Invariants:
+//   - The store has one revision, which the gateway returns as resourceVersion. Each successful write increases it.
+//   - Each write is an event in a log, which Watch reads. Old events are eventually removed.
+//   - A read sees every write that returned before it.
+//   - A Store is safe for concurrent use, also by several processes.
 package objects
 
 import "context"
 
-// MaxValue is the largest value in bytes that a Store takes. (A DynamoDB item holds 400 KB, and a log entry
-// holds the value before the write as well.)
+// MaxValue is the maximum size of a value in bytes. A DynamoDB item has at most 400 KB, and a log entry contains the
+// value before the write, too.
 const MaxValue = 192 << 10
 
-// Object is one value under a key.
+// Object is a value with its key and revisions.
 type Object struct {
-	// Key is resource, slash, name: "clusters/member1"; see ValidKey.
+	// Key has the form resource/name, e.g. "clusters/member1". See ValidKey.
 	Key string
-	// Value is opaque to the store, at most MaxValue bytes. Who gets one from a Store must not change it.
+	// Value has at most MaxValue bytes, which the store does not interpret. Callers must not change a Value that a Store
+	// returned.
 	Value []byte
-	// Revision is that of the object's last write; Created that of its creation.
+	// Revision is the revision of the last write, and Created that of the creation.
 	Revision, Created uint64
 }
 
 // Page is one page of a list.
 type Page struct {
 	Objects []Object
-	// Revision of the store at which the first page was read: a Watch from it misses nothing that the
-	// list does not show.
+	// Revision is the store's revision when the first page was read. A Watch from it returns every write that the list
+	// does not show.
 	Revision uint64
-	// Continue gives the next page, or is empty. Pages may show writes later than Revision.
+	// Continue is the token for the next page, or empty. Later pages may show writes after Revision.
 	Continue string
-	// Remaining counts the objects after this page, or is -1 if not known.
+	// Remaining is the number of objects after this page, or -1 if unknown.
 	Remaining int64
 }
 
-// EventType says what happened to an object.
+// EventType is the kind of a write.
 type EventType string
 
 // The types of an Event.
@@ -44,36 +47,36 @@ const (
 	Deleted EventType = "DELETED"
 )
 
-// Event is one write. Object holds the new state and, for Deleted, the last state with the revision of
-// the deletion.
+// Event is one write. Object is the state after it. For Deleted, it is the last state with the revision of the
+// deletion.
 type Event struct {
 	Type   EventType
 	Object Object
-	// Previous is the value before an update or deletion; nil for Created.
+	// Previous is the value before an update or deletion, and nil for Created.
 	Previous []byte
 }
 
-// Store keeps objects. Every method honours ctx and returns one of the package's errors, wrapped.
+// Store stores objects. Every method stops when ctx ends, and returns one of the package's errors, wrapped.
 type Store interface {
 	Get(ctx context.Context, key string) (Object, error)
-	// List returns the objects whose key begins with prefix, ordered by key; limit 0 means all. The
-	// prefix holds a resource and its slash at least: see SplitPrefix.
+	// List returns the objects whose key starts with prefix, sorted by key. Limit 0 means all. prefix must include a
+	// resource and its slash, see SplitPrefix.
 	List(ctx context.Context, prefix string, limit int, cont string) (Page, error)
 	// Revision returns the store's current revision; 0 before the first write.
 	Revision(ctx context.Context) (uint64, error)
 	// Create stores a new object, or returns ErrExists.
 	Create(ctx context.Context, key string, value []byte) (Object, error)
-	// Update replaces the object whose revision is rev, or returns ErrConflict or ErrNotFound.
+	// Update replaces the object if its revision is rev. Otherwise it returns ErrConflict or ErrNotFound.
 	Update(ctx context.Context, key string, value []byte, rev uint64) (Object, error)
-	// Delete removes the object whose revision is rev and returns its last state with the revision of
-	// the deletion, or ErrConflict or ErrNotFound.
+	// Delete deletes the object if its revision is rev, and otherwise returns ErrConflict or ErrNotFound. The result is
+	// the last state with the revision of the deletion.
 	Delete(ctx context.Context, key string, rev uint64) (Object, error)
-	// Watch calls each, in order of revision, for every write under prefix after revision from, until
-	// ctx ends (then it returns ctx's error) or each returns an error (then it returns that). An empty
-	// prefix means everything.
-	// ErrCompacted when history since from is gone, or was never this store's: list anew.
-	// ErrUnavailable and ErrForbidden when the store fails: watch again from the last revision that came.
-	// progress, if not nil, is called with a revision up to which all events were given, at least every
-	// few seconds.
+	// Watch calls each for every write under prefix after revision from, in order of revision. An empty prefix means all
+	// objects. Watch ends with ctx's error, or with the first error of each.
+	//
+	// ErrCompacted means that events after from were removed, or that from is a revision of another store. The caller must
+	// list again. After ErrUnavailable or ErrForbidden, the caller may watch again from its last revision.
+	//
+	// progress is called every few seconds with a revision up to which all events were delivered. Optional.
 	Watch(ctx context.Context, prefix string, from uint64, each func(Event) error, progress func(rev uint64)) error
 }

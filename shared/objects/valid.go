@@ -14,13 +14,14 @@ const maxKey = 512
 
 var resourceRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
-// ValidKey returns ErrInvalid unless key is a resource (lower case letters, digits, '-' and '.'), a slash
-// and a name without control characters and without empty, "." or ".." segments, in at most 512 bytes of
-// UTF-8. (Names of RBAC roles may have nearly any character.)
+// ValidKey returns ErrInvalid unless key has the form resource/name and at most 512 bytes of UTF-8. A resource has
+// lower-case letters, digits, '-' and '.'. A name has no control characters and no empty, "." or ".." segments. Names
+// of RBAC roles may contain nearly any character.
 func ValidKey(key string) error {
 	resource, name, _ := strings.Cut(key, "/")
 	if len(key) > maxKey || !resourceRE.MatchString(resource) || !printable(name) {
-		return fmt.Errorf("%w: key %.128q: want resource/name, such as clusters/member1, in at most %d bytes", ErrInvalid, key, maxKey)
+		return fmt.Errorf("%w: key %.128q: want resource/name, such as clusters/member1, in at most %d bytes", ErrInvalid,
+			key, maxKey)
 	}
 	for segment := range strings.SplitSeq(name, "/") {
 		if segment == "" || segment == "." || segment == ".." {
@@ -30,17 +31,18 @@ func ValidKey(key string) error {
 	return nil
 }
 
-// SplitPrefix parts the prefix of a list into the resource and the beginning of the name, which may be
-// empty. A prefix without a resource and its slash is ErrInvalid: no Store lists across resources.
+// SplitPrefix splits the prefix of a list into the resource and the start of the name, which may be empty. A prefix
+// without a resource and slash is ErrInvalid, because no Store lists several resources.
 func SplitPrefix(prefix string) (resource, name string, err error) {
 	resource, name, ok := strings.Cut(prefix, "/")
 	if !ok || len(prefix) > maxKey || !resourceRE.MatchString(resource) || !printable(name) {
-		return "", "", fmt.Errorf("%w: prefix %.128q: want a resource and a slash at least, such as clusters/", ErrInvalid, prefix)
+		return "", "",
+			fmt.Errorf("%w: prefix %.128q: want a resource and a slash at least, such as clusters/", ErrInvalid, prefix)
 	}
 	return resource, name, nil
 }
 
-// ValidValue returns ErrInvalid when value has more than MaxValue bytes.
+// ValidValue returns ErrInvalid if value has more than MaxValue bytes.
 func ValidValue(value []byte) error {
 	if len(value) > MaxValue {
 		return fmt.Errorf("%w: value of %d bytes: want at most %d", ErrInvalid, len(value), MaxValue)
@@ -52,10 +54,10 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
-// Continue is where a list goes on. Stores hand it out as an opaque string.
+// Continue is the position of a list. Clients receive it as an opaque string.
 type Continue struct {
-	Revision uint64 // of the first page: all pages of a list have that
-	After    string // the last key that was given
+	Revision uint64 // revision of the first page, and so of all pages
+	After    string // the last key that was returned
 }
 
 func (c Continue) String() string {
@@ -63,9 +65,10 @@ func (c Continue) String() string {
 		base64.RawURLEncoding.EncodeToString([]byte(c.After))
 }
 
-// ParseContinue is the inverse of String, for a list of prefix; anything else is ErrInvalid.
+// ParseContinue is the inverse of String for a list of prefix. It returns ErrInvalid for any other string.
 func ParseContinue(s, prefix string) (Continue, error) {
-	bad := fmt.Errorf("%w: continue token %.64q: it does not belong to a list of %s; list from the start", ErrInvalid, s, prefix)
+	bad := fmt.Errorf("%w: continue token %.64q: it does not belong to a list of %s; list from the start", ErrInvalid, s,
+		prefix)
 	r, k, ok := strings.Cut(s, ".")
 	if !ok {
 		return Continue{}, bad

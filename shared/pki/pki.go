@@ -1,5 +1,5 @@
-// Package pki makes and keeps the certificates of a gateway on one machine: a CA for its server, another for its clients, and
-// the certificates they sign. Keys are files of mode 0600 in a directory of mode 0700.
+// Package pki creates and stores the certificates of a gateway on one machine: a CA for its server, another for its
+// clients, and certificates that they sign. Key files have mode 0600 in a directory with mode 0700.
 package pki
 
 import (
@@ -25,7 +25,7 @@ import (
 const (
 	caLife   = 10 * 365 * 24 * time.Hour
 	leafLife = 90 * 24 * time.Hour
-	// renewal is how long before its end a stored certificate is made anew.
+	// renewal is the remaining lifetime at which a stored certificate is replaced.
 	renewal = 30 * 24 * time.Hour
 )
 
@@ -35,17 +35,17 @@ type CA struct {
 	key  crypto.Signer
 }
 
-// PEM is the CA's certificate.
+// PEM returns the CA's certificate.
 func (c *CA) PEM() []byte { return certPEM(c.Cert.Raw) }
 
-// Pool holds the CA alone.
+// Pool returns a pool with only this CA.
 func (c *CA) Pool() *x509.CertPool {
 	p := x509.NewCertPool()
 	p.AddCert(c.Cert)
 	return p
 }
 
-// LoadCA reads dir/name.pem, certificate and key, or makes it. It is for one process at a time.
+// LoadCA reads certificate and key from dir/name.pem, or creates them. Only one process may call it at a time.
 func LoadCA(dir, name string) (*CA, error) {
 	pair, err := load(dir, name, time.Now().Add(renewal))
 	if err != nil {
@@ -66,7 +66,7 @@ func LoadCA(dir, name string) (*CA, error) {
 	return &CA{pair.Leaf, pair.PrivateKey.(crypto.Signer)}, nil
 }
 
-// ParseCA reads a CA that has not expired, certificate and key in PEM.
+// ParseCA parses the certificate and key of a CA in PEM. It returns an error if the CA has expired.
 func ParseCA(data []byte) (*CA, error) {
 	pair, err := tls.X509KeyPair(data, data)
 	if err != nil {
@@ -78,13 +78,13 @@ func ParseCA(data []byte) (*CA, error) {
 	return &CA{pair.Leaf, pair.PrivateKey.(crypto.Signer)}, nil
 }
 
-// KeyPair is the CA's certificate and key in PEM, as ParseCA reads them.
+// KeyPair returns the CA's certificate and key in PEM, for ParseCA.
 func (c *CA) KeyPair() ([]byte, error) {
 	key, err := keyPEM(c.key)
 	return append(c.PEM(), key...), err
 }
 
-// ReadCA reads a CA that is in a file, certificate and key.
+// ReadCA reads the certificate and key of a CA from a file.
 func ReadCA(path string) (*CA, error) {
 	pair, err := loadFile(path, time.Now())
 	switch {
@@ -96,7 +96,7 @@ func ReadCA(path string) (*CA, error) {
 	return &CA{pair.Leaf, pair.PrivateKey.(crypto.Signer)}, nil
 }
 
-// Server reads or makes the certificate of a server with the given names and addresses.
+// Server reads the certificate of a server with the given host names and addresses, or creates it.
 func (c *CA) Server(dir, name string, hosts []string) (*tls.Certificate, error) {
 	pair, err := load(dir, name, time.Now().Add(renewal))
 	if err != nil {
@@ -125,7 +125,7 @@ func covers(cert *x509.Certificate, hosts []string) bool {
 	return true
 }
 
-// SelfSigned makes a certificate for a server whose clients verify none; nothing is stored.
+// SelfSigned creates a certificate for a server whose clients verify none. It is not stored.
 func SelfSigned(name string) (*tls.Certificate, error) {
 	tmpl := leaf(pkix.Name{CommonName: name}, x509.ExtKeyUsageServerAuth)
 	tmpl.DNSNames = []string{name}
@@ -136,13 +136,15 @@ func SelfSigned(name string) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// Client makes a client certificate for a user and its groups and returns it and its key as PEM; nothing is stored.
+// Client creates a client certificate for a user and its groups. It returns certificate and key in PEM and stores
+// neither.
 func (c *CA) Client(user string, groups []string) (cert, key []byte, err error) {
 	return c.ClientUntil(user, groups, time.Now().Add(leafLife))
 }
 
-// ClientUntil is Client with an end of its own, and URIs that say more of the certificate.
-func (c *CA) ClientUntil(user string, groups []string, until time.Time, uris ...*url.URL) (cert, key []byte, err error) {
+// ClientUntil is like Client, with a given end and additional URIs in the certificate.
+func (c *CA) ClientUntil(user string, groups []string, until time.Time, uris ...*url.URL) (cert, key []byte,
+	err error) {
 	tmpl := leaf(pkix.Name{CommonName: user, Organization: groups}, x509.ExtKeyUsageClientAuth)
 	tmpl.NotAfter, tmpl.URIs = until, uris
 	der, k, err := sign(tmpl, c)
@@ -161,7 +163,7 @@ func leaf(subject pkix.Name, usage x509.ExtKeyUsage) *x509.Certificate {
 	}
 }
 
-// sign makes a key and a certificate, self-signed where ca is nil.
+// sign creates a key and a certificate. It is self-signed if ca is nil.
 func sign(tmpl *x509.Certificate, ca *CA) (der []byte, key *ecdsa.PrivateKey, err error) {
 	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return nil, nil, err
@@ -189,7 +191,7 @@ func keyPEM(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// create signs, stores and returns a pair.
+// create signs, stores and returns a certificate and its key.
 func create(dir, name string, tmpl *x509.Certificate, ca *CA) (*tls.Certificate, error) {
 	der, key, err := sign(tmpl, ca)
 	if err != nil {
@@ -202,14 +204,14 @@ func create(dir, name string, tmpl *x509.Certificate, ca *CA) (*tls.Certificate,
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	// One file holds both, so that no crash leaves a certificate beside another's key.
+	// Both are in one file, so that a crash cannot leave a certificate with another key.
 	if err := replace(filepath.Join(dir, name+".pem"), append(certPEM(der), kp...)); err != nil {
 		return nil, err
 	}
 	return load(dir, name, time.Time{})
 }
 
-// replace writes a file whole or not at all.
+// replace writes a file atomically.
 func replace(path string, data []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
 	if err != nil {
@@ -231,7 +233,7 @@ func replace(path string, data []byte) error {
 	return err
 }
 
-// load returns nil where there is no such pair, or one that ends before until.
+// load returns nil if there is no such file, or its certificate ends before until.
 func load(dir, name string, until time.Time) (*tls.Certificate, error) {
 	return loadFile(filepath.Join(dir, name+".pem"), until)
 }
@@ -244,7 +246,8 @@ func loadFile(path string, until time.Time) (*tls.Certificate, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%s holds a key and is open to others, or no plain file: chmod 600 it, if nobody has read it", path)
+		return nil,
+			fmt.Errorf("%s holds a key and is open to others, or no plain file: chmod 600 it, if nobody has read it", path)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {

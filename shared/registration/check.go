@@ -13,27 +13,29 @@ import (
 	"github.com/clusterpass/clusterpass/shared/identity"
 )
 
-// anonymous is whom a member sees in a caller without a credential that it knows, where it lets such callers in.
+// anonymous is the user that a member reports for a caller without a known credential, if it admits such callers.
 const anonymous = "system:anonymous"
 
-// known returns an error unless the member knows the credential. kube-apiserver answers 401 to a wrong token; what it does
-// not understand at all, as basic authentication, it passes over.
-func known(ctx context.Context, m *cluster.Member) error {
+// checkKnown returns an error unless the member recognizes the credential. kube-apiserver rejects a wrong token with
+// 401. It ignores a credential of an unsupported kind, such as basic authentication, and then the caller is anonymous.
+func checkKnown(ctx context.Context, m *cluster.Member) error {
 	user, err := m.WhoAmI(ctx)
 	var refused *cluster.CallError
 	if errors.As(err, &refused) && refused.Code == http.StatusNotFound {
-		_, err = allowed(ctx, m, resource{Resource: "users"}) // that older members answer, too, and only to callers whom they know
+		// older members support this, too, but only for callers that they know
+		_, err = allowed(ctx, m, resource{Resource: "users"})
 	}
 	switch {
-	case user == anonymous, errors.As(err, &refused) && refused.Code == http.StatusForbidden && strings.Contains(refused.Answer, anonymous):
+	case user == anonymous,
+		errors.As(err, &refused) && refused.Code == http.StatusForbidden && strings.Contains(refused.Answer, anonymous):
 		return errors.New("the cluster does not know the credential: to it, the caller is anonymous")
 	case err != nil && refused != nil && refused.Code == http.StatusForbidden:
-		return nil // it is known, and may not even ask
+		return nil // known, but not allowed to ask
 	}
 	return err
 }
 
-// resource is what a review asks about.
+// resource is the subject of an access review.
 type resource struct {
 	Group       string `json:"group,omitempty"`
 	Resource    string `json:"resource"`
@@ -52,8 +54,8 @@ func (r resource) String() string {
 	return name
 }
 
-// impersonated are the parts of an identity that the gateway tells a member; service accounts and uids where callers ask to be
-// somebody else.
+// impersonated are the parts of an identity that the gateway sends to a member. It sends service accounts and UIDs only
+// for callers that impersonate.
 var impersonated = []resource{
 	{Resource: "users"},
 	{Resource: "groups"},
@@ -66,16 +68,17 @@ var impersonated = []resource{
 
 const authentication = "authentication.k8s.io"
 
-// LackingError says what a credential may not impersonate. Rights that were granted just now may be in force only a moment
-// later.
+// LackingError lists the parts of an identity that a credential may not impersonate. Rights that were just granted may
+// be effective only a moment later.
 type LackingError struct{ Lacking []string }
 
 func (e *LackingError) Error() string {
-	return "the credential may not impersonate " + strings.Join(e.Lacking, ", ") + "; see clusterpass cluster join, or use --identity direct"
+	return "the credential may not impersonate " + strings.Join(e.Lacking, ", ") +
+		"; see clusterpass cluster join, or use --identity direct"
 }
 
-// lacks lists what the credential may not impersonate, of all that the gateway needs, whatever its name. With someGroups
-// it is enough that it may impersonate some groups.
+// lacks lists the parts of an identity that the credential may not impersonate under every name. With someGroups, it is
+// enough that the credential may impersonate some groups by name.
 func lacks(ctx context.Context, m *cluster.Member, someGroups bool) (lacking []string, err error) {
 	for _, r := range impersonated {
 		r.Verb = "impersonate"
@@ -93,9 +96,8 @@ func lacks(ctx context.Context, m *cluster.Member, someGroups bool) (lacking []s
 	return lacking, nil
 }
 
-// allowed asks the member whether the credential may do what r says.
+// allowed reports whether the member allows the credential to do r.
 func allowed(ctx context.Context, m *cluster.Member, r resource) (bool, error) {
-	// The part of authorization.k8s.io/v1 SelfSubjectAccessReview that is needed here.
 	var review struct {
 		metav1.TypeMeta `json:",inline"`
 		Spec            struct {
@@ -105,18 +107,18 @@ func allowed(ctx context.Context, m *cluster.Member, r resource) (bool, error) {
 			Allowed bool `json:"allowed"`
 		} `json:"status"`
 	}
-	review.APIVersion, review.Kind, review.Spec.ResourceAttributes = "authorization.k8s.io/v1", "SelfSubjectAccessReview", r
+	review.APIVersion, review.Kind = "authorization.k8s.io/v1", "SelfSubjectAccessReview"
+	review.Spec.ResourceAttributes = r
 	err := m.Call(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review, &review)
 	return review.Status.Allowed, err
 }
 
-// namedGroups asks the member whether the credential may impersonate some groups by their names.
+// namedGroups reports whether the credential may impersonate some groups by name.
 func namedGroups(ctx context.Context, m *cluster.Member) (bool, error) {
-	// The part of authorization.k8s.io/v1 SelfSubjectRulesReview that is needed here.
 	var review struct {
 		metav1.TypeMeta `json:",inline"`
 		Spec            struct {
-			Namespace string `json:"namespace"` // any: rules for all of the cluster are among those for each
+			Namespace string `json:"namespace"` // any namespace: its rules include those for all namespaces
 		} `json:"spec"`
 		Status struct {
 			ResourceRules []struct {
@@ -127,10 +129,12 @@ func namedGroups(ctx context.Context, m *cluster.Member) (bool, error) {
 			} `json:"resourceRules"`
 		} `json:"status"`
 	}
-	review.APIVersion, review.Kind, review.Spec.Namespace = "authorization.k8s.io/v1", "SelfSubjectRulesReview", metav1.NamespaceDefault
+	review.APIVersion, review.Kind = "authorization.k8s.io/v1", "SelfSubjectRulesReview"
+	review.Spec.Namespace = metav1.NamespaceDefault
 	err := m.Call(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", &review, &review)
 	for _, rule := range review.Status.ResourceRules {
-		if slices.Contains(rule.Verbs, "impersonate") && slices.Contains(rule.APIGroups, "") && slices.Contains(rule.Resources, "groups") && len(rule.ResourceNames) > 0 {
+		if slices.Contains(rule.Verbs, "impersonate") && slices.Contains(rule.APIGroups, "") &&
+			slices.Contains(rule.Resources, "groups") && len(rule.ResourceNames) > 0 {
 			return true, err
 		}
 	}

@@ -15,15 +15,15 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// member answers reviews as an API server does to a credential that may impersonate what may holds, by what resource.String says.
+// member is a fake API server. It answers reviews for a credential that may impersonate the resources in may, which
+// have the form of resource.String.
 type member struct {
-	user string // as whom it sees the credential; "" before Kubernetes 1.28
-	code int    // with which it answers reviews instead; 0 for none
+	user string // user name of the credential; "" before Kubernetes 1.28
+	code int    // status code of the answers to reviews; 0 for a real answer
 	may  []string
 	some bool // may impersonate groups by name
 }
 
-// ServeHTTP implements http.Handler.
 func (m *member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if r.URL.Path == "/version" {
@@ -49,7 +49,8 @@ func (m *member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewDecoder(r.Body).Decode(&review)
 		allowed := false
 		for _, one := range m.may {
-			allowed = allowed || one == review.Spec.ResourceAttributes.String() && review.Spec.ResourceAttributes.Verb == "impersonate"
+			allowed = allowed ||
+				one == review.Spec.ResourceAttributes.String() && review.Spec.ResourceAttributes.Verb == "impersonate"
 		}
 		_, _ = fmt.Fprintf(w, `{"status":{"allowed":%v}}`, allowed)
 	case "selfsubjectrulesreviews":
@@ -57,12 +58,13 @@ func (m *member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if m.some {
 			names = `"dev"`
 		}
-		_, _ = fmt.Fprintf(w, `{"status":{"incomplete":true,"resourceRules":[{"verbs":["get"],"apiGroups":["*"],"resources":["*"]},
+		_, _ = fmt.Fprintf(w,
+			`{"status":{"incomplete":true,"resourceRules":[{"verbs":["get"],"apiGroups":["*"],"resources":["*"]},
 			{"verbs":["impersonate"],"apiGroups":[""],"resources":["groups"],"resourceNames":[%s]}]}}`, names)
 	}
 }
 
-// TestCredentialIsTriedOut holds: a credential that cannot do what its identity needs is refused before anything is stored.
+// TestCredentialIsTriedOut: a credential that lacks rights for its identity mode is refused before anything is stored.
 func TestCredentialIsTriedOut(t *testing.T) {
 	const (
 		arn      = "userextras/arn in authentication.k8s.io"
@@ -90,8 +92,12 @@ func TestCredentialIsTriedOut(t *testing.T) {
 		{"some groups", member{user: "a", may: without("groups"), some: true}, "impersonate", "impersonate", ""},
 		{"some groups, not asked for", member{user: "a", may: without("groups"), some: true}, "", "direct", ""},
 		{"no groups", member{user: "a", may: without("groups")}, "impersonate", "", "may not impersonate groups;"},
-		{"no uids", member{user: "a", may: without("uids in authentication.k8s.io")}, "impersonate", "", "may not impersonate uids in authentication.k8s.io;"},
-		{"no extras", member{user: "a", may: []string{"users", "groups", "serviceaccounts", "uids in authentication.k8s.io"}}, "impersonate", "",
+		{
+			"no uids", member{user: "a", may: without("uids in authentication.k8s.io")}, "impersonate", "",
+			"may not impersonate uids in authentication.k8s.io;",
+		},
+		{"no extras", member{user: "a", may: []string{"users", "groups", "serviceaccounts", "uids in authentication.k8s.io"}},
+			"impersonate", "",
 			"may not impersonate " + arn + ", " + original + ", " + pass},
 		{"no extras, not asked for", member{user: "a", may: without(original)}, "", "direct", ""},
 		{"nothing", member{user: "a"}, "impersonate", "", "may not impersonate users, groups, serviceaccounts"},
@@ -113,7 +119,8 @@ func TestCredentialIsTriedOut(t *testing.T) {
 			if tt.wantErr == "" && (err != nil || res.Cluster.Mode() != tt.want) {
 				t.Errorf("%+v, %v, want identity %s", res, err, tt.want)
 			}
-			if tt.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "sesame")) {
+			if tt.wantErr != "" &&
+				(err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), "sesame")) {
 				t.Errorf("error %v, want %q", err, tt.wantErr)
 			}
 			if all, err := r.Clusters(t.Context()); err != nil || (len(all) == 0) != (tt.wantErr != "") {
@@ -123,20 +130,23 @@ func TestCredentialIsTriedOut(t *testing.T) {
 	}
 }
 
-// jwt is a token without a signature that ends then.
+// jwt returns an unsigned token with claims.
 func jwt(claims string) string {
 	return "eyJhbGciOiJSUzI1NiJ9." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2lnbmF0dXJl"
 }
 
-// TestWhatNeedsNoMember holds: what can be seen without a call is refused without one, too.
-func TestWhatNeedsNoMember(t *testing.T) {
+// TestRefusedWithoutCall: invalid requests are refused without a call to the member.
+func TestRefusedWithoutCall(t *testing.T) {
 	r, _, kc := setup(t)
 	tests := []struct {
 		token  string
 		labels map[string]string
 		want   string
 	}{
-		{jwt(fmt.Sprintf(`{"exp":%d}`, time.Now().Add(-time.Minute).Unix())), nil, "the token of its kubeconfig expired on 20"},
+		{
+			jwt(fmt.Sprintf(`{"exp":%d}`, time.Now().Add(-time.Minute).Unix())), nil,
+			"the token of its kubeconfig expired on 20",
+		},
 		{jwt(fmt.Sprintf(`{"exp":%d.5}`, time.Now().Add(time.Hour).Unix())), nil, ""},
 		{jwt(`{}`), nil, ""},
 		{jwt(`{"exp":"soon"}`), nil, ""},
@@ -148,22 +158,29 @@ func TestWhatNeedsNoMember(t *testing.T) {
 	}
 	for i, tt := range tests {
 		_, err := r.Register(t.Context(), Request{
-			Name: fmt.Sprintf("m%d", i), Kubeconfig: kc(tt.token, "https://10.0.0.1"), Identity: v1alpha1.Impersonate, Labels: tt.labels, SkipCheck: true,
+			Name: fmt.Sprintf("m%d", i), Kubeconfig: kc(tt.token, "https://10.0.0.1"), Identity: v1alpha1.Impersonate,
+			Labels: tt.labels, SkipCheck: true,
 		})
-		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), tt.token)) {
+		if (err == nil) != (tt.want == "") ||
+			err != nil && (!strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), tt.token)) {
 			t.Errorf("%s %v: %v, want %q", tt.token, tt.labels, err, tt.want)
 		}
 	}
 }
 
-// TestRequestsHideKubeconfigs holds: a request or a context that is printed by mistake shows no credential.
+// TestRequestsHideKubeconfigs: a Request or Context that is printed by mistake contains no credential.
 func TestRequestsHideKubeconfigs(t *testing.T) {
 	_, _, kc := setup(t)
 	value := kc("sesame-open", "https://10.0.0.1")
-	for _, x := range []any{Request{Name: "m", Kubeconfig: value}, &Request{Kubeconfig: value}, Context{Kubeconfig: value}, []Context{{Kubeconfig: value}}} {
+	for _, x := range []any{
+		Request{Name: "m", Kubeconfig: value}, &Request{Kubeconfig: value}, Context{Kubeconfig: value},
+		[]Context{{Kubeconfig: value}},
+	} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d"} {
 			out := fmt.Sprintf(verb, x)
-			for _, form := range []string{"sesame-open", fmt.Sprintf("%x", "sesame-open"), strings.Trim(fmt.Sprintf("%d", []byte("sesame-open")), "[]")} {
+			for _, form := range []string{
+				"sesame-open", fmt.Sprintf("%x", "sesame-open"), strings.Trim(fmt.Sprintf("%d", []byte("sesame-open")), "[]"),
+			} {
 				if strings.Contains(out, form) {
 					t.Errorf("%s of %T: %s", verb, x, out)
 				}

@@ -17,17 +17,18 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Context is one context of a user's kubeconfig, alone and with every file inlined.
+// Context is one context of a user's kubeconfig. Its Kubeconfig has no other context and contains the data of all
+// files.
 type Context struct {
 	Name       string // as in the kubeconfig
 	Namespace  string // "" for the default one
-	Current    bool   // the kubeconfig's current context
+	Current    bool   // whether it is the kubeconfig's current context
 	Kubeconfig secrets.Value
-	Err        error // why there is no Kubeconfig: a file that is missing, for instance
+	Err        error // why Kubeconfig is empty, e.g. a missing file
 }
 
-// Contexts reads the kubeconfig files that path names (a list as in KUBECONFIG, or "" for kubectl's default) and gives each
-// context by itself, ordered by name.
+// Contexts reads kubeconfig files and returns their contexts, sorted by name. path is a list as in KUBECONFIG, or ""
+// for kubectl's default.
 func Contexts(path string) ([]Context, error) {
 	all, err := read(path)
 	if err != nil {
@@ -43,7 +44,7 @@ func Contexts(path string) ([]Context, error) {
 	return out, nil
 }
 
-// Load is Contexts for one context; "" is the current one. The path "-" is standard input.
+// Load returns one context of the files in path. context "" is the current one, and path "-" is standard input.
 func Load(path, context string) (secrets.Value, error) {
 	all, err := read(path)
 	if err != nil {
@@ -56,12 +57,14 @@ func Load(path, context string) (secrets.Value, error) {
 		return secrets.Value{}, errors.New("there is no kubeconfig with a context; name one with --kubeconfig")
 	}
 	if _, ok := all.Contexts[context]; !ok {
-		return secrets.Value{}, fmt.Errorf("no such context: %q; there are: %s", context, strings.Join(slices.Sorted(maps.Keys(all.Contexts)), ", "))
+		return secrets.Value{},
+			fmt.Errorf("no such context: %q; there are: %s", context, strings.Join(slices.Sorted(maps.Keys(all.Contexts)), ", "))
 	}
 	return flatten(all, context)
 }
 
-var errNoKubeconfig = errors.New("not the YAML or JSON of a kubeconfig") // the parser's own error can quote a credential
+// the parser's own error may quote a credential
+var errNoKubeconfig = errors.New("not the YAML or JSON of a kubeconfig")
 
 func read(path string) (*clientcmdapi.Config, error) {
 	if path == "-" {
@@ -85,7 +88,7 @@ func read(path string) (*clientcmdapi.Config, error) {
 				missing = nil
 				break
 			}
-			missing = err // like kubectl, as long as there is another
+			missing = err // like kubectl, which needs only one of the files
 		}
 		if missing != nil {
 			return nil, missing
@@ -98,7 +101,7 @@ func read(path string) (*clientcmdapi.Config, error) {
 	return all, err
 }
 
-// flatten gives one context of all alone, with its files inlined.
+// flatten returns a kubeconfig with one context and the data of its files.
 func flatten(all *clientcmdapi.Config, context string) (secrets.Value, error) {
 	kc := all.DeepCopy()
 	kc.CurrentContext = context
@@ -108,7 +111,7 @@ func flatten(all *clientcmdapi.Config, context string) (secrets.Value, error) {
 	if err := clientcmdapi.FlattenConfig(kc); err != nil {
 		return secrets.Value{}, fmt.Errorf("context %q: %w", context, err)
 	}
-	for _, user := range kc.AuthInfos { // FlattenConfig leaves token files alone
+	for _, user := range kc.AuthInfos { // FlattenConfig ignores token files
 		if user.TokenFile == "" {
 			continue
 		}
@@ -118,15 +121,16 @@ func flatten(all *clientcmdapi.Config, context string) (secrets.Value, error) {
 		}
 		user.Token, user.TokenFile = strings.TrimSpace(string(token)), ""
 	}
-	return written(kc)
+	return writeKubeconfig(kc)
 }
 
-// WithToken gives a flat kubeconfig of one context another credential: a bearer token.
+// WithToken replaces the credential of a flat kubeconfig with one context by a bearer token.
 func WithToken(kubeconfig secrets.Value, token string) (secrets.Value, error) {
 	return withCredential(kubeconfig, clientcmdapi.AuthInfo{Token: token})
 }
 
-// WithoutCredential gives a flat kubeconfig of one context without a credential: what a member of identity passthrough needs.
+// WithoutCredential removes the credential from a flat kubeconfig with one context. A member with identity passthrough
+// needs none.
 func WithoutCredential(kubeconfig secrets.Value) (secrets.Value, error) {
 	return withCredential(kubeconfig, clientcmdapi.AuthInfo{})
 }
@@ -134,7 +138,8 @@ func WithoutCredential(kubeconfig secrets.Value) (secrets.Value, error) {
 func withCredential(kubeconfig secrets.Value, credential clientcmdapi.AuthInfo) (secrets.Value, error) {
 	kc, err := clientcmd.Load(kubeconfig.Reveal())
 	if err != nil {
-		return secrets.Value{}, errors.New("not the YAML or JSON of a kubeconfig") // the parser's error can quote a credential
+		// the parser's own error may quote a credential
+		return secrets.Value{}, errors.New("not the YAML or JSON of a kubeconfig")
 	}
 	ctx, ok := kc.Contexts[kc.CurrentContext]
 	if !ok {
@@ -142,18 +147,18 @@ func withCredential(kubeconfig secrets.Value, credential clientcmdapi.AuthInfo) 
 	}
 	ctx.AuthInfo = "clusterpass"
 	kc.AuthInfos = map[string]*clientcmdapi.AuthInfo{ctx.AuthInfo: &credential}
-	return written(kc)
+	return writeKubeconfig(kc)
 }
 
-func written(kc *clientcmdapi.Config) (secrets.Value, error) {
+func writeKubeconfig(kc *clientcmdapi.Config) (secrets.Value, error) {
 	data, err := clientcmd.Write(*kc)
 	return secrets.NewValue(data), err
 }
 
 var notInName = regexp.MustCompile(`[^a-z0-9]+`)
 
-// ClusterName makes a cluster's name of a context's: the last part of an ARN, in lower case, with '-' for what a name may
-// not hold.
+// ClusterName derives a cluster's name from a context's. It uses the last part of an ARN, in lower case, and replaces
+// invalid characters by '-'.
 func ClusterName(context string) string {
 	if strings.HasPrefix(context, "arn:") {
 		context = context[strings.LastIndexByte(context, '/')+1:]

@@ -1,5 +1,5 @@
-// Package registration makes a Kubernetes cluster a member: it checks that its kubeconfig can work, asks the cluster what
-// the credential may do, and stores the secret and the Cluster object.
+// Package registration registers a Kubernetes cluster as a member. It validates the kubeconfig, checks the rights of
+// its credential in the cluster, and stores a secret and a Cluster object.
 package registration
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// checkTimeout bounds the calls that try a credential out.
+// checkTimeout is the deadline of all calls of one check.
 const checkTimeout = 15 * time.Second
 
 // Registrar registers clusters in two stores.
@@ -37,37 +37,36 @@ type Registrar struct {
 	Secrets secrets.Store
 	Objects objects.Store
 	Policy  cluster.DialPolicy
-	Tokens  cluster.Tokens // for clusters on EKS; nil means an eks.Source of its own
+	Tokens  cluster.Tokens // for EKS clusters; nil means a new eks.Source
 }
 
 // Request describes the cluster to register.
 type Request struct {
 	Name       string
-	Kubeconfig secrets.Value // inline data only; its current context counts
-	// Identity is how callers reach the member. Empty asks the cluster: impersonate where the credential may, else
-	// direct.
+	Kubeconfig secrets.Value // its current context; without references to files
+	// Identity is the identity mode. Empty means impersonate if the credential has the rights, and otherwise direct.
 	Identity    v1alpha1.Identity
-	DirectUsers []string          // who may call where it is direct; empty keeps those of the cluster that is replaced
-	Labels      map[string]string // nil keeps those of the cluster that is replaced
+	DirectUsers []string          // users that may call if the mode is direct; empty keeps those of the replaced cluster
+	Labels      map[string]string // nil keeps those of the replaced cluster
 	Insecure    bool              // allow insecure-skip-tls-verify
-	Replace     bool              // a cluster of that name
-	SameServer  bool              // with Replace: only one with the same server, whose identity and users stay
-	// Tunnel, if not empty, makes the cluster a private one: the URL of the bridge's tunnel port, through which the gateway reaches it
-	// once its agents are connected. It is checked without.
+	Replace     bool              // replace a cluster of that name
+	SameServer  bool              // with Replace: only a cluster with the same server; its identity mode and users stay
+	// Tunnel makes the cluster a private one. It is the URL of the bridge's tunnel port, through which the gateway reaches
+	// the cluster's agents. The check bypasses it.
 	Tunnel string
-	// SkipCheck stores without calling the member; Identity must not be empty then.
+	// SkipCheck skips all calls to the member. Identity must then be set.
 	SkipCheck bool
 }
 
-// Result is what was found and stored.
+// Result is the outcome of Register.
 type Result struct {
 	Cluster *v1alpha1.Cluster
-	// Changed is false where the cluster was registered exactly so before.
+	// Changed is false if the cluster was already registered in exactly this form.
 	Changed bool
 }
 
-// Register checks and stores. Nothing is stored when a check fails. What the request does not say of a cluster that it replaces stays, as
-// long as its server does; the way that is checked is the one that is stored, unless that is a tunnel.
+// Register checks and stores a cluster. If a check fails, nothing is stored. Settings of a replaced cluster that the
+// request omits stay, as long as the server is the same. The check uses the stored proxy unless it is a tunnel.
 func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) {
 	if err := route.ValidClusterName(req.Name); err != nil {
 		return nil, err
@@ -77,19 +76,21 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 	case err != nil:
 		return nil, err
 	case before != nil && !req.Replace:
-		return nil, taken(req.Name)
+		return nil, alreadyRegistered(req.Name)
 	case before != nil && req.SameServer && before.Spec.SyncMode == v1alpha1.Pull:
 		return nil, fmt.Errorf("there is a private cluster %q already", req.Name)
 	case before != nil && req.SameServer:
-		req.Identity, req.DirectUsers = before.Mode(), before.Spec.DirectUsers // who may call was decided there
+		req.Identity, req.DirectUsers = before.Mode(), before.Spec.DirectUsers // decided at the first registration
 	}
 	c := &v1alpha1.Cluster{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.Kind},
 		ObjectMeta: metav1.ObjectMeta{Name: req.Name, Labels: req.Labels},
-		Spec:       v1alpha1.ClusterSpec{SyncMode: v1alpha1.Push, InsecureSkipTLSVerification: req.Insecure, Identity: req.Identity},
+		Spec: v1alpha1.ClusterSpec{
+			SyncMode: v1alpha1.Push, InsecureSkipTLSVerification: req.Insecure, Identity: req.Identity,
+		},
 	}
 	if req.Identity == v1alpha1.Passthrough {
-		// What is never used is not kept.
+		// Do not store a credential that is never used.
 		if req.Kubeconfig, err = WithoutCredential(req.Kubeconfig); err != nil {
 			return nil, err
 		}
@@ -113,7 +114,7 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 		mode, proxy = v1alpha1.Pull, req.Tunnel
 	}
 	if mode == v1alpha1.Pull {
-		c.Spec.SyncMode, c.Spec.ProxyURL = v1alpha1.Push, "" // only the gateway may use the tunnel: it is checked without
+		c.Spec.SyncMode, c.Spec.ProxyURL = v1alpha1.Push, "" // only the gateway may use the tunnel
 	}
 	if kc, err = Validate(c, req.Kubeconfig); err != nil {
 		return nil, err
@@ -127,7 +128,10 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 		}
 	}
 	if c.Mode() == v1alpha1.Direct && len(c.Spec.DirectUsers) == 0 {
-		return nil, errors.New("identity direct gives every caller the power of the stored credential: name those who may call with --direct-user, or * for all")
+		return nil,
+			errors.New(
+				"identity direct gives every caller the power of the stored credential: name those who may call with " +
+					"--direct-user, or * for all")
 	}
 	c.Spec.SyncMode, c.Spec.ProxyURL = mode, proxy
 	if _, err := Validate(c, req.Kubeconfig); err != nil {
@@ -137,7 +141,7 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 	return &Result{c, changed}, err
 }
 
-// registered returns the cluster of that name and its object, nil where there is none.
+// registered returns the cluster of that name and its object, or nil.
 func (r *Registrar) registered(ctx context.Context, name string) (*v1alpha1.Cluster, objects.Object, error) {
 	o, err := r.Objects.Get(ctx, v1alpha1.Prefix+name)
 	if errors.Is(err, objects.ErrNotFound) {
@@ -153,8 +157,8 @@ func (r *Registrar) registered(ctx context.Context, name string) (*v1alpha1.Clus
 	return c, o, nil
 }
 
-// Validate is cluster.Validate for a kubeconfig that is new: its token must not have expired, either. (One that is stored may have
-// been replaced since it was read, which the member's refusal brings to light.)
+// Validate is cluster.Validate for a new kubeconfig: its token must not have expired. A stored token may have been
+// replaced since it was read, so cluster.Validate accepts an expired one.
 func Validate(c *v1alpha1.Cluster, value secrets.Value) (*kubeconfig.Config, error) {
 	now := time.Now()
 	kc, err := cluster.Validate(c, value.Reveal(), now)
@@ -167,23 +171,22 @@ func Validate(c *v1alpha1.Cluster, value secrets.Value) (*kubeconfig.Config, err
 	return kc, nil
 }
 
-// installationKey is the key of the object that Installation keeps.
+// installationKey is the key of the object that stores the installation's ID.
 const installationKey = "installation/id"
 
-// Installation tells this installation of the gateway from others where they meet, in members: 8 lower case letters and
-// digits, made when first asked for.
+// Installation returns the ID of this gateway installation, and creates it on the first call. It consists of 8
+// lower-case letters and digits. Members that are shared by several installations need it to distinguish them.
 func (r *Registrar) Installation(ctx context.Context) (string, error) {
 	o, err := r.Objects.Get(ctx, installationKey)
 	if errors.Is(err, objects.ErrNotFound) {
 		if o, err = r.Objects.Create(ctx, installationKey, []byte(uuid.NewString()[:8])); errors.Is(err, objects.ErrExists) {
-			o, err = r.Objects.Get(ctx, installationKey) // another call was faster
+			o, err = r.Objects.Get(ctx, installationKey) // a concurrent call created it
 		}
 	}
 	return string(o.Value), err
 }
 
-// Precheck returns the error with which Register would refuse a request before it looks at its credential: a name that cannot be, or one
-// that is taken.
+// Precheck returns the error of Register for an invalid name or one in use. It needs no credential.
 func (r *Registrar) Precheck(ctx context.Context, name string, replace bool) error {
 	if err := route.ValidClusterName(name); err != nil {
 		return err
@@ -193,16 +196,16 @@ func (r *Registrar) Precheck(ctx context.Context, name string, replace bool) err
 	case errors.Is(err, objects.ErrNotFound) || err == nil && replace:
 		return nil
 	case err == nil:
-		return taken(name)
+		return alreadyRegistered(name)
 	}
 	return err
 }
 
-func taken(name string) error {
+func alreadyRegistered(name string) error {
 	return fmt.Errorf("there is a cluster %q already; --replace registers it anew", name)
 }
 
-// check calls the member and fills in what only it can say.
+// check calls the member and completes c with the Kubernetes version and the identity mode.
 func (r *Registrar) check(ctx context.Context, c *v1alpha1.Cluster, kc *kubeconfig.Config, req Request) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -211,12 +214,12 @@ func (r *Registrar) check(ctx context.Context, c *v1alpha1.Cluster, kc *kubeconf
 	c.Status.KubernetesVersion, err = version(ctx, m)
 	var refused *cluster.CallError
 	if c.Mode() == v1alpha1.Passthrough && errors.As(err, &refused) && refused.Code == http.StatusUnauthorized {
-		return nil // it is there; who calls is for its callers to say
+		return nil // reachable; the rest depends on each caller's own token
 	}
 	if err != nil || c.Mode() == v1alpha1.Passthrough {
 		return err
 	}
-	if err := known(ctx, m); err != nil {
+	if err := checkKnown(ctx, m); err != nil {
 		return err
 	}
 	switch req.Identity {
@@ -236,7 +239,7 @@ func (r *Registrar) check(ctx context.Context, c *v1alpha1.Cluster, kc *kubeconf
 	return nil
 }
 
-// version asks the member for its version. Members may answer that to everybody.
+// version returns the member's Kubernetes version. Members may answer this to anonymous callers.
 func version(ctx context.Context, m *cluster.Member) (string, error) {
 	var v struct {
 		GitVersion string `json:"gitVersion"`
@@ -280,7 +283,7 @@ func (r *Registrar) storeOnce(ctx context.Context, c, before *v1alpha1.Cluster, 
 			return err
 		})
 	case before == nil && !req.Replace:
-		return false, taken(c.Name)
+		return false, alreadyRegistered(c.Name)
 	case now == nil || before == nil || now.UID != before.UID || !equality.Semantic.DeepEqual(now.Spec, before.Spec):
 		return false, fmt.Errorf("store cluster %q: %w", c.Name, errSpecChanged)
 	}
@@ -293,7 +296,7 @@ func (r *Registrar) storeOnce(ctx context.Context, c, before *v1alpha1.Cluster, 
 	}
 	if sec != nil && sec.Value.Equal(req.Kubeconfig) {
 		c.Spec.SecretRef, c.Spec.ImpersonatorSecretRef = now.Spec.SecretRef, now.Spec.ImpersonatorSecretRef
-		// What was found of the member holds as before. It may be newer than the check.
+		// The observed state stays valid, and may be newer than the check.
 		version := c.Status.KubernetesVersion
 		c.Status = now.Status
 		c.Status.KubernetesVersion = cmp.Or(version, now.Status.KubernetesVersion)
@@ -314,7 +317,8 @@ func (r *Registrar) storeOnce(ctx context.Context, c, before *v1alpha1.Cluster, 
 	return true, err
 }
 
-// deleteSecrets deletes the secrets of a cluster whose object is gone or names others.
+// deleteSecrets deletes the secrets that the gateway created for a cluster. The stored object must be gone or refer to
+// others.
 func (r *Registrar) deleteSecrets(ctx context.Context, c *v1alpha1.Cluster) error {
 	var errs []error
 	for _, name := range c.OwnSecrets() {
@@ -325,8 +329,9 @@ func (r *Registrar) deleteSecrets(ctx context.Context, c *v1alpha1.Cluster) erro
 	return errors.Join(errs...)
 }
 
-// write stores a new secret and then, by commit, the object that names it. Without the object the secret goes again.
-func (r *Registrar) write(ctx context.Context, c *v1alpha1.Cluster, kubeconfig secrets.Value, commit func(value []byte) error) error {
+// write creates a secret and calls commit to store the object that refers to it. If that fails, it deletes the secret.
+func (r *Registrar) write(ctx context.Context, c *v1alpha1.Cluster, kubeconfig secrets.Value,
+	commit func(value []byte) error) error {
 	name := v1alpha1.NewSecretName(c.Name, uuid.NewString()[:8])
 	c.Spec.SecretRef = &v1alpha1.LocalSecretReference{Name: name}
 	value, err := json.Marshal(c)
@@ -340,7 +345,7 @@ func (r *Registrar) write(ctx context.Context, c *v1alpha1.Cluster, kubeconfig s
 	if err == nil {
 		return nil
 	}
-	// The write may have been done although its answer was lost: only what is certainly not named may go.
+	// The object may have been stored although the response was lost. Delete the secret only if no object refers to it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 	defer cancel()
 	stored, getErr := r.Objects.Get(ctx, v1alpha1.Prefix+c.Name)
@@ -350,12 +355,13 @@ func (r *Registrar) write(ctx context.Context, c *v1alpha1.Cluster, kubeconfig s
 	case getErr == nil || errors.Is(getErr, objects.ErrNotFound):
 		return errors.Join(err, r.Secrets.Delete(ctx, name))
 	default:
-		return errors.Join(err, fmt.Errorf("whether the cluster was stored is not known; if not, its secret %s is left over: %w", name, getErr))
+		return errors.Join(err,
+			fmt.Errorf("whether the cluster was stored is not known; if not, its secret %s is left over: %w", name, getErr))
 	}
 }
 
-// inherit gives c what req does not say anew of the cluster that it replaces: its identity, and for the same server what an
-// administrator has set.
+// inherit copies settings of the replaced cluster that req omits to c. If the server is the same, these include
+// everything that an administrator set.
 func inherit(c, before *v1alpha1.Cluster, req *Request) {
 	c.ObjectMeta = *before.ObjectMeta.DeepCopy()
 	if req.Labels != nil {
@@ -370,11 +376,11 @@ func inherit(c, before *v1alpha1.Cluster, req *Request) {
 	c.Spec = *before.Spec.DeepCopy()
 	c.Spec.InsecureSkipTLSVerification = req.Insecure
 	c.Spec.Identity, c.Spec.DirectUsers = req.Identity, nil
-	c.Spec.ImpersonatorSecretRef = nil // the credential that comes with the registration is the one to use
+	c.Spec.ImpersonatorSecretRef = nil // use the credential of this registration
 }
 
-// Remove deletes a cluster, its secrets and the enrolment of its agents. The object goes first, because a cluster whose object
-// remains could still be called.
+// Remove deletes a cluster, its secrets and the credentials of its agents. The object is deleted first, so that no
+// request reaches a cluster without a secret.
 func (r *Registrar) Remove(ctx context.Context, name string) error {
 	c, err := r.deleteObject(ctx, name)
 	if err != nil {
@@ -382,7 +388,8 @@ func (r *Registrar) Remove(ctx context.Context, name string) error {
 	}
 	err = r.deleteSecrets(ctx, c)
 	agents := &passes.Issuer{Objects: r.Objects, Secrets: r.Secrets}
-	if aerr := agents.RevokeAgent(ctx, name); !errors.Is(aerr, objects.ErrNotFound) { // which it is of a cluster that is not private
+	// returned for a cluster that is not private
+	if aerr := agents.RevokeAgent(ctx, name); !errors.Is(aerr, objects.ErrNotFound) {
 		err = errors.Join(err, aerr)
 	}
 	return err
@@ -412,7 +419,7 @@ func (r *Registrar) deleteObject(ctx context.Context, name string) (*v1alpha1.Cl
 	return nil, fmt.Errorf("delete cluster %q: %w", name, objects.ErrConflict)
 }
 
-// Clusters lists the registered clusters by name.
+// Clusters returns the registered clusters, sorted by name.
 func (r *Registrar) Clusters(ctx context.Context) ([]v1alpha1.Cluster, error) {
 	page, err := r.Objects.List(ctx, v1alpha1.Prefix, 0, "")
 	if err != nil {

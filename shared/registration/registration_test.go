@@ -24,7 +24,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// failing is a store whose updates fail when told to.
+// failing is a store whose updates can be made to fail.
 type failing struct {
 	objects.Store
 	fail bool
@@ -46,7 +46,7 @@ func setup(t *testing.T) (*Registrar, *failing, func(token, server string) secre
 	}
 }
 
-// stored is a cluster and the credential that its object leads to.
+// stored returns a cluster and the stored credential that its object refers to.
 func stored(t *testing.T, r *Registrar, name string) (*v1alpha1.Cluster, string) {
 	t.Helper()
 	o, err := r.Objects.Get(t.Context(), v1alpha1.Prefix+name)
@@ -64,14 +64,20 @@ func stored(t *testing.T, r *Registrar, name string) (*v1alpha1.Cluster, string)
 	return c, string(s.Value.Reveal())
 }
 
-// TestObjectAndSecretGoTogether holds: a registration that stops halfway leaves the one before it as it was.
+// TestObjectAndSecretGoTogether: a registration that fails halfway leaves the previous one intact.
 func TestObjectAndSecretGoTogether(t *testing.T) {
 	r, store, kc := setup(t)
-	weak := Request{Name: "m", Kubeconfig: kc("weak", "https://10.0.0.1"), Identity: v1alpha1.Direct, DirectUsers: []string{"*"}, SkipCheck: true}
+	weak := Request{
+		Name: "m", Kubeconfig: kc("weak", "https://10.0.0.1"), Identity: v1alpha1.Direct, DirectUsers: []string{"*"},
+		SkipCheck: true,
+	}
 	if _, err := r.Register(t.Context(), weak); err != nil {
 		t.Fatal(err)
 	}
-	strong := Request{Name: "m", Kubeconfig: kc("strong", "https://10.0.0.1"), Identity: v1alpha1.Impersonate, SkipCheck: true, Replace: true}
+	strong := Request{
+		Name: "m", Kubeconfig: kc("strong", "https://10.0.0.1"), Identity: v1alpha1.Impersonate, SkipCheck: true,
+		Replace: true,
+	}
 	store.fail = true
 	if _, err := r.Register(t.Context(), strong); err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("error %v", err)
@@ -83,7 +89,8 @@ func TestObjectAndSecretGoTogether(t *testing.T) {
 	if _, err := r.Register(t.Context(), strong); err != nil {
 		t.Fatal(err)
 	}
-	if c, s := stored(t, r, "m"); c.Mode() != v1alpha1.Impersonate || !strings.Contains(s, "token: strong") || len(c.Spec.DirectUsers) != 0 {
+	if c, s := stored(t, r, "m"); c.Mode() != v1alpha1.Impersonate || !strings.Contains(s, "token: strong") ||
+		len(c.Spec.DirectUsers) != 0 {
 		t.Errorf("%s with %s for %v", c.Mode(), s, c.Spec.DirectUsers)
 	}
 	all, err := r.Secrets.List(t.Context(), nil)
@@ -103,27 +110,35 @@ func TestObjectAndSecretGoTogether(t *testing.T) {
 
 func TestWhatAnAdministratorSetStays(t *testing.T) {
 	r, store, kc := setup(t)
-	req := Request{Name: "m", Kubeconfig: kc("one", "https://10.0.0.1"), Identity: v1alpha1.Impersonate, Labels: map[string]string{"a": "b"}, SkipCheck: true}
+	req := Request{
+		Name: "m", Kubeconfig: kc("one", "https://10.0.0.1"), Identity: v1alpha1.Impersonate,
+		Labels: map[string]string{"a": "b"}, SkipCheck: true,
+	}
 	if _, err := r.Register(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
 	c, _ := stored(t, r, "m")
 	uid := c.UID
-	change(t, store, "m", func(c *v1alpha1.Cluster) { c.Spec.Region, c.Spec.ServiceProxy = "eu", []string{"services/a/b"} })
+	change(t, store, "m", func(c *v1alpha1.Cluster) {
+		c.Spec.Region, c.Spec.ServiceProxy = "eu", []string{"services/a/b"}
+	})
 	req.Kubeconfig, req.Labels, req.Replace, req.SameServer = kc("two", "https://10.0.0.1"), nil, true, true
 	if _, err := r.Register(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
-	if c, s := stored(t, r, "m"); c.UID != uid || c.Labels["a"] != "b" || c.Spec.Region != "eu" || len(c.Spec.ServiceProxy) != 1 || !strings.Contains(s, "token: two") {
+	if c, s := stored(t, r,
+		"m"); c.UID != uid || c.Labels["a"] != "b" || c.Spec.Region != "eu" || len(c.Spec.ServiceProxy) != 1 ||
+		!strings.Contains(s, "token: two") {
 		t.Errorf("%+v", c)
 	}
 	req.Kubeconfig = kc("three", "https://10.9.9.9")
-	if _, err := r.Register(t.Context(), req); err == nil || !strings.Contains(err.Error(), "another server, https://10.0.0.1") {
+	if _, err := r.Register(t.Context(), req); err == nil ||
+		!strings.Contains(err.Error(), "another server, https://10.0.0.1") {
 		t.Errorf("another server: %v", err)
 	}
 }
 
-// change writes a cluster as an administrator may.
+// change edits a cluster as an administrator would.
 func change(t *testing.T, store objects.Store, name string, f func(c *v1alpha1.Cluster)) {
 	t.Helper()
 	o, err := store.Get(t.Context(), v1alpha1.Prefix+name)
@@ -144,8 +159,8 @@ func change(t *testing.T, store objects.Store, name string, f func(c *v1alpha1.C
 	}
 }
 
-// TestRegisteredAnewThroughItsProxy holds: a cluster that is registered anew is checked on the way on which it will be called, stays on that
-// way, and keeps what is known of its health for as long as its credential is the same.
+// TestRegisteredAnewThroughItsProxy: a new registration of a cluster is checked through the cluster's proxy and keeps
+// that proxy. It keeps the health status as long as the credential is the same.
 func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 	srv := httptest.NewTLSServer(&member{user: "a", may: []string{"users"}})
 	defer srv.Close()
@@ -158,7 +173,8 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 		}
 		defer to.Close()
 		tunnels.Add(1)
-		from, _, err := http.NewResponseController(w).Hijack() // before the answer: only then does the client send more
+		// before the response, since the client sends more only afterwards
+		from, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
 			return
@@ -174,7 +190,9 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 	kubeconfig := func(token string) secrets.Value {
 		return secrets.NewValue(clustertest.ServerKubeconfig(srv, "{token: "+token+"}"))
 	}
-	req := Request{Name: "m", Kubeconfig: kubeconfig("one"), Identity: v1alpha1.Direct, DirectUsers: []string{"alice"}, Replace: true}
+	req := Request{
+		Name: "m", Kubeconfig: kubeconfig("one"), Identity: v1alpha1.Direct, DirectUsers: []string{"alice"}, Replace: true,
+	}
 	if res, err := r.Register(t.Context(), req); err != nil || !res.Changed {
 		t.Fatalf("%+v, %v", res, err)
 	}
@@ -202,7 +220,8 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 		t.Errorf("another credential: %+v, %v", res, err)
 	}
 	c, _ = stored(t, r, "m")
-	if c.Spec.ProxyURL != proxy.URL || len(c.Status.Conditions) != 0 || !slices.Equal(c.Spec.DirectUsers, []string{"bob"}) {
+	if c.Spec.ProxyURL != proxy.URL || len(c.Status.Conditions) != 0 ||
+		!slices.Equal(c.Spec.DirectUsers, []string{"bob"}) {
 		t.Errorf("%+v", c)
 	}
 	proxy.Close()
@@ -218,12 +237,13 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 	if _, err := r.Register(t.Context(), req); err != nil {
 		t.Errorf("a private cluster, checked without its tunnel: %v", err)
 	}
-	if c, s := stored(t, r, "m"); c.Spec.SyncMode != v1alpha1.Pull || c.Spec.ProxyURL != tunnel || !strings.Contains(s, "token: three") {
+	if c, s := stored(t, r, "m"); c.Spec.SyncMode != v1alpha1.Pull || c.Spec.ProxyURL != tunnel ||
+		!strings.Contains(s, "token: three") {
 		t.Errorf("%+v", c)
 	}
 }
 
-// meddling is a store in which somebody does something before an object is read the at-th time.
+// meddling is a store that calls a function before the at-th read of an object.
 type meddling struct {
 	objects.Store
 	gets int
@@ -238,10 +258,13 @@ func (m *meddling) Get(ctx context.Context, key string) (objects.Object, error) 
 	return m.Store.Get(ctx, key)
 }
 
-// TestChangedMeanwhile holds: what changes while a registration is checked is not overwritten; that the member's health does is no hindrance.
+// TestChangedMeanwhile: a change during a registration's check is not overwritten. A change of the health status does
+// not stop the registration.
 func TestChangedMeanwhile(t *testing.T) {
 	r, store, kc := setup(t)
-	req := Request{Name: "m", Kubeconfig: kc("one", "https://10.0.0.1"), Identity: v1alpha1.Impersonate, SkipCheck: true, Replace: true}
+	req := Request{
+		Name: "m", Kubeconfig: kc("one", "https://10.0.0.1"), Identity: v1alpha1.Impersonate, SkipCheck: true, Replace: true,
+	}
 	if _, err := r.Register(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +272,8 @@ func TestChangedMeanwhile(t *testing.T) {
 	r.Objects = &meddling{Store: store, at: 2, do: func() {
 		change(t, store, "m", func(c *v1alpha1.Cluster) { c.Spec.ProxyURL = "http://elsewhere:3128" })
 	}}
-	if _, err := r.Register(t.Context(), req); !errors.Is(err, objects.ErrConflict) || !strings.Contains(err.Error(), "try again") {
+	if _, err := r.Register(t.Context(), req); !errors.Is(err, objects.ErrConflict) ||
+		!strings.Contains(err.Error(), "try again") {
 		t.Errorf("error %v, want a conflict", err)
 	}
 	r.Objects = &meddling{Store: store, at: 2, do: func() {
@@ -270,7 +294,8 @@ func TestContexts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	err := os.WriteFile(path, []byte(`{apiVersion: v1, kind: Config, current-context: good,
 contexts: [{name: good, context: {cluster: c, user: u}}, {name: stale, context: {cluster: gone, user: u}}],
-clusters: [{name: c, cluster: {server: "https://x"}}, {name: gone, cluster: {server: "https://y", certificate-authority: /nosuch/ca.pem}}],
+clusters: [{name: c, cluster: {server: "https://x"}},
+  {name: gone, cluster: {server: "https://y", certificate-authority: /nosuch/ca.pem}}],
 users: [{name: u, user: {token: t}}]}`), 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -287,7 +312,8 @@ users: [{name: u, user: {token: t}}]}`), 0o600)
 func TestClusterName(t *testing.T) {
 	for in, want := range map[string]string{
 		"member1": "member1", "kind-Dev_1": "kind-dev-1", "admin@prod.example": "admin-prod-example",
-		"arn:aws:eks:eu-west-1:111122223333:cluster/prod": "prod", "-": "", strings.Repeat("a", 62) + ".b": strings.Repeat("a", 62),
+		"arn:aws:eks:eu-west-1:111122223333:cluster/prod": "prod", "-": "",
+		strings.Repeat("a", 62) + ".b": strings.Repeat("a", 62),
 	} {
 		if got := ClusterName(in); got != want {
 			t.Errorf("ClusterName(%q) = %q, want %q", in, got, want)
@@ -295,11 +321,12 @@ func TestClusterName(t *testing.T) {
 	}
 }
 
-// TestLoadFromStdin holds: "-" is standard input, of which no error quotes anything.
+// TestLoadFromStdin: "-" means standard input, and no error quotes the input.
 func TestLoadFromStdin(t *testing.T) {
 	for input, want := range map[string]string{
 		"{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}]," +
-			"clusters: [{name: c, cluster: {server: \"https://one.example\"}}], users: [{name: u, user: {token: secret-token}}]}": "",
+			"clusters: [{name: c, cluster: {server: \"https://one.example\"}}], users: [{name: u, user: {token: " +
+			"secret-token}}]}": "",
 		"token: secret-token\n: ]": "not the YAML or JSON of a kubeconfig",
 		"":                         "no kubeconfig with a context",
 	} {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Resource is what a path of the Kubernetes API addresses, read as kube-apiserver's RequestInfo reads it.
+// Resource describes a path of the Kubernetes API, as kube-apiserver's RequestInfo does.
 type Resource struct {
-	IsResource  bool // else a path such as /version, with only Verb and Path of the request to go by
+	IsResource  bool // false for a path such as /version; then only Verb is set
 	Verb        string
 	APIGroup    string
 	APIVersion  string
@@ -17,7 +17,7 @@ type Resource struct {
 	Resource    string
 	Subresource string
 	Name        string
-	// Tail is what follows a proxy subresource, unescaped, without its leading slash.
+	// Tail is the path after a proxy subresource, unescaped and without its leading slash.
 	Tail string
 }
 
@@ -26,13 +26,13 @@ var methodVerbs = map[string]string{
 	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
 }
 
-// namespaceSubresources are the second names under a namespace that are not a resource in it.
+// namespaceSubresources are the path segments after a namespace's name that are not resources in it.
 var namespaceSubresources = []string{"status", "finalize"}
 
-// ParseResource reads, as kube-apiserver would, an escaped path of the Kubernetes API and the query that came with it.
+// ParseResource reads an escaped path of the Kubernetes API and its query like kube-apiserver.
 func ParseResource(method, path, rawQuery string) Resource {
 	r := Resource{Verb: strings.ToLower(method)}
-	// kube-apiserver unescapes first and splits then: an escaped slash separates.
+	// kube-apiserver unescapes before it splits, so an escaped slash is a separator.
 	if u, err := url.PathUnescape(path); err == nil {
 		path = u
 	}
@@ -85,26 +85,26 @@ func ParseResource(method, path, rawQuery string) Resource {
 			r.Verb = "deletecollection"
 		}
 	} else if r.Verb == "get" && r.Resource != "" && r.Subresource == "" && Truthy(rawQuery, "watch") {
-		r.Verb = "watch" // the old form of a watch on one object
+		r.Verb = "watch" // a watch of one object in its old form
 	}
 	return r
 }
 
-// Truthy reports how Kubernetes reads a boolean parameter: its first value counts; absent, "0" and "false" (in any
-// case) are false, all else is true, an empty value too.
+// Truthy reports whether Kubernetes reads a boolean parameter as true. Its first value counts. Absent, "0" and "false"
+// in any case are false. Everything else is true, including an empty value.
 func Truthy(rawQuery, key string) bool {
 	if !strings.Contains(rawQuery, key) && !strings.Contains(rawQuery, "%") {
 		return false
 	}
-	q, _ := url.ParseQuery(rawQuery) // what cannot be parsed is left out, as in kube-apiserver
+	q, _ := url.ParseQuery(rawQuery) // parameters that cannot be parsed are ignored, as in kube-apiserver
 	v, ok := q[key]
 	return ok && v[0] != "0" && !strings.EqualFold(v[0], "false")
 }
 
 var streamingSubresources = []string{"exec", "attach", "portforward", "proxy"}
 
-// Streams reports whether a call may stay open for longer than a function lives, or needs a connection of its
-// own: watch, followed logs, exec, attach, port-forward, proxy subresources and every upgrade. path is Route.Path.
+// Streams reports whether a request may outlive a function or needs its own connection. Such requests are watches,
+// followed logs, exec, attach, port-forward, proxy subresources and every upgrade. path is Route.Path.
 func Streams(method, path, rawQuery string, header http.Header) bool {
 	if len(header["Upgrade"]) > 0 {
 		return true

@@ -1,9 +1,9 @@
-// Package route is the URL grammar: which cluster, fleet or gateway resource a URL means, and whether the call
-// is one that a function can hold. It is pure: no I/O, no state.
+// Package route parses the gateway's URLs. It does no I/O and has no state.
 //
-// Paths are handled escaped, exactly as the client sent them, and Route.Path is a suffix of the input: what is
-// forwarded is byte for byte what came in. Paths with dot segments or empty segments, escaped or not, are refused:
-// the grammar, the access rules and the member might read them differently.
+// Invariants:
+//   - Route.Path is a suffix of the escaped input, so that the gateway forwards exactly the bytes that the client sent.
+//   - Paths with dot segments or empty segments, escaped or not, are refused. The gateway, its access rules and the
+//     member might read them differently.
 package route
 
 import (
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Kind says what a URL addresses.
+// Kind is the kind of thing that a URL addresses.
 type Kind int
 
 // The kinds.
@@ -28,21 +28,24 @@ const (
 // Route is a parsed path.
 type Route struct {
 	Kind    Kind
-	Cluster string // the member's name, for Cluster
-	// AllClusters is set for Fleet by the form clusters/*/proxy, which asks all clusters without a registry.
+	Cluster string // the member's name; set for Cluster only
+	// AllClusters is set for Fleet if the URL has the form clusters/*/proxy, which selects all clusters without a
+	// registry.
 	AllClusters bool
-	// Qualified is set for Fleet by the segment "@" after any of its forms: every name in an answer is name@cluster.
+	// Qualified is set for Fleet if the segment "@" follows the prefix. Names in the response then have the form
+	// name@cluster.
 	Qualified bool
-	Prefix    string // what precedes Path, as sent; "" for Gateway without /bridge
-	Path      string // what is asked of the member, fleet or gateway: escaped, begins with "/"
-	Bridge    bool   // came under /bridge: the bridge answers it
+	Prefix    string // the part before Path, as sent; "" for Gateway without /bridge
+	Path      string // the path at the member, fleet or gateway: escaped, starts with "/"
+	Bridge    bool   // the URL started with /bridge, so that the bridge serves it
 }
 
-// ErrPath is the class of all errors of Parse.
+// ErrPath is wrapped by every error of Parse.
 var ErrPath = errors.New("invalid path")
 
 var (
-	labelRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`) // of any length, which costs a function's start less
+	// without a limit of length, which would slow the start of a function
+	labelRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 	// dotSegment finds "." and ".." segments with any of their characters escaped. A backslash counts as a
 	// separator, since some servers read it so.
 	dotSegment = regexp.MustCompile(`(?i)(?:^|/|\\|%2f|%5c)(?:\.|%2e){1,2}(?:$|/|\\|%2f|%5c)`)
@@ -50,17 +53,20 @@ var (
 	emptySegment = regexp.MustCompile(`(?i)(?:/|\\|%2f|%5c){2}`)
 )
 
-// reserved are the names that the grammar itself uses as a first segment, now or by its own API.
+// reserved are the first segments that the gateway's URLs use, now or in future. No cluster may have such a name.
 var reserved = []string{
-	"agent", "api", "apis", "bridge", "clusterpass", "clusters", "console", "fleet", "healthz", "jwks", "livez", "logs", "metrics", "oauth2", "oidc",
+	"agent", "api", "apis", "bridge", "clusterpass", "clusters", "console", "fleet", "healthz", "jwks", "livez", "logs",
+	"metrics", "oauth2", "oidc",
 	"openapi", "openid", "proxy", "readyz", "static", "version", "well-known",
 }
 
-// addonRoots are the first segments of a Kubernetes API path. /{cluster}/<one of them> is the form of
-// stolostron's cluster-proxy-addon.
-var addonRoots = []string{".well-known", "api", "apis", "healthz", "livez", "logs", "metrics", "openapi", "openid", "readyz", "version"}
+// addonRoots are the first segments of a Kubernetes API path. /{cluster}/{root} is the form of stolostron's
+// cluster-proxy-addon.
+var addonRoots = []string{
+	".well-known", "api", "apis", "healthz", "livez", "logs", "metrics", "openapi", "openid", "readyz", "version",
+}
 
-// The forms with a fixed beginning. What follows is {cluster} and tail, or the path itself.
+// clusterForms and fleetForms are URL prefixes. In a cluster form the cluster's name stands between before and after.
 var (
 	clusterForms = []struct{ before, after string }{
 		{"/clusters/", ""},
@@ -76,22 +82,24 @@ const karmadaFleet = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy"
 // isLabel reports whether s is a DNS-1123 label.
 func isLabel(s string) bool { return len(s) <= 63 && labelRE.MatchString(s) }
 
-// ValidClusterName returns an error unless name may be a member cluster's: a DNS-1123 label that the grammar
-// does not use itself.
+// ValidClusterName returns an error unless name may be a member cluster's name: a DNS-1123 label that the gateway's
+// URLs do not use.
 func ValidClusterName(name string) error {
 	if !isLabel(name) {
-		return fmt.Errorf("cluster name %q: want at most 63 lower case letters, digits and '-', with a letter or digit at both ends, such as member1", name)
+		return fmt.Errorf(
+			"cluster name %q: want at most 63 lower case letters, digits and '-', with a letter or digit at both ends, such "+
+				"as member1", name)
 	}
 	if slices.Contains(reserved, name) {
-		return fmt.Errorf("cluster name %q is a word of the gateway's URLs; choose another, such as %s-1", name, name)
+		return fmt.Errorf("cluster name %q: the gateway's URLs use it; choose another, such as %s-1", name, name)
 	}
 	return nil
 }
 
-// Parse reads an escaped path, without its query.
+// Parse parses an escaped path without its query. Errors wrap ErrPath.
 func Parse(path string) (Route, error) {
 	if !strings.HasPrefix(path, "/") {
-		return Route{}, fmt.Errorf("%w: it must begin with /", ErrPath)
+		return Route{}, fmt.Errorf("%w: it must start with /", ErrPath)
 	}
 	if dotSegment.MatchString(path) {
 		return Route{}, fmt.Errorf("%w: '.' and '..' segments are refused", ErrPath)
@@ -100,7 +108,7 @@ func Parse(path string) (Route, error) {
 	if !bridge {
 		rest = path
 	} else if _, twice := cut(rest, "/bridge"); twice {
-		return Route{}, fmt.Errorf("%w: /bridge stands twice", ErrPath)
+		return Route{}, fmt.Errorf("%w: /bridge appears twice", ErrPath)
 	}
 	r, err := parse(rest)
 	if err != nil {
@@ -117,8 +125,8 @@ func Parse(path string) (Route, error) {
 	return r, nil
 }
 
-// hasEmptySegment reports whether path, whose suffix is apiPath, has an empty segment. The tail of a proxy subresource
-// may have some: it is the path of an application, which the gateway does not interpret.
+// hasEmptySegment reports whether path has an empty segment. apiPath is its suffix. The tail of a proxy subresource may
+// have empty segments, since it belongs to an application.
 func hasEmptySegment(path, apiPath string) bool {
 	at := emptySegment.FindStringIndex(path)
 	if at == nil {
@@ -128,7 +136,7 @@ func hasEmptySegment(path, apiPath string) bool {
 	return at[0] < begin || ParseResource(http.MethodGet, path[begin:at[0]], "").Subresource != "proxy"
 }
 
-// parse fills Kind, Cluster, AllClusters, Qualified and Path, the last a suffix of path.
+// parse sets Kind, Cluster, AllClusters, Qualified and Path. Path is a suffix of path.
 func parse(path string) (Route, error) {
 	for _, f := range clusterForms {
 		after, ok := strings.CutPrefix(path, f.before)
@@ -162,14 +170,15 @@ func parse(path string) (Route, error) {
 	return Route{Kind: Gateway, Path: path}, nil
 }
 
-// fleet is the route of what follows a form of the fleet. No path of the Kubernetes API begins with "/@". Karmada's form may stand again:
-// kubectl get --raw, since 1.34, puts the path of the kubeconfig's server before the path that it is given, which has it too.
+// fleet returns the route of a fleet URL whose prefix was removed. No path of the Kubernetes API starts with "/@".
+// Karmada's prefix may appear twice: kubectl get --raw, since 1.34, adds the kubeconfig's server path to a path that
+// already has it.
 func fleet(tail string, all bool) Route {
 	r := Route{Kind: Fleet, AllClusters: all, Path: tail}
 	for {
 		if rest, ok := cut(r.Path, "/@"); ok {
 			r.Qualified, r.Path = true, rest
-		} else if rest, ok := cut(r.Path, "/%40"); ok { // as some clients write it
+		} else if rest, ok := cut(r.Path, "/%40"); ok { // the escaped form, which some clients send
 			r.Qualified, r.Path = true, rest
 		}
 		rest, again := cut(r.Path, karmadaFleet)
@@ -180,16 +189,18 @@ func fleet(tail string, all bool) Route {
 	}
 }
 
-// agentPath begins the paths that agents of private clusters call at the bridge. No cluster is called agent.
+// agentPath starts the URLs that agents of private clusters call at the bridge.
 const agentPath = "/bridge/agent/v1/"
 
-// AgentPath is where the agents of a cluster connect to the bridge, with AgentCredential behind it, where they renew their credential.
+// AgentPath returns the path at which the agents of a cluster connect to the bridge. With the suffix AgentCredential it
+// is the path at which they renew their credential.
 func AgentPath(cluster string) string { return agentPath + cluster }
 
-// AgentCredential ends a path of AgentPath.
+// AgentCredential is a suffix of AgentPath.
 const AgentCredential = "/credential"
 
-// ParseAgent reads a path that AgentPath made. tail is what follows it, "" or AgentCredential; ok is false for every other path.
+// ParseAgent parses a path of AgentPath. tail is the rest, either "" or AgentCredential. ok is false for every other
+// path.
 func ParseAgent(path string) (cluster, tail string, ok bool) {
 	rest, ok := strings.CutPrefix(path, agentPath)
 	if !ok {
@@ -207,7 +218,7 @@ func segment(s string) (first, rest string) {
 	return s, ""
 }
 
-// cut removes whole leading segments: cut("/a/b", "/a") is "/b", cut("/ab", "/a") fails.
+// cut removes whole leading segments: cut("/a/b", "/a") returns "/b", cut("/ab", "/a") fails.
 func cut(s, prefix string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(s, prefix)
 	return rest, ok && (rest == "" || rest[0] == '/')

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Backend is what a front door sends a request to.
+// Backend is the destination of a request in Table.
 type Backend string
 
 // The backends.
@@ -19,10 +19,11 @@ const (
 	ToBridge  Backend = "bridge"  // websocket-bridge
 )
 
-// Rule is one row of the front door's table, in the terms of an ALB's listener rule: a request matches when every
-// condition that is set matches. A front door is coarser than Streams: what it sends to a function
-// although it streams, the function sends on by a redirect; what it sends to the bridge, the bridge can always
-// answer. Rows that go to the bridge therefore may match too much, never too little of what is common.
+// Rule is one row of Table, in the terms of a listener rule of an ALB. A request matches if it meets every condition
+// that is set.
+//
+// Rules are coarser than Streams. A function redirects a stream that a rule sent to it. The bridge can answer every
+// request, so the rules that lead to it may match too much.
 type Rule struct {
 	Name   string
 	Path   string // regular expression, whole escaped path; "" is any
@@ -32,11 +33,11 @@ type Rule struct {
 	To     Backend
 }
 
-// LargeBody is the size in bytes from which the front door sends a request's body to the bridge: an ALB
-// takes 1 MB for a Lambda target.
+// LargeBody is the size in bytes from which a request's body goes to the bridge. An ALB accepts at most 1 MB for a
+// Lambda target.
 const LargeBody = 900_000
 
-// Table is the front door, first match wins. The last row matches everything.
+// Table is the routing table of the load balancer. The first matching row counts, and the last row matches everything.
 var Table = []Rule{
 	{Name: "bridge", Path: `/bridge(/.*)?`, To: ToBridge},
 	{Name: "upgrade", Header: "Upgrade", To: ToBridge},
@@ -51,13 +52,20 @@ var Table = []Rule{
 	{Name: "fleet-all", Path: `/apis/cluster\.karmada\.io/v1alpha1/clusters/(\*|%2[Aa])/proxy(/.*)?`, To: ToFleet},
 	{Name: "cluster", Path: `/clusters/.+`, To: ToProxy},
 	{Name: "cluster-karmada", Path: `/apis/cluster\.karmada\.io/v1alpha1/clusters/[^/]+/proxy(/.*)?`, To: ToProxy},
-	{Name: "cluster-karpor", Path: `/apis/(cluster\.karpor\.io/v1beta1/clusters|kusionstack\.io/Cluster)/[^/]+/proxy(/.*)?`, To: ToProxy},
+	{
+		Name: "cluster-karpor",
+		Path: `/apis/(cluster\.karpor\.io/v1beta1/clusters|kusionstack\.io/Cluster)/[^/]+/proxy(/.*)?`, To: ToProxy,
+	},
 	{Name: "gateway", Path: `/(api|apis|openapi|logs|metrics|\.well-known)(/.*)?`, To: ToControl},
-	{Name: "cluster-addon", Path: `/[^/]+/(api|apis|version|openapi|openid|healthz|livez|readyz|metrics|logs|\.well-known)(/.*)?`, To: ToProxy},
+	{
+		Name: "cluster-addon",
+		Path: `/[^/]+/(api|apis|version|openapi|openid|healthz|livez|readyz|metrics|logs|\.well-known)(/.*)?`, To: ToProxy,
+	},
 	{Name: "root", To: ToControl},
 }
 
-// compiled holds Table's expressions, anchored. Only front doors need them, which functions are not.
+// compiled returns the anchored expressions of Table. They are compiled on first use, because functions do not need
+// them.
 var compiled = sync.OnceValue(func() []struct{ path, value *regexp.Regexp } {
 	out := make([]struct{ path, value *regexp.Regexp }, len(Table))
 	for i, r := range Table {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Errors that every Store returns, wrapped with the name of the secret. Callers compare with errors.Is.
+// Errors of every Store, wrapped with the name of the secret.
 var (
 	ErrNotFound    = errors.New("secret not found")
 	ErrExists      = errors.New("secret exists already")
@@ -16,11 +16,10 @@ var (
 	ErrInvalid     = errors.New("invalid secret")
 )
 
-// Unavailable wraps err so that it is ErrUnavailable and says when to try again.
+// Unavailable wraps err as ErrUnavailable. after is the pause before a retry.
 func Unavailable(err error, after time.Duration) error { return &unavailableError{err, after} }
 
-// RetryAfter returns what the maker of err said about when to try again, or 0. At the gateway's edge it
-// becomes the Retry-After of a 503.
+// RetryAfter returns the pause before a retry, or 0 if err has none. The gateway sends it as Retry-After of a 503.
 func RetryAfter(err error) time.Duration {
 	var u *unavailableError
 	if errors.As(err, &u) {

@@ -19,7 +19,7 @@ import (
 
 const plain = "pl41n-t3xt"
 
-// holder has values where fmt and encoders look, and where fmt calls no methods.
+// holder has values in every kind of field that fmt and encoders treat differently.
 type holder struct {
 	Value   Value
 	Pointer *Value
@@ -36,11 +36,13 @@ func newHolder() holder {
 	return h
 }
 
-// leaks says whether out shows the value in a form that a person or a program could read back.
+// leaks reports whether out contains the value in a readable or decodable form.
 func leaks(out string) bool {
 	for _, form := range []string{
-		plain, fmt.Sprintf("%x", plain), fmt.Sprintf("%X", plain), fmt.Sprintf("% x", plain), fmt.Sprintf("%v", []byte(plain)),
-		fmt.Sprintf("%#v", []byte(plain)), fmt.Sprintf("%b", []byte(plain)), fmt.Sprintf("%o", []byte(plain)), fmt.Sprintf("%U", []rune(plain)),
+		plain, fmt.Sprintf("%x", plain), fmt.Sprintf("%X", plain), fmt.Sprintf("% x", plain),
+		fmt.Sprintf("%v", []byte(plain)),
+		fmt.Sprintf("%#v", []byte(plain)), fmt.Sprintf("%b", []byte(plain)), fmt.Sprintf("%o", []byte(plain)),
+		fmt.Sprintf("%U", []rune(plain)),
 		"cGw0MW4tdDN4dA", // base64
 	} {
 		if strings.Contains(out, strings.Trim(form, "[]")) {
@@ -54,7 +56,10 @@ func TestValueHidesItself(t *testing.T) {
 	v := NewValue([]byte(plain))
 	sec := &Secret{Meta: Meta{Name: "n"}, Value: v}
 	h := newHolder()
-	things := map[string]any{"value": v, "pointer": &v, "secret": sec, "copy": *sec, "holder": h, "holder pointer": &h, "list": []any{v, &h}, "map": map[string]any{"k": h}}
+	things := map[string]any{
+		"value": v, "pointer": &v, "secret": sec, "copy": *sec, "holder": h, "holder pointer": &h, "list": []any{v, &h},
+		"map": map[string]any{"k": h},
+	}
 	outputs := map[string]func(any) string{
 		"json":   func(x any) string { b, err := json.Marshal(x); return fmt.Sprint(string(b), err) },
 		"yaml":   func(x any) string { b, err := yaml.Marshal(x); return fmt.Sprint(string(b), err) },
@@ -72,7 +77,10 @@ func TestValueHidesItself(t *testing.T) {
 		},
 		"deep": func(x any) string { return dump(reflect.ValueOf(x), 0) },
 	}
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%b", "%o", "%c", "%U", "%e", "%t", "%p", "%T", "%w", "%!", "%10.3v", "%-5s"} {
+	for _, verb := range []string{
+		"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%b", "%o", "%c", "%U", "%e", "%t", "%p", "%T", "%w", "%!",
+		"%10.3v", "%-5s",
+	} {
 		outputs[verb] = func(x any) string { return fmt.Sprintf(verb, x) }
 	}
 	for what, x := range things {
@@ -82,7 +90,10 @@ func TestValueHidesItself(t *testing.T) {
 			}
 		}
 	}
-	for _, shown := range []string{plain, fmt.Sprintf("%v", v.Reveal()), fmt.Sprintf("%x", v.Reveal()), dump(reflect.ValueOf(&struct{ b *[]byte }{new([]byte(plain))}), 0)} {
+	for _, shown := range []string{
+		plain, fmt.Sprintf("%v", v.Reveal()), fmt.Sprintf("%x", v.Reveal()),
+		dump(reflect.ValueOf(&struct{ b *[]byte }{new([]byte(plain))}), 0),
+	} {
 		if !leaks(shown) {
 			t.Errorf("the test does not see a value that is shown: %s", shown)
 		}
@@ -94,7 +105,7 @@ func TestValueHidesItself(t *testing.T) {
 	}
 }
 
-// dump walks a value as debugging printers do: through pointers and unexported fields, calling no methods.
+// dump prints a value like a debugger: it follows pointers and unexported fields and calls no methods.
 func dump(v reflect.Value, depth int) string {
 	if depth > 20 {
 		return ""
@@ -127,7 +138,7 @@ func dump(v reflect.Value, depth int) string {
 	return out.String()
 }
 
-// TestPanicsHideValues runs itself in a process that panics with a value in hand.
+// TestPanicsHideValues runs a process that panics with a value. The trace must not contain it.
 func TestPanicsHideValues(t *testing.T) {
 	const env = "SECRETS_TEST_PANIC"
 	v := NewValue([]byte(plain))
@@ -192,7 +203,8 @@ func FuzzValidName(f *testing.F) {
 			return
 		}
 		for segment := range strings.SplitSeq(name, "/") {
-			if segment == "" || strings.ContainsAny(segment[:1]+segment[len(segment)-1:], ".-") || strings.Contains(segment, "..") {
+			if segment == "" || strings.ContainsAny(segment[:1]+segment[len(segment)-1:], ".-") ||
+				strings.Contains(segment, "..") {
 				t.Fatalf("%q is valid", name)
 			}
 		}

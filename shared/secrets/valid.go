@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Limits that every Store can hold (Secrets Manager takes 50 tags with keys of 128 characters, some of
-// which the store needs itself).
+// Limits that every Store supports. Secrets Manager allows 50 tags with keys of 128 characters, and the store needs
+// some of them.
 const (
 	MaxLabels   = 40
 	maxName     = 253
@@ -17,25 +17,26 @@ const (
 
 var (
 	nameRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[a-z0-9]([-a-z0-9.]*[a-z0-9])?)*$`)
-	// labelREs are costly to compile, and functions that only read never do.
+	// labelREs is compiled on first use, because compiling is slow and most functions do not need it.
 	labelREs = sync.OnceValues(func() (key, value *regexp.Regexp) {
 		return regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`),
 			regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
 	})
 )
 
-// ValidName returns ErrInvalid unless name has at most 253 bytes and consists of segments parted by '/',
-// each of lower case letters, digits, '-' and '.', that begin and end with a letter or digit.
+// ValidName returns ErrInvalid unless name is valid. A name has at most 253 bytes and consists of segments separated by
+// '/'. A segment has lower-case letters, digits, '-' and '.', with a letter or digit at both ends.
 func ValidName(name string) error {
 	if len(name) > maxName || !nameRE.MatchString(name) || strings.Contains(name, "..") {
-		return fmt.Errorf("%w: name %.64q: want at most %d lower case letters, digits, '-', '.' and '/', such as clusters/member1",
+		return fmt.Errorf(
+			"%w: name %.64q: want at most %d lower case letters, digits, '-', '.' and '/', such as clusters/member1",
 			ErrInvalid, name, maxName)
 	}
 	return nil
 }
 
-// ValidLabels returns ErrInvalid unless there are at most MaxLabels labels, in Kubernetes syntax, and no key
-// has more than 127 bytes.
+// ValidLabels returns ErrInvalid unless there are at most MaxLabels labels in Kubernetes syntax, with keys of at most
+// 127 bytes.
 func ValidLabels(labels map[string]string) error {
 	if len(labels) > MaxLabels {
 		return fmt.Errorf("%w: %d labels: want at most %d", ErrInvalid, len(labels), MaxLabels)
@@ -43,7 +44,8 @@ func ValidLabels(labels map[string]string) error {
 	keyRE, valueRE := labelREs()
 	for k, v := range labels {
 		if len(k) > maxLabelKey || !keyRE.MatchString(k) || !valueRE.MatchString(v) {
-			return fmt.Errorf("%w: label %.150q=%.64q: want Kubernetes label syntax, such as env=prod, and a key of at most %d bytes",
+			return fmt.Errorf(
+				"%w: label %.150q=%.64q: want Kubernetes label syntax, such as env=prod, and a key of at most %d bytes",
 				ErrInvalid, k, v, maxLabelKey)
 		}
 	}

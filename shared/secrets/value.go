@@ -6,17 +6,17 @@ import (
 	"log/slog"
 )
 
-// Value is the content of a secret. It hides itself from fmt, log/slog, encoding/json, encoding.TextMarshaler
-// and reflection; Reveal gives the bytes.
+// Value is the content of a secret. It is hidden from fmt, log/slog, encoding/json, encoding.TextMarshaler and
+// reflection. Reveal returns the bytes.
 //
-// The bytes live in a closure: fmt calls no Format method of an unexported field, and dumpers that walk
-// memory by reflection follow pointers, but none of them looks into a function.
+// The bytes are in a closure. Format methods of unexported fields are not called, and printers that use reflection
+// follow pointers, but neither can see into a function.
 type Value struct{ reveal func() []byte }
 
-// NewValue wraps b, which the caller must not change afterwards.
+// NewValue returns a Value of b. The caller must not change b afterwards.
 func NewValue(b []byte) Value { return Value{func() []byte { return b }} }
 
-// Reveal returns the bytes, which the caller must not change.
+// Reveal returns the bytes. The caller must not change them.
 func (v Value) Reveal() []byte {
 	if v.reveal == nil {
 		return nil
@@ -24,7 +24,7 @@ func (v Value) Reveal() []byte {
 	return v.reveal()
 }
 
-// Equal compares in a time that depends on the lengths only.
+// Equal compares in constant time for values of equal length.
 func (v Value) Equal(w Value) bool { return subtle.ConstantTimeCompare(v.Reveal(), w.Reveal()) == 1 }
 
 const hidden = "[hidden]"

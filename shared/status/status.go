@@ -1,8 +1,8 @@
-// Package status is the gateway's one form of error: a metav1.Status for the client, a Reason for log
-// and metric.
+// Package status is the gateway's only form of error: a metav1.Status for the client, with a Reason that is also in log
+// and metrics.
 //
-// Every error that the gateway itself makes is an *Error. Its message goes to the client as it stands, so it
-// never holds a secret and says what to do next; what only an operator should see is the wrapped Err.
+// Every error that the gateway makes is an *Error. Its message is sent to the client unchanged. So it must explain what
+// to do next and must not contain a secret. Details for operators belong in Err.
 package status
 
 import (
@@ -17,45 +17,46 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// Reason says why the gateway failed a call. The same word stands in the Status (details.causes), the log
-// and the metric.
+// Reason is the reason for which the gateway failed a request. The Status (details.causes), the log and the metrics
+// contain the same value.
 type Reason string
 
 // The reasons.
 const (
-	BadRequest        Reason = "bad_request"        // 400: the URL or a header cannot be understood
+	BadRequest        Reason = "bad_request"        // 400: invalid URL or header
 	Unauthenticated   Reason = "unauthenticated"    // 401: no accepted credential
 	Forbidden         Reason = "forbidden"          // 403: identified, not allowed
 	UnknownCluster    Reason = "unknown_cluster"    // 404: no cluster of that name
-	UnknownPath       Reason = "unknown_path"       // 404: the gateway serves nothing there
-	RequestTimeout    Reason = "request_timeout"    // 408: a body that did not arrive in time
-	TooLarge          Reason = "too_large"          // 413: a body beyond what this door takes
-	Misconfigured     Reason = "misconfigured"      // 502: the cluster's object or secret cannot be used
+	UnknownPath       Reason = "unknown_path"       // 404: the gateway does not serve this path
+	RequestTimeout    Reason = "request_timeout"    // 408: the body did not arrive in time
+	TooLarge          Reason = "too_large"          // 413: the body exceeds the limit of this endpoint
+	Misconfigured     Reason = "misconfigured"      // 502: the cluster's object or secret is unusable
 	Unreachable       Reason = "unreachable"        // 502: no connection to the member
 	CredentialRefused Reason = "credential_refused" // 502: the member answered 401 to the gateway's credential
-	BadRedirect       Reason = "bad_redirect"       // 502: the member redirects to a foreign host
-	Aborted           Reason = "aborted"            // 502: the member's answer broke off before it could be sent
-	CircuitOpen       Reason = "circuit_open"       // 503: the member did not answer lately, and is not called for a while
-	StoreUnavailable  Reason = "store_unavailable"  // 503: secrets or objects cannot be read
-	IssuerUnavailable Reason = "issuer_unavailable" // 503: who issued a token cannot be asked whether it holds
+	BadRedirect       Reason = "bad_redirect"       // 502: the member redirects to another host
+	Aborted           Reason = "aborted"            // 502: the member's response was cut off
+	CircuitOpen       Reason = "circuit_open"       // 503: the member failed recently and is not called for a while
+	StoreUnavailable  Reason = "store_unavailable"  // 503: secrets or objects are unavailable
+	IssuerUnavailable Reason = "issuer_unavailable" // 503: the issuer of a token is unavailable
 	AuditUnavailable  Reason = "audit_unavailable"  // 503: the gateway fails closed, and cannot record the audit event
 	TooManyRequests   Reason = "too_many_requests"  // 429
-	Timeout           Reason = "timeout"            // 504: the member or a store took too long
-	Redirected        Reason = "redirected"         // 307, 303: the bridge has the answer
-	Internal          Reason = "internal"           // 500: a fault of the gateway
+	Timeout           Reason = "timeout"            // 504: the member or a store was too slow
+	Redirected        Reason = "redirected"         // 307, 303: the bridge serves this request
+	Internal          Reason = "internal"           // 500: an error of the gateway
 	Draining          Reason = "draining"           // 503: this bridge is shutting down
-	IdleTimeout       Reason = "idle_timeout"       // 504: a stream that was silent for too long
-	SessionTimeout    Reason = "session_timeout"    // 504: a stream that was open for too long
-	Stalled           Reason = "stalled"            // 504: the client of a stream took nothing for too long
-	NotGlobal         Reason = "not_global"         // 404: no ResourceRegistry takes the kind in
+	IdleTimeout       Reason = "idle_timeout"       // 504: a stream was idle for too long
+	SessionTimeout    Reason = "session_timeout"    // 504: a stream reached its maximum duration
+	Stalled           Reason = "stalled"            // 504: the client of a stream did not read
+	NotGlobal         Reason = "not_global"         // 404: no ResourceRegistry covers the kind
 	Ambiguous         Reason = "ambiguous"          // 409: several clusters have an object of that name
-	NoPlacement       Reason = "no_placement"       // 422: nothing says in which cluster an object is to be made, or it names objects of another
-	Expired           Reason = "expired"            // 410: the history that is asked for is gone
-	NotAcceptable     Reason = "not_acceptable"     // 406: the client takes no form that can be answered
-	UnsupportedMedia  Reason = "unsupported_media"  // 415: a body in a form that cannot be read
-	NotAllowed        Reason = "not_allowed"        // 405: the fleet has no such call
-	MembersFailed     Reason = "members_failed"     // 502: no cluster answered, or not all of those that must
-	MembersRefused    Reason = "members_refused"    // 4xx: every cluster refused, for the same reason
+	// 422: the cluster of an object is undefined, or it refers to objects of another cluster
+	NoPlacement      Reason = "no_placement"
+	Expired          Reason = "expired"           // 410: the requested history is gone
+	NotAcceptable    Reason = "not_acceptable"    // 406: no form that the client accepts is available
+	UnsupportedMedia Reason = "unsupported_media" // 415: the form of the body is not supported
+	NotAllowed       Reason = "not_allowed"       // 405: the fleet does not support the request
+	MembersFailed    Reason = "members_failed"    // 502: no cluster responded, or a required one did not
+	MembersRefused   Reason = "members_refused"   // 4xx: every cluster refused for the same reason
 )
 
 var classes = map[Reason]struct {
@@ -97,39 +98,40 @@ var classes = map[Reason]struct {
 	MembersRefused:    {http.StatusBadRequest, metav1.StatusReasonBadRequest},
 }
 
-// warned are the reasons whose message goes into a Warning header too: kubectl's discovery shows a Status to nobody, but every
-// warning.
+// warned are the reasons whose message is also sent in a Warning header. kubectl's discovery hides the Status, but
+// prints warnings.
 var warned = map[Reason]bool{
-	Unauthenticated: true, Forbidden: true, UnknownCluster: true, Misconfigured: true, Unreachable: true, CredentialRefused: true, StoreUnavailable: true, IssuerUnavailable: true,
+	Unauthenticated: true, Forbidden: true, UnknownCluster: true, Misconfigured: true, Unreachable: true,
+	CredentialRefused: true, StoreUnavailable: true, IssuerUnavailable: true,
 	AuditUnavailable: true, Timeout: true, CircuitOpen: true,
 }
 
-// Error is a failed call.
+// Error is a failed request.
 type Error struct {
 	Reason  Reason
 	Message string // for the client
-	Cluster string // the member cluster concerned, if any
-	// RetryAfter, if not zero, becomes a Retry-After header (whole seconds, at least 1).
+	Cluster string // the affected member cluster, or ""
+	// RetryAfter is sent as Retry-After if it is not zero, in whole seconds and at least 1.
 	RetryAfter time.Duration
 	Err        error // for the operator; never shown to the client
-	// As, if not nil, gives code and reason of the Status in place of the Reason's own: those of members that all said the same.
+	// As replaces the code and reason of the Status, if all members returned the same ones. Optional.
 	As *metav1.Status
 }
 
-// New returns an Error whose message is formatted as fmt.Errorf does, keeping a wrapped error for the log. The
-// wrapped error's text is part of the message: wrap only what the client may read.
+// New returns an Error with a message in the form of fmt.Errorf. A wrapped error is kept for the log. Its text is part
+// of the message, so wrap only errors that the client may read.
 func New(reason Reason, cluster, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Reason: reason, Cluster: cluster, Message: err.Error(), Err: errors.Unwrap(err)}
 }
 
-// Error implements error with the message that the client sees.
+// Error returns the message for the client.
 func (e *Error) Error() string { return e.Message }
 
-// Unwrap gives the operator's error.
+// Unwrap returns the error for operators.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Code is the HTTP status code.
+// Code returns the HTTP status code.
 func (e *Error) Code() int {
 	if e.As != nil {
 		return int(e.As.Code)
@@ -137,7 +139,7 @@ func (e *Error) Code() int {
 	return classes[e.Reason].code
 }
 
-// Kubernetes is the reason as Kubernetes' clients know it.
+// Kubernetes returns the reason that Kubernetes clients know.
 func (e *Error) Kubernetes() metav1.StatusReason {
 	if e.As != nil {
 		return e.As.Reason
@@ -145,7 +147,7 @@ func (e *Error) Kubernetes() metav1.StatusReason {
 	return classes[e.Reason].kube
 }
 
-// From returns err as an *Error; any other error becomes Internal, with a message that hides it.
+// From returns err if it is an *Error. Any other error becomes Internal, with a message that hides it.
 func From(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -154,15 +156,14 @@ func From(err error) *Error {
 	return &Error{Reason: Internal, Message: "the gateway failed to handle the call; its log has the cause", Err: err}
 }
 
-// Write answers with err as a metav1.Status in JSON, which every Kubernetes client reads whatever it asked for.
-// It returns the Error that it wrote, for the log.
+// Write sends err as a metav1.Status in JSON, which every Kubernetes client can read. It returns the Error for the log.
 func Write(w http.ResponseWriter, err error) *Error {
 	e := From(err)
 	WriteCode(w, e, e.Code())
 	return e
 }
 
-// WriteCode is Write with another status code than the reason's own, such as 303 instead of 307.
+// WriteCode is like Write with another status code than the reason's own, e.g. 303 instead of 307.
 func WriteCode(w http.ResponseWriter, e *Error, code int) {
 	st := e.Status()
 	st.Code = int32(code)
@@ -178,7 +179,7 @@ func WriteCode(w http.ResponseWriter, e *Error, code int) {
 	write(w, code, &st)
 }
 
-// Status is the error as Kubernetes' clients read it, and as apimachinery's errors.APIStatus has it.
+// Status returns the error as a metav1.Status. It implements apimachinery's errors.APIStatus.
 func (e *Error) Status() metav1.Status {
 	st := metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
@@ -190,7 +191,7 @@ func (e *Error) Status() metav1.Status {
 			Causes: []metav1.StatusCause{{Type: metav1.CauseType(e.Reason), Message: string(e.Reason)}},
 		},
 	}
-	if st.Reason == metav1.StatusReasonInvalid { // of which kubectl shows the causes only
+	if st.Reason == metav1.StatusReasonInvalid { // kubectl shows only the causes of Invalid
 		st.Details.Causes[0].Field, st.Details.Causes[0].Message = "metadata", e.Message
 	}
 	if e.Cluster != "" {
@@ -202,7 +203,7 @@ func (e *Error) Status() metav1.Status {
 	return st
 }
 
-// WriteSuccess answers with a Status of success and st's message and details.
+// WriteSuccess sends a Status of success with the message and details of st.
 func WriteSuccess(w http.ResponseWriter, code int, st metav1.Status) {
 	st.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	st.Status, st.Code = metav1.StatusSuccess, int32(code)

@@ -1,4 +1,4 @@
-// Package stores opens the secret store and the object store of an installation, which one address names.
+// Package stores opens the secret store and the object store of an installation.
 package stores
 
 import (
@@ -19,8 +19,8 @@ import (
 	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
 )
 
-// Address says where an installation keeps things: the kind of its stores, a colon, and where it is. With aws, ",key=" and a KMS key
-// (alias, id or ARN) may follow: new secrets are encrypted with it, where the account's own aws/secretsmanager is not wanted.
+// Address is the location of an installation's stores: KIND:WHERE. With the kind aws, ",key=" and a KMS key (alias, ID
+// or ARN) may follow. It encrypts new secrets instead of the account's aws/secretsmanager.
 type Address struct{ Kind, Where, Key string }
 
 // Decode implements envconfig.Decoder.
@@ -31,7 +31,7 @@ func (a *Address) Decode(v string) error {
 	}
 	*a = Address{Kind: kind, Where: where}
 	if kind != "aws" {
-		return nil // a path may hold any character
+		return nil // a path may contain any character
 	}
 	var option string
 	if a.Where, option, ok = strings.Cut(where, ","); ok {
@@ -42,7 +42,7 @@ func (a *Address) Decode(v string) error {
 	return nil
 }
 
-// Default is where one user's installation on one machine keeps things: clusterpass in the user's data directory.
+// Default returns the location for a single user on one machine: clusterpass in the user's data directory.
 func Default() (Address, error) {
 	base := os.Getenv("XDG_DATA_HOME")
 	if base == "" {
@@ -55,7 +55,7 @@ func Default() (Address, error) {
 	return Address{Kind: "dir", Where: filepath.Join(base, "clusterpass")}, nil
 }
 
-// String is the form that Decode reads.
+// String returns the form that Decode parses.
 func (a Address) String() string {
 	s := a.Kind + ":" + a.Where
 	if a.Key != "" {
@@ -70,18 +70,19 @@ type Stores struct {
 	Objects objects.Store
 }
 
-// prefixRE is what may begin the names of both secrets and a table, in at most maxPrefix bytes.
+// prefixRE matches names that are valid for both secrets and a table, with at most maxPrefix bytes.
 var prefixRE = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
 
 const maxPrefix = 32
 
-// Open opens what a names: dir:PATH, two directories below PATH; or aws:PREFIX, the secrets below PREFIX/ in Secrets Manager and
-// the DynamoDB table PREFIX-objects, by the AWS SDK's standard environment.
+// Open opens the stores at a. dir:PATH are two directories below PATH. aws:PREFIX are the secrets below PREFIX/ in
+// Secrets Manager and the DynamoDB table PREFIX-objects. It uses the standard environment of the AWS SDK.
 func Open(ctx context.Context, a Address) (*Stores, error) {
 	switch a.Kind {
 	case "aws":
 		if len(a.Where) > maxPrefix || !prefixRE.MatchString(a.Where) {
-			return nil, fmt.Errorf("store %q: want a prefix of at most 32 lower case letters, digits and '-', such as aws:clusterpass", a)
+			return nil,
+				fmt.Errorf("store %q: want a prefix of at most 32 lower case letters, digits and '-', such as aws:clusterpass", a)
 		}
 		cfg, err := awsclient.Load(ctx)
 		if err != nil {

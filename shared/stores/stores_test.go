@@ -6,7 +6,9 @@ func TestAddress(t *testing.T) {
 	for v, want := range map[string]Address{
 		"dir:/var/lib/a,key=b:c": {Kind: "dir", Where: "/var/lib/a,key=b:c"},
 		"aws:clusterpass":        {Kind: "aws", Where: "clusterpass"},
-		"aws:clusterpass,key=arn:aws:kms:eu-west-1:111122223333:key/1": {Kind: "aws", Where: "clusterpass", Key: "arn:aws:kms:eu-west-1:111122223333:key/1"},
+		"aws:clusterpass,key=arn:aws:kms:eu-west-1:111122223333:key/1": {
+			Kind: "aws", Where: "clusterpass", Key: "arn:aws:kms:eu-west-1:111122223333:key/1",
+		},
 	} {
 		var a Address
 		if err := a.Decode(v); err != nil || a != want || a.String() != v {

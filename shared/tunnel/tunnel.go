@@ -1,11 +1,10 @@
-// Package tunnel connects to the API servers of private clusters: by HTTP CONNECT at the bridge's tunnel port, which a cluster's proxyURL
-// names, and through the tunnel that an agent of the cluster keeps to the bridge.
+// Package tunnel connects to the API servers of private clusters. It sends HTTP CONNECT to the bridge's tunnel port,
+// which is the cluster's proxyURL. The bridge connects through the tunnel of an agent in the cluster.
 //
 // Invariants:
-//   - The port is believed only with a certificate that the gateway's own keys signed. So a proxyURL can lead nowhere else, and needs no
-//     trust of its own.
-//   - It sees a token that is good for one cluster and a minute, and then TLS that runs from here to the member's API server: no
-//     credential.
+//   - The port's certificate must be signed by the gateway's own keys. So a wrong proxyURL receives nothing.
+//   - The port receives a token for one cluster that is valid for a minute. The traffic is TLS to the member's API
+//     server, so no credential is visible.
 package tunnel
 
 import (
@@ -29,52 +28,55 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// timeout bounds a connection's making, whatever the caller's own deadline.
+// timeout is the deadline of connecting, regardless of the caller's own.
 const timeout = 20 * time.Second
 
-// maxAnswer is the size in bytes of what is read of a refusal.
+// maxAnswer is the maximum size in bytes of a refusal that is read.
 const maxAnswer = 16 << 10
 
 // Dialer connects through the tunnel port. It is safe for concurrent use.
 type Dialer struct{ Keys *passes.Verifier }
 
-// Prepare reads the keys that Dial needs, unless they are known.
+// Prepare reads the keys that Dial needs, unless they are cached.
 func (d *Dialer) Prepare(ctx context.Context) { d.Keys.Prepare(ctx) }
 
-// Dial connects to the API server of a cluster, address in its kubeconfig, through the port at proxy, which dial reaches. Its errors are
-// *status.Error, or the context's.
-func (d *Dialer) Dial(ctx context.Context, cluster, address string, proxy *url.URL, dial func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
+// Dial connects to the API server of a cluster through the tunnel port at proxy. address is the API server's address in
+// its kubeconfig. dial connects to the port. Errors are *status.Error or the context's.
+func (d *Dialer) Dial(ctx context.Context, cluster, address string, proxy *url.URL,
+	dial func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
 	return d.connect(ctx, cluster, WayTo(cluster, address, proxy), proxy, http.Header{}, dial)
 }
 
-// Hop is Dial for a bridge that passes a CONNECT on: it is passed on no further.
+// Hop is like Dial for a bridge that forwards a CONNECT to a peer. The peer does not forward it again.
 func (d *Dialer) Hop(ctx context.Context, way Way, port string) (net.Conn, error) {
-	return d.connect(ctx, way.Cluster, way, &url.URL{Scheme: "https", Host: port}, http.Header{HopHeader: {"1"}}, (&net.Dialer{}).DialContext)
+	return d.connect(ctx, way.Cluster, way, &url.URL{Scheme: "https", Host: port}, http.Header{HopHeader: {"1"}},
+		(&net.Dialer{}).DialContext)
 }
 
 const (
-	// HopHeader marks a CONNECT that another bridge has passed on.
+	// HopHeader marks a CONNECT that another bridge has forwarded.
 	HopHeader = "Clusterpass-Hop"
-	// ServiceHeader of a CONNECT names what Way.Service is.
+	// ServiceHeader of a CONNECT contains Way.Service.
 	ServiceHeader = "Clusterpass-Service"
-	// NoneHeader of an answer says what ErrNone does.
+	// NoneHeader of a response means ErrNone.
 	NoneHeader = "Clusterpass-None"
 )
 
-// Why a CONNECT fails that was answered.
+// Errors of a CONNECT that was refused.
 var (
 	ErrNone    = errors.New("no agent is connected")
 	ErrRefused = errors.New("CONNECT was refused")
 )
 
-// Way is what a CONNECT asks for.
-type Way struct {
-	Cluster string // whose agents connect
+// Way is the target of a CONNECT.
+type Way struct { // the cluster whose agents connect
+	Cluster string // host:port, which these agents must list; "" for their cluster's API server
 	Service string // host:port that those must list; "" for their cluster's API server
 }
 
-// WayTo is how a cluster is reached whose spec.proxyURL is proxy and whose API server is at address: by agents of its own; or, where the
-// path of proxy names another cluster, by that one's, for which its API server is a service.
+// WayTo returns the target for a cluster with spec.proxyURL proxy and an API server at address. Usually the cluster's
+// own agents connect. If the path of proxy names another cluster, that one's agents connect, and address is a service
+// for them.
 func WayTo(cluster, address string, proxy *url.URL) Way {
 	if proxy != nil && strings.Trim(proxy.Path, "/") != "" {
 		return Way{strings.Trim(proxy.Path, "/"), address}
@@ -82,9 +84,13 @@ func WayTo(cluster, address string, proxy *url.URL) Way {
 	return Way{Cluster: cluster}
 }
 
-func (d *Dialer) connect(ctx context.Context, cluster string, way Way, proxy *url.URL, header http.Header, dial func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
+func (d *Dialer) connect(ctx context.Context, cluster string, way Way, proxy *url.URL, header http.Header,
+	dial func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
 	if proxy == nil || proxy.Scheme != "https" || proxy.Port() == "" {
-		return nil, status.New(status.Misconfigured, cluster, "cluster %q is private, and its spec.proxyURL is none of a tunnel port, such as https://bridge.internal:8444", cluster)
+		return nil,
+			status.New(status.Misconfigured, cluster,
+				"cluster %q is private, and its spec.proxyURL is none of a tunnel port, such as https://bridge.internal:8444",
+				cluster)
 	}
 	token, err := d.Keys.TunnelToken(ctx, way.Cluster)
 	if err != nil {
@@ -98,7 +104,7 @@ func (d *Dialer) connect(ctx context.Context, cluster string, way Way, proxy *ur
 	}
 	conn := tls.Client(raw, &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"},
-		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection does it, by the gateway's own keys
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection does it, with the gateway's own keys
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			return d.Keys.VerifyTunnelCertificate(ctx, cs.PeerCertificates[0])
 		},
@@ -114,46 +120,50 @@ func (d *Dialer) connect(ctx context.Context, cluster string, way Way, proxy *ur
 	return conn, nil
 }
 
-// unreachable is for a tunnel port that does not answer as it should.
+// unreachable returns the error of a failed connection to the tunnel port.
 func unreachable(ctx context.Context, cluster, host string, err error) error {
 	var known *status.Error
 	var timed net.Error
 	switch {
 	case errors.As(err, &known) && (known.Reason == status.Unreachable || passed(known.Reason)):
-		known.Cluster = cluster // which may be reached by another one's agents
+		known.Cluster = cluster // not another cluster, whose agents connect
 		return known
 	case errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
 	case ctx.Err() != nil || errors.As(err, &timed) && timed.Timeout():
 		return &status.Error{Reason: status.Timeout, Cluster: cluster, Err: err,
-			Message: fmt.Sprintf("cluster %q is private, and the bridge's tunnel port at %s does not answer in time; try again", cluster, host)}
+			Message: fmt.Sprintf("cluster %q is private, and the bridge's tunnel port at %s does not answer in time; try again",
+				cluster, host)}
 	}
 	return &status.Error{Reason: status.Unreachable, Cluster: cluster, Err: err,
 		Message: fmt.Sprintf("cluster %q is private, and the bridge's tunnel port at %s cannot be reached", cluster, host)}
 }
 
-// Target is what a CONNECT for a cluster names.
+// Target returns the host of a CONNECT for a cluster.
 func Target(cluster string) string { return cluster + ":443" }
 
-// Connect asks for a way at the other end of conn, which is that connection then. A refusal is returned as the *status.Error that the
-// other end made.
+// Connect sends a CONNECT for way to conn. After that, conn is the connection to the target. A refusal is returned as
+// the *status.Error of the other end.
 func Connect(ctx context.Context, conn net.Conn, way Way, header http.Header) error {
 	if way.Service != "" {
 		header.Set(ServiceHeader, way.Service)
 	}
-	return Ask(ctx, conn, Target(way.Cluster), header, func(resp *http.Response) error { return refusal(way.Cluster, resp) })
+	return Ask(ctx, conn, Target(way.Cluster), header, func(resp *http.Response) error {
+		return refusal(way.Cluster, resp)
+	})
 }
 
-// Ask sends CONNECT to address, host:port, and reads the answer. Where that is no connection, refused makes it an error. After an error
-// conn is of no use.
-func Ask(ctx context.Context, conn net.Conn, address string, header http.Header, refused func(*http.Response) error) error {
+// Ask sends CONNECT to address, which is host:port, and reads the response. If that is a refusal, refused converts it
+// to an error. After an error conn is unusable.
+func Ask(ctx context.Context, conn net.Conn, address string, header http.Header,
+	refused func(*http.Response) error) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: header}
 	if err := req.Write(conn); err != nil {
 		return err
 	}
-	br := bufio.NewReaderSize(io.LimitReader(conn, 2*maxAnswer), 1<<10) // of a header, too
+	br := bufio.NewReaderSize(io.LimitReader(conn, 2*maxAnswer), 1<<10) // also limits the header
 	resp, err := http.ReadResponse(br, req)
 	if err != nil {
 		return err
@@ -161,7 +171,7 @@ func Ask(ctx context.Context, conn net.Conn, address string, header http.Header,
 	if resp.StatusCode/100 != 2 {
 		defer func() { _ = resp.Body.Close() }()
 		return refused(resp)
-	} // else conn goes on behind the header, whatever that says of a body: to close one would wait for it
+	} // the connection starts after the header; closing a body would wait for it
 	if br.Buffered() > 0 {
 		return errors.New("more than an answer came, and servers of TLS do not speak first")
 	}
@@ -171,7 +181,7 @@ func Ask(ctx context.Context, conn net.Conn, address string, header http.Header,
 	return nil
 }
 
-// refusal reads the Status of an answer that is no connection.
+// refusal converts a refusal with a Status to an error.
 func refusal(cluster string, resp *http.Response) error {
 	var st metav1.Status
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -188,17 +198,18 @@ func refusal(cluster string, resp *http.Response) error {
 		why = ErrNone
 	}
 	if !passed(reason) {
-		reason = status.Unreachable // whatever else is wrong there: to the caller, the member cannot be reached
+		reason = status.Unreachable // the caller cannot act on any other reason
 	}
 	return &status.Error{Reason: reason, Cluster: cluster, Message: st.Message, Err: why}
 }
 
-// passed reports whether a caller is told this reason: what is wrong with the gateway's own keys says nothing of theirs.
+// passed reports whether the reason is useful for a caller. Errors about the gateway's own keys are not.
 func passed(reason status.Reason) bool {
 	return reason == status.Timeout || reason == status.StoreUnavailable
 }
 
-// bounded is a message that is fit to be passed on, whoever made it: an agent is no part of the gateway.
+// bounded returns message without control characters and with a limited length. An agent, which is untrusted, may have
+// made it.
 func bounded(message string) string {
 	message = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -16,7 +16,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestAnnouncedBody holds: a connection goes on right behind the answer's header, whatever that says of a body (RFC 9110, 9.3.6).
+// TestAnnouncedBody: a connection starts right after the response's header, regardless of an announced body (RFC 9110,
+// 9.3.6).
 func TestAnnouncedBody(t *testing.T) {
 	for _, announced := range []string{"Content-Length: 5", "Transfer-Encoding: chunked"} {
 		near, far := net.Pipe()

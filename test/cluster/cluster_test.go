@@ -198,7 +198,8 @@ func TestLoad(t *testing.T) {
 		nodes[pod.Spec.NodeName]++
 	}
 	if len(pods.Items) != 601 || len(addresses) != 601 || len(nodes) != 3 {
-		t.Errorf("%d pods with %d addresses run on nodes %v; want 601, 601 and three nodes", len(pods.Items), len(addresses), nodes)
+		t.Errorf("%d pods with %d addresses run on nodes %v; want 601, 601 and three nodes", len(pods.Items), len(addresses),
+			nodes)
 	}
 
 	err = api.CoreV1().Pods("load").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
@@ -324,7 +325,8 @@ func TestFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}, metav1.CreateOptions{})
+	_, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kept"}},
+		metav1.CreateOptions{})
 	must(err)
 
 	must(c.Pause(t.Context(), cluster.APIServer))

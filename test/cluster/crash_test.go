@@ -56,7 +56,9 @@ func startAndWait() error {
 		ObjectMeta: metav1.ObjectMeta{Name: "escapist"},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
 			Name: "escapist", Image: "ignored",
-			Command: []string{"sh", "-c", `trap "" TERM; setsid sh -c "sleep 1000 & echo \$! > ` + escape + `"; while :; do sleep 1000; done`},
+			Command: []string{
+				"sh", "-c", `trap "" TERM; setsid sh -c "sleep 1000 & echo \$! > ` + escape + `"; while :; do sleep 1000; done`,
+			},
 		}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -171,7 +173,8 @@ func TestStartFails(t *testing.T) {
 	_, err := cluster.New(t.Context(), cluster.Options{
 		NoKubelet: true, APIServerArgs: []string{"--no-such-flag"},
 	})
-	if err == nil || !strings.Contains(err.Error(), "kube-apiserver") || !strings.Contains(err.Error(), "unknown flag: --no-such-flag") {
+	if err == nil || !strings.Contains(err.Error(), "kube-apiserver") ||
+		!strings.Contains(err.Error(), "unknown flag: --no-such-flag") {
 		t.Errorf("got %v, want what the API server said", err)
 	}
 	for _, bad := range []cluster.Options{

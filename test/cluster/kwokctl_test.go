@@ -63,7 +63,8 @@ options:
 
 	command(kwokctl, "create", "cluster", "--name=test", "--wait=5m")
 	_, version, _ := strings.Cut(strings.TrimSpace(command(programs.Path(build.APIServer), "--version")), " ")
-	if out := command(programs.Kubectl, "get", "--raw", "/version"); !strings.Contains(out, fmt.Sprintf(`"gitVersion": %q`, version)) {
+	if out := command(programs.Kubectl, "get", "--raw", "/version"); !strings.Contains(out,
+		fmt.Sprintf(`"gitVersion": %q`, version)) {
 		t.Errorf("the cluster says that its version is\n%s\nwant %s", out, version)
 	}
 	command(kwokctl, "scale", "node", "--name=test", "--replicas=2")

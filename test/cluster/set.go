@@ -113,7 +113,10 @@ func Open(ctx context.Context, run string) (*Set, error) {
 }
 
 func newSet(state *keeper.State, kubectl string) (*Set, error) {
-	s := &Set{dir: state.Dir, kubectl: kubectl, built: filepath.Join(state.Binaries, build.Kubectl), client: keeper.NewClient(state.Dir)}
+	s := &Set{
+		dir: state.Dir, kubectl: kubectl, built: filepath.Join(state.Binaries, build.Kubectl),
+		client: keeper.NewClient(state.Dir),
+	}
 	if _, err := os.Stat(s.built); err != nil { // a directory of existing programs may have none
 		s.built = kubectl
 	}

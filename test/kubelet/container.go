@@ -39,7 +39,9 @@ func (c *container) running() bool { return c.state.Running != nil }
 
 // recall takes up from what another kubelet reported: containers that ran then have ended since.
 func (p *pod) recall(api *corev1.Pod) {
-	for _, statuses := range [][]corev1.ContainerStatus{api.Status.ContainerStatuses, api.Status.EphemeralContainerStatuses} {
+	for _, statuses := range [][]corev1.ContainerStatus{
+		api.Status.ContainerStatuses, api.Status.EphemeralContainerStatuses,
+	} {
 		for _, s := range statuses {
 			c := &container{restarts: s.RestartCount, id: s.ContainerID, last: s.LastTerminationState}
 			switch {
@@ -138,7 +140,8 @@ func initPolicy(api *corev1.Pod, spec *corev1.Container) corev1.RestartPolicy {
 }
 
 // advance starts the container if it is to be started now. It says when to look again.
-func (p *pod) advance(ctx context.Context, api *corev1.Pod, spec *corev1.Container, policy corev1.RestartPolicy, now time.Time) time.Duration {
+func (p *pod) advance(ctx context.Context, api *corev1.Pod, spec *corev1.Container, policy corev1.RestartPolicy,
+	now time.Time) time.Duration {
 	c := p.container(spec.Name)
 	if c.running() || c.exit != nil && !restarts(policy, c.exit) {
 		return never
@@ -191,7 +194,9 @@ func (p *pod) start(ctx context.Context, api *corev1.Pod, spec *corev1.Container
 		c.previous.forget()
 		c.previous, c.run = c.run, next
 		c.restarts, c.exit, c.id, c.retryAt = attempt, nil, next.id, time.Time{}
-		c.state = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(next.started).Rfc3339Copy()}}
+		c.state = corev1.ContainerState{
+			Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(next.started).Rfc3339Copy()},
+		}
 		if failure != nil {
 			p.ended(c, startErrorCode, "StartError", failure.Error(), next.started)
 		}

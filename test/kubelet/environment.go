@@ -80,7 +80,8 @@ func (p *pod) envFrom(ctx context.Context, api *corev1.Pod, from corev1.EnvFromS
 }
 
 // valueFrom resolves a reference; not ok when it is optional and leads nowhere.
-func (p *pod) valueFrom(ctx context.Context, api *corev1.Pod, from *corev1.EnvVarSource) (value string, ok bool, err error) {
+func (p *pod) valueFrom(ctx context.Context, api *corev1.Pod, from *corev1.EnvVarSource) (value string, ok bool,
+	err error) {
 	var data map[string]string
 	var what, key string
 	var optional *bool

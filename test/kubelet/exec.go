@@ -23,7 +23,8 @@ const dialTimeout = 10 * time.Second
 // ExecInContainer implements remotecommand.Executor: it runs a command beside the container's main process. It ends
 // with the command, or with ctx, the client's connection: then the command's pipes or terminal are closed, and the
 // command is left to itself as in other runtimes, until the container ends.
-func (r *run) ExecInContainer(ctx context.Context, _, _, _ string, argv []string, in io.Reader, out, errs io.WriteCloser,
+func (r *run) ExecInContainer(ctx context.Context, _, _, _ string, argv []string, in io.Reader,
+	out, errs io.WriteCloser,
 	tty bool, resize <-chan remotecommand.TerminalSize, _ time.Duration) error {
 	if len(argv) == 0 {
 		return errors.New("no command was given")
@@ -48,7 +49,8 @@ func (r *run) ExecInContainer(ctx context.Context, _, _, _ string, argv []string
 	return nil
 }
 
-func (r *run) execTerminal(ctx context.Context, command shim.Command, in io.Reader, out io.WriteCloser, resize <-chan remotecommand.TerminalSize) (*shim.Process, error) {
+func (r *run) execTerminal(ctx context.Context, command shim.Command, in io.Reader, out io.WriteCloser,
+	resize <-chan remotecommand.TerminalSize) (*shim.Process, error) {
 	terminal, theirs, err := openTerminal()
 	if err != nil {
 		return nil, err
@@ -68,7 +70,8 @@ func (r *run) execTerminal(ctx context.Context, command shim.Command, in io.Read
 	return process, copyOutput(ctx, process, output{out, terminal})
 }
 
-func (r *run) execPipes(ctx context.Context, command shim.Command, in io.Reader, out, errs io.WriteCloser) (*shim.Process, error) {
+func (r *run) execPipes(ctx context.Context, command shim.Command, in io.Reader,
+	out, errs io.WriteCloser) (*shim.Process, error) {
 	s, err := newStdio(in != nil, out != nil, errs != nil)
 	if err != nil {
 		return nil, fmt.Errorf("make pipes: %w", err)

@@ -15,7 +15,8 @@ import (
 
 func TestLogs(t *testing.T) {
 	t.Parallel()
-	name := makePod(t, script("echo one; echo two >&2; sleep 8; echo three; printf four"), restart(corev1.RestartPolicyNever))
+	name := makePod(t, script("echo one; echo two >&2; sleep 8; echo three; printf four"),
+		restart(corev1.RestartPolicyNever))
 	waitPod(t, name, "ends", over)
 	all := "one\ntwo\nthree\nfour"
 	if a, b := must(t, "logs", name), "two\none\nthree\nfour"; a != all && a != b { // streams race
@@ -58,7 +59,8 @@ func TestLogsSince(t *testing.T) {
 func TestLogsFollow(t *testing.T) {
 	t.Parallel()
 	gate := filepath.Join(t.TempDir(), "gate")
-	name := runPod(t, restart(corev1.RestartPolicyNever), script("echo one; while [ ! -e "+gate+" ]; do sleep 0.05; done; echo two"))
+	name := runPod(t, restart(corev1.RestartPolicyNever),
+		script("echo one; while [ ! -e "+gate+" ]; do sleep 0.05; done; echo two"))
 	cmd := command(t, "logs", "-f", name)
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
@@ -85,17 +87,21 @@ func TestLogsFollow(t *testing.T) {
 func TestLogsPrevious(t *testing.T) {
 	t.Parallel()
 	once := filepath.Join(t.TempDir(), "once")
-	name := makePod(t, script("if [ -e "+once+" ]; then echo second; exec sleep 1000; fi; touch "+once+"; echo first; exit 1"))
+	name := makePod(t,
+		script("if [ -e "+once+" ]; then echo second; exec sleep 1000; fi; touch "+once+"; echo first; exit 1"))
 	if r := kubectl(t, nil, "logs", name, "-c", "no-such"); r.code == 0 {
 		t.Error("there is a log of a container that does not exist")
 	}
-	waitPod(t, name, "was restarted", func(p *corev1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
+	waitPod(t, name, "was restarted", func(p *corev1.Pod) bool {
+		return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1
+	})
 	waittest.Until(t, "the second run logs", func() bool { return must(t, "logs", name) == "second\n" })
 	if got := must(t, "logs", name, "--previous"); got != "first\n" {
 		t.Errorf("previous: %q", got)
 	}
 	fresh := runPod(t, func(p *corev1.Pod) { p.Name += "-fresh" })
-	if r := kubectl(t, nil, "logs", fresh, "--previous"); r.code == 0 || !strings.Contains(r.stderr, `previous terminated container "main" in pod "`+fresh+`" not found`) {
+	if r := kubectl(t, nil, "logs", fresh, "--previous"); r.code == 0 ||
+		!strings.Contains(r.stderr, `previous terminated container "main" in pod "`+fresh+`" not found`) {
 		t.Errorf("previous of the first run: %+v", r)
 	}
 }

@@ -89,7 +89,9 @@ func TestWebsocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dialer := websocket.Dialer{TLSClientConfig: tlsConfig, Subprotocols: []string{"v4.channel.k8s.io"}, HandshakeTimeout: patience}
+	dialer := websocket.Dialer{
+		TLSClientConfig: tlsConfig, Subprotocols: []string{"v4.channel.k8s.io"}, HandshakeTimeout: patience,
+	}
 	query := url.Values{
 		"stdin": {"true"}, "stdout": {"true"}, "stderr": {"true"},
 		"command": {"sh", "-c", "read x; echo got $x; echo err >&2; exit 6"},
@@ -115,7 +117,8 @@ func TestWebsocket(t *testing.T) {
 	if err := json.Unmarshal([]byte(channels[3]), &status); err != nil {
 		t.Fatalf("channels %q: %v", channels, err)
 	}
-	if channels[1] != "got hello\n" || channels[2] != "err\n" || status.Details == nil || status.Details.Causes[0].Message != "6" {
+	if channels[1] != "got hello\n" || channels[2] != "err\n" || status.Details == nil ||
+		status.Details.Causes[0].Message != "6" {
 		t.Errorf("channels %q", channels)
 	}
 }
@@ -156,7 +159,8 @@ func TestCallers(t *testing.T) {
 				}
 				body, err := io.ReadAll(response.Body)
 				response.Body.Close()
-				if err != nil || response.StatusCode != test.want || test.want == http.StatusOK != strings.Contains(string(body), want) {
+				if err != nil || response.StatusCode != test.want ||
+					test.want == http.StatusOK != strings.Contains(string(body), want) {
 					t.Errorf("%s: status %d, want %d: %.100s (%v)", path, response.StatusCode, test.want, body, err)
 				}
 			}
@@ -164,7 +168,8 @@ func TestCallers(t *testing.T) {
 	}
 	t.Run("strange certificate", func(t *testing.T) {
 		t.Parallel()
-		other, err := tls.LoadX509KeyPair(world.node.file("pki/front-proxy-client.crt"), world.node.file("pki/front-proxy-client.key"))
+		other, err := tls.LoadX509KeyPair(world.node.file("pki/front-proxy-client.crt"),
+			world.node.file("pki/front-proxy-client.key"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,7 +72,8 @@ func (k *Kubelet) reportNode(ctx context.Context) error {
 	}
 	node, err := nodes.Get(ctx, k.NodeName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		node, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.NodeName, Labels: labels}}, metav1.CreateOptions{})
+		node, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.NodeName, Labels: labels}},
+			metav1.CreateOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("register the node: %w", err)

@@ -20,9 +20,15 @@ func TestLogOptions(t *testing.T) {
 		wantPrevious bool
 		wantErr      string
 	}{
-		"none":      {query: ""},
-		"all":       {query: "follow=true&timestamps=true&tailLines=3&limitBytes=4&stream=All&previous=true", want: crilog.Options{Follow: true, Timestamps: true, Tail: ptr.To[int64](3), Limit: ptr.To[int64](4)}, wantPrevious: true},
-		"time":      {query: "sinceTime=2026-07-01T12:00:00Z", want: crilog.Options{Since: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)}},
+		"none": {query: ""},
+		"all": {
+			query:        "follow=true&timestamps=true&tailLines=3&limitBytes=4&stream=All&previous=true",
+			want:         crilog.Options{Follow: true, Timestamps: true, Tail: ptr.To[int64](3), Limit: ptr.To[int64](4)},
+			wantPrevious: true,
+		},
+		"time": {
+			query: "sinceTime=2026-07-01T12:00:00Z", want: crilog.Options{Since: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)},
+		},
 		"stream":    {query: "stream=Stderr", want: crilog.Options{Stream: crilog.Stderr}},
 		"no number": {query: "tailLines=many", wantErr: `tailLines="many"`},
 		"negative":  {query: "limitBytes=-1", wantErr: `limitBytes="-1"`},
@@ -43,8 +49,10 @@ func TestLogOptions(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || previous != test.wantPrevious || got.Follow != test.want.Follow || got.Timestamps != test.want.Timestamps ||
-				!got.Since.Equal(test.want.Since) || !ptr.Equal(got.Tail, test.want.Tail) || !ptr.Equal(got.Limit, test.want.Limit) || got.Stream != test.want.Stream {
+			if err != nil || previous != test.wantPrevious || got.Follow != test.want.Follow ||
+				got.Timestamps != test.want.Timestamps ||
+				!got.Since.Equal(test.want.Since) || !ptr.Equal(got.Tail, test.want.Tail) ||
+				!ptr.Equal(got.Limit, test.want.Limit) || got.Stream != test.want.Stream {
 				t.Errorf("got %+v, %t, %v; want %+v, %t", got, previous, err, test.want, test.wantPrevious)
 			}
 		})

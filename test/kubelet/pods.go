@@ -25,9 +25,10 @@ const (
 
 // watchPods starts, wakes and ends the workers of the node's pods, until ctx ends.
 func (k *Kubelet) watchPods(ctx context.Context) {
-	informer := coreinformers.NewFilteredPodInformer(k.Client, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", k.NodeName).String()
-	})
+	informer := coreinformers.NewFilteredPodInformer(k.Client, metav1.NamespaceAll, 0, cache.Indexers{},
+		func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", k.NodeName).String()
+		})
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { k.podSeen(ctx, o.(*corev1.Pod)) },
 		UpdateFunc: func(old, new any) {

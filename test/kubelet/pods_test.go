@@ -22,7 +22,8 @@ func TestNode(t *testing.T) {
 		t.Errorf("node: %s", got)
 	}
 	waittest.Until(t, "the lease", func() bool {
-		lease, err := world.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), world.node.name, metav1.GetOptions{})
+		lease, err := world.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), world.node.name,
+			metav1.GetOptions{})
 		return err == nil && lease.Spec.RenewTime != nil
 	})
 }
@@ -34,7 +35,8 @@ func TestRunningPod(t *testing.T) {
 		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "idle", Image: "pause"})
 	})
 	p := getPod(t, name)
-	if p.Status.Phase != corev1.PodRunning || p.Status.PodIP != "127.0.0.1" || p.Status.HostIP != "127.0.0.1" || p.Status.StartTime.IsZero() {
+	if p.Status.Phase != corev1.PodRunning || p.Status.PodIP != "127.0.0.1" || p.Status.HostIP != "127.0.0.1" ||
+		p.Status.StartTime.IsZero() {
 		t.Errorf("status %+v", p.Status)
 	}
 	for _, c := range p.Status.ContainerStatuses {
@@ -57,10 +59,12 @@ func TestEnds(t *testing.T) {
 		wantCode, wantRestarts int32
 		wantReason             string
 	}{
-		"success":            {"exit 0", corev1.RestartPolicyNever, corev1.PodSucceeded, 0, 0, "Completed"},
-		"failure":            {"exit 3", corev1.RestartPolicyNever, corev1.PodFailed, 3, 0, "Error"},
-		"by signal":          {"kill -KILL $$", corev1.RestartPolicyNever, corev1.PodFailed, 137, 0, "Error"},
-		"success, at last":   {`echo x >> $ONCE; [ $(wc -l < $ONCE) = 3 ]`, corev1.RestartPolicyOnFailure, corev1.PodSucceeded, 0, 2, "Completed"},
+		"success":   {"exit 0", corev1.RestartPolicyNever, corev1.PodSucceeded, 0, 0, "Completed"},
+		"failure":   {"exit 3", corev1.RestartPolicyNever, corev1.PodFailed, 3, 0, "Error"},
+		"by signal": {"kill -KILL $$", corev1.RestartPolicyNever, corev1.PodFailed, 137, 0, "Error"},
+		"success, at last": {
+			`echo x >> $ONCE; [ $(wc -l < $ONCE) = 3 ]`, corev1.RestartPolicyOnFailure, corev1.PodSucceeded, 0, 2, "Completed",
+		},
 		"success, no resume": {"exit 0", corev1.RestartPolicyOnFailure, corev1.PodSucceeded, 0, 0, "Completed"},
 	}
 	for name, test := range tests {
@@ -71,7 +75,8 @@ func TestEnds(t *testing.T) {
 			p := waitPod(t, pod, "ends", over)
 			c := p.Status.ContainerStatuses[0]
 			if p.Status.Phase != test.want || c.RestartCount != test.wantRestarts || c.Ready {
-				t.Errorf("phase %s, %d restarts, ready %t; want %s, %d, false", p.Status.Phase, c.RestartCount, c.Ready, test.want, test.wantRestarts)
+				t.Errorf("phase %s, %d restarts, ready %t; want %s, %d, false", p.Status.Phase, c.RestartCount, c.Ready, test.want,
+					test.wantRestarts)
 			}
 			if e := c.State.Terminated; e == nil || e.ExitCode != test.wantCode || e.Reason != test.wantReason ||
 				e.StartedAt.IsZero() || e.FinishedAt.IsZero() || e.ContainerID != c.ContainerID {
@@ -89,7 +94,8 @@ func TestRestarts(t *testing.T) {
 		return len(c) == 1 && c[0].RestartCount >= 2 && c[0].State.Waiting != nil
 	})
 	c := p.Status.ContainerStatuses[0]
-	if c.State.Waiting.Reason != "CrashLoopBackOff" || c.LastTerminationState.Terminated == nil || c.LastTerminationState.Terminated.ExitCode != 5 {
+	if c.State.Waiting.Reason != "CrashLoopBackOff" || c.LastTerminationState.Terminated == nil ||
+		c.LastTerminationState.Terminated.ExitCode != 5 {
 		t.Errorf("container %+v", c)
 	}
 	if p.Status.Phase != corev1.PodRunning || ready(p) {
@@ -147,14 +153,23 @@ func TestInitContainerThatFails(t *testing.T) {
 func TestEnvironmentAndVolumes(t *testing.T) {
 	t.Parallel()
 	const name = "settings"
-	text := "cat $CONTAINER_ROOT/etc/app/app.conf; cat etc/app/app.conf; cat $CONTAINER_ROOT/secret/renamed; ls run; echo $0 $1 $GREETING $NAME $IP $PREFIX_greeting; pwd"
+	text := "cat $CONTAINER_ROOT/etc/app/app.conf; cat etc/app/app.conf; cat $CONTAINER_ROOT/secret/renamed; ls run; " +
+		"echo $0 $1 $GREETING $NAME $IP $PREFIX_greeting; pwd"
 	pod := makePod(t, restart(corev1.RestartPolicyNever), func(p *corev1.Pod) {
 		c := &p.Spec.Containers[0]
 		c.Command = []string{"sh", "-c", text}
 		c.Args = []string{"$(GREETING)", "$(NOBODY)$$(NAME)"}
-		c.EnvFrom = []corev1.EnvFromSource{{Prefix: "PREFIX_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}}}
+		c.EnvFrom = []corev1.EnvFromSource{
+			{
+				Prefix:       "PREFIX_",
+				ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}},
+			},
+		}
 		c.Env = []corev1.EnvVar{
-			{Name: "NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels['app']"}}},
+			{
+				Name:      "NAME",
+				ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels['app']"}},
+			},
 			{Name: "IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
 			{Name: "GREETING", Value: "$(PREFIX_greeting)-$(NAME)"},
 		}
@@ -164,8 +179,20 @@ func TestEnvironmentAndVolumes(t *testing.T) {
 			{Name: "scratch", MountPath: "/run", SubPath: "a"}, {Name: "scratch", MountPath: "/scratch"},
 		}
 		p.Spec.Volumes = []corev1.Volume{
-			{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}}},
-			{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name, Items: []corev1.KeyToPath{{Key: "password", Path: "renamed"}}}}},
+			{
+				Name: "config",
+				VolumeSource: corev1.VolumeSource{
+					ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}},
+				},
+			},
+			{
+				Name: "secret",
+				VolumeSource: corev1.VolumeSource{
+					Secret: &corev1.SecretVolumeSource{
+						SecretName: name, Items: []corev1.KeyToPath{{Key: "password", Path: "renamed"}},
+					},
+				},
+			},
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		}
 	})
@@ -178,11 +205,13 @@ func TestEnvironmentAndVolumes(t *testing.T) {
 	core := world.client.CoreV1()
 	t.Cleanup(func() { must(t, "delete", "secret,configmap", name) })
 	if _, err := core.Secrets("default").Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"password": "sesame\n"}}, metav1.CreateOptions{}); err != nil {
+		ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"password": "sesame\n"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := core.ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"greeting": "hi", "app.conf": "x=1\n"}}, metav1.CreateOptions{}); err != nil {
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"greeting": "hi", "app.conf": "x=1\n"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	p := waitPod(t, pod, "ends", over)
@@ -196,11 +225,14 @@ func TestEnvironmentAndVolumes(t *testing.T) {
 func TestUnsupportedVolume(t *testing.T) {
 	t.Parallel()
 	name := makePod(t, script("echo never"), func(p *corev1.Pod) {
-		p.Spec.Volumes = []corev1.Volume{{Name: "share", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "example", Path: "/"}}}}
+		p.Spec.Volumes = []corev1.Volume{
+			{Name: "share", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "example", Path: "/"}}},
+		}
 	})
 	waitPod(t, name, "says why it waits", func(p *corev1.Pod) bool {
 		c := p.Status.ContainerStatuses
-		return len(c) == 1 && c[0].State.Waiting != nil && c[0].State.Waiting.Message == "volume share: its type is not supported by the process kubelet"
+		return len(c) == 1 && c[0].State.Waiting != nil &&
+			c[0].State.Waiting.Message == "volume share: its type is not supported by the process kubelet"
 	})
 }
 
@@ -208,7 +240,8 @@ func TestUnsupportedVolume(t *testing.T) {
 func TestGracefulDeletion(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "end")
-	name := runPod(t, script("trap 'sleep 0.3; echo bye > "+file+"; exit 0' TERM; echo ready; while :; do sleep 0.05; done"))
+	name := runPod(t,
+		script("trap 'sleep 0.3; echo bye > "+file+"; exit 0' TERM; echo ready; while :; do sleep 0.05; done"))
 	waittest.Until(t, "the trap is set", func() bool { return must(t, "logs", name) == "ready\n" })
 	must(t, "delete", "pod", name, "--wait")
 	if got := readFile(file); got != "bye\n" {
@@ -219,7 +252,8 @@ func TestGracefulDeletion(t *testing.T) {
 // TestDeletionKills holds that grace ends, for all that a container started.
 func TestDeletionKills(t *testing.T) {
 	t.Parallel()
-	name := runPod(t, script("trap '' TERM; setsid sh -c 'echo $$; while :; do sleep 0.1; done' & while :; do sleep 0.1; done"))
+	name := runPod(t,
+		script("trap '' TERM; setsid sh -c 'echo $$; while :; do sleep 0.1; done' & while :; do sleep 0.1; done"))
 	var pid int
 	waittest.Until(t, "the child's id", func() bool {
 		var err error
@@ -230,7 +264,8 @@ func TestDeletionKills(t *testing.T) {
 	if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
 		t.Errorf("process %d is still there: %v", pid, err)
 	}
-	if _, err := world.client.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := world.client.CoreV1().Pods("default").Get(t.Context(), name,
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the pod is still there: %v", err)
 	}
 }

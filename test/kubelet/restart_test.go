@@ -19,7 +19,8 @@ import (
 
 // stubborn is a container that does not end when it is asked to, and writes its process's id and its child's.
 func stubborn(file string) string {
-	return "trap '' TERM; setsid sh -c 'echo $$ >> " + file + "; while :; do sleep 0.1; done' & echo $$ >> " + file + "; while :; do sleep 0.1; done"
+	return "trap '' TERM; setsid sh -c 'echo $$ >> " + file + "; while :; do sleep 0.1; done' & echo $$ >> " + file +
+		"; while :; do sleep 0.1; done"
 }
 
 func pids(t *testing.T, file string, n int) []int {
@@ -52,7 +53,9 @@ func waitGone(t *testing.T, pids []int) {
 func TestKubeletRestarts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pids")
 	forEver := runPod(t, script(stubborn(file)), func(p *corev1.Pod) { p.Name += "-always" })
-	onlyOnce := runPod(t, script("exec sleep 1000"), restart(corev1.RestartPolicyNever), func(p *corev1.Pod) { p.Name += "-never" })
+	onlyOnce := runPod(t, script("exec sleep 1000"), restart(corev1.RestartPolicyNever), func(p *corev1.Pod) {
+		p.Name += "-never"
+	})
 	ended := makePod(t, script("exit 0"), restart(corev1.RestartPolicyNever), func(p *corev1.Pod) {
 		p.Name += "-ended"
 		p.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "none", Command: []string{"true"}}}
@@ -70,7 +73,8 @@ func TestKubeletRestarts(t *testing.T) {
 	p := waitPod(t, forEver, "runs again", func(p *corev1.Pod) bool {
 		return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1
 	})
-	if last := p.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.Reason != "ContainerStatusUnknown" {
+	if last := p.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil ||
+		last.Reason != "ContainerStatusUnknown" {
 		t.Errorf("the end of the first run: %+v", last)
 	}
 	if p := waitPod(t, onlyOnce, "ends", over); p.Status.Phase != corev1.PodFailed {
@@ -96,9 +100,11 @@ func TestCommand(t *testing.T) {
 	start := func() *exec.Cmd {
 		old := world.node.port()
 		cmd := exec.CommandContext(context.Background(), program,
-			"--kubeconfig", world.node.file("kubelet.kubeconfig"), "--node-name", world.node.name, "--root-dir", filepath.Join(t.TempDir(), "kubelet"),
+			"--kubeconfig", world.node.file("kubelet.kubeconfig"), "--node-name", world.node.name, "--root-dir",
+			filepath.Join(t.TempDir(), "kubelet"),
 			"--address", "127.0.0.1", "--port", "0", "--tls-cert-file", world.node.file("pki/kubelet.crt"),
-			"--tls-private-key-file", world.node.file("pki/kubelet.key"), "--client-ca-file", world.node.file("pki/ca.crt"), "--max-pods", "20")
+			"--tls-private-key-file", world.node.file("pki/kubelet.key"), "--client-ca-file", world.node.file("pki/ca.crt"),
+			"--max-pods", "20")
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -136,7 +142,8 @@ func TestCommand(t *testing.T) {
 			t.Errorf("process %d outlived the kubelet", pid)
 		}
 	}
-	if out, err := exec.CommandContext(t.Context(), program, "--port", "many").CombinedOutput(); err == nil || !strings.Contains(string(out), "invalid value") {
+	if out, err := exec.CommandContext(t.Context(), program, "--port", "many").CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "invalid value") {
 		t.Errorf("a bad flag: %v, %s", err, out)
 	}
 }

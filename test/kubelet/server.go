@@ -78,7 +78,8 @@ func (k *Kubelet) authorized(next http.Handler) http.Handler {
 			k.Log.ErrorContext(ctx, "a caller's rights cannot be decided", "user", subject.CommonName, "error", err)
 			http.Error(w, "the caller's rights cannot be decided: the API server did not answer", http.StatusInternalServerError)
 		case !review.Status.Allowed:
-			http.Error(w, fmt.Sprintf("user %q may not %s nodes/proxy of %s", subject.CommonName, verb, k.NodeName), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("user %q may not %s nodes/proxy of %s", subject.CommonName, verb, k.NodeName),
+				http.StatusForbidden)
 		default:
 			next.ServeHTTP(w, r)
 		}

@@ -43,7 +43,8 @@ func (p *pod) report(ctx context.Context, last bool) error {
 	if err != nil {
 		return err
 	}
-	if _, err := pods.Patch(ctx, current.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := pods.Patch(ctx, current.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
+		"status"); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("report the pod's status: %w", err)
 	}
 	return nil
@@ -196,7 +197,8 @@ func (p *pod) setConditions(api *corev1.Pod, s *corev1.PodStatus) {
 	p.setCondition(api, s, corev1.PodReady, ready, reason, message)
 }
 
-func (p *pod) setCondition(api *corev1.Pod, s *corev1.PodStatus, kind corev1.PodConditionType, ok bool, reason, message string) {
+func (p *pod) setCondition(api *corev1.Pod, s *corev1.PodStatus, kind corev1.PodConditionType, ok bool,
+	reason, message string) {
 	c := corev1.PodCondition{
 		Type: kind, Status: corev1.ConditionFalse, Reason: reason, Message: message,
 		ObservedGeneration: api.Generation, LastTransitionTime: metav1.Now().Rfc3339Copy(),

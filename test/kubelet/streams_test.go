@@ -42,7 +42,8 @@ func TestExec(t *testing.T) {
 	}
 	t.Run("no such program", func(t *testing.T) {
 		t.Parallel()
-		if got := kubectl(t, nil, "exec", name, "--", "no-such-program"); got.code != 1 || !strings.Contains(got.stderr, "executable file not found") {
+		if got := kubectl(t, nil, "exec", name, "--", "no-such-program"); got.code != 1 ||
+			!strings.Contains(got.stderr, "executable file not found") {
 			t.Errorf("got %+v", got)
 		}
 	})
@@ -104,10 +105,11 @@ func TestCopy(t *testing.T) {
 
 func TestAttach(t *testing.T) {
 	t.Parallel()
-	name := runPod(t, script("while read x; do echo got $x; done; echo end"), restart(corev1.RestartPolicyNever), func(p *corev1.Pod) {
-		p.Spec.Containers[0].Stdin = true
-		p.Spec.Containers[0].StdinOnce = true
-	})
+	name := runPod(t, script("while read x; do echo got $x; done; echo end"), restart(corev1.RestartPolicyNever),
+		func(p *corev1.Pod) {
+			p.Spec.Containers[0].Stdin = true
+			p.Spec.Containers[0].StdinOnce = true
+		})
 	got := kubectl(t, strings.NewReader("one\ntwo\n"), "attach", "-i", "-q", name)
 	if got.stdout != "got one\ngot two\nend\n" || got.code != 0 {
 		t.Errorf("got %+v", got)
@@ -124,7 +126,9 @@ func TestAttach(t *testing.T) {
 // TestAttachAgain holds that stdin outlives a client where the pod does not say otherwise.
 func TestAttachAgain(t *testing.T) {
 	t.Parallel()
-	name := runPod(t, script("while read x; do echo got $x; done"), func(p *corev1.Pod) { p.Spec.Containers[0].Stdin = true })
+	name := runPod(t, script("while read x; do echo got $x; done"), func(p *corev1.Pod) {
+		p.Spec.Containers[0].Stdin = true
+	})
 	for _, word := range []string{"one", "two"} {
 		cmd := command(t, "attach", "-i", "-q", name)
 		stdin, err := cmd.StdinPipe()

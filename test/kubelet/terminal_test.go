@@ -62,7 +62,9 @@ func (term *terminal) expect(text string) {
 			term.t.Logf("the terminal shows %q", term.output())
 		}
 	}()
-	waittest.Until(term.t, fmt.Sprintf("the terminal shows %q", text), func() bool { return strings.Contains(term.output(), text) })
+	waittest.Until(term.t, fmt.Sprintf("the terminal shows %q", text), func() bool {
+		return strings.Contains(term.output(), text)
+	})
 }
 
 func (term *terminal) write(text string) {
@@ -87,7 +89,8 @@ func TestExecTerminal(t *testing.T) {
 	t.Parallel()
 	name := runPod(t)
 	term := newTerminal(t, "exec", "-it", name, "--", "sh", "-c",
-		`while [ "$(stty size)" != "37 101" ]; do sleep 0.05; done; echo sized; trap 'stty size' WINCH; echo trapped; while [ ! -e end ]; do sleep 0.05; done; tty; exit 9`)
+		`while [ "$(stty size)" != "37 101" ]; do sleep 0.05; done; echo sized; trap 'stty size' WINCH; echo trapped; `+
+			`while [ ! -e end ]; do sleep 0.05; done; tty; exit 9`)
 	term.expect("sized")
 	term.expect("trapped")
 	if err := pty.Setsize(term.File, &pty.Winsize{Rows: 12, Cols: 34}); err != nil {
@@ -105,7 +108,8 @@ func TestExecTerminal(t *testing.T) {
 func TestExecEndsWithItsTerminal(t *testing.T) {
 	t.Parallel()
 	name := runPod(t)
-	cmd := command(t, "exec", "-it", name, "--", "sh", "-c", "trap 'touch hung-up; exit' HUP; echo ready; while :; do sleep 0.05; done")
+	cmd := command(t, "exec", "-it", name, "--", "sh", "-c",
+		"trap 'touch hung-up; exit' HUP; echo ready; while :; do sleep 0.05; done")
 	file, err := pty.Start(cmd)
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +121,9 @@ func TestExecEndsWithItsTerminal(t *testing.T) {
 	if !strings.Contains(line, "ready") {
 		t.Fatal(line, err)
 	}
-	waittest.Until(t, "the shell hangs up", func() bool { return kubectl(t, nil, "exec", name, "--", "test", "-e", "hung-up").code == 0 })
+	waittest.Until(t, "the shell hangs up", func() bool {
+		return kubectl(t, nil, "exec", name, "--", "test", "-e", "hung-up").code == 0
+	})
 }
 
 func TestAttachTerminal(t *testing.T) {
@@ -137,7 +143,8 @@ func TestAttachTerminal(t *testing.T) {
 
 func TestRunWithTerminal(t *testing.T) {
 	t.Parallel()
-	term := newTerminal(t, "run", "shell", "--rm", "-it", "--image=none", "--restart=Never", "--", "sh", "-c", "read x; echo you said $x; read x; exit 3")
+	term := newTerminal(t, "run", "shell", "--rm", "-it", "--image=none", "--restart=Never", "--", "sh", "-c",
+		"read x; echo you said $x; read x; exit 3")
 	term.expect("press")
 	term.write("hello\n")
 	term.expect("you said hello")

@@ -139,7 +139,8 @@ func printed(s string) []string {
 		inJSON = inJSON[1 : len(inJSON)-1]
 	}
 	return []string{
-		s, quoted[1 : len(quoted)-1], string(inJSON), url.QueryEscape(s), fmt.Sprintf("%x", s), fmt.Sprintf("%X", s), fmt.Sprintf("% x", s),
+		s, quoted[1 : len(quoted)-1], string(inJSON), url.QueryEscape(s), fmt.Sprintf("%x", s), fmt.Sprintf("%X", s),
+		fmt.Sprintf("% x", s),
 		strings.Trim(fmt.Sprintf("%d", []byte(s)), "[]"), strings.Trim(fmt.Sprintf("%#v", []byte(s)), "[]byte{}"),
 	}
 }

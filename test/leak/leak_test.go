@@ -64,7 +64,9 @@ func pkcs8(t *testing.T, key crypto.Signer) []byte {
 
 func certificate(t *testing.T, key crypto.Signer) []byte {
 	t.Helper()
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "somebody"}, NotAfter: time.Now().Add(time.Hour)}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "somebody"}, NotAfter: time.Now().Add(time.Hour),
+	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +108,8 @@ func TestPlantedLeaks(t *testing.T) {
 		return data
 	}
 	proxy := url.URL{Scheme: "http", User: url.UserPassword("u", proxyPassword), Host: "proxy:3128"}
-	proxied, err := clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{"c": {ProxyURL: proxy.String()}}})
+	proxied, err := clientcmd.Write(
+		clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{"c": {ProxyURL: proxy.String()}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +122,9 @@ func TestPlantedLeaks(t *testing.T) {
 		"signature": []byte(signature), "password itself": []byte(password),
 		"proxy's password": []byte(proxyPassword), "proxy's URL": []byte(proxy.String()),
 	}
-	from := map[string]string{"signature": "token", "password itself": "password", "proxy's password": "proxy", "proxy's URL": "proxy"}
+	from := map[string]string{
+		"signature": "token", "password itself": "password", "proxy's password": "proxy", "proxy's URL": "proxy",
+	}
 	for kind, key := range everyKind(t) {
 		der := pkcs8(t, key)
 		text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
@@ -148,7 +153,8 @@ func TestPlantedLeaks(t *testing.T) {
 	for what, data := range planted {
 		for how, show := range shows {
 			for _, around := range noise {
-				if how == "base64 in base64" && documents[what] != nil || how == "JSON of text" && strings.HasSuffix(what, " in DER") {
+				if how == "base64 in base64" && documents[what] != nil ||
+					how == "JSON of text" && strings.HasSuffix(what, " in DER") {
 					continue // once more than is done, since documents hold base64; and text loses bytes that are none
 				}
 				// What comes before moves what is encoded along.
@@ -165,7 +171,9 @@ func TestPlantedLeaks(t *testing.T) {
 // number of an EC key may with the tag that follows it.
 func TestRunesAcrossTheEnds(t *testing.T) {
 	const middle = "\x80\xff a secret of some length \xf9\xc3"
-	for _, secret := range []string{middle, middle + "\xda", middle + "\xe4\xbd", middle + "\xf0\x9f\x98", "\xa1" + middle, "\xbd\xa0" + middle} {
+	for _, secret := range []string{
+		middle, middle + "\xda", middle + "\xe4\xbd", middle + "\xf0\x9f\x98", "\xa1" + middle, "\xbd\xa0" + middle,
+	} {
 		for _, before := range []string{"", "\x04 ", "\xda", "\xe4", "\xe4\xbd", "\xf0\x9f"} {
 			for _, after := range []string{"", "D", "\xa1D", "\xa0", "\x80"} {
 				var book Book

@@ -10,8 +10,9 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/server"
 )
 
-const about = `Clusterpass agent: runs in a private cluster, connects to the gateway's bridge and carries what the gateway sends to the cluster's API
-server. It honours HTTPS_PROXY and NO_PROXY. "clusterpass cluster join --pull" prints what runs it.`
+const about = `The Clusterpass agent runs in a private cluster. It connects to the gateway's bridge, and forwards
+the gateway's requests to the cluster's API server. It uses HTTPS_PROXY and NO_PROXY.
+The command "clusterpass cluster join --pull" prints a manifest for it.`
 
 func main() {
 	cfg := &server.Config{}

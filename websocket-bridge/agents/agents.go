@@ -1,14 +1,19 @@
-// Package agents is the bridge's side of private clusters: the endpoint that their agents connect to, and the tunnel port, where
-// the gateway's own parts connect to their API servers.
+// Package agents is the bridge's side of private clusters. It has the endpoint for their agents, and the tunnel port
+// through which the gateway reaches their API servers.
 //
 // Invariants:
-//   - An agent has a credential that is good for one cluster and nothing else; no caller's credential makes an agent, and no agent's a
-//     caller. An agent whose credential is revoked, has ended or was signed by a key that is gone loses its tunnel within a recheck.
-//   - An agent proves that it has the key of its credential. Once two have used that key, all credentials of the
-//     cluster's agents end.
-//   - At the tunnel port only the gateway's own parts connect, by tokens that its keys signed for one cluster and a minute.
-//   - What runs in a tunnel is TLS from the gateway's part to the member's API server. Neither bridge nor agent has the keys of it.
-//   - A CONNECT for a cluster whose agents are connected to another replica is passed on, once.
+//   - An agent's credential is valid for one cluster only. A caller's credential is never valid for an agent, nor the
+//     reverse.
+//   - An agent whose credential is revoked or expired, or whose signing key is gone, loses its tunnel within
+//     Config.Recheck.
+//   - An agent proves possession of its credential's key. If two agents use one key, all credentials of the cluster's
+//     agents end.
+//   - Only parts of the gateway may use the tunnel port. They need a token for one cluster that is valid for a minute.
+//   - The traffic in a tunnel is TLS from the gateway to the member's API server. Neither bridge nor agent can decrypt
+//     it.
+//   - A CONNECT for a cluster whose agents are connected to another replica is forwarded once.
+//
+// See docs/private-clusters.md.
 package agents
 
 import (
@@ -39,20 +44,20 @@ import (
 	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
 )
 
-// Config is what Agents are made of.
+// Config configures Agents.
 type Config struct {
-	Issuer *passes.Issuer   // renews credentials
-	Keys   *passes.Verifier // knows agents and the gateway's own parts
-	Peers  Peers            // all replicas of the bridge, this one among them; none for one replica
-	// Lookup returns the addresses of a host, as (*net.Resolver).LookupHost; nil asks the DNS.
+	Issuer *passes.Issuer   // renews agents' credentials
+	Keys   *passes.Verifier // verifies agents and parts of the gateway
+	Peers  Peers            // all replicas of the bridge, including this one; empty for one replica
+	// Lookup returns the addresses of a host. nil means net.DefaultResolver.LookupHost.
 	Lookup  func(ctx context.Context, host string) ([]string, error)
-	Max     int           // agents in all; 0 means 5000
-	Recheck time.Duration // how often it is looked at whether agents may still be connected; 0 means 10 s
+	Max     int           // maximum number of agents; 0 means 5000
+	Recheck time.Duration // interval at which agents' credentials are checked; 0 means 10 s
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
 
-// Agents holds the tunnels of private clusters. It is safe for concurrent use. Close it when done.
+// Agents manages the tunnels of private clusters. It is safe for concurrent use. Call Close when done.
 type Agents struct {
 	cfg      Config
 	id       string // of this replica
@@ -63,8 +68,8 @@ type Agents struct {
 	reuses   prometheus.Counter
 	audit    atomic.Pointer[audit.Log]
 
-	carried atomic.Int64 // connections at the tunnel port, from the CONNECT on
-	asking  atomic.Bool  // agents are being asked for their credentials
+	carried atomic.Int64 // requests and connections at the tunnel port
+	asking  atomic.Bool  // a renew of all agents' credentials is running
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -74,7 +79,7 @@ type Agents struct {
 	draining bool
 }
 
-// New returns Agents without any, which look after those that come until Close.
+// New returns Agents without tunnels. Its goroutines run until Close.
 func New(cfg Config) *Agents {
 	if cfg.Max == 0 {
 		cfg.Max = 5000
@@ -94,23 +99,29 @@ func New(cfg Config) *Agents {
 	a.reuses = prometheus.NewCounter(prometheus.CounterOpts{Name: ReusesMetric,
 		Help: "Uses of agents' credentials that had been renewed before: there is a copy."})
 	cfg.Metrics.MustRegister(a.connects, a.reuses,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_agents", Help: "Agents of private clusters that are connected."},
+		prometheus.NewGaugeFunc(
+			prometheus.GaugeOpts{Name: "clusterpass_agents", Help: "Agents of private clusters that are connected."},
 			func() float64 { return float64(a.registry.size()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_tunnel_streams", Help: "Connections to private clusters that are open."},
+		prometheus.NewGaugeFunc(
+			prometheus.GaugeOpts{Name: "clusterpass_tunnel_streams", Help: "Connections to private clusters that are open."},
 			func() float64 { return float64(a.registry.streams.Load()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_tunnel_carried", Help: "Connections that the tunnel port carries for functions and other replicas."},
+		prometheus.NewGaugeFunc(
+			prometheus.GaugeOpts{
+				Name: "clusterpass_tunnel_carried",
+				Help: "Connections that the tunnel port carries for functions and other replicas.",
+			},
 			func() float64 { return float64(a.carried.Load()) }))
 	ctx, stop := context.WithCancel(context.Background())
 	a.stop = stop
 	a.wg.Go(func() { a.every(ctx, cfg.Recheck, a.recheck) })
 	if len(cfg.Peers) > 0 {
-		a.wg.Go(func() { a.every(ctx, lookup, a.count) })
+		a.wg.Go(func() { a.every(ctx, lookupInterval, a.countReplicas) })
 	}
 	return a
 }
 
-// lookup is how often the replicas are counted.
-const lookup = 5 * time.Second
+// lookupInterval is the interval at which the replicas are counted.
+const lookupInterval = 5 * time.Second
 
 func (a *Agents) every(ctx context.Context, interval time.Duration, do func(context.Context)) {
 	do(ctx)
@@ -126,11 +137,11 @@ func (a *Agents) every(ctx context.Context, interval time.Duration, do func(cont
 	}
 }
 
-// count counts the replicas, and tells the agents when their number has changed.
-func (a *Agents) count(ctx context.Context) {
+// countReplicas counts the replicas and announces a changed number to the agents.
+func (a *Agents) countReplicas(ctx context.Context) {
 	n := len(a.cfg.Peers.addresses(ctx, a.cfg.Lookup))
 	if n == 0 {
-		return // nothing was learnt
+		return // the lookup failed
 	}
 	a.mu.Lock()
 	changed := a.replicas != n
@@ -141,7 +152,7 @@ func (a *Agents) count(ctx context.Context) {
 	}
 }
 
-// Drain tells the agents that this replica is about to end, so that they connect to another one before it does.
+// Drain announces to the agents that this replica is shutting down, so that they connect to another one first.
 func (a *Agents) Drain(ctx context.Context) {
 	a.mu.Lock()
 	a.draining = true
@@ -149,7 +160,7 @@ func (a *Agents) Drain(ctx context.Context) {
 	a.announce(ctx)
 }
 
-// Wait returns when the tunnel port carries nothing for functions and other replicas, or ctx ends.
+// Wait blocks until the tunnel port has no requests and connections, or until ctx ends.
 func (a *Agents) Wait(ctx context.Context) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -175,27 +186,27 @@ func (a *Agents) announcement() Announcement {
 	return Announcement{Replicas: a.replicas, Draining: a.draining}
 }
 
-// announce tells every agent, side by side.
+// announce sends the announcement to all agents, concurrently.
 func (a *Agents) announce(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, s := range a.registry.all() {
-		wg.Go(func() { a.tell(ctx, s) })
+		wg.Go(func() { a.announceTo(ctx, s) })
 	}
 	wg.Wait()
 }
 
-// tell sends one agent what is to be announced now.
-func (a *Agents) tell(ctx context.Context, s *session) {
+// announceTo sends the announcement to one agent.
+func (a *Agents) announceTo(ctx context.Context, s *session) {
 	body, err := json.Marshal(a.announcement())
 	if err != nil {
 		panic(err) // an Announcement always marshals
 	}
 	if _, err := s.call(ctx, http.MethodPut, AnnouncementPath, body); err != nil {
-		a.cfg.Log.Debug("an agent cannot be told of the replicas", "cluster", s.cluster, "error", err.Error())
+		a.cfg.Log.Debug("the announcement cannot be sent to an agent", "cluster", s.cluster, "error", err.Error())
 	}
 }
 
-// Handler answers what agents ask, and has next answer the rest.
+// Handler serves the requests of agents, and passes all others to next.
 func (a *Agents) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cluster, tail, ok := route.ParseAgent(r.URL.EscapedPath())
@@ -203,7 +214,7 @@ func (a *Agents) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		err := unhurried(w, r, cluster)
+		err := setDeadlines(w, r, cluster)
 		if err == nil {
 			err = a.serve(w, r, cluster, tail)
 		}
@@ -215,34 +226,37 @@ func (a *Agents) Handler(next http.Handler) http.Handler {
 }
 
 const (
-	// takeTimeout is how long a client may leave an answer here, and bodyTimeout how long it may hold the connection with a body that is
-	// refused. (A websocket has limits of its own.)
-	takeTimeout = time.Minute
-	bodyTimeout = 5 * time.Second
+	// writeTimeout is how long a client may leave a response unread. bodyTimeout is how long it may keep the connection
+	// open after its body was refused. A websocket has its own limits.
+	writeTimeout = time.Minute
+	bodyTimeout  = 5 * time.Second
 )
 
-// unhurried sees to it that nobody holds a connection by sending or taking nothing. Agents send no body: whoever has one is refused.
-func unhurried(w http.ResponseWriter, r *http.Request, cluster string) error {
+// setDeadlines stops clients from occupying a connection without sending or reading. Agents' requests have no body, so
+// one with a body is refused.
+func setDeadlines(w http.ResponseWriter, r *http.Request, cluster string) error {
 	if r.ContentLength == 0 {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(takeTimeout))
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 		return nil
 	}
-	leave(w)
-	return status.New(status.BadRequest, cluster, "agents of cluster %q send no body", cluster)
+	closeAfterResponse(w)
+	return status.New(status.BadRequest, cluster,
+		"the request has a body: agents of cluster %q send none; send the request without it", cluster)
 }
 
-// leave has the connection end with the answer, also if whoever asked sends or takes nothing.
-func leave(w http.ResponseWriter) {
-	c := http.NewResponseController(w) // what cannot have deadlines needs none
-	_ = c.SetWriteDeadline(time.Now().Add(takeTimeout))
-	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout)) // the server reads on for a while what nobody wants
+// closeAfterResponse closes the connection after the response, even if the client neither sends nor reads.
+func closeAfterResponse(w http.ResponseWriter) {
+	c := http.NewResponseController(w) // no error counts: some writers have no deadlines and need none
+	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout)) // the server reads the refused body for a while
 	w.Header().Set("Connection", "close")
 }
 
 func (a *Agents) serve(w http.ResponseWriter, r *http.Request, cluster, tail string) error {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
-		return status.New(status.Unauthenticated, "", "agents connect here, with the credential of their cluster")
+		return status.New(status.Unauthenticated, "",
+			"the request has no bearer token: only agents may connect here; use the credential of the cluster")
 	}
 	renews := tail == route.AgentCredential && r.Method == http.MethodPost
 	p := passes.Presented{Token: token, Proof: r.Header.Get(possession.ProofHeader), Use: possession.Connect}
@@ -251,7 +265,7 @@ func (a *Agents) serve(w http.ResponseWriter, r *http.Request, cluster, tail str
 	}
 	agent, err := a.cfg.Keys.Agent(r.Context(), cluster, p)
 	if err == nil && renews {
-		err = a.renewed(w, r, agent, p.Request)
+		err = a.sendRenewal(w, r, agent, p.Request)
 	}
 	if err != nil {
 		a.alarm(r, err)
@@ -263,29 +277,31 @@ func (a *Agents) serve(w http.ResponseWriter, r *http.Request, cluster, tail str
 	case tail == "" && websocket.IsWebSocketUpgrade(r):
 		return a.connect(w, r, agent)
 	}
-	return status.New(status.BadRequest, cluster, "agents of cluster %q connect here by websocket", cluster)
+	return status.New(status.BadRequest, cluster,
+		"the request is no websocket: agents of cluster %q must connect by websocket", cluster)
 }
 
-// connect holds an agent's tunnel until it ends.
+// connect serves an agent's tunnel until it ends.
 func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.Agent) error {
 	id, err := uuid.Parse(r.Header.Get(AgentHeader))
 	if err != nil {
-		return status.New(status.BadRequest, agent.Cluster, "an agent says who it is by a UUID in %s", AgentHeader)
+		return status.New(status.BadRequest, agent.Cluster, "the header %s is invalid: it must be the UUID of the agent",
+			AgentHeader)
 	}
 	if strings.Contains(r.Header.Get(HaveHeader), a.id) && a.registry.has(agent.Cluster, id.String()) {
 		w.Header().Set(ReplicaHeader, a.id)
-		w.WriteHeader(http.StatusConflict) // which is no failure: the balancer had no other for it
+		w.WriteHeader(http.StatusConflict) // no error: the load balancer chose a replica that the agent already has
 		return nil
 	}
 	now := a.announcement()
 	if now.Draining {
 		return status.New(status.Draining, agent.Cluster, "this bridge is shutting down; connect to another one")
 	}
-	if err := a.registry.room(agent.Cluster, id.String()); err != nil {
-		return err // while it can be told to wait: one that is cut off after it had connected would come again at once
+	if err := a.registry.checkCapacity(agent.Cluster, id.String()); err != nil {
+		return err // before the upgrade, so that the agent waits; after a cut it would retry at once
 	}
 	ws, err := a.upgrader.Upgrade(w, r, http.Header{ReplicaHeader: {a.id}, ReplicasHeader: {strconv.Itoa(now.Replicas)}})
-	if err != nil {
+	if err != nil { // the upgrader has responded
 		return nil //nolint:nilerr // the upgrader has answered
 	}
 	mux, err := carrier.Opener(ws)
@@ -297,20 +313,20 @@ func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.A
 	s.by.Store(agent)
 	log := a.cfg.Log.With("cluster", s.cluster, "agent", s.agent)
 	if err := a.registry.add(s); err != nil {
-		log.Warn("an agent is turned away", "error", err.Error())
+		log.Warn("an agent is refused", "error", err.Error())
 		return nil
 	}
 	defer a.registry.remove(s)
 	log.Info("an agent has connected", "remote", ws.RemoteAddr().String())
-	if a.announcement() != now {
-		a.tell(r.Context(), s) // it changed meanwhile
+	if a.announcement() != now { // changed since the response headers
+		a.announceTo(r.Context(), s) // it changed meanwhile
 	}
 	<-mux.CloseChan()
 	log.Info("an agent's tunnel has ended", "streams", s.streams.Load())
 	return nil
 }
 
-// Prepare implements cluster.Tunnel for the bridge itself. Only peers are asked with keys.
+// Prepare implements cluster.Tunnel for the bridge itself. Only connections to peers need keys.
 func (a *Agents) Prepare(ctx context.Context) {
 	if len(a.cfg.Peers) > 0 {
 		a.hops.Prepare(ctx)
@@ -318,19 +334,20 @@ func (a *Agents) Prepare(ctx context.Context) {
 }
 
 // Dial implements cluster.Tunnel for the bridge itself.
-func (a *Agents) Dial(ctx context.Context, cluster, address string, proxy *url.URL, _ func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
+func (a *Agents) Dial(ctx context.Context, cluster, address string, proxy *url.URL,
+	_ func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
 	conn, err := a.dial(ctx, tunnel.WayTo(cluster, address, proxy), true)
 	var known *status.Error
 	if errors.As(err, &known) {
-		known.Cluster = cluster // which may be reached by another one's agents
+		known.Cluster = cluster // not a peer's cluster, through whose agents the connection may go
 	}
 	return conn, err
 }
 
-// dialTimeout bounds a connection's making, however many agents and peers there are to be asked.
+// dialTimeout limits one connection attempt, including all agents and peers.
 const dialTimeout = 20 * time.Second
 
-// dial connects to where way leads, through an agent that is connected here, or to a peer, within dialTimeout.
+// dial connects through an agent of this replica or, if hop is set, through a peer.
 func (a *Agents) dial(ctx context.Context, way tunnel.Way, hop bool) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -352,10 +369,13 @@ func (a *Agents) dial(ctx context.Context, way tunnel.Way, hop bool) (net.Conn, 
 	return conn, err
 }
 
-// hop asks the peers, by race. One that has no agent of the cluster says so at once; it may be this replica, too.
+// hop tries the peers with race. A peer without an agent of the cluster fails at once. One of the peers may be this
+// replica.
 func (a *Agents) hop(ctx context.Context, way tunnel.Way) (net.Conn, error) {
 	peers := a.cfg.Peers.addresses(ctx, a.cfg.Lookup)
-	conn, errs := race(ctx, len(peers), func(ctx context.Context, i int) (net.Conn, error) { return a.try(ctx, way, peers[i]) })
+	conn, errs := race(ctx, len(peers), func(ctx context.Context, i int) (net.Conn, error) {
+		return a.tryPeer(ctx, way, peers[i])
+	})
 	switch {
 	case conn != nil:
 		return conn, nil
@@ -366,19 +386,19 @@ func (a *Agents) hop(ctx context.Context, way tunnel.Way) (net.Conn, error) {
 	for _, herr := range errs {
 		var known *status.Error
 		if errors.Is(herr, tunnel.ErrRefused) || errors.As(herr, &known) && known.Reason == status.Timeout {
-			err = herr // more than that there is none there
+			err = herr // more precise than ErrNone
 		}
 	}
 	return nil, err
 }
 
-func (a *Agents) try(ctx context.Context, way tunnel.Way, peer string) (net.Conn, error) {
+func (a *Agents) tryPeer(ctx context.Context, way tunnel.Way, peer string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	return a.hops.Hop(ctx, way, peer)
 }
 
-// explain makes an error of open or hop one for the caller.
+// explain converts an error of open or hop to a *status.Error or the context's error.
 func explain(ctx context.Context, cluster string, err error) error {
 	var known *status.Error
 	switch {
@@ -388,7 +408,9 @@ func explain(ctx context.Context, cluster string, err error) error {
 		return known
 	case errors.Is(err, tunnel.ErrNone):
 		return &status.Error{Reason: status.Unreachable, Cluster: cluster, Err: err,
-			Message: fmt.Sprintf("cluster %q is private, and none of its agents is connected; look at them there: kubectl -n clusterpass-system get pods", cluster)}
+			Message: fmt.Sprintf(
+				"cluster %q is private, and none of its agents is connected; look at them there: kubectl -n clusterpass-system "+
+					"get pods", cluster)}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &status.Error{Reason: status.Timeout, Cluster: cluster, Err: err,
 			Message: fmt.Sprintf("cluster %q is private, and none of its agents answers in time; try again", cluster)}

@@ -32,14 +32,16 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
 
-// TestThroughTheTunnel holds: calls and streams reach the API server through an agent, and without one the error says so.
+// TestThroughTheTunnel: requests and streams reach the API server through an agent. Without an agent, the error
+// explains that.
 func TestThroughTheTunnel(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
 	token := w.enrol("prod", time.Hour)
 	c := w.client("prod", r.port)
 	var e *status.Error
-	if err := w.version(c); !errors.As(err, &e) || e.Reason != status.Unreachable || e.Code() != 502 || e.Cluster != "prod" || !strings.Contains(e.Message, `"prod"`) {
+	if err := w.version(c); !errors.As(err, &e) || e.Reason != status.Unreachable || e.Code() != 502 ||
+		e.Cluster != "prod" || !strings.Contains(e.Message, `"prod"`) {
 		t.Errorf("without an agent: %v", err)
 	}
 	a := w.agent("prod", token, w.front.address())
@@ -49,11 +51,11 @@ func TestThroughTheTunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := s.say(); err != nil {
+		if err := s.send(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// The bridge's own way is the same.
+	// The bridge itself uses the same path.
 	conn, err := r.Dial(t.Context(), "prod", "", nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -64,17 +66,18 @@ func TestThroughTheTunnel(t *testing.T) {
 		t.Error("a stream goes on that the API server has cut")
 	}
 	w.api.Listener.Close()
-	if err := w.version(c); !errors.As(err, &e) || e.Reason != status.Unreachable || !strings.Contains(e.Message, "API server") {
+	if err := w.version(c); !errors.As(err, &e) || e.Reason != status.Unreachable ||
+		!strings.Contains(e.Message, "API server") {
 		t.Errorf("without an API server: %v", err)
 	}
 	waittest.Until(t, "nothing is carried any more", func() bool { return a.carries(t) == 0 })
 }
 
-// TestNothingIsSeen holds: in what bridge and agent carry, no credential is seen, nor an answer.
+// TestNothingIsSeen: the traffic of bridge and agent contains no readable credential or response.
 func TestNothingIsSeen(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
-	way := newBalancer(t) // the last part of the way: what comes here was carried as it is
+	way := newBalancer(t) // the last hop: this traffic was forwarded unchanged
 	seen := &waittest.Buffer{}
 	way.tap = seen
 	way.add(w.api.Listener.Addr().String())
@@ -97,12 +100,14 @@ func TestNothingIsSeen(t *testing.T) {
 	if err != nil || string(body) != secret {
 		t.Fatalf("%q, %v", body, err)
 	}
-	if got := seen.String(); len(got) < len(secret) || strings.Contains(got, secret) || strings.Contains(got, "Authorization") {
+	if got := seen.String(); len(got) < len(secret) || strings.Contains(got, secret) ||
+		strings.Contains(got, "Authorization") {
 		t.Errorf("%d bytes were carried, the credential among them: %v", len(got), strings.Contains(got, secret))
 	}
 }
 
-// TestWhoMayConnect holds: callers, agents and the gateway's parts have credentials of their own, and none is taken for another.
+// TestWhoMayConnect: callers, agents and parts of the gateway have different credentials, and none is valid in place of
+// another.
 func TestWhoMayConnect(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -113,7 +118,10 @@ func TestWhoMayConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	pass, err := w.issuer.Create(t.Context(), &v1alpha1.Pass{
-		ObjectMeta: meta("prod"), Spec: v1alpha1.PassSpec{User: "prod", Groups: []string{"system:masters"}, Clusters: []string{"*"}, Verbs: []string{"*"}},
+		ObjectMeta: meta("prod"),
+		Spec: v1alpha1.PassSpec{
+			User: "prod", Groups: []string{"system:masters"}, Clusters: []string{"*"}, Verbs: []string{"*"},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +146,7 @@ func TestWhoMayConnect(t *testing.T) {
 		if name != "none" && !w.keys.IsPass(token) {
 			t.Errorf("%s could be passed on to a member", name)
 		}
-		// The same by HTTP, at the endpoint of agents.
+		// The same at the endpoint of agents, without a websocket.
 		for path, use := range map[string]possession.Use{
 			route.AgentPath("prod"): possession.Connect, route.AgentPath("prod") + route.AgentCredential: possession.Renew,
 		} {
@@ -150,13 +158,14 @@ func TestWhoMayConnect(t *testing.T) {
 				t.Errorf("%s with %s: %d %s", path, name, rec.Code, rec.Body)
 			}
 		}
-		// And at the tunnel port.
+		// The same at the tunnel port.
 		conn, err := net.Dial("tcp", r.port)
 		if err != nil {
 			t.Fatal(err)
 		}
 		tc := tlsClient(conn)
-		err = tunnel.Connect(t.Context(), tc, tunnel.Way{Cluster: "prod"}, http.Header{"Proxy-Authorization": {"Bearer " + token}})
+		err = tunnel.Connect(t.Context(), tc, tunnel.Way{Cluster: "prod"},
+			http.Header{"Proxy-Authorization": {"Bearer " + token}})
 		if err == nil || strings.Contains(err.Error(), "none of its agents") != (name == "part") {
 			t.Errorf("CONNECT with %s: %v", name, err)
 		}
@@ -164,7 +173,7 @@ func TestWhoMayConnect(t *testing.T) {
 	}
 }
 
-// TestOnlyTheGatewaysOwnPort holds: a proxyURL that leads elsewhere gets no token.
+// TestOnlyTheGatewaysOwnPort: a proxyURL that leads elsewhere receives no token.
 func TestOnlyTheGatewaysOwnPort(t *testing.T) {
 	w := newWorld(t)
 	w.enrol("prod", time.Hour)
@@ -172,12 +181,15 @@ func TestOnlyTheGatewaysOwnPort(t *testing.T) {
 	thief := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
 	defer thief.Close()
 	d := &tunnel.Dialer{Keys: w.keys}
-	for _, proxy := range []*url.URL{{Scheme: "https", Host: thief.Listener.Addr().String()}, {Scheme: "http", Host: thief.Listener.Addr().String()}, nil} {
+	for _, proxy := range []*url.URL{
+		{Scheme: "https", Host: thief.Listener.Addr().String()}, {Scheme: "http", Host: thief.Listener.Addr().String()}, nil,
+	} {
 		conn, err := d.Dial(t.Context(), "prod", "", proxy, (&net.Dialer{}).DialContext)
 		if err == nil {
 			_ = conn.Close()
 			t.Errorf("%v was believed", proxy)
-		} else if code := status.From(err).Code(); code != http.StatusBadGateway { // the caller's credential is not what is wrong
+			// the caller's credential is not the problem
+		} else if code := status.From(err).Code(); code != http.StatusBadGateway {
 			t.Errorf("%v: %d, %v", proxy, code, err)
 		}
 	}
@@ -186,8 +198,8 @@ func TestOnlyTheGatewaysOwnPort(t *testing.T) {
 	}
 }
 
-// TestReplicas holds: an agent connects to every replica behind the balancer, and a CONNECT at a replica without the agent is passed
-// on, once.
+// TestReplicas: an agent connects to every replica behind the load balancer. A replica without the agent forwards a
+// CONNECT once.
 func TestReplicas(t *testing.T) {
 	w := newWorld(t)
 	var lns []net.Listener
@@ -203,7 +215,7 @@ func TestReplicas(t *testing.T) {
 	token := w.enrol("prod", time.Hour)
 	one := w.enrol("one", time.Hour)
 	a, b, c := w.replicaAt(lns[0], know), w.replicaAt(lns[1], know), w.replicaAt(lns[2], know)
-	// This one reaches the first replica only, and knows of the others.
+	// This agent reaches the first replica only, although it knows of the others.
 	alone := w.agent("one", one, a.front.Listener.Addr().String())
 	all := w.agent("prod", token, w.front.address())
 	waittest.Until(t, "the agent is connected to all", func() bool { return all.Links() == 3 })
@@ -221,13 +233,13 @@ func TestReplicas(t *testing.T) {
 	} else {
 		_ = conn.Close()
 	}
-	// A hop is the last.
+	// A forwarded request is not forwarded again.
 	conn, err := (&tunnel.Dialer{Keys: w.keys}).Hop(t.Context(), tunnel.Way{Cluster: "one"}, b.port)
 	if err == nil {
 		_ = conn.Close()
 		t.Error("a CONNECT was passed on twice")
 	}
-	// A replica that ends tells its agents, and those that are not connected to others are so before it does.
+	// A draining replica announces that, so its agents connect to another one before it ends.
 	b.Drain(t.Context())
 	b.stop()
 	waittest.Until(t, "the agent has lost it", func() bool { return all.Links() == 2 })
@@ -236,7 +248,7 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestBalancerOfRequests holds: a balancer that ends TLS and passes requests on, as AWS's does, changes nothing for agents.
+// TestBalancerOfRequests: agents work behind a load balancer that terminates TLS and forwards requests, like an ALB.
 func TestBalancerOfRequests(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.pair()
@@ -273,7 +285,7 @@ func TestBalancerOfRequests(t *testing.T) {
 	}
 }
 
-// TestDrain holds: agents of a replica that is about to end are connected to the next one before it ends, and what it carries goes on.
+// TestDrain: agents of a draining replica connect to the next one before it ends, and open streams continue.
 func TestDrain(t *testing.T) {
 	w := newWorld(t)
 	old := w.replica()
@@ -287,8 +299,10 @@ func TestDrain(t *testing.T) {
 	next := w.replica()
 	w.front.remove(old.front.Listener.Addr().String())
 	old.Drain(t.Context())
-	waittest.Until(t, "the agent is connected to the next", func() bool { return w.version(w.client("prod", next.port)) == nil })
-	if err := s.say(); err != nil {
+	waittest.Until(t, "the agent is connected to the next", func() bool {
+		return w.version(w.client("prod", next.port)) == nil
+	})
+	if err := s.send(); err != nil {
 		t.Errorf("a stream of the replica that drains: %v", err)
 	}
 	if err := w.version(w.client("prod", old.port)); err != nil {
@@ -301,10 +315,10 @@ func TestDrain(t *testing.T) {
 	waittest.Until(t, "the agent has one link", func() bool { return a.Links() == 1 })
 }
 
-// TestDrainWaitsForConnects holds: a drain waits for what is asked of the tunnel port, also while it is not known yet who asks.
+// TestDrainWaitsForConnects: a drain waits for requests at the tunnel port, even before they are authenticated.
 func TestDrainWaitsForConnects(t *testing.T) {
 	w := newWorld(t)
-	w.enrol("prod", time.Hour) // which makes the keys
+	w.enrol("prod", time.Hour) // creates the keys
 	token, err := w.keys.TunnelToken(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
@@ -319,12 +333,14 @@ func TestDrainWaitsForConnects(t *testing.T) {
 			case asked <- struct{}{}:
 			default:
 			}
-			<-release // whatever the deadline
+			<-release // regardless of the deadline
 		}
 		return w.Objects.Get(ctx, key)
 	})
 	r := w.replica(func(c *agents.Config) {
-		c.Keys = passes.NewVerifier(passes.Config{Objects: slow, Secrets: w.Secrets, URL: gatewayURL, Log: w.log, Now: w.Clock.Now})
+		c.Keys = passes.NewVerifier(passes.Config{
+			Objects: slow, Secrets: w.Secrets, URL: gatewayURL, Log: w.log, Now: w.Clock.Now,
+		})
 	})
 	conn, err := net.Dial("tcp", r.port)
 	if err != nil {
@@ -336,10 +352,11 @@ func TestDrainWaitsForConnects(t *testing.T) {
 		t.Fatal(err)
 	}
 	held.Store(true)
-	w.Clock.Advance(30 * time.Second) // the keys of the handshake are too old
+	w.Clock.Advance(30 * time.Second) // the keys of the handshake have expired
 	answered := make(chan error, 1)
 	go func() {
-		answered <- tunnel.Connect(t.Context(), tc, tunnel.Way{Cluster: "prod"}, http.Header{"Proxy-Authorization": {"Bearer " + string(token.Reveal())}})
+		answered <- tunnel.Connect(t.Context(), tc, tunnel.Way{Cluster: "prod"},
+			http.Header{"Proxy-Authorization": {"Bearer " + string(token.Reveal())}})
 	}()
 	<-asked
 	waited := func(d time.Duration) (toTheEnd bool) {
@@ -360,12 +377,12 @@ func TestDrainWaitsForConnects(t *testing.T) {
 	}
 }
 
-// getter reads objects.
+// getter is a store whose Get is a function.
 type getter func(ctx context.Context, key string) (objects.Object, error)
 
 func (g getter) Get(ctx context.Context, key string) (objects.Object, error) { return g(ctx, key) }
 
-// TestRenewal holds: an agent gets its next credential for the present one, as long-lived, and for its own cluster.
+// TestRenewal: an agent can exchange its credential for a new one with the same lifetime and cluster.
 func TestRenewal(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -382,8 +399,8 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestAgentRenews holds: an agent whose credential has come to its middle has the next one from the bridge and stores it, and another agent
-// takes that.
+// TestAgentRenews: an agent renews its credential after half of its lifetime and stores it, and another agent uses the
+// stored one.
 func TestAgentRenews(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -402,20 +419,22 @@ func TestAgentRenews(t *testing.T) {
 	if _, err := w.keys.Agent(t.Context(), "prod", w.present(second, possession.Connect, "")); err != nil {
 		t.Error(err)
 	}
-	r.stop() // the other one finds what is stored
+	r.stop() // the other agent finds the stored credential
 	if got := w.current(two); !got.Token.Equal(second.Token) {
 		t.Error("the other agent has not read the store")
 	}
 }
 
-// TestServices holds: an agent connects to what it lists beside its API server, for other clusters of the gateway, and to nothing else; by
-// every way there is to it.
+// TestServices: an agent connects to the services that are configured for other clusters of the gateway, and to nothing
+// else, by every path.
 func TestServices(t *testing.T) {
 	w := newWorld(t)
 	tenant, neighbour := apiServer(t), apiServer(t)
 	here, there := w.pair()
 	w.agent("prod", w.enrol("prod", time.Hour), here.front.Listener.Addr().String(), func(c *links.Config) {
-		c.Target = &target.APIServer{Cluster: "prod", Address: w.api.Listener.Addr().String(), Services: []string{tenant.Listener.Addr().String()}}
+		c.Target = &target.APIServer{
+			Cluster: "prod", Address: w.api.Listener.Addr().String(), Services: []string{tenant.Listener.Addr().String()},
+		}
 	})
 	here.connects(t, 1)
 	d := &tunnel.Dialer{Keys: w.keys}
@@ -435,13 +454,16 @@ func TestServices(t *testing.T) {
 			if err := getVersion(conn, tenant); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			for _, address := range []string{neighbour.Listener.Addr().String(), w.api.Listener.Addr().String(), "localhost:22"} {
+			for _, address := range []string{
+				neighbour.Listener.Addr().String(), w.api.Listener.Addr().String(), "localhost:22",
+			} {
 				var e *status.Error
 				conn, err := dial(address)
 				if err == nil {
 					_ = conn.Close()
 				}
-				if !errors.As(err, &e) || e.Code() != 502 || e.Cluster != "tenant" || !strings.Contains(e.Message, "CLUSTERPASS_SERVICES") {
+				if !errors.As(err, &e) || e.Code() != 502 || e.Cluster != "tenant" ||
+					!strings.Contains(e.Message, "CLUSTERPASS_SERVICES") {
 					t.Errorf("%s, to %s: %v", name, address, err)
 				}
 			}
@@ -452,7 +474,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// getVersion calls a server by a connection to it, which it closes.
+// getVersion sends a request to a server through conn and closes it.
 func getVersion(conn net.Conn, srv *httptest.Server) error {
 	c := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: srv.Client().Transport.(*http.Transport).TLSClientConfig.Clone(),
@@ -465,7 +487,7 @@ func getVersion(conn net.Conn, srv *httptest.Server) error {
 	return err
 }
 
-// TestErrorsAreStatuses holds: what the bridge refuses, it refuses as Kubernetes does.
+// TestErrorsAreStatuses: every refusal of the bridge is a metav1.Status.
 func TestErrorsAreStatuses(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -475,7 +497,8 @@ func TestErrorsAreStatuses(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	var st struct{ Kind, Reason, Message string }
-	if err := json.NewDecoder(resp.Body).Decode(&st); err != nil || resp.StatusCode != 401 || st.Kind != "Status" || st.Reason != "Unauthorized" {
+	if err := json.NewDecoder(resp.Body).Decode(&st); err != nil || resp.StatusCode != 401 || st.Kind != "Status" ||
+		st.Reason != "Unauthorized" {
 		t.Errorf("%s %+v %v", resp.Status, st, err)
 	}
 }

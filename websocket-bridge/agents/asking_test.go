@@ -18,27 +18,33 @@ import (
 	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
 )
 
-// TestStuckInLastQuarter holds: agents whose credential is about to end and that say nothing of another one hold up nobody's recheck.
+// TestStuckInLastQuarter: agents whose credential ends soon and that do not respond must not delay the recheck of
+// others.
 func TestStuckInLastQuarter(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it mostly waits
 	a := New(Config{Recheck: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
 	t.Cleanup(a.Close)
 	var looked atomic.Int64
 	stuck := &session{cluster: "stuck", agent: "a", mux: stuckMux(t)}
-	stuck.by.Store(&passes.Agent{Cluster: "stuck", Ending: func() bool { return true }, Recheck: func(context.Context) error { return nil }})
+	stuck.by.Store(&passes.Agent{
+		Cluster: "stuck", Ending: func() bool { return true }, Recheck: func(context.Context) error { return nil },
+	})
 	other := &session{cluster: "other", agent: "a", mux: stuckMux(t)}
-	other.by.Store(&passes.Agent{Cluster: "other", Ending: func() bool { return false }, Recheck: func(context.Context) error { looked.Add(1); return nil }})
+	other.by.Store(&passes.Agent{
+		Cluster: "other", Ending: func() bool { return false },
+		Recheck: func(context.Context) error { looked.Add(1); return nil },
+	})
 	for _, s := range []*session{stuck, other} {
 		if err := a.registry.add(s); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// Far more often than agents are given up that are asked: once in openTimeout.
+	// Far more often than a silent agent is given up, which happens once in openTimeout.
 	const often = 200
 	waittest.Until(t, "the other one is looked at often", func() bool { return looked.Load() >= often })
 }
 
-// stuckMux is the tunnel of an agent that answers nothing.
+// stuckMux is the tunnel of an agent that does not respond.
 func stuckMux(t *testing.T) *carrier.Session {
 	t.Helper()
 	there := make(chan *websocket.Conn, 1)

@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// balancer passes connections on, to one backend after the other, as a load balancer does. It can swallow what is sent, without a word.
+// balancer is a load balancer that distributes connections to its backends. It can silently drop traffic.
 type balancer struct {
 	ln      net.Listener
-	down    atomic.Bool // swallows what comes from the backends
-	up      atomic.Bool // swallows what goes to them
-	tap     io.Writer   // is given what passes, if it is not nil
+	down    atomic.Bool // drops traffic from the backends
+	up      atomic.Bool // drops traffic to the backends
+	tap     io.Writer   // receives a copy of the traffic; optional
 	next    atomic.Int64
 	wg      sync.WaitGroup
 	mu      sync.Mutex

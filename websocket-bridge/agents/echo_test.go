@@ -11,12 +11,12 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// echo is a stream through the tunnel: what is said comes back.
+// echo is a stream through the tunnel to a server that echoes it.
 type echo struct {
 	t    *testing.T
 	in   *io.PipeWriter
 	out  io.ReadCloser
-	said int
+	sent int
 }
 
 func (w *world) echo(c *http.Client) (*echo, error) {
@@ -36,10 +36,10 @@ func (w *world) echo(c *http.Client) (*echo, error) {
 	return &echo{t: w.t, in: in, out: resp.Body}, nil
 }
 
-// say returns an error unless it comes back.
-func (e *echo) say() error {
-	e.said++
-	want := fmt.Sprintf("line %d\n", e.said)
+// send sends a line and returns an error unless the line is echoed.
+func (e *echo) send() error {
+	e.sent++
+	want := fmt.Sprintf("line %d\n", e.sent)
 	sent := make(chan error, 1)
 	go func() { _, err := io.WriteString(e.in, want); sent <- err }()
 	got := make([]byte, len(want))
@@ -54,7 +54,7 @@ func (e *echo) say() error {
 	return <-sent
 }
 
-// ended waits for the end of a stream that says nothing, and returns the error.
+// ended waits for the end of a silent stream and returns its error.
 func (e *echo) ended() error {
 	got := make(chan error, 1)
 	go func() { _, err := io.ReadFull(e.out, make([]byte, 1)); got <- err }()

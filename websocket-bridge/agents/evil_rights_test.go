@@ -14,10 +14,11 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
 
-// TestEvilCredential holds: whatever an agent answers when it is asked for its credential and told of the replicas, it is asked again, its
-// replica drains, another cluster's revocation ends that one's tunnel, and its own tunnel ends with the credential that it came with.
+// TestEvilCredential: whatever an agent responds to requests of the bridge, it is asked again, and its replica can
+// drain. Other clusters' tunnels end when they are revoked. Its own tunnel ends with the credential that it was opened
+// with.
 func TestEvilCredential(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it mostly waits
 	long := strings.Repeat("x", 1<<10)
 	for name, says := range map[string]func(w *world, own possession.Credential) http.HandlerFunc{
 		"101 and silence":      bytesSay("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", ""),
@@ -60,7 +61,7 @@ func TestEvilCredential(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			w.Clock.Advance(16 * time.Hour) // in the last quarter of its own, and after the end of the expired one
+			w.Clock.Advance(16 * time.Hour) // the last quarter of its lifetime, and after the end of the expired one
 			drained := make(chan struct{})
 			go func() { defer close(drained); r.Drain(t.Context()) }()
 			waittest.Until(t, "it is asked again", func() bool { return asked.Load() >= 2 })
@@ -81,7 +82,7 @@ func TestEvilCredential(t *testing.T) {
 	}
 }
 
-// bytesSay answers with bytes, and then with more again and again where there is more. The connection stays open.
+// bytesSay responds with answer, and then repeats more. The connection stays open.
 func bytesSay(answer, more string) func(*world, possession.Credential) http.HandlerFunc {
 	return func(*world, possession.Credential) http.HandlerFunc {
 		return func(rw http.ResponseWriter, _ *http.Request) {
@@ -97,7 +98,7 @@ func bytesSay(answer, more string) func(*world, possession.Credential) http.Hand
 	}
 }
 
-// credentialSays answers with a credential and a proof for it.
+// credentialSays responds with a credential and its proof.
 func (w *world) credentialSays(c possession.Credential) http.HandlerFunc {
 	return func(rw http.ResponseWriter, _ *http.Request) {
 		proof, err := c.Prove(possession.Connect, "", w.Clock.Now())

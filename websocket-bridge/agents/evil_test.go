@@ -27,7 +27,7 @@ import (
 	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
 )
 
-// dial connects as an agent of a cluster, without its program.
+// dial connects as an agent of a cluster, without the agent's program.
 func (w *world) dial(cluster string, c possession.Credential, r *replica) (*websocket.Conn, *http.Response, error) {
 	d := carrier.NewDialer()
 	d.TLSClientConfig = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
@@ -36,7 +36,7 @@ func (w *world) dial(cluster string, c possession.Credential, r *replica) (*webs
 	return d.DialContext(w.t.Context(), "wss"+strings.TrimPrefix(r.front.URL, "https")+route.AgentPath(cluster), header)
 }
 
-// evil connects as an agent of a cluster, for whoever has stolen its credential.
+// evil connects as an agent of a cluster with a stolen credential.
 func (w *world) evil(cluster string, c possession.Credential, r *replica) *websocket.Conn {
 	w.t.Helper()
 	ws, resp, err := w.dial(cluster, c, r)
@@ -48,7 +48,7 @@ func (w *world) evil(cluster string, c possession.Credential, r *replica) *webso
 	return ws
 }
 
-// serve answers what the bridge asks an agent that is connected by ws.
+// serve responds to the bridge's requests to the agent at ws.
 func (w *world) serve(ws *websocket.Conn, answer http.HandlerFunc) {
 	w.t.Helper()
 	session, err := carrier.Accepter(ws)
@@ -61,7 +61,7 @@ func (w *world) serve(ws *websocket.Conn, answer http.HandlerFunc) {
 	w.t.Cleanup(func() { _, _ = srv.Close(), session.Close(); <-ended })
 }
 
-// TestTurnedAway holds: an agent that is one too many is told so, and to wait, before it is connected.
+// TestTurnedAway: an agent above the maximum is refused before it is connected, with a time to wait.
 func TestTurnedAway(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica(func(c *agents.Config) { c.Max = 1 })
@@ -74,7 +74,7 @@ func TestTurnedAway(t *testing.T) {
 	}
 }
 
-// TestEvilAnswers holds: an agent's answers are its own cluster's, and fit to be passed on.
+// TestEvilAnswers: an agent's errors name its own cluster and are safe to return.
 func TestEvilAnswers(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -84,10 +84,13 @@ func TestEvilAnswers(t *testing.T) {
 	r.connects(t, 1)
 	for name, say := range map[string]func(http.ResponseWriter){
 		"as another cluster": func(rw http.ResponseWriter) {
-			status.Write(rw, status.New(status.UnknownCluster, "other", "no cluster %q\r\nX-Evil: 1 %s", "other", strings.Repeat("long", 2000)))
+			status.Write(rw,
+				status.New(status.UnknownCluster, "other", "no cluster %q\r\nX-Evil: 1 %s", "other", strings.Repeat("long", 2000)))
 		},
-		"as one who decides": func(rw http.ResponseWriter) { status.Write(rw, status.New(status.Forbidden, "prod", "you may not")) },
-		"no Status":          func(rw http.ResponseWriter) { rw.WriteHeader(http.StatusTeapot) },
+		"as one who decides": func(rw http.ResponseWriter) {
+			status.Write(rw, status.New(status.Forbidden, "prod", "you may not"))
+		},
+		"no Status": func(rw http.ResponseWriter) { rw.WriteHeader(http.StatusTeapot) },
 		"a Status that is no end": func(rw http.ResponseWriter) {
 			rw.WriteHeader(http.StatusBadGateway)
 			_, _ = rw.Write(bytes.Repeat([]byte("{"), 1<<20))
@@ -115,7 +118,8 @@ func TestEvilAnswers(t *testing.T) {
 			says <- say
 			err := w.version(w.client("prod", r.port))
 			var e *status.Error
-			if !errors.As(err, &e) || e.Code() != http.StatusBadGateway || e.Cluster != "prod" || len(e.Message) > 700 || strings.ContainsAny(e.Message, "\r\n") {
+			if !errors.As(err, &e) || e.Code() != http.StatusBadGateway || e.Cluster != "prod" || len(e.Message) > 700 ||
+				strings.ContainsAny(e.Message, "\r\n") {
 				t.Errorf("%+v", err)
 			}
 		})
@@ -125,12 +129,13 @@ func TestEvilAnswers(t *testing.T) {
 	}
 }
 
-// TestEvilServer holds: an agent that leads elsewhere than to its cluster's API server hears no call.
+// TestEvilServer: an agent that connects to another server than its cluster's API server sees no request.
 func TestEvilServer(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
 	asked := make(chan struct{}, 100)
-	thief := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{} }))
+	thief := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{} }))
 	cert, err := pki.SelfSigned("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
@@ -149,15 +154,15 @@ func TestEvilServer(t *testing.T) {
 	}
 }
 
-// TestEvilTunnel holds: an agent can make the bridge hold no more than windows of streams that the bridge has opened.
+// TestEvilTunnel: an agent can fill only the windows of streams that the bridge has opened.
 func TestEvilTunnel(t *testing.T) {
-	// What is written here are frames of yamux: version, type, flags, stream, length.
+	// The following are frames of yamux: version, type, flags, stream, length.
 	w := newWorld(t)
 	r := w.replica()
 	token := w.enrol("prod", time.Hour)
 	t.Run("streams", func(t *testing.T) {
 		ws := w.evil("prod", token, r)
-		open := []byte{0, 1, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0} // a change of window, SYN, stream 2
+		open := []byte{0, 1, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0} // a window update with SYN for stream 2
 		if err := ws.WriteMessage(websocket.BinaryMessage, open); err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +172,7 @@ func TestEvilTunnel(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the stream is neither refused nor is the tunnel ended by name: %v", err)
 			}
-			if len(frame) == 12 && frame[1] == 1 && frame[3]&8 != 0 && frame[7] == 2 { // RST of stream 2
+			if len(frame) == 12 && frame[1] == 1 && frame[3]&8 != 0 && frame[7] == 2 { // RST for stream 2
 				return
 			}
 		}
@@ -175,7 +180,7 @@ func TestEvilTunnel(t *testing.T) {
 	t.Run("pings", func(t *testing.T) {
 		ws := w.evil("prod", token, r)
 		ping := []byte{0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7}
-		data := []byte{0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 3, 'a', 'b'} // of a stream that is not there: it is thrown away
+		data := []byte{0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 3, 'a', 'b'} // for an unknown stream: discarded
 		for _, part := range [][]byte{data, append([]byte{'c'}, ping[:5]...), ping[5:]} {
 			if err := ws.WriteMessage(websocket.BinaryMessage, part); err != nil {
 				t.Fatal(err)

@@ -18,12 +18,12 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
 
-// TestTwoAgents holds: both carry, and one that dies takes nothing of the other's along.
+// TestTwoAgents: both agents are used, and the death of one does not affect streams of the other.
 func TestTwoAgents(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
 	token := w.enrol("prod", time.Hour)
-	way := newBalancer(t) // of the agent that dies
+	way := newBalancer(t) // in front of the agent that dies
 	way.add(r.front.Listener.Addr().String())
 	dies, stays := w.agent("prod", token, way.address()), w.agent("prod", token, w.front.address())
 	r.connects(t, 2)
@@ -36,7 +36,8 @@ func TestTwoAgents(t *testing.T) {
 		}
 		open = append(open, s)
 	}
-	// On a slow machine both were asked for one, and what was given up is counted until the tunnel has taken note of it.
+	// On a slow machine both agents may be tried for one connection. Abandoned attempts count until the tunnel has closed
+	// them.
 	var ofDies, ofStays int
 	waittest.Until(t, "the agents carry 10 together", func() bool {
 		ofDies, ofStays = dies.carries(t), stays.carries(t)
@@ -45,12 +46,12 @@ func TestTwoAgents(t *testing.T) {
 	if ofDies == 0 || ofStays == 0 {
 		t.Errorf("the agents carry %d and %d", ofDies, ofStays)
 	}
-	way.remove(r.front.Listener.Addr().String()) // it does not come back
+	way.remove(r.front.Listener.Addr().String()) // it does not reconnect
 	way.cut()
 	r.connects(t, 1)
 	lost := 0
 	for _, s := range open {
-		if s.say() != nil {
+		if s.send() != nil {
 			lost++
 		}
 	}
@@ -62,7 +63,7 @@ func TestTwoAgents(t *testing.T) {
 	}
 }
 
-// TestCut holds: an agent that was cut comes back by itself, and what was in flight fails.
+// TestCut: an agent reconnects after a cut, and open streams fail.
 func TestCut(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -82,8 +83,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestBridgeKilled holds: another replica takes over at once where the agent is connected to it; and a bridge that comes back finds
-// its agents again.
+// TestBridgeKilled: another replica with the agent is used at once. A restarted bridge gets its agents back.
 func TestBridgeKilled(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -98,24 +98,29 @@ func TestBridgeKilled(t *testing.T) {
 		t.Error("a stream goes on whose bridge was killed")
 	}
 	var e *status.Error
-	if err := w.version(w.client("prod", r.port)); !errors.As(err, &e) || e.Reason != status.Unreachable || e.Cluster != "prod" {
+	if err := w.version(w.client("prod", r.port)); !errors.As(err, &e) || e.Reason != status.Unreachable ||
+		e.Cluster != "prod" {
 		t.Errorf("without a bridge: %v", err)
 	}
 	again := w.replica()
-	waittest.Until(t, "the agent is connected again", func() bool { return w.version(w.client("prod", again.port)) == nil })
+	waittest.Until(t, "the agent is connected again", func() bool {
+		return w.version(w.client("prod", again.port)) == nil
+	})
 }
 
-// blackHoles are the networks that swallow what is sent, without a word. Connections are half open where only one way is swallowed.
+// blackHoles are networks that silently drop traffic in one direction or in both.
 var blackHoles = map[string]func(b *balancer, on bool){
-	"both ways":       func(b *balancer, on bool) { b.up.Store(on); b.down.Store(on) },
-	"from the bridge": func(b *balancer, on bool) { b.down.Store(on) }, // the agent hears nothing, the bridge all
-	"from the agent":  func(b *balancer, on bool) { b.up.Store(on) },   // the bridge hears nothing, the agent all
+	"both ways": func(b *balancer, on bool) { b.up.Store(on); b.down.Store(on) },
+	// the agent receives nothing, the bridge everything
+	"from the bridge": func(b *balancer, on bool) { b.down.Store(on) },
+	// the bridge receives nothing, the agent everything
+	"from the agent": func(b *balancer, on bool) { b.up.Store(on) },
 }
 
-// TestBlackHole holds: a network that swallows everything, or everything one way, is noticed at both ends; what was in flight fails, calls
-// are answered meanwhile, and new ones work by another agent at once and by the same one later.
+// TestBlackHole: both ends notice a network that silently drops traffic. Open streams fail, requests get a response
+// meanwhile, and new ones use another agent at once and the same agent later.
 func TestBlackHole(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it mostly waits
 	for name, swallow := range blackHoles {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -138,8 +143,10 @@ func TestBlackHole(t *testing.T) {
 				t.Error("a stream goes on in the black hole")
 			}
 			waittest.Until(t, "the agent has noticed", func() bool { return a.Links() == 0 })
-			waittest.Until(t, "the bridge has noticed", func() bool { return metrictest.Gauge(t, r.metrics, "clusterpass_agents") == 0 })
-			w.agent("prod", token, r.front.Listener.Addr().String()) // by another way
+			waittest.Until(t, "the bridge has noticed", func() bool {
+				return metrictest.Gauge(t, r.metrics, "clusterpass_agents") == 0
+			})
+			w.agent("prod", token, r.front.Listener.Addr().String()) // by another path
 			waittest.Until(t, "calls go the other way", func() bool { return w.version(c) == nil })
 			swallow(w.front, false)
 			waittest.Until(t, "the first agent is back", func() bool { return a.Links() == 1 })
@@ -147,9 +154,9 @@ func TestBlackHole(t *testing.T) {
 	}
 }
 
-// TestBlackHoleWithTwoAgents holds: as long as nobody has noticed, new calls find the agent that answers.
+// TestBlackHoleWithTwoAgents: until the failure is noticed, new requests use the agent that responds.
 func TestBlackHoleWithTwoAgents(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it mostly waits
 	for name, swallow := range blackHoles {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -167,14 +174,14 @@ func TestBlackHoleWithTwoAgents(t *testing.T) {
 					failed = append(failed, err)
 				}
 			}
-			if len(failed) > 2 { // a machine that stands still for a call's 5 s may cost one
+			if len(failed) > 2 { // a machine that pauses for 5 s may cost one
 				t.Errorf("with one of two agents in a black hole: %v", failed)
 			}
 		})
 	}
 }
 
-// TestSlowReader holds: a stream whose reader takes nothing holds up no other stream of the same tunnel.
+// TestSlowReader: a stream whose reader does not read does not block other streams of the tunnel.
 func TestSlowReader(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -183,7 +190,7 @@ func TestSlowReader(t *testing.T) {
 	waittest.Until(t, "the agent is connected", func() bool { return w.version(c) == nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for range 5 { // each fills its window and all buffers on the way
+	for range 5 { // each fills its window and all buffers
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.api.URL+"/endless", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -198,9 +205,9 @@ func TestSlowReader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// More than a tunnel without windows of its own for each stream would let through.
+	// More than a tunnel without a window for each stream would pass.
 	for range 200 {
-		if err := s.say(); err != nil {
+		if err := s.send(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -209,7 +216,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestThousandStreams holds: they are opened at once, and all are open at once.
+// TestThousandStreams: a thousand streams can be opened at the same time and stay open.
 func TestThousandStreams(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -227,7 +234,7 @@ func TestThousandStreams(t *testing.T) {
 	defer release()
 	for range n {
 		wg.Go(func() {
-			// A loaded machine may need longer than an agent is given.
+			// A loaded machine may need longer than openTimeout.
 			var conn net.Conn
 			err := waittest.Poll(context.Background(), func(context.Context) (err error) {
 				conn, err = r.Dial(context.Background(), "prod", "", nil, nil)
@@ -248,18 +255,20 @@ func TestThousandStreams(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	// What was given up before is counted until the tunnel has taken note of it.
-	waittest.Until(t, "all are open, and counted", func() bool { return metrictest.Gauge(t, r.metrics, "clusterpass_tunnel_streams") == n })
+	// Abandoned attempts count until the tunnel has closed them.
+	waittest.Until(t, "all are open, and counted", func() bool {
+		return metrictest.Gauge(t, r.metrics, "clusterpass_tunnel_streams") == n
+	})
 	release()
 	waittest.Until(t, "all are closed", func() bool {
 		return metrictest.Gauge(t, r.metrics, "clusterpass_tunnel_streams") == 0 && a.carries(t) == 0
 	})
 }
 
-// TestStorm holds: 500 agents that are cut together all come back.
+// TestStorm: 500 agents that lose their connections at once all reconnect.
 func TestStorm(t *testing.T) {
 	w := newWorld(t)
-	r := w.replica(func(c *agents.Config) { c.Recheck = time.Minute }) // else this machine does nothing but look after 500 agents' rights
+	r := w.replica(func(c *agents.Config) { c.Recheck = time.Minute }) // fewer checks, since this machine is slow
 	const clusters, each = 50, 10
 	var wg sync.WaitGroup
 	for i := range clusters {
@@ -274,7 +283,9 @@ func TestStorm(t *testing.T) {
 	wg.Wait()
 	r.connects(t, clusters*each)
 	w.front.cut()
-	waittest.Until(t, "the bridge has noticed", func() bool { return metrictest.Gauge(t, r.metrics, "clusterpass_agents") < clusters*each })
+	waittest.Until(t, "the bridge has noticed", func() bool {
+		return metrictest.Gauge(t, r.metrics, "clusterpass_agents") < clusters*each
+	})
 	r.connects(t, clusters*each)
 	for i := range clusters {
 		conn, err := r.Dial(t.Context(), fmt.Sprint("c", i), "", nil, nil)

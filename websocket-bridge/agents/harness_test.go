@@ -39,27 +39,31 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const gatewayURL = "https://gateway.example.com"
 
-// world is a gateway's stores, the API server of a private cluster, and what leads from one to the other.
+// world has the gateway's stores, the API server of a private cluster, and the network between them.
 type world struct {
 	*clustertest.Installation
 	t      *testing.T
 	issuer *passes.Issuer
 	keys   *passes.Verifier
 	api    *httptest.Server
-	front  *balancer // what agents dial
+	front  *balancer // the address that agents dial
 	log    *slog.Logger
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{Installation: clustertest.NewInstallation(t), t: t, log: slog.New(slog.DiscardHandler), front: newBalancer(t)}
+	w := &world{
+		Installation: clustertest.NewInstallation(t), t: t, log: slog.New(slog.DiscardHandler), front: newBalancer(t),
+	}
 	w.issuer = &passes.Issuer{Objects: w.Objects, Secrets: w.Secrets, URL: gatewayURL, Now: w.Clock.Now}
-	w.keys = passes.NewVerifier(passes.Config{Objects: w.Objects, Secrets: w.Secrets, URL: gatewayURL, Log: w.log, Now: w.Clock.Now})
+	w.keys = passes.NewVerifier(passes.Config{
+		Objects: w.Objects, Secrets: w.Secrets, URL: gatewayURL, Log: w.log, Now: w.Clock.Now,
+	})
 	w.api = apiServer(t)
 	return w
 }
 
-// apiServer stands for a member's: it answers, sends without end, and holds.
+// apiServer is a fake member API server. It has ordinary, endless and blocking responses.
 func apiServer(t *testing.T) *httptest.Server {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -90,16 +94,16 @@ func apiServer(t *testing.T) *httptest.Server {
 	return srv
 }
 
-// replica is one of the bridge.
+// replica is a replica of the bridge.
 type replica struct {
 	*agents.Agents
 	metrics *prometheus.Registry
 	front   *httptest.Server
 	port    string // address of the tunnel port
-	stop    func() // as when it is killed
+	stop    func() // as if killed
 }
 
-// replica starts one, behind the balancer. It knows of its peers.
+// replica starts a replica behind the balancer. It knows its peers.
 func (w *world) replica(configure ...func(*agents.Config)) *replica {
 	w.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -109,7 +113,7 @@ func (w *world) replica(configure ...func(*agents.Config)) *replica {
 	return w.replicaAt(ln, configure...)
 }
 
-// pair are two replicas that know each other.
+// pair starts two replicas that know each other.
 func (w *world) pair() (here, there *replica) {
 	w.t.Helper()
 	lns, peers := make([]net.Listener, 2), agents.Peers{}
@@ -126,7 +130,9 @@ func (w *world) pair() (here, there *replica) {
 
 func (w *world) replicaAt(ln net.Listener, configure ...func(*agents.Config)) *replica {
 	w.t.Helper()
-	cfg := agents.Config{Issuer: w.issuer, Keys: w.keys, Recheck: 200 * time.Millisecond, Log: w.log, Metrics: prometheus.NewRegistry()}
+	cfg := agents.Config{
+		Issuer: w.issuer, Keys: w.keys, Recheck: 200 * time.Millisecond, Log: w.log, Metrics: prometheus.NewRegistry(),
+	}
 	for _, fn := range configure {
 		fn(&cfg)
 	}
@@ -147,10 +153,13 @@ func (w *world) replicaAt(ln net.Listener, configure ...func(*agents.Config)) *r
 	return r
 }
 
-// connects waits until so many agents are connected to the replica, which is a moment after they think so.
+// connects waits until n agents are connected to the replica. The agents consider themselves connected a moment
+// earlier.
 func (r *replica) connects(t *testing.T, n int) {
 	t.Helper()
-	waittest.Until(t, fmt.Sprintf("%d agents are connected", n), func() bool { return metrictest.Gauge(t, r.metrics, "clusterpass_agents") == n })
+	waittest.Until(t, fmt.Sprintf("%d agents are connected", n), func() bool {
+		return metrictest.Gauge(t, r.metrics, "clusterpass_agents") == n
+	})
 }
 
 // enrol registers a private cluster and returns its agents' credential, which is bound to a key.
@@ -159,7 +168,7 @@ func (w *world) enrol(name string, ttl time.Duration) possession.Credential {
 	return w.exchange(name, possession.Credential{Token: w.bootstrap(name, ttl)})
 }
 
-// exchange returns the next credential for one, as an agent has it.
+// exchange returns the next credential for c, as an agent obtains it.
 func (w *world) exchange(cluster string, c possession.Credential, edits ...func(*passes.Agent)) possession.Credential {
 	w.t.Helper()
 	next, err := agenttest.Gateway{Issuer: w.issuer, Verifier: w.keys}.Exchange(w.t.Context(), cluster, c, edits...)
@@ -169,7 +178,7 @@ func (w *world) exchange(cluster string, c possession.Credential, edits ...func(
 	return next
 }
 
-// request returns a new key and the PKCS#10 request of it.
+// request returns a new key and its PKCS#10 request.
 func (w *world) request(cluster string) (*possession.Key, string) {
 	w.t.Helper()
 	key, err := possession.NewKey()
@@ -183,7 +192,7 @@ func (w *world) request(cluster string) (*possession.Key, string) {
 	return key, request
 }
 
-// present returns what the bridge sees of a credential now.
+// present returns the values of a credential that the bridge receives now.
 func (w *world) present(c possession.Credential, use possession.Use, request string) passes.Presented {
 	w.t.Helper()
 	p, err := agenttest.Present(c, use, request, w.Clock.Now())
@@ -203,10 +212,14 @@ func (w *world) header(c possession.Credential, use possession.Use, request stri
 	return h
 }
 
-// bootstrap registers a private cluster and returns what clusterpass cluster join --pull makes for its agents.
+// bootstrap registers a private cluster and returns the credential that clusterpass cluster join --pull prints for its
+// agents.
 func (w *world) bootstrap(name string, ttl time.Duration) secrets.Value {
 	w.t.Helper()
-	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name)}, Spec: v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull}}
+	c := &v1alpha1.Cluster{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name)},
+		Spec:       v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull},
+	}
 	value, err := json.Marshal(c)
 	if err != nil {
 		w.t.Fatal(err)
@@ -219,20 +232,20 @@ func (w *world) bootstrap(name string, ttl time.Duration) secrets.Value {
 	return token
 }
 
-// agent is one of a private cluster.
+// agent is an agent of a private cluster.
 type agent struct {
 	*links.Keeper
 	metrics *prometheus.Registry
-	stop    func() // lets it drain
+	stop    func() // drains it
 }
 
-// agent runs one that dials the gateway at address.
+// agent starts an agent that dials the gateway at address.
 func (w *world) agent(
 	cluster string, c possession.Credential, address string, configure ...func(*links.Config),
 ) *agent {
 	w.t.Helper()
 	roots := x509.NewCertPool()
-	roots.AddCert(w.api.Certificate()) // all test servers have the same
+	roots.AddCert(w.api.Certificate()) // all test servers have the same certificate
 	reg := prometheus.NewRegistry()
 	cfg := links.Config{
 		Gateway: "https://" + address, Cluster: cluster, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
@@ -251,12 +264,12 @@ func (w *world) agent(
 	return a
 }
 
-// carries is how many connections the agent carries now.
+// carries returns the number of the agent's open connections.
 func (a *agent) carries(t *testing.T) int {
 	return metrictest.Gauge(t, a.metrics, "clusterpass_agent_streams")
 }
 
-// client calls the API server of a cluster through a tunnel port, as functions do. Each call has a connection of its own.
+// client calls the API server of a cluster through a tunnel port, like a function. Each request has its own connection.
 func (w *world) client(cluster, port string) *http.Client {
 	roots := x509.NewCertPool()
 	roots.AddCert(w.api.Certificate())
@@ -270,7 +283,7 @@ func (w *world) client(cluster, port string) *http.Client {
 	}}
 }
 
-// version is a call that ends.
+// version sends one short request.
 func (w *world) version(c *http.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), waittest.Patience)
 	defer cancel()
@@ -291,7 +304,7 @@ func (w *world) version(c *http.Client) error {
 
 func meta(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 
-// tlsClient believes whoever is there: what the port sees of those who may not connect.
+// tlsClient accepts every certificate. It is for clients that must not be able to use the port.
 func tlsClient(conn net.Conn) *tls.Conn {
 	return tls.Client(conn, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13})
 }

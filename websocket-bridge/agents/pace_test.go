@@ -15,24 +15,29 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// TestNoBodies holds: whoever sends a body where agents connect is refused without waiting for it, and holds no connection by sending it
-// slowly or never, with a credential or without.
+// TestNoBodies: a client that sends a body to the agents' endpoint is refused at once. It cannot keep a connection open
+// by sending slowly, with or without a credential.
 func TestNoBodies(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it mostly waits
 	w := newWorld(t)
 	r := w.replica()
 	token := w.enrol("prod", time.Hour)
-	for name, body := range map[string]string{"of a size": "Content-Length: 100", "without end": "Transfer-Encoding: chunked"} {
+	for name, body := range map[string]string{
+		"of a size": "Content-Length: 100", "without end": "Transfer-Encoding: chunked",
+	} {
 		for _, credential := range []string{string(token.Token.Reveal()), "none"} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				conn, err := tls.Dial("tcp", r.front.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12})
+				conn, err := tls.Dial("tcp", r.front.Listener.Addr().String(), &tls.Config{
+					InsecureSkipVerify: true, MinVersion: tls.VersionTLS12,
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer conn.Close()
 				_ = conn.SetDeadline(time.Now().Add(waittest.Patience))
-				_, err = fmt.Fprintf(conn, "POST %s%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s\r\n\r\n", route.AgentPath("prod"), route.AgentCredential, credential, body)
+				_, err = fmt.Fprintf(conn, "POST %s%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s\r\n\r\n",
+					route.AgentPath("prod"), route.AgentCredential, credential, body)
 				if err != nil {
 					t.Fatal(err)
 				}

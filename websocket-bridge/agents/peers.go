@@ -9,10 +9,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/config"
 )
 
-// Peers are the tunnel ports of a bridge's replicas: host:port, where a host may have many addresses.
+// Peers are the tunnel ports of the bridge's replicas, as host:port. A host may have many addresses.
 type Peers []string
 
-// Validate returns a *config.Error of the variable that holds them.
+// Validate returns a *config.Error that names variable if an entry is invalid.
 func (p Peers) Validate(variable string) error {
 	for _, peer := range p {
 		if err := config.Address(variable, peer); err != nil {
@@ -22,18 +22,19 @@ func (p Peers) Validate(variable string) error {
 	return nil
 }
 
-// resolveTimeout bounds a question to the DNS.
+// resolveTimeout is the deadline of all DNS lookups of one call.
 const resolveTimeout = 2 * time.Second
 
-// addresses returns the address of each replica. Names that do not resolve now have none.
-func (p Peers) addresses(ctx context.Context, lookup func(ctx context.Context, host string) ([]string, error)) []string {
+// addresses returns the sorted address of each replica. Names that do not resolve are ignored.
+func (p Peers) addresses(ctx context.Context,
+	lookup func(ctx context.Context, host string) ([]string, error)) []string {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	var out []string
 	for _, peer := range p {
 		host, port, err := net.SplitHostPort(peer)
 		if err != nil {
-			continue // Validate has seen it
+			continue // checked by Validate
 		}
 		ips, err := lookup(ctx, host)
 		if err != nil {

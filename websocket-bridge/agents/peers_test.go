@@ -14,7 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
 
-// TestPeersByName holds: one name stands for all replicas, by their addresses, as they are when it is asked.
+// TestPeersByName: one host name stands for the addresses that it has at the moment.
 func TestPeersByName(t *testing.T) {
 	w := newWorld(t)
 	addresses := []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"}
@@ -47,12 +47,12 @@ func TestPeersByName(t *testing.T) {
 	}
 }
 
-// TestPeersThatHang holds: a connection's making has an end, however many peers there are that say nothing.
+// TestPeersThatHang: a connection attempt ends, however many peers do not respond.
 func TestPeersThatHang(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it mostly waits
 	w := newWorld(t)
 	w.enrol("prod", time.Hour)
-	const many = 150 // nearly three times as many as can be asked in 20 s
+	const many = 150 // nearly three times as many as can be tried in 20 s
 	var (
 		peers agents.Peers
 		asked atomic.Int64
@@ -90,7 +90,7 @@ func TestPeersThatHang(t *testing.T) {
 	}
 }
 
-// samePort listens at several addresses of this machine, on one port.
+// samePort listens on one port at several addresses.
 func samePort(t *testing.T, addresses []string) []net.Listener {
 	t.Helper()
 	var lns []net.Listener

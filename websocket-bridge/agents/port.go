@@ -16,7 +16,7 @@ import (
 	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
 )
 
-// Port is the tunnel port: HTTP CONNECT to CLUSTER:443 over TLS, for the gateway's own parts.
+// Port is the tunnel port. It serves HTTP CONNECT to CLUSTER:443 over TLS for parts of the gateway.
 type Port struct {
 	agents *Agents
 	srv    *http.Server
@@ -31,7 +31,7 @@ func (a *Agents) Listen(ln net.Listener) *Port {
 	p.srv = &http.Server{
 		Handler: p, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelDebug), // of handshakes, mostly
+		ErrorLog:    slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelDebug), // mostly TLS handshakes
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}, GetCertificate: a.cfg.Keys.TunnelCertificate,
 		},
@@ -41,7 +41,7 @@ func (a *Agents) Listen(ln net.Listener) *Port {
 	return p
 }
 
-// Close cuts all connections.
+// Close closes the port and all of its connections.
 func (p *Port) Close() error {
 	p.cancel()
 	_ = p.srv.Close()
@@ -51,15 +51,14 @@ func (p *Port) Close() error {
 	return nil
 }
 
-// ServeHTTP implements http.Handler.
 func (p *Port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p.agents.carried.Add(1) // whatever it waits for: a drain waits for it
+	p.agents.carried.Add(1) // before authentication, so that a drain waits for it
 	defer p.agents.carried.Add(-1)
 	if err := p.connect(w, r); err != nil {
 		if errors.Is(err, tunnel.ErrNone) {
 			w.Header().Set(tunnel.NoneHeader, "1")
 		}
-		leave(w)
+		closeAfterResponse(w)
 		status.Write(w, err)
 	}
 }
@@ -71,13 +70,16 @@ func (p *Port) connect(w http.ResponseWriter, r *http.Request) error {
 	}
 	token, ok := strings.CutPrefix(r.Header.Get("Proxy-Authorization"), "Bearer ")
 	if !ok {
-		return status.New(status.Unauthenticated, "", "only the gateway's own parts connect here")
+		return status.New(status.Unauthenticated, "",
+			"the request has no tunnel token: only parts of the gateway may connect here")
 	}
 	if err := p.agents.cfg.Keys.VerifyTunnelToken(r.Context(), token, cluster); err != nil {
-		p.agents.cfg.Log.Warn("a token at the tunnel port does not hold", "cluster", cluster, "remote", r.RemoteAddr, "error", err.Error())
+		p.agents.cfg.Log.Warn("a token at the tunnel port is invalid", "cluster", cluster, "remote", r.RemoteAddr, "error",
+			err.Error())
 		return err
 	}
-	member, err := p.agents.dial(r.Context(), tunnel.Way{Cluster: cluster, Service: r.Header.Get(tunnel.ServiceHeader)}, r.Header.Get(tunnel.HopHeader) == "")
+	member, err := p.agents.dial(r.Context(), tunnel.Way{Cluster: cluster, Service: r.Header.Get(tunnel.ServiceHeader)},
+		r.Header.Get(tunnel.HopHeader) == "")
 	if err != nil {
 		return err
 	}
@@ -86,7 +88,7 @@ func (p *Port) connect(w http.ResponseWriter, r *http.Request) error {
 		_ = member.Close()
 		return status.From(err)
 	}
-	if buffered.Reader.Buffered() > 0 { // nobody speaks before the answer
+	if buffered.Reader.Buffered() > 0 { // a client must wait for the response
 		_, _ = member.Close(), conn.Close()
 		return nil
 	}
@@ -94,7 +96,7 @@ func (p *Port) connect(w http.ResponseWriter, r *http.Request) error {
 	_ = conn.SetDeadline(time.Time{})
 	if _, err := conn.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
 		_, _ = member.Close(), conn.Close()
-		return nil //nolint:nilerr // whoever asked is gone
+		return nil //nolint:nilerr // the client is gone
 	}
 	carrier.Pipe(conn, member)
 	return nil

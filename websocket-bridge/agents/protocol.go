@@ -1,20 +1,21 @@
 package agents
 
-// What bridge and agent say to each other beside the tunnel's streams, in which the bridge sends HTTP/1.1: CONNECT to CLUSTER:443,
-// PUT of an Announcement, and GET of the agent's credential.
+// Headers and paths of the protocol between bridge and agent. In streams that it opens, the bridge sends HTTP/1.1:
+// CONNECT to CLUSTER:443, PUT of an Announcement, or GET of the agent's credential.
 const (
-	AgentHeader    = "Clusterpass-Agent"    // of the agent: its id, a UUID of each process
-	HaveHeader     = "Clusterpass-Have"     // of the agent: ids of replicas that it is connected to; they answer 409
-	ReplicaHeader  = "Clusterpass-Replica"  // of the bridge: the replica's id
-	ReplicasHeader = "Clusterpass-Replicas" // of the bridge: how many replicas there are
-	// AnnouncementPath is where an agent takes an Announcement.
+	AgentHeader = "Clusterpass-Agent" // from the agent: its ID, a UUID for each process
+	// from the agent: IDs of replicas that it is connected to; they respond with 409
+	HaveHeader     = "Clusterpass-Have"
+	ReplicaHeader  = "Clusterpass-Replica"  // from the bridge: the ID of the replica
+	ReplicasHeader = "Clusterpass-Replicas" // from the bridge: the number of replicas
+	// AnnouncementPath is the path at which an agent accepts an Announcement.
 	AnnouncementPath = "/announcement"
-	// CredentialPath is where an agent says the credential that it has now to a replica that it has come to with one before.
+	// CredentialPath is the path at which an agent returns its current credential.
 	CredentialPath = "/credential"
 )
 
-// Announcement is what a replica of the bridge says to the agents that are connected to it.
-type Announcement struct {
-	Replicas int  `json:"replicas"` // in all
+// Announcement is a message from a replica to its agents.
+type Announcement struct { // total number
+	Replicas int  `json:"replicas"` // the sending replica is shutting down
 	Draining bool `json:"draining"` // this one is about to end
 }

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// headStart is how long who is asked first may take to connect before the next one is asked, too.
+// headStart is how long an attempt may last before the next one starts.
 const headStart = time.Second
 
-// race asks n ways to one place, one after the other: the next when one has failed, or has not answered within headStart. The first
-// connection is the answer; what others still make of it is closed. Without any, it returns why each has failed; nil for one that was not
-// asked, since ctx has ended.
+// race runs up to n attempts to connect. The next attempt starts when one fails, or after headStart. race returns the
+// first connection and closes later ones. If all attempts fail, it returns their errors, with nil for attempts that
+// were not started before ctx ended.
 func race(ctx context.Context, n int, ask func(ctx context.Context, i int) (net.Conn, error)) (net.Conn, []error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // what is not answered by then is given up
+	defer cancel() // cancels the other attempts
 	type answer struct {
 		i    int
 		conn net.Conn

@@ -10,8 +10,8 @@ import (
 	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
 )
 
-// TestStuckAgent holds: an agent that is connected and answers nothing costs no call that another one can carry, at its own replica and
-// through a peer, and what was asked of it is given up.
+// TestStuckAgent: an agent that does not respond fails no request that another agent can serve, locally or through a
+// peer. Attempts through it are given up.
 func TestStuckAgent(t *testing.T) {
 	w := newWorld(t)
 	here, there := w.pair()
@@ -30,7 +30,7 @@ func TestStuckAgent(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 		return conn
 	}
-	for range busy { // so that the other agent is asked first, whatever it still carries of what was given up
+	for range busy { // so that the other agent is tried first, even with abandoned attempts
 		dial(there)
 	}
 	stuck, err := carrier.Accepter(w.evil("prod", token, there))
@@ -42,5 +42,7 @@ func TestStuckAgent(t *testing.T) {
 	for _, r := range []*replica{there, here} {
 		_ = dial(r).Close()
 	}
-	waittest.Until(t, "nothing else is open", func() bool { return metrictest.Gauge(t, there.metrics, "clusterpass_tunnel_streams") == busy })
+	waittest.Until(t, "nothing else is open", func() bool {
+		return metrictest.Gauge(t, there.metrics, "clusterpass_tunnel_streams") == busy
+	})
 }

@@ -19,17 +19,18 @@ import (
 )
 
 const (
-	// maxPerCluster bounds the agents of one cluster: two of a Deployment, and those that replace them.
+	// maxPerCluster is the maximum number of agents of one cluster. A Deployment has two, and others replace them.
 	maxPerCluster = 16
-	// maxStreams bounds the streams of one agent: with eight replicas, they fit into the memory that its manifest lets it have.
+	// maxStreams is the maximum number of streams of one agent. With eight replicas, they fit into the memory limit of its
+	// manifest.
 	maxStreams = 1024
-	// openTimeout is how long an agent may take to connect to its API server, or a peer to have one do so.
+	// openTimeout is the deadline of one attempt to connect through an agent or a peer.
 	openTimeout = 5 * time.Second
 )
 
-// registry holds the sessions of agents. It is safe for concurrent use.
+// registry contains the sessions of all agents. It is safe for concurrent use.
 type registry struct {
-	max int // sessions in all
+	max int // maximum number of sessions
 
 	mu        sync.Mutex
 	byCluster map[string][]*session
@@ -38,19 +39,20 @@ type registry struct {
 	closed    bool
 }
 
-// session is one agent's tunnel.
+// session is the tunnel of one agent.
 type session struct {
 	cluster, agent string
 	mux            *carrier.Session
 	streams        atomic.Int64
-	by             atomic.Pointer[passes.Agent] // the credential, as far as the bridge knows
+	by             atomic.Pointer[passes.Agent] // the credential that the bridge last verified
 }
 
-// maxSaid is the size in bytes of what is read of what an agent says.
-const maxSaid = 16 << 10
+// maxResponse is the maximum size in bytes of an agent's response, and of its headers.
+const maxResponse = 16 << 10
 
-// call asks the agent itself, and returns what it says. Whatever the agent does, it takes openTimeout at most: the context alone does not
-// end it, since http.Transport leaves a connection alone that was answered 101, and a stream that was closed can be read for a while.
+// call sends a request to the agent and returns the response's body. It lasts openTimeout at most. The deadline is also
+// set on the stream, because http.Transport ignores the context after a 101, and a closed stream stays readable for a
+// while.
 func (s *session) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -60,7 +62,7 @@ func (s *session) call(ctx context.Context, method, path string, body []byte) ([
 	}
 	client := http.Client{
 		Transport: &http.Transport{
-			DisableKeepAlives: true, MaxResponseHeaderBytes: maxSaid,
+			DisableKeepAlives: true, MaxResponseHeaderBytes: maxResponse,
 			DialContext: func(context.Context, string, string) (net.Conn, error) {
 				conn, err := s.mux.Open()
 				if err == nil {
@@ -80,36 +82,37 @@ func (s *session) call(ctx context.Context, method, path string, body []byte) ([
 	if resp.StatusCode/100 != 2 {
 		return nil, fmt.Errorf("the agent answers %s", resp.Status)
 	}
-	return io.ReadAll(io.LimitReader(resp.Body, maxSaid))
+	return io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 }
 
-// add takes a session in; the same agent's session of before, which it can only have given up, ends.
+// add adds a session. It closes a former session of the same agent, which the agent must have given up.
 func (r *registry) add(s *session) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before, err := r.place(s.cluster, s.agent)
+	before, err := r.findSlot(s.cluster, s.agent)
 	if err != nil {
 		return err
 	}
 	if before != nil {
 		_ = before.mux.Close()
-		r.without(before)
+		r.removeLocked(before)
 	}
 	r.byCluster[s.cluster] = append(r.byCluster[s.cluster], s)
 	r.count++
 	return nil
 }
 
-// room returns the error that add would.
-func (r *registry) room(cluster, agent string) error {
+// checkCapacity returns the error that add would return.
+func (r *registry) checkCapacity(cluster, agent string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := r.place(cluster, agent)
+	_, err := r.findSlot(cluster, agent)
 	return err
 }
 
-// place finds a place for a session of an agent: that of its session before, if it has one, or a new one. The caller holds mu.
-func (r *registry) place(cluster, agent string) (before *session, err error) {
+// findSlot returns the agent's present session, which a new one may replace, or nil if there is space for a new one.
+// r.mu must be locked.
+func (r *registry) findSlot(cluster, agent string) (before *session, err error) {
 	if r.closed {
 		return nil, status.New(status.Draining, cluster, "this bridge is shutting down; connect to another one")
 	}
@@ -119,7 +122,10 @@ func (r *registry) place(cluster, agent string) (before *session, err error) {
 	}
 	if r.count >= r.max || len(of) >= maxPerCluster {
 		return nil, &status.Error{Reason: status.TooManyRequests, Cluster: cluster, RetryAfter: 10 * time.Second,
-			Message: fmt.Sprintf("the bridge holds %d agents, %d of them of cluster %q, and takes no more", r.count, len(of), cluster)}
+			Message: fmt.Sprintf(
+				"the agent is refused: %d agents are connected, %d of them of cluster %q, which is the limit; try again later",
+				r.count, len(of),
+				cluster)}
 	}
 	return nil, nil
 }
@@ -134,11 +140,11 @@ func (r *registry) has(cluster, agent string) bool {
 func (r *registry) remove(s *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.without(s)
+	r.removeLocked(s)
 }
 
-// without takes a session out, once, and returns its cluster's others.
-func (r *registry) without(s *session) []*session {
+// removeLocked removes a session, if present, and returns the cluster's other sessions. r.mu must be locked.
+func (r *registry) removeLocked(s *session) []*session {
 	of := r.byCluster[s.cluster]
 	i := slices.Index(of, s)
 	if i < 0 {
@@ -177,7 +183,7 @@ func (r *registry) size() int {
 	return r.count
 }
 
-// close ends all sessions and takes no more.
+// close closes all sessions and refuses new ones.
 func (r *registry) close() {
 	r.mu.Lock()
 	r.closed = true
@@ -187,11 +193,13 @@ func (r *registry) close() {
 	}
 }
 
-// open connects to where way leads through one of the cluster's agents, by race. The error is tunnel.ErrNone, or says of the cluster what was
-// wrong, as the last of its agents sees it.
+// open connects through one of the cluster's agents with race. The error is tunnel.ErrNone if no agent is connected,
+// and otherwise that of the last agent.
 func (r *registry) open(ctx context.Context, way tunnel.Way) (net.Conn, error) {
 	of := r.of(way.Cluster)
-	conn, errs := race(ctx, len(of), func(ctx context.Context, i int) (net.Conn, error) { return r.through(ctx, of[i], way) })
+	conn, errs := race(ctx, len(of), func(ctx context.Context, i int) (net.Conn, error) {
+		return r.openThrough(ctx, of[i], way)
+	})
 	switch {
 	case conn != nil:
 		return conn, nil
@@ -203,12 +211,13 @@ func (r *registry) open(ctx context.Context, way tunnel.Way) (net.Conn, error) {
 	return nil, errs[len(errs)-1]
 }
 
-// through opens a stream in one session.
-func (r *registry) through(ctx context.Context, s *session, way tunnel.Way) (net.Conn, error) {
+// openThrough opens a stream in one session.
+func (r *registry) openThrough(ctx context.Context, s *session, way tunnel.Way) (net.Conn, error) {
 	if s.streams.Add(1) > maxStreams {
 		s.streams.Add(-1)
 		return nil, &status.Error{Reason: status.TooManyRequests, Cluster: s.cluster, RetryAfter: time.Second,
-			Message: fmt.Sprintf("the agents of cluster %q carry %d connections each, and take no more", s.cluster, maxStreams)}
+			Message: fmt.Sprintf("each agent of cluster %q has %d connections, which is the limit; try again later", s.cluster,
+				maxStreams)}
 	}
 	r.streams.Add(1)
 	done := sync.OnceFunc(func() { s.streams.Add(-1); r.streams.Add(-1) })
@@ -219,7 +228,7 @@ func (r *registry) through(ctx context.Context, s *session, way tunnel.Way) (net
 		err  error
 	}
 	result := make(chan opened, 1)
-	go func() { // opening waits for the tunnel to take it, which has no deadline but the tunnel's own
+	go func() { // opening a stream waits for the tunnel without a deadline of its own
 		conn, err := s.mux.Open()
 		if err == nil {
 			if err = tunnel.Connect(ctx, conn, way, http.Header{}); err != nil {
@@ -236,7 +245,7 @@ func (r *registry) through(ctx context.Context, s *session, way tunnel.Way) (net
 		}
 		return &counted{o.conn, done}, nil
 	case <-ctx.Done():
-		go func() { // it ends when the tunnel does, at the latest
+		go func() { // ends when the tunnel does, at the latest
 			if o := <-result; o.err == nil {
 				_ = o.conn.Close()
 			}
@@ -252,11 +261,10 @@ type counted struct {
 	done func()
 }
 
-// Close implements net.Conn.
 func (c *counted) Close() error {
 	c.done()
 	return c.Conn.Close()
 }
 
-// CloseWrite closes one direction.
+// CloseWrite closes the writing half.
 func (c *counted) CloseWrite() error { return c.Conn.(interface{ CloseWrite() error }).CloseWrite() }

@@ -10,7 +10,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/tunnel"
 )
 
-// TestStreamsOfOneAgent holds: a call for which no agent has room is told to wait, and counts nowhere.
+// TestStreamsOfOneAgent: a connection above an agent's maximum is refused with a time to wait, and is not counted.
 func TestStreamsOfOneAgent(t *testing.T) {
 	s := &session{cluster: "prod", agent: "a"}
 	r := &registry{max: 1, byCluster: map[string][]*session{}}
@@ -28,7 +28,7 @@ func TestStreamsOfOneAgent(t *testing.T) {
 	}
 }
 
-// TestAgentsOfOneCluster holds: a cluster has so many agents at most, and leaves room for the others'; all together have so many.
+// TestAgentsOfOneCluster: the number of agents is limited for each cluster and in total.
 func TestAgentsOfOneCluster(t *testing.T) {
 	r := &registry{max: maxPerCluster + 1, byCluster: map[string][]*session{}}
 	for n := range maxPerCluster {
@@ -39,7 +39,9 @@ func TestAgentsOfOneCluster(t *testing.T) {
 	refused := func(cluster string) {
 		t.Helper()
 		var e *status.Error
-		if err := r.add(&session{cluster: cluster, agent: "more"}); !errors.As(err, &e) || e.Code() != http.StatusTooManyRequests || e.RetryAfter == 0 || e.Cluster != cluster {
+		if err := r.add(&session{
+			cluster: cluster, agent: "more",
+		}); !errors.As(err, &e) || e.Code() != http.StatusTooManyRequests || e.RetryAfter == 0 || e.Cluster != cluster {
 			t.Errorf("one more of %s: %v", cluster, err)
 		}
 	}
@@ -49,7 +51,7 @@ func TestAgentsOfOneCluster(t *testing.T) {
 	}
 	refused("third")
 	r.remove(r.of("prod")[0])
-	if err := r.room("prod", "more"); err != nil || r.size() != maxPerCluster {
+	if err := r.checkCapacity("prod", "more"); err != nil || r.size() != maxPerCluster {
 		t.Errorf("of %d, one has gone: %v", r.size(), err)
 	}
 }

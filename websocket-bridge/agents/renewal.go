@@ -14,17 +14,17 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// alarmTimeout bounds the writes that end the credentials of a cluster's agents.
+// alarmTimeout is the deadline of the writes that end the credentials of a cluster's agents.
 const alarmTimeout = 10 * time.Second
 
 // ReusesMetric is the Prometheus metric of credentials of which a copy was used.
 const ReusesMetric = "clusterpass_agent_credential_reuses_total"
 
-// RecordTo writes audit events of reused credentials to log from now on. A nil log records nothing.
+// RecordTo sends audit events of reused credentials to log. A nil log discards them.
 func (a *Agents) RecordTo(log *audit.Log) { a.audit.Store(log) }
 
-// renewed answers an agent's request for its next credential.
-func (a *Agents) renewed(w http.ResponseWriter, r *http.Request, agent *passes.Agent, request string) error {
+// sendRenewal responds to an agent with its next credential.
+func (a *Agents) sendRenewal(w http.ResponseWriter, r *http.Request, agent *passes.Agent, request string) error {
 	if request == "" {
 		return status.New(status.BadRequest, agent.Cluster,
 			"the agent's credential is not renewed: the agent sends no %s; upgrade the agent", possession.RequestHeader)
@@ -39,7 +39,8 @@ func (a *Agents) renewed(w http.ResponseWriter, r *http.Request, agent *passes.A
 	return nil
 }
 
-// alarm ends all credentials of a cluster's agents, and makes that known, if err means that a copy of one was used.
+// alarm handles an err which means that a copy of a credential was used. It ends all credentials of the cluster's
+// agents, and writes a log entry, a metric and an audit event.
 func (a *Agents) alarm(r *http.Request, err error) {
 	var reused *passes.ReusedError
 	if !errors.As(err, &reused) {
@@ -55,7 +56,7 @@ func (a *Agents) alarm(r *http.Request, err error) {
 	failed := status.From(err)
 	event.Decision(false, failed.Message)
 	event.Completed(failed.Code(), failed)
-	// The client must not prevent this by going away.
+	// The client must not be able to prevent this by closing the connection.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), alarmTimeout)
 	defer cancel()
 	if err := a.cfg.Issuer.EndAgents(ctx, agent, passes.Reuse{Time: time.Now(), From: from}); err != nil {

@@ -32,7 +32,7 @@ import (
 
 const reuses = "clusterpass_agent_credential_reuses_total"
 
-// store writes a bootstrap credential, as applying the manifest of the agents does.
+// store writes a bootstrap credential, as the agents' manifest does.
 func (w *world) store(file credential.File, bootstrap secrets.Value) {
 	w.t.Helper()
 	if err := os.WriteFile(string(file), bootstrap.Reveal(), 0o600); err != nil {
@@ -40,7 +40,7 @@ func (w *world) store(file credential.File, bootstrap secrets.Value) {
 	}
 }
 
-// credential returns an agent's credential, which is renewed at the replica.
+// credential returns an agent's credential that is renewed at a replica.
 func (w *world) credential(cluster string, store credential.Store, r *replica) *credential.Credential {
 	return &credential.Credential{
 		Store: store, Cluster: cluster, URL: r.front.URL + route.AgentPath(cluster) + route.AgentCredential,
@@ -48,7 +48,7 @@ func (w *world) credential(cluster string, store credential.Store, r *replica) *
 	}
 }
 
-// current returns what the agent connects with now.
+// current returns the credential that the agent connects with now.
 func (w *world) current(c *credential.Credential) possession.Credential {
 	w.t.Helper()
 	got, err := c.Current(w.t.Context())
@@ -58,7 +58,7 @@ func (w *world) current(c *credential.Credential) possession.Credential {
 	return got
 }
 
-// renew asks for the next credential over TLS. The token of the result is the body of whatever the answer is.
+// renew requests the next credential over TLS. The token of the result is the response's body, whatever it is.
 func (w *world) renew(
 	front *httptest.Server, cluster string, c possession.Credential,
 ) (*http.Response, possession.Credential) {
@@ -82,7 +82,7 @@ func (w *world) renew(
 	return resp, possession.Credential{Token: secrets.NewValue(body), Key: key}
 }
 
-// reused returns the condition of a cluster after a reuse, nil for none.
+// reused returns the condition of a cluster after a reuse, or nil.
 func (w *world) reused(cluster string) *metav1.Condition {
 	w.t.Helper()
 	o, err := w.Objects.Get(w.t.Context(), clusterv1alpha1.Prefix+cluster)
@@ -108,8 +108,8 @@ func (w *world) refusedDial(cluster string, c possession.Credential, r *replica)
 	}
 }
 
-// TestCopiedCredentialWithoutKeyIsWorthless copies a credential, as from a log of a proxy that ends TLS. If it
-// failed, whoever reads a credential would be an agent of the cluster, and could renew it for ever.
+// TestCopiedCredentialWithoutKeyIsWorthless copies a credential, as from the log of a proxy that terminates TLS. If it
+// failed, anyone with the copy could be an agent of the cluster, and renew the credential forever.
 func TestCopiedCredentialWithoutKeyIsWorthless(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -130,7 +130,7 @@ func TestCopiedCredentialWithoutKeyIsWorthless(t *testing.T) {
 	r.connects(t, 1)
 }
 
-// TestProofIsForOneRequest replays proofs. If it failed, a proof that was seen once would be as good as the key.
+// TestProofIsForOneRequest replays proofs. If it failed, a captured proof would be as good as the key.
 func TestProofIsForOneRequest(t *testing.T) {
 	w := newWorld(t)
 	honest := w.enrol("prod", time.Hour)
@@ -157,8 +157,8 @@ func TestProofIsForOneRequest(t *testing.T) {
 	}
 }
 
-// TestBootstrapIsGoodForOneExchange exchanges the credential of a manifest twice. If it failed, whoever finds an old
-// manifest would be an agent of the cluster.
+// TestBootstrapIsGoodForOneExchange exchanges the credential of a manifest twice. If it failed, anyone with an old
+// manifest could be an agent of the cluster.
 func TestBootstrapIsGoodForOneExchange(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -180,7 +180,7 @@ func TestBootstrapIsGoodForOneExchange(t *testing.T) {
 }
 
 // TestCopiedKeyIsDetected copies credential and key, as from a backup of the member's Secrets, and both renew. If it
-// failed, the thief would stay an agent of the cluster, unnoticed.
+// failed, the thief would stay an agent of the cluster unnoticed.
 func TestCopiedKeyIsDetected(t *testing.T) {
 	for name, thiefFirst := range map[string]bool{"the thief renews first": true, "the agent renews first": false} {
 		t.Run(name, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestCopiedKeyIsDetected(t *testing.T) {
 			r.connects(t, 0)
 			w.refusedDial("prod", copied, r)
 
-			// The operator has the cluster join again: the condition goes, and the thief's copies are worth nothing.
+			// The cluster joins again: the condition disappears, and the thief's copies are invalid.
 			o, err := w.Objects.Get(t.Context(), clusterv1alpha1.Prefix+"prod")
 			var cluster clusterv1alpha1.Cluster
 			if err == nil {
@@ -250,8 +250,8 @@ func TestCopiedKeyIsDetected(t *testing.T) {
 	}
 }
 
-// TestOldGenerationIsDetectedAtConnect: a thief may connect with a copy instead of renewing it. An agent that read
-// the store a moment before another renewed it must not be mistaken for one.
+// TestOldGenerationIsDetectedAtConnect: a thief may connect with a copy instead of renewing it. An agent that read the
+// store just before another agent renewed must not count as a thief.
 func TestOldGenerationIsDetectedAtConnect(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -272,8 +272,8 @@ func TestOldGenerationIsDetectedAtConnect(t *testing.T) {
 	r.connects(t, 0)
 }
 
-// TestCrashWhileRenewingLosesNothing: if it failed, an agent that is restarted at the wrong moment would be locked
-// out, and the gateway would report a theft.
+// TestCrashWhileRenewingLosesNothing: an agent that restarts at the wrong moment must not be locked out or reported as
+// a thief.
 func TestCrashWhileRenewingLosesNothing(t *testing.T) {
 	for name, generation := range map[string]int{"of the bootstrap credential": 0, "of a bound one": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -285,7 +285,7 @@ func TestCrashWhileRenewingLosesNothing(t *testing.T) {
 				w.current(w.credential("prod", file, r))
 				w.Clock.Advance(31 * time.Minute)
 			}
-			store := &forgetful{File: file, saves: 1} // the key of the exchange is stored, and its result is not
+			store := &forgetful{File: file, saves: 1} // the key of the exchange is stored, but not the result
 			lost := w.current(w.credential("prod", store, r))
 			w.Clock.Advance(10 * time.Minute) // well after the overlap
 			restarted := w.credential("prod", file, r)
@@ -306,8 +306,8 @@ func TestCrashWhileRenewingLosesNothing(t *testing.T) {
 	}
 }
 
-// TestStoreFailsAfterRenewal: the answer of the gateway arrives, storing it fails, and the gateway cannot be reached
-// for a while. If the agent connected with the stored credential then, the gateway would report a theft.
+// TestStoreFailsAfterRenewal: the gateway's response arrives, but storing it fails, and the gateway is unreachable for
+// a while. If the agent then used the stored credential, the gateway would report a theft.
 func TestStoreFailsAfterRenewal(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -328,7 +328,7 @@ func TestStoreFailsAfterRenewal(t *testing.T) {
 	r.connects(t, 1)
 }
 
-// TestAgentsShareOneExchange: two agents of a Deployment start at once. If it failed, the second would be a thief.
+// TestAgentsShareOneExchange: two agents of a Deployment that start together must not be reported as a theft.
 func TestAgentsShareOneExchange(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -355,7 +355,7 @@ func TestAgentsShareOneExchange(t *testing.T) {
 	}
 }
 
-// forgetful is a Store that stores only so often, and fails then.
+// forgetful is a Store that fails after a number of saves.
 type forgetful struct {
 	credential.File
 	saves int

@@ -11,27 +11,28 @@ import (
 )
 
 const (
-	// rechecks is how many agents are looked at side by side, so that a store that is slow for one holds up few others.
-	rechecks = 32
-	// asks is how many agents are asked side by side for their credential: those that do not answer hold up few others.
-	asks = 64
+	// maxRechecks is the number of concurrent checks, so that a slow store for one agent delays few others.
+	maxRechecks = 32
+	// maxAsks is the number of agents that are asked concurrently for their credential, so that silent ones delay few
+	// others.
+	maxAsks = 64
 )
 
-// recheck ends the tunnels of agents that may not be connected any more, and has those asked then whose credential is about to end. It does
-// not wait for what they say: who says nothing must not hold up the next recheck.
+// recheck closes the tunnels of agents whose credential is no longer valid. Then it starts to ask agents for a newer
+// credential if theirs ends soon. It does not wait for them, so that silent agents cannot delay the next recheck.
 func (a *Agents) recheck(ctx context.Context) {
 	all := a.registry.all()
-	sideBySide(all, rechecks, func(s *session) { a.recheckOne(ctx, s) })
+	sideBySide(all, maxRechecks, func(s *session) { a.recheckOne(ctx, s) })
 	if !a.asking.CompareAndSwap(false, true) {
-		return // they are being asked still
+		return // the last round is still running
 	}
 	a.wg.Go(func() {
 		defer a.asking.Store(false)
-		sideBySide(all, asks, func(s *session) { a.renew(ctx, s) })
+		sideBySide(all, maxAsks, func(s *session) { a.renew(ctx, s) })
 	})
 }
 
-// sideBySide does what is to be done for each of all, for n at a time, and waits for it.
+// sideBySide calls do for each of all, at most n concurrently, and waits.
 func sideBySide(all []*session, n int, do func(*session)) {
 	var wg sync.WaitGroup
 	places := make(chan struct{}, n)
@@ -45,15 +46,17 @@ func sideBySide(all []*session, n int, do func(*session)) {
 	wg.Wait()
 }
 
-// recheckOne is recheck for one.
+// recheckOne closes the tunnel of an agent whose credential is no longer valid.
 func (a *Agents) recheckOne(ctx context.Context, s *session) {
 	if err := s.by.Load().Recheck(ctx); err != nil && ctx.Err() == nil {
-		a.cfg.Log.Warn("an agent may not be connected any more", "cluster", s.cluster, "error", err.Error())
+		a.cfg.Log.Warn("an agent lost its tunnel: its credential is no longer valid", "cluster", s.cluster, "error",
+			err.Error())
 		_ = s.mux.Close()
 	}
 }
 
-// renew asks an agent whose credential is about to end for the one that it has now, so that its tunnel outlives the one that it came with.
+// renew asks an agent whose credential ends soon for its current one, so that the tunnel outlives the credential that
+// it was opened with.
 func (a *Agents) renew(ctx context.Context, s *session) {
 	if ctx.Err() != nil || s.mux.IsClosed() || !s.by.Load().Ending() {
 		return
@@ -66,11 +69,11 @@ func (a *Agents) renew(ctx context.Context, s *session) {
 		}
 	}
 	if err != nil {
-		a.cfg.Log.Debug("an agent has no credential to go on with", "cluster", s.cluster, "error", err.Error())
+		a.cfg.Log.Debug("an agent has no newer credential", "cluster", s.cluster, "error", err.Error())
 	}
 }
 
-// ask returns the credential that an agent has now. The agent answers a token, and after a line break the proof.
+// ask returns the agent's current credential. The response is a token, a line break and the proof.
 func (a *Agents) ask(ctx context.Context, s *session) (passes.Presented, error) {
 	answer, err := s.call(ctx, http.MethodGet, CredentialPath, nil)
 	token, proof, _ := strings.Cut(string(answer), "\n")

@@ -24,8 +24,8 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
 
-// TestRevocation holds: an agent whose credential was revoked, has expired or was signed by a key that is gone, or whose cluster is gone,
-// loses its tunnel and gets no other.
+// TestRevocation: an agent loses its tunnel, and cannot reconnect, after its credential was revoked or expired, or
+// after its signing key or cluster is gone.
 func TestRevocation(t *testing.T) {
 	for name, revoke := range map[string]func(w *world) error{
 		"revoked": func(w *world) error { return w.issuer.RevokeAgent(context.Background(), "prod") },
@@ -39,7 +39,7 @@ func TestRevocation(t *testing.T) {
 		"expired": func(w *world) error { w.Clock.Advance(2 * time.Hour); return nil },
 		"discarded": func(w *world) error {
 			err := w.issuer.RotateKey(context.Background(), true)
-			w.Clock.Advance(time.Minute) // keys are read anew by then
+			w.Clock.Advance(time.Minute) // by then keys are read again
 			return err
 		},
 	} {
@@ -70,18 +70,18 @@ func TestRevocation(t *testing.T) {
 	}
 }
 
-// TestTunnelOutlivesCredential holds: a tunnel whose agent has its next credential goes on when the one ends that it came with.
+// TestTunnelOutlivesCredential: a tunnel stays open after the end of its first credential if the agent has renewed it.
 func TestTunnelOutlivesCredential(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
 	first := w.enrol("prod", 20*time.Hour)
 	var (
 		current atomic.Pointer[possession.Credential]
-		said    atomic.Int64 // how often the agent was asked
+		sent    atomic.Int64 // how often the agent was asked
 	)
 	current.Store(&first)
 	w.agent("prod", first, w.front.address(), func(c *links.Config) {
-		c.Credential = func(context.Context) (possession.Credential, error) { said.Add(1); return *current.Load(), nil }
+		c.Credential = func(context.Context) (possession.Credential, error) { sent.Add(1); return *current.Load(), nil }
 	})
 	r.connects(t, 1)
 	s, err := w.echo(w.client("prod", r.port))
@@ -93,19 +93,19 @@ func TestTunnelOutlivesCredential(t *testing.T) {
 	current.Store(&next)
 	more := func(n int64) {
 		t.Helper()
-		before := said.Load()
-		waittest.Until(t, "the agent is asked for its credential", func() bool { return said.Load() >= before+n })
+		before := sent.Load()
+		waittest.Until(t, "the agent is asked for its credential", func() bool { return sent.Load() >= before+n })
 	}
-	w.Clock.Advance(19 * time.Hour) // in the last quarter of both
-	more(10)                        // of which an answer has been taken by then, however slow this machine is
-	w.Clock.Advance(3 * time.Hour)  // when the first one has ended
-	more(3)                         // which follow looks at the right of the tunnel
-	if err := s.say(); err != nil {
+	w.Clock.Advance(19 * time.Hour) // the last quarter of both
+	more(10)                        // by then the bridge has processed an answer, even on a slow machine
+	w.Clock.Advance(3 * time.Hour)  // the first one has expired
+	more(3)                         // after checks of the tunnel's credential
+	if err := s.send(); err != nil {
 		t.Errorf("a stream has ended with the agent's first credential: %v", err)
 	}
 }
 
-// TestRechecksSideBySide holds: agents are looked at side by side, so that a slow store for one does not hold up the others.
+// TestRechecksSideBySide: agents are checked concurrently, so that a slow store for one does not delay others.
 func TestRechecksSideBySide(t *testing.T) {
 	w := newWorld(t)
 	meet := &meeting{Store: w.Objects, both: make(chan struct{}), of: map[string]bool{}}
@@ -124,14 +124,14 @@ func TestRechecksSideBySide(t *testing.T) {
 	}
 }
 
-// meeting is a store in which, once it is on, who reads the one cluster waits for whoever reads the other.
+// meeting is a store. When it is on, a read of one cluster waits for a read of the other.
 type meeting struct {
 	objects.Store
 	on   atomic.Bool
-	both chan struct{} // closed when they have met
+	both chan struct{} // closed when both have arrived
 
 	mu sync.Mutex
-	of map[string]bool // who is waiting
+	of map[string]bool // the waiting reads
 }
 
 func (m *meeting) Get(ctx context.Context, key string) (objects.Object, error) {
@@ -157,7 +157,7 @@ func (m *meeting) wait(ctx context.Context, key string) {
 	}
 }
 
-// TestJoinedAgain: an agent whose cluster has joined again exchanges the bootstrap credential that is stored by then.
+// TestJoinedAgain: after its cluster has joined again, an agent exchanges the bootstrap credential that is then stored.
 func TestJoinedAgain(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
@@ -185,11 +185,12 @@ func TestJoinedAgain(t *testing.T) {
 	r.connects(t, 1)
 }
 
-// TestNobodyHoldsThePort holds: who is refused at the tunnel port keeps no connection by a body that does not come.
-func TestNobodyHoldsThePort(t *testing.T) {
-	t.Parallel() // it waits, mostly
+// TestRefusedClientsFreeThePort: a client that is refused at the tunnel port cannot keep its connection open with an
+// endless body.
+func TestRefusedClientsFreeThePort(t *testing.T) {
+	t.Parallel() // it mostly waits
 	w := newWorld(t)
-	w.enrol("prod", time.Hour) // which makes the keys
+	w.enrol("prod", time.Hour) // creates the keys
 	r := w.replica()
 	conn, err := net.Dial("tcp", r.port)
 	if err != nil {
@@ -201,8 +202,8 @@ func TestNobodyHoldsThePort(t *testing.T) {
 	if _, err := io.WriteString(tc, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	said, err := io.ReadAll(tc)
-	if errors.Is(err, os.ErrDeadlineExceeded) || !strings.HasPrefix(string(said), "HTTP/1.1 400 ") {
-		t.Errorf("%.100s, %v", said, err)
+	sent, err := io.ReadAll(tc)
+	if errors.Is(err, os.ErrDeadlineExceeded) || !strings.HasPrefix(string(sent), "HTTP/1.1 400 ") {
+		t.Errorf("%.100s, %v", sent, err)
 	}
 }

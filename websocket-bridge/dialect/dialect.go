@@ -1,8 +1,8 @@
-// Package dialect carries what clients ask for by websocket to members that take none: exec, attach and port-forward by SPDY, watch
-// and logs by plain HTTP.
+// Package dialect translates websocket requests for members that refuse websockets. Exec, attach and port-forward
+// become SPDY. Watches and logs become plain HTTP.
 //
-// Bytes are carried one to one: each channel of the client's websocket is a stream of the member's SPDY connection. Nothing is
-// buffered: who does not read holds the other side up.
+// Each channel of the client's websocket is a stream of the member's SPDY connection. Nothing is buffered: a side that
+// does not read blocks the other.
 package dialect
 
 import (
@@ -24,19 +24,19 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
-// What is remembered of members that need translation.
+// memory is the number of members that a Translator remembers, for memoryTTL each.
 const (
 	memory    = 1024
 	memoryTTL = 5 * time.Minute
 )
 
-// Translator knows which members need translation. It is safe for concurrent use.
+// Translator remembers which members need translation. It is safe for concurrent use.
 type Translator struct {
 	maxMessage int64
-	needed     *lru.Cache[string, time.Time] // cluster/subresource, and until when
+	needed     *lru.Cache[string, time.Time] // by cluster/subresource; the value is the expiry
 }
 
-// New returns a Translator that takes messages of up to maxMessage bytes from clients; 0 means any.
+// New returns a Translator that accepts messages of up to maxMessage bytes from clients. 0 means no limit.
 func New(maxMessage int64) *Translator {
 	needed, err := lru.New[string, time.Time](memory)
 	if err != nil {
@@ -45,13 +45,13 @@ func New(maxMessage int64) *Translator {
 	return &Translator{maxMessage, needed}
 }
 
-// Do is forward.Do; where the member refuses the client's websocket it is translated. The writer's connection is hijacked
-// through ws in that case, which writes to the same client as w.
+// Do works like forward.Do, and translates the request if the member refuses the client's websocket. It then hijacks
+// the connection through ws, which must write to the same client as w.
 func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error {
 	res := route.ParseResource(r.Method, c.Route.Path, c.Query)
 	offered := websocket.Subprotocols(r)
 	s := session{maxMessage: t.maxMessage, w: w, ws: ws, r: r, call: c}
-	var other func() (done bool, err error) // how else the call can be carried
+	var other func() (done bool, err error) // the translated alternative
 	kind := res.Subresource
 	switch {
 	case !websocket.IsWebSocketUpgrade(r):
@@ -72,7 +72,7 @@ func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Ca
 		if s.protocol == logBase64 {
 			s.framing = text.Base64
 		}
-	case res.Verb == "watch" && len(offered) <= 1: // kube-apiserver takes any one
+	case res.Verb == "watch" && len(offered) <= 1: // kube-apiserver accepts any single protocol
 		s.protocol, s.framing, other = strings.Join(offered, ""), text.Lines, s.plain
 	}
 	if other == nil || s.protocol == "" && len(offered) > 0 {
@@ -83,7 +83,7 @@ func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Ca
 		if done, err := other(); done || err != nil {
 			return err
 		}
-		t.needed.Remove(key) // it was wrong, or is so no longer
+		t.needed.Remove(key) // the entry is wrong or outdated
 	}
 	c.Refused = func(resp *http.Response, by *cluster.Member) (bool, error) {
 		if slices.Contains(final, resp.StatusCode) {
@@ -98,14 +98,15 @@ func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Ca
 	return forward.Do(w, r, c)
 }
 
-// final are answers that SPDY would not change.
+// final are status codes that do not depend on the protocol.
 var final = []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusTooManyRequests}
 
-// aboutDialect reports whether a refusal of a websocket may be about websockets, and so concern other callers: a failure does not, nor does
-// what the member's authorizer says of this caller.
+// aboutDialect reports whether the refusal of a websocket may concern websockets in general, and so other callers.
+// Server failures and refusals by the member's authorizer do not.
 func aboutDialect(refusal *http.Response) bool {
 	media, _, _ := mime.ParseMediaType(refusal.Header.Get("Content-Type"))
-	return refusal.StatusCode < http.StatusInternalServerError && (refusal.StatusCode != http.StatusForbidden || media != "application/json")
+	return refusal.StatusCode < http.StatusInternalServerError &&
+		(refusal.StatusCode != http.StatusForbidden || media != "application/json")
 }
 
 func firstOf(offered []string, known []string) string {
@@ -117,32 +118,32 @@ func firstOf(offered []string, known []string) string {
 	return ""
 }
 
-// session is one translated call.
+// session is one translated request.
 type session struct {
 	maxMessage int64
 	w, ws      http.ResponseWriter
 	r          *http.Request
 	call       forward.Call
-	protocol   string // the client's, of those that it offered; "" where it offered none
-	upstream   string // the member's, of SPDY
+	protocol   string // the client's protocol; "" if it offered none
+	upstream   string // the member's SPDY protocol
 	carry      func(ctx context.Context, client *websocket.Conn, member io.ReadWriteCloser)
-	switched   func()       // called when member and client have switched; nil if that says nothing of others
-	ports      []uint16     // of a port-forward by channels
-	framing    text.Framing // of a plain answer
+	switched   func()       // called after both sides have switched; nil if that is no evidence about the member
+	ports      []uint16     // only for a port-forward with channels
+	framing    text.Framing // only for a plain response
 }
 
-// logProtocols are those of a followed log. Without any it is the first.
+// logProtocols are the websocket protocols of a followed log. The first is the default.
 var logProtocols = []string{"binary.k8s.io", logBase64}
 
 const logBase64 = "base64.binary.k8s.io"
 
-// plain carries the call by plain HTTP: whatever the member answers to that is the better answer.
+// plain sends the request by plain HTTP. The result is always final.
 func (s *session) plain() (done bool, err error) {
 	do := func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, s.call) }
 	return true, text.Answer(s.w, s.ws, s.r, do, s.maxMessage, s.protocol, s.framing)
 }
 
-// translate carries the call by SPDY. It returns false where the member's answer to a websocket is the better one.
+// translate sends the request by SPDY. It returns false if the member's response to the websocket is more useful.
 func (s *session) translate() (done bool, err error) {
 	resp, answered, err := forward.Dial(s.spdyRequest(), s.call, forward.SPDY)
 	if err != nil {
@@ -150,16 +151,18 @@ func (s *session) translate() (done bool, err error) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "application/json" || resp.StatusCode == http.StatusBadRequest {
-			return false, nil // it is about SPDY
+		if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "application/json" ||
+			resp.StatusCode == http.StatusBadRequest {
+			return false, nil // the refusal concerns SPDY
 		}
 		return true, forward.Answer(s.w, s.r, resp, answered)
 	}
-	member := resp.Body.(io.ReadWriteCloser) // forward.Dial has seen to it
+	member := resp.Body.(io.ReadWriteCloser) // verified by forward.Dial
 	upgrader := websocket.Upgrader{
 		HandshakeTimeout: 10 * time.Second,
-		ReadBufferSize:   4 << 10, WriteBufferSize: bufferSize, WriteBufferPool: &messageBuffers, // of its own: what is hijacked is read through s.ws
-		CheckOrigin: func(*http.Request) bool { return true }, // was checked before
+		// A pooled write buffer, not the server's: the hijacked connection is read through s.ws.
+		ReadBufferSize: 4 << 10, WriteBufferSize: bufferSize, WriteBufferPool: &messageBuffers,
+		CheckOrigin: func(*http.Request) bool { return true }, // checked by the gateway
 		Error:       func(http.ResponseWriter, *http.Request, int, error) {},
 	}
 	if s.protocol != "" {
@@ -180,12 +183,12 @@ func (s *session) translate() (done bool, err error) {
 	return true, nil
 }
 
-// bufferSize is that of a whole message, with its channel, while it is written.
+// bufferSize is the size in bytes of the largest message with its channel.
 const bufferSize = maxPiece + 1
 
 var messageBuffers sync.Pool
 
-// spdyRequest is the client's request as it asks for SPDY.
+// spdyRequest returns the client's request as a request for SPDY.
 func (s *session) spdyRequest() *http.Request {
 	r := s.r.Clone(s.r.Context())
 	r.Method = http.MethodPost

@@ -17,19 +17,21 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
-// execProtocols are the websocket protocols of exec and attach. "v5" can end stdin; before "v4" the error channel holds plain
-// text. Without any it is the oldest.
-var execProtocols = []string{"v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"}
+// execProtocols are the websocket protocols of exec and attach. Only "v5" can close stdin. Before "v4", the error
+// channel contains plain text. The oldest protocol is the default.
+var execProtocols = []string{
+	"v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io",
+}
 
-// The channels of a websocket, and the types of the streams that they are in SPDY.
+// Channels of a websocket, and the SPDY streams of the same number.
 const (
 	chStdin, chStdout, chStderr, chError, chResize = 0, 1, 2, 3, 4
-	chClose                                        = 255 // v5: the message holds the channel that ends
+	chClose                                        = 255 // v5: the message contains the channel to close
 )
 
 var streamTypes = [...]string{"stdin", "stdout", "stderr", "error", "resize"}
 
-// exec carries an exec or attach session.
+// exec serves an exec or attach session.
 func (s *session) exec(_ context.Context, client *websocket.Conn, member io.ReadWriteCloser) {
 	conn := newSPDY(member)
 	defer conn.cut()
@@ -47,40 +49,44 @@ func (s *session) exec(_ context.Context, client *websocket.Conn, member io.Read
 		return
 	}
 	if streams[chStdout] != nil {
-		out.write(chStdout, nil) // as API servers do: it tells the client that the session has begun
+		out.write(chStdout, nil) // like API servers: the session has started
 	}
 	clientGone := make(chan struct{})
 	go func() {
 		defer close(clientGone)
 		err := readMessages(client, s.protocol, out.base64, streams)
-		conn.cut() // what still comes has nobody to go to
+		conn.cut() // there is no receiver any more
 		text.HearOut(client, err)
 	}()
-	_ = conn.run(streams[chStdout], streams[chStderr], streams[chError]) // the verdict says whether all is well
+	// the verdict decides whether the session succeeded
+	_ = conn.run(streams[chStdout], streams[chStderr], streams[chError])
 	if len(verdict) > 0 {
 		out.write(chError, forProtocol(verdict, s.protocol))
 	}
 	goodbye(client, json.Valid(verdict), "")
 	_ = client.SetReadDeadline(time.Now().Add(text.Lingering))
-	conn.cut() // the client's input may be stuck on its way there
+	conn.cut() // input may still block here
 	<-clientGone
 }
 
-// maxVerdict bounds the Status that says how a command ended.
+// maxVerdict is the maximum size in bytes of the Status with a command's result.
 const maxVerdict = 1 << 20
 
-// openStreams opens what the query asks for, as the member expects it. What comes is handed to take.
-func openStreams(conn *spdyConn, query string, take func(ch byte, p []byte)) (streams [len(streamTypes)]*stream, err error) {
+// openStreams opens the streams that the query asks for, in the order that members expect. receive is called with the
+// received data.
+func openStreams(conn *spdyConn, query string, receive func(ch byte, p []byte)) (streams [len(streamTypes)]*stream,
+	err error) {
 	tty := route.Truthy(query, "tty")
 	wanted := [len(streamTypes)]bool{
-		chStdin: route.Truthy(query, "stdin"), chStdout: route.Truthy(query, "stdout"), chStderr: route.Truthy(query, "stderr") && !tty,
-		chError: true, chResize: tty,
+		chStdin: route.Truthy(query, "stdin"), chStdout: route.Truthy(query, "stdout"),
+		chStderr: route.Truthy(query, "stderr") && !tty,
+		chError:  true, chResize: tty,
 	}
 	for _, ch := range []byte{chError, chStdin, chStdout, chStderr, chResize} {
 		if !wanted[ch] {
 			continue
 		}
-		comes := func(p []byte) { take(ch, p) }
+		comes := func(p []byte) { receive(ch, p) }
 		if ch == chStdin || ch == chResize {
 			comes = nil
 		}
@@ -91,8 +97,8 @@ func openStreams(conn *spdyConn, query string, take func(ch byte, p []byte)) (st
 	return streams, nil
 }
 
-// readMessages passes on what the client sends until it ends, and returns how. What the member does not take any more is dropped: its
-// command may have ended, and the client has still to hear of that.
+// readMessages forwards the client's messages until reading fails, and returns that error. It ignores errors of the
+// member, whose command may have ended. The client must still receive its result.
 func readMessages(client *websocket.Conn, protocol string, coded bool, streams [len(streamTypes)]*stream) error {
 	for {
 		ch, message, err := nextMessage(client, coded)
@@ -118,7 +124,7 @@ func nextMessage(client *websocket.Conn, coded bool) (ch byte, message io.Reader
 			return 0, nil, err
 		}
 		var first [1]byte
-		if _, err := io.ReadFull(message, first[:]); err != nil {
+		if _, err := io.ReadFull(message, first[:]); err != nil { // an empty message
 			continue // an empty message
 		}
 		if coded {
@@ -128,8 +134,8 @@ func nextMessage(client *websocket.Conn, coded bool) (ch byte, message io.Reader
 	}
 }
 
-// messages writes channels to a websocket. What fails once fails for good: the member is heard out all the same, until whoever reads from
-// the client sees that it is gone.
+// messages writes channels to a websocket. After an error it discards all data, until the reader of the client notices
+// that it is gone.
 type messages struct {
 	conn   *websocket.Conn
 	base64 bool
@@ -149,12 +155,13 @@ func (m *messages) write(ch byte, p []byte) {
 	if err == nil {
 		_, _ = w.Write([]byte{first})
 		_, _ = w.Write(p)
-		err = w.Close() // it remembers
+		err = w.Close() // it returns the errors of the writes, too
 	}
 	m.failed = err != nil
 }
 
-// forProtocol is the member's verdict, a Status, as the client's protocol has it: before v4, only a failure is told, in words.
+// forProtocol converts the member's verdict, a Status, to the client's protocol. Before v4, only failures are sent, as
+// plain text.
 func forProtocol(verdict []byte, protocol string) []byte {
 	if strings.HasPrefix(protocol, "v") {
 		return verdict

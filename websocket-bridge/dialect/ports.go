@@ -14,16 +14,16 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
-// portProtocols are the older websocket protocols of port-forward, with two channels for each port that the query names, in their
-// order: one for one connection's data, one for what went wrong. Each begins with the port, two bytes, the low one first. Without
-// any it is the first.
+// portProtocols are the older websocket protocols of port-forward. Each port of the query has two channels, for data
+// and for errors. Each channel starts with the port as a little-endian 16-bit number. The first protocol is the
+// default.
 var portProtocols = []string{"v4.channel.k8s.io", "v4.base64.channel.k8s.io"}
 
-// maxPorts bounds what one session costs. A member that takes websockets may take more.
+// maxPorts is the maximum number of ports of one session. Members that support websockets may accept more.
 const maxPorts = 16
 
-// portsOf returns the ports of a query, nil where they are missing, none, or too many. Kubelets take one twice, too: these are two
-// connections.
+// portsOf returns the ports of a query, or nil if they are missing, invalid or too many. Kubelets accept a port twice,
+// as two connections.
 func portsOf(query string) []uint16 {
 	q, err := url.ParseQuery(query)
 	if err != nil || len(q["ports"]) > maxPorts {
@@ -40,7 +40,7 @@ func portsOf(query string) []uint16 {
 	return ports
 }
 
-// forwardPorts carries a port-forward with channels.
+// forwardPorts serves a port-forward with channels.
 func (s *session) forwardPorts(_ context.Context, client *websocket.Conn, member io.ReadWriteCloser) {
 	conn := newSPDY(member)
 	defer conn.cut()
@@ -49,10 +49,10 @@ func (s *session) forwardPorts(_ context.Context, client *websocket.Conn, member
 	var all []*stream
 	for i, port := range s.ports {
 		on := func(ch int) func([]byte) { return func(p []byte) { out.write(byte(ch), p) } }
-		header := []string{"port", strconv.Itoa(int(port)), "requestid", strconv.Itoa(i), "streamtype"} // as kubectl does
+		header := []string{"port", strconv.Itoa(int(port)), "requestid", strconv.Itoa(i), "streamtype"} // like kubectl
 		fault, err := conn.open(on(2*i+1), append(header, "error")...)
 		if err == nil {
-			err = fault.end() // nothing is written to it
+			err = fault.end() // the error stream is only read
 		}
 		if err == nil {
 			data[i], err = conn.open(on(2*i), append(header, "data")...)
@@ -70,7 +70,7 @@ func (s *session) forwardPorts(_ context.Context, client *websocket.Conn, member
 	go func() {
 		defer close(clientGone)
 		err := readData(client, out.base64, data)
-		conn.cut() // what still comes has nobody to go to
+		conn.cut() // there is no receiver any more
 		text.HearOut(client, err)
 	}()
 	err := conn.run(all...)
@@ -80,7 +80,7 @@ func (s *session) forwardPorts(_ context.Context, client *websocket.Conn, member
 	<-clientGone
 }
 
-// readData passes on what the client sends until it ends, and returns how.
+// readData forwards the client's messages until reading fails, and returns that error.
 func readData(client *websocket.Conn, coded bool, data []*stream) error {
 	for {
 		ch, message, err := nextMessage(client, coded)
@@ -88,7 +88,7 @@ func readData(client *websocket.Conn, coded bool, data []*stream) error {
 			return err
 		}
 		if i := int(ch / 2); ch%2 == 0 && i < len(data) {
-			_ = data[i].send(message) // as of exec
+			_ = data[i].send(message) // errors are ignored as in readMessages
 		}
 	}
 }

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// maxPiece is the size in bytes in which data is handed on, either way.
+	// maxPiece is the maximum size in bytes of one piece of data.
 	maxPiece = 32 << 10
-	// replyTimeout is what a member has to take a stream.
+	// replyTimeout is how long a member may wait before it accepts a stream.
 	replyTimeout = 30 * time.Second
 )
 
-// Of SPDY/3.1, what members speak.
+// Constants of SPDY/3.1.
 const (
 	headLen     = 8
 	controlBit  = 0x80
@@ -30,13 +30,13 @@ const (
 	ping        = 6
 )
 
-// spdyConn is a member's SPDY connection, whose streams this side opens. What comes is handed on by the one goroutine that calls open and
-// run, before more is read: nothing is queued, and a silent session holds next to nothing. (The library that kubectl uses
-// keeps a compressor of a megabyte for each connection, and up to 250 frames of any size.)
+// spdyConn is a SPDY connection to a member. Only this side opens streams. The goroutine that calls open and run also
+// delivers the received data, before it reads more. So nothing is queued, and an idle session needs little memory. The
+// library of kubectl needs a compressor of a megabyte for each connection, and queues up to 250 frames of any size.
 type spdyConn struct {
 	member  io.ReadWriteCloser
 	in      *bufio.Reader
-	streams []*stream // by their ids, which are odd
+	streams []*stream // by ID; IDs are odd
 	writing sync.Mutex
 	ponging atomic.Bool
 }
@@ -45,26 +45,26 @@ func newSPDY(member io.ReadWriteCloser) *spdyConn {
 	return &spdyConn{member: member, in: bufio.NewReaderSize(member, 4<<10)}
 }
 
-// cut ends the connection. It is safe for concurrent use.
+// cut closes the connection. It is safe for concurrent use.
 func (c *spdyConn) cut() { _ = c.member.Close() }
 
-// stream is one of a member's streams. Its send and end are safe for concurrent use.
+// stream is one stream to a member. send and end are safe for concurrent use.
 type stream struct {
 	conn                   *spdyConn
 	id                     uint32
-	take                   func([]byte)
+	receive                func([]byte)
 	replied, ended, broken bool
 }
 
-// open opens a stream with a header of names and values, and waits until the member has taken it. What comes is handed to take, which
-// does not keep it; nil drops it.
-func (c *spdyConn) open(take func([]byte), header ...string) (*stream, error) {
+// open opens a stream with a header of names and values, and waits until the member accepts it. receive is called with
+// the received data and must not keep it. nil discards the data.
+func (c *spdyConn) open(receive func([]byte), header ...string) (*stream, error) {
 	late := time.AfterFunc(replyTimeout, c.cut)
 	defer late.Stop()
-	s := &stream{conn: c, id: uint32(2*len(c.streams) + 1), take: take}
+	s := &stream{conn: c, id: uint32(2*len(c.streams) + 1), receive: receive}
 	c.streams = append(c.streams, s)
 	body := binary.BigEndian.AppendUint32(nil, s.id)
-	body = append(body, 0, 0, 0, 0, 0, 0) // it belongs to no other, and has no priority
+	body = append(body, 0, 0, 0, 0, 0, 0) // no associated stream, no priority
 	body = append(body, headerBlock(s.id == 1, header)...)
 	frame := []byte{controlBit, spdyVersion, 0, synStream}
 	frame = binary.BigEndian.AppendUint32(frame, uint32(len(body)))
@@ -82,14 +82,14 @@ func (c *spdyConn) open(take func([]byte), header ...string) (*stream, error) {
 	return s, nil
 }
 
-// What zlib has around a text that is not compressed: its head, which names SPDY's dictionary, and an empty block, at which the other side
-// hands on what it has.
+// Parts of a zlib stream around uncompressed text: its header, which identifies SPDY's dictionary, and an empty block
+// that flushes the receiver.
 const (
 	zlibHead  = "\x78\xbb\xe3\xc6\xa7\xc2"
 	zlibFlush = "\x00\x00\x00\xff\xff"
 )
 
-// headerBlock is a header as SYN_STREAM has it: one of zlib's streams for all that a connection opens.
+// headerBlock returns a header as in SYN_STREAM. All headers of a connection are one zlib stream.
 func headerBlock(first bool, header []string) []byte {
 	text := binary.BigEndian.AppendUint32(nil, uint32(len(header)/2))
 	for _, s := range header {
@@ -99,16 +99,16 @@ func headerBlock(first bool, header []string) []byte {
 	if first {
 		block = []byte(zlibHead)
 	}
-	block = append(block, 0) // stored, and not the last
+	block = append(block, 0) // uncompressed, and not the last block
 	block = binary.LittleEndian.AppendUint16(block, uint16(len(text)))
 	block = binary.LittleEndian.AppendUint16(block, ^uint16(len(text)))
 	return append(append(block, text...), zlibFlush...)
 }
 
-// errReset is that the member ended a stream for another reason than that all was sent.
+// errReset means that the member reset a stream before its end.
 var errReset = errors.New("the member reset a stream")
 
-// run hands on what comes until these streams have ended. It fails where not all of them did so well.
+// run delivers received data until the given streams have ended. It returns an error if one of them was reset.
 func (c *spdyConn) run(streams ...*stream) (err error) {
 	for _, s := range streams {
 		for s != nil && !s.ended {
@@ -123,7 +123,7 @@ func (c *spdyConn) run(streams ...*stream) (err error) {
 	return err
 }
 
-// next reads one frame. Those that mean nothing here are dropped.
+// next reads one frame. It ignores frames without a meaning here.
 func (c *spdyConn) next() error {
 	var head [headLen + 4]byte
 	if _, err := io.ReadFull(c.in, head[:headLen]); err != nil {
@@ -155,7 +155,7 @@ func (c *spdyConn) next() error {
 	return err
 }
 
-// stream returns the stream with the id that b begins with, nil where there is none.
+// stream returns the stream whose ID is at the start of b, or nil.
 func (c *spdyConn) stream(b []byte) *stream {
 	id := binary.BigEndian.Uint32(b)
 	if id%2 == 0 || int(id/2) >= len(c.streams) {
@@ -167,7 +167,7 @@ func (c *spdyConn) stream(b []byte) *stream {
 var pieces = sync.Pool{New: func() any { return new([headLen + maxPiece]byte) }}
 
 func (c *spdyConn) data(s *stream, flags byte, length int) error {
-	if s == nil || s.take == nil || s.ended {
+	if s == nil || s.receive == nil || s.ended {
 		_, err := c.in.Discard(length)
 		return err
 	}
@@ -179,16 +179,17 @@ func (c *spdyConn) data(s *stream, flags byte, length int) error {
 			return err
 		}
 		length -= len(p)
-		s.take(p)
+		s.receive(p)
 	}
 	s.ended = flags&flagFin != 0
 	return nil
 }
 
-// pong answers a ping, not before what is being written: the member may take that only once more of its own is read.
+// pong answers a ping, without waiting for the write in progress. The member may block that write until more of its own
+// data is read.
 func (c *spdyConn) pong(frame [headLen + 4]byte) {
 	if c.ponging.CompareAndSwap(false, true) {
-		go func() { // it ends with the connection
+		go func() { // ends with the connection
 			defer c.ponging.Store(false)
 			_ = c.write(frame[:])
 		}()
@@ -202,7 +203,7 @@ func (c *spdyConn) write(frame []byte) error {
 	return err
 }
 
-// send sends all that r holds. It returns when the member's connection has taken it.
+// send sends the content of r. It returns when it is written to the member's connection.
 func (s *stream) send(r io.Reader) error {
 	buf := pieces.Get().(*[headLen + maxPiece]byte)
 	defer pieces.Put(buf)
@@ -223,7 +224,7 @@ func (s *stream) send(r io.Reader) error {
 	}
 }
 
-// end tells the member that nothing more is sent.
+// end closes the stream for writing.
 func (s *stream) end() error {
 	frame := binary.BigEndian.AppendUint32(nil, s.id)
 	return s.conn.write(append(frame, flagFin, 0, 0, 0))

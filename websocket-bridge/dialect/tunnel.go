@@ -13,19 +13,19 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
-// The protocols of port-forward: SPDY whose bytes are a websocket's binary messages, and what is inside.
+// Protocols of port-forward: SPDY within binary messages of a websocket, and the protocol within SPDY.
 const (
 	tunnel      = "SPDY/3.1+portforward.k8s.io"
 	portForward = "portforward.k8s.io"
 )
 
-// tunnel carries the member's SPDY connection in binary messages.
+// tunnel transfers the member's SPDY connection in binary messages.
 func (s *session) tunnel(_ context.Context, client *websocket.Conn, member io.ReadWriteCloser) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		kind, message, err := client.NextReader()
 		for err == nil && kind == websocket.BinaryMessage {
-			_, _ = io.Copy(member, message) // as of exec, what is not taken is dropped
+			_, _ = io.Copy(member, message) // errors are ignored as in readMessages
 			kind, message, err = client.NextReader()
 		}
 		_ = member.Close()
@@ -43,28 +43,31 @@ func (s *session) tunnel(_ context.Context, client *websocket.Conn, member io.Re
 		}
 	}
 	_ = client.SetReadDeadline(time.Now().Add(text.Lingering))
-	cut := time.AfterFunc(text.Lingering, func() { _ = member.Close() }) // which may take nothing, and not say so
+	cut := time.AfterFunc(text.Lingering, func() { _ = member.Close() }) // the member may block without an error
 	defer cut.Stop()
 	wg.Wait()
 }
 
-// farewell is what a client has to take a close frame.
+// farewell is the deadline for sending a close frame.
 const farewell = time.Second
 
-// goodbye sends a close frame: 1000 where all that was sent is whole, else 1011.
+// goodbye sends a close frame with code 1000 if the data is complete, and otherwise 1011.
 func goodbye(client *websocket.Conn, whole bool, why string) {
 	code := websocket.CloseNormalClosure
 	if !whole {
 		code = websocket.CloseInternalServerErr
 	}
-	_ = client.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, why), time.Now().Add(farewell)) // it may be gone
+	// the client may be gone
+	_ = client.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, why), time.Now().Add(farewell))
 }
 
-// badHandshake is the client's fault.
+// badHandshake returns the error of a failed upgrade.
 func badHandshake(err error) error {
 	var handshake websocket.HandshakeError
 	if errors.As(err, &handshake) {
 		return status.New(status.BadRequest, "", "the websocket handshake cannot be understood: %w", err)
 	}
-	return &status.Error{Reason: status.Internal, Message: "this door cannot switch protocols; call the URL under /bridge", Err: err}
+	return &status.Error{
+		Reason: status.Internal, Message: "this endpoint cannot switch protocols; call the URL under /bridge", Err: err,
+	}
 }

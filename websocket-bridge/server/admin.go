@@ -18,21 +18,22 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Check is one thing without which the bridge is not ready.
+// Check is one condition of readiness.
 type Check struct {
 	Name   string
-	Fail   func(ctx context.Context) error // why it is not; the text goes to whoever can reach the admin port
-	Shared bool                            // by all bridges: where it fails, another bridge is no better
+	Fail   func(ctx context.Context) error // the error is visible to everyone who can reach the admin port
+	Shared bool                            // depends on something that all bridges share, so another bridge is no better
 }
 
-// How checks are made: their answer is remembered so that probes cannot load the stores.
+// The result of a check is cached for checkMemory, so that probes cannot load the stores.
 const (
 	checkTimeout = 3 * time.Second
 	checkMemory  = time.Second
 )
 
-// Admin answers /livez, /readyz, /healthz and /metrics. Only operators may reach it. /healthz is for those who send calls here, or replace
-// a bridge: once it was ready, it does not mind what is shared, since it has what it has read, and another would have nothing.
+// Admin serves /livez, /readyz, /healthz and /metrics for operators. /healthz is for load balancers and for whatever
+// replaces a failed bridge. After a bridge was ready once, /healthz ignores shared checks. Its caches still help then,
+// and a new bridge would have none.
 func (b *Bridge) Admin(checks ...Check) http.Handler {
 	checks = append([]Check{{Name: "draining", Fail: func(context.Context) error {
 		if b.draining.Load() {
@@ -46,7 +47,7 @@ func (b *Bridge) Admin(checks ...Check) http.Handler {
 		last time.Time
 		text string
 		code int
-		was  atomic.Bool // ready, once
+		was  atomic.Bool // has been ready
 	)
 	ready := func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -80,7 +81,7 @@ func answer(w http.ResponseWriter, code int, text string) {
 	_, _ = w.Write([]byte(text))
 }
 
-// run makes the checks side by side and reports them as kube-apiserver does.
+// run makes all checks concurrently and formats the results like kube-apiserver.
 func run(ctx context.Context, checks []Check) (int, string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 	defer cancel()
@@ -104,7 +105,7 @@ func run(ctx context.Context, checks []Check) (int, string) {
 	return http.StatusOK, out.String() + "check passed\n"
 }
 
-// storeChecks read from both stores.
+// storeChecks returns checks that read from both stores.
 func storeChecks(sec secrets.Store, obj objects.Store) []Check {
 	return []Check{
 		{Name: "objects", Shared: true, Fail: func(ctx context.Context) error {
@@ -113,7 +114,7 @@ func storeChecks(sec secrets.Store, obj objects.Store) []Check {
 		}},
 		{Name: "secrets", Shared: true, Fail: func(ctx context.Context) error {
 			_, err := sec.Get(ctx, "readyz")
-			if errors.Is(err, secrets.ErrNotFound) {
+			if errors.Is(err, secrets.ErrNotFound) { // the store responded
 				return nil // it answered
 			}
 			return err
@@ -121,7 +122,7 @@ func storeChecks(sec secrets.Store, obj objects.Store) []Check {
 	}
 }
 
-// listenerCheck connects to the bridge's own listener.
+// listenerCheck returns a check that connects to the bridge's own listener.
 func listenerCheck(addr net.Addr) Check {
 	return Check{Name: "listener", Fail: func(ctx context.Context) error {
 		host, port, err := net.SplitHostPort(addr.String())

@@ -22,7 +22,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
-// Bridge carries streams and ends them in good order. It is safe for concurrent use.
+// Bridge serves streams and drains them. It is safe for concurrent use.
 type Bridge struct {
 	Metrics *prometheus.Registry
 
@@ -36,7 +36,7 @@ type Bridge struct {
 	draining   atomic.Bool
 }
 
-// New returns a bridge without streams.
+// New returns a bridge.
 func New(l Limits) *Bridge {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -53,7 +53,7 @@ func New(l Limits) *Bridge {
 	return b
 }
 
-// CountAudit adds what the audit log of gw did to the metrics.
+// CountAudit adds the statistics of gw's audit log to the metrics.
 func (b *Bridge) CountAudit(gw *gateway.Gateway) {
 	counter := func(name, help string, count func(audit.Stats) uint64) {
 		b.Metrics.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
@@ -69,13 +69,13 @@ func (b *Bridge) CountAudit(gw *gateway.Gateway) {
 	}, func() float64 { return float64(gw.AuditStats().Waiting) }))
 }
 
-// The names of metrics that CloudWatch gets, too.
+// Metrics that are also sent to CloudWatch.
 const (
 	auditLost    = "clusterpass_audit_events_lost_total"
 	auditRefused = "clusterpass_audit_refused_total"
 )
 
-// Stream has the form of gateway.Config.Stream: it is forward.Do for calls that stay open.
+// Stream implements gateway.Config.Stream. It forwards a request that stays open.
 func (b *Bridge) Stream(w http.ResponseWriter, r *http.Request, c forward.Call) (err error) {
 	info := streams.Info{
 		Kind:    streams.KindOf(r.Method, c.Route.Path, c.Query, r.Header),
@@ -96,7 +96,7 @@ func (b *Bridge) Stream(w http.ResponseWriter, r *http.Request, c forward.Call) 
 	})
 }
 
-// Hold has the form of gateway.Config.Hold. What do answers is carried over a websocket, too, an event a message.
+// Hold implements gateway.Config.Hold for a watch that do serves. Over a websocket, each event becomes a message.
 func (b *Bridge) Hold(w http.ResponseWriter, r *http.Request, user string, do gateway.Handler) error {
 	info := streams.Info{Kind: streams.Watch, User: identity.CallerKey(user, "")}
 	return b.carry(r, info, func(r *http.Request, s *streams.Stream) error {
@@ -107,8 +107,9 @@ func (b *Bridge) Hold(w http.ResponseWriter, r *http.Request, user string, do ga
 		protocol := text.Protocol
 		if !text.Asked(r) {
 			offered := websocket.Subprotocols(r)
-			if len(offered) > 1 { // as kube-apiserver
-				return status.New(status.BadRequest, "", "a watch by websocket has no protocol, or any one, of which you offer %d", len(offered))
+			if len(offered) > 1 { // like kube-apiserver
+				return status.New(status.BadRequest, "", "a watch by websocket has no protocol, or any one, of which you offer %d",
+					len(offered))
 			}
 			protocol = strings.Join(offered, "")
 		}
@@ -116,7 +117,7 @@ func (b *Bridge) Hold(w http.ResponseWriter, r *http.Request, user string, do ga
 	})
 }
 
-// carry opens a stream for a call and closes it when do has answered it.
+// carry opens a stream for a request and closes it when do returns.
 func (b *Bridge) carry(r *http.Request, info streams.Info, do func(*http.Request, *streams.Stream) error) (err error) {
 	s, err := b.streams.Open(r.Context(), info)
 	if err != nil {
@@ -127,7 +128,7 @@ func (b *Bridge) carry(r *http.Request, info streams.Info, do func(*http.Request
 		if returned {
 			return
 		}
-		// A panic breaks the answer off; it is nobody's failure if the client has gone.
+		// A panic cuts the response off. If the client has gone, that is the reason.
 		if err = context.Cause(s.Context()); err == nil {
 			err = status.New(status.Aborted, "", "the answer broke off")
 		}
@@ -140,18 +141,19 @@ func (b *Bridge) carry(r *http.Request, info streams.Info, do func(*http.Request
 	return s.Close(err)
 }
 
-// Drain says how a bridge ends.
+// Drain configures how a bridge shuts down.
 type Drain struct {
-	Delay   time.Duration // calls are accepted for so long, while readiness says no
-	Timeout time.Duration // by then, from the beginning, all is closed
-	// Others, if not nil, waits for what is carried for others than the server's own clients, until that has ended or ctx has.
+	Delay   time.Duration // how long requests are accepted while the bridge is not ready
+	Timeout time.Duration // time from the start of the drain until all connections are closed
+	// Others blocks until the work for other clients than the server's own has ended, or ctx has. Optional.
 	Others func(ctx context.Context)
 }
 
-// Serve runs serve, which serves srv, until it fails or ctx ends. Then readiness falls, the listener closes, watches end so that
-// clients resume elsewhere, sessions, and what is carried for others, have the time that drain leaves them, and the rest is closed.
+// Serve calls serve, which serves srv, until it fails or ctx ends. Then it drains: the bridge stops being ready and
+// closes its listener. Watches end, so that clients resume elsewhere. Sessions and drain.Others may continue until
+// drain.Timeout is near. Then all connections are closed.
 func (b *Bridge) Serve(ctx context.Context, srv *http.Server, serve func() error, drain Drain) error {
-	// Streams outlive the end of ctx for as long as the drain lasts.
+	// Streams outlive ctx during the drain.
 	calls, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	srv.BaseContext = func(net.Listener) context.Context { return calls }
@@ -165,7 +167,8 @@ func (b *Bridge) Serve(ctx context.Context, srv *http.Server, serve func() error
 	b.draining.Store(true)
 	end, cancel := context.WithTimeout(calls, drain.Timeout)
 	defer cancel()
-	sessions, cancel := context.WithTimeout(calls, drain.Timeout-min(drain.Timeout/4, 5*time.Second)) // the rest is for farewells
+	// the rest is for close messages
+	sessions, cancel := context.WithTimeout(calls, drain.Timeout-min(drain.Timeout/4, 5*time.Second))
 	defer cancel()
 	select {
 	case err := <-failed:
@@ -173,12 +176,12 @@ func (b *Bridge) Serve(ctx context.Context, srv *http.Server, serve func() error
 	case <-time.After(drain.Delay):
 	}
 	drained := make(chan struct{})
-	srv.RegisterOnShutdown(func() { // called once the listener is closed
+	srv.RegisterOnShutdown(func() { // called after the listener is closed
 		b.streams.Drain(end, sessions)
 		close(drained)
 	})
 	err := srv.Shutdown(end)
-	<-drained // Shutdown knows nothing of hijacked connections
+	<-drained // Shutdown ignores hijacked connections
 	if drain.Others != nil {
 		drain.Others(sessions)
 	}

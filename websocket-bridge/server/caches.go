@@ -8,13 +8,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cache"
 )
 
-// caches says to Prometheus what every cache of a bridge does: how often its store was spared, asked, and missed.
+// caches exports the statistics of a bridge's caches to Prometheus.
 type caches struct {
 	mu     sync.Mutex
 	counts []func() map[string]cache.Stats // by the cache's name
 }
 
-// CountCaches adds caches to the metrics, each by its name.
+// CountCaches adds caches to the metrics. stats returns them by name.
 func (b *Bridge) CountCaches(stats func() map[string]cache.Stats) {
 	b.caches.mu.Lock()
 	defer b.caches.mu.Unlock()
@@ -23,17 +23,17 @@ func (b *Bridge) CountCaches(stats func() map[string]cache.Stats) {
 
 var (
 	cacheHits = prometheus.NewDesc("clusterpass_cache_hits_total",
-		"Reads of a store that were answered from what had been read before.", []string{"cache"}, nil)
+		"Reads answered from a fresh cache entry.", []string{"cache"}, nil)
 	cacheMisses = prometheus.NewDesc("clusterpass_cache_misses_total",
-		"Reads of a store that were made.", []string{"cache"}, nil)
+		"Reads of the store.", []string{"cache"}, nil)
 	cacheStale = prometheus.NewDesc("clusterpass_cache_stale_total",
-		"Reads that were answered from what had ended, because the store was down or hung.", []string{"cache"}, nil)
+		"Reads answered from an expired cache entry because the store was down or hung.", []string{"cache"}, nil)
 	cacheErrors = prometheus.NewDesc("clusterpass_cache_errors_total",
-		"Reads that a store did not answer.", []string{"cache"}, nil)
+		"Failed reads of the store.", []string{"cache"}, nil)
 	cacheEvictions = prometheus.NewDesc("clusterpass_cache_evictions_total",
-		"Entries that made room for others.", []string{"cache"}, nil)
+		"Cache entries removed because the cache was full.", []string{"cache"}, nil)
 	cacheEntries = prometheus.NewDesc("clusterpass_cache_entries",
-		"Entries, also of what a store does not have.", []string{"cache"}, nil)
+		"Cache entries, including those of missing keys.", []string{"cache"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -50,7 +50,8 @@ func (c *caches) Collect(metrics chan<- prometheus.Metric) {
 	for _, stats := range c.counts {
 		for name, s := range stats() {
 			for d, n := range map[*prometheus.Desc]uint64{
-				cacheHits: s.Hits, cacheMisses: s.Fetches, cacheStale: s.StaleHits, cacheErrors: s.Errors, cacheEvictions: s.Evicted,
+				cacheHits: s.Hits, cacheMisses: s.Fetches, cacheStale: s.StaleHits, cacheErrors: s.Errors,
+				cacheEvictions: s.Evicted,
 			} {
 				metrics <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), name)
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// moody is a secret store that is down when told to be.
+// moody is a secret store that can be made unavailable.
 type moody struct {
 	secrets.Store
 	down atomic.Bool
@@ -29,13 +29,13 @@ func (m *moody) Get(ctx context.Context, name string) (*secrets.Secret, error) {
 	return m.Store.Get(ctx, name)
 }
 
-// TestCacheMetrics holds: an operator sees at /metrics how the caches do.
+// TestCacheMetrics: /metrics shows the state of the caches.
 func TestCacheMetrics(t *testing.T) {
 	hs := serve(t, Limits{}, Drain{}, stays)
 	store := &moody{Store: hs.Secrets}
 	clock := testingclock.NewFakeClock(time.Now())
 	fresh := cluster.Remote
-	fresh.Patience = 0 // so that a machine that stands still does not count as a store that hangs
+	fresh.Patience = 0 // so that a slow machine does not count as a hanging store
 	members := cluster.NewMembers(cluster.Config{
 		Objects: hs.Objects, Secrets: store, Freshness: fresh, Log: slog.New(slog.DiscardHandler),
 		Now: clock.Now,
@@ -51,7 +51,7 @@ func TestCacheMetrics(t *testing.T) {
 	get()
 	get()
 	store.down.Store(true)
-	clock.Step(10 * time.Minute) // all has ended
+	clock.Step(10 * time.Minute) // every entry has expired
 	get()
 	w := httptest.NewRecorder()
 	hs.bridge.Admin().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

@@ -10,8 +10,8 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 )
 
-// calls limits the calls that callers have in flight. Streams have limits of their own. Callers with tokens that only a
-// member can check have more limits, those of unverified: each new token makes a new caller here.
+// calls limits each caller's concurrent requests. Streams have other limits. A token that only a member can check
+// counts as a new caller, so such requests are also limited by unverified.
 type calls struct {
 	plain    *quota.Quota
 	toMember *quota.Quota // by cluster
@@ -23,7 +23,8 @@ func newCalls(l Limits, reg prometheus.Registerer) *calls {
 		plain:    quota.New(l.MaxCalls, l.MaxCallsPerCaller),
 		toMember: quota.New(0, l.MaxCallsPerMember),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "clusterpass_calls_refused_total", Help: "Calls that were refused because of a limit, by which; those of streams alone are failures of streams.",
+			Name: "clusterpass_calls_refused_total",
+			Help: "Calls that were refused because of a limit, by which; those of streams alone are failures of streams.",
 		}, []string{"limit"}),
 	}
 	reg.MustRegister(c.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -32,20 +33,23 @@ func newCalls(l Limits, reg prometheus.Registerer) *calls {
 	return c
 }
 
-// Admit has the form of gateway.Config.Admit.
+// Admit implements gateway.Config.Admit.
 func (b *Bridge) Admit(user, bearer string) (done func(), err error) {
 	c := b.calls
 	done, reached := c.plain.Take(identity.CallerKey(user, bearer))
 	switch reached {
 	case quota.Each:
-		return nil, c.refuse(string(reached), "you have %d calls in flight, the limit for one caller; call again when some have ended", b.limits.MaxCallsPerCaller)
+		return nil,
+			c.refuse(string(reached), "you have %d calls in flight, the limit for one caller; call again when some have ended",
+				b.limits.MaxCallsPerCaller)
 	case quota.All:
-		return nil, c.refuse(string(reached), "the bridge has %d calls in flight, its limit; try again later", b.limits.MaxCalls)
+		return nil,
+			c.refuse(string(reached), "the bridge has %d calls in flight, its limit; try again later", b.limits.MaxCalls)
 	}
 	return done, nil
 }
 
-// AdmitTo has the form of gateway.Config.AdmitTo.
+// AdmitTo implements gateway.Config.AdmitTo.
 func (b *Bridge) AdmitTo(cluster string) (done func(), err error) {
 	done, reached := b.calls.toMember.Take(cluster)
 	if reached != quota.None {
@@ -62,5 +66,5 @@ func (c *calls) refuse(limit, format string, args ...any) error {
 	return err
 }
 
-// retryAfter is what a refused caller is told to wait.
+// retryAfter is the Retry-After of a refused request.
 const retryAfter = 5 * time.Second

@@ -17,7 +17,7 @@ import (
 
 const listPath = "/clusters/m/api/v1/pods"
 
-// hang begins a call on a connection of its own, and returns what waits for its answer's status.
+// hang starts a request on its own connection. The returned function waits for the response's status code.
 func (hs *bridgeServer) hang(user, path string, header ...string) func() int {
 	hs.t.Helper()
 	conn, err := tls.Dial("tcp", hs.addr, hs.tls(user))
@@ -37,7 +37,7 @@ func (hs *bridgeServer) hang(user, path string, header ...string) func() int {
 	}
 }
 
-// TestLimitsOfCalls holds: no caller has all the calls that a bridge takes, and streams are none of them.
+// TestLimitsOfCalls: no caller can use all requests of a bridge, and streams do not count as requests.
 func TestLimitsOfCalls(t *testing.T) {
 	answer := make(chan struct{})
 	hs := serve(t, Limits{MaxCalls: 3, MaxCallsPerCaller: 2}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +57,7 @@ func TestLimitsOfCalls(t *testing.T) {
 	var answers []func() int
 	for i, user := range []string{"alice", "alice", "bob"} {
 		if i == 2 {
-			for range 3 { // streams have limits of their own, but begin as calls
+			for range 3 { // streams have other limits, but start as requests
 				hs.get("bob", watchPath)
 			}
 			open(2)
@@ -72,7 +72,8 @@ func TestLimitsOfCalls(t *testing.T) {
 	}
 	resp, _ := hs.get("carol", listPath)
 	gatewaytest.WantStatus(t, resp, http.StatusTooManyRequests, "too_many_requests", "the bridge has 3 calls in flight")
-	if all, each := hs.metric("clusterpass_calls_refused_total", "limit=all"), hs.metric("clusterpass_calls_refused_total", "limit=caller"); all != 1 || each != 1 {
+	if all, each := hs.metric("clusterpass_calls_refused_total", "limit=all"), hs.metric("clusterpass_calls_refused_total",
+		"limit=caller"); all != 1 || each != 1 {
 		t.Errorf("refused: %v for the limit of all, %v for that of one", all, each)
 	}
 	close(answer)
@@ -84,8 +85,8 @@ func TestLimitsOfCalls(t *testing.T) {
 	open(0)
 }
 
-// TestLimitsOfStrangers holds: who is another caller with each token has no more of the bridge for it, and takes nothing from those whom
-// the gateway knows.
+// TestLimitsOfStrangers: a client that uses a new token for each request gets no larger share of the bridge, and leaves
+// identified callers theirs.
 func TestLimitsOfStrangers(t *testing.T) {
 	answer := make(chan struct{})
 	hs := serve(t, Limits{MaxUnverified: 3}, Drain{}, stays)
@@ -128,12 +129,12 @@ func TestLimitsOfStrangers(t *testing.T) {
 	})
 }
 
-// TestUnreadStream holds: a client that reads nothing holds up neither the beginning of its stream nor the end, whoever ends it.
+// TestUnreadStream: a client that does not read delays neither the start of its stream nor its end.
 func TestUnreadStream(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it mostly waits
 	for name, tt := range map[string]struct {
 		limits Limits
-		read   int // lines of the answer
+		read   int // lines of the response to read
 	}{
 		"nothing is read":                {Limits{StallTimeout: 200 * time.Millisecond}, 0},
 		"the head is read":               {Limits{StallTimeout: 6 * time.Second}, 1},
@@ -142,7 +143,9 @@ func TestUnreadStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			hs := serve(t, tt.limits, Drain{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "line\n") })
+			hs := serve(t, tt.limits, Drain{}, func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "line\n")
+			})
 			ln, served, ended := pipetest.Listen(), make(chan struct{}), make(chan struct{})
 			srv := tt.limits.HTTPServer(hs.handler)
 			go func() {
@@ -152,9 +155,10 @@ func TestUnreadStream(t *testing.T) {
 			defer func() { _ = srv.Close(); <-served }()
 			ours, theirs := net.Pipe()
 			defer func() { _ = ours.Close() }()
-			ln.Hand(told{theirs, ended})
+			ln.Hand(notifyingConn{theirs, ended})
 			cfg := hs.tls("alice")
-			cfg.ServerName, cfg.MaxVersion = "example.com", tls.VersionTLS12 // in 1.3 the server goes on to write when the handshake is done
+			// in 1.3 the server continues to write after the handshake
+			cfg.ServerName, cfg.MaxVersion = "example.com", tls.VersionTLS12
 			conn := tls.Client(ours, cfg)
 			if _, err := io.WriteString(conn, request(logPath)); err != nil {
 				t.Fatal(err)
@@ -175,14 +179,14 @@ func TestUnreadStream(t *testing.T) {
 	}
 }
 
-// told is a connection that tells of its end.
-type told struct {
+// notifyingConn is a connection that reports its closing.
+type notifyingConn struct {
 	net.Conn
 	ended chan struct{}
 }
 
-// Close implements net.Conn. The server closes once.
-func (c told) Close() error {
+// Close implements net.Conn. The server calls it once.
+func (c notifyingConn) Close() error {
 	defer close(c.ended)
 	return c.Conn.Close()
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
 
-// cloudWatchPeriod is how often metrics are printed for CloudWatch: its alarms look at minutes.
+// cloudWatchPeriod is the interval of the metrics for CloudWatch. Its alarms evaluate minutes.
 const cloudWatchPeriod = time.Minute
 
 // cloudWatch prints a line for CloudWatch Logs every cloudWatchPeriod until ctx ends.
@@ -26,11 +26,11 @@ func (b *Bridge) cloudWatch(ctx context.Context, out io.Writer, namespace string
 			return
 		case now := <-t.C:
 			line, all, err := b.cloudWatchLine(namespace, now, before)
-			if err != nil {
-				continue // Gather fails where a collector is wrong; /metrics says so
+			if err != nil { // a collector is wrong; /metrics reports it
+				continue // a collector is wrong; /metrics reports it
 			}
 			before = all
-			_, _ = fmt.Fprintf(out, "%s\n", line) // nobody to tell
+			_, _ = fmt.Fprintf(out, "%s\n", line) // there is no fallback for this output
 		}
 	}
 }
@@ -42,9 +42,9 @@ const AgentReusesMetric = "AgentCredentialReuses"
 // credentials.
 type totals struct{ failed, stale, auditLost, auditRefused, agentReuses float64 }
 
-// cloudWatchLine returns the bridge's metrics in the embedded metric format, and the totals now. The open streams
-// include the connections of the tunnel port, which cost as much memory. Counts are since before. A metric of rare
-// events has no value where there are none.
+// cloudWatchLine returns the metrics in the embedded metric format, and the current totals. Counters cover the time
+// since before, and those of rare events are omitted at 0. The open streams include the connections of the tunnel port,
+// which need as much memory.
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) (line []byte, all totals, err error) {
 	families, err := b.Metrics.Gather()
@@ -84,7 +84,7 @@ func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) 
 		{gateway.AuditRefusedMetric, all.auditRefused - before.auditRefused},
 		{AgentReusesMetric, all.agentReuses - before.agentReuses},
 	} {
-		if rare.count > 0 { // a metric without values costs nothing
+		if rare.count > 0 { // a metric without values is free
 			values[rare.name] = rare.count
 			metrics = append(metrics, metric{rare.name, "Count"})
 		}

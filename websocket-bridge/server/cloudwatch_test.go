@@ -23,7 +23,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
 
-// TestCloudWatchLine holds for what the alarms and the scaling of infra/aws go by.
+// TestCloudWatchLine checks the metrics that the alarms and the scaling of infra/aws use.
 func TestCloudWatchLine(t *testing.T) {
 	hs := serve(t, Limits{MaxStreams: 4}, Drain{Timeout: time.Second}, stays)
 	for range 2 {
@@ -48,32 +48,35 @@ func TestCloudWatchLine(t *testing.T) {
 	if err := json.Unmarshal(line, &got); err != nil {
 		t.Fatal(err)
 	}
-	if m := got.AWS.CloudWatchMetrics; got.AWS.Timestamp != now.UnixMilli() || len(m) != 1 || m[0].Namespace != "Clusterpass/test" ||
+	if m := got.AWS.CloudWatchMetrics; got.AWS.Timestamp != now.UnixMilli() || len(m) != 1 ||
+		m[0].Namespace != "Clusterpass/test" ||
 		len(m[0].Dimensions) != 1 || len(m[0].Dimensions[0]) != 0 || len(m[0].Metrics) != 3 {
 		t.Errorf("%s", line)
 	}
-	if got.OpenStreams == nil || *got.OpenStreams != 2 || got.FailedStreams == nil || *got.FailedStreams != 0 || got.StreamSaturation == nil || *got.StreamSaturation != 50 {
+	if got.OpenStreams == nil || *got.OpenStreams != 2 || got.FailedStreams == nil || *got.FailedStreams != 0 ||
+		got.StreamSaturation == nil || *got.StreamSaturation != 50 {
 		t.Errorf("%s", line)
 	}
 	for range 3 {
-		hs.get("alice", watchPath) // the third is one too many
+		hs.get("alice", watchPath) // the third exceeds the limit
 	}
 	_, all, err := hs.bridge.cloudWatchLine("Clusterpass/test", now, totals{})
 	if err != nil || all.failed != 1 {
 		t.Errorf("%v, %v", all, err)
 	}
-	// Stale reads are told of when there are any.
+	// Stale reads are reported only if there are any.
 	if bytes.Contains(line, []byte("StaleReads")) {
 		t.Errorf("%s", line)
 	}
 	hs.bridge.CountCaches(func() map[string]cache.Stats { return map[string]cache.Stats{"secrets": {StaleHits: 5}} })
 	line, _, err = hs.bridge.cloudWatchLine("Clusterpass/test", now, totals{stale: 2})
-	if err != nil || !bytes.Contains(line, []byte(`"StaleReads":3,`)) || !bytes.Contains(line, []byte(`{"Name":"StaleReads","Unit":"Count"}`)) {
+	if err != nil || !bytes.Contains(line, []byte(`"StaleReads":3,`)) ||
+		!bytes.Contains(line, []byte(`{"Name":"StaleReads","Unit":"Count"}`)) {
 		t.Errorf("%s, %v", line, err)
 	}
 }
 
-// TestCloudWatchLineOfAudit: the alarm of the audit log goes off by these metrics.
+// TestCloudWatchLineOfAudit checks the metrics of the audit log's alarm.
 func TestCloudWatchLineOfAudit(t *testing.T) {
 	log := audit.New(audit.Config{
 		To: failing{}, Queue: 1, FailClosed: true, Log: slog.New(slog.DiscardHandler),
@@ -89,7 +92,7 @@ func TestCloudWatchLineOfAudit(t *testing.T) {
 		q.User(audit.User{Username: "ann"}, "x509")
 		q.Completed(http.StatusOK, nil)
 	}
-	q := log.Begin(httptest.NewRequest(http.MethodGet, "/", nil)) // was not admitted
+	q := log.Begin(httptest.NewRequest(http.MethodGet, "/", nil)) // not admitted
 	q.User(audit.User{Username: "ann"}, "x509")
 	q.Completed(http.StatusOK, nil)
 	b := New(Limits{})
@@ -127,12 +130,12 @@ func TestCloudWatchLineOfReusedCredentials(t *testing.T) {
 	}
 }
 
-// failing is a disk that is full.
+// failing is a full disk.
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
-// TestCloudWatchLineOfTunnels holds: what the tunnel port carries fills a bridge as its own clients' streams do.
+// TestCloudWatchLineOfTunnels: connections of the tunnel port count as open streams of the bridge.
 func TestCloudWatchLineOfTunnels(t *testing.T) {
 	b := New(Limits{MaxStreams: 4})
 	st, err := stores.Open(t.Context(), stores.Address{Kind: "dir", Where: t.TempDir()})
@@ -140,7 +143,8 @@ func TestCloudWatchLineOfTunnels(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys, token := enrol(t, st)
-	private := Private{MaxAgents: 1}.Agents(b, stores.Address{Kind: "dir"}, st, gatewayURL, time.Minute, slog.New(slog.DiscardHandler))
+	private := Private{MaxAgents: 1}.Agents(b, stores.Address{Kind: "dir"}, st, gatewayURL, time.Minute,
+		slog.New(slog.DiscardHandler))
 	t.Cleanup(private.Close)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -158,13 +162,13 @@ func TestCloudWatchLineOfTunnels(t *testing.T) {
 		}
 	}
 	conn := connect(t, keys, ln.Addr().String())
-	// What the agent was not there for yet may be counted for a moment.
+	// Attempts before the agent was connected may count for a moment.
 	waittest.Until(t, "the connection is counted", says(`"OpenStreams":1,"StreamSaturation":25,`))
 	_ = conn.Close()
 	waittest.Until(t, "nothing is counted", says(`"OpenStreams":0,"StreamSaturation":0,`))
 }
 
-// TestSelfSigned holds: a front door that verifies no certificate reaches the bridge by TLS, and HTTP/1.1 alone.
+// TestSelfSigned: a load balancer that verifies no certificate reaches the bridge by TLS, with HTTP/1.1 only.
 func TestSelfSigned(t *testing.T) {
 	ln, err := (&Config{Listen: "127.0.0.1:0", SelfSigned: true}).listen(t.Context())
 	if err != nil {
@@ -176,7 +180,7 @@ func TestSelfSigned(t *testing.T) {
 	go func() { served <- srv.Serve(ln) }()
 	client := &http.Client{Transport: &http.Transport{
 		ForceAttemptHTTP2: true, DisableKeepAlives: true,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // as the front door
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // like the load balancer
 	}}
 	resp, err := client.Get("https://" + ln.Addr().String())
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// TestConfig holds: what cannot be kept is refused at the start, by the variable's name.
+// TestConfig: invalid values are refused at the start, with the name of the variable.
 func TestConfig(t *testing.T) {
 	for _, tt := range []struct{ set, variable, problem string }{
 		{"CLUSTERPASS_DRAIN_TIMEOUT=110s", "", ""},
@@ -42,7 +42,8 @@ func TestConfig(t *testing.T) {
 				return
 			}
 			var bad *config.Error
-			if !errors.As(err, &bad) || bad.Variable != tt.variable || !strings.Contains(bad.Problem, tt.problem) || bad.Example == "" {
+			if !errors.As(err, &bad) || bad.Variable != tt.variable || !strings.Contains(bad.Problem, tt.problem) ||
+				bad.Example == "" {
 				t.Errorf("%+v", err)
 			}
 		})

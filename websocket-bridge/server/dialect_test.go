@@ -25,8 +25,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// spdyMember refuses websockets and hands the streams of an exec session to talk, by their types.
-func spdyMember(asked *atomic.Int64, talk func(streams map[string]httpstream.Stream, conn httpstream.Connection)) http.HandlerFunc {
+// spdyMember is a member that refuses websockets. It passes the streams of an exec session to talk, by type.
+func spdyMember(asked *atomic.Int64,
+	talk func(streams map[string]httpstream.Stream, conn httpstream.Connection)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 			asked.Add(1)
@@ -56,7 +57,8 @@ func spdyMember(asked *atomic.Int64, talk func(streams map[string]httpstream.Str
 		}
 		defer func() { _ = conn.Close() }()
 		streams := map[string]httpstream.Stream{}
-		for range 1 + strings.Count(r.URL.RawQuery, "std") + strings.Count(r.URL.RawQuery, "tty") + strings.Count(r.URL.RawQuery, "ports") {
+		for range 1 + strings.Count(r.URL.RawQuery, "std") + strings.Count(r.URL.RawQuery, "tty") +
+			strings.Count(r.URL.RawQuery, "ports") {
 			select {
 			case s := <-arrived:
 				streams[s.Headers().Get("streamType")] = s
@@ -72,10 +74,10 @@ const (
 	portsPath  = "/clusters/m/api/v1/namespaces/a/pods/p/portforward?ports=80"
 )
 
-// TestTranslation holds for each way in which a translated session goes on and ends.
+// TestTranslation covers every course and end of a translated session.
 func TestTranslation(t *testing.T) {
 	success := `{"status":"Success"}`
-	// Of the session in which nobody reads stdin: what the client has sent, and that it has read its end.
+	// For the session in which stdin is not read: the bytes that the client sent, and a signal that it has read the end.
 	var sent atomic.Int64
 	ended := make(chan struct{})
 	tests := []struct {
@@ -85,7 +87,7 @@ func TestTranslation(t *testing.T) {
 		wantOut    string
 		wantCode   int
 		wantStatus bool
-		ended      chan struct{} // if not nil, is given what says that the client has read the end of a session
+		ended      chan struct{} // optional; receives a signal when the client has read the end
 	}{
 		{
 			name: "echo to the end of stdin",
@@ -110,7 +112,7 @@ func TestTranslation(t *testing.T) {
 		{
 			name: "nobody reads stdin",
 			talk: func(_ *testing.T, s map[string]httpstream.Stream, _ httpstream.Connection) {
-				hasStalled(&sent, math.MaxInt64) // input is stuck on its way
+				hasStalled(&sent, math.MaxInt64) // unread input fills all buffers
 				_, _ = io.WriteString(s["error"], success)
 				_ = s["stdout"].Close()
 				_ = s["error"].Close()
@@ -131,9 +133,10 @@ func TestTranslation(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var asked atomic.Int64
-			hs := serve(t, Limits{PingPeriod: 20 * time.Millisecond}, Drain{}, spdyMember(&asked, func(s map[string]httpstream.Stream, conn httpstream.Connection) {
-				tt.talk(t, s, conn)
-			}))
+			hs := serve(t, Limits{PingPeriod: 20 * time.Millisecond}, Drain{},
+				spdyMember(&asked, func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+					tt.talk(t, s, conn)
+				}))
 			for range 2 {
 				conn := hs.mustDial("alice", translated, "v5.channel.k8s.io")
 				tt.client(t, conn)
@@ -186,7 +189,7 @@ func TestTranslationRefused(t *testing.T) {
 	}
 }
 
-// TestTranslationEnds holds: a client that is cut in the middle of a frame takes its session along, and a drain says goodbye.
+// TestTranslationEnds: the session ends with a client that is cut within a frame, and a drain sends a close message.
 func TestTranslationEnds(t *testing.T) {
 	for protocol, path := range map[string]string{
 		"v5.channel.k8s.io": translated,
@@ -195,11 +198,12 @@ func TestTranslationEnds(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			var asked atomic.Int64
 			begun, ended := make(chan struct{}, 2), make(chan struct{}, 2)
-			hs := serve(t, Limits{}, Drain{}, spdyMember(&asked, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
-				begun <- struct{}{}
-				<-conn.CloseChan()
-				ended <- struct{}{}
-			}))
+			hs := serve(t, Limits{}, Drain{},
+				spdyMember(&asked, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
+					begun <- struct{}{}
+					<-conn.CloseChan()
+					ended <- struct{}{}
+				}))
 			conn := hs.mustDial("alice", path, protocol)
 			_, _ = conn.NetConn().Write([]byte{0x82, 0x80 | 100, 1, 2, 3, 4, 'h', 'a', 'l', 'f'})
 			_ = conn.NetConn().Close()
@@ -207,7 +211,7 @@ func TestTranslationEnds(t *testing.T) {
 			<-ended
 			conn = hs.mustDial("alice", path, protocol)
 			<-begun
-			// By itself, not with the bridge: where the machine stands still, the time of the bridge may be over with that of sessions.
+			// Separate from the bridge's drain, whose deadlines could pass on a slow machine.
 			over, end := context.WithCancel(t.Context())
 			end()
 			drained := make(chan struct{})
@@ -215,7 +219,7 @@ func TestTranslationEnds(t *testing.T) {
 			defer func() { <-drained }()
 			for {
 				_, _, err := conn.ReadMessage()
-				if err == nil {
+				if err == nil { // the session has started
 					continue // the session has begun
 				}
 				if !websocket.IsCloseError(err, websocket.CloseGoingAway) {
@@ -228,8 +232,8 @@ func TestTranslationEnds(t *testing.T) {
 	}
 }
 
-// TestOversizedMessages holds: a message over the limit ends a translated session with the close code that says so, also where the
-// client has more on its way, and the member's side with it.
+// TestOversizedMessages: a message above the limit ends a translated session with the right close code, even if the
+// client sends more. The member's connection ends, too.
 func TestOversizedMessages(t *testing.T) {
 	for protocol, path := range map[string]string{
 		"v5.channel.k8s.io": translated, "v4.channel.k8s.io": portsPath, "SPDY/3.1+portforward.k8s.io": portsPath,
@@ -243,7 +247,7 @@ func TestOversizedMessages(t *testing.T) {
 			})
 			hs := serve(t, Limits{MaxMessage: 10_000}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
 				if strings.HasPrefix(protocol, "SPDY") && r.Header.Get("Upgrade") != "websocket" {
-					stays(w, r) // what is no SPDY does not trouble it
+					stays(w, r) // a websocket
 					ended <- struct{}{}
 					return
 				}
@@ -253,7 +257,7 @@ func TestOversizedMessages(t *testing.T) {
 				conn := hs.mustDial("alice", path, protocol)
 				go func() { _ = conn.WriteMessage(websocket.BinaryMessage, make([]byte, size)) }()
 				var err error
-				for err == nil { // the session has begun
+				for err == nil { // the session has started
 					_, _, err = conn.ReadMessage()
 				}
 				if !websocket.IsCloseError(err, websocket.CloseMessageTooBig) {
@@ -266,7 +270,8 @@ func TestOversizedMessages(t *testing.T) {
 	}
 }
 
-// TestPortForwardBreaksOff holds: what the cut of a member's connection cuts, in the middle of a frame, does not look whole.
+// TestPortForwardBreaksOff: if the member's connection is cut within a frame, the client's stream must not look
+// complete.
 func TestPortForwardBreaksOff(t *testing.T) {
 	var asked atomic.Int64
 	raw := make(chan net.Conn, 1)
@@ -292,7 +297,7 @@ func TestPortForwardBreaksOff(t *testing.T) {
 	}
 }
 
-// hijacked shows the connection that is hijacked.
+// hijacked is a ResponseWriter that reveals the hijacked connection.
 type hijacked struct {
 	http.ResponseWriter
 	conn chan net.Conn
@@ -306,8 +311,8 @@ func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// TestTranslationAfterRotation holds: a member that takes SPDY only and knows the old credential no more is asked with the new one, as
-// every other; also where it is known to need translation, so that nothing else renews the credential.
+// TestTranslationAfterRotation: a member that supports only SPDY and refuses the old credential is called with the new
+// one. This also works if the member is known to need translation, so that no other request renews the credential.
 func TestTranslationAfterRotation(t *testing.T) {
 	var asked atomic.Int64
 	var known atomic.Value
@@ -315,13 +320,14 @@ func TestTranslationAfterRotation(t *testing.T) {
 	member := spdyMember(&asked, func(s map[string]httpstream.Stream, _ httpstream.Connection) {
 		_, _ = io.WriteString(s["error"], `{"status":"Success"}`)
 	})
-	hs := serveFresh(t, Limits{}, Drain{}, cluster.Freshness{Object: time.Hour, Secret: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer "+known.Load().(string) {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		member(w, r)
-	})
+	hs := serveFresh(t, Limits{}, Drain{}, cluster.Freshness{Object: time.Hour, Secret: time.Hour},
+		func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "Bearer "+known.Load().(string) {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			member(w, r)
+		})
 	rotate := func(from, to string) {
 		t.Helper()
 		sec, err := hs.Secrets.Get(t.Context(), "clusters/m")
@@ -330,7 +336,7 @@ func TestTranslationAfterRotation(t *testing.T) {
 		}
 		hs.RotateSecret("m", bytes.ReplaceAll(sec.Value.Reveal(), []byte(from), []byte(to)))
 		known.Store(to)
-		hs.Clock.Advance(time.Minute) // since it was last renewed
+		hs.Clock.Advance(time.Minute) // since the last renewal
 	}
 	session := func(what string, wantAsked int64) {
 		t.Helper()
@@ -348,7 +354,7 @@ func TestTranslationAfterRotation(t *testing.T) {
 			t.Errorf("%s: %v, and %d websockets asked for, want %d", what, closed, asked.Load(), wantAsked)
 		}
 	}
-	_, _ = hs.get("alice", "/clusters/m/version") // with which the credential is read
+	_, _ = hs.get("alice", "/clusters/m/version") // reads the credential
 	rotate("members-token", "second-token")
 	session("rotated", 1)
 	session("known to need translation", 1)
@@ -362,19 +368,19 @@ func TestTranslationAfterRotation(t *testing.T) {
 	gatewaytest.WantStatus(t, resp, http.StatusBadGateway, "credential_refused", "register it anew")
 }
 
-// TestRememberedTranslation holds: what was learned of a member is forgotten as soon as it is wrong, and a client teaches it only with a
-// session.
+// TestRememberedTranslation: a wrong fact about a member is forgotten at once, and only a successful session adds one.
 func TestRememberedTranslation(t *testing.T) {
 	var asked, switched atomic.Int64
 	old := spdyMember(&asked, func(s map[string]httpstream.Stream, _ httpstream.Connection) {
-		if s["error"] != nil { // else nobody had a session
+		if s["error"] != nil { // otherwise there was no session
 			switched.Add(1)
 			_, _ = io.WriteString(s["error"], `{"status":"Success"}`)
 		}
 	})
 	renewed := talking(t, func(conn *websocket.Conn) {
 		_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{3}, `{"status":"Success"}`...))
-		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), deadlineSoon())
+		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+			deadlineSoon())
 		_, _, _ = conn.ReadMessage()
 	})
 	var takesWebsockets, takesSPDY atomic.Bool
@@ -397,13 +403,16 @@ func TestRememberedTranslation(t *testing.T) {
 		for err == nil {
 			_, _, err = conn.ReadMessage()
 		}
-		if !websocket.IsCloseError(err, websocket.CloseNormalClosure) || asked.Load() != wantAsked || switched.Load() != wantSwitched {
-			t.Errorf("%s: %v; %d websockets refused, want %d, and %d translated, want %d", what, err, asked.Load(), wantAsked, switched.Load(), wantSwitched)
+		if !websocket.IsCloseError(err, websocket.CloseNormalClosure) || asked.Load() != wantAsked ||
+			switched.Load() != wantSwitched {
+			t.Errorf("%s: %v; %d websockets refused, want %d, and %d translated, want %d", what, err, asked.Load(), wantAsked,
+				switched.Load(), wantSwitched)
 		}
 	}
 	takesWebsockets.Store(true)
 	takesSPDY.Store(true)
-	resp, _ := hs.get("alice", translated, "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 12", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+	resp, _ := hs.get("alice", translated, "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 12",
+		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
 		"Sec-WebSocket-Protocol: v5.channel.k8s.io")
 	gatewaytest.WantStatus(t, resp, http.StatusBadRequest, "bad_request", "handshake")
 	session("after a handshake of another version", 1, 0)
@@ -418,7 +427,7 @@ func TestRememberedTranslation(t *testing.T) {
 	session("known no more", 2, 2)
 }
 
-// TestTranslatedPorts holds: one session forwards a port twice, as kubelets do, and not very many.
+// TestTranslatedPorts: one session can forward a port twice, as with kubelets, but the number of streams is limited.
 func TestTranslatedPorts(t *testing.T) {
 	hs := serve(t, Limits{}, Drain{}, framing(32, func(f *spdyframes.Framer, _ spdyframes.StreamId) {
 		for {
@@ -439,8 +448,8 @@ func TestTranslatedPorts(t *testing.T) {
 	}
 }
 
-// TestStrangeFrames holds: what a member sends of SPDY that means nothing here is dropped, and a ping is answered, also while nobody reads
-// what is written.
+// TestStrangeFrames: irrelevant SPDY frames of a member are ignored. A ping is answered even if the client does not
+// read.
 func TestStrangeFrames(t *testing.T) {
 	hs := serve(t, Limits{}, Drain{}, framing(3, func(f *spdyframes.Framer, stdout spdyframes.StreamId) {
 		for _, frame := range []spdyframes.Frame{

@@ -17,9 +17,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// TestDrain holds: readiness falls first, watches end between two events, sessions go on.
+// TestDrain: first the bridge stops being ready. Watches end between two events, and sessions continue.
 func TestDrain(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it mostly waits
 	half, rest := make(chan struct{}), make(chan struct{})
 	const delay = time.Second
 	hs := serve(t, Limits{}, Drain{Delay: delay, Timeout: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
@@ -60,8 +60,9 @@ func TestDrain(t *testing.T) {
 		t.Errorf("a silent watch: %q, %v", got, err)
 	}
 	close(rest)
-	// The event that is open is completed; where the drain got to the watch a little later, one more.
-	if got, err := io.ReadAll(open.Body); err != nil || !strings.HasPrefix("{\"one\":1}\n{\"two\":2}\n{\"three\":3}\n", string(got)) ||
+	// The started event is completed. If the drain is a little late, one more follows.
+	if got, err := io.ReadAll(open.Body); err != nil ||
+		!strings.HasPrefix("{\"one\":1}\n{\"two\":2}\n{\"three\":3}\n", string(got)) ||
 		!strings.HasSuffix(string(got), "}\n") || len(got) < 20 {
 		t.Errorf("a watch in the middle of an event: %q, %v", got, err)
 	}
@@ -82,10 +83,10 @@ func TestDrain(t *testing.T) {
 	// The cleanup of serve fails if it does not end with them.
 }
 
-// TestDrainCutsWhatIsLeft holds: sessions that go on too long are closed, and what is not whole does not look whole.
+// TestDrainCutsWhatIsLeft: sessions that exceed the deadline are closed, and a cut response does not look complete.
 func TestDrainCutsWhatIsLeft(t *testing.T) {
-	t.Parallel()                                                     // it waits, mostly
-	hs := serve(t, Limits{}, Drain{Timeout: 8 * time.Second}, stays) // of which two are for farewells
+	t.Parallel()                                                     // it mostly waits
+	hs := serve(t, Limits{}, Drain{Timeout: 8 * time.Second}, stays) // two of them are for close messages
 	_, exec := hs.get("alice", execPath, upgrade...)
 	logs, _ := hs.get("alice", logPath)
 	line := make([]byte, 3)
@@ -101,7 +102,7 @@ func TestDrainCutsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestDrainEndsEarly holds: when the last session is gone, nothing is waited for.
+// TestDrainEndsEarly: the drain ends with the last session.
 func TestDrainEndsEarly(t *testing.T) {
 	hs := serve(t, Limits{}, Drain{Timeout: time.Hour}, stays)
 	_, exec := hs.get("alice", execPath, upgrade...)
@@ -111,7 +112,7 @@ func TestDrainEndsEarly(t *testing.T) {
 	// The cleanup of serve fails if it does not end.
 }
 
-// TestHealth holds: a bridge that was ready keeps its calls while a store is down, which is down for all; and only then.
+// TestHealth: a bridge that was ready stays healthy while a shared store is down, but not otherwise.
 func TestHealth(t *testing.T) {
 	hs := serve(t, Limits{}, Drain{}, stays)
 	store := &moody{Store: hs.Secrets}
@@ -134,7 +135,10 @@ func TestHealth(t *testing.T) {
 		t.Errorf("ready before: %d %s", code, text)
 	}
 	hs.stop()
-	waittest.Until(t, "a bridge that drains gets no calls", func() bool { code, _ := ask(admin, "/healthz"); return code == 503 })
+	waittest.Until(t, "a bridge that drains gets no calls", func() bool {
+		code, _ := ask(admin, "/healthz")
+		return code == 503
+	})
 }
 
 func TestReadinessReallyChecks(t *testing.T) {

@@ -32,19 +32,19 @@ type bridgeServer struct {
 	bridge    *Bridge
 	handler   http.Handler
 	addr      string
-	serverCA  *tls.Config // of clients without a certificate
+	serverCA  *tls.Config // for clients without a certificate
 	tlsServer *tls.Config
 	stop      context.CancelFunc
 	ended     chan error
 }
 
-// serve starts a bridge in front of a member that answers with h.
+// serve starts a bridge with a member that responds with h.
 func serve(t *testing.T, l Limits, drain Drain, h http.HandlerFunc) *bridgeServer {
 	t.Helper()
 	return serveFresh(t, l, drain, cluster.Freshness{}, h)
 }
 
-// serveFresh is serve with a cache of what is known of members.
+// serveFresh is like serve, with caches for members.
 func serveFresh(t *testing.T, l Limits, drain Drain, fresh cluster.Freshness, h http.HandlerFunc) *bridgeServer {
 	t.Helper()
 	if drain.Timeout == 0 {
@@ -52,16 +52,20 @@ func serveFresh(t *testing.T, l Limits, drain Drain, fresh cluster.Freshness, h 
 	}
 	hs := &bridgeServer{Installation: clustertest.NewInstallation(t), t: t, bridge: New(l), ended: make(chan error, 1)}
 	hs.addMember("m", h)
-	hs.handler = gateway.New(gatewaytest.NewConfig(t, hs.Installation, gatewaytest.Options{Freshness: fresh, Configure: func(c *gateway.Config) {
-		c.Identity = identity.Chain{identity.X509{Roots: hs.CA.Pool(), Peer: identity.TLSPeer}}
-		c.Fleet, c.OwnToken, c.Recheck = nil, nil, 0
-		c.Stream, c.Admit = hs.bridge.Stream, hs.bridge.Admit
-		c.Origins = gateway.Origins{"https://console.example.com"}
-		c.Source, c.Unverified = l.Source, hs.bridge.Unverified()
-	}}))
+	hs.handler = gateway.New(
+		gatewaytest.NewConfig(t, hs.Installation, gatewaytest.Options{Freshness: fresh, Configure: func(c *gateway.Config) {
+			c.Identity = identity.Chain{identity.X509{Roots: hs.CA.Pool(), Peer: identity.TLSPeer}}
+			c.Fleet, c.OwnToken, c.Recheck = nil, nil, 0
+			c.Stream, c.Admit = hs.bridge.Stream, hs.bridge.Admit
+			c.Origins = gateway.Origins{"https://console.example.com"}
+			c.Source, c.Unverified = l.Source, hs.bridge.Unverified()
+		}}))
 	certificate := httptest.NewTLSServer(nil) // which is started for its certificate alone
+	// started only for its certificate
 	hs.serverCA = certificate.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
-	hs.tlsServer = &tls.Config{Certificates: certificate.TLS.Certificates, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+	hs.tlsServer = &tls.Config{
+		Certificates: certificate.TLS.Certificates, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12,
+	}
 	certificate.Close()
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", hs.tlsServer)
 	if err != nil {
@@ -97,7 +101,7 @@ func (hs *bridgeServer) addMember(name string, h http.HandlerFunc, edits ...func
 // isIdle reports whether no stream is open.
 func (hs *bridgeServer) isIdle() bool { return hs.bridge.streams.Len() == 0 }
 
-// tls is the client's side for a user, or for nobody.
+// tls returns the client configuration of a user, or of an anonymous client for "".
 func (hs *bridgeServer) tls(user string) *tls.Config {
 	hs.t.Helper()
 	c := hs.serverCA.Clone()
@@ -107,25 +111,25 @@ func (hs *bridgeServer) tls(user string) *tls.Config {
 	return c
 }
 
-// request is a GET as it is sent.
+// request formats a GET.
 func request(path string, header ...string) string {
 	return "GET " + path + " HTTP/1.1\r\nHost: x\r\n" + strings.Join(append(header, ""), "\r\n") + "\r\n"
 }
 
-// get makes a call on a connection of its own, which ends with the test.
+// get sends a request on its own connection, which is closed with the test.
 func (hs *bridgeServer) get(user, path string, header ...string) (*http.Response, *tls.Conn) {
 	hs.t.Helper()
 	resp, conn, _ := gatewaytest.SendRaw(hs.t, hs.addr, hs.tls(user), request(path, header...))
 	return resp, conn
 }
 
-// metric returns the value of a series of the bridge.
+// metric returns the value of one series of the bridge.
 func (hs *bridgeServer) metric(name string, labels ...string) float64 {
 	hs.t.Helper()
 	return metrictest.Value(hs.t, hs.bridge.Metrics, name, labels...)
 }
 
-// isRunning reports whether some goroutine is in a function, which is named as in a stack trace.
+// isRunning reports whether a goroutine is in a function. The name has the form of a stack trace.
 func isRunning(function string) bool {
 	stacks := make([]byte, 1<<20)
 	return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), function+"(")

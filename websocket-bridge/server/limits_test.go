@@ -24,7 +24,7 @@ const (
 
 var upgrade = []string{"Connection: Upgrade", "Upgrade: SPDY/3.1"}
 
-// stays is a member whose answers begin with one event and do not end; an upgrade is echoed.
+// stays is a member that sends one event and then keeps the response open. It echoes an upgraded connection.
 func stays(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") != "" {
 		conn, rw, err := http.NewResponseController(w).Hijack()
@@ -32,7 +32,8 @@ func stays(w http.ResponseWriter, r *http.Request) {
 			panic(err)
 		}
 		defer func() { _ = conn.Close() }()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+r.Header.Get("Upgrade")+"\r\n\r\n")
+		_, _ = io.WriteString(conn,
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+r.Header.Get("Upgrade")+"\r\n\r\n")
 		_, _ = io.Copy(conn, rw)
 		return
 	}
@@ -53,14 +54,14 @@ func TestLimitsOfStreams(t *testing.T) {
 	gatewaytest.WantStatus(t, resp, 429, "too_many_requests", "you have 2 streams open")
 	hs.get("bob", watchPath)
 	resp, _ = hs.get("carol", watchPath)
-	gatewaytest.WantStatus(t, resp, 429, "too_many_requests", "the bridge holds 3 streams")
+	gatewaytest.WantStatus(t, resp, 429, "too_many_requests", "the bridge has 3 streams open")
 	if got := hs.metric("clusterpass_streams_open", "kind=watch", "cluster=m"); got != 2 {
 		t.Errorf("%v watches are open", got)
 	}
 	if got := hs.metric("clusterpass_stream_failures_total", "kind=logs", "reason=too_many_requests"); got != 1 {
 		t.Errorf("%v refused", got)
 	}
-	// What is not a stream has no limit.
+	// A request that is no stream has another limit.
 	go func() { _ = exec.Close() }()
 	waittest.Until(t, "the place of a closed stream is free", func() bool {
 		resp, _ := hs.get("alice", logPath)
@@ -68,10 +69,10 @@ func TestLimitsOfStreams(t *testing.T) {
 	})
 }
 
-// TestStreamsEnd holds for each kind how the bridge ends it.
+// TestStreamsEnd covers every reason for which the bridge ends a stream.
 func TestStreamsEnd(t *testing.T) {
-	t.Parallel()                  // it waits, mostly
-	const short = 4 * time.Second // long enough for the stream to have begun: what ends a moment before its answer begins breaks off
+	t.Parallel()                  // it mostly waits
+	const short = 4 * time.Second // long enough for the stream to start: an earlier end looks like a cut
 	tests := []struct {
 		name   string
 		limits Limits
@@ -92,7 +93,7 @@ func TestStreamsEnd(t *testing.T) {
 			t.Parallel()
 			hs := serve(t, tt.limits, Drain{}, stays)
 			resp, conn := hs.get("alice", tt.path, tt.header...)
-			for resp.StatusCode == http.StatusGatewayTimeout { // the time was over before it began
+			for resp.StatusCode == http.StatusGatewayTimeout { // the time was over before the start
 				resp, conn = hs.get("alice", tt.path, tt.header...)
 			}
 			var rest io.Reader = resp.Body
@@ -110,9 +111,9 @@ func TestStreamsEnd(t *testing.T) {
 	}
 }
 
-// TestStalledClient holds: a client that does not read holds its member up instead of filling memory, and is cut in the end.
+// TestStalledClient: a client that does not read blocks its member instead of filling memory, and is cut in the end.
 func TestStalledClient(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it mostly waits
 	var sent atomic.Int64
 	gone := make(chan struct{})
 	hs := serve(t, Limits{StallTimeout: 5 * time.Second}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
@@ -139,10 +140,10 @@ func TestStalledClient(t *testing.T) {
 	})
 }
 
-// TestDeadlinesStayWithTheirStream fails if the deadline of a stream stays on its connection: later calls of the
+// TestDeadlinesStayWithTheirStream fails if the deadline of a stream stays on its connection. Later requests of the
 // client would fail without a reason.
 func TestDeadlinesStayWithTheirStream(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it mostly waits
 	const stall = 6 * time.Second
 	hs := serve(t, Limits{StallTimeout: stall}, Drain{}, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "{}\n")
@@ -158,13 +159,13 @@ func TestDeadlinesStayWithTheirStream(t *testing.T) {
 			t.Errorf("%s: %q, %v", path, body, err)
 		}
 		_ = resp.Body.Close()
-		<-time.After(stall + 500*time.Millisecond) // until a deadline that stayed has passed
+		<-time.After(stall + 500*time.Millisecond) // past a deadline that stayed
 	}
 }
 
-// TestEndOfAStalledClient holds: a client that takes nothing does not hold up the end of its stream.
+// TestEndOfAStalledClient: a client that does not read does not delay the end of its stream.
 func TestEndOfAStalledClient(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it mostly waits
 	gone := make(chan struct{})
 	hs := serve(t, Limits{}, Drain{Timeout: time.Second}, func(w http.ResponseWriter, r *http.Request) {
 		defer close(gone)
@@ -181,9 +182,9 @@ func TestEndOfAStalledClient(t *testing.T) {
 	waittest.Until(t, "the stream is closed", hs.isIdle)
 }
 
-// TestEndOfAStalledTextClient holds the same for a command that a page runs.
+// TestEndOfAStalledTextClient is the same for a command that a web page runs.
 func TestEndOfAStalledTextClient(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it mostly waits
 	gone := make(chan struct{})
 	hs := serve(t, Limits{}, Drain{Timeout: time.Second}, talking(t, func(conn *websocket.Conn) {
 		defer close(gone)

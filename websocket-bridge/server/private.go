@@ -16,12 +16,13 @@ import (
 
 // Private configures the tunnels of private clusters. Programs that run a bridge embed it.
 type Private struct {
-	MaxAgents int          `envconfig:"CLUSTERPASS_MAX_AGENTS" default:"5000" min:"1" desc:"Agents of private clusters that may be connected in all." example:"1000"`
-	Peers     agents.Peers `envconfig:"CLUSTERPASS_PEERS" desc:"Tunnel ports of all replicas of the bridge, host:port with commas between; a name may have many addresses." example:"bridge.clusterpass.internal:8444"`
+	MaxAgents int          `envconfig:"CLUSTERPASS_MAX_AGENTS" default:"5000" min:"1" desc:"Maximum number of connected agents of private clusters." example:"1000"`
+	Peers     agents.Peers `envconfig:"CLUSTERPASS_PEERS" desc:"Tunnel ports of all replicas of the bridge: a comma-separated list of host:port. A host may have many addresses." example:"bridge.clusterpass.internal:8444"`
 }
 
-// Agents returns the side of b that agents of private clusters connect to, without any. Close it when done.
-func (p Private) Agents(b *Bridge, at stores.Address, st *stores.Stores, url string, recheck time.Duration, log *slog.Logger) *agents.Agents {
+// Agents returns the endpoint of b for the agents of private clusters. Call Close when done.
+func (p Private) Agents(b *Bridge, at stores.Address, st *stores.Stores, url string, recheck time.Duration,
+	log *slog.Logger) *agents.Agents {
 	fresh := passes.Fresh
 	if at.Kind == "dir" {
 		fresh = cluster.Local.Object
@@ -41,7 +42,8 @@ func (p Private) Agents(b *Bridge, at stores.Address, st *stores.Stores, url str
 	})
 }
 
-// ListenTunnel opens the tunnel port, and returns what closes it. Clients find what there is at listen in the proxyURL of their clusters.
+// ListenTunnel opens the tunnel port at listen and returns a function that closes it. Clusters have the port's public
+// address in their proxyURL.
 func ListenTunnel(ctx context.Context, a *agents.Agents, listen string) (closePort func() error, err error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {

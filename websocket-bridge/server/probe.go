@@ -9,7 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes"
 )
 
-// Probe looks at the members every interval, until the returned function is called.
+// Probe probes the members every interval, until stop is called. An interval of 0 disables it.
 func Probe(ctx context.Context, p *health.Prober, interval time.Duration) (stop func()) {
 	if interval == 0 {
 		return func() {}
@@ -17,8 +17,8 @@ func Probe(ctx context.Context, p *health.Prober, interval time.Duration) (stop 
 	return background(ctx, func(ctx context.Context) { p.Run(ctx, interval) })
 }
 
-// Maintain publishes the keys that verify passes, and deletes passes that expired long ago. It does so now and every
-// hour, until the returned function is called.
+// Maintain publishes the keys that verify passes, and deletes passes that expired long ago, at once and every hour. It
+// runs until stop is called.
 func Maintain(ctx context.Context, i *passes.Issuer, log *slog.Logger) (stop func()) {
 	return background(ctx, func(ctx context.Context) {
 		i.Maintain(ctx, func(err error) {
@@ -27,7 +27,7 @@ func Maintain(ctx context.Context, i *passes.Issuer, log *slog.Logger) (stop fun
 	})
 }
 
-// background runs something until the returned function is called, or ctx ends.
+// background calls run in a goroutine. Its context ends with ctx or when stop is called.
 func background(ctx context.Context, run func(ctx context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

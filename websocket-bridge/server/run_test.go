@@ -30,7 +30,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
 )
 
-// program is a bridge as main runs it, with the agent of a private cluster, whose API server says again what it hears.
+// program is a bridge as main runs it, with an agent of a private cluster, whose API server echoes.
 type program struct {
 	t            *testing.T
 	log          *waittest.Buffer
@@ -40,7 +40,7 @@ type program struct {
 	ended        chan error
 }
 
-// newProgram runs one until the test ends, at the latest.
+// newProgram starts a program. It ends with the test, at the latest.
 func newProgram(t *testing.T, drain time.Duration) *program {
 	t.Helper()
 	must := func(err error) {
@@ -52,7 +52,8 @@ func newProgram(t *testing.T, drain time.Duration) *program {
 	ca, err := pki.LoadCA(t.TempDir(), "client-ca")
 	must(err)
 	for variable, value := range map[string]string{
-		"STORE": "dir:" + t.TempDir(), "CLIENT_CA": string(ca.PEM()), "URL": gatewayURL, "SELF_SIGNED": "true", "PROBE_INTERVAL": "0s", "DRAIN_DELAY": "0s",
+		"STORE": "dir:" + t.TempDir(), "CLIENT_CA": string(ca.PEM()), "URL": gatewayURL, "SELF_SIGNED": "true",
+		"PROBE_INTERVAL": "0s", "DRAIN_DELAY": "0s",
 		"LISTEN": "127.0.0.1:0", "ADMIN_LISTEN": "127.0.0.1:0", "TUNNEL_LISTEN": "127.0.0.1:0",
 	} {
 		t.Setenv("CLUSTERPASS_"+variable, value)
@@ -92,10 +93,13 @@ func newProgram(t *testing.T, drain time.Duration) *program {
 
 const gatewayURL = "https://gateway.example.com"
 
-// enrol registers the private cluster prod, and returns what its agents have, and by what the parts of the gateway know each other.
+// enrol registers the private cluster prod. It returns its agents' credential and a verifier of the gateway.
 func enrol(t *testing.T, st *stores.Stores) (keys *passes.Verifier, agent possession.Credential) {
 	t.Helper()
-	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "prod", UID: types.UID("uid of prod")}, Spec: v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull}}
+	c := &v1alpha1.Cluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "prod", UID: types.UID("uid of prod")},
+		Spec:       v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull},
+	}
 	value, err := json.Marshal(c)
 	if err == nil {
 		_, err = st.Objects.Create(t.Context(), v1alpha1.Prefix+c.Name, value)
@@ -117,7 +121,8 @@ func enrol(t *testing.T, st *stores.Stores) (keys *passes.Verifier, agent posses
 func runAgent(t *testing.T, bridge string, agent possession.Credential) {
 	t.Helper()
 	keeper := links.New(links.Config{
-		Gateway: "https://" + bridge, Cluster: "prod", TLS: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
+		Gateway: "https://" + bridge, Cluster: "prod",
+		TLS:        &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
 		Credential: func(context.Context) (possession.Credential, error) { return agent, nil },
 		Target:     &target.APIServer{Cluster: "prod", Address: echoServer(t)},
 		Log:        slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
@@ -128,7 +133,7 @@ func runAgent(t *testing.T, bridge string, agent possession.Credential) {
 	t.Cleanup(func() { stop(); running.Wait() })
 }
 
-// connect connects to the private cluster as a function does, as soon as that is possible.
+// connect connects to the private cluster like a function, as soon as possible.
 func (p *program) connect() net.Conn {
 	p.t.Helper()
 	return connect(p.t, p.keys, p.port)
@@ -139,19 +144,20 @@ func connect(t *testing.T, keys *passes.Verifier, port string) net.Conn {
 	var conn net.Conn
 	waittest.Until(t, "a function is connected", func() (ok bool) {
 		var err error
-		conn, err = (&tunnel.Dialer{Keys: keys}).Dial(t.Context(), "prod", "", &url.URL{Scheme: "https", Host: port}, (&net.Dialer{}).DialContext)
+		conn, err = (&tunnel.Dialer{Keys: keys}).Dial(t.Context(), "prod", "", &url.URL{Scheme: "https", Host: port},
+			(&net.Dialer{}).DialContext)
 		return err == nil
 	})
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
 
-// TestRunDrains holds: what the tunnel port carries goes on when the bridge drains, also where its own clients have nothing open, and the
-// bridge ends when it has ended.
+// TestRunDrains: connections of the tunnel port continue while the bridge drains, even without own clients. The bridge
+// exits when they have ended.
 func TestRunDrains(t *testing.T) {
 	p := newProgram(t, time.Hour)
 	conn := p.connect()
-	say(t, conn)
+	expectEcho(t, conn)
 	p.stop()
 	waittest.Until(t, "the listener is closed", func() bool {
 		c, err := net.Dial("tcp", p.listen)
@@ -161,8 +167,9 @@ func TestRunDrains(t *testing.T) {
 		return err != nil
 	})
 	waittest.Until(t, "the drain of its own streams is over", func() bool { return isRunning("agents.(*Agents).Wait") })
-	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); { // in which it looks several times whether that has ended
-		say(t, conn)
+	// long enough for several checks of the open connections
+	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
+		expectEcho(t, conn)
 	}
 	_ = conn.Close()
 	if err := p.end(); err != nil {
@@ -170,7 +177,7 @@ func TestRunDrains(t *testing.T) {
 	}
 }
 
-// TestRunEndsInTime holds: what the tunnel port carries keeps no bridge longer than the drain may last, and is cut then.
+// TestRunEndsInTime: connections of the tunnel port delay the exit until the drain's deadline, and are then cut.
 func TestRunEndsInTime(t *testing.T) {
 	p := newProgram(t, 4*time.Second)
 	conn := p.connect()
@@ -183,7 +190,7 @@ func TestRunEndsInTime(t *testing.T) {
 	}
 }
 
-// end waits for the end.
+// end waits until the program has ended.
 func (p *program) end() error {
 	p.t.Helper()
 	select {
@@ -195,8 +202,8 @@ func (p *program) end() error {
 	}
 }
 
-// say checks that what is said comes back.
-func say(t *testing.T, conn net.Conn) {
+// expectEcho checks that conn echoes a line.
+func expectEcho(t *testing.T, conn net.Conn) {
 	t.Helper()
 	_, err := io.WriteString(conn, "hello")
 	got := make([]byte, 5)
@@ -208,7 +215,7 @@ func say(t *testing.T, conn net.Conn) {
 	}
 }
 
-// echoServer returns the address of a server that says again what it hears.
+// echoServer returns the address of a server that echoes.
 func echoServer(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,4 +1,5 @@
-// Package server is the bridge: the same handlers as the functions, without their limits, and everything that streams.
+// Package server is the bridge. It runs the handlers of all functions without a function's limits, and it serves
+// streams.
 package server
 
 import (
@@ -24,13 +25,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
 
-// Run serves until ctx ends and then drains.
+// Run serves until ctx ends, and then drains.
 func Run(ctx context.Context, cfg *Config) (err error) {
 	peer := identity.TLSPeer
 	if cfg.MTLSHeader != "" {
 		peer = identity.ALBPeer(cfg.MTLSHeader, func(*http.Request) bool { return true })
 	}
-	cfg.Limits.Source = cmp.Or(cfg.Limits.Source, limits.ForwardedSource) // a balancer connects to LISTEN
+	cfg.Limits.Source = cmp.Or(cfg.Limits.Source, limits.ForwardedSource) // a load balancer connects to LISTEN
 	b := New(cfg.Limits)
 	env := cfg.Env
 	env.Stream, env.Hold, env.Admit, env.AdmitTo, env.Recheck = b.Stream, b.Hold, b.Admit, b.AdmitTo, cfg.Limits.Recheck
@@ -84,24 +85,24 @@ func Run(ctx context.Context, cfg *Config) (err error) {
 	go func() { adminEnded <- adminSrv.Serve(admin) }()
 
 	if cfg.CloudWatch != "" {
-		printing, stop := context.WithCancel(context.WithoutCancel(ctx)) // also while it drains
+		printing, stop := context.WithCancel(context.WithoutCancel(ctx)) // until the drain ends
 		defer stop()
 		go b.cloudWatch(printing, os.Stdout, cfg.CloudWatch)
 	}
 	srv := cfg.HTTPServer(private.Handler(gw))
-	srv.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug) // of handshakes, mostly
+	srv.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug) // mostly TLS handshakes
 	defer context.AfterFunc(ctx, func() { private.Drain(context.WithoutCancel(ctx)) })()
 	err = b.Serve(ctx, srv, func() error { return srv.Serve(ln) }, Drain{
 		Delay: cfg.DrainDelay, Timeout: cfg.DrainTimeout, Others: private.Wait,
 	})
-	_ = adminSrv.Close() // last: it tells how the drain goes
+	_ = adminSrv.Close() // last, so that probes can follow the drain
 	if adminErr := <-adminEnded; !errors.Is(adminErr, http.ErrServerClosed) {
 		err = errors.Join(err, adminErr)
 	}
 	return err
 }
 
-// listen opens LISTEN.
+// listen opens CLUSTERPASS_LISTEN.
 func (c *Config) listen(ctx context.Context) (net.Listener, error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
@@ -115,16 +116,17 @@ func (c *Config) listen(ctx context.Context) (net.Listener, error) {
 		return nil, errors.Join(err, ln.Close())
 	}
 	return tls.NewListener(ln, &tls.Config{
-		Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, // upgrades need it
+		// required for upgrades
+		Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 	}), nil
 }
 
-// auditTimeout bounds how long audit events are written at the end.
+// auditTimeout is the deadline for writing audit events at the end.
 const auditTimeout = 5 * time.Second
 
-// CloseGateway writes the audit events of calls that have ended.
+// CloseGateway writes the audit events of completed requests and closes gw.
 func CloseGateway(gw *gateway.Gateway) error {
-	ctx, cancel := context.WithTimeout(context.Background(), auditTimeout) // after the end of all that ran
+	ctx, cancel := context.WithTimeout(context.Background(), auditTimeout) // all other contexts have ended
 	defer cancel()
 	return gw.Close(ctx)
 }

@@ -23,16 +23,16 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
-// flow is what one side sends and the other does not take for a while.
+// flow is data that one side sends while the other does not read.
 type flow struct {
 	sent   atomic.Int64
-	enough chan struct{} // closed when it may end
-	sum    chan string   // of all that was sent, once it ended
+	enough chan struct{} // closed when the sender may stop
+	sum    chan string   // hash of all that was sent, at the end
 }
 
 func newFlow() *flow { return &flow{enough: make(chan struct{}), sum: make(chan string, 1)} }
 
-// send writes numbered lines until there is enough of them.
+// send writes numbered lines until enough is closed.
 func (f *flow) send(write func([]byte) error) {
 	h := sha256.New()
 	for n := 0; ; n++ {
@@ -52,11 +52,11 @@ func (f *flow) send(write func([]byte) error) {
 	}
 }
 
-// kernels is more than the kernel holds on the way of one flow.
+// kernels is more than the kernel buffers for one flow.
 const kernels = 64 << 20
 
-// stalls waits until nothing more is sent, and fails where that goes on for longer than what is on the way to a side that takes
-// nothing, most of it the kernel's, explains.
+// stalls waits until the sender blocks. It fails if more than most bytes are sent. Most buffered bytes are the
+// kernel's.
 func (f *flow) stalls(t *testing.T, most int64) {
 	t.Helper()
 	if !hasStalled(&f.sent, most) {
@@ -82,10 +82,10 @@ func hasStalled(sent *atomic.Int64, most int64) bool {
 	return true
 }
 
-// TestSlowSides holds for every way in which bytes are carried: who takes nothing holds the other side up and fills no memory, and
-// gets all, once it takes it.
+// TestSlowSides: on every path of bytes, a side that does not read blocks the other without filling memory. When it
+// reads, it receives everything.
 func TestSlowSides(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it mostly waits
 	write := func(w io.Writer) func([]byte) error {
 		return func(p []byte) error {
 			_, err := w.Write(p)
@@ -98,7 +98,7 @@ func TestSlowSides(t *testing.T) {
 	channel := func(conn *websocket.Conn, ch byte) func([]byte) error {
 		return func(p []byte) error { return conn.WriteMessage(websocket.BinaryMessage, append([]byte{ch}, p...)) }
 	}
-	// What members do, each with a flow down, to the client.
+	// Behaviours of members, each with a flow to the client.
 	plain := func(t *testing.T, f *flow) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { f.send(write(w)) }
 	}
@@ -106,8 +106,9 @@ func TestSlowSides(t *testing.T) {
 		return talking(t, func(conn *websocket.Conn) {
 			f.send(channel(conn, 1))
 			_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{3}, `{"status":"Success"}`...))
-			_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), deadlineSoon())
-			_, _, _ = conn.ReadMessage() // its end
+			_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+				deadlineSoon())
+			_, _, _ = conn.ReadMessage() // the end
 		})
 	}
 	spdyStreams := func(_ *testing.T, f *flow) http.HandlerFunc {
@@ -135,7 +136,7 @@ func TestSlowSides(t *testing.T) {
 			}
 			defer func() { _ = conn.Close() }()
 			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
-			_, _ = io.ReadFull(rw, make([]byte, 1)) // the client has read the head
+			_, _ = io.ReadFull(rw, make([]byte, 1)) // the client has read the response headers
 			f.send(write(conn))
 		}
 	}
@@ -154,7 +155,7 @@ func TestSlowSides(t *testing.T) {
 			f.send(write(conn))
 		}
 	}
-	// How clients read all of it.
+	// Clients that read everything.
 	messages := func(path, protocol string, content func([]byte) string) func(hs *bridgeServer) func(io.Writer) {
 		return func(hs *bridgeServer) func(io.Writer) {
 			conn := hs.mustDial("alice", path, protocol)
@@ -176,7 +177,7 @@ func TestSlowSides(t *testing.T) {
 		return string(m[1:])
 	}
 	data := func(m []byte) string {
-		if m[0] != 0 || len(m) == 3 { // the port
+		if m[0] != 0 || len(m) == 3 { // the message with the port number
 			return ""
 		}
 		return string(m[1:])
@@ -203,8 +204,10 @@ func TestSlowSides(t *testing.T) {
 		member func(*testing.T, *flow) http.HandlerFunc
 		client func(*bridgeServer) func(io.Writer)
 	}{
-		"a log":                           {plain, body(logPath)},
-		"a log, by websocket of our own":  {plain, messages(logPath, text.Protocol, func(m []byte) string { return string(m) + "\n" })},
+		"a log": {plain, body(logPath)},
+		"a log, by websocket of our own": {
+			plain, messages(logPath, text.Protocol, func(m []byte) string { return string(m) + "\n" }),
+		},
 		"exec by SPDY":                    {raw, body(execPath, upgrade...)},
 		"exec by websocket":               {webSocket, messages(execPath, "v5.channel.k8s.io", stdout)},
 		"exec by websocket, translated":   {spdyStreams, messages(translated, "v5.channel.k8s.io", stdout)},
@@ -212,7 +215,9 @@ func TestSlowSides(t *testing.T) {
 		"exec of our own, and translated": {spdyStreams, messages(translated, text.Protocol, stdoutText)},
 		"ports, translated":               {spdyData, messages(portsPath, "v4.channel.k8s.io", data)},
 		"ports in base64, translated":     {spdyData, messages(portsPath, "v4.base64.channel.k8s.io", data64)},
-		"a tunnel, translated":            {rawSPDY, messages(portsPath, "SPDY/3.1+portforward.k8s.io", func(m []byte) string { return string(m) })},
+		"a tunnel, translated": {
+			rawSPDY, messages(portsPath, "SPDY/3.1+portforward.k8s.io", func(m []byte) string { return string(m) }),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -229,46 +234,49 @@ func TestSlowSides(t *testing.T) {
 		})
 	}
 
-	// And up, to a member that reads when it is told to.
+	// The other direction: a member that reads only when signalled.
 	for name, tt := range map[string]struct {
 		path, protocol string
 		end            []byte
 		member         func(t *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc
 	}{
-		"stdin by websocket": {translated, "v5.channel.k8s.io", []byte{255, 0}, func(t *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
-			return talking(t, func(conn *websocket.Conn) {
-				<-take
-				for {
-					_, m, err := conn.ReadMessage()
-					if err != nil || m[0] == 255 {
-						done()
-						return
+		"stdin by websocket": {translated, "v5.channel.k8s.io", []byte{255, 0},
+			func(t *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
+				return talking(t, func(conn *websocket.Conn) {
+					<-take
+					for {
+						_, m, err := conn.ReadMessage()
+						if err != nil || m[0] == 255 {
+							done()
+							return
+						}
+						_, _ = got.Write(m[1:])
 					}
-					_, _ = got.Write(m[1:])
-				}
-			})
-		}},
-		"stdin by websocket, translated": {translated, "v5.channel.k8s.io", []byte{255, 0}, func(_ *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
-			return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
-				<-take
-				_, _ = io.Copy(got, s["stdin"])
-				done()
-			})
-		}},
-		"a port, translated": {portsPath, "v4.channel.k8s.io", []byte("\x00$"), func(_ *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
-			return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
-				<-take
-				defer done()
-				for buf := make([]byte, 32<<10); ; {
-					n, err := s["data"].Read(buf)
-					text, end := strings.CutSuffix(string(buf[:n]), "$") // this protocol cannot end a stream
-					_, _ = io.WriteString(got, text)
-					if err != nil || end {
-						return
+				})
+			}},
+		"stdin by websocket, translated": {translated, "v5.channel.k8s.io", []byte{255, 0},
+			func(_ *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
+				return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+					<-take
+					_, _ = io.Copy(got, s["stdin"])
+					done()
+				})
+			}},
+		"a port, translated": {portsPath, "v4.channel.k8s.io", []byte("\x00$"),
+			func(_ *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
+				return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+					<-take
+					defer done()
+					for buf := make([]byte, 32<<10); ; {
+						n, err := s["data"].Read(buf)
+						text, end := strings.CutSuffix(string(buf[:n]), "$") // this protocol cannot close a stream
+						_, _ = io.WriteString(got, text)
+						if err != nil || end {
+							return
+						}
 					}
-				}
-			})
-		}},
+				})
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -290,7 +298,7 @@ func TestSlowSides(t *testing.T) {
 	}
 }
 
-// TestManySlowClients holds: what the bridge keeps for clients that take nothing is little for each, for they may be many.
+// TestManySlowClients: the bridge's memory for each client that does not read is small.
 func TestManySlowClients(t *testing.T) {
 	const many, each = 32, 1 << 20
 	f := newFlow()
@@ -306,18 +314,18 @@ func TestManySlowClients(t *testing.T) {
 			f.sent.Add(int64(n))
 		}
 	})
-	before := held()
+	before := memoryInUse()
 	for range many {
 		hs.get("alice", logPath)
 	}
 	waittest.Until(t, "all are sent something", func() bool { return watching.Load() == many })
 	f.stalls(t, many*kernels)
-	if after := holds(before + many*each); after > before+many*each {
+	if after := settleMemory(before + many*each); after > before+many*each {
 		t.Errorf("%d clients that take nothing cost %d bytes each", many, (after-before)/many)
 	}
 }
 
-// framing is a member that takes SPDY and hands the frames of a session to talk, whose streams are answered.
+// framing is a member that supports SPDY. It accepts the streams of a session and passes the frames to talk.
 func framing(streams int, talk func(f *spdy.Framer, last spdy.StreamId)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
@@ -342,8 +350,10 @@ func framing(streams int, talk func(f *spdy.Framer, last spdy.StreamId)) http.Ha
 			}
 			if syn, ok := frame.(*spdy.SynStreamFrame); ok {
 				last = syn.StreamId
-				// Not by the library, which would make a compressor of a megabyte.
-				_, _ = conn.Write([]byte{0x80, 3, 0, 2, 0, 0, 0, 4, byte(last >> 24), byte(last >> 16), byte(last >> 8), byte(last)})
+				// The library would allocate a compressor of a megabyte.
+				_, _ = conn.Write([]byte{
+					0x80, 3, 0, 2, 0, 0, 0, 4, byte(last >> 24), byte(last >> 16), byte(last >> 8), byte(last),
+				})
 				streams--
 			}
 		}
@@ -351,8 +361,8 @@ func framing(streams int, talk func(f *spdy.Framer, last spdy.StreamId)) http.Ha
 	}
 }
 
-// TestManySlowTranslations holds: nor does the bridge keep much of what it translates, however large the member's frames are and however
-// little the client takes, or the member.
+// TestManySlowTranslations: the bridge's memory for translated sessions is small, with large frames and with sides that
+// do not read.
 func TestManySlowTranslations(t *testing.T) {
 	const many = 8
 	for name, tt := range map[string]struct {
@@ -362,7 +372,7 @@ func TestManySlowTranslations(t *testing.T) {
 	}{
 		"exec":                {translated, "v5.channel.k8s.io", 3, 32 << 10, 512 << 10},
 		"exec, large frames":  {translated, "v5.channel.k8s.io", 3, 8 << 20, 512 << 10},
-		"exec of our own":     {translated, text.Protocol, 3, 1 << 20, 3 << 20}, // it has whole messages, in JSON too
+		"exec of our own":     {translated, text.Protocol, 3, 1 << 20, 3 << 20}, // whole messages, also as JSON
 		"ports, large frames": {portsPath, "v4.channel.k8s.io", 2, 8 << 20, 512 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -380,7 +390,7 @@ func TestManySlowTranslations(t *testing.T) {
 			if tt.protocol == text.Protocol {
 				message, kind = fmt.Appendf(nil, `{"stdin":%q}`, strings.Repeat("x", 32<<10)), websocket.TextMessage
 			}
-			before := held()
+			before := memoryInUse()
 			for range many {
 				conn := hs.mustDial("alice", tt.path, tt.protocol)
 				go func() {
@@ -392,35 +402,35 @@ func TestManySlowTranslations(t *testing.T) {
 			waittest.Until(t, "all are sent something", func() bool { return talking.Load() == many })
 			down.stalls(t, many*kernels)
 			up.stalls(t, many*kernels)
-			if after := holds(before + many*tt.each); after > before+many*tt.each {
+			if after := settleMemory(before + many*tt.each); after > before+many*tt.each {
 				t.Errorf("%d sessions whose sides take nothing cost %d bytes each", many, (after-before)/many)
 			}
 		})
 	}
 }
 
-// holds waits for a while until this process uses no more than so many bytes, and returns how many: what lasts for a moment alone counts
-// for nothing.
-func holds(most uint64) uint64 {
+// settleMemory waits for a while until this process uses at most most bytes, and returns the number. Short peaks do not
+// count.
+func settleMemory(most uint64) uint64 {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(time.Minute); ; <-tick.C {
-		if n := held(); n <= most || time.Now().After(end) {
+		if n := memoryInUse(); n <= most || time.Now().After(end) {
 			return n
 		}
 	}
 }
 
-// held is how many bytes of memory this process uses: the bridge, and the two sides.
-func held() uint64 {
+// memoryInUse returns the memory of this process in bytes. It includes the bridge and both sides.
+func memoryInUse() uint64 {
 	runtime.GC()
-	runtime.GC() // also what pools keep
+	runtime.GC() // twice, to empty pools
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
 
-// stdoutText is what a message of our own protocol holds of stdout.
+// stdoutText returns the stdout in a message of our own protocol.
 func stdoutText(m []byte) string {
 	var out struct{ Stdout string }
 	if err := json.Unmarshal(m, &out); err != nil {

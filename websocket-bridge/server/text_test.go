@@ -17,7 +17,7 @@ import (
 
 const bearer = "base64url.bearer.authorization.k8s.io.c2VjcmV0"
 
-// texts reads messages to the end, and how that was.
+// texts reads all messages and the close error.
 func texts(conn *websocket.Conn) (messages []string, end *websocket.CloseError) {
 	for {
 		kind, message, err := conn.ReadMessage()
@@ -31,7 +31,7 @@ func texts(conn *websocket.Conn) (messages []string, end *websocket.CloseError) 
 	}
 }
 
-// TestTextLines holds: logs and watches come line by line; what is not there is answered as everywhere.
+// TestTextLines: logs and watches arrive line by line, and errors look like those of other requests.
 func TestTextLines(t *testing.T) {
 	seen := make(chan http.Header, 10)
 	hs := serve(t, Limits{}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
@@ -58,7 +58,10 @@ func TestTextLines(t *testing.T) {
 	}{
 		{logPath, "[one two  thr€\uFFFDee]", websocket.CloseNormalClosure},
 		{watchPath, "[one two  thr€\uFFFDee]", websocket.CloseNormalClosure},
-		{"/apis/cluster.karmada.io/v1alpha1/clusters/m/proxy/api/v1/watch/pods", "[one two  thr€\uFFFDee]", websocket.CloseNormalClosure},
+		{
+			"/apis/cluster.karmada.io/v1alpha1/clusters/m/proxy/api/v1/watch/pods", "[one two  thr€\uFFFDee]",
+			websocket.CloseNormalClosure,
+		},
 		{"/m/api/v1/namespaces/a/pods/broken/log", "[one tw]", websocket.CloseInternalServerErr},
 	}
 	for _, tt := range tests {
@@ -87,7 +90,7 @@ func TestTextLines(t *testing.T) {
 	gatewaytest.WantStatus(t, resp, 400, "bad_request", "watch, log, exec and attach")
 }
 
-// TestTextExec speaks the JSON of exec with a member that echoes stdin to stdout and sizes to stderr.
+// TestTextExec uses the JSON protocol of exec. The member echoes stdin to stdout, and sizes to stderr.
 func TestTextExec(t *testing.T) {
 	hs := serve(t, Limits{MaxMessage: 1000}, Drain{}, func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "nosuch") {
@@ -103,15 +106,16 @@ func TestTextExec(t *testing.T) {
 				}
 				switch m[0] {
 				case 0:
-					for _, b := range m[1:] { // tears every character
+					for _, b := range m[1:] { // splits every character
 						_ = conn.WriteMessage(websocket.BinaryMessage, []byte{1, b})
 					}
 				case 4:
 					_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{2}, m[1:]...))
 				case 255:
-					_ = conn.WriteMessage(websocket.BinaryMessage, []byte{1, 0xe2}) // of a character that never ends
+					_ = conn.WriteMessage(websocket.BinaryMessage, []byte{1, 0xe2}) // an incomplete character
 					_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{3},
-						`{"status":"Failure","message":"exit code 3","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`...))
+						`{"status":"Failure","message":"exit code `+
+							`3","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`...))
 					_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(1000, ""), deadlineSoon())
 					return
 				}
@@ -128,7 +132,10 @@ func TestTextExec(t *testing.T) {
 	for i := range got {
 		got[i] = strings.TrimSpace(got[i])
 	}
-	want := []string{`{"stdout":"é"}`, `{"stdout":"€"}`, `{"stderr":"{\"Height\":24,\"Width\":80}"}`, `{"stdout":"�"}`, `{"exit":{"code":3,"message":"exit code 3"}}`}
+	want := []string{
+		`{"stdout":"é"}`, `{"stdout":"€"}`, `{"stderr":"{\"Height\":24,\"Width\":80}"}`, `{"stdout":"�"}`,
+		`{"exit":{"code":3,"message":"exit code 3"}}`,
+	}
 	if !reflect.DeepEqual(got, want) || end.Code != websocket.CloseNormalClosure {
 		t.Errorf("%q, %v\nwant %q", got, end, want)
 	}
@@ -153,7 +160,7 @@ func TestTextExec(t *testing.T) {
 	}
 }
 
-// TestOrigins holds: pages from elsewhere open no websocket of any kind.
+// TestOrigins: pages of other origins cannot open any kind of websocket.
 func TestOrigins(t *testing.T) {
 	hs := serve(t, Limits{}, Drain{}, talking(t, func(*websocket.Conn) {}))
 	for origin, want := range map[string]int{

@@ -11,13 +11,13 @@ import (
 
 // Unidentified are limits of clients that the gateway has not identified. Zero means no limit, except for MaxUnknown.
 type Unidentified struct {
-	// Source is set by the program where the variable is empty.
-	Source limits.SourceMode `envconfig:"CLUSTERPASS_SOURCE_ADDRESS" desc:"Where the address of a request's sender is: peer where clients connect themselves, forwarded behind a balancer that appends it to X-Forwarded-For, none where it is not known. Default: forwarded for the bridge, peer for the local gateway." example:"peer"`
-	// MaxUnknown is half of Limits.MaxUnverified if it is 0.
-	MaxUnknown          int `envconfig:"CLUSTERPASS_MAX_UNKNOWN" min:"0" desc:"How many of MAX_UNVERIFIED may have tokens that their cluster did not accept in the last ten minutes. Default: half of them." example:"100"`
-	MaxUnknownPerSource int `envconfig:"CLUSTERPASS_MAX_UNKNOWN_PER_SOURCE" default:"100" min:"1" desc:"The same for one source address, which is an IPv4 address or an IPv6 /64." example:"20"`
-	MaxIdle             int `envconfig:"CLUSTERPASS_MAX_IDLE_CONNECTIONS" default:"10000" min:"1" desc:"Connections without a request that may be open in all." example:"2000"`
-	MaxIdlePerSource    int `envconfig:"CLUSTERPASS_MAX_IDLE_CONNECTIONS_PER_SOURCE" default:"200" min:"1" desc:"The same for one source address, where clients connect themselves." example:"50"`
+	// Source has a default that depends on the program.
+	Source limits.SourceMode `envconfig:"CLUSTERPASS_SOURCE_ADDRESS" desc:"Source of client addresses: peer (clients connect directly), forwarded (a load balancer appends them to X-Forwarded-For) or none (unknown). Default: forwarded for the bridge, peer for the local gateway." example:"peer"`
+	// MaxUnknown 0 means half of Limits.MaxUnverified.
+	MaxUnknown          int `envconfig:"CLUSTERPASS_MAX_UNKNOWN" min:"0" desc:"Maximum share of MAX_UNVERIFIED for tokens that their cluster has not accepted in the last ten minutes. Default: half." example:"100"`
+	MaxUnknownPerSource int `envconfig:"CLUSTERPASS_MAX_UNKNOWN_PER_SOURCE" default:"100" min:"1" desc:"The same for one source: an IPv4 address or an IPv6 /64." example:"20"`
+	MaxIdle             int `envconfig:"CLUSTERPASS_MAX_IDLE_CONNECTIONS" default:"10000" min:"1" desc:"Maximum number of idle connections." example:"2000"`
+	MaxIdlePerSource    int `envconfig:"CLUSTERPASS_MAX_IDLE_CONNECTIONS_PER_SOURCE" default:"200" min:"1" desc:"Maximum number of idle connections of one source address, if clients connect directly." example:"50"`
 }
 
 // HTTPServer returns a server for h with the bridge's limits. Where clients connect to it themselves, a connection ends

@@ -31,11 +31,11 @@ type unverified struct {
 	refuse        func(limit, format string, args ...any) error
 	all           *quota.Quota // of accepted and unknown tokens
 	unknown       *quota.Quota // by source
-	bodies        *quota.Quota // that have not arrived, of accepted tokens
-	unknownBodies *quota.Quota // the same of unknown tokens, by source
+	bodies        *quota.Quota // of accepted tokens, until the request's body has arrived
+	unknownBodies *quota.Quota // the same for unknown tokens, by source
 	accepted      *lru.Cache[tokenKey, time.Time]
-	secret        [sha256.Size]byte // of tokenKey, so that a dump of memory contains no hash of a token
-	calls         atomic.Uint64     // of unknown sources
+	secret        [sha256.Size]byte // key of tokenKey; without it, hashes in a memory dump reveal nothing about tokens
+	calls         atomic.Uint64     // number of calls from unknown sources
 }
 
 // tokenKey identifies a token at a cluster.

@@ -40,19 +40,20 @@ func openServer(t *testing.T, l Limits) (hs *bridgeServer, release func()) {
 	return hs, func() { close(released) }
 }
 
-// sender returns the headers of a request with a token, as a balancer passes it on for a client at an address.
+// sender returns the headers of a request with a token, as a load balancer forwards it for a client at an address.
 func sender(token, address string) []string {
 	return []string{"Authorization: Bearer " + token, "X-Forwarded-For: " + address}
 }
 
-// list makes a call to the cluster open.
+// list lists from the cluster open.
 func (hs *bridgeServer) list(token, address string) *http.Response {
 	hs.t.Helper()
 	resp, _ := hs.get("", openPath, sender(token, address)...)
 	return resp
 }
 
-// postWithoutBody begins a call and never sends its body. It returns once the bridge waits for the body, or answers.
+// postWithoutBody starts a request without ever sending its body. It returns once the bridge waits for the body, or
+// responds.
 func (hs *bridgeServer) postWithoutBody(token, address, length string) {
 	hs.t.Helper()
 	conn, err := tls.Dial("tcp", hs.addr, hs.tls(""))
@@ -65,13 +66,14 @@ func (hs *bridgeServer) postWithoutBody(token, address, length string) {
 	if _, err := io.WriteString(conn, strings.Join(head, "\r\n")+"\r\n\r\n"); err != nil {
 		hs.t.Fatal(err)
 	}
-	if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil { // of 100 Continue, or of an error
+	if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil { // 100 Continue, or an error
 		hs.t.Fatal(err)
 	}
 }
 
-// TestBodyThatNeverComesOccupiesNoSlot: a client with a made-up token announces a body and never sends it. Its call
-// must occupy no slot before the member is asked, or one such client a minute locks out all users of such clusters.
+// TestBodyThatNeverComesOccupiesNoSlot: a client with a made-up token announces a body and never sends it. Its request
+// must occupy no slot before the member is called. Otherwise one such client a minute locks out all users of such
+// clusters.
 func TestBodyThatNeverComesOccupiesNoSlot(t *testing.T) {
 	waiting := behindBalancer
 	waiting.MaxUnknown = 2 // bodies that may be awaited; there is one slot
@@ -89,8 +91,8 @@ func TestBodyThatNeverComesOccupiesNoSlot(t *testing.T) {
 	}
 }
 
-// TestJunkTokensDoNotStarveAcceptedTokens: junk tokens from many addresses use up all that callers with unknown tokens
-// may use. Users whose token the cluster accepted a moment ago must still be served.
+// TestJunkTokensDoNotStarveAcceptedTokens: junk tokens from many addresses use up the slots for unknown tokens. Users
+// whose token was recently accepted by the cluster must still be served.
 func TestJunkTokensDoNotStarveAcceptedTokens(t *testing.T) {
 	hs, release := openServer(t, Limits{
 		MaxUnverified: 6, Unidentified: Unidentified{MaxUnknown: 2, Source: limits.ForwardedSource},
@@ -101,7 +103,7 @@ func TestJunkTokensDoNotStarveAcceptedTokens(t *testing.T) {
 		}
 	}
 	var answers []func() int
-	for n := range 2 { // the member thinks about these
+	for n := range 2 { // the member does not respond to these
 		junk := sender(fmt.Sprintf("junk-%d", n), fmt.Sprintf("198.51.100.%d", n))
 		answers = append(answers, hs.hang("", openPath, junk...))
 	}
@@ -131,8 +133,8 @@ func TestJunkTokensDoNotStarveAcceptedTokens(t *testing.T) {
 	}
 }
 
-// TestJunkTokensOfOneSourceAreLimited: one address with many made-up tokens must leave slots for new users elsewhere,
-// and callers whose address is unknown must not count as one.
+// TestJunkTokensOfOneSourceAreLimited: one address with many made-up tokens must leave slots for new users elsewhere.
+// Callers with unknown addresses must not count as one.
 func TestJunkTokensOfOneSourceAreLimited(t *testing.T) {
 	hs, release := openServer(t, Limits{
 		MaxUnverified: 6, Unidentified: Unidentified{MaxUnknown: 6, MaxUnknownPerSource: 2, Source: limits.ForwardedSource},
@@ -148,7 +150,7 @@ func TestJunkTokensOfOneSourceAreLimited(t *testing.T) {
 	if resp := hs.list("good", "2001:db8:0:2::1"); resp.StatusCode != http.StatusOK {
 		t.Errorf("a new user at another address: %s", resp.Status)
 	}
-	for n := range 3 { // of addresses that the balancer did not write
+	for n := range 3 { // addresses that the load balancer did not write
 		hs.hang("", openPath, "Authorization: Bearer junk-of-nowhere-"+fmt.Sprint(n))
 	}
 	waittest.Until(t, "calls of unknown addresses are in flight", func() bool {
@@ -159,7 +161,7 @@ func TestJunkTokensOfOneSourceAreLimited(t *testing.T) {
 	}
 }
 
-// TestRefusedTokenIsForgotten: a token that its cluster refuses now must not go on using the slots of accepted tokens.
+// TestRefusedTokenIsForgotten: a token that its cluster refuses now must not use the slots of accepted tokens.
 func TestRefusedTokenIsForgotten(t *testing.T) {
 	u := newUnverified(Limits{}, nil)
 	isAccepted := func() bool {

@@ -16,10 +16,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// talking is a member that accepts websockets and hands them to talk.
+// talking is a member that accepts websockets and passes them to talk.
 func talking(t *testing.T, talk func(*websocket.Conn)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		u := websocket.Upgrader{Subprotocols: []string{"v5.channel.k8s.io", "v4.channel.k8s.io"}, CheckOrigin: func(*http.Request) bool { return true }}
+		u := websocket.Upgrader{
+			Subprotocols: []string{"v5.channel.k8s.io", "v4.channel.k8s.io"},
+			CheckOrigin:  func(*http.Request) bool { return true },
+		}
 		conn, err := u.Upgrade(w, r, nil)
 		if err != nil {
 			t.Error(err)
@@ -30,7 +33,7 @@ func talking(t *testing.T, talk func(*websocket.Conn)) http.HandlerFunc {
 	}
 }
 
-// echoing answers every message with itself.
+// echoing echoes every message.
 func echoing(conn *websocket.Conn) {
 	for {
 		kind, message, err := conn.ReadMessage()
@@ -41,7 +44,8 @@ func echoing(conn *websocket.Conn) {
 }
 
 // dial opens a websocket at the bridge.
-func (hs *bridgeServer) dial(user, path string, header http.Header, protocols ...string) (*websocket.Conn, *http.Response, error) {
+func (hs *bridgeServer) dial(user, path string, header http.Header, protocols ...string) (*websocket.Conn,
+	*http.Response, error) {
 	hs.t.Helper()
 	d := websocket.Dialer{TLSClientConfig: hs.tls(user), Subprotocols: protocols, HandshakeTimeout: 5 * time.Minute}
 	conn, resp, err := d.DialContext(hs.t.Context(), "wss://"+hs.addr+path, header)
@@ -65,8 +69,8 @@ func (hs *bridgeServer) mustDial(user, path string, protocols ...string) *websoc
 	return conn
 }
 
-// TestPingsKeepSilentWebsocketsAlive holds: the client is pinged between messages of any size, what it answers stays at the
-// bridge, and all else passes, pings and pongs of the two ends too.
+// TestPingsKeepSilentWebsocketsAlive: the client is pinged between messages of any size. Its responses stay at the
+// bridge. Everything else passes, including pings and pongs of both ends.
 func TestPingsKeepSilentWebsocketsAlive(t *testing.T) {
 	var pongs atomic.Int64
 	var strange atomic.Value
@@ -95,18 +99,20 @@ func TestPingsKeepSilentWebsocketsAlive(t *testing.T) {
 		if err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("message %d: %d of %d bytes, %v", i, len(got), len(want), err)
 		}
-		<-time.After(time.Duration(i%3) * 25 * time.Millisecond) // silence for longer than the period of pings
+		<-time.After(time.Duration(i%3) * 25 * time.Millisecond) // silence for longer than the ping period
 	}
 	if pongs.Load() != 1 || strange.Load() != nil {
 		t.Errorf("the member got %d pongs, and %v", pongs.Load(), strange.Load())
 	}
 }
 
-// TestPingsAreNotLife holds: a websocket that only pings and pongs pass is idle; its end has a close frame that says why.
+// TestPingsAreNotLife: a websocket with only pings and pongs is idle. It ends with a close frame that contains the
+// reason.
 func TestPingsAreNotLife(t *testing.T) {
-	hs := serve(t, Limits{PingPeriod: 20 * time.Millisecond, IdleTimeout: 300 * time.Millisecond}, Drain{}, talking(t, echoing))
+	hs := serve(t, Limits{PingPeriod: 20 * time.Millisecond, IdleTimeout: 300 * time.Millisecond}, Drain{},
+		talking(t, echoing))
 	conn, resp, err := hs.dial("alice", execPath, nil)
-	for err != nil && resp != nil && resp.StatusCode == http.StatusGatewayTimeout { // the time was over before it began
+	for err != nil && resp != nil && resp.StatusCode == http.StatusGatewayTimeout { // the time was over before the start
 		conn, resp, err = hs.dial("alice", execPath, nil)
 	}
 	if err != nil {
@@ -114,12 +120,13 @@ func TestPingsAreNotLife(t *testing.T) {
 	}
 	_, _, err = conn.ReadMessage()
 	var closed *websocket.CloseError
-	if !errors.As(err, &closed) || closed.Code != websocket.CloseGoingAway || closed.Text != "nothing was sent for too long" {
+	if !errors.As(err, &closed) || closed.Code != websocket.CloseGoingAway ||
+		closed.Text != "nothing was sent for too long" {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestDrainOfWebsockets holds: the close frame comes between two frames, also when one is open for long.
+// TestDrainOfWebsockets: the close frame comes between two frames, even if one stays incomplete for long.
 func TestDrainOfWebsockets(t *testing.T) {
 	rest := make(chan struct{})
 	hs := serve(t, Limits{}, Drain{Timeout: time.Hour}, talking(t, func(conn *websocket.Conn) {
@@ -140,22 +147,25 @@ func TestDrainOfWebsockets(t *testing.T) {
 	}
 	hs.stop()
 	waittest.Until(t, "the drain begins", hs.bridge.draining.Load)
-	waittest.Until(t, "the drain has got to the stream, whose frame is open", func() bool { return isRunning("streams.(*Registry).wait") })
+	waittest.Until(t, "the drain has got to the stream, whose frame is open", func() bool {
+		return isRunning("streams.(*Registry).wait")
+	})
 	close(rest)
 	if _, err := io.ReadFull(r, message[3:]); err != nil || string(message) != "abcdef" {
 		t.Errorf("%q, %v", message, err)
 	}
 	_, next, err := conn.ReadMessage()
-	if err == nil && string(next) == "x" { // it had not
+	if err == nil && string(next) == "x" { // the drain had not started
 		_, _, err = conn.ReadMessage()
 	}
 	var closed *websocket.CloseError
-	if !errors.As(err, &closed) || closed.Code != websocket.CloseGoingAway || closed.Text != "the bridge is shutting down; call again" {
+	if !errors.As(err, &closed) || closed.Code != websocket.CloseGoingAway ||
+		closed.Text != "the bridge is shutting down; call again" {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestCutInTheMiddleOfAFrame holds: whoever goes, in the middle of whatever, the other side ends too.
+// TestCutInTheMiddleOfAFrame: if one side is cut at any moment, the other side ends, too.
 func TestCutInTheMiddleOfAFrame(t *testing.T) {
 	t.Run("client", func(t *testing.T) {
 		gone := make(chan error, 1)
@@ -192,7 +202,7 @@ func TestCutInTheMiddleOfAFrame(t *testing.T) {
 				defer func() { _ = conn.Close() }()
 				_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
 				if strings.HasPrefix(cut, "member") {
-					_, _ = io.ReadFull(rw, make([]byte, 1)) // the client has read the head
+					_, _ = io.ReadFull(rw, make([]byte, 1)) // the client has read the response headers
 					_, _ = conn.Write(halfOfSPDY)
 					return
 				}
@@ -218,5 +228,5 @@ func TestCutInTheMiddleOfAFrame(t *testing.T) {
 	}
 }
 
-// deadlineSoon is for what a member says and must not lose because the machine stands still.
+// deadlineSoon is a generous deadline for data that must arrive, even on a slow machine.
 func deadlineSoon() time.Time { return time.Now().Add(time.Minute) }

@@ -6,16 +6,16 @@ import (
 	"mime"
 )
 
-// boundary finds the ends of events in a watch that comes in pieces.
+// boundary finds the ends of events in a watch response.
 type boundary interface {
-	// next takes the next piece and returns how many of its bytes belong to the event that is open, its end included; or
-	// -1 if the event does not end in it.
+	// next processes the next bytes of the response. It returns how many of them belong to the current event, including
+	// its end, or -1 if the event does not end in p.
 	next(p []byte) int
-	// between reports whether all that came ends with the end of an event.
+	// between reports whether the processed bytes end with the end of an event.
 	between() bool
 }
 
-// boundaryOf returns nil for forms whose events it cannot tell apart.
+// boundaryOf returns nil for content types whose events it cannot separate.
 func boundaryOf(contentType string) boundary {
 	switch media, _, _ := mime.ParseMediaType(contentType); media {
 	case "application/json":
@@ -29,7 +29,7 @@ func boundaryOf(contentType string) boundary {
 	}
 }
 
-// lines are events that end with a newline, as kube-apiserver writes JSON.
+// lines finds events that end with a newline, as in JSON.
 type lines struct{ open bool }
 
 func (l *lines) next(p []byte) int {
@@ -45,11 +45,11 @@ func (l *lines) next(p []byte) int {
 
 func (l *lines) between() bool { return !l.open }
 
-// lengths are events of four bytes of length, big endian, and as many bytes.
+// lengths finds events that consist of a 4-byte big-endian length and as many bytes, as in protobuf.
 type lengths struct {
 	head [4]byte
-	have int    // bytes of head that came
-	left uint64 // bytes of the event that are to come, once head is whole
+	have int    // bytes of head received
+	left uint64 // remaining bytes of the event, once head is complete
 }
 
 func (l *lengths) next(p []byte) int {

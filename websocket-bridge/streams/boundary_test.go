@@ -8,7 +8,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// TestBoundaries feeds two and a half events in every possible split of three pieces.
+// TestBoundaries splits two and a half events into three pieces in every possible combination.
 func TestBoundaries(t *testing.T) {
 	item := func(v any) string {
 		b, err := cbor.Marshal(v)
@@ -17,7 +17,10 @@ func TestBoundaries(t *testing.T) {
 		}
 		return string(b)
 	}
-	object := cbor.Tag{Number: 55799, Content: map[string]any{"type": "ADDED", "object": []any{1, -70000, "", []byte("x"), nil, 1.5, map[string]any{}}}}
+	object := cbor.Tag{
+		Number:  55799,
+		Content: map[string]any{"type": "ADDED", "object": []any{1, -70000, "", []byte("x"), nil, 1.5, map[string]any{}}},
+	}
 	length := func(s string) string { return string(binary.BigEndian.AppendUint32(nil, uint32(len(s)))) + s }
 	tests := []struct {
 		contentType string
@@ -27,7 +30,8 @@ func TestBoundaries(t *testing.T) {
 		{"application/json;stream=watch", []string{"{\"a\":1}\n", "\n", "{\"b\""}},
 		{"application/vnd.kubernetes.protobuf;stream=watch", []string{length("hello"), length(""), length("open")[:5]}},
 		{"application/cbor-seq", []string{item(object), item(object), item(object)[:9]}},
-		{"application/cbor-seq", []string{"\xbf\x61a\x9f\x01\xff\x61b\x5f\x41x\xff\xff", "\xf9\x3c\x00", "\xa1\x61a"}}, // of endless parts
+		// with parts of indefinite length
+		{"application/cbor-seq", []string{"\xbf\x61a\x9f\x01\xff\x61b\x5f\x41x\xff\xff", "\xf9\x3c\x00", "\xa1\x61a"}},
 	}
 	for _, tt := range tests {
 		all := strings.Join(tt.events, "")
@@ -59,7 +63,7 @@ func TestBoundaries(t *testing.T) {
 	}
 }
 
-// FuzzLengths holds: where events end does not depend on how they come.
+// FuzzLengths: the ends of events do not depend on how the response is split.
 func FuzzLengths(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x02ab\x00\x00\x00\x00\x00\x00"), uint8(3))
 	f.Fuzz(func(t *testing.T, data []byte, cut uint8) {
@@ -76,7 +80,8 @@ func FuzzLengths(f *testing.F) {
 	})
 }
 
-// FuzzItems holds: the first event ends where a CBOR decoder says, and where events end does not depend on how they come.
+// FuzzItems: the first event ends where a CBOR decoder ends it, and the ends do not depend on how the response is
+// split.
 func FuzzItems(f *testing.F) {
 	f.Add([]byte("\xbf\x61a\x9f\x01\xff\xff\xd9\xd9\xf7\xa1\x61a\x82\x40\xf6"), uint8(3))
 	f.Add([]byte("\xfb\x00\x00\x00\x00\x00\x00\x00\x00\x5b\xff\xff\xff\xff\xff\xff\xff\xff"), uint8(9))
@@ -88,7 +93,8 @@ func FuzzItems(f *testing.F) {
 		if first < 0 && second >= 0 {
 			first = at + second
 		}
-		if got := whole.next(data); got != first || whole.between() != pieces.between() || len(whole.open) != len(pieces.open) {
+		if got := whole.next(data); got != first || whole.between() != pieces.between() ||
+			len(whole.open) != len(pieces.open) {
 			t.Errorf("whole: %d %v; in pieces: %d %v", got, whole, first, pieces)
 		}
 		if rest, err := cbor.UnmarshalFirst(data, new(cbor.RawMessage)); err == nil && len(data)-len(rest) != first {

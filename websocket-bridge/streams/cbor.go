@@ -2,26 +2,25 @@ package streams
 
 import "math"
 
-// items are events that are CBOR data items, one after the other (RFC 8742), as kube-apiserver writes CBOR. Where what comes is no
-// CBOR, no end is found any more.
+// items finds events that are consecutive CBOR data items (RFC 8742). After invalid CBOR it finds no more ends.
 type items struct {
-	open []uint64 // of each array, map, tag and string in pieces that is open: how many items are to come, or endless
-	skip uint64   // bytes of a string that are to come
-	head int      // bytes of the item's head that are to come
-	kind byte     // of the item whose head comes
-	arg  uint64   // of it, as far as it has come
-	some bool     // whether the event has begun
-	lost bool
+	open []uint64 // stack of open arrays, maps, tags and strings: their number of remaining items, or endless
+	skip uint64   // remaining bytes of a string
+	head int      // remaining bytes of the item's head
+	kind byte     // major type of the current item
+	arg  uint64   // argument of the current item, as far as received
+	some bool     // an event has started
+	lost bool     // the response is invalid
 }
 
-// The kinds of items that are more than a head (RFC 8949, section 3.1).
+// Major types of items that may be more than a head (RFC 8949, section 3.1).
 const (
 	cborBytes, cborText, cborArray, cborMap, cborTag, cborSimple = 2, 3, 4, 5, 6, 7
 )
 
 const (
 	endless = math.MaxUint64 // until a break
-	// maxOpen bounds the memory of one watch; Kubernetes' own decoder takes as many levels.
+	// maxOpen is the maximum depth. Kubernetes' own decoder has the same limit.
 	maxOpen = 10000
 )
 
@@ -48,7 +47,7 @@ func (c *items) next(p []byte) int {
 
 func (c *items) between() bool { return !c.some && !c.lost }
 
-// step takes one byte of a head.
+// step processes one byte of a head.
 func (c *items) step(b byte) {
 	c.some = true
 	if c.head > 0 {
@@ -72,32 +71,32 @@ func (c *items) step(b byte) {
 		c.open = c.open[:len(c.open)-1]
 		c.done()
 	case info == 31 && c.kind >= cborBytes && c.kind <= cborMap:
-		c.hold(endless)
+		c.push(endless)
 	default:
 		c.lost = true
 	}
 }
 
-// begin takes what a head says.
+// begin processes a complete head.
 func (c *items) begin() {
 	switch {
 	case c.kind == cborTag:
-		c.hold(1)
+		c.push(1)
 	case c.arg == 0 || c.kind < cborBytes || c.kind == cborSimple:
 		c.done()
 	case c.kind == cborBytes, c.kind == cborText:
 		c.skip = c.arg
-	case c.arg > math.MaxInt64: // none is so long, and it would not be told from endless
+	case c.arg > math.MaxInt64: // impossible in practice, and too close to endless
 		c.lost = true
 	case c.kind == cborArray:
-		c.hold(c.arg)
+		c.push(c.arg)
 	case c.kind == cborMap:
-		c.hold(2 * c.arg)
+		c.push(2 * c.arg)
 	}
 }
 
-// hold waits for the end of n items.
-func (c *items) hold(n uint64) {
+// push starts an item that contains n items.
+func (c *items) push(n uint64) {
 	if len(c.open) == maxOpen {
 		c.lost = true
 		return
@@ -105,7 +104,7 @@ func (c *items) hold(n uint64) {
 	c.open = append(c.open, n)
 }
 
-// done ends an item, and those that it was the last of.
+// done ends an item, and the items that end with it.
 func (c *items) done() {
 	for n := len(c.open); n > 0; n = len(c.open) {
 		if c.open[n-1] == endless {

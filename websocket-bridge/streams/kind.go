@@ -6,7 +6,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-// Kind is what a stream is, for limits and metrics.
+// Kind is the kind of a stream in limits and metrics.
 type Kind string
 
 // The kinds.
@@ -16,11 +16,11 @@ const (
 	Exec        Kind = "exec"
 	Attach      Kind = "attach"
 	PortForward Kind = "portforward"
-	Proxy       Kind = "proxy"   // to a pod, service or node through the member
-	Upgrade     Kind = "upgrade" // any other
+	Proxy       Kind = "proxy"   // through the member to a pod, service or node
+	Upgrade     Kind = "upgrade" // any other upgrade
 )
 
-// KindOf says what a call is for which route.Streams is true; "" for all others.
+// KindOf returns the kind of a request, or "" if route.Streams is false for it.
 func KindOf(method, path, rawQuery string, header http.Header) Kind {
 	if !route.Streams(method, path, rawQuery, header) {
 		return ""

@@ -9,7 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// maxClusters bounds the values of the label cluster; what comes later is counted as "other".
+// maxClusters limits the values of the label cluster. Further clusters count as "other".
 const maxClusters = 200
 
 type metrics struct {
@@ -28,14 +28,16 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "clusterpass_streams_open", Help: "Streams that are open now, by kind and cluster.",
 		}, []string{"kind", "cluster"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "clusterpass_stream_bytes_total", Help: "Bytes that streams carried, by kind, cluster and direction: in is from the client.",
+			Name: "clusterpass_stream_bytes_total",
+			Help: "Bytes that streams carried, by kind, cluster and direction: in is from the client.",
 		}, []string{"kind", "cluster", "direction"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "clusterpass_stream_duration_seconds", Help: "How long ended streams were open, by kind and cluster.",
 			Buckets: []float64{0.1, 1, 10, 60, 600, 3600, 14400},
 		}, []string{"kind", "cluster"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "clusterpass_stream_failures_total", Help: "Streams that were refused, failed or ended by the bridge, by kind, cluster and reason.",
+			Name: "clusterpass_stream_failures_total",
+			Help: "Streams that were refused, failed or ended by the bridge, by kind, cluster and reason.",
 		}, []string{"kind", "cluster", "reason"}),
 		clusters: map[string]struct{}{},
 	}
@@ -53,7 +55,7 @@ func (m *metrics) cluster(name string) string {
 	return name
 }
 
-// opened returns the counters of bytes from and to the client.
+// opened counts an open stream. It returns the counters of bytes from and to the client.
 func (m *metrics) opened(i Info) (in, out prometheus.Counter) {
 	kind, cluster := string(i.Kind), m.cluster(i.Cluster)
 	m.openNow.WithLabelValues(kind, cluster).Inc()

@@ -1,12 +1,11 @@
-// Package streams keeps account of the calls that stay open: it admits them, measures them and ends them.
+// Package streams admits, measures and ends requests that stay open.
 //
 // Invariants:
-//   - A stream is counted from Open to Close, whatever happens between; hijacked connections too, which http.Server
-//     forgets.
-//   - Nothing is buffered: a client that does not read holds its member up, and after StallTimeout its stream ends.
-//   - What the registry ends looks whole only where it is: a watch ends between two events, a websocket with a close
-//     frame that says why; every other answer breaks off.
-//   - Labels of metrics are bounded, whatever callers ask for.
+//   - A stream counts from Open to Close. This includes hijacked connections, which http.Server no longer tracks.
+//   - Nothing is buffered. A client that does not read blocks its member, and its stream ends after StallTimeout.
+//   - A watch that the registry ends stops between two events. A websocket gets a close frame with the reason. Every
+//     other response is cut, so that it does not look complete.
+//   - The number of metric labels is limited, whatever callers request.
 package streams
 
 import (
@@ -21,22 +20,22 @@ import (
 
 // Config limits streams. Zero means no limit.
 type Config struct {
-	MaxStreams     int           // in all
-	MaxPerCaller   int           // of one user
-	IdleTimeout    time.Duration // without a byte of data in either direction
-	SessionTimeout time.Duration // from the beginning
-	StallTimeout   time.Duration // for one write that the client does not take
-	PingPeriod     time.Duration // of silence towards a websocket client, after which it is pinged; zero never pings
+	MaxStreams     int           // maximum number of streams
+	MaxPerCaller   int           // maximum number of streams of one user
+	IdleTimeout    time.Duration // maximum time without data in either direction
+	SessionTimeout time.Duration // maximum duration
+	StallTimeout   time.Duration // maximum time of one write to the client
+	PingPeriod     time.Duration // idle time after which a websocket client is pinged; zero never pings
 }
 
-// Info says what a stream is.
+// Info describes a stream.
 type Info struct {
 	Kind    Kind
 	Cluster string
 	User    string
 }
 
-// Registry holds the open streams. It is safe for concurrent use.
+// Registry contains the open streams. It is safe for concurrent use.
 type Registry struct {
 	cfg     Config
 	metrics *metrics
@@ -45,10 +44,10 @@ type Registry struct {
 	open     map[*Stream]struct{}
 	callers  map[string]int
 	draining bool
-	closed   chan struct{} // signalled, not closed, when a stream ends
+	closed   chan struct{} // receives a value when a stream ends
 }
 
-// New returns an empty registry whose metrics are registered with reg.
+// New returns an empty registry and registers its metrics with reg.
 func New(cfg Config, reg prometheus.Registerer) *Registry {
 	return &Registry{
 		cfg: cfg, metrics: newMetrics(reg),
@@ -56,10 +55,11 @@ func New(cfg Config, reg prometheus.Registerer) *Registry {
 	}
 }
 
-// retryAfter is what a refused client is told to wait.
+// retryAfter is the Retry-After of a refused request.
 const retryAfter = 5 * time.Second
 
-// Open admits a stream or returns a *status.Error of reason TooManyRequests or Draining. Who opens a Stream closes it.
+// Open admits a stream, or returns a *status.Error with reason TooManyRequests or Draining. The caller must close the
+// stream.
 func (r *Registry) Open(ctx context.Context, info Info) (*Stream, error) {
 	r.mu.Lock()
 	err := r.refusal(info)
@@ -85,9 +85,11 @@ func (r *Registry) refusal(info Info) *status.Error {
 	case r.draining:
 		err = status.New(status.Draining, "", "this bridge is shutting down; call again")
 	case r.cfg.MaxStreams > 0 && len(r.open) >= r.cfg.MaxStreams:
-		err = status.New(status.TooManyRequests, "", "the bridge holds %d streams, its limit; try again later", len(r.open))
+		err = status.New(status.TooManyRequests, "", "the bridge has %d streams open, its limit; try again later",
+			len(r.open))
 	case r.cfg.MaxPerCaller > 0 && r.callers[info.User] >= r.cfg.MaxPerCaller:
-		err = status.New(status.TooManyRequests, "", "you have %d streams open, the limit for one caller; close some, or try again later", r.callers[info.User])
+		err = status.New(status.TooManyRequests, "",
+			"you have %d streams open, the limit for one caller; close some, or try again later", r.callers[info.User])
 	default:
 		return nil
 	}
@@ -108,15 +110,15 @@ func (r *Registry) remove(s *Stream) {
 	}
 }
 
-// Len is the number of open streams.
+// Len returns the number of open streams.
 func (r *Registry) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.open)
 }
 
-// Drain refuses new streams, ends watches at once, lets the others go on until sessions ends, then ends them too, and returns
-// when none is left or ctx ends. It is called once.
+// Drain refuses new streams and ends watches. It ends the other streams when the context sessions ends. It returns when
+// no stream is left, or when ctx ends. Call it once.
 func (r *Registry) Drain(ctx, sessions context.Context) {
 	r.mu.Lock()
 	r.draining = true
@@ -137,7 +139,7 @@ func (r *Registry) end(which func(*Stream) bool) {
 	}
 }
 
-// wait returns when no stream is left or ctx ends.
+// wait blocks until no stream is left, or ctx ends.
 func (r *Registry) wait(ctx context.Context) {
 	for r.Len() > 0 {
 		select {
@@ -148,10 +150,10 @@ func (r *Registry) wait(ctx context.Context) {
 	}
 }
 
-// Why the registry ends a stream.
+// Reasons for which the registry ends a stream.
 var (
 	drained = status.New(status.Draining, "", "the bridge is shutting down; call again")
 	idle    = status.New(status.IdleTimeout, "", "nothing was sent for too long")
 	tooLong = status.New(status.SessionTimeout, "", "the session reached its time limit")
-	stalled = status.New(status.Stalled, "", "the client took nothing for too long")
+	stalled = status.New(status.Stalled, "", "the client read nothing for too long")
 )

@@ -48,7 +48,7 @@ func TestNoStreamsWhileDraining(t *testing.T) {
 	<-drained
 }
 
-// TestLabelsAreBounded holds: however many clusters there are, the metrics stay small.
+// TestLabelsAreBounded: the metrics stay small with any number of clusters.
 func TestLabelsAreBounded(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	r := New(Config{}, reg)
@@ -70,8 +70,8 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 }
 
-// TestEndOfTheCall holds: a call that is ended for a reason from outside ends its stream for that reason; one that a client left, for
-// none.
+// TestEndOfTheCall: a request that was ended for a reason ends its stream with that reason. If the client left, there
+// is no reason.
 func TestEndOfTheCall(t *testing.T) {
 	r := New(Config{}, prometheus.NewRegistry())
 	revoked := status.New(status.Forbidden, "m", "the right was taken away")
@@ -86,7 +86,10 @@ func TestEndOfTheCall(t *testing.T) {
 		if got := context.Cause(s.Context()); !errors.Is(got, cause) {
 			t.Errorf("ended for %v, want %v", got, cause)
 		}
-		if err := s.Close(nil); cause == error(revoked) && !errors.Is(err, revoked) || cause != error(revoked) && err != nil { //nolint:errorlint // the very cause, not one of its kind
+		// The cause must be the very same error, not one of its kind.
+		err = s.Close(nil)
+		isRevoked := cause == error(revoked) //nolint:errorlint // see above
+		if isRevoked && !errors.Is(err, revoked) || !isRevoked && err != nil {
 			t.Errorf("closed with %v", err)
 		}
 	}

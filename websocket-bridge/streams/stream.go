@@ -14,23 +14,23 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Stream is one open call. Its methods are safe for concurrent use.
+// Stream is one open request. Its methods are safe for concurrent use.
 type Stream struct {
 	registry *Registry
 	info     Info
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
-	leave    func() bool // stops following the call's own context
+	leave    func() bool // stops watching the request's own context
 	started  time.Time
 	session  *time.Timer
 	idle     *time.Timer
-	active   atomic.Int64       // when data last passed, in ns since started
+	active   atomic.Int64       // time of the last data, in ns since started
 	in, out  prometheus.Counter // bytes from and to the client
 
 	mu     sync.Mutex
-	ended  *status.Error           // why the registry ends it; nil while it goes on
-	finish func(why *status.Error) // ends it better than by cutting; nil where nothing is better
-	// client sets the time by which writes to the client end; nil once the connection is hijacked, and with Close.
+	ended  *status.Error           // reason for which the registry ends it; nil while it is open
+	finish func(why *status.Error) // ends it without a cut; nil if that is impossible
+	// client sets the deadline of writes to the client. It is nil after a hijack and after Close.
 	client func(time.Time) error
 	closed bool
 }
@@ -39,7 +39,7 @@ func newStream(ctx context.Context, r *Registry, info Info) *Stream {
 	s := &Stream{registry: r, info: info, started: time.Now()}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.leave = context.AfterFunc(ctx, func() {
-		// Whoever ends the call for a reason, such as a right that was taken away, has the client told.
+		// The client receives the reason if the request was ended for one, e.g. revoked access.
 		var why *status.Error
 		if cause := context.Cause(ctx); errors.As(cause, &why) {
 			s.End(why)
@@ -59,14 +59,14 @@ func newStream(ctx context.Context, r *Registry, info Info) *Stream {
 	return s
 }
 
-// Context ends with the stream. Its cause is a *status.Error where the registry ended it, and then also
-// forward.ErrFinished if what was sent is whole.
+// Context ends with the stream. Its cause is a *status.Error if the registry ended the stream. It is also
+// forward.ErrFinished if the response is complete.
 func (s *Stream) Context() context.Context { return s.ctx }
 
-// finishTime bounds how long a stream may take to end well, after which it is cut.
+// finishTime is the time for ending a stream in order. Then it is cut.
 const finishTime = 5 * time.Second
 
-// End ends the stream for a reason: as well as its kind allows, or by cutting it.
+// End ends the stream for a reason. It is cut if its kind has no other end.
 func (s *Stream) End(why *status.Error) {
 	s.mu.Lock()
 	if s.ended != nil || s.closed {
@@ -85,7 +85,7 @@ func (s *Stream) End(why *status.Error) {
 	finish(why)
 }
 
-// onEnd sets how the stream ends well. fn returns soon; it, or something that it sets off, cancels the stream.
+// onEnd sets the function that ends the stream in order. fn must not block, and must cause the stream to be cancelled.
 func (s *Stream) onEnd(fn func(why *status.Error)) {
 	s.mu.Lock()
 	s.finish = fn
@@ -96,14 +96,14 @@ func (s *Stream) onEnd(fn func(why *status.Error)) {
 	}
 }
 
-// Close counts the stream as ended and tells the metrics how. err is what the call failed with, if it did. It returns
-// the reason for which the registry ended the stream, or else err.
+// Close ends the accounting of the stream. err is the error of the request, or nil. Close returns the reason for which
+// the registry ended the stream, and otherwise err.
 func (s *Stream) Close(err error) error {
 	s.mu.Lock()
 	why := s.ended
 	s.closed = true
 	if s.client != nil {
-		s.setDeadline(s.client) // what is left of the answer is written when the call has returned
+		s.setDeadline(s.client) // the rest of the response is written after the handler returns
 		s.client = nil
 	}
 	s.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *Stream) Close(err error) error {
 	return err
 }
 
-// setClient keeps a client that takes nothing from holding up the end of the stream.
+// setClient ensures that a client that does not read cannot delay the end of the stream.
 func (s *Stream) setClient(deadline func(time.Time) error) {
 	s.mu.Lock()
 	s.client = deadline
@@ -145,7 +145,7 @@ func (s *Stream) setClient(deadline func(time.Time) error) {
 	})
 }
 
-// touch notes that data passes.
+// touch records that data was transferred.
 func (s *Stream) touch() { s.active.Store(int64(time.Since(s.started))) }
 
 func (s *Stream) checkIdle() {
@@ -161,7 +161,7 @@ func (s *Stream) checkIdle() {
 	}
 }
 
-// finished is the cause of a stream that ended with all that it sent whole.
+// finished is the cause of a stream that ended with a complete response.
 type finished struct{ why *status.Error }
 
 func (f finished) Error() string { return f.why.Error() }
@@ -170,25 +170,25 @@ func (f finished) Unwrap() error { return f.why }
 
 func (finished) Is(target error) bool { return target == forward.ErrFinished }
 
-// deadline gives one write to the client its time.
+// deadline sets the deadline of the next write to the client.
 func (s *Stream) deadline(set func(time.Time) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setDeadline(set)
 }
 
-// setDeadline gives the client its time to take something: little, once the stream is to end. The caller holds mu.
+// setDeadline sets the deadline of a write to the client. It is short once the stream is ending. s.mu must be locked.
 func (s *Stream) setDeadline(set func(time.Time) error) {
 	d := s.registry.cfg.StallTimeout
 	if (s.ended != nil || s.ctx.Err() != nil) && (d == 0 || d > finishTime) {
 		d = finishTime
 	}
 	if d > 0 {
-		_ = set(time.Now().Add(d)) // a connection that cannot will fail soon
+		_ = set(time.Now().Add(d)) // connections without deadlines fail soon
 	}
 }
 
-// read notes bytes from the client; alive says whether they are a sign of life.
+// read counts n bytes from the client. alive reports whether they are data, not only keep-alives.
 func (s *Stream) read(n int, alive bool) {
 	if n > 0 {
 		s.in.Add(float64(n))
@@ -198,7 +198,7 @@ func (s *Stream) read(n int, alive bool) {
 	}
 }
 
-// wrote notes what a write to the client did.
+// wrote counts n bytes to the client, and ends the stream if the client stalled.
 func (s *Stream) wrote(n int, alive bool, err error) {
 	if n > 0 {
 		s.out.Add(float64(n))

@@ -20,7 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/frames"
 )
 
-// hijackable is a client whose connection is one end of a pipe.
+// hijackable is a ResponseWriter whose connection is one end of a pipe.
 type hijackable struct {
 	http.ResponseWriter
 	conn net.Conn
@@ -38,7 +38,7 @@ func open(t *testing.T, cfg Config, kind Kind) *Stream {
 	return s
 }
 
-// switched returns both ends of a stream that has switched: the one that the bridge carries, and the client's.
+// switched returns both ends of an upgraded stream: the bridge's and the client's.
 func switched(t *testing.T, s *Stream, protocol string) (carried, client net.Conn) {
 	t.Helper()
 	client, near := net.Pipe()
@@ -50,12 +50,12 @@ func switched(t *testing.T, s *Stream, protocol string) (carried, client net.Con
 	return conn.(forward.Switcher).Switch(protocol, conn), client
 }
 
-// masked is a control frame as clients send it, with a mask of zeros.
+// masked returns a client's control frame, with a mask of zeros.
 func masked(opcode byte, payload string) string {
 	return string([]byte{0x80 | opcode, 0x80 | byte(len(payload)), 0, 0, 0, 0}) + payload
 }
 
-// TestDataKeepsAStream holds: data in either direction puts off the end of an idle stream.
+// TestDataKeepsAStream: data in either direction resets the idle timeout.
 func TestDataKeepsAStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, Config{IdleTimeout: time.Minute}, Exec)
@@ -82,7 +82,8 @@ func TestDataKeepsAStream(t *testing.T) {
 	})
 }
 
-// TestPingsKeepNoStream holds: a silent websocket is pinged, the answers stay here, and it is idle all the same.
+// TestPingsKeepNoStream: a silent websocket is pinged. The responses are not forwarded, and the websocket still counts
+// as idle.
 func TestPingsKeepNoStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, Config{IdleTimeout: 55 * time.Second, PingPeriod: 10 * time.Second}, Exec)
@@ -94,7 +95,7 @@ func TestPingsKeepNoStream(t *testing.T) {
 			ping := frames.Control(frames.Ping, pingPayload)
 			for got := make([]byte, len(ping)); ; pings++ {
 				if _, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, ping) {
-					_, _ = io.Copy(io.Discard, client) // the farewell
+					_, _ = io.Copy(io.Discard, client) // the close frame
 					return
 				}
 				_, _ = io.WriteString(client, masked(frames.Pong, string(pingPayload))+masked(frames.Pong, "of the client"))
@@ -102,7 +103,8 @@ func TestPingsKeepNoStream(t *testing.T) {
 		}()
 		time.Sleep(54 * time.Second)
 		synctest.Wait()
-		if want := strings.Repeat(masked(frames.Pong, "of the client"), 5); pings != 5 || arrived.String() != want || s.Context().Err() != nil {
+		if want := strings.Repeat(masked(frames.Pong, "of the client"), 5); pings != 5 || arrived.String() != want ||
+			s.Context().Err() != nil {
 			t.Errorf("%d pings; the member got %q; %v", pings, arrived.String(), s.Context().Err())
 		}
 		time.Sleep(time.Second + farewellTime)
@@ -113,7 +115,7 @@ func TestPingsKeepNoStream(t *testing.T) {
 	})
 }
 
-// TestPingThatFails holds: a client that cannot be pinged is gone, whether or not anybody reads from it.
+// TestPingThatFails: a client that cannot be pinged is gone, even if its connection is not read.
 func TestPingThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, Config{PingPeriod: 10 * time.Second}, Exec)
@@ -132,7 +134,8 @@ func TestPingThatFails(t *testing.T) {
 	})
 }
 
-// TestSPDYPingsKeepNoStream holds: pings of SPDY pass, in whatever pieces, and are no sign of life; data is, in either direction.
+// TestSPDYPingsKeepNoStream: SPDY pings pass in any pieces and do not reset the idle timeout. Data in either direction
+// does.
 func TestSPDYPingsKeepNoStream(t *testing.T) {
 	const ping, data = "\x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x01", "\x00\x00\x00\x01\x00\x00\x00\x03abc"
 	synctest.Test(t, func(t *testing.T) {
@@ -171,8 +174,8 @@ func TestSPDYPingsKeepNoStream(t *testing.T) {
 	})
 }
 
-// TestFarewell holds: a websocket that the bridge ends gets a close frame that says why, once the frame that is open is whole, and
-// nothing after it.
+// TestFarewell: a websocket that the bridge ends gets a close frame with the reason. It follows the current frame, and
+// nothing follows it.
 func TestFarewell(t *testing.T) {
 	farewell := string(frames.Control(frames.Close, append([]byte{0x03, 0xE9}, "the session reached its time limit"...)))
 	for name, pieces := range map[string][]string{

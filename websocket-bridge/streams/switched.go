@@ -13,29 +13,29 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/frames"
 )
 
-// Switch implements forward.Switcher: client is what of the connection is left to read and write.
+// Switch implements forward.Switcher.
 func (c *conn) Switch(protocol string, client net.Conn) net.Conn {
-	c.quiet = true // frames say more about what passes
+	c.quiet = true // the frames decide what counts as data
 	if protocol == forward.SPDY {
 		return &spdyConn{Conn: client, s: c.s}
 	}
 	return c.websocket(client, false)
 }
 
-// websocket follows a websocket; head says that the answer to its handshake is still to be written, in one piece.
+// websocket returns a connection that follows a websocket. If head is set, the first write is the handshake's response.
 func (c *conn) websocket(client net.Conn, head bool) net.Conn {
 	c.quiet = true
 	ws := &wsConn{Conn: client, s: c.s, last: time.Now(), head: head}
 	c.s.onEnd(ws.farewell)
 	if d := c.s.registry.cfg.PingPeriod; d > 0 {
 		ws.timer = time.AfterFunc(time.Hour, func() { ws.ping(d) })
-		ws.timer.Reset(d) // once it is set, since ping uses it
+		ws.timer.Reset(d) // after the assignment, since ping uses it
 		context.AfterFunc(c.s.ctx, func() { ws.timer.Stop() })
 	}
 	return ws
 }
 
-// spdyConn lets pings pass without taking them for life.
+// spdyConn is a SPDY connection whose pings do not reset the idle timeout.
 type spdyConn struct {
 	net.Conn
 	s       *Stream
@@ -65,29 +65,29 @@ func (c *spdyConn) follow(f *frames.SPDY, p []byte) {
 	}
 }
 
-// CloseWrite ends the writing half.
+// CloseWrite closes the writing half.
 func (c *spdyConn) CloseWrite() error { return forward.CloseWrite(c.Conn) }
 
-// pingPayload marks our pings: the client's answer to them is not for the member.
+// pingPayload marks the bridge's own pings, whose pongs are not forwarded.
 var pingPayload = []byte("clusterpass")
 
-// wsConn is the client's side of a websocket that is passed through. Between two of the member's frames it sends pings and, in
-// the end, why it ends.
+// wsConn is the client's side of a websocket. Between two frames of the member it sends pings and finally a close
+// frame.
 type wsConn struct {
 	net.Conn
 	s *Stream
 
-	mu     sync.Mutex // of what is sent
-	head   bool
+	mu     sync.Mutex // guards writes
+	head   bool       // the next write is the handshake's response
 	out    frames.WebSocket
-	last   time.Time // when something was sent
+	last   time.Time // time of the last write
 	timer  *time.Timer
-	ending *status.Error // the farewell that is to be sent between two frames
+	ending *status.Error // reason of a close frame that waits for the current frame
 	bye    bool          // a close frame was sent: nothing may follow
 
 	in    frames.WebSocket
-	held  []byte // of a pong that has not come whole
-	ready []byte // what was read and is to be passed on
+	held  []byte // an incomplete pong
+	ready []byte // bytes to return by Read
 }
 
 // Write implements net.Conn.
@@ -95,7 +95,7 @@ func (c *wsConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.bye {
-		return len(p), nil // after a farewell nobody listens
+		return len(p), nil // the client ignores data after a close frame
 	}
 	if c.head {
 		c.head = false
@@ -111,7 +111,7 @@ func (c *wsConn) Write(p []byte) (int, error) {
 			}
 			c.bye = c.bye || end && c.out.Opcode() == frames.Close
 		}
-	} else { // only to the end of the frame that is open
+	} else { // until the end of the current frame
 		n, end := c.out.Next(p)
 		p = p[:n]
 		c.bye = end
@@ -126,18 +126,18 @@ func (c *wsConn) Write(p []byte) (int, error) {
 	return len(whole), nil
 }
 
-// ping keeps the way to the client alive.
+// ping pings the client after a silent period.
 func (c *wsConn) ping(period time.Duration) {
 	if c.s.ctx.Err() != nil {
 		return
 	}
 	wait := period
-	if c.mu.TryLock() { // else something is being sent
+	if c.mu.TryLock() { // otherwise a write is in progress
 		if silent := time.Since(c.last); silent < period {
 			wait = period - silent
 		} else if c.out.Between() && !c.head && !c.bye && c.ending == nil {
 			if _, err := c.Conn.Write(frames.Control(frames.Ping, pingPayload)); err != nil {
-				c.s.cancel(context.Canceled) // the client is gone, which who reads need not see
+				c.s.cancel(context.Canceled) // the client is gone, which a reader might not notice
 			}
 			c.last = time.Now()
 		}
@@ -146,10 +146,10 @@ func (c *wsConn) ping(period time.Duration) {
 	c.timer.Reset(wait)
 }
 
-// farewellTime is what a client has to answer a close frame.
+// farewellTime is the time for a client to respond to a close frame.
 const farewellTime = time.Second
 
-// farewell ends the websocket with a close frame, at once or after the frame that is open.
+// farewell sends a close frame, after the current frame if one is incomplete.
 func (c *wsConn) farewell(why *status.Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,18 +162,19 @@ func (c *wsConn) farewell(why *status.Error) {
 	}
 }
 
-// goingAway is the status code of a close frame of a server that ends (RFC 6455, section 7.4.1).
+// goingAway is the status code of a server that shuts down (RFC 6455, section 7.4.1).
 var goingAway = []byte{1001 >> 8, 1001 & 0xff}
 
-// sendFarewell is called with mu held and bye set.
+// sendFarewell sends the close frame. c.mu must be locked, and bye be set.
 func (c *wsConn) sendFarewell() {
 	message := c.ending.Message
-	message = strings.ToValidUTF8(message[:min(len(message), 125-len(goingAway))], "")            // else the client would have to fail the frame
+	// Invalid UTF-8 would make the client fail.
+	message = strings.ToValidUTF8(message[:min(len(message), 125-len(goingAway))], "")
 	_, _ = c.Conn.Write(frames.Control(frames.Close, append(bytes.Clone(goingAway), message...))) // the client may be gone
 	time.AfterFunc(farewellTime, func() { c.s.cancel(c.ending) })
 }
 
-// Read implements net.Conn. Answers to our pings are left out.
+// Read implements net.Conn. It omits responses to the bridge's own pings.
 func (c *wsConn) Read(p []byte) (int, error) {
 	for len(c.ready) == 0 {
 		n, err := c.Conn.Read(p)
@@ -189,7 +190,7 @@ func (c *wsConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// sift follows p. Where p holds pongs it puts what is to be passed on into ready and returns true.
+// sift parses p. If p contains parts of pongs, it stores the bytes to return in ready and returns true.
 func (c *wsConn) sift(p []byte) bool {
 	pongs := len(c.held) > 0
 	c.ready = c.ready[:0]
@@ -201,7 +202,7 @@ func (c *wsConn) sift(p []byte) bool {
 			c.s.touch()
 		}
 		if op == frames.Pong && len(c.held) <= maxControl {
-			if !pongs { // the first: what was before it passes
+			if !pongs { // bytes before the first pong pass
 				pongs = true
 				c.ready = append(c.ready, p[:at]...)
 			}
@@ -221,8 +222,8 @@ func (c *wsConn) sift(p []byte) bool {
 	return pongs
 }
 
-// maxControl is the length of the longest control frame.
+// maxControl is the maximum size of a control frame.
 const maxControl = 2 + 4 + 125
 
-// CloseWrite ends the writing half.
+// CloseWrite closes the writing half.
 func (c *wsConn) CloseWrite() error { return forward.CloseWrite(c.Conn) }

@@ -11,15 +11,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// ResponseWriter wraps the writer of the stream's answer: all that goes through it, and through the connection that it
-// hijacks, is measured and limited.
+// ResponseWriter returns a writer that measures and limits the response. This includes the hijacked connection.
 func (s *Stream) ResponseWriter(w http.ResponseWriter) http.ResponseWriter {
 	rc := http.NewResponseController(w)
 	s.setClient(rc.SetWriteDeadline)
 	return &writer{ResponseWriter: w, s: s, rc: rc}
 }
 
-// Body wraps the body of the stream's request.
+// Body returns a body that counts the request's bytes.
 func (s *Stream) Body(r io.ReadCloser) io.ReadCloser { return &body{r, s} }
 
 // writer is a stream's http.ResponseWriter.
@@ -29,13 +28,13 @@ type writer struct {
 	rc *http.ResponseController
 
 	mu      sync.Mutex
-	events  boundary // of a watch whose events can be told apart; else nil
+	events  boundary // ends of events, if it is a watch with a known content type; otherwise nil
 	writing bool
-	ending  *status.Error // why it is to end at the end of an event
+	ending  *status.Error // reason to end at the end of an event
 	done    bool
 }
 
-// Unwrap lets http.ResponseController reach Flush.
+// Unwrap gives http.ResponseController access to Flush.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
@@ -44,11 +43,11 @@ func (w *writer) WriteHeader(code int) {
 		w.events = boundaryOf(w.Header().Get("Content-Type"))
 		w.s.onEnd(w.finish)
 	}
-	w.s.deadline(w.rc.SetWriteDeadline) // it may be flushed before anything is written
+	w.s.deadline(w.rc.SetWriteDeadline) // the handler may flush before the first write
 	w.ResponseWriter.WriteHeader(code)
 }
 
-// Write implements http.ResponseWriter. Of a watch that is to end it takes what completes an event and returns
+// Write implements http.ResponseWriter. For a watch that is ending, it writes the rest of the current event and returns
 // forward.ErrFinished.
 func (w *writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
@@ -78,7 +77,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// finish ends a watch where an event has ended: at once, or in a Write to come.
+// finish ends a watch at the end of the current event: at once, or in a later Write.
 func (w *writer) finish(why *status.Error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,9 +94,9 @@ func (w *writer) stop() {
 	w.s.cancel(finished{w.ending})
 }
 
-// ForWebSocket returns a writer for a handler that upgrades the connection to a websocket itself: as with one that is passed
-// through, its client is pinged, and told why the stream ends. The handler writes the head in one piece and reads from the
-// connection that it hijacks, not from the buffer.
+// ForWebSocket returns a writer for a handler that upgrades the connection to a websocket itself. Its client gets pings
+// and a close frame, as with a forwarded websocket. The handler must write the handshake's response in one call, and
+// read from the connection instead of the buffer.
 func (s *Stream) ForWebSocket(w http.ResponseWriter) http.ResponseWriter {
 	return &websocketWriter{w.(*writer)}
 }
@@ -120,7 +119,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	w.s.mu.Lock()
-	w.s.client = nil // whoever hijacks closes
+	w.s.client = nil // the hijacker closes the connection
 	w.s.mu.Unlock()
 	return &conn{Conn: c, s: w.s}, rw, nil
 }
@@ -129,7 +128,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 type conn struct {
 	net.Conn
 	s     *Stream
-	quiet bool // bytes alone say nothing: some only keep the connection alive
+	quiet bool // bytes may be keep-alives, so they do not count as data
 }
 
 // Read implements net.Conn.
@@ -147,7 +146,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite ends the writing half, where the connection has halves.
+// CloseWrite closes the writing half, if the connection has halves.
 func (c *conn) CloseWrite() error { return forward.CloseWrite(c.Conn) }
 
 type body struct {

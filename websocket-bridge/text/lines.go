@@ -11,27 +11,29 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Framing is how the body of an answer becomes messages.
+// Framing is the conversion of a response's body to websocket messages.
 type Framing int
 
-// The framings: each line, without its newline, as text; pieces as they come, in binary messages or as text in base64.
+// Lines sends each line as text, without its newline. Binary and Base64 send the pieces of the body as they arrive, in
+// binary messages or as base64 text.
 const (
 	Lines Framing = iota
 	Binary
 	Base64
 )
 
-// Answer has do answer a plain request and carries the answer to a client that asked for a websocket, which is told protocol, unless
-// that is "". Answers other than 200 go to the client as they are. w and ws write to the same client, ws once it has become a
-// websocket; maxMessage is as in Endpoint.
-func Answer(w, ws http.ResponseWriter, r *http.Request, do func(w http.ResponseWriter, r *http.Request) error, maxMessage int64, protocol string, framing Framing) (err error) {
+// Answer calls do for the plain form of a websocket request, and sends its response in messages. protocol is the
+// accepted subprotocol, or "". A response other than 200 is sent unchanged. w and ws must write to the same client, and
+// ws is used for the websocket. maxMessage is as in Endpoint.
+func Answer(w, ws http.ResponseWriter, r *http.Request, do func(w http.ResponseWriter, r *http.Request) error,
+	maxMessage int64, protocol string, framing Framing) (err error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	out := &messageWriter{ResponseWriter: w, framing: framing, accept: func() (*websocket.Conn, error) {
 		conn, err := accept(ws, r, maxMessage, protocol)
 		if err == nil {
 			context.AfterFunc(ctx, func() { _ = conn.NetConn().Close() })
-			go func() { // hears the client's farewell; ends with the connection
+			go func() { // waits for the client's close frame; ends with the connection
 				for {
 					if _, _, err := conn.NextReader(); err != nil {
 						cancel()
@@ -60,16 +62,16 @@ func Answer(w, ws http.ResponseWriter, r *http.Request, do func(w http.ResponseW
 	return err
 }
 
-// messageWriter is an http.ResponseWriter that becomes a websocket with an answer of 200, and sends it in messages. Any other
-// answer goes to the client as it is.
+// messageWriter is an http.ResponseWriter. On a 200 it upgrades the connection to a websocket and sends the body in
+// messages. Any other response is sent unchanged.
 type messageWriter struct {
 	http.ResponseWriter
 	framing Framing
 	accept  func() (*websocket.Conn, error)
 	conn    *websocket.Conn
 	err     error
-	line    io.WriteCloser // the message that is open
-	tail    []byte         // the beginning of a character
+	line    io.WriteCloser // the current message
+	tail    []byte         // the start of an incomplete character
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -81,7 +83,7 @@ func (l *messageWriter) WriteHeader(code int) {
 	l.conn, l.err = l.accept()
 }
 
-// Flush implements http.Flusher: messages are sent when they are whole.
+// Flush does nothing, since complete messages are sent at once.
 func (l *messageWriter) Flush() {}
 
 // Write implements http.ResponseWriter.
@@ -126,7 +128,7 @@ func (l *messageWriter) write(piece []byte, end bool) (err error) {
 	return err
 }
 
-// end sends what has no newline, and a farewell.
+// end sends the rest of the last line, and a close frame.
 func (l *messageWriter) end(whole bool) {
 	if l.line != nil {
 		_ = l.write(nil, true) // the client may be gone
@@ -134,11 +136,12 @@ func (l *messageWriter) end(whole bool) {
 	if whole {
 		goodbye(l.conn, websocket.CloseNormalClosure, "")
 	} else {
-		goodbye(l.conn, websocket.CloseInternalServerErr, "the answer broke off")
+		goodbye(l.conn, websocket.CloseInternalServerErr, "the response was cut off")
 	}
 }
 
-// wholeText returns p as UTF-8 and, unless it is the last piece, the beginning of a character that p ends with.
+// wholeText returns p as valid UTF-8. Unless p is the last piece, it returns an incomplete character at the end of p as
+// tail.
 func wholeText(p []byte, last bool) (text, tail []byte) {
 	if !last {
 		for i := 1; i < utf8.UTFMax && i <= len(p); i++ {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestWholeTextInEverySplit holds: no character is torn, and nothing else is lost.
+// TestWholeTextInEverySplit: no character is split, and no byte is lost.
 func TestWholeTextInEverySplit(t *testing.T) {
 	for _, all := range []string{"plain", "aé€𝄞z", "€€", "\xff", "a\xe2\x82"} {
 		for i := range len(all) + 1 {

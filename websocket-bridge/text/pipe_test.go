@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestHalvesOfAPipe holds: one direction ends while the other goes on; deadlines and the end of it all are as of any connection.
+// TestHalvesOfAPipe: one direction can end while the other continues. Deadlines and Close work as with any connection.
 func TestHalvesOfAPipe(t *testing.T) {
 	near, far := pipe()
 	go func() {

@@ -19,39 +19,39 @@ import (
 	"github.com/clusterpass/clusterpass/shared/forward"
 )
 
-// input is a message of the client: one of its fields.
+// input is a message from the client. Exactly one field is set.
 type input struct {
 	Stdin  *string `json:"stdin"`
-	EOF    bool    `json:"eof"` // the end of stdin
+	EOF    bool    `json:"eof"` // end of stdin
 	Resize *struct {
 		Width  uint16 `json:"width"`
 		Height uint16 `json:"height"`
 	} `json:"resize"`
 }
 
-// output is a message to the client: one of its fields.
+// output is a message to the client. Exactly one field is set.
 type output struct {
 	Stdout *string `json:"stdout,omitempty"`
 	Stderr *string `json:"stderr,omitempty"`
 	Exit   *exit   `json:"exit,omitempty"`
 }
 
-// exit is how a command ended, the last message. Code is null where the command did not run.
+// exit is the last message: the result of the command. Code is null if the command did not run.
 type exit struct {
 	Code    *int   `json:"code"`
 	Message string `json:"message,omitempty"`
 }
 
-// The channels of the member's websocket.
+// Channels of the member's websocket.
 const (
 	chStdin, chStdout, chStderr, chError, chResize = 0, 1, 2, 3, 4
 	chClose                                        = 255
 )
 
-// maxMemberMessage bounds a message of a member; kubelets send 32 KiB.
+// maxMemberMessage is the maximum size in bytes of a member's message. Kubelets send 32 KiB.
 const maxMemberMessage = 4 << 20
 
-// talk translates between a client's text messages and a member's channels until either ends.
+// talk translates between a client's text messages and a member's channels until either side ends.
 func talk(client, member *websocket.Conn) {
 	clientGone := make(chan struct{})
 	go func() {
@@ -68,7 +68,7 @@ func talk(client, member *websocket.Conn) {
 		}
 	}()
 	member.SetReadLimit(maxMemberMessage)
-	tails := map[byte][]byte{} // of characters that have not ended
+	tails := map[byte][]byte{} // incomplete characters by channel
 	send := func(ch byte, text string) error {
 		switch {
 		case ch == chStdout && text != "":
@@ -81,7 +81,7 @@ func talk(client, member *websocket.Conn) {
 	flush := func() {
 		for _, ch := range []byte{chStdout, chStderr} {
 			text, _ := wholeText(tails[ch], true)
-			_ = send(ch, string(text)) // the next write fails, too
+			_ = send(ch, string(text)) // if it fails, the next write fails, too
 			tails[ch] = nil
 		}
 	}
@@ -91,7 +91,7 @@ func talk(client, member *websocket.Conn) {
 		if err != nil {
 			break
 		}
-		if len(message) < 2 { // says that the session has begun
+		if len(message) < 2 { // the session has started
 			continue
 		}
 		ch := message[0]
@@ -119,8 +119,8 @@ func talk(client, member *websocket.Conn) {
 	<-clientGone
 }
 
-// listen passes on what the client sends, until reading fails. What the member does not take any more is dropped: its command may have
-// ended, and the client has still to hear of that. It returns the code with which to end the websocket for the client's fault; else 0.
+// listen forwards the client's messages until reading fails. It ignores errors of the member, whose command may have
+// ended. The client must still receive its result. code is the close code for an error of the client, and otherwise 0.
 func listen(client, member *websocket.Conn) (code int, why string, err error) {
 	send := func(ch byte, content []byte) {
 		_ = member.WriteMessage(websocket.BinaryMessage, append([]byte{ch}, content...))
@@ -137,7 +137,8 @@ func listen(client, member *websocket.Conn) (code int, why string, err error) {
 		dec := json.NewDecoder(r)
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&in); err != nil {
-			return websocket.CloseInvalidFramePayloadData, `want {"stdin": "text"}, {"eof": true} or {"resize": {"width": 80, "height": 24}}`, err
+			return websocket.CloseInvalidFramePayloadData,
+				`want {"stdin": "text"}, {"eof": true} or {"resize": {"width": 80, "height": 24}}`, err
 		}
 		switch {
 		case in.Stdin != nil:
@@ -152,7 +153,7 @@ func listen(client, member *websocket.Conn) (code int, why string, err error) {
 	}
 }
 
-// exitOf reads a member's verdict.
+// exitOf parses a member's verdict.
 func exitOf(verdict []byte) *exit {
 	var st metav1.Status
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(verdict, &st); err != nil {
@@ -172,8 +173,9 @@ func exitOf(verdict []byte) *exit {
 	return &exit{Message: st.Message}
 }
 
-// carry takes the handshake that comes through far to the member.
-func (e *Endpoint) carry(ctx context.Context, w http.ResponseWriter, far net.Conn, r *http.Request, c forward.Call) error {
+// carry reads the handshake from far and sends it to the member with e.Carry.
+func (e *Endpoint) carry(ctx context.Context, w http.ResponseWriter, far net.Conn, r *http.Request,
+	c forward.Call) error {
 	br := bufio.NewReaderSize(far, bufferSize)
 	handshake, err := http.ReadRequest(br)
 	if err != nil {
@@ -189,14 +191,14 @@ func (e *Endpoint) carry(ctx context.Context, w http.ResponseWriter, far net.Con
 	return e.Carry(inner, inner, in, c)
 }
 
-// pipeWriter answers the client itself until the member switches; then what is hijacked is the pipe.
+// pipeWriter writes to the client until the member switches protocols. Hijack returns the pipe.
 type pipeWriter struct {
 	http.ResponseWriter
 	conn net.Conn
 	r    *bufio.Reader
 }
 
-// Unwrap lets http.ResponseController flush a refusal.
+// Unwrap gives http.ResponseController access to Flush.
 func (p *pipeWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 // Hijack implements http.Hijacker.
@@ -204,13 +206,13 @@ func (p *pipeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return p.conn, bufio.NewReadWriter(p.r, bufio.NewWriter(io.Discard)), nil
 }
 
-// half is one end of a connection in this process, each of whose directions is a pipe of its own, so that it ends on its own.
+// half is one end of a connection within this process. Each direction is a pipe, so that it can be closed alone.
 type half struct {
-	net.Conn          // what is read
-	to       net.Conn // what is written
+	net.Conn          // for reading
+	to       net.Conn // for writing
 }
 
-// pipe returns the two ends of a connection. Nothing is buffered between them.
+// pipe returns the two ends of an unbuffered connection.
 func pipe() (near, far net.Conn) {
 	fromFar, toNear := net.Pipe()
 	fromNear, toFar := net.Pipe()
@@ -220,25 +222,24 @@ func pipe() (near, far net.Conn) {
 // Write implements net.Conn.
 func (h half) Write(p []byte) (int, error) { return h.to.Write(p) }
 
-// CloseWrite ends the writing half.
+// CloseWrite closes the writing half.
 func (h half) CloseWrite() error { return h.to.Close() }
 
-// Close implements net.Conn.
 func (h half) Close() error { return errors.Join(h.to.Close(), h.Conn.Close()) }
 
-// SetDeadline implements net.Conn. As with a socket, it is no error that the other side has ended: what it said before can be read.
+// SetDeadline implements net.Conn. As with a socket, it is no error if the other side has closed its writing half.
 func (h half) SetDeadline(t time.Time) error {
 	_ = h.SetReadDeadline(t)
 	return h.SetWriteDeadline(t)
 }
 
-// SetReadDeadline implements net.Conn, as SetDeadline does.
+// SetReadDeadline implements net.Conn. See SetDeadline.
 func (h half) SetReadDeadline(t time.Time) error {
 	_ = h.Conn.SetReadDeadline(t)
 	return nil
 }
 
-// SetWriteDeadline implements net.Conn, as SetDeadline does.
+// SetWriteDeadline implements net.Conn. See SetDeadline.
 func (h half) SetWriteDeadline(t time.Time) error {
 	_ = h.to.SetWriteDeadline(t)
 	return nil

@@ -13,10 +13,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-// TestSwitch holds: a member that switches and ends at once has switched, one that does so wrongly has failed.
+// TestSwitch: a member that switches protocols and ends at once has succeeded. One with a wrong handshake has failed.
 func TestSwitch(t *testing.T) {
 	for name, tt := range map[string]struct {
-		accept string // of the member; "" is the right one
+		accept string // sent by the member; "" is the correct one
 		want   int
 	}{
 		"ends at once":     {"", http.StatusSwitchingProtocols},
@@ -34,7 +34,9 @@ func TestSwitch(t *testing.T) {
 				}
 				conn, _, err := http.NewResponseController(ws).Hijack()
 				if err == nil {
-					_, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "+tt.accept+"\r\n\r\n")
+					_, err = io.WriteString(conn,
+						"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "+
+							tt.accept+"\r\n\r\n")
 				}
 				return err
 			}}
@@ -46,7 +48,7 @@ func TestSwitch(t *testing.T) {
 			}))
 			defer srv.Close()
 			d := websocket.Dialer{Subprotocols: []string{Protocol}}
-			for range 200 { // what comes first is chance
+			for range 200 { // the order of events is random
 				conn, resp, err := d.DialContext(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http"), nil)
 				if resp == nil || resp.StatusCode != tt.want {
 					t.Fatalf("%v, %v; want %d", resp, err, tt.want)

@@ -1,8 +1,8 @@
-// Package text is the endpoint for browsers and scripts: a websocket with the subprotocol v1.text.clusterpass.io carries watch, logs,
-// exec and attach as text messages, at the same URLs as every other client's.
+// Package text is the endpoint for browsers and scripts. A websocket with the subprotocol v1.text.clusterpass.io
+// transfers watches, logs, exec and attach as text messages. The URLs are those of other clients.
 //
-// Watch sends one event a message, logs one line a message. Exec and attach send JSON: see messages. What is not UTF-8 comes
-// as U+FFFD. Nothing is buffered but a message's beginning.
+// A watch sends one event per message, and logs send one line. Exec and attach send JSON, see input and output. Invalid
+// UTF-8 becomes U+FFFD. Only incomplete characters are buffered.
 package text
 
 import (
@@ -22,39 +22,41 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Protocol is the subprotocol that asks for this endpoint.
+// Protocol is the subprotocol of this endpoint.
 const Protocol = "v1.text.clusterpass.io"
 
-// Asked reports whether r is for this endpoint.
+// Asked reports whether r offers Protocol.
 func Asked(r *http.Request) bool {
 	return websocket.IsWebSocketUpgrade(r) && slices.Contains(websocket.Subprotocols(r), Protocol)
 }
 
-// Endpoint answers calls for which Asked is true. It is safe for concurrent use.
+// Endpoint serves requests for which Asked returns true. It is safe for concurrent use.
 type Endpoint struct {
-	MaxMessage int64 // from the client, in bytes; 0 means any
-	// Carry is forward.Do, or works as that does; what it hijacks of ws is a websocket.
+	MaxMessage int64 // maximum size of a client's message in bytes; 0 means no limit
+	// Carry is forward.Do or equivalent. It hijacks the connection of ws for a websocket.
 	Carry func(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error
 }
 
-// Do answers r. w and ws write to the same client, ws once it has become a websocket.
+// Do serves r. w and ws must write to the same client, and ws is used for the websocket.
 func (e *Endpoint) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error {
 	res := route.ParseResource(r.Method, c.Route.Path, c.Query)
 	switch {
 	case res.Subresource == "exec" || res.Subresource == "attach":
 		return e.session(w, ws, r, c)
 	case res.Verb == "watch" || res.Subresource == "log":
-		return Answer(w, ws, r, func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, c) }, e.MaxMessage, Protocol, Lines)
+		return Answer(w, ws, r, func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, c) },
+			e.MaxMessage, Protocol, Lines)
 	default:
-		return status.New(status.BadRequest, c.Route.Cluster, "the websocket protocol %s serves watch, log, exec and attach", Protocol)
+		return status.New(status.BadRequest, c.Route.Cluster, "the websocket protocol %s serves watch, log, exec and attach",
+			Protocol)
 	}
 }
 
-// accept makes the client's connection a websocket.
+// accept upgrades the client's connection to a websocket.
 func accept(ws http.ResponseWriter, r *http.Request, maxMessage int64, protocol string) (*websocket.Conn, error) {
 	u := websocket.Upgrader{
 		HandshakeTimeout: 10 * time.Second, ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
-		CheckOrigin: func(*http.Request) bool { return true }, // was checked before
+		CheckOrigin: func(*http.Request) bool { return true }, // checked by the gateway
 		Error:       func(http.ResponseWriter, *http.Request, int, error) {},
 	}
 	if protocol != "" {
@@ -73,11 +75,11 @@ const (
 	farewell   = time.Second
 )
 
-// Lingering bounds how long a client has to take what it was sent, and to answer a close frame. Until then what it still sends is
-// taken: a connection that is closed with bytes unread is reset, and the reset may overtake what was sent.
+// Lingering is the time for a client to read the rest of the data and to respond to a close frame. The bridge continues
+// to read until then. Closing a connection with unread bytes resets it, and the reset may overtake the data.
 const Lingering = 30 * time.Second
 
-// plain is r without what makes it a websocket.
+// plain returns r without the headers of a websocket handshake.
 func plain(ctx context.Context, r *http.Request) *http.Request {
 	r = r.Clone(ctx)
 	for name := range r.Header {
@@ -88,26 +90,29 @@ func plain(ctx context.Context, r *http.Request) *http.Request {
 	return r
 }
 
-// goodbye ends a websocket with a close frame.
+// goodbye sends a close frame.
 func goodbye(conn *websocket.Conn, code int, why string) {
-	_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, why), time.Now().Add(farewell)) // it may be gone
+	// The client may be gone.
+	_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, why), time.Now().Add(farewell))
 }
 
-// HearOut hears out a client whose message was too large, for which its websocket was closed. err is what reading ended with.
+// HearOut reads the rest of a client's message that exceeded the limit. err is the error that ended reading. Any other
+// err is ignored.
 func HearOut(conn *websocket.Conn, err error) {
 	if errors.Is(err, websocket.ErrReadLimit) {
 		hearOut(conn)
 	}
 }
 
-// hearOut takes, for a while, what a client still sends after its websocket was closed for its fault: a connection that is closed with bytes
-// unread is reset, and the reset may overtake the close frame.
+// hearOut reads for a while what a client sends after its websocket was closed. Closing a connection with unread bytes
+// resets it, and the reset may overtake the close frame.
 func hearOut(conn *websocket.Conn) {
 	_ = conn.SetReadDeadline(time.Now().Add(farewell))
 	_, _ = io.Copy(io.Discard, conn.NetConn()) // until the client ends it
 }
 
-// session carries exec or attach. The member's side is a websocket too, to this process: so it goes whichever way the member takes.
+// session serves exec or attach. It connects to the member by a websocket within this process, so that Carry may
+// translate it to any protocol.
 func (e *Endpoint) session(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -116,9 +121,9 @@ func (e *Endpoint) session(w, ws http.ResponseWriter, r *http.Request, c forward
 	carried := make(chan error, 1)
 	go func() {
 		defer func() { _ = far.Close() }()
-		defer func() { // an answer that breaks off has no other end here
+		defer func() { // the panic of a cut response
 			if p := recover(); p != nil {
-				carried <- status.New(status.Aborted, c.Route.Cluster, "the answer broke off")
+				carried <- status.New(status.Aborted, c.Route.Cluster, "the response was cut off")
 			}
 		}()
 		carried <- e.carry(ctx, w, far, r, c)
@@ -126,21 +131,22 @@ func (e *Endpoint) session(w, ws http.ResponseWriter, r *http.Request, c forward
 	d := websocket.Dialer{
 		NetDialContext:   func(context.Context, string, string) (net.Conn, error) { return near, nil },
 		Subprotocols:     []string{"v5.channel.k8s.io", "v4.channel.k8s.io"},
-		HandshakeTimeout: 2 * time.Minute, // the member has less
+		HandshakeTimeout: 2 * time.Minute, // longer than the member's deadline
 	}
 	member, resp, err := d.DialContext(ctx, "ws://member/", nil)
 	if err != nil {
 		cancel()
 		_ = near.Close()
 		if cerr := <-carried; cerr != nil || resp == nil {
-			return cerr // it has answered, or says why not
+			return cerr // the response is sent, or cerr explains its absence
 		}
-		return status.New(status.Aborted, c.Route.Cluster, "cluster %q answers the websocket handshake wrongly", c.Route.Cluster)
+		return status.New(status.Aborted, c.Route.Cluster, "cluster %q answers the websocket handshake wrongly",
+			c.Route.Cluster)
 	}
 	_ = resp.Body.Close()
 	client, err := accept(ws, r, e.MaxMessage, Protocol)
 	if err == nil {
-		stop := context.AfterFunc(ctx, func() { _ = client.NetConn().Close() }) // also of a client that takes nothing
+		stop := context.AfterFunc(ctx, func() { _ = client.NetConn().Close() }) // also ends a client that does not read
 		talk(client, member)
 		stop()
 		_ = client.Close()

@@ -1,12 +1,13 @@
-// Package tunnel is what carries the connections of private clusters, at both ends: streams of yamux in one websocket.
+// Package tunnel multiplexes connections to private clusters over one websocket between bridge and agent. It uses
+// yamux.
 //
 // Invariants:
-//   - A stream has a window of its own: a slow reader holds up its own stream and no other.
-//   - Each end hears of the other every few seconds, whatever else there is to send. Silence ends the websocket, so that a network that
-//     swallows packets is noticed within Silence.
-//   - Neither end can make the other hold more than its windows: streams are opened by one end alone, and what neither end sends ends the
+//   - Each stream has its own window, so a slow reader blocks only its own stream.
+//   - Each end sends a beat every few seconds. Silence ends the websocket, so that a network which silently drops
+//     packets is detected.
+//   - An end buffers at most the windows of the other end. Only one end opens streams, and unexpected frames end the
 //     websocket.
-//   - When the websocket ends, so does every stream, with an error: nothing that was cut looks whole.
+//   - When the websocket ends, every stream ends with an error, so that cut data does not look complete.
 package tunnel
 
 import (
@@ -20,37 +21,41 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// How silence is noticed. Beats are pongs that nobody asked for (RFC 6455, 5.5.3), which want no answer: an end whose way out is full of
-// data still hears the other's.
+// Beats are unsolicited pongs (RFC 6455, 5.5.3), which need no response. So an end whose outgoing direction is blocked
+// by data still receives beats.
 const (
 	beat = 3 * time.Second
-	// Silence is how long an end may hear nothing before it gives the other up.
+	// Silence is how long an end may receive nothing before it closes the websocket.
 	Silence = 10 * time.Second
-	// writeTimeout bounds one message. A way that is alive takes one sooner, however slow it is.
+	// writeTimeout is the deadline of one message. It is generous for slow networks.
 	writeTimeout = time.Minute
 )
 
-// bufferSize is that of a websocket's buffers in bytes.
+// bufferSize is the size in bytes of a websocket's buffers.
 const bufferSize = 32 << 10
 
 var buffers = &sync.Pool{}
 
-// NewDialer returns a dialer of websockets for the carrier.
+// NewDialer returns a dialer for the websockets of tunnels.
 func NewDialer() *websocket.Dialer {
-	return &websocket.Dialer{ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, WriteBufferPool: buffers, HandshakeTimeout: 10 * time.Second}
+	return &websocket.Dialer{
+		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, WriteBufferPool: buffers, HandshakeTimeout: 10 * time.Second,
+	}
 }
 
-// NewUpgrader returns an upgrader to websockets for the carrier. It is for programs, and refuses browsers, which name an origin.
+// NewUpgrader returns an upgrader for the websockets of tunnels. It refuses browsers, which send an Origin.
 func NewUpgrader() *websocket.Upgrader {
-	return &websocket.Upgrader{ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, WriteBufferPool: buffers, HandshakeTimeout: 10 * time.Second}
+	return &websocket.Upgrader{
+		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, WriteBufferPool: buffers, HandshakeTimeout: 10 * time.Second,
+	}
 }
 
-// conn makes a websocket the byte stream that yamux wants. One goroutine may read and one may write, as yamux does.
+// conn adapts a websocket to the byte stream that yamux needs. At most one goroutine may read and one may write.
 type conn struct {
 	ws      *websocket.Conn
-	message io.Reader // that is being read
-	header  []byte    // of a frame to write whose body is yet to come
-	frames  frames    // that are read
+	message io.Reader // the message being read
+	header  []byte    // the header of a frame whose body is not written yet
+	frames  frames    // the frames read
 	closed  sync.Once
 	stop    chan struct{}
 }
@@ -73,7 +78,7 @@ func (c *conn) beat() {
 		case <-c.stop:
 			return
 		case <-tick.C:
-			// Behind data that is being written it waits. Where that takes too long, the other end hears the data.
+			// A beat waits for data that is being written. The other end then receives the data instead.
 			_ = c.ws.WriteControl(websocket.PongMessage, nil, time.Now().Add(Silence))
 		}
 	}
@@ -100,7 +105,7 @@ func (c *conn) Read(p []byte) (int, error) {
 			c.message, err = nil, nil
 		}
 		if err := c.frames.see(p[:n]); err != nil {
-			return 0, err // without what led to it
+			return 0, err // not the bytes that caused it
 		}
 		if n > 0 || err != nil {
 			return n, err
@@ -108,20 +113,22 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 }
 
-// yamux writes the header of a frame and then its body. Its headers have 12 bytes: version, type (0 is data), flags, stream, and length.
+// yamux writes the header of a frame before its body. A header has 12 bytes: version, type (0 is data), flags, stream
+// and length.
 const (
 	headerSize = 12
 	dataFrame  = 0
 	pingFrame  = 2
 )
 
-// frames follows the frames of a byte stream.
+// frames parses the frames of a byte stream.
 type frames struct {
-	header []byte // as far as it has come
-	body   uint32 // bytes of a body that are yet to come
+	header []byte // received part of a header
+	body   uint32 // remaining bytes of a body
 }
 
-// see takes the next bytes. It refuses pings, which neither end sends: yamux answers each in a goroutine of its own, however many wait.
+// see parses the next bytes. It refuses pings, which neither end sends. yamux would answer each in its own goroutine,
+// without a limit.
 func (f *frames) see(p []byte) error {
 	for len(p) > 0 {
 		if f.body > 0 {
@@ -146,7 +153,7 @@ func (f *frames) see(p []byte) error {
 	return nil
 }
 
-// Write implements net.Conn. A header that a body follows waits for it, so that both are one message.
+// Write implements net.Conn. It joins a header and its body in one message.
 func (c *conn) Write(p []byte) (int, error) {
 	if c.header == nil && len(p) == headerSize && p[1] == dataFrame && binary.BigEndian.Uint32(p[8:]) > 0 {
 		c.header = append([]byte(nil), p...)
@@ -176,7 +183,7 @@ func (c *conn) Close() error {
 	return c.ws.Close()
 }
 
-// What else net.Conn has, for yamux to tell of. The deadlines are the carrier's own.
+// The remaining methods of net.Conn. The tunnel sets its own deadlines.
 func (c *conn) LocalAddr() net.Addr            { return c.ws.LocalAddr() }
 func (c *conn) RemoteAddr() net.Addr           { return c.ws.RemoteAddr() }
 func (*conn) SetDeadline(time.Time) error      { return nil }

@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// linger is how long one direction may go on when the other has ended. (What runs here is TLS, of which neither end goes on for long when
-// the other has said goodbye.)
+// linger is how long one direction may continue after the other has ended. The traffic is TLS, which needs little time
+// after its close message.
 const linger = 30 * time.Second
 
 var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
 
-// Pipe carries bytes between a and b until both directions have ended, or one has failed, and closes both. What was cut at one side is
-// cut at the other. Deadlines are for whoever ends the connections: a tunnel does not know how long what it carries may be silent.
+// Pipe copies bytes between a and b until both directions have ended, or one has failed. It closes both connections. A
+// cut on one side becomes a cut on the other. Pipe sets no idle deadline, because only the endpoints know how long the
+// traffic may pause.
 func Pipe(a, b net.Conn) {
 	defer func() { _, _ = a.Close(), b.Close() }()
 	ended := make(chan error, 2)
@@ -31,18 +32,18 @@ func Pipe(a, b net.Conn) {
 	<-ended
 }
 
-// carry copies until src ends, and tells dst of it.
+// carry copies src to dst until src ends, and closes dst for writing.
 func carry(dst, src net.Conn) error {
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
-	// Neither side's own way of copying, which would make buffers of its own.
+	// This hides ReadFrom and WriteTo, which would allocate their own buffers.
 	if _, err := io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, *buf); err != nil {
 		return err
 	}
 	return dst.(interface{ CloseWrite() error }).CloseWrite() // TCP, TLS and streams have it
 }
 
-// cut makes reads and writes fail that wait, and has closing say to the other end that this was no good end.
+// cut fails blocked reads and writes, and makes the later Close reset a TCP connection.
 func cut(c net.Conn) {
 	_ = c.SetDeadline(time.Unix(1, 0))
 	if t, ok := c.(*tls.Conn); ok {

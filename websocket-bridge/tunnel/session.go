@@ -12,22 +12,23 @@ import (
 )
 
 const (
-	// window is how many bytes of one stream may be on their way, which its reader's end holds in memory if need be.
+	// window is the maximum number of unread bytes of one stream. The reader's end must buffer them.
 	window = 512 << 10
-	// backlog is how many streams may be on their way to being accepted.
+	// backlog is the maximum number of streams that wait to be accepted.
 	backlog = 1024
 	// halfClosed is how long a stream may be closed at one end only.
 	halfClosed = time.Minute
 )
 
-// ErrCut is why reading from a stream fails whose tunnel has ended.
+// ErrCut is the error of reading from a stream after the tunnel has ended.
 var ErrCut = errors.New("the tunnel was cut")
 
-// Session is one end of a tunnel. It is safe for concurrent use. It is a net.Listener of the streams that the other end opens.
+// Session is one end of a tunnel. It is safe for concurrent use. It is a net.Listener for streams that the other end
+// opens.
 type Session struct{ *yamux.Session }
 
-// Opener returns the end of a tunnel that opens streams, the bridge's. It owns ws. It resets streams that the other end
-// opens.
+// Opener returns the bridge's end of a tunnel, which opens streams. It owns ws. Streams that the other end opens are
+// reset.
 func Opener(ws *websocket.Conn) (*Session, error) {
 	c := &gated{Conn: newConn(ws), open: make(chan struct{})}
 	s, err := yamux.Client(c, config())
@@ -42,8 +43,8 @@ func Opener(ws *websocket.Conn) (*Session, error) {
 	return &Session{s}, nil
 }
 
-// gated is a connection that is read once open is closed. yamux begins to read before GoAway, and would accept a stream
-// that the other end opens until then.
+// gated is a connection that blocks reads until open is closed. yamux starts to read before GoAway. Until then it would
+// accept streams of the other end.
 type gated struct {
 	net.Conn
 	open chan struct{}
@@ -55,7 +56,7 @@ func (g *gated) Read(p []byte) (int, error) {
 	return g.Conn.Read(p)
 }
 
-// Accepter returns the end of a tunnel that accepts streams, the agent's. It owns ws.
+// Accepter returns the agent's end of a tunnel, which accepts streams. It owns ws.
 func Accepter(ws *websocket.Conn) (*Session, error) {
 	s, err := yamux.Server(newConn(ws), config())
 	return &Session{s}, err
@@ -67,13 +68,13 @@ func config() *yamux.Config {
 	c.EnableKeepAlive = false // the websocket has beats
 	c.ConnectionWriteTimeout = writeTimeout
 	c.MaxStreamWindowSize = window
-	c.StreamOpenTimeout = 0 // who opens a stream has a deadline, which is no reason to end the others
+	c.StreamOpenTimeout = 0 // the opener has its own deadline; a timeout must not close the session
 	c.StreamCloseTimeout = halfClosed
-	c.LogOutput, c.Logger = nil, log.New(io.Discard, "", 0) // what matters comes back as errors
+	c.LogOutput, c.Logger = nil, log.New(io.Discard, "", 0) // relevant messages are returned as errors
 	return c
 }
 
-// Open opens a stream. It waits for no answer, and at most until the session ends.
+// Open opens a stream. It does not wait for the other end, and blocks at most until the session ends.
 func (s *Session) Open() (net.Conn, error) {
 	st, err := s.OpenStream()
 	if err != nil {
@@ -82,7 +83,7 @@ func (s *Session) Open() (net.Conn, error) {
 	return &stream{st}, nil
 }
 
-// Accept implements net.Listener. Its error is final: servers would try again after one that says that time ran out.
+// Accept implements net.Listener. Its error is never a timeout, after which servers would retry.
 func (s *Session) Accept() (net.Conn, error) {
 	st, err := s.AcceptStream()
 	if err != nil {
@@ -94,7 +95,7 @@ func (s *Session) Accept() (net.Conn, error) {
 // stream is a connection through the tunnel.
 type stream struct{ *yamux.Stream }
 
-// Read implements net.Conn. yamux takes the end of a session for the end of what was sent.
+// Read implements net.Conn. yamux reports the end of a session as the end of the data.
 func (s *stream) Read(p []byte) (int, error) {
 	n, err := s.Stream.Read(p)
 	if errors.Is(err, io.EOF) && s.Session().IsClosed() {
@@ -103,5 +104,6 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite says that no more will be written; yamux's Close closes no more than that, and the rest when the other end has closed, too.
+// CloseWrite closes the writing half. yamux's Close does only that. It releases the stream when the other end has
+// closed, too.
 func (s *stream) CloseWrite() error { return s.Close() }

@@ -27,7 +27,9 @@ func Template() ([]byte, error) {
 	parameters := m{"Listener": m{"Type": "String", "Description": "ARN of the listener."}}
 	resources := m{}
 	for i, row := range route.Table[:len(route.Table)-1] {
-		parameters[targetGroup(row.To)] = m{"Type": "String", "Description": "ARN of the target group of " + string(row.To) + "."}
+		parameters[targetGroup(row.To)] = m{
+			"Type": "String", "Description": "ARN of the target group of " + string(row.To) + ".",
+		}
 		conditions, err := conditions(row)
 		if err != nil {
 			return nil, fmt.Errorf("row %s: %w", row.Name, err)

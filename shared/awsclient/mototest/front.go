@@ -17,31 +17,30 @@ import (
 	"testing"
 )
 
-// Front stands before moto and answers as AWS would where moto does not. Its methods may be called at any time.
+// Front is a proxy in front of moto, with the behaviour of AWS that moto lacks. Its methods are safe for concurrent
+// use.
 //
-// DynamoDB's transactions exclude each other: one that comes while another is under way is cancelled with
-// TransactionConflict, as AWS does with those that touch the same items, and one that comes again with its
-// ClientRequestToken is answered as it was, for moto knows neither. Secrets Manager's calls are made one after the other: moto's
-// threads get into each other's way, so that of two that create a secret both may be told that they did. What has begun is done, also
-// if the client does not wait for its answer.
+// A DynamoDB transaction is cancelled with TransactionConflict while another one is running. A repeated transaction
+// with the same ClientRequestToken gets the same response. Calls of Secrets Manager run one after the other, since moto
+// might otherwise create one secret twice. A started call is completed even if the client has gone.
 type Front struct {
 	URL   string
 	moto  http.Handler
 	close func()
 
 	mu       sync.Mutex
-	calls    map[string]int // by operation, by service, and of all by ""
-	refusals int            // how many calls to come are refused
-	refusal  string         // their error's code
+	calls    map[string]int // by operation, by service, and in total by ""
+	refusals int            // number of calls that are going to be refused
+	refusal  string         // the code of their error
 	lost     map[string]int
-	stale    map[string]answer // of queries, by their body
+	stale    map[string]answer // responses to queries, by request body
 	lagging  int
 	conflict int
 	done     map[string]answer // by ClientRequestToken
-	running  string            // the ClientRequestToken of the transaction under way
-	ended    chan struct{}     // closed when that has ended; nil where there is none
+	running  string            // the ClientRequestToken of the running transaction
+	ended    chan struct{}     // closed when that has ended; nil if there is none
 
-	table   sync.RWMutex // moto shows halves of transactions
+	table   sync.RWMutex // moto exposes incomplete transactions
 	secrets sync.Mutex
 }
 
@@ -50,7 +49,7 @@ type answer struct {
 	body   []byte
 }
 
-// NewFront starts a Front before the moto at backend, until the test ends.
+// NewFront starts a Front for the moto at backend. It is closed with the test.
 func NewFront(t *testing.T, backend string) *Front {
 	t.Helper()
 	f, err := StartFront(backend)
@@ -61,7 +60,7 @@ func NewFront(t *testing.T, backend string) *Front {
 	return f
 }
 
-// StartFront starts a Front before the moto at backend, until it is closed.
+// StartFront starts a Front for the moto at backend. The caller closes it.
 func StartFront(backend string) (*Front, error) {
 	u, err := url.Parse(backend)
 	if err != nil {
@@ -70,7 +69,7 @@ func StartFront(backend string) (*Front, error) {
 	f := &Front{calls: map[string]int{}, lost: map[string]int{}, done: map[string]answer{}, stale: map[string]answer{}}
 	transport := &http.Transport{MaxIdleConnsPerHost: 16}
 	proxy := &httputil.ReverseProxy{
-		ErrorLog:  log.New(io.Discard, "", 0), // clients that went away
+		ErrorLog:  log.New(io.Discard, "", 0), // clients that have gone
 		Transport: transport,
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(u); r.Out.Host = r.In.Host },
 	}
@@ -80,58 +79,57 @@ func StartFront(backend string) (*Front, error) {
 	return f, nil
 }
 
-// Close ends it; moto goes on.
+// Close stops the Front, but not moto.
 func (f *Front) Close() { f.close() }
 
-// Deny refuses every call from now on, as somebody without permission is refused.
+// Deny refuses all further calls for lack of permission.
 func (f *Front) Deny() { f.Refuse("AccessDeniedException", int(^uint(0)>>1)) }
 
-// Throttle refuses the next n calls because there were too many.
+// Throttle refuses the next n calls as too many.
 func (f *Front) Throttle(n int) { f.Refuse("ThrottlingException", n) }
 
-// Refuse answers the next n calls with an error of that code. An InternalServerError has status 500.
+// Refuse responds to the next n calls with an error code. An InternalServerError has status 500.
 func (f *Front) Refuse(code string, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refusals, f.refusal = n, code
 }
 
-// Lose lets moto do the next n calls of operation, and loses the answers on the way.
+// Lose forwards the next n calls of operation to moto and discards the responses.
 func (f *Front) Lose(operation string, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lost[operation] = n
 }
 
-// Lag answers the next n Query calls as the same ones were answered before, as a query does that comes between the
-// parts of a transaction.
+// Lag responds to the next n Query calls with the previous responses, as if a query saw the state before a transaction.
 func (f *Front) Lag(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lagging = n
 }
 
-// Conflict cancels the next n transactions because others are under way.
+// Conflict cancels the next n transactions as if others were running.
 func (f *Front) Conflict(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.conflict = n
 }
 
-// The services that Calls tells apart.
+// Services that Calls distinguishes.
 const (
 	SecretsManager = "secretsmanager"
 	DynamoDB       = "DynamoDB_20120810"
 )
 
-// Calls returns how many calls of an operation, or of a service, came, refused ones too; of "" all.
+// Calls returns the number of calls of an operation or a service, including refused ones. "" means all.
 func (f *Front) Calls(of string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[of]
 }
 
-// ServeHTTP implements http.Handler, for a listener of the test's own.
+// ServeHTTP implements http.Handler, for tests with their own listener.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	service, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 	body, err := io.ReadAll(r.Body)
@@ -179,7 +177,7 @@ func (f *Front) count(service, op string) (refusal string) {
 	return ""
 }
 
-// lag remembers the answer to a query, or gives the one before.
+// lag stores the response to a query, or returns the previous one.
 func (f *Front) lag(query string, a answer) answer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -225,11 +223,11 @@ func (f *Front) transact(r *http.Request, body []byte) answer {
 		case running != token:
 			return conflictOf(len(in.TransactItems))
 		}
-		<-ended // it is this one, sent once more
+		<-ended // this transaction was sent again
 	}
 }
 
-// alone makes the transaction that is under way.
+// alone runs a transaction while no other is running.
 func (f *Front) alone(r *http.Request, token string) (a answer) {
 	defer func() {
 		f.mu.Lock()
@@ -256,14 +254,15 @@ func conflictOf(items int) answer {
 		reasons[i] = map[string]string{"Code": "None"}
 	}
 	reasons[0] = map[string]string{"Code": "TransactionConflict", "Message": "Transaction is ongoing for the item"}
-	b, _ := json.Marshal(map[string]any{ // of strings: cannot fail
+	b, _ := json.Marshal(map[string]any{ // a map of strings cannot fail
 		"__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException", "CancellationReasons": reasons,
 		"Message": "Transaction cancelled, please refer cancellation reasons for specific reasons [TransactionConflict]",
 	})
 	return answer{http.StatusBadRequest, b}
 }
 
-// locked has h answer while l is held, and to the end although the client may have gone: what comes next must not find half of it.
+// locked runs h while l is locked. It continues to the end if the client has gone, so that the next call never sees an
+// incomplete result.
 func locked(l sync.Locker, h http.Handler, r *http.Request) answer {
 	l.Lock()
 	defer l.Unlock()

@@ -1,5 +1,5 @@
-// Package mototest runs moto, an imitation of AWS, for the tests of what calls AWS; and puts in front of it
-// what AWS does and moto does not: refusing, throttling, losing answers, transactions that exclude each other.
+// Package mototest runs moto, a fake of AWS, for tests. A proxy in front of it adds behaviour of AWS that moto lacks:
+// refusals, throttling, lost responses, and transactions that exclude each other.
 package mototest
 
 import (
@@ -25,9 +25,9 @@ import (
 // PythonEnv names a Python interpreter that has moto.
 const PythonEnv = "CLUSTERPASS_PYTHON"
 
-const startTimeout = 2 * time.Minute // a cold disk on a busy machine
+const startTimeout = 2 * time.Minute // for a cold disk on a busy machine
 
-// script serves until its standard input ends: also when the test dies, however it dies.
+// script runs moto until its standard input ends. So moto ends with the test process, even if that is killed.
 const script = `
 import logging, runpy, sys
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -47,8 +47,8 @@ type Server struct {
 	cmd   *exec.Cmd
 }
 
-// Start starts moto on a free port of the loopback interface. Without moto it is an error that says how to get it. patches are
-// Python files that are run in it first.
+// Start starts moto on a free loopback port. Without moto it returns an error with instructions. patches are Python
+// files that run in moto first.
 func Start(patches ...string) (*Server, error) {
 	python, err := Python("moto", "flask", "flask_cors")
 	if err != nil {
@@ -80,7 +80,7 @@ func Start(patches ...string) (*Server, error) {
 	return s, nil
 }
 
-// Main is the TestMain of a package whose tests share one moto, which it stores in moto. It does not return.
+// Main is the TestMain of a package whose tests share the moto in *moto. It does not return.
 func Main(m *testing.M, moto **Server) {
 	server, err := Start()
 	if err != nil {
@@ -93,27 +93,28 @@ func Main(m *testing.M, moto **Server) {
 	os.Exit(code)
 }
 
-// Close ends moto and waits until it has ended.
+// Close stops moto and waits for its end.
 func (s *Server) Close() {
 	_ = s.stdin.Close()
 	late := time.AfterFunc(5*time.Second, func() { _ = s.cmd.Process.Kill() })
 	defer late.Stop()
-	_ = s.cmd.Wait() // how it ended does not matter
+	_ = s.cmd.Wait() // the exit code does not matter
 }
 
-// Config is for clients of an AWS at url: region and credentials that every imitation takes. Its HTTP client waits for an answer as long as
-// the caller does, so that a machine that stands still makes no second attempt.
+// Config returns a configuration for clients of a fake AWS at url. Its HTTP client has no timeout of its own, so that a
+// slow machine makes no second attempt.
 func Config(url string) aws.Config {
 	return aws.Config{
 		Region:       "eu-central-1",
 		BaseEndpoint: aws.String(url),
 		HTTPClient:   &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
-		Credentials:  credentials.NewStaticCredentialsProvider("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", ""),
+		Credentials: credentials.NewStaticCredentialsProvider("AKIAIOSFODNN7EXAMPLE",
+			"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", ""),
 	}
 }
 
-// Python finds an interpreter with these modules: the one that PythonEnv names, python3, or the one of .venv at the
-// root of the repository. Without one it is an error that says how to get it.
+// Python returns an interpreter with the given modules: that of PythonEnv, python3, or that of .venv at the root of the
+// repository. Without one it returns an error with instructions.
 func Python(modules ...string) (string, error) {
 	if p := os.Getenv(PythonEnv); p != "" {
 		if err := has(p, modules); err != nil {
@@ -133,14 +134,17 @@ func Python(modules ...string) (string, error) {
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", p, err))
 	}
-	return "", fmt.Errorf("no Python with "+strings.Join(modules, ", ")+"; run `make moto`, or set %s: %w", PythonEnv, errors.Join(errs...))
+	return "",
+		fmt.Errorf("no Python with "+strings.Join(modules, ", ")+"; run `make moto`, or set %s: %w", PythonEnv,
+			errors.Join(errs...))
 }
 
 func has(python string, modules []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	// The modules are looked for and not loaded, which takes seconds.
-	const look = `import importlib.util, sys; sys.exit(", ".join(m for m in sys.argv[1:] if importlib.util.find_spec(m) is None) or None)`
+	// The modules are located but not loaded, which would be slow.
+	const look = `import importlib.util, sys; sys.exit(", ".join(m for m in sys.argv[1:] if importlib.util.find_spec(m) ` +
+		`is None) or None)`
 	out, err := exec.CommandContext(ctx, python, append([]string{"-c", look}, modules...)...).CombinedOutput() //nolint:gosec // the tester's own interpreter
 	if err != nil {
 		return fmt.Errorf("it lacks modules: %s (%w)", bytes.TrimSpace(out), err)
@@ -163,7 +167,7 @@ func root() (string, error) {
 	return "", err
 }
 
-// tail keeps the last of what is written to it.
+// tail keeps the last bytes that are written to it.
 type tail struct {
 	mu sync.Mutex
 	b  []byte

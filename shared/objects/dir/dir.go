@@ -1,17 +1,15 @@
-// Package dir keeps objects in a directory: the embedded default, for one machine and any number of
-// processes.
+// Package dir stores objects in a directory. It is the embedded default, for one machine and any number of processes.
 //
-// The truth is one file, objects.log: a snapshot and the writes since, one checked record a line. Every
-// process holds what the log says in memory and reads on when the file has grown.
+// The file objects.log contains a snapshot and all later writes, one record with a checksum per line. Every process has
+// its state in memory and reads new records when the file has grown.
 //
 // Invariants:
-//   - Writers of all processes take turns by a lock on .lock, and so do readers that have to read on. A
-//     write is there once its record is whole and synced; before that, nobody has seen it.
-//   - A writer that dies leaves an incomplete last record, which the next one removes. Damage anywhere else
-//     is an error, never a silent loss.
-//   - Compaction writes a new file and renames it into place.
-//   - Whoever can write the directory decides who may do what at the gateway: it is 0700, and refused if
-//     others may write to it.
+//   - Writers, and readers of new records, lock .lock. A write counts once its record is complete and synced.
+//   - A writer that dies leaves an incomplete last record, which the next one removes. Damage anywhere else is an
+//     error.
+//   - Compaction writes a new file and renames it.
+//   - Write access to the directory allows changing all access rules. It has mode 0700, and is refused if others may
+//     write to it.
 package dir
 
 import (
@@ -30,15 +28,15 @@ const (
 	lockName = ".lock"
 	logName  = "objects.log"
 	tmpName  = ".objects.tmp"
-	// openWait bounds how long Open waits for other processes.
+	// openWait is the maximum time that Open waits for other processes.
 	openWait = 30 * time.Second
-	// poll is how often a watch looks for writes of other processes.
+	// poll is the interval at which a watch looks for writes of other processes.
 	poll = 50 * time.Millisecond
-	// progressEvery is how often a watch reports progress when nothing happens.
+	// progressEvery is the interval of progress reports while nothing happens.
 	progressEvery = 2 * time.Second
 )
 
-// history bounds the log: compaction begins beyond the maxima and keeps the newest writes.
+// history limits the log. Beyond the maxima it is compacted to the newest keepChanges writes and keepBytes.
 type history struct {
 	maxChanges, maxBytes   int
 	keepChanges, keepBytes int
@@ -46,28 +44,26 @@ type history struct {
 
 var defaultHistory = history{maxChanges: 8192, maxBytes: 32 << 20, keepChanges: 4096, keepBytes: 8 << 20}
 
-// Store implements objects.Store. It holds two file descriptors and no goroutine; Close releases the
-// former, after which every method fails.
+// Store implements objects.Store. Close releases its file descriptors. It starts no goroutine.
 type Store struct {
 	root    *os.Root
 	history history
 
-	// gate is held (by sending) by the one goroutine of this process that reads on or writes. Only that
-	// one changes the fields below, and then holds mu as well.
+	// gate admits one goroutine of this process at a time to read new records or to write. Only that goroutine changes the
+	// fields below, with mu locked.
 	gate chan struct{}
 
 	mu      sync.RWMutex
 	file    *os.File
 	info    os.FileInfo   // of file when it was opened
-	size    int64         // of what state holds
-	state   *state        // replaced when the file was
-	changed chan struct{} // closed, and replaced, when state changes
+	size    int64         // covers the part of file that state contains
+	state   *state        // replaced when the file is
+	changed chan struct{} // closed and replaced when state changes
 }
 
 var _ objects.Store = (*Store)(nil)
 
-// Open opens the store in the directory path, which it creates with mode 0700 where it is missing, and
-// removes what a writer that died left behind.
+// Open opens the store in the directory path, which it creates with mode 0700 if it is missing.
 func Open(path string) (*Store, error) { return open(path, defaultHistory) }
 
 // Close releases the files.
@@ -169,7 +165,7 @@ func expect(o objects.Object, exists bool, rev uint64) error {
 	return nil
 }
 
-// write adds a record for key, whose type decide says from the object as it is.
+// write appends a record for key. decide returns its type, or an error, for the present object.
 func (s *Store) write(ctx context.Context, op, key string, value []byte,
 	decide func(o objects.Object, exists bool) (objects.EventType, error),
 ) (objects.Object, error) {
@@ -200,8 +196,10 @@ func (s *Store) write(ctx context.Context, op, key string, value []byte,
 	return written, nil
 }
 
-// Watch implements objects.Store. Writes of this process come at once, those of others within 50 ms.
-func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error, progress func(uint64)) error {
+// Watch implements objects.Store. Writes of this process are delivered at once, and those of other processes within 50
+// ms.
+func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
+	progress func(uint64)) error {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
 	var reported time.Time
@@ -209,7 +207,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		// Taken before the state is read, so that no change falls between.
+		// Get the channel before the state is read, so that no change is missed.
 		changed := s.changes()
 		if err := s.refresh(ctx); err != nil {
 			return fail("watch", prefix, err)

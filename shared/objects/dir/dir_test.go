@@ -34,7 +34,7 @@ func count(ctx context.Context, dir string) error {
 	return storetest.CountUp(ctx, s)
 }
 
-// writeForever creates objects, compacts often, and prints revision and key of each object once it is written.
+// writeForever creates objects, compacts often, and prints the revision and key of each object after its write.
 func writeForever(ctx context.Context, dir string) error {
 	s, err := open(dir, history{maxChanges: 16, maxBytes: 1 << 20, keepChanges: 8, keepBytes: 1 << 20})
 	if err != nil {
@@ -175,7 +175,8 @@ func TestCompactsByItself(t *testing.T) {
 			page.Objects[0].Created != 2 || page.Objects[1].Revision != 1 {
 			t.Errorf("%s sees %+v", name, page)
 		}
-		if err := s.Watch(t.Context(), "", 50, func(objects.Event) error { return nil }, nil); !errors.Is(err, objects.ErrCompacted) {
+		if err := s.Watch(t.Context(), "", 50, func(objects.Event) error { return nil }, nil); !errors.Is(err,
+			objects.ErrCompacted) {
 			t.Errorf("%s: Watch from 50: %v, want ErrCompacted", name, err)
 		}
 		done := errors.New("done")
@@ -193,8 +194,7 @@ func TestCompactsByItself(t *testing.T) {
 	}
 }
 
-// TestKilledWriters kills writing processes at random moments: what they said was written is there, and
-// the store goes on.
+// TestKilledWriters kills writers at random moments. Every reported write must exist, and the store must stay usable.
 func TestKilledWriters(t *testing.T) {
 	s, path := openTemp(t, defaultHistory)
 	written := map[string]uint64{}
@@ -242,7 +242,7 @@ func TestKilledWriters(t *testing.T) {
 				note(line)
 			}
 		}
-		for _, p := range procs {
+		for _, p := range procs { // killed
 			_ = p.Wait() // killed
 		}
 		page, err := s.List(t.Context(), "things/", 0, "")
@@ -273,7 +273,7 @@ func FuzzLog(f *testing.F) {
 	f.Add([]byte(good), true)
 	f.Add([]byte(good), false)
 	f.Fuzz(func(t *testing.T, b []byte, sums bool) {
-		if sums { // so that the fuzzer gets beyond them
+		if sums { // valid checksums let the fuzzer reach the JSON
 			var summed []byte
 			for line := range bytes.Lines(b) {
 				line = bytes.TrimSuffix(line, []byte("\n"))
@@ -289,7 +289,7 @@ func FuzzLog(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// A log that is accepted can be compacted to any revision and says the same.
+		// A log that is accepted has the same state after a compaction to any revision.
 		for to := s.first; to <= s.rev; to++ {
 			c, err := s.compacted(to)
 			if err != nil {

@@ -35,14 +35,15 @@ func open(path string, h history) (*Store, error) {
 	return s, nil
 }
 
-// prepare makes the log where there is none yet, and reads it.
+// prepare creates the log if there is none, and reads it.
 func (s *Store) prepare(ctx context.Context) error {
 	fi, err := s.root.Stat(".")
 	if err != nil {
 		return err
 	}
 	if fi.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%w: others may write to %s (mode %04o): chmod 700 %[2]s", objects.ErrForbidden, s.root.Name(), fi.Mode().Perm())
+		return fmt.Errorf("%w: others may write to %s (mode %04o): chmod 700 %[2]s", objects.ErrForbidden, s.root.Name(),
+			fi.Mode().Perm())
 	}
 	lock, err := filelock.Lock(ctx, s.root, lockName, filelock.Exclusive)
 	if err != nil {
@@ -63,7 +64,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	return s.readOn()
 }
 
-// refresh makes state hold every write that was finished when refresh was called.
+// refresh updates state to include every write that ended before the call.
 func (s *Store) refresh(ctx context.Context) error {
 	if s.fresh() {
 		return ctx.Err()
@@ -71,7 +72,7 @@ func (s *Store) refresh(ctx context.Context) error {
 	return s.exclusive(ctx, func() error { return nil })
 }
 
-// fresh says whether state holds all of the log. It costs one system call.
+// fresh reports whether state includes the whole log. It costs one system call.
 func (s *Store) fresh() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -79,7 +80,7 @@ func (s *Store) fresh() bool {
 	return err == nil && fi.Size() == s.size && os.SameFile(fi, s.info)
 }
 
-// exclusive calls f while no other goroutine or process reads on or writes, and state is up to date.
+// exclusive calls f with an up-to-date state, while no other goroutine or process reads new records or writes.
 func (s *Store) exclusive(ctx context.Context, f func() error) error {
 	select {
 	case s.gate <- struct{}{}:
@@ -100,8 +101,8 @@ func (s *Store) exclusive(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// readOn takes into state what was added to the log, or all of it where the file was replaced, and cuts off
-// what a writer that died left. The caller has both locks.
+// readOn applies the new records of the log to state, or all records of a replaced log. It removes an incomplete last
+// record. Both locks must be locked.
 func (s *Store) readOn() error {
 	named, err := s.root.Lstat(logName)
 	if err != nil {
@@ -110,7 +111,8 @@ func (s *Store) readOn() error {
 	file, info, at, st := s.file, s.info, s.size, s.state
 	if info == nil || !os.SameFile(named, info) {
 		if !named.Mode().IsRegular() || named.Mode().Perm()&0o022 != 0 {
-			return fmt.Errorf("%w: others may write to %s/%s (mode %v): chmod 600 it", objects.ErrForbidden, s.root.Name(), logName, named.Mode())
+			return fmt.Errorf("%w: others may write to %s/%s (mode %v): chmod 600 it", objects.ErrForbidden, s.root.Name(),
+				logName, named.Mode())
 		}
 		if file, err = s.root.OpenFile(logName, os.O_RDWR, 0); err != nil {
 			return err
@@ -126,7 +128,7 @@ func (s *Store) readOn() error {
 		err = errors.New("it became shorter: restore it from a backup")
 	}
 	if err == nil {
-		// Only here can readers see st; a new state is nobody's yet.
+		// Readers can access st only if it is the current state, but lock in any case.
 		s.mu.Lock()
 		var n int
 		n, err = parseRecords(b, st.apply)
@@ -140,7 +142,7 @@ func (s *Store) readOn() error {
 			}
 			s.file, s.info, s.size, s.state = file, info, at, st
 		} else if file == s.file {
-			s.size = at // what was applied, was applied
+			s.size = at // the records before the error were applied
 		}
 		close(s.changed)
 		s.changed = make(chan struct{})
@@ -155,7 +157,7 @@ func (s *Store) readOn() error {
 	return nil
 }
 
-// append writes a record and takes it into state. The caller has both locks, and state is up to date.
+// append writes a record and applies it to state. Both locks must be locked, and state must be up to date.
 func (s *Store) append(r record) error {
 	b, err := appendRecord(nil, r)
 	if err != nil {
@@ -183,8 +185,8 @@ func truncate(f *os.File, size int64) error {
 	return errors.Join(f.Truncate(size), f.Sync())
 }
 
-// trim compacts a log that has become long. The write that made it so is done: should trim fail, the next
-// write tries again.
+// trim compacts a log that has become long. It ignores errors, since the write succeeded, and the next write tries
+// again.
 func (s *Store) trim() {
 	st, h := s.state, s.history
 	if len(st.changes) <= h.maxChanges && st.bytes <= h.maxBytes {
@@ -202,8 +204,8 @@ func (s *Store) trim() {
 	_ = s.compact(to)
 }
 
-// Compact drops history up to revision to; what the store holds stays as it is. A Watch from before it
-// returns ErrCompacted. The store compacts by itself, keeping some thousand writes.
+// Compact removes events up to revision to. A Watch from an earlier revision returns ErrCompacted. The store also
+// compacts itself, to some thousand events.
 func (s *Store) Compact(ctx context.Context, to uint64) error {
 	err := s.exclusive(ctx, func() error {
 		if to > s.state.rev {
@@ -231,9 +233,9 @@ func (s *Store) compact(to uint64) error {
 	return s.readOn()
 }
 
-// replaceLog puts a log with the content b in place of the one there is, if any.
+// replaceLog replaces the log by one with content b.
 func (s *Store) replaceLog(b []byte) error {
-	// The name is always the same, so what a writer that died left is overwritten.
+	// The fixed name overwrites the file of a writer that died.
 	f, err := s.root.OpenFile(tmpName, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -248,7 +250,7 @@ func (s *Store) replaceLog(b []byte) error {
 	return filelock.SyncDir(s.root, ".")
 }
 
-// fail gives err the package's reason and says what was done to which key.
+// fail wraps err with the operation, the key and one of the package's errors.
 func fail(op, key string, err error) error {
 	for _, reason := range []error{
 		objects.ErrNotFound, objects.ErrExists, objects.ErrConflict, objects.ErrCompacted,

@@ -12,15 +12,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// The log is one record a line: the CRC-32C of the JSON in eight hex digits, a space, the JSON. The first
-// record says which revision the snapshot has; the snapshot's objects follow, ordered by key; then one
-// record for every write since.
+// record is one line of the log: the CRC-32C of the JSON in eight hex digits, a space and the JSON. The first record
+// has the revision of the snapshot. The snapshot's objects follow, sorted by key, and then the later writes.
 type record struct {
-	// The first record.
+	// Fields of the first record.
 	Format   int    `json:"format,omitempty"`
 	Snapshot uint64 `json:"snapshot,omitempty"`
 
-	// An object of the snapshot, where Type is empty; otherwise a write.
+	// Fields of a write or, with an empty Type, of an object in the snapshot.
 	Type     objects.EventType `json:"type,omitempty"`
 	Key      string            `json:"key,omitempty"`
 	Value    []byte            `json:"value,omitempty"`
@@ -34,10 +33,10 @@ const (
 	minRecord = sumLen + len(" {}\n")
 )
 
-var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }) // functions on AWS start without it
+// made on first use, since functions on AWS do not need it
+var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
-// errTorn says that a log ends in an incomplete record: its writer died, and nobody was told that it was
-// written.
+// errTorn means that the log ends in an incomplete record. Its writer died before it reported the write.
 var errTorn = errors.New("the last record is incomplete")
 
 func appendRecord(b []byte, r record) ([]byte, error) {
@@ -57,8 +56,8 @@ func appendSum(b, j []byte) []byte {
 	return append(b, byte(s>>24), byte(s>>16), byte(s>>8), byte(s))
 }
 
-// parseRecords calls each for the records of b and returns how many bytes they have. errTorn when the rest
-// is no record and no record follows it; any other rest is an error, since writes that were promised are lost.
+// parseRecords calls each for the records of b and returns the number of bytes that it read. It returns errTorn if the
+// rest is an incomplete record. If a valid record follows, reported writes are damaged, and it returns another error.
 func parseRecords(b []byte, each func(record) error) (int, error) {
 	done := 0
 	for done < len(b) {

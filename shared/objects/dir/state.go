@@ -9,15 +9,15 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// state is what a log says, in memory. It only grows: events and the values in it are never changed, so a
-// slice of events may be read after the lock is let go.
+// state is the content of a log in memory. Events and their values are immutable, so a slice of events may be read
+// without the lock.
 type state struct {
-	first   uint64 // revision of the snapshot; events begin after it
+	first   uint64 // revision of the snapshot; events start after it
 	rev     uint64
 	objects map[string]objects.Object
-	keys    []string // of objects, ordered
+	keys    []string // keys of objects, sorted
 	changes []change // revisions first+1 to rev
-	bytes   int      // of the values in changes
+	bytes   int      // size of the values in changes
 }
 
 type change struct {
@@ -27,7 +27,7 @@ type change struct {
 
 func newState() *state { return &state{objects: map[string]objects.Object{}} }
 
-// apply takes the next record of a log. Its errors mean that the log is no log of this package.
+// apply applies the next record of a log. An error means that the log is invalid.
 func (s *state) apply(r record) error {
 	if r.Type == "" {
 		return s.applySnapshot(r)
@@ -84,7 +84,8 @@ func (s *state) since(from uint64) ([]change, error) {
 	return s.changes[from-s.first:], nil
 }
 
-// list returns up to limit objects with the prefix and a key greater than after, and how many follow.
+// list returns up to limit objects with a prefix and a key greater than after. remaining is the number of further
+// objects.
 func (s *state) list(prefix, after string, limit int) (found []objects.Object, remaining int) {
 	from, _ := slices.BinarySearch(s.keys, prefix)
 	if after != "" {
@@ -107,7 +108,7 @@ func (s *state) list(prefix, after string, limit int) (found []objects.Object, r
 	return found, remaining
 }
 
-// compacted returns the log of the same state without the history up to revision to.
+// compacted returns a log of the same state without the events up to revision to.
 func (s *state) compacted(to uint64) ([]byte, error) {
 	keep := s.changes[to-s.first:]
 	old := maps.Clone(s.objects)

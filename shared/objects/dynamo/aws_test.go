@@ -22,7 +22,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// What AWS does and moto does not.
+// The following tests cover behaviour of AWS that moto lacks.
 
 func TestAnswersAreLost(t *testing.T) {
 	f, s := there(t)
@@ -63,8 +63,8 @@ func TestWriterThatNeverGetsThrough(t *testing.T) {
 	}
 }
 
-// A query that comes between the parts of a transaction shows the state before it, while the revision is that
-// after it.
+// TestListShowsWhatTheQueryDoesNotYet: a query between the parts of a transaction returns the state before it, although
+// the revision is the one after it. List corrects that.
 func TestListShowsWhatTheQueryDoesNotYet(t *testing.T) {
 	f, s := there(t)
 	list := func() string {
@@ -86,8 +86,14 @@ func TestListShowsWhatTheQueryDoesNotYet(t *testing.T) {
 		write func() (objects.Object, error)
 		want  string
 	}{
-		{func() (objects.Object, error) { return s.Create(t.Context(), "things/new", []byte("n")) }, "2 things/new=n@2 things/there=v@1"},
-		{func() (objects.Object, error) { return s.Update(t.Context(), "things/there", []byte("w"), 1) }, "3 things/new=n@2 things/there=w@3"},
+		{
+			func() (objects.Object, error) { return s.Create(t.Context(), "things/new", []byte("n")) },
+			"2 things/new=n@2 things/there=v@1",
+		},
+		{
+			func() (objects.Object, error) { return s.Update(t.Context(), "things/there", []byte("w"), 1) },
+			"3 things/new=n@2 things/there=w@3",
+		},
 		{func() (objects.Object, error) { return s.Delete(t.Context(), "things/there", 3) }, "4 things/new=n@2"},
 		{func() (objects.Object, error) { return s.Create(t.Context(), "other/new", nil) }, "5 things/new=n@2"},
 	} {
@@ -115,7 +121,7 @@ func TestWatchWaitsForWhatTheQueryDoesNotShowYet(t *testing.T) {
 			return nil
 		}, nil)
 	}
-	// The query for revision 2 has been answered before there was one.
+	// The query for revision 2 was answered before it existed.
 	in := s.logQuery(1, 2)
 	if out, err := s.client.Query(t.Context(), in); err != nil || len(out.Items) != 0 {
 		t.Fatalf("query: %v, %v", out, err)
@@ -138,7 +144,8 @@ func TestEntriesExpireInAnyOrder(t *testing.T) {
 	}
 	expire(t, s, 4)
 	var got []uint64
-	err := s.Watch(t.Context(), "", 1, func(e objects.Event) error { got = append(got, e.Object.Revision); return nil }, nil)
+	err := s.Watch(t.Context(), "", 1, func(e objects.Event) error { got = append(got, e.Object.Revision); return nil },
+		nil)
 	if !errors.Is(err, objects.ErrCompacted) || fmt.Sprint(got) != "[2 3]" {
 		t.Errorf("watch over a gap: %v, %v; want [2 3] and ErrCompacted", got, err)
 	}
@@ -177,7 +184,7 @@ func TestLogEntriesExpire(t *testing.T) {
 	}
 }
 
-// The log goes on under another partition key every 1024 writes, and revisions do not fit 32 bits.
+// TestShards: the log changes its partition key every 1024 writes, and revisions may exceed 32 bits.
 func TestShards(t *testing.T) {
 	_, open := front(t)
 	s := open()
@@ -213,12 +220,13 @@ func TestNoTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Get(t.Context(), "things/a"); !errors.Is(err, objects.ErrUnavailable) || !strings.Contains(err.Error(), "table nowhere") {
+	if _, err := s.Get(t.Context(), "things/a"); !errors.Is(err, objects.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "table nowhere") {
 		t.Errorf("get: %v, want ErrUnavailable and the table's name", err)
 	}
 }
 
-// Many watches cost as much as one.
+// TestWatchesShareTheirPolls: many watches cost as much as one.
 func TestWatchesShareTheirPolls(t *testing.T) {
 	f, s := there(t)
 	poll := func(wantCalls int) {
@@ -248,18 +256,20 @@ func TestWatchesShareTheirPolls(t *testing.T) {
 	}
 }
 
-// The standard environment of the SDK is all that a Store needs, a private CA included.
+// TestEnvironment: the standard environment of the SDK is sufficient, including a private CA.
 func TestEnvironment(t *testing.T) {
 	f, open := front(t)
 	table := open().cfg.Table
 	srv := httptest.NewTLSServer(f)
 	defer srv.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for k, v := range map[string]string{
-		"AWS_ENDPOINT_URL": srv.URL, "AWS_REGION": "eu-west-1", "AWS_CA_BUNDLE": ca, "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
+		"AWS_ENDPOINT_URL": srv.URL, "AWS_REGION": "eu-west-1", "AWS_CA_BUNDLE": ca,
+		"AWS_ACCESS_KEY_ID":     "AKIAIOSFODNN7EXAMPLE",
 		"AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI", "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
 	} {
 		t.Setenv(k, v)

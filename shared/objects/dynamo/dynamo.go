@@ -1,25 +1,21 @@
-// Package dynamo keeps objects in one DynamoDB table.
+// Package dynamo stores objects in one DynamoDB table. Its partition key pk and sort key sk are strings:
 //
-// The table has a partition key pk and a sort key sk, both strings:
-//
-//	pk              sk             what
-//	clusters        member1        the object clusters/member1: a resource's objects lie together, ordered by name
+//	pk              sk             item
+//	clusters        member1        the object clusters/member1
 //	#revision       #revision      the revision of the store
-//	#log/0          000…00042      the write that made revision 42; 1024 writes have one pk
+//	#log/0          000…00042      the write of revision 42; 1024 writes have one pk
 //
 // Invariants:
-//   - A write is one transaction: it moves the revision from n to n+1, changes the object if that has the
-//     revision that the writer named, and adds entry n+1 to the log. So revisions have no gap, and every write
-//     is in the log. Writers of different objects meet at the revision; those who lose there try again
-//     within the call.
-//   - A transaction that is sent again has the same token, so it is done once.
-//   - All reads are strongly consistent. A query may still come between the parts of a transaction (its
-//     isolation is read-committed); so lists are held against the newest log entries, and a missing log
-//     entry is read as an item before history counts as gone.
-//   - Log entries expire by themselves (attribute expires) after Config.History, in any order: whoever finds a
-//     gap gets ErrCompacted.
+//   - A write is one transaction. It increases the revision by one, changes the object if its revision matches, and
+//     adds a log entry.
+//   - Writers of different objects conflict at the revision. They retry within the call.
+//   - A transaction that is sent again has the same token, so it is applied once.
+//   - All reads are strongly consistent, but a query may see half of a transaction. So List compares its result with
+//     the newest log entries, and a missing log entry is read as an item before it counts as expired.
+//   - Log entries expire after Config.History, in any order. A gap is ErrCompacted.
 //
-// Permissions: dynamodb:GetItem, BatchGetItem and Query to read and watch; to write, also PutItem, UpdateItem and DeleteItem.
+// Permissions: dynamodb:GetItem, BatchGetItem and Query to read and watch. To write, also PutItem, UpdateItem and
+// DeleteItem.
 package dynamo
 
 import (
@@ -42,35 +38,35 @@ import (
 
 // Config configures a Store.
 type Config struct {
-	// AWS gives region, endpoint and credentials, as awsclient.Load finds them.
+	// AWS is the region, endpoint and credentials, as awsclient.Load returns them.
 	AWS aws.Config
 	// Table is the name of the table.
 	Table string
-	// History is how long the log keeps a write; 0 means 24 h.
+	// History is how long the log keeps an entry. 0 means 24 h.
 	History time.Duration
-	// MinPoll and MaxPoll bound how often a watch looks for writes: less often the longer nothing happens. 0 means
-	// 200 ms and 2 s. Watches of one Store share what they find.
+	// MinPoll and MaxPoll limit the interval at which a watch looks for writes. It grows while nothing happens. 0 means
+	// 200 ms and 2 s. All watches of a Store share their polls.
 	MinPoll, MaxPoll time.Duration
 	// Now is the clock for the expiry of log entries; nil means time.Now.
 	Now func() time.Time
 }
 
-// Store implements objects.Store. It holds an HTTP client and no goroutine.
+// Store implements objects.Store. It starts no goroutine and needs no Close.
 type Store struct {
 	client  *dynamodb.Client
 	cfg     Config
-	timeout time.Duration // of a call: awsclient.CallTimeout, but in tests
+	timeout time.Duration // for one call; awsclient.CallTimeout except in tests
 	poll    poller
-	hint    atomic.Uint64 // a revision that the store had
-	// writing is held, by sending, by the one goroutine that is in commit: those of one process need not get in
-	// each other's way at the revision. It guards crowded: whether the last write met another process.
+	hint    atomic.Uint64 // a recent revision of the store
+	// writing admits one goroutine at a time to commit, so that writers of one process do not conflict at the revision. It
+	// guards crowded, which is true if the last write conflicted with another process.
 	writing chan struct{}
 	crowded bool
 }
 
 var _ objects.Store = (*Store)(nil)
 
-// New returns a Store. It makes no call: the table must be there, see EnsureTable.
+// New returns a Store. It makes no call. The table must exist, see EnsureTable.
 func New(cfg Config) (*Store, error) {
 	if cfg.Table == "" {
 		return nil, errors.New("no name of a DynamoDB table")
@@ -85,7 +81,8 @@ func New(cfg Config) (*Store, error) {
 		cfg.Now = time.Now
 	}
 	return &Store{
-		client: dynamodb.NewFromConfig(awsclient.Configure(cfg.AWS)), cfg: cfg, timeout: awsclient.CallTimeout, poll: newPoller(), writing: make(chan struct{}, 1),
+		client: dynamodb.NewFromConfig(awsclient.Configure(cfg.AWS)), cfg: cfg, timeout: awsclient.CallTimeout,
+		poll: newPoller(), writing: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -126,7 +123,7 @@ func (s *Store) List(ctx context.Context, prefix string, limit int, cont string)
 			return objects.Page{}, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 6*s.timeout) // a request for each megabyte
+	ctx, cancel := context.WithTimeout(ctx, 6*s.timeout) // one request per megabyte
 	defer cancel()
 	now, err := s.revision(ctx)
 	if err != nil {
@@ -138,7 +135,7 @@ func (s *Store) List(ctx context.Context, prefix string, limit int, cont string)
 	found, more, err := s.query(ctx, resource, name, from.After, limit)
 	last := ""
 	if len(found) > 0 {
-		last = found[len(found)-1].Key // settle may find that it is gone; the next page still begins behind it
+		last = found[len(found)-1].Key // kept even if settle removes that object, as the start of the next page
 	}
 	if err == nil {
 		found, err = s.settle(ctx, found, more, prefix, from.After, now)
@@ -158,14 +155,15 @@ func (s *Store) List(ctx context.Context, prefix string, limit int, cont string)
 	return page, nil
 }
 
-// query reads up to limit objects of a resource, and says whether there are more.
-func (s *Store) query(ctx context.Context, resource, name, after string, limit int) (found []objects.Object, more bool, err error) {
+// query reads up to limit objects of a resource and reports whether there are more.
+func (s *Store) query(ctx context.Context, resource, name, after string, limit int) (found []objects.Object, more bool,
+	err error) {
 	in := &dynamodb.QueryInput{
 		TableName: &s.cfg.Table, ConsistentRead: aws.Bool(true),
 		KeyConditionExpression:    aws.String("pk = :pk"),
 		ExpressionAttributeValues: item{":pk": str(resource)},
 	}
-	if name != "" { // an empty one is refused
+	if name != "" { // DynamoDB refuses an empty value
 		in.KeyConditionExpression = aws.String("pk = :pk AND begins_with(sk, :sk)")
 		in.ExpressionAttributeValues[":sk"] = str(name)
 	}
@@ -173,7 +171,7 @@ func (s *Store) query(ctx context.Context, resource, name, after string, limit i
 		in.ExclusiveStartKey = objectKey(after)
 	}
 	for {
-		if limit > 0 { // one more, to know whether there is one
+		if limit > 0 { // one more, to learn whether it exists
 			in.Limit = aws.Int32(int32(min(limit+1-len(found), 1<<20)))
 		}
 		out, err := s.client.Query(ctx, in)
@@ -197,10 +195,11 @@ func (s *Store) query(ctx context.Context, resource, name, after string, limit i
 	}
 }
 
-// settle puts into a list what the newest writes up to revision now did, as far as the query came too early for
-// it: a watch from now will not tell.
-func (s *Store) settle(ctx context.Context, found []objects.Object, more bool, prefix, after string, now uint64) ([]objects.Object, error) {
-	to := "" // the list ends there
+// settle corrects a list by the newest writes up to revision now, which the query may have missed. A watch from now
+// would not deliver them.
+func (s *Store) settle(ctx context.Context, found []objects.Object, more bool, prefix, after string,
+	now uint64) ([]objects.Object, error) {
+	to := "" // the last key of the list
 	if more {
 		to = found[len(found)-1].Key
 	}
@@ -214,7 +213,7 @@ func (s *Store) settle(ctx context.Context, found []objects.Object, more bool, p
 		}
 		at, ok := search(found, key)
 		if ok && found[at].Revision >= e.Object.Revision || !ok && e.Type == objects.Deleted {
-			continue // the list shows it
+			continue // the list is correct
 		}
 		o, err := s.get(ctx, key)
 		switch {
@@ -232,11 +231,11 @@ func (s *Store) settle(ctx context.Context, found []objects.Object, more bool, p
 	return found, nil
 }
 
-// unsettled is how many of the newest writes a query may not show yet: they are made one after the other.
+// unsettled is the number of newest writes that a query may miss. Transactions run one after the other.
 const unsettled = 4
 
-// newest returns the last event of each key among the newest writes up to revision now. Those that have expired are
-// settled. Unlike a query, reading items shows every transaction that is done.
+// newest returns the last event of each key among the newest writes up to revision now. Expired writes are visible to
+// queries. A read of an item, unlike a query, sees every completed transaction.
 func (s *Store) newest(ctx context.Context, now uint64) (map[string]objects.Event, error) {
 	var keys []item
 	for rev := now; rev > 0 && now-rev < unsettled; rev-- {
@@ -272,7 +271,6 @@ func search(found []objects.Object, key string) (int, bool) {
 	return slices.BinarySearchFunc(found, key, func(o objects.Object, k string) int { return strings.Compare(o.Key, k) })
 }
 
-// get reads an object.
 func (s *Store) get(ctx context.Context, key string) (objects.Object, error) {
 	it, err := s.item(ctx, objectKey(key))
 	if err != nil {
@@ -284,7 +282,6 @@ func (s *Store) get(ctx context.Context, key string) (objects.Object, error) {
 	return decodeObject(it)
 }
 
-// revision reads the revision.
 func (s *Store) revision(ctx context.Context) (uint64, error) {
 	it, err := s.item(ctx, revisionKey())
 	if err != nil || it == nil {
@@ -297,9 +294,11 @@ func (s *Store) revision(ctx context.Context) (uint64, error) {
 	return rev, err
 }
 
-// item reads an item; nil when there is none.
+// item reads an item. It returns nil if there is none.
 func (s *Store) item(ctx context.Context, key item) (item, error) {
-	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.cfg.Table, Key: key, ConsistentRead: aws.Bool(true)})
+	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{
+		TableName: &s.cfg.Table, Key: key, ConsistentRead: aws.Bool(true),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -309,7 +308,7 @@ func (s *Store) item(ctx context.Context, key item) (item, error) {
 	return out.Item, nil
 }
 
-// fail gives err the package's reason and says what was done to which key.
+// fail wraps err with the operation, the key and one of the package's errors.
 func (s *Store) fail(op, key string, err error) error {
 	for _, reason := range []error{
 		objects.ErrNotFound, objects.ErrExists, objects.ErrConflict, objects.ErrCompacted, objects.ErrUnavailable,
@@ -321,7 +320,8 @@ func (s *Store) fail(op, key string, err error) error {
 	}
 	var noTable *types.ResourceNotFoundException
 	if errors.As(err, &noTable) {
-		return fmt.Errorf("%s %s: %w: the table %s is not there, or still being made: %w", op, key, objects.ErrUnavailable, s.cfg.Table, err)
+		return fmt.Errorf("%s %s: %w: the table %s is not there, or still being made: %w", op, key, objects.ErrUnavailable,
+			s.cfg.Table, err)
 	}
 	switch fault := awsclient.FaultOf(err); fault {
 	case awsclient.Forbidden:

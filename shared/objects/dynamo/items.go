@@ -13,18 +13,18 @@ import (
 
 type item = map[string]types.AttributeValue
 
-// The attributes of an item, beside pk and sk.
+// Attributes of items, in addition to pk and sk.
 const (
-	attrRevision = "revision" // of an object: of its last write
+	attrRevision = "revision" // of an object: revision of its last write
 	attrCreated  = "created"
 	attrValue    = "value"
-	attrType     = "type" // of a log entry, as attrKey, attrPrevious and attrExpires
+	attrType     = "type" // only of log entries, like attrKey, attrPrevious and attrExpires
 	attrKey      = "key"
 	attrPrevious = "previous" // the value before an update
 	attrExpires  = "expires"  // seconds since 1970
 )
 
-// shard is how many log entries have one pk. A resource never begins with '#'.
+// shard is the number of log entries with the same pk. Resources never start with '#'.
 const shard = 1024
 
 func str(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
@@ -73,7 +73,7 @@ func encodeEvent(e objects.Event, expires time.Time) item {
 	it := logKey(e.Object.Revision)
 	it[attrType], it[attrKey] = str(string(e.Type)), str(e.Object.Key)
 	it[attrValue], it[attrRevision], it[attrCreated] = bin(e.Object.Value), num(e.Object.Revision), num(e.Object.Created)
-	if e.Type == objects.Updated { // a deletion's is the value
+	if e.Type == objects.Updated { // for a deletion it is the value
 		it[attrPrevious] = bin(e.Previous)
 	}
 	it[attrExpires] = &types.AttributeValueMemberN{Value: strconv.FormatInt(expires.Unix(), 10)}

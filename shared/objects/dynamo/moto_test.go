@@ -14,7 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
-// patience is for calls beside other writers, of whom each waits for its turn, on a machine that may be slow or stand still.
+// patience is the timeout of calls that compete with other writers, on a slow machine.
 const patience = 5 * time.Minute
 
 var (
@@ -24,13 +24,15 @@ var (
 
 func TestMain(m *testing.M) { mototest.Main(m, &moto) }
 
-// front returns an empty store on moto and the front before it.
+// front returns an empty store on moto and the proxy in front of moto.
 func front(t *testing.T) (*mototest.Front, func() *Store) {
 	t.Helper()
 	f := mototest.NewFront(t, moto.URL)
 	table := fmt.Sprintf("test-%d", tables.Add(1))
 	open := func() *Store {
-		s, err := New(Config{AWS: mototest.Config(f.URL), Table: table, MinPoll: 10 * time.Millisecond, MaxPoll: 100 * time.Millisecond})
+		s, err := New(Config{
+			AWS: mototest.Config(f.URL), Table: table, MinPoll: 10 * time.Millisecond, MaxPoll: 100 * time.Millisecond,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +55,7 @@ func there(t *testing.T) (*mototest.Front, *Store) {
 	return f, s
 }
 
-// compact does what the expiry of log entries does.
+// compact deletes log entries like their expiry.
 func compact(t *testing.T, s *Store, to uint64) {
 	t.Helper()
 	for rev := uint64(1); rev <= to; rev++ {
@@ -63,7 +65,9 @@ func compact(t *testing.T, s *Store, to uint64) {
 
 func expire(t *testing.T, s *Store, rev uint64) {
 	t.Helper()
-	if _, err := s.client.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &s.cfg.Table, Key: logKey(rev)}); err != nil {
+	if _, err := s.client.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{
+		TableName: &s.cfg.Table, Key: logKey(rev),
+	}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// EnsureTable makes the table if it is not there, and waits until it can be used. It is for development and tests:
-// in AWS the template makes the table. It needs dynamodb:CreateTable, DescribeTable and UpdateTimeToLive.
+// EnsureTable creates the table if it is missing, and waits until it is usable. It is for development and tests,
+// because the CloudFormation template creates the table on AWS. It needs dynamodb:CreateTable, DescribeTable and
+// UpdateTimeToLive.
 func (s *Store) EnsureTable(ctx context.Context) error {
 	_, err := s.client.CreateTable(ctx, &dynamodb.CreateTableInput{
 		TableName:   &s.cfg.Table,
@@ -32,13 +33,17 @@ func (s *Store) EnsureTable(ctx context.Context) error {
 	} else if err != nil {
 		return s.fail("make", "the table "+s.cfg.Table, err)
 	}
-	wait := dynamodb.NewTableExistsWaiter(s.client, func(o *dynamodb.TableExistsWaiterOptions) { o.MinDelay = time.Second })
+	wait := dynamodb.NewTableExistsWaiter(s.client, func(o *dynamodb.TableExistsWaiterOptions) {
+		o.MinDelay = time.Second
+	})
 	if err := wait.Wait(ctx, &dynamodb.DescribeTableInput{TableName: &s.cfg.Table}, 2*time.Minute); err != nil {
 		return fmt.Errorf("wait for the table %s: %w", s.cfg.Table, err)
 	}
 	_, err = s.client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
-		TableName:               &s.cfg.Table,
-		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String(attrExpires), Enabled: aws.Bool(true)},
+		TableName: &s.cfg.Table,
+		TimeToLiveSpecification: &types.TimeToLiveSpecification{
+			AttributeName: aws.String(attrExpires), Enabled: aws.Bool(true),
+		},
 	})
 	if err != nil {
 		return s.fail("let log entries expire in", "the table "+s.cfg.Table, err)

@@ -15,11 +15,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// progressEvery is how often a watch reports progress when nothing happens.
+// progressEvery is the interval of progress reports while nothing happens.
 const progressEvery = 2 * time.Second
 
-// Watch implements objects.Store. Writes through the same Store come at once, others within Config.MaxPoll.
-func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error, progress func(uint64)) error {
+// Watch implements objects.Store. Writes through the same Store are delivered at once, and others within
+// Config.MaxPoll.
+func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
+	progress func(uint64)) error {
 	var reported time.Time
 	pause := time.Duration(0)
 	for {
@@ -69,15 +71,15 @@ func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func
 	}
 }
 
-// stop carries an error of the caller's own through log.
+// stop distinguishes errors of the caller's function from errors of log.
 type stop struct{ error }
 
 func compacted(rev, now uint64) error {
 	return fmt.Errorf("%w: revision %d of %d", objects.ErrCompacted, rev, now)
 }
 
-// log calls each for the log entries after from up to to, which the store has reached. ErrCompacted when one of
-// them is gone.
+// log calls each for the log entries after from up to to, which must not exceed the store's revision. It returns
+// ErrCompacted if one is gone.
 func (s *Store) log(ctx context.Context, from, to uint64, each func(objects.Event) error) error {
 	for misses := 0; from < to; {
 		before := from
@@ -88,7 +90,7 @@ func (s *Store) log(ctx context.Context, from, to uint64, each func(objects.Even
 			misses = 0
 			continue
 		}
-		// A query may come between the parts of a transaction; reading the item does not.
+		// A query may see half of a transaction. A read of the item does not.
 		it, err := s.item(ctx, logKey(from+1))
 		if err != nil {
 			return err
@@ -103,8 +105,8 @@ func (s *Store) log(ctx context.Context, from, to uint64, each func(objects.Even
 	return nil
 }
 
-// logShard calls each for the log entries after from up to to, which has the same pk, as far as there is no gap,
-// and moves from on.
+// logShard calls each for the log entries after from up to to, until the first gap, and updates from. All must have the
+// same pk.
 func (s *Store) logShard(ctx context.Context, from *uint64, to uint64, each func(objects.Event) error) error {
 	for in := s.logQuery(*from, to); ; {
 		ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -141,13 +143,13 @@ func (s *Store) logQuery(from, to uint64) *dynamodb.QueryInput {
 	}
 }
 
-// poller lets the watches of a store share what they read of its revision.
+// poller shares the polled revision among the watches of a store.
 type poller struct {
-	gate chan struct{} // held, by sending, by who reads
+	gate chan struct{} // admits one reader at a time
 	mu   sync.Mutex
 	rev  uint64
 	at   time.Time
-	bell chan struct{} // closed, and replaced, when this process wrote
+	bell chan struct{} // closed and replaced after a write of this process
 }
 
 func newPoller() poller { return poller{gate: make(chan struct{}, 1), bell: make(chan struct{})} }
@@ -158,7 +160,7 @@ func (p *poller) woken() <-chan struct{} {
 	return p.bell
 }
 
-// wake forgets what was read, because this process has written.
+// wake discards the polled revision after a write of this process.
 func (p *poller) wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,14 +169,14 @@ func (p *poller) wake() {
 	p.bell = make(chan struct{})
 }
 
-// known returns the revision if it was read since.
+// known returns the polled revision. ok is false if it was polled before since.
 func (p *poller) known(since time.Time) (uint64, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.rev, !p.at.Before(since) && !p.at.IsZero()
 }
 
-// polled returns the revision as it was at most age ago, and at least once read as atLeast where it ever was that.
+// polled returns a revision that was polled at most age ago and is at least atLeast. Otherwise it polls again.
 func (s *Store) polled(ctx context.Context, age time.Duration, atLeast uint64) (uint64, error) {
 	select {
 	case s.poll.gate <- struct{}{}:

@@ -42,7 +42,7 @@ func (s *Store) Delete(ctx context.Context, key string, rev uint64) (objects.Obj
 	})
 }
 
-// getAt reads the object if it has revision rev.
+// getAt reads the object. It returns ErrConflict unless its revision is rev.
 func (s *Store) getAt(ctx context.Context, key string, rev uint64) (objects.Object, error) {
 	o, err := s.get(ctx, key)
 	if err == nil && o.Revision != rev {
@@ -55,8 +55,9 @@ func conflict(want, is uint64) error {
 	return fmt.Errorf("%w: want revision %d, is %d", objects.ErrConflict, want, is)
 }
 
-// write makes the event that prepare gives, whose object has the revision before the write.
-func (s *Store) write(ctx context.Context, op, key string, value []byte, prepare func(context.Context) (objects.Event, error)) (objects.Object, error) {
+// write commits the event that prepare returns. The event's object has the revision before the write.
+func (s *Store) write(ctx context.Context, op, key string, value []byte,
+	prepare func(context.Context) (objects.Event, error)) (objects.Object, error) {
 	if err := errors.Join(objects.ValidKey(key), objects.ValidValue(value)); err != nil {
 		return objects.Object{}, err
 	}
@@ -72,10 +73,10 @@ func (s *Store) write(ctx context.Context, op, key string, value []byte, prepare
 	return e.Object, nil
 }
 
-// commit tries the transaction until it is through, something is wrong with the object, or ctx ends.
+// commit repeats the transaction until it succeeds, the object has changed, or ctx ends.
 //
-// Writers of other processes are met at the revision, where one gets through at a time. Whoever has waited longer tries
-// more often, and whoever comes anew while others are there waits first, so that none starves.
+// Writers of other processes conflict at the revision, where one succeeds at a time. A writer that has waited longer
+// retries more often, and a new writer waits first if there are others. So none starves.
 func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, error) {
 	select {
 	case s.writing <- struct{}{}:
@@ -84,11 +85,13 @@ func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, err
 		return e, ctx.Err()
 	}
 	before := e.Object.Revision
-	now := s.hint.Load() // if it is old, the first attempt says so
+	now := s.hint.Load() // may be outdated; then the first attempt returns the current one
 	for attempt := 0; ; attempt++ {
 		if attempt > 0 || s.crowded {
 			if err := awsclient.Sleep(ctx, wait(attempt)); err != nil {
-				return e, fmt.Errorf("after %d attempts beside other writers: %w", attempt, objects.Unavailable(err, awsclient.Throttled.RetryAfter()))
+				return e,
+					fmt.Errorf("after %d attempts beside other writers: %w", attempt,
+						objects.Unavailable(err, awsclient.Throttled.RetryAfter()))
 			}
 		}
 		e.Object.Revision = now + 1
@@ -107,7 +110,7 @@ func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, err
 			return e, err
 		}
 		next, err := s.lost(cancelled, e, before)
-		if err == nil && next == now { // not overtaken, but held up: by a conflict or a throttle
+		if err == nil && next == now { // no other write, but a transaction conflict or a throttle
 			next, err = s.revision(ctx)
 		}
 		if err != nil {
@@ -117,8 +120,8 @@ func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, err
 	}
 }
 
-// wait is how long to wait before an attempt beside other writers: ever less, for a transaction takes a few
-// milliseconds only.
+// wait returns the pause before an attempt while others write. It decreases with the attempts, since a transaction
+// lasts only a few milliseconds.
 func wait(attempt int) time.Duration {
 	const first, least = 80 * time.Millisecond, 10 * time.Millisecond
 	return rand.N(max(least, first/time.Duration(attempt+1))) //nolint:gosec // no secret depends on it
@@ -153,7 +156,7 @@ func (s *Store) transact(ctx context.Context, e objects.Event, before uint64) er
 	return err
 }
 
-// change is the part of the transaction that changes the object if it has the revision before.
+// change returns the part of the transaction that changes the object if its revision is before.
 func (s *Store) change(e objects.Event, before uint64) types.TransactWriteItem {
 	const old = types.ReturnValuesOnConditionCheckFailureAllOld
 	names := map[string]string{"#r": attrRevision}
@@ -177,8 +180,8 @@ func (s *Store) change(e objects.Event, before uint64) types.TransactWriteItem {
 	}
 }
 
-// lost says what a cancelled transaction means: an error about the object, or the revision to go on from, which is
-// the old one where AWS did not tell.
+// lost interprets a cancelled transaction. It returns an error about the object, or the revision to continue from. That
+// is the old one if AWS does not return the current one.
 func (s *Store) lost(err *types.TransactionCanceledException, e objects.Event, before uint64) (uint64, error) {
 	next := e.Object.Revision - 1
 	for i, r := range err.CancellationReasons {
@@ -201,7 +204,8 @@ func (s *Store) lost(err *types.TransactionCanceledException, e objects.Event, b
 			}
 			return 0, conflict(before, is)
 		default:
-			return 0, fmt.Errorf("%w: DynamoDB refuses the transaction: %s: %s", objects.ErrInvalid, code, aws.ToString(r.Message))
+			return 0,
+				fmt.Errorf("%w: DynamoDB refuses the transaction: %s: %s", objects.ErrInvalid, code, aws.ToString(r.Message))
 		}
 	}
 	return next, nil

@@ -116,7 +116,8 @@ func (s suite) pages(t *testing.T) {
 	// The object a page ended with may go; the list goes on behind it.
 	mustDelete(t, st, "things/04", 9)
 	second, err := st.List(t.Context(), "things/", 5, first.Continue)
-	if err != nil || len(second.Objects) != 5 || second.Objects[0].Key != "things/05" || second.Revision != first.Revision {
+	if err != nil || len(second.Objects) != 5 || second.Objects[0].Key != "things/05" ||
+		second.Revision != first.Revision {
 		t.Errorf("second page %+v, %v", second, err)
 	}
 	// Much data: more than what one answer of a store may carry.

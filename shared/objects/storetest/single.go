@@ -52,7 +52,7 @@ func (s suite) conflicts(t *testing.T) {
 		_, err = st.Delete(t.Context(), "things/a", rev)
 		storesuite.WantError(t, fmt.Sprintf("delete revision %d", rev), err, objects.ErrConflict)
 	}
-	// What was refused left no trace.
+	// Refused writes changed nothing.
 	wantRevision(t, st, 3)
 	mustDelete(t, st, "things/a", 3)
 	mustCreate(t, st, "things/a", "1")

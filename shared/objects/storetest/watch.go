@@ -70,7 +70,7 @@ func (s suite) watch(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
-	// Who comes later, or starts anywhere, sees the same.
+	// A later watch from any revision returns the same events.
 	for from := range len(want) {
 		for i, e := range watchN(t, open(), "", uint64(from), len(want)-from) {
 			if got := showEvent(e); got != want[from+i] {
@@ -148,7 +148,7 @@ func (s suite) watchEnds(t *testing.T) {
 	}
 }
 
-// watchHasNoGap holds that of many writers every revision comes, once and in order, to every watcher.
+// watchHasNoGap checks that every watcher receives each revision of many writers once and in order.
 func (s suite) watchHasNoGap(t *testing.T) {
 	stores := s.c.Open(t)
 	const each = 4
@@ -233,8 +233,8 @@ func follow(t *testing.T, st objects.Store, end string) map[string]string {
 	}
 }
 
-// listAndWatch checks that a list and a watch from its revision together miss no write. Otherwise an informer would keep
-// a cluster that is gone.
+// listAndWatch checks that a list and a watch from its revision together miss no write. Otherwise an informer would
+// keep a cluster that is gone.
 func (s suite) listAndWatch(t *testing.T) {
 	stores := s.c.Open(t)
 	const each, end = 10, "things/end"
@@ -303,7 +303,7 @@ func (s suite) compaction(t *testing.T) {
 			t.Errorf("%s: list %v at revision %d", name, got, rev)
 		}
 	}
-	// A watch that is under way is not disturbed.
+	// A running watch continues.
 	err := st.Watch(t.Context(), "", 10, func(e objects.Event) error {
 		if e.Object.Revision == 12 {
 			return errEnough

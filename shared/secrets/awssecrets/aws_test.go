@@ -30,7 +30,7 @@ func openAt(t *testing.T, url string) *Store {
 
 func value(s string) secrets.Value { return secrets.NewValue([]byte(s)) }
 
-// TestAWS runs the suite against AWS's semantics.
+// TestAWS runs the shared suite against a fake with AWS's semantics.
 func TestAWS(t *testing.T) {
 	storetest.Run(t, storetest.Config{
 		New: func(t *testing.T) func() secrets.Store {
@@ -74,9 +74,12 @@ func TestColdReadIsOneCall(t *testing.T) {
 	}
 }
 
-// Every answer of a write may be lost after AWS has done it.
+// TestAnswersAreLost: a write that AWS did although its response was lost succeeds.
 func TestAnswersAreLost(t *testing.T) {
-	for _, op := range []string{"CreateSecret", "PutSecretValue", "UpdateSecretVersionStage", "DeleteSecret", "RestoreSecret", "DescribeSecret", "TagResource", "UntagResource"} {
+	for _, op := range []string{
+		"CreateSecret", "PutSecretValue", "UpdateSecretVersionStage", "DeleteSecret", "RestoreSecret", "DescribeSecret",
+		"TagResource", "UntagResource",
+	} {
 		t.Run(op, func(t *testing.T) {
 			m, url := newManager(t)
 			f := mototest.NewFront(t, url)
@@ -109,7 +112,7 @@ func TestAnswersAreLost(t *testing.T) {
 	}
 }
 
-// A secret that was deleted in the console has no tombstone.
+// TestDeletedByOthers: a secret that was deleted in the console, and so has no tombstone, can be created again.
 func TestDeletedByOthers(t *testing.T) {
 	m, url := newManager(t)
 	s := openAt(t, url)
@@ -124,11 +127,13 @@ func TestDeletedByOthers(t *testing.T) {
 	wantValue(t, s, "a", "new")
 }
 
-// A template may make a secret without a value.
+// TestMadeWithoutAValue: a secret that a template made without a value can be created.
 func TestMadeWithoutAValue(t *testing.T) {
 	m, url := newManager(t)
 	s := openAt(t, url)
-	m.secrets["p/a"] = &managed{versions: map[string]*version{}, tags: map[string]string{"aws:cloudformation:stack-name": "s", "Cost Center": "7"}}
+	m.secrets["p/a"] = &managed{
+		versions: map[string]*version{}, tags: map[string]string{"aws:cloudformation:stack-name": "s", "Cost Center": "7"},
+	}
 	if _, err := s.Get(t.Context(), "a"); !errors.Is(err, secrets.ErrNotFound) {
 		t.Errorf("get: %v, want ErrNotFound", err)
 	}
@@ -147,7 +152,7 @@ func TestMadeWithoutAValue(t *testing.T) {
 	}
 }
 
-// Of a Delete and a Create that come between each other's calls, the later one counts.
+// TestCreateBetweenTheCallsOfDelete: if a Delete and a Create overlap, the later one counts.
 func TestCreateBetweenTheCallsOfDelete(t *testing.T) {
 	for _, at := range []string{"PutSecretValue", "UpdateSecretVersionStage", "DeleteSecret", "DescribeSecret"} {
 		t.Run(at, func(t *testing.T) {
@@ -181,7 +186,7 @@ func TestCreateBetweenTheCallsOfDelete(t *testing.T) {
 	}
 }
 
-// beside runs what another does just before the first call of op, once.
+// beside runs other just before the first call of op.
 func (m *manager) beside(op string, other func()) {
 	done := false
 	m.before = func(is string) {
@@ -192,7 +197,8 @@ func (m *manager) beside(op string, other func()) {
 	}
 }
 
-// A secret that is deleted between the calls of a write is not there: that is no fault of AWS, to be tried again.
+// TestDeletedBetweenTheCallsOfAWrite: a write to a secret that is deleted meanwhile fails with ErrNotFound, not
+// ErrUnavailable.
 func TestDeletedBetweenTheCallsOfAWrite(t *testing.T) {
 	for _, at := range []string{"PutSecretValue", "UpdateSecretVersionStage"} {
 		t.Run(at, func(t *testing.T) {
@@ -215,7 +221,8 @@ func TestDeletedBetweenTheCallsOfAWrite(t *testing.T) {
 	}
 }
 
-// A creator whose secret is deleted once more after it was restored starts over; one whose new secret is deleted has made it.
+// TestDeletedBetweenTheCallsOfACreator: a Create starts again if its restored secret is deleted meanwhile. It succeeds
+// if its new secret is deleted.
 func TestDeletedBetweenTheCallsOfACreator(t *testing.T) {
 	for _, at := range []string{"PutSecretValue", "UpdateSecretVersionStage"} {
 		t.Run(at, func(t *testing.T) {
@@ -249,7 +256,7 @@ func TestDeletedBetweenTheCallsOfACreator(t *testing.T) {
 	})
 }
 
-// Nobody ever reads the deleted value while the name is used again.
+// TestDeletedValueStaysGone: a deleted value is never read again while its name is reused.
 func TestDeletedValueStaysGone(t *testing.T) {
 	m, url := newManager(t)
 	s, other := openAt(t, url), openAt(t, url)
@@ -269,7 +276,8 @@ func TestDeletedValueStaysGone(t *testing.T) {
 	wantValue(t, s, "a", "new")
 }
 
-// A Delete may die between scheduling the deletion and seeing that the name was used again meanwhile: the creator takes it back.
+// TestDeleteThatDiedTooLate: a Delete may die between scheduling the deletion and its check for a new creator. The
+// creator then cancels the deletion.
 func TestDeleteThatDiedTooLate(t *testing.T) {
 	m, url := newManager(t)
 	f := mototest.NewFront(t, url)
@@ -281,14 +289,14 @@ func TestDeleteThatDiedTooLate(t *testing.T) {
 	m.before = func(op string) {
 		switch op {
 		case "DeleteSecret":
-			f.Deny() // from the next call on: the one who deletes is dead
+			f.Deny() // from the next call on: the deleting process is dead
 			go func() {
 				_, err := creator.Create(t.Context(), "a", value("new"), nil)
 				created <- err
 			}()
 			<-swapped
 		case "DescribeSecret":
-			if describes.Add(1) == 3 { // after the one before the deletion, and the creator's first
+			if describes.Add(1) == 3 { // after the call before the deletion, and the creator's first
 				close(swapped)
 				<-died
 			}
@@ -302,7 +310,8 @@ func TestDeleteThatDiedTooLate(t *testing.T) {
 	wantValue(t, creator, "a", "new")
 }
 
-// A writer whose answer was lost finds out that it had won although the next one has won since.
+// TestReplacedAtOnce: a writer whose response was lost recognizes its success, even if another writer has replaced the
+// value since.
 func TestReplacedAtOnce(t *testing.T) {
 	m, url := newManager(t)
 	f := mototest.NewFront(t, url)
@@ -315,7 +324,7 @@ func TestReplacedAtOnce(t *testing.T) {
 		if op != "UpdateSecretVersionStage" {
 			return
 		}
-		if moves++; moves != 2 { // the second is the first one again, whose answer was lost
+		if moves++; moves != 2 { // the second call is a retry of the first, whose response was lost
 			return
 		}
 		sec, err := other.Get(t.Context(), "a")
@@ -338,7 +347,7 @@ func TestReplacedAtOnce(t *testing.T) {
 	}
 }
 
-// A Delete that died after the tombstone is finished by the next one.
+// TestDeleteThatDied: a later Delete completes one that died after the tombstone.
 func TestDeleteThatDied(t *testing.T) {
 	m, url := newManager(t)
 	f := mototest.NewFront(t, url)
@@ -374,7 +383,7 @@ func TestDeleteThatDied(t *testing.T) {
 	}
 }
 
-// AWS quotes the request in some errors.
+// TestErrorsDoNotQuoteTheRequest: some errors of AWS quote the request, and so the value.
 func TestErrorsDoNotQuoteTheRequest(t *testing.T) {
 	_, url := newManager(t)
 	s := openAt(t, url)
@@ -399,7 +408,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// The standard environment of the SDK is all that a Store needs, a private CA included.
+// TestEnvironment: the standard environment of the SDK is sufficient, including a private CA.
 func TestEnvironment(t *testing.T) {
 	m, _ := newManager(t)
 	srv := httptest.NewTLSServer(m)
@@ -407,7 +416,8 @@ func TestEnvironment(t *testing.T) {
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	must(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600))
 	for k, v := range map[string]string{
-		"AWS_ENDPOINT_URL": srv.URL, "AWS_REGION": "eu-west-1", "AWS_CA_BUNDLE": ca, "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
+		"AWS_ENDPOINT_URL": srv.URL, "AWS_REGION": "eu-west-1", "AWS_CA_BUNDLE": ca,
+		"AWS_ACCESS_KEY_ID":     "AKIAIOSFODNN7EXAMPLE",
 		"AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI", "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
 	} {
 		t.Setenv(k, v)

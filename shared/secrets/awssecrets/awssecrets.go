@@ -1,22 +1,21 @@
-// Package awssecrets keeps secrets in AWS Secrets Manager.
+// Package awssecrets stores secrets in AWS Secrets Manager.
 //
-// The secret clusters/member1 is the AWS secret PREFIXclusters/member1: its value as it is (text where it is
-// UTF-8, so that people can read it in the console), its labels as tags. A secret that a template or a
-// person made there is one of the Store's as well.
+// The secret clusters/member1 is the AWS secret PREFIXclusters/member1. Its value is a string if it is valid UTF-8, and
+// its labels are tags. A secret that was made by other means in AWS belongs to the Store, too.
 //
 // Invariants:
-//   - Reads name the stage AWSCURRENT, and Get is one call.
-//   - A write makes a new version that nobody reads, then moves AWSCURRENT to it from the version that the
-//     writer named: Secrets Manager refuses the move to all writers but one. The id of a version is random
-//     and the writer's own, so a writer whose answer was lost finds out whether it won, unless two others have won since.
-//   - Delete makes a version whose id begins with CLUSTERPASS_DELETED current before it schedules the deletion. When
-//     the name is used again, Secrets Manager only lets us restore the old secret; thanks to that version
-//     nobody ever reads the deleted value, and of several creators one wins. The value stays recoverable as
-//     AWSPREVIOUS.
-//   - Errors never hold the words of AWS about a call that carried a value.
+//   - Get is one call and reads the stage AWSCURRENT.
+//   - A write creates a version without readers, then moves AWSCURRENT to it from the version that the writer named.
+//     Only one writer can succeed.
+//   - The writer chooses a random version ID. If its response is lost, it can see whether it succeeded, unless two more
+//     writes followed.
+//   - Delete first makes a tombstone current, a version whose ID starts with CLUSTERPASS_DELETED. Secrets Manager only
+//     lets a creator restore a deleted secret. Because of the tombstone, the deleted value is never read, and one of
+//     several creators succeeds. The value can be recovered as AWSPREVIOUS.
+//   - Errors never quote AWS about a call that contained a value.
 //
-// Permissions: secretsmanager:GetSecretValue to read; to list, ListSecrets; to write, also CreateSecret,
-// DescribeSecret, PutSecretValue, UpdateSecretVersionStage, DeleteSecret, RestoreSecret, TagResource and UntagResource.
+// Permissions: secretsmanager:GetSecretValue to read, ListSecrets to list. To write, also CreateSecret, DescribeSecret,
+// PutSecretValue, UpdateSecretVersionStage, DeleteSecret, RestoreSecret, TagResource and UntagResource.
 package awssecrets
 
 import (
@@ -39,21 +38,21 @@ import (
 
 // Config configures a Store.
 type Config struct {
-	// AWS gives region, endpoint and credentials, as awsclient.Load finds them.
+	// AWS is the region, endpoint and credentials, as awsclient.Load returns them.
 	AWS aws.Config
-	// Prefix begins the AWS name of every secret: one for each installation, such as "clusterpass/prod/".
+	// Prefix starts the AWS name of every secret. Each installation has its own, e.g. "clusterpass/prod/".
 	Prefix string
-	// KMSKey encrypts new secrets: the ARN, id or alias of a key. Empty means the account's aws/secretsmanager.
+	// KMSKey is the ARN, ID or alias of the key that encrypts new secrets. Empty means the account's aws/secretsmanager.
 	KMSKey string
-	// RecoveryDays is how long a deleted secret can be recovered in AWS: 7 to 30; 0 means 7.
+	// RecoveryDays is how long a deleted secret can be recovered in AWS: 7 to 30. 0 means 7.
 	RecoveryDays int64
 }
 
-// Store implements secrets.Store. It holds nothing but an HTTP client.
+// Store implements secrets.Store. It needs no Close.
 type Store struct {
 	client  *secretsmanager.Client
 	cfg     Config
-	timeout time.Duration // of a call: awsclient.CallTimeout, but in tests
+	timeout time.Duration // for one call; awsclient.CallTimeout except in tests
 }
 
 var _ secrets.Store = (*Store)(nil)
@@ -63,7 +62,9 @@ var prefixRE = regexp.MustCompile(`^[A-Za-z0-9/_+=.@-]*$`)
 // New returns a Store. It makes no call.
 func New(cfg Config) (*Store, error) {
 	if len(cfg.Prefix) > 200 || !prefixRE.MatchString(cfg.Prefix) {
-		return nil, fmt.Errorf("prefix %q of secrets: want at most 200 letters, digits and /_+=.@-, such as clusterpass/prod/", cfg.Prefix)
+		return nil,
+			fmt.Errorf("prefix %q of secrets: want at most 200 letters, digits and /_+=.@-, such as clusterpass/prod/",
+				cfg.Prefix)
 	}
 	cfg.RecoveryDays = cmp.Or(cfg.RecoveryDays, 7)
 	if cfg.RecoveryDays < 7 || cfg.RecoveryDays > 30 {
@@ -72,7 +73,9 @@ func New(cfg Config) (*Store, error) {
 	if cfg.AWS.Region == "" {
 		return nil, errors.New("no AWS region; set AWS_REGION")
 	}
-	return &Store{client: secretsmanager.NewFromConfig(awsclient.Configure(cfg.AWS)), cfg: cfg, timeout: awsclient.CallTimeout}, nil
+	return &Store{
+		client: secretsmanager.NewFromConfig(awsclient.Configure(cfg.AWS)), cfg: cfg, timeout: awsclient.CallTimeout,
+	}, nil
 }
 
 // Get implements secrets.Store.
@@ -89,15 +92,15 @@ func (s *Store) Get(ctx context.Context, name string) (*secrets.Secret, error) {
 	return sec, nil
 }
 
-// List implements secrets.Store. In AWS it lags behind writes by up to minutes.
+// List implements secrets.Store. AWS may list changes only minutes later.
 func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.Meta, error) {
-	ctx, cancel := context.WithTimeout(ctx, 6*s.timeout) // a call for each 100 secrets
+	ctx, cancel := context.WithTimeout(ctx, 6*s.timeout) // one call per 100 secrets
 	defer cancel()
 	in := &secretsmanager.ListSecretsInput{MaxResults: aws.Int32(100)}
 	if s.cfg.Prefix != "" {
 		in.Filters = []types.Filter{{Key: types.FilterNameStringTypeName, Values: []string{s.cfg.Prefix}}}
 	}
-	found := map[string]secrets.Meta{} // a page may repeat what another had
+	found := map[string]secrets.Meta{} // pages may overlap
 	for pages := secretsmanager.NewListSecretsPaginator(s.client, in); pages.HasMorePages(); {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
@@ -130,7 +133,7 @@ func (s *Store) Replace(ctx context.Context, name, old string, v secrets.Value) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	// Most conflicts show here, before a version is made for nothing.
+	// Most conflicts are found here, before a version is created in vain.
 	current, err := s.get(ctx, name)
 	if err == nil && current.Version != old {
 		err = fmt.Errorf("%w: want version %.64q, is %q", secrets.ErrConflict, old, current.Version)
@@ -148,8 +151,8 @@ func (s *Store) Replace(ctx context.Context, name, old string, v secrets.Value) 
 	return version, nil
 }
 
-// Delete implements secrets.Store. In AWS the secret can be recovered for Config.RecoveryDays: restore it, then
-// move AWSCURRENT to the version AWSPREVIOUS.
+// Delete implements secrets.Store. Config.RecoveryDays limits recovery in AWS: restore the secret, then move AWSCURRENT
+// to the version AWSPREVIOUS.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	if err := secrets.ValidName(name); err != nil {
 		return err
@@ -166,13 +169,13 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 		case err == nil:
 			err = s.swap(ctx, name, current.Version, version, secrets.NewValue([]byte("deleted")))
 		case errors.Is(err, errTombstone):
-			version = current.Version // of a Delete that is under way, or died: it is finished here
+			version = current.Version // from a Delete that is in progress or died; complete it
 		}
 		if errors.Is(err, secrets.ErrConflict) && attempt < maxRaces {
-			continue // it was replaced just now; the newer value goes as well
+			continue // it was just replaced; delete the newer value, too
 		}
 		if err == nil || errors.Is(err, errTombstone) {
-			// Where it is not scheduled that alone is the error: who is told that there is no secret does not try again.
+			// If scheduling fails, return only that error. After ErrNotFound the caller would not try again.
 			err = cmp.Or(s.schedule(ctx, name, version), err)
 		}
 		if err != nil {
@@ -182,16 +185,18 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	}
 }
 
-// schedule schedules the deletion of a secret whose current version is a tombstone. A creator may have used the name
-// again: then there is nothing to delete. What comes between two calls here is taken back, also if the caller has gone; should the
-// process die just then, the creator takes it back, see createAgain.
+// schedule schedules the deletion of a secret whose current version is a tombstone, unless a creator has reused the
+// name. If a creator comes between two calls, it cancels the deletion, even if the caller has gone. If this process
+// dies before that, the creator cancels it, see createAgain.
 func (s *Store) schedule(ctx context.Context, name, version string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
 	if now, _, err := s.state(ctx, name); err != nil || now != version {
 		return err
 	}
-	_, err := s.client.DeleteSecret(ctx, &secretsmanager.DeleteSecretInput{SecretId: s.id(name), RecoveryWindowInDays: &s.cfg.RecoveryDays})
+	_, err := s.client.DeleteSecret(ctx, &secretsmanager.DeleteSecretInput{
+		SecretId: s.id(name), RecoveryWindowInDays: &s.cfg.RecoveryDays,
+	})
 	if err = missing(err); err != nil && !errors.Is(err, secrets.ErrNotFound) {
 		return err
 	}
@@ -201,7 +206,7 @@ func (s *Store) schedule(ctx context.Context, name, version string) error {
 	return s.restore(ctx, name)
 }
 
-// restore takes the scheduled deletion of a secret back, unless somebody else has.
+// restore cancels the scheduled deletion of a secret, if there is one.
 func (s *Store) restore(ctx context.Context, name string) error {
 	_, err := s.client.RestoreSecret(ctx, &secretsmanager.RestoreSecretInput{SecretId: s.id(name)})
 	if awsclient.Code(err) == notNow {
@@ -210,7 +215,7 @@ func (s *Store) restore(ctx context.Context, name string) error {
 	return missing(err)
 }
 
-// state is the current version of a secret, "" where there is none, and whether the secret's deletion is scheduled.
+// state returns the current version of a secret, or "", and whether its deletion is scheduled.
 func (s *Store) state(ctx context.Context, name string) (version string, scheduled bool, err error) {
 	is, err := s.client.DescribeSecret(ctx, &secretsmanager.DescribeSecretInput{SecretId: s.id(name)})
 	if err = missing(err); errors.Is(err, secrets.ErrNotFound) {

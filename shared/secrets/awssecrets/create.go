@@ -15,8 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Create implements secrets.Store. A name that was deleted is restored first; its labels are set after its
-// value then.
+// Create implements secrets.Store. It restores a deleted secret of that name and updates its labels after its value.
 func (s *Store) Create(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string, error) {
 	if err := errors.Join(secrets.ValidName(name), secrets.ValidValue(v), secrets.ValidLabels(labels)); err != nil {
 		return "", err
@@ -26,7 +25,7 @@ func (s *Store) Create(ctx context.Context, name string, v secrets.Value, labels
 	version, err := s.createNew(ctx, name, v, labels)
 	for attempt := 1; errors.Is(err, errTaken); attempt++ {
 		version, err = s.createAgain(ctx, name, v, labels)
-		// Between our calls it was deleted, or it is gone for good: start over.
+		// It was deleted between the calls, or is gone for good.
 		if errors.Is(err, secrets.ErrNotFound) && attempt < maxRaces {
 			if err = awsclient.Sleep(ctx, awsclient.Pause(attempt)); err == nil {
 				version, err = s.createNew(ctx, name, v, labels)
@@ -39,7 +38,7 @@ func (s *Store) Create(ctx context.Context, name string, v secrets.Value, labels
 	return version, nil
 }
 
-// errTaken says that AWS has a secret of that name: one to be restored, or one that exists.
+// errTaken means that AWS has a secret of that name, possibly a deleted one.
 var errTaken = errors.New("the name is taken")
 
 func (s *Store) createNew(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string, error) {
@@ -65,9 +64,10 @@ func (s *Store) createNew(ctx context.Context, name string, v secrets.Value, lab
 	return version, nil
 }
 
-// createAgain puts v into the AWS secret of that name if that holds nothing that counts: one that was deleted,
-// or was made without a value. ErrExists otherwise, ErrNotFound when it changed under our hands.
-func (s *Store) createAgain(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string, error) {
+// createAgain writes v to an existing AWS secret that was deleted or has no value. It returns ErrExists if the secret
+// has a value, and ErrNotFound if it was deleted meanwhile.
+func (s *Store) createAgain(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string,
+	error) {
 	is, err := s.client.DescribeSecret(ctx, &secretsmanager.DescribeSecretInput{SecretId: s.id(name)})
 	if err != nil {
 		return "", missing(err)
@@ -75,8 +75,8 @@ func (s *Store) createAgain(ctx context.Context, name string, v secrets.Value, l
 	old := currentOf(is.VersionIdsToStages)
 	switch {
 	case is.DeletedDate != nil:
-		// What was deleted by other means has no tombstone. Its value can be read from the restoration to the
-		// swap; the swap from what was current before the restoration lets one creator win all the same.
+		// A secret that was deleted by other means has no tombstone. Its value is readable between the restoration and the
+		// swap. The swap names the version from before, so one creator still succeeds.
 		if err := s.restore(ctx, name); err != nil {
 			return "", err
 		}
@@ -92,7 +92,7 @@ func (s *Store) createAgain(ctx context.Context, name string, v secrets.Value, l
 	} else if err != nil {
 		return "", err
 	}
-	// A Delete that came before, and may have died since, may have scheduled our version's deletion.
+	// A Delete that started earlier may have scheduled the deletion of this version.
 	now, scheduled, err := s.state(ctx, name)
 	if err == nil && scheduled && now == version {
 		err = s.restore(ctx, name)
@@ -101,23 +101,27 @@ func (s *Store) createAgain(ctx context.Context, name string, v secrets.Value, l
 		err = missing(s.retag(ctx, name, is.Tags, labels))
 	}
 	if errors.Is(err, secrets.ErrNotFound) {
-		err = nil // ours was made; another Delete came after
+		err = nil // created, and deleted again by another Delete
 	}
 	return version, err
 }
 
-// retag replaces the labels among tags by others.
+// retag replaces the labels in tags by labels.
 func (s *Store) retag(ctx context.Context, name string, tags []types.Tag, labels map[string]string) error {
 	drop := labelsOf(tags)
 	maps.DeleteFunc(drop, func(k, _ string) bool { _, stays := labels[k]; return stays })
 	if len(drop) > 0 {
-		_, err := s.client.UntagResource(ctx, &secretsmanager.UntagResourceInput{SecretId: s.id(name), TagKeys: slices.Collect(maps.Keys(drop))})
+		_, err := s.client.UntagResource(ctx, &secretsmanager.UntagResourceInput{
+			SecretId: s.id(name), TagKeys: slices.Collect(maps.Keys(drop)),
+		})
 		if err != nil {
 			return err
 		}
 	}
 	if len(labels) > 0 {
-		if _, err := s.client.TagResource(ctx, &secretsmanager.TagResourceInput{SecretId: aws.String(s.cfg.Prefix + name), Tags: tagsOf(labels)}); err != nil {
+		if _, err := s.client.TagResource(ctx, &secretsmanager.TagResourceInput{
+			SecretId: aws.String(s.cfg.Prefix + name), Tags: tagsOf(labels),
+		}); err != nil {
 			return err
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"unicode/utf8"
 )
 
-// manager is Secrets Manager as AWS documents it, where moto differs: reads must name a stage, values and tags have
-// limits, a scheduled deletion refuses everything, the first version is current by itself, tokens are idempotent and
-// the errors' words quote the request.
+// manager is a fake Secrets Manager for the documented behaviour that moto lacks. Reads must name a stage, values and
+// tags have limits, and a scheduled deletion refuses every call. The first version is current, tokens are idempotent,
+// and error messages quote the request.
 type manager struct {
 	t      *testing.T
 	before func(op string) // called before each operation, without the lock
@@ -71,11 +71,10 @@ func newManager(t *testing.T) (*manager, string) {
 	return m, srv.URL
 }
 
-// ServeHTTP implements http.Handler.
 func (m *manager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var in request
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-		w.WriteHeader(http.StatusBadRequest) // of a client that gave up
+		w.WriteHeader(http.StatusBadRequest) // the client gave up
 		return
 	}
 	_, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
@@ -101,7 +100,9 @@ func (m *manager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (m *manager) do(op string, in request) (any, *refusal) {
 	if len(deref(in.SecretString)) > 65536 || len(in.SecretBinary) > 65536 {
-		return nil, &refusal{"ValidationException", "1 validation error detected: Value '" + deref(in.SecretString) + "' is too long"}
+		return nil, &refusal{
+			"ValidationException", "1 validation error detected: Value '" + deref(in.SecretString) + "' is too long",
+		}
 	}
 	switch op {
 	case "ListSecrets":
@@ -124,7 +125,9 @@ func (m *manager) do(op string, in request) (any, *refusal) {
 		return struct{}{}, nil
 	}
 	if s.deleted {
-		return nil, &refusal{"InvalidRequestException", "You can't perform this operation on the secret because it was marked for deletion."}
+		return nil, &refusal{
+			"InvalidRequestException", "You can't perform this operation on the secret because it was marked for deletion.",
+		}
 	}
 	switch op {
 	case "GetSecretValue":
@@ -149,12 +152,17 @@ func (m *manager) do(op string, in request) (any, *refusal) {
 
 func (m *manager) create(in request) (any, *refusal) {
 	if s := m.secrets[in.Name]; s != nil && s.deleted {
-		return nil, &refusal{"InvalidRequestException", "You can't create this secret because a secret with this name is already scheduled for deletion."}
+		return nil, &refusal{
+			"InvalidRequestException",
+			"You can't create this secret because a secret with this name is already scheduled for deletion.",
+		}
 	} else if s != nil {
 		if v := s.versions[in.ClientRequestToken]; v != nil && v.holds(in) {
 			return map[string]string{"VersionId": in.ClientRequestToken}, nil
 		}
-		return nil, &refusal{"ResourceExistsException", "The operation failed because the secret " + in.Name + " already exists."}
+		return nil, &refusal{
+			"ResourceExistsException", "The operation failed because the secret " + in.Name + " already exists.",
+		}
 	}
 	s := &managed{versions: map[string]*version{}, tags: map[string]string{}}
 	if _, err := s.tag(in); err != nil {
@@ -230,7 +238,9 @@ func (m *manager) get(in request, s *managed) (any, *refusal) {
 			}, nil
 		}
 	}
-	return nil, &refusal{"ResourceNotFoundException", "can't find the specified secret value for staging label: " + in.VersionStage}
+	return nil, &refusal{
+		"ResourceNotFoundException", "can't find the specified secret value for staging label: " + in.VersionStage,
+	}
 }
 
 func (m *manager) describe(name string, s *managed) map[string]any {
@@ -279,7 +289,7 @@ func deref(s *string) string {
 	return *s
 }
 
-// show is a secret as text: its versions, by what they hold, and their stages.
+// show formats a secret: its versions with their values and stages.
 func (m *manager) show(name string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/storesuite"
 )
 
-// patience is for calls beside other writers, on a machine that may be slow or stand still.
+// patience is the timeout of calls that compete with other writers, on a slow machine.
 const patience = 5 * time.Minute
 
 var (
@@ -22,7 +22,7 @@ var (
 
 func TestMain(m *testing.M) { mototest.Main(m, &moto) }
 
-// front returns an empty store on moto, the front before it, and the store's prefix.
+// front returns an empty store on moto, the proxy in front of moto, and a function that opens the store.
 func front(t *testing.T) (*mototest.Front, func() *Store) {
 	t.Helper()
 	f := mototest.NewFront(t, moto.URL)

@@ -17,37 +17,40 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// The stages of a version. The candidate's is shared by all writers, so that versions which lost have no stage
-// and Secrets Manager may drop them.
+// Stages of a version. All writers share the candidate stage, so Secrets Manager may remove versions that lost.
 const (
 	current   = "AWSCURRENT"
 	previous  = "AWSPREVIOUS"
 	candidate = "CLUSTERPASS_CANDIDATE"
 )
 
-// tombstone begins the id of a version that says that the secret was deleted. A stage would not do: the next who deletes would take
-// it away from the version that is current.
+// tombstone starts the ID of a version that marks a deleted secret. A stage cannot mark it, because the next Delete
+// would move the stage away from the current version.
 const tombstone = "CLUSTERPASS_DELETED-"
 
-// Codes of errors: of what is not there, and of what cannot be done to a secret as it is, mostly since its deletion is scheduled.
+// Error codes of AWS. notNow is mostly returned for a secret whose deletion is scheduled.
 const (
 	notFound = "ResourceNotFoundException"
 	notNow   = "InvalidRequestException"
 )
 
-// maxRaces bounds how often a call starts again because others write the same secret.
+// maxRaces is the maximum number of attempts of a call that competes with other writers.
 const maxRaces = 8
 
-// errTombstone is ErrNotFound of a secret whose deletion is under way, or was taken back by a creator.
+// errTombstone is the ErrNotFound of a secret whose current version is a tombstone.
 var errTombstone = fmt.Errorf("%w: it was deleted", secrets.ErrNotFound)
 
 // get reads the current version.
 func (s *Store) get(ctx context.Context, name string) (*secrets.Secret, error) {
-	out, err := s.client.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: s.id(name), VersionStage: aws.String(current)})
+	out, err := s.client.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{
+		SecretId: s.id(name), VersionStage: aws.String(current),
+	})
 	if err != nil {
 		return nil, missing(err)
 	}
-	sec := &secrets.Secret{Meta: secrets.Meta{Name: name, Version: aws.ToString(out.VersionId), Updated: aws.ToTime(out.CreatedDate)}}
+	sec := &secrets.Secret{
+		Meta: secrets.Meta{Name: name, Version: aws.ToString(out.VersionId), Updated: aws.ToTime(out.CreatedDate)},
+	}
 	if isTombstone(sec.Version) {
 		return sec, errTombstone
 	}
@@ -59,8 +62,8 @@ func (s *Store) get(ctx context.Context, name string) (*secrets.Secret, error) {
 	return sec, nil
 }
 
-// missing makes ErrNotFound of what AWS answers about a secret that is not there, has no current version, or is
-// scheduled for deletion.
+// missing wraps errors of AWS as ErrNotFound if the secret is missing, has no current version, or is scheduled for
+// deletion.
 func missing(err error) error {
 	switch awsclient.Code(err) {
 	case notFound, notNow:
@@ -69,7 +72,7 @@ func missing(err error) error {
 	return err
 }
 
-// newVersion makes the id of a version that begins with prefix.
+// newVersion returns a random version ID that starts with prefix.
 func newVersion(prefix string) (string, error) {
 	id, err := rand.NewUUID(rand.Reader).GetUUID()
 	return prefix + id, err
@@ -77,15 +80,19 @@ func newVersion(prefix string) (string, error) {
 
 func isTombstone(version string) bool { return strings.HasPrefix(version, tombstone) }
 
-// swap makes v the current version, which newVersion names, in place of version old, or, where old is empty, of none. ErrConflict when
-// another version is current, ErrNotFound when the secret was deleted meanwhile.
+// swap creates version with value v and makes it current in place of old. If old is empty, there must be no current
+// version. It returns ErrConflict if another version is current, and ErrNotFound if the secret was deleted meanwhile.
 func (s *Store) swap(ctx context.Context, name, old, version string, v secrets.Value) error {
-	put := &secretsmanager.PutSecretValueInput{SecretId: s.id(name), ClientRequestToken: &version, VersionStages: []string{candidate}}
+	put := &secretsmanager.PutSecretValueInput{
+		SecretId: s.id(name), ClientRequestToken: &version, VersionStages: []string{candidate},
+	}
 	put.SecretString, put.SecretBinary = content(v)
 	if _, err := s.client.PutSecretValue(ctx, put); err != nil {
 		return missing(awsclient.Discreet(err))
 	}
-	move := &secretsmanager.UpdateSecretVersionStageInput{SecretId: s.id(name), VersionStage: aws.String(current), MoveToVersionId: &version}
+	move := &secretsmanager.UpdateSecretVersionStageInput{
+		SecretId: s.id(name), VersionStage: aws.String(current), MoveToVersionId: &version,
+	}
 	if old != "" {
 		move.RemoveFromVersionId = &old
 	}
@@ -96,8 +103,8 @@ func (s *Store) swap(ctx context.Context, name, old, version string, v secrets.V
 	if awsclient.FaultOf(moveErr) == awsclient.Forbidden {
 		return moveErr
 	}
-	// Another writer was faster; or the move was made and its answer was lost. Only what is current tells; or what was
-	// before it, since the next writer may have come already.
+	// Either another writer was first, or the response was lost. The current version shows which, or the previous one if
+	// another write followed.
 	now, err := s.get(ctx, name)
 	switch {
 	case now != nil && now.Version == version:
@@ -112,13 +119,13 @@ func (s *Store) swap(ctx context.Context, name, old, version string, v secrets.V
 	return moveErr
 }
 
-// wasCurrent reports whether a version was current before the one that is. A candidate that lost never was.
+// wasCurrent reports whether version was current before the present one. A candidate that lost never was.
 func (s *Store) wasCurrent(ctx context.Context, name, version string) bool {
 	is, err := s.client.DescribeSecret(ctx, &secretsmanager.DescribeSecretInput{SecretId: s.id(name)})
 	return err == nil && slices.Contains(is.VersionIdsToStages[version], previous)
 }
 
-// content gives a value as AWS takes it.
+// content returns a value as string or as binary.
 func content(v secrets.Value) (text *string, binary []byte) {
 	if utf8.Valid(v.Reveal()) {
 		return aws.String(string(v.Reveal())), nil
@@ -126,7 +133,7 @@ func content(v secrets.Value) (text *string, binary []byte) {
 	return nil, v.Reveal()
 }
 
-// currentOf finds the current version.
+// currentOf returns the current version.
 func currentOf(stages map[string][]string) (version string) {
 	for v, st := range stages {
 		if slices.Contains(st, current) {
@@ -136,7 +143,7 @@ func currentOf(stages map[string][]string) (version string) {
 	return ""
 }
 
-// labelsOf are the tags that are labels: others may tag secrets too.
+// labelsOf returns the tags that are valid labels. Others may tag secrets, too.
 func labelsOf(tags []types.Tag) map[string]string {
 	labels := map[string]string{}
 	for _, t := range tags {
@@ -156,7 +163,7 @@ func tagsOf(labels map[string]string) []types.Tag {
 	return tags
 }
 
-// fail gives err the package's reason and says what was done to which secret.
+// fail wraps err with the operation, the secret's name and one of the package's errors.
 func fail(op, name string, err error) error {
 	for _, reason := range []error{
 		secrets.ErrNotFound, secrets.ErrExists, secrets.ErrConflict, secrets.ErrInvalid, context.Canceled,

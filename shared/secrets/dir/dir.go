@@ -1,18 +1,17 @@
-// Package dir keeps secrets as files of a directory: the embedded default, for one machine.
+// Package dir stores secrets as files in a directory. It is the embedded default, for one machine.
 //
-// The secret clusters/member1 is the file clusters/member1, with nothing added: a kubeconfig that somebody
-// drops in is a secret at once, and an edit is a new version at once. Labels, where there are any, are in a
-// first line that is a comment to YAML (see header). Files whose names begin with a dot are the store's own.
+// The secret clusters/member1 is the unchanged file clusters/member1. A new or edited file is immediately a new
+// version. Labels are in a first line that YAML treats as a comment, see header. Files whose names start with a dot
+// belong to the store.
 //
 // Invariants:
-//   - Files are 0600 and directories 0700. Anything wider is refused with an error that says what to chmod.
-//     Symbolic links are never followed, and nothing outside the directory is ever opened.
-//   - A write goes to a temporary file, is synced and renamed: after a crash the old content is there, or the
-//     new one. Writers of all processes take turns by a lock on .lock.
-//   - A version is a keyed hash of content and modification time. The key (in .lock) keeps a version that
-//     was logged from being an oracle for short passwords.
+//   - Files have mode 0600 and directories 0700. Wider modes are refused. Symbolic links are never followed.
+//   - A write syncs a temporary file and renames it, so that a crash leaves the old content or the new one. Writers
+//     lock .lock.
+//   - A version is a keyed hash of content and modification time. Without the key, which is in .lock, a logged version
+//     cannot be used to guess a short password.
 //
-// An editor takes no lock: an edit that lands between the comparison and the rename of a Replace is lost.
+// Editors do not lock. An edit between the comparison and the rename of a Replace is lost.
 package dir
 
 import (
@@ -36,12 +35,11 @@ const (
 	lockName  = ".lock"
 	tmpPrefix = ".tmp-"
 	keySize   = 32
-	// openWait bounds how long Open waits for writers of other processes.
+	// openWait is the maximum time that Open waits for writers of other processes.
 	openWait = 30 * time.Second
 )
 
-// Store implements secrets.Store. It holds one file descriptor and no goroutine; Close releases the
-// former, after which every method fails.
+// Store implements secrets.Store. Close releases its file descriptor.
 type Store struct {
 	root *os.Root
 	key  []byte
@@ -49,8 +47,8 @@ type Store struct {
 
 var _ secrets.Store = (*Store)(nil)
 
-// Open opens the store in the directory path, which it creates with mode 0700 where it is missing, and
-// removes what writers that died left behind.
+// Open opens the store in the directory path, which it creates with mode 0700 if it is missing. It removes temporary
+// files of writers that died.
 func Open(path string) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -101,12 +99,12 @@ func (s *Store) prepare() error {
 	return s.sweep()
 }
 
-// sweep removes temporary files of writers that died. The caller holds the lock, so nobody is writing.
+// sweep removes temporary files of writers that died. The lock must be locked.
 func (s *Store) sweep() error {
 	return fs.WalkDir(s.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return nil // List reports what cannot be read
+			return nil // List reports unreadable files
 		case d.IsDir() && name != "." && strings.HasPrefix(d.Name(), "."):
 			return fs.SkipDir
 		case !d.IsDir() && strings.HasPrefix(d.Name(), tmpPrefix):
@@ -132,9 +130,8 @@ func (s *Store) Get(ctx context.Context, name string) (*secrets.Secret, error) {
 	return sec, nil
 }
 
-// List implements secrets.Store. Files that cannot be secrets by their name (capitals, a leading dot, a
-// trailing "~") are passed over. Files that are refused are named in the error, which then comes beside
-// the secrets that are fine.
+// List implements secrets.Store. It ignores files whose names are invalid, e.g. with capitals, a leading dot or a
+// trailing "~". It returns the valid secrets together with an error that lists the refused files.
 func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.Meta, error) {
 	var (
 		metas   []secrets.Meta
@@ -163,7 +160,7 @@ func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.M
 				metas = append(metas, sec.Meta)
 			}
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // not deleted meanwhile
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // ErrNotExist: deleted meanwhile
 			refused = append(refused, fail("list", name, err))
 		}
 		if err != nil && d.IsDir() {
@@ -178,8 +175,7 @@ func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.M
 	return metas, errors.Join(refused...)
 }
 
-// Create implements secrets.Store. A name that is a folder of other secrets' names, or has a secret as
-// folder, is ErrInvalid.
+// Create implements secrets.Store. A name that is a folder of other secrets, or is below another secret, is ErrInvalid.
 func (s *Store) Create(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string, error) {
 	if err := errors.Join(secrets.ValidName(name), secrets.ValidValue(v), secrets.ValidLabels(labels)); err != nil {
 		return "", err
@@ -226,7 +222,7 @@ func (s *Store) Replace(ctx context.Context, name, old string, v secrets.Value) 
 	return version, nil
 }
 
-// Delete implements secrets.Store. Folders that become empty go too.
+// Delete implements secrets.Store. It also removes folders that become empty.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	if err := secrets.ValidName(name); err != nil {
 		return err
@@ -239,7 +235,7 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	if err := s.checkParents(name); err != nil {
 		return fail("delete", name, err)
 	}
-	// A file of a wrong mode, or a symbolic link, may be deleted: that mends it.
+	// Files with a wrong mode and symbolic links may be deleted.
 	if fi, err := s.root.Lstat(name); err != nil {
 		return fail("delete", name, err)
 	} else if fi.IsDir() {

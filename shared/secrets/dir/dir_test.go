@@ -50,7 +50,7 @@ func TestDroppedInFileIsASecret(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 
-	// An edit in place is a new version, and the old one no longer wins a Replace.
+	// An edit in place is a new version, so the old one can no longer be replaced.
 	drop(t, file, kubeconfig+"users: []\n", 0o600)
 	edited, err := s.Get(t.Context(), "clusters/member1")
 	if err != nil {
@@ -59,7 +59,8 @@ func TestDroppedInFileIsASecret(t *testing.T) {
 	if edited.Version == got.Version {
 		t.Error("an edit left the version as it was")
 	}
-	if _, err := s.Replace(t.Context(), "clusters/member1", got.Version, secrets.NewValue([]byte("x"))); !errors.Is(err, secrets.ErrConflict) {
+	if _, err := s.Replace(t.Context(), "clusters/member1", got.Version, secrets.NewValue([]byte("x"))); !errors.Is(err,
+		secrets.ErrConflict) {
 		t.Errorf("Replace of the version before the edit: %v, want ErrConflict", err)
 	}
 	if err := os.Remove(file); err != nil {
@@ -111,25 +112,46 @@ func TestRefused(t *testing.T) {
 		want     error
 		wantText string
 	}{
-		{"file readable by the group", func(t *testing.T, p string) { drop(t, p+"/a", kubeconfig, 0o640) }, "a", secrets.ErrForbidden, "chmod 600 "},
-		{"file readable by all", func(t *testing.T, p string) { drop(t, p+"/a", kubeconfig, 0o604) }, "a", secrets.ErrForbidden, "chmod 600 "},
+		{
+			"file readable by the group", func(t *testing.T, p string) { drop(t, p+"/a", kubeconfig, 0o640) }, "a",
+			secrets.ErrForbidden, "chmod 600 ",
+		},
+		{
+			"file readable by all", func(t *testing.T, p string) { drop(t, p+"/a", kubeconfig, 0o604) }, "a",
+			secrets.ErrForbidden, "chmod 600 ",
+		},
 		{"folder open to all", func(t *testing.T, p string) {
 			drop(t, p+"/d/a", kubeconfig, 0o600)
 			if err := os.Chmod(p+"/d", 0o755); err != nil {
 				t.Fatal(err)
 			}
 		}, "d/a", secrets.ErrForbidden, "chmod 700 "},
-		{"symbolic link out", func(t *testing.T, p string) { link(t, outside, p+"/a") }, "a", secrets.ErrForbidden, "symbolic link"},
-		{"symbolic link within", func(t *testing.T, p string) { drop(t, p+"/b", kubeconfig, 0o600); link(t, "b", p+"/a") }, "a", secrets.ErrForbidden, "symbolic link"},
-		{"folder is a symbolic link", func(t *testing.T, p string) { link(t, filepath.Dir(outside), p+"/d") }, "d/outside", secrets.ErrForbidden, "symbolic link"},
+		{
+			"symbolic link out", func(t *testing.T, p string) { link(t, outside, p+"/a") }, "a", secrets.ErrForbidden,
+			"symbolic link",
+		},
+		{
+			"symbolic link within", func(t *testing.T, p string) { drop(t, p+"/b", kubeconfig, 0o600); link(t, "b", p+"/a") },
+			"a", secrets.ErrForbidden, "symbolic link",
+		},
+		{
+			"folder is a symbolic link", func(t *testing.T, p string) { link(t, filepath.Dir(outside), p+"/d") }, "d/outside",
+			secrets.ErrForbidden, "symbolic link",
+		},
 		{"pipe", func(t *testing.T, p string) {
 			if err := syscall.Mkfifo(p+"/a", 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}, "a", secrets.ErrForbidden, "special file"},
 		{"empty file", func(t *testing.T, p string) { drop(t, p+"/a", "", 0o600) }, "a", secrets.ErrInvalid, "0 bytes"},
-		{"huge file", func(t *testing.T, p string) { drop(t, p+"/a", strings.Repeat("x", maxFile+1), 0o600) }, "a", secrets.ErrInvalid, "more than"},
-		{"labels that are no JSON", func(t *testing.T, p string) { drop(t, p+"/a", header+"env=prod\n"+kubeconfig, 0o600) }, "a", secrets.ErrInvalid, "JSON"},
+		{
+			"huge file", func(t *testing.T, p string) { drop(t, p+"/a", strings.Repeat("x", maxFile+1), 0o600) }, "a",
+			secrets.ErrInvalid, "more than",
+		},
+		{
+			"labels that are no JSON", func(t *testing.T, p string) { drop(t, p+"/a", header+"env=prod\n"+kubeconfig, 0o600) },
+			"a", secrets.ErrInvalid, "JSON",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -137,7 +159,8 @@ func TestRefused(t *testing.T) {
 			drop(t, path+"/fine", kubeconfig, 0o600)
 			tt.prepare(t, path)
 			_, err := s.Get(t.Context(), tt.get)
-			if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.wantText) || !strings.Contains(err.Error(), path) && tt.wantText != "0 bytes" {
+			if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.wantText) ||
+				!strings.Contains(err.Error(), path) && tt.wantText != "0 bytes" {
 				t.Errorf("Get: %v, want %v with %q and the path", err, tt.want, tt.wantText)
 			}
 			metas, err := s.List(t.Context(), nil)
@@ -188,7 +211,7 @@ func TestOpenRemovesWhatADeadWriterLeft(t *testing.T) {
 	if _, err := os.Lstat(left); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the temporary file is still there: %v", err)
 	}
-	// Versions are the same for whoever opens the directory.
+	// Versions are the same for every process.
 	one, err := s.Get(t.Context(), "d/a")
 	if err != nil {
 		t.Fatal(err)
@@ -235,11 +258,11 @@ func FuzzFile(f *testing.F) {
 	f.Add([]byte(header+"{}\n"), "", "")
 	f.Add([]byte(header), "a", "")
 	f.Fuzz(func(t *testing.T, content []byte, key, value string) {
-		// Whatever is in a file: an error, or a secret that is written back as it was read.
+		// Any file is an error, or a secret that can be written back unchanged.
 		if v, labels, err := decode(content); err == nil {
 			check(t, v, labels)
 		}
-		// Whatever the value is: it comes back.
+		// Any value can be read back.
 		labels := map[string]string{key: value}
 		if secrets.ValidLabels(labels) != nil {
 			labels = nil
@@ -273,7 +296,8 @@ func BenchmarkGet(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := s.Create(b.Context(), "clusters/member1", secrets.NewValue([]byte(strings.Repeat("k", 4096))), nil); err != nil {
+	if _, err := s.Create(b.Context(), "clusters/member1", secrets.NewValue([]byte(strings.Repeat("k", 4096))),
+		nil); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {

@@ -23,10 +23,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// maxFile is the largest file: a value and a line of labels.
+// maxFile is the maximum size of a file: a value and a line of labels.
 const maxFile = secrets.MaxValue + 16<<10
 
-// read returns the secret in the file name, which is a valid name.
+// read returns the secret in the file name, which must be a valid name.
 func (s *Store) read(name string) (*secrets.Secret, error) {
 	if err := s.checkParents(name); err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (s *Store) read(name string) (*secrets.Secret, error) {
 		if err != nil {
 			return nil, err
 		}
-		// An editor that writes in place may be at work; a last try is as good as any.
+		// An editor may be writing the file in place. Accept the result of the last try.
 		if !settled && i < tries {
 			continue
 		}
@@ -55,7 +55,7 @@ func (s *Store) read(name string) (*secrets.Secret, error) {
 	}
 }
 
-// readFile reads a regular file of mode 0600 or less; settled says that it did not change meanwhile.
+// readFile reads a regular file with mode 0600 or less. settled reports whether the file did not change meanwhile.
 func (s *Store) readFile(name string) (b []byte, after fs.FileInfo, settled bool, err error) {
 	named, err := s.root.Lstat(name)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Store) readFile(name string) (b []byte, after fs.FileInfo, settled bool
 	if err := s.checkFile(name, named); err != nil {
 		return nil, nil, false, err
 	}
-	// O_NONBLOCK: should the file have become a pipe meanwhile, do not wait for its writer.
+	// O_NONBLOCK: do not block if the file was replaced by a pipe meanwhile.
 	f, err := s.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, false, err
@@ -84,7 +84,8 @@ func (s *Store) readFile(name string) (b []byte, after fs.FileInfo, settled bool
 		return nil, nil, false, err
 	}
 	if len(b) > maxFile {
-		return nil, nil, false, fmt.Errorf("%w: %s has more than %d bytes", secrets.ErrInvalid, s.full(name), secrets.MaxValue)
+		return nil, nil, false,
+			fmt.Errorf("%w: %s has more than %d bytes", secrets.ErrInvalid, s.full(name), secrets.MaxValue)
 	}
 	if after, err = f.Stat(); err != nil {
 		return nil, nil, false, err
@@ -93,9 +94,10 @@ func (s *Store) readFile(name string) (b []byte, after fs.FileInfo, settled bool
 	return b, after, settled, nil
 }
 
-// write puts a synced temporary file beside name and lets place move it there. Its modification time is
-// later than that of the version before, even if the clock went back, so that no version comes twice.
-func (s *Store) write(name string, v secrets.Value, labels map[string]string, before time.Time, place func(tmp, name string) error) (string, error) {
+// write syncs a temporary file beside name and calls place to move it there. Its modification time is later than
+// before, even if the clock was set back, so that versions are unique.
+func (s *Store) write(name string, v secrets.Value, labels map[string]string, before time.Time,
+	place func(tmp, name string) error) (string, error) {
 	b, err := encode(v, labels)
 	if err != nil {
 		return "", err
@@ -106,7 +108,7 @@ func (s *Store) write(name string, v secrets.Value, labels map[string]string, be
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = s.root.Remove(tmp) }() // there is none after a rename
+	defer func() { _ = s.root.Remove(tmp) }() // missing after a rename
 	_, err = f.Write(b)
 	mtime := time.Now()
 	if !mtime.After(before) {
@@ -128,7 +130,7 @@ func (s *Store) write(name string, v secrets.Value, labels map[string]string, be
 	return s.version(b, fi.ModTime()), nil
 }
 
-// linkNew gives tmp the name as well, unless there is such a file: also one that was dropped in just now.
+// linkNew moves tmp to name, unless a file of that name exists.
 func (s *Store) linkNew(tmp, name string) error {
 	if err := s.root.Link(tmp, name); err != nil {
 		return err
@@ -143,7 +145,7 @@ func (s *Store) version(b []byte, mtime time.Time) string {
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// makeDirs makes the directory and its parents, and their names durable.
+// makeDirs creates the directory and its parents, and syncs them.
 func (s *Store) makeDirs(dir string) error {
 	if dir == "." {
 		return s.checkDir(".")
@@ -183,9 +185,11 @@ func (s *Store) checkDir(name string) error {
 	case fi.Mode().IsRegular(): // a secret is no folder
 		return fs.ErrNotExist
 	case !fi.IsDir():
-		return fmt.Errorf("%w: %s is a symbolic link or a special file; make it a directory", secrets.ErrForbidden, s.full(name))
+		return fmt.Errorf("%w: %s is a symbolic link or a special file; make it a directory", secrets.ErrForbidden,
+			s.full(name))
 	case fi.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("%w: %s is open to others (mode %04o): chmod 700 %[2]s", secrets.ErrForbidden, s.full(name), fi.Mode().Perm())
+		return fmt.Errorf("%w: %s is open to others (mode %04o): chmod 700 %[2]s", secrets.ErrForbidden, s.full(name),
+			fi.Mode().Perm())
 	}
 	return nil
 }
@@ -193,9 +197,11 @@ func (s *Store) checkDir(name string) error {
 func (s *Store) checkFile(name string, fi fs.FileInfo) error {
 	switch {
 	case !fi.Mode().IsRegular():
-		return fmt.Errorf("%w: %s is a symbolic link or a special file; put the file itself there", secrets.ErrForbidden, s.full(name))
+		return fmt.Errorf("%w: %s is a symbolic link or a special file; put the file itself there", secrets.ErrForbidden,
+			s.full(name))
 	case fi.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("%w: %s is open to others (mode %04o): chmod 600 %[2]s", secrets.ErrForbidden, s.full(name), fi.Mode().Perm())
+		return fmt.Errorf("%w: %s is open to others (mode %04o): chmod 600 %[2]s", secrets.ErrForbidden, s.full(name),
+			fi.Mode().Perm())
 	}
 	return nil
 }
@@ -206,7 +212,7 @@ func sortMetas(m []secrets.Meta) {
 	slices.SortFunc(m, func(a, b secrets.Meta) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// fail gives err the package's reason and says what was done to which secret.
+// fail wraps err with the operation, the secret's name and one of the package's errors.
 func fail(op, name string, err error) error {
 	reason := secrets.ErrUnavailable
 	switch {
@@ -225,7 +231,10 @@ func fail(op, name string, err error) error {
 }
 
 func isReason(err error) bool {
-	for _, r := range []error{secrets.ErrNotFound, secrets.ErrExists, secrets.ErrConflict, secrets.ErrForbidden, secrets.ErrUnavailable, secrets.ErrInvalid} {
+	for _, r := range []error{
+		secrets.ErrNotFound, secrets.ErrExists, secrets.ErrConflict, secrets.ErrForbidden, secrets.ErrUnavailable,
+		secrets.ErrInvalid,
+	} {
 		if errors.Is(err, r) {
 			return true
 		}

@@ -8,14 +8,15 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// header begins the first line of a file whose secret has labels; the rest of the line is a JSON object.
-// It is a comment to YAML, and text before a PEM block, so the file stays a valid kubeconfig or key, and
-// value and labels change together when the file is renamed into place.
+// header starts the first line of a file with labels. A JSON object follows. The line is a comment in YAML and is
+// ignored before a PEM block, so the file stays a valid kubeconfig or key. Value and labels change together, by one
+// rename.
 const header = "# clusterpass labels: "
 
-var errHeader = errors.New(`the first line: want a JSON object of strings after "` + header + `", such as {"env":"prod"}, and a line break`)
+var errHeader = errors.New(
+	`the first line: want a JSON object of strings after "` + header + `", such as {"env":"prod"}, and a line break`)
 
-// encode returns the content of the file for a secret. decode is its inverse for every value.
+// encode returns the file content of a secret. decode is its inverse for every value.
 func encode(v secrets.Value, labels map[string]string) ([]byte, error) {
 	b := v.Reveal()
 	if len(labels) == 0 && !bytes.HasPrefix(b, []byte(header)) {
@@ -35,7 +36,7 @@ func encode(v secrets.Value, labels map[string]string) ([]byte, error) {
 	return append(out, b...), nil
 }
 
-// decode parts the content of a file into value and labels. Its errors never quote the content.
+// decode splits the content of a file into value and labels. Its errors never quote the content.
 func decode(b []byte) (secrets.Value, map[string]string, error) {
 	rest, ok := bytes.CutPrefix(b, []byte(header))
 	if !ok {

@@ -83,7 +83,9 @@ func (s suite) invalid(t *testing.T) {
 	for i := range secrets.MaxLabels + 1 {
 		many[fmt.Sprintf("k%d", i)] = "v"
 	}
-	for _, labels := range []map[string]string{many, {"": "v"}, {"-a": "v"}, {"a": "v\n"}, {"a": "ž"}, {"a": "b c"}, {"a/b/c": "d"}, {strings.Repeat("a", 200): "v"}} {
+	for _, labels := range []map[string]string{
+		many, {"": "v"}, {"-a": "v"}, {"a": "v\n"}, {"a": "ž"}, {"a": "b c"}, {"a/b/c": "d"}, {strings.Repeat("a", 200): "v"},
+	} {
 		_, err := st.Create(t.Context(), "new", value("v"), labels)
 		storesuite.WantError(t, fmt.Sprintf("create with %d labels", len(labels)), err, secrets.ErrInvalid)
 	}

@@ -49,7 +49,8 @@ func TestE2EIsBuiltOnlyWhenAskedFor(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", t.TempDir()) // no go command: nothing may be built
 	t.Setenv(EnvBinaries, dir)
-	if _, err := EnsureE2E(t.Context(), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), EnvBinaries+"="+dir+" lacks "+E2E) {
+	if _, err := EnsureE2E(t.Context(), &bytes.Buffer{}); err == nil ||
+		!strings.Contains(err.Error(), EnvBinaries+"="+dir+" lacks "+E2E) {
 		t.Errorf("got error %v, want one that names the directory and %s", err, E2E)
 	}
 	want := filepath.Join(dir, E2E)
@@ -113,7 +114,8 @@ func TestBrokenBuildLeavesNothingThatRuns(t *testing.T) {
 
 	// The next run builds only what is missing.
 	var said bytes.Buffer
-	if _, err := s.ensure(t.Context(), tinyTargets, &said); err != nil || !strings.Contains(said.String(), "second (1/1)") {
+	if _, err := s.ensure(t.Context(), tinyTargets, &said); err != nil ||
+		!strings.Contains(said.String(), "second (1/1)") {
 		t.Errorf("after the failure: %v, said %q", err, said.String())
 	}
 }
@@ -159,9 +161,11 @@ func TestExistingBinaries(t *testing.T) {
 	}{
 		"all there":          {dir: full},
 		"all there, kubectl": {dir: full, inPath: true},
-		"empty":              {dir: empty, wantErr: []string{EnvBinaries, Etcd, APIServer, ControllerManager, Scheduler, Kwok, Kwokctl, Kubectl}},
-		"kubectl from PATH":  {dir: empty, inPath: true, wantErr: []string{Etcd}, wantNotErr: []string{Kubectl}},
-		"not executable":     {dir: partial, wantErr: []string{Scheduler}, wantNotErr: []string{Etcd}},
+		"empty": {
+			dir: empty, wantErr: []string{EnvBinaries, Etcd, APIServer, ControllerManager, Scheduler, Kwok, Kwokctl, Kubectl},
+		},
+		"kubectl from PATH": {dir: empty, inPath: true, wantErr: []string{Etcd}, wantNotErr: []string{Kubectl}},
+		"not executable":    {dir: partial, wantErr: []string{Scheduler}, wantNotErr: []string{Etcd}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -78,7 +78,8 @@ func writeFiles(dir, cluster string, port int) (*files, error) {
 	f.frontProxy = w.issue("front-proxy-client", frontCA, pki.Subject{Name: frontProxyName})
 
 	f.admin = w.kubeconfig("kubeconfig", ca, pki.Subject{Name: "admin", Groups: []string{"system:masters"}})
-	f.controllerManager = w.kubeconfig("controller-manager.kubeconfig", ca, pki.Subject{Name: "system:kube-controller-manager"})
+	f.controllerManager = w.kubeconfig("controller-manager.kubeconfig", ca,
+		pki.Subject{Name: "system:kube-controller-manager"})
 	f.scheduler = w.kubeconfig("scheduler.kubeconfig", ca, pki.Subject{Name: "system:kube-scheduler"})
 	f.kwok = w.kubeconfig("kwok.kubeconfig", ca, pki.Subject{Name: "kwok", Groups: []string{"system:masters"}})
 	w.write(kwokFile, kwokConfig)

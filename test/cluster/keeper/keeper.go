@@ -45,7 +45,8 @@ func Run(ctx context.Context, in io.Reader, out, progress io.Writer) error {
 	return err
 }
 
-func run(ctx context.Context, stop context.CancelCauseFunc, in io.Reader, progress io.Writer, reply func(Reply) error) (err error) {
+func run(ctx context.Context, stop context.CancelCauseFunc, in io.Reader, progress io.Writer,
+	reply func(Reply) error) (err error) {
 	spec, err := readSpec(in, stop)
 	if err != nil {
 		return err

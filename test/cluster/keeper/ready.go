@@ -91,7 +91,8 @@ func (r *readiness) kubelet(ctx context.Context, node *corev1.Node) error {
 	}
 	defer client.CloseIdleConnections()
 	port := strconv.Itoa(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port))
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort("127.0.0.1", port)+"/healthz", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		"https://"+net.JoinHostPort("127.0.0.1", port)+"/healthz", nil)
 	if err != nil {
 		return err
 	}

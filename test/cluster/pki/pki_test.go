@@ -27,12 +27,18 @@ func TestIssue(t *testing.T) {
 		host       string
 		wantRefuse bool
 	}{
-		"client":                {Subject{Name: "ann", Groups: []string{"dev"}}, ca, x509.ExtKeyUsageClientAuth, "", false},
-		"server by name":        {Subject{Name: "s", DNS: []string{"localhost"}}, ca, x509.ExtKeyUsageServerAuth, "localhost", false},
-		"server by address":     {Subject{Name: "s", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}}, ca, x509.ExtKeyUsageServerAuth, "127.0.0.1", false},
-		"client as a server":    {Subject{Name: "ann"}, ca, x509.ExtKeyUsageServerAuth, "", true},
-		"server as a client":    {Subject{Name: "s", DNS: []string{"localhost"}}, ca, x509.ExtKeyUsageClientAuth, "", true},
-		"server of other name":  {Subject{Name: "s", DNS: []string{"localhost"}}, ca, x509.ExtKeyUsageServerAuth, "example.test", true},
+		"client": {Subject{Name: "ann", Groups: []string{"dev"}}, ca, x509.ExtKeyUsageClientAuth, "", false},
+		"server by name": {
+			Subject{Name: "s", DNS: []string{"localhost"}}, ca, x509.ExtKeyUsageServerAuth, "localhost", false,
+		},
+		"server by address": {
+			Subject{Name: "s", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}}, ca, x509.ExtKeyUsageServerAuth, "127.0.0.1", false,
+		},
+		"client as a server": {Subject{Name: "ann"}, ca, x509.ExtKeyUsageServerAuth, "", true},
+		"server as a client": {Subject{Name: "s", DNS: []string{"localhost"}}, ca, x509.ExtKeyUsageClientAuth, "", true},
+		"server of other name": {
+			Subject{Name: "s", DNS: []string{"localhost"}}, ca, x509.ExtKeyUsageServerAuth, "example.test", true,
+		},
 		"another CA, same name": {Subject{Name: "ann"}, other, x509.ExtKeyUsageClientAuth, "", true},
 	}
 	for name, test := range tests {
@@ -45,7 +51,8 @@ func TestIssue(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s := loaded.Leaf.Subject; s.CommonName != test.subject.Name || !slices.Equal(s.Organization, test.subject.Groups) {
+			if s := loaded.Leaf.Subject; s.CommonName != test.subject.Name ||
+				!slices.Equal(s.Organization, test.subject.Groups) {
 				t.Errorf("the subject is %v, want %+v", s, test.subject)
 			}
 			roots := x509.NewCertPool()

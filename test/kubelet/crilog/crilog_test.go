@@ -25,13 +25,22 @@ func TestFormat(t *testing.T) {
 		writes []string
 		want   string
 	}{
-		"a line":              {[]string{"hello\n"}, "2026-07-01T12:00:00.000000042Z stdout F hello\n"},
-		"in pieces":           {[]string{"he", "l", "lo\nw"}, "2026-07-01T12:00:00.000000042Z stdout F hello\n2026-07-01T12:00:00.000000042Z stdout P w\n"},
-		"empty lines":         {[]string{"\n\n"}, strings.Repeat("2026-07-01T12:00:00.000000042Z stdout F \n", 2)},
-		"nothing":             {[]string{""}, ""},
-		"as long as allowed":  {[]string{long + "\n"}, "2026-07-01T12:00:00.000000042Z stdout F " + long + "\n"},
-		"too long":            {[]string{long + "y\n"}, "2026-07-01T12:00:00.000000042Z stdout P " + long + "\n2026-07-01T12:00:00.000000042Z stdout F y\n"},
-		"too long, in pieces": {[]string{long, "y", "\n"}, "2026-07-01T12:00:00.000000042Z stdout P " + long + "\n2026-07-01T12:00:00.000000042Z stdout F y\n"},
+		"a line": {[]string{"hello\n"}, "2026-07-01T12:00:00.000000042Z stdout F hello\n"},
+		"in pieces": {
+			[]string{"he", "l", "lo\nw"},
+			"2026-07-01T12:00:00.000000042Z stdout F hello\n2026-07-01T12:00:00.000000042Z stdout P w\n",
+		},
+		"empty lines":        {[]string{"\n\n"}, strings.Repeat("2026-07-01T12:00:00.000000042Z stdout F \n", 2)},
+		"nothing":            {[]string{""}, ""},
+		"as long as allowed": {[]string{long + "\n"}, "2026-07-01T12:00:00.000000042Z stdout F " + long + "\n"},
+		"too long": {
+			[]string{long + "y\n"},
+			"2026-07-01T12:00:00.000000042Z stdout P " + long + "\n2026-07-01T12:00:00.000000042Z stdout F y\n",
+		},
+		"too long, in pieces": {
+			[]string{long, "y", "\n"},
+			"2026-07-01T12:00:00.000000042Z stdout P " + long + "\n2026-07-01T12:00:00.000000042Z stdout F y\n",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +110,8 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		again, err := parse(e.appendTo(nil))
-		if err != nil || !again.time.Equal(e.time) || again.stream != e.stream || again.partial != e.partial || !bytes.Equal(again.content, e.content) {
+		if err != nil || !again.time.Equal(e.time) || again.stream != e.stream || again.partial != e.partial ||
+			!bytes.Equal(again.content, e.content) {
 			t.Errorf("%q: %+v became %+v (%v)", line, e, again, err)
 		}
 	})

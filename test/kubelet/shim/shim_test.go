@@ -93,14 +93,16 @@ func TestRun(t *testing.T) {
 		wantOut  string
 		wantCode int
 	}{
-		"success":      {command: sh("echo hello"), wantOut: "hello\n"},
-		"exit code":    {command: sh("exit 42"), wantCode: 42},
-		"by signal":    {command: sh("kill -TERM $$"), wantCode: 143},
-		"environment":  {command: sh("echo $A $B"), wantOut: "a\n"},
-		"more of it":   {command: Command{Argv: []string{"sh", "-c", "echo $A $B"}, Env: []string{"B=b"}}, wantOut: "a b\n"},
-		"arguments":    {command: Command{Argv: []string{"printf", "%s|", "a b", "", "*"}}, wantOut: "a b||*|"},
-		"directory":    {command: Command{Argv: []string{"pwd"}, Dir: "/"}, wantOut: "/\n"},
-		"long request": {command: Command{Argv: []string{"sh", "-c", "echo ${#1}", "sh", strings.Repeat("x", 120_000)}}, wantOut: "120000\n"},
+		"success":     {command: sh("echo hello"), wantOut: "hello\n"},
+		"exit code":   {command: sh("exit 42"), wantCode: 42},
+		"by signal":   {command: sh("kill -TERM $$"), wantCode: 143},
+		"environment": {command: sh("echo $A $B"), wantOut: "a\n"},
+		"more of it":  {command: Command{Argv: []string{"sh", "-c", "echo $A $B"}, Env: []string{"B=b"}}, wantOut: "a b\n"},
+		"arguments":   {command: Command{Argv: []string{"printf", "%s|", "a b", "", "*"}}, wantOut: "a b||*|"},
+		"directory":   {command: Command{Argv: []string{"pwd"}, Dir: "/"}, wantOut: "/\n"},
+		"long request": {
+			command: Command{Argv: []string{"sh", "-c", "echo ${#1}", "sh", strings.Repeat("x", 120_000)}}, wantOut: "120000\n",
+		},
 	}
 	s := start(t, "A=a")
 	for name, test := range tests {
@@ -125,7 +127,9 @@ func TestRunRefuses(t *testing.T) {
 		command Command
 		want    string
 	}{
-		"unknown program":   {Command{Argv: []string{"no-such-program"}}, `exec: "no-such-program": executable file not found in $PATH`},
+		"unknown program": {
+			Command{Argv: []string{"no-such-program"}}, `exec: "no-such-program": executable file not found in $PATH`,
+		},
 		"unknown path":      {Command{Argv: []string{"/no/such/program"}}, "no such file or directory"},
 		"unknown directory": {Command{Argv: []string{"true"}, Dir: "/no/such/directory"}, "no such file or directory"},
 	}

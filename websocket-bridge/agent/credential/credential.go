@@ -1,11 +1,11 @@
-// Package credential is an agent's credential: where it is stored, and how it is exchanged and renewed.
+// Package credential stores, exchanges and renews an agent's credential.
 //
 // Several agents of one cluster may share a [Store]. [Credential.Current] reads it before each use.
 //
 // Invariants:
-//   - Private keys are made here, stored in the agent's cluster, and never sent.
-//   - Each credential is exchanged once, for a key that was stored before. So a crash at any time loses nothing, and
-//     two agents never exchange one credential for two keys: the gateway would consider that a theft.
+//   - Private keys are created and stored in the agent's cluster, and never sent.
+//   - Each credential is exchanged once, for a key that was stored before. So a crash at any time loses nothing. Two
+//     agents never exchange one credential for two keys, which the gateway would consider a theft.
 package credential
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// A credential is renewed in the middle of its life, and if that fails again and again until its end.
+// A credential is renewed after half of its lifetime. Failed attempts are repeated until its end.
 const (
 	callTimeout = 15 * time.Second
 	retry       = time.Minute
@@ -99,7 +99,7 @@ func (c *Credential) Run(ctx context.Context) {
 	}
 }
 
-// life returns the time between the beginning and the end of the current credential, 0 without one.
+// life returns the lifetime of the current credential, or 0 without one.
 func (c *Credential) life() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +107,7 @@ func (c *Credential) life() time.Duration {
 	return end.Sub(begin)
 }
 
-// life returns the beginning and the end of a credential. Only the gateway can verify it.
+// life returns the start and the end of a credential, without verifying it.
 func life(v secrets.Value) (begin, end time.Time, err error) {
 	var claims jwt.Claims
 	t, err := jwt.ParseSigned(string(v.Reveal()), []jose.SignatureAlgorithm{jose.ES256})
@@ -121,14 +121,15 @@ func life(v secrets.Value) (begin, end time.Time, err error) {
 	return claims.IssuedAt.Time(), claims.Expiry.Time(), nil
 }
 
-// exchange is one token that is to be exchanged for the next.
+// exchange is a token that must be exchanged for the next one.
 type exchange struct {
 	with possession.Credential
 	from string // State.From of the result
 }
 
 // Renew reads the store, and exchanges the credential in it if it is due. A bootstrap credential is always due. Another
-// credential is due in the middle of its life. Renew finishes an exchange that another agent, or this one before a crash, has begun.
+// credential is due after half of its lifetime. Renew completes an exchange that another agent, or this one before a
+// crash, has started.
 func (c *Credential) Renew(ctx context.Context) error {
 	c.renewing.Lock()
 	defer c.renewing.Unlock()
@@ -188,7 +189,7 @@ func (c *Credential) renewOnce(ctx context.Context) error {
 	return c.save(ctx, stored, done)
 }
 
-// due returns the exchange that is to be made now, nil for none.
+// due returns the exchange that must be made now, or nil.
 func (c *Credential) due(stored Stored) (*exchange, error) {
 	bootstrap, state := stored.Bootstrap, stored.State
 	hasToken := len(state.Token.Reveal()) > 0
@@ -212,8 +213,8 @@ func (c *Credential) refuse(bootstrap secrets.Value) {
 	c.refused = digest(bootstrap)
 }
 
-// load reads the store, and makes the stored credential the current one. Before the middle of a credential's life no
-// agent renews it. The current one is the newest then, even if the store cannot be read.
+// load reads the store, and makes the stored credential the current one. No agent renews a credential in the first half
+// of its lifetime. Then the current one is the newest, even if the store cannot be read.
 func (c *Credential) load(ctx context.Context) (Stored, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -35,7 +35,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// bridge gives whoever asks a credential, whatever it is shown: the agent's side looks at their time alone.
+// bridge returns a credential to every caller, without verifying the caller's one. Agents look only at the lifetime.
 type bridge struct {
 	*httptest.Server
 	t      *testing.T
@@ -62,7 +62,7 @@ func newBridge(t *testing.T, life time.Duration) *bridge {
 	return b
 }
 
-// give makes a credential that is good for life from begin on.
+// give returns a new credential that is valid for life from begin on.
 func (b *bridge) give(begin time.Time, life time.Duration) secrets.Value {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,7 +76,7 @@ func (b *bridge) give(begin time.Time, life time.Duration) secrets.Value {
 	return b.given[len(b.given)-1]
 }
 
-// number is how manyth a credential is that was given; -1 for one that was not.
+// number returns the index of an issued credential, or -1.
 func (b *bridge) number(v secrets.Value) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,7 +88,7 @@ func (b *bridge) number(v secrets.Value) int {
 	return -1
 }
 
-// agent returns one with the store, which is renewed by run until the test ends.
+// agent returns a credential with the store. run renews it until the test ends.
 func (b *bridge) agent(store credential.Store) (c *credential.Credential, run func()) {
 	b.t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -128,8 +128,8 @@ func (b *bridge) stored(f credential.File) int {
 	return b.number(s.State.Token)
 }
 
-// TestRun: an agent exchanges a bootstrap credential at once, and its successors in the middle of their life. It stores
-// each one.
+// TestRun: an agent exchanges a bootstrap credential at once, and its successors after half of their lifetime. It
+// stores each one.
 func TestRun(t *testing.T) {
 	b := newBridge(t, 4*time.Second)
 	file := b.file(time.Now(), time.Hour)
@@ -141,7 +141,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestKeyNeverLeaves: if it failed, whoever reads the agent's requests could be the agent.
+// TestKeyNeverLeaves: anyone who reads the agent's requests must not be able to act as the agent.
 func TestKeyNeverLeaves(t *testing.T) {
 	b := newBridge(t, time.Hour)
 	sent := &waittest.Buffer{}
@@ -185,8 +185,8 @@ func TestKeyNeverLeaves(t *testing.T) {
 	}
 }
 
-// TestStoredLater: a renewed credential that could not be stored is stored as soon as that is possible, not only with
-// the next renewal. Until then the agent connects with it.
+// TestStoredLater: a renewed credential that could not be stored is stored as soon as possible, not only with the next
+// renewal. Until then the agent connects with it.
 func TestStoredLater(t *testing.T) {
 	b := newBridge(t, 24*time.Hour) // the next renewal is long after this test
 	store := &broken{File: b.file(time.Now(), time.Hour)}
@@ -201,8 +201,8 @@ func TestStoredLater(t *testing.T) {
 	waittest.Until(t, "one is stored", func() bool { return b.stored(store.File) >= 1 })
 }
 
-// TestUnreadableStore: the API server of the member fails for a while. Before the middle of the credential's life the
-// agent connects with the last one. Later another agent may have renewed it, and the gateway would report a theft.
+// TestUnreadableStore: the API server of the member fails for a while. In the first half of the credential's lifetime
+// the agent connects with the last one. Later another agent may have renewed it, and the gateway would report a theft.
 func TestUnreadableStore(t *testing.T) {
 	b := newBridge(t, 24*time.Hour)
 	store := &broken{File: b.file(time.Now(), time.Hour)}
@@ -254,7 +254,7 @@ func TestManifestIsAppliedAgain(t *testing.T) {
 	}
 }
 
-// broken is a Store that can be written only so often, and not read while it is dark.
+// broken is a Store with a limited number of writes. While it is dark it cannot be read.
 type broken struct {
 	credential.File
 	most atomic.Int64

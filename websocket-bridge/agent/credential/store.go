@@ -41,7 +41,7 @@ type State struct {
 	For  string
 }
 
-// hasBegun reports whether an exchange of Token has begun.
+// hasBegun reports whether an exchange of Token has started.
 func (s State) hasBegun() bool { return s.For == digest(s.Token) && len(s.Next.Reveal()) > 0 }
 
 // Store keeps a credential beyond the end of a process. Several agents of one cluster may share it.
@@ -132,7 +132,7 @@ func (f File) Save(ctx context.Context, old Stored, s State) error {
 	return replace(root, name, data)
 }
 
-// replace writes a file of mode 0600 so that a crash leaves the content before or after.
+// replace writes a file with mode 0600. A crash leaves the old or the new content.
 func replace(root *os.Root, name string, data []byte) error {
 	tmp := name + ".new"
 	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)

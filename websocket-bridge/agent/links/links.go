@@ -1,9 +1,9 @@
-// Package links keeps an agent connected to the bridge: to every replica of it that a load balancer leads to.
+// Package links keeps an agent connected to every replica of the bridge behind a load balancer.
 //
 // Invariants:
-//   - What is missing is dialled again: within a second of a cut, and then with pauses that grow and differ between agents, so that many
-//     that were cut together do not come back together.
-//   - A replica that says it is about to end is replaced before it does.
+//   - A missing connection is replaced within a second, and then with growing, random pauses. So agents that lost their
+//     connections together do not return together.
+//   - A replica that announces its shutdown is replaced before it ends.
 package links
 
 import (
@@ -33,45 +33,45 @@ import (
 	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
 )
 
-// How a replica that is missing is dialled: at once but for some jitter, and then with pauses from firstPause, doubled each time, to
+// A missing replica is dialled after a random time below jitter. The pauses after failures double from firstPause to
 // maxPause.
 const (
 	jitter      = 500 * time.Millisecond
 	firstPause  = 500 * time.Millisecond
 	maxPause    = 10 * time.Second
 	dialTimeout = 15 * time.Second
-	// maxReplicas bounds what a bridge can make an agent hold.
+	// maxReplicas limits the connections that a bridge can make an agent open.
 	maxReplicas = 64
 )
 
-// Config is what a Keeper is made of.
+// Config configures a Keeper.
 type Config struct {
 	Gateway string // URL: https and a host
 	Cluster string
 	TLS     *tls.Config
-	// Dial connects to the gateway, in the form of net.Dialer.DialContext; nil does it directly.
+	// Dial connects to the gateway, like net.Dialer.DialContext. nil connects directly.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Credential returns the credential to connect with. It is called before each attempt.
 	Credential func(ctx context.Context) (possession.Credential, error)
-	Now        func() time.Time // of proofs; nil means time.Now
+	Now        func() time.Time // clock for proofs; nil means time.Now
 
-	Target  http.Handler  // answers CONNECT
-	Drain   time.Duration // how long connections may go on at the end
+	Target  http.Handler  // serves CONNECT
+	Drain   time.Duration // how long connections may continue at the end
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
 
-// Keeper keeps links. Use New.
+// Keeper keeps the agent connected. Create it with New.
 type Keeper struct {
 	cfg      Config
-	id       string // of this process
+	id       string // UUID of this process
 	dialer   *websocket.Dialer
-	changed  chan struct{} // one is under way where something changed
+	changed  chan struct{} // contains a value if something changed
 	attempts *prometheus.CounterVec
 	serving  sync.WaitGroup
 
 	mu       sync.Mutex
-	links    map[string]*link // by the replica's id
+	links    map[string]*link // by the ID of the replica
 	replicas int
 }
 
@@ -81,21 +81,31 @@ type link struct {
 	draining bool
 }
 
-// New returns a Keeper that has no link yet.
+// New returns a Keeper without connections.
 func New(cfg Config) *Keeper {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	k := &Keeper{cfg: cfg, id: uuid.NewString(), dialer: carrier.NewDialer(), changed: make(chan struct{}, 1), links: map[string]*link{}, replicas: 1}
+	k := &Keeper{
+		cfg: cfg, id: uuid.NewString(), dialer: carrier.NewDialer(), changed: make(chan struct{}, 1),
+		links: map[string]*link{}, replicas: 1,
+	}
 	k.dialer.NetDialContext, k.dialer.TLSClientConfig = cfg.Dial, cfg.TLS
-	k.attempts = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "clusterpass_agent_dials_total", Help: "Attempts to connect to the bridge, by how they ended."}, []string{"result"})
+	k.attempts = prometheus.NewCounterVec(
+		prometheus.CounterOpts{
+			Name: "clusterpass_agent_dials_total", Help: "Attempts to connect to the bridge, by how they ended.",
+		}, []string{"result"})
 	cfg.Metrics.MustRegister(k.attempts,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_agent_links", Help: "Replicas of the bridge that the agent is connected to."}, func() float64 { return float64(k.Links()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "clusterpass_agent_streams", Help: "Connections that the agent carries."}, func() float64 { return float64(k.streams()) }))
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "clusterpass_agent_links", Help: "Replicas of the bridge that the agent is connected to.",
+		}, func() float64 { return float64(k.Links()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "clusterpass_agent_streams", Help: "Connections that the agent carries.",
+		}, func() float64 { return float64(k.streams()) }))
 	return k
 }
 
-// Links is to how many replicas the agent is connected.
+// Links returns the number of connected replicas.
 func (k *Keeper) Links() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -112,17 +122,17 @@ func (k *Keeper) streams() int {
 	return n
 }
 
-// Run keeps links until ctx ends, and then lets what they carry end.
+// Run keeps the agent connected until ctx ends, and then drains.
 func (k *Keeper) Run(ctx context.Context) {
 	pause := time.Duration(0)
 	for ctx.Err() == nil {
 		if k.enough() {
 			pause = 0
-			k.wait(ctx, time.Hour) // or until something changes
+			k.wait(ctx, time.Hour) // until something changes
 			continue
 		}
 		if pause == 0 {
-			k.wait(ctx, rand.N(jitter)) //nolint:gosec // to fall out of step needs no secrecy
+			k.wait(ctx, rand.N(jitter)) //nolint:gosec // jitter needs no secure randomness
 		}
 		err := k.dial(ctx)
 		switch {
@@ -147,7 +157,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	k.drain()
 }
 
-// wait waits until something changes, which it reports, or for d.
+// wait blocks for d, or until something changes, which it reports.
 func (k *Keeper) wait(ctx context.Context, d time.Duration) (changed bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -167,7 +177,7 @@ func (k *Keeper) notify() {
 	}
 }
 
-// enough reports whether every replica that stays is connected to.
+// enough reports whether the agent is connected to every replica that is not draining.
 func (k *Keeper) enough() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -180,13 +190,13 @@ func (k *Keeper) enough() bool {
 	return len(k.links)-draining >= max(1, k.replicas-draining)
 }
 
-// errHave says that the balancer has led to a replica that the agent is connected to.
+// errHave means that the load balancer chose a replica that is already connected.
 var errHave = errors.New("connected already")
 
-// errUnauthorized says that the bridge does not take the credential.
+// errUnauthorized means that the bridge rejects the credential.
 var errUnauthorized = errors.New("the credential is refused")
 
-// errNoCredential says that there is no credential to connect with now.
+// errNoCredential means that there is no valid credential at the moment.
 var errNoCredential = errors.New("no credential")
 
 // authenticate returns the headers that authenticate the agent.
@@ -200,7 +210,7 @@ func (k *Keeper) authenticate(ctx context.Context) (http.Header, error) {
 
 // dial connects to one more replica.
 func (k *Keeper) dial(ctx context.Context) error {
-	header, err := k.authenticate(ctx) // which has deadlines of its own
+	header, err := k.authenticate(ctx) // it has its own deadlines
 	if err != nil {
 		k.attempts.WithLabelValues("failed").Inc()
 		return err
@@ -240,7 +250,7 @@ func (k *Keeper) dial(ctx context.Context) error {
 	l := &link{session: session}
 	k.mu.Lock()
 	if old := k.links[replica]; old != nil {
-		_ = old.session.Close() // the replica has, too
+		_ = old.session.Close() // the replica has closed it, too
 	}
 	k.links[replica] = l
 	k.replicas = min(max(1, n), maxReplicas)
@@ -250,7 +260,7 @@ func (k *Keeper) dial(ctx context.Context) error {
 	return nil
 }
 
-// explain says what an answer that is no websocket means.
+// explain converts a response that refuses the websocket to an error.
 func explain(resp *http.Response, err error) error {
 	if resp == nil {
 		return err
@@ -258,7 +268,7 @@ func explain(resp *http.Response, err error) error {
 	if resp.StatusCode == http.StatusConflict && resp.Header.Get(agents.ReplicaHeader) != "" {
 		return errHave
 	}
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // gorilla has read as much
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // gorilla has buffered that much
 	var st struct{ Message string }
 	if json.Unmarshal(body, &st) == nil && st.Message != "" {
 		err = errors.New(st.Message)
@@ -269,11 +279,11 @@ func explain(resp *http.Response, err error) error {
 	return fmt.Errorf("%s: %w", resp.Status, err)
 }
 
-// serve answers what comes through a link until it ends.
+// serve serves the requests that arrive through a link until it ends.
 func (k *Keeper) serve(replica string, l *link) {
 	srv := &http.Server{
 		ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10,
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), // of streams that end
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), // errors of streams that end
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch {
 			case r.Method == http.MethodPut && r.URL.Path == agents.AnnouncementPath:
@@ -297,7 +307,7 @@ func (k *Keeper) serve(replica string, l *link) {
 	k.notify()
 }
 
-// present answers with the credential to go on with, and a proof for it.
+// present responds with the current credential and its proof.
 func (k *Keeper) present(w http.ResponseWriter, r *http.Request) {
 	c, err := k.cfg.Credential(r.Context())
 	text := string(c.Token.Reveal())
@@ -314,7 +324,7 @@ func (k *Keeper) present(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, text)
 }
 
-// announced takes what a replica says of itself and the others.
+// announced processes an announcement of a replica.
 func (k *Keeper) announced(w http.ResponseWriter, r *http.Request, l *link) {
 	var a agents.Announcement
 	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<10)).Decode(&a); err != nil {
@@ -329,11 +339,11 @@ func (k *Keeper) announced(w http.ResponseWriter, r *http.Request, l *link) {
 	k.notify()
 }
 
-// drain takes no more connections, waits for those that there are, and ends all links.
+// drain refuses new connections, waits for the open ones, and closes all links.
 func (k *Keeper) drain() {
 	k.mu.Lock()
 	for _, l := range k.links {
-		_ = l.session.GoAway() // the bridge opens no more streams then
+		_ = l.session.GoAway() // the bridge then opens no more streams
 	}
 	k.mu.Unlock()
 	for deadline := time.Now().Add(k.cfg.Drain); k.streams() > 0 && time.Now().Before(deadline); {

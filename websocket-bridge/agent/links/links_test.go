@@ -20,10 +20,13 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestPauses holds: a bridge that cannot be reached is dialled within half a second and then after pauses that double up to 10 s, of which
-// a half at most is chance; and no two agents keep step.
+// TestPauses: an unreachable bridge is dialled within half a second. Then the pauses double up to 10 s, half of which
+// is random, so that agents do not synchronize.
 func TestPauses(t *testing.T) {
-	most := []time.Duration{500 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second, 10 * time.Second}
+	most := []time.Duration{
+		500 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second,
+		10 * time.Second, 10 * time.Second,
+	}
 	synctest.Test(t, func(t *testing.T) {
 		var all [2][]time.Duration
 		for i := range all {

@@ -1,9 +1,9 @@
-// Package proxy connects an agent to the gateway, through the proxy that its surroundings name, or directly.
+// Package proxy connects an agent to the gateway, directly or through the proxy in its environment.
 //
 // Invariants:
-//   - A proxy sees which host is asked for, and then TLS that runs through it.
-//   - What it answers is bounded in size, and in time. The connection is the gateway's only after a 2xx answer.
-//   - Errors say what to do, and show neither user nor password of the proxy.
+//   - A proxy sees only the gateway's host name and encrypted TLS traffic.
+//   - The size of its response and the time for it are limited. The connection is used only after a 2xx response.
+//   - Errors contain instructions, but never the user or password of the proxy.
 package proxy
 
 import (
@@ -25,18 +25,18 @@ import (
 	"github.com/clusterpass/clusterpass/shared/tunnel"
 )
 
-// timeout bounds connecting, whatever the context: http.Transport gives none of its request's deadline on.
+// timeout is the deadline of connecting. http.Transport does not pass on the deadline of its request.
 const timeout = 15 * time.Second
 
-// Dialer connects. It is safe for concurrent use. Use New.
+// Dialer connects to the gateway. It is safe for concurrent use. Create it with New.
 type Dialer struct {
-	TLS *tls.Config // of proxies that are spoken to by TLS; nil means the system's authorities
+	TLS *tls.Config // for proxies with TLS; nil means the system's CAs
 
 	proxyFor func(*url.URL) (*url.URL, error)
 }
 
-// New returns a Dialer for what httpproxy.FromEnvironment has found, say. It refuses a proxy that cannot be understood: httpproxy would do
-// without it.
+// New returns a Dialer for env, usually from httpproxy.FromEnvironment. It returns an error for an invalid proxy, which
+// httpproxy would ignore.
 func New(env *httpproxy.Config) (*Dialer, error) {
 	d := &Dialer{proxyFor: env.ProxyFunc()}
 	if env.HTTPSProxy == "" {
@@ -46,18 +46,20 @@ func New(env *httpproxy.Config) (*Dialer, error) {
 	all.NoProxy = ""
 	via, err := all.ProxyFunc()(&url.URL{Scheme: "https", Host: "gateway.invalid"})
 	if err != nil || via == nil || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, via.Scheme) {
-		return nil, errors.New("HTTPS_PROXY: want a URL of kind http, https or socks5, such as http://proxy.example.com:3128") // the cause may show the password
+		// The cause may contain the password.
+		return nil, errors.New("HTTPS_PROXY: want a URL of kind http, https or socks5, such as " +
+			"http://proxy.example.com:3128")
 	}
 	return d, nil
 }
 
-// DialContext has the form of net.Dialer.DialContext. The context bounds it, and so does a timeout of its own.
+// DialContext works like net.Dialer.DialContext. It has its own deadline in addition to ctx.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	via, err := d.proxyFor(&url.URL{Scheme: "https", Host: address})
 	if err != nil {
-		return nil, err // for CGI alone
+		return nil, err // only possible for CGI
 	}
 	if via == nil {
 		return (&net.Dialer{}).DialContext(ctx, network, address)
@@ -76,7 +78,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return conn, nil
 }
 
-// connect has an HTTP proxy connect to an address.
+// connect connects to an address through an HTTP proxy.
 func (d *Dialer) connect(ctx context.Context, via *url.URL, address string) (net.Conn, error) {
 	port := via.Port()
 	if port == "" {
@@ -87,7 +89,7 @@ func (d *Dialer) connect(ctx context.Context, via *url.URL, address string) (net
 		return nil, fmt.Errorf("connect to the proxy that HTTPS_PROXY names: %w", err)
 	}
 	if via.Scheme == "https" {
-		cfg := d.TLS.Clone() // of nil it is nil
+		cfg := d.TLS.Clone() // the clone of nil is nil
 		if cfg == nil {
 			cfg = &tls.Config{MinVersion: tls.VersionTLS12}
 		}
@@ -104,15 +106,16 @@ func (d *Dialer) connect(ctx context.Context, via *url.URL, address string) (net
 	return conn, nil
 }
 
-// ask has a proxy connect. After an error the connection is of no use.
+// ask sends CONNECT to a proxy. After an error the connection is unusable.
 func ask(ctx context.Context, conn net.Conn, via *url.URL, address string) error {
 	header := http.Header{}
 	if via.User != nil {
 		password, _ := via.User.Password()
-		header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(via.User.Username()+":"+password)))
+		header.Set("Proxy-Authorization",
+			"Basic "+base64.StdEncoding.EncodeToString([]byte(via.User.Username()+":"+password)))
 	}
 	refused := false
-	err := tunnel.Ask(ctx, conn, address, header, func(resp *http.Response) error { // what a refusal says to people is not read
+	err := tunnel.Ask(ctx, conn, address, header, func(resp *http.Response) error { // the body of a refusal is ignored
 		refused = true
 		return refusal(resp, via, address)
 	})
@@ -122,22 +125,29 @@ func ask(ctx context.Context, conn net.Conn, via *url.URL, address string) error
 	return err
 }
 
-// refusal says what an answer that is no connection asks for.
+// refusal returns an error that explains a proxy's refusal.
 func refusal(resp *http.Response, via *url.URL, address string) error {
 	switch {
 	case resp.StatusCode != http.StatusProxyAuthRequired:
-		return fmt.Errorf("the proxy %s, which HTTPS_PROXY names, does not connect to %s: it answers %d; have it allow CONNECT to there, or set NO_PROXY if the gateway is reached without it",
+		return fmt.Errorf(
+			"the proxy %s, which HTTPS_PROXY names, does not connect to %s: it answers %d; have it allow CONNECT to there, or "+
+				"set NO_PROXY if the gateway is reached without it",
 			via.Host, address, resp.StatusCode)
 	case !offersBasic(resp.Header.Values("Proxy-Authenticate")):
-		return fmt.Errorf("the proxy %s, which HTTPS_PROXY names, answers 407 and does not take a user with a password (Basic), which is all that an agent can show; have it let the agents' addresses through",
+		return fmt.Errorf(
+			"the proxy %s, which HTTPS_PROXY names, answers 407 and does not take a user with a password (Basic), which is "+
+				"all that an agent can show; have it let the agents' addresses through",
 			via.Host)
 	case via.User == nil:
-		return fmt.Errorf("the proxy %s, which HTTPS_PROXY names, answers 407: it wants a user with a password; name them: HTTPS_PROXY=http://USER:PASSWORD@%s", via.Host, via.Host)
+		return fmt.Errorf(
+			"the proxy %s, which HTTPS_PROXY names, answers 407: it wants a user with a password; name them: "+
+				"HTTPS_PROXY=http://USER:PASSWORD@%s", via.Host, via.Host)
 	}
-	return fmt.Errorf("the proxy %s answers 407: it does not take the user and password that HTTPS_PROXY names; correct them", via.Host)
+	return fmt.Errorf(
+		"the proxy %s answers 407: it does not take the user and password that HTTPS_PROXY names; correct them", via.Host)
 }
 
-// offersBasic reports whether Basic is among the schemes that a proxy takes; one that names none may take it.
+// offersBasic reports whether a proxy may accept Basic authentication. A proxy without challenges may.
 func offersBasic(challenges []string) bool {
 	all := strings.ToLower(strings.Join(challenges, ", "))
 	return all == "" || strings.Contains(all, "basic")

@@ -26,17 +26,18 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// gateway is a server by TLS that answers by a name that only proxies can resolve. The name stands in the certificate of httptest.
+// gateway is the address of a TLS server that only proxies can resolve. Its name is in the certificate of httptest.
 const gateway = "example.com:443"
 
-// world is a gateway and how often it was reached.
+// world is a gateway that counts its requests.
 type world struct {
 	*httptest.Server
 	roots *x509.CertPool
 }
 
 func newWorld(t *testing.T) *world {
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the gateway") }))
+	srv := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the gateway") }))
 	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
@@ -45,14 +46,16 @@ func newWorld(t *testing.T) *world {
 	return &world{srv, roots}
 }
 
-// get calls the gateway as an agent does that has these variables.
+// get sends a request to the gateway like an agent with the environment env.
 func (w *world) get(ctx context.Context, env httpproxy.Config) (string, error) {
 	d, err := proxy.New(&env)
 	if err != nil {
 		return "", err
 	}
 	d.TLS = &tls.Config{RootCAs: w.roots, MinVersion: tls.VersionTLS12}
-	c := &http.Client{Transport: &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true, TLSClientConfig: d.TLS.Clone()}}
+	c := &http.Client{
+		Transport: &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true, TLSClientConfig: d.TLS.Clone()},
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+gateway, nil)
 	if err != nil {
 		return "", err
@@ -66,7 +69,7 @@ func (w *world) get(ctx context.Context, env httpproxy.Config) (string, error) {
 	return string(b), err
 }
 
-// squid connects to the gateway, whatever its name, for those who show the right user and password, if it wants any.
+// squid is an HTTP proxy that connects to the gateway for any name. It requires authorization unless that is "".
 func (w *world) squid(authorization string) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		switch {
@@ -96,8 +99,8 @@ func (w *world) squid(authorization string) http.Handler {
 	})
 }
 
-// socks returns the address of a SOCKS5 proxy (RFC 1928, 1929) that connects to the gateway, whatever its name, for those who show the right
-// user and password, if it wants any.
+// socks starts a SOCKS5 proxy (RFC 1928, 1929) and returns its address. It connects to the gateway for any name. It
+// requires the user and password unless they are "".
 func (w *world) socks(t *testing.T, user, password string) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -127,11 +130,11 @@ func (w *world) socks(t *testing.T, user, password string) string {
 	return ln.Addr().String()
 }
 
-// greet does what a SOCKS5 proxy and its client do at first. It returns the way to the gateway, or nil.
+// greet serves the handshake of SOCKS5. It returns a connection to the gateway, or nil.
 func (w *world) greet(conn net.Conn, user, password string) net.Conn {
 	read := func(n byte) []byte {
 		b := make([]byte, n)
-		_, _ = io.ReadFull(conn, b) // what does not come is as zeros
+		_, _ = io.ReadFull(conn, b) // missing bytes are zero
 		return b
 	}
 	methods := read(read(2)[1])
@@ -152,7 +155,7 @@ func (w *world) greet(conn net.Conn, user, password string) net.Conn {
 	}
 	connect := read(4)
 	host := ""
-	if connect[3] == 3 { // a name
+	if connect[3] == 3 { // a host name
 		host = string(read(read(1)[0]))
 	}
 	port := binary.BigEndian.Uint16(read(2))
@@ -168,7 +171,7 @@ func (w *world) greet(conn net.Conn, user, password string) net.Conn {
 	return back
 }
 
-// TestProxy holds: an agent's way to the gateway is the one that its variables name.
+// TestProxy: an agent uses the proxy in its environment.
 func TestProxy(t *testing.T) {
 	w := newWorld(t)
 	open, byTLS := httptest.NewServer(w.squid("")), httptest.NewTLSServer(w.squid(""))
@@ -181,21 +184,39 @@ func TestProxy(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		env  httpproxy.Config
-		want string // part of the error, "" for none
+		want string // part of the error, or ""
 	}{
 		{name: "a proxy", env: httpproxy.Config{HTTPSProxy: open.URL}},
 		{name: "a proxy by TLS", env: httpproxy.Config{HTTPSProxy: byTLS.URL}},
 		{name: "user and password", env: httpproxy.Config{HTTPSProxy: as("agent:hunter2")}},
-		{name: "none named", env: httpproxy.Config{HTTPSProxy: closed.URL}, want: "it wants a user with a password; name them: HTTPS_PROXY=http://USER:PASSWORD@"},
-		{name: "the wrong one", env: httpproxy.Config{HTTPSProxy: as("agent:hunter3")}, want: "does not take the user and password"},
+		{
+			name: "none named", env: httpproxy.Config{HTTPSProxy: closed.URL},
+			want: "it wants a user with a password; name them: HTTPS_PROXY=http://USER:PASSWORD@",
+		},
+		{
+			name: "the wrong one", env: httpproxy.Config{HTTPSProxy: as("agent:hunter3")},
+			want: "does not take the user and password",
+		},
 		{name: "a user alone", env: httpproxy.Config{HTTPSProxy: as("hunter2")}, want: "does not take the user and password"},
-		{name: "no proxy is there", env: httpproxy.Config{HTTPSProxy: "http://agent:hunter2@127.0.0.1:1"}, want: "connect to the proxy that HTTPS_PROXY names"},
+		{
+			name: "no proxy is there", env: httpproxy.Config{HTTPSProxy: "http://agent:hunter2@127.0.0.1:1"},
+			want: "connect to the proxy that HTTPS_PROXY names",
+		},
 		{name: "SOCKS5", env: httpproxy.Config{HTTPSProxy: "socks5://" + socks}},
 		{name: "SOCKS5, user and password", env: httpproxy.Config{HTTPSProxy: "socks5://agent:hunter2@" + closedSocks}},
-		{name: "SOCKS5, none named", env: httpproxy.Config{HTTPSProxy: "socks5://" + closedSocks}, want: "which HTTPS_PROXY names"},
-		{name: "SOCKS5, the wrong one", env: httpproxy.Config{HTTPSProxy: "socks5://agent:hunter3@" + closedSocks}, want: "which HTTPS_PROXY names"},
+		{
+			name: "SOCKS5, none named", env: httpproxy.Config{HTTPSProxy: "socks5://" + closedSocks},
+			want: "which HTTPS_PROXY names",
+		},
+		{
+			name: "SOCKS5, the wrong one", env: httpproxy.Config{HTTPSProxy: "socks5://agent:hunter3@" + closedSocks},
+			want: "which HTTPS_PROXY names",
+		},
 		{name: "not a URL", env: httpproxy.Config{HTTPSProxy: "http://agent:hunter2@%zz"}, want: "HTTPS_PROXY: want a URL"},
-		{name: "another kind", env: httpproxy.Config{HTTPSProxy: "ftp://agent:hunter2@127.0.0.1:1"}, want: "HTTPS_PROXY: want a URL"},
+		{
+			name: "another kind", env: httpproxy.Config{HTTPSProxy: "ftp://agent:hunter2@127.0.0.1:1"},
+			want: "HTTPS_PROXY: want a URL",
+		},
 		{name: "not for the gateway", env: httpproxy.Config{HTTPSProxy: open.URL, NoProxy: "example.com:444,.other.com"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -212,7 +233,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestNoProxy holds: a gateway that NO_PROXY names is dialled itself.
+// TestNoProxy: a gateway in NO_PROXY is dialled directly.
 func TestNoProxy(t *testing.T) {
 	asked := false
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
@@ -221,7 +242,7 @@ func TestNoProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := d.DialContext(t.Context(), "tcp", "gateway.invalid:443") // which nobody can resolve
+	conn, err := d.DialContext(t.Context(), "tcp", "gateway.invalid:443") // cannot be resolved
 	if err == nil {
 		_ = conn.Close()
 	}
@@ -230,16 +251,25 @@ func TestNoProxy(t *testing.T) {
 	}
 }
 
-// TestAnswers holds: whatever a proxy answers, an agent says what is wrong, and in time.
+// TestAnswers: for every response of a proxy, the agent returns a helpful error in time.
 func TestAnswers(t *testing.T) {
 	for _, tt := range []struct{ name, answer, want string }{
-		{"refused", "HTTP/1.1 403 Forbidden\r\nContent-Length: 6\r\n\r\nno way", "does not connect to " + gateway + ": it answers 403; have it allow CONNECT"},
+		{
+			"refused", "HTTP/1.1 403 Forbidden\r\nContent-Length: 6\r\n\r\nno way",
+			"does not connect to " + gateway + ": it answers 403; have it allow CONNECT",
+		},
 		{"no reason", "HTTP/1.1 503\r\n\r\n", "it answers 503"},
-		{"only Negotiate", "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Negotiate\r\n\r\n", "does not take a user with a password (Basic)"},
+		{
+			"only Negotiate", "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Negotiate\r\n\r\n",
+			"does not take a user with a password (Basic)",
+		},
 		{"407 and nothing else", "HTTP/1.1 407\r\n\r\n", "it wants a user with a password"},
 		{"more than an answer", "HTTP/1.1 200 OK\r\n\r\nhello", "more than an answer"},
 		{"another protocol", "SSH-2.0-OpenSSH_9.9\r\n", "does not answer as one"},
-		{"no end", "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-A: "+strings.Repeat("a", 1000)+"\r\n", 200), "does not answer as one"},
+		{
+			"no end", "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-A: "+strings.Repeat("a", 1000)+"\r\n", 200),
+			"does not answer as one",
+		},
 		{"nothing at all", "", "does not answer as one"},
 		{"silence", "-", "does not answer: context canceled"},
 	} {
@@ -262,12 +292,12 @@ func TestAnswers(t *testing.T) {
 					return
 				}
 				if tt.answer == "-" {
-					cancel() // however long it takes to ask
+					cancel() // a response that never comes
 				} else {
 					_, _ = io.WriteString(conn, tt.answer)
 					_ = conn.(*net.TCPConn).CloseWrite()
 				}
-				_, _ = io.Copy(io.Discard, conn) // until the agent has given up
+				_, _ = io.Copy(io.Discard, conn) // until the agent gives up
 			}()
 			d, err := proxy.New(&httpproxy.Config{HTTPSProxy: "http://" + ln.Addr().String()})
 			if err != nil {

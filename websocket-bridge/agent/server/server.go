@@ -1,4 +1,4 @@
-// Package server is the agent of a private cluster.
+// Package server runs the agent of a private cluster.
 package server
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
 )
 
-// Run is connected until ctx ends and then drains.
+// Run connects the agent until ctx ends, and then drains.
 func Run(ctx context.Context, cfg *Config) error {
 	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel})).With("cluster", cfg.Cluster)
 	metrics := prometheus.NewRegistry()
@@ -45,8 +45,11 @@ func Run(ctx context.Context, cfg *Config) error {
 	cred := &credential.Credential{
 		Store: store, Cluster: cfg.Cluster, URL: cfg.Gateway + route.AgentPath(cfg.Cluster) + route.AgentCredential, Log: log,
 		Client: &http.Client{
-			Transport:     &http.Transport{DialContext: way.DialContext, TLSClientConfig: tlsConfig.Clone(), DisableKeepAlives: true},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a credential goes nowhere else
+			Transport: &http.Transport{
+				DialContext: way.DialContext, TLSClientConfig: tlsConfig.Clone(), DisableKeepAlives: true,
+			},
+			// The credential must not follow a redirect.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
 	if err := cred.Load(ctx); err != nil {
@@ -85,7 +88,8 @@ func (c *Config) store() (credential.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("CLUSTERPASS_CREDENTIAL names a Secret: %w", err)
 	}
-	in.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // HTTPS_PROXY is for the way out; this is the agent's own cluster
+	// HTTPS_PROXY is for connections out of the cluster, not for the cluster's own API server.
+	in.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
 	client, err := typed.NewForConfig(in)
 	if err != nil {
 		return nil, err
@@ -93,7 +97,7 @@ func (c *Config) store() (credential.Store, error) {
 	return &credential.Secret{Client: client, Namespace: c.Credential.Namespace, Name: c.Credential.Name}, nil
 }
 
-// handler answers probes and metrics. An agent is healthy as long as it runs, and ready when it is connected.
+// handler serves probes and metrics. An agent is healthy while it runs, and ready while it is connected.
 func handler(ctx context.Context, k *links.Keeper, metrics *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })

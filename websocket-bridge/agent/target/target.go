@@ -1,5 +1,5 @@
-// Package target is where an agent lets the gateway connect to: the API server of its own cluster, the services that it lists, and nothing
-// else.
+// Package target connects the gateway to the API server of the agent's own cluster and to configured services, and to
+// nothing else.
 package target
 
 import (
@@ -16,26 +16,30 @@ import (
 	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
 )
 
-// dialTimeout bounds connecting to the API server. The bridge waits a second longer.
+// dialTimeout is the deadline of connecting to the API server. The bridge waits a second longer.
 const dialTimeout = 4 * time.Second
 
-// APIServer answers CONNECT to CLUSTER:443 with a connection to the cluster's API server, or to a service that it lists.
+// APIServer serves CONNECT to CLUSTER:443 with a connection to the cluster's API server, or to one of Services.
 type APIServer struct {
 	Cluster  string
 	Address  string   // host:port
-	Services []string // host:port each, as they are asked for
+	Services []string // host:port, as in the request
 }
 
-// ServeHTTP implements http.Handler, for connections that have CloseWrite.
+// ServeHTTP implements http.Handler. The connection must have CloseWrite.
 func (a *APIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodConnect || r.Host != tunnel.Target(a.Cluster) {
-		status.Write(w, status.New(status.Forbidden, a.Cluster, "the agent of cluster %q connects to its API server only", a.Cluster))
+		status.Write(w,
+			status.New(status.Forbidden, a.Cluster, "the agent of cluster %q connects to its API server only", a.Cluster))
 		return
 	}
 	what, address := "its API server", a.Address
 	if service := r.Header.Get(tunnel.ServiceHeader); service != "" {
 		if !slices.Contains(a.Services, service) {
-			status.Write(w, status.New(status.Forbidden, a.Cluster, "the agent of cluster %q connects to services that it lists only; add %.300q to its CLUSTERPASS_SERVICES", a.Cluster, service))
+			status.Write(w,
+				status.New(status.Forbidden, a.Cluster,
+					"the agent of cluster %q connects to services that it lists only; add %.300q to its CLUSTERPASS_SERVICES",
+					a.Cluster, service))
 			return
 		}
 		what, address = "the service", service
@@ -54,7 +58,7 @@ func (a *APIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, err = conn.Write([]byte("HTTP/1.1 200 OK\r\n\r\n"))
-	if err != nil || buffered.Reader.Buffered() > 0 { // nobody speaks before the answer
+	if err != nil || buffered.Reader.Buffered() > 0 { // a client must wait for the response
 		_, _ = api.Close(), conn.Close()
 		return
 	}
@@ -66,5 +70,8 @@ func (a *APIServer) unreachable(err error, what, address string) error {
 	if timed := net.Error(nil); errors.As(err, &timed) && timed.Timeout() {
 		reason, how = status.Timeout, "gets no answer from"
 	}
-	return &status.Error{Reason: reason, Cluster: a.Cluster, Err: err, Message: fmt.Sprintf("cluster %q is private, and its agent %s %s at %s", a.Cluster, how, what, address)}
+	return &status.Error{
+		Reason: reason, Cluster: a.Cluster, Err: err,
+		Message: fmt.Sprintf("cluster %q is private, and its agent %s %s at %s", a.Cluster, how, what, address),
+	}
 }

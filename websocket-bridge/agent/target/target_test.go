@@ -12,8 +12,8 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
 )
 
-// TestNothingElse holds: an agent connects to nothing but its own cluster's API server and the services that it lists, however it is asked,
-// and says so as Kubernetes does.
+// TestNothingElse: an agent connects only to its own cluster's API server and its configured services. Every refusal is
+// a metav1.Status.
 func TestNothingElse(t *testing.T) {
 	asked := false
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
@@ -37,7 +37,8 @@ func TestNothingElse(t *testing.T) {
 		rec := httptest.NewRecorder()
 		a.ServeHTTP(rec, req)
 		var st metav1.Status
-		if err := json.Unmarshal(rec.Body.Bytes(), &st); err != nil || rec.Code != http.StatusForbidden || st.Details == nil || st.Details.Name != "prod" {
+		if err := json.Unmarshal(rec.Body.Bytes(),
+			&st); err != nil || rec.Code != http.StatusForbidden || st.Details == nil || st.Details.Name != "prod" {
 			t.Errorf("%s: %d %s", name, rec.Code, rec.Body)
 		}
 	}

@@ -73,9 +73,11 @@ func newUpCommand(set *string) *cobra.Command {
 		},
 	}
 	c.Flags().StringSliceVar(&o.Clusters, "clusters", []string{"member1", "member2"}, "names of the clusters, DNS labels")
-	c.Flags().StringArrayVar(&o.APIServerArgs, "apiserver-arg", nil, "one more flag for each kube-apiserver, such as --v=4 (repeatable)")
+	c.Flags().StringArrayVar(&o.APIServerArgs, "apiserver-arg", nil,
+		"one more flag for each kube-apiserver, such as --v=4 (repeatable)")
 	c.Flags().BoolVar(&o.NoKubelet, "no-kubelet", false, "run no process kubelet; pods stay pending")
-	c.Flags().StringVar(&o.LogDir, "log-dir", "", "keep the components' logs below this directory (default: deleted with the clusters)")
+	c.Flags().StringVar(&o.LogDir, "log-dir", "",
+		"keep the components' logs below this directory (default: deleted with the clusters)")
 	c.Flags().BoolVar(&foreground, "foreground", false, "stay, and stop the clusters on ctrl-C")
 	return c
 }
@@ -256,7 +258,8 @@ func newBuildCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&e2e, "e2e", false, "also build "+build.E2E+", Kubernetes' end-to-end tests, for make test-conformance")
+	cmd.Flags().BoolVar(&e2e, "e2e", false,
+		"also build "+build.E2E+", Kubernetes' end-to-end tests, for make test-conformance")
 	return cmd
 }
 

@@ -38,7 +38,8 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("process-kubelet", flag.ContinueOnError)
 	kubeconfig := flags.String("kubeconfig", "", "`file` that says how to reach the API server, as the node")
 	flags.StringVar(&c.NodeName, "node-name", "", "`name` of the node to register")
-	flags.StringVar(&c.RootDir, "root-dir", "", "`directory` for containers, volumes and logs; what it holds of pods is deleted")
+	flags.StringVar(&c.RootDir, "root-dir", "",
+		"`directory` for containers, volumes and logs; what it holds of pods is deleted")
 	flags.StringVar(&c.Address, "address", "127.0.0.1", "`IP` address to listen on")
 	flags.IntVar(&c.Port, "port", 0, "port to listen on; 0 takes a free one")
 	flags.StringVar(&c.TLSCertFile, "tls-cert-file", "", "serving certificate `file`, PEM")
