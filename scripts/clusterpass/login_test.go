@@ -66,7 +66,23 @@ func TestLoginWrites(t *testing.T) {
 		"lab"); kc.Contexts["work-lab"] == nil || kc.Contexts["work-fleet"] == nil || kc.Contexts["m2"] == nil {
 		t.Errorf("contexts %v", kc.Contexts)
 	}
+	fresh := filepath.Join(t.TempDir(), "config")
+	if out, err := c.run(t, "login", gw, "--kubeconfig", fresh, "--skip-check", "--eks-name", "x", "--cluster",
+		"m1"); err != nil || !strings.Contains(out, "kubectl --kubeconfig "+fresh+" --context m1 get nodes") {
+		t.Errorf("%s%v", out, err)
+	}
+	if info, err := os.Stat(fresh); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
 
+// TestLoginRefusals checks that a refused login names what is wrong and leaves the kubeconfig as it was.
+func TestLoginRefusals(t *testing.T) {
+	c, theirs := setup(t)
+	const gw = "https://gateway.example.com"
+	if out, err := c.run(t, "login", gw, "--kubeconfig", theirs, "--skip-check", "--eks-name", "x"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
 	after, err := os.ReadFile(theirs)
 	if err != nil {
 		t.Fatal(err)
@@ -96,14 +112,6 @@ func TestLoginWrites(t *testing.T) {
 	}
 	if now, err := os.ReadFile(theirs); err != nil || string(now) != string(after) {
 		t.Errorf("a refused login changes the file: %v", err)
-	}
-	fresh := filepath.Join(t.TempDir(), "config")
-	if out, err := c.run(t, "login", gw, "--kubeconfig", fresh, "--skip-check", "--eks-name", "x", "--cluster",
-		"m1"); err != nil || !strings.Contains(out, "kubectl --kubeconfig "+fresh+" --context m1 get nodes") {
-		t.Errorf("%s%v", out, err)
-	}
-	if info, err := os.Stat(fresh); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info, err)
 	}
 }
 

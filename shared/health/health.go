@@ -52,8 +52,7 @@ func (p *Prober) Run(ctx context.Context, interval time.Duration) {
 		if err := p.all(ctx); err != nil && ctx.Err() == nil {
 			p.Log.Warn("members cannot be probed", "error", err.Error())
 		}
-		// jitter needs no secure randomness
-		pause := time.Duration(float64(interval) * (0.8 + 0.4*rand.Float64())) //nolint:gosec
+		pause := time.Duration(float64(interval) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // jitter needs no secrecy
 		select {
 		case <-ctx.Done():
 			return

@@ -117,7 +117,9 @@ func (i *Issuer) replace(ctx context.Context, key string, value []byte) error {
 		case err == nil:
 			_, err = i.Objects.Update(ctx, key, value, old.Revision)
 		}
-		if !errors.Is(err, objects.ErrConflict) && !errors.Is(err, objects.ErrExists) && !errors.Is(err, objects.ErrNotFound) {
+		raced := errors.Is(err, objects.ErrConflict) || errors.Is(err, objects.ErrExists) ||
+			errors.Is(err, objects.ErrNotFound)
+		if !raced {
 			return err
 		}
 	}

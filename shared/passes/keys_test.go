@@ -449,7 +449,7 @@ type renewing struct {
 func (r *renewing) Update(ctx context.Context, key string, value []byte, rev uint64) (objects.Object, error) {
 	if r.renewals > 0 {
 		r.renewals--
-		old, err := r.Store.Get(ctx, key)
+		old, err := r.Get(ctx, key)
 		if err != nil {
 			return objects.Object{}, err
 		}
@@ -460,12 +460,12 @@ func (r *renewing) Update(ctx context.Context, key string, value []byte, rev uin
 	return r.Store.Update(ctx, key, value, rev)
 }
 
-// TestEnrolmentSurvivesRenewals: without it, `clusterpass cluster join --replace` fails by chance while the agents that it
-// replaces renew their credentials.
+// TestEnrolmentSurvivesRenewals would fail if `clusterpass cluster join --replace` failed by chance while the replaced
+// agents renew their credentials.
 func TestEnrolmentSurvivesRenewals(t *testing.T) {
 	o := newOffice(t)
 	o.private("m")
-	o.Issuer.Objects = &renewing{Store: o.Issuer.Objects, renewals: attempts - 1}
+	o.Objects = &renewing{Store: o.Objects, renewals: attempts - 1}
 	c := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "1"}}
 	if _, err := o.EnrolAgent(t.Context(), c, time.Hour); err != nil {
 		t.Error(err)

@@ -113,7 +113,7 @@ func TestHandshakesAndIdleConnectionsDoNotCloseEachOther(t *testing.T) {
 // known after each change.
 func TestLargestSource(t *testing.T) {
 	var p pool
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test wants the same numbers each time
+	random := rand.New(rand.NewPCG(1, 2))
 	byHand := map[limits.Source][]net.Conn{}
 	for range 5000 {
 		source := limits.SourceOf(netip.AddrFrom4([4]byte{192, 0, 2, byte(random.IntN(20))}))

@@ -1,6 +1,7 @@
 package naming
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -72,24 +73,39 @@ func TestBeside(t *testing.T) {
 }
 
 func TestApart(t *testing.T) {
-	for in, want := range map[string]string{
-		`{"metadata":{"name":"x","ownerReferences":[{"name":"a@member1"},{"name":"b"},7,{"name":"c@other"},{"name":"r@member2@member1"}]}}`: "",
-		`{"metadata":{"ownerReferences":[{"name":"a@member1"},{"name":"b@member2"}]}}`:                                                      "member2",
-		`[{"op":"add","path":"","value":{"metadata":{"ownerReferences":[{"name":"b@member2"}]}}}]`:                                          "member2",
-		`[{"op":"add","path":"/metadata","value":{"ownerReferences":[{"name":"b@member2"}]}}]`:                                              "member2",
-		`[{"op":"remove","path":"/metadata/labels"},{"op":"add","path":"/metadata/ownerReferences","value":[{"name":"b@member2"}]}]`:        "member2",
-		`[{"op":"add","path":"/metadata/ownerReferences/-","value":{"name":"b@member2"}}]`:                                                  "member2",
-		`[{"op":"replace","path":"/metadata/ownerReferences/0/name","value":"b@member2"}]`:                                                  "member2",
-		`[{"op":"replace","path":"/metadata/ownerReferences/0/name","value":"b@member1"},7]`:                                                "",
-		`[{"op":"add","path":"/metadata/name","value":"b@member2"}]`:                                                                        "",
-		``: "",
+	const inPatch = `[{"op":"%s","path":"/metadata%s","value":%s}]`
+	for want, bodies := range map[string][]string{
+		"": {
+			`{"metadata":{"name":"x","ownerReferences":[{"name":"a@member1"},{"name":"b"},7,{"name":"c@other"},` +
+				`{"name":"r@member2@member1"}]}}`,
+			strings.TrimSuffix(fmt.Sprintf(inPatch, "replace", "/ownerReferences/0/name", `"b@member1"`), "]") + ",7]",
+			fmt.Sprintf(inPatch, "add", "/name", `"b@member2"`),
+			``,
+		},
+		"member2": {
+			`{"metadata":{"ownerReferences":[{"name":"a@member1"},{"name":"b@member2"}]}}`,
+			`[{"op":"add","path":"","value":{"metadata":{"ownerReferences":[{"name":"b@member2"}]}}}]`,
+			fmt.Sprintf(inPatch, "add", "", `{"ownerReferences":[{"name":"b@member2"}]}`),
+			`[{"op":"remove","path":"/metadata/labels"},` +
+				fmt.Sprintf(inPatch, "add", "/ownerReferences", `[{"name":"b@member2"}]`)[1:],
+			fmt.Sprintf(inPatch, "add", "/ownerReferences/-", `{"name":"b@member2"}`),
+			fmt.Sprintf(inPatch, "replace", "/ownerReferences/0/name", `"b@member2"`),
+		},
 	} {
-		b, err := Parse(anyKind, "application/json", []byte(in))
-		if err != nil {
-			t.Fatal(err)
+		for _, in := range bodies {
+			apart(t, in, want)
 		}
-		if _, _, got := b.Apart("member1", known); got != want {
-			t.Errorf("%s has an owner in %q, want %q", in, got, want)
-		}
+	}
+}
+
+// apart checks the cluster other than member1 that a body names.
+func apart(t *testing.T, in, want string) {
+	t.Helper()
+	b, err := Parse(anyKind, "application/json", []byte(in))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, got := b.Apart("member1", known); got != want {
+		t.Errorf("%s has an owner in %q, want %q", in, got, want)
 	}
 }

@@ -34,8 +34,8 @@ const (
 	immutable        = "a Deployment with another selector"
 )
 
-// manifestCommands are commands that must not change member2, with the text of their errors. DIR is a kustomization, and
-// NAMESPACE the namespace of the test.
+// manifestCommands are commands that must not change member2, with the text of their errors. DIR is a kustomization.
+// NAMESPACE is the namespace of the test.
 var manifestCommands = []struct{ name, command, stdin, says string }{
 	{"delete", "delete -f -", ofMember1, bareRefused},
 	{"delete of a kustomization", "delete -k DIR", "", bareRefused},
@@ -200,7 +200,8 @@ func TestFleetPrune(t *testing.T) {
 // name each time.
 func TestFleetApplyUnchanged(t *testing.T) {
 	k := qualified(t, fleet(t, "{apiVersion: v1, kind: ConfigMap}"))
-	doc := "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: alone, namespace: " + e2e.NewNamespace(t, "member2") + ", " +
+	doc := "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: alone, " +
+		"namespace: " + e2e.NewNamespace(t, "member2") + ", " +
 		"annotations: {clusterpass.io/cluster: member2}}, data: {of: first}}\n"
 	for _, want := range []string{"created", "unchanged", "unchanged"} {
 		e2e.WantText(t, k.WithInput(doc).Must(t, "apply", "-f", "-"), want)

@@ -240,7 +240,8 @@ func TestFleetOfOneGrows(t *testing.T) {
 	recorded := &seen{data: map[string][]string{}, versions: map[string]string{}}
 	h := &history{newLateJoin(ctx, t), recorded, map[string][]string{}}
 	cut := &e2e.Connections{}
-	factory := informers.NewSharedInformerFactoryWithOptions(e2e.FleetClient(t, cut), 0, informers.WithNamespace(h.namespace),
+	factory := informers.NewSharedInformerFactoryWithOptions(e2e.FleetClient(t, cut), 0,
+		informers.WithNamespace(h.namespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "mine" }))
 	informer := factory.Core().V1().ConfigMaps().Informer()
 	if _, err := informer.AddEventHandler(h.handlers()); err != nil {

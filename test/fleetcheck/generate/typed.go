@@ -89,7 +89,7 @@ func (s *Source) filler() *randfill.Filler {
 			text, _ := json.Marshal(s.Object(2)) // maps of JSON values always marshal
 			v.Raw = text
 		},
-		func(v *metav1.FieldsV1, _ randfill.Continue) { v.Raw = []byte("{}") },
+		func(v *metav1.FieldsV1, _ randfill.Continue) { v.SetRawBytes([]byte("{}")) },
 		func(v *metav1.ObjectMeta, _ randfill.Continue) {
 			*v = metav1.ObjectMeta{Labels: map[string]string{"app": "x"}, Annotations: map[string]string{s.Label(): s.Text()}}
 		},
