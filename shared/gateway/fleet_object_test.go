@@ -207,6 +207,8 @@ func TestFleetOwnersApart(t *testing.T) {
 	owners := func(names ...string) string {
 		return `"ownerReferences":[{"kind":"Node","uid":"1","name":"` + strings.Join(names, `"},{"kind":"Node","uid":"1","name":"`) + `"}]`
 	}
+	// The refusals of bodies whose owners are of another cluster than the object, and of several clusters.
+	const other, several = `metadata.ownerReferences[].name has "n@a", which is in cluster "a"`, "objects in several clusters, b, a"
 	for _, tt := range []struct{ method, path, contentType, body, stored string }{
 		{"POST", "", "json", `{"metadata":{"name":"new@b",` + owners("n@a") + `}}`, ""},
 		{"POST", "", "json", `{"metadata":{"name":"new","annotations":{"clusterpass.io/cluster":"b"},` + owners("n@a") + `}}`, ""},
@@ -219,7 +221,11 @@ func TestFleetOwnersApart(t *testing.T) {
 	} {
 		resp := h.Do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path, http.Header{"Content-Type": {"application/" + tt.contentType}}, tt.body)
 		if tt.stored == "" {
-			gatewaytest.WantStatus(t, resp, 422, "no_placement", "an owner in metadata.ownerReferences is in cluster")
+			want := other
+			if strings.Contains(tt.body, "m@a") {
+				want = several
+			}
+			gatewaytest.WantStatus(t, resp, 422, "no_placement", want)
 		} else if resp.StatusCode != 200 {
 			t.Errorf("%s %s: %s", tt.method, tt.body, resp.Status)
 		}

@@ -254,7 +254,7 @@ func TestRefusals(t *testing.T) {
 		}
 	})
 	t.Run("an upgrade with a body", func(t *testing.T) {
-		gatewaytest.WantStatus(t, h.SendRaw("POST /clusters/m/api HTTP/1.1\nHost: x\nConnection: Upgrade\nUpgrade: websocket\nTransfer-Encoding: chunked\n\n"), 400, "bad_request", "no body")
+		gatewaytest.WantStatus(t, h.SendRaw("POST /clusters/m/api HTTP/1.1\nHost: x\nConnection: Upgrade\nUpgrade: websocket\nTransfer-Encoding: chunked\n\n"), 400, "bad_request", "without a body")
 	})
 	t.Run("a refusal does not wait for the body", func(t *testing.T) {
 		gatewaytest.WantStatus(t, h.SendRaw("POST /clusters/nosuch/api HTTP/1.1\nHost: x\nContent-Length: 10\n\n"), 404, "unknown_cluster", "nosuch")
