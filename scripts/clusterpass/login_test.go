@@ -66,7 +66,16 @@ func TestLoginWrites(t *testing.T) {
 		"lab"); kc.Contexts["work-lab"] == nil || kc.Contexts["work-fleet"] == nil || kc.Contexts["m2"] == nil {
 		t.Errorf("contexts %v", kc.Contexts)
 	}
+}
 
+// TestLoginRefuses: a refused login changes nothing and names the wrong flag or entry. A new file is private.
+func TestLoginRefuses(t *testing.T) {
+	c, theirs := setup(t)
+	const gw = "https://gateway.example.com"
+	if out, err := c.run(t, "login", gw, "--kubeconfig", theirs, "--skip-check", "--eks-name", "cp", "--cluster",
+		"m2"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
 	after, err := os.ReadFile(theirs)
 	if err != nil {
 		t.Fatal(err)
