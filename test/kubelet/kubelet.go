@@ -1,23 +1,21 @@
-// Package kubelet is a kubelet whose containers are plain processes of this machine: enough of a node for tests and
-// demos that need pods which really run, log, fail, restart and can be entered, without a container runtime.
+// Package kubelet is a kubelet whose containers are plain processes of this machine. It is for tests and demos that
+// need pods which really run, log, fail, restart and can be entered, without a container runtime.
 //
-// It registers a node, keeps its lease, runs the pods that are bound to it, and serves the kubelet's HTTPS API
-// (logs, exec, attach, port-forward) to the API server. What a pod cannot have here, and what it has in another
-// way, is in docs/process-kubelet.md.
+// It registers a node, keeps its lease, runs the pods that are bound to it, and serves the kubelet's HTTPS API (logs,
+// exec, attach, port-forward). docs/process-kubelet.md lists the differences to a real kubelet.
 //
 // # Threat model
 //
-// There is no isolation: a container is a process of the kubelet's user with the host's files and network. Whoever
-// may create pods bound to the node, or may reach nodes/proxy, runs programs as that user. So it is for clusters
-// that belong to that same user, and listens on loopback unless told otherwise. Its API takes client certificates
-// of the cluster's authority only, and asks the API server (SubjectAccessReview, as a real kubelet does) what their
-// owner may do.
+// There is no isolation: a container is a process of the kubelet's user with the host's files and network. A caller who
+// may create pods on the node, or may use nodes/proxy, runs programs as that user. So the kubelet is only for clusters
+// of that same user, and listens on loopback by default. Its API accepts only client certificates of the cluster's CA.
+// It authorizes callers by a SubjectAccessReview, like a real kubelet.
 //
 // # Invariants
 //
-//   - No process of a container outlives the container, and none outlives the kubelet; see package shim.
-//   - What is reported of a pod comes from its processes, never from its spec.
-//   - A pod's state is changed by one goroutine, its worker; the HTTP API reads it under the pod's lock.
+//   - No process of a container outlives the container or the kubelet; see package shim.
+//   - The reported state of a pod comes from its processes, never from its spec.
+//   - Only one goroutine, its worker, changes a pod's state. The HTTP API reads it under the pod's lock.
 package kubelet
 
 import (
