@@ -41,40 +41,39 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// apiTimeout bounds every call to the API server but watches.
+// apiTimeout is the deadline of every call to the API server, except watches.
 const apiTimeout = 10 * time.Second
 
-// Config says what a kubelet is to be. The fields without a default are required.
+// Config configures a kubelet. Fields without a documented default are required.
 type Config struct {
-	// Client talks to the API server as the node.
+	// Client calls the API server as the node.
 	Client kubernetes.Interface
-	// NodeName is the name of the node to register.
+	// NodeName is the name of the node.
 	NodeName string
-	// RootDir is where containers' directories, volumes and logs live. It is made if missing; what another
-	// kubelet left of its pods there is deleted.
+	// RootDir contains containers' directories, volumes and logs. It is created if it is missing. Remains of another
+	// kubelet's pods there are deleted.
 	RootDir string
-	// Address is the IP address to listen on; the node reports it as its InternalIP.
+	// Address is the IP address to listen on, and the node's InternalIP.
 	Address string
-	// Port is the TCP port to listen on; 0 takes a free one.
+	// Port is the TCP port to listen on; 0 means a free one.
 	Port int
-	// TLSCertFile and TLSPrivateKeyFile are the serving certificate and its key, PEM.
+	// TLSCertFile and TLSPrivateKeyFile are the serving certificate and its key in PEM.
 	TLSCertFile, TLSPrivateKeyFile string
-	// ClientCAFile holds the authorities, PEM, whose client certificates are taken.
+	// ClientCAFile contains the CAs of accepted client certificates in PEM.
 	ClientCAFile string
 	// MaxPods is the node's capacity of pods. Default: 110.
 	MaxPods int
-	// Backoff is the pause before a container's first restart; it doubles from there to ten times as much.
-	// Default: one second.
+	// Backoff is the pause before a container's first restart. It doubles up to ten times this value. Default: one second.
 	Backoff time.Duration
-	// Log takes the kubelet's own log. Default: slog.Default().
+	// Log receives the kubelet's own log. Default: slog.Default().
 	Log *slog.Logger
 }
 
-// Kubelet is a node. Make it with New.
+// Kubelet is a node. Create it with New.
 type Kubelet struct {
 	Config
 	tls      *tls.Config
-	port     int // the port listened on
+	port     int // the actual port
 	recorder record.EventRecorder
 	podsDir  string
 	mu       sync.Mutex // guards pods
@@ -82,7 +81,7 @@ type Kubelet struct {
 	workers  sync.WaitGroup
 }
 
-// New checks the configuration and reads its files. Nothing is started before Run.
+// New validates the configuration and reads its files. Run starts the node.
 func New(c Config) (*Kubelet, error) {
 	if c.MaxPods == 0 {
 		c.MaxPods = 110
@@ -124,14 +123,15 @@ func New(c Config) (*Kubelet, error) {
 		pods:    make(map[types.UID]*pod),
 		tls: &tls.Config{
 			Certificates: []tls.Certificate{certificate},
-			ClientAuth:   tls.VerifyClientCertIfGiven, // a call without one gets 401, not a broken handshake
-			ClientCAs:    pool,
-			MinVersion:   tls.VersionTLS12,
+			// a request without a certificate gets a 401 instead of a failed handshake
+			ClientAuth: tls.VerifyClientCertIfGiven,
+			ClientCAs:  pool,
+			MinVersion: tls.VersionTLS12,
 		},
 	}, nil
 }
 
-// Run is the node until ctx ends; then it kills its containers and returns nil. It can be called once.
+// Run runs the node until ctx ends. Then it kills its containers and returns nil. Call it only once.
 func (k *Kubelet) Run(ctx context.Context) error {
 	if err := os.RemoveAll(k.podsDir); err != nil {
 		return fmt.Errorf("clear the root directory: %w", err)
@@ -153,7 +153,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Streams end with ctx, the base of every request's context.
+	// Streams end with ctx, which is the parent of every request's context.
 	server := &http.Server{
 		Handler:           k.handler(),
 		TLSConfig:         k.tls,

@@ -1,9 +1,11 @@
 // Package leak finds secrets in the output of programs.
 //
-// A test adds each secret to a Book when the secret is created, because it may later be gone from its store. The Book
-// finds it in all forms in which a program may print it: plain, base64 (also within other data, and encoded twice),
-// hexadecimal, quoted, and as Go prints bytes. For a private key, it searches the secret numbers, because certificates
-// contain the others.
+// A test adds each secret to a Book when the secret is created, because it may later be gone from its store. A program
+// may print a secret in many forms, and the Book finds all of them:
+//   - plain, and as Go prints bytes
+//   - base64, also within other data, and encoded twice
+//   - hexadecimal and quoted
+//   - the secret numbers of a private key, because certificates contain the others
 package leak
 
 import (
