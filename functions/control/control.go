@@ -1,4 +1,4 @@
-// Package control is the function that answers calls to the gateway's own Kubernetes API.
+// Package control is the function that serves the gateway's own Kubernetes API.
 package control
 
 import (
@@ -16,8 +16,8 @@ type Config struct {
 	control.Options
 }
 
-// New returns the function: that of functions/fleet, with the API at its root. frozen says that the process is stopped between
-// calls, as Lambda does, and has one call at a time.
+// New returns the function: that of functions/fleet with the API at its root. frozen means that the process is stopped
+// between requests and serves one at a time, as in Lambda.
 func New(ctx context.Context, cfg Config, frozen bool) (http.Handler, lambdahttp.Options, error) {
 	cfg.ProbeOnGet = true
 	cfg.Config.Public = cfg.Public(cfg.Authentication)

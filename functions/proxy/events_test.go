@@ -16,8 +16,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
 
-// TestCertificatesOfEvents holds: a client certificate counts in an event of the configured target group and in the configured header, and
-// nowhere else. It is public: whoever may write that header is its owner.
+// TestCertificatesOfEvents: a client certificate is accepted only in the configured header of an event of the
+// configured target group. A certificate is public, so anyone who can write that header could act as its owner.
 func TestCertificatesOfEvents(t *testing.T) {
 	ca, err := pki.LoadCA(t.TempDir(), "client-ca")
 	if err != nil {
@@ -50,7 +50,7 @@ func TestCertificatesOfEvents(t *testing.T) {
 		group   TargetGroup
 		header  string
 		context map[string]any
-		want    int // 403 is for somebody
+		want    int // 403 means identified
 	}{
 		"ours": {ours, header, alb(ours), http.StatusForbidden},
 		"ours by its name": {

@@ -1,4 +1,4 @@
-// Package proxy is the function that answers one REST call to one member cluster.
+// Package proxy is the function that serves REST requests to member clusters.
 package proxy
 
 import (
@@ -20,11 +20,11 @@ type Config struct {
 	BridgeURL       string              `envconfig:"CLUSTERPASS_BRIDGE_URL" desc:"Base URL of the bridge where it is not the host that clients call." example:"https://bridge.example.com"`
 }
 
-// TargetGroup is the ARN of a target group, or empty. An account has one of a name in a region, so that an ARN that ends in /* names
-// one, too: the template can say it of a group that has the function as its target and so does not exist yet.
+// TargetGroup is the ARN of a target group, or empty. It may end in /*, because names are unique in an account and
+// region. The template needs that for a target group that does not exist yet, since the function is its target.
 type TargetGroup string
 
-// Is reports whether arn is the group's.
+// Is reports whether arn is the ARN of the group.
 func (g TargetGroup) Is(arn string) bool {
 	if name, open := strings.CutSuffix(string(g), "*"); open {
 		return strings.HasSuffix(name, "/") && strings.HasPrefix(arn, name)
@@ -32,8 +32,8 @@ func (g TargetGroup) Is(arn string) bool {
 	return g != "" && arn == string(g)
 }
 
-// New returns the function. frozen says that the process is stopped between calls, as Lambda does, and has one call at
-// a time.
+// New returns the function. frozen means that the process is stopped between requests and serves one at a time, as in
+// Lambda.
 func New(ctx context.Context, cfg *Config, frozen bool) (http.Handler, lambdahttp.Options, error) {
 	trusted := func(r *http.Request) bool {
 		ev, ok := lambdahttp.EventFrom(r.Context())

@@ -12,15 +12,16 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// origin says what a renewed kubeconfig was made from. It is kept in its user, as an extension.
+// origin identifies the secret version that a renewed kubeconfig was made from. It is stored in its user, as an
+// extension.
 type origin struct {
-	Version string `json:"version"` // of the secret
+	Version string `json:"version"` // version of the secret
 	Account string `json:"account"`
 }
 
 const originName = "clusterpass.io/renewed-from"
 
-// renew returns a kubeconfig like old with another token. The current context's user must have a token now.
+// renew returns a copy of the kubeconfig old with another token. The current context's user must have a token.
 func renew(old []byte, token string, from origin) (secrets.Value, error) {
 	kc, user, err := currentUser(old)
 	if err != nil {
@@ -39,12 +40,12 @@ func renew(old []byte, token string, from origin) (secrets.Value, error) {
 	})
 	out, err := yaml.Marshal(kc)
 	if err != nil {
-		return secrets.Value{}, errors.New("the kubeconfig cannot be written") // the cause may show it
+		return secrets.Value{}, errors.New("the kubeconfig cannot be written") // the cause may contain it
 	}
 	return secrets.NewValue(out), nil
 }
 
-// originOf returns what renew noted, or zero.
+// originOf returns the origin that renew stored, or zero.
 func originOf(v secrets.Value) origin {
 	var o origin
 	_, user, err := currentUser(v.Reveal())
@@ -53,17 +54,17 @@ func originOf(v secrets.Value) origin {
 	}
 	for _, e := range user.Extensions {
 		if e.Name == originName {
-			_ = json.Unmarshal(e.Extension.Raw, &o) // zero where it cannot be read
+			_ = json.Unmarshal(e.Extension.Raw, &o) // zero if it is invalid
 		}
 	}
 	return o
 }
 
-// currentUser returns a kubeconfig and, within it, the user of its current or only context.
+// currentUser returns a kubeconfig and the user of its current or only context.
 func currentUser(data []byte) (*clientcmdv1.Config, *clientcmdv1.AuthInfo, error) {
 	kc := &clientcmdv1.Config{}
 	if err := yaml.Unmarshal(data, kc); err != nil {
-		return nil, nil, errors.New("the kubeconfig cannot be read") // the cause may show it
+		return nil, nil, errors.New("the kubeconfig cannot be read") // the cause may contain it
 	}
 	for _, c := range kc.Contexts {
 		if c.Name != kc.CurrentContext && (kc.CurrentContext != "" || len(kc.Contexts) != 1) {

@@ -16,13 +16,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// The stages of a version.
+// Stages of a version.
 const (
 	current = "AWSCURRENT"
 	pending = "AWSPENDING"
 )
 
-// Manager is the part of Secrets Manager's API that rotation needs; *secretsmanager.Client implements it.
+// Manager is the part of Secrets Manager's API that rotation needs. *secretsmanager.Client implements it.
 type Manager interface {
 	DescribeSecret(context.Context, *secretsmanager.DescribeSecretInput,
 		...func(*secretsmanager.Options)) (*secretsmanager.DescribeSecretOutput, error)
@@ -34,12 +34,12 @@ type Manager interface {
 		...func(*secretsmanager.Options)) (*secretsmanager.UpdateSecretVersionStageOutput, error)
 }
 
-// secret is what Secrets Manager says of a secret, without its values.
+// secret is the description of a secret, without its values.
 type secret struct {
 	id     string // as in the event
 	name   string
-	stages map[string][]string // by version id
-	next   time.Time           // rotation; zero if not known
+	stages map[string][]string // by version ID
+	next   time.Time           // next rotation; zero if unknown
 }
 
 func (s *secret) currentID() string {
@@ -51,14 +51,14 @@ func (s *secret) currentID() string {
 	return ""
 }
 
-// version is one version's value.
+// version is the value of one version.
 type version struct {
 	id     string
 	value  secrets.Value
 	binary bool
 }
 
-// errNoValue is returned for a version that has none yet.
+// errNoValue means that a version has no value yet.
 var errNoValue = errors.New("no value yet")
 
 func (r *Rotator) describe(ctx context.Context, id string) (*secret, error) {
@@ -69,7 +69,7 @@ func (r *Rotator) describe(ctx context.Context, id string) (*secret, error) {
 	return &secret{id, aws.ToString(out.Name), out.VersionIdsToStages, aws.ToTime(out.NextRotationDate)}, nil
 }
 
-// get reads the version that has a stage; with an id, that version.
+// get reads the version with a stage or, if id is set, that version.
 func (r *rotation) get(ctx context.Context, id, stage string) (*version, error) {
 	in := &secretsmanager.GetSecretValueInput{SecretId: &r.secret.id, VersionStage: &stage}
 	if id != "" {
@@ -91,7 +91,7 @@ func (r *rotation) get(ctx context.Context, id, stage string) (*version, error) 
 	return v, nil
 }
 
-// put keeps v as the pending version. Where another call was faster, its value stands.
+// put stores v as the pending version. If another call was faster, its value stays.
 func (r *rotation) put(ctx context.Context, v *version) error {
 	in := &secretsmanager.PutSecretValueInput{
 		SecretId: &r.secret.id, ClientRequestToken: &r.id, VersionStages: []string{pending},
@@ -109,7 +109,7 @@ func (r *rotation) put(ctx context.Context, v *version) error {
 	return nil
 }
 
-// promote moves AWSCURRENT to the pending version if it is on version from; Secrets Manager refuses otherwise.
+// promote moves AWSCURRENT from version from to the pending version. It fails if from is not current.
 func (r *rotation) promote(ctx context.Context, from string) error {
 	_, err := r.Manager.UpdateSecretVersionStage(ctx, &secretsmanager.UpdateSecretVersionStageInput{
 		SecretId: &r.secret.id, VersionStage: aws.String(current), MoveToVersionId: &r.id, RemoveFromVersionId: &from,
@@ -120,8 +120,8 @@ func (r *rotation) promote(ctx context.Context, from string) error {
 	return nil
 }
 
-// clear takes AWSPENDING from the version, if it has it: Secrets Manager takes a pending version that is not current for a
-// rotation under way, and a later registration may move AWSCURRENT on.
+// clear removes AWSPENDING from the version. Secrets Manager considers a pending version that is not current a running
+// rotation. A later registration may move AWSCURRENT on.
 func (r *rotation) clear(ctx context.Context) error {
 	if !slices.Contains(r.secret.stages[r.id], pending) {
 		return nil
@@ -139,7 +139,7 @@ func (r *rotation) clear(ctx context.Context) error {
 	return fmt.Errorf("end the rotation: %w", err)
 }
 
-// storeName is the secret's name in the gateway's secret store.
+// storeName returns the secret's name in the gateway's secret store.
 func (r *rotation) storeName() (string, error) {
 	name, ok := strings.CutPrefix(r.secret.name, r.Prefix)
 	if !ok {

@@ -17,12 +17,12 @@ import (
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 )
 
-// fakeManager is one secret with the semantics that AWS documents.
+// fakeManager is one secret with the documented semantics of AWS.
 type fakeManager struct {
 	name string
 
 	mu     sync.Mutex
-	values map[string]*string // by version id; nil before the first put
+	values map[string]*string // by version ID; nil before the first put
 	stages map[string][]string
 }
 
@@ -30,7 +30,7 @@ func newFakeManager(name, id, value string) *fakeManager {
 	return &fakeManager{name: name, values: map[string]*string{id: &value}, stages: map[string][]string{id: {current}}}
 }
 
-// begin is what RotateSecret does before it calls the function.
+// begin prepares a rotation, like RotateSecret.
 func (f *fakeManager) begin(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,7 +110,7 @@ func (f *fakeManager) move(stage, to string) {
 	}
 }
 
-// replace is what registering a cluster anew does.
+// replace writes a new current version, like a new registration of a cluster.
 func (f *fakeManager) replace(id, value string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -120,13 +120,13 @@ func (f *fakeManager) replace(id, value string) {
 	f.move("AWSPREVIOUS", old)
 }
 
-// errDied is what a call of a dead process returns.
+// errDied is the result of calls in a dead process.
 var errDied = errors.New("the process died")
 
-// mortal is a Manager whose process dies at one call: before it or after it. It stays dead.
+// mortal is a Manager whose process dies before or after one call. It stays dead.
 type mortal struct {
 	Manager
-	left  int // calls until then
+	left  int // calls before the death
 	after bool
 }
 
@@ -163,7 +163,7 @@ func (m *mortal) UpdateSecretVersionStage(ctx context.Context, in *secretsmanage
 	return mayDie(ctx, m, in, m.Manager.UpdateSecretVersionStage)
 }
 
-// startMoto starts an imitation of Secrets Manager and returns a client.
+// startMoto starts moto, a fake of Secrets Manager, and returns a client.
 func startMoto(t *testing.T) *secretsmanager.Client {
 	t.Helper()
 	moto, err := mototest.Start()
@@ -178,7 +178,7 @@ func startMoto(t *testing.T) *secretsmanager.Client {
 	return secretsmanager.NewFromConfig(cfg)
 }
 
-// stagesOf says which version has which stage.
+// stagesOf returns the version of each stage.
 func stagesOf(t *testing.T, m Manager, secret string) map[string]string {
 	t.Helper()
 	out, err := m.DescribeSecret(t.Context(), &secretsmanager.DescribeSecretInput{SecretId: &secret})
@@ -194,7 +194,7 @@ func stagesOf(t *testing.T, m Manager, secret string) map[string]string {
 	return stages
 }
 
-// wantStages checks that; stages are given as in "AWSCURRENT", "v1".
+// wantStages checks the result of stagesOf. pairs are stages and versions, e.g. "AWSCURRENT", "v1".
 func wantStages(t *testing.T, m Manager, secret string, pairs ...string) {
 	t.Helper()
 	want := map[string]string{}
@@ -206,5 +206,5 @@ func wantStages(t *testing.T, m Manager, secret string, pairs ...string) {
 	}
 }
 
-// id makes a version's id, of the length that AWS wants.
+// id returns a version ID of valid length.
 func id(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }

@@ -16,10 +16,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cluster"
 )
 
-// minLifetime is the shortest that Kubernetes takes for a token.
+// minLifetime is the minimum lifetime of a token that Kubernetes accepts.
 const minLifetime = 10 * time.Minute
 
-// member is a live way to the cluster whose secret is rotated, with a version's credential. Close it when done.
+// member returns a client for the cluster of the secret, with a version's credential. The caller must close it.
 func (r *rotation) member(ctx context.Context, v *version) (*cluster.Member, error) {
 	c, err := r.cluster(ctx)
 	if err != nil {
@@ -32,7 +32,7 @@ func (r *rotation) member(ctx context.Context, v *version) (*cluster.Member, err
 	return cluster.NewMember(c, kc, r.Policy, nil), nil
 }
 
-// cluster finds the Cluster that names the secret. Its proxyURL, say, is not in the kubeconfig.
+// cluster finds the Cluster that refers to the secret. Settings like its proxyURL are not in the kubeconfig.
 func (r *rotation) cluster(ctx context.Context) (*v1alpha1.Cluster, error) {
 	name, err := r.storeName()
 	if err != nil {
@@ -46,7 +46,7 @@ func (r *rotation) cluster(ctx context.Context) (*v1alpha1.Cluster, error) {
 		for _, o := range page.Objects {
 			c := &v1alpha1.Cluster{}
 			if err := json.Unmarshal(o.Value, c); err != nil {
-				continue // not the one: a cluster that cannot be read cannot be called
+				continue // an unreadable Cluster cannot be called, so it is not this one
 			}
 			c.Name = strings.TrimPrefix(o.Key, v1alpha1.Prefix)
 			if c.SecretName() == name && c.OwnsSecret(name) {
@@ -59,16 +59,16 @@ func (r *rotation) cluster(ctx context.Context) (*v1alpha1.Cluster, error) {
 	}
 }
 
-// minted is a new token and what the member says of it.
+// minted is a new token with its description by the member.
 type minted struct {
 	bearer  string
-	account string // as a user's name: system:serviceaccount:NAMESPACE:NAME
+	account string // the user name system:serviceaccount:NAMESPACE:NAME
 	expires time.Time
 }
 
 const accountPrefix = "system:serviceaccount:"
 
-// mint has the member make a token for the account whose token m calls with.
+// mint requests a new token from the member, for the account of the present token.
 func mint(ctx context.Context, m *cluster.Member, lifetime time.Duration) (*minted, error) {
 	account, err := m.WhoAmI(ctx)
 	var refused *cluster.CallError
@@ -100,8 +100,7 @@ func mint(ctx context.Context, m *cluster.Member, lifetime time.Duration) (*mint
 	return &minted{req.Status.Token, account, req.Status.ExpirationTimestamp.Time}, nil
 }
 
-// tokenRequest is the part of authentication.k8s.io/v1 TokenRequest that is needed here. No audience means the API
-// server's own.
+// tokenRequest is the necessary part of authentication.k8s.io/v1 TokenRequest. No audience means the API server's own.
 type tokenRequest struct {
 	metav1.TypeMeta `json:",inline"`
 	Spec            struct {

@@ -23,7 +23,7 @@ import (
 	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
 )
 
-// fakeMember is an API server as far as tokens go.
+// fakeMember is an API server that supports only tokens.
 type fakeMember struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -74,16 +74,17 @@ func (m *fakeMember) accepts(token string) bool {
 	return m.users[token] != ""
 }
 
-// kubeconfig has more in it than the gateway needs: rotation keeps it.
+// kubeconfig contains unnecessary entries, which rotation must keep.
 func (m *fakeMember) kubeconfig(token string) string {
 	ca, _ := json.Marshal(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: m.Certificate().Raw}))
 	return fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: here,
-contexts: [{name: there, context: {cluster: c, user: other}}, {name: here, context: {cluster: c, user: u, namespace: kept}}],
+contexts: [{name: there, context: {cluster: c, user: other}},
+  {name: here, context: {cluster: c, user: u, namespace: kept}}],
 clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}],
 users: [{name: other, user: {token: untouched}}, {name: u, user: {token: %s}}]}`, m.URL, ca, token)
 }
 
-// tokenOf is the token of the version with a stage.
+// tokenOf returns the token of the version with a stage.
 func tokenOf(t *testing.T, m Manager, secret, stage string) string {
 	t.Helper()
 	out, err := m.GetSecretValue(t.Context(), &secretsmanager.GetSecretValueInput{SecretId: &secret, VersionStage: &stage})
@@ -102,12 +103,12 @@ func tokenOf(t *testing.T, m Manager, secret, stage string) string {
 
 const secretName = "clusterpass/clusters/member1"
 
-// stand is a secret, its cluster and its member.
+// stand has a secret, its cluster and its member.
 type stand struct {
 	*fakeMember
 	manager Manager
 	secret  string
-	begin   func(id string) // of a rotation
+	begin   func(id string) // starts a rotation
 	objects objects.Store
 	log     *bytes.Buffer
 }
@@ -125,7 +126,7 @@ func (b *stand) handle(ctx context.Context, m Manager, step string, id string) e
 
 var steps = []string{"createSecret", "setSecret", "testSecret", "finishSecret"}
 
-// rotate does what Secrets Manager does: four steps in order.
+// rotate runs the four steps in order, like Secrets Manager.
 func (b *stand) rotate(ctx context.Context, m Manager, id string) error {
 	for _, step := range steps {
 		if err := b.handle(ctx, m, step, id); err != nil {
@@ -155,7 +156,7 @@ func (b *stand) addCluster(t *testing.T, name, value string) {
 	}
 }
 
-// onFake returns a stand with Secrets Manager as AWS documents it. The current version is id(0).
+// onFake returns a stand with a fakeManager. The current version is id(0).
 func onFake(t *testing.T, kubeconfig func(*fakeMember) string) (*stand, *fakeManager) {
 	t.Helper()
 	member := newMember(t)

@@ -1,15 +1,19 @@
-// Package rotate is the function by which AWS Secrets Manager rotates the credential of a member cluster: the token of a
-// ServiceAccount in the kubeconfig that the cluster's secret holds.
+// Package rotate is the function with which AWS Secrets Manager rotates a member cluster's credential. That is the
+// token of a ServiceAccount in the kubeconfig of the cluster's secret.
 //
-// Secrets Manager calls it four times with one version's id. createSecret has the member mint a new token for the
-// ServiceAccount that the present token belongs to, and keeps it as that version, AWSPENDING. testSecret calls the member
-// with it. finishSecret makes the version AWSCURRENT; the one before stays as AWSPREVIOUS, and its token
-// stays good until it expires, so that calls on their way do not notice. setSecret has nothing to do: a member knows its
-// tokens.
+// Secrets Manager calls four steps with the ID of a version:
+//   - createSecret requests a new token from the member, for the ServiceAccount of the present token. It stores the
+//     token as that version, with the stage AWSPENDING.
+//   - setSecret does nothing, because a member knows its tokens.
+//   - testSecret calls the member with the new token.
+//   - finishSecret makes the version AWSCURRENT. The previous version becomes AWSPREVIOUS. Its token stays valid until
+//     it expires, so that running requests continue.
 //
-// Invariants: every step may run twice, or again after it died anywhere, also at the same time; AWSCURRENT moves only to a version
-// that was made from the present one, so that a cluster registered anew meanwhile keeps what it was given;
-// what a member answers is never stored unless it can be read back as a kubeconfig for the same cluster.
+// Invariants:
+//   - Every step may run twice, concurrently, or again after a crash.
+//   - AWSCURRENT moves only to a version that was made from the present one. So a new registration of the cluster is
+//     never overwritten.
+//   - A member's response is stored only if it can be read back as a kubeconfig for the same cluster.
 package rotate
 
 import (
@@ -32,7 +36,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/tunnel"
 )
 
-// stepTimeout bounds one step, whatever the function's own limit.
+// stepTimeout is the deadline of one step.
 const stepTimeout = time.Minute
 
 // Config is the function's configuration.
@@ -58,7 +62,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Open makes a Rotator of the function's configuration and the SDK's standard environment.
+// Open returns a Rotator for the function's configuration and the SDK's standard environment.
 func (c *Config) Open(ctx context.Context) (*Rotator, error) {
 	sdk, err := awsclient.Load(ctx)
 	if err != nil {
@@ -82,31 +86,31 @@ func (c *Config) Open(ctx context.Context) (*Rotator, error) {
 	}, nil
 }
 
-// Rotator is the function. It keeps nothing between calls and is safe for concurrent use.
+// Rotator is the function. It is stateless and safe for concurrent use.
 type Rotator struct {
 	Manager  Manager
-	Prefix   string // of the names of this installation's secrets; the store's own names follow
+	Prefix   string // prefix of the secrets' names in AWS; the store's names follow
 	Objects  objects.Store
 	Policy   cluster.DialPolicy
-	Lifetime time.Duration // of new tokens, as far as the member grants it
+	Lifetime time.Duration // requested lifetime of new tokens; the member may grant less
 	Log      *slog.Logger
 }
 
-// Event is what Secrets Manager sends.
+// Event is the request of Secrets Manager.
 type Event struct {
 	Step               string
 	SecretID           string `json:"SecretId"` // ARN or name
-	ClientRequestToken string // id of the version to make
+	ClientRequestToken string // ID of the version to create
 }
 
-// rotation is one step of the rotation of one secret.
+// rotation is one step for one secret.
 type rotation struct {
 	*Rotator
 	secret *secret
-	id     string // of the version to make
+	id     string // ID of the version to create
 }
 
-// Handle does one step. An error lets Secrets Manager try again; its text holds no secret.
+// Handle runs one step. Secrets Manager retries after an error, whose text contains no secret.
 func (r *Rotator) Handle(ctx context.Context, ev Event) error {
 	steps := map[string]func(*rotation, context.Context) error{
 		"createSecret": (*rotation).create, "setSecret": (*rotation).set, "testSecret": (*rotation).test,
@@ -147,7 +151,7 @@ func (r *rotation) run(ctx context.Context, step func(*rotation, context.Context
 	if err == nil {
 		return nil
 	}
-	// Another call of the same step may have been faster, or an answer got lost.
+	// Another call of the same step may have been faster, or a response was lost.
 	if now, derr := r.describe(ctx, r.secret.id); derr == nil && slices.Contains(now.stages[r.id], current) {
 		r.secret = now
 		return r.clear(ctx)
@@ -155,7 +159,7 @@ func (r *rotation) run(ctx context.Context, step func(*rotation, context.Context
 	return err
 }
 
-// create mints a token, unless that is done, and keeps it as the pending version.
+// create requests a token and stores it as the pending version, unless that was done before.
 func (r *rotation) create(ctx context.Context) error {
 	switch made, err := r.get(ctx, r.id, pending); {
 	case err == nil:
@@ -196,7 +200,7 @@ func (r *rotation) create(ctx context.Context) error {
 	return r.put(ctx, made)
 }
 
-// set has nothing to do.
+// set does nothing.
 func (r *rotation) set(context.Context) error { return nil }
 
 // test calls the member with the pending version.

@@ -48,7 +48,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestEveryStepTwice holds: a step that is called again changes nothing.
+// TestEveryStepTwice: a repeated step changes nothing.
 func TestEveryStepTwice(t *testing.T) {
 	b, _ := onFake(t, withToken)
 	b.begin(id(1))
@@ -59,7 +59,7 @@ func TestEveryStepTwice(t *testing.T) {
 			}
 		}
 	}
-	for _, step := range steps { // all of it again
+	for _, step := range steps { // repeat everything
 		if err := b.handle(t.Context(), b.manager, step, id(1)); err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestEveryStepTwice(t *testing.T) {
 	}
 }
 
-// TestEveryStepAtOnce holds: calls of a step at the same time end as one.
+// TestEveryStepAtOnce: concurrent calls of a step have the effect of one.
 func TestEveryStepAtOnce(t *testing.T) {
 	b, _ := onFake(t, withToken)
 	b.log = nil
@@ -93,8 +93,8 @@ func TestEveryStepAtOnce(t *testing.T) {
 	}
 }
 
-// dieEverywhere rotates and dies at each call to Secrets Manager in turn, before it and after it; a new process begins the
-// rotation again. All the time, the current token is a good one.
+// dieEverywhere rotates once for each call to Secrets Manager, and dies before or after that call. A new process then
+// starts the rotation again. The current token must be valid at all times.
 func dieEverywhere(t *testing.T, b *stand) {
 	version := 0
 	for calls := 1; ; calls++ {
@@ -145,7 +145,7 @@ func TestOnMoto(t *testing.T) {
 	}
 	b.manager = client
 	b.begin = func(version string) {
-		// There is no such function, which moto says only after it has made the pending version.
+		// The function does not exist, but moto reports that only after it has created the pending version.
 		_, err := client.RotateSecret(t.Context(), &secretsmanager.RotateSecretInput{
 			SecretId: &b.secret, ClientRequestToken: &version,
 			RotationLambdaARN: aws.String("arn:aws:lambda:eu-west-1:123456789012:function:none"),
@@ -188,7 +188,7 @@ func TestReplacedMeanwhile(t *testing.T) {
 
 func (f *fakeManager) kubeconfigOf(id string) string { return *f.values[id] }
 
-// TestReplacedAtTheLastMoment holds: Secrets Manager itself refuses to move AWSCURRENT from where it is not.
+// TestReplacedAtTheLastMoment: Secrets Manager refuses to move AWSCURRENT from a version that is not current.
 func TestReplacedAtTheLastMoment(t *testing.T) {
 	b, f := onFake(t, withToken)
 	b.begin(id(1))
@@ -220,8 +220,8 @@ func (r *replacing) GetSecretValue(ctx context.Context, in *secretsmanager.GetSe
 	return out, err
 }
 
-// TestConfigurationIsTested covers the call that Secrets Manager makes when rotation is switched on for later: testSecret
-// alone, on a copy of the present value.
+// TestConfigurationIsTested covers the call that Secrets Manager makes when rotation is enabled for a later time:
+// testSecret alone, on a copy of the present value.
 func TestConfigurationIsTested(t *testing.T) {
 	b, f := onFake(t, withToken)
 	for n := 1; n <= 2; n++ { // the second time, the present value comes from a rotation
@@ -350,7 +350,8 @@ func (s *scheduled) DescribeSecret(ctx context.Context, in *secretsmanager.Descr
 
 func TestRenewKeepsTheRest(t *testing.T) {
 	in := []byte(
-		`{contexts: [{name: x, context: {cluster: c, user: u}}], clusters: [{name: c, cluster: {server: "https://x", proxy-url: "http://p", tls-server-name: name}}],
+		`{contexts: [{name: x, context: {cluster: c, user: u}}], clusters: [{name: c, cluster: {server: "https://x",
+  proxy-url: "http://p", tls-server-name: name}}],
 users: [{name: u, user: {token: old, extensions: [{name: other, extension: {a: 1}}]}}]}`)
 	once, err := renew(in, "new", origin{"v1", "a"})
 	if err != nil {

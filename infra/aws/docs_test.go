@@ -14,7 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 )
 
-// TestDocumentation holds that docs/aws.md and the template name the same parameters.
+// TestDocumentation: docs/aws.md and the template have the same parameters.
 func TestDocumentation(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs/aws.md"))
 	if err != nil {
@@ -45,7 +45,7 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-// TestImage holds what scripts/image asks of ECR, a real moto's, and of Docker, which is imitated: it needs an engine.
+// TestImage checks the calls of scripts/image to ECR, which moto provides, and to Docker, which is a fake.
 func TestImage(t *testing.T) {
 	if _, err := exec.LookPath("aws"); err != nil {
 		python, err := mototest.Python("awscli")
@@ -62,7 +62,7 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
-	for range 2 { // the second time the repository is there
+	for range 2 { // the second time the repository exists
 		out, err := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/image"), "clusterpass-bridge", "v1",
 			"arm64").CombinedOutput()
 		if err != nil ||
@@ -82,7 +82,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestDeploy holds what make deploy asks of sam, which is imitated: it needs an account. What sam build calls is called.
+// TestDeploy checks the calls of make deploy to sam, which is a fake. The commands of sam build are run.
 func TestDeploy(t *testing.T) {
 	dir := t.TempDir()
 	calls := filepath.Join(dir, "calls")
@@ -92,7 +92,7 @@ func TestDeploy(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
-	// For this machine: the others' packages are in no build cache.
+	// For this machine, since other architectures are not in the build cache.
 	cmd := exec.CommandContext(t.Context(), "make", "-C", root, "deploy", "STACK=clusterpass", "ARCH="+runtime.GOARCH)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -113,7 +113,8 @@ func TestDeploy(t *testing.T) {
 	}
 	const want = "build\ndeploy --stack-name clusterpass --resolve-s3 --capabilities CAPABILITY_IAM " +
 		"CAPABILITY_NAMED_IAM CAPABILITY_AUTO_EXPAND"
-	if got := strings.TrimSpace(string(text)); got != want+" --guided" && got != want { // guided where there is no samconfig.toml yet
+	// --guided is used without a samconfig.toml.
+	if got := strings.TrimSpace(string(text)); got != want+" --guided" && got != want {
 		t.Errorf("sam is asked to\n%s", text)
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// patience is how long something may take on a busy machine.
+// patience is a timeout for a busy machine.
 const patience = 10 * time.Minute
 
 // TestLocalStack fails if make localstack does not deploy to any AWS_ENDPOINT_URL, shows no progress, or does not serve
@@ -37,7 +37,7 @@ func TestLocalStack(t *testing.T) {
 	}
 	newAccount(t)
 	addr := quietAddress(t)
-	if runtime.GOARCH == "amd64" { // newAccount made what the template has by default
+	if runtime.GOARCH == "amd64" { // newAccount created the template's default
 		if err := os.Rename(filepath.Join(os.Getenv("DIST"), "arm64"),
 			filepath.Join(os.Getenv("DIST"), "amd64")); err != nil {
 			t.Fatal(err)
@@ -83,7 +83,7 @@ func TestLocalStack(t *testing.T) {
 		!strings.Contains(body, "member1") {
 		t.Errorf("a cluster that is not there: %d %s", code, body)
 	}
-	// A pass that the command line writes into the emulator's stores is one for this bridge.
+	// A pass that the command line writes into the emulator's stores is valid at this bridge.
 	pass := exec.CommandContext(t.Context(), filepath.Join(root, "dist/local/clusterpass"), "--store", "aws:emulated",
 		"pass", "create", "p", "--user", "ann",
 		"--gateway", kubeconfig, "--output", "token")
@@ -111,8 +111,8 @@ func TestLocalStack(t *testing.T) {
 	}
 }
 
-// TestLocalStackCompose holds: LocalStack is reached from this machine alone, where infra/localstack/up looks for it, never begins without a
-// token, and runs the services of all that the stack makes there.
+// TestLocalStackCompose: LocalStack is reachable only from this machine, at the address in infra/localstack/up. It does
+// not start without a token, and runs the services of all resources of the stack.
 func TestLocalStackCompose(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "infra/localstack/compose.yaml"))
 	if err != nil {
@@ -159,8 +159,8 @@ func TestLocalStackCompose(t *testing.T) {
 	}
 }
 
-// quietAddress is one on loopback where nobody listens, and that nobody gets by chance meanwhile: its port is below those that systems give
-// to whoever names none.
+// quietAddress returns a loopback address without a listener. Its port is below the range of ephemeral ports, so that
+// no other program gets it by chance.
 func quietAddress(t *testing.T) string {
 	t.Helper()
 	for {
@@ -175,7 +175,7 @@ func quietAddress(t *testing.T) string {
 	}
 }
 
-// ask asks the bridge as a client does.
+// ask sends a client's request to the bridge.
 func ask(t *testing.T, cfg *rest.Config, path string) (int, string) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(cfg)

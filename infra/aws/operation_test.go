@@ -16,13 +16,13 @@ import (
 	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
 )
 
-// given is a template with parameters, of which conditions, rules and Fn::If are decided as CloudFormation does.
+// given is a template with parameter values. It evaluates conditions, rules and Fn::If like CloudFormation.
 type given struct {
 	*template
 	parameters map[string]any
 }
 
-// with is a template with its defaults, and with parameters as NAME=VALUE.
+// with returns a template with its defaults and the given parameters, as NAME=VALUE.
 func (tmpl *template) with(parameters ...string) given {
 	g := given{tmpl, map[string]any{}}
 	for name, p := range tmpl.Parameters {
@@ -37,7 +37,7 @@ func (tmpl *template) with(parameters ...string) given {
 	return g
 }
 
-// value is v with all decided that parameters decide.
+// value evaluates everything in v that depends on parameters only.
 func (g given) value(v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -77,13 +77,13 @@ func (g given) value(v any) any {
 				return g.value(list[1])
 			}
 			return g.value(list[2])
-		case v["Fn::EachMemberEquals"] != nil: // of a list that is a parameter, which is given as one string
+		case v["Fn::EachMemberEquals"] != nil: // a list parameter is given as one string
 			list := operands("Fn::EachMemberEquals")
 			want := g.value(list[1])
 			return !slices.ContainsFunc(strings.Split(fmt.Sprint(g.value(list[0])), ","), func(e string) bool {
 				return e != want
 			})
-		case v["Fn::Join"] != nil: // of such a list, too
+		case v["Fn::Join"] != nil: // a list parameter, too
 			return fmt.Sprint(g.value(operands("Fn::Join")[1]))
 		}
 		all := map[string]any{}
@@ -97,7 +97,7 @@ func (g given) value(v any) any {
 
 func (g given) condition(name string) bool { return g.value(g.Conditions[name]) == true }
 
-// refusals are what CloudFormation says to these parameters before it makes anything.
+// refusals returns CloudFormation's errors for these parameters before it creates anything.
 func (g given) refusals() []string {
 	var all []string
 	for _, r := range g.Rules {
@@ -113,7 +113,8 @@ func (g given) refusals() []string {
 	return all
 }
 
-// TestRules holds: parameters that cannot work together are refused before anything is made, and those of docs/aws.md are not.
+// TestRules: invalid combinations of parameters are refused before anything is created. Those of docs/aws.md are
+// accepted.
 func TestRules(t *testing.T) {
 	tmpl := load(t)["template.yaml"]
 	text := fmt.Sprint(tmpl.Rules)
@@ -126,10 +127,11 @@ func TestRules(t *testing.T) {
 			t.Errorf("a rule uses %s, which CloudFormation refuses in rules", used)
 		}
 	}
-	const domain, certificate = "DomainName=clusterpass.example.com", "CertificateArn=arn:aws:acm:eu-central-1:111122223333:certificate/0-1"
+	const domain = "DomainName=clusterpass.example.com"
+	const certificate = "CertificateArn=arn:aws:acm:eu-central-1:111122223333:certificate/0-1"
 	for _, tt := range []struct {
 		parameters []string
-		want       string // in what is refused; empty where nothing is
+		want       string // part of the refusal; "" for none
 	}{
 		{[]string{domain, certificate}, ""},
 		{[]string{domain, "HostedZoneId=Z1"}, ""},
@@ -163,7 +165,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestWhereThingsRun holds: what the network's parameters mean for functions and bridge.
+// TestWhereThingsRun covers the effect of the network parameters on functions and the bridge.
 func TestWhereThingsRun(t *testing.T) {
 	tmpl := load(t)["template.yaml"]
 	const domain = "DomainName=clusterpass.example.com"
@@ -198,7 +200,7 @@ func TestWhereThingsRun(t *testing.T) {
 	}
 }
 
-// TestTwoZones holds: the loss of a zone leaves the other.
+// TestTwoZones: the loss of one zone does not affect the other.
 func TestTwoZones(t *testing.T) {
 	all := load(t)
 	resources := all["infra/aws/network.yaml"].Resources
@@ -224,8 +226,7 @@ func TestTwoZones(t *testing.T) {
 	}
 }
 
-// TestScaling holds: there are more bridges when streams, which the bridge itself counts, or CPU say so; before a bridge refuses; and what
-// goes away goes slowly.
+// TestScaling: the number of bridges grows with streams or CPU, before a bridge refuses requests. It shrinks slowly.
 func TestScaling(t *testing.T) {
 	all := load(t)
 	resources := all["infra/aws/bridge.yaml"].Resources
@@ -249,7 +250,8 @@ func TestScaling(t *testing.T) {
 				get(c, "PredefinedMetricSpecification", "PredefinedMetricType"), render(get(c, "TargetValue"))))] = true
 	}
 	for _, want := range []string{
-		"[Clusterpass/${Prefix}] OpenStreams Average <nil> <nil> [${StreamsPerTask}]", // websocket-bridge/server prints it, without dimensions
+		// printed by websocket-bridge/server, without dimensions
+		"[Clusterpass/${Prefix}] OpenStreams Average <nil> <nil> [${StreamsPerTask}]",
 		"[] <nil> <nil> <nil> ECSServiceAverageCPUUtilization [60]",
 	} {
 		if !metrics[want] {
@@ -266,7 +268,7 @@ func TestScaling(t *testing.T) {
 	}
 }
 
-// TestSpot holds: Spot capacity is only for what the parameter says, and what is always needed is not on it.
+// TestSpot: Spot capacity is used only for the share in the parameter, and never for the minimum.
 func TestSpot(t *testing.T) {
 	tmpl := load(t)["infra/aws/bridge.yaml"]
 	for spot, want := range map[string]string{
@@ -284,8 +286,8 @@ func TestSpot(t *testing.T) {
 	}
 }
 
-// TestReplacement holds: no bridge goes before another is healthy, a deploy that fails is taken back, and a bridge that goes is not called
-// any more while its streams may go on.
+// TestReplacement: a bridge is stopped only after its replacement is healthy, and a failed deployment is rolled back. A
+// stopping bridge gets no new requests while its streams continue.
 func TestReplacement(t *testing.T) {
 	all := load(t)
 	service := all["infra/aws/bridge.yaml"].Resources["Service"].Properties
@@ -324,7 +326,8 @@ func TestReplacement(t *testing.T) {
 	}
 }
 
-// TestAlarms holds: errors, throttles, full bridges and sick ones are looked at by the names that they have, and the topic is told.
+// TestAlarms: alarms watch errors, throttles, full and unhealthy bridges by the right metric names, and notify the
+// topic.
 func TestAlarms(t *testing.T) {
 	all := load(t)
 	var watched []string
@@ -372,7 +375,7 @@ func TestAlarms(t *testing.T) {
 	for id, r := range of(all, "AWS::Lambda::Function") {
 		name := render(r.Properties["FunctionName"])[0]
 		want = append(want, "AWS/Lambda Errors FunctionName="+name)
-		if !strings.HasSuffix(id, "RotateFunction") { // which nobody waits for: Secrets Manager tries again
+		if !strings.HasSuffix(id, "RotateFunction") { // not critical: Secrets Manager retries
 			want = append(want, "AWS/Lambda Throttles FunctionName="+name, "AWS/Lambda Invocations FunctionName="+name)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-// TestRulesAreTheTable holds: rules.yaml is what the table says.
+// TestRulesAreTheTable: rules.yaml is generated from the current table.
 func TestRulesAreTheTable(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "run", "./infra/aws/rules")
 	cmd.Dir = root
@@ -33,7 +33,7 @@ func TestRulesAreTheTable(t *testing.T) {
 	}
 }
 
-// rule is a listener rule as an ALB has it.
+// rule is a listener rule of an ALB.
 type rule struct {
 	Priority   int
 	Conditions []struct {
@@ -51,7 +51,7 @@ type rule struct {
 	}
 }
 
-// matches decides as an ALB does, by AWS's description of conditions.
+// matches evaluates the conditions as AWS documents them.
 func (r rule) matches(path, query string, header http.Header) bool {
 	anyOf := func(values []string, expressions bool, s string) bool {
 		return slices.ContainsFunc(values, func(v string) bool {
@@ -85,7 +85,7 @@ func (r rule) matches(path, query string, header http.Header) bool {
 	return len(r.Conditions) > 0
 }
 
-// samples are calls of every kind.
+// samples are requests of every kind.
 var samples = []struct {
 	path, query string
 	header      http.Header
@@ -123,7 +123,7 @@ var samples = []struct {
 	{"/bridge", "", nil}, {"/bridge/clusters/m/api", "", nil}, {"/bridges/api", "", nil}, {"/a%2Fb/api", "", nil},
 }
 
-// TestRulesMeanTheTable holds: an ALB with these rules sends every call where the table does.
+// TestRulesMeanTheTable: an ALB with these rules routes every request like the table.
 func TestRulesMeanTheTable(t *testing.T) {
 	var rules []rule
 	for id, r := range load(t)["infra/aws/rules.yaml"].Resources {
@@ -159,14 +159,14 @@ func TestRulesMeanTheTable(t *testing.T) {
 			t.Errorf("no sample meets row %s", row.Name)
 		}
 	}
-	// The default is the last row's.
+	// The default is the last row.
 	all := load(t)
 	listener := all["infra/aws/frontdoor.yaml"].Resources["Listener"]
 	if got := render(
 		get(listener.Properties["DefaultActions"].([]any)[0], "TargetGroupArn")); got[0] != "${ControlTargets}" {
 		t.Errorf("by default it goes to %s, want %s", got, route.Table[len(route.Table)-1].To)
 	}
-	// Each backend's parameter is given that backend's group.
+	// Each backend's parameter has the value of that backend's group.
 	given := all["template.yaml"].Resources["Routes"].Properties["Parameters"].(map[string]any)
 	for name, v := range given {
 		backend := strings.TrimSuffix(name, "TargetGroup")
@@ -176,14 +176,14 @@ func TestRulesMeanTheTable(t *testing.T) {
 	}
 }
 
-// TestAPIMeansTheTable holds for FrontDoor api: a function gets what the table sends to it, or to one that it can stand in for; what
-// goes to the bridge it sends on itself.
+// TestAPIMeansTheTable: with FrontDoor api, a request reaches the function in the table, or one that can serve it as
+// well. Functions redirect requests for the bridge.
 func TestAPIMeansTheTable(t *testing.T) {
 	paths, _ := get(load(t)["infra/aws/api.yaml"].Resources["Api"].Properties["Body"], "paths").(map[string]any)
 	if len(paths) == 0 {
 		t.Fatal("the API has no paths")
 	}
-	// As API Gateway: what is written beats what is greedy, segment by segment.
+	// Like API Gateway: segment by segment, a literal wins over a greedy path.
 	serves := func(path string) string {
 		best := ""
 		for p := range paths {
@@ -207,7 +207,7 @@ func TestAPIMeansTheTable(t *testing.T) {
 	}
 }
 
-// TestBalancer holds for what streams, large names and identities need of the load balancer.
+// TestBalancer checks the load balancer's settings for streams, large headers and identities.
 func TestBalancer(t *testing.T) {
 	resources := load(t)["infra/aws/frontdoor.yaml"].Resources
 	attributes := func(id, property string) map[string]string {
@@ -237,7 +237,7 @@ func TestBalancer(t *testing.T) {
 			if got := attributes(id, "TargetGroupAttributes")["lambda.multi_value_headers.enabled"]; got != "true" {
 				t.Errorf("%s takes one value of each header alone", id)
 			}
-			// It leads to its function, and its name is what that believes certificates of.
+			// It forwards to its function, which accepts certificates only from a group of this name.
 			name := render(r.Properties["Name"])[0]
 			function := strings.TrimSuffix(id, "Targets") + "Function"
 			target := render(get(r.Properties["Targets"].([]any)[0], "Id"))[0]

@@ -15,7 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes"
 )
 
-// statement is one of a policy, its lists made so.
+// statement is a statement of a policy, with all fields as lists.
 type statement struct {
 	effect             string
 	actions, resources []string
@@ -41,7 +41,7 @@ func statements(t *testing.T, document any) []statement {
 	return all
 }
 
-// identityPolicies are the documents that say what our own programs may do, by where they are.
+// identityPolicies returns the policies of our own programs, by location.
 func identityPolicies(t *testing.T, all map[string]*template) map[string]any {
 	t.Helper()
 	found := map[string]any{}
@@ -72,15 +72,15 @@ const (
 	logGroupPrefix = "arn:${AWS::Partition}:logs:${AWS::Region}:${AWS::AccountId}:log-group:${"
 )
 
-// TestNoWildcards holds: whatever is allowed is named, but for a few calls that have no resource.
+// TestNoWildcards: permissions name their resources, except for a few actions without resources.
 func TestNoWildcards(t *testing.T) {
-	// What AWS knows no resources for.
+	// Actions that support no resources.
 	anywhere := []string{
 		"ecr:GetAuthorizationToken",
 		"ec2:CreateNetworkInterface", "ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets", "ec2:DeleteNetworkInterface",
 		"ec2:AssignPrivateIpAddresses", "ec2:UnassignPrivateIpAddresses",
 	}
-	// Parameters and resources that name one thing.
+	// Parameters and resources that identify one thing.
 	named := map[string][]string{
 		"${PassKMSKey}": {"kms:Sign", "kms:GetPublicKey"}, "${CertificateHeader}": {"secretsmanager:GetSecretValue"},
 	}
@@ -119,7 +119,7 @@ func TestNoWildcards(t *testing.T) {
 	}
 }
 
-// statementsOf returns all statements for a role, which is named by its template and logical id.
+// statementsOf returns all statements of a role. id is its template and logical ID.
 func statementsOf(t *testing.T, all map[string]*template, id string) []statement {
 	t.Helper()
 	policies := identityPolicies(t, all)
@@ -151,7 +151,7 @@ func statementsOf(t *testing.T, all map[string]*template, id string) []statement
 // attacker who controls one of them is any user. Only control may use the key in KMS.
 func TestWhoReadsKeys(t *testing.T) {
 	all := load(t)
-	const suffix = "-AbCdEf" // which Secrets Manager appends
+	const suffix = "-AbCdEf" // appended by Secrets Manager
 	secret := func(name string) string { return secretsOfOurs + name + suffix }
 	may := func(role, action, resource string) bool {
 		t.Helper()
@@ -185,16 +185,16 @@ func TestWhoReadsKeys(t *testing.T) {
 	}
 }
 
-// covers reports whether a pattern of a policy, with * and ?, matches a resource.
+// covers reports whether a policy's pattern, with * and ?, matches a resource.
 func covers(pattern, resource string) bool {
 	expr := regexp.QuoteMeta(pattern)
 	expr = strings.ReplaceAll(strings.ReplaceAll(expr, `\*`, ".*"), `\?`, ".")
 	return regexp.MustCompile("^" + expr + "$").MatchString(resource)
 }
 
-// TestCertificateHeader: a right to describe stacks or tasks, or to list functions, does not show the header with
-// client certificates. Otherwise a user who may only look at the account could be any user of the gateway. docs/aws.md
-// names the rights that remain.
+// TestCertificateHeader: permissions to describe stacks or tasks, or to list functions, must not reveal the name of the
+// header with client certificates. Otherwise a user with read access to the account could act as any user of the
+// gateway. docs/aws.md lists the permissions that do reveal it.
 func TestCertificateHeader(t *testing.T) {
 	all := load(t)
 	for path, tmpl := range all {
@@ -240,7 +240,7 @@ func TestCertificateHeader(t *testing.T) {
 	}
 }
 
-// TestLeastPrivilege holds each program to what it needs.
+// TestLeastPrivilege checks that each program has only the permissions that it needs.
 func TestLeastPrivilege(t *testing.T) {
 	logs := []string{"logs:CreateLogStream", "logs:PutLogEvents"}
 	read := []string{
@@ -293,7 +293,7 @@ func TestLeastPrivilege(t *testing.T) {
 		if got := slices.Sorted(maps.Keys(actions)); !slices.Equal(got, slices.Compact(wanted)) {
 			t.Errorf("%s may\n  %v\nwant\n  %v", id, got, wanted)
 		}
-		// Only AWS itself may take a role, for the account's own tasks and functions.
+		// Only AWS itself may assume a role, for the account's own tasks and functions.
 		for _, s := range get(r.Properties["AssumeRolePolicyDocument"], "Statement").([]any) {
 			service := get(s, "Principal", "Service")
 			if service != "lambda.amazonaws.com" && service != "ecs-tasks.amazonaws.com" ||
@@ -307,7 +307,7 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 }
 
-// TestWhoMayInvoke holds: AWS's services alone, each for a balancer, API or account of ours.
+// TestWhoMayInvoke: only AWS services may invoke functions, each for a load balancer, API or account of ours.
 func TestWhoMayInvoke(t *testing.T) {
 	for id, r := range of(load(t), "AWS::Lambda::Permission") {
 		source := strings.Join(append(render(r.Properties["SourceArn"]), render(r.Properties["SourceAccount"])...), " ")
@@ -331,7 +331,7 @@ func TestWhoMayInvoke(t *testing.T) {
 	}
 }
 
-// TestKeyPolicy holds: the account's own policies decide, and two services of AWS may use the key for us.
+// TestKeyPolicy: the account's own policies apply, and two AWS services may use the key on our behalf.
 func TestKeyPolicy(t *testing.T) {
 	key := load(t)["template.yaml"].Resources["Key"]
 	for _, s := range get(key.Properties["KeyPolicy"], "Statement").([]any) {
@@ -349,8 +349,8 @@ func TestKeyPolicy(t *testing.T) {
 	}
 }
 
-// TestWhoReachesWhom holds for the security groups: the bridge's ports only from the load balancer, that of tunnels only from functions
-// and other bridges, and nothing else from anywhere.
+// TestWhoReachesWhom checks the security groups. Only the load balancer reaches the bridge's port. Only functions and
+// other bridges reach the tunnel port. Everything else is closed.
 func TestWhoReachesWhom(t *testing.T) {
 	all := load(t)
 	type way struct{ to, ports, from string }
@@ -395,13 +395,13 @@ func TestWhoReachesWhom(t *testing.T) {
 			t.Errorf("the load balancer reaches %s", ports(rule))
 		}
 	}
-	// The load balancer leads to one port.
+	// The load balancer forwards to one port.
 	for id, r := range of(all, "AWS::ElasticLoadBalancingV2::TargetGroup") {
 		if r.Properties["TargetType"] != "lambda" && fmt.Sprint(r.Properties["Port"]) != "8080" {
 			t.Errorf("%s leads to port %v", id, r.Properties["Port"])
 		}
 	}
-	// Each is in its own group.
+	// Each has its own group.
 	for what, want := range map[string]string{
 		fmt.Sprint(
 			render(
@@ -422,7 +422,7 @@ func TestWhoReachesWhom(t *testing.T) {
 	}
 }
 
-// TestEncryption holds: what keeps or carries anything encrypts it, with the installation's own key where there is a choice.
+// TestEncryption: all storage and transport is encrypted, with the installation's own key where possible.
 func TestEncryption(t *testing.T) {
 	ownKey := func(v any) bool {
 		return slices.Contains([]string{"${Key.Arn}", "${Key}"}, strings.Join(render(v), ""))
@@ -478,7 +478,7 @@ func TestEncryption(t *testing.T) {
 	}
 }
 
-// TestKept holds: what cannot be made again outlives the stack.
+// TestKept: resources that cannot be restored survive the deletion of the stack.
 func TestKept(t *testing.T) {
 	resources := load(t)["template.yaml"].Resources
 	for _, id := range []string{"Key", "Objects"} {
@@ -491,7 +491,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestTunnelPort holds: every bridge can be found by the one name that it is configured with, in its own network, at a port of the task.
+// TestTunnelPort: all bridges have the DNS name that they are configured with, within their network, at a port of the
+// task.
 func TestTunnelPort(t *testing.T) {
 	all := load(t)
 	resources := all["infra/aws/bridge.yaml"].Resources
@@ -528,7 +529,7 @@ func TestTunnelPort(t *testing.T) {
 	}
 }
 
-// TestBridgeTask holds for what an attacker in the container finds, and for its end.
+// TestBridgeTask checks the container's protection against attackers, and its shutdown.
 func TestBridgeTask(t *testing.T) {
 	task := load(t)["infra/aws/bridge.yaml"].Resources["Task"]
 	container := task.Properties["ContainerDefinitions"].([]any)[0]
@@ -542,7 +543,7 @@ func TestBridgeTask(t *testing.T) {
 			drain, _ = time.ParseDuration(fmt.Sprint(get(v, "Value")))
 		}
 	}
-	const most, audit = 120 * time.Second, 10 * time.Second // what Fargate takes, and what it takes to write what happened
+	const most, audit = 120 * time.Second, 10 * time.Second // Fargate's limit, and the time for the last audit events
 	stop, err := time.ParseDuration(fmt.Sprint(get(container, "StopTimeout")) + "s")
 	if err != nil || drain <= 0 || stop > most || stop < drain+audit {
 		t.Errorf("the container is killed after %s (%v) and drains for %s", stop, err, drain)

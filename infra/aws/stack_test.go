@@ -30,7 +30,7 @@ import (
 
 const region = "eu-central-1"
 
-// account is a moto with the environment for it.
+// account is a moto with its environment.
 type account struct {
 	t   *testing.T
 	url string
@@ -48,7 +48,7 @@ func newAccount(t *testing.T) account {
 	}
 	t.Cleanup(moto.Close)
 	dist := t.TempDir()
-	for _, fn := range []string{"proxy", "fleet", "control", "rotate"} { // moto stores and never runs them
+	for _, fn := range []string{"proxy", "fleet", "control", "rotate"} { // moto stores them and never runs them
 		file := filepath.Join(dist, "arm64", fn+".zip")
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
@@ -66,7 +66,7 @@ func newAccount(t *testing.T) account {
 	return account{t, moto.URL}
 }
 
-// call makes a call of an AWS service and returns the answer's body.
+// call calls an AWS service and returns the response's body.
 func (a account) call(service, method, path, target, body string) []byte {
 	a.t.Helper()
 	req, err := http.NewRequestWithContext(a.t.Context(), method, a.url+path, strings.NewReader(body))
@@ -99,7 +99,7 @@ func (a account) json(into any, service, method, path, target, body string) {
 	}
 }
 
-// query calls a service of the query protocol and returns the values of an element of the answer.
+// query calls a service with the query protocol and returns the values of an element of the response.
 func (a account) query(service, version, element string, params ...string) []string {
 	a.t.Helper()
 	form := url.Values{"Version": {version}}
@@ -134,7 +134,7 @@ func (a account) deploy(parameters ...string) map[string]string {
 	return outputs
 }
 
-// certificate is one that moto's ACM knows.
+// certificate returns the ARN of a certificate in moto's ACM.
 func (a account) certificate() string {
 	a.t.Helper()
 	var made struct{ CertificateArn string }
@@ -143,7 +143,7 @@ func (a account) certificate() string {
 	return made.CertificateArn
 }
 
-// function is what Lambda has of one.
+// function is a function's configuration in Lambda.
 type function struct {
 	Environment struct{ Variables map[string]string }
 	VpcConfig   struct{ SubnetIDs []string }
@@ -157,7 +157,7 @@ func (a account) function(name string) function {
 	return f
 }
 
-// environmentVariable is one of a container. moto leaves numbers numbers.
+// environmentVariable is a variable of a container. moto keeps numbers as numbers.
 type environmentVariable struct {
 	Name  string
 	Value any
@@ -177,11 +177,11 @@ func (a account) bridgeEnvironment() map[string]string {
 		`{"taskDefinition": "clusterpass-bridge"}`)
 	env := map[string]string{}
 	for _, v := range task.TaskDefinition.ContainerDefinitions[0].Environment {
-		if v.Name != "" { // moto leaves a hole for AWS::NoValue
+		if v.Name != "" { // moto returns an empty entry for AWS::NoValue
 			env[v.Name] = fmt.Sprint(v.Value)
 		}
 	}
-	for _, s := range task.TaskDefinition.ContainerDefinitions[0].Secrets { // which ECS reads when it starts the task
+	for _, s := range task.TaskDefinition.ContainerDefinitions[0].Secrets { // ECS reads them when it starts the task
 		var secret struct{ SecretString string }
 		id := fmt.Sprintf(`{"SecretId": %q}`, s.ValueFrom)
 		a.json(&secret, "secretsmanager", http.MethodPost, "/", "secretsmanager.GetSecretValue", id)
@@ -190,7 +190,7 @@ func (a account) bridgeEnvironment() map[string]string {
 	return env
 }
 
-// programs are what the stack runs, with their configurations.
+// programs are the programs of the stack and their configurations.
 var programs = map[string]func() any{
 	"proxy":   func() any { return &proxy.Config{} },
 	"control": func() any { return &control.Config{} },
@@ -199,7 +199,7 @@ var programs = map[string]func() any{
 	"bridge":  func() any { return &bridge.Config{} },
 }
 
-// defaults are the variables that the template leaves to the programs.
+// defaults are variables that the template does not set.
 var defaults = []string{
 	"CLUSTERPASS_ALLOW_LOOPBACK", "CLUSTERPASS_BRIDGE_URL", "CLUSTERPASS_MAX_STREAMS_PER_CALLER",
 	"CLUSTERPASS_STREAM_IDLE_TIMEOUT",
@@ -209,10 +209,10 @@ var defaults = []string{
 	"CLUSTERPASS_AUDIT_FILES", "CLUSTERPASS_AUDIT_SPOOL", "CLUSTERPASS_AUDIT_UNIDENTIFIED_RATE",
 	"CLUSTERPASS_MAX_UNKNOWN", "CLUSTERPASS_MAX_UNKNOWN_PER_SOURCE",
 	"CLUSTERPASS_MAX_IDLE_CONNECTIONS", "CLUSTERPASS_MAX_IDLE_CONNECTIONS_PER_SOURCE",
-	"CLUSTERPASS_SOURCE_ADDRESS", // the bridge's default is right behind the ALB
+	"CLUSTERPASS_SOURCE_ADDRESS", // the bridge's default is correct behind the ALB
 }
 
-// configure has a program read the environment that the stack gives it. Each variable must be one that it reads.
+// configure parses a program's environment from the stack. The program must know each variable.
 func configure(t *testing.T, name string, env map[string]string) any {
 	t.Helper()
 	cfg := programs[name]()
@@ -244,7 +244,7 @@ func clientCA(t *testing.T) string {
 	return base64.StdEncoding.EncodeToString(ca.PEM())
 }
 
-// TestStackWithBalancer makes the whole, and has each program read what it is given.
+// TestStackWithBalancer creates the complete stack, and each program parses its configuration.
 func TestStackWithBalancer(t *testing.T) {
 	a := newAccount(t)
 	parameters := []string{
@@ -279,7 +279,7 @@ func TestStackWithBalancer(t *testing.T) {
 		len(b.Origins) != 2 || b.ControlPlane != "management" || b.Audit != "-" || b.LogLevel.String() != "WARN" {
 		t.Errorf("the bridge has %+v", b)
 	}
-	// Private clusters are reached by the name that all bridges have, at the port that each listens on.
+	// Private clusters use the name of all bridges, and the port of each.
 	tunnel, err := url.Parse(outputs["TunnelUrl"])
 	if err != nil || tunnel.Scheme != "https" || len(b.Peers) != 1 || b.Peers[0] != tunnel.Host ||
 		b.TunnelListen != ":"+tunnel.Port() || b.MaxAgents != 1000 {
@@ -335,7 +335,7 @@ func TestStackWithBalancer(t *testing.T) {
 			len(route.Table))
 	}
 
-	// The stores are where the programs look for them.
+	// The stores are where the programs expect them.
 	st, err := stores.Open(t.Context(), b.Store)
 	if err != nil {
 		t.Fatal(err)
@@ -354,7 +354,7 @@ func TestStackWithBalancer(t *testing.T) {
 	}
 }
 
-// TestStackInPublicSubnets is the cheapest that has a bridge.
+// TestStackInPublicSubnets is the cheapest stack with a bridge.
 func TestStackInPublicSubnets(t *testing.T) {
 	a := newAccount(t)
 	a.deploy("DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t),
@@ -375,7 +375,7 @@ func TestStackInPublicSubnets(t *testing.T) {
 	}
 }
 
-// TestStackWithAPI is what emulators take: functions, stores and an API, with a bridge of somebody's own.
+// TestStackWithAPI is the stack for emulators: functions, stores and an API, with an external bridge.
 func TestStackWithAPI(t *testing.T) {
 	a := newAccount(t)
 	parameters := []string{"FrontDoor=api", "BridgeUrl=https://bridge.example.com", "ClientCA=" + clientCA(t)}
@@ -411,7 +411,7 @@ func TestStackWithAPI(t *testing.T) {
 	}
 }
 
-// TestStackWithAPIAndBridge is API Gateway before the functions, and a load balancer for what streams, in a network that exists.
+// TestStackWithAPIAndBridge has API Gateway for the functions, and a load balancer for streams, in an existing network.
 func TestStackWithAPIAndBridge(t *testing.T) {
 	a := newAccount(t)
 	vpc := a.query("ec2", "2016-11-15", "vpcId", "Action", "DescribeVpcs")
@@ -442,7 +442,7 @@ func TestStackWithAPIAndBridge(t *testing.T) {
 	}
 }
 
-// TestStackWithVerify is a load balancer that refuses who has no certificate, before bridges in two zones with a way out each.
+// TestStackWithVerify has a load balancer that requires certificates, and bridges in two zones with a NAT gateway each.
 func TestStackWithVerify(t *testing.T) {
 	a := newAccount(t)
 	a.deploy("DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t),

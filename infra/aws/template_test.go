@@ -1,4 +1,4 @@
-// Package aws holds the CloudFormation templates of infra/aws and template.yaml to what they promise, without AWS.
+// Package aws tests the CloudFormation templates of infra/aws and template.yaml, without AWS.
 package aws
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 )
 
-// pythonTimeout bounds one run of a Python program, on a busy machine.
+// pythonTimeout is the timeout of a Python program on a busy machine.
 const pythonTimeout = 5 * time.Minute
 
-// root of the repository, from here.
+// root is the repository's root.
 const root = "../.."
 
-// template is a CloudFormation template, after SAM's translation.
+// template is a CloudFormation template after SAM's translation.
 type template struct {
 	Parameters map[string]struct {
 		Type, Description, AllowedPattern string
@@ -51,7 +51,7 @@ type resource struct {
 	Properties     map[string]any
 }
 
-// translation is template.yaml and its nested templates as CloudFormation, by their paths.
+// translation returns template.yaml and its nested templates as CloudFormation, by path.
 var translation = sync.OnceValues(func() (map[string]json.RawMessage, error) {
 	out, err := python("infra/localstack/stack.py", "translate")
 	if err != nil {
@@ -82,7 +82,7 @@ func load(t *testing.T) map[string]*template {
 	return all
 }
 
-// python runs a Python program at the root of the repository and returns what it prints.
+// python runs a Python program at the root of the repository and returns its output.
 func python(args ...string) ([]byte, error) {
 	interpreter, err := mototest.Python("moto", "boto3", "cfnlint", "samtranslator")
 	if err != nil {
@@ -101,7 +101,7 @@ func python(args ...string) ([]byte, error) {
 	return out, err
 }
 
-// render makes a value of a template readable: what is computed stands as ${...}. Of Fn::If it gives both.
+// render formats a value of a template. Computed parts become ${...}. For Fn::If it returns both values.
 func render(v any) []string {
 	switch v := v.(type) {
 	case nil:
@@ -131,7 +131,7 @@ func render(v any) []string {
 	return []string{fmt.Sprint(v)}
 }
 
-// get follows keys into a value.
+// get returns the value at the path keys.
 func get(v any, keys ...string) any {
 	for _, k := range keys {
 		m, _ := v.(map[string]any)
@@ -140,7 +140,7 @@ func get(v any, keys ...string) any {
 	return v
 }
 
-// of returns the resources of a type in all templates, by template and logical id.
+// of returns the resources of a type in all templates, by template and logical ID.
 func of(all map[string]*template, typ string) map[string]resource {
 	found := map[string]resource{}
 	for path, tmpl := range all {
@@ -153,7 +153,7 @@ func of(all map[string]*template, typ string) map[string]resource {
 	return found
 }
 
-// TestLint has cfn-lint look at the templates as they are written, and as they are translated.
+// TestLint runs cfn-lint on the templates, before and after their translation.
 func TestLint(t *testing.T) {
 	files := []string{"template.yaml"}
 	nested, err := filepath.Glob(root + "/infra/aws/*.yaml")
@@ -167,7 +167,8 @@ func TestLint(t *testing.T) {
 	if len(all) != len(files) {
 		t.Errorf("template.yaml nests %d templates of %v", len(all)-1, files[1:])
 	}
-	// Translated, beside each other as before, so that their paths are found. W3002 says that they have yet to be packaged.
+	// The translated templates are in the same layout, so that their paths are valid. W3002 means that they must still be
+	// packaged.
 	dir := t.TempDir()
 	for path, tmpl := range translated(t) {
 		name := filepath.Join(dir, path)
@@ -188,7 +189,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestParameters holds: each says what it is for, takes nothing but what makes sense, and has a default that is safe or none.
+// TestParameters: each parameter has a description and constraints. Its default is safe, or missing.
 func TestParameters(t *testing.T) {
 	freeText := []string{"Authentication", "WebsocketOrigins", "PublicSubnetIds", "PrivateSubnetIds"}
 	required := []string{"ClientCA"}
@@ -234,7 +235,7 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// TestEveryFunction holds: what has a folder is deployed, and built by the name that sam gives it.
+// TestEveryFunction: every function with a folder is deployed, and built under the name that sam uses.
 func TestEveryFunction(t *testing.T) {
 	folders, err := filepath.Glob(root + "/functions/*/bootstrap")
 	if err != nil || len(folders) == 0 {
@@ -277,7 +278,7 @@ func TestEveryFunction(t *testing.T) {
 	}
 }
 
-// TestDeployNeedsEndpoint holds that an emulator's script never deploys to AWS itself.
+// TestDeployNeedsEndpoint: an emulator's script never deploys to AWS itself.
 func TestDeployNeedsEndpoint(t *testing.T) {
 	t.Setenv("AWS_ENDPOINT_URL", "")
 	if _, err := python("infra/localstack/stack.py", "deploy", "name"); err == nil ||

@@ -24,11 +24,11 @@ import (
 
 func (a *app) apply() *cobra.Command {
 	return a.fileCommand("apply", "Write roles, bindings and registries into the store",
-		`Write ClusterRoles and ClusterRoleBindings (rbac.authorization.k8s.io/v1) into the store. They say who may call which
-cluster: a call to cluster c needs its verb on the resource clusters/proxy in cluster.karmada.io with resourceName c. The
-verb is get, create, update, patch or delete, as the HTTP method's; exec, attach, port-forward and other upgrades
-need create. ResourceRegistries (search.karmada.io/v1alpha1) say which kinds of which clusters the fleet answers for. A change is in
-force within seconds.`, applyObject)
+		`Write ClusterRoles and ClusterRoleBindings (rbac.authorization.k8s.io/v1) into the store. They define who may call
+which cluster. A call to cluster c needs a verb on the resource clusters/proxy of cluster.karmada.io with the
+resourceName c. The HTTP method determines the verb: get, create, update, patch or delete. Exec, attach, port-forward
+and other upgrades need create. ResourceRegistries (search.karmada.io/v1alpha1) define which kinds of which clusters
+the fleet serves. A change is effective within seconds.`, applyObject)
 }
 
 func (a *app) delete() *cobra.Command {
@@ -87,7 +87,7 @@ type object struct {
 func (o *object) key() string  { return o.prefix + o.meta.Name }
 func (o *object) what() string { return o.kind + "/" + o.meta.Name }
 
-// parseObjects reads every document and refuses all of them if one is wrong.
+// parseObjects parses all documents. One invalid document makes it refuse all of them.
 func parseObjects(in io.Reader) ([]*object, error) {
 	var out []*object
 	docs := utilyaml.NewYAMLReader(bufio.NewReader(in))
@@ -155,7 +155,7 @@ func checkBinding(b *rbacv1.ClusterRoleBinding) error {
 		s := &b.Subjects[i]
 		switch s.Kind {
 		case rbacv1.UserKind, rbacv1.GroupKind:
-			s.APIGroup = rbacv1.GroupName // its default, as in Kubernetes
+			s.APIGroup = rbacv1.GroupName // the default in Kubernetes, too
 		case rbacv1.ServiceAccountKind:
 			if s.Namespace == "" {
 				return fmt.Errorf("subjects[%d].namespace is missing", i)

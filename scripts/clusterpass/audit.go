@@ -10,7 +10,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/audit/override"
 )
 
-// maxOverride bounds how long calls may go on without audit events.
+// maxOverride is the maximum duration of an override.
 const maxOverride = 7 * 24 * time.Hour
 
 func (a *app) audit() *cobra.Command {
@@ -27,9 +27,9 @@ func (a *app) auditOverride() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "override {--for DURATION --reason TEXT | --end}", Args: cobra.NoArgs,
-		Short: "Let calls go on while audit events cannot be recorded",
-		Long: `Let calls go on while audit events cannot be recorded, although CLUSTERPASS_AUDIT_FAIL_CLOSED refuses them
-then. Gateways follow within three seconds. The events of these calls are lost, and counted.`,
+		Short: "Allow requests while audit events cannot be recorded",
+		Long: `Allow requests while audit events cannot be recorded, although CLUSTERPASS_AUDIT_FAIL_CLOSED would refuse them.
+Gateways apply this within three seconds. The events of these requests are lost and counted.`,
 		Example: `  clusterpass audit override --for 1h --reason "the webhook moves"
   clusterpass audit override --end`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,8 +57,8 @@ then. Gateways follow within three seconds. The events of these calls are lost, 
 			return err
 		},
 	}
-	cmd.Flags().DurationVar(&length, "for", 0, "how long, such as 1h")
-	cmd.Flags().StringVar(&o.Reason, "reason", "", "why")
+	cmd.Flags().DurationVar(&length, "for", 0, "duration, such as 1h")
+	cmd.Flags().StringVar(&o.Reason, "reason", "", "reason")
 	cmd.Flags().BoolVar(&end, "end", false, "end the override")
 	return cmd
 }

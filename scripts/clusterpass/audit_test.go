@@ -8,7 +8,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
 
-// TestAuditOverride: an operator lets calls go on, and ends that, by a command that cannot be mistyped into for ever.
+// TestAuditOverride: an operator can start and end an override. A typing error must not create one without an end.
 func TestAuditOverride(t *testing.T) {
 	c := clusterpass{"dir:" + t.TempDir()}
 	inForce := func(in time.Duration) bool {

@@ -21,7 +21,7 @@ import (
 
 func (a *app) cert() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "cert", Short: "Make the CA of client certificates, and revoke certificates", Args: cobra.NoArgs, RunE: help,
+		Use: "cert", Short: "Create the CA of client certificates, and revoke certificates", Args: cobra.NoArgs, RunE: help,
 	}
 	cmd.AddCommand(certCA(), a.certRevoke(), a.certList())
 	return cmd
@@ -29,12 +29,14 @@ func (a *app) cert() *cobra.Command {
 
 func certCA() *cobra.Command {
 	return &cobra.Command{
-		Use: "ca FILE", Short: "Make the CA of client certificates, if it is not there, and print its certificate in base64",
+		Use: "ca FILE", Short: "Create the CA of client certificates, if missing, and print its certificate in base64",
 		Args: cobra.ExactArgs(1),
-		Long: `Make the CA of client certificates: certificate and key in FILE, which ends in .pem, and which only you can read. If it is there
-already, it stays. Its certificate is printed in base64 in one line, as CLUSTERPASS_CLIENT_CA takes it, and the parameter ClientCA on AWS.
-Whoever has the file can be anybody at the gateway. The gateway itself needs the key only to make certificates when kubectl asks it for
-passes of that form: clusterpass init --client-ca FILE gives it to it.`,
+		Long: `Create the CA of client certificates: certificate and key in FILE. The name must end in .pem, and only you can
+read the file. An existing CA is kept. The certificate is printed as base64 in one line, for
+CLUSTERPASS_CLIENT_CA and for the parameter ClientCA on AWS.
+
+Anyone with the file can act as any user of the gateway. The gateway needs the key only to issue passes in the
+form of certificates through kubectl. To store the key there, run: clusterpass init --client-ca FILE`,
 		Example: `  clusterpass cert ca client-ca.pem
   clusterpass pass create me --user me --form certificate --ca client-ca.pem`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -56,9 +58,11 @@ func (a *app) certRevoke() *cobra.Command {
 	var file, reason string
 	cmd := &cobra.Command{
 		Use:   "revoke [SERIAL]",
-		Short: "Revoke a client certificate of the gateway's CA, and end the streams that it has open",
-		Long: `Revoke a client certificate of the gateway's CA: by its serial number in hexadecimal digits, as openssl x509 -serial prints it, or by
-a file that holds it, PEM or a kubeconfig. (A certificate that is a pass ends with its pass, too: clusterpass pass revoke.)`,
+		Short: "Revoke a client certificate of the gateway's CA, and end its open streams",
+		Long: `Revoke a client certificate of the gateway's CA. Name its serial number in hexadecimal digits, as printed by
+openssl x509 -serial, or a file with the certificate in PEM or in a kubeconfig.
+
+A certificate that is a pass also ends with its pass: clusterpass pass revoke.`,
 		Example: `  clusterpass cert revoke 4B:1F:…
   clusterpass cert revoke --file lost.kubeconfig --reason "laptop stolen"`,
 		Args: cobra.MaximumNArgs(1),
@@ -93,14 +97,14 @@ a file that holds it, PEM or a kubeconfig. (A certificate that is a pass ends wi
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&file, "file", "", "file that holds the certificate: PEM, or a kubeconfig")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who come after you")
+	cmd.Flags().StringVar(&file, "file", "", "file with the certificate: PEM, or a kubeconfig")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the record")
 	return cmd
 }
 
 func (a *app) certList() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List the certificates that were revoked", Args: cobra.NoArgs,
+		Use: "list", Aliases: []string{"ls"}, Short: "List the revoked certificates", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			issuer, err := a.issuer(cmd.Context())
 			if err != nil {
@@ -121,10 +125,10 @@ func (a *app) certList() *cobra.Command {
 	}
 }
 
-// certificateIn returns the first certificate of PEM, or the one of a kubeconfig's current user.
+// certificateIn returns the first certificate in PEM, or that of the only user of a kubeconfig.
 func certificateIn(data []byte) (*x509.Certificate, error) {
 	if kc, err := clientcmd.Load(data); err == nil && len(kc.AuthInfos) > 0 {
-		for _, user := range kc.AuthInfos { // there is one, or which one is meant cannot be said
+		for _, user := range kc.AuthInfos { // with several users the choice would be ambiguous
 			data = user.ClientCertificateData
 		}
 		if len(kc.AuthInfos) > 1 {

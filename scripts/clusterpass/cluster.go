@@ -27,7 +27,7 @@ func (a *app) cluster() *cobra.Command {
 	return cmd
 }
 
-// source is where a cluster's kubeconfig comes from, and how it is to be registered.
+// source is the kubeconfig of a cluster, with the options of its registration.
 type source struct {
 	kubeconfig, context string
 	labels              map[string]string
@@ -54,16 +54,16 @@ func (a *app) clusterAdd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add NAME",
 		Short: "Register a cluster with a credential that exists",
-		Long: `Register a cluster. Its kubeconfig, with everything inlined, becomes the cluster's secret.
+		Long: `Register a cluster. Its kubeconfig, including all referenced files, becomes the cluster's secret.
 
-Tokens, client certificates, basic authentication and the exec entries of "aws eks get-token" work; any other exec
-plugin or auth provider is refused. The credential is tried out before anything is stored.
+Tokens, client certificates, basic authentication and the exec entries of "aws eks get-token" work. Any other exec
+plugin or auth provider is refused. The credential is checked before anything is stored.
 
---identity says as whom callers reach the cluster:
-  impersonate  as themselves: the credential impersonates them. It must be allowed to.
-  direct       as the stored credential, whoever calls; only users named by --direct-user may.
-  passthrough  with a bearer token of the cluster's own, which callers bring; no credential is stored.
-Without it the cluster is asked whether the credential may impersonate.`,
+--identity defines the user as whom callers reach the cluster:
+  impersonate  as themselves. The credential must be allowed to impersonate them.
+  direct       as the user of the stored credential. Only users of --direct-user may call.
+  passthrough  with a bearer token of the cluster, which callers send. No credential is stored.
+The default depends on whether the credential may impersonate.`,
 		Example: `  clusterpass cluster add prod --kubeconfig ~/.kube/config --context prod-admin --label region=eu
   clusterpass cluster add lab --context lab --identity direct --direct-user alice`,
 		Args: cobra.ExactArgs(1),
@@ -81,7 +81,7 @@ Without it the cluster is asked whether the credential may impersonate.`,
 	f.StringSliceVar(&s.directUsers, "direct-user", nil,
 		"user who may call a cluster of identity direct; * for all; may be repeated")
 	f.StringVar(&s.tunnel, "tunnel", "",
-		"make the cluster a private one that another one's agents reach, which must list its server: URL of the bridge's "+
+		"register a private cluster behind another cluster's agents, which must list its server: URL of the bridge's "+
 			"tunnel port and that cluster, such as https://127.0.0.1:8444/prod")
 	f.BoolVar(&s.skipCheck, "skip-check", false, "store without calling the cluster; needs --identity")
 	return cmd
@@ -89,7 +89,8 @@ Without it the cluster is asked whether the credential may impersonate.`,
 
 func (a *app) register(cmd *cobra.Command, name string, kubeconfig secrets.Value, s *source) error {
 	if s.skipCheck && s.identity == "" {
-		return fmt.Errorf("--skip-check asks the cluster nothing, so --identity must be given")
+		return fmt.Errorf(
+			"--skip-check needs --identity: without a call to the cluster, the identity mode is unknown; add --identity")
 	}
 	r, err := a.registrar(cmd.Context())
 	if err != nil {
@@ -97,8 +98,8 @@ func (a *app) register(cmd *cobra.Command, name string, kubeconfig secrets.Value
 	}
 	out := cmd.OutOrStdout()
 	if s.tunnel != "" {
-		r.Policy = cluster.DialPolicy{AllowLoopback: true} // it is this machine that reaches the cluster, not the gateway
-		out = cmd.ErrOrStderr()                            // standard output is for the manifest
+		r.Policy = cluster.DialPolicy{AllowLoopback: true} // this machine calls the cluster, not the gateway
+		out = cmd.ErrOrStderr()                            // standard output is reserved for the manifest
 	}
 	res, err := r.Register(cmd.Context(), registration.Request{
 		Name: name, Kubeconfig: kubeconfig, Identity: v1alpha1.Identity(s.identity), DirectUsers: s.directUsers,
@@ -148,7 +149,7 @@ func (a *app) clusterList() *cobra.Command {
 			}
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for a table")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json (default: a table)")
 	return cmd
 }
 

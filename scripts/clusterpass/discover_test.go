@@ -15,7 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gateway"
 )
 
-// TestDiscover holds: login asks the gateway for what it takes, and writes the entry for it.
+// TestDiscover: login asks the gateway for its login methods and writes the matching entry.
 func TestDiscover(t *testing.T) {
 	const (
 		oidc  = "oidc:\n- {url: https://login.example.com, audiences: [cp], requiredClaims: {tenant: secretive}}\n"
@@ -37,7 +37,7 @@ func TestDiscover(t *testing.T) {
 		srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			rec := httptest.NewRecorder()
 			if !public(rec, r, r.URL.Path) {
-				w.WriteHeader(http.StatusUnauthorized) // to all that comes after
+				w.WriteHeader(http.StatusUnauthorized) // the response to all later requests
 				return
 			}
 			if strings.Contains(rec.Body.String(), "secretive") || strings.Contains(rec.Body.String(), "1111") {

@@ -23,23 +23,23 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 )
 
-// How long the doctor waits for the network, and how soon a certificate must end to be worth a word.
+// The doctor's network timeout, and the remaining lifetime of a certificate below which it warns.
 const (
 	networkTimeout = 10 * time.Second
 	memberTimeout  = 30 * time.Second
 	soon           = 7 * 24 * time.Hour
 )
 
-// errIll says that the doctor has found something, which it has said already.
+// errIll means that the doctor has printed at least one problem.
 var errIll = errors.New("something is wrong; see above")
 
 func doctor() *cobra.Command {
 	from := &userFlags{}
 	cmd := &cobra.Command{
 		Use: "doctor [CLUSTER...]", Short: "Find out why a gateway or a cluster does not answer",
-		Long: `Walk the way of a call, step by step: the kubeconfig, the gateway's name, its address, its certificate, who you are to it, what you may do, and
-each cluster that you may reach, or those that are named. Each step says in plain words what is wrong, and what to do. The exit code is 0 if
-nothing is, and 1 otherwise.`,
+		Long: `Check each step of a request: the kubeconfig, the gateway's host name, address and certificate, your identity
+and access rights, and each cluster that you may reach, or the given clusters. Each failed step prints what is
+wrong and what to do. The exit code is 0 if all steps succeed, and otherwise 1.`,
 		Example: `  clusterpass doctor
   clusterpass doctor --kubeconfig ann.kubeconfig member1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -55,7 +55,7 @@ nothing is, and 1 otherwise.`,
 	return cmd
 }
 
-// visit is one walk of the doctor.
+// visit is one run of the doctor.
 type visit struct {
 	out io.Writer
 	ill bool
@@ -65,13 +65,13 @@ func (v *visit) ok(step, format string, args ...any) {
 	_, _ = fmt.Fprintf(v.out, "ok     %-10s %s\n", step, fmt.Sprintf(format, args...))
 }
 
-// wrong says what is wrong and what to do.
+// wrong prints a problem and its solution.
 func (v *visit) wrong(step, what, do string) {
 	v.ill = true
 	_, _ = fmt.Fprintf(v.out, "WRONG  %-10s %s\n       %-10s -> %s\n", step, what, "", do)
 }
 
-// all takes one step after another; a step without which the next cannot be taken is the last.
+// all runs the steps in order. It stops after a failed step that the next one needs.
 func (v *visit) all(ctx context.Context, from *userFlags, clusters []string) {
 	u, err := from.load()
 	if err != nil {
@@ -106,7 +106,7 @@ func (v *visit) all(ctx context.Context, from *userFlags, clusters []string) {
 	}
 }
 
-// network looks for the gateway's address and its certificate.
+// network checks the gateway's address and certificate.
 func (v *visit) network(ctx context.Context, u *user, cfg *rest.Config) bool {
 	gateway, err := url.Parse(u.url)
 	if err != nil {
@@ -139,7 +139,7 @@ func (v *visit) network(ctx context.Context, u *user, cfg *rest.Config) bool {
 	}
 	defer conn.Close()
 	v.ok("TCP", "port %s answers", port)
-	settings, err := rest.TLSConfigFor(rest.AnonymousClientConfig(cfg)) // who calls is the next step
+	settings, err := rest.TLSConfigFor(rest.AnonymousClientConfig(cfg)) // the next step checks the credential
 	if err != nil {
 		v.wrong("TLS", err.Error(), "log in again: clusterpass login --help")
 		return false
@@ -173,7 +173,7 @@ func proxyOf(cfg *rest.Config, gateway *url.URL) *url.URL {
 	return proxy
 }
 
-// reason leaves out of a network's error what the step says already.
+// reason removes the parts of a network error that the step already prints.
 func reason(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -186,7 +186,7 @@ func reason(err error) error {
 	return err
 }
 
-// certificateTrouble says what a failed handshake means. own is whether the kubeconfig names a CA.
+// certificateTrouble explains a failed handshake. own reports whether the kubeconfig contains a CA.
 func certificateTrouble(err error, own bool) (what, do string) {
 	var (
 		unknown x509.UnknownAuthorityError
@@ -210,7 +210,7 @@ func certificateTrouble(err error, own bool) (what, do string) {
 	return "no TLS: " + err.Error(), "does something else than the gateway listen there?"
 }
 
-// identity asks the gateway who calls.
+// identity asks the gateway for the caller's identity.
 func (v *visit) identity(ctx context.Context, u *user, cfg *rest.Config) bool {
 	v.certificate(u)
 	client, err := kubernetes.NewForConfig(cfg)
@@ -242,7 +242,7 @@ func (v *visit) identity(ctx context.Context, u *user, cfg *rest.Config) bool {
 	return false
 }
 
-// certificate looks when a client certificate ends.
+// certificate checks the expiry of a client certificate.
 func (v *visit) certificate(u *user) {
 	block, _ := pem.Decode(u.auth.ClientCertificateData)
 	if block == nil {
@@ -250,7 +250,7 @@ func (v *visit) certificate(u *user) {
 	}
 	leaf, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		return // the gateway will say so
+		return // the gateway reports this
 	}
 	switch left := time.Until(leaf.NotAfter); {
 	case left < 0:
@@ -261,7 +261,7 @@ func (v *visit) certificate(u *user) {
 	}
 }
 
-// bridge asks what carries streams.
+// bridge checks the bridge, which serves streams.
 func (v *visit) bridge(ctx context.Context, cfg *rest.Config) {
 	if err := get(ctx, cfg, "/bridge/version"); err != nil {
 		v.wrong("streams", "the bridge does not answer: "+plain(err),
@@ -271,7 +271,7 @@ func (v *visit) bridge(ctx context.Context, cfg *rest.Config) {
 	v.ok("streams", "the bridge answers")
 }
 
-// member asks a cluster for its version, through the gateway.
+// member requests a cluster's version through the gateway.
 func (v *visit) member(ctx context.Context, cfg *rest.Config, name string) {
 	began := time.Now()
 	err := get(ctx, cfg, kubeconfig.Path(name)+"/version")
@@ -298,7 +298,7 @@ func (v *visit) member(ctx context.Context, cfg *rest.Config, name string) {
 	v.wrong(name, plain(err), do)
 }
 
-// get makes one call and has its answer read away.
+// get sends a GET and discards the response.
 func get(ctx context.Context, cfg *rest.Config, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, memberTimeout)
 	defer cancel()

@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	joinNamespace = "clusterpass-system" // of what join makes in a member
+	joinNamespace = "clusterpass-system" // namespace of the account in a member
 	joinTimeout   = time.Minute
-	// How long the account's rights may take to be in force, and how often that is looked at.
+	// Maximum time until the account's rights are effective, and the pause between two checks.
 	grantTimeout, grantPause = 15 * time.Second, 200 * time.Millisecond
 )
 
-// account is what join makes: a ServiceAccount and its rights, which all have one name. Gateways, and clusters of one gateway that
-// lead to the same member, have accounts of their own, so that none changes what another's may do.
+// account is a ServiceAccount in a member and its rights, all with the same name. Each gateway and each registered
+// cluster has its own account in a member, so that they do not change each other's rights.
 type account struct {
 	name   string
-	groups []string // that it may impersonate; none for all
+	groups []string // groups that it may impersonate; none means all
 }
 
 func (a *app) clusterJoin() *cobra.Command {
@@ -40,23 +40,26 @@ func (a *app) clusterJoin() *cobra.Command {
 	p := &private{}
 	cmd := &cobra.Command{
 		Use:   "join NAME",
-		Short: "Make an account in a cluster that may only impersonate, and register the cluster with it",
-		Long: `Make, in the cluster that the context reaches, a ServiceAccount that may do only what the gateway needs, and
+		Short: "Create an account in a cluster that may only impersonate, and register the cluster with it",
+		Long: `Create a ServiceAccount with only the rights that the gateway needs, in the cluster of the context, and
 register the cluster with a token of it. The context's own credential is used once and not stored.
 
-The account may impersonate users, groups and service accounts, with their uids and extras, and make new tokens for
-itself, so that its token can be rotated. It is made for this gateway and this name: another gateway that joins the
-same cluster has an account of its own. Joining again with --replace sets the account's groups anew. Without --group it may impersonate every group, system:masters among them:
-whoever holds its token is cluster-admin. With --group it may impersonate only the named groups; it can still
-impersonate any user by name, so grant nothing of weight to users by name.
+The account may impersonate users, groups and service accounts, with their UIDs and extras. It may also create
+new tokens for itself, so that its token can be rotated. Each gateway and each registered name has its own
+account in the cluster. Joining again with --replace replaces the account's groups.
 
-With --pull the cluster is private: the gateway does not dial it, agents in the cluster connect to the gateway. What runs them is
-printed as a manifest, which holds their credential; apply it in the cluster.`,
+Without --group the account may impersonate every group, including system:masters, so anyone with its token is
+cluster-admin. With --group it may impersonate only these groups, but still any user. So do not grant critical
+rights to users by name.
+
+With --pull the cluster is private: agents in the cluster connect to the gateway, and the gateway never dials
+the cluster. The command prints a manifest for the agents, including their credential. Apply it in the
+cluster.`,
 		Example: `  clusterpass cluster join prod --context prod-admin --group dev --group ops
   clusterpass cluster join --pull branch --context branch-admin | kubectl --context branch-admin apply -f -`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// Whatever can be refused is refused before the member is touched.
+			// Find all errors before the member is changed.
 			if lifetime < 10*time.Minute {
 				return fmt.Errorf("--token-lifetime %v: want at least 10m, as Kubernetes does", lifetime)
 			}
@@ -83,7 +86,7 @@ printed as a manifest, which holds their credential; apply it in the cluster.`,
 			if err != nil {
 				return fmt.Errorf("cluster %q is not joined: %w", args[0], err)
 			}
-			// An API server learns of new rights a moment after they were written, each for itself.
+			// Each API server applies new rights a moment after they are written.
 			var lacking *registration.LackingError
 			for deadline := time.Now().Add(grantTimeout); ; time.Sleep(grantPause) {
 				if err = a.register(cmd, args[0], kc, s); !errors.As(err, &lacking) || time.Now().After(deadline) ||
@@ -102,11 +105,11 @@ printed as a manifest, which holds their credential; apply it in the cluster.`,
 	cmd.Flags().StringSliceVar(&groups, "group", nil,
 		"group that the account may impersonate; may be repeated (default: every group)")
 	cmd.Flags().DurationVar(&lifetime, "token-lifetime", 90*24*time.Hour,
-		"how long the token is to be good for; the cluster may give less")
+		"lifetime of the token; the cluster may grant less")
 	return cmd
 }
 
-// join makes the account and returns a kubeconfig with a token of it.
+// join creates the account and returns a kubeconfig with a token of it.
 func join(ctx context.Context, admin secrets.Value, acc account, lifetime time.Duration) (secrets.Value, error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
@@ -131,7 +134,7 @@ func join(ctx context.Context, admin secrets.Value, acc account, lifetime time.D
 	return registration.WithToken(admin, token.Status.Token)
 }
 
-// apply makes the namespace, the account and its rights; what exists is brought up to date.
+// apply creates or updates the namespace, the account and its rights.
 func (acc account) apply(ctx context.Context, client kubernetes.Interface) error {
 	opts := metav1.ApplyOptions{FieldManager: "clusterpass", Force: true}
 	core, rbac := client.CoreV1(), client.RbacV1()

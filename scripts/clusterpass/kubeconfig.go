@@ -11,8 +11,8 @@ func kubeconfigCommand() *cobra.Command {
 	from := &userFlags{}
 	cmd := &cobra.Command{
 		Use: "kubeconfig", Short: "Print a kubeconfig with a context for each cluster that you may reach", Args: cobra.NoArgs,
-		Long: `Print a kubeconfig with the credential that you have for a gateway: a context for each cluster that you may reach, "fleet" for all of
-them at once, and "clusterpass" for the gateway itself. Whoever has what is printed can be you.`,
+		Long: `Print a kubeconfig with your credential for a gateway. It has a context for each cluster that you may reach,
+"fleet" for all of them, and "clusterpass" for the gateway itself. Anyone with this output can act as you.`,
 		Example: `  clusterpass kubeconfig > clusterpass.kubeconfig
   clusterpass kubeconfig --kubeconfig ann.kubeconfig`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -23,7 +23,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 )
 
-// loginRequest is what the flags of login say.
+// loginRequest has the values of login's flags.
 type loginRequest struct {
 	kubeconfig, prefix, ca, pass, cert, key      string
 	oidcIssuer, oidcClient, eks, region, profile string
@@ -36,18 +36,18 @@ func login() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "login URL", Short: "Write contexts for a gateway and its clusters into your kubeconfig",
 		Args: cobra.MaximumNArgs(1),
-		Long: `Write contexts into your kubeconfig: one for each cluster that you may reach, "fleet" for all of them at once, and "clusterpass" for the
-gateway itself. What you identify yourself with is one of:
+		Long: `Write contexts into your kubeconfig: one for each cluster that you may reach, "fleet" for all of them, and
+"clusterpass" for the gateway itself. Identify yourself with one of:
 
-  --pass FILE                         a pass, as kubectl create or clusterpass pass create printed it; - for standard input
-  --oidc-issuer URL --oidc-client ID  sign in by OpenID Connect: kubectl runs kubelogin (kubectl krew install oidc-login)
+  --pass FILE                         a pass from kubectl create or clusterpass pass create; - for standard input
+  --oidc-issuer URL --oidc-client ID  OpenID Connect: kubectl runs kubelogin (kubectl krew install oidc-login)
   --eks-name NAME                     your AWS identity: kubectl runs aws eks get-token --cluster-name NAME
   --client-certificate, --client-key  a client certificate
 
-Without any of them the gateway is asked which of OpenID Connect and AWS it takes.
+Without any of them, login asks the gateway whether it accepts OpenID Connect or AWS.
 
-The gateway is asked which clusters there are for you, which also tries the credential out. Contexts that login has written for that
-gateway are replaced, with the namespaces that you have set; those that lead elsewhere are never touched.`,
+The gateway then lists your clusters, which also checks the credential. Contexts that login wrote earlier for
+this gateway are replaced, but keep the namespaces that you set. Contexts of other servers are never changed.`,
 		Example: `  clusterpass login --pass ann.kubeconfig
   clusterpass login https://clusterpass.example.com
   clusterpass login https://clusterpass.example.com --oidc-issuer https://login.example.com --oidc-client clusterpass
@@ -74,15 +74,15 @@ gateway are replaced, with the namespaces that you have set; those that lead els
 	}
 	f := cmd.Flags()
 	f.StringVar(&req.kubeconfig, "kubeconfig", "", "kubeconfig file to write into (default: kubectl's)")
-	f.StringVar(&req.prefix, "prefix", "", "what the names of the contexts begin with")
-	f.StringVar(&req.ca, "ca", "", "file with the CA of the gateway's certificate, where this machine does not trust it")
+	f.StringVar(&req.prefix, "prefix", "", "prefix of the names of the contexts")
+	f.StringVar(&req.ca, "ca", "", "file with the CA of the gateway's certificate, if this machine does not trust it")
 	f.StringVar(&req.pass, "pass", "", "file with a pass, or - for standard input")
 	f.StringVar(&req.cert, "client-certificate", "", "file with a client certificate, PEM")
 	f.StringVar(&req.key, "client-key", "", "file with its key, PEM")
 	f.StringVar(&req.oidcIssuer, "oidc-issuer", "",
 		"URL of the OpenID Connect provider, as the gateway's administrator says")
 	f.StringVar(&req.oidcClient, "oidc-client", "", "client ID there")
-	f.StringSliceVar(&req.oidcScopes, "oidc-scope", nil, "further scope to ask for; may be repeated")
+	f.StringSliceVar(&req.oidcScopes, "oidc-scope", nil, "further scope to request; may be repeated")
 	f.StringArrayVar(&req.oidcArgs, "oidc-arg", nil,
 		"further argument for kubelogin, such as --grant-type=device-code where there is no browser; may be repeated")
 	f.StringVar(&req.eks, "eks-name", "",
@@ -95,7 +95,7 @@ gateway are replaced, with the namespaces that you have set; those that lead els
 	return cmd
 }
 
-// user is the gateway and the credential that the flags name.
+// user returns the gateway and the credential in the flags.
 func (req *loginRequest) user(ctx context.Context, at string, in io.Reader) (*user, error) {
 	ways := 0
 	for _, way := range []string{req.pass, req.oidcIssuer, req.eks, req.cert} {
@@ -151,7 +151,8 @@ func (req *loginRequest) user(ctx context.Context, at string, in io.Reader) (*us
 const choose = "say what you identify yourself with, by one of --pass, --oidc-issuer, --eks-name and " +
 	"--client-certificate"
 
-// trouble says why a call of the gateway failed, and what to do: what otherwise says, unless it is about the gateway's certificate.
+// trouble explains a failed call of the gateway. It returns the message otherwise, unless the gateway's certificate is
+// the reason.
 func (u *user) trouble(err error, otherwise string) error {
 	var unknown x509.UnknownAuthorityError
 	switch {
@@ -167,7 +168,7 @@ func (u *user) trouble(err error, otherwise string) error {
 	return fmt.Errorf("the gateway at %s: %s%s", u.url, plain(err), otherwise)
 }
 
-// discover asks the gateway what it takes, and sets the flags so.
+// discover asks the gateway for its login methods and sets the flags accordingly.
 func (req *loginRequest) discover(ctx context.Context, u *user) error {
 	cfg, err := u.config()
 	if err != nil {
@@ -213,7 +214,7 @@ func (req *loginRequest) discover(ctx context.Context, u *user) error {
 	return nil
 }
 
-// fromPass reads a pass, which knows its gateway.
+// fromPass reads a pass, which contains the gateway's URL.
 func (req *loginRequest) fromPass(at string, in io.Reader) (*user, error) {
 	read := func() ([]byte, error) { return os.ReadFile(req.pass) }
 	if req.pass == "-" {
@@ -237,12 +238,13 @@ func (req *loginRequest) fromPass(at string, in io.Reader) (*user, error) {
 	return u, err
 }
 
-// inline refuses what no pass has: programs that would be run, and files that would be read and sent, at the word of whoever gave the file.
+// inline refuses what passes never contain: programs to run and references to local files. The author of the file could
+// otherwise run programs and read files.
 func inline(kc *clientcmdapi.Config) error {
 	c := kc.Contexts[kubeconfig.Own]
 	auth, cluster := kc.AuthInfos[c.AuthInfo], kc.Clusters[c.Cluster]
 	if auth == nil || cluster == nil {
-		return nil // userOf says so
+		return nil // userOf reports the error
 	}
 	for _, not := range []struct {
 		field string
@@ -269,7 +271,7 @@ func inline(kc *clientcmdapi.Config) error {
 
 const execVersion = "client.authentication.k8s.io/v1"
 
-// kubelogin is an entry by which kubectl signs people in at an OpenID Connect provider.
+// kubelogin returns an entry with which kubectl signs users in at an OpenID Connect provider.
 func (req *loginRequest) kubelogin() *clientcmdapi.ExecConfig {
 	args := []string{
 		"oidc-login", "get-token", "--oidc-issuer-url=" + req.oidcIssuer, "--oidc-client-id=" + req.oidcClient,
@@ -284,14 +286,14 @@ func (req *loginRequest) kubelogin() *clientcmdapi.ExecConfig {
 	}
 }
 
-// eksToken is an entry by which kubectl identifies itself as whoever the AWS CLI is.
+// eksToken returns an entry with which kubectl uses the identity of the AWS CLI.
 func (req *loginRequest) eksToken() *clientcmdapi.ExecConfig {
 	args := []string{"eks", "get-token", "--cluster-name", req.eks, "--output", "json"}
 	if req.region != "" {
 		args = append([]string{"--region", req.region}, args...)
 	}
 	e := &clientcmdapi.ExecConfig{
-		APIVersion: "client.authentication.k8s.io/v1beta1", // what the AWS CLI answers with
+		APIVersion: "client.authentication.k8s.io/v1beta1", // the version of the AWS CLI's output
 		Command:    "aws", Args: args, InteractiveMode: clientcmdapi.IfAvailableExecInteractiveMode,
 		InstallHint: "the AWS CLI is missing: see https://docs.aws.amazon.com/cli/",
 	}
@@ -301,7 +303,7 @@ func (req *loginRequest) eksToken() *clientcmdapi.ExecConfig {
 	return e
 }
 
-// write puts u's contexts into the kubeconfig.
+// write writes u's contexts into the kubeconfig.
 func (req *loginRequest) write(out io.Writer, u *user, clusters []string) error {
 	files := clientcmd.NewDefaultPathOptions()
 	usual := files.GetDefaultFilename()
@@ -341,8 +343,8 @@ func sameFile(a, b string) bool {
 	return err == nil && err2 == nil && absolute == other
 }
 
-// merge puts the contexts of made, which lead to the gateway at url, in place of those in the file kc that did, and refuses to touch or to
-// hide others of all, which is that file with whatever else kubectl reads.
+// merge replaces the contexts in kc that lead to the gateway at url by those of made. all is everything that kubectl
+// reads, including kc. merge returns an error if it would change or hide other entries of all.
 func merge(kc, all, made *clientcmdapi.Config, url, prefix string) error {
 	ours := func(server string) bool { return server == url || strings.HasPrefix(server, url+"/") }
 	for name := range made.Contexts {
@@ -361,11 +363,11 @@ func merge(kc, all, made *clientcmdapi.Config, url, prefix string) error {
 		}
 		kc.AuthInfos[name] = made.AuthInfos[name]
 	}
-	for name, c := range kc.Contexts { // clusters that are out of reach now
+	for name, c := range kc.Contexts { // clusters that are no longer reachable
 		server := url + kubeconfig.Path(strings.TrimPrefix(name, prefix))
 		if made.Contexts[name] != nil || made.AuthInfos[c.AuthInfo] == nil || c.Cluster != name || kc.Clusters[name] == nil ||
 			kc.Clusters[name].Server != server {
-			continue // among them contexts of the user's own making
+			continue // also keeps contexts that the user made
 		}
 		delete(kc.Contexts, name)
 		delete(all.Contexts, name)

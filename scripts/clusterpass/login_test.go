@@ -11,7 +11,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// TestLoginWrites holds: login writes what kubectl needs, again and again, and touches nothing of others.
+// TestLoginWrites: login writes a working kubeconfig, also repeatedly, and does not change entries of others.
 func TestLoginWrites(t *testing.T) {
 	c, theirs := setup(t)
 	const gw = "https://gateway.example.com"
@@ -51,7 +51,7 @@ func TestLoginWrites(t *testing.T) {
 			t.Errorf("%s leads to %s", context, got)
 		}
 	}
-	// As somebody else, who reaches less: what is out of reach goes.
+	// Another user reaches fewer clusters, so the other contexts are removed.
 	kc = login("--eks-name", "cp", "--aws-region", "eu-west-1", "--aws-profile", "work", "--cluster", "m2")
 	exec = kc.AuthInfos["clusterpass"].Exec
 	if want := []string{
@@ -91,7 +91,7 @@ func TestLoginRefusals(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{gw}, "say what you identify yourself with"}, // and the gateway may not be asked
+		{[]string{gw}, "say what you identify yourself with"}, // and --skip-check forbids asking the gateway
 		{[]string{gw, "--eks-name", "x", "--pass", "y"}, "by one of"},
 		{[]string{"--eks-name", "x"}, "say which gateway"},
 		{[]string{gw, "--client-certificate", "x"}, "--client-key"},
@@ -115,7 +115,7 @@ func TestLoginRefusals(t *testing.T) {
 	}
 }
 
-// kubeconfigFile makes a kubeconfig of its own.
+// kubeconfigFile creates a kubeconfig file.
 func kubeconfigFile(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config")
@@ -125,7 +125,7 @@ func kubeconfigFile(t *testing.T, content string) string {
 	return path
 }
 
-// TestLoginBesideOthers holds: of several files that kubectl reads, login writes into one, and hides nothing of the others.
+// TestLoginBesideOthers: if kubectl reads several files, login writes into one and hides no entry of the others.
 func TestLoginBesideOthers(t *testing.T) {
 	c, _ := setup(t)
 	first := kubeconfigFile(t, "{apiVersion: v1, kind: Config}")
@@ -168,7 +168,7 @@ users: [{name: u, user: {token: x}}, {name: work-clusterpass, user: {token: sesa
 	}
 }
 
-// TestLoginKeeps holds: what users have made of their contexts outlasts the next login.
+// TestLoginKeeps: users' changes to their contexts survive the next login.
 func TestLoginKeeps(t *testing.T) {
 	c, _ := setup(t)
 	file := filepath.Join(t.TempDir(), "config")
@@ -209,7 +209,7 @@ func TestLoginKeeps(t *testing.T) {
 	mine()
 }
 
-// TestLoginByPass holds: a file that is given as a pass runs no program and sends none of this machine's files.
+// TestLoginByPass: a file given as a pass cannot run programs or send local files.
 func TestLoginByPass(t *testing.T) {
 	c, _ := setup(t)
 	login := func(user, cluster string) (string, error) {
@@ -245,7 +245,7 @@ users: [{name: clusterpass, user: {`+user+`}}]
 	}
 }
 
-// TestCompletion holds: shells complete commands, and names of what there is; as kubectl's plugin too.
+// TestCompletion: shells complete commands and stored names, also for the kubectl plugin.
 func TestCompletion(t *testing.T) {
 	c, kc := setup(t)
 	if out, err := c.run(t, "cluster", "add", "lab", "--kubeconfig", kc, "--skip-check", "--identity",

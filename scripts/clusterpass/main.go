@@ -1,5 +1,6 @@
-// Command clusterpass is for users of a gateway, who log in, and for its administrators, who register member clusters in the
-// installation's stores. As kubectl-clusterpass it is kubectl's plugin, and as kubectl_complete-clusterpass what completes that.
+// Command clusterpass is the command line for users of a gateway, who log in, and for its administrators, who register
+// member clusters. With the name kubectl-clusterpass it is a kubectl plugin. With the name kubectl_complete-clusterpass
+// it completes the plugin's command line.
 package main
 
 import (

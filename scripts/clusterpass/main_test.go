@@ -11,7 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// clusterpass runs the command line against a store of its own.
+// clusterpass runs the command line with its own store.
 type clusterpass struct{ store string }
 
 func (c clusterpass) run(t *testing.T, args ...string) (string, error) {
@@ -41,7 +41,7 @@ users:
 - {name: p, user: {exec: {command: gcloud, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}}}
 `
 
-// testCA is a CA that signed nothing.
+// testCA returns the PEM of a new CA.
 func testCA(t *testing.T) string {
 	t.Helper()
 	ca, err := pki.LoadCA(t.TempDir(), "ca")

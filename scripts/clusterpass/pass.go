@@ -26,16 +26,16 @@ import (
 func (a *app) pass() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pass",
-		Short: "Make, list and revoke passes",
-		Long: `Passes are short-lived credentials that the gateway made: tokens or client certificates, limited to clusters and verbs.
-A pass never gives more than RBAC grants its user, and ends when it expires or is revoked.`,
+		Short: "Create, list and revoke passes",
+		Long: `Passes are short-lived credentials from the gateway: tokens or client certificates, limited to clusters and
+verbs. A pass never grants more than RBAC grants its user. It ends when it expires or is revoked.`,
 		Args: cobra.NoArgs, RunE: help,
 	}
 	cmd.AddCommand(a.passCreate(), a.passList(), a.passRevoke(), a.passRotateKey())
 	return cmd
 }
 
-// passRequest is what the flags of pass create say.
+// passRequest has the values of the flags of pass create.
 type passRequest struct {
 	user, form, gateway, ca, output string
 	groups, clusters, verbs         []string
@@ -45,10 +45,11 @@ type passRequest struct {
 func (a *app) passCreate() *cobra.Command {
 	req := &passRequest{}
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Make a pass and print it as a kubeconfig", Args: cobra.ExactArgs(1),
-		Long: `Make a pass and print it: as a kubeconfig with a context for each cluster, or as the bare token. It is shown once.
+		Use: "create NAME", Short: "Create a pass and print it as a kubeconfig", Args: cobra.ExactArgs(1),
+		Long: `Create a pass and print it once, as a kubeconfig with a context for each cluster, or as the bare token.
 
-The gateway's URL and CA are read from a kubeconfig that it wrote, which --gateway names; or --gateway is the URL itself.`,
+The gateway's URL and CA are read from the kubeconfig in --gateway, which the gateway must have written. --gateway may
+also be the URL itself.`,
 		Example: `  clusterpass pass create ann-laptop --user ann --group dev > ann.kubeconfig
   clusterpass pass create ci --user ci --cluster member1 --verb get --ttl 1h --output token`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -72,25 +73,25 @@ The gateway's URL and CA are read from a kubeconfig that it wrote, which --gatew
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&req.user, "user", "", "whom the pass identifies")
+	f.StringVar(&req.user, "user", "", "user of the pass")
 	f.StringSliceVar(&req.groups, "group", nil, "group of the user; may be repeated")
 	f.StringSliceVar(&req.clusters, "cluster", []string{v1alpha1.Any},
 		"cluster that the pass reaches; may be repeated; * for all that the user may reach")
 	f.StringSliceVar(&req.verbs, "verb", []string{v1alpha1.Any},
-		"get, create, update, patch or delete, as RBAC says them: exec needs create; may be repeated; * for all that the "+
+		"RBAC verb: get, create, update, patch or delete; exec needs create; may be repeated; * for all that the "+
 			"user may use")
-	f.DurationVar(&req.ttl, "ttl", passes.DefaultTTL, "how long the pass is good for, 1m to 168h")
+	f.DurationVar(&req.ttl, "ttl", passes.DefaultTTL, "lifetime of the pass, 1m to 168h")
 	f.StringVar(&req.form, "form", string(v1alpha1.Token), "token or certificate")
 	f.StringVar(&req.gateway, "gateway", "clusterpass.kubeconfig",
 		"kubeconfig that the gateway wrote, for its URL and CA; or its https:// URL")
 	f.StringVar(&req.ca, "ca", "",
-		"file with the certificate and key of the CA of clients, for --form certificate (default: what the secret store has)")
+		"file with the certificate and key of the CA of clients, for --form certificate (default: those in the secret store)")
 	f.StringVarP(&req.output, "output", "o", "kubeconfig", "kubeconfig or token")
 	_ = cmd.MarkFlagRequired("user") // the flag exists
 	return cmd
 }
 
-// createPass returns what is to be printed.
+// createPass creates a pass and returns the output.
 func (a *app) createPass(ctx context.Context, p *v1alpha1.Pass, req *passRequest) ([]byte, error) {
 	gw, err := kubeconfig.Read(req.gateway)
 	if err != nil {
@@ -127,7 +128,7 @@ func (a *app) createPass(ctx context.Context, p *v1alpha1.Pass, req *passRequest
 	}, contexts, "")
 }
 
-// clientCA reads the CA that signs client certificates: from a file, or as the secret store has it.
+// clientCA reads the CA that signs client certificates, from a file or from the secret store.
 func (a *app) clientCA(ctx context.Context, path string, store secrets.Store) (*pki.CA, error) {
 	if path != "" {
 		return pki.ReadCA(path)
@@ -141,7 +142,7 @@ func (a *app) clientCA(ctx context.Context, path string, store secrets.Store) (*
 	return ca, err
 }
 
-// contextsOf are the clusters of a pass: those that it names, or all that are registered.
+// contextsOf returns contexts for the clusters in names, or for all registered clusters.
 func contextsOf(ctx context.Context, r *registration.Registrar, names []string) ([]kubeconfig.Context, error) {
 	var out []kubeconfig.Context
 	if !slices.Contains(names, v1alpha1.Any) {
@@ -186,7 +187,7 @@ func (a *app) passList() *cobra.Command {
 
 func (a *app) passRevoke() *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke NAME", Short: "End a pass, and the streams that it has open", Args: cobra.ExactArgs(1),
+		Use: "revoke NAME", Short: "Revoke a pass, and end its open streams", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: storedNames(a.passNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			issuer, err := a.issuer(cmd.Context())
@@ -208,13 +209,13 @@ func (a *app) passRevoke() *cobra.Command {
 func (a *app) passRotateKey() *cobra.Command {
 	var discard bool
 	cmd := &cobra.Command{
-		Use: "rotate-key", Short: "Make new keys for signing tokens", Args: cobra.NoArgs,
-		Long: `Make new keys for signing tokens: passes, credentials of agents, and what private clusters are reached with.
-(That happens by itself, too, once a key is 30 days old.) Tokens that were signed before stay good, unless the keys
-before are discarded: after the theft of a key, for instance. Certificates are not concerned.
+		Use: "rotate-key", Short: "Create new keys for signing tokens", Args: cobra.NoArgs,
+		Long: `Create new keys for signing tokens: passes, credentials of agents, and tokens for the tunnels of private
+clusters. The gateway also does this when a key is 30 days old. Existing tokens stay valid, unless --discard
+ends them, e.g. after the theft of a key. Certificates are not affected.
 
-With --pass-kms-key, the key in KMS goes on signing passes, and --discard ends all passes that another key signed.
-Without it, keys in the secret store sign passes from now on, also where a key in KMS did.`,
+With --pass-kms-key, the key in KMS continues to sign passes, and --discard ends all passes that another key
+signed. Without it, keys in the secret store sign passes from now on, even if a key in KMS did before.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			issuer, err := a.issuer(cmd.Context())
 			if err == nil {
@@ -231,11 +232,11 @@ Without it, keys in the secret store sign passes from now on, also where a key i
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&discard, "discard", false, "end all tokens that were signed before")
+	cmd.Flags().BoolVar(&discard, "discard", false, "end all tokens that older keys signed")
 	return cmd
 }
 
-// issuer opens the stores, for what needs no gateway.
+// issuer opens the stores for commands that do not need the gateway's URL.
 func (a *app) issuer(ctx context.Context) (*passes.Issuer, error) {
 	r, err := a.registrar(ctx)
 	if err != nil {
@@ -244,8 +245,8 @@ func (a *app) issuer(ctx context.Context) (*passes.Issuer, error) {
 	return a.issuerOver(ctx, r.Objects, r.Secrets, "")
 }
 
-// issuerOver returns an issuer for the gateway at url, which may be "" if no token is made. --pass-kms-key selects the
-// key that signs.
+// issuerOver returns an issuer for the gateway at url, which may be "" if no token is issued. --pass-kms-key selects
+// the signing key.
 func (a *app) issuerOver(
 	ctx context.Context, obj objects.Store, sec secrets.Store, url string,
 ) (*passes.Issuer, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// gatewayFile is a kubeconfig as the gateway writes it, beside a store with the CA of clients.
+// gatewayFile creates a kubeconfig like the gateway's, and stores a client CA.
 func gatewayFile(t *testing.T, c clusterpass) string {
 	t.Helper()
 	dir := t.TempDir()

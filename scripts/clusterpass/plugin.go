@@ -6,13 +6,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The names under which kubectl finds a plugin, and the program that completes its command line.
+// The file names that make the program a kubectl plugin, and its completion program.
 const (
 	pluginName   = "kubectl-clusterpass"
 	completeName = "kubectl_complete-clusterpass"
 )
 
-// named makes cmd what the program was called by, as the first of argv.
+// named sets the name of cmd to that of the called program. argv starts with the program's path.
 func named(cmd *cobra.Command, argv []string) *cobra.Command {
 	switch filepath.Base(argv[0]) {
 	case pluginName:
@@ -23,7 +23,7 @@ func named(cmd *cobra.Command, argv []string) *cobra.Command {
 	return cmd
 }
 
-// storedNames completes the first argument with the names that list gives, of what there is in the stores.
+// storedNames completes the first argument with the names that list returns.
 func storedNames(list func(cmd *cobra.Command) ([]string, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {

@@ -24,7 +24,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/registration"
 )
 
-// private says how a private cluster's agents reach the gateway, and the gateway them.
+// private has the options of a private cluster: the agents' path to the gateway, and the gateway's path to them.
 type private struct {
 	pull                          bool
 	gateway, tunnel, image, proxy string
@@ -36,24 +36,24 @@ type private struct {
 
 func (p *private) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVar(&p.pull, "pull", false, "make the cluster a private one, and print the manifest of its agents")
+	f.BoolVar(&p.pull, "pull", false, "register a private cluster, and print the manifest of its agents")
 	f.StringVar(&p.gateway, "gateway", "clusterpass.kubeconfig",
-		"with --pull: kubeconfig that the gateway wrote: its URL and CA are read from there")
+		"with --pull: kubeconfig from the gateway, with its URL and CA")
 	f.StringVar(&p.tunnel, "tunnel", "",
 		"with --pull: URL of the bridge's tunnel port as the functions reach it (default with a dir: store: "+
 			"https://127.0.0.1:8444)")
 	f.StringVar(&p.image, "agent-image", "clusterpass-agent", "with --pull: image of the agent")
 	f.StringVar(&p.proxy, "agent-proxy", "",
-		"with --pull: URL of the proxy through which the agents reach the gateway, maybe with user and password; it is "+
+		"with --pull: URL of the agents' proxy to the gateway, optionally with user and password; it is "+
 			"kept in their Secret")
 	f.StringSliceVar(&p.services, "agent-service", nil,
-		"with --pull: host:port of what else the gateway may reach through the agents: the API server of another cluster, "+
-			"as its kubeconfig names it; may be repeated")
+		"with --pull: another host:port that the gateway may reach through the agents, e.g. the API server of a cluster, "+
+			"as in its kubeconfig; may be repeated")
 	f.DurationVar(&p.lifetime, "agent-token-lifetime", passes.MaxTTL,
-		"with --pull: how long the agents' credential is good for, 1m to 168h; they renew it in the middle of that time")
+		"with --pull: lifetime of the agents' credential, 1m to 168h; they renew it after half of it")
 }
 
-// complete finds out what is not said, before anything is made.
+// complete validates the options and sets defaults, before anything is created.
 func (p *private) complete(a *app, s *source) (err error) {
 	if !p.pull {
 		return nil
@@ -64,7 +64,7 @@ func (p *private) complete(a *app, s *source) (err error) {
 	if u, err := url.Parse(p.proxy); p.proxy != "" &&
 		(err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme)) {
 		return errors.New(
-			"--agent-proxy: want a URL such as http://proxy.example.com:3128, or http://USER:PASSWORD@proxy.example.com:3128") // without the one that is wrong
+			"--agent-proxy: want a URL such as http://proxy.example.com:3128, or http://USER:PASSWORD@proxy.example.com:3128")
 	}
 	for _, service := range p.services {
 		if err := config.Address("--agent-service", service); err != nil {
@@ -79,8 +79,9 @@ func (p *private) complete(a *app, s *source) (err error) {
 	if p.to, err = kubeconfig.Read(p.gateway); err != nil {
 		return fmt.Errorf("%w; name a kubeconfig of the gateway with --gateway", err)
 	}
-	if err := new(config.URL).Decode(p.to.URL); err != nil || p.to.URL == "" { // as the agents will want it
-		return fmt.Errorf("--gateway: the gateway's URL in %s: want https:// and a host, without a path", p.gateway) // without the one that is wrong
+	if err := new(config.URL).Decode(p.to.URL); err != nil || p.to.URL == "" {
+		// The error must not quote the URL, which may contain a secret.
+		return fmt.Errorf("--gateway: the gateway's URL in %s: want https:// and a host, without a path", p.gateway)
 	}
 	if s.tunnel = p.tunnel; s.tunnel != "" {
 		return nil
@@ -100,8 +101,8 @@ var agentManifest = template.Must(template.New("agent").Funcs(template.FuncMap{
 	"base64": func(b []byte) string { return base64.StdEncoding.EncodeToString(b) },
 }).Parse(agentYAML))
 
-// print makes the agents' first credential and prints what runs them. account is what the gateway impersonates with in the cluster; the agents'
-// own account stands beside it.
+// print creates the agents' first credential and prints their manifest. account is the gateway's account in the
+// cluster. The agents' account is a separate one in the same namespace.
 func (p *private) print(ctx context.Context, out io.Writer, r *registration.Registrar, name, account string) error {
 	clusters, err := r.Clusters(ctx)
 	if err != nil {

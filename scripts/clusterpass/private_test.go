@@ -11,7 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 )
 
-// TestGatewayOfAgents holds: a gateway that agents would not connect to is refused before anything is made.
+// TestGatewayOfAgents: a gateway URL that agents would reject is refused before anything is created.
 func TestGatewayOfAgents(t *testing.T) {
 	for _, url := range []string{
 		"", "gateway.example.com", "http://gateway.example.com", "https://gateway.example.com/clusters/prod",

@@ -15,7 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
 
-// app is what every command shares.
+// app has the state that all commands share.
 type app struct {
 	store         string
 	allowLoopback bool
@@ -27,11 +27,11 @@ func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clusterpass",
 		Short: "One pass for every cluster",
-		Long: `Use a Clusterpass gateway (login, kubeconfig, doctor), or administer it: the clusters that it reaches, and who may reach them.
+		Long: `Use a Clusterpass gateway (login, kubeconfig, doctor), or administer its clusters and access rights.
 
-The commands for administrators write into the installation's stores, which --store or CLUSTERPASS_STORE names:
-  dir:PATH     directories on this machine, as "make up" uses them (the default: the user's data directory)
-  aws:PREFIX   AWS Secrets Manager and DynamoDB, with the AWS SDK's own environment for region and credentials`,
+The commands for administrators write into the installation's stores, at the location in --store or CLUSTERPASS_STORE:
+  dir:PATH     directories on this machine, as used by "make up" (default: the user's data directory)
+  aws:PREFIX   AWS Secrets Manager and DynamoDB; the environment of the AWS SDK defines region and credentials`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	cmd.PersistentFlags().StringVar(&a.store, "store", os.Getenv("CLUSTERPASS_STORE"),
@@ -45,10 +45,11 @@ The commands for administrators write into the installation's stores, which --st
 	return cmd
 }
 
-// help is what a command does that is only there for those below it. Without it a mistyped one would print the same, and succeed.
+// help prints the help of a command that only has subcommands. Without it, cobra would print the help for a mistyped
+// subcommand, too, and exit with 0.
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
-// address is what --store says.
+// address returns the location in --store.
 func (a *app) address() (addr stores.Address, err error) {
 	if a.store == "" {
 		addr, err = stores.Default()
@@ -61,15 +62,15 @@ func (a *app) address() (addr stores.Address, err error) {
 	return addr, err
 }
 
-// init makes what the stores need, and publishes the keys that verify passes. (On AWS the template makes the table, and
-// the gateway publishes the keys when it starts; elsewhere, as with an emulator, this does.)
+// init initializes the stores and publishes the keys that verify passes. It is needed with an emulator of AWS. On AWS,
+// the template creates the table, and the gateway publishes the keys at its start.
 func (a *app) init() *cobra.Command {
 	var clientCA string
 	cmd := &cobra.Command{
-		Use: "init", Short: "Make what the stores need, if it is not there", Args: cobra.NoArgs,
-		Long: `Make what the stores need, if it is not there: with aws:PREFIX the table PREFIX-objects, and in every store the
-published keys that verify passes. (The control function, the bridge and the local program publish the keys, too, when
-they start.)`,
+		Use: "init", Short: "Initialize the stores, if necessary", Args: cobra.NoArgs,
+		Long: `Initialize the stores, if necessary. For aws:PREFIX this creates the table PREFIX-objects. In every store it
+publishes the keys that verify passes. The control function, the bridge and the local program also publish the
+keys when they start.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			addr, err := a.address()
 			if err != nil {
@@ -120,7 +121,7 @@ func (a *app) registrar(ctx context.Context) (*registration.Registrar, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What the gateway will refuse to dial is refused here.
+	// Refuse addresses that the gateway would refuse to dial.
 	return &registration.Registrar{
 		Secrets: st.Secrets, Objects: st.Objects,
 		Policy: cluster.DialPolicy{AllowLoopback: a.allowLoopback || addr.Kind == "dir"},

@@ -25,18 +25,18 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
 )
 
-// user is how somebody uses a gateway: what the commands for users, which know nothing of its stores, share.
+// user is the gateway and credential of a user. Commands for users need no access to the stores.
 type user struct {
-	url     string                // the gateway's, without a path
-	cluster *clientcmdapi.Cluster // how it is reached: CA, proxy; its server is url
+	url     string                // URL of the gateway, without a path
+	cluster *clientcmdapi.Cluster // CA and proxy of the gateway; its server is url
 	auth    *clientcmdapi.AuthInfo
-	known   []string // clusters that the kubeconfig has contexts for
+	known   []string // clusters with contexts in the kubeconfig
 }
 
-// answerTimeout bounds each call that these commands make: an exec plugin may ask a person to sign in.
+// answerTimeout is the deadline of each call. It is long, since an exec plugin may wait for a person to sign in.
 const answerTimeout = 3 * time.Minute
 
-// userFlags say which kubeconfig and which of its contexts lead to the gateway.
+// userFlags select a kubeconfig and a context that leads to the gateway.
 type userFlags struct{ kubeconfig, context string }
 
 func (f *userFlags) add(cmd *cobra.Command) {
@@ -45,7 +45,7 @@ func (f *userFlags) add(cmd *cobra.Command) {
 		"context that leads to the gateway (default: clusterpass, or else the current one)")
 }
 
-// load finds the gateway and the credential for it.
+// load returns the gateway and the credential.
 func (f *userFlags) load() (*user, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath, rules.WarnIfAllMissing = f.kubeconfig, false
@@ -62,7 +62,7 @@ func (f *userFlags) load() (*user, error) {
 	return userOf(kc, name)
 }
 
-// userOf reads one context of a kubeconfig, whose server is a gateway's.
+// userOf reads one context of a kubeconfig. Its server must be a gateway's.
 func userOf(kc *clientcmdapi.Config, name string) (*user, error) {
 	c, there := kc.Contexts[name], strings.Join(slices.Sorted(maps.Keys(kc.Contexts)), ", ")
 	switch {
@@ -93,7 +93,7 @@ func userOf(kc *clientcmdapi.Config, name string) (*user, error) {
 	}
 	u := &user{url: base, cluster: cluster.DeepCopy(), auth: auth.DeepCopy()}
 	u.cluster.Server = base
-	// The files of this context only: others may be long gone.
+	// Read only the files of this context. Those of others may be missing.
 	if err := clientcmdapi.FlattenConfig(&clientcmdapi.Config{
 		Clusters:  map[string]*clientcmdapi.Cluster{c.Cluster: u.cluster},
 		AuthInfos: map[string]*clientcmdapi.AuthInfo{c.AuthInfo: u.auth},
@@ -108,7 +108,7 @@ func userOf(kc *clientcmdapi.Config, name string) (*user, error) {
 	return u, nil
 }
 
-// gatewayOf is the URL of the gateway at which a context's server is.
+// gatewayOf returns the URL of the gateway for the server of a context.
 func gatewayOf(server string) (string, error) {
 	u, err := url.Parse(server)
 	switch {
@@ -121,18 +121,18 @@ func gatewayOf(server string) (string, error) {
 	return "", fmt.Errorf("its server %q is no gateway's: want one at /, /fleet or /clusters/NAME", server)
 }
 
-// config is how the gateway itself is called.
+// config returns the client configuration for the gateway itself.
 func (u *user) config() (*rest.Config, error) {
 	cfg, err := clientcmd.NewDefaultClientConfig(*u.contexts("", nil), &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
 		return nil, err
 	}
 	cfg.Timeout, cfg.QPS = answerTimeout, -1
-	cfg.WarningHandler = rest.NoWarnings{} // these commands say themselves what there is to say
+	cfg.WarningHandler = rest.NoWarnings{} // the commands print their own messages
 	return cfg, nil
 }
 
-// contexts is a kubeconfig of u's: a context for each cluster, one for the fleet and one for the gateway itself.
+// contexts returns a kubeconfig with a context for each cluster, one for the fleet and one for the gateway itself.
 func (u *user) contexts(prefix string, clusters []string) *clientcmdapi.Config {
 	kc := clientcmdapi.NewConfig()
 	kc.AuthInfos[prefix+kubeconfig.Own] = u.auth
@@ -148,7 +148,7 @@ func (u *user) contexts(prefix string, clusters []string) *clientcmdapi.Config {
 	return kc
 }
 
-// reachable lists the clusters that u may read from.
+// reachable returns the clusters that u may read from.
 func (u *user) reachable(ctx context.Context) ([]string, error) {
 	cfg, err := u.config()
 	if err != nil {
@@ -172,14 +172,14 @@ func (u *user) reachable(ctx context.Context) ([]string, error) {
 		if err == nil {
 			err = json.Unmarshal(data, &listed)
 		}
-		if err != nil && !apierrors.IsForbidden(err) { // who may not list them knows their names
+		if err != nil && !apierrors.IsForbidden(err) { // a caller who may not list clusters may still know their names
 			return nil, err
 		}
 		for i := range listed.Items {
 			names = append(names, listed.Items[i].Name)
 		}
 	}
-	// A limited pass has no rules. What it reaches is asked one by one, of those that there is a reason to ask for.
+	// A limited pass has no rules. Its clusters are checked one by one, as far as their names are known.
 	for _, name := range u.known {
 		if slices.Contains(names, name) {
 			continue
@@ -202,7 +202,7 @@ func (u *user) reachable(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// proxied says by rules which clusters somebody may read from: every, or those of certain names.
+// proxied returns the clusters that rules allow to read from: all of them, or those in names.
 func proxied(rules []authorizationv1.ResourceRule) (every bool, names []string) {
 	has := func(list []string, any ...string) bool {
 		return slices.ContainsFunc(list, func(s string) bool { return slices.Contains(any, s) })
@@ -218,7 +218,7 @@ func proxied(rules []authorizationv1.ResourceRule) (every bool, names []string) 
 	return every, names
 }
 
-// plain says in few words what went wrong with a call.
+// plain returns a short description of a failed call.
 func plain(err error) string {
 	var status *apierrors.StatusError
 	if errors.As(err, &status) {
@@ -228,11 +228,11 @@ func plain(err error) string {
 	if errors.As(err, &failed) {
 		err = failed.Err
 	}
-	first, _, _ := strings.Cut(err.Error(), "\n") // client-go explains plugins at length
+	first, _, _ := strings.Cut(err.Error(), "\n") // client-go adds long explanations about plugins
 	return first
 }
 
-// code is the HTTP status of a call that failed; 0 where there was no answer.
+// code returns the HTTP status code of a failed call, or 0 without a response.
 func code(err error) int {
 	var status *apierrors.StatusError
 	if errors.As(err, &status) {

@@ -12,9 +12,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// TestForeignEntries holds: the files of other contexts may be gone, those of the one that leads to the gateway are read.
+// TestForeignEntries: files of other contexts may be missing. Those of the gateway's context are read.
 func TestForeignEntries(t *testing.T) {
-	_, theirs := setup(t) // beside its ca.pem
+	_, theirs := setup(t) // next to its ca.pem
 	kc, err := clientcmd.LoadFromFile(theirs)
 	if err != nil {
 		t.Fatal(err)
@@ -35,13 +35,12 @@ func TestForeignEntries(t *testing.T) {
 	}
 }
 
-// heard are warnings of whoever does not say what is to be done with them.
+// heard collects warnings that are not handled elsewhere.
 type heard struct{ texts []string }
 
-// HandleWarningHeader implements rest.WarningHandler.
 func (h *heard) HandleWarningHeader(_ int, _, text string) { h.texts = append(h.texts, text) }
 
-// TestNoWarningsBetween holds: what the gateway warns of does not stand between a command's own words.
+// TestNoWarningsBetween: warnings of the gateway do not appear within a command's own output.
 func TestNoWarningsBetween(t *testing.T) {
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Warning", `299 - "something is deprecated"`)
@@ -63,7 +62,8 @@ func TestNoWarningsBetween(t *testing.T) {
 	}
 }
 
-// TestPlainWords holds: who has no kubeconfig, names no gateway or does not trust its certificate is told what to do.
+// TestPlainWords: a user without a kubeconfig, without a gateway in it, or with an untrusted certificate gets
+// instructions.
 func TestPlainWords(t *testing.T) {
 	c, theirs := setup(t)
 	srv := httptest.NewTLSServer(http.NotFoundHandler())

@@ -1,5 +1,5 @@
-// Command package writes a function's binary into the zip that AWS Lambda wants: one executable named bootstrap. The same
-// binary always makes the same zip.
+// Command package writes a function's binary into the zip for AWS Lambda, as an executable named bootstrap. The zip of
+// a binary is always the same.
 package main
 
 import (

@@ -1,5 +1,6 @@
-// Package lambdahttp runs an http.Handler as an AWS Lambda function behind an Application Load Balancer, an API Gateway
-// REST API (payload v1) or an API Gateway HTTP API (payload v2). Only this package and functions/ import aws-lambda-go.
+// Package lambdahttp runs an http.Handler as an AWS Lambda function. It supports three fronts: the Application Load
+// Balancer, the API Gateway REST API (payload v1) and the API Gateway HTTP API (payload v2). Only this package and
+// functions/ import aws-lambda-go.
 //
 // Invariants:
 //   - Nothing is decoded or encoded twice. r.RequestURI and r.URL have the path and query of the event. If the front

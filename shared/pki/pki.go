@@ -1,4 +1,4 @@
-// Package pki creates and stores the certificates of a gateway on one machine: a CA for its server, another for its
+// Package pki creates and stores the certificates of a gateway on one machine. It has a CA for the server, another for
 // clients, and certificates that they sign. Key files have mode 0600 in a directory with mode 0700.
 package pki
 

@@ -3,8 +3,8 @@
 // The suite of each interface, secrets/storetest and objects/storetest, describes its interface with a Kind and
 // adapts its stores to Store. Its Run function passes its own tests to Run.
 //
-// Main types, in the order to read them: Config opens the stores of one implementation, Store and Record are what
-// the shared tests see, Kind contains names and errors.
+// Main types, in the order to read them: Config opens the stores of one implementation. Store and Record are the
+// interface of the shared tests. Kind contains names and errors.
 //
 // Invariants:
 //   - Every store that Config.New opens refers to the same records, as stores in several processes would.
@@ -69,8 +69,8 @@ type Kind struct {
 	RetryAfter func(err error) time.Duration
 	// MissingNames are valid names that resemble SampleName. InvalidNames are rejected by every method.
 	MissingNames, InvalidNames []string
-	// Unchanged is the number of records that do not change while others do in the test of lists: several pages of a
-	// list, or more than one page of the service behind the store.
+	// Unchanged is the number of constant records in the test of lists, while other records change. It must exceed a
+	// page of a list, or of the service behind the store.
 	Unchanged int
 }
 
@@ -116,7 +116,7 @@ type suite[S any] struct {
 // open creates an empty store.
 func (s suite[S]) open(t *testing.T) Store { return s.adapt(t, s.c.New(t)()) }
 
-// WantError fails the test unless err is want. what names the operation that returned err.
+// WantError fails the test unless err is want. The string what is the operation that returned err.
 func WantError(t *testing.T, what string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {

@@ -6,13 +6,13 @@
 //		…
 //	}
 //
-// Each cluster is an etcd, a kube-apiserver, a kube-controller-manager, a kube-scheduler, a kwok and one process
-// kubelet (test/kubelet), all real, on loopback, with an authority of its own. Pods run on the process kubelet's
-// node, <cluster>-node; test/cluster/load adds fake nodes, which kwok plays, with thousands of pods. A set of
-// clusters is ready within seconds, once the programs are built: see test/cluster/build.
+// Each cluster has a real etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok and process kubelet
+// (test/kubelet), on loopback and with its own CA. Pods run on the process kubelet's node, CLUSTER-node. Package
+// test/cluster/load adds fake nodes with thousands of pods, which kwok simulates. A set of clusters is ready within
+// seconds, once the programs are built: see test/cluster/build.
 //
-// The clusters end with the process that started them, whatever ends it; see test/cluster/ownership. It works on
-// Linux only. The go command must be in PATH, and the working directory inside the checkout.
+// The clusters end with the process that started them; see test/cluster/ownership. It works on Linux only. The go
+// command must be in PATH, and the working directory inside the checkout.
 package cluster
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster/pki"
 )
 
-// The components of a cluster that Kill, Pause, Resume and Restart take.
+// Components of a cluster, for Kill, Pause, Resume and Restart.
 const (
 	Etcd              = keeper.Etcd
 	APIServer         = keeper.APIServer
@@ -98,8 +98,8 @@ func (c *Cluster) KubeconfigFile() string { return c.state.Kubeconfig }
 // RESTConfig returns a copy of the administrator's client configuration, without a limit of requests.
 func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.rest) }
 
-// IssueUser makes a client certificate for a user of the cluster. It may do what RBAC grants it: nothing, until
-// somebody binds a role, unless a group says otherwise (system:masters may do everything).
+// IssueUser creates a client certificate for a user of the cluster. The user has the rights that RBAC grants. These are
+// none until a role is bound, except for groups like system:masters, whose members may do everything.
 func (c *Cluster) IssueUser(name string, groups ...string) (pki.Pair, error) {
 	return c.ca.Issue(pki.Subject{Name: name, Groups: groups})
 }
@@ -118,8 +118,8 @@ func (c *Cluster) Kill(ctx context.Context, components ...string) error {
 	return c.client.Kill(ctx, c.Name(), components...)
 }
 
-// Pause stops components where they are (SIGSTOP): their connections stay open and unanswered, and new ones are
-// taken by the system and unanswered, too.
+// Pause suspends components (SIGSTOP). Their connections stay open without responses. The system accepts new
+// connections, which get no responses either.
 func (c *Cluster) Pause(ctx context.Context, components ...string) error {
 	return c.client.Pause(ctx, c.Name(), components...)
 }

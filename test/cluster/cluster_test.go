@@ -28,7 +28,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster/load"
 )
 
-// patience bounds every wait: much more than anything takes, so that it only ends what would never end.
+// patience is the timeout of all waits. It is long enough that only a failure reaches it.
 const patience = 4 * time.Minute
 
 var clusters *cluster.Set
@@ -373,7 +373,7 @@ func TestFaults(t *testing.T) {
 	must(clusters.Cluster("member1").Resume(t.Context())) // was never touched: nothing happens
 }
 
-// TestFrontProxy shows that aggregated API servers are told which authority signs those who may speak for others.
+// TestFrontProxy: aggregated API servers receive the CA of the clients that may act for others.
 func TestFrontProxy(t *testing.T) {
 	c := clusters.Cluster("member1")
 	published, err := client(t, c.RESTConfig()).CoreV1().ConfigMaps("kube-system").

@@ -27,8 +27,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster/ownership"
 )
 
-// With starterRole in its environment the test program is another one: it starts a cluster with a pod that does
-// what it can to outlive everything, says where it is, and waits to be ended.
+// starterRole in its environment makes the test program a starter. It starts a cluster with a pod that resists its end,
+// prints their location, and waits to be killed.
 const starterRole = "CLUSTER_TEST_STARTER"
 
 func playStarter() int {
@@ -80,8 +80,8 @@ func startAndWait() error {
 	return s.Stop()
 }
 
-// TestNothingIsLeft ends the process that started a cluster, or those that keep it, in every way, and looks for
-// what is left. That the pieces do their part is shown in package ownership.
+// TestNothingIsLeft kills the process that started a cluster, or its keepers, by every method, and searches for
+// remains. Package ownership tests the parts.
 func TestNothingIsLeft(t *testing.T) {
 	tests := map[string]func(starter, keeper int) (pid int, s syscall.Signal){
 		"the test is killed":   func(starter, _ int) (int, syscall.Signal) { return starter, syscall.SIGKILL },
@@ -167,7 +167,7 @@ func TestGivingUp(t *testing.T) {
 	}
 }
 
-// TestStartFails shows that a component's own words reach whoever started it.
+// TestStartFails: the output of a failed component reaches the caller.
 func TestStartFails(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	_, err := cluster.New(t.Context(), cluster.Options{

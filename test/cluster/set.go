@@ -20,7 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster/ownership"
 )
 
-// stopTimeout bounds how long a set may take to stop before it is killed.
+// stopTimeout is the time for a set to stop before it is killed.
 const stopTimeout = 2 * time.Minute
 
 // keeperCommand is the program that keeps a set, and KeepCommand its subcommand.
@@ -29,7 +29,7 @@ const (
 	KeepCommand   = "keep"
 )
 
-// Options say what a set of clusters is like. The zero value is one cluster, member1.
+// Options describe a set of clusters. The zero value is one cluster, member1.
 type Options struct {
 	Clusters              []string  // names, DNS labels; default: member1
 	APIServerArgs         []string  // more flags for each kube-apiserver
@@ -51,8 +51,8 @@ type Set struct {
 	detached atomic.Bool
 }
 
-// New starts a set of clusters and returns when every one is ready. Somebody must Stop it; it stops by itself when
-// this process ends. The context bounds the start only.
+// New starts a set of clusters and returns when all of them are ready. The caller must call Stop. The set also stops
+// when this process ends. ctx limits only the start.
 func New(ctx context.Context, o Options) (*Set, error) {
 	if len(o.Clusters) == 0 {
 		o.Clusters = []string{"member1"}
@@ -146,8 +146,8 @@ func (s *Set) Clusters() []*Cluster { return s.clusters }
 // Kubectl returns the path of a kubectl: PATH's, or else the built one.
 func (s *Set) Kubectl() string { return s.kubectl }
 
-// BuiltKubectl returns the path of the kubectl that was built with the clusters, of their version; PATH's where a directory of existing
-// programs has none.
+// BuiltKubectl returns the path of the kubectl that was built with the clusters and has their version. If a given
+// directory of programs has none, it is that of PATH.
 func (s *Set) BuiltKubectl() string { return s.built }
 
 // Dir returns the run directory, which is gone when the set is.
@@ -226,7 +226,7 @@ func keep(ctx context.Context, spec keeper.Spec, progress io.Writer) (*kept, *ke
 		err = context.Cause(ctx)
 	case err == nil:
 		err = errors.New(reply.Error)
-	default: // it ended without a word
+	default: // it ended without a message
 		err = fmt.Errorf("the keeper ended before the clusters were ready: %s", k.said.text())
 	}
 	_ = k.stop() // its exit code adds nothing

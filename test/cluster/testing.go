@@ -23,8 +23,8 @@ func Start(tb testing.TB, o Options) *Set {
 	return s
 }
 
-// Main runs a package's tests on one set of clusters and returns the exit code: starting clusters costs seconds,
-// so the tests of a package share them. Use is called with the set before the tests run.
+// Main runs a package's tests on one set of clusters and returns the exit code. The tests share the set, because
+// starting clusters needs seconds. Main calls use with the set before the tests run.
 //
 //	var clusters *cluster.Set
 //
@@ -32,7 +32,7 @@ func Start(tb testing.TB, o Options) *Set {
 //		os.Exit(cluster.Main(m, cluster.Options{}, func(s *cluster.Set) { clusters = s }))
 //	}
 //
-// A package that looks for leaked goroutines ignores those of the set (goleak.IgnoreCurrent, called in use).
+// A package that searches for leaked goroutines must ignore those of the set, by calling goleak.IgnoreCurrent in use.
 func Main(m *testing.M, o Options, use func(*Set)) int {
 	s, err := New(context.Background(), o)
 	if err != nil {

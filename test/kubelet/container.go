@@ -11,33 +11,33 @@ import (
 )
 
 const (
-	// maxBackoff is the longest pause before a restart, in first pauses.
+	// maxBackoff is the longest pause before a restart, as a multiple of the first one.
 	maxBackoff = 10
-	// configRetry is the pause before a container whose configuration is incomplete is tried again.
+	// configRetry is the pause before another attempt to start a container with an incomplete configuration.
 	configRetry = 2 * time.Second
 	// startErrorCode is the exit code of a container whose program could not be started, as in containerd.
 	startErrorCode = 128
-	// unknownCode is the exit code of a container that ended unseen.
+	// unknownCode is the exit code of a container whose end was not observed.
 	unknownCode = 137
 )
 
-// container is one container of a pod over all of its runs. Its pod's lock guards it.
+// container is one container of a pod, with all of its runs. Its pod's lock guards it.
 type container struct {
-	run      *run // the present or last one; nil before the first, or when another kubelet had it
+	run      *run // present or last run; nil before the first, or if another kubelet ran it
 	previous *run
 	restarts int32
 	state    corev1.ContainerState
 	last     corev1.ContainerState
 	id       string
-	exit     *corev1.ContainerStateTerminated // how the last run ended; nil while one runs or before the first
-	retryAt  time.Time                        // not to be started earlier
-	failures int                              // in a row, for the backoff
+	exit     *corev1.ContainerStateTerminated // result of the last run; nil while one runs or before the first
+	retryAt  time.Time                        // earliest time of the next start
+	failures int                              // consecutive failures, for the backoff
 }
 
-// running says whether there is a run that has not been seen to end.
+// running reports whether there is a run whose end was not observed.
 func (c *container) running() bool { return c.state.Running != nil }
 
-// recall takes up from what another kubelet reported: containers that ran then have ended since.
+// recall restores the state that another kubelet reported. Containers that were running then have ended.
 func (p *pod) recall(api *corev1.Pod) {
 	for _, statuses := range [][]corev1.ContainerStatus{
 		api.Status.ContainerStatuses, api.Status.EphemeralContainerStatuses,
@@ -63,7 +63,7 @@ func (p *pod) recall(api *corev1.Pod) {
 	}
 }
 
-// container gives a container's record, made when it is first asked for.
+// container returns a container's record, and creates it on the first call.
 func (p *pod) container(name string) *container {
 	c, ok := p.containers[name]
 	if !ok {
@@ -75,8 +75,8 @@ func (p *pod) container(name string) *container {
 	return c
 }
 
-// drive starts what is to run now: init containers one after the other, then all others. It says when to look
-// again.
+// drive starts the containers that must run now: first the init containers one after the other, then all others. It
+// returns the time of the next check.
 func (p *pod) drive(ctx context.Context, api *corev1.Pod, now time.Time) time.Duration {
 	pause := never
 	if !p.initialised {
@@ -87,7 +87,7 @@ func (p *pod) drive(ctx context.Context, api *corev1.Pod, now time.Time) time.Du
 			c := p.container(spec.Name)
 			switch {
 			case c.running() && policy == corev1.RestartPolicyAlways:
-				continue // a sidecar, which the others need only started
+				continue // the others wait only for a sidecar's start
 			case c.exit == nil || c.exit.ExitCode != 0:
 				p.finished = c.exit != nil && !restarts(policy, c.exit)
 				return pause
@@ -119,7 +119,7 @@ func (p *pod) drive(ctx context.Context, api *corev1.Pod, now time.Time) time.Du
 	return pause
 }
 
-// restarts says whether a container that ended so is to run again.
+// restarts reports whether a container with this result must be restarted.
 func restarts(policy corev1.RestartPolicy, exit *corev1.ContainerStateTerminated) bool {
 	return policy == corev1.RestartPolicyAlways || policy == corev1.RestartPolicyOnFailure && exit.ExitCode != 0
 }
@@ -131,7 +131,7 @@ func containerPolicy(api *corev1.Pod, spec *corev1.Container) corev1.RestartPoli
 	return api.Spec.RestartPolicy
 }
 
-// initPolicy is Always for a sidecar only: other init containers are to succeed once.
+// initPolicy returns Always only for a sidecar. Other init containers must succeed once.
 func initPolicy(api *corev1.Pod, spec *corev1.Container) corev1.RestartPolicy {
 	if spec.RestartPolicy == nil && api.Spec.RestartPolicy != corev1.RestartPolicyNever {
 		return corev1.RestartPolicyOnFailure
@@ -139,7 +139,7 @@ func initPolicy(api *corev1.Pod, spec *corev1.Container) corev1.RestartPolicy {
 	return containerPolicy(api, spec)
 }
 
-// advance starts the container if it is to be started now. It says when to look again.
+// advance starts the container if that is due. It returns the time of the next check.
 func (p *pod) advance(ctx context.Context, api *corev1.Pod, spec *corev1.Container, policy corev1.RestartPolicy,
 	now time.Time) time.Duration {
 	c := p.container(spec.Name)
@@ -164,7 +164,7 @@ func (p *pod) advance(ctx context.Context, api *corev1.Pod, spec *corev1.Contain
 	return max(0, time.Until(c.retryAt))
 }
 
-// start begins a new run.
+// start starts a new run.
 func (p *pod) start(ctx context.Context, api *corev1.Pod, spec *corev1.Container, c *container) {
 	attempt := c.restarts
 	if c.exit != nil {
@@ -177,7 +177,7 @@ func (p *pod) start(ctx context.Context, api *corev1.Pod, spec *corev1.Container
 		p.event(api, spec.Name, corev1.EventTypeNormal, "Started", "Started container "+spec.Name)
 	case errors.As(err, &failure):
 		p.event(api, spec.Name, corev1.EventTypeWarning, "Failed", "Error: "+err.Error())
-	default: // something is missing that may still come
+	default: // something is missing that may still arrive
 		if c.state.Waiting == nil || c.state.Waiting.Message != err.Error() {
 			p.event(api, spec.Name, corev1.EventTypeWarning, "Failed", "Error: "+err.Error())
 		}
@@ -203,7 +203,7 @@ func (p *pod) start(ctx context.Context, api *corev1.Pod, spec *corev1.Container
 	})
 }
 
-// collectExits takes note of the runs that have ended.
+// collectExits processes the runs that have ended.
 func (p *pod) collectExits(api *corev1.Pod) {
 	for _, c := range p.containers {
 		if !c.running() {
@@ -222,7 +222,7 @@ func (p *pod) collectExits(api *corev1.Pod) {
 	}
 }
 
-// ended records the end of the present run. Needs the lock.
+// ended records the end of the present run. The pod must be locked.
 func (p *pod) ended(c *container, code int, reason, message string, at time.Time) {
 	c.exit = &corev1.ContainerStateTerminated{
 		ExitCode: int32(code), Reason: reason, Message: message, ContainerID: c.id,
@@ -237,7 +237,7 @@ func (p *pod) ended(c *container, code int, reason, message string, at time.Time
 	c.failures++
 }
 
-// update changes what the HTTP API may read meanwhile.
+// update changes state that the HTTP API reads concurrently.
 func (p *pod) update(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -248,7 +248,7 @@ func waiting(reason, message string) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
 }
 
-// event tells what happened to a container.
+// event emits an event about a container.
 func (p *pod) event(api *corev1.Pod, name, kind, reason, message string) {
 	ref := &corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: api.Namespace, Name: api.Name, UID: api.UID,

@@ -15,11 +15,10 @@ import (
 	"github.com/clusterpass/clusterpass/test/kubelet/expansion"
 )
 
-// RootVariable names the environment variable that holds a container's own directory, below which its volumes are
-// mounted.
+// RootVariable is the environment variable with a container's own directory, below which its volumes are mounted.
 const RootVariable = "CONTAINER_ROOT"
 
-// environment is what the pod says of a container's environment, in order and with what it refers to.
+// environment is the container's environment in the pod's order, with the objects that it refers to.
 type environment struct {
 	names  []string
 	values map[string]string
@@ -32,8 +31,8 @@ func (e *environment) set(name, value string) {
 	e.values[name] = value
 }
 
-// process is the environment for a container in the directory dir. What the pod says goes before what every
-// container has.
+// process returns the environment for a container in the directory dir. The pod's variables come before those of every
+// container.
 func (e *environment) process(api *corev1.Pod, dir string) []string {
 	all := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "HOSTNAME=" + api.Name, RootVariable + "=" + dir}
 	for _, name := range e.names {
@@ -79,7 +78,7 @@ func (p *pod) envFrom(ctx context.Context, api *corev1.Pod, from corev1.EnvFromS
 	return nil, nil
 }
 
-// valueFrom resolves a reference; not ok when it is optional and leads nowhere.
+// valueFrom resolves a reference. ok is false if it is optional and its target is missing.
 func (p *pod) valueFrom(ctx context.Context, api *corev1.Pod, from *corev1.EnvVarSource) (value string, ok bool,
 	err error) {
 	var data map[string]string
@@ -139,7 +138,7 @@ func (p *pod) field(api *corev1.Pod, path string) (string, error) {
 	return "", fmt.Errorf("the field %s is not supported by the process kubelet", path)
 }
 
-// configMap reads a config map's data; a missing one that is optional is empty.
+// configMap returns a config map's data. A missing optional one is empty.
 func (p *pod) configMap(ctx context.Context, api *corev1.Pod, name string, optional *bool) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -158,7 +157,7 @@ func (p *pod) configMap(ctx context.Context, api *corev1.Pod, name string, optio
 	return data, nil
 }
 
-// secret is configMap for secrets.
+// secret is like configMap, for secrets.
 func (p *pod) secret(ctx context.Context, api *corev1.Pod, name string, optional *bool) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()

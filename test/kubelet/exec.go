@@ -17,12 +17,12 @@ import (
 	"github.com/clusterpass/clusterpass/test/kubelet/shim"
 )
 
-// dialTimeout bounds connecting to a forwarded port.
+// dialTimeout is the deadline of connecting to a forwarded port.
 const dialTimeout = 10 * time.Second
 
-// ExecInContainer implements remotecommand.Executor: it runs a command beside the container's main process. It ends
-// with the command, or with ctx, the client's connection: then the command's pipes or terminal are closed, and the
-// command is left to itself as in other runtimes, until the container ends.
+// ExecInContainer implements remotecommand.Executor. It runs a command next to the container's main process, until the
+// command or ctx, the client's connection, ends. Then the command's pipes or terminal are closed. As in other runtimes,
+// the command itself continues until the container ends.
 func (r *run) ExecInContainer(ctx context.Context, _, _, _ string, argv []string, in io.Reader,
 	out, errs io.WriteCloser,
 	tty bool, resize <-chan remotecommand.TerminalSize, _ time.Duration) error {
@@ -38,7 +38,7 @@ func (r *run) ExecInContainer(ctx context.Context, _, _, _ string, argv []string
 		process, err = r.execPipes(ctx, command, in, out, errs)
 	}
 	if ctx.Err() != nil {
-		return nil // nobody is left to be told
+		return nil // there is no receiver of the error
 	}
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (r *run) execTerminal(ctx context.Context, command shim.Command, in io.Read
 		return nil, err
 	}
 	if in != nil {
-		// It ends with the client's connection, which is closed once the command has ended.
+		// Ends with the client's connection, which is closed after the command has ended.
 		go func() { _, _ = io.Copy(terminal, in) }()
 	}
 	go followSize(terminal, resize)
@@ -91,14 +91,13 @@ func (r *run) execPipes(ctx context.Context, command shim.Command, in io.Reader,
 	return process, copyOutput(ctx, process, output{out, s.stdout}, output{errs, s.stderr})
 }
 
-// output is one stream of a process and where it goes.
+// output is one stream of a process and its destination.
 type output struct {
-	to   io.WriteCloser // nil if nobody wants it
+	to   io.WriteCloser // nil to discard
 	from *os.File
 }
 
-// copyOutput copies a process's output until the process has ended and the output is complete, or the client is
-// gone.
+// copyOutput copies a process's output until the process has ended and the output is complete, or the client is gone.
 func copyOutput(ctx context.Context, process *shim.Process, outputs ...output) error {
 	copied := make(chan error, len(outputs))
 	wanted := 0
@@ -109,7 +108,7 @@ func copyOutput(ctx context.Context, process *shim.Process, outputs ...output) e
 		wanted++
 		go func() {
 			err := drain(o.to, o.from, process.Done(), drainQuiet)
-			copied <- errors.Join(err, o.to.Close()) // so that the client has all of it before the exit code
+			copied <- errors.Join(err, o.to.Close()) // the client must receive everything before the exit code
 		}()
 	}
 	for range wanted {
@@ -130,8 +129,8 @@ func copyOutput(ctx context.Context, process *shim.Process, outputs ...output) e
 	}
 }
 
-// AttachContainer implements remotecommand.Attacher: it connects a client to the main process's own stdin and
-// output, until either goes.
+// AttachContainer implements remotecommand.Attacher. It connects a client to the main process's stdin and output, until
+// either ends.
 func (r *run) AttachContainer(ctx context.Context, _, _, _ string, in io.Reader, out, errs io.WriteCloser,
 	_ bool, resize <-chan remotecommand.TerminalSize) error {
 	if r.terminal != nil {
@@ -146,17 +145,17 @@ func (r *run) AttachContainer(ctx context.Context, _, _, _ string, in io.Reader,
 			continue
 		}
 		reader := o.from.attach()
-		detach := func() { _ = reader.Close() } // a pipe's never fails
+		detach := func() { _ = reader.Close() } // closing a pipe never fails
 		stop := context.AfterFunc(ctx, detach)
 		copying.Go(func() {
 			defer stop()
 			defer detach()
-			_, _ = io.Copy(o.to, reader) // it fails where the client is gone
-			_ = o.to.Close()             // so does this
+			_, _ = io.Copy(o.to, reader) // fails if the client is gone
+			_ = o.to.Close()             // like this
 		})
 	}
 	if in != nil && r.stdin != nil {
-		// It ends with the client's connection, which is closed once the container has ended.
+		// Ends with the client's connection, which is closed after the container has ended.
 		go func() {
 			_, _ = io.Copy(r.stdin, in)
 			if r.once {
@@ -172,10 +171,10 @@ func (r *run) AttachContainer(ctx context.Context, _, _, _ string, in io.Reader,
 	return nil
 }
 
-// forwarder connects clients to ports of this machine, as long as ctx lasts: the client's connection.
+// forwarder connects clients to ports of this machine, until ctx, the client's connection, ends.
 type forwarder struct{ ctx context.Context }
 
-// PortForward implements portforward.PortForwarder. Each side may end its half of the connection on its own.
+// PortForward implements portforward.PortForwarder. Each side may close its half of the connection alone.
 func (f forwarder) PortForward(_ context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(f.ctx, "tcp", net.JoinHostPort(podIP, strconv.Itoa(int(port))))
@@ -185,7 +184,7 @@ func (f forwarder) PortForward(_ context.Context, _, _ string, port int32, strea
 	defer conn.Close()
 	stop := context.AfterFunc(f.ctx, func() { conn.Close() })
 	defer stop()
-	go func() { // it ends with the stream
+	go func() { // ends with the stream
 		_, _ = io.Copy(conn, stream)
 		_ = conn.(*net.TCPConn).CloseWrite()
 	}()

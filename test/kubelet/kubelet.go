@@ -1,23 +1,21 @@
-// Package kubelet is a kubelet whose containers are plain processes of this machine: enough of a node for tests and
-// demos that need pods which really run, log, fail, restart and can be entered, without a container runtime.
+// Package kubelet is a kubelet whose containers are plain processes of this machine. It is for tests and demos that
+// need pods which really run, log, fail, restart and can be entered, without a container runtime.
 //
-// It registers a node, keeps its lease, runs the pods that are bound to it, and serves the kubelet's HTTPS API
-// (logs, exec, attach, port-forward) to the API server. What a pod cannot have here, and what it has in another
-// way, is in docs/process-kubelet.md.
+// It registers a node, keeps its lease, runs the pods that are bound to it, and serves the kubelet's HTTPS API (logs,
+// exec, attach, port-forward). docs/process-kubelet.md lists the differences to a real kubelet.
 //
 // # Threat model
 //
-// There is no isolation: a container is a process of the kubelet's user with the host's files and network. Whoever
-// may create pods bound to the node, or may reach nodes/proxy, runs programs as that user. So it is for clusters
-// that belong to that same user, and listens on loopback unless told otherwise. Its API takes client certificates
-// of the cluster's authority only, and asks the API server (SubjectAccessReview, as a real kubelet does) what their
-// owner may do.
+// There is no isolation: a container is a process of the kubelet's user with the host's files and network. A caller who
+// may create pods on the node, or may use nodes/proxy, runs programs as that user. So the kubelet is only for clusters
+// of that same user, and listens on loopback by default. Its API accepts only client certificates of the cluster's CA.
+// It authorizes callers by a SubjectAccessReview, like a real kubelet.
 //
 // # Invariants
 //
-//   - No process of a container outlives the container, and none outlives the kubelet; see package shim.
-//   - What is reported of a pod comes from its processes, never from its spec.
-//   - A pod's state is changed by one goroutine, its worker; the HTTP API reads it under the pod's lock.
+//   - No process of a container outlives the container or the kubelet; see package shim.
+//   - The reported state of a pod comes from its processes, never from its spec.
+//   - Only one goroutine, its worker, changes a pod's state. The HTTP API reads it under the pod's lock.
 package kubelet
 
 import (
@@ -43,40 +41,39 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// apiTimeout bounds every call to the API server but watches.
+// apiTimeout is the deadline of every call to the API server, except watches.
 const apiTimeout = 10 * time.Second
 
-// Config says what a kubelet is to be. The fields without a default are required.
+// Config configures a kubelet. Fields without a documented default are required.
 type Config struct {
-	// Client talks to the API server as the node.
+	// Client calls the API server as the node.
 	Client kubernetes.Interface
-	// NodeName is the name of the node to register.
+	// NodeName is the name of the node.
 	NodeName string
-	// RootDir is where containers' directories, volumes and logs live. It is made if missing; what another
-	// kubelet left of its pods there is deleted.
+	// RootDir contains containers' directories, volumes and logs. It is created if it is missing. Remains of another
+	// kubelet's pods there are deleted.
 	RootDir string
-	// Address is the IP address to listen on; the node reports it as its InternalIP.
+	// Address is the IP address to listen on, and the node's InternalIP.
 	Address string
-	// Port is the TCP port to listen on; 0 takes a free one.
+	// Port is the TCP port to listen on; 0 means a free one.
 	Port int
-	// TLSCertFile and TLSPrivateKeyFile are the serving certificate and its key, PEM.
+	// TLSCertFile and TLSPrivateKeyFile are the serving certificate and its key in PEM.
 	TLSCertFile, TLSPrivateKeyFile string
-	// ClientCAFile holds the authorities, PEM, whose client certificates are taken.
+	// ClientCAFile contains the CAs of accepted client certificates in PEM.
 	ClientCAFile string
 	// MaxPods is the node's capacity of pods. Default: 110.
 	MaxPods int
-	// Backoff is the pause before a container's first restart; it doubles from there to ten times as much.
-	// Default: one second.
+	// Backoff is the pause before a container's first restart. It doubles up to ten times this value. Default: one second.
 	Backoff time.Duration
-	// Log takes the kubelet's own log. Default: slog.Default().
+	// Log receives the kubelet's own log. Default: slog.Default().
 	Log *slog.Logger
 }
 
-// Kubelet is a node. Make it with New.
+// Kubelet is a node. Create it with New.
 type Kubelet struct {
 	Config
 	tls      *tls.Config
-	port     int // the port listened on
+	port     int // the actual port
 	recorder record.EventRecorder
 	podsDir  string
 	mu       sync.Mutex // guards pods
@@ -84,7 +81,7 @@ type Kubelet struct {
 	workers  sync.WaitGroup
 }
 
-// New checks the configuration and reads its files. Nothing is started before Run.
+// New validates the configuration and reads its files. Run starts the node.
 func New(c Config) (*Kubelet, error) {
 	if c.MaxPods == 0 {
 		c.MaxPods = 110
@@ -126,14 +123,15 @@ func New(c Config) (*Kubelet, error) {
 		pods:    make(map[types.UID]*pod),
 		tls: &tls.Config{
 			Certificates: []tls.Certificate{certificate},
-			ClientAuth:   tls.VerifyClientCertIfGiven, // a call without one gets 401, not a broken handshake
-			ClientCAs:    pool,
-			MinVersion:   tls.VersionTLS12,
+			// a request without a certificate gets a 401 instead of a failed handshake
+			ClientAuth: tls.VerifyClientCertIfGiven,
+			ClientCAs:  pool,
+			MinVersion: tls.VersionTLS12,
 		},
 	}, nil
 }
 
-// Run is the node until ctx ends; then it kills its containers and returns nil. It can be called once.
+// Run runs the node until ctx ends. Then it kills its containers and returns nil. Call it only once.
 func (k *Kubelet) Run(ctx context.Context) error {
 	if err := os.RemoveAll(k.podsDir); err != nil {
 		return fmt.Errorf("clear the root directory: %w", err)
@@ -155,7 +153,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Streams end with ctx, the base of every request's context.
+	// Streams end with ctx, which is the parent of every request's context.
 	server := &http.Server{
 		Handler:           k.handler(),
 		TLSConfig:         k.tls,

@@ -19,10 +19,10 @@ func TestLogs(t *testing.T) {
 		restart(corev1.RestartPolicyNever))
 	waitPod(t, name, "ends", over)
 	all := "one\ntwo\nthree\nfour"
-	if a, b := must(t, "logs", name), "two\none\nthree\nfour"; a != all && a != b { // streams race
+	if a, b := must(t, "logs", name), "two\none\nthree\nfour"; a != all && a != b { // the order of the streams is random
 		t.Errorf("all: %q", a)
 	}
-	// The time of a log's line, to the second before, as kubectl passes it on; the first lines are seconds older.
+	// The time of a log line, rounded down to seconds as by kubectl. The first lines are seconds older.
 	third := regexp.MustCompile(`(?m)^(\S+)\.\d+Z three$`).FindStringSubmatch(must(t, "logs", name, "--timestamps"))
 	if third == nil {
 		t.Fatal("no line has a time")

@@ -34,24 +34,24 @@ import (
 )
 
 const (
-	// serveEnv makes the test binary the program of a container: a server that says what it was sent.
+	// serveEnv makes the test binary a container's program: a server that returns what it receives.
 	serveEnv = "KUBELET_TEST_SERVE"
-	// patience bounds what tests wait for.
+	// patience is the timeout of the tests.
 	patience = 4 * time.Minute
 )
 
-// world is what the tests share: a cluster, and in place of its own kubelet one inside this process, where the race
-// detector sees it.
+// world is shared by the tests: a cluster whose kubelet is replaced by one within this process, so that the race
+// detector covers it.
 var world struct {
 	set     *cluster.Set
 	cluster *cluster.Cluster
-	client  *kubernetes.Clientset // the administrator's
+	client  *kubernetes.Clientset // an administrator's
 	node    *node
 }
 
 func TestMain(m *testing.M) {
 	if shim.Invoked() {
-		syscall.Exit(shim.Main()) // os.Exit would let the race detector sleep for a second
+		syscall.Exit(shim.Main()) // os.Exit would make the race detector sleep for a second
 	}
 	if os.Getenv(serveEnv) != "" {
 		serve()
@@ -95,7 +95,7 @@ func runTests(m *testing.M) (code int, err error) {
 	return code, errors.Join(err, leaktest.Find(others))
 }
 
-// node is the kubelet inside this process.
+// node is the kubelet within this process.
 type node struct {
 	name, root string
 	cancel     context.CancelFunc
@@ -103,7 +103,7 @@ type node struct {
 	http       *http.Client
 }
 
-// files are those that the cluster made for its own kubelet.
+// files are the files that the cluster created for its own kubelet.
 func (n *node) file(name string) string {
 	return filepath.Join(world.set.Dir(), world.cluster.Name(), name)
 }
@@ -156,13 +156,13 @@ func (n *node) stop() error {
 	return err
 }
 
-// moved says whether the node reports another port than the old one: whether another kubelet registered it.
+// moved reports whether the node has another port than old, so that another kubelet has registered it.
 func (n *node) moved(old int32) bool {
 	now := n.port()
 	return now != 0 && now != old
 }
 
-// port is the one that the node reports; 0 while there is no node, or no answer.
+// port returns the node's port, or 0 without a node or response.
 func (n *node) port() int32 {
 	api, err := world.client.CoreV1().Nodes().Get(context.Background(), n.name, metav1.GetOptions{})
 	if err != nil {
@@ -171,7 +171,7 @@ func (n *node) port() int32 {
 	return api.Status.DaemonEndpoints.KubeletEndpoint.Port
 }
 
-// result is how a command ended.
+// result is the result of a command.
 type result struct {
 	stdout, stderr string
 	code           int
@@ -186,7 +186,7 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// kubectl runs kubectl and returns what it said, whatever it was.
+// kubectl runs kubectl and returns its result.
 func kubectl(t *testing.T, stdin io.Reader, args ...string) result {
 	t.Helper()
 	cmd := command(t, args...)
@@ -199,7 +199,7 @@ func kubectl(t *testing.T, stdin io.Reader, args ...string) result {
 	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// must runs a kubectl that has to succeed, and returns its stdout.
+// must runs kubectl, which must succeed, and returns its stdout.
 func must(t *testing.T, args ...string) string {
 	t.Helper()
 	r := kubectl(t, nil, args...)
@@ -209,10 +209,10 @@ func must(t *testing.T, args ...string) string {
 	return r.stdout
 }
 
-// podOption changes a pod before it is made.
+// podOption changes a pod before it is created.
 type podOption func(*corev1.Pod)
 
-// script makes a shell script the container's program. What Kubernetes would expand in it is escaped.
+// script makes a shell script the container's program. Kubernetes does not expand variables in it.
 func script(s string) podOption {
 	return func(p *corev1.Pod) {
 		p.Spec.Containers[0].Command = []string{"sh", "-c", strings.ReplaceAll(s, "$", "$$")}
@@ -223,7 +223,7 @@ func restart(policy corev1.RestartPolicy) podOption {
 	return func(p *corev1.Pod) { p.Spec.RestartPolicy = policy }
 }
 
-// makePod makes a pod with one container, main, which is deleted with the test.
+// makePod creates a pod with one container, main. It is deleted with the test.
 func makePod(t *testing.T, options ...podOption) string {
 	t.Helper()
 	p := &corev1.Pod{
@@ -252,7 +252,7 @@ func getPod(t *testing.T, name string) *corev1.Pod {
 	return p
 }
 
-// waitPod waits until a pod is as so says, and returns it.
+// waitPod waits until so returns true for a pod, and returns it.
 func waitPod(t *testing.T, name, what string, so func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	var p *corev1.Pod
@@ -278,7 +278,7 @@ func over(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// runPod makes a pod and waits until it is ready.
+// runPod creates a pod and waits until it is ready.
 func runPod(t *testing.T, options ...podOption) string {
 	t.Helper()
 	name := makePod(t, options...)
@@ -286,13 +286,14 @@ func runPod(t *testing.T, options ...podOption) string {
 	return name
 }
 
-// readFile reads a file that a container wrote, empty as long as there is none.
+// readFile reads a file that a container wrote. It returns "" if it does not exist.
 func readFile(path string) string {
 	content, _ := os.ReadFile(path)
 	return string(content)
 }
 
-// serve prints its port and answers every connection, once the client has sent all, with the sum of what it sent.
+// serve prints its port. After a client has closed its half of a connection, it responds with the checksum of the
+// received data.
 func serve() {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

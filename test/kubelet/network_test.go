@@ -56,7 +56,7 @@ func TestPortForward(t *testing.T) {
 	if local == "" {
 		t.Fatal(line, err)
 	}
-	// The answer comes after the end of what is sent: each side ends on its own.
+	// The response comes after the client has closed its half of the connection.
 	for _, size := range []int64{0, 1, 3_000_000} {
 		data, err := os.ReadFile(randomFile(t, size))
 		if err != nil {
@@ -80,7 +80,7 @@ func TestPortForward(t *testing.T) {
 	}
 }
 
-// TestWebsocket speaks as a browser does: the older websocket protocol, which the API server passes on as it is.
+// TestWebsocket uses the older websocket protocol, like a browser. The API server passes it on unchanged.
 func TestWebsocket(t *testing.T) {
 	t.Parallel()
 	name := runPod(t)
@@ -123,7 +123,7 @@ func TestWebsocket(t *testing.T) {
 	}
 }
 
-// TestCallers holds who may call the kubelet itself.
+// TestCallers covers who may call the kubelet directly.
 func TestCallers(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -175,7 +175,7 @@ func TestCallers(t *testing.T) {
 		}
 		dialer := tls.Dialer{Config: &tls.Config{
 			InsecureSkipVerify: true,
-			// Certificates would be left out where the server does not ask for them.
+			// A client omits its certificate if the server does not request one.
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &other, nil },
 		}}
 		conn, err := dialer.DialContext(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", world.node.port()))

@@ -23,11 +23,11 @@ const (
 	leaseDuration = 40 * time.Second
 	renewInterval = 10 * time.Second
 	retryInterval = time.Second
-	// statusInterval is the pause between node statuses; the lease is the heartbeat.
+	// statusInterval is the interval of status updates. The lease is the heartbeat.
 	statusInterval = time.Minute
 )
 
-// keepNode registers the node and keeps its lease and status fresh until ctx ends.
+// keepNode registers the node and renews its lease and status until ctx ends.
 func (k *Kubelet) keepNode(ctx context.Context) {
 	var reported time.Time
 	for {
@@ -56,7 +56,7 @@ func (k *Kubelet) keepNode(ctx context.Context) {
 	}
 }
 
-// reportNode writes the node and its status, making it where it does not exist.
+// reportNode creates or updates the node and its status.
 func (k *Kubelet) reportNode(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -84,10 +84,10 @@ func (k *Kubelet) reportNode(ctx context.Context) error {
 		corev1.ResourcePods:   *resource.NewQuantity(int64(k.MaxPods), resource.DecimalSI),
 	}
 	node.Status.Capacity, node.Status.Allocatable = resources, resources
-	// No host name: by default an API server would prefer it, and no DNS knows it.
+	// No host name: an API server would prefer it by default, but DNS does not know it.
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: k.Address}}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(k.port)
-	node.Status.NodeInfo.KubeletVersion = version.GitVersion // what the scheduler and clients compare
+	node.Status.NodeInfo.KubeletVersion = version.GitVersion // the scheduler and clients compare it
 	node.Status.NodeInfo.ContainerRuntimeVersion = "process://1"
 	node.Status.NodeInfo.OperatingSystem = runtime.GOOS
 	node.Status.NodeInfo.Architecture = runtime.GOARCH
@@ -147,7 +147,7 @@ func (k *Kubelet) renewLease(ctx context.Context) error {
 	return nil
 }
 
-// memory is the machine's, in bytes; a guess where the system has no /proc.
+// memory returns the machine's memory in bytes, or an estimate without /proc.
 func memory() int64 {
 	const guess = 8 << 30
 	file, err := os.Open("/proc/meminfo")

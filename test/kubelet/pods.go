@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// shutdownGrace is how long containers have to end by themselves when the kubelet ends.
+	// shutdownGrace is the time for containers to end when the kubelet ends.
 	shutdownGrace = time.Second
 	// forcedGrace is the same for a pod that was deleted without grace.
 	forcedGrace = 2 * time.Second
-	// never is the pause of a worker that waits for something to happen.
+	// never is the pause of a worker that waits for an event.
 	never = time.Hour
 )
 
@@ -46,7 +46,7 @@ func (k *Kubelet) watchPods(ctx context.Context) {
 		},
 	})
 	if err != nil {
-		k.Log.ErrorContext(ctx, "pods cannot be watched", "error", err) // a stopped informer, which this is not
+		k.Log.ErrorContext(ctx, "pods cannot be watched", "error", err) // only returned by a stopped informer
 		return
 	}
 	informer.RunWithContext(ctx)
@@ -85,7 +85,7 @@ func (k *Kubelet) podGone(api *corev1.Pod) {
 	p.notify()
 }
 
-// findPod returns the newest pod of that name, nil if there is none.
+// findPod returns the newest pod of that name, or nil.
 func (k *Kubelet) findPod(namespace, name string) *pod {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -100,22 +100,22 @@ func (k *Kubelet) findPod(namespace, name string) *pod {
 	return found
 }
 
-// pod is a pod and its worker. Only the worker changes it, but for api and gone.
+// pod is a pod and its worker. Only the worker changes it, except for api and gone.
 type pod struct {
 	kubelet *Kubelet
 	dir     string
 	wake    chan struct{}
 
-	past        bool // it had ended before this kubelet saw it: there is nothing to run, nor to report
+	past        bool // ended before this kubelet saw it: there is nothing to run or report
 	volumesMade bool
-	initialised bool      // every init container has done its part
-	finished    bool      // its containers have ended for good
-	endingSince time.Time // zero until it is to end
+	initialised bool      // every init container has succeeded or, as a sidecar, started
+	finished    bool      // all containers have ended and will not restart
+	endingSince time.Time // zero until the pod must end
 	startTime   metav1.Time
 
-	mu         sync.Mutex // guards the rest: the worker writes, and reads elsewhere, under it
+	mu         sync.Mutex // guards the following fields; the worker needs it only to write
 	api        *corev1.Pod
-	gone       bool // from the API
+	gone       bool // deleted from the API
 	containers map[string]*container
 }
 
@@ -136,7 +136,7 @@ func newPod(k *Kubelet, api *corev1.Pod) *pod {
 	return p
 }
 
-// notify makes the worker look again.
+// notify wakes the worker.
 func (p *pod) notify() {
 	select {
 	case p.wake <- struct{}{}:
@@ -150,7 +150,7 @@ func (p *pod) object() *corev1.Pod {
 	return p.api
 }
 
-// work is the pod's life.
+// work runs the pod until its end.
 func (p *pod) work(ctx context.Context) {
 	defer p.cleanUp()
 	for {
@@ -168,8 +168,7 @@ func (p *pod) work(ctx context.Context) {
 	}
 }
 
-// sync brings the pod a step nearer to what it should be, reports what it is, and says when to look again at the
-// latest.
+// sync performs the next step for the pod and reports its status. It returns the latest time of the next call.
 func (p *pod) sync(ctx context.Context) (pause time.Duration, done bool) {
 	p.mu.Lock()
 	api, gone := p.api, p.gone
@@ -221,8 +220,7 @@ func (p *pod) anyRuns() bool {
 	return false
 }
 
-// end asks the containers to end, and kills those which have not after grace. Init containers that serve the
-// others (sidecars) are asked last.
+// end signals the containers to end, and kills them after grace. Sidecars are signalled last.
 func (p *pod) end(api *corev1.Pod, now time.Time, grace time.Duration) time.Duration {
 	if p.endingSince.IsZero() {
 		p.endingSince = now
@@ -250,12 +248,12 @@ func (p *pod) end(api *corev1.Pod, now time.Time, grace time.Duration) time.Dura
 		}
 	}
 	if left <= 0 {
-		return never // the exits will wake the worker
+		return never // exits wake the worker
 	}
 	return left
 }
 
-// shutDown ends the containers together with the kubelet; there is nobody to report to.
+// shutDown ends the containers together with the kubelet. Nothing is reported.
 func (p *pod) shutDown() {
 	for _, c := range p.containers {
 		if c.running() {
@@ -277,7 +275,7 @@ func (p *pod) shutDown() {
 	}
 }
 
-// cleanUp leaves nothing of an ended pod.
+// cleanUp removes everything of an ended pod.
 func (p *pod) cleanUp() {
 	for _, c := range p.containers {
 		if c.run != nil {

@@ -28,7 +28,7 @@ func TestNode(t *testing.T) {
 	})
 }
 
-// TestRunningPod holds what a running pod reports of itself.
+// TestRunningPod covers the status of a running pod.
 func TestRunningPod(t *testing.T) {
 	t.Parallel()
 	name := runPod(t, script("exec sleep 1000"), func(p *corev1.Pod) {
@@ -126,7 +126,7 @@ func TestInitContainers(t *testing.T) {
 		p.Spec.InitContainers = []corev1.Container{
 			step("one", "sleep 0.3; "+note("one")),
 			step("sidecar", note("sidecar")+"; trap '"+note("sidecar-end")+"; exit' TERM; while :; do sleep 0.05; done"),
-			step("two", "sleep 3; "+note("two")), // which comes when the sidecar has begun, not when it has written,
+			step("two", "sleep 3; "+note("two")), // runs when the sidecar has started, maybe before its first output
 		}
 		p.Spec.InitContainers[1].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 	})
@@ -196,7 +196,7 @@ func TestEnvironmentAndVolumes(t *testing.T) {
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		}
 	})
-	// What is missing keeps it waiting, with the reason.
+	// A missing object delays the container, and the status contains the reason.
 	waitPod(t, pod, "waits for its settings", func(p *corev1.Pod) bool {
 		c := p.Status.ContainerStatuses
 		return len(c) == 1 && c[0].State.Waiting != nil && c[0].State.Waiting.Reason == "CreateContainerConfigError" &&
@@ -236,7 +236,7 @@ func TestUnsupportedVolume(t *testing.T) {
 	})
 }
 
-// TestGracefulDeletion holds that a container can end by itself, and that its end is seen before the pod is gone.
+// TestGracefulDeletion: a container can end by itself, and its end is reported before the pod is gone.
 func TestGracefulDeletion(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "end")
@@ -249,7 +249,7 @@ func TestGracefulDeletion(t *testing.T) {
 	}
 }
 
-// TestDeletionKills holds that grace ends, for all that a container started.
+// TestDeletionKills: after the grace period, all processes of the container are killed.
 func TestDeletionKills(t *testing.T) {
 	t.Parallel()
 	name := runPod(t,
@@ -291,7 +291,7 @@ func TestRollout(t *testing.T) {
 	}
 	must(t, "set", "env", "deployment/web", "A=b")
 	must(t, "rollout", "status", "deployment/web")
-	// As long as pods of before are on their way out, kubectl may choose one of them.
+	// kubectl may choose an older pod that is still ending.
 	waittest.Until(t, "the new pods have A=b", func() bool {
 		return kubectl(t, nil, "exec", "deployment/web", "--", "sh", "-c", "echo $A").stdout == "b\n"
 	})

@@ -17,7 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// stubborn is a container that does not end when it is asked to, and writes its process's id and its child's.
+// stubborn is a container that ignores the signal to end. It writes the process IDs of itself and its child.
 func stubborn(file string) string {
 	return "trap '' TERM; setsid sh -c 'echo $$ >> " + file + "; while :; do sleep 0.1; done' & echo $$ >> " + file +
 		"; while :; do sleep 0.1; done"
@@ -49,7 +49,7 @@ func waitGone(t *testing.T, pids []int) {
 	}
 }
 
-// TestKubeletRestarts holds that containers end with their kubelet, and what the next kubelet makes of it.
+// TestKubeletRestarts: containers end with their kubelet, and the next kubelet reports that.
 func TestKubeletRestarts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pids")
 	forEver := runPod(t, script(stubborn(file)), func(p *corev1.Pod) { p.Name += "-always" })
@@ -118,7 +118,7 @@ func TestCommand(t *testing.T) {
 		}
 		kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 		defer kill.Stop()
-		_ = cmd.Wait() // the state says it all
+		_ = cmd.Wait() // the state contains the result
 		return cmd.ProcessState
 	}
 	file := filepath.Join(t.TempDir(), "pids")

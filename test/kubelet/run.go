@@ -19,18 +19,17 @@ import (
 	"github.com/clusterpass/clusterpass/test/kubelet/shim"
 )
 
-// drainPatience is how long the end of a container may wait for its last output to be logged: longer only where
-// somebody attached does not read.
+// drainPatience is the maximum time for logging the last output after a container's end. It is only reached if an
+// attached client does not read.
 const drainPatience = 10 * time.Second
 
-// startError says that a container's program could not be started.
+// startError means that a container's program could not be started.
 type startError struct{ err error }
 
 func (e *startError) Error() string { return e.err.Error() }
 func (e *startError) Unwrap() error { return e.err }
 
-// run is one run of a container: its processes, their output, and what is left of it afterwards. Its methods may be
-// called concurrently.
+// run is one run of a container: its processes, their output, and its remains. Its methods are safe for concurrent use.
 type run struct {
 	id      string
 	dir     string // the container's own directory
@@ -42,21 +41,21 @@ type run struct {
 	main     *shim.Process  // nil for a container without a command, which idles
 	stdin    io.WriteCloser // nil without stdin
 	once     bool           // stdin ends with the first attach
-	terminal *os.File       // nil without one
+	terminal *os.File       // nil without a terminal
 	stdout   *fanout
-	stderr   *fanout // nothing comes here from a terminal
+	stderr   *fanout // unused with a terminal
 
-	asked    sync.Once     // to end
+	asked    sync.Once     // signalled to end
 	killOnce sync.Once     // guards killed
 	killed   chan struct{} // closed to end the run at once
 
-	done  chan struct{} // closed when it has ended; then the following are valid
+	done  chan struct{} // closed after the end; then the following are valid
 	code  int
 	ended time.Time
 }
 
-// newRun starts a container. A *startError comes with a run that has ended already; other errors say what is
-// missing.
+// newRun starts a container. A *startError is returned with a run that has ended. Any other error means that something
+// is missing.
 func (p *pod) newRun(ctx context.Context, api *corev1.Pod, spec *corev1.Container, attempt int32) (*run, error) {
 	if err := p.makeVolumes(ctx, api); err != nil {
 		return nil, err
@@ -78,7 +77,7 @@ func (p *pod) newRun(ctx context.Context, api *corev1.Pod, spec *corev1.Containe
 	}
 	r.workDir = inside(r.dir, expansion.Expand(spec.WorkingDir, env.values))
 	logPath := filepath.Join(p.dir, "logs", spec.Name, number+".log")
-	// A try that failed may have left a part.
+	// A failed attempt may have left parts.
 	for _, path := range []string{r.dir, logPath} {
 		if err := os.RemoveAll(path); err != nil {
 			return nil, fmt.Errorf("clear the container's directory: %w", err)
@@ -108,7 +107,7 @@ func (p *pod) newRun(ctx context.Context, api *corev1.Pod, spec *corev1.Containe
 	return r, nil
 }
 
-// start starts the processes and sees to their end; notify is called then.
+// start starts the processes and waits for their end in a goroutine, which then calls notify.
 func (r *run) start(label string, argv, env []string, stdin, tty bool, notify func()) error {
 	var err error
 	if r.shim, err = shim.Start(label, r.workDir, env); err != nil {
@@ -125,7 +124,7 @@ func (r *run) start(label string, argv, env []string, stdin, tty bool, notify fu
 	go func() {
 		pumps.Wait()
 		r.discard()
-		_ = r.log.Close() // what could not be written is lost
+		_ = r.log.Close() // data that could not be written is lost
 		close(drained)
 	}()
 	go func() {
@@ -141,7 +140,7 @@ func (r *run) start(label string, argv, env []string, stdin, tty bool, notify fu
 	return nil
 }
 
-// wait waits for the run's end, leaves no process of it, and gives its exit code.
+// wait waits for the end of the run, kills its remaining processes and returns its exit code.
 func (r *run) wait() int {
 	if r.main == nil {
 		<-r.killed
@@ -193,24 +192,24 @@ func (r *run) startMain(command shim.Command, stdin bool, pumps *sync.WaitGroup)
 	return nil
 }
 
-// pump brings output to the log and to whoever is attached, until every process that could write has ended.
+// pump copies output to the log and to attached clients, until every process that could write has ended.
 func (r *run) pump(output *os.File, stream string, attached *fanout) {
 	defer output.Close()
 	log := r.log.Writer(stream)
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := output.Read(buffer)
-		// A log that cannot be written (a full disk) must not stop the container.
+		// A log that cannot be written (e.g. a full disk) must not stop the container.
 		_, _ = log.Write(buffer[:n])
 		attached.write(buffer[:n])
-		if err != nil { // the end; from a terminal it comes as an error
+		if err != nil { // the end; from a terminal it is an error
 			_ = log.Close()
 			return
 		}
 	}
 }
 
-// stop asks the container to end, and says whether this was the first time.
+// stop signals the container to end. It reports whether this was the first signal.
 func (r *run) stop() (first bool) {
 	r.asked.Do(func() {
 		first = true
@@ -218,7 +217,7 @@ func (r *run) stop() (first bool) {
 			r.kill()
 			return
 		}
-		_ = r.main.Signal(syscall.SIGTERM) // it fails where there is nothing left to end
+		_ = r.main.Signal(syscall.SIGTERM) // fails if everything has ended
 	})
 	return first
 }
@@ -231,40 +230,40 @@ func (r *run) discard() {
 	r.stdout.close()
 	r.stderr.close()
 	if r.stdin != nil {
-		_ = r.stdin.Close() // again, perhaps
+		_ = r.stdin.Close() // may be closed already
 	}
 }
 
-// forget removes what is left of a run. A nil run has left nothing.
+// forget removes the remains of a run. A nil run has none.
 func (r *run) forget() {
 	if r == nil {
 		return
 	}
 	r.discard()
-	_ = os.RemoveAll(r.dir) // what stays goes with the pod
+	_ = os.RemoveAll(r.dir) // a remainder is deleted with the pod
 	_ = r.log.Remove()
 }
 
-// noClose keeps a terminal, which stdin shares with the output, open.
+// noClose keeps a terminal open, which stdin shares with the output.
 type noClose struct{ io.Writer }
 
 func (noClose) Close() error { return nil }
 
-// fanout gives output to any number of readers. Writing waits for each of them: one that is attached gets
-// everything, and holds the container up if it does not read.
+// fanout copies output to any number of readers. It waits for each of them. An attached client receives everything, and
+// blocks the container if it does not read.
 type fanout struct {
 	mu      sync.Mutex
 	readers []*io.PipeWriter
 	closed  bool
 }
 
-// attach gives a reader of all output from now on. Closing it detaches.
+// attach returns a reader of all further output. Closing it detaches.
 func (f *fanout) attach() *io.PipeReader {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r, w := io.Pipe()
 	if f.closed {
-		_ = w.Close() // a pipe's never fails
+		_ = w.Close() // closing a pipe never fails
 	} else {
 		f.readers = append(f.readers, w)
 	}
@@ -297,7 +296,7 @@ func (f *fanout) detach(gone *io.PipeWriter) {
 	f.readers = left
 }
 
-// close ends the output for every reader, present and future.
+// close ends the output for all readers, present and future.
 func (f *fanout) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

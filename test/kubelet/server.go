@@ -23,22 +23,22 @@ import (
 )
 
 const (
-	// streamIdleTimeout ends a stream that carries nothing, as the kubelet's.
+	// streamIdleTimeout ends an idle stream, like the kubelet's.
 	streamIdleTimeout = 4 * time.Hour
-	// streamCreationTimeout bounds the client's opening of a connection's streams.
+	// streamCreationTimeout is the deadline for the client to open a connection's streams.
 	streamCreationTimeout = 30 * time.Second
-	// lastWords is how long a stream that is over waits for its client to end the connection. An API server that passes on what the
-	// client still sends, or reads the end before it has passed on what came before that, loses output and exit code.
+	// lastWords is how long a finished stream waits for its client to close the connection. An earlier close may lose
+	// output and exit code in the API server, while that still forwards data.
 	lastWords = 15 * time.Second
 )
 
-// handler is the kubelet's HTTP API, as far as the API server and people use it.
+// handler is the part of the kubelet's HTTP API that the API server and users need.
 func (k *Kubelet) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 	mux.HandleFunc("GET /pods", k.servePods)
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.serveLogs)
-	// Clients come with GET (websocket) and with POST (SPDY).
+	// Clients use GET (websocket) and POST (SPDY).
 	mux.HandleFunc("/exec/{namespace}/{pod}/{container}", k.serveExec)
 	mux.HandleFunc("/exec/{namespace}/{pod}/{uid}/{container}", k.serveExec)
 	mux.HandleFunc("/attach/{namespace}/{pod}/{container}", k.serveAttach)
@@ -48,7 +48,7 @@ func (k *Kubelet) handler() http.Handler {
 	return k.authorized(mux)
 }
 
-// authorized lets nobody pass who has no client certificate, or may not do on nodes/proxy what the method says.
+// authorized refuses clients without a certificate, or without access to nodes/proxy for the method.
 func (k *Kubelet) authorized(next http.Handler) http.Handler {
 	verbs := map[string]string{http.MethodGet: "get", http.MethodHead: "get", http.MethodPost: "create"}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +86,7 @@ func (k *Kubelet) authorized(next http.Handler) http.Handler {
 	})
 }
 
-// servePods lists the node's pods, as the kubelet has them.
+// servePods lists the node's pods, as the kubelet knows them.
 func (k *Kubelet) servePods(w http.ResponseWriter, _ *http.Request) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{}}
 	k.mu.Lock()
@@ -95,10 +95,10 @@ func (k *Kubelet) servePods(w http.ResponseWriter, _ *http.Request) {
 	}
 	k.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(list) // it fails where the client is gone
+	_ = json.NewEncoder(w).Encode(list) // fails if the client is gone
 }
 
-// serveLogs gives a container's log.
+// serveLogs sends a container's log.
 func (k *Kubelet) serveLogs(w http.ResponseWriter, r *http.Request) {
 	options, previous, err := logOptions(r.URL.Query())
 	if err != nil {
@@ -117,14 +117,14 @@ func (k *Kubelet) serveLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/plain")
 	flush := func() { _ = http.NewResponseController(w).Flush() }
-	flush() // a client that follows learns at once that it may
+	flush() // a following client learns at once that the request succeeded
 	if err := log.Copy(r.Context(), w, flush, options); err != nil && r.Context().Err() == nil {
 		k.Log.WarnContext(r.Context(), "a log was not sent whole", "pod", p.object().Name, "error", err)
-		panic(http.ErrAbortHandler) // a broken answer, not a short one
+		panic(http.ErrAbortHandler) // a cut response instead of a short one
 	}
 }
 
-// logOptions reads the query of a log request, which is that of PodLogOptions.
+// logOptions parses the query of a log request, which contains PodLogOptions.
 func logOptions(query url.Values) (o crilog.Options, previous bool, err error) {
 	number := func(name string) *int64 {
 		text := query.Get(name)
@@ -171,7 +171,7 @@ func logOptions(query url.Values) (o crilog.Options, previous bool, err error) {
 	return o, previous, err
 }
 
-// log gives the log of a container's present or previous run, with the errors that people know from kubelets.
+// log returns the log of a container's present or previous run, with the usual errors of kubelets.
 func (p *pod) log(name string, previous bool) (*crilog.File, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,7 +181,7 @@ func (p *pod) log(name string, previous bool) (*crilog.File, error) {
 	case c == nil:
 	case previous && c.state.Waiting == nil:
 		r = c.previous
-	default: // one that waits to be restarted has ended: its last run is the previous one, too
+	default: // a container that waits for its restart has ended: its last run is also the previous one
 		r = c.run
 	}
 	switch {
@@ -217,7 +217,7 @@ func (k *Kubelet) serveAttach(w http.ResponseWriter, r *http.Request) {
 		streamIdleTimeout, streamCreationTimeout, remotecommand.SupportedStreamingProtocols)
 }
 
-// stream finds the running container and the streams that a request is for, or answers with an error and gives nil.
+// stream returns the running container and the streams of a request. Otherwise it sends an error and returns nil.
 func (k *Kubelet) stream(w http.ResponseWriter, r *http.Request) (*run, *remotecommand.Options) {
 	options, err := remotecommand.NewOptions(r)
 	if err != nil {
@@ -251,7 +251,7 @@ func (k *Kubelet) servePortForward(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("pod %q does not exist", name), http.StatusNotFound)
 		return
 	}
-	// The request goes on as long as its connection; what it opened ends with it.
+	// The request lasts as long as its connection, and ends with it.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	w, r = watchClient(w, r.WithContext(ctx))
@@ -259,7 +259,7 @@ func (k *Kubelet) servePortForward(w http.ResponseWriter, r *http.Request) {
 		streamIdleTimeout, streamCreationTimeout, portforward.SupportedProtocols)
 }
 
-// watchClient ends the request's context when the connection that it is upgraded to breaks: nobody else tells.
+// watchClient cancels the request's context when the upgraded connection breaks. net/http does not.
 func watchClient(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	return clientWatcher{w, cancel}, r.WithContext(ctx)
@@ -283,7 +283,7 @@ func (w clientWatcher) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 type watchedConn struct {
 	net.Conn
 	gone  context.CancelFunc
-	ended chan struct{} // closed by end: the client has ended the connection, or it broke
+	ended chan struct{} // closed by end: the client closed the connection, or it broke
 	end   func()
 }
 
@@ -296,7 +296,7 @@ func (c watchedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close waits for the client, while whoever reads goes on.
+// Close waits for the client while the reader continues.
 func (c watchedConn) Close() error {
 	c.gone()
 	select {

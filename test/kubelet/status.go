@@ -14,11 +14,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// podIP is every pod's: they share the host's network.
+// podIP is the address of all pods, which share the host's network.
 const podIP = "127.0.0.1"
 
-// report writes the pod's status to the API server unless it is there already. With last, the pod's containers have
-// ended and it is about to be deleted.
+// report writes the pod's status to the API server if it has changed. last means that the pod's containers have ended
+// and it is going to be deleted.
 func (p *pod) report(ctx context.Context, last bool) error {
 	known := p.object()
 	if equality.Semantic.DeepEqual(known.Status, p.status(known, last)) {
@@ -26,11 +26,11 @@ func (p *pod) report(ctx context.Context, last bool) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	// What is known may be older than what was reported last, and a patch must be made from what is there.
+	// The known status may be older than the last report, and a patch needs the current one.
 	pods := p.kubelet.Client.CoreV1().Pods(known.Namespace)
 	current, err := pods.Get(ctx, known.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && current.UID != known.UID {
-		return nil // the watch will say so
+		return nil // the watch reports it
 	}
 	if err != nil {
 		return fmt.Errorf("read the pod: %w", err)
@@ -50,7 +50,7 @@ func (p *pod) report(ctx context.Context, last bool) error {
 	return nil
 }
 
-// statusPatch leaves alone what others wrote into the status, and what is not this very pod.
+// statusPatch returns a patch that keeps the parts of other writers and applies only to this pod's UID.
 func statusPatch(current *corev1.Pod, status corev1.PodStatus) ([]byte, error) {
 	from, err := json.Marshal(corev1.Pod{Status: current.Status})
 	if err != nil {
@@ -67,7 +67,7 @@ func statusPatch(current *corev1.Pod, status corev1.PodStatus) ([]byte, error) {
 	return patch, nil
 }
 
-// deleteObject removes a pod whose containers have ended from the API.
+// deleteObject deletes a pod whose containers have ended from the API.
 func (p *pod) deleteObject(ctx context.Context, api *corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -81,7 +81,7 @@ func (p *pod) deleteObject(ctx context.Context, api *corev1.Pod) error {
 	return nil
 }
 
-// status is the status that the pod should have, on the base of what others wrote into it.
+// status returns the pod's current status, including the parts of other writers.
 func (p *pod) status(api *corev1.Pod, last bool) corev1.PodStatus {
 	s := *api.Status.DeepCopy()
 	s.ObservedGeneration = api.Generation
@@ -139,10 +139,10 @@ func (p *pod) containerStatus(spec *corev1.Container, pending string) corev1.Con
 	return s
 }
 
-// phase sums the containers up, as the kubelet does.
+// phase derives the phase from the containers, like the kubelet.
 func (p *pod) phase(api *corev1.Pod, last bool) corev1.PodPhase {
 	if terminal(api.Status.Phase) {
-		return api.Status.Phase // for good
+		return api.Status.Phase // final
 	}
 	failed, unstarted, running := false, false, false
 	for i := range api.Spec.Containers {

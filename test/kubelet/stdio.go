@@ -13,13 +13,13 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
-// drainQuiet is how long output must be silent, after the process that was asked for has ended, to count as over:
-// something it left in the background may hold the pipe open for ever.
+// drainQuiet is how long output must be silent to count as finished, after the main process has ended. A background
+// process may keep the pipe open forever.
 const drainQuiet = 250 * time.Millisecond
 
-// stdio is the three pipes to a process without a terminal.
+// stdio are the three pipes to a process without a terminal.
 type stdio struct {
-	stdin, stdout, stderr *os.File // ours; nil for those that nobody wants
+	stdin, stdout, stderr *os.File // our ends; nil for unused ones
 	theirs                [3]*os.File
 }
 
@@ -71,8 +71,8 @@ func (s *stdio) closeOurs() {
 	}
 }
 
-// drain copies a process's output until nobody can write any more. Once exited is closed, it ends with what is there and a silence of
-// quiet, too.
+// drain copies a process's output until all writers have ended. After exited is closed, it ends when there is no more
+// data for the duration quiet.
 func drain(dst io.Writer, src *os.File, exited <-chan struct{}, quiet time.Duration) error {
 	returned := make(chan struct{})
 	defer close(returned)
@@ -94,7 +94,7 @@ func drain(dst io.Writer, src *os.File, exited <-chan struct{}, quiet time.Durat
 		}
 		n, err := src.Read(buffer)
 		if errors.Is(err, os.ErrDeadlineExceeded) && !armed.IsZero() {
-			// On a busy machine the deadline may have passed before the read began, which then looks at nothing.
+			// On a busy machine the deadline may pass before the read starts, which then returns nothing.
 			n = available(src, buffer)
 		}
 		if n > 0 {
@@ -105,24 +105,24 @@ func drain(dst io.Writer, src *os.File, exited <-chan struct{}, quiet time.Durat
 		switch {
 		case err == nil:
 		case !errors.Is(err, os.ErrDeadlineExceeded):
-			return nil // the end; from a terminal it comes as an error
+			return nil // the end; from a terminal it is an error
 		case n <= 0 && !armed.IsZero() && time.Since(armed) >= quiet:
 			return nil
 		}
 	}
 }
 
-// available reads what is there, without waiting and whatever the deadline of a file that does not block; 0 where there is nothing.
+// available reads the available data without waiting, regardless of the deadline. It returns 0 if there is none.
 func available(src *os.File, p []byte) (n int) {
 	raw, err := src.SyscallConn()
 	if err != nil {
 		return 0
 	}
-	_ = raw.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), p) }) // closed, or at its end: there is nothing
+	_ = raw.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), p) }) // closed or at its end: there is nothing
 	return max(n, 0)
 }
 
-// openTerminal makes a terminal: our side, whose reads end when it is closed, and the process's.
+// openTerminal creates a terminal. It returns our side, whose reads end when it is closed, and the process's side.
 func openTerminal() (ours, theirs *os.File, err error) {
 	blocking, theirs, err := pty.Open()
 	if err != nil {
@@ -140,12 +140,12 @@ func openTerminal() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fd), blocking.Name()), theirs, nil
 }
 
-// followSize gives a terminal the client's size until the client is gone.
+// followSize applies the client's size to a terminal until the client is gone.
 func followSize(terminal *os.File, resize <-chan remotecommand.TerminalSize) {
 	raw, err := terminal.SyscallConn()
 	for size := range resize {
 		if err != nil {
-			continue // closed; the sender must not wait
+			continue // closed; the sender must not block
 		}
 		_ = raw.Control(func(fd uintptr) {
 			_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Height, Col: size.Width})

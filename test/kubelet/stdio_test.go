@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// TestDrainTakesWhatIsThere holds: all that a process wrote before its end comes, also where the time to read it has passed before the
-// read begins, as on a busy machine, and something in the background holds the pipe.
+// TestDrainTakesWhatIsThere: all output of a process arrives, although a background process keeps the pipe open. This
+// includes a deadline that passes before the read starts, as on a busy machine.
 func TestDrainTakesWhatIsThere(t *testing.T) {
 	for _, quiet := range []time.Duration{0, time.Nanosecond, 10 * time.Millisecond} {
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := bytes.Repeat([]byte("x"), 50_000) // more than one read, less than a pipe holds
+		want := bytes.Repeat([]byte("x"), 50_000) // more than one read, less than the capacity of a pipe
 		if _, err := w.Write(want); err != nil {
 			t.Fatal(err)
 		}

@@ -63,7 +63,7 @@ func randomFile(t *testing.T, size int64) string {
 	return path
 }
 
-// TestExecReadsToTheEnd holds that the end of the client's input is the end of the command's.
+// TestExecReadsToTheEnd: the end of the client's input is the end of the command's input.
 func TestExecReadsToTheEnd(t *testing.T) {
 	t.Parallel()
 	name := runPod(t)
@@ -76,7 +76,7 @@ func TestExecReadsToTheEnd(t *testing.T) {
 	if got.code != 0 || got.stdout != string(input) {
 		t.Errorf("exit code %d, %d bytes, want %d: %s", got.code, len(got.stdout), size, got.stderr)
 	}
-	// A command that does not read ends all the same. (Its verdict may be lost in the API server, now and then.)
+	// A command that does not read ends, too. The API server sometimes loses its exit code.
 	waittest.Until(t, "a command that does not read ends", func() bool {
 		got := kubectl(t, bytes.NewReader(input), "exec", "-i", name, "--", "echo", "done")
 		return got.stdout == "done\n" && got.code == 0
@@ -123,7 +123,7 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// TestAttachAgain holds that stdin outlives a client where the pod does not say otherwise.
+// TestAttachAgain: stdin outlives a client unless the pod specifies stdinOnce.
 func TestAttachAgain(t *testing.T) {
 	t.Parallel()
 	name := runPod(t, script("while read x; do echo got $x; done"), func(p *corev1.Pod) {
@@ -151,7 +151,7 @@ func TestAttachAgain(t *testing.T) {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = cmd.Wait() // killed, as we know
+		_ = cmd.Wait() // killed
 	}
 }
 

@@ -42,7 +42,7 @@ func newTerminal(t *testing.T, args ...string) *terminal {
 				break
 			}
 		}
-		_ = cmd.Wait() // the code says it all
+		_ = cmd.Wait() // the exit code is sufficient
 		term.done <- cmd.ProcessState.ExitCode()
 	}()
 	t.Cleanup(func() { file.Close() })
@@ -104,7 +104,7 @@ func TestExecTerminal(t *testing.T) {
 	}
 }
 
-// TestExecEndsWithItsTerminal holds that a shell hangs up when its client is gone.
+// TestExecEndsWithItsTerminal: a shell hangs up when its client is gone.
 func TestExecEndsWithItsTerminal(t *testing.T) {
 	t.Parallel()
 	name := runPod(t)
@@ -117,7 +117,7 @@ func TestExecEndsWithItsTerminal(t *testing.T) {
 	defer file.Close()
 	line, err := bufio.NewReader(file).ReadString('\n')
 	_ = cmd.Process.Kill()
-	_ = cmd.Wait() // killed, as we know
+	_ = cmd.Wait() // killed
 	if !strings.Contains(line, "ready") {
 		t.Fatal(line, err)
 	}
@@ -136,7 +136,7 @@ func TestAttachTerminal(t *testing.T) {
 		term.write("word\n")
 		return strings.Contains(term.output(), "got word of 37 101")
 	})
-	// The container's end is the client's.
+	// The end of the container is the end of the client.
 	must(t, "delete", "pod", name, "--grace-period=1")
 	term.code()
 }

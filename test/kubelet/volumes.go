@@ -13,12 +13,12 @@ import (
 	"github.com/clusterpass/clusterpass/test/kubelet/expansion"
 )
 
-// serviceAccountPrefix begins the name of the volume that the API server adds to every pod.
+// serviceAccountPrefix starts the name of the volume that the API server adds to every pod.
 const serviceAccountPrefix = "kube-api-access-"
 
 func (p *pod) volumeDir(name string) string { return filepath.Join(p.dir, "volumes", name) }
 
-// makeVolumes fills the pod's volumes, once. What cannot be had here keeps the pod from starting, with a reason.
+// makeVolumes creates the pod's volumes, once. An unsupported volume is an error, and the pod does not start.
 func (p *pod) makeVolumes(ctx context.Context, api *corev1.Pod) error {
 	if p.volumesMade {
 		return nil
@@ -77,7 +77,7 @@ func (p *pod) makeVolume(ctx context.Context, api *corev1.Pod, v corev1.Volume) 
 	return nil
 }
 
-// selectItems gives the files that items choose, or all of them.
+// selectItems returns the files that items select, or all of them.
 func selectItems(data map[string]string, items []corev1.KeyToPath) (map[string]string, error) {
 	chosen := maps.Clone(data)
 	if len(items) > 0 {
@@ -102,7 +102,7 @@ func isServiceAccount(v corev1.Volume) bool {
 	return v.Projected != nil && strings.HasPrefix(v.Name, serviceAccountPrefix)
 }
 
-// mount makes a container's volumes appear below its directory, at their mount paths.
+// mount makes a container's volumes available below its directory, at their mount paths.
 func (p *pod) mount(spec *corev1.Container, dir string, values map[string]string) error {
 	for _, m := range spec.VolumeMounts {
 		sub := m.SubPath
@@ -128,5 +128,5 @@ func (p *pod) mount(spec *corev1.Container, dir string, values map[string]string
 	return nil
 }
 
-// inside is a container's path below its directory.
+// inside returns a container's path below its directory.
 func inside(dir, path string) string { return filepath.Join(dir, filepath.Clean("/"+path)) }

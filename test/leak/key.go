@@ -11,13 +11,14 @@ import (
 )
 
 const (
-	lineChars = 64 // of a line of PEM
+	lineChars = 64 // characters in a line of PEM
 	lineBytes = lineChars / 4 * 3
-	// enough is how many secret bytes make a line secret.
+	// enough is how many secret bytes make a line secret. // number of secret bytes that make a line secret
 	enough = 8
 )
 
-// keyForms gives the forms of a private key in DER: of its secret numbers, and of the lines of PEM that hold some of one.
+// keyForms returns the forms of a private key in DER: its secret numbers, and the lines of PEM that contain parts of
+// one.
 func keyForms(der []byte) (forms []string) {
 	numbers := secretNumbers(der)
 	for _, number := range numbers {
@@ -34,7 +35,7 @@ func keyForms(der []byte) (forms []string) {
 	return forms
 }
 
-// holdsSome reports whether der[from:to] holds enough of one of the numbers.
+// holdsSome reports whether der[from:to] contains at least enough bytes of one of the numbers.
 func holdsSome(der []byte, numbers [][]byte, from, to int) bool {
 	for _, number := range numbers {
 		at := bytes.Index(der, number)
@@ -45,7 +46,8 @@ func holdsSome(der []byte, numbers [][]byte, from, to int) bool {
 	return false
 }
 
-// secretNumbers are the numbers of a private key that are not in its public key; of a key of unknown kind, all of it.
+// secretNumbers returns the numbers of a private key that are not in its public key. For an unknown kind of key it
+// returns the whole key.
 func secretNumbers(der []byte) [][]byte {
 	var key any
 	var err error

@@ -1,9 +1,11 @@
-// Package leak finds secrets in what programs printed.
+// Package leak finds secrets in the output of programs.
 //
-// A test notes each secret in a Book when the secret is made, since it may be gone from its store by the time that anybody looks. The
-// Book knows it by all the forms that a careless program gives it: as it is, in base64 (also in the middle of
-// something larger, and once more around it), in hexadecimal, quoted, as Go prints bytes; and of a private key the numbers
-// that are secret, since certificates hold the others.
+// A test adds each secret to a Book when the secret is created, because it may later be gone from its store. A program
+// may print a secret in many forms, and the Book finds all of them:
+//   - plain, and as Go prints bytes
+//   - base64, also within other data, and encoded twice
+//   - hexadecimal and quoted
+//   - the secret numbers of a private key, because certificates contain the others
 package leak
 
 import (
@@ -22,20 +24,19 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// shortest is how many bytes a secret must have: what is shorter occurs by chance, and so are no secrets of tests that should be
-// found.
+// shortest is the minimum length of a secret in bytes. Shorter strings occur by chance.
 const shortest = 12
 
-// Book keeps secrets in mind. The zero value is empty. It is safe for concurrent use.
+// Book is a set of secrets. The zero value is empty. It is safe for concurrent use.
 type Book struct {
 	mu    sync.Mutex
-	forms map[string][]form // by their first bytes, as many as shortest
+	forms map[string][]form // by their first bytes; the keys have the length shortest
 }
 
-// form is one way in which a secret may show, and where that comes from.
+// form is one form of a secret, with the secret's origin.
 type form struct{ text, from string }
 
-// Secret notes a token or a password. Of a JWT its signature is the secret.
+// Secret adds a token or a password. For a JWT, only the signature is secret.
 func (b *Book) Secret(from, secret string) {
 	if parts := strings.Split(secret, "."); len(parts) == 3 && len(parts[2]) >= shortest {
 		secret = parts[2]
@@ -43,7 +44,7 @@ func (b *Book) Secret(from, secret string) {
 	b.note(from, spread(secret))
 }
 
-// Document notes the credentials that data holds, a kubeconfig or PEM, and returns how many there are.
+// Document adds the credentials in data, which is a kubeconfig or PEM. It returns their number.
 func (b *Book) Document(from string, data []byte) int {
 	n := b.keys(from, data)
 	kc, err := clientcmd.Load(data)
@@ -55,7 +56,7 @@ func (b *Book) Document(from string, data []byte) int {
 			n++
 			password, _ := proxy.User.Password()
 			b.Secret(from, password)
-			b.Secret(from, strings.TrimPrefix(url.UserPassword("", password).String(), ":")) // as URLs have it
+			b.Secret(from, strings.TrimPrefix(url.UserPassword("", password).String(), ":")) // the form in URLs
 		}
 	}
 	for _, user := range kc.AuthInfos {
@@ -70,7 +71,7 @@ func (b *Book) Document(from string, data []byte) int {
 	return n
 }
 
-// keys notes the private keys in PEM.
+// keys adds the private keys in PEM.
 func (b *Book) keys(from string, data []byte) (n int) {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
@@ -97,14 +98,14 @@ func (b *Book) note(from string, texts []string) {
 	}
 }
 
-// Empty reports whether nothing was noted, so that Find proves nothing.
+// Empty reports whether the Book is empty, so that Find proves nothing.
 func (b *Book) Empty() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.forms) == 0
 }
 
-// Find returns where the secrets come from that text shows, in order.
+// Find returns the origins of the secrets in text, in order.
 func (b *Book) Find(text string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -119,7 +120,8 @@ func (b *Book) Find(text string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// spread gives the forms of s, and of s in base64: a kubeconfig has PEM in base64, and may itself be shown in any form.
+// spread returns the forms of s and of its base64. A kubeconfig contains PEM in base64, and may itself be printed in
+// any form.
 func spread(s string) []string {
 	if len(s) < shortest {
 		return nil
@@ -131,11 +133,11 @@ func spread(s string) []string {
 	return forms
 }
 
-// printed gives the forms in which Go prints s.
+// printed returns the forms in which Go prints s.
 func printed(s string) []string {
 	quoted, inJSON := strconv.Quote(wholeRunes(s)), []byte{}
 	if utf8.ValidString(s) {
-		inJSON, _ = json.Marshal(s) // a string: cannot fail
+		inJSON, _ = json.Marshal(s) // a string cannot fail
 		inJSON = inJSON[1 : len(inJSON)-1]
 	}
 	return []string{
@@ -145,8 +147,8 @@ func printed(s string) []string {
 	}
 }
 
-// wholeRunes is s without the bytes at its ends that may make a character together with what s stands in: quoted, those look
-// otherwise there.
+// wholeRunes returns s without bytes at its ends that may form a character with their neighbours. Such bytes look
+// different in quotes.
 func wholeRunes(s string) string {
 	for s != "" && !utf8.RuneStart(s[0]) {
 		s = s[1:]
@@ -159,15 +161,15 @@ func wholeRunes(s string) string {
 	return s
 }
 
-// base64Forms are what is the same in the base64 of everything that s stands in.
+// base64Forms returns the parts of s's base64 that do not depend on its neighbours.
 func base64Forms(s string) (forms []string) {
 	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for before := range 3 {
 			text := enc.EncodeToString(append(make([]byte, before), s...))
 			if (before+len(s))%3 != 0 {
-				text = text[:len(text)-1] // of it, bits belong to what comes after s
+				text = text[:len(text)-1] // some of its bits depend on the following bytes
 			}
-			forms = append(forms, text[(before*8+5)/6:]) // and of these to what comes before
+			forms = append(forms, text[(before*8+5)/6:]) // some of the first bits depend on the preceding bytes
 		}
 	}
 	return forms

@@ -74,10 +74,10 @@ func certificate(t *testing.T, key crypto.Signer) []byte {
 	return der
 }
 
-// noise is around everything that is printed, of every length that matters to base64.
+// noise are strings around the output, with every length that matters for base64.
 var noise = []string{"", "a", "bc", `{"level":"INFO","msg":"`}
 
-// shows are the ways in which a careless program shows bytes.
+// shows are the forms in which a program may print bytes.
 var shows = map[string]func(b []byte) string{
 	"as they are":     func(b []byte) string { return string(b) },
 	"%q":              func(b []byte) string { return fmt.Sprintf("%q", b) },
@@ -98,7 +98,7 @@ var shows = map[string]func(b []byte) string{
 	},
 }
 
-// TestPlantedLeaks holds: whatever way a secret is shown in, it is found.
+// TestPlantedLeaks: a secret is found in every form.
 func TestPlantedLeaks(t *testing.T) {
 	kubeconfig := func(user clientcmdapi.AuthInfo) []byte {
 		data, err := clientcmd.Write(clientcmdapi.Config{AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": &user}})
@@ -155,9 +155,9 @@ func TestPlantedLeaks(t *testing.T) {
 			for _, around := range noise {
 				if how == "base64 in base64" && documents[what] != nil ||
 					how == "JSON of text" && strings.HasSuffix(what, " in DER") {
-					continue // once more than is done, since documents hold base64; and text loses bytes that are none
+					continue // encoded too often, since documents contain base64; or text that loses invalid bytes
 				}
-				// What comes before moves what is encoded along.
+				// The preceding bytes shift the encoding.
 				printed := around + show(append([]byte(around), data...)) + around
 				if got := book.Find(printed); !slices.Contains(got, from[what]) {
 					t.Errorf("%s, %s, is not found in: %.200s", what, how, printed)
@@ -167,8 +167,8 @@ func TestPlantedLeaks(t *testing.T) {
 	}
 }
 
-// TestRunesAcrossTheEnds holds: a secret is found although its first and last bytes make characters with what is beside it, as the
-// number of an EC key may with the tag that follows it.
+// TestRunesAcrossTheEnds: a secret is found even if its first and last bytes form characters with their neighbours.
+// This may happen to the number of an EC key and the following tag.
 func TestRunesAcrossTheEnds(t *testing.T) {
 	const middle = "\x80\xff a secret of some length \xf9\xc3"
 	for _, secret := range []string{
@@ -186,7 +186,7 @@ func TestRunesAcrossTheEnds(t *testing.T) {
 	}
 }
 
-// TestNoFalseAlarm holds: what everybody may see is no leak.
+// TestNoFalseAlarm: public data is no leak.
 func TestNoFalseAlarm(t *testing.T) {
 	var book Book
 	book.Secret("token", header+"."+payload+"."+signature)

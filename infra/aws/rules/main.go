@@ -1,5 +1,5 @@
-// Command rules writes the front door's table as listener rules of an Application Load Balancer: infra/aws/rules.yaml. make
-// aws-rules runs it; a test holds that the file is what it writes.
+// Command rules writes the routing table as listener rules of an Application Load Balancer: infra/aws/rules.yaml. Run
+// it with make aws-rules. A test checks that the file is up to date.
 package main
 
 import (

@@ -10,7 +10,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-// What an ALB takes: evaluations in one rule, and characters in one expression.
+// Limits of an ALB: evaluations in one rule, and characters in one expression.
 const (
 	maxEvaluations = 5
 	maxExpression  = 128
@@ -21,8 +21,8 @@ const head = `# Generated from shared/route's Table by make aws-rules; a test co
 
 type m = map[string]any
 
-// Template is a CloudFormation template with a listener rule for each row of the table but the last, which matches everything and is
-// the listener's default. The target group of each backend is a parameter.
+// Template returns a CloudFormation template with a listener rule for each row of the table except the last. The last
+// one matches everything and is the listener's default. Each backend's target group is a parameter.
 func Template() ([]byte, error) {
 	parameters := m{"Listener": m{"Type": "String", "Description": "ARN of the listener."}}
 	resources := m{}
@@ -52,19 +52,19 @@ func Template() ([]byte, error) {
 		"Description":              "Clusterpass: what the front door sends where.",
 		"Parameters":               parameters,
 		"Resources":                resources,
-		// Whoever has it from here waits for the rules: ECS takes no target group that no load balancer has.
+		// Resources that use this output wait for the rules. ECS refuses a target group without a load balancer.
 		"Outputs": m{"BridgeTargets": m{"Value": m{"Ref": targetGroup(route.ToBridge)}}},
 	})
 	return append([]byte(head), bytes.TrimLeft(text, "\n")...), err
 }
 
-// conditions are the row's in the order path, query, header. All must hold.
+// conditions returns the conditions of a row in the order path, query, header. All must match.
 func conditions(row route.Rule) ([]m, error) {
 	var cs []m
 	if row.Path != "" {
 		cs = append(cs, m{"Field": "path-pattern", "PathPatternConfig": m{"RegexValues": []string{anchored(row.Path)}}})
 	}
-	if row.Query != "" { // an ALB takes no expressions here; "*" is any value, none too
+	if row.Query != "" { // an ALB has no expressions here; "*" also matches an empty value
 		cs = append(cs, m{"Field": "query-string", "QueryStringConfig": m{"Values": []m{{"Key": row.Query, "Value": "*"}}}})
 	}
 	if row.Header != "" {
@@ -89,10 +89,10 @@ func conditions(row route.Rule) ([]m, error) {
 
 func anchored(expr string) string { return "^(" + expr + ")$" }
 
-// targetGroup is the parameter for a backend's target group.
+// targetGroup returns the parameter for a backend's target group.
 func targetGroup(b route.Backend) string { return title(string(b)) + "TargetGroup" }
 
-// resourceName makes a row's name a logical id: large-body is LargeBody.
+// resourceName converts a row's name to a logical ID: large-body becomes LargeBody.
 func resourceName(name string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(name, "-") {

@@ -141,7 +141,7 @@ func schema_shared_api_cluster_v1alpha1_Cluster(ref common.ReferenceCallback) co
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Cluster is a member cluster. Its credential is not part of it: spec.secretRef names the secret, which holds a kubeconfig.",
+				Description: "Cluster is a member cluster. It does not contain its credential: spec.secretRef is the name of the secret with the kubeconfig.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -236,52 +236,52 @@ func schema_shared_api_cluster_v1alpha1_ClusterSpec(ref common.ReferenceCallback
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ClusterSpec is what an administrator says of a member.",
+				Description: "ClusterSpec is the configuration of a member.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"syncMode": {
 						SchemaProps: spec.SchemaProps{
-							Description: "SyncMode says how the gateway reaches the member: Push, the default, or Pull.",
+							Description: "SyncMode is the gateway's path to the member: Push, the default, or Pull.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"apiEndpoint": {
 						SchemaProps: spec.SchemaProps{
-							Description: "APIEndpoint is the URL of the member's API server, for people; calls go to the kubeconfig's.",
+							Description: "APIEndpoint is the URL of the member's API server, for information. Requests go to the server in the kubeconfig.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"secretRef": {
 						SchemaProps: spec.SchemaProps{
-							Description: "SecretRef names the secret with the kubeconfig, clusters/NAME.SUFFIX; by default clusters/NAME.",
+							Description: "SecretRef is the secret with the kubeconfig: clusters/NAME.SUFFIX. The default is clusters/NAME.",
 							Ref:         ref(v1alpha1.LocalSecretReference{}.OpenAPIModelName()),
 						},
 					},
 					"impersonatorSecretRef": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ImpersonatorSecretRef names the secret with the kubeconfig that is used instead where the identity is impersonate. Its credential need not be able to do anything but impersonate.",
+							Description: "ImpersonatorSecretRef is the secret with the kubeconfig that is used instead if the identity is impersonate. Its credential needs only the right to impersonate.",
 							Ref:         ref(v1alpha1.LocalSecretReference{}.OpenAPIModelName()),
 						},
 					},
 					"insecureSkipTLSVerification": {
 						SchemaProps: spec.SchemaProps{
-							Description: "InsecureSkipTLSVerification allows the kubeconfig to say insecure-skip-tls-verify, which it may not otherwise.",
+							Description: "InsecureSkipTLSVerification allows insecure-skip-tls-verify in the kubeconfig.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"proxyURL": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ProxyURL (http, https or socks5) is dialled instead of the API server; it wins over the kubeconfig's proxy-url. In mode Pull it is the bridge's tunnel port; a path names the cluster whose agents lead to this one, if it has none of its own.",
+							Description: "ProxyURL (http, https or socks5) is the proxy to the API server. It overrides the kubeconfig's proxy-url. In mode Pull it is the URL of the bridge's tunnel port. If the cluster has no agents of its own, the path is the name of the cluster whose agents connect to it.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"provider": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Provider names the cloud or vendor of the member.",
+							Description: "Provider is the cloud or vendor of the member.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -319,7 +319,7 @@ func schema_shared_api_cluster_v1alpha1_ClusterSpec(ref common.ReferenceCallback
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Taints of the member, as a node has them. The gateway keeps them for others to read.",
+							Description: "Taints of the member, like those of a node. The gateway only stores them.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -332,7 +332,7 @@ func schema_shared_api_cluster_v1alpha1_ClusterSpec(ref common.ReferenceCallback
 					},
 					"identity": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Identity is ours; empty means Impersonate.",
+							Description: "Identity is an extension of Clusterpass. Empty means Impersonate.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -344,7 +344,7 @@ func schema_shared_api_cluster_v1alpha1_ClusterSpec(ref common.ReferenceCallback
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "DirectUsers is ours: the users who may call a cluster whose identity is Direct; AnyUser for all.",
+							Description: "DirectUsers is an extension of Clusterpass. It lists the users who may call a cluster with the identity Direct. AnyUser means all.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -363,7 +363,7 @@ func schema_shared_api_cluster_v1alpha1_ClusterSpec(ref common.ReferenceCallback
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "ServiceProxy is ours: what may be called through the member's own proxy subresources, by default nothing. An entry is services/NAMESPACE/NAME, pods/NAMESPACE/NAME, either with :PORT behind, or nodes/NAME; \"*\" stands for any one of the parts.",
+							Description: "ServiceProxy is an extension of Clusterpass. It lists the allowed targets of the member's proxy subresources. The default is none. An entry is services/NAMESPACE/NAME, pods/NAMESPACE/NAME, either with an optional :PORT, or nodes/NAME. Each part may be \"*\".",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -377,7 +377,7 @@ func schema_shared_api_cluster_v1alpha1_ClusterSpec(ref common.ReferenceCallback
 					},
 					"kubeconfig": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Kubeconfig is ours and can only be written: the member's address and credential, inline data only. It goes into a secret, which secretRef names then, and is neither kept here nor shown to anybody.",
+							Description: "Kubeconfig is an extension of Clusterpass and write-only. It has the member's address and credential, without references to files. The gateway stores it in a secret and sets secretRef.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -394,12 +394,12 @@ func schema_shared_api_cluster_v1alpha1_ClusterStatus(ref common.ReferenceCallba
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ClusterStatus is what was seen of a member.",
+				Description: "ClusterStatus is the observed state of a member.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kubernetesVersion": {
 						SchemaProps: spec.SchemaProps{
-							Description: "KubernetesVersion is what the member's API server said of itself.",
+							Description: "KubernetesVersion is the version that the member's API server reports.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -427,7 +427,7 @@ func schema_shared_api_cluster_v1alpha1_ClusterStatus(ref common.ReferenceCallba
 					},
 					"probe": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Probe is ours: the latest look at the member that was written down.",
+							Description: "Probe is an extension of Clusterpass. It is the latest stored probe of the member.",
 							Ref:         ref(v1alpha1.Probe{}.OpenAPIModelName()),
 						},
 					},
@@ -443,12 +443,12 @@ func schema_shared_api_cluster_v1alpha1_LocalSecretReference(ref common.Referenc
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "LocalSecretReference names a secret of the gateway's secret store.",
+				Description: "LocalSecretReference is the name of a secret in the gateway's secret store.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"namespace": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Namespace is accepted for Karmada's sake and means nothing here.",
+							Description: "Namespace is accepted for compatibility with Karmada and ignored.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -472,18 +472,18 @@ func schema_shared_api_cluster_v1alpha1_Probe(ref common.ReferenceCallback) comm
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Probe is one look at a member.",
+				Description: "Probe is the result of one probe of a member.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"time": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Time at which the member was asked.",
+							Description: "Time of the request.",
 							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"latency": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Latency of its answer.",
+							Description: "Latency of the response.",
 							Ref:         ref(metav1.Duration{}.OpenAPIModelName()),
 						},
 					},
@@ -500,7 +500,7 @@ func schema_shared_api_cluster_v1alpha1_Taint(ref common.ReferenceCallback) comm
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Taint has the form of a node's taint. (k8s.io/api/core/v1 would add a megabyte to every function.)",
+				Description: "Taint has the fields of a node's taint. The package k8s.io/api/core/v1 would add a megabyte to every function.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"key": {
@@ -528,7 +528,7 @@ func schema_shared_api_cluster_v1alpha1_Taint(ref common.ReferenceCallback) comm
 					},
 					"timeAdded": {
 						SchemaProps: spec.SchemaProps{
-							Description: "TimeAdded is when the taint was added.",
+							Description: "TimeAdded is the time at which the taint was added.",
 							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
 						},
 					},
@@ -545,7 +545,7 @@ func schema_shared_api_clusterpass_v1alpha1_Pass(ref common.ReferenceCallback) c
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Pass is a credential that the gateway made: short-lived, and good for only as long as this object is there. The object holds no secret: only the answer to its creation has the credential.",
+				Description: "Pass is a short-lived credential from the gateway. It is valid only while this object exists. The object contains no secret. Only the response to its creation contains the credential.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -592,12 +592,12 @@ func schema_shared_api_clusterpass_v1alpha1_PassCreator(ref common.ReferenceCall
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PassCreator is who created a pass.",
+				Description: "PassCreator is the creator of a pass.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"user": {
 						SchemaProps: spec.SchemaProps{
-							Description: "User is as whom they did.",
+							Description: "User is the creator's identity.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -605,7 +605,7 @@ func schema_shared_api_clusterpass_v1alpha1_PassCreator(ref common.ReferenceCall
 					},
 					"impersonator": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Impersonator is who acted as User; empty if they were User.",
+							Description: "Impersonator is the user who impersonated User, or empty.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -669,12 +669,12 @@ func schema_shared_api_clusterpass_v1alpha1_PassSpec(ref common.ReferenceCallbac
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PassSpec says who holds a pass and what it is good for, which is never more than what RBAC grants its user and groups. It does not change: a pass that was changed is refused.",
+				Description: "PassSpec is the user and scope of a pass, which never grants more than RBAC grants its user and groups. It is immutable: a changed pass is refused.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"user": {
 						SchemaProps: spec.SchemaProps{
-							Description: "User is whom the pass identifies; by default who creates it, with their groups. For somebody else, the creator needs the verb impersonate.",
+							Description: "User is the user of the pass. The default is its creator, with the creator's groups. For another user, the creator needs the verb impersonate.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -686,7 +686,7 @@ func schema_shared_api_clusterpass_v1alpha1_PassSpec(ref common.ReferenceCallbac
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Groups are the user's. For those that the creator is not in, they need the verb impersonate.",
+							Description: "Groups of the user. For groups that the creator is not in, the creator needs the verb impersonate.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -705,7 +705,7 @@ func schema_shared_api_clusterpass_v1alpha1_PassSpec(ref common.ReferenceCallbac
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Clusters are those that the pass reaches; * for all that the user may reach. At least one.",
+							Description: "Clusters that the pass may be used for, at least one. * means all that the user may reach.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -724,7 +724,7 @@ func schema_shared_api_clusterpass_v1alpha1_PassSpec(ref common.ReferenceCallbac
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Verbs are get, create, update, patch and delete, as the HTTP method's; upgrades such as exec need create. * for all. At least one.",
+							Description: "Verbs are get, create, update, patch and delete, as derived from the HTTP method, at least one. Upgrades such as exec need create. * means all.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -738,7 +738,7 @@ func schema_shared_api_clusterpass_v1alpha1_PassSpec(ref common.ReferenceCallbac
 					},
 					"ttl": {
 						SchemaProps: spec.SchemaProps{
-							Description: "TTL is how long the pass is good for: a minute to a week, a certificate to a day, or less where the gateway is configured so; by default 8 hours, or what is allowed.",
+							Description: "TTL is the lifetime of the pass: a minute to a week, and at most a day for a certificate. The gateway's configuration may reduce it. The default is 8 hours, or the maximum if that is less.",
 							Ref:         ref(metav1.Duration{}.OpenAPIModelName()),
 						},
 					},
@@ -762,24 +762,24 @@ func schema_shared_api_clusterpass_v1alpha1_PassStatus(ref common.ReferenceCallb
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PassStatus is what the gateway says of a pass.",
+				Description: "PassStatus is the state of a pass.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"expirationTimestamp": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ExpirationTimestamp is when the pass ends.",
+							Description: "ExpirationTimestamp is the time at which the pass expires.",
 							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"createdBy": {
 						SchemaProps: spec.SchemaProps{
-							Description: "CreatedBy is who created the pass, as the gateway saw them then. A pass that was made in the stores, past the gateway, has none.",
+							Description: "CreatedBy is the identity of the creator at that time. A pass that was created directly in the stores has none.",
 							Ref:         ref(clusterpassv1alpha1.PassCreator{}.OpenAPIModelName()),
 						},
 					},
 					"kubeconfig": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Kubeconfig is the credential, with a context for each cluster and one for the fleet. It is in the answer to the creation of the pass, and nowhere else.",
+							Description: "Kubeconfig is the credential, with a context for each cluster and one for the fleet. Only the response to the creation of the pass contains it.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -796,7 +796,7 @@ func schema_shared_api_clusterpass_v1alpha1_Revocation(ref common.ReferenceCallb
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Revocation says that a client certificate of the gateway's CA is not good any more. (Certificates that are passes end with their Pass, too.)",
+				Description: "Revocation revokes a client certificate of the gateway's CA. Certificates that are passes also end with their Pass.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -838,19 +838,19 @@ func schema_shared_api_clusterpass_v1alpha1_RevocationSpec(ref common.ReferenceC
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "RevocationSpec is for people.",
+				Description: "RevocationSpec is information for administrators.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"user": {
 						SchemaProps: spec.SchemaProps{
-							Description: "User is whose certificate it was.",
+							Description: "User is the user of the certificate.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"reason": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Reason says why it was revoked.",
+							Description: "Reason is the reason for the revocation.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -865,18 +865,18 @@ func schema_shared_api_search_v1alpha1_ClusterAffinity(ref common.ReferenceCallb
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ClusterAffinity chooses clusters: those that meet every condition that is set. The zero value chooses all.",
+				Description: "ClusterAffinity selects the clusters that meet every condition that is set. The zero value selects all.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"labelSelector": {
 						SchemaProps: spec.SchemaProps{
-							Description: "LabelSelector chooses by the clusters' labels.",
+							Description: "LabelSelector selects by the clusters' labels.",
 							Ref:         ref(metav1.LabelSelector{}.OpenAPIModelName()),
 						},
 					},
 					"fieldSelector": {
 						SchemaProps: spec.SchemaProps{
-							Description: "FieldSelector chooses by the clusters' provider, region and zones.",
+							Description: "FieldSelector selects by the clusters' provider, region and zones.",
 							Ref:         ref(searchv1alpha1.FieldSelector{}.OpenAPIModelName()),
 						},
 					},
@@ -887,7 +887,7 @@ func schema_shared_api_search_v1alpha1_ClusterAffinity(ref common.ReferenceCallb
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "ClusterNames chooses by name; empty means all.",
+							Description: "ClusterNames selects by name. Empty means all.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -906,7 +906,7 @@ func schema_shared_api_search_v1alpha1_ClusterAffinity(ref common.ReferenceCallb
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "ExcludeClusters are never chosen.",
+							Description: "ExcludeClusters are never selected.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -930,7 +930,7 @@ func schema_shared_api_search_v1alpha1_FieldRequirement(ref common.ReferenceCall
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "FieldRequirement is one condition. Key is provider, region or zone; Operator is In or NotIn. In is met by a cluster all of whose zones are among the values, NotIn by one none of whose zones is.",
+				Description: "FieldRequirement is one condition. Key is provider, region or zone. Operator is In or NotIn. For zones, In means that all zones of the cluster are among the values, and NotIn that none of them is.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"key": {
@@ -956,7 +956,7 @@ func schema_shared_api_search_v1alpha1_FieldRequirement(ref common.ReferenceCall
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Values of which one must be, or none may be, the field's.",
+							Description: "Values to compare with the field.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -979,7 +979,7 @@ func schema_shared_api_search_v1alpha1_FieldSelector(ref common.ReferenceCallbac
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "FieldSelector chooses clusters by spec.provider, spec.region and spec.zones.",
+				Description: "FieldSelector selects clusters by spec.provider, spec.region and spec.zones.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"matchExpressions": {
@@ -1012,7 +1012,7 @@ func schema_shared_api_search_v1alpha1_ResourceRegistry(ref common.ReferenceCall
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ResourceRegistry makes kinds of some clusters global. Several registries unite.",
+				Description: "ResourceRegistry makes kinds of some clusters global. The kinds of several registries are combined.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -1107,12 +1107,12 @@ func schema_shared_api_search_v1alpha1_ResourceRegistrySpec(ref common.Reference
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ResourceRegistrySpec says which kinds, and of which clusters.",
+				Description: "ResourceRegistrySpec selects kinds and clusters.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"targetCluster": {
 						SchemaProps: spec.SchemaProps{
-							Description: "TargetCluster says which clusters; empty means all.",
+							Description: "TargetCluster selects clusters. Empty means all.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(searchv1alpha1.ClusterAffinity{}.OpenAPIModelName()),
 						},
@@ -1124,7 +1124,7 @@ func schema_shared_api_search_v1alpha1_ResourceRegistrySpec(ref common.Reference
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "ResourceSelectors say which kinds.",
+							Description: "ResourceSelectors select kinds.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1148,7 +1148,7 @@ func schema_shared_api_search_v1alpha1_ResourceRegistryStatus(ref common.Referen
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ResourceRegistryStatus is accepted for Karmada's sake; nothing is written there.",
+				Description: "ResourceRegistryStatus is accepted for compatibility with Karmada. The gateway never writes it.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"conditions": {
@@ -1184,7 +1184,7 @@ func schema_shared_api_search_v1alpha1_ResourceSelector(ref common.ReferenceCall
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ResourceSelector names a kind. With a Namespace only that namespace's objects are global.",
+				Description: "ResourceSelector selects a kind. With a Namespace, only objects in that namespace are global.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"apiVersion": {

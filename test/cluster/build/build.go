@@ -1,11 +1,10 @@
-// Package build makes the programs that a test cluster runs: Kubernetes, etcd and kwok, built from the Go module
-// proxy into a per-user cache.
+// Package build builds the programs of a test cluster (Kubernetes, etcd and kwok) from the Go module proxy, into a
+// cache of the user.
 //
-// What is built is pinned by test/cluster/binaries, a Go module of its own (Kubernetes relies on replace
-// directives, which no importing module inherits). The cache directory is named by a hash of those pins and of
-// the build flags, so that a changed pin never finds an old program, and a program is renamed into place only
-// when it is whole: what is there can be run. Concurrent runs, of one user on one machine, share one build
-// through a file lock.
+// The versions are pinned by test/cluster/binaries, which is a separate Go module, because Kubernetes needs replace
+// directives that importing modules do not inherit. The name of the cache directory is a hash of the pins and the build
+// flags. So a changed pin never finds an old program. A program is renamed into place when it is complete. Concurrent
+// runs of one user share one build by a file lock.
 package build
 
 import (
@@ -70,16 +69,16 @@ func (t target) goCommand() []string {
 
 // Binaries are programs that are ready to run.
 type Binaries struct {
-	Dir     string // holds every program; one that the caller named may lack kubectl where PATH has one
+	Dir     string // contains every program; a directory given by the caller may lack kubectl if PATH has one
 	Kubectl string // path of kubectl: PATH's own, or the one in Dir where PATH has none
 }
 
 // Path returns the path of the program called name.
 func (b Binaries) Path(name string) string { return filepath.Join(b.Dir, name) }
 
-// Ensure returns the programs, building those that the cache lacks. It writes what it builds, how far it is and
-// how long that took to progress; when nothing is missing it writes nothing and returns at once. It needs the go
-// command, and must run inside the Clusterpass checkout (as tests and go run do).
+// Ensure returns the programs, and builds missing ones. It writes the progress of builds to progress. If nothing is
+// missing, it returns at once and writes nothing. It needs the go command, and a working directory inside the
+// Clusterpass checkout, as tests and go run have.
 func Ensure(ctx context.Context, progress io.Writer) (Binaries, error) {
 	kubectl, err := exec.LookPath(Kubectl)
 	if err != nil && !errors.Is(err, exec.ErrNotFound) {
@@ -124,7 +123,7 @@ func EnsureE2E(ctx context.Context, progress io.Writer) (string, error) {
 	return filepath.Join(dir, E2E), nil
 }
 
-// existing takes the programs of a directory that the caller named; kubectl may be PATH's instead.
+// existing returns the programs of a directory given by the caller. kubectl may be that of PATH.
 func existing(dir, kubectl string) (Binaries, error) {
 	wanted := targets
 	if kubectl != "" {
@@ -183,7 +182,7 @@ type source struct {
 	flags []string
 }
 
-// pins finds and reads the module that says what is built.
+// pins reads the module with the pinned versions.
 func pins(ctx context.Context) (*source, error) {
 	root, err := moduleRoot(ctx)
 	if err != nil {
@@ -229,14 +228,14 @@ func (s *source) ensure(ctx context.Context, wanted []target, progress io.Writer
 		return "", fmt.Errorf("make the cache of programs: %w", err)
 	}
 	unlock, err := lock(ctx, filepath.Join(dir, ".lock"), func() {
-		say(progress, "another run is building the Kubernetes programs; waiting for it\n")
+		report(progress, "another run is building the Kubernetes programs; waiting for it\n")
 	})
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
 
-	todo := missing(dir, wanted) // perhaps another run has built some meanwhile
+	todo := missing(dir, wanted) // another run may have built some meanwhile
 	start := time.Now()
 	for i, t := range todo {
 		p := newMeter(progress, fmt.Sprintf("%s (%d/%d)", t.name, i+1, len(todo)))
@@ -245,7 +244,7 @@ func (s *source) ensure(ctx context.Context, wanted []target, progress io.Writer
 		}
 	}
 	if len(todo) > 0 {
-		say(progress, "built %d programs in %s; later runs start at once (%s)\n",
+		report(progress, "built %d programs in %s; later runs start at once (%s)\n",
 			len(todo), time.Since(start).Round(time.Second), dir)
 	}
 	return dir, nil
@@ -281,7 +280,7 @@ func required(mod, module string) (string, error) {
 	return "", fmt.Errorf("test/cluster/binaries/go.mod does not require %s", module)
 }
 
-// ldflags has the programs report the version that they are: Kubernetes' own build does the same.
+// ldflags returns the flags that set the version of the programs, like Kubernetes' own build.
 func ldflags(version string) string {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
@@ -303,8 +302,8 @@ func cacheDir() (string, error) {
 	return filepath.Join(dir, "clusterpass"), nil
 }
 
-// moduleRoot finds this checkout. The go command knows it wherever inside the checkout the caller stands; an
-// import could not carry the pins, since embedding does not cross module borders.
+// moduleRoot returns the root of this checkout. The go command finds it from any directory of the checkout. Embedding
+// could not provide the pins, because it does not cross modules.
 func moduleRoot(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
 	cmd.Env = append(os.Environ(), "GOWORK=off")

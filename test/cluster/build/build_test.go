@@ -193,7 +193,7 @@ func TestExistingBinaries(t *testing.T) {
 			if err == nil {
 				t.Fatalf("got %+v, want an error", got)
 			}
-			missing := strings.TrimPrefix(err.Error(), EnvBinaries+"="+test.dir) // the directory may hold any word
+			missing := strings.TrimPrefix(err.Error(), EnvBinaries+"="+test.dir) // the directory may contain any text
 			for _, want := range test.wantErr {
 				if !strings.Contains(EnvBinaries+missing, want) {
 					t.Errorf("error %q does not name %s", err, want)

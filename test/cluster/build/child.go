@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// during starts cmd, has use run while it does, and waits for it. The command is killed when this process dies,
-// however it does; the system counts the death of the starting thread as the process's, hence the lock.
+// during starts cmd, calls use while it runs, and waits for it. The command is killed when this process dies. The
+// system counts the end of the starting thread as the death of the process, so the thread is locked.
 func during(cmd *exec.Cmd, use func()) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

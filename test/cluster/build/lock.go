@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// lock takes the file lock at path, which the system frees when its holder dies. It calls waiting once when
-// somebody else has it.
+// lock locks the file at path. The system frees the lock when its owner dies. It calls waiting once if another process
+// has the lock.
 func lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {

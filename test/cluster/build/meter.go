@@ -18,7 +18,7 @@ type meter struct {
 	out      io.Writer
 	what     string
 	terminal bool
-	delay    time.Duration // a build that takes less is not shown
+	delay    time.Duration // a shorter build is not shown
 	start    time.Time
 
 	mu                sync.Mutex
@@ -27,8 +27,8 @@ type meter struct {
 	shown             bool
 }
 
-// say reports progress. That nobody can read it is no reason to stop.
-func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
+// report prints progress. It ignores errors, because progress is not essential.
+func report(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
 
 const maxTail = 40
 
@@ -41,7 +41,7 @@ func newMeter(out io.Writer, what string) *meter {
 	return m
 }
 
-// run runs "go build -v", or "go test -c", and shows its progress. Its error ends with what the compiler said.
+// run runs "go build -v" or "go test -c" and shows its progress. Its error ends with the compiler's output.
 func (m *meter) run(cmd *exec.Cmd) error {
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -72,7 +72,7 @@ func (m *meter) run(cmd *exec.Cmd) error {
 	}
 	m.show("built")
 	if m.terminal {
-		say(m.out, "\n")
+		report(m.out, "\n")
 	}
 	return nil
 }
@@ -126,8 +126,8 @@ func (m *meter) show(verb string) {
 		line += fmt.Sprintf(", %d modules fetched", fetched)
 	}
 	if m.terminal {
-		say(m.out, "\r\x1b[K%s", line)
+		report(m.out, "\r\x1b[K%s", line)
 		return
 	}
-	say(m.out, "%s\n", line)
+	report(m.out, "%s\n", line)
 }

@@ -18,11 +18,11 @@ type Tool struct {
 	release func()
 }
 
-// Release lets others build the tool again. What was started goes on.
+// Release lets other processes rebuild the tool. Started programs continue.
 func (t *Tool) Release() { t.release() }
 
-// NewTool builds a command of this module; command is its package's path below the module's root. If that takes more
-// than two seconds, as the first build does, it reports its progress to progress.
+// NewTool builds a command of this module. command is the path of its package below the module's root. If the build
+// lasts more than two seconds, like the first one, it writes to progress.
 func NewTool(ctx context.Context, command string, progress io.Writer) (*Tool, error) {
 	root, err := moduleRoot(ctx)
 	if err != nil {
@@ -32,8 +32,8 @@ func NewTool(ctx context.Context, command string, progress io.Writer) (*Tool, er
 	if err != nil {
 		return nil, err
 	}
-	// The go command relinks nothing that is up to date, so one kept file makes later starts quick. It is this
-	// checkout's own: two checkouts would relink in turns.
+	// The go command relinks only outdated programs, so a kept file makes later starts fast. Each checkout has its own
+	// file. Otherwise two checkouts would relink it alternately.
 	dir := filepath.Join(cache, "tools", shortHash(root))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the cache of tools: %w", err)

@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// Where these flags leave the defaults of a real cluster, it is for speed (no fsync, no leader election), for
-// ownership (nothing listens but the API server and the kubelet) or because there is no network of pods
-// (no endpoint for the kubernetes service, kubelets reached by address).
+// These flags differ from a real cluster's defaults. For speed, there is no fsync and no leader election. For
+// ownership, only the API server and the kubelet listen. There is also no pod network, so there is no endpoint for the
+// kubernetes service, and kubelets are reached by address.
 
 // etcdURL is a socket in the working directory, the cluster's: the path of a socket may not be long, but that of
 // a directory may. etcd wants what looks like a port.
@@ -23,7 +23,7 @@ func etcdArgs(f *files) []string {
 		"--unsafe-no-fsync",
 		"--quota-backend-bytes=8589934592",
 		"--listen-client-urls=" + etcdURL,
-		// Nobody looks for this member, and etcd takes no unix address here.
+		// No client uses this member's address, and etcd accepts no unix address here.
 		"--advertise-client-urls=http://127.0.0.1:1",
 		"--listen-peer-urls=unix://peer.sock:0",
 		"--initial-advertise-peer-urls=http://127.0.0.1:1",

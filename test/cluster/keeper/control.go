@@ -16,7 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster/ownership"
 )
 
-// What can be done to a cluster's components.
+// Operations on a cluster's components.
 const (
 	faultKill    = "kill"
 	faultPause   = "pause"
@@ -49,8 +49,8 @@ func (k *keeper) serve() (*http.Server, error) {
 	return server, nil
 }
 
-// throughDir calls use with a short path of the control socket in dir: the path of a socket may not be long, but
-// that of a directory may.
+// throughDir calls use with a short path of the control socket in dir. The length of a socket's path is limited, unlike
+// that of a directory.
 func throughDir(dir string, use func(socket string) error) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -123,9 +123,9 @@ func (c *Client) Resume(ctx context.Context, cluster string, components ...strin
 	return c.fault(ctx, cluster, faultResume, components)
 }
 
-// Restart kills the components where they run, starts them again at the same addresses and with the same data,
-// and returns when the cluster is ready. What else of the cluster was killed must be restarted in the same call
-// or before, or the cluster is never ready.
+// Restart kills running components, starts them again with the same addresses and data, and returns when the cluster is
+// ready. Other killed components must be restarted in the same call or before. Otherwise the cluster never becomes
+// ready.
 func (c *Client) Restart(ctx context.Context, cluster string, components ...string) error {
 	return c.fault(ctx, cluster, faultRestart, components)
 }

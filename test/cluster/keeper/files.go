@@ -13,7 +13,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster/pki"
 )
 
-// frontProxyName is the one client name that the API server takes X-Remote-* headers from.
+// frontProxyName is the only client name from which the API server accepts X-Remote-* headers.
 const frontProxyName = "front-proxy-client"
 
 // files are what a cluster's processes read. Every path is absolute.

@@ -20,16 +20,16 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster/ownership"
 )
 
-// startTimeout bounds how long a cluster may take to become ready. It takes seconds on an idle machine.
+// startTimeout is the maximum time until a cluster is ready. An idle machine needs seconds.
 const startTimeout = 5 * time.Minute
 
 // kubeletCommand is the process kubelet's package, below the module's root.
 const kubeletCommand = "test/kubelet/cmd/process-kubelet"
 
-// Run is the keeper: it reads a Spec from in, runs the clusters, writes one Reply to out when they are ready or
-// cannot be, and returns when ctx ends, when in does (unless it was detached) or when it is told to stop; by then
-// nothing of the clusters is left. Progress is for people. It must be the only user of child processes in this
-// program. An error that the Reply tells is not returned, too.
+// Run is the keeper. It reads a Spec from in, runs the clusters, and writes one Reply to out when they are ready or
+// have failed. It returns when ctx ends, when it is stopped, or when in ends unless it was detached. Then nothing of
+// the clusters is left. progress receives text for people. No other code of this program may use child processes. An
+// error in the Reply is not returned.
 func Run(ctx context.Context, in io.Reader, out, progress io.Writer) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -80,7 +80,7 @@ func run(ctx context.Context, stop context.CancelCauseFunc, in io.Reader, progre
 	return nil
 }
 
-// errInputEnded and errToldTo say why a keeper stops.
+// errInputEnded and errToldTo are the reasons for which a keeper stops.
 var (
 	errInputEnded = errors.New("standard input ended")
 	errToldTo     = errors.New("told to stop")

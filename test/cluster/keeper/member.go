@@ -21,17 +21,17 @@ type member struct {
 	port      *heldPort
 	processes []*process // in the order of starting
 
-	mu      sync.Mutex // held while something is done to the processes
+	mu      sync.Mutex // locked during operations on the processes
 	stopped bool
 }
 
-// What starts when: the others need a running API server.
+// The order of the starts. The others need a running API server.
 var (
 	firstComponents = []string{Etcd, APIServer}
 	laterComponents = []string{ControllerManager, Scheduler, Kwok, Kubelet}
 )
 
-// newMember makes a cluster's directory, certificates and kubeconfigs, and takes its port. Nothing runs yet.
+// newMember creates a cluster's directory, certificates and kubeconfigs, and reserves its port. It starts nothing.
 func newMember(run *ownership.RunDir, spec *Spec, c ClusterSpec, kubelet string, s *spawner) (*member, error) {
 	m := &member{spec: c, dir: filepath.Join(run.Path, c.Name)}
 	var err error
@@ -112,7 +112,7 @@ func (m *member) startLocked(ctx context.Context, names []string) error {
 	return ready.cluster(ctx)
 }
 
-// apply puts a fault on the named components, or takes it away. None named means all.
+// apply starts or ends a fault of the named components. No names means all components.
 func (m *member) apply(ctx context.Context, fault string, names []string) error {
 	if len(names) == 0 {
 		names = m.components()
@@ -158,7 +158,7 @@ func (m *member) components() []string {
 	return names
 }
 
-// stop ends everything. The kubelet gets time to end its containers; nothing else holds what is worth keeping.
+// stop ends everything. Only the kubelet gets time, to end its containers. No other component has data worth saving.
 func (m *member) stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A heldPort is a loopback TCP port that is taken but not listened on: connections to it are refused until an
-// API server shares it (SO_REUSEPORT, its --permit-port-sharing), and nothing else is given it meanwhile.
+// A heldPort is a loopback TCP port that is bound without a listener. Connections are refused until an API server
+// shares the port (SO_REUSEPORT, its --permit-port-sharing). No other program can get it meanwhile.
 type heldPort struct {
 	fd     int
 	number int

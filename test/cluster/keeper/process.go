@@ -17,9 +17,9 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster/ownership"
 )
 
-// A spawner starts processes, all from one thread that lives as long as the keeper: the system counts a thread's
-// end as the parent's death (Pdeathsig). It also knows which children are the keeper's own, so that those which
-// died components left can be told apart and killed.
+// A spawner starts all processes from one thread that lives as long as the keeper. The end of a thread would count as
+// the parent's death (Pdeathsig). It knows the keeper's own children. Other children are remains of dead components and
+// can be killed.
 type spawner struct {
 	calls   chan func()
 	started map[int]bool // touched by the spawning goroutine only
@@ -51,7 +51,7 @@ func (s *spawner) start(cmd *exec.Cmd) (err error) {
 	return err
 }
 
-// ended takes note that a child was waited for, and kills the children that it left.
+// ended records that a child was waited for, and kills the children that it left.
 func (s *spawner) ended(cmd *exec.Cmd) {
 	s.do(func() {
 		delete(s.started, cmd.Process.Pid)
@@ -173,8 +173,8 @@ func (p *process) signal(s syscall.Signal, paused bool) error {
 	return nil
 }
 
-// untilStopped waits until a child that was sent SIGSTOP has stopped, or ended: threads that run take the signal a
-// moment after it was sent, and could answer a call meanwhile.
+// untilStopped waits until a child has stopped after a SIGSTOP, or has ended. Running threads stop a moment after the
+// signal, and could respond to a request meanwhile.
 func untilStopped(pid int) error {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)

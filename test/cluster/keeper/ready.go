@@ -47,7 +47,7 @@ func newReadiness(m *member) (*readiness, error) {
 
 func (r *readiness) close() { r.http.CloseIdleConnections() }
 
-// apiServer waits until the API server says that it is ready.
+// apiServer waits until the API server is ready.
 func (r *readiness) apiServer(ctx context.Context) error {
 	return r.wait(ctx, "the API server is ready", func(ctx context.Context) error {
 		return r.client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
@@ -79,8 +79,8 @@ func (r *readiness) cluster(ctx context.Context) error {
 	})
 }
 
-// kubelet asks the kubelet itself, as the API server would: after a restart the node's condition may be from
-// before it. (The API server's own way to it, nodes/proxy, refuses loopback addresses.)
+// kubelet calls the kubelet directly, because after a restart the node's condition may be outdated. The API server's
+// proxy (nodes/proxy) refuses loopback addresses.
 func (r *readiness) kubelet(ctx context.Context, node *corev1.Node) error {
 	f := r.member.files
 	client, err := rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{

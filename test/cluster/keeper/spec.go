@@ -1,17 +1,17 @@
-// Package keeper runs test clusters: the processes of each, on loopback, until it is told to stop.
+// Package keeper runs the processes of test clusters on loopback until it is stopped.
 //
-// One keeper process runs one set of clusters. Whoever starts it (package cluster, for tests and for the clusters
-// command alike) writes a [Spec] as one line of JSON to its standard input and reads a [Reply] as one line of
-// JSON from its standard output once all clusters are ready; what it does meanwhile comes on standard error.
-// After that it answers on the unix socket control.sock in its run directory (see [Client]). It ends on SIGINT or
-// SIGTERM, on Stop, and at the end of its standard input: so clusters of a test end with the test's process,
-// whatever ends that. Only after the line [Detach] does it go on without its starter. Package ownership says why
-// nothing stays behind.
+// One keeper process runs one set of clusters. Its parent (package cluster, for tests and for the clusters command)
+// writes a [Spec] as one line of JSON to its standard input. When all clusters are ready, the keeper writes a [Reply]
+// as one line of JSON to its standard output. Progress is written to standard error. After that it serves the unix
+// socket control.sock in its run directory (see [Client]).
 //
-// Everything of a cluster is in its directory, which is open to its owner alone; etcd listens on a unix socket
-// there. The API server is the one thing that other users of the machine can reach, and it takes no anonymous
-// request. Its port is held by the keeper as long as the keeper lives, so a restarted API server has the same
-// one, and nobody gets the port in between.
+// The keeper ends on SIGINT, SIGTERM or Stop, and at the end of its standard input. So clusters of a test end with the
+// test's process. Only after the line [Detach] does it continue without its parent. Package ownership explains why
+// nothing remains.
+//
+// All files of a cluster are in its directory, which only its owner can read. etcd listens on a unix socket there.
+// Other users of the machine can reach only the API server, which refuses anonymous requests. The keeper reserves the
+// API server's port for its own lifetime, so that a restarted API server has the same port.
 package keeper
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster/build"
 )
 
-// A Spec says which clusters to run.
+// A Spec describes the clusters to run.
 type Spec struct {
 	Run      string        `json:"run"`      // name of the run directory, a DNS label
 	Clusters []ClusterSpec `json:"clusters"` // at least one
@@ -32,9 +32,10 @@ type Spec struct {
 	LogDir   string        `json:"logDir"`   // where logs go, below a directory a cluster; empty: the run directory
 }
 
-// A ClusterSpec says what one cluster is like.
+// A ClusterSpec describes one cluster.
 type ClusterSpec struct {
-	Name                  string   `json:"name"`                  // a DNS label; also the cluster's, context's and user's name in kubeconfigs
+	// Name is a DNS label. It is also the cluster's, context's and user's name in kubeconfigs.
+	Name                  string   `json:"name"`
 	APIServerArgs         []string `json:"apiServerArgs"`         // more flags for kube-apiserver
 	ControllerManagerArgs []string `json:"controllerManagerArgs"` // more flags for kube-controller-manager
 	NoKubelet             bool     `json:"noKubelet"`             // run no process kubelet: pods stay pending
@@ -53,7 +54,7 @@ const (
 // Detach is the line on standard input after which a keeper goes on when its standard input ends.
 const Detach = "detach"
 
-// A Reply is what a keeper says when its clusters are ready, or when they cannot be.
+// A Reply is the keeper's result: the clusters are ready, or have failed.
 type Reply struct {
 	State *State `json:"state,omitempty"`
 	Error string `json:"error,omitempty"`
@@ -115,7 +116,7 @@ func (s *Spec) Validate() error {
 	return nil
 }
 
-// reserved are names in a run directory that no cluster may take.
+// reserved are names in a run directory that no cluster may have.
 var reserved = map[string]bool{"bin": true, "kubeconfig": true, "control": true}
 
 func label(what, name string) error {

@@ -1,7 +1,7 @@
-// Package load fills a cluster with running pods, thousands of them, straight through the API: on fake nodes,
-// which kwok plays, bound to them when they are made, so that neither kubelet nor scheduler sets the pace.
+// Package load fills a cluster with thousands of running pods through the API. The pods are bound at their creation to
+// fake nodes, which kwok simulates. So neither kubelet nor scheduler limits the speed.
 //
-// Fake nodes carry the taint kwok.x-k8s.io/node=fake:NoSchedule, so that other pods go to the process kubelet.
+// Fake nodes have the taint kwok.x-k8s.io/node=fake:NoSchedule, so that other pods go to the process kubelet.
 package load
 
 import (
@@ -22,13 +22,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// kwok plays the nodes that have this annotation with this value; the taint is of the same words.
+// kwok simulates the nodes with this annotation and value. The taint has the same key and value.
 const (
 	annotation      = "kwok.x-k8s.io/node"
 	annotationValue = "fake"
 )
 
-// Options say how much. Running a load again makes what is missing.
+// Options are the numbers of objects. Another run of a load creates only missing objects.
 type Options struct {
 	Pods      int       // how many pods, named load-000000 and up
 	Nodes     int       // how many fake nodes, named fake-0000 and up; default: one for each 100 pods
@@ -40,8 +40,8 @@ const (
 	parallel       = 32
 	requestTimeout = 30 * time.Second
 	podsPerNode    = 100
-	// ahead is how many pods are made at once, while at most as many wait: kwok, left far behind, holds all that wait
-	// in memory and plays many of them twice.
+	// ahead is the number of pods that are created at once, and the maximum number that wait. If kwok is far behind, it
+	// keeps all waiting pods in memory and simulates many of them twice.
 	ahead = 500
 	// patience bounds how long nothing may change while pods are to run.
 	patience = 3 * time.Minute

@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// Guard runs the keeper, this same program again with guarded in its environment, and cleans up after it
-// should it not have done so itself: it kills what the keeper left running and removes the run directory called
-// name. It returns the keeper's exit code. Standard input, output and error are the keeper's.
+// Guard runs the keeper, which is this program with guarded in its environment. Afterwards it kills processes that the
+// keeper left and removes the run directory name. It returns the keeper's exit code. Standard input, output and error
+// are the keeper's.
 func Guard(name, guarded string) (int, error) {
 	if err := Adopt(); err != nil {
 		return 0, err

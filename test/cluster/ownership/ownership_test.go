@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test program plays the guard and the keeper, too: role says which.
+// The test program is also the guard and the keeper, depending on role.
 const role = "OWNERSHIP_TEST_ROLE"
 
 const runName = "run"
@@ -131,7 +131,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// TestSweep kills guard and keeper in one blow, so that nobody is left to clean up.
+// TestSweep kills guard and keeper together, so that no process is left to clean up.
 func TestSweep(t *testing.T) {
 	r := startRun(t)
 	kill(t, r.guard.Process.Pid, syscall.SIGSTOP)
@@ -181,7 +181,7 @@ func TestSweepSparesTheLiving(t *testing.T) {
 	}
 }
 
-// TestSecondRunOfTheName has a second guard fail; it may not take the first one's directory with it.
+// TestSecondRunOfTheName starts a second guard, which must fail and must not remove the directory of the first one.
 func TestSecondRunOfTheName(t *testing.T) {
 	r := startRun(t)
 	second := exec.Command(os.Args[0])
@@ -255,7 +255,7 @@ func kill(t *testing.T, pid int, s syscall.Signal) {
 	}
 }
 
-// waitStopped waits until a child that was sent SIGSTOP has stopped: each of its threads takes the signal a moment after it was sent.
+// waitStopped waits until a child has stopped after a SIGSTOP. Each of its threads stops a moment after the signal.
 func waitStopped(t *testing.T, pid int) {
 	t.Helper()
 	for {
@@ -285,7 +285,7 @@ func waitAbandoned(t *testing.T, path string) {
 	})
 }
 
-// alive tells whether a process is there and not a zombie.
+// alive reports whether a process exists and is no zombie.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {

@@ -21,7 +21,7 @@ const mark = "CLUSTERPASS_CLUSTERS_RUN"
 // Mark returns the entry that a process of the run in dir carries in its environment.
 func Mark(dir string) string { return mark + "=" + dir }
 
-// patience bounds how long killed processes may take to be gone.
+// patience is the maximum time until killed processes are gone.
 const patience = time.Minute
 
 // Adopt makes this process the parent of its descendants' orphans.
@@ -32,8 +32,8 @@ func Adopt() error {
 	return nil
 }
 
-// KillDescendants kills every process that descends from this one and waits until they are gone. Nobody else may
-// be waiting for any of them.
+// KillDescendants kills all descendants of this process and waits until they are gone. No other code may wait for any
+// of them.
 func KillDescendants() error {
 	return killAll("descendants", func() ([]int, error) {
 		for { // reap, or the dead would be counted
@@ -46,8 +46,8 @@ func KillDescendants() error {
 	})
 }
 
-// KillOrphans kills and reaps the children of this process that it did not start, with all that descends from
-// them: what died components left. started tells whether this process started a child, and waits for it itself.
+// KillOrphans kills and reaps the children of this process that it did not start, with all of their descendants. They
+// are remains of dead components. started reports whether this process started a child, and waits for it itself.
 func KillOrphans(started func(pid int) bool) error {
 	return killAll("orphans", func() ([]int, error) {
 		found, err := descendants(os.Getpid(), started)
@@ -139,7 +139,7 @@ func parentOf(pid int) (int, bool) {
 	if err != nil {
 		return 0, false
 	}
-	// The name, in parentheses, may hold anything: what counts comes after the last one.
+	// The name, in parentheses, may contain anything, so parse the text after the last parenthesis.
 	_, rest, ok := lastCut(string(stat), ")")
 	fields := strings.Fields(rest)
 	if !ok || len(fields) < 2 {
@@ -157,7 +157,7 @@ func lastCut(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// gone tells whether a path is not there.
+// gone reports whether a path does not exist.
 func gone(path string) bool {
 	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrNotExist)

@@ -1,15 +1,14 @@
-// Package ownership makes sure that test clusters leave nothing behind: no process and no file, however they end.
+// Package ownership ensures that test clusters leave no process and no file behind, however they end.
 //
-// Whatever a run of clusters creates belongs to one run directory and one keeper process, the owner. The rules:
-//
-//   - A run directory is locked (flock) by its keeper. The system frees the lock when the keeper dies, so a
-//     directory that can be locked is abandoned.
-//   - The keeper runs under a guard, a parent process that does nothing but wait (see [Guard]). When the keeper
-//     is killed, its descendants become the guard's (both are subreapers), and the guard kills them and removes
-//     the directory. When the guard is killed, the keeper is told (Pdeathsig) and ends as if it were asked to.
-//   - Processes that the keeper starts itself die with it (Pdeathsig).
-//   - Should keeper and guard be killed in one blow, the next run anywhere on the machine sweeps: it kills the
-//     processes that carry an abandoned run's mark in their environment and removes its directory.
+// Everything that a run of clusters creates belongs to one run directory and one keeper process, the owner. Invariants:
+//   - The keeper locks its run directory (flock). The system frees the lock when the keeper dies, so a directory that
+//     can be locked is abandoned.
+//   - The keeper runs under a guard, a parent process that only waits (see [Guard]). If the keeper is killed, its
+//     descendants become the guard's children, since both are subreapers. The guard kills them and removes the
+//     directory. If the guard is killed, the keeper receives a signal (Pdeathsig) and ends normally.
+//   - Processes that the keeper starts die with it (Pdeathsig).
+//   - If keeper and guard are killed together, the next run on the machine sweeps. It kills the processes with the mark
+//     of an abandoned run in their environment and removes its directory.
 //
 // It works on Linux only.
 package ownership
@@ -24,15 +23,15 @@ import (
 	"syscall"
 )
 
-// Root is the directory that holds the run directories of this user. It exists only while runs do.
+// Root returns the directory with the run directories of this user. It exists only during runs.
 func Root() string {
 	return filepath.Join(os.TempDir(), "clusterpass-clusters-"+strconv.Itoa(os.Getuid()))
 }
 
-// ErrRunning says that a run of the same name is alive.
+// ErrRunning means that a run of the same name is active.
 var ErrRunning = errors.New("clusters of this name run already")
 
-// A RunDir is a locked run directory. The process that holds it must keep it until its children are gone.
+// A RunDir is a locked run directory. Its process must keep it locked until its children are gone.
 type RunDir struct {
 	Path string
 	lock *os.File
@@ -129,7 +128,7 @@ func sweep() error {
 	return nil
 }
 
-// tryLock locks a directory. It returns nil without an error when somebody else has it.
+// tryLock locks a directory. It returns nil without an error if another process has locked it.
 func tryLock(path string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -145,7 +144,8 @@ func tryLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// lockRoot makes and locks the root directory, which must be nobody else's: a temporary directory is everybody's.
+// lockRoot creates and locks the root directory. It must belong to this user, because every user can write to the
+// temporary directory.
 func lockRoot() (*os.File, error) {
 	for {
 		if err := os.Mkdir(Root(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {

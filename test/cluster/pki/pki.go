@@ -1,6 +1,5 @@
-// Package pki makes the certificates of test clusters: authorities that live as long as a cluster, and the
-// server and client certificates under them. Keys are ECDSA P-256, since a cluster needs a dozen of them at once
-// and RSA would take seconds.
+// Package pki creates the certificates of test clusters: CAs that live as long as a cluster, and server and client
+// certificates. Keys are ECDSA P-256, because a cluster needs a dozen of them at once and RSA would need seconds.
 package pki
 
 import (
@@ -31,7 +30,7 @@ type CA struct {
 	key  *ecdsa.PrivateKey
 }
 
-// A Subject says whom a certificate is for. One with neither DNS names nor addresses is a client's.
+// A Subject is the subject of a certificate. Without DNS names and addresses it is a client.
 type Subject struct {
 	Name   string   // Kubernetes: the user
 	Groups []string // Kubernetes: the user's groups

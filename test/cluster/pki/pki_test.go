@@ -13,7 +13,7 @@ func TestIssue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ca, err = LoadCA(ca.Pair); err != nil { // what the package's users do
+	if ca, err = LoadCA(ca.Pair); err != nil { // like users of the package
 		t.Fatal(err)
 	}
 	other, err := NewCA("test-ca")

@@ -1,12 +1,12 @@
-// Package crilog writes and reads container logs in the CRI format, the one that kubelets and log collectors
-// share: a line for every line of output,
+// Package crilog writes and reads container logs in the CRI format, which kubelets and log collectors share. Each line
+// of output is one line of the log:
 //
 //	2006-01-02T15:04:05.000000000Z stdout F the line
 //
-// with P (partial) instead of F (full) where the line goes on in the next entry: because it is long, or because the
-// output ended without a newline. Output of any bytes is read back as it was written.
+// F means full. P (partial) means that the line continues in the next entry, because it is long or because the output
+// ended without a newline. Output of any bytes is read back unchanged.
 //
-// A File is written and followed by the same process, so that no file watch is needed.
+// The same process writes and follows a File, so that no file watch is needed.
 package crilog
 
 import (
@@ -23,11 +23,11 @@ const (
 )
 
 const (
-	// timeFormat is RFC 3339 with all nine digits, as the kubelet prints it.
+	// timeFormat is RFC 3339 with all nine digits, like the kubelet's.
 	timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 	tagFull    = "F"
 	tagPartial = "P"
-	// maxContent is the length, in bytes, at which a line is split, as in containerd.
+	// maxContent is the maximum length of an entry's content in bytes, as in containerd.
 	maxContent = 16 << 10
 )
 
@@ -38,7 +38,7 @@ type entry struct {
 	time    time.Time
 	stream  string
 	partial bool
-	content []byte // without the newline that a full line has
+	content []byte // without the newline of a full line
 }
 
 // appendTo appends the entry in the CRI format.
@@ -57,7 +57,7 @@ func (e entry) appendTo(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// parse reads one entry, given with its newline. The content is a part of the line.
+// parse reads one entry with its newline. The content refers to line.
 func parse(line []byte) (entry, error) {
 	line, ok := bytes.CutSuffix(line, []byte{'\n'})
 	fields := bytes.SplitN(line, []byte{' '}, 4)
@@ -82,7 +82,7 @@ func parse(line []byte) (entry, error) {
 	return e, nil
 }
 
-// output is what the entry stands for.
+// output returns the output that the entry represents.
 func (e entry) output() []byte {
 	if e.partial {
 		return e.content
@@ -90,10 +90,10 @@ func (e entry) output() []byte {
 	return append(e.content[:len(e.content):len(e.content)], '\n')
 }
 
-// splitter turns output, as it arrives, into entries.
+// splitter converts output to entries as it arrives.
 type splitter struct {
 	stream string
-	line   []byte // a line that has not ended yet, at most maxContent
+	line   []byte // an incomplete line, at most maxContent
 }
 
 // appendTo appends the entries that p completes.
@@ -105,14 +105,14 @@ func (s *splitter) appendTo(b []byte, now time.Time, p []byte) []byte {
 		}
 		s.line = append(s.line, line...)
 		p = rest
-		if ended || len(p) > 0 { // more follows, so that the line is full or too long
+		if ended || len(p) > 0 { // more follows, so the line is full or too long
 			b = s.flush(b, now, !ended)
 		}
 	}
 	return b
 }
 
-// flush appends an entry of the line so far.
+// flush appends an entry with the incomplete line.
 func (s *splitter) flush(b []byte, now time.Time, partial bool) []byte {
 	b = entry{time: now, stream: s.stream, partial: partial, content: s.line}.appendTo(b)
 	s.line = s.line[:0]

@@ -70,7 +70,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzOutputSurvives writes bytes in any two pieces and reads the same bytes back.
+// FuzzOutputSurvives writes bytes in two pieces and reads the same bytes back.
 func FuzzOutputSurvives(f *testing.F) {
 	f.Add([]byte("hello\nworld"), 3)
 	f.Add([]byte("\r\n\x00\xff \n\n"), 2)
@@ -100,7 +100,7 @@ func FuzzOutputSurvives(f *testing.F) {
 	})
 }
 
-// FuzzParse holds that what parses is written again as it was.
+// FuzzParse: an entry that can be parsed is written back unchanged.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("2026-07-01T12:00:00.000000042Z stdout F hello\n"))
 	f.Add([]byte("2026-07-01T12:00:00.000000042+02:00 stderr P a  b\n"))
@@ -140,7 +140,7 @@ func TestCopy(t *testing.T) {
 	write(t, out, "one\n")
 	write(t, errs, "two\n")
 	written, middle := time.Now(), time.Now()
-	for !middle.After(written) { // lines carry the time of their writing
+	for !middle.After(written) { // lines have the time of their writing
 		middle = time.Now()
 	}
 	write(t, out, "three\nfour")
@@ -255,7 +255,7 @@ func TestFollowEndsWithContext(t *testing.T) {
 	}
 }
 
-// TestFollowUnderLoad holds that a follower misses nothing of what is written meanwhile.
+// TestFollowUnderLoad: a follower misses nothing that is written concurrently.
 func TestFollowUnderLoad(t *testing.T) {
 	f := newFile(t)
 	const lines = 20_000

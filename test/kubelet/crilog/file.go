@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// File is the log of one run of a container. Its methods may be called concurrently.
+// File is the log of one run of a container. It is safe for concurrent use.
 type File struct {
 	path    string
-	mu      sync.Mutex // guards what follows
-	file    *os.File   // nil when the run has ended
+	mu      sync.Mutex // guards the following fields
+	file    *os.File   // nil after the run has ended
 	changed chan struct{}
 }
 
-// Create makes an empty log, which must not exist yet. Close ends it; the file stays.
+// Create creates an empty log. The file must not exist. Close ends the log and keeps the file.
 func Create(path string) (*File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o640)
 	if err != nil {
@@ -29,7 +29,7 @@ func Create(path string) (*File, error) {
 	return &File{path: path, file: file, changed: make(chan struct{})}, nil
 }
 
-// Close ends the log: whoever follows it gets the rest and is done.
+// Close ends the log. Followers get the rest of it.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,7 +42,7 @@ func (f *File) Close() error {
 	return err
 }
 
-// Remove deletes the log from the disk. Who reads it now may go on.
+// Remove deletes the log from the disk. Present readers may continue.
 func (f *File) Remove() error { return os.Remove(f.path) }
 
 func (f *File) append(entries []byte) error {
@@ -60,21 +60,22 @@ func (f *File) append(entries []byte) error {
 	return err
 }
 
-// state says whether the log has ended, and gives a channel that is closed when there is more to read or it ends.
+// state reports whether the log has ended. It returns a channel that is closed when there is more to read, or when the
+// log ends.
 func (f *File) state() (ended bool, changed <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.file == nil, f.changed
 }
 
-// Writer logs one stream of output, Stdout or Stderr. It is for one goroutine.
+// Writer logs one stream of output, Stdout or Stderr. Only one goroutine may use it.
 type Writer struct {
 	file     *File
 	splitter splitter
 	buffer   []byte
 }
 
-// Writer gives the writer of a stream. Close logs a last line that has no newline.
+// Writer returns the writer of a stream. Its Close logs a last line without a newline.
 func (f *File) Writer(stream string) *Writer {
 	return &Writer{file: f, splitter: splitter{stream: stream}}
 }
@@ -96,24 +97,24 @@ func (w *Writer) Close() error {
 	return w.file.append(w.splitter.flush(nil, time.Now(), true))
 }
 
-// Options choose what Copy gives. The zero value chooses the whole log so far.
+// Options select the output of Copy. The zero value selects the whole present log.
 type Options struct {
 	// Follow waits for more until the log ends.
 	Follow bool
-	// Timestamps puts the time before each line.
+	// Timestamps adds the time before each line.
 	Timestamps bool
-	// Since leaves out what is older.
+	// Since omits older entries.
 	Since time.Time
-	// Tail is the number of entries from the end to begin with; nil means all.
+	// Tail is the number of entries at the end to start with; nil means all.
 	Tail *int64
-	// Limit is the number of bytes to stop after; nil means no limit.
+	// Limit is the maximum number of bytes; nil means no limit.
 	Limit *int64
-	// Stream is the one stream to give, Stdout or Stderr; empty means both.
+	// Stream selects Stdout or Stderr; empty means both.
 	Stream string
 }
 
-// Copy writes the log to w as the container wrote it, and calls flush whenever it has to wait for more. It ends with
-// the log, with ctx or with an error of w.
+// Copy writes the log to w as the container wrote it, and calls flush before it waits for more. It ends with the log,
+// with ctx or with an error of w.
 func (f *File) Copy(ctx context.Context, w io.Writer, flush func(), o Options) error {
 	file, err := os.Open(f.path)
 	if err != nil {
@@ -132,7 +133,7 @@ func (f *File) Copy(ctx context.Context, w io.Writer, flush func(), o Options) e
 	var line []byte
 	atLineStart := true
 	for {
-		ended, changed := f.state() // before reading, so that nothing written later is missed
+		ended, changed := f.state() // before reading, so that nothing is missed
 		for {
 			part, err := r.ReadSlice('\n')
 			line = append(line, part...)
@@ -174,14 +175,14 @@ func (f *File) Copy(ctx context.Context, w io.Writer, flush func(), o Options) e
 	}
 }
 
-// seekTail moves to the first of the last n entries.
+// seekTail seeks to the first of the last n entries.
 func seekTail(file *os.File, n int64) error {
 	end, err := file.Seek(0, io.SeekEnd)
 	if err != nil || n <= 0 {
 		return err
 	}
 	block := make([]byte, 64<<10)
-	for n++; end > 0; { // the n+1st newline from the end is the one before the tail
+	for n++; end > 0; { // the n+1st newline from the end precedes the tail
 		start := max(0, end-int64(len(block)))
 		b := block[:end-start]
 		if _, err := file.ReadAt(b, start); err != nil {

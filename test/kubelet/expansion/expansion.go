@@ -1,10 +1,9 @@
-// Package expansion puts the values of environment variables into a container's command, arguments and variables, as
-// Kubernetes does.
+// Package expansion expands environment variables in a container's command, arguments and variables, like Kubernetes.
 package expansion
 
 import "strings"
 
-// Expand replaces $(NAME) by the value of NAME where there is one. $$ stands for a dollar sign.
+// Expand replaces $(NAME) by the value of NAME, if it is defined. $$ is a dollar sign.
 func Expand(s string, values map[string]string) string {
 	var out strings.Builder
 	for {

@@ -20,7 +20,7 @@ func TestExpand(t *testing.T) {
 		"$":                  "$",
 		"$A ${A}":            "$A ${A}",
 		"$(A":                "$(A",
-		"$(REF)":             "$(A)", // what was put in is not looked at again
+		"$(REF)":             "$(A)", // inserted values are not expanded
 		"$(UNKNOWN $(A))":    "$(UNKNOWN $(A))",
 		"100$, $(A), $(A) $": "100$, a, a $",
 	}

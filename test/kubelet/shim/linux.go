@@ -12,12 +12,12 @@ import (
 
 func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// sysProcAttr makes a process die with the shim, should that be killed before it can clean up.
+// sysProcAttr makes a process die with the shim, in case that is killed before it can clean up.
 func sysProcAttr(tty bool) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true, Setctty: tty, Pdeathsig: syscall.SIGKILL}
 }
 
-// targets are all descendants of the shim.
+// targets returns all descendants of the shim.
 func (k *keeper) targets() []int {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	children := make(map[int][]int, len(stats))
@@ -26,7 +26,7 @@ func (k *keeper) targets() []int {
 		if err != nil {
 			continue // ended meanwhile
 		}
-		// pid (name) state ppid …, where the name may hold anything, parentheses too.
+		// The format is: pid (name) state ppid … The name may contain anything, including parentheses.
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 		if len(fields) < 2 {
 			continue

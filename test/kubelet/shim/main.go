@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// killInterval is the pause between two rounds of killing: a process may fork while it is being killed.
+// killInterval is the pause between two rounds of killing. A process may fork while it is being killed.
 const killInterval = 5 * time.Millisecond
 
-// Invoked says whether this process was started to be a shim. A program that uses Start asks this first thing in
-// its main (a test: in TestMain) and if so ends with Main's exit code.
+// Invoked reports whether this process was started as a shim. A program that uses Start must call it first in main (a
+// test in TestMain) and then exit with Main's code.
 func Invoked() bool { return os.Args[0] == processName }
 
-// Main is the shim. It returns when all of its processes have ended.
+// Main runs the shim. It returns when all of its processes have ended.
 func Main() int {
-	// Its children die when the thread that started them does (see sysProcAttr), so that must be one that stays.
+	// Children die with the thread that started them (see sysProcAttr), so this thread must stay.
 	runtime.LockOSThread()
 	if err := run(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", strings.Join(os.Args, " "), err)
@@ -35,7 +35,7 @@ func Main() int {
 func run() error {
 	file := os.NewFile(socketFD, "kubelet")
 	conn, err := net.FileConn(file)
-	file.Close() // FileConn works on a copy, which no child inherits
+	file.Close() // FileConn uses a copy, which children do not inherit
 	if err != nil {
 		return fmt.Errorf("file %d is not the kubelet's socket: %w", socketFD, err)
 	}
@@ -56,7 +56,7 @@ func run() error {
 			k.reap()
 		}
 	}()
-	// Whoever asks the shim to end means the container.
+	// A signal to the shim is meant for the container.
 	ends := make(chan os.Signal, 1)
 	signal.Notify(ends, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	go func() {
@@ -69,15 +69,15 @@ func run() error {
 	return err
 }
 
-// keeper starts, watches and kills a container's processes.
+// keeper starts, observes and kills a container's processes.
 type keeper struct {
 	socket *fileReceiver
-	mu     sync.Mutex // guards what follows: "started" must be sent before "exited"
+	mu     sync.Mutex // guards the following: "started" must be sent before "exited"
 	events *json.Encoder
-	mine   map[int]bool // processes that the kubelet asked for, as opposed to their descendants
+	mine   map[int]bool // processes that the kubelet requested, without their descendants
 }
 
-// serve does what the kubelet asks until the kubelet lets go.
+// serve handles the kubelet's requests until the socket is closed.
 func (k *keeper) serve() error {
 	requests := json.NewDecoder(k.socket)
 	for {
@@ -105,7 +105,7 @@ func (k *keeper) start(c *Command, files []*os.File) {
 		f.Close()
 	}
 	if err != nil {
-		_ = k.events.Encode(event{Error: err.Error()}) // a kubelet that is gone shows in serve
+		_ = k.events.Encode(event{Error: err.Error()}) // serve notices a kubelet that is gone
 		return
 	}
 	k.mine[pid] = true
@@ -137,12 +137,12 @@ func startProcess(c *Command, files []*os.File) (int, error) {
 func (k *keeper) signal(pid int, signal syscall.Signal) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.mine[pid] { // not yet reaped, so the id is still its own
+	if k.mine[pid] { // not reaped yet, so the ID is still valid
 		_ = syscall.Kill(pid, signal)
 	}
 }
 
-// reap collects every child that has ended, and says whether any child is left.
+// reap collects all children that have ended, and reports whether children are left.
 func (k *keeper) reap() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -169,7 +169,7 @@ func (k *keeper) reap() bool {
 	}
 }
 
-// killAll ends every process. Orphans become children of the shim, so that it is done when it has no child.
+// killAll ends every process. Orphans become children of the shim, so it is done when there are no children.
 func (k *keeper) killAll() {
 	for k.reap() {
 		k.mu.Lock()
@@ -181,7 +181,7 @@ func (k *keeper) killAll() {
 	}
 }
 
-// fileReceiver reads a socket and keeps the files that arrive beside the bytes.
+// fileReceiver reads a socket and keeps the files that arrive with the bytes.
 type fileReceiver struct {
 	conn  *net.UnixConn
 	files []*os.File
@@ -191,7 +191,7 @@ func (r *fileReceiver) Read(p []byte) (int, error) {
 	control := make([]byte, syscall.CmsgSpace(3*4))
 	n, controlLen, _, _, err := r.conn.ReadMsgUnix(p, control)
 	if err != nil {
-		return 0, err // n is -1 where the kubelet died with events unread (ECONNRESET), which no reader may say
+		return 0, err // n is -1 if the kubelet died with unread events (ECONNRESET), which violates io.Reader
 	}
 	messages, err := syscall.ParseSocketControlMessage(control[:controlLen])
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestKubeletDiesUnread holds that the shim survives a kubelet that dies before it read what the shim wrote, for only
-// a living shim kills the container: the socket is reset then, and Go's read says -1 bytes.
+// TestKubeletDiesUnread: the shim survives a kubelet that dies before it has read the shim's data. Otherwise the
+// container would not be killed. The socket is then reset, and Go's read returns -1 bytes.
 func TestKubeletDiesUnread(t *testing.T) {
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {

@@ -1,17 +1,16 @@
-// Package shim holds the processes of one container together.
+// Package shim manages the processes of one container.
 //
-// A shim is a small process between the kubelet and a container's processes: this same program, started again
-// under another name. It starts processes when the kubelet asks it to, tells the kubelet how each ended, and takes
-// over every descendant that loses its parent. When the kubelet lets go of it, by Close or by dying in whatever
-// way, the shim kills all of them and ends.
+// A shim is a small process between the kubelet and a container's processes. It is the same program, started under
+// another name. It starts processes on request and reports their results to the kubelet. It adopts every orphaned
+// descendant. When the kubelet closes the connection or dies, the shim kills all of them and exits.
 //
 // Invariants:
-//   - No process of a container outlives the container, and none outlives the kubelet, not even after SIGKILL.
-//   - A process started later (kubectl exec) belongs to the container like the first one: what it leaves behind in
-//     the background lives on, until the container ends.
+//   - No process of a container outlives the container or the kubelet, even after SIGKILL.
+//   - A process that is started later (kubectl exec) belongs to the container, too. Its background processes live until
+//     the container ends.
 //
-// The two sides speak JSON over a socket pair; the files that become a new process's stdin, stdout and stderr
-// travel beside the request. It works on Linux only.
+// The two sides exchange JSON over a socket pair. The files for a new process's stdin, stdout and stderr are sent with
+// the request. It works on Linux only.
 package shim
 
 import (
@@ -27,13 +26,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processName is the name (argv[0]) that a program has when it is to be a shim.
+// processName is the name (argv[0]) of a program that is a shim.
 const processName = "container-shim"
 
 // socketFD is the shim's end of the socket pair.
 const socketFD = 3
 
-// killedCode is the exit code of a process that ended by SIGKILL, as container runtimes report it.
+// killedCode is the exit code after SIGKILL, as in container runtimes.
 const killedCode = 128 + int(syscall.SIGKILL)
 
 // ErrGone is returned for requests to a shim that has ended.
@@ -41,35 +40,35 @@ var ErrGone = errors.New("the container's processes have ended")
 
 // Command describes one process.
 type Command struct {
-	// Argv is the program, looked up in the container's PATH, and its arguments. At least one element.
+	// Argv is the program, which is searched in the container's PATH, and its arguments. It needs at least one element.
 	Argv []string `json:"argv"`
 	// Dir is the working directory; empty means the container's.
 	Dir string `json:"dir,omitempty"`
 	// Env is added to the container's environment, as NAME=value.
 	Env []string `json:"env,omitempty"`
-	// TTY says that stdin is a terminal, which becomes the process's controlling terminal.
+	// TTY means that stdin is a terminal, which becomes the process's controlling terminal.
 	TTY bool `json:"tty,omitempty"`
 }
 
 type request struct {
 	Start  *Command       `json:"start,omitempty"`
 	Signal syscall.Signal `json:"signal,omitempty"`
-	PID    int            `json:"pid,omitempty"` // whom to signal
+	PID    int            `json:"pid,omitempty"` // process to signal
 }
 
 type event struct {
-	Started int    `json:"started,omitempty"` // process id
-	Error   string `json:"error,omitempty"`   // why nothing was started
-	Exited  int    `json:"exited,omitempty"`  // process id
-	Code    int    `json:"code"`              // exit code of Exited; 128 + signal for one killed by a signal
+	Started int    `json:"started,omitempty"` // process ID
+	Error   string `json:"error,omitempty"`   // reason for which nothing was started
+	Exited  int    `json:"exited,omitempty"`  // process ID
+	Code    int    `json:"code"`              // exit code of Exited; 128 + signal after a signal
 }
 
-// Shim is the kubelet's end. Its methods may be called concurrently.
+// Shim is the kubelet's end. Its methods are safe for concurrent use.
 type Shim struct {
 	cmd     *exec.Cmd
 	conn    *net.UnixConn
 	mu      sync.Mutex    // one request at a time
-	replies chan reply    // the answer to the start request under way
+	replies chan reply    // the response to the current start request
 	gone    chan struct{} // closed when the shim has ended and is reaped
 }
 
@@ -78,7 +77,7 @@ type reply struct {
 	err     error
 }
 
-// Process is one process that a shim runs.
+// Process is one process of a shim.
 type Process struct {
 	shim *Shim
 	pid  int
@@ -86,8 +85,8 @@ type Process struct {
 	code int
 }
 
-// Start starts a shim whose processes get the working directory dir and the environment env. The label shows in
-// process listings. Close ends it; nothing else frees what it holds.
+// Start starts a shim whose processes have the working directory dir and the environment env. The label is visible in
+// process listings. The caller must call Close to release its resources.
 func Start(label, dir string, env []string) (*Shim, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -95,18 +94,18 @@ func Start(label, dir string, env []string) (*Shim, error) {
 	}
 	defer theirs.Close()
 	conn, err := net.FileConn(ours)
-	ours.Close() // FileConn works on a copy
+	ours.Close() // FileConn uses a copy
 	if err != nil {
 		return nil, fmt.Errorf("open the socket pair: %w", err)
 	}
 	cmd := &exec.Cmd{
-		Path:       "/proc/self/exe", // this program, even where its file was replaced since
+		Path:       "/proc/self/exe", // this program, even if its file was replaced
 		Args:       []string{processName, label},
 		Dir:        dir,
 		Env:        env,
 		Stderr:     os.Stderr,
 		ExtraFiles: []*os.File{theirs},
-		// A session of its own, so that a ctrl-C or a kill of the kubelet's group leaves the shim time to clean up.
+		// A separate session, so that a ctrl-C or a kill of the kubelet's process group leaves the shim time to clean up.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if err := cmd.Start(); err != nil {
@@ -131,10 +130,10 @@ func socketPair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "shim"), os.NewFile(uintptr(fds[1]), "kubelet"), nil
 }
 
-// Run starts a process with the given files as its stdin, stdout and stderr. The caller keeps the files and may
-// close them once Run has returned.
+// Run starts a process with the given files as stdin, stdout and stderr. The caller may close them after Run has
+// returned.
 func (s *Shim) Run(command Command, stdin, stdout, stderr *os.File) (*Process, error) {
-	// Fd also makes the files blocking, which is what the new process expects of them.
+	// Fd also makes the files blocking, as the new process expects.
 	rights := syscall.UnixRights(int(stdin.Fd()), int(stdout.Fd()), int(stderr.Fd()))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +150,7 @@ func (s *Shim) Run(command Command, stdin, stdout, stderr *os.File) (*Process, e
 
 // Close kills every process of the container and returns when none is left.
 func (s *Shim) Close() {
-	_ = s.conn.CloseWrite() // it fails only where the shim is gone already
+	_ = s.conn.CloseWrite() // fails only if the shim is gone
 	<-s.gone
 }
 
@@ -171,7 +170,7 @@ func (s *Shim) send(r request, rights []byte) error {
 	return nil
 }
 
-// receive is the only reader of the socket and the only owner of the table of processes.
+// receive is the only reader of the socket and the only owner of the process table.
 func (s *Shim) receive() {
 	processes := make(map[int]*Process)
 	events := json.NewDecoder(s.conn)
@@ -192,12 +191,12 @@ func (s *Shim) receive() {
 			delete(processes, e.Exited)
 		}
 	}
-	_ = s.cmd.Wait() // its exit code says nothing: it is the processes' that count
+	_ = s.cmd.Wait() // only the processes' exit codes matter
 	for _, p := range processes {
 		p.exit(killedCode)
 	}
 	close(s.gone)
-	_ = s.conn.Close() // nobody is at the other end
+	_ = s.conn.Close() // the other end is gone
 }
 
 func (p *Process) exit(code int) {
@@ -205,7 +204,7 @@ func (p *Process) exit(code int) {
 	close(p.done)
 }
 
-// Signal sends a signal to the process. Signalling one that has ended does nothing.
+// Signal sends a signal to the process. It does nothing if the process has ended.
 func (p *Process) Signal(signal syscall.Signal) error {
 	p.shim.mu.Lock()
 	defer p.shim.mu.Unlock()
@@ -217,8 +216,8 @@ func (p *Process) Signal(signal syscall.Signal) error {
 	}
 }
 
-// Done is closed when the process has ended.
+// Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// ExitCode is the process's exit code, 128 + signal for one killed by a signal. Valid once Done is closed.
+// ExitCode returns the process's exit code, or 128 + signal after a signal. It is valid after Done is closed.
 func (p *Process) ExitCode() int { return p.code }

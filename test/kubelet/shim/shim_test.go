@@ -17,7 +17,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// holderEnv makes the test binary a stand-in for the kubelet: it starts a container and then waits to be killed.
+// holderEnv makes the test binary a substitute for the kubelet: it starts a container and then waits to be killed.
 const holderEnv = "SHIM_TEST_HOLDER"
 
 func TestMain(m *testing.M) {
@@ -44,7 +44,7 @@ func hold(script string) {
 
 func start(t *testing.T, env ...string) *Shim {
 	t.Helper()
-	// The race detector would let every shim sleep for a second at its end.
+	// The race detector would make every shim sleep for a second at its end.
 	s, err := Start(t.Name(), t.TempDir(), append(env, "PATH="+os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"))
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func start(t *testing.T, env ...string) *Shim {
 	return s
 }
 
-// launch starts a command and gives its stdout. The process is waited for by the caller.
+// launch starts a command and returns its stdout. The caller waits for the process.
 func launch(t *testing.T, s *Shim, c Command) (*Process, *bufio.Reader) {
 	t.Helper()
 	null, err := os.Open(os.DevNull)
@@ -164,7 +164,7 @@ func TestSignal(t *testing.T) {
 	}
 }
 
-// family is a script of processes that hide as well as they can. It prints the ids of three of them, which never end.
+// family is a script of processes that try to hide. It prints the IDs of three of them, which never end.
 const family = `
 	trap '' TERM HUP INT
 	sh -c 'echo $$; while :; do sleep 1000; done' &
@@ -191,7 +191,7 @@ func readPIDs(t *testing.T, out *bufio.Reader, n int) []int {
 
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
-// waitGone waits for a process that was killed: dying takes a moment, and its new parent must reap it.
+// waitGone waits for a killed process. Its new parent must reap it first.
 func waitGone(t *testing.T, pid int) {
 	t.Helper()
 	waittest.Until(t, fmt.Sprintf("process %d ends", pid), func() bool { return !alive(pid) })
@@ -213,7 +213,7 @@ func TestCloseKillsEveryDescendant(t *testing.T) {
 	if _, err := s.Run(sh(":"), os.Stdin, os.Stdout, os.Stderr); !errors.Is(err, ErrGone) {
 		t.Errorf("a process in a closed shim: error %v, want ErrGone", err)
 	}
-	s.Close() // again does nothing
+	s.Close() // a second call does nothing
 }
 
 func TestOrphansLiveOnUntilClose(t *testing.T) {
@@ -251,7 +251,7 @@ func TestNothingOutlivesAKilledKubelet(t *testing.T) {
 	if err := kubelet.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	// Every process holds the pipe: it ends when the last of them is gone.
+	// Every process has the pipe open, so it ends with the last of them.
 	rest, err := io.ReadAll(out)
 	if err != nil || len(rest) != 0 {
 		t.Errorf("read %q, %v", rest, err)
@@ -259,7 +259,7 @@ func TestNothingOutlivesAKilledKubelet(t *testing.T) {
 	for _, pid := range pids {
 		waitGone(t, pid)
 	}
-	_ = kubelet.Wait() // killed, as we know
+	_ = kubelet.Wait() // killed
 }
 
 func TestMainEndsWithAKilledShim(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package v1alpha1 holds the types of cluster.karmada.io/v1alpha1: the fields of Karmada's Cluster that mean
-// something here, and a few of our own, marked as such.
+// Package v1alpha1 contains the types of cluster.karmada.io/v1alpha1: the supported fields of Karmada's Cluster, and
+// some extensions of Clusterpass, which are marked.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:openapi-gen=true

@@ -13,36 +13,36 @@ const (
 	Version    = "v1alpha1"
 	APIVersion = Group + "/" + Version
 	Kind       = "Cluster"
-	// Prefix begins the key of every Cluster in the object store; the cluster's name follows.
+	// Prefix starts the key of every Cluster in the object store. The cluster's name follows.
 	Prefix = "clusters/"
 )
 
-// SyncMode says how the gateway reaches a member.
+// SyncMode is the gateway's path to a member.
 type SyncMode string
 
-// The modes.
+// Values of SyncMode.
 const (
 	Push SyncMode = "Push" // the gateway dials the member's API server
 	Pull SyncMode = "Pull" // an agent in the member dials the bridge
 )
 
-// Identity says as whom a call reaches the member.
+// Identity is the identity of requests at the member.
 type Identity string
 
-// The identities.
+// Values of Identity.
 const (
-	// Impersonate sends the stored credential and the caller as Impersonate-* headers. The default.
+	// Impersonate sends the stored credential, and the caller as Impersonate-* headers. It is the default.
 	Impersonate Identity = "impersonate"
-	// Direct sends the stored credential alone: every caller has its power. Only for spec.directUsers.
+	// Direct sends only the stored credential, so every caller has its rights. Only users in spec.directUsers may call.
 	Direct Identity = "direct"
-	// Passthrough sends the caller's own bearer token and nothing of the gateway's.
+	// Passthrough sends only the caller's own bearer token.
 	Passthrough Identity = "passthrough"
 )
 
-// AnyUser in spec.directUsers stands for every caller with a grant.
+// AnyUser in spec.directUsers means every caller with a grant.
 const AnyUser = "*"
 
-// Cluster is a member cluster. Its credential is not part of it: spec.secretRef names the secret, which holds a
+// Cluster is a member cluster. It does not contain its credential: spec.secretRef is the name of the secret with the
 // kubeconfig.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -64,23 +64,24 @@ type ClusterList struct {
 	Items []Cluster `json:"items"`
 }
 
-// ClusterSpec is what an administrator says of a member.
+// ClusterSpec is the configuration of a member.
 type ClusterSpec struct {
-	// SyncMode says how the gateway reaches the member: Push, the default, or Pull.
+	// SyncMode is the gateway's path to the member: Push, the default, or Pull.
 	SyncMode SyncMode `json:"syncMode,omitempty"`
-	// APIEndpoint is the URL of the member's API server, for people; calls go to the kubeconfig's.
+	// APIEndpoint is the URL of the member's API server, for information. Requests go to the server in the kubeconfig.
 	APIEndpoint string `json:"apiEndpoint,omitempty"`
-	// SecretRef names the secret with the kubeconfig, clusters/NAME.SUFFIX; by default clusters/NAME.
+	// SecretRef is the secret with the kubeconfig: clusters/NAME.SUFFIX. The default is clusters/NAME.
 	SecretRef *LocalSecretReference `json:"secretRef,omitempty"`
-	// ImpersonatorSecretRef names the secret with the kubeconfig that is used instead where the identity is impersonate. Its
-	// credential need not be able to do anything but impersonate.
+	// ImpersonatorSecretRef is the secret with the kubeconfig that is used instead if the identity is impersonate. Its
+	// credential needs only the right to impersonate.
 	ImpersonatorSecretRef *LocalSecretReference `json:"impersonatorSecretRef,omitempty"`
-	// InsecureSkipTLSVerification allows the kubeconfig to say insecure-skip-tls-verify, which it may not otherwise.
+	// InsecureSkipTLSVerification allows insecure-skip-tls-verify in the kubeconfig.
 	InsecureSkipTLSVerification bool `json:"insecureSkipTLSVerification,omitempty"`
-	// ProxyURL (http, https or socks5) is dialled instead of the API server; it wins over the kubeconfig's proxy-url. In mode Pull it is
-	// the bridge's tunnel port; a path names the cluster whose agents lead to this one, if it has none of its own.
+	// ProxyURL (http, https or socks5) is the proxy to the API server. It overrides the kubeconfig's proxy-url. In mode
+	// Pull it is the URL of the bridge's tunnel port. If the cluster has no agents of its own, the path is the name of the
+	// cluster whose agents connect to it.
 	ProxyURL string `json:"proxyURL,omitempty"`
-	// Provider names the cloud or vendor of the member.
+	// Provider is the cloud or vendor of the member.
 	Provider string `json:"provider,omitempty"`
 	// Region of the member.
 	Region string `json:"region,omitempty"`
@@ -88,32 +89,33 @@ type ClusterSpec struct {
 	//
 	// +listType=set
 	Zones []string `json:"zones,omitempty"`
-	// Taints of the member, as a node has them. The gateway keeps them for others to read.
+	// Taints of the member, like those of a node. The gateway only stores them.
 	//
 	// +listType=atomic
 	Taints []Taint `json:"taints,omitempty"`
 
-	// Identity is ours; empty means Impersonate.
+	// Identity is an extension of Clusterpass. Empty means Impersonate.
 	Identity Identity `json:"identity,omitempty"`
-	// DirectUsers is ours: the users who may call a cluster whose identity is Direct; AnyUser for all.
+	// DirectUsers is an extension of Clusterpass. It lists the users who may call a cluster with the identity Direct.
+	// AnyUser means all.
 	//
 	// +listType=set
 	DirectUsers []string `json:"directUsers,omitempty"`
-	// ServiceProxy is ours: what may be called through the member's own proxy subresources, by default nothing. An entry is
-	// services/NAMESPACE/NAME, pods/NAMESPACE/NAME, either with :PORT behind, or nodes/NAME; "*" stands for any one of the
-	// parts.
+	// ServiceProxy is an extension of Clusterpass. It lists the allowed targets of the member's proxy subresources. The
+	// default is none. An entry is services/NAMESPACE/NAME, pods/NAMESPACE/NAME, either with an optional :PORT, or
+	// nodes/NAME. Each part may be "*".
 	//
 	// +listType=set
 	ServiceProxy []string `json:"serviceProxy,omitempty"`
-	// Kubeconfig is ours and can only be written: the member's address and credential, inline data only. It goes into a secret, which
-	// secretRef names then, and is neither kept here nor shown to anybody.
+	// Kubeconfig is an extension of Clusterpass and write-only. It has the member's address and credential, without
+	// references to files. The gateway stores it in a secret and sets secretRef.
 	Kubeconfig Kubeconfig `json:"kubeconfig,omitempty"`
 }
 
-// Kubeconfig is a credential on its way in. It is read from JSON and never written to it, nor printed.
+// Kubeconfig is a credential in a request. It is parsed from JSON, but never marshalled or printed.
 type Kubeconfig string
 
-// MarshalJSON implements json.Marshaler: it shows nothing.
+// MarshalJSON implements json.Marshaler. It hides the content.
 func (Kubeconfig) MarshalJSON() ([]byte, error) { return []byte(`""`), nil }
 
 // String implements fmt.Stringer.
@@ -122,13 +124,13 @@ func (Kubeconfig) String() string { return "[kubeconfig]" }
 // GoString implements fmt.GoStringer.
 func (Kubeconfig) GoString() string { return "[kubeconfig]" }
 
-// OpenAPISchemaType is for the OpenAPI generator.
+// OpenAPISchemaType implements an interface of the OpenAPI generator.
 func (Kubeconfig) OpenAPISchemaType() []string { return []string{"string"} }
 
-// OpenAPISchemaFormat is for the OpenAPI generator.
+// OpenAPISchemaFormat implements an interface of the OpenAPI generator.
 func (Kubeconfig) OpenAPISchemaFormat() string { return "" }
 
-// Taint has the form of a node's taint. (k8s.io/api/core/v1 would add a megabyte to every function.)
+// Taint has the fields of a node's taint. The package k8s.io/api/core/v1 would add a megabyte to every function.
 type Taint struct {
 	// Key of the taint.
 	Key string `json:"key"`
@@ -136,21 +138,21 @@ type Taint struct {
 	Value string `json:"value,omitempty"`
 	// Effect is NoSchedule, PreferNoSchedule or NoExecute.
 	Effect string `json:"effect"`
-	// TimeAdded is when the taint was added.
+	// TimeAdded is the time at which the taint was added.
 	TimeAdded *metav1.Time `json:"timeAdded,omitempty"`
 }
 
-// LocalSecretReference names a secret of the gateway's secret store.
+// LocalSecretReference is the name of a secret in the gateway's secret store.
 type LocalSecretReference struct {
-	// Namespace is accepted for Karmada's sake and means nothing here.
+	// Namespace is accepted for compatibility with Karmada and ignored.
 	Namespace string `json:"namespace,omitempty"`
 	// Name of the secret, clusters/NAME or clusters/NAME.SUFFIX with the cluster's name.
 	Name string `json:"name"`
 }
 
-// ClusterStatus is what was seen of a member.
+// ClusterStatus is the observed state of a member.
 type ClusterStatus struct {
-	// KubernetesVersion is what the member's API server said of itself.
+	// KubernetesVersion is the version that the member's API server reports.
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 	// Conditions have Ready: whether the member answers. A private cluster has AgentCredentialReused after a copy of its
 	// agents' credential was used.
@@ -158,19 +160,19 @@ type ClusterStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Probe is ours: the latest look at the member that was written down.
+	// Probe is an extension of Clusterpass. It is the latest stored probe of the member.
 	Probe *Probe `json:"probe,omitempty"`
 }
 
-// Probe is one look at a member.
+// Probe is the result of one probe of a member.
 type Probe struct {
-	// Time at which the member was asked.
+	// Time of the request.
 	Time metav1.Time `json:"time"`
-	// Latency of its answer.
+	// Latency of the response.
 	Latency metav1.Duration `json:"latency,omitempty"`
 }
 
-// The types of a Cluster's conditions.
+// Condition types of a Cluster.
 const (
 	Ready = "Ready" // whether the member answers
 	// AgentCredentialReused is True after a copy of the agents' credential was used, until the cluster joins again.
@@ -178,16 +180,17 @@ const (
 	AgentCredentialReused = "AgentCredentialReused"
 )
 
-// NewSecretName is a name for a cluster's secret, one of many: suffix tells them apart.
+// NewSecretName returns a name for a new secret of a cluster. suffix makes it unique.
 func NewSecretName(cluster, suffix string) string { return "clusters/" + cluster + "." + suffix }
 
-// OwnsSecret reports whether a secret may be the cluster's: clusters/NAME, or clusters/NAME.SUFFIX (a cluster's name has no dot). No
-// cluster may name another's, or what else the store holds.
+// OwnsSecret reports whether a secret may belong to the cluster. Its name must be clusters/NAME or
+// clusters/NAME.SUFFIX. A cluster's name has no dot, so a cluster cannot refer to another one's secret, or to anything
+// else in the store.
 func (c *Cluster) OwnsSecret(name string) bool {
 	return name == "clusters/"+c.Name || strings.HasPrefix(name, NewSecretName(c.Name, ""))
 }
 
-// SecretName is the name of the secret with the kubeconfig that calls go by.
+// SecretName returns the name of the secret with the kubeconfig for requests.
 func (c *Cluster) SecretName() string {
 	if ref := c.Spec.ImpersonatorSecretRef; ref != nil && ref.Name != "" && c.Mode() == Impersonate {
 		return ref.Name
@@ -198,7 +201,7 @@ func (c *Cluster) SecretName() string {
 	return "clusters/" + c.Name
 }
 
-// OwnSecrets are the names of all secrets that are the cluster's by its object.
+// OwnSecrets returns the names of all secrets that belong to the cluster according to its object.
 func (c *Cluster) OwnSecrets() []string {
 	names := []string{c.SecretName()}
 	for _, ref := range []*LocalSecretReference{c.Spec.SecretRef, c.Spec.ImpersonatorSecretRef} {
@@ -209,12 +212,12 @@ func (c *Cluster) OwnSecrets() []string {
 	return slices.DeleteFunc(names, func(name string) bool { return !c.OwnsSecret(name) })
 }
 
-// MayDirect reports whether a user may call a cluster whose identity is Direct.
+// MayDirect reports whether a user may call a cluster with the identity Direct.
 func (c *Cluster) MayDirect(user string) bool {
 	return slices.Contains(c.Spec.DirectUsers, user) || slices.Contains(c.Spec.DirectUsers, AnyUser)
 }
 
-// Mode is spec.identity with its default.
+// Mode returns spec.identity, or its default.
 func (c *Cluster) Mode() Identity {
 	if c.Spec.Identity == "" {
 		return Impersonate

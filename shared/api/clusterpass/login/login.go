@@ -1,23 +1,23 @@
-// Package login is the document by which people's programs learn how to identify themselves to a gateway. It is for everybody: it says what
-// identity providers say, too, and no secret.
+// Package login defines the document with the login methods of a gateway, for clients. It is public: it contains no
+// secret, only facts that identity providers publish, too.
 package login
 
-// Path is where in a gateway's URL the document is.
+// Path is the path of the document in a gateway's URL.
 const Path = "/.well-known/clusterpass"
 
-// Methods are the ways to identify oneself that need nothing of the gateway beforehand.
+// Methods are the login methods that need no credential of the gateway.
 type Methods struct {
 	OIDC   []OIDC  `json:"oidc,omitempty"`
 	AWSIAM *AWSIAM `json:"awsIAM,omitempty"`
 }
 
-// OIDC is an OpenID Connect provider. Tokens are for one of the audiences, as a rule the client's ID.
+// OIDC is an OpenID Connect provider. The audience of a token is one of the listed ones, usually the client's ID.
 type OIDC struct {
 	URL       string   `json:"url"`
 	Audiences []string `json:"audiences"`
 }
 
-// AWSIAM is that tokens of aws eks get-token --cluster-name GatewayID are taken.
+// AWSIAM means that the gateway accepts tokens of aws eks get-token --cluster-name GatewayID.
 type AWSIAM struct {
 	GatewayID string `json:"gatewayID"`
 }

@@ -1,4 +1,4 @@
-// Package v1alpha1 holds the types of clusterpass.io/v1alpha1, which are the gateway's own: passes, and revocations of
+// Package v1alpha1 contains the types of clusterpass.io/v1alpha1, the gateway's own group: passes, and revocations of
 // client certificates.
 //
 // +k8s:deepcopy-gen=package

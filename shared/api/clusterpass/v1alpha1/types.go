@@ -10,29 +10,30 @@ const (
 	Version    = "v1alpha1"
 	APIVersion = Group + "/" + Version
 	PassKind   = "Pass"
-	// PassPrefix begins the key of every Pass in the object store; the pass's name follows.
+	// PassPrefix starts the key of every Pass in the object store. The pass's name follows.
 	PassPrefix = "passes/"
-	// RevocationPrefix begins the key of every Revocation; the certificate's serial number follows, in lower case
+	// RevocationPrefix starts the key of every Revocation. The certificate's serial number follows, in lower-case
 	// hexadecimal digits without leading zeros.
 	RevocationPrefix = "revocations/"
-	// AgentPrefix begins the key of what says that the agents of a private cluster may connect; the cluster's name follows.
+	// AgentPrefix starts the key of the object that allows the agents of a private cluster to connect. The cluster's name
+	// follows.
 	AgentPrefix = "agents/"
 )
 
-// Any in a pass's clusters or verbs stands for all that its user may have.
+// Any in a pass's clusters or verbs means all that its user may use.
 const Any = "*"
 
-// Form is what a pass is.
+// Form is the form of a pass.
 type Form string
 
-// The forms.
+// Values of Form.
 const (
 	Token       Form = "token"       // a JWT, signed by the gateway
 	Certificate Form = "certificate" // a client certificate of the gateway's CA
 )
 
-// Pass is a credential that the gateway made: short-lived, and good for only as long as this object is there. The object holds no
-// secret: only the answer to its creation has the credential.
+// Pass is a short-lived credential from the gateway. It is valid only while this object exists. The object contains no
+// secret. Only the response to its creation contains the credential.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type Pass struct {
@@ -53,53 +54,52 @@ type PassList struct {
 	Items []Pass `json:"items"`
 }
 
-// PassSpec says who holds a pass and what it is good for, which is never more than what RBAC grants its user and groups. It does not
-// change: a pass that was changed is refused.
+// PassSpec is the user and scope of a pass, which never grants more than RBAC grants its user and groups. It is
+// immutable: a changed pass is refused.
 type PassSpec struct {
-	// User is whom the pass identifies; by default who creates it, with their groups. For somebody else, the creator needs the verb
-	// impersonate.
+	// User is the user of the pass. The default is its creator, with the creator's groups. For another user, the creator
+	// needs the verb impersonate.
 	User string `json:"user,omitempty"`
-	// Groups are the user's. For those that the creator is not in, they need the verb impersonate.
+	// Groups of the user. For groups that the creator is not in, the creator needs the verb impersonate.
 	//
 	// +listType=set
 	Groups []string `json:"groups,omitempty"`
-	// Clusters are those that the pass reaches; * for all that the user may reach. At least one.
+	// Clusters that the pass may be used for, at least one. * means all that the user may reach.
 	//
 	// +listType=set
 	Clusters []string `json:"clusters"`
-	// Verbs are get, create, update, patch and delete, as the HTTP method's; upgrades such as exec need create. * for all. At least
-	// one.
+	// Verbs are get, create, update, patch and delete, as derived from the HTTP method, at least one. Upgrades such as
+	// exec need create. * means all.
 	//
 	// +listType=set
 	Verbs []string `json:"verbs"`
-	// TTL is how long the pass is good for: a minute to a week, a certificate to a day, or less where the gateway is configured so; by
-	// default 8 hours, or what is allowed.
+	// TTL is the lifetime of the pass: a minute to a week, and at most a day for a certificate. The gateway's
+	// configuration may reduce it. The default is 8 hours, or the maximum if that is less.
 	TTL metav1.Duration `json:"ttl,omitempty"`
 	// Form is token, the default, or certificate.
 	Form Form `json:"form,omitempty"`
 }
 
-// PassStatus is what the gateway says of a pass.
+// PassStatus is the state of a pass.
 type PassStatus struct {
-	// ExpirationTimestamp is when the pass ends.
+	// ExpirationTimestamp is the time at which the pass expires.
 	ExpirationTimestamp metav1.Time `json:"expirationTimestamp,omitempty"`
-	// CreatedBy is who created the pass, as the gateway saw them then. A pass that was made in the stores, past the gateway, has none.
+	// CreatedBy is the identity of the creator at that time. A pass that was created directly in the stores has none.
 	CreatedBy *PassCreator `json:"createdBy,omitempty"`
-	// Kubeconfig is the credential, with a context for each cluster and one for the fleet. It is in the answer to the creation of the pass,
-	// and nowhere else.
+	// Kubeconfig is the credential, with a context for each cluster and one for the fleet. Only the response to the
+	// creation of the pass contains it.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 }
 
-// PassCreator is who created a pass.
+// PassCreator is the creator of a pass.
 type PassCreator struct {
-	// User is as whom they did.
+	// User is the creator's identity.
 	User string `json:"user"`
-	// Impersonator is who acted as User; empty if they were User.
+	// Impersonator is the user who impersonated User, or empty.
 	Impersonator string `json:"impersonator,omitempty"`
 }
 
-// Revocation says that a client certificate of the gateway's CA is not good any more. (Certificates that are passes end with their
-// Pass, too.)
+// Revocation revokes a client certificate of the gateway's CA. Certificates that are passes also end with their Pass.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type Revocation struct {
@@ -110,10 +110,10 @@ type Revocation struct {
 	Spec RevocationSpec `json:"spec,omitempty"`
 }
 
-// RevocationSpec is for people.
+// RevocationSpec is information for administrators.
 type RevocationSpec struct {
-	// User is whose certificate it was.
+	// User is the user of the certificate.
 	User string `json:"user,omitempty"`
-	// Reason says why it was revoked.
+	// Reason is the reason for the revocation.
 	Reason string `json:"reason,omitempty"`
 }

@@ -1,5 +1,5 @@
-// Package v1alpha1 holds the types of search.karmada.io/v1alpha1: Karmada's ResourceRegistry, which says what of which clusters the
-// fleet answers for.
+// Package v1alpha1 contains the types of search.karmada.io/v1alpha1: Karmada's ResourceRegistry, which selects the
+// kinds and clusters that the fleet serves.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:openapi-gen=true

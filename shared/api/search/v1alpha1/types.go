@@ -10,14 +10,14 @@ const (
 	Version    = "v1alpha1"
 	APIVersion = Group + "/" + Version
 	Kind       = "ResourceRegistry"
-	// Prefix begins the key of every ResourceRegistry in the object store; the registry's name follows.
+	// Prefix starts the key of every ResourceRegistry in the object store. The registry's name follows.
 	Prefix = "resourceregistries/"
 )
 
-// Any in a ResourceSelector stands for every API version, or for every kind.
+// Any in a ResourceSelector means every API version, or every kind.
 const Any = "*"
 
-// ResourceRegistry makes kinds of some clusters global. Several registries unite.
+// ResourceRegistry makes kinds of some clusters global. The kinds of several registries are combined.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type ResourceRegistry struct {
@@ -38,33 +38,33 @@ type ResourceRegistryList struct {
 	Items []ResourceRegistry `json:"items"`
 }
 
-// ResourceRegistrySpec says which kinds, and of which clusters.
+// ResourceRegistrySpec selects kinds and clusters.
 type ResourceRegistrySpec struct {
-	// TargetCluster says which clusters; empty means all.
+	// TargetCluster selects clusters. Empty means all.
 	TargetCluster ClusterAffinity `json:"targetCluster"`
-	// ResourceSelectors say which kinds.
+	// ResourceSelectors select kinds.
 	//
 	// +listType=atomic
 	ResourceSelectors []ResourceSelector `json:"resourceSelectors"`
 }
 
-// ClusterAffinity chooses clusters: those that meet every condition that is set. The zero value chooses all.
+// ClusterAffinity selects the clusters that meet every condition that is set. The zero value selects all.
 type ClusterAffinity struct {
-	// LabelSelector chooses by the clusters' labels.
+	// LabelSelector selects by the clusters' labels.
 	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitempty"`
-	// FieldSelector chooses by the clusters' provider, region and zones.
+	// FieldSelector selects by the clusters' provider, region and zones.
 	FieldSelector *FieldSelector `json:"fieldSelector,omitempty"`
-	// ClusterNames chooses by name; empty means all.
+	// ClusterNames selects by name. Empty means all.
 	//
 	// +listType=set
 	ClusterNames []string `json:"clusterNames,omitempty"`
-	// ExcludeClusters are never chosen.
+	// ExcludeClusters are never selected.
 	//
 	// +listType=set
 	ExcludeClusters []string `json:"exclude,omitempty"`
 }
 
-// FieldSelector chooses clusters by spec.provider, spec.region and spec.zones.
+// FieldSelector selects clusters by spec.provider, spec.region and spec.zones.
 type FieldSelector struct {
 	// MatchExpressions must all be met.
 	//
@@ -72,20 +72,20 @@ type FieldSelector struct {
 	MatchExpressions []FieldRequirement `json:"matchExpressions,omitempty"`
 }
 
-// FieldRequirement is one condition. Key is provider, region or zone; Operator is In or NotIn. In is met by a cluster all of whose zones are among
-// the values, NotIn by one none of whose zones is.
+// FieldRequirement is one condition. Key is provider, region or zone. Operator is In or NotIn. For zones, In means that
+// all zones of the cluster are among the values, and NotIn that none of them is.
 type FieldRequirement struct {
 	// Key is provider, region or zone.
 	Key string `json:"key"`
 	// Operator is In or NotIn.
 	Operator string `json:"operator"`
-	// Values of which one must be, or none may be, the field's.
+	// Values to compare with the field.
 	//
 	// +listType=atomic
 	Values []string `json:"values,omitempty"`
 }
 
-// ResourceSelector names a kind. With a Namespace only that namespace's objects are global.
+// ResourceSelector selects a kind. With a Namespace, only objects in that namespace are global.
 type ResourceSelector struct {
 	// APIVersion of the kind, such as apps/v1, or * for all.
 	APIVersion string `json:"apiVersion"`
@@ -95,7 +95,7 @@ type ResourceSelector struct {
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// ResourceRegistryStatus is accepted for Karmada's sake; nothing is written there.
+// ResourceRegistryStatus is accepted for compatibility with Karmada. The gateway never writes it.
 type ResourceRegistryStatus struct {
 	// Conditions of the registry.
 	//

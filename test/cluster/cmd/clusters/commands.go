@@ -82,7 +82,7 @@ func newUpCommand(set *string) *cobra.Command {
 	return c
 }
 
-// next says what to type now.
+// next prints the next useful commands.
 func next(cmd *cobra.Command, set string, s *cluster.Set, foreground bool) {
 	flag := ""
 	if set != "dev" {
@@ -105,7 +105,7 @@ func newDownCommand(set *string) *cobra.Command {
 		Short: "Stop a set of clusters and remove every trace of it",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// What a crash left goes, too: of this set, it is all that there is to stop.
+			// Remove the remains of a crash, too. A crashed set has nothing else.
 			if err := ownership.Sweep(); err != nil {
 				return err
 			}
@@ -213,8 +213,8 @@ func newLoadCommand(set *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "load NAME",
 		Short: "Fill a cluster with running pods on fake nodes",
-		Long: `Fill the cluster NAME with running pods on fake nodes: nothing is executed for them, and they have no logs. Running
-it again makes what is missing. "kubectl delete namespace load" removes the pods.`,
+		Long: `Fill the cluster NAME with running pods on fake nodes. They execute nothing and have no logs. Another run
+creates only missing pods. "kubectl delete namespace load" removes the pods.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			state, err := stateOf(cmd.Context(), *set)

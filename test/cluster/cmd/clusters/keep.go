@@ -25,8 +25,7 @@ func newKeepCommand() *cobra.Command {
 		Args:   cobra.ExactArgs(1),
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// Whoever read the output may be gone; that must not end the clusters. (Not ignored: children
-			// would inherit that.)
+			// The reader of the output may be gone, which must not end the clusters. Children would inherit an ignored signal.
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
 			if os.Getenv(guarded) == "" {
@@ -39,7 +38,7 @@ func newKeepCommand() *cobra.Command {
 			if err := os.Unsetenv(guarded); err != nil {
 				return fmt.Errorf("clean the environment: %w", err)
 			}
-			// Client libraries report each connection that a fault breaks; nobody reads that here.
+			// Client libraries log each connection that a fault breaks, which is of no use here.
 			klog.LogToStderr(false)
 			klog.SetOutput(io.Discard)
 			return keeper.Run(cmd.Context(), os.Stdin, os.Stdout, os.Stderr)

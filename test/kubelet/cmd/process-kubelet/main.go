@@ -1,5 +1,5 @@
-// Command process-kubelet is a node of a Kubernetes cluster that runs the containers of its pods as plain processes
-// of this machine, without isolation: for tests and demos only. See docs/process-kubelet.md.
+// Command process-kubelet is a node of a Kubernetes cluster that runs the containers of its pods as plain processes of
+// this machine, without isolation. It is for tests and demos only. See docs/process-kubelet.md.
 package main
 
 import (
@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
-	config.QPS = -1 // the one node of a test cluster need not be gentle
+	config.QPS = -1 // one node of a test cluster needs no rate limit
 	if c.Client, err = kubernetes.NewForConfig(config); err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
