@@ -28,7 +28,7 @@ const (
 	schemasMax  = 256
 	schemasSize = 32 << 20 // bytes of all that is kept
 	indexTTL    = 5 * time.Second
-	swaggerTTL  = 30 * time.Second // of the older form, whose state no index tells
+	swaggerTTL  = 5 * time.Second // of the older form, which has no index
 )
 
 // schema is a document of OpenAPI, or the index of those that there are.

@@ -208,7 +208,10 @@ func TestFleetOwnersApart(t *testing.T) {
 		return `"ownerReferences":[{"kind":"Node","uid":"1","name":"` + strings.Join(names, `"},{"kind":"Node","uid":"1","name":"`) + `"}]`
 	}
 	// The refusals of bodies whose owners are of another cluster than the object, and of several clusters.
-	const other, several = `metadata.ownerReferences[].name has "n@a", which is in cluster "a"`, "objects in several clusters, b, a"
+	const (
+		other   = `metadata.ownerReferences[].name has "n@a", which is in cluster "a"`
+		several = "objects in several clusters, b, a"
+	)
 	for _, tt := range []struct{ method, path, contentType, body, stored string }{
 		{"POST", "", "json", `{"metadata":{"name":"new@b",` + owners("n@a") + `}}`, ""},
 		{"POST", "", "json", `{"metadata":{"name":"new","annotations":{"clusterpass.io/cluster":"b"},` + owners("n@a") + `}}`, ""},

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// suiteTimeout bounds the specs of one target. With the start of the clusters it stays below 30 minutes.
-	suiteTimeout = 24 * time.Minute
+	// suiteTimeout bounds the specs of one target.
+	suiteTimeout = 40 * time.Minute
 	// startTimeout bounds the start of the clusters and of the gateway.
 	startTimeout = 3 * time.Minute
 )
