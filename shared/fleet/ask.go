@@ -49,6 +49,7 @@ type ask struct {
 	placed string // the cluster that a body's annotations name, where nothing else does
 	// unknowable is why known could not say.
 	unknowable error
+	knows      map[string]bool // what known returned, by cluster
 	// reached is told which clusters an object is read of or written to; never nil.
 	reached func(clusters ...string)
 }
@@ -259,11 +260,25 @@ func (q *ask) may(cluster string) error {
 	return q.f.cfg.Access.Authorize(q.r.Context(), q.user, access.Cluster(cluster, q.r.Method, q.header))
 }
 
-// known reports whether name@cluster is more than a name. A cluster that the caller may not call is none to them.
+// known reports whether name@cluster is more than a name. A cluster that the caller may not call is none to them. It
+// decides once for each cluster, since a body may have 100,000 names.
 func (q *ask) known(cluster string) bool {
 	if !q.inv.has(cluster) {
 		return false
 	}
+	known, decided := q.knows[cluster]
+	if !decided {
+		known = q.mayName(cluster)
+		if q.knows == nil {
+			q.knows = map[string]bool{}
+		}
+		q.knows[cluster] = known
+	}
+	return known
+}
+
+// mayName reports whether the caller may call a cluster that is registered.
+func (q *ask) mayName(cluster string) bool {
 	err := q.may(cluster)
 	if err != nil && status.From(err).Reason != status.Forbidden {
 		q.unknowable = err

@@ -2,12 +2,12 @@ package fleet
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -89,13 +89,7 @@ func (q *ask) hidesPlacement() bool {
 
 // storedPlacement returns the placement of an object that a member returned.
 func storedPlacement(object []byte) string {
-	var head struct {
-		Metadata struct{ Annotations map[string]string }
-	}
-	if json.Unmarshal(object, &head) != nil {
-		return ""
-	}
-	return head.Metadata.Annotations[naming.PlacementAnnotation]
+	return scan.Text(scan.Lookup(object, "metadata", "annotations", naming.PlacementAnnotation))
 }
 
 // guardsEdit reports whether the patch would be refused that kubectl edit sends after this read. A refusal now comes

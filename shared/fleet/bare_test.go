@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +46,9 @@ func TestBareWritesPermits(t *testing.T) {
 		"a deletion of one version": {
 			"DELETE", "application/json", "", `{"preconditions":{"resourceVersion":"7"}}`, "none whole all",
 		},
+		"a deletion of any version":    {"DELETE", "application/json", "", `{"preconditions":{"resourceVersion":"0"}}`, "all"},
+		"a deletion with metadata":     {"DELETE", "application/json", "", `{"metadata":{"uid":"u"}}`, "all"},
+		"a patch with preconditions":   {"PATCH", merge, "", `{"preconditions":{"uid":"u"}}`, "all"},
 		"a deletion with an empty uid": {"DELETE", "application/json", "", `{"preconditions":{"uid":""}}`, "all"},
 		"kubectl patch":                {"PATCH", merge, "kubectl patch", `{"data":{}}`, "all"},
 		"kubectl scale":                {"PATCH", merge, "kubectl scale", `{"spec":{"replicas":0}}`, "all"},
@@ -75,7 +79,11 @@ func TestBareWritesPermits(t *testing.T) {
 		"a deletion of one uid in protobuf": {"DELETE", pb, "", protobufOptions(t, "u"), "none whole all"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			body, err := naming.Parse(naming.ReferencesOf("", "configmaps", ""), tt.contentType, []byte(tt.body))
+			references := naming.ReferencesOf("", "configmaps", "")
+			if tt.method == http.MethodDelete {
+				references = naming.Deletion
+			}
+			body, err := naming.Parse(references, tt.contentType, []byte(tt.body))
 			if err != nil {
 				t.Fatal(err)
 			}

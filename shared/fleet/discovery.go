@@ -317,6 +317,9 @@ func (q *ask) discover(allowed []entry) (*kept, error) {
 			}
 		}
 	}
+	for _, e := range failures {
+		e.raw = nil // a union shows messages alone, and must not evict others by its size
+	}
 	return &kept{union: u.union(), failures: failures, until: time.Now().Add(discoveryTTL)}, nil
 }
 

@@ -156,11 +156,12 @@ func request(ctx context.Context, r *http.Request, out outgoing) *http.Request {
 }
 
 // refusal returns a member's own error. Its Status passes whole, so that no cause is lost, and has the bound of other
-// answers.
+// answers. The message, which also goes to logs, has at most maxText bytes.
 func refusal(cluster string, a *answer) *failure {
 	data, _ := read(a.body, merge.MaxObject) // an incomplete body is no Status
 	e := &failure{cluster: cluster, code: a.resp.StatusCode}
 	if st := statusOf(data); st != nil {
+		st.Message = shorten(st.Message)
 		e.status, e.message, e.raw = st, st.Message, data
 		return e
 	}
@@ -329,17 +330,22 @@ func causes(failures []*failure) []error {
 	return out
 }
 
-// maxText bounds the message of one of several members, in bytes.
+// maxText bounds the message of a member, in bytes.
 const maxText = 64 << 10
 
-// texts joins the messages of failures. A single one is complete.
+// shorten returns text with at most maxText bytes.
+func shorten(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "..."
+}
+
+// texts joins the messages of failures.
 func texts(failures []*failure) string {
 	out := make([]string, len(failures))
 	for i, e := range failures {
-		out[i] = e.text()
-		if len(failures) > 1 && len(out[i]) > maxText {
-			out[i] = strings.ToValidUTF8(out[i][:maxText], "") + "..."
-		}
+		out[i] = shorten(e.text())
 	}
 	return strings.Join(out, "; ")
 }

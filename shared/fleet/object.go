@@ -247,7 +247,8 @@ func (q *ask) rewritten(a *found) ([]byte, error) {
 	return how.Append(nil, object)
 }
 
-// table rewrites a Table of one object, whose version stays the member's own.
+// table rewrites a Table of one object, whose version stays the member's own. More rows are an error, since their cells
+// could take many times the bytes that the member sent.
 func table(cluster string, body []byte, how *naming.Answer) ([]byte, error) {
 	s, err := merge.Open(cluster, strings.NewReader(string(body)))
 	if err != nil {
@@ -266,7 +267,7 @@ func table(cluster string, body []byte, how *naming.Answer) ([]byte, error) {
 			return nil, err
 		}
 		if n > 0 {
-			list = append(list, ',')
+			return nil, fmt.Errorf("the table of cluster %q has more than one row", cluster)
 		}
 		if list, err = rows.Append(list, row); err != nil {
 			return nil, err

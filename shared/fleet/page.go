@@ -13,6 +13,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -212,6 +213,11 @@ func (p *page) cut(parts []*part, i int) (end merge.Metadata, err error) {
 	}
 	t.Remaining = p.remaining(parts[i:], given)
 	return p.end(t), nil
+}
+
+// canPass reports whether a refusal may pass as the member sent it. A continue token in it must not read as the fleet's.
+func (e *failure) canPass() bool {
+	return e.raw != nil && !isToken(scan.Text(scan.Lookup(e.raw, "metadata", "continue")))
 }
 
 // isToken reports whether a member's continue token reads as one of the fleet's.

@@ -25,11 +25,14 @@ import (
 // initialEventsEnd marks the bookmark after which a watch is live (WatchList).
 const initialEventsEnd = "k8s.io/initial-events-end"
 
-// watcher is one watch on several members. Followers read, one each; the watcher alone writes, and so knows what was delivered.
+// watcher is one watch of several members. Followers read, one for each member. The watcher alone writes to the client,
+// so it knows what was delivered.
 //
-// Its version holds, for each member, what of that member's was delivered whole: a member is not in it until all that it has was, and what
-// an event says never covers one that comes later. While a part of a member's list was delivered, no event has it: the rest of that list
-// would be listed anew then, and what went meanwhile stay at the client. A client that goes on from any event's version misses nothing.
+// version maps each member to the last resourceVersion that was fully delivered. A member is absent until its initial
+// list is complete. Until then, the versions in events do not resume: a client that used one gets 410, since objects that
+// were deleted meanwhile would stay at the client. A client that resumes from any other version misses no event.
+//
+// With a single member, events have that member's own versions, which resume as at the member.
 type watcher struct {
 	q         *ask
 	accept    string
@@ -450,14 +453,23 @@ func (w *watcher) objectVersion(resumable string) func(own string) string {
 	case resumable != "":
 		return func(string) string { return resumable }
 	case w.single:
-		return nil
+		return withoutComposite
 	}
 	return func(own string) string {
 		if !cursor.ValidOwn(own) {
-			return own
+			return withoutComposite(own)
 		}
 		return w.version.WithObject(own).String()
 	}
+}
+
+// withoutComposite returns a member's own version, or "" if it reads as a composite. By a composite, a member could make
+// a client resume the watches of other members where it likes.
+func withoutComposite(own string) string {
+	if cursor.Composite(own) {
+		return ""
+	}
+	return own
 }
 
 // delivered returns the resourceVersion of all that was delivered.

@@ -61,16 +61,16 @@ func (s *Shares) Limit(function http.Handler, key func(*http.Request) string) ht
 }
 
 // serveHolding serves a request, and calls release when no process works for the request any more. That can be long
-// after the client has gone.
+// after the client has gone. Calls may be nested: all of them wait for the same processes.
 func serveHolding(function http.Handler, w http.ResponseWriter, r *http.Request, release func()) {
-	var running sync.WaitGroup
+	running := lambda.Running(r.Context())
 	defer func() {
 		go func() { // ends with the invocation, which has a deadline
 			running.Wait()
 			release()
 		}()
 	}()
-	function.ServeHTTP(w, r.WithContext(lambda.WithRunning(r.Context(), &running)))
+	function.ServeHTTP(w, r.WithContext(lambda.WithRunning(r.Context(), running)))
 }
 
 // acquire blocks until the caller may occupy one process more. Call release when that process is free. Errors are a

@@ -4,13 +4,16 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/clusterpass/clusterpass/infra/local/lambda"
 	"github.com/clusterpass/clusterpass/infra/local/lambda/event"
+	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/waittest"
+	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 )
 
 // hangingFunction answers GET /hang when release is closed.
@@ -145,4 +148,31 @@ func TestShareCountsProcessesOfClientsThatAreGone(t *testing.T) {
 	}
 	close(f.release)
 	waittest.Until(t, "the share is free", func() bool { return s.requests("a") == 0 })
+}
+
+// A cluster's share must count the same processes. Otherwise a few callers that break off their requests to one hanging
+// cluster occupy all processes.
+func TestClusterShareCountsProcessesOfClientsThatAreGone(t *testing.T) {
+	f := stuckFunction{make(chan struct{}), make(chan struct{})}
+	s := NewShares(32, 64, waittest.Patience)
+	door := &Door{
+		Functions: map[route.Backend]http.Handler{
+			route.ToProxy: s.Limit(lambda.Target{Invoker: f, Front: event.ALB{}}, callerHeader),
+		},
+		PerCluster: quota.New(0, 2),
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	go func() { <-f.begun; leave() }()
+	func() {
+		defer func() { _ = recover() }() // the request is aborted
+		serve(ctx, door, "a", "/clusters/hanging/api/v1/pods")
+	}()
+	for range 1000 { // a share that does not wait for the process is free soon
+		runtime.Gosched()
+	}
+	if n := door.PerCluster.Held(); n != 1 {
+		t.Errorf("%d requests are counted while the process works, want 1", n)
+	}
+	close(f.release)
+	waittest.Until(t, "the share is free", func() bool { return door.PerCluster.Held() == 0 })
 }

@@ -38,7 +38,6 @@ const (
 	format     = '1'
 	minID      = 4
 	minVersion = 12
-	maxWidth   = 99
 	ownLength  = 20
 )
 

@@ -211,7 +211,7 @@ func (a *Annotator) annotations(c *copier, at int) error {
 		case mine: // with the comma before it
 			source = true
 			c.replace(before, f.End)
-		case a.Name != nil && f.Is(LastApplied):
+		case a.pair != nil && a.Name != nil && f.Is(LastApplied): // kubectl never nests it; an inner object has no pair
 			applied = true
 			a.rename(c, f, a.applied)
 		}
@@ -272,7 +272,8 @@ func (a *Annotator) owners(c *copier, at int) error {
 	return nil
 }
 
-// applied replaces the names in the text of LastApplied. Text that is no object is not kubectl's, and stays.
+// applied replaces the names in the text of LastApplied, but not in a LastApplied within it. Each level of nesting would
+// double the text. Text that is no object is not kubectl's, and stays.
 func (a *Annotator) applied(text string) string {
 	if a.inner == nil {
 		a.inner = &Annotator{}

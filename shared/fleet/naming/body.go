@@ -49,7 +49,7 @@ func Parse(references *References, contentType string, data []byte) (*Body, erro
 		return nil, err
 	}
 	b.readMetadata(c.value)
-	b.exact = isExact(c)
+	b.exact = isExact(c, references == Deletion)
 	in := inward{references: references}
 	err = c.rewrite(&in)
 	if errors.Is(err, scan.ErrTooMany) {

@@ -22,10 +22,13 @@ const (
 func tables() string {
 	var b strings.Builder
 	b.WriteString("\n| group | kind | field | names | scope |\n|---|---|---|---|---|\n")
+	printed := map[string]bool{} // bindings and pods/binding have the same kind
 	for _, rows := range [][]Reference{metadataReferences, kindReferences, podReferences} {
 		for _, r := range rows {
-			if r.Scope != scopeVersion {
-				fmt.Fprintf(&b, "| %s | %s | `%s` | %s | %s |\n", groupName(r.Group), r.Kind, r.Path, r.To, r.Scope)
+			row := fmt.Sprintf("| %s | %s | `%s` | %s | %s |\n", groupName(r.Group), r.Kind, r.Path, r.To, r.Scope)
+			if r.Scope != scopeVersion && !printed[row] {
+				b.WriteString(row)
+				printed[row] = true
 			}
 		}
 	}

@@ -17,6 +17,7 @@ type inward struct {
 	suffix, cluster string
 	id              uint64
 	changed         bool
+	nested          bool        // the object is that of a merge.LastApplied
 	collected       []reference // without a suffix alone
 	err             error       // the first, of a version
 }
@@ -62,13 +63,15 @@ func (in *inward) name(name string) string {
 	return base
 }
 
+// annotations removes the source and rewrites merge.LastApplied, but not one within it. kubectl never nests it, and each
+// level would double the text.
 func (in *inward) annotations(a map[string]any) error {
 	if _, ok := a[merge.SourceAnnotation]; ok {
 		delete(a, merge.SourceAnnotation)
 		in.changed = true
 	}
 	text, ok := a[merge.LastApplied].(string)
-	if !ok {
+	if !ok || in.nested {
 		return nil
 	}
 	applied, err := decodeBounded([]byte(text))
@@ -80,7 +83,7 @@ func (in *inward) annotations(a map[string]any) error {
 		return nil //nolint:nilerr // not kubectl's; the member may judge it
 	}
 	inner := *in
-	inner.changed, inner.collected = false, nil // it is no part of the object
+	inner.changed, inner.nested, inner.collected = false, true, nil // it is no part of the object
 	err = inner.object(object)
 	if in.err = inner.err; err != nil || !inner.changed {
 		return err

@@ -92,17 +92,21 @@ func (w *wire) dropEqual(message []byte) (out []byte) {
 			return message
 		}
 		whole := in[:tag+size]
-		if inner := w.field(number); inner == nil || !inner.distinct || !seen[string(whole)] {
+		inner := w.field(number)
+		distinct := inner != nil && inner.distinct
+		if !distinct || !seen[string(whole)] {
 			out = append(out, whole...)
 		}
-		seen[string(whole)] = true
+		if distinct {
+			seen[string(whole)] = true
+		}
 		in = in[tag+size:]
 	}
 	return out
 }
 
-// kind returns the kind that a message has, if references of w depend on it.
-func (w *wire) kind(message []byte) string {
+// kind returns the kind that a message has, if references of w depend on it. As in decoders, the last one counts.
+func (w *wire) kind(message []byte) (kind string) {
 	needed := false
 	for _, inner := range w.fields {
 		needed = needed || inner.ref != nil && inner.ref.Of != ""
@@ -113,9 +117,9 @@ func (w *wire) kind(message []byte) string {
 			return ""
 		}
 		if text, n := protowire.ConsumeBytes(message[tag : tag+size]); number == kindNumber && n >= 0 {
-			return string(text)
+			kind = string(text)
 		}
 		message = message[tag+size:]
 	}
-	return ""
+	return kind
 }

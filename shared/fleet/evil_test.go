@@ -1,0 +1,80 @@
+package fleet
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/alloctest"
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+)
+
+// TestTableOfOneObjectHasOneRow fails if a member could make the gateway build cells of a hundred times the bytes that
+// it sends, by rows without an end.
+func TestTableOfOneObjectHasOneRow(t *testing.T) {
+	var columns []string
+	for i := range 64 {
+		columns = append(columns, `{"name":"`+strings.Repeat("a", i+1)+`"}`)
+	}
+	body := `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{},"columnDefinitions":[` +
+		strings.Join(columns, ",") + `],"rows":[{}` + strings.Repeat(",{}", 1<<18) + `]}`
+	how := naming.NewAnswer(naming.ReferencesOf("", "pods", ""), "evil", false)
+	allocated := alloctest.Allocated(func() {
+		if _, err := table("evil", []byte(body), how); err == nil || !strings.Contains(err.Error(), "more than one row") {
+			t.Errorf("the table is answered: %v", err)
+		}
+	})
+	if allocated > 10<<20 {
+		t.Errorf("a table of %d bytes takes %d", len(body), allocated)
+	}
+}
+
+// TestObjectVersionIsNoComposite fails if a member could decide where a client resumes the watches of other members.
+func TestObjectVersionIsNoComposite(t *testing.T) {
+	forged := cursor.Version{1: "999999", 2: "5"}.String()
+	for name, w := range map[string]*watcher{
+		"several members": {version: cursor.Version{1: "100"}},
+		"a single member": {single: true},
+	} {
+		if got := w.objectVersion("")(forged); got != "" {
+			t.Errorf("%s: the event has version %s", name, got)
+		}
+		if got := w.objectVersion("")("abc"); got != "abc" {
+			t.Errorf("%s: another version is %q", name, got)
+		}
+	}
+}
+
+// TestStoredPlacementMatchesExactly fails if a member's object could hide which cluster it is placed in. kubectl apply
+// would then write to an object of another cluster than the manifest names.
+func TestStoredPlacementMatchesExactly(t *testing.T) {
+	const metadata = `{"metadata":{"annotations":{"clusterpass.io/cluster":"f1"}}`
+	for name, object := range map[string]string{
+		"plain":        metadata + `}`,
+		"another case": metadata + `,"METADATA":{"annotations":{"clusterpass.io/cluster":"f2"}}}`,
+		"deep":         metadata + `,"x":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`,
+	} {
+		if got := storedPlacement([]byte(object)); got != "f1" {
+			t.Errorf("%s: placed in %q", name, got)
+		}
+	}
+}
+
+// TestRefusalOfManyBytes fails if a member could fill the gateway's log by the message of an error. The client gets it
+// whole.
+func TestRefusalOfManyBytes(t *testing.T) {
+	body := []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":409,"reason":"Conflict","message":"` +
+		strings.Repeat("x", 1<<20) + `"}`)
+	e := refusal("m", &answer{
+		resp: &http.Response{StatusCode: http.StatusConflict}, body: io.NopCloser(bytes.NewReader(body)),
+	})
+	if !bytes.Equal(e.raw, body) {
+		t.Errorf("%d of %d bytes pass", len(e.raw), len(body))
+	}
+	if len(e.message) > maxText+len("...") {
+		t.Errorf("the message has %d bytes", len(e.message))
+	}
+}

@@ -1,0 +1,55 @@
+package naming
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/clusterpass/clusterpass/shared/alloctest"
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+)
+
+// nestedApplied returns an object whose last-applied annotation has an object with that annotation, and so on. Each level
+// would double the text if it were written back.
+func nestedApplied(depth int) string {
+	text := `{"metadata":{"name":"x@f"}}`
+	for range depth {
+		quoted := strings.NewReplacer(`"`, `\u0022`, `\`, `\u005c`).Replace(text)
+		text = `{"metadata":{"annotations":{"` + merge.LastApplied + `":"` + quoted + `"}}}`
+	}
+	return text
+}
+
+// TestNestedLastAppliedIsBounded fails if a caller or a member could end the process with some kilobytes: at a depth of
+// 30, rewriting every level would take 16 GB.
+func TestNestedLastAppliedIsBounded(t *testing.T) {
+	const most = 4 << 20
+	text := []byte(nestedApplied(30))
+	t.Run("request", func(t *testing.T) {
+		bytes := alloctest.Allocated(func() {
+			body, err := Parse(anyKind, "application/json", text)
+			if err == nil {
+				_, err = body.ForMember("f", 1)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		if bytes > most {
+			t.Errorf("a request of %d bytes takes %d", len(text), bytes)
+		}
+	})
+	t.Run("answer", func(t *testing.T) {
+		object, err := merge.ObjectOf(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes := alloctest.Allocated(func() {
+			if _, err := NewAnswer(anyKind, "m1", true).Append(nil, object); err != nil {
+				t.Error(err)
+			}
+		})
+		if bytes > most {
+			t.Errorf("an object of %d bytes takes %d", len(text), bytes)
+		}
+	})
+}
