@@ -49,7 +49,7 @@ type ask struct {
 	placed string // the cluster that a body's annotations name, where nothing else does
 	// unknowable is why known could not say.
 	unknowable error
-	knows      map[string]bool // what known returned, by cluster
+	knows      map[string]bool // the results of known, by cluster
 	// reached is told which clusters an object is read of or written to; never nil.
 	reached func(clusters ...string)
 }

@@ -15,6 +15,20 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 )
 
+// parsed returns the body of a request for a ConfigMap.
+func parsed(t *testing.T, method, contentType, text string) *naming.Body {
+	t.Helper()
+	references := naming.ReferencesOf("", "configmaps", "")
+	if method == http.MethodDelete {
+		references = naming.Deletion
+	}
+	body, err := naming.Parse(references, contentType, []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
 // TestBareWritesPermits decides which writes may name no cluster. A wrong answer deletes or changes the object of a
 // cluster that the user's manifest does not name.
 func TestBareWritesPermits(t *testing.T) {
@@ -46,7 +60,9 @@ func TestBareWritesPermits(t *testing.T) {
 		"a deletion of one version": {
 			"DELETE", "application/json", "", `{"preconditions":{"resourceVersion":"7"}}`, "none whole all",
 		},
-		"a deletion of any version":    {"DELETE", "application/json", "", `{"preconditions":{"resourceVersion":"0"}}`, "all"},
+		"a deletion of any version": {
+			"DELETE", "application/json", "", `{"preconditions":{"resourceVersion":"0"}}`, "all",
+		},
 		"a deletion with metadata":     {"DELETE", "application/json", "", `{"metadata":{"uid":"u"}}`, "all"},
 		"a patch with preconditions":   {"PATCH", merge, "", `{"preconditions":{"uid":"u"}}`, "all"},
 		"a deletion with an empty uid": {"DELETE", "application/json", "", `{"preconditions":{"uid":""}}`, "all"},
@@ -79,14 +95,7 @@ func TestBareWritesPermits(t *testing.T) {
 		"a deletion of one uid in protobuf": {"DELETE", pb, "", protobufOptions(t, "u"), "none whole all"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			references := naming.ReferencesOf("", "configmaps", "")
-			if tt.method == http.MethodDelete {
-				references = naming.Deletion
-			}
-			body, err := naming.Parse(references, tt.contentType, []byte(tt.body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			body := parsed(t, tt.method, tt.contentType, tt.body)
 			var got []string
 			for _, b := range []BareWrites{BareNone, BareWhole, BareAll} {
 				if b.permits(tt.method, tt.contentType, tt.command, body) {

@@ -215,7 +215,8 @@ func (p *page) cut(parts []*part, i int) (end merge.Metadata, err error) {
 	return p.end(t), nil
 }
 
-// canPass reports whether a refusal may pass as the member sent it. A continue token in it must not read as the fleet's.
+// canPass reports whether a refusal may pass as the member sent it. A continue token in it must not read as one of the
+// fleet's.
 func (e *failure) canPass() bool {
 	return e.raw != nil && !isToken(scan.Text(scan.Lookup(e.raw, "metadata", "continue")))
 }

@@ -272,8 +272,8 @@ func (a *Annotator) owners(c *copier, at int) error {
 	return nil
 }
 
-// applied replaces the names in the text of LastApplied, but not in a LastApplied within it. Each level of nesting would
-// double the text. Text that is no object is not kubectl's, and stays.
+// applied replaces the names in the text of LastApplied, but not in a LastApplied within it. Each level would double
+// the text. Text that is no object is not kubectl's, and stays.
 func (a *Annotator) applied(text string) string {
 	if a.inner == nil {
 		a.inner = &Annotator{}

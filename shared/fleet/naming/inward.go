@@ -63,8 +63,8 @@ func (in *inward) name(name string) string {
 	return base
 }
 
-// annotations removes the source and rewrites merge.LastApplied, but not one within it. kubectl never nests it, and each
-// level would double the text.
+// annotations removes the source and rewrites merge.LastApplied, but not one within it. kubectl never nests it, and
+// each level would double the text.
 func (in *inward) annotations(a map[string]any) error {
 	if _, ok := a[merge.SourceAnnotation]; ok {
 		delete(a, merge.SourceAnnotation)

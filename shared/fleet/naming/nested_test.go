@@ -8,8 +8,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
-// nestedApplied returns an object whose last-applied annotation has an object with that annotation, and so on. Each level
-// would double the text if it were written back.
+// nestedApplied returns an object whose last-applied annotation has an object with that annotation, and so on. Each
+// level would double the text if it were written back.
 func nestedApplied(depth int) string {
 	text := `{"metadata":{"name":"x@f"}}`
 	for range depth {
@@ -19,8 +19,8 @@ func nestedApplied(depth int) string {
 	return text
 }
 
-// TestNestedLastAppliedIsBounded fails if a caller or a member could end the process with some kilobytes: at a depth of
-// 30, rewriting every level would take 16 GB.
+// TestNestedLastAppliedIsBounded fails if a caller or a member could end the process with some kilobytes. To rewrite
+// 30 levels would need 16 GB.
 func TestNestedLastAppliedIsBounded(t *testing.T) {
 	const most = 4 << 20
 	text := []byte(nestedApplied(30))
