@@ -27,6 +27,7 @@ var forms = []form{
 
 // shown is what the fleet documents to change in an object of a cluster.
 type shown struct {
+	kind               kind
 	cluster            string
 	isQualified        bool // the name is name@cluster
 	qualifiesNamespace bool // the namespace is namespace@cluster
@@ -34,10 +35,16 @@ type shown struct {
 
 // name returns what the fleet calls an object.
 func (s shown) name(own string) string {
-	if i := strings.LastIndexByte(own, '@'); s.isQualified || i > 0 && route.ValidClusterName(own[i+1:]) == nil {
+	if s.isQualified || readsAsQualified(own) {
 		return own + "@" + s.cluster
 	}
 	return own
+}
+
+// readsAsQualified reports whether an object's own name has the form name@cluster.
+func readsAsQualified(own string) bool {
+	i := strings.LastIndexByte(own, '@')
+	return i > 0 && route.ValidClusterName(own[i+1:]) == nil
 }
 
 // of returns a copy of a cluster's object as the fleet shows it.
@@ -72,6 +79,12 @@ func (s shown) of(object map[string]any) map[string]any {
 			owner["name"] = s.name(own)
 		}
 	}
+	rewriteReferences(s.kind, o, false, func(own string) string {
+		if readsAsQualified(own) {
+			return own + "@" + s.cluster
+		}
+		return own
+	})
 	return o
 }
 

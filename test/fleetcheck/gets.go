@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -71,15 +72,10 @@ func (r *runner) compareBareNames(ctx context.Context) error {
 			namespace = generate.Pick(r.src, namespaces)
 		}
 		name := fmt.Sprintf("%s%02d", nameToken, r.src.IntN(namesOfKind))
-		have, want := 0, []int{http.StatusNotFound, http.StatusOK, http.StatusConflict}
-		for _, m := range r.members {
-			a, err := m.direct.do(ctx, request{method: "GET", path: k.object(namespace, name)})
-			if err != nil {
-				return err
-			}
-			if a.isSuccess() && m.registered {
-				have++
-			}
+		want := []int{http.StatusNotFound, http.StatusOK, http.StatusConflict}
+		have, err := r.countObjects(ctx, k, namespace, name)
+		if err != nil {
+			return err
 		}
 		path := f.prefix + k.object(namespace, name)
 		r.note("GET %s, which %d clusters have", path, have)
@@ -94,6 +90,52 @@ func (r *runner) compareBareNames(ctx context.Context) error {
 			if _, err := a.status(); err != nil {
 				return fmt.Errorf("GET %s: %w", path, err)
 			}
+		}
+		if err := r.compareBareWrites(ctx, path, have); err != nil {
+			return err
+		}
+		if left, err := r.countObjects(ctx, k, namespace, name); err != nil || left != have {
+			return errors.Join(err, fmt.Errorf("%d clusters have %s after refused deletions, %d had it", left, path, have))
+		}
+	}
+	return nil
+}
+
+// countObjects returns how many registered clusters have an object.
+func (r *runner) countObjects(ctx context.Context, k kind, namespace, name string) (int, error) {
+	n := 0
+	for _, m := range r.members {
+		a, err := m.direct.do(ctx, request{method: "GET", path: k.object(namespace, name)})
+		if err != nil {
+			return 0, err
+		}
+		if a.isSuccess() && m.registered {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// compareBareWrites checks that a deletion and a patch by a name alone are refused, whichever clusters have the object.
+func (r *runner) compareBareWrites(ctx context.Context, path string, have int) error {
+	want := []int{http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusConflict}[min(have, 2)]
+	for _, req := range []request{
+		{method: "DELETE", path: path},
+		{method: "PATCH", path: path, contentType: typeMerge, body: []byte(`{"spec": {"bare": true}}`)},
+	} {
+		var got *answer
+		err := waittest.Poll(ctx, func(ctx context.Context) (err error) {
+			if got, err = r.gateway.do(ctx, req); err == nil && isUnavailable(got.code) {
+				err = fmt.Errorf("code %d: %s", got.code, head(got.body))
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", req.method, path, err)
+		}
+		if _, err := got.status(); err != nil || got.code != want {
+			const text = "%s %s by its name alone, which %d clusters have: code %d, want %d: %s"
+			return errors.Join(err, fmt.Errorf(text, req.method, path, have, got.code, want, head(got.body)))
 		}
 	}
 	return nil
