@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
 )
 
@@ -146,6 +147,7 @@ func (w *watcher) follow(ctx context.Context) error {
 	w.mu.Unlock()
 	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {from.version}}
 	path := w.form.prefix + w.selection.path(query, true)
+	began := time.Now()
 	resp, err := w.r.gateway.open(ctx, request{method: "GET", path: path})
 	if err != nil {
 		return w.pause(ctx, err)
@@ -171,7 +173,8 @@ func (w *watcher) follow(ctx context.Context) error {
 			return w.ended(ctx, from, &answer{code: int(n), body: text})
 		}
 		if err := w.add(e); err != nil {
-			return w.fail(fmt.Errorf("%w\nevent: %s", err, head(line)))
+			return w.fail(fmt.Errorf("%w\nthe connection began %v, from version %s; the event has %s\nevent: %s",
+				err, began.UTC().Format(time.TimeOnly), from.version, version(e.Object), head(line)))
 		}
 	}
 }
@@ -212,24 +215,30 @@ func (w *watcher) ended(ctx context.Context, from mark, a *answer) error {
 
 // add applies an event. It fails if no single history of the objects contains the event here.
 func (w *watcher) add(e watchEvent) error {
-	m, _ := e.Object["metadata"].(map[string]any)
-	version, _ := m["resourceVersion"].(string)
+	version := version(e.Object)
 	if version == "" {
 		return errors.New("the event has no resourceVersion")
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events++
+	own := w.r.ownVersions(version)
+	for cluster, v := range own {
+		if before, ok := w.own[cluster]; ok && cursor.Before(v, before) {
+			return fmt.Errorf("the version of %s goes back from %s to %s", cluster, before, v)
+		}
+	}
 	if e.Type != "BOOKMARK" {
 		key := shownKeyOf(e.Object, w.form)
 		before, known := w.state[key]
 		now := withoutVersion(e.Object)
+		isNew := own == nil || own[key.cluster] != w.own[key.cluster] // API servers also store changes of the version alone
 		switch {
 		case e.Type == "ADDED" && known:
 			return fmt.Errorf("%v is added twice", key)
 		case e.Type == "MODIFIED" && !known, e.Type == "DELETED" && !known:
 			return fmt.Errorf("%v is %s, and was not added", key, e.Type)
-		case e.Type == "MODIFIED" && diff(before, now) == "":
+		case e.Type == "MODIFIED" && !isNew && diff(before, now) == "":
 			return fmt.Errorf("%v is modified, and does not differ", key)
 		case e.Type == "DELETED":
 			delete(w.state, key)
@@ -239,6 +248,13 @@ func (w *watcher) add(e watchEvent) error {
 	}
 	w.remember(version)
 	return nil
+}
+
+// version returns the resourceVersion of an object.
+func version(o map[string]any) string {
+	m, _ := o["metadata"].(map[string]any)
+	version, _ := m["resourceVersion"].(string)
+	return version
 }
 
 // fail records a fault of the fleet.
