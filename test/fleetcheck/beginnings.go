@@ -56,7 +56,7 @@ func (r *runner) compareBeginning(ctx context.Context, s selection, f form, with
 	}
 	defer resp.Body.Close()
 	switch {
-	case isUnavailable(resp.StatusCode), resp.Header.Get("Warning") != "":
+	case isUnavailable(resp.StatusCode), r.memberWarning(resp.Header) != "":
 		return &slowError{fmt.Errorf("code %d, warning %q", resp.StatusCode, resp.Header.Get("Warning"))}
 	case resp.StatusCode != http.StatusOK:
 		return fmt.Errorf("code %d", resp.StatusCode)
