@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -60,6 +61,14 @@ var references = sync.OnceValues(func() ([]reference, error) {
 	}
 	return rows, nil
 })
+
+// withReferences returns the kinds that have rows of their own in the table.
+func withReferences(kinds []kind) ([]kind, error) {
+	rows, err := references()
+	return slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool {
+		return !slices.ContainsFunc(rows, func(r reference) bool { return r.kind == k.gvk.Kind && r.group == k.gvk.Group })
+	}), err
+}
 
 // checkout returns the directory of the project's sources, which is the working directory or one above.
 func checkout() (string, error) {

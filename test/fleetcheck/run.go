@@ -37,6 +37,7 @@ type runner struct {
 	*world
 	src          *generate.Source // source of the operation that runs
 	kinds        []kind
+	referring    []kind // those of kinds that have references
 	pairs        []*pair
 	watchers     []*watcher
 	watching     context.Context // ends with the run
@@ -120,9 +121,6 @@ func (r *runner) summarize(took time.Duration) {
 
 // prepare creates namespaces and custom kinds, stops the controllers, and makes everything global.
 func (r *runner) prepare(ctx context.Context) error {
-	if _, err := references(); err != nil {
-		return err
-	}
 	if err := r.noteIDs(ctx); err != nil {
 		return err
 	}
@@ -162,6 +160,9 @@ func (r *runner) prepare(ctx context.Context) error {
 		return err
 	}
 	if r.kinds, err = typedKinds(r.members[0]); err != nil {
+		return err
+	}
+	if r.referring, err = withReferences(r.kinds); err != nil {
 		return err
 	}
 	return r.settle(ctx)

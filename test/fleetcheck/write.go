@@ -104,8 +104,11 @@ func (r *runner) repair(ctx context.Context, p *pair, o map[string]any) (bool, e
 // create makes a pair of random objects.
 func (r *runner) create(ctx context.Context) error {
 	k := generate.Pick(r.src, customKinds)
-	if r.src.Chance(2) {
+	switch r.src.IntN(4) {
+	case 0:
 		k = generate.Pick(r.src, r.kinds)
+	case 1:
+		k = generate.Pick(r.src, r.referring)
 	}
 	p := r.newPair(k)
 	if p == nil {
