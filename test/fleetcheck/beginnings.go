@@ -89,7 +89,7 @@ func (r *runner) writeBeside(ctx context.Context, s selection, m *member, name s
 		namespace = namespaces[0]
 	}
 	o := map[string]any{"apiVersion": s.kind.gvk.GroupVersion().String(), "kind": s.kind.gvk.Kind}
-	o["metadata"] = map[string]any{"labels": map[string]any{generate.Label: "yes"}} // without the labels that it may exclude
+	o["metadata"] = map[string]any{"labels": map[string]any{generate.Label: "yes"}} // no selection excludes it
 	body, err := encode(o, name, namespace, typeJSON)
 	if err != nil {
 		return err

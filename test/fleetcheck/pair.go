@@ -130,6 +130,7 @@ func (p *pair) names(at placement) (name, namespace string) {
 // shownAs returns what the fleet changes in its answer.
 func (p *pair) shownAs(at placement, f form) shown {
 	return shown{
-		kind: p.kind, cluster: p.member.name, isQualified: f.isQualified || at == byName, qualifiesNamespace: at == byNamespace,
+		kind: p.kind, cluster: p.member.name,
+		isQualified: f.isQualified || at == byName, qualifiesNamespace: at == byNamespace,
 	}
 }

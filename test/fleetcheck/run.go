@@ -195,7 +195,8 @@ func (r *runner) round(ctx context.Context, n int) error {
 	}
 	r.note("everything is at rest")
 	steps := []func(context.Context) error{
-		r.compareLists, r.comparePages, r.compareGets, r.compareErrors, r.compareBareNames, r.compareBeginnings, r.compareWatches,
+		r.compareLists, r.comparePages, r.compareGets, r.compareErrors, r.compareBareNames, r.compareBeginnings,
+		r.compareWatches,
 	}
 	for _, step := range steps {
 		r.begin()

@@ -204,7 +204,8 @@ func (w *watcher) ended(ctx context.Context, from mark, a *answer) error {
 		return w.pause(ctx, fmt.Errorf("code %d: %s", a.code, head(a.body)))
 	}
 	w.mu.Lock()
-	isExpected := w.mayExpire || w.session != w.r.epoch.now() || w.r.epoch.isChanging.Load() || time.Since(from.at) > historyKept
+	isDisturbed := w.session != w.r.epoch.now() || w.r.epoch.isChanging.Load()
+	isExpected := w.mayExpire || isDisturbed || time.Since(from.at) > historyKept
 	w.mu.Unlock()
 	if !isExpected {
 		const text = "the watch from %s expired, although no cluster was disturbed: %s"
