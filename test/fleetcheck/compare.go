@@ -1,10 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
@@ -102,6 +106,12 @@ func withoutVersion(object map[string]any) map[string]any {
 	return o
 }
 
+// timestamp matches the times in JSON that API servers write. Some kinds have them in other fields than metadata.
+var timestamp = regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"`)
+
+// recent is how old a time is at most that an API server wrote in this run. Generated times are older.
+const recent = 7 * 24 * time.Hour
+
 // comparable returns the object of one of two equal writes without the fields that differ in any two objects. These are
 // its name, its UID, its version, times, and addresses that the cluster assigned.
 func comparable(object map[string]any, name string) (map[string]any, error) {
@@ -115,20 +125,21 @@ func comparable(object map[string]any, name string) (map[string]any, error) {
 			replaced = strings.ReplaceAll(replaced, uid, "UID")
 		}
 	}
+	replaced = timestamp.ReplaceAllStringFunc(replaced, func(text string) string {
+		t, err := time.Parse(time.RFC3339, strings.Trim(text, `"`))
+		if err != nil || time.Since(t).Abs() > recent {
+			return text
+		}
+		return `"NOW"`
+	})
 	o := map[string]any{}
 	if err := generate.Decode([]byte(replaced), &o); err != nil {
 		return nil, err
 	}
 	if m, ok := o["metadata"].(map[string]any); ok {
-		for _, field := range []string{"resourceVersion", "creationTimestamp", "deletionTimestamp"} {
-			delete(m, field)
-		}
-		fields, _ := m["managedFields"].([]any)
-		for _, f := range fields {
-			if f, ok := f.(map[string]any); ok {
-				delete(f, "time")
-			}
-		}
+		delete(m, "resourceVersion")
+		managers, _ := m["managedFields"].([]any) // in the order of their times, which may differ by a second
+		slices.SortFunc(managers, func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	}
 	spec, _ := o["spec"].(map[string]any)
 	switch o["kind"] {
