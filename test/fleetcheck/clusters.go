@@ -7,13 +7,18 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterpass/clusterpass/infra/local/server"
+	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	clusters "github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/objects"
 	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
 	"github.com/clusterpass/clusterpass/shared/registration"
 	"github.com/clusterpass/clusterpass/shared/secrets"
@@ -40,6 +45,7 @@ type world struct {
 	members   []*member
 	gateway   endpoint // its root
 	registrar *registration.Registrar
+	ids       sync.Map         // names of clusters by the id that the gateway gave them, also of removed ones
 	log       *waittest.Buffer // log of the gateway
 
 	dir   string
@@ -124,7 +130,51 @@ func (w *world) register(ctx context.Context, m *member) error {
 	_, err := w.registrar.Register(ctx, registration.Request{
 		Name: m.name, Kubeconfig: secrets.NewValue(m.cluster.Kubeconfig()), Replace: true,
 	})
-	return err
+	return errors.Join(err, w.noteIDs(ctx))
+}
+
+// noteIDs notes by which numbers the fleet's versions name the registered clusters.
+func (w *world) noteIDs(ctx context.Context) error {
+	for _, m := range w.members {
+		o, err := w.registrar.Objects.Get(ctx, clusterv1alpha1.Prefix+m.name)
+		if errors.Is(err, objects.ErrNotFound) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("read the cluster %s of the gateway: %w", m.name, err)
+		}
+		w.ids.Store(o.Created, m.name)
+	}
+	return nil
+}
+
+// ownVersions returns each cluster's own version in a version of the fleet. It returns none of another version.
+func (w *world) ownVersions(version string) map[string]string {
+	if !cursor.Composite(version) {
+		return nil
+	}
+	ids, err := cursor.ParseVersion(version)
+	if err != nil {
+		return nil
+	}
+	own := map[string]string{}
+	for id, v := range ids {
+		if name, ok := w.ids.Load(id); ok {
+			own[name.(string)] = v
+		}
+	}
+	return own
+}
+
+// warnings returns the last warnings and errors in the gateway's log.
+func (w *world) warnings() string {
+	const kept = 20
+	var lines []string
+	for line := range strings.Lines(w.log.String()) {
+		if strings.Contains(line, "WARN") || strings.Contains(line, "ERROR") {
+			lines = append(lines, head([]byte(line)))
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-kept):], "")
 }
 
 // close ends the gateway and the clusters, and removes their data.

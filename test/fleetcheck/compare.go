@@ -1,10 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
@@ -27,6 +31,7 @@ var forms = []form{
 
 // shown is what the fleet documents to change in an object of a cluster.
 type shown struct {
+	kind               kind
 	cluster            string
 	isQualified        bool // the name is name@cluster
 	qualifiesNamespace bool // the namespace is namespace@cluster
@@ -34,10 +39,16 @@ type shown struct {
 
 // name returns what the fleet calls an object.
 func (s shown) name(own string) string {
-	if i := strings.LastIndexByte(own, '@'); s.isQualified || i > 0 && route.ValidClusterName(own[i+1:]) == nil {
+	if s.isQualified || readsAsQualified(own) {
 		return own + "@" + s.cluster
 	}
 	return own
+}
+
+// readsAsQualified reports whether an object's own name has the form name@cluster.
+func readsAsQualified(own string) bool {
+	i := strings.LastIndexByte(own, '@')
+	return i > 0 && route.ValidClusterName(own[i+1:]) == nil
 }
 
 // of returns a copy of a cluster's object as the fleet shows it.
@@ -72,6 +83,12 @@ func (s shown) of(object map[string]any) map[string]any {
 			owner["name"] = s.name(own)
 		}
 	}
+	rewriteReferences(s.kind, o, false, func(own string) string {
+		if readsAsQualified(own) {
+			return own + "@" + s.cluster
+		}
+		return own
+	})
 	return o
 }
 
@@ -89,6 +106,12 @@ func withoutVersion(object map[string]any) map[string]any {
 	return o
 }
 
+// timestamp matches the times in JSON that API servers write. Some kinds have them in other fields than metadata.
+var timestamp = regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"`)
+
+// recent is how old a time is at most that an API server wrote in this run. Generated times are older.
+const recent = 7 * 24 * time.Hour
+
 // comparable returns the object of one of two equal writes without the fields that differ in any two objects. These are
 // its name, its UID, its version, times, and addresses that the cluster assigned.
 func comparable(object map[string]any, name string) (map[string]any, error) {
@@ -102,20 +125,21 @@ func comparable(object map[string]any, name string) (map[string]any, error) {
 			replaced = strings.ReplaceAll(replaced, uid, "UID")
 		}
 	}
+	replaced = timestamp.ReplaceAllStringFunc(replaced, func(text string) string {
+		t, err := time.Parse(time.RFC3339, strings.Trim(text, `"`))
+		if err != nil || time.Since(t).Abs() > recent {
+			return text
+		}
+		return `"NOW"`
+	})
 	o := map[string]any{}
 	if err := generate.Decode([]byte(replaced), &o); err != nil {
 		return nil, err
 	}
 	if m, ok := o["metadata"].(map[string]any); ok {
-		for _, field := range []string{"resourceVersion", "creationTimestamp", "deletionTimestamp"} {
-			delete(m, field)
-		}
-		fields, _ := m["managedFields"].([]any)
-		for _, f := range fields {
-			if f, ok := f.(map[string]any); ok {
-				delete(f, "time")
-			}
-		}
+		delete(m, "resourceVersion")
+		managers, _ := m["managedFields"].([]any) // in the order of their times, which may differ by a second
+		slices.SortFunc(managers, func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	}
 	spec, _ := o["spec"].(map[string]any)
 	switch o["kind"] {

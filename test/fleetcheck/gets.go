@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
@@ -55,12 +58,21 @@ func (r *runner) read(ctx context.Context, path string) (got *answer, err error)
 		if got, err = r.gateway.do(ctx, request{method: "GET", path: path}); err != nil {
 			return err
 		}
-		if isUnavailable(got.code) || got.header.Get("Warning") != "" {
-			return fmt.Errorf("GET %s: code %d, warning %q: %s", path, got.code, got.header.Get("Warning"), head(got.body))
+		if warning := r.memberWarning(got.header); isUnavailable(got.code) || warning != "" {
+			return fmt.Errorf("GET %s: code %d, warning %q: %s", path, got.code, warning, head(got.body))
 		}
 		return nil
 	})
 	return got, err
+}
+
+// memberWarning returns the warnings about clusters that did not answer. API servers warn of deprecated kinds, too.
+func (r *runner) memberWarning(header http.Header) string {
+	text := strings.Join(header.Values("Warning"), "\n")
+	if slices.ContainsFunc(r.members, func(m *member) bool { return strings.Contains(text, m.name) }) {
+		return text
+	}
+	return ""
 }
 
 // compareBareNames reads objects by their names alone: found in one cluster, ambiguous in several, or absent.
@@ -71,15 +83,10 @@ func (r *runner) compareBareNames(ctx context.Context) error {
 			namespace = generate.Pick(r.src, namespaces)
 		}
 		name := fmt.Sprintf("%s%02d", nameToken, r.src.IntN(namesOfKind))
-		have, want := 0, []int{http.StatusNotFound, http.StatusOK, http.StatusConflict}
-		for _, m := range r.members {
-			a, err := m.direct.do(ctx, request{method: "GET", path: k.object(namespace, name)})
-			if err != nil {
-				return err
-			}
-			if a.isSuccess() && m.registered {
-				have++
-			}
+		want := []int{http.StatusNotFound, http.StatusOK, http.StatusConflict}
+		have, err := r.countObjects(ctx, k, namespace, name)
+		if err != nil {
+			return err
 		}
 		path := f.prefix + k.object(namespace, name)
 		r.note("GET %s, which %d clusters have", path, have)
@@ -94,6 +101,52 @@ func (r *runner) compareBareNames(ctx context.Context) error {
 			if _, err := a.status(); err != nil {
 				return fmt.Errorf("GET %s: %w", path, err)
 			}
+		}
+		if err := r.compareBareWrites(ctx, path, have); err != nil {
+			return err
+		}
+		if left, err := r.countObjects(ctx, k, namespace, name); err != nil || left != have {
+			return errors.Join(err, fmt.Errorf("%d clusters have %s after refused deletions, %d had it", left, path, have))
+		}
+	}
+	return nil
+}
+
+// countObjects returns how many registered clusters have an object.
+func (r *runner) countObjects(ctx context.Context, k kind, namespace, name string) (int, error) {
+	n := 0
+	for _, m := range r.members {
+		a, err := m.direct.do(ctx, request{method: "GET", path: k.object(namespace, name)})
+		if err != nil {
+			return 0, err
+		}
+		if a.isSuccess() && m.registered {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// compareBareWrites checks that a deletion and a patch by a name alone are refused, whichever clusters have the object.
+func (r *runner) compareBareWrites(ctx context.Context, path string, have int) error {
+	want := []int{http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusConflict}[min(have, 2)]
+	for _, req := range []request{
+		{method: "DELETE", path: path},
+		{method: "PATCH", path: path, contentType: typeMerge, body: []byte(`{"spec": {"bare": true}}`)},
+	} {
+		var got *answer
+		err := waittest.Poll(ctx, func(ctx context.Context) (err error) {
+			if got, err = r.gateway.do(ctx, req); err == nil && isUnavailable(got.code) {
+				err = fmt.Errorf("code %d: %s", got.code, head(got.body))
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", req.method, path, err)
+		}
+		if _, err := got.status(); err != nil || got.code != want {
+			const text = "%s %s by its name alone, which %d clusters have: code %d, want %d: %s"
+			return errors.Join(err, fmt.Errorf(text, req.method, path, have, got.code, want, head(got.body)))
 		}
 	}
 	return nil

@@ -132,7 +132,7 @@ func (r *runner) union(ctx context.Context, s selection, f form) (state, error) 
 			return nil, fmt.Errorf("list %s directly: %w", m.name, err)
 		}
 		for key, o := range l.state {
-			all[key] = shown{cluster: m.name, isQualified: f.isQualified}.of(o)
+			all[key] = shown{kind: s.kind, cluster: m.name, isQualified: f.isQualified}.of(o)
 		}
 	}
 	return all, nil

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
@@ -161,24 +163,26 @@ func compareRefusals(want, got *answer) error {
 	if err != nil {
 		return err
 	}
-	var wantFields, gotFields []string
-	if w.Details != nil {
-		for _, c := range w.Details.Causes {
-			wantFields = append(wantFields, string(c.Type)+" "+c.Field)
-		}
-	}
-	if g.Details != nil {
-		for _, c := range g.Details.Causes {
-			gotFields = append(gotFields, string(c.Type)+" "+c.Field)
-		}
-	}
-	slices.Sort(wantFields)
-	slices.Sort(gotFields)
+	wantFields, gotFields := refusedFields(w), refusedFields(g)
 	if w.Reason != g.Reason || !slices.Equal(wantFields, gotFields) {
 		return fmt.Errorf("the fleet refuses with %s %v, the cluster with %s %v\nfleet: %s\ncluster: %s",
 			g.Reason, gotFields, w.Reason, wantFields, head(got.body), head(want.body))
 	}
 	return nil
+}
+
+// refusedFields returns the fields that an error names. Causes without a field are the gateway's own reasons.
+func refusedFields(s *metav1.Status) []string {
+	var fields []string
+	if s.Details != nil {
+		for _, c := range s.Details.Causes {
+			if c.Field != "" {
+				fields = append(fields, string(c.Type)+" "+c.Field)
+			}
+		}
+	}
+	slices.Sort(fields)
+	return fields
 }
 
 // forget removes a pair whose objects are gone. It fails if only one of them is.

@@ -129,5 +129,8 @@ func (p *pair) names(at placement) (name, namespace string) {
 
 // shownAs returns what the fleet changes in its answer.
 func (p *pair) shownAs(at placement, f form) shown {
-	return shown{cluster: p.member.name, isQualified: f.isQualified || at == byName, qualifiesNamespace: at == byNamespace}
+	return shown{
+		kind: p.kind, cluster: p.member.name,
+		isQualified: f.isQualified || at == byName, qualifiesNamespace: at == byNamespace,
+	}
 }

@@ -37,6 +37,7 @@ type runner struct {
 	*world
 	src          *generate.Source // source of the operation that runs
 	kinds        []kind
+	referring    []kind // those of kinds that have references
 	pairs        []*pair
 	watchers     []*watcher
 	watching     context.Context // ends with the run
@@ -50,7 +51,7 @@ type runner struct {
 // counts are what a run did, for its summary.
 type counts struct {
 	writes, checks, faults         int
-	generated, accepted, excluded  int
+	generated, accepted            int
 	acceptedKinds, generatedKinds  map[string]int
 	relists, resumptions, watchEvs int
 }
@@ -62,7 +63,12 @@ func check(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w\nthe last warnings of the gateway:\n%s", err, w.warnings())
+		}
+		err = errors.Join(err, w.close())
+	}()
 	r := &runner{options: o, world: w}
 	r.counts.acceptedKinds, r.counts.generatedKinds = map[string]int{}, map[string]int{}
 	r.watching, r.stopWatching = context.WithCancel(ctx)
@@ -108,13 +114,16 @@ func (r *runner) summarize(took time.Duration) {
 	}
 	_, _ = fmt.Fprintf(r.out, "%v: %d operations, %d pairs of writes, %d comparisons, %d faults of clusters\n",
 		took.Round(time.Second), r.ops, c.writes, c.checks, c.faults)
-	_, _ = fmt.Fprintf(r.out, "random objects: %d of %d accepted, of %d kinds of %d; %d not sent, see known.go\n",
-		c.accepted, c.generated, len(c.acceptedKinds), len(c.generatedKinds), c.excluded)
+	_, _ = fmt.Fprintf(r.out, "random objects: %d of %d accepted, of %d kinds of %d\n",
+		c.accepted, c.generated, len(c.acceptedKinds), len(c.generatedKinds))
 	_, _ = fmt.Fprintf(r.out, "watches: %d events, %d resumptions, %d new lists\n", c.watchEvs, c.resumptions, c.relists)
 }
 
 // prepare creates namespaces and custom kinds, stops the controllers, and makes everything global.
 func (r *runner) prepare(ctx context.Context) error {
+	if err := r.noteIDs(ctx); err != nil {
+		return err
+	}
 	for _, m := range r.members {
 		for _, namespace := range namespaces {
 			body := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": %q}}`, namespace)
@@ -153,6 +162,9 @@ func (r *runner) prepare(ctx context.Context) error {
 	if r.kinds, err = typedKinds(r.members[0]); err != nil {
 		return err
 	}
+	if r.referring, err = withReferences(r.kinds); err != nil {
+		return err
+	}
 	return r.settle(ctx)
 }
 
@@ -183,7 +195,8 @@ func (r *runner) round(ctx context.Context, n int) error {
 	}
 	r.note("everything is at rest")
 	steps := []func(context.Context) error{
-		r.compareLists, r.comparePages, r.compareGets, r.compareErrors, r.compareBareNames, r.compareWatches,
+		r.compareLists, r.comparePages, r.compareGets, r.compareErrors, r.compareBareNames, r.compareBeginnings,
+		r.compareWatches,
 	}
 	for _, step := range steps {
 		r.begin()

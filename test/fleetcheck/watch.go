@@ -14,17 +14,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
 )
 
 // epoch counts the disturbances of clusters. A version from an earlier epoch may have expired.
-type epoch struct{ n, changed atomic.Int64 }
-
-// noteChange records that a cluster was removed or added. Watches may end for a while then.
-func (e *epoch) noteChange() { e.changed.Store(time.Now().UnixNano()) }
-
-// isChanged reports whether a cluster was removed or added within historyKept.
-func (e *epoch) isChanged() bool { return time.Since(time.Unix(0, e.changed.Load())) < historyKept }
+type epoch struct {
+	n atomic.Int64
+	// isChanging is true from before a cluster is removed or added until every part of the gateway has read that. Until
+	// then the part that lists and the part that watches may know different clusters.
+	isChanging atomic.Bool
+}
 
 func (e *epoch) next()      { e.n.Add(1) }
 func (e *epoch) now() int64 { return e.n.Load() }
@@ -32,14 +32,14 @@ func (e *epoch) now() int64 { return e.n.Load() }
 // historyKept is how long an API server remembers what happened at least, however much that is.
 const historyKept = 60 * time.Second
 
-// mark is a version of a watch, with all objects that the client had at that version.
+// mark is a version of a watch, with all objects that it covers. Events of a difference, which the fleet found by
+// listing a cluster again, have the version from before it. Their objects are not covered: a client that resumes from
+// such an event gets all events of the difference again.
 type mark struct {
 	version string
-	state   state
+	covered state
+	own     map[string]string // each cluster's own version; nil if version is the own one of a single cluster
 	at      time.Time
-	// repeats reports whether the events behind the version are part of the objects already. Events of a difference that
-	// the fleet found by listing a cluster again have the version from before it.
-	repeats bool
 }
 
 // watcher lists and watches through the fleet, as an informer does, until its context ends. It is cut at random, and
@@ -53,6 +53,8 @@ type watcher struct {
 	mu          sync.Mutex
 	fault       error
 	state       state
+	covered     state             // the objects that the last version covers
+	own         map[string]string // each cluster's own version of covered
 	marks       []mark
 	session     int64 // epoch of its last list
 	mayExpire   bool  // the last list left a cluster out
@@ -60,7 +62,6 @@ type watcher struct {
 	relists     int
 	resumptions int
 	events      int
-	repeats     bool   // the connection may repeat events
 	last        string // error of its last request
 }
 
@@ -106,17 +107,27 @@ func (w *watcher) list(ctx context.Context) error {
 	for key, o := range l.state {
 		w.state[key] = withoutVersion(o)
 	}
-	w.marks = nil
+	w.covered, w.own, w.marks = state{}, map[string]string{}, nil
 	w.remember(l.version)
 	return nil
 }
 
-// remember keeps the version and the objects of now. The caller has locked mu.
+// remember keeps the version of now and the objects that it covers. The caller has locked mu.
 func (w *watcher) remember(version string) {
 	const kept = 20
-	n := len(w.marks)
-	repeats := n > 0 && w.marks[n-1].version == version
-	w.marks = append(w.marks, mark{version, maps.Clone(w.state), time.Now(), repeats})
+	own := w.r.ownVersions(version)
+	if own == nil { // a single cluster's: no event of it has the version from before
+		w.covered, w.own = maps.Clone(w.state), map[string]string{}
+	}
+	for cluster, v := range own {
+		if w.own[cluster] == v {
+			continue
+		}
+		w.own[cluster] = v
+		maps.DeleteFunc(w.covered, func(k objectKey, _ map[string]any) bool { return k.cluster == cluster })
+		maps.Copy(w.covered, part(w.state, cluster))
+	}
+	w.marks = append(w.marks, mark{version, maps.Clone(w.covered), maps.Clone(w.own), time.Now()})
 	if len(w.marks) > kept {
 		w.marks = w.marks[1:]
 	}
@@ -132,10 +143,11 @@ func (w *watcher) follow(ctx context.Context) error {
 		return errRelist
 	}
 	from := w.marks[len(w.marks)-1]
-	w.state, w.cut, w.repeats = maps.Clone(from.state), cancel, from.repeats
+	w.state, w.covered, w.own, w.cut = maps.Clone(from.covered), maps.Clone(from.covered), maps.Clone(from.own), cancel
 	w.mu.Unlock()
 	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {from.version}}
 	path := w.form.prefix + w.selection.path(query, true)
+	began := time.Now()
 	resp, err := w.r.gateway.open(ctx, request{method: "GET", path: path})
 	if err != nil {
 		return w.pause(ctx, err)
@@ -161,7 +173,8 @@ func (w *watcher) follow(ctx context.Context) error {
 			return w.ended(ctx, from, &answer{code: int(n), body: text})
 		}
 		if err := w.add(e); err != nil {
-			return w.fail(fmt.Errorf("%w\nevent: %s", err, head(line)))
+			return w.fail(fmt.Errorf("%w\nthe connection began %v, from version %s; the event has %s\nevent: %s",
+				err, began.UTC().Format(time.TimeOnly), from.version, version(e.Object), head(line)))
 		}
 	}
 }
@@ -191,7 +204,8 @@ func (w *watcher) ended(ctx context.Context, from mark, a *answer) error {
 		return w.pause(ctx, fmt.Errorf("code %d: %s", a.code, head(a.body)))
 	}
 	w.mu.Lock()
-	isExpected := w.mayExpire || w.session != w.r.epoch.now() || w.r.epoch.isChanged() || time.Since(from.at) > historyKept
+	isDisturbed := w.session != w.r.epoch.now() || w.r.epoch.isChanging.Load()
+	isExpected := w.mayExpire || isDisturbed || time.Since(from.at) > historyKept
 	w.mu.Unlock()
 	if !isExpected {
 		const text = "the watch from %s expired, although no cluster was disturbed: %s"
@@ -202,28 +216,30 @@ func (w *watcher) ended(ctx context.Context, from mark, a *answer) error {
 
 // add applies an event. It fails if no single history of the objects contains the event here.
 func (w *watcher) add(e watchEvent) error {
-	m, _ := e.Object["metadata"].(map[string]any)
-	version, _ := m["resourceVersion"].(string)
+	version := version(e.Object)
 	if version == "" {
 		return errors.New("the event has no resourceVersion")
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events++
+	own := w.r.ownVersions(version)
+	for cluster, v := range own {
+		if before, ok := w.own[cluster]; ok && cursor.Before(v, before) {
+			return fmt.Errorf("the version of %s goes back from %s to %s", cluster, before, v)
+		}
+	}
 	if e.Type != "BOOKMARK" {
 		key := shownKeyOf(e.Object, w.form)
 		before, known := w.state[key]
 		now := withoutVersion(e.Object)
+		isNew := own == nil || own[key.cluster] != w.own[key.cluster] // API servers also store changes of the version alone
 		switch {
-		case w.repeats && e.Type != "DELETED":
-			w.state[key] = now
-		case w.repeats:
-			delete(w.state, key)
 		case e.Type == "ADDED" && known:
 			return fmt.Errorf("%v is added twice", key)
 		case e.Type == "MODIFIED" && !known, e.Type == "DELETED" && !known:
 			return fmt.Errorf("%v is %s, and was not added", key, e.Type)
-		case e.Type == "MODIFIED" && diff(before, now) == "":
+		case e.Type == "MODIFIED" && !isNew && diff(before, now) == "":
 			return fmt.Errorf("%v is modified, and does not differ", key)
 		case e.Type == "DELETED":
 			delete(w.state, key)
@@ -233,6 +249,13 @@ func (w *watcher) add(e watchEvent) error {
 	}
 	w.remember(version)
 	return nil
+}
+
+// version returns the resourceVersion of an object.
+func version(o map[string]any) string {
+	m, _ := o["metadata"].(map[string]any)
+	version, _ := m["resourceVersion"].(string)
+	return version
 }
 
 // fail records a fault of the fleet.

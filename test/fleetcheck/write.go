@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -51,15 +52,10 @@ func (r *runner) write(ctx context.Context) error {
 	return r.patch(ctx, p)
 }
 
-// generateFor returns a random object of the kind; nil if it reaches a known fault. An API server may still refuse it.
-func (r *runner) generateFor(ctx context.Context, p *pair, contentType string) (map[string]any, error) {
+// generateFor returns a random object of the kind. An API server may still refuse it.
+func (r *runner) generateFor(ctx context.Context, p *pair) (map[string]any, error) {
 	if p.kind.isCustom {
-		o := r.src.Custom(p.kind.gvk.GroupVersion().String(), p.kind.gvk.Kind)
-		if isKnown(o, contentType) {
-			r.counts.excluded++
-			return nil, nil
-		}
-		return o, nil
+		return r.src.Custom(p.kind.gvk.GroupVersion().String(), p.kind.gvk.Kind), nil
 	}
 	o, err := r.src.Typed(p.kind.gvk)
 	if err != nil {
@@ -74,10 +70,6 @@ func (r *runner) generateFor(ctx context.Context, p *pair, contentType string) (
 	if isAccepted {
 		r.counts.accepted++
 		r.counts.acceptedKinds[p.kind.resource]++
-	}
-	if isKnown(o, contentType) {
-		r.counts.excluded++
-		return nil, nil
 	}
 	return o, nil
 }
@@ -112,8 +104,11 @@ func (r *runner) repair(ctx context.Context, p *pair, o map[string]any) (bool, e
 // create makes a pair of random objects.
 func (r *runner) create(ctx context.Context) error {
 	k := generate.Pick(r.src, customKinds)
-	if r.src.Chance(2) {
+	switch r.src.IntN(4) {
+	case 0:
 		k = generate.Pick(r.src, r.kinds)
+	case 1:
+		k = generate.Pick(r.src, r.referring)
 	}
 	p := r.newPair(k)
 	if p == nil {
@@ -128,8 +123,8 @@ func (r *runner) create(ctx context.Context) error {
 			contentType = typeProtobuf
 		}
 	}
-	o, err := r.generateFor(ctx, p, contentType)
-	if o == nil || err != nil {
+	o, err := r.generateFor(ctx, p)
+	if err != nil {
 		return err
 	}
 	at, f := r.place(p, true)
@@ -142,7 +137,7 @@ func (r *runner) create(ctx context.Context) error {
 		}
 	}
 	w := &write{pair: p, at: at, form: f, method: "POST", isCreate: true, contentType: contentType, query: r.writeQuery()}
-	w.body = func(name, namespace string) ([]byte, error) { return encode(o, name, namespace, contentType) }
+	w.body = r.encoder(p, o, contentType)
 	a, err := r.mirror(ctx, w)
 	if err == nil && a.isSuccess() && w.query.Get("dryRun") == "" {
 		r.pairs = append(r.pairs, p)
@@ -157,10 +152,7 @@ func (r *runner) plant(ctx context.Context) error {
 		return nil
 	}
 	o := r.src.Custom(p.kind.gvk.GroupVersion().String(), p.kind.gvk.Kind)
-	if r.src.Forge(o); isKnown(o, typeJSON) {
-		r.counts.excluded++
-		return nil
-	}
+	r.src.Forge(o)
 	body, err := encode(o, fmt.Sprintf("plant%d", r.ops), p.namespace, typeJSON)
 	if err != nil {
 		return err
@@ -209,10 +201,6 @@ func (r *runner) replace(ctx context.Context, p *pair) error {
 		generate.New(r.seed, change).Change(o, p.kind.isCustom)
 		objects[isTwin] = o
 	}
-	if isKnown(objects[true], typeJSON) {
-		r.counts.excluded++
-		return nil
-	}
 	w := &write{pair: p, at: at, form: f, method: "PUT", contentType: typeJSON, query: r.writeQuery()}
 	w.body = func(name, _ string) ([]byte, error) { return json.Marshal(objects[name == p.twin]) }
 	_, err = r.mirror(ctx, w)
@@ -226,17 +214,13 @@ func (r *runner) apply(ctx context.Context, p *pair) error {
 	if p.kind.isCustom {
 		o["spec"] = r.src.Object(3)
 	}
-	if isKnown(o, typeApply) {
-		r.counts.excluded++
-		return nil
-	}
 	at, f := r.place(p, false)
 	w := &write{pair: p, at: at, form: f, method: "PATCH", contentType: typeApply, query: r.writeQuery()}
 	w.query.Set("fieldManager", generate.Pick(r.src, []string{"one", "two"}))
 	if r.src.Chance(2) {
 		w.query.Set("force", "true")
 	}
-	w.body = func(name, namespace string) ([]byte, error) { return encode(o, name, namespace, typeYAML) }
+	w.body = r.encoder(p, o, typeYAML)
 	_, err := r.mirror(ctx, w)
 	return err
 }
@@ -264,11 +248,16 @@ func (r *runner) patch(ctx context.Context, p *pair) error {
 		annotations := change["metadata"].(map[string]any)["annotations"]
 		body = []any{map[string]any{"op": "add", "path": "/metadata/annotations", "value": annotations}}
 	}
-	if isKnown(change, w.contentType) {
-		r.counts.excluded++
-		return nil
+	through := body
+	if w.contentType != typeJSON6902 {
+		through = r.qualify(p, change)
 	}
-	w.body = func(string, string) ([]byte, error) { return json.Marshal(body) }
+	w.body = func(name, _ string) ([]byte, error) {
+		if name == p.twin {
+			return json.Marshal(body)
+		}
+		return json.Marshal(through)
+	}
 	_, err := r.mirror(ctx, w)
 	return err
 }
@@ -291,6 +280,17 @@ func (r *runner) delete(ctx context.Context, p *pair) error {
 	return err
 }
 
+// encoder returns the function that writes an object for the cluster, and with its references qualified for the fleet.
+func (r *runner) encoder(p *pair, o map[string]any, contentType string) func(name, namespace string) ([]byte, error) {
+	through := r.qualify(p, o)
+	return func(name, namespace string) ([]byte, error) {
+		if name == p.twin {
+			return encode(o, name, namespace, contentType)
+		}
+		return encode(through, name, namespace, contentType)
+	}
+}
+
 // encode writes an object with that name and namespace.
 func encode(o map[string]any, name, namespace, contentType string) ([]byte, error) {
 	o = generate.Clone(o)
@@ -304,7 +304,7 @@ func encode(o map[string]any, name, namespace, contentType string) ([]byte, erro
 	}
 	switch contentType {
 	case typeYAML:
-		return yaml.JSONToYAML(text)
+		return yaml.JSONToYAML(escape(text))
 	case typeProtobuf:
 		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
 		if err != nil {
@@ -313,4 +313,17 @@ func encode(o map[string]any, name, namespace, contentType string) ([]byte, erro
 		return runtime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), object)
 	}
 	return text, nil
+}
+
+// escape writes the characters of JSON text as \u that YAML does not permit as they are.
+func escape(text []byte) []byte {
+	var b bytes.Buffer
+	for _, c := range string(text) {
+		if c > '~' && c < 0x10000 {
+			fmt.Fprintf(&b, `\u%04x`, c)
+		} else {
+			b.WriteRune(c)
+		}
+	}
+	return b.Bytes()
 }

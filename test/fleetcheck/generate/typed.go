@@ -3,7 +3,7 @@ package generate
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
+	"regexp"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -33,31 +33,13 @@ func (s *Source) Typed(gvk schema.GroupVersionKind) (map[string]any, error) {
 	o["apiVersion"], o["kind"] = gvk.GroupVersion().String(), gvk.Kind
 	o["metadata"] = s.Metadata()
 	delete(o, "status")
-	complete(o)
-	for field, value := range o {
-		if field != "metadata" {
-			o[field] = plain(value)
-		}
-	}
+	s.complete(o)
 	return o, nil
 }
 
-// plain replaces names of clusters in texts: the fleet documents that it rewrites name@cluster in references.
-func plain(v any) any {
-	switch v := v.(type) {
-	case string:
-		return strings.ReplaceAll(v, "@member", "@example.com")
-	case []any:
-		for i := range v {
-			v[i] = plain(v[i])
-		}
-	case map[string]any:
-		for k := range v {
-			v[k] = plain(v[k])
-		}
-	}
-	return v
-}
+// htmlEscape matches the escapes of <, > and &, which the fleet writes as they are. The API server compares the bytes
+// of a ControllerRevision's data with its own form, which has the escapes, and refuses the next patch.
+var htmlEscape = regexp.MustCompile(`\\u00(3c|3e|26)`)
 
 // filler returns a Filler with values that API servers accept more often than those of any bits.
 func (s *Source) filler() *randfill.Filler {
@@ -87,7 +69,7 @@ func (s *Source) filler() *randfill.Filler {
 		},
 		func(v *runtime.RawExtension, _ randfill.Continue) {
 			text, _ := json.Marshal(s.Object(2)) // maps of JSON values always marshal
-			v.Raw = text
+			v.Raw = htmlEscape.ReplaceAll(text, nil)
 		},
 		func(v *metav1.FieldsV1, _ randfill.Continue) { v.SetRawBytes([]byte("{}")) },
 		func(v *metav1.ObjectMeta, _ randfill.Continue) {
@@ -98,7 +80,7 @@ func (s *Source) filler() *randfill.Filler {
 
 // complete adds fields whose absence makes every object of a kind invalid. It removes fields that concern other
 // objects, such as an address, or a default of the whole cluster.
-func complete(o map[string]any) {
+func (s *Source) complete(o map[string]any) {
 	spec, _ := o["spec"].(map[string]any)
 	switch o["kind"] {
 	case "Pod":
@@ -127,7 +109,25 @@ func complete(o map[string]any) {
 		spec["accessModes"] = []any{"ReadWriteOnce"}
 	case "PriorityClass":
 		delete(o, "globalDefault")
+	case "RoleBinding", "ClusterRoleBinding":
+		role := Pick(s, []string{"dev", "dev@member1", "dev@member2", "dev@a@b", "dev@example.com", s.Label()})
+		o["roleRef"] = map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+		o["subjects"] = s.subjects()
 	}
+}
+
+// subjects returns those of a binding. Users and groups may have an @ in their names.
+func (s *Source) subjects() []any {
+	subjects := []any{}
+	for range s.IntN(4) {
+		subject := map[string]any{"kind": "ServiceAccount", "name": s.Label(), "namespace": s.Label()}
+		if s.Chance(3) {
+			kind := Pick(s, []string{"User", "Group"})
+			subject = map[string]any{"kind": kind, "apiGroup": "rbac.authorization.k8s.io", "name": s.Label() + "@member1"}
+		}
+		subjects = append(subjects, subject)
+	}
+	return subjects
 }
 
 // completePod gives a pod, or a template, one container beside its random fields.
