@@ -89,6 +89,7 @@ func (s *Source) Custom(apiVersion, kind string) map[string]any {
 	o["apiVersion"], o["kind"], o["metadata"] = apiVersion, kind, s.Metadata()
 	o["spec"] = s.Object(s.IntN(6))
 	delete(o, "status")
+	delete(o, "items") // an API server reads the object as a list then, and answers a GET with 500
 	switch s.IntN(12) {
 	case 0: // kinds of other schemas have these fields, and their names are text here
 		o["spec"] = map[string]any{
