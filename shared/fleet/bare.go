@@ -110,8 +110,8 @@ func (q *ask) refuseBare(cluster string) error {
 	if q.res.Namespace != "" && q.res.Resource != "namespaces" {
 		forms += " or the namespace " + q.res.Namespace + "@" + cluster
 	}
-	return status.New(status.NoPlacement, cluster, "the %s of %s %q by its name alone is refused: it is in cluster %q, "+
-		"and a manifest of that name may be another cluster's; use the name %s, or ask the cluster at /clusters/%s",
+	return status.New(status.NoPlacement, "", "the %s of %s %q by its name alone is refused: the request does not show "+
+		"that cluster %q is meant, the only one with such an object; use the name %s, or ask the cluster at /clusters/%s",
 		cmp.Or(bareVerbs[q.r.Method], "write"), q.res.Resource, q.res.Name, cluster, forms, cluster)
 }
 

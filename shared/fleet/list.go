@@ -62,8 +62,8 @@ func (q *ask) list(w http.ResponseWriter, targets []target) error {
 	parts, failures = oneForm(parts, failures)
 	parts, failures = p.versioned(parts, failures)
 	switch gone := p.expired(failures); {
-	case p.single && len(failures) == 1 && failures[0].code == http.StatusGone && failures[0].canPass():
-		return q.refuse(w, failures[0]) // it may have a continue token for the rest, at a newer version
+	case p.single && len(failures) == 1 && failures[0].expired() && failures[0].canPass():
+		return q.refuse(w, failures[0]) // it may have a continue token for the rest, or a time to wait
 	case len(gone) > 0: // whatever else failed: the client is to begin anew
 		return expired(gone)
 	case len(parts) == 0, len(failures) > 0 && (q.strict || p.token != nil):

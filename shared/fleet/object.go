@@ -164,13 +164,18 @@ func read(r io.Reader, most int64) ([]byte, error) {
 	return data, err
 }
 
-// ambiguous is for an object of which there are several, with the way out.
+// ambiguous is the error for a name that several clusters have. It names the forms to use. For kubectl, a conflict of a
+// server-side apply is one of field managers, so that is another error.
 func (q *ask) ambiguous(of []*answer) error {
+	reason := status.Ambiguous
+	if isApply(q.r.Header.Get("Content-Type")) {
+		reason = status.NoPlacement
+	}
 	names, ways := make([]string, len(of)), make([]string, len(of))
 	for i, a := range of {
 		names[i], ways[i] = a.Name, q.res.Name+"@"+a.Name
 	}
-	return status.New(status.Ambiguous, "", "%s %q is in %d clusters: %s; name one of them, as %s", q.res.Resource, q.res.Name, len(of),
+	return status.New(reason, "", "%s %q is in %d clusters: %s; name one of them, as %s", q.res.Resource, q.res.Name, len(of),
 		strings.Join(names, ", "), strings.Join(ways, " or "))
 }
 

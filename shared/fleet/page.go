@@ -134,6 +134,7 @@ func (p *page) outgoing(t target, accept string) (outgoing, error) {
 		query[k] = v
 	}
 	query.Del("continue")
+	query.Set("pretty", "false") // for curl and browsers, API servers add many times as much white space
 	if p.own != "" {
 		query.Set("continue", p.own)
 	}

@@ -96,7 +96,7 @@ func TestFleetPodsOf(t *testing.T) {
 	asked := 0
 	for _, m := range members {
 		for _, r := range m.TakeRequests() {
-			if asked++; r.URI != "/api/v1/namespaces/x/pods?labelSelector=app%3Dweb" {
+			if asked++; r.URI != "/api/v1/namespaces/x/pods?labelSelector=app%3Dweb&pretty=false" {
 				t.Errorf("a member is asked %s", r.URI)
 			}
 		}

@@ -80,8 +80,9 @@ func TestFleetOfOneRefusesOtherVersions(t *testing.T) {
 			if l.names() != "one@a" || cursor.Composite(l.Metadata.ResourceVersion) {
 				t.Errorf("%+v", l)
 			}
-			if _, got, _ := strings.Cut(members[0].TakeRequests()[0].URI, "?"); got != tt.asked {
-				t.Errorf("the cluster is asked %s, want %s", got, tt.asked)
+			_, got, _ := strings.Cut(members[0].TakeRequests()[0].URI, "?")
+			if want := "pretty=false&" + tt.asked; got != want {
+				t.Errorf("the cluster is asked %s, want %s", got, want)
 			}
 		})
 	}
@@ -120,6 +121,18 @@ func TestFleetOfOnePassesContinueTokens(t *testing.T) {
 		"watch=1&resourceVersion=10": "list again",
 	} {
 		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?"+query, nil, ""), 410, "expired", want)
+	}
+}
+
+// TestFleetOfOnePassesTooLargeVersions fails if a client was told to list anew where the cluster tells it to wait.
+func TestFleetOfOnePassesTooLargeVersions(t *testing.T) {
+	const cause = `{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}`
+	const refusal = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too large",` +
+		`"reason":"Timeout","details":{"causes":[` + cause + `],"retryAfterSeconds":1},"code":504}`
+	h, _ := newFleet(t, gatewaytest.Options{}, sends(504, refusal))
+	text, resp := h.DoText("GET", "/fleet/api/v1/pods?resourceVersion=99999999", nil, "")
+	if resp.StatusCode != 504 || strings.TrimSpace(text) != refusal {
+		t.Errorf("%d %s", resp.StatusCode, text)
 	}
 }
 

@@ -75,7 +75,7 @@ func refuses(code int, reason, message string) http.HandlerFunc {
 func TestFleetList(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, sends(200, podList("10", "x/one", "x/two")), sends(200, podList("20")), sends(200, podList("5", "y/one")))
 	for _, form := range []string{"/fleet", "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", allClusters, "/bridge/fleet"} {
-		l, resp := h.list(form+"/api/v1/pods?labelSelector=a%3Db", nil)
+		l, resp := h.list(form+"/api/v1/pods?labelSelector=a%3Db&pretty=false", nil)
 		if got := l.names(); got != "one@a two@a one@c" || l.Kind != "PodList" || resp.Header["Warning"] != nil {
 			t.Errorf("%s: %s %q, %q", form, l.Kind, got, resp.Header["Warning"])
 		}
@@ -95,7 +95,7 @@ func TestFleetList(t *testing.T) {
 	}
 	for _, m := range members {
 		got := m.Requests()[0]
-		if got.URI != "/api/v1/pods?labelSelector=a%3Db" || got.Header.Get("Impersonate-User") != "alice" || got.Header.Get("Authorization") != "Bearer t" || got.Header.Get("Accept-Encoding") != "identity" {
+		if got.URI != "/api/v1/pods?labelSelector=a%3Db&pretty=false" || got.Header.Get("Impersonate-User") != "alice" || got.Header.Get("Authorization") != "Bearer t" || got.Header.Get("Accept-Encoding") != "identity" {
 			t.Errorf("the member is asked %s %v", got.URI, got.Header)
 		}
 	}

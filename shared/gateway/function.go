@@ -173,15 +173,15 @@ func (f *Function) Overflow(r *http.Request, code int, _ http.Header) http.Handl
 			// Nothing was changed: the bridge may make the call again.
 			f.overflowed.add(r.RequestURI)
 			w.Header().Set("Location", f.location(r.RequestURI))
-			status.Write(w, f.moved("the answer is larger than this door holds", r.RequestURI))
+			status.Write(w, f.moved("the answer is larger than a function can send", r.RequestURI))
 		case code < 200 || code > 299:
-			status.Write(w, status.New(status.Aborted, "", "the member refused with HTTP %d and an explanation larger than this door holds", code))
+			status.Write(w, status.New(status.Aborted, "", "the member refused with HTTP %d and an explanation larger than a function can send", code))
 		case r.Method == http.MethodPut || r.Method == http.MethodPatch:
 			f.overflowed.add(r.RequestURI)
 			w.Header().Set("Location", f.location(path))
-			status.WriteCode(w, f.moved("the write is done; the object is larger than this door holds", path), http.StatusSeeOther)
+			status.WriteCode(w, f.moved("the write is done; the object is larger than a function can send", path), http.StatusSeeOther)
 		default: // a deletion or a creation that is done, of an object that may be gone or has a name of its own
-			status.WriteSuccess(w, code, metav1.Status{Message: "done; the answer is larger than this door holds"})
+			status.WriteSuccess(w, code, metav1.Status{Message: "done; the answer is larger than a function can send"})
 		}
 	})
 }

@@ -172,10 +172,11 @@ func (s *Scanner) Value(text []byte) (end int, err error) {
 		next = aComma
 		continue
 	space:
-		if Space(text, i) == i {
+		after := Space(text, i)
+		if after == i {
 			return 0, ErrSyntax
 		}
-		i++
+		i = after
 	}
 	return s.stop(^i, next)
 }

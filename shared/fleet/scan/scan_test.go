@@ -30,6 +30,17 @@ func TestWhole(t *testing.T) {
 	}
 }
 
+// TestSpace ends only if runs of white space are read in linear time. Otherwise a member could keep the gateway busy
+// for hours by some megabytes of spaces, and pretty-printed objects would need seconds.
+func TestSpace(t *testing.T) {
+	space := strings.Repeat(" \n", 4<<20)
+	text := strings.ReplaceAll(`_{_"a"_:_[_1_,_2_]_}_`, "_", space)
+	var s Scanner
+	if !s.Whole([]byte(text)) {
+		t.Error("white space is refused")
+	}
+}
+
 // TestDepth checks that depth has no limit: an object that a cluster stores would otherwise break the lists of all
 // clusters.
 func TestDepth(t *testing.T) {
