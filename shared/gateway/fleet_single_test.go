@@ -124,7 +124,7 @@ func TestFleetOfOnePassesContinueTokens(t *testing.T) {
 	}
 }
 
-// TestFleetOfOnePassesTooLargeVersions fails if a client was told to list anew where the cluster tells it to wait.
+// TestFleetOfOnePassesTooLargeVersions fails if a client would list anew although the cluster asks it to wait.
 func TestFleetOfOnePassesTooLargeVersions(t *testing.T) {
 	const cause = `{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}`
 	const refusal = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too large",` +
