@@ -140,7 +140,7 @@ subjects: [{kind: User, name: pass-maker}]
 	t.Cleanup(func() { root.WithInput(rbac).Must(t, "delete", "-f", "-") })
 	maker := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, "pass-maker"), Context: "clusterpass"}
 	maker.MustEventually(t, "get", "passes")
-	e2e.WantText(t, maker.MustEventually(t, "explain", "pass.spec.ttl"), "a week", "by default 8 hours")
+	e2e.WantText(t, maker.MustEventually(t, "explain", "pass.spec.ttl"), "a week", "The default is 8")
 	doc := func(form, fields string) string {
 		return "apiVersion: clusterpass.io/v1alpha1\nkind: Pass\nmetadata: {name: kubectl-" + form + "}\n" +
 			"spec: {clusters: [member1], verbs: [get], ttl: 1h, form: " + form + fields + "}\n"

@@ -24,7 +24,7 @@ func TestOwnAPI(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	e2e.WantText(t, k.Must(t, "version"), "Server Version: v1.")
 	e2e.WantText(t, k.Must(t, "api-resources"), "clusters", "resourceregistries", "rr", "clusterroles", "clusterrolebindings", "selfsubjectreviews")
-	e2e.WantText(t, k.Must(t, "explain", "cluster.spec.proxyURL"), "cluster.karmada.io", "dialled instead of the API server")
+	e2e.WantText(t, k.Must(t, "explain", "cluster.spec.proxyURL"), "cluster.karmada.io", "is the proxy to the API server")
 	e2e.WantText(t, k.Must(t, "explain", "resourceregistry", "--recursive"), "resourceSelectors", "clusterNames")
 	e2e.WantText(t, k.Must(t, "explain", "cluster.spec.region", "--output", "plaintext-openapiv2"), "Region of the member")
 	e2e.WantText(t, k.Must(t, "get", "--raw", "/apis/cluster.karmada.io/v1alpha1"), `"clusters"`, `"clusters/status"`) // by clients without aggregated discovery
