@@ -204,9 +204,13 @@ func TestFleetSourceIsNotForged(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &got); err != nil || got.GetAnnotations()[e2e.SourceAnnotation] != "member1" {
 			t.Errorf("%s is of %q: %s, %v", name, got.GetAnnotations()[e2e.SourceAnnotation], body, err)
 		}
-		if code, body := ask(t, "GET", e2e.FleetPrefix+path+"?strict=true", "", ""); code != http.StatusOK || sources(t,
-			body)[name] != "member1" {
-			t.Errorf("%s in a list: %d, %s", name, code, body)
+		waittest.Until(t, "both clusters have begun to serve the kind", func() bool {
+			var code int
+			code, body = ask(t, "GET", e2e.FleetPrefix+path+"?strict=true", "", "")
+			return code == http.StatusOK
+		})
+		if got := sources(t, body)[name]; got != "member1" {
+			t.Errorf("%s in a list is of %q: %s", name, got, body)
 		}
 	}
 }

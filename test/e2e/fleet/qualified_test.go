@@ -290,7 +290,7 @@ func TestFleetNamesWithAt(t *testing.T) {
 		}
 	}
 	k.Must(t, "annotate", "clusterrole", "dev@member2@member1", "x=y")
-	k.Must(t, "delete", "clusterrole", "dev@member2@member1", "dev@example.com", "--timeout=4m")
+	k.Must(t, "delete", "clusterrole", "dev@member2@member1", "dev@example.com@member1", "--timeout=4m")
 	if got := e2e.Direct("member1").Must(t, "get", "clusterroles", "-l", "at", "-o", "name"); got != "" {
 		t.Errorf("deleted, member1 has %s", got)
 	}
