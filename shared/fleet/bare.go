@@ -95,8 +95,8 @@ func storedPlacement(object []byte) string {
 // guardsEdit reports whether the patch would be refused that kubectl edit sends after this read. A refusal now comes
 // before the user has edited.
 func (q *ask) guardsEdit() bool {
-	permitted := q.f.cfg.BareWrites.permits(http.MethodPatch, "", edits, &naming.Body{})
-	return q.command() == edits && q.bare() && !permitted
+	return q.command() == edits && q.bare() &&
+		!q.f.cfg.BareWrites.permits(http.MethodPatch, "", edits, &naming.Body{})
 }
 
 // bareVerbs are the nouns for methods in the errors of refuseBare.

@@ -59,5 +59,5 @@ const reconciles = "kubectl auth reconcile"
 // checksNamespace reports whether the call only looks for a namespace, so that the one of any cluster answers it.
 func (q *ask) checksNamespace() bool {
 	isNamespace := q.res.APIGroup == "" && q.res.Resource == "namespaces" && q.res.Verb == "get"
-	return isNamespace && q.r.Header.Get(commandHeader) == reconciles
+	return isNamespace && q.command() == reconciles
 }

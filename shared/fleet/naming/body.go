@@ -33,15 +33,19 @@ type Body struct {
 // Readable reports whether bodies of a content type can be rewritten: those in JSON and YAML, and objects in protobuf.
 func Readable(contentType string) bool {
 	media, _, err := mime.ParseMediaType(contentType)
-	return contentType == "" || err == nil && (media == "application/json" || strings.HasSuffix(media, "+json") || isYAML(media) || media == protobufMedia)
+	return contentType == "" || err == nil && (isJSON(media) || isYAML(media) || media == protobufMedia)
+}
+
+func isJSON(media string) bool {
+	return media == "application/json" || strings.HasSuffix(media, "+json")
 }
 
 func isYAML(media string) bool {
 	return media == "application/yaml" || strings.HasSuffix(media, "+yaml")
 }
 
-// Parse reads a body for a resource with these References. The body may be empty. The error is a scan.ErrTooMany where it would be too much if it were decoded. That takes some
-// tens of MiB at most, of which nothing is kept.
+// Parse reads a body for a resource with these References. The body may be empty. The error is a scan.ErrTooMany where
+// the decoded body would exceed its limit of memory. Parse uses some tens of MiB at most, and keeps none of them.
 func Parse(references *References, contentType string, data []byte) (*Body, error) {
 	b := &Body{contentType: contentType, original: data, references: references}
 	c, err := read(contentType, data)
@@ -119,7 +123,7 @@ func read(contentType string, data []byte) (c content, err error) {
 // errTooMany is for what would be too much if it were decoded.
 var errTooMany = fmt.Errorf("%w, over %d, which is more than nearly any object has that a cluster stores", scan.ErrTooMany, maxValues)
 
-// rewrite rewrites the content as in does. It goes on after a version that cannot be replaced, to collect all references.
+// rewrite applies in to the content. It goes on after a version that cannot be replaced, to collect all references.
 func (c *content) rewrite(in *inward) (err error) {
 	switch v := c.value.(type) {
 	case map[string]any:
