@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"net/http"
@@ -12,7 +12,7 @@ import (
 
 // lacks answers that there is no pod of the name.
 func lacks(name string) http.HandlerFunc {
-	return sends(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"pods \"`+name+
+	return respond(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"pods \"`+name+
 		`\" not found","details":{"name":"`+name+`","kind":"pods"},"code":404}`)
 }
 
@@ -95,7 +95,7 @@ func TestFleetBareWrites(t *testing.T) {
 				if object == "" {
 					return lacks("one")
 				}
-				return sends(200, object)
+				return respond(200, object)
 			}
 			h, members := newFleet(t, tt.opts, handler(tt.a), handler(tt.b))
 			header := http.Header{}
@@ -187,8 +187,8 @@ func TestFleetNamesForCommands(t *testing.T) {
 // TestFleetStrictNeedsTheKind explains the 404 of a strict request. If this fails, users of strict informers do not
 // learn which registries they need.
 func TestFleetStrictNeedsTheKind(t *testing.T) {
-	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, podList("1", "x/one")),
-		refuses(404, "NotFound", "the server could not find the requested resource"))
+	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("1", "x/one")),
+		refuse(404, "NotFound", "the server could not find the requested resource"))
 	for _, query := range []string{"?strict=true", "?strict=true&watch=1"} {
 		text, resp := h.DoText("GET", "/fleet/api/v1/pods"+query, nil, "")
 		const want = "spec.targetCluster of the registries, or by the parameter clusters"
