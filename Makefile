@@ -35,7 +35,7 @@ NEEDS_GO := "Go 1.26.4 or later, git, and the Go module proxy or a full module c
 NEEDS_CC := "Go 1.26.4 or later, a C compiler for the race detector, curl and Python 3; the output above names the failed test"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up install check lint vet rules test test-e2e test-all test-clients test-browser test-conformance moto soak fuzz bench \
+.PHONY: help demo up install check lint vet rules test test-e2e test-all test-clients test-browser test-conformance moto soak diagram fuzz bench \
   needs-test-clients needs-test-browser needs-test-conformance needs-soak needs-fuzz \
   build build-arch build-local clusters image deploy localstack aws-rules deploy-check clean
 
@@ -103,6 +103,9 @@ test-conformance: build-local ## Slow suite: Kubernetes' conformance specs, dire
 soak: build-local moto clusters ## Slow suite: compare the fleet with real clusters for SOAK=2h, through writes, cuts and restarts
 	@CLUSTERPASS_SOAK=$(SOAK) $(STEP) "compare the fleet with its clusters for $(SOAK)" $(NEEDS_CC) \
 	  $(GOTEST) -count=1 -v -timeout 0 -run '^(TestFleetInformers|TestFleetAnswersAsItsClusters)$$' ./test/e2e/fleet ./test/fleetcheck
+
+diagram: ## Draw docs/architecture.svg (needs Graphviz)
+	@$(STEP) "draw docs/architecture.svg" "Graphviz" dot -Tsvg docs/architecture.dot -o docs/architecture.svg
 
 fuzz: ## Slow suite: fuzz every parser and codec for FUZZTIME=20s each
 	@$(STEP) "fuzz" $(NEEDS_GO) scripts/fuzz $(FUZZTIME)
