@@ -55,8 +55,9 @@ install: ## Install clusterpass, also as kubectl's plugin: kubectl clusterpass (
 	ln -sf clusterpass $(BINDIR)/kubectl-clusterpass
 	ln -sf clusterpass $(BINDIR)/kubectl_complete-clusterpass
 
-check: lint vet rules build-local moto ## Run before every commit: lint, vet, style counts and all tests without clusters (2 minutes)
-	@$(STEP) "test the packages that need no cluster" $(NEEDS_CC) $(GOTEST) $(PORTABLE) $(LOCAL)
+# Tests that compute or wait for long skip themselves with -short. make test runs them.
+check: lint vet rules build-local moto ## Run before every commit: lint, vet, style counts and the quick tests without clusters (2 minutes)
+	@$(STEP) "test the packages that need no cluster" $(NEEDS_CC) $(GOTEST) -short $(PORTABLE) $(LOCAL)
 	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules # no cache: it reads the whole tree
 
 lint: ## Run the linters
