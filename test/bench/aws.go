@@ -62,7 +62,8 @@ func onAWS(ctx context.Context, out io.Writer, direct way, member *cluster.Clust
 	}
 	defer front.Close()
 	for name, value := range map[string]string{
-		"AWS_ENDPOINT_URL": front.URL, "AWS_REGION": mototest.Config(front.URL).Region, "AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench",
+		"AWS_ENDPOINT_URL": front.URL, "AWS_REGION": mototest.Config(front.URL).Region, "AWS_ACCESS_KEY_ID": "bench",
+		"AWS_SECRET_ACCESS_KEY": "bench",
 	} {
 		if err := os.Setenv(name, value); err != nil {
 			return err
@@ -77,7 +78,8 @@ func onAWS(ctx context.Context, out io.Writer, direct way, member *cluster.Clust
 		return err
 	}
 	gw := &restarted{ctx: ctx, env: gateway.Env{
-		Store: awsStore, ClientCA: gateway.CertificatesOf(ca.Cert), URL: gatewayURL, AllowLoopback: true, LogLevel: slog.LevelError, LogTo: io.Discard,
+		Store: awsStore, ClientCA: gateway.CertificatesOf(ca.Cert), URL: gatewayURL, AllowLoopback: true,
+		LogLevel: slog.LevelError, LogTo: io.Discard,
 	}}
 	through, byPass, stop, err := gw.serve(ca, pass)
 	if err != nil {
@@ -90,17 +92,20 @@ func onAWS(ctx context.Context, out io.Writer, direct way, member *cluster.Clust
 	const path = "/api/v1/namespaces/default"
 	ways := []way{direct, through}
 	before, starts := callsTo(front), gw.starts
-	if err := measure(ctx, out, ways, []load{{name: "first GET, nothing cached", path: path, rounds: coldRounds, parallel: 1, cold: true}}); err != nil {
+	if err := measure(ctx, out, ways,
+		[]load{{name: "first GET, nothing cached", path: path, rounds: coldRounds, parallel: 1, cold: true}}); err != nil {
 		return err
 	}
 	cold := callsTo(front).each(before, gw.starts-starts)
 	before, starts = callsTo(front), gw.starts
-	if err := measure(ctx, out, []way{direct, byPass}, []load{{name: "first GET, nothing cached", path: path, rounds: coldRounds, parallel: 1, cold: true}}); err != nil {
+	if err := measure(ctx, out, []way{direct, byPass},
+		[]load{{name: "first GET, nothing cached", path: path, rounds: coldRounds, parallel: 1, cold: true}}); err != nil {
 		return err
 	}
 	coldByPass := callsTo(front).each(before, gw.starts-starts)
 	before, calls := callsTo(front), gw.calls.Load()
-	if err := measure(ctx, out, ways, []load{{name: "GET, all warm", path: path, rounds: warmRounds, parallel: 1}}); err != nil {
+	if err := measure(ctx, out, ways,
+		[]load{{name: "GET, all warm", path: path, rounds: warmRounds, parallel: 1}}); err != nil {
 		return err
 	}
 	warm := callsTo(front).each(before, int(gw.calls.Load()-calls))
@@ -109,13 +114,16 @@ func onAWS(ctx context.Context, out io.Writer, direct way, member *cluster.Clust
 		return err
 	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "\na call asks AWS for\tGetSecretValue\tother secrets calls\tDynamoDB calls\tfinding the cluster µs\t")
+	_, _ = fmt.Fprintln(tw, "\na call asks AWS for\tGetSecretValue\tother secrets calls\tDynamoDB calls\tfinding the "+
+		"cluster µs\t")
 	for _, row := range []struct {
 		name  string
 		calls awsCalls
 		read  time.Duration
-	}{{"nothing cached", cold, coldRead}, {"nothing cached, by pass", coldByPass, coldRead}, {"all warm", warm, warmRead}} {
-		_, _ = fmt.Fprintf(tw, "%s\t%.3f\t%.3f\t%.3f\t%.1f\t\n", row.name, row.calls.values, row.calls.others, row.calls.objects,
+	}{{"nothing cached", cold, coldRead}, {"nothing cached, by pass", coldByPass, coldRead},
+		{"all warm", warm, warmRead}} {
+		_, _ = fmt.Fprintf(tw, "%s\t%.3f\t%.3f\t%.3f\t%.1f\t\n", row.name, row.calls.values, row.calls.others,
+			row.calls.objects,
 			float64(row.read)/float64(time.Microsecond))
 	}
 	return tw.Flush()
@@ -126,12 +134,14 @@ type awsCalls struct{ values, others, objects float64 }
 
 func callsTo(f *mototest.Front) awsCalls {
 	values := f.Calls("GetSecretValue")
-	return awsCalls{float64(values), float64(f.Calls(mototest.SecretsManager) - values), float64(f.Calls(mototest.DynamoDB))}
+	return awsCalls{float64(values), float64(f.Calls(mototest.SecretsManager) - values),
+		float64(f.Calls(mototest.DynamoDB))}
 }
 
 // each is what each of n calls made, which came after before.
 func (c awsCalls) each(before awsCalls, n int) awsCalls {
-	return awsCalls{(c.values - before.values) / float64(n), (c.others - before.others) / float64(n), (c.objects - before.objects) / float64(n)}
+	return awsCalls{(c.values - before.values) / float64(n), (c.others - before.others) / float64(n),
+		(c.objects - before.objects) / float64(n)}
 }
 
 // fillStores makes the stores, with the member, a grant for everybody who calls, and a pass, whose token it returns.
@@ -144,23 +154,29 @@ func fillStores(ctx context.Context, member *cluster.Cluster) (pass string, err 
 		return "", err
 	}
 	for key, value := range map[string]string{
-		access.RolePrefix + "all":    `{"metadata":{"name":"all"},"rules":[{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}]}`,
-		access.BindingPrefix + "all": `{"metadata":{"name":"all"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"all"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:authenticated"}]}`,
+		access.RolePrefix +
+			"all": `{"metadata":{"name":"all"},"rules":[{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}]}`,
+		access.BindingPrefix +
+			"all": `{"metadata":{"name":"all"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"all"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:authenticated"}]}`,
 	} {
 		if _, err := st.Objects.Create(ctx, key, []byte(value)); err != nil {
 			return "", err
 		}
 	}
-	r := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects, Policy: clusterpkg.DialPolicy{AllowLoopback: true}}
+	r := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects,
+		Policy: clusterpkg.DialPolicy{AllowLoopback: true}}
 	if _, err = r.Register(ctx, registration.Request{
-		Name: member.Name(), Kubeconfig: secrets.NewValue(member.Kubeconfig()), Identity: v1alpha1.Direct, DirectUsers: []string{v1alpha1.AnyUser},
+		Name: member.Name(), Kubeconfig: secrets.NewValue(member.Kubeconfig()), Identity: v1alpha1.Direct,
+		DirectUsers: []string{v1alpha1.AnyUser},
 	}); err != nil {
 		return "", err
 	}
-	issued, err := (&passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL}).Create(ctx, &passv1alpha1.Pass{
-		ObjectMeta: metav1.ObjectMeta{Name: "bench"},
-		Spec:       passv1alpha1.PassSpec{User: "bench", Clusters: []string{passv1alpha1.Any}, Verbs: []string{passv1alpha1.Any}},
-	})
+	issued, err := (&passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL}).Create(ctx,
+		&passv1alpha1.Pass{
+			ObjectMeta: metav1.ObjectMeta{Name: "bench"},
+			Spec: passv1alpha1.PassSpec{User: "bench", Clusters: []string{passv1alpha1.Any},
+				Verbs: []string{passv1alpha1.Any}},
+		})
 	if err != nil {
 		return "", err
 	}

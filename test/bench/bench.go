@@ -124,13 +124,15 @@ func fill(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bench"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bench"}},
+		metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	random := make([]byte, 50_000)
 	for i := range 100 {
 		_, _ = rand.Read(random) // never fails
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)}, Data: map[string]string{"a": hex.EncodeToString(random)}}
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)},
+			Data: map[string]string{"a": hex.EncodeToString(random)}}
 		if _, err := client.CoreV1().ConfigMaps("bench").Create(ctx, cm, metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -203,7 +205,8 @@ func measure(ctx context.Context, out io.Writer, ways []way, loads []load) error
 		for i, w := range ways {
 			slices.Sort(took[i])
 			_, _ = fmt.Fprintf(tw, "%s\t%s\t%.2f\t%.2f\t%.0f\t%.2f\t\n", l.name, w.name,
-				ms(at(took[i], 0.5)), ms(at(took[i], 0.95)), float64(len(took[i]))/wall[i].Seconds(), ms(at(took[i], 0.5))/ms(at(took[0], 0.5)))
+				ms(at(took[i], 0.5)), ms(at(took[i], 0.95)), float64(len(took[i]))/wall[i].Seconds(),
+				ms(at(took[i], 0.5))/ms(at(took[0], 0.5)))
 		}
 	}
 	return tw.Flush()

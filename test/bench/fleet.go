@@ -75,7 +75,8 @@ func realFleet(ctx context.Context, out io.Writer, set *cluster.Set, dir string)
 	}); err != nil {
 		return err
 	}
-	ways := []*streamWay{{name: "direct", cfg: set.Cluster("member1").RESTConfig()}, {name: "gateway, one cluster"}, {name: "gateway, the fleet"}}
+	ways := []*streamWay{{name: "direct", cfg: set.Cluster("member1").RESTConfig()}, {name: "gateway, one cluster"},
+		{name: "gateway, the fleet"}}
 	for i, host := range []string{"", gw.url, all.url} {
 		w := ways[i]
 		client := one.client
@@ -151,7 +152,8 @@ func startFleet(ctx context.Context, s standIns, dir string) (f *farFleet, err e
 	}
 	f.fleet.url = root + allClusters
 	for _, url := range said.URLs {
-		if f.slowest, err = wayOf("slowest", &rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{CAData: said.CA}}); err != nil {
+		if f.slowest, err = wayOf("slowest",
+			&rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{CAData: said.CA}}); err != nil {
 			return nil, err
 		}
 		f.direct = append(f.direct, f.slowest)
@@ -164,7 +166,8 @@ const podsPath = "/api/v1/pods"
 // fleetLatency measures lists of 100 pods of each of several members, of which the farthest is 50 ms away.
 func fleetLatency(ctx context.Context, out io.Writer, kubectl, dir string) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "\nLIST of 100 pods each\tfleet p50 ms\tp95 ms\tslowest alone p50 ms\tratio\tkubectl at the fleet ms\tkubectl, one by one ms\t")
+	_, _ = fmt.Fprintln(tw, "\nLIST of 100 pods each\tfleet p50 ms\tp95 ms\tslowest alone p50 ms\tratio\tkubectl at the "+
+		"fleet ms\tkubectl, one by one ms\t")
 	for _, n := range []int{1, 2, 10, 50} {
 		if err := fleetLatencyOf(ctx, tw, n, kubectl, dir); err != nil {
 			return fmt.Errorf("%d members: %w", n, err)
@@ -194,18 +197,21 @@ func fleetLatencyOf(ctx context.Context, tw io.Writer, n int, kubectl, dir strin
 	slices.Sort(took["fleet"])
 	slices.Sort(took["slowest"])
 	start := time.Now()
-	if err := raw(ctx, kubectl, "--kubeconfig", f.pass, "--server", strings.TrimSuffix(f.fleet.url, allClusters), "get", "--raw", allClusters+podsPath); err != nil {
+	if err := raw(ctx, kubectl, "--kubeconfig", f.pass, "--server", strings.TrimSuffix(f.fleet.url, allClusters), "get",
+		"--raw", allClusters+podsPath); err != nil {
 		return err
 	}
 	atOnce := time.Since(start)
 	start = time.Now()
 	for _, url := range f.members.URLs {
-		if err := raw(ctx, kubectl, "--kubeconfig", os.DevNull, "--server", url, "--token=any", "--insecure-skip-tls-verify", "get", "--raw", podsPath); err != nil {
+		if err := raw(ctx, kubectl, "--kubeconfig", os.DevNull, "--server", url, "--token=any", "--insecure-skip-tls-verify",
+			"get", "--raw", podsPath); err != nil {
 			return err
 		}
 	}
 	p50, alone := at(took["fleet"], 0.5), at(took["slowest"], 0.5)
-	_, err = fmt.Fprintf(tw, "%d members\t%.1f\t%.1f\t%.1f\t%.2f\t%.0f\t%.0f\t\n", n, ms(p50), ms(at(took["fleet"], 0.95)), ms(alone), ms(p50)/ms(alone), ms(atOnce), ms(time.Since(start)))
+	_, err = fmt.Fprintf(tw, "%d members\t%.1f\t%.1f\t%.1f\t%.2f\t%.0f\t%.0f\t\n", n, ms(p50), ms(at(took["fleet"], 0.95)),
+		ms(alone), ms(p50)/ms(alone), ms(atOnce), ms(time.Since(start)))
 	return err
 }
 
@@ -223,7 +229,8 @@ func raw(ctx context.Context, kubectl string, args ...string) error {
 // lists come at rates of clusters that are elsewhere.
 func fleetLarge(ctx context.Context, out io.Writer, dir string) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "\nLIST of 100,000 pods of 10 members\tMB in all\tfleet s\tslowest alone s\tratio\tall at once, directly s\tRSS before MB\tpeak MB\tpeak without the program's file MB\tCPU s\t")
+	_, _ = fmt.Fprintln(tw, "\nLIST of 100,000 pods of 10 members\tMB in all\tfleet s\tslowest alone s\tratio\tall at "+
+		"once, directly s\tRSS before MB\tpeak MB\tpeak without the program's file MB\tCPU s\t")
 	for _, rate := range []int{0, 20 << 20, 8 << 20} {
 		if err := fleetLargeOf(ctx, tw, rate, dir); err != nil {
 			return err
@@ -261,8 +268,10 @@ func fleetLargeOf(ctx context.Context, tw io.Writer, rate int, dir string) error
 	if rate > 0 {
 		name = fmt.Sprintf("each at %d MB/s", rate>>20)
 	}
-	_, err = fmt.Fprintf(tw, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%d\t%d\t%.1f\t\n", name, all.size>>20, all.took.Seconds(), at(alone, 0.5).Seconds(),
-		all.took.Seconds()/at(alone, 0.5).Seconds(), at(together, 0.5).Seconds(), all.before>>10, all.peak>>10, (all.peak-all.file)>>10, all.cpu)
+	_, err = fmt.Fprintf(tw, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%d\t%d\t%.1f\t\n", name, all.size>>20,
+		all.took.Seconds(), at(alone, 0.5).Seconds(),
+		all.took.Seconds()/at(alone, 0.5).Seconds(), at(together, 0.5).Seconds(), all.before>>10, all.peak>>10,
+		(all.peak-all.file)>>10, all.cpu)
 	return err
 }
 
@@ -314,7 +323,8 @@ func (f *farFleet) cost(ctx context.Context, call func() (int64, error)) (c cost
 // fleetLargeWatch measures a watch that begins with all that is there, 100,000 pods of 10 members, beside a list of these.
 func fleetLargeWatch(ctx context.Context, out io.Writer, dir string) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "\n100,000 pods of 10 members\tMB in all\tuntil all are there s\tRSS before MB\tpeak MB\tpeak without the program's file MB\tCPU s\t")
+	_, _ = fmt.Fprintln(tw, "\n100,000 pods of 10 members\tMB in all\tuntil all are there s\tRSS before MB\tpeak "+
+		"MB\tpeak without the program's file MB\tCPU s\t")
 	for _, way := range []struct {
 		name string
 		read func(ctx context.Context, w way) (int64, error)
@@ -329,7 +339,8 @@ func fleetLargeWatch(ctx context.Context, out io.Writer, dir string) error {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(tw, "%s\t%d\t%.2f\t%d\t%d\t%d\t%.1f\t\n", way.name, c.size>>20, c.took.Seconds(), c.before>>10, c.peak>>10, (c.peak-c.file)>>10, c.cpu)
+			_, err = fmt.Fprintf(tw, "%s\t%d\t%.2f\t%d\t%d\t%d\t%.1f\t\n", way.name, c.size>>20, c.took.Seconds(), c.before>>10,
+				c.peak>>10, (c.peak-c.file)>>10, c.cpu)
 			return err
 		}(); err != nil {
 			return fmt.Errorf("%s: %w", way.name, err)
@@ -342,7 +353,8 @@ func fleetLargeWatch(ctx context.Context, out io.Writer, dir string) error {
 func watchLarge(ctx context.Context, w way) (size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	resp, err := open(ctx, w, podsPath+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+	resp, err := open(ctx, w, podsPath+
+		"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
 	if err != nil {
 		return 0, err
 	}
@@ -427,9 +439,12 @@ func fleetEvents(ctx context.Context, out io.Writer, dir string) error {
 	}
 	slices.Sort(delays)
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "\nwatch of 10 members\tevents/s\tMB/s\tdelay p50 ms\tp95 ms\tp99 ms\tCPU % of a core\tpeak MB\t")
-	_, _ = fmt.Fprintf(tw, "100 events/s each\t%.0f\t%.1f\t%.2f\t%.2f\t%.2f\t%.0f\t%d\t\n", float64(len(delays))/eventTime.Seconds(), float64(size)/eventTime.Seconds()/(1<<20),
-		ms(at(delays, 0.5)), ms(at(delays, 0.95)), ms(at(delays, 0.99)), 100*float64(after-ticks)/ticksPerSecond/eventTime.Seconds(), most>>10)
+	_, _ = fmt.Fprintln(tw, "\nwatch of 10 members\tevents/s\tMB/s\tdelay p50 ms\tp95 ms\tp99 ms\tCPU % of a "+
+		"core\tpeak MB\t")
+	_, _ = fmt.Fprintf(tw, "100 events/s each\t%.0f\t%.1f\t%.2f\t%.2f\t%.2f\t%.0f\t%d\t\n",
+		float64(len(delays))/eventTime.Seconds(), float64(size)/eventTime.Seconds()/(1<<20),
+		ms(at(delays, 0.5)), ms(at(delays, 0.95)), ms(at(delays, 0.99)),
+		100*float64(after-ticks)/ticksPerSecond/eventTime.Seconds(), most>>10)
 	return tw.Flush()
 }
 

@@ -61,8 +61,12 @@ func idle(ctx context.Context, out io.Writer, _ *clusters.Set, dir string) error
 		name, path string
 		start      func(context.Context) (*exec.Cmd, *rest.Config, error)
 	}{
-		{"ReverseProxy", "", func(ctx context.Context) (*exec.Cmd, *rest.Config, error) { return startReverseProxy(ctx, member.URL) }},
-		{"gateway", "/clusters/idle", func(ctx context.Context) (*exec.Cmd, *rest.Config, error) { return startProcess(ctx, data) }},
+		{"ReverseProxy", "", func(ctx context.Context) (*exec.Cmd, *rest.Config, error) {
+			return startReverseProxy(ctx, member.URL)
+		}},
+		{"gateway", "/clusters/idle", func(ctx context.Context) (*exec.Cmd, *rest.Config, error) {
+			return startProcess(ctx, data)
+		}},
 	} {
 		process, cfg, err := h.start(ctx)
 		if err != nil {
@@ -194,12 +198,14 @@ func registerStandIns(ctx context.Context, data string, ca []byte, namesAndURLs 
 	if err != nil {
 		return err
 	}
-	reg := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects, Policy: cluster.DialPolicy{AllowLoopback: true}}
+	reg := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects,
+		Policy: cluster.DialPolicy{AllowLoopback: true}}
 	for pair := range slices.Chunk(namesAndURLs, 2) {
-		_, err = reg.Register(ctx, registration.Request{Name: pair[0], Identity: "impersonate", SkipCheck: true, Kubeconfig: secrets.NewValue(fmt.Appendf(nil,
-			`{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
+		_, err = reg.Register(ctx, registration.Request{Name: pair[0], Identity: "impersonate", SkipCheck: true,
+			Kubeconfig: secrets.NewValue(fmt.Appendf(nil,
+				`{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
 clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %q}}], users: [{name: u, user: {token: any}}]}`,
-			pair[1], base64.StdEncoding.EncodeToString(ca)))})
+				pair[1], base64.StdEncoding.EncodeToString(ca)))})
 		if err != nil {
 			return err
 		}
@@ -269,7 +275,8 @@ func (c *caller) open(ctx context.Context, request string, want int) error {
 	if _, err := io.WriteString(conn, request); err != nil {
 		return err
 	}
-	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 1024), nil) //nolint:bodyclose // the body is the connection, which is held
+	//nolint:bodyclose // the body is the connection, which is held
+	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 1024), nil)
 	if err != nil {
 		return err
 	}
@@ -284,8 +291,10 @@ func (c *caller) watch(ctx context.Context) error {
 }
 
 func (c *caller) exec(ctx context.Context) error {
-	return c.open(ctx, "GET "+c.prefix+"/api/v1/namespaces/a/pods/p/exec?command=sh&stdout=1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+
-		"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
+	return c.open(ctx, "GET "+c.prefix+
+		"/api/v1/namespaces/a/pods/p/exec?command=sh&stdout=1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+
+		"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "+
+		"AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
 		http.StatusSwitchingProtocols)
 }
 

@@ -142,7 +142,8 @@ func tunnelSpeed(ctx context.Context, out io.Writer, data string) error {
 		of   float64
 	}{{"p50", 0.5}, {"p99", 0.99}} {
 		a, b := times[0][int(q.of*privateCalls)], times[1][int(q.of*privateCalls)]
-		_, _ = fmt.Fprintf(tw, "one call at a time, %s\t%s\t%s\t%s\t\n", q.name, a.Round(time.Microsecond), b.Round(time.Microsecond), (b - a).Round(time.Microsecond))
+		_, _ = fmt.Fprintf(tw, "one call at a time, %s\t%s\t%s\t%s\t\n", q.name, a.Round(time.Microsecond),
+			b.Round(time.Microsecond), (b - a).Round(time.Microsecond))
 	}
 	tlsConfig := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, ServerName: "127.0.0.1"}
 	for _, n := range []int{1, 50} {
@@ -156,7 +157,8 @@ func tunnelSpeed(ctx context.Context, out io.Writer, data string) error {
 				rate[i] += r / bulkTurns
 			}
 		}
-		_, _ = fmt.Fprintf(tw, "MB/s of a TLS copy, streams: %d\t%.0f\t%.0f\t%.0f %%\t\n", n, rate[0]/1e6, rate[1]/1e6, 100*rate[1]/rate[0])
+		_, _ = fmt.Fprintf(tw, "MB/s of a TLS copy, streams: %d\t%.0f\t%.0f\t%.0f %%\t\n", n, rate[0]/1e6, rate[1]/1e6,
+			100*rate[1]/rate[0])
 	}
 	if err := tw.Flush(); err != nil {
 		return err
@@ -285,7 +287,8 @@ func (c counter) Write(p []byte) (int, error) {
 }
 
 func addPrivate(ctx context.Context, st *stores.Stores, name string) (*v1alpha1.Cluster, error) {
-	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull}}
+	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Spec: v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull}}
 	value, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
@@ -363,7 +366,8 @@ func agentMemory(ctx context.Context, out io.Writer, data string) (err error) {
 		}
 		return n
 	}
-	for deadline := time.Now().Add(2 * time.Minute); connected() < idleAgents && time.Now().Before(deadline) && ctx.Err() == nil; {
+	for deadline := time.Now().Add(2 * time.Minute); connected() < idleAgents && time.Now().Before(deadline) &&
+		ctx.Err() == nil; {
 		time.Sleep(100 * time.Millisecond)
 	}
 	time.Sleep(5 * time.Second) // what connecting took is over then
@@ -378,6 +382,7 @@ func agentMemory(ctx context.Context, out io.Writer, data string) (err error) {
 	if n := connected(); n != idleAgents { // the bridge ends the tunnels of those that it does not take
 		return fmt.Errorf("%d of %d agents are connected", n, idleAgents)
 	}
-	_, err = fmt.Fprintf(out, "\n%d idle agents: %d MB more in the bridge, %d KB each, %.1f %% of a core\n", idleAgents, (after-before)/1024, (after-before)/idleAgents, 100*cpu)
+	_, err = fmt.Fprintf(out, "\n%d idle agents: %d MB more in the bridge, %d KB each, %.1f %% of a core\n", idleAgents,
+		(after-before)/1024, (after-before)/idleAgents, 100*cpu)
 	return err
 }

@@ -89,7 +89,8 @@ func streams(ctx context.Context, out io.Writer, set *cluster.Set, dir string) e
 		slices.Sort(w.rounds)
 		slices.Sort(w.rates)
 		_, _ = fmt.Fprintf(tw, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t\n", w.name,
-			ms(at(w.events, 0.5)), ms(at(w.events, 0.95)), ms(at(w.rounds, 0.5)), ms(at(w.rounds, 0.95)), w.rates[len(w.rates)/2])
+			ms(at(w.events, 0.5)), ms(at(w.events, 0.95)), ms(at(w.rounds, 0.5)), ms(at(w.rounds, 0.95)),
+			w.rates[len(w.rates)/2])
 	}
 	return tw.Flush()
 }
@@ -129,7 +130,8 @@ func gatewayConfig(ctx context.Context, dir, kubeconfig string) (*rest.Config, f
 }
 
 func startPod(ctx context.Context, client *kubernetes.Clientset) error {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "any"}}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "any"}}}}
 	if _, err := client.CoreV1().Pods("bench").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -151,7 +153,8 @@ func watchDelay(ctx context.Context, ways []*streamWay) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	maps := ways[0].client.CoreV1().ConfigMaps("default")
-	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "watched"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "watched"}},
+		metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	type arrival struct {
@@ -160,7 +163,8 @@ func watchDelay(ctx context.Context, ways []*streamWay) error {
 	}
 	arrivals := make([]chan arrival, len(ways))
 	for i, w := range ways {
-		watcher, err := w.client.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=watched"})
+		watcher, err := w.client.CoreV1().ConfigMaps("default").Watch(ctx,
+			metav1.ListOptions{FieldSelector: "metadata.name=watched"})
 		if err != nil {
 			return err
 		}
@@ -178,7 +182,8 @@ func watchDelay(ctx context.Context, ways []*streamWay) error {
 	}
 	for n := range watchEvents {
 		start := time.Now()
-		if _, err := maps.Patch(ctx, "watched", types.MergePatchType, fmt.Appendf(nil, `{"data":{"n":"%d"}}`, n), metav1.PatchOptions{}); err != nil {
+		if _, err := maps.Patch(ctx, "watched", types.MergePatchType, fmt.Appendf(nil, `{"data":{"n":"%d"}}`, n),
+			metav1.PatchOptions{}); err != nil {
 			return err
 		}
 		for i, w := range ways {
@@ -201,7 +206,8 @@ func execRoundTrips(ctx context.Context, ways []*streamWay) error {
 			return err
 		}
 		tlsConfig.NextProtos = []string{"http/1.1"}
-		d := websocket.Dialer{TLSClientConfig: tlsConfig, Subprotocols: []string{"v5.channel.k8s.io"}, HandshakeTimeout: 20 * time.Second}
+		d := websocket.Dialer{TLSClientConfig: tlsConfig, Subprotocols: []string{"v5.channel.k8s.io"},
+			HandshakeTimeout: 20 * time.Second}
 		conn, resp, err := d.DialContext(ctx, strings.Replace(w.cfg.Host, "https://", "wss://", 1)+
 			"/api/v1/namespaces/bench/pods/"+podName+"/exec?command=cat&stdin=1&stdout=1", nil)
 		if err != nil {
@@ -272,13 +278,15 @@ func portForward(ctx context.Context, ways []*streamWay) error {
 
 // forwardOnce brings forwardedSize bytes and returns MB/s.
 func forwardOnce(ctx context.Context, w *streamWay, port int) (float64, error) {
-	u := w.client.CoreV1().RESTClient().Post().Namespace("bench").Resource("pods").Name(podName).SubResource("portforward").URL()
+	u := w.client.CoreV1().RESTClient().Post().Namespace("bench").Resource("pods").Name(podName).SubResource(
+		"portforward").URL()
 	dialer, err := portforward.NewSPDYOverWebsocketDialerForStreaming(u, w.cfg)
 	if err != nil {
 		return 0, err
 	}
 	stop, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	pf, err := portforward.NewForStreaming(dialer, []string{fmt.Sprintf("0:%d", port)}, stop, ready, io.Discard, io.Discard)
+	pf, err := portforward.NewForStreaming(dialer, []string{fmt.Sprintf("0:%d", port)}, stop, ready, io.Discard,
+		io.Discard)
 	if err != nil {
 		return 0, err
 	}

@@ -82,7 +82,8 @@ func serveUpstream(ctx context.Context, spec string) error {
 	}
 	var said served
 	for i := range s.Members {
-		m := &standInMember{standIns: s, before: before, after: after, delay: s.Delay/2 + s.Delay/2*time.Duration(i+1)/time.Duration(s.Members)}
+		m := &standInMember{standIns: s, before: before, after: after, delay: s.Delay/2 +
+			s.Delay/2*time.Duration(i+1)/time.Duration(s.Members)}
 		srv := httptest.NewUnstartedServer(m)
 		srv.EnableHTTP2 = true
 		srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
@@ -125,7 +126,8 @@ const listVersion = 1000
 func (m *standInMember) list(ctx context.Context, w io.Writer) {
 	const piece = 32 << 10
 	wait(ctx, m.delay)
-	buf := fmt.Appendf(nil, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[`, listVersion)
+	buf := fmt.Appendf(nil, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[`,
+		listVersion)
 	began, sent := time.Now(), 0
 	for i := range m.Pods {
 		if i > 0 {
@@ -149,7 +151,8 @@ func (m *standInMember) list(ctx context.Context, w io.Writer) {
 // append appends a pod. version is over that of the list for those that are events.
 func (m *standInMember) append(buf []byte, n, version int) []byte {
 	buf = append(buf, m.before...)
-	buf = fmt.Appendf(buf, `"name":"pod-%06d","resourceVersion":"%d","annotations":{"sent":"%d"}`, n, version+1, time.Now().UnixNano())
+	buf = fmt.Appendf(buf, `"name":"pod-%06d","resourceVersion":"%d","annotations":{"sent":"%d"}`, n, version+1,
+		time.Now().UnixNano())
 	return append(buf, m.after...)
 }
 
@@ -186,21 +189,30 @@ func wait(ctx context.Context, d time.Duration) {
 // pod returns what is before and after the name of a pod as a cluster has them, of about 4 KB.
 func pod() (before, after []byte, err error) {
 	p := &corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{
-		Name: "NAME", Namespace: "shop", UID: "6d1f3c0e-7d0c-4f6b-9f0e-3b1f7f3a2c11", CreationTimestamp: metav1.Unix(1_790_000_000, 0), GenerateName: "web-7d9f4c6b58-",
-		Labels: map[string]string{"app": "web", "pod-template-hash": "7d9f4c6b58", "app.kubernetes.io/name": "web", "app.kubernetes.io/part-of": "shop"},
+		Name: "NAME", Namespace: "shop", UID: "6d1f3c0e-7d0c-4f6b-9f0e-3b1f7f3a2c11",
+		CreationTimestamp: metav1.Unix(1_790_000_000, 0), GenerateName: "web-7d9f4c6b58-",
+		Labels: map[string]string{"app": "web", "pod-template-hash": "7d9f4c6b58", "app.kubernetes.io/name": "web",
+			"app.kubernetes.io/part-of": "shop"},
 	}}
 	for i := range 2 {
-		c := corev1.Container{Name: "container-" + strconv.Itoa(i), Image: "registry.example.com/shop/web:1.27.3", ImagePullPolicy: corev1.PullIfNotPresent}
+		c := corev1.Container{Name: "container-" + strconv.Itoa(i), Image: "registry.example.com/shop/web:1.27.3",
+			ImagePullPolicy: corev1.PullIfNotPresent}
 		for j := range 10 {
-			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", j), Value: "a value that says something \"quoted\""})
-			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: fmt.Sprintf("volume-%d", j), MountPath: fmt.Sprintf("/var/lib/volume-%d", j)})
+			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", j),
+				Value: "a value that says something \"quoted\""})
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: fmt.Sprintf("volume-%d", j),
+				MountPath: fmt.Sprintf("/var/lib/volume-%d", j)})
 		}
 		p.Spec.Containers = append(p.Spec.Containers, c)
-		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Ready: true, Image: c.Image,
-			ImageID: "sha256:8f0c8b5a6d2e3c4f8f0c8b5a6d2e3c4f8f0c8b5a6d2e3c4f8f0c8b5a6d2e3c4f", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Ready: true,
+			Image:   c.Image,
+			ImageID: "sha256:8f0c8b5a6d2e3c4f8f0c8b5a6d2e3c4f8f0c8b5a6d2e3c4f8f0c8b5a6d2e3c4f",
+			State:   corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
 	}
-	for _, kind := range []corev1.PodConditionType{corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled} {
-		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Unix(1_790_000_000, 0)})
+	for _, kind := range []corev1.PodConditionType{corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady,
+		corev1.PodScheduled} {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue,
+			LastTransitionTime: metav1.Unix(1_790_000_000, 0)})
 	}
 	p.Status.Phase, p.Spec.NodeName = corev1.PodRunning, "node-17"
 	text, err := json.Marshal(p)

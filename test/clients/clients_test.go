@@ -14,8 +14,10 @@ func TestMain(m *testing.M) { e2e.Main(m) }
 // TestJavaScriptExample runs the JavaScript of docs/streams.md as it is printed there, except for the gateway's
 // address.
 func TestJavaScriptExample(t *testing.T) {
-	s := e2e.StartExample(t, "js", "const pass = process.env.TOKEN;\n", "node", "--experimental-websocket", "--no-warnings", "--eval")
-	wanted := map[string]bool{"web says": false, "ADDED": false, "{ stdout: 'hello' }": false, "{ exit: { code: 0 } }": false, "1000": false}
+	s := e2e.StartExample(t, "js", "const pass = process.env.TOKEN;\n", "node", "--experimental-websocket",
+		"--no-warnings", "--eval")
+	wanted := map[string]bool{"web says": false, "ADDED": false, "{ stdout: 'hello' }": false,
+		"{ exit: { code: 0 } }": false, "1000": false}
 	for left := len(wanted); left > 0; {
 		line := s.WaitForLine("all of them", func(string) bool { return true })
 		for want, seen := range wanted {

@@ -32,7 +32,8 @@ func run(ctx context.Context, exit bool) (err error) {
 	d.pass = filepath.Join(d.dir, "clusterpass.kubeconfig")
 
 	say("Two real Kubernetes clusters, member1 and member2, each with its own etcd and certificate authority.")
-	if d.clusters, err = cluster.New(ctx, cluster.Options{Clusters: []string{"member1", "member2"}, Progress: os.Stdout}); err != nil {
+	if d.clusters, err = cluster.New(ctx, cluster.Options{Clusters: []string{"member1", "member2"},
+		Progress: os.Stdout}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.clusters.Stop()) }()
@@ -149,15 +150,18 @@ func (d *demo) walk() error {
 		{"One kubeconfig, a context for each cluster.", []string{"config", "get-contexts", "-o", "name"}},
 		{"Read one cluster, then the other.", []string{"--context", "member1", "get", "nodes,pods", "-o", "wide"}},
 		{"", []string{"--context", "member2", "get", "pods"}},
-		{"The same by the URL that Karmada has.", []string{"--context", "clusterpass", "get", "--raw", "/apis/cluster.karmada.io/v1alpha1/clusters/member2/proxy/version"}},
+		{"The same by the URL that Karmada has.", []string{"--context", "clusterpass", "get", "--raw",
+			"/apis/cluster.karmada.io/v1alpha1/clusters/member2/proxy/version"}},
 		{"Write.", []string{"--context", "member1", "create", "configmap", "note", "--from-literal=from=the gateway"}},
 		{"", []string{"--context", "member1", "get", "configmap", "note", "-o", "jsonpath={.data.from}{\"\\n\"}"}},
 		{"", []string{"--context", "member1", "scale", "deployment/web", "--replicas=3"}},
-		{"Watch until it is done: this goes through the bridge.", []string{"--context", "member1", "rollout", "status", "deployment/web", "--timeout=60s"}},
+		{"Watch until it is done: this goes through the bridge.", []string{"--context", "member1", "rollout", "status",
+			"deployment/web", "--timeout=60s"}},
 		{"Logs, and a command in a container.", []string{"--context", "member2", "logs", "deployment/web", "--tail=1"}},
 		{"", []string{"--context", "member2", "exec", "deployment/web", "--", "sh", "-c", "echo I am process $$"}},
 		{"What a cluster refuses, it refuses in its own words.", []string{"--context", "member1", "get", "pod", "nosuch"}},
-		{"And what the gateway refuses, it explains.", []string{"--context", "clusterpass", "get", "--raw", "/clusters/nosuch/version"}},
+		{"And what the gateway refuses, it explains.", []string{"--context", "clusterpass", "get", "--raw",
+			"/clusters/nosuch/version"}},
 	}
 	for _, s := range steps {
 		if s.about != "" {

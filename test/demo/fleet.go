@@ -41,7 +41,9 @@ func (d *demo) fleet() error {
 	if err := d.show("--context", "clusterpass", "apply", "-f", paths["registry.yaml"]); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(patience); d.kubectl(d.pass, io.Discard, "--context", "fleet", "get", "configmaps") != nil; { // functions hear of it
+	// functions hear of it
+	for deadline := time.Now().Add(patience); d.kubectl(d.pass, io.Discard, "--context", "fleet", "get",
+		"configmaps") != nil; {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the registry is not in force after %v", patience)
 		}

@@ -26,12 +26,13 @@ const patience = 2 * time.Minute
 func (d *demo) streams() error {
 	say("Watch, while something happens: one pod less.")
 	pods := 0
-	err := d.live([]string{"--context", "member1", "get", "pods", "-l", "app=web", "--watch"}, func(line string) (bool, error) {
-		if pods++; pods == 4 { // a head and three pods
-			return false, d.show("--context", "member1", "scale", "deployment/web", "--replicas=2")
-		}
-		return strings.Contains(line, "Terminating"), nil
-	})
+	err := d.live([]string{"--context", "member1", "get", "pods", "-l", "app=web", "--watch"},
+		func(line string) (bool, error) {
+			if pods++; pods == 4 { // a head and three pods
+				return false, d.show("--context", "member1", "scale", "deployment/web", "--replicas=2")
+			}
+			return strings.Contains(line, "Terminating"), nil
+		})
 	if err != nil {
 		return err
 	}
@@ -46,7 +47,8 @@ func (d *demo) streams() error {
 	}
 
 	say("A shell in a pod, with a terminal.")
-	if err := d.terminal([]string{"--context", "member1", "exec", "-it", "deployment/web", "--", "env", "PS1=" + prompt, "sh"},
+	if err := d.terminal([]string{"--context", "member1", "exec", "-it", "deployment/web", "--", "env", "PS1=" + prompt,
+		"sh"},
 		"tty", "echo I am process $$", "exit"); err != nil {
 		return err
 	}
@@ -59,13 +61,14 @@ func (d *demo) streams() error {
 	}); err != nil {
 		return err
 	}
-	return d.live([]string{"--context", "member2", "port-forward", "pod/site", ":" + port}, func(line string) (bool, error) {
-		addr, _, _ := strings.Cut(strings.TrimPrefix(line, "Forwarding from "), " ")
-		fmt.Printf("GET http://%s/\n", addr)
-		body, err := get(d.ctx, "http://"+addr+"/")
-		fmt.Println(body)
-		return true, err
-	})
+	return d.live([]string{"--context", "member2", "port-forward", "pod/site", ":" + port},
+		func(line string) (bool, error) {
+			addr, _, _ := strings.Cut(strings.TrimPrefix(line, "Forwarding from "), " ")
+			fmt.Printf("GET http://%s/\n", addr)
+			body, err := get(d.ctx, "http://"+addr+"/")
+			fmt.Println(body)
+			return true, err
+		})
 }
 
 // live runs kubectl and prints its lines until done says that it is enough, or an error. Then it interrupts kubectl.
@@ -155,9 +158,10 @@ func site(ctx context.Context) error {
 		return err
 	}
 	fmt.Println(siteSays + strconv.Itoa(ln.Addr().(*net.TCPAddr).Port))
-	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprintf(w, "a page from process %d in pod site\n", os.Getpid())
-	})}
+	srv := &http.Server{ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprintf(w, "a page from process %d in pod site\n", os.Getpid())
+		})}
 	context.AfterFunc(ctx, func() { _ = srv.Close() })
 	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return err

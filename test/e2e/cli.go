@@ -33,7 +33,8 @@ func SecretCLI(t *testing.T, stdin string, args ...string) (string, error) {
 	bin := Program(t, "scripts/clusterpass", "clusterpass")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, bin, append([]string{"--store", "dir:" + filepath.Join(Shared(t).Dir, "data")}, args...)...)
+	cmd := exec.CommandContext(ctx, bin, append([]string{"--store", "dir:" + filepath.Join(Shared(t).Dir, "data")},
+		args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	Shared(t).NoteSecrets()

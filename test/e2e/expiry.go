@@ -53,7 +53,8 @@ func openUntil(t *testing.T, pass, namespace string, until time.Time) (map[strin
 	k := Kubectl{Kubeconfig: pass, Context: "member1"}
 	ends := map[string]func() error{}
 	for what, s := range map[string]struct{ path, protocol, first string }{
-		"exec":  {pods + "/shell/exec?command=sh&command=-c&command=echo+started%3B+exec+sleep+1000&stdout=1", "v5.channel.k8s.io", "started"},
+		"exec": {pods + "/shell/exec?command=sh&command=-c&command=echo+started%3B+exec+sleep+1000&stdout=1",
+			"v5.channel.k8s.io", "started"},
 		"watch": {pods + "?watch=1", "v1.text.clusterpass.io", "ADDED"},
 	} {
 		conn, resp, err := DialWebsocketFrom(t, k, s.path, "", s.protocol)
@@ -72,7 +73,8 @@ func openUntil(t *testing.T, pass, namespace string, until time.Time) (map[strin
 		ends[what] = func() error {
 			for {
 				_, _, err := conn.ReadMessage()
-				if websocket.IsCloseError(err, websocket.CloseGoingAway) && strings.Contains(err.Error(), "your credential has expired") {
+				if websocket.IsCloseError(err, websocket.CloseGoingAway) &&
+					strings.Contains(err.Error(), "your credential has expired") {
 					return nil
 				} else if err != nil {
 					return fmt.Errorf("it ends with %w", err)
@@ -91,7 +93,8 @@ func openUntil(t *testing.T, pass, namespace string, until time.Time) (map[strin
 	ctx, cancel := context.WithDeadline(t.Context(), until.Add(Patience))
 	t.Cleanup(cancel)
 	root := cfg.Host[:strings.Index(cfg.Host, "/clusters/")]
-	for what, prefix := range map[string]string{"watch without websocket": "/clusters/member1", "watch of the fleet": "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy"} {
+	for what, prefix := range map[string]string{"watch without websocket": "/clusters/member1",
+		"watch of the fleet": "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy"} {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, root+prefix+pods+"?watch=1", nil)
 		if err != nil {
 			return nil, err

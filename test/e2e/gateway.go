@@ -80,7 +80,8 @@ func StartGateway(t *testing.T, dir string, mode server.Mode, configure ...func(
 	ctx, stop := context.WithCancel(context.Background())
 	h.Stop = stop
 	cfg := &server.Config{
-		Listen: "127.0.0.1:0", TunnelListen: "127.0.0.1:0", Hosts: []string{GatewayService}, Data: filepath.Join(dir, "data"), Functions: mode, FunctionsDir: functionsDir(t),
+		Listen: "127.0.0.1:0", TunnelListen: "127.0.0.1:0", Hosts: []string{GatewayService}, Data: filepath.Join(dir, "data"),
+		Functions: mode, FunctionsDir: functionsDir(t),
 		Kubeconfig: h.Kubeconfig, Register: Clusters.KubeconfigFile(), DrainTimeout: time.Second,
 		Limits:   bridge.Limits{Recheck: recheck, ProbeInterval: 2 * time.Second},
 		Auditing: gateway.Auditing{Audit: filepath.Join(dir, "audit.log")},
@@ -135,7 +136,8 @@ func Register(t *testing.T, name string, kubeconfig []byte) {
 		t.Fatal(err)
 	}
 	r := &registration.Registrar{Secrets: sec, Objects: obj, Policy: cluster.DialPolicy{AllowLoopback: true}}
-	if _, err := r.Register(t.Context(), registration.Request{Name: name, Kubeconfig: secrets.NewValue(kubeconfig), DirectUsers: []string{"nobody"}, Replace: true}); err != nil {
+	if _, err := r.Register(t.Context(), registration.Request{Name: name, Kubeconfig: secrets.NewValue(kubeconfig),
+		DirectUsers: []string{"nobody"}, Replace: true}); err != nil {
 		t.Fatal(err)
 	}
 	Shared(t).NoteSecrets()

@@ -46,11 +46,13 @@ func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/.well-known/openid-configuration":
 		answer(w, http.StatusOK, map[string]any{
-			"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token",
+			"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.URL + "/authorize",
+			"token_endpoint":                        i.URL + "/token",
 			"id_token_signing_alg_values_supported": []string{"ES256"}, "code_challenge_methods_supported": []string{"S256"},
 		})
 	case "/keys":
-		answer(w, http.StatusOK, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: i.key.Public(), KeyID: "one", Algorithm: "ES256", Use: "sig"}}})
+		answer(w, http.StatusOK, jose.JSONWebKeySet{
+			Keys: []jose.JSONWebKey{{Key: i.key.Public(), KeyID: "one", Algorithm: "ES256", Use: "sig"}}})
 	case "/authorize":
 		i.authorize(w, r)
 	case "/token":
@@ -69,7 +71,8 @@ func (i *Issuer) redeem(w http.ResponseWriter, r *http.Request) {
 	}
 	q := asked.(url.Values)
 	challenge := sha256.Sum256([]byte(r.FormValue("code_verifier")))
-	if r.FormValue("redirect_uri") != q.Get("redirect_uri") || base64.RawURLEncoding.EncodeToString(challenge[:]) != q.Get("code_challenge") {
+	if r.FormValue("redirect_uri") != q.Get("redirect_uri") ||
+		base64.RawURLEncoding.EncodeToString(challenge[:]) != q.Get("code_challenge") {
 		answer(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant"})
 		return
 	}
@@ -78,12 +81,14 @@ func (i *Issuer) redeem(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	answer(w, http.StatusOK, map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 3600, "id_token": token})
+	answer(w, http.StatusOK, map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 3600,
+		"id_token": token})
 }
 
 func (i *Issuer) authentication() string {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.Certificate().Raw})
-	return fmt.Sprintf("oidc:\n- {url: %q, audiences: [%s], usernamePrefix: \"-\", clockSkew: 1s, ca: %q}\n", i.URL, clientID, ca)
+	return fmt.Sprintf("oidc:\n- {url: %q, audiences: [%s], usernamePrefix: \"-\", clockSkew: 1s, ca: %q}\n", i.URL,
+		clientID, ca)
 }
 
 // Token returns a token of a user.
@@ -93,7 +98,8 @@ func (i *Issuer) Token(t *testing.T, user string) string {
 }
 
 func (i *Issuer) sign(user string, until time.Time, nonce string) (string, error) {
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: i.key, KeyID: "one"}}, nil)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: i.key, KeyID: "one"}},
+		nil)
 	if err != nil {
 		return "", err
 	}

@@ -238,10 +238,12 @@ func WantText(t *testing.T, printed string, words ...string) {
 func SameEnd(t *testing.T, bin string, d, g Kubectl, stdin string, args ...string) Result {
 	t.Helper()
 	var dr, gr Result
-	hurried := slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--request-timeout=") }) // it may be over before anything came
+	// it may be over before anything came
+	hurried := slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--request-timeout=") })
 	// A command that ends before its stdin does may lose its verdict in kube-apiserver, and its last words, either way.
 	hurried = hurried || stdin != "" && !slices.Contains(args, "cat") && !slices.Contains(args, "wc")
-	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); { // stderr of kubectl depends on time now and then, and nothing else does
+	// stderr of kubectl depends on time now and then, and nothing else does
+	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); {
 		dr, gr = RunTogether(t, bin, d, g, stdin, args...)
 		same := dr.Code == gr.Code && sortLines(dr.Stdout) == sortLines(gr.Stdout)
 		if !same && !hurried {

@@ -57,7 +57,8 @@ func NoteFiles(path string) {
 func NoteSecretsManager(t *testing.T, url string) (n int) {
 	t.Helper()
 	manager := secretsmanager.NewFromConfig(mototest.Config(url))
-	all := secretsmanager.NewListSecretsPaginator(manager, &secretsmanager.ListSecretsInput{IncludePlannedDeletion: aws.Bool(true)})
+	all := secretsmanager.NewListSecretsPaginator(manager,
+		&secretsmanager.ListSecretsInput{IncludePlannedDeletion: aws.Bool(true)})
 	for all.HasMorePages() {
 		page, err := all.NextPage(t.Context())
 		if err != nil {

@@ -83,7 +83,9 @@ func (s *Session) ExitCode() int {
 // Start starts a kubectl as a Session.
 func (k Kubectl) Start(t *testing.T, bin string, args ...string) *Session {
 	t.Helper()
-	return startCommand(t, "kubectl "+strings.Join(args, " "), func(ctx context.Context) *exec.Cmd { return k.Command(ctx, t, bin, args...) })
+	return startCommand(t, "kubectl "+strings.Join(args, " "), func(ctx context.Context) *exec.Cmd {
+		return k.Command(ctx, t, bin, args...)
+	})
 }
 
 // startCommand starts a command as a Session of at most 15 minutes.

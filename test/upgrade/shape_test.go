@@ -64,7 +64,8 @@ func shapes(t *testing.T, dir string) map[string][]string {
 			for _, e := range c.Extensions {
 				extensions = append(extensions, e.Id.String())
 			}
-			parts = append(parts, fmt.Sprint(c.Subject, c.SignatureAlgorithm, c.KeyUsage, c.ExtKeyUsage, c.URIs, c.DNSNames, extensions))
+			parts = append(parts, fmt.Sprint(c.Subject, c.SignatureAlgorithm, c.KeyUsage, c.ExtKeyUsage, c.URIs, c.DNSNames,
+				extensions))
 		case name == "secrets.yaml":
 			var secrets map[string]any
 			err = yaml.Unmarshal(data, &secrets)

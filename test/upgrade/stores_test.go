@@ -79,7 +79,8 @@ func moto(t *testing.T) (string, *stores.Stores) {
 	}
 	t.Cleanup(srv.Close)
 	for k, v := range map[string]string{
-		"AWS_ENDPOINT_URL": srv.URL, "AWS_REGION": mototest.Config(srv.URL).Region, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+		"AWS_ENDPOINT_URL": srv.URL, "AWS_REGION": mototest.Config(srv.URL).Region, "AWS_ACCESS_KEY_ID": "test",
+		"AWS_SECRET_ACCESS_KEY": "test",
 	} {
 		t.Setenv(k, v)
 	}
@@ -100,7 +101,8 @@ func dynamo(t *testing.T, url, operation, body string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20200101/"+os.Getenv("AWS_REGION")+"/dynamodb/aws4_request, SignedHeaders=host, Signature=0")
+	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20200101/"+os.Getenv("AWS_REGION")+
+		"/dynamodb/aws4_request, SignedHeaders=host, Signature=0")
 	req.Header.Set("Content-Type", "application/x-amz-json-1.0")
 	req.Header.Set("X-Amz-Target", "DynamoDB_20120810."+operation)
 	resp, err := http.DefaultClient.Do(req)

@@ -99,13 +99,15 @@ func formats(t *testing.T) []string {
 func check(t *testing.T, dir string, st *stores.Stores) {
 	t.Helper()
 	ctx := t.Context()
-	members := cluster.NewMembers(cluster.Config{Objects: st.Objects, Secrets: st.Secrets, Policy: cluster.DialPolicy{AllowLoopback: true}})
+	members := cluster.NewMembers(cluster.Config{Objects: st.Objects, Secrets: st.Secrets,
+		Policy: cluster.DialPolicy{AllowLoopback: true}})
 	defer members.Close()
 	m, err := members.Get(ctx, "member1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Server.String() != "https://member1.example.com:6443" || m.Cluster.Labels["env"] != "prod" || m.Cluster.Spec.SyncMode != clusterv1alpha1.Push {
+	if m.Server.String() != "https://member1.example.com:6443" || m.Cluster.Labels["env"] != "prod" ||
+		m.Cluster.Spec.SyncMode != clusterv1alpha1.Push {
 		t.Errorf("member1 is %s, %+v", m.Server, m.Cluster)
 	}
 
@@ -128,7 +130,8 @@ func check(t *testing.T, dir string, st *stores.Stores) {
 		t.Fatal(err)
 	}
 	scope := func(resource, kind string) registry.Scope {
-		return registry.ScopeOf([]searchv1alpha1.ResourceRegistry{r}, m.Cluster, registry.Kind{APIVersion: "v1", Resource: resource, Kind: kind})
+		return registry.ScopeOf([]searchv1alpha1.ResourceRegistry{r}, m.Cluster,
+			registry.Kind{APIVersion: "v1", Resource: resource, Kind: kind})
 	}
 	if !scope("pods", "Pod").Takes("default") || scope("secrets", "Secret").Takes("default") {
 		t.Errorf("the registry takes in %+v and %+v", scope("pods", "Pod"), scope("secrets", "Secret"))
@@ -228,7 +231,8 @@ func checkPrivate(t *testing.T, dir string, st *stores.Stores) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := m.Cluster.Spec; m.Server.String() != "https://private1.example.com:6443" || s.SyncMode != clusterv1alpha1.Pull || s.ProxyURL != tunnelURL {
+	if s := m.Cluster.Spec; m.Server.String() != "https://private1.example.com:6443" ||
+		s.SyncMode != clusterv1alpha1.Pull || s.ProxyURL != tunnelURL {
 		t.Errorf("private1 is %s, %+v", m.Server, m.Cluster)
 	}
 
@@ -257,7 +261,8 @@ func fill(t *testing.T, st *stores.Stores) map[string][]byte {
 		t.Fatal(err)
 	}
 	meta := func(name string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Name: name, UID: "5f0e3a52-4d42-4b8a-9d0f-0f6a3ad2c001", CreationTimestamp: metav1.NewTime(then)}
+		return metav1.ObjectMeta{Name: name, UID: "5f0e3a52-4d42-4b8a-9d0f-0f6a3ad2c001",
+			CreationTimestamp: metav1.NewTime(then)}
 	}
 	registered := func(name string, mode clusterv1alpha1.SyncMode) *clusterv1alpha1.Cluster {
 		server := "https://" + name + ".example.com:6443"
@@ -265,11 +270,13 @@ func fill(t *testing.T, st *stores.Stores) map[string][]byte {
 kind: Config
 current-context: a
 contexts: [{name: a, context: {cluster: a, user: a}}]
-clusters: [{name: a, cluster: {server: "` + server + `", certificate-authority-data: ` + base64.StdEncoding.EncodeToString(ca.PEM()) + `}}]
+clusters: [{name: a, cluster: {server: "` + server + `", certificate-authority-data: ` +
+			base64.StdEncoding.EncodeToString(ca.PEM()) + `}}]
 users: [{name: a, user: {token: of-a-test}}]
 `
 		secret := clusterv1alpha1.NewSecretName(name, "x7k2p")
-		if _, err := st.Secrets.Create(ctx, secret, secrets.NewValue([]byte(kubeconfig)), map[string]string{"cluster": name}); err != nil {
+		if _, err := st.Secrets.Create(ctx, secret, secrets.NewValue([]byte(kubeconfig)),
+			map[string]string{"cluster": name}); err != nil {
 			t.Fatal(err)
 		}
 		return &clusterv1alpha1.Cluster{ObjectMeta: meta(name), Spec: clusterv1alpha1.ClusterSpec{
@@ -283,15 +290,18 @@ users: [{name: a, user: {token: of-a-test}}]
 		clusterv1alpha1.Prefix + "member1":  member,
 		clusterv1alpha1.Prefix + "private1": private,
 		access.RolePrefix + "readers": rbacv1.ClusterRole{ObjectMeta: meta("readers"), Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{access.ClusterGroup}, Resources: []string{"clusters/proxy"}, ResourceNames: []string{"member1"}, Verbs: []string{"get"},
+			APIGroups: []string{access.ClusterGroup}, Resources: []string{"clusters/proxy"}, ResourceNames: []string{"member1"},
+			Verbs: []string{"get"},
 		}}},
 		access.BindingPrefix + "readers": rbacv1.ClusterRoleBinding{
-			ObjectMeta: meta("readers"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "readers"},
+			ObjectMeta: meta("readers"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+				Name: "readers"},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "ann"}},
 		},
-		searchv1alpha1.Prefix + "pods": searchv1alpha1.ResourceRegistry{ObjectMeta: meta("pods"), Spec: searchv1alpha1.ResourceRegistrySpec{
-			ResourceSelectors: []searchv1alpha1.ResourceSelector{{APIVersion: "v1", Kind: "Pod"}},
-		}},
+		searchv1alpha1.Prefix + "pods": searchv1alpha1.ResourceRegistry{ObjectMeta: meta("pods"),
+			Spec: searchv1alpha1.ResourceRegistrySpec{
+				ResourceSelectors: []searchv1alpha1.ResourceSelector{{APIVersion: "v1", Kind: "Pod"}},
+			}},
 	} {
 		value, err := json.Marshal(v)
 		if err != nil {
@@ -304,8 +314,11 @@ users: [{name: a, user: {token: of-a-test}}]
 		}
 	}
 
-	issuer := &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, CA: ca, Now: func() time.Time { return then }}
-	spec := v1alpha1.PassSpec{User: "ann", Clusters: []string{"member1"}, Verbs: []string{"get"}, TTL: metav1.Duration{Duration: passes.MaxTTL}}
+	issuer := &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, CA: ca, Now: func() time.Time {
+		return then
+	}}
+	spec := v1alpha1.PassSpec{User: "ann", Clusters: []string{"member1"}, Verbs: []string{"get"},
+		TTL: metav1.Duration{Duration: passes.MaxTTL}}
 	made, err := issuer.Create(ctx, &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: "token"}, Spec: spec})
 	if err != nil {
 		t.Fatal(err)
@@ -319,7 +332,8 @@ users: [{name: a, user: {token: of-a-test}}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := issuer.RevokeCertificate(ctx, passes.Revocation{Serial: passes.Serial(parse(t, revoked)), User: "ann", Reason: "lost"}); err != nil {
+	if _, err := issuer.RevokeCertificate(ctx, passes.Revocation{Serial: passes.Serial(parse(t, revoked)), User: "ann",
+		Reason: "lost"}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -356,7 +370,8 @@ func shown(t *testing.T, certificate func(*tls.ClientHelloInfo) (*tls.Certificat
 	near, far := net.Pipe()
 	defer func() { _ = near.Close() }()
 	go func() {
-		_ = tls.Server(far, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificate}).HandshakeContext(t.Context())
+		_ = tls.Server(far, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificate}).HandshakeContext(
+			t.Context())
 	}()
 	conn := tls.Client(near, &tls.Config{InsecureSkipVerify: true}) // it is looked at, not believed
 	if err := conn.HandshakeContext(t.Context()); err != nil {
@@ -404,7 +419,8 @@ func write(t *testing.T, dir string) {
 		copied[m.Name] = string(s.Value.Reveal())
 	}
 	for _, prefix := range []string{
-		clusterv1alpha1.Prefix, access.RolePrefix, access.BindingPrefix, searchv1alpha1.Prefix, v1alpha1.PassPrefix, v1alpha1.RevocationPrefix, v1alpha1.AgentPrefix,
+		clusterv1alpha1.Prefix, access.RolePrefix, access.BindingPrefix, searchv1alpha1.Prefix, v1alpha1.PassPrefix,
+		v1alpha1.RevocationPrefix, v1alpha1.AgentPrefix,
 		"keys/",
 	} {
 		page, err := st.Objects.List(t.Context(), prefix, 0, "")

@@ -51,7 +51,8 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	}
 	for _, f := range functions {
 		// Each invocation has a process of its own: MaxInvocations ends it, which on a busy machine may take some more turns.
-		if f.run, err = lambda.NewFunction(lambda.Config{Name: f.name, Bootstrap: f.path, Env: env, MaxInvocations: 1, MaxConcurrency: 10}); err != nil {
+		if f.run, err = lambda.NewFunction(lambda.Config{Name: f.name, Bootstrap: f.path, Env: env, MaxInvocations: 1,
+			MaxConcurrency: 10}); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, f.run.Close(context.WithoutCancel(ctx))) }()
@@ -65,7 +66,8 @@ func run(ctx context.Context, out io.Writer) (err error) {
 // binaries builds the hello world and finds the functions that are built.
 func binaries(ctx context.Context, dir string) ([]*function, error) {
 	hello := &function{name: "hello", path: filepath.Join(dir, "hello")}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-tags", "lambda.norpc", "-o", hello.path, "./test/bench/coldstart/testdata/hello")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-tags", "lambda.norpc", "-o",
+		hello.path, "./test/bench/coldstart/testdata/hello")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the hello world: %w\n%s", err, text)
@@ -95,7 +97,8 @@ func environment(dir string) (map[string]string, error) {
 
 // measure makes a call that each function can answer by itself: nobody is named, which is refused.
 func measure(ctx context.Context, functions []*function) error {
-	payload, err := event.ALB{}.Event(httptest.NewRequest(http.MethodGet, "/clusters/member1/api/v1/namespaces/default", nil))
+	payload, err := event.ALB{}.Event(httptest.NewRequest(http.MethodGet, "/clusters/member1/api/v1/namespaces/default",
+		nil))
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,8 @@ func TestBinaries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []debug.BuildSetting{{Key: "-tags", Value: "lambda.norpc"}, {Key: "-trimpath", Value: "true"}, {Key: "CGO_ENABLED", Value: "0"}} {
+		for _, want := range []debug.BuildSetting{{Key: "-tags", Value: "lambda.norpc"}, {Key: "-trimpath", Value: "true"},
+			{Key: "CGO_ENABLED", Value: "0"}} {
 			if !slices.Contains(info.Settings, want) {
 				t.Errorf("%s is built without %s=%s", name, want.Key, want.Value)
 			}

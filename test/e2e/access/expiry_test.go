@@ -49,16 +49,20 @@ func TestExpiry(t *testing.T) {
 	pass := func(form v1alpha1.Form) func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo {
 		return func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo {
 			t.Helper()
-			issuer := &passes.Issuer{Objects: obj, Secrets: sec, URL: gw.URL, CA: ca, Now: func() time.Time { return until.Add(-ttl) }}
-			p := &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("expires-%s-%d", form, until.Unix())}, Spec: v1alpha1.PassSpec{
-				User: user, Clusters: []string{"*"}, Verbs: []string{"*"}, TTL: metav1.Duration{Duration: ttl}, Form: form,
+			issuer := &passes.Issuer{Objects: obj, Secrets: sec, URL: gw.URL, CA: ca, Now: func() time.Time {
+				return until.Add(-ttl)
 			}}
+			p := &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("expires-%s-%d", form, until.Unix())},
+				Spec: v1alpha1.PassSpec{
+					User: user, Clusters: []string{"*"}, Verbs: []string{"*"}, TTL: metav1.Duration{Duration: ttl}, Form: form,
+				}}
 			issued, err := issuer.Create(t.Context(), p)
 			if err != nil {
 				t.Fatal(err)
 			}
 			h.NoteSecrets()
-			return &clientcmdapi.AuthInfo{Token: string(issued.Token.Reveal()), ClientCertificateData: issued.Certificate, ClientKeyData: issued.Key.Reveal()}
+			return &clientcmdapi.AuthInfo{Token: string(issued.Token.Reveal()), ClientCertificateData: issued.Certificate,
+				ClientKeyData: issued.Key.Reveal()}
 		}
 	}
 	for name, credential := range map[string]func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo{

@@ -60,7 +60,8 @@ func TestAs(t *testing.T) {
 	}
 	u := who.Status.UserInfo
 	slices.Sort(u.Groups)
-	if u.Username != "carol" || u.UID != "17" || !slices.Equal(u.Groups, []string{"painters", "system:authenticated"}) || !slices.Equal(u.Extra[identity.ExtraOriginalUser], []string{"actor"}) {
+	if u.Username != "carol" || u.UID != "17" || !slices.Equal(u.Groups, []string{"painters", "system:authenticated"}) ||
+		!slices.Equal(u.Extra[identity.ExtraOriginalUser], []string{"actor"}) {
 		t.Errorf("the member sees %+v", u)
 	}
 	for _, tt := range []struct {
@@ -69,9 +70,11 @@ func TestAs(t *testing.T) {
 	}{
 		{`User "actor" cannot impersonate resource "users"`, []string{"--as", "root"}},
 		{`User "actor" cannot impersonate resource "groups"`, []string{"--as", "carol", "--as-group", "system:masters"}},
-		{`User "actor" cannot impersonate resource "groups"`, []string{"--as", "carol", "--as-group", "painters", "--as-group", "admins"}},
+		{`User "actor" cannot impersonate resource "groups"`, []string{"--as", "carol", "--as-group", "painters",
+			"--as-group", "admins"}},
 		{`User "actor" cannot impersonate resource "uids"`, []string{"--as", "carol", "--as-uid", "18"}},
-		{`User "actor" cannot impersonate resource "serviceaccounts"`, []string{"--as", "system:serviceaccount:kube-system:default"}},
+		{`User "actor" cannot impersonate resource "serviceaccounts"`,
+			[]string{"--as", "system:serviceaccount:kube-system:default"}},
 		{`User "actor" cannot get resource "clusters/proxy"`, nil}, // carol may, and who acts as her may not
 	} {
 		k.NeverAllowed(t, tt.want, append([]string{"get", "--raw", "/clusters/member1/version"}, tt.as...)...)
@@ -97,8 +100,10 @@ func TestAWSCaller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	member := registration.Request{Name: "member1", Kubeconfig: secrets.NewValue(e2e.Clusters.Cluster("member1").Kubeconfig())}
-	if _, err := (&registration.Registrar{Secrets: st.Secrets, Objects: st.Objects, Policy: cluster.DialPolicy{AllowLoopback: true}}).Register(t.Context(), member); err != nil {
+	member := registration.Request{Name: "member1",
+		Kubeconfig: secrets.NewValue(e2e.Clusters.Cluster("member1").Kubeconfig())}
+	if _, err := (&registration.Registrar{Secrets: st.Secrets, Objects: st.Objects,
+		Policy: cluster.DialPolicy{AllowLoopback: true}}).Register(t.Context(), member); err != nil {
 		t.Fatal(err)
 	}
 	for key, value := range map[string]string{
@@ -123,18 +128,21 @@ func TestAWSCaller(t *testing.T) {
 	srv := e2e.ProxyFunction(t, 8, ststest.Region, env) // kubectl makes several calls at once
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "aws"), []byte(fmt.Sprintf("#!/bin/sh\nexec %q -m awscli \"$@\"\n", python)), 0o700); err != nil {
+	if err := os.WriteFile(filepath.Join(bin, "aws"), []byte(fmt.Sprintf("#!/bin/sh\nexec %q -m awscli \"$@\"\n", python)),
+		0o700); err != nil {
 		t.Fatal(err)
 	}
 	of := func(clusterName string) e2e.Kubectl {
 		file := filepath.Join(t.TempDir(), "kubeconfig")
-		if out, err := e2e.CLI(t, "", "login", srv.URL, "--ca", e2e.WriteFile(t, string(ca)), "--kubeconfig", file, "--skip-check", "--cluster", "member1",
+		if out, err := e2e.CLI(t, "", "login", srv.URL, "--ca", e2e.WriteFile(t, string(ca)), "--kubeconfig", file,
+			"--skip-check", "--cluster", "member1",
 			"--eks-name", clusterName, "--aws-region", ststest.Region); err != nil {
 			t.Fatalf("%s%v", out, err)
 		}
 		return e2e.Kubectl{Context: "member1", Kubeconfig: file, Env: []string{
 			"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"),
-			"AWS_ACCESS_KEY_ID=" + ststest.Key.AccessKeyID, "AWS_SECRET_ACCESS_KEY=" + ststest.Key.SecretAccessKey, "AWS_SESSION_TOKEN=" + ststest.Key.SessionToken,
+			"AWS_ACCESS_KEY_ID=" + ststest.Key.AccessKeyID, "AWS_SECRET_ACCESS_KEY=" + ststest.Key.SecretAccessKey,
+			"AWS_SESSION_TOKEN=" + ststest.Key.SessionToken,
 			"AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null",
 		}}
 	}
@@ -143,9 +151,11 @@ func TestAWSCaller(t *testing.T) {
 	k.NeverAllowed(t, "has no user here", "get", "--raw", "/clusters/member1/version")
 	sts.ARN.Store(ststest.Role)
 	// The function waits for STS for some seconds only.
-	if got := k.MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups}"); got != user+` ["dev","system:authenticated"]` {
+	if got := k.MustEventually(t, "auth", "whoami", "-o",
+		"jsonpath={.status.userInfo.username} {.status.userInfo.groups}"); got != user+` ["dev","system:authenticated"]` {
 		t.Errorf("the member sees %s", got)
 	}
 	k.NeverAllowed(t, `User "aws:ann" cannot list resource "nodes"`, "get", "nodes")
-	of("production").NeverAllowed(t, "it is not for this gateway: get one with --cluster-name gateway-1", "get", "--raw", "/clusters/member1/version")
+	of("production").NeverAllowed(t, "it is not for this gateway: get one with --cluster-name gateway-1", "get", "--raw",
+		"/clusters/member1/version")
 }

@@ -21,7 +21,8 @@ func TestJoin(t *testing.T) {
 		}
 		return out
 	}
-	out := run("cluster", "join", "joined", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2", "--label", "by=join")
+	out := run("cluster", "join", "joined", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2",
+		"--label", "by=join")
 	if !strings.Contains(out, `cluster "joined" is registered`) || !strings.Contains(out, "identity impersonate") {
 		t.Error(out)
 	}
@@ -71,7 +72,8 @@ func TestJoinByTwoGateways(t *testing.T) {
 	names := map[string]string{}
 	for _, group := range []string{"dev", "ops"} {
 		data := t.TempDir()
-		out, err := e2e.CLI(t, "", "cluster", "join", "shared", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2", "--group", group, "--store", "dir:"+data)
+		out, err := e2e.CLI(t, "", "cluster", "join", "shared", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
+			"member2", "--group", group, "--store", "dir:"+data)
 		if err != nil {
 			t.Fatalf("%s%v", out, err)
 		}
@@ -121,7 +123,9 @@ func accountOf(t *testing.T, data, cluster string) (e2e.Kubectl, string) {
 // may asks the member whether k may do something.
 func may(t *testing.T, k e2e.Kubectl, verb, group, resource, subresource, namespace, name string) bool {
 	t.Helper()
-	k.Stdin = strings.NewReader(fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":
-		{"verb":%q,"group":%q,"resource":%q,"subresource":%q,"namespace":%q,"name":%q}}}`, verb, group, resource, subresource, namespace, name))
+	k.Stdin = strings.NewReader(
+		fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":
+		{"verb":%q,"group":%q,"resource":%q,"subresource":%q,"namespace":%q,"name":%q}}}`, verb, group, resource, subresource,
+			namespace, name))
 	return k.Must(t, "create", "--validate=false", "-f", "-", "-o", "jsonpath={.status.allowed}") == "true"
 }

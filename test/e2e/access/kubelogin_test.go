@@ -17,7 +17,8 @@ func TestKubelogin(t *testing.T) {
 	p, ns := e2e.NewBrowserPage(t), e2e.StreamPods(t, []string{"member1"}, "shell")
 	_, _ = e2e.CLI(t, "", "--help") // builds it
 	bin, home := t.TempDir(), t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(bin, "kubectl-oidc_login"), "github.com/int128/kubelogin")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(bin, "kubectl-oidc_login"),
+		"github.com/int128/kubelogin")
 	build.Dir = "../../kubelogin"
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
@@ -25,8 +26,10 @@ func TestKubelogin(t *testing.T) {
 	if err := os.Symlink(e2e.Clusters.BuiltKubectl(), filepath.Join(bin, "kubectl")); err != nil {
 		t.Fatal(err)
 	}
-	trusted := e2e.WriteFile(t, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Issuer.Certificate().Raw})))
-	browser := fmt.Sprintf("#!/bin/sh\nexec curl --silent --show-error --fail --location --noproxy '*' --cacert %q --output /dev/null \"$1\"\n", trusted)
+	trusted := e2e.WriteFile(t,
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Issuer.Certificate().Raw})))
+	browser := fmt.Sprintf("#!/bin/sh\nexec curl --silent --show-error --fail --location --noproxy '*' --cacert %q "+
+		"--output /dev/null \"$1\"\n", trusted)
 	if err := os.WriteFile(filepath.Join(bin, "xdg-open"), []byte(browser), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -36,8 +39,11 @@ func TestKubelogin(t *testing.T) {
 
 	file := filepath.Join(home, "kubeconfig")
 	// A port that is free, since others may have kubelogin's own two.
-	e2e.WaitForCLI(t, true, []string{"kubectl --kubeconfig " + file + " --context member1 get nodes"}, "login", "https://"+p.Addr, "--ca", p.CAFile, "--kubeconfig", file, "--oidc-arg=--listen-address=127.0.0.1:0")
-	k := e2e.Kubectl{Kubeconfig: file, Context: "member1", Env: []string{"KUBECACHEDIR=" + filepath.Join(home, ".kube", "cache")}} // where kubelogin has the token
+	e2e.WaitForCLI(t, true, []string{"kubectl --kubeconfig " + file + " --context member1 get nodes"}, "login", "https://"+
+		p.Addr, "--ca", p.CAFile, "--kubeconfig", file, "--oidc-arg=--listen-address=127.0.0.1:0")
+	// where kubelogin has the token
+	k := e2e.Kubectl{Kubeconfig: file, Context: "member1",
+		Env: []string{"KUBECACHEDIR=" + filepath.Join(home, ".kube", "cache")}}
 	e2e.WantText(t, k.MustEventually(t, "-n", ns, "get", "pods"), "shell")
 	if got := k.MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); got != "page" {
 		t.Errorf("the member sees %s", got)

@@ -27,7 +27,8 @@ func TestLogin(t *testing.T) {
 	e2e.Grant(t, "member1", "logs-in") // to do everything with member1
 	file := filepath.Join(t.TempDir(), "config")
 	pass := e2e.WriteFile(t, e2e.PassOf(t, "logs-in", "--user", "logs-in"))
-	e2e.WaitForCLI(t, true, []string{"kubectl --kubeconfig " + file + " --context member1 get nodes"}, "login", "--pass", pass, "--kubeconfig", file)
+	e2e.WaitForCLI(t, true, []string{"kubectl --kubeconfig " + file + " --context member1 get nodes"}, "login", "--pass",
+		pass, "--kubeconfig", file)
 	e2e.WantText(t, e2e.Kubectl{Kubeconfig: file, Context: "member1"}.MustEventually(t, "get", "nodes"), "member1-node")
 	contexts := func(kc string) string {
 		return e2e.Kubectl{Kubeconfig: kc, Context: "member1"}.Must(t, "config", "get-contexts", "-o", "name")
@@ -36,7 +37,8 @@ func TestLogin(t *testing.T) {
 		t.Errorf("contexts: %s", got)
 	}
 	// A limited pass has no rules that it could be asked for, and every cluster that it names.
-	limited := e2e.WriteFile(t, e2e.PassOf(t, "logs-in-limited", "--user", "logs-in", "--cluster", "member1,member2", "--verb", "get"))
+	limited := e2e.WriteFile(t, e2e.PassOf(t, "logs-in-limited", "--user", "logs-in", "--cluster", "member1,member2",
+		"--verb", "get"))
 	for _, from := range []string{file, limited} {
 		waittest.Until(t, "kubeconfig has the contexts of the login", func() bool {
 			made, err := e2e.SecretCLI(t, "", "kubeconfig", "--kubeconfig", from)
@@ -50,12 +52,14 @@ func TestLogin(t *testing.T) {
 		t.Fatal(err)
 	}
 	gw := kc.Clusters["clusterpass"]
-	if out, err := e2e.CLI(t, "", "login", gw.Server, "--ca", e2e.WriteFile(t, string(gw.CertificateAuthorityData)), "--kubeconfig", file); err == nil || !strings.Contains(out, "takes passes and client certificates only") {
+	if out, err := e2e.CLI(t, "", "login", gw.Server, "--ca", e2e.WriteFile(t, string(gw.CertificateAuthorityData)),
+		"--kubeconfig", file); err == nil || !strings.Contains(out, "takes passes and client certificates only") {
 		t.Errorf("%s%v", out, err)
 	}
 
 	bin := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "make", "-C", "../../..", "install", "BINDIR="+bin).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "make", "-C", "../../..", "install", "BINDIR="+
+		bin).CombinedOutput(); err != nil {
 		t.Fatalf("make install: %v\n%s", err, out)
 	}
 	plugin := func(args ...string) (string, error) {
@@ -81,7 +85,8 @@ func TestLogin(t *testing.T) {
 func TestDoctor(t *testing.T) {
 	e2e.Grant(t, "member1", "patient")
 	healthy := e2e.PassFor(t, "patient")
-	e2e.WaitForCLI(t, true, []string{"ok     DNS", "ok     TCP", "ok     TLS", "ok     identity", "ok     streams", "ok     access", "ok     member1"},
+	e2e.WaitForCLI(t, true, []string{"ok     DNS", "ok     TCP", "ok     TLS", "ok     identity", "ok     streams",
+		"ok     access", "ok     member1"},
 		"doctor", "--kubeconfig", healthy)
 	kc, err := clientcmd.LoadFromFile(healthy)
 	if err != nil {
@@ -112,26 +117,36 @@ func TestDoctor(t *testing.T) {
 	}{
 		{"no kubeconfig", healthy + ".nosuch", nil, []string{"WRONG  kubeconfig", "clusterpass login"}},
 		{"another's context", e2e.Clusters.KubeconfigFile(), nil, []string{"WRONG"}},
-		{"a name that nobody has", ill(func() { kc.Clusters["clusterpass"].Server = "https://gateway.invalid:443" }), nil, []string{"WRONG  DNS", `"gateway.invalid"`}},
-		{"a port without a server", ill(func() { kc.Clusters["clusterpass"].Server = "https://127.0.0.1:9" }), nil, []string{"WRONG  TCP", "connection refused"}},
+		{"a name that nobody has", ill(func() { kc.Clusters["clusterpass"].Server = "https://gateway.invalid:443" }), nil,
+			[]string{"WRONG  DNS", `"gateway.invalid"`}},
+		{"a port without a server", ill(func() { kc.Clusters["clusterpass"].Server = "https://127.0.0.1:9" }), nil,
+			[]string{"WRONG  TCP", "connection refused"}},
 		{"another CA", ill(func() {
 			kc.Clusters["clusterpass"].CertificateAuthorityData = kc.AuthInfos[kc.Contexts["clusterpass"].AuthInfo].ClientCertificateData
 		}), nil, []string{"WRONG  TLS", "not signed by the CA that your kubeconfig has"}},
-		{"no CA", ill(func() { kc.Clusters["clusterpass"].CertificateAuthorityData = nil }), nil, []string{"WRONG  TLS", "does not trust", "--ca"}},
-		{"another name", ill(func() { kc.Clusters["clusterpass"].TLSServerName = "gateway.invalid" }), nil, []string{"WRONG  TLS", "for another name"}},
+		{"no CA", ill(func() { kc.Clusters["clusterpass"].CertificateAuthorityData = nil }), nil,
+			[]string{"WRONG  TLS", "does not trust", "--ca"}},
+		{"another name", ill(func() { kc.Clusters["clusterpass"].TLSServerName = "gateway.invalid" }), nil,
+			[]string{"WRONG  TLS", "for another name"}},
 		{"a revoked pass", revoked, nil, []string{"WRONG  identity", `the pass "doctor-revoked" was revoked`}},
 		{"no plugin", ill(func() {
 			auth := kc.AuthInfos[kc.Contexts["clusterpass"].AuthInfo]
 			auth.ClientCertificateData, auth.ClientKeyData = nil, nil
 			auth.Exec = &clientcmdapi.ExecConfig{
-				Command: "no-such-plugin", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+				Command: "no-such-plugin", APIVersion: "client.authentication.k8s.io/v1",
+				InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 			}
 		}), nil, []string{"WRONG  identity", "no-such-plugin"}},
-		{"nobody", e2e.PassFor(t, "a-stranger"), nil, []string{"ok     identity", "WRONG  access", "you may reach no cluster"}},
-		{"a proxy that is not there", ill(func() { kc.Clusters["clusterpass"].ProxyURL = "http://127.0.0.1:9" }), nil, []string{"ok     proxy", "WRONG  gateway", "the connection breaks off"}},
-		{"no bridge", bridgeless(t), nil, []string{"ok     identity", "WRONG  streams", "the bridge does not answer", "ok     member1"}},
-		{"a cluster that nobody registered", e2e.Shared(t).Kubeconfig, []string{"nosuch"}, []string{"WRONG  nosuch", "is the name right?"}},
-		{"a cluster without a grant", healthy, []string{"member1", "member2"}, []string{"ok     member1", "WRONG  member2", "ask the gateway's administrator for a grant"}},
+		{"nobody", e2e.PassFor(t, "a-stranger"), nil, []string{"ok     identity", "WRONG  access",
+			"you may reach no cluster"}},
+		{"a proxy that is not there", ill(func() { kc.Clusters["clusterpass"].ProxyURL = "http://127.0.0.1:9" }), nil,
+			[]string{"ok     proxy", "WRONG  gateway", "the connection breaks off"}},
+		{"no bridge", bridgeless(t), nil, []string{"ok     identity", "WRONG  streams", "the bridge does not answer",
+			"ok     member1"}},
+		{"a cluster that nobody registered", e2e.Shared(t).Kubeconfig, []string{"nosuch"},
+			[]string{"WRONG  nosuch", "is the name right?"}},
+		{"a cluster without a grant", healthy, []string{"member1", "member2"}, []string{"ok     member1", "WRONG  member2",
+			"ask the gateway's administrator for a grant"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e2e.WaitForCLI(t, false, tt.want, append([]string{"doctor", "--kubeconfig", tt.kubeconfig}, tt.clusters...)...)

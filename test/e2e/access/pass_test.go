@@ -41,7 +41,8 @@ func TestPass(t *testing.T) {
 	if got := all.MustEventually(t, "-n", ns, "exec", "shell", "--", "echo", "in"); got != "in\n" {
 		t.Errorf("%q", got)
 	}
-	if who := all.MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo}"); !strings.Contains(who, `"username":"pass-user"`) || !strings.Contains(who, `"clusterpass.io/pass":["unlimited"]`) {
+	if who := all.MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo}"); !strings.Contains(who,
+		`"username":"pass-user"`) || !strings.Contains(who, `"clusterpass.io/pass":["unlimited"]`) {
 		t.Errorf("the member sees %s", who)
 	}
 	kc, err := clientcmd.LoadFromFile(all.Kubeconfig)
@@ -89,7 +90,8 @@ func TestPassKeys(t *testing.T) {
 		t.Errorf("%+v", verified)
 	}
 	call := func() int {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/clusters/member1/api", bytes.NewReader(nil))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/clusters/member1/api",
+			bytes.NewReader(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +109,8 @@ func TestPassKeys(t *testing.T) {
 	}
 	waittest.Until(t, "pass is known to the function", func() bool {
 		code := call()
-		if code != http.StatusForbidden && code != http.StatusUnauthorized { // ann has no grant; and the key may be new to a function
+		// ann has no grant; and the key may be new to a function
+		if code != http.StatusForbidden && code != http.StatusUnauthorized {
 			t.Fatal(code)
 		}
 		return code == http.StatusForbidden
@@ -155,7 +158,8 @@ subjects: [{kind: User, name: pass-maker}]
 		return r.Code == 0
 	})
 	waittest.Until(t, "warning about the token", func() bool {
-		r := root.WithInput(strings.Replace(doc("token", ""), "name: kubectl-token", "generateName: kubectl-told-, labels: {told: pass}", 1)).Run(t, "create", "-f", "-")
+		r := root.WithInput(strings.Replace(doc("token", ""), "name: kubectl-token",
+			"generateName: kubectl-told-, labels: {told: pass}", 1)).Run(t, "create", "-f", "-")
 		return r.Code == 0 && strings.Contains(r.Stderr, told)
 	})
 	root.Must(t, "delete", "passes", "-l", "told=pass")
@@ -169,19 +173,23 @@ subjects: [{kind: User, name: pass-maker}]
 	})
 	for _, form := range []string{"token", "certificate"} {
 		t.Run(form, func(t *testing.T) {
-			credential := maker.WithInput(doc(form, "")).MustEventually(t, "create", "-f", "-", "-o", "jsonpath={.status.kubeconfig}")
+			credential := maker.WithInput(doc(form, "")).MustEventually(t, "create", "-f", "-", "-o",
+				"jsonpath={.status.kubeconfig}")
 			e2e.Secrets.Document("the pass kubectl-"+form, []byte(credential))
 			t.Cleanup(func() { root.Must(t, "delete", "pass", "kubectl-"+form, "--ignore-not-found") })
 			k := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, credential)}
 			e2e.WantText(t, k.Must(t, "config", "get-contexts", "-o", "name"), "member1", "fleet", "clusterpass")
 			e2e.WantText(t, k.MustEventually(t, "-n", ns, "get", "pods"), "shell")
-			if who := (e2e.Kubectl{Context: "clusterpass", Kubeconfig: k.Kubeconfig}).MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); who != "pass-maker" {
+			if who := (e2e.Kubectl{Context: "clusterpass", Kubeconfig: k.Kubeconfig}).MustEventually(t, "auth", "whoami", "-o",
+				"jsonpath={.status.userInfo.username}"); who != "pass-maker" {
 				t.Errorf("the gateway sees %s", who)
 			}
 			k.NeverAllowed(t, "the pass is limited to clusters", "-n", ns, "exec", "shell", "--", "true")
-			e2e.WantText(t, maker.MustEventually(t, "get", "passes"), "USER", "GROUPS", "CLUSTERS", "FORM", "UNTIL", "kubectl-"+form, "pass-maker", "member1")
+			e2e.WantText(t, maker.MustEventually(t, "get", "passes"), "USER", "GROUPS", "CLUSTERS", "FORM", "UNTIL", "kubectl-"+
+				form, "pass-maker", "member1")
 			e2e.WantText(t, maker.MustEventually(t, "get", "passes", "-o", "wide"), "CREATED-BY")
-			if again := maker.MustEventually(t, "get", "pass", "kubectl-"+form, "-o", "yaml"); strings.Contains(again, "kubeconfig") {
+			if again := maker.MustEventually(t, "get", "pass", "kubectl-"+form, "-o", "yaml"); strings.Contains(again,
+				"kubeconfig") {
 				t.Errorf("the credential is shown again:\n%s", again)
 			}
 			e2e.WantText(t, maker.MustEventually(t, "delete", "pass", "kubectl-"+form), "deleted")

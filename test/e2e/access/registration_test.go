@@ -33,10 +33,12 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: NAME}]
 // asked is refused before anything is stored.
 func TestCredentialsThatCannotWork(t *testing.T) {
 	// As API servers are by default: what they cannot read is anonymous to them, and may see their version.
-	member := cluster.Start(t, cluster.Options{Clusters: []string{"member5"}, NoKubelet: true, APIServerArgs: []string{"--anonymous-auth=true"}}).Cluster("member5")
+	member := cluster.Start(t, cluster.Options{Clusters: []string{"member5"}, NoKubelet: true,
+		APIServerArgs: []string{"--anonymous-auth=true"}}).Cluster("member5")
 	admin := e2e.Kubectl{Kubeconfig: member.KubeconfigFile(), Context: "member5"}
 	rule := func(group, resource string, names ...string) string {
-		b, err := json.Marshal(map[string]any{"apiGroups": []string{group}, "resources": []string{resource}, "verbs": []string{"impersonate"}, "resourceNames": names})
+		b, err := json.Marshal(map[string]any{"apiGroups": []string{group}, "resources": []string{resource},
+			"verbs": []string{"impersonate"}, "resourceNames": names})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,14 +53,18 @@ func TestCredentialsThatCannotWork(t *testing.T) {
 		identity string
 		want     string
 	}{
-		{"basic authentication", nil, &clientcmdapi.AuthInfo{Username: "admin", Password: "correct-horse-battery"}, "direct", "the caller is anonymous"},
-		{"an unknown token", nil, &clientcmdapi.AuthInfo{Token: "not-a-token-of-this-cluster"}, "direct", "refuses the credential (401)"},
-		{"nothing granted", nil, nil, "impersonate", "may not impersonate users, groups, serviceaccounts, uids in authentication.k8s.io"},
+		{"basic authentication", nil, &clientcmdapi.AuthInfo{Username: "admin", Password: "correct-horse-battery"}, "direct",
+			"the caller is anonymous"},
+		{"an unknown token", nil, &clientcmdapi.AuthInfo{Token: "not-a-token-of-this-cluster"}, "direct",
+			"refuses the credential (401)"},
+		{"nothing granted", nil, nil, "impersonate",
+			"may not impersonate users, groups, serviceaccounts, uids in authentication.k8s.io"},
 		{"nothing granted, direct", nil, nil, "direct", ""},
 		{"users only", []string{users}, nil, "impersonate", "may not impersonate groups, serviceaccounts"},
 		{"no groups", []string{users, accounts, more}, nil, "impersonate", "may not impersonate groups;"},
 		{"some groups", []string{users, accounts, more, rule("", "groups", "dev")}, nil, "impersonate", ""},
-		{"no extras", []string{users, groups, accounts, rule("authentication.k8s.io", "uids")}, nil, "impersonate", "may not impersonate userextras/arn"},
+		{"no extras", []string{users, groups, accounts, rule("authentication.k8s.io", "uids")}, nil, "impersonate",
+			"may not impersonate userextras/arn"},
 		{"everything", []string{users, groups, accounts, more}, nil, "impersonate", ""},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
@@ -85,14 +91,16 @@ func TestCredentialsThatCannotWork(t *testing.T) {
 				t.Fatal(err)
 			}
 			k := admin
-			k.Stdin = strings.NewReader(strings.NewReplacer("NAME", name, "RULES", "["+strings.Join(tt.rules, ",")+"]").Replace(limitedRBAC))
+			k.Stdin = strings.NewReader(strings.NewReplacer("NAME", name, "RULES", "["+strings.Join(tt.rules, ",")+
+				"]").Replace(limitedRBAC))
 			k.Must(t, "apply", "-f", "-")
 			if len(tt.rules) > 0 { // all have the first one, and come into force together
 				waittest.Until(t, name+" may impersonate", func() bool {
 					return admin.Run(t, "auth", "can-i", "impersonate", "users", "--as", name).Code == 0
 				})
 			}
-			out, err := e2e.CLI(t, "", "cluster", "add", name, "--kubeconfig", file, "--identity", tt.identity, "--direct-user", "nobody")
+			out, err := e2e.CLI(t, "", "cluster", "add", name, "--kubeconfig", file, "--identity", tt.identity, "--direct-user",
+				"nobody")
 			if tt.want == "" && err == nil {
 				_, _ = e2e.CLI(t, "", "cluster", "remove", name)
 			}

@@ -71,9 +71,12 @@ func TestRevocation(t *testing.T) {
 		revoke     []string
 		want       string
 	}{
-		"a pass that is a token":       {pass("revoked-token"), []string{"pass", "revoke", "revoked-token"}, `the pass "revoked-token" was revoked`},
-		"a pass that is a certificate": {pass("revoked-cert", "--form", "certificate"), []string{"pass", "revoke", "revoked-cert"}, `the pass "revoked-cert" was revoked`},
-		"a certificate":                {certificate, []string{"cert", "revoke", "--file", certificate}, "the client certificate was revoked"},
+		"a pass that is a token": {pass("revoked-token"), []string{"pass", "revoke", "revoked-token"},
+			`the pass "revoked-token" was revoked`},
+		"a pass that is a certificate": {pass("revoked-cert", "--form", "certificate"),
+			[]string{"pass", "revoke", "revoked-cert"}, `the pass "revoked-cert" was revoked`},
+		"a certificate": {certificate, []string{"cert", "revoke", "--file", certificate},
+			"the client certificate was revoked"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := e2e.Kubectl{Kubeconfig: tt.kubeconfig, Context: "member1"}

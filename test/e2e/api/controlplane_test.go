@@ -26,7 +26,8 @@ func TestControlPlane(t *testing.T) {
 	})
 	k, d := e2e.Kubectl{Kubeconfig: h.Kubeconfig, Context: "clusterpass"}, e2e.Direct("member2")
 	all := k.Must(t, "api-resources", "-o", "name")
-	e2e.WantText(t, all, "clusters.cluster.karmada.io", "resourceregistries.search.karmada.io", "deployments.apps", "pods\n", "rolebindings.rbac.authorization.k8s.io", "clusterroles.rbac.authorization.k8s.io", "selfsubjectreviews")
+	e2e.WantText(t, all, "clusters.cluster.karmada.io", "resourceregistries.search.karmada.io", "deployments.apps",
+		"pods\n", "rolebindings.rbac.authorization.k8s.io", "clusterroles.rbac.authorization.k8s.io", "selfsubjectreviews")
 	if strings.Count(all, "clusterroles.rbac.authorization.k8s.io") != 1 {
 		t.Errorf("a kind stands twice:\n%s", all)
 	}
@@ -53,7 +54,8 @@ func TestControlPlane(t *testing.T) {
 		nodes := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/nodes").Stdout
 		return strings.Contains(nodes, `"member1-node"`) && strings.Contains(nodes, `"member2-node"`)
 	})
-	if got := k.Must(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces"); strings.Count(got, `"name":"kube-system"`) != 1 || !strings.Contains(got, uid) {
+	if got := k.Must(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces"); strings.Count(got,
+		`"name":"kube-system"`) != 1 || !strings.Contains(got, uid) {
 		t.Errorf("namespaces at the fleet: %s", got)
 	}
 	worksAt(t, k, d, "at-the-root")
@@ -86,11 +88,13 @@ func TestControlPlane(t *testing.T) {
 	if err := clientcmd.WriteToFile(*kc, nobody.Kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	if all := nobody.Must(t, "api-resources", "-o", "name"); strings.Contains(all, "deployments") || !strings.Contains(all, "clusters.cluster.karmada.io") {
+	if all := nobody.Must(t, "api-resources", "-o", "name"); strings.Contains(all, "deployments") ||
+		!strings.Contains(all, "clusters.cluster.karmada.io") {
 		t.Errorf("nobody sees:\n%s", all)
 	}
 	e2e.WantText(t, nobody.Must(t, "explain", "clusterrole.rules"), "PolicyRules for this ClusterRole")
-	if r := nobody.Run(t, "get", "--raw", "/api/v1/namespaces"); r.Code == 0 || !strings.Contains(r.Stderr, `cannot get resource "clusters/proxy"`) {
+	if r := nobody.Run(t, "get", "--raw", "/api/v1/namespaces"); r.Code == 0 ||
+		!strings.Contains(r.Stderr, `cannot get resource "clusters/proxy"`) {
 		t.Errorf("nobody lists namespaces:\n%s", r)
 	}
 }
@@ -119,7 +123,8 @@ func worksAt(t *testing.T, k, d e2e.Kubectl, name string) (ns string) {
 	ns = e2e.StreamPods(t, []string{d.Context}, "shell", "finite-a")
 	e2e.WantText(t, k.Must(t, "-n", ns, "create", "deployment", name, "--image=pause", "--replicas=0"), "created")
 	e2e.WantText(t, d.Must(t, "-n", ns, "get", "deployments"), name)
-	w := k.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "get", "deployments", "-w", "-o", "jsonpath={.metadata.name} {.metadata.labels.seen}{\"\\n\"}")
+	w := k.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "get", "deployments", "-w", "-o",
+		"jsonpath={.metadata.name} {.metadata.labels.seen}{\"\\n\"}")
 	w.Line(name)
 	k.Must(t, "-n", ns, "label", "deployment", name, "seen=yes")
 	w.Line(name + " yes")
@@ -136,8 +141,10 @@ func worksAt(t *testing.T, k, d e2e.Kubectl, name string) (ns string) {
 
 // TestNoControlPlane holds: without one, what the gateway does not have is a clean 404.
 func TestNoControlPlane(t *testing.T) {
-	for _, path := range []string{"/api/v1/namespaces", "/apis/apps/v1/deployments", "/apis/apps/v1", "/apis/rbac.authorization.k8s.io/v1/roles", "/nonsense"} {
-		if r := e2e.OwnAPI(t).Run(t, "get", "--raw", path); r.Code == 0 || !strings.Contains(r.Stderr, "(NotFound)") || !strings.Contains(r.Stderr, "the gateway itself has nothing at "+path) {
+	for _, path := range []string{"/api/v1/namespaces", "/apis/apps/v1/deployments", "/apis/apps/v1",
+		"/apis/rbac.authorization.k8s.io/v1/roles", "/nonsense"} {
+		if r := e2e.OwnAPI(t).Run(t, "get", "--raw", path); r.Code == 0 || !strings.Contains(r.Stderr, "(NotFound)") ||
+			!strings.Contains(r.Stderr, "the gateway itself has nothing at "+path) {
 			t.Errorf("%s:\n%s", path, r)
 		}
 	}

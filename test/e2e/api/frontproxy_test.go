@@ -70,13 +70,15 @@ func TestOwnAPIBehindKubeAPIServer(t *testing.T) {
 	waittest.Until(t, "explain has the field's description", func() bool {
 		return strings.Contains(host.Run(t, "explain", "cluster.spec.region").Stdout, "Region of the member")
 	})
-	w := host.Start(t, e2e.Clusters.BuiltKubectl(), "get", "clusters", "-w", "-o", "jsonpath={.metadata.name} {.metadata.labels.extended}{\"\\n\"}")
+	w := host.Start(t, e2e.Clusters.BuiltKubectl(), "get", "clusters", "-w", "-o",
+		"jsonpath={.metadata.name} {.metadata.labels.extended}{\"\\n\"}")
 	w.WaitForLine("member2", func(l string) bool { return strings.HasPrefix(l, "member2") })
 	host.MustEventually(t, "label", "cluster", "member2", "extended=yes")
 	t.Cleanup(func() { e2e.OwnAPI(t).Must(t, "label", "cluster", "member2", "extended-") })
 	w.WaitForLine("the label", func(l string) bool { return l == "member2 yes" })
 	waittest.Until(t, "extended API server lists passes", func() bool { return host.Run(t, "get", "passes").Code == 0 })
-	credential := host.WithInput("apiVersion: clusterpass.io/v1alpha1\nkind: Pass\nmetadata: {name: extended}\nspec: {clusters: [member2], verbs: [get], ttl: 1h}\n").
+	credential := host.WithInput("apiVersion: clusterpass.io/v1alpha1\nkind: Pass\nmetadata: {name: extended}\nspec: "+
+		"{clusters: [member2], verbs: [get], ttl: 1h}\n").
 		Must(t, "create", "-f", "-", "-o", "jsonpath={.status.kubeconfig}")
 	e2e.Secrets.Document("the pass extended", []byte(credential))
 	t.Cleanup(func() { e2e.OwnAPI(t).Must(t, "delete", "pass", "extended") })
@@ -98,7 +100,9 @@ func TestOwnAPIBehindKubeAPIServer(t *testing.T) {
 	var r e2e.Result
 	waittest.Until(t, "user without a grant is refused", func() bool {
 		r = user.Run(t, "get", "clusters")
-		return strings.Contains(r.Stderr, `User "extended-user" cannot list resource "clusters" in API group "cluster.karmada.io" at the cluster scope`) && r.Code != 0
+		return strings.Contains(r.Stderr,
+			`User "extended-user" cannot list resource "clusters" in API group "cluster.karmada.io" at the cluster scope`) &&
+			r.Code != 0
 	})
 	g := e2e.OwnAPI(t)
 	g.Must(t, "create", "clusterrole", "extended-user", "--verb=get,list", "--resource=clusters.cluster.karmada.io")
@@ -134,15 +138,19 @@ func TestKarporExtension(t *testing.T) {
 		t.Helper()
 		user.NeverAllowed(t, want, "get", "--raw", proxy+"/api/v1/nodes")
 	}
-	refused(`clusters.cluster.karpor.io "member2" is forbidden: User "karpor-user" cannot get resource "clusters/proxy" in API group "cluster.karpor.io"`)
-	karpor := strings.NewReplacer("cluster.karmada.io", "cluster.karpor.io", "member1", "member2").Replace(e2e.GrantYAML("member1", "karpor-user"))
+	refused(`clusters.cluster.karpor.io "member2" is forbidden: User "karpor-user" cannot get resource "clusters/proxy" ` +
+		`in API group "cluster.karpor.io"`)
+	karpor := strings.NewReplacer("cluster.karmada.io", "cluster.karpor.io", "member1",
+		"member2").Replace(e2e.GrantYAML("member1", "karpor-user"))
 	host.Must(t, "apply", "-f", e2e.WriteFile(t, karpor))
 	t.Cleanup(func() { host.Run(t, "delete", "clusterrole,clusterrolebinding", "karpor-user") })
 	waittest.Until(t, "call without a grant reaches the gateway", func() bool {
 		return strings.Contains(user.Run(t, "get", "--raw", proxy+"/version").Stderr, "cluster.karmada.io")
 	})
-	refused(`clusters.cluster.karmada.io "member2" is forbidden: User "karpor-user" cannot get resource "clusters/proxy" in API group "cluster.karmada.io"`)
-	grant := strings.NewReplacer("member1", "member2", "kind: User, name: karpor-user", "kind: Group, name: karpor-team").Replace(e2e.GrantYAML("member1", "karpor-user"))
+	refused(`clusters.cluster.karmada.io "member2" is forbidden: User "karpor-user" cannot get resource ` +
+		`"clusters/proxy" in API group "cluster.karmada.io"`)
+	grant := strings.NewReplacer("member1", "member2", "kind: User, name: karpor-user",
+		"kind: Group, name: karpor-team").Replace(e2e.GrantYAML("member1", "karpor-user"))
 	if out, err := e2e.CLI(t, grant, "apply", "-f", "-"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
@@ -195,7 +203,8 @@ func TestKarporExtension(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusForbidden || !strings.Contains(string(body), `User \"stranger\" cannot get`) {
+	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusForbidden ||
+		!strings.Contains(string(body), `User \"stranger\" cannot get`) {
 		t.Errorf("%s %s (%v)", resp.Status, body, err)
 	}
 }

@@ -60,18 +60,22 @@ func TestFleetDescribe(t *testing.T) {
 	k := fleet(t, `{apiVersion: "*", kind: "*"}`)
 	ns := e2e.NewNamespace(t, e2e.Members...)
 	kinds := []string{
-		"service/web", "ingress/web", "pvc/data", "deployment/web", "job/once", "cronjob/often", "statefulset/db", "daemonset/each", "hpa/web", "pdb/web", "serviceaccount/robot",
-		"configmap/settings", "secret/settings", "networkpolicy/web", "role/robot", "rolebinding/robot", "limitrange/limits", "storageclass/" + ns, "pv/" + ns, "namespace/" + ns,
+		"service/web", "ingress/web", "pvc/data", "deployment/web", "job/once", "cronjob/often", "statefulset/db",
+		"daemonset/each", "hpa/web", "pdb/web", "serviceaccount/robot",
+		"configmap/settings", "secret/settings", "networkpolicy/web", "role/robot", "rolebinding/robot", "limitrange/limits",
+		"storageclass/" + ns, "pv/" + ns, "namespace/" + ns,
 	}
 	told := map[string]string{} // events, by what they are about and the cluster
 	for i, m := range e2e.Members {
 		d := e2e.Direct(m)
 		t.Cleanup(func() { d.Run(t, "delete", "storageclass/"+ns, "pv/"+ns, "--wait=false", "--ignore-not-found") })
-		d.Apply(t, strings.TrimPrefix(strings.NewReplacer("NS", ns, "MEMBER", m, "NUMBER", fmt.Sprint(i+1)).Replace(described), "---\n"))
+		d.Apply(t, strings.TrimPrefix(strings.NewReplacer("NS", ns, "MEMBER", m, "NUMBER", fmt.Sprint(i+1)).Replace(
+			described), "---\n"))
 		node := m + "-node"
 		for n, about := range append(kinds, "node/"+node) {
 			namespace := ns
-			said := strings.Split(d.Must(t, "get", about, "-n", ns, "-o", "jsonpath={.kind} {.apiVersion} {.metadata.name} {.metadata.uid} {.metadata.namespace}"), " ")
+			said := strings.Split(d.Must(t, "get", about, "-n", ns, "-o",
+				"jsonpath={.kind} {.apiVersion} {.metadata.name} {.metadata.uid} {.metadata.namespace}"), " ")
 			if said[4] == "" {
 				namespace = "default"
 			}
@@ -79,19 +83,25 @@ func TestFleetDescribe(t *testing.T) {
 				said[3] = node
 			}
 			told[about+m] = strings.ReplaceAll(fmt.Sprintf("of the %s in %s", about, m), "/", " ")
-			d.Apply(t, fmt.Sprintf("{apiVersion: v1, kind: Event, metadata: {name: %s-%d, namespace: %s}, involvedObject: {kind: %s, apiVersion: %s, name: %s, uid: %s, namespace: %q}, type: Normal, reason: %s, message: %q, source: {component: test}}",
+			d.Apply(t, fmt.Sprintf("{apiVersion: v1, kind: Event, metadata: {name: %s-%d, namespace: %s}, involvedObject: "+
+				"{kind: %s, apiVersion: %s, name: %s, uid: %s, namespace: %q}, type: Normal, reason: %s, message: %q, source: "+
+				"{component: test}}",
 				ns, n, namespace, said[0], said[1], said[2], said[3], said[4], ns, told[about+m]))
 		}
 		t.Cleanup(func() { // those about what is in no namespace
 			d.Run(t, "delete", "events", "-n", "default", "--field-selector=reason="+ns)
 		})
-		d.Must(t, "wait", "deployment/web", "-n", ns, fmt.Sprintf("--for=jsonpath={.status.replicas}=%d", i+1), "--timeout=4m")
+		d.Must(t, "wait", "deployment/web", "-n", ns, fmt.Sprintf("--for=jsonpath={.status.replicas}=%d", i+1),
+			"--timeout=4m")
 	}
 	// What has no events of its own in what kubectl says of it.
-	silent := map[string]bool{"secret/settings": true, "networkpolicy/web": true, "role/robot": true, "rolebinding/robot": true, "limitrange/limits": true, "namespace/" + ns: true}
+	silent := map[string]bool{"secret/settings": true, "networkpolicy/web": true, "role/robot": true,
+		"rolebinding/robot": true, "limitrange/limits": true, "namespace/" + ns: true}
 	more := map[string][]string{ // N is the cluster's number, M its name
-		"service/web": {"10.9.8.N:8080"}, "ingress/web": {"web:80 (10.9.8.N:8080)"}, "pvc/data": {"uses-M@M"}, "namespace/" + ns: {"quota-M", "10N", "7N"},
-		"deployment/web": {"Replicas: N desired", "(N/N replicas created)"}, "configmap/settings": {"M"}, "pv/" + ns: {ns + "-M"}, "storageclass/" + ns: {"none/M"},
+		"service/web": {"10.9.8.N:8080"}, "ingress/web": {"web:80 (10.9.8.N:8080)"}, "pvc/data": {"uses-M@M"}, "namespace/" +
+			ns: {"quota-M", "10N", "7N"},
+		"deployment/web": {"Replicas: N desired", "(N/N replicas created)"}, "configmap/settings": {"M"}, "pv/" +
+			ns: {ns + "-M"}, "storageclass/" + ns: {"none/M"},
 	}
 	for form, k := range map[string]e2e.Kubectl{"/fleet": k, "/fleet/@": qualified(t, k)} {
 		for i, m := range e2e.Members {

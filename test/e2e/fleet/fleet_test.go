@@ -34,10 +34,12 @@ func qualified(t *testing.T, k e2e.Kubectl) e2e.Kubectl {
 func TestFleetSeeds(t *testing.T) {
 	ns := e2e.CreatePods(t)
 	k := e2e.AtFleet(t, e2e.Through(t, "member1"))
-	if r := k.Run(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/pods"); r.Code == 0 || !strings.Contains(r.Stderr, "no ResourceRegistry") {
+	if r := k.Run(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/pods"); r.Code == 0 ||
+		!strings.Contains(r.Stderr, "no ResourceRegistry") {
 		t.Errorf("without a registry: %v", r)
 	}
-	if r := k.Run(t, "get", "pods", "-n", ns); r.Code == 0 || !strings.Contains(r.Stderr, "Warning: no kind is global: no ResourceRegistry") {
+	if r := k.Run(t, "get", "pods", "-n", ns); r.Code == 0 ||
+		!strings.Contains(r.Stderr, "Warning: no kind is global: no ResourceRegistry") {
 		t.Errorf("without a registry, kubectl does not say what is missing: %v", r)
 	}
 	if out, err := e2e.CLI(t, e2e.SeedRegistry, "apply", "-f", "-"); err != nil {
@@ -48,14 +50,16 @@ func TestFleetSeeds(t *testing.T) {
 
 	// Real columns, and where each object is.
 	lines := strings.Split(strings.TrimSpace(k.Must(t, "get", "pods", "-n", ns)), "\n")
-	if got := strings.Fields(lines[0]); !slices.Equal(got, []string{"NAME", "CLUSTER", "READY", "STATUS", "RESTARTS", "AGE"}) {
+	if got := strings.Fields(lines[0]); !slices.Equal(got, []string{"NAME", "CLUSTER", "READY", "STATUS", "RESTARTS",
+		"AGE"}) {
 		t.Errorf("columns %q", got)
 	}
 	var rows []string
 	for _, line := range lines[1:] {
 		rows = append(rows, strings.Join(strings.Fields(line)[:4], " "))
 	}
-	if want := []string{"on-member1 member1 1/1 Running", "same member1 1/1 Running", "on-member2 member2 1/1 Running", "same member2 1/1 Running"}; !slices.Equal(rows, want) {
+	if want := []string{"on-member1 member1 1/1 Running", "same member1 1/1 Running", "on-member2 member2 1/1 Running",
+		"same member2 1/1 Running"}; !slices.Equal(rows, want) {
 		t.Errorf("rows %q, want %q", rows, want)
 	}
 	if got := k.Must(t, "get", "nodes", "-o", "name"); got != "node/member1-node\nnode/member2-node\n" {
@@ -68,15 +72,18 @@ func TestFleetSeeds(t *testing.T) {
 		"--field-selector=status.phase!=Running":      "",
 		"--field-selector=metadata.name=on-member1":   "on-member1 ",
 	} {
-		if got := k.Must(t, "get", "pods", "-n", ns, selector, "-o", `jsonpath={range .items[*]}{.metadata.name}{" "}{end}`); got != want {
+		if got := k.Must(t, "get", "pods", "-n", ns, selector, "-o",
+			`jsonpath={range .items[*]}{.metadata.name}{" "}{end}`); got != want {
 			t.Errorf("%s: %q, want %q", selector, got, want)
 		}
 	}
 	// Also of what the clusters have in memory, as Karmada's cache does not; that may be of a moment before.
-	for selector, want := range map[string]string{"spec.nodeName%3Dmember2-node": "on-member2 same", "status.phase%3DRunning": "on-member1 on-member2 same same", "status.phase%3DPending": ""} {
+	for selector, want := range map[string]string{"spec.nodeName%3Dmember2-node": "on-member2 same",
+		"status.phase%3DRunning": "on-member1 on-member2 same same", "status.phase%3DPending": ""} {
 		waittest.Until(t, "list by "+selector, func() bool {
 			var list corev1.PodList
-			raw := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/pods?resourceVersion=0&fieldSelector="+selector)
+			raw := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/pods?resourceVersion=0&fieldSelector="+
+				selector)
 			if err := json.Unmarshal([]byte(raw), &list); err != nil {
 				t.Fatalf("%s: %v", selector, err)
 			}
@@ -88,28 +95,34 @@ func TestFleetSeeds(t *testing.T) {
 			return strings.Join(names, " ") == want
 		})
 	}
-	if got := k.Must(t, "get", "pods", "-n", ns, "-o", `jsonpath={range .items[*]}{.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{end}`); got != "member1 member1 member2 member2 " {
+	if got := k.Must(t, "get", "pods", "-n", ns, "-o",
+		`jsonpath={range .items[*]}{.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{end}`); got != "member1 member1 member2 member2 " {
 		t.Errorf("sources %q", got)
 	}
 	// Subresources.
 	if got := k.Must(t, "logs", "on-member2", "-n", ns); got != "I run in member2\n" {
 		t.Errorf("logs %q", got)
 	}
-	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/pods/on-member1/log"); got != "I run in member1\n" {
+	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+
+		"/pods/on-member1/log"); got != "I run in member1\n" {
 		t.Errorf("raw logs %q", got)
 	}
 	// As the page has it: kubectl puts the server's path, which is the same, before this one.
-	if got := k.Must(t, "get", "--server", k.Server, "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/pods/on-member2/log"); got != "I run in member2\n" {
+	if got := k.Must(t, "get", "--server", k.Server, "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+
+		"/pods/on-member2/log"); got != "I run in member2\n" {
 		t.Errorf("raw logs below the server's path: %q", got)
 	}
 	if got := k.Must(t, "exec", "on-member2", "-n", ns, "--", "echo", "a", "b"); got != "a b\n" {
 		t.Errorf("exec %q", got)
 	}
 	// One of several of the same name.
-	if r := k.Run(t, "get", "pod", "same", "-n", ns); r.Code == 0 || !strings.Contains(r.Stderr, `pods "same" is in 2 clusters: member1, member2; name one of them, as same@member1 or same@member2`) {
+	if r := k.Run(t, "get", "pod", "same", "-n", ns); r.Code == 0 ||
+		!strings.Contains(r.Stderr,
+			`pods "same" is in 2 clusters: member1, member2; name one of them, as same@member1 or same@member2`) {
 		t.Errorf("get of one of several: %v", r)
 	}
-	if got := k.Must(t, "get", "pod", "same@member2", "-n", ns, "--no-headers"); !strings.HasPrefix(got, "same@member2") || strings.Fields(got)[1] != "member2" {
+	if got := k.Must(t, "get", "pod", "same@member2", "-n", ns, "--no-headers"); !strings.HasPrefix(got, "same@member2") ||
+		strings.Fields(got)[1] != "member2" {
 		t.Errorf("get by cluster %q", got)
 	}
 	if got := k.Must(t, "logs", "same@member1", "-n", ns); got != "I run in member1\n" {
@@ -132,7 +145,8 @@ func TestFleetSeeds(t *testing.T) {
 	back.Stdin = strings.NewReader(strings.Replace(object, `"seen": "yes"`, `"seen": "again"`, 1))
 	back.Must(t, "replace", "-f", "-")
 	got := e2e.Direct("member2").Must(t, "get", "pod", "same", "-n", ns, "-o", "json")
-	if !strings.Contains(got, `"seen": "again"`) || strings.Contains(got, "cached-from-cluster") || strings.Contains(got, "same@member2") {
+	if !strings.Contains(got, `"seen": "again"`) || strings.Contains(got, "cached-from-cluster") ||
+		strings.Contains(got, "same@member2") {
 		t.Errorf("replaced: %s", got)
 	}
 	k.Must(t, "delete", "pod", "same@member2", "-n", ns, "--wait=false")
@@ -149,7 +163,8 @@ func TestFleetCreate(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	ns := e2e.NewNamespace(t, e2e.Members...)
 	doc := func(name, annotations string) string {
-		return fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %q, namespace: %s, annotations: {%s}}, data: {a: b}}", name, ns, annotations)
+		return fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %q, namespace: %s, annotations: {%s}}, "+
+			"data: {a: b}}", name, ns, annotations)
 	}
 	apply := func(doc string, args ...string) e2e.Result {
 		t.Helper()
@@ -157,10 +172,12 @@ func TestFleetCreate(t *testing.T) {
 		k.Stdin = strings.NewReader("---\n" + doc)
 		return k.Run(t, append([]string{"apply", "-f", "-"}, args...)...)
 	}
-	if r := apply(doc("nowhere", "")); r.Code == 0 || !strings.Contains(r.Stderr, "clusterpass.io/cluster") || !strings.Contains(r.Stderr, "member1, member2") {
+	if r := apply(doc("nowhere", "")); r.Code == 0 || !strings.Contains(r.Stderr, "clusterpass.io/cluster") ||
+		!strings.Contains(r.Stderr, "member1, member2") {
 		t.Errorf("without a place: %v", r)
 	}
-	many := strings.Join([]string{doc("here", "clusterpass.io/cluster: member1"), doc("there", "clusterpass.io/cluster: member2"), doc("both@member1", ""), doc("both@member2", "")}, "\n---\n")
+	many := strings.Join([]string{doc("here", "clusterpass.io/cluster: member1"),
+		doc("there", "clusterpass.io/cluster: member2"), doc("both@member1", ""), doc("both@member2", "")}, "\n---\n")
 	if r := apply(many); r.Code != 0 || strings.Count(r.Stdout, "created") != 4 {
 		t.Fatalf("apply: %v", r)
 	}
@@ -177,7 +194,8 @@ func TestFleetCreate(t *testing.T) {
 		t.Errorf("server-side apply without a place: %v", r)
 	}
 	for m, want := range map[string]string{"member1": "both here ", "member2": "both ssa there "} {
-		got := e2e.Direct(m).Must(t, "get", "configmap", "-n", ns, "-o", `jsonpath={range .items[?(@.data.a)]}{.metadata.name}{" "}{end}`)
+		got := e2e.Direct(m).Must(t, "get", "configmap", "-n", ns, "-o",
+			`jsonpath={range .items[?(@.data.a)]}{.metadata.name}{" "}{end}`)
 		if got != want {
 			t.Errorf("%s has %q, want %q", m, got, want)
 		}
@@ -185,9 +203,11 @@ func TestFleetCreate(t *testing.T) {
 	if r := apply(doc("there", ""), "--dry-run=server"); r.Code != 0 {
 		t.Errorf("dry run: %v", r)
 	}
-	k.Must(t, "delete", "configmap", "here@member1", "there@member2", "both@member1", "both@member2", "ssa@member2", "-n", ns, "--wait=false")
+	k.Must(t, "delete", "configmap", "here@member1", "there@member2", "both@member1", "both@member2", "ssa@member2", "-n",
+		ns, "--wait=false")
 	for _, m := range e2e.Members {
-		if got := e2e.Direct(m).Must(t, "get", "configmap", "-n", ns, "-o", `jsonpath={.items[?(@.data.a)].metadata.name}`); got != "" {
+		if got := e2e.Direct(m).Must(t, "get", "configmap", "-n", ns, "-o",
+			`jsonpath={.items[?(@.data.a)].metadata.name}`); got != "" {
 			t.Errorf("%s still has %q", m, got)
 		}
 	}
@@ -209,16 +229,19 @@ names: {kind: Widget, plural: widgets, singular: widget}, versions: [{name: v1, 
 		var docs strings.Builder
 		for n := range 7 + 4*i {
 			name := fmt.Sprintf("o-%d-%s", n, m)
-			fmt.Fprintf(&docs, "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s}}\n---\n{apiVersion: example.com/v1, kind: Widget, metadata: {name: %s, namespace: %s}}\n", name, ns, name, ns)
+			fmt.Fprintf(&docs, "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: "+
+				"%s}}\n---\n{apiVersion: example.com/v1, kind: Widget, metadata: {name: %s, namespace: %s}}\n", name, ns, name, ns)
 			want["widgets"] = append(want["widgets"], name)
 		}
 		waittest.Until(t, m+" serves widgets", func() bool { return d.Run(t, "get", "widgets", "-n", ns).Code == 0 })
 		d.Apply(t, docs.String())
-		want["configmaps"] = append(want["configmaps"], strings.Fields(d.Must(t, "get", "configmaps", "-n", ns, "-o", `jsonpath={.items[*].metadata.name}`))...)
+		want["configmaps"] = append(want["configmaps"],
+			strings.Fields(d.Must(t, "get", "configmaps", "-n", ns, "-o", `jsonpath={.items[*].metadata.name}`))...)
 	}
 	slices.Sort(want["widgets"])
 	slices.Sort(want["configmaps"])
-	for resource, path := range map[string]string{"configmaps": "/api/v1/namespaces/" + ns + "/configmaps", "widgets": "/apis/example.com/v1/namespaces/" + ns + "/widgets"} {
+	for resource, path := range map[string]string{"configmaps": "/api/v1/namespaces/" + ns + "/configmaps",
+		"widgets": "/apis/example.com/v1/namespaces/" + ns + "/widgets"} {
 		versions := map[string]bool{}
 		for _, limit := range []int{1, 2, 3, 7, 8, 500} {
 			var got []string
@@ -261,8 +284,10 @@ names: {kind: Widget, plural: widgets, singular: widget}, versions: [{name: v1, 
 			t.Errorf("%s: a table in pages has %d rows, want %d", resource, len(rows), len(want[resource]))
 		}
 	}
-	for token, want := range map[string]string{"abc": "(BadRequest)", "eyJ2IjoxLCJydiI6IjEwNDEyMDAwNzAwMDAwMDAwMDEwMCIsIm4iOjd9": "(Expired)"} {
-		if r := k.Run(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/configmaps?limit=2&continue="+token); r.Code == 0 || !strings.Contains(r.Stderr, want) {
+	for token, want := range map[string]string{"abc": "(BadRequest)",
+		"eyJ2IjoxLCJydiI6IjEwNDEyMDAwNzAwMDAwMDAwMDEwMCIsIm4iOjd9": "(Expired)"} {
+		if r := k.Run(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/configmaps?limit=2&continue="+
+			token); r.Code == 0 || !strings.Contains(r.Stderr, want) {
 			t.Errorf("token %s: %v, want %s", token, r, want)
 		}
 	}
@@ -286,7 +311,8 @@ names: {kind: Gateway, plural: gateways, singular: gateway}, versions: [{name: v
 	waittest.Until(t, "api-versions has both groups", func() bool {
 		return k.Run(t, "api-versions").Stdout == "example.org/v1\nv1\n"
 	})
-	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1"); !strings.Contains(got, `"name":"pods/log"`) || strings.Contains(got, `"secrets"`) {
+	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1"); !strings.Contains(got, `"name":"pods/log"`) ||
+		strings.Contains(got, `"secrets"`) {
 		t.Errorf("the older form: %s", got)
 	}
 	waittest.Until(t, "explain has the field's description", func() bool {
@@ -310,15 +336,18 @@ names: {kind: Gateway, plural: gateways, singular: gateway}, versions: [{name: v
 	})
 	for _, name := range []string{"io.k8s.api.core.v1.Pod", "org.example.v1.Gateway"} {
 		if times[name] != 1 || strings.Count(swagger, strconv.Quote(name)+":{") != 1 {
-			t.Errorf("OpenAPI v2 has %s %d times in protobuf, %d in JSON", name, times[name], strings.Count(swagger, strconv.Quote(name)+":{"))
+			t.Errorf("OpenAPI v2 has %s %d times in protobuf, %d in JSON", name, times[name],
+				strings.Count(swagger, strconv.Quote(name)+":{"))
 		}
 	}
-	if got := k.Must(t, "explain", "pod.spec.containers"); !strings.Contains(got, "List of containers belonging to the pod") {
+	if got := k.Must(t, "explain", "pod.spec.containers"); !strings.Contains(got,
+		"List of containers belonging to the pod") {
 		t.Errorf("explain: %s", got)
 	}
 	waittest.Until(t, "list of gateways with a warning", func() bool {
 		r := k.Run(t, "get", "gateways")
-		return r.Code == 0 && strings.Contains(r.Stdout, "member2") && strings.Contains(r.Stderr, `Warning: cluster "member1"`)
+		return r.Code == 0 && strings.Contains(r.Stdout, "member2") &&
+			strings.Contains(r.Stderr, `Warning: cluster "member1"`)
 	})
 	if got := k.Must(t, "version"); !strings.Contains(got, "Server Version: v1.") {
 		t.Errorf("version: %s", got)
@@ -331,11 +360,14 @@ func TestFleetDrain(t *testing.T) {
 	k := fleet(t, `{apiVersion: v1, kind: Pod}, {apiVersion: v1, kind: Node}, {apiVersion: apps/v1, kind: "*"}`)
 	node := e2e.Direct("member1").Must(t, "get", "pod", "same", "-n", ns, "-o", "jsonpath={.spec.nodeName}")
 	for _, pod := range []string{"same", "on-member1"} {
-		r := k.Run(t, "drain", node+"@member1", "--dry-run=server", "--force", "--pod-selector=app in (same, on-member1, on-member2)")
-		if r.Code != 0 || !strings.Contains(r.Stdout+r.Stderr, ns+"/"+pod+"@member1") || strings.Contains(r.Stdout+r.Stderr, "member2") {
+		r := k.Run(t, "drain", node+"@member1", "--dry-run=server", "--force",
+			"--pod-selector=app in (same, on-member1, on-member2)")
+		if r.Code != 0 || !strings.Contains(r.Stdout+r.Stderr, ns+"/"+pod+"@member1") ||
+			strings.Contains(r.Stdout+r.Stderr, "member2") {
 			t.Errorf("drain: %v", r)
 		}
-		if got := k.Must(t, "describe", "node", node+"@member1"); !strings.Contains(got, pod+"@member1") || strings.Contains(got, "on-member2") {
+		if got := k.Must(t, "describe", "node", node+"@member1"); !strings.Contains(got, pod+"@member1") ||
+			strings.Contains(got, "on-member2") {
 			t.Errorf("describe says %s", got)
 		}
 	}

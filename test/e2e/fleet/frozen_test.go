@@ -131,13 +131,16 @@ func TestFleetFrozen(t *testing.T) {
 	}{
 		{"GET", configMaps + "?labelSelector=frozen", "", nil, 200, slow, "on-member1", "on-frozen"},
 		{"GET", configMaps + "?labelSelector=frozen&strict=true", "", nil, 502, "", slow, "on-member1"},
-		{"GET", configMaps + "?labelSelector=frozen", "", http.Header{"X-Clusterpass-Strict": {"true"}}, 502, "", slow, "on-member1"},
+		{"GET", configMaps + "?labelSelector=frozen", "", http.Header{"X-Clusterpass-Strict": {"true"}}, 502, "", slow,
+			"on-member1"},
 		{"GET", configMaps + "?labelSelector=frozen&clusters=frozen", "", nil, 502, "", slow, ""},
 		{"GET", configMaps + "/fresh", "", nil, 200, slow, "fresh", ""},
 		{"GET", configMaps + "/known", "", nil, 200, elsewhere, "known", ""},
 		{"GET", configMaps + "/nowhere", "", nil, 502, "", slow, ""}, // it may be there
-		{"PATCH", configMaps + "/known", `{"data":{"a":"b"}}`, http.Header{"Content-Type": {"application/merge-patch+json"}}, 502, "", "call it known@member1", ""},
-		{"PATCH", configMaps + "/known@member1", `{"data":{"a":"b"}}`, http.Header{"Content-Type": {"application/merge-patch+json"}}, 200, "", "known@member1", ""},
+		{"PATCH", configMaps + "/known", `{"data":{"a":"b"}}`, http.Header{"Content-Type": {"application/merge-patch+json"}},
+			502, "", "call it known@member1", ""},
+		{"PATCH", configMaps + "/known@member1", `{"data":{"a":"b"}}`,
+			http.Header{"Content-Type": {"application/merge-patch+json"}}, 200, "", "known@member1", ""},
 	} {
 		all.Go(func() {
 			start := time.Now()
@@ -149,7 +152,8 @@ func TestFleetFrozen(t *testing.T) {
 			body, err := io.ReadAll(resp.Body)
 			_ = resp.Body.Close()
 			warning := strings.Join(resp.Header["Warning"], "\n")
-			if err != nil || resp.StatusCode != tt.code || !strings.Contains(warning, tt.warning) || !strings.Contains(string(body), tt.says) || tt.not != "" && strings.Contains(string(body), tt.not) {
+			if err != nil || resp.StatusCode != tt.code || !strings.Contains(warning, tt.warning) ||
+				!strings.Contains(string(body), tt.says) || tt.not != "" && strings.Contains(string(body), tt.not) {
 				t.Errorf("%s %s: %s, warnings %q\n%s, %v", tt.method, tt.path, resp.Status, warning, body, err)
 			}
 			if took := time.Since(start); strings.Contains(warning+string(body), slow) && took < 25*time.Second {
@@ -157,7 +161,9 @@ func TestFleetFrozen(t *testing.T) {
 			}
 		})
 	}
-	if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+configMaps+"?labelSelector=frozen"); r.Code != 0 || !strings.Contains(r.Stdout, "on-member1") || !strings.Contains(r.Stderr, `Warning: cluster "frozen" did not answer within 25s (left out)`) {
+	if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+configMaps+"?labelSelector=frozen"); r.Code != 0 ||
+		!strings.Contains(r.Stdout, "on-member1") ||
+		!strings.Contains(r.Stderr, `Warning: cluster "frozen" did not answer within 25s (left out)`) {
 		t.Errorf("kubectl: %v", r)
 	}
 	all.Wait()

@@ -169,17 +169,18 @@ func manage(ctx context.Context, t *testing.T, cfg *rest.Config, ns string) func
 	}
 	var mu sync.Mutex
 	known := map[string]string{}
-	err = ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-		var cm corev1.ConfigMap
-		err := mgr.GetClient().Get(ctx, r.NamespacedName, &cm)
-		mu.Lock()
-		defer mu.Unlock()
-		if known[r.Name] = cm.Annotations[e2e.SourceAnnotation] + " " + cm.Data["n"]; apierrors.IsNotFound(err) {
-			delete(known, r.Name)
-			err = nil
-		}
-		return reconcile.Result{}, err
-	}))
+	err = ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(
+		reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+			var cm corev1.ConfigMap
+			err := mgr.GetClient().Get(ctx, r.NamespacedName, &cm)
+			mu.Lock()
+			defer mu.Unlock()
+			if known[r.Name] = cm.Annotations[e2e.SourceAnnotation] + " " + cm.Data["n"]; apierrors.IsNotFound(err) {
+				delete(known, r.Name)
+				err = nil
+			}
+			return reconcile.Result{}, err
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +213,8 @@ func churn(ctx context.Context, t *testing.T, client interface {
 	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
 }, name string, rng *rand.Rand) {
 	t.Helper()
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"churn": "yes"}}, Data: map[string]string{"n": fmt.Sprint(written.Add(1))}}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"churn": "yes"}},
+		Data: map[string]string{"n": fmt.Sprint(written.Add(1))}}
 	_, err := client.Create(ctx, cm, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		if rng.IntN(2) == 0 {
@@ -231,8 +233,10 @@ func churn(ctx context.Context, t *testing.T, client interface {
 func watched(ctx context.Context, t *testing.T, k e2e.Kubectl, ns string) (shown *waittest.Buffer, wait func()) {
 	t.Helper()
 	shown = &waittest.Buffer{}
-	watching := k.Command(ctx, t, e2e.Clusters.BuiltKubectl(), "get", "configmaps", "-n", ns, "-l", "churn", "--watch", "--output-watch-events",
-		"-o", `jsonpath={.type}{" "}{.object.metadata.name}{" "}{.object.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{.object.data.n}{"\n"}`)
+	watching := k.Command(ctx, t, e2e.Clusters.BuiltKubectl(), "get", "configmaps", "-n", ns, "-l", "churn", "--watch",
+		"--output-watch-events",
+		"-o", `jsonpath={.type}{" "}{.object.metadata.name}{" `+
+			`"}{.object.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{.object.data.n}{"\n"}`)
 	watching.Stdout, watching.Stderr = shown, e2e.Printed
 	if err := watching.Start(); err != nil {
 		t.Fatal(err)

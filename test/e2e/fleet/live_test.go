@@ -49,7 +49,8 @@ func TestFleetRegistriesChange(t *testing.T) {
 	for _, m := range e2e.Members {
 		d := e2e.Direct(m)
 		for _, namespace := range []string{a, b} {
-			d.Apply(t, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s, labels: {live: \"yes\"}}}", m, namespace))
+			d.Apply(t, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s, labels: {live: "+
+				"\"yes\"}}}", m, namespace))
 		}
 		t.Cleanup(func() { e2e.OwnAPI(t).Run(t, "label", "cluster", m, "live-") })
 	}
@@ -73,12 +74,14 @@ func TestFleetRegistriesChange(t *testing.T) {
 	}
 	missing := func(k e2e.Kubectl) {
 		t.Helper()
-		if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/configmaps"); r.Code == 0 || !strings.Contains(r.Stderr, "configmaps of v1 are not global: no ResourceRegistry of search.karmada.io/v1alpha1") {
+		if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/configmaps"); r.Code == 0 ||
+			!strings.Contains(r.Stderr, "configmaps of v1 are not global: no ResourceRegistry of search.karmada.io/v1alpha1") {
 			t.Errorf("where nothing is global: %v", r)
 		}
 	}
 	const labelled = "{labelSelector: {matchLabels: {live: \"yes\"}}}"
-	ofA, ofB := "{apiVersion: v1, kind: ConfigMap, namespace: "+a+"}", "{apiVersion: v1, kind: ConfigMap, namespace: "+b+"}"
+	ofA, ofB := "{apiVersion: v1, kind: ConfigMap, namespace: "+a+"}", "{apiVersion: v1, kind: ConfigMap, namespace: "+b+
+		"}"
 	e2e.CreateRegistry(t, "live", labelled, ofA)
 	e2e.WaitForValue(t, "NotFound", has)
 	missing(e2e.Through(t, "member1"))
@@ -94,7 +97,8 @@ func TestFleetRegistriesChange(t *testing.T) {
 	defer w.Stop()
 	label("member2", "live=yes")
 	e := <-w.ResultChan()
-	if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || cm.Name != "member2" || cm.Annotations[e2e.SourceAnnotation] != "member2" {
+	if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || cm.Name != "member2" ||
+		cm.Annotations[e2e.SourceAnnotation] != "member2" {
 		t.Errorf("with the label comes %+v", e)
 	}
 	e2e.WaitForValue(t, a+"/member1 "+a+"/member2", has)
@@ -104,7 +108,9 @@ func TestFleetRegistriesChange(t *testing.T) {
 	}
 	label("member1", "live-")
 	e2e.WaitForValue(t, a+"/member2", has)
-	if _, err := client.List(t.Context(), metav1.ListOptions{LabelSelector: "live", Limit: 1, Continue: first.Continue}); !apierrors.IsResourceExpired(err) || !strings.Contains(err.Error(), "not in the fleet any more") {
+	if _, err := client.List(t.Context(), metav1.ListOptions{LabelSelector: "live", Limit: 1,
+		Continue: first.Continue}); !apierrors.IsResourceExpired(err) ||
+		!strings.Contains(err.Error(), "not in the fleet any more") {
 		t.Errorf("a page after a cluster has left: %v", err)
 	}
 	if e := <-w.ResultChan(); e.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
@@ -138,7 +144,8 @@ func TestFleetMemberRBAC(t *testing.T) {
 		}
 		t.Cleanup(func() { _, _ = e2e.CLI(t, e2e.GrantYAML(m, user), "delete", "-f", "-") })
 		d := e2e.Direct(m)
-		d.Apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: in-"+m+", namespace: "+ns+", labels: {tenants: \"yes\"}}, data: {of: "+m+"}}")
+		d.Apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: in-"+m+", namespace: "+ns+
+			", labels: {tenants: \"yes\"}}, data: {of: "+m+"}}")
 		if got := owner.Must(t, "get", "configmap", "in-"+m, "-n", ns, "-o", "jsonpath={.data.of}"); got != m {
 			t.Errorf("the owner reads %q", got)
 		}
@@ -153,7 +160,8 @@ func TestFleetMemberRBAC(t *testing.T) {
 		r := k.Run(t, list...)
 		return r.Code == 0 && strings.Contains(r.Stderr, refused)
 	})
-	if r := k.Run(t, list...); r.Code != 0 || r.Stdout != "configmap/in-member1\n" || !strings.Contains(r.Stderr, "Warning: "+refused) {
+	if r := k.Run(t, list...); r.Code != 0 || r.Stdout != "configmap/in-member1\n" ||
+		!strings.Contains(r.Stderr, "Warning: "+refused) {
 		t.Errorf("a list: %v", r)
 	}
 	if r := k.Run(t, in("get", "configmap", "in-member1")...); r.Code != 0 || r.Stdout != "configmap/in-member1\n" {
@@ -164,20 +172,25 @@ func TestFleetMemberRBAC(t *testing.T) {
 		"in-member2@member2": {"(Forbidden)"},
 	} {
 		r := k.Run(t, "get", "configmap", name, "-n", ns, "-o", "yaml")
-		if r.Code == 0 || r.Stdout != "" || !strings.Contains(r.Stderr, `User "fleet-tenant" cannot get resource "configmaps"`) {
+		if r.Code == 0 || r.Stdout != "" ||
+			!strings.Contains(r.Stderr, `User "fleet-tenant" cannot get resource "configmaps"`) {
 			t.Errorf("what the caller may not see, %s: %v", name, r)
 		}
 		e2e.WantText(t, r.Stderr, want...)
 	}
-	if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces/"+ns+"/configmaps/in-member2?strict=true"); r.Code == 0 || !strings.Contains(r.Stderr, "(Forbidden)") {
+	if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces/"+ns+
+		"/configmaps/in-member2?strict=true"); r.Code == 0 || !strings.Contains(r.Stderr, "(Forbidden)") {
 		t.Errorf("what the caller may not see, and wants of all: %v", r)
 	}
-	k.Apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: made, namespace: "+ns+", annotations: {clusterpass.io/cluster: member1}}}")
-	if got := e2e.Direct("member1").Must(t, "get", "configmap", "made", "-n", ns, "-o", "name"); got != "configmap/made\n" {
+	k.Apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: made, namespace: "+ns+
+		", annotations: {clusterpass.io/cluster: member1}}}")
+	if got := e2e.Direct("member1").Must(t, "get", "configmap", "made", "-n", ns, "-o",
+		"name"); got != "configmap/made\n" {
 		t.Errorf("applied: %q", got)
 	}
 	r := k.Run(t, "get", "configmaps", "-A", "-l", "tenants")
-	if r.Code == 0 || !strings.Contains(r.Stderr, "(Forbidden)") || !strings.Contains(r.Stderr, refused) || !strings.Contains(r.Stderr, strings.Replace(refused, "member2", "member1", 1)) {
+	if r.Code == 0 || !strings.Contains(r.Stderr, "(Forbidden)") || !strings.Contains(r.Stderr, refused) ||
+		!strings.Contains(r.Stderr, strings.Replace(refused, "member2", "member1", 1)) {
 		t.Errorf("where no cluster allows it: %v", r)
 	}
 	watching := k.Start(t, e2e.Clusters.BuiltKubectl(), in("get", "configmaps", "-l", "tenants", "--watch")...)
@@ -201,7 +214,8 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 	d.Must(t, "wait", "--for=condition=Established", "crd/lamps.example.net", "--timeout=4m")
 	waittest.Until(t, "member2 serves lamps", func() bool { return d.Run(t, "get", "lamps").Code == 0 })
 	// The third is member2 by another name.
-	if out, err := e2e.CLI(t, "", "cluster", "add", "third", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2"); err != nil {
+	if out, err := e2e.CLI(t, "", "cluster", "add", "third", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
+		"member2"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "third") })
@@ -213,10 +227,12 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 
 	client, root := e2e.Caller(t)
 	began := map[string]*bufio.Reader{}
-	for _, form := range []string{"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "", "resourceVersion=0"} {
+	for _, form := range []string{"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "",
+		"resourceVersion=0"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*e2e.Patience)
 		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, root+e2e.BridgeFleetPrefix+"/apis/example.net/v1/lamps?watch=1&"+form, nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, root+e2e.BridgeFleetPrefix+
+			"/apis/example.net/v1/lamps?watch=1&"+form, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +257,9 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 	d.Apply(t, "{apiVersion: example.net/v1, kind: Lamp, metadata: {name: late, namespace: "+ns+"}}")
 	for form, lines := range began {
 		line, err := lines.ReadString('\n')
-		for ; err == nil && strings.HasPrefix(form, "send") && strings.HasPrefix(line, `{"type":"BOOKMARK"`); line, err = lines.ReadString('\n') { // that may come at any time
+		// that may come at any time
+		for ; err == nil && strings.HasPrefix(form, "send") && strings.HasPrefix(line, `{"type":"BOOKMARK"`); line,
+			err = lines.ReadString('\n') {
 		}
 		if err != nil || !strings.HasPrefix(line, `{"type":"ADDED"`) || !strings.Contains(line, `"name":"late"`) {
 			t.Errorf("a watch with %q, once something happens: %q, %v", form, line, err)
@@ -250,7 +268,8 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 	d.Must(t, "delete", "lamp", "late", "-n", ns, "--timeout=4m")
 
 	for where, want := range map[string]string{"one": "there may be: member2, third", "one@member1": "(NotFound)"} {
-		r := k.WithInput("---\n{apiVersion: example.net/v1, kind: Lamp, metadata: {name: "+where+", namespace: "+ns+"}}").Run(t, "create", "-f", "-")
+		r := k.WithInput("---\n{apiVersion: example.net/v1, kind: Lamp, metadata: {name: "+where+", namespace: "+ns+
+			"}}").Run(t, "create", "-f", "-")
 		if r.Code == 0 || !strings.Contains(r.Stderr, want) {
 			t.Errorf("%s: %v", where, r)
 		}
@@ -261,14 +280,18 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 	for line := range strings.Lines(r.Stdout) {
 		rows = append(rows, strings.Join(strings.Fields(line)[:2], " "))
 	}
-	if !slices.Equal(rows, []string{"NAME CLUSTER", "one member2", "one third"}) || !strings.Contains(r.Stderr, `Warning: cluster "member1"`) {
+	if !slices.Equal(rows, []string{"NAME CLUSTER", "one member2", "one third"}) ||
+		!strings.Contains(r.Stderr, `Warning: cluster "member1"`) {
 		t.Errorf("a list: %v", r)
 	}
-	if r := k.Run(t, "get", "lamp", "one", "-n", ns); r.Code == 0 || !strings.Contains(r.Stderr, `lamps "one" is in 2 clusters: member2, third; name one of them, as one@member2 or one@third`) {
+	if r := k.Run(t, "get", "lamp", "one", "-n", ns); r.Code == 0 ||
+		!strings.Contains(r.Stderr,
+			`lamps "one" is in 2 clusters: member2, third; name one of them, as one@member2 or one@third`) {
 		t.Errorf("one of several: %v", r)
 	}
 	k.Must(t, "patch", "lamp", "one@member2", "-n", ns, "--type=merge", "-p", `{"color":"green"}`)
-	if got := k.Must(t, "get", "lamp", "one@third", "-n", ns, "-o", "jsonpath={.metadata.name} {.color}"); got != "one@third green" {
+	if got := k.Must(t, "get", "lamp", "one@third", "-n", ns, "-o",
+		"jsonpath={.metadata.name} {.color}"); got != "one@third green" {
 		t.Errorf("by the third's name it is %q", got)
 	}
 	e2e.WantText(t, k.Must(t, "explain", "lamp.color"), "FIELD: color <string>")

@@ -59,7 +59,8 @@ func TestFleetVersionAhead(t *testing.T) {
 		t.Errorf("a watch: %v", err)
 	}
 	// A cluster itself says nothing: what is watched so is held open.
-	if w, err := e2e.DirectClient(t, e2e.Members[1]).CoreV1().ConfigMaps("kube-system").Watch(ctx, metav1.ListOptions{ResourceVersion: ahead[ids[1]]}); err != nil {
+	if w, err := e2e.DirectClient(t, e2e.Members[1]).CoreV1().ConfigMaps("kube-system").Watch(ctx,
+		metav1.ListOptions{ResourceVersion: ahead[ids[1]]}); err != nil {
 		t.Logf("this API server refuses such watches: %v", err)
 	} else {
 		w.Stop()
@@ -84,7 +85,8 @@ additionalPrinterColumns: [{name: Size, type: string, jsonPath: .size}COLOR]}]}}
 	// made makes a gauge in a cluster.
 	made := func(cluster, name string) {
 		t.Helper()
-		e2e.Direct(cluster).Apply(t, "{apiVersion: example.org/v1, kind: Gauge, metadata: {name: "+name+", namespace: "+ns+"}, size: s-"+name+", color: c-"+name+"}")
+		e2e.Direct(cluster).Apply(t, "{apiVersion: example.org/v1, kind: Gauge, metadata: {name: "+name+", namespace: "+ns+
+			"}, size: s-"+name+", color: c-"+name+"}")
 	}
 	made("member1", "g0")
 	s := k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "gauges", "-n", ns, "--watch")

@@ -57,7 +57,8 @@ func TestFleetQualifiedInformers(t *testing.T) {
 		},
 	}
 	stores := map[string]cache.Store{}
-	for what, lw := range map[string]cache.ListerWatcher{"an informer": cache.ToListWatcherWithWatchListSemantics(lw, client), "an informer by lists": byList{lw}} {
+	for what, lw := range map[string]cache.ListerWatcher{"an informer": cache.ToListWatcherWithWatchListSemantics(lw,
+		client), "an informer by lists": byList{lw}} {
 		informer := cache.NewSharedIndexInformer(lw, &corev1.ConfigMap{}, 0, cache.Indexers{})
 		stopped := make(chan struct{})
 		go func() { defer close(stopped); informer.RunWithContext(ctx) }() // ends with ctx
@@ -95,7 +96,8 @@ func TestFleetQualifiedInformers(t *testing.T) {
 			for _, o := range stores["an informer"].List() {
 				cm := o.(*corev1.ConfigMap).DeepCopy()
 				cm.Data = map[string]string{"n": fmt.Sprint("written ", step)}
-				if _, err := writes.Update(ctx, cm, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+				if _, err := writes.Update(ctx, cm, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) &&
+					!apierrors.IsNotFound(err) {
 					t.Fatalf("%s: %v", cm.Name, err)
 				}
 				break
@@ -123,17 +125,21 @@ func TestFleetQualifiedInformers(t *testing.T) {
 	ends(t, has, union(ctx, t, ns, func(name, cluster string) string { return name + "@" + cluster }))
 	// What a controller makes for, or says of, an object goes where that is.
 	for _, m := range e2e.Members {
-		owner, err := writes.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner@" + m}}, metav1.CreateOptions{})
+		owner, err := writes.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner@" + m}},
+			metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "owned-", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}}}}
-		if owned, err = writes.Create(ctx, owned, metav1.CreateOptions{}); err != nil || !strings.HasSuffix(owned.Name, "@"+m) || owned.OwnerReferences[0].Name != "owner@"+m {
+		owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "owned-",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}}}}
+		if owned, err = writes.Create(ctx, owned, metav1.CreateOptions{}); err != nil ||
+			!strings.HasSuffix(owned.Name, "@"+m) || owned.OwnerReferences[0].Name != "owner@"+m {
 			t.Fatalf("%+v, %v", owned, err)
 		}
 		recorder.Event(owner, corev1.EventTypeNormal, "Told", "of "+m)
 		waittest.Until(t, "event of the owner in "+m, func() bool {
-			return e2e.Direct(m).Must(t, "get", "events", "-n", ns, "-o", "jsonpath={.items[*].involvedObject.name} {.items[*].message}") == "owner of "+m
+			return e2e.Direct(m).Must(t, "get", "events", "-n", ns, "-o",
+				"jsonpath={.items[*].involvedObject.name} {.items[*].message}") == "owner of "+m
 		})
 	}
 	// Both have one of each name, and one is gone from the one alone.
@@ -154,7 +160,8 @@ func TestFleetQualifiedInformers(t *testing.T) {
 // TestFleetQualifiedKubectl holds: what kubectl prints behind "@" it can be given again, for all it does with what it lists.
 func TestFleetQualifiedKubectl(t *testing.T) {
 	ns := e2e.CreatePods(t)
-	k := qualified(t, fleet(t, `{apiVersion: v1, kind: "*"}, {apiVersion: policy/v1, kind: PodDisruptionBudget}, {apiVersion: apps/v1, kind: "*"}`))
+	k := qualified(t, fleet(t,
+		`{apiVersion: v1, kind: "*"}, {apiVersion: policy/v1, kind: PodDisruptionBudget}, {apiVersion: apps/v1, kind: "*"}`))
 	k.Env = []string{`KUBE_EDITOR=sed -i s/of:.*/of:\ edited/`}
 	in := func(args ...string) []string { return append(args, "-n", ns) }
 	for _, m := range e2e.Members {
@@ -184,16 +191,22 @@ func TestFleetQualifiedKubectl(t *testing.T) {
 		}
 		printed = k.Must(t, in("get", "configmaps", "-l", "names", "-o", "yaml")...)
 	}
-	const applied = "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: settings@%s, namespace: %s}, data: {of: applied}}\n"
+	const applied = "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: settings@%s, namespace: %s}, data: {of: " +
+		"applied}}\n"
 	docs := fmt.Sprintf(applied, "member1", ns) + fmt.Sprintf(applied, "member2", ns)
-	e2e.WantText(t, k.WithInput(docs).Must(t, "apply", "-f", "-"), "settings@member1 configured", "settings@member2 configured")
-	e2e.WantText(t, k.WithInput(docs).Must(t, "apply", "-f", "-"), "settings@member1 unchanged", "settings@member2 unchanged")
+	e2e.WantText(t, k.WithInput(docs).Must(t, "apply", "-f", "-"), "settings@member1 configured",
+		"settings@member2 configured")
+	e2e.WantText(t, k.WithInput(docs).Must(t, "apply", "-f", "-"), "settings@member1 unchanged",
+		"settings@member2 unchanged")
 	k.Must(t, in("create", "configmap", "alone@member2", "--from-literal=of=alone")...) // by its name alone, too
-	k.WithInput("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: alone, namespace: "+ns+"}, data: {of: applied}}").Must(t, "apply", "-f", "-")
-	if got := k.Must(t, in("get", "configmap", "alone", "-o", "jsonpath={.metadata.name} {.data.of}")...); got != "alone@member2 applied" {
+	k.WithInput("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: alone, namespace: "+ns+
+		"}, data: {of: applied}}").Must(t, "apply", "-f", "-")
+	if got := k.Must(t, in("get", "configmap", "alone", "-o",
+		"jsonpath={.metadata.name} {.data.of}")...); got != "alone@member2 applied" {
 		t.Errorf("applied by its name alone it is %q", got)
 	}
-	if got := e2e.Direct("member2").Must(t, in("get", "configmap", "settings", "-o", "json")...); strings.Contains(got, "@") {
+	if got := e2e.Direct("member2").Must(t, in("get", "configmap", "settings", "-o", "json")...); strings.Contains(got,
+		"@") {
 		t.Errorf("member2 stores %s", got)
 	}
 	k.Must(t, in(append([]string{"delete", "--timeout=4m"}, strings.Fields(k.Must(t, named...))...)...)...)
@@ -202,7 +215,8 @@ func TestFleetQualifiedKubectl(t *testing.T) {
 	}
 
 	// Pods, by what a list calls them.
-	e2e.WantText(t, k.Must(t, in("get", "pods")...), "NAME", "CLUSTER", "same@member1", "same@member2", "on-member1@member1")
+	e2e.WantText(t, k.Must(t, in("get", "pods")...), "NAME", "CLUSTER", "same@member1", "same@member2",
+		"on-member1@member1")
 	for _, m := range e2e.Members {
 		if got := k.Must(t, in("logs", "same@"+m)...); got != "I run in "+m+"\n" {
 			t.Errorf("the logs of same@%s: %q", m, got)
@@ -221,8 +235,10 @@ func TestFleetQualifiedKubectl(t *testing.T) {
 			if got := strings.Fields(there("get", "configmaps", "-o", "name")); !slices.Contains(got, "configmap/"+name) {
 				t.Errorf("a namespace of %s has %q", m, got)
 			}
-			k.WithInput(there("get", "configmap", name, "-o", "yaml")).Must(t, "apply", "--server-side", "--force-conflicts", "-f", "-")
-			if got := e2e.Direct(m).Must(t, in("get", "configmap", "there", "-o", "jsonpath={.metadata.namespace} {.data.of}")...); got != ns+" edited" {
+			k.WithInput(there("get", "configmap", name, "-o", "yaml")).Must(t, "apply", "--server-side", "--force-conflicts",
+				"-f", "-")
+			if got := e2e.Direct(m).Must(t,
+				in("get", "configmap", "there", "-o", "jsonpath={.metadata.namespace} {.data.of}")...); got != ns+" edited" {
 				t.Errorf("made in a namespace of %s: %q", m, got)
 			}
 			there("wait", "configmap/"+name, "--for=jsonpath={.data.of}=edited", "--timeout=4m")
@@ -230,7 +246,8 @@ func TestFleetQualifiedKubectl(t *testing.T) {
 		}
 	}
 	e2e.WantText(t, k.Must(t, "get", "namespaces", "-o", "name"), "namespace/"+ns+"@member1", "namespace/"+ns+"@member2")
-	if r := k.Run(t, "get", "pods", "-n", ns+"@nowhere"); r.Code == 0 || !strings.Contains(r.Stderr, `no cluster "nowhere"`) {
+	if r := k.Run(t, "get", "pods", "-n", ns+"@nowhere"); r.Code == 0 ||
+		!strings.Contains(r.Stderr, `no cluster "nowhere"`) {
 		t.Errorf("a namespace of no cluster: %v", r)
 	}
 	follows := k.Start(t, e2e.Clusters.BuiltKubectl(), in("get", "pods", "--watch", "--no-headers", "--show-labels")...)
@@ -239,18 +256,22 @@ func TestFleetQualifiedKubectl(t *testing.T) {
 	}
 	for _, m := range e2e.Members {
 		e2e.Direct(m).Must(t, in("label", "pod", "same", "seen=yes")...)
-		follows.WaitForLine("the change in "+m, func(l string) bool { return strings.HasPrefix(l, "same@"+m+" ") && strings.Contains(l, "seen=yes") })
+		follows.WaitForLine("the change in "+m, func(l string) bool {
+			return strings.HasPrefix(l, "same@"+m+" ") && strings.Contains(l, "seen=yes")
+		})
 	}
 
 	// A node is drained of what its budget allows, when it does, and of nothing of the other cluster's.
 	node := e2e.Direct("member1").Must(t, in("get", "pod", "same", "-o", "jsonpath={.spec.nodeName}")...) + "@member1"
 	for _, m := range e2e.Members {
-		e2e.Direct(m).Apply(t, "{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: budget, namespace: "+ns+"}, spec: {minAvailable: 1, selector: {matchLabels: {app: same}}}}")
+		e2e.Direct(m).Apply(t, "{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: budget, namespace: "+ns+
+			"}, spec: {minAvailable: 1, selector: {matchLabels: {app: same}}}}")
 	}
 	t.Cleanup(func() { k.Run(t, "uncordon", node) })
 	drain := k.Start(t, e2e.Clusters.BuiltKubectl(), "drain", node, "--force", "--pod-selector=app=same", "--timeout=4m")
 	waittest.Until(t, "drain waits for the disruption budget", func() bool {
-		return strings.Contains(drain.Stderr.String(), `"same@member1"`) && strings.Contains(drain.Stderr.String(), "disruption budget")
+		return strings.Contains(drain.Stderr.String(), `"same@member1"`) &&
+			strings.Contains(drain.Stderr.String(), "disruption budget")
 	})
 	k.Must(t, in("delete", "pdb", "budget@member1")...)
 	drain.Line("pod/same@member1 evicted")
@@ -270,9 +291,11 @@ func TestFleetQualifiedKubectl(t *testing.T) {
 // TestFleetNamesWithAt holds: roles may have an @ in their names. Each is found by what a list calls it, and by nothing else.
 func TestFleetNamesWithAt(t *testing.T) {
 	k := fleet(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole}`)
-	for m, names := range map[string][]string{"member1": {"dev@example.com", "dev@member2"}, "member2": {"dev", "dev@member2"}} {
+	for m, names := range map[string][]string{"member1": {"dev@example.com", "dev@member2"},
+		"member2": {"dev", "dev@member2"}} {
 		for _, name := range names {
-			e2e.Direct(m).Must(t, "create", "clusterrole", name, "--verb=get", "--resource="+map[string]string{"member1": "pods", "member2": "nodes"}[m])
+			e2e.Direct(m).Must(t, "create", "clusterrole", name, "--verb=get", "--resource="+
+				map[string]string{"member1": "pods", "member2": "nodes"}[m])
 			t.Cleanup(func() { e2e.Direct(m).Run(t, "delete", "clusterrole", name, "--ignore-not-found") })
 			e2e.Direct(m).Must(t, "label", "clusterrole", name, "at=yes")
 		}
@@ -284,8 +307,10 @@ func TestFleetNamesWithAt(t *testing.T) {
 	if strings.Join(got, " ") != "dev@example.com dev@member2@member1 dev dev@member2@member2" {
 		t.Fatalf("they are called %q", got)
 	}
-	for name, want := range map[string]string{"dev@example.com": "pods", "dev@member2@member1": "pods", "dev": "nodes", "dev@member2": "nodes", "dev@member2@member2": "nodes", "dev@example.com@member1": "pods"} {
-		if got := k.Must(t, "get", "clusterrole", name, "-o", "jsonpath={.metadata.name} {.rules[0].resources[0]}"); got != name+" "+want {
+	for name, want := range map[string]string{"dev@example.com": "pods", "dev@member2@member1": "pods", "dev": "nodes",
+		"dev@member2": "nodes", "dev@member2@member2": "nodes", "dev@example.com@member1": "pods"} {
+		if got := k.Must(t, "get", "clusterrole", name, "-o",
+			"jsonpath={.metadata.name} {.rules[0].resources[0]}"); got != name+" "+want {
 			t.Errorf("%s is %q", name, got)
 		}
 	}
@@ -294,7 +319,8 @@ func TestFleetNamesWithAt(t *testing.T) {
 	if got := e2e.Direct("member1").Must(t, "get", "clusterroles", "-l", "at", "-o", "name"); got != "" {
 		t.Errorf("deleted, member1 has %s", got)
 	}
-	if got := strings.ReplaceAll(e2e.Direct("member2").Must(t, "get", "clusterroles", "-l", "at", "-o", "name"), all, ""); got != "dev\ndev@member2\n" {
+	if got := strings.ReplaceAll(e2e.Direct("member2").Must(t, "get", "clusterroles", "-l", "at", "-o", "name"), all,
+		""); got != "dev\ndev@member2\n" {
 		t.Errorf("member2 has %q", got)
 	}
 }

@@ -23,13 +23,15 @@ import (
 func TestFleetStreams(t *testing.T) {
 	ns := e2e.StreamPods(t, e2e.Members, "shell", "reader")
 	d := e2e.Direct("member2")
-	d.Apply(t, "{apiVersion: v1, kind: Pod, metadata: {name: alone}, spec: {terminationGracePeriodSeconds: 1, containers: [{name: alone, image: any}]}}", "-n", ns)
+	d.Apply(t, "{apiVersion: v1, kind: Pod, metadata: {name: alone}, spec: {terminationGracePeriodSeconds: 1, "+
+		"containers: [{name: alone, image: any}]}}", "-n", ns)
 	d.Must(t, "wait", "-n", ns, "--for=condition=Ready", "pod/alone", "--timeout=4m")
 	k := fleet(t, "{apiVersion: v1, kind: Pod}")
 	waittest.Until(t, "fleet has the pod alone", func() bool {
 		return k.Run(t, "get", "pod", "alone", "-n", ns).Code == 0
 	})
-	if r := k.Run(t, "exec", "shell", "-n", ns, "--", "true"); r.Code == 0 || !strings.Contains(r.Stderr, "shell@member1 or shell@member2") {
+	if r := k.Run(t, "exec", "shell", "-n", ns, "--", "true"); r.Code == 0 ||
+		!strings.Contains(r.Stderr, "shell@member1 or shell@member2") {
 		t.Errorf("exec in one of several: %v", r)
 	}
 	port := e2e.EchoServer(t)
@@ -92,11 +94,16 @@ func TestFleetWatchForms(t *testing.T) {
 		return fmt.Sprintf("%s %s in %s", e.Type, e.Object.Name, e.Object.Annotations[e2e.SourceAnnotation])
 	}
 	for path, want := range map[string]string{
-		"/api/v1/namespaces/" + ns + "/pods?watch=1&fieldSelector=metadata.name%3Dshell%40member2":             "ADDED shell@member2 in member2",
-		"/api/v1/watch/namespaces/" + ns + "/pods/shell@member2":                                               "ADDED shell@member2 in member2",
-		"/api/v1/watch/namespaces/" + ns + "/pods?clusters=member2&labelSelector=app%3Dshell":                  "ADDED shell in member2",
-		"/api/v1/watch/pods?clusters=member1&fieldSelector=metadata.name%3Dshell,metadata.namespace%3D" + ns:   "ADDED shell in member1",
-		"/api/v1/watch/namespaces/" + ns + "/pods/shell?fieldSelector=status.phase%3DRunning&clusters=member2": "ADDED shell in member2",
+		"/api/v1/namespaces/" + ns +
+			"/pods?watch=1&fieldSelector=metadata.name%3Dshell%40member2": "ADDED shell@member2 in member2",
+		"/api/v1/watch/namespaces/" + ns +
+			"/pods/shell@member2": "ADDED shell@member2 in member2",
+		"/api/v1/watch/namespaces/" + ns +
+			"/pods?clusters=member2&labelSelector=app%3Dshell": "ADDED shell in member2",
+		"/api/v1/watch/pods?clusters=member1&fieldSelector=metadata.name%3Dshell,metadata.namespace%3D" +
+			ns: "ADDED shell in member1",
+		"/api/v1/watch/namespaces/" + ns +
+			"/pods/shell?fieldSelector=status.phase%3DRunning&clusters=member2": "ADDED shell in member2",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 		defer cancel()
@@ -129,13 +136,15 @@ func TestFleetWatchForms(t *testing.T) {
 			_ = conn.Close()
 		}
 	}
-	if conn, resp, err := e2e.DialWebsocketFrom(t, k, "/api/v1/pods?watch=1", "https://elsewhere.example.com"); err == nil {
+	if conn, resp, err := e2e.DialWebsocketFrom(t, k, "/api/v1/pods?watch=1",
+		"https://elsewhere.example.com"); err == nil {
 		_ = conn.Close()
 		t.Error("a page from elsewhere watches the fleet")
 	} else if resp == nil || resp.StatusCode != http.StatusForbidden {
 		t.Errorf("a page from elsewhere: %v", err)
 	}
-	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/pods/shell@member1?watch=1"); !strings.Contains(got, `"kind":"Pod"`) || strings.Contains(got, `"type":"ADDED"`) {
+	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+
+		"/pods/shell@member1?watch=1"); !strings.Contains(got, `"kind":"Pod"`) || strings.Contains(got, `"type":"ADDED"`) {
 		t.Errorf("a watch of an object's own path, which kube-apiserver answers with the object: %.100s", got)
 	}
 }

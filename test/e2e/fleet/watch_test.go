@@ -85,8 +85,10 @@ func TestFleetWatch(t *testing.T) {
 	var made []string
 	for i := range 6 {
 		m := e2e.Members[i%2]
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i), Labels: map[string]string{"mine": "yes"}}}
-		if _, err := e2e.DirectClient(t, m).CoreV1().ConfigMaps(ns).Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i),
+			Labels: map[string]string{"mine": "yes"}}}
+		if _, err := e2e.DirectClient(t, m).CoreV1().ConfigMaps(ns).Create(t.Context(), cm,
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		made = append(made, cm.Name+"@"+m)
@@ -121,13 +123,15 @@ func TestFleetWatch(t *testing.T) {
 		}
 		before = v
 		rest, _ := read(v, len(made)-i-1)
-		if got := slices.Sorted(slices.Values(slices.Concat(seen[:i+1], rest))); !slices.Equal(got, slices.Sorted(slices.Values(made))) {
+		if got := slices.Sorted(slices.Values(slices.Concat(seen[:i+1], rest))); !slices.Equal(got,
+			slices.Sorted(slices.Values(made))) {
 			t.Errorf("from event %d it goes on with %q, after %q", i, rest, seen[:i+1])
 		}
 	}
 	// Without a version, all that is there comes first.
 	for _, version := range []string{"", "0"} {
-		if seen, _ := read(version, len(made)); !slices.Equal(slices.Sorted(slices.Values(seen)), slices.Sorted(slices.Values(made))) {
+		if seen, _ := read(version, len(made)); !slices.Equal(slices.Sorted(slices.Values(seen)),
+			slices.Sorted(slices.Values(made))) {
 			t.Errorf("from %q: %q", version, seen)
 		}
 	}
@@ -148,13 +152,17 @@ func TestFleetWatch(t *testing.T) {
 	if _, err := client.Update(t.Context(), cm, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
 		t.Errorf("a second update with it: %v", err)
 	}
-	if err := client.Delete(t.Context(), cm.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &cm.ResourceVersion}}); !apierrors.IsConflict(err) {
+	if err := client.Delete(t.Context(), cm.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+			ResourceVersion: &cm.ResourceVersion}}); !apierrors.IsConflict(err) {
 		t.Errorf("a deletion with an old version: %v", err)
 	}
-	if err := client.Delete(t.Context(), cm.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &updated.ResourceVersion}}); err != nil {
+	if err := client.Delete(t.Context(), cm.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &updated.ResourceVersion}}); err != nil {
 		t.Errorf("a deletion with the version of an answer: %v", err)
 	}
-	for version, want := range map[string]string{"5": "Expired", "1041200010000000000": "Expired", strings.Replace(list.ResourceVersion, "1041", "1099", 1): "BadRequest"} {
+	for version, want := range map[string]string{"5": "Expired", "1041200010000000000": "Expired",
+		strings.Replace(list.ResourceVersion, "1041", "1099", 1): "BadRequest"} {
 		w, err := client.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
 		if err == nil {
 			w.Stop()
@@ -177,7 +185,8 @@ func TestFleetWatchKubectl(t *testing.T) {
 	})
 	k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "configmap", "waited@member2", "-n", ns, "--watch", "--no-headers").
 		WaitForLine("watch by name", func(l string) bool { return strings.HasPrefix(l, "waited@member2") })
-	if got := k.Must(t, "delete", "configmap", "waited@member1", "-n", ns, "--timeout=4m"); !strings.Contains(got, "deleted") {
+	if got := k.Must(t, "delete", "configmap", "waited@member1", "-n", ns, "--timeout=4m"); !strings.Contains(got,
+		"deleted") {
 		t.Errorf("delete: %q", got)
 	}
 	k.Must(t, "wait", "configmap", "waited", "-n", ns, "--for=jsonpath={.metadata.name}=waited", "--timeout=4m")
@@ -189,7 +198,8 @@ func TestFleetWatchKubectl(t *testing.T) {
 // goes away ends, since only a new list tells what went with it.
 func TestFleetWatchJoins(t *testing.T) {
 	ns := e2e.NewNamespace(t, e2e.Members...)
-	e2e.CreateRegistry(t, "joins", "{clusterNames: [member1, late]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+"}")
+	e2e.CreateRegistry(t, "joins", "{clusterNames: [member1, late]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+
+		"}")
 	for _, m := range e2e.Members {
 		e2e.Direct(m).Must(t, "create", "configmap", "of-"+m, "-n", ns)
 	}
@@ -210,18 +220,21 @@ func TestFleetWatchJoins(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	if out, err := e2e.CLI(t, "", "cluster", "add", "late", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2"); err != nil {
+	if out, err := e2e.CLI(t, "", "cluster", "add", "late", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
+		"member2"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "late") })
 	e := <-w.ResultChan()
-	if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || cm.Name != "of-member2" || cm.Annotations[e2e.SourceAnnotation] != "late" {
+	if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || cm.Name != "of-member2" ||
+		cm.Annotations[e2e.SourceAnnotation] != "late" {
 		t.Fatalf("with the cluster comes %+v", e)
 	}
 	for i, m := range []string{"member1", "member2"} {
 		e2e.Direct(m).Must(t, "label", "configmap", "of-"+m, "-n", ns, "seen=yes")
 		e := <-w.ResultChan()
-		if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Modified || cm.Annotations[e2e.SourceAnnotation] != []string{"member1", "late"}[i] {
+		if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Modified ||
+			cm.Annotations[e2e.SourceAnnotation] != []string{"member1", "late"}[i] {
 			t.Fatalf("a change in %s brings %+v", m, e)
 		}
 	}
@@ -283,16 +296,20 @@ func TestFleetWatchLosesACluster(t *testing.T) {
 // as events, while the others go on; and the watch goes on behind that.
 func TestFleetWatchReturns(t *testing.T) {
 	ns := e2e.NewNamespace(t, e2e.Members...)
-	e2e.CreateRegistry(t, "returns", "{clusterNames: [member1, away]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+"}")
+	e2e.CreateRegistry(t, "returns", "{clusterNames: [member1, away]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+
+		"}")
 	way := &e2e.Connections{}
 	kubeconfig := behind(t, "member2", way)
-	if out, err := e2e.CLI(t, "", "cluster", "add", "away", "--kubeconfig", kubeconfig, "--context", "member2"); err != nil {
+	if out, err := e2e.CLI(t, "", "cluster", "add", "away", "--kubeconfig", kubeconfig, "--context",
+		"member2"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "away") })
-	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(ns), e2e.DirectClient(t, "member2").CoreV1().ConfigMaps(ns)
+	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(ns),
+		e2e.DirectClient(t, "member2").CoreV1().ConfigMaps(ns)
 	cm := func(name, data string) *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}}, Data: map[string]string{"a": data}}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}},
+			Data: map[string]string{"a": data}}
 	}
 	for _, name := range []string{"stays", "changes", "goes", "again"} {
 		if _, err := far.Create(t.Context(), cm(name, "old"), metav1.CreateOptions{}); err != nil {
@@ -347,7 +364,8 @@ func TestFleetWatchReturns(t *testing.T) {
 	if err := e2e.Clusters.Cluster("member2").Restart(ctx, cluster.APIServer); err != nil {
 		t.Fatal(err)
 	}
-	if stale, err := far.Watch(ctx, metav1.ListOptions{ResourceVersion: began.ResourceVersion}); !apierrors.IsResourceExpired(err) {
+	if stale, err := far.Watch(ctx,
+		metav1.ListOptions{ResourceVersion: began.ResourceVersion}); !apierrors.IsResourceExpired(err) {
 		if err == nil {
 			e := <-stale.ResultChan()
 			stale.Stop()
@@ -362,7 +380,8 @@ func TestFleetWatchReturns(t *testing.T) {
 	for range 5 {
 		got = append(got, next())
 	}
-	want := []string{"DELETED again@away old", "ADDED again@away new", "MODIFIED changes@away new", "ADDED comes@away new", "DELETED goes@away old"}
+	want := []string{"DELETED again@away old", "ADDED again@away new", "MODIFIED changes@away new", "ADDED comes@away new",
+		"DELETED goes@away old"}
 	if !slices.Equal(got, want) {
 		t.Errorf("the difference is %q, want %q", got, want)
 	}
@@ -375,7 +394,8 @@ func TestFleetWatchReturns(t *testing.T) {
 		}
 		if i == 1 { // whatever came last is gone on from
 			w.Stop()
-			if w, err = client.Watch(ctx, metav1.ListOptions{LabelSelector: "mine", ResourceVersion: list.ResourceVersion}); err != nil {
+			if w, err = client.Watch(ctx,
+				metav1.ListOptions{LabelSelector: "mine", ResourceVersion: list.ResourceVersion}); err != nil {
 				t.Fatal(err)
 			}
 		}

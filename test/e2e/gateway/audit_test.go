@@ -40,7 +40,8 @@ func TestAuditRotates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", e2e.WriteFile(t, strings.ReplaceAll(string(pass), e2e.HostOf(t, e2e.Shared(t).Kubeconfig), e2e.BridgeFront(t, b))))
+	cfg, err := clientcmd.BuildConfigFromFlags("",
+		e2e.WriteFile(t, strings.ReplaceAll(string(pass), e2e.HostOf(t, e2e.Shared(t).Kubeconfig), e2e.BridgeFront(t, b))))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,8 @@ func TestStoresOfAWS(t *testing.T) {
 			t.Fatalf("%s%v", out, err)
 		}
 	}
-	if out, err := admin("cluster", "add", "member1", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1"); err != nil {
+	if out, err := admin("cluster", "add", "member1", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
+		"member1"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
 	if n := e2e.NoteSecretsManager(t, moto.URL); n != 1 {
@@ -98,7 +99,8 @@ func TestStoresOfAWS(t *testing.T) {
 
 	t.Run("first call by a pass", func(t *testing.T) {
 		const ours = "https://gateway.example.com"
-		token, err := e2e.SecretCLI(t, "", "pass", "create", "p", "--user", "ann", "--group", "system:masters", "--gateway", ours, "--output", "token", "--store", "aws:e2e")
+		token, err := e2e.SecretCLI(t, "", "pass", "create", "p", "--user", "ann", "--group", "system:masters", "--gateway",
+			ours, "--output", "token", "--store", "aws:e2e")
 		if err != nil {
 			t.Fatal(err)
 		}

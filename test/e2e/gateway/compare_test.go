@@ -21,7 +21,8 @@ func same(t *testing.T, args ...string) {
 	}
 	same := e2e.Within(t, func() bool {
 		d, g = e2e.Direct("member1").Run(t, args...), e2e.Through(t, "member1").Run(t, via...)
-		return d.Code == g.Code && e2e.Normalize(d.Stdout) == e2e.Normalize(g.Stdout) && e2e.Normalize(d.Stderr) == e2e.Normalize(g.Stderr)
+		return d.Code == g.Code && e2e.Normalize(d.Stdout) == e2e.Normalize(g.Stdout) &&
+			e2e.Normalize(d.Stderr) == e2e.Normalize(g.Stderr)
 	})
 	if !same {
 		t.Errorf("kubectl %s\ndirectly: %v\nthrough the gateway: %v", strings.Join(args, " "), d, g)
@@ -177,7 +178,8 @@ func TestWritesDoTheSame(t *testing.T) {
 		if ds[i][0] == "diff" { // names temporary files
 			dr.Stdout, gr.Stdout = lines(dr.Stdout, "+  "), lines(gr.Stdout, "+  ")
 		}
-		if dr.Code != gr.Code || e2e.Normalize(dr.Stdout) != e2e.Normalize(gr.Stdout) || e2e.Normalize(dr.Stderr) != e2e.Normalize(gr.Stderr) {
+		if dr.Code != gr.Code || e2e.Normalize(dr.Stdout) != e2e.Normalize(gr.Stdout) ||
+			e2e.Normalize(dr.Stderr) != e2e.Normalize(gr.Stderr) {
 			t.Errorf("kubectl %s\ndirectly: %v\nthrough the gateway: %v", strings.Join(gs[i], " "), dr, gr)
 		}
 	}

@@ -54,7 +54,8 @@ func TestEveryFormOfOneCluster(t *testing.T) {
 			if string(ns.UID) != want {
 				t.Errorf("uid %s, want member2's, %s", ns.UID, want)
 			}
-			if got := k.Must(t, "--server", root+form, "get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"); got != want {
+			if got := k.Must(t, "--server", root+form, "get", "namespace", "kube-system", "-o",
+				"jsonpath={.metadata.uid}"); got != want {
 				t.Errorf("kubectl: uid %s, want member2's, %s", got, want)
 			}
 			version := e2e.Direct("member2").Must(t, "get", "--raw", "/version")
@@ -79,7 +80,8 @@ func TestNobodyIsAnonymous(t *testing.T) {
 	}
 	bare := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: tlsConfig.RootCAs}}}
 	defer bare.CloseIdleConnections()
-	for _, path := range []string{"/clusters/member1/version", "/bridge/clusters/member1/version", "/member1/api", "/version", "/"} {
+	for _, path := range []string{"/clusters/member1/version", "/bridge/clusters/member1/version", "/member1/api",
+		"/version", "/"} {
 		resp, err := bare.Get(root + path)
 		if err != nil {
 			t.Fatal(err)
@@ -87,7 +89,8 @@ func TestNobodyIsAnonymous(t *testing.T) {
 		var st metav1.Status
 		err = json.NewDecoder(resp.Body).Decode(&st)
 		_ = resp.Body.Close()
-		if err != nil || resp.StatusCode != 401 || st.Reason != metav1.StatusReasonUnauthorized || !strings.Contains(st.Message, "client certificate") {
+		if err != nil || resp.StatusCode != 401 || st.Reason != metav1.StatusReasonUnauthorized ||
+			!strings.Contains(st.Message, "client certificate") {
 			t.Errorf("%s: %s %+v, %v", path, resp.Status, st, err)
 		}
 	}
@@ -115,7 +118,8 @@ func big(t *testing.T, size int) string {
 	for i := 0; size > 0; i++ {
 		random := make([]byte, 200_000)
 		_, _ = rand.Read(random)
-		all.WriteString("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: big-" + strconv.Itoa(i) + ", namespace: " + namespace + "}\ndata: {a: " + hex.EncodeToString(random) + "}\n")
+		all.WriteString("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: big-" + strconv.Itoa(i) + ", namespace: " +
+			namespace + "}\ndata: {a: " + hex.EncodeToString(random) + "}\n")
 		size -= 400_000
 	}
 	k.Stdin = strings.NewReader(all.String())
@@ -132,7 +136,8 @@ func TestLargeAnswer(t *testing.T) {
 	for version, bin := range e2e.Kubectls() {
 		g := e2e.Through(t, "member1").RunWith(t, bin, nil, "get", "configmaps", "-n", ns, "-o", "json")
 		if d != g.Stdout || len(d) < size || g.Code != 0 || g.Stderr != "" {
-			t.Errorf("kubectl %s: directly %d bytes, through the gateway %d, exit %d\n%s", version, len(d), len(g.Stdout), g.Code, g.Stderr)
+			t.Errorf("kubectl %s: directly %d bytes, through the gateway %d, exit %d\n%s", version, len(d), len(g.Stdout),
+				g.Code, g.Stderr)
 		}
 	}
 	client, root := e2e.Caller(t)
@@ -145,7 +150,8 @@ func TestLargeAnswer(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		out, err := exec.CommandContext(ctx, "curl", append(flags, "--silent", "--show-error",
-			"--cacert", e2e.WriteFile(t, string(pass.CAData)), "--cert", e2e.WriteFile(t, string(pass.CertData)), "--key", e2e.WriteFile(t, string(pass.KeyData)),
+			"--cacert", e2e.WriteFile(t, string(pass.CAData)), "--cert", e2e.WriteFile(t, string(pass.CertData)), "--key",
+			e2e.WriteFile(t, string(pass.KeyData)),
 			root+"/clusters/member1/api/v1/namespaces/"+ns+"/configmaps")...).Output()
 		if err != nil {
 			t.Fatalf("curl: %v; README.md says what the tests need", err)
@@ -153,11 +159,13 @@ func TestLargeAnswer(t *testing.T) {
 		return out
 	}
 	var st metav1.Status
-	if err := json.Unmarshal(curl(), &st); err != nil || st.Kind != "Status" || !strings.Contains(st.Message, "/bridge/clusters/member1/api/v1/namespaces/"+ns+"/configmaps") {
+	if err := json.Unmarshal(curl(), &st); err != nil || st.Kind != "Status" ||
+		!strings.Contains(st.Message, "/bridge/clusters/member1/api/v1/namespaces/"+ns+"/configmaps") {
 		t.Errorf("curl: %+v, %v", st, err)
 	}
 	var list metav1.PartialObjectMetadataList
-	if err := json.Unmarshal(curl("--location"), &list); err != nil || len(list.Items) != size/400_000+1 { // and the cluster's CA
+	// and the cluster's CA
+	if err := json.Unmarshal(curl("--location"), &list); err != nil || len(list.Items) != size/400_000+1 {
 		t.Errorf("curl --location: %d objects, %v", len(list.Items), err)
 	}
 	// The second call is redirected without asking the member.
@@ -170,7 +178,8 @@ func TestLargeAnswer(t *testing.T) {
 		err = json.NewDecoder(resp.Body).Decode(&st)
 		_ = resp.Body.Close()
 		want := "/bridge/clusters/member1/api/v1/namespaces/" + ns + "/configmaps"
-		if err != nil || resp.StatusCode != 307 || resp.Header.Get("Location") != want || !strings.Contains(st.Message, want) {
+		if err != nil || resp.StatusCode != 307 || resp.Header.Get("Location") != want ||
+			!strings.Contains(st.Message, want) {
 			t.Errorf("%s to %s: %+v, %v", resp.Status, resp.Header.Get("Location"), st, err)
 		}
 	}
@@ -205,12 +214,14 @@ func TestLargeWrites(t *testing.T) {
 		// 1,000,000 bytes of object, a patch of a few: the write is done when the answer turns out too large.
 		before := d.Must(t, "get", "configmap", "m", "-n", ns, "-o", "jsonpath={.metadata.resourceVersion}")
 		patch := filepath.Join(t.TempDir(), "patch")
-		if err := os.WriteFile(patch, []byte(`[{"op":"add","path":"/data/b","value":"`+strings.Repeat("b", 40_000)+`"}]`), 0o600); err != nil {
+		if err := os.WriteFile(patch, []byte(`[{"op":"add","path":"/data/b","value":"`+strings.Repeat("b", 40_000)+`"}]`),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		g.Must(t, "patch", "configmap", "m", "-n", ns, "--type=json", "--patch-file", patch)
 		n := d.Must(t, "get", "configmap", "m", "-n", ns, "-o", "jsonpath={.data.b}")
-		managed := d.Must(t, "get", "configmap", "m", "-n", ns, "--show-managed-fields", "-o", "jsonpath={.metadata.managedFields[*].manager}")
+		managed := d.Must(t, "get", "configmap", "m", "-n", ns, "--show-managed-fields", "-o",
+			"jsonpath={.metadata.managedFields[*].manager}")
 		after := d.Must(t, "get", "configmap", "m", "-n", ns, "-o", "jsonpath={.metadata.resourceVersion}")
 		if len(n) != 40_000 || before == after {
 			t.Errorf("%d bytes arrived, resourceVersion %s then %s, managers %s", len(n), before, after, managed)
@@ -229,7 +240,8 @@ func TestFrozenFunctionsAndRestarts(t *testing.T) {
 	client, root := e2e.Caller(t)
 	create := func(name string) (int, string) {
 		body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"}}`
-		resp, err := client.Post(root+"/clusters/member3/api/v1/namespaces/default/configmaps", "application/json", strings.NewReader(body))
+		resp, err := client.Post(root+"/clusters/member3/api/v1/namespaces/default/configmaps", "application/json",
+			strings.NewReader(body))
 		if err != nil {
 			return 0, err.Error()
 		}
@@ -306,8 +318,10 @@ func TestEmptyAndOdd(t *testing.T) {
 		{"GET", "/api/v1/namespaces/default/configmaps?limit=1&limit=2", "", nil, 200},
 		{"GET", "/api/v1/namespaces/default/configmaps/a%2Fb", "", nil, 404},
 		{"GET", "/api/v1/namespaces/default/configmaps/a%3Ab", "", nil, 404},
-		{"GET", "/api/v1/namespaces/default/pods", "", http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io", "application/json"}}, 200},
-		{"GET", "/api/v1/namespaces/default/configmaps", "", http.Header{"Accept": {"application/vnd.kubernetes.protobuf"}}, 200},
+		{"GET", "/api/v1/namespaces/default/pods", "",
+			http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io", "application/json"}}, 200},
+		{"GET", "/api/v1/namespaces/default/configmaps", "", http.Header{"Accept": {"application/vnd.kubernetes.protobuf"}},
+			200},
 		{"GET", "/api/v1/namespaces?limit=1", "", http.Header{"Accept-Encoding": {"gzip"}}, 200},
 		{"POST", "/api/v1/namespaces/default/configmaps", "", nil, 400},
 		{"POST", "/api/v1/namespaces/default/configmaps", "{", http.Header{"Content-Type": {"application/json"}}, 400},
@@ -367,7 +381,8 @@ func TestEmptyAndOdd(t *testing.T) {
 // TestGoodbyes holds: a member that closes connections in good order, as kube-apiserver does to spread load, costs no call and
 // doubles no write.
 func TestGoodbyes(t *testing.T) {
-	set := cluster.Start(t, cluster.Options{Clusters: []string{"member4"}, NoKubelet: true, APIServerArgs: []string{"--goaway-chance=0.02"}})
+	set := cluster.Start(t, cluster.Options{Clusters: []string{"member4"}, NoKubelet: true,
+		APIServerArgs: []string{"--goaway-chance=0.02"}})
 	_ = e2e.Shared(t)
 	e2e.Register(t, "member4", set.Cluster("member4").Kubeconfig())
 	client, root := e2e.Caller(t)

@@ -31,7 +31,8 @@ func TestLeaksAreFound(t *testing.T) {
 	if found := e2e.FindLeaks(e2e.Printed.String()); len(found) > 0 {
 		t.Errorf("the secrets of %v were printed", found)
 	}
-	for _, planted := range []string{pass, strings.Split(pass, "\n")[2], string(credential), strings.Split(string(credential), "client-key-data: ")[1]} {
+	for _, planted := range []string{pass, strings.Split(pass, "\n")[2], string(credential),
+		strings.Split(string(credential), "client-key-data: ")[1]} {
 		if found := e2e.FindLeaks(e2e.Printed.String() + planted); len(found) == 0 {
 			t.Error("a secret was printed, and it is not found")
 		}

@@ -133,13 +133,16 @@ func TestCallsOutliveRotations(t *testing.T) {
 	objects := rotationObjects(t)
 	log := slog.New(slog.NewJSONHandler(e2e.Printed, nil))
 	rotator := &rotate.Rotator{
-		Manager: manager, Prefix: "clusterpass/", Objects: objects, Policy: cluster.DialPolicy{AllowLoopback: true}, Lifetime: time.Hour, Log: log,
+		Manager: manager, Prefix: "clusterpass/", Objects: objects, Policy: cluster.DialPolicy{AllowLoopback: true},
+		Lifetime: time.Hour, Log: log,
 	}
 	// Time stands still for the caches but where the test says otherwise, so that what they read depends on no machine's speed.
 	start, passed := time.Now(), atomic.Int64{}
 	gateways := make([]*gatewayOnAWS, 4)
 	for i := range gateways {
-		gateways[i] = serveOnAWS(t, moto.URL, objects, log, func() time.Time { return start.Add(time.Duration(passed.Load())) })
+		gateways[i] = serveOnAWS(t, moto.URL, objects, log, func() time.Time {
+			return start.Add(time.Duration(passed.Load()))
+		})
 		// alice's rights in the member are in force a moment after they were written
 		waittest.Until(t, "alice may list config maps", func() bool {
 			_, err := gateways[i].maps(ns).List(ctx, metav1.ListOptions{})
@@ -171,7 +174,8 @@ func TestCallsOutliveRotations(t *testing.T) {
 				return err
 			},
 			"POST": func() error {
-				_, err := maps(idle[1]).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "after"}}, metav1.CreateOptions{})
+				_, err := maps(idle[1]).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "after"}},
+					metav1.CreateOptions{})
 				return err
 			},
 			"DELETE": func() error {
@@ -201,7 +205,8 @@ func firstToken(t *testing.T, admin kubernetes.Interface, ns string) string {
 	}
 	req, err := admin.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "gateway", &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{
-			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: bound.Name, UID: bound.UID},
+			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: bound.Name,
+				UID: bound.UID},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -223,7 +228,8 @@ func revoke(t *testing.T, admin kubernetes.Interface, member *testcluster.Cluste
 		t.Fatal(err)
 	}
 	refused := e2e.Within(t, func() bool {
-		_, err = client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		_, err = client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{},
+			metav1.CreateOptions{})
 		return apierrors.IsUnauthorized(err)
 	})
 	if !refused {
@@ -276,14 +282,16 @@ func (g *gatewayOnAWS) wantReads(t *testing.T, least, most uint64) {
 }
 
 // serveOnAWS runs a gateway.
-func serveOnAWS(t *testing.T, url string, objects *objectsdir.Store, log *slog.Logger, now func() time.Time) *gatewayOnAWS {
+func serveOnAWS(t *testing.T, url string, objects *objectsdir.Store, log *slog.Logger,
+	now func() time.Time) *gatewayOnAWS {
 	t.Helper()
 	store, err := awssecrets.New(awssecrets.Config{AWS: mototest.Config(url), Prefix: "clusterpass/"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	members := cluster.NewMembers(cluster.Config{
-		Objects: objects, Secrets: store, Freshness: cluster.Remote, Policy: cluster.DialPolicy{AllowLoopback: true}, Log: log, Now: now,
+		Objects: objects, Secrets: store, Freshness: cluster.Remote, Policy: cluster.DialPolicy{AllowLoopback: true},
+		Log: log, Now: now,
 	})
 	t.Cleanup(members.Close)
 	pkiDir := t.TempDir()
@@ -359,7 +367,8 @@ func startLoad(t *testing.T, g *gatewayOnAWS, ns string) *load {
 		}
 	})
 	l.loop(ctx, func(i int) error {
-		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("load-%d", i), Labels: map[string]string{"by": "load"}}}
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("load-%d", i),
+			Labels: map[string]string{"by": "load"}}}
 		if _, err := maps.Create(watching, m, metav1.CreateOptions{}); err != nil {
 			return err
 		}

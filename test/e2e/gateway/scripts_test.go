@@ -56,7 +56,8 @@ func snippets(t *testing.T, doc string) map[string][]snippet {
 		t.Fatal(err)
 	}
 	found := map[string][]snippet{}
-	for _, m := range regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```\n(?:\n```\n(.*?)^```\n)?").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```\n(?:\n```\n(.*?)^```\n)?").FindAllStringSubmatch(
+		string(text), -1) {
 		found[m[1]] = append(found[m[1]], snippet{m[2], m[3]})
 	}
 	return found
@@ -134,7 +135,8 @@ func TestScripts(t *testing.T) {
 		defer cancel()
 		cmd := exec.CommandContext(ctx, name, args...)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(e2e.Program(t, "scripts/clusterpass", "clusterpass"))+":"+os.Getenv("PATH"), "CLUSTERPASS_STORE=dir:"+filepath.Join(e2e.Shared(t).Dir, "data"))
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(e2e.Program(t, "scripts/clusterpass", "clusterpass"))+":"+
+			os.Getenv("PATH"), "CLUSTERPASS_STORE=dir:"+filepath.Join(e2e.Shared(t).Dir, "data"))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 		errOut := &waittest.Buffer{}
@@ -175,7 +177,8 @@ func TestScripts(t *testing.T) {
 	})
 	t.Run("Go", func(t *testing.T) {
 		source, bin := put("main.go", []byte(program("go", ""))), filepath.Join(dir, "script")
-		if out, err := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", bin, source).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", bin,
+			source).CombinedOutput(); err != nil {
 			t.Fatalf("build: %v\n%s", err, out)
 		}
 		check(t, all["go"], run(t, bin)+"\n"+ending+"\n")
@@ -192,7 +195,8 @@ func keepChanging(t *testing.T, ns string) {
 		defer close(done)
 		for n := 0; ctx.Err() == nil; n++ {
 			patch := fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, n)
-			_, _ = client.Patch(ctx, "color", types.MergePatchType, []byte(patch), metav1.PatchOptions{}) // the next one may succeed
+			// the next one may succeed
+			_, _ = client.Patch(ctx, "color", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 			select {
 			case <-time.After(200 * time.Millisecond): // a pace at which a watch's reader keeps up
 			case <-ctx.Done():

@@ -10,7 +10,8 @@ import (
 
 // TestServiceProxy holds: what lies behind a member's API server is reached once its Cluster names it, and no longer than that.
 func TestServiceProxy(t *testing.T) {
-	if out, err := e2e.CLI(t, "", "cluster", "add", "proxied", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2"); err != nil {
+	if out, err := e2e.CLI(t, "", "cluster", "add", "proxied", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
+		"member2"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "proxied") })
@@ -19,7 +20,8 @@ func TestServiceProxy(t *testing.T) {
 	ask := func(path string) e2e.Result { return k.Run(t, "get", "--raw", path) }
 	refused := func(path string) bool {
 		r := ask(path)
-		return r.Code != 0 && strings.Contains(r.Stderr, `cluster "proxied" does not allow its proxy subresources for nodes/member2-node`)
+		return r.Code != 0 && strings.Contains(r.Stderr,
+			`cluster "proxied" does not allow its proxy subresources for nodes/member2-node`)
 	}
 	allow := func(entries string) {
 		t.Helper()
@@ -27,15 +29,18 @@ func TestServiceProxy(t *testing.T) {
 	}
 	waittest.Until(t, "path is refused by default", func() bool { return refused(healthz) })
 	for _, path := range []string{
-		"/clusters/proxied/api/v1/nodes/member2-node%2Fproxy/healthz", "/clusters/proxied/api/v1/nodes/member2-node/%70roxy/healthz",
-		"/clusters/proxied//api/v1/nodes/member2-node/proxy/healthz", "/clusters/proxied/api/v1/proxy/nodes/member2-node/healthz",
+		"/clusters/proxied/api/v1/nodes/member2-node%2Fproxy/healthz",
+		"/clusters/proxied/api/v1/nodes/member2-node/%70roxy/healthz",
+		"/clusters/proxied//api/v1/nodes/member2-node/proxy/healthz",
+		"/clusters/proxied/api/v1/proxy/nodes/member2-node/healthz",
 	} {
 		if !refused(path) {
 			t.Errorf("%s: %v", path, ask(path))
 		}
 	}
 	// The member's kube-apiserver reads no name or subresource between two slashes either.
-	for _, path := range []string{"/clusters/proxied/api/v1/nodes//member2-node/proxy/healthz", "/clusters/proxied/api/v1/nodes/member2-node//proxy/healthz"} {
+	for _, path := range []string{"/clusters/proxied/api/v1/nodes//member2-node/proxy/healthz",
+		"/clusters/proxied/api/v1/nodes/member2-node//proxy/healthz"} {
 		if r := ask(path); r.Code == 0 {
 			t.Errorf("%s: %v", path, r)
 		}

@@ -31,7 +31,8 @@ func TestSmuggling(t *testing.T) {
 	}
 	ask := func(base string, header http.Header) (int, string) {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, root+base+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, root+base+
+			"/apis/authentication.k8s.io/v1/selfsubjectreviews",
 			strings.NewReader(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`))
 		if err != nil {
 			t.Fatal(err)
@@ -67,9 +68,11 @@ func TestSmuggling(t *testing.T) {
 			{"a group", http.Header{"Impersonate-Group": {"system:masters"}}, 400},
 			{"an underscore", http.Header{"Impersonate_User": {"root"}}, 400},
 			{"Connection", http.Header{"Connection": {"Impersonate-User, Impersonate-Group, Authorization"}}, 201},
-			{"a front proxy's", http.Header{"X-Remote-User": {"root"}, "x-remote-group": {"system:masters"}, "X_Remote_User": {"root"}}, 201},
+			{"a front proxy's", http.Header{"X-Remote-User": {"root"}, "x-remote-group": {"system:masters"},
+				"X_Remote_User": {"root"}}, 201},
 			{"a balancer's", http.Header{"X-Amzn-Mtls-Clientcert": {"root"}, "x-amzn-oidc-identity": {"root"}}, 201},
-			{"a proxy's", http.Header{"X-Forwarded-For": {"1.2.3.4"}, "Forwarded": {"for=1.2.3.4"}, "X-Original-Url": {"/"}}, 201},
+			{"a proxy's", http.Header{"X-Forwarded-For": {"1.2.3.4"}, "Forwarded": {"for=1.2.3.4"}, "X-Original-Url": {"/"}},
+				201},
 			{"a token", http.Header{"Authorization": {"Bearer root"}, "Cookie": {"a=b"}}, 201},
 		} {
 			var code int
@@ -90,7 +93,8 @@ func TestSmuggling(t *testing.T) {
 				t.Fatal(err)
 			}
 			u := who.Status.UserInfo
-			if slices.Sort(u.Groups); u.Username != "smuggler" || !slices.Equal(u.Groups, []string{"system:authenticated", "thieves"}) || len(u.Extra) > 0 || u.UID != "" {
+			if slices.Sort(u.Groups); u.Username != "smuggler" ||
+				!slices.Equal(u.Groups, []string{"system:authenticated", "thieves"}) || len(u.Extra) > 0 || u.UID != "" {
 				t.Errorf("%s, %s: the member heard %+v", base, tt.name, u)
 			}
 		}

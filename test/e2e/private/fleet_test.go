@@ -18,16 +18,18 @@ import (
 func TestPrivateFleet(t *testing.T) {
 	ns := e2e.CreatePods(t)
 	p := joinPrivate(t, "distant") // which is member2
-	e2e.CreateRegistry(t, "distant", "{clusterNames: [member1, distant]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+"}, {apiVersion: v1, kind: Pod, namespace: "+ns+"}")
+	e2e.CreateRegistry(t, "distant", "{clusterNames: [member1, distant]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+
+		ns+"}, {apiVersion: v1, kind: Pod, namespace: "+ns+"}")
 	k := e2e.AtFleet(t, e2e.Through(t, "member1"))
 	in := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
 	a := p.agent()
 	e2e.WaitForValue(t, "True ClusterReady", p.ready)
 
 	t.Run("lists", func(t *testing.T) {
-		e2e.WaitForValue(t, "NAME CLUSTER, on-member2 distant, same distant, on-member1 member1, same member1", func() string {
-			return rows(k.Run(t, in("get", "pods")...).Stdout)
-		})
+		e2e.WaitForValue(t, "NAME CLUSTER, on-member2 distant, same distant, on-member1 member1, same member1",
+			func() string {
+				return rows(k.Run(t, in("get", "pods")...).Stdout)
+			})
 	})
 	t.Run("writes", func(t *testing.T) { privateWrites(t, k, ns) })
 	t.Run("streams", func(t *testing.T) {
@@ -68,9 +70,11 @@ func TestPrivateFleet(t *testing.T) {
 			t.Errorf("the events are %q, want %q", got, want)
 		}
 	}
-	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(ns), e2e.DirectClient(t, "member2").CoreV1().ConfigMaps(ns)
+	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(ns),
+		e2e.DirectClient(t, "member2").CoreV1().ConfigMaps(ns)
 	cm := func(name, data string) *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"watched": "yes"}}, Data: map[string]string{"a": data}}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"watched": "yes"}},
+			Data: map[string]string{"a": data}}
 	}
 	done := func(_ any, err error) {
 		t.Helper()
@@ -99,7 +103,9 @@ func TestPrivateFleet(t *testing.T) {
 	done(near.Create(ctx, cm("meanwhile", "1"), metav1.CreateOptions{}))
 	next("ADDED meanwhile@member1 1")
 	e2e.WaitForValue(t, "False unreachable", p.ready)
-	if r := k.Run(t, in("get", "configmaps", "-l", "watched")...); r.Code != 0 || rows(r.Stdout) != "NAME CLUSTER, meanwhile member1" || !strings.Contains(r.Stderr, `Warning: cluster "distant" is private, and none of its agents is connected`) {
+	if r := k.Run(t, in("get", "configmaps", "-l", "watched")...); r.Code != 0 ||
+		rows(r.Stdout) != "NAME CLUSTER, meanwhile member1" ||
+		!strings.Contains(r.Stderr, `Warning: cluster "distant" is private, and none of its agents is connected`) {
 		t.Errorf("a list without the private cluster: %v", r)
 	}
 	p.agent()
@@ -123,17 +129,20 @@ func privateWrites(t *testing.T, k e2e.Kubectl, ns string) {
 	d := e2e.Direct("member2")
 	has := func(d e2e.Kubectl, want string) {
 		t.Helper()
-		if got := d.Must(t, in("get", "configmaps", "-l", "written", "-o", `jsonpath={range .items[*]}{.metadata.name}={.data.a} {end}`)...); got != want {
+		if got := d.Must(t, in("get", "configmaps", "-l", "written", "-o",
+			`jsonpath={range .items[*]}{.metadata.name}={.data.a} {end}`)...); got != want {
 			t.Errorf("%s has %q, want %q", d.Context, got, want)
 		}
 	}
 	doc := func(name, cluster, data string) string {
-		return fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s, labels: {written: \"yes\"}, annotations: {%s}}, data: {a: %s}}\n", name, ns, cluster, data)
+		return fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s, labels: {written: "+
+			"\"yes\"}, annotations: {%s}}, data: {a: %s}}\n", name, ns, cluster, data)
 	}
 	const there, here = "clusterpass.io/cluster: distant", "clusterpass.io/cluster: member1"
 	k.WithInput(doc("created", there, "one")).Must(t, "create", "-f", "-")
 	for _, data := range []string{"one", "two"} {
-		k.Apply(t, doc("applied", there, data)+doc("named@distant", "", data)+doc("published", here, data)+doc("both@distant", "", data)+doc("both@member1", "", data))
+		k.Apply(t, doc("applied", there, data)+doc("named@distant", "", data)+doc("published", here, data)+
+			doc("both@distant", "", data)+doc("both@member1", "", data))
 		has(d, fmt.Sprintf("applied=%s both=%s created=one named=%s ", data, data, data))
 		has(e2e.Direct("member1"), fmt.Sprintf("both=%s published=%s ", data, data))
 	}

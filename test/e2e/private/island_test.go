@@ -46,7 +46,8 @@ func newIsland(t *testing.T) *island {
 	}
 	n.home = open()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		said := fmt.Sprintf("NOT TRIED: that the member has no inbound route. This machine makes no network namespace (%v); run the test as root. The rest is tried without one.", err)
+		said := fmt.Sprintf("NOT TRIED: that the member has no inbound route. This machine makes no network namespace "+
+			"(%v); run the test as root. The rest is tried without one.", err)
 		fmt.Fprintln(os.Stderr, said)
 		t.Log(said)
 		return n
@@ -181,7 +182,8 @@ func TestNoWayIn(t *testing.T) {
 	if n.own != nil {
 		n.inside(func() {
 			all, err := net.Interfaces()
-			up := slices.DeleteFunc(slices.Clone(all), func(i net.Interface) bool { return i.Flags&net.FlagUp == 0 }) // some kernels put tunnels into each, which are down
+			// some kernels put tunnels into each, which are down
+			up := slices.DeleteFunc(slices.Clone(all), func(i net.Interface) bool { return i.Flags&net.FlagUp == 0 })
 			if err != nil || len(up) != 1 || up[0].Flags&net.FlagLoopback == 0 {
 				t.Errorf("the island has the interfaces %v, %v", all, err)
 			}
@@ -244,7 +246,8 @@ func TestNoWayIn(t *testing.T) {
 	}
 	own := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root}
 	waittest.Until(t, "island is ready", func() bool {
-		return own.Run(t, "get", "cluster", "island", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`).Stdout == "True"
+		return own.Run(t, "get", "cluster", "island", "-o",
+			`jsonpath={.status.conditions[?(@.type=="Ready")].status}`).Stdout == "True"
 	})
 
 	// A call that is on its way when the agent dies fails and says so; the next one goes through another agent.
@@ -253,7 +256,8 @@ func TestNoWayIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := make(chan *http.Response, 2)
-	for _, path := range []string{"/clusters/island/api/v1/secrets", "/bridge/clusters/island/api/v1/secrets"} { // through a function, and through the bridge
+	// through a function, and through the bridge
+	for _, path := range []string{"/clusters/island/api/v1/secrets", "/bridge/clusters/island/api/v1/secrets"} {
 		go func() {
 			resp, err := client.Get(root + path)
 			if err != nil {
@@ -272,7 +276,8 @@ func TestNoWayIn(t *testing.T) {
 		var st metav1.Status
 		err := json.NewDecoder(resp.Body).Decode(&st)
 		_ = resp.Body.Close()
-		if err != nil || resp.StatusCode != 502 && resp.StatusCode != 504 || st.Details == nil || st.Details.Name != "island" {
+		if err != nil || resp.StatusCode != 502 && resp.StatusCode != 504 || st.Details == nil ||
+			st.Details.Name != "island" {
 			t.Errorf("a call that lost its agent: %s %+v, %v", resp.Status, st, err)
 		}
 	}

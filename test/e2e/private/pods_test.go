@@ -22,8 +22,10 @@ import (
 // server's address in place of its Service's.
 func TestAgentPods(t *testing.T) {
 	unshare := []string{"unshare", "--mount", "--map-root-user"}
-	if out, err := exec.CommandContext(t.Context(), unshare[0], append(unshare[1:], "mount", "-t", "tmpfs", "none", "/var/run")...).CombinedOutput(); err != nil {
-		said := fmt.Sprintf("NOT TRIED: the agents' manifest in pods. This machine makes no mount namespace (%v: %s); run the test as root.", err, out)
+	if out, err := exec.CommandContext(t.Context(), unshare[0], append(unshare[1:], "mount", "-t", "tmpfs", "none",
+		"/var/run")...).CombinedOutput(); err != nil {
+		said := fmt.Sprintf("NOT TRIED: the agents' manifest in pods. This machine makes no mount namespace (%v: %s); run "+
+			"the test as root.", err, out)
 		fmt.Fprintln(os.Stderr, said)
 		t.Log(said)
 		return
@@ -34,13 +36,17 @@ func TestAgentPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	const account = "/var/run/secrets/kubernetes.io/serviceaccount"
-	run := fmt.Sprintf("mount -t tmpfs none /var/run && mkdir -p %[1]s && ln -s $CONTAINER_ROOT%[2]s %[2]s && exec %[3]s", filepath.Dir(account), account, agentProgram(t))
+	run := fmt.Sprintf("mount -t tmpfs none /var/run && mkdir -p %[1]s && ln -s $CONTAINER_ROOT%[2]s %[2]s && exec %[3]s",
+		filepath.Dir(account), account, agentProgram(t))
 	manifest := p.manifest
 	for old, with := range map[string]string{
-		"automountServiceAccountToken: true": "automountServiceAccountToken: false\n      volumes: [{name: account, secret: {secretName: podded}}]",
-		"        image: ": fmt.Sprintf("        command: [%s, sh, -ec, %q]\n        volumeMounts: [{name: account, mountPath: %s}]\n        image: ",
+		"automountServiceAccountToken: true": "automountServiceAccountToken: false\n      volumes: [{name: account, " +
+			"secret: {secretName: podded}}]",
+		"        image: ": fmt.Sprintf(
+			"        command: [%s, sh, -ec, %q]\n        volumeMounts: [{name: account, mountPath: %s}]\n        image: ",
 			strings.Join(unshare, ", "), run, account),
-		"        env:\n": fmt.Sprintf("        env:\n        - {name: KUBERNETES_SERVICE_HOST, value: %q}\n        - {name: KUBERNETES_SERVICE_PORT, value: %q}\n        - {name: CLUSTERPASS_DRAIN_TIMEOUT, value: 1s}\n",
+		"        env:\n": fmt.Sprintf("        env:\n        - {name: KUBERNETES_SERVICE_HOST, value: %q}\n        - "+
+			"{name: KUBERNETES_SERVICE_PORT, value: %q}\n        - {name: CLUSTERPASS_DRAIN_TIMEOUT, value: 1s}\n",
 			host, port),
 		`value: ":8081"`: `value: "127.0.0.1:0"`, // of both, on one machine
 	} {
@@ -55,12 +61,14 @@ func TestAgentPods(t *testing.T) {
 	d.WithInput(manifest).Must(t, "apply", "-f", "-")
 	defer func() {
 		d.Must(t, in("delete", "deployment", name, "--cascade=foreground", "--timeout=4m")...)
-		d.Must(t, in("delete", "--ignore-not-found", "secret/podded", "secret/"+name, "role/"+name, "rolebinding/"+name, "serviceaccount/"+name)...)
+		d.Must(t, in("delete", "--ignore-not-found", "secret/podded", "secret/"+name, "role/"+name, "rolebinding/"+name,
+			"serviceaccount/"+name)...)
 	}()
 	token := strings.TrimSpace(d.Must(t, in("create", "token", name)...))
 	e2e.Secrets.Secret("the service account of the agents", token)
 	encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
-	d.WithInput(fmt.Sprintf("---\n{apiVersion: v1, kind: Secret, metadata: {name: podded, namespace: clusterpass-system}, data: {token: %s, ca.crt: %s, namespace: %s}}",
+	d.WithInput(fmt.Sprintf("---\n{apiVersion: v1, kind: Secret, metadata: {name: podded, namespace: "+
+		"clusterpass-system}, data: {token: %s, ca.crt: %s, namespace: %s}}",
 		encode(token), encode(string(p.member.CA())), encode("clusterpass-system"))).Must(t, "create", "-f", "-")
 
 	_, root := e2e.Caller(t)

@@ -44,19 +44,22 @@ type privateCluster struct {
 func joinPrivate(t *testing.T, name string, flags ...string) *privateCluster {
 	t.Helper()
 	p := &privateCluster{t: t, name: name, member: e2e.Clusters.Cluster("member2"), gateway: e2e.Shared(t).Kubeconfig}
-	p.join(append(flags, "--tunnel", "https://"+logged(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`))...)
+	p.join(append(flags, "--tunnel", "https://"+
+		logged(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`))...)
 	return p
 }
 
 func (p *privateCluster) join(flags ...string) {
 	p.t.Helper()
-	args := append([]string{"cluster", "join", "--pull", p.name, "--kubeconfig", p.member.KubeconfigFile(), "--context", p.member.Name(), "--gateway", p.gateway}, p.store...)
+	args := append([]string{"cluster", "join", "--pull", p.name, "--kubeconfig", p.member.KubeconfigFile(), "--context",
+		p.member.Name(), "--gateway", p.gateway}, p.store...)
 	out, err := e2e.SecretCLI(p.t, "", append(args, flags...)...)
 	if err != nil {
 		p.t.Fatalf("join: %v\n%s", err, out)
 	}
 	p.t.Cleanup(func() {
-		if out, err := e2e.CLI(p.t, "", append([]string{"cluster", "remove", p.name}, p.store...)...); err != nil && !strings.Contains(out, "there is no cluster") {
+		if out, err := e2e.CLI(p.t, "", append([]string{"cluster", "remove", p.name}, p.store...)...); err != nil &&
+			!strings.Contains(out, "there is no cluster") {
 			p.t.Errorf("remove: %v\n%s", err, out)
 		}
 	})
@@ -91,7 +94,8 @@ func logged(t *testing.T, log *waittest.Buffer, expr string) string {
 // ready is the status of the condition Ready, and its reason.
 func (p *privateCluster) ready() string {
 	p.t.Helper()
-	return e2e.OwnAPI(p.t).Run(p.t, "get", "cluster", p.name, "-o", `jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.reason}{end}`).Stdout
+	return e2e.OwnAPI(p.t).Run(p.t, "get", "cluster", p.name, "-o",
+		`jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.reason}{end}`).Stdout
 }
 
 // agentProcess is a running agent.
@@ -126,7 +130,8 @@ func (p *privateCluster) start(env ...string) *agentProcess {
 	}
 	a := &agentProcess{t: p.t, cmd: exec.Command(agentProgram(p.t)), log: &waittest.Buffer{}, ended: make(chan struct{})}
 	a.cmd.Env = append([]string{
-		"CLUSTERPASS_GATEWAY=" + gw.URL, "CLUSTERPASS_GATEWAY_CA=" + string(gw.CA), "CLUSTERPASS_CLUSTER=" + p.name, "CLUSTERPASS_CREDENTIAL=file:" + p.token,
+		"CLUSTERPASS_GATEWAY=" + gw.URL, "CLUSTERPASS_GATEWAY_CA=" + string(gw.CA), "CLUSTERPASS_CLUSTER=" + p.name,
+		"CLUSTERPASS_CREDENTIAL=file:" + p.token,
 		"CLUSTERPASS_API_SERVER=" + strings.TrimPrefix(p.member.Server(), "https://"), "CLUSTERPASS_ADMIN_LISTEN=127.0.0.1:0",
 		"CLUSTERPASS_DRAIN_TIMEOUT=1s",
 	}, env...)
@@ -169,9 +174,11 @@ func TestPrivateCluster(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member2"}, "shell", "reader", "talker-a", "finite-a")
 	p := joinPrivate(t, "private")
 	client, root := e2e.Caller(t)
-	d, g := e2e.Direct("member2"), e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root + "/clusters/private"}
+	d, g := e2e.Direct("member2"), e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root +
+		"/clusters/private"}
 
-	for _, path := range []string{"/clusters/private/version", "/bridge/clusters/private/version"} { // through a function, and through the bridge
+	// through a function, and through the bridge
+	for _, path := range []string{"/clusters/private/version", "/bridge/clusters/private/version"} {
 		resp, err := client.Get(root + path)
 		if err != nil {
 			t.Fatal(err)
@@ -179,7 +186,8 @@ func TestPrivateCluster(t *testing.T) {
 		var st metav1.Status
 		err = json.NewDecoder(resp.Body).Decode(&st)
 		_ = resp.Body.Close()
-		if err != nil || resp.StatusCode != 502 || st.Details == nil || st.Details.Name != "private" || !strings.Contains(st.Message, "none of its agents") {
+		if err != nil || resp.StatusCode != 502 || st.Details == nil || st.Details.Name != "private" ||
+			!strings.Contains(st.Message, "none of its agents") {
 			t.Errorf("%s without an agent: %s %+v, %v", path, resp.Status, st, err)
 		}
 	}
@@ -187,7 +195,8 @@ func TestPrivateCluster(t *testing.T) {
 	a, b := p.agent(), p.agent()
 	waittest.Until(t, "private cluster is reachable", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
 	e2e.WaitForValue(t, "True ClusterReady", p.ready)
-	if got := strings.Fields(e2e.OwnAPI(t).Must(t, "get", "clusters", "private", "--no-headers")); len(got) != 5 || got[2] != "Pull" || got[3] != "True" {
+	if got := strings.Fields(e2e.OwnAPI(t).Must(t, "get", "clusters", "private", "--no-headers")); len(got) != 5 ||
+		got[2] != "Pull" || got[3] != "True" {
 		t.Errorf("kubectl shows %q", got)
 	}
 
@@ -255,7 +264,8 @@ func privateStreams(t *testing.T, dia e2e.Dialect, ns string, d, g e2e.Kubectl) 
 	bin := e2e.Clusters.BuiltKubectl()
 	in := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
 	for _, args := range [][]string{
-		in("exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; exit 7"), in("logs", "-f", "finite-a"), in("exec", "nosuchpod", "--", "true"),
+		in("exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; exit 7"), in("logs", "-f", "finite-a"),
+		in("exec", "nosuchpod", "--", "true"),
 	} {
 		e2e.SameEnd(t, bin, d, g, "", args...)
 	}
@@ -293,11 +303,13 @@ func TestListedService(t *testing.T) {
 	p := joinPrivate(t, "landlord")
 	address := strings.TrimPrefix(e2e.Clusters.Cluster("member1").Server(), "https://")
 	by := "https://" + logged(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`) + "/landlord"
-	if out, err := e2e.CLI(t, "", "cluster", "add", "tenant", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--tunnel", by); err != nil {
+	if out, err := e2e.CLI(t, "", "cluster", "add", "tenant", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
+		"member1", "--tunnel", by); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "tenant") })
-	if out, err := e2e.CLI(t, "", "cluster", "add", "nowhere", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--tunnel", by+"/land"); err == nil || !strings.Contains(out, "spec.proxyURL") {
+	if out, err := e2e.CLI(t, "", "cluster", "add", "nowhere", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
+		"member1", "--tunnel", by+"/land"); err == nil || !strings.Contains(out, "spec.proxyURL") {
 		t.Errorf("a proxyURL that names no cluster: %v\n%s", err, out)
 	}
 	_, root := e2e.Caller(t)
@@ -324,27 +336,36 @@ func TestListedService(t *testing.T) {
 func TestAgentManifest(t *testing.T) {
 	const office = "http://agent:hunter2@proxy.example.com:3128"
 	e2e.Secrets.Secret("the proxy's user", "hunter2")
-	p := joinPrivate(t, "manifest", "--agent-proxy", office, "--agent-service", "a.example.com:443", "--agent-service", "b.example.com:6443")
+	p := joinPrivate(t, "manifest", "--agent-proxy", office, "--agent-service", "a.example.com:443", "--agent-service",
+		"b.example.com:6443")
 	d := e2e.Direct("member2")
-	d.Must(t, "label", "namespace", "clusterpass-system", "--overwrite", "pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
-	defer d.Must(t, "label", "namespace", "clusterpass-system", "pod-security.kubernetes.io/enforce-", "pod-security.kubernetes.io/warn-")
+	d.Must(t, "label", "namespace", "clusterpass-system", "--overwrite", "pod-security.kubernetes.io/enforce=restricted",
+		"pod-security.kubernetes.io/warn=restricted")
+	defer d.Must(t, "label", "namespace", "clusterpass-system", "pod-security.kubernetes.io/enforce-",
+		"pod-security.kubernetes.io/warn-")
 	d.Stdin = strings.NewReader(p.manifest)
 	r := d.Run(t, "apply", "-f", "-")
 	if r.Code != 0 || strings.Contains(r.Stderr, "PodSecurity") {
 		t.Fatalf("%v", r)
 	}
 	d.Stdin = nil
-	name := strings.TrimPrefix(strings.Fields(d.Must(t, "-n", "clusterpass-system", "get", "deployments", "-l", "clusterpass.io/cluster=manifest", "-o", "name"))[0], "deployment.apps/")
-	defer d.Must(t, "-n", "clusterpass-system", "delete", "deployment/"+name, "secret/"+name, "role/"+name, "rolebinding/"+name, "serviceaccount/"+name)
-	if got := d.Must(t, "-n", "clusterpass-system", "get", "deployment", name, "-o", "jsonpath={.spec.replicas}"); got != "2" {
+	name := strings.TrimPrefix(strings.Fields(d.Must(t, "-n", "clusterpass-system", "get", "deployments", "-l",
+		"clusterpass.io/cluster=manifest", "-o", "name"))[0], "deployment.apps/")
+	defer d.Must(t, "-n", "clusterpass-system", "delete", "deployment/"+name, "secret/"+name, "role/"+name, "rolebinding/"+
+		name, "serviceaccount/"+name)
+	if got := d.Must(t, "-n", "clusterpass-system", "get", "deployment", name, "-o",
+		"jsonpath={.spec.replicas}"); got != "2" {
 		t.Errorf("%s replicas", got)
 	}
-	got := d.Must(t, "-n", "clusterpass-system", "get", "deployment", name, "-o", `jsonpath={.spec.template.spec.containers[0].env[?(@.name=="HTTPS_PROXY")].valueFrom.secretKeyRef}`)
+	got := d.Must(t, "-n", "clusterpass-system", "get", "deployment", name, "-o",
+		`jsonpath={.spec.template.spec.containers[0].env[?(@.name=="HTTPS_PROXY")].valueFrom.secretKeyRef}`)
 	said := d.Must(t, "-n", "clusterpass-system", "get", "secret", name, "-o", `jsonpath={.data.https-proxy}`)
-	if way, err := base64.StdEncoding.DecodeString(said); err != nil || string(way) != office || !strings.Contains(got, `"key":"https-proxy"`) || strings.Count(p.manifest, "hunter2") > 0 {
+	if way, err := base64.StdEncoding.DecodeString(said); err != nil || string(way) != office ||
+		!strings.Contains(got, `"key":"https-proxy"`) || strings.Count(p.manifest, "hunter2") > 0 {
 		t.Errorf("the agents' proxy: %s, %v", got, err)
 	}
-	if got := d.Must(t, "-n", "clusterpass-system", "get", "deployment", name, "-o", `jsonpath={.spec.template.spec.containers[0].env[?(@.name=="CLUSTERPASS_SERVICES")].value}`); got != "a.example.com:443,b.example.com:6443" {
+	if got := d.Must(t, "-n", "clusterpass-system", "get", "deployment", name, "-o",
+		`jsonpath={.spec.template.spec.containers[0].env[?(@.name=="CLUSTERPASS_SERVICES")].value}`); got != "a.example.com:443,b.example.com:6443" {
 		t.Errorf("the agents' services: %q", got)
 	}
 	cfg := e2e.Clusters.Cluster("member2").RESTConfig()
@@ -375,7 +396,8 @@ func TestAgentManifest(t *testing.T) {
 		t.Errorf("one agent overwrites what another has stored: %v", err)
 	}
 	as := "--as=system:serviceaccount:clusterpass-system:" + name
-	for verb, may := range map[string]bool{"get secret/" + name: true, "patch secret/" + name: true, "list secrets": false, "get secret/other": false, "update secret/" + name: false, "get pods": false} {
+	for verb, may := range map[string]bool{"get secret/" + name: true, "patch secret/" + name: true, "list secrets": false,
+		"get secret/other": false, "update secret/" + name: false, "get pods": false} {
 		args := append(append([]string{"-n", "clusterpass-system", "auth", "can-i"}, strings.Fields(verb)...), as)
 		asked := func() bool { return strings.HasPrefix(d.Run(t, args...).Stdout, "yes") }
 		if may {

@@ -64,14 +64,16 @@ func TestRotationByTunnel(t *testing.T) {
 	t.Cleanup(func() { _ = port.Close() })
 	to := clientcmdapi.NewConfig()
 	to.Clusters[kubeconfig.Own] = &clientcmdapi.Cluster{
-		Server: url, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: door.Certificate().Raw}),
+		Server: url, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Bytes: door.Certificate().Raw}),
 	}
 	file := filepath.Join(t.TempDir(), "gateway")
 	if err := clientcmd.WriteToFile(*to, file); err != nil {
 		t.Fatal(err)
 	}
 
-	p := &privateCluster{t: t, name: "rotated", member: e2e.Clusters.Cluster("member2"), gateway: file, store: []string{"--store", "aws:e2e"}}
+	p := &privateCluster{t: t, name: "rotated", member: e2e.Clusters.Cluster("member2"), gateway: file,
+		store: []string{"--store", "aws:e2e"}}
 	p.join("--tunnel", "https://"+ln.Addr().String(), "--token-lifetime", "1h")
 	all, err := (&registration.Registrar{Objects: st.Objects, Secrets: st.Secrets}).Clusters(ctx)
 	if err != nil || len(all) != 1 {
@@ -81,7 +83,8 @@ func TestRotationByTunnel(t *testing.T) {
 	manager := secretsmanager.NewFromConfig(mototest.Config(front.URL))
 	token := func() string {
 		t.Helper()
-		out, err := manager.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &secret, VersionStage: aws.String("AWSCURRENT")})
+		out, err := manager.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &secret,
+			VersionStage: aws.String("AWSCURRENT")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,14 +126,16 @@ func TestRotationByTunnel(t *testing.T) {
 	}
 	// The newest is good at the member, and still the account's that join made.
 	kc := filepath.Join(t.TempDir(), "rotated")
-	out, err := manager.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &secret, VersionStage: aws.String("AWSCURRENT")})
+	out, err := manager.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &secret,
+		VersionStage: aws.String("AWSCURRENT")})
 	if err == nil {
 		err = os.WriteFile(kc, []byte(*out.SecretString), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	who := e2e.Kubectl{Kubeconfig: kc, Context: "member2"}.Must(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+	who := e2e.Kubectl{Kubeconfig: kc, Context: "member2"}.Must(t, "auth", "whoami", "-o",
+		"jsonpath={.status.userInfo.username}")
 	if !strings.HasPrefix(who, "system:serviceaccount:clusterpass-system:clusterpass-rotated-") {
 		t.Errorf("it is %s", who)
 	}

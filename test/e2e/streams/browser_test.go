@@ -50,13 +50,15 @@ func TestPage(t *testing.T) {
 	if got := read(must("/finite-a/log?follow=true", text)); got != "one|two|three" {
 		t.Errorf("log: %q", got)
 	}
-	if _, event, err := must("?watch=1&fieldSelector=metadata.name%3Dshell", text).ReadMessage(); err != nil || !strings.HasPrefix(string(event), `{"type":"ADDED"`) {
+	if _, event, err := must("?watch=1&fieldSelector=metadata.name%3Dshell", text).ReadMessage(); err != nil ||
+		!strings.HasPrefix(string(event), `{"type":"ADDED"`) {
 		t.Errorf("watch: %s, %v", event, err)
 	}
 	if got := read(must("/shell/exec?command=echo&command=hello&stdout=1", text)); got != "hello\n|" {
 		t.Errorf("exec: %q", got)
 	}
-	if got, end := answers(must("/shell/exec?command=echo&command=hello&stdout=1", "v5.channel.k8s.io"), asIs); got[1] != "hello\n" {
+	if got, end := answers(must("/shell/exec?command=echo&command=hello&stdout=1", "v5.channel.k8s.io"),
+		asIs); got[1] != "hello\n" {
 		t.Errorf("exec: %q, %s", got, end)
 	}
 
@@ -65,25 +67,34 @@ func TestPage(t *testing.T) {
 		protocols []string
 		want      int
 	}{
-		"a foreign page":                    {"https://evil.example.com", []string{text, bearer(p.Token)}, http.StatusForbidden},
-		"a foreign page, kubectl's way":     {"https://evil.example.com", []string{"v5.channel.k8s.io", bearer(p.Token)}, http.StatusForbidden},
-		"the page on another port":          {e2e.ConsoleOrigin + ":8443", []string{text, bearer(p.Token)}, http.StatusForbidden},
-		"no token":                          {e2e.ConsoleOrigin, []string{text}, http.StatusUnauthorized},
-		"a token that somebody else signed": {e2e.ConsoleOrigin, []string{text, bearer(e2e.NewIssuer(t, "page").Token(t, "page"))}, http.StatusUnauthorized},
-		"a token of nobody who may":         {e2e.ConsoleOrigin, []string{text, bearer(strings.Replace(p.Token, ".", "x.", 1))}, http.StatusUnauthorized},
-		"nothing but the token":             {e2e.ConsoleOrigin, []string{bearer(p.Token)}, http.StatusUnauthorized},
+		"a foreign page": {"https://evil.example.com", []string{text, bearer(p.Token)},
+			http.StatusForbidden},
+		"a foreign page, kubectl's way": {"https://evil.example.com", []string{"v5.channel.k8s.io", bearer(p.Token)},
+			http.StatusForbidden},
+		"the page on another port": {e2e.ConsoleOrigin + ":8443", []string{text, bearer(p.Token)},
+			http.StatusForbidden},
+		"no token": {e2e.ConsoleOrigin, []string{text}, http.StatusUnauthorized},
+		"a token that somebody else signed": {e2e.ConsoleOrigin,
+			[]string{text, bearer(e2e.NewIssuer(t, "page").Token(t, "page"))}, http.StatusUnauthorized},
+		"a token of nobody who may": {e2e.ConsoleOrigin, []string{text, bearer(strings.Replace(p.Token, ".", "x.", 1))},
+			http.StatusUnauthorized},
+		"nothing but the token": {e2e.ConsoleOrigin, []string{bearer(p.Token)}, http.StatusUnauthorized},
 	} {
 		if _, code := open("/shell/exec?command=true&stdout=1", tt.origin, tt.protocols...); code != tt.want {
 			t.Errorf("%s: %d, want %d", name, code, tt.want)
 		}
 	}
 	// The token is for the gateway: a member that got it could use it here.
-	for _, args := range [][]string{{"apply", "-f", "-"}, {"cluster", "add", "own", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--identity", "passthrough"}} {
-		if out, err := e2e.CLI(t, e2e.GrantYAML("own", "page"), append(args, "--store", "dir:"+filepath.Join(p.Gateway.Dir, "data"))...); err != nil {
+	for _, args := range [][]string{{"apply", "-f", "-"},
+		{"cluster", "add", "own", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--identity",
+			"passthrough"}} {
+		if out, err := e2e.CLI(t, e2e.GrantYAML("own", "page"),
+			append(args, "--store", "dir:"+filepath.Join(p.Gateway.Dir, "data"))...); err != nil {
 			t.Fatalf("%s%v", out, err)
 		}
 	}
-	const refusal = `403 cluster "own" takes a bearer token of its own; what identifies you to the gateway (oidc) is not passed on`
+	const refusal = `403 cluster "own" takes a bearer token of its own; what identifies you to the gateway (oidc) is ` +
+		`not passed on`
 	waittest.Until(t, "token is refused for a passthrough cluster", func() bool {
 		return e2e.StatusOf(t, p.Gateway.Kubeconfig, "/clusters/own/version", &p.Token) == refusal
 	})
@@ -103,11 +114,13 @@ func TestOwnToken(t *testing.T) {
 	d.Must(t, "-n", ns, "create", "serviceaccount", "own-token")
 	d.Must(t, "-n", ns, "create", "rolebinding", "own-token", "--clusterrole=admin", "--serviceaccount="+ns+":own-token")
 	waittest.Until(t, "member knows the binding", func() bool { // the member knows the binding
-		return d.Run(t, "auth", "can-i", "create", "pods/exec", "-n", ns, "--as", "system:serviceaccount:"+ns+":own-token").Code == 0
+		return d.Run(t, "auth", "can-i", "create", "pods/exec", "-n", ns, "--as", "system:serviceaccount:"+ns+
+			":own-token").Code == 0
 	})
 	token := strings.TrimSpace(d.Must(t, "-n", ns, "create", "token", "own-token"))
 	e2e.Secrets.Secret("the page's token", token)
-	if out, err := e2e.CLI(t, "", "cluster", "add", "own-token", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--identity", "passthrough"); err != nil {
+	if out, err := e2e.CLI(t, "", "cluster", "add", "own-token", "--kubeconfig", e2e.Clusters.KubeconfigFile(),
+		"--context", "member1", "--identity", "passthrough"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "own-token") })
@@ -116,13 +129,17 @@ func TestOwnToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := e2e.Kubectl{Context: "c", Kubeconfig: e2e.WriteFile(t, fmt.Sprintf(
-		"{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], contexts: [{name: c, context: {cluster: c}}]}",
-		"https://"+e2e.HostOf(t, e2e.Shared(t).Kubeconfig)+"/clusters/own-token", base64.StdEncoding.EncodeToString(pass.CAData)))}
-	conn := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods/shell/exec?command=echo&command=hello&stdout=1", "v1.text.clusterpass.io", bearer(token))
+		"{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], "+
+			"contexts: [{name: c, context: {cluster: c}}]}",
+		"https://"+e2e.HostOf(t, e2e.Shared(t).Kubeconfig)+"/clusters/own-token",
+		base64.StdEncoding.EncodeToString(pass.CAData)))}
+	conn := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods/shell/exec?command=echo&command=hello&stdout=1",
+		"v1.text.clusterpass.io", bearer(token))
 	if got := read(conn); got != "hello\n|" {
 		t.Errorf("exec: %q", got)
 	}
-	_, resp, _ := e2e.DialWebsocketFrom(t, k, "/api/v1/namespaces/kube-system/pods?watch=1", "", "v1.text.clusterpass.io", bearer(token))
+	_, resp, _ := e2e.DialWebsocketFrom(t, k, "/api/v1/namespaces/kube-system/pods?watch=1", "", "v1.text.clusterpass.io",
+		bearer(token))
 	if resp == nil || resp.StatusCode != http.StatusForbidden {
 		t.Errorf("what the member does not allow: %v", resp)
 	}

@@ -84,7 +84,8 @@ func (b *balancer) carry(c net.Conn) {
 // no watch error is reported to it, and no event is torn.
 func TestDrainLeavesNoGap(t *testing.T) {
 	dir := t.TempDir()
-	first := e2e.StartGateway(t, dir, server.Inline, func(cfg *server.Config) { cfg.DrainTimeout = time.Minute }) // ends before, once nothing is open
+	// ends before, once nothing is open
+	first := e2e.StartGateway(t, dir, server.Inline, func(cfg *server.Config) { cfg.DrainTimeout = time.Minute })
 	firstAddr := e2e.HostOf(t, first.Kubeconfig)
 	second := e2e.StartGateway(t, dir, server.Inline)
 	t.Cleanup(func() { second.Stop(); <-second.Stopped })
@@ -180,7 +181,8 @@ func withoutGap(t *testing.T, cfg *rest.Config, happens func()) {
 			}
 		}
 	}()
-	raw, err := client.CoreV1().RESTClient().Get().Namespace(namespace).Resource("configmaps").Param("watch", "1").SetHeader("Accept", "application/json").Stream(t.Context())
+	raw, err := client.CoreV1().RESTClient().Get().Namespace(namespace).Resource("configmaps").Param("watch",
+		"1").SetHeader("Accept", "application/json").Stream(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

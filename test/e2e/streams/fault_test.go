@@ -34,7 +34,8 @@ func sockets(t *testing.T) (n int) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && strings.HasPrefix(to, "socket:") { // else it was that of the directory
+		// else it was that of the directory
+		if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && strings.HasPrefix(to, "socket:") {
 			n++
 		}
 	}
@@ -61,7 +62,8 @@ func leavesNothing(t *testing.T, run func(dia e2e.Dialect)) {
 		if renewed() == renewedBefore || again == 3 {
 			t.Fatalf("%d sockets, %d before; %v", n, socketsBefore, err)
 		}
-		t.Logf("the gateway that the tests share has renewed connections; once more, after: %d sockets, %d before; %v", n, socketsBefore, err)
+		t.Logf("the gateway that the tests share has renewed connections; once more, after: %d sockets, %d before; %v", n,
+			socketsBefore, err)
 	}
 }
 
@@ -125,7 +127,8 @@ func TestNetworkCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, strings.ReplaceAll(string(pass), "/clusters/member1", "/clusters/far"))}
+	g := e2e.Kubectl{Context: "member1",
+		Kubeconfig: e2e.WriteFile(t, strings.ReplaceAll(string(pass), "/clusters/member1", "/clusters/far"))}
 	bin := e2e.Clusters.BuiltKubectl()
 	port := e2e.EchoServer(t)
 	g.Must(t, "-n", ns, "wait", "--for=condition=Ready", "pod/shell")

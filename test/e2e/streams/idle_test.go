@@ -22,7 +22,8 @@ func TestSilence(t *testing.T) {
 	port := e2e.EchoServer(t)
 	gatewayWith := func(idle time.Duration) e2e.Kubectl {
 		h := e2e.StartGateway(t, t.TempDir(), server.Inline, func(cfg *server.Config) {
-			cfg.PingPeriod, cfg.StallTimeout, cfg.ProbeInterval, cfg.IdleTimeout = 300*time.Millisecond, silence-2*time.Second, time.Second, idle
+			cfg.PingPeriod, cfg.StallTimeout, cfg.ProbeInterval, cfg.IdleTimeout = 300*time.Millisecond, silence-2*time.Second,
+				time.Second, idle
 		})
 		t.Cleanup(func() { h.Stop(); <-h.Stopped })
 		return e2e.Kubectl{Kubeconfig: h.Kubeconfig, Context: "member1"}
@@ -35,7 +36,8 @@ func TestSilence(t *testing.T) {
 				s.execs = append(s.execs, k.Start(t, bin, "-n", ns, "exec", "-i", "shell", "--", "cat"))
 				s.forwards = append(s.forwards, k.Start(t, bin, "-n", ns, "port-forward", "shell", fmt.Sprintf(":%d", port)))
 			}
-			s.watches = append(s.watches, k.Start(t, bin, "-n", ns, "get", "pods", "-w", "-L", "woken", "--field-selector=metadata.name=reader"))
+			s.watches = append(s.watches, k.Start(t, bin, "-n", ns, "get", "pods", "-w", "-L", "woken",
+				"--field-selector=metadata.name=reader"))
 			s.logs = append(s.logs, k.Start(t, bin, "-n", ns, "logs", "-f", "reader"))
 		}
 		return s

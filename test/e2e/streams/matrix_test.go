@@ -185,8 +185,10 @@ func TestRollout(t *testing.T) {
 			t.Run(cluster+"/"+version, func(t *testing.T) {
 				g, ns := e2e.Through(t, cluster), e2e.NewNamespace(t, cluster)
 				g.Apply(t, e2e.Deployment, "-n", ns)
-				d, r := e2e.RunTogether(t, bin, e2e.Direct(cluster), g, "", "-n", ns, "rollout", "status", "deployment/idle", "--timeout=4m")
-				last := func(r e2e.Result) string { return r.Stdout[strings.LastIndex(strings.TrimSpace(r.Stdout), "\n")+1:] } // how often it is told of progress is chance
+				d, r := e2e.RunTogether(t, bin, e2e.Direct(cluster), g, "", "-n", ns, "rollout", "status", "deployment/idle",
+					"--timeout=4m")
+				// how often it is told of progress is chance
+				last := func(r e2e.Result) string { return r.Stdout[strings.LastIndex(strings.TrimSpace(r.Stdout), "\n")+1:] }
 				if d.Code != 0 || r.Code != 0 || last(d) != last(r) || !strings.Contains(last(r), "successfully rolled out") {
 					t.Errorf("directly: %v\nthrough the gateway: %v", d, r)
 				}
@@ -198,7 +200,8 @@ func TestRollout(t *testing.T) {
 // TestDebug holds: a container that is put into a running pod is talked to as it is directly.
 func TestDebug(t *testing.T) {
 	eachDialect(t, []string{"shell"}, func(t *testing.T, bin, ns string, d, g e2e.Kubectl) {
-		r := e2e.SameEnd(t, bin, d, g, "it\n", "-n", ns, "debug", "shell", "-i", "--quiet", "--image=any", "--", "sh", "-c", "read x; echo debugged $x; sleep 1")
+		r := e2e.SameEnd(t, bin, d, g, "it\n", "-n", ns, "debug", "shell", "-i", "--quiet", "--image=any", "--", "sh", "-c",
+			"read x; echo debugged $x; sleep 1")
 		if !strings.Contains(r.Stdout, "debugged it\n") {
 			t.Errorf("debug: %v", r)
 		}
@@ -233,7 +236,8 @@ func TestKubectlProxy(t *testing.T) {
 					}
 					return string(body)
 				}
-				for _, path := range []string{"/finite-a", "?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dfinite-a", "/finite-a/log?follow=true"} {
+				for _, path := range []string{"/finite-a", "?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dfinite-a",
+					"/finite-a/log?follow=true"} {
 					var d, g string
 					t.Cleanup(func() {
 						if t.Failed() {

@@ -43,7 +43,8 @@ func oldMember(t *testing.T, name string) (e2e.Kubectl, *atomic.Int64) {
 		t.Fatal(err)
 	}
 	var asked atomic.Int64
-	rp := &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), Rewrite: func(r *httputil.ProxyRequest) {
+	rp := &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler,
+		0), Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(target)
 		r.Out.Header.Del("Authorization")
 	}}
@@ -63,11 +64,13 @@ func oldMember(t *testing.T, name string) (e2e.Kubectl, *atomic.Int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reg := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects, Policy: cluster.DialPolicy{AllowLoopback: true}}
-	_, err = reg.Register(t.Context(), registration.Request{Name: name, Replace: true, Identity: "impersonate", SkipCheck: true, Kubeconfig: secrets.NewValue(fmt.Appendf(nil,
-		`{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
+	reg := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects,
+		Policy: cluster.DialPolicy{AllowLoopback: true}}
+	_, err = reg.Register(t.Context(), registration.Request{Name: name, Replace: true, Identity: "impersonate",
+		SkipCheck: true, Kubeconfig: secrets.NewValue(fmt.Appendf(nil,
+			`{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
 clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %q}}], users: [{name: u, user: {token: any}}]}`,
-		srv.URL, base64.StdEncoding.EncodeToString(ca)))})
+			srv.URL, base64.StdEncoding.EncodeToString(ca)))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +81,8 @@ clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %q}}], us
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "pass")
-	if err := os.WriteFile(path, bytes.ReplaceAll(pass, []byte("/clusters/member1"), []byte("/clusters/"+name)), 0o600); err != nil {
+	if err := os.WriteFile(path, bytes.ReplaceAll(pass, []byte("/clusters/member1"), []byte("/clusters/"+name)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	return e2e.Kubectl{Kubeconfig: path, Context: "member1", Env: e2e.Dialects[0].Env}, &asked
@@ -86,7 +90,8 @@ clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %q}}], us
 
 // kubeletsWords takes away what kube-apiserver's own translation of v5 adds to the kubelet's words.
 var kubeletsWords = strings.NewReplacer(
-	`"metadata":{},`, "", "command terminated with exit code", "exit code", "Internal error occurred: Internal error occurred:", "Internal error occurred:",
+	`"metadata":{},`, "", "command terminated with exit code", "exit code",
+	"Internal error occurred: Internal error occurred:", "Internal error occurred:",
 )
 
 // TestOldMember holds: a member that takes no websockets is reached by clients that speak nothing else, with the same results; and
@@ -98,7 +103,8 @@ func TestOldMember(t *testing.T) {
 	exec := func(query url.Values) string {
 		return "/api/v1/namespaces/" + ns + "/pods/shell/exec?" + query.Encode()
 	}
-	failing := exec(url.Values{"command": {"sh", "-c", "read x; echo got $x; echo bad >&2; exit 3"}, "stdout": {"1"}, "stderr": {"1"}, "stdin": {"1"}})
+	failing := exec(url.Values{"command": {"sh", "-c", "read x; echo got $x; echo bad >&2; exit 3"}, "stdout": {"1"},
+		"stderr": {"1"}, "stdin": {"1"}})
 	for _, tt := range []struct {
 		protocol string
 		stdin    byte
@@ -115,7 +121,8 @@ func TestOldMember(t *testing.T) {
 			var got [2]string
 			for i, k := range []e2e.Kubectl{e2e.Direct("member1"), k} {
 				conn := e2e.DialWebsocket(t, k, failing, tt.protocol)
-				if err := conn.WriteMessage(websocket.BinaryMessage, append([]byte{tt.stdin}, tt.encode([]byte("hello\n"))...)); err != nil {
+				if err := conn.WriteMessage(websocket.BinaryMessage,
+					append([]byte{tt.stdin}, tt.encode([]byte("hello\n"))...)); err != nil {
 					t.Fatal(err)
 				}
 				channels, _ := answers(conn, tt.decode)
@@ -141,8 +148,10 @@ func TestOldMember(t *testing.T) {
 			args := append([]string{"-n", ns}, tt.args...)
 			var dr, gr e2e.Result
 			same := func() bool {
-				dr, gr = d.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(tt.stdin), args...), k.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(tt.stdin), args...)
-				return dr.Code == gr.Code && dr.Stdout == gr.Stdout && kubeletsWords.Replace(e2e.Normalize(dr.Stderr)) == kubeletsWords.Replace(e2e.Normalize(gr.Stderr))
+				dr, gr = d.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(tt.stdin), args...),
+					k.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(tt.stdin), args...)
+				return dr.Code == gr.Code && dr.Stdout == gr.Stdout &&
+					kubeletsWords.Replace(e2e.Normalize(dr.Stderr)) == kubeletsWords.Replace(e2e.Normalize(gr.Stderr))
 			}
 			alike := same()
 			// A command that ends before its stdin may lose its verdict in kube-apiserver, by SPDY, either way.
@@ -171,8 +180,9 @@ func TestOldMember(t *testing.T) {
 			}
 		}
 	})
-	const remembered = 5 * time.Minute                                    // that a member takes none
-	if n := asked.Load(); n > 4*(1+int64(time.Since(began)/remembered)) { // exec, attach, port-forward, and an answer for a pod that is not there
+	const remembered = 5 * time.Minute // that a member takes none
+	// exec, attach, port-forward, and an answer for a pod that is not there
+	if n := asked.Load(); n > 4*(1+int64(time.Since(began)/remembered)) {
 		t.Errorf("the member was asked for websockets %d times", n)
 	}
 }

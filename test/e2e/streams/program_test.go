@@ -28,12 +28,15 @@ func TestBridgeProgram(t *testing.T) {
 	bin := e2e.Program(t, "websocket-bridge", "websocket-bridge")
 	const delay = 2 * time.Second
 	first := e2e.StartBridgeProgram(t, bin, "CLUSTERPASS_DRAIN_DELAY="+delay.String(), "CLUSTERPASS_DRAIN_TIMEOUT=110s")
-	second := e2e.StartBridgeProgram(t, bin, "CLUSTERPASS_DRAIN_DELAY=100ms", "CLUSTERPASS_DRAIN_TIMEOUT=16s") // of which farewells have 4
+	// of which farewells have 4
+	second := e2e.StartBridgeProgram(t, bin, "CLUSTERPASS_DRAIN_DELAY=100ms", "CLUSTERPASS_DRAIN_TIMEOUT=16s")
 	pass, err := os.ReadFile(e2e.Shared(t).Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, strings.ReplaceAll(string(pass), e2e.HostOf(t, e2e.Shared(t).Kubeconfig), e2e.BridgeFront(t, first, second)))}
+	k := e2e.Kubectl{Context: "member1",
+		Kubeconfig: e2e.WriteFile(t, strings.ReplaceAll(string(pass), e2e.HostOf(t, e2e.Shared(t).Kubeconfig),
+			e2e.BridgeFront(t, first, second)))}
 	cfg, err := clientcmd.BuildConfigFromFlags("", k.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +72,8 @@ func TestBridgeProgram(t *testing.T) {
 	}
 	_, _ = fmt.Fprintln(shell.Stdin, "while it drains")
 	shell.Line("while it drains")
-	if code, text := first.Ask("/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(text, "[-]draining failed: shutting down\n") {
+	if code, text := first.Ask("/readyz"); code != http.StatusServiceUnavailable ||
+		!strings.Contains(text, "[-]draining failed: shutting down\n") {
 		t.Errorf("/readyz: %d %s", code, text)
 	}
 	for series, want := range map[string]string{
@@ -90,7 +94,8 @@ func TestBridgeProgram(t *testing.T) {
 		t.Errorf("the bridge ended with %d", code)
 	}
 
-	left := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods/shell/exec?command=cat&stdin=1&stdout=1", "v5.channel.k8s.io")
+	left := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods/shell/exec?command=cat&stdin=1&stdout=1",
+		"v5.channel.k8s.io")
 	_ = second.Cmd.Process.Signal(syscall.SIGTERM)
 	for {
 		_, _, err := left.ReadMessage()
@@ -98,7 +103,8 @@ func TestBridgeProgram(t *testing.T) {
 		if err == nil {
 			continue // the session has begun
 		}
-		if !errors.As(err, &closed) || closed.Code != websocket.CloseGoingAway || closed.Text != "the bridge is shutting down; call again" {
+		if !errors.As(err, &closed) || closed.Code != websocket.CloseGoingAway ||
+			closed.Text != "the bridge is shutting down; call again" {
 			t.Errorf("a session that does not end: %v", err)
 		}
 		break
@@ -115,7 +121,8 @@ func TestBridgeProgram(t *testing.T) {
 		var errOut bytes.Buffer
 		cmd.Stderr = &errOut
 		_ = cmd.Run()
-		const want = "CLUSTERPASS_DRAIN_TIMEOUT: want more than 0 and at most 1m50s; for example CLUSTERPASS_DRAIN_TIMEOUT=90s\n"
+		const want = "CLUSTERPASS_DRAIN_TIMEOUT: want more than 0 and at most 1m50s; for example " +
+			"CLUSTERPASS_DRAIN_TIMEOUT=90s\n"
 		if cmd.ProcessState.ExitCode() != 2 || errOut.String() != want {
 			t.Errorf("%v\n%s", cmd.ProcessState, &errOut)
 		}

@@ -45,7 +45,8 @@ func fromBase64(b []byte) []byte {
 func TestRawExec(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	exec := func(command ...string) string {
-		return "/api/v1/namespaces/" + ns + "/pods/shell/exec?" + url.Values{"command": command, "stdout": {"1"}, "stderr": {"1"}, "stdin": {"1"}}.Encode()
+		return "/api/v1/namespaces/" + ns + "/pods/shell/exec?" + url.Values{"command": command, "stdout": {"1"},
+			"stderr": {"1"}, "stdin": {"1"}}.Encode()
 	}
 	for _, tt := range []struct {
 		protocol string
@@ -63,7 +64,8 @@ func TestRawExec(t *testing.T) {
 			var got [2]string
 			for i, k := range []e2e.Kubectl{e2e.Direct("member1"), e2e.Through(t, "member1")} {
 				conn := e2e.DialWebsocket(t, k, exec("sh", "-c", "read x; echo got $x; echo bad >&2; exit 3"), tt.protocol)
-				if err := conn.WriteMessage(websocket.BinaryMessage, append([]byte{tt.stdin}, tt.encode([]byte("hello\n"))...)); err != nil {
+				if err := conn.WriteMessage(websocket.BinaryMessage,
+					append([]byte{tt.stdin}, tt.encode([]byte("hello\n"))...)); err != nil {
 					t.Fatal(err)
 				}
 				channels, end := answers(conn, tt.decode)
@@ -90,10 +92,12 @@ func TestRawWatchAndLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 		var event metav1.WatchEvent
-		if err := json.Unmarshal(message, &event); err != nil || event.Type != "ADDED" || !bytes.Contains(event.Object.Raw, []byte(`"name":"shell"`)) {
+		if err := json.Unmarshal(message, &event); err != nil || event.Type != "ADDED" ||
+			!bytes.Contains(event.Object.Raw, []byte(`"name":"shell"`)) {
 			t.Errorf("%.200s, %v", message, err)
 		}
-		for protocol, decode := range map[string]func([]byte) []byte{"binary.k8s.io": asIs, "base64.binary.k8s.io": fromBase64} {
+		for protocol, decode := range map[string]func([]byte) []byte{"binary.k8s.io": asIs,
+			"base64.binary.k8s.io": fromBase64} {
 			conn := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods/finite-a/log?follow=true", protocol)
 			var got strings.Builder
 			for {
@@ -117,7 +121,8 @@ func TestRawPortForward(t *testing.T) {
 	old, _ := oldMember(t, "old-ports")
 	one, two := greeter(t, "one"), greeter(t, "two")
 	port := func(n int) string { return string([]byte{byte(n), byte(n >> 8)}) }
-	for name, k := range map[string]e2e.Kubectl{"directly": e2e.Direct("member1"), "through": e2e.Through(t, "member1"), "old": old} {
+	for name, k := range map[string]e2e.Kubectl{"directly": e2e.Direct("member1"), "through": e2e.Through(t, "member1"),
+		"old": old} {
 		for _, tt := range []struct {
 			protocol string
 			first    byte
@@ -128,14 +133,17 @@ func TestRawPortForward(t *testing.T) {
 			{"v4.base64.channel.k8s.io", '0', base64.StdEncoding.EncodeToString, fromBase64},
 		} {
 			t.Run(name+"/"+tt.protocol, func(t *testing.T) {
-				conn := e2e.DialWebsocket(t, k, fmt.Sprintf("/api/v1/namespaces/%s/pods/shell/portforward?ports=%d&ports=%d", ns, one, two), tt.protocol)
+				conn := e2e.DialWebsocket(t, k, fmt.Sprintf("/api/v1/namespaces/%s/pods/shell/portforward?ports=%d&ports=%d", ns,
+					one, two), tt.protocol)
 				for ch, text := range map[byte]string{0: "hello", 2: "world"} {
-					if err := conn.WriteMessage(websocket.BinaryMessage, append([]byte{tt.first + ch}, tt.encode([]byte(text))...)); err != nil {
+					if err := conn.WriteMessage(websocket.BinaryMessage,
+						append([]byte{tt.first + ch}, tt.encode([]byte(text))...)); err != nil {
 						t.Fatal(err)
 					}
 				}
 				got, end := answers(conn, tt.decode)
-				for ch, want := range map[byte]string{0: port(one) + "one got hello", 1: port(one), 2: port(two) + "two got world", 3: port(two)} {
+				for ch, want := range map[byte]string{0: port(one) + "one got hello", 1: port(one), 2: port(two) + "two got world",
+					3: port(two)} {
 					if got[tt.first+ch] != want {
 						t.Errorf("channel %d: %q, want %q (%s)", ch, got[tt.first+ch], want, end)
 					}
@@ -143,7 +151,8 @@ func TestRawPortForward(t *testing.T) {
 			})
 		}
 	}
-	conn := e2e.DialWebsocket(t, old, "/api/v1/namespaces/"+ns+"/pods/shell/portforward?ports=1", "v4.channel.k8s.io") // nobody listens there
+	// nobody listens there
+	conn := e2e.DialWebsocket(t, old, "/api/v1/namespaces/"+ns+"/pods/shell/portforward?ports=1", "v4.channel.k8s.io")
 	if got, _ := answers(conn, asIs); !strings.Contains(got[1], "refused") {
 		t.Errorf("a port that nobody listens at: %q", got)
 	}

@@ -35,7 +35,8 @@ func TestTextEndpoint(t *testing.T) {
 			if err := conn.ReadJSON(&event); err != nil || event.Type != "ADDED" || event.Object.Metadata.Name != "shell" {
 				t.Errorf("watch: %+v, %v", event, err)
 			}
-			conn = e2e.DialWebsocket(t, k, pods+"/shell/exec?stdin=1&stdout=1&stderr=1&"+url.Values{"command": {"sh", "-c", "cat; echo bad >&2; exit 4"}}.Encode(), protocol)
+			conn = e2e.DialWebsocket(t, k, pods+"/shell/exec?stdin=1&stdout=1&stderr=1&"+
+				url.Values{"command": {"sh", "-c", "cat; echo bad >&2; exit 4"}}.Encode(), protocol)
 			for _, m := range []any{map[string]string{"stdin": "é"}, map[string]bool{"eof": true}} {
 				if err := conn.WriteJSON(m); err != nil {
 					t.Fatal(err)
@@ -61,7 +62,8 @@ func TestTextEndpoint(t *testing.T) {
 			}
 			// The size takes a way of its own.
 			conn = e2e.DialWebsocket(t, k, pods+"/shell/exec?stdin=1&stdout=1&tty=1&command=sh", protocol)
-			for _, m := range []string{`{"resize":{"width":77,"height":22}}`, `{"stdin":"until stty size | grep '22[ ]77'; do sleep 0.1; done; exit\n"}`} {
+			for _, m := range []string{`{"resize":{"width":77,"height":22}}`,
+				`{"stdin":"until stty size | grep '22[ ]77'; do sleep 0.1; done; exit\n"}`} {
 				if err := conn.WriteMessage(websocket.TextMessage, []byte(m)); err != nil {
 					t.Fatal(err)
 				}

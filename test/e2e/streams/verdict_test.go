@@ -39,7 +39,8 @@ func TestCommandsThatEndBeforeTheirInput(t *testing.T) {
 		}
 	}
 	// And by the endpoint for scripts.
-	conn := e2e.DialWebsocket(t, e2e.Through(t, "member1"), "/api/v1/namespaces/"+ns+"/pods/shell/exec?stdin=1&stdout=1&command=sh&command=-c&command=exit+3", "v1.text.clusterpass.io")
+	conn := e2e.DialWebsocket(t, e2e.Through(t, "member1"), "/api/v1/namespaces/"+ns+
+		"/pods/shell/exec?stdin=1&stdout=1&command=sh&command=-c&command=exit+3", "v1.text.clusterpass.io")
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
