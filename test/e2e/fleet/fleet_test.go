@@ -14,14 +14,15 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// fleet returns kubectl at the fleet, as the owner, once a registry takes in kinds of all clusters, until the test ends.
+// fleet makes a ResourceRegistry of the given kinds for all clusters, until the test ends. It returns kubectl at the
+// fleet as the owner.
 func fleet(t *testing.T, selectors string) e2e.Kubectl {
 	t.Helper()
 	e2e.CreateRegistry(t, "fleet", "{}", selectors)
 	return e2e.AtFleet(t, e2e.Through(t, "member1"))
 }
 
-// qualified points a pass at the fleet in which every name is name@cluster.
+// qualified returns k with /fleet/@ as its server, where every name is name@cluster.
 func qualified(t *testing.T, k e2e.Kubectl) e2e.Kubectl {
 	t.Helper()
 	_, root := e2e.Caller(t)
@@ -29,9 +30,9 @@ func qualified(t *testing.T, k e2e.Kubectl) e2e.Kubectl {
 	return k
 }
 
-// TestFleetSeeds is Karmada's page on global resources: its registry and its commands, for pods and nodes of two clusters, and all that
-// its questions and answers say cannot be.
-func TestFleetSeeds(t *testing.T) {
+// TestFleetRunsKarmadasExample runs the registry and the commands of Karmada's page on global resources. It also runs
+// what that page lists as impossible. If this fails, users of Karmada cannot move to the gateway.
+func TestFleetRunsKarmadasExample(t *testing.T) {
 	ns := e2e.CreatePods(t)
 	k := e2e.AtFleet(t, e2e.Through(t, "member1"))
 	if r := k.Run(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/pods"); r.Code == 0 ||
@@ -47,8 +48,14 @@ func TestFleetSeeds(t *testing.T) {
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, e2e.SeedRegistry, "delete", "-f", "-") })
 	e2e.WaitForRegistries()
+	checkLists(t, k, ns)
+	checkSubresources(t, k, ns)
+	checkPodWrites(t, k, ns)
+}
 
-	// Real columns, and where each object is.
+// checkLists reads the pods of CreatePods and the nodes, with their columns and by selectors.
+func checkLists(t *testing.T, k e2e.Kubectl, ns string) {
+	t.Helper()
 	lines := strings.Split(strings.TrimSpace(k.Must(t, "get", "pods", "-n", ns)), "\n")
 	if got := strings.Fields(lines[0]); !slices.Equal(got, []string{"NAME", "CLUSTER", "READY", "STATUS", "RESTARTS",
 		"AGE"}) {
@@ -65,7 +72,6 @@ func TestFleetSeeds(t *testing.T) {
 	if got := k.Must(t, "get", "nodes", "-o", "name"); got != "node/member1-node\nnode/member2-node\n" {
 		t.Errorf("nodes %q", got)
 	}
-	// Label selectors, and every field selector.
 	for selector, want := range map[string]string{
 		"-l=app=same": "same same ",
 		"--field-selector=spec.nodeName=member2-node": "on-member2 same ",
@@ -77,7 +83,7 @@ func TestFleetSeeds(t *testing.T) {
 			t.Errorf("%s: %q, want %q", selector, got, want)
 		}
 	}
-	// Also of what the clusters have in memory, as Karmada's cache does not; that may be of a moment before.
+	// Field selectors also apply to reads from the clusters' watch caches. Such a read may be out of date.
 	for selector, want := range map[string]string{"spec.nodeName%3Dmember2-node": "on-member2 same",
 		"status.phase%3DRunning": "on-member1 on-member2 same same", "status.phase%3DPending": ""} {
 		waittest.Until(t, "list by "+selector, func() bool {
@@ -96,10 +102,15 @@ func TestFleetSeeds(t *testing.T) {
 		})
 	}
 	if got := k.Must(t, "get", "pods", "-n", ns, "-o",
-		`jsonpath={range .items[*]}{.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{end}`); got != "member1 member1 member2 member2 " {
+		`jsonpath={range .items[*]}{.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{end}`); got !=
+		"member1 member1 member2 member2 " {
 		t.Errorf("sources %q", got)
 	}
-	// Subresources.
+}
+
+// checkSubresources reads logs and runs commands in the pods of CreatePods.
+func checkSubresources(t *testing.T, k e2e.Kubectl, ns string) {
+	t.Helper()
 	if got := k.Must(t, "logs", "on-member2", "-n", ns); got != "I run in member2\n" {
 		t.Errorf("logs %q", got)
 	}
@@ -107,7 +118,7 @@ func TestFleetSeeds(t *testing.T) {
 		"/pods/on-member1/log"); got != "I run in member1\n" {
 		t.Errorf("raw logs %q", got)
 	}
-	// As the page has it: kubectl puts the server's path, which is the same, before this one.
+	// The page's command repeats the server's path in the argument of --raw.
 	if got := k.Must(t, "get", "--server", k.Server, "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+
 		"/pods/on-member2/log"); got != "I run in member2\n" {
 		t.Errorf("raw logs below the server's path: %q", got)
@@ -115,7 +126,7 @@ func TestFleetSeeds(t *testing.T) {
 	if got := k.Must(t, "exec", "on-member2", "-n", ns, "--", "echo", "a", "b"); got != "a b\n" {
 		t.Errorf("exec %q", got)
 	}
-	// One of several of the same name.
+	// Both clusters have this name.
 	if r := k.Run(t, "get", "pod", "same", "-n", ns); r.Code == 0 ||
 		!strings.Contains(r.Stderr,
 			`pods "same" is in 2 clusters: member1, member2; name one of them, as same@member1 or same@member2`) {
@@ -131,6 +142,11 @@ func TestFleetSeeds(t *testing.T) {
 	if got := k.Must(t, "exec", "same@member2", "-n", ns, "--", "cat", "/dev/null"); got != "" {
 		t.Errorf("exec by cluster %q", got)
 	}
+}
+
+// checkPodWrites changes and deletes a pod of CreatePods whose name both clusters have.
+func checkPodWrites(t *testing.T, k e2e.Kubectl, ns string) {
+	t.Helper()
 	k.Must(t, "label", "pod", "same@member2", "-n", ns, "seen=yes")
 	k.Must(t, "annotate", "pod", "on-member1@member1", "-n", ns, "seen=yes")
 	if got := e2e.Direct("member2").Must(t, "get", "pod", "-n", ns, "-l", "seen=yes", "-o", "name"); got != "pod/same\n" {
@@ -139,7 +155,7 @@ func TestFleetSeeds(t *testing.T) {
 	if got := e2e.Direct("member1").Must(t, "get", "pod", "-n", ns, "-l", "seen=yes", "-o", "name"); got != "" {
 		t.Errorf("labelled in member1: %q", got)
 	}
-	// What is written back has no trace of the fleet.
+	// The cluster's name in the fleet's response is not stored.
 	object := k.Must(t, "get", "pod", "same@member2", "-n", ns, "-o", "json")
 	back := k
 	back.Stdin = strings.NewReader(strings.Replace(object, `"seen": "yes"`, `"seen": "again"`, 1))
@@ -158,7 +174,8 @@ func TestFleetSeeds(t *testing.T) {
 	}
 }
 
-// TestFleetCreate holds: what is made is made where it says, and refused where nothing says.
+// TestFleetCreate creates objects in the cluster that they name. If this fails, an object is created in another
+// cluster. An object that names no cluster is refused.
 func TestFleetCreate(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -213,12 +230,14 @@ func TestFleetCreate(t *testing.T) {
 	}
 }
 
-// TestFleetPages holds: pages are exactly the union, with any limit, for kinds whose lists have their metadata first and those that have
-// it last, as objects and as tables.
+// TestFleetPages reads lists in pages of any limit, as objects and as tables. If this fails, kubectl omits or repeats
+// objects. API servers write the metadata of a list before or after the items, depending on the kind.
 func TestFleetPages(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}, {apiVersion: example.com/v1, kind: Widget}")
-	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.example.com}, spec: {group: example.com, scope: Namespaced,
-names: {kind: Widget, plural: widgets, singular: widget}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`
+	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
+metadata: {name: widgets.example.com}, spec: {group: example.com, scope: Namespaced,
+names: {kind: Widget, plural: widgets, singular: widget}, versions: [{name: v1, served: true, storage: true,
+schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`
 	ns := e2e.NewNamespace(t, e2e.Members...)
 	want := map[string][]string{}
 	for i, m := range e2e.Members {
@@ -293,18 +312,21 @@ names: {kind: Widget, plural: widgets, singular: widget}, versions: [{name: v1, 
 	}
 }
 
-// TestFleetDiscovery holds: what is global is what kubectl sees, each kind once, with its schema; of a kind that one cluster alone has, too.
+// TestFleetDiscovery reads the kinds of a registry and their schemas. If this fails, kubectl does not know a global
+// kind, e.g. one that only one cluster has, or shows it twice.
 func TestFleetDiscovery(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: Pod}, {apiVersion: example.org/v1, kind: Gateway}")
-	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: gateways.example.org}, spec: {group: example.org, scope: Cluster,
-names: {kind: Gateway, plural: gateways, singular: gateway}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {color: {type: string, description: What it looks like.}}}}}]}}`
+	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
+metadata: {name: gateways.example.org}, spec: {group: example.org, scope: Cluster,
+names: {kind: Gateway, plural: gateways, singular: gateway}, versions: [{name: v1, served: true, storage: true,
+schema: {openAPIV3Schema: {type: object, properties: {color: {type: string, description: What it looks like.}}}}}]}}`
 	d := e2e.Direct("member2")
 	d.Apply(t, crd)
 	t.Cleanup(func() { d.Run(t, "delete", "crd", "gateways.example.org") })
 	d.Must(t, "wait", "--for=condition=Established", "crd/gateways.example.org", "--timeout=4m")
 	waittest.Until(t, "member2 serves gateways", func() bool { return d.Run(t, "get", "gateways").Code == 0 })
 	d.Apply(t, "{apiVersion: example.org/v1, kind: Gateway, metadata: {name: one}, color: red}")
-	// Each process of the function keeps what there is for half a minute, and kubectl asks two of them at once.
+	// Each process of the function caches discovery for half a minute. kubectl calls two processes at once.
 	waittest.Until(t, "api-resources has both kinds", func() bool {
 		return k.Run(t, "api-resources", "-o", "name").Stdout == "pods\ngateways.example.org\n"
 	})
@@ -318,13 +340,13 @@ names: {kind: Gateway, plural: gateways, singular: gateway}, versions: [{name: v
 	waittest.Until(t, "explain has the field's description", func() bool {
 		return strings.Contains(k.Run(t, "explain", "gateway.color").Stdout, "What it looks like.")
 	})
-	// The older form of the schemas, as older clients read it: in protobuf, and in JSON.
+	// Older clients read OpenAPI v2, in protobuf or in JSON.
 	var times map[string]int
 	var swagger string
 	waittest.Until(t, "OpenAPI v2 has the new kind", func() bool {
 		doc, err := e2e.FleetClient(t, nil).Discovery().OpenAPISchema()
 		if err != nil {
-			t.Log(err) // on a busy machine it is late
+			t.Log(err) // a timeout on a busy machine
 			return false
 		}
 		times = map[string]int{}
@@ -354,7 +376,7 @@ names: {kind: Gateway, plural: gateways, singular: gateway}, versions: [{name: v
 	}
 }
 
-// TestFleetDrain holds: a node's pods are found by its name@cluster, and they alone.
+// TestFleetDrain drains a node by name@cluster. If this fails, kubectl drain evicts pods of another cluster.
 func TestFleetDrain(t *testing.T) {
 	ns := e2e.CreatePods(t)
 	k := fleet(t, `{apiVersion: v1, kind: Pod}, {apiVersion: v1, kind: Node}, {apiVersion: apps/v1, kind: "*"}`)

@@ -8,7 +8,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestFleetAccessReviews holds: kubectl asks one cluster of the fleet what may be done there, by the namespace, and is told how where it names none.
+// TestFleetAccessReviews runs kubectl auth can-i with the cluster in the namespace. If this fails, users cannot find
+// out what they may do in a cluster. An error without a cluster explains how to name one.
 func TestFleetAccessReviews(t *testing.T) {
 	k := fleet(t, `{apiVersion: v1, kind: "*"}, {apiVersion: authorization.k8s.io/v1, kind: "*"}`)
 	waittest.Until(t, "access review in member1", func() bool {
@@ -33,14 +34,16 @@ func TestFleetAccessReviews(t *testing.T) {
 	}
 }
 
-// TestFleetNewKind holds: a kind that is made by the fleet is there for its objects soon, needs no word of the cluster where one alone has it, and
-// is listed by fields that only it has.
+// TestFleetNewKind creates a CustomResourceDefinition through the fleet and then objects of its kind. If this fails,
+// new kinds need a wait or a cluster's name, though one cluster alone has them. Their selectable fields also work.
 func TestFleetNewKind(t *testing.T) {
 	k := fleet(t, `{apiVersion: "*", kind: "*"}`)
 	waittest.Until(t, "fleet lists CustomResourceDefinitions", func() bool { return k.Run(t, "get", "crd").Code == 0 })
 	k.Apply(t,
-		`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: toys.example.org@member1}, spec: {group: example.org, scope: Namespaced,
-names: {kind: Toy, plural: toys, singular: toy}, versions: [{name: v1, served: true, storage: true, selectableFields: [{jsonPath: .color}],
+		`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: toys.example.org@member1},
+spec: {group: example.org, scope: Namespaced,
+names: {kind: Toy, plural: toys, singular: toy}, versions: [{name: v1, served: true, storage: true,
+selectableFields: [{jsonPath: .color}],
 schema: {openAPIV3Schema: {type: object, properties: {color: {type: string}}}}}]}}`)
 	t.Cleanup(func() { e2e.Direct("member1").Run(t, "delete", "crd", "toys.example.org") })
 	k.Must(t, "wait", "--for=condition=Established", "crd/toys.example.org@member1", "--timeout=4m")

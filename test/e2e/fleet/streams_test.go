@@ -19,7 +19,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestFleetStreams holds: exec, cp, attach and port-forward reach the pod that a name means, and that of several that name@cluster means.
+// TestFleetStreams runs exec, cp, attach and port-forward by a unique name and by name@cluster. If this fails, a
+// command reaches the pod of another cluster.
 func TestFleetStreams(t *testing.T) {
 	ns := e2e.StreamPods(t, e2e.Members, "shell", "reader")
 	d := e2e.Direct("member2")
@@ -36,11 +37,11 @@ func TestFleetStreams(t *testing.T) {
 	}
 	port := e2e.EchoServer(t)
 	bin := e2e.Clusters.BuiltKubectl()
-	for i, dia := range e2e.Dialects {
-		k.Env = dia.Env
+	for i, dialect := range e2e.Dialects {
+		k.Env = dialect.Env
 		for name, m := range map[string]string{"alone": "member2", "shell@" + e2e.Members[i]: e2e.Members[i]} {
-			t.Run(dia.Name+"/"+name, func(t *testing.T) {
-				text := fmt.Sprintf("for %s by %s", name, dia.Name)
+			t.Run(dialect.Name+"/"+name, func(t *testing.T) {
+				text := fmt.Sprintf("for %s by %s", name, dialect.Name)
 				file := filepath.Join(t.TempDir(), "file")
 				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 					t.Fatal(err)
@@ -65,18 +66,19 @@ func TestFleetStreams(t *testing.T) {
 				}
 			})
 		}
-		t.Run(dia.Name+"/attach", func(t *testing.T) {
+		t.Run(dialect.Name+"/attach", func(t *testing.T) {
 			s := k.Start(t, bin, "-n", ns, "attach", "-i", "reader@"+e2e.Members[i])
-			_, _ = io.WriteString(s.Stdin, dia.Name+"\n")
-			s.Line("got " + dia.Name)
-			waittest.Until(t, "log of the reader in "+e2e.Members[i], func() bool { // it is that cluster's
-				return strings.Contains(e2e.Direct(e2e.Members[i]).Must(t, "logs", "reader", "-n", ns), "got "+dia.Name+"\n")
+			_, _ = io.WriteString(s.Stdin, dialect.Name+"\n")
+			s.Line("got " + dialect.Name)
+			waittest.Until(t, "log of the reader in "+e2e.Members[i], func() bool {
+				return strings.Contains(e2e.Direct(e2e.Members[i]).Must(t, "logs", "reader", "-n", ns), "got "+dialect.Name+"\n")
 			})
 		})
 	}
 }
 
-// TestFleetWatchForms holds: the older forms of a watch, and a watch by websocket, are what a watch of the list is.
+// TestFleetWatchForms opens watches by Kubernetes' deprecated paths and by websocket. If this fails, clients that use
+// them see other events than a watch of the list.
 func TestFleetWatchForms(t *testing.T) {
 	ns := e2e.StreamPods(t, e2e.Members, "shell")
 	k := fleet(t, "{apiVersion: v1, kind: Pod}")
@@ -93,17 +95,15 @@ func TestFleetWatchForms(t *testing.T) {
 		}
 		return fmt.Sprintf("%s %s in %s", e.Type, e.Object.Name, e.Object.Annotations[e2e.SourceAnnotation])
 	}
+	pods, watched := "/api/v1/namespaces/"+ns+"/pods", "/api/v1/watch/namespaces/"+ns+"/pods"
+	const watchedAll = "/api/v1/watch/pods"
+	selector := "metadata.name%3Dshell,metadata.namespace%3D" + ns
 	for path, want := range map[string]string{
-		"/api/v1/namespaces/" + ns +
-			"/pods?watch=1&fieldSelector=metadata.name%3Dshell%40member2": "ADDED shell@member2 in member2",
-		"/api/v1/watch/namespaces/" + ns +
-			"/pods/shell@member2": "ADDED shell@member2 in member2",
-		"/api/v1/watch/namespaces/" + ns +
-			"/pods?clusters=member2&labelSelector=app%3Dshell": "ADDED shell in member2",
-		"/api/v1/watch/pods?clusters=member1&fieldSelector=metadata.name%3Dshell,metadata.namespace%3D" +
-			ns: "ADDED shell in member1",
-		"/api/v1/watch/namespaces/" + ns +
-			"/pods/shell?fieldSelector=status.phase%3DRunning&clusters=member2": "ADDED shell in member2",
+		pods + "?watch=1&fieldSelector=metadata.name%3Dshell%40member2":          "ADDED shell@member2 in member2",
+		watched + "/shell@member2":                                               "ADDED shell@member2 in member2",
+		watched + "?clusters=member2&labelSelector=app%3Dshell":                  "ADDED shell in member2",
+		watchedAll + "?clusters=member1&fieldSelector=" + selector:               "ADDED shell in member1",
+		watched + "/shell?fieldSelector=status.phase%3DRunning&clusters=member2": "ADDED shell in member2",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 		defer cancel()

@@ -12,8 +12,24 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestFleetVerbs holds: kubectl's verbs reach the one of several objects that name@cluster means, and show it by that name, of which
-// nothing is stored.
+// storedData returns the data of a ConfigMap, read directly, or "" if the cluster does not have it.
+func storedData(t *testing.T, m, namespace, name string) string {
+	t.Helper()
+	cm, err := e2e.DirectClient(t, m).CoreV1().ConfigMaps(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	return cm.Data["of"]
+}
+
+// appliedManifest returns a ConfigMap with the metadata.
+func appliedManifest(namespace, metadata string) string {
+	return "---\n{apiVersion: v1, kind: ConfigMap, metadata: {" + metadata + ", namespace: " + namespace +
+		"}, data: {of: applied}}\n"
+}
+
+// TestFleetVerbs runs kubectl's verbs on name@cluster, where both clusters have the name. If this fails, a command
+// changes the other cluster's object, or stores the cluster in the object's name.
 func TestFleetVerbs(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}, {apiVersion: v1, kind: Event}, {apiVersion: v1, kind: Namespace}")
 	k.Env = []string{`KUBE_EDITOR=sed -i s/of:.*/of:\ edited/`}
@@ -21,23 +37,11 @@ func TestFleetVerbs(t *testing.T) {
 	for _, m := range e2e.Members {
 		e2e.Direct(m).Must(t, "create", "configmap", "settings", "-n", ns, "--from-literal=of="+m)
 	}
-	data := func(m, name string) string {
-		t.Helper()
-		cm, err := e2e.DirectClient(t, m).CoreV1().ConfigMaps(ns).Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			t.Fatal(err)
-		}
-		return cm.Data["of"]
-	}
-	doc := func(name, more string) string {
-		return "---\n{apiVersion: v1, kind: ConfigMap, metadata: {" + name + ", namespace: " + ns + "}, data: {of: applied}" +
-			more + "}\n"
-	}
-	settings := doc("name: settings@member2", "")
+	settings := appliedManifest(ns, "name: settings@member2")
 	for _, step := range []struct {
 		args         []string
 		stdin        string
-		prints, data string // data is member2's afterwards
+		prints, data string // data is that of member2 after the command
 	}{
 		{[]string{"get", "configmap", "settings@member2", "-o", "jsonpath={.metadata.name} {.data.of}"}, "",
 			"settings@member2 member2", "member2"},
@@ -58,10 +62,11 @@ func TestFleetVerbs(t *testing.T) {
 	} {
 		k := k.WithInput(step.stdin)
 		r := k.Run(t, append(step.args, "-n", ns)...)
-		if got := data("member2", "settings"); r.Code != 0 || !strings.Contains(r.Stdout, step.prints) || got != step.data {
+		if got := storedData(t, "member2", ns, "settings"); r.Code != 0 || !strings.Contains(r.Stdout, step.prints) ||
+			got != step.data {
 			t.Errorf("kubectl %s: %v\nmember2 has %q, want %q", strings.Join(step.args, " "), r, got, step.data)
 		}
-		if got := data("member1", "settings"); got != "member1" {
+		if got := storedData(t, "member1", ns, "settings"); got != "member1" {
 			t.Fatalf("after kubectl %s member1 has %q", strings.Join(step.args, " "), got)
 		}
 		if step.args[0] == "apply" {
@@ -71,17 +76,22 @@ func TestFleetVerbs(t *testing.T) {
 			}
 		}
 	}
+}
 
-	// What is new says where it goes, unless one cluster alone may be meant.
+// TestFleetCreatesInNamedCluster creates objects by name@cluster, by annotation and by parameter. If this fails, an
+// object is created in another cluster. A create that names no cluster is refused.
+func TestFleetCreatesInNamedCluster(t *testing.T) {
+	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}, {apiVersion: v1, kind: Event}, {apiVersion: v1, kind: Namespace}")
+	ns := e2e.NewNamespace(t, e2e.Members...)
 	k.Must(t, "create", "configmap", "made@member2", "-n", ns, "--from-literal=of=made")
 	if r := k.Run(t, "create", "configmap", "made@member2", "-n", ns); r.Code == 0 ||
 		!strings.Contains(r.Stderr, `"made@member2" already exists`) {
 		t.Errorf("made twice: %v", r)
 	}
-	if a, b := data("member1", "made"), data("member2", "made"); a != "" || b != "made" {
+	if a, b := storedData(t, "member1", ns, "made"), storedData(t, "member2", ns, "made"); a != "" || b != "made" {
 		t.Errorf("made in member2: member1 has %q, member2 %q", a, b)
 	}
-	generated := doc("generateName: generated-, annotations: {clusterpass.io/cluster: member1}", "")
+	generated := appliedManifest(ns, "generateName: generated-, annotations: {clusterpass.io/cluster: member1}")
 	for _, args := range [][]string{{"--dry-run=server"}, nil} {
 		e2e.WantText(t, k.WithInput(generated).Must(t, append([]string{"create", "-f", "-"}, args...)...),
 			"configmap/generated-")
@@ -92,13 +102,13 @@ func TestFleetVerbs(t *testing.T) {
 			t.Errorf("%s has %d that are generated, want %d", m, got, want)
 		}
 	}
-	if r := k.WithInput(doc("generateName: generated-", "")).Run(t, "create", "-f", "-"); r.Code == 0 ||
-		!strings.Contains(r.Stderr, "member1, member2") {
+	if r := k.WithInput(appliedManifest(ns, "generateName: generated-")).Run(t,
+		"create", "-f", "-"); r.Code == 0 || !strings.Contains(r.Stderr, "member1, member2") {
 		t.Errorf("made anywhere: %v", r)
 	}
 	k.WithInput(`{"metadata":{"name":"alone"},"data":{"of":"alone"}}`).Must(t, "create", "-f", "-", "--raw",
 		e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/configmaps?clusters=member1")
-	if got := data("member1", "alone"); got != "alone" {
+	if got := storedData(t, "member1", ns, "alone"); got != "alone" {
 		t.Errorf("where one cluster may be meant alone, it has %q", got)
 	}
 	another := e2e.UniqueName(t)
@@ -110,8 +120,8 @@ func TestFleetVerbs(t *testing.T) {
 	k.Must(t, "delete", "namespace", another+"@member1", "--timeout=4m")
 }
 
-// TestFleetWorkloads holds: what kubectl does with a workload and the pods it finds by it, it does with that of name@cluster, though another
-// cluster has one of the same name and labels.
+// TestFleetWorkloads runs kubectl's commands for workloads on name@cluster. Both clusters have a Deployment of the same
+// name and labels. If this fails, logs, exec or rollout reach the other cluster's pods.
 func TestFleetWorkloads(t *testing.T) {
 	k := fleet(t, `{apiVersion: v1, kind: Pod}, {apiVersion: apps/v1, kind: "*"}`)
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -128,12 +138,12 @@ func TestFleetWorkloads(t *testing.T) {
 		t.Helper()
 		e2e.WantText(t, k.Must(t, in("rollout", "status", "deployment/web@"+m, "--timeout=4m")...), "successfully rolled out")
 	}
-	of := func(m, path string) string {
+	fieldOf := func(m, path string) string {
 		return e2e.Direct(m).Must(t, in("get", "deployment", "web", "-o", "jsonpath={"+path+"}")...)
 	}
 	for _, m := range e2e.Members {
 		rolledOut(m)
-		waittest.Until(t, "log of the deployment in "+m, func() bool { // a pod runs before it has said something
+		waittest.Until(t, "log of the deployment in "+m, func() bool { // a pod runs before it has written its log
 			return k.Run(t, in("logs", "deployment/web@"+m)...).Stdout == "I run in "+m+"\n"
 		})
 		if got := k.Must(t, append(in("exec", "deployment/web@"+m), "--", "sh", "-c", "echo $OF")...); got != m+"\n" {
@@ -153,15 +163,15 @@ func TestFleetWorkloads(t *testing.T) {
 		"two") {
 		t.Errorf("its history is %s", got)
 	}
-	if got := of("member1",
+	if got := fieldOf("member1",
 		".spec.replicas} {.spec.template.spec.containers[0].image} {.metadata.generation"); got != "1 one 1" {
 		t.Errorf("member1's is %s", got)
 	}
 	k.Must(t, in("rollout", "undo", "deployment/web@member2")...)
-	if got := of("member2", ".spec.template.spec.containers[0].image"); got != "one" {
+	if got := fieldOf("member2", ".spec.template.spec.containers[0].image"); got != "one" {
 		t.Errorf("undone, it has %s", got)
 	}
-	// A pod that was found in one cluster is evicted there.
+	// An eviction by a listed name reaches the pod's cluster.
 	pod := k.Must(t, in("get", "pods", "-l", "app=web,clusterpass.io/cluster=member1", "-o",
 		"jsonpath={.items[0].metadata.name}")...)
 	if !strings.HasSuffix(pod, "@member1") {

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterpass/clusterpass/shared/waittest"
@@ -24,8 +25,9 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// behind returns a kubeconfig in which a member is reached by a way that can be closed.
-func behind(t *testing.T, member string, way *e2e.Connections) string {
+// kubeconfigThroughProxy returns a kubeconfig that reaches a member through a TCP proxy. The connections of the proxy
+// are in link, which can close them.
+func kubeconfigThroughProxy(t *testing.T, member string, link *e2e.Connections) string {
 	t.Helper()
 	kc, err := clientcmd.LoadFromFile(e2e.Clusters.KubeconfigFile())
 	if err != nil {
@@ -40,20 +42,20 @@ func behind(t *testing.T, member string, way *e2e.Connections) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = ln.Close(); way.Close() })
+	t.Cleanup(func() { _ = ln.Close(); link.Close() })
 	go func() { // ends with the listener
 		for {
 			near, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			way.Add(near)
+			link.Add(near)
 			far, err := net.Dial("tcp", to.Host)
 			if err != nil {
 				_ = near.Close()
 				continue
 			}
-			way.Add(far)
+			link.Add(far)
 			for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
 				go func() { // ends with either connection
 					_, _ = io.Copy(pair[0], pair[1])
@@ -70,8 +72,8 @@ func behind(t *testing.T, member string, way *e2e.Connections) string {
 	return path
 }
 
-// TestFleetWatch holds: a watch from a list's version has exactly what happens after, in all clusters, and every event's version goes on
-// exactly behind it.
+// TestFleetWatch watches from the resourceVersion of a list and of each event. If this fails, a client that reconnects
+// misses or repeats events of some cluster.
 func TestFleetWatch(t *testing.T) {
 	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -128,17 +130,32 @@ func TestFleetWatch(t *testing.T) {
 			t.Errorf("from event %d it goes on with %q, after %q", i, rest, seen[:i+1])
 		}
 	}
-	// Without a version, all that is there comes first.
+	// Without a version, the watch begins with all objects.
 	for _, version := range []string{"", "0"} {
 		if seen, _ := read(version, len(made)); !slices.Equal(slices.Sorted(slices.Values(seen)),
 			slices.Sorted(slices.Values(made))) {
 			t.Errorf("from %q: %q", version, seen)
 		}
 	}
-	// What an event brought is written back as it is.
+	checkWritesOfEvents(t, client, list.ResourceVersion)
+	for version, want := range map[string]string{"5": "Expired", "1041200010000000000": "Expired",
+		strings.Replace(list.ResourceVersion, "1041", "1099", 1): "BadRequest"} {
+		w, err := client.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+		if err == nil {
+			w.Stop()
+		}
+		if string(apierrors.ReasonForError(err)) != want {
+			t.Errorf("watch from %q: %v, want %s", version, err, want)
+		}
+	}
+}
+
+// checkWritesOfEvents updates and deletes the object of an event after version, with the resourceVersion of the event.
+func checkWritesOfEvents(t *testing.T, client typedcorev1.ConfigMapInterface, version string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 	defer cancel()
-	w, err := client.Watch(ctx, metav1.ListOptions{LabelSelector: "mine", ResourceVersion: list.ResourceVersion})
+	w, err := client.Watch(ctx, metav1.ListOptions{LabelSelector: "mine", ResourceVersion: version})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,19 +178,10 @@ func TestFleetWatch(t *testing.T) {
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &updated.ResourceVersion}}); err != nil {
 		t.Errorf("a deletion with the version of an answer: %v", err)
 	}
-	for version, want := range map[string]string{"5": "Expired", "1041200010000000000": "Expired",
-		strings.Replace(list.ResourceVersion, "1041", "1099", 1): "BadRequest"} {
-		w, err := client.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
-		if err == nil {
-			w.Stop()
-		}
-		if string(apierrors.ReasonForError(err)) != want {
-			t.Errorf("watch from %q: %v, want %s", version, err, want)
-		}
-	}
 }
 
-// TestFleetWatchKubectl holds: kubectl waits and follows at the fleet as at a cluster.
+// TestFleetWatchKubectl runs kubectl get --watch, delete and wait. If this fails, they hang or miss events at the
+// fleet.
 func TestFleetWatchKubectl(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -194,8 +202,9 @@ func TestFleetWatchKubectl(t *testing.T) {
 	k.Must(t, "wait", "configmap", "waited@member2", "-n", ns, "--for=jsonpath={.metadata.labels.x}=y", "--timeout=4m")
 }
 
-// TestFleetWatchJoins holds: a cluster that is registered while a watch is open appears in it, with all that it has; and a watch on one that
-// goes away ends, since only a new list tells what went with it.
+// TestFleetWatchJoins registers and removes a cluster while a watch is open. If this fails, an informer misses the new
+// cluster's objects, or keeps those of the removed one. The watch ends on removal, because only a new list is without
+// them.
 func TestFleetWatchJoins(t *testing.T) {
 	ns := e2e.NewNamespace(t, e2e.Members...)
 	e2e.CreateRegistry(t, "joins", "{clusterNames: [member1, late]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+
@@ -246,7 +255,8 @@ func TestFleetWatchJoins(t *testing.T) {
 	}
 }
 
-// TestFleetWatchLosesACluster holds: a watch ends when one of its clusters may not be called any more, and the new list is without it.
+// TestFleetWatchLosesACluster deletes a caller's grant for a cluster while a watch is open. If this fails, the caller
+// still receives the cluster's events.
 func TestFleetWatchLosesACluster(t *testing.T) {
 	e2e.CreateRegistry(t, "loses", "{}", "{apiVersion: v1, kind: ConfigMap}")
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -256,7 +266,7 @@ func TestFleetWatchLosesACluster(t *testing.T) {
 	}
 	client := e2e.FleetClientOf(t, e2e.PassFor(t, "loses-member"), nil).CoreV1().ConfigMaps(ns)
 	options := metav1.ListOptions{FieldSelector: "metadata.name=lost"}
-	lists := func(want ...string) func() bool {
+	listReturns := func(want ...string) func() bool {
 		return func() bool {
 			list, err := client.List(t.Context(), options)
 			var got []string
@@ -268,11 +278,11 @@ func TestFleetWatchLosesACluster(t *testing.T) {
 			return slices.Equal(got, want)
 		}
 	}
-	waittest.Until(t, "list of both clusters", lists(e2e.Members...))
+	waittest.Until(t, "list of both clusters", listReturns(e2e.Members...))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var w watch.Interface
-	waittest.Until(t, "first watch", func() bool { // the bridge reads the grants apart from the functions
+	waittest.Until(t, "first watch", func() bool { // the bridge caches grants apart from the functions
 		var err error
 		w, err = client.Watch(ctx, options)
 		return err == nil
@@ -289,17 +299,19 @@ func TestFleetWatchLosesACluster(t *testing.T) {
 	if e := <-w.ResultChan(); e.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
 		t.Errorf("without the grant comes %+v", e)
 	}
-	waittest.Until(t, "list without the lost cluster", lists("member1"))
+	waittest.Until(t, "list without the lost cluster", listReturns("member1"))
 }
 
-// TestFleetWatchReturns holds: a cluster that was away, and whose history is gone when it is back, is listed again and the difference comes
-// as events, while the others go on; and the watch goes on behind that.
+// TestFleetWatchReturns disconnects a cluster and restarts its API server, which then has no history of events. If this
+// fails, a watch misses the cluster's changes:
+//   - The fleet lists the cluster again and sends the difference as events.
+//   - Events of other clusters continue meanwhile. The watch continues after the difference.
 func TestFleetWatchReturns(t *testing.T) {
 	ns := e2e.NewNamespace(t, e2e.Members...)
 	e2e.CreateRegistry(t, "returns", "{clusterNames: [member1, away]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+
 		"}")
-	way := &e2e.Connections{}
-	kubeconfig := behind(t, "member2", way)
+	link := &e2e.Connections{}
+	kubeconfig := kubeconfigThroughProxy(t, "member2", link)
 	if out, err := e2e.CLI(t, "", "cluster", "add", "away", "--kubeconfig", kubeconfig, "--context",
 		"member2"); err != nil {
 		t.Fatalf("%s%v", out, err)
@@ -341,12 +353,12 @@ func TestFleetWatchReturns(t *testing.T) {
 		return fmt.Sprintf("%s %s@%s %s", e.Type, cm.Name, cm.Annotations[e2e.SourceAnnotation], cm.Data["a"])
 	}
 
-	way.Close()
-	began, err := far.List(ctx, metav1.ListOptions{})
+	link.Close()
+	beforeWrites, err := far.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, do := range []func() error{
+	for _, write := range []func() error{
 		func() error { _, err := far.Update(ctx, cm("changes", "new"), metav1.UpdateOptions{}); return err },
 		func() error { return far.Delete(ctx, "goes", metav1.DeleteOptions{}) },
 		func() error { return far.Delete(ctx, "again", metav1.DeleteOptions{}) },
@@ -354,7 +366,7 @@ func TestFleetWatchReturns(t *testing.T) {
 		func() error { _, err := far.Create(ctx, cm("comes", "new"), metav1.CreateOptions{}); return err },
 		func() error { _, err := near.Create(ctx, cm("meanwhile", "new"), metav1.CreateOptions{}); return err },
 	} {
-		if err := do(); err != nil {
+		if err := write(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -365,7 +377,7 @@ func TestFleetWatchReturns(t *testing.T) {
 		t.Fatal(err)
 	}
 	if stale, err := far.Watch(ctx,
-		metav1.ListOptions{ResourceVersion: began.ResourceVersion}); !apierrors.IsResourceExpired(err) {
+		metav1.ListOptions{ResourceVersion: beforeWrites.ResourceVersion}); !apierrors.IsResourceExpired(err) {
 		if err == nil {
 			e := <-stale.ResultChan()
 			stale.Stop()
@@ -375,7 +387,7 @@ func TestFleetWatchReturns(t *testing.T) {
 			t.Fatalf("the cluster has not forgotten what it did: %v", err)
 		}
 	}
-	way.Open()
+	link.Open()
 	var got []string
 	for range 5 {
 		got = append(got, next())
@@ -392,7 +404,7 @@ func TestFleetWatchReturns(t *testing.T) {
 		if _, err := c.Create(ctx, cm(name, "new"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if i == 1 { // whatever came last is gone on from
+		if i == 1 { // a new watch continues from the last event
 			w.Stop()
 			if w, err = client.Watch(ctx,
 				metav1.ListOptions{LabelSelector: "mine", ResourceVersion: list.ResourceVersion}); err != nil {

@@ -14,13 +14,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestFleetVersionsInWrites holds: the version of a list is good for reads of each object in it, that of an event for patches, applies and
-// preconditions of its object; what answers a write, of any method, says where the object is.
+// TestFleetVersionsInWrites uses resourceVersions of the fleet in requests for one object. If this fails, clients lose
+// the protection against lost updates, or their writes always conflict:
+//   - The version of a list is valid for a get of each object in it.
+//   - The version of an event is valid for patches, applies and preconditions of its object.
+//   - The response to a write names the object's cluster.
 func TestFleetVersionsInWrites(t *testing.T) {
 	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -40,7 +44,7 @@ func TestFleetVersionsInWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	// event is the version that the next event brings, which must be of the named object.
+	// event returns the resourceVersion of the next event, which must be of this type and name.
 	event := func(typ watch.EventType, name string) string {
 		t.Helper()
 		e, ok := <-w.ResultChan()
@@ -50,18 +54,7 @@ func TestFleetVersionsInWrites(t *testing.T) {
 		}
 		return cm.ResourceVersion
 	}
-	for _, m := range e2e.Members {
-		cm, err := client.Create(t.Context(),
-			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "written-" + m,
-				Annotations: map[string]string{"clusterpass.io/cluster": m}}}, metav1.CreateOptions{})
-		if err != nil || cm.Annotations[e2e.SourceAnnotation] != m {
-			t.Fatalf("a creation in %s is answered with %v, %v", m, cm, err)
-		}
-		if cm, err = client.Update(t.Context(), cm, metav1.UpdateOptions{}); err != nil ||
-			cm.Annotations[e2e.SourceAnnotation] != m {
-			t.Errorf("an update in %s is answered with %v, %v", m, cm, err)
-		}
-	}
+	checkSourceOfWrites(t, client)
 	for _, m := range e2e.Members {
 		name := "version-" + m
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"versions": "yes"}}}
@@ -69,7 +62,7 @@ func TestFleetVersionsInWrites(t *testing.T) {
 		if _, err := own.Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		held := event(watch.Added, name)
+		version := event(watch.Added, name)
 		if list, err = client.List(t.Context(), label); err != nil {
 			t.Fatal(err)
 		}
@@ -85,33 +78,50 @@ func TestFleetVersionsInWrites(t *testing.T) {
 			{types.ApplyPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name +
 				`","resourceVersion":%q},"data":{"b":"applied"}}`},
 		} {
-			cm, err := client.Patch(t.Context(), name, p.kind, fmt.Appendf(nil, p.body, held),
+			cm, err := client.Patch(t.Context(), name, p.kind, fmt.Appendf(nil, p.body, version),
 				metav1.PatchOptions{FieldManager: "test"})
 			if err != nil || cm.Annotations[e2e.SourceAnnotation] != m {
 				t.Fatalf("%s with an event's version: %v, %v", p.kind, cm, err)
 			}
 			if _, err := client.Patch(t.Context(), name, p.kind,
-				fmt.Appendf(nil, strings.Replace(p.body, "ed\"", "ed again\"", 1), held),
+				fmt.Appendf(nil, strings.Replace(p.body, "ed\"", "ed again\"", 1), version),
 				metav1.PatchOptions{FieldManager: "test"}); !apierrors.IsConflict(err) {
 				t.Errorf("%s with an old one: %v", p.kind, err)
 			}
-			stale := held
+			stale := version
 			if err := client.Delete(t.Context(), name,
 				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &stale}}); !apierrors.IsConflict(err) {
 				t.Errorf("a deletion with an old version: %v", err)
 			}
-			held = event(watch.Modified, name)
+			version = event(watch.Modified, name)
 		}
 		if err := client.Delete(t.Context(), name,
-			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &held}}); err != nil {
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &version}}); err != nil {
 			t.Errorf("a deletion with an event's version: %v", err)
 		}
 		event(watch.Deleted, name)
 	}
 }
 
-// TestFleetOfAllClusters holds: what Karmada's clusters/* cannot do: pages, tables, creation, deletion of all, and all that is done with one object, of
-// which several clusters have one of the same name.
+// checkSourceOfWrites creates and updates an object in each cluster. The responses must name the cluster.
+func checkSourceOfWrites(t *testing.T, client typedcorev1.ConfigMapInterface) {
+	t.Helper()
+	for _, m := range e2e.Members {
+		cm, err := client.Create(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "written-" + m,
+				Annotations: map[string]string{"clusterpass.io/cluster": m}}}, metav1.CreateOptions{})
+		if err != nil || cm.Annotations[e2e.SourceAnnotation] != m {
+			t.Fatalf("a creation in %s is answered with %v, %v", m, cm, err)
+		}
+		if cm, err = client.Update(t.Context(), cm, metav1.UpdateOptions{}); err != nil ||
+			cm.Annotations[e2e.SourceAnnotation] != m {
+			t.Errorf("an update in %s is answered with %v, %v", m, cm, err)
+		}
+	}
+}
+
+// TestFleetOfAllClusters uses clusters/* as a fleet. If this fails, commands that Karmada's clusters/* lacks do not
+// work: pages, tables, creation, deletion of a collection, and requests for one object.
 func TestFleetOfAllClusters(t *testing.T) {
 	_, root := e2e.Caller(t)
 	const all = "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy"
@@ -165,6 +175,12 @@ func TestFleetOfAllClusters(t *testing.T) {
 			t.Errorf("after the deletion %s has %q", m, got)
 		}
 	}
+	checkPodsOfAllClusters(t, k, ns)
+}
+
+// checkPodsOfAllClusters reads, changes and deletes one of several pods with the same name.
+func checkPodsOfAllClusters(t *testing.T, k e2e.Kubectl, ns string) {
+	t.Helper()
 	in := func(args ...string) []string { return append(args, "-n", ns) }
 	for _, args := range [][]string{{"get", "pod", "same"}, {"logs", "same"}, {"delete", "pod", "same"},
 		{"label", "pod", "same", "seen=yes"}} {
@@ -175,7 +191,7 @@ func TestFleetOfAllClusters(t *testing.T) {
 		}
 	}
 	for name, m := range map[string]string{"on-member2": "member2", "same@member1": "member1"} {
-		// a pod runs before it has said something
+		// A pod runs before it has written its log.
 		waittest.Until(t, "log of "+name, func() bool {
 			return k.Run(t, in("logs", name)...).Stdout == "I run in "+m+"\n"
 		})
@@ -196,8 +212,8 @@ func TestFleetOfAllClusters(t *testing.T) {
 	}
 }
 
-// TestFleetCreatedByCommands holds: what kubectl makes of a name alone, with labels and a container that are called as the object, it makes of
-// name@cluster.
+// TestFleetCreatedByCommands runs kubectl create and run with name@cluster. If this fails, the cluster is part of
+// labels, selectors and container names, which kubectl derives from the object's name.
 func TestFleetCreatedByCommands(t *testing.T) {
 	k := fleet(t, `{apiVersion: v1, kind: Pod}, {apiVersion: v1, kind: Service}, {apiVersion: apps/v1, kind: Deployment}`)
 	ns, d := e2e.NewNamespace(t, "member2"), e2e.Direct("member2")
@@ -209,13 +225,13 @@ func TestFleetCreatedByCommands(t *testing.T) {
 	} {
 		k.Must(t, append(args, "-n", ns)...)
 	}
-	for of, want := range map[string]string{
+	for kind, fields := range map[string]string{
 		"deployment": "{.metadata.labels.app} {.spec.selector.matchLabels.app} {.spec.template.metadata.labels.app}",
 		"service":    "{.metadata.labels.app} {.spec.selector.app} {.metadata.name}",
 		"pod":        "{.metadata.labels.run} {.spec.containers[0].name} {.metadata.name}",
 	} {
-		if got := d.Must(t, "get", of, "made", "-n", ns, "-o", "jsonpath="+want); got != "made made made" {
-			t.Errorf("the %s is %q", of, got)
+		if got := d.Must(t, "get", kind, "made", "-n", ns, "-o", "jsonpath="+fields); got != "made made made" {
+			t.Errorf("the %s is %q", kind, got)
 		}
 	}
 	if got := d.Must(t, "get", "pod", "made", "-n", ns, "-o", "jsonpath={.spec.nodeName}"); got != "node1" {
