@@ -19,7 +19,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestExpiry holds: what is open ends when its credential does, whatever it is. (TestPage holds the same of a token of an OpenID provider.)
+// TestExpiry opens streams with credentials that expire. If this fails, a stream outlives its caller's credential.
+// TestPage does the same with a token of an OpenID provider.
 func TestExpiry(t *testing.T) {
 	const user = "expires"
 	e2e.Grant(t, "member1", user)
@@ -45,7 +46,7 @@ func TestExpiry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const ttl = time.Hour // these are made nearly as long ago
+	const ttl = time.Hour // the issuer's clock is nearly as long ago
 	pass := func(form v1alpha1.Form) func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo {
 		return func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo {
 			t.Helper()

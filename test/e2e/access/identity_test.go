@@ -36,9 +36,9 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: actor}
 subjects: [{kind: User, name: actor}]
 `
 
-// TestAs holds: kubectl's --as, --as-group and --as-uid make a caller somebody else, here and in the member, where RBAC grants each of
-// them; and none of them where one is not granted.
-func TestAs(t *testing.T) {
+// TestImpersonation calls with kubectl's --as, --as-group and --as-uid. If this fails, the gateway or the member uses
+// another identity, or accepts one that RBAC does not grant completely.
+func TestImpersonation(t *testing.T) {
 	e2e.Grant(t, "member1", "carol")
 	if out, err := e2e.CLI(t, actorYAML, "apply", "-f", "-"); err != nil {
 		t.Fatalf("%s%v", out, err)
@@ -75,21 +75,22 @@ func TestAs(t *testing.T) {
 		{`User "actor" cannot impersonate resource "uids"`, []string{"--as", "carol", "--as-uid", "18"}},
 		{`User "actor" cannot impersonate resource "serviceaccounts"`,
 			[]string{"--as", "system:serviceaccount:kube-system:default"}},
-		{`User "actor" cannot get resource "clusters/proxy"`, nil}, // carol may, and who acts as her may not
+		{`User "actor" cannot get resource "clusters/proxy"`, nil}, // the grant is carol's alone
 	} {
 		k.NeverAllowed(t, tt.want, append([]string{"get", "--raw", "/clusters/member1/version"}, tt.as...)...)
 	}
 }
 
-// TestAWSCaller holds for a function in processes of its own that is configured so: kubectl with `aws eks get-token --cluster-name GATEWAY-ID` in its kubeconfig, as clusterpass login
-// writes it, reaches a member as whom the caller's role is mapped to; and nobody else does, by a token for another cluster neither.
+// TestAWSCaller runs the proxy function and calls it with the kubeconfig that clusterpass login writes, whose token
+// comes from `aws eks get-token --cluster-name GATEWAY-ID`. If this fails, a caller's AWS role does not become the
+// mapped user, or a token for another cluster is accepted.
 func TestAWSCaller(t *testing.T) {
 	python, err := mototest.Python("awscli")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS"} {
-		t.Setenv(name, "") // to have it again afterwards
+		t.Setenv(name, "") // restores the variable when the test ends
 		if err := os.Unsetenv(name); err != nil {
 			t.Fatal(err)
 		}
@@ -107,8 +108,11 @@ func TestAWSCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, value := range map[string]string{
-		"clusterroles/all":        `{"rules":[{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}]}`,
-		"clusterrolebindings/all": `{"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"all"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"aws:ann"}]}`,
+		"clusterroles/all": `{"rules":[` +
+			`{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}]}`,
+		"clusterrolebindings/all": `{"roleRef":` +
+			`{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"all"},` +
+			`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"aws:ann"}]}`,
 	} {
 		if _, err := st.Objects.Create(t.Context(), key, []byte(value)); err != nil {
 			t.Fatal(err)
@@ -132,7 +136,7 @@ func TestAWSCaller(t *testing.T) {
 		0o700); err != nil {
 		t.Fatal(err)
 	}
-	of := func(clusterName string) e2e.Kubectl {
+	loginFor := func(clusterName string) e2e.Kubectl {
 		file := filepath.Join(t.TempDir(), "kubeconfig")
 		if out, err := e2e.CLI(t, "", "login", srv.URL, "--ca", e2e.WriteFile(t, string(ca)), "--kubeconfig", file,
 			"--skip-check", "--cluster", "member1",
@@ -146,16 +150,17 @@ func TestAWSCaller(t *testing.T) {
 			"AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null",
 		}}
 	}
-	k := of("gateway-1")
+	k := loginFor("gateway-1")
 	sts.ARN.Store("arn:aws:sts::111122223333:assumed-role/ops/ann")
 	k.NeverAllowed(t, "has no user here", "get", "--raw", "/clusters/member1/version")
 	sts.ARN.Store(ststest.Role)
-	// The function waits for STS for some seconds only.
+	// The function waits only some seconds for STS, so a request may fail on a busy machine.
 	if got := k.MustEventually(t, "auth", "whoami", "-o",
 		"jsonpath={.status.userInfo.username} {.status.userInfo.groups}"); got != user+` ["dev","system:authenticated"]` {
 		t.Errorf("the member sees %s", got)
 	}
 	k.NeverAllowed(t, `User "aws:ann" cannot list resource "nodes"`, "get", "nodes")
-	of("production").NeverAllowed(t, "it is not for this gateway: get one with --cluster-name gateway-1", "get", "--raw",
+	loginFor("production").NeverAllowed(t, "it is not for this gateway: get one with --cluster-name gateway-1", "get",
+		"--raw",
 		"/clusters/member1/version")
 }

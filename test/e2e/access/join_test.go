@@ -11,7 +11,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestJoin holds: the account that join makes may impersonate and nothing else, and calls reach the member as their caller.
+// TestJoin registers a cluster with cluster join. If this fails, the gateway's account in the member can do more than
+// impersonate, or requests do not reach the member as their caller.
 func TestJoin(t *testing.T) {
 	run := func(args ...string) string {
 		t.Helper()
@@ -26,7 +27,7 @@ func TestJoin(t *testing.T) {
 	if !strings.Contains(out, `cluster "joined" is registered`) || !strings.Contains(out, "identity impersonate") {
 		t.Error(out)
 	}
-	// Twice is once.
+	// The command is idempotent.
 	run("cluster", "join", "joined", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2", "--replace")
 
 	a, account := accountOf(t, filepath.Join(e2e.Shared(t).Dir, "data"), "joined")
@@ -47,11 +48,11 @@ func TestJoin(t *testing.T) {
 		{false, "impersonate", "example.com", "users", "", "", ""},
 		{false, "*", "*", "*", "", "", ""},
 	} {
-		asked := func() bool { return may(t, a, tt.verb, tt.group, tt.resource, tt.sub, tt.namespace, tt.named) }
+		isAllowed := func() bool { return canI(t, a, tt.verb, tt.group, tt.resource, tt.sub, tt.namespace, tt.named) }
 		if tt.may {
-			// rights come into force a moment after they were written
-			waittest.Until(t, fmt.Sprintf("%+v is allowed", tt), asked)
-		} else if asked() {
+			// A new right applies after a moment.
+			waittest.Until(t, fmt.Sprintf("%+v is allowed", tt), isAllowed)
+		} else if isAllowed() {
 			t.Errorf("%+v: allowed", tt)
 		}
 	}
@@ -66,7 +67,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestJoinByTwoGateways holds: gateways that share a member do not change what each other's accounts may do there.
+// TestJoinByTwoGateways joins a member to two gateways. If this fails, one gateway changes the rights of the other's
+// account.
 func TestJoinByTwoGateways(t *testing.T) {
 	accounts := map[string]e2e.Kubectl{}
 	names := map[string]string{}
@@ -85,18 +87,18 @@ func TestJoinByTwoGateways(t *testing.T) {
 	}
 	for mine, a := range accounts {
 		for group := range accounts {
-			asked := func() bool { return may(t, a, "impersonate", "", "groups", "", "", group) }
+			isAllowed := func() bool { return canI(t, a, "impersonate", "", "groups", "", "", group) }
 			if group == mine {
-				// rights come into force a moment after they were written
-				waittest.Until(t, "account for "+mine+" may impersonate "+group, asked)
-			} else if asked() {
+				// A new right applies after a moment.
+				waittest.Until(t, "account for "+mine+" may impersonate "+group, isAllowed)
+			} else if isAllowed() {
 				t.Errorf("the account for %s may impersonate %s", mine, group)
 			}
 		}
 	}
 }
 
-// accountOf is the way of the account that join made for a cluster to its member, member2, and the account's name.
+// accountOf returns kubectl with the account that join created for a cluster in member2, and the account's name.
 func accountOf(t *testing.T, data, cluster string) (e2e.Kubectl, string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(data, "secrets", "clusters", cluster+".*"))
@@ -120,8 +122,8 @@ func accountOf(t *testing.T, data, cluster string) (e2e.Kubectl, string) {
 	return k, name
 }
 
-// may asks the member whether k may do something.
-func may(t *testing.T, k e2e.Kubectl, verb, group, resource, subresource, namespace, name string) bool {
+// canI reports whether the member allows the request to k.
+func canI(t *testing.T, k e2e.Kubectl, verb, group, resource, subresource, namespace, name string) bool {
 	t.Helper()
 	k.Stdin = strings.NewReader(
 		fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":

@@ -11,11 +11,11 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestKubelogin holds: clusterpass login asks the gateway for its provider, and from then on kubectl has kubelogin sign people in there, by
-// their browser, once.
+// TestKubelogin runs clusterpass login at a gateway with an OpenID provider. If this fails, kubectl cannot sign its
+// user in with kubelogin and a browser, or opens the browser for each command.
 func TestKubelogin(t *testing.T) {
 	p, ns := e2e.NewBrowserPage(t), e2e.StreamPods(t, []string{"member1"}, "shell")
-	_, _ = e2e.CLI(t, "", "--help") // builds it
+	_, _ = e2e.CLI(t, "", "--help") // builds the program, before HOME changes
 	bin, home := t.TempDir(), t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(bin, "kubectl-oidc_login"),
 		"github.com/int128/kubelogin")
@@ -38,10 +38,10 @@ func TestKubelogin(t *testing.T) {
 	t.Setenv("SSL_CERT_FILE", trusted)
 
 	file := filepath.Join(home, "kubeconfig")
-	// A port that is free, since others may have kubelogin's own two.
+	// Port 0, because another process may use kubelogin's default ports.
 	e2e.WaitForCLI(t, true, []string{"kubectl --kubeconfig " + file + " --context member1 get nodes"}, "login", "https://"+
 		p.Addr, "--ca", p.CAFile, "--kubeconfig", file, "--oidc-arg=--listen-address=127.0.0.1:0")
-	// where kubelogin has the token
+	// kubelogin stores its token in KUBECACHEDIR.
 	k := e2e.Kubectl{Kubeconfig: file, Context: "member1",
 		Env: []string{"KUBECACHEDIR=" + filepath.Join(home, ".kube", "cache")}}
 	e2e.WantText(t, k.MustEventually(t, "-n", ns, "get", "pods"), "shell")

@@ -17,10 +17,11 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestPass holds: a pass is good for what it says and what its user may do, both.
+// TestPass calls with limited and unlimited passes. If this fails, a pass allows more than its limits or than its
+// user's grants, or less.
 func TestPass(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
-	e2e.Grant(t, "member1", "pass-user") // to do everything with member1
+	e2e.Grant(t, "member1", "pass-user") // for all verbs in member1
 	for _, form := range []string{"token", "certificate"} {
 		t.Run(form, func(t *testing.T) {
 			k := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, e2e.PassOf(t, "limited-"+form,
@@ -59,8 +60,8 @@ func names[V any](m map[string]V) []string {
 	return out
 }
 
-// TestPassKeys holds: whoever trusts the gateway can verify a pass by what it publishes, without a credential; and tokens end when the keys
-// that signed them are discarded.
+// TestPassKeys verifies a pass with the keys that the gateway publishes. If this fails, other systems cannot verify
+// passes without a credential, or tokens stay valid after their signing key was discarded.
 func TestPassKeys(t *testing.T) {
 	token := strings.TrimSpace(e2e.PassOf(t, "verified", "--user", "ann", "--output", "token"))
 	cfg, err := clientcmd.BuildConfigFromFlags("", e2e.Shared(t).Kubeconfig)
@@ -81,7 +82,7 @@ func TestPassKeys(t *testing.T) {
 		return provider.Verifier(&oidc.Config{ClientID: url, SupportedSigningAlgs: []string{oidc.ES256}}).Verify(ctx, token)
 	}
 	var verified *oidc.IDToken
-	// the first key may be seconds old
+	// Processes cache the keys for some seconds.
 	waittest.Until(t, "pass is verified", func() bool {
 		verified, err = verify()
 		return err == nil
@@ -109,7 +110,7 @@ func TestPassKeys(t *testing.T) {
 	}
 	waittest.Until(t, "pass is known to the function", func() bool {
 		code := call()
-		// ann has no grant; and the key may be new to a function
+		// 403: ann has no grant. 401: this process does not have the key yet.
 		if code != http.StatusForbidden && code != http.StatusUnauthorized {
 			t.Fatal(code)
 		}
@@ -122,7 +123,8 @@ func TestPassKeys(t *testing.T) {
 	waittest.Until(t, "revoked pass is not verified", func() bool { _, err := verify(); return err != nil })
 }
 
-// TestPassByKubectl holds: kubectl makes passes, lists and ends them, with no other right than that of its user.
+// TestPassByKubectl creates, lists and revokes passes with kubectl. If this fails, a user can create a pass with more
+// rights than the user has, or loses the credential in the response.
 func TestPassByKubectl(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	e2e.Grant(t, "member1", "pass-maker")
@@ -148,11 +150,11 @@ subjects: [{kind: User, name: pass-maker}]
 		return "apiVersion: clusterpass.io/v1alpha1\nkind: Pass\nmetadata: {name: kubectl-" + form + "}\n" +
 			"spec: {clusters: [member1], verbs: [get], ttl: 1h, form: " + form + fields + "}\n"
 	}
-	// Whoever does not ask for the answer is told where the credential is, if there is one; and nobody makes one for somebody else.
-	const told = "Warning: the credential is in status.kubeconfig of this one answer"
+	// kubectl create does not print the response, so a warning names the credential's field.
+	const warning = "Warning: the credential is in status.kubeconfig of this one answer"
 	waittest.Until(t, "dry run creates no pass", func() bool {
 		r := maker.WithInput(doc("token", "")).Run(t, "create", "--dry-run=server", "-f", "-")
-		if strings.Contains(r.Stderr, told) {
+		if strings.Contains(r.Stderr, warning) {
 			t.Errorf("a dry run: %v", r)
 		}
 		return r.Code == 0
@@ -160,7 +162,7 @@ subjects: [{kind: User, name: pass-maker}]
 	waittest.Until(t, "warning about the token", func() bool {
 		r := root.WithInput(strings.Replace(doc("token", ""), "name: kubectl-token",
 			"generateName: kubectl-told-, labels: {told: pass}", 1)).Run(t, "create", "-f", "-")
-		return r.Code == 0 && strings.Contains(r.Stderr, told)
+		return r.Code == 0 && strings.Contains(r.Stderr, warning)
 	})
 	root.Must(t, "delete", "passes", "-l", "told=pass")
 	waittest.Until(t, "pass of another user is refused", func() bool {

@@ -19,7 +19,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestOwnAPI is what kubectl does with the kinds of a cluster, done with the gateway's own.
+// TestOwnAPI runs kubectl's commands on the gateway's own kinds. If this fails, users need another tool for them.
 func TestOwnAPI(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	e2e.WantText(t, k.Must(t, "version"), "Server Version: v1.")
@@ -28,7 +28,7 @@ func TestOwnAPI(t *testing.T) {
 	e2e.WantText(t, k.Must(t, "explain", "cluster.spec.proxyURL"), "cluster.karmada.io", "is the proxy to the API server")
 	e2e.WantText(t, k.Must(t, "explain", "resourceregistry", "--recursive"), "resourceSelectors", "clusterNames")
 	e2e.WantText(t, k.Must(t, "explain", "cluster.spec.region", "--output", "plaintext-openapiv2"), "Region of the member")
-	// by clients without aggregated discovery
+	// Clients without aggregated discovery use this path.
 	e2e.WantText(t, k.Must(t, "get", "--raw", "/apis/cluster.karmada.io/v1alpha1"), `"clusters"`, `"clusters/status"`)
 	if got := k.Must(t, "get", "clusters"); !regexp.MustCompile(
 		`^NAME +VERSION +MODE +READY +AGE\n(.*\n)*member1 +v1\.\S+ +Push +\S+ +\S`).MatchString(got) {
@@ -65,6 +65,8 @@ func TestOwnAPI(t *testing.T) {
 	}
 }
 
+// TestOwnAPIWrites changes an object by each method of kubectl. If this fails, a command does not work at the gateway,
+// or discards another client's change.
 func TestOwnAPIWrites(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	doc := strings.Replace(e2e.SeedRegistry, "proxy-sample", "written", 1)
@@ -109,7 +111,6 @@ func TestOwnAPIWrites(t *testing.T) {
 	if got := get("{.metadata.labels.team}"); got != "red" {
 		t.Errorf("edited: %s", got)
 	}
-	// What somebody else has changed meanwhile is not written over.
 	stale := k.Must(t, "get", "rr", "written", "-o", "yaml")
 	if r := k.WithInput(strings.Replace(stale, "team: red", "team: grey", 1)).Run(t, "diff", "-f", "-"); r.Code != 1 ||
 		!strings.Contains(r.Stdout, "+    team: grey") {
@@ -134,7 +135,7 @@ func TestOwnAPIWrites(t *testing.T) {
 	}
 }
 
-// TestOwnAPIWatch holds: kubectl get -w, which the bridge answers, sees what functions write.
+// TestOwnAPIWatch watches at the bridge while functions write. If this fails, kubectl get -w misses changes.
 func TestOwnAPIWatch(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	w := k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "rr", "-w", "--output-watch-events", "-o",
@@ -143,7 +144,7 @@ func TestOwnAPIWatch(t *testing.T) {
 		t.Helper()
 		w.WaitForLine(kind, func(l string) bool { return strings.Contains(l, kind) && strings.Contains(l, "watched") })
 	}
-	// Whether or not the watch has begun before the object was made, it shows that.
+	// The watch may begin before or after the creation. It shows ADDED in both cases.
 	k.WithInput(strings.Replace(e2e.SeedRegistry, "proxy-sample", "watched", 1)).Must(t, "create", "-f", "-")
 	await("ADDED")
 	k.Must(t, "label", "rr", "watched", "a=b")
@@ -152,7 +153,8 @@ func TestOwnAPIWatch(t *testing.T) {
 	await("DELETED")
 }
 
-// TestOwnAPIByTwo holds: of what kubectl writes at once through two gateways on one store, the function and the bridge, nothing is lost.
+// TestOwnAPIByTwo writes one object through the function and the bridge at once. If this fails, one gateway overwrites
+// the other's change in their common store.
 func TestOwnAPIByTwo(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	k.WithInput(strings.Replace(e2e.SeedRegistry, "proxy-sample", "counted", 1)).Must(t, "create", "-f", "-")
@@ -188,9 +190,9 @@ func TestOwnAPIByTwo(t *testing.T) {
 		return nil
 	}
 	var group errgroup.Group
-	for _, door := range []string{root, root + "/bridge"} {
+	for _, server := range []string{root, root + "/bridge"} {
 		k := k
-		k.Server = door
+		k.Server = server
 		group.Go(func() error { return count(k) })
 	}
 	if err := group.Wait(); err != nil {
@@ -202,7 +204,8 @@ func TestOwnAPIByTwo(t *testing.T) {
 	}
 }
 
-// TestOwnAPIWho is kubectl auth.
+// TestOwnAPIWho runs kubectl auth and writes roles. If this fails, users see wrong rights, or can grant rights that
+// they do not have.
 func TestOwnAPIWho(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	e2e.WantText(t, k.Must(t, "auth", "whoami"), "Username", "[system:masters system:authenticated]")
@@ -243,7 +246,7 @@ subjects: [{kind: User, name: reader}]
 	if r := k.Run(t, "--as", "reader", "get", "rr"); r.Code == 0 {
 		t.Errorf("as a reader, the owner may more:\n%s", r)
 	}
-	// Nobody gives away what they do not hold.
+	// A user cannot grant rights that the user does not have.
 	k.Must(t, "create", "clusterrole", "writes-roles", "--verb=create",
 		"--resource=clusterroles.rbac.authorization.k8s.io")
 	k.Must(t, "create", "clusterrolebinding", "writes-roles", "--clusterrole=writes-roles", "--user=reader")
@@ -280,7 +283,8 @@ rules:
 	})
 }
 
-// TestClusterByManifest registers a cluster with kubectl apply, uses it, and takes it away again.
+// TestClusterByManifest registers, changes and removes a cluster with kubectl. If this fails, a manifest cannot
+// register a cluster, or a response shows its credential.
 func TestClusterByManifest(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	kubeconfig := e2e.Direct("member1").Must(t, "config", "view", "--raw", "--minify", "--flatten", "-o", "json")
@@ -304,7 +308,7 @@ func TestClusterByManifest(t *testing.T) {
 			"jsonpath={.metadata.uid}").Stdout == want
 	})
 	e2e.WantText(t, k.Must(t, "wait", "--for=condition=Ready", "cluster/by-manifest", "--timeout=4m"), "condition met")
-	waittest.Until(t, "new cluster is ready", func() bool { // a probe that takes too long says that it is not
+	waittest.Until(t, "new cluster is ready", func() bool { // a slow probe reports an unready cluster
 		out := k.Must(t, "get", "cluster", "by-manifest")
 		return strings.Contains(out, "v1.") && strings.Contains(out, "True")
 	})
@@ -313,7 +317,7 @@ func TestClusterByManifest(t *testing.T) {
 		t.Errorf("latency %q", got)
 	}
 	e2e.WantText(t, k.WithInput(manifest(spec)).Must(t, "apply", "-f", "-"), "by-manifest configured")
-	spec["regionn"] = "eu" // a slip of the pen, and all that is printed is looked through for secrets
+	spec["regionn"] = "eu" // a misspelt field, whose error must not print the credential
 	k.WithInput(manifest(spec)).NeverAllowed(t, `unknown field "spec.regionn"`, "apply", "-f", "-")
 	delete(spec, "regionn")
 	for _, change := range []string{`"apiEndpoint":"https://127.0.0.1:9"`, `"proxyURL":"http://127.0.0.1:9"`,
@@ -343,7 +347,7 @@ func TestClusterByManifest(t *testing.T) {
 	})
 }
 
-// TestUnreadyCluster holds: a cluster that does not answer says why.
+// TestUnreadyCluster registers a cluster that does not respond. If this fails, its status does not give the reason.
 func TestUnreadyCluster(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	kubeconfig := regexp.MustCompile(`"server": *"[^"]*"`).ReplaceAllString(
@@ -358,7 +362,7 @@ func TestUnreadyCluster(t *testing.T) {
 	t.Cleanup(func() { k.Must(t, "delete", "cluster", "unready") })
 	e2e.WantText(t, k.Must(t, "wait", "--for=condition=Ready=False", "cluster/unready", "--timeout=4m"), "condition met")
 	var out string
-	// a probe that takes too long says that, and the next one why
+	// A slow probe reports only its timeout. The next probe reports the reason.
 	waittest.Until(t, "cluster is unreachable", func() bool {
 		out = k.Run(t, "get", "cluster", "unready", "-o", "wide").Stdout
 		return strings.Contains(out, "False") && strings.Contains(out, "unreachable")
@@ -369,7 +373,7 @@ func TestUnreadyCluster(t *testing.T) {
 		e2e.Shared(t).Kubeconfig, "unready")
 }
 
-// keysOf are the credentials of a kubeconfig.
+// keysOf returns the keys, certificates and tokens of a kubeconfig.
 func keysOf(t *testing.T, kubeconfig string) []string {
 	t.Helper()
 	var doc struct {
