@@ -18,13 +18,13 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestAuditRotates holds for the bridge as it is run: an audit file that is full is put aside, whole and as private as the new one, and no
-// event is lost or written twice over it.
+// TestAuditRotates runs the bridge until its audit file is full. If this fails, the rotation loses or repeats events,
+// or makes a file readable for other users.
 func TestAuditRotates(t *testing.T) {
 	bin := e2e.Program(t, "websocket-bridge", "websocket-bridge")
 	const (
 		full   = 100 << 20
-		room   = 4 << 10 // for a few events
+		free   = 4 << 10 // bytes, enough for a few events
 		events = 40
 	)
 	dir := t.TempDir()
@@ -32,7 +32,7 @@ func TestAuditRotates(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(file, full-room); err != nil { // a hole takes no disk
+	if err := os.Truncate(file, full-free); err != nil { // a sparse file uses no disk
 		t.Fatal(err)
 	}
 	b := e2e.StartBridgeProgram(t, bin, "CLUSTERPASS_AUDIT="+file, "CLUSTERPASS_DRAIN_DELAY=100ms")
@@ -86,7 +86,7 @@ func TestAuditRotates(t *testing.T) {
 			t.Fatal(err)
 		}
 		if path != file {
-			_, err = f.Seek(full-room, io.SeekStart)
+			_, err = f.Seek(full-free, io.SeekStart)
 		}
 		if info.Mode().Perm() != 0o600 || info.Size() > full || err != nil {
 			t.Errorf("%s: %s, %d bytes, %v", path, info.Mode(), info.Size(), err)

@@ -11,7 +11,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestLeaksAreFound holds: the search of all that was printed, which ends every run, can fail.
+// TestLeaksAreFound plants secrets in the output. If this fails, the search for secrets at the end of each run finds
+// nothing.
 func TestLeaksAreFound(t *testing.T) {
 	h := e2e.Shared(t)
 	_ = e2e.Through(t, "member1").Must(t, "get", "namespaces")

@@ -16,8 +16,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestKarmadaAggregatedAPI is Karmada's page on the aggregated API endpoint: its role and its binding, with the indentation that the
-// page has lost, and its commands.
+// TestKarmadaAggregatedAPI is Karmada's page on the aggregated API endpoint: its role and its binding, with the
+// indentation that the page has lost, and its commands.
 func TestKarmadaAggregatedAPI(t *testing.T) {
 	const rbac = `
 apiVersion: rbac.authorization.k8s.io/v1
@@ -75,15 +75,15 @@ subjects:
 		"get", "--raw", "/apis/cluster.karmada.io/v1alpha1/clusters/member4/proxy/api/v1/nodes")
 }
 
-// TestClusterProxyAddon is the snippet of stolostron's cluster-proxy-addon: a client whose host is the gateway and the cluster's name,
-// with a service account's token of the member, reads a pod's logs.
+// TestClusterProxyAddon runs the snippet of stolostron's cluster-proxy-addon. If this fails, its clients cannot read a
+// pod's logs with a service account token of the member. Their host is the gateway and the cluster's name.
 func TestClusterProxyAddon(t *testing.T) {
 	ns := seed(t)
 	d := e2e.Direct("member1")
 	d.Must(t, "create", "serviceaccount", "log-reader", "-n", ns)
 	d.Must(t, "create", "role", "log-reader", "-n", ns, "--verb=get", "--resource=pods,pods/log")
 	d.Must(t, "create", "rolebinding", "log-reader", "-n", ns, "--role=log-reader", "--serviceaccount="+ns+":log-reader")
-	waittest.Until(t, "member knows the binding", func() bool { // the member knows the binding
+	waittest.Until(t, "member knows the binding", func() bool {
 		return d.Run(t, "auth", "can-i", "get", "pods/log", "-n", ns, "--as", "system:serviceaccount:"+ns+
 			":log-reader").Code == 0
 	})
@@ -119,7 +119,7 @@ func TestClusterProxyAddon(t *testing.T) {
 		!strings.Contains(err.Error(), "system:serviceaccount:"+ns+":log-reader") {
 		t.Errorf("the member's own refusal: %v", err)
 	}
-	// A pass is the gateway's own: the member could use it here.
+	// The gateway must not forward a pass, because the member could use it here.
 	if cfg.BearerToken = strings.TrimSpace(e2e.PassOf(t, "not-passed-on", "--user", "ann", "--group", "system:masters",
 		"--output", "token")); cfg.BearerToken == "" {
 		t.Fatal("no pass")

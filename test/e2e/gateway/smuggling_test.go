@@ -16,8 +16,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestSmuggling asks a real kube-apiserver whom it heard, through the events of a function and through the bridge, while the client writes
-// what it should not.
+// TestSmuggling sends forged identity headers through a function and the bridge. A real kube-apiserver returns the
+// identity that it received. If this fails, a client can become another user.
 func TestSmuggling(t *testing.T) {
 	e2e.Grant(t, "member1", "smuggler")
 	_, root := e2e.Caller(t)
@@ -29,7 +29,7 @@ func TestSmuggling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := func(base string, header http.Header) (int, string) {
+	review := func(base string, header http.Header) (int, string) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, root+base+
 			"/apis/authentication.k8s.io/v1/selfsubjectreviews",
@@ -52,7 +52,7 @@ func TestSmuggling(t *testing.T) {
 	}
 	for _, base := range []string{"/clusters/member1", "/bridge/clusters/member1"} {
 		waittest.Until(t, "request is allowed at "+base, func() bool {
-			code, _ := ask(base, http.Header{})
+			code, _ := review(base, http.Header{})
 			return code == http.StatusCreated
 		})
 		for _, tt := range []struct {
@@ -77,12 +77,12 @@ func TestSmuggling(t *testing.T) {
 		} {
 			var code int
 			var body string
-			if tt.code == http.StatusCreated { // the grant is in force soon, in each process of the function for itself
+			if tt.code == http.StatusCreated { // each process of the function reads the grant by itself
 				waittest.Until(t, "expected status of "+tt.name, func() bool {
-					code, body = ask(base, tt.header)
+					code, body = review(base, tt.header)
 					return code == tt.code
 				})
-			} else if code, body = ask(base, tt.header); code != tt.code {
+			} else if code, body = review(base, tt.header); code != tt.code {
 				t.Errorf("%s, %s: %d %s", base, tt.name, code, body)
 			}
 			if code != http.StatusCreated {
