@@ -48,8 +48,9 @@ func ProxyFunction(t *testing.T, processes int, region string, env map[string]st
 	return srv
 }
 
-// OnAWS starts an emulator of AWS and sets the environment of this process to use it. Credentials are those variables.
-func OnAWS(t *testing.T) (moto *mototest.Server, front *mototest.Front, credentials map[string]string) {
+// StartAWS starts an emulator of AWS and sets the environment of this process to use it. Credentials are those
+// variables.
+func StartAWS(t *testing.T) (moto *mototest.Server, front *mototest.Front, credentials map[string]string) {
 	t.Helper()
 	moto, err := mototest.Start()
 	if err != nil {

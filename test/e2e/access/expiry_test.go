@@ -24,7 +24,7 @@ import (
 func TestExpiry(t *testing.T) {
 	const user = "expires"
 	e2e.Grant(t, "member1", user)
-	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, user), Context: "member1"}
+	k := e2e.Kubectl{Kubeconfig: e2e.CertificateKubeconfig(t, user), Context: "member1"}
 	waittest.Until(t, "user may call member1", func() bool {
 		return k.Run(t, "get", "--raw", "/bridge/clusters/member1/version").Code == 0
 	})
@@ -80,7 +80,7 @@ func TestExpiry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e2e.EndsInTime(t, h, credential)
+			e2e.CheckStreamsExpire(t, h, credential)
 		})
 	}
 }

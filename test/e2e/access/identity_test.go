@@ -36,15 +36,15 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: actor}
 subjects: [{kind: User, name: actor}]
 `
 
-// TestImpersonation calls with kubectl's --as, --as-group and --as-uid. If this fails, the gateway or the member uses
-// another identity, or accepts one that RBAC does not grant completely.
-func TestImpersonation(t *testing.T) {
+// TestKubectlImpersonation calls with kubectl's --as, --as-group and --as-uid. If this fails, the gateway or the member
+// uses another identity, or accepts one that RBAC does not grant completely.
+func TestKubectlImpersonation(t *testing.T) {
 	e2e.Grant(t, "member1", "carol")
 	if out, err := e2e.CLI(t, actorYAML, "apply", "-f", "-"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, actorYAML, "delete", "-f", "-") })
-	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, "actor"), Context: "member1"}
+	k := e2e.Kubectl{Kubeconfig: e2e.CertificateKubeconfig(t, "actor"), Context: "member1"}
 	whoami := []string{"auth", "whoami", "-o", "json", "--as", "carol", "--as-group", "painters", "--as-uid", "17"}
 	var who struct {
 		Status struct {

@@ -51,7 +51,7 @@ func TestKubelogin(t *testing.T) {
 	if got := k.MustEventually(t, "-n", ns, "exec", "shell", "--", "echo", "in"); got != "in\n" {
 		t.Errorf("%q", got)
 	}
-	if n := p.Issuer.Asked.Load(); n != 1 {
+	if n := p.Issuer.SignIns.Load(); n != 1 {
 		t.Errorf("the browser was opened %d times", n)
 	}
 }

@@ -27,7 +27,7 @@ import (
 func TestLogin(t *testing.T) {
 	e2e.Grant(t, "member1", "logs-in") // for all verbs in member1
 	file := filepath.Join(t.TempDir(), "config")
-	pass := e2e.WriteFile(t, e2e.PassOf(t, "logs-in", "--user", "logs-in"))
+	pass := e2e.WriteFile(t, e2e.CreatePass(t, "logs-in", "--user", "logs-in"))
 	e2e.WaitForCLI(t, true, []string{"kubectl --kubeconfig " + file + " --context member1 get nodes"}, "login", "--pass",
 		pass, "--kubeconfig", file)
 	e2e.WantText(t, e2e.Kubectl{Kubeconfig: file, Context: "member1"}.MustEventually(t, "get", "nodes"), "member1-node")
@@ -38,7 +38,7 @@ func TestLogin(t *testing.T) {
 		t.Errorf("contexts: %s", got)
 	}
 	// The gateway does not list the rules of a limited pass. Its kubeconfig has each cluster that the pass names.
-	limited := e2e.WriteFile(t, e2e.PassOf(t, "logs-in-limited", "--user", "logs-in", "--cluster", "member1,member2",
+	limited := e2e.WriteFile(t, e2e.CreatePass(t, "logs-in-limited", "--user", "logs-in", "--cluster", "member1,member2",
 		"--verb", "get"))
 	for _, source := range []string{file, limited} {
 		waittest.Until(t, "kubeconfig has the contexts of the login", func() bool {
@@ -85,7 +85,7 @@ func TestLogin(t *testing.T) {
 // TestDoctor breaks one step of a request at a time. If this fails, the doctor does not name the broken step.
 func TestDoctor(t *testing.T) {
 	e2e.Grant(t, "member1", "patient")
-	healthy := e2e.PassFor(t, "patient")
+	healthy := e2e.CertificateKubeconfig(t, "patient")
 	e2e.WaitForCLI(t, true, []string{"ok     DNS", "ok     TCP", "ok     TLS", "ok     identity", "ok     streams",
 		"ok     access", "ok     member1"},
 		"doctor", "--kubeconfig", healthy)
@@ -104,7 +104,7 @@ func TestDoctor(t *testing.T) {
 		}
 		return path
 	}
-	revoked := e2e.WriteFile(t, e2e.PassOf(t, "doctor-revoked", "--user", "patient"))
+	revoked := e2e.WriteFile(t, e2e.CreatePass(t, "doctor-revoked", "--user", "patient"))
 	if out, err := e2e.CLI(t, "", "pass", "revoke", "doctor-revoked"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
@@ -139,7 +139,7 @@ func TestDoctor(t *testing.T) {
 				InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 			}
 		}), nil, []string{"WRONG  identity", "no-such-plugin"}},
-		{"nobody", e2e.PassFor(t, "a-stranger"), nil, []string{"ok     identity", "WRONG  access",
+		{"nobody", e2e.CertificateKubeconfig(t, "a-stranger"), nil, []string{"ok     identity", "WRONG  access",
 			"you may reach no cluster"}},
 		{"a proxy that is not there", broken(func() { kc.Clusters["clusterpass"].ProxyURL = "http://127.0.0.1:9" }), nil,
 			[]string{"ok     proxy", "WRONG  gateway", "the connection breaks off"}},
@@ -160,7 +160,7 @@ func TestDoctor(t *testing.T) {
 // kubeconfigWithoutBridge returns a kubeconfig for a proxy of the gateway that has no bridge.
 func kubeconfigWithoutBridge(t *testing.T) string {
 	t.Helper()
-	path := e2e.WriteFile(t, e2e.PassOf(t, "doctor-bridgeless", "--user", "patient"))
+	path := e2e.WriteFile(t, e2e.CreatePass(t, "doctor-bridgeless", "--user", "patient"))
 	kc, err := clientcmd.LoadFromFile(path)
 	if err != nil {
 		t.Fatal(err)

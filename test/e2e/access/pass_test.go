@@ -24,7 +24,7 @@ func TestPass(t *testing.T) {
 	e2e.Grant(t, "member1", "pass-user") // for all verbs in member1
 	for _, form := range []string{"token", "certificate"} {
 		t.Run(form, func(t *testing.T) {
-			k := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, e2e.PassOf(t, "limited-"+form,
+			k := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, e2e.CreatePass(t, "limited-"+form,
 				"--user", "pass-user", "--cluster", "member1", "--cluster", "member2", "--verb", "get", "--form", form))}
 			waittest.Until(t, "pass lists pods", func() bool { return k.Run(t, "-n", ns, "get", "pods").Code == 0 })
 			const limit = `the pass is limited to clusters ["member1" "member2"] and verbs ["get"]`
@@ -38,7 +38,8 @@ func TestPass(t *testing.T) {
 			}
 		})
 	}
-	all := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, e2e.PassOf(t, "unlimited", "--user", "pass-user"))}
+	all := e2e.Kubectl{Context: "member1",
+		Kubeconfig: e2e.WriteFile(t, e2e.CreatePass(t, "unlimited", "--user", "pass-user"))}
 	if got := all.MustEventually(t, "-n", ns, "exec", "shell", "--", "echo", "in"); got != "in\n" {
 		t.Errorf("%q", got)
 	}
@@ -63,7 +64,7 @@ func names[V any](m map[string]V) []string {
 // TestPassKeys verifies a pass with the keys that the gateway publishes. If this fails, other systems cannot verify
 // passes without a credential, or tokens stay valid after their signing key was discarded.
 func TestPassKeys(t *testing.T) {
-	token := strings.TrimSpace(e2e.PassOf(t, "verified", "--user", "ann", "--output", "token"))
+	token := strings.TrimSpace(e2e.CreatePass(t, "verified", "--user", "ann", "--output", "token"))
 	cfg, err := clientcmd.BuildConfigFromFlags("", e2e.Shared(t).Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +144,7 @@ subjects: [{kind: User, name: pass-maker}]
 `
 	root.WithInput(rbac).Must(t, "apply", "-f", "-")
 	t.Cleanup(func() { root.WithInput(rbac).Must(t, "delete", "-f", "-") })
-	maker := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, "pass-maker"), Context: "clusterpass"}
+	maker := e2e.Kubectl{Kubeconfig: e2e.CertificateKubeconfig(t, "pass-maker"), Context: "clusterpass"}
 	maker.MustEventually(t, "get", "passes")
 	e2e.WantText(t, maker.MustEventually(t, "explain", "pass.spec.ttl"), "a week", "The default is 8")
 	doc := func(form, fields string) string {

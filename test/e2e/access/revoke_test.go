@@ -50,7 +50,7 @@ func openStreams(t *testing.T, k e2e.Kubectl) (ended func()) {
 // TestLostGrant deletes a grant while streams are open. If this fails, the streams continue without a grant.
 func TestLostGrant(t *testing.T) {
 	e2e.Grant(t, "member1", "loses-grant")
-	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, "loses-grant"), Context: "member1"}
+	k := e2e.Kubectl{Kubeconfig: e2e.CertificateKubeconfig(t, "loses-grant"), Context: "member1"}
 	ended := openStreams(t, k)
 	if out, err := e2e.CLI(t, e2e.GrantYAML("member1", "loses-grant"), "delete", "-f", "-"); err != nil {
 		t.Fatalf("%s%v", out, err)
@@ -64,9 +64,9 @@ func TestLostGrant(t *testing.T) {
 func TestRevocation(t *testing.T) {
 	e2e.Grant(t, "member1", "loses-pass")
 	pass := func(name string, args ...string) string {
-		return e2e.WriteFile(t, e2e.PassOf(t, name, append([]string{"--user", "loses-pass"}, args...)...))
+		return e2e.WriteFile(t, e2e.CreatePass(t, name, append([]string{"--user", "loses-pass"}, args...)...))
 	}
-	certificate := e2e.PassFor(t, "loses-pass")
+	certificate := e2e.CertificateKubeconfig(t, "loses-pass")
 	for name, tt := range map[string]struct {
 		kubeconfig string
 		revoke     []string

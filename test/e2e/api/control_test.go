@@ -226,7 +226,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reads-cl
 subjects: [{kind: User, name: reader}]
 `).Must(t, "apply", "-f", "-")
 	t.Cleanup(func() { k.Must(t, "delete", "clusterrole,clusterrolebinding", "reads-clusters") })
-	reader := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, "reader"), Context: "clusterpass"}
+	reader := e2e.Kubectl{Kubeconfig: e2e.CertificateKubeconfig(t, "reader"), Context: "clusterpass"}
 	waittest.Until(t, "reader lists clusters", func() bool { return reader.Run(t, "get", "clusters").Code == 0 })
 	e2e.WantText(t, reader.MustEventually(t, "auth", "whoami"), "reader", "[system:authenticated]")
 	var may string

@@ -192,7 +192,7 @@ func TestKarporExtension(t *testing.T) {
 // checkForgedHeaders sends the headers of a front proxy as another user. The gateway must ignore them.
 func checkForgedHeaders(t *testing.T, host, proxy string) {
 	t.Helper()
-	cfg, err := clientcmd.BuildConfigFromFlags("", e2e.PassFor(t, "stranger"))
+	cfg, err := clientcmd.BuildConfigFromFlags("", e2e.CertificateKubeconfig(t, "stranger"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func TestFleetMemberRBAC(t *testing.T) {
 	}
 	allow("member1")
 	k := owner
-	k.Kubeconfig = e2e.PassFor(t, user)
+	k.Kubeconfig = e2e.CertificateKubeconfig(t, user)
 	in := func(args ...string) []string { return append(args, "-n", ns, "-o", "name") }
 	list := in("get", "configmaps", "-l", "tenants")
 	const refused = `cluster "member2": configmaps is forbidden: User "fleet-tenant" cannot list resource "configmaps"`

@@ -264,7 +264,7 @@ func TestFleetWatchLosesACluster(t *testing.T) {
 		e2e.Grant(t, m, "loses-member")
 		e2e.Direct(m).Must(t, "create", "configmap", "lost", "-n", ns, "--from-literal=of="+m)
 	}
-	client := e2e.FleetClientOf(t, e2e.PassFor(t, "loses-member"), nil).CoreV1().ConfigMaps(ns)
+	client := e2e.FleetClientOf(t, e2e.CertificateKubeconfig(t, "loses-member"), nil).CoreV1().ConfigMaps(ns)
 	options := metav1.ListOptions{FieldSelector: "metadata.name=lost"}
 	listReturns := func(want ...string) func() bool {
 		return func() bool {

@@ -24,7 +24,7 @@ import (
 // TestStoresOfAWS runs the proxy function as Lambda does, with its stores in Secrets Manager and DynamoDB. If this
 // fails, a cluster that the command line registered cannot be called, or each request reads the stores.
 func TestStoresOfAWS(t *testing.T) {
-	moto, front, credentials := e2e.OnAWS(t)
+	moto, front, credentials := e2e.StartAWS(t)
 	region := mototest.Config(front.URL).Region
 	t.Setenv("CLUSTERPASS_ALLOW_LOOPBACK", "true")
 	admin := func(args ...string) (string, error) { return e2e.CLI(t, "", append(args, "--store", "aws:e2e")...) }

@@ -97,7 +97,7 @@ func TestScripts(t *testing.T) {
 	}
 	e2e.Direct("member1").Must(t, "wait", "-n", ns, "--for=condition=Ready", "pod/web", "--timeout=4m")
 	e2e.CreateRegistry(t, "shop", "{}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+"}")
-	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, user), Context: "member1"}
+	k := e2e.Kubectl{Kubeconfig: e2e.CertificateKubeconfig(t, user), Context: "member1"}
 	for _, prefix := range []string{"", "/bridge"} {
 		for _, m := range e2e.Members {
 			waittest.Until(t, "user may call "+m+" at "+prefix+"/clusters", func() bool {

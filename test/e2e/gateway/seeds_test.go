@@ -16,8 +16,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestKarmadaAggregatedAPI is Karmada's page on the aggregated API endpoint: its role and its binding, with the
-// indentation that the page has lost, and its commands.
+// TestKarmadaAggregatedAPI runs the role, the binding and the commands of Karmada's page on the aggregated API
+// endpoint. If this fails, users of Karmada cannot move to the gateway. The page has lost the indentation of its YAML.
 func TestKarmadaAggregatedAPI(t *testing.T) {
 	const rbac = `
 apiVersion: rbac.authorization.k8s.io/v1
@@ -48,7 +48,7 @@ subjects:
 - kind: User
   name: "system:admin"
 `
-	admin := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, "system:admin"), Context: "member1"}
+	admin := e2e.Kubectl{Kubeconfig: e2e.CertificateKubeconfig(t, "system:admin"), Context: "member1"}
 	raw := []string{"get", "--raw", "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/nodes"}
 	if r := admin.Run(t, raw...); r.Code == 0 ||
 		!strings.Contains(r.Stderr,
@@ -120,7 +120,7 @@ func TestClusterProxyAddon(t *testing.T) {
 		t.Errorf("the member's own refusal: %v", err)
 	}
 	// The gateway must not forward a pass, because the member could use it here.
-	if cfg.BearerToken = strings.TrimSpace(e2e.PassOf(t, "not-passed-on", "--user", "ann", "--group", "system:masters",
+	if cfg.BearerToken = strings.TrimSpace(e2e.CreatePass(t, "not-passed-on", "--user", "ann", "--group", "system:masters",
 		"--output", "token")); cfg.BearerToken == "" {
 		t.Fatal("no pass")
 	}

@@ -21,7 +21,7 @@ import (
 func TestSmuggling(t *testing.T) {
 	e2e.Grant(t, "member1", "smuggler")
 	_, root := e2e.Caller(t)
-	cfg, err := clientcmd.BuildConfigFromFlags("", e2e.PassFor(t, "smuggler", "thieves"))
+	cfg, err := clientcmd.BuildConfigFromFlags("", e2e.CertificateKubeconfig(t, "smuggler", "thieves"))
 	if err != nil {
 		t.Fatal(err)
 	}

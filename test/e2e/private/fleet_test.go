@@ -13,17 +13,17 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestPrivateFleet holds: a fleet of a public cluster and a private one is as one of public clusters. A watch of it loses and repeats nothing
-// when the private cluster's only agent is killed and another one comes; meanwhile lists do without the cluster, and it is not ready.
+// TestPrivateFleet uses a fleet of a public and a private cluster and kills the only agent. If this fails, a watch of
+// the fleet misses or repeats events after an agent restarts. Lists meanwhile omit the cluster, which is not ready.
 func TestPrivateFleet(t *testing.T) {
 	ns := e2e.CreatePods(t)
-	p := joinPrivate(t, "distant") // which is member2
+	p := joinPrivate(t, "distant") // a second registration of member2
 	e2e.CreateRegistry(t, "distant", "{clusterNames: [member1, distant]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+
 		ns+"}, {apiVersion: v1, kind: Pod, namespace: "+ns+"}")
 	k := e2e.AtFleet(t, e2e.Through(t, "member1"))
 	in := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
-	a := p.agent()
-	e2e.WaitForValue(t, "True ClusterReady", p.ready)
+	a := p.startReadyAgent()
+	e2e.WaitForValue(t, "True ClusterReady", p.readyCondition)
 
 	t.Run("lists", func(t *testing.T) {
 		e2e.WaitForValue(t, "NAME CLUSTER, on-member2 distant, same distant, on-member1 member1, same member1",
@@ -31,7 +31,7 @@ func TestPrivateFleet(t *testing.T) {
 				return rows(k.Run(t, in("get", "pods")...).Stdout)
 			})
 	})
-	t.Run("writes", func(t *testing.T) { privateWrites(t, k, ns) })
+	t.Run("writes", func(t *testing.T) { checkPrivateWrites(t, k, ns) })
 	t.Run("streams", func(t *testing.T) {
 		e2e.WaitForValue(t, "I run in member2\n", func() string { return k.Must(t, in("logs", "same@distant")...) })
 		k.Must(t, in("exec", "same@distant", "--", "sh", "-c", "echo by tunnel > said")...)
@@ -76,45 +76,45 @@ func TestPrivateFleet(t *testing.T) {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"watched": "yes"}},
 			Data: map[string]string{"a": data}}
 	}
-	done := func(_ any, err error) {
+	must := func(_ any, err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	done(near.Create(ctx, cm("near", "1"), metav1.CreateOptions{}))
+	must(near.Create(ctx, cm("near", "1"), metav1.CreateOptions{}))
 	next("ADDED near@member1 1")
-	done(far.Create(ctx, cm("far", "1"), metav1.CreateOptions{}))
+	must(far.Create(ctx, cm("far", "1"), metav1.CreateOptions{}))
 	next("ADDED far@distant 1")
-	done(near.Update(ctx, cm("near", "2"), metav1.UpdateOptions{}))
+	must(near.Update(ctx, cm("near", "2"), metav1.UpdateOptions{}))
 	next("MODIFIED near@member1 2")
-	done(far.Update(ctx, cm("far", "2"), metav1.UpdateOptions{}))
+	must(far.Update(ctx, cm("far", "2"), metav1.UpdateOptions{}))
 	next("MODIFIED far@distant 2")
-	done(nil, near.Delete(ctx, "near", metav1.DeleteOptions{}))
+	must(nil, near.Delete(ctx, "near", metav1.DeleteOptions{}))
 	next("DELETED near@member1 2")
-	done(nil, far.Delete(ctx, "far", metav1.DeleteOptions{}))
+	must(nil, far.Delete(ctx, "far", metav1.DeleteOptions{}))
 	next("DELETED far@distant 2")
 
 	a.kill()
-	done(far.Create(ctx, cm("stays", "1"), metav1.CreateOptions{}))
-	done(far.Update(ctx, cm("stays", "2"), metav1.UpdateOptions{}))
-	done(far.Create(ctx, cm("goes", "1"), metav1.CreateOptions{}))
-	done(nil, far.Delete(ctx, "goes", metav1.DeleteOptions{}))
-	done(near.Create(ctx, cm("meanwhile", "1"), metav1.CreateOptions{}))
+	must(far.Create(ctx, cm("stays", "1"), metav1.CreateOptions{}))
+	must(far.Update(ctx, cm("stays", "2"), metav1.UpdateOptions{}))
+	must(far.Create(ctx, cm("goes", "1"), metav1.CreateOptions{}))
+	must(nil, far.Delete(ctx, "goes", metav1.DeleteOptions{}))
+	must(near.Create(ctx, cm("meanwhile", "1"), metav1.CreateOptions{}))
 	next("ADDED meanwhile@member1 1")
-	e2e.WaitForValue(t, "False unreachable", p.ready)
+	e2e.WaitForValue(t, "False unreachable", p.readyCondition)
 	if r := k.Run(t, in("get", "configmaps", "-l", "watched")...); r.Code != 0 ||
 		rows(r.Stdout) != "NAME CLUSTER, meanwhile member1" ||
 		!strings.Contains(r.Stderr, `Warning: cluster "distant" is private, and none of its agents is connected`) {
 		t.Errorf("a list without the private cluster: %v", r)
 	}
-	p.agent()
+	p.startReadyAgent()
 	next("ADDED stays@distant 1", "MODIFIED stays@distant 2", "ADDED goes@distant 1", "DELETED goes@distant 1")
-	e2e.WaitForValue(t, "True ClusterReady", p.ready)
-	done(near.Create(ctx, cm("after", "1"), metav1.CreateOptions{}))
+	e2e.WaitForValue(t, "True ClusterReady", p.readyCondition)
+	must(near.Create(ctx, cm("after", "1"), metav1.CreateOptions{}))
 	next("ADDED after@member1 1")
-	w.Stop() // and what it brought last is gone on from
-	done(far.Create(ctx, cm("after-that", "1"), metav1.CreateOptions{}))
+	w.Stop() // the next watch continues from its last event
+	must(far.Create(ctx, cm("after-that", "1"), metav1.CreateOptions{}))
 	again, err := client.Watch(ctx, options)
 	if err != nil {
 		t.Fatal(err)
@@ -123,11 +123,11 @@ func TestPrivateFleet(t *testing.T) {
 	next("ADDED after-that@distant 1")
 }
 
-// privateWrites tries every way to say in which cluster something is written.
-func privateWrites(t *testing.T, k e2e.Kubectl, ns string) {
+// checkPrivateWrites names the cluster of a write by annotation, by name@cluster and by the existing object.
+func checkPrivateWrites(t *testing.T, k e2e.Kubectl, ns string) {
 	in := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
 	d := e2e.Direct("member2")
-	has := func(d e2e.Kubectl, want string) {
+	expectData := func(d e2e.Kubectl, want string) {
 		t.Helper()
 		if got := d.Must(t, in("get", "configmaps", "-l", "written", "-o",
 			`jsonpath={range .items[*]}{.metadata.name}={.data.a} {end}`)...); got != want {
@@ -138,23 +138,23 @@ func privateWrites(t *testing.T, k e2e.Kubectl, ns string) {
 		return fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s, labels: {written: "+
 			"\"yes\"}, annotations: {%s}}, data: {a: %s}}\n", name, ns, cluster, data)
 	}
-	const there, here = "clusterpass.io/cluster: distant", "clusterpass.io/cluster: member1"
-	k.WithInput(doc("created", there, "one")).Must(t, "create", "-f", "-")
+	const inDistant, inMember1 = "clusterpass.io/cluster: distant", "clusterpass.io/cluster: member1"
+	k.WithInput(doc("created", inDistant, "one")).Must(t, "create", "-f", "-")
 	for _, data := range []string{"one", "two"} {
-		k.Apply(t, doc("applied", there, data)+doc("named@distant", "", data)+doc("published", here, data)+
+		k.Apply(t, doc("applied", inDistant, data)+doc("named@distant", "", data)+doc("published", inMember1, data)+
 			doc("both@distant", "", data)+doc("both@member1", "", data))
-		has(d, fmt.Sprintf("applied=%s both=%s created=one named=%s ", data, data, data))
-		has(e2e.Direct("member1"), fmt.Sprintf("both=%s published=%s ", data, data))
+		expectData(d, fmt.Sprintf("applied=%s both=%s created=one named=%s ", data, data, data))
+		expectData(e2e.Direct("member1"), fmt.Sprintf("both=%s published=%s ", data, data))
 	}
 	k.Must(t, in("patch", "configmap", "both@distant", "--type=merge", "-p", `{"data":{"a":"three"}}`)...)
 	k.Must(t, in("patch", "configmap", "created@distant", "--type=merge", "-p", `{"data":{"a":"three"}}`)...)
-	has(d, "applied=two both=three created=three named=two ")
+	expectData(d, "applied=two both=three created=three named=two ")
 	k.Must(t, in("delete", "configmap", "both@distant", "named@distant", "applied@distant", "--timeout=4m")...)
-	has(d, "created=three ")
-	has(e2e.Direct("member1"), "both=two published=two ")
+	expectData(d, "created=three ")
+	expectData(e2e.Direct("member1"), "both=two published=two ")
 }
 
-// rows are the name and the cluster of each row that kubectl prints.
+// rows returns the name and the cluster of each row that kubectl prints.
 func rows(printed string) string {
 	var out []string
 	for line := range strings.Lines(printed) {

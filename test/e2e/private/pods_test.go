@@ -16,18 +16,22 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestAgentPods holds: the pods of what join prints bring the tunnel up. They store the credential that they exchange
-// theirs for in their Secret, by their own service account. What the process kubelet does not have is added: the
-// program in place of the image, the account's token where programs look for it, in a mount namespace, and the API
-// server's address in place of its Service's.
+// TestAgentPods runs the pods of the manifest that join prints. If this fails, agents do not connect, or cannot store
+// their renewed credential in their Secret.
+//
+// The kubelet of these tests runs processes. So the test adds these parts to the manifest:
+//   - the program in place of the image
+//   - the service account's token, in a mount namespace
+//   - the API server's address in place of its Service's
 func TestAgentPods(t *testing.T) {
 	unshare := []string{"unshare", "--mount", "--map-root-user"}
 	if out, err := exec.CommandContext(t.Context(), unshare[0], append(unshare[1:], "mount", "-t", "tmpfs", "none",
 		"/var/run")...).CombinedOutput(); err != nil {
-		said := fmt.Sprintf("NOT TRIED: the agents' manifest in pods. This machine makes no mount namespace (%v: %s); run "+
-			"the test as root.", err, out)
-		fmt.Fprintln(os.Stderr, said)
-		t.Log(said)
+		message := fmt.Sprintf(
+			"NOT TRIED: the agents' manifest in pods. This machine makes no mount namespace (%v: %s); run "+
+				"the test as root.", err, out)
+		fmt.Fprintln(os.Stderr, message)
+		t.Log(message)
 		return
 	}
 	p := joinPrivate(t, "podded")
@@ -48,7 +52,7 @@ func TestAgentPods(t *testing.T) {
 		"        env:\n": fmt.Sprintf("        env:\n        - {name: KUBERNETES_SERVICE_HOST, value: %q}\n        - "+
 			"{name: KUBERNETES_SERVICE_PORT, value: %q}\n        - {name: CLUSTERPASS_DRAIN_TIMEOUT, value: 1s}\n",
 			host, port),
-		`value: ":8081"`: `value: "127.0.0.1:0"`, // of both, on one machine
+		`value: ":8081"`: `value: "127.0.0.1:0"`, // both pods are on one machine
 	} {
 		if strings.Count(manifest, old) != 1 {
 			t.Fatalf("%q is not once in the manifest", old)
@@ -98,7 +102,7 @@ func TestAgentPods(t *testing.T) {
 		e2e.Secrets.Secret("the key of the agents in pods", state.Key)
 		return true
 	})
-	d.Must(t, in(append([]string{"delete", "--timeout=4m"}, pods...)...)...) // those that come have the exchanged one only
+	d.Must(t, in(append([]string{"delete", "--timeout=4m"}, pods...)...)...) // new pods have only the renewed credential
 	waittest.Until(t, "private cluster is reachable through new pods", func() bool {
 		return g.Run(t, "get", "namespaces").Code == 0
 	})

@@ -21,14 +21,14 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestBridgeProgram holds for the program as it is run: two bridges behind a balancer, of which first one and then the other is told to
-// end.
+// TestBridgeProgram runs two bridges behind a load balancer and stops one after the other. If this fails, a deployment
+// of the bridge breaks watches or sessions.
 func TestBridgeProgram(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	bin := e2e.Program(t, "websocket-bridge", "websocket-bridge")
 	const delay = 2 * time.Second
 	first := e2e.StartBridgeProgram(t, bin, "CLUSTERPASS_DRAIN_DELAY="+delay.String(), "CLUSTERPASS_DRAIN_TIMEOUT=110s")
-	// of which farewells have 4
+	// The bridge reserves 4 seconds of the timeout to close streams.
 	second := e2e.StartBridgeProgram(t, bin, "CLUSTERPASS_DRAIN_DELAY=100ms", "CLUSTERPASS_DRAIN_TIMEOUT=16s")
 	pass, err := os.ReadFile(e2e.Shared(t).Kubeconfig)
 	if err != nil {
@@ -45,21 +45,21 @@ func TestBridgeProgram(t *testing.T) {
 	_, _ = fmt.Fprintln(shell.Stdin, "before")
 	shell.Line("before")
 
-	withoutGap(t, cfg, func() {
+	checkNoGap(t, cfg, func() {
 		waittest.Until(t, "bridge counts its streams", func() bool {
 			return first.Metric(`clusterpass_streams_open{cluster="member1",kind="exec"}`) == "1" &&
 				first.Metric(`clusterpass_streams_open{cluster="member1",kind="watch"}`) == "2"
 		})
-		told := time.Now()
+		signalled := time.Now()
 		_ = first.Cmd.Process.Signal(syscall.SIGTERM)
 		waittest.Until(t, "bridge is draining", func() bool {
-			code, _ := first.Ask("/readyz")
+			code, _ := first.Get("/readyz")
 			return code == http.StatusServiceUnavailable
 		})
 		conn, err := tls.Dial("tcp", first.Addr, &tls.Config{InsecureSkipVerify: true}) // its own certificate
 		if err == nil {
 			_ = conn.Close()
-		} else if time.Since(told) < delay {
+		} else if time.Since(signalled) < delay {
 			t.Errorf("calls are refused before anybody could notice: %v", err)
 		}
 		waittest.Until(t, "watches have ended", func() bool {
@@ -72,7 +72,7 @@ func TestBridgeProgram(t *testing.T) {
 	}
 	_, _ = fmt.Fprintln(shell.Stdin, "while it drains")
 	shell.Line("while it drains")
-	if code, text := first.Ask("/readyz"); code != http.StatusServiceUnavailable ||
+	if code, text := first.Get("/readyz"); code != http.StatusServiceUnavailable ||
 		!strings.Contains(text, "[-]draining failed: shutting down\n") {
 		t.Errorf("/readyz: %d %s", code, text)
 	}
