@@ -35,12 +35,12 @@ const (
 	watchEvents   = 300
 	execRounds    = 1000
 	forwardedSize = 64 << 20
-	forwardTurns  = 5
+	forwardRounds = 5
 	podName       = "stream"
 )
 
-// streamWay is one way to the cluster, and what was measured on it.
-type streamWay struct {
+// streamEndpoint is an endpoint with its measurements.
+type streamEndpoint struct {
 	name   string
 	cfg    *rest.Config
 	client *kubernetes.Clientset
@@ -49,7 +49,7 @@ type streamWay struct {
 	rates  []float64 // MB/s
 }
 
-// streams measures calls that stay open: directly, through a bare httputil.ReverseProxy, and through the gateway.
+// streams measures streams directly, through a bare httputil.ReverseProxy and through the gateway.
 func streams(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error {
 	member := set.Cluster("member1")
 	direct := member.RESTConfig()
@@ -63,28 +63,29 @@ func streams(ctx context.Context, out io.Writer, set *cluster.Set, dir string) e
 		return err
 	}
 	defer stop()
-	ways := []*streamWay{{name: "direct", cfg: direct}, {name: "ReverseProxy", cfg: bare}, {name: "gateway", cfg: gw}}
-	for _, w := range ways {
+	endpoints := []*streamEndpoint{{name: "direct", cfg: direct}, {name: "ReverseProxy", cfg: bare},
+		{name: "gateway", cfg: gw}}
+	for _, w := range endpoints {
 		w.cfg.QPS = -1
 		if w.client, err = kubernetes.NewForConfig(w.cfg); err != nil {
 			return err
 		}
 	}
-	if err := startPod(ctx, ways[0].client); err != nil {
+	if err := startPod(ctx, endpoints[0].client); err != nil {
 		return err
 	}
-	if err := watchDelay(ctx, ways); err != nil {
+	if err := watchDelay(ctx, endpoints); err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	if err := execRoundTrips(ctx, ways); err != nil {
+	if err := execRoundTrips(ctx, endpoints); err != nil {
 		return fmt.Errorf("exec: %w", err)
 	}
-	if err := portForward(ctx, ways); err != nil {
+	if err := portForward(ctx, endpoints); err != nil {
 		return fmt.Errorf("port-forward: %w", err)
 	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(tw, "\nstreams\twatch event p50 ms\tp95 ms\texec round trip p50 ms\tp95 ms\tport-forward MB/s\t")
-	for _, w := range ways {
+	for _, w := range endpoints {
 		slices.Sort(w.events)
 		slices.Sort(w.rounds)
 		slices.Sort(w.rates)
@@ -95,7 +96,7 @@ func streams(ctx context.Context, out io.Writer, set *cluster.Set, dir string) e
 	return tw.Flush()
 }
 
-// reverseProxy is the least that can stand before a cluster.
+// reverseProxy starts a bare httputil.ReverseProxy before a cluster, the minimum for any gateway.
 func reverseProxy(to *rest.Config) (*rest.Config, func(), error) {
 	to = rest.CopyConfig(to)
 	to.NextProtos = []string{"http/1.1"} // for upgrades
@@ -118,7 +119,7 @@ func reverseProxy(to *rest.Config) (*rest.Config, func(), error) {
 
 // gatewayConfig starts a gateway and returns a client's configuration for member1 behind it.
 func gatewayConfig(ctx context.Context, dir, kubeconfig string) (*rest.Config, func(), error) {
-	_, stop, err := through(ctx, server.Inline, dir, kubeconfig)
+	_, stop, err := startGateway(ctx, server.Inline, dir, kubeconfig)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,11 +149,11 @@ func startPod(ctx context.Context, client *kubernetes.Clientset) error {
 	return errors.New("the pod does not run")
 }
 
-// watchDelay measures from before a write to the event of it, on all ways at once.
-func watchDelay(ctx context.Context, ways []*streamWay) error {
+// watchDelay measures the time from the begin of a write until its event, on all endpoints at once.
+func watchDelay(ctx context.Context, endpoints []*streamEndpoint) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	maps := ways[0].client.CoreV1().ConfigMaps("default")
+	maps := endpoints[0].client.CoreV1().ConfigMaps("default")
 	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "watched"}},
 		metav1.CreateOptions{}); err != nil {
 		return err
@@ -161,8 +162,8 @@ func watchDelay(ctx context.Context, ways []*streamWay) error {
 		at  time.Time
 		err error
 	}
-	arrivals := make([]chan arrival, len(ways))
-	for i, w := range ways {
+	arrivals := make([]chan arrival, len(endpoints))
+	for i, w := range endpoints {
 		watcher, err := w.client.CoreV1().ConfigMaps("default").Watch(ctx,
 			metav1.ListOptions{FieldSelector: "metadata.name=watched"})
 		if err != nil {
@@ -186,7 +187,7 @@ func watchDelay(ctx context.Context, ways []*streamWay) error {
 			metav1.PatchOptions{}); err != nil {
 			return err
 		}
-		for i, w := range ways {
+		for i, w := range endpoints {
 			a := <-arrivals[i]
 			if a.err != nil {
 				return a.err
@@ -197,10 +198,10 @@ func watchDelay(ctx context.Context, ways []*streamWay) error {
 	return nil
 }
 
-// execRoundTrips measures a byte to a cat and back, the ways taking turns.
-func execRoundTrips(ctx context.Context, ways []*streamWay) error {
-	conns := make([]*websocket.Conn, len(ways))
-	for i, w := range ways {
+// execRoundTrips measures the round trip of a byte through cat, interleaved over the endpoints.
+func execRoundTrips(ctx context.Context, endpoints []*streamEndpoint) error {
+	conns := make([]*websocket.Conn, len(endpoints))
+	for i, w := range endpoints {
 		tlsConfig, err := rest.TLSConfigFor(w.cfg)
 		if err != nil {
 			return err
@@ -219,7 +220,7 @@ func execRoundTrips(ctx context.Context, ways []*streamWay) error {
 		conns[i] = conn
 	}
 	for n := range execRounds + 20 {
-		for i, w := range ways {
+		for i, w := range endpoints {
 			start := time.Now()
 			if err := conns[i].WriteMessage(websocket.BinaryMessage, []byte{0, 'x'}); err != nil {
 				return err
@@ -231,7 +232,7 @@ func execRoundTrips(ctx context.Context, ways []*streamWay) error {
 				}
 				got = bytes.Equal(m, []byte{1, 'x'})
 			}
-			if n >= 20 { // warm
+			if n >= 20 { // after the warm-up
 				w.rounds = append(w.rounds, time.Since(start))
 			}
 		}
@@ -239,8 +240,8 @@ func execRoundTrips(ctx context.Context, ways []*streamWay) error {
 	return nil
 }
 
-// portForward measures how fast a connection brings data from a pod.
-func portForward(ctx context.Context, ways []*streamWay) error {
+// portForward measures the throughput of a forwarded connection from a pod.
+func portForward(ctx context.Context, endpoints []*streamEndpoint) error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -264,8 +265,8 @@ func portForward(ctx context.Context, ways []*streamWay) error {
 		}
 	}()
 	port := ln.Addr().(*net.TCPAddr).Port
-	for range forwardTurns {
-		for _, w := range ways {
+	for range forwardRounds {
+		for _, w := range endpoints {
 			rate, err := forwardOnce(ctx, w, port)
 			if err != nil {
 				return fmt.Errorf("%s: %w", w.name, err)
@@ -276,8 +277,8 @@ func portForward(ctx context.Context, ways []*streamWay) error {
 	return nil
 }
 
-// forwardOnce brings forwardedSize bytes and returns MB/s.
-func forwardOnce(ctx context.Context, w *streamWay, port int) (float64, error) {
+// forwardOnce receives forwardedSize bytes and returns MB/s.
+func forwardOnce(ctx context.Context, w *streamEndpoint, port int) (float64, error) {
 	u := w.client.CoreV1().RESTClient().Post().Namespace("bench").Resource("pods").Name(podName).SubResource(
 		"portforward").URL()
 	dialer, err := portforward.NewSPDYOverWebsocketDialerForStreaming(u, w.cfg)

@@ -15,7 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
 
-// demo is what the walk works with.
+// demo has the clusters and the files of one demonstration.
 type demo struct {
 	ctx      context.Context
 	clusters *cluster.Set
@@ -78,7 +78,7 @@ func run(ctx context.Context, exit bool) (err error) {
 	}
 }
 
-// populate gives each cluster pods that run and say something.
+// populate creates pods in each cluster that write to their logs.
 func (d *demo) populate() error {
 	say("Pods in both clusters, which run as processes of this machine.")
 	this, err := os.Executable()
@@ -130,7 +130,8 @@ spec:
 
 // gateway runs the whole gateway with both clusters registered and closes started when it serves.
 func (d *demo) gateway(ctx context.Context, started chan struct{}) error {
-	exe, err := filepath.Abs("dist/local/functions") // make builds it and runs us at the top of the checkout
+	// make builds the functions and runs the demo in the root of the checkout.
+	exe, err := filepath.Abs("dist/local/functions")
 	if err != nil {
 		return err
 	}
@@ -141,7 +142,7 @@ func (d *demo) gateway(ctx context.Context, started chan struct{}) error {
 	return server.Run(ctx, cfg, os.Stdout, func() { close(started) })
 }
 
-// walk is the main job.
+// walk runs kubectl's commands on one cluster at a time.
 func (d *demo) walk() error {
 	steps := []struct {
 		about string
@@ -179,7 +180,7 @@ func (d *demo) walk() error {
 
 // show prints a command and what it prints.
 func (d *demo) show(args ...string) error {
-	fmt.Printf("$ kubectl %s\n", quoted(args))
+	fmt.Printf("$ kubectl %s\n", quote(args))
 	return d.kubectl(d.pass, os.Stdout, args...)
 }
 
@@ -191,8 +192,8 @@ func (d *demo) kubectl(kubeconfig string, out io.Writer, args ...string) error {
 	return cmd.Run()
 }
 
-// quoted is args as a shell takes them.
-func quoted(args []string) string {
+// quote returns args as a shell command.
+func quote(args []string) string {
 	out := make([]string, len(args))
 	for i, a := range args {
 		if out[i] = a; strings.ContainsAny(a, " $\"'{}\\") {
