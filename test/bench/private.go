@@ -61,20 +61,7 @@ func private(ctx context.Context, out io.Writer, _ *cluster.Set, dir string) err
 }
 
 func tunnelSpeed(ctx context.Context, out io.Writer, data string) error {
-	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != copyPath {
-			_, _ = io.WriteString(w, "{}")
-			return
-		}
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer func() { _ = conn.Close() }()
-		for buf := make([]byte, bulkChunk); err == nil; {
-			_, err = conn.Write(buf)
-		}
-	}))
+	api := startCopyServer()
 	defer api.Close()
 	defer api.CloseClientConnections()
 	st, err := stores.Open(ctx, stores.Address{Kind: "dir", Where: data})
@@ -122,18 +109,9 @@ func tunnelSpeed(ctx context.Context, out io.Writer, data string) error {
 			return err
 		}
 	}
-	var times [2][]time.Duration
-	for range privateCalls {
-		for i, c := range []*http.Client{direct, viaTunnel} {
-			d, err := timed(ctx, c, api.URL)
-			if err != nil {
-				return err
-			}
-			times[i] = append(times[i], d)
-		}
-	}
-	for _, t := range times {
-		slices.Sort(t)
+	times, err := compareLatency(ctx, direct, viaTunnel, api.URL)
+	if err != nil {
+		return err
 	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(tw, "\na private cluster\tdirect\tthrough the tunnel\tadded, or share\t")
@@ -145,20 +123,8 @@ func tunnelSpeed(ctx context.Context, out io.Writer, data string) error {
 		_, _ = fmt.Fprintf(tw, "one call at a time, %s\t%s\t%s\t%s\t\n", q.name, a.Round(time.Microsecond),
 			b.Round(time.Microsecond), (b - a).Round(time.Microsecond))
 	}
-	tlsConfig := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, ServerName: "127.0.0.1"}
-	for _, n := range []int{1, 50} {
-		var rate [2]float64
-		for range bulkRounds {
-			for i, dial := range []dialFunc{(&net.Dialer{}).DialContext, dialTunnel} {
-				r, err := bulk(ctx, dial, api.Listener.Addr().String(), tlsConfig, n)
-				if err != nil {
-					return err
-				}
-				rate[i] += r / bulkRounds
-			}
-		}
-		_, _ = fmt.Fprintf(tw, "MB/s of a TLS copy, streams: %d\t%.0f\t%.0f\t%.0f %%\t\n", n, rate[0]/1e6, rate[1]/1e6,
-			100*rate[1]/rate[0])
+	if err := compareThroughput(ctx, tw, api.Listener.Addr().String(), roots, dialTunnel); err != nil {
+		return err
 	}
 	if err := tw.Flush(); err != nil {
 		return err
@@ -170,6 +136,63 @@ func tunnelSpeed(ctx context.Context, out io.Writer, data string) error {
 	_, err = fmt.Fprintf(out, "\nan agent that is cut is connected again after %s, p50, and %s at most, of %d cuts\n",
 		at(outages, 0.5).Round(time.Millisecond), at(outages, 1).Round(time.Millisecond), len(outages))
 	return err
+}
+
+// compareLatency makes calls with both clients, interleaved. It returns the sorted times of each.
+func compareLatency(ctx context.Context, direct, viaTunnel *http.Client, url string) (times [2][]time.Duration,
+	err error) {
+	for range privateCalls {
+		for i, c := range []*http.Client{direct, viaTunnel} {
+			d, err := timed(ctx, c, url)
+			if err != nil {
+				return times, err
+			}
+			times[i] = append(times[i], d)
+		}
+	}
+	for _, t := range times {
+		slices.Sort(t)
+	}
+	return times, nil
+}
+
+// startCopyServer starts a server with short responses, and endless data at copyPath.
+func startCopyServer() *httptest.Server {
+	return httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != copyPath {
+			_, _ = io.WriteString(w, "{}")
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		for buf := make([]byte, bulkChunk); err == nil; {
+			_, err = conn.Write(buf)
+		}
+	}))
+}
+
+// compareThroughput measures copies directly and through the tunnel, and writes a row for each number of streams.
+func compareThroughput(ctx context.Context, tw io.Writer, address string, roots *x509.CertPool,
+	dialTunnel dialFunc) error {
+	tlsConfig := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, ServerName: "127.0.0.1"}
+	for _, n := range []int{1, 50} {
+		var rate [2]float64
+		for range bulkRounds {
+			for i, dial := range []dialFunc{(&net.Dialer{}).DialContext, dialTunnel} {
+				r, err := bulk(ctx, dial, address, tlsConfig, n)
+				if err != nil {
+					return err
+				}
+				rate[i] += r / bulkRounds
+			}
+		}
+		_, _ = fmt.Fprintf(tw, "MB/s of a TLS copy, streams: %d\t%.0f\t%.0f\t%.0f %%\t\n", n, rate[0]/1e6, rate[1]/1e6,
+			100*rate[1]/rate[0])
+	}
+	return nil
 }
 
 // agentLink dials the bridge for an agent, and can cut its connection.

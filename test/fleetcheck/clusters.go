@@ -167,14 +167,14 @@ func (w *world) ownVersions(version string) map[string]string {
 
 // warnings returns the last warnings and errors in the gateway's log.
 func (w *world) warnings() string {
-	const kept = 20
+	const maxLines = 20
 	var lines []string
 	for line := range strings.Lines(w.log.String()) {
 		if strings.Contains(line, "WARN") || strings.Contains(line, "ERROR") {
 			lines = append(lines, head([]byte(line)))
 		}
 	}
-	return strings.Join(lines[max(0, len(lines)-kept):], "")
+	return strings.Join(lines[max(0, len(lines)-maxLines):], "")
 }
 
 // close ends the gateway and the clusters, and removes their data.

@@ -17,6 +17,15 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
+// The warnings about a frozen cluster, within JSON.
+const (
+	slow      = `cluster \"frozen\" did not answer within 25s`
+	elsewhere = `cluster \"frozen\" was not waited for`
+)
+
+// fleetCall calls a path below the bridge's fleet.
+type fleetCall func(method, path, body string, header http.Header) (*http.Response, error)
+
 // TestFleetWithFrozenCluster freezes an API server, which then accepts connections and never responds. If this fails,
 // one frozen cluster blocks the fleet:
 //   - A list ends at its deadline, with a warning. With strict=true it is an error.
@@ -56,58 +65,11 @@ func TestFleetWithFrozenCluster(t *testing.T) {
 		}
 		return client.Do(req)
 	}
-	// watch opens a watch. The channel returns its warnings, then each event as TYPE NAME.
-	watch := func() <-chan string {
-		lines := make(chan string, 100)
-		go func() { // ends with ctx
-			defer close(lines)
-			resp, err := call("GET", configMaps+"?watch=1&labelSelector=frozen", "", nil)
-			if err != nil {
-				lines <- err.Error()
-				return
-			}
-			defer resp.Body.Close()
-			if w := resp.Header.Get("Warning"); w != "" {
-				lines <- w
-			}
-			for r := bufio.NewReader(resp.Body); ; {
-				line, err := r.ReadBytes('\n')
-				if err != nil {
-					return
-				}
-				var e struct {
-					Type   string
-					Object corev1.ConfigMap
-				}
-				if err := json.Unmarshal(line, &e); err != nil {
-					lines <- err.Error()
-				}
-				lines <- e.Type + " " + e.Object.Name
-			}
-		}()
-		return lines
-	}
-	expectEvents := func(lines <-chan string, want ...string) {
-		t.Helper()
-		missing := map[string]bool{}
-		for _, w := range want {
-			missing[w] = true
-		}
-		for len(missing) > 0 {
-			select {
-			case got, ok := <-lines:
-				if !ok || !missing[got] {
-					t.Fatalf("it brings %q, want %q", got, want)
-				}
-				delete(missing, got)
-			case <-time.After(e2e.Patience):
-				t.Fatalf("it does not bring %v", missing)
-			}
-		}
-	}
+	// watch opens a watch of the labelled ConfigMaps.
+	watch := func() <-chan string { return watchLines(call, configMaps+"?watch=1&labelSelector=frozen") }
 	opened := time.Now()
 	beforeFreeze := watch()
-	expectEvents(beforeFreeze, "ADDED on-frozen", "ADDED on-member1")
+	expectEvents(t, beforeFreeze, "ADDED on-frozen", "ADDED on-member1")
 	k.Must(t, in("get", "configmap", "known")...)
 
 	if err := member.Pause(t.Context(), cluster.APIServer); err != nil {
@@ -120,11 +82,92 @@ func TestFleetWithFrozenCluster(t *testing.T) {
 	})
 	defer resume()
 	member1.Must(t, in("label", "configmap", "on-member1", "while=frozen")...)
-	expectEvents(beforeFreeze, "MODIFIED on-member1")
+	expectEvents(t, beforeFreeze, "MODIFIED on-member1")
 	duringFreeze := watch()
-	const slow, elsewhere = `cluster \"frozen\" did not answer within 25s`, `cluster \"frozen\" was not waited for`
 	var requests sync.WaitGroup
 	defer func() { cancel(); requests.Wait() }()
+	checkFrozenRequests(t, configMaps, call, &requests)
+	if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+configMaps+"?labelSelector=frozen"); r.Code != 0 ||
+		!strings.Contains(r.Stdout, "on-member1") ||
+		!strings.Contains(r.Stderr, `Warning: cluster "frozen" did not answer within 25s (left out)`) {
+		t.Errorf("kubectl: %v", r)
+	}
+	requests.Wait()
+	select {
+	case got := <-duringFreeze:
+		if !strings.HasPrefix(got, "299 clusterpass ") || !strings.Contains(got, slow) {
+			t.Errorf("a watch that begins meanwhile says %q", got)
+		}
+	case <-time.After(e2e.Patience):
+		t.Error("a watch does not begin")
+	}
+	expectEvents(t, duringFreeze, "ADDED on-member1")
+	resume()
+	expectEvents(t, duringFreeze, "ADDED on-frozen")
+	e2e.Idle(time.Until(opened.Add(33 * time.Second))) // Karmada's watches end after 32
+	frozen.Must(t, in("label", "configmap", "on-frozen", "while=thawed")...)
+	member1.Must(t, in("label", "configmap", "on-member1", "while-", "then=more")...)
+	for _, lines := range []<-chan string{beforeFreeze, duringFreeze} {
+		expectEvents(t, lines, "MODIFIED on-frozen", "MODIFIED on-member1")
+	}
+}
+
+// expectEvents reads lines until each of want has come, in any order. Another line fails the test.
+func expectEvents(t *testing.T, lines <-chan string, want ...string) {
+	t.Helper()
+	missing := map[string]bool{}
+	for _, w := range want {
+		missing[w] = true
+	}
+	for len(missing) > 0 {
+		select {
+		case got, ok := <-lines:
+			if !ok || !missing[got] {
+				t.Fatalf("it brings %q, want %q", got, want)
+			}
+			delete(missing, got)
+		case <-time.After(e2e.Patience):
+			t.Fatalf("it does not bring %v", missing)
+		}
+	}
+}
+
+// watchLines opens a watch. The channel receives its warnings, then each event as TYPE NAME. It ends with the context
+// of call.
+func watchLines(call fleetCall, path string) <-chan string {
+	lines := make(chan string, 100)
+	go func() { // ends with ctx
+		defer close(lines)
+		resp, err := call("GET", path, "", nil)
+		if err != nil {
+			lines <- err.Error()
+			return
+		}
+		defer resp.Body.Close()
+		if w := resp.Header.Get("Warning"); w != "" {
+			lines <- w
+		}
+		for r := bufio.NewReader(resp.Body); ; {
+			line, err := r.ReadBytes('\n')
+			if err != nil {
+				return
+			}
+			var e struct {
+				Type   string
+				Object corev1.ConfigMap
+			}
+			if err := json.Unmarshal(line, &e); err != nil {
+				lines <- err.Error()
+			}
+			lines <- e.Type + " " + e.Object.Name
+		}
+	}()
+	return lines
+}
+
+// checkFrozenRequests sends requests to the fleet with a frozen cluster in parallel. Wait for requests for their end.
+func checkFrozenRequests(t *testing.T, configMaps string, call fleetCall, requests *sync.WaitGroup) {
+	t.Helper()
 	for _, tt := range []struct {
 		method, path, body       string
 		header                   http.Header
@@ -162,28 +205,5 @@ func TestFleetWithFrozenCluster(t *testing.T) {
 				t.Errorf("%s %s says so after %v", tt.method, tt.path, elapsed)
 			}
 		})
-	}
-	if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+configMaps+"?labelSelector=frozen"); r.Code != 0 ||
-		!strings.Contains(r.Stdout, "on-member1") ||
-		!strings.Contains(r.Stderr, `Warning: cluster "frozen" did not answer within 25s (left out)`) {
-		t.Errorf("kubectl: %v", r)
-	}
-	requests.Wait()
-	select {
-	case got := <-duringFreeze:
-		if !strings.HasPrefix(got, "299 clusterpass ") || !strings.Contains(got, slow) {
-			t.Errorf("a watch that begins meanwhile says %q", got)
-		}
-	case <-time.After(e2e.Patience):
-		t.Error("a watch does not begin")
-	}
-	expectEvents(duringFreeze, "ADDED on-member1")
-	resume()
-	expectEvents(duringFreeze, "ADDED on-frozen")
-	e2e.Idle(time.Until(opened.Add(33 * time.Second))) // Karmada's watches end after 32
-	frozen.Must(t, in("label", "configmap", "on-frozen", "while=thawed")...)
-	member1.Must(t, in("label", "configmap", "on-member1", "while-", "then=more")...)
-	for _, lines := range []<-chan string{beforeFreeze, duringFreeze} {
-		expectEvents(lines, "MODIFIED on-frozen", "MODIFIED on-member1")
 	}
 }

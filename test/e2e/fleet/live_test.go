@@ -222,11 +222,7 @@ schema: {openAPIV3Schema: {type: object, properties: {color: {type: string}}}}}]
 	d.Must(t, "wait", "--for=condition=Established", "crd/lamps.example.net", "--timeout=4m")
 	waittest.Until(t, "member2 serves lamps", func() bool { return d.Run(t, "get", "lamps").Code == 0 })
 	// member2 has a second name, third.
-	if out, err := e2e.CLI(t, "", "cluster", "add", "third", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
-		"member2"); err != nil {
-		t.Fatalf("%s%v", out, err)
-	}
-	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "third") })
+	addMember2As(t, "third", e2e.Clusters.KubeconfigFile())
 	e2e.CreateRegistry(t, "lamps", "{clusterNames: [member1, member2, third]}", "{apiVersion: example.net/v1, kind: Lamp}")
 	k := atBridge(t, e2e.Through(t, "member1"))
 	waittest.Until(t, "api-resources has the new kind", func() bool {

@@ -47,31 +47,7 @@ func TestFleetQualifiedInformers(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
-	configMaps := client.CoreV1().ConfigMaps(ns)
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = "churn"
-			return configMaps.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = "churn"
-			return configMaps.Watch(ctx, o)
-		},
-	}
-	stores := map[string]cache.Store{}
-	for name, lw := range map[string]cache.ListerWatcher{
-		"an informer":          cache.ToListWatcherWithWatchListSemantics(lw, client),
-		"an informer by lists": byList{lw},
-	} {
-		informer := cache.NewSharedIndexInformer(lw, &corev1.ConfigMap{}, 0, cache.Indexers{})
-		stopped := make(chan struct{})
-		go func() { defer close(stopped); informer.RunWithContext(ctx) }() // ends with ctx
-		defer func() { cancel(); <-stopped }()
-		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-			t.Fatalf("%s does not sync", name)
-		}
-		stores[name] = informer.GetStore()
-	}
+	stores := startInformers(ctx, t, client, ns)
 	reconciled := startManager(ctx, t, cfg, ns)
 	writerConfig := e2e.FleetConfig(t, e2e.Shared(t).Kubeconfig, nil) // without Cut, which could abort a write
 	writerConfig.Host = cfg.Host
@@ -110,22 +86,9 @@ func TestFleetQualifiedInformers(t *testing.T) {
 			churn(ctx, t, e2e.DirectClient(t, m).CoreV1().ConfigMaps(ns), name, rng)
 		}
 	}
-	states := map[string]func() map[string]string{
-		"the manager":    reconciled,
-		"kubectl get -w": func() map[string]string { return printedObjects(printed.String()) },
-	}
-	for client, store := range stores {
-		states[client] = func() map[string]string {
-			got := map[string]string{}
-			for _, key := range store.ListKeys() {
-				if o, ok, _ := store.GetByKey(key); ok {
-					cm := o.(*corev1.ConfigMap)
-					got[strings.TrimPrefix(key, ns+"/")] = cm.Annotations[e2e.SourceAnnotation] + " " + cm.Data["n"]
-				}
-			}
-			return got
-		}
-	}
+	states := storeStates(stores, ns)
+	states["the manager"] = reconciled
+	states["kubectl get -w"] = func() map[string]string { return printedObjects(printed.String()) }
 	waitForStates(t, states, directState(ctx, t, ns, func(name, cluster string) string { return name + "@" + cluster }))
 	checkOwnedObjects(ctx, t, writes, recorder, ns)
 	// Both clusters have objects of the same names. Only member2's is deleted.
@@ -141,6 +104,55 @@ func TestFleetQualifiedInformers(t *testing.T) {
 	if got := e2e.Direct("member2").Must(t, "get", "configmaps", "-n", ns, "-l", "churn", "-o", "name"); got != "" {
 		t.Errorf("member2 still has %s", got)
 	}
+}
+
+// storeStates returns functions that return the cluster and the data of each object in the stores.
+func storeStates(stores map[string]cache.Store, ns string) map[string]func() map[string]string {
+	states := map[string]func() map[string]string{}
+	for client, store := range stores {
+		states[client] = func() map[string]string {
+			got := map[string]string{}
+			for _, key := range store.ListKeys() {
+				if o, ok, _ := store.GetByKey(key); ok {
+					cm := o.(*corev1.ConfigMap)
+					got[strings.TrimPrefix(key, ns+"/")] = cm.Annotations[e2e.SourceAnnotation] + " " + cm.Data["n"]
+				}
+			}
+			return got
+		}
+	}
+	return states
+}
+
+// startInformers runs an informer with WatchList and one without until the test ends. It returns their stores.
+func startInformers(ctx context.Context, t *testing.T, client *kubernetes.Clientset, ns string) map[string]cache.Store {
+	t.Helper()
+	configMaps := client.CoreV1().ConfigMaps(ns)
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = "churn"
+			return configMaps.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = "churn"
+			return configMaps.Watch(ctx, o)
+		},
+	}
+	stores := map[string]cache.Store{}
+	for name, lw := range map[string]cache.ListerWatcher{
+		"an informer":          cache.ToListWatcherWithWatchListSemantics(lw, client),
+		"an informer by lists": byList{lw},
+	} {
+		informer := cache.NewSharedIndexInformer(lw, &corev1.ConfigMap{}, 0, cache.Indexers{})
+		stopped := make(chan struct{})
+		go func() { defer close(stopped); informer.RunWithContext(ctx) }() // ends with ctx
+		t.Cleanup(func() { <-stopped })
+		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+			t.Fatalf("%s does not sync", name)
+		}
+		stores[name] = informer.GetStore()
+	}
+	return stores
 }
 
 // checkOwnedObjects creates an object with an owner, and an event of the owner, in each cluster. Both must be in the

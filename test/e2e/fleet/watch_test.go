@@ -229,11 +229,7 @@ func TestFleetWatchJoins(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	if out, err := e2e.CLI(t, "", "cluster", "add", "late", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
-		"member2"); err != nil {
-		t.Fatalf("%s%v", out, err)
-	}
-	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "late") })
+	addMember2As(t, "late", e2e.Clusters.KubeconfigFile())
 	e := <-w.ResultChan()
 	if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || cm.Name != "of-member2" ||
 		cm.Annotations[e2e.SourceAnnotation] != "late" {
@@ -302,6 +298,22 @@ func TestFleetWatchLosesACluster(t *testing.T) {
 	waittest.Until(t, "list without the lost cluster", listReturns("member1"))
 }
 
+// addMember2As registers member2 under another name until the test ends.
+func addMember2As(t *testing.T, name, kubeconfig string) {
+	t.Helper()
+	if out, err := e2e.CLI(t, "", "cluster", "add", name, "--kubeconfig", kubeconfig, "--context",
+		"member2"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", name) })
+}
+
+// configMapWith returns a ConfigMap that the watches select.
+func configMapWith(name, data string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}},
+		Data: map[string]string{"a": data}}
+}
+
 // TestFleetWatchReturns disconnects a cluster and restarts its API server, which then has no history of events. If this
 // fails, a watch misses the cluster's changes:
 //   - The fleet lists the cluster again and sends the difference as events.
@@ -312,19 +324,11 @@ func TestFleetWatchReturns(t *testing.T) {
 		"}")
 	link := &e2e.Connections{}
 	kubeconfig := kubeconfigThroughProxy(t, "member2", link)
-	if out, err := e2e.CLI(t, "", "cluster", "add", "away", "--kubeconfig", kubeconfig, "--context",
-		"member2"); err != nil {
-		t.Fatalf("%s%v", out, err)
-	}
-	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "away") })
+	addMember2As(t, "away", kubeconfig)
 	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(ns),
 		e2e.DirectClient(t, "member2").CoreV1().ConfigMaps(ns)
-	cm := func(name, data string) *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}},
-			Data: map[string]string{"a": data}}
-	}
 	for _, name := range []string{"stays", "changes", "goes", "again"} {
-		if _, err := far.Create(t.Context(), cm(name, "old"), metav1.CreateOptions{}); err != nil {
+		if _, err := far.Create(t.Context(), configMapWith(name, "old"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -358,35 +362,14 @@ func TestFleetWatchReturns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, write := range []func() error{
-		func() error { _, err := far.Update(ctx, cm("changes", "new"), metav1.UpdateOptions{}); return err },
-		func() error { return far.Delete(ctx, "goes", metav1.DeleteOptions{}) },
-		func() error { return far.Delete(ctx, "again", metav1.DeleteOptions{}) },
-		func() error { _, err := far.Create(ctx, cm("again", "new"), metav1.CreateOptions{}); return err },
-		func() error { _, err := far.Create(ctx, cm("comes", "new"), metav1.CreateOptions{}); return err },
-		func() error { _, err := near.Create(ctx, cm("meanwhile", "new"), metav1.CreateOptions{}); return err },
-	} {
-		if err := write(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	writeWhileAway(ctx, t, near, far)
 	if got := next(); got != "ADDED meanwhile@member1 new" {
 		t.Errorf("while one is away comes %s", got)
 	}
 	if err := e2e.Clusters.Cluster("member2").Restart(ctx, cluster.APIServer); err != nil {
 		t.Fatal(err)
 	}
-	if stale, err := far.Watch(ctx,
-		metav1.ListOptions{ResourceVersion: beforeWrites.ResourceVersion}); !apierrors.IsResourceExpired(err) {
-		if err == nil {
-			e := <-stale.ResultChan()
-			stale.Stop()
-			err = apierrors.FromObject(e.Object)
-		}
-		if !apierrors.IsResourceExpired(err) {
-			t.Fatalf("the cluster has not forgotten what it did: %v", err)
-		}
-	}
+	expectHistoryLost(ctx, t, far, beforeWrites.ResourceVersion)
 	link.Open()
 	var got []string
 	for range 5 {
@@ -401,7 +384,7 @@ func TestFleetWatchReturns(t *testing.T) {
 		Create(ctx context.Context, cm *corev1.ConfigMap, o metav1.CreateOptions) (*corev1.ConfigMap, error)
 	}{far, near, far} {
 		name := fmt.Sprintf("after-%d", i)
-		if _, err := c.Create(ctx, cm(name, "new"), metav1.CreateOptions{}); err != nil {
+		if _, err := c.Create(ctx, configMapWith(name, "new"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if i == 1 { // a new watch continues from the last event
@@ -413,6 +396,51 @@ func TestFleetWatchReturns(t *testing.T) {
 		}
 		if got, want := next(), fmt.Sprintf("ADDED %s@%s new", name, []string{"away", "member1", "away"}[i]); got != want {
 			t.Errorf("after the difference comes %s, want %s", got, want)
+		}
+	}
+}
+
+// writeWhileAway changes each of the objects except the first in far, and creates one in each cluster.
+func writeWhileAway(ctx context.Context, t *testing.T, near, far typedcorev1.ConfigMapInterface) {
+	t.Helper()
+	for _, write := range []func() error{
+		func() error {
+			_, err := far.Update(ctx, configMapWith("changes", "new"), metav1.UpdateOptions{})
+			return err
+		},
+		func() error { return far.Delete(ctx, "goes", metav1.DeleteOptions{}) },
+		func() error { return far.Delete(ctx, "again", metav1.DeleteOptions{}) },
+		func() error {
+			_, err := far.Create(ctx, configMapWith("again", "new"), metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := far.Create(ctx, configMapWith("comes", "new"), metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := near.Create(ctx, configMapWith("meanwhile", "new"), metav1.CreateOptions{})
+			return err
+		},
+	} {
+		if err := write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// expectHistoryLost checks that a cluster has no events since a version.
+func expectHistoryLost(ctx context.Context, t *testing.T, client typedcorev1.ConfigMapInterface, version string) {
+	t.Helper()
+	if stale, err := client.Watch(ctx,
+		metav1.ListOptions{ResourceVersion: version}); !apierrors.IsResourceExpired(err) {
+		if err == nil {
+			e := <-stale.ResultChan()
+			stale.Stop()
+			err = apierrors.FromObject(e.Object)
+		}
+		if !apierrors.IsResourceExpired(err) {
+			t.Fatalf("the cluster has not forgotten what it did: %v", err)
 		}
 	}
 }

@@ -55,17 +55,7 @@ func TestStoresOfAWS(t *testing.T) {
 		env[k] = v
 	}
 	srv := e2e.ProxyFunction(t, 1, region, env)
-	cert, key, err := ca.Client("owner", []string{"system:masters"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e2e.Secrets.Document("the owner's key", key)
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := srv.Client()
-	client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{pair}
+	client := ownerClient(t, srv, ca)
 	get := func() (code int, body string) {
 		t.Helper()
 		waittest.Until(t, "function accepts the request", func() bool {
@@ -98,59 +88,10 @@ func TestStoresOfAWS(t *testing.T) {
 	}
 
 	t.Run("first call by a pass", func(t *testing.T) {
-		const gatewayURL = "https://gateway.example.com"
-		token, err := e2e.SecretCLI(t, "", "pass", "create", "p", "--user", "ann", "--group", "system:masters", "--gateway",
-			gatewayURL, "--output", "token", "--store", "aws:e2e")
-		if err != nil {
-			t.Fatal(err)
-		}
-		token = strings.TrimSpace(token)
-		e2e.Secrets.Secret("a pass on AWS", token)
-		var answers []string
-		for range 10 { // a store's timeout may end a round on a busy machine
-			stores := newConcurrentAWS(t, front.URL)
-			env["AWS_ENDPOINT_URL"], env["CLUSTERPASS_URL"] = stores.URL, gatewayURL
-			fn := e2e.ProxyFunction(t, 1, region, env)
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fn.URL+"/clusters/member1/version", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("Authorization", "Bearer "+token)
-			resp, err := fn.Client().Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, _ := io.ReadAll(resp.Body)
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return
-			}
-			answers = append(answers, resp.Status+" "+string(body))
-		}
-		t.Errorf("AWS is not asked for the keys of passes and a cluster's credential at once: %s", answers)
+		checkFirstCallByPass(t, front, region, env)
 	})
 	t.Run("while AWS is down", func(t *testing.T) {
-		const objectExpiry = 6 * time.Second // the object's cache entry has expired; the secret's may be valid
-		for range 10 {
-			if code, body := get(); code != 200 {
-				t.Fatalf("%d %s", code, body)
-			}
-			down, reads := time.Now(), front.Calls("GetItem")
-			front.Throttle(1 << 30)
-			code, body := 200, ""
-			e2e.Within(t, func() bool {
-				code, body = get()
-				return code != 200 || time.Since(down) >= objectExpiry && front.Calls("GetItem") > reads
-			})
-			front.Throttle(0)
-			if code == 200 {
-				return
-			}
-			// A stale object is used for at most 30 seconds. A busy machine may exceed that, so the test tries again.
-			t.Logf("%d %s after %s", code, body, time.Since(down))
-			waittest.Until(t, "function serves", func() bool { code, _ := get(); return code == 200 })
-		}
-		t.Error("nothing serves while AWS is down")
+		checkOutage(t, front, get)
 	})
 	t.Run("after it was removed", func(t *testing.T) {
 		if out, err := admin("cluster", "remove", "member1"); err != nil {
@@ -161,6 +102,84 @@ func TestStoresOfAWS(t *testing.T) {
 	if found := e2e.FindLeaks(e2e.Printed.String()); len(found) > 0 {
 		t.Errorf("what was printed shows the secrets of %v", found)
 	}
+}
+
+// ownerClient returns a client of srv with a certificate of the owner.
+func ownerClient(t *testing.T, srv *httptest.Server, ca *pki.CA) *http.Client {
+	t.Helper()
+	cert, key, err := ca.Client("owner", []string{"system:masters"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e2e.Secrets.Document("the owner's key", key)
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := srv.Client()
+	client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{pair}
+	return client
+}
+
+// checkOutage calls the function while AWS refuses all requests. The function must use stale objects.
+func checkOutage(t *testing.T, front *mototest.Front, get func() (code int, body string)) {
+	t.Helper()
+	const objectExpiry = 6 * time.Second // the object's cache entry has expired; the secret's may be valid
+	for range 10 {
+		if code, body := get(); code != 200 {
+			t.Fatalf("%d %s", code, body)
+		}
+		down, reads := time.Now(), front.Calls("GetItem")
+		front.Throttle(1 << 30)
+		code, body := 200, ""
+		e2e.Within(t, func() bool {
+			code, body = get()
+			return code != 200 || time.Since(down) >= objectExpiry && front.Calls("GetItem") > reads
+		})
+		front.Throttle(0)
+		if code == 200 {
+			return
+		}
+		// A stale object is used for at most 30 seconds. A busy machine may exceed that, so the test tries again.
+		t.Logf("%d %s after %s", code, body, time.Since(down))
+		waittest.Until(t, "function serves", func() bool { code, _ := get(); return code == 200 })
+	}
+	t.Error("nothing serves while AWS is down")
+}
+
+// checkFirstCallByPass calls a new function with a pass. It must read the keys and the credential concurrently.
+func checkFirstCallByPass(t *testing.T, front *mototest.Front, region string, env map[string]string) {
+	t.Helper()
+	const gatewayURL = "https://gateway.example.com"
+	token, err := e2e.SecretCLI(t, "", "pass", "create", "p", "--user", "ann", "--group", "system:masters", "--gateway",
+		gatewayURL, "--output", "token", "--store", "aws:e2e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token = strings.TrimSpace(token)
+	e2e.Secrets.Secret("a pass on AWS", token)
+	var answers []string
+	for range 10 { // a store's timeout may end a round on a busy machine
+		stores := newConcurrentAWS(t, front.URL)
+		env["AWS_ENDPOINT_URL"], env["CLUSTERPASS_URL"] = stores.URL, gatewayURL
+		fn := e2e.ProxyFunction(t, 1, region, env)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fn.URL+"/clusters/member1/version", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := fn.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			return
+		}
+		answers = append(answers, resp.Status+" "+string(body))
+	}
+	t.Errorf("AWS is not asked for the keys of passes and a cluster's credential at once: %s", answers)
 }
 
 // newConcurrentAWS returns a proxy of AWS that delays reads of pass keys and of a cluster's credential until both were

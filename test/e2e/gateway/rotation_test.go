@@ -103,19 +103,7 @@ func TestCallsOutliveRotations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "rbac.yaml")
-	ns := e2e.UniqueName(t)
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(rotationRBAC, "rotation", ns)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	e2e.Direct("member1").Must(t, "apply", "-f", file)
-	t.Cleanup(func() { // cluster-scoped objects outlive the namespace
-		cleanupCtx, cancel := context.WithTimeout(context.Background(), e2e.Patience)
-		defer cancel()
-		_ = admin.RbacV1().ClusterRoleBindings().Delete(cleanupCtx, ns+"-gateway", metav1.DeleteOptions{})
-		_ = admin.RbacV1().ClusterRoles().Delete(cleanupCtx, ns+"-gateway", metav1.DeleteOptions{})
-		_ = admin.CoreV1().Namespaces().Delete(cleanupCtx, ns, metav1.DeleteOptions{})
-	})
+	ns := applyRotationRBAC(t, admin)
 	first := firstToken(t, admin, ns)
 	e2e.Secrets.Secret("the first token", first)
 
@@ -194,6 +182,25 @@ func TestCallsOutliveRotations(t *testing.T) {
 	load.more(t, 50)
 	load.end(t)
 	busy.wantReads(t, 2, 1+load.parallel)
+}
+
+// applyRotationRBAC applies rotationRBAC in a new namespace of member1, and returns its name.
+func applyRotationRBAC(t *testing.T, admin kubernetes.Interface) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rbac.yaml")
+	ns := e2e.UniqueName(t)
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(rotationRBAC, "rotation", ns)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e2e.Direct("member1").Must(t, "apply", "-f", file)
+	t.Cleanup(func() { // cluster-scoped objects outlive the namespace
+		cleanupCtx, cancel := context.WithTimeout(context.Background(), e2e.Patience)
+		defer cancel()
+		_ = admin.RbacV1().ClusterRoleBindings().Delete(cleanupCtx, ns+"-gateway", metav1.DeleteOptions{})
+		_ = admin.RbacV1().ClusterRoles().Delete(cleanupCtx, ns+"-gateway", metav1.DeleteOptions{})
+		_ = admin.CoreV1().Namespaces().Delete(cleanupCtx, ns, metav1.DeleteOptions{})
+	})
+	return ns
 }
 
 // firstToken returns a token that can be revoked. It is bound to a Secret of the member.

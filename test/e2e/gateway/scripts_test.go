@@ -42,7 +42,8 @@ kind: Pod
 metadata: {name: web}
 spec:
   terminationGracePeriodSeconds: 1
-  containers: [{name: web, image: any, command: [sh, -c, 'i=0; while sleep 0.2; do echo "web says $i"; i=$((i+1)); done']}]
+  containers: [{name: web, image: any,
+    command: [sh, -c, 'i=0; while sleep 0.2; do echo "web says $i"; i=$((i+1)); done']}]
 `
 
 // snippet is a block of code in a document, and the output that the document shows for it.
@@ -98,16 +99,7 @@ func TestScripts(t *testing.T) {
 	e2e.Direct("member1").Must(t, "wait", "-n", ns, "--for=condition=Ready", "pod/web", "--timeout=4m")
 	e2e.CreateRegistry(t, "shop", "{}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+"}")
 	k := e2e.Kubectl{Kubeconfig: e2e.CertificateKubeconfig(t, user), Context: "member1"}
-	for _, prefix := range []string{"", "/bridge"} {
-		for _, m := range e2e.Members {
-			waittest.Until(t, "user may call "+m+" at "+prefix+"/clusters", func() bool {
-				return k.Run(t, "get", "--raw", prefix+"/clusters/"+m+"/version").Code == 0
-			})
-		}
-	}
-	waittest.Until(t, "user may list the fleet", func() bool {
-		return e2e.AtFleet(t, k).Run(t, "get", "configmaps", "-n", ns).Code == 0
-	})
+	waitForAccess(t, k, ns)
 	patchRepeatedly(t, ns)
 
 	dir := t.TempDir()
@@ -132,22 +124,7 @@ func TestScripts(t *testing.T) {
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "pass", "revoke", user) })
 	run := func(t *testing.T, name string, args ...string) string {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, name, args...)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(e2e.Program(t, "scripts/clusterpass", "clusterpass"))+":"+
-			os.Getenv("PATH"), "CLUSTERPASS_STORE=dir:"+filepath.Join(e2e.Shared(t).Dir, "data"))
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-		errOut := &waittest.Buffer{}
-		cmd.Stderr = errOut
-		out, err := cmd.Output()
-		_, _ = e2e.Printed.Write([]byte(string(out) + errOut.String()))
-		if err != nil {
-			t.Fatalf("%s: %v; README.md says what the tests need\n%s\n%s", name, err, out, errOut)
-		}
-		return string(out)
+		return runScript(t, dir, name, args...)
 	}
 	all := snippets(t, "../../../docs/scripts.md")
 	replacer := strings.NewReplacer("gateway.example.com", e2e.HostOf(t, e2e.Shared(t).Kubeconfig),
@@ -184,6 +161,42 @@ func TestScripts(t *testing.T) {
 		}
 		checkOutput(t, all["go"], run(t, bin)+"\n"+ending+"\n")
 	})
+}
+
+// waitForAccess waits until a user may call each member at functions and bridge, and list the fleet.
+func waitForAccess(t *testing.T, k e2e.Kubectl, ns string) {
+	t.Helper()
+	for _, prefix := range []string{"", "/bridge"} {
+		for _, m := range e2e.Members {
+			waittest.Until(t, "user may call "+m+" at "+prefix+"/clusters", func() bool {
+				return k.Run(t, "get", "--raw", prefix+"/clusters/"+m+"/version").Code == 0
+			})
+		}
+	}
+	waittest.Until(t, "user may list the fleet", func() bool {
+		return e2e.AtFleet(t, k).Run(t, "get", "configmaps", "-n", ns).Code == 0
+	})
+}
+
+// runScript runs a program in dir with the clusterpass command on PATH. It returns its standard output.
+func runScript(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(e2e.Program(t, "scripts/clusterpass", "clusterpass"))+":"+
+		os.Getenv("PATH"), "CLUSTERPASS_STORE=dir:"+filepath.Join(e2e.Shared(t).Dir, "data"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	errOut := &waittest.Buffer{}
+	cmd.Stderr = errOut
+	out, err := cmd.Output()
+	_, _ = e2e.Printed.Write([]byte(string(out) + errOut.String()))
+	if err != nil {
+		t.Fatalf("%s: %v; README.md says what the tests need\n%s\n%s", name, err, out, errOut)
+	}
+	return string(out)
 }
 
 // patchRepeatedly changes a ConfigMap until the test ends. A program that has read enough of a watch ends at the next

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
@@ -33,11 +34,7 @@ func TestPrivateFleet(t *testing.T) {
 	})
 	t.Run("writes", func(t *testing.T) { checkPrivateWrites(t, k, ns) })
 	t.Run("streams", func(t *testing.T) {
-		e2e.WaitForValue(t, "I run in member2\n", func() string { return k.Must(t, in("logs", "same@distant")...) })
-		k.Must(t, in("exec", "same@distant", "--", "sh", "-c", "echo by tunnel > said")...)
-		if got := e2e.Direct("member2").Must(t, in("exec", "same", "--", "cat", "said")...); got != "by tunnel\n" {
-			t.Errorf("exec: %q", got)
-		}
+		checkPrivatePods(t, k, ns)
 	})
 
 	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps(ns)
@@ -56,39 +53,23 @@ func TestPrivateFleet(t *testing.T) {
 	defer func() { w.Stop() }()
 	next := func(want ...string) {
 		t.Helper()
-		var got []string
-		for range want {
-			e := <-w.ResultChan()
-			cm, ok := e.Object.(*corev1.ConfigMap)
-			if !ok {
-				t.Fatalf("after %q comes %+v", got, e)
-			}
-			options.ResourceVersion = cm.ResourceVersion
-			got = append(got, fmt.Sprintf("%s %s@%s %s", e.Type, cm.Name, cm.Annotations[e2e.SourceAnnotation], cm.Data["a"]))
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("the events are %q, want %q", got, want)
-		}
+		options.ResourceVersion = expectEvents(t, w, want)
 	}
 	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(ns),
 		e2e.DirectClient(t, "member2").CoreV1().ConfigMaps(ns)
-	cm := func(name, data string) *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"watched": "yes"}},
-			Data: map[string]string{"a": data}}
-	}
 	must := func(_ any, err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	must(near.Create(ctx, cm("near", "1"), metav1.CreateOptions{}))
+	must(near.Create(ctx, watchedConfigMap("near", "1"), metav1.CreateOptions{}))
 	next("ADDED near@member1 1")
-	must(far.Create(ctx, cm("far", "1"), metav1.CreateOptions{}))
+	must(far.Create(ctx, watchedConfigMap("far", "1"), metav1.CreateOptions{}))
 	next("ADDED far@distant 1")
-	must(near.Update(ctx, cm("near", "2"), metav1.UpdateOptions{}))
+	must(near.Update(ctx, watchedConfigMap("near", "2"), metav1.UpdateOptions{}))
 	next("MODIFIED near@member1 2")
-	must(far.Update(ctx, cm("far", "2"), metav1.UpdateOptions{}))
+	must(far.Update(ctx, watchedConfigMap("far", "2"), metav1.UpdateOptions{}))
 	next("MODIFIED far@distant 2")
 	must(nil, near.Delete(ctx, "near", metav1.DeleteOptions{}))
 	next("DELETED near@member1 2")
@@ -96,11 +77,11 @@ func TestPrivateFleet(t *testing.T) {
 	next("DELETED far@distant 2")
 
 	a.kill()
-	must(far.Create(ctx, cm("stays", "1"), metav1.CreateOptions{}))
-	must(far.Update(ctx, cm("stays", "2"), metav1.UpdateOptions{}))
-	must(far.Create(ctx, cm("goes", "1"), metav1.CreateOptions{}))
+	must(far.Create(ctx, watchedConfigMap("stays", "1"), metav1.CreateOptions{}))
+	must(far.Update(ctx, watchedConfigMap("stays", "2"), metav1.UpdateOptions{}))
+	must(far.Create(ctx, watchedConfigMap("goes", "1"), metav1.CreateOptions{}))
 	must(nil, far.Delete(ctx, "goes", metav1.DeleteOptions{}))
-	must(near.Create(ctx, cm("meanwhile", "1"), metav1.CreateOptions{}))
+	must(near.Create(ctx, watchedConfigMap("meanwhile", "1"), metav1.CreateOptions{}))
 	next("ADDED meanwhile@member1 1")
 	e2e.WaitForValue(t, "False unreachable", p.readyCondition)
 	if r := k.Run(t, in("get", "configmaps", "-l", "watched")...); r.Code != 0 ||
@@ -111,16 +92,52 @@ func TestPrivateFleet(t *testing.T) {
 	p.startReadyAgent()
 	next("ADDED stays@distant 1", "MODIFIED stays@distant 2", "ADDED goes@distant 1", "DELETED goes@distant 1")
 	e2e.WaitForValue(t, "True ClusterReady", p.readyCondition)
-	must(near.Create(ctx, cm("after", "1"), metav1.CreateOptions{}))
+	must(near.Create(ctx, watchedConfigMap("after", "1"), metav1.CreateOptions{}))
 	next("ADDED after@member1 1")
 	w.Stop() // the next watch continues from its last event
-	must(far.Create(ctx, cm("after-that", "1"), metav1.CreateOptions{}))
+	must(far.Create(ctx, watchedConfigMap("after-that", "1"), metav1.CreateOptions{}))
 	again, err := client.Watch(ctx, options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w = again
 	next("ADDED after-that@distant 1")
+}
+
+// checkPrivatePods reads a log and runs a command in a pod of the private cluster.
+func checkPrivatePods(t *testing.T, k e2e.Kubectl, ns string) {
+	t.Helper()
+	in := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
+	e2e.WaitForValue(t, "I run in member2\n", func() string { return k.Must(t, in("logs", "same@distant")...) })
+	k.Must(t, in("exec", "same@distant", "--", "sh", "-c", "echo by tunnel > said")...)
+	if got := e2e.Direct("member2").Must(t, in("exec", "same", "--", "cat", "said")...); got != "by tunnel\n" {
+		t.Errorf("exec: %q", got)
+	}
+}
+
+// watchedConfigMap returns a ConfigMap that TestPrivateFleet watches.
+func watchedConfigMap(name, data string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"watched": "yes"}},
+		Data: map[string]string{"a": data}}
+}
+
+// expectEvents compares the next events of a watch with want. It returns the resourceVersion of the last one.
+func expectEvents(t *testing.T, w watch.Interface, want []string) (version string) {
+	t.Helper()
+	var got []string
+	for range want {
+		e := <-w.ResultChan()
+		cm, ok := e.Object.(*corev1.ConfigMap)
+		if !ok {
+			t.Fatalf("after %q comes %+v", got, e)
+		}
+		version = cm.ResourceVersion
+		got = append(got, fmt.Sprintf("%s %s@%s %s", e.Type, cm.Name, cm.Annotations[e2e.SourceAnnotation], cm.Data["a"]))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the events are %q, want %q", got, want)
+	}
+	return version
 }
 
 // checkPrivateWrites names the cluster of a write by annotation, by name@cluster and by the existing object.

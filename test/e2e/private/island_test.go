@@ -180,20 +180,7 @@ func TestClusterWithoutInboundRoute(t *testing.T) {
 	e2e.Secrets.Document("the administrator of the island", set.Cluster("island").Kubeconfig())
 	direct := e2e.Kubectl{Kubeconfig: set.KubeconfigFile(), Context: "island"}
 	n.run(func() { direct.Must(t, "get", "--raw", "/version") })
-	if n.isolated != nil {
-		n.run(func() {
-			all, err := net.Interfaces()
-			// Some kernels add tunnels that are down to each namespace.
-			up := slices.DeleteFunc(slices.Clone(all), func(i net.Interface) bool { return i.Flags&net.FlagUp == 0 })
-			if err != nil || len(up) != 1 || up[0].Flags&net.FlagLoopback == 0 {
-				t.Errorf("the island has the interfaces %v, %v", all, err)
-			}
-		})
-		if r := direct.Run(t, "get", "--raw", "/version", "--request-timeout", "20s"); r.Code == 0 {
-			t.Error("the cluster is reached without its agent")
-		}
-	}
-
+	checkIsolation(t, n, direct)
 	client, root := e2e.Caller(t)
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(root, "https://"))
 	if err != nil {
@@ -252,8 +239,45 @@ func TestClusterWithoutInboundRoute(t *testing.T) {
 	})
 
 	// A request in flight fails with a Status when the agent dies. The next request uses another agent.
+	checkLostRequests(t, client, root, set.Cluster("island"), first)
+	startAgent("agent:" + password + "@")
+	waittest.Until(t, "island is reachable through another agent", func() bool {
+		return g.Run(t, "get", "namespaces").Code == 0
+	})
+
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.gatewayCalls < 3 || f.refused > 0 {
+		t.Errorf("the ferry went to the gateway %d times, and was asked to go elsewhere %d times", f.gatewayCalls, f.refused)
+	}
+}
+
+// checkIsolation checks that the namespace has only loopback, and that the cluster cannot be reached from outside.
+func checkIsolation(t *testing.T, n *isolatedNetwork, direct e2e.Kubectl) {
+	t.Helper()
+	if n.isolated == nil {
+		return // newIsolatedNetwork printed the reason
+	}
+	n.run(func() {
+		all, err := net.Interfaces()
+		// Some kernels add tunnels that are down to each namespace.
+		up := slices.DeleteFunc(slices.Clone(all), func(i net.Interface) bool { return i.Flags&net.FlagUp == 0 })
+		if err != nil || len(up) != 1 || up[0].Flags&net.FlagLoopback == 0 {
+			t.Errorf("the island has the interfaces %v, %v", all, err)
+		}
+	})
+	if r := direct.Run(t, "get", "--raw", "/version", "--request-timeout", "20s"); r.Code == 0 {
+		t.Error("the cluster is reached without its agent")
+	}
+
+}
+
+// checkLostRequests kills the only agent while an API server that is paused has requests.
+func checkLostRequests(t *testing.T, client *http.Client, root string, member *testcluster.Cluster,
+	agent *agentProcess) {
+	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	if err := set.Cluster("island").Pause(ctx, testcluster.APIServer); err != nil {
+	if err := member.Pause(ctx, testcluster.APIServer); err != nil {
 		t.Fatal(err)
 	}
 	responses := make(chan *http.Response, 2)
@@ -268,7 +292,7 @@ func TestClusterWithoutInboundRoute(t *testing.T) {
 		}()
 	}
 	e2e.Idle(time.Second) // lets both requests reach the API server; the response is the same if they do not
-	first.kill()
+	agent.kill()
 	for range 2 {
 		resp := <-responses
 		if resp == nil {
@@ -282,17 +306,7 @@ func TestClusterWithoutInboundRoute(t *testing.T) {
 			t.Errorf("a call that lost its agent: %s %+v, %v", resp.Status, st, err)
 		}
 	}
-	if err := set.Cluster("island").Resume(ctx, testcluster.APIServer); err != nil {
+	if err := member.Resume(ctx, testcluster.APIServer); err != nil {
 		t.Fatal(err)
-	}
-	startAgent("agent:" + password + "@")
-	waittest.Until(t, "island is reachable through another agent", func() bool {
-		return g.Run(t, "get", "namespaces").Code == 0
-	})
-
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.gatewayCalls < 3 || f.refused > 0 {
-		t.Errorf("the ferry went to the gateway %d times, and was asked to go elsewhere %d times", f.gatewayCalls, f.refused)
 	}
 }

@@ -214,41 +214,7 @@ func TestPrivateCluster(t *testing.T) {
 		t.Run("streams/"+dialect.Name, func(t *testing.T) { checkPrivateStreams(t, dialect, ns, d, g) })
 	}
 	t.Run("an agent dies", func(t *testing.T) {
-		var open []*e2e.Session
-		ofA, ofB := a.openStreams(), b.openStreams() // idle connections of functions and bridge
-		for a.openStreams() < ofA+4 || b.openStreams() < ofB+4 {
-			if len(open) > 60 {
-				t.Fatal("one agent carries all")
-			}
-			s := g.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "exec", "-i", "shell", "--", "cat")
-			if _, err := io.WriteString(s.Stdin, "ready\n"); err != nil {
-				t.Fatal(err)
-			}
-			s.Line("ready")
-			open = append(open, s)
-		}
-		a.kill()
-		waittest.Until(t, "other agent serves", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
-		lost, kept := 0, 0
-		for _, s := range open {
-			if _, err := io.WriteString(s.Stdin, "still\n"); err != nil {
-				lost++
-				continue
-			}
-			select {
-			case line, more := <-s.Lines:
-				if more && line == "still" {
-					kept++
-				} else {
-					lost++
-				}
-			case <-time.After(e2e.Patience):
-				t.Error("a session hangs whose agent has died")
-			}
-		}
-		if lost == 0 || kept == 0 {
-			t.Errorf("%d sessions were lost with the agent, and %d kept", lost, kept)
-		}
+		checkAgentDeath(t, a, b, g, ns)
 	})
 	t.Run("removed", func(t *testing.T) {
 		if out, err := e2e.CLI(t, "", "cluster", "remove", "private"); err != nil {
@@ -256,6 +222,46 @@ func TestPrivateCluster(t *testing.T) {
 		}
 		waittest.Until(t, "agent is not ready", func() bool { code, _ := b.get("/readyz"); return code == 503 })
 	})
+}
+
+// checkAgentDeath opens sessions through both agents and kills one. Only its sessions end.
+func checkAgentDeath(t *testing.T, a, b *agentProcess, g e2e.Kubectl, ns string) {
+	t.Helper()
+	var open []*e2e.Session
+	ofA, ofB := a.openStreams(), b.openStreams() // idle connections of functions and bridge
+	for a.openStreams() < ofA+4 || b.openStreams() < ofB+4 {
+		if len(open) > 60 {
+			t.Fatal("one agent carries all")
+		}
+		s := g.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "exec", "-i", "shell", "--", "cat")
+		if _, err := io.WriteString(s.Stdin, "ready\n"); err != nil {
+			t.Fatal(err)
+		}
+		s.Line("ready")
+		open = append(open, s)
+	}
+	a.kill()
+	waittest.Until(t, "other agent serves", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+	lost, kept := 0, 0
+	for _, s := range open {
+		if _, err := io.WriteString(s.Stdin, "still\n"); err != nil {
+			lost++
+			continue
+		}
+		select {
+		case line, more := <-s.Lines:
+			if more && line == "still" {
+				kept++
+			} else {
+				lost++
+			}
+		case <-time.After(e2e.Patience):
+			t.Error("a session hangs whose agent has died")
+		}
+	}
+	if lost == 0 || kept == 0 {
+		t.Errorf("%d sessions were lost with the agent, and %d kept", lost, kept)
+	}
 }
 
 // checkPrivateStreams runs each command that keeps a connection open.

@@ -43,38 +43,11 @@ func TestRotationByTunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The part of a bridge that serves agents.
 	log := slog.New(slog.NewJSONHandler(e2e.Printed, nil))
-	srv := httptest.NewUnstartedServer(nil)
-	url := "https://" + srv.Listener.Addr().String()
-	bridge := agents.New(agents.Config{
-		Issuer: &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: url},
-		Keys:   passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: url, Log: log}),
-		Log:    log, Metrics: prometheus.NewRegistry(),
-	})
-	srv.Config.Handler = bridge.Handler(http.NotFoundHandler())
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
-	t.Cleanup(bridge.Close) // before srv.Close, which waits for agents
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := bridge.Listen(ln)
-	t.Cleanup(func() { _ = port.Close() })
-	gatewayConfig := clientcmdapi.NewConfig()
-	gatewayConfig.Clusters[kubeconfig.Own] = &clientcmdapi.Cluster{
-		Server: url, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
-			Bytes: srv.Certificate().Raw}),
-	}
-	file := filepath.Join(t.TempDir(), "gateway")
-	if err := clientcmd.WriteToFile(*gatewayConfig, file); err != nil {
-		t.Fatal(err)
-	}
-
+	url, tunnelAddr, file := startAgentBridge(t, st, log)
 	p := &privateCluster{t: t, name: "rotated", member: e2e.Clusters.Cluster("member2"), gateway: file,
 		store: []string{"--store", "aws:e2e"}}
-	p.join("--tunnel", "https://"+ln.Addr().String(), "--token-lifetime", "1h")
+	p.join("--tunnel", "https://"+tunnelAddr, "--token-lifetime", "1h")
 	all, err := (&registration.Registrar{Objects: st.Objects, Secrets: st.Secrets}).Clusters(ctx)
 	if err != nil || len(all) != 1 {
 		t.Fatalf("clusters %v, %v", all, err)
@@ -139,4 +112,38 @@ func TestRotationByTunnel(t *testing.T) {
 	if !strings.HasPrefix(who, "system:serviceaccount:clusterpass-system:clusterpass-rotated-") {
 		t.Errorf("it is %s", who)
 	}
+}
+
+// startAgentBridge starts the part of a bridge that serves agents. It returns its URL, the address of its tunnel port
+// and the path of a kubeconfig for it.
+func startAgentBridge(t *testing.T, st *stores.Stores, log *slog.Logger) (url, tunnelAddr, file string) {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(nil)
+	url = "https://" + srv.Listener.Addr().String()
+	bridge := agents.New(agents.Config{
+		Issuer: &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: url},
+		Keys:   passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: url, Log: log}),
+		Log:    log, Metrics: prometheus.NewRegistry(),
+	})
+	srv.Config.Handler = bridge.Handler(http.NotFoundHandler())
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	t.Cleanup(bridge.Close) // before srv.Close, which waits for agents
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := bridge.Listen(ln)
+	t.Cleanup(func() { _ = port.Close() })
+	gatewayConfig := clientcmdapi.NewConfig()
+	gatewayConfig.Clusters[kubeconfig.Own] = &clientcmdapi.Cluster{
+		Server: url, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Bytes: srv.Certificate().Raw}),
+	}
+	file = filepath.Join(t.TempDir(), "gateway")
+	if err := clientcmd.WriteToFile(*gatewayConfig, file); err != nil {
+		t.Fatal(err)
+	}
+
+	return url, ln.Addr().String(), file
 }

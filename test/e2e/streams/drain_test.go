@@ -164,54 +164,14 @@ func checkNoGap(t *testing.T, cfg *rest.Config, disrupt func()) {
 		}
 	}
 	createSome()
-	stop, stopped := make(chan struct{}), make(chan error, 1)
-	go func() {
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				if err := create(); err != nil {
-					stopped <- err
-					return
-				}
-			case <-stop:
-				stopped <- nil
-				return
-			}
-		}
-	}()
-	raw, err := client.CoreV1().RESTClient().Get().Namespace(namespace).Resource("configmaps").Param("watch",
-		"1").SetHeader("Accept", "application/json").Stream(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = raw.Close() }()
-	events := bufio.NewReader(raw)
-	if _, err := events.ReadBytes('\n'); err != nil {
-		t.Fatal(err)
-	}
-	rawWatch := make(chan error, 1)
-	go func() {
-		all, err := io.ReadAll(events)
-		if err == nil && len(all) > 0 && !bytes.HasSuffix(all, []byte("}\n")) {
-			err = fmt.Errorf("it ends with %q", all[max(0, len(all)-100):])
-		}
-		rawWatch <- err
-	}()
+	stop, stopped := createRepeatedly(create)
+	rawWatch := readRawWatch(t, client, namespace)
 	disrupt()
 	close(stop)
 	if err := <-stopped; err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case err := <-rawWatch:
-		if err != nil {
-			t.Errorf("a watch of the gateway that drained is torn: %v", err)
-		}
-	case <-time.After(2 * time.Minute):
-		t.Error("a watch of the gateway that drained does not end")
-	}
+	expectWholeWatch(t, rawWatch)
 	createSome()
 	e2e.Within(t, func() bool {
 		mu.Lock()
@@ -228,4 +188,63 @@ func checkNoGap(t *testing.T, cfg *rest.Config, disrupt func()) {
 	if len(watchErrors) > 0 {
 		t.Errorf("the informer was told of %q", watchErrors)
 	}
+}
+
+// expectWholeWatch waits for the result of readRawWatch.
+func expectWholeWatch(t *testing.T, rawWatch <-chan error) {
+	t.Helper()
+	select {
+	case err := <-rawWatch:
+		if err != nil {
+			t.Errorf("a watch of the gateway that drained is torn: %v", err)
+		}
+	case <-time.After(2 * time.Minute):
+		t.Error("a watch of the gateway that drained does not end")
+	}
+}
+
+// createRepeatedly calls create 100 times a second until stop is closed. stopped receives its error or nil.
+func createRepeatedly(create func() error) (stop chan<- struct{}, stopped <-chan error) {
+	stopping, result := make(chan struct{}), make(chan error, 1)
+	go func() {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if err := create(); err != nil {
+					result <- err
+					return
+				}
+			case <-stopping:
+				result <- nil
+				return
+			}
+		}
+	}()
+	return stopping, result
+}
+
+// readRawWatch opens a watch of ConfigMaps. The channel receives an error if the watch ends within an event, else nil.
+func readRawWatch(t *testing.T, client kubernetes.Interface, namespace string) <-chan error {
+	t.Helper()
+	raw, err := client.CoreV1().RESTClient().Get().Namespace(namespace).Resource("configmaps").Param("watch",
+		"1").SetHeader("Accept", "application/json").Stream(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = raw.Close() })
+	events := bufio.NewReader(raw)
+	if _, err := events.ReadBytes('\n'); err != nil {
+		t.Fatal(err)
+	}
+	rawWatch := make(chan error, 1)
+	go func() {
+		all, err := io.ReadAll(events)
+		if err == nil && len(all) > 0 && !bytes.HasSuffix(all, []byte("}\n")) {
+			err = fmt.Errorf("it ends with %q", all[max(0, len(all)-100):])
+		}
+		rawWatch <- err
+	}()
+	return rawWatch
 }

@@ -45,18 +45,7 @@ func TestIdleStreams(t *testing.T) {
 	ending := open(gatewayWith(2*time.Second), map[string]string{"PATH": e2e.Clusters.BuiltKubectl()})
 	living := open(gatewayWith(time.Hour), e2e.Kubectls())
 
-	var conns []net.Conn
-	var addrs []string
-	for i, s := range living.forwards {
-		addr, _, _ := strings.Cut(strings.TrimPrefix(s.Line("Forwarding from 127.0.0.1:"), "Forwarding from "), " ")
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		echoed(t, conn, fmt.Sprint("early ", i))
-		conns, addrs = append(conns, conn), append(addrs, addr)
-	}
+	conns, addrs := dialForwards(t, living.forwards)
 	for _, s := range living.execs {
 		_, _ = fmt.Fprintln(s.Stdin, "early")
 		s.Line("early")
@@ -100,6 +89,22 @@ func TestIdleStreams(t *testing.T) {
 			s.ExitCode()
 		}
 	}
+}
+
+// dialForwards opens and uses a connection of each port-forward. It returns the connections and the local addresses.
+func dialForwards(t *testing.T, forwards []*e2e.Session) (conns []net.Conn, addrs []string) {
+	t.Helper()
+	for i, s := range forwards {
+		addr, _, _ := strings.Cut(strings.TrimPrefix(s.Line("Forwarding from 127.0.0.1:"), "Forwarding from "), " ")
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		echoed(t, conn, fmt.Sprint("early ", i))
+		conns, addrs = append(conns, conn), append(addrs, addr)
+	}
+	return conns, addrs
 }
 
 // echoed sends a text and reads it back.

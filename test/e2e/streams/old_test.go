@@ -134,37 +134,7 @@ func TestOldMember(t *testing.T) {
 		})
 	}
 	t.Run("kubectl", func(t *testing.T) {
-		d := e2e.Direct("member1")
-		for _, tt := range []struct {
-			stdin string
-			args  []string
-		}{
-			{"", []string{"exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; exit 7"}},
-			{"one\ntwo\n", []string{"exec", "-i", "shell", "--", "cat"}},
-			{"unread", []string{"exec", "-i", "shell", "--", "true"}},
-			{"", []string{"exec", "nosuchpod", "--", "true"}},
-			{"", []string{"exec", "shell", "--", "nosuchcommand"}},
-		} {
-			args := append([]string{"-n", ns}, tt.args...)
-			var dr, gr e2e.Result
-			same := func() bool {
-				dr, gr = d.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(tt.stdin), args...),
-					k.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(tt.stdin), args...)
-				return dr.Code == gr.Code && dr.Stdout == gr.Stdout &&
-					kubeletText.Replace(e2e.Normalize(dr.Stderr)) == kubeletText.Replace(e2e.Normalize(gr.Stderr))
-			}
-			alike := same()
-			// By SPDY, kube-apiserver may lose the exit code of a command that ends before its stdin.
-			for deadline := time.Now().Add(e2e.Patience); !alike && time.Now().Before(deadline) && tt.stdin == "unread"; {
-				alike = same()
-			}
-			if !alike {
-				t.Errorf("kubectl %v\ndirectly: %v\ntranslated: %v", args, dr, gr)
-			}
-		}
-		attach := k.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "attach", "-i", "reader")
-		_, _ = fmt.Fprintln(attach.Stdin, "translated")
-		attach.Line("got translated")
+		checkOldMemberCommands(t, k, ns)
 	})
 	t.Run("transfer", func(t *testing.T) {
 		data := make([]byte, 30<<20)
@@ -185,4 +155,40 @@ func TestOldMember(t *testing.T) {
 	if n := refused.Load(); n > 4*(1+int64(time.Since(began)/remembered)) {
 		t.Errorf("the member was asked for websockets %d times", n)
 	}
+}
+
+// checkOldMemberCommands compares commands at the old member with the same commands directly.
+func checkOldMemberCommands(t *testing.T, k e2e.Kubectl, ns string) {
+	t.Helper()
+	d := e2e.Direct("member1")
+	for _, tt := range []struct {
+		stdin string
+		args  []string
+	}{
+		{"", []string{"exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; exit 7"}},
+		{"one\ntwo\n", []string{"exec", "-i", "shell", "--", "cat"}},
+		{"unread", []string{"exec", "-i", "shell", "--", "true"}},
+		{"", []string{"exec", "nosuchpod", "--", "true"}},
+		{"", []string{"exec", "shell", "--", "nosuchcommand"}},
+	} {
+		args := append([]string{"-n", ns}, tt.args...)
+		var dr, gr e2e.Result
+		same := func() bool {
+			dr, gr = d.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(tt.stdin), args...),
+				k.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(tt.stdin), args...)
+			return dr.Code == gr.Code && dr.Stdout == gr.Stdout &&
+				kubeletText.Replace(e2e.Normalize(dr.Stderr)) == kubeletText.Replace(e2e.Normalize(gr.Stderr))
+		}
+		alike := same()
+		// By SPDY, kube-apiserver may lose the exit code of a command that ends before its stdin.
+		for deadline := time.Now().Add(e2e.Patience); !alike && time.Now().Before(deadline) && tt.stdin == "unread"; {
+			alike = same()
+		}
+		if !alike {
+			t.Errorf("kubectl %v\ndirectly: %v\ntranslated: %v", args, dr, gr)
+		}
+	}
+	attach := k.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "attach", "-i", "reader")
+	_, _ = fmt.Fprintln(attach.Stdin, "translated")
+	attach.Line("got translated")
 }

@@ -94,9 +94,36 @@ func TestBridgeProgram(t *testing.T) {
 		t.Errorf("the bridge ended with %d", code)
 	}
 
+	checkShutdownClosesSessions(t, k, ns, second)
+
+	t.Run("a drain that is too long", func(t *testing.T) {
+		checkDrainTimeoutLimit(t, bin, first.Cmd.Env[2:])
+	})
+}
+
+// checkDrainTimeoutLimit starts a bridge with a drain timeout above the maximum, which must fail.
+func checkDrainTimeoutLimit(t *testing.T, bin string, env []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin)
+	cmd.Env = append([]string{"CLUSTERPASS_DRAIN_TIMEOUT=111s"}, env...)
+	var errOut bytes.Buffer
+	cmd.Stderr = &errOut
+	_ = cmd.Run()
+	const want = "CLUSTERPASS_DRAIN_TIMEOUT: want more than 0 and at most 1m50s; for example " +
+		"CLUSTERPASS_DRAIN_TIMEOUT=90s\n"
+	if cmd.ProcessState.ExitCode() != 2 || errOut.String() != want {
+		t.Errorf("%v\n%s", cmd.ProcessState, &errOut)
+	}
+}
+
+// checkShutdownClosesSessions stops a bridge with an open session, which must end with a close code.
+func checkShutdownClosesSessions(t *testing.T, k e2e.Kubectl, ns string, bridge *e2e.BridgeProgram) {
+	t.Helper()
 	left := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods/shell/exec?command=cat&stdin=1&stdout=1",
 		"v5.channel.k8s.io")
-	_ = second.Cmd.Process.Signal(syscall.SIGTERM)
+	_ = bridge.Cmd.Process.Signal(syscall.SIGTERM)
 	for {
 		_, _, err := left.ReadMessage()
 		var closed *websocket.CloseError
@@ -109,22 +136,8 @@ func TestBridgeProgram(t *testing.T) {
 		}
 		break
 	}
-	if code := second.ExitCode(); code != 0 {
+	if code := bridge.ExitCode(); code != 0 {
 		t.Errorf("the bridge ended with %d", code)
 	}
 
-	t.Run("a drain that is too long", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, bin)
-		cmd.Env = append([]string{"CLUSTERPASS_DRAIN_TIMEOUT=111s"}, first.Cmd.Env[2:]...)
-		var errOut bytes.Buffer
-		cmd.Stderr = &errOut
-		_ = cmd.Run()
-		const want = "CLUSTERPASS_DRAIN_TIMEOUT: want more than 0 and at most 1m50s; for example " +
-			"CLUSTERPASS_DRAIN_TIMEOUT=90s\n"
-		if cmd.ProcessState.ExitCode() != 2 || errOut.String() != want {
-			t.Errorf("%v\n%s", cmd.ProcessState, &errOut)
-		}
-	})
 }
