@@ -1,5 +1,5 @@
-// Package cache keeps values in the memory of one process. [Cache] reads them from a store. [Expiring] has those that it
-// was given.
+// Package cache keeps values in the memory of one process. A [Cache] reads them from a store. An [Expiring] contains
+// values that its user adds.
 //
 // Invariants of Cache:
 //   - Concurrent callers of one key share one fetch.

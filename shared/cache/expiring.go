@@ -7,20 +7,14 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// ExpiringConfig configures an Expiring.
-type ExpiringConfig[V any] struct {
-	MaxEntries int              // at least 1
-	MaxBytes   int              // of all values together, as counted by Size; 0 means no limit
-	Size       func(V) int      // required with MaxBytes; returns the same number for a value each time
-	Now        func() time.Time // nil means time.Now
-}
-
 // Expiring caches values until they expire. When it is full, it evicts the entries that were not used for the longest
 // time. It compares wall-clock times, because the monotonic clock stops while a function is frozen. An entry from the
 // future is not used: the clock was set back, and nothing limits the entry's age any more. Expiring is safe for
 // concurrent use and has no goroutine.
 type Expiring[K comparable, V any] struct {
-	cfg ExpiringConfig[V]
+	now      func() time.Time
+	maxBytes int         // 0 for no limit
+	size     func(V) int // with maxBytes
 
 	mu      sync.Mutex
 	bytes   int
@@ -33,17 +27,25 @@ type expiringEntry[V any] struct {
 	bytes          int
 }
 
-// NewExpiring returns an empty cache. It panics if MaxEntries is not positive.
-func NewExpiring[K comparable, V any](cfg ExpiringConfig[V]) *Expiring[K, V] {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
+// NewExpiring returns an empty cache of at most maxEntries values. It panics if maxEntries is not positive. A nil clock
+// means time.Now.
+func NewExpiring[K comparable, V any](maxEntries int, now func() time.Time) *Expiring[K, V] {
+	if now == nil {
+		now = time.Now
 	}
-	c := &Expiring[K, V]{cfg: cfg}
-	entries, err := simplelru.NewLRU(cfg.MaxEntries, func(_ K, e expiringEntry[V]) { c.bytes -= e.bytes })
+	c := &Expiring[K, V]{now: now}
+	entries, err := simplelru.NewLRU(maxEntries, func(_ K, e expiringEntry[V]) { c.bytes -= e.bytes })
 	if err != nil {
 		panic(err)
 	}
 	c.entries = entries
+	return c
+}
+
+// LimitBytes limits the size of all values together, and returns the cache. Size is called once for each added value. A
+// larger value than maxBytes is not cached. Call LimitBytes before the cache is used.
+func (c *Expiring[K, V]) LimitBytes(maxBytes int, size func(V) int) *Expiring[K, V] {
+	c.maxBytes, c.size = maxBytes, size
 	return c
 }
 
@@ -55,7 +57,7 @@ func (c *Expiring[K, V]) Get(key K) (value V, ok bool) {
 	if !ok {
 		return value, false
 	}
-	now := c.cfg.Now().Round(0)
+	now := c.now().Round(0)
 	if now.Before(e.added) || !e.expires.IsZero() && !now.Before(e.expires) {
 		c.entries.Remove(key)
 		return value, false
@@ -64,20 +66,20 @@ func (c *Expiring[K, V]) Get(key K) (value V, ok bool) {
 }
 
 // Add caches a value until expires, in place of the previous value of key. The zero time means that the value does not
-// expire. A value larger than MaxBytes is not cached.
+// expire.
 func (c *Expiring[K, V]) Add(key K, value V, expires time.Time) {
-	e := expiringEntry[V]{value: value, added: c.cfg.Now().Round(0), expires: expires.Round(0)}
-	if c.cfg.MaxBytes > 0 {
-		e.bytes = c.cfg.Size(value)
+	e := expiringEntry[V]{value: value, added: c.now().Round(0), expires: expires.Round(0)}
+	if c.maxBytes > 0 {
+		e.bytes = c.size(value)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.entries.Remove(key)
-	if c.cfg.MaxBytes > 0 && e.bytes > c.cfg.MaxBytes {
+	if c.maxBytes > 0 && e.bytes > c.maxBytes {
 		return
 	}
 	c.entries.Add(key, e)
-	for c.bytes += e.bytes; c.cfg.MaxBytes > 0 && c.bytes > c.cfg.MaxBytes; {
+	for c.bytes += e.bytes; c.maxBytes > 0 && c.bytes > c.maxBytes; {
 		c.entries.RemoveOldest()
 	}
 }

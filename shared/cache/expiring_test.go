@@ -12,7 +12,7 @@ import (
 var epoch = time.Unix(1_000_000, 0)
 
 // TestExpiringEndsEntries fails if a value is used for longer than it is good for, such as an identity that a provider
-// took back.
+// has revoked.
 func TestExpiringEndsEntries(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ttl, after time.Duration // a ttl of 0 means that the entry does not expire
@@ -27,7 +27,7 @@ func TestExpiringEndsEntries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := testingclock.NewFakeClock(epoch)
-			c := NewExpiring[string, int](ExpiringConfig[int]{MaxEntries: 10, Now: clock.Now})
+			c := NewExpiring[string, int](10, clock.Now)
 			var expires time.Time
 			if tt.ttl != 0 {
 				expires = clock.Now().Add(tt.ttl)
@@ -47,7 +47,7 @@ func TestExpiringEndsEntries(t *testing.T) {
 // TestExpiringIgnoresTheMonotonicClock fails if a function that was frozen for an hour used what it knew before.
 func TestExpiringIgnoresTheMonotonicClock(t *testing.T) {
 	now := time.Now()
-	c := NewExpiring[string, int](ExpiringConfig[int]{MaxEntries: 10, Now: func() time.Time { return now }})
+	c := NewExpiring[string, int](10, func() time.Time { return now })
 	c.Add("k", 1, now.Add(time.Minute))
 	now = now.Round(0).Add(time.Hour) // a wall-clock time; the monotonic clock stood still
 	if v, ok := c.Get("k"); ok {
@@ -61,12 +61,12 @@ func TestExpiringPanicsWithoutEntries(t *testing.T) {
 			t.Error("a cache of no entries was made")
 		}
 	}()
-	NewExpiring[string, int](ExpiringConfig[int]{})
+	NewExpiring[string, int](0, nil)
 }
 
 // TestExpiringConcurrently lets the race detector look.
 func TestExpiringConcurrently(t *testing.T) {
-	c := NewExpiring[int, int](ExpiringConfig[int]{MaxEntries: 4, MaxBytes: 10, Size: func(v int) int { return v }})
+	c := NewExpiring[int, int](4, nil).LimitBytes(10, func(v int) int { return v })
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -140,9 +140,8 @@ func FuzzExpiring(f *testing.F) {
 	f.Add(uint8(9), uint8(5), []byte{0, 1, 5, 9, 0, 2, 6, 9, 0, 1, 1, 9, 3, 0, 0x80, 0, 1, 1, 0, 0})
 	f.Fuzz(func(t *testing.T, maxEntries, maxBytes uint8, ops []byte) {
 		clock := testingclock.NewFakeClock(epoch)
-		c := NewExpiring[byte, byte](ExpiringConfig[byte]{
-			MaxEntries: int(maxEntries%8) + 1, MaxBytes: int(maxBytes % 32), Size: func(v byte) int { return int(v) }, Now: clock.Now,
-		})
+		c := NewExpiring[byte, byte](int(maxEntries%8)+1, clock.Now)
+		c.LimitBytes(int(maxBytes%32), func(v byte) int { return int(v) })
 		m := &model{now: epoch, maxEntries: int(maxEntries%8) + 1, maxBytes: int(maxBytes % 32)}
 		for ; len(ops) >= 4; ops = ops[4:] {
 			key, size := ops[1]%16, ops[2]%40
@@ -166,7 +165,7 @@ func FuzzExpiring(f *testing.F) {
 				clock.Step(time.Duration(int8(ops[2])) * time.Second) // may be back
 				m.now = clock.Now()
 			}
-			if c.Len() != len(m.entries) || c.cfg.MaxBytes > 0 && c.bytes != m.bytes() {
+			if c.Len() != len(m.entries) || c.maxBytes > 0 && c.bytes != m.bytes() {
 				t.Fatalf("%d entries of %d bytes; want %d of %d", c.Len(), c.bytes, len(m.entries), m.bytes())
 			}
 		}
