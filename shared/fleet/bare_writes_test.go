@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/fleet"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
@@ -119,24 +120,29 @@ func TestFleetBareWrites(t *testing.T) {
 	}
 }
 
-// TestFleetBareWritesOfOneCluster deletes and prunes by bare names where the gateway has one cluster: no other can be
-// meant. Where it has several, also a kind of one of them needs its cluster.
+// TestFleetBareWritesOfOneCluster deletes and prunes by bare names where registries choose one cluster: no other can be
+// meant. Where they choose several, also a kind of one of them needs its cluster. Without the count by registries,
+// Kubernetes' conformance specs fail on a fleet of one beside other clusters.
 func TestFleetBareWritesOfOneCluster(t *testing.T) {
-	h, members := newFleet(t, gatewaytest.Options{}, oneOf("one"))
+	h, m := newGateway(t, gatewaytest.Options{}), clustertest.NewMember(t, oneOf("one"))
 	const pods = "/fleet/api/v1/namespaces/x/pods"
 	prune := http.Header{"Kubectl-Command": {"kubectl apply"}}
+	h.AddCluster("a", m.Kubeconfig(`{token: t}`))
+	h.AddCluster("apart", m.Kubeconfig(`{token: t}`))
+	h.AddRegistry("pods", `{"targetCluster":{"clusterNames":["a","other"]},`+
+		`"resourceSelectors":[{"apiVersion":"v1","kind":"Pod"}]}`)
 	if resp := h.Do("DELETE", pods+"/one", nil, ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("a deletion: %s", resp.Status)
 	}
 	if resp := h.Do("GET", pods+"?labelSelector=a", prune, ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("a list to prune: %s", resp.Status)
 	}
-	h.AddCluster("other", members[0].Kubeconfig(`{token: t}`))
+	h.AddCluster("other", m.Kubeconfig(`{token: t}`))
 	h.AddRegistry("configmaps", `{"targetCluster":{"clusterNames":["a"]},`+
 		`"resourceSelectors":[{"apiVersion":"v1","kind":"ConfigMap"}]}`)
-	members[0].TakeRequests()
+	m.TakeRequests()
 	h.Do("DELETE", "/fleet/api/v1/namespaces/x/configmaps/one", nil, "")
-	for _, r := range members[0].TakeRequests() {
+	for _, r := range m.TakeRequests() {
 		if r.Method == http.MethodDelete {
 			t.Errorf("a deletion of what one of two clusters has: %s", r.URI)
 		}

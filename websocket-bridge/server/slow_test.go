@@ -365,6 +365,9 @@ func framing(streams int, talk func(f *spdy.Framer, last spdy.StreamId)) http.Ha
 // TestManySlowTranslations: the bridge's memory for translated sessions is small, with large frames and with sides that
 // do not read.
 func TestManySlowTranslations(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	const many = 8
 	for name, tt := range map[string]struct {
 		path, protocol string
