@@ -20,7 +20,6 @@ type Config struct {
 // between requests and serves one at a time, as in Lambda.
 func New(ctx context.Context, cfg Config, frozen bool) (http.Handler, lambdahttp.Options, error) {
 	cfg.ProbeOnGet = true
-	cfg.Config.Public = cfg.Public(cfg.Authentication)
-	cfg.Config.Root = cfg.Root(cfg.URL, cfg.ControlPlane)
+	cfg.Config.API = cfg.Options.API(cfg.URL, cfg.ControlPlane, cfg.Authentication)
 	return fleet.New(ctx, &cfg.Config, frozen)
 }

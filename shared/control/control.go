@@ -69,7 +69,9 @@ type Config struct {
 	PassSigner passes.Signer
 	// Probe, if not nil, looks at a cluster and writes down what it finds. It is called for a cluster that is asked for by name, now and then.
 	Probe func(ctx context.Context, name string) (ready bool, err error)
-	Log   *slog.Logger // nil means slog.Default()
+	// Authentication is the YAML document of the accepted credentials. Its login methods are public.
+	Authentication string
+	Log            *slog.Logger // nil means slog.Default()
 }
 
 // Options are the API's configuration. Programs embed it beside gateway.Env.
@@ -86,14 +88,14 @@ type PassLimits struct {
 	PassKMSKey string        `envconfig:"CLUSTERPASS_PASS_KMS_KEY" desc:"Key in AWS KMS that signs passes: its ARN, id or alias." example:"alias/passes"`
 }
 
-// Root makes the API for gateway.Env, of a gateway at url. What it does not serve goes to the cluster controlPlane, "" for none. The
-// machinery's own warnings go to the first log that it is given.
-func (o Options) Root(url config.URL, controlPlane string) func(gateway.Parts) (func(http.ResponseWriter, *http.Request, gateway.RootCall) (string, error), error) {
-	return func(p gateway.Parts) (func(http.ResponseWriter, *http.Request, gateway.RootCall) (string, error), error) {
+// API returns the function that builds the API of a gateway at url, for gateway.Env. Requests that it does not serve go
+// to the cluster controlPlane, "" for none. The warnings of k8s.io/apiserver go to the first log that it gets.
+func (o Options) API(url config.URL, controlPlane string, a gateway.Authentication) func(gateway.Parts) (gateway.API, error) {
+	return func(p gateway.Parts) (gateway.API, error) {
 		machineryLog.Do(func() { klog.SetSlogLogger(slog.New(warnings{p.Log.Handler()})) })
 		cfg := Config{
 			Objects: p.Objects, Secrets: p.Secrets, Access: p.Access, Members: p.Members, ControlPlane: controlPlane,
-			URL: string(url), ServerCA: o.ServerCA.PEM(), MaxPassTTL: o.MaxPassTTL, Log: p.Log,
+			URL: string(url), ServerCA: o.ServerCA.PEM(), MaxPassTTL: o.MaxPassTTL, Log: p.Log, Authentication: a.String(),
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
 		defer cancel()
@@ -111,7 +113,7 @@ func (o Options) Root(url config.URL, controlPlane string) func(gateway.Parts) (
 		if err := cfg.issuer().Publish(ctx); err != nil { // the next pass that is made does it, too
 			p.Log.Warn("the keys that verify passes cannot be published now", "error", err.Error())
 		}
-		return s.ServeRoot, nil
+		return s, nil
 	}
 }
 
@@ -145,6 +147,7 @@ type Server struct {
 	handler  http.Handler
 	own      map[string]bool // resources as group/version/resource, and paths
 	merged   mergedOpenAPI
+	login    []byte // of login.Path, JSON; nil for none
 }
 
 // New returns the API over the stores.
@@ -153,7 +156,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Log = slog.Default()
 	}
 	cfg.MaxPassTTL = cmp.Or(cfg.MaxPassTTL, passes.MaxTTL)
-	s := &Server{cfg: cfg, scheme: newScheme(cfg.MaxPassTTL)}
+	s := &Server{cfg: cfg, scheme: newScheme(cfg.MaxPassTTL), login: loginMethods(cfg.Authentication)}
 	s.codecs = serializer.NewCodecFactory(s.scheme)
 	c := genericapiserver.NewConfig(s.codecs)
 	c.ExternalAddress = "clusterpass:443" // for discovery of old clients; nobody dials it
@@ -250,9 +253,9 @@ func (s *Server) groups() ([]*genericapiserver.APIGroupInfo, error) {
 	return out, nil
 }
 
-// ServeRoot has the form of gateway.Config.Root.
-func (s *Server) ServeRoot(w http.ResponseWriter, r *http.Request, c gateway.RootCall) (next string, err error) {
-	u, err := url.ParseRequestURI(c.Path)
+// Serve implements gateway.API.
+func (s *Server) Serve(w http.ResponseWriter, r *http.Request, c *gateway.APICall) (next string, err error) {
+	u, err := url.ParseRequestURI(c.Route.Path)
 	if err != nil {
 		return "", gatewaystatus.New(gatewaystatus.BadRequest, "", "the URL cannot be understood")
 	}
@@ -272,7 +275,7 @@ func (s *Server) ServeRoot(w http.ResponseWriter, r *http.Request, c gateway.Roo
 	}
 	attrs := attributes(info)
 	reason, err := s.decide(ctx, attrs)
-	c.Decided(err == nil, reason)
+	c.RecordDecision(err == nil, reason)
 	if err != nil {
 		return "", err
 	}
@@ -286,7 +289,7 @@ func (s *Server) ServeRoot(w http.ResponseWriter, r *http.Request, c gateway.Roo
 			_, err := s.decide(ctx, attrs)
 			return err
 		}
-		return "", c.Watch(w, r.WithContext(ctx), may, do)
+		return "", c.ServeWatch(r.WithContext(ctx), may, do)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -296,7 +299,7 @@ func (s *Server) ServeRoot(w http.ResponseWriter, r *http.Request, c gateway.Roo
 	var created atomic.Pointer[string] // what makes it may go on for longer than the call
 	err = do(w, r.WithContext(context.WithValue(ctx, createdKey{}, &created)))
 	if name := created.Load(); name != nil {
-		c.Created(*name)
+		c.RecordCreated(*name)
 	}
 	return "", err
 }

@@ -69,7 +69,7 @@ func (h *installation) gatewayWith(opts control.Options) *server {
 	stores := h.Reopen()
 	log := slog.New(slog.NewJSONHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	return &server{gatewaytest.Start(h.t, stores, gatewaytest.Options{Log: log, Configure: func(c *gateway.Config) {
-		root, err := opts.Root(gatewayURL, h.controlPlane)(gateway.Parts{
+		api, err := opts.API(gatewayURL, h.controlPlane, gateway.Authentication{})(gateway.Parts{
 			Objects: stores.Objects, Secrets: stores.Secrets, Access: c.Access, Members: c.Members, Log: log,
 		})
 		if err != nil {
@@ -79,8 +79,8 @@ func (h *installation) gatewayWith(opts control.Options) *server {
 		c.Identity = identity.Chain{
 			identity.X509{Roots: h.CA.Pool(), Peer: identity.TLSPeer, Inspect: verifier.Certificate}, identity.Bearer{verifier},
 		}
-		c.Root, c.Audit = root, audit.New(audit.Config{To: &h.audit, Log: log})
-		c.Fleet, c.OwnToken, c.Recheck = nil, nil, 0
+		c.API, c.Audit = api, audit.New(audit.Config{To: &h.audit, Log: log})
+		c.Fleet, c.Tokens, c.Recheck = nil, nil, 0
 	}}), h.t}
 }
 

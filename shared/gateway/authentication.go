@@ -38,7 +38,7 @@ import (
 type Authentication struct {
 	text       string
 	bearer     identity.Bearer
-	ownToken   func(token string) bool
+	oidc       *identity.OIDC       // nil for none
 	frontProxy *identity.FrontProxy // without Peer; nil for none
 	frontCA    []byte               // its Roots, PEM
 }
@@ -111,7 +111,7 @@ func (a *Authentication) set(doc authenticationDocument) error {
 			return err
 		}
 		a.bearer = append(a.bearer, oidc)
-		a.ownToken = oidc.IsForGateway
+		a.oidc = oidc
 	}
 	if doc.AWSIAM != nil {
 		eks, err := identity.NewEKS(identity.EKSConfig{

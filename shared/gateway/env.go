@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net/http"
 	"os"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/config"
-	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/objects"
@@ -39,33 +37,18 @@ type Env struct {
 	Fleet func(p Parts) Fleet `ignored:"true"`
 	// LogTo gets the log, in JSON; nil means standard error.
 	LogTo io.Writer `ignored:"true"`
-	// Root makes Config.Root of the Gateway that is opened; nil for none.
-	Root func(Parts) (func(w http.ResponseWriter, r *http.Request, c RootCall) (next string, err error), error) `ignored:"true"`
-	// Public is Config.Public of the Gateway that is opened.
-	Public func(w http.ResponseWriter, r *http.Request, path string) bool `ignored:"true"`
-	// Stream is Config.Stream of the Gateway that is opened.
-	Stream func(w http.ResponseWriter, r *http.Request, c forward.Call) error `ignored:"true"`
-	// Admit is Config.Admit of the Gateway that is opened.
-	Admit func(user, bearer string) (done func(), err error) `ignored:"true"`
-	// AdmitTo is Config.AdmitTo of the Gateway that is opened.
-	AdmitTo func(cluster string) (done func(), err error) `ignored:"true"`
+	// API returns Config.API of the Gateway that is opened.
+	API func(Parts) (API, error) `ignored:"true"`
+	// Streams is Config.Streams of the Gateway that is opened.
+	Streams Streamer `ignored:"true"`
+	// Admission is Config.Admission of the Gateway that is opened.
+	Admission Admission `ignored:"true"`
 	// Source is Config.Source of the Gateway that is opened.
 	Source limits.SourceMode `ignored:"true"`
-	// Unverified is Config.Unverified of the Gateway that is opened.
-	Unverified Unverified `ignored:"true"`
-	// Hold is Config.Hold of the Gateway that is opened.
-	Hold func(w http.ResponseWriter, r *http.Request, user string, do Handler) error `ignored:"true"`
 	// Recheck is Config.Recheck of the Gateway that is opened.
 	Recheck time.Duration `ignored:"true"`
 	// Tunnel reaches private clusters; nil for the way through the bridge's tunnel port.
 	Tunnel cluster.Tunnel `ignored:"true"`
-}
-
-// ownToken says which bearer tokens are worth something here.
-func (e *Env) ownToken(p *passes.Verifier) func(token string) bool {
-	return func(token string) bool {
-		return p.IsPass(token) || e.Authentication.ownToken != nil && e.Authentication.ownToken(token)
-	}
 }
 
 // Parts are what a Gateway is made of, for those who build beside it.
@@ -121,9 +104,12 @@ func (e *Env) Open(ctx context.Context, peer identity.Peer, fn *Function) (*Gate
 	})
 	authorizer := access.NewAuthorizer(access.Config{Store: st.Objects, Log: log})
 	cfg := Config{
-		Identity: chain, OwnToken: e.ownToken(verifier), Passes: verifier, Public: e.Public, Access: authorizer,
+		Identity: chain, Passes: verifier, Access: authorizer,
 		Members: members, Log: log, Audit: auditLog, Function: fn, Origins: e.Origins, Source: e.Source,
-		Stream: e.Stream, Admit: e.Admit, AdmitTo: e.AdmitTo, Unverified: e.Unverified, Hold: e.Hold, Recheck: e.Recheck,
+		Streams: e.Streams, Admission: e.Admission, Recheck: e.Recheck,
+	}
+	if oidc := e.Authentication.oidc; oidc != nil {
+		cfg.Tokens = oidc
 	}
 	cfg.Caches = []func() map[string]cache.Stats{members.Stats, verifier.Stats}
 	cfg.Namespace = e.CloudWatch
@@ -134,8 +120,8 @@ func (e *Env) Open(ctx context.Context, peer identity.Peer, fn *Function) (*Gate
 			cfg.Caches = append(cfg.Caches, counts.Stats)
 		}
 	}
-	if e.Root != nil {
-		if cfg.Root, err = e.Root(parts); err != nil {
+	if e.API != nil {
+		if cfg.API, err = e.API(parts); err != nil {
 			return nil, nil, err
 		}
 	}

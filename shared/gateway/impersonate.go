@@ -40,7 +40,7 @@ func (g *Gateway) impersonated(ctx context.Context, h http.Header, caller *ident
 	asked.Impersonator, asked.Method, asked.Expires = caller.Name, caller.Method, caller.Expires
 	asked.Scope = caller.Scope
 	asked.Recheck = func(ctx context.Context) error { // both hold, or it ends: the caller's credential and the right to act as another
-		if err := holds(ctx, caller); err != nil {
+		if err := checkCredential(ctx, caller); err != nil {
 			return err
 		}
 		return may(ctx)

@@ -25,8 +25,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// OwnToken is the only bearer token that Config.OwnToken reports as the gateway's.
+// OwnToken is the only bearer token that Config.Tokens recognizes.
 const OwnToken = "gateways-token"
+
+type ownTokens struct{}
+
+// IsForGateway implements gateway.TokenRecognizer.
+func (ownTokens) IsForGateway(token string) bool { return token == OwnToken }
 
 // FleetDeadline is how long the fleet waits for its members unless Options name another time: as long as any machine
 // needs.
@@ -121,8 +126,8 @@ func NewConfig(tb testing.TB, i *clustertest.Installation, opts Options) gateway
 			identity.FrontProxy{Roots: front.Pool(), Names: []string{"front-proxy-client"}, Peer: identity.TLSPeer},
 			identity.X509{Roots: i.CA.Pool(), Peer: identity.TLSPeer},
 		},
-		OwnToken: func(token string) bool { return token == OwnToken },
-		Access:   authorizer, Members: members, Log: opts.Log, Function: opts.Function,
+		Tokens: ownTokens{},
+		Access: authorizer, Members: members, Log: opts.Log, Function: opts.Function,
 		Recheck: 50 * time.Millisecond,
 	}
 	if opts.Configure != nil {

@@ -100,17 +100,3 @@ func Truthy(rawQuery, key string) bool {
 	v, ok := q[key]
 	return ok && v[0] != "0" && !strings.EqualFold(v[0], "false")
 }
-
-var streamingSubresources = []string{"exec", "attach", "portforward", "proxy"}
-
-// Streams reports whether a request may outlive a function or needs its own connection. Such requests are watches,
-// followed logs, exec, attach, port-forward, proxy subresources and every upgrade. path is Route.Path.
-func Streams(method, path, rawQuery string, header http.Header) bool {
-	if len(header["Upgrade"]) > 0 {
-		return true
-	}
-	r := ParseResource(method, path, rawQuery)
-	return r.Verb == "watch" || r.Verb == "proxy" ||
-		slices.Contains(streamingSubresources, r.Subresource) ||
-		(r.Subresource == "log" && Truthy(rawQuery, "follow"))
-}

@@ -20,7 +20,6 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/forward"
-	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
@@ -48,11 +47,10 @@ func New(maxMessage int64) *Translator {
 // Do works like forward.Do, and translates the request if the member refuses the client's websocket. It then hijacks
 // the connection through ws, which must write to the same client as w.
 func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error {
-	res := route.ParseResource(r.Method, c.Route.Path, c.Query)
 	offered := websocket.Subprotocols(r)
 	s := session{maxMessage: t.maxMessage, w: w, ws: ws, r: r, call: c}
 	var other func() (done bool, err error) // the translated alternative
-	kind := res.Subresource
+	kind := c.Resource.Subresource
 	switch {
 	case !websocket.IsWebSocketUpgrade(r):
 		return forward.Do(w, r, c)
@@ -72,7 +70,7 @@ func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Ca
 		if s.protocol == logBase64 {
 			s.framing = text.Base64
 		}
-	case res.Verb == "watch" && len(offered) <= 1: // kube-apiserver accepts any single protocol
+	case c.Resource.Verb == "watch" && len(offered) <= 1: // kube-apiserver accepts any single protocol
 		s.protocol, s.framing, other = strings.Join(offered, ""), text.Lines, s.plain
 	}
 	if other == nil || s.protocol == "" && len(offered) > 0 {
@@ -139,7 +137,9 @@ const logBase64 = "base64.binary.k8s.io"
 
 // plain sends the request by plain HTTP. The result is always final.
 func (s *session) plain() (done bool, err error) {
-	do := func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, s.call) }
+	call := s.call
+	call.Request = call.WithoutUpgrade()
+	do := func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, call) }
 	return true, text.Answer(s.w, s.ws, s.r, do, s.maxMessage, s.protocol, s.framing)
 }
 

@@ -34,10 +34,8 @@ func Run(ctx context.Context, cfg *Config) (err error) {
 	cfg.Limits.Source = cmp.Or(cfg.Limits.Source, limits.ForwardedSource) // a load balancer connects to LISTEN
 	b := New(cfg.Limits)
 	env := cfg.Env
-	env.Stream, env.Hold, env.Admit, env.AdmitTo, env.Recheck = b.Stream, b.Hold, b.Admit, b.AdmitTo, cfg.Limits.Recheck
-	env.Source, env.Unverified = cfg.Limits.Source, b.Unverified()
-	env.Fleet, env.Root = cfg.Settings.Fleet, cfg.Options.Root(cfg.URL, cfg.ControlPlane)
-	env.Public = cfg.Options.Public(cfg.Authentication)
+	env.Streams, env.Admission, env.Recheck, env.Source = b, b, cfg.Limits.Recheck, cfg.Limits.Source
+	env.Fleet, env.API = cfg.Settings.Fleet, cfg.Options.API(cfg.URL, cfg.ControlPlane, cfg.Authentication)
 	st, err := stores.Open(ctx, cfg.Store)
 	if err != nil {
 		return err

@@ -41,7 +41,8 @@ func TestSwitch(t *testing.T) {
 				return err
 			}}
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				c := forward.Call{Route: route.Route{Cluster: "m", Path: "/api/v1/namespaces/a/pods/p/exec"}}
+				to := route.Route{Cluster: "m", Path: "/api/v1/namespaces/a/pods/p/exec"}
+				c := forward.Call{Request: route.NewRequest(r.Method, to, "", r.Header)}
 				if err := e.Do(w, w, r, c); err != nil {
 					http.Error(w, err.Error(), http.StatusBadGateway)
 				}

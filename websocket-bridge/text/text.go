@@ -18,7 +18,6 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/clusterpass/clusterpass/shared/forward"
-	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -39,11 +38,11 @@ type Endpoint struct {
 
 // Do serves r. w and ws must write to the same client, and ws is used for the websocket.
 func (e *Endpoint) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error {
-	res := route.ParseResource(r.Method, c.Route.Path, c.Query)
-	switch {
+	switch res := c.Resource; {
 	case res.Subresource == "exec" || res.Subresource == "attach":
 		return e.session(w, ws, r, c)
 	case res.Verb == "watch" || res.Subresource == "log":
+		c.Request = c.WithoutUpgrade()
 		return Answer(w, ws, r, func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, c) },
 			e.MaxMessage, Protocol, Lines)
 	default:

@@ -154,11 +154,10 @@ func prepare(ctx context.Context, cfg *Config, env gateway.Env, out io.Writer) (
 // open makes the front door with the bridge and the functions behind it.
 func open(ctx context.Context, cfg *Config, env gateway.Env, b *bridge.Bridge, serverCA, clientCA *pki.CA) (*frontdoor.Door, func(), error) {
 	ofBridge := env
-	ofBridge.Stream, ofBridge.Hold, ofBridge.Admit, ofBridge.AdmitTo = b.Stream, b.Hold, b.Admit, b.AdmitTo
-	ofBridge.Source, ofBridge.Unverified, ofBridge.Recheck = cfg.Source, b.Unverified(), cfg.Recheck
+	ofBridge.Streams, ofBridge.Admission = b, b
+	ofBridge.Source, ofBridge.Recheck = cfg.Source, cfg.Recheck
 	api := control.Options{ServerCA: gateway.CertificatesOf(serverCA.Cert), PassLimits: cfg.PassLimits}
-	ofBridge.Fleet, ofBridge.Root = cfg.Fleet, api.Root(env.URL, cfg.ControlPlane)
-	ofBridge.Public = api.Public(env.Authentication)
+	ofBridge.Fleet, ofBridge.API = cfg.Fleet, api.API(env.URL, cfg.ControlPlane, env.Authentication)
 	st, err := stores.Open(ctx, env.Store)
 	if err != nil {
 		return nil, nil, err
