@@ -40,13 +40,10 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/cluster"
-	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/control/openapi"
 	"github.com/clusterpass/clusterpass/shared/gateway"
-	"github.com/clusterpass/clusterpass/shared/health"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes"
-	"github.com/clusterpass/clusterpass/shared/passes/kmssigner"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	gatewaystatus "github.com/clusterpass/clusterpass/shared/status"
 )
@@ -74,57 +71,19 @@ type Config struct {
 	Log            *slog.Logger // nil means slog.Default()
 }
 
-// Options are the API's configuration. Programs embed it beside gateway.Env.
-type Options struct {
-	ServerCA gateway.Certificates `envconfig:"CLUSTERPASS_SERVER_CA" desc:"CA of the front door's certificate, which the kubeconfigs of passes then have: PEM, also in base64, or the path of a PEM file. Not needed where every machine trusts it." example:"/etc/clusterpass/server-ca.pem"`
-	PassLimits
-	// ProbeOnGet is set in functions: the bridge, which probes all clusters, may be down.
-	ProbeOnGet bool `ignored:"true"`
-}
-
-// PassLimits bound the passes that callers make. Programs embed it where they do not embed Options.
-type PassLimits struct {
-	MaxPassTTL time.Duration `envconfig:"CLUSTERPASS_MAX_PASS_TTL" default:"168h" min:"1m" max:"168h" desc:"How long a pass that somebody creates may be good for, at most 168h; a certificate is good for 24h at the most." example:"12h"`
-	PassKMSKey string        `envconfig:"CLUSTERPASS_PASS_KMS_KEY" desc:"Key in AWS KMS that signs passes: its ARN, id or alias." example:"alias/passes"`
-}
-
-// API returns the function that builds the API of a gateway at url, for gateway.Env. Requests that it does not serve go
-// to the cluster controlPlane, "" for none. The warnings of k8s.io/apiserver go to the first log that it gets.
-func (o Options) API(url config.URL, controlPlane string, a gateway.Authentication) func(gateway.Parts) (gateway.API, error) {
-	return func(p gateway.Parts) (gateway.API, error) {
-		machineryLog.Do(func() { klog.SetSlogLogger(slog.New(warnings{p.Log.Handler()})) })
-		cfg := Config{
-			Objects: p.Objects, Secrets: p.Secrets, Access: p.Access, Members: p.Members, ControlPlane: controlPlane,
-			URL: string(url), ServerCA: o.ServerCA.PEM(), MaxPassTTL: o.MaxPassTTL, Log: p.Log, Authentication: a.String(),
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
-		defer cancel()
-		var err error
-		if cfg.PassSigner, err = kmssigner.Open(ctx, o.PassKMSKey); err != nil {
-			return nil, err
-		}
-		if o.ProbeOnGet {
-			cfg.Probe = (&health.Prober{Objects: p.Objects, Members: p.Members, Log: p.Log}).Probe
-		}
-		s, err := New(cfg)
-		if err != nil {
-			return nil, err
-		}
-		if err := cfg.issuer().Publish(ctx); err != nil { // the next pass that is made does it, too
-			p.Log.Warn("the keys that verify passes cannot be published now", "error", err.Error())
-		}
-		return s, nil
-	}
-}
-
-// publishTimeout bounds how long the start waits for the stores.
-const publishTimeout = 5 * time.Second
-
 // issuer makes passes that are tokens.
 func (c *Config) issuer() *passes.Issuer {
 	return &passes.Issuer{Objects: c.Objects, Secrets: c.Secrets, URL: c.URL, Signer: c.PassSigner}
 }
 
+// PublishKeys publishes the keys that verify passes. It logs a failure: the next pass that is created repeats it.
+func (s *Server) PublishKeys(ctx context.Context) {
+	if err := s.cfg.issuer().Publish(ctx); err != nil {
+		s.cfg.Log.Warn("the keys that verify passes cannot be published now", "error", err.Error())
+	}
+}
+
+// machineryLog sets the log of k8s.io/apiserver, which is global, to that of the first Server.
 var machineryLog sync.Once
 
 // warnings lets warnings and errors through.
@@ -150,11 +109,12 @@ type Server struct {
 	login    []byte // of login.Path, JSON; nil for none
 }
 
-// New returns the API over the stores.
+// New returns the API over the stores. It makes no calls.
 func New(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
+	machineryLog.Do(func() { klog.SetSlogLogger(slog.New(warnings{cfg.Log.Handler()})) })
 	cfg.MaxPassTTL = cmp.Or(cfg.MaxPassTTL, passes.MaxTTL)
 	s := &Server{cfg: cfg, scheme: newScheme(cfg.MaxPassTTL), login: loginMethods(cfg.Authentication)}
 	s.codecs = serializer.NewCodecFactory(s.scheme)
