@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -70,9 +71,18 @@ func isApply(contentType string) bool {
 	return strings.HasPrefix(contentType, "application/apply-patch")
 }
 
-// bare reports whether the request names no cluster, while there are several.
+// bare reports whether the request names no cluster of a fleet that has several.
 func (q *ask) bare() bool {
-	return q.named == "" && q.within == "" && len(q.only) != 1 && len(q.inv.clusters) > 1
+	if q.named != "" || q.within != "" || len(q.only) == 1 {
+		return false
+	}
+	size := 0
+	for _, c := range q.inv.clusters {
+		if q.route.AllClusters || registry.Chooses(q.inv.registries, c.Cluster) {
+			size++
+		}
+	}
+	return size > 1
 }
 
 // guards reports whether a write is refused because it names no cluster. placement is the cluster of its annotations.
