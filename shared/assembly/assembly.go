@@ -48,7 +48,7 @@ type Env struct {
 type Parts struct {
 	Env       Env
 	Stores    *stores.Stores
-	Freshness cluster.Freshness // of the stores
+	Freshness cluster.Freshness // how long data of the stores is cached
 	Log       *slog.Logger
 	// Verifier verifies passes of the callers.
 	Verifier *passes.Verifier

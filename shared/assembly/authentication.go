@@ -68,8 +68,8 @@ type authenticationDocument struct {
 	} `json:"frontProxy"`
 }
 
-// Decode implements envconfig.Decoder. v is the document, the path of a file with the document, or "". Unknown fields are
-// refused: a misspelled field would be a condition that is not checked.
+// Decode implements envconfig.Decoder. The value is the document, the path of a file with the document, or empty.
+// Unknown fields are errors, since a misspelled field would be a condition that is not checked.
 func (a *Authentication) Decode(v string) error {
 	if v == "" {
 		return nil
@@ -157,8 +157,8 @@ func pool(bundle string) (*x509.CertPool, error) {
 	return p, nil
 }
 
-// chain returns all configured authenticators, in the order in which they run. The front proxy is first: its certificate
-// is not signed by the CA of client certificates, which would refuse it.
+// chain returns all configured authenticators, in the order in which they run. The front proxy is first, because the CA
+// of client certificates did not sign its certificate, and would refuse it.
 func (e *Env) chain(peer identity.Peer, p *passes.Verifier) (identity.Chain, error) {
 	var c identity.Chain
 	if fp := e.Authentication.frontProxy; fp != nil {

@@ -14,12 +14,13 @@ type Admission interface {
 	AdmitCaller(user, bearer string) (release func(), err error)
 	// AdmitToCluster counts a call to a member cluster that is no stream. The gateway calls release once, at its end.
 	AdmitToCluster(cluster string) (release func(), err error)
-	// BeginUnverified counts a call with a bearer token that only a member cluster can check. Its body has not arrived yet.
+	// BeginUnverified counts a call with a bearer token that only a member cluster can check, before its body has arrived.
 	// A nil UnverifiedCall means that there is no limit.
 	BeginUnverified(source limits.Source, cluster, bearer string) (UnverifiedCall, error)
 }
 
-// UnverifiedCall is a call with a bearer token that only a member cluster can check. It is not safe for concurrent use.
+// UnverifiedCall is a call with a bearer token that only a member cluster can check. It is not safe for concurrent
+// use.
 type UnverifiedCall interface {
 	// IsAccepted reports whether the cluster accepted the token lately.
 	IsAccepted() bool

@@ -74,8 +74,10 @@ func TestBodyTimeout(t *testing.T) {
 		"drop by drop":                     {parts: repeat(100, part{10, time.Second}), ends: time.Minute},
 		"a part that is small and in time": {parts: repeat(5, part{10, 10 * time.Second})},
 		"much, slowly":                     {parts: repeat(600, part{32 << 10, 5 * time.Second})},
-		"much, then drop by drop":          {parts: append(repeat(8, part{32 << 10, 0}), repeat(200, part{10, time.Second})...), ends: time.Minute},
-		"much, that the member takes its time for": {parts: repeat(20, part{128 << 10, 0}), idle: 10 * time.Minute},
+		"much, then drop by drop": {
+			parts: append(repeat(8, part{32 << 10, 0}), repeat(200, part{10, time.Second})...), ends: time.Minute,
+		},
+		"much, for a slow member": {parts: repeat(20, part{128 << 10, 0}), idle: 10 * time.Minute},
 		"a stream": {parts: repeat(5, part{1, time.Hour}), stream: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -61,7 +61,7 @@ func (g *Gateway) forwardStream(w *recorder, r *http.Request, c *call, fc forwar
 	return g.cfg.Streams.ForwardStream(w, r, fc)
 }
 
-// checkStream returns an error if a stream that was admitted to a cluster of an identity mode would not be admitted now.
+// checkStream returns an error if a stream would not be admitted now. mode is the identity mode with which it began.
 func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identity, attrs access.Attributes) error {
 	name := c.request.Route.Cluster
 	m, err := g.cfg.Members.Get(ctx, name)
@@ -94,8 +94,8 @@ func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identi
 //   - The bearer token of another issuer may be meant for a passthrough cluster. Its object alone is read first. Such a
 //     caller learns that the cluster accepts tokens, since the gateway has nothing to decide.
 //   - A process that has read no roles yet reads the member at the same time.
-//   - For its first token of the gateway's own, a process reads policy and member while it reads the keys that verify the
-//     token. It does so once, so made-up tokens cost one read of each store.
+//   - For its first token of the gateway's own, a process reads policy and member while it reads the keys that verify
+//     the token. It does so once, so made-up tokens cost one read of each store.
 func (g *Gateway) admit(r *http.Request, c *call) (*cluster.Member, error) {
 	name, token := c.request.Route.Cluster, ""
 	if c.user == nil {

@@ -97,7 +97,7 @@ type body struct {
 	remaining    time.Duration // for the next bodyProgress bytes
 	isComplete   bool
 	wasLate      bool
-	readDeadline time.Time // of the Read in progress; zero without one
+	readDeadline time.Time // zero unless a Read is in progress
 	isClosing    bool
 	isOver       bool // the connection belongs to the next request
 }

@@ -193,8 +193,8 @@ func (f *Function) Overflow(r *http.Request, code int, _ http.Header) http.Handl
 	})
 }
 
-// changedNothing reports whether a request was a read or a dry run, so that the bridge may repeat it. The query decides.
-// A deletion may also declare a dry run in its body, so deletions never count.
+// changedNothing reports whether a request was a read or a dry run, so that the bridge may repeat it. It does not
+// recognize the dry run of a deletion, whose body may contradict the query.
 func changedNothing(method, query string) bool {
 	return method == http.MethodGet || method == http.MethodHead ||
 		method != http.MethodDelete && isDryRun(query)

@@ -1,7 +1,7 @@
 // Package gateway is the http.Handler that authenticates a caller, authorizes the request, and forwards it.
 //
-//   - [Gateway] parses each request once and dispatches it by the kind of its route: to the gateway's own [API], to the
-//     [Fleet], or to one member cluster.
+//   - [Gateway] parses each request once and dispatches it by the kind of its route. The kinds are the gateway's own
+//     [API], the [Fleet] and one member cluster.
 //   - [Streamer] and [Admission] are parts of the bridge: open streams, and limits of concurrent calls.
 //   - [Function] redirects requests to the bridge that a function cannot serve.
 //
@@ -59,8 +59,8 @@ type Config struct {
 	Origins Origins
 	// Recheck is the interval at which the caller's rights are checked during a stream. 0 means 10 s.
 	Recheck time.Duration
-	// ClientTimeout is how long a client may accept none of a response, or send none of a body. 0 means one minute. Streams
-	// have other limits.
+	// ClientTimeout is how long a client may accept none of a response, or send none of a body. 0 means one minute.
+	// Streams have other limits.
 	ClientTimeout time.Duration
 	// Log receives one event for each request. nil means slog.Default().
 	Log *slog.Logger

@@ -12,8 +12,8 @@ import (
 // TokenRecognizer recognizes bearer tokens of other issuers that are valid at the gateway. It is safe for concurrent
 // use.
 type TokenRecognizer interface {
-	// IsForGateway reports whether a token claims to be made for this gateway. Such a token is never forwarded to a member,
-	// which could use it here.
+	// IsForGateway reports whether a token claims to be made for this gateway. Such a token is never forwarded to a
+	// member, which could use it here.
 	IsForGateway(token string) bool
 }
 

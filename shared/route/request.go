@@ -29,7 +29,8 @@ func ParseRequest(method, uri string, header http.Header) (Request, error) {
 // NewRequest returns the request of a method, a route, a raw query and a header.
 func NewRequest(method string, r Route, query string, header http.Header) Request {
 	res := ParseResource(method, r.Path, query)
-	return Request{Route: r, Query: query, Resource: res, IsStream: len(header["Upgrade"]) > 0 || isLongRunning(res, query)}
+	isStream := len(header["Upgrade"]) > 0 || isLongRunning(res, query)
+	return Request{Route: r, Query: query, Resource: res, IsStream: isStream}
 }
 
 // ToCluster returns the same request, addressed to a member cluster.

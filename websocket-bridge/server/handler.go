@@ -37,7 +37,7 @@ type Handler struct {
 }
 
 // NewHandler opens everything behind a bridge: agents and the tunnel port, the gateway with all its parts, probes, and
-// the maintenance of passes. Agents are told when ctx ends. Call Close when done.
+// the maintenance of passes. When ctx ends, agents are asked to connect elsewhere. Call Close when done.
 func (b *Bridge) NewHandler(ctx context.Context, p *assembly.Parts, cfg HandlerConfig) (_ *Handler, err error) {
 	h := &Handler{}
 	defer func() {
