@@ -42,10 +42,8 @@ type Call struct {
 	Bearer string
 	// Renew returns the Member with a newer credential, or nil. See cluster.Members.
 	Renew func(ctx context.Context, old *cluster.Member, sent http.Header) (*cluster.Member, error)
-	// Refused is called if the member does not switch protocols. by is the Member that responded, possibly renewed. If
-	// Refused returns true, it has handled the request. Otherwise resp is sent to the client, so its body must be unread.
-	// Optional.
-	Refused func(resp *http.Response, by *cluster.Member) (done bool, err error)
+	// Fallback serves the request if the member does not switch protocols. Optional.
+	Fallback Fallback
 	// Begins is called when the member's response headers have arrived. Its error is returned instead of the response.
 	// Optional.
 	Begins func() error
@@ -56,6 +54,13 @@ type Call struct {
 	// Reached is called with the clusters that a request reads from or is about to write to, if there may be several.
 	// Optional.
 	Reached func(clusters ...string)
+}
+
+// Fallback serves a request in another form if the member does not switch protocols.
+type Fallback interface {
+	// ServeRefused serves the request, unless it returns false and no error. Then resp is sent to the client, so its body
+	// must be unread. by is the Member that responded, possibly with a renewed credential.
+	ServeRefused(resp *http.Response, by *cluster.Member) (done bool, err error)
 }
 
 // Do sends r to the member and writes its response to w. It returns an error only if nothing was written, and panics

@@ -78,7 +78,7 @@ func TestBodyTimeout(t *testing.T) {
 			parts: append(repeat(8, part{32 << 10, 0}), repeat(200, part{10, time.Second})...), ends: time.Minute,
 		},
 		"much, for a slow member": {parts: repeat(20, part{128 << 10, 0}), idle: 10 * time.Minute},
-		"a stream": {parts: repeat(5, part{1, time.Hour}), stream: true},
+		"a stream":                {parts: repeat(5, part{1, time.Hour}), stream: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

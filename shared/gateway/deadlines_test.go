@@ -29,9 +29,9 @@ func TestLateBody(t *testing.T) {
 	h.AddCluster("m", m.Kubeconfig("{token: members-token}"))
 	conns := map[string]*tls.Conn{} // all at once: each waits
 	for name, request := range map[string]string{
-		"none of a small one":  "Content-Length: 100\n\n",
-		"some of a small one":  "Content-Length: 100\n\nabc",
-		"some of a large one":  "Content-Length: 3000000\n\nabc",
+		"none of a small one": "Content-Length: 100\n\n",
+		"some of a small one": "Content-Length: 100\n\nabc",
+		"some of a large one": "Content-Length: 3000000\n\nabc",
 		// net/http would read the rest itself.
 		"most of a large one":  "Content-Length: 300000\n\n" + strings.Repeat("x", 100_000),
 		"some of unknown size": "Transfer-Encoding: chunked\n\n3\nabc\n",

@@ -48,7 +48,7 @@ func New(maxMessage int64) *Translator {
 // the connection through ws, which must write to the same client as w.
 func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error {
 	offered := websocket.Subprotocols(r)
-	s := session{maxMessage: t.maxMessage, w: w, ws: ws, r: r, call: c}
+	s := &session{maxMessage: t.maxMessage, w: w, ws: ws, r: r, call: c}
 	var other func() (done bool, err error) // the translated alternative
 	kind := c.Resource.Subresource
 	switch {
@@ -83,17 +83,27 @@ func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Ca
 		}
 		t.needed.Remove(key) // the entry is wrong or outdated
 	}
-	c.Refused = func(resp *http.Response, by *cluster.Member) (bool, error) {
-		if slices.Contains(final, resp.StatusCode) {
-			return false, nil
-		}
-		s.call.Member = by
-		if aboutDialect(resp) {
-			s.switched = func() { t.needed.Add(key, time.Now().Add(memoryTTL)) }
-		}
-		return other()
-	}
+	c.Fallback = &fallback{session: s, translate: other, remember: func() { t.needed.Add(key, time.Now().Add(memoryTTL)) }}
 	return forward.Do(w, r, c)
+}
+
+// fallback translates a request after the member has refused the client's websocket. It implements forward.Fallback.
+type fallback struct {
+	session   *session
+	translate func() (done bool, err error)
+	remember  func() // records that the member needs translation
+}
+
+// ServeRefused implements forward.Fallback.
+func (f *fallback) ServeRefused(resp *http.Response, by *cluster.Member) (done bool, err error) {
+	if slices.Contains(final, resp.StatusCode) {
+		return false, nil
+	}
+	f.session.call.Member = by
+	if aboutDialect(resp) {
+		f.session.switched = f.remember
+	}
+	return f.translate()
 }
 
 // final are status codes that do not depend on the protocol.

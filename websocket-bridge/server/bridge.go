@@ -50,7 +50,7 @@ func New(l Limits) *Bridge {
 	}
 	b.unverified = newUnverified(l, b.calls.refuse)
 	reg.MustRegister(b.caches)
-	b.text = &text.Endpoint{MaxMessage: l.MaxMessage, Carry: b.dialects.Do}
+	b.text = &text.Endpoint{MaxMessage: l.MaxMessage, Upgrades: b.dialects}
 	return b
 }
 
