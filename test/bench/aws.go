@@ -24,6 +24,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	passv1alpha1 "github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 	clusterpkg "github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/gateway"
@@ -76,8 +77,9 @@ func onAWS(ctx context.Context, out io.Writer, direct way, member *cluster.Clust
 	if err != nil {
 		return err
 	}
-	gw := &restarted{ctx: ctx, env: gateway.Env{
-		Store: awsStore, ClientCA: gateway.CertificatesOf(ca.Cert), URL: gatewayURL, AllowLoopback: true, LogLevel: slog.LevelError, LogTo: io.Discard,
+	gw := &restarted{ctx: ctx, env: assembly.Env{
+		Store: awsStore, ClientCA: assembly.CertificatesOf(ca.Cert), URL: gatewayURL, AllowLoopback: true,
+		LogLevel: slog.LevelError,
 	}}
 	through, byPass, stop, err := gw.serve(ca, pass)
 	if err != nil {
@@ -170,7 +172,7 @@ func fillStores(ctx context.Context, member *cluster.Cluster) (pass string, err 
 // restarted is a gateway that can be started anew behind its address.
 type restarted struct {
 	ctx    context.Context //nolint:containedctx // of the whole run
-	env    gateway.Env
+	env    assembly.Env
 	starts int
 	calls  atomic.Int64
 
@@ -180,7 +182,12 @@ type restarted struct {
 
 // restart has the next call meet a gateway that has read nothing.
 func (r *restarted) restart() error {
-	gw, members, err := r.env.Open(r.ctx, identity.TLSPeer, nil)
+	parts, err := assembly.Open(r.ctx, r.env, io.Discard)
+	if err != nil {
+		return err
+	}
+	members := parts.NewMembers(nil)
+	gw, err := parts.NewGateway(r.ctx, assembly.Options{Peer: identity.TLSPeer, Members: members})
 	if err != nil {
 		return err
 	}

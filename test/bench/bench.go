@@ -158,7 +158,7 @@ func through(ctx context.Context, mode server.Mode, dir, kubeconfig string) (way
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended, ready := make(chan error, 1), make(chan struct{})
-	go func() { ended <- server.Run(ctx, cfg, io.Discard, func() { close(ready) }) }()
+	go func() { ended <- server.Run(ctx, cfg, server.Output{Progress: io.Discard}, func() { close(ready) }) }()
 	select {
 	case <-ready:
 	case err := <-ended:
