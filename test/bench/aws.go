@@ -24,6 +24,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	passv1alpha1 "github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 	clusterpkg "github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/gateway"
@@ -77,9 +78,9 @@ func onAWS(ctx context.Context, out io.Writer, direct endpoint, member *cluster.
 	if err != nil {
 		return err
 	}
-	gw := &restartable{ctx: ctx, env: gateway.Env{
-		Store: awsStore, ClientCA: gateway.CertificatesOf(ca.Cert), URL: gatewayURL, AllowLoopback: true,
-		LogLevel: slog.LevelError, LogTo: io.Discard,
+	gw := &restartable{ctx: ctx, env: assembly.Env{
+		Store: awsStore, ClientCA: assembly.CertificatesOf(ca.Cert), URL: gatewayURL, AllowLoopback: true,
+		LogLevel: slog.LevelError,
 	}}
 	byCertificate, byPass, stop, err := gw.serve(ca, pass)
 	if err != nil {
@@ -188,7 +189,7 @@ func fillStores(ctx context.Context, member *cluster.Cluster) (pass string, err 
 // restartable is a gateway that restarts behind the same address.
 type restartable struct {
 	ctx    context.Context //nolint:containedctx // the context of the whole run
-	env    gateway.Env
+	env    assembly.Env
 	starts int
 	calls  atomic.Int64
 
@@ -198,7 +199,12 @@ type restartable struct {
 
 // restart replaces the gateway by one with empty caches.
 func (r *restartable) restart() error {
-	gw, members, err := r.env.Open(r.ctx, identity.TLSPeer, nil)
+	parts, err := assembly.Open(r.ctx, r.env, io.Discard)
+	if err != nil {
+		return err
+	}
+	members := parts.NewMembers(nil)
+	gw, err := parts.NewGateway(r.ctx, assembly.Options{Peer: identity.TLSPeer, Members: members})
 	if err != nil {
 		return err
 	}

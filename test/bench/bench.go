@@ -161,7 +161,7 @@ func startGateway(ctx context.Context, mode server.Mode, dir, kubeconfig string)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended, ready := make(chan error, 1), make(chan struct{})
-	go func() { ended <- server.Run(ctx, cfg, io.Discard, func() { close(ready) }) }()
+	go func() { ended <- server.Run(ctx, cfg, server.Output{Progress: io.Discard}, func() { close(ready) }) }()
 	select {
 	case <-ready:
 	case err := <-ended:

@@ -139,7 +139,7 @@ func (d *demo) gateway(ctx context.Context, started chan struct{}) error {
 		Listen: "127.0.0.1:0", Data: filepath.Join(d.dir, "data"), Functions: server.Process, FunctionsDir: exe,
 		Kubeconfig: d.pass, Register: d.clusters.KubeconfigFile(), LogLevel: 8, DrainTimeout: 2 * time.Second,
 	}
-	return server.Run(ctx, cfg, os.Stdout, func() { close(started) })
+	return server.Run(ctx, cfg, server.Output{Progress: os.Stdout}, func() { close(started) })
 }
 
 // walk runs kubectl's commands on one cluster at a time.
