@@ -128,7 +128,7 @@ func (m *standInMember) list(ctx context.Context, w io.Writer) {
 	wait(ctx, m.delay)
 	buf := fmt.Appendf(nil, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[`,
 		listVersion)
-	began, sent := time.Now(), 0
+	start, sent := time.Now(), 0
 	for i := range m.Pods {
 		if i > 0 {
 			buf = append(buf, ',')
@@ -141,7 +141,7 @@ func (m *standInMember) list(ctx context.Context, w io.Writer) {
 			return
 		}
 		if sent += len(buf); m.Rate > 0 {
-			wait(ctx, time.Until(began.Add(time.Duration(float64(sent)/float64(m.Rate)*float64(time.Second)))))
+			wait(ctx, time.Until(start.Add(time.Duration(float64(sent)/float64(m.Rate)*float64(time.Second)))))
 		}
 		buf = buf[:0]
 	}

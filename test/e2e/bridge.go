@@ -23,7 +23,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// BridgeProgram is a bridge as a process of its own, as it runs in its container behind a balancer.
+// BridgeProgram is a bridge in its own process, with the configuration of its container behind a load balancer.
 type BridgeProgram struct {
 	t           *testing.T
 	Cmd         *exec.Cmd

@@ -64,12 +64,12 @@ func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 
 // redeem exchanges a code for a token, once, and checks the verifier of PKCE.
 func (i *Issuer) redeem(w http.ResponseWriter, r *http.Request) {
-	asked, ok := i.codes.LoadAndDelete(r.FormValue("code"))
+	query, ok := i.codes.LoadAndDelete(r.FormValue("code"))
 	if !ok || r.FormValue("grant_type") != "authorization_code" {
 		writeJSON(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant"})
 		return
 	}
-	q := asked.(url.Values)
+	q := query.(url.Values)
 	challenge := sha256.Sum256([]byte(r.FormValue("code_verifier")))
 	if r.FormValue("redirect_uri") != q.Get("redirect_uri") ||
 		base64.RawURLEncoding.EncodeToString(challenge[:]) != q.Get("code_challenge") {

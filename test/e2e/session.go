@@ -39,7 +39,7 @@ type Session struct {
 }
 
 // WaitForLine returns the next line for which ok is true. The test fails if the program ends first.
-func (s *Session) WaitForLine(what string, ok func(line string) bool) string {
+func (s *Session) WaitForLine(description string, ok func(line string) bool) string {
 	s.t.Helper()
 	timeout := time.After(Patience)
 	var seen []string
@@ -52,9 +52,9 @@ func (s *Session) WaitForLine(what string, ok func(line string) bool) string {
 			if seen = append(seen, line); more {
 				continue
 			}
-			s.t.Fatalf("%s ended before %s\n%s\n%s", s.Name, what, strings.Join(seen, "\n"), s.Stderr)
+			s.t.Fatalf("%s ended before %s\n%s\n%s", s.Name, description, strings.Join(seen, "\n"), s.Stderr)
 		case <-timeout:
-			s.t.Fatalf("%s: no %s within %s\n%s\n%s", s.Name, what, Patience, strings.Join(seen, "\n"), s.Stderr)
+			s.t.Fatalf("%s: no %s within %s\n%s\n%s", s.Name, description, Patience, strings.Join(seen, "\n"), s.Stderr)
 		}
 	}
 }

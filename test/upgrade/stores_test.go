@@ -110,11 +110,11 @@ func callDynamoDB(t *testing.T, url, operation, body string) []byte {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
+	response, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, %v, %s", operation, resp.Status, err, answer)
+		t.Fatalf("%s: %s, %v, %s", operation, resp.Status, err, response)
 	}
-	return answer
+	return response
 }
 
 func readFile(t *testing.T, format, name string) string {

@@ -85,14 +85,14 @@ func TestJoinByTwoGateways(t *testing.T) {
 	if names["dev"] == names["ops"] {
 		t.Errorf("both have the account %s", names["dev"])
 	}
-	for mine, a := range accounts {
+	for ownGroup, a := range accounts {
 		for group := range accounts {
 			isAllowed := func() bool { return canI(t, a, "impersonate", "", "groups", "", "", group) }
-			if group == mine {
+			if group == ownGroup {
 				// A new right applies after a moment.
-				waittest.Until(t, "account for "+mine+" may impersonate "+group, isAllowed)
+				waittest.Until(t, "account for "+ownGroup+" may impersonate "+group, isAllowed)
 			} else if isAllowed() {
-				t.Errorf("the account for %s may impersonate %s", mine, group)
+				t.Errorf("the account for %s may impersonate %s", ownGroup, group)
 			}
 		}
 	}

@@ -77,7 +77,7 @@ func TestFleetInformers(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
-	for began, round := time.Now(), 1; round == 1 || time.Since(began) < soak; round++ {
+	for start, round := time.Now(), 1; round == 1 || time.Since(start) < soak; round++ {
 		for step := range 160 {
 			m := e2e.Members[rng.IntN(2)]
 			switch {
@@ -97,7 +97,7 @@ func TestFleetInformers(t *testing.T) {
 		waitForStates(t, states, directState(ctx, t, ns, func(name, _ string) string { return name }))
 		checkNoRepeats(t, printed.String())
 		t.Logf("round %d, after %s: all have what the clusters have; kubectl has printed %d events; %d goroutines", round,
-			time.Since(began).Round(time.Second), strings.Count(printed.String(), "\n"), runtime.NumGoroutine())
+			time.Since(start).Round(time.Second), strings.Count(printed.String(), "\n"), runtime.NumGoroutine())
 	}
 }
 

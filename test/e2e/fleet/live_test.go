@@ -171,21 +171,7 @@ func TestFleetMemberRBAC(t *testing.T) {
 	if r := k.Run(t, in("get", "configmap", "in-member1")...); r.Code != 0 || r.Stdout != "configmap/in-member1\n" {
 		t.Errorf("what the caller may see: %v", r)
 	}
-	for name, want := range map[string][]string{ // only member2 has the object
-		"in-member2":         {`Warning: cluster "member2": `, "(NotFound)"},
-		"in-member2@member2": {"(Forbidden)"},
-	} {
-		r := k.Run(t, "get", "configmap", name, "-n", ns, "-o", "yaml")
-		if r.Code == 0 || r.Stdout != "" ||
-			!strings.Contains(r.Stderr, `User "fleet-tenant" cannot get resource "configmaps"`) {
-			t.Errorf("what the caller may not see, %s: %v", name, r)
-		}
-		e2e.WantText(t, r.Stderr, want...)
-	}
-	if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces/"+ns+
-		"/configmaps/in-member2?strict=true"); r.Code == 0 || !strings.Contains(r.Stderr, "(Forbidden)") {
-		t.Errorf("what the caller may not see, and wants of all: %v", r)
-	}
+	checkForbiddenReads(t, k, ns)
 	k.Apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: made, namespace: "+ns+
 		", annotations: {clusterpass.io/cluster: member1}}}")
 	if got := e2e.Direct("member1").Must(t, "get", "configmap", "made", "-n", ns, "-o",
@@ -205,6 +191,26 @@ func TestFleetMemberRBAC(t *testing.T) {
 		r := k.Run(t, list...)
 		return r.Stdout + r.Stderr // Stderr would have a warning
 	})
+}
+
+// checkForbiddenReads reads an object of member2, whose RBAC forbids it. member1 does not have the object.
+func checkForbiddenReads(t *testing.T, k e2e.Kubectl, ns string) {
+	t.Helper()
+	for name, want := range map[string][]string{ // only member2 has the object
+		"in-member2":         {`Warning: cluster "member2": `, "(NotFound)"},
+		"in-member2@member2": {"(Forbidden)"},
+	} {
+		r := k.Run(t, "get", "configmap", name, "-n", ns, "-o", "yaml")
+		if r.Code == 0 || r.Stdout != "" ||
+			!strings.Contains(r.Stderr, `User "fleet-tenant" cannot get resource "configmaps"`) {
+			t.Errorf("what the caller may not see, %s: %v", name, r)
+		}
+		e2e.WantText(t, r.Stderr, want...)
+	}
+	if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces/"+ns+
+		"/configmaps/in-member2?strict=true"); r.Code == 0 || !strings.Contains(r.Stderr, "(Forbidden)") {
+		t.Errorf("what the caller may not see, and wants of all: %v", r)
+	}
 }
 
 // TestFleetWithoutTheKind uses a kind that only two of three clusters have. If this fails, one cluster without a

@@ -84,7 +84,7 @@ func TestFleetWatch(t *testing.T) {
 		list, err = client.List(t.Context(), metav1.ListOptions{LabelSelector: "mine"})
 		return err == nil
 	})
-	var made []string
+	var created []string
 	for i := range 6 {
 		m := e2e.Members[i%2]
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i),
@@ -93,7 +93,7 @@ func TestFleetWatch(t *testing.T) {
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		made = append(made, cm.Name+"@"+m)
+		created = append(created, cm.Name+"@"+m)
 	}
 	read := func(version string, n int) (seen, versions []string) {
 		t.Helper()
@@ -114,8 +114,8 @@ func TestFleetWatch(t *testing.T) {
 		}
 		return seen, versions
 	}
-	seen, versions := read(list.ResourceVersion, len(made))
-	if got, want := slices.Sorted(slices.Values(seen)), slices.Sorted(slices.Values(made)); !slices.Equal(got, want) {
+	seen, versions := read(list.ResourceVersion, len(created))
+	if got, want := slices.Sorted(slices.Values(seen)), slices.Sorted(slices.Values(created)); !slices.Equal(got, want) {
 		t.Fatalf("watched %q, want %q", got, want)
 	}
 	before := list.ResourceVersion
@@ -124,16 +124,16 @@ func TestFleetWatch(t *testing.T) {
 			t.Errorf("version %s does not follow %s: %d, %v", v, before, c, err)
 		}
 		before = v
-		rest, _ := read(v, len(made)-i-1)
+		rest, _ := read(v, len(created)-i-1)
 		if got := slices.Sorted(slices.Values(slices.Concat(seen[:i+1], rest))); !slices.Equal(got,
-			slices.Sorted(slices.Values(made))) {
+			slices.Sorted(slices.Values(created))) {
 			t.Errorf("from event %d it goes on with %q, after %q", i, rest, seen[:i+1])
 		}
 	}
 	// Without a version, the watch begins with all objects.
 	for _, version := range []string{"", "0"} {
-		if seen, _ := read(version, len(made)); !slices.Equal(slices.Sorted(slices.Values(seen)),
-			slices.Sorted(slices.Values(made))) {
+		if seen, _ := read(version, len(created)); !slices.Equal(slices.Sorted(slices.Values(seen)),
+			slices.Sorted(slices.Values(created))) {
 			t.Errorf("from %q: %q", version, seen)
 		}
 	}

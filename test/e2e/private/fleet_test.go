@@ -57,12 +57,7 @@ func TestPrivateFleet(t *testing.T) {
 	}
 	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(ns),
 		e2e.DirectClient(t, "member2").CoreV1().ConfigMaps(ns)
-	must := func(_ any, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	must := func(_ *corev1.ConfigMap, err error) { t.Helper(); failOnError(t, err) }
 	must(near.Create(ctx, watchedConfigMap("near", "1"), metav1.CreateOptions{}))
 	next("ADDED near@member1 1")
 	must(far.Create(ctx, watchedConfigMap("far", "1"), metav1.CreateOptions{}))
@@ -138,6 +133,13 @@ func expectEvents(t *testing.T, w watch.Interface, want []string) (version strin
 		t.Errorf("the events are %q, want %q", got, want)
 	}
 	return version
+}
+
+func failOnError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // checkPrivateWrites names the cluster of a write by annotation, by name@cluster and by the existing object.

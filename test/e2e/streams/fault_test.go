@@ -45,13 +45,13 @@ func countSockets(t *testing.T) (n int) {
 // checkNoLeaks calls run for each dialect and waits until this process has no new goroutine and no new socket. The
 // shared gateway runs in this process, too. It renews its connections when a member's health changes, e.g. on a busy
 // machine. Then checkNoLeaks tries again.
-func checkNoLeaks(t *testing.T, run func(dia e2e.Dialect)) {
+func checkNoLeaks(t *testing.T, run func(dialect e2e.Dialect)) {
 	t.Helper()
 	renewed := func() int { return strings.Count(e2e.SharedLog(), "a member's health has changed") }
 	for again := 0; ; again++ {
 		renewedBefore, before, socketsBefore := renewed(), goleak.IgnoreCurrent(), countSockets(t)
-		for _, dia := range e2e.Dialects {
-			run(dia)
+		for _, dialect := range e2e.Dialects {
+			run(dialect)
 		}
 		var err error
 		var n int
@@ -81,8 +81,8 @@ func TestKilledClientsLeakNothing(t *testing.T) {
 	bin := e2e.Clusters.BuiltKubectl()
 	port := e2e.EchoServer(t)
 	g.Must(t, "-n", ns, "wait", "--for=condition=Ready", "pod/shell") // opens the connections that the gateway keeps
-	checkNoLeaks(t, func(dia e2e.Dialect) {
-		g.Env = dia.Env
+	checkNoLeaks(t, func(dialect e2e.Dialect) {
+		g.Env = dialect.Env
 		exec := g.Start(t, bin, "-n", ns, "exec", "-i", "shell", "--", "sh", "-c", "echo started; yes")
 		exec.Line("started")
 		logs := g.Start(t, bin, "-n", ns, "logs", "-f", "talker-a")
@@ -138,8 +138,8 @@ func TestNetworkCut(t *testing.T) {
 	port := e2e.EchoServer(t)
 	g.Must(t, "-n", ns, "wait", "--for=condition=Ready", "pod/shell")
 	proxy.cut()
-	checkNoLeaks(t, func(dia e2e.Dialect) {
-		g.Env = dia.Env
+	checkNoLeaks(t, func(dialect e2e.Dialect) {
+		g.Env = dialect.Env
 		exec := g.Start(t, bin, "-n", ns, "exec", "-i", "shell", "--", "sh", "-c", "echo started; sleep 1000")
 		exec.Line("started")
 		logs := g.Start(t, bin, "-n", ns, "logs", "-f", "talker-a")
@@ -149,18 +149,18 @@ func TestNetworkCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		echoed(t, conn, "before")
+		checkEcho(t, conn, "before")
 		proxy.cut()
 		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		if n, err := conn.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%s: a forwarded connection goes on: %v", dia.Name, err)
+			t.Errorf("%s: a forwarded connection goes on: %v", dialect.Name, err)
 		}
 		_ = conn.Close()
-		if code := exec.ExitCode(); code == 0 && dia.Name == "websocket" { // by SPDY, kubectl reports success
-			t.Errorf("%s: a command that was cut looks whole", dia.Name)
+		if code := exec.ExitCode(); code == 0 && dialect.Name == "websocket" { // by SPDY, kubectl reports success
+			t.Errorf("%s: a command that was cut looks whole", dialect.Name)
 		}
 		if code := logs.ExitCode(); code == 0 {
-			t.Errorf("%s: a log that was cut looks whole", dia.Name)
+			t.Errorf("%s: a log that was cut looks whole", dialect.Name)
 		}
 		_ = pf.Cmd.Process.Signal(syscall.SIGKILL) // it may still wait for connections
 		pf.ExitCode()
@@ -222,11 +222,11 @@ func TestMemberDies(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member2"}, "shell", "talker-a")
 	bin := e2e.Clusters.BuiltKubectl()
 	member := e2e.Clusters.Cluster("member2")
-	for _, dia := range e2e.Dialects {
-		t.Run(dia.Name, func(t *testing.T) {
+	for _, dialect := range e2e.Dialects {
+		t.Run(dialect.Name, func(t *testing.T) {
 			var execs, logs [2]*e2e.Session
 			for i, k := range []e2e.Kubectl{e2e.Direct("member2"), e2e.Through(t, "member2")} {
-				k.Env = dia.Env
+				k.Env = dialect.Env
 				execs[i] = k.Start(t, bin, "-n", ns, "exec", "-i", "shell", "--", "sh", "-c", "echo started; sleep 1000")
 				execs[i].Line("started")
 				logs[i] = k.Start(t, bin, "-n", ns, "logs", "-f", "talker-a")
@@ -236,7 +236,7 @@ func TestMemberDies(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, s := range [][2]*e2e.Session{execs, logs} {
-				if d, g := s[0].ExitCode(), s[1].ExitCode(); d != g && dia.Name == "websocket" { // by SPDY, the exit codes vary
+				if d, g := s[0].ExitCode(), s[1].ExitCode(); d != g && dialect.Name == "websocket" { // by SPDY, the exit codes vary
 					t.Errorf("%s: exit %d directly, %d through the gateway\n%s\n%s", s[1].Name, d, g, s[0].Stderr, s[1].Stderr)
 				}
 			}
@@ -247,7 +247,7 @@ func TestMemberDies(t *testing.T) {
 				t.Fatal(err)
 			}
 			g := e2e.Through(t, "member2")
-			g.Env = dia.Env
+			g.Env = dialect.Env
 			var r e2e.Result
 			waittest.Until(t, "exec after the restart", func() bool {
 				r = g.Run(t, "-n", ns, "exec", "shell", "--", "echo", "again")

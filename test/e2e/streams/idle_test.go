@@ -31,8 +31,8 @@ func TestIdleStreams(t *testing.T) {
 	type sessions struct{ execs, forwards, watches, logs []*e2e.Session }
 	open := func(k e2e.Kubectl, bins map[string]string) (s sessions) {
 		for _, bin := range bins {
-			for _, dia := range e2e.Dialects {
-				k.Env = dia.Env
+			for _, dialect := range e2e.Dialects {
+				k.Env = dialect.Env
 				s.execs = append(s.execs, k.Start(t, bin, "-n", ns, "exec", "-i", "shell", "--", "cat"))
 				s.forwards = append(s.forwards, k.Start(t, bin, "-n", ns, "port-forward", "shell", fmt.Sprintf(":%d", port)))
 			}
@@ -42,29 +42,29 @@ func TestIdleStreams(t *testing.T) {
 		}
 		return s
 	}
-	ending := open(gatewayWith(2*time.Second), map[string]string{"PATH": e2e.Clusters.BuiltKubectl()})
-	living := open(gatewayWith(time.Hour), e2e.Kubectls())
+	limited := open(gatewayWith(2*time.Second), map[string]string{"PATH": e2e.Clusters.BuiltKubectl()})
+	unlimited := open(gatewayWith(time.Hour), e2e.Kubectls())
 
-	conns, addrs := dialForwards(t, living.forwards)
-	for _, s := range living.execs {
+	conns, addrs := dialForwards(t, unlimited.forwards)
+	for _, s := range unlimited.execs {
 		_, _ = fmt.Fprintln(s.Stdin, "early")
 		s.Line("early")
 	}
-	for _, s := range living.watches {
+	for _, s := range unlimited.watches {
 		s.Line("reader")
 	}
 	d := e2e.Direct("member1")
 	attached := d.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "attach", "-i", "reader")
 	marker := fmt.Sprint("woken-", time.Now().UnixNano())
 	_, _ = fmt.Fprintln(attached.Stdin, "before", marker)
-	for _, s := range living.logs {
+	for _, s := range unlimited.logs {
 		s.Line("got before " + marker)
 	}
 	e2e.Idle(silence)
 
 	d.Must(t, "-n", ns, "label", "pod", "reader", "--overwrite", "woken="+marker)
 	_, _ = fmt.Fprintln(attached.Stdin, marker)
-	for i, s := range living.execs {
+	for i, s := range unlimited.execs {
 		_, _ = fmt.Fprintln(s.Stdin, marker)
 		s.Line(marker)
 		_ = s.Stdin.Close()
@@ -73,18 +73,18 @@ func TestIdleStreams(t *testing.T) {
 		}
 	}
 	for i, conn := range conns {
-		echoed(t, conn, fmt.Sprint("late ", i))
+		checkEcho(t, conn, fmt.Sprint("late ", i))
 		if got, err := e2e.RoundTrip(addrs[i], []byte(marker)); err != nil || string(got) != marker {
 			t.Errorf("a new connection of port-forward %d: %q, %v", i, got, err)
 		}
 	}
-	for _, s := range living.watches {
+	for _, s := range unlimited.watches {
 		s.Line(marker)
 	}
-	for _, s := range living.logs {
+	for _, s := range unlimited.logs {
 		s.Line("got " + marker)
 	}
-	for _, kind := range [][]*e2e.Session{ending.execs, ending.forwards, ending.watches, ending.logs} {
+	for _, kind := range [][]*e2e.Session{limited.execs, limited.forwards, limited.watches, limited.logs} {
 		for _, s := range kind {
 			s.ExitCode()
 		}
@@ -101,14 +101,14 @@ func dialForwards(t *testing.T, forwards []*e2e.Session) (conns []net.Conn, addr
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = conn.Close() })
-		echoed(t, conn, fmt.Sprint("early ", i))
+		checkEcho(t, conn, fmt.Sprint("early ", i))
 		conns, addrs = append(conns, conn), append(addrs, addr)
 	}
 	return conns, addrs
 }
 
-// echoed sends a text and reads it back.
-func echoed(t *testing.T, conn net.Conn, text string) {
+// checkEcho sends a text and reads it back.
+func checkEcho(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
 	_ = conn.SetDeadline(time.Now().Add(e2e.Patience))
 	got := make([]byte, len(text))

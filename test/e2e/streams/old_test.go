@@ -97,7 +97,7 @@ var kubeletText = strings.NewReplacer(
 // TestOldMember calls a member without websockets by clients that have only websockets. If this fails, current clients
 // cannot use older clusters, or each request first tries a websocket.
 func TestOldMember(t *testing.T) {
-	began := time.Now()
+	start := time.Now()
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell", "reader")
 	k, refused := registerOldMember(t, "old")
 	exec := func(query url.Values) string {
@@ -152,7 +152,7 @@ func TestOldMember(t *testing.T) {
 	})
 	const remembered = 5 * time.Minute // how long the gateway remembers that a member has no websockets
 	// One each for exec, attach, port-forward and an unknown pod.
-	if n := refused.Load(); n > 4*(1+int64(time.Since(began)/remembered)) {
+	if n := refused.Load(); n > 4*(1+int64(time.Since(start)/remembered)) {
 		t.Errorf("the member was asked for websockets %d times", n)
 	}
 }
@@ -173,18 +173,18 @@ func checkOldMemberCommands(t *testing.T, k e2e.Kubectl, ns string) {
 	} {
 		args := append([]string{"-n", ns}, tt.args...)
 		var dr, gr e2e.Result
-		same := func() bool {
+		runBoth := func() bool {
 			dr, gr = d.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(tt.stdin), args...),
 				k.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(tt.stdin), args...)
 			return dr.Code == gr.Code && dr.Stdout == gr.Stdout &&
 				kubeletText.Replace(e2e.Normalize(dr.Stderr)) == kubeletText.Replace(e2e.Normalize(gr.Stderr))
 		}
-		alike := same()
+		equal := runBoth()
 		// By SPDY, kube-apiserver may lose the exit code of a command that ends before its stdin.
-		for deadline := time.Now().Add(e2e.Patience); !alike && time.Now().Before(deadline) && tt.stdin == "unread"; {
-			alike = same()
+		for deadline := time.Now().Add(e2e.Patience); !equal && time.Now().Before(deadline) && tt.stdin == "unread"; {
+			equal = runBoth()
 		}
-		if !alike {
+		if !equal {
 			t.Errorf("kubectl %v\ndirectly: %v\ntranslated: %v", args, dr, gr)
 		}
 	}
