@@ -38,7 +38,6 @@ const (
 	queueTimeout    = 10 * time.Second
 	maxQueue        = 4 * maxProcesses
 	maxIdle         = 5 * time.Minute
-	killChance      = 0.001
 )
 
 // functions opens the functions of the program.
@@ -113,7 +112,6 @@ func (f *functions) startProcesses(_ context.Context, backend route.Backend) (la
 		MaxQueue:       maxQueue,
 		QueueTimeout:   queueTimeout,
 		MaxIdle:        maxIdle,
-		KillChance:     killChance,
 		Output:         f.log,
 	})
 	if err != nil {
