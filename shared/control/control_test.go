@@ -612,7 +612,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %s}, sub
 	}
 }
 
-// TestProbeOnGet: a function probes a cluster that is asked for by name, because no bridge may be running. Without that,
+// TestProbeOnGet: a function probes a cluster that is asked for by name, because no bridge may be running. Otherwise
 // a caller would see an outdated condition.
 func TestProbeOnGet(t *testing.T) {
 	d := newInstallation(t).gatewayWith(func(c *control.Config) {

@@ -63,7 +63,7 @@ func TestLateBody(t *testing.T) {
 	}
 }
 
-// TestUnreadResponse: a client that reads nothing must not occupy the gateway, neither during the response nor after it.
+// TestUnreadResponse: a client that reads nothing must not occupy the gateway, during the response or after it.
 func TestUnreadResponse(t *testing.T) {
 	t.Parallel() // it waits more than it computes
 	h := newGateway(t, gatewaytest.Options{Configure: withShortTimeout})

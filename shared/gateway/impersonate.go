@@ -14,8 +14,8 @@ import (
 
 const extraPrefix = "Impersonate-Extra-"
 
-// impersonated returns the user that the caller impersonates (--as, --as-group, --as-uid), or the caller. Each part needs
-// the verb impersonate, as in Kubernetes. Headers that cannot be parsed completely are an error.
+// impersonated returns the user that the caller impersonates (--as, --as-group, --as-uid), or the caller. Each part
+// needs the verb impersonate, as in Kubernetes. Headers that cannot be parsed completely are an error.
 func (g *Gateway) impersonated(ctx context.Context, h http.Header, caller *identity.User) (*identity.User, error) {
 	user, err := impersonationTarget(h)
 	if err != nil || user == nil {
