@@ -1,9 +1,7 @@
 package fleet
 
 import (
-	"compress/gzip"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -40,16 +38,4 @@ func acceptJSON(h http.Header) (string, error) {
 			"the client accepts only %.200q", strings.Join(lines, ", "))
 	}
 	return strings.Join(out, ", "), nil
-}
-
-// plain returns an answer's body, decompressed as it comes in.
-func plain(resp *http.Response) (io.Reader, error) {
-	switch encoding := resp.Header.Get("Content-Encoding"); encoding {
-	case "", "identity":
-		return resp.Body, nil
-	case "gzip":
-		return gzip.NewReader(resp.Body)
-	default:
-		return nil, fmt.Errorf("it has the encoding %q, which nobody asked for", encoding)
-	}
 }

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/clusterpass/clusterpass/shared/access"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
-	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/route"
@@ -31,13 +31,14 @@ const (
 // ask is one call on its way.
 type ask struct {
 	f *Fleet
+	m *members.Client
 	r *http.Request
 	// header is the client's: with an upgrade, which asks for another right, also where the stream goes without.
 	header http.Header
 	user   *identity.User
 	route  route.Route
 	res    route.Resource
-	inv    *inventory
+	inv    *members.Inventory
 	// query is the members': without the fleet's own parameters and without @cluster in names.
 	query  url.Values
 	raw    string // the same, as sent where nothing was taken out
@@ -54,14 +55,6 @@ type ask struct {
 	reached func(clusters ...string)
 }
 
-// target is a cluster that takes part in a call.
-type target struct {
-	entry
-	scope registry.Scope
-	// unknown, if not nil, is why it is not known now whether it takes part: it is not asked, and fails.
-	unknown *failure
-}
-
 // begin reads what is asked.
 func (f *Fleet) begin(r *http.Request, c forward.Call) (*ask, error) {
 	bad := func(format string, args ...any) error {
@@ -71,7 +64,7 @@ func (f *Fleet) begin(r *http.Request, c forward.Call) (*ask, error) {
 	if err != nil {
 		return nil, bad("the query cannot be understood: %w", err)
 	}
-	q := &ask{f: f, r: r, header: r.Header, user: c.User, route: c.Route, res: route.ParseResource(r.Method, c.Route.Path, c.Query), query: values, labels: labels.Everything(),
+	q := &ask{f: f, r: r, m: f.m.Client(members.Caller{Request: r, User: c.User, Route: c.Route}), header: r.Header, user: c.User, route: c.Route, res: route.ParseResource(r.Method, c.Route.Path, c.Query), query: values, labels: labels.Everything(),
 		reached: c.Reached}
 	if q.reached == nil {
 		q.reached = func(...string) {}
@@ -103,7 +96,7 @@ func (f *Fleet) begin(r *http.Request, c forward.Call) (*ask, error) {
 	if err := q.narrow(); err != nil {
 		return nil, bad("the label selector cannot be understood: %w", err)
 	}
-	if q.inv, err = f.inventory(r.Context()); err != nil {
+	if q.inv, err = f.m.Inventory(r.Context()); err != nil {
 		return nil, err
 	}
 	if err := q.inOne(); err != nil {
@@ -198,7 +191,7 @@ func (q *ask) references() *naming.References {
 // called is how a cluster's objects are called in the answer.
 func (q *ask) called(cluster string) *naming.Answer {
 	how := naming.NewAnswer(q.references(), cluster, q.qualified())
-	how.Turn = q.turn
+	how.Turn = q.m.AcquireDecodeSlot
 	if q.within != "" {
 		how.NamespaceHere()
 	}
@@ -238,20 +231,13 @@ func (q *ask) rename(name, base string) error {
 	return status.New(status.BadRequest, "", "the path does not hold the name %q as it should", name)
 }
 
-// routeTo is the way of the call to one cluster.
-func (q *ask) routeTo(cluster, path string) route.Route {
-	r := q.route
-	r.Kind, r.Cluster, r.AllClusters, r.Qualified, r.Path = route.Cluster, cluster, false, false, path
-	return r
-}
-
 // next is the call as one cluster's alone.
 func (q *ask) next(cluster string) *forward.Call {
-	return &forward.Call{Route: q.routeTo(cluster, q.route.Path), Query: q.raw}
+	return &forward.Call{Route: q.m.RouteTo(cluster, q.route.Path), Query: q.raw}
 }
 
 // narrowed reports whether the caller asks for c, among others.
-func (q *ask) narrowed(c entry) bool {
+func (q *ask) narrowed(c members.Entry) bool {
 	return (q.only == nil || slices.Contains(q.only, c.Name)) && (q.named == "" || q.named == c.Name) && q.labels.Matches(labels.Set(c.Labels))
 }
 
@@ -263,7 +249,7 @@ func (q *ask) may(cluster string) error {
 // known reports whether name@cluster is more than a name. A cluster that the caller may not call is none to them. It
 // decides once for each cluster, since a body may have 100,000 names.
 func (q *ask) known(cluster string) bool {
-	if !q.inv.has(cluster) {
+	if !q.inv.Has(cluster) {
 		return false
 	}
 	known, decided := q.knows[cluster]
@@ -287,18 +273,18 @@ func (q *ask) mayName(cluster string) bool {
 }
 
 // allowed returns the clusters that the caller asks for and may call.
-func (q *ask) allowed() ([]entry, error) {
+func (q *ask) allowed() ([]members.Entry, error) {
 	for _, name := range q.only {
 		if err := q.may(name); err != nil {
 			return nil, err
 		}
-		if !q.inv.has(name) {
+		if !q.inv.Has(name) {
 			return nil, status.New(status.UnknownCluster, name, "there is no cluster %q", name)
 		}
 	}
-	var out []entry
+	var out []members.Entry
 	var refused error
-	for _, c := range q.inv.clusters {
+	for _, c := range q.inv.Clusters {
 		if !q.narrowed(c) {
 			continue
 		}
@@ -315,7 +301,7 @@ func (q *ask) allowed() ([]entry, error) {
 		return out, nil
 	case refused != nil:
 		return nil, refused
-	case len(q.inv.clusters) == 0:
+	case len(q.inv.Clusters) == 0:
 		return nil, q.noCluster("the gateway has no clusters yet; register one with: clusterpass cluster add")
 	default:
 		return nil, q.noCluster("no cluster is as the call asks for (%s, %s)", clustersParam, clusterSelectorParam)

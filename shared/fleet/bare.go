@@ -72,7 +72,7 @@ func isApply(contentType string) bool {
 
 // bare reports whether the request names no cluster, while there are several.
 func (q *ask) bare() bool {
-	return q.named == "" && q.within == "" && len(q.only) != 1 && len(q.inv.clusters) > 1
+	return q.named == "" && q.within == "" && len(q.only) != 1 && len(q.inv.Clusters) > 1
 }
 
 // guards reports whether a write is refused because it names no cluster. placement is the cluster of its annotations.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -14,7 +15,7 @@ const maxOptions = 64 << 10
 
 // deleteCollection deletes in every target. It fails if one does, saying which; one that does not have the kind has nothing to delete,
 // which costs a warning where another did it.
-func (q *ask) deleteCollection(w http.ResponseWriter, targets []target) error {
+func (q *ask) deleteCollection(w http.ResponseWriter, targets []members.Target) error {
 	body, err := q.body()
 	if err != nil {
 		return err
@@ -22,29 +23,29 @@ func (q *ask) deleteCollection(w http.ResponseWriter, targets []target) error {
 	if body.Len() > maxOptions {
 		return status.New(status.TooLarge, "", "what says how a collection is to be deleted is larger than %d KiB", maxOptions>>10)
 	}
-	q.reached(names(targets)...)
-	answers := q.each(targets, func(_ int, t target) *answer {
+	q.reached(members.Names(targets)...)
+	answers := q.m.Each(targets, func(_ int, t members.Target) *members.Answer {
 		data, err := q.forMember(t, body)
 		if err != nil {
-			return &answer{target: t, err: q.failed(q.r.Context(), t.Name, err)}
+			return &members.Answer{Target: t, Err: q.m.Fail(q.r.Context(), t.Name, err)}
 		}
-		return q.call(q.r.Context(), t, outgoing{method: http.MethodDelete, path: q.route.Path, query: q.query, body: data, patient: true,
-			header: http.Header{"Accept": {"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"}, "Accept-Encoding": {"identity"}}}, func(a *answer) error {
-			_, _ = io.Copy(io.Discard, a.body) // the code said that it is done
+		return q.m.Do(q.r.Context(), t, members.Call{Method: http.MethodDelete, Path: q.route.Path, Query: q.query, Body: data, Write: true,
+			Header: http.Header{"Accept": {"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"}, "Accept-Encoding": {"identity"}}}, func(a *members.Answer) error {
+			_, _ = io.Copy(io.Discard, a.Body) // the code said that it is done
 			return nil
 		})
 	})
-	good, failures, err := split(answers)
+	good, failures, err := members.Split(answers)
 	if err != nil {
 		return err
 	}
-	stopAll(good)
+	members.CloseAll(good)
 	if len(good) > 0 && !q.strict {
-		warn(w.Header(), slices.DeleteFunc(slices.Clone(failures), func(e *failure) bool { return !e.absent() }))
-		failures = slices.DeleteFunc(failures, (*failure).absent)
+		members.Warn(w.Header(), slices.DeleteFunc(slices.Clone(failures), func(e *members.Failure) bool { return !e.IsNotFound() }))
+		failures = slices.DeleteFunc(failures, (*members.Failure).IsNotFound)
 	}
 	if len(failures) > 0 {
-		err := status.From(summary(failures))
+		err := status.From(members.Summary(failures))
 		for _, a := range good {
 			err.Message += fmt.Sprintf("; done in cluster %q", a.Name)
 		}

@@ -6,13 +6,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
 // create makes an object in the cluster that it names.
-func (q *ask) create(w http.ResponseWriter, targets []target) error {
+func (q *ask) create(w http.ResponseWriter, targets []members.Target) error {
 	body, err := q.body()
 	if err != nil {
 		return err
@@ -46,7 +47,7 @@ func (q *ask) create(w http.ResponseWriter, targets []target) error {
 		}
 		cluster = targets[0].Name
 	}
-	i := slices.IndexFunc(targets, func(t target) bool { return t.Name == cluster })
+	i := slices.IndexFunc(targets, func(t members.Target) bool { return t.Name == cluster })
 	if i < 0 {
 		return q.unplaced(targets, cluster)
 	}
@@ -57,23 +58,23 @@ func (q *ask) create(w http.ResponseWriter, targets []target) error {
 }
 
 // having leaves out the targets that say that they do not have the kind, if others may: nothing can be made there.
-func (q *ask) having(targets []target) ([]target, error) {
+func (q *ask) having(targets []members.Target) ([]members.Target, error) {
 	if len(targets) == 1 {
 		return targets, nil
 	}
-	var asked []entry
+	var asked []members.Entry
 	for _, t := range targets {
-		if t.unknown == nil {
-			asked = append(asked, t.entry)
+		if t.Unavailable == nil {
+			asked = append(asked, t.Entry)
 		}
 	}
-	words, err := q.f.words(q.r.Context(), asked, q.kind(), 0)
+	words, err := q.m.Kinds(q.r.Context(), asked, q.kind(), 0)
 	if err != nil {
 		return nil, err
 	}
-	out := slices.DeleteFunc(slices.Clone(targets), func(t target) bool {
+	out := slices.DeleteFunc(slices.Clone(targets), func(t members.Target) bool {
 		said, ok := words[t.Name]
-		return ok && said.unknown == nil && said.kind == ""
+		return ok && said.Unavailable == nil && said.Kind == ""
 	})
 	if len(out) == 0 {
 		return targets, nil
@@ -101,23 +102,15 @@ func agree(name, annotation, namespace string) error {
 }
 
 // unplaced is for an object that is to be made, nobody knows where; meant is a cluster that it names and that is none of the targets.
-func (q *ask) unplaced(targets []target, meant string) error {
+func (q *ask) unplaced(targets []members.Target, meant string) error {
 	why := ""
 	if meant != "" {
 		why = fmt.Sprintf("%q is no cluster that you may call, or takes no part here: ", meant)
 	}
 	if q.res.APIGroup == "authorization.k8s.io" || q.res.APIGroup == "authentication.k8s.io" { // what is asked, not an object
 		return status.New(status.NoPlacement, "", "%ssay which cluster is asked, by the namespace, as -n NAMESPACE@CLUSTER, or by the parameter %s, or ask it at /clusters/NAME; there may be: %s",
-			why, clustersParam, strings.Join(names(targets), ", "))
+			why, clustersParam, strings.Join(members.Names(targets), ", "))
 	}
 	return status.New(status.NoPlacement, "", "%ssay in which cluster it is to be made, by the annotation %s or by metadata.name: NAME@CLUSTER; for %s there may be: %s",
-		why, naming.PlacementAnnotation, q.res.Resource, strings.Join(names(targets), ", "))
-}
-
-func names(targets []target) []string {
-	out := make([]string, len(targets))
-	for i, t := range targets {
-		out[i] = t.Name
-	}
-	return out
+		why, naming.PlacementAnnotation, q.res.Resource, strings.Join(members.Names(targets), ", "))
 }

@@ -16,6 +16,7 @@ import (
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -35,7 +36,7 @@ func (q *ask) nonResource(w http.ResponseWriter) error {
 		return err
 	}
 	// Where clusters say different things of themselves, one that is registered later does not change what is said.
-	slices.SortFunc(allowed, func(a, b entry) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(allowed, func(a, b members.Entry) int { return cmp.Compare(a.ID, b.ID) })
 	parts := strings.Split(strings.Trim(q.route.Path, "/"), "/")
 	switch {
 	case parts[0] == "healthz" || parts[0] == "livez" || parts[0] == "readyz":
@@ -55,14 +56,14 @@ func (q *ask) nonResource(w http.ResponseWriter) error {
 }
 
 // version answers with the version of the first cluster that tells its own.
-func (q *ask) version(w http.ResponseWriter, allowed []entry) error {
+func (q *ask) version(w http.ResponseWriter, allowed []members.Entry) error {
 	bodies := make([][]byte, len(allowed))
-	good, failures, err := q.documents(allowed, bodies, maxIndex, outgoing{path: "/version"})
+	good, failures, err := q.documents(allowed, bodies, maxIndex, members.Call{Path: "/version"})
 	if err != nil {
 		return err
 	}
 	if len(good) == 0 {
-		return summary(failures)
+		return members.Summary(failures)
 	}
 	writeJSON(w, http.StatusOK, bodies[good[0]])
 	return nil
@@ -70,31 +71,31 @@ func (q *ask) version(w http.ResponseWriter, allowed []entry) error {
 
 // documents asks members for a document each, of at most so many bytes, in JSON unless out says otherwise, and puts them into bodies. It
 // returns which members sent one.
-func (q *ask) documents(of []entry, bodies [][]byte, most int64, out outgoing) (good []int, failures []*failure, err error) {
-	targets := make([]target, len(of))
+func (q *ask) documents(of []members.Entry, bodies [][]byte, most int64, out members.Call) (good []int, failures []*members.Failure, err error) {
+	targets := make([]members.Target, len(of))
 	for i, c := range of {
-		targets[i] = target{entry: c, scope: registry.Scope{All: true}}
+		targets[i] = members.Target{Entry: c, Scope: registry.Scope{All: true}}
 	}
-	answers := q.each(targets, func(i int, t target) *answer {
+	answers := q.m.Each(targets, func(i int, t members.Target) *members.Answer {
 		o := out
-		o.method = http.MethodGet
+		o.Method = http.MethodGet
 		accept := "application/json"
-		if v := o.header["Accept"]; v != nil {
+		if v := o.Header["Accept"]; v != nil {
 			accept = v[0]
 		}
-		o.header = http.Header{"Accept": {accept}, "Accept-Encoding": {"gzip"}, "If-None-Match": nil}
-		return q.call(q.r.Context(), t, o, func(a *answer) (err error) {
-			bodies[i], err = read(a.body, most)
+		o.Header = http.Header{"Accept": {accept}, "Accept-Encoding": {"gzip"}, "If-None-Match": nil}
+		return q.m.Do(q.r.Context(), t, o, func(a *members.Answer) (err error) {
+			bodies[i], err = members.ReadLimited(a.Body, most)
 			return err
 		})
 	})
 	for i, a := range answers {
-		if a.err == nil {
+		if a.Err == nil {
 			good = append(good, i)
 		}
 	}
-	had, failures, err := split(answers)
-	stopAll(had)
+	had, failures, err := members.Split(answers)
+	members.CloseAll(had)
 	return good, failures, err
 }
 
@@ -102,16 +103,16 @@ func (q *ask) documents(of []entry, bodies [][]byte, most int64, out outgoing) (
 const nothingGlobal = "no kind is global: no ResourceRegistry of search.karmada.io/v1alpha1 takes one in for a cluster that you may call; create one, or ask one cluster at /clusters/NAME"
 
 // discovery answers with what all clusters together have, as far as it is global.
-func (q *ask) discovery(w http.ResponseWriter, allowed []entry, parts []string) error {
+func (q *ask) discovery(w http.ResponseWriter, allowed []members.Entry, parts []string) error {
 	union, failures, err := q.union(allowed)
 	if err != nil {
 		return err
 	}
 	for _, e := range failures {
-		addWarning(w.Header(), e.text()+" (its kinds are left out)")
+		members.AddWarning(w.Header(), e.Text()+" (its kinds are left out)")
 	}
 	if len(union.Items) == 0 && len(failures) == 0 {
-		addWarning(w.Header(), nothingGlobal)
+		members.AddWarning(w.Header(), nothingGlobal)
 	}
 	isCore := parts[0] == "api"
 	if len(parts) == 1 {
@@ -237,7 +238,7 @@ func ofKind(r metav1.APIResource, kind *metav1.GroupVersionKind) metav1.APIResou
 // union returns what the clusters have together, each kind once, as far as it is global. Every caller has a union of their own, which is
 // kept for a while, and for a moment if a cluster failed: kubectl asks twice in a row, and shall not wait twice. It is made once for calls of theirs
 // that come together.
-func (q *ask) union(allowed []entry) (union discoveryv2.APIGroupDiscoveryList, failures []*failure, err error) {
+func (q *ask) union(allowed []members.Entry) (union discoveryv2.APIGroupDiscoveryList, failures []*members.Failure, err error) {
 	key := q.discoveryKey(allowed)
 	u := q.f.discovered
 	k, err := u.once(fmt.Sprintf("%x %t", key, q.strict), func() (*kept, bool) {
@@ -254,7 +255,7 @@ func (q *ask) union(allowed []entry) (union discoveryv2.APIGroupDiscoveryList, f
 		return union, nil, err
 	}
 	if len(k.failures) > 0 && q.strict {
-		return union, nil, summary(k.failures)
+		return union, nil, members.Summary(k.failures)
 	}
 	return k.union, k.failures, nil
 }
@@ -262,18 +263,18 @@ func (q *ask) union(allowed []entry) (union discoveryv2.APIGroupDiscoveryList, f
 // lasting is the call without its client's end: that one may leave, and others wait for the same, until the members' deadlines.
 func (q *ask) lasting() *ask {
 	out := *q
-	out.r = q.r.WithContext(context.WithoutCancel(q.r.Context()))
+	out.r, out.m = q.r.WithContext(context.WithoutCancel(q.r.Context())), q.m.WithoutCancel()
 	return &out
 }
 
 // discover asks the clusters what they have, and unites that.
-func (q *ask) discover(allowed []entry) (*kept, error) {
+func (q *ask) discover(allowed []members.Entry) (*kept, error) {
 	u := newUniter()
 	const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 	type documents struct {
 		bodies [][]byte
 		good   []int
-		failed []*failure
+		failed []*members.Failure
 		err    error
 	}
 	var answers [2]documents
@@ -281,14 +282,14 @@ func (q *ask) discover(allowed []entry) (*kept, error) {
 	for i, path := range []string{"/api", "/apis"} {
 		both.Go(func() {
 			d := documents{bodies: make([][]byte, len(allowed))}
-			d.good, d.failed, d.err = q.documents(allowed, d.bodies, maxDiscovery, outgoing{path: path, header: http.Header{"Accept": {accept}}})
+			d.good, d.failed, d.err = q.documents(allowed, d.bodies, maxDiscovery, members.Call{Path: path, Header: http.Header{"Accept": {accept}}})
 			answers[i] = d
 		})
 	}
 	both.Wait()
-	var failures []*failure
-	failed := func(e *failure) {
-		if !slices.ContainsFunc(failures, func(o *failure) bool { return o.cluster == e.cluster }) {
+	var failures []*members.Failure
+	failed := func(e *members.Failure) {
+		if !slices.ContainsFunc(failures, func(o *members.Failure) bool { return o.Cluster == e.Cluster }) {
 			failures = append(failures, e)
 		}
 	}
@@ -297,7 +298,7 @@ func (q *ask) discover(allowed []entry) (*kept, error) {
 			return nil, d.err
 		}
 		if len(d.good) == 0 {
-			return nil, summary(d.failed)
+			return nil, members.Summary(d.failed)
 		}
 		for _, e := range d.failed {
 			failed(e)
@@ -318,28 +319,28 @@ func (q *ask) discover(allowed []entry) (*kept, error) {
 		}
 	}
 	for _, e := range failures {
-		e.raw = nil // a union shows messages alone, and must not evict others by its size
+		e.Raw = nil // a union shows messages alone, and must not evict others by its size
 	}
 	return &kept{union: u.union(), failures: failures, until: time.Now().Add(discoveryTTL)}, nil
 }
 
 // global says what of a cluster the fleet has: what a registry takes in, and all of the control-plane cluster. Of some namespaces that is what
 // has namespaces, and these themselves.
-func (q *ask) global(c entry) func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool {
+func (q *ask) global(c members.Entry) func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool {
 	return func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool {
 		if q.route.AllClusters || c.Name == q.f.cfg.ControlPlane {
 			return true
 		}
-		s := registry.ScopeOf(q.inv.registries, c.Cluster, registry.Kind{APIVersion: apiVersion, Resource: r.Resource, Kind: r.ResponseKind.Kind})
+		s := registry.ScopeOf(q.inv.Registries, c.Cluster, registry.Kind{APIVersion: apiVersion, Resource: r.Resource, Kind: r.ResponseKind.Kind})
 		return s.All || s.Takes("") && (r.Scope == discoveryv2.ScopeNamespace || apiVersion == "v1" && r.Resource == "namespaces")
 	}
 }
 
 // discoveryKey names all that a union depends on.
-func (q *ask) discoveryKey(allowed []entry) [sha256.Size]byte {
+func (q *ask) discoveryKey(allowed []members.Entry) [sha256.Size]byte {
 	names := make([]string, len(allowed))
 	for i, c := range allowed {
-		names[i] = fmt.Sprintf("%s %d", c.Name, c.id)
+		names[i] = fmt.Sprintf("%s %d", c.Name, c.ID)
 	}
-	return sum(q.caller(), names, q.inv.digest, q.route.AllClusters, q.control())
+	return members.DigestOf(q.caller(), names, q.inv.Digest, q.route.AllClusters, q.control())
 }

@@ -50,7 +50,7 @@ func rowOf(table merge.Object) (row merge.Object, columns []merge.Column, err er
 
 // withKind returns a copy of a list's object with its kind, which kube-apiserver leaves out there and writes into events, and which it has then.
 func withKind(o merge.Object, listed metav1.TypeMeta) (merge.Object, metav1.TypeMeta) {
-	switch have, said := kindOf(o); {
+	switch have, said := merge.KindOf(o); {
 	case said:
 		return o.Clone(), have
 	case listed.Kind == "":
@@ -61,29 +61,6 @@ func withKind(o merge.Object, listed metav1.TypeMeta) (merge.Object, metav1.Type
 		panic(err) // strings always marshal
 	}
 	return o.With(head), listed
-}
-
-// kindOf is of what kind an object says that it is, if it says anything of that: none where that is not said once, as decoders want it, or at
-// greater length than any kind has.
-func kindOf(o merge.Object) (kind metav1.TypeMeta, said bool) {
-	var s scan.Scanner
-	for f := range s.Fields(o.Text, 0) {
-		var into *string
-		switch {
-		case f.Is("kind"):
-			into = &kind.Kind
-		case f.Is("apiVersion"):
-			into = &kind.APIVersion
-		default:
-			continue
-		}
-		word, err := merge.Kind(o.Text[f.At:f.End])
-		if *into != "" || err != nil {
-			return metav1.TypeMeta{}, true
-		}
-		*into, said = word, true
-	}
-	return kind, said
 }
 
 // metadataOf returns the metadata of an object, or of that in a row; nil if there is none.

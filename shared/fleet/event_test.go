@@ -20,7 +20,7 @@ func TestManyEvents(t *testing.T) {
 	for i := range n {
 		fmt.Fprintf(&body, `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p%d","resourceVersion":"%d"},"data":"%s"}}`+"\n", i, i+1, strings.Repeat(string(rune('a'+i)), size))
 	}
-	f := &follower{target: member("a", 1), w: &watcher{q: &ask{}, events: make(chan event, n)}}
+	f := &follower{Target: member("a", 1), w: &watcher{q: &ask{}, events: make(chan event, n)}}
 	if err := f.read(t.Context(), strings.NewReader(body.String()), func() {}); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestManyListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, l := &follower{target: member("a", 1), w: &watcher{q: &ask{}, events: make(chan event, n)}}, &listing{Source: s}
+	f, l := &follower{Target: member("a", 1), w: &watcher{q: &ask{}, events: make(chan event, n)}}, &listing{Source: s}
 	for range n {
 		if l.object, err = l.Next(); err != nil || !f.sendListed(t.Context(), "ADDED", l) {
 			t.Fatal(err)
@@ -81,7 +81,7 @@ func TestEventRefuses(t *testing.T) {
 		`{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},` +
 			`"rows":[{"cells":[]},{"cells":[]}]}}`: "cannot be read",
 	} {
-		f := &follower{target: member("a", 1), w: &watcher{q: &ask{}, events: make(chan event, 1)}}
+		f := &follower{Target: member("a", 1), w: &watcher{q: &ask{}, events: make(chan event, 1)}}
 		if err := f.read(t.Context(), strings.NewReader(in), func() {}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", in, err)
 		}
@@ -100,11 +100,11 @@ func TestKindOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, _ := kindOf(o)
+		got, _ := merge.KindOf(o)
 		if got != want {
 			t.Errorf("%s is %+v", in, got)
 		}
-		if err := w.heard(event{from: &follower{target: member("a", 1)}, kind: "ADDED", typ: got}); (err == nil) != (want.Kind != "") {
+		if err := w.heard(event{from: &follower{Target: member("a", 1)}, kind: "ADDED", typ: got}); (err == nil) != (want.Kind != "") {
 			t.Errorf("%s in a watch: %v", in, err)
 		}
 	}
@@ -157,7 +157,7 @@ func TestKindOfBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if kind, said := kindOf(o); !said || kind != (metav1.TypeMeta{}) {
+		if kind, said := merge.KindOf(o); !said || kind != (metav1.TypeMeta{}) {
 			t.Errorf("%s: %.60v", field, kind)
 		}
 	}

@@ -1,9 +1,6 @@
 package fleet
 
 import (
-	"bytes"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -60,21 +57,5 @@ func TestStoredPlacementMatchesExactly(t *testing.T) {
 		if got := storedPlacement([]byte(object)); got != "f1" {
 			t.Errorf("%s: placed in %q", name, got)
 		}
-	}
-}
-
-// TestRefusalOfManyBytes fails if a member could fill the gateway's log by the message of an error. The client gets it
-// whole.
-func TestRefusalOfManyBytes(t *testing.T) {
-	body := []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":409,"reason":"Conflict","message":"` +
-		strings.Repeat("x", 1<<20) + `"}`)
-	e := refusal("m", &answer{
-		resp: &http.Response{StatusCode: http.StatusConflict}, body: io.NopCloser(bytes.NewReader(body)),
-	})
-	if !bytes.Equal(e.raw, body) {
-		t.Errorf("%d of %d bytes pass", len(e.raw), len(body))
-	}
-	if len(e.message) > maxText+len("...") {
-		t.Errorf("the message has %d bytes", len(e.message))
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/status"
@@ -38,7 +39,7 @@ type Access interface {
 
 // Config is what a Fleet is made of.
 type Config struct {
-	Objects Objects
+	Objects members.Objects
 	Members *cluster.Members
 	Access  Access
 	// Freshness bounds how old what is known of clusters and registries may be; 0 reads them for every call.
@@ -57,15 +58,11 @@ const deadline = 10 * time.Second
 
 // Fleet answers calls to the fleet. It is safe for concurrent use and has no goroutine but those of calls.
 type Fleet struct {
-	cfg    Config
-	inv    *cache.Cache[*inventory]
-	kinds  *cache.Cache[map[string]what]
-	owners owners
+	cfg Config
+	m   *members.Pool
 	// discovered holds unions by all that they depend on.
 	discovered *unions
 	schemas    *schemas
-	// decoding holds what stands for each body that is being decoded.
-	decoding chan struct{}
 }
 
 // New returns a Fleet.
@@ -76,14 +73,17 @@ func New(cfg Config) *Fleet {
 	if cfg.Deadline == 0 {
 		cfg.Deadline = deadline
 	}
-	f := &Fleet{cfg: cfg, inv: newInventory(cfg.Objects, cfg.Freshness, cfg.Log), discovered: newUnions(), owners: newOwners(), schemas: newSchemas(), decoding: make(chan struct{}, maxDecoding)}
-	f.kinds = newKinds(f)
-	return f
+	return &Fleet{
+		cfg: cfg, discovered: newUnions(), schemas: newSchemas(),
+		m: members.NewPool(members.Config{
+			Objects: cfg.Objects, Members: cfg.Members, Freshness: cfg.Freshness, Deadline: cfg.Deadline, Log: cfg.Log,
+		}),
+	}
 }
 
 // Stats counts for each cache by its name: "fleet", of clusters and registries, and "kinds", of what members have.
 func (f *Fleet) Stats() map[string]cache.Stats {
-	return map[string]cache.Stats{"fleet": f.inv.Stats(), "kinds": f.kinds.Stats()}
+	return f.m.Stats()
 }
 
 // Do answers r, or returns the call to one cluster as which it goes on; it is an implementation of gateway.Fleet. An error is returned

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
@@ -50,7 +51,7 @@ const (
 
 // follower follows one member.
 type follower struct {
-	target
+	members.Target
 	w       *watcher
 	version string // from which to go on; "" lists first
 	begins  bool   // without a version it begins with later events, not with a list
@@ -66,18 +67,18 @@ type follower struct {
 }
 
 // follow begins to follow a member, after that time.
-func (w *watcher) follow(ctx context.Context, t target, delay time.Duration) *follower {
+func (w *watcher) follow(ctx context.Context, t members.Target, delay time.Duration) *follower {
 	ctx, cancel := context.WithCancel(ctx)
-	f := &follower{cancel: cancel, target: t, w: w, delay: delay, told: delay > 0, single: w.single, version: w.version[t.id],
-		begins: w.unlisted[t.id], answer: w.q.called(t.Name), began: make(chan error, 1)}
-	w.followed[t.id] = f
+	f := &follower{cancel: cancel, Target: t, w: w, delay: delay, told: delay > 0, single: w.single, version: w.version[t.ID],
+		begins: w.unlisted[t.ID], answer: w.q.called(t.Name), began: make(chan error, 1)}
+	w.followed[t.ID] = f
 	q := w.q
 	go func() { // ends with ctx, that is with the watch
 		defer cancel()
 		defer func() { f.tell(context.Cause(ctx)) }()
-		defer q.f.guard(t.Name, func(e *failure) {
+		defer q.f.m.Recover(t.Name, func(e *members.Failure) {
 			f.tell(e)
-			f.send(ctx, event{from: f, kind: failed, err: summary([]*failure{e})})
+			f.send(ctx, event{from: f, kind: failed, err: members.Summary([]*members.Failure{e})})
 		})
 		f.run(ctx, q)
 	}()
@@ -110,11 +111,11 @@ func (f *follower) run(ctx context.Context, q *ask) {
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := f.once(ctx, q)
-		var e *failure
+		var e *members.Failure
 		switch {
 		case ctx.Err() != nil:
 			return
-		case errors.As(err, &e) && e.expired() && f.version != "":
+		case errors.As(err, &e) && e.IsExpired() && f.version != "":
 			if f.tell(err) {
 				return
 			}
@@ -160,29 +161,29 @@ func (f *follower) once(ctx context.Context, q *ask) error {
 			return err
 		}
 	case f.wentBack(ctx, q):
-		return &failure{cluster: f.Name, code: http.StatusGone, message: fmt.Sprintf("cluster %q is at an earlier version than it was, as after it was restored from a backup", f.Name)}
+		return &members.Failure{Cluster: f.Name, Code: http.StatusGone, Message: fmt.Sprintf("cluster %q is at an earlier version than it was, as after it was restored from a backup", f.Name)}
 	}
-	a := q.call(ctx, f.target, f.outgoing(q, url.Values{"watch": {"true"}, "resourceVersion": {f.version}, "allowWatchBookmarks": {"true"}}), nil)
-	if a.err != nil {
-		return a.err
+	a := q.m.Do(ctx, f.Target, f.outgoing(q, url.Values{"watch": {"true"}, "resourceVersion": {f.version}, "allowWatchBookmarks": {"true"}}), nil)
+	if a.Err != nil {
+		return a.Err
 	}
-	defer stopAll([]*answer{a})
+	defer members.CloseAll([]*members.Answer{a})
 	f.tell(nil)
-	return f.read(ctx, a.body, a.stop)
+	return f.read(ctx, a.Body, a.Stop)
 }
 
 // wentBack reports whether the member is at an earlier version than that from which it is to be watched. kube-apiserver would say nothing then until
 // it comes there again, and nothing ever of what happens until then. What it does not answer is taken for no: the watch will say more.
 func (f *follower) wentBack(ctx context.Context, q *ask) bool {
 	out := f.outgoing(q, nil)
-	out.query = url.Values{"limit": {"1"}} // whatever is chosen
-	out.header["Accept"] = []string{metadataOnly}
-	now, _, a := q.head(ctx, f.target, out)
-	return a.err == nil && cursor.ValidOwn(now.ResourceVersion) && cursor.Before(now.ResourceVersion, f.version)
+	out.Query = url.Values{"limit": {"1"}} // whatever is chosen
+	out.Header["Accept"] = []string{members.MetadataListAccept}
+	now, _, a := q.m.ListMetadata(ctx, f.Target, out)
+	return a.Err == nil && cursor.ValidOwn(now.ResourceVersion) && cursor.Before(now.ResourceVersion, f.version)
 }
 
 // outgoing is a call with the client's selectors and forms, and these parameters.
-func (f *follower) outgoing(q *ask, params url.Values) outgoing {
+func (f *follower) outgoing(q *ask, params url.Values) members.Call {
 	query := url.Values{}
 	for _, key := range []string{"labelSelector", "fieldSelector", "includeObject"} {
 		if v, ok := q.query[key]; ok {
@@ -191,27 +192,27 @@ func (f *follower) outgoing(q *ask, params url.Values) outgoing {
 	}
 	maps.Copy(query, params)
 	path := q.route.Path
-	if !f.scope.All && q.res.Namespace == "" && len(f.scope.Namespaces) == 1 {
-		path = inNamespace(path, f.scope.Namespaces[0])
+	if !f.Scope.All && q.res.Namespace == "" && len(f.Scope.Namespaces) == 1 {
+		path = inNamespace(path, f.Scope.Namespaces[0])
 	}
 	if f.elsewhere() != nil && query.Get("includeObject") == "None" {
 		query.Set("includeObject", "Metadata")
 	}
-	return outgoing{method: http.MethodGet, path: path, query: query, header: http.Header{"Accept": {f.w.accept}, "Accept-Encoding": {"identity"}}}
+	return members.Call{Method: http.MethodGet, Path: path, Query: query, Header: http.Header{"Accept": {f.w.accept}, "Accept-Encoding": {"identity"}}}
 }
 
 // elsewhere reports the namespaces to which events must be held; nil for all.
 func (f *follower) elsewhere() []string {
-	if !f.scope.All && f.w.q.res.Namespace == "" && len(f.scope.Namespaces) > 1 {
-		return f.scope.Namespaces
+	if !f.Scope.All && f.w.q.res.Namespace == "" && len(f.Scope.Namespaces) > 1 {
+		return f.Scope.Namespaces
 	}
 	return nil
 }
 
 // unwatchable is for a member whose lists have no version to watch from.
-func (f *follower) unwatchable() *failure {
-	return &failure{cluster: f.Name, code: http.StatusMethodNotAllowed,
-		message: fmt.Sprintf("cluster %q lists this kind without a resourceVersion: it cannot be watched", f.Name)}
+func (f *follower) unwatchable() *members.Failure {
+	return &members.Failure{Cluster: f.Name, Code: http.StatusMethodNotAllowed,
+		Message: fmt.Sprintf("cluster %q lists this kind without a resourceVersion: it cannot be watched", f.Name)}
 }
 
 // begin makes the member's present version the one from which to go on, and sends no object.
@@ -286,7 +287,7 @@ func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error 
 	idle := time.AfterFunc(silence, stop)
 	defer idle.Stop()
 	broken := func(err error, format string, args ...any) error {
-		return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("cluster %q ", f.Name) + fmt.Sprintf(format, args...), err: err}
+		return &members.Failure{Cluster: f.Name, Code: http.StatusBadGateway, Message: fmt.Sprintf("cluster %q ", f.Name) + fmt.Sprintf(format, args...), Err: err}
 	}
 	in := scan.NewReader(body, merge.MaxObject)
 	in.Scanner.Field = "object"
@@ -296,7 +297,7 @@ func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error 
 		if errors.Is(in.Err(), io.EOF) {
 			return nil
 		} else if in.Err() != nil {
-			return &failure{cluster: f.Name, code: http.StatusBadGateway, message: fmt.Sprintf("the watch of cluster %q broke off", f.Name), err: in.Err()}
+			return &members.Failure{Cluster: f.Name, Code: http.StatusBadGateway, Message: fmt.Sprintf("the watch of cluster %q broke off", f.Name), Err: in.Err()}
 		}
 		in.Limit(merge.MaxObject)
 		idle.Reset(silence)
@@ -306,7 +307,7 @@ func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error 
 		}
 		if kind == "ERROR" {
 			code, _ := strconv.Atoi(string(scan.Lookup(object.Text, "code"))) // 0 stays
-			return &failure{cluster: f.Name, code: code, message: scan.Text(scan.Lookup(object.Text, "message"))}
+			return &members.Failure{Cluster: f.Name, Code: code, Message: scan.Text(scan.Lookup(object.Text, "message"))}
 		}
 		own := metadataText(object, false, "resourceVersion")
 		if !cursor.ValidOwn(own) {
@@ -315,7 +316,7 @@ func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error 
 		if f.version != "" && cursor.Before(own, f.version) { // to go on from it would give what was given
 			return broken(nil, "sends an event of version %s after one of %s", own, f.version)
 		}
-		typ, _ := kindOf(object)
+		typ, _ := merge.KindOf(object)
 		out := event{from: f, kind: kind, object: object, version: own, typ: typ}
 		switch {
 		case !slices.Contains([]string{"ADDED", "MODIFIED", "DELETED", "BOOKMARK"}, kind):

@@ -7,13 +7,14 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
 // targets returns the clusters that take part in a call for a resource, by name; nil if it is the control-plane cluster's.
-func (q *ask) targets() ([]target, error) {
+func (q *ask) targets() ([]members.Target, error) {
 	allowed, err := q.allowed()
 	if err != nil {
 		return nil, err
@@ -31,7 +32,7 @@ func (q *ask) kind() registry.Kind {
 }
 
 // takers returns those of the clusters that take part, as targets does.
-func (q *ask) takers(allowed []entry) ([]target, error) {
+func (q *ask) takers(allowed []members.Entry) ([]members.Target, error) {
 	kind := q.kind()
 	out, err := q.taken(allowed, kind)
 	if err != nil {
@@ -54,24 +55,24 @@ func (q *ask) takers(allowed []entry) ([]target, error) {
 // told leaves out, with a warning, clusters that cannot be told who calls, such as those of identity passthrough: an object may be in one, and a
 // new one be meant for it, only where the call names it. Lists and watches leave out what fails by themselves. Where no cluster is left the call
 // fails by them.
-func (q *ask) told(w http.ResponseWriter, targets []target) []target {
+func (q *ask) told(w http.ResponseWriter, targets []members.Target) []members.Target {
 	if q.strict || q.named != "" || q.only != nil || q.res.Verb == "list" || q.res.Verb == "watch" {
 		return targets
 	}
-	var out []target
-	var failures []*failure
+	var out []members.Target
+	var failures []*members.Failure
 	for _, t := range targets {
-		var e *failure
+		var e *members.Failure
 		if err := forward.MayTell(t.Cluster, q.user, ""); err == nil {
 			out = append(out, t)
-		} else if errors.As(q.failed(q.r.Context(), t.Name, err), &e) {
+		} else if errors.As(q.m.Fail(q.r.Context(), t.Name, err), &e) {
 			failures = append(failures, e)
 		}
 	}
 	if len(out) == 0 {
 		return targets
 	}
-	warn(w.Header(), failures)
+	members.Warn(w.Header(), failures)
 	return out
 }
 
@@ -86,35 +87,35 @@ func (q *ask) control() string {
 
 // words asks clusters, and with them the control-plane cluster, what they say of a kind; nobody where there are none. A read of an object does
 // not wait for those that hang where it was found before, see owners.
-func (q *ask) words(of []entry, k registry.Kind) (words map[string]word, control word, err error) {
+func (q *ask) words(of []members.Entry, k registry.Kind) (words map[string]members.KindReport, control members.KindReport, err error) {
 	if len(of) == 0 {
-		return nil, word{}, nil
+		return nil, members.KindReport{}, nil
 	}
 	cp := q.control()
-	if cp != "" && !slices.ContainsFunc(of, func(c entry) bool { return c.Name == cp }) {
-		of = append(of, q.inv.entry(cp))
+	if cp != "" && !slices.ContainsFunc(of, func(c members.Entry) bool { return c.Name == cp }) {
+		of = append(of, q.inv.Entry(cp))
 	}
 	var enough uint64
 	if q.res.Name != "" && q.reads() {
-		if had, known := q.f.owners.get(q.key()); known {
+		if had, known := q.m.LastLocation(q.key()); known {
 			enough = had
 		}
 	}
-	words, err = q.f.words(q.r.Context(), of, k, enough)
+	words, err = q.m.Kinds(q.r.Context(), of, k, enough)
 	control = words[cp]
-	if e := control.unknown; e != nil && q.may(cp) != nil { // it is not named to who may not call it
-		control.unknown = &failure{code: e.code, err: e.err, message: "the control-plane cluster does not say now what they are"}
+	if e := control.Unavailable; e != nil && q.may(cp) != nil { // it is not named to who may not call it
+		control.Unavailable = &members.Failure{Code: e.Code, Err: e.Err, Message: "the control-plane cluster does not say now what they are"}
 	}
 	return words, control, err
 }
 
 // taken returns those of the clusters that a registry takes part with. Where only a cluster can tell, each does for itself: what another calls
 // the same resource is no matter. But what the control-plane cluster has is not another's because that one calls it otherwise.
-func (q *ask) taken(allowed []entry, k registry.Kind) ([]target, error) {
+func (q *ask) taken(allowed []members.Entry, k registry.Kind) ([]members.Target, error) {
 	doubtful := map[string]bool{}
-	var asked []entry
+	var asked []members.Entry
 	for _, c := range allowed {
-		if !q.route.AllClusters && registry.Doubtful(q.inv.registries, c.Cluster, k) {
+		if !q.route.AllClusters && registry.Doubtful(q.inv.Registries, c.Cluster, k) {
 			doubtful[c.Name], asked = true, append(asked, c)
 		}
 	}
@@ -122,52 +123,52 @@ func (q *ask) taken(allowed []entry, k registry.Kind) ([]target, error) {
 	if err != nil {
 		return nil, err
 	}
-	kinds := map[string]bool{control.kind: true} // as which a cluster may take part that does not say
+	kinds := map[string]bool{control.Kind: true} // as which a cluster may take part that does not say
 	for _, w := range words {
-		if control.kind == "" {
-			kinds[w.kind] = true
+		if control.Kind == "" {
+			kinds[w.Kind] = true
 		}
 	}
 	delete(kinds, "")
-	var out []target
-	var unknown []*failure
+	var out []members.Target
+	var unknown []*members.Failure
 	known := false
 	for _, c := range allowed {
-		t := target{entry: c, scope: registry.Scope{All: true}}
+		t := members.Target{Entry: c, Scope: registry.Scope{All: true}}
 		switch own := words[c.Name]; {
 		case q.route.AllClusters:
 		case !doubtful[c.Name]:
-			t.scope = registry.ScopeOf(q.inv.registries, c.Cluster, k)
-		case own.kind == "":
-			t.scope, t.unknown = q.perhaps(c, k, kinds), own.unknown
-		case control.kind == "" || control.kind == own.kind:
-			t.scope = registry.ScopeOf(q.inv.registries, c.Cluster, registry.Kind{APIVersion: k.APIVersion, Resource: k.Resource, Kind: own.kind})
+			t.Scope = registry.ScopeOf(q.inv.Registries, c.Cluster, k)
+		case own.Kind == "":
+			t.Scope, t.Unavailable = q.perhaps(c, k, kinds), own.Unavailable
+		case control.Kind == "" || control.Kind == own.Kind:
+			t.Scope = registry.ScopeOf(q.inv.Registries, c.Cluster, registry.Kind{APIVersion: k.APIVersion, Resource: k.Resource, Kind: own.Kind})
 		default:
-			t.scope = registry.Scope{}
+			t.Scope = registry.Scope{}
 		}
-		takes := t.scope.Takes(q.res.Namespace)
+		takes := t.Scope.Takes(q.res.Namespace)
 		if takes {
-			out, known = append(out, t), known || t.unknown == nil
+			out, known = append(out, t), known || t.Unavailable == nil
 		}
-		if t.unknown != nil && (takes || control.kind == "") {
-			unknown = append(unknown, t.unknown)
+		if t.Unavailable != nil && (takes || control.Kind == "") {
+			unknown = append(unknown, t.Unavailable)
 		}
 	}
-	if control.unknown != nil && !slices.Contains(unknown, control.unknown) {
-		unknown = append(unknown, control.unknown)
+	if control.Unavailable != nil && !slices.Contains(unknown, control.Unavailable) {
+		unknown = append(unknown, control.Unavailable)
 	}
 	// A call must not go elsewhere because a cluster that knows better is down.
-	if writes := q.r.Method != http.MethodGet && q.r.Method != http.MethodHead; len(unknown) > 0 && !known || control.unknown != nil && writes {
-		return nil, &status.Error{Reason: status.MembersFailed, Err: errors.Join(causes(unknown)...),
-			Message: fmt.Sprintf("whether %s of %s are global is not known now: %s; ask one cluster at /clusters/NAME", k.Resource, k.APIVersion, texts(unknown))}
+	if writes := q.r.Method != http.MethodGet && q.r.Method != http.MethodHead; len(unknown) > 0 && !known || control.Unavailable != nil && writes {
+		return nil, &status.Error{Reason: status.MembersFailed, Err: errors.Join(members.Errors(unknown)...),
+			Message: fmt.Sprintf("whether %s of %s are global is not known now: %s; ask one cluster at /clusters/NAME", k.Resource, k.APIVersion, members.Texts(unknown))}
 	}
 	return out, nil
 }
 
 // perhaps is the scope of a kind in a cluster that does not say which of these it is, since it has none, or does not answer.
-func (q *ask) perhaps(c entry, k registry.Kind, kinds map[string]bool) registry.Scope {
+func (q *ask) perhaps(c members.Entry, k registry.Kind, kinds map[string]bool) registry.Scope {
 	for _, k.Kind = range slices.Sorted(maps.Keys(kinds)) {
-		if s := registry.ScopeOf(q.inv.registries, c.Cluster, k); s.Takes(q.res.Namespace) {
+		if s := registry.ScopeOf(q.inv.Registries, c.Cluster, k); s.Takes(q.res.Namespace) {
 			return s
 		}
 	}
@@ -177,29 +178,29 @@ func (q *ask) perhaps(c entry, k registry.Kind, kinds map[string]bool) registry.
 // across leaves out, of a call that has no namespace, clusters of which only some namespaces are global: it is not of any of these, unless it
 // is a list or a watch of what is in them. Whether the kind has namespaces each cluster says for itself; that it has none also the
 // control-plane cluster, whose the call is then.
-func (q *ask) across(targets []target, k registry.Kind) ([]target, error) {
-	some := func(t target) bool { return !t.scope.All }
+func (q *ask) across(targets []members.Target, k registry.Kind) ([]members.Target, error) {
+	some := func(t members.Target) bool { return !t.Scope.All }
 	if q.res.Namespace != "" || !slices.ContainsFunc(targets, some) {
 		return targets, nil
 	}
 	if q.res.Name != "" || q.res.Verb != "list" && q.res.Verb != "watch" {
 		return slices.DeleteFunc(targets, some), nil
 	}
-	var asked []entry
+	var asked []members.Entry
 	for _, t := range targets {
-		if some(t) && t.unknown == nil {
-			asked = append(asked, t.entry)
+		if some(t) && t.Unavailable == nil {
+			asked = append(asked, t.Entry)
 		}
 	}
 	words, control, err := q.words(asked, k)
 	if err != nil {
 		return nil, err
 	}
-	global := func(w word) bool { return w.kind != "" && !w.namespaced }
+	global := func(w members.KindReport) bool { return w.Kind != "" && !w.Namespaced }
 	for i := range targets {
-		if t := &targets[i]; some(*t) && t.unknown == nil {
-			t.unknown = words[t.Name].unknown // the call would wait for it again
+		if t := &targets[i]; some(*t) && t.Unavailable == nil {
+			t.Unavailable = words[t.Name].Unavailable // the call would wait for it again
 		}
 	}
-	return slices.DeleteFunc(targets, func(t target) bool { return some(t) && (global(control) || global(words[t.Name])) }), nil
+	return slices.DeleteFunc(targets, func(t members.Target) bool { return some(t) && (global(control) || global(words[t.Name])) }), nil
 }

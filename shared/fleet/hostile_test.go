@@ -16,23 +16,24 @@ import (
 
 	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 )
 
 // member is a target that takes part with all that it has.
-func member(name string, id uint64) target {
-	return target{entry: entry{&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, id}, scope: registry.Scope{All: true}}
+func member(name string, id uint64) members.Target {
+	return members.Target{Entry: members.Entry{Cluster: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, ID: id}, Scope: registry.Scope{All: true}}
 }
 
 // TestHostileEvents holds: what a member calls an event is passed on as one of Kubernetes' types, or not at all.
 func TestHostileEvents(t *testing.T) {
 	for _, typ := range []string{"", failed, synced, "ERRORS", "added", `ADDED\",\"object\":{}}\n{\"type\":\"BOOKMARK`} {
 		w := &watcher{q: &ask{}, events: make(chan event, 1)}
-		f := &follower{target: member("a", 1), w: w}
+		f := &follower{Target: member("a", 1), w: w}
 		body := `{"type":"` + typ + `","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"7"}}}`
 		err := f.read(t.Context(), strings.NewReader(body), func() {})
-		var e *failure
+		var e *members.Failure
 		if !errors.As(err, &e) || len(w.events) > 0 || f.version != "" {
 			t.Errorf("%q: %v, %d events", typ, err, len(w.events))
 		}
@@ -48,43 +49,30 @@ func TestDifferenceCutShort(t *testing.T) {
 		"came":    {{}, {"a/a": {}}},
 		"changed": {{"a/a": {}}, {"a/a": {version: 1}}},
 	} {
-		f := &follower{target: member("a", 1), w: &watcher{q: &ask{}, events: make(chan event)}}
+		f := &follower{Target: member("a", 1), w: &watcher{q: &ask{}, events: make(chan event)}}
 		if _, err := f.difference(ctx, listOf(t, lists[0], false), listOf(t, lists[1], false)); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// TestGuard holds: what a goroutine did not foresee of a member's answer is that member's failure.
-func TestGuard(t *testing.T) {
-	q := &ask{f: &Fleet{cfg: Config{Log: slog.New(slog.DiscardHandler)}}}
-	answers := q.each([]target{member("a", 1), member("b", 2)}, func(_ int, tt target) *answer {
-		if tt.Name == "b" {
-			panic("never seen")
-		}
-		return &answer{target: tt}
-	})
-	good, bad, err := split(answers)
-	if err != nil || len(good) != 1 || len(bad) != 1 || bad[0].cluster != "b" || strings.Contains(bad[0].message, "never seen") {
-		t.Errorf("%v, %v, %v", good, bad, err)
-	}
-}
-
 // TestGuardedWatch holds: a panic over a member, in what follows it or in what writes its events, ends that watch and tells the client why.
 func TestGuardedWatch(t *testing.T) {
 	begin := func() (*watcher, *ask) {
-		q := &ask{f: &Fleet{cfg: Config{Log: slog.New(slog.DiscardHandler), Deadline: time.Minute}}, r: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)} // no members: the first use panics
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		f := New(Config{Log: slog.New(slog.DiscardHandler), Deadline: time.Minute}) // no members: the first use panics
+		q := &ask{f: f, r: r, m: f.m.Client(members.Caller{Request: r})}
 		return &watcher{q: q, events: make(chan event), version: cursor.Version{}, followed: map[uint64]*follower{}, shown: map[uint64]bool{}, pending: map[uint64]bool{}, objects: kinds{}, lists: kinds{}}, q
 	}
 	const want = `cluster "a" gave an answer that the gateway cannot handle`
 	w, q := begin()
-	if err := w.run(httptest.NewRecorder(), q.r, []target{member("a", 1)}, 0); err == nil || !strings.Contains(err.Error(), want) {
+	if err := w.run(httptest.NewRecorder(), q.r, []members.Target{member("a", 1)}, 0); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("at the beginning: %v", err)
 	}
 	for name, start := range map[string]func(w *watcher){
 		"a follower": func(w *watcher) { w.follow(t.Context(), member("a", 1), time.Nanosecond) },
 		"a writer": func(w *watcher) {
-			f := &follower{target: member("a", 1), w: w} // it has no form for objects
+			f := &follower{Target: member("a", 1), w: w} // it has no form for objects
 			w.followed[1] = f
 			go f.send(t.Context(), event{from: f, kind: "ADDED", version: "7", typ: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}})
 		},
@@ -118,7 +106,7 @@ func TestLongestToken(t *testing.T) {
 // list comes first.
 func TestColumnsOfMost(t *testing.T) {
 	table := func(id uint64, names ...string) *part {
-		one := &part{answer: &answer{target: member("m", id)}, Source: &merge.Source{}}
+		one := &part{Answer: &members.Answer{Target: member("m", id)}, Source: &merge.Source{}}
 		for _, n := range names {
 			one.Columns = append(one.Columns, merge.Column{Name: n, Text: []byte(`{}`)})
 		}

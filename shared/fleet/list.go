@@ -8,12 +8,13 @@ import (
 	"slices"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
 // part is one member's list on its way into the answer.
 type part struct {
-	*answer
+	*members.Answer
 	*merge.Source
 	scope     []string // namespaces that are taken; nil for all
 	base      string   // the continue token that the member was asked with
@@ -23,7 +24,7 @@ type part struct {
 }
 
 // list answers with the lists of all targets, spliced into one.
-func (q *ask) list(w http.ResponseWriter, targets []target) error {
+func (q *ask) list(w http.ResponseWriter, targets []members.Target) error {
 	if err := q.refusePrune(); err != nil {
 		return err
 	}
@@ -38,40 +39,40 @@ func (q *ask) list(w http.ResponseWriter, targets []target) error {
 	ctx, cancel := context.WithCancel(q.r.Context())
 	defer cancel()
 	sources := make([]*merge.Source, len(p.targets))
-	answers := q.each(p.targets, func(i int, t target) *answer {
+	answers := q.m.Each(p.targets, func(i int, t members.Target) *members.Answer {
 		out, err := p.outgoing(t, accept)
 		if err != nil {
-			return &answer{target: t, err: err}
+			return &members.Answer{Target: t, Err: err}
 		}
-		return q.call(ctx, t, out, func(a *answer) (err error) {
-			sources[i], err = merge.Open(t.Name, newPaced(a))
+		return q.m.Do(ctx, t, out, func(a *members.Answer) (err error) {
+			sources[i], err = merge.Open(t.Name, members.NewPacedReader(a))
 			return err
 		})
 	})
-	good, failures, err := split(answers)
+	good, failures, err := members.Split(answers)
 	if err != nil {
 		return err
 	}
-	defer stopAll(good)
+	defer members.CloseAll(good)
 	var parts []*part
 	for i, a := range answers {
-		if a.err == nil {
+		if a.Err == nil {
 			parts = append(parts, p.part(a, sources[i]))
 		}
 	}
 	parts, failures = oneForm(parts, failures)
 	parts, failures = p.versioned(parts, failures)
 	switch gone := p.expired(failures); {
-	case p.single && len(failures) == 1 && failures[0].expired() && failures[0].canPass():
+	case p.single && len(failures) == 1 && failures[0].IsExpired() && canPass(failures[0]):
 		return q.refuse(w, failures[0]) // it may have a continue token for the rest, or a time to wait
 	case len(gone) > 0: // whatever else failed: the client is to begin anew
-		return expired(gone)
+		return members.ExpiredSummary(gone)
 	case len(parts) == 0, len(failures) > 0 && (q.strict || p.token != nil):
 		return q.incomplete(failures)
 	}
 	h := w.Header()
-	passWarnings(h, good)
-	warn(h, failures)
+	members.PassWarnings(h, good)
+	members.Warn(h, failures)
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-cache, private")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -88,12 +89,12 @@ func (q *ask) list(w http.ResponseWriter, targets []target) error {
 }
 
 // part makes a member's list a part of the answer.
-func (p *page) part(a *answer, s *merge.Source) *part {
-	one := &part{answer: a, Source: s}
-	if p.q.res.Namespace == "" && !a.scope.All && len(a.scope.Namespaces) > 1 {
-		one.scope = a.scope.Namespaces
+func (p *page) part(a *members.Answer, s *merge.Source) *part {
+	one := &part{Answer: a, Source: s}
+	if p.q.res.Namespace == "" && !a.Scope.All && len(a.Scope.Namespaces) > 1 {
+		one.scope = a.Scope.Namespaces
 	}
-	if p.token != nil && p.token.Next == a.id {
+	if p.token != nil && p.token.Next == a.ID {
 		one.base, one.skip = p.token.Continue, p.token.Skip
 	} else if p.own != "" {
 		one.base = p.own
@@ -102,7 +103,7 @@ func (p *page) part(a *answer, s *merge.Source) *part {
 }
 
 // oneForm leaves out members that answer in another form than most, or with another kind: an aggregated API may know no Tables.
-func oneForm(parts []*part, failures []*failure) ([]*part, []*failure) {
+func oneForm(parts []*part, failures []*members.Failure) ([]*part, []*members.Failure) {
 	if len(parts) == 0 {
 		return nil, failures
 	}
@@ -113,8 +114,8 @@ func oneForm(parts []*part, failures []*failure) ([]*part, []*failure) {
 			out = append(out, one)
 			continue
 		}
-		failures = append(failures, &failure{cluster: one.Name, code: http.StatusNotAcceptable,
-			message: fmt.Sprintf("cluster %q answers this kind in another form (%.100s) than cluster %q (%.100s)", one.Name, form(one), most.Name, form(most))})
+		failures = append(failures, &members.Failure{Cluster: one.Name, Code: http.StatusNotAcceptable,
+			Message: fmt.Sprintf("cluster %q answers this kind in another form (%.100s) than cluster %q (%.100s)", one.Name, form(one), most.Name, form(most))})
 	}
 	return out, failures
 }
@@ -127,7 +128,7 @@ func likeMost(parts []*part) *part {
 		votes[form(one)]++
 	}
 	return slices.MaxFunc(parts, func(a, b *part) int {
-		return cmp.Or(cmp.Compare(votes[form(a)], votes[form(b)]), cmp.Compare(b.id, a.id))
+		return cmp.Or(cmp.Compare(votes[form(a)], votes[form(b)]), cmp.Compare(b.ID, a.ID))
 	})
 }
 
@@ -140,19 +141,19 @@ func form(one *part) string {
 
 // versioned leaves out members that say before their objects that their list has no version, where it must have one: where a version was
 // asked for, as on pages after the first, and on a first page if another member has one. Where none has, there are no pages.
-func (p *page) versioned(parts []*part, failures []*failure) ([]*part, []*failure) {
+func (p *page) versioned(parts []*part, failures []*members.Failure) ([]*part, []*members.Failure) {
 	without := func(one *part) bool { return one.Metadata() != nil && !cursor.ValidOwn(one.Metadata().ResourceVersion) }
 	if !slices.ContainsFunc(parts, func(one *part) bool { return !without(one) }) {
 		p.limit = 0 // metrics and their like have no versions, and so no pages: their API servers send all
 	}
 	var out []*part
 	for _, one := range parts {
-		if _, asked := p.version[one.id]; !without(one) || !asked && p.limit == 0 {
+		if _, asked := p.version[one.ID]; !without(one) || !asked && p.limit == 0 {
 			out = append(out, one)
 			continue
 		}
-		failures = append(failures, &failure{cluster: one.Name, code: http.StatusBadGateway,
-			message: fmt.Sprintf("cluster %q lists without a resourceVersion, and so not in pages", one.Name)})
+		failures = append(failures, &members.Failure{Cluster: one.Name, Code: http.StatusBadGateway,
+			Message: fmt.Sprintf("cluster %q lists without a resourceVersion, and so not in pages", one.Name)})
 	}
 	return out, failures
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 	"github.com/clusterpass/clusterpass/shared/forward"
@@ -26,12 +27,12 @@ import (
 const maxBody = 3 << 20
 
 // get answers with the one object of that name.
-func (q *ask) get(w http.ResponseWriter, targets []target) error {
+func (q *ask) get(w http.ResponseWriter, targets []members.Target) error {
 	accept, err := acceptJSON(q.r.Header)
 	if err != nil {
 		return err
 	}
-	found, failures, err := q.find(targets, func(t target) (outgoing, error) {
+	found, failures, err := q.find(targets, func(t members.Target) (members.Call, error) {
 		query := url.Values{}
 		for k, v := range q.query {
 			query[k] = v
@@ -39,15 +40,15 @@ func (q *ask) get(w http.ResponseWriter, targets []target) error {
 		if v := query.Get("resourceVersion"); cursor.Composite(v) {
 			asked, err := cursor.ParseVersion(v)
 			if err != nil {
-				return outgoing{}, status.New(status.BadRequest, t.Name, "%w", err)
+				return members.Call{}, status.New(status.BadRequest, t.Name, "%w", err)
 			}
-			if own, ok := asked[t.id]; ok {
+			if own, ok := asked[t.ID]; ok {
 				query.Set("resourceVersion", own)
 			} else { // it has shown nothing yet: whatever it shows is not older
 				query.Del("resourceVersion")
 			}
 		}
-		return outgoing{method: http.MethodGet, path: q.route.Path, query: query, header: http.Header{"Accept": {accept}, "Accept-Encoding": {"identity"}}}, nil
+		return members.Call{Method: http.MethodGet, Path: q.route.Path, Query: query, Header: http.Header{"Accept": {accept}, "Accept-Encoding": {"identity"}}}, nil
 	})
 	if err != nil {
 		return err
@@ -59,114 +60,105 @@ func (q *ask) get(w http.ResponseWriter, targets []target) error {
 		return q.refuseBare(found.Name)
 	}
 	q.reached(found.Name)
-	warn(w.Header(), failures)
+	members.Warn(w.Header(), failures)
 	return q.answer(w, found)
 }
 
 // found is the answer of the one member that has an object.
 type found struct {
-	*answer
+	*members.Answer
 	body []byte
 }
 
 // find asks every target and returns the answer of the one that has the object; nil, with why, where none has. Members that say 404 are
 // among the failures then, and otherwise not; members that hide it from the caller are, too.
-func (q *ask) find(targets []target, out func(t target) (outgoing, error)) (*found, []*failure, error) {
+func (q *ask) find(targets []members.Target, out func(t members.Target) (members.Call, error)) (*found, []*members.Failure, error) {
 	ctx, cancel := context.WithCancelCause(q.r.Context())
 	defer cancel(nil)
 	key := q.key()
-	had, known := q.f.owners.get(key)
+	had, known := q.m.LastLocation(key)
 	bodies := make([][]byte, len(targets))
-	answers := q.each(targets, func(i int, t target) *answer {
+	answers := q.m.Each(targets, func(i int, t members.Target) *members.Answer {
 		o, err := out(t)
 		if err != nil {
-			return &answer{target: t, err: q.failed(q.r.Context(), t.Name, err)}
+			return &members.Answer{Target: t, Err: q.m.Fail(q.r.Context(), t.Name, err)}
 		}
-		a := q.call(ctx, t, o, func(a *answer) (err error) {
-			bodies[i], err = read(a.body, merge.MaxObject)
+		a := q.m.Do(ctx, t, o, func(a *members.Answer) (err error) {
+			bodies[i], err = members.ReadLimited(a.Body, merge.MaxObject)
 			return err
 		})
-		if a.err == nil && known && t.id == had && q.reads() {
-			time.AfterFunc(grace, func() { cancel(errElsewhere) })
+		if a.Err == nil && known && t.ID == had && q.reads() {
+			time.AfterFunc(members.GracePeriod, func() { cancel(members.ErrFoundElsewhere) })
 		}
 		return a
 	})
-	good, failures, err := split(answers)
+	good, failures, err := members.Split(answers)
 	if err != nil {
 		return nil, nil, err
 	}
-	stopAll(good)
-	unknown := slices.DeleteFunc(slices.Clone(failures), (*failure).absent)
+	members.CloseAll(good)
+	unknown := slices.DeleteFunc(slices.Clone(failures), (*members.Failure).IsNotFound)
 	switch {
 	case len(good) > 1 && !q.checksNamespace():
 		return nil, nil, q.ambiguous(good)
 	case len(unknown) > 0 && q.strict:
-		return nil, nil, summary(unknown)
+		return nil, nil, members.Summary(unknown)
 	case len(good) > 0 && !q.reads():
 		if err := q.doubtful(good[0], unknown); err != nil {
 			return nil, nil, err
 		}
 	case len(good) == 0 && len(unknown) > 0 && !q.hidden(failures):
-		return nil, nil, summary(unknown) // it may be there
+		return nil, nil, members.Summary(unknown) // it may be there
 	case len(good) == 0:
 		return nil, failures, nil
 	}
-	q.f.owners.put(key, good[0].id)
+	q.m.RememberLocation(key, good[0].ID)
 	i := slices.Index(answers, good[0])
 	return &found{good[0], bodies[i]}, unknown, nil
 }
 
 // doubtful returns why what changes an object, found in one member, may mean another's: that one did not say. One that the caller may not get the
 // object of is none that they mean.
-func (q *ask) doubtful(in *answer, unknown []*failure) error {
+func (q *ask) doubtful(in *members.Answer, unknown []*members.Failure) error {
 	doubts := slices.DeleteFunc(slices.Clone(unknown), q.hides)
 	if len(doubts) == 0 {
 		return nil
 	}
-	return &status.Error{Reason: status.MembersFailed, Err: errors.Join(causes(doubts)...),
+	return &status.Error{Reason: status.MembersFailed, Err: errors.Join(members.Errors(doubts)...),
 		Message: fmt.Sprintf("%s %q is in cluster %q, and perhaps in another: %s; to mean the one that is found, call it %s@%s",
-			q.res.Resource, q.res.Name, in.Name, texts(doubts), q.res.Name, in.Name)}
+			q.res.Resource, q.res.Name, in.Name, members.Texts(doubts), q.res.Name, in.Name)}
 }
 
 // hidden reports whether an object that no member gave is absent to the caller: a get of it, which names no cluster, found in at least one
 // member that it is not there, and may not be made in the others. (What is to be made in a cluster that the caller may see, as by kubectl
 // apply, has to be absent first.) That a member refuses the gateway, or its impersonation of the caller, is about another resource.
-func (q *ask) hidden(failures []*failure) bool {
+func (q *ask) hidden(failures []*members.Failure) bool {
 	if q.strict || q.named != "" || q.only != nil || q.res.Verb != "get" || q.res.Subresource != "" {
 		return false
 	}
 	absent := false
 	for _, e := range failures {
-		if !e.absent() && !q.hides(e) {
+		if !e.IsNotFound() && !q.hides(e) {
 			return false
 		}
-		absent = absent || e.absent() && q.about(e)
+		absent = absent || e.IsNotFound() && q.about(e)
 	}
 	return absent
 }
 
 // hides reports whether a member says that the caller may not get the object.
-func (q *ask) hides(e *failure) bool {
-	return e.code == http.StatusForbidden && q.about(e) && e.status.Details.Kind == q.res.Resource && e.status.Details.Group == q.res.APIGroup
+func (q *ask) hides(e *members.Failure) bool {
+	return e.Code == http.StatusForbidden && q.about(e) && e.Status.Details.Kind == q.res.Resource && e.Status.Details.Group == q.res.APIGroup
 }
 
 // about reports whether a member's refusal names the object.
-func (q *ask) about(e *failure) bool {
-	return e.status != nil && e.status.Details != nil && e.status.Details.Name == q.res.Name
-}
-
-// read reads all, if it is at most so many bytes.
-func read(r io.Reader, most int64) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, most+1))
-	if err == nil && int64(len(data)) > most {
-		err = fmt.Errorf("it is over %d MiB", most>>20)
-	}
-	return data, err
+func (q *ask) about(e *members.Failure) bool {
+	return e.Status != nil && e.Status.Details != nil && e.Status.Details.Name == q.res.Name
 }
 
 // ambiguous is the error for a name that several clusters have. It names the forms to use. For kubectl, a conflict of a
 // server-side apply is one of field managers, so that is another error.
-func (q *ask) ambiguous(of []*answer) error {
+func (q *ask) ambiguous(of []*members.Answer) error {
 	reason := status.Ambiguous
 	if isApply(q.r.Header.Get("Content-Type")) {
 		reason = status.NoPlacement
@@ -180,11 +172,11 @@ func (q *ask) ambiguous(of []*answer) error {
 }
 
 // notFound passes on a member's 404, rather one that is about the object than one about the kind, and warns of members that say otherwise.
-func (q *ask) notFound(w http.ResponseWriter, failures []*failure) error {
-	warn(w.Header(), slices.DeleteFunc(slices.Clone(failures), (*failure).absent))
-	best := failures[slices.IndexFunc(failures, (*failure).absent)]
+func (q *ask) notFound(w http.ResponseWriter, failures []*members.Failure) error {
+	members.Warn(w.Header(), slices.DeleteFunc(slices.Clone(failures), (*members.Failure).IsNotFound))
+	best := failures[slices.IndexFunc(failures, (*members.Failure).IsNotFound)]
 	for _, e := range failures {
-		if e.absent() && e.status != nil && e.status.Details != nil && e.status.Details.Name != "" {
+		if e.IsNotFound() && e.Status != nil && e.Status.Details != nil && e.Status.Details.Name != "" {
 			best = e
 			break
 		}
@@ -193,12 +185,12 @@ func (q *ask) notFound(w http.ResponseWriter, failures []*failure) error {
 }
 
 // refuse passes a member's refusal on as it is.
-func (q *ask) refuse(w http.ResponseWriter, e *failure) error {
-	if e.raw == nil {
-		return summary([]*failure{e})
+func (q *ask) refuse(w http.ResponseWriter, e *members.Failure) error {
+	if e.Raw == nil {
+		return members.Summary([]*members.Failure{e})
 	}
-	out := &status.Error{Reason: status.MembersRefused, Cluster: e.cluster, Message: e.message, As: e.status}
-	writeJSON(w, e.code, q.called(e.cluster).Status(e.raw))
+	out := &status.Error{Reason: status.MembersRefused, Cluster: e.Cluster, Message: e.Message, As: e.Status}
+	writeJSON(w, e.Code, q.called(e.Cluster).Status(e.Raw))
 	return out
 }
 
@@ -208,28 +200,28 @@ func (q *ask) answer(w http.ResponseWriter, a *found) error {
 	if err != nil {
 		return &status.Error{Reason: status.Aborted, Cluster: a.Name, Err: err, Message: fmt.Sprintf("the answer of cluster %q cannot be read: %v", a.Name, err)}
 	}
-	passWarnings(w.Header(), []*answer{a.answer})
-	writeJSON(w, a.resp.StatusCode, out)
+	members.PassWarnings(w.Header(), []*members.Answer{a.Answer})
+	writeJSON(w, a.Response.StatusCode, out)
 	return nil
 }
 
 // answerWrite answers a write that the member has done. An answer that cannot be read is replaced by a Status of
 // success: after an error, clients would write again.
-func (q *ask) answerWrite(w http.ResponseWriter, a *answer, body []byte, err error) {
-	passWarnings(w.Header(), []*answer{a})
+func (q *ask) answerWrite(w http.ResponseWriter, a *members.Answer, body []byte, err error) {
+	members.PassWarnings(w.Header(), []*members.Answer{a})
 	var out []byte
 	if err == nil {
 		out, err = q.rewritten(&found{a, body})
 	}
 	if err == nil {
-		writeJSON(w, a.resp.StatusCode, out)
+		writeJSON(w, a.Response.StatusCode, out)
 		return
 	}
 	text := fmt.Sprintf("cluster %q has done the write, but its answer cannot be passed on: %v; read the object", a.Name,
 		err)
 	q.f.cfg.Log.Warn("the answer of a write cannot be passed on", "cluster", a.Name, "error", err.Error())
-	addWarning(w.Header(), text)
-	status.WriteSuccess(w, a.resp.StatusCode, metav1.Status{Message: text})
+	members.AddWarning(w.Header(), text)
+	status.WriteSuccess(w, a.Response.StatusCode, metav1.Status{Message: text})
 }
 
 // rewritten returns the body of a member's answer as the client gets it. Only Kubernetes' own Status and Table are
@@ -240,7 +232,7 @@ func (q *ask) rewritten(a *found) ([]byte, error) {
 		return nil, err
 	}
 	how := q.called(a.Name)
-	kind, said := kindOf(object)
+	kind, said := merge.KindOf(object)
 	switch {
 	case said && kind.Kind == "":
 		return nil, errors.New("its kind is missing, is there twice or is no kind")
@@ -320,9 +312,9 @@ func (q *ask) listPath() string {
 
 // owner returns the target that has the object. Without one it returns nil and the failures. A single target
 // is not asked unless ask is set, and is returned without a body.
-func (q *ask) owner(w http.ResponseWriter, targets []target, ask bool) (*found, []*failure, error) {
+func (q *ask) owner(w http.ResponseWriter, targets []members.Target, ask bool) (*found, []*members.Failure, error) {
 	if len(targets) == 1 && !ask {
-		return &found{answer: &answer{target: targets[0]}}, nil, nil
+		return &found{Answer: &members.Answer{Target: targets[0]}}, nil, nil
 	}
 	header := http.Header{"Accept": {"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"}, "Accept-Encoding": {"identity"}, "Content-Type": nil, "Upgrade": nil, "Connection": nil}
 	for name := range q.r.Header {
@@ -330,18 +322,18 @@ func (q *ask) owner(w http.ResponseWriter, targets []target, ask bool) (*found, 
 			header[name] = nil
 		}
 	}
-	in, failures, err := q.find(targets, func(target) (outgoing, error) {
-		return outgoing{method: http.MethodGet, path: q.objectPath(), header: header}, nil
+	in, failures, err := q.find(targets, func(members.Target) (members.Call, error) {
+		return members.Call{Method: http.MethodGet, Path: q.objectPath(), Header: header}, nil
 	})
 	if err != nil || in == nil {
 		return nil, failures, err
 	}
-	warn(w.Header(), failures)
+	members.Warn(w.Header(), failures)
 	return in, nil, nil
 }
 
 // pass sends a call whose answer is no object on to the object's cluster.
-func (q *ask) pass(w http.ResponseWriter, targets []target) (*forward.Call, error) {
+func (q *ask) pass(w http.ResponseWriter, targets []members.Target) (*forward.Call, error) {
 	t, failures, err := q.owner(w, targets, false)
 	if err != nil {
 		return nil, err
@@ -375,7 +367,7 @@ func (q *ask) body() (*naming.Body, error) {
 }
 
 // write changes one object where it is: PUT, PATCH and DELETE, and all methods of its subresources.
-func (q *ask) write(w http.ResponseWriter, targets []target) error {
+func (q *ask) write(w http.ResponseWriter, targets []members.Target) error {
 	body, err := q.body()
 	if err != nil {
 		return err
@@ -400,12 +392,12 @@ func (q *ask) write(w http.ResponseWriter, targets []target) error {
 			return q.refuseBare(t.Name)
 		}
 	}
-	return q.send(w, t.target, body)
+	return q.send(w, t.Target, body)
 }
 
 // place returns the cluster that the annotations in a body name, "" if they name none. If the request itself names no
 // cluster, the placement selects the target, also where another cluster has an object of that name.
-func (q *ask) place(targets []target, body *naming.Body) (placed []target, placement string, err error) {
+func (q *ask) place(targets []members.Target, body *naming.Body) (placed []members.Target, placement string, err error) {
 	_, placement, source := body.Metadata()
 	switch {
 	case placement == "":
@@ -415,7 +407,7 @@ func (q *ask) place(targets []target, body *naming.Body) (placed []target, place
 			placement, naming.PlacementAnnotation, source, q.res.Name, source)
 	}
 	if placement != "" && q.named == "" {
-		i := slices.IndexFunc(targets, func(t target) bool { return t.Name == placement })
+		i := slices.IndexFunc(targets, func(t members.Target) bool { return t.Name == placement })
 		if i < 0 {
 			return nil, "", status.New(status.NoPlacement, "", "the object is of cluster %q, as its annotations say, and that takes no part here: without them, or by NAME@CLUSTER, another's can be meant", placement)
 		}
@@ -428,7 +420,7 @@ func (q *ask) place(targets []target, body *naming.Body) (placed []target, place
 }
 
 // send makes a write to one member and answers with its answer.
-func (q *ask) send(w http.ResponseWriter, t target, body *naming.Body) error {
+func (q *ask) send(w http.ResponseWriter, t members.Target, body *naming.Body) error {
 	accept, err := acceptJSON(q.r.Header)
 	if err != nil {
 		return err
@@ -449,24 +441,24 @@ func (q *ask) send(w http.ResponseWriter, t target, body *naming.Body) error {
 	}
 	q.reached(t.Name)
 	var answered []byte
-	a := q.call(q.r.Context(), t, outgoing{method: q.r.Method, path: q.route.Path, query: q.query, body: data, patient: true,
-		header: http.Header{"Accept": {accept}, "Accept-Encoding": {"identity"}}}, func(a *answer) (err error) {
-		answered, err = read(a.body, merge.MaxObject)
+	a := q.m.Do(q.r.Context(), t, members.Call{Method: q.r.Method, Path: q.route.Path, Query: q.query, Body: data, Write: true,
+		Header: http.Header{"Accept": {accept}, "Accept-Encoding": {"identity"}}}, func(a *members.Answer) (err error) {
+		answered, err = members.ReadLimited(a.Body, merge.MaxObject)
 		return err
 	})
-	var e *failure
-	failed := errors.As(a.err, &e)
+	var e *members.Failure
+	failed := errors.As(a.Err, &e)
 	switch {
-	case a.err != nil && !failed: // the client has gone
-		return a.err
-	case a.succeeded():
-		stopAll([]*answer{a})
-		q.answerWrite(w, a, answered, a.err)
+	case a.Err != nil && !failed: // the client has gone
+		return a.Err
+	case a.Succeeded():
+		members.CloseAll([]*members.Answer{a})
+		q.answerWrite(w, a, answered, a.Err)
 		return nil
-	case e.absent() && q.placed != "":
+	case e.IsNotFound() && q.placed != "":
 		// kubectl apply saw one of that name elsewhere, and so changes what is to be made here.
-		e.raw, e.message = nil, fmt.Sprintf("%s: its annotations say that it is of cluster %q; to make it there while another cluster has one of that name, call it %s@%s, or use kubectl apply --server-side",
-			e.message, q.placed, q.res.Name, q.placed)
+		e.Raw, e.Message = nil, fmt.Sprintf("%s: its annotations say that it is of cluster %q; to make it there while another cluster has one of that name, call it %s@%s, or use kubectl apply --server-side",
+			e.Message, q.placed, q.res.Name, q.placed)
 	}
 	return q.refuse(w, e)
 }

@@ -15,6 +15,7 @@ import (
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 	"github.com/clusterpass/clusterpass/shared/status"
@@ -35,7 +36,7 @@ const (
 type schema struct {
 	body     []byte
 	index    map[string][]source // of an index
-	failures []*failure          // of members without which it was made
+	failures []*members.Failure  // of members without which it was made
 	until    time.Time           // zero where what it was made of is in its key
 	size     int                 // of all that, once it is kept
 }
@@ -43,7 +44,7 @@ type schema struct {
 // source is a member's document, which the first of those that have it is asked for.
 type source struct {
 	url   [sha256.Size]byte // a digest of the URL that the member has it at, which has one of the document
-	of    entry
+	of    members.Entry
 	votes int // how many have it
 }
 
@@ -70,7 +71,7 @@ func newSchemas() *schemas {
 // schema returns what is kept by key, which names all that it depends on, or makes it. What some member did not answer for is not kept,
 // and is an error where the caller wants all. The document is not to be changed.
 func (q *ask) schema(key []any, ttl time.Duration, build func(q *ask) (*schema, error)) (*schema, error) {
-	digest := sum(q.caller(), key)
+	digest := members.DigestOf(q.caller(), key)
 	name := string(digest[:])
 	s := q.f.schemas
 	d, err := s.once(name, func() (*schema, bool) {
@@ -90,18 +91,18 @@ func (q *ask) schema(key []any, ttl time.Duration, build func(q *ask) (*schema, 
 		return nil, err
 	}
 	if len(d.failures) > 0 && q.strict {
-		return nil, summary(d.failures)
+		return nil, members.Summary(d.failures)
 	}
 	return d, nil
 }
 
 // united makes one document of those of several members, a few at a time. empty is one that has nothing.
-func (q *ask) united(of []entry, out outgoing, unite func(a, b []byte) ([]byte, error), empty string) (*schema, error) {
+func (q *ask) united(of []members.Entry, out members.Call, unite func(a, b []byte) ([]byte, error), empty string) (*schema, error) {
 	d, began := &schema{}, time.Now()
 	for some := range slices.Chunk(of, ahead) {
 		if time.Since(began) > q.f.cfg.Deadline {
 			for _, c := range some {
-				d.failures = append(d.failures, &failure{cluster: c.Name, code: http.StatusGatewayTimeout, message: fmt.Sprintf("cluster %q was not asked, since others took too long", c.Name)})
+				d.failures = append(d.failures, &members.Failure{Cluster: c.Name, Code: http.StatusGatewayTimeout, Message: fmt.Sprintf("cluster %q was not asked, since others took too long", c.Name)})
 			}
 			continue
 		}
@@ -121,23 +122,23 @@ func (q *ask) united(of []entry, out outgoing, unite func(a, b []byte) ([]byte, 
 			}
 			switch {
 			case err != nil:
-				d.failures = append(d.failures, &failure{cluster: some[i].Name, code: http.StatusBadGateway, err: err, message: fmt.Sprintf("cluster %q sends OpenAPI that cannot be read: %v", some[i].Name, err)})
+				d.failures = append(d.failures, &members.Failure{Cluster: some[i].Name, Code: http.StatusBadGateway, Err: err, Message: fmt.Sprintf("cluster %q sends OpenAPI that cannot be read: %v", some[i].Name, err)})
 			case len(both) > maxUnited:
-				d.failures = append(d.failures, &failure{cluster: some[i].Name, code: http.StatusBadGateway, message: fmt.Sprintf("with the OpenAPI of cluster %q the document is over %d MiB", some[i].Name, maxUnited>>20)})
+				d.failures = append(d.failures, &members.Failure{Cluster: some[i].Name, Code: http.StatusBadGateway, Message: fmt.Sprintf("with the OpenAPI of cluster %q the document is over %d MiB", some[i].Name, maxUnited>>20)})
 			default:
 				d.body = both
 			}
 		}
 	}
 	if d.body == nil {
-		return nil, summary(d.failures)
+		return nil, members.Summary(d.failures)
 	}
 	return d, nil
 }
 
 // openAPI answers with the OpenAPI v3 documents of what is global: their index, or with a group version's path one of them, united
 // over the clusters where they differ.
-func (q *ask) openAPI(w http.ResponseWriter, allowed []entry, path string) error {
+func (q *ask) openAPI(w http.ResponseWriter, allowed []members.Entry, path string) error {
 	if _, err := acceptJSON(q.r.Header); err != nil {
 		return err
 	}
@@ -157,10 +158,10 @@ func (q *ask) openAPI(w http.ResponseWriter, allowed []entry, path string) error
 			return status.New(status.NotGlobal, "", "nothing of %s is global: no ResourceRegistry takes in a kind of it for a cluster that you may call", path)
 		}
 		key := []any{"v3", path}
-		members := make([]entry, len(sources))
+		of2 := make([]members.Entry, len(sources))
 		for i, s := range sources {
-			members[i] = s.of
-			key = append(key, s.of.id, s.url)
+			of2[i] = s.of
+			key = append(key, s.of.ID, s.url)
 		}
 		etag := digest(sources)
 		if slices.Contains(strings.Split(q.r.Header.Get("If-None-Match"), ", "), etag) {
@@ -169,7 +170,7 @@ func (q *ask) openAPI(w http.ResponseWriter, allowed []entry, path string) error
 			return nil
 		}
 		d, err = q.schema(key, 0, func(q *ask) (*schema, error) {
-			return q.united(members, outgoing{path: "/openapi/v3/" + path}, uniteSchemas, "{}")
+			return q.united(of2, members.Call{Path: "/openapi/v3/" + path}, uniteSchemas, "{}")
 		})
 		if err != nil {
 			return err
@@ -180,7 +181,7 @@ func (q *ask) openAPI(w http.ResponseWriter, allowed []entry, path string) error
 		missing = slices.Concat(missing, d.failures)
 	}
 	for _, e := range missing {
-		addWarning(w.Header(), e.text()+" (its schemas are left out)")
+		members.AddWarning(w.Header(), e.Text()+" (its schemas are left out)")
 	}
 	writeJSON(w, http.StatusOK, d.body)
 	return nil
@@ -190,13 +191,13 @@ func (q *ask) openAPI(w http.ResponseWriter, allowed []entry, path string) error
 func digest(sources []source) string {
 	h := sha256.New()
 	for _, s := range sources {
-		_, _ = fmt.Fprintf(h, "%d %x\n", s.of.id, s.url)
+		_, _ = fmt.Fprintf(h, "%d %x\n", s.of.ID, s.url)
 	}
 	return `"` + strings.ToUpper(hex.EncodeToString(h.Sum(nil))) + `"`
 }
 
 // schemaIndex asks the members for what documents they have.
-func (q *ask) schemaIndex(allowed []entry, union discoveryv2.APIGroupDiscoveryList) (*schema, error) {
+func (q *ask) schemaIndex(allowed []members.Entry, union discoveryv2.APIGroupDiscoveryList) (*schema, error) {
 	type item struct {
 		URL string `json:"serverRelativeURL"`
 	}
@@ -204,7 +205,7 @@ func (q *ask) schemaIndex(allowed []entry, union discoveryv2.APIGroupDiscoveryLi
 		Paths map[string]item `json:"paths"`
 	}
 	bodies := make([][]byte, len(allowed))
-	good, failures, err := q.documents(allowed, bodies, maxIndex, outgoing{path: "/openapi/v3"})
+	good, failures, err := q.documents(allowed, bodies, maxIndex, members.Call{Path: "/openapi/v3"})
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +214,7 @@ func (q *ask) schemaIndex(allowed []entry, union discoveryv2.APIGroupDiscoveryLi
 	for _, i := range good {
 		var x index
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(bodies[i], &x); err != nil {
-			d.failures = append(d.failures, &failure{cluster: allowed[i].Name, code: http.StatusBadGateway, err: err, message: fmt.Sprintf("cluster %q sends an OpenAPI index that cannot be read", allowed[i].Name)})
+			d.failures = append(d.failures, &members.Failure{Cluster: allowed[i].Name, Code: http.StatusBadGateway, Err: err, Message: fmt.Sprintf("cluster %q sends an OpenAPI index that cannot be read", allowed[i].Name)})
 			continue
 		}
 		for p, one := range x.Paths {
@@ -229,7 +230,7 @@ func (q *ask) schemaIndex(allowed []entry, union discoveryv2.APIGroupDiscoveryLi
 		}
 	}
 	if len(d.failures) == len(allowed) {
-		return nil, summary(d.failures)
+		return nil, members.Summary(d.failures)
 	}
 	out := index{Paths: map[string]item{}}
 	for p, sources := range d.index {

@@ -6,11 +6,13 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 )
 
 // openAPI2 answers with the OpenAPI v2 documents of the clusters, united: older clients read them, in JSON or in protobuf. They are not
 // held to what is global.
-func (q *ask) openAPI2(w http.ResponseWriter, allowed []entry) error {
+func (q *ask) openAPI2(w http.ResponseWriter, allowed []members.Entry) error {
 	accept, contentType, unite, empty := binaryOpenAPI+", "+oldBinaryOpenAPI, binaryOpenAPI, uniteBinary, ""
 	if !takesBinaryOpenAPI(q.r.Header) {
 		if _, err := acceptJSON(q.r.Header); err != nil {
@@ -20,13 +22,13 @@ func (q *ask) openAPI2(w http.ResponseWriter, allowed []entry) error {
 	}
 	of := q.discoveryKey(allowed)
 	d, err := q.schema([]any{"v2", contentType, of}, swaggerTTL, func(q *ask) (*schema, error) {
-		return q.united(allowed, outgoing{path: "/openapi/v2", header: http.Header{"Accept": {accept}}}, unite, empty)
+		return q.united(allowed, members.Call{Path: "/openapi/v2", Header: http.Header{"Accept": {accept}}}, unite, empty)
 	})
 	if err != nil {
 		return err
 	}
 	for _, e := range d.failures {
-		addWarning(w.Header(), e.text()+" (its schemas are left out)")
+		members.AddWarning(w.Header(), e.Text()+" (its schemas are left out)")
 	}
 	writeTyped(w, contentType, http.StatusOK, d.body)
 	return nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 	"github.com/clusterpass/clusterpass/shared/status"
@@ -23,19 +24,19 @@ const ahead = 4
 // page is one list, or a page of one.
 type page struct {
 	q       *ask
-	single  bool          // see singleMember: versions and continue tokens are the member's own
-	limit   int           // 0 for all
-	own     string        // the single member's own continue token; "" without one
-	token   *cursor.Token // nil on the first page
-	targets []target      // those that are asked for this page
-	later   []target      // those that are left for pages to come
+	single  bool             // see singleMember: versions and continue tokens are the member's own
+	limit   int              // 0 for all
+	own     string           // the single member's own continue token; "" without one
+	token   *cursor.Token    // nil on the first page
+	targets []members.Target // those that are asked for this page
+	later   []members.Target // those that are left for pages to come
 	version cursor.Version
 	given   int   // objects so far
 	piece   piece // that is written
 }
 
 // page reads what concerns pages and versions of the query, and decides which members are asked.
-func (q *ask) page(targets []target) (*page, error) {
+func (q *ask) page(targets []members.Target) (*page, error) {
 	bad := func(format string, args ...any) error {
 		return status.New(status.BadRequest, "", format, args...)
 	}
@@ -90,10 +91,10 @@ func (p *page) begin() error {
 }
 
 // members returns the members of a version, or 410 if one of them is not there to be asked any more.
-func (p *page) members(v cursor.Version) ([]target, error) {
-	var out []target
+func (p *page) members(v cursor.Version) ([]members.Target, error) {
+	var out []members.Target
 	for _, t := range p.targets {
-		if _, ok := v[t.id]; ok {
+		if _, ok := v[t.ID]; ok {
 			out = append(out, t)
 		}
 	}
@@ -109,7 +110,7 @@ func (p *page) goOn() error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(all, func(t target) bool { return t.id == p.token.Next }) // ParseToken has seen that it is there
+	i := slices.IndexFunc(all, func(t members.Target) bool { return t.ID == p.token.Next }) // ParseToken has seen that it is there
 	rest := all[i:]
 	n := len(rest)
 	if p.limit > 0 {
@@ -120,15 +121,15 @@ func (p *page) goOn() error {
 }
 
 // expired returns the failures of members that have not what they had at the version that is asked for. Where none is, it is a failure as others.
-func (p *page) expired(failures []*failure) []*failure {
+func (p *page) expired(failures []*members.Failure) []*members.Failure {
 	if v := p.q.query.Get("resourceVersion"); p.token == nil && (v == "" || v == "0") {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(failures), func(e *failure) bool { return !e.expired() })
+	return slices.DeleteFunc(slices.Clone(failures), func(e *members.Failure) bool { return !e.IsExpired() })
 }
 
 // outgoing is the call to one member.
-func (p *page) outgoing(t target, accept string) (outgoing, error) {
+func (p *page) outgoing(t members.Target, accept string) (members.Call, error) {
 	query := url.Values{}
 	for k, v := range p.q.query {
 		query[k] = v
@@ -139,10 +140,10 @@ func (p *page) outgoing(t target, accept string) (outgoing, error) {
 		query.Set("continue", p.own)
 	}
 	limit := p.limit
-	if own, ok := p.version[t.id]; ok { // a list that began before
+	if own, ok := p.version[t.ID]; ok { // a list that began before
 		query.Set("resourceVersion", own)
 		query.Set("resourceVersionMatch", "Exact")
-		if p.token != nil && t.id == p.token.Next {
+		if p.token != nil && t.ID == p.token.Next {
 			limit += p.token.Skip
 			if p.token.Continue != "" {
 				query.Del("resourceVersion")
@@ -153,9 +154,9 @@ func (p *page) outgoing(t target, accept string) (outgoing, error) {
 	} else if v := query.Get("resourceVersion"); cursor.Composite(v) {
 		asked, err := cursor.ParseVersion(v)
 		if err != nil {
-			return outgoing{}, err
+			return members.Call{}, err
 		}
-		if own, ok := asked[t.id]; ok {
+		if own, ok := asked[t.ID]; ok {
 			query.Set("resourceVersion", own)
 		} else { // it has shown nothing yet: whatever it shows is not older
 			query.Del("resourceVersion")
@@ -166,9 +167,9 @@ func (p *page) outgoing(t target, accept string) (outgoing, error) {
 		query.Set("limit", strconv.Itoa(limit))
 	}
 	path := p.q.route.Path
-	if !t.scope.All && p.q.res.Namespace == "" {
-		if len(t.scope.Namespaces) == 1 {
-			path = inNamespace(path, t.scope.Namespaces[0])
+	if !t.Scope.All && p.q.res.Namespace == "" {
+		if len(t.Scope.Namespaces) == 1 {
+			path = inNamespace(path, t.Scope.Namespaces[0])
 		} else if query.Get("includeObject") == "None" {
 			query.Set("includeObject", "Metadata") // says in which namespace a row is
 		}
@@ -177,7 +178,7 @@ func (p *page) outgoing(t target, accept string) (outgoing, error) {
 	if strings.Contains(p.q.r.Header.Get("Accept-Encoding"), "gzip") {
 		encoding = []string{"gzip"}
 	}
-	return outgoing{method: http.MethodGet, path: path, query: query, header: http.Header{"Accept": {accept}, "Accept-Encoding": encoding}}, nil
+	return members.Call{Method: http.MethodGet, Path: path, Query: query, Header: http.Header{"Accept": {accept}, "Accept-Encoding": encoding}}, nil
 }
 
 // inNamespace makes the path of a kind across namespaces that of one namespace.
@@ -200,15 +201,15 @@ func (p *page) cut(parts []*part, i int) (end merge.Metadata, err error) {
 	t := cursor.Token{Version: p.version}
 	switch m := one.Metadata(); {
 	case one.Read > given: // an object of it was not given
-		t.Next, t.Continue, t.Skip = one.id, one.base, given
+		t.Next, t.Continue, t.Skip = one.ID, one.base, given
 	case m.Continue != "" && p.single && one.skip <= one.Read && !isToken(m.Continue):
 		return merge.Metadata{Continue: m.Continue, RemainingItemCount: one.remaining()}, nil
 	case m.Continue != "":
-		t.Next, t.Continue, t.Skip = one.id, m.Continue, max(0, one.skip-one.Read)
+		t.Next, t.Continue, t.Skip = one.ID, m.Continue, max(0, one.skip-one.Read)
 	case i+1 < len(parts):
-		t.Next = parts[i+1].id
+		t.Next = parts[i+1].ID
 	case len(p.later) > 0:
-		t.Next = p.later[0].id
+		t.Next = p.later[0].ID
 	default:
 		return end, nil // that was all
 	}
@@ -218,8 +219,8 @@ func (p *page) cut(parts []*part, i int) (end merge.Metadata, err error) {
 
 // canPass reports whether a refusal may pass as the member sent it. A continue token in it must not read as one of the
 // fleet's.
-func (e *failure) canPass() bool {
-	return e.raw != nil && !isToken(scan.Text(scan.Lookup(e.raw, "metadata", "continue")))
+func canPass(e *members.Failure) bool {
+	return e.Raw != nil && !isToken(scan.Text(scan.Lookup(e.Raw, "metadata", "continue")))
 }
 
 // isToken reports whether a member's continue token reads as one of the fleet's.
@@ -239,9 +240,9 @@ func (p *page) end(t cursor.Token) merge.Metadata {
 
 // headsOf reads the versions of parts that the page does not give whole.
 func (p *page) headsOf(parts []*part) error {
-	late := time.AfterFunc(stall, func() { // what is left of them is of no use, and of a hostile one it may have no end
+	late := time.AfterFunc(members.StallTimeout, func() { // what is left of them is of no use, and of a hostile one it may have no end
 		for _, other := range parts {
-			other.stop()
+			other.Stop()
 		}
 	})
 	defer late.Stop()
@@ -254,7 +255,7 @@ func (p *page) headsOf(parts []*part) error {
 		if err := p.saw(other); err != nil {
 			return err
 		}
-		if _, ok := p.version[other.id]; !ok {
+		if _, ok := p.version[other.ID]; !ok {
 			return fmt.Errorf("cluster %q lists without a resourceVersion, and so not in pages", other.Name)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
@@ -24,8 +25,8 @@ var errLost = errors.New("the member does not say what it had then")
 // side, in the order of their keys, so that nothing is to be held, and the difference is sent as events.
 func (f *follower) relist(ctx context.Context, q *ask) error {
 	then, err := f.list(ctx, q, url.Values{"resourceVersion": {f.version}, "resourceVersionMatch": {"Exact"}})
-	var e *failure
-	if errors.As(err, &e) && (e.expired() || e.code == http.StatusBadRequest) { // some aggregated APIs know no such lists
+	var e *members.Failure
+	if errors.As(err, &e) && (e.IsExpired() || e.Code == http.StatusBadRequest) { // some aggregated APIs know no such lists
 		return fmt.Errorf("%w: %w", errLost, err)
 	} else if err != nil {
 		return err
@@ -109,7 +110,7 @@ func (f *follower) sendListed(ctx context.Context, kind string, l *listing) bool
 // listing is a member's list that is read object by object.
 type listing struct {
 	*merge.Source
-	answer *answer
+	answer *members.Answer
 	object merge.Object // valid until advance
 	at     identified
 	over   bool // there is none any more
@@ -123,22 +124,22 @@ type identified struct{ key, uid, version string }
 func (f *follower) list(ctx context.Context, q *ask, params url.Values) (*listing, error) {
 	l := &listing{}
 	out := f.outgoing(q, params)
-	if out.query.Get("includeObject") == "None" && params != nil {
-		out.query.Set("includeObject", "Metadata")
+	if out.Query.Get("includeObject") == "None" && params != nil {
+		out.Query.Set("includeObject", "Metadata")
 	}
 	// A list has a name of its own for this form.
-	out.header["Accept"] = []string{strings.ReplaceAll(f.w.accept, "as=PartialObjectMetadata;", "as=PartialObjectMetadataList;")}
-	l.answer = q.call(ctx, f.target, out, func(a *answer) (err error) {
-		l.Source, err = merge.Open(f.Name, newPaced(a))
+	out.Header["Accept"] = []string{strings.ReplaceAll(f.w.accept, "as=PartialObjectMetadata;", "as=PartialObjectMetadataList;")}
+	l.answer = q.m.Do(ctx, f.Target, out, func(a *members.Answer) (err error) {
+		l.Source, err = merge.Open(f.Name, members.NewPacedReader(a))
 		return err
 	})
-	if l.answer.err != nil {
-		return nil, l.answer.err
+	if l.answer.Err != nil {
+		return nil, l.answer.Err
 	}
 	return l, nil
 }
 
-func (l *listing) close() { stopAll([]*answer{l.answer}) }
+func (l *listing) close() { members.CloseAll([]*members.Answer{l.answer}) }
 
 // advance goes on to the next object. Their keys must grow, as those of lists from etcd do.
 func (l *listing) advance() error {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/registry"
 )
@@ -49,7 +50,7 @@ func listOf(t *testing.T, objects map[string]object, table bool, keys ...string)
 func differences(t *testing.T, then, now *listing) ([]event, error) {
 	t.Helper()
 	w := &watcher{q: &ask{}, events: make(chan event)}
-	f := &follower{target: target{scope: registry.Scope{All: true}}, w: w}
+	f := &follower{Target: members.Target{Scope: registry.Scope{All: true}}, w: w}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	done := make(chan error, 1)

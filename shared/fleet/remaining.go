@@ -1,15 +1,13 @@
 package fleet
 
 import (
-	"context"
 	"slices"
 
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
-// metadataOnly asks for a list without the contents of objects.
-const metadataOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
-
+// members.MetadataListAccept asks for a list without the contents of objects.
 // maxRemaining bounds the count that a member reports, so that sums do not overflow.
 const maxRemaining = 1 << 40
 
@@ -35,7 +33,7 @@ func (p *page) remaining(parts []*part, given int) int64 {
 		return 0
 	}
 	left := -int64(given)
-	var unknown []target
+	var unknown []members.Target
 	for _, one := range parts {
 		m, n := one.Metadata(), p.limit
 		if one.Whole() {
@@ -44,7 +42,7 @@ func (p *page) remaining(parts []*part, given int) int64 {
 		if one.scope != nil {
 			return 0
 		} else if m.Continue == "" && !one.Whole() {
-			unknown = append(unknown, one.target)
+			unknown = append(unknown, one.Target)
 		} else if count, ok := countOf(n, m); ok {
 			left += count
 		} else {
@@ -72,17 +70,17 @@ func countOf(n int, m *merge.Metadata) (count int64, ok bool) {
 
 // count returns the number of objects that members have at the version of the list. It asks each of them for one
 // object, and reports whether all reported their count.
-func (p *page) count(members []target) (sum int64, ok bool) {
-	counts := make([]int64, len(members))
-	known := make([]bool, len(members))
-	p.q.each(members, func(i int, t target) *answer {
-		out, err := p.outgoing(t, metadataOnly)
+func (p *page) count(of []members.Target) (sum int64, ok bool) {
+	counts := make([]int64, len(of))
+	known := make([]bool, len(of))
+	p.q.m.Each(of, func(i int, t members.Target) *members.Answer {
+		out, err := p.outgoing(t, members.MetadataListAccept)
 		if err != nil {
-			return &answer{target: t, err: err}
+			return &members.Answer{Target: t, Err: err}
 		}
-		out.query.Set("limit", "1")
-		m, n, a := p.q.head(p.q.r.Context(), t, out)
-		if a.err == nil {
+		out.Query.Set("limit", "1")
+		m, n, a := p.q.m.ListMetadata(p.q.r.Context(), t, out)
+		if a.Err == nil {
 			counts[i], known[i] = countOf(n, &m)
 		}
 		return a
@@ -91,20 +89,4 @@ func (p *page) count(members []target) (sum int64, ok bool) {
 		sum += n
 	}
 	return sum, !slices.Contains(known, false)
-}
-
-// head asks a member for a list and returns its metadata and the number of its objects. The answer is closed.
-func (q *ask) head(ctx context.Context, t target, out outgoing) (m merge.Metadata, read int, a *answer) {
-	a = q.call(ctx, t, out, func(a *answer) error {
-		s, err := merge.Open(t.Name, a.body)
-		if err == nil {
-			err = s.Drain()
-		}
-		if err == nil {
-			m, read = *s.Metadata(), s.Read
-		}
-		return err
-	})
-	stopAll([]*answer{a})
-	return m, read, a
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -14,9 +15,9 @@ const reviewEvery = 5 * time.Second
 
 // sight is what a watch finds when it looks who takes part.
 type sight struct {
-	inv     *inventory
-	allowed []entry // nil where it failed before that was known
-	targets []target
+	inv     *members.Inventory
+	allowed []members.Entry // nil where it failed before that was known
+	targets []members.Target
 	err     error
 }
 
@@ -25,11 +26,12 @@ func (w *watcher) look(ctx context.Context) <-chan sight {
 	found := make(chan sight, 1)
 	q := *w.q
 	q.r = q.r.WithContext(ctx)
+	q.m = q.m.WithRequest(q.r)
 	go func() { // ends with ctx, that is with the watch
 		var s sight
 		defer func() { found <- s }()
-		defer q.f.guard("*", func(e *failure) { s = sight{err: summary([]*failure{e})} })
-		if s.inv, s.err = q.f.inventory(ctx); s.err != nil {
+		defer q.f.m.Recover("*", func(e *members.Failure) { s = sight{err: members.Summary([]*members.Failure{e})} })
+		if s.inv, s.err = q.f.m.Inventory(ctx); s.err != nil {
 			return
 		}
 		q.inv = s.inv
@@ -44,8 +46,8 @@ func (w *watcher) look(ctx context.Context) <-chan sight {
 // says which these are.
 func (w *watcher) review(ctx context.Context, s sight) error {
 	q := w.q
-	may := func(c entry) bool {
-		f := w.followed[c.id] // goes on as whom it began: where that changed it may not
+	may := func(c members.Entry) bool {
+		f := w.followed[c.ID] // goes on as whom it began: where that changed it may not
 		return (f == nil || f.Mode() == c.Mode()) && (c.Mode() != clusterv1alpha1.Direct || c.MayDirect(q.user.Name))
 	}
 	now := map[uint64]bool{}
@@ -58,7 +60,7 @@ func (w *watcher) review(ctx context.Context, s sight) error {
 				return s.err
 			}
 			for _, c := range s.allowed { // nobody says now who takes part: who does goes on, if they still may
-				now[c.id] = may(c)
+				now[c.ID] = may(c)
 			}
 		default:
 			return s.err
@@ -68,18 +70,18 @@ func (w *watcher) review(ctx context.Context, s sight) error {
 	// Composites are larger numbers, so that versions only grow. A resume from an older event is refused with 410.
 	w.single = w.single && (s.err != nil || singleMember(s.targets))
 	for _, t := range s.targets {
-		if !may(t.entry) {
+		if !may(t.Entry) {
 			continue
 		}
-		now[t.id] = true
-		if f := w.followed[t.id]; f == nil {
+		now[t.ID] = true
+		if f := w.followed[t.ID]; f == nil {
 			w.follow(ctx, t, 0)
-		} else if t.unknown != nil {
+		} else if t.Unavailable != nil {
 			continue // as it was
-		} else if f.unknown != nil {
+		} else if f.Unavailable != nil {
 			f.cancel()
 			w.follow(ctx, t, 0)
-		} else if f.scope.All != t.scope.All || !slices.Equal(f.scope.Namespaces, t.scope.Namespaces) {
+		} else if f.Scope.All != t.Scope.All || !slices.Equal(f.Scope.Namespaces, t.Scope.Namespaces) {
 			return status.New(status.Expired, "", "a ResourceRegistry takes in other namespaces than before: list again")
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
@@ -34,7 +35,7 @@ func (s *sink) bytes(p []byte) error {
 
 func (s *sink) flush() error {
 	if s.err == nil {
-		_ = s.rc.SetWriteDeadline(time.Now().Add(stall)) // a function has no connection
+		_ = s.rc.SetWriteDeadline(time.Now().Add(members.StallTimeout)) // a function has no connection
 		_, s.err = s.w.Write(s.buf)
 	}
 	s.buf = s.buf[:0]

@@ -76,7 +76,7 @@ func columnsOf(parts []*part) [][]merge.Column {
 		votes[said[one]]++
 	}
 	slices.SortFunc(parts, func(a, b *part) int {
-		return cmp.Or(cmp.Compare(votes[said[b]], votes[said[a]]), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(votes[said[b]], votes[said[a]]), cmp.Compare(a.ID, b.ID))
 	})
 	out := make([][]merge.Column, len(parts))
 	for i, one := range parts {
@@ -91,11 +91,11 @@ func (p *page) saw(one *part) error {
 	if m == nil {
 		return nil
 	}
-	if v, ok := p.version[one.id]; ok && v != m.ResourceVersion {
+	if v, ok := p.version[one.ID]; ok && v != m.ResourceVersion {
 		return fmt.Errorf("cluster %q lists at version %q, and was asked for %s", one.Name, m.ResourceVersion, v)
 	}
 	if cursor.ValidOwn(m.ResourceVersion) { // some aggregated APIs have none
-		p.version[one.id] = m.ResourceVersion
+		p.version[one.ID] = m.ResourceVersion
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (p *page) objects(out *sink, parts []*part) (end merge.Metadata, err error)
 	if len(p.later) == 0 {
 		return end, nil
 	}
-	return p.end(cursor.Token{Version: p.version, Next: p.later[0].id, Remaining: p.remaining(nil, 0)}), nil
+	return p.end(cursor.Token{Version: p.version, Next: p.later[0].ID, Remaining: p.remaining(nil, 0)}), nil
 }
 
 // give writes up to n objects of a part. It reports whether there may be more.

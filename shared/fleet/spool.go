@@ -6,6 +6,8 @@ import (
 	"io"
 	"slices"
 	"sync"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 )
 
 // pieceSize is how much of a part is made ready for the answer at once.
@@ -66,7 +68,7 @@ func (s *spool) run(f *Fleet, done <-chan struct{}) {
 			return
 		}
 		func() {
-			defer f.guard(s.Name, func(e *failure) { c.err = e })
+			defer f.m.Recover(s.Name, func(e *members.Failure) { c.err = e })
 			s.fill(c, left)
 		}()
 		if left -= c.objects; left == 0 {
@@ -91,7 +93,7 @@ func (p *page) inTurns(out *sink, parts []*part) error {
 	defer func() {
 		if close(done); !whole {
 			for _, one := range parts {
-				one.stop() // it may be read
+				one.Stop() // it may be read
 			}
 		}
 		running.Wait()

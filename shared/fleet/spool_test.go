@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
@@ -26,12 +27,12 @@ func partOf(t *testing.T, name string, id uint64, n int, rest io.Reader, stop fu
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &part{answer: &answer{target: member(name, id), stop: stop}, Source: s,
+	return &part{Answer: &members.Answer{Target: member(name, id), Stop: stop}, Source: s,
 		transform: func(dst []byte, object merge.Object) ([]byte, error) { return append(dst, object.Text...), nil }}
 }
 
 func listOfParts(limit int, parts ...*part) (string, error) {
-	p := &page{limit: limit, q: &ask{f: &Fleet{cfg: Config{Log: slog.New(slog.DiscardHandler)}}}, version: cursor.Version{}}
+	p := &page{limit: limit, q: &ask{f: New(Config{Log: slog.New(slog.DiscardHandler)})}, version: cursor.Version{}}
 	w := httptest.NewRecorder()
 	out := newSink(w)
 	_, err := p.objects(out, parts)

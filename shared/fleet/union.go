@@ -6,6 +6,8 @@ import (
 	"time"
 
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 )
 
 // What is kept of discovery: the union for one caller, for a while.
@@ -18,7 +20,7 @@ const (
 // kept is a union, and until when it is of use.
 type kept struct {
 	union    discoveryv2.APIGroupDiscoveryList
-	failures []*failure
+	failures []*members.Failure
 	until    time.Time
 	size     int
 }
@@ -42,7 +44,7 @@ func (u *unions) put(key [sha256.Size]byte, k *kept) {
 	}
 	k.size = len(data)
 	for _, e := range k.failures {
-		k.size += len(e.raw) + len(e.message)
+		k.size += len(e.Raw) + len(e.Message)
 	}
 	u.sized.put(key, k)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 )
 
 // TestUnionsAge holds: how old a union is goes by the wall clock, since the monotonic one stands while a process is frozen.
@@ -32,7 +34,7 @@ func TestUnionsSize(t *testing.T) {
 	u := newUnions()
 	until := time.Now().Add(time.Hour)
 	put := func(i byte, size int) {
-		u.put([sha256.Size]byte{i}, &kept{until: until, failures: []*failure{{raw: make([]byte, size)}}})
+		u.put([sha256.Size]byte{i}, &kept{until: until, failures: []*members.Failure{{Raw: make([]byte, size)}}})
 	}
 	has := func(want string) {
 		t.Helper()

@@ -11,6 +11,7 @@ import (
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
@@ -37,9 +38,9 @@ type versionOfMember struct {
 const maxDiscovered = 400_000
 
 // discoveryOf reads a member's document of discovery.
-func discoveryOf(cluster string, doc []byte) ([]groupOfMember, *failure) {
-	bad := func(err error, why string) *failure {
-		return &failure{cluster: cluster, code: http.StatusBadGateway, err: err, message: fmt.Sprintf("cluster %q %s", cluster, why)}
+func discoveryOf(cluster string, doc []byte) ([]groupOfMember, *members.Failure) {
+	bad := func(err error, why string) *members.Failure {
+		return &members.Failure{Cluster: cluster, Code: http.StatusBadGateway, Err: err, Message: fmt.Sprintf("cluster %q %s", cluster, why)}
 	}
 	if err := scan.Bounded(doc, maxDiscovered); err != nil {
 		return nil, bad(err, "sends discovery that cannot be read: "+err.Error())

@@ -183,3 +183,8 @@ func TestDiscoveryBounded(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// many returns as many elements as fit in so many bytes.
+func many(one string, bytes int) string {
+	return strings.TrimSuffix(strings.Repeat(one+",", bytes/(len(one)+1)), ",")
+}

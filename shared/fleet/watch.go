@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/status"
@@ -54,7 +55,7 @@ type watcher struct {
 }
 
 // watch returns the call that follows the targets.
-func (q *ask) watch(targets []target) (*forward.Call, error) {
+func (q *ask) watch(targets []members.Target) (*forward.Call, error) {
 	// Members are watched by list; the older form, /watch/ before the resource and maybe a name after it, says the same.
 	q.route.Path = q.listPath()
 	if q.res.Name != "" {
@@ -99,7 +100,7 @@ func (q *ask) watch(targets []target) (*forward.Call, error) {
 }
 
 // start reads from which version of each target the watch goes.
-func (w *watcher) start(targets []target) error {
+func (w *watcher) start(targets []members.Target) error {
 	v := w.q.query.Get("resourceVersion")
 	switch {
 	case w.list || v == "" || v == "0": // all that is there, or only later events
@@ -114,14 +115,14 @@ func (w *watcher) start(targets []target) error {
 			return status.New(status.Expired, "", "watch from a version of several clusters: one is covered now; list again")
 		}
 		for id := range asked {
-			if !slices.ContainsFunc(targets, func(t target) bool { return t.id == id }) {
+			if !slices.ContainsFunc(targets, func(t members.Target) bool { return t.ID == id }) {
 				return gone()
 			}
 		}
 		w.version = asked
 		return nil
 	case w.single && cursor.ValidOwn(v):
-		w.version = cursor.Version{targets[0].id: v}
+		w.version = cursor.Version{targets[0].ID: v}
 		return nil
 	}
 	return notOfFleet(v)
@@ -138,33 +139,33 @@ func gone() error {
 }
 
 // run carries the watch until the client or the time ends it.
-func (w *watcher) run(rw http.ResponseWriter, r *http.Request, targets []target, ends time.Duration) error {
+func (w *watcher) run(rw http.ResponseWriter, r *http.Request, targets []members.Target, ends time.Duration) error {
 	q := *w.q // with the stream's request
-	q.r = r
+	q.r, q.m = r, w.q.m.WithRequest(r)
 	w.q = &q
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	var began []*follower
 	for _, t := range targets {
-		if _, known := w.version[t.id]; !known {
-			w.pending[t.id] = true
+		if _, known := w.version[t.ID]; !known {
+			w.pending[t.ID] = true
 			if w.now {
-				w.unlisted[t.id] = true
+				w.unlisted[t.ID] = true
 			}
 		}
 		began = append(began, w.follow(ctx, t, 0))
 	}
-	var failures, lost []*failure
+	var failures, lost []*members.Failure
 	for _, f := range began {
 		err := <-f.began // within the deadline
-		var e *failure
+		var e *members.Failure
 		switch {
 		case err == nil:
 			continue
 		case errors.As(err, &e):
 			failures = append(failures, e)
-			delete(w.pending, f.id) // it is taken in when it is there
-			if e.expired() && w.version[f.id] != "" {
+			delete(w.pending, f.ID) // it is taken in when it is there
+			if e.IsExpired() && w.version[f.ID] != "" {
 				lost = append(lost, e)
 			}
 		default:
@@ -172,12 +173,12 @@ func (w *watcher) run(rw http.ResponseWriter, r *http.Request, targets []target,
 		}
 	}
 	if len(lost) > 0 {
-		return expired(lost)
+		return members.ExpiredSummary(lost)
 	}
 	if len(failures) == len(targets) || len(failures) > 0 && q.strict {
 		return q.incomplete(failures)
 	}
-	warn(rw.Header(), failures)
+	members.Warn(rw.Header(), failures)
 	h := rw.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-cache, private")
@@ -264,7 +265,7 @@ func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error,
 
 // take appends an event as the client sees it, and reports whether the watch ends with it.
 func (w *watcher) take(ctx context.Context, out []byte, e event) (text []byte, last bool) {
-	if w.followed[e.from.id] != e.from { // of one that is not followed any more
+	if w.followed[e.from.ID] != e.from { // of one that is not followed any more
 		return out, false
 	}
 	if e.kind == failed {
@@ -274,9 +275,9 @@ func (w *watcher) take(ctx context.Context, out []byte, e event) (text []byte, l
 	if err == nil {
 		return text, false
 	}
-	var unforeseen *failure
+	var unforeseen *members.Failure
 	if errors.As(err, &unforeseen) {
-		return ended(out, summary([]*failure{unforeseen})), true
+		return ended(out, members.Summary([]*members.Failure{unforeseen})), true
 	} else if !w.again(ctx, e, err) {
 		return ended(out, half(e.from.Name)), true
 	}
@@ -288,12 +289,12 @@ func (w *watcher) take(ctx context.Context, out []byte, e event) (text []byte, l
 func (w *watcher) again(ctx context.Context, e event, why error) bool {
 	f := e.from
 	w.q.f.cfg.Log.Warn("an event of a cluster cannot be passed on: the cluster is asked again", "cluster", f.Name, "error", why.Error())
-	if e.version == "" && w.shown[f.id] {
+	if e.version == "" && w.shown[f.ID] {
 		return false
 	}
 	f.cancel()
-	delete(w.pending, f.id) // it is taken in when it can be
-	w.follow(ctx, f.target, min(2*max(f.delay, rejoinFirst), rejoinMost))
+	delete(w.pending, f.ID) // it is taken in when it can be
+	w.follow(ctx, f.Target, min(2*max(f.delay, rejoinFirst), rejoinMost))
 	return true
 }
 
@@ -316,7 +317,7 @@ func ended(out []byte, err error) []byte {
 
 // guarded is write that makes a panic the member's failure, after which nothing more may be written: w no longer says what was delivered.
 func (w *watcher) guarded(out []byte, e event) (text []byte, err error) {
-	defer w.q.f.guard(e.from.Name, func(unforeseen *failure) { err = unforeseen })
+	defer w.q.f.m.Recover(e.from.Name, func(unforeseen *members.Failure) { err = unforeseen })
 	return w.write(out, e)
 }
 
@@ -326,18 +327,18 @@ func (w *watcher) write(out []byte, e event) ([]byte, error) {
 	if err := w.heard(e); err != nil {
 		return out, err
 	}
-	before, layout := w.version[f.id], w.layout
+	before, layout := w.version[f.ID], w.layout
 	if e.version != "" {
-		w.version[f.id] = e.version
+		w.version[f.ID] = e.version
 	}
 	if e.kind == away {
-		delete(w.pending, f.id) // it is taken in when it is there
+		delete(w.pending, f.ID) // it is taken in when it is there
 		return out, nil
 	}
 	if e.kind == synced || e.kind == "BOOKMARK" {
 		begun := len(w.pending) == 0 // before that, nothing is to be gone on from
 		if e.kind == synced {
-			delete(w.pending, f.id)
+			delete(w.pending, f.ID)
 		}
 		if !w.bookmarks || !begun || !w.whole() {
 			return out, nil
@@ -346,13 +347,13 @@ func (w *watcher) write(out []byte, e event) ([]byte, error) {
 	}
 	out, err := w.object(out, e)
 	if err == nil {
-		w.shown[f.id] = true
+		w.shown[f.ID] = true
 		return out, nil
 	}
 	if w.layout, f.layout = layout, nil; before != "" {
-		w.version[f.id] = before
+		w.version[f.ID] = before
 	} else {
-		delete(w.version, f.id)
+		delete(w.version, f.ID)
 	}
 	return out, err
 }
@@ -369,8 +370,8 @@ func (w *watcher) heard(e event) error {
 	if isObject {
 		said = w.objects
 	}
-	if _, before := said[e.from.id]; !before { // its first word counts: who changes it does so alone
-		said[e.from.id] = e.typ
+	if _, before := said[e.from.ID]; !before { // its first word counts: who changes it does so alone
+		said[e.from.ID] = e.typ
 		w.kind, w.marked = most(w.objects), most(w.objects, w.lists)
 	}
 	if isObject && w.kind != e.typ {
@@ -440,7 +441,7 @@ func (w *watcher) objectAsSent(out []byte, e event) ([]byte, error) {
 // resumable returns the version from which a client can resume behind an event of a member. It is "" while a list is
 // being delivered. Events of a difference have the version from before it.
 func (w *watcher) resumable(f *follower) string {
-	if w.version[f.id] == "" || !w.whole() {
+	if w.version[f.ID] == "" || !w.whole() {
 		return ""
 	}
 	return w.delivered()

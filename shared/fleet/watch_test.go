@@ -21,8 +21,8 @@ func (c told) Write(p []byte) (int, error) {
 // watching begins a watch of one member, whose bookmarks it writes; events that wait are that one's where they are no other's. What it gave is sent to ended.
 func watching(t *testing.T, client told, waiting []event, ends time.Duration) (f *follower, ended chan error) {
 	t.Helper()
-	w := &watcher{q: &ask{}, bookmarks: true, events: make(chan event, len(waiting)), version: cursor.Version{}, followed: map[uint64]*follower{}, objects: kinds{}, lists: kinds{}}
-	f = &follower{target: member("a", 1), w: w}
+	w := &watcher{q: &ask{f: New(Config{})}, bookmarks: true, events: make(chan event, len(waiting)), version: cursor.Version{}, followed: map[uint64]*follower{}, objects: kinds{}, lists: kinds{}}
+	f = &follower{Target: member("a", 1), w: w}
 	w.followed[1] = f
 	for _, e := range waiting {
 		if e.from == nil {
@@ -93,7 +93,7 @@ func TestWatchEndsInAFlood(t *testing.T) {
 		waiting := make([]event, 30_000)
 		for i := range waiting {
 			if waiting[i] = (event{kind: "BOOKMARK", version: "7"}); hidden && i > 0 {
-				waiting[i].from = &follower{target: member("a", 1)} // which is not followed any more
+				waiting[i].from = &follower{Target: member("a", 1)} // which is not followed any more
 			}
 		}
 		client := make(told)

@@ -1,4 +1,4 @@
-package fleet
+package members
 
 import (
 	"fmt"
@@ -31,7 +31,7 @@ func TestKindsBounded(t *testing.T) {
 			all = append(all, fmt.Sprintf(`{"name":"%04d","kind":"Thing","namespaced":true},{"name":"%04d/status","kind":"Thing"}`, i, i))
 		}
 		kinds, err := kindsOf(of(strings.Join(all, ",")))
-		if (err == nil) != want || want && (len(kinds) != n || kinds["0007"] != (what{"Thing", true})) {
+		if (err == nil) != want || want && (len(kinds) != n || kinds["0007"] != (ResourceKind{"Thing", true})) {
 			t.Errorf("%d kinds: %d, %v", n, len(kinds), err)
 		}
 	}

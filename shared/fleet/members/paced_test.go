@@ -1,4 +1,4 @@
-package fleet
+package members
 
 import (
 	"context"
@@ -60,14 +60,14 @@ func TestPaced(t *testing.T) {
 					}
 				})
 				began := time.Now()
-				s, err := merge.Open("a", newPaced(&answer{body: body, stop: cancel}))
+				s, err := merge.Open("a", NewPacedReader(&Answer{Body: body, Stop: cancel}))
 				for err == nil {
 					time.Sleep(tt.client)
 					_, err = s.Next()
 				}
 				_ = body.Close()
 				says := fmt.Sprintf("%d objects in %v: %v", s.Read, time.Since(began), err)
-				if tt.slow && (!errors.Is(err, errTooSlow) || time.Since(began) > 2*stall || ctx.Err() == nil) {
+				if tt.slow && (!errors.Is(err, errTooSlow) || time.Since(began) > 2*StallTimeout || ctx.Err() == nil) {
 					t.Error(says)
 				}
 				if !tt.slow && (!errors.Is(err, io.EOF) || s.Read != tt.objects || ctx.Err() != nil) {

@@ -1,4 +1,4 @@
-package fleet
+package members
 
 import (
 	"context"
@@ -17,50 +17,52 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Objects is what a Fleet needs of an objects.Store.
+// Objects lists the stored clusters and registries. An objects.Store implements it.
 type Objects interface {
 	List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error)
 }
 
-// How old an inventory may be while its store is down, and how long reading it may take.
+// The inventory may be staleInventory old while its store is down.
 const (
 	staleInventory   = 30 * time.Second
 	inventoryRetry   = 2 * time.Second
 	inventoryTimeout = 5 * time.Second
 )
 
-// inventory is every cluster and registry, at one moment. It does not change.
-type inventory struct {
-	clusters   []entry // by name
-	registries []searchv1alpha1.ResourceRegistry
-	digest     string // of the versions of all of them
+// Inventory has all clusters and registries at one moment. It is immutable.
+type Inventory struct {
+	Clusters   []Entry // sorted by name
+	Registries []searchv1alpha1.ResourceRegistry
+	Digest     string // of the versions of all objects
 }
 
-// entry is a cluster with its permanent id: the store's revision that created it.
-type entry struct {
+// Entry is a cluster with its permanent id, which is the store's revision that created it.
+type Entry struct {
 	*clusterv1alpha1.Cluster
-	id uint64
+	ID uint64
 }
 
-// has reports whether there is a cluster of that name.
-func (inv *inventory) has(name string) bool {
-	_, ok := slices.BinarySearchFunc(inv.clusters, name, func(e entry, name string) int { return strings.Compare(e.Name, name) })
+// Has reports whether a cluster of that name is registered.
+func (inv *Inventory) Has(name string) bool {
+	_, ok := slices.BinarySearchFunc(inv.Clusters, name, func(e Entry, name string) int {
+		return strings.Compare(e.Name, name)
+	})
 	return ok
 }
 
-// entry returns the cluster of that name; without an id where there is none.
-func (inv *inventory) entry(name string) entry {
-	for _, c := range inv.clusters {
+// Entry returns the cluster of that name. If there is none, the result has the name alone.
+func (inv *Inventory) Entry(name string) Entry {
+	for _, c := range inv.Clusters {
 		if c.Name == name {
 			return c
 		}
 	}
 	none := &clusterv1alpha1.Cluster{}
 	none.Name = name
-	return entry{Cluster: none}
+	return Entry{Cluster: none}
 }
 
-func newInventory(store Objects, fresh time.Duration, log *slog.Logger) *cache.Cache[*inventory] {
+func newInventory(store Objects, fresh time.Duration, log *slog.Logger) *cache.Cache[*Inventory] {
 	return cache.New(cache.Config{
 		Name: "fleet", Max: 1, TTL: fresh, Stale: staleInventory, Retry: inventoryRetry, Timeout: inventoryTimeout,
 		Missing: func(error) bool { return false },
@@ -68,12 +70,12 @@ func newInventory(store Objects, fresh time.Duration, log *slog.Logger) *cache.C
 			return errors.Is(err, objects.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 		},
 		Log: log,
-	}, func(ctx context.Context, _ string) (*inventory, error) { return readInventory(ctx, store, log) })
+	}, func(ctx context.Context, _ string) (*Inventory, error) { return readInventory(ctx, store, log) })
 }
 
-// readInventory reads both. What cannot be read takes part in nothing, and the log says so.
-func readInventory(ctx context.Context, store Objects, log *slog.Logger) (*inventory, error) {
-	inv := &inventory{}
+// readInventory reads clusters and registries. It leaves out objects that cannot be parsed, and logs them.
+func readInventory(ctx context.Context, store Objects, log *slog.Logger) (*Inventory, error) {
+	inv := &Inventory{}
 	page, err := store.List(ctx, clusterv1alpha1.Prefix, 0, "")
 	if err != nil {
 		return nil, err
@@ -85,10 +87,10 @@ func readInventory(ctx context.Context, store Objects, log *slog.Logger) (*inven
 			continue
 		}
 		c.Name = strings.TrimPrefix(o.Key, clusterv1alpha1.Prefix)
-		inv.clusters = append(inv.clusters, entry{c, o.Created})
+		inv.Clusters = append(inv.Clusters, Entry{c, o.Created})
 	}
 	versions := versionsOf(page)
-	slices.SortFunc(inv.clusters, func(a, b entry) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(inv.Clusters, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 	if page, err = store.List(ctx, searchv1alpha1.Prefix, 0, ""); err != nil {
 		return nil, err
 	}
@@ -99,9 +101,9 @@ func readInventory(ctx context.Context, store Objects, log *slog.Logger) (*inven
 			continue
 		}
 		r.Name = strings.TrimPrefix(o.Key, searchv1alpha1.Prefix)
-		inv.registries = append(inv.registries, r)
+		inv.Registries = append(inv.Registries, r)
 	}
-	inv.digest = strings.Join(append(versions, versionsOf(page)...), "\n")
+	inv.Digest = strings.Join(append(versions, versionsOf(page)...), "\n")
 	return inv, nil
 }
 
@@ -113,14 +115,17 @@ func versionsOf(page objects.Page) []string {
 	return out
 }
 
-func (f *Fleet) inventory(ctx context.Context) (*inventory, error) {
-	inv, err := f.inv.Get(ctx, "all")
+// Inventory returns the clusters and registries. They are at most Config.Freshness old while the store is up.
+func (p *Pool) Inventory(ctx context.Context) (*Inventory, error) {
+	inv, err := p.inventory.Get(ctx, "all")
 	if err != nil {
 		if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) {
 			return nil, cause
 		}
-		return nil, &status.Error{Reason: status.StoreUnavailable, Err: err, RetryAfter: max(inventoryRetry, objects.RetryAfter(err)),
-			Message: "the gateway cannot read its clusters and registries now; try again"}
+		return nil, &status.Error{
+			Reason: status.StoreUnavailable, Err: err, RetryAfter: max(inventoryRetry, objects.RetryAfter(err)),
+			Message: "the gateway cannot read its clusters and registries now; try again",
+		}
 	}
 	return inv, nil
 }
