@@ -184,8 +184,8 @@ func (c *Client) Fail(ctx context.Context, cluster string, err error) error {
 // MetadataListAccept is the Accept header of a list without the contents of objects.
 const MetadataListAccept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
 
-// ListMetadata sends a call for a list. It returns the metadata of the list and the number of its objects. The answer is
-// closed.
+// ListMetadata sends a call for a list. It returns the metadata of the list and the number of its objects. The answer
+// is closed.
 func (c *Client) ListMetadata(ctx context.Context, t Target, call Call) (m merge.Metadata, n int, a *Answer) {
 	a = c.Do(ctx, t, call, func(a *Answer) error {
 		s, err := merge.Open(t.Name, a.Body)
@@ -200,3 +200,9 @@ func (c *Client) ListMetadata(ctx context.Context, t Target, call Call) (m merge
 	CloseAll([]*Answer{a})
 	return m, n, a
 }
+
+// IsSingle reports whether a request covers one cluster alone. Versions in its answer are that cluster's own then.
+//
+// Registries, the caller's rights and the request itself decide which clusters are covered. A cluster that is down is
+// among them, so that the form of versions does not change when it returns.
+func IsSingle(targets []Target) bool { return len(targets) == 1 }

@@ -9,8 +9,8 @@ const (
 	smallBody   = 16 << 10
 )
 
-// AcquireDecodeSlot blocks until n bytes may be decoded. Call release when the decoded value is no longer referenced. It
-// fails if the caller has gone.
+// AcquireDecodeSlot blocks until n bytes may be decoded. Call release when the decoded value is no longer referenced.
+// It fails if the caller has gone.
 func (c *Client) AcquireDecodeSlot(n int) (release func(), err error) {
 	if n <= smallBody {
 		return func() {}, nil

@@ -38,8 +38,8 @@ func (e *Failure) Unwrap() error { return e.Err }
 // IsNotFound reports whether the member has no such object, or no such kind.
 func (e *Failure) IsNotFound() bool { return e.Code == http.StatusNotFound }
 
-// IsExpired reports whether the member lacks the requested resourceVersion. It is too old, or newer than all versions of
-// a member that was restored from a backup.
+// IsExpired reports whether the member lacks the requested resourceVersion. It is too old, or newer than all versions
+// of a member that was restored from a backup.
 func (e *Failure) IsExpired() bool {
 	return e.Code == http.StatusGone || e.Status != nil && e.Status.Details != nil &&
 		slices.ContainsFunc(e.Status.Details.Causes, func(c metav1.StatusCause) bool {

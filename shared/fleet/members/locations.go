@@ -39,8 +39,8 @@ type location struct {
 	until time.Time
 }
 
-// locations maps objects of a caller to clusters. Expiry uses the wall clock, since the monotonic clock stops in a frozen
-// function. It is safe for concurrent use.
+// locations maps objects of a caller to clusters. Expiry uses the wall clock, since the monotonic clock stops in a
+// frozen function. It is safe for concurrent use.
 type locations struct {
 	seen *lru.Cache[Digest, location]
 }
@@ -62,8 +62,8 @@ func (l locations) get(key Digest) (uint64, bool) {
 	return at.id, ok && time.Now().Round(0).Before(at.until)
 }
 
-// RememberLocation records the id of the cluster that has an object. The key must cover the object and the caller, so that
-// no caller learns from the requests of another.
+// RememberLocation records the id of the cluster that has an object. The key must cover the object and the caller, so
+// that no caller learns from the requests of another.
 func (p *Pool) RememberLocation(key Digest, id uint64) { p.locations.put(key, id) }
 
 // LastLocation returns the id of the cluster that had the object.

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// A member that has begun a list may stall for StallTimeout in all. Each byte that it sends returns some of that time, at
-// a rate far below that of any network. Otherwise a member that sends one object a minute would block clients forever.
+// A member that has begun a list may stall for StallTimeout in all. Each byte that it sends returns some of that time,
+// at a rate far below that of any network. Otherwise a member that sends one object a minute would block clients
+// forever.
 const (
 	StallTimeout = time.Minute
 	slowestRate  = 4 << 10 // bytes a second

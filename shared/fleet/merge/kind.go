@@ -1,6 +1,8 @@
 package merge
 
 import (
+	"encoding/json"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
@@ -27,4 +29,14 @@ func KindOf(o Object) (kind metav1.TypeMeta, ok bool) {
 		*into, ok = name, true
 	}
 	return kind, ok
+}
+
+// AppendHead appends the fields kind and apiVersion of a list to dst, each with a comma behind it.
+func (s *Source) AppendHead(dst []byte) []byte {
+	for _, f := range []struct{ key, value string }{{"kind", s.Kind}, {"apiVersion", s.APIVersion}} {
+		value, _ := json.Marshal(f.value) // a string always marshals
+		dst = append(append(append(append(dst, '"'), f.key...), `":`...), value...)
+		dst = append(dst, ',')
+	}
+	return dst
 }

@@ -1,0 +1,164 @@
+// Package discovery answers requests of the fleet that are for no resource: discovery, OpenAPI, version and health.
+//
+// A Handler answers one request. Discovery is the union of the members' documents, as far as registries cover them
+// (union.go, uniter.go). OpenAPI v3 has an index of group versions and a document for each (openapi.go); OpenAPI v2 is
+// one document (openapi2.go). Caches keep the results of one caller for that caller.
+//
+// Invariants:
+//   - One member cannot change what others have. The most frequent description of a resource wins, and on a tie that of
+//     the cluster that was registered first.
+//   - A member that fails costs a warning. A strict request fails instead.
+//   - Documents of members are bounded in size and in the number of their values before they are decoded.
+package discovery
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/registry"
+	"github.com/clusterpass/clusterpass/shared/fleet/request"
+	"github.com/clusterpass/clusterpass/shared/fleet/respond"
+	"github.com/clusterpass/clusterpass/shared/fleet/selection"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// Caches keep discovery and OpenAPI between requests. They are safe for concurrent use.
+type Caches struct {
+	unions  *unions
+	schemas *schemas
+}
+
+// NewCaches returns empty Caches.
+func NewCaches() *Caches { return &Caches{newUnions(), newSchemas()} }
+
+// Handler answers one request.
+type Handler struct {
+	Caches   *Caches
+	Client   *members.Client
+	Request  *request.Request
+	Selector *selection.Selector
+}
+
+// withoutCancel returns a copy whose calls go on after the caller has gone, since others wait for the same result.
+func (h *Handler) withoutCancel() *Handler {
+	out := *h
+	out.Client = h.Client.WithoutCancel()
+	return &out
+}
+
+// Serve writes the response. It returns an error only if nothing was written.
+func (h *Handler) Serve(w http.ResponseWriter) error {
+	path := h.Request.Route.Path
+	if h.Request.IsWrite() {
+		return status.New(status.NotAllowed, "", "the fleet does not answer %s %s", h.Request.Method, path)
+	}
+	allowed, err := h.Selector.Allowed(h.Client.Context())
+	if err != nil {
+		return err
+	}
+	// Of different answers of clusters, the first counts. A cluster that is registered later does not change it.
+	slices.SortFunc(allowed, func(a, b members.Entry) int { return cmp.Compare(a.ID, b.ID) })
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case parts[0] == "healthz" || parts[0] == "livez" || parts[0] == "readyz":
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte("ok")) // of the gateway; each member has its own
+		return nil
+	case parts[0] == "version" && len(parts) == 1:
+		return h.version(w, allowed)
+	case parts[0] == "openapi" && len(parts) == 2 && parts[1] == "v2":
+		return h.openAPI2(w, allowed)
+	case parts[0] == "openapi" && len(parts) > 1 && parts[1] == "v3":
+		return h.openAPI(w, allowed, strings.Join(parts[2:], "/"))
+	case parts[0] == "api" && len(parts) <= 2, parts[0] == "apis" && len(parts) <= 3:
+		return h.discovery(w, allowed, parts)
+	}
+	return status.New(status.UnknownPath, "", "the fleet serves nothing at %s; ask one cluster at /clusters/NAME%s",
+		path, path)
+}
+
+// version responds with the version of the first cluster that returns its own.
+func (h *Handler) version(w http.ResponseWriter, allowed []members.Entry) error {
+	bodies := make([][]byte, len(allowed))
+	good, failures, err := h.documents(allowed, bodies, maxIndex, members.Call{Path: "/version"})
+	if err != nil {
+		return err
+	}
+	if len(good) == 0 {
+		return members.Summary(failures)
+	}
+	respond.JSON(w, http.StatusOK, bodies[good[0]])
+	return nil
+}
+
+// documents reads a document of at most maxSize bytes from each member into bodies, in JSON unless call has another
+// Accept header. good has the indexes of the members that sent one.
+func (h *Handler) documents(of []members.Entry, bodies [][]byte, maxSize int64, call members.Call) (
+	good []int, failures []*members.Failure, err error,
+) {
+	targets := make([]members.Target, len(of))
+	for i, c := range of {
+		targets[i] = members.Target{Entry: c, Scope: registry.Scope{All: true}}
+	}
+	accept := "application/json"
+	if v := call.Header["Accept"]; v != nil {
+		accept = v[0]
+	}
+	answers := h.Client.Each(targets, func(i int, t members.Target) *members.Answer {
+		one := call
+		one.Method = http.MethodGet
+		one.Header = http.Header{"Accept": {accept}, "Accept-Encoding": {"gzip"}, "If-None-Match": nil}
+		return h.Client.Do(h.Client.Context(), t, one, func(a *members.Answer) (err error) {
+			bodies[i], err = members.ReadLimited(a.Body, maxSize)
+			return err
+		})
+	})
+	for i, a := range answers {
+		if a.Err == nil {
+			good = append(good, i)
+		}
+	}
+	successful, failures, err := members.Split(answers)
+	members.CloseAll(successful)
+	return good, failures, err
+}
+
+// nothingGlobal is the warning that kubectl prints before its error that there is no such kind.
+const nothingGlobal = "no kind is global: no ResourceRegistry of search.karmada.io/v1alpha1 takes one in for a cluster " +
+	"that you may call; create one, or ask one cluster at /clusters/NAME"
+
+// discovery responds with the union of all clusters, as far as it is global. parts are the segments of the path.
+func (h *Handler) discovery(w http.ResponseWriter, allowed []members.Entry, parts []string) error {
+	union, failures, err := h.union(allowed)
+	if err != nil {
+		return err
+	}
+	for _, e := range failures {
+		members.AddWarning(w.Header(), e.Text()+" (its kinds are left out)")
+	}
+	if len(union.Items) == 0 && len(failures) == 0 {
+		members.AddWarning(w.Header(), nothingGlobal)
+	}
+	if len(parts) == 1 {
+		if v := aggregatedVersion(h.Request.Header); v != "" {
+			return writeAggregated(w, v, groupsOf(union, parts[0] == "api"))
+		}
+	}
+	doc := document(union, parts)
+	if doc == nil || doc == (*metav1.APIResourceList)(nil) {
+		return status.New(status.NotGlobal, "", "nothing at %s is global: no ResourceRegistry of "+
+			"search.karmada.io/v1alpha1 takes in a kind of it for a cluster that you may call", h.Request.Route.Path)
+	}
+	body, err := json.Marshal(doc)
+	if err != nil {
+		return err
+	}
+	respond.JSON(w, http.StatusOK, append(body, '\n'))
+	return nil
+}
