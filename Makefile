@@ -35,7 +35,7 @@ NEEDS_GO := "Go 1.26.4 or later, git, and the Go module proxy or a full module c
 NEEDS_CC := "Go 1.26.4 or later, a C compiler for the race detector, curl and Python 3; the output above names the failed test"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up install check lint vet rules test test-e2e test-all test-clients test-browser test-conformance moto soak fuzz bench \
+.PHONY: help demo up install check lint vet rules test test-e2e test-all test-clients test-browser test-conformance moto soak diagram fuzz bench \
   needs-test-clients needs-test-browser needs-test-conformance needs-soak needs-fuzz \
   build build-arch build-local clusters image deploy localstack aws-rules deploy-check clean
 
@@ -55,8 +55,9 @@ install: ## Install clusterpass, also as kubectl's plugin: kubectl clusterpass (
 	ln -sf clusterpass $(BINDIR)/kubectl-clusterpass
 	ln -sf clusterpass $(BINDIR)/kubectl_complete-clusterpass
 
-check: lint vet rules build-local moto ## Run before every commit: lint, vet, style counts and all tests without clusters (2 minutes)
-	@$(STEP) "test the packages that need no cluster" $(NEEDS_CC) $(GOTEST) $(PORTABLE) $(LOCAL)
+# Tests that compute or wait for long skip themselves with -short. make test runs them.
+check: lint vet rules build-local moto ## Run before every commit: lint, vet, style counts and the quick tests without clusters (2 minutes)
+	@$(STEP) "test the packages that need no cluster" $(NEEDS_CC) $(GOTEST) -short $(PORTABLE) $(LOCAL)
 	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules # no cache: it reads the whole tree
 
 lint: ## Run the linters
@@ -103,6 +104,9 @@ test-conformance: build-local ## Slow suite: Kubernetes' conformance specs, dire
 soak: build-local moto clusters ## Slow suite: compare the fleet with real clusters for SOAK=2h, through writes, cuts and restarts
 	@CLUSTERPASS_SOAK=$(SOAK) $(STEP) "compare the fleet with its clusters for $(SOAK)" $(NEEDS_CC) \
 	  $(GOTEST) -count=1 -v -timeout 0 -run '^(TestFleetInformers|TestFleetAnswersAsItsClusters)$$' ./test/e2e/fleet ./test/fleetcheck
+
+diagram: ## Draw docs/architecture.svg (needs Graphviz)
+	@$(STEP) "draw docs/architecture.svg" "Graphviz" dot -Tsvg docs/architecture.dot -o docs/architecture.svg
 
 fuzz: ## Slow suite: fuzz every parser and codec for FUZZTIME=20s each
 	@$(STEP) "fuzz" $(NEEDS_GO) scripts/fuzz $(FUZZTIME)

@@ -134,6 +134,9 @@ func TestDyingAnywhere(t *testing.T) {
 }
 
 func TestOnMoto(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	client := startMoto(t)
 	member := newMember(t)
 	b := newStand(t, member, secretName)

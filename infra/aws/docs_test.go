@@ -47,6 +47,9 @@ func TestDocumentation(t *testing.T) {
 
 // TestImage checks the calls of scripts/image to ECR, which moto provides, and to Docker, which is a fake.
 func TestImage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	if _, err := exec.LookPath("aws"); err != nil {
 		python, err := mototest.Python("awscli")
 		if err != nil {

@@ -30,6 +30,9 @@ const patience = 10 * time.Minute
 // TestLocalStack fails if make localstack does not deploy to any AWS_ENDPOINT_URL, shows no progress, or does not serve
 // clients with the stores there.
 func TestLocalStack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	for _, program := range []string{"clusterpass-local", "clusterpass"} {
 		if _, err := os.Stat(filepath.Join(root, "dist/local", program)); err != nil {
 			t.Fatalf("%v; make build-local builds it", err)

@@ -246,6 +246,9 @@ func clientCA(t *testing.T) string {
 
 // TestStackWithBalancer creates the complete stack, and each program parses its configuration.
 func TestStackWithBalancer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	a := newAccount(t)
 	parameters := []string{
 		"DomainName=clusterpass.example.com", "CertificateArn=" + a.certificate(), "ClientCA=" + clientCA(t),
@@ -356,6 +359,9 @@ func TestStackWithBalancer(t *testing.T) {
 
 // TestStackInPublicSubnets is the cheapest stack with a bridge.
 func TestStackInPublicSubnets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	a := newAccount(t)
 	a.deploy("DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t),
 		"NatGateways=0", "BridgeMinTasks=1", "BridgeSpot=all")
@@ -377,6 +383,9 @@ func TestStackInPublicSubnets(t *testing.T) {
 
 // TestStackWithAPI is the stack for emulators: functions, stores and an API, with an external bridge.
 func TestStackWithAPI(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	a := newAccount(t)
 	parameters := []string{"FrontDoor=api", "BridgeUrl=https://bridge.example.com", "ClientCA=" + clientCA(t)}
 	outputs := a.deploy(parameters...)
@@ -413,6 +422,9 @@ func TestStackWithAPI(t *testing.T) {
 
 // TestStackWithAPIAndBridge has API Gateway for the functions, and a load balancer for streams, in an existing network.
 func TestStackWithAPIAndBridge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	a := newAccount(t)
 	vpc := a.query("ec2", "2016-11-15", "vpcId", "Action", "DescribeVpcs")
 	subnets := a.query("ec2", "2016-11-15", "subnetId", "Action", "DescribeSubnets")
@@ -444,6 +456,9 @@ func TestStackWithAPIAndBridge(t *testing.T) {
 
 // TestStackWithVerify has a load balancer that requires certificates, and bridges in two zones with a NAT gateway each.
 func TestStackWithVerify(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	a := newAccount(t)
 	a.deploy("DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t),
 		"NatGateways=2", "MutualTLS=verify",

@@ -155,6 +155,9 @@ func of(all map[string]*template, typ string) map[string]resource {
 
 // TestLint runs cfn-lint on the templates, before and after their translation.
 func TestLint(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	files := []string{"template.yaml"}
 	nested, err := filepath.Glob(root + "/infra/aws/*.yaml")
 	if err != nil {

@@ -18,6 +18,9 @@ const root = "../.."
 // TestDockerfiles does without an engine what the Dockerfiles say: it copies what is copied, builds as is built, and starts each program with
 // nothing around it.
 func TestDockerfiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	t.Run("bridge", func(t *testing.T) { dockerfile(t, "websocket-bridge/Dockerfile", "/websocket-bridge") })
 	t.Run("agent", func(t *testing.T) { dockerfile(t, "websocket-bridge/agent/Dockerfile", "/clusterpass-agent") })
 	t.Run("server", func(t *testing.T) {

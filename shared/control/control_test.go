@@ -30,6 +30,9 @@ spec: {targetCluster: {}, resourceSelectors: [{apiVersion: v1, kind: Pod}]}}`
 
 // TestNoUpdateIsLost holds: of writers through two gateways on one store, each either changes what it has seen, or is told to look again.
 func TestNoUpdateIsLost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	h := newInstallation(t)
 	one, two := h.gateway(), h.gateway()
 	ctx := within(t)

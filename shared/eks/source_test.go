@@ -134,6 +134,9 @@ func compare(t *testing.T, got, want string) {
 
 // TestTokenIsTheOneOfTheAWSCLI compares with what the AWS CLI printed once and, where there is one, prints now.
 func TestTokenIsTheOneOfTheAWSCLI(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	tests := map[string]struct {
 		args string
 		env  []string

@@ -23,7 +23,7 @@ func impatient(c *gateway.Config) { c.Patience = 2 * time.Second }
 
 // TestLateBody holds: what was announced and does not come is not waited for, however much it is.
 func TestLateBody(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it waits more than it computes
 	h := newGateway(t, gatewaytest.Options{Configure: impatient})
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	h.AddCluster("m", m.Kubeconfig("{token: members-token}"))
@@ -64,7 +64,7 @@ func TestLateBody(t *testing.T) {
 
 // TestUnreadAnswer holds: who reads nothing does not hold the gateway up, neither while an answer is made nor when it is.
 func TestUnreadAnswer(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it waits more than it computes
 	h := newGateway(t, gatewaytest.Options{Configure: impatient})
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		size := 2

@@ -298,6 +298,9 @@ func TestBrokenAnswers(t *testing.T) {
 // TestLimit: for bodies around the limit, a response may use the last byte, but not one more. Otherwise the handler is
 // stopped.
 func TestLimit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	const limit = 800
 	makers := map[string]func(n int) []byte{
 		"ascii":   func(n int) []byte { return bytes.Repeat([]byte("a"), n) },

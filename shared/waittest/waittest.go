@@ -5,6 +5,7 @@ package waittest
 import (
 	"context"
 	"errors"
+	"flag"
 	"testing"
 	"time"
 )
@@ -18,6 +19,10 @@ const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 100 * time.Millisecond
 )
+
+// RunParallel makes 8 tests that call t.Parallel run at once, on any number of cores, unless the flag -parallel names
+// another number. Call it from TestMain of a package whose parallel tests wait for deadlines and compute little.
+func RunParallel() { _ = flag.Set("test.parallel", "8") }
 
 var errFalse = errors.New("the condition does not hold")
 

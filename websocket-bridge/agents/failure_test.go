@@ -218,6 +218,9 @@ func TestSlowReader(t *testing.T) {
 
 // TestThousandStreams: a thousand streams can be opened at the same time and stay open.
 func TestThousandStreams(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	w := newWorld(t)
 	r := w.replica()
 	token := w.enrol("prod", time.Hour)
@@ -267,6 +270,9 @@ func TestThousandStreams(t *testing.T) {
 
 // TestStorm: 500 agents that lose their connections at once all reconnect.
 func TestStorm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	w := newWorld(t)
 	r := w.replica(func(c *agents.Config) { c.Recheck = time.Minute }) // fewer checks, since this machine is slow
 	const clusters, each = 50, 10

@@ -49,6 +49,9 @@ func TestPeersByName(t *testing.T) {
 
 // TestPeersThatHang: a connection attempt ends, however many peers do not respond.
 func TestPeersThatHang(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	t.Parallel() // it mostly waits
 	w := newWorld(t)
 	w.enrol("prod", time.Hour)

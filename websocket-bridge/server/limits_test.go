@@ -143,6 +143,9 @@ func TestStalledClient(t *testing.T) {
 // TestDeadlinesStayWithTheirStream fails if the deadline of a stream stays on its connection. Later requests of the
 // client would fail without a reason.
 func TestDeadlinesStayWithTheirStream(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	t.Parallel() // it mostly waits
 	const stall = 6 * time.Second
 	hs := serve(t, Limits{StallTimeout: stall}, Drain{}, func(w http.ResponseWriter, _ *http.Request) {

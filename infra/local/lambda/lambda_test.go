@@ -637,6 +637,9 @@ func streamed(t *testing.T, f *Function, uri string) ([]byte, error) {
 }
 
 func TestBrokenStreams(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	for end, wantType := range map[string]string{"abort": "Error", "exit": "Runtime.ExitError", "sleep": "Sandbox.Timedout"} {
 		t.Run(end, func(t *testing.T) {
 			cfg := Config{Env: map[string]string{"MODE": "stream"}}

@@ -242,6 +242,9 @@ func TestAnswerEdges(t *testing.T) {
 
 // TestRequestEdges holds: bodies that are too large for a function are the bridge's, whatever their form; and headers have limits.
 func TestRequestEdges(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	e := newEdges(t)
 	for _, n := range []int{0, 1, route.LargeBody - 1, route.LargeBody, event.ALBRequestBody - 1, event.ALBRequestBody, event.ALBRequestBody + 1, 7 << 20} {
 		for _, form := range []string{"length", "chunked", "gzip"} {

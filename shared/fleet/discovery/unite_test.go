@@ -80,6 +80,9 @@ func FuzzUniteBinary(f *testing.F) {
 // TestUniteBounded holds: a document has no more names in one place than it may, the first and what is made of several too; and one of many names
 // takes no more memory than it came with.
 func TestUniteBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	of := func(from, n int) []byte {
 		var doc strings.Builder
 		doc.WriteString(`{"openapi":"3","components":{"schemas":{"":0`)

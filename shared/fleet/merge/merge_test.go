@@ -381,12 +381,22 @@ type objects struct {
 
 func (o objects) Name(own string) string { return own + o.suffix }
 
-// BenchmarkList reads a list and writes its objects with their source, as they are called and as name@cluster.
+// podList returns a list of n pods in JSON, each of about 3 KB.
+func podList(n int) string {
+	container := `{"name":"web","image":"registry.example.com/shop/web:1.27.3","env":[` +
+		strings.Repeat(`{"name":"SETTING","value":"a value that \"says\" something"},`, 20) +
+		`{"name":"LAST"}],"resources":{},"ports":[{"containerPort":80}]}`
+	object := `{"metadata":{"name":"web-7d9f4c6b58-x2x5p","namespace":"shop","uid":"6d1f3c0e-7d0c-4f6b-9f0e-3b1f7f3a2c11",` +
+		`"resourceVersion":"1001","labels":{"app":"web"},"annotations":{"k":"v"},` +
+		`"ownerReferences":[{"kind":"ReplicaSet","name":"web-7d9f4c6b58"}]},"spec":{"containers":[` +
+		container + "," + container + `]},"status":{"phase":"Running"}}`
+	return `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[` +
+		strings.Repeat(object+",", n-1) + object + "]}"
+}
+
+// BenchmarkList reads a list and writes its objects with their source, with their own names and as name@cluster.
 func BenchmarkList(b *testing.B) {
-	container := `{"name":"web","image":"registry.example.com/shop/web:1.27.3","env":[` + strings.Repeat(`{"name":"SETTING","value":"a value that \"says\" something"},`, 20) + `{"name":"LAST"}],"resources":{},"ports":[{"containerPort":80}]}`
-	object := `{"metadata":{"name":"web-7d9f4c6b58-x2x5p","namespace":"shop","uid":"6d1f3c0e-7d0c-4f6b-9f0e-3b1f7f3a2c11","resourceVersion":"1001","labels":{"app":"web"},"annotations":{"k":"v"},` +
-		`"ownerReferences":[{"kind":"ReplicaSet","name":"web-7d9f4c6b58"}]},"spec":{"containers":[` + container + "," + container + `]},"status":{"phase":"Running"}}`
-	list := `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[` + strings.Repeat(object+",", 999) + object + "]}"
+	list := podList(1000)
 	for name, by := range map[string]func(own string) string{"as they are": nil, "name@cluster": func(own string) string { return own + "@c" }} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(list)))

@@ -72,6 +72,9 @@ func TestParseBounded(t *testing.T) {
 
 // TestParseLarge holds: what may be stored is taken, however large.
 func TestParseLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	var object strings.Builder
 	object.WriteString(`{"metadata":{"name":"web@member1"},"x":{"":0`)
 	for i := 0; object.Len() < 3<<19; i++ {

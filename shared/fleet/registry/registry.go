@@ -57,6 +57,13 @@ func ScopeOf(registries []searchv1alpha1.ResourceRegistry, c *clusterv1alpha1.Cl
 	return s
 }
 
+// Chooses reports whether a registry chooses the cluster, for any kind.
+func Chooses(registries []searchv1alpha1.ResourceRegistry, c *clusterv1alpha1.Cluster) bool {
+	return slices.ContainsFunc(registries, func(r searchv1alpha1.ResourceRegistry) bool {
+		return chooses(&r.Spec.TargetCluster, c)
+	})
+}
+
 // Doubtful reports whether only the cluster can tell if k is taken in there: a registry that chooses it names kinds of k's API version that may
 // be k, k.Kind is not known, and no kind's name leads to its resource.
 func Doubtful(registries []searchv1alpha1.ResourceRegistry, c *clusterv1alpha1.Cluster, k Kind) bool {

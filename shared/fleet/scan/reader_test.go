@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // TestReader holds: what is taken is what is there, however it comes, and what is not all there is an error that says so.
@@ -81,6 +83,17 @@ func BenchmarkReader(b *testing.B) {
 	for b.Loop() {
 		if in := NewReader(&pieces{text, 1400}, 16<<20); len(in.Value()) != len(text) {
 			b.Fatal(in.Err())
+		}
+	}
+}
+
+// BenchmarkReaderByJSONText is BenchmarkReader with jsontext.
+func BenchmarkReaderByJSONText(b *testing.B) {
+	text := `"` + strings.Repeat("x", 15<<20) + `"`
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		if v, err := jsontext.NewDecoder(&pieces{text, 1400}).ReadValue(); len(v) != len(text) {
+			b.Fatal(err)
 		}
 	}
 }

@@ -81,8 +81,19 @@ func (s *Selector) ControlPlane() string {
 	return s.policy.ControlPlane
 }
 
-// IsBare reports whether the request names no cluster although there are several.
-func (s *Selector) IsBare() bool { return !s.req.NamesCluster() && len(s.inventory.Clusters) > 1 }
+// IsBare reports whether the request names no cluster of a fleet that has several.
+func (s *Selector) IsBare() bool {
+	if s.req.NamesCluster() {
+		return false
+	}
+	size := 0
+	for _, c := range s.inventory.Clusters {
+		if s.req.Route.AllClusters || registry.Chooses(s.inventory.Registries, c.Cluster) {
+			size++
+		}
+	}
+	return size > 1
+}
 
 // CoversAll reports whether the request covers everything in a cluster, without a registry.
 func (s *Selector) CoversAll(c members.Entry) bool {

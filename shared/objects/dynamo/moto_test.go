@@ -73,6 +73,9 @@ func expire(t *testing.T, s *Store, rev uint64) {
 }
 
 func TestStore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	storetest.Run(t, storetest.Config{
 		Config: storesuite.Config[objects.Store]{
 			New: func(t *testing.T) func() objects.Store {

@@ -32,6 +32,9 @@ func value(s string) secrets.Value { return secrets.NewValue([]byte(s)) }
 
 // TestAWS runs the shared suite against a fake with AWS's semantics.
 func TestAWS(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	storetest.Run(t, storetest.Config{
 		New: func(t *testing.T) func() secrets.Store {
 			_, url := newManager(t)

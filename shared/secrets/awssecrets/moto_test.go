@@ -48,6 +48,9 @@ func there(t *testing.T) (*mototest.Front, *Store) {
 }
 
 func TestStore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	storetest.Run(t, storetest.Config{
 		New: func(t *testing.T) func() secrets.Store {
 			_, open := front(t)

@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"bufio"
@@ -30,11 +30,11 @@ func TestFleetWatchOneLine(t *testing.T) {
 
 // TestFleetWatchOtherIdentity holds: a watch does not go on as whom it was begun where a cluster is to be called as somebody else from then on.
 func TestFleetWatchOtherIdentity(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it waits more than it computes
 	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) { flush(podList("5", "x/one")) }, func(flush func(string), r *http.Request) {
 		flush("")
 		<-r.Context().Done()
-	}), sends(200, podList("5")))
+	}), respond(200, podList("5")))
 	lines := bufio.NewReader(h.Do("GET", "/fleet/api/v1/pods?watch=1", nil, "").Body)
 	if e := nextEvent(t, lines); e.Type != "ADDED" {
 		t.Fatalf("%+v", e)
@@ -49,7 +49,7 @@ func TestFleetWatchOtherIdentity(t *testing.T) {
 
 // TestFleetWatchParameters holds: a watch takes and refuses parameters as kube-apiserver does.
 func TestFleetWatchParameters(t *testing.T) {
-	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, podList("5")))
+	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("5")))
 	for query, says := range map[string]string{
 		"sendInitialEvents=true":                              "wants resourceVersionMatch=NotOlderThan",
 		"sendInitialEvents=true&resourceVersionMatch=Exact":   "wants resourceVersionMatch=NotOlderThan",

@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"io"
@@ -18,19 +18,19 @@ func schemas(hash, schema string, asked *atomic.Int32) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/api":
-			sends(200, discovery)(w, r)
+			respond(200, discovery)(w, r)
 		case "/apis":
-			sends(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`)(w, r)
+			respond(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`)(w, r)
 		case "/openapi/v3":
-			sends(200, `{"paths":{"api/v1":{"serverRelativeURL":"/openapi/v3/api/v1?hash=`+hash+`"},"apis/other/v1":{"serverRelativeURL":"/x"}}}`)(w, r)
+			respond(200, `{"paths":{"api/v1":{"serverRelativeURL":"/openapi/v3/api/v1?hash=`+hash+`"},"apis/other/v1":{"serverRelativeURL":"/x"}}}`)(w, r)
 		case "/openapi/v3/api/v1":
 			asked.Add(1)
-			sends(200, `{"components":{"schemas":{`+schema+`}}}`)(w, r)
+			respond(200, `{"components":{"schemas":{`+schema+`}}}`)(w, r)
 		case "/openapi/v2":
 			asked.Add(1)
-			sends(200, `{"definitions":{`+schema+`}}`)(w, r)
+			respond(200, `{"definitions":{`+schema+`}}`)(w, r)
 		default:
-			refuses(404, "NotFound", r.URL.Path)(w, r)
+			refuse(404, "NotFound", r.URL.Path)(w, r)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func TestFleetOpenAPI(t *testing.T) {
 
 // TestFleetOpenAPIHalf holds: a member whose document cannot be had, or read, costs a warning, and the answer is not kept.
 func TestFleetOpenAPIHalf(t *testing.T) {
-	for name, bad := range map[string]http.HandlerFunc{"garbage": sends(200, "{"), "refused": refuses(403, "Forbidden", "no"), "huge": func(w http.ResponseWriter, _ *http.Request) {
+	for name, bad := range map[string]http.HandlerFunc{"garbage": respond(200, "{"), "refused": refuse(403, "Forbidden", "no"), "huge": func(w http.ResponseWriter, _ *http.Request) {
 		chunk := strings.Repeat(" ", 1<<20)
 		for range 17 {
 			if _, err := io.WriteString(w, chunk); err != nil {

@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 // TestFleetTogether holds: clusters are asked at once, none only after another has answered.
 func TestFleetTogether(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	const namespaced = "/fleet/api/v1/namespaces/x/pods"
 	pod := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`
 	discovers := `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{},"versions":[{"version":"v1","resources":[
@@ -30,7 +31,7 @@ func TestFleetTogether(t *testing.T) {
 		"get":              {"GET", namespaced + "/one", [2]http.HandlerFunc{onlyIn(pod), onlyIn("")}},
 		"delete":           {"DELETE", namespaced + "/one", [2]http.HandlerFunc{onlyIn(""), onlyIn(pod)}},
 		"deletecollection": {"DELETE", namespaced, [2]http.HandlerFunc{honest("one"), honest("two")}},
-		"discovery":        {"GET", "/fleet/api/v1", [2]http.HandlerFunc{sends(200, discovers), sends(200, discovers)}},
+		"discovery":        {"GET", "/fleet/api/v1", [2]http.HandlerFunc{respond(200, discovers), respond(200, discovers)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,10 +64,10 @@ func TestFleetDiscoveryKept(t *testing.T) {
 	tells := func(w http.ResponseWriter, r *http.Request) {
 		const list = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[%s]}`
 		if r.URL.Path != "/api" {
-			sends(200, fmt.Sprintf(list, ""))(w, r)
+			respond(200, fmt.Sprintf(list, ""))(w, r)
 			return
 		}
-		sends(200, fmt.Sprintf(list, fmt.Sprintf(`{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"of-%s","responseKind":{"kind":"K"},"scope":"Namespaced","verbs":["get"]}]}]}`,
+		respond(200, fmt.Sprintf(list, fmt.Sprintf(`{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"of-%s","responseKind":{"kind":"K"},"scope":"Namespaced","verbs":["get"]}]}]}`,
 			r.Header.Get("Impersonate-User"))))(w, r)
 	}
 	h, members := newFleet(t, gatewaytest.Options{}, tells, tells)
@@ -120,7 +121,7 @@ func TestFleetDiscoveryOnce(t *testing.T) {
 			close(began)
 		}
 		<-goOn
-		sends(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`)(w, r)
+		respond(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`)(w, r)
 	})
 	ctx, leave := context.WithCancel(t.Context())
 	var all sync.WaitGroup

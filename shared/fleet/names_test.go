@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"encoding/json"
@@ -17,11 +17,11 @@ func onlyIn(object string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method != http.MethodGet:
-			sends(200, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)(w, r)
+			respond(200, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)(w, r)
 		case object == "":
-			refuses(404, "NotFound", "not found")(w, r)
+			refuse(404, "NotFound", "not found")(w, r)
 		default:
-			sends(200, object)(w, r)
+			respond(200, object)(w, r)
 		}
 	}
 }
@@ -58,10 +58,10 @@ func TestFleetPodsOf(t *testing.T) {
 	const deployment = `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"x"},"spec":{"selector":{"matchLabels":{"app":"web"}}}}`
 	answers := func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/apis/apps/") {
-			sends(200, deployment)(w, r)
+			respond(200, deployment)(w, r)
 			return
 		}
-		sends(200, podList("10", "x/web-1"))(w, r)
+		respond(200, podList("10", "x/web-1"))(w, r)
 	}
 	h, members := newFleet(t, gatewaytest.Options{}, answers, answers)
 	h.AddRegistry("apps", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"apps/v1","kind":"*"}]}`)
@@ -124,7 +124,7 @@ func TestFleetPodsOf(t *testing.T) {
 
 // TestFleetInvalid holds: what no API server serves is told from what is not global, and reaches no cluster.
 func TestFleetInvalid(t *testing.T) {
-	h, members := newFleet(t, gatewaytest.Options{}, sends(200, podList("1")))
+	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("1")))
 	for path, want := range map[string]string{
 		"/api/v1/Pods":                   `"Pods" is no name of a resource`,
 		"/api/v1/namespaces/x/po%20ds":   "no name of a resource",
@@ -147,12 +147,12 @@ func TestFleetInvalid(t *testing.T) {
 // second it could be taken for another cluster.
 func TestFleetTwice(t *testing.T) {
 	const twice = `{"metadata":{"name":"one","namespace":"x"},"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"a"}}}`
-	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, podList("1", "x/"+strings.Repeat("y", 1<<20))), func(w http.ResponseWriter, r *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("1", "x/"+strings.Repeat("y", 1<<20))), func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/one") {
-			sends(200, `{"kind":"Pod","apiVersion":"v1",`+twice[1:])(w, r)
+			respond(200, `{"kind":"Pod","apiVersion":"v1",`+twice[1:])(w, r)
 			return
 		}
-		sends(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`+twice+`]}`)(w, r)
+		respond(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`+twice+`]}`)(w, r)
 	})
 	resp := h.Do("GET", "/fleet/api/v1/pods", nil, "")
 	if body, err := io.ReadAll(resp.Body); err == nil {

@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"bufio"
@@ -50,7 +50,7 @@ func TestFleetOfOneRefusesOtherVersions(t *testing.T) {
 		if r.URL.Query().Get("resourceVersionMatch") == "Exact" {
 			version = r.URL.Query().Get("resourceVersion")
 		}
-		sends(200, podList(version, "x/one"))(w, r)
+		respond(200, podList(version, "x/one"))(w, r)
 	})
 	a := h.clusterID("a")
 	alone, others := cursor.Version{a: "30"}, cursor.Version{a: "30", a + 100: "9"}
@@ -95,12 +95,12 @@ func TestFleetOfOnePassesContinueTokens(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Query().Get("continue") {
 		case "":
-			sends(200, strings.Replace(podList("10", "x/one"), `"10"`, `"10","continue":"`+own+`"`, 1))(w, r)
+			respond(200, strings.Replace(podList("10", "x/one"), `"10"`, `"10","continue":"`+own+`"`, 1))(w, r)
 		case own:
-			sends(410, `{"kind":"Status","apiVersion":"v1","metadata":{"continue":"`+rest+`"},"status":"Failure",`+
+			respond(410, `{"kind":"Status","apiVersion":"v1","metadata":{"continue":"`+rest+`"},"status":"Failure",`+
 				`"message":"too old","reason":"Expired","code":410}`)(w, r)
 		default:
-			sends(200, podList("20", "x/two"))(w, r)
+			respond(200, podList("20", "x/two"))(w, r)
 		}
 	})
 	l, _ := h.list("/fleet/api/v1/pods?limit=1", nil)
@@ -115,7 +115,7 @@ func TestFleetOfOnePassesContinueTokens(t *testing.T) {
 	if l.names() != "two@a" || l.Metadata.ResourceVersion != "20" {
 		t.Errorf("the rest: %+v", l)
 	}
-	h.AddCluster("b", clustertest.NewMember(t, sends(200, podList("5", "x/three"))).Kubeconfig(`{token: t}`))
+	h.AddCluster("b", clustertest.NewMember(t, respond(200, podList("5", "x/three"))).Kubeconfig(`{token: t}`))
 	for query, want := range map[string]string{
 		"limit=1&continue=" + own: "list from the start", "resourceVersion=10": "list again",
 		"watch=1&resourceVersion=10": "list again",
@@ -129,7 +129,7 @@ func TestFleetOfOnePassesTooLargeVersions(t *testing.T) {
 	const cause = `{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}`
 	const refusal = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too large",` +
 		`"reason":"Timeout","details":{"causes":[` + cause + `],"retryAfterSeconds":1},"code":504}`
-	h, _ := newFleet(t, gatewaytest.Options{}, sends(504, refusal))
+	h, _ := newFleet(t, gatewaytest.Options{}, respond(504, refusal))
 	text, resp := h.DoText("GET", "/fleet/api/v1/pods?resourceVersion=99999999", nil, "")
 	if resp.StatusCode != 504 || strings.TrimSpace(text) != refusal {
 		t.Errorf("%d %s", resp.StatusCode, text)
@@ -159,6 +159,7 @@ func TestFleetOfOneLosesHistory(t *testing.T) {
 // TestFleetOfOneGrows fails if versions became smaller when a second cluster joins a watch. It also fails if a client
 // could resume from a version that does not cover both.
 func TestFleetOfOneGrows(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	rest, more := make(chan struct{}), make(chan struct{})
 	wait := func(r *http.Request, until <-chan struct{}) {
 		select {

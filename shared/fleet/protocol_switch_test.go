@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"io"
@@ -78,7 +78,7 @@ func TestFleetSwitchedProtocols(t *testing.T) {
 	version := func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/api/v1/") {
 			if r.URL.Query().Get("watch") == "" {
-				sends(200, podList("5", "x/one"))(w, r)
+				respond(200, podList("5", "x/one"))(w, r)
 				return
 			}
 			w.Header().Set("Content-Type", "application/json")
@@ -88,17 +88,17 @@ func TestFleetSwitchedProtocols(t *testing.T) {
 		}
 		switch r.URL.Path {
 		case "/version":
-			sends(200, "{}")(w, r)
+			respond(200, "{}")(w, r)
 		case "/api", "/apis":
-			sends(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`)(w, r)
+			respond(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`)(w, r)
 		default:
-			refuses(404, "NotFound", r.URL.Path)(w, r)
+			refuse(404, "NotFound", r.URL.Path)(w, r)
 		}
 	}
 	h.AddCluster("a", clustertest.NewMember(t, version).Kubeconfig(`{token: t}`))
 	m := newStraying(t)
 	h.AddCluster("b", m.Kubeconfig(`{token: t}`))
-	h.AddRegistry("pods", podsOfAll)
+	h.AddRegistry("pods", allPods)
 	stuck := time.AfterFunc(gatewaytest.FleetDeadline-10*time.Second, func() {
 		t.Error("some answer waits for the member that has switched protocols")
 		m.end()

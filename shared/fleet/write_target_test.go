@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 
 // forbids is a member's refusal of one object.
 func forbids(name, kind string) http.HandlerFunc {
-	return sends(403, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"%[2]s %[1]s is forbidden","reason":"Forbidden","details":{"name":%[1]q,"kind":%[2]q},"code":403}`, name, kind))
+	return respond(403, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"%[2]s %[1]s is forbidden","reason":"Forbidden","details":{"name":%[1]q,"kind":%[2]q},"code":403}`, name, kind))
 }
 
 // TestFleetDoubtfulWrites holds: what changes an object that is called by its name alone is not done while a cluster does not say whether it has one,
@@ -25,14 +25,14 @@ func TestFleetDoubtfulWrites(t *testing.T) {
 		code  int
 		says  string
 	}{
-		"it has one":             {sends(200, pod), 409, "name one of them, as web@a or web@b"},
-		"it has none":            {refuses(404, "NotFound", `pods "web" not found`), 200, `"web"`},
-		"it is down":             {refuses(503, "ServiceUnavailable", "etcd is down"), 502, `pods "web" is in cluster "a", and perhaps in another: cluster "b": etcd is down; to mean the one that is found, call it web@a`},
+		"it has one":             {respond(200, pod), 409, "name one of them, as web@a or web@b"},
+		"it has none":            {refuse(404, "NotFound", `pods "web" not found`), 200, `"web"`},
+		"it is down":             {refuse(503, "ServiceUnavailable", "etcd is down"), 502, `pods "web" is in cluster "a", and perhaps in another: cluster "b": etcd is down; to mean the one that is found, call it web@a`},
 		"it may not say":         {forbids("web", "pods"), 200, `"web"`},
 		"it refuses the gateway": {forbids("alice", "users"), 502, "and perhaps in another"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, members := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, sends(200, pod), tt.other)
+			h, members := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, respond(200, pod), tt.other)
 			for _, method := range []string{"PUT", "PATCH", "DELETE"} {
 				for _, m := range members {
 					m.TakeRequests()
@@ -61,7 +61,7 @@ func TestFleetWarningsOfMembers(t *testing.T) {
 		return func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Add("Warning", `299 - "v1 Thing is deprecated"`)
 			w.Header().Add("Warning", "299 clusterpass "+text)
-			sends(200, podList("10"))(w, r)
+			respond(200, podList("10"))(w, r)
 		}
 	}
 	h, _ := newFleet(t, gatewaytest.Options{}, warns(`"plain"`), warns(`"cl\uster \"a\" did not answer within 10s (left out)"`))
@@ -81,11 +81,11 @@ func TestFleetCandidates(t *testing.T) {
 		return func(w http.ResponseWriter, r *http.Request) {
 			switch {
 			case r.URL.Path == "/api/v1":
-				sends(200, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[`+resources+`]}`)(w, r)
+				respond(200, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[`+resources+`]}`)(w, r)
 			case r.Method == http.MethodPost:
-				sends(201, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"x","resourceVersion":"7"}}`)(w, r)
+				respond(201, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"x","resourceVersion":"7"}}`)(w, r)
 			default:
-				refuses(404, "NotFound", "the server could not find the requested resource")(w, r)
+				refuse(404, "NotFound", "the server could not find the requested resource")(w, r)
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func TestFleetCandidates(t *testing.T) {
 		"one":       {[]http.HandlerFunc{having(hasNot), having(has), having(hasNot)}, 201, `"cached-from-cluster":"b"`},
 		"two":       {[]http.HandlerFunc{having(has), having(hasNot), having(has)}, 422, "there may be: a, c"},
 		"none":      {[]http.HandlerFunc{having(hasNot), having(hasNot)}, 422, "there may be: a, b"},
-		"one hangs": {[]http.HandlerFunc{having(has), refuses(503, "ServiceUnavailable", "no")}, 422, "there may be: a, b"},
+		"one hangs": {[]http.HandlerFunc{having(has), refuse(503, "ServiceUnavailable", "no")}, 422, "there may be: a, b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, _ := newFleet(t, gatewaytest.Options{}, tt.members...)
@@ -118,7 +118,7 @@ func TestFleetContradictions(t *testing.T) {
 	pod := func(name, placement string) string {
 		return fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"annotations":{"clusterpass.io/cluster":%q}}}`, name, placement)
 	}
-	h, members := newFleet(t, gatewaytest.Options{}, refuses(404, "NotFound", "no such"), refuses(404, "NotFound", "no such"))
+	h, members := newFleet(t, gatewaytest.Options{}, refuse(404, "NotFound", "no such"), refuse(404, "NotFound", "no such"))
 	for _, tt := range []struct{ method, path, body, says string }{
 		{"POST", pods, pod("web@a", "b"), `metadata.name says "a", the annotation clusterpass.io/cluster says "b"`},
 		{"PUT", pods + "/web", strings.Replace(pod("web", "b"), `"annotations":{`, `"annotations":{"resource.karmada.io/cached-from-cluster":"a",`, 1), `the object is of cluster "b" by its annotation clusterpass.io/cluster, and was read from "a"`},
@@ -143,7 +143,7 @@ func TestFleetContradictions(t *testing.T) {
 
 // TestFleetCollectionOptions holds: what says how a collection is to be deleted is short, since each cluster has one of its own.
 func TestFleetCollectionOptions(t *testing.T) {
-	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, podList("5")), sends(200, podList("5")))
+	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("5")), respond(200, podList("5")))
 	for size, code := range map[int]int{60 << 10: http.StatusOK, 70 << 10: http.StatusRequestEntityTooLarge} {
 		body := `{"kind":"DeleteOptions","apiVersion":"v1","x":"` + strings.Repeat("x", size) + `"}`
 		if text, resp := h.DoText("DELETE", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}}, body); resp.StatusCode != code {
@@ -154,9 +154,9 @@ func TestFleetCollectionOptions(t *testing.T) {
 
 // TestFleetHidesClusters holds: who may call nothing that is asked for learns neither labels of other clusters nor the control-plane cluster's name.
 func TestFleetHidesClusters(t *testing.T) {
-	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, podList("5")), sends(200, podList("5")))
+	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("5")), respond(200, podList("5")))
 	h.Grant("only-a", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],"verbs":["*"]}`)
-	h.label("b", map[string]string{"tenant": "acme"})
+	h.setLabels("b", map[string]string{"tenant": "acme"})
 	h.ClientTLS.Certificates[0] = h.ClientCertificate("bob", "only-a", "system:authenticated")
 	said := map[string]bool{}
 	for _, tenant := range []string{"acme", "nobody"} {
@@ -171,9 +171,9 @@ func TestFleetHidesClusters(t *testing.T) {
 	}
 
 	h = newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
-	kinds := sends(200, `{"kind":"APIResourceList","resources":[{"name":"gateways","kind":"Gateway","namespaced":true}]}`)
+	kinds := respond(200, `{"kind":"APIResourceList","resources":[{"name":"gateways","kind":"Gateway","namespaced":true}]}`)
 	h.AddCluster("a", clustertest.NewMember(t, kinds).Kubeconfig(`{token: t}`))
-	h.AddCluster("cp", clustertest.NewMember(t, refuses(503, "x", "down")).Kubeconfig(`{token: t}`))
+	h.AddCluster("cp", clustertest.NewMember(t, refuse(503, "x", "down")).Kubeconfig(`{token: t}`))
 	h.AddRegistry("g", `{"targetCluster":{"clusterNames":["a"]},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
 	h.Grant("only-a", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],"verbs":["*"]}`)
 	h.ClientTLS.Certificates[0] = h.ClientCertificate("bob", "only-a", "system:authenticated")

@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"fmt"
@@ -29,7 +29,7 @@ func paging(n int) http.HandlerFunc {
 			items = append(items, fmt.Sprintf(`{"metadata":{"name":"p%d","namespace":"x","resourceVersion":"7"}}`, i))
 		}
 		const list = `{"kind":"PodList","apiVersion":"v1","metadata":{%s},"items":[%s]}`
-		sends(200, fmt.Sprintf(list, metadata, strings.Join(items, ",")))(w, r)
+		respond(200, fmt.Sprintf(list, metadata, strings.Join(items, ",")))(w, r)
 	}
 }
 
@@ -57,7 +57,7 @@ func (h *fixture) remainders(query string) (counts []int64, items int) {
 func TestFleetPagesCountWhatRemains(t *testing.T) {
 	silent := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("limit") == "1" {
-			refuses(500, "InternalError", "no")(w, r)
+			refuse(500, "InternalError", "no")(w, r)
 			return
 		}
 		paging(3)(w, r)
@@ -91,7 +91,7 @@ func TestFleetPagesCountWhatRemains(t *testing.T) {
 // TestFleetPagesWithoutCount fails if the fleet would report a count that a cluster does not.
 func TestFleetPagesWithoutCount(t *testing.T) {
 	page := func(count string) http.HandlerFunc {
-		return sends(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"more"`+count+
+		return respond(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"more"`+count+
 			`},"items":[{"metadata":{"name":"one","namespace":"x"}}]}`)
 	}
 	for name, count := range map[string]string{

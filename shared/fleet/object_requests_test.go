@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"encoding/json"
@@ -20,7 +20,7 @@ import (
 )
 
 // lacksKind answers as kube-apiserver does for a kind that it has not.
-var lacksKind = sends(404, "404 page not found\n")
+var lacksKind = respond(404, "404 page not found\n")
 
 // answered is the answer's code, its warnings and its body.
 func answered(t *testing.T, resp *http.Response) string {
@@ -35,7 +35,7 @@ func answered(t *testing.T, resp *http.Response) string {
 // TestFleetDeletesWhereTheKindIs holds: to delete a collection succeeds where some clusters do not have the kind, and says which; any other
 // failure stays one.
 func TestFleetDeletesWhereTheKindIs(t *testing.T) {
-	done := sends(200, podList("10"))
+	done := respond(200, podList("10"))
 	for name, tt := range map[string]struct {
 		third http.HandlerFunc
 		query string
@@ -44,7 +44,7 @@ func TestFleetDeletesWhereTheKindIs(t *testing.T) {
 	}{
 		"done":   {done, "", []string{"200 299 clusterpass", `cluster \"a\": the server could not find the requested resource (left out)`, `"Success"`}, "cluster \\\"b"},
 		"strict": {done, "?strict=true", []string{"404 ", `cluster \"a\": the server could not find`, `done in cluster \"b\"`, `done in cluster \"c\"`}, "299"},
-		"fails":  {refuses(403, "Forbidden", "not here"), "", []string{"403 299 clusterpass", `"cluster \"c\": not here; done in cluster \"b\""`}, `done in cluster \"c\"`},
+		"fails":  {refuse(403, "Forbidden", "not here"), "", []string{"403 299 clusterpass", `"cluster \"c\": not here; done in cluster \"b\""`}, `done in cluster \"c\"`},
 		"no one": {lacksKind, "?clusters=a,c", []string{"404 ", `cluster \"a\"`, `cluster \"c\"`}, "299"},
 	} {
 		h, _ := newFleet(t, gatewaytest.Options{}, lacksKind, done, tt.third)
@@ -62,7 +62,7 @@ func TestFleetDeletesWhereTheKindIs(t *testing.T) {
 
 // TestFleetBodyOfManyValues holds: a body that would be hundreds of MiB if it were decoded is refused, with what to do, and goes to no cluster.
 func TestFleetBodyOfManyValues(t *testing.T) {
-	h, members := newFleet(t, gatewaytest.Options{}, sends(200, podList("10")), sends(200, podList("10")))
+	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("10")), respond(200, podList("10")))
 	for _, call := range [][2]string{{"DELETE", "/fleet/api/v1/namespaces/x/pods"}, {"POST", "/fleet/api/v1/namespaces/x/pods"}, {"PUT", "/fleet/api/v1/namespaces/x/pods/one"}} {
 		got := answered(t, h.Do(call[0], call[1], http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one@a"},"a":[`+strings.Repeat(`{"":0},`, 200_000)+`0]}`))
 		if !strings.HasPrefix(got, "413 ") || !strings.Contains(got, `"RequestEntityTooLarge"`) || !strings.Contains(got, "too many values, over 200000") {
@@ -80,7 +80,7 @@ func TestFleetBodyOfManyValues(t *testing.T) {
 // for writes of them.
 func TestFleetVersionOfSome(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","resourceVersion":"21"}}`
-	h, members := newFleet(t, gatewaytest.Options{}, refuses(404, "NotFound", "not found"), sends(200, pod))
+	h, members := newFleet(t, gatewaytest.Options{}, refuse(404, "NotFound", "not found"), respond(200, pod))
 	version := map[string]string{}
 	for _, name := range []string{"a", "b"} {
 		version[name] = cursor.Version{h.clusterID(name): "20"}.String()
@@ -114,10 +114,10 @@ func TestFleetSubresourcesPlaced(t *testing.T) {
 	const source, placement = "resource.karmada.io/cached-from-cluster", "clusterpass.io/cluster"
 	both := func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "/gone") {
-			refuses(404, "NotFound", `pods "gone" not found`)(w, r)
+			refuse(404, "NotFound", `pods "gone" not found`)(w, r)
 			return
 		}
-		sends(200, fmt.Sprintf(pod, "some", "thing"))(w, r)
+		respond(200, fmt.Sprintf(pod, "some", "thing"))(w, r)
 	}
 	h, members := newFleet(t, gatewaytest.Options{}, both, both)
 	for _, tt := range []struct {
@@ -164,11 +164,11 @@ func TestFleetSubresourcesPlaced(t *testing.T) {
 // says that it has none; what a member does not answer for another reason stays an error.
 func TestFleetHidden(t *testing.T) {
 	details := func(code int, reason, details string) http.HandlerFunc {
-		return sends(code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"it is %s","reason":%[1]q,"details":%s,"code":%d}`, reason, details, code))
+		return respond(code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"it is %s","reason":%[1]q,"details":%s,"code":%d}`, reason, details, code))
 	}
 	const one = `{"name":"one","kind":"pods"}`
 	none, forbids := details(404, "NotFound", one), details(403, "Forbidden", one)
-	has := sends(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)
+	has := respond(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)
 	const hidden = `cluster \"b\": it is Forbidden (left out)`
 	for name, tt := range map[string]struct {
 		method, path string
@@ -185,7 +185,7 @@ func TestFleetHidden(t *testing.T) {
 		"named by clusters": {"GET", "/one?clusters=a,b", []http.HandlerFunc{none, forbids}, 403, "it is Forbidden", false},
 		"nowhere known":     {"GET", "/one", []http.HandlerFunc{forbids, forbids}, 403, "it is Forbidden", false},
 		"without the kind":  {"GET", "/one", []http.HandlerFunc{lacksKind, forbids}, 403, "it is Forbidden", false},
-		"another fails":     {"GET", "/one", []http.HandlerFunc{none, forbids, sends(500, "oops")}, 502, "HTTP 500", false},
+		"another fails":     {"GET", "/one", []http.HandlerFunc{none, forbids, respond(500, "oops")}, 502, "HTTP 500", false},
 		"the gateway may not": {"GET", "/one", []http.HandlerFunc{none, details(403, "Forbidden", `{"name":"alice","kind":"users"}`)}, 403, "it is Forbidden",
 			false},
 		"a subresource": {"GET", "/one/status", []http.HandlerFunc{none, forbids}, 403, "it is Forbidden", false},
@@ -256,7 +256,7 @@ func TestFleetOneConnection(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, r *http.Request) {
 		from.Store(r.RemoteAddr, true)
 		calls.Add(1)
-		sends(200, podList("10", "x/one"))(w, r)
+		respond(200, podList("10", "x/one"))(w, r)
 	})
 	for range 30 {
 		h.list("/fleet/api/v1/pods", nil)
@@ -270,9 +270,9 @@ func TestFleetOneConnection(t *testing.T) {
 
 // TestFleetClusterSelector holds: a list by the clusters' labels is of those that have them, and no other is asked.
 func TestFleetClusterSelector(t *testing.T) {
-	h, members := newFleet(t, gatewaytest.Options{}, sends(200, podList("10", "x/one")))
+	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("10", "x/one")))
 	for _, name := range []string{"dev", "prod"} {
-		m := clustertest.NewMember(t, sends(200, podList("10", "x/one", "x/two")))
+		m := clustertest.NewMember(t, respond(200, podList("10", "x/one", "x/two")))
 		members = append(members, m)
 		if _, err := h.Objects.Create(t.Context(), v1alpha1.Prefix+name, []byte(`{"metadata":{"name":"`+name+`","labels":{"env":"`+name+`"}}}`)); err != nil {
 			t.Fatal(err)

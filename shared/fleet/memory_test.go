@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"bufio"
@@ -16,6 +16,9 @@ import (
 
 // TestFleetLarge holds: lists, and the beginnings of watches, pass through: 100 MB take a third of that at the very most.
 func TestFleetLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	const each, size = 6_000, 8 << 10 // of two members
 	padding := strings.Repeat("x", size)
 	large := func(member string) http.HandlerFunc {

@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"fmt"
@@ -29,11 +29,11 @@ func says(resources string, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/apis/x.io/v1":
-			sends(200, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"x.io/v1","resources":[`+strings.Join(old, ",")+`]}`)(w, r)
+			respond(200, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"x.io/v1","resources":[`+strings.Join(old, ",")+`]}`)(w, r)
 		case "/api":
-			sends(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`)(w, r)
+			respond(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`)(w, r)
 		case "/apis":
-			sends(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{"name":"x.io"},"versions":[{"version":"v1","resources":[`+
+			respond(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{"name":"x.io"},"versions":[{"version":"v1","resources":[`+
 				strings.Join(aggregated, ",")+`]}]}]}`)(w, r)
 		default:
 			h(w, r)
@@ -71,13 +71,13 @@ func gateways(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPost:
-			sends(201, object)(w, r)
+			respond(201, object)(w, r)
 		case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "s"):
-			sends(200, `{"kind":"GatewayList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"5"},"items":[`+object+`]}`)(w, r)
+			respond(200, `{"kind":"GatewayList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"5"},"items":[`+object+`]}`)(w, r)
 		case strings.HasSuffix(r.URL.Path, "/"+name):
-			sends(200, object)(w, r)
+			respond(200, object)(w, r)
 		default:
-			refuses(404, "NotFound", "none")(w, r)
+			refuse(404, "NotFound", "none")(w, r)
 		}
 	}
 }
@@ -188,13 +188,13 @@ func TestFleetScopeLiar(t *testing.T) {
 // TestFleetUnsaid holds: of a member that does not say what its resource is nothing is read or written, and the answer says so; what it said
 // before counts for as long as it is down. Nothing is written where the control-plane cluster might know better and does not answer.
 func TestFleetUnsaid(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it waits more than it computes
 	const honest = "gateways=Gateway/Namespaced vaults=Vault/Namespaced"
 	var down, controlDown atomic.Bool
 	failing := func(when *atomic.Bool, h http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if when.Load() && r.URL.Path == "/apis/x.io/v1" {
-				refuses(503, "ServiceUnavailable", "it starts")(w, r)
+				refuse(503, "ServiceUnavailable", "it starts")(w, r)
 				return
 			}
 			h(w, r)
@@ -256,7 +256,7 @@ func TestFleetDiscoveryLiar(t *testing.T) {
 			if r.URL.Path == "/apis" {
 				items = groups
 			}
-			sends(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[`+items+`]}`)(w, r)
+			respond(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[`+items+`]}`)(w, r)
 		}
 	}
 	resource := func(kind, scope string) string {
@@ -295,7 +295,7 @@ func TestFleetNamespaceDiscovery(t *testing.T) {
 				{"resource":"namespaces","responseKind":{"group":"","version":"v1","kind":"Namespace"},"scope":"Cluster","verbs":["get"]},
 				{"resource":"pods","responseKind":{"group":"","version":"v1","kind":"Pod"},"scope":"Namespaced","verbs":["get"]}]}]}`
 		}
-		sends(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[`+items+`]}`)(w, r)
+		respond(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[`+items+`]}`)(w, r)
 	})
 	h := newGateway(t, gatewaytest.Options{})
 	h.AddCluster("a", m.Kubeconfig(`{token: t}`))
@@ -310,19 +310,19 @@ func TestFleetNamespaceDiscovery(t *testing.T) {
 
 // TestFleetFormOfMost holds: the form of a list is that of most members', wherever it is said, and one that answers in another is left out.
 func TestFleetFormOfMost(t *testing.T) {
-	good := sends(200, podList("10", "x/one"))
+	good := respond(200, podList("10", "x/one"))
 	for name, evil := range map[string]string{
 		"a table":      `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[{"name":"Name"}],"rows":[]}`,
 		"another kind": `{"kind":"EvilList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[]}`,
 	} {
-		h, _ := newFleet(t, gatewaytest.Options{}, sends(200, evil), good, good)
+		h, _ := newFleet(t, gatewaytest.Options{}, respond(200, evil), good, good)
 		l, resp := h.list("/fleet/api/v1/pods", nil)
 		if got := strings.Join(resp.Header["Warning"], "\n"); l.Kind != "PodList" || l.names() != "one@b one@c" || !strings.Contains(got, `cluster \"a\" answers this kind in another form`) {
 			t.Errorf("%s: a %s of %q, warnings %s", name, l.Kind, l.names(), got)
 		}
 	}
 	late := `{"apiVersion":"v1","items":[],"kind":"%s","metadata":{"resourceVersion":"5"}}`
-	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, fmt.Sprintf(late, "EvilList")), sends(200, fmt.Sprintf(late, "PodList")), sends(200, fmt.Sprintf(late, "PodList")))
+	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, fmt.Sprintf(late, "EvilList")), respond(200, fmt.Sprintf(late, "PodList")), respond(200, fmt.Sprintf(late, "PodList")))
 	if l, _ := h.list("/fleet/api/v1/pods", nil); l.Kind != "PodList" {
 		t.Errorf("a %s", l.Kind)
 	}

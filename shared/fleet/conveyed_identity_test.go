@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"net/http"
@@ -17,13 +17,13 @@ func TestFleetTold(t *testing.T) {
 	pod := func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPost:
-			sends(201, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"new","namespace":"x"}}`)(w, r)
+			respond(201, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"new","namespace":"x"}}`)(w, r)
 		case strings.HasSuffix(r.URL.Path, "/one"):
-			sends(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
+			respond(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
 		case strings.HasSuffix(r.URL.Path, "/nowhere"):
-			sends(404, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \"nowhere\" not found","reason":"NotFound","details":{"name":"nowhere","kind":"pods"},"code":404}`)(w, r)
+			respond(404, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \"nowhere\" not found","reason":"NotFound","details":{"name":"nowhere","kind":"pods"},"code":404}`)(w, r)
 		default:
-			sends(200, podList("10", "x/one"))(w, r)
+			respond(200, podList("10", "x/one"))(w, r)
 		}
 	}
 	h, _ := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, pod)

@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"bufio"
@@ -72,7 +72,7 @@ func TestFleetWatchCutInAList(t *testing.T) {
 		}),
 		func(w http.ResponseWriter, r *http.Request) {
 			if !up.Load() {
-				refuses(503, "ServiceUnavailable", "it starts")(w, r)
+				refuse(503, "ServiceUnavailable", "it starts")(w, r)
 				return
 			}
 			watching(func(flush func(string), _ *http.Request) {
@@ -163,6 +163,7 @@ func TestFleetWatchCutInADifference(t *testing.T) {
 // TestFleetWatchBrokenList holds: a cluster whose list cannot be had, or says no version, does not hold up what the others have, nor end it;
 // it is taken in when it is well.
 func TestFleetWatchBrokenList(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	for name, broken := range map[string]string{
 		"no version":          `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"none","namespace":"x"}}]}`,
 		"no version, no pods": `{"kind":"PodList","apiVersion":"v1","items":[],"metadata":{}}`,
@@ -207,6 +208,7 @@ func TestFleetWatchBrokenList(t *testing.T) {
 // TestFleetWatchBadEvent holds: an event that cannot be passed on costs its cluster, until that sends it well: the others go on, and no
 // version covers it before.
 func TestFleetWatchBadEvent(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	event := func(name, version, annotations string) string {
 		return fmt.Sprintf(`{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"x","resourceVersion":%q,"annotations":%s}}}`+"\n", name, version, annotations)
 	}
@@ -226,7 +228,7 @@ func TestFleetWatchBadEvent(t *testing.T) {
 				at.Store(5)
 				return func(w http.ResponseWriter, r *http.Request) {
 					if r.URL.Query().Get("watch") == "" {
-						sends(200, podList(fmt.Sprint(at.Load())))(w, r)
+						respond(200, podList(fmt.Sprint(at.Load())))(w, r)
 						return
 					}
 					at.Store(8)
@@ -324,9 +326,9 @@ func TestFleetWatchWentBack(t *testing.T) {
 			}
 			<-r.Context().Done()
 		case query.Get("resourceVersionMatch") == "Exact" && at.Load() < 50:
-			sends(504, tooLarge)(w, r)
+			respond(504, tooLarge)(w, r)
 		default:
-			sends(200, podList(fmt.Sprint(at.Load())))(w, r)
+			respond(200, podList(fmt.Sprint(at.Load())))(w, r)
 		}
 	})
 	l, _ := h.list("/fleet/api/v1/pods", nil)

@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"bufio"
@@ -18,20 +18,20 @@ func oneOf(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPut || r.Method == http.MethodDelete:
-			sends(200, `{"kind":"Status","apiVersion":"v1","status":"Success","details":{"name":"`+name+`"}}`)(w, r)
+			respond(200, `{"kind":"Status","apiVersion":"v1","status":"Success","details":{"name":"`+name+`"}}`)(w, r)
 		case strings.HasSuffix(r.URL.Path, "/pods/"+name):
-			sends(200, pod)(w, r)
+			respond(200, pod)(w, r)
 		case !strings.HasSuffix(r.URL.Path, "/pods"):
-			sends(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"pods \"no\" not found","details":{"name":"no"},"code":404}`)(w, r)
+			respond(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"pods \"no\" not found","details":{"name":"no"},"code":404}`)(w, r)
 		case r.URL.Query().Get("watch") != "":
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = fmt.Fprintf(w, `{"type":"MODIFIED","object":%s}`+"\n", strings.Replace(pod, `"7"`, `"30"`, 1))
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		case strings.Contains(r.Header.Get("Accept"), "as=Table"):
-			sends(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"20"},"columnDefinitions":[{"name":"Ready"},{"name":"Name","format":"name"}],"rows":[{"cells":["1/1","`+name+`"],"object":`+pod+`}]}`)(w, r)
+			respond(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"20"},"columnDefinitions":[{"name":"Ready"},{"name":"Name","format":"name"}],"rows":[{"cells":["1/1","`+name+`"],"object":`+pod+`}]}`)(w, r)
 		default:
-			sends(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"20"},"items":[`+pod+`]}`)(w, r)
+			respond(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"20"},"items":[`+pod+`]}`)(w, r)
 		}
 	}
 }
@@ -187,14 +187,14 @@ func TestFleetNamesWithAt(t *testing.T) {
 // TestFleetProxied holds: what is proxied is found by its name, whatever scheme and port are said with it.
 func TestFleetProxied(t *testing.T) {
 	without := func(w http.ResponseWriter, r *http.Request) {
-		sends(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"no","code":404}`)(w, r)
+		respond(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"no","code":404}`)(w, r)
 	}
 	with := func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/services/web") && !strings.HasSuffix(r.URL.Path, "/proxy/a:b@c") {
 			without(w, r)
 			return
 		}
-		sends(200, `{"kind":"Service","apiVersion":"v1","metadata":{"name":"web"}}`)(w, r)
+		respond(200, `{"kind":"Service","apiVersion":"v1","metadata":{"name":"web"}}`)(w, r)
 	}
 	h, members := newFleet(t, gatewaytest.Options{}, without, with)
 	h.AddRegistry("services", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Service"}]}`)

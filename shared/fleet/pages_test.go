@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"encoding/json"
@@ -23,7 +23,7 @@ func TestFleetVersionMatch(t *testing.T) {
 			if r.URL.Query().Get("resourceVersionMatch") == "Exact" {
 				version = r.URL.Query().Get("resourceVersion")
 			}
-			sends(200, podList(version, "x/one"))(w, r)
+			respond(200, podList(version, "x/one"))(w, r)
 		}
 	}
 	h, members := newFleet(t, gatewaytest.Options{}, at("12"), at("25"), at("7"))
@@ -68,7 +68,7 @@ func TestFleetVersionMatch(t *testing.T) {
 // TestFleetPageExpired holds: a cluster that has no history any more, be it from where its own pages ended or at the version that the list
 // shows, ends the list with 410, so that the client begins anew; nothing of the page is given.
 func TestFleetPageExpired(t *testing.T) {
-	expired := refuses(410, "Expired", "too old")
+	expired := refuse(410, "Expired", "too old")
 	for name, tt := range map[string]struct {
 		a, b func(r *http.Request) http.HandlerFunc
 	}{
@@ -76,13 +76,13 @@ func TestFleetPageExpired(t *testing.T) {
 			if r.URL.Query().Has("continue") {
 				return expired
 			}
-			return sends(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"own"},"items":[{"metadata":{"name":"one","namespace":"x"}}]}`)
-		}, func(*http.Request) http.HandlerFunc { return sends(200, podList("20", "x/two")) }},
-		"its version": {func(*http.Request) http.HandlerFunc { return sends(200, podList("10", "x/one")) }, func(r *http.Request) http.HandlerFunc {
+			return respond(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"own"},"items":[{"metadata":{"name":"one","namespace":"x"}}]}`)
+		}, func(*http.Request) http.HandlerFunc { return respond(200, podList("20", "x/two")) }},
+		"its version": {func(*http.Request) http.HandlerFunc { return respond(200, podList("10", "x/one")) }, func(r *http.Request) http.HandlerFunc {
 			if r.URL.Query().Get("resourceVersionMatch") == "Exact" {
 				return expired
 			}
-			return sends(200, podList("20", "x/two"))
+			return respond(200, podList("20", "x/two"))
 		}},
 	} {
 		h, _ := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, r *http.Request) { tt.a(r)(w, r) }, func(w http.ResponseWriter, r *http.Request) { tt.b(r)(w, r) })
@@ -106,14 +106,14 @@ func TestFleetPageFails(t *testing.T) {
 				bad(w, r)
 				return
 			}
-			sends(200, podList("10", "x/one"))(w, r)
+			respond(200, podList("10", "x/one"))(w, r)
 		}
 	}
-	plain := sends(410, "gone\n") // as no API server says it
-	tooLarge := sends(504, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 10, current: 5","reason":"Timeout",`+
+	plain := respond(410, "gone\n") // as no API server says it
+	tooLarge := respond(504, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 10, current: 5","reason":"Timeout",`+
 		`"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}`)
-	for name, gone := range map[string]http.HandlerFunc{"its history is gone": refuses(410, "Expired", "too old"), "it says little": plain, "it was restored": tooLarge} {
-		h, _ := newFleet(t, gatewaytest.Options{}, later(sends(200, podList("10", "x/one"))), later(sends(500, "oops")), later(gone))
+	for name, gone := range map[string]http.HandlerFunc{"its history is gone": refuse(410, "Expired", "too old"), "it says little": plain, "it was restored": tooLarge} {
+		h, _ := newFleet(t, gatewaytest.Options{}, later(respond(200, podList("10", "x/one"))), later(respond(500, "oops")), later(gone))
 		l, _ := h.list("/fleet/api/v1/pods?limit=1", nil)
 		for path, query := range map[string]string{"a page": "limit=1&continue=" + l.Metadata.Continue, "a version": "resourceVersionMatch=Exact&resourceVersion=" + l.Metadata.ResourceVersion} {
 			resp := h.Do("GET", "/fleet/api/v1/pods?"+query, nil, "")
@@ -121,7 +121,7 @@ func TestFleetPageFails(t *testing.T) {
 			gatewaytest.WantStatus(t, resp, 410, "expired", `cluster "c": `)
 		}
 	}
-	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, podList("10", "x/one")), refuses(410, "Expired", "too old"))
+	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("10", "x/one")), refuse(410, "Expired", "too old"))
 	for _, query := range []string{"", "?limit=1", "?resourceVersion=0"} {
 		l, resp := h.list("/fleet/api/v1/pods"+query, nil)
 		if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@a" || !strings.Contains(got, `cluster \"b\": too old (left out)`) {
@@ -138,7 +138,7 @@ func TestFleetPageFails(t *testing.T) {
 // TestFleetLongContinue holds: a cluster whose continue token is longer than URLs may be cannot take part in pages.
 func TestFleetLongContinue(t *testing.T) {
 	long := fmt.Sprintf(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":%q},"items":[{"metadata":{"name":"one","namespace":"x"}}]}`, strings.Repeat("x", 9<<10))
-	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, long), sends(200, podList("10", "x/one")))
+	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, long), respond(200, podList("10", "x/one")))
 	l, resp := h.list("/fleet/api/v1/pods?limit=1", nil)
 	if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@b" || !strings.Contains(got, `list of cluster \"a\" cannot be read: its continue token is over 8 KiB`) {
 		t.Errorf("%q, warnings %s", l.names(), got)
@@ -154,12 +154,12 @@ func TestFleetPartialMetadata(t *testing.T) {
 	member := func(w http.ResponseWriter, r *http.Request) {
 		switch accept := r.Header.Get("Accept"); {
 		case strings.HasPrefix(accept, list+", application/json") && r.URL.Path == "/api/v1/pods":
-			sends(200, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"items":[{"kind":"PartialObjectMetadata",`+head+`}}]}`)(w, r)
+			respond(200, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"items":[{"kind":"PartialObjectMetadata",`+head+`}}]}`)(w, r)
 		case strings.HasPrefix(accept, single+", application/json") && r.URL.Path == "/api/v1/namespaces/x/pods/one":
-			sends(200, `{"kind":"PartialObjectMetadata",`+head+`}}`)(w, r)
+			respond(200, `{"kind":"PartialObjectMetadata",`+head+`}}`)(w, r)
 		default:
 			t.Errorf("the member is asked for %s as %q", r.URL, accept)
-			refuses(406, "NotAcceptable", "no")(w, r)
+			refuse(406, "NotAcceptable", "no")(w, r)
 		}
 	}
 	h, _ := newFleet(t, gatewaytest.Options{}, member, member)

@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"bufio"
@@ -56,7 +56,7 @@ func counted(m *clustertest.Member) (n int) {
 // TestFleetWatchHangs holds: while it is not known whether a cluster takes part that came later, since it hangs, the events of others come; and it
 // is taken in once it says.
 func TestFleetWatchHangs(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it waits more than it computes
 	const kinds = "gateways=Gateway/Namespaced"
 	list := `{"kind":"GatewayList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"5"},"items":[%s]}`
 	event := `{"type":"MODIFIED","object":{"kind":"Gateway","apiVersion":"x.io/v1","metadata":{"name":"g","namespace":"ns","resourceVersion":"%d"}}}` + "\n"
@@ -105,10 +105,10 @@ func TestFleetWatchHangs(t *testing.T) {
 // TestFleetHangs holds: a cluster that hangs, and never said what its resources are, holds up no read of an object that was found before; nor is it
 // waited for by each call.
 func TestFleetHangs(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it waits more than it computes
 	h := newGateway(t, gatewaytest.Options{})
 	never := make(chan struct{})
-	a, b := clustertest.NewMember(t, says("gateways=Gateway/Namespaced", gateways("of-a"))), clustertest.NewMember(t, hanging(never, ok))
+	a, b := clustertest.NewMember(t, says("gateways=Gateway/Namespaced", gateways("of-a"))), clustertest.NewMember(t, hanging(never, respond(200, "ok")))
 	t.Cleanup(func() { close(never) })
 	h.AddCluster("a", a.Kubeconfig(`{token: t}`))
 	h.AddCluster("b", b.Kubeconfig(`{token: t}`))
@@ -123,7 +123,7 @@ func TestFleetHangs(t *testing.T) {
 		t.Errorf("%s, warnings %s", resp.Status, got)
 	}
 
-	h = newGateway(t, gatewaytest.Options{FleetDeadline: fleetHangs})
+	h = newGateway(t, gatewaytest.Options{FleetDeadline: hangDeadline})
 	b.TakeRequests()
 	h.AddCluster("a", a.Kubeconfig(`{token: t}`))
 	h.AddCluster("b", b.Kubeconfig(`{token: t}`))
@@ -142,14 +142,14 @@ func TestFleetHangs(t *testing.T) {
 
 // TestFleetWatchUnknownGrant holds: a watch ends when a cluster may not be called any more, also where it is not known now who takes part.
 func TestFleetWatchUnknownGrant(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it waits more than it computes
 	a := clustertest.NewMember(t, says("gateways=Gateway/Namespaced", watching(func(flush func(string), _ *http.Request) {
 		flush(`{"kind":"GatewayList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"g","namespace":"ns","resourceVersion":"4"}}]}`)
 	}, func(flush func(string), r *http.Request) {
 		flush("")
 		<-r.Context().Done()
 	})))
-	b := clustertest.NewMember(t, refuses(503, "ServiceUnavailable", "it starts"))
+	b := clustertest.NewMember(t, refuse(503, "ServiceUnavailable", "it starts"))
 	h := newGateway(t, gatewaytest.Options{})
 	h.AddCluster("a", a.Kubeconfig(`{token: t}`))
 	h.AddCluster("b", b.Kubeconfig(`{token: t}`))

@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"bytes"
@@ -18,62 +18,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// listing is a fleet's answer as far as these tests look.
-type listing struct {
-	Kind     string
-	Metadata struct {
-		ResourceVersion, Continue string
-		RemainingItemCount        *int64
-	}
-	Items []struct {
-		Metadata struct {
-			Name, Namespace string
-			Annotations     map[string]string
-		}
-	}
-	ColumnDefinitions []struct{ Name string }
-	Rows              []struct{ Cells []any }
-}
-
-// names are the items as NAME@CLUSTER, in their order.
-func (l listing) names() string {
-	var out []string
-	for _, o := range l.Items {
-		out = append(out, o.Metadata.Name+"@"+o.Metadata.Annotations["resource.karmada.io/cached-from-cluster"])
-	}
-	return strings.Join(out, " ")
-}
-
-// register makes a ResourceRegistry.
-// allClusters is Karmada's form that asks every cluster, whatever registries say.
-const allClusters = "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy"
-
-const podsOfAll = `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod"}]}`
-
-// podList is a list of pods as kube-apiserver writes it.
-func podList(version string, names ...string) string {
-	items := make([]string, len(names))
-	for i, n := range names {
-		namespace, name, _ := strings.Cut(n, "/")
-		items[i] = fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"resourceVersion":"7"},"spec":{}}`, name, namespace)
-	}
-	return `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"` + version + `"},"items":[` + strings.Join(items, ",") + `]}` + "\n"
-}
-
-func sends(code int, body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(code)
-		_, _ = io.WriteString(w, body)
-	}
-}
-
-func refuses(code int, reason, message string) http.HandlerFunc {
-	return sends(code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":%q,"reason":%q,"code":%d}`, message, reason, code))
-}
-
 func TestFleetList(t *testing.T) {
-	h, members := newFleet(t, gatewaytest.Options{}, sends(200, podList("10", "x/one", "x/two")), sends(200, podList("20")), sends(200, podList("5", "y/one")))
+	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("10", "x/one", "x/two")), respond(200, podList("20")), respond(200, podList("5", "y/one")))
 	for _, form := range []string{"/fleet", "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", allClusters, "/bridge/fleet"} {
 		l, resp := h.list(form+"/api/v1/pods?labelSelector=a%3Db&pretty=false", nil)
 		if got := l.names(); got != "one@a two@a one@c" || l.Kind != "PodList" || resp.Header["Warning"] != nil {
@@ -126,37 +72,38 @@ func TestFleetList(t *testing.T) {
 
 // TestFleetPartialFailure holds: what a member does not answer costs a warning, and an error where the caller wants all.
 func TestFleetPartialFailure(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
-	good := sends(200, podList("10", "x/one"))
+	good := respond(200, podList("10", "x/one"))
 	for name, tt := range map[string]struct {
 		bad     http.HandlerFunc // nil for nobody who listens
 		warning string
 	}{
-		"forbidden":      {refuses(403, "Forbidden", "pods is forbidden: because"), `cluster \"b\": pods is forbidden: because`},
-		"lacks the kind": {refuses(404, "NotFound", "the server could not find the requested resource"), "could not find the requested resource"},
-		"fails":          {sends(500, "oops"), `cluster \"b\": HTTP 500`},
+		"forbidden":      {refuse(403, "Forbidden", "pods is forbidden: because"), `cluster \"b\": pods is forbidden: because`},
+		"lacks the kind": {refuse(404, "NotFound", "the server could not find the requested resource"), "could not find the requested resource"},
+		"fails":          {respond(500, "oops"), `cluster \"b\": HTTP 500`},
 		"hangs":          {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "did not answer within"},
 		"breaks off":     {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, `cluster \"b\"`},
-		"no list":        {sends(200, `{"kind":"Pod","metadata":{}}`), "cannot be read"},
+		"no list":        {respond(200, `{"kind":"Pod","metadata":{}}`), "cannot be read"},
 		"hangs in its head": {func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, `{"kind":"PodList",`)
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		}, "did not answer within"},
-		"refuses the gateway": {sends(401, "{}"), "refuses the gateway's credential"},
+		"refuses the gateway": {respond(401, "{}"), "refuses the gateway's credential"},
 		"redirects": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "http://x/")
 			w.WriteHeader(302)
 		}, "HTTP 302"},
-		"another form": {sends(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[{"name":"Name"}],"rows":[]}`), "another form"},
+		"another form": {respond(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[{"name":"Name"}],"rows":[]}`), "another form"},
 		"is not there": {nil, "connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			deadline := gatewaytest.FleetDeadline
 			if strings.HasPrefix(name, "hangs") {
-				deadline = fleetHangs
+				deadline = hangDeadline
 			}
 			h, members := newFleet(t, gatewaytest.Options{FleetDeadline: deadline}, good, tt.bad)
 			if tt.bad == nil {
@@ -186,17 +133,17 @@ func TestFleetPartialFailure(t *testing.T) {
 
 // TestFleetOwners holds: a cluster that hangs does not hold up reads of an object that another has again, and holds up whatever must know.
 func TestFleetOwners(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it waits more than it computes
 	var hangs, gone, both atomic.Bool
 	pod := func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			sends(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
+			respond(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
 			return
 		}
-		sends(200, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)(w, r)
+		respond(200, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)(w, r)
 	}
-	none := refuses(404, "NotFound", `pods "one" not found`)
-	h, _ := newFleet(t, gatewaytest.Options{FleetDeadline: fleetHangs}, func(w http.ResponseWriter, r *http.Request) {
+	none := refuse(404, "NotFound", `pods "one" not found`)
+	h, _ := newFleet(t, gatewaytest.Options{FleetDeadline: hangDeadline}, func(w http.ResponseWriter, r *http.Request) {
 		if gone.Load() {
 			none(w, r)
 			return
@@ -212,46 +159,65 @@ func TestFleetOwners(t *testing.T) {
 			none(w, r)
 		}
 	})
-	ask := func(method, path string, header http.Header, code int, want string) {
+	send := func(t *testing.T, method, path string, header http.Header, code int, want string) {
 		t.Helper()
 		resp := h.Do(method, "/fleet/api/v1/namespaces/x/pods/one"+path, header, "")
 		body, err := io.ReadAll(resp.Body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(resp.Header["Warning"], " ") + string(body); resp.StatusCode != code || !strings.Contains(got, want) {
+		got := strings.Join(resp.Header["Warning"], " ") + string(body)
+		if resp.StatusCode != code || !strings.Contains(got, want) {
 			t.Errorf("%s %s: %d %s; want %d %s", method, path, resp.StatusCode, got, code, want)
 		}
 	}
 	const elsewhere, slow = "was not waited for", "did not answer within"
-	hangs.Store(true)
-	ask("GET", "", nil, 200, slow) // nothing is known yet
-	ask("GET", "", nil, 200, elsewhere)
-	ask("GET", "/log", nil, 200, elsewhere)
-	ask("GET", "?strict=true", nil, 502, slow)
 	const out = `to mean the one that is found, call it one@a`
-	ask("DELETE", "", nil, 502, out)
-	ask("GET", "/exec?command=true", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}}, 502, out)
-	ask("DELETE", "@a", nil, 200, "Success")
+	hangs.Store(true)
+	send(t, "GET", "", nil, 200, slow) // the owner is not yet known
+	upgrade := http.Header{
+		"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
+		"Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="},
+	}
+	t.Run("b hangs", func(t *testing.T) {
+		for _, tt := range []struct {
+			method, path string
+			header       http.Header
+			code         int
+			want         string
+		}{
+			{"GET", "", nil, 200, elsewhere},
+			{"GET", "/log", nil, 200, elsewhere},
+			{"GET", "?strict=true", nil, 502, slow},
+			{"DELETE", "", nil, 502, out},
+			{"GET", "/exec?command=true", upgrade, 502, out},
+		} {
+			t.Run(tt.method+" "+tt.path, func(t *testing.T) {
+				t.Parallel() // most wait for the fleet's deadline
+				send(t, tt.method, tt.path, tt.header, tt.code, tt.want)
+			})
+		}
+	})
+	send(t, "DELETE", "@a", nil, 200, "Success")
 	gone.Store(true)
-	ask("GET", "", nil, 502, slow)
+	send(t, "GET", "", nil, 502, slow)
 	gone.Store(false)
 	hangs.Store(false)
 	both.Store(true)
-	ask("GET", "", nil, 409, "is in 2 clusters")
+	send(t, "GET", "", nil, 409, "is in 2 clusters")
 }
 
 // TestFleetMisdirected holds: nothing is done elsewhere because the cluster that is meant does not take part, or does not answer.
 func TestFleetMisdirected(t *testing.T) {
-	t.Parallel() // it waits, mostly
+	t.Parallel() // it waits more than it computes
 	var asked atomic.Int32
 	pod := func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			asked.Add(1)
 		}
-		sends(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
+		respond(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
 	}
-	h, _ := newFleet(t, gatewaytest.Options{FleetDeadline: fleetHangs}, pod, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	h, _ := newFleet(t, gatewaytest.Options{FleetDeadline: hangDeadline}, pod, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	h.AddRegistry("gates", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"g.io/v1","kind":"Gate"}]}`)
 	const one = "/fleet/api/v1/namespaces/x/pods/one"
 	body := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","annotations":{"%s":"b"}}}`
@@ -268,18 +234,18 @@ func TestFleetMisdirected(t *testing.T) {
 }
 
 func TestFleetAllFail(t *testing.T) {
-	h, _ := newFleet(t, gatewaytest.Options{}, refuses(403, "Forbidden", "no pods for you"), refuses(403, "Forbidden", "nor here"))
+	h, _ := newFleet(t, gatewaytest.Options{}, refuse(403, "Forbidden", "no pods for you"), refuse(403, "Forbidden", "nor here"))
 	for _, form := range []string{"/fleet", allClusters} {
 		gatewaytest.WantStatus(t, h.Do("GET", form+"/api/v1/pods", nil, ""), 403, "members_refused", `cluster "a": no pods for you; cluster "b": nor here`)
 	}
-	h, _ = newFleet(t, gatewaytest.Options{}, refuses(403, "Forbidden", "no pods for you"), sends(500, ""))
+	h, _ = newFleet(t, gatewaytest.Options{}, refuse(403, "Forbidden", "no pods for you"), respond(500, ""))
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods", nil, ""), 502, "members_failed", `cluster "a": no pods for you; cluster "b": HTTP 500`)
-	plain := sends(404, "404 page not found\n") // what kube-apiserver says of a kind that it has not
+	plain := respond(404, "404 page not found\n") // what kube-apiserver says of a kind that it has not
 	h, _ = newFleet(t, gatewaytest.Options{}, plain, plain)
 	for method, path := range map[string]string{"GET": "", "DELETE": "/one", "PATCH": "/one@b"} {
 		gatewaytest.WantStatus(t, h.Do(method, "/fleet/api/v1/namespaces/x/pods"+path, nil, ""), 404, "members_refused", `": the server could not find the requested resource`)
 	}
-	h, _ = newFleet(t, gatewaytest.Options{}, refuses(410, "Expired", "too old"), sends(200, podList("1")))
+	h, _ = newFleet(t, gatewaytest.Options{}, refuse(410, "Expired", "too old"), respond(200, podList("1")))
 	version := cursor.Version{h.clusterID("a"): "10", h.clusterID("b"): "20"}.String()
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+version, nil, ""), 410, "expired", "too old")
 }
@@ -287,7 +253,7 @@ func TestFleetAllFail(t *testing.T) {
 // TestFleetBreaksOff holds: a member that dies in the middle of its list ends the whole answer, which does not look whole.
 func TestFleetBreaksOff(t *testing.T) {
 	large := podList("10", "x/"+strings.Repeat("y", 1<<20)) // so that a part is on its way to the client by then
-	h, _ := newFleet(t, gatewaytest.Options{}, sends(200, large), func(w http.ResponseWriter, _ *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, large), func(w http.ResponseWriter, _ *http.Request) {
 		whole := podList("20", "x/two", "x/three")
 		_, _ = io.WriteString(w, whole[:len(whole)-60])
 		_ = http.NewResponseController(w).Flush()
@@ -303,7 +269,7 @@ func TestFleetBreaksOff(t *testing.T) {
 func TestFleetGzip(t *testing.T) {
 	zipped := func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-			sends(200, podList("10", "x/plain"))(w, r)
+			respond(200, podList("10", "x/plain"))(w, r)
 			return
 		}
 		w.Header().Set("Content-Encoding", "gzip")
@@ -326,7 +292,7 @@ func TestFleetTables(t *testing.T) {
 			if !strings.Contains(r.Header.Get("Accept"), "as=Table") {
 				t.Errorf("the member is asked for %q", r.Header.Get("Accept"))
 			}
-			sends(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[`+columns+`],"rows":[{"cells":[`+cells+`],"object":{"metadata":{"name":"x","namespace":"n"}}}]}`)(w, r)
+			respond(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[`+columns+`],"rows":[{"cells":[`+cells+`],"object":{"metadata":{"name":"x","namespace":"n"}}}]}`)(w, r)
 		}
 	}
 	h, _ := newFleet(t, gatewaytest.Options{}, table(`{"name":"Name","format":"name"},{"name":"Age"}`, `"x","5d"`), table(`{"name":"Name","format":"name"},{"name":"New"},{"name":"Age"}`, `"x",1,"6d"`))
@@ -342,7 +308,7 @@ func TestFleetTables(t *testing.T) {
 
 // TestFleetAccess holds: a cluster without a grant is neither asked nor named; who has none at all learns nothing.
 func TestFleetAccess(t *testing.T) {
-	h, members := newFleet(t, gatewaytest.Options{}, sends(200, podList("10", "x/one")), sends(200, podList("20", "x/two")))
+	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("10", "x/one")), respond(200, podList("20", "x/two")))
 	h.Grant("some", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a","zzz"],"verbs":["get"]}`)
 	as := func(groups ...string) {
 		h.ClientTLS.Certificates[0] = h.ClientCertificate("bob", groups...)
@@ -392,11 +358,11 @@ func TestFleetNamespaces(t *testing.T) {
 	all := func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.Contains(r.URL.Path, "/namespaces/x/"):
-			sends(200, podList("10", "x/one"))(w, r)
+			respond(200, podList("10", "x/one"))(w, r)
 		case strings.Contains(r.URL.Path, "/namespaces/y/"):
-			sends(200, podList("10", "y/two"))(w, r)
+			respond(200, podList("10", "y/two"))(w, r)
 		default:
-			sends(200, podList("10", "x/one", "y/two", "z/three"))(w, r)
+			respond(200, podList("10", "x/one", "y/two", "z/three"))(w, r)
 		}
 	}
 	h := newGateway(t, gatewaytest.Options{})
@@ -419,7 +385,7 @@ func TestFleetNamespaces(t *testing.T) {
 // TestFleetJoins holds: a cluster that comes later, or is labelled later, is taken in.
 func TestFleetJoins(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
-	m := clustertest.NewMember(t, sends(200, podList("10", "x/one")))
+	m := clustertest.NewMember(t, respond(200, podList("10", "x/one")))
 	h.AddRegistry("pods", `{"targetCluster":{"labelSelector":{"matchLabels":{"env":"prod"}}},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod"}]}`)
 	h.AddCluster("a", m.Kubeconfig(`{token: t}`))
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods", nil, ""), 404, "not_global", "no ResourceRegistry")

@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"io"
@@ -14,12 +14,12 @@ import (
 // TestFleetSelectedControlPlane holds: a call that asks for some clusters is never the control-plane cluster's because none of them takes part.
 func TestFleetSelectedControlPlane(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
-	members := map[string]*clustertest.Member{"a": clustertest.NewMember(t, sends(200, podList("10"))), "cp": clustertest.NewMember(t, sends(200, podList("10", "x/one")))}
+	members := map[string]*clustertest.Member{"a": clustertest.NewMember(t, respond(200, podList("10"))), "cp": clustertest.NewMember(t, respond(200, podList("10", "x/one")))}
 	for name, env := range map[string]string{"a": "dev", "cp": "prod"} {
 		h.AddCluster(name, members[name].Kubeconfig(`{token: t}`))
-		h.label(name, map[string]string{"env": env})
+		h.setLabels(name, map[string]string{"env": env})
 	}
-	h.AddRegistry("pods", podsOfAll)
+	h.AddRegistry("pods", allPods)
 	for _, method := range []string{"DELETE", "GET"} {
 		for _, query := range []string{"?clusterSelector=env%3Ddev", "?clusterSelector=env%3Dprod", "?clusters=a"} {
 			gatewaytest.WantStatus(t, h.Do(method, "/fleet/api/v1/namespaces/x/secrets"+query, nil, ""), 404, "not_global", "no ResourceRegistry")
@@ -43,14 +43,14 @@ func TestFleetSelectedControlPlane(t *testing.T) {
 // without a limit, makes no list shorter.
 func TestFleetPagesWithoutVersion(t *testing.T) {
 	const before, after = `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}`, `{"kind":"PodList","apiVersion":"v1","items":[],"metadata":{}}`
-	good := sends(200, podList("10", "x/one"))
+	good := respond(200, podList("10", "x/one"))
 	forgets := func(list string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Query().Get("resourceVersionMatch") == "" {
 				good(w, r)
 				return
 			}
-			sends(200, list)(w, r)
+			respond(200, list)(w, r)
 		}
 	}
 	first := func(h *fixture) string {
@@ -88,7 +88,7 @@ func TestFleetPagesWithoutVersion(t *testing.T) {
 		t.Errorf("the rest in one page: %q, %q", l.names(), l.Metadata.Continue)
 	}
 	// On the first page it is left out, if others have versions; if none has, there is one page.
-	versionless := sends(200, strings.Replace(podList("10", "x/one", "x/two"), `"resourceVersion":"10"`, "", 1))
+	versionless := respond(200, strings.Replace(podList("10", "x/one", "x/two"), `"resourceVersion":"10"`, "", 1))
 	h, _ = newFleet(t, gatewaytest.Options{}, good, versionless, good)
 	l, resp := h.list("/fleet/api/v1/pods?limit=5", nil)
 	if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@a one@c" || !strings.Contains(got, `cluster \"b\" lists without a resourceVersion`) {
@@ -108,7 +108,7 @@ func TestFleetPagesWithoutVersion(t *testing.T) {
 func having(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1" {
-			sends(200, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[
+			respond(200, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[
 				{"name":"pods","kind":"Pod","namespaced":true},{"name":"nodes","kind":"Node"},{"name":"namespaces","kind":"Namespace"}]}`)(w, r)
 			return
 		}
@@ -135,8 +135,8 @@ func TestFleetNamespaceTakesNoNodes(t *testing.T) {
 			}
 		}
 	}
-	pods := having(sends(200, podList("10", "shop/one")))
-	members := []*clustertest.Member{clustertest.NewMember(t, pods), clustertest.NewMember(t, pods), clustertest.NewMember(t, having(sends(200, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"}}`)))}
+	pods := having(respond(200, podList("10", "shop/one")))
+	members := []*clustertest.Member{clustertest.NewMember(t, pods), clustertest.NewMember(t, pods), clustertest.NewMember(t, having(respond(200, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"}}`)))}
 	h := newGateway(t, gatewaytest.Options{BareWrites: fleet.BareAll})
 	h.AddCluster("a", members[0].Kubeconfig(`{token: t}`))
 	h.AddCluster("b", members[1].Kubeconfig(`{token: t}`))
@@ -174,7 +174,7 @@ func TestFleetNamespaceTakesNoNodes(t *testing.T) {
 	untouched(members[0], members[1])
 	// With a control-plane cluster it is that one's.
 	h = newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
-	control := clustertest.NewMember(t, having(sends(200, `{"kind":"Status","apiVersion":"v1","status":"Success","code":200}`)))
+	control := clustertest.NewMember(t, having(respond(200, `{"kind":"Status","apiVersion":"v1","status":"Success","code":200}`)))
 	h.AddCluster("a", members[0].Kubeconfig(`{token: t}`))
 	h.AddCluster("b", members[1].Kubeconfig(`{token: t}`))
 	h.AddCluster("cp", control.Kubeconfig(`{token: t}`))

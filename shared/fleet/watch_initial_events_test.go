@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"bufio"
@@ -60,7 +60,7 @@ func TestFleetWatchInitialEventsEnd(t *testing.T) {
 
 // TestFleetWatchStrict holds: a watch that wants all clusters is refused where one refuses; another has a warning.
 func TestFleetWatchStrict(t *testing.T) {
-	h, _ := newFleet(t, gatewaytest.Options{}, honest("one"), refuses(403, "Forbidden", "no pods for you"))
+	h, _ := newFleet(t, gatewaytest.Options{}, honest("one"), refuse(403, "Forbidden", "no pods for you"))
 	for _, form := range []string{"", "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"} {
 		const watch = "/fleet/api/v1/pods?watch=1"
 		for query, header := range map[string]http.Header{form: {"X-Clusterpass-Strict": {"true"}}, form + "&strict=true": nil} {

@@ -1,4 +1,4 @@
-package gateway_test
+package fleet_test
 
 import (
 	"bufio"
@@ -26,10 +26,10 @@ func TestFleetRefusalIsWhole(t *testing.T) {
 		causes), ",") + `]},"code":409}`
 	h, _ := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPatch {
-			sends(409, refusal)(w, r)
+			respond(409, refusal)(w, r)
 			return
 		}
-		sends(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
+		respond(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
 	})
 	for _, name := range []string{"one", "one@a"} {
 		resp := h.Do("PATCH", "/fleet/api/v1/namespaces/x/pods/"+name,
@@ -49,10 +49,10 @@ func TestFleetRefusalIsWhole(t *testing.T) {
 func TestFleetWriteDone(t *testing.T) {
 	twice := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one"},"metadata":{"name":"two"}}`
 	for name, answer := range map[string]http.HandlerFunc{
-		"two objects in one": sends(201, twice),
-		"no JSON":            sends(201, "done"),
-		"nothing":            sends(201, ""),
-		"too large": sends(201,
+		"two objects in one": respond(201, twice),
+		"no JSON":            respond(201, "done"),
+		"nothing":            respond(201, ""),
+		"too large": respond(201,
 			`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one"},"x":"`+strings.Repeat("x", 16<<20)+`"}`),
 		"an encoding": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "br")
@@ -96,7 +96,7 @@ func TestFleetSourceIsExact(t *testing.T) {
 			`}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, _ := newFleet(t, gatewaytest.Options{}, sends(200, object))
+			h, _ := newFleet(t, gatewaytest.Options{}, respond(200, object))
 			resp := h.Do("GET", "/fleet/api/v1/namespaces/x/pods/one", nil, "")
 			body, err := io.ReadAll(resp.Body)
 			if text := string(body); err != nil || resp.StatusCode != 200 || !strings.Contains(text,
@@ -172,7 +172,7 @@ func TestFleetWatchKindTable(t *testing.T) {
 // TestFleetStrictDuplicates checks that fieldValidation counts for names that a body has twice, also where the gateway
 // rewrites it.
 func TestFleetStrictDuplicates(t *testing.T) {
-	h, members := newFleet(t, gatewaytest.Options{}, sends(201,
+	h, members := newFleet(t, gatewaytest.Options{}, respond(201,
 		`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`))
 	const body = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one@a"},"spec":{"nodeName":"a","nodeName":"b"}}`
 	post := func(validation string) *http.Response {
