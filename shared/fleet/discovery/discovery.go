@@ -68,7 +68,7 @@ func (h *Handler) Serve(w http.ResponseWriter) error {
 	switch {
 	case parts[0] == "healthz" || parts[0] == "livez" || parts[0] == "readyz":
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write([]byte("ok")) // of the gateway; each member has its own
+		_, _ = w.Write([]byte("ok")) // the gateway answers; each member has its own
 		return nil
 	case parts[0] == "version" && len(parts) == 1:
 		return h.version(w, allowed)
@@ -130,8 +130,8 @@ func (h *Handler) documents(of []members.Entry, bodies [][]byte, maxSize int64, 
 }
 
 // nothingGlobal is the warning that kubectl prints before its error that there is no such kind.
-const nothingGlobal = "no kind is global: no ResourceRegistry of search.karmada.io/v1alpha1 takes one in for a cluster " +
-	"that you may call; create one, or ask one cluster at /clusters/NAME"
+const nothingGlobal = "no kind is global: no ResourceRegistry of search.karmada.io/v1alpha1 takes one in for a " +
+	"cluster that you may call; create one, or ask one cluster at /clusters/NAME"
 
 // discovery responds with the union of all clusters, as far as it is global. parts are the segments of the path.
 func (h *Handler) discovery(w http.ResponseWriter, allowed []members.Entry, parts []string) error {

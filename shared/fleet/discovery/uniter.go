@@ -73,7 +73,7 @@ type node struct {
 	last     int // the member that voted last
 	children []*node
 	at       map[string]*node
-	variants []*variant // of a resource
+	variants []*variant // descriptions of a resource
 }
 
 // variant is a resource as some members describe it.
@@ -129,7 +129,9 @@ func isOversized(r *discoveryv2.APIResourceDiscovery) bool {
 // describe adds a member's description of a resource. Members that agree on kind and scope share one variant, which has
 // the verbs and subresources of all.
 func (u *node) describe(r *discoveryv2.APIResourceDiscovery, votes int) {
-	i := slices.IndexFunc(u.variants, func(v *variant) bool { return *v.ResponseKind == *r.ResponseKind && v.Scope == r.Scope })
+	i := slices.IndexFunc(u.variants, func(v *variant) bool {
+		return *v.ResponseKind == *r.ResponseKind && v.Scope == r.Scope
+	})
 	if i < 0 {
 		u.variants = append(u.variants, &variant{votes, *r})
 		return
@@ -144,7 +146,8 @@ func (u *node) describe(r *discoveryv2.APIResourceDiscovery, votes int) {
 	}
 	v.Subresources = slices.Clip(v.Subresources)
 	for _, s := range r.Subresources {
-		if !slices.ContainsFunc(v.Subresources, func(have discoveryv2.APISubresourceDiscovery) bool { return have.Subresource == s.Subresource }) {
+		isSame := func(have discoveryv2.APISubresourceDiscovery) bool { return have.Subresource == s.Subresource }
+		if !slices.ContainsFunc(v.Subresources, isSame) {
 			v.Subresources = append(v.Subresources, s)
 		}
 	}
@@ -164,7 +167,9 @@ func (u *uniter) union() discoveryv2.APIGroupDiscoveryList {
 		for _, version := range group.sorted() {
 			v := discoveryv2.APIVersionDiscovery{Version: version.name, Freshness: discoveryv2.DiscoveryFreshnessCurrent}
 			for _, resource := range version.sorted() {
-				most := slices.MaxFunc(resource.variants, func(a, b *variant) int { return cmp.Compare(a.votes, b.votes) }) // the first on a tie
+				most := slices.MaxFunc(resource.variants, func(a, b *variant) int {
+					return cmp.Compare(a.votes, b.votes) // MaxFunc returns the first on a tie
+				})
 				v.Resources = append(v.Resources, most.APIResourceDiscovery)
 			}
 			g.Versions = append(g.Versions, v)

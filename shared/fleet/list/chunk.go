@@ -45,8 +45,7 @@ func (one *part) fill(c *chunk, n int) {
 	}
 }
 
-// spool fills chunks of a part while the writer writes chunks of others, since reading JSON takes as long as writing
-// it.
+// spool fills chunks of a part while the writer writes chunks of others. Reading JSON is as slow as writing it.
 type spool struct {
 	*part
 	ready chan *chunk

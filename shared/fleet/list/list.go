@@ -7,7 +7,7 @@
 // Invariants:
 //   - A member that fails is left out with a warning. A strict request and a page after the first fail instead.
 //   - All pages of a list show each member at the version that the first page recorded.
-//   - An answer that breaks off aborts the connection, so that no client takes it for whole.
+//   - An answer that breaks off aborts the connection, so that no client reads it as complete.
 //   - The memory of a list does not grow with the number of its objects.
 package list
 

@@ -19,7 +19,7 @@ type part struct {
 	token      string   // the continue token that the member received
 	skip       int      // number of its first objects, which pages before had
 	transform  func(dst []byte, object merge.Object) ([]byte, error)
-	namespace  func() string // of the object that transform appended last
+	namespace  func() string // namespace of the object that transform appended last
 }
 
 // newPart returns the part for the list of a member.
@@ -86,9 +86,9 @@ func form(one *part) string {
 	return cmp.Or(one.Kind, "list") + " of " + one.APIVersion
 }
 
-// dropUnversioned removes parts whose list has no version but must have one. That is so if the request has a version
-// for the member, as on pages after the first, and on a first page if another member has a version. If no member has
-// one, the list has no pages.
+// dropUnversioned removes parts whose list has no version but must have one. The request may have a version for the
+// member, as on pages after the first. A first page needs versions if another member has one. If no member has a
+// version, the list has no pages.
 func (p *page) dropUnversioned(parts []*part, failures []*members.Failure) ([]*part, []*members.Failure) {
 	isUnversioned := func(one *part) bool {
 		return one.Metadata() != nil && !cursor.ValidOwn(one.Metadata().ResourceVersion)

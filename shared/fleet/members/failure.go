@@ -19,7 +19,7 @@ import (
 // Failure explains why a member gave no usable response. Failures are shared by callers, so that no field may change.
 type Failure struct {
 	Cluster string
-	Code    int            // of the member's response, or of the gateway's own error
+	Code    int            // the member's, or that of the gateway's own error
 	Status  *metav1.Status // the fields that the gateway uses; nil if the member sent no Status
 	Raw     []byte         // the Status as the member sent it
 	Message string

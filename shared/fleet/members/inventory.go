@@ -33,7 +33,7 @@ const (
 type Inventory struct {
 	Clusters   []Entry // sorted by name
 	Registries []searchv1alpha1.ResourceRegistry
-	Digest     string // of the versions of all objects
+	Digest     string // covers the versions of all objects
 }
 
 // Entry is a cluster with its permanent id, which is the store's revision that created it.

@@ -83,7 +83,7 @@ func (p *Pool) Each(targets []Target, call func(i int, t Target) *Answer) []*Ans
 	return answers
 }
 
-// Recover turns a panic over the response of a member into a failure of that member. Otherwise the panic would end the
+// Recover makes a panic over the response of a member a failure of that member. Otherwise the panic would end the
 // process with all its streams. Callers defer it in every goroutine that reads responses.
 func (p *Pool) Recover(cluster string, fail func(*Failure)) {
 	if cause := recover(); cause != nil {

@@ -45,7 +45,7 @@ func AddWarning(h http.Header, text string) {
 }
 
 // PassWarnings adds the members' own warnings, each once. A warning that mentions clusters gets the name of its member,
-// so that no reader takes it for the gateway's.
+// so that it does not read as the gateway's.
 func PassWarnings(h http.Header, answers []*Answer) {
 	for _, a := range answers {
 		sent, _ := utilnet.ParseWarningHeaders(a.Response.Header["Warning"]) // malformed ones are left out

@@ -100,13 +100,13 @@ var bareVerbs = map[string]string{
 }
 
 // refuseBare returns the error for a write by a bare name, whose object is in a cluster.
-func (h *Handler) refuseBare(cluster string) error {
-	res := h.Request.Resource
+func refuseBare(req *request.Request, cluster string) error {
+	res := req.Resource
 	forms := res.Name + "@" + cluster
 	if res.Namespace != "" && res.Resource != "namespaces" {
 		forms += " or the namespace " + res.Namespace + "@" + cluster
 	}
 	return status.New(status.NoPlacement, "", "the %s of %s %q by its name alone is refused: the request does not show "+
 		"that cluster %q is meant, the only one with such an object; use the name %s, or ask the cluster at /clusters/%s",
-		cmp.Or(bareVerbs[h.Request.Method], "write"), res.Resource, res.Name, cluster, forms, cluster)
+		cmp.Or(bareVerbs[req.Method], "write"), res.Resource, res.Name, cluster, forms, cluster)
 }

@@ -44,13 +44,13 @@ func (h *Handler) Create(w http.ResponseWriter, targets []members.Target) error 
 			return err
 		} else if len(targets) != 1 {
 			_, cluster, _ = naming.Split(name, func(c string) bool { return route.ValidClusterName(c) == nil })
-			return h.unplaced(targets, cluster)
+			return unplaced(h.Request, targets, cluster)
 		}
 		cluster = targets[0].Name
 	}
 	i := slices.IndexFunc(targets, func(t members.Target) bool { return t.Name == cluster })
 	if i < 0 {
-		return h.unplaced(targets, cluster)
+		return unplaced(h.Request, targets, cluster)
 	}
 	if isQualified {
 		named := *h
@@ -109,12 +109,12 @@ func checkAgreement(name, annotation, namespace string) error {
 
 // unplaced returns the error for an object whose cluster is not known. named is a cluster that it names and that is no
 // target, or "".
-func (h *Handler) unplaced(targets []members.Target, named string) error {
+func unplaced(req *request.Request, targets []members.Target, named string) error {
 	why := ""
 	if named != "" {
 		why = fmt.Sprintf("%q is no cluster that you may call, or takes no part here: ", named)
 	}
-	res, clusters := h.Request.Resource, strings.Join(members.Names(targets), ", ")
+	res, clusters := req.Resource, strings.Join(members.Names(targets), ", ")
 	if res.APIGroup == "authorization.k8s.io" || res.APIGroup == "authentication.k8s.io" { // a question, not an object
 		return status.New(status.NoPlacement, "", "%ssay which cluster is asked, by the namespace, as "+
 			"-n NAMESPACE@CLUSTER, or by the parameter %s, or ask it at /clusters/NAME; there may be: %s",

@@ -22,7 +22,7 @@ func (h *Handler) Get(w http.ResponseWriter, targets []members.Target) error {
 	if err != nil {
 		return err
 	}
-	object, failures, err := h.find(targets, func(t members.Target) (members.Call, error) {
+	object, failures, err := (&finder{h.Client, h.Request}).find(targets, func(t members.Target) (members.Call, error) {
 		return h.getCall(t, accept)
 	})
 	if err != nil {
@@ -32,7 +32,7 @@ func (h *Handler) Get(w http.ResponseWriter, targets []members.Target) error {
 		return h.notFound(w, failures)
 	}
 	if h.refusesEdit() {
-		return h.refuseBare(object.Name)
+		return refuseBare(h.Request, object.Name)
 	}
 	h.reached(object.Name)
 	members.Warn(w.Header(), failures)

@@ -20,12 +20,12 @@ import (
 	"github.com/clusterpass/clusterpass/shared/forward"
 )
 
-// Handler answers one request. Its methods return an error only if they wrote nothing, except for a Status of a member:
-// that is written, and the error is for the log.
+// Handler answers one request. Its methods return an error if they wrote nothing. They also return one for a Status of
+// a member that they wrote, for the log.
 type Handler struct {
 	Client  *members.Client
 	Request *request.Request
-	Body    io.Reader // of the client's request
+	Body    io.Reader // the body of the client's request
 	// Names decides which names in the body are name@cluster.
 	Names request.Clusters
 	// IsBare reports whether the request names no cluster although there are several.

@@ -11,6 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/fleet/request"
 	"github.com/clusterpass/clusterpass/shared/fleet/respond"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -31,17 +32,17 @@ func (h *Handler) Write(w http.ResponseWriter, targets []members.Target) error {
 	case err != nil:
 		return err
 	case object == nil && isApply(h.contentType()) && h.Request.Resource.Subresource == "":
-		return h.unplaced(targets, "") // it would create the object
+		return unplaced(h.Request, targets, "") // it would create the object
 	case object == nil:
 		return h.notFound(w, failures)
 	case isRefused:
-		return h.refuseBare(object.Name)
+		return refuseBare(h.Request, object.Name)
 	case hidesPlacement:
 		if stored := storedPlacement(object.body); stored != "" && stored != object.Name {
-			return h.refuseBare(object.Name)
+			return refuseBare(h.Request, object.Name)
 		}
 	}
-	return h.send(w, object.Target, body, h.onlyPlacement(placement))
+	return h.send(w, object.Target, body, onlyPlacement(h.Request, placement))
 }
 
 // place returns the target and the cluster that the annotations in a body name, "" if they name none. If the request
@@ -71,8 +72,8 @@ func (h *Handler) place(targets []members.Target, body *naming.Body) (
 }
 
 // onlyPlacement returns a placement if nothing else names a cluster and the write could create the object.
-func (h *Handler) onlyPlacement(placement string) string {
-	if h.Request.Cluster == "" && h.Request.Resource.Subresource == "" {
+func onlyPlacement(req *request.Request, placement string) string {
+	if req.Cluster == "" && req.Resource.Subresource == "" {
 		return placement
 	}
 	return ""

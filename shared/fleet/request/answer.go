@@ -12,11 +12,11 @@ import (
 // IsQualified reports whether names in the answer are name@cluster. The URL or a name in the request asks for them, or
 // kubectl goes on with the names.
 func (r *Request) IsQualified() bool {
-	if r.comparesName() {
+	if comparesName(r) {
 		return false
 	}
 	return r.Route.Qualified || r.Cluster != "" || r.NamespaceCluster != "" && r.Command() == commandDescribe ||
-		r.listsToDelete()
+		listsToDelete(r)
 }
 
 // NewAnswer returns the rewriter for objects of a cluster. acquire is called before an object is decoded whole.

@@ -38,13 +38,13 @@ func (r *Request) Command() string { return r.Header.Get(commandHeader) }
 
 // comparesName reports whether the client compares the answer with a manifest, in which the name is bare. With another
 // name, kubectl apply would send a patch of the name each time.
-func (r *Request) comparesName() bool {
+func comparesName(r *Request) bool {
 	return showsManifest[r.Command()] && r.Cluster == "" && r.Resource.Name != ""
 }
 
 // listsToDelete reports whether kubectl delete lists the objects that it deletes next, by the listed names. To wait for
 // the end of one object, it selects that object's name.
-func (r *Request) listsToDelete() bool {
+func listsToDelete(r *Request) bool {
 	waits := strings.Contains(r.Param("fieldSelector"), "metadata.name")
 	return r.Command() == commandDelete && r.Resource.Verb == "list" && r.NamespaceCluster == "" && !waits
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/route"
 )
 
 // Clusters decides whether the text after an @ names a cluster. Names of some kinds have an @ of their own.
@@ -24,12 +25,13 @@ func (r *Request) SplitNames(clusters Clusters) (*Request, error) {
 	if err := out.splitNamespace(); err != nil {
 		return nil, err
 	}
-	if base, cluster, ok := out.splitName(clusters.Known); ok {
+	if base, cluster, ok := splitName(out.Resource, clusters.Known); ok {
 		if other := cmp.Or(out.Cluster, out.NamespaceCluster, cluster); other != cluster {
 			return nil, badRequest("the path names cluster %q, and cluster %q is named by its namespace or the label "+
 				"selector", cluster, other)
 		}
-		if err := out.replaceInPath(out.Resource.Name, base); err != nil {
+		var err error
+		if out.Route.Path, err = replaceInPath(out.Route.Path, out.Resource.Name, base); err != nil {
 			return nil, err
 		}
 		out.Cluster = cluster
@@ -64,37 +66,38 @@ func (r *Request) splitNamespace() error {
 		return badRequest("the namespace names cluster %q, the label selector or the parameter %s another", cluster,
 			ClustersParam)
 	}
-	if err := r.replaceInPath(r.Resource.Namespace, base); err != nil {
+	path, err := replaceInPath(r.Route.Path, r.Resource.Namespace, base)
+	if err != nil {
 		return err
 	}
+	r.Route.Path = path
 	r.Resource.Namespace, r.NamespaceCluster, r.Clusters = base, cluster, []string{cluster}
 	return nil
 }
 
-// replaceInPath replaces the first segment of the path that is name. The segments before an object's name or namespace
-// have no @. Only SplitNames calls it, for its copy.
-func (r *Request) replaceInPath(name, base string) error {
+// replaceInPath returns a path whose first segment that is name is replaced by base. The segments before an object's
+// name or namespace have no @.
+func replaceInPath(path, name, base string) (string, error) {
 	if base == "" || base == "." || base == ".." { // the path at the member would mean something else
-		return badRequest("%q is no object's name", base)
+		return "", badRequest("%q is no object's name", base)
 	}
-	segments := strings.Split(r.Route.Path, "/")
+	segments := strings.Split(path, "/")
 	for i, segment := range segments {
 		if s, err := url.PathUnescape(segment); err == nil && s == name {
 			segments[i] = url.PathEscape(base)
-			r.Route.Path = strings.Join(segments, "/")
-			return nil
+			return strings.Join(segments, "/"), nil
 		}
 	}
-	return badRequest("the path does not hold the name %q as it should", name)
+	return "", badRequest("the path does not hold the name %q as it should", name)
 }
 
 // splitName splits name@cluster, also within the name before a proxy subresource.
-func (r *Request) splitName(known func(cluster string) bool) (base, cluster string, ok bool) {
-	base, cluster, ok = naming.Split(r.Resource.Name, known)
-	if ok || r.Resource.Subresource != "proxy" {
+func splitName(res route.Resource, known func(cluster string) bool) (base, cluster string, ok bool) {
+	base, cluster, ok = naming.Split(res.Name, known)
+	if ok || res.Subresource != "proxy" {
 		return base, cluster, ok
 	}
-	scheme, name, port := splitProxied(r.Resource.Name)
+	scheme, name, port := splitProxied(res.Name)
 	name, cluster, ok = naming.Split(name, known)
 	return scheme + name + port, cluster, ok
 }

@@ -33,14 +33,35 @@ type Request struct {
 	// RawQuery is the query for one cluster that gets the request as it is, without the fleet's own parameters.
 	RawQuery string
 	Strict   bool
-	Clusters []string        // the clusters that the request selects by name; nil selects all
-	Labels   labels.Selector // selects clusters
+	ClusterSelector
+
+	query url.Values // for members: without the fleet's own parameters and without @cluster
+}
+
+// ClusterSelector has the clusters that a request selects or names.
+type ClusterSelector struct {
+	Clusters []string        // selected by name; nil selects all
+	Labels   labels.Selector // of clusters
 	// Cluster is the cluster of name@cluster, or the only one of a label selector; "" if there is none.
 	Cluster string
 	// NamespaceCluster is the cluster of namespace@cluster; "" if the namespace is that of all clusters.
 	NamespaceCluster string
+}
 
-	query url.Values // for members: without the fleet's own parameters and without @cluster
+// NamesCluster reports whether the request itself names exactly one cluster.
+func (s *ClusterSelector) NamesCluster() bool {
+	return s.Cluster != "" || s.NamespaceCluster != "" || len(s.Clusters) == 1
+}
+
+// NarrowsClusters reports whether the request selects some clusters by name or label.
+func (s *ClusterSelector) NarrowsClusters() bool {
+	return s.Clusters != nil || s.Cluster != "" || !s.Labels.Empty()
+}
+
+// Selects reports whether the request selects a cluster with that name and these labels.
+func (s *ClusterSelector) Selects(cluster string, set map[string]string) bool {
+	return (s.Clusters == nil || slices.Contains(s.Clusters, cluster)) &&
+		(s.Cluster == "" || s.Cluster == cluster) && s.Labels.Matches(labels.Set(set))
 }
 
 // Query returns a copy of the parameters for members. The copy shares the values.
@@ -78,22 +99,6 @@ func (r *Request) WithCluster(cluster string) *Request {
 	return &out
 }
 
-// NamesCluster reports whether the request itself names exactly one cluster.
-func (r *Request) NamesCluster() bool {
-	return r.Cluster != "" || r.NamespaceCluster != "" || len(r.Clusters) == 1
-}
-
-// NarrowsClusters reports whether the request selects some clusters by name or label.
-func (r *Request) NarrowsClusters() bool {
-	return r.Clusters != nil || r.Cluster != "" || !r.Labels.Empty()
-}
-
-// Selects reports whether the request selects a cluster with that name and these labels.
-func (r *Request) Selects(cluster string, set map[string]string) bool {
-	return (r.Clusters == nil || slices.Contains(r.Clusters, cluster)) &&
-		(r.Cluster == "" || r.Cluster == cluster) && r.Labels.Matches(labels.Set(set))
-}
-
 // Kind returns the kind of the resource, without the name of the kind, which a path lacks.
 func (r *Request) Kind() registry.Kind {
 	kind := registry.Kind{APIVersion: r.Resource.APIVersion, Resource: r.Resource.Resource}
@@ -122,13 +127,11 @@ func (r *Request) ObjectKey() members.Digest {
 // IsRead reports whether the request changes nothing and needs no cluster to respond in particular. Such a request may
 // rely on where the object was before.
 func (r *Request) IsRead() bool {
-	return !r.Strict && r.isSafe() && len(r.Header["Upgrade"]) == 0 && r.Resource.Verb != "proxy"
+	return !r.Strict && !r.IsWrite() && len(r.Header["Upgrade"]) == 0 && r.Resource.Verb != "proxy"
 }
 
 // IsWrite reports whether the method may change objects.
-func (r *Request) IsWrite() bool { return !r.isSafe() }
-
-func (r *Request) isSafe() bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+func (r *Request) IsWrite() bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
 // Incomplete returns the error of a list or watch for these failures. A strict request also fails for clusters that
 // lack the kind. The message then names two settings that leave them out.

@@ -1,8 +1,8 @@
 // Package selection decides which clusters a request for the fleet covers.
 //
-// Read Selector first. Targets is its main method: Allowed (allowed.go) returns the clusters that the caller selects
-// and may call, and TargetsAmong (registries.go) returns those of them that a ResourceRegistry covers. Names decides
-// which names after an @ are clusters.
+// Read Selector first, with its main method Targets. Allowed (allowed.go) returns the clusters that the caller selects
+// and may call. TargetsAmong (registries.go) returns those of them that a ResourceRegistry covers. Names decides which
+// names after an @ are clusters.
 //
 // Invariants:
 //   - A cluster that the caller may not call is never called, and never named in an answer.

@@ -12,7 +12,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// appendError appends the event that tells a client why a watch ends.
+// appendError appends the event with the reason why a watch ends.
 func appendError(out []byte, err error) []byte {
 	e := status.From(err)
 	st := metav1.Status{

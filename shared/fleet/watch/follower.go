@@ -41,12 +41,12 @@ type event struct {
 	from    *follower
 	typ     string
 	object  merge.Object
-	columns []merge.Column // of the rows of a table
+	columns []merge.Column // columns of the rows, in a table
 	isRow   bool
 	// version is the member's own as of this event. It is "" if more events of the same moment follow.
 	version string
 	kind    metav1.TypeMeta // of objects; empty if it is not known yet
-	err     error           // of a failed event
+	err     error           // the cause of a failed event
 }
 
 // follower reads the events of one member.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
@@ -51,32 +52,20 @@ func (f *follower) difference(ctx context.Context, then, now *listing) (hasSent 
 		}
 	}
 	for !then.atEnd || !now.atEnd {
-		isGone := now.atEnd || !then.atEnd && then.at.key < now.at.key
-		isNew := then.atEnd || !now.atEnd && now.at.key < then.at.key
-		isBoth := !isGone && !isNew
-		isReplaced := isBoth && then.at.uid != now.at.uid
+		order := compare(then, now)
 		var buffer [2]change
-		changes := buffer[:0]
-		if isGone || isReplaced {
-			changes = append(changes, change{deleted, then})
-		}
-		if isNew || isReplaced {
-			changes = append(changes, change{added, now})
-		} else if isBoth && then.at.version != now.at.version {
-			changes = append(changes, change{modified, now})
-		}
-		for _, c := range changes {
+		for _, c := range order.changes(buffer[:0], then, now) {
 			hasSent = true
 			if !f.sendListed(ctx, c.typ, c.object) {
 				return hasSent, context.Cause(ctx)
 			}
 		}
-		if !isNew {
+		if order <= 0 {
 			if err := then.advance(); err != nil {
 				return hasSent, err
 			}
 		}
-		if !isGone {
+		if order >= 0 {
 			if err := now.advance(); err != nil {
 				return hasSent, err
 			}
@@ -85,8 +74,39 @@ func (f *follower) difference(ctx context.Context, then, now *listing) (hasSent 
 	return hasSent, nil
 }
 
+// order is the order of the present objects of two lists by their keys. It is negative if the first is before the
+// second, and 0 if both have the same key.
+type order int
+
+// compare returns the order of two lists. One of them must have an object.
+func compare(then, now *listing) order {
+	switch {
+	case now.atEnd:
+		return -1
+	case then.atEnd:
+		return 1
+	}
+	return order(strings.Compare(then.at.key, now.at.key))
+}
+
 // change is an event of a difference, for the present object of a list.
 type change struct {
 	typ    string
 	object *listing
+}
+
+// changes appends the events for the present objects of two lists to dst. An object with another uid replaces the one
+// of that name.
+func (o order) changes(dst []change, then, now *listing) []change {
+	switch {
+	case o < 0:
+		return append(dst, change{deleted, then})
+	case o > 0:
+		return append(dst, change{added, now})
+	case then.at.uid != now.at.uid:
+		return append(dst, change{deleted, then}, change{added, now})
+	case then.at.version != now.at.version:
+		return append(dst, change{modified, now})
+	}
+	return dst
 }

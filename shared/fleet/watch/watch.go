@@ -32,7 +32,7 @@ type watcher struct {
 	skipsInitial    bool // the client asks for no objects (sendInitialEvents=false)
 	followed        map[uint64]*followed
 	unlisted        map[uint64]bool // members whose objects are not sent, only later events
-	layout          *merge.Layout   // of a table, as the client knows it
+	layout          *merge.Layout   // the layout of a table, as the client knows it
 }
 
 // followed is a member that the watch follows, with the state in which its events are written.
