@@ -11,7 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 )
 
-// TestUnionsAge holds: how old a union is goes by the wall clock, since the monotonic one stands while a process is frozen.
+// TestUnionsAge fails if a union stayed in the cache while a function was frozen. The monotonic clock stops then.
 func TestUnionsAge(t *testing.T) {
 	u := newUnions()
 	key := sha256.Sum256(nil)
@@ -29,7 +29,8 @@ func TestUnionsAge(t *testing.T) {
 	}
 }
 
-// TestUnionsSize holds: what is kept is bounded in bytes too, with what failed, and what was used last stays.
+// TestUnionsSize fails if callers could fill the memory with unions and failures, or if a used union were evicted
+// first.
 func TestUnionsSize(t *testing.T) {
 	u := newUnions()
 	until := time.Now().Add(time.Hour)

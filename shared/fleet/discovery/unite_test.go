@@ -14,7 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/alloctest"
 )
 
-// TestUniteNull holds: what is valid JSON and no document is an error, on either side.
+// TestUniteNull fails if a member that sends null as its OpenAPI could break the document of the others.
 func TestUniteNull(t *testing.T) {
 	const doc = `{"paths":{"/a":{}},"components":{"schemas":{"A":{}}}}`
 	for _, pair := range [][2]string{{"null", doc}, {doc, "null"}, {"null", "{}"}, {"null", "null"}, {"[]", doc}, {doc, "1"}} {
@@ -33,7 +33,7 @@ func TestUniteNull(t *testing.T) {
 	}
 }
 
-// FuzzUnite holds: whatever two members send, uniting panics over nothing, and makes a document or an error.
+// FuzzUnite fails if two members could make the gateway panic, or send a client a document that is malformed.
 func FuzzUnite(f *testing.F) {
 	for _, doc := range []string{"null", "{}", "[]", "{", `{"paths":null}`, `{"paths":{"/a":{}},"definitions":{"A":1}}`, `{"components":{"schemas":{"A":null}}}`, `{"components":[]}`} {
 		f.Add([]byte(doc), []byte(`{"paths":{"/b":{}},"components":{"schemas":{"B":{}}},"definitions":{"B":{}}}`))
@@ -56,7 +56,7 @@ func FuzzUnite(f *testing.F) {
 	})
 }
 
-// FuzzUniteBinary holds the same for protobuf: what is united begins with the first, whole, and can be united again.
+// FuzzUniteBinary is FuzzUnite for protobuf. The result begins with the first document, and can be united again.
 func FuzzUniteBinary(f *testing.F) {
 	doc := []byte("\x42\x07\x12\x05\x0a\x03/ab\x4a\x05\x0a\x03\x0a\x01A")
 	for _, other := range [][]byte{nil, doc, []byte("\x42\x07\x12\x05\x0a\x03/xy"), []byte("\x42\xff"), []byte("\x43\x44"), []byte("\x42\x00\x4a\x00")} {
@@ -77,8 +77,7 @@ func FuzzUniteBinary(f *testing.F) {
 	})
 }
 
-// TestUniteBounded holds: a document has no more names in one place than it may, the first and what is made of several too; and one of many names
-// takes no more memory than it came with.
+// TestUniteBounded fails if a member could fill the memory by many names in one object of a document.
 func TestUniteBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -108,7 +107,7 @@ func TestUniteBounded(t *testing.T) {
 	}
 }
 
-// binaryOf is a document with paths of these entries.
+// binaryOf returns a document whose paths have these entries.
 func binaryOf(entries ...[]byte) []byte {
 	var paths []byte
 	for _, e := range entries {
@@ -117,7 +116,7 @@ func binaryOf(entries ...[]byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, binaryParts[0].field, protowire.BytesType), paths)
 }
 
-// TestUniteBinaryBounded holds the same for protobuf, where an entry that names itself again and again is one.
+// TestUniteBinaryBounded is TestUniteBounded for protobuf. An entry with many names is one entry.
 func TestUniteBinaryBounded(t *testing.T) {
 	named := func(names ...string) (entry []byte) {
 		for _, name := range names {
@@ -147,7 +146,7 @@ func TestUniteBinaryBounded(t *testing.T) {
 	}
 }
 
-// TestSchemasSize holds: an index counts for all that is kept of it.
+// TestSchemasSize fails if indexes could fill the memory, since the cache did not count them.
 func TestSchemasSize(t *testing.T) {
 	s := newSchemas()
 	d := &schema{body: make([]byte, 1000), index: map[string][]source{strings.Repeat("p", 500): make([]source, 10)}}

@@ -14,7 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/alloctest"
 )
 
-// groupOf is a group of VERSION/RESOURCE,…, of which kind says whose they are.
+// groupOf returns a group with VERSION/RESOURCE,… whose resources have a kind.
 func groupOf(name, kind string, of ...string) (g memberGroup) {
 	g.Metadata.Name = name
 	for _, one := range of {
@@ -28,10 +28,10 @@ func groupOf(name, kind string, of ...string) (g memberGroup) {
 	return g
 }
 
-// anything is global.
+// anything reports every resource as global.
 func anything(string, *discoveryv2.APIResourceDiscovery) bool { return true }
 
-// text is a union as GROUP/VERSION/RESOURCE:KIND.
+// text returns a union as GROUP/VERSION/RESOURCE:KIND.
 func text(union discoveryv2.APIGroupDiscoveryList) string {
 	var got []string
 	for _, g := range union.Items {
@@ -44,7 +44,7 @@ func text(union discoveryv2.APIGroupDiscoveryList) string {
 	return strings.Join(got, " ")
 }
 
-// TestUniter holds: each kind is there once, in the order in which it came; what is not global is left out.
+// TestUniter fails if discovery listed a kind twice, in another order, or although it is not global.
 func TestUniter(t *testing.T) {
 	u := newUniter()
 	global := func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool {
@@ -64,8 +64,8 @@ func TestUniter(t *testing.T) {
 	}
 }
 
-// TestUniterOfMost holds: one member, though it is the first, decides nothing against more: not of what kind a resource is, nor what it can, nor
-// which version or group comes first, however often it says so; two others do, and so does one with more votes.
+// TestUniterOfMost fails if one member could decide against two others, or against one with two votes. It must not
+// decide the kind of a resource, nor which version or group comes first, however often it repeats them.
 func TestUniterOfMost(t *testing.T) {
 	evil := []memberGroup{groupOf("evil.io", "E", "v1/deployments"), groupOf("evil.io", "E", "v1/deployments"), groupOf("evil.io", "E", "v1/deployments"),
 		groupOf("apps", "E", "v9/deployments", "v9/deployments", "v1/deployments", "v1/deployments")}
@@ -98,7 +98,7 @@ func TestUniterOfMost(t *testing.T) {
 	}
 }
 
-// TestUniterMany holds: to unite very many kinds takes time for each, not for each pair. (With pairs it is minutes.)
+// TestUniterMany fails if uniting many kinds needed time for each pair. It would need minutes.
 func TestUniterMany(t *testing.T) {
 	const chunks, each = 200, 1000
 	u, began := newUniter(), time.Now()
@@ -117,8 +117,8 @@ func TestUniterMany(t *testing.T) {
 	}
 }
 
-// TestUniterVerbs holds: a resource that claims more verbs or subresources than can be is left out, before they are compared, each with each; the
-// others' is as they say. (Without that it is minutes.)
+// TestUniterVerbs fails if a resource with too many verbs or subresources delayed discovery for minutes, or hid that of
+// others.
 func TestUniterVerbs(t *testing.T) {
 	const many = 40_000
 	good := groupOf("apps", "Deployment", "v1/deployments")
@@ -147,7 +147,8 @@ func TestUniterVerbs(t *testing.T) {
 	}
 }
 
-// TestDiscoveryBounded holds: no document of discovery takes many times its size; the largest that a real cluster sends is read.
+// TestDiscoveryBounded fails if a document of discovery could use many times its size, or if a large one of a real
+// cluster were refused.
 func TestDiscoveryBounded(t *testing.T) {
 	const some = maxDiscovered / 2 * 3 // bytes of "{}," that are just not too many values
 	of := func(items string) []byte { return []byte(`{"kind":"APIGroupDiscoveryList","items":[` + items + `]}`) }

@@ -20,7 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
 )
 
-// partOf is a part of n numbers, and then of what rest gives.
+// partOf returns a part of n numbers, followed by the text of rest.
 func partOf(t *testing.T, name string, id uint64, n int, rest io.Reader, stop func()) *part {
 	t.Helper()
 	var items []string
@@ -45,7 +45,7 @@ func listOfParts(limit int, parts ...*part) (string, error) {
 	return recorder.Body.String() + string(w.out.buf), err
 }
 
-// TestTurns holds: a list has so many objects of each cluster as a round has, in their order, then the next ones.
+// TestTurns fails if a client could not see objects of each cluster near the beginning of a list.
 func TestTurns(t *testing.T) {
 	end, nothing := strings.NewReader, func() {}
 	got, err := listOfParts(0, partOf(t, "a", 1, 2*roundSize+50, end("]}"), nothing), partOf(t, "b", 2, 0, end("]}"), nothing), partOf(t, "c", 3, roundSize, end("]}"), nothing), partOf(t, "d", 4, 1, end("]}"), nothing))
@@ -67,7 +67,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestPieces holds: a page, and a list, of parts of many pieces each has all of all.
+// TestPieces fails if a list or page with large parts lacked objects.
 func TestPieces(t *testing.T) {
 	const n = 3 * chunkSize / 10
 	var want []string
@@ -85,7 +85,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestTurnsBreakOff holds: a list of which one part fails, or is not foreseen, ends with that, while another still stands open.
+// TestTurnsBreakOff fails if a list did not end after one part failed, while another part stays open.
 func TestTurnsBreakOff(t *testing.T) {
 	for name, spoil := range map[string]func(*part){
 		"a broken object": func(*part) {},
@@ -107,12 +107,12 @@ func TestTurnsBreakOff(t *testing.T) {
 	}
 }
 
-// member is a target that takes part with all that it has.
+// member returns a target of which all is global.
 func member(name string, id uint64) members.Target {
 	return members.Target{Entry: members.Entry{Cluster: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, ID: id}, Scope: registry.Scope{All: true}}
 }
 
-// TestLongestToken holds: with the longest continue token that a member may send, that of the fleet fits into a request line of 16 KB.
+// TestLongestToken fails if the continue token of the fleet did not fit into a request line of 16 KB.
 func TestLongestToken(t *testing.T) {
 	token := cursor.Token{Version: cursor.Version{}, Next: 1_000_000, Continue: strings.Repeat("x", merge.MaxContinue-2)}
 	for i := range uint64(50) {
@@ -123,8 +123,8 @@ func TestLongestToken(t *testing.T) {
 	}
 }
 
-// TestColumnsOfMost holds: the columns that most clusters have stand first, and of as many those of the one that is registered longest, whichever
-// list comes first.
+// TestColumnsOfMost fails if one cluster could decide which columns come first. On a tie, the cluster that was
+// registered first decides.
 func TestColumnsOfMost(t *testing.T) {
 	table := func(id uint64, names ...string) *part {
 		one := &part{Answer: &members.Answer{Target: member("m", id)}, Source: &merge.Source{}}

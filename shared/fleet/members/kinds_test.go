@@ -8,12 +8,12 @@ import (
 	"github.com/clusterpass/clusterpass/shared/alloctest"
 )
 
-// many is as many elements as fit in so many bytes.
+// many returns as many elements as fit in so many bytes.
 func many(one string, bytes int) string {
 	return strings.TrimSuffix(strings.Repeat(one+",", bytes/(len(one)+1)), ",")
 }
 
-// TestKindsBounded holds: what a member says of an API version takes no more than it may, and what is kept of it neither.
+// TestKindsBounded fails if a member could fill the memory by the kinds of an API version.
 func TestKindsBounded(t *testing.T) {
 	of := func(resources string) []byte {
 		return []byte(`{"kind":"APIResourceList","resources":[` + resources + `]}`)

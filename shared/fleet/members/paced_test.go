@@ -14,8 +14,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
-// TestPaced holds: a list ends that comes too slowly, however often something of it comes, and none that a slow way brings, or that a slow
-// client holds up.
+// TestPaced fails if a list could last forever, since a member sends some bytes from time to time. Slow networks and
+// slow clients must not end a list.
 func TestPaced(t *testing.T) {
 	const head = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`
 	object := `{"metadata":{"name":"` + strings.Repeat("x", 1000) + `"}}`

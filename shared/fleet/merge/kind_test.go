@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestKindOfBounded holds: what says that it is of a kind longer than any says nothing.
+// TestKindOfBounded fails if an object with an oversized kind could fill logs and error messages.
 func TestKindOfBounded(t *testing.T) {
 	for _, field := range []string{"kind", "apiVersion"} {
 		o, err := ObjectOf([]byte(`{"kind":"Pod","` + field + `":"` + strings.Repeat("k", 1000) + `"}`))

@@ -13,7 +13,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
-// TestManyEvents holds: events stay what they are while later ones are read, and are bounded each, not in sum.
+// TestManyEvents fails if an event could change while later ones are read, or if the size of all events were bounded.
 func TestManyEvents(t *testing.T) {
 	const n, size = 20, 1 << 20
 	var body strings.Builder
@@ -41,7 +41,7 @@ func TestManyEvents(t *testing.T) {
 	}
 }
 
-// TestManyListed holds: what a list gives as events stays what it is while the list goes on.
+// TestManyListed fails if an event of a list could change while the list is read.
 func TestManyListed(t *testing.T) {
 	const n, size = 20, 1 << 20
 	var items []string
@@ -65,7 +65,7 @@ func TestManyListed(t *testing.T) {
 	}
 }
 
-// TestEventRefuses holds: what an event says twice, or does not say, is no event.
+// TestEventRefuses fails if a client could get an event with duplicate or missing fields.
 func TestEventRefuses(t *testing.T) {
 	const object = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","resourceVersion":"1"}}`
 	for in, want := range map[string]string{
@@ -88,7 +88,7 @@ func TestEventRefuses(t *testing.T) {
 	}
 }
 
-// TestKindOf holds: an object is of the kind that every decoder finds in it, or of none.
+// TestKindOf fails if decoders could find another kind in an object than the gateway.
 func TestKindOf(t *testing.T) {
 	pod := metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
 	votes := newKindVotes()
@@ -123,7 +123,7 @@ func TestKindOf(t *testing.T) {
 	}
 }
 
-// TestRowOf holds: an event's table has one row, and says its columns or not; what has more takes no more memory than it came with.
+// TestRowOf fails if a table in an event could use more memory than it arrived with, or had several rows.
 func TestRowOf(t *testing.T) {
 	of := func(text string) merge.Object {
 		o, err := merge.ObjectOf([]byte(text))

@@ -20,7 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
 )
 
-// member is a target that takes part with all that it has.
+// member returns a target of which all is global.
 func member(name string, id uint64) members.Target {
 	return members.Target{Entry: members.Entry{Cluster: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, ID: id}, Scope: registry.Scope{All: true}}
 }
@@ -32,7 +32,8 @@ func newFollower(n int) *follower {
 	return &follower{Target: member("a", 1), session: s}
 }
 
-// TestHostileEvents holds: what a member calls an event is passed on as one of Kubernetes' types, or not at all.
+// TestHostileEvents fails if a member could send an event type that clients do not know, or that the gateway uses
+// itself.
 func TestHostileEvents(t *testing.T) {
 	for _, typ := range []string{"", failed, synced, "ERRORS", "added", `ADDED\",\"object\":{}}\n{\"type\":\"BOOKMARK`} {
 		f := newFollower(1)
@@ -45,7 +46,7 @@ func TestHostileEvents(t *testing.T) {
 	}
 }
 
-// TestDifferenceCutShort holds: a difference that the end of the watch cuts short is not taken for whole.
+// TestDifferenceCutShort fails if a difference that ended with the watch counted as complete.
 func TestDifferenceCutShort(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -61,7 +62,7 @@ func TestDifferenceCutShort(t *testing.T) {
 	}
 }
 
-// TestGuardedWatch holds: a panic over a member, in what follows it or in what writes its events, ends that watch and tells the client why.
+// TestGuardedWatch fails if a panic over a member could end the process, or left a client without the reason.
 func TestGuardedWatch(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	begin := func() *watcher {
@@ -97,8 +98,8 @@ func TestGuardedWatch(t *testing.T) {
 	}
 }
 
-// TestMostKinds holds: of what kind objects are is as most members say, and of as many those that are registered longest; what their objects are goes
-// before what their lists say.
+// TestMostKinds fails if one member could decide the kind of bookmarks. Kinds of objects count before those of lists.
+// On a tie, the cluster that was registered first decides.
 func TestMostKinds(t *testing.T) {
 	pod, evil := metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, metav1.TypeMeta{Kind: "Evil", APIVersion: "v1"}
 	for name, tt := range map[string]struct {

@@ -18,7 +18,7 @@ import (
 // object is one of a cluster's: its uid and version.
 type object struct{ uid, version int }
 
-// listOf is a list of objects by NAMESPACE/NAME, in the order of keys, as a Table or not.
+// listOf returns a list of objects by NAMESPACE/NAME, in the order of keys, as a Table or not.
 func listOf(t *testing.T, objects map[string]object, table bool, keys ...string) *listing {
 	t.Helper()
 	if keys == nil {
@@ -44,7 +44,7 @@ func listOf(t *testing.T, objects map[string]object, table bool, keys ...string)
 	return &listing{Source: s}
 }
 
-// differences are the events that make one list the other.
+// differences returns the events that change one list into the other.
 func differences(t *testing.T, then, now *listing) ([]event, error) {
 	t.Helper()
 	f := newFollower(0)
@@ -66,7 +66,7 @@ func differences(t *testing.T, then, now *listing) ([]event, error) {
 	}
 }
 
-// TestDifference holds: the events are what makes the old list the new one, and no more.
+// TestDifference fails if the events of a difference did not change the old list into the new one, or were too many.
 func TestDifference(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 500 {
@@ -122,7 +122,7 @@ func TestDifference(t *testing.T) {
 	}
 }
 
-// TestDifferenceOfDisorder holds: of lists in another order no difference is made up.
+// TestDifferenceOfDisorder fails if lists in another order yielded events for objects that did not change.
 func TestDifferenceOfDisorder(t *testing.T) {
 	objects := map[string]object{"a/a": {}, "a/b": {}, "a/c": {}}
 	if events, err := differences(t, listOf(t, objects, false, "a/a", "a/c", "a/b"), listOf(t, objects, false)); err == nil {

@@ -10,16 +10,17 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 )
 
-// told is a client that shows what each write to it holds.
-type told chan string
+// writes is a client that sends each write to a channel.
+type writes chan string
 
-func (c told) Write(p []byte) (int, error) {
+func (c writes) Write(p []byte) (int, error) {
 	c <- string(p)
 	return len(p), nil
 }
 
-// watching begins a watch of one member, whose bookmarks it writes; events that wait are that one's where they are no other's. What it gave is sent to ended.
-func watching(t *testing.T, client told, waiting []event, ends time.Duration) (f *follower, ended chan error) {
+// watching starts a watch of one member, whose bookmarks it writes. Events without a member are from that one. The
+// result of the watch is sent to ended.
+func watching(t *testing.T, client writes, waiting []event, ends time.Duration) (f *follower, ended chan error) {
 	t.Helper()
 	f = newFollower(len(waiting))
 	w := newWatcher(f.session, false)
@@ -36,10 +37,9 @@ func watching(t *testing.T, client told, waiting []event, ends time.Duration) (f
 	return f, ended
 }
 
-// TestWatchSendsAtOnce holds: events that wait already go out together, in their order and with the word that ends the watch; one that comes alone does
-// not wait for another.
+// TestWatchSendsAtOnce fails if events that are ready went out one by one, or if a single event waited for another.
 func TestWatchSendsAtOnce(t *testing.T) {
-	client := make(told)
+	client := make(writes)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	mark := func(version string) event { return event{typ: bookmark, version: version} }
@@ -88,7 +88,7 @@ func TestWatchSendsAtOnce(t *testing.T) {
 	}
 }
 
-// TestWatchEndsInAFlood holds: a watch ends at its time though events wait, also such as the client is not shown.
+// TestWatchEndsInAFlood fails if a flood of events could keep a watch open after its timeout.
 func TestWatchEndsInAFlood(t *testing.T) {
 	for name, hidden := range map[string]bool{"shown": false, "not shown": true} {
 		waiting := make([]event, 30_000)
@@ -97,7 +97,7 @@ func TestWatchEndsInAFlood(t *testing.T) {
 				waiting[i].from = newFollower(0) // which is not followed any more
 			}
 		}
-		client := make(told)
+		client := make(writes)
 		f, ended := watching(t, client, waiting, time.Nanosecond)
 		for over := false; !over; {
 			select {
