@@ -10,8 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
+	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/route"
@@ -57,23 +56,19 @@ func NewFunction(bridge string) *Function {
 
 // recentKeys remembers a bounded number of keys, each for ttl.
 type recentKeys struct {
-	ttl   time.Duration
-	added *lru.Cache[string, time.Time]
+	ttl  time.Duration
+	keys *cache.Expiring[string, struct{}]
 }
 
 func newRecentKeys(size int, ttl time.Duration) recentKeys {
-	added, err := lru.New[string, time.Time](size)
-	if err != nil {
-		panic(err) // size is not positive
-	}
-	return recentKeys{ttl, added}
+	return recentKeys{ttl, cache.NewExpiring[string, struct{}](size, nil)}
 }
 
-func (k recentKeys) add(key string) { k.added.Add(key, time.Now()) }
+func (k recentKeys) add(key string) { k.keys.Add(key, struct{}{}, time.Now().Add(k.ttl)) }
 
 func (k recentKeys) has(key string) bool {
-	when, ok := k.added.Get(key)
-	return ok && time.Since(when) < k.ttl
+	_, ok := k.keys.Get(key)
+	return ok
 }
 
 // redirect returns a *status.Error of reason Redirected for a call that must go to the bridge.

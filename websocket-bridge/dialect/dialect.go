@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
-	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/route"
@@ -33,16 +33,12 @@ const (
 // Translator remembers which members need translation. It is safe for concurrent use.
 type Translator struct {
 	maxMessage int64
-	needed     *lru.Cache[string, time.Time] // by cluster/subresource; the value is the expiry
+	needed     *cache.Expiring[string, struct{}] // by cluster/subresource
 }
 
 // New returns a Translator that accepts messages of up to maxMessage bytes from clients. 0 means no limit.
 func New(maxMessage int64) *Translator {
-	needed, err := lru.New[string, time.Time](memory)
-	if err != nil {
-		panic(err) // memory is positive
-	}
-	return &Translator{maxMessage, needed}
+	return &Translator{maxMessage, cache.NewExpiring[string, struct{}](memory, nil)}
 }
 
 // Do works like forward.Do, and translates the request if the member refuses the client's websocket. It then hijacks
@@ -79,7 +75,7 @@ func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Ca
 		return forward.Do(w, r, c)
 	}
 	key := c.Route.Cluster + "/" + kind
-	if until, ok := t.needed.Get(key); ok && time.Now().Before(until) {
+	if _, ok := t.needed.Get(key); ok {
 		if done, err := other(); done || err != nil {
 			return err
 		}
@@ -91,7 +87,7 @@ func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Ca
 		}
 		s.call.Member = by
 		if aboutDialect(resp) {
-			s.switched = func() { t.needed.Add(key, time.Now().Add(memoryTTL)) }
+			s.switched = func() { t.needed.Add(key, struct{}{}, time.Now().Add(memoryTTL)) }
 		}
 		return other()
 	}

@@ -54,7 +54,6 @@ const (
 	queueTimeout    = 10 * time.Second
 	maxQueue        = 4 * maxProcesses
 	maxIdle         = 5 * time.Minute
-	killChance      = 0.001
 )
 
 // Run serves until ctx ends. out gets progress and the next command to type, for people; ready is called once calls are
@@ -286,7 +285,6 @@ func function(ctx context.Context, cfg *Config, env gateway.Env, api control.Opt
 		MaxQueue:       maxQueue,
 		QueueTimeout:   queueTimeout,
 		MaxIdle:        maxIdle,
-		KillChance:     killChance,
 		Output:         cfg.LogTo,
 	})
 	if err != nil {
