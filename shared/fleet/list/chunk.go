@@ -87,3 +87,7 @@ func (s *spool) run(pool *members.Pool, done <-chan struct{}) {
 		}
 	}
 }
+
+// roundSize is the number of objects that a list without a limit writes of one member before it goes on to the next.
+// All members send at the same time, and the gateway buffers no more of each than the member sent ahead.
+const roundSize = 100

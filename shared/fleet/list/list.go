@@ -103,11 +103,6 @@ func (p *page) respond(w http.ResponseWriter, parts []*part) error {
 	return nil
 }
 
-// newAnswer returns the rewriter for objects of a cluster.
-func (p *page) newAnswer(cluster string) *naming.Answer {
-	return p.req.NewAnswer(cluster, p.client.AcquireDecodeSlot)
-}
-
 // prunes reports whether kubectl apply --prune sends the list without selecting a cluster. kubectl deletes the listed
 // objects that its manifests do not have, in every cluster. It lists for no other reason.
 func prunes(req *request.Request) bool {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 	"github.com/clusterpass/clusterpass/shared/status"
@@ -196,4 +197,9 @@ func canPass(e *members.Failure) bool {
 func isFleetToken(s string) bool {
 	_, err := cursor.ParseToken(s)
 	return err == nil
+}
+
+// newAnswer returns the rewriter for objects of a cluster.
+func (p *page) newAnswer(cluster string) *naming.Answer {
+	return p.req.NewAnswer(cluster, p.client.AcquireDecodeSlot)
 }

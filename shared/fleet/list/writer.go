@@ -12,10 +12,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
-// roundSize is the number of objects that a list without a limit writes of one member before it goes on to the next.
-// All members send at the same time, and the gateway buffers no more of each than the member sent ahead.
-const roundSize = 100
-
 // writer writes a page.
 type writer struct {
 	*page

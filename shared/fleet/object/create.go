@@ -1,14 +1,12 @@
 package object
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
-	"github.com/clusterpass/clusterpass/shared/fleet/request"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -83,44 +81,4 @@ func (h *Handler) withKind(targets []members.Target) ([]members.Target, error) {
 		return targets, nil
 	}
 	return out, nil
-}
-
-// checkAgreement returns an error if the parts of a request name different clusters; "" names none.
-func checkAgreement(name, annotation, namespace string) error {
-	sources := []struct{ field, cluster string }{
-		{"metadata.name", name}, {"the annotation " + naming.PlacementAnnotation, annotation}, {"the namespace", namespace},
-	}
-	var previous string
-	var statements []string
-	differ := false
-	for _, s := range sources {
-		if s.cluster == "" {
-			continue
-		}
-		differ = differ || previous != "" && previous != s.cluster
-		previous, statements = s.cluster, append(statements, fmt.Sprintf("%s says %q", s.field, s.cluster))
-	}
-	if !differ {
-		return nil
-	}
-	return status.New(status.NoPlacement, "", "the object cannot be in several clusters: %s",
-		strings.Join(statements, ", "))
-}
-
-// unplaced returns the error for an object whose cluster is not known. named is a cluster that it names and that is no
-// target, or "".
-func unplaced(req *request.Request, targets []members.Target, named string) error {
-	why := ""
-	if named != "" {
-		why = fmt.Sprintf("%q is no cluster that you may call, or takes no part here: ", named)
-	}
-	res, clusters := req.Resource, strings.Join(members.Names(targets), ", ")
-	if res.APIGroup == "authorization.k8s.io" || res.APIGroup == "authentication.k8s.io" { // a question, not an object
-		return status.New(status.NoPlacement, "", "%ssay which cluster is asked, by the namespace, as "+
-			"-n NAMESPACE@CLUSTER, or by the parameter %s, or ask it at /clusters/NAME; there may be: %s",
-			why, request.ClustersParam, clusters)
-	}
-	return status.New(status.NoPlacement, "", "%ssay in which cluster it is to be made, by the annotation %s or by "+
-		"metadata.name: NAME@CLUSTER; for %s there may be: %s",
-		why, naming.PlacementAnnotation, res.Resource, clusters)
 }

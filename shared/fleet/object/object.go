@@ -12,12 +12,10 @@ package object
 
 import (
 	"io"
-	"net/http"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
-	"github.com/clusterpass/clusterpass/shared/forward"
 )
 
 // Handler answers one request. Its methods return an error if they wrote nothing. They also return one for a Status of
@@ -49,17 +47,3 @@ func (h *Handler) newAnswer(cluster string) *naming.Answer {
 
 // contentType returns the type of the request's body.
 func (h *Handler) contentType() string { return h.Request.Header.Get("Content-Type") }
-
-// Forward returns the call to the object's cluster for a request whose response is no object, such as a log. It returns
-// nil if the response is written.
-func (h *Handler) Forward(w http.ResponseWriter, targets []members.Target) (*forward.Call, error) {
-	owner, failures, err := h.owner(w, targets, false)
-	if err != nil {
-		return nil, err
-	}
-	if owner == nil {
-		return nil, h.notFound(w, failures)
-	}
-	route := h.Client.RouteTo(owner.Name, h.Request.Route.Path)
-	return &forward.Call{Route: route, Query: h.Request.RawQuery}, nil
-}

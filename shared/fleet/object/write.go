@@ -4,14 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
-	"github.com/clusterpass/clusterpass/shared/fleet/request"
 	"github.com/clusterpass/clusterpass/shared/fleet/respond"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -43,40 +41,6 @@ func (h *Handler) Write(w http.ResponseWriter, targets []members.Target) error {
 		}
 	}
 	return h.send(w, object.Target, body, onlyPlacement(h.Request, placement))
-}
-
-// place returns the target and the cluster that the annotations in a body name, "" if they name none. If the request
-// itself names no cluster, the placement selects the target, even if another cluster has an object of that name.
-func (h *Handler) place(targets []members.Target, body *naming.Body) (
-	placed []members.Target, placement string, err error,
-) {
-	name := h.Request.Resource.Name
-	_, placement, source := body.Metadata()
-	switch {
-	case placement == "":
-		placement = source
-	case h.Request.Cluster == "" && source != "" && source != placement:
-		return nil, "", status.New(status.NoPlacement, "", "the object is of cluster %q by its annotation %s, and was "+
-			"read from %q: call it %s@%s, or the other, to say which is meant",
-			placement, naming.PlacementAnnotation, source, name, source)
-	}
-	if placement != "" && h.Request.Cluster == "" {
-		i := slices.IndexFunc(targets, func(t members.Target) bool { return t.Name == placement })
-		if i < 0 {
-			return nil, "", status.New(status.NoPlacement, "", "the object is of cluster %q, as its annotations say, and "+
-				"that takes no part here: without them, or by NAME@CLUSTER, another's can be meant", placement)
-		}
-		targets = targets[i : i+1]
-	}
-	return targets, placement, nil
-}
-
-// onlyPlacement returns a placement if nothing else names a cluster and the write could create the object.
-func onlyPlacement(req *request.Request, placement string) string {
-	if req.Cluster == "" && req.Resource.Subresource == "" {
-		return placement
-	}
-	return ""
 }
 
 // send sends a write to one member and responds with its answer. placement is the cluster of the annotations if nothing
@@ -144,12 +108,4 @@ func (h *Handler) respondWritten(w http.ResponseWriter, a *members.Answer, body 
 	h.Client.Log().Warn("the answer of a write cannot be passed on", "cluster", a.Name, "error", err.Error())
 	members.AddWarning(w.Header(), text)
 	status.WriteSuccess(w, a.Response.StatusCode, metav1.Status{Message: text})
-}
-
-// refersElsewhere returns the error for an object that refers to another cluster. The member would not find the other
-// object, and would delete an object whose owner it does not find.
-func refersElsewhere(cluster, path, name, other string) error {
-	return status.New(status.NoPlacement, cluster, "the object cannot be written to cluster %q: "+
-		"%s has %q, which is in cluster %q; name an object of its own cluster there, or one whose own name is that as %s@%s",
-		cluster, path, name, other, name, cluster)
 }

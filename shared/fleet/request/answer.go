@@ -61,3 +61,16 @@ func (r *Request) AcceptJSON() (string, error) {
 	}
 	return strings.Join(out, ", "), nil
 }
+
+// leadToCluster makes an answer to such a command lead to the cluster of the object.
+func (r *Request) leadToCluster(answer *naming.Answer) {
+	switch command := r.Command(); {
+	case findsPods[command] && r.Resource.Verb == "get":
+		answer.SelectHere()
+	case command != commandDescribe || !r.IsQualified():
+	case r.Resource.Verb == "get":
+		answer.NamespaceHere()
+	case r.Resource.Resource == "pods":
+		answer.ClaimsHere()
+	}
+}

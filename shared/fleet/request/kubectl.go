@@ -1,10 +1,6 @@
 package request
 
-import (
-	"strings"
-
-	"github.com/clusterpass/clusterpass/shared/fleet/naming"
-)
+import "strings"
 
 // commandHeader has the command of kubectl that sends the request. Some commands read an object, and go on to read
 // others that belong to it, by names and selectors without a cluster. Answers to these commands lead to the object's
@@ -47,19 +43,6 @@ func comparesName(r *Request) bool {
 func listsToDelete(r *Request) bool {
 	waits := strings.Contains(r.Param("fieldSelector"), "metadata.name")
 	return r.Command() == commandDelete && r.Resource.Verb == "list" && r.NamespaceCluster == "" && !waits
-}
-
-// leadToCluster makes an answer to such a command lead to the cluster of the object.
-func (r *Request) leadToCluster(answer *naming.Answer) {
-	switch command := r.Command(); {
-	case findsPods[command] && r.Resource.Verb == "get":
-		answer.SelectHere()
-	case command != commandDescribe || !r.IsQualified():
-	case r.Resource.Verb == "get":
-		answer.NamespaceHere()
-	case r.Resource.Resource == "pods":
-		answer.ClaimsHere()
-	}
 }
 
 // ChecksNamespace reports whether the request only checks that a namespace exists. The namespace of any cluster is an

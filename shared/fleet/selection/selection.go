@@ -14,44 +14,9 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
-	"github.com/clusterpass/clusterpass/shared/fleet/registry"
-	"github.com/clusterpass/clusterpass/shared/fleet/request"
 	"github.com/clusterpass/clusterpass/shared/forward"
-	"github.com/clusterpass/clusterpass/shared/identity"
-	"github.com/clusterpass/clusterpass/shared/status"
 )
-
-// Access decides what a user may do. An access.Authorizer implements it.
-type Access interface {
-	Authorize(ctx context.Context, u *identity.User, a access.Attributes) error
-}
-
-// Policy is the part of a Selector that is the same for all requests.
-type Policy struct {
-	Access Access
-	// ControlPlane is the cluster that serves the kinds which no registry covers; "" for none.
-	ControlPlane string
-}
-
-// authorize returns nil if the caller may send the request to a cluster, whether it exists or not.
-func (p Policy) authorize(ctx context.Context, req *request.Request, cluster string) error {
-	return p.Access.Authorize(ctx, req.User, access.Cluster(cluster, req.Method, req.Header))
-}
-
-// Selector decides which clusters one request covers, by one Inventory. It is safe for concurrent use.
-type Selector struct {
-	policy    Policy
-	client    *members.Client
-	req       *request.Request
-	inventory *members.Inventory
-}
-
-// Selector returns a Selector for a request.
-func (p Policy) Selector(client *members.Client, req *request.Request, inv *members.Inventory) *Selector {
-	return &Selector{p, client, req, inv}
-}
 
 // Refresh returns a Selector for the same request, by the present Inventory.
 func (s *Selector) Refresh(ctx context.Context) (*Selector, error) {
@@ -71,42 +36,6 @@ func (s *Selector) Targets(ctx context.Context) ([]members.Target, error) {
 	}
 	return s.TargetsAmong(ctx, allowed)
 }
-
-// ControlPlane returns the control-plane cluster if the request may be for it, or "". A request that selects clusters
-// may be for others.
-func (s *Selector) ControlPlane() string {
-	if s.req.NarrowsClusters() {
-		return ""
-	}
-	return s.policy.ControlPlane
-}
-
-// IsBare reports whether the request names no cluster of a fleet that has several.
-func (s *Selector) IsBare() bool {
-	if s.req.NamesCluster() {
-		return false
-	}
-	size := 0
-	for _, c := range s.inventory.Clusters {
-		if s.req.Route.AllClusters || registry.Chooses(s.inventory.Registries, c.Cluster) {
-			size++
-		}
-	}
-	return size > 1
-}
-
-// CoversAll reports whether the request covers everything in a cluster, without a registry.
-func (s *Selector) CoversAll(c members.Entry) bool {
-	return s.req.Route.AllClusters || c.Name == s.policy.ControlPlane
-}
-
-// Scope returns the scope in which registries cover a kind in a cluster.
-func (s *Selector) Scope(c members.Entry, k registry.Kind) registry.Scope {
-	return registry.ScopeOf(s.inventory.Registries, c.Cluster, k)
-}
-
-// InventoryDigest identifies the versions of all clusters and registries.
-func (s *Selector) InventoryDigest() string { return s.inventory.Digest }
 
 // SkipUnidentifiable drops, with a warning, clusters to which the caller's identity cannot be conveyed, such as those
 // of identity passthrough. A request for one object includes them only if it names them. Lists and watches leave out
@@ -132,45 +61,3 @@ func (s *Selector) SkipUnidentifiable(h http.Header, targets []members.Target) [
 	members.Warn(h, failures)
 	return out
 }
-
-// Names decides for one request which names after an @ are clusters. A cluster that the caller may not call does not
-// exist for them. It decides once for each cluster, since a body may have 100,000 names. It is not safe for concurrent
-// use.
-type Names struct {
-	inventory *members.Inventory
-	authorize func(cluster string) error
-	decided   map[string]bool
-	err       error
-}
-
-// Names returns the Names of a request. ctx must cover all calls of Known.
-func (p Policy) Names(ctx context.Context, req *request.Request, inv *members.Inventory) *Names {
-	return &Names{
-		inventory: inv, decided: map[string]bool{},
-		authorize: func(cluster string) error { return p.authorize(ctx, req, cluster) },
-	}
-}
-
-// Known reports whether the caller may call a cluster of that name.
-func (n *Names) Known(cluster string) bool {
-	if !n.inventory.Has(cluster) {
-		return false
-	}
-	known, decided := n.decided[cluster]
-	if !decided {
-		known = n.isAllowed(cluster)
-		n.decided[cluster] = known
-	}
-	return known
-}
-
-func (n *Names) isAllowed(cluster string) bool {
-	err := n.authorize(cluster)
-	if err != nil && status.From(err).Reason != status.Forbidden {
-		n.err = err
-	}
-	return err == nil
-}
-
-// Err returns why a result of Known may be wrong, since access could not be decided.
-func (n *Names) Err() error { return n.err }

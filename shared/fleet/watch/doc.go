@@ -1,7 +1,7 @@
 // Package watch answers a watch of several clusters by one stream of events.
 //
 // New returns the call that follows the members. A watcher (watch.go, deliver.go, review.go) owns the stream to the
-// client. A follower (follower.go, read.go, relist.go) reads the events of one member and sends them to the watcher.
+// client. A follower (follow.go, relist.go, read.go) reads the events of one member and sends them to the watcher.
 // The watcher alone writes to the client, so that progress knows what was delivered.
 //
 // Invariants, each with the tests that fail if it is broken:
@@ -39,3 +39,4 @@
 //  12. A watch ends when it may not follow a member any more of which the client has seen objects.
 //     TestFleetWatchOtherIdentity
 package watch
+

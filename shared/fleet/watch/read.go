@@ -17,6 +17,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
+// maxSilence is the time after which a member that sends nothing is called again. kube-apiserver sends a bookmark each
+// minute.
+const maxSilence = 5 * time.Minute
+
 // list starts a list of the member with the client's selectors and these parameters. With nil it has the client's form.
 // Otherwise, each row has the metadata of its object.
 func (f *follower) list(ctx context.Context, params url.Values) (*listing, error) {
