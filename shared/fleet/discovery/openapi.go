@@ -37,8 +37,6 @@ type schema struct {
 	body     []byte
 	index    map[string][]source // of an index, by the path of a group version
 	failures []*members.Failure  // of members that the document lacks
-	until    time.Time           // zero if the key covers everything that the document depends on
-	size     int                 // in bytes, once it is cached
 }
 
 // source is a document that some members have.
@@ -48,41 +46,40 @@ type source struct {
 	votes int               // number of members that have it
 }
 
-func (d *schema) sizeAndExpiry() (int, time.Time) { return d.size, d.until }
-
-// schemas caches documents. It is safe for concurrent use.
-type schemas struct{ *sized[string, *schema] }
-
 // sourceSize is the size in bytes of a source.
 const sourceSize = 64
 
-func (s *schemas) put(key string, d *schema) {
-	d.size = len(d.body)
+// size returns the size in bytes that the cache counts.
+func (d *schema) size() int {
+	size := len(d.body)
 	for path, sources := range d.index {
-		d.size += len(path) + sourceSize*cap(sources)
+		size += len(path) + sourceSize*cap(sources)
 	}
-	s.sized.put(key, d)
+	return size
 }
 
+// schemas caches documents for one caller each.
+type schemas = sharedCache[members.Digest, *schema]
+
 func newSchemas() *schemas {
-	return &schemas{newSized[string, *schema](schemasMax, schemasSize)}
+	return newSharedCache[members.Digest](schemasMax, schemasSize, (*schema).size)
 }
 
 // schema returns the cached document of a key, which names everything that the document depends on, or builds it. A
-// document that lacks a member is not cached, and is an error for a strict request. Callers must not change it.
+// document that lacks a member is not cached, and is an error for a strict request. With ttl 0 it does not expire. Callers
+// must not change it.
 func (h *Handler) schema(key []any, ttl time.Duration, build func(h *Handler) (*schema, error)) (*schema, error) {
-	digest := members.DigestOf(h.Request.CallerDigest(), key)
-	name, cached := string(digest[:]), h.Caches.schemas
-	d, err := cached.getOrBuild(name, func() (*schema, bool) {
-		d := cached.get(name)
-		return d, d != nil
+	digest, cached := members.DigestOf(h.Request.CallerDigest(), key), h.Caches.schemas
+	d, err := cached.getOrBuild(string(digest[:]), func() (*schema, bool) {
+		return cached.Get(digest)
 	}, func() (*schema, error) {
 		d, err := build(h.withoutCancel())
 		if err == nil && len(d.failures) == 0 {
+			var expires time.Time
 			if ttl > 0 {
-				d.until = time.Now().Add(ttl).Round(0)
+				expires = time.Now().Add(ttl)
 			}
-			cached.put(name, d)
+			cached.Add(digest, d, expires)
 		}
 		return d, err
 	})

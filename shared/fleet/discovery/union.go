@@ -3,6 +3,7 @@ package discovery
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"sync"
@@ -24,36 +25,30 @@ const (
 	discoveryTTL  = 5 * time.Second
 )
 
-// cachedUnion is a union of discovery with its expiry.
+// cachedUnion is a union of discovery, with the failures of members that it lacks.
 type cachedUnion struct {
 	union    discoveryv2.APIGroupDiscoveryList
-	failures []*members.Failure // of members that the union lacks
-	until    time.Time
-	size     int // in bytes
+	failures []*members.Failure
 }
 
-func (u *cachedUnion) sizeAndExpiry() (int, time.Time) { return u.size, u.until }
-
-// unions caches unions for one caller each. It is safe for concurrent use.
-type unions struct {
-	*sized[members.Digest, *cachedUnion]
+// size returns the size in bytes that the cache counts. A union that does not marshal is too large.
+func (u *cachedUnion) size() int {
+	data, err := json.Marshal(u.union)
+	if err != nil {
+		return math.MaxInt // no response can have it either
+	}
+	size := len(data)
+	for _, e := range u.failures {
+		size += len(e.Raw) + len(e.Message)
+	}
+	return size
 }
+
+// unions caches unions for one caller each.
+type unions = sharedCache[members.Digest, *cachedUnion]
 
 func newUnions() *unions {
-	return &unions{newSized[members.Digest, *cachedUnion](discoveryMax, discoverySize)}
-}
-
-func (u *unions) put(key members.Digest, one *cachedUnion) {
-	one.until = one.until.Round(0) // wall clock: the monotonic clock may stop with the process
-	data, err := json.Marshal(one.union)
-	if err != nil {
-		return // no response can have it either
-	}
-	one.size = len(data)
-	for _, e := range one.failures {
-		one.size += len(e.Raw) + len(e.Message)
-	}
-	u.sized.put(key, one)
+	return newSharedCache[members.Digest](discoveryMax, discoverySize, (*cachedUnion).size)
 }
 
 // union returns the kinds of all clusters, each once, as far as they are global. It is cached for one caller, also if a
@@ -63,12 +58,12 @@ func (h *Handler) union(allowed []members.Entry) (
 ) {
 	key, strict, cached := h.key(allowed), h.Request.Strict, h.Caches.unions
 	one, err := cached.getOrBuild(fmt.Sprintf("%x %t", key, strict), func() (*cachedUnion, bool) {
-		one := cached.get(key)
-		return one, one != nil && (len(one.failures) == 0 || !strict)
+		one, ok := cached.Get(key)
+		return one, ok && (len(one.failures) == 0 || !strict)
 	}, func() (*cachedUnion, error) {
 		one, err := h.withoutCancel().readUnion(allowed)
 		if err == nil {
-			cached.put(key, one)
+			cached.Add(key, one, time.Now().Add(discoveryTTL))
 		}
 		return one, err
 	})
@@ -151,7 +146,7 @@ func (h *Handler) readUnion(allowed []members.Entry) (*cachedUnion, error) {
 	for _, e := range failures {
 		e.Raw = nil // unions show messages alone; the size of failures must not evict others
 	}
-	return &cachedUnion{union: u.union(), failures: failures, until: time.Now().Add(discoveryTTL)}, nil
+	return &cachedUnion{union: u.union(), failures: failures}, nil
 }
 
 // isGlobal returns a function that reports whether a resource of a cluster is global. Everything of the control-plane

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/clusterpass/clusterpass/shared/cache"
 )
 
 // A Pool remembers which cluster had an object, so that a cluster that hangs does not delay reads of objects in others.
@@ -33,38 +33,15 @@ func DigestOf(values ...any) Digest {
 	return sha256.Sum256(data)
 }
 
-// location is the cluster that had an object, with its expiry.
-type location struct {
-	id    uint64
-	until time.Time
-}
-
-// locations maps objects of a caller to clusters. Expiry uses the wall clock, since the monotonic clock stops in a
-// frozen function. It is safe for concurrent use.
-type locations struct {
-	seen *lru.Cache[Digest, location]
-}
-
-func newLocations() locations {
-	seen, err := lru.New[Digest, location](locationsMax)
-	if err != nil {
-		panic(err) // the size is positive
-	}
-	return locations{seen}
-}
-
-func (l locations) put(key Digest, id uint64) {
-	l.seen.Add(key, location{id, time.Now().Add(locationsTTL).Round(0)})
-}
-
-func (l locations) get(key Digest) (uint64, bool) {
-	at, ok := l.seen.Get(key)
-	return at.id, ok && time.Now().Round(0).Before(at.until)
+func newLocations() *cache.Expiring[Digest, uint64] {
+	return cache.NewExpiring[Digest, uint64](locationsMax, nil)
 }
 
 // RememberLocation records the id of the cluster that has an object. The key must cover the object and the caller, so
 // that no caller learns from the requests of another.
-func (p *Pool) RememberLocation(key Digest, id uint64) { p.locations.put(key, id) }
+func (p *Pool) RememberLocation(key Digest, id uint64) {
+	p.locations.Add(key, id, time.Now().Add(locationsTTL))
+}
 
 // LastLocation returns the id of the cluster that had the object.
-func (p *Pool) LastLocation(key Digest) (id uint64, ok bool) { return p.locations.get(key) }
+func (p *Pool) LastLocation(key Digest) (id uint64, ok bool) { return p.locations.Get(key) }

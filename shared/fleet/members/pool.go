@@ -37,8 +37,8 @@ type Pool struct {
 	cfg       Config
 	inventory *cache.Cache[*Inventory]
 	kinds     *cache.Cache[map[string]ResourceKind]
-	locations locations
-	decoding  chan struct{} // has one element for each body that is being decoded
+	locations *cache.Expiring[Digest, uint64] // the ids of clusters that had objects
+	decoding  chan struct{}                   // has one element for each body that is being decoded
 }
 
 // NewPool returns a Pool.

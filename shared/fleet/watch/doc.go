@@ -39,4 +39,3 @@
 //  12. A watch ends when it may not follow a member any more of which the client has seen objects.
 //     TestFleetWatchOtherIdentity
 package watch
-
