@@ -1,71 +1,74 @@
-// Package fleet answers for many clusters as if they were one.
+// Package fleet answers requests for many clusters as if they were one.
 //
-// What a ResourceRegistry makes global is asked of every cluster that it chooses and that the caller may call, in parallel, as the
-// caller: the members' own RBAC decides what is seen. Lists are merged as they come in (package merge); what concerns one object goes
-// to the cluster that has it, or that name@cluster names (package naming).
+// A request is sent to every cluster that a ResourceRegistry chooses and that the caller may call, in parallel and as
+// the caller. The RBAC of each member decides what the caller sees. Fleet.Do dispatches to the packages below it:
+//
+//   - request parses the request, and selection decides which clusters it covers.
+//   - list, watch, object and discovery answer it. respond writes their responses.
+//   - members calls clusters, and knows which there are.
+//   - merge, naming, cursor, registry and scan work on text, names, versions and registries, without any network.
 //
 // Invariants:
-//   - A cluster without a grant is never asked, and never named to who has none.
-//   - What a cluster did not answer is never passed over in silence: the answer has a Warning, or is an error.
-//   - An answer that breaks off breaks off at the client too.
-//   - Nothing that was answered to one caller is kept for another.
-//
-// Threat model: a member may be hostile, and say anything of itself. What it says decides what goes to that member, never what goes to others:
-// each takes part by its own word of what its resource is, and against the control-plane cluster's word none can claim what is that one's. Where
-// one answer is made of all, as in discovery, the word of most counts, and of as many that of those that are registered longest. What it sends
-// is bounded in size and in time, and passed on as its own: who decodes it must expect anything there.
+//   - A cluster without a grant is never called, and never named to the caller.
+//   - A cluster that does not answer is never left out silently: the response has a Warning, or is an error.
+//   - A response that breaks off breaks off at the client, too.
+//   - A response to one caller is never reused for another.
+//   - A member decides about calls to itself alone. docs/security.md has the threat model of hostile members.
 package fleet
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/fleet/discovery"
+	"github.com/clusterpass/clusterpass/shared/fleet/list"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/object"
+	"github.com/clusterpass/clusterpass/shared/fleet/request"
+	"github.com/clusterpass/clusterpass/shared/fleet/selection"
+	"github.com/clusterpass/clusterpass/shared/fleet/watch"
 	"github.com/clusterpass/clusterpass/shared/forward"
-	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Access is what a Fleet needs of an access.Authorizer.
-type Access interface {
-	Authorize(ctx context.Context, u *identity.User, a access.Attributes) error
-}
+// BareWrites selects the writes that may name no cluster. See object.BareWrites.
+type BareWrites = object.BareWrites
 
-// Config is what a Fleet is made of.
+// The values of BareWrites.
+const (
+	BareWhole = object.BareWhole
+	BareNone  = object.BareNone
+	BareAll   = object.BareAll
+)
+
+// Config is the configuration of a Fleet.
 type Config struct {
-	Objects Objects
+	Objects members.Objects
 	Members *cluster.Members
-	Access  Access
-	// Freshness bounds how old what is known of clusters and registries may be; 0 reads them for every call.
+	Access  selection.Access
+	// Freshness is the maximum age of the clusters and registries; 0 reads them for every request.
 	Freshness time.Duration
-	// ControlPlane names the cluster that answers for kinds which no registry takes in; "" for none.
+	// ControlPlane is the cluster that serves the kinds which no registry covers; "" for none.
 	ControlPlane string
-	// Deadline is how long one member may take until its answer has begun; 0 means 10 s.
+	// Deadline is the maximum time until the response of a member begins; 0 means 10 s.
 	Deadline time.Duration
 	// BareWrites selects the writes that may name no cluster; "" means BareWhole.
 	BareWrites BareWrites
 	Log        *slog.Logger // nil means slog.Default()
 }
 
-// deadline is the default of Config.Deadline.
-const deadline = 10 * time.Second
+const defaultDeadline = 10 * time.Second
 
-// Fleet answers calls to the fleet. It is safe for concurrent use and has no goroutine but those of calls.
+// Fleet answers requests for the fleet. It is safe for concurrent use. Its goroutines end with the requests.
 type Fleet struct {
-	cfg    Config
-	inv    *cache.Cache[*inventory]
-	kinds  *cache.Cache[map[string]what]
-	owners owners
-	// discovered holds unions by all that they depend on.
-	discovered *unions
-	schemas    *schemas
-	// decoding holds what stands for each body that is being decoded.
-	decoding chan struct{}
+	bareWrites BareWrites
+	members    *members.Pool
+	policy     selection.Policy
+	discovery  *discovery.Caches
 }
 
 // New returns a Fleet.
@@ -74,59 +77,104 @@ func New(cfg Config) *Fleet {
 		cfg.Log = slog.Default()
 	}
 	if cfg.Deadline == 0 {
-		cfg.Deadline = deadline
+		cfg.Deadline = defaultDeadline
 	}
-	f := &Fleet{cfg: cfg, inv: newInventory(cfg.Objects, cfg.Freshness, cfg.Log), discovered: newUnions(), owners: newOwners(), schemas: newSchemas(), decoding: make(chan struct{}, maxDecoding)}
-	f.kinds = newKinds(f)
-	return f
+	return &Fleet{
+		bareWrites: cfg.BareWrites, discovery: discovery.NewCaches(),
+		policy: selection.Policy{Access: cfg.Access, ControlPlane: cfg.ControlPlane},
+		members: members.NewPool(members.Config{
+			Objects: cfg.Objects, Members: cfg.Members, Freshness: cfg.Freshness, Deadline: cfg.Deadline, Log: cfg.Log,
+		}),
+	}
 }
 
-// Stats counts for each cache by its name: "fleet", of clusters and registries, and "kinds", of what members have.
-func (f *Fleet) Stats() map[string]cache.Stats {
-	return map[string]cache.Stats{"fleet": f.inv.Stats(), "kinds": f.kinds.Stats()}
-}
+// Stats returns the counts of each cache by its name: "fleet" for clusters and registries, and "kinds".
+func (f *Fleet) Stats() map[string]cache.Stats { return f.members.Stats() }
 
-// Do answers r, or returns the call to one cluster as which it goes on; it is an implementation of gateway.Fleet. An error is returned
-// before anything was written; what breaks later panics with http.ErrAbortHandler. Errors are *status.Error or, when the client has
-// gone, the context's.
+// Do answers r, or returns the call as which it continues, to one cluster or as a stream. It implements gateway.Fleet.
+// It returns an error only if nothing was written, and panics with http.ErrAbortHandler if the response breaks off
+// later. Errors are *status.Error or, if the client has gone, the context's.
 func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.Call) (*forward.Call, error) {
-	q, err := f.begin(r, c)
+	d, err := f.parse(r, c)
 	if err != nil {
 		return nil, err
 	}
-	if !q.res.IsResource {
-		return nil, q.nonResource(w)
+	if !d.req.Resource.IsResource {
+		h := discovery.Handler{Caches: f.discovery, Client: d.client, Request: d.req, Selector: d.selector}
+		return nil, h.Serve(w)
 	}
-	targets, err := q.targets()
+	targets, err := d.selector.Targets(r.Context())
 	if err != nil {
 		return nil, err
 	}
-	if targets == nil {
-		return q.next(f.cfg.ControlPlane), nil
+	if targets == nil { // the request is for the control-plane cluster alone
+		return d.req.CallTo(d.client.RouteTo(f.policy.ControlPlane, d.req.Route.Path)), nil
 	}
-	targets = q.told(w, targets)
-	switch verb := q.res.Verb; {
-	case verb == "proxy", q.res.Subresource != "" && streaming[q.res.Subresource]:
-		return q.pass(w, targets)
-	case verb == "watch" && q.res.Name != "" && !strings.Contains(q.route.Path, "/watch/"):
-		q.query.Del("watch") // of one object kube-apiserver knows no watch but the older form
-		return nil, q.get(w, targets)
-	case verb == "watch":
-		return q.watch(targets)
-	case verb == "list":
-		return nil, q.list(w, targets)
-	case verb == "deletecollection":
-		return nil, q.deleteCollection(w, targets)
-	case verb == "create" && q.res.Name == "":
-		return nil, q.create(w, targets)
-	case verb == "get":
-		return nil, q.get(w, targets)
-	case verb == "update", verb == "patch", verb == "delete", verb == "create":
-		return nil, q.write(w, targets)
-	default:
-		return nil, status.New(status.NotAllowed, "", "the fleet does not answer %s; ask one cluster at /clusters/NAME%s", r.Method, q.route.Path)
-	}
+	targets = d.selector.SkipUnidentifiable(w.Header(), targets)
+	return d.dispatch(w, targets)
 }
 
-// streaming are the subresources whose answer is no object: it passes as it is.
-var streaming = map[string]bool{"log": true, "exec": true, "attach": true, "portforward": true, "proxy": true}
+// dispatcher has one request, and what its handlers need.
+type dispatcher struct {
+	req      *request.Request
+	client   *members.Client
+	selector *selection.Selector
+	object   *object.Handler
+}
+
+// parse parses a request and reads the inventory.
+func (f *Fleet) parse(r *http.Request, c forward.Call) (*dispatcher, error) {
+	req, err := request.Parse(r, c)
+	if err != nil {
+		return nil, err
+	}
+	inventory, err := f.members.Inventory(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	names := f.policy.Names(r.Context(), req, inventory)
+	if req, err = req.SplitNames(names); err != nil {
+		return nil, err
+	}
+	client := f.members.Client(members.Caller{Request: r, User: c.User, Route: c.Route})
+	selector := f.policy.Selector(client, req, inventory)
+	return &dispatcher{
+		req: req, client: client, selector: selector,
+		object: &object.Handler{
+			Client: client, Request: req, Body: r.Body, Names: names, IsBare: selector.IsBare,
+			BareWrites: f.bareWrites, Reached: c.Reached,
+		},
+	}, nil
+}
+
+// isStream has the subresources whose response is no object, so that it passes unchanged.
+var isStream = map[string]bool{"log": true, "exec": true, "attach": true, "portforward": true, "proxy": true}
+
+// dispatch answers a request for a resource by its verb.
+func (d *dispatcher) dispatch(w http.ResponseWriter, targets []members.Target) (*forward.Call, error) {
+	res := d.req.Resource
+	switch {
+	case res.Verb == "proxy", res.Subresource != "" && isStream[res.Subresource]:
+		return d.object.Forward(w, targets)
+	case res.Verb == "watch" && res.Name != "" && !strings.Contains(d.req.Route.Path, "/watch/"):
+		// kube-apiserver watches one object by the older path alone.
+		query := d.req.Query()
+		query.Del("watch")
+		d.object.Request = d.req.WithQuery(query)
+		return nil, d.object.Get(w, targets)
+	case res.Verb == "watch":
+		return watch.New(d.client, d.req, d.selector, targets)
+	case res.Verb == "list":
+		return nil, list.Serve(w, d.client, d.req, targets, d.selector.IsBare)
+	case res.Verb == "deletecollection":
+		return nil, d.object.DeleteCollection(w, targets)
+	case res.Verb == "create" && res.Name == "":
+		return nil, d.object.Create(w, targets)
+	case res.Verb == "get":
+		return nil, d.object.Get(w, targets)
+	case res.Verb == "update", res.Verb == "patch", res.Verb == "delete", res.Verb == "create":
+		return nil, d.object.Write(w, targets)
+	}
+	return nil, status.New(status.NotAllowed, "", "the fleet does not answer %s; ask one cluster at /clusters/NAME%s",
+		d.req.Method, d.req.Route.Path)
+}

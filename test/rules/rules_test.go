@@ -62,6 +62,12 @@ var sharedLayers = []string{
 	"awsclient", "cache", "config", "filelock", "leaktest", "pipetest", "alloctest", "storesuite", "metrictest", "waittest", "api",
 }
 
+// fleetLayers are the packages below shared/fleet from top to bottom. Each may import only those after it.
+var fleetLayers = []string{
+	"list", "watch", "object", "discovery", "respond", "selection", "request", "members",
+	"naming", "merge", "cursor", "registry", "scan",
+}
+
 // folder returns the top-level folder of a package of this module.
 func folder(importPath string) (string, bool) {
 	rest, ok := strings.CutPrefix(importPath, module)
@@ -98,15 +104,24 @@ func TestPackagesImportOnlyLowerLayers(t *testing.T) {
 
 func checkSharedLayers(t *testing.T, p pkg) {
 	t.Helper()
+	checkLayers(t, p, module+"shared/", sharedLayers)
+	if p.ImportPath != module+"shared/fleet" {
+		checkLayers(t, p, module+"shared/fleet/", fleetLayers)
+	}
+}
+
+// checkLayers fails if a package below a folder imports one of that folder in a higher layer.
+func checkLayers(t *testing.T, p pkg, folder string, layers []string) {
+	t.Helper()
 	layer := func(importPath string) int {
-		rest, ok := strings.CutPrefix(importPath, module+"shared/")
+		rest, ok := strings.CutPrefix(importPath, folder)
 		if !ok {
 			return -1
 		}
 		top, _, _ := strings.Cut(rest, "/")
-		i := slices.Index(sharedLayers, top)
+		i := slices.Index(layers, top)
 		if i < 0 {
-			t.Errorf("%s is not in sharedLayers", importPath)
+			t.Errorf("%s is in no layer of %s", importPath, folder)
 		}
 		return i
 	}
@@ -114,6 +129,21 @@ func checkSharedLayers(t *testing.T, p pkg) {
 	for _, imp := range p.Imports {
 		if i := layer(imp); i >= 0 && i < own {
 			t.Errorf("%s imports %s, which is in a higher layer", p.ImportPath, imp)
+		}
+	}
+}
+
+// TestAnswersOfFleetAreSeparate: list, watch, object and discovery share lower packages alone. A change to one kind of
+// answer must not reach the others.
+func TestAnswersOfFleetAreSeparate(t *testing.T) {
+	answers := []string{"list", "watch", "object", "discovery"}
+	for _, name := range answers {
+		for _, p := range list(t, "./shared/fleet/"+name) {
+			for _, other := range answers {
+				if slices.Contains(p.Imports, module+"shared/fleet/"+other) {
+					t.Errorf("%s imports %s", p.ImportPath, other)
+				}
+			}
 		}
 	}
 }
@@ -150,6 +180,15 @@ func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
 					t.Errorf("%s links %s", fn, p.ImportPath)
 				}
 			}
+		}
+	}
+}
+
+// TestProxyDoesNotLinkFleet: the function for one cluster starts faster without the code for many.
+func TestProxyDoesNotLinkFleet(t *testing.T) {
+	for _, p := range list(t, "-deps", "-tags", "lambda.norpc", "./functions/proxy/bootstrap") {
+		if strings.HasPrefix(p.ImportPath, module+"shared/fleet") {
+			t.Errorf("functions/proxy links %s", p.ImportPath)
 		}
 	}
 }

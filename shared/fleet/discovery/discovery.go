@@ -1,0 +1,105 @@
+// Package discovery answers requests of the fleet that are for no resource: discovery, OpenAPI, version and health.
+//
+// A Handler answers one request. Discovery is the union of the members' documents, as far as registries cover them
+// (union.go, uniter.go). OpenAPI v3 has an index of group versions and a document for each (openapi.go); OpenAPI v2 is
+// one document (openapi2.go). Caches keep the results of one caller for that caller.
+//
+// Invariants:
+//   - One member cannot change what others have. The most frequent description of a resource wins, and on a tie that of
+//     the cluster that was registered first.
+//   - A member that fails costs a warning. A strict request fails instead.
+//   - Documents of members are bounded in size and in the number of their values before they are decoded.
+package discovery
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/respond"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// Serve writes the response. It returns an error only if nothing was written.
+func (h *Handler) Serve(w http.ResponseWriter) error {
+	path := h.Request.Route.Path
+	if h.Request.IsWrite() {
+		return status.New(status.NotAllowed, "", "the fleet does not answer %s %s", h.Request.Method, path)
+	}
+	allowed, err := h.Selector.Allowed(h.Client.Context())
+	if err != nil {
+		return err
+	}
+	// Of different answers of clusters, the first counts. A cluster that is registered later does not change it.
+	slices.SortFunc(allowed, func(a, b members.Entry) int { return cmp.Compare(a.ID, b.ID) })
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case parts[0] == "healthz" || parts[0] == "livez" || parts[0] == "readyz":
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte("ok")) // the gateway answers; each member has its own
+		return nil
+	case parts[0] == "version" && len(parts) == 1:
+		return h.version(w, allowed)
+	case parts[0] == "openapi" && len(parts) == 2 && parts[1] == "v2":
+		return h.openAPI2(w, allowed)
+	case parts[0] == "openapi" && len(parts) > 1 && parts[1] == "v3":
+		return h.openAPI(w, allowed, strings.Join(parts[2:], "/"))
+	case parts[0] == "api" && len(parts) <= 2, parts[0] == "apis" && len(parts) <= 3:
+		return h.discovery(w, allowed, parts)
+	}
+	return status.New(status.UnknownPath, "", "the fleet serves nothing at %s; ask one cluster at /clusters/NAME%s",
+		path, path)
+}
+
+// version responds with the version of the first cluster that returns its own.
+func (h *Handler) version(w http.ResponseWriter, allowed []members.Entry) error {
+	bodies := make([][]byte, len(allowed))
+	good, failures, err := h.documents(allowed, bodies, maxIndex, members.Call{Path: "/version"})
+	if err != nil {
+		return err
+	}
+	if len(good) == 0 {
+		return members.Summary(failures)
+	}
+	respond.JSON(w, http.StatusOK, bodies[good[0]])
+	return nil
+}
+
+// nothingGlobal is the warning that kubectl prints before its error that there is no such kind.
+const nothingGlobal = "no kind is global: no ResourceRegistry of search.karmada.io/v1alpha1 takes one in for a " +
+	"cluster that you may call; create one, or ask one cluster at /clusters/NAME"
+
+// discovery responds with the union of all clusters, as far as it is global. parts are the segments of the path.
+func (h *Handler) discovery(w http.ResponseWriter, allowed []members.Entry, parts []string) error {
+	union, failures, err := h.union(allowed)
+	if err != nil {
+		return err
+	}
+	for _, e := range failures {
+		members.AddWarning(w.Header(), e.Text()+" (its kinds are left out)")
+	}
+	if len(union.Items) == 0 && len(failures) == 0 {
+		members.AddWarning(w.Header(), nothingGlobal)
+	}
+	if len(parts) == 1 {
+		if v := aggregatedVersion(h.Request.Header); v != "" {
+			return writeAggregated(w, v, groupsOf(union, parts[0] == "api"))
+		}
+	}
+	doc := document(union, parts)
+	if doc == nil || doc == (*metav1.APIResourceList)(nil) {
+		return status.New(status.NotGlobal, "", "nothing at %s is global: no ResourceRegistry of "+
+			"search.karmada.io/v1alpha1 takes in a kind of it for a cluster that you may call", h.Request.Route.Path)
+	}
+	body, err := json.Marshal(doc)
+	if err != nil {
+		return err
+	}
+	respond.JSON(w, http.StatusOK, append(body, '\n'))
+	return nil
+}

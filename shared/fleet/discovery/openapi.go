@@ -1,0 +1,296 @@
+package discovery
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	discoveryv2 "k8s.io/api/apidiscovery/v2"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/respond"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// Documents of OpenAPI are large, and clients read them often. The gateway reads those of a few members at a time, and
+// caches the result for one caller. Requests of a caller that arrive together share one document.
+const (
+	maxIndex          = 1 << 20             // bytes of one member's index
+	maxUnited         = 2 * merge.MaxObject // bytes of a document of several members
+	schemasMax        = 256
+	schemasSize       = 32 << 20 // bytes of the cache
+	indexTTL          = 5 * time.Second
+	swaggerTTL        = 5 * time.Second // of OpenAPI v2, which has no index
+	memberConcurrency = 4
+)
+
+// schema is a document of OpenAPI, or the index of documents.
+type schema struct {
+	body     []byte
+	index    map[string][]source // of an index, by the path of a group version
+	failures []*members.Failure  // of members that the document lacks
+}
+
+// source is a document that some members have.
+type source struct {
+	url   [sha256.Size]byte // a digest of its URL, which has a digest of the document
+	of    members.Entry     // the first member that has it, which serves it
+	votes int               // number of members that have it
+}
+
+// sourceSize is the size in bytes of a source.
+const sourceSize = 64
+
+// size returns the size in bytes that the cache counts.
+func (d *schema) size() int {
+	size := len(d.body)
+	for path, sources := range d.index {
+		size += len(path) + sourceSize*cap(sources)
+	}
+	return size
+}
+
+// schemas caches documents for one caller each.
+type schemas = sharedCache[members.Digest, *schema]
+
+func newSchemas() *schemas {
+	return newSharedCache[members.Digest](schemasMax, schemasSize, (*schema).size)
+}
+
+// schema returns the cached document of a key, which names everything that the document depends on, or builds it. A
+// document that lacks a member is not cached, and is an error for a strict request. With ttl 0 it does not expire. Callers
+// must not change it.
+func (h *Handler) schema(key []any, ttl time.Duration, build func(h *Handler) (*schema, error)) (*schema, error) {
+	digest, cached := members.DigestOf(h.Request.CallerDigest(), key), h.Caches.schemas
+	d, err := cached.getOrBuild(string(digest[:]), func() (*schema, bool) {
+		return cached.Get(digest)
+	}, func() (*schema, error) {
+		d, err := build(h.withoutCancel())
+		if err == nil && len(d.failures) == 0 {
+			var expires time.Time
+			if ttl > 0 {
+				expires = time.Now().Add(ttl)
+			}
+			cached.Add(digest, d, expires)
+		}
+		return d, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(d.failures) > 0 && h.Request.Strict {
+		return nil, members.Summary(d.failures)
+	}
+	return d, nil
+}
+
+// unite reads a document from each member, memberConcurrency at a time, and unites them. empty is a document without
+// contents.
+func (h *Handler) unite(
+	of []members.Entry, call members.Call, unite func(a, b []byte) ([]byte, error), empty string,
+) (*schema, error) {
+	d, began := &schema{}, time.Now()
+	for some := range slices.Chunk(of, memberConcurrency) {
+		if time.Since(began) > h.Client.Deadline() {
+			for _, c := range some {
+				d.failures = append(d.failures, members.NewFailure(c.Name, http.StatusGatewayTimeout, nil,
+					"cluster %q was not asked, since others took too long", c.Name))
+			}
+			continue
+		}
+		bodies := make([][]byte, len(some))
+		good, failures, err := h.documents(some, bodies, merge.MaxObject, call)
+		if err != nil {
+			return nil, err
+		}
+		d.failures = append(d.failures, failures...)
+		for _, i := range good {
+			d.add(some[i].Name, bodies[i], unite, empty)
+		}
+	}
+	if d.body == nil {
+		return nil, members.Summary(d.failures)
+	}
+	return d, nil
+}
+
+// add unites the document with that of a member, or adds the member's failure.
+func (d *schema) add(cluster string, body []byte, unite func(a, b []byte) ([]byte, error), empty string) {
+	united := body
+	var err error
+	if d.body == nil {
+		_, err = unite([]byte(empty), body) // the first document stays as it arrived
+	} else {
+		united, err = unite(d.body, body)
+	}
+	switch {
+	case err != nil:
+		d.failures = append(d.failures, members.NewFailure(cluster, http.StatusBadGateway, err,
+			"cluster %q sends OpenAPI that cannot be read: %v", cluster, err))
+	case len(united) > maxUnited:
+		d.failures = append(d.failures, members.NewFailure(cluster, http.StatusBadGateway, nil,
+			"with the OpenAPI of cluster %q the document is over %d MiB", cluster, maxUnited>>20))
+	default:
+		d.body = united
+	}
+}
+
+// openAPI responds with the OpenAPI v3 index of the global kinds or, for the path of a group version, with its
+// document. It unites documents that differ between clusters.
+func (h *Handler) openAPI(w http.ResponseWriter, allowed []members.Entry, path string) error {
+	if _, err := h.Request.AcceptJSON(); err != nil {
+		return err
+	}
+	union, _, err := h.union(allowed)
+	if err != nil {
+		return err
+	}
+	index, err := h.schema([]any{"index", h.key(allowed)}, indexTTL, func(h *Handler) (*schema, error) {
+		return h.readIndex(allowed, union)
+	})
+	if err != nil {
+		return err
+	}
+	if path == "" {
+		writeSchema(w, index.body, index.failures)
+		return nil
+	}
+	sources := index.index[path]
+	if len(sources) == 0 {
+		return status.New(status.NotGlobal, "", "nothing of %s is global: no ResourceRegistry takes in a kind of it for a "+
+			"cluster that you may call", path)
+	}
+	etag := etagOf(sources)
+	if slices.Contains(strings.Split(h.Request.Header.Get("If-None-Match"), ", "), etag) {
+		w.Header().Set("ETag", etag)
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	d, err := h.groupVersion(path, sources)
+	if err != nil {
+		return err
+	}
+	if len(d.failures) == 0 {
+		w.Header().Set("ETag", etag)
+	}
+	writeSchema(w, d.body, slices.Concat(index.failures, d.failures))
+	return nil
+}
+
+// groupVersion returns the document of a group version.
+func (h *Handler) groupVersion(path string, sources []source) (*schema, error) {
+	key := []any{"v3", path}
+	of := make([]members.Entry, len(sources))
+	for i, s := range sources {
+		of[i] = s.of
+		key = append(key, s.of.ID, s.url)
+	}
+	return h.schema(key, 0, func(h *Handler) (*schema, error) {
+		return h.unite(of, members.Call{Path: "/openapi/v3/" + path}, uniteSchemas, "{}")
+	})
+}
+
+// writeSchema responds with a document, and warns of the members that it lacks.
+func writeSchema(w http.ResponseWriter, body []byte, missing []*members.Failure) {
+	warnOfSchemas(w.Header(), missing)
+	respond.JSON(w, http.StatusOK, body)
+}
+
+func warnOfSchemas(header http.Header, missing []*members.Failure) {
+	for _, e := range missing {
+		members.AddWarning(header, e.Text()+" (its schemas are left out)")
+	}
+}
+
+// etagOf returns the ETag of a document of these sources.
+func etagOf(sources []source) string {
+	h := sha256.New()
+	for _, s := range sources {
+		_, _ = fmt.Fprintf(h, "%d %x\n", s.of.ID, s.url)
+	}
+	return `"` + strings.ToUpper(hex.EncodeToString(h.Sum(nil))) + `"`
+}
+
+// indexItem and indexDocument are the JSON form of an index.
+type (
+	indexItem struct {
+		URL string `json:"serverRelativeURL"`
+	}
+	indexDocument struct {
+		Paths map[string]indexItem `json:"paths"`
+	}
+)
+
+// readIndex reads the indexes of the members, and unites them.
+func (h *Handler) readIndex(allowed []members.Entry, union discoveryv2.APIGroupDiscoveryList) (*schema, error) {
+	bodies := make([][]byte, len(allowed))
+	good, failures, err := h.documents(allowed, bodies, maxIndex, members.Call{Path: "/openapi/v3"})
+	if err != nil {
+		return nil, err
+	}
+	d := &schema{index: map[string][]source{}, failures: failures}
+	isGlobal := indexPaths(union)
+	for _, i := range good {
+		var x indexDocument
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(bodies[i], &x); err != nil {
+			name := allowed[i].Name
+			d.failures = append(d.failures, members.NewFailure(name, http.StatusBadGateway, err,
+				"cluster %q sends an OpenAPI index that cannot be read", name))
+			continue
+		}
+		for p, one := range x.Paths {
+			if !isGlobal[p] {
+				continue
+			}
+			url := sha256.Sum256([]byte(one.URL))
+			if at := slices.IndexFunc(d.index[p], func(s source) bool { return s.url == url }); at >= 0 {
+				d.index[p][at].votes++
+			} else {
+				d.index[p] = append(d.index[p], source{url, allowed[i], 1})
+			}
+		}
+	}
+	if len(d.failures) == len(allowed) {
+		return nil, members.Summary(d.failures)
+	}
+	return d, d.writeIndex()
+}
+
+// writeIndex sets the body of an index.
+func (d *schema) writeIndex() error {
+	out := indexDocument{Paths: map[string]indexItem{}}
+	for p, sources := range d.index {
+		// Of names that differ between documents, the first counts: that of most members, or of the cluster that was
+		// registered first.
+		slices.SortStableFunc(sources, func(a, b source) int { return cmp.Compare(b.votes, a.votes) })
+		out.Paths[p] = indexItem{fmt.Sprintf("/openapi/v3/%s?hash=%s", p, strings.Trim(etagOf(sources), `"`))}
+	}
+	body, err := json.Marshal(out)
+	d.body = append(body, '\n')
+	return err
+}
+
+// indexPaths returns the paths of the global group versions in an index: api/v1 or apis/GROUP/VERSION.
+func indexPaths(union discoveryv2.APIGroupDiscoveryList) map[string]bool {
+	out := map[string]bool{}
+	for _, g := range union.Items {
+		for _, v := range g.Versions {
+			switch {
+			case strings.Contains(g.Name+v.Version, "/"): // malformed
+			case g.Name == "":
+				out["api/"+v.Version] = true
+			default:
+				out["apis/"+g.Name+"/"+v.Version] = true
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,163 @@
+package discovery
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	discoveryv2 "k8s.io/api/apidiscovery/v2"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/registry"
+)
+
+// maxDiscovery is the maximum size in bytes of one member's document of discovery: /api, or /apis.
+const maxDiscovery = 4 << 20
+
+// Bounds of the cache of unions. discoveryTTL is short, so that clients find new kinds soon.
+const (
+	discoveryMax  = 64
+	discoverySize = 32 << 20 // bytes of all unions as JSON
+	discoveryTTL  = 5 * time.Second
+)
+
+// cachedUnion is a union of discovery, with the failures of members that it lacks.
+type cachedUnion struct {
+	union    discoveryv2.APIGroupDiscoveryList
+	failures []*members.Failure
+}
+
+// size returns the size in bytes that the cache counts. A union that does not marshal is too large.
+func (u *cachedUnion) size() int {
+	data, err := json.Marshal(u.union)
+	if err != nil {
+		return math.MaxInt // no response can have it either
+	}
+	size := len(data)
+	for _, e := range u.failures {
+		size += len(e.Raw) + len(e.Message)
+	}
+	return size
+}
+
+// unions caches unions for one caller each.
+type unions = sharedCache[members.Digest, *cachedUnion]
+
+func newUnions() *unions {
+	return newSharedCache[members.Digest](discoveryMax, discoverySize, (*cachedUnion).size)
+}
+
+// union returns the kinds of all clusters, each once, as far as they are global. It is cached for one caller, also if a
+// cluster failed: kubectl asks twice in a row. Requests of a caller that arrive together share one union.
+func (h *Handler) union(allowed []members.Entry) (
+	union discoveryv2.APIGroupDiscoveryList, failures []*members.Failure, err error,
+) {
+	key, strict, cached := h.key(allowed), h.Request.Strict, h.Caches.unions
+	one, err := cached.getOrBuild(fmt.Sprintf("%x %t", key, strict), func() (*cachedUnion, bool) {
+		one, ok := cached.Get(key)
+		return one, ok && (len(one.failures) == 0 || !strict)
+	}, func() (*cachedUnion, error) {
+		one, err := h.withoutCancel().readUnion(allowed)
+		if err == nil {
+			cached.Add(key, one, time.Now().Add(discoveryTTL))
+		}
+		return one, err
+	})
+	if err != nil {
+		return union, nil, err
+	}
+	if len(one.failures) > 0 && strict {
+		return union, nil, members.Summary(one.failures)
+	}
+	return one.union, one.failures, nil
+}
+
+// key returns a digest of everything that a union depends on.
+func (h *Handler) key(allowed []members.Entry) members.Digest {
+	names := make([]string, len(allowed))
+	for i, c := range allowed {
+		names[i] = fmt.Sprintf("%s %d", c.Name, c.ID)
+	}
+	return members.DigestOf(h.Request.CallerDigest(), names, h.Selector.InventoryDigest(), h.Request.Route.AllClusters,
+		h.Selector.ControlPlane())
+}
+
+// memberDocuments has the bodies of one document of all members.
+type memberDocuments struct {
+	bodies [][]byte
+	good   []int // indexes of members that sent one
+	failed []*members.Failure
+	err    error
+}
+
+// aggregatedAccept is the Accept header for aggregated discovery.
+const aggregatedAccept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
+	"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+
+// readUnion reads the discovery of the clusters, and unites it.
+func (h *Handler) readUnion(allowed []members.Entry) (*cachedUnion, error) {
+	u := newUniter()
+	var answers [2]memberDocuments
+	var both sync.WaitGroup
+	for i, path := range []string{"/api", "/apis"} {
+		both.Go(func() {
+			d := memberDocuments{bodies: make([][]byte, len(allowed))}
+			call := members.Call{Path: path, Header: http.Header{"Accept": {aggregatedAccept}}}
+			d.good, d.failed, d.err = h.documents(allowed, d.bodies, maxDiscovery, call)
+			answers[i] = d
+		})
+	}
+	both.Wait()
+	var failures []*members.Failure
+	fail := func(e *members.Failure) {
+		if !slices.ContainsFunc(failures, func(o *members.Failure) bool { return o.Cluster == e.Cluster }) {
+			failures = append(failures, e)
+		}
+	}
+	for _, d := range answers {
+		if d.err != nil {
+			return nil, d.err
+		}
+		if len(d.good) == 0 {
+			return nil, members.Summary(d.failed)
+		}
+		for _, e := range d.failed {
+			fail(e)
+		}
+		for _, i := range d.good {
+			groups, e := parseDiscovery(allowed[i].Name, d.bodies[i])
+			if e != nil {
+				fail(e)
+				continue
+			}
+			votes := 1
+			if allowed[i].Name == h.Selector.ControlPlane() {
+				votes = len(allowed)
+			}
+			for _, g := range groups {
+				u.add(i, votes, g, h.isGlobal(allowed[i]))
+			}
+		}
+	}
+	for _, e := range failures {
+		e.Raw = nil // unions show messages alone; the size of failures must not evict others
+	}
+	return &cachedUnion{union: u.union(), failures: failures}, nil
+}
+
+// isGlobal returns a function that reports whether a resource of a cluster is global. Everything of the control-plane
+// cluster is. If registries cover some namespaces, kinds with namespaces and the namespaces themselves are.
+func (h *Handler) isGlobal(c members.Entry) func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool {
+	return func(apiVersion string, r *discoveryv2.APIResourceDiscovery) bool {
+		if h.Selector.CoversAll(c) {
+			return true
+		}
+		s := h.Selector.Scope(c, registry.Kind{APIVersion: apiVersion, Resource: r.Resource, Kind: r.ResponseKind.Kind})
+		isInNamespace := r.Scope == discoveryv2.ScopeNamespace || apiVersion == "v1" && r.Resource == "namespaces"
+		return s.All || s.Takes("") && isInNamespace
+	}
+}

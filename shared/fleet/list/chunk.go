@@ -1,0 +1,93 @@
+package list
+
+import (
+	"errors"
+	"io"
+	"slices"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+)
+
+// chunkSize is the size in bytes up to which a chunk is filled.
+const chunkSize = 32 << 10
+
+// chunk has some objects of a part as they stand in the answer, with commas between them.
+type chunk struct {
+	text    []byte
+	objects int
+	last    bool // the part has no more objects
+	err     error
+}
+
+// fill replaces the contents of a chunk by up to n of the part's next objects.
+func (one *part) fill(c *chunk, n int) {
+	for *c = (chunk{text: c.text[:0]}); c.objects < n && len(c.text) < chunkSize; {
+		v, err := one.next()
+		if errors.Is(err, io.EOF) {
+			c.last = true
+			return
+		} else if err != nil {
+			c.err = err
+			return
+		}
+		before := len(c.text)
+		if c.objects > 0 {
+			c.text = append(c.text, ',')
+		}
+		if c.text, c.err = one.transform(c.text, v); c.err != nil {
+			return
+		}
+		if one.namespaces != nil && !slices.Contains(one.namespaces, one.namespace()) {
+			c.text = c.text[:before]
+			continue
+		}
+		c.objects++
+	}
+}
+
+// spool fills chunks of a part while the writer writes chunks of others. Reading JSON is as slow as writing it.
+type spool struct {
+	*part
+	ready chan *chunk
+	spare chan *chunk
+}
+
+func newSpool(one *part) *spool {
+	s := &spool{part: one, ready: make(chan *chunk, 1), spare: make(chan *chunk, 2)}
+	s.spare <- &chunk{}
+	s.spare <- &chunk{}
+	return s
+}
+
+// run returns after the part's last chunk, or once done is closed and the part is stopped. A chunk never crosses
+// rounds.
+func (s *spool) run(pool *members.Pool, done <-chan struct{}) {
+	for left := roundSize; ; {
+		var c *chunk
+		select {
+		case c = <-s.spare:
+		case <-done:
+			return
+		}
+		func() {
+			defer pool.Recover(s.Name, func(e *members.Failure) { c.err = e })
+			s.fill(c, left)
+		}()
+		if left -= c.objects; left == 0 {
+			left = roundSize
+		}
+		last := c.last || c.err != nil
+		select {
+		case s.ready <- c:
+		case <-done:
+			return
+		}
+		if last {
+			return
+		}
+	}
+}
+
+// roundSize is the number of objects that a list without a limit writes of one member before it goes on to the next.
+// All members send at the same time, and the gateway buffers no more of each than the member sent ahead.
+const roundSize = 100

@@ -1,0 +1,118 @@
+// Package list answers a list for several clusters by one list.
+//
+// Read Serve first. A page decides which members a request asks, and for which versions. A part is the list of one
+// member. The writer writes the objects of all parts while they arrive. For a list without a limit, a spool reads ahead
+// for each part. For a page, the writer reads one part after the other and ends with a continue token.
+//
+// Invariants:
+//   - A member that fails is left out with a warning. A strict request and a page after the first fail instead.
+//   - All pages of a list show each member at the version that the first page recorded.
+//   - An answer that breaks off aborts the connection, so that no client reads it as complete.
+//   - The memory of a list does not grow with the number of its objects.
+package list
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/fleet/request"
+	"github.com/clusterpass/clusterpass/shared/fleet/respond"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// Serve writes the lists of all targets as one. isBare reports whether the request names no cluster although there are
+// several. It returns an error only if nothing was written, and panics with http.ErrAbortHandler if the list breaks off
+// later.
+func Serve(
+	w http.ResponseWriter, client *members.Client, req *request.Request, targets []members.Target,
+	isBare func() bool,
+) error {
+	if prunes(req) && isBare() {
+		return refusePrune(req.Resource.Resource)
+	}
+	accept, err := req.AcceptJSON()
+	if err != nil {
+		return err
+	}
+	p, err := newPage(client, req, targets)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(client.Context())
+	defer cancel()
+	sources := make([]*merge.Source, len(p.targets))
+	answers := client.Each(p.targets, func(i int, t members.Target) *members.Answer {
+		call, err := p.call(t, accept)
+		if err != nil {
+			return &members.Answer{Target: t, Err: err}
+		}
+		return client.Do(ctx, t, call, func(a *members.Answer) (err error) {
+			sources[i], err = merge.Open(t.Name, members.NewPacedReader(a))
+			return err
+		})
+	})
+	good, failures, err := members.Split(answers)
+	if err != nil {
+		return err
+	}
+	defer members.CloseAll(good)
+	var parts []*part
+	for i, a := range answers {
+		if a.Err == nil {
+			parts = append(parts, p.newPart(a, sources[i]))
+		}
+	}
+	parts, failures = dropOtherForms(parts, failures)
+	parts, failures = p.dropUnversioned(parts, failures)
+	if isFinal, err := p.check(w, parts, failures); isFinal {
+		return err
+	}
+	members.PassWarnings(w.Header(), good)
+	members.Warn(w.Header(), failures)
+	return p.respond(w, parts)
+}
+
+// check reports whether the request fails because of failures, and returns its error. The response may be written then.
+func (p *page) check(w http.ResponseWriter, parts []*part, failures []*members.Failure) (isFinal bool, err error) {
+	switch expired := p.expired(failures); {
+	case p.single && len(failures) == 1 && failures[0].IsExpired() && canPass(failures[0]):
+		// It may have a continue token for the rest, or a time to wait.
+		return true, respond.Failure(w, failures[0], p.newAnswer(failures[0].Cluster))
+	case len(expired) > 0: // the client starts anew, whatever else failed
+		return true, members.ExpiredSummary(expired)
+	case len(parts) == 0, len(failures) > 0 && (p.req.Strict || p.token != nil):
+		return true, p.req.Incomplete(failures)
+	}
+	return false, nil
+}
+
+// respond writes the response with its headers.
+func (p *page) respond(w http.ResponseWriter, parts []*part) error {
+	respond.Stream(w)
+	out := newSink(w)
+	defer out.release()
+	if err := (&writer{page: p, out: out}).write(parts); err != nil {
+		if p.client.Context().Err() == nil {
+			p.client.Log().Warn("a list of the fleet broke off", "path", p.req.Route.Path, "error", err.Error())
+		}
+		panic(http.ErrAbortHandler) // after a return, the answer would look whole
+	}
+	return nil
+}
+
+// prunes reports whether kubectl apply --prune sends the list without selecting a cluster. kubectl deletes the listed
+// objects that its manifests do not have, in every cluster. It lists for no other reason.
+func prunes(req *request.Request) bool {
+	return req.Command() == request.CommandApply && req.Clusters == nil && req.Labels.Empty()
+}
+
+// refusePrune returns the error for a list that prunes.
+func refusePrune(resource string) error {
+	return status.New(status.NoPlacement, "", "%s to prune cannot be listed: kubectl apply --prune would delete those "+
+		"of every cluster; use -n NAMESPACE@CLUSTER and --prune-allowlist with kinds that have namespaces, "+
+		"select %s=CLUSTER, or ask the cluster at /clusters/NAME",
+		resource, naming.ClusterLabel)
+}

@@ -1,0 +1,205 @@
+package list
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/fleet/request"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// pageConcurrency is the maximum number of members that a page after the first asks. The page ends with the last of
+// them.
+const pageConcurrency = 4
+
+// page is a list, or a page of one.
+type page struct {
+	client      *members.Client
+	req         *request.Request
+	single      bool             // versions and continue tokens are the member's own
+	limit       int              // number of objects; 0 for all
+	memberToken string           // the single member's own continue token; "" for none
+	token       *cursor.Token    // nil on the first page
+	targets     []members.Target // those that this page asks
+	later       []members.Target // those that are left for later pages
+	version     cursor.Version
+}
+
+// newPage parses limit, continue and resourceVersion, and decides which members the page asks.
+func newPage(client *members.Client, req *request.Request, targets []members.Target) (*page, error) {
+	p := &page{
+		client: client, req: req, single: members.IsSingle(targets), targets: targets, version: cursor.Version{},
+	}
+	if s := req.Param("limit"); s != "" {
+		n, err := strconv.ParseInt(s, 10, 32)
+		if err != nil || n < 0 {
+			return nil, status.New(status.BadRequest, "", "the parameter limit is %q; want a number that is not negative", s)
+		}
+		p.limit = int(n)
+	}
+	if s := req.Param("continue"); s != "" {
+		return p, p.resume(s)
+	}
+	return p, p.begin()
+}
+
+// resume parses a continue token.
+func (p *page) resume(s string) error {
+	token, err := cursor.ParseToken(s)
+	switch {
+	case err == nil:
+		p.token, p.version = &token, token.Version
+		return p.selectNext()
+	case p.single:
+		p.memberToken = s
+		return nil
+	case cursor.IsOwnToken(s):
+		return status.New(status.Expired, "", "the continue token is one cluster's own, and %d take part now: "+
+			"list from the start", len(p.targets))
+	}
+	return status.New(status.BadRequest, "", "%w", err)
+}
+
+// begin parses the version of a list without a continue token.
+func (p *page) begin() error {
+	v := p.req.Param("resourceVersion")
+	if !cursor.Composite(v) {
+		if v != "" && v != "0" && !p.single {
+			return request.ForeignVersion(v)
+		}
+		return nil
+	}
+	asked, err := cursor.ParseVersion(v)
+	if err != nil {
+		return status.New(status.BadRequest, "", "%w", err)
+	}
+	covered, err := p.coveredBy(asked)
+	if err == nil && p.req.Param("resourceVersionMatch") == "Exact" {
+		p.version, p.targets = asked, covered
+	}
+	return err
+}
+
+// coveredBy returns the targets of a version. It fails with 410 if one of them is no target any more.
+func (p *page) coveredBy(v cursor.Version) ([]members.Target, error) {
+	var out []members.Target
+	for _, t := range p.targets {
+		if _, ok := v[t.ID]; ok {
+			out = append(out, t)
+		}
+	}
+	if len(out) < len(v) {
+		return nil, status.New(status.Expired, "", "a cluster that the list began with is not in the fleet any more, "+
+			"or may not be called any more; list from the start")
+	}
+	return out, nil
+}
+
+// selectNext selects the members that follow by the token, the first pageConcurrency of them if the page has a limit.
+func (p *page) selectNext() error {
+	all, err := p.coveredBy(p.token.Version)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(t members.Target) bool { return t.ID == p.token.Next }) // ParseToken checked it
+	rest := all[i:]
+	n := len(rest)
+	if p.limit > 0 {
+		n = min(pageConcurrency, n)
+	}
+	p.targets, p.later = rest[:n], rest[n:]
+	return nil
+}
+
+// expired returns the failures of members that lack the requested version. Without a version, an expired failure is
+// like any other.
+func (p *page) expired(failures []*members.Failure) []*members.Failure {
+	if v := p.req.Param("resourceVersion"); p.token == nil && (v == "" || v == "0") {
+		return nil
+	}
+	return members.Without(failures, func(e *members.Failure) bool { return !e.IsExpired() })
+}
+
+// call returns the call to one member.
+func (p *page) call(t members.Target, accept string) (members.Call, error) {
+	query := p.req.Query()
+	query.Del("continue")
+	query.Set("pretty", "false") // for curl and browsers, API servers add many times as much white space
+	if p.memberToken != "" {
+		query.Set("continue", p.memberToken)
+	}
+	limit := p.limit
+	if own, ok := p.version[t.ID]; ok { // a list that began before
+		query.Set("resourceVersion", own)
+		query.Set("resourceVersionMatch", "Exact")
+		if p.token != nil && t.ID == p.token.Next {
+			limit += p.token.Skip
+			if p.token.Continue != "" {
+				query.Del("resourceVersion")
+				query.Del("resourceVersionMatch")
+				query.Set("continue", p.token.Continue)
+			}
+		}
+	} else if v := query.Get("resourceVersion"); cursor.Composite(v) {
+		asked, err := cursor.ParseVersion(v)
+		if err != nil {
+			return members.Call{}, err
+		}
+		if own, ok := asked[t.ID]; ok {
+			query.Set("resourceVersion", own)
+		} else { // the version covers nothing of the member, so that any version of it is new enough
+			query.Del("resourceVersion")
+			query.Del("resourceVersionMatch")
+		}
+	}
+	if p.limit > 0 {
+		query.Set("limit", strconv.Itoa(limit))
+	}
+	encoding := []string{"identity"}
+	if strings.Contains(p.req.Header.Get("Accept-Encoding"), "gzip") {
+		encoding = []string{"gzip"}
+	}
+	return members.Call{
+		Method: http.MethodGet, Path: p.path(t, query), Query: query,
+		Header: http.Header{"Accept": {accept}, "Accept-Encoding": encoding},
+	}, nil
+}
+
+// path returns the path of the member's list. It changes query if the rows of several namespaces are to be filtered.
+func (p *page) path(t members.Target, query url.Values) string {
+	path := p.req.Route.Path
+	if t.Scope.All || p.req.Resource.Namespace != "" {
+		return path
+	}
+	if len(t.Scope.Namespaces) == 1 {
+		return request.PathInNamespace(path, t.Scope.Namespaces[0])
+	}
+	if query.Get("includeObject") == "None" {
+		query.Set("includeObject", "Metadata") // it has the namespace of a row
+	}
+	return path
+}
+
+// canPass reports whether a Status may pass as the member sent it. A continue token in it must not read as one of the
+// fleet's.
+func canPass(e *members.Failure) bool {
+	return e.Raw != nil && !isFleetToken(scan.Text(scan.Lookup(e.Raw, "metadata", "continue")))
+}
+
+// isFleetToken reports whether a member's continue token reads as one of the fleet's.
+func isFleetToken(s string) bool {
+	_, err := cursor.ParseToken(s)
+	return err == nil
+}
+
+// newAnswer returns the rewriter for objects of a cluster.
+func (p *page) newAnswer(cluster string) *naming.Answer {
+	return p.req.NewAnswer(cluster, p.client.AcquireDecodeSlot)
+}

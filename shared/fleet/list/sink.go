@@ -1,0 +1,58 @@
+package list
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+)
+
+// sink writes the response in large pieces. After an error, the methods do nothing; those that return an error return
+// it.
+type sink struct {
+	w   http.ResponseWriter
+	rc  *http.ResponseController
+	buf []byte
+	err error
+}
+
+const sinkSize = 64 << 10
+
+func newSink(w http.ResponseWriter) *sink {
+	return &sink{w: w, rc: http.NewResponseController(w), buf: make([]byte, 0, sinkSize)}
+}
+
+func (s *sink) text(t string) { s.buf = append(s.buf, t...) }
+
+func (s *sink) bytes(p []byte) error {
+	s.buf = append(s.buf, p...)
+	if len(s.buf) < sinkSize {
+		return s.err
+	}
+	return s.flush()
+}
+
+func (s *sink) flush() error {
+	if s.err == nil {
+		_ = s.rc.SetWriteDeadline(time.Now().Add(members.StallTimeout)) // a function has no connection
+		_, s.err = s.w.Write(s.buf)
+	}
+	s.buf = s.buf[:0]
+	return s.err
+}
+
+// release removes the deadline of the connection.
+func (s *sink) release() { _ = s.rc.SetWriteDeadline(time.Time{}) }
+
+// head writes kind and apiVersion of a list, and its metadata.
+func (s *sink) head(of *merge.Source, m merge.Metadata) {
+	text, err := json.Marshal(m)
+	if err != nil {
+		panic(err) // strings and numbers always marshal
+	}
+	s.buf = of.AppendHead(s.buf)
+	s.text(`"metadata":`)
+	s.buf = append(s.buf, text...)
+}

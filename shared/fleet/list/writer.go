@@ -1,0 +1,265 @@
+package list
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+)
+
+// writer writes a page.
+type writer struct {
+	*page
+	out     *sink
+	written int   // number of objects so far
+	chunk   chunk // the one that writePart fills
+}
+
+// write writes the whole response.
+func (w *writer) write(parts []*part) error {
+	metadataFirst := w.limit == 0
+	for _, one := range parts {
+		metadataFirst = metadataFirst && one.Metadata() != nil
+		if err := w.recordVersion(one); err != nil {
+			return err
+		}
+	}
+	isTable := parts[0].IsTable()
+	layout := w.prepare(parts, isTable)
+	w.out.text("{")
+	if metadataFirst {
+		w.head(parts, merge.Metadata{})
+		w.out.text(",")
+	}
+	if isTable {
+		w.out.text(`"columnDefinitions":`)
+		_ = w.out.bytes(layout.Definitions()) // flush returns the error
+		w.out.text(`,"rows":[`)
+	} else {
+		w.out.text(`"items":[`)
+	}
+	end, err := w.objects(parts)
+	if err != nil {
+		return err
+	}
+	w.out.text("]")
+	if !metadataFirst {
+		w.out.text(",")
+		w.head(parts, end)
+	}
+	w.out.text("}\n")
+	return w.out.flush()
+}
+
+// head writes the kind of most parts, and the metadata with the version of all.
+func (w *writer) head(parts []*part, m merge.Metadata) {
+	m.ResourceVersion = w.version.ClientForm(w.single)
+	w.out.head(majority(parts).Source, m)
+}
+
+// prepare sets the function that appends objects of each part to the response. It returns the layout of a table.
+func (w *writer) prepare(parts []*part, isTable bool) *merge.Layout {
+	var layout *merge.Layout
+	if isTable {
+		layout = merge.NewLayout(columnsOf(parts)...)
+	}
+	for _, one := range parts {
+		a := w.newAnswer(one.Name)
+		one.transform, one.namespace = a.Append, a.Namespace
+		if isTable {
+			one.transform = layout.For(one.Name, one.Columns, a).Append
+		}
+	}
+	return layout
+}
+
+// recordVersion records the version in a part's metadata, if it has arrived.
+func (p *page) recordVersion(one *part) error {
+	m := one.Metadata()
+	if m == nil {
+		return nil
+	}
+	if v, ok := p.version[one.ID]; ok && v != m.ResourceVersion {
+		return fmt.Errorf("cluster %q lists at version %q, and was asked for %s", one.Name, m.ResourceVersion, v)
+	}
+	if cursor.ValidOwn(m.ResourceVersion) { // some aggregated APIs have none
+		p.version[one.ID] = m.ResourceVersion
+	}
+	return nil
+}
+
+// objects writes the objects of all parts, up to the limit. It returns the continue token and the count of the objects
+// that follow the page.
+func (w *writer) objects(parts []*part) (end merge.Metadata, err error) {
+	if w.limit == 0 {
+		if len(w.later) > 0 { // selectNext leaves none; otherwise the list would look whole
+			return end, fmt.Errorf("%d clusters are left out of a list without pages", len(w.later))
+		}
+		return end, w.writeRounds(parts)
+	}
+	for i, one := range parts {
+		more, err := w.writePart(one, w.limit-w.written)
+		if err != nil {
+			return end, err
+		}
+		if more || one.Metadata().Continue != "" {
+			return w.endWithin(parts, i)
+		}
+	}
+	if len(w.later) == 0 {
+		return end, nil
+	}
+	next := cursor.Token{Version: w.version, Next: w.later[0].ID, Remaining: w.remaining(nil, 0, w.written)}
+	return metadataOf(next), nil
+}
+
+// writePart writes up to n objects of a part. It reports whether there may be more.
+func (w *writer) writePart(one *part, n int) (more bool, err error) {
+	for n > 0 {
+		one.fill(&w.chunk, n)
+		n -= w.chunk.objects
+		if more, err := w.writeChunk(one, &w.chunk); !more {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// writeRounds writes all objects of all parts, roundSize objects of each part in every round.
+func (w *writer) writeRounds(parts []*part) error {
+	isWhole, done := false, make(chan struct{})
+	var running sync.WaitGroup
+	defer func() {
+		if close(done); !isWhole {
+			for _, one := range parts {
+				one.Stop() // a spool may read it
+			}
+		}
+		running.Wait()
+	}()
+	var left []*spool
+	for _, one := range parts {
+		s := newSpool(one)
+		running.Go(func() { s.run(w.client.Pool, done) })
+		left = append(left, s)
+	}
+	for len(left) > 0 {
+		var unfinished []*spool
+		for _, s := range left {
+			more, err := w.writeRound(s)
+			switch {
+			case err != nil:
+				return err
+			case more:
+				unfinished = append(unfinished, s)
+			case s.Metadata().Continue != "":
+				return fmt.Errorf("cluster %q sent a page, and was asked for all", s.Name)
+			}
+		}
+		left = unfinished
+	}
+	isWhole = true
+	return nil
+}
+
+// writeRound writes up to roundSize objects of a part. It reports whether there may be more.
+func (w *writer) writeRound(s *spool) (more bool, err error) {
+	for n := 0; n < roundSize; {
+		c := <-s.ready // run sends until it has sent the last
+		n += c.objects
+		if more, err := w.writeChunk(s.part, c); !more {
+			return false, err
+		}
+		if cap(c.text) > 8*chunkSize { // release the memory of a large object
+			c.text = nil
+		}
+		s.spare <- c
+	}
+	return true, nil
+}
+
+// writeChunk writes a chunk. It reports whether there may be more of the part.
+func (w *writer) writeChunk(one *part, c *chunk) (more bool, err error) {
+	if c.err != nil {
+		return false, c.err
+	}
+	if w.written > 0 && c.objects > 0 {
+		w.out.text(",")
+	}
+	w.written += c.objects
+	if err := w.out.bytes(c.text); err != nil {
+		return false, err
+	}
+	if c.last {
+		return false, w.recordVersion(one)
+	}
+	return true, nil
+}
+
+// endWithin ends a page while part i may have more. It reads only the versions of the parts behind it, which may stand
+// at their ends.
+func (w *writer) endWithin(parts []*part, i int) (end merge.Metadata, err error) {
+	one := parts[i]
+	read := one.Read
+	if _, err := one.next(); err != nil && !errors.Is(err, io.EOF) {
+		return end, err
+	}
+	if err := w.readVersions(parts[i:]); err != nil {
+		return end, err
+	}
+	t := cursor.Token{Version: w.version}
+	switch m := one.Metadata(); {
+	case one.Read > read: // the page lacks an object of the part
+		t.Next, t.Continue, t.Skip = one.ID, one.token, read
+	case m.Continue != "" && w.single && one.skip <= one.Read && !isFleetToken(m.Continue):
+		return merge.Metadata{Continue: m.Continue, RemainingItemCount: one.remaining()}, nil
+	case m.Continue != "":
+		t.Next, t.Continue, t.Skip = one.ID, m.Continue, max(0, one.skip-one.Read)
+	case i+1 < len(parts):
+		t.Next = parts[i+1].ID
+	case len(w.later) > 0:
+		t.Next = w.later[0].ID
+	default:
+		return end, nil // the list is complete
+	}
+	t.Remaining = w.remaining(parts[i:], read, w.written)
+	return metadataOf(t), nil
+}
+
+// metadataOf returns the metadata of a page that another page follows.
+func metadataOf(t cursor.Token) merge.Metadata {
+	m := merge.Metadata{Continue: t.String()}
+	if t.Remaining > 0 {
+		m.RemainingItemCount = &t.Remaining
+	}
+	return m
+}
+
+// readVersions reads the versions of parts that do not fit into the page.
+func (p *page) readVersions(parts []*part) error {
+	late := time.AfterFunc(members.StallTimeout, func() { // a hostile member may send forever
+		for _, other := range parts {
+			other.Stop()
+		}
+	})
+	defer late.Stop()
+	for _, other := range parts {
+		if other.Metadata() == nil {
+			if err := other.Drain(); err != nil {
+				return err
+			}
+		}
+		if err := p.recordVersion(other); err != nil {
+			return err
+		}
+		if _, ok := p.version[other.ID]; !ok {
+			return fmt.Errorf("cluster %q lists without a resourceVersion, and so not in pages", other.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package members
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// Answer is the response of a member, or the error of the call.
+type Answer struct {
+	Target
+	Response *http.Response
+	Body     io.Reader // decompressed
+	Stop     func()    // ends the call; callers always call it
+	Err      error     // a *Failure, or the cause if the caller has gone
+}
+
+// Succeeded reports whether the member responded with a code of success. A write is done then, even if the rest of the
+// response is lost.
+func (a *Answer) Succeeded() bool {
+	return a.Response != nil && a.Response.StatusCode >= 200 && a.Response.StatusCode <= 299
+}
+
+// Split separates successful answers from failures. err is the cause if the caller has gone; all answers are closed
+// then.
+func Split(answers []*Answer) (good []*Answer, bad []*Failure, err error) {
+	for _, a := range answers {
+		var e *Failure
+		switch {
+		case a.Err == nil:
+			good = append(good, a)
+		case errors.As(a.Err, &e):
+			bad = append(bad, e)
+		default:
+			err = a.Err
+		}
+	}
+	if err != nil {
+		CloseAll(good)
+	}
+	return good, bad, err
+}
+
+// CloseAll ends the calls of answers and closes their bodies.
+func CloseAll(answers []*Answer) {
+	for _, a := range answers {
+		a.Stop()
+		if a.Response != nil {
+			_ = a.Response.Body.Close()
+		}
+	}
+}
+
+// ReadLimited reads all of r. It fails if r has more than limit bytes.
+func ReadLimited(r io.Reader, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("it is over %d MiB", limit>>20)
+	}
+	return data, err
+}
+
+// decompressed returns the body of a response, which is decompressed while it is read.
+func decompressed(resp *http.Response) (io.Reader, error) {
+	switch encoding := resp.Header.Get("Content-Encoding"); encoding {
+	case "", "identity":
+		return resp.Body, nil
+	case "gzip":
+		return gzip.NewReader(resp.Body)
+	default:
+		return nil, fmt.Errorf("it has the encoding %q, which nobody asked for", encoding)
+	}
+}

@@ -1,0 +1,36 @@
+package members
+
+import (
+	"fmt"
+	"net/http"
+	"runtime/debug"
+)
+
+// Each runs call for all targets in parallel, i is the index of the target. It returns the answers in the order of the
+// targets.
+func (p *Pool) Each(targets []Target, call func(i int, t Target) *Answer) []*Answer {
+	answers := make([]*Answer, len(targets))
+	done := make(chan struct{})
+	for i, t := range targets {
+		go func() { // ends with its deadline
+			defer func() { done <- struct{}{} }()
+			defer p.Recover(t.Name, func(e *Failure) { answers[i] = &Answer{Target: t, Err: e} })
+			answers[i] = call(i, t)
+		}()
+	}
+	for range targets {
+		<-done
+	}
+	return answers
+}
+
+// Recover makes a panic over the response of a member a failure of that member. Otherwise the panic would end the
+// process with all its streams. Callers defer it in every goroutine that reads responses.
+func (p *Pool) Recover(cluster string, fail func(*Failure)) {
+	if cause := recover(); cause != nil {
+		p.cfg.Log.Error("a cluster's answer was not foreseen", "cluster", cluster, "panic", fmt.Sprint(cause),
+			"stack", string(debug.Stack()))
+		fail(NewFailure(cluster, http.StatusBadGateway, nil,
+			"cluster %q gave an answer that the gateway cannot handle; its log has more", cluster))
+	}
+}

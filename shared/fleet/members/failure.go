@@ -1,0 +1,189 @@
+package members
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// Failure explains why a member gave no usable response. Failures are shared by callers, so that no field may change.
+type Failure struct {
+	Cluster string
+	Code    int            // the member's, or that of the gateway's own error
+	Status  *metav1.Status // the fields that the gateway uses; nil if the member sent no Status
+	Raw     []byte         // the Status as the member sent it
+	Message string
+	Err     error
+}
+
+// NewFailure returns a Failure with a message and without a Status. err may be nil.
+func NewFailure(cluster string, code int, err error, format string, args ...any) *Failure {
+	return &Failure{Cluster: cluster, Code: code, Err: err, Message: fmt.Sprintf(format, args...)}
+}
+
+func (e *Failure) Error() string { return e.Message }
+
+func (e *Failure) Unwrap() error { return e.Err }
+
+// IsNotFound reports whether the member has no such object, or no such kind.
+func (e *Failure) IsNotFound() bool { return e.Code == http.StatusNotFound }
+
+// IsExpired reports whether the member lacks the requested resourceVersion. It is too old, or newer than all versions
+// of a member that was restored from a backup.
+func (e *Failure) IsExpired() bool {
+	return e.Code == http.StatusGone || e.Status != nil && e.Status.Details != nil &&
+		slices.ContainsFunc(e.Status.Details.Causes, func(c metav1.StatusCause) bool {
+			return c.Type == metav1.CauseTypeResourceVersionTooLarge
+		})
+}
+
+// Text returns the message with the name of the cluster, once. A Status is always attributed to its cluster, since a
+// member may write the name of another cluster into it.
+func (e *Failure) Text() string {
+	if e.Cluster == "" || e.Status == nil && strings.Contains(e.Message, fmt.Sprintf("cluster %q", e.Cluster)) {
+		return e.Message
+	}
+	return fmt.Sprintf("cluster %q: %s", e.Cluster, e.Message)
+}
+
+// deadlineError ends a call to a member whose response does not begin.
+type deadlineError struct {
+	after   time.Duration
+	isWrite bool // the member may have done the write
+}
+
+func (e *deadlineError) Error() string {
+	text := fmt.Sprintf("did not answer within %v", e.after)
+	if e.isWrite {
+		text += "; it may have done what was asked: look before you ask again"
+	}
+	return text
+}
+
+// maxText is the maximum size in bytes of a member's message.
+const maxText = 64 << 10
+
+// refusal returns the Failure for a response without a code of success. Raw has the whole Status, with the bound of
+// other responses. Message, which also appears in logs, has at most maxText bytes.
+func refusal(cluster string, a *Answer) *Failure {
+	data, _ := ReadLimited(a.Body, merge.MaxObject) // an incomplete body is no Status
+	e := &Failure{Cluster: cluster, Code: a.Response.StatusCode}
+	if st := statusOf(data); st != nil {
+		st.Message = shorten(st.Message)
+		e.Status, e.Message, e.Raw = st, st.Message, data
+		return e
+	}
+	if e.IsNotFound() { // kube-apiserver answers in plain text for a kind that it lacks; clients check the code
+		e.Status = &metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+			Message: "the server could not find the requested resource",
+			Code:    http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+		}
+		e.Message = e.Status.Message
+		return e
+	}
+	e.Message = fmt.Sprintf("HTTP %d %s", e.Code, http.StatusText(e.Code))
+	return e
+}
+
+// statusOf reads the fields of a Status that the gateway uses. It returns nil if data is no Status with a message. The
+// only cause that it keeps is ResourceVersionTooLarge. A Status may have more causes than fit into memory.
+func statusOf(data []byte) *metav1.Status {
+	o, err := merge.ObjectOf(data)
+	if err != nil {
+		return nil
+	}
+	kind, _ := merge.KindOf(o)
+	text := func(path ...string) string { return scan.Text(scan.Lookup(o.Text, path...)) }
+	st := &metav1.Status{
+		TypeMeta: kind, Status: text("status"), Message: text("message"), Reason: metav1.StatusReason(text("reason")),
+	}
+	if kind.Kind != "Status" || st.Message == "" {
+		return nil
+	}
+	code, _ := strconv.ParseInt(string(scan.Lookup(o.Text, "code")), 10, 32) // 0 if it is missing
+	st.Code = int32(code)
+	if details := scan.Lookup(o.Text, "details"); details != nil && details[0] == '{' {
+		st.Details = &metav1.StatusDetails{
+			Name: text("details", "name"), Group: text("details", "group"), Kind: text("details", "kind"),
+		}
+		var s scan.Scanner
+		causes := scan.Lookup(details, "causes")
+		for at, end := range s.Elements(causes, 0) {
+			why := metav1.CauseType(scan.Text(scan.Lookup(causes[at:end], "reason")))
+			if why == metav1.CauseTypeResourceVersionTooLarge {
+				st.Details.Causes = []metav1.StatusCause{{Type: why}}
+				break
+			}
+		}
+	}
+	return st
+}
+
+// shorten returns text with at most maxText bytes.
+func shorten(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "..."
+}
+
+// Summary returns the error of a request that failed because of these failures, of which there must be one. It lists
+// each of them, and has their code if all members sent the same.
+func Summary(failures []*Failure) error {
+	first := failures[0]
+	same := first.Status != nil && !slices.ContainsFunc(failures, func(e *Failure) bool {
+		return e.Code != first.Code || e.Status == nil
+	})
+	out := &status.Error{Reason: status.MembersFailed, Message: Texts(failures), Err: errors.Join(Errors(failures)...)}
+	if len(failures) == 1 {
+		out.Cluster = first.Cluster
+	}
+	if same && first.Code < 500 {
+		as := *first.Status // a copy: other callers share the failure
+		as.Code = int32(first.Code)
+		out.Reason, out.As = status.MembersRefused, &as
+	}
+	return out
+}
+
+// ExpiredSummary is Summary for failures that are all expired. Clients list again.
+func ExpiredSummary(failures []*Failure) error {
+	e := status.From(Summary(failures))
+	e.Reason, e.As = status.Expired, nil
+	e.Message += ": list from the start"
+	return e
+}
+
+// Errors returns the errors that the failures wrap.
+func Errors(failures []*Failure) []error {
+	out := make([]error, 0, len(failures))
+	for _, e := range failures {
+		out = append(out, e.Err)
+	}
+	return out
+}
+
+// Texts joins the texts of failures.
+func Texts(failures []*Failure) string {
+	out := make([]string, len(failures))
+	for i, e := range failures {
+		out[i] = shorten(e.Text())
+	}
+	return strings.Join(out, "; ")
+}
+
+// Without returns the failures for which drop is false.
+func Without(failures []*Failure, drop func(*Failure) bool) []*Failure {
+	return slices.DeleteFunc(slices.Clone(failures), drop)
+}

@@ -1,0 +1,54 @@
+package members
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// TestSlow: a user who waited in vain sees for how long and, after a write, that it may be done.
+func TestSlow(t *testing.T) {
+	read, write := (&deadlineError{10 * time.Second, false}).Error(), (&deadlineError{writeDeadline, true}).Error()
+	if read != "did not answer within 10s" || !strings.HasPrefix(write, "did not answer within 1m15s; it may have done") {
+		t.Errorf("%q, %q", read, write)
+	}
+}
+
+// TestSummaryChangesNothing fails if one caller could see the code that the answer of another has, since failures are
+// shared.
+func TestSummaryChangesNothing(t *testing.T) {
+	sent := metav1.Status{Message: "no", Reason: metav1.StatusReasonForbidden, Code: 1} // the response has another code
+	e := &Failure{Cluster: "a", Code: http.StatusForbidden, Status: &sent, Message: "no"}
+	var out *status.Error
+	if !errors.As(Summary([]*Failure{e}), &out) || out.Code() != http.StatusForbidden ||
+		out.Kubernetes() != metav1.StatusReasonForbidden {
+		t.Errorf("%#v", out)
+	}
+	if sent.Code != 1 {
+		t.Errorf("the member's Status is changed: %v", sent)
+	}
+}
+
+// TestRefusalOfManyBytes fails if a member could fill the gateway's log by the message of an error. The client gets it
+// whole.
+func TestRefusalOfManyBytes(t *testing.T) {
+	body := []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":409,"reason":"Conflict","message":"` +
+		strings.Repeat("x", 1<<20) + `"}`)
+	e := refusal("m", &Answer{
+		Response: &http.Response{StatusCode: http.StatusConflict}, Body: io.NopCloser(bytes.NewReader(body)),
+	})
+	if !bytes.Equal(e.Raw, body) {
+		t.Errorf("%d of %d bytes pass", len(e.Raw), len(body))
+	}
+	if len(e.Message) > maxText+len("...") {
+		t.Errorf("the message has %d bytes", len(e.Message))
+	}
+}

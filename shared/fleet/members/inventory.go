@@ -1,0 +1,131 @@
+package members
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	clusterv1alpha1 "github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	searchv1alpha1 "github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/cache"
+	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// Objects lists the stored clusters and registries. An objects.Store implements it.
+type Objects interface {
+	List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error)
+}
+
+// The inventory may be staleInventory old while its store is down.
+const (
+	staleInventory   = 30 * time.Second
+	inventoryRetry   = 2 * time.Second
+	inventoryTimeout = 5 * time.Second
+)
+
+// Inventory has all clusters and registries at one moment. It is immutable.
+type Inventory struct {
+	Clusters   []Entry // sorted by name
+	Registries []searchv1alpha1.ResourceRegistry
+	Digest     string // covers the versions of all objects
+}
+
+// Entry is a cluster with its permanent id, which is the store's revision that created it.
+type Entry struct {
+	*clusterv1alpha1.Cluster
+	ID uint64
+}
+
+// Has reports whether a cluster of that name is registered.
+func (inv *Inventory) Has(name string) bool {
+	_, ok := slices.BinarySearchFunc(inv.Clusters, name, func(e Entry, name string) int {
+		return strings.Compare(e.Name, name)
+	})
+	return ok
+}
+
+// Entry returns the cluster of that name. If there is none, the result has the name alone.
+func (inv *Inventory) Entry(name string) Entry {
+	for _, c := range inv.Clusters {
+		if c.Name == name {
+			return c
+		}
+	}
+	none := &clusterv1alpha1.Cluster{}
+	none.Name = name
+	return Entry{Cluster: none}
+}
+
+func newInventory(store Objects, fresh time.Duration, log *slog.Logger) *cache.Cache[*Inventory] {
+	return cache.New(cache.Config{
+		Name: "fleet", Max: 1, TTL: fresh, Stale: staleInventory, Retry: inventoryRetry, Timeout: inventoryTimeout,
+		Missing: func(error) bool { return false },
+		Down: func(err error) bool {
+			return errors.Is(err, objects.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+		},
+		Log: log,
+	}, func(ctx context.Context, _ string) (*Inventory, error) { return readInventory(ctx, store, log) })
+}
+
+// readInventory reads clusters and registries. It leaves out objects that cannot be parsed, and logs them.
+func readInventory(ctx context.Context, store Objects, log *slog.Logger) (*Inventory, error) {
+	inv := &Inventory{}
+	page, err := store.List(ctx, clusterv1alpha1.Prefix, 0, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range page.Objects {
+		c := &clusterv1alpha1.Cluster{}
+		if err := json.Unmarshal(o.Value, c); err != nil {
+			log.Error("a cluster cannot be read and is left out of the fleet", "key", o.Key, "error", err.Error())
+			continue
+		}
+		c.Name = strings.TrimPrefix(o.Key, clusterv1alpha1.Prefix)
+		inv.Clusters = append(inv.Clusters, Entry{c, o.Created})
+	}
+	versions := versionsOf(page)
+	slices.SortFunc(inv.Clusters, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
+	if page, err = store.List(ctx, searchv1alpha1.Prefix, 0, ""); err != nil {
+		return nil, err
+	}
+	for _, o := range page.Objects {
+		var r searchv1alpha1.ResourceRegistry
+		if err := json.Unmarshal(o.Value, &r); err != nil {
+			log.Error("a ResourceRegistry cannot be read and takes nothing in", "key", o.Key, "error", err.Error())
+			continue
+		}
+		r.Name = strings.TrimPrefix(o.Key, searchv1alpha1.Prefix)
+		inv.Registries = append(inv.Registries, r)
+	}
+	inv.Digest = strings.Join(append(versions, versionsOf(page)...), "\n")
+	return inv, nil
+}
+
+func versionsOf(page objects.Page) []string {
+	out := make([]string, len(page.Objects))
+	for i, o := range page.Objects {
+		out[i] = fmt.Sprintf("%s %d", o.Key, o.Revision)
+	}
+	return out
+}
+
+// Inventory returns the clusters and registries. They are at most Config.Freshness old while the store is up.
+func (p *Pool) Inventory(ctx context.Context) (*Inventory, error) {
+	inv, err := p.inventory.Get(ctx, "all")
+	if err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) {
+			return nil, cause
+		}
+		return nil, &status.Error{
+			Reason: status.StoreUnavailable, Err: err, RetryAfter: max(inventoryRetry, objects.RetryAfter(err)),
+			Message: "the gateway cannot read its clusters and registries now; try again",
+		}
+	}
+	return inv, nil
+}

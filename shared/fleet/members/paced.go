@@ -1,0 +1,42 @@
+package members
+
+import (
+	"errors"
+	"io"
+	"time"
+)
+
+// A member that has begun a list may stall for StallTimeout in all. Each byte that it sends returns some of that time,
+// at a rate far below that of any network. Otherwise a member that sends one object a minute would block clients
+// forever.
+const (
+	StallTimeout = time.Minute
+	slowestRate  = 4 << 10 // bytes a second
+)
+
+var errTooSlow = errors.New("it comes too slowly")
+
+// pacedReader reads the list of a member, and ends the call if it arrives too slowly. Only the time that Read waits for
+// the member counts, so that a slow client is not the member's fault. It is not safe for concurrent use.
+type pacedReader struct {
+	r    io.Reader
+	stop func()        // ends the call
+	left time.Duration // for which the member may still stall
+}
+
+// NewPacedReader returns a reader of the answer's body that ends the call if the body arrives too slowly.
+func NewPacedReader(a *Answer) io.Reader { return &pacedReader{a.Body, a.Stop, StallTimeout} }
+
+func (p *pacedReader) Read(b []byte) (int, error) {
+	if p.left <= 0 {
+		return 0, errTooSlow
+	}
+	began := time.Now()
+	late := time.AfterFunc(p.left, p.stop)
+	n, err := p.r.Read(b)
+	p.left = min(StallTimeout, p.left-time.Since(began)+time.Duration(n)*time.Second/slowestRate)
+	if !late.Stop() {
+		p.left, err = 0, errTooSlow
+	}
+	return n, err
+}

@@ -1,0 +1,63 @@
+// Package members calls the clusters of the fleet on behalf of one caller, each call with a deadline of its own.
+//
+// Read Pool first, which has the connections and the caches. Client makes calls for one caller. Call is one request to
+// one cluster, Answer is its response, and Failure explains why there is no usable response. Inventory lists the
+// clusters and registries, and Kinds asks clusters about a resource.
+//
+// Invariants:
+//   - A call fails at its deadline unless its response has begun. Call.Write selects a longer deadline.
+//   - A panic over the response of a cluster becomes a Failure of that cluster.
+//   - The kind of one object in a cluster is the cluster's own statement. It affects calls to that cluster alone.
+//
+// The package does not parse requests of clients. Caller has what a call needs of them.
+package members
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/cache"
+	"github.com/clusterpass/clusterpass/shared/cluster"
+)
+
+// Config is the configuration of a Pool. All fields are required except Freshness.
+type Config struct {
+	Objects Objects
+	Members *cluster.Members
+	// Freshness is the maximum age of the Inventory; 0 reads it for every request.
+	Freshness time.Duration
+	// Deadline is the maximum time until the response of a member begins.
+	Deadline time.Duration
+	Log      *slog.Logger
+}
+
+// Pool has the connections to the clusters of the fleet, and caches facts about them that are the same for all callers.
+// It is safe for concurrent use.
+type Pool struct {
+	cfg       Config
+	inventory *cache.Cache[*Inventory]
+	kinds     *cache.Cache[map[string]ResourceKind]
+	locations *cache.Expiring[Digest, uint64] // the ids of clusters that had objects
+	decoding  chan struct{}                   // has one element for each body that is being decoded
+}
+
+// NewPool returns a Pool.
+func NewPool(cfg Config) *Pool {
+	p := &Pool{
+		cfg: cfg, inventory: newInventory(cfg.Objects, cfg.Freshness, cfg.Log), locations: newLocations(),
+		decoding: make(chan struct{}, maxDecoding),
+	}
+	p.kinds = newKinds(p)
+	return p
+}
+
+// Stats returns the counts of each cache by its name: "fleet" for the inventory, and "kinds".
+func (p *Pool) Stats() map[string]cache.Stats {
+	return map[string]cache.Stats{"fleet": p.inventory.Stats(), "kinds": p.kinds.Stats()}
+}
+
+// Deadline returns the maximum time until the response of a member begins.
+func (p *Pool) Deadline() time.Duration { return p.cfg.Deadline }
+
+// Log returns the logger.
+func (p *Pool) Log() *slog.Logger { return p.cfg.Log }

@@ -1,0 +1,112 @@
+package object
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/fleet/request"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// BareWrites selects the writes that may address an object by its name alone, while the fleet has several clusters.
+// kubectl often sends the name in a manifest without the annotation that names the cluster. The zero value is
+// BareWhole.
+type BareWrites string
+
+const (
+	// BareWhole permits writes whose body shows the manifest's annotations: updates, and what kubectl apply sends.
+	BareWhole BareWrites = "whole"
+	// BareNone permits no write.
+	BareNone BareWrites = "none"
+	// BareAll permits every write.
+	BareAll BareWrites = "all"
+)
+
+// Decode implements envconfig.Decoder.
+func (b *BareWrites) Decode(v string) error {
+	switch *b = BareWrites(v); *b {
+	case BareWhole, BareNone, BareAll:
+		return nil
+	}
+	return fmt.Errorf("is none of %s, %s and %s", BareWhole, BareNone, BareAll)
+}
+
+// readsNoManifest has the commands of kubectl that write objects and have no flag for a manifest.
+var readsNoManifest = map[string]bool{
+	"kubectl cordon": true, "kubectl drain": true, "kubectl taint": true, "kubectl uncordon": true,
+}
+
+// certificates begins the commands of kubectl that read an object by the name in a manifest, and send all of it back.
+const certificates = "kubectl certificate "
+
+// permits reports whether a write by a bare name may be done, whose body names no cluster. command is the value of
+// Kubectl-Command.
+func (b BareWrites) permits(method, contentType, command string, body *naming.Body) bool {
+	partial := method == http.MethodDelete || method == http.MethodPatch
+	switch {
+	case b == BareAll, partial && body.Exact():
+		return true
+	case b == BareNone:
+		return false
+	case readsNoManifest[command]:
+		return true
+	case method == http.MethodDelete:
+		return false
+	case method == http.MethodPatch:
+		return request.ShowsManifest(command) || isApply(contentType)
+	}
+	return !strings.HasPrefix(command, certificates)
+}
+
+// isApply reports whether a body is that of a server-side apply.
+func isApply(contentType string) bool {
+	return strings.HasPrefix(contentType, "application/apply-patch")
+}
+
+// refusesWrite reports whether a write is refused because it names no cluster. placement is the cluster of its
+// annotations.
+func (h *Handler) refusesWrite(placement string, body *naming.Body) bool {
+	req := h.Request
+	return placement == "" && h.IsBare() && !h.BareWrites.permits(req.Method, h.contentType(), req.Command(), body)
+}
+
+// hidesPlacement reports whether the request is a patch of a manifest, which has the manifest's placement only if the
+// stored object has another.
+func (h *Handler) hidesPlacement() bool {
+	req := h.Request
+	return req.Method == http.MethodPatch && h.BareWrites != BareAll &&
+		request.ShowsManifest(req.Command()) && h.IsBare()
+}
+
+// storedPlacement returns the placement of an object that a member returned.
+func storedPlacement(object []byte) string {
+	return scan.Text(scan.Lookup(object, "metadata", "annotations", naming.PlacementAnnotation))
+}
+
+// refusesEdit reports whether the patch would be refused that kubectl edit sends after this read. A refusal now comes
+// before the user has edited.
+func (h *Handler) refusesEdit() bool {
+	return h.Request.Command() == request.CommandEdit && h.IsBare() &&
+		!h.BareWrites.permits(http.MethodPatch, "", request.CommandEdit, &naming.Body{})
+}
+
+// bareVerbs are the nouns for methods in the errors of refuseBare.
+var bareVerbs = map[string]string{
+	http.MethodDelete: "deletion", http.MethodGet: "edit", http.MethodPatch: "patch", http.MethodPut: "update",
+}
+
+// refuseBare returns the error for a write by a bare name, whose object is in a cluster.
+func refuseBare(req *request.Request, cluster string) error {
+	res := req.Resource
+	forms := res.Name + "@" + cluster
+	if res.Namespace != "" && res.Resource != "namespaces" {
+		forms += " or the namespace " + res.Namespace + "@" + cluster
+	}
+	return status.New(status.NoPlacement, "", "the %s of %s %q by its name alone is refused: the request does not show "+
+		"that cluster %q is meant, the only one with such an object; use the name %s, or ask the cluster at /clusters/%s",
+		cmp.Or(bareVerbs[req.Method], "write"), res.Resource, res.Name, cluster, forms, cluster)
+}

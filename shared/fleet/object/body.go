@@ -1,0 +1,82 @@
+package object
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// maxBody is the maximum size in bytes of a request's body at kube-apiserver.
+const maxBody = 3 << 20
+
+// readBody reads and parses the request's body.
+func (h *Handler) readBody() (*naming.Body, error) {
+	data, err := io.ReadAll(io.LimitReader(h.Body, maxBody+1))
+	var late *status.Error
+	switch {
+	case errors.As(err, &late):
+		return nil, late
+	case err != nil:
+		return nil, status.New(status.BadRequest, "", "the body broke off before its end")
+	case len(data) > maxBody:
+		return nil, status.New(status.TooLarge, "", "the body is larger than %d MiB", maxBody>>20)
+	case len(data) > 0 && !naming.Readable(h.contentType()):
+		return nil, status.New(status.UnsupportedMedia, "", "the fleet reads bodies in JSON, YAML and protobuf, since they "+
+			"say where an object is; this is %.100q", h.contentType())
+	}
+	references := h.Request.References()
+	if h.Request.Method == http.MethodDelete {
+		references = naming.Deletion
+	}
+	return decode(h.Client, len(data), "", func() (*naming.Body, error) {
+		return naming.Parse(references, h.contentType(), data)
+	})
+}
+
+// decode calls do once n bytes of a body may be decoded. Its errors have the code 400 or, for too many values, 413.
+func decode[T any](client *members.Client, n int, cluster string, do func() (T, error)) (out T, err error) {
+	release, err := client.AcquireDecodeSlot(n)
+	if err != nil {
+		return out, err
+	}
+	defer release()
+	out, err = do()
+	switch {
+	case errors.Is(err, scan.ErrTooMany):
+		err = status.New(status.TooLarge, cluster, "%w", err)
+	case err != nil:
+		err = status.New(status.BadRequest, cluster, "%w", err)
+	}
+	return out, err
+}
+
+// bodyFor returns the body for one member, with that member's own names and versions.
+func (h *Handler) bodyFor(t members.Target, body *naming.Body) ([]byte, error) {
+	return decode(h.Client, body.Work(), t.Name, func() ([]byte, error) { return body.ForMember(t.Name, t.ID) })
+}
+
+// checkDuplicates handles duplicate fields of a body as the member would, since the rewritten body has each once.
+// fieldValidation=Strict refuses them. Warn, the default, warns. data is the body for the member.
+func (h *Handler) checkDuplicates(header http.Header, body *naming.Body, data []byte) error {
+	duplicates := body.Duplicates()
+	if len(duplicates) == 0 || h.Request.Method == http.MethodDelete || bytes.Equal(data, body.Bytes()) {
+		return nil
+	}
+	switch h.Request.Param("fieldValidation") {
+	case "Strict":
+		return status.New(status.BadRequest, "", "strict decoding error: %w", errors.Join(duplicates...))
+	case "Warn", "":
+		for _, one := range duplicates {
+			if len(header["Warning"]) < members.MaxWarnings {
+				members.AddWarning(header, one.Error())
+			}
+		}
+	}
+	return nil
+}

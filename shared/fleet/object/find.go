@@ -1,0 +1,187 @@
+package object
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/request"
+	"github.com/clusterpass/clusterpass/shared/fleet/respond"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// match is the answer of the only member that has an object.
+type match struct {
+	*members.Answer
+	body []byte
+}
+
+// finder finds the cluster of the object that a request names.
+type finder struct {
+	client *members.Client
+	req    *request.Request
+}
+
+// find asks every target and returns the answer of the only one that has the object. If none has it, match is nil and
+// the failures explain why, with those of code 404. If one has it, the failures are those of members that may have it,
+// too.
+func (f *finder) find(targets []members.Target, call func(t members.Target) (members.Call, error)) (
+	*match, []*members.Failure, error,
+) {
+	ctx, cancel := context.WithCancelCause(f.client.Context())
+	defer cancel(nil)
+	key := f.req.ObjectKey()
+	last, isKnown := f.client.LastLocation(key)
+	bodies := make([][]byte, len(targets))
+	answers := f.client.Each(targets, func(i int, t members.Target) *members.Answer {
+		c, err := call(t)
+		if err != nil {
+			return &members.Answer{Target: t, Err: f.client.Fail(f.client.Context(), t.Name, err)}
+		}
+		a := f.client.Do(ctx, t, c, func(a *members.Answer) (err error) {
+			bodies[i], err = members.ReadLimited(a.Body, merge.MaxObject)
+			return err
+		})
+		if a.Err == nil && isKnown && t.ID == last && f.req.IsRead() {
+			time.AfterFunc(members.GracePeriod, func() { cancel(members.ErrFoundElsewhere) })
+		}
+		return a
+	})
+	good, failures, err := members.Split(answers)
+	if err != nil {
+		return nil, nil, err
+	}
+	members.CloseAll(good)
+	unknown := members.Without(failures, (*members.Failure).IsNotFound)
+	if err := f.checkMatches(good, failures, unknown); err != nil {
+		return nil, nil, err
+	}
+	if len(good) == 0 {
+		return nil, failures, nil
+	}
+	f.client.RememberLocation(key, good[0].ID)
+	i := slices.Index(answers, good[0])
+	return &match{good[0], bodies[i]}, unknown, nil
+}
+
+// checkMatches returns an error if it is not certain which object is meant. unknown are the failures without code 404.
+func (f *finder) checkMatches(good []*members.Answer, failures, unknown []*members.Failure) error {
+	switch {
+	case len(good) > 1 && !f.req.ChecksNamespace():
+		return f.ambiguous(good)
+	case len(unknown) > 0 && f.req.Strict:
+		return members.Summary(unknown)
+	case len(good) > 0 && !f.req.IsRead():
+		return f.checkDoubts(good[0], unknown)
+	case len(good) == 0 && len(unknown) > 0 && !f.isHidden(failures):
+		return members.Summary(unknown) // a member that failed may have it
+	}
+	return nil
+}
+
+// checkDoubts returns an error if a write to an object that one member has may mean another member's, since that one
+// did not respond. A member that denies reads of the object to the caller raises no doubt.
+func (f *finder) checkDoubts(in *members.Answer, unknown []*members.Failure) error {
+	doubts := members.Without(unknown, f.isDenied)
+	if len(doubts) == 0 {
+		return nil
+	}
+	res := f.req.Resource
+	return &status.Error{Reason: status.MembersFailed, Err: errors.Join(members.Errors(doubts)...),
+		Message: fmt.Sprintf("%s %q is in cluster %q, and perhaps in another: %s; "+
+			"to mean the one that is found, call it %s@%s",
+			res.Resource, res.Name, in.Name, members.Texts(doubts), res.Name, in.Name)}
+}
+
+// isHidden reports whether an object that no member returned is absent to the caller. That is so for a get that names
+// no cluster if some member lacks the object, and all others deny the caller the read. kubectl apply creates the object
+// then, in a cluster that the caller may read. A refusal of the gateway's own rights is about another resource.
+func (f *finder) isHidden(failures []*members.Failure) bool {
+	req := f.req
+	if req.Strict || req.Cluster != "" || req.Clusters != nil || req.Resource.Verb != "get" ||
+		req.Resource.Subresource != "" {
+		return false
+	}
+	isAbsent := false
+	for _, e := range failures {
+		if !e.IsNotFound() && !f.isDenied(e) {
+			return false
+		}
+		isAbsent = isAbsent || e.IsNotFound() && f.namesObject(e)
+	}
+	return isAbsent
+}
+
+// isDenied reports whether a member denies the caller the read of the object.
+func (f *finder) isDenied(e *members.Failure) bool {
+	return e.Code == http.StatusForbidden && f.namesObject(e) &&
+		e.Status.Details.Kind == f.req.Resource.Resource && e.Status.Details.Group == f.req.Resource.APIGroup
+}
+
+// namesObject reports whether a member's Status names the object.
+func (f *finder) namesObject(e *members.Failure) bool {
+	return e.Status != nil && e.Status.Details != nil && e.Status.Details.Name == f.req.Resource.Name
+}
+
+// ambiguous returns the error for a name that several clusters have, with the forms to use. kubectl treats a conflict
+// of a server-side apply as one of field managers, so that its error has another reason.
+func (f *finder) ambiguous(of []*members.Answer) error {
+	reason := status.Ambiguous
+	if isApply(f.req.Header.Get("Content-Type")) {
+		reason = status.NoPlacement
+	}
+	res := f.req.Resource
+	names, forms := make([]string, len(of)), make([]string, len(of))
+	for i, a := range of {
+		names[i], forms[i] = a.Name, res.Name+"@"+a.Name
+	}
+	return status.New(reason, "", "%s %q is in %d clusters: %s; name one of them, as %s", res.Resource, res.Name, len(of),
+		strings.Join(names, ", "), strings.Join(forms, " or "))
+}
+
+// notFound passes a member's 404 to the client, and warns of members that failed otherwise. It prefers a 404 about the
+// object to one about the kind.
+func (h *Handler) notFound(w http.ResponseWriter, failures []*members.Failure) error {
+	members.Warn(w.Header(), members.Without(failures, (*members.Failure).IsNotFound))
+	best := failures[slices.IndexFunc(failures, (*members.Failure).IsNotFound)]
+	for _, e := range failures {
+		if e.IsNotFound() && e.Status != nil && e.Status.Details != nil && e.Status.Details.Name != "" {
+			best = e
+			break
+		}
+	}
+	return respond.Failure(w, best, h.newAnswer(best.Cluster))
+}
+
+// owner returns the target that has the object. Without one it returns nil and the failures. A single target is called
+// only if mustRead is set, and is otherwise returned without a body.
+func (h *Handler) owner(w http.ResponseWriter, targets []members.Target, mustRead bool) (
+	*match, []*members.Failure, error,
+) {
+	if len(targets) == 1 && !mustRead {
+		return &match{Answer: &members.Answer{Target: targets[0]}}, nil, nil
+	}
+	header := http.Header{
+		"Accept":          {"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"},
+		"Accept-Encoding": {"identity"}, "Content-Type": nil, "Upgrade": nil, "Connection": nil,
+	}
+	for name := range h.Request.Header {
+		if strings.HasPrefix(name, "Sec-Websocket-") {
+			header[name] = nil
+		}
+	}
+	object, failures, err := (&finder{h.Client, h.Request}).find(targets, func(members.Target) (members.Call, error) {
+		return members.Call{Method: http.MethodGet, Path: h.Request.ObjectPath(), Header: header}, nil
+	})
+	if err != nil || object == nil {
+		return nil, failures, err
+	}
+	members.Warn(w.Header(), failures)
+	return object, nil, nil
+}

@@ -1,0 +1,76 @@
+package request
+
+import (
+	"fmt"
+	"mime"
+	"strings"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// IsQualified reports whether names in the answer are name@cluster. The URL or a name in the request asks for them, or
+// kubectl goes on with the names.
+func (r *Request) IsQualified() bool {
+	if comparesName(r) {
+		return false
+	}
+	return r.Route.Qualified || r.Cluster != "" || r.NamespaceCluster != "" && r.Command() == commandDescribe ||
+		listsToDelete(r)
+}
+
+// NewAnswer returns the rewriter for objects of a cluster. acquire is called before an object is decoded whole.
+func (r *Request) NewAnswer(cluster string, acquire func(bytes int) (release func(), err error)) *naming.Answer {
+	answer := naming.NewAnswer(r.References(), cluster, r.IsQualified())
+	answer.Turn = acquire
+	if r.NamespaceCluster != "" {
+		answer.NamespaceHere()
+	}
+	r.leadToCluster(answer)
+	return answer
+}
+
+// AcceptJSON returns the Accept header for members. It has the forms of JSON that the client accepts, in the client's
+// order: objects, Tables and PartialObjectMetadata. A client without Accept accepts everything.
+func (r *Request) AcceptJSON() (string, error) {
+	lines := r.Header["Accept"]
+	if len(lines) == 0 {
+		return "application/json", nil
+	}
+	var out []string
+	for clause := range strings.SplitSeq(strings.Join(lines, ","), ",") {
+		media, params, err := mime.ParseMediaType(strings.TrimSpace(clause))
+		if err != nil || params["q"] == "0" {
+			continue
+		}
+		switch media {
+		case "application/json", "application/*", "*/*":
+		default:
+			continue
+		}
+		form := "application/json"
+		if as := params["as"]; as != "" {
+			form += fmt.Sprintf(";as=%s;g=%s;v=%s", as, params["g"], params["v"])
+		}
+		out = append(out, form)
+	}
+	if len(out) == 0 {
+		return "", status.New(status.NotAcceptable, "", "the fleet answers in application/json, as objects, Table or "+
+			"PartialObjectMetadata, since it writes into each object where it is; the client accepts only %.200q",
+			strings.Join(lines, ", "))
+	}
+	return strings.Join(out, ", "), nil
+}
+
+// leadToCluster makes an answer to such a command lead to the cluster of the object.
+func (r *Request) leadToCluster(answer *naming.Answer) {
+	switch command := r.Command(); {
+	case findsPods[command] && r.Resource.Verb == "get":
+		answer.SelectHere()
+	case command != commandDescribe || !r.IsQualified():
+	case r.Resource.Verb == "get":
+		answer.NamespaceHere()
+	case r.Resource.Resource == "pods":
+		answer.ClaimsHere()
+	}
+}

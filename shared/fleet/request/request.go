@@ -1,0 +1,159 @@
+// Package request reads requests for the fleet.
+//
+// Parse checks the parameters and returns a Request, which is immutable. SplitNames derives the Request whose names
+// have no @cluster. The methods of a Request answer questions about it, and the With methods return changed copies.
+//
+// The package decides neither which clusters a caller may call nor which clusters exist. Clusters answers that.
+package request
+
+import (
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/fleet/registry"
+	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/route"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// Request is a client's request for the fleet. No code may change its fields after Parse.
+type Request struct {
+	Method string
+	// Header is the client's. A watch over a WebSocket keeps the upgrade here, which needs another right.
+	Header   http.Header
+	User     *identity.User
+	Route    route.Route    // its path has no @cluster after SplitNames
+	Resource route.Resource // its names have no @cluster after SplitNames
+	// RawQuery is the query for one cluster that gets the request as it is, without the fleet's own parameters.
+	RawQuery string
+	Strict   bool
+	ClusterSelector
+
+	query url.Values // for members: without the fleet's own parameters and without @cluster
+}
+
+// ClusterSelector has the clusters that a request selects or names.
+type ClusterSelector struct {
+	Clusters []string        // selected by name; nil selects all
+	Labels   labels.Selector // of clusters
+	// Cluster is the cluster of name@cluster, or the only one of a label selector; "" if there is none.
+	Cluster string
+	// NamespaceCluster is the cluster of namespace@cluster; "" if the namespace is that of all clusters.
+	NamespaceCluster string
+}
+
+// NamesCluster reports whether the request itself names exactly one cluster.
+func (s *ClusterSelector) NamesCluster() bool {
+	return s.Cluster != "" || s.NamespaceCluster != "" || len(s.Clusters) == 1
+}
+
+// NarrowsClusters reports whether the request selects some clusters by name or label.
+func (s *ClusterSelector) NarrowsClusters() bool {
+	return s.Clusters != nil || s.Cluster != "" || !s.Labels.Empty()
+}
+
+// Selects reports whether the request selects a cluster with that name and these labels.
+func (s *ClusterSelector) Selects(cluster string, set map[string]string) bool {
+	return (s.Clusters == nil || slices.Contains(s.Clusters, cluster)) &&
+		(s.Cluster == "" || s.Cluster == cluster) && s.Labels.Matches(labels.Set(set))
+}
+
+// Query returns a copy of the parameters for members. The copy shares the values.
+func (r *Request) Query() url.Values {
+	if r.query == nil {
+		return url.Values{}
+	}
+	return maps.Clone(r.query)
+}
+
+// Param returns the first value of a parameter for members, or "".
+func (r *Request) Param(name string) string { return r.query.Get(name) }
+
+// HasParam reports whether the client sent a parameter for members.
+func (r *Request) HasParam(name string) bool { return r.query.Has(name) }
+
+// WithQuery returns a copy with other parameters for members. RawQuery stays.
+func (r *Request) WithQuery(query url.Values) *Request {
+	out := *r
+	out.query = query
+	return &out
+}
+
+// WithPath returns a copy with another path.
+func (r *Request) WithPath(path string) *Request {
+	out := *r
+	out.Route.Path = path
+	return &out
+}
+
+// WithCluster returns a copy that names a cluster.
+func (r *Request) WithCluster(cluster string) *Request {
+	out := *r
+	out.Cluster = cluster
+	return &out
+}
+
+// CallTo returns the call to one cluster as which the request continues.
+func (r *Request) CallTo(to route.Route) *forward.Call {
+	return &forward.Call{Request: route.NewRequest(r.Method, to, r.RawQuery, r.Header)}
+}
+
+// Kind returns the kind of the resource, without the name of the kind, which a path lacks.
+func (r *Request) Kind() registry.Kind {
+	kind := registry.Kind{APIVersion: r.Resource.APIVersion, Resource: r.Resource.Resource}
+	if r.Resource.APIGroup != "" {
+		kind.APIVersion = r.Resource.APIGroup + "/" + kind.APIVersion
+	}
+	return kind
+}
+
+// References returns the fields of the resource that name other objects.
+func (r *Request) References() *naming.References {
+	return naming.ReferencesOf(r.Resource.APIGroup, r.Resource.Resource, r.Resource.Subresource)
+}
+
+// CallerDigest returns a hash of the identity that members receive. It is part of every cache key for one caller.
+func (r *Request) CallerDigest() members.Digest {
+	return members.DigestOf(r.User.Name, r.User.UID, r.User.Groups, r.User.Extra, r.User.Impersonator)
+}
+
+// ObjectKey returns a hash of the caller and the requested object.
+func (r *Request) ObjectKey() members.Digest {
+	res := r.Resource
+	return members.DigestOf(r.CallerDigest(), res.APIGroup, res.Resource, res.Namespace, res.Name)
+}
+
+// IsRead reports whether the request changes nothing and needs no cluster to respond in particular. Such a request may
+// rely on where the object was before.
+func (r *Request) IsRead() bool {
+	return !r.Strict && !r.IsWrite() && len(r.Header["Upgrade"]) == 0 && r.Resource.Verb != "proxy"
+}
+
+// IsWrite reports whether the method may change objects.
+func (r *Request) IsWrite() bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
+
+// Incomplete returns the error of a list or watch for these failures. A strict request also fails for clusters that
+// lack the kind. The message then names two settings that leave them out.
+func (r *Request) Incomplete(failures []*members.Failure) error {
+	err := members.Summary(failures)
+	e := status.From(err)
+	if r.Strict && slices.ContainsFunc(failures, (*members.Failure).IsNotFound) {
+		e.Message += "; a strict request needs " + r.Resource.Resource + " of every cluster that a ResourceRegistry " +
+			"chooses: choose only clusters that have them, by spec.targetCluster of the registries, or by the " +
+			"parameter " + ClustersParam
+	}
+	return err
+}
+
+// ForeignVersion returns the error for a resourceVersion of one cluster where the request covers several clusters. It
+// covers none of the others.
+func ForeignVersion(v string) error {
+	return status.New(status.Expired, "", "the resourceVersion %.64q is not one of the fleet's: list again", v)
+}

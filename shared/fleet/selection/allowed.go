@@ -1,0 +1,67 @@
+package selection
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/clusterpass/clusterpass/shared/access"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/request"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// Allowed returns the clusters that the caller selects and may call, by name. It fails if there is none.
+func (s *Selector) Allowed(ctx context.Context) ([]members.Entry, error) {
+	for _, name := range s.req.Clusters {
+		if err := s.policy.authorize(ctx, s.req, name); err != nil {
+			return nil, err
+		}
+		if !s.inventory.Has(name) {
+			return nil, status.New(status.UnknownCluster, name, "there is no cluster %q", name)
+		}
+	}
+	var out []members.Entry
+	var refused error
+	for _, c := range s.inventory.Clusters {
+		if !s.req.Selects(c.Name, c.Labels) {
+			continue
+		}
+		if err := s.policy.authorize(ctx, s.req, c.Name); err == nil {
+			out = append(out, c)
+		} else if e := status.From(err); e.Reason != status.Forbidden {
+			return nil, err // access is not known, so that the answer could lack this cluster
+		} else {
+			refused = s.refused(err)
+		}
+	}
+	switch {
+	case len(out) > 0:
+		return out, nil
+	case refused != nil:
+		return nil, refused
+	case len(s.inventory.Clusters) == 0:
+		return nil, s.noCluster(ctx, "the gateway has no clusters yet; register one with: clusterpass cluster add")
+	default:
+		return nil, s.noCluster(ctx, "no cluster is as the call asks for (%s, %s)", request.ClustersParam,
+			request.ClusterSelectorParam)
+	}
+}
+
+// refused returns the error for a caller who may call none of the selected clusters, whether there are any or not.
+func (s *Selector) refused(err error) error {
+	return &status.Error{Reason: status.Forbidden, Err: err,
+		Message: fmt.Sprintf("User %q cannot %s any cluster of the fleet that is asked for: "+
+			"that needs the verb on clusters/proxy in cluster.karmada.io",
+			s.req.User.Name, access.Verb(s.req.Method, len(s.req.Header["Upgrade"]) > 0))}
+}
+
+// noCluster returns the error for a request that selects no cluster. A caller who may call no cluster at all gets the
+// same error as if there were one.
+func (s *Selector) noCluster(ctx context.Context, format string, args ...any) error {
+	if err := s.policy.authorize(ctx, s.req, "*"); err != nil && status.From(err).Reason == status.Forbidden {
+		return s.refused(err)
+	} else if err != nil {
+		return err
+	}
+	return status.New(status.UnknownCluster, "", format, args...)
+}

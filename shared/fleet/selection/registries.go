@@ -1,0 +1,189 @@
+package selection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/registry"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// TargetsAmong returns the clusters of allowed that the request covers. It returns nil if the request is for the
+// control-plane cluster alone.
+func (s *Selector) TargetsAmong(ctx context.Context, allowed []members.Entry) ([]members.Target, error) {
+	kind := s.req.Kind()
+	out, err := s.selectByRegistry(ctx, allowed, kind)
+	if err != nil {
+		return nil, err
+	}
+	if out, err = s.dropNamespaceScoped(ctx, out, kind); err != nil || len(out) > 0 {
+		return out, err
+	}
+	if s.ControlPlane() != "" {
+		return nil, nil
+	}
+	resource := kind.Resource + " of " + kind.APIVersion
+	if s.req.Resource.Namespace != "" {
+		resource += fmt.Sprintf(" in namespace %q", s.req.Resource.Namespace)
+	}
+	return nil, status.New(status.NotGlobal, "", "%s are not global: no ResourceRegistry of search.karmada.io/v1alpha1 "+
+		"has apiVersion %s and their kind in spec.resourceSelectors for a cluster that you may call; create one, or ask "+
+		"one cluster at /clusters/NAME%s", resource, kind.APIVersion, s.req.Route.Path)
+}
+
+// kinds asks clusters, and with them the control-plane cluster, for the kind of a resource. It asks none if of is
+// empty. A read of an object does not wait for clusters that hang if the object was found before.
+func (s *Selector) kinds(ctx context.Context, of []members.Entry, k registry.Kind) (
+	reports map[string]members.KindReport, control members.KindReport, err error,
+) {
+	if len(of) == 0 {
+		return nil, members.KindReport{}, nil
+	}
+	cp := s.ControlPlane()
+	if cp != "" && !slices.ContainsFunc(of, func(c members.Entry) bool { return c.Name == cp }) {
+		of = append(of, s.inventory.Entry(cp))
+	}
+	var preferred uint64
+	if s.req.Resource.Name != "" && s.req.IsRead() {
+		if id, known := s.client.LastLocation(s.req.ObjectKey()); known {
+			preferred = id
+		}
+	}
+	reports, err = s.client.Kinds(ctx, of, k, preferred)
+	control = reports[cp]
+	if e := control.Unavailable; e != nil && s.policy.authorize(ctx, s.req, cp) != nil {
+		// The caller may not learn the name of the cluster.
+		control.Unavailable = &members.Failure{
+			Code: e.Code, Err: e.Err, Message: "the control-plane cluster does not say now what they are",
+		}
+	}
+	return reports, control, err
+}
+
+// selectByRegistry returns the clusters that some ResourceRegistry covers. If the kind decides and only the cluster
+// knows it, each cluster decides for itself. A kind of the control-plane cluster stays its own: a cluster with another
+// kind of that name is not covered.
+func (s *Selector) selectByRegistry(ctx context.Context, allowed []members.Entry, k registry.Kind) (
+	[]members.Target, error,
+) {
+	if s.req.Route.AllClusters {
+		out := make([]members.Target, len(allowed))
+		for i, c := range allowed {
+			out[i] = members.Target{Entry: c, Scope: registry.Scope{All: true}}
+		}
+		return out, nil
+	}
+	isDoubtful := map[string]bool{}
+	var doubtful []members.Entry
+	for _, c := range allowed {
+		if registry.Doubtful(s.inventory.Registries, c.Cluster, k) {
+			isDoubtful[c.Name], doubtful = true, append(doubtful, c)
+		}
+	}
+	reports, control, err := s.kinds(ctx, doubtful, k)
+	if err != nil {
+		return nil, err
+	}
+	possible := possibleKinds(reports, control)
+	var out []members.Target
+	var unknown []*members.Failure
+	isKnown := false
+	for _, c := range allowed {
+		t := members.Target{Entry: c}
+		switch own := reports[c.Name]; {
+		case !isDoubtful[c.Name]:
+			t.Scope = s.Scope(c, k)
+		case own.Kind == "":
+			t.Scope, t.Unavailable = s.scopeIfUnknown(c, k, possible), own.Unavailable
+		case control.Kind == "" || control.Kind == own.Kind:
+			t.Scope = s.Scope(c, registry.Kind{APIVersion: k.APIVersion, Resource: k.Resource, Kind: own.Kind})
+		}
+		covers := t.Scope.Takes(s.req.Resource.Namespace)
+		if covers {
+			out, isKnown = append(out, t), isKnown || t.Unavailable == nil
+		}
+		if t.Unavailable != nil && (covers || control.Kind == "") {
+			unknown = append(unknown, t.Unavailable)
+		}
+	}
+	return out, s.checkKnown(k, control, unknown, isKnown)
+}
+
+// checkKnown returns an error if clusters that do not respond could change which cluster gets the request. isKnown is
+// set if some cluster is a target for certain.
+func (s *Selector) checkKnown(
+	k registry.Kind, control members.KindReport, unknown []*members.Failure, isKnown bool,
+) error {
+	if control.Unavailable != nil && !slices.Contains(unknown, control.Unavailable) {
+		unknown = append(unknown, control.Unavailable)
+	}
+	noneKnown := len(unknown) > 0 && !isKnown
+	if !noneKnown && (control.Unavailable == nil || !s.req.IsWrite()) {
+		return nil
+	}
+	return &status.Error{Reason: status.MembersFailed, Err: errors.Join(members.Errors(unknown)...),
+		Message: fmt.Sprintf("whether %s of %s are global is not known now: %s; ask one cluster at /clusters/NAME",
+			k.Resource, k.APIVersion, members.Texts(unknown))}
+}
+
+// possibleKinds returns the kinds that a cluster may have which does not report its own.
+func possibleKinds(reports map[string]members.KindReport, control members.KindReport) map[string]bool {
+	kinds := map[string]bool{control.Kind: true}
+	if control.Kind == "" {
+		for _, r := range reports {
+			kinds[r.Kind] = true
+		}
+	}
+	delete(kinds, "")
+	return kinds
+}
+
+// scopeIfUnknown returns the scope in a cluster that does not report its kind, since it lacks the resource or does not
+// respond. It is the first scope of a possible kind that covers the request.
+func (s *Selector) scopeIfUnknown(c members.Entry, k registry.Kind, possible map[string]bool) registry.Scope {
+	for _, k.Kind = range slices.Sorted(maps.Keys(possible)) {
+		if scope := s.Scope(c, k); scope.Takes(s.req.Resource.Namespace) {
+			return scope
+		}
+	}
+	return registry.Scope{}
+}
+
+// dropNamespaceScoped removes clusters that are covered only in some namespaces from a request without a namespace.
+// Lists and watches of a kind with namespaces keep them. Each cluster reports whether its kind has namespaces. The
+// control-plane cluster overrides them if its kind has none, since the request is for it then.
+func (s *Selector) dropNamespaceScoped(ctx context.Context, targets []members.Target, k registry.Kind) (
+	[]members.Target, error,
+) {
+	isPartial := func(t members.Target) bool { return !t.Scope.All }
+	res := s.req.Resource
+	if res.Namespace != "" || !slices.ContainsFunc(targets, isPartial) {
+		return targets, nil
+	}
+	if res.Name != "" || res.Verb != "list" && res.Verb != "watch" {
+		return slices.DeleteFunc(targets, isPartial), nil
+	}
+	var partial []members.Entry
+	for _, t := range targets {
+		if isPartial(t) && t.Unavailable == nil {
+			partial = append(partial, t.Entry)
+		}
+	}
+	reports, control, err := s.kinds(ctx, partial, k)
+	if err != nil {
+		return nil, err
+	}
+	for i := range targets {
+		if t := &targets[i]; isPartial(*t) && t.Unavailable == nil {
+			t.Unavailable = reports[t.Name].Unavailable // the call would wait for it again
+		}
+	}
+	hasNoNamespaces := func(r members.KindReport) bool { return r.Kind != "" && !r.Namespaced }
+	return slices.DeleteFunc(targets, func(t members.Target) bool {
+		return isPartial(t) && (hasNoNamespaces(control) || hasNoNamespaces(reports[t.Name]))
+	}), nil
+}

@@ -1,0 +1,77 @@
+package selection
+
+import (
+	"context"
+
+	"github.com/clusterpass/clusterpass/shared/access"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/registry"
+	"github.com/clusterpass/clusterpass/shared/fleet/request"
+	"github.com/clusterpass/clusterpass/shared/identity"
+)
+
+// Access decides what a user may do. An access.Authorizer implements it.
+type Access interface {
+	Authorize(ctx context.Context, u *identity.User, a access.Attributes) error
+}
+
+// Policy is the part of a Selector that is the same for all requests.
+type Policy struct {
+	Access Access
+	// ControlPlane is the cluster that serves the kinds which no registry covers; "" for none.
+	ControlPlane string
+}
+
+// authorize returns nil if the caller may send the request to a cluster, whether it exists or not.
+func (p Policy) authorize(ctx context.Context, req *request.Request, cluster string) error {
+	return p.Access.Authorize(ctx, req.User, access.Cluster(cluster, req.Method, req.Header))
+}
+
+// Selector decides which clusters one request covers, by one Inventory. It is safe for concurrent use.
+type Selector struct {
+	policy    Policy
+	client    *members.Client
+	req       *request.Request
+	inventory *members.Inventory
+}
+
+// Selector returns a Selector for a request.
+func (p Policy) Selector(client *members.Client, req *request.Request, inv *members.Inventory) *Selector {
+	return &Selector{p, client, req, inv}
+}
+
+// ControlPlane returns the control-plane cluster if the request may be for it, or "". A request that selects clusters
+// may be for others.
+func (s *Selector) ControlPlane() string {
+	if s.req.NarrowsClusters() {
+		return ""
+	}
+	return s.policy.ControlPlane
+}
+
+// IsBare reports whether the request names no cluster of a fleet that has several.
+func (s *Selector) IsBare() bool {
+	if s.req.NamesCluster() {
+		return false
+	}
+	size := 0
+	for _, c := range s.inventory.Clusters {
+		if s.req.Route.AllClusters || registry.Chooses(s.inventory.Registries, c.Cluster) {
+			size++
+		}
+	}
+	return size > 1
+}
+
+// CoversAll reports whether the request covers everything in a cluster, without a registry.
+func (s *Selector) CoversAll(c members.Entry) bool {
+	return s.req.Route.AllClusters || c.Name == s.policy.ControlPlane
+}
+
+// Scope returns the scope in which registries cover a kind in a cluster.
+func (s *Selector) Scope(c members.Entry, k registry.Kind) registry.Scope {
+	return registry.ScopeOf(s.inventory.Registries, c.Cluster, k)
+}
+
+// InventoryDigest identifies the versions of all clusters and registries.
+func (s *Selector) InventoryDigest() string { return s.inventory.Digest }

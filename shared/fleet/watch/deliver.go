@@ -1,0 +1,187 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// initialEventsEnd is the annotation of the bookmark after which a watch is live (WatchList).
+const initialEventsEnd = "k8s.io/initial-events-end"
+
+// A buffer is sent when it has bufferSize bytes or maxBatch events. Events count even if the client gets nothing of
+// them, so that a watch ends in time.
+const (
+	bufferSize = 64 << 10
+	maxBatch   = 64
+)
+
+// buffer collects events that are sent together.
+type buffer struct {
+	text   []byte
+	events int // since it was sent
+	w      io.Writer
+	flush  func() error
+}
+
+// hasSpace reports whether the buffer has text, and space for more.
+func (b *buffer) hasSpace() bool {
+	return len(b.text) > 0 && len(b.text) < bufferSize && b.events < maxBatch
+}
+
+// send writes the text to the client.
+func (b *buffer) send() error {
+	if b.events = 0; len(b.text) == 0 {
+		return nil
+	}
+	_, err := b.w.Write(b.text)
+	if b.text = b.text[:0]; cap(b.text) > 2*bufferSize { // release the memory of a large object
+		b.text = nil
+	}
+	return errors.Join(err, b.flush())
+}
+
+// deliver writes events as they arrive. Events that are ready go out together.
+func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error, timeout time.Duration) error {
+	var end <-chan time.Time
+	if timeout > 0 {
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		end = timer.C
+	}
+	review := time.NewTicker(reviewInterval)
+	defer review.Stop()
+	var coverages <-chan coverage // nil while none is being read
+	out := &buffer{w: rw, flush: flush}
+	owesInitialEnd := w.sendsInitial && w.allowsBookmarks
+	for last := false; !last; out.events++ {
+		e := w.readyEvent(out)
+		if e.from == nil {
+			if out.send() != nil {
+				return nil // the client is gone, or the stream was ended
+			}
+			select {
+			case <-ctx.Done():
+				return endCause(ctx)
+			case <-end:
+				return nil
+			case <-review.C:
+				if coverages == nil { // otherwise clusters that hang delay the last one
+					coverages = w.readCoverage(ctx)
+				}
+			case c := <-coverages:
+				coverages = nil
+				if err := w.review(ctx, c); err != nil {
+					out.text, last = appendError(out.text, err), true
+				}
+			case e = <-w.events:
+			}
+		}
+		if e.from != nil {
+			out.text, last = w.handle(ctx, out.text, e)
+		}
+		if owesInitialEnd && !last && len(w.pending) == 0 && w.coversShown() {
+			owesInitialEnd = false
+			out.text = w.appendBookmark(out.text, map[string]string{initialEventsEnd: "true"})
+		}
+	}
+	_ = out.send()
+	return nil
+}
+
+// readyEvent returns an event that is ready, if there is one and the buffer has space.
+func (w *watcher) readyEvent(out *buffer) event {
+	if out.hasSpace() {
+		select {
+		case e := <-w.events:
+			return e
+		default:
+		}
+	}
+	return event{}
+}
+
+// endCause returns the error with which the gateway ended the stream, or nil. Everything that was sent is whole.
+func endCause(ctx context.Context) error {
+	var e *status.Error
+	if cause := context.Cause(ctx); !errors.Is(cause, forward.ErrFinished) && errors.As(cause, &e) {
+		return e
+	}
+	return nil
+}
+
+// handle appends an event as the client gets it, and reports whether the watch ends with it.
+func (w *watcher) handle(ctx context.Context, out []byte, e event) (text []byte, last bool) {
+	m := w.followed[e.from.ID]
+	if m == nil || m.follower != e.from { // a member that is not followed any more
+		return out, false
+	}
+	if e.typ == failed {
+		return appendError(out, e.err), true
+	}
+	text, err := w.deliverEvent(out, m, e)
+	if err == nil {
+		return text, false
+	}
+	var unforeseen *members.Failure
+	if errors.As(err, &unforeseen) {
+		return appendError(out, members.Summary([]*members.Failure{unforeseen})), true
+	} else if !w.followAgain(ctx, m.follower, e, err) {
+		return appendError(out, partialList(e.from.Name)), true
+	}
+	return out, false
+}
+
+// followAgain follows a member anew, after a delay, from before an event that cannot be passed on. It reports whether
+// that is possible: objects of a partial list would stay at the client.
+func (w *watcher) followAgain(ctx context.Context, f *follower, e event, why error) bool {
+	w.client.Log().Warn("an event of a cluster cannot be passed on: the cluster is asked again", "cluster", f.Name,
+		"error", why.Error())
+	if e.version == "" && w.shown[f.ID] {
+		return false
+	}
+	f.cancel()
+	delete(w.pending, f.ID) // it joins when its events can be passed on
+	w.follow(ctx, f.Target, min(2*max(f.delay, minRejoin), maxRejoin))
+	return true
+}
+
+// deliverEvent appends an event and records that it is delivered. It records nothing if it fails. After a panic, which
+// becomes the member's Failure, the records may be wrong, so that the watch must end.
+func (w *watcher) deliverEvent(out []byte, m *followed, e event) (text []byte, err error) {
+	defer w.client.Recover(e.from.Name, func(unforeseen *members.Failure) { err = unforeseen })
+	if err := w.votes.record(e); err != nil {
+		return out, err
+	}
+	before, layout := w.version[m.ID], w.layout
+	if e.version != "" {
+		w.version[m.ID] = e.version
+	}
+	switch e.typ {
+	case away:
+		delete(w.pending, m.ID) // it joins when its list can be read
+		return out, nil
+	case synced, bookmark:
+		hadAll := len(w.pending) == 0 // before that, no version resumes
+		if e.typ == synced {
+			delete(w.pending, m.ID)
+		}
+		if !w.allowsBookmarks || !hadAll || !w.coversShown() {
+			return out, nil
+		}
+		return w.appendBookmark(out, nil), nil
+	}
+	out, err = w.appendObject(out, m, e)
+	if err == nil {
+		w.shown[m.ID] = true
+		return out, nil
+	}
+	w.layout, m.layout = layout, nil
+	w.restore(m.ID, before)
+	return out, err
+}

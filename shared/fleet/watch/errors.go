@@ -1,0 +1,26 @@
+package watch
+
+import (
+	"errors"
+
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// errHistoryLost is for a member that does not return the objects of an earlier version in order. Only a new list of
+// the client shows which objects are gone.
+var errHistoryLost = errors.New("the member does not say what it had then")
+
+// errPartialList is for a list of which a part was delivered. Objects that are gone by the next list would stay at the
+// client.
+var errPartialList = errors.New("the list broke off after it was begun")
+
+// partialList returns the error that the client gets for errPartialList.
+func partialList(cluster string) error {
+	return status.New(status.Expired, cluster, "the list of cluster %q broke off: list again", cluster)
+}
+
+// notCovered returns the error for a version, or a watch, of a cluster that the request covers no more.
+func notCovered() error {
+	return status.New(status.Expired, "",
+		"a cluster is not in the fleet any more, or may not be called any more: list again")
+}

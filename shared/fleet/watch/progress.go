@@ -1,0 +1,75 @@
+package watch
+
+import "github.com/clusterpass/clusterpass/shared/fleet/cursor"
+
+// progress records what was delivered to the client. doc.go has its invariants. Members are identified by their ids.
+type progress struct {
+	version cursor.Version  // see invariant 1
+	single  bool            // versions are the only member's own
+	shown   map[uint64]bool // members of which the client has seen an object
+	pending map[uint64]bool // members that the watch began with and that are not complete
+}
+
+func newProgress(single bool) progress {
+	return progress{
+		version: cursor.Version{}, single: single, shown: map[uint64]bool{}, pending: map[uint64]bool{},
+	}
+}
+
+// restore sets the version of a member to that before an event which could not be passed on; "" removes it.
+func (p *progress) restore(id uint64, before string) {
+	if before != "" {
+		p.version[id] = before
+	} else {
+		delete(p.version, id)
+	}
+}
+
+// coversShown reports whether the version covers all objects that the client has seen. It does not while the list of a
+// member is being delivered that joined later.
+func (p *progress) coversShown() bool {
+	for id := range p.shown {
+		if p.version[id] == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// resumable returns the version from which a client can resume behind an event of a member. It is "" while a list is
+// being delivered. Events of a difference have the version from before it.
+func (p *progress) resumable(id uint64) string {
+	if p.version[id] == "" || !p.coversShown() {
+		return ""
+	}
+	return p.delivered()
+}
+
+// delivered returns the resourceVersion of everything that was delivered.
+func (p *progress) delivered() string { return p.version.ClientForm(p.single) }
+
+// objectVersion returns the function that replaces an object's own resourceVersion in an event. Objects of a single
+// member keep their own. Those of a list that is being delivered get a composite from which a resume is refused.
+func (p *progress) objectVersion(resumable string) func(own string) string {
+	switch {
+	case resumable != "":
+		return func(string) string { return resumable }
+	case p.single:
+		return withoutComposite
+	}
+	return func(own string) string {
+		if !cursor.ValidOwn(own) {
+			return withoutComposite(own)
+		}
+		return p.version.WithObject(own).String()
+	}
+}
+
+// withoutComposite returns a member's own version, or "" if it reads as a composite. By a composite, a member could
+// make a client resume the watches of other members where it likes.
+func withoutComposite(own string) string {
+	if cursor.Composite(own) {
+		return ""
+	}
+	return own
+}

@@ -1,0 +1,198 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/scan"
+)
+
+// maxSilence is the time after which a member that sends nothing is called again. kube-apiserver sends a bookmark each
+// minute.
+const maxSilence = 5 * time.Minute
+
+// list starts a list of the member with the client's selectors and these parameters. With nil it has the client's form.
+// Otherwise, each row has the metadata of its object.
+func (f *follower) list(ctx context.Context, params url.Values) (*listing, error) {
+	l := &listing{}
+	call := f.call(params)
+	if call.Query.Get("includeObject") == "None" && params != nil {
+		call.Query.Set("includeObject", "Metadata")
+	}
+	// A list has a name of its own for this form.
+	accept := strings.ReplaceAll(f.accept, "as=PartialObjectMetadata;", "as=PartialObjectMetadataList;")
+	call.Header["Accept"] = []string{accept}
+	l.answer = f.client.Do(ctx, f.Target, call, func(a *members.Answer) (err error) {
+		l.Source, err = merge.Open(f.Name, members.NewPacedReader(a))
+		return err
+	})
+	if l.answer.Err != nil {
+		return nil, l.answer.Err
+	}
+	return l, nil
+}
+
+// unwatchable returns the Failure for a member whose lists have no version to watch from.
+func (f *follower) unwatchable() *members.Failure {
+	return members.NewFailure(f.Name, http.StatusMethodNotAllowed, nil,
+		"cluster %q lists this kind without a resourceVersion: it cannot be watched", f.Name)
+}
+
+// startLive sets the version to the member's present one, and sends no object.
+func (f *follower) startLive(ctx context.Context) error {
+	l, err := f.list(ctx, url.Values{"limit": {"1"}})
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := l.Drain(); err != nil {
+		return err
+	}
+	if !cursor.ValidOwn(l.Metadata().ResourceVersion) {
+		return f.unwatchable()
+	}
+	f.version = l.Metadata().ResourceVersion
+	f.reportStart(nil)
+	f.send(ctx, event{from: f, typ: synced, version: f.version, kind: l.kind()})
+	return nil
+}
+
+// sendInitial sends all objects of the member as ADDED, and then the version of the list.
+func (f *follower) sendInitial(ctx context.Context) error {
+	l, err := f.list(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if m := l.Metadata(); m != nil && !cursor.ValidOwn(m.ResourceVersion) {
+		return f.unwatchable()
+	}
+	f.reportStart(nil)
+	hasSent := false
+	broken := func(err error) error {
+		if hasSent {
+			return fmt.Errorf("%w: %w", errPartialList, err)
+		}
+		f.send(ctx, event{from: f, typ: away})
+		return err
+	}
+	for {
+		v, err := l.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return broken(err)
+		}
+		hasSent = true
+		if l.object = v; !f.sendListed(ctx, added, l) {
+			return nil
+		}
+	}
+	if !cursor.ValidOwn(l.Metadata().ResourceVersion) {
+		return broken(f.unwatchable())
+	}
+	f.version = l.Metadata().ResourceVersion
+	f.send(ctx, event{from: f, typ: synced, version: f.version, kind: l.kind()})
+	return nil
+}
+
+// sendListed sends the present object of a list as an event. It reports false if the watch ends.
+func (f *follower) sendListed(ctx context.Context, typ string, l *listing) bool {
+	if !f.covers(l.object, l.IsTable()) {
+		return true
+	}
+	e := event{from: f, typ: typ, isRow: l.IsTable(), columns: l.Columns, kind: l.kind()}
+	if e.isRow {
+		e.object = l.object.Clone()
+	} else {
+		e.object, e.kind = withKind(l.object, e.kind)
+	}
+	return f.send(ctx, e)
+}
+
+// read passes on the events of a member until the member ends its watch. It calls stop if the member sends nothing for
+// maxSilence.
+func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error {
+	idle := time.AfterFunc(maxSilence, stop)
+	defer idle.Stop()
+	in := scan.NewReader(body, merge.MaxObject)
+	in.Scanner.Field = "object"
+	var columns []merge.Column
+	for {
+		text := in.Beginning('{')
+		if errors.Is(in.Err(), io.EOF) {
+			return nil
+		} else if in.Err() != nil {
+			return members.NewFailure(f.Name, http.StatusBadGateway, in.Err(), "the watch of cluster %q broke off", f.Name)
+		}
+		in.Limit(merge.MaxObject)
+		idle.Reset(maxSilence)
+		e, err := f.parse(text, in.Scanner.Found, &columns)
+		if err != nil {
+			return err
+		}
+		f.version = e.version
+		if !f.send(ctx, e) {
+			return nil
+		}
+	}
+}
+
+// parse returns the event for the text of one. columns are those that the last table announced. An event of a namespace
+// that the client does not get becomes a bookmark.
+func (f *follower) parse(text []byte, found scan.Found, columns *[]merge.Column) (event, error) {
+	typ, object, err := eventOf(text, found)
+	if err != nil {
+		return event{}, f.badEvent(err, "sends an event that cannot be read")
+	}
+	if typ == "ERROR" {
+		code, _ := strconv.Atoi(string(scan.Lookup(object.Text, "code"))) // 0 stays
+		message := scan.Text(scan.Lookup(object.Text, "message"))
+		return event{}, &members.Failure{Cluster: f.Name, Code: code, Message: message}
+	}
+	own := metadataText(object, false, "resourceVersion")
+	if !cursor.ValidOwn(own) {
+		return event{}, f.badEvent(nil, "sends an event without a resourceVersion")
+	}
+	if f.version != "" && cursor.Before(own, f.version) { // to resume from it would repeat events
+		return event{}, f.badEvent(nil, "sends an event of version %s after one of %s", own, f.version)
+	}
+	kind, _ := merge.KindOf(object)
+	e := event{from: f, typ: typ, object: object, version: own, kind: kind}
+	switch typ {
+	case bookmark:
+		return e, nil
+	case added, modified, deleted:
+	default:
+		return event{}, f.badEvent(nil, "sends an event of type %.20q", typ)
+	}
+	if merge.IsTable(kind.Kind, kind.APIVersion) {
+		row, definitions, err := rowOf(object)
+		if err != nil {
+			return event{}, f.badEvent(err, "sends an event that cannot be read")
+		}
+		if len(definitions) > 0 {
+			*columns = definitions // only the first event has them
+		}
+		e.isRow, e.object, e.columns = true, row, *columns
+	}
+	if !f.covers(e.object, e.isRow) {
+		e.typ = bookmark
+	}
+	return e, nil
+}
+
+// badEvent returns the Failure for an event that breaks the protocol.
+func (f *follower) badEvent(err error, format string, args ...any) *members.Failure {
+	return members.NewFailure(f.Name, http.StatusBadGateway, err, "cluster %q %s", f.Name, fmt.Sprintf(format, args...))
+}

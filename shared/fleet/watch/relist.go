@@ -1,0 +1,112 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+)
+
+// relist sends the changes since f.version of a member whose history is gone, as after its API server restarted. The
+// member can list the objects of f.version until its etcd is compacted, some minutes later. That list and a list of now
+// are read side by side, in the order of their keys, so that neither needs memory.
+func (f *follower) relist(ctx context.Context) error {
+	then, err := f.list(ctx, url.Values{"resourceVersion": {f.version}, "resourceVersionMatch": {"Exact"}})
+	var e *members.Failure
+	if errors.As(err, &e) && (e.IsExpired() || e.Code == http.StatusBadRequest) { // some aggregated APIs lack such lists
+		return fmt.Errorf("%w: %w", errHistoryLost, err)
+	} else if err != nil {
+		return err
+	}
+	defer then.close()
+	now, err := f.list(ctx, url.Values{})
+	if err != nil {
+		return err
+	}
+	defer now.close()
+	hasSent, err := f.difference(ctx, then, now)
+	if err == nil && !cursor.ValidOwn(now.Metadata().ResourceVersion) {
+		err = fmt.Errorf("%w: its list has no resourceVersion", errHistoryLost)
+	}
+	if err != nil && hasSent {
+		return fmt.Errorf("%w: %w", errPartialList, err)
+	} else if err != nil {
+		return err
+	}
+	f.version = now.Metadata().ResourceVersion
+	f.send(ctx, event{from: f, typ: bookmark, version: f.version, kind: now.kind()})
+	return nil
+}
+
+// difference sends the events that change one list into the other, and reports whether there were some. Like objects of
+// a list, they have no version: the version is complete once the last event is sent.
+func (f *follower) difference(ctx context.Context, then, now *listing) (hasSent bool, err error) {
+	for _, l := range []*listing{then, now} {
+		if err := l.advance(); err != nil {
+			return false, err
+		}
+	}
+	for !then.atEnd || !now.atEnd {
+		order := compare(then, now)
+		var buffer [2]change
+		for _, c := range order.changes(buffer[:0], then, now) {
+			hasSent = true
+			if !f.sendListed(ctx, c.typ, c.object) {
+				return hasSent, context.Cause(ctx)
+			}
+		}
+		if order <= 0 {
+			if err := then.advance(); err != nil {
+				return hasSent, err
+			}
+		}
+		if order >= 0 {
+			if err := now.advance(); err != nil {
+				return hasSent, err
+			}
+		}
+	}
+	return hasSent, nil
+}
+
+// order is the order of the present objects of two lists by their keys. It is negative if the first is before the
+// second, and 0 if both have the same key.
+type order int
+
+// compare returns the order of two lists. One of them must have an object.
+func compare(then, now *listing) order {
+	switch {
+	case now.atEnd:
+		return -1
+	case then.atEnd:
+		return 1
+	}
+	return order(strings.Compare(then.at.key, now.at.key))
+}
+
+// change is an event of a difference, for the present object of a list.
+type change struct {
+	typ    string
+	object *listing
+}
+
+// changes appends the events for the present objects of two lists to dst. An object with another uid replaces the one
+// of that name.
+func (o order) changes(dst []change, then, now *listing) []change {
+	switch {
+	case o < 0:
+		return append(dst, change{deleted, then})
+	case o > 0:
+		return append(dst, change{added, now})
+	case then.at.uid != now.at.uid:
+		return append(dst, change{deleted, then}, change{added, now})
+	case then.at.version != now.at.version:
+		return append(dst, change{modified, now})
+	}
+	return dst
+}

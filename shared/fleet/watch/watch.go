@@ -1,0 +1,180 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/cursor"
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/request"
+	"github.com/clusterpass/clusterpass/shared/fleet/respond"
+	"github.com/clusterpass/clusterpass/shared/fleet/selection"
+	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// New returns the call that follows the targets. It checks the parameters and calls no member.
+func New(
+	client *members.Client, req *request.Request, selector *selection.Selector, targets []members.Target,
+) (*forward.Call, error) {
+	req = withListPath(req)
+	accept, err := req.AcceptJSON()
+	if err != nil {
+		return nil, err
+	}
+	s := &session{client: client, req: req, accept: accept, events: make(chan event)}
+	w := newWatcher(s, members.IsSingle(targets))
+	w.selector = selector
+	w.allowsBookmarks = request.IsTrue(req.Param("allowWatchBookmarks"))
+	w.sendsInitial = request.IsTrue(req.Param("sendInitialEvents"))
+	timeout, err := parseTimeout(req.Param("timeoutSeconds"))
+	if err != nil {
+		return nil, err
+	}
+	if err := checkParameters(req); err != nil {
+		return nil, err
+	}
+	if err := w.parseVersion(targets); err != nil {
+		return nil, err
+	}
+	return &forward.Call{
+		Carry: func(rw http.ResponseWriter, r *http.Request) error { return w.run(rw, r, targets, timeout) },
+	}, nil
+}
+
+// withListPath returns the request for the path of the list. Members are watched by that path. The older form, with
+// /watch/ before the resource and an optional name behind it, has the same meaning.
+func withListPath(req *request.Request) *request.Request {
+	if req.Resource.Name != "" {
+		one := fields.OneTermEqualSelector("metadata.name", req.Resource.Name).String()
+		if more := req.Param("fieldSelector"); more != "" {
+			one += "," + more
+		}
+		query := req.Query()
+		query.Set("fieldSelector", one)
+		req = req.WithQuery(query)
+	}
+	return req.WithPath(req.ListPath())
+}
+
+// parseTimeout parses timeoutSeconds; 0 is none.
+func parseTimeout(s string) (time.Duration, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil {
+		return 0, status.New(status.BadRequest, "", "the parameter timeoutSeconds is %q; want a number", s)
+	}
+	return time.Duration(n) * time.Second, nil
+}
+
+// checkParameters refuses the combinations of parameters that kube-apiserver refuses.
+func checkParameters(req *request.Request) error {
+	const initial = "sendInitialEvents"
+	switch match := req.Param("resourceVersionMatch"); {
+	case req.HasParam(initial) && match != "NotOlderThan":
+		return status.New(status.BadRequest, "",
+			"a watch with sendInitialEvents wants resourceVersionMatch=NotOlderThan, too; this has %.40q", match)
+	case !req.HasParam(initial) && match != "":
+		return status.New(status.BadRequest, "", "a watch takes resourceVersionMatch only with sendInitialEvents")
+	case req.Param("continue") != "":
+		return status.New(status.BadRequest, "", "a watch takes no continue")
+	}
+	return nil
+}
+
+// parseVersion parses the version from which the watch resumes.
+func (w *watcher) parseVersion(targets []members.Target) error {
+	v := w.req.Param("resourceVersion")
+	switch {
+	case w.sendsInitial || v == "" || v == "0": // all objects, or only later events
+		w.skipsInitial = !w.sendsInitial && w.req.HasParam("sendInitialEvents")
+		return nil
+	case cursor.Composite(v):
+		asked, err := cursor.ParseVersion(v)
+		if err != nil {
+			return status.New(status.BadRequest, "", "%w", err)
+		}
+		if w.single { // its events have smaller numbers
+			return status.New(status.Expired, "",
+				"watch from a version of several clusters: one is covered now; list again")
+		}
+		for id := range asked {
+			if !slices.ContainsFunc(targets, func(t members.Target) bool { return t.ID == id }) {
+				return notCovered()
+			}
+		}
+		w.version = asked
+		return nil
+	case w.single && cursor.ValidOwn(v):
+		w.version = cursor.Version{targets[0].ID: v}
+		return nil
+	}
+	return request.ForeignVersion(v)
+}
+
+// run answers the watch until the client or the timeout ends it. r is the request of the stream.
+func (w *watcher) run(
+	rw http.ResponseWriter, r *http.Request, targets []members.Target, timeout time.Duration,
+) error {
+	w.client = w.client.WithRequest(r)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	var followers []*follower
+	for _, t := range targets {
+		if _, known := w.version[t.ID]; !known {
+			w.pending[t.ID] = true
+			if w.skipsInitial {
+				w.unlisted[t.ID] = true
+			}
+		}
+		followers = append(followers, w.follow(ctx, t, 0))
+	}
+	failures, err := w.awaitStart(followers)
+	if err != nil {
+		return err
+	}
+	if len(failures) == len(targets) || len(failures) > 0 && w.req.Strict {
+		return w.req.Incomplete(failures)
+	}
+	members.Warn(rw.Header(), failures)
+	respond.Stream(rw)
+	flush := http.NewResponseController(rw).Flush
+	if err := flush(); err != nil {
+		return nil //nolint:nilerr // the client is gone
+	}
+	return w.deliver(ctx, rw, flush, timeout)
+}
+
+// awaitStart blocks until each follower has called its member, within the deadline. It returns the failures, and an
+// error if a member lacks the version from which the client resumes.
+func (w *watcher) awaitStart(followers []*follower) ([]*members.Failure, error) {
+	var failures, expired []*members.Failure
+	for _, f := range followers {
+		err := <-f.started
+		var e *members.Failure
+		switch {
+		case err == nil:
+			continue
+		case errors.As(err, &e):
+			failures = append(failures, e)
+			delete(w.pending, f.ID) // it joins when it responds
+			if e.IsExpired() && w.version[f.ID] != "" {
+				expired = append(expired, e)
+			}
+		default:
+			return nil, err
+		}
+	}
+	if len(expired) > 0 {
+		return nil, members.ExpiredSummary(expired)
+	}
+	return failures, nil
+}

@@ -1,0 +1,53 @@
+package watch
+
+import (
+	"context"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/fleet/members"
+	"github.com/clusterpass/clusterpass/shared/fleet/merge"
+	"github.com/clusterpass/clusterpass/shared/fleet/naming"
+	"github.com/clusterpass/clusterpass/shared/fleet/selection"
+)
+
+// watcher answers one watch of several members. Only the goroutine of run uses it.
+type watcher struct {
+	*session
+	progress
+	votes           kindVotes
+	selector        *selection.Selector
+	allowsBookmarks bool
+	sendsInitial    bool // the client asks for all objects, and a bookmark behind them (WatchList)
+	skipsInitial    bool // the client asks for no objects (sendInitialEvents=false)
+	followed        map[uint64]*followed
+	unlisted        map[uint64]bool // members whose objects are not sent, only later events
+	layout          *merge.Layout   // the layout of a table, as the client knows it
+}
+
+// followed is a member that the watch follows, with the state in which its events are written.
+type followed struct {
+	*follower
+	answer  *naming.Answer
+	layout  *merge.Layout // in which rows are laid out, of a table with these columns
+	rows    *merge.Rows
+	columns []merge.Column
+}
+
+func newWatcher(s *session, single bool) *watcher {
+	return &watcher{
+		session: s, progress: newProgress(single), votes: newKindVotes(), followed: map[uint64]*followed{},
+		unlisted: map[uint64]bool{},
+	}
+}
+
+// follow starts to follow a member after a delay, from its version.
+func (w *watcher) follow(ctx context.Context, t members.Target, delay time.Duration) *follower {
+	ctx, cancel := context.WithCancel(ctx)
+	f := &follower{
+		Target: t, session: w.session, version: w.version[t.ID], skipInitial: w.unlisted[t.ID], single: w.single,
+		started: make(chan error, 1), hasStarted: delay > 0, delay: delay, cancel: cancel,
+	}
+	w.followed[t.ID] = &followed{follower: f, answer: w.req.NewAnswer(t.Name, w.client.AcquireDecodeSlot)}
+	f.start(ctx)
+	return f
+}
