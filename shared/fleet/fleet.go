@@ -32,6 +32,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/selection"
 	"github.com/clusterpass/clusterpass/shared/fleet/watch"
 	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -108,8 +109,8 @@ func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.Call) (*for
 		return nil, err
 	}
 	if targets == nil { // the request is for the control-plane cluster alone
-		route := d.client.RouteTo(f.policy.ControlPlane, d.req.Route.Path)
-		return &forward.Call{Route: route, Query: d.req.RawQuery}, nil
+		to := d.client.RouteTo(f.policy.ControlPlane, d.req.Route.Path)
+		return &forward.Call{Request: route.NewRequest(d.req.Method, to, d.req.RawQuery, d.req.Header)}, nil
 	}
 	targets = d.selector.SkipUnidentifiable(w.Header(), targets)
 	return d.dispatch(w, targets)

@@ -20,7 +20,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/forward"
-	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
@@ -44,11 +43,10 @@ func New(maxMessage int64) *Translator {
 // Do works like forward.Do, and translates the request if the member refuses the client's websocket. It then hijacks
 // the connection through ws, which must write to the same client as w.
 func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error {
-	res := route.ParseResource(r.Method, c.Route.Path, c.Query)
 	offered := websocket.Subprotocols(r)
-	s := session{maxMessage: t.maxMessage, w: w, ws: ws, r: r, call: c}
+	s := &session{maxMessage: t.maxMessage, w: w, ws: ws, r: r, call: c}
 	var other func() (done bool, err error) // the translated alternative
-	kind := res.Subresource
+	kind := c.Resource.Subresource
 	switch {
 	case !websocket.IsWebSocketUpgrade(r):
 		return forward.Do(w, r, c)
@@ -68,7 +66,7 @@ func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Ca
 		if s.protocol == logBase64 {
 			s.framing = text.Base64
 		}
-	case res.Verb == "watch" && len(offered) <= 1: // kube-apiserver accepts any single protocol
+	case c.Resource.Verb == "watch" && len(offered) <= 1: // kube-apiserver accepts any single protocol
 		s.protocol, s.framing, other = strings.Join(offered, ""), text.Lines, s.plain
 	}
 	if other == nil || s.protocol == "" && len(offered) > 0 {
@@ -81,17 +79,28 @@ func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Ca
 		}
 		t.needed.Remove(key) // the entry is wrong or outdated
 	}
-	c.Refused = func(resp *http.Response, by *cluster.Member) (bool, error) {
-		if slices.Contains(final, resp.StatusCode) {
-			return false, nil
-		}
-		s.call.Member = by
-		if aboutDialect(resp) {
-			s.switched = func() { t.needed.Add(key, struct{}{}, time.Now().Add(memoryTTL)) }
-		}
-		return other()
-	}
+	remember := func() { t.needed.Add(key, struct{}{}, time.Now().Add(memoryTTL)) }
+	c.Fallback = &fallback{session: s, translate: other, remember: remember}
 	return forward.Do(w, r, c)
+}
+
+// fallback translates a request after the member has refused the client's websocket. It implements forward.Fallback.
+type fallback struct {
+	session   *session
+	translate func() (done bool, err error)
+	remember  func() // records that the member needs translation
+}
+
+// ServeRefused implements forward.Fallback.
+func (f *fallback) ServeRefused(resp *http.Response, by *cluster.Member) (done bool, err error) {
+	if slices.Contains(final, resp.StatusCode) {
+		return false, nil
+	}
+	f.session.call.Member = by
+	if aboutDialect(resp) {
+		f.session.switched = f.remember
+	}
+	return f.translate()
 }
 
 // final are status codes that do not depend on the protocol.
@@ -135,7 +144,9 @@ const logBase64 = "base64.binary.k8s.io"
 
 // plain sends the request by plain HTTP. The result is always final.
 func (s *session) plain() (done bool, err error) {
-	do := func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, s.call) }
+	call := s.call
+	call.Request = call.WithoutUpgrade()
+	do := func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, call) }
 	return true, text.Answer(s.w, s.ws, s.r, do, s.maxMessage, s.protocol, s.framing)
 }
 

@@ -54,11 +54,13 @@ func newUnverified(l Limits, refuse func(limit, format string, args ...any) erro
 	return u
 }
 
-// Unverified returns the limits of callers whom only a member can identify, for gateway.Config.
-func (b *Bridge) Unverified() gateway.Unverified { return b.unverified }
+// BeginUnverified implements gateway.Admission.
+func (b *Bridge) BeginUnverified(source limits.Source, cluster, bearer string) (gateway.UnverifiedCall, error) {
+	return b.unverified.begin(source, cluster, bearer)
+}
 
-// Begin implements gateway.Unverified.
-func (u *unverified) Begin(source limits.Source, cluster, bearer string) (gateway.UnverifiedCall, error) {
+// begin counts a call whose body has not arrived yet.
+func (u *unverified) begin(source limits.Source, cluster, bearer string) (gateway.UnverifiedCall, error) {
 	c := &unverifiedCall{u: u, key: u.keyOf(cluster, bearer), source: source.String()}
 	if !source.IsKnown() {
 		c.source = "call " + strconv.FormatUint(u.calls.Add(1), 10) // many callers may share it: each call has its own

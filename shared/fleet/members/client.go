@@ -122,9 +122,10 @@ func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answ
 		a.Err = err
 		return a
 	}
-	a.Response, a.Err = forward.Open(c.request(ctx, call), forward.Call{ //nolint:bodyclose // by the reader, or above
-		Route: c.RouteTo(t.Name, call.Path), Query: call.Query.Encode(), User: c.caller.User, Member: m,
-		Renew: c.cfg.Members.Renew,
+	req := c.request(ctx, call)
+	a.Response, a.Err = forward.Open(req, forward.Call{ //nolint:bodyclose // by the reader, or above
+		Request: route.NewRequest(req.Method, c.RouteTo(t.Name, call.Path), call.Query.Encode(), req.Header),
+		User:    c.caller.User, Member: m, Renew: c.cfg.Members.Renew,
 	})
 	if a.Err != nil {
 		return a

@@ -5,6 +5,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/route"
 )
 
 // Forward returns the call to the object's cluster for a request whose response is no object, such as a log. It returns
@@ -17,6 +18,7 @@ func (h *Handler) Forward(w http.ResponseWriter, targets []members.Target) (*for
 	if owner == nil {
 		return nil, h.notFound(w, failures)
 	}
-	route := h.Client.RouteTo(owner.Name, h.Request.Route.Path)
-	return &forward.Call{Route: route, Query: h.Request.RawQuery}, nil
+	req := h.Request
+	to := h.Client.RouteTo(owner.Name, req.Route.Path)
+	return &forward.Call{Request: route.NewRequest(req.Method, to, req.RawQuery, req.Header)}, nil
 }

@@ -37,7 +37,7 @@ func Parse(r *http.Request, c forward.Call) (*Request, error) {
 	}
 	req := &Request{
 		Method: r.Method, Header: r.Header, User: c.User, Route: c.Route,
-		Resource: route.ParseResource(r.Method, c.Route.Path, c.Query), RawQuery: c.Query,
+		Resource: c.Resource, RawQuery: c.Query,
 		Strict:          route.Truthy(c.Query, strictParam) || IsTrue(r.Header.Get(strictHeader)),
 		ClusterSelector: ClusterSelector{Labels: labels.Everything()}, query: values,
 	}

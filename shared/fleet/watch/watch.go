@@ -43,10 +43,9 @@ func New(
 	if err := w.parseVersion(targets); err != nil {
 		return nil, err
 	}
-	return &forward.Call{
-		Route: req.Route, Query: req.RawQuery,
-		Carry: func(rw http.ResponseWriter, r *http.Request) error { return w.run(rw, r, targets, timeout) },
-	}, nil
+	return &forward.Call{Carry: func(rw http.ResponseWriter, r *http.Request) error {
+		return w.run(rw, r, targets, timeout)
+	}}, nil
 }
 
 // withListPath returns the request for the path of the list. Members are watched by that path. The older form, with
