@@ -184,15 +184,6 @@ func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
 	}
 }
 
-// TestProxyDoesNotLinkFleet: the function for one cluster starts faster without the code for many.
-func TestProxyDoesNotLinkFleet(t *testing.T) {
-	for _, p := range list(t, "-deps", "-tags", "lambda.norpc", "./functions/proxy/bootstrap") {
-		if strings.HasPrefix(p.ImportPath, module+"shared/fleet") {
-			t.Errorf("functions/proxy links %s", p.ImportPath)
-		}
-	}
-}
-
 // TestEveryPackageHasComment: a reader learns the purpose of a package from its comment and its name.
 func TestEveryPackageHasComment(t *testing.T) {
 	for _, p := range list(t, "./...") {
