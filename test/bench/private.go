@@ -37,7 +37,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
-	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
 const (
@@ -72,7 +72,7 @@ func tunnelSpeed(ctx context.Context, out io.Writer, data string) error {
 	log := slog.New(slog.DiscardHandler)
 	issuer := &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: url}
 	keys := passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: url, Log: log})
-	bridge := agents.New(agents.Config{Issuer: issuer, Keys: keys, Log: log, Metrics: prometheus.NewRegistry()})
+	bridge := agentserver.New(agentserver.Config{Issuer: issuer, Keys: keys, Log: log, Metrics: prometheus.NewRegistry()})
 	defer bridge.Close()
 	front := httptest.NewTLSServer(bridge.Handler(http.NotFoundHandler()))
 	defer front.Close()

@@ -10,7 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/clusterpass/clusterpass/shared/gateway"
-	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
 // cloudWatchPeriod is the interval of the metrics for CloudWatch. Its alarms evaluate minutes.
@@ -64,7 +64,7 @@ func (b *Bridge) cloudWatchLine(namespace string, now time.Time, before totals) 
 			all.auditLost = sum(f)
 		case auditRefused:
 			all.auditRefused = sum(f)
-		case agents.ReusesMetric:
+		case agentserver.ReusesMetric:
 			all.agentReuses = sum(f)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/shared/waittest"
-	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
 // TestCloudWatchLine checks the metrics that the alarms and the scaling of infra/aws use.
@@ -116,7 +116,7 @@ func TestCloudWatchLineOfAudit(t *testing.T) {
 // credential is used.
 func TestCloudWatchLineOfReusedCredentials(t *testing.T) {
 	b := New(Limits{})
-	reuses := prometheus.NewCounter(prometheus.CounterOpts{Name: agents.ReusesMetric})
+	reuses := prometheus.NewCounter(prometheus.CounterOpts{Name: agentserver.ReusesMetric})
 	b.Metrics.MustRegister(reuses)
 	reuses.Inc()
 	line, all, err := b.cloudWatchLine("Clusterpass/test", time.Now(), totals{})

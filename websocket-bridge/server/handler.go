@@ -15,7 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/health"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/passes"
-	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
 // HandlerConfig configures a Handler.
@@ -31,7 +31,7 @@ type HandlerConfig struct {
 // Handler serves the gateway with a bridge, and the agents of private clusters.
 type Handler struct {
 	http.Handler
-	Agents *agents.Agents
+	Agents *agentserver.Agents
 
 	closers []func() error // in the order of opening
 }

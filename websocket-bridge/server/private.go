@@ -8,18 +8,18 @@ import (
 	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/passes"
-	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
 // Private configures the tunnels of private clusters. Programs that run a bridge embed it.
 type Private struct {
-	MaxAgents int          `envconfig:"CLUSTERPASS_MAX_AGENTS" default:"5000" min:"1" desc:"Maximum number of connected agents of private clusters." example:"1000"`
-	Peers     agents.Peers `envconfig:"CLUSTERPASS_PEERS" desc:"Tunnel ports of all replicas of the bridge: a comma-separated list of host:port. A host may have many addresses." example:"bridge.clusterpass.internal:8444"`
+	MaxAgents int               `envconfig:"CLUSTERPASS_MAX_AGENTS" default:"5000" min:"1" desc:"Maximum number of connected agents of private clusters." example:"1000"`
+	Peers     agentserver.Peers `envconfig:"CLUSTERPASS_PEERS" desc:"Tunnel ports of all replicas of the bridge: a comma-separated list of host:port. A host may have many addresses." example:"bridge.clusterpass.internal:8444"`
 }
 
 // newAgents returns the endpoint of a bridge for the agents of private clusters. Its verifier has caches of its own, so
 // that agents cannot evict the passes of callers. Call Close when done.
-func (p Private) newAgents(b *Bridge, parts *assembly.Parts) *agents.Agents {
+func (p Private) newAgents(b *Bridge, parts *assembly.Parts) *agentserver.Agents {
 	keys := parts.NewVerifier()
 	b.CountCaches(func() map[string]cache.Stats {
 		stats := map[string]cache.Stats{}
@@ -28,7 +28,7 @@ func (p Private) newAgents(b *Bridge, parts *assembly.Parts) *agents.Agents {
 		}
 		return stats
 	})
-	return agents.New(agents.Config{
+	return agentserver.New(agentserver.Config{
 		Issuer: &passes.Issuer{
 			Objects: parts.Stores.Objects, Secrets: parts.Stores.Secrets, URL: string(parts.Env.URL),
 		},
@@ -38,7 +38,7 @@ func (p Private) newAgents(b *Bridge, parts *assembly.Parts) *agents.Agents {
 
 // listenTunnel opens the tunnel port at listen and returns a function that closes it. Clusters have the port's public
 // address in their proxyURL.
-func listenTunnel(ctx context.Context, a *agents.Agents, listen string) (closePort func() error, err error) {
+func listenTunnel(ctx context.Context, a *agentserver.Agents, listen string) (closePort func() error, err error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {
 		return nil, fmt.Errorf("CLUSTERPASS_TUNNEL_LISTEN: %w", err)

@@ -26,7 +26,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/registration"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	"github.com/clusterpass/clusterpass/test/e2e"
-	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
 // TestRotationByTunnel rotates the credential of a private cluster, with the stores and the configuration of AWS. If
@@ -120,7 +120,7 @@ func startAgentBridge(t *testing.T, st *stores.Stores, log *slog.Logger) (url, t
 	t.Helper()
 	srv := httptest.NewUnstartedServer(nil)
 	url = "https://" + srv.Listener.Addr().String()
-	bridge := agents.New(agents.Config{
+	bridge := agentserver.New(agentserver.Config{
 		Issuer: &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: url},
 		Keys:   passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: url, Log: log}),
 		Log:    log, Metrics: prometheus.NewRegistry(),

@@ -29,8 +29,8 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/route"
-	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
-	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
+	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
 // A missing replica is dialled after a random time below jitter. The pauses after failures double from firstPause to
@@ -77,7 +77,7 @@ type Keeper struct {
 
 // link is the tunnel to one replica.
 type link struct {
-	session  *carrier.Session
+	session  *mux.Session
 	draining bool
 }
 
@@ -87,7 +87,7 @@ func New(cfg Config) *Keeper {
 		cfg.Now = time.Now
 	}
 	k := &Keeper{
-		cfg: cfg, id: uuid.NewString(), dialer: carrier.NewDialer(), changed: make(chan struct{}, 1),
+		cfg: cfg, id: uuid.NewString(), dialer: mux.NewDialer(), changed: make(chan struct{}, 1),
 		links: map[string]*link{}, replicas: 1,
 	}
 	k.dialer.NetDialContext, k.dialer.TLSClientConfig = cfg.Dial, cfg.TLS
@@ -228,8 +228,8 @@ func (k *Keeper) dial(ctx context.Context) error {
 		have = append(have, id)
 	}
 	k.mu.Unlock()
-	header.Set(agents.AgentHeader, k.id)
-	header.Set(agents.HaveHeader, strings.Join(have, ","))
+	header.Set(agentserver.AgentHeader, k.id)
+	header.Set(agentserver.HaveHeader, strings.Join(have, ","))
 	ws, resp, err := k.dialer.DialContext(ctx, u.String(), header) //nolint:bodyclose // gorilla has closed the connection
 	if err != nil {
 		err = explain(resp, err)
@@ -241,12 +241,12 @@ func (k *Keeper) dial(ctx context.Context) error {
 		return err
 	}
 	k.attempts.WithLabelValues("connected").Inc()
-	session, err := carrier.Accepter(ws)
+	session, err := mux.Accepter(ws)
 	if err != nil {
 		return errors.Join(err, ws.Close())
 	}
-	replica := resp.Header.Get(agents.ReplicaHeader)
-	n, _ := strconv.Atoi(resp.Header.Get(agents.ReplicasHeader))
+	replica := resp.Header.Get(agentserver.ReplicaHeader)
+	n, _ := strconv.Atoi(resp.Header.Get(agentserver.ReplicasHeader))
 	l := &link{session: session}
 	k.mu.Lock()
 	if old := k.links[replica]; old != nil {
@@ -265,7 +265,7 @@ func explain(resp *http.Response, err error) error {
 	if resp == nil {
 		return err
 	}
-	if resp.StatusCode == http.StatusConflict && resp.Header.Get(agents.ReplicaHeader) != "" {
+	if resp.StatusCode == http.StatusConflict && resp.Header.Get(agentserver.ReplicaHeader) != "" {
 		return errHave
 	}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // gorilla has buffered that much
@@ -286,9 +286,9 @@ func (k *Keeper) serve(replica string, l *link) {
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), // errors of streams that end
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch {
-			case r.Method == http.MethodPut && r.URL.Path == agents.AnnouncementPath:
+			case r.Method == http.MethodPut && r.URL.Path == agentserver.AnnouncementPath:
 				k.announced(w, r, l)
-			case r.Method == http.MethodGet && r.URL.Path == agents.CredentialPath:
+			case r.Method == http.MethodGet && r.URL.Path == agentserver.CredentialPath:
 				k.present(w, r)
 			default:
 				k.cfg.Target.ServeHTTP(w, r)
@@ -326,7 +326,7 @@ func (k *Keeper) present(w http.ResponseWriter, r *http.Request) {
 
 // announced processes an announcement of a replica.
 func (k *Keeper) announced(w http.ResponseWriter, r *http.Request, l *link) {
-	var a agents.Announcement
+	var a agentserver.Announcement
 	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<10)).Decode(&a); err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return

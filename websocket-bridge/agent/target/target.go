@@ -13,7 +13,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
-	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
+	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
 // dialTimeout is the deadline of connecting to the API server. The bridge waits a second longer.
@@ -62,7 +62,7 @@ func (a *APIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = api.Close(), conn.Close()
 		return
 	}
-	carrier.Pipe(conn, api)
+	mux.Pipe(conn, api)
 }
 
 func (a *APIServer) unreachable(err error, what, address string) error {

@@ -1,4 +1,4 @@
-package agents
+package agentserver
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
-	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
+	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
 const (
@@ -42,7 +42,7 @@ type registry struct {
 // session is the tunnel of one agent.
 type session struct {
 	cluster, agent string
-	mux            *carrier.Session
+	mux            *mux.Session
 	streams        atomic.Int64
 	by             atomic.Pointer[passes.Agent] // the credential that the bridge last verified
 }

@@ -1,4 +1,4 @@
-package agents
+package agentserver
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
-	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
+	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
 // Port is the tunnel port. It serves HTTP CONNECT to CLUSTER:443 over TLS for parts of the gateway.
@@ -98,6 +98,6 @@ func (p *Port) connect(w http.ResponseWriter, r *http.Request) error {
 		_, _ = member.Close(), conn.Close()
 		return nil //nolint:nilerr // the client is gone
 	}
-	carrier.Pipe(conn, member)
+	mux.Pipe(conn, member)
 	return nil
 }

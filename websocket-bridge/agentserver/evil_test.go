@@ -1,4 +1,4 @@
-package agents_test
+package agentserver_test
 
 import (
 	"bytes"
@@ -23,16 +23,16 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
-	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
-	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
+	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
 // dial connects as an agent of a cluster, without the agent's program.
 func (w *world) dial(cluster string, c possession.Credential, r *replica) (*websocket.Conn, *http.Response, error) {
-	d := carrier.NewDialer()
+	d := mux.NewDialer()
 	d.TLSClientConfig = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
 	header := w.header(c, possession.Connect, "")
-	header.Set(agents.AgentHeader, uuid.NewString())
+	header.Set(agentserver.AgentHeader, uuid.NewString())
 	return d.DialContext(w.t.Context(), "wss"+strings.TrimPrefix(r.front.URL, "https")+route.AgentPath(cluster), header)
 }
 
@@ -51,7 +51,7 @@ func (w *world) evil(cluster string, c possession.Credential, r *replica) *webso
 // serve responds to the bridge's requests to the agent at ws.
 func (w *world) serve(ws *websocket.Conn, answer http.HandlerFunc) {
 	w.t.Helper()
-	session, err := carrier.Accepter(ws)
+	session, err := mux.Accepter(ws)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func (w *world) serve(ws *websocket.Conn, answer http.HandlerFunc) {
 // TestTurnedAway: an agent above the maximum is refused before it is connected, with a time to wait.
 func TestTurnedAway(t *testing.T) {
 	w := newWorld(t)
-	r := w.replica(func(c *agents.Config) { c.Max = 1 })
+	r := w.replica(func(c *agentserver.Config) { c.Max = 1 })
 	token := w.enrol("prod", time.Hour)
 	w.agent("prod", token, w.front.address())
 	r.connects(t, 1)

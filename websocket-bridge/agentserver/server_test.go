@@ -1,4 +1,4 @@
-package agents_test
+package agentserver_test
 
 import (
 	"context"
@@ -29,7 +29,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
-	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
 // TestThroughTheTunnel: requests and streams reach the API server through an agent. Without an agent, the error
@@ -203,7 +203,7 @@ func TestOnlyTheGatewaysOwnPort(t *testing.T) {
 func TestReplicas(t *testing.T) {
 	w := newWorld(t)
 	var lns []net.Listener
-	var peers agents.Peers
+	var peers agentserver.Peers
 	for range 3 {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -211,7 +211,7 @@ func TestReplicas(t *testing.T) {
 		}
 		lns, peers = append(lns, ln), append(peers, ln.Addr().String())
 	}
-	know := func(c *agents.Config) { c.Peers = peers }
+	know := func(c *agentserver.Config) { c.Peers = peers }
 	token := w.enrol("prod", time.Hour)
 	one := w.enrol("one", time.Hour)
 	a, b, c := w.replicaAt(lns[0], know), w.replicaAt(lns[1], know), w.replicaAt(lns[2], know)
@@ -337,7 +337,7 @@ func TestDrainWaitsForConnects(t *testing.T) {
 		}
 		return w.Objects.Get(ctx, key)
 	})
-	r := w.replica(func(c *agents.Config) {
+	r := w.replica(func(c *agentserver.Config) {
 		c.Keys = passes.NewVerifier(passes.Config{
 			Objects: slow, Secrets: w.Secrets, URL: gatewayURL, Log: w.log, Now: w.Clock.Now,
 		})

@@ -1,4 +1,4 @@
-package agents_test
+package agentserver_test
 
 import (
 	"bufio"

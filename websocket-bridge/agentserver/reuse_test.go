@@ -1,4 +1,4 @@
-package agents_test
+package agentserver_test
 
 import (
 	"context"
@@ -27,7 +27,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
-	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
 const reuses = "clusterpass_agent_credential_reuses_total"
@@ -186,7 +186,7 @@ func TestCopiedKeyIsDetected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			logged := &waittest.Buffer{}
-			r := w.replica(func(c *agents.Config) { c.Log = slog.New(slog.NewJSONHandler(logged, nil)) })
+			r := w.replica(func(c *agentserver.Config) { c.Log = slog.New(slog.NewJSONHandler(logged, nil)) })
 			events := &waittest.Buffer{}
 			r.RecordTo(audit.New(audit.Config{To: events}))
 			file := credential.File(filepath.Join(t.TempDir(), "credential"))

@@ -1,4 +1,4 @@
-package agents
+package agentserver
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/waittest"
-	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
+	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
 // TestStuckInLastQuarter: agents whose credential ends soon and that do not respond must not delay the recheck of
@@ -45,26 +45,26 @@ func TestStuckInLastQuarter(t *testing.T) {
 }
 
 // stuckMux is the tunnel of an agent that does not respond.
-func stuckMux(t *testing.T) *carrier.Session {
+func stuckMux(t *testing.T) *mux.Session {
 	t.Helper()
 	there := make(chan *websocket.Conn, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if ws, err := carrier.NewUpgrader().Upgrade(rw, r, nil); err == nil {
+		if ws, err := mux.NewUpgrader().Upgrade(rw, r, nil); err == nil {
 			there <- ws
 		}
 	}))
 	t.Cleanup(srv.Close)
-	ws, resp, err := carrier.NewDialer().DialContext(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http"), nil)
+	ws, resp, err := mux.NewDialer().DialContext(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
-	agent, err := carrier.Accepter(<-there)
+	agent, err := mux.Accepter(<-there)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = agent.Close() })
-	mux, err := carrier.Opener(ws)
+	mux, err := mux.Opener(ws)
 	if err != nil {
 		t.Fatal(err)
 	}

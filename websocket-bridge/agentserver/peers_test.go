@@ -1,4 +1,4 @@
-package agents_test
+package agentserver_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/waittest"
-	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
 // TestPeersByName: one host name stands for the addresses that it has at the moment.
@@ -23,8 +23,8 @@ func TestPeersByName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	know := func(c *agents.Config) {
-		c.Peers = agents.Peers{"bridge.internal:" + port}
+	know := func(c *agentserver.Config) {
+		c.Peers = agentserver.Peers{"bridge.internal:" + port}
 		c.Lookup = func(_ context.Context, host string) ([]string, error) {
 			if host != "bridge.internal" {
 				return nil, fmt.Errorf("no such host %q", host)
@@ -57,7 +57,7 @@ func TestPeersThatHang(t *testing.T) {
 	w.enrol("prod", time.Hour)
 	const many = 150 // nearly three times as many as can be tried in 20 s
 	var (
-		peers agents.Peers
+		peers agentserver.Peers
 		asked atomic.Int64
 	)
 	for range many {
@@ -82,7 +82,7 @@ func TestPeersThatHang(t *testing.T) {
 		}()
 		peers = append(peers, ln.Addr().String())
 	}
-	r := w.replica(func(c *agents.Config) { c.Peers = peers })
+	r := w.replica(func(c *agentserver.Config) { c.Peers = peers })
 	_, err := r.Dial(context.Background(), "prod", "", nil, nil)
 	var e *status.Error
 	if !errors.As(err, &e) || e.Reason != status.Timeout || e.Cluster != "prod" {

@@ -1,4 +1,4 @@
-package agents_test
+package agentserver_test
 
 import (
 	"context"
@@ -32,7 +32,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/target"
-	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -96,7 +96,7 @@ func apiServer(t *testing.T) *httptest.Server {
 
 // replica is a replica of the bridge.
 type replica struct {
-	*agents.Agents
+	*agentserver.Agents
 	metrics *prometheus.Registry
 	front   *httptest.Server
 	port    string // address of the tunnel port
@@ -104,7 +104,7 @@ type replica struct {
 }
 
 // replica starts a replica behind the balancer. It knows its peers.
-func (w *world) replica(configure ...func(*agents.Config)) *replica {
+func (w *world) replica(configure ...func(*agentserver.Config)) *replica {
 	w.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -116,7 +116,7 @@ func (w *world) replica(configure ...func(*agents.Config)) *replica {
 // pair starts two replicas that know each other.
 func (w *world) pair() (here, there *replica) {
 	w.t.Helper()
-	lns, peers := make([]net.Listener, 2), agents.Peers{}
+	lns, peers := make([]net.Listener, 2), agentserver.Peers{}
 	for i := range lns {
 		var err error
 		if lns[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -124,19 +124,19 @@ func (w *world) pair() (here, there *replica) {
 		}
 		peers = append(peers, lns[i].Addr().String())
 	}
-	know := func(c *agents.Config) { c.Peers = peers }
+	know := func(c *agentserver.Config) { c.Peers = peers }
 	return w.replicaAt(lns[0], know), w.replicaAt(lns[1], know)
 }
 
-func (w *world) replicaAt(ln net.Listener, configure ...func(*agents.Config)) *replica {
+func (w *world) replicaAt(ln net.Listener, configure ...func(*agentserver.Config)) *replica {
 	w.t.Helper()
-	cfg := agents.Config{
+	cfg := agentserver.Config{
 		Issuer: w.issuer, Keys: w.keys, Recheck: 200 * time.Millisecond, Log: w.log, Metrics: prometheus.NewRegistry(),
 	}
 	for _, fn := range configure {
 		fn(&cfg)
 	}
-	r := &replica{Agents: agents.New(cfg), metrics: cfg.Metrics.(*prometheus.Registry), port: ln.Addr().String()}
+	r := &replica{Agents: agentserver.New(cfg), metrics: cfg.Metrics.(*prometheus.Registry), port: ln.Addr().String()}
 	r.front = httptest.NewUnstartedServer(r.Handler(http.NotFoundHandler()))
 	r.front.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	r.front.StartTLS()

@@ -1,4 +1,4 @@
-package agents
+package agentserver
 
 // Headers and paths of the protocol between bridge and agent. In streams that it opens, the bridge sends HTTP/1.1:
 // CONNECT to CLUSTER:443, PUT of an Announcement, or GET of the agent's credential.

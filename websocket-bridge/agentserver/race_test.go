@@ -1,4 +1,4 @@
-package agents_test
+package agentserver_test
 
 import (
 	"net"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/metrictest"
 	"github.com/clusterpass/clusterpass/shared/waittest"
-	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
+	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
 // TestStuckAgent: an agent that does not respond fails no request that another agent can serve, locally or through a
@@ -33,7 +33,7 @@ func TestStuckAgent(t *testing.T) {
 	for range busy { // so that the other agent is tried first, even with abandoned attempts
 		dial(there)
 	}
-	stuck, err := carrier.Accepter(w.evil("prod", token, there))
+	stuck, err := mux.Accepter(w.evil("prod", token, there))
 	if err != nil {
 		t.Fatal(err)
 	}

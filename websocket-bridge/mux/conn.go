@@ -1,4 +1,4 @@
-// Package tunnel multiplexes connections to private clusters over one websocket between bridge and agent. It uses
+// Package mux multiplexes connections to private clusters over one websocket between bridge and agent. It uses
 // yamux.
 //
 // Invariants:
@@ -8,7 +8,7 @@
 //   - An end buffers at most the windows of the other end. Only one end opens streams, and unexpected frames end the
 //     websocket.
 //   - When the websocket ends, every stream ends with an error, so that cut data does not look complete.
-package tunnel
+package mux
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-// Package agents is the bridge's side of private clusters. It has the endpoint for their agents, and the tunnel port
+// Package agentserver is the bridge's side of private clusters. It has the endpoint for their agents, and the tunnel port
 // through which the gateway reaches their API servers.
 //
 // Invariants:
@@ -14,7 +14,7 @@
 //   - A CONNECT for a cluster whose agents are connected to another replica is forwarded once.
 //
 // See docs/private-clusters.md.
-package agents
+package agentserver
 
 import (
 	"context"
@@ -41,7 +41,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
-	carrier "github.com/clusterpass/clusterpass/websocket-bridge/tunnel"
+	"github.com/clusterpass/clusterpass/websocket-bridge/mux"
 )
 
 // Config configures Agents.
@@ -91,7 +91,7 @@ func New(cfg Config) *Agents {
 		cfg.Lookup = net.DefaultResolver.LookupHost
 	}
 	a := &Agents{
-		cfg: cfg, id: uuid.NewString(), upgrader: carrier.NewUpgrader(), hops: &tunnel.Dialer{Keys: cfg.Keys}, replicas: 1,
+		cfg: cfg, id: uuid.NewString(), upgrader: mux.NewUpgrader(), hops: &tunnel.Dialer{Keys: cfg.Keys}, replicas: 1,
 		registry: &registry{max: cfg.Max, byCluster: map[string][]*session{}},
 	}
 	a.connects = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "clusterpass_tunnel_connects_total",
@@ -304,7 +304,7 @@ func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.A
 	if err != nil { // the upgrader has responded
 		return nil //nolint:nilerr // the upgrader has answered
 	}
-	mux, err := carrier.Opener(ws)
+	mux, err := mux.Opener(ws)
 	if err != nil {
 		return nil //nolint:nilerr // the agent is gone
 	}

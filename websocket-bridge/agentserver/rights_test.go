@@ -1,4 +1,4 @@
-package agents_test
+package agentserver_test
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/links"
-	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
 // TestRevocation: an agent loses its tunnel, and cannot reconnect, after its credential was revoked or expired, or
@@ -109,7 +109,7 @@ func TestTunnelOutlivesCredential(t *testing.T) {
 func TestRechecksSideBySide(t *testing.T) {
 	w := newWorld(t)
 	meet := &meeting{Store: w.Objects, both: make(chan struct{}), of: map[string]bool{}}
-	r := w.replica(func(c *agents.Config) {
+	r := w.replica(func(c *agentserver.Config) {
 		c.Keys = passes.NewVerifier(passes.Config{Objects: meet, Secrets: w.issuer.Secrets, URL: gatewayURL, Log: w.log})
 	})
 	for _, name := range []string{"one", "two"} {

@@ -1,4 +1,4 @@
-package agents_test
+package agentserver_test
 
 import (
 	"io"
@@ -11,7 +11,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/passes/possession"
 	"github.com/clusterpass/clusterpass/shared/waittest"
-	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
 // TestEvilCredential: whatever an agent responds to requests of the bridge, it is asked again, and its replica can
@@ -49,7 +49,7 @@ func TestEvilCredential(t *testing.T) {
 			answer := says(w, own)
 			var asked atomic.Int64
 			w.serve(ws, func(rw http.ResponseWriter, req *http.Request) {
-				if req.URL.Path == agents.CredentialPath {
+				if req.URL.Path == agentserver.CredentialPath {
 					asked.Add(1)
 				}
 				answer(rw, req)

@@ -1,4 +1,4 @@
-package agents_test
+package agentserver_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/metrictest"
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/waittest"
-	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agentserver"
 )
 
 // TestTwoAgents: both agents are used, and the death of one does not affect streams of the other.
@@ -274,7 +274,7 @@ func TestStorm(t *testing.T) {
 		t.Skip("slow: make test runs it")
 	}
 	w := newWorld(t)
-	r := w.replica(func(c *agents.Config) { c.Recheck = time.Minute }) // fewer checks, since this machine is slow
+	r := w.replica(func(c *agentserver.Config) { c.Recheck = time.Minute }) // fewer checks, since this machine is slow
 	const clusters, each = 50, 10
 	var wg sync.WaitGroup
 	for i := range clusters {
