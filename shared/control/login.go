@@ -10,10 +10,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gateway"
 )
 
-// Public has the form of gateway.Env.Public: it tells everybody how to identify themselves, by what is configured.
+// Public has the signature of gateway.Env.Public. It publishes the configured methods of authentication for login.
 func (Options) Public(a gateway.Authentication) func(w http.ResponseWriter, r *http.Request, path string) bool {
 	var methods login.Methods
-	body, err := []byte(nil), yaml.Unmarshal([]byte(a.String()), &methods) // its other fields are not for everybody
+	body, err := []byte(nil), yaml.Unmarshal([]byte(a.String()), &methods) // its other fields are not public
 	if err == nil {
 		body, err = json.Marshal(methods)
 	}

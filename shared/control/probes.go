@@ -10,35 +10,35 @@ import (
 )
 
 const (
-	// probeEvery is how often, at most, a cluster is looked at because somebody asks for it.
-	probeEvery = 30 * time.Second
-	// probed bounds of how many clusters that is remembered.
-	probed = 1024
+	// probeInterval is the minimum interval between two probes of a cluster by requests for it.
+	probeInterval = 30 * time.Second
+	// maxProbed bounds the clusters whose last probe is remembered.
+	maxProbed = 1024
 )
 
-// probes looks at clusters that are asked for by name; nil looks at none.
+// probes probes clusters that are requested by name. A nil *probes probes none.
 type probes struct {
-	look func(ctx context.Context, name string) (ready bool, err error)
-	last *lru.Cache[string, time.Time] // by name
+	probe func(ctx context.Context, name string) (ready bool, err error)
+	last  *lru.Cache[string, time.Time] // by name
 }
 
-func newProbes(look func(context.Context, string) (bool, error)) *probes {
-	if look == nil {
+func newProbes(probe func(context.Context, string) (bool, error)) *probes {
+	if probe == nil {
 		return nil
 	}
-	last, err := lru.New[string, time.Time](probed)
+	last, err := lru.New[string, time.Time](maxProbed)
 	if err != nil {
 		panic(err) // probed is positive
 	}
-	return &probes{look, last}
+	return &probes{probe, last}
 }
 
 // Get implements rest.Getter.
 func (c *clusterStore) Get(ctx context.Context, name string, opts *metav1.GetOptions) (runtime.Object, error) {
 	if p := c.probes; p != nil {
-		if last, ok := p.last.Get(name); !ok || time.Since(last) >= probeEvery {
+		if last, ok := p.last.Get(name); !ok || time.Since(last) >= probeInterval {
 			p.last.Add(name, time.Now())
-			_, _ = p.look(ctx, name) // what the object says is answered, in any case
+			_, _ = p.probe(ctx, name) // the response contains the stored status in any case
 		}
 	}
 	return c.stored.Get(ctx, name, opts)
