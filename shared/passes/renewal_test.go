@@ -18,7 +18,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// agents makes the credentials of the agents of a registered private cluster.
+// agents issues the credentials of the agents of a registered private cluster.
 type agents struct {
 	*clustertest.Installation
 	agenttest.Gateway
@@ -105,7 +105,7 @@ func TestRestoredStoreAcceptsNewerCredentials(t *testing.T) {
 	if _, err := a.Objects.Update(t.Context(), backup.Key, backup.Value, now.Revision); err != nil {
 		t.Fatal(err)
 	}
-	a.Clock.Advance(time.Minute) // what is known is read anew
+	a.Clock.Advance(time.Minute) // the cached enrolment is read again
 	if _, err := a.connect(third); err != nil {
 		t.Error(err)
 	}
