@@ -74,20 +74,23 @@ func ParseResource(method, path, rawQuery string) Resource {
 	if r.Subresource == "proxy" && len(parts) > 3 {
 		r.Tail = strings.Join(parts[3:], "/")
 	}
-	if r.Name == "" {
-		switch r.Verb {
-		case "get":
-			r.Verb = "list"
-			if Truthy(rawQuery, "watch") {
-				r.Verb = "watch"
-			}
-		case "delete":
-			r.Verb = "deletecollection"
-		}
-	} else if r.Verb == "get" && r.Resource != "" && r.Subresource == "" && Truthy(rawQuery, "watch") {
-		r.Verb = "watch" // a watch of one object in its old form
-	}
+	r.Verb = resourceVerb(r, rawQuery)
 	return r
+}
+
+// resourceVerb returns the verb of a request for r, whose Verb follows from the method or the prefix alone.
+func resourceVerb(r Resource, rawQuery string) string {
+	switch {
+	case r.Name == "" && r.Verb == "get" && Truthy(rawQuery, "watch"):
+		return "watch"
+	case r.Name == "" && r.Verb == "get":
+		return "list"
+	case r.Name == "" && r.Verb == "delete":
+		return "deletecollection"
+	case r.Verb == "get" && r.Resource != "" && r.Subresource == "" && Truthy(rawQuery, "watch"):
+		return "watch" // a watch of one object in its old form
+	}
+	return r.Verb
 }
 
 // Truthy reports whether Kubernetes reads a boolean parameter as true. Its first value counts. Absent, "0" and "false"
