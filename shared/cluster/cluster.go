@@ -294,8 +294,8 @@ func validatePull(kc *kubeconfig.Config) error {
 	if kc.ProxyURL == nil {
 		return errors.New("spec.proxyURL: missing; mode Pull is reached through the bridge's tunnel port")
 	}
-	if by := strings.Trim(kc.ProxyURL.Path, "/"); by != "" {
-		if err := route.ValidClusterName(by); err != nil {
+	if agentsOf := strings.Trim(kc.ProxyURL.Path, "/"); agentsOf != "" {
+		if err := route.ValidClusterName(agentsOf); err != nil {
 			return fmt.Errorf("spec.proxyURL: its path names the cluster whose agents are to be used: %w", err)
 		}
 	}

@@ -79,7 +79,7 @@ func (s *Server) passes() (*passStore, error) {
 				cell: passCell(func(p *v1alpha1.Pass) string { return strings.Join(p.Spec.Clusters, ",") })},
 			{name: "Form", about: "What the pass is.",
 				cell: passCell(func(p *v1alpha1.Pass) string { return string(p.Spec.Form) })},
-			{name: "Until", about: "When the pass ends.", cell: passCell(until)},
+			{name: "Until", about: "When the pass ends.", cell: passCell(expiry)},
 			{name: "Verbs", about: "What the pass may be used for.", wide: true,
 				cell: passCell(func(p *v1alpha1.Pass) string { return strings.Join(p.Spec.Verbs, ",") })},
 			{name: "Created-By", about: "Who created the pass.", wide: true, cell: passCell(createdBy)},
@@ -93,7 +93,7 @@ func passCell(cell func(*v1alpha1.Pass) string) func(runtime.Object) any {
 	return func(obj runtime.Object) any { return cell(obj.(*v1alpha1.Pass)) }
 }
 
-func until(p *v1alpha1.Pass) string {
+func expiry(p *v1alpha1.Pass) string {
 	end := p.Status.ExpirationTimestamp
 	if time.Now().After(end.Time) {
 		return end.UTC().Format(time.RFC3339) + " (expired)"

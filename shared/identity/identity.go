@@ -22,7 +22,7 @@ import (
 const (
 	Authenticated   = "system:authenticated"   // the group of every authenticated user
 	Unauthenticated = "system:unauthenticated" // the group of unauthenticated callers
-	// the user of unauthenticated callers; a user with that right can impersonate it
+	// Anonymous is the user of unauthenticated callers. A user with that right can impersonate it.
 	Anonymous = "system:anonymous"
 )
 

@@ -310,20 +310,20 @@ func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, u *i
 	if !ok {
 		return nil
 	}
-	of, err := v.user(ctx, name, uid, leaf.NotAfter)
+	passUser, err := v.user(ctx, name, uid, leaf.NotAfter)
 	if err != nil {
 		return err
 	}
-	if of.Name != u.Name || !sameGroups(of.Groups, u.Groups) {
+	if passUser.Name != u.Name || !sameGroups(passUser.Groups, u.Groups) {
 		return refused(nil, "the pass %q was changed", name)
 	}
-	ofPass := of.Recheck
-	*u = *of
+	recheckPass := passUser.Recheck
+	*u = *passUser
 	u.Recheck = func(ctx context.Context) error {
 		if err := v.revoked(ctx, serial); err != nil {
 			return err
 		}
-		return ofPass(ctx)
+		return recheckPass(ctx)
 	}
 	return nil
 }

@@ -250,17 +250,17 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 	}
 }
 
-// meddling is a store that calls a function before the at-th read of an object.
-type meddling struct {
+// interceptedStore is a store that calls a function before the at-th read of an object.
+type interceptedStore struct {
 	objects.Store
-	gets int
-	at   int
-	do   func()
+	gets       int
+	at         int
+	beforeRead func()
 }
 
-func (m *meddling) Get(ctx context.Context, key string) (objects.Object, error) {
+func (m *interceptedStore) Get(ctx context.Context, key string) (objects.Object, error) {
 	if m.gets++; m.gets == m.at {
-		m.do()
+		m.beforeRead()
 	}
 	return m.Store.Get(ctx, key)
 }
@@ -276,14 +276,14 @@ func TestChangedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Kubeconfig = kc("two", "https://10.0.0.1")
-	r.Objects = &meddling{Store: store, at: 2, do: func() {
+	r.Objects = &interceptedStore{Store: store, at: 2, beforeRead: func() {
 		change(t, store, "m", func(c *v1alpha1.Cluster) { c.Spec.ProxyURL = "http://elsewhere:3128" })
 	}}
 	if _, err := r.Register(t.Context(), req); !errors.Is(err, objects.ErrConflict) ||
 		!strings.Contains(err.Error(), "try again") {
 		t.Errorf("error %v, want a conflict", err)
 	}
-	r.Objects = &meddling{Store: store, at: 2, do: func() {
+	r.Objects = &interceptedStore{Store: store, at: 2, beforeRead: func() {
 		change(t, store, "m", func(c *v1alpha1.Cluster) { c.Status.KubernetesVersion = "v1.99.1" })
 	}}
 	if _, err := r.Register(t.Context(), req); err != nil {

@@ -81,7 +81,7 @@ type Config struct {
 	KillChance     float64       // probability that a process is killed after an invocation, 0 to 1
 	NeverStop      bool          // leaves idle processes running
 
-	// gets the output of processes, each line with the function's name and the process id; nil discards it
+	// Output gets the output of processes, each line with the function's name and the process id. nil discards it.
 	Output io.Writer
 }
 

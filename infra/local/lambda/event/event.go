@@ -112,8 +112,8 @@ func forwarded(r *http.Request) http.Header {
 	h.Set("X-Forwarded-Proto", proto)
 	h.Set("X-Forwarded-Port", port)
 	id := TraceID()
-	if given := h.Get("X-Amzn-Trace-Id"); given != "" {
-		id = "Self=" + strings.TrimPrefix(id, "Root=") + ";" + given
+	if incoming := h.Get("X-Amzn-Trace-Id"); incoming != "" {
+		id = "Self=" + strings.TrimPrefix(id, "Root=") + ";" + incoming
 	}
 	h.Set("X-Amzn-Trace-Id", id)
 	return h
