@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -454,6 +455,29 @@ func TestUnknownKeys(t *testing.T) {
 	}
 }
 
+// withClaim returns a copy of claims with another value of one claim, or without it if value is nil.
+func withClaim(claims map[string]any, key string, value any) map[string]any {
+	out := maps.Clone(claims)
+	if out[key] = value; value == nil {
+		delete(out, key)
+	}
+	return out
+}
+
+// signClaims returns a token with claims.
+func signClaims(t *testing.T, alg jose.SignatureAlgorithm, key any, claims map[string]any) string {
+	t.Helper()
+	s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.Signed(s).Claims(claims).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
 // TestForged: only tokens that the gateway signed for itself are passes.
 func TestForged(t *testing.T) {
 	o := newTestGateway(t)
@@ -468,31 +492,13 @@ func TestForged(t *testing.T) {
 		"nbf": now.Unix(), "exp": now.Add(time.Hour).Unix(),
 		"clusterpass.io/pass": "ci",
 	}
-	with := func(key string, value any) map[string]any {
-		out := map[string]any{}
-		for k, v := range good {
-			out[k] = v
-		}
-		if out[key] = value; value == nil {
-			delete(out, key)
-		}
-		return out
-	}
+	with := func(key string, value any) map[string]any { return withClaim(good, key, value) }
 	sign := func(alg jose.SignatureAlgorithm, key any, claims map[string]any) string {
-		t.Helper()
-		s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		token, err := jwt.Signed(s).Claims(claims).Serialize()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return token
+		return signClaims(t, alg, key, claims)
 	}
 	own := keys.Keys[0].Key
 	if u, err := o.AuthenticateToken(t.Context(), sign(jose.ES256, own, good)); err != nil || u.Name != "ann" {
-		t.Fatalf("what is right is not taken: %+v, %v", u, err)
+		t.Fatalf("a valid token is refused: %+v, %v", u, err)
 	}
 	otherSet := &keySet{}
 	if err := otherSet.add(now); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +14,29 @@ import (
 
 func b64(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 
-func TestParse(t *testing.T) {
+const secret = "sesame-open"
+
+// parseTest is a kubeconfig, and the result of parsing it.
+type parseTest struct {
+	name, in  string
+	opts      Options
+	wantField string // the error's; "" for no error
+}
+
+// build returns a kubeconfig with those fields of its cluster and its user.
+func build(cluster, user string) string {
+	return fmt.Sprintf(`{kind: Config, current-context: x, contexts: [
+{name: x, context: {cluster: c, user: u}}, {name: other, context: {cluster: gone, user: u}}],
+clusters: [{name: c, cluster: {%s}}], users: [{name: u, user: {%s}}]}`, cluster, user)
+}
+
+const goodUser = "token: " + secret
+
+// pieces are parts of kubeconfigs.
+type pieces struct{ ca, cert, key, otherKey []byte }
+
+func newPieces(t *testing.T) pieces {
+	t.Helper()
 	ca, err := pki.LoadCA(t.TempDir(), "ca")
 	if err != nil {
 		t.Fatal(err)
@@ -26,26 +49,31 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const secret = "sesame-open"
-	build := func(cluster, user string) string {
-		return fmt.Sprintf(
-			`{kind: Config, current-context: x, contexts: [
-{name: x, context: {cluster: c, user: u}}, {name: other, context: {cluster: gone, user: u}}],
-clusters: [{name: c, cluster: {%s}}], users: [{name: u, user: {%s}}]}`, cluster, user)
-	}
-	goodCluster := "server: 'https://10.0.0.1:6443/base/', certificate-authority-data: " + b64(ca.PEM())
-	goodUser := "token: " + secret
-	with := func(more string) string { return build(goodCluster+", "+more, goodUser) }
-	user := func(u string) string { return build(goodCluster, u) }
+	return pieces{ca.PEM(), cert, key, otherKey}
+}
 
-	tests := []struct {
-		name, in  string
-		opts      Options
-		wantField string // the error's; "" for no error
-	}{
+// cluster returns the fields of a valid cluster.
+func (p pieces) cluster() string {
+	return "server: 'https://10.0.0.1:6443/base/', certificate-authority-data: " + b64(p.ca)
+}
+
+// with returns a valid kubeconfig with more fields of its cluster.
+func (p pieces) with(more string) string {
+	return build(p.cluster()+", "+more, goodUser)
+}
+
+// user returns a kubeconfig with a valid cluster and those fields of its user.
+func (p pieces) user(fields string) string {
+	return build(p.cluster(), fields)
+}
+
+// accepted returns valid kubeconfigs.
+func (p pieces) accepted() []parseTest {
+	with, user := p.with, p.user
+	return []parseTest{
 		{"token", user(goodUser), Options{}, ""},
 		{"basic", user("username: u, password: " + secret), Options{}, ""},
-		{"certificate", user(fmt.Sprintf("client-certificate-data: %s, client-key-data: %s", b64(cert), b64(key))),
+		{"certificate", user(fmt.Sprintf("client-certificate-data: %s, client-key-data: %s", b64(p.cert), b64(p.key))),
 			Options{}, ""},
 		{"no credential", user(""), Options{}, ""},
 		{"proxy", with("proxy-url: 'socks5://p:1080'"), Options{}, ""},
@@ -54,7 +82,13 @@ clusters: [{name: c, cluster: {%s}}], users: [{name: u, user: {%s}}]}`, cluster,
 			Options{AllowInsecure: true}, ""},
 		{"only context", strings.Replace(strings.Replace(user(goodUser), ", {name: other, context: {cluster: gone, user: u}}",
 			"", 1), "current-context: x, ", "", 1), Options{}, ""},
+	}
+}
 
+// rejected returns invalid kubeconfigs.
+func (p pieces) rejected() []parseTest {
+	with, user := p.with, p.user
+	return []parseTest{
 		{"not YAML", "{" + secret, Options{}, "(file)"},
 		{"other kind", "kind: Secret", Options{}, "kind"},
 		{"too long", strings.Repeat("#", MaxSize+1), Options{}, "(file)"},
@@ -63,7 +97,7 @@ clusters: [{name: c, cluster: {%s}}], users: [{name: u, user: {%s}}]}`, cluster,
 		{"no such cluster", user(goodUser), Options{Context: "other"}, "contexts.context.cluster"},
 		{"no such user", strings.Replace(user(goodUser), "users: [{name: u", "users: [{name: v", 1), Options{},
 			"contexts.context.user"},
-		{"no server", build("certificate-authority-data: "+b64(ca.PEM()), goodUser), Options{}, "clusters[c].cluster.server"},
+		{"no server", build("certificate-authority-data: "+b64(p.ca), goodUser), Options{}, "clusters[c].cluster.server"},
 		{"http", build("server: 'http://x'", goodUser), Options{}, "clusters[c].cluster.server"},
 		{"user in server", build("server: 'https://u:"+secret+"@x'", goodUser), Options{}, "clusters[c].cluster.server"},
 		{"missing CA", build("server: 'https://x'", goodUser), Options{}, "clusters[c].cluster.certificate-authority-data"},
@@ -80,9 +114,8 @@ clusters: [{name: c, cluster: {%s}}], users: [{name: u, user: {%s}}]}`, cluster,
 		{"key path", user("client-key: /c"), Options{}, "users[u].user.client-key"},
 		{"token path", user("tokenFile: /c"), Options{}, "users[u].user.tokenFile"},
 		{"exec of EKS",
-			user(
-				"exec: {command: aws, args: [--region, eu-west-1, eks, get-token, --cluster-name, demo], env: [{name: " +
-					"AWS_STS_REGIONAL_ENDPOINTS, value: regional}]}"), Options{}, ""},
+			user("exec: {command: aws, args: [--region, eu-west-1, eks, get-token, --cluster-name, demo], " +
+				"env: [{name: AWS_STS_REGIONAL_ENDPOINTS, value: regional}]}"), Options{}, ""},
 		{"exec", user("exec: {command: steal, apiVersion: client.authentication.k8s.io/v1}"), Options{},
 			"users[u].user.exec"},
 		{"exec of EKS with a profile",
@@ -94,12 +127,17 @@ clusters: [{name: c, cluster: {%s}}], users: [{name: u, user: {%s}}]}`, cluster,
 		{"impersonation", user("token: " + secret + ", as: root"), Options{}, "users[u].user.as"},
 		{"two credentials", user("token: " + secret + ", username: u, password: p"), Options{}, "users[u].user.token"},
 		{"half of basic", user("username: u"), Options{}, "users[u].user.username"},
-		{"half of a pair", user("client-key-data: " + b64(key)), Options{}, "users[u].user.client-certificate-data"},
-		{"mismatched pair", user(fmt.Sprintf("client-certificate-data: %s, client-key-data: %s", b64(cert), b64(otherKey))),
+		{"half of a pair", user("client-key-data: " + b64(p.key)), Options{}, "users[u].user.client-certificate-data"},
+		{"mismatched pair",
+			user(fmt.Sprintf("client-certificate-data: %s, client-key-data: %s", b64(p.cert), b64(p.otherKey))),
 			Options{}, "users[u].user.client-certificate-data"},
 		{"token with newline", user(`token: "` + secret + `\n"`), Options{}, "users[u].user.token"},
 	}
-	for _, tt := range tests {
+}
+
+func TestParse(t *testing.T) {
+	p := newPieces(t)
+	for _, tt := range slices.Concat(p.accepted(), p.rejected()) {
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := Parse([]byte(tt.in), tt.opts)
 			var fe *FieldError
