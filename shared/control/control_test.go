@@ -1,7 +1,6 @@
 package control_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
@@ -183,8 +183,15 @@ func TestWatch(t *testing.T) {
 	if e := nextEvent(t, all); e.Type != watch.Deleted {
 		t.Errorf("%+v", e)
 	}
-	// A watch from a version misses no event and repeats none.
-	resumed, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
+	expectResumable(t, client, created.GetResourceVersion())
+}
+
+// expectResumable fails the test unless a watch from a version of the object returns its modification and deletion. A
+// watch from an unknown version must fail with 410.
+func expectResumable(t *testing.T, client dynamic.ResourceInterface, version string) {
+	t.Helper()
+	ctx := testContext(t)
+	resumed, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: version})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,226 +292,6 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestCredentials follows a cluster's credential through its writes. A user with access to clusters must never read it,
-// redirect it or use its power.
-func TestCredentials(t *testing.T) {
-	h := newInstallation(t)
-	d := h.gateway()
-	ctx := testContext(t)
-	client := d.dynamic(d.master()).Resource(clusterGVR)
-	const first, second = "first-credential-of-the-member-0123456789", "second-credential-of-the-member-0123456789"
-	write := func(method, path, contentType, body string) (int, string) {
-		t.Helper()
-		code, answer := d.call(d.master(), method, path, contentType, body)
-		for _, token := range []string{first, second} {
-			if strings.Contains(answer, token) {
-				t.Errorf("%s %s answers with a credential: %s", method, path, answer)
-			}
-		}
-		return code, answer
-	}
-	doc := func(spec map[string]any) string {
-		out, err := json.Marshal(map[string]any{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
-			"metadata": map[string]any{
-				"name": "m", "annotations": map[string]any{
-					"kubectl.kubernetes.io/last-applied-configuration": fmt.Sprintf(`{"spec":{"region":"eu","kubeconfig":%q}}`,
-						spec["kubeconfig"]),
-				}}, "spec": spec})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(out)
-	}
-	onlySecret := func(token string) string {
-		t.Helper()
-		all := h.storedSecrets()
-		for name, value := range all {
-			if len(all) == 1 && strings.Contains(value, token) {
-				return name
-			}
-		}
-		t.Fatalf("%d secrets, want one with %q", len(all), token)
-		return ""
-	}
-
-	// A rejected write and a dry run store no secret.
-	for path, body := range map[string]string{
-		clusters + "?dryRun=All": doc(map[string]any{"kubeconfig": kubeconfig("https://one.example:6443", first)}),
-		clusters: doc(map[string]any{"kubeconfig": kubeconfig("https://one.example:6443", first),
-			"syncMode": "Sideways"}),
-		clusters + "?x": doc(map[string]any{"kubeconfig": "token: " + first + "\n: ]"}),
-		clusters + "?y": doc(map[string]any{"kubeconfig": kubeconfig("http://one.example:6443", first)}),
-	} {
-		code, answer := write("POST", path, "application/json", body)
-		if want := map[bool]int{true: 201, false: 422}[strings.Contains(path, "dryRun")]; code != want {
-			t.Errorf("%s: %d %s", path, code, answer)
-		}
-		if all := h.storedSecrets(); len(all) != 0 {
-			t.Errorf("%s keeps %d secrets", path, len(all))
-		}
-	}
-
-	code, answer := write("POST", clusters, "application/json",
-		doc(map[string]any{"kubeconfig": kubeconfig("https://one.example:6443", first)}))
-	if code != http.StatusCreated {
-		t.Fatal(answer)
-	}
-	firstSecret := onlySecret(first)
-	obj, err := client.Get(ctx, "m", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var c v1alpha1.Cluster
-	raw, err := h.Objects.Get(ctx, "clusters/m")
-	if err != nil || strings.Contains(string(raw.Value), first) || json.Unmarshal(raw.Value, &c) != nil {
-		t.Fatalf("stored %s, %v", raw.Value, err)
-	}
-	if c.SecretName() != firstSecret || c.Spec.APIEndpoint != "https://one.example:6443" || c.UID == "" ||
-		c.CreationTimestamp.IsZero() {
-		t.Errorf("stored %s", raw.Value)
-	}
-	last := obj.GetAnnotations()["kubectl.kubernetes.io/last-applied-configuration"]
-	if last != `{"spec":{"region":"eu"}}`+"\n" {
-		t.Errorf("apply remembers %q", last)
-	}
-
-	// A conflicting create changes nothing, and does not store its credential.
-	if code, answer = write("POST", clusters, "application/json",
-		doc(map[string]any{"kubeconfig": kubeconfig("https://two.example:6443", second)})); code != http.StatusConflict {
-		t.Errorf("%d %s", code, answer)
-	}
-	onlySecret(first)
-
-	// A change that sends the credential elsewhere, or gives its power to others, requires the credential.
-	for _, patch := range []string{
-		`{"spec":{"apiEndpoint":"https://two.example:6443"}}`,
-		`{"spec":{"proxyURL":"http://two.example:3128"}}`,
-		`{"spec":{"insecureSkipTLSVerification":true}}`,
-		`{"spec":{"secretRef":{"name":"clusters/m.other"}}}`,
-		`{"spec":{"impersonatorSecretRef":{"name":"clusters/m.other"}}}`,
-		`{"spec":{"identity":"direct","directUsers":["eve"]}}`,
-	} {
-		for _, dry := range []string{"", "?dryRun=All"} {
-			code, answer := write("PATCH", clusters+"/m"+dry, "application/merge-patch+json", patch)
-			if code != http.StatusUnprocessableEntity || !strings.Contains(answer, "needs the credential again") {
-				t.Errorf("%s: %d %s", patch, code, answer)
-			}
-		}
-	}
-	if code, answer = write("PATCH", clusters+"/m", "application/merge-patch+json",
-		`{"spec":{"secretRef":{"name":"clusters/other"}}}`); code != http.StatusUnprocessableEntity {
-		t.Errorf("another's secret: %d %s", code, answer)
-	}
-	if code, answer = write("PATCH", clusters+"/m", "application/merge-patch+json",
-		`{"spec":{"region":"eu"}}`); code != http.StatusOK {
-		t.Errorf("a region: %d %s", code, answer)
-	}
-
-	// With the credential, the change is accepted, and the previous secret is deleted.
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"proxyURL": "http://proxy.example:3128",
-		"kubeconfig": kubeconfig("https://two.example:6443", second)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if code, answer = write("PATCH", clusters+"/m", "application/merge-patch+json",
-		string(patch)); code != http.StatusOK || !strings.Contains(answer, "https://two.example:6443") {
-		t.Fatalf("%d %s", code, answer)
-	}
-	secondSecret := onlySecret(second)
-	if secondSecret == firstSecret {
-		t.Error("another credential has the name of the one before")
-	}
-	// The same write again changes nothing.
-	for _, contentType := range []string{"application/merge-patch+json", "application/strategic-merge-patch+json"} {
-		if code, answer = write("PATCH", clusters+"/m", contentType, string(patch)); code != http.StatusOK ||
-			onlySecret(second) != secondSecret {
-			t.Errorf("%d %s", code, answer)
-		}
-	}
-	apply := doc(map[string]any{"kubeconfig": kubeconfig("https://two.example:6443", first),
-		"proxyURL": "http://proxy.example:3128"})
-	if code, answer = write("PATCH", clusters+"/m?fieldManager=me&force=true", "application/apply-patch+yaml",
-		apply); code != http.StatusOK {
-		t.Errorf("%d %s", code, answer)
-	}
-	onlySecret(first)
-
-	if err := client.Delete(ctx, "m", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
-		t.Fatal(err)
-	}
-	onlySecret(first)
-	if err := client.Delete(ctx, "m", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if all := h.storedSecrets(); len(all) != 0 {
-		t.Errorf("%d secrets are left", len(all))
-	}
-	// The name of the secret begins with the generated name.
-	unnamed := strings.Replace(doc(map[string]any{"kubeconfig": kubeconfig("https://one.example:6443", first)}),
-		`"name":"m"`, `"generateName":"m-"`, 1)
-	if code, answer = write("POST", clusters, "application/json", unnamed); code != http.StatusCreated ||
-		!strings.HasPrefix(onlySecret(first), "clusters/m-") {
-		t.Errorf("%d %s", code, answer)
-	}
-	// Without a stored object, no proxy or user may be set for a secret that is stored later or still cached.
-	for _, spec := range []map[string]any{
-		{"proxyURL": "http://two.example:3128"}, {"identity": "direct"}, {"directUsers": []string{"eve"}},
-		{"identity": "direct", "directUsers": []string{"eve"}, "secretRef": map[string]any{"name": firstSecret}},
-	} {
-		if code, answer = write("POST", clusters, "application/json", doc(spec)); code != http.StatusUnprocessableEntity ||
-			!strings.Contains(answer, "needs the credential again") {
-			t.Errorf("%v: %d %s", spec, code, answer)
-		}
-	}
-	for _, token := range []string{first, second} {
-		if strings.Contains(h.log.String(), token) {
-			t.Error("the log has a credential")
-		}
-	}
-}
-
-// TestConcurrentCredentialWrites: concurrent writes and deletions of a cluster must leave no secret that no cluster
-// names.
-func TestConcurrentCredentialWrites(t *testing.T) {
-	h := newInstallation(t)
-	d := h.gateway()
-	doc := func(token string) string {
-		return fmt.Sprintf(
-			`{"apiVersion":"cluster.karmada.io/v1alpha1","kind":"Cluster","metadata":{"name":"m"},"spec":{"kubeconfig":%q}}`,
-			kubeconfig("https://one.example:6443", token))
-	}
-	for round := range 5 {
-		if code, answer := d.call(d.master(), "POST", clusters, "application/json",
-			doc("first")); code != http.StatusCreated {
-			t.Fatal(answer)
-		}
-		var writes sync.WaitGroup
-		for i := range 6 {
-			writes.Go(func() {
-				token := fmt.Sprintf("token-%d", round)
-				if i == 0 {
-					token = "another"
-				}
-				code, answer := d.call(d.master(), "PATCH", clusters+"/m", "application/merge-patch+json", doc(token))
-				if code != http.StatusOK && code != http.StatusConflict {
-					t.Errorf("%d %s", code, answer)
-				}
-			})
-		}
-		writes.Wait()
-		if all := h.storedSecrets(); len(all) != 1 {
-			t.Errorf("round %d: %d secrets of one cluster", round, len(all))
-		}
-		writes.Go(func() { d.call(d.master(), "PATCH", clusters+"/m", "application/merge-patch+json", doc("late")) })
-		writes.Go(func() { d.call(d.master(), "DELETE", clusters+"/m", "", "") })
-		writes.Wait()
-		if code, _ := d.call(d.master(), "GET", clusters+"/m", "", ""); code != http.StatusNotFound ||
-			len(h.storedSecrets()) != 0 {
-			t.Errorf("round %d: deleted, and %d with %d secrets", round, code, len(h.storedSecrets()))
-		}
-	}
-}
-
 // TestServiceProxyForms: an administrator must get an error for an entry that can never match, because it would allow
 // nothing.
 func TestServiceProxyForms(t *testing.T) {
@@ -533,137 +320,6 @@ spec: {syncMode: Push, serviceProxy: [%q]}}`, entry)),
 		if err := create(entry); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.serviceProxy[0]") {
 			t.Errorf("%q: %v", entry, err)
 		}
-	}
-}
-
-// TestRights: the API must be authorized as that of Kubernetes. Otherwise users could grant rights that they lack.
-func TestRights(t *testing.T) {
-	d := newInstallation(t).gateway()
-	ctx := testContext(t)
-	root, eve := d.dynamic(d.master()), d.dynamic(d.config("eve"))
-	apply := func(doc string) {
-		t.Helper()
-		obj := object(t, doc)
-		gvr := roleGVR
-		if obj.GetKind() == "ClusterRoleBinding" {
-			gvr = bindingGVR
-		}
-		if _, err := root.Resource(gvr).Apply(ctx, obj.GetName(), obj,
-			metav1.ApplyOptions{FieldManager: "test", Force: true}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := eve.Resource(clusterGVR).List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) ||
-		!strings.Contains(err.Error(), `User "eve" cannot list resource "clusters" in API group "cluster.karmada.io"`) {
-		t.Errorf("without a role: %v", err)
-	}
-	for _, path := range []string{"/api", "/apis", "/apis/cluster.karmada.io/v1alpha1", "/openapi/v2", "/openapi/v3",
-		"/version", "/readyz"} {
-		if code, answer := d.call(d.config("eve"), "GET", path, "", ""); code != http.StatusOK {
-			t.Errorf("%s: %d %s", path, code, answer)
-		}
-	}
-	apply(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: role-writer}, rules: [
-{apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles, clusterrolebindings],
-verbs: [create, update, patch, get]},
-{apiGroups: [cluster.karmada.io], resources: [clusters/proxy], resourceNames: [member1], verbs: [get]}]}`)
-	apply(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: role-writer},
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: role-writer},
-subjects: [{kind: User, name: eve}]}`)
-	role := func(name, cluster, verb string) string {
-		return fmt.Sprintf(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: %s}, rules: [
-{apiGroups: [cluster.karmada.io], resources: [clusters/proxy], resourceNames: [%s], verbs: [%s]}]}`, name,
-			cluster, verb)
-	}
-	bind := func(name string) string {
-		return fmt.Sprintf(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: b-%s},
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %s},
-subjects: [{kind: User, name: mallory}]}`, name, name)
-	}
-	create := func(doc string) error {
-		obj := object(t, doc)
-		gvr := roleGVR
-		if obj.GetKind() == "ClusterRoleBinding" {
-			gvr = bindingGVR
-		}
-		_, err := eve.Resource(gvr).Create(ctx, obj, metav1.CreateOptions{})
-		return err
-	}
-	// Roles are in force within seconds. Until then eve has no right.
-	for {
-		err := create(role("mine", "member1", "get"))
-		if err == nil {
-			break
-		} else if !apierrors.IsForbidden(err) || ctx.Err() != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := create(bind("mine")); err != nil { // the role was created a moment ago
-		t.Errorf("what eve holds herself: %v", err)
-	}
-	for _, doc := range []string{role("more", "member1", "create"), role("other", "member2", "get"),
-		role("all", "member1", `"*"`)} {
-		if err := create(doc); !apierrors.IsForbidden(err) ||
-			!strings.Contains(err.Error(), "attempting to grant RBAC permissions not currently held") {
-			t.Errorf("%s: %v", doc, err)
-		}
-	}
-	if _, err := eve.Resource(roleGVR).Patch(ctx, "mine", types.JSONPatchType,
-		[]byte(`[{"op":"replace","path":"/rules/0/verbs","value":["*"]}]`),
-		metav1.PatchOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("a patch: %v", err)
-	}
-	if _, err := eve.Resource(roleGVR).Apply(ctx, "more", object(t, role("more", "member1", "create")),
-		metav1.ApplyOptions{FieldManager: "eve"}); !apierrors.IsForbidden(err) {
-		t.Errorf("an apply that creates: %v", err)
-	}
-	if _, err := eve.Resource(roleGVR).Patch(ctx, "mine", types.MergePatchType,
-		[]byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
-		t.Errorf("a label: %v", err)
-	}
-	apply(role("more", "member1", "create"))
-	if err := create(bind("more")); !apierrors.IsForbidden(err) {
-		t.Errorf("a role that eve does not hold: %v", err)
-	}
-	// A label may make another role aggregate the rules.
-	if _, err := eve.Resource(roleGVR).Patch(ctx, "more", types.MergePatchType,
-		[]byte(`{"metadata":{"labels":{"aggregate":"yes"}}}`), metav1.PatchOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("a label on what eve does not hold: %v", err)
-	}
-	if err := create(bind("missing")); !apierrors.IsForbidden(err) {
-		t.Errorf("a role that does not exist: %v", err)
-	}
-	apply(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: role-writer}, rules: [
-{apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles, clusterrolebindings],
-verbs: [create, update, patch, get, escalate]},
-{apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], resourceNames: [more], verbs: [bind]}]}`)
-	for {
-		if err := create(role("escalated", "member9", "create")); err == nil {
-			break
-		} else if !apierrors.IsForbidden(err) || ctx.Err() != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := create(bind("more")); err != nil {
-		t.Errorf("with bind: %v", err)
-	}
-	if err := create(bind("escalated")); !apierrors.IsForbidden(err) {
-		t.Errorf("bind on another role: %v", err)
-	}
-	// A deleted binding ends the rights in the gateway, too.
-	if err := root.Resource(bindingGVR).Delete(ctx, "role-writer", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	for create(role("late", "member1", "get")) == nil {
-		if err := root.Resource(roleGVR).Delete(ctx, "late", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := root.Resource(roleGVR).Create(ctx,
-		object(t,
-			`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: bad}, rules: [{verbs: [get]}]}`),
-		metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
-		t.Errorf("a rule of nothing: %v", err)
 	}
 }
 

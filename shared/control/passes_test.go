@@ -94,63 +94,91 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %s}, sub
 
 const makesPasses = `{apiGroups: [clusterpass.io], resources: [passes], verbs: ["*"]}`
 
-// TestPasses: the creator of a pass must get its credential exactly once. The pass must grant what its spec states,
-// until it is deleted.
-func TestPasses(t *testing.T) {
+// passTest is a gateway with two clusters and a user eve, who may create passes and use member1.
+type passTest struct {
+	*installation
+	d        *server
+	eve      dynamic.ResourceInterface
+	warnings *warningRecorder
+}
+
+func newPassTest(t *testing.T) *passTest {
+	t.Helper()
 	h := newInstallation(t)
 	d := h.gateway()
-	ctx := testContext(t)
 	root := d.dynamic(d.master())
 	for _, name := range []string{"member1", "member2"} {
-		if _, err := root.Resource(clusterGVR).Create(ctx,
-			object(t, fmt.Sprintf(`{apiVersion: cluster.karmada.io/v1alpha1, kind: Cluster, metadata: {name: %s}}`, name)),
-			metav1.CreateOptions{}); err != nil {
+		doc := fmt.Sprintf(`{apiVersion: cluster.karmada.io/v1alpha1, kind: Cluster, metadata: {name: %s}}`, name)
+		if _, err := root.Resource(clusterGVR).Create(testContext(t), object(t, doc), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	d.grantRules(t, "eve", `[`+makesPasses+
 		`, {apiGroups: [cluster.karmada.io], resources: [clusters/proxy], resourceNames: [member1], verbs: ["*"]}]`)
-	var warnings warningRecorder
+	warnings := &warningRecorder{}
 	cfg := d.config("eve", "dev")
-	cfg.WarningHandler = &warnings
-	eve := d.dynamic(cfg).Resource(passGVR)
-	expectWarnings := func(times int) { // fails unless so many warnings name the field with the credential
-		t.Helper()
-		if len(warnings.texts) != times ||
-			slices.ContainsFunc(warnings.texts,
-				func(text string) bool { return !strings.Contains(text, "in status.kubeconfig of this one answer") }) {
-			t.Errorf("warned of %q", warnings.texts)
-		}
-		warnings.texts = nil
-	}
+	cfg.WarningHandler = warnings
+	return &passTest{h, d, d.dynamic(cfg).Resource(passGVR), warnings}
+}
 
-	obj, err := eve.Create(ctx, object(t, passDoc("laptop", "ttl: 1h")),
+// create creates a pass of eve for an hour.
+func (p *passTest) create(name string) *unstructured.Unstructured {
+	p.t.Helper()
+	obj, err := p.eve.Create(testContext(p.t), object(p.t, passDoc(name, "ttl: 1h")), metav1.CreateOptions{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return obj
+}
+
+// expectWarnings fails the test unless so many warnings name the field with the credential.
+func (p *passTest) expectWarnings(times int) {
+	p.t.Helper()
+	if len(p.warnings.texts) != times || slices.ContainsFunc(p.warnings.texts, func(text string) bool {
+		return !strings.Contains(text, "in status.kubeconfig of this one answer")
+	}) {
+		p.t.Errorf("warned of %q", p.warnings.texts)
+	}
+	p.warnings.texts = nil
+}
+
+// expectRevoked fails the test unless a pass is refused as revoked.
+func (p *passTest) expectRevoked(holder *rest.Config, path string) {
+	p.t.Helper()
+	code, answer := p.d.call(holder, "GET", path, "", "")
+	if code != http.StatusUnauthorized || !strings.Contains(answer, "was revoked") {
+		p.t.Errorf("deleted: %d %s", code, answer)
+	}
+}
+
+// TestPasses: the creator of a pass must get its credential, and defaults from its own identity.
+func TestPasses(t *testing.T) {
+	p := newPassTest(t)
+	obj, err := p.eve.Create(testContext(t), object(t, passDoc("laptop", "ttl: 1h")),
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text, _, _ := unstructured.NestedString(obj.Object, "status", "kubeconfig"); text != "" ||
-		len(h.storedSecrets()) != 0 {
-		t.Errorf("a dry run makes a credential, or a key: %d secrets", len(h.storedSecrets()))
+		len(p.storedSecrets()) != 0 {
+		t.Errorf("a dry run makes a credential, or a key: %d secrets", len(p.storedSecrets()))
 	}
-	expectWarnings(0)
-	if obj, err = eve.Create(ctx, object(t, passDoc("laptop", "ttl: 1h")), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	expectWarnings(1)
-	if _, err := eve.Create(ctx, object(t, passDoc("laptop", "ttl: 1h")),
+	p.expectWarnings(0)
+	obj = p.create("laptop")
+	p.expectWarnings(1)
+	if _, err := p.eve.Create(testContext(t), object(t, passDoc("laptop", "ttl: 1h")),
 		metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("twice: %v", err)
 	}
-	expectWarnings(0)
+	p.expectWarnings(0)
 	kc := kubeconfigOf(t, obj)
 	if got := slices.Sorted(maps.Keys(kc.Contexts)); !slices.Equal(got, []string{"clusterpass", "fleet", "member1"}) ||
 		kc.CurrentContext != "member1" {
 		t.Errorf("contexts %v, of them %s now", got, kc.CurrentContext)
 	}
-	if by, _, _ := unstructured.NestedStringMap(obj.Object, "status", "createdBy"); !maps.Equal(by,
-		map[string]string{"user": "eve"}) {
-		t.Errorf("created by %v", by)
+	createdBy, _, _ := unstructured.NestedStringMap(obj.Object, "status", "createdBy")
+	if !maps.Equal(createdBy, map[string]string{"user": "eve"}) {
+		t.Errorf("created by %v", createdBy)
 	}
 	if got := kc.Clusters["fleet"].Server; got != gatewayURL+"/fleet" {
 		t.Errorf("the fleet is at %s", got)
@@ -159,112 +187,120 @@ func TestPasses(t *testing.T) {
 	if spec["user"] != "eve" || fmt.Sprint(spec["groups"]) != "[dev]" || spec["form"] != "token" {
 		t.Errorf("completed to %v", spec)
 	}
-	token := kc.AuthInfos["clusterpass"].Token
+}
 
-	// No other response, store or log contains the credential.
-	stored, err := h.Objects.Get(ctx, "passes/laptop")
+// TestPassIsShownOnce: only the response that creates a pass may contain its credential.
+func TestPassIsShownOnce(t *testing.T) {
+	p := newPassTest(t)
+	ctx := testContext(t)
+	token := kubeconfigOf(t, p.create("laptop")).AuthInfos["clusterpass"].Token
+	stored, err := p.Objects.Get(ctx, "passes/laptop")
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := eve.List(ctx, metav1.ListOptions{})
+	list, err := p.eve.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	labelled, err := eve.Patch(ctx, "laptop", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`),
+	labelled, err := p.eve.Patch(ctx, "laptop", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`),
 		metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	listed, _ := json.Marshal([]any{list, labelled})
 	for where, text := range map[string]string{"the store": string(stored.Value), "later answers": string(listed),
-		"the log": h.log.String()} {
+		"the log": p.log.String()} {
 		if strings.Contains(text, token) || strings.Contains(text, "certificate-authority") ||
 			strings.Contains(text, `"kubeconfig"`) {
 			t.Errorf("%s has the credential", where)
 		}
 	}
-	_, table := d.call(d.config("eve"), "GET", passPath, "application/json", "")
+	_, table := p.d.call(p.d.config("eve"), "GET", passPath, "application/json", "")
 	if strings.Contains(table, token) {
 		t.Error("the list has the credential")
 	}
 
-	// The pass reaches only its clusters, with only its verbs.
-	holder := d.passConfig(t, kc)
-	if code, answer := d.call(holder, "GET", "/clusters/member1/version", "", ""); code != http.StatusBadGateway &&
-		code != http.StatusServiceUnavailable && code != http.StatusNotFound {
+	// Applying the response of the create, with its status, must not store the credential.
+	obj := p.create("saved")
+	token = kubeconfigOf(t, obj).AuthInfos["clusterpass"].Token
+	answer, _ := json.Marshal(obj)
+	annotation, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{
+		"kubectl.kubernetes.io/last-applied-configuration": string(answer)}}})
+	if _, err := p.eve.Patch(ctx, "saved", types.MergePatchType, annotation, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if stored, err = p.Objects.Get(ctx, "passes/saved"); err != nil || strings.Contains(string(stored.Value), token) ||
+		!strings.Contains(string(stored.Value), "last-applied") {
+		t.Errorf("the store has %s, %v", stored.Value, err)
+	}
+}
+
+// TestPassScope: a pass must reach only its clusters with only its verbs, until it is deleted.
+func TestPassScope(t *testing.T) {
+	p := newPassTest(t)
+	ctx := testContext(t)
+	holder := p.d.passConfig(t, kubeconfigOf(t, p.create("laptop")))
+	code, answer := p.d.call(holder, "GET", "/clusters/member1/version", "", "")
+	if code != http.StatusBadGateway && code != http.StatusServiceUnavailable && code != http.StatusNotFound {
 		t.Errorf("member1, which has no credential: %d %s", code, answer)
 	}
 	for path, method := range map[string]string{"/clusters/member2/version": "GET",
 		"/clusters/member1/api/v1/namespaces": "POST", passPath: "GET"} {
-		if code, answer := d.call(holder, method, path, "", ""); code != http.StatusForbidden {
+		if code, answer := p.d.call(holder, method, path, "", ""); code != http.StatusForbidden {
 			t.Errorf("%s %s: %d %s", method, path, code, answer)
 		}
 	}
-	if _, err := eve.Patch(ctx, "laptop", types.MergePatchType, []byte(`{"spec":{"verbs":["*"]}}`),
+	if _, err := p.eve.Patch(ctx, "laptop", types.MergePatchType, []byte(`{"spec":{"verbs":["*"]}}`),
 		metav1.PatchOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "a pass does not change") {
 		t.Errorf("more verbs: %v", err)
 	}
-	if err := eve.Delete(ctx, "laptop", metav1.DeleteOptions{}); err != nil {
+	if err := p.eve.Delete(ctx, "laptop", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if code, answer := d.call(holder, "GET", "/clusters/member1/version", "", ""); code != http.StatusUnauthorized ||
-		!strings.Contains(answer, "was revoked") {
-		t.Errorf("deleted: %d %s", code, answer)
-	}
+	p.expectRevoked(holder, "/clusters/member1/version")
+}
 
-	// Applying the response of the create, with its status, must not store the credential.
-	if obj, err = eve.Create(ctx, object(t, passDoc("saved", "ttl: 1h")), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	token = kubeconfigOf(t, obj).AuthInfos["clusterpass"].Token
-	answer, _ := json.Marshal(obj)
-	annotation, _ := json.Marshal(
-		map[string]any{
-			"metadata": map[string]any{
-				"annotations": map[string]any{"kubectl.kubernetes.io/last-applied-configuration": string(answer)}}})
-	if _, err := eve.Patch(ctx, "saved", types.MergePatchType, annotation, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if stored, err = h.Objects.Get(ctx, "passes/saved"); err != nil || strings.Contains(string(stored.Value), token) ||
-		!strings.Contains(string(stored.Value), "last-applied") {
-		t.Errorf("the store has %s, %v", stored.Value, err)
-	}
-
-	// A finalizer keeps the object of a deleted pass, but not its credential.
-	if obj, err = eve.Create(ctx,
-		object(t, strings.Replace(passDoc("held", "ttl: 1h"), "name: held", "name: held, finalizers: [example.com/hold]", 1)),
-		metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	finalized := d.passConfig(t, kubeconfigOf(t, obj))
-	if code, answer := d.call(finalized, "GET", "/clusters/member2/version", "", ""); code != http.StatusForbidden {
-		t.Errorf("held: %d %s", code, answer)
-	}
-	if err := eve.Delete(ctx, "held", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if code, answer := d.call(finalized, "GET", "/clusters/member2/version", "", ""); code != http.StatusUnauthorized ||
-		!strings.Contains(answer, "was revoked") {
-		t.Errorf("deleted, with a finalizer: %d %s", code, answer)
-	}
-
-	// Server-side apply creates a pass as well, and returns the credential once.
-	warnings.texts = nil
-	applied, err := eve.Apply(ctx, "applied", object(t, passDoc("applied", "ttl: 1h")),
-		metav1.ApplyOptions{FieldManager: "eve"})
+// TestPassWithFinalizer: a finalizer may keep the object of a deleted pass, but not its credential.
+func TestPassWithFinalizer(t *testing.T) {
+	p := newPassTest(t)
+	doc := strings.Replace(passDoc("held", "ttl: 1h"), "name: held", "name: held, finalizers: [example.com/hold]", 1)
+	obj, err := p.eve.Create(testContext(t), object(t, doc), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, answer := d.call(d.passConfig(t, kubeconfigOf(t, applied)), "GET", "/clusters/member2/version", "",
-		""); code != http.StatusForbidden {
+	holder := p.d.passConfig(t, kubeconfigOf(t, obj))
+	if code, answer := p.d.call(holder, "GET", "/clusters/member2/version", "", ""); code != http.StatusForbidden {
+		t.Errorf("before: %d %s", code, answer)
+	}
+	if err := p.eve.Delete(testContext(t), "held", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.expectRevoked(holder, "/clusters/member2/version")
+}
+
+// TestAppliedPass: server-side apply must create a pass as well, and return the credential once.
+func TestAppliedPass(t *testing.T) {
+	p := newPassTest(t)
+	apply := func() (*unstructured.Unstructured, error) {
+		return p.eve.Apply(testContext(t), "applied", object(t, passDoc("applied", "ttl: 1h")),
+			metav1.ApplyOptions{FieldManager: "eve"})
+	}
+	applied, err := apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder := p.d.passConfig(t, kubeconfigOf(t, applied))
+	if code, answer := p.d.call(holder, "GET", "/clusters/member2/version", "", ""); code != http.StatusForbidden {
 		t.Errorf("applied: %d %s", code, answer)
 	}
-	again, err := eve.Apply(ctx, "applied", object(t, passDoc("applied", "ttl: 1h")),
-		metav1.ApplyOptions{FieldManager: "eve"})
-	if text, _, _ := unstructured.NestedString(again.Object, "status", "kubeconfig"); err != nil || text != "" {
-		t.Errorf("applied once more: %v, a credential: %v", err, text != "")
+	again, err := apply()
+	if err != nil {
+		t.Fatal(err)
 	}
-	expectWarnings(1) // by the first apply
+	if text, _, _ := unstructured.NestedString(again.Object, "status", "kubeconfig"); text != "" {
+		t.Error("applied once more: a credential")
+	}
+	p.expectWarnings(1) // by the first apply
 }
 
 // TestPassPower: no user may give rights away with a pass that they lack.
