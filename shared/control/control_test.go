@@ -22,6 +22,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/control"
+	"github.com/clusterpass/clusterpass/shared/health"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -325,7 +326,9 @@ spec: {syncMode: Push, serviceProxy: [%q]}}`, entry)),
 
 // TestProbeOnGet: without the bridge, kubectl get of a cluster must still show whether the cluster is reachable.
 func TestProbeOnGet(t *testing.T) {
-	d := newInstallation(t).gatewayWith(control.Options{ProbeOnGet: true})
+	d := newInstallation(t).gatewayWith(func(c *control.Config) {
+		c.Probe = (&health.Prober{Objects: c.Objects, Members: c.Members, Log: c.Log}).Probe
+	})
 	ctx := testContext(t)
 	member := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, `{"gitVersion":"v1.99.0"}`)

@@ -4,9 +4,10 @@ import (
 	"context"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/clusterpass/clusterpass/shared/cache"
 )
 
 const (
@@ -18,26 +19,22 @@ const (
 
 // probes probes clusters that are requested by name. A nil *probes probes none.
 type probes struct {
-	probe func(ctx context.Context, name string) (ready bool, err error)
-	last  *lru.Cache[string, time.Time] // by name
+	probe  func(ctx context.Context, name string) (ready bool, err error)
+	recent *cache.Expiring[string, struct{}] // names of clusters that were probed less than probeInterval ago
 }
 
 func newProbes(probe func(context.Context, string) (bool, error)) *probes {
 	if probe == nil {
 		return nil
 	}
-	last, err := lru.New[string, time.Time](maxProbed)
-	if err != nil {
-		panic(err) // probed is positive
-	}
-	return &probes{probe, last}
+	return &probes{probe, cache.NewExpiring[string, struct{}](maxProbed, nil)}
 }
 
 // Get implements rest.Getter.
 func (c *clusterStore) Get(ctx context.Context, name string, opts *metav1.GetOptions) (runtime.Object, error) {
 	if p := c.probes; p != nil {
-		if last, ok := p.last.Get(name); !ok || time.Since(last) >= probeInterval {
-			p.last.Add(name, time.Now())
+		if _, ok := p.recent.Get(name); !ok {
+			p.recent.Add(name, struct{}{}, time.Now().Add(probeInterval))
 			_, _ = p.probe(ctx, name) // the response contains the stored status in any case
 		}
 	}

@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -78,7 +77,6 @@ type Config struct {
 
 	MaxIdle        time.Duration // an idle process is killed after it; 0 means never
 	MaxInvocations int           // a process is killed after that many; 0 means never
-	KillChance     float64       // probability that a process is killed after an invocation, 0 to 1
 	NeverStop      bool          // leaves idle processes running
 
 	// Output gets the output of processes, each line with the function's name and the process id. nil discards it.
@@ -272,8 +270,7 @@ func (f *Function) deliver(p *process, inv *invocation) {
 
 // release returns a process to the idle ones, or retires it.
 func (f *Function) release(p *process) {
-	retire := f.cfg.MaxInvocations > 0 && p.served >= f.cfg.MaxInvocations ||
-		f.cfg.KillChance > 0 && rand.Float64() < f.cfg.KillChance //nolint:gosec // which process dies is no secret
+	retire := f.cfg.MaxInvocations > 0 && p.served >= f.cfg.MaxInvocations
 	if !retire && !f.cfg.NeverStop {
 		p.stop()
 	}

@@ -363,7 +363,7 @@ func TestALBAnswers(t *testing.T) {
 		"full": {
 			answer: `{"statusCode":201,"statusDescription":"201 Created","isBase64Encoded":true,
 "multiValueHeaders":{"X-A":["1","2"],"Connection":["x"],"Content-Length":["9"]},"body":"AAE="}`,
-			want:   response{201, http.Header{"X-A": {"1", "2"}, "Content-Length": {"2"}}, []byte{0, 1}}},
+			want: response{201, http.Header{"X-A": {"1", "2"}, "Content-Length": {"2"}}, []byte{0, 1}}},
 		"only a status": {answer: `{"statusCode":204}`, want: response{204, http.Header{}, []byte{}}},
 		"single": {answer: `{"statusCode":200,"headers":{"x-a":"1"},"body":"x"}`, single: true,
 			want: response{200, http.Header{"X-A": {"1"}, "Content-Length": {"1"}}, []byte("x")}},
