@@ -34,8 +34,9 @@ func request(uri string) *http.Request {
 	r.RemoteAddr = "192.0.2.7:1234"
 	r.Header = http.Header{
 		"User-Agent": {"kubectl/v1.37"}, "Audit-Id": {"abc"}, "X-Forwarded-For": {"198.51.100.1, 10.0.0.1"},
-		"Authorization": {"Bearer s3cret"}, "Cookie": {"c=s3cret"}, "Sec-Websocket-Protocol": {"base64url.bearer.authorization.k8s.io.czNjcmV0"},
-		"Impersonate-User": {"s3cret"}, "X-Amzn-Mtls-Clientcert": {"s3cret"},
+		"Authorization": {"Bearer s3cret"}, "Cookie": {"c=s3cret"},
+		"Sec-Websocket-Protocol": {"base64url.bearer.authorization.k8s.io.czNjcmV0"},
+		"Impersonate-User":       {"s3cret"}, "X-Amzn-Mtls-Clientcert": {"s3cret"},
 	}
 	return r
 }
@@ -74,10 +75,12 @@ func TestEvents(t *testing.T) {
 		want := map[string]any{
 			"kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "stage": "ResponseStarted",
 			"requestURI": uri, "verb": "get",
-			"user":             map[string]any{"username": "ann", "uid": "1", "groups": []any{"dev"}, "extra": map[string]any{"k": []any{"v"}}},
+			"user": map[string]any{"username": "ann", "uid": "1", "groups": []any{"dev"},
+				"extra": map[string]any{"k": []any{"v"}}},
 			"impersonatedUser": map[string]any{"username": "bob"},
 			"sourceIPs":        []any{"198.51.100.1", "10.0.0.1", "192.0.2.7"}, "userAgent": "kubectl/v1.37",
-			"objectRef":                map[string]any{"resource": "pods", "namespace": "default", "name": "web", "apiVersion": "v1", "subresource": "exec"},
+			"objectRef": map[string]any{"resource": "pods", "namespace": "default", "name": "web",
+				"apiVersion": "v1", "subresource": "exec"},
 			"responseStatus":           map[string]any{"metadata": map[string]any{}, "code": 101.0},
 			"requestReceivedTimestamp": began, "stageTimestamp": began,
 			"annotations": map[string]any{
@@ -122,7 +125,8 @@ func TestOtherEvents(t *testing.T) {
 		return got[0]
 	}
 	e := one(func(q *Request) { q.Completed(401, status.New(status.Unauthenticated, "", "no credential")) })
-	if diff := cmp.Diff(map[string]any{"metadata": map[string]any{}, "status": "Failure", "message": "no credential", "code": 401.0}, e["responseStatus"]); diff != "" {
+	if diff := cmp.Diff(map[string]any{"metadata": map[string]any{}, "status": "Failure", "message": "no credential",
+		"code": 401.0}, e["responseStatus"]); diff != "" {
 		t.Error(diff)
 	}
 	if e["verb"] != "get" || e["annotations"].(map[string]any)["clusterpass.io/failure"] != "unauthenticated" {
@@ -132,7 +136,8 @@ func TestOtherEvents(t *testing.T) {
 		q.Decision(true, "RBAC: allowed")
 		q.Completed(403, status.New(status.Forbidden, "c", "not that"))
 	})
-	if a := e["annotations"].(map[string]any); a["authorization.k8s.io/decision"] != "forbid" || a["authorization.k8s.io/reason"] != "not that" {
+	if a := e["annotations"].(map[string]any); a["authorization.k8s.io/decision"] != "forbid" ||
+		a["authorization.k8s.io/reason"] != "not that" {
 		t.Errorf("refused after all: %v", a)
 	}
 	e = one(func(q *Request) {
@@ -140,14 +145,16 @@ func TestOtherEvents(t *testing.T) {
 		q.Decision(false, "")
 		q.Panicked()
 	})
-	if a := e["annotations"].(map[string]any); e["stage"] != "Panic" || e["objectRef"] != nil || a["authorization.k8s.io/decision"] != "forbid" || a["clusterpass.io/cluster"] != nil {
+	if a := e["annotations"].(map[string]any); e["stage"] != "Panic" || e["objectRef"] != nil ||
+		a["authorization.k8s.io/decision"] != "forbid" || a["clusterpass.io/cluster"] != nil {
 		t.Errorf("%v", e)
 	}
 	e = one(func(q *Request) {
 		q.Target("c", route.ParseResource("GET", "/apis/apps/v1/deployments", "watch=1"))
 		q.Completed(200, nil)
 	})
-	if diff := cmp.Diff(map[string]any{"resource": "deployments", "apiGroup": "apps", "apiVersion": "v1"}, e["objectRef"]); diff != "" || e["verb"] != "watch" {
+	if diff := cmp.Diff(map[string]any{"resource": "deployments", "apiGroup": "apps", "apiVersion": "v1"},
+		e["objectRef"]); diff != "" || e["verb"] != "watch" {
 		t.Errorf("%v\n%s", e["verb"], diff)
 	}
 
@@ -158,7 +165,8 @@ func TestOtherEvents(t *testing.T) {
 		q.Created("another")
 		q.Completed(201, nil)
 	})
-	if diff := cmp.Diff(map[string]any{"resource": "passes", "apiGroup": "clusterpass.io", "apiVersion": "v1alpha1", "name": "a-1x2y3"}, e["objectRef"]); diff != "" {
+	if diff := cmp.Diff(map[string]any{"resource": "passes", "apiGroup": "clusterpass.io", "apiVersion": "v1alpha1",
+		"name": "a-1x2y3"}, e["objectRef"]); diff != "" {
 		t.Error(diff)
 	}
 
@@ -213,8 +221,10 @@ func TestStrangersText(t *testing.T) {
 		"a long agent":              func(r *http.Request) { r.Header.Set("User-Agent", strings.Repeat("ä", 1<<20)) },
 		"no UTF-8":                  func(r *http.Request) { r.Header.Set("User-Agent", "\xff") },
 		"a long URI":                func(r *http.Request) { r.RequestURI = "/" + strings.Repeat("a", 1<<20) },
-		"many addresses":            func(r *http.Request) { r.Header.Set("X-Forwarded-For", strings.Repeat("1.1.1.1,2.2.2.2,", 1<<16)) },
-		"addresses that are none":   func(r *http.Request) { r.Header.Set("X-Forwarded-For", "unknown, <script>, s3cret") },
+		"many addresses": func(r *http.Request) {
+			r.Header.Set("X-Forwarded-For", strings.Repeat("1.1.1.1,2.2.2.2,", 1<<16))
+		},
+		"addresses that are none": func(r *http.Request) { r.Header.Set("X-Forwarded-For", "unknown, <script>, s3cret") },
 		"a password": func(r *http.Request) {
 			r.RequestURI = "https://ann:s3cret@x/api"
 			r.URL, _ = r.URL.Parse(r.RequestURI)
@@ -225,7 +235,8 @@ func TestStrangersText(t *testing.T) {
 		change(r)
 		New(Config{To: &b, Log: quiet}).Begin(r).Completed(200, nil)
 		got := events(t, b.Bytes())
-		if len(got) != 1 || b.Len() > 64<<10 || strings.Contains(b.String(), "s3cret") || len(got[0]["auditID"].(string)) > 64 {
+		if len(got) != 1 || b.Len() > 64<<10 || strings.Contains(b.String(), "s3cret") ||
+			len(got[0]["auditID"].(string)) > 64 {
 			t.Errorf("%s: %.500s", name, &b)
 		}
 		if ips := got[0]["sourceIPs"].([]any); len(ips) > maxIPs || ips[len(ips)-1] != "192.0.2.7" {

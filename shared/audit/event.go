@@ -9,7 +9,7 @@ type Stage string
 
 // The stages of audit.k8s.io/v1 that are written. (RequestReceived would add nothing to the others.)
 const (
-	ResponseStarted  Stage = "ResponseStarted"  // of a stream: it is open
+	ResponseStarted  Stage = "ResponseStarted"  // a stream is open
 	ResponseComplete Stage = "ResponseComplete" // the last byte was sent
 	Panic            Stage = "Panic"
 )

@@ -1,12 +1,12 @@
-// Package cluster turns a Cluster object and its secret into a live transport.
+// Package cluster connects to member clusters. Members returns a Member, with its transports, for a Cluster object and
+// its secret.
 //
-// Members are cached by the versions of both, so a request makes no new TCP or TLS connection, and a change of either
-// is in force with the next call: the old transport's idle connections close at once, the others when their
-// calls end. The cache holds a bounded number of members.
+// Members are cached by the versions of both, so a request usually needs no new connection. A change of either applies
+// to the next request. The previous transport's idle connections close at once, and the others when their requests end.
+// The number of cached members is bounded.
 //
-// Threat model: whoever writes a Cluster chooses where the gateway connects to. A DialPolicy therefore refuses
-// addresses that belong to the gateway's own surroundings, after name resolution; and a kubeconfig is used only as far as
-// package kubeconfig accepts it.
+// Threat model: the author of a Cluster chooses the address that the gateway connects to. A DialPolicy therefore
+// refuses, after name resolution, addresses of the gateway's own environment. Package kubeconfig rejects unsafe fields.
 package cluster
 
 import (
@@ -33,38 +33,37 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Objects is what Members needs of an objects.Store.
+// Objects is the part of an objects.Store that Members needs.
 type Objects interface {
 	Get(ctx context.Context, key string) (objects.Object, error)
 	List(ctx context.Context, prefix string, limit int, cont string) (objects.Page, error)
 }
 
-// Secrets is what Members needs of a secrets.Store.
+// Secrets is the part of a secrets.Store that Members needs.
 type Secrets interface {
 	Get(ctx context.Context, name string) (*secrets.Secret, error)
 }
 
-// Freshness bounds how old what Members knows may be.
+// Freshness bounds the age of cached objects and secrets.
 type Freshness struct {
-	Object time.Duration // of a Cluster object
-	Secret time.Duration // of its secret, as long as the member takes the credential
-	// Patience is how long a call waits for a store that hangs before it goes on with what was read before; 0 means for
-	// as long as the store may take.
+	Object time.Duration // maximum age of a Cluster object
+	Secret time.Duration // maximum age of its secret while the member accepts the credential
+	// Patience bounds how long a request waits for a slow store before it uses a cached value. 0 means no bound.
 	Patience time.Duration
 }
 
-// Local is for stores in directories, Remote for those behind a network.
+// Local is for stores in directories. Remote is for stores behind a network.
 var (
 	Local  = Freshness{Object: 500 * time.Millisecond, Secret: 500 * time.Millisecond}
 	Remote = Freshness{Object: 5 * time.Second, Secret: time.Minute, Patience: 500 * time.Millisecond}
 )
 
-// What is read serves for longer while its store is down: a secret for a while, an object, whose deletion takes a right away, only
-// as long as any revocation may take.
+// Maximum ages of cached values while their store is down. That of objects is short, because deleting a Cluster revokes
+// access to it.
 const (
 	staleObject  = 30 * time.Second
 	staleSecret  = time.Hour
-	missing      = time.Second
+	missingTTL   = time.Second
 	storeRetry   = 2 * time.Second
 	storeTimeout = 5 * time.Second
 )
@@ -73,16 +72,16 @@ const (
 type Config struct {
 	Objects   Objects
 	Secrets   Secrets
-	Freshness Freshness // zero reads the stores for every call
+	Freshness Freshness // zero reads the stores for every request
 	Policy    DialPolicy
 	Log       *slog.Logger // nil means slog.Default()
 	Tokens    Tokens       // for members on EKS; nil means an eks.Source
-	// MaxMembers bounds the cache; 0 means 512. What is beyond it costs new connections, nothing else.
+	// MaxMembers bounds the cache. 0 means 512. Members beyond it only cost new connections.
 	MaxMembers int
 	Now        func() time.Time // nil means time.Now
 }
 
-// Members gives the live Member of a name. It is safe for concurrent use.
+// Members returns the Member of a cluster's name. It is safe for concurrent use.
 type Members struct {
 	cfg     Config
 	objects *cache.Cache[objects.Object]
@@ -112,13 +111,13 @@ func NewMembers(cfg Config) *Members {
 	return &Members{
 		cfg: cfg, live: live, names: newNames(cfg),
 		objects: cache.New(cache.Config{
-			Name: "objects", Max: cfg.MaxMembers, TTL: cfg.Freshness.Object, Negative: min(missing, cfg.Freshness.Object),
+			Name: "objects", Max: cfg.MaxMembers, TTL: cfg.Freshness.Object, Negative: min(missingTTL, cfg.Freshness.Object),
 			Stale: staleObject, Patience: cfg.Freshness.Patience, Retry: storeRetry, Timeout: storeTimeout,
 			Missing: func(err error) bool { return errors.Is(err, objects.ErrNotFound) },
 			Down:    objectsDown, Now: cfg.Now, Log: cfg.Log,
 		}, cfg.Objects.Get),
 		secrets: cache.New(cache.Config{
-			Name: "secrets", Max: cfg.MaxMembers, TTL: cfg.Freshness.Secret, Negative: min(missing, cfg.Freshness.Secret),
+			Name: "secrets", Max: cfg.MaxMembers, TTL: cfg.Freshness.Secret, Negative: min(missingTTL, cfg.Freshness.Secret),
 			Stale: staleSecret, Patience: cfg.Freshness.Patience, Retry: storeRetry, Timeout: storeTimeout,
 			Missing: func(err error) bool { return errors.Is(err, secrets.ErrNotFound) },
 			Down: func(err error) bool {
@@ -129,19 +128,22 @@ func NewMembers(cfg Config) *Members {
 	}
 }
 
-// Get returns the member of that name as its object and secret are now. Its errors are *status.Error:
-// UnknownCluster, Misconfigured or StoreUnavailable.
+// Get returns the member for the present object and secret of that name. Its errors are *status.Error: UnknownCluster,
+// Misconfigured or StoreUnavailable.
 func (m *Members) Get(ctx context.Context, name string) (*Member, error) {
-	member, err := m.pair(ctx, name, m.objects.Get)
+	member, err := m.readMember(ctx, name, m.objects.Get)
 	if errors.Is(err, secrets.ErrNotFound) {
-		// A cluster that was registered anew has another secret, which only its newer object names.
-		return m.pair(ctx, name, m.objects.Refresh)
+		// A cluster that was registered again has another secret. Only the newer object names it.
+		return m.readMember(ctx, name, m.objects.Refresh)
 	}
 	return member, err
 }
 
-// object reads a cluster's object, and its revision. cached is the member that was made last, of this object or of one before; nil for none.
-func (m *Members) object(ctx context.Context, name string, read func(ctx context.Context, key string) (objects.Object, error)) (c *v1alpha1.Cluster, revision uint64, cached *Member, err error) {
+// readObject returns a cluster's object and its revision. cached is the last member of that name, possibly of an
+// earlier revision, or nil.
+func (m *Members) readObject(ctx context.Context, name string,
+	read func(ctx context.Context, key string) (objects.Object, error)) (c *v1alpha1.Cluster, revision uint64,
+	cached *Member, err error) {
 	obj, err := read(ctx, v1alpha1.Prefix+name)
 	if errors.Is(err, objects.ErrNotFound) {
 		m.live.Remove(name)
@@ -161,9 +163,10 @@ func (m *Members) object(ctx context.Context, name string, read func(ctx context
 	return c, obj.Revision, cached, nil
 }
 
-// pair puts an object, as read gives it, and the secret that it names together.
-func (m *Members) pair(ctx context.Context, name string, read func(ctx context.Context, key string) (objects.Object, error)) (*Member, error) {
-	c, revision, cached, err := m.object(ctx, name, read)
+// readMember combines an object, which read returns, with its secret.
+func (m *Members) readMember(ctx context.Context, name string,
+	read func(ctx context.Context, key string) (objects.Object, error)) (*Member, error) {
+	c, revision, cached, err := m.readObject(ctx, name, read)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +174,7 @@ func (m *Members) pair(ctx context.Context, name string, read func(ctx context.C
 		return nil, misconfigured(name, "spec.secretRef names a secret that is not its own", nil)
 	}
 	if cached == nil && c.Spec.SyncMode == v1alpha1.Pull && m.cfg.Policy.Tunnel != nil {
-		go m.cfg.Policy.Tunnel.Prepare(ctx) // beside the secret, else the first call waits for one and then the other
+		go m.cfg.Policy.Tunnel.Prepare(ctx) // in parallel to the secret, to save the first request a round trip
 	}
 	sec, err := m.secret(ctx, c.SecretName(), cached != nil && cached.revision != revision)
 	if errors.Is(err, secrets.ErrNotFound) {
@@ -179,13 +182,13 @@ func (m *Members) pair(ctx context.Context, name string, read func(ctx context.C
 	} else if err != nil {
 		return nil, storeError(name, err)
 	}
-	if cached != nil && cached.is(revision, sec.Version) {
+	if cached != nil && cached.hasVersions(revision, sec.Version) {
 		return cached, nil
 	}
 	return m.build(c, revision, sec)
 }
 
-// secret reads a cluster's secret. With a change of the object the secret has often changed too.
+// secret reads a cluster's secret. It skips the cache after a change of the object, because both often change together.
 func (m *Members) secret(ctx context.Context, name string, changed bool) (*secrets.Secret, error) {
 	if changed {
 		return m.secrets.Refresh(ctx, name)
@@ -193,15 +196,18 @@ func (m *Members) secret(ctx context.Context, name string, changed bool) (*secre
 	return m.secrets.Get(ctx, name)
 }
 
-// Renew is for a member that refuses the credential of old: it reads the secret anew, unless that was done a moment ago,
-// and returns a Member with a newer credential, or nil where there is none. sent is the header of the call that was refused.
+// Renew returns a Member with a newer credential after a member has refused the credential of old. It returns nil if
+// there is none. It reads the secret again, unless that happened a moment ago. sent is the header of the refused
+// request.
 func (m *Members) Renew(ctx context.Context, old *Member, sent http.Header) (*Member, error) {
-	sec, err := m.secrets.Renew(ctx, old.Cluster.SecretName(), func(s *secrets.Secret) bool { return s.Version == old.secretVersion })
+	sec, err := m.secrets.Renew(ctx, old.Cluster.SecretName(),
+		func(s *secrets.Secret) bool { return s.Version == old.secretVersion })
 	switch {
-	case errors.Is(err, secrets.ErrNotFound): // registered anew, under another name
+	case errors.Is(err, secrets.ErrNotFound): // registered again, with another secret
 	case err == nil && sec.Version == old.secretVersion && old.Credential.EKS != nil:
-		// The secret only says which token to ask for.
-		if another := old.tokens.Refused(*old.Credential.EKS, strings.TrimPrefix(sent.Get("Authorization"), "Bearer ")); another {
+		// The secret only configures how to get a token.
+		if another := old.tokens.Refused(*old.Credential.EKS,
+			strings.TrimPrefix(sent.Get("Authorization"), "Bearer ")); another {
 			return old, nil
 		}
 		return nil, nil
@@ -209,27 +215,28 @@ func (m *Members) Renew(ctx context.Context, old *Member, sent http.Header) (*Me
 		return nil, err
 	}
 	member, err := m.Get(ctx, old.Cluster.Name)
-	if err != nil || member.is(old.revision, old.secretVersion) {
+	if err != nil || member.hasVersions(old.revision, old.secretVersion) {
 		return nil, err
 	}
 	return member, nil
 }
 
-// Call is member.Call; where the member refuses the credential and there is another, that is tried too.
+// Call is member.Call. If the member refuses the credential, Call tries once more with a newer one.
 func (m *Members) Call(ctx context.Context, member *Member, method, path string, in, out any) error {
 	sent, err := member.call(ctx, method, path, in, out)
 	var refused *CallError
-	if !errors.As(err, &refused) || refused.Code != http.StatusUnauthorized || member.Cluster.Mode() == v1alpha1.Passthrough {
+	if !errors.As(err, &refused) || refused.Code != http.StatusUnauthorized ||
+		member.Cluster.Mode() == v1alpha1.Passthrough {
 		return err
 	}
 	newer, renewErr := m.Renew(ctx, member, sent)
 	if newer == nil || renewErr != nil {
-		return err // the member's answer says more than why there is no other credential
+		return err // the member's response explains more than the error of Renew
 	}
 	return newer.Call(ctx, method, path, in, out)
 }
 
-// build makes the member of a new version and retires the one before it.
+// build returns the member of a new version, and closes the one before it.
 func (m *Members) build(c *v1alpha1.Cluster, revision uint64, sec *secrets.Secret) (*Member, error) {
 	kc, err := Validate(c, sec.Value.Reveal(), m.cfg.Now())
 	if err != nil {
@@ -238,8 +245,8 @@ func (m *Members) build(c *v1alpha1.Cluster, revision uint64, sec *secrets.Secre
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if old, ok := m.live.Get(c.Name); ok {
-		if old.is(revision, sec.Version) {
-			return old, nil // another call was faster
+		if old.hasVersions(revision, sec.Version) {
+			return old, nil // a concurrent request was faster
 		}
 		old.Close()
 	}
@@ -249,8 +256,8 @@ func (m *Members) build(c *v1alpha1.Cluster, revision uint64, sec *secrets.Secre
 	return member, nil
 }
 
-// Validate reads the kubeconfig of a cluster as its object allows it and checks that the two go together. The error
-// names the field and holds no secret.
+// Validate parses the kubeconfig of a cluster, and checks it against the object. The error names the field, and
+// contains no secret.
 func Validate(c *v1alpha1.Cluster, data []byte, now time.Time) (*kubeconfig.Config, error) {
 	kc, err := kubeconfig.Parse(data, kubeconfig.Options{AllowInsecure: c.Spec.InsecureSkipTLSVerification})
 	if err != nil {
@@ -262,7 +269,8 @@ func Validate(c *v1alpha1.Cluster, data []byte, now time.Time) (*kubeconfig.Conf
 		}
 	}
 	if exp := kc.Credential.Expires; !exp.IsZero() && now.After(exp) {
-		return nil, fmt.Errorf("the client certificate of its kubeconfig expired on %s; register it anew", exp.UTC().Format(time.RFC3339))
+		return nil, fmt.Errorf("the client certificate of its kubeconfig expired on %s; register it anew",
+			exp.UTC().Format(time.RFC3339))
 	}
 	if c.Spec.SyncMode == v1alpha1.Pull {
 		if err := validatePull(kc); err != nil {
@@ -281,29 +289,31 @@ func Validate(c *v1alpha1.Cluster, data []byte, now time.Time) (*kubeconfig.Conf
 	return kc, nil
 }
 
-// validatePull checks what only private clusters must have.
+// validatePull makes the checks for private clusters only.
 func validatePull(kc *kubeconfig.Config) error {
 	if kc.ProxyURL == nil {
 		return errors.New("spec.proxyURL: missing; mode Pull is reached through the bridge's tunnel port")
 	}
-	if by := strings.Trim(kc.ProxyURL.Path, "/"); by != "" {
-		if err := route.ValidClusterName(by); err != nil {
+	if agentsOf := strings.Trim(kc.ProxyURL.Path, "/"); agentsOf != "" {
+		if err := route.ValidClusterName(agentsOf); err != nil {
 			return fmt.Errorf("spec.proxyURL: its path names the cluster whose agents are to be used: %w", err)
 		}
 	}
 	if kc.TLS.InsecureSkipVerify {
-		return errors.New("spec.insecureSkipTLSVerification: mode Pull verifies the server, since others carry what is sent to it; give certificate-authority-data")
+		return errors.New(
+			"spec.insecureSkipTLSVerification: mode Pull verifies the server, since others carry what is sent to it; give " +
+				"certificate-authority-data")
 	}
 	return nil
 }
 
-// Thaw is for processes that are frozen between calls, as functions are: called before each call, it drops connections
-// that the member closed meanwhile, or that were idle for so long that something on the way may have
-// forgotten them. It must not run while calls are in flight.
+// Thaw closes connections that may be dead after the process was frozen, as functions are between requests. Those are
+// connections that the member has closed, and all after a long idle time. Call it before each request, and never while
+// others are in flight.
 func (m *Members) Thaw() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.cfg.Now().Round(0) // wall clock: the monotonic one may stop with the process
+	now := m.cfg.Now().Round(0) // wall clock: the monotonic clock may stop with the process
 	old := now.Sub(m.lastUsed) > frozenTrust
 	m.lastUsed = now
 	for _, member := range m.live.Values() {
@@ -313,7 +323,7 @@ func (m *Members) Thaw() {
 	}
 }
 
-// Stats counts for each cache by its name, "objects" and "secrets".
+// Stats returns the statistics of the caches: "objects" and "secrets".
 func (m *Members) Stats() map[string]cache.Stats {
 	return map[string]cache.Stats{"objects": m.objects.Stats(), "secrets": m.secrets.Stats()}
 }
@@ -338,8 +348,8 @@ func storeError(name string, err error) error {
 	return e
 }
 
-// RuntimeAPI gives the DialPolicy.Refuse entry for the Lambda Runtime API at hostport, the value of
-// AWS_LAMBDA_RUNTIME_API; nil where it is empty or names no address.
+// RuntimeAPI returns the DialPolicy.Refuse entry for the Lambda Runtime API. hostport is the value of
+// AWS_LAMBDA_RUNTIME_API. It returns nil if hostport is no address.
 func RuntimeAPI(hostport string) []netip.AddrPort {
 	addr, err := netip.ParseAddrPort(hostport)
 	if err != nil {

@@ -21,16 +21,16 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// stores are both stores, and what goes wrong with them.
+// stores are both stores, with their simulated faults.
 type stores struct {
 	mu      sync.Mutex
-	object  string // of cluster m; "" for none
+	object  string // object of cluster m; "" if it does not exist
 	rev     uint64
 	secrets map[string]secrets.Secret
 	objErr  error
 	secErr  error
 	reads   int           // of objects
-	hangs   chan struct{} // when not nil, secrets are read once it is closed
+	hangs   chan struct{} // if not nil, reads of secrets block until it is closed
 }
 
 type objectStore struct{ *stores }
@@ -48,7 +48,7 @@ func (s objectStore) Get(_ context.Context, key string) (objects.Object, error) 
 	return objects.Object{Key: key, Value: []byte(s.object), Revision: s.rev}, nil
 }
 
-// List has cluster m, if it exists.
+// List returns cluster m, if it exists.
 func (s objectStore) List(_ context.Context, prefix string, _ int, _ string) (objects.Page, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,10 +91,11 @@ func (s *stores) set(change func()) {
 
 func newMembers(t *testing.T) (*Members, *stores, func(time.Duration), func(token string) secrets.Secret) {
 	t.Helper()
-	return newMembersPatient(t, 0) // so that a machine that stands still does not count as a store that hangs
+	return newMembersPatient(t, 0) // without patience, a slow machine cannot look like a slow store
 }
 
-func newMembersPatient(t *testing.T, patience time.Duration) (*Members, *stores, func(time.Duration), func(token string) secrets.Secret) {
+func newMembersPatient(t *testing.T,
+	patience time.Duration) (*Members, *stores, func(time.Duration), func(token string) secrets.Secret) {
 	t.Helper()
 	ca, err := pki.LoadCA(filepath.Join(t.TempDir(), "ca"), "ca")
 	if err != nil {
@@ -102,14 +103,18 @@ func newMembersPatient(t *testing.T, patience time.Duration) (*Members, *stores,
 	}
 	secret := func(token string) secrets.Secret {
 		return secrets.Secret{Meta: secrets.Meta{Version: token}, Value: secrets.NewValue(fmt.Appendf(nil,
-			`{contexts: [{name: x, context: {cluster: c, user: u}}], clusters: [{name: c, cluster: {server: "https://10.0.0.1", certificate-authority-data: %s}}], users: [{name: u, user: {token: %s}}]}`,
+			`{contexts: [{name: x, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: "https://10.0.0.1", certificate-authority-data: %s}}],
+users: [{name: u, user: {token: %s}}]}`,
 			base64.StdEncoding.EncodeToString(ca.PEM()), token))}
 	}
-	s := &stores{object: `{"spec":{"secretRef":{"name":"clusters/m.1"}}}`, rev: 1, secrets: map[string]secrets.Secret{"clusters/m.1": secret("one")}}
+	s := &stores{object: `{"spec":{"secretRef":{"name":"clusters/m.1"}}}`, rev: 1,
+		secrets: map[string]secrets.Secret{"clusters/m.1": secret("one")}}
 	fresh := Remote
 	fresh.Patience = patience
 	start, ahead := time.Now(), atomic.Int64{}
-	m := NewMembers(Config{Objects: objectStore{s}, Secrets: secretStore{s}, Freshness: fresh, Log: slog.New(slog.DiscardHandler),
+	m := NewMembers(Config{Objects: objectStore{s}, Secrets: secretStore{s}, Freshness: fresh,
+		Log: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return start.Add(time.Duration(ahead.Load())) }})
 	t.Cleanup(m.Close)
 	return m, s, func(d time.Duration) { ahead.Add(int64(d)) }, secret
@@ -124,8 +129,8 @@ func token(t *testing.T, m *Members) string {
 	return member.Credential.Token
 }
 
-// TestStoresDown holds: what was read serves while a store is down, an object for 30 seconds and a secret for an hour, and then calls
-// get 503 with a time to come back.
+// TestStoresDown: while a store is down, clusters must stay usable: 30 seconds for an object, an hour for a secret.
+// After that the response is 503 with Retry-After.
 func TestStoresDown(t *testing.T) {
 	wantDown := func(m *Members) {
 		t.Helper()
@@ -137,28 +142,28 @@ func TestStoresDown(t *testing.T) {
 	}
 	t.Run("objects", func(t *testing.T) {
 		for _, down := range []error{objects.ErrUnavailable, context.DeadlineExceeded} {
-			m, s, pass, _ := newMembers(t)
+			m, s, advance, _ := newMembers(t)
 			if got := token(t, m); got != "one" {
 				t.Fatal(got)
 			}
 			s.set(func() { s.objErr = down })
-			pass(29 * time.Second)
+			advance(29 * time.Second)
 			if got := token(t, m); got != "one" {
 				t.Error(got)
 			}
-			pass(2 * time.Second)
+			advance(2 * time.Second)
 			wantDown(m)
 		}
 	})
 	t.Run("secrets", func(t *testing.T) {
-		m, s, pass, _ := newMembers(t)
+		m, s, advance, _ := newMembers(t)
 		_ = token(t, m)
 		s.set(func() { s.secErr = secrets.ErrUnavailable })
-		pass(59 * time.Minute)
+		advance(59 * time.Minute)
 		if got := token(t, m); got != "one" {
 			t.Error(got)
 		}
-		pass(2 * time.Minute)
+		advance(2 * time.Minute)
 		wantDown(m)
 	})
 	t.Run("from the start", func(t *testing.T) {
@@ -168,33 +173,36 @@ func TestStoresDown(t *testing.T) {
 	})
 }
 
-// TestSecretAwayForAWhile holds: a cluster whose secret was gone works again soon after it is back, whatever became of its object
-// meanwhile, and is not looked for all of the time.
+// TestSecretAwayForAWhile: a cluster whose secret was missing must work again soon after it is restored. Requests
+// meanwhile must not read the stores each time.
 func TestSecretAwayForAWhile(t *testing.T) {
-	for what, meanwhile := range map[string]func(s *stores){
-		"the same object":             func(*stores) {},
-		"a newer object":              func(s *stores) { s.rev++ },
-		"named before it was created": func(s *stores) { s.object, s.rev = `{"spec":{"secretRef":{"name":"clusters/m.2"}}}`, s.rev+1 },
+	for name, meanwhile := range map[string]func(s *stores){
+		"the same object": func(*stores) {},
+		"a newer object":  func(s *stores) { s.rev++ },
+		"named before it was created": func(s *stores) {
+			s.object, s.rev = `{"spec":{"secretRef":{"name":"clusters/m.2"}}}`,
+				s.rev+1
+		},
 	} {
-		t.Run(what, func(t *testing.T) {
-			m, s, pass, secret := newMembers(t)
+		t.Run(name, func(t *testing.T) {
+			m, s, advance, secret := newMembers(t)
 			_ = token(t, m)
-			away := func() {
+			expectError := func() {
 				t.Helper()
 				if member, err := m.Get(t.Context(), "m"); err == nil {
 					t.Errorf("without its secret: %v", member)
 				}
 			}
 			s.set(func() { delete(s.secrets, "clusters/m.1") })
-			pass(2 * time.Minute)
-			away()
+			advance(2 * time.Minute)
+			expectError()
 			s.set(func() { meanwhile(s) })
-			pass(10 * time.Second)
-			away()
+			advance(10 * time.Second)
+			expectError()
 			before := 0
 			s.set(func() { before = s.reads })
 			for range 10 {
-				away()
+				expectError()
 			}
 			s.set(func() {
 				if s.reads != before {
@@ -202,7 +210,7 @@ func TestSecretAwayForAWhile(t *testing.T) {
 				}
 				s.secrets["clusters/m.1"], s.secrets["clusters/m.2"] = secret("back"), secret("back")
 			})
-			pass(missing)
+			advance(missingTTL)
 			if got := token(t, m); got != "back" {
 				t.Errorf("afterwards: %s", got)
 			}
@@ -210,17 +218,17 @@ func TestSecretAwayForAWhile(t *testing.T) {
 	}
 }
 
-// TestSecretStoreHangs holds: a change of the object has the secret read anew, but what is known serves while the store hangs.
+// TestSecretStoreHangs: after a change of the object, requests must use the cached secret while the store is slow.
 func TestSecretStoreHangs(t *testing.T) {
-	m, s, pass, secret := newMembersPatient(t, time.Millisecond)
-	_ = token(t, m) // nothing serves in the place of a first answer, however late
+	m, s, advance, secret := newMembersPatient(t, time.Millisecond)
+	_ = token(t, m) // a first read has no cached value to fall back to
 	answer := make(chan struct{})
 	s.set(func() {
 		s.rev, s.hangs = 2, answer
 		s.secrets["clusters/m.1"] = secret("two")
 	})
 	for known := uint64(0); known != 2; {
-		pass(10 * time.Second) // each time: where it is not read within the patience, the old one serves for a while
+		advance(10 * time.Second) // advance each time: a read beyond the patience returns the old object for a while
 		o, err := m.objects.Get(t.Context(), "clusters/m")
 		if err != nil {
 			t.Fatal(err)
@@ -228,20 +236,20 @@ func TestSecretStoreHangs(t *testing.T) {
 		known = o.Revision
 	}
 	for range 2 {
-		if got := token(t, m); got != "one" { // or it waits for ever
+		if got := token(t, m); got != "one" { // or it blocks
 			t.Errorf("while the store hangs: %s", got)
 		}
 	}
 	close(answer)
 	for got := ""; got != "two"; {
-		got = token(t, m) // until the read has landed
+		got = token(t, m) // until the read has finished
 	}
 }
 
-// TestRenew holds: a member that refuses a credential gets the newer one at once, whatever is still fresh, also where the cluster was
-// registered anew with another secret.
+// TestRenew: after a member refuses a credential, the next request must use the newer one, even if the old one is still
+// fresh. The cluster may have been registered again with another secret.
 func TestRenew(t *testing.T) {
-	m, s, pass, secret := newMembers(t)
+	m, s, advance, secret := newMembers(t)
 	old, err := m.Get(t.Context(), "m")
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +258,7 @@ func TestRenew(t *testing.T) {
 		t.Errorf("nothing newer: %v, %v", newer, err)
 	}
 	s.set(func() { s.secrets["clusters/m.1"] = secret("two") })
-	pass(3 * time.Second)
+	advance(3 * time.Second)
 	if got := token(t, m); got != "one" {
 		t.Errorf("before anybody refused it: %s", got)
 	}
@@ -266,15 +274,15 @@ func TestRenew(t *testing.T) {
 		s.secrets["clusters/m.2"] = secret("three")
 		s.object, s.rev = `{"spec":{"secretRef":{"name":"clusters/m.2"}}}`, 2
 	})
-	pass(3 * time.Second)
+	advance(3 * time.Second)
 	if again, err := m.Renew(t.Context(), newer, nil); err != nil || again == nil || again.Credential.Token != "three" {
 		t.Errorf("registered anew: %v, %v", again, err)
 	}
 }
 
-// TestRenewOnEKS holds: the token that a member refuses is given up, and the call is made again if there is another.
+// TestRenewOnEKS: a refused token must be dropped, and the request repeated with another if AWS issues one.
 func TestRenewOnEKS(t *testing.T) {
-	m, s, pass, secret := newMembers(t)
+	m, s, advance, secret := newMembers(t)
 	tokens := &fakeTokens{}
 	m.cfg.Tokens = tokens
 	onEKS := func(name string) secrets.Secret {
@@ -300,21 +308,22 @@ func TestRenewOnEKS(t *testing.T) {
 		t.Errorf("refused were %v, want %v", tokens.refused, want)
 	}
 	s.set(func() { s.secrets["clusters/m.1"] = onEKS("newer") })
-	pass(3 * time.Second)
-	if again, err := m.Renew(t.Context(), old, sent); err != nil || again == nil || again.Credential.EKS.Cluster != "newer" || len(tokens.refused) != 2 {
+	advance(3 * time.Second)
+	if again, err := m.Renew(t.Context(), old, sent); err != nil || again == nil ||
+		again.Credential.EKS.Cluster != "newer" || len(tokens.refused) != 2 {
 		t.Errorf("a newer secret: %v, %v", again, err)
 	}
 }
 
 func TestNoClusterNamesAnothersSecret(t *testing.T) {
-	m, s, pass, secret := newMembers(t)
+	m, s, advance, secret := newMembers(t)
 	for _, name := range []string{"clusters/other", "clusters/other.1", "clusters/mm", "signing/key", "clusters/m/x"} {
 		s.set(func() {
 			s.secrets[name] = secret("theirs")
 			s.object, s.rev = `{"spec":{"secretRef":{"name":"`+name+`"}}}`, s.rev+1
 		})
 		m.live.Purge()
-		pass(time.Minute)
+		advance(time.Minute)
 		if member, err := m.Get(t.Context(), "m"); err == nil {
 			t.Errorf("%s: %v", name, member.Credential)
 		}

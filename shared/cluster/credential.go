@@ -20,16 +20,17 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Tokens gives bearer tokens for clusters on EKS; see eks.Source.
+// Tokens returns bearer tokens for clusters on EKS; see eks.Source.
 type Tokens interface {
 	Token(ctx context.Context, spec eks.Spec) (string, error)
-	// Refused says that the cluster did not take a token for spec. It reports whether the next call of Token gives another.
+	// Refused reports that the cluster rejected a token for spec. It returns whether the next call of Token returns
+	// another.
 	Refused(spec eks.Spec, token string) (another bool)
 }
 
-// Authorize writes into h what authenticates the gateway to the member, in place of any Authorization that is there. A
-// client certificate needs no header: it is in the transports. Its errors are *status.Error, Misconfigured, StoreUnavailable
-// or Timeout, or the context's when the caller has gone.
+// Authorize sets the Authorization header for the gateway's own credential, and replaces an existing one. Client
+// certificates are in the transports and need no header. Its errors are *status.Error (Misconfigured, StoreUnavailable
+// or Timeout), or the context's after a cancelled request.
 func (m *Member) Authorize(ctx context.Context, h http.Header) error {
 	h.Del("Authorization")
 	switch c := m.Credential; {
@@ -47,7 +48,7 @@ func (m *Member) Authorize(ctx context.Context, h http.Header) error {
 	return nil
 }
 
-// tokenError says to the caller that AWS gives no token, and to the operator why.
+// tokenError returns the error for the caller. It wraps the error of AWS for the operator.
 func (m *Member) tokenError(ctx context.Context, err error) error {
 	if ctxErr := context.Cause(ctx); errors.Is(ctxErr, context.Canceled) {
 		return ctxErr
@@ -65,15 +66,15 @@ func (m *Member) tokenError(ctx context.Context, err error) error {
 	}
 }
 
-// Call makes one small call to the member as the gateway itself: in, if not nil, is sent as JSON, and the answer is
-// read into out. The context bounds it. An error names the member's endpoint and no credential; of an answer that is no
-// success it is a *CallError.
+// Call sends one small request to the member with the gateway's own credential. It sends in, if not nil, as JSON, and
+// decodes the response into out. The context bounds it. Errors name the member's endpoint, and contain no credential.
+// An unsuccessful response is a *CallError.
 func (m *Member) Call(ctx context.Context, method, path string, in, out any) error {
 	_, err := m.call(ctx, method, path, in, out)
 	return err
 }
 
-// call is Call, and returns the header that was sent.
+// call is Call, and also returns the header of the request.
 func (m *Member) call(ctx context.Context, method, path string, in, out any) (http.Header, error) {
 	var body io.Reader
 	if in != nil {
@@ -92,7 +93,7 @@ func (m *Member) call(ctx context.Context, method, path string, in, out any) (ht
 	req.Header.Set("Accept", "application/json")
 	if err := m.Authorize(ctx, req.Header); err != nil {
 		if cause := errors.Unwrap(err); cause != nil {
-			return nil, fmt.Errorf("%w: %w", err, cause) // the one who calls here is the operator
+			return nil, fmt.Errorf("%w: %w", err, cause) // the reader of this error is the operator
 		}
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func (m *Member) call(ctx context.Context, method, path string, in, out any) (ht
 		return req.Header, fmt.Errorf("%s: %w", endpoint(u), err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode < 200 { // it switched protocols: its body is the bare connection, which the context does not end any more
+	if resp.StatusCode < 200 { // the body of a switched connection does not end with the context
 		return req.Header, &CallError{Endpoint: endpoint(u), Code: resp.StatusCode}
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
@@ -109,7 +110,8 @@ func (m *Member) call(ctx context.Context, method, path string, in, out any) (ht
 	case err != nil:
 		return req.Header, fmt.Errorf("%s: %w", endpoint(u), err)
 	case resp.StatusCode >= 300:
-		return req.Header, &CallError{Endpoint: endpoint(u), Code: resp.StatusCode, Answer: words(data, m.hide(req.Header))}
+		return req.Header, &CallError{Endpoint: endpoint(u), Code: resp.StatusCode,
+			Answer: statusMessage(data, m.redactor(req.Header))}
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, out); err != nil {
 		return req.Header, fmt.Errorf("%s is not a Kubernetes API server: %w", endpoint(u), err)
@@ -117,24 +119,25 @@ func (m *Member) call(ctx context.Context, method, path string, in, out any) (ht
 	return req.Header, nil
 }
 
-// words are those of a Status, without what hide replaces: the answer may be that of a proxy on the way, and quote the request.
-func words(answer []byte, hide *strings.Replacer) string {
+// statusMessage returns the message of a Status, redacted and shortened. A proxy may have written it, and may quote the
+// request.
+func statusMessage(answer []byte, redactor *strings.Replacer) string {
 	var st metav1.Status
 	if kjson.UnmarshalCaseSensitivePreserveInts(answer, &st) != nil || st.Kind != "Status" {
 		return ""
 	}
-	text := hide.Replace(st.Message)
-	if len(text) > maxWords {
-		text = text[:maxWords] + "…"
+	text := redactor.Replace(st.Message)
+	if len(text) > maxMessage {
+		text = text[:maxMessage] + "…"
 	}
 	return strings.ToValidUTF8(text, "")
 }
 
-// maxWords bounds what is kept of a member's words, in bytes.
-const maxWords = 400
+// maxMessage bounds the message of a member's Status, in bytes.
+const maxMessage = 400
 
-// hide replaces the credential that was sent.
-func (m *Member) hide(sent http.Header) *strings.Replacer {
+// redactor replaces the credentials of a request.
+func (m *Member) redactor(sent http.Header) *strings.Replacer {
 	_, credential, _ := strings.Cut(sent.Get("Authorization"), " ")
 	var pairs []string
 	for _, secret := range []string{credential, m.Credential.Password} {
@@ -145,8 +148,8 @@ func (m *Member) hide(sent http.Header) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// WhoAmI asks the member as whom it sees the gateway's credential. Before Kubernetes 1.28 a member cannot say, which is a
-// *CallError of code 404.
+// WhoAmI returns the user as which the member authenticates the gateway. Before Kubernetes 1.28 the error is a
+// *CallError with code 404.
 func (m *Member) WhoAmI(ctx context.Context) (user string, err error) {
 	var review struct {
 		metav1.TypeMeta `json:",inline"`
@@ -157,7 +160,8 @@ func (m *Member) WhoAmI(ctx context.Context) (user string, err error) {
 		} `json:"status"`
 	}
 	review.APIVersion, review.Kind = "authentication.k8s.io/v1", "SelfSubjectReview"
-	if err := m.Call(ctx, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &review, &review); err != nil {
+	if err := m.Call(ctx, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &review,
+		&review); err != nil {
 		return "", fmt.Errorf("ask the member who calls: %w", err)
 	}
 	return review.Status.UserInfo.Username, nil
@@ -165,11 +169,11 @@ func (m *Member) WhoAmI(ctx context.Context) (user string, err error) {
 
 func endpoint(u *url.URL) string { return u.Scheme + "://" + u.Host }
 
-// CallError is a member's answer to Call that is no success.
+// CallError is an unsuccessful response of a member to Call.
 type CallError struct {
 	Endpoint string // scheme and host
 	Code     int    // HTTP status
-	Answer   string // the message of the Status, "" where the answer was none; without the credential that was sent
+	Answer   string // the redacted message of a Status, or ""
 }
 
 func (e *CallError) Error() string {

@@ -21,10 +21,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// fakeTokens gives a token that names the cluster, or err.
+// fakeTokens returns a token that contains the name of the cluster, or err.
 type fakeTokens struct {
 	err     error
-	another bool     // is there for what is refused
+	another bool     // the result of Refused
 	refused []string // clusters and their tokens
 }
 
@@ -54,8 +54,10 @@ func TestAuthorize(t *testing.T) {
 		{name: "basic", credential: kubeconfig.Credential{Username: "u", Password: "p"}, want: "Basic dTpw"},
 		{name: "certificate", credential: kubeconfig.Credential{Certificate: true}},
 		{name: "EKS", credential: onEKS, want: "Bearer k8s-aws-v1.demo"},
-		{name: "AWS refuses", credential: onEKS, tokenErr: errors.New("AccessDenied of role hidden"), wantReason: status.Misconfigured},
-		{name: "AWS is down", credential: onEKS, tokenErr: fmt.Errorf("%w: hidden", eks.ErrUnavailable), wantReason: status.StoreUnavailable},
+		{name: "AWS refuses", credential: onEKS, tokenErr: errors.New("AccessDenied of role hidden"),
+			wantReason: status.Misconfigured},
+		{name: "AWS is down", credential: onEKS, tokenErr: fmt.Errorf("%w: hidden", eks.ErrUnavailable),
+			wantReason: status.StoreUnavailable},
 		{name: "AWS is slow", credential: onEKS, tokenErr: context.DeadlineExceeded, wantReason: status.Timeout},
 		{name: "the caller left", ctx: gone, credential: onEKS, tokenErr: context.Canceled, wantErr: context.Canceled},
 	}
@@ -64,14 +66,16 @@ func TestAuthorize(t *testing.T) {
 			if tt.ctx == nil {
 				tt.ctx = t.Context()
 			}
-			m := &Member{Cluster: &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "member1"}}, Credential: tt.credential, tokens: &fakeTokens{err: tt.tokenErr}}
+			m := &Member{Cluster: &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "member1"}}, Credential: tt.credential,
+				tokens: &fakeTokens{err: tt.tokenErr}}
 			h := http.Header{"Authorization": {"Bearer the-callers"}}
 			err := m.Authorize(tt.ctx, h)
 			var se *status.Error
 			switch {
 			case tt.wantErr != nil && errors.Is(err, tt.wantErr):
 			case tt.wantReason != "" && errors.As(err, &se) && se.Reason == tt.wantReason:
-				if strings.Contains(se.Message, "hidden") || !strings.Contains(se.Message, "member1") || !errors.Is(se, tt.tokenErr) {
+				if strings.Contains(se.Message, "hidden") || !strings.Contains(se.Message, "member1") ||
+					!errors.Is(se, tt.tokenErr) {
 					t.Errorf("message %q, cause %v", se.Message, se.Err)
 				}
 			case tt.wantErr != nil, tt.wantReason != "", err != nil:
@@ -88,7 +92,8 @@ func TestCall(t *testing.T) {
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch body, _ := io.ReadAll(r.Body); r.URL.Path {
 		case "/base/echo":
-			_ = json.NewEncoder(w).Encode(map[string]string{"got": r.Method + " " + string(body) + " " + r.Header.Get("Authorization")})
+			_ = json.NewEncoder(w).Encode(map[string]string{"got": r.Method + " " + string(body) + " " +
+				r.Header.Get("Authorization")})
 		case "/base/wrong":
 			_, _ = io.WriteString(w, "<html>")
 		case "/base/unknown":
@@ -110,7 +115,8 @@ func TestCall(t *testing.T) {
 	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "member1"}}
 	kc, err := kubeconfig.Parse(fmt.Appendf(nil, `{contexts: [{name: x, context: {cluster: c, user: u}}],
 clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}],
-users: [{name: u, user: {exec: {command: aws, args: [eks, get-token, --cluster-name, demo]}}}]}`, srv.URL+"/base", quoted), kubeconfig.Options{})
+users: [{name: u, user: {exec: {command: aws, args: [eks, get-token, --cluster-name, demo]}}}]}`, srv.URL+"/base",
+		quoted), kubeconfig.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,20 +132,23 @@ users: [{name: u, user: {exec: {command: aws, args: [eks, get-token, --cluster-n
 		t.Errorf("arrived %q, want %q", out.Got, want)
 	}
 	for path, want := range map[string]string{
-		"/wrong": "is not a Kubernetes API server", "/unknown": "refuses the credential (401)", "/forbidden": "answers 403 Forbidden: you may not, with Bearer [hidden]é",
-		"/html": "answers 502 Bad Gateway",
+		"/wrong": "is not a Kubernetes API server", "/unknown": "refuses the credential (401)",
+		"/forbidden": "answers 403 Forbidden: you may not, with Bearer [hidden]é",
+		"/html":      "answers 502 Bad Gateway",
 	} {
 		err := m.Call(t.Context(), http.MethodGet, path, nil, &out)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), srv.URL) {
 			t.Errorf("%s: error %v, want one with %q", path, err, want)
 		}
-		if text := fmt.Sprintf("%+v %#v", err, err); strings.Contains(text, "k8s-aws-v1.demo") || len(text) > 1500 || !utf8.ValidString(err.Error()) {
+		if text := fmt.Sprintf("%+v %#v", err, err); strings.Contains(text, "k8s-aws-v1.demo") || len(text) > 1500 ||
+			!utf8.ValidString(err.Error()) {
 			t.Errorf("%s: the error shows what a member echoes: %s", path, text)
 		}
 	}
 	broken := NewMember(c, kc, DialPolicy{AllowLoopback: true}, &fakeTokens{err: errors.New("AccessDenied")})
 	defer broken.Close()
-	if err := broken.Call(t.Context(), http.MethodGet, "/echo", nil, &out); err == nil || !strings.Contains(err.Error(), "AccessDenied") {
+	if err := broken.Call(t.Context(), http.MethodGet, "/echo", nil, &out); err == nil ||
+		!strings.Contains(err.Error(), "AccessDenied") {
 		t.Errorf("the operator does not learn why: %v", err)
 	}
 }

@@ -14,35 +14,36 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// DialPolicy says which addresses a member may have. It is asked after name resolution, for every connection, so
-// that no DNS answer gets around it.
+// DialPolicy restricts the addresses of members. It is checked after name resolution, for every connection, so that no
+// DNS response can bypass it.
 type DialPolicy struct {
-	// AllowLoopback permits 127.0.0.0/8 and ::1: for local mode only.
+	// AllowLoopback permits 127.0.0.0/8 and ::1, for the local program.
 	AllowLoopback bool
-	// Refuse lists addresses refused whatever else is allowed, such as the Lambda Runtime API's.
+	// Refuse lists addresses that are always refused, such as that of the Lambda Runtime API.
 	Refuse []netip.AddrPort
-	// Tunnel reaches members of mode Pull; nil where nothing does.
+	// Tunnel connects to members of mode Pull. nil means that they cannot be reached.
 	Tunnel Tunnel
 }
 
 // Tunnel reaches private clusters through the bridge.
 type Tunnel interface {
-	// Prepare reads what Dial needs whatever the cluster, unless that was read before. It has no answer: Dial says what is wrong.
+	// Prepare reads what Dial needs for any cluster into caches. It returns no error, because Dial reports the same one.
 	Prepare(ctx context.Context)
-	// Dial connects to the API server of a cluster, address in its kubeconfig, whose spec.proxyURL is proxy, over connections that dial
-	// makes. Its errors are *status.Error, or the context's.
-	Dial(ctx context.Context, cluster, address string, proxy *url.URL, dial func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error)
+	// Dial connects to the API server of a cluster. address is that in its kubeconfig, and proxy is its spec.proxyURL. It
+	// connects with dial. Its errors are *status.Error, or the context's.
+	Dial(ctx context.Context, cluster, address string, proxy *url.URL,
+		dial func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error)
 }
 
-// ForbiddenAddressError is a refusal by a DialPolicy.
+// ForbiddenAddressError is the error of a DialPolicy for a refused address.
 type ForbiddenAddressError struct{ Addr netip.AddrPort }
 
 func (e *ForbiddenAddressError) Error() string {
 	return fmt.Sprintf("address %s is one that a member cluster may not have", e.Addr)
 }
 
-// refusedRanges are metadata services outside the link-local ranges, which are refused anyhow, and what is no unicast address of
-// today's internet, among it the forms of IPv6 that lead to an IPv4 address of the sender's choice.
+// refusedRanges contains the metadata services outside of the link-local ranges. It also contains everything else that
+// is not a unicast address of the internet, such as IPv6 forms of IPv4 addresses.
 var refusedRanges = prefixes(
 	"fd00:ec2::/32",      // AWS
 	"fd20:ce::254/128",   // Google Cloud
@@ -61,7 +62,7 @@ func prefixes(all ...string) []netip.Prefix {
 	return out
 }
 
-// nat64 embeds an IPv4 address in its last 32 bits, which is then what counts.
+// nat64 addresses embed an IPv4 address in their last 32 bits. The checks apply to that address.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
 // Check returns a *ForbiddenAddressError unless addr may be dialled.
@@ -80,7 +81,7 @@ func (p DialPolicy) Check(addr netip.AddrPort) error {
 	return nil
 }
 
-// control is a net.Dialer.Control: it sees the address that is about to be dialled.
+// control is a net.Dialer.Control. Its address is resolved.
 func (p DialPolicy) control(_, address string, _ syscall.RawConn) error {
 	addr, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -89,8 +90,7 @@ func (p DialPolicy) control(_, address string, _ syscall.RawConn) error {
 	return p.Check(addr)
 }
 
-// dialer dials under a policy and remembers the open connections, so that stale ones can be found after
-// the process was frozen.
+// dialer dials under a policy. It tracks the open connections, to find stale ones after the process was frozen.
 type dialer struct {
 	net net.Dialer
 
@@ -105,11 +105,15 @@ func newDialer(p DialPolicy) *dialer {
 	}
 }
 
-// through gives an http.Transport.DialContext that reaches the cluster by the tunnel. What the address is good for, the tunnel knows.
-func (d *dialer) through(t Tunnel, cluster string, proxy *url.URL) func(ctx context.Context, network, address string) (net.Conn, error) {
+// tunnelDial returns an http.Transport.DialContext that connects to the cluster through the tunnel, which checks the
+// address.
+func (d *dialer) tunnelDial(t Tunnel, cluster string, proxy *url.URL) func(ctx context.Context, network,
+	address string) (net.Conn, error) {
 	return func(ctx context.Context, _, address string) (net.Conn, error) {
 		if t == nil {
-			return nil, status.New(status.Misconfigured, cluster, "cluster %q is private, which this part of the gateway cannot reach; it needs the gateway's URL, CLUSTERPASS_URL", cluster)
+			return nil, status.New(status.Misconfigured, cluster,
+				"cluster %q is private, which this part of the gateway cannot reach; it needs the gateway's URL, CLUSTERPASS_URL",
+				cluster)
 		}
 		return t.Dial(ctx, cluster, address, proxy, d.dial)
 	}
@@ -128,8 +132,8 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return tracked, nil
 }
 
-// stale reports whether the peer has closed any open connection, or sent something that nobody has read:
-// on an idle connection that is a farewell.
+// stale reports whether the peer has closed an open connection, or sent unread data. On an idle connection, unread data
+// announces the end.
 func (d *dialer) stale() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -154,7 +158,7 @@ func (c *conn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// stale peeks at the socket without waiting: only "nothing there yet" is a live idle connection.
+// stale peeks at the socket without blocking. A live idle connection has no data and no error.
 func (c *conn) stale() bool {
 	raw, err := c.SyscallConn()
 	if err != nil {

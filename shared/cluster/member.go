@@ -12,41 +12,41 @@ import (
 	"github.com/clusterpass/clusterpass/shared/limits"
 )
 
-// Timeouts towards a member. The time of a whole call is the caller's business.
+// Timeouts of connections to a member. The deadline of a whole request is set by its caller.
 const (
 	tlsTimeout = 10 * time.Second
-	// headerTimeout is over the 60 s that kube-apiserver gives a call that is not long-running.
+	// headerTimeout exceeds the 60 s that kube-apiserver allows a request that is not long-running.
 	headerTimeout = 75 * time.Second
 	idleTimeout   = 90 * time.Second
-	// streamBuffer is how many bytes of a stream are held for a client that reads too slowly; net/http would hold 4 MB. Streams are
-	// many and live for long; a list, which keeps the default, passes and needs the speed over long ways.
+	// streamBuffer bounds the bytes of a stream that are buffered for a slow client. The default of net/http is 4 MB.
+	// Streams are many and long. A list keeps the default, because it is short and needs the throughput.
 	streamBuffer = 256 << 10
-	// frozenTrust is how long an idle connection is trusted in a process that may have been frozen: NAT gateways and
-	// load balancers forget a silent connection without a word after some minutes, some after one.
+	// frozenTrust is the maximum idle time of a connection in a process that may have been frozen. NAT gateways and load
+	// balancers silently drop idle connections after a few minutes, and some after one.
 	frozenTrust = 50 * time.Second
 )
 
-// Member is a live way to one version of a member cluster. It is safe for concurrent use and stays usable after it
-// was replaced by a newer version.
+// Member is one version of a member cluster with its transports. It is safe for concurrent use. It stays usable after a
+// newer version has replaced it.
 type Member struct {
-	Cluster *v1alpha1.Cluster // not to be changed
-	Server  *url.URL          // not to be changed
-	// Credential authenticates the gateway where spec.identity asks for it, see Authorize; client certificates are in
-	// the transports already.
+	Cluster *v1alpha1.Cluster // read-only
+	Server  *url.URL          // read-only
+	// Credential authenticates the gateway if spec.identity requires it; see Authorize. Client certificates are already in
+	// the transports.
 	Credential kubeconfig.Credential
-	// REST and Streams speak HTTP/2 where the member does, Upgrade HTTP/1.1 only. Streams is for answers that do not end.
-	// It buffers less of an answer that the client does not read. None decompresses, follows redirects or reads the
-	// environment. They share a circuit breaker.
+	// REST and Streams use HTTP/2 if the member does. Upgrade uses HTTP/1.1 only. Streams is for endless responses, and
+	// buffers less for a slow client. None of them decompresses, follows redirects or reads the environment. They share a
+	// circuit breaker.
 	REST, Streams, Upgrade http.RoundTripper
 
 	tokens        Tokens
-	revision      uint64 // of the Cluster object
+	revision      uint64 // the Cluster object's
 	secretVersion string
 	dialer        *dialer
 	transports    [3]*http.Transport
 }
 
-// NewMember returns a Member outside of any cache; Close it when done. tokens nil means an eks.Source of its own.
+// NewMember returns a Member outside of any cache. The caller closes it. If tokens is nil, it uses its own eks.Source.
 func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, tokens Tokens) *Member {
 	if tokens == nil {
 		tokens = eks.NewSource(eks.Config{})
@@ -64,20 +64,21 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 		ReadBufferSize:         64 << 10,
 		WriteBufferSize:        32 << 10,
 		ForceAttemptHTTP2:      true,
-		// A connection that has gone silent while calls wait on it is found within 45 s. A member may send so much ahead of a client that
-		// does not read: 20 MB/s over 50 ms, and a list of many members holds that much of each.
-		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, MaxReceiveBufferPerStream: 1 << 20},
+		// A connection that is silent during requests is closed within 45 s. The receive buffer allows 20 MB/s at 50 ms
+		// latency. A list of many members may buffer that much for each.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second,
+			MaxReceiveBufferPerStream: 1 << 20},
 	}
 	if c.Mode() == v1alpha1.Passthrough {
-		t.TLSClientConfig.Certificates = nil // nothing of the gateway's goes with the caller's token
+		t.TLSClientConfig.Certificates = nil // never send the gateway's certificate with the caller's token
 	}
 	t.TLSClientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(16)
 	switch {
 	case c.Spec.SyncMode == v1alpha1.Pull:
-		// The tunnel port proves that it is the gateway's own, which may be on this machine.
+		// The tunnel port authenticates itself as the gateway's own. It may be on this machine.
 		policy.AllowLoopback = true
 		d = newDialer(policy)
-		t.DialContext = d.through(policy.Tunnel, c.Name, kc.ProxyURL)
+		t.DialContext = d.tunnelDial(policy.Tunnel, c.Name, kc.ProxyURL)
 	case kc.ProxyURL != nil:
 		t.Proxy = http.ProxyURL(kc.ProxyURL)
 	}
@@ -85,7 +86,8 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	streams.HTTP2.MaxReceiveBufferPerStream = streamBuffer
 	up := t.Clone()
 	up.ForceAttemptHTTP2 = false
-	up.ReadBufferSize, up.WriteBufferSize = 4<<10, 4<<10 // held as long as the connection, and used for its first answer only
+	// these buffers live as long as the connection, and serve only its first response
+	up.ReadBufferSize, up.WriteBufferSize = 4<<10, 4<<10
 	up.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	up.Protocols = new(http.Protocols)
 	up.Protocols.SetHTTP1(true)
@@ -100,12 +102,12 @@ func NewMember(c *v1alpha1.Cluster, kc *kubeconfig.Config, policy DialPolicy, to
 	}
 }
 
-// is reports whether m was made of these versions of its object and secret.
-func (m *Member) is(revision uint64, secretVersion string) bool {
+// hasVersions reports whether m is of these versions of its object and secret.
+func (m *Member) hasVersions(revision uint64, secretVersion string) bool {
 	return m.revision == revision && m.secretVersion == secretVersion
 }
 
-// Close closes what is idle; calls in flight go on, and their connections close when idle for idleTimeout.
+// Close closes idle connections. Requests in flight continue, and their connections close after idleTimeout.
 func (m *Member) Close() {
 	for _, t := range m.transports {
 		t.CloseIdleConnections()

@@ -75,7 +75,7 @@ func (m *Members) Mode(ctx context.Context, name string) (v1alpha1.Identity, err
 			return "", unknownCluster(name, nil)
 		}
 	}
-	c, _, _, err := m.object(ctx, name, m.objects.Get)
+	c, _, _, err := m.readObject(ctx, name, m.objects.Get)
 	if err != nil {
 		return "", err
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// TestValidatePull holds: what others carry is sent to a server that is verified, and a proxyURL leads to a cluster's agents.
+// TestValidatePull: requests through a tunnel must reach a verified server, because others forward them. spec.proxyURL
+// must name one cluster's agents.
 func TestValidatePull(t *testing.T) {
 	const insecure = `{contexts: [{name: x, context: {cluster: c, user: u}}], users: [{name: u, user: {token: t}}],
 clusters: [{name: c, cluster: {server: "https://x:6443", insecure-skip-tls-verify: true}}]}`
@@ -19,7 +20,8 @@ clusters: [{name: c, cluster: {server: "https://x:6443", insecure-skip-tls-verif
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}))
+	ca := base64.StdEncoding.EncodeToString(
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}))
 	verified := strings.Replace(insecure, "insecure-skip-tls-verify: true", "certificate-authority-data: "+ca, 1)
 	for _, tt := range []struct {
 		name, kubeconfig, proxy string
@@ -34,7 +36,8 @@ clusters: [{name: c, cluster: {server: "https://x:6443", insecure-skip-tls-verif
 		{"not verified, dialled", insecure, "", v1alpha1.Push, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{SyncMode: tt.mode, ProxyURL: tt.proxy, InsecureSkipTLSVerification: true, Identity: v1alpha1.Direct}}
+			c := &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{SyncMode: tt.mode, ProxyURL: tt.proxy,
+				InsecureSkipTLSVerification: true, Identity: v1alpha1.Direct}}
 			_, err := Validate(c, []byte(tt.kubeconfig), time.Now())
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want %q", err, tt.want)

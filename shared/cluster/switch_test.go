@@ -13,9 +13,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/cluster/kubeconfig"
 )
 
-// TestCallSwitchedProtocols holds: a member that switches protocols where nobody asked for it is not waited for, and its connection ends.
+// TestCallSwitchedProtocols: a member that switches protocols unasked must not block the gateway, and its connection
+// must close.
 func TestCallSwitchedProtocols(t *testing.T) {
-	ended := make(chan bool, 1) // by the one who calls
+	ended := make(chan bool, 1) // whether the client closed the connection
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {

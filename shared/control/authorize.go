@@ -19,13 +19,14 @@ import (
 
 type callerKey struct{}
 
-// withCaller puts who calls into a context, in both forms.
+// withCaller adds the caller to a context, for the gateway and for the API server.
 func withCaller(ctx context.Context, u *identity.User) context.Context {
 	ctx = context.WithValue(ctx, callerKey{}, u)
 	return request.WithUser(ctx, &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: groupsOf(u), Extra: u.Extra})
 }
 
-// caller is who calls. Without one, which cannot be, it is somebody who may do nothing.
+// caller returns the caller of a request. Without one, which is a programming error, it returns a user without
+// rights.
 func caller(ctx context.Context) *identity.User {
 	if u, ok := ctx.Value(callerKey{}).(*identity.User); ok {
 		return u
@@ -33,15 +34,17 @@ func caller(ctx context.Context) *identity.User {
 	return &identity.User{}
 }
 
-// publicURLs are what everybody who is identified may read: what there is, not what is in it.
-var publicURLs = []string{"/", "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"}
+// publicURLs are the paths that every authenticated caller may read. They describe the API, not its objects.
+var publicURLs = []string{"/", "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*",
+	"/readyz", "/version", "/version/"}
 
-// public reports whether a is allowed to everybody who is identified.
-func public(a access.Attributes) bool {
+// isPublic reports whether every authenticated caller may do a.
+func isPublic(a access.Attributes) bool {
 	if a.Path == "" {
 		return a.Verb == "create" && a.Subresource == "" && a.Name == "" &&
 			(a.APIGroup == authnGroup.Group && a.Resource == "selfsubjectreviews" ||
-				a.APIGroup == authzGroup.Group && (a.Resource == "selfsubjectaccessreviews" || a.Resource == "selfsubjectrulesreviews"))
+				a.APIGroup == authzGroup.Group &&
+					(a.Resource == "selfsubjectaccessreviews" || a.Resource == "selfsubjectrulesreviews"))
 	}
 	if a.Verb != "get" && a.Verb != "head" {
 		return false
@@ -54,15 +57,15 @@ func public(a access.Attributes) bool {
 	return false
 }
 
-// decide returns nil if the caller may do a, and why; otherwise a *status.Error.
+// decide returns the reason if the caller may do a, and otherwise a *status.Error.
 func (s *Server) decide(ctx context.Context, a access.Attributes) (reason string, err error) {
-	if public(a) {
+	if isPublic(a) {
 		return "open to every identified caller", nil
 	}
 	return s.cfg.Access.Decide(ctx, caller(ctx), a)
 }
 
-// attributes are what a request asks, as the API server's own reading of it has it.
+// attributes converts the API server's attributes of a request into those of package access.
 func attributes(info *request.RequestInfo) access.Attributes {
 	if !info.IsResourceRequest {
 		return access.Attributes{Verb: info.Verb, Path: info.Path}
@@ -73,11 +76,11 @@ func attributes(info *request.RequestInfo) access.Attributes {
 	}
 }
 
-// inner is asked by the API server itself where one request needs a second right: an apply that creates.
-type inner struct{ s *Server }
+// applyAuthorizer authorizes the second right that one request may need: create, for an apply of a new object.
+type applyAuthorizer struct{ s *Server }
 
 // Authorize implements authorizer.Authorizer.
-func (i inner) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+func (i applyAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	attrs := access.Attributes{Verb: a.GetVerb(), Path: a.GetPath()}
 	if a.IsResourceRequest() {
 		attrs = access.Attributes{
@@ -97,16 +100,18 @@ func (i inner) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 }
 
 // ConditionsAwareAuthorize implements authorizer.Authorizer.
-func (i inner) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
+func (i applyAuthorizer) ConditionsAwareAuthorize(ctx context.Context,
+	a authorizer.Attributes) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(i.Authorize(ctx, a))
 }
 
-// EvaluateConditions implements authorizer.Authorizer: there are no conditions.
-func (inner) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
+// EvaluateConditions implements authorizer.Authorizer. There are no conditions.
+func (applyAuthorizer) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision,
+	authorizer.ConditionsData) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
-// asAPIError gives an error of the gateway the form that the API server answers with.
+// asAPIError converts an error of the gateway into one of the API server.
 func asAPIError(err error) error {
 	var e *gatewaystatus.Error
 	if !errors.As(err, &e) {

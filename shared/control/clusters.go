@@ -31,7 +31,7 @@ func (s *Server) clusters() (*clusterStore, *status, error) {
 			ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator,
 			prepare: func(_ context.Context, obj, old runtime.Object) {
 				c := obj.(*v1alpha1.Cluster)
-				c.Spec.Kubeconfig = "" // clusterStore has it
+				c.Spec.Kubeconfig = "" // clusterStore stores it as a secret
 				c.Status = v1alpha1.ClusterStatus{}
 				if old == nil {
 					c.Generation = 1
@@ -51,8 +51,9 @@ func (s *Server) clusters() (*clusterStore, *status, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	clusters := &clusterStore{stored: store, secrets: s.cfg.Secrets, objects: s.cfg.Objects, probes: newProbes(s.cfg.Probe), log: s.cfg.Log}
-	store.AfterDelete = clusters.deleted
+	clusters := &clusterStore{stored: store, secrets: s.cfg.Secrets, objects: s.cfg.Objects,
+		probes: newProbes(s.cfg.Probe), log: s.cfg.Log}
+	store.AfterDelete = clusters.afterDelete
 	return clusters, statusOf(store, &strategy{
 		ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator,
 		prepare: func(_ context.Context, obj, old runtime.Object) {
@@ -60,16 +61,19 @@ func (s *Server) clusters() (*clusterStore, *status, error) {
 			c.Spec, c.Labels, c.Annotations, c.Finalizers = before.Spec, before.Labels, before.Annotations, before.Finalizers
 		},
 		validate: func(obj, _ runtime.Object) field.ErrorList {
-			return metav1validation.ValidateConditions(obj.(*v1alpha1.Cluster).Status.Conditions, field.NewPath("status", "conditions"))
+			return metav1validation.ValidateConditions(obj.(*v1alpha1.Cluster).Status.Conditions,
+				field.NewPath("status", "conditions"))
 		},
 		reset: resetting(clusterGroup, fieldpath.MakePathOrDie("spec")),
 	}), nil
 }
 
-// clusterColumns are Karmada's.
+// clusterColumns are those of Karmada, and a few more.
 var clusterColumns = table{
-	{name: "Version", about: "Version of the member's Kubernetes.", cell: clusterCell(func(c *v1alpha1.Cluster) string { return c.Status.KubernetesVersion })},
-	{name: "Mode", about: "How the gateway reaches the member.", cell: clusterCell(func(c *v1alpha1.Cluster) string { return string(c.Spec.SyncMode) })},
+	{name: "Version", about: "Version of the member's Kubernetes.",
+		cell: clusterCell(func(c *v1alpha1.Cluster) string { return c.Status.KubernetesVersion })},
+	{name: "Mode", about: "How the gateway reaches the member.",
+		cell: clusterCell(func(c *v1alpha1.Cluster) string { return string(c.Spec.SyncMode) })},
 	{name: "Ready", about: "Whether the member answers.", cell: clusterCell(func(c *v1alpha1.Cluster) string {
 		if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.Ready); ready != nil {
 			return string(ready.Status)
@@ -77,24 +81,31 @@ var clusterColumns = table{
 		return string(metav1.ConditionUnknown)
 	})},
 	age,
-	{name: "Identity", about: "As whom calls reach the member.", wide: true, cell: clusterCell(func(c *v1alpha1.Cluster) string { return string(c.Mode()) })},
-	{name: "Region", about: "Region of the member.", wide: true, cell: clusterCell(func(c *v1alpha1.Cluster) string { return c.Spec.Region })},
-	{name: "Zones", about: "Zones of the member.", wide: true, cell: clusterCell(func(c *v1alpha1.Cluster) string { return strings.Join(c.Spec.Zones, ",") })},
-	{name: "API-Endpoint", about: "Address of the member's API server.", wide: true, cell: clusterCell(func(c *v1alpha1.Cluster) string { return c.Spec.APIEndpoint })},
-	{name: "Proxy-URL", about: "Proxy through which the member is dialled.", wide: true, cell: clusterCell(func(c *v1alpha1.Cluster) string { return redactURL(c.Spec.ProxyURL) })},
-	{name: "Reason", about: "Why the member is not ready.", wide: true, cell: clusterCell(func(c *v1alpha1.Cluster) string {
-		if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.Ready); ready != nil && ready.Status != metav1.ConditionTrue {
-			return ready.Reason
-		}
-		return ""
-	})},
+	{name: "Identity", about: "As whom calls reach the member.", wide: true,
+		cell: clusterCell(func(c *v1alpha1.Cluster) string { return string(c.Mode()) })},
+	{name: "Region", about: "Region of the member.", wide: true,
+		cell: clusterCell(func(c *v1alpha1.Cluster) string { return c.Spec.Region })},
+	{name: "Zones", about: "Zones of the member.", wide: true,
+		cell: clusterCell(func(c *v1alpha1.Cluster) string { return strings.Join(c.Spec.Zones, ",") })},
+	{name: "API-Endpoint", about: "Address of the member's API server.", wide: true,
+		cell: clusterCell(func(c *v1alpha1.Cluster) string { return c.Spec.APIEndpoint })},
+	{name: "Proxy-URL", about: "Proxy through which the member is dialled.", wide: true,
+		cell: clusterCell(func(c *v1alpha1.Cluster) string { return redactURL(c.Spec.ProxyURL) })},
+	{name: "Reason", about: "Why the member is not ready.", wide: true,
+		cell: clusterCell(func(c *v1alpha1.Cluster) string {
+			if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.Ready); ready != nil &&
+				ready.Status != metav1.ConditionTrue {
+				return ready.Reason
+			}
+			return ""
+		})},
 	{
 		name: "Agent-Credential", about: "Reused after a copy of the agents' credential was used.", wide: true,
 		cell: clusterCell(agentCredential),
 	},
 }
 
-// agentCredential is Reused or "".
+// agentCredential returns Reused or "".
 func agentCredential(c *v1alpha1.Cluster) string {
 	if meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.AgentCredentialReused) {
 		return "Reused"
@@ -120,7 +131,7 @@ var (
 	effects    = []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}
 )
 
-// validateCluster finds what is wrong with a cluster by itself; what it says of a credential is for clusterStore.
+// validateCluster validates all fields but spec.kubeconfig, which clusterStore validates.
 func validateCluster(c *v1alpha1.Cluster) field.ErrorList {
 	var errs field.ErrorList
 	if err := route.ValidClusterName(c.Name); err != nil {
@@ -135,7 +146,8 @@ func validateCluster(c *v1alpha1.Cluster) field.ErrorList {
 	}
 	if c.Spec.APIEndpoint != "" {
 		if u, err := url.Parse(c.Spec.APIEndpoint); err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil {
-			errs = append(errs, field.Invalid(spec.Child("apiEndpoint"), redactURL(c.Spec.APIEndpoint), "want an https URL without a user"))
+			errs = append(errs, field.Invalid(spec.Child("apiEndpoint"), redactURL(c.Spec.APIEndpoint),
+				"want an https URL without a user"))
 		}
 	}
 	if c.Spec.ProxyURL != "" {
@@ -143,22 +155,26 @@ func validateCluster(c *v1alpha1.Cluster) field.ErrorList {
 		if err != nil {
 			errs = append(errs, field.Invalid(spec.Child("proxyURL"), redactURL(c.Spec.ProxyURL), err.Error()))
 		} else if u.User != nil {
-			errs = append(errs, field.Invalid(spec.Child("proxyURL"), u.Redacted(), "a user and password do not belong into an object that others read: put them into the kubeconfig's proxy-url"))
+			errs = append(errs, field.Invalid(spec.Child("proxyURL"), u.Redacted(),
+				"a user and password do not belong into an object that others read: put them into the kubeconfig's proxy-url"))
 		}
 	}
-	for name, ref := range map[string]*v1alpha1.LocalSecretReference{"secretRef": c.Spec.SecretRef, "impersonatorSecretRef": c.Spec.ImpersonatorSecretRef} {
+	for name, ref := range map[string]*v1alpha1.LocalSecretReference{"secretRef": c.Spec.SecretRef,
+		"impersonatorSecretRef": c.Spec.ImpersonatorSecretRef} {
 		if ref != nil && !c.OwnsSecret(ref.Name) {
 			errs = append(errs, field.Invalid(spec.Child(name, "name"), ref.Name,
 				fmt.Sprintf("want a secret of this cluster: clusters/%s, or clusters/%s. with a suffix", c.Name, c.Name)))
 		}
 	}
 	if c.Mode() == v1alpha1.Direct && len(c.Spec.DirectUsers) == 0 {
-		errs = append(errs, field.Required(spec.Child("directUsers"), "identity direct gives callers the power of the stored credential: name those who may call, or * for all"))
+		errs = append(errs, field.Required(spec.Child("directUsers"),
+			"identity direct gives callers the power of the stored credential: name those who may call, or * for all"))
 	}
 	for i, entry := range c.Spec.ServiceProxy {
 		if !validServiceProxy(entry) {
 			errs = append(errs, field.Invalid(spec.Child("serviceProxy").Index(i), entry,
-				"would match nothing: want services/NAMESPACE/NAME, pods/NAMESPACE/NAME, either with :PORT behind, or nodes/NAME; * stands for any one of the parts"))
+				"would match nothing: want services/NAMESPACE/NAME, pods/NAMESPACE/NAME, either with :PORT behind, or "+
+					"nodes/NAME; * stands for any one of the parts"))
 		}
 	}
 	for i, t := range c.Spec.Taints {
@@ -172,7 +188,7 @@ func validateCluster(c *v1alpha1.Cluster) field.ErrorList {
 	return errs
 }
 
-// validServiceProxy reports whether there can be something that an entry of spec.serviceProxy names.
+// validServiceProxy reports whether an entry of spec.serviceProxy can match a path.
 func validServiceProxy(entry string) bool {
 	parts := strings.Split(entry, "/")
 	last := len(parts) - 1

@@ -1,14 +1,15 @@
-// Package control is the gateway's own Kubernetes API: clusters, resource registries, passes, roles and bindings, and reviews of oneself. It is
-// an API server of k8s.io/apiserver, without what surrounds one there: who calls and what they may do is decided by the gateway, and
-// what is written is kept in the object store.
+// Package control is the gateway's own Kubernetes API. It serves clusters, resource registries, passes, roles,
+// bindings and reviews of the caller. Server embeds the API server of k8s.io/apiserver. The gateway authenticates and
+// authorizes its requests, and the object store keeps its objects.
 //
 // Invariants:
-//   - No answer holds a credential. One that is written goes to the secrets manager, under a name that the object then has, and
-//     what would send a stored one elsewhere is only written together with it. The one exception is a new pass, whose credential is
-//     in the answer to the write that creates it.
-//   - Nobody gives away what they do not hold: writing roles and bindings needs escalate and bind, as in Kubernetes, and a pass for
-//     somebody else impersonate.
-//   - Two writers never lose each other's change, whichever gateways they write through.
+//   - No response contains a stored credential. A credential in a write goes to the secrets manager, and the object
+//     only names it.
+//   - A change that would send a stored credential elsewhere is only accepted together with the credential.
+//   - The response that creates a pass is the one exception. It contains the credential of the pass.
+//   - No caller grants rights that it lacks. Roles and bindings need the verbs escalate and bind, as in Kubernetes. A
+//     pass for another user needs impersonate.
+//   - Two writers never lose each other's change, even if they use different gateways.
 package control
 
 import (
@@ -48,30 +49,31 @@ import (
 	gatewaystatus "github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Config is what a Server is made of.
+// Config configures a Server.
 type Config struct {
 	Objects objects.Store
 	Secrets secrets.Store
 	Access  *access.Authorizer
 	Members *cluster.Members
-	// ControlPlane is the cluster that answers what is not the gateway's own; "" for none.
+	// ControlPlane is the cluster that serves the paths that the gateway does not serve itself. "" means none.
 	ControlPlane string
-	// URL is the gateway's, without a path, for which passes are; "" where it makes none. ServerCA is the CA of its
-	// certificate, PEM, nil for the system's.
+	// URL is the gateway's URL without a path, for which passes are issued. With "" the gateway issues none. ServerCA is
+	// the CA of its certificate in PEM. nil means the system's CAs.
 	URL      string
 	ServerCA []byte
-	// MaxPassTTL is how long a pass may be good for; 0 means passes.MaxTTL, which is the most.
+	// MaxPassTTL bounds the lifetime of a pass. 0 means passes.MaxTTL, which is the maximum.
 	MaxPassTTL time.Duration
-	// PassSigner signs passes that are tokens; nil for the keys of the secret store.
+	// PassSigner signs passes of the form token. nil means the keys of the secret store.
 	PassSigner passes.Signer
-	// Probe, if not nil, looks at a cluster and writes down what it finds. It is called for a cluster that is asked for by name, now and then.
+	// Probe, if not nil, checks a cluster and records the result in its status. A GET of a cluster by name calls it at
+	// intervals.
 	Probe func(ctx context.Context, name string) (ready bool, err error)
 	// Authentication is the YAML document of the accepted credentials. Its login methods are public.
 	Authentication string
 	Log            *slog.Logger // nil means slog.Default()
 }
 
-// issuer makes passes that are tokens.
+// issuer returns the issuer of passes of the form token.
 func (c *Config) issuer() *passes.Issuer {
 	return &passes.Issuer{Objects: c.Objects, Secrets: c.Secrets, URL: c.URL, Signer: c.PassSigner}
 }
@@ -86,7 +88,7 @@ func (s *Server) PublishKeys(ctx context.Context) {
 // machineryLog sets the log of k8s.io/apiserver, which is global, to that of the first Server.
 var machineryLog sync.Once
 
-// warnings lets warnings and errors through.
+// warnings drops records below the level of a warning.
 type warnings struct{ slog.Handler }
 
 // Enabled implements slog.Handler.
@@ -94,10 +96,10 @@ func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
 }
 
-// patience bounds every call but a watch.
-const patience = 25 * time.Second
+// requestTimeout bounds every request except watches.
+const requestTimeout = 25 * time.Second
 
-// Server is the API. It is safe for concurrent use and has no goroutines but those of calls.
+// Server is the API. It is safe for concurrent use. Its goroutines end with their requests.
 type Server struct {
 	cfg      Config
 	scheme   *runtime.Scheme
@@ -109,7 +111,7 @@ type Server struct {
 	login    []byte // of login.Path, JSON; nil for none
 }
 
-// New returns the API over the stores. It makes no calls.
+// New returns the API over the stores of cfg. It sends no requests.
 func New(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -119,18 +121,18 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, scheme: newScheme(cfg.MaxPassTTL), login: loginMethods(cfg.Authentication)}
 	s.codecs = serializer.NewCodecFactory(s.scheme)
 	c := genericapiserver.NewConfig(s.codecs)
-	c.ExternalAddress = "clusterpass:443" // for discovery of old clients; nobody dials it
+	c.ExternalAddress = "clusterpass:443" // for discovery by old clients, which never dial it
 	c.LoopbackClientConfig = &restclient.Config{}
 	c.EffectiveVersion = apiVersion{compatibility.DefaultBuildEffectiveVersion()}
 	c.EnableIndex, c.EnableProfiling, c.EnableMetrics = false, false, false
-	c.DisabledPostStartHooks.Insert("max-in-flight-filter", "storage-object-count-tracker-hook") // nothing is started
+	c.DisabledPostStartHooks.Insert("max-in-flight-filter", "storage-object-count-tracker-hook") // no hook is started
 	alive := []healthz.HealthChecker{healthz.PingHealthz}
 	c.LivezChecks, c.HealthzChecks = alive, alive
 	c.ReadyzChecks = append(alive, healthz.NamedCheck("objects", func(r *http.Request) error {
 		_, err := cfg.Objects.Revision(r.Context())
 		return err
 	}))
-	c.Authorization.Authorizer = inner{s}
+	c.Authorization.Authorizer = applyAuthorizer{s}
 	names := apiopenapi.NewDefinitionNamer(servedScheme(cfg.MaxPassTTL))
 	c.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.GetOpenAPIDefinitions, names)
 	c.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, names)
@@ -153,9 +155,10 @@ func New(cfg Config) (*Server, error) {
 	if err := server.InstallAPIGroups(groups...); err != nil {
 		return nil, err
 	}
-	server.PrepareRun() // installs OpenAPI and health; it is not run
+	server.PrepareRun() // installs OpenAPI and health checks; the server is never run
 	s.handler = server.Handler
-	s.own = map[string]bool{"/": true, "/api": true, "/apis": true, "/version": true, "/openapi/v2": true, "/openapi/v3": true}
+	s.own = map[string]bool{"/": true, "/api": true, "/apis": true, "/version": true, "/openapi/v2": true,
+		"/openapi/v3": true}
 	for _, check := range []string{"livez", "readyz", "healthz"} {
 		s.own["/"+check] = true
 	}
@@ -171,7 +174,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// groups are the API groups with what serves their resources.
+// groups returns the API groups with the storage of their resources.
 func (s *Server) groups() ([]*genericapiserver.APIGroupInfo, error) {
 	clusters, clusterStatus, err := s.clusters()
 	if err != nil {
@@ -181,7 +184,7 @@ func (s *Server) groups() ([]*genericapiserver.APIGroupInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	ownPasses, err := s.passes()
+	passStorage, err := s.passes()
 	if err != nil {
 		return nil, err
 	}
@@ -196,14 +199,16 @@ func (s *Server) groups() ([]*genericapiserver.APIGroupInfo, error) {
 	resources := map[schema.GroupVersion]map[string]rest.Storage{
 		clusterGroup: {"clusters": clusters, "clusters/status": clusterStatus},
 		searchGroup:  {"resourceregistries": registries, "resourceregistries/status": registryStatus},
-		passGroup:    {"passes": ownPasses},
+		passGroup:    {"passes": passStorage},
 		rbacGroup:    {"clusterroles": roles, "clusterrolebindings": bindings},
-		authnGroup:   {"selfsubjectreviews": whoAmI()},
-		authzGroup:   {"selfsubjectaccessreviews": s.mayI(), "selfsubjectrulesreviews": s.whatMayI()},
+		authnGroup:   {"selfsubjectreviews": selfSubjectReview()},
+		authzGroup: {"selfsubjectaccessreviews": s.selfSubjectAccessReview(),
+			"selfsubjectrulesreviews": s.selfSubjectRulesReview()},
 	}
 	var out []*genericapiserver.APIGroupInfo
 	for _, g := range servedGroups {
-		info := genericapiserver.NewDefaultAPIGroupInfo(g.version.Group, s.scheme, runtime.NewParameterCodec(s.scheme), s.codecs)
+		info := genericapiserver.NewDefaultAPIGroupInfo(g.version.Group, s.scheme,
+			runtime.NewParameterCodec(s.scheme), s.codecs)
 		if g.jsonOnly {
 			info.NegotiatedSerializer = jsonOnly{info.NegotiatedSerializer}
 		}
@@ -229,7 +234,8 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, c *gateway.APICal
 	}
 	if !s.serves(info) {
 		if s.cfg.ControlPlane == "" {
-			return "", gatewaystatus.New(gatewaystatus.UnknownPath, "", "the gateway itself has nothing at %s; member clusters are under /clusters/NAME", info.Path)
+			return "", gatewaystatus.New(gatewaystatus.UnknownPath, "",
+				"the gateway itself has nothing at %s; member clusters are under /clusters/NAME", info.Path)
 		}
 		return s.cfg.ControlPlane, nil
 	}
@@ -245,18 +251,18 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, c *gateway.APICal
 	}
 	ctx = request.WithRequestInfo(ctx, info)
 	if info.Verb == "watch" {
-		may := func(ctx context.Context) error {
+		authorize := func(ctx context.Context) error {
 			_, err := s.decide(ctx, attrs)
 			return err
 		}
-		return "", c.ServeWatch(r.WithContext(ctx), may, do)
+		return "", c.ServeWatch(r.WithContext(ctx), authorize, do)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if !info.IsResourceRequest {
-		return "", s.describe(w, r.WithContext(ctx))
+		return "", s.serveDiscovery(w, r.WithContext(ctx))
 	}
-	var created atomic.Pointer[string] // what makes it may go on for longer than the call
+	var created atomic.Pointer[string] // a timed-out handler may still write it
 	err = do(w, r.WithContext(context.WithValue(ctx, createdKey{}, &created)))
 	if name := created.Load(); name != nil {
 		c.RecordCreated(*name)
@@ -264,7 +270,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, c *gateway.APICal
 	return "", err
 }
 
-// serves reports whether a request is for the gateway itself, and not for the cluster behind it.
+// serves reports whether the gateway itself serves a request, and not the control-plane cluster.
 func (s *Server) serves(info *request.RequestInfo) bool {
 	if info.IsResourceRequest {
 		return s.own[info.APIGroup+"/"+info.APIVersion+"/"+info.Resource]
@@ -272,7 +278,7 @@ func (s *Server) serves(info *request.RequestInfo) bool {
 	return s.own["/"+strings.Trim(info.Path, "/")]
 }
 
-// apiVersion is the version of Kubernetes whose API machinery answers.
+// apiVersion is the Kubernetes version of the embedded API server.
 type apiVersion struct {
 	basecompatibility.EffectiveVersion
 }
@@ -281,18 +287,19 @@ type apiVersion struct {
 func (v apiVersion) Info() *version.Info {
 	info := v.EffectiveVersion.Info()
 	info.GitVersion = fmt.Sprintf("v%s.%s.0+clusterpass", info.Major, info.Minor)
-	info.GitCommit, info.GitTreeState, info.BuildDate = "", "", "" // those of the library are not filled in
+	info.GitCommit, info.GitTreeState, info.BuildDate = "", "", "" // the library does not set its own
 	return info
 }
 
-// flusher is a ResponseWriter as package http gives it: the API server looks for the methods by themselves.
+// flusher adds the interfaces to a ResponseWriter that the API server expects by type assertion.
 type flusher struct{ http.ResponseWriter }
 
-// Unwrap lets http.ResponseController reach what is below.
+// Unwrap returns the wrapped writer for http.ResponseController.
 func (f flusher) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 // Flush implements http.Flusher.
-func (f flusher) Flush() { _ = http.NewResponseController(f.ResponseWriter).Flush() } // a function has nothing to flush
+func (f flusher) Flush() { _ = http.NewResponseController(f.ResponseWriter).Flush() } // a function does not support it
 
-// CloseNotify implements http.CloseNotifier, without which the API server believes in no Flush. Contexts tell who has gone.
+// CloseNotify implements http.CloseNotifier. Without it the API server never flushes. Contexts report closed
+// connections instead.
 func (flusher) CloseNotify() <-chan bool { return nil }

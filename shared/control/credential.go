@@ -23,8 +23,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// clusterStore is the registry of clusters. It takes the credential out of what is written and keeps it as a secret: at no moment do an
-// object and a secret go together that were not written together, and what says where a credential goes changes only with the
+// clusterStore is the registry of clusters. It moves the credential of a write from the object into a secret. An object
+// never names a secret that was not written for it. The destination of a credential changes only together with the
 // credential.
 type clusterStore struct {
 	*stored
@@ -34,64 +34,69 @@ type clusterStore struct {
 	log     *slog.Logger
 }
 
-// settling bounds what is done after a write, whether or not its client is still there.
-const settling = 15 * time.Second
+// cleanupTimeout bounds the deletion of secrets after a write. A cancelled request does not end it.
+const cleanupTimeout = 15 * time.Second
 
-// credential is what one write brings.
+// credential is the credential in one write.
 type credential struct {
 	value  secrets.Value
-	secret string   // the name under which it is kept; "" if there is none, or it is kept already
-	stored []string // the names under which something was kept, by each attempt of the write
+	secret string   // name of the new secret; "" if the write has none, or if it is stored already
+	stored []string // names of the secrets that the attempts of the write stored
 }
 
 // Create implements rest.Creater.
-func (c *clusterStore) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, opts *metav1.CreateOptions) (runtime.Object, error) {
+func (c *clusterStore) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc,
+	opts *metav1.CreateOptions) (runtime.Object, error) {
 	cred, cluster := &credential{}, obj.(*v1alpha1.Cluster)
 	if cluster.Name == "" && cluster.GenerateName != "" {
-		cluster.Name = c.CreateStrategy.GenerateName(cluster.GenerateName) // which the secret's begins with
+		cluster.Name = c.CreateStrategy.GenerateName(cluster.GenerateName) // the secret's name begins with it
 	}
-	if err := c.take(ctx, cred, cluster, nil); err != nil {
+	if err := c.extractCredential(ctx, cred, cluster, nil); err != nil {
 		return nil, err
 	}
-	out, err := c.stored.Create(ctx, obj, c.keeping(cred, validate, opts.DryRun), opts)
-	return out, c.settle(ctx, cred, cluster.Name, nil, err)
+	out, err := c.stored.Create(ctx, obj, c.storingSecret(cred, validate, opts.DryRun), opts)
+	return out, c.deleteUnused(ctx, cred, cluster.Name, nil, err)
 }
 
 // Update implements rest.Updater.
-func (c *clusterStore) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc,
-	updateValidation rest.ValidateObjectUpdateFunc, forceCreate bool, opts *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (c *clusterStore) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo,
+	createValidation rest.ValidateObjectFunc,
+	updateValidation rest.ValidateObjectUpdateFunc, forceCreate bool, opts *metav1.UpdateOptions) (runtime.Object,
+	bool, error) {
 	cred := &credential{}
 	var before *v1alpha1.Cluster
 	info = rest.WrapUpdatedObjectInfo(info, func(ctx context.Context, obj, old runtime.Object) (runtime.Object, error) {
 		if before = old.(*v1alpha1.Cluster).DeepCopy(); before.ResourceVersion == "" {
 			before = nil
 		}
-		return obj, c.take(ctx, cred, obj.(*v1alpha1.Cluster), before)
+		return obj, c.extractCredential(ctx, cred, obj.(*v1alpha1.Cluster), before)
 	})
-	keep := c.keeping(cred, nil, opts.DryRun)
+	storeSecret := c.storingSecret(cred, nil, opts.DryRun)
 	validateUpdate := func(ctx context.Context, obj, old runtime.Object) error {
 		if updateValidation != nil {
 			if err := updateValidation(ctx, obj, old); err != nil {
 				return err
 			}
 		}
-		return keep(ctx, obj)
+		return storeSecret(ctx, obj)
 	}
-	out, created, err := c.stored.Update(ctx, name, info, c.keeping(cred, createValidation, opts.DryRun), validateUpdate, forceCreate, opts)
+	out, created, err := c.stored.Update(ctx, name, info, c.storingSecret(cred, createValidation, opts.DryRun),
+		validateUpdate, forceCreate, opts)
 	if dryrun.IsDryRun(opts.DryRun) {
 		return out, created, err
 	}
-	return out, created, c.settle(ctx, cred, name, before, err)
+	return out, created, c.deleteUnused(ctx, cred, name, before, err)
 }
 
-// take moves the credential out of obj and finds what may not be written without one. before is the cluster as it was, or nil.
-func (c *clusterStore) take(ctx context.Context, cred *credential, obj, before *v1alpha1.Cluster) error {
+// extractCredential moves the credential out of obj, and rejects changes that need one. before is the stored cluster,
+// or nil.
+func (c *clusterStore) extractCredential(ctx context.Context, cred *credential, obj, before *v1alpha1.Cluster) error {
 	data := []byte(obj.Spec.Kubeconfig)
 	obj.Spec.Kubeconfig = ""
-	forget(obj)
+	redactLastApplied(obj)
 	var errs field.ErrorList
 	if len(data) == 0 {
-		cred.secret = "" // of an attempt before
+		cred.secret = "" // an earlier attempt may have set it
 		errs = withoutCredential(obj, before)
 	} else {
 		errs = c.withCredential(ctx, cred, obj, before, data)
@@ -102,22 +107,22 @@ func (c *clusterStore) take(ctx context.Context, cred *credential, obj, before *
 	return nil
 }
 
-const again = "needs the credential again: give the cluster's kubeconfig in spec.kubeconfig"
+const needsCredential = "needs the credential again: give the cluster's kubeconfig in spec.kubeconfig"
 
-// withoutCredential refuses what would send a stored credential elsewhere, or give its power to others. What is left out of a
-// write that replaces an object stays.
+// withoutCredential rejects changes that would send a stored credential elsewhere, or give its power to other users.
+// It keeps the endpoint and the secret's name of before if obj lacks them.
 func withoutCredential(obj, before *v1alpha1.Cluster) field.ErrorList {
 	spec := field.NewPath("spec")
 	var errs field.ErrorList
 	refuse := func(changed bool, name string) {
 		if changed {
-			errs = append(errs, field.Forbidden(spec.Child(name), again))
+			errs = append(errs, field.Forbidden(spec.Child(name), needsCredential))
 		}
 	}
 	if before == nil {
 		refuse(obj.Spec.ProxyURL != "", "proxyURL")
 		refuse(obj.Spec.InsecureSkipTLSVerification, "insecureSkipTLSVerification")
-		// A secret of that name may be there, or come: whoever names themselves now would have its power.
+		// A secret of that name may exist, or be created later. The users in this object would have its power.
 		refuse(obj.Mode() == v1alpha1.Direct, "identity")
 		refuse(len(obj.Spec.DirectUsers) > 0, "directUsers")
 		return errs
@@ -134,7 +139,8 @@ func withoutCredential(obj, before *v1alpha1.Cluster) field.ErrorList {
 	refuse(!sameSecret(obj.Spec.SecretRef, before.Spec.SecretRef), "secretRef")
 	refuse(!sameSecret(obj.Spec.ImpersonatorSecretRef, before.Spec.ImpersonatorSecretRef), "impersonatorSecretRef")
 	refuse(obj.Mode() != before.Mode(), "identity")
-	refuse(slices.ContainsFunc(obj.Spec.DirectUsers, func(u string) bool { return !slices.Contains(before.Spec.DirectUsers, u) }), "directUsers")
+	refuse(slices.ContainsFunc(obj.Spec.DirectUsers,
+		func(u string) bool { return !slices.Contains(before.Spec.DirectUsers, u) }), "directUsers")
 	return errs
 }
 
@@ -142,11 +148,13 @@ func sameSecret(a, b *v1alpha1.LocalSecretReference) bool {
 	return a == nil && b == nil || a != nil && b != nil && a.Name == b.Name
 }
 
-// withCredential checks that data works for obj and decides under which name it will be kept.
-func (c *clusterStore) withCredential(ctx context.Context, cred *credential, obj, before *v1alpha1.Cluster, data []byte) field.ErrorList {
+// withCredential checks that data works for obj, and chooses the name of its secret.
+func (c *clusterStore) withCredential(ctx context.Context, cred *credential, obj, before *v1alpha1.Cluster,
+	data []byte) field.ErrorList {
 	at := field.NewPath("spec", "kubeconfig")
 	if obj.Spec.ImpersonatorSecretRef != nil {
-		return field.ErrorList{field.Forbidden(field.NewPath("spec", "impersonatorSecretRef"), "with a kubeconfig there is one credential: leave this out, or set it to null")}
+		return field.ErrorList{field.Forbidden(field.NewPath("spec", "impersonatorSecretRef"),
+			"with a kubeconfig there is one credential: leave this out, or set it to null")}
 	}
 	value := secrets.NewValue(data)
 	if obj.Mode() == v1alpha1.Passthrough {
@@ -161,20 +169,22 @@ func (c *clusterStore) withCredential(ctx context.Context, cred *credential, obj
 	}
 	obj.Spec.APIEndpoint = kc.Server.String()
 	if before != nil {
-		if kept, err := c.secrets.Get(ctx, before.SecretName()); err == nil && before.OwnsSecret(before.SecretName()) && kept.Value.Equal(value) {
+		if current, err := c.secrets.Get(ctx, before.SecretName()); err == nil && before.OwnsSecret(before.SecretName()) &&
+			current.Value.Equal(value) {
 			obj.Spec.SecretRef, cred.secret = &v1alpha1.LocalSecretReference{Name: before.SecretName()}, ""
 			return nil
 		}
 	}
-	if cred.secret == "" || !cred.value.Equal(value) { // an attempt before may have kept another value under its name
+	if cred.secret == "" || !cred.value.Equal(value) { // an earlier attempt may have stored another value under its name
 		cred.secret, cred.value = v1alpha1.NewSecretName(obj.Name, uuid.NewString()[:8]), value
 	}
 	obj.Spec.SecretRef = &v1alpha1.LocalSecretReference{Name: cred.secret}
 	return nil
 }
 
-// keeping stores the secret once everything else about a write is found to be right.
-func (c *clusterStore) keeping(cred *credential, validate rest.ValidateObjectFunc, dryRun []string) rest.ValidateObjectFunc {
+// storingSecret returns a validation that stores the secret after everything else about a write is valid.
+func (c *clusterStore) storingSecret(cred *credential, validate rest.ValidateObjectFunc,
+	dryRun []string) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		if validate != nil {
 			if err := validate(ctx, obj); err != nil {
@@ -193,25 +203,29 @@ func (c *clusterStore) keeping(cred *credential, validate rest.ValidateObjectFun
 	}
 }
 
-// settle deletes the secrets that nothing names after a write: the old one, and those of attempts that failed. It returns err.
-func (c *clusterStore) settle(ctx context.Context, cred *credential, name string, before *v1alpha1.Cluster, err error) error {
+// deleteUnused deletes the secrets that the stored object does not name: the previous one, and those of failed
+// attempts. It returns err.
+func (c *clusterStore) deleteUnused(ctx context.Context, cred *credential, name string, before *v1alpha1.Cluster,
+	err error) error {
 	if err == nil && before == nil && len(cred.stored) < 2 || err != nil && len(cred.stored) == 0 {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settling)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	doubtful := cred.stored
+	candidates := cred.stored
 	if before != nil {
-		doubtful = append(doubtful, before.OwnSecrets()...)
+		candidates = append(candidates, before.OwnSecrets()...)
 	}
-	// A write may have been done although its answer was lost: only what is certainly not named may go.
+	// A write may have succeeded although its response was lost. Only secrets that the stored object does not name are
+	// deleted.
 	now, getErr := c.objects.Get(ctx, v1alpha1.Prefix+name)
 	var named []string
 	switch {
-	case errors.Is(getErr, objects.ErrNotFound): // it was not made, or is deleted
+	case errors.Is(getErr, objects.ErrNotFound): // it was not created, or is deleted
 	case getErr != nil:
 		if len(cred.stored) > 0 {
-			c.log.Warn("whether a cluster was written is not known; one of its secrets may be left over", "cluster", name, "error", getErr.Error())
+			c.log.Warn("whether a cluster was written is not known; one of its secrets may be left over", "cluster", name,
+				"error", getErr.Error())
 		}
 		return err
 	default:
@@ -222,16 +236,16 @@ func (c *clusterStore) settle(ctx context.Context, cred *credential, name string
 		current.Name = name
 		named = current.OwnSecrets()
 	}
-	c.delete(ctx, slices.DeleteFunc(doubtful, func(secret string) bool { return slices.Contains(named, secret) }))
+	c.delete(ctx, slices.DeleteFunc(candidates, func(secret string) bool { return slices.Contains(named, secret) }))
 	return err
 }
 
-// deleted is called after the deletion of a cluster.
-func (c *clusterStore) deleted(obj runtime.Object, opts *metav1.DeleteOptions) {
+// afterDelete deletes the secrets of a deleted cluster.
+func (c *clusterStore) afterDelete(obj runtime.Object, opts *metav1.DeleteOptions) {
 	if dryrun.IsDryRun(opts.DryRun) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), settling) // the API server gives none
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout) // the API server passes no context
 	defer cancel()
 	c.delete(ctx, obj.(*v1alpha1.Cluster).OwnSecrets())
 }

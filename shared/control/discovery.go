@@ -19,11 +19,11 @@ import (
 	gatewaystatus "github.com/clusterpass/clusterpass/shared/status"
 )
 
-// aggregatedType is how clients ask for, and get, discovery in one document.
+// aggregatedType is the media type of discovery in one document.
 const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// aggregated reports whether a client of discovery prefers one document of all.
-func aggregated(r *http.Request) bool {
+// acceptsAggregated reports whether a client of discovery prefers one document for all groups.
+func acceptsAggregated(r *http.Request) bool {
 	for accept := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
 		if strings.ReplaceAll(accept, " ", "") == aggregatedType {
 			return true
@@ -32,16 +32,18 @@ func aggregated(r *http.Request) bool {
 	return false
 }
 
-// shared reports whether a version of a group is one of Kubernetes' own, which the cluster behind the gateway has as well.
-func (*Server) shared(groupVersion string) bool {
+// isBuiltin reports whether a group version is one of Kubernetes' own, which the control-plane cluster serves as
+// well.
+func (*Server) isBuiltin(groupVersion string) bool {
 	return slices.Contains([]string{rbacGroup.String(), authnGroup.String(), authzGroup.String()}, groupVersion)
 }
 
-// describe answers a call for what there is: the gateway's own and, with a cluster behind it that the caller may read, that one's.
-func (s *Server) describe(w http.ResponseWriter, r *http.Request) error {
+// serveDiscovery serves the discovery and OpenAPI of the gateway. It merges those of the control-plane cluster, if
+// the caller may read them.
+func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) error {
 	path := "/" + strings.Trim(r.URL.Path, "/")
 	parts := strings.Split(path[1:], "/")
-	one := aggregated(r) && (path == "/api" || path == "/apis")
+	one := acceptsAggregated(r) && (path == "/api" || path == "/apis")
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 	case one:
@@ -50,7 +52,8 @@ func (s *Server) describe(w http.ResponseWriter, r *http.Request) error {
 			Items:    []apidiscoveryv2.APIGroupDiscovery{},
 		}, uniteAggregated)
 	case path == "/api":
-		return merge(s, w, r, "application/json", metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"}, Versions: []string{}},
+		return merge(s, w, r, "application/json",
+			metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"}, Versions: []string{}},
 			func(own, other *metav1.APIVersions) { own.Versions = other.Versions })
 	case path == "/apis":
 		return merge(s, w, r, "application/json", metav1.APIGroupList{}, func(own, other *metav1.APIGroupList) {
@@ -61,22 +64,23 @@ func (s *Server) describe(w http.ResponseWriter, r *http.Request) error {
 		return merge(s, w, r, "application/json", metav1.APIGroup{}, uniteGroup)
 	case len(parts) == 3 && parts[0] == "apis":
 		return merge(s, w, r, "application/json", metav1.APIResourceList{}, func(own, other *metav1.APIResourceList) {
-			own.APIResources = union(own.APIResources, other.APIResources, func(r metav1.APIResource) string { return r.Name }, nil)
+			own.APIResources = union(own.APIResources, other.APIResources, func(r metav1.APIResource) string { return r.Name },
+				nil)
 		})
 	case path == "/openapi/v3":
 		return merge(s, w, r, "application/json", index{}, func(own, other *index) {
 			for path, at := range other.Paths {
-				if _, ours := own.Paths[path]; !ours || s.shared(strings.TrimPrefix(path, "apis/")) {
+				if _, ours := own.Paths[path]; !ours || s.isBuiltin(strings.TrimPrefix(path, "apis/")) {
 					own.Paths[path] = at
 				}
 			}
 		})
 	case path == "/openapi/v2":
 		return s.openAPIv2(w, r)
-	case s.shared(strings.TrimPrefix(path, "/openapi/v3/apis/")):
-		// The cluster's document describes what is the gateway's own, too.
-		if theirs := s.behind(w, r, nil, r.Header.Values("Accept")...); theirs != nil {
-			theirs.send(w)
+	case s.isBuiltin(strings.TrimPrefix(path, "/openapi/v3/apis/")):
+		// The cluster's document also describes the gateway's own kinds.
+		if clusterDoc := s.clusterDocument(w, r, nil, r.Header.Values("Accept")...); clusterDoc != nil {
+			clusterDoc.send(w)
 			return nil
 		}
 	}
@@ -90,24 +94,27 @@ type index struct {
 }
 
 func uniteGroup(own, other *metav1.APIGroup) {
-	own.Versions = union(own.Versions, other.Versions, func(v metav1.GroupVersionForDiscovery) string { return v.Version }, nil)
+	own.Versions = union(own.Versions, other.Versions, func(v metav1.GroupVersionForDiscovery) string { return v.Version },
+		nil)
 }
 
 func uniteAggregated(own, other *apidiscoveryv2.APIGroupDiscoveryList) {
 	own.Items = union(own.Items, other.Items, func(g apidiscoveryv2.APIGroupDiscovery) string { return g.Name },
 		func(own, other *apidiscoveryv2.APIGroupDiscovery) {
-			own.Versions = union(own.Versions, other.Versions, func(v apidiscoveryv2.APIVersionDiscovery) string { return v.Version },
+			own.Versions = union(own.Versions, other.Versions,
+				func(v apidiscoveryv2.APIVersionDiscovery) string { return v.Version },
 				func(own, other *apidiscoveryv2.APIVersionDiscovery) {
-					own.Resources = union(own.Resources, other.Resources, func(r apidiscoveryv2.APIResourceDiscovery) string { return r.Resource }, nil)
+					own.Resources = union(own.Resources, other.Resources,
+						func(r apidiscoveryv2.APIResourceDiscovery) string { return r.Resource }, nil)
 				})
 		})
 }
 
-// union appends to own what other has beside it; what both have, by their key, unite makes one, and without it own's stays. It takes time for
-// each, not for each pair: a cluster has thousands of kinds, or says so.
+// union appends to own the elements of other with a new key. unite merges elements with equal keys. Without unite,
+// those of own stay. The cost is linear, because a cluster can report thousands of kinds.
 func union[T any](own, other []T, key func(T) string, unite func(own, other *T)) []T {
 	at := make(map[string]int, len(own)+len(other))
-	for i := len(own) - 1; i >= 0; i-- { // of equals the first counts
+	for i := len(own) - 1; i >= 0; i-- { // the first of equal elements counts
 		at[key(own[i])] = i
 	}
 	for i := range other {
@@ -124,18 +131,21 @@ func union[T any](own, other []T, key func(T) string, unite func(own, other *T))
 	return own
 }
 
-// merge answers with the gateway's own document, or empty where it has none, united with the cluster's.
-func merge[T any](s *Server, w http.ResponseWriter, r *http.Request, accept string, empty T, unite func(own, other *T)) error {
+// merge serves the gateway's own document merged with the cluster's. empty replaces the gateway's document if there
+// is none.
+func merge[T any](s *Server, w http.ResponseWriter, r *http.Request, accept string, empty T,
+	unite func(own, other *T)) error {
 	doc := empty
 	if own := s.ownDocument(r, accept); own.code == http.StatusOK {
 		if err := json.Unmarshal(own.body.Bytes(), &doc); err != nil {
 			return err
 		}
 	}
-	var theirs T
-	if s.behind(w, r, func(body []byte) error { return kjson.UnmarshalCaseSensitivePreserveInts(body, &theirs) },
+	var clusterDoc T
+	if s.clusterDocument(w, r,
+		func(body []byte) error { return kjson.UnmarshalCaseSensitivePreserveInts(body, &clusterDoc) },
 		accept) != nil {
-		unite(&doc, &theirs)
+		unite(&doc, &clusterDoc)
 	}
 	body, err := json.Marshal(doc)
 	if err != nil {
@@ -148,22 +158,24 @@ func merge[T any](s *Server, w http.ResponseWriter, r *http.Request, accept stri
 	return nil
 }
 
-// ownDocument is what the gateway alone would answer.
+// ownDocument returns the gateway's own response.
 func (s *Server) ownDocument(r *http.Request, accept string) *document {
 	doc := &document{header: http.Header{}}
-	s.handler.ServeHTTP(doc, asking(r, accept))
+	s.handler.ServeHTTP(doc, documentRequest(r, accept))
 	return doc
 }
 
-// behind is the cluster's document, as the caller sees it; nil where there is none for them, or none that read, if not nil, can use. That
-// the cluster did not answer, or wrongly, is said in a warning: the gateway's own kinds are there without it.
-func (s *Server) behind(w http.ResponseWriter, r *http.Request, read func(body []byte) error, accept ...string) *document {
+// clusterDocument returns the cluster's document as the caller sees it. It returns nil if the caller may not read it,
+// or if read, when not nil, fails. Any other failure adds a warning to the response, which still describes the
+// gateway's own kinds.
+func (s *Server) clusterDocument(w http.ResponseWriter, r *http.Request, read func(body []byte) error,
+	accept ...string) *document {
 	name := s.cfg.ControlPlane
 	if name == "" {
 		return nil
 	}
 	doc := &document{header: http.Header{}}
-	err := s.ask(r.Context(), doc, asking(r, accept...), name)
+	err := s.requestDocument(r.Context(), doc, documentRequest(r, accept...), name)
 	var refused *gatewaystatus.Error
 	switch {
 	case errors.As(err, &refused) && refused.Reason == gatewaystatus.Forbidden:
@@ -174,14 +186,16 @@ func (s *Server) behind(w http.ResponseWriter, r *http.Request, read func(body [
 	if err == nil && doc.code == http.StatusOK {
 		return doc
 	}
-	w.Header().Add("Warning", `299 clusterpass "the control-plane cluster `+name+` does not answer as it should: its kinds are missing"`)
-	s.cfg.Log.Warn("the control-plane cluster does not answer as it should", "cluster", name, "path", r.URL.Path, "code", doc.code, "error", err)
+	w.Header().Add("Warning", `299 clusterpass "the control-plane cluster `+name+
+		` does not answer as it should: its kinds are missing"`)
+	s.cfg.Log.Warn("the control-plane cluster does not answer as it should", "cluster", name, "path", r.URL.Path, "code",
+		doc.code, "error", err)
 	return nil
 }
 
-// ask makes a call to the cluster, if the caller may.
-func (s *Server) ask(ctx context.Context, w http.ResponseWriter, r *http.Request, name string) (err error) {
-	defer func() { // an answer that breaks off has no other end here
+// requestDocument sends a request to the control-plane cluster, if the caller may.
+func (s *Server) requestDocument(ctx context.Context, w http.ResponseWriter, r *http.Request, name string) (err error) {
+	defer func() { // a response that breaks off panics
 		if p := recover(); p != nil {
 			if e, ok := p.(error); !ok || !errors.Is(e, http.ErrAbortHandler) {
 				panic(p)
@@ -203,18 +217,19 @@ func (s *Server) ask(ctx context.Context, w http.ResponseWriter, r *http.Request
 	})
 }
 
-// asking is r as a GET for a document of certain types.
-func asking(r *http.Request, accept ...string) *http.Request {
+// documentRequest returns a copy of r that gets a document of the accepted types.
+func documentRequest(r *http.Request, accept ...string) *http.Request {
 	r = r.Clone(r.Context())
 	r.Method, r.Body, r.ContentLength = http.MethodGet, http.NoBody, 0
 	r.Header = http.Header{"Accept": accept, "Accept-Encoding": {"identity"}}
 	return r
 }
 
-// maxDocument bounds what is read of the cluster's description of itself: a cluster with many custom resources has some megabytes.
+// maxDocument bounds a document of the cluster. A cluster with many custom resources has a document of some
+// megabytes.
 const maxDocument = 64 << 20
 
-// document is an http.ResponseWriter that keeps the answer.
+// document is an http.ResponseWriter that buffers the response.
 type document struct {
 	header http.Header
 	code   int
@@ -235,13 +250,13 @@ func (d *document) WriteHeader(code int) {
 func (d *document) Write(p []byte) (int, error) {
 	d.WriteHeader(http.StatusOK)
 	if d.body.Len()+len(p) > maxDocument {
-		d.code = http.StatusBadGateway // who copies the answer keeps the error to itself
+		d.code = http.StatusBadGateway // the copying handler drops the error
 		return 0, errors.New("the document is too large")
 	}
 	return d.body.Write(p)
 }
 
-// send answers with d.
+// send writes d as the response.
 func (d *document) send(w http.ResponseWriter) {
 	for _, name := range []string{"Content-Type", "Cache-Control", "Etag", "Expires", "Last-Modified", "Vary"} {
 		if values, ok := d.header[name]; ok {

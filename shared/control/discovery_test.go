@@ -14,7 +14,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 )
 
-// TestBadControlPlane holds: whatever the control-plane cluster answers, or does not, the gateway's own kinds are there, and a warning.
+// TestBadControlPlane: if the control-plane cluster fails, users must still reach the gateway's own kinds, and get a
+// warning.
 func TestBadControlPlane(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"breaks off": func(w http.ResponseWriter, _ *http.Request) {
@@ -35,8 +36,8 @@ func TestBadControlPlane(t *testing.T) {
 			h := newInstallation(t)
 			h.controlPlane = "behind"
 			d := h.gateway()
-			object := `{"apiVersion":"cluster.karmada.io/v1alpha1","kind":"Cluster","metadata":{"name":"behind"},"spec":{"kubeconfig":` +
-				strconv.Quote(string(clustertest.ServerKubeconfig(m, `{"token":"token"}`))) + `}}`
+			object := `{"apiVersion":"cluster.karmada.io/v1alpha1","kind":"Cluster","metadata":{"name":"behind"},` +
+				`"spec":{"kubeconfig":` + strconv.Quote(string(clustertest.ServerKubeconfig(m, `{"token":"token"}`))) + `}}`
 			if code, answer := d.call(d.master(), "POST", clusters, "application/json", object); code != http.StatusCreated {
 				t.Fatal(answer)
 			}
@@ -62,7 +63,8 @@ func TestBadControlPlane(t *testing.T) {
 				if resp.StatusCode != http.StatusOK || err != nil || !strings.Contains(string(body), want) {
 					t.Errorf("%s: %s, %v: %.300s", path, resp.Status, err, body)
 				}
-				if got := resp.Header.Get("Warning"); !strings.Contains(got, "control-plane cluster behind does not answer as it should") {
+				if got := resp.Header.Get("Warning"); !strings.Contains(got,
+					"control-plane cluster behind does not answer as it should") {
 					t.Errorf("%s warns %q", path, got)
 				}
 			}

@@ -35,11 +35,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// klog flushes for as long as a process lives.
+	// klog flushes for the whole life of a process.
 	leaktest.Main(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"))
 }
 
-// gatewayURL is the URL that the gateways take for their own.
+// gatewayURL is the configured URL of the gateways.
 const gatewayURL = "https://gateway.example.com"
 
 // installation runs gateways over the same stores.
@@ -47,7 +47,7 @@ type installation struct {
 	*clustertest.Installation
 	t            *testing.T
 	log, audit   waittest.Buffer
-	controlPlane string // the cluster that answers for what no registry covers; "" for none
+	controlPlane string // serves the paths that the gateway does not; "" for none
 }
 
 func newInstallation(t *testing.T) *installation {
@@ -55,7 +55,7 @@ func newInstallation(t *testing.T) *installation {
 	return &installation{Installation: clustertest.NewInstallation(t), t: t}
 }
 
-// server is a gateway that opened the installation's stores itself.
+// server is a gateway with its own handles of the installation's stores.
 type server struct {
 	*gatewaytest.Gateway
 	t *testing.T
@@ -79,7 +79,8 @@ func (h *installation) gatewayWith(configure func(*control.Config)) *server {
 			h.t.Fatal(err)
 		}
 		api.PublishKeys(h.t.Context())
-		verifier := passes.NewVerifier(passes.Config{Objects: stores.Objects, Secrets: stores.Secrets, URL: gatewayURL, Log: log})
+		verifier := passes.NewVerifier(passes.Config{Objects: stores.Objects, Secrets: stores.Secrets,
+			URL: gatewayURL, Log: log})
 		c.Identity = identity.Chain{
 			identity.X509{Roots: h.CA.Pool(), Peer: identity.TLSPeer, Inspect: verifier.Certificate}, identity.Bearer{verifier},
 		}
@@ -88,7 +89,7 @@ func (h *installation) gatewayWith(configure func(*control.Config)) *server {
 	}}), h.t}
 }
 
-// config is how a client reaches d as user.
+// config returns a client configuration for d as user.
 func (d *server) config(user string, groups ...string) *rest.Config {
 	d.t.Helper()
 	cert, key, err := d.CA.Client(user, groups)
@@ -101,7 +102,7 @@ func (d *server) config(user string, groups ...string) *rest.Config {
 	}}
 }
 
-// master is the configuration of who may do everything.
+// master returns the client configuration of a user with all rights.
 func (d *server) master() *rest.Config { return d.config("root", access.Masters) }
 
 func (d *server) dynamic(cfg *rest.Config) dynamic.Interface {
@@ -118,7 +119,7 @@ func (d *server) dynamic(cfg *rest.Config) dynamic.Interface {
 	return dyn
 }
 
-// call makes one request and returns its answer's code and body.
+// call sends one request, and returns the status code and body of the response.
 func (d *server) call(cfg *rest.Config, method, path, contentType, body string) (int, string) {
 	d.t.Helper()
 	client, err := rest.HTTPClientFor(cfg)
@@ -147,10 +148,11 @@ func (d *server) call(cfg *rest.Config, method, path, contentType, body string) 
 
 var (
 	clusterGVR  = schema.GroupVersionResource{Group: "cluster.karmada.io", Version: "v1alpha1", Resource: "clusters"}
-	registryGVR = schema.GroupVersionResource{Group: "search.karmada.io", Version: "v1alpha1", Resource: "resourceregistries"}
-	passGVR     = schema.GroupVersionResource{Group: "clusterpass.io", Version: "v1alpha1", Resource: "passes"}
-	roleGVR     = rbacv1.SchemeGroupVersion.WithResource("clusterroles")
-	bindingGVR  = rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
+	registryGVR = schema.GroupVersionResource{Group: "search.karmada.io", Version: "v1alpha1",
+		Resource: "resourceregistries"}
+	passGVR    = schema.GroupVersionResource{Group: "clusterpass.io", Version: "v1alpha1", Resource: "passes"}
+	roleGVR    = rbacv1.SchemeGroupVersion.WithResource("clusterroles")
+	bindingGVR = rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
 )
 
 const clusters = "/apis/cluster.karmada.io/v1alpha1/clusters"
@@ -178,13 +180,13 @@ var caPEM = sync.OnceValue(func() []byte {
 	return ca.PEM()
 })
 
-// kubeconfig returns one for a member with that server and token.
+// kubeconfig returns the kubeconfig of a member with that server and token.
 func kubeconfig(server, token string) string {
 	return string(clustertest.Kubeconfig(server, caPEM(), fmt.Sprintf(`{"token":%q}`, token)))
 }
 
-// stored are the secrets that there are, by name.
-func (h *installation) stored() map[string]string {
+// storedSecrets returns all secrets by name.
+func (h *installation) storedSecrets() map[string]string {
 	h.t.Helper()
 	out := map[string]string{}
 	root := filepath.Join(h.Dir, "secrets")
@@ -208,8 +210,8 @@ func (h *installation) stored() map[string]string {
 	return out
 }
 
-// within returns a context that bounds what a test waits for.
-func within(t *testing.T) context.Context {
+// testContext returns a context with the deadline of one test.
+func testContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience)
 	t.Cleanup(cancel)

@@ -11,21 +11,22 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// mergedOpenAPI remembers the last OpenAPI v2 document that was made of two: they are large, and seldom change.
+// mergedOpenAPI caches the last merged OpenAPI v2 document, which is large and seldom changes.
 type mergedOpenAPI struct {
 	mu  sync.Mutex
-	of  [sha256.Size]byte // the cluster's document
+	of  [sha256.Size]byte // hash of the cluster's document
 	mux *http.ServeMux
 }
 
-// openAPIv2 answers with the gateway's own OpenAPI v2 document united with the cluster's. Where both describe a path, the gateway's counts.
+// openAPIv2 serves the gateway's own OpenAPI v2 document merged with the cluster's. Where both describe a path, the
+// gateway's description wins.
 func (s *Server) openAPIv2(w http.ResponseWriter, r *http.Request) error {
 	var both *http.ServeMux
-	theirs := s.behind(w, r, func(body []byte) (err error) {
+	clusterDoc := s.clusterDocument(w, r, func(body []byte) (err error) {
 		both, err = s.merged.with(body, func() []byte { return s.ownDocument(r, "application/json").body.Bytes() })
 		return err
 	}, "application/json")
-	if theirs == nil {
+	if clusterDoc == nil {
 		s.handler.ServeHTTP(flusher{w}, r)
 		return nil
 	}
@@ -33,19 +34,19 @@ func (s *Server) openAPIv2(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// with returns what serves the two documents as one. Of calls that come together, one makes it.
-func (m *mergedOpenAPI) with(theirs []byte, ours func() []byte) (*http.ServeMux, error) {
-	sum := sha256.Sum256(theirs)
+// with returns a handler of the merged document. Concurrent callers merge it once.
+func (m *mergedOpenAPI) with(clusterDoc []byte, ownDoc func() []byte) (*http.ServeMux, error) {
+	sum := sha256.Sum256(clusterDoc)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mux != nil && m.of == sum {
 		return m.mux, nil
 	}
 	var own, other spec.Swagger
-	if err := json.Unmarshal(ours(), &own); err != nil {
+	if err := json.Unmarshal(ownDoc(), &own); err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(theirs, &other); err != nil {
+	if err := json.Unmarshal(clusterDoc, &other); err != nil {
 		return nil, err
 	}
 	if err := aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(&own, &other); err != nil {

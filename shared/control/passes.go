@@ -31,12 +31,12 @@ import (
 	gatewaystatus "github.com/clusterpass/clusterpass/shared/status"
 )
 
-// passStore is the registry of passes. A pass's credential is made together with its object, is in the one answer to that write, and
-// is kept nowhere.
+// passStore is the registry of passes. Creating a pass mints its credential. Only the response to that write contains
+// it, and no store keeps it.
 type passStore struct {
 	*stored
 	s      *Server
-	issuer *passes.Issuer // of tokens; certificates need the CA, too
+	issuer *passes.Issuer // of tokens; certificates also need the CA
 }
 
 func (s *Server) passes() (*passStore, error) {
@@ -48,20 +48,21 @@ func (s *Server) passes() (*passStore, error) {
 			ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator,
 			prepare: func(ctx context.Context, obj, old runtime.Object) {
 				p := obj.(*v1alpha1.Pass)
-				forget(p) // who applies the answer that they got brings the credential back
+				redactLastApplied(p) // a client that applies the response would store its credential
 				if p.Status = (v1alpha1.PassStatus{}); old != nil {
 					p.Status = old.(*v1alpha1.Pass).Status
 					return
 				}
 				p.Status.ExpirationTimestamp = metav1.NewTime(p.CreationTimestamp.Add(p.Spec.TTL.Duration)).Rfc3339Copy()
-				by := caller(ctx)
-				p.Status.CreatedBy = &v1alpha1.PassCreator{User: by.Name, Impersonator: by.Impersonator}
+				creator := caller(ctx)
+				p.Status.CreatedBy = &v1alpha1.PassCreator{User: creator.Name, Impersonator: creator.Impersonator}
 			},
 			validate: func(obj, old runtime.Object) field.ErrorList {
 				p := obj.(*v1alpha1.Pass)
 				if old != nil {
 					if !equality.Semantic.DeepEqual(p.Spec, old.(*v1alpha1.Pass).Spec) {
-						return field.ErrorList{field.Forbidden(field.NewPath("spec"), "a pass does not change: delete it, and create another one")}
+						return field.ErrorList{
+							field.Forbidden(field.NewPath("spec"), "a pass does not change: delete it, and create another one")}
 					}
 					return nil
 				}
@@ -70,12 +71,17 @@ func (s *Server) passes() (*passStore, error) {
 			reset: resetting(passGroup, fieldpath.MakePathOrDie("status")),
 		},
 		columns: table{
-			{name: "User", about: "Whom the pass identifies.", cell: passCell(func(p *v1alpha1.Pass) string { return p.Spec.User })},
-			{name: "Groups", about: "The user's groups.", cell: passCell(func(p *v1alpha1.Pass) string { return strings.Join(p.Spec.Groups, ",") })},
-			{name: "Clusters", about: "Clusters that the pass reaches.", cell: passCell(func(p *v1alpha1.Pass) string { return strings.Join(p.Spec.Clusters, ",") })},
-			{name: "Form", about: "What the pass is.", cell: passCell(func(p *v1alpha1.Pass) string { return string(p.Spec.Form) })},
-			{name: "Until", about: "When the pass ends.", cell: passCell(until)},
-			{name: "Verbs", about: "What the pass may be used for.", wide: true, cell: passCell(func(p *v1alpha1.Pass) string { return strings.Join(p.Spec.Verbs, ",") })},
+			{name: "User", about: "Whom the pass identifies.",
+				cell: passCell(func(p *v1alpha1.Pass) string { return p.Spec.User })},
+			{name: "Groups", about: "The user's groups.",
+				cell: passCell(func(p *v1alpha1.Pass) string { return strings.Join(p.Spec.Groups, ",") })},
+			{name: "Clusters", about: "Clusters that the pass reaches.",
+				cell: passCell(func(p *v1alpha1.Pass) string { return strings.Join(p.Spec.Clusters, ",") })},
+			{name: "Form", about: "What the pass is.",
+				cell: passCell(func(p *v1alpha1.Pass) string { return string(p.Spec.Form) })},
+			{name: "Until", about: "When the pass ends.", cell: passCell(expiry)},
+			{name: "Verbs", about: "What the pass may be used for.", wide: true,
+				cell: passCell(func(p *v1alpha1.Pass) string { return strings.Join(p.Spec.Verbs, ",") })},
 			{name: "Created-By", about: "Who created the pass.", wide: true, cell: passCell(createdBy)},
 			{name: "Age", about: age.about, wide: true, cell: age.cell},
 		},
@@ -87,7 +93,7 @@ func passCell(cell func(*v1alpha1.Pass) string) func(runtime.Object) any {
 	return func(obj runtime.Object) any { return cell(obj.(*v1alpha1.Pass)) }
 }
 
-func until(p *v1alpha1.Pass) string {
+func expiry(p *v1alpha1.Pass) string {
 	end := p.Status.ExpirationTimestamp
 	if time.Now().After(end.Time) {
 		return end.UTC().Format(time.RFC3339) + " (expired)"
@@ -96,20 +102,20 @@ func until(p *v1alpha1.Pass) string {
 }
 
 func createdBy(p *v1alpha1.Pass) string {
-	switch by := p.Status.CreatedBy; {
-	case by == nil:
+	switch creator := p.Status.CreatedBy; {
+	case creator == nil:
 		return "<none>"
-	case by.Impersonator != "":
-		return by.Impersonator + " as " + by.User
+	case creator.Impersonator != "":
+		return creator.Impersonator + " as " + creator.User
 	default:
-		return by.User
+		return creator.User
 	}
 }
 
-// validatePass finds what is wrong with a new pass, which may be good for longest.
-func validatePass(p *v1alpha1.Pass, longest time.Duration) field.ErrorList {
+// validatePass validates a new pass, whose lifetime is at most maxTTL.
+func validatePass(p *v1alpha1.Pass, maxTTL time.Duration) field.ErrorList {
 	var e *passes.FieldError
-	if errors.As(passes.Validate(p, longest), &e) {
+	if errors.As(passes.Validate(p, maxTTL), &e) {
 		if e.Value == "" {
 			return field.ErrorList{field.Required(field.NewPath(e.Field), e.Problem)}
 		}
@@ -119,18 +125,21 @@ func validatePass(p *v1alpha1.Pass, longest time.Duration) field.ErrorList {
 }
 
 // Create implements rest.Creater.
-func (p *passStore) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, opts *metav1.CreateOptions) (runtime.Object, error) {
+func (p *passStore) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc,
+	opts *metav1.CreateOptions) (runtime.Object, error) {
 	if err := p.grant(ctx, obj.(*v1alpha1.Pass)); err != nil {
 		return nil, err
 	}
 	m := &minting{store: p, dryRun: dryrun.IsDryRun(opts.DryRun)}
-	out, err := p.stored.Create(ctx, obj, m.after(validate), opts)
-	return m.show(ctx, out), err
+	out, err := p.stored.Create(ctx, obj, m.mintAfter(validate), opts)
+	return m.addCredential(ctx, out), err
 }
 
-// Update implements rest.Updater: server-side apply creates by it.
-func (p *passStore) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc,
-	updateValidation rest.ValidateObjectUpdateFunc, forceCreate bool, opts *metav1.UpdateOptions) (runtime.Object, bool, error) {
+// Update implements rest.Updater. Server-side apply creates objects by it.
+func (p *passStore) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo,
+	createValidation rest.ValidateObjectFunc,
+	updateValidation rest.ValidateObjectUpdateFunc, forceCreate bool, opts *metav1.UpdateOptions) (runtime.Object,
+	bool, error) {
 	info = rest.WrapUpdatedObjectInfo(info, func(ctx context.Context, obj, old runtime.Object) (runtime.Object, error) {
 		if old.(*v1alpha1.Pass).ResourceVersion != "" {
 			return obj, nil
@@ -138,15 +147,16 @@ func (p *passStore) Update(ctx context.Context, name string, info rest.UpdatedOb
 		return obj, p.grant(ctx, obj.(*v1alpha1.Pass))
 	})
 	m := &minting{store: p, dryRun: dryrun.IsDryRun(opts.DryRun)}
-	out, created, err := p.stored.Update(ctx, name, info, m.after(createValidation), updateValidation, forceCreate, opts)
-	return m.show(ctx, out), created, err
+	out, created, err := p.stored.Update(ctx, name, info, m.mintAfter(createValidation), updateValidation,
+		forceCreate, opts)
+	return m.addCredential(ctx, out), created, err
 }
 
-// grant completes a new pass by who creates it, and refuses what they may not give away.
+// grant sets the defaults of a new pass from its creator, and rejects rights that the creator may not grant.
 func (p *passStore) grant(ctx context.Context, pass *v1alpha1.Pass) error {
 	u := caller(ctx)
 	if u.Method == passes.Method {
-		// Else whoever has stolen one would have others when it is revoked, and never-ending ones.
+		// Otherwise a stolen pass could create others, which would outlive its revocation.
 		return forbidden("a pass makes no other pass; use what you got it by")
 	}
 	own := groupsOf(u)
@@ -158,7 +168,8 @@ func (p *passStore) grant(ctx context.Context, pass *v1alpha1.Pass) error {
 	if slices.Contains(pass.Spec.Groups, access.Masters) && !access.IsMaster(u) {
 		return forbidden(fmt.Sprintf("only members of %s give passes to it", access.Masters))
 	}
-	other := &identity.User{Groups: slices.DeleteFunc(slices.Clone(pass.Spec.Groups), func(g string) bool { return slices.Contains(own, g) })}
+	other := &identity.User{Groups: slices.DeleteFunc(slices.Clone(pass.Spec.Groups),
+		func(g string) bool { return slices.Contains(own, g) })}
 	if pass.Spec.User != u.Name {
 		other.Name = pass.Spec.User
 	}
@@ -178,22 +189,23 @@ func forbidden(why string) error {
 	return asAPIError(gatewaystatus.New(gatewaystatus.Forbidden, "", "%s", "passes.clusterpass.io is forbidden: "+why))
 }
 
-// A function's answer may have 1 MB, and what does not fit into the one answer with the credential is lost.
+// The response of a function may have 1 MB. A kubeconfig that does not fit would be lost with its credential.
 const (
 	maxContexts = 512 << 10 // bytes of all contexts
-	perContext  = 512       // bytes of one beside the CA, which each has
+	perContext  = 512       // bytes of one context without the CA, which each has
 )
 
 // minting is the credential of one write that creates a pass.
 type minting struct {
 	store      *passStore
 	dryRun     bool
-	pass       *v1alpha1.Pass // for which kubeconfig is
+	pass       *v1alpha1.Pass // the pass that kubeconfig belongs to
 	kubeconfig []byte
 }
 
-// after makes the credential once everything else about a new pass is found to be right. It is worth nothing until the pass is stored.
-func (m *minting) after(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
+// mintAfter returns a validation that mints the credential after everything else about a new pass is valid. The
+// credential works only after the pass is stored.
+func (m *minting) mintAfter(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		if validate != nil {
 			if err := validate(ctx, obj); err != nil {
@@ -205,16 +217,18 @@ func (m *minting) after(validate rest.ValidateObjectFunc) rest.ValidateObjectFun
 		if err != nil || m.dryRun {
 			return err
 		}
-		contexts, err := m.store.reach(ctx, p)
+		contexts, err := m.store.contextsOf(ctx, p)
 		if err != nil {
 			return err
 		}
 		cfg := &m.store.s.cfg
 		if most := maxContexts / (perContext + 2*len(cfg.ServerCA)); len(contexts) > most {
 			contexts = contexts[:most]
-			warning.AddWarning(ctx, "", fmt.Sprintf("the kubeconfig has contexts for %d of the clusters; the others are at %s/clusters/NAME", most, cfg.URL))
+			warning.AddWarning(ctx, "",
+				fmt.Sprintf("the kubeconfig has contexts for %d of the clusters; the others are at %s/clusters/NAME",
+					most, cfg.URL))
 		}
-		made, err := issuer.Mint(ctx, p)
+		minted, err := issuer.Mint(ctx, p)
 		if errors.Is(err, passes.ErrNotSigner) {
 			cfg.Log.Warn("a pass is not signed here", "error", err.Error())
 			return forbidden("this program does not sign passes; create the pass at the URL of the gateway's functions")
@@ -223,28 +237,32 @@ func (m *minting) after(validate rest.ValidateObjectFunc) rest.ValidateObjectFun
 		}
 		m.pass = p
 		m.kubeconfig, err = kubeconfig.Write(kubeconfig.Gateway{URL: cfg.URL, CA: cfg.ServerCA}, clientcmdv1.AuthInfo{
-			Token: string(made.Token.Reveal()), ClientCertificateData: made.Certificate, ClientKeyData: made.Key.Reveal(),
+			Token: string(minted.Token.Reveal()), ClientCertificateData: minted.Certificate, ClientKeyData: minted.Key.Reveal(),
 		}, contexts, "")
 		return err
 	}
 }
 
-// show puts the credential into the answer to the write that has stored its pass, and says so to whoever does not look at the answer.
-func (m *minting) show(ctx context.Context, out runtime.Object) runtime.Object {
+// addCredential adds the credential to the response of the write that stored its pass. A warning names the field for
+// clients that do not print the response.
+func (m *minting) addCredential(ctx context.Context, out runtime.Object) runtime.Object {
 	if p, ok := out.(*v1alpha1.Pass); ok && p != nil && m.pass != nil && p.UID == m.pass.UID {
 		p.Status.Kubeconfig = string(m.kubeconfig)
-		warning.AddWarning(ctx, "", "the credential is in status.kubeconfig of this one answer: -o 'jsonpath={.status.kubeconfig}' prints it")
+		warning.AddWarning(ctx, "",
+			"the credential is in status.kubeconfig of this one answer: -o 'jsonpath={.status.kubeconfig}' prints it")
 	}
 	return out
 }
 
-// issuerOf returns what makes the credential of p, or says that this gateway makes none of that form.
+// issuerOf returns the issuer for the form of a pass, or an error if this gateway issues none of that form.
 func (p *passStore) issuerOf(ctx context.Context, pass *v1alpha1.Pass) (*passes.Issuer, error) {
 	refused := func(detail string) error {
-		return apierrors.NewInvalid(schema.GroupKind{Group: v1alpha1.Group, Kind: v1alpha1.PassKind}, pass.Name, field.ErrorList{field.Forbidden(field.NewPath("spec", "form"), detail)})
+		return apierrors.NewInvalid(schema.GroupKind{Group: v1alpha1.Group, Kind: v1alpha1.PassKind}, pass.Name,
+			field.ErrorList{field.Forbidden(field.NewPath("spec", "form"), detail)})
 	}
 	if p.s.cfg.URL == "" {
-		return nil, refused("the gateway does not know its own URL, which passes are for: its administrator sets CLUSTERPASS_URL")
+		return nil, refused(
+			"the gateway does not know its own URL, which passes are for: its administrator sets CLUSTERPASS_URL")
 	}
 	if pass.Spec.Form != v1alpha1.Certificate {
 		return p.issuer, nil
@@ -252,7 +270,9 @@ func (p *passStore) issuerOf(ctx context.Context, pass *v1alpha1.Pass) (*passes.
 	ca, err := passes.LoadCA(ctx, p.s.cfg.Secrets)
 	switch {
 	case errors.Is(err, secrets.ErrNotFound):
-		return nil, refused("the gateway does not have the key of its CA of clients: use form token, or have its administrator run clusterpass init --client-ca")
+		return nil, refused(
+			"the gateway does not have the key of its CA of clients: use form token, or have its administrator run " +
+				"clusterpass init --client-ca")
 	case err != nil:
 		return nil, p.unavailable(err)
 	}
@@ -264,11 +284,11 @@ func (p *passStore) unavailable(err error) error {
 	return apierrors.NewServiceUnavailable("the gateway cannot make the credential now; try again")
 }
 
-// pageOfClusters is how many clusters are read at once.
-const pageOfClusters = 500
+// clustersPerPage is how many clusters one read of the store returns.
+const clustersPerPage = 500
 
-// reach lists the clusters of a pass: those that it names or, for *, those that its user may read from.
-func (p *passStore) reach(ctx context.Context, pass *v1alpha1.Pass) ([]kubeconfig.Context, error) {
+// contextsOf returns the clusters of a pass. For * it returns those that the user of the pass may read.
+func (p *passStore) contextsOf(ctx context.Context, pass *v1alpha1.Pass) ([]kubeconfig.Context, error) {
 	var out []kubeconfig.Context
 	if !slices.Contains(pass.Spec.Clusters, v1alpha1.Any) {
 		for _, name := range pass.Spec.Clusters {
@@ -282,7 +302,7 @@ func (p *passStore) reach(ctx context.Context, pass *v1alpha1.Pass) ([]kubeconfi
 	}
 	holder := &identity.User{Name: pass.Spec.User, Groups: pass.Spec.Groups}
 	for cont := ""; ; {
-		page, err := p.s.cfg.Objects.List(ctx, clusterv1alpha1.Prefix, pageOfClusters, cont)
+		page, err := p.s.cfg.Objects.List(ctx, clusterv1alpha1.Prefix, clustersPerPage, cont)
 		if err != nil {
 			return nil, p.unavailable(err)
 		}

@@ -29,12 +29,14 @@ import (
 
 const passPath = "/apis/clusterpass.io/v1alpha1/passes"
 
-// passDoc is a pass of that name; fields are further ones of its spec.
+// passDoc returns a pass. fields are further fields of its spec.
 func passDoc(name, fields string) string {
-	return fmt.Sprintf(`{apiVersion: clusterpass.io/v1alpha1, kind: Pass, metadata: {name: %s}, spec: {clusters: ["*"], verbs: [get], %s}}`, name, fields)
+	return fmt.Sprintf(
+		`{apiVersion: clusterpass.io/v1alpha1, kind: Pass, metadata: {name: %s}, spec: {clusters: ["*"], verbs: [get], %s}}`,
+		name, fields)
 }
 
-// kubeconfigOf is the credential in the answer to a pass's creation.
+// kubeconfigOf returns the credential in the response that created a pass.
 func kubeconfigOf(t *testing.T, obj *unstructured.Unstructured) *clientcmdapi.Config {
 	t.Helper()
 	text, _, _ := unstructured.NestedString(obj.Object, "status", "kubeconfig")
@@ -45,8 +47,8 @@ func kubeconfigOf(t *testing.T, obj *unstructured.Unstructured) *clientcmdapi.Co
 	return kc
 }
 
-// bearing is how the holder of a pass reaches d, whose address here is not that in the kubeconfig.
-func (d *server) bearing(t *testing.T, kc *clientcmdapi.Config) *rest.Config {
+// passConfig returns the client configuration of a pass for d, whose address is not the one in the kubeconfig.
+func (d *server) passConfig(t *testing.T, kc *clientcmdapi.Config) *rest.Config {
 	t.Helper()
 	cfg, err := clientcmd.NewNonInteractiveClientConfig(*kc, "clusterpass", nil, nil).ClientConfig()
 	if err != nil {
@@ -59,21 +61,24 @@ func (d *server) bearing(t *testing.T, kc *clientcmdapi.Config) *rest.Config {
 	return cfg
 }
 
-// rights gives a user of the gateway rules and waits until they are in force.
-func (d *server) rights(t *testing.T, user, rules string) {
+// grantRules gives a user of the gateway rules, and waits until they are in force.
+func (d *server) grantRules(t *testing.T, user, rules string) {
 	t.Helper()
 	root := d.dynamic(d.master())
 	for _, doc := range []string{
-		fmt.Sprintf(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: %s}, rules: %s}`, user, rules),
+		fmt.Sprintf(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: %s}, rules: %s}`,
+			user, rules),
 		fmt.Sprintf(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: %s},
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %s}, subjects: [{kind: User, name: %s}]}`, user, user, user),
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %s}, subjects: [{kind: User, name: %s}]}`,
+			user, user, user),
 	} {
 		obj := object(t, doc)
 		gvr := roleGVR
 		if obj.GetKind() == "ClusterRoleBinding" {
 			gvr = bindingGVR
 		}
-		if _, err := root.Resource(gvr).Apply(within(t), obj.GetName(), obj, metav1.ApplyOptions{FieldManager: "test", Force: true}); err != nil {
+		if _, err := root.Resource(gvr).Apply(testContext(t), obj.GetName(), obj,
+			metav1.ApplyOptions{FieldManager: "test", Force: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,52 +94,91 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %s}, sub
 
 const makesPasses = `{apiGroups: [clusterpass.io], resources: [passes], verbs: ["*"]}`
 
-// TestPasses holds: who creates a pass gets its credential, once; it is good for what it says, until its object is deleted.
-func TestPasses(t *testing.T) {
+// passTest is a gateway with two clusters and a user eve, who may create passes and use member1.
+type passTest struct {
+	*installation
+	d        *server
+	eve      dynamic.ResourceInterface
+	warnings *warningRecorder
+}
+
+func newPassTest(t *testing.T) *passTest {
+	t.Helper()
 	h := newInstallation(t)
 	d := h.gateway()
-	ctx := within(t)
 	root := d.dynamic(d.master())
 	for _, name := range []string{"member1", "member2"} {
-		if _, err := root.Resource(clusterGVR).Create(ctx, object(t, fmt.Sprintf(`{apiVersion: cluster.karmada.io/v1alpha1, kind: Cluster, metadata: {name: %s}}`, name)), metav1.CreateOptions{}); err != nil {
+		doc := fmt.Sprintf(`{apiVersion: cluster.karmada.io/v1alpha1, kind: Cluster, metadata: {name: %s}}`, name)
+		if _, err := root.Resource(clusterGVR).Create(testContext(t), object(t, doc), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	d.rights(t, "eve", `[`+makesPasses+`, {apiGroups: [cluster.karmada.io], resources: [clusters/proxy], resourceNames: [member1], verbs: ["*"]}]`)
-	var warnings warned
+	d.grantRules(t, "eve", `[`+makesPasses+
+		`, {apiGroups: [cluster.karmada.io], resources: [clusters/proxy], resourceNames: [member1], verbs: ["*"]}]`)
+	warnings := &warningRecorder{}
 	cfg := d.config("eve", "dev")
-	cfg.WarningHandler = &warnings
-	eve := d.dynamic(cfg).Resource(passGVR)
-	told := func(times int) { // so often where the credential is
-		t.Helper()
-		if len(warnings.texts) != times || slices.ContainsFunc(warnings.texts, func(text string) bool { return !strings.Contains(text, "in status.kubeconfig of this one answer") }) {
-			t.Errorf("warned of %q", warnings.texts)
-		}
-		warnings.texts = nil
-	}
+	cfg.WarningHandler = warnings
+	return &passTest{h, d, d.dynamic(cfg).Resource(passGVR), warnings}
+}
 
-	obj, err := eve.Create(ctx, object(t, passDoc("laptop", "ttl: 1h")), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+// create creates a pass of eve for an hour.
+func (p *passTest) create(name string) *unstructured.Unstructured {
+	p.t.Helper()
+	obj, err := p.eve.Create(testContext(p.t), object(p.t, passDoc(name, "ttl: 1h")), metav1.CreateOptions{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return obj
+}
+
+// expectWarnings fails the test unless so many warnings name the field with the credential.
+func (p *passTest) expectWarnings(times int) {
+	p.t.Helper()
+	if len(p.warnings.texts) != times || slices.ContainsFunc(p.warnings.texts, func(text string) bool {
+		return !strings.Contains(text, "in status.kubeconfig of this one answer")
+	}) {
+		p.t.Errorf("warned of %q", p.warnings.texts)
+	}
+	p.warnings.texts = nil
+}
+
+// expectRevoked fails the test unless a pass is refused as revoked.
+func (p *passTest) expectRevoked(holder *rest.Config, path string) {
+	p.t.Helper()
+	code, answer := p.d.call(holder, "GET", path, "", "")
+	if code != http.StatusUnauthorized || !strings.Contains(answer, "was revoked") {
+		p.t.Errorf("deleted: %d %s", code, answer)
+	}
+}
+
+// TestPasses: the creator of a pass must get its credential, and defaults from its own identity.
+func TestPasses(t *testing.T) {
+	p := newPassTest(t)
+	obj, err := p.eve.Create(testContext(t), object(t, passDoc("laptop", "ttl: 1h")),
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, _, _ := unstructured.NestedString(obj.Object, "status", "kubeconfig"); text != "" || len(h.stored()) != 0 {
-		t.Errorf("a dry run makes a credential, or a key: %d secrets", len(h.stored()))
+	if text, _, _ := unstructured.NestedString(obj.Object, "status", "kubeconfig"); text != "" ||
+		len(p.storedSecrets()) != 0 {
+		t.Errorf("a dry run makes a credential, or a key: %d secrets", len(p.storedSecrets()))
 	}
-	told(0)
-	if obj, err = eve.Create(ctx, object(t, passDoc("laptop", "ttl: 1h")), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	told(1)
-	if _, err := eve.Create(ctx, object(t, passDoc("laptop", "ttl: 1h")), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+	p.expectWarnings(0)
+	obj = p.create("laptop")
+	p.expectWarnings(1)
+	if _, err := p.eve.Create(testContext(t), object(t, passDoc("laptop", "ttl: 1h")),
+		metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("twice: %v", err)
 	}
-	told(0)
+	p.expectWarnings(0)
 	kc := kubeconfigOf(t, obj)
-	if got := slices.Sorted(maps.Keys(kc.Contexts)); !slices.Equal(got, []string{"clusterpass", "fleet", "member1"}) || kc.CurrentContext != "member1" {
+	if got := slices.Sorted(maps.Keys(kc.Contexts)); !slices.Equal(got, []string{"clusterpass", "fleet", "member1"}) ||
+		kc.CurrentContext != "member1" {
 		t.Errorf("contexts %v, of them %s now", got, kc.CurrentContext)
 	}
-	if by, _, _ := unstructured.NestedStringMap(obj.Object, "status", "createdBy"); !maps.Equal(by, map[string]string{"user": "eve"}) {
-		t.Errorf("created by %v", by)
+	createdBy, _, _ := unstructured.NestedStringMap(obj.Object, "status", "createdBy")
+	if !maps.Equal(createdBy, map[string]string{"user": "eve"}) {
+		t.Errorf("created by %v", createdBy)
 	}
 	if got := kc.Clusters["fleet"].Server; got != gatewayURL+"/fleet" {
 		t.Errorf("the fleet is at %s", got)
@@ -143,107 +187,133 @@ func TestPasses(t *testing.T) {
 	if spec["user"] != "eve" || fmt.Sprint(spec["groups"]) != "[dev]" || spec["form"] != "token" {
 		t.Errorf("completed to %v", spec)
 	}
-	token := kc.AuthInfos["clusterpass"].Token
+}
 
-	// Once, and nowhere else.
-	stored, err := h.Objects.Get(ctx, "passes/laptop")
+// TestPassIsShownOnce: only the response that creates a pass may contain its credential.
+func TestPassIsShownOnce(t *testing.T) {
+	p := newPassTest(t)
+	ctx := testContext(t)
+	token := kubeconfigOf(t, p.create("laptop")).AuthInfos["clusterpass"].Token
+	stored, err := p.Objects.Get(ctx, "passes/laptop")
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := eve.List(ctx, metav1.ListOptions{})
+	list, err := p.eve.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	labelled, err := eve.Patch(ctx, "laptop", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+	labelled, err := p.eve.Patch(ctx, "laptop", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`),
+		metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	listed, _ := json.Marshal([]any{list, labelled})
-	for where, text := range map[string]string{"the store": string(stored.Value), "later answers": string(listed), "the log": h.log.String()} {
-		if strings.Contains(text, token) || strings.Contains(text, "certificate-authority") || strings.Contains(text, `"kubeconfig"`) {
+	for where, text := range map[string]string{"the store": string(stored.Value), "later answers": string(listed),
+		"the log": p.log.String()} {
+		if strings.Contains(text, token) || strings.Contains(text, "certificate-authority") ||
+			strings.Contains(text, `"kubeconfig"`) {
 			t.Errorf("%s has the credential", where)
 		}
 	}
-	_, table := d.call(d.config("eve"), "GET", passPath, "application/json", "")
+	_, table := p.d.call(p.d.config("eve"), "GET", passPath, "application/json", "")
 	if strings.Contains(table, token) {
 		t.Error("the list has the credential")
 	}
 
-	// It is good for what it says.
-	holder := d.bearing(t, kc)
-	if code, answer := d.call(holder, "GET", "/clusters/member1/version", "", ""); code != http.StatusBadGateway && code != http.StatusServiceUnavailable && code != http.StatusNotFound {
+	// Applying the response of the create, with its status, must not store the credential.
+	obj := p.create("saved")
+	token = kubeconfigOf(t, obj).AuthInfos["clusterpass"].Token
+	answer, _ := json.Marshal(obj)
+	annotation, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{
+		"kubectl.kubernetes.io/last-applied-configuration": string(answer)}}})
+	if _, err := p.eve.Patch(ctx, "saved", types.MergePatchType, annotation, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if stored, err = p.Objects.Get(ctx, "passes/saved"); err != nil || strings.Contains(string(stored.Value), token) ||
+		!strings.Contains(string(stored.Value), "last-applied") {
+		t.Errorf("the store has %s, %v", stored.Value, err)
+	}
+}
+
+// TestPassScope: a pass must reach only its clusters with only its verbs, until it is deleted.
+func TestPassScope(t *testing.T) {
+	p := newPassTest(t)
+	ctx := testContext(t)
+	holder := p.d.passConfig(t, kubeconfigOf(t, p.create("laptop")))
+	code, answer := p.d.call(holder, "GET", "/clusters/member1/version", "", "")
+	if code != http.StatusBadGateway && code != http.StatusServiceUnavailable && code != http.StatusNotFound {
 		t.Errorf("member1, which has no credential: %d %s", code, answer)
 	}
-	for path, method := range map[string]string{"/clusters/member2/version": "GET", "/clusters/member1/api/v1/namespaces": "POST", passPath: "GET"} {
-		if code, answer := d.call(holder, method, path, "", ""); code != http.StatusForbidden {
+	for path, method := range map[string]string{"/clusters/member2/version": "GET",
+		"/clusters/member1/api/v1/namespaces": "POST", passPath: "GET"} {
+		if code, answer := p.d.call(holder, method, path, "", ""); code != http.StatusForbidden {
 			t.Errorf("%s %s: %d %s", method, path, code, answer)
 		}
 	}
-	if _, err := eve.Patch(ctx, "laptop", types.MergePatchType, []byte(`{"spec":{"verbs":["*"]}}`), metav1.PatchOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "a pass does not change") {
+	if _, err := p.eve.Patch(ctx, "laptop", types.MergePatchType, []byte(`{"spec":{"verbs":["*"]}}`),
+		metav1.PatchOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "a pass does not change") {
 		t.Errorf("more verbs: %v", err)
 	}
-	if err := eve.Delete(ctx, "laptop", metav1.DeleteOptions{}); err != nil {
+	if err := p.eve.Delete(ctx, "laptop", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if code, answer := d.call(holder, "GET", "/clusters/member1/version", "", ""); code != http.StatusUnauthorized || !strings.Contains(answer, "was revoked") {
-		t.Errorf("deleted: %d %s", code, answer)
-	}
+	p.expectRevoked(holder, "/clusters/member1/version")
+}
 
-	// Who applies what they were answered, with status and all, gives nobody the credential.
-	if obj, err = eve.Create(ctx, object(t, passDoc("saved", "ttl: 1h")), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	token = kubeconfigOf(t, obj).AuthInfos["clusterpass"].Token
-	answer, _ := json.Marshal(obj)
-	annotation, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{"kubectl.kubernetes.io/last-applied-configuration": string(answer)}}})
-	if _, err := eve.Patch(ctx, "saved", types.MergePatchType, annotation, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if stored, err = h.Objects.Get(ctx, "passes/saved"); err != nil || strings.Contains(string(stored.Value), token) || !strings.Contains(string(stored.Value), "last-applied") {
-		t.Errorf("the store has %s, %v", stored.Value, err)
-	}
-
-	// What keeps an object keeps no credential.
-	if obj, err = eve.Create(ctx, object(t, strings.Replace(passDoc("held", "ttl: 1h"), "name: held", "name: held, finalizers: [example.com/hold]", 1)), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	held := d.bearing(t, kubeconfigOf(t, obj))
-	if code, answer := d.call(held, "GET", "/clusters/member2/version", "", ""); code != http.StatusForbidden {
-		t.Errorf("held: %d %s", code, answer)
-	}
-	if err := eve.Delete(ctx, "held", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if code, answer := d.call(held, "GET", "/clusters/member2/version", "", ""); code != http.StatusUnauthorized || !strings.Contains(answer, "was revoked") {
-		t.Errorf("deleted, with a finalizer: %d %s", code, answer)
-	}
-
-	// Server-side apply creates as well, and answers the credential once.
-	warnings.texts = nil
-	applied, err := eve.Apply(ctx, "applied", object(t, passDoc("applied", "ttl: 1h")), metav1.ApplyOptions{FieldManager: "eve"})
+// TestPassWithFinalizer: a finalizer may keep the object of a deleted pass, but not its credential.
+func TestPassWithFinalizer(t *testing.T) {
+	p := newPassTest(t)
+	doc := strings.Replace(passDoc("held", "ttl: 1h"), "name: held", "name: held, finalizers: [example.com/hold]", 1)
+	obj, err := p.eve.Create(testContext(t), object(t, doc), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, answer := d.call(d.bearing(t, kubeconfigOf(t, applied)), "GET", "/clusters/member2/version", "", ""); code != http.StatusForbidden {
-		t.Errorf("applied: %d %s", code, answer)
+	holder := p.d.passConfig(t, kubeconfigOf(t, obj))
+	if code, answer := p.d.call(holder, "GET", "/clusters/member2/version", "", ""); code != http.StatusForbidden {
+		t.Errorf("before: %d %s", code, answer)
 	}
-	again, err := eve.Apply(ctx, "applied", object(t, passDoc("applied", "ttl: 1h")), metav1.ApplyOptions{FieldManager: "eve"})
-	if text, _, _ := unstructured.NestedString(again.Object, "status", "kubeconfig"); err != nil || text != "" {
-		t.Errorf("applied once more: %v, a credential: %v", err, text != "")
+	if err := p.eve.Delete(testContext(t), "held", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
 	}
-	told(1) // the first time
+	p.expectRevoked(holder, "/clusters/member2/version")
 }
 
-// TestPassPower holds: nobody gives by a pass what they may not do themselves.
+// TestAppliedPass: server-side apply must create a pass as well, and return the credential once.
+func TestAppliedPass(t *testing.T) {
+	p := newPassTest(t)
+	apply := func() (*unstructured.Unstructured, error) {
+		return p.eve.Apply(testContext(t), "applied", object(t, passDoc("applied", "ttl: 1h")),
+			metav1.ApplyOptions{FieldManager: "eve"})
+	}
+	applied, err := apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder := p.d.passConfig(t, kubeconfigOf(t, applied))
+	if code, answer := p.d.call(holder, "GET", "/clusters/member2/version", "", ""); code != http.StatusForbidden {
+		t.Errorf("applied: %d %s", code, answer)
+	}
+	again, err := apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, _, _ := unstructured.NestedString(again.Object, "status", "kubeconfig"); text != "" {
+		t.Error("applied once more: a credential")
+	}
+	p.expectWarnings(1) // by the first apply
+}
+
+// TestPassPower: no user may give rights away with a pass that they lack.
 func TestPassPower(t *testing.T) {
 	h := newInstallation(t)
 	d := h.gateway()
-	ctx := within(t)
+	ctx := testContext(t)
 	client := func(user string, groups ...string) dynamic.ResourceInterface {
 		return d.dynamic(d.config(user, groups...)).Resource(passGVR)
 	}
-	d.rights(t, "eve", `[`+makesPasses+`]`)
-	d.rights(t, "boss", `[`+makesPasses+`, {apiGroups: [""], resources: [users], resourceNames: [bob], verbs: [impersonate]},
+	d.grantRules(t, "eve", `[`+makesPasses+`]`)
+	d.grantRules(t, "boss",
+		`[`+makesPasses+`, {apiGroups: [""], resources: [users], resourceNames: [bob], verbs: [impersonate]},
 {apiGroups: [""], resources: [groups, serviceaccounts], verbs: [impersonate]}]`)
 	for _, tt := range []struct {
 		by     dynamic.ResourceInterface
@@ -262,12 +332,15 @@ func TestPassPower(t *testing.T) {
 		{client("boss"), `user: bob, groups: ["system:masters"], form: certificate`, "only members of system:masters"},
 		{d.dynamic(d.master()).Resource(passGVR), `user: bob, groups: ["system:masters"]`, ""},
 	} {
-		_, err := tt.by.Create(ctx, object(t, strings.Replace(passDoc("x", tt.fields), "name: x", "generateName: x-", 1)), metav1.CreateOptions{})
-		if tt.want == "" && err != nil || tt.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tt.want)) {
+		_, err := tt.by.Create(ctx, object(t, strings.Replace(passDoc("x", tt.fields), "name: x", "generateName: x-", 1)),
+			metav1.CreateOptions{})
+		if tt.want == "" && err != nil || tt.want != "" &&
+			(!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v, want %q", tt.fields, err, tt.want)
 		}
 	}
-	if _, err := client("eve").Apply(ctx, "applied", object(t, passDoc("applied", "user: bob")), metav1.ApplyOptions{FieldManager: "eve"}); !apierrors.IsForbidden(err) {
+	if _, err := client("eve").Apply(ctx, "applied", object(t, passDoc("applied", "user: bob")),
+		metav1.ApplyOptions{FieldManager: "eve"}); !apierrors.IsForbidden(err) {
 		t.Errorf("by an apply that creates: %v", err)
 	}
 	for fields, want := range map[string]string{
@@ -278,36 +351,41 @@ func TestPassPower(t *testing.T) {
 		`verbs: [list]`:                             "spec.verbs: Invalid value",
 		`ttl: 1h`:                                   "spec.verbs: Required value",
 	} {
-		if _, err := client("eve").Create(ctx, object(t, strings.Replace(passDoc("x", ""), "verbs: [get], ", fields, 1)), metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
+		if _, err := client("eve").Create(ctx, object(t, strings.Replace(passDoc("x", ""), "verbs: [get], ", fields, 1)),
+			metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", fields, err, want)
 		}
 	}
 
-	// A pass without a limit may do all that eve may, but for making others: else revoking it would end nothing.
+	// A pass without limits has all rights of eve except creating passes. Otherwise revoking it would be of no use.
 	if err := passes.StoreCA(ctx, h.Secrets, h.CA); err != nil {
 		t.Fatal(err)
 	}
 	for _, form := range []string{"token", "certificate"} {
 		obj, err := client("eve").Create(ctx, object(t, fmt.Sprintf(
-			`{apiVersion: clusterpass.io/v1alpha1, kind: Pass, metadata: {name: all-%s}, spec: {clusters: ["*"], verbs: ["*"], form: %s}}`, form, form)), metav1.CreateOptions{})
+			`{apiVersion: clusterpass.io/v1alpha1, kind: Pass, metadata: {name: all-%s},
+spec: {clusters: ["*"], verbs: ["*"], form: %s}}`, form, form)), metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		holder := d.dynamic(d.bearing(t, kubeconfigOf(t, obj))).Resource(passGVR)
+		holder := d.dynamic(d.passConfig(t, kubeconfigOf(t, obj))).Resource(passGVR)
 		if _, err := holder.List(ctx, metav1.ListOptions{}); err != nil {
 			t.Errorf("%s: %v", form, err)
 		}
-		if _, err := holder.Create(ctx, object(t, passDoc("child-"+form, "")), metav1.CreateOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "a pass makes no other pass") {
+		if _, err := holder.Create(ctx, object(t, passDoc("child-"+form, "")),
+			metav1.CreateOptions{}); !apierrors.IsForbidden(err) ||
+			!strings.Contains(err.Error(), "a pass makes no other pass") {
 			t.Errorf("%s: %v", form, err)
 		}
 	}
 }
 
-// TestPassIsOnRecord holds: who made a pass stands in it, whatever they write there, and in the audit log under its name.
+// TestPassIsOnRecord: an auditor must find the real creator of a pass in its status, and the pass's name in the audit
+// log.
 func TestPassIsOnRecord(t *testing.T) {
 	h := newInstallation(t)
 	d := h.gateway()
-	ctx := within(t)
+	ctx := testContext(t)
 	cfg := d.master()
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: "bob", Groups: []string{access.Masters}}
 	bob := d.dynamic(cfg).Resource(passGVR)
@@ -319,15 +397,16 @@ func TestPassIsOnRecord(t *testing.T) {
 	claim := map[string]any{"user": "mallory"}
 	doc := object(t, strings.Replace(passDoc("x", "user: carol"), "name: x", "generateName: for-carol-", 1))
 	doc.Object["status"] = map[string]any{"createdBy": claim}
-	made, err := bob.Create(ctx, doc, metav1.CreateOptions{})
+	created, err := bob.Create(ctx, doc, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := made.GetName()
-	if by(made) != want || !strings.HasPrefix(name, "for-carol-") || len(name) < len("for-carol-")+3 {
-		t.Errorf("%s is created by %s", name, by(made))
+	name := created.GetName()
+	if by(created) != want || !strings.HasPrefix(name, "for-carol-") || len(name) < len("for-carol-")+3 {
+		t.Errorf("%s is created by %s", name, by(created))
 	}
-	patched, err := bob.Patch(ctx, name, types.MergePatchType, []byte(`{"status":{"createdBy":{"user":"mallory"}},"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+	patched, err := bob.Patch(ctx, name, types.MergePatchType,
+		[]byte(`{"status":{"createdBy":{"user":"mallory"}},"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
 	if err != nil || by(patched) != want {
 		t.Errorf("patched: created by %s, %v", by(patched), err)
 	}
@@ -337,11 +416,12 @@ func TestPassIsOnRecord(t *testing.T) {
 	if err != nil || by(applied) != want {
 		t.Errorf("applied: created by %s, %v", by(applied), err)
 	}
-	if _, err := bob.Create(ctx, object(t, passDoc("twice", "ttl: 1s")), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+	if _, err := bob.Create(ctx, object(t, passDoc("twice", "ttl: 1s")),
+		metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 		t.Error(err)
 	}
 
-	d.Close() // what is answered is written
+	d.Close() // audit events of all responses are written by then
 	named := map[string]int{}
 	for line := range strings.Lines(h.audit.String()) {
 		var e audit.Event
@@ -360,17 +440,20 @@ func TestPassIsOnRecord(t *testing.T) {
 	}
 }
 
-// TestPassLimits holds: no pass is good for longer than the gateway is configured to allow, and says so.
+// TestPassLimits: no pass may live longer than the gateway is configured to allow. The error names the limit.
 func TestPassLimits(t *testing.T) {
 	d := newInstallation(t).gatewayWith(func(c *control.Config) { c.MaxPassTTL = 2 * time.Hour })
-	ctx := within(t)
+	ctx := testContext(t)
 	root := d.dynamic(d.master()).Resource(passGVR)
 	const want = `spec.ttl: Invalid value: "2h0m1s": want 1m0s to 2h0m0s, the longest that this gateway allows for a token`
-	if _, err := root.Create(ctx, object(t, passDoc("long", "user: ann, ttl: 2h0m1s")), metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
+	if _, err := root.Create(ctx, object(t, passDoc("long", "user: ann, ttl: 2h0m1s")),
+		metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
-	for fields, want := range map[string]string{"user: ann": "2h0m0s", "user: ann, ttl: 2h": "2h0m0s", "user: ann, ttl: 30m": "30m0s"} {
-		obj, err := root.Create(ctx, object(t, strings.Replace(passDoc("x", fields), "name: x", "generateName: x-", 1)), metav1.CreateOptions{})
+	for fields, want := range map[string]string{"user: ann": "2h0m0s", "user: ann, ttl: 2h": "2h0m0s",
+		"user: ann, ttl: 30m": "30m0s"} {
+		obj, err := root.Create(ctx, object(t, strings.Replace(passDoc("x", fields), "name: x", "generateName: x-", 1)),
+			metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -380,24 +463,24 @@ func TestPassLimits(t *testing.T) {
 	}
 }
 
-// warned collects warnings.
-type warned struct{ texts []string }
+// warningRecorder collects warnings.
+type warningRecorder struct{ texts []string }
 
 // HandleWarningHeader implements rest.WarningHandler.
-func (w *warned) HandleWarningHeader(_ int, _, text string) { w.texts = append(w.texts, text) }
+func (w *warningRecorder) HandleWarningHeader(_ int, _, text string) { w.texts = append(w.texts, text) }
 
-// TestPassOfManyClusters holds: the one answer with the credential fits through every door.
+// TestPassOfManyClusters: a response that is too large for a function would lose the credential.
 func TestPassOfManyClusters(t *testing.T) {
 	d := newInstallation(t).gateway()
 	var names []string
 	for i := range 2000 {
 		names = append(names, fmt.Sprintf("cluster-%04d", i))
 	}
-	var warnings warned
+	var warnings warningRecorder
 	cfg := d.master()
 	cfg.WarningHandler = &warnings
 	doc := strings.Replace(passDoc("many", "user: ann"), `["*"]`, "["+strings.Join(names, ",")+"]", 1)
-	obj, err := d.dynamic(cfg).Resource(passGVR).Create(within(t), object(t, doc), metav1.CreateOptions{})
+	obj, err := d.dynamic(cfg).Resource(passGVR).Create(testContext(t), object(t, doc), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +490,8 @@ func TestPassOfManyClusters(t *testing.T) {
 	}
 	n := len(kubeconfigOf(t, obj).Contexts)
 	if n < 100 || !slices.ContainsFunc(warnings.texts, func(text string) bool {
-		return strings.Contains(text, fmt.Sprintf("contexts for %d of the clusters", n-2)) // beside the gateway's own and the fleet's
+		// without the contexts of the gateway and the fleet
+		return strings.Contains(text, fmt.Sprintf("contexts for %d of the clusters", n-2))
 	}) {
 		t.Errorf("%d contexts, and warned of %q", n, warnings.texts)
 	}

@@ -11,31 +11,31 @@ import (
 )
 
 const (
-	// probeEvery is the shortest time between two probes of a cluster that requests for its object cause.
-	probeEvery = 30 * time.Second
-	// probed is the maximum number of clusters whose last probe is remembered.
-	probed = 1024
+	// probeInterval is the minimum interval between two probes of a cluster by requests for it.
+	probeInterval = 30 * time.Second
+	// maxProbed bounds the clusters whose last probe is remembered.
+	maxProbed = 1024
 )
 
-// probes probes clusters whose objects are requested by name. A nil *probes does nothing.
+// probes probes clusters that are requested by name. A nil *probes probes none.
 type probes struct {
-	look   func(ctx context.Context, name string) (ready bool, err error)
-	recent *cache.Expiring[string, struct{}] // names of clusters that were probed less than probeEvery ago
+	probe  func(ctx context.Context, name string) (ready bool, err error)
+	recent *cache.Expiring[string, struct{}] // names of clusters that were probed less than probeInterval ago
 }
 
-func newProbes(look func(context.Context, string) (bool, error)) *probes {
-	if look == nil {
+func newProbes(probe func(context.Context, string) (bool, error)) *probes {
+	if probe == nil {
 		return nil
 	}
-	return &probes{look, cache.NewExpiring[string, struct{}](probed, nil)}
+	return &probes{probe, cache.NewExpiring[string, struct{}](maxProbed, nil)}
 }
 
 // Get implements rest.Getter.
 func (c *clusterStore) Get(ctx context.Context, name string, opts *metav1.GetOptions) (runtime.Object, error) {
 	if p := c.probes; p != nil {
 		if _, ok := p.recent.Get(name); !ok {
-			p.recent.Add(name, struct{}{}, time.Now().Add(probeEvery))
-			_, _ = p.look(ctx, name) // the stored object is the response in any case
+			p.recent.Add(name, struct{}{}, time.Now().Add(probeInterval))
+			_, _ = p.probe(ctx, name) // the response contains the stored status in any case
 		}
 	}
 	return c.stored.Get(ctx, name, opts)

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// unquoted is an update whose errors quote nothing of what was sent. The API server's own say what is wrong with a patch together with the
-// whole document, into the answer and, where they are unexpected, into the log; and a document may hold a credential.
+// unquoted is an update whose errors do not quote the request. The API server's own errors about a patch quote the
+// whole document. It may contain a credential, which would appear in the response and in the log.
 type unquoted struct{ rest.UpdatedObjectInfo }
 
 // UpdatedObject implements rest.UpdatedObjectInfo.
@@ -30,7 +30,7 @@ func unquote(err error) error {
 	var known *apierrors.StatusError
 	if !errors.As(err, &known) {
 		if text, _, _ := strings.Cut(err.Error(), ", got "); strings.HasPrefix(text, "failed to create typed patch object") {
-			return apierrors.NewBadRequest(text) // and not the server's failure
+			return apierrors.NewBadRequest(text) // and not an error of the server
 		}
 		return err
 	}
@@ -52,11 +52,12 @@ func unquote(err error) error {
 	return out
 }
 
-// lastApplied is the annotation in which kubectl apply remembers its input.
+// lastApplied is the annotation in which kubectl apply stores its input.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// forget takes credentials, which are named kubeconfig wherever they stand, out of what kubectl apply remembers of its input.
-func forget(obj metav1.Object) {
+// redactLastApplied removes credentials from the last-applied annotation of kubectl. Their fields are always named
+// kubeconfig.
+func redactLastApplied(obj metav1.Object) {
 	annotations := obj.GetAnnotations()
 	last, ok := annotations[lastApplied]
 	if !ok {
@@ -65,27 +66,28 @@ func forget(obj metav1.Object) {
 	var doc any
 	if err := json.Unmarshal([]byte(last), &doc); err != nil {
 		delete(annotations, lastApplied)
-	} else if forgetIn(doc) {
+	} else if redactKubeconfigs(doc) {
 		value, _ := json.Marshal(doc) // it was JSON before
 		annotations[lastApplied] = string(value) + "\n"
 	}
 }
 
-// forgetIn reports whether there was something to forget. Names count in any case: what nobody would read is remembered all the same.
-func forgetIn(doc any) (found bool) {
+// redactKubeconfigs removes every kubeconfig field, and reports whether there was one. It ignores case, because
+// kubectl also stores fields that no API server reads.
+func redactKubeconfigs(doc any) (found bool) {
 	switch doc := doc.(type) {
 	case map[string]any:
 		for key, value := range doc {
 			if strings.EqualFold(key, "kubeconfig") {
 				delete(doc, key)
 				found = true
-			} else if forgetIn(value) {
+			} else if redactKubeconfigs(value) {
 				found = true
 			}
 		}
 	case []any:
 		for _, value := range doc {
-			found = forgetIn(value) || found
+			found = redactKubeconfigs(value) || found
 		}
 	}
 	return found

@@ -16,29 +16,33 @@ import (
 	"k8s.io/apiserver/pkg/storage/names"
 )
 
-// guarded is a resource whose writes need more than the verb: may says whether the caller may turn old, nil for none, into obj.
+// guarded is a resource whose writes need more than the verb. authorize decides whether the caller may replace old,
+// or nil, by obj.
 type guarded struct {
 	*stored
-	may func(ctx context.Context, obj, old runtime.Object) error
+	authorize func(ctx context.Context, obj, old runtime.Object) error
 }
 
 // Create implements rest.Creater.
-func (g *guarded) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, opts *metav1.CreateOptions) (runtime.Object, error) {
-	if err := g.may(ctx, obj, nil); err != nil {
+func (g *guarded) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc,
+	opts *metav1.CreateOptions) (runtime.Object, error) {
+	if err := g.authorize(ctx, obj, nil); err != nil {
 		return nil, err
 	}
 	return g.stored.Create(ctx, obj, validate, opts)
 }
 
 // Update implements rest.Updater.
-func (g *guarded) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc,
-	updateValidation rest.ValidateObjectUpdateFunc, forceCreate bool, opts *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	// As a transformation it sees what is really there, also where the write begins anew after a conflict.
+func (g *guarded) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo,
+	createValidation rest.ValidateObjectFunc,
+	updateValidation rest.ValidateObjectUpdateFunc, forceCreate bool, opts *metav1.UpdateOptions) (runtime.Object,
+	bool, error) {
+	// A transformation sees the stored object, also in a retry after a conflict.
 	info = rest.WrapUpdatedObjectInfo(info, func(ctx context.Context, obj, old runtime.Object) (runtime.Object, error) {
 		if m, err := meta.Accessor(old); err == nil && m.GetResourceVersion() == "" {
 			old = nil
 		}
-		return obj, g.may(ctx, obj, old)
+		return obj, g.authorize(ctx, obj, old)
 	})
 	return g.stored.Update(ctx, name, info, createValidation, updateValidation, forceCreate, opts)
 }
@@ -49,7 +53,7 @@ func (s *Server) roles() (*guarded, error) {
 		newObject: func() runtime.Object { return &rbacv1.ClusterRole{} },
 		newList:   func() runtime.Object { return &rbacv1.ClusterRoleList{} },
 		strategy: &strategy{
-			ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator, createByPut: true, prepare: nothing,
+			ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator, createByPut: true, prepare: prepareNothing,
 			validate: func(obj, _ runtime.Object) field.ErrorList { return validateRole(obj.(*rbacv1.ClusterRole)) },
 		},
 		columns: table{{name: "Created At", about: "When the object was created.", cell: func(obj runtime.Object) any {
@@ -61,8 +65,9 @@ func (s *Server) roles() (*guarded, error) {
 		var before *rbacv1.ClusterRole
 		if old != nil {
 			before = old.(*rbacv1.ClusterRole)
-			// A label puts a role's rules into those that aggregate it: to set one is to give them away.
-			if equality.Semantic.DeepEqual(before.Rules, role.Rules) && equality.Semantic.DeepEqual(before.AggregationRule, role.AggregationRule) &&
+			// A label can add the rules of a role to aggregating roles, so setting one grants the rules.
+			if equality.Semantic.DeepEqual(before.Rules, role.Rules) &&
+				equality.Semantic.DeepEqual(before.AggregationRule, role.AggregationRule) &&
 				equality.Semantic.DeepEqual(before.Labels, role.Labels) {
 				return nil
 			}
@@ -81,11 +86,12 @@ func (s *Server) bindings() (*guarded, error) {
 		newObject: func() runtime.Object { return &rbacv1.ClusterRoleBinding{} },
 		newList:   func() runtime.Object { return &rbacv1.ClusterRoleBindingList{} },
 		strategy: &strategy{
-			ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator, createByPut: true, prepare: nothing,
+			ObjectTyper: s.scheme, NameGenerator: names.SimpleNameGenerator, createByPut: true, prepare: prepareNothing,
 			validate: func(obj, old runtime.Object) field.ErrorList {
 				errs := validateBinding(obj.(*rbacv1.ClusterRoleBinding))
 				if old != nil && old.(*rbacv1.ClusterRoleBinding).RoleRef != obj.(*rbacv1.ClusterRoleBinding).RoleRef {
-					errs = append(errs, field.Invalid(field.NewPath("roleRef"), obj.(*rbacv1.ClusterRoleBinding).RoleRef, "cannot change roleRef; delete the binding and create it anew"))
+					errs = append(errs, field.Invalid(field.NewPath("roleRef"), obj.(*rbacv1.ClusterRoleBinding).RoleRef,
+						"cannot change roleRef; delete the binding and create it anew"))
 				}
 				return errs
 			},
@@ -98,7 +104,8 @@ func (s *Server) bindings() (*guarded, error) {
 			age,
 			{name: "Users", about: "Users who hold the role.", wide: true, cell: subjects(rbacv1.UserKind)},
 			{name: "Groups", about: "Groups that hold the role.", wide: true, cell: subjects(rbacv1.GroupKind)},
-			{name: "ServiceAccounts", about: "Service accounts that hold the role.", wide: true, cell: subjects(rbacv1.ServiceAccountKind)},
+			{name: "ServiceAccounts", about: "Service accounts that hold the role.", wide: true,
+				cell: subjects(rbacv1.ServiceAccountKind)},
 		},
 	})
 	return &guarded{store, func(ctx context.Context, obj, old runtime.Object) error {
@@ -117,7 +124,7 @@ func (s *Server) bindings() (*guarded, error) {
 	}}, err
 }
 
-func nothing(context.Context, runtime.Object, runtime.Object) {}
+func prepareNothing(context.Context, runtime.Object, runtime.Object) {}
 
 func subjects(kind string) func(runtime.Object) any {
 	return func(obj runtime.Object) any {
@@ -135,7 +142,7 @@ func subjects(kind string) func(runtime.Object) any {
 	}
 }
 
-// validateRole finds what kube-apiserver would.
+// validateRole makes the checks of kube-apiserver.
 func validateRole(r *rbacv1.ClusterRole) field.ErrorList {
 	var errs field.ErrorList
 	for i := range r.Rules {
@@ -147,7 +154,8 @@ func validateRole(r *rbacv1.ClusterRole) field.ErrorList {
 			errs = append(errs, field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
 		}
 		for i := range a.ClusterRoleSelectors {
-			errs = append(errs, metav1validation.ValidateLabelSelector(&a.ClusterRoleSelectors[i], metav1validation.LabelSelectorValidationOptions{}, at.Index(i))...)
+			errs = append(errs, metav1validation.ValidateLabelSelector(&a.ClusterRoleSelectors[i],
+				metav1validation.LabelSelectorValidationOptions{}, at.Index(i))...)
 		}
 	}
 	return errs
@@ -160,7 +168,8 @@ func validateRule(r *rbacv1.PolicyRule, at *field.Path) field.ErrorList {
 	}
 	if len(r.NonResourceURLs) > 0 {
 		if len(r.APIGroups) > 0 || len(r.Resources) > 0 || len(r.ResourceNames) > 0 {
-			errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), r.NonResourceURLs, "rules cannot apply to both regular resources and non-resource URLs"))
+			errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), r.NonResourceURLs,
+				"rules cannot apply to both regular resources and non-resource URLs"))
 		}
 		return errs
 	}
@@ -173,7 +182,7 @@ func validateRule(r *rbacv1.PolicyRule, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateBinding finds what kube-apiserver would, and roles of a kind that does not exist here.
+// validateBinding makes the checks of kube-apiserver, and rejects roles of a kind that the gateway does not have.
 func validateBinding(b *rbacv1.ClusterRoleBinding) field.ErrorList {
 	var errs field.ErrorList
 	ref := field.NewPath("roleRef")
@@ -199,7 +208,8 @@ func validateBinding(b *rbacv1.ClusterRoleBinding) field.ErrorList {
 				errs = append(errs, field.Required(at.Child("namespace"), ""))
 			}
 		default:
-			errs = append(errs, field.NotSupported(at.Child("kind"), s.Kind, []string{rbacv1.UserKind, rbacv1.GroupKind, rbacv1.ServiceAccountKind}))
+			errs = append(errs, field.NotSupported(at.Child("kind"), s.Kind,
+				[]string{rbacv1.UserKind, rbacv1.GroupKind, rbacv1.ServiceAccountKind}))
 			continue
 		}
 		if s.APIGroup != group {

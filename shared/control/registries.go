@@ -32,19 +32,21 @@ func (s *Server) registries() (*stored, *status, error) {
 		newObject: func() runtime.Object { return &v1alpha1.ResourceRegistry{} },
 		newList:   func() runtime.Object { return &v1alpha1.ResourceRegistryList{} },
 		columns: table{
-			{name: "Clusters", about: "Clusters by name; * for all that the selectors choose.", cell: registryCell(func(spec *v1alpha1.ResourceRegistrySpec) string {
-				if len(spec.TargetCluster.ClusterNames) == 0 {
-					return "*"
-				}
-				return strings.Join(spec.TargetCluster.ClusterNames, ",")
-			})},
-			{name: "Kinds", about: "Kinds that are global.", cell: registryCell(func(spec *v1alpha1.ResourceRegistrySpec) string {
-				kinds := make([]string, len(spec.ResourceSelectors))
-				for i, r := range spec.ResourceSelectors {
-					kinds[i] = r.Kind
-				}
-				return strings.Join(kinds, ",")
-			})},
+			{name: "Clusters", about: "Clusters by name; * for all that the selectors choose.",
+				cell: registryCell(func(spec *v1alpha1.ResourceRegistrySpec) string {
+					if len(spec.TargetCluster.ClusterNames) == 0 {
+						return "*"
+					}
+					return strings.Join(spec.TargetCluster.ClusterNames, ",")
+				})},
+			{name: "Kinds", about: "Kinds that are global.",
+				cell: registryCell(func(spec *v1alpha1.ResourceRegistrySpec) string {
+					kinds := make([]string, len(spec.ResourceSelectors))
+					for i, r := range spec.ResourceSelectors {
+						kinds[i] = r.Kind
+					}
+					return strings.Join(kinds, ",")
+				})},
 			age,
 		},
 	}, "rr")
@@ -58,7 +60,8 @@ func (s *Server) registries() (*stored, *status, error) {
 			r.Spec, r.Labels, r.Annotations, r.Finalizers = before.Spec, before.Labels, before.Annotations, before.Finalizers
 		},
 		validate: func(obj, _ runtime.Object) field.ErrorList {
-			return metav1validation.ValidateConditions(obj.(*v1alpha1.ResourceRegistry).Status.Conditions, field.NewPath("status", "conditions"))
+			return metav1validation.ValidateConditions(obj.(*v1alpha1.ResourceRegistry).Status.Conditions,
+				field.NewPath("status", "conditions"))
 		},
 		reset: resetting(searchGroup, fieldpath.MakePathOrDie("spec")),
 	}), nil
@@ -79,8 +82,10 @@ func validateRegistry(r *v1alpha1.ResourceRegistry) field.ErrorList {
 			if e.Key != "provider" && e.Key != "region" && e.Key != "zone" {
 				errs = append(errs, field.NotSupported(at.Child("key"), e.Key, []string{"provider", "region", "zone"}))
 			}
-			if op := metav1.LabelSelectorOperator(e.Operator); op != metav1.LabelSelectorOpIn && op != metav1.LabelSelectorOpNotIn {
-				errs = append(errs, field.NotSupported(at.Child("operator"), op, []metav1.LabelSelectorOperator{metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn}))
+			if op := metav1.LabelSelectorOperator(e.Operator); op != metav1.LabelSelectorOpIn &&
+				op != metav1.LabelSelectorOpNotIn {
+				errs = append(errs, field.NotSupported(at.Child("operator"), op,
+					[]metav1.LabelSelectorOperator{metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn}))
 			}
 			if len(e.Values) == 0 {
 				errs = append(errs, field.Required(at.Child("values"), "name at least one value"))
@@ -95,7 +100,8 @@ func validateRegistry(r *v1alpha1.ResourceRegistry) field.ErrorList {
 		if sel.APIVersion == "" {
 			errs = append(errs, field.Required(selectors.Index(i).Child("apiVersion"), "such as v1, apps/v1 or *"))
 		} else if _, err := schema.ParseGroupVersion(sel.APIVersion); err != nil {
-			errs = append(errs, field.Invalid(selectors.Index(i).Child("apiVersion"), sel.APIVersion, "want a version such as v1 or apps/v1"))
+			errs = append(errs, field.Invalid(selectors.Index(i).Child("apiVersion"), sel.APIVersion,
+				"want a version such as v1 or apps/v1"))
 		}
 		if sel.Kind == "" {
 			errs = append(errs, field.Required(selectors.Index(i).Child("kind"), "such as Pod, or *"))

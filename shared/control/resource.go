@@ -19,7 +19,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/control/backend"
 )
 
-// resource is a kind that is kept in the object store.
+// resource is a kind whose objects the object store keeps.
 type resource struct {
 	group            schema.GroupVersion
 	plural, singular string
@@ -40,12 +40,13 @@ func (s *stored) ShortNames() []string { return s.shortNames }
 
 type createdKey struct{}
 
-// Create implements rest.Creater. It notes the object's name, which may just have been generated.
-func (s *stored) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, opts *metav1.CreateOptions) (runtime.Object, error) {
+// Create implements rest.Creater. It records the object's name, which may be generated, for the audit log.
+func (s *stored) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc,
+	opts *metav1.CreateOptions) (runtime.Object, error) {
 	out, err := s.Store.Create(ctx, obj, validate, opts)
 	if name, ok := ctx.Value(createdKey{}).(*atomic.Pointer[string]); ok {
 		if err == nil {
-			obj = out // what was given has no generated name
+			obj = out // obj itself lacks a generated name
 		}
 		if m, merr := meta.Accessor(obj); merr == nil {
 			n := m.GetName()
@@ -56,8 +57,10 @@ func (s *stored) Create(ctx context.Context, obj runtime.Object, validate rest.V
 }
 
 // Update implements rest.Updater.
-func (s *stored) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc,
-	updateValidation rest.ValidateObjectUpdateFunc, forceCreate bool, opts *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (s *stored) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo,
+	createValidation rest.ValidateObjectFunc,
+	updateValidation rest.ValidateObjectUpdateFunc, forceCreate bool, opts *metav1.UpdateOptions) (runtime.Object,
+	bool, error) {
 	return s.Store.Update(ctx, name, unquoted{info}, createValidation, updateValidation, forceCreate, opts)
 }
 
@@ -72,13 +75,15 @@ func (s *Server) store(r resource, shortNames ...string) (*stored, error) {
 		KeyRootFunc:               func(context.Context) string { return r.plural },
 		KeyFunc: func(_ context.Context, name string) (string, error) {
 			if problems := content.IsPathSegmentName(name); name == "" || len(problems) > 0 {
-				return "", apierrors.NewBadRequest(fmt.Sprintf("the name %q cannot be used: it must be one segment of a path", name))
+				return "",
+					apierrors.NewBadRequest(fmt.Sprintf("the name %q cannot be used: it must be one segment of a path", name))
 			}
 			return r.plural + "/" + name, nil
 		},
 		CreateStrategy: r.strategy, UpdateStrategy: r.strategy, DeleteStrategy: r.strategy, ResetFieldsStrategy: r.strategy,
-		TableConvertor:          r.columns,
-		Storage:                 registry.DryRunnableStorage{Storage: backend.New(s.cfg.Objects, codec, gr, r.newObject), Codec: codec},
+		TableConvertor: r.columns,
+		Storage: registry.DryRunnableStorage{Storage: backend.New(s.cfg.Objects, codec, gr, r.newObject),
+			Codec: codec},
 		StorageVersioner:        r.group,
 		DeleteCollectionWorkers: 1,
 	}
@@ -91,7 +96,7 @@ type status struct{ store *registry.Store }
 
 var _ rest.Patcher = (*status)(nil)
 
-// statusOf returns the status subresource of a store, written by a strategy of its own.
+// statusOf returns the status subresource of a store, with its own strategy.
 func statusOf(s *stored, strategy *strategy) *status {
 	store := *s.Store
 	store.UpdateStrategy, store.ResetFieldsStrategy = strategy, strategy
@@ -109,8 +114,9 @@ func (s *status) Get(ctx context.Context, name string, opts *metav1.GetOptions) 
 	return s.store.Get(ctx, name, opts)
 }
 
-// Update implements rest.Updater. A status is not created where there is no object.
-func (s *status) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc,
+// Update implements rest.Updater. It never creates an object.
+func (s *status) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo,
+	createValidation rest.ValidateObjectFunc,
 	updateValidation rest.ValidateObjectUpdateFunc, _ bool, opts *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	return s.store.Update(ctx, name, unquoted{info}, createValidation, updateValidation, false, opts)
 }
@@ -125,7 +131,7 @@ func (s *status) ConvertToTable(ctx context.Context, obj, opts runtime.Object) (
 	return s.store.ConvertToTable(ctx, obj, opts)
 }
 
-// resetting is the set of a version's fields that are taken back.
+// resetting returns the set of a version's fields that clients cannot write.
 func resetting(gv schema.GroupVersion, paths ...fieldpath.Path) map[fieldpath.APIVersion]*fieldpath.Set {
 	return map[fieldpath.APIVersion]*fieldpath.Set{fieldpath.APIVersion(gv.String()): fieldpath.NewSet(paths...)}
 }

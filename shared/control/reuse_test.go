@@ -21,7 +21,7 @@ import (
 // agents' credential was used, until the cluster joins again.
 func TestTableShowsReusedAgentCredential(t *testing.T) {
 	h := newInstallation(t)
-	ctx := within(t)
+	ctx := testContext(t)
 	h.AddCluster("prod", nil, func(s *v1alpha1.ClusterSpec) { s.SyncMode = v1alpha1.Pull })
 	d := h.gateway()
 	issuer := &passes.Issuer{Objects: h.Objects, Secrets: h.Secrets, URL: gatewayURL}
@@ -57,7 +57,7 @@ func TestTableShowsReusedAgentCredential(t *testing.T) {
 	}
 }
 
-// cell returns a cell of what kubectl get clusters -o wide prints.
+// cell returns a cell of the table of kubectl get clusters -o wide.
 func (d *server) cell(cluster, column string) any {
 	d.t.Helper()
 	client, err := rest.HTTPClientFor(d.master())

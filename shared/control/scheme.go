@@ -17,7 +17,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes"
 )
 
-// group is an API group in the one version that is served.
+// group is an API group in its one served version.
 type group struct {
 	version  schema.GroupVersion
 	jsonOnly bool // its types have no protobuf
@@ -35,14 +35,16 @@ var (
 		{clusterGroup, true, []runtime.Object{&clusterv1alpha1.Cluster{}, &clusterv1alpha1.ClusterList{}}},
 		{searchGroup, true, []runtime.Object{&searchv1alpha1.ResourceRegistry{}, &searchv1alpha1.ResourceRegistryList{}}},
 		{passGroup, true, []runtime.Object{&clusterpassv1alpha1.Pass{}, &clusterpassv1alpha1.PassList{}}},
-		{rbacGroup, false, []runtime.Object{&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBinding{}, &rbacv1.ClusterRoleBindingList{}}},
+		{rbacGroup, false, []runtime.Object{&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBinding{},
+			&rbacv1.ClusterRoleBindingList{}}},
 		{authnGroup, false, []runtime.Object{&authenticationv1.SelfSubjectReview{}}},
-		{authzGroup, false, []runtime.Object{&authorizationv1.SelfSubjectAccessReview{}, &authorizationv1.SelfSubjectRulesReview{}}},
+		{authzGroup, false, []runtime.Object{&authorizationv1.SelfSubjectAccessReview{},
+			&authorizationv1.SelfSubjectRulesReview{}}},
 	}
 )
 
-// newScheme knows the types that are served and no others. With one version of each there is nothing to convert: a type is its own
-// internal form.
+// newScheme returns a scheme of the served types only. Each type has one version, which is also its internal version,
+// so nothing is converted.
 func newScheme(maxPassTTL time.Duration) *runtime.Scheme {
 	s := servedScheme(maxPassTTL)
 	for _, g := range servedGroups {
@@ -51,12 +53,13 @@ func newScheme(maxPassTTL time.Duration) *runtime.Scheme {
 	return s
 }
 
-// servedScheme knows the types as clients see them.
+// servedScheme returns a scheme of the types as clients see them.
 func servedScheme(maxPassTTL time.Duration) *runtime.Scheme {
 	s := runtime.NewScheme()
 	v1 := schema.GroupVersion{Version: "v1"}
 	metav1.AddToGroupVersion(s, v1)
-	s.AddUnversionedTypes(v1, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})
+	s.AddUnversionedTypes(v1, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{},
+		&metav1.APIResourceList{})
 	for _, g := range servedGroups {
 		s.AddKnownTypes(g.version, g.types...)
 		metav1.AddToGroupVersion(s, g.version)
@@ -67,8 +70,10 @@ func servedScheme(maxPassTTL time.Duration) *runtime.Scheme {
 			c.Spec.SyncMode = clusterv1alpha1.Push
 		}
 	})
-	s.AddTypeDefaultingFunc(&clusterpassv1alpha1.Pass{}, func(obj any) { passes.Default(&obj.(*clusterpassv1alpha1.Pass).Spec, maxPassTTL) })
-	s.AddTypeDefaultingFunc(&rbacv1.ClusterRoleBinding{}, func(obj any) { defaultBinding(obj.(*rbacv1.ClusterRoleBinding)) })
+	s.AddTypeDefaultingFunc(&clusterpassv1alpha1.Pass{},
+		func(obj any) { passes.Default(&obj.(*clusterpassv1alpha1.Pass).Spec, maxPassTTL) })
+	s.AddTypeDefaultingFunc(&rbacv1.ClusterRoleBinding{},
+		func(obj any) { defaultBinding(obj.(*rbacv1.ClusterRoleBinding)) })
 	return s
 }
 
@@ -83,7 +88,7 @@ func defaultBinding(b *rbacv1.ClusterRoleBinding) {
 	}
 }
 
-// jsonOnly is a serializer without protobuf, which the types of our own groups do not have.
+// jsonOnly is a serializer without protobuf, which the types of the gateway's own groups do not support.
 type jsonOnly struct{ runtime.NegotiatedSerializer }
 
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.

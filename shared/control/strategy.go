@@ -10,18 +10,18 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// strategy says how the objects of a resource are written. All are cluster-scoped, and a write without a resourceVersion is one over
-// whatever there is.
+// strategy is the write strategy of a resource. All resources are cluster-scoped. An update without a resourceVersion
+// is unconditional.
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
-	// prepare sets what a client may not, before validation; old is nil for a new object.
+	// prepare sets the fields that clients cannot write, before validation. old is nil for a new object.
 	prepare func(ctx context.Context, obj, old runtime.Object)
-	// validate finds what is wrong; old is nil for a new object.
+	// validate returns the invalid fields. old is nil for a new object.
 	validate func(obj, old runtime.Object) field.ErrorList
-	// reset are the fields that prepare takes back: nobody owns them.
+	// reset contains the fields that prepare overwrites. No field manager owns them.
 	reset map[fieldpath.APIVersion]*fieldpath.Set
-	// createByPut allows PUT of what does not exist.
+	// createByPut allows a PUT of a missing object.
 	createByPut bool
 }
 

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// column is one column of what kubectl get prints, after the name.
+// column is a column of kubectl get, after the name.
 type column struct {
 	name, about string
 	wide        bool // only with -o wide
@@ -20,7 +20,7 @@ type column struct {
 // table implements rest.TableConvertor.
 type table []column
 
-// age is the column with which tables of Kubernetes end.
+// age is the last column of Kubernetes' tables.
 var age = column{name: "Age", about: "Time since the object was created.", cell: func(obj runtime.Object) any {
 	m, err := meta.Accessor(obj)
 	if err != nil || m.GetCreationTimestamp().Time.IsZero() {
@@ -52,7 +52,8 @@ func (t table) ConvertToTable(_ context.Context, obj, options runtime.Object) (*
 		if err != nil {
 			return nil, err
 		}
-		out.ResourceVersion, out.Continue, out.RemainingItemCount = m.GetResourceVersion(), m.GetContinue(), m.GetRemainingItemCount()
+		out.ResourceVersion, out.Continue, out.RemainingItemCount = m.GetResourceVersion(), m.GetContinue(),
+			m.GetRemainingItemCount()
 	} else {
 		if err := row(obj); err != nil {
 			return nil, err
@@ -64,7 +65,8 @@ func (t table) ConvertToTable(_ context.Context, obj, options runtime.Object) (*
 		out.ResourceVersion = m.GetResourceVersion()
 	}
 	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
-		out.ColumnDefinitions = []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name", Description: "Name of the object."}}
+		out.ColumnDefinitions = []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name",
+			Description: "Name of the object."}}
 		for _, c := range t {
 			def := metav1.TableColumnDefinition{Name: c.name, Type: "string", Description: c.about}
 			if c.wide {

@@ -1,24 +1,24 @@
-// Package eks answers natively what a kubeconfig's exec entry asks the programs aws ("aws eks get-token") and
-// aws-iam-authenticator ("aws-iam-authenticator token") for: a bearer token for an Amazon EKS cluster. No program runs.
+// Package eks creates bearer tokens for Amazon EKS clusters. It replaces two programs in the exec entry of a
+// kubeconfig: "aws eks get-token" and "aws-iam-authenticator token". It runs no program.
 //
-// The token is a presigned STS GetCallerIdentity request: the prefix k8s-aws-v1. and the URL in unpadded base64url, with
-// the cluster's name in the signed header x-k8s-aws-id. The cluster calls the URL and learns whose signature it is. It takes a
-// token for 15 minutes from its date.
+// The token is a presigned STS GetCallerIdentity request. Its form is the prefix k8s-aws-v1. and the URL in unpadded
+// base64url. The signed header x-k8s-aws-id contains the cluster's name. The cluster calls the URL, and learns whose
+// signature it is. It accepts a token for 15 minutes from its date.
 //
-// Threat model: a token shows an AWS identity of the gateway to whoever receives it, who can use it towards the EKS cluster that
-// it names while it lasts. Whoever writes a member's kubeconfig chooses server and cluster name, so writing one is
-// worth as much as the gateway's AWS identity (and the roles it may assume) on every EKS cluster that knows it: give
-// that identity no more than the gateway needs there. Arguments that would change the source of credentials or the
-// endpoint that gets to see a signature are refused.
+// Threat model: the receiver of a token can use it at the EKS cluster that it names, with the gateway's AWS identity,
+// while it lasts. The author of a member's kubeconfig chooses server and cluster name. Writing a kubeconfig therefore
+// gives the rights of the gateway's AWS identity on every EKS cluster that accepts it. The same applies to the roles
+// that it may assume. Give that identity no more rights than the gateway needs there. Arguments are rejected if they
+// would change the source of credentials, or the endpoint that receives a signature.
 package eks
 
-// Spec says which token is wanted. It holds no secret and is comparable.
+// Spec specifies a token. It contains no secret and is comparable.
 type Spec struct {
-	Cluster string // name of the cluster, or its id, as its API server knows itself
-	Region  string // of STS; "" is the gateway's own
-	// RoleARN is assumed first; "" signs with the gateway's own credentials. SessionName and ExternalID belong to
-	// that; an empty SessionName lets the SDK choose one.
+	Cluster string // name of the cluster, or its id, as its API server is configured
+	Region  string // of STS; "" means the gateway's own region
+	// RoleARN is assumed first. "" signs with the gateway's own credentials. SessionName and ExternalID are for that role.
+	// With an empty SessionName the SDK chooses one.
 	RoleARN, SessionName, ExternalID string
-	// Legacy uses the global STS endpoint for the regions that once had only that.
+	// Legacy uses the global STS endpoint for the regions that once had only that one.
 	Legacy bool
 }

@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// The programs that are answered in place of.
+// The programs that the gateway replaces.
 const (
 	awsCLI        = "aws"
 	authenticator = "aws-iam-authenticator"
 )
 
-// cliSession is the session name under which the AWS CLI assumes a role. A cluster can map it to a user's name.
+// cliSession is the session name of the AWS CLI when it assumes a role. A cluster can map it to a user's name.
 const cliSession = "EKSGetTokenAuth"
 
-// ParseExec reads an exec entry of a kubeconfig's user: its command, args and env. What it does not know it refuses, with an
-// error that names the command, flag or variable and never a value.
+// ParseExec parses an exec entry of a kubeconfig's user: its command, args and env. It rejects unknown ones. The error
+// names the command, flag or variable, and never a value.
 func ParseExec(command string, args []string, env map[string]string) (*Spec, error) {
 	spec := &Spec{}
 	if err := spec.setEnv(env); err != nil {
@@ -62,7 +62,7 @@ func ParseExec(command string, args []string, env map[string]string) (*Spec, err
 	return spec, nil
 }
 
-// parseArgs fills flags, each given at most once, and wants the given words between them.
+// parseArgs sets flags, each given at most once, and compares the other arguments with the expected ones.
 func parseArgs(args, words []string, flags map[string]*string) error {
 	var got []string
 	seen := map[*string]bool{}
@@ -105,7 +105,8 @@ func (s *Spec) setEnv(env map[string]string) error {
 			}
 			s.Legacy = value == "legacy"
 		case "AWS_PROFILE", "AWS_DEFAULT_PROFILE":
-			return fmt.Errorf("env: %s: the gateway has no AWS profiles; remove it, and name the role to use with --role-arn", name)
+			return fmt.Errorf("env: %s: the gateway has no AWS profiles; remove it, and name the role to use with --role-arn",
+				name)
 		default:
 			return fmt.Errorf("env: %.64q is not supported", name)
 		}
@@ -116,8 +117,8 @@ func (s *Spec) setEnv(env map[string]string) error {
 	return nil
 }
 
-// validate keeps out what could change the endpoint or the header that the values become part of. (Regular expressions with
-// these lengths would cost each cold start milliseconds.)
+// validate rejects values that could change the endpoint or the header that contains them. It uses no regular
+// expressions, because with these lengths they would cost each cold start milliseconds.
 func (s *Spec) validate() error {
 	switch {
 	case s.Cluster == "":
@@ -143,7 +144,8 @@ func validRole(arn string) bool {
 		return false
 	}
 	name, isRole := strings.CutPrefix(parts[5], "role/")
-	return parts[0] == "arn" && strings.HasPrefix(parts[1], "aws") && consists(parts[1], 3, 20, "-") && parts[2] == "iam" && parts[3] == "" &&
+	return parts[0] == "arn" && strings.HasPrefix(parts[1], "aws") && consists(parts[1], 3, 20, "-") &&
+		parts[2] == "iam" && parts[3] == "" &&
 		len(parts[4]) == 12 && strings.Trim(parts[4], "0123456789") == "" && isRole && consists(name, 1, 576, "_+=,.@/-")
 }
 

@@ -24,36 +24,36 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// ErrUnavailable is wrapped by errors of Token that may go away by themselves.
+// ErrUnavailable is wrapped by errors of Token that may be temporary.
 var ErrUnavailable = errors.New("AWS cannot answer now")
 
 const (
 	prefix = "k8s-aws-v1."
-	// clusterHeader is signed: a token for one cluster is of no use at another.
+	// clusterHeader is signed, so a token for one cluster is invalid at another.
 	clusterHeader = "x-k8s-aws-id"
-	// presignSeconds is X-Amz-Expires. Clusters go by X-Amz-Date and want this to be small.
+	// presignSeconds is X-Amz-Expires. Clusters use X-Amz-Date instead, and require this to be small.
 	presignSeconds = "60"
-	// lifetime is how long a token is used: a minute less than clusters take it.
+	// lifetime is how long a token is used. It is a minute less than clusters accept it.
 	lifetime = 14 * time.Minute
-	// margin is how long before the end of the credentials a token that they signed is given up.
+	// margin is how long before the end of the credentials their tokens are replaced.
 	margin = time.Minute
 	// mintTimeout bounds loading credentials and assuming the role.
 	mintTimeout = 15 * time.Second
 	maxTokens   = 1024
-	// young is the age of a token until which it is not given up, see Refused.
+	// young is the age below which Refused keeps a token.
 	young = 10 * time.Second
 )
 
 // Config configures a Source.
 type Config struct {
-	// Load gives region, endpoint and credentials; nil means awsclient.Load. It is called when the first
-	// token is wanted, so that nobody else pays for it.
+	// Load returns region, endpoint and credentials. nil means awsclient.Load. It is called for the first token, so that
+	// other processes do not pay for it.
 	Load func(context.Context) (aws.Config, error)
 	Now  func() time.Time // nil means time.Now
 }
 
-// Source gives tokens, each kept until shortly before it expires. It keeps a bounded number of them, asks AWS once for all
-// who want the same one, and is safe for concurrent use.
+// Source returns tokens, and caches each until shortly before it expires. The number of cached tokens is bounded.
+// Concurrent callers for the same token share one request to AWS. Source is safe for concurrent use.
 type Source struct {
 	cfg     Config
 	tokens  *cache.Expiring[Spec, token]
@@ -68,7 +68,7 @@ type token struct {
 	signed, until time.Time
 }
 
-// NewSource returns a Source that has not asked for anything yet.
+// NewSource returns a Source with an empty cache.
 func NewSource(cfg Config) *Source {
 	if cfg.Load == nil {
 		cfg.Load = awsclient.Load
@@ -79,9 +79,9 @@ func NewSource(cfg Config) *Source {
 	return &Source{cfg: cfg, tokens: cache.NewExpiring[Spec, token](maxTokens, cfg.Now)}
 }
 
-// Token returns a bearer token that is good for another minute, where the credentials are. It calls AWS only to assume a role and where the
-// credentials themselves come from a service; a failure is not remembered. When ctx ends, the call to AWS goes on for
-// the others who wait, for 15 s at most.
+// Token returns a bearer token that is valid for another minute, if the credentials are. It calls AWS only to assume a
+// role, or if a service provides the credentials. Errors are not cached. After the end of ctx, the request to AWS
+// continues for other callers, for at most 15 s.
 func (s *Source) Token(ctx context.Context, spec Spec) (string, error) {
 	if t, ok := s.tokens.Get(spec); ok {
 		return string(t.bearer.Reveal()), nil
@@ -90,7 +90,7 @@ func (s *Source) Token(ctx context.Context, spec Spec) (string, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mintTimeout)
 		defer cancel()
 		if t, ok := s.tokens.Get(spec); ok {
-			return t, nil // a flight landed since the caller looked
+			return t, nil // another flight has ended since the first lookup
 		}
 		t, err := s.mint(ctx, spec)
 		if err == nil {
@@ -109,9 +109,9 @@ func (s *Source) Token(ctx context.Context, spec Spec) (string, error) {
 	}
 }
 
-// Refused records that the cluster refused a token for spec, and removes that token from the cache. It reports whether
-// the next call of Token returns another. A token that is a few seconds old is not removed, because a cluster that
-// refuses every token would cause a call of AWS for each request.
+// Refused reports that the cluster rejected a token for spec, and removes that token from the cache. It returns whether
+// the next call of Token returns another. A token that is a few seconds old stays. Otherwise a cluster that rejects
+// every token would cause a request to AWS each time.
 func (s *Source) Refused(spec Spec, refused string) (another bool) {
 	t, ok := s.tokens.Get(spec)
 	if !ok || string(t.bearer.Reveal()) != refused {
@@ -124,7 +124,7 @@ func (s *Source) Refused(spec Spec, refused string) (another bool) {
 	return true
 }
 
-// now is the wall clock: the monotonic one may stop with a frozen process.
+// now returns the wall clock. The monotonic clock may stop with a frozen process.
 func (s *Source) now() time.Time { return s.cfg.Now().Round(0) }
 
 func (s *Source) mint(ctx context.Context, spec Spec) (token, error) {
@@ -153,7 +153,8 @@ func (s *Source) mint(ctx context.Context, spec Spec) (token, error) {
 		})
 	}
 	creds, err := provider.Retrieve(ctx)
-	if temporary := retry.IsErrorRetryables(retry.DefaultRetryables); err != nil && temporary.IsErrorRetryable(err) == aws.TrueTernary {
+	if temporary := retry.IsErrorRetryables(retry.DefaultRetryables); err != nil &&
+		temporary.IsErrorRetryable(err) == aws.TrueTernary {
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if err != nil {
@@ -162,7 +163,7 @@ func (s *Source) mint(ctx context.Context, spec Spec) (token, error) {
 	return sign(ctx, client, creds, spec.Cluster, s.now())
 }
 
-// load loads the SDK's configuration once; after a failure, anew.
+// load loads the SDK's configuration once, and again after a failure.
 func (s *Source) load(ctx context.Context) (*aws.Config, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,41 +177,45 @@ func (s *Source) load(ctx context.Context) (*aws.Config, error) {
 	return s.loaded, nil
 }
 
-// sign makes the token that creds sign at now. It makes no call.
-func sign(ctx context.Context, client *sts.Client, creds aws.Credentials, cluster string, now time.Time) (token, error) {
-	signed, err := sts.NewPresignClient(client).PresignGetCallerIdentity(ctx, &sts.GetCallerIdentityInput{}, func(o *sts.PresignOptions) {
-		o.Presigner = signAt{o.Presigner, now}
-		o.ClientOptions = append(o.ClientOptions, func(o *sts.Options) {
-			o.Credentials = credentials.StaticCredentialsProvider{Value: creds}
-		}, sts.WithAPIOptions(
-			smithyhttp.SetHeaderValue(clusterHeader, cluster),
-			smithyhttp.SetHeaderValue("X-Amz-Expires", presignSeconds),
-		))
-	})
+// sign returns a token that creds sign at the time now. It sends no request.
+func sign(ctx context.Context, client *sts.Client, creds aws.Credentials, cluster string,
+	now time.Time) (token, error) {
+	signed, err := sts.NewPresignClient(client).PresignGetCallerIdentity(ctx, &sts.GetCallerIdentityInput{},
+		func(o *sts.PresignOptions) {
+			o.Presigner = signAt{o.Presigner, now}
+			o.ClientOptions = append(o.ClientOptions, func(o *sts.Options) {
+				o.Credentials = credentials.StaticCredentialsProvider{Value: creds}
+			}, sts.WithAPIOptions(
+				smithyhttp.SetHeaderValue(clusterHeader, cluster),
+				smithyhttp.SetHeaderValue("X-Amz-Expires", presignSeconds),
+			))
+		})
 	if err != nil {
 		return token{}, err
 	}
-	t := token{secrets.NewValue([]byte(prefix + base64.RawURLEncoding.EncodeToString([]byte(signed.URL)))), now, now.Add(lifetime)}
+	t := token{secrets.NewValue([]byte(prefix + base64.RawURLEncoding.EncodeToString([]byte(signed.URL)))), now,
+		now.Add(lifetime)}
 	if end := creds.Expires.Add(-margin); creds.CanExpire && end.Before(t.until) {
 		t.until = end
 	}
 	return t, nil
 }
 
-// signAt signs as of a time of ours.
+// signAt signs for a given time.
 type signAt struct {
 	sts.HTTPPresignerV4
 	now time.Time
 }
 
 // PresignHTTP implements sts.HTTPPresignerV4.
-func (s signAt) PresignHTTP(ctx context.Context, creds aws.Credentials, r *http.Request, payloadHash, service, region string,
+func (s signAt) PresignHTTP(ctx context.Context, creds aws.Credentials, r *http.Request, payloadHash, service,
+	region string,
 	_ time.Time, opts ...func(*v4.SignerOptions),
 ) (string, http.Header, error) {
 	return s.HTTPPresignerV4.PresignHTTP(ctx, creds, r, payloadHash, service, region, s.now, opts...)
 }
 
-// global resolves to the global endpoint where the region's is not the only one.
+// global resolves to the global endpoint in regions that also have it.
 type global struct{ sts.EndpointResolverV2 }
 
 // ResolveEndpoint implements sts.EndpointResolverV2.

@@ -34,7 +34,7 @@ var update = flag.Bool("update", false, "write testdata/get-token.json anew from
 
 const golden = "testdata/get-token.json"
 
-// keys are the credentials of every test: nobody's.
+// keys are the credentials of every test. They are invalid.
 func keys(more ...string) []string {
 	return append([]string{
 		"AWS_ACCESS_KEY_ID=AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
@@ -42,13 +42,13 @@ func keys(more ...string) []string {
 	}, more...)
 }
 
-// isolate gives the process the environment env as far as AWS goes.
+// isolate sets the AWS variables of the process's environment to env only.
 func isolate(t *testing.T, env []string) {
 	t.Helper()
 	for _, kv := range os.Environ() {
 		name, value, _ := strings.Cut(kv, "=")
 		if strings.HasPrefix(name, "AWS_") {
-			t.Setenv(name, value) // restores it
+			t.Setenv(name, value) // restores the value after the test
 			_ = os.Unsetenv(name)
 		}
 	}
@@ -58,7 +58,7 @@ func isolate(t *testing.T, env []string) {
 	}
 }
 
-// cliURL is the URL in the token that the AWS CLI prints.
+// cliURL returns the URL in the token that the AWS CLI prints.
 func cliURL(t *testing.T, args string, env []string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -88,7 +88,7 @@ func decode(t *testing.T, token string) string {
 	return string(u)
 }
 
-// ourURL is the URL in the token that a new Source gives in the present environment at the date of another.
+// ourURL returns the URL in the token of a new Source in the present environment, at the date of another URL.
 func ourURL(t *testing.T, args string, another string) string {
 	t.Helper()
 	spec, err := ParseExec("aws", strings.Fields(args), nil)
@@ -119,7 +119,7 @@ func query(t *testing.T, u string) url.Values {
 	return q
 }
 
-// compare holds two URLs to be the same but for the order of parameters.
+// compare fails unless two URLs are equal, except for the order of parameters.
 func compare(t *testing.T, got, want string) {
 	t.Helper()
 	gotBase, _, _ := strings.Cut(got, "?")
@@ -132,7 +132,8 @@ func compare(t *testing.T, got, want string) {
 	}
 }
 
-// TestTokenIsTheOneOfTheAWSCLI compares with what the AWS CLI printed once and, where there is one, prints now.
+// TestTokenIsTheOneOfTheAWSCLI compares with a recorded output of the AWS CLI and, if it is installed, with its present
+// output.
 func TestTokenIsTheOneOfTheAWSCLI(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -141,14 +142,17 @@ func TestTokenIsTheOneOfTheAWSCLI(t *testing.T) {
 		args string
 		env  []string
 	}{
-		"plain":           {"--region eu-west-1 eks get-token --cluster-name demo --output json", keys()},
-		"session token":   {"--region us-east-1 eks get-token --cluster-name demo_2", keys("AWS_SESSION_TOKEN=FwoGZXIvYXdzE/b+c==")},
-		"China":           {"eks get-token --cluster-name demo --region cn-north-1", keys()},
-		"GovCloud, FIPS":  {"eks get-token --cluster-name demo --region us-gov-west-1", keys("AWS_USE_FIPS_ENDPOINT=true")},
-		"dual stack":      {"eks get-token --cluster-name demo --region us-east-2", keys("AWS_USE_DUALSTACK_ENDPOINT=true")},
-		"own endpoint":    {"eks get-token --cluster-name demo --region us-west-2", keys("AWS_ENDPOINT_URL=http://127.0.0.1:4566")},
-		"cluster id":      {"eks get-token --cluster-id 0d9b4e7f-8b6a-4d0c-9d57-6f1f2a1f0a11 --region eu-west-1", keys()},
-		"default region":  {"eks get-token --cluster-name demo", keys("AWS_DEFAULT_REGION=ap-southeast-2", "AWS_REGION=ap-southeast-2")},
+		"plain": {"--region eu-west-1 eks get-token --cluster-name demo --output json", keys()},
+		"session token": {"--region us-east-1 eks get-token --cluster-name demo_2",
+			keys("AWS_SESSION_TOKEN=FwoGZXIvYXdzE/b+c==")},
+		"China":          {"eks get-token --cluster-name demo --region cn-north-1", keys()},
+		"GovCloud, FIPS": {"eks get-token --cluster-name demo --region us-gov-west-1", keys("AWS_USE_FIPS_ENDPOINT=true")},
+		"dual stack":     {"eks get-token --cluster-name demo --region us-east-2", keys("AWS_USE_DUALSTACK_ENDPOINT=true")},
+		"own endpoint": {"eks get-token --cluster-name demo --region us-west-2",
+			keys("AWS_ENDPOINT_URL=http://127.0.0.1:4566")},
+		"cluster id": {"eks get-token --cluster-id 0d9b4e7f-8b6a-4d0c-9d57-6f1f2a1f0a11 --region eu-west-1", keys()},
+		"default region": {"eks get-token --cluster-name demo",
+			keys("AWS_DEFAULT_REGION=ap-southeast-2", "AWS_REGION=ap-southeast-2")},
 		"a name to quote": {"eks get-token --cluster-name a.b_c-d --region eu-west-1", keys()},
 	}
 	printed := map[string]string{}
@@ -196,7 +200,8 @@ func TestTokenIsTheOneOfTheAWSCLI(t *testing.T) {
 }
 
 func TestLegacyEndpoint(t *testing.T) {
-	tests := map[string]string{"us-west-2": "sts.amazonaws.com us-east-1", "eu-south-1": "sts.eu-south-1.amazonaws.com eu-south-1"}
+	tests := map[string]string{"us-west-2": "sts.amazonaws.com us-east-1",
+		"eu-south-1": "sts.eu-south-1.amazonaws.com eu-south-1"}
 	isolate(t, keys())
 	for region, want := range tests {
 		token, err := NewSource(Config{}).Token(t.Context(), Spec{Cluster: "demo", Region: region, Legacy: true})
@@ -213,14 +218,14 @@ func TestLegacyEndpoint(t *testing.T) {
 	}
 }
 
-// fakeSTS answers AssumeRole.
+// fakeSTS responds to AssumeRole.
 type fakeSTS struct {
 	*httptest.Server
 	calls  atomic.Int32
 	form   atomic.Pointer[url.Values]
-	refuse atomic.Int32 // with this code
+	refuse atomic.Int32 // responds with this code
 	ends   time.Time
-	hold   chan struct{} // when not nil, answers wait until it is closed
+	hold   chan struct{} // if not nil, responses wait until it is closed
 }
 
 func newSTS(t *testing.T, ends time.Time) *fakeSTS {
@@ -234,11 +239,15 @@ func newSTS(t *testing.T, ends time.Time) *fakeSTS {
 		}
 		if code := f.refuse.Load(); code != 0 {
 			w.WriteHeader(int(code))
-			_, _ = fmt.Fprint(w, `<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>not you</Message></Error></ErrorResponse>`)
+			_, _ = fmt.Fprint(w,
+				`<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>not you</Message></Error>`+
+					`</ErrorResponse>`)
 			return
 		}
-		_, _ = fmt.Fprintf(w, `<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>
-<AccessKeyId>ASIAASSUMED</AccessKeyId><SecretAccessKey>assumedsecret</SecretAccessKey><SessionToken>assumed+token=</SessionToken>
+		_, _ = fmt.Fprintf(w,
+			`<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>
+<AccessKeyId>ASIAASSUMED</AccessKeyId><SecretAccessKey>assumedsecret</SecretAccessKey>
+<SessionToken>assumed+token=</SessionToken>
 <Expiration>%s</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>`, f.ends.UTC().Format(time.RFC3339))
 	}))
 	t.Cleanup(f.Close)
@@ -261,11 +270,12 @@ func TestRoleIsAssumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	form := *f.form.Load()
-	if form.Get("Action") != "AssumeRole" || form.Get("RoleArn") != role || form.Get("RoleSessionName") != "EKSGetTokenAuth" {
+	if form.Get("Action") != "AssumeRole" || form.Get("RoleArn") != role ||
+		form.Get("RoleSessionName") != "EKSGetTokenAuth" {
 		t.Errorf("STS was asked %v", form)
 	}
 	assumed := decode(t, token)
-	// Whoever has the role's credentials signs the same.
+	// Any process with the role's credentials signs the same.
 	t.Setenv("AWS_ACCESS_KEY_ID", "ASIAASSUMED")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "assumedsecret")
 	t.Setenv("AWS_SESSION_TOKEN", "assumed+token=")
@@ -283,7 +293,8 @@ func TestRoleIsAssumed(t *testing.T) {
 func TestRoleWithExternalID(t *testing.T) {
 	f := newSTS(t, time.Now().Add(time.Hour))
 	isolate(t, keys("AWS_ENDPOINT_URL_STS="+f.URL))
-	_, err := NewSource(Config{}).Token(t.Context(), Spec{Cluster: "demo", Region: "eu-west-1", RoleARN: role, ExternalID: "x/1", SessionName: "me"})
+	_, err := NewSource(Config{}).Token(t.Context(), Spec{Cluster: "demo", Region: "eu-west-1", RoleARN: role,
+		ExternalID: "x/1", SessionName: "me"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +306,7 @@ func TestRoleWithExternalID(t *testing.T) {
 func TestTokensAreKept(t *testing.T) {
 	tests := []struct {
 		name          string
-		credentials   time.Duration // how long the role's credentials last
+		credentials   time.Duration // lifetime of the role's credentials
 		wait          time.Duration
 		wantSameAs1st bool
 	}{
@@ -325,7 +336,8 @@ func TestTokensAreKept(t *testing.T) {
 				wantCalls = 1
 			}
 			if (first == second) != tt.wantSameAs1st || f.calls.Load() != wantCalls {
-				t.Errorf("same token %v after %d calls to STS, want %v after %d", first == second, f.calls.Load(), tt.wantSameAs1st, wantCalls)
+				t.Errorf("same token %v after %d calls to STS, want %v after %d", first == second, f.calls.Load(),
+					tt.wantSameAs1st, wantCalls)
 			}
 			spec.Cluster = "other"
 			if other, err := s.Token(t.Context(), spec); err != nil || other == second {
@@ -335,8 +347,8 @@ func TestTokensAreKept(t *testing.T) {
 	}
 }
 
-// TestRefusedToken holds: a token that a cluster does not take is given up, but not one that has only just been made; and who had an
-// older one learns that there is another.
+// TestRefusedToken: a token that a cluster rejects must be replaced, unless it was just created. A caller with an older
+// token must learn that there is another.
 func TestRefusedToken(t *testing.T) {
 	c := testingclock.NewFakeClock(time.Now().Truncate(time.Second))
 	f := newSTS(t, c.Now().Add(time.Hour))
@@ -360,16 +372,16 @@ func TestRefusedToken(t *testing.T) {
 			t.Errorf("another token: %v, want %v", another, wantAnother)
 		}
 	}
-	refused("of another process", true) // nothing is there yet
+	refused("of another process", true) // the cache is empty
 	first := token(1)
 	refused(first, false) // too young
 	token(1)
 	c.Step(young)
 	token(1)
 	refused(first, true)
-	refused(first, true) // nothing is there now
+	refused(first, true) // the cache is empty
 	second := token(2)
-	refused(first, true) // who had the old one says so later
+	refused(first, true) // a caller with the old token reports late
 	refused(second, false)
 	token(2)
 }
@@ -381,7 +393,7 @@ func TestOneFlightForAll(t *testing.T) {
 	s := NewSource(Config{})
 	spec := Spec{Cluster: "demo", Region: "eu-west-1", RoleARN: role}
 
-	// The first goes away; those who wait with it get the token all the same.
+	// The first caller leaves. The others still get the token.
 	ctx, leave := context.WithCancel(t.Context())
 	gone := make(chan error)
 	go func() { _, err := s.Token(ctx, spec); gone <- err }()
@@ -419,7 +431,8 @@ func TestFailureIsNotRemembered(t *testing.T) {
 	spec := Spec{Cluster: "demo", Region: "eu-west-1", RoleARN: role}
 	f.refuse.Store(http.StatusForbidden)
 	_, err := s.Token(t.Context(), spec)
-	if err == nil || errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "AccessDenied") || !strings.Contains(err.Error(), "demo") {
+	if err == nil || errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "AccessDenied") ||
+		!strings.Contains(err.Error(), "demo") {
 		t.Errorf("error %v", err)
 	}
 	for _, secret := range []string{"wJalrXUtnFEMI", "k8s-aws-v1", "X-Amz-Signature"} {

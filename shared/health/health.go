@@ -96,7 +96,7 @@ func (p *Prober) all(ctx context.Context) error {
 // store.
 func (p *Prober) Probe(ctx context.Context, name string) (ready bool, err error) {
 	began := time.Now()
-	version, found := p.look(ctx, name)
+	version, found := p.probeVersion(ctx, name)
 	latency := time.Since(began)
 	if ctx.Err() != nil { // no result
 		return false, ctx.Err() // nothing was learnt
@@ -137,8 +137,8 @@ func (p *Prober) Probe(ctx context.Context, name string) (ready bool, err error)
 	}
 }
 
-// look requests the member's version, which also checks the credential.
-func (p *Prober) look(ctx context.Context, name string) (version string, found metav1.Condition) {
+// probeVersion requests the member's version, which also checks the credential.
+func (p *Prober) probeVersion(ctx context.Context, name string) (version string, found metav1.Condition) {
 	ctx, cancel := context.WithTimeout(cluster.AsProbe(ctx), patience)
 	defer cancel()
 	began := time.Now()

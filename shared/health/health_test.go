@@ -49,7 +49,7 @@ func TestProbeAfterRotation(t *testing.T) {
 	})
 	defer members.Close()
 	p := &Prober{Objects: i.Objects, Members: members, Log: slog.New(slog.DiscardHandler)}
-	look := func(what string, wantReady bool, wantReason string) {
+	expectProbe := func(name string, wantReady bool, wantReason string) {
 		t.Helper()
 		for {
 			clock.Step(10 * time.Second) // the last renewal is past
@@ -70,21 +70,21 @@ func TestProbeAfterRotation(t *testing.T) {
 			case found != nil && (found.Reason == string(status.Timeout) || found.Reason == string(status.StoreUnavailable)):
 				continue // the machine was too slow
 			case ready != wantReady || found == nil || found.Reason != wantReason:
-				t.Errorf("%s: ready %v, %+v; want %s", what, ready, found, wantReason)
+				t.Errorf("%s: ready %v, %+v; want %s", name, ready, found, wantReason)
 			}
 			return
 		}
 	}
-	look("at first", true, readyReason)
+	expectProbe("at first", true, readyReason)
 	i.RotateSecret("m", m.Kubeconfig(`{token: second}`))
 	known.Store("second")
-	look("after a rotation", true, readyReason)
+	expectProbe("after a rotation", true, readyReason)
 	known.Store("nobody's")
-	look("refused for good", false, "credential_refused")
+	expectProbe("refused for good", false, "credential_refused")
 }
 
-// late reports whether a member was not probed, or did not respond, in time.
-func late(t *testing.T, store objects.Store) bool {
+// isLate reports whether a member was not probed, or did not respond, in time.
+func isLate(t *testing.T, store objects.Store) bool {
 	t.Helper()
 	page, err := store.List(t.Context(), v1alpha1.Prefix, 0, "")
 	if err != nil {
@@ -138,7 +138,7 @@ func bounded(t *testing.T) bool {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if stood || late(t, i.Objects) {
+	if stood || isLate(t, i.Objects) {
 		return false
 	}
 	if together != atOnce || asked.Load() != members {

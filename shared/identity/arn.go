@@ -9,39 +9,40 @@ import (
 	"sync"
 )
 
-// ARNRule maps the IAM role or user of an ARN. The fields are named as in EKS's aws-auth.
+// ARNRule maps the IAM role or user of an ARN to a user. The fields are named as in EKS's aws-auth.
 type ARNRule struct {
-	// ARN is arn:aws:iam::123456789012:role/NAME or …:user/NAME. In NAME, "*" stands for any characters but "/".
-	// A role is named without its path: STS does not tell it.
+	// ARN is arn:aws:iam::123456789012:role/NAME or …:user/NAME. In NAME, "*" matches any characters but "/". NAME of a
+	// role has no path, because STS does not report it.
 	ARN string `json:"arn"`
-	// Username is the user's name; "" means the ARN of the role or user. {{AccountID}} and {{SessionName}} are
-	// replaced; whoever assumes a role chooses its session's name.
+	// Username is the user's name. "" means the ARN of the role or user. {{AccountID}} and {{SessionName}} are replaced.
+	// The caller that assumes a role chooses the session's name.
 	Username string   `json:"username,omitempty"`
 	Groups   []string `json:"groups,omitempty"`
 }
 
-// ARNMapping says which AWS identities are which users. The first rule that matches counts; then Accounts.
+// ARNMapping maps AWS identities to users. The first rule that matches applies, and then Accounts.
 type ARNMapping struct {
 	Rules []ARNRule `json:"rules,omitempty"`
-	// Accounts are ids of AWS accounts: each of their roles and users is a user by its ARN, without groups.
+	// Accounts are ids of AWS accounts. Each of their roles and users is a user named by its ARN, without groups.
 	Accounts []string `json:"accounts,omitempty"`
 }
 
-// arnExpressions are compiled where AWS identities are configured: a function's start pays for what is compiled before.
+// arnExpressions are compiled on first use, because compiled package variables would slow down a function's start.
 type arnExpressions struct {
 	account, rule *regexp.Regexp
-	caller        *regexp.Regexp // what STS answers
+	caller        *regexp.Regexp // the ARN in the response of STS
 }
 
 var arnRE = sync.OnceValue(func() arnExpressions {
 	return arnExpressions{
 		account: regexp.MustCompile(`^[0-9]{12}$`),
 		rule:    regexp.MustCompile(`^arn:(aws[a-z-]*):iam::([0-9]{12}):(role|user)/([\w+=,.@*/-]+)$`),
-		caller:  regexp.MustCompile(`^arn:(aws[a-z-]*):(iam|sts)::([0-9]{12}):(assumed-role|role|user|federated-user|root)(?:/([\w+=,.@/-]+))?$`),
+		caller: regexp.MustCompile(
+			`^arn:(aws[a-z-]*):(iam|sts)::([0-9]{12}):(assumed-role|role|user|federated-user|root)(?:/([\w+=,.@/-]+))?$`),
 	}
 })
 
-// Validate returns an error that names the first rule that cannot be meant.
+// Validate returns an error that names the first invalid rule.
 func (m *ARNMapping) Validate() error {
 	for _, a := range m.Accounts {
 		if !arnRE().account.MatchString(a) {
@@ -54,7 +55,8 @@ func (m *ARNMapping) Validate() error {
 		case parts == nil:
 			return fmt.Errorf("rule %q: want arn:aws:iam::123456789012:role/NAME or arn:aws:iam::123456789012:user/NAME", r.ARN)
 		case parts[3] == "role" && strings.Contains(parts[4], "/"):
-			return fmt.Errorf("rule %q: want the role without its path, %s", r.ARN, parts[4][strings.LastIndex(parts[4], "/")+1:])
+			return fmt.Errorf("rule %q: want the role without its path, %s", r.ARN,
+				parts[4][strings.LastIndex(parts[4], "/")+1:])
 		case strings.HasPrefix(r.Username, systemPrefix):
 			return fmt.Errorf("rule %q: user %q: names that begin with %s are Kubernetes' own", r.ARN, r.Username, systemPrefix)
 		}
@@ -69,13 +71,13 @@ func (m *ARNMapping) Validate() error {
 
 // caller is an AWS identity.
 type caller struct {
-	arn       string // as STS says it
-	canonical string // of the role or user
+	arn       string // as STS reports it
+	canonical string // the ARN of the role or user
 	account   string
 	session   string
 }
 
-// parseCaller makes the role of a session, arn:aws:sts::1:assumed-role/NAME/SESSION, into that of the role,
+// parseCaller parses an ARN of STS. The session arn:aws:sts::1:assumed-role/NAME/SESSION belongs to the role
 // arn:aws:iam::1:role/NAME.
 func parseCaller(arn string) (caller, error) {
 	parts := arnRE().caller.FindStringSubmatch(arn)
@@ -105,7 +107,7 @@ func parseCaller(arn string) (caller, error) {
 	return c, nil
 }
 
-// user maps what STS says.
+// user returns the user for an ARN of STS.
 func (m *ARNMapping) user(arn string) (*User, error) {
 	c, err := parseCaller(arn)
 	if err != nil {
@@ -130,7 +132,7 @@ func (m *ARNMapping) user(arn string) (*User, error) {
 	return u, nil
 }
 
-// matchARN compares the whole of arn with a pattern in which "*" stands for any characters but "/".
+// matchARN reports whether pattern matches the whole of arn. "*" matches any characters but "/".
 func matchARN(pattern, arn string) bool {
 	before, after, star := strings.Cut(pattern, "*")
 	rest, ok := strings.CutPrefix(arn, before)

@@ -14,15 +14,15 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// maxToken bounds bearer tokens, in bytes. (An ALB takes header lines of 16 KB.)
+// maxToken bounds bearer tokens, in bytes. An ALB accepts header lines of 16 KB.
 const maxToken = 16 << 10
 
-// BearerProtocol begins the websocket subprotocol that carries a bearer token, for browsers, which can set no header:
-// base64url without padding follows. https://kubernetes.io/docs/reference/access-authn-authz/authentication/
+// BearerProtocol is the prefix of a websocket subprotocol with a bearer token, in base64url without padding. Browsers
+// use it, because they cannot set headers. https://kubernetes.io/docs/reference/access-authn-authz/authentication/
 const BearerProtocol = "base64url.bearer.authorization.k8s.io."
 
-// BearerToken returns the bearer token of a request, from its Authorization header or, of a websocket handshake without one,
-// from its subprotocols. It is "" where there is none; an error says that there is one that cannot be read.
+// BearerToken returns the bearer token of a request. It reads the Authorization header or, for a websocket handshake
+// without one, the subprotocols. It returns "" without a token, and an error for one that cannot be read.
 func BearerToken(r *http.Request) (string, error) {
 	values := r.Header["Authorization"]
 	if len(values) > 1 {
@@ -40,8 +40,8 @@ func BearerToken(r *http.Request) (string, error) {
 	return protocolToken(r.Header["Sec-Websocket-Protocol"])
 }
 
-// protocolToken reads the subprotocols as kube-apiserver does: one holds the token, and there must be another, since a server
-// answers with one that the client offered.
+// protocolToken parses the subprotocols as kube-apiserver does. One contains the token. There must be another, because
+// the server responds with a subprotocol that the client offered.
 func protocolToken(lines []string) (token string, err error) {
 	others := false
 	for _, line := range lines {
@@ -82,17 +82,17 @@ func checkToken(token string) error {
 	return nil
 }
 
-// TokenAuthenticator identifies callers by one kind of bearer token.
+// TokenAuthenticator authenticates callers by one kind of bearer token.
 type TokenAuthenticator interface {
-	// Method names the kind for people, such as "OpenID Connect token".
+	// Method describes the kind, such as "OpenID Connect token".
 	Method() string
-	// AuthenticateToken returns nil and no error for tokens of another kind. Its errors are *status.Error of reason
-	// Unauthenticated, or IssuerUnavailable where that cannot be known now: the token may well be good.
+	// AuthenticateToken returns nil and no error for tokens of another kind. Its errors are *status.Error. Their reason is
+	// Unauthenticated, or IssuerUnavailable if the token may be valid, but cannot be verified now.
 	AuthenticateToken(ctx context.Context, token string) (*User, error)
 }
 
-// Bearer identifies callers by bearer tokens of several kinds. A token of none of them is an error: it is not
-// the same as no token.
+// Bearer authenticates callers by bearer tokens of several kinds. A token of no kind is an error, unlike a missing
+// token.
 type Bearer []TokenAuthenticator
 
 // Method implements Authenticator.
@@ -122,14 +122,14 @@ func (b Bearer) Authenticate(r *http.Request) (*User, error) {
 	return nil, status.New(status.Unauthenticated, "", "the bearer token is none that the gateway accepts: %s", b.Method())
 }
 
-// systemPrefix begins names that Kubernetes keeps for itself, among them groups that may do everything. Nobody outside of the
-// gateway can say that somebody has one.
+// systemPrefix is the prefix of names that Kubernetes reserves, such as the group with all rights. No other system can
+// assign such names.
 const systemPrefix = "system:"
 
-// maxName bounds names of users and groups from outside, in bytes.
+// maxName bounds names of users and groups of other systems, in bytes.
 const maxName = 1024
 
-// foreignName returns an error if a name that another system gave cannot be a user's or group's here.
+// foreignName returns an error if another system may not assign a name to a user or group.
 func foreignName(name string) error {
 	switch {
 	case name == "" || len(name) > maxName:
@@ -142,10 +142,10 @@ func foreignName(name string) error {
 	return nil
 }
 
-// hidden are characters that nobody sees: a log would show another name than was meant.
+// hidden reports whether a character is invisible. With such characters a log would show a different name.
 func hidden(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }
 
-// foreignGroups returns the groups that may come from another system. The others are left out.
+// foreignGroups returns the groups that another system may assign, and drops the others.
 func foreignGroups(groups []string) []string {
 	var out []string
 	for _, g := range groups {
@@ -156,13 +156,14 @@ func foreignGroups(groups []string) []string {
 	return out
 }
 
-// refused is the error of a credential that does not hold; err is for the log.
+// refused returns the error for an invalid credential. err is for the log.
 func refused(err error, format string, args ...any) *status.Error {
 	return &status.Error{Reason: status.Unauthenticated, Message: fmt.Sprintf(format, args...), Err: err}
 }
 
-// unavailable is the error of a token of which it cannot be known now whether it holds; err is for the log. A 401 would make clients
-// throw it away.
+// unavailable returns the error for a token that cannot be verified now. err is for the log. With a 401, clients would
+// delete the token.
 func unavailable(err error, after time.Duration, format string, args ...any) *status.Error {
-	return &status.Error{Reason: status.IssuerUnavailable, Message: fmt.Sprintf(format, args...), RetryAfter: after, Err: err}
+	return &status.Error{Reason: status.IssuerUnavailable, Message: fmt.Sprintf(format, args...),
+		RetryAfter: after, Err: err}
 }

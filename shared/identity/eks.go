@@ -26,16 +26,16 @@ import (
 
 const (
 	eksPrefix = "k8s-aws-v1."
-	// eksHeader is signed: a token for one cluster is of no use at another.
+	// eksHeader is signed, so a token for one cluster is invalid at another.
 	eksHeader   = "x-k8s-aws-id"
 	maxEKSToken = 4 << 10
-	// eksLifetime is how long after its date a token is taken, as at EKS; eksSkew is by how much a clock may be ahead.
+	// eksLifetime is how long after its date a token is accepted, as in EKS. eksSkew is the accepted lead of a clock.
 	eksLifetime   = 15 * time.Minute
 	eksSkew       = 5 * time.Minute
 	maxEKSExpires = 900
-	// stsTime bounds one call to STS.
+	// stsTime bounds one request to STS.
 	stsTime = 5 * time.Second
-	// eksCached is how long STS is not asked again about a token: AWS may revoke the credential that signed it.
+	// eksCached is how long the result for a valid token is cached. AWS may revoke the credential that signed it.
 	// eksRefused is the same for a token that STS refused.
 	eksCached     = time.Minute
 	eksRefused    = 10 * time.Second
@@ -45,10 +45,11 @@ const (
 	callerVersion = "2011-06-15"
 )
 
-// stsHosts matches the hosts of AWS STS. A token names the host that the gateway asks, so it must not be able to name
-// any other host. The submatch is the region, and empty for the global endpoint.
+// stsHosts matches the hosts of AWS STS. A token contains the host that the gateway calls, so it must not name any
+// other. The submatch is the region, or empty for the global endpoint.
 var stsHosts = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?:sts\.amazonaws\.com|sts(?:-fips)?\.(` + awsRegion + `)\.(?:amazonaws\.com(?:\.cn)?|api\.aws))$`)
+	return regexp.MustCompile(`^(?:sts\.amazonaws\.com|sts(?:-fips)?\.(` + awsRegion +
+		`)\.(?:amazonaws\.com(?:\.cn)?|api\.aws))$`)
 })
 
 // awsRegion is the form of a region's name.
@@ -57,7 +58,7 @@ const awsRegion = `[a-z]{2}(?:-[a-z]{1,10}){1,3}-[0-9]{1,2}`
 // GlobalRegion is the name that AWS's SDKs give to the global endpoint of STS.
 const GlobalRegion = "aws-global"
 
-// stsParameters may be in a token, in any case, once each.
+// stsParameters are the parameters of a valid token. Each may occur once, in any case.
 var stsParameters = []string{
 	"action", "version", "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-expires", "x-amz-security-token",
 	"x-amz-signature", "x-amz-signedheaders", "x-amz-user-agent",
@@ -65,31 +66,32 @@ var stsParameters = []string{
 
 // EKSConfig configures an EKS.
 type EKSConfig struct {
-	// GatewayID is what callers give as --cluster-name. Required, and not the name of any cluster on EKS:
-	// who gets a token of one could use it here.
+	// GatewayID is the value of --cluster-name for callers. It is required. It must not be the name of an EKS cluster,
+	// because receivers of that cluster's tokens could use them at the gateway.
 	GatewayID string
 	Mapping   *ARNMapping // required
-	// Regions are the regions whose STS may be asked, and GlobalRegion for the global endpoint. Empty allows every region.
+	// Regions are the regions whose STS may be called, and GlobalRegion for the global endpoint. Empty allows all.
 	Regions []string
-	// UnknownPerMinute is how many tokens of AWS credentials that STS did not accept lately one source address may send
-	// in a minute. 0 means 120.
+	// UnknownPerMinute limits the tokens per minute and source address whose AWS credentials STS has not accepted lately.
+	// 0 means 120.
 	UnknownPerMinute int
-	// Transport calls STS; nil means the default one, without kept connections.
+	// Transport sends requests to STS. nil means the default transport, without keep-alive.
 	Transport http.RoundTripper
 	Now       func() time.Time // nil means time.Now
 }
 
-// EKS identifies callers by tokens of `aws eks get-token --cluster-name GATEWAY-ID`: a signed call of
-// sts:GetCallerIdentity, which the gateway makes to learn whose it is. It remembers users for a minute and refusals for
-// a few seconds, and is safe for concurrent use. stsLanes keeps made-up tokens from delaying other callers.
+// EKS authenticates callers by tokens of `aws eks get-token --cluster-name GATEWAY-ID`. Such a token is a signed
+// request for sts:GetCallerIdentity, which the gateway sends to learn the caller's ARN. Users are cached for a minute,
+// and refusals for a few seconds. EKS is safe for concurrent use. stsLanes keeps invented tokens from delaying other
+// callers.
 //
-// Threat model: the token is a URL that a stranger wrote and the gateway calls. It is therefore taken apart and held
-// against what the AWS CLI makes, and nothing else is ever called; redirects are not followed.
+// Threat model: the token is a URL that a stranger wrote, and that the gateway calls. It is therefore parsed, and
+// compared with the output of the AWS CLI. Nothing else is ever called, and redirects are not followed.
 type EKS struct {
 	cfg      EKSConfig
 	client   *http.Client
 	known    *cache.Expiring[eksTokenKey, eksAnswer]
-	refusals *cache.Expiring[eksTokenKey, eksAnswer] // a separate cache, so that made-up tokens remove no user
+	refusals *cache.Expiring[eksTokenKey, eksAnswer] // a separate cache, so that invented tokens evict no user
 	flights  singleflight.Group
 	lanes    *stsLanes
 	timeout  time.Duration // stsTime, except in tests
@@ -98,7 +100,7 @@ type EKS struct {
 // eksTokenKey is the hash of a token.
 type eksTokenKey [sha256.Size]byte
 
-// eksAnswer is a user, or the error of a token that is refused.
+// eksAnswer is a user, or the error of a refused token.
 type eksAnswer struct {
 	user *User
 	err  error
@@ -118,7 +120,7 @@ func (a eksAnswer) result() (*User, error) {
 	return &u, nil
 }
 
-// NewEKS returns an EKS, or an error that names what is missing.
+// NewEKS returns an EKS, or an error that names the missing field.
 func NewEKS(cfg EKSConfig) (*EKS, error) {
 	if cfg.GatewayID == "" || cfg.Mapping == nil {
 		return nil, errors.New("AWS IAM: want the gateway's id and a mapping of ARNs")
@@ -128,7 +130,8 @@ func NewEKS(cfg EKSConfig) (*EKS, error) {
 	}
 	for _, region := range cfg.Regions {
 		if region != GlobalRegion && !regexp.MustCompile("^"+awsRegion+"$").MatchString(region) {
-			return nil, fmt.Errorf("AWS IAM: regions: %q: want the name of a region, such as eu-west-1, or %s", region, GlobalRegion)
+			return nil, fmt.Errorf("AWS IAM: regions: %q: want the name of a region, such as eu-west-1, or %s", region,
+				GlobalRegion)
 		}
 	}
 	if cfg.UnknownPerMinute < 0 {
@@ -139,7 +142,7 @@ func NewEKS(cfg EKSConfig) (*EKS, error) {
 	}
 	if cfg.Transport == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.DisableKeepAlives = true // a frozen process would keep what is dead
+		t.DisableKeepAlives = true // a process that was frozen would reuse dead connections
 		cfg.Transport = t
 	}
 	return &EKS{
@@ -155,8 +158,8 @@ func NewEKS(cfg EKSConfig) (*EKS, error) {
 	}, nil
 }
 
-// IsEKSToken reports whether a bearer token is of the kind that EKS takes: whoever gets one can use it at the gateway, so
-// that it must not be passed on.
+// IsEKSToken reports whether a bearer token is of the kind that EKS accepts. Such a token must not be forwarded,
+// because its receiver could use it at the gateway.
 func IsEKSToken(token string) bool { return strings.HasPrefix(token, eksPrefix) }
 
 // Method implements TokenAuthenticator.
@@ -188,7 +191,7 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 	}
 	flight := e.flights.DoChan(string(key[:]), func() (any, error) {
 		if known, ok := e.remembered(key); ok {
-			return known, known.err // a flight landed since the caller looked
+			return known, known.err // another flight has ended since the first lookup
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.timeout)
 		defer cancel()
@@ -207,7 +210,7 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 	}
 }
 
-// check asks STS about a token, once there is a slot for its credential.
+// check verifies a token with STS, once there is a slot for its credential.
 func (e *EKS) check(ctx context.Context, call eksCall) eksAnswer {
 	leave, err := e.lanes.enter(ctx, call.credential)
 	if err != nil {
@@ -223,7 +226,7 @@ func (e *EKS) check(ctx context.Context, call eksCall) eksAnswer {
 	return eksAnswer{user: u}
 }
 
-// remembered returns the answer about a token if STS gave it lately.
+// remembered returns the cached answer for a token.
 func (e *EKS) remembered(key eksTokenKey) (eksAnswer, bool) {
 	if a, ok := e.known.Get(key); ok {
 		return a, true
@@ -231,8 +234,8 @@ func (e *EKS) remembered(key eksTokenKey) (eksAnswer, bool) {
 	return e.refusals.Get(key)
 }
 
-// remember stores users and refusals. Other errors do not depend on the token. Their age counts from now, when STS was
-// not yet asked.
+// remember caches users and refusals. Other errors do not depend on the token. Their age counts from now, which is
+// before the request to STS.
 func (e *EKS) remember(key eksTokenKey, a eksAnswer, now time.Time) {
 	switch {
 	case a.err == nil:
@@ -246,7 +249,7 @@ func (e *EKS) remember(key eksTokenKey, a eksAnswer, now time.Time) {
 	}
 }
 
-// eksCall is the call of STS that a token stands for.
+// eksCall is the request to STS in a token.
 type eksCall struct {
 	url        *url.URL
 	region     string // in the name of the host
@@ -254,7 +257,7 @@ type eksCall struct {
 	credential credentialKey
 }
 
-// parseEKSToken returns the call that a token stands for.
+// parseEKSToken returns the request to STS in a token.
 func parseEKSToken(token string) (eksCall, error) {
 	var none eksCall
 	if len(token) > maxEKSToken {
@@ -318,7 +321,7 @@ func awsDown(err error) error {
 	return unavailable(err, time.Second, "AWS cannot be asked about the token now; try again")
 }
 
-// ask makes the call and maps the identity in the answer to a user.
+// ask sends the request, and maps the identity in the response to a user.
 func (e *EKS) ask(ctx context.Context, call *url.URL) (*User, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, call.String(), nil)
 	if err != nil {
@@ -330,13 +333,13 @@ func (e *EKS) ask(ctx context.Context, call *url.URL) (*User, error) {
 	if err != nil {
 		var wrapped *url.Error
 		if errors.As(err, &wrapped) {
-			err = wrapped.Err // the URL is the secret
+			err = wrapped.Err // the URL is secret
 		}
 		return nil, awsDown(fmt.Errorf("%s: %w", call.Host, err))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxSTSAnswer))
-	switch { // what is refused is so, whether or not the reason comes whole
+	switch { // a refusal is valid even if its body is truncated
 	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
 		return nil, awsDown(fmt.Errorf("%s answers %d", call.Host, resp.StatusCode))
 	case resp.StatusCode != http.StatusOK:

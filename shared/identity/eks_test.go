@@ -28,7 +28,8 @@ func awsToken(t testing.TB, clusterName string, at time.Time) string {
 	t.Helper()
 	token, err := eks.NewSource(eks.Config{
 		Load: func(context.Context) (aws.Config, error) {
-			return aws.Config{Region: ststest.Region, Credentials: credentials.StaticCredentialsProvider{Value: ststest.Key}}, nil
+			return aws.Config{Region: ststest.Region,
+				Credentials: credentials.StaticCredentialsProvider{Value: ststest.Key}}, nil
 		},
 		Now: func() time.Time { return at },
 	}).Token(context.Background(), eks.Spec{Cluster: clusterName})
@@ -41,7 +42,8 @@ func awsToken(t testing.TB, clusterName string, at time.Time) string {
 func eksOf(t *testing.T, s *ststest.STS, c *clock) *EKS {
 	t.Helper()
 	e, err := NewEKS(EKSConfig{GatewayID: "gateway-1", Transport: s.Transport, Now: c.now,
-		Mapping: &ARNMapping{Rules: []ARNRule{{ARN: "arn:aws:iam::111122223333:role/dev", Username: "dev:{{SessionName}}", Groups: []string{"dev"}}}}})
+		Mapping: &ARNMapping{Rules: []ARNRule{{ARN: "arn:aws:iam::111122223333:role/dev", Username: "dev:{{SessionName}}",
+			Groups: []string{"dev"}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,14 +55,15 @@ func TestEKS(t *testing.T) {
 	s, c := ststest.New(t), newClock()
 	e := eksOf(t, s, c)
 	token := awsToken(t, "gateway-1", c.now())
-	want := &User{Name: "dev:ann", Groups: []string{"dev"}, Method: "aws-iam", Extra: map[string][]string{"arn": {ststest.Role}},
+	want := &User{Name: "dev:ann", Groups: []string{"dev"}, Method: "aws-iam",
+		Extra:   map[string][]string{"arn": {ststest.Role}},
 		Expires: c.now().Add(eksLifetime).UTC()}
 	for range 3 {
 		u, err := e.AuthenticateToken(t.Context(), token)
 		if diff := cmp.Diff(want, u); diff != "" || err != nil {
 			t.Fatalf("%v\n%s", err, diff)
 		}
-		u.Extra["arn"][0], u.Groups[0] = "changed", "changed" // by the caller: the next gets his own
+		u.Extra["arn"][0], u.Groups[0] = "changed", "changed" // by the caller, which must not change the cached user
 	}
 	if n := s.Asked.Load(); n != 1 {
 		t.Errorf("STS was asked %d times", n)
@@ -76,7 +79,7 @@ func TestEKS(t *testing.T) {
 	if _, err := e.AuthenticateToken(t.Context(), token); err != nil {
 		t.Error(err)
 	}
-	c.pass(time.Second) // no longer, although the answer is fresh
+	c.pass(time.Second) // expired, although the cached answer is fresh
 	u, err := e.AuthenticateToken(t.Context(), token)
 	wantRefused(t, u, err, "the AWS token has expired; get a new one")
 
@@ -90,7 +93,9 @@ func TestEKS(t *testing.T) {
 	wantRefused(t, u, err, wrong)
 	s.ARN.Store("arn:aws:sts::999922223333:assumed-role/dev/ann")
 	u, err = e.AuthenticateToken(t.Context(), awsToken(t, "gateway-1", c.now().Add(time.Second)))
-	wantRefused(t, u, err, `AWS identity "arn:aws:sts::999922223333:assumed-role/dev/ann" has no user here: the gateway's administrator may map it`)
+	wantRefused(t, u, err,
+		`AWS identity "arn:aws:sts::999922223333:assumed-role/dev/ann" has no user here: `+
+			`the gateway's administrator may map it`)
 }
 
 func TestEKSFaultsOfSTS(t *testing.T) {
@@ -121,12 +126,15 @@ func TestEKSFaultsOfSTS(t *testing.T) {
 		"a redirect": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://localhost/", http.StatusTemporaryRedirect)
 		}, wrong},
-		"no JSON":      {code(200, "<xml>"), later},
-		"no identity":  {code(200, "{}"), later},
-		"too long":     {code(200, `{"GetCallerIdentityResponse":`+strings.Repeat(" ", maxSTSAnswer)+`{"GetCallerIdentityResult":{"Arn":"`+ststest.Role+`"}}}`), later},
-		"broken off":   {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, later},
-		"an odd ARN":   {code(200, `{"GetCallerIdentityResponse":{"GetCallerIdentityResult":{"Arn":"admin"}}}`), `AWS identity "admin" has no user here: its ARN cannot be read`},
-		"another kind": {code(200, `{"GetCallerIdentityResponse":{"GetCallerIdentityResult":{"Arn":["`+ststest.Role+`"]}}}`), later},
+		"no JSON":     {code(200, "<xml>"), later},
+		"no identity": {code(200, "{}"), later},
+		"too long": {code(200, `{"GetCallerIdentityResponse":`+strings.Repeat(" ", maxSTSAnswer)+
+			`{"GetCallerIdentityResult":{"Arn":"`+ststest.Role+`"}}}`), later},
+		"broken off": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, later},
+		"an odd ARN": {code(200, `{"GetCallerIdentityResponse":{"GetCallerIdentityResult":{"Arn":"admin"}}}`),
+			`AWS identity "admin" has no user here: its ARN cannot be read`},
+		"another kind": {code(200, `{"GetCallerIdentityResponse":{"GetCallerIdentityResult":{"Arn":["`+ststest.Role+`"]}}}`),
+			later},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.Instead(tt.answer)
@@ -140,13 +148,14 @@ func TestEKSFaultsOfSTS(t *testing.T) {
 			if n := s.Asked.Load() - before; n != 1 {
 				t.Errorf("STS was called %d times", n)
 			}
-			if cause := fmt.Sprint(status.From(err).Err); strings.Contains(cause, "X-Amz") || strings.Contains(cause, "session") {
+			if cause := fmt.Sprint(status.From(err).Err); strings.Contains(cause, "X-Amz") ||
+				strings.Contains(cause, "session") {
 				t.Errorf("the log would have the token: %s", cause)
 			}
-			c.pass(eksRefused) // refusals are remembered for so long
+			c.pass(eksRefused) // refusals are cached for that long
 		})
 	}
-	// Nothing of that is remembered for longer.
+	// No refusal is cached for longer.
 	s.Instead(nil)
 	if _, err := e.AuthenticateToken(t.Context(), token); err != nil {
 		t.Error(err)
@@ -169,7 +178,8 @@ func TestEKSAsksOnce(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	u, err := e.AuthenticateToken(ctx, token) // who leaves does not wait, nor end it for the others
+	// a caller that leaves does not wait, and does not end the flight for the others
+	u, err := e.AuthenticateToken(ctx, token)
 	wantDown(t, u, err, "AWS cannot be asked about the token now; try again")
 	waittest.Until(t, "STS is asked", func() bool { return s.Asked.Load() > 0 })
 	close(release)
@@ -179,11 +189,13 @@ func TestEKSAsksOnce(t *testing.T) {
 	}
 }
 
-// eksToken is the token of a URL.
+// eksToken returns the token of a URL.
 func eksToken(u string) string { return eksPrefix + base64.RawURLEncoding.EncodeToString([]byte(u)) }
 
-const goodURL = "https://" + ststest.Host + "/?Action=GetCallerIdentity&Version=2011-06-15&X-Amz-Algorithm=AWS4-HMAC-SHA256" +
-	"&X-Amz-Credential=AKIDEXAMPLE%2F20260102%2Feu-west-1%2Fsts%2Faws4_request&X-Amz-Date=20260102T030405Z&X-Amz-Expires=60" +
+const goodURL = "https://" + ststest.Host +
+	"/?Action=GetCallerIdentity&Version=2011-06-15&X-Amz-Algorithm=AWS4-HMAC-SHA256" +
+	"&X-Amz-Credential=AKIDEXAMPLE%2F20260102%2Feu-west-1%2Fsts%2Faws4_request&X-Amz-Date=20260102T030405Z" +
+	"&X-Amz-Expires=60" +
 	"&X-Amz-Security-Token=abc&X-Amz-SignedHeaders=host%3Bx-k8s-aws-id&X-Amz-Signature=00"
 
 func TestParseEKSToken(t *testing.T) {
@@ -195,28 +207,33 @@ func TestParseEKSToken(t *testing.T) {
 		return eksToken(out)
 	}
 	tests := map[string]struct{ token, want string }{
-		"good":                      {eksToken(goodURL), ""},
-		"the longest time":          {swap("Expires=60", "Expires=900"), ""},
-		"the global host":           {swap(ststest.Host, "sts.amazonaws.com"), ""},
-		"China":                     {swap(ststest.Host, "sts.cn-north-1.amazonaws.com.cn"), ""},
-		"FIPS":                      {swap(ststest.Host, "sts-fips.us-gov-west-1.amazonaws.com"), ""},
-		"dual stack":                {swap(ststest.Host, "sts.us-east-2.api.aws"), ""},
-		"too long":                  {swap("=abc", "="+strings.Repeat("a", maxEKSToken)), "it has more than 4096 bytes"},
-		"padded":                    {eksToken(goodURL) + "=", "it is not base64url without padding"},
-		"not a URL":                 {eksToken("https://%zz"), "it holds no URL"},
-		"a line break":              {swap("=abc", "=a\r\nb"), "it holds no URL"},
-		"a space":                   {swap("=abc", "=a b"), "it holds no URL"},
-		"http":                      {swap("https", "http"), "its URL is not plain https"},
-		"no scheme":                 {swap("https:", ""), "its URL is not plain https"},
-		"a user":                    {swap("https://", "https://x@"), "its URL is not plain https"},
-		"a fragment":                {eksToken(goodURL + "#x"), "its URL is not plain https"},
-		"another host":              {swap(ststest.Host, "sts.example.com"), "its host is not an STS endpoint of AWS"},
-		"a longer host":             {swap(ststest.Host, ststest.Host+".example.com"), "its host is not an STS endpoint of AWS"},
-		"a host before":             {swap(ststest.Host, "x"+ststest.Host), "its host is not an STS endpoint of AWS"},
-		"another service":           {swap(ststest.Host, "s3.eu-west-1.amazonaws.com"), "its host is not an STS endpoint of AWS"},
-		"a bucket":                  {swap(ststest.Host, "sts.s3.eu-west-1.amazonaws.com"), "its host is not an STS endpoint of AWS"},
-		"a bucket's website":        {swap(ststest.Host, "sts.s3-website-eu-west-1.amazonaws.com"), "its host is not an STS endpoint of AWS"},
-		"dots that are none":        {swap(ststest.Host, "stsxeu-west-1xamazonawsxcom"), "its host is not an STS endpoint of AWS"},
+		"good":             {eksToken(goodURL), ""},
+		"the longest time": {swap("Expires=60", "Expires=900"), ""},
+		"the global host":  {swap(ststest.Host, "sts.amazonaws.com"), ""},
+		"China":            {swap(ststest.Host, "sts.cn-north-1.amazonaws.com.cn"), ""},
+		"FIPS":             {swap(ststest.Host, "sts-fips.us-gov-west-1.amazonaws.com"), ""},
+		"dual stack":       {swap(ststest.Host, "sts.us-east-2.api.aws"), ""},
+		"too long":         {swap("=abc", "="+strings.Repeat("a", maxEKSToken)), "it has more than 4096 bytes"},
+		"padded":           {eksToken(goodURL) + "=", "it is not base64url without padding"},
+		"not a URL":        {eksToken("https://%zz"), "it holds no URL"},
+		"a line break":     {swap("=abc", "=a\r\nb"), "it holds no URL"},
+		"a space":          {swap("=abc", "=a b"), "it holds no URL"},
+		"http":             {swap("https", "http"), "its URL is not plain https"},
+		"no scheme":        {swap("https:", ""), "its URL is not plain https"},
+		"a user":           {swap("https://", "https://x@"), "its URL is not plain https"},
+		"a fragment":       {eksToken(goodURL + "#x"), "its URL is not plain https"},
+		"another host":     {swap(ststest.Host, "sts.example.com"), "its host is not an STS endpoint of AWS"},
+		"a longer host": {swap(ststest.Host, ststest.Host+".example.com"),
+			"its host is not an STS endpoint of AWS"},
+		"a host before": {swap(ststest.Host, "x"+ststest.Host), "its host is not an STS endpoint of AWS"},
+		"another service": {swap(ststest.Host, "s3.eu-west-1.amazonaws.com"),
+			"its host is not an STS endpoint of AWS"},
+		"a bucket": {swap(ststest.Host, "sts.s3.eu-west-1.amazonaws.com"),
+			"its host is not an STS endpoint of AWS"},
+		"a bucket's website": {swap(ststest.Host, "sts.s3-website-eu-west-1.amazonaws.com"),
+			"its host is not an STS endpoint of AWS"},
+		"dots that are none": {swap(ststest.Host, "stsxeu-west-1xamazonawsxcom"),
+			"its host is not an STS endpoint of AWS"},
 		"a port":                    {swap(ststest.Host, ststest.Host+":8443"), "its host is not an STS endpoint of AWS"},
 		"an address":                {swap(ststest.Host, "169.254.169.254"), "its host is not an STS endpoint of AWS"},
 		"a path":                    {swap("/?", "/x?"), "its path is not /"},
@@ -258,7 +275,7 @@ func TestParseEKSToken(t *testing.T) {
 	}
 }
 
-// TestParseEKSTokenOfTheCLI takes what the AWS CLI made, but for an endpoint of its own.
+// TestParseEKSTokenOfTheCLI: tokens of the AWS CLI must be accepted, except those for another endpoint.
 func TestParseEKSTokenOfTheCLI(t *testing.T) {
 	data, err := os.ReadFile("../eks/testdata/get-token.json")
 	if err != nil {
@@ -299,7 +316,8 @@ func FuzzEKSToken(f *testing.F) {
 		}
 		u := call.url
 		again, err := url.Parse(u.String())
-		if err != nil || again.Scheme != "https" || !stsHosts().MatchString(again.Host) || again.Path != "/" || again.User != nil || again.Port() != "" {
+		if err != nil || again.Scheme != "https" || !stsHosts().MatchString(again.Host) || again.Path != "/" ||
+			again.User != nil || again.Port() != "" {
 			t.Errorf("%q becomes %s (%v)", raw, u, err)
 		}
 		if _, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u.String(), nil); err != nil {

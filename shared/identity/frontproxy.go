@@ -10,7 +10,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// The headers in which a front proxy says who calls, as kube-apiserver's aggregator writes them.
+// Headers of a front proxy with the caller's identity, as kube-apiserver's aggregator sends them.
 const (
 	remoteUser  = "X-Remote-User"
 	remoteUID   = "X-Remote-Uid"
@@ -18,14 +18,14 @@ const (
 	remoteExtra = "X-Remote-Extra-" // the key follows, percent-encoded
 )
 
-// FrontProxy identifies callers by what a front proxy says of them, so that the gateway can stand behind a kube-apiserver's aggregation
-// (an APIService).
+// FrontProxy authenticates callers by the headers of a front proxy. The gateway can thus run behind a kube-apiserver's
+// aggregation layer (an APIService).
 //
-// Threat model: whoever holds a key of Roots with one of Names is believed whatever they say, system:masters too. The headers
-// of everybody else mean nothing here and reach no member.
+// Threat model: a front proxy with a key of Roots, and one of Names, can claim any identity, including system:masters.
+// The headers of all other clients are ignored, and reach no member.
 type FrontProxy struct {
-	Roots *x509.CertPool // the request-header CA, which is not the gateway's own
-	Names []string       // common names of the certificates that may speak for others
+	Roots *x509.CertPool // the CA of front proxies, which is not the gateway's own
+	Names []string       // common names of the certificates of front proxies
 	Peer  Peer
 	Now   func() time.Time // nil means time.Now
 }
@@ -33,7 +33,7 @@ type FrontProxy struct {
 // Method implements Authenticator.
 func (FrontProxy) Method() string { return "front proxy" }
 
-// Authenticate implements Authenticator. A certificate that Roots did not sign is left to others.
+// Authenticate implements Authenticator. It ignores certificates that Roots did not sign.
 func (a FrontProxy) Authenticate(r *http.Request) (*User, error) {
 	chain, err := a.Peer(r)
 	if err != nil || len(chain) == 0 {
@@ -45,15 +45,19 @@ func (a FrontProxy) Authenticate(r *http.Request) (*User, error) {
 	leaf := chain[0]
 	switch {
 	case !slices.Contains(a.Names, leaf.Subject.CommonName):
-		return nil, status.New(status.Unauthenticated, "", "the front proxy %q may not say who calls", leaf.Subject.CommonName)
+		return nil, status.New(status.Unauthenticated, "", "the front proxy %q may not say who calls",
+			leaf.Subject.CommonName)
 	case len(r.Header[remoteUser]) != 1 || r.Header[remoteUser][0] == "":
-		return nil, status.New(status.Unauthenticated, "", "the front proxy does not say who calls: want one header %s", remoteUser)
+		return nil, status.New(status.Unauthenticated, "", "the front proxy does not say who calls: want one header %s",
+			remoteUser)
 	case len(r.Header[remoteUID]) > 1:
 		return nil, status.New(status.Unauthenticated, "", "the front proxy says several uids")
 	case r.Header[remoteUser][0] == Anonymous || slices.Contains(r.Header[remoteGroup], Unauthenticated):
-		return nil, status.New(status.Unauthenticated, "", "the front proxy does not know who calls, and nobody is anonymous here")
+		return nil, status.New(status.Unauthenticated, "",
+			"the front proxy does not know who calls, and nobody is anonymous here")
 	}
-	u := &User{Name: r.Header[remoteUser][0], UID: r.Header.Get(remoteUID), Groups: slices.Clone(r.Header[remoteGroup]), Method: "front-proxy", Expires: leaf.NotAfter}
+	u := &User{Name: r.Header[remoteUser][0], UID: r.Header.Get(remoteUID), Groups: slices.Clone(r.Header[remoteGroup]),
+		Method: "front-proxy", Expires: leaf.NotAfter}
 	for name, values := range r.Header {
 		encoded, ok := strings.CutPrefix(name, remoteExtra)
 		if !ok {

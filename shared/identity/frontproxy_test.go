@@ -13,6 +13,19 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
+// remoteHeader has the identity of a caller behind a front proxy.
+var remoteHeader = http.Header{
+	"X-Remote-User": {"ann"}, "X-Remote-Uid": {"u-1"}, "X-Remote-Group": {"dev", "system:authenticated"},
+	"X-Remote-Extra-Example.com%2fscope": {"a", "b"},
+}
+
+// withRemoteHeader returns remoteHeader with another value of one header.
+func withRemoteHeader(name string, values ...string) http.Header {
+	h := remoteHeader.Clone()
+	h[name] = values
+	return h
+}
+
 func TestFrontProxy(t *testing.T) {
 	front, err := pki.LoadCA(t.TempDir(), "front")
 	if err != nil {
@@ -28,17 +41,10 @@ func TestFrontProxy(t *testing.T) {
 	}
 	aggregator := client(t, front, "aggregator")
 	soon := time.Now().Add(time.Minute)
-	ann := http.Header{
-		"X-Remote-User": {"ann"}, "X-Remote-Uid": {"u-1"}, "X-Remote-Group": {"dev", "system:authenticated"},
-		"X-Remote-Extra-Example.com%2fscope": {"a", "b"},
-	}
-	with := func(name string, values ...string) http.Header {
-		h := ann.Clone()
-		h[name] = values
-		return h
-	}
+	ann, with := remoteHeader, withRemoteHeader
 	user := &User{
-		Name: "ann", UID: "u-1", Groups: []string{"dev", "system:authenticated"}, Extra: map[string][]string{"example.com/scope": {"a", "b"}},
+		Name: "ann", UID: "u-1", Groups: []string{"dev", "system:authenticated"},
+		Extra:  map[string][]string{"example.com/scope": {"a", "b"}},
 		Method: "front-proxy", Expires: aggregator.NotAfter,
 	}
 	tests := []struct {
@@ -46,8 +52,8 @@ func TestFrontProxy(t *testing.T) {
 		cert    *x509.Certificate
 		at      time.Time
 		header  http.Header
-		want    *User  // nil without wantErr: not for this authenticator
-		wantErr string // a 401
+		want    *User  // nil without wantErr: ignored by this authenticator
+		wantErr string // message of a 401
 	}{
 		{"a front proxy", aggregator, soon, ann, user, ""},
 		{"no certificate", nil, soon, ann, nil, ""},
@@ -58,19 +64,26 @@ func TestFrontProxy(t *testing.T) {
 		{"another name", client(t, front, "kubelet"), soon, ann, nil, `the front proxy "kubelet" may not say who calls`},
 		{"no name", client(t, front, ""), soon, ann, nil, `the front proxy "" may not say who calls`},
 		{"nobody", aggregator, soon, nil, nil, "the front proxy does not say who calls: want one header X-Remote-User"},
-		{"an empty user", aggregator, soon, with("X-Remote-User", ""), nil, "the front proxy does not say who calls: want one header X-Remote-User"},
-		{"two users", aggregator, soon, with("X-Remote-User", "ann", "root"), nil, "the front proxy does not say who calls: want one header X-Remote-User"},
-		{"the anonymous user", aggregator, soon, with("X-Remote-User", "system:anonymous"), nil, "the front proxy does not know who calls, and nobody is anonymous here"},
-		{"the unauthenticated group", aggregator, soon, with("X-Remote-Group", "dev", "system:unauthenticated"), nil, "the front proxy does not know who calls, and nobody is anonymous here"},
+		{"an empty user", aggregator, soon, with("X-Remote-User", ""), nil,
+			"the front proxy does not say who calls: want one header X-Remote-User"},
+		{"two users", aggregator, soon, with("X-Remote-User", "ann", "root"), nil,
+			"the front proxy does not say who calls: want one header X-Remote-User"},
+		{"the anonymous user", aggregator, soon, with("X-Remote-User", "system:anonymous"), nil,
+			"the front proxy does not know who calls, and nobody is anonymous here"},
+		{"the unauthenticated group", aggregator, soon, with("X-Remote-Group", "dev", "system:unauthenticated"), nil,
+			"the front proxy does not know who calls, and nobody is anonymous here"},
 		{"two uids", aggregator, soon, with("X-Remote-Uid", "1", "2"), nil, "the front proxy says several uids"},
 		{"the gateway's own extra", aggregator, soon, with("X-Remote-Extra-Clusterpass.io%2foriginal-User", "root"), nil,
 			"the front proxy's header X-Remote-Extra-Clusterpass.io%2foriginal-User cannot be understood"},
 		{"the gateway's own extra, escaped", aggregator, soon,
 			with("X-Remote-Extra-%43lusterpass.io%2foriginal-User", "root"), nil,
 			"the front proxy's header X-Remote-Extra-%43lusterpass.io%2foriginal-User cannot be understood"},
-		{"an extra without a key", aggregator, soon, with("X-Remote-Extra-", "x"), nil, "the front proxy's header X-Remote-Extra- cannot be understood"},
-		{"an extra that is not escaped", aggregator, soon, with("X-Remote-Extra-%zz", "x"), nil, "the front proxy's header X-Remote-Extra-%zz cannot be understood"},
-		{"other spellings", aggregator, soon, http.Header{"X_remote_user": {"root"}, "X-Remote-User": {"ann"}, "X_remote_group": {"system:masters"}}, &User{Name: "ann", Method: "front-proxy", Expires: aggregator.NotAfter}, ""},
+		{"an extra without a key", aggregator, soon, with("X-Remote-Extra-", "x"), nil,
+			"the front proxy's header X-Remote-Extra- cannot be understood"},
+		{"an extra that is not escaped", aggregator, soon, with("X-Remote-Extra-%zz", "x"), nil,
+			"the front proxy's header X-Remote-Extra-%zz cannot be understood"},
+		{"other spellings", aggregator, soon, http.Header{"X_remote_user": {"root"}, "X-Remote-User": {"ann"},
+			"X_remote_group": {"system:masters"}}, &User{Name: "ann", Method: "front-proxy", Expires: aggregator.NotAfter}, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -81,7 +94,8 @@ func TestFrontProxy(t *testing.T) {
 			if tt.cert != nil {
 				r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{tt.cert}}
 			}
-			a := FrontProxy{Roots: front.Pool(), Names: []string{"aggregator"}, Peer: TLSPeer, Now: func() time.Time { return tt.at }}
+			a := FrontProxy{Roots: front.Pool(), Names: []string{"aggregator"}, Peer: TLSPeer,
+				Now: func() time.Time { return tt.at }}
 			u, err := a.Authenticate(r)
 			if tt.wantErr != "" {
 				wantRefused(t, u, err, tt.wantErr)

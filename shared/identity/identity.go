@@ -1,10 +1,10 @@
-// Package identity says who calls.
+// Package identity authenticates callers.
 //
-// Each Authenticator knows one kind of credential. A request without that kind is passed to the next one; a
-// credential of that kind that does not hold is an error, and no other is tried. Without any credential the call is
-// refused: there is no anonymous user.
+// Each Authenticator accepts one kind of credential. A request without that kind goes to the next one. An invalid
+// credential is an error, and no other kind is tried. A request without any credential is refused, because there is no
+// anonymous user.
 //
-// Errors go to the client and say only what is safe to say.
+// Errors are sent to the client, and contain only what is safe to disclose.
 package identity
 
 import (
@@ -18,33 +18,35 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Names that Kubernetes gives by whether somebody is identified.
+// Names in Kubernetes for authenticated and unauthenticated callers.
 const (
-	Authenticated   = "system:authenticated"   // the group of every identified user
-	Unauthenticated = "system:unauthenticated" // the group of nobody in particular
-	Anonymous       = "system:anonymous"       // the user that is nobody in particular; somebody who may can act as it
+	Authenticated   = "system:authenticated"   // the group of every authenticated user
+	Unauthenticated = "system:unauthenticated" // the group of unauthenticated callers
+	// Anonymous is the user of unauthenticated callers. A user with that right can impersonate it.
+	Anonymous = "system:anonymous"
 )
 
-// User is an identified caller.
+// User is an authenticated caller.
 type User struct {
 	Name   string // never empty
 	UID    string
-	Groups []string // ImpliedGroup need not be among them
+	Groups []string // may omit ImpliedGroup
 	Extra  map[string][]string
-	Method string // how the caller was identified: "x509", "front-proxy", "pass", "oidc", "aws-iam"
-	// Impersonator is who asked to be this user (--as); "" for nobody.
+	Method string // method of authentication: "x509", "front-proxy", "pass", "oidc", "aws-iam"
+	// Impersonator is the user that impersonates this one (--as). "" means none.
 	Impersonator string
-	// Expires is when the credential ends, and open streams with it; zero for never.
+	// Expires is the end of the credential, and of open streams. Zero means never.
 	Expires time.Time
-	// Scope limits what the caller may do beside what is granted; nil for no limit.
+	// Scope limits the caller's rights. nil means no limit.
 	Scope *Scope
-	// Recheck returns an error, a *status.Error, once the credential was revoked, or if that cannot be known any more; nil where it
-	// cannot be revoked.
+	// Recheck returns a *status.Error if the credential was revoked, or if that cannot be verified any more. It is nil for
+	// credentials that cannot be revoked.
 	Recheck func(ctx context.Context) error
 }
 
-// ImpliedGroup is the group that u is in beside Groups, "" for none: as in Kubernetes, whoever is anonymous is in Unauthenticated, and
-// everybody else in Authenticated but for those of whom it is said that they are not.
+// ImpliedGroup returns the group that u has in addition to Groups, if any. As in Kubernetes, an anonymous user is in
+// Unauthenticated, and all others are in Authenticated. A user whose Groups contain Unauthenticated has no implied
+// group.
 func (u *User) ImpliedGroup() string {
 	implied := Authenticated
 	if u.Name == Anonymous {
@@ -56,37 +58,37 @@ func (u *User) ImpliedGroup() string {
 	return implied
 }
 
-// Scope says what a credential is good for, beneath what its user may do.
+// Scope limits a credential to some of its user's rights.
 type Scope struct {
 	Clusters []string // names, or "*"
 	Verbs    []string // get, create, update, patch, delete, or "*"
 }
 
-// The extras that the gateway itself gives users, and members are told of.
+// Extras that the gateway itself sets. Members receive them.
 const (
-	ExtraARN          = "arn"                       // of AWS IAM
-	ExtraOriginalUser = OwnDomain + "original-user" // who asked to be this user
-	ExtraPass         = OwnDomain + "pass"          // the name of the pass that identified this user
+	ExtraARN          = "arn"                       // of AWS IAM: the ARN
+	ExtraOriginalUser = OwnDomain + "original-user" // the user that impersonates this one
+	ExtraPass         = OwnDomain + "pass"          // the name of the pass that authenticated this user
 )
 
-// OwnDomain begins keys of extras that nobody else may give.
+// OwnDomain is the prefix of keys of extras that only the gateway sets.
 const OwnDomain = "clusterpass.io/"
 
 // ExtraKey decodes the percent-encoded key of an extra, the end of a header's name. It returns false for keys that are
-// empty, malformed, or in the gateway's own domain. Keys are in lower case: an escaped character is lowered, too.
+// empty, malformed, or in the gateway's own domain. Keys are lower case, including escaped characters.
 func ExtraKey(encoded string) (key string, ok bool) {
 	key, err := url.PathUnescape(encoded)
 	key = strings.ToLower(key)
 	return key, err == nil && key != "" && !strings.HasPrefix(key, OwnDomain)
 }
 
-// The names of service accounts and their groups, as Kubernetes makes them.
+// Names of service accounts and their groups, as in Kubernetes.
 const (
 	ServiceAccountPrefix = "system:serviceaccount:"
 	serviceAccountsGroup = "system:serviceaccounts"
 )
 
-// ServiceAccountGroups are the groups that a user has by being a service account; none for other users.
+// ServiceAccountGroups returns the groups of a service account, or none for other users.
 func ServiceAccountGroups(user string) []string {
 	rest, ok := strings.CutPrefix(user, ServiceAccountPrefix)
 	namespace, name, both := strings.Cut(rest, ":")
@@ -96,16 +98,16 @@ func ServiceAccountGroups(user string) []string {
 	return []string{serviceAccountsGroup, serviceAccountsGroup + ":" + namespace}
 }
 
-// Authenticator identifies callers by one kind of credential.
+// Authenticator authenticates callers by one kind of credential.
 type Authenticator interface {
-	// Method names the credential for people, such as "client certificate".
+	// Method describes the credential, such as "client certificate".
 	Method() string
-	// Authenticate returns nil and no error where r holds no credential of this kind. Its errors are *status.Error, of
-	// reason Unauthenticated where the credential does not hold.
+	// Authenticate returns nil and no error if r has no credential of this kind. Its errors are *status.Error, with the
+	// reason Unauthenticated for an invalid credential.
 	Authenticate(r *http.Request) (*User, error)
 }
 
-// Chain asks several Authenticators in their order.
+// Chain tries several Authenticators in their order.
 type Chain []Authenticator
 
 // Authenticate returns the caller, or a *status.Error.
@@ -121,10 +123,11 @@ func (c Chain) Authenticate(r *http.Request) (*User, error) {
 	if len(methods) == 0 {
 		return nil, status.New(status.Unauthenticated, "", "the gateway has no method of authentication configured")
 	}
-	return nil, status.New(status.Unauthenticated, "", "the call has no credential; the gateway accepts: %s", strings.Join(methods, ", "))
+	return nil, status.New(status.Unauthenticated, "", "the call has no credential; the gateway accepts: %s",
+		strings.Join(methods, ", "))
 }
 
-// Beside returns who calls by a credential other than a bearer token, nil for nobody.
+// Beside returns the caller by a credential other than a bearer token, or nil.
 func (c Chain) Beside(r *http.Request) *User {
 	for _, a := range c {
 		if _, ok := a.(Bearer); ok {

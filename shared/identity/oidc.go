@@ -15,36 +15,39 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 )
 
-// Issuer is an OpenID Connect provider whose tokens are accepted. The fields are those of kube-apiserver's --oidc flags.
+// Issuer is an OpenID Connect provider whose tokens are accepted. The fields are those of kube-apiserver's --oidc
+// flags.
 type Issuer struct {
-	// URL is the issuer, exactly as tokens have it in iss: https, without query.
+	// URL is the issuer, exactly as in the claim iss of tokens: https, without query.
 	URL string
-	// Audiences are those of the gateway: a token is for one of them at least. Required.
+	// Audiences are the audiences of the gateway. A token must have one of them. Required.
 	Audiences []string
-	// CA verifies the provider's certificate; nil means the system's.
+	// CA verifies the provider's certificate. nil means the system's CAs.
 	CA *x509.CertPool
-	// UsernameClaim names the user; "" means sub. With email, a token that says email_verified false is refused.
+	// UsernameClaim is the claim with the user's name. "" means sub. With email, a token whose email_verified is not true
+	// is refused.
 	UsernameClaim string
-	// UsernamePrefix comes before every user name; "" means URL and "#", but nothing for the claim email; "-" means nothing.
+	// UsernamePrefix is the prefix of user names. "" means URL and "#", but no prefix for the claim email. "-" means no
+	// prefix.
 	UsernamePrefix string
-	// GroupsClaim is a list of strings, or a string; "" means no groups.
+	// GroupsClaim is a list of strings, or a string. "" means no groups.
 	GroupsClaim string
-	// GroupsPrefix comes before every group.
+	// GroupsPrefix is the prefix of groups.
 	GroupsPrefix string
 	// RequiredClaims must be in the token with these string values.
 	RequiredClaims map[string]string
-	// Skew is by how much clocks may differ; 0 means a minute.
+	// Skew is the accepted difference between clocks. 0 means a minute.
 	Skew time.Duration
 }
 
-// algorithms are those with a public key. A token that is not signed, or with a secret, has none of them.
+// algorithms are those with a public key. Tokens without a signature, or signed with a shared secret, use none of them.
 var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 }
 
-// OIDC identifies callers by ID tokens of OpenID Connect providers. A provider is asked for its keys when its first token comes,
-// and again when they are a quarter of an hour old or a token names another; while it is down, the keys that it
-// had are used for a day. It is safe for concurrent use.
+// OIDC authenticates callers by ID tokens of OpenID Connect providers. It gets a provider's keys with the first token.
+// It gets them again after a quarter of an hour, or when a token names another key. While the provider is down, the
+// last keys are used for a day. OIDC is safe for concurrent use.
 type OIDC struct {
 	issuers map[string]*issuer
 	now     func() time.Time
@@ -55,7 +58,7 @@ type issuer struct {
 	keys *keys
 }
 
-// NewOIDC returns an OIDC that has asked nobody yet, or an error that names what is wrong in which issuer. now is nil
+// NewOIDC returns an OIDC without connecting to a provider, or an error that names the issuer and the fault. now is nil
 // for time.Now.
 func NewOIDC(issuers []Issuer, now func() time.Time) (*OIDC, error) {
 	if now == nil {
@@ -103,19 +106,19 @@ func (o *OIDC) AuthenticateToken(ctx context.Context, token string) (*User, erro
 	return o.issuers[payload.Issuer].authenticate(ctx, token, o.now().Round(0))
 }
 
-// payload is what a JWT says of itself.
+// payload has the unverified claims of a JWT.
 type payload struct {
 	Issuer   string          `json:"iss"`
 	Audience json.RawMessage `json:"aud"`
 }
 
-// UnverifiedIssuer returns who a JWT says that it is of, whoever wrote it, and whether it is one.
+// UnverifiedIssuer returns the issuer that a JWT claims, without verification. It also reports whether token is a JWT.
 func UnverifiedIssuer(token string) (string, bool) {
 	p, ok := unverified(token)
 	return p.Issuer, ok
 }
 
-// unverified reads what a JWT says, whoever wrote it.
+// unverified returns the claims of a JWT without verification.
 func unverified(token string) (p payload, ok bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -125,8 +128,8 @@ func unverified(token string) (p payload, ok bool) {
 	return p, err == nil && json.Unmarshal(data, &p) == nil
 }
 
-// IsForGateway reports whether a token says that it is of one of the issuers, for one of the gateway's audiences. It verifies
-// nothing: it says which tokens must not be passed on to a member. A member may have the same issuer, and other audiences.
+// IsForGateway reports whether a token claims one of the issuers, and one of the gateway's audiences. It verifies
+// nothing. Such tokens must not be forwarded to a member, which may have the same issuer with other audiences.
 func (o *OIDC) IsForGateway(token string) bool {
 	payload, ok := unverified(token)
 	if !ok || o.issuers[payload.Issuer] == nil || payload.Audience == nil {
@@ -136,9 +139,10 @@ func (o *OIDC) IsForGateway(token string) bool {
 	if one, ok := text(payload.Audience); ok {
 		audiences = []string{one}
 	} else if err := json.Unmarshal(payload.Audience, &audiences); err != nil {
-		return true // whom else it is for cannot be said
+		return true // the other audiences are unknown
 	}
-	return slices.ContainsFunc(audiences, func(a string) bool { return slices.Contains(o.issuers[payload.Issuer].Audiences, a) })
+	return slices.ContainsFunc(audiences,
+		func(a string) bool { return slices.Contains(o.issuers[payload.Issuer].Audiences, a) })
 }
 
 func (i *issuer) authenticate(ctx context.Context, token string, now time.Time) (*User, error) {
@@ -147,7 +151,7 @@ func (i *issuer) authenticate(ctx context.Context, token string, now time.Time) 
 		return nil, i.down(err)
 	}
 	watched := &watchedKeys{KeySet: set}
-	// Audience and times are checked below: the verifier knows neither several audiences nor skew.
+	// Audience and times are checked below. The verifier supports neither several audiences nor skew.
 	verified, err := oidc.NewVerifier(i.URL, watched, &oidc.Config{
 		SupportedSigningAlgs: algorithms, SkipClientIDCheck: true, SkipExpiryCheck: true,
 	}).Verify(ctx, token)
@@ -159,7 +163,8 @@ func (i *issuer) authenticate(ctx context.Context, token string, now time.Time) 
 		return nil, refused(err, "the token of %s does not hold", i.URL)
 	}
 	if !slices.ContainsFunc(verified.Audience, func(a string) bool { return slices.Contains(i.Audiences, a) }) {
-		return nil, refused(fmt.Errorf("audience %q", verified.Audience), "the token of %s is for another audience than this gateway", i.URL)
+		return nil, refused(fmt.Errorf("audience %q", verified.Audience),
+			"the token of %s is for another audience than this gateway", i.URL)
 	}
 	var claims map[string]json.RawMessage
 	if err := verified.Claims(&claims); err != nil {
@@ -196,7 +201,7 @@ func (i *issuer) checkTimes(expiry time.Time, notBefore json.RawMessage, now tim
 	return nil
 }
 
-// user maps verified claims.
+// user maps verified claims to a user.
 func (i *issuer) user(claims map[string]json.RawMessage) (*User, error) {
 	for name, want := range i.RequiredClaims {
 		if got, ok := text(claims[name]); !ok || got != want {
@@ -239,7 +244,7 @@ func text(raw json.RawMessage) (string, bool) {
 	return *s, true
 }
 
-// watchedKeys remembers why a key set failed, which the verifier's error does not say.
+// watchedKeys records the error of a key set, which the verifier's error does not contain.
 type watchedKeys struct {
 	oidc.KeySet
 	err error

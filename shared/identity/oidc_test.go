@@ -33,9 +33,9 @@ type provider struct {
 	mu    sync.Mutex
 	keys  map[string]crypto.Signer
 	asked map[string]int // by path
-	// answer, if set, is instead of any document.
+	// answer, if set, replaces all documents.
 	answer func(w http.ResponseWriter, r *http.Request)
-	issuer string // in discovery, if not url
+	issuer string // in discovery; "" means url
 }
 
 var (
@@ -67,8 +67,9 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if p.issuer != "" {
 			issuer = p.issuer
 		}
-		// HS256 here must not make the gateway accept it.
-		_, _ = fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q,"id_token_signing_alg_values_supported":["HS256","none","RS256"]}`, issuer, p.url+"/keys")
+		// HS256 in this list must not make the gateway accept it.
+		_, _ = fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q,"id_token_signing_alg_values_supported":["HS256","none","RS256"]}`,
+			issuer, p.url+"/keys")
 	case "/keys":
 		set := jose.JSONWebKeySet{}
 		for id, k := range p.keys {
@@ -113,7 +114,7 @@ func sign(t *testing.T, alg jose.SignatureAlgorithm, key any, id string, claims 
 	return token
 }
 
-// clock is a time that tests move.
+// clock is a simulated clock.
 type clock struct{ at atomic.Int64 }
 
 func newClock() *clock {
@@ -126,7 +127,7 @@ func (c *clock) now() time.Time         { return time.Unix(0, c.at.Load()) }
 func (c *clock) pass(d time.Duration)   { c.at.Add(int64(d)) }
 func (c *clock) in(d time.Duration) any { return c.now().Add(d).Unix() }
 
-// claims are those of a good token, with changes; nil takes a claim away.
+// claims returns the claims of a valid token with changes. A nil value removes a claim.
 func (p *provider) claims(c *clock, changes map[string]any) map[string]any {
 	out := map[string]any{
 		"iss": p.url, "aud": "gateway", "sub": "17", "exp": c.in(time.Hour), "iat": c.in(0),
@@ -142,7 +143,8 @@ func (p *provider) claims(c *clock, changes map[string]any) map[string]any {
 
 func (p *provider) oidc(c *clock, change func(*Issuer)) *OIDC {
 	p.t.Helper()
-	i := Issuer{URL: p.url, Audiences: []string{"other", "gateway"}, CA: p.pool, UsernameClaim: "email", GroupsClaim: "groups"}
+	i := Issuer{URL: p.url, Audiences: []string{"other", "gateway"}, CA: p.pool, UsernameClaim: "email",
+		GroupsClaim: "groups"}
 	if change != nil {
 		change(&i)
 	}
@@ -153,7 +155,7 @@ func (p *provider) oidc(c *clock, change func(*Issuer)) *OIDC {
 	return patient(o)
 }
 
-// patient is o without the deadlines for its providers.
+// patient removes the deadlines of o for its providers.
 func patient(o *OIDC) *OIDC {
 	for _, i := range o.issuers {
 		i.keys.client.Timeout = patience
@@ -163,65 +165,105 @@ func patient(o *OIDC) *OIDC {
 	return o
 }
 
+// oidcCase is a token and its result.
+type oidcCase struct {
+	issuer  func(*Issuer)
+	claims  map[string]any // changes; the user expires with the token and a minute of skew
+	want    *User
+	wantErr string // %s is the issuer
+}
+
+// mapOf returns a map of alternating keys and values.
+func mapOf(kv ...any) map[string]any {
+	out := map[string]any{}
+	for i := 0; i < len(kv); i += 2 {
+		out[kv[i].(string)] = kv[i+1]
+	}
+	return out
+}
+
+// oidcCases returns tokens of p at the time of c.
+func oidcCases(p *provider, c *clock) map[string]oidcCase {
+	m := mapOf
+	return map[string]oidcCase{
+		"good": {want: &User{Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
+		"no prefix by default, by email": {issuer: func(i *Issuer) { i.UsernamePrefix = "" },
+			want: &User{Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
+		"a prefix by default, by another claim": {issuer: func(i *Issuer) { i.UsernameClaim, i.UsernamePrefix = "sub", "" },
+			want: &User{Name: p.url + "#17", Groups: []string{"dev", "ops"}}},
+		"subject by default": {issuer: func(i *Issuer) { i.UsernameClaim, i.GroupsClaim = "", "" },
+			want: &User{Name: p.url + "#17"}},
+		"prefixes": {issuer: func(i *Issuer) { i.UsernamePrefix, i.GroupsPrefix = "u:", "g:" },
+			want: &User{Name: "u:ann@example.com", Groups: []string{"g:dev", "g:ops"}}},
+		"no prefix": {issuer: func(i *Issuer) { i.UsernameClaim, i.UsernamePrefix = "sub", "-" },
+			want: &User{Name: "17", Groups: []string{"dev", "ops"}}},
+		"several audiences": {claims: m("aud", []string{"x", "gateway"}),
+			want: &User{Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
+		"another audience": {claims: m("aud", "gateway2"),
+			wantErr: "the token of %s is for another audience than this gateway"},
+		"no audience": {claims: m("aud", nil),
+			wantErr: "the token of %s is for another audience than this gateway"},
+		"expired": {claims: m("exp", c.in(-2*time.Minute)),
+			wantErr: "the token of %s has expired; get a new one"},
+		"expired by the skew": {claims: m("exp", c.in(-time.Minute)),
+			wantErr: "the token of %s has expired; get a new one"},
+		"expired within the skew": {claims: m("exp", c.in(-59*time.Second)),
+			want: &User{Expires: c.now().Add(time.Second), Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
+		"expired within a wider skew": {issuer: func(i *Issuer) { i.Skew = 3 * time.Minute },
+			claims: m("exp", c.in(-2*time.Minute)), want: &User{Expires: c.now().Add(time.Minute), Name: "ann@example.com",
+				Groups: []string{"dev", "ops"}}},
+		"no expiry":     {claims: m("exp", nil), wantErr: "the token of %s has expired; get a new one"},
+		"an odd expiry": {claims: m("exp", "never"), wantErr: "the token of %s does not hold"},
+		"not yet valid": {claims: m("nbf", c.in(2*time.Minute)), wantErr: "the token of %s is not valid yet"},
+		"soon valid": {claims: m("nbf", c.in(50*time.Second)),
+			want: &User{Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
+		"an odd beginning": {claims: m("nbf", "now"), wantErr: "the token of %s does not hold"},
+		"a required claim": {issuer: func(i *Issuer) { i.RequiredClaims = map[string]string{"team": "blue"} },
+			want: &User{Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
+		"another required claim": {issuer: func(i *Issuer) { i.RequiredClaims = map[string]string{"team": "red"} },
+			wantErr: "the token of %s lacks a required claim"},
+		"no required claim": {issuer: func(i *Issuer) { i.RequiredClaims = map[string]string{"x": ""} },
+			wantErr: "the token of %s lacks a required claim"},
+		"a required claim's list": {issuer: func(i *Issuer) { i.RequiredClaims = map[string]string{"team": "red"} },
+			claims: m("team", []string{"red"}), wantErr: "the token of %s lacks a required claim"},
+		"a verified email": {claims: m("email_verified", true),
+			want: &User{Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
+		"an unverified email": {claims: m("email_verified", false),
+			wantErr: "the token of %s says that its email is not verified"},
+		"an email verified, as text": {claims: m("email_verified", "true"),
+			wantErr: "the token of %s says that its email is not verified"},
+		"no user": {claims: m("email", nil),
+			wantErr: `the token of %s has no claim "email" to take as user`},
+		"an empty user": {claims: m("email", ""), wantErr: `the token of %s has no claim "email" to take as user`},
+		"a user that is null": {issuer: func(i *Issuer) { i.UsernameClaim = "x" },
+			claims: m("x", json.RawMessage("null")), wantErr: `the token of %s has no claim "x" to take as user`},
+		"a user that is a number": {claims: m("email", 17), wantErr: `the token of %s has no claim "email" to take as user`},
+		"a system user": {claims: m("email", "system:admin"),
+			wantErr: "the user name in the token of %s cannot be used: names that begin with system: are Kubernetes' own"},
+		"a system user by prefix": {issuer: func(i *Issuer) { i.UsernamePrefix = "system:" },
+			wantErr: "the user name in the token of %s cannot be used: names that begin with system: are Kubernetes' own"},
+		"a user with a line break": {claims: m("email", "a\nb"),
+			wantErr: "the user name in the token of %s cannot be used: it has characters that no name has"},
+		"system groups": {claims: m("groups", []string{"system:masters", "dev", "", "a\n"}),
+			want: &User{Name: "ann@example.com", Groups: []string{"dev"}}},
+		"system groups by prefix": {issuer: func(i *Issuer) { i.GroupsPrefix = "system:" },
+			want: &User{Name: "ann@example.com"}},
+		"no groups":            {claims: m("groups", nil), want: &User{Name: "ann@example.com"}},
+		"groups that are null": {claims: m("groups", json.RawMessage("null")), want: &User{Name: "ann@example.com"}},
+		"one group":            {claims: m("groups", "dev"), want: &User{Name: "ann@example.com", Groups: []string{"dev"}}},
+		"groups of another form": {claims: m("groups", []int{1}),
+			wantErr: `claim "groups" in the token of %s is no list of groups`},
+	}
+}
+
 func TestOIDC(t *testing.T) {
 	p := newProvider(t)
 	p.keys["ec"], p.keys["ed"] = ecKey(), edKey()
 	c := newClock()
-	m := func(kv ...any) map[string]any {
-		out := map[string]any{}
-		for i := 0; i < len(kv); i += 2 {
-			out[kv[i].(string)] = kv[i+1]
-		}
-		return out
-	}
-	tests := map[string]struct {
-		issuer  func(*Issuer)
-		claims  map[string]any // changes; the user expires with the token and a minute's skew
-		want    *User
-		wantErr string // %s is the issuer
-	}{
-		"good":                                  {want: &User{Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
-		"no prefix by default, by email":        {issuer: func(i *Issuer) { i.UsernamePrefix = "" }, want: &User{Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
-		"a prefix by default, by another claim": {issuer: func(i *Issuer) { i.UsernameClaim, i.UsernamePrefix = "sub", "" }, want: &User{Name: p.url + "#17", Groups: []string{"dev", "ops"}}},
-		"subject by default":                    {issuer: func(i *Issuer) { i.UsernameClaim, i.GroupsClaim = "", "" }, want: &User{Name: p.url + "#17"}},
-		"prefixes":                              {issuer: func(i *Issuer) { i.UsernamePrefix, i.GroupsPrefix = "u:", "g:" }, want: &User{Name: "u:ann@example.com", Groups: []string{"g:dev", "g:ops"}}},
-		"no prefix":                             {issuer: func(i *Issuer) { i.UsernameClaim, i.UsernamePrefix = "sub", "-" }, want: &User{Name: "17", Groups: []string{"dev", "ops"}}},
-		"several audiences":                     {claims: m("aud", []string{"x", "gateway"}), want: &User{Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
-		"another audience":                      {claims: m("aud", "gateway2"), wantErr: "the token of %s is for another audience than this gateway"},
-		"no audience":                           {claims: m("aud", nil), wantErr: "the token of %s is for another audience than this gateway"},
-		"expired":                               {claims: m("exp", c.in(-2*time.Minute)), wantErr: "the token of %s has expired; get a new one"},
-		"expired by the skew":                   {claims: m("exp", c.in(-time.Minute)), wantErr: "the token of %s has expired; get a new one"},
-		"expired within the skew":               {claims: m("exp", c.in(-59*time.Second)), want: &User{Expires: c.now().Add(time.Second), Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
-		"expired within a wider skew":           {issuer: func(i *Issuer) { i.Skew = 3 * time.Minute }, claims: m("exp", c.in(-2*time.Minute)), want: &User{Expires: c.now().Add(time.Minute), Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
-		"no expiry":                             {claims: m("exp", nil), wantErr: "the token of %s has expired; get a new one"},
-		"an odd expiry":                         {claims: m("exp", "never"), wantErr: "the token of %s does not hold"},
-		"not yet valid":                         {claims: m("nbf", c.in(2*time.Minute)), wantErr: "the token of %s is not valid yet"},
-		"soon valid":                            {claims: m("nbf", c.in(50*time.Second)), want: &User{Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
-		"an odd beginning":                      {claims: m("nbf", "now"), wantErr: "the token of %s does not hold"},
-		"a required claim":                      {issuer: func(i *Issuer) { i.RequiredClaims = map[string]string{"team": "blue"} }, want: &User{Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
-		"another required claim":                {issuer: func(i *Issuer) { i.RequiredClaims = map[string]string{"team": "red"} }, wantErr: "the token of %s lacks a required claim"},
-		"no required claim":                     {issuer: func(i *Issuer) { i.RequiredClaims = map[string]string{"x": ""} }, wantErr: "the token of %s lacks a required claim"},
-		"a required claim's list":               {issuer: func(i *Issuer) { i.RequiredClaims = map[string]string{"team": "red"} }, claims: m("team", []string{"red"}), wantErr: "the token of %s lacks a required claim"},
-		"a verified email":                      {claims: m("email_verified", true), want: &User{Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
-		"an unverified email":                   {claims: m("email_verified", false), wantErr: "the token of %s says that its email is not verified"},
-		"an email verified, as text":            {claims: m("email_verified", "true"), wantErr: "the token of %s says that its email is not verified"},
-		"no user":                               {claims: m("email", nil), wantErr: `the token of %s has no claim "email" to take as user`},
-		"an empty user":                         {claims: m("email", ""), wantErr: `the token of %s has no claim "email" to take as user`},
-		"a user that is null":                   {issuer: func(i *Issuer) { i.UsernameClaim = "x" }, claims: m("x", json.RawMessage("null")), wantErr: `the token of %s has no claim "x" to take as user`},
-		"a user that is a number":               {claims: m("email", 17), wantErr: `the token of %s has no claim "email" to take as user`},
-		"a system user":                         {claims: m("email", "system:admin"), wantErr: "the user name in the token of %s cannot be used: names that begin with system: are Kubernetes' own"},
-		"a system user by prefix":               {issuer: func(i *Issuer) { i.UsernamePrefix = "system:" }, wantErr: "the user name in the token of %s cannot be used: names that begin with system: are Kubernetes' own"},
-		"a user with a line break":              {claims: m("email", "a\nb"), wantErr: "the user name in the token of %s cannot be used: it has characters that no name has"},
-		"system groups":                         {claims: m("groups", []string{"system:masters", "dev", "", "a\n"}), want: &User{Name: "ann@example.com", Groups: []string{"dev"}}},
-		"system groups by prefix":               {issuer: func(i *Issuer) { i.GroupsPrefix = "system:" }, want: &User{Name: "ann@example.com"}},
-		"no groups":                             {claims: m("groups", nil), want: &User{Name: "ann@example.com"}},
-		"groups that are null":                  {claims: m("groups", json.RawMessage("null")), want: &User{Name: "ann@example.com"}},
-		"one group":                             {claims: m("groups", "dev"), want: &User{Name: "ann@example.com", Groups: []string{"dev"}}},
-		"groups of another form":                {claims: m("groups", []int{1}), wantErr: `claim "groups" in the token of %s is no list of groups`},
-	}
-	for name, tt := range tests {
+	for name, tt := range oidcCases(p, c) {
 		t.Run(name, func(t *testing.T) {
-			u, err := p.oidc(c, tt.issuer).AuthenticateToken(t.Context(), sign(t, jose.RS256, rsaKey(), "one", p.claims(c, tt.claims)))
+			u, err := p.oidc(c, tt.issuer).AuthenticateToken(t.Context(),
+				sign(t, jose.RS256, rsaKey(), "one", p.claims(c, tt.claims)))
 			if tt.wantErr != "" {
 				wantRefused(t, u, err, fmt.Sprintf(tt.wantErr, p.url))
 				return
@@ -258,7 +300,8 @@ func TestOIDCSignatures(t *testing.T) {
 	signed := sign(t, jose.RS256, rsaKey(), "one", good)
 	parts := strings.Split(signed, ".")
 	other, _ := json.Marshal(p.claims(c, map[string]any{"email": "eve@example.com"}))
-	embedded, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: rsaTwo()}, &jose.SignerOptions{EmbedJWK: true})
+	embedded, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: rsaTwo()},
+		&jose.SignerOptions{EmbedJWK: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,24 +317,26 @@ func TestOIDCSignatures(t *testing.T) {
 		token string
 		ok    bool
 	}{
-		"RS256":                           {signed, true},
-		"PS512":                           {sign(t, jose.PS512, rsaKey(), "one", good), true},
-		"ES256":                           {sign(t, jose.ES256, ecKey(), "ec", good), true},
-		"EdDSA":                           {sign(t, jose.EdDSA, edKey(), "ed", good), true},
-		"without a key id":                {sign(t, jose.RS256, rsaKey(), "", good), true},
-		"another key":                     {sign(t, jose.RS256, rsaTwo(), "one", good), false},
-		"another key, unknown id":         {sign(t, jose.RS256, rsaTwo(), "two", good), false},
-		"the right key under another id":  {sign(t, jose.RS256, rsaKey(), "ec", good), false},
-		"its own key":                     {own, false},
-		"none":                            {b64([]byte(`{"alg":"none"}`)) + "." + b64(body) + ".", false},
-		"None":                            {b64([]byte(`{"alg":"None","kid":"one"}`)) + "." + b64(body) + ".", false},
-		"none with a signature":           {b64([]byte(`{"alg":"none","kid":"one"}`)) + "." + b64(body) + "." + parts[2], false},
+		"RS256":                          {signed, true},
+		"PS512":                          {sign(t, jose.PS512, rsaKey(), "one", good), true},
+		"ES256":                          {sign(t, jose.ES256, ecKey(), "ec", good), true},
+		"EdDSA":                          {sign(t, jose.EdDSA, edKey(), "ed", good), true},
+		"without a key id":               {sign(t, jose.RS256, rsaKey(), "", good), true},
+		"another key":                    {sign(t, jose.RS256, rsaTwo(), "one", good), false},
+		"another key, unknown id":        {sign(t, jose.RS256, rsaTwo(), "two", good), false},
+		"the right key under another id": {sign(t, jose.RS256, rsaKey(), "ec", good), false},
+		"its own key":                    {own, false},
+		"none":                           {b64([]byte(`{"alg":"none"}`)) + "." + b64(body) + ".", false},
+		"None":                           {b64([]byte(`{"alg":"None","kid":"one"}`)) + "." + b64(body) + ".", false},
+		"none with a signature": {b64([]byte(`{"alg":"none","kid":"one"}`)) + "." + b64(body) + "." +
+			parts[2], false},
 		"HS256 with the public key":       {sign(t, jose.HS256, publicPEM, "one", good), false},
 		"HS256 with the public key's DER": {sign(t, jose.HS256, pub, "one", good), false},
 		"other claims":                    {parts[0] + "." + b64(other) + "." + parts[2], false},
 		"no signature":                    {parts[0] + "." + parts[1] + ".", false},
 		"an odd header":                   {b64([]byte(`{`)) + "." + parts[1] + "." + parts[2], false},
-		"an unknown critical header":      {b64([]byte(`{"alg":"RS256","crit":["x"],"x":1}`)) + "." + parts[1] + "." + parts[2], false},
+		"an unknown critical header": {b64([]byte(`{"alg":"RS256","crit":["x"],"x":1}`)) + "." + parts[1] + "." +
+			parts[2], false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -358,7 +403,7 @@ func TestOIDCOfOthers(t *testing.T) {
 	if err != nil || u.Name != q.url+"#17" {
 		t.Errorf("%+v, %v", u, err)
 	}
-	// One provider's key says nothing for another.
+	// A key of one provider does not verify tokens of another.
 	u, err = o.AuthenticateToken(t.Context(), sign(t, jose.RS256, rsaTwo(), "two", p.claims(c, nil)))
 	wantRefused(t, u, err, "the token of "+p.url+" does not hold")
 }
@@ -445,7 +490,7 @@ func TestOIDCOutage(t *testing.T) {
 	}
 }
 
-// TestOIDCSlow holds that a caller who leaves does not wait for the provider.
+// TestOIDCSlow: a caller that leaves must not wait for a slow provider.
 func TestOIDCSlow(t *testing.T) {
 	p := newProvider(t)
 	c := newClock()
@@ -469,22 +514,29 @@ func TestOIDCUntrusted(t *testing.T) {
 func TestNewOIDC(t *testing.T) {
 	good := Issuer{URL: "https://x", Audiences: []string{"a"}}
 	for want, change := range map[string]func(*Issuer){
-		`issuer "http://x": want an https URL without query, such as https://accounts.example.com`:    func(i *Issuer) { i.URL = "http://x" },
-		`issuer "": want an https URL without query, such as https://accounts.example.com`:            func(i *Issuer) { i.URL = "" },
-		`issuer "https://x?a": want an https URL without query, such as https://accounts.example.com`: func(i *Issuer) { i.URL = "https://x?a" },
-		`issuer https://x: want the audiences that its tokens have for this gateway`:                  func(i *Issuer) { i.Audiences = nil },
-		`issuer https://x: skew 1h0m0s, want at most 5m`:                                              func(i *Issuer) { i.Skew = time.Hour },
-		`issuer https://y: stands twice`:                                                              func(i *Issuer) { i.URL = "https://y" },
+		`issuer "http://x": want an https URL without query, such as https://accounts.example.com`: func(i *Issuer) {
+			i.URL = "http://x"
+		},
+		`issuer "": want an https URL without query, such as https://accounts.example.com`: func(i *Issuer) {
+			i.URL = ""
+		},
+		`issuer "https://x?a": want an https URL without query, such as https://accounts.example.com`: func(i *Issuer) {
+			i.URL = "https://x?a"
+		},
+		`issuer https://x: want the audiences that its tokens have for this gateway`: func(i *Issuer) { i.Audiences = nil },
+		`issuer https://x: skew 1h0m0s, want at most 5m`:                             func(i *Issuer) { i.Skew = time.Hour },
+		`issuer https://y: stands twice`:                                             func(i *Issuer) { i.URL = "https://y" },
 	} {
 		i := good
 		change(&i)
-		if _, err := NewOIDC([]Issuer{{URL: "https://y", Audiences: []string{"a"}}, i}, nil); err == nil || err.Error() != want {
+		if _, err := NewOIDC([]Issuer{{URL: "https://y", Audiences: []string{"a"}}, i}, nil); err == nil ||
+			err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 }
 
-// FuzzOIDC holds that nothing but what the provider signed is a user.
+// FuzzOIDC: only tokens that the provider signed may authenticate a user.
 func FuzzOIDC(f *testing.F) {
 	t := &testing.T{}
 	p := &provider{t: t, url: "https://issuer.test", keys: map[string]crypto.Signer{}, asked: map[string]int{}}
@@ -496,14 +548,17 @@ func FuzzOIDC(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The provider has no key: every signature is wrong, and only the parsing is left.
+		// The provider has no key. Every signature is wrong, so that the fuzzer tests the parser.
 		docs := o.issuers[p.url].keys.client.Transport.(*documents)
 		docs.known = map[string]*document{
-			p.url + "/.well-known/openid-configuration": {asked: c.now(), at: c.now(), header: http.Header{"Content-Type": {"application/json"}},
-				body: []byte(`{"issuer":"https://issuer.test","jwks_uri":"https://issuer.test/keys"}`)},
-			p.url + "/keys": {asked: c.now(), at: c.now(), header: http.Header{"Content-Type": {"application/json"}}, body: []byte(`{"keys":[]}`)},
+			p.url + "/.well-known/openid-configuration": {asked: c.now(), at: c.now(),
+				header: http.Header{"Content-Type": {"application/json"}},
+				body:   []byte(`{"issuer":"https://issuer.test","jwks_uri":"https://issuer.test/keys"}`)},
+			p.url + "/keys": {asked: c.now(), at: c.now(), header: http.Header{"Content-Type": {"application/json"}},
+				body: []byte(`{"keys":[]}`)},
 		}
-		if u, err := o.AuthenticateToken(t.Context(), token); u != nil || (err != nil) != strings.Contains(fmt.Sprint(err), "does not hold") {
+		if u, err := o.AuthenticateToken(t.Context(), token); u != nil ||
+			(err != nil) != strings.Contains(fmt.Sprint(err), "does not hold") {
 			t.Errorf("%+v, %v", u, err)
 		}
 	})

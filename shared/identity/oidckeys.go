@@ -19,21 +19,21 @@ import (
 const (
 	// keyTime bounds one request to a provider.
 	keyTime = 5 * time.Second
-	// keyAge is how old keys may be before the provider is asked again, so that a key that it took back ends.
+	// keyAge is how long keys are used before the provider is asked again. It ends a key that the provider has revoked.
 	keyAge = 15 * time.Minute
-	// keyPause is the least time between two requests for the same document: tokens with made-up key ids cost the
-	// provider nothing.
+	// keyPause is the minimum interval between two requests for the same document. Tokens with invented key ids thus cause
+	// no load at the provider.
 	keyPause = 5 * time.Second
-	// keyOutage is how old keys may be while the provider is down.
+	// keyOutage is the maximum age of keys while the provider is down.
 	keyOutage = 24 * time.Hour
 	// maxDocument bounds a provider's documents, in bytes.
 	maxDocument = 1 << 20
 )
 
-// errProvider is the class of errors of a provider that does not answer as one.
+// errProvider is the class of errors of a provider that does not respond correctly.
 var errProvider = errors.New("identity provider unavailable")
 
-// keys are a provider's, found by discovery.
+// keys are the keys of a provider, found by discovery.
 type keys struct {
 	url     string
 	client  *http.Client
@@ -48,7 +48,7 @@ type keys struct {
 func newKeys(url string, ca *x509.CertPool, now func() time.Time) *keys {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{RootCAs: ca, MinVersion: tls.VersionTLS12}
-	transport.DisableKeepAlives = true // calls are rare, and a frozen process would keep what is dead
+	transport.DisableKeepAlives = true // requests are rare, and a process that was frozen would reuse dead connections
 	transport.ResponseHeaderTimeout = keyTime
 	return &keys{url: url, now: now, client: &http.Client{
 		Timeout:       keyTime,
@@ -66,7 +66,7 @@ func (k *keys) get(ctx context.Context) (oidc.KeySet, error) {
 		if set := k.fresh(); set != nil {
 			return set, nil
 		}
-		ctx := oidc.ClientContext(context.WithoutCancel(ctx), k.client) // whose timeout bounds it
+		ctx := oidc.ClientContext(context.WithoutCancel(ctx), k.client) // the client's timeout bounds it
 		p, err := oidc.NewProvider(ctx, k.url)
 		if err != nil {
 			return nil, err
@@ -103,8 +103,8 @@ func (k *keys) fresh() oidc.KeySet {
 	return k.set
 }
 
-// documents is an http.RoundTripper for a provider's few documents: what it has is given again for keyPause, and, while
-// the provider is down, for keyOutage.
+// documents is an http.RoundTripper that caches a provider's few documents. A document is reused for keyPause and,
+// while the provider is down, for keyOutage.
 type documents struct {
 	base http.RoundTripper
 	now  func() time.Time
@@ -120,7 +120,7 @@ type document struct {
 	lastFailed error
 }
 
-// maxDocuments is two, and some for a provider that changes its jwks_uri.
+// maxDocuments is two, and a reserve for a provider that changes its jwks_uri.
 const maxDocuments = 8
 
 // RoundTrip implements http.RoundTripper.
@@ -172,14 +172,15 @@ func (d *documents) fetch(r *http.Request) (http.Header, []byte, error) {
 	return resp.Header, body, err
 }
 
-// answer gives what there is.
+// answer returns the cached document.
 func (doc *document) answer(r *http.Request, now time.Time) (*http.Response, error) {
 	if age := now.Sub(doc.at); doc.body == nil || age < 0 || age >= keyOutage {
 		return nil, fmt.Errorf("%w: %w", errProvider, errors.Join(doc.lastFailed, errNothing))
 	}
 	return &http.Response{
 		StatusCode: http.StatusOK, Status: "200 OK", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: doc.header.Clone(), Body: io.NopCloser(bytes.NewReader(doc.body)), ContentLength: int64(len(doc.body)), Request: r,
+		Header: doc.header.Clone(), Body: io.NopCloser(bytes.NewReader(doc.body)), ContentLength: int64(len(doc.body)),
+		Request: r,
 	}, nil
 }
 

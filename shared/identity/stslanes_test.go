@@ -16,14 +16,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// madeUp returns the n-th token that a stranger without AWS credentials made up. No check but that of STS refuses it.
+// madeUp returns the n-th token that a stranger without AWS credentials invented. Only STS can reject it.
 func madeUp(n int, at time.Time) string {
 	made := strings.Replace(goodURL, "20260102T030405Z", at.UTC().Format(stsDate), 1)
 	made = strings.Replace(made, "AKIDEXAMPLE", fmt.Sprintf("AKIDMADEUP%d", n), 1)
 	return eksToken(made)
 }
 
-// isMadeUp reports whether a call of STS is that of a token of madeUp.
+// isMadeUp reports whether a request to STS is for a token of madeUp.
 func isMadeUp(r *http.Request) bool { return strings.Contains(r.URL.RawQuery, "AKIDMADEUP") }
 
 // from returns a context for requests from a source address.
@@ -31,7 +31,7 @@ func from(ctx context.Context, address string) context.Context {
 	return limits.WithSource(ctx, limits.SourceOf(netip.MustParseAddr(address)))
 }
 
-// slowSTS is an STS that answers no made-up token until release is called.
+// slowSTS is an STS that does not respond to invented tokens until release is called.
 func slowSTS(t *testing.T) (s *ststest.STS, release func()) {
 	t.Helper()
 	s, released := ststest.New(t), make(chan struct{})
@@ -46,8 +46,8 @@ func slowSTS(t *testing.T) (s *ststest.STS, release func()) {
 	return s, release
 }
 
-// TestMadeUpTokensDoNotBlockKnownKeys: made-up tokens, of many sources, occupy every call to STS that the gateway makes
-// for new credentials. Users who signed in before must still be able to sign in, or a stranger locks out everybody.
+// TestMadeUpTokensDoNotBlockKnownKeys: invented tokens from many sources can occupy all requests to STS for new
+// credentials. Users who signed in before must still be able to sign in. Otherwise a stranger locks out all users.
 func TestMadeUpTokensDoNotBlockKnownKeys(t *testing.T) {
 	s, release := slowSTS(t)
 	c := newClock()
@@ -65,7 +65,7 @@ func TestMadeUpTokensDoNotBlockKnownKeys(t *testing.T) {
 		})
 	}
 	waittest.Until(t, "made-up tokens occupy their slots", func() bool { return s.Asked.Load()-asked >= maxCalls })
-	c.pass(eksCached) // STS must be asked about the user again
+	c.pass(eksCached) // STS must be called about the user again
 	user, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if _, err := e.AuthenticateToken(from(user, "192.0.2.1"), token); err != nil {
@@ -81,8 +81,8 @@ func TestMadeUpTokensDoNotBlockKnownKeys(t *testing.T) {
 	waittest.Until(t, "the calls have ended", func() bool { return len(e.lanes.others) == 0 })
 }
 
-// TestSourceOfMadeUpTokensIsLimited: one address that makes tokens up must neither keep STS busy nor be able to keep
-// new users at other addresses from signing in.
+// TestSourceOfMadeUpTokensIsLimited: one address that sends invented tokens must not occupy STS. It must not keep new
+// users at other addresses from signing in.
 func TestSourceOfMadeUpTokensIsLimited(t *testing.T) {
 	s, c := ststest.New(t), newClock()
 	e := eksOf(t, s, c)
@@ -128,7 +128,7 @@ func TestRefusalIsRemembered(t *testing.T) {
 }
 
 // TestTokenOfAnotherRegionIsNotSent: a token must not choose a distant or a disabled region, whose STS is slow. The
-// administrator named the regions in use.
+// administrator configured the regions in use.
 func TestTokenOfAnotherRegionIsNotSent(t *testing.T) {
 	s, c := ststest.New(t), newClock()
 	e := eksOf(t, s, c)
@@ -151,8 +151,8 @@ func TestTokenOfAnotherRegionIsNotSent(t *testing.T) {
 	}
 }
 
-// TestStolenKeyIDIsLimited: the id of an access key is no secret. Who made tokens up with the id of an accepted key
-// must not occupy the slots of all accepted keys.
+// TestStolenKeyIDIsLimited: the id of an access key is not secret. A stranger that invents tokens with the id of an
+// accepted key must not occupy the slots of all accepted keys.
 func TestStolenKeyIDIsLimited(t *testing.T) {
 	l := newSTSLanes(0, time.Now)
 	stolen, other := newCredentialKey("AKIDSTOLEN", ""), newCredentialKey("AKIDOTHER", "")
@@ -183,8 +183,8 @@ func TestStolenKeyIDIsLimited(t *testing.T) {
 	}
 }
 
-// TestMadeUpTokensThatWaitAreBounded: where source addresses are not known, a stranger could have the gateway keep a
-// goroutine for each made-up token. It must refuse those beyond a bound at once.
+// TestMadeUpTokensThatWaitAreBounded: without source addresses, a stranger could make the gateway keep a goroutine for
+// each invented token. The gateway must refuse those beyond a bound at once.
 func TestMadeUpTokensThatWaitAreBounded(t *testing.T) {
 	s, release := slowSTS(t)
 	c := newClock()

@@ -14,10 +14,11 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Peer returns the certificates that the client proved to hold the key of, leaf first; none if it showed none.
+// Peer returns the certificates whose key the client has proved to own, leaf first. It returns none without a client
+// certificate.
 type Peer func(r *http.Request) ([]*x509.Certificate, error)
 
-// TLSPeer takes the certificates of the request's own TLS connection.
+// TLSPeer returns the certificates of the request's own TLS connection.
 func TLSPeer(r *http.Request) ([]*x509.Certificate, error) {
 	if r.TLS == nil {
 		return nil, nil
@@ -25,24 +26,24 @@ func TLSPeer(r *http.Request) ([]*x509.Certificate, error) {
 	return r.TLS.PeerCertificates, nil
 }
 
-// ALBHeader is where an ALB in mTLS passthrough mode puts the chain that the client showed: PEM, URL-encoded with
-// "+", "=" and "/" as they are. In verify mode the leaf alone is in X-Amzn-Mtls-Clientcert-Leaf, in the same form.
+// ALBHeader is the header for the client's chain from an ALB in mTLS passthrough mode. The value is URL-encoded PEM,
+// except for "+", "=" and "/". In verify mode the leaf alone is in X-Amzn-Mtls-Clientcert-Leaf, in the same form.
 // https://docs.aws.amazon.com/elasticloadbalancing/latest/application/mutual-authentication.html
 const ALBHeader PeerHeader = "X-Amzn-Mtls-Clientcert"
 
-// PeerHeader is the name of the header in which a balancer says what certificates the client showed, or empty for none. A balancer
-// may pass on what a client writes into a header that it does not itself use, so exactly the one that it uses must be named;
-// best by a name that nobody can guess, which ALBs allow.
+// PeerHeader is the name of the header in which a balancer forwards the client's certificates. Empty means none. A
+// balancer may forward a client's value of a header that it does not set itself. Configure exactly the one that it
+// sets, if possible with a secret name, which ALBs allow.
 type PeerHeader string
 
-// peerPrefix begins the headers that are never forwarded to members.
+// peerPrefix is the prefix of headers that are never forwarded to members.
 const peerPrefix = "X-Clusterpass-"
 
-// generatedName is the least length of a value that AWS Secrets Manager generated.
+// generatedName is the minimum length of a value that AWS Secrets Manager generated.
 const generatedName = 20
 
-// Decode implements envconfig.Decoder. It accepts only names that are never forwarded to members. It puts
-// X-Clusterpass- before a value of 20 or more lower case letters and digits: AWS generates such secrets.
+// Decode implements envconfig.Decoder. It accepts only names that are never forwarded to members. It prefixes a value
+// of 20 or more lower case letters and digits with X-Clusterpass-, because AWS generates such secrets.
 func (h *PeerHeader) Decode(v string) error {
 	other := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') }
 	if len(v) >= generatedName && !strings.ContainsFunc(v, other) {
@@ -56,8 +57,8 @@ func (h *PeerHeader) Decode(v string) error {
 	return nil
 }
 
-// ALBPeer takes the certificates of header. Only for requests that trusted says came from the configured
-// balancer, which overwrites what a client sends under that name.
+// ALBPeer returns the certificates in header. trusted must report whether the request came from the configured
+// balancer, which overwrites a client's value of that header.
 func ALBPeer(header PeerHeader, trusted func(*http.Request) bool) Peer {
 	return func(r *http.Request) ([]*x509.Certificate, error) {
 		if header == "" {
@@ -74,11 +75,11 @@ func ALBPeer(header PeerHeader, trusted func(*http.Request) bool) Peer {
 	}
 }
 
-// FormatALBHeader is the value of a PeerHeader for a chain, leaf first.
+// FormatALBHeader returns the value of a PeerHeader for a chain, leaf first.
 func FormatALBHeader(chain []*x509.Certificate) string {
 	var b strings.Builder
 	for _, c := range chain {
-		_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}) // a Builder takes everything
+		_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}) // writes to a Builder never fail
 	}
 	return strings.NewReplacer("%2B", "+", "%3D", "=", "%2F", "/").Replace(url.PathEscape(b.String()))
 }
@@ -125,13 +126,13 @@ func verifyClient(chain []*x509.Certificate, roots *x509.CertPool, now func() ti
 	return err
 }
 
-// X509 identifies callers by client certificates: the common name is the user, the organisations are the groups, as
-// Kubernetes reads them.
+// X509 authenticates callers by client certificates. As in Kubernetes, the common name is the user, and the
+// organisations are the groups.
 type X509 struct {
 	Roots *x509.CertPool // the gateway's CA
 	Peer  Peer
 	Now   func() time.Time // nil means time.Now
-	// Inspect, if not nil, refuses certificates that were revoked, and completes u by what else is known of one.
+	// Inspect, if not nil, rejects revoked certificates, and adds further attributes to u.
 	Inspect func(ctx context.Context, leaf *x509.Certificate, u *User) error
 }
 

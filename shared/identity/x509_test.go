@@ -44,14 +44,16 @@ func TestX509(t *testing.T) {
 		name    string
 		chain   []*x509.Certificate
 		at      time.Time
-		want    string // user; "" for nobody
+		want    string // user; "" if the certificate is ignored
 		wantErr string
 	}{
 		{"ours", []*x509.Certificate{alice}, time.Now(), "alice", ""},
 		{"with its CA", []*x509.Certificate{alice, ours.Cert}, time.Now(), "alice", ""},
 		{"none", nil, time.Now(), "", ""},
-		{"a stranger's", []*x509.Certificate{client(t, theirs, "alice")}, time.Now(), "", "not one that the gateway's CA signed"},
-		{"a stranger's with our CA", []*x509.Certificate{client(t, theirs, "alice"), ours.Cert}, time.Now(), "", "not one that the gateway's CA signed"},
+		{"a stranger's", []*x509.Certificate{client(t, theirs, "alice")}, time.Now(), "",
+			"not one that the gateway's CA signed"},
+		{"a stranger's with our CA", []*x509.Certificate{client(t, theirs, "alice"), ours.Cert}, time.Now(), "",
+			"not one that the gateway's CA signed"},
 		{"a server's", []*x509.Certificate{server.Leaf}, time.Now(), "", "not one that the gateway's CA signed"},
 		{"the CA itself", []*x509.Certificate{ours.Cert}, time.Now(), "", "not one that the gateway's CA signed"},
 		{"expired", []*x509.Certificate{alice}, time.Now().Add(365 * 24 * time.Hour), "", "has expired"},
@@ -60,7 +62,7 @@ func TestX509(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			// The same over TLS and through a balancer's header.
+			// The result is the same over TLS and through a balancer's header.
 			viaHeader := httptest.NewRequest("GET", "/", nil)
 			if tt.chain != nil {
 				viaHeader.Header.Set(string(ALBHeader), FormatALBHeader(tt.chain))
@@ -90,14 +92,17 @@ func TestX509(t *testing.T) {
 	t.Run("a header that is not trusted", func(t *testing.T) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set(string(ALBHeader), FormatALBHeader([]*x509.Certificate{alice}))
-		if u, err := (X509{Roots: ours.Pool(), Peer: ALBPeer(ALBHeader, func(*http.Request) bool { return false })}).Authenticate(r); u != nil || err != nil {
+		if u, err := (X509{Roots: ours.Pool(),
+			Peer: ALBPeer(ALBHeader, func(*http.Request) bool { return false })}).Authenticate(r); u != nil || err != nil {
 			t.Errorf("%+v, %v", u, err)
 		}
 	})
 	t.Run("two headers", func(t *testing.T) {
 		r := httptest.NewRequest("GET", "/", nil)
-		r.Header[string(ALBHeader)] = []string{FormatALBHeader([]*x509.Certificate{alice}), FormatALBHeader([]*x509.Certificate{alice})}
-		if u, err := (X509{Roots: ours.Pool(), Peer: ALBPeer(ALBHeader, func(*http.Request) bool { return true })}).Authenticate(r); err == nil {
+		r.Header[string(ALBHeader)] = []string{FormatALBHeader([]*x509.Certificate{alice}),
+			FormatALBHeader([]*x509.Certificate{alice})}
+		if u, err := (X509{Roots: ours.Pool(),
+			Peer: ALBPeer(ALBHeader, func(*http.Request) bool { return true })}).Authenticate(r); err == nil {
 			t.Errorf("%+v", u)
 		}
 	})
@@ -119,7 +124,7 @@ func TestPeerHeader(t *testing.T) {
 			t.Errorf("%q, which goes on to members, was taken", v)
 		}
 	}
-	// A header that the balancer does not use says nothing, whoever wrote it.
+	// The header that the balancer does not set is ignored.
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Header.Set(string(ALBHeader), "-----BEGIN")
 	for _, header := range []PeerHeader{"", "X-Amzn-Mtls-Clientcert-Leaf", "X-Clusterpass-5e1f-77"} {

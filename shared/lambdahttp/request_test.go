@@ -29,99 +29,105 @@ type seen struct {
 	Event                                                               *Event
 }
 
+const targetGroupARN = "arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/proxy/6d0ecf831eec9f09"
+
+var sourceIP = netip.MustParseAddr("203.0.113.9")
+
+var requestTests = []struct {
+	event string
+	want  seen
+}{{
+	event: "alb-multi",
+	want: seen{
+		Method: "PATCH", Host: "gateway.example.com", RemoteAddr: "203.0.113.9:0",
+		RequestURI: "/clusters/member1/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode%2Fproxy/" +
+			"?fieldManager=kubectl-client-side%2Dapply&labelSelector=app%3Dfoo%2Ctier+in+%28a%29&labelSelector=b=c&dryRun=",
+		Path:    "/clusters/member1/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node/proxy/",
+		RawPath: "/clusters/member1/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode%2Fproxy/",
+		RawQuery: "fieldManager=kubectl-client-side%2Dapply&labelSelector=app%3Dfoo%2Ctier+in+%28a%29" +
+			"&labelSelector=b=c&dryRun=",
+		Body: "{\"spec\":\"\xff\xfe\x80\"}", ContentLength: 14,
+		Header: http.Header{
+			"Accept": {"application/json"}, "Authorization": {"Bearer abc"}, "Content-Length": {"14"},
+			"Content-Type": {"application/merge-patch+json"}, "Impersonate-Group": {"a,b", "c"},
+			"User-Agent":      {"kubectl/v1.37.0"},
+			"X-Amzn-Trace-Id": {"Root=1-6a5145a7-5c3686ff7df3149177a89157"},
+			"X-Forwarded-For": {"10.0.0.7, 203.0.113.9"}, "X-Forwarded-Port": {"443"}, "X-Forwarded-Proto": {"https"},
+		},
+		Event: &Event{Kind: ALB, SourceIP: sourceIP, TargetGroupARN: targetGroupARN},
+	},
+}, {
+	event: "alb-single",
+	want: seen{
+		Method: "GET", Host: "gateway.example.com", RemoteAddr: "[2001:db8::9]:0",
+		RequestURI: "/api/v1/pods?watch=&labelSelector=a%3Db", Path: "/api/v1/pods", RawQuery: "watch=&labelSelector=a%3Db",
+		Header: http.Header{
+			"Accept":          {"application/json;as=Table, application/json"},
+			"X-Forwarded-For": {"[2001:db8::9]:51234"}, "X-Forwarded-Port": {"443"}, "X-Forwarded-Proto": {"https"},
+		},
+		Event: &Event{Kind: ALB, SourceIP: netip.MustParseAddr("2001:db8::9"), TargetGroupARN: targetGroupARN},
+	},
+}, {
+	event: "alb-health",
+	want: seen{
+		Method: "GET", RequestURI: "/livez", Path: "/livez",
+		Header: http.Header{"User-Agent": {"ELB-HealthChecker/2.0"}},
+		Event:  &Event{Kind: ALB, TargetGroupARN: targetGroupARN},
+	},
+}, {
+	event: "rest",
+	want: seen{
+		Method: "POST", Host: "a1b2c3d4e5.execute-api.eu-central-1.amazonaws.com", RemoteAddr: "203.0.113.9:0",
+		RequestURI: "/clusters/member1/api/v1/namespaces/a%2Fb/pods/" +
+			"?labelSelector=app%3Dfoo%2Ctier%20in%20%28a%29&labelSelector=b&fieldSelector=&text=a%2Bb%20c",
+		Path: "/clusters/member1/api/v1/namespaces/a/b/pods/", RawPath: "/clusters/member1/api/v1/namespaces/a%2Fb/pods/",
+		RawQuery: "labelSelector=app%3Dfoo%2Ctier%20in%20%28a%29&labelSelector=b&fieldSelector=&text=a%2Bb%20c",
+		Body:     `{"unicode":"λ"}`, ContentLength: 16,
+		Header: http.Header{
+			"Accept": {"application/json"}, "Content-Length": {"16"}, "Content-Type": {"application/json"},
+			"Impersonate-Group": {"a,b", "c"},
+			"X-Forwarded-For":   {"203.0.113.9, 70.132.20.1"}, "X-Forwarded-Port": {"443"}, "X-Forwarded-Proto": {"https"},
+		},
+		Event: &Event{
+			Kind: REST, SourceIP: sourceIP, APIID: "a1b2c3d4e5", Stage: "prod",
+			RequestID: "7c2af7db-31f3-42b5-8a6d-9ffc74e3b9e0",
+			ClientCert: &ClientCert{
+				PEM:       "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n",
+				SubjectDN: "CN=alice,O=dev", IssuerDN: "CN=clusterpass", SerialNumber: "a1:b2",
+			},
+		},
+	},
+}, {
+	event: "http",
+	want: seen{
+		Method: "PUT", Host: "a1b2c3d4e5.execute-api.eu-central-1.amazonaws.com", RemoteAddr: "203.0.113.9:0",
+		RequestURI: "/clusters/member1/api/v1/pods/a%20b%3Fc%252Fd" +
+			"?labelSelector=app%3Dfoo&labelSelector=b&text=a+b&empty=&bare",
+		Path:     "/clusters/member1/api/v1/pods/a b?c%2Fd",
+		RawQuery: "labelSelector=app%3Dfoo&labelSelector=b&text=a+b&empty=&bare",
+		Body:     "\xff\x00\xfe", ContentLength: 3,
+		Header: http.Header{
+			"Accept": {"application/json,text/plain"}, "Content-Length": {"3"}, "Content-Type": {"application/octet-stream"},
+			"Cookie":          {"session=abc123; theme=dark"},
+			"X-Forwarded-For": {"203.0.113.9"}, "X-Forwarded-Port": {"443"}, "X-Forwarded-Proto": {"https"},
+		},
+		Event: &Event{Kind: HTTP, SourceIP: sourceIP, APIID: "a1b2c3d4e5", Stage: "prod", RequestID: "ATfSmjLgPHcESJw="},
+	},
+}, {
+	event: "function-url",
+	want: seen{
+		Method: "GET", Host: "2cxn22odiwguak4feg4jtt7cwm0ziblr.lambda-url.eu-central-1.on.aws", RemoteAddr: "203.0.113.9:0",
+		RequestURI: "/a%2Fb/c%20d?a=%2F", Path: "/a/b/c d", RawPath: "/a%2Fb/c%20d", RawQuery: "a=%2F",
+		Header: http.Header{"Cookie": {"session=abc123"}, "X-Forwarded-For": {"203.0.113.9"}},
+		Event: &Event{
+			Kind: HTTP, SourceIP: sourceIP, APIID: "2cxn22odiwguak4feg4jtt7cwm0ziblr", Stage: "$default",
+			RequestID: "d16a6b55-dea9-4b23-8499-eb85c3d2d904",
+		},
+	},
+}}
+
 func TestRequest(t *testing.T) {
-	const elb = "arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/proxy/6d0ecf831eec9f09"
-	ip := netip.MustParseAddr("203.0.113.9")
-	tests := []struct {
-		event string
-		want  seen
-	}{{
-		event: "alb-multi",
-		want: seen{
-			Method: "PATCH", Host: "gateway.example.com", RemoteAddr: "203.0.113.9:0",
-			RequestURI: "/clusters/member1/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode%2Fproxy/" +
-				"?fieldManager=kubectl-client-side%2Dapply&labelSelector=app%3Dfoo%2Ctier+in+%28a%29&labelSelector=b=c&dryRun=",
-			Path:     "/clusters/member1/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node/proxy/",
-			RawPath:  "/clusters/member1/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode%2Fproxy/",
-			RawQuery: "fieldManager=kubectl-client-side%2Dapply&labelSelector=app%3Dfoo%2Ctier+in+%28a%29&labelSelector=b=c&dryRun=",
-			Body:     "{\"spec\":\"\xff\xfe\x80\"}", ContentLength: 14,
-			Header: http.Header{
-				"Accept": {"application/json"}, "Authorization": {"Bearer abc"}, "Content-Length": {"14"},
-				"Content-Type": {"application/merge-patch+json"}, "Impersonate-Group": {"a,b", "c"},
-				"User-Agent":      {"kubectl/v1.37.0"},
-				"X-Amzn-Trace-Id": {"Root=1-6a5145a7-5c3686ff7df3149177a89157"},
-				"X-Forwarded-For": {"10.0.0.7, 203.0.113.9"}, "X-Forwarded-Port": {"443"}, "X-Forwarded-Proto": {"https"},
-			},
-			Event: &Event{Kind: ALB, SourceIP: ip, TargetGroupARN: elb},
-		},
-	}, {
-		event: "alb-single",
-		want: seen{
-			Method: "GET", Host: "gateway.example.com", RemoteAddr: "[2001:db8::9]:0",
-			RequestURI: "/api/v1/pods?watch=&labelSelector=a%3Db", Path: "/api/v1/pods", RawQuery: "watch=&labelSelector=a%3Db",
-			Header: http.Header{
-				"Accept":          {"application/json;as=Table, application/json"},
-				"X-Forwarded-For": {"[2001:db8::9]:51234"}, "X-Forwarded-Port": {"443"}, "X-Forwarded-Proto": {"https"},
-			},
-			Event: &Event{Kind: ALB, SourceIP: netip.MustParseAddr("2001:db8::9"), TargetGroupARN: elb},
-		},
-	}, {
-		event: "alb-health",
-		want: seen{
-			Method: "GET", RequestURI: "/livez", Path: "/livez",
-			Header: http.Header{"User-Agent": {"ELB-HealthChecker/2.0"}},
-			Event:  &Event{Kind: ALB, TargetGroupARN: elb},
-		},
-	}, {
-		event: "rest",
-		want: seen{
-			Method: "POST", Host: "a1b2c3d4e5.execute-api.eu-central-1.amazonaws.com", RemoteAddr: "203.0.113.9:0",
-			RequestURI: "/clusters/member1/api/v1/namespaces/a%2Fb/pods/" +
-				"?labelSelector=app%3Dfoo%2Ctier%20in%20%28a%29&labelSelector=b&fieldSelector=&text=a%2Bb%20c",
-			Path: "/clusters/member1/api/v1/namespaces/a/b/pods/", RawPath: "/clusters/member1/api/v1/namespaces/a%2Fb/pods/",
-			RawQuery: "labelSelector=app%3Dfoo%2Ctier%20in%20%28a%29&labelSelector=b&fieldSelector=&text=a%2Bb%20c",
-			Body:     `{"unicode":"λ"}`, ContentLength: 16,
-			Header: http.Header{
-				"Accept": {"application/json"}, "Content-Length": {"16"}, "Content-Type": {"application/json"},
-				"Impersonate-Group": {"a,b", "c"},
-				"X-Forwarded-For":   {"203.0.113.9, 70.132.20.1"}, "X-Forwarded-Port": {"443"}, "X-Forwarded-Proto": {"https"},
-			},
-			Event: &Event{
-				Kind: REST, SourceIP: ip, APIID: "a1b2c3d4e5", Stage: "prod", RequestID: "7c2af7db-31f3-42b5-8a6d-9ffc74e3b9e0",
-				ClientCert: &ClientCert{
-					PEM:       "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n",
-					SubjectDN: "CN=alice,O=dev", IssuerDN: "CN=clusterpass", SerialNumber: "a1:b2",
-				},
-			},
-		},
-	}, {
-		event: "http",
-		want: seen{
-			Method: "PUT", Host: "a1b2c3d4e5.execute-api.eu-central-1.amazonaws.com", RemoteAddr: "203.0.113.9:0",
-			RequestURI: "/clusters/member1/api/v1/pods/a%20b%3Fc%252Fd?labelSelector=app%3Dfoo&labelSelector=b&text=a+b&empty=&bare",
-			Path:       "/clusters/member1/api/v1/pods/a b?c%2Fd",
-			RawQuery:   "labelSelector=app%3Dfoo&labelSelector=b&text=a+b&empty=&bare",
-			Body:       "\xff\x00\xfe", ContentLength: 3,
-			Header: http.Header{
-				"Accept": {"application/json,text/plain"}, "Content-Length": {"3"}, "Content-Type": {"application/octet-stream"},
-				"Cookie":          {"session=abc123; theme=dark"},
-				"X-Forwarded-For": {"203.0.113.9"}, "X-Forwarded-Port": {"443"}, "X-Forwarded-Proto": {"https"},
-			},
-			Event: &Event{Kind: HTTP, SourceIP: ip, APIID: "a1b2c3d4e5", Stage: "prod", RequestID: "ATfSmjLgPHcESJw="},
-		},
-	}, {
-		event: "function-url",
-		want: seen{
-			Method: "GET", Host: "2cxn22odiwguak4feg4jtt7cwm0ziblr.lambda-url.eu-central-1.on.aws", RemoteAddr: "203.0.113.9:0",
-			RequestURI: "/a%2Fb/c%20d?a=%2F", Path: "/a/b/c d", RawPath: "/a%2Fb/c%20d", RawQuery: "a=%2F",
-			Header: http.Header{"Cookie": {"session=abc123"}, "X-Forwarded-For": {"203.0.113.9"}},
-			Event: &Event{
-				Kind: HTTP, SourceIP: ip, APIID: "2cxn22odiwguak4feg4jtt7cwm0ziblr", Stage: "$default",
-				RequestID: "d16a6b55-dea9-4b23-8499-eb85c3d2d904",
-			},
-		},
-	}}
-	for _, tt := range tests {
+	for _, tt := range requestTests {
 		t.Run(tt.event, func(t *testing.T) {
 			var got seen
 			f := New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -225,8 +231,9 @@ func TestBadRequests(t *testing.T) {
 		"escape":            `{"httpMethod":"GET","path":"/%zz",` + rc + `}`,
 		"header value":      `{"httpMethod":"GET","path":"/","headers":{"a":"b\r\nc: d"},` + rc + `}`,
 		"header name":       `{"httpMethod":"GET","path":"/","headers":{"a b":"c"},` + rc + `}`,
-		"cookie":            `{"version":"2.0","rawPath":"/","cookies":["a\r\nb"],"requestContext":{"http":{"method":"GET"}}}`,
-		"base64":            `{"httpMethod":"POST","path":"/","body":"%%","isBase64Encoded":true,` + rc + `}`,
+		"cookie": `{"version":"2.0","rawPath":"/","cookies":["a\r\nb"],` +
+			`"requestContext":{"http":{"method":"GET"}}}`,
+		"base64": `{"httpMethod":"POST","path":"/","body":"%%","isBase64Encoded":true,` + rc + `}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := New(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") }), Options{})

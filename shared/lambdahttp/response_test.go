@@ -295,6 +295,37 @@ func TestBrokenAnswers(t *testing.T) {
 	}
 }
 
+// invokeWith returns the response of a handler that writes body in chunks. It also returns the handler's last write
+// error, and the cause of the end of its context. The limit applies to the response.
+func invokeWith(t *testing.T, body []byte, limit, chunk int, encoding string, declare bool) (
+	b []byte, writeErr, cause error,
+) {
+	t.Helper()
+	f := New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "x/y")
+		if encoding != "" {
+			w.Header().Set("Content-Encoding", encoding)
+		}
+		if declare {
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		}
+		for rest := body; len(rest) > 0 && writeErr == nil; rest = rest[min(chunk, len(rest)):] {
+			_, writeErr = w.Write(rest[:min(chunk, len(rest))])
+		}
+		cause = context.Cause(r.Context())
+	}), Options{MaxResponse: limit, Overflow: func(r *http.Request, status int, h http.Header) http.Handler {
+		if status != 200 || h.Get("Content-Type") != "x/y" || r.Context().Err() != nil {
+			t.Errorf("overflow of %d %v, context %v", status, h, r.Context().Err())
+		}
+		return http.RedirectHandler("/bridge/x", http.StatusTemporaryRedirect)
+	}})
+	b, err := f.Invoke(t.Context(), albEvent(t, "GET", "/x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, writeErr, cause
+}
+
 // TestLimit: for bodies around the limit, a response may use the last byte, but not one more. Otherwise the handler is
 // stopped.
 func TestLimit(t *testing.T) {
@@ -318,29 +349,7 @@ func TestLimit(t *testing.T) {
 					used, overflowed, chunk := 0, false, 1+rand.IntN(200)
 					for n := limit / 2; n < limit+20; n++ {
 						body := mk(n)
-						var writeErr, cause error
-						f := New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-							w.Header().Set("Content-Type", "x/y")
-							if encoding != "" {
-								w.Header().Set("Content-Encoding", encoding)
-							}
-							if declare {
-								w.Header().Set("Content-Length", strconv.Itoa(n))
-							}
-							for rest := body; len(rest) > 0 && writeErr == nil; rest = rest[min(chunk, len(rest)):] {
-								_, writeErr = w.Write(rest[:min(chunk, len(rest))])
-							}
-							cause = context.Cause(r.Context())
-						}), Options{MaxResponse: limit, Overflow: func(r *http.Request, status int, h http.Header) http.Handler {
-							if status != 200 || h.Get("Content-Type") != "x/y" || r.Context().Err() != nil {
-								t.Errorf("overflow of %d %v, context %v", status, h, r.Context().Err())
-							}
-							return http.RedirectHandler("/bridge/x", http.StatusTemporaryRedirect)
-						}})
-						b, err := f.Invoke(t.Context(), albEvent(t, "GET", "/x"))
-						if err != nil {
-							t.Fatal(err)
-						}
+						b, writeErr, cause := invokeWith(t, body, limit, chunk, encoding, declare)
 						if len(b) > limit {
 							t.Fatalf("%d bytes became %d", n, len(b))
 						}

@@ -36,7 +36,7 @@ const agentCredential = "agent's credential"
 // name. Credentials of another uid are refused.
 type enrolment struct {
 	UID     string    `json:"uid"`
-	Cluster types.UID `json:"cluster"` // the Cluster's uid: another one of its name has other agents
+	Cluster types.UID `json:"cluster"` // the Cluster's uid; a later Cluster of that name has other agents
 	Created time.Time `json:"created"`
 	// Generation and Key, a thumbprint, are those of the newest credential, which was issued at Renewed. They are zero
 	// before the first exchange.
@@ -58,23 +58,23 @@ type confirmation struct {
 	Key *jose.JSONWebKey `json:"jwk"`
 }
 
-// Presented is what an agent authenticates with.
+// Presented is the authentication of an agent's request.
 type Presented struct {
 	Token   string
-	Proof   string         // of the possession of the key that Token is bound to
-	Use     possession.Use // what the agent asks for
+	Proof   string         // proves the possession of the key that Token is bound to
+	Use     possession.Use // the purpose of the request
 	Request string         // PKCS#10 request for the next credential, only with possession.Renew
 }
 
 // Agent is an authenticated agent of a private cluster.
 type Agent struct {
 	Cluster string
-	// TTL is the time from the credential's beginning to its end.
+	// TTL is the whole lifetime of the credential.
 	TTL time.Duration
-	// Recheck returns an error once an agent may not be connected by this credential any more: it has expired, the key
-	// that signed it is gone, or the cluster's agents may not connect at all.
+	// Recheck returns an error when the credential is no longer valid. It has expired, its key is gone, or the agents of
+	// the cluster were revoked.
 	Recheck func(ctx context.Context) error
-	// Ending reports whether the last quarter of the credential's life has begun. Agents have their next one by then.
+	// Ending reports whether the last quarter of the credential's lifetime has begun. Agents renew it before.
 	Ending func() bool
 
 	uid        string
@@ -133,7 +133,7 @@ func (i *Issuer) RevokeAgent(ctx context.Context, cluster string) error {
 }
 
 func (i *Issuer) agentToken(ctx context.Context, a *Agent, audience string, own agentClaims) (secrets.Value, error) {
-	if _, err := i.renewed(ctx, TunnelKeys); err != nil { // by which the agents will be reached
+	if _, err := i.renewed(ctx, TunnelKeys); err != nil { // the gateway reaches the agents by them
 		return secrets.Value{}, fmt.Errorf("the keys of the tunnel port: %w", err)
 	}
 	now := i.now().Truncate(time.Second)
@@ -143,9 +143,8 @@ func (i *Issuer) agentToken(ctx context.Context, a *Agent, audience string, own 
 	}, own)
 }
 
-// Agent authenticates an agent of the named cluster. Its errors are *status.Error: Unauthenticated or
-// StoreUnavailable. One that wraps a *ReusedError means that two have used the credential's key: call
-// Issuer.EndAgents.
+// Agent authenticates an agent of the named cluster. Its errors are *status.Error: Unauthenticated or StoreUnavailable.
+// A wrapped *ReusedError means that two programs used the credential's key. The caller then calls Issuer.EndAgents.
 func (v *Verifier) Agent(ctx context.Context, cluster string, p Presented) (*Agent, error) {
 	if v.cfg.URL == "" {
 		return nil, refused(nil, "this gateway accepts no agents, since its own URL is not configured")
@@ -162,7 +161,7 @@ func (v *Verifier) Agent(ctx context.Context, cluster string, p Presented) (*Age
 	c, err := v.signed(ctx, agentToken, p.Token, audience, &own)
 	switch {
 	case errors.Is(err, jwt.ErrExpired):
-		return nil, refused(err, "the %s has expired; %s", agentCredential, joinAgain(cluster))
+		return nil, refused(err, "the %s has expired; %s", agentCredential, rejoinHint(cluster))
 	case err != nil:
 		return nil, err
 	case c.Subject != cluster || c.IssuedAt == nil:
@@ -176,16 +175,16 @@ func (v *Verifier) Agent(ctx context.Context, cluster string, p Presented) (*Age
 			a.key, err = possession.Thumbprint(own.Confirmation.Key)
 		}
 		if err != nil {
-			return nil, unproven(err)
+			return nil, invalidProof(err)
 		}
 	}
-	v.follow(a, c.Expiry.Time(), keyOf(p.Token))
+	v.setChecks(a, c.Expiry.Time(), keyOf(p.Token))
 	if err := a.Recheck(ctx); err != nil {
 		return nil, err
 	}
-	if proof != "" { // only now: agents whose credential was revoked must not use up the proofs of others
+	if proof != "" { // after Recheck: agents with a revoked credential must not use up the proofs of others
 		if err := v.proofs.Use(cluster, proof, v.cfg.Now()); err != nil {
-			return nil, unproven(err)
+			return nil, invalidProof(err)
 		}
 	}
 	if p.Use == possession.Connect {
@@ -194,11 +193,11 @@ func (v *Verifier) Agent(ctx context.Context, cluster string, p Presented) (*Age
 	return a, err
 }
 
-func unproven(err error) *status.Error {
+func invalidProof(err error) *status.Error {
 	return refused(err, "the agent does not prove that it has the key of its credential: %v", err)
 }
 
-func joinAgain(cluster string) string {
+func rejoinHint(cluster string) string {
 	return "have the cluster join again: clusterpass cluster join --pull --replace " + cluster
 }
 
@@ -209,11 +208,11 @@ func hasAudience(token, audience string) bool {
 	return err == nil && t.UnsafeClaimsWithoutVerification(&c) == nil && c.Audience.Contains(audience)
 }
 
-// follow sets Recheck and Ending of an agent whose credential ends at end and was signed by the key of that id.
-func (v *Verifier) follow(a *Agent, end time.Time, signer string) {
+// setChecks sets Recheck and Ending of an agent, for a credential that ends at end and was signed with the key signer.
+func (v *Verifier) setChecks(a *Agent, end time.Time, signer string) {
 	a.Ending = func() bool { return !v.cfg.Now().Before(end.Add(-a.TTL / 4)) }
 	a.Recheck = func(ctx context.Context) error {
-		if !v.cfg.Now().Before(end.Add(skew)) {
+		if !v.cfg.Now().Before(end.Add(clockSkew)) {
 			return refused(nil, "the %s has expired", agentCredential)
 		}
 		if _, err := v.key(ctx, agentToken, signer); err != nil {
@@ -233,7 +232,7 @@ func (v *Verifier) follow(a *Agent, end time.Time, signer string) {
 			}
 		}
 		if e.UID != a.uid || e.Cluster != c.UID || c.Spec.SyncMode != clusterv1alpha1.Pull {
-			return refused(nil, "the %s was revoked; %s", agentCredential, joinAgain(a.Cluster))
+			return refused(nil, "the %s was revoked; %s", agentCredential, rejoinHint(a.Cluster))
 		}
 		return e.ended(a.Cluster)
 	}

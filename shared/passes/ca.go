@@ -9,10 +9,12 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// CASecret names the secret with the CA of clients, certificate and key in PEM: where it is there, gateways make certificates.
+// CASecret names the secret with the CA of client certificates: certificate and key in PEM. Gateways that have it issue
+// certificates.
 const CASecret = "keys/client-ca"
 
-// LoadCA returns the CA of clients, or an error that wraps secrets.ErrNotFound where certificates are made elsewhere.
+// LoadCA returns the CA of client certificates. The error wraps secrets.ErrNotFound if this gateway does not have the
+// CA.
 func LoadCA(ctx context.Context, store secrets.Store) (*pki.CA, error) {
 	s, err := store.Get(ctx, CASecret)
 	if err != nil {
@@ -25,7 +27,7 @@ func LoadCA(ctx context.Context, store secrets.Store) (*pki.CA, error) {
 	return ca, nil
 }
 
-// StoreCA keeps the CA of clients, in place of the one that is kept.
+// StoreCA stores the CA of client certificates, and replaces an earlier one.
 func StoreCA(ctx context.Context, store secrets.Store, ca *pki.CA) error {
 	pem, err := ca.KeyPair()
 	if err != nil {

@@ -1,29 +1,29 @@
-// Package passes makes and verifies the gateway's own credentials: tokens (JWTs that it signs) and client certificates, each of
-// them a pass, an object that says whose it is and which clusters and verbs it is good for.
+// Package passes issues and verifies the gateway's own credentials. Each is a pass: an object with a user, clusters and
+// verbs. Its credential is a token (a JWT that the gateway signs) or a client certificate.
 //
 // Invariants:
-//   - A pass is good for as long as its object is there, with the uid that the credential names. Nothing that is older than
-//     MaxAge is believed of that: without the store the answer is 503.
-//   - What a pass may do is what RBAC grants its user, and no more than its object says (identity.Scope).
-//   - The object holds no secret: who reads the object store can make no credential of it.
-//   - Keys that sign are in the secret store, or with a Signer. Keys that verify are in the object store.
-//   - Agents' credentials and tunnel tokens have keys of their own, which verify no pass.
-//   - A client certificate of the gateway's CA, pass or not, is good until an object revokes its serial number.
+//   - A pass is valid while its object exists with the uid in the credential. The answer to that is never older than
+//     MaxAge. Without the store the response is 503.
+//   - A pass grants what RBAC grants its user, limited by its object (identity.Scope).
+//   - The object contains no secret. A reader of the object store can derive no credential from it.
+//   - Private keys are in the secret store, or with a Signer. Public keys are in the object store.
+//   - Agents' credentials and tunnel tokens have their own keys, which verify no pass.
+//   - Any client certificate of the gateway's CA is valid until an object revokes its serial number.
 package passes
 
 import "time"
 
-// MaxAge is how old what is known of a pass, or of a certificate's revocation, may be at all.
+// MaxAge bounds the age of cached passes and revocations.
 const MaxAge = 30 * time.Second
 
-// Limits of how long a pass may be good for.
+// Limits of the lifetime of a pass.
 const (
 	MinTTL     = time.Minute
 	MaxTTL     = 7 * 24 * time.Hour
 	DefaultTTL = 8 * time.Hour
-	// MaxCertificateTTL is MaxTTL for certificates, which others than the gateway may trust, and those know of no revocation.
+	// MaxCertificateTTL is MaxTTL for certificates. Other servers may trust them, and those read no revocations.
 	MaxCertificateTTL = 24 * time.Hour
 )
 
-// skew is by how much the clocks of two gateways may differ.
-const skew = 10 * time.Second
+// clockSkew is the accepted difference between the clocks of two gateways.
+const clockSkew = 10 * time.Second

@@ -22,18 +22,18 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Issuer makes passes and ends them. It is safe for concurrent use. Who may have which pass is for its callers to decide.
+// Issuer issues and revokes passes. It is safe for concurrent use. Its callers authorize the request.
 type Issuer struct {
 	Objects objects.Store
 	Secrets secrets.Store
-	// URL is the gateway's, as its configuration has it: iss and aud of tokens.
+	// URL is the configured URL of the gateway: iss and aud of tokens.
 	URL    string
-	CA     *pki.CA          // signs certificates; nil where none can be made
-	Signer Signer           // signs tokens that are passes; nil for the keys of the secret store
+	CA     *pki.CA          // signs certificates; nil if this gateway issues none
+	Signer Signer           // signs tokens of passes; nil for the keys of the secret store
 	Now    func() time.Time // nil means time.Now
 }
 
-// Issued is a new pass. Its credential is nowhere else.
+// Issued is a new pass. No store keeps its credential.
 type Issued struct {
 	Pass        *v1alpha1.Pass
 	Token       secrets.Value // of form token
@@ -41,12 +41,12 @@ type Issued struct {
 	Key         secrets.Value // PEM, the certificate's
 }
 
-// verbs are those that a call to a member can have.
+// verbs are those that a request to a member can have.
 var verbs = []string{v1alpha1.Any, "get", "create", "update", "patch", "delete"}
 
-// FieldError says which field of a pass cannot be meant.
+// FieldError is an invalid field of a pass.
 type FieldError struct {
-	Field, Value string // Value is "" where there is none
+	Field, Value string // Value is "" for a missing value
 	Problem      string
 }
 
@@ -58,7 +58,7 @@ func (e *FieldError) Error() string {
 	return e.Field + " " + e.Value + ": " + e.Problem
 }
 
-func wrong(field string, value any, format string, args ...any) error {
+func fieldError(field string, value any, format string, args ...any) error {
 	e := &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
 	switch v := value.(type) {
 	case nil:
@@ -70,59 +70,63 @@ func wrong(field string, value any, format string, args ...any) error {
 	return e
 }
 
-// Default fills in what a new pass does not say. longest is how long it may be good for.
-func Default(s *v1alpha1.PassSpec, longest time.Duration) {
+// Default sets the missing fields of a new pass. maxTTL bounds its lifetime.
+func Default(s *v1alpha1.PassSpec, maxTTL time.Duration) {
 	if s.TTL.Duration == 0 {
-		s.TTL.Duration = min(DefaultTTL, longest)
+		s.TTL.Duration = min(DefaultTTL, maxTTL)
 	}
 	if s.Form == "" {
 		s.Form = v1alpha1.Token
 	}
 }
 
-// Validate returns a *FieldError of the first field of a pass that cannot be meant. longest is how long it may be good for.
-func Validate(p *v1alpha1.Pass, longest time.Duration) error {
+// Validate returns a *FieldError for the first invalid field of a pass. maxTTL bounds its lifetime.
+func Validate(p *v1alpha1.Pass, maxTTL time.Duration) error {
 	s := &p.Spec
 	if problems := validation.IsDNS1123Subdomain(p.Name); len(problems) > 0 {
-		return wrong("metadata.name", p.Name, "%s", problems[0])
+		return fieldError("metadata.name", p.Name, "%s", problems[0])
 	}
 	for field, names := range map[string][]string{"user": {s.User}, "groups": s.Groups} {
 		for _, n := range names {
-			if n == "" || strings.TrimSpace(n) != n || strings.ContainsFunc(n, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-				return wrong("spec."+field, n, "want a name without control characters, and without spaces at its ends")
+			if n == "" || strings.TrimSpace(n) != n ||
+				strings.ContainsFunc(n, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+				return fieldError("spec."+field, n, "want a name without control characters, and without spaces at its ends")
 			}
 		}
 	}
 	if len(s.Clusters) == 0 {
-		return wrong("spec.clusters", nil, "name the clusters that the pass is for, or * for all that its user may reach")
+		return fieldError("spec.clusters", nil,
+			"name the clusters that the pass is for, or * for all that its user may reach")
 	}
 	for _, c := range s.Clusters {
 		if c != v1alpha1.Any && len(validation.IsDNS1123Label(c)) > 0 {
-			return wrong("spec.clusters", c, "want a cluster's name, or *")
+			return fieldError("spec.clusters", c, "want a cluster's name, or *")
 		}
 	}
 	if len(s.Verbs) == 0 {
-		return wrong("spec.verbs", nil, "name the verbs that the pass is for, or * for all that its user may use")
+		return fieldError("spec.verbs", nil, "name the verbs that the pass is for, or * for all that its user may use")
 	}
 	for _, v := range s.Verbs {
 		if !slices.Contains(verbs, v) {
-			return wrong("spec.verbs", v, "want one of %s", strings.Join(verbs, ", "))
+			return fieldError("spec.verbs", v, "want one of %s", strings.Join(verbs, ", "))
 		}
 	}
 	switch s.Form {
 	case v1alpha1.Token:
 	case v1alpha1.Certificate:
-		longest = min(longest, MaxCertificateTTL)
+		maxTTL = min(maxTTL, MaxCertificateTTL)
 	default:
-		return wrong("spec.form", s.Form, "want %s or %s", v1alpha1.Token, v1alpha1.Certificate)
+		return fieldError("spec.form", s.Form, "want %s or %s", v1alpha1.Token, v1alpha1.Certificate)
 	}
-	if s.TTL.Duration < MinTTL || s.TTL.Duration > longest {
-		return wrong("spec.ttl", s.TTL.Duration, "want %s to %s, the longest that this gateway allows for a %s", MinTTL, longest, s.Form)
+	if s.TTL.Duration < MinTTL || s.TTL.Duration > maxTTL {
+		return fieldError("spec.ttl", s.TTL.Duration, "want %s to %s, the longest that this gateway allows for a %s", MinTTL,
+			maxTTL, s.Form)
 	}
 	return nil
 }
 
-// Create makes the credential of p and stores p with its uid and end. A name that is taken is objects.ErrExists.
+// Create mints the credential of p, and stores p with its uid and expiry. It returns objects.ErrExists if the name
+// exists.
 func (i *Issuer) Create(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) {
 	p = p.DeepCopy()
 	Default(&p.Spec, MaxTTL)
@@ -137,7 +141,7 @@ func (i *Issuer) Create(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) 
 	if err != nil {
 		return nil, err
 	}
-	// Only now: without the object, what was made is worth nothing.
+	// The object is stored last. Without it, the credential is not valid.
 	value, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
@@ -148,7 +152,8 @@ func (i *Issuer) Create(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) 
 	return out, nil
 }
 
-// Mint makes the credential of p, which has its uid, its creation and its end. It is worth nothing until p is stored.
+// Mint creates the credential of p, which has its uid, creation time and expiry. The credential is valid once p is
+// stored.
 func (i *Issuer) Mint(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) {
 	out := &Issued{Pass: p}
 	if p.Spec.Form == v1alpha1.Certificate {
@@ -167,12 +172,12 @@ func (i *Issuer) certificate(out *Issued) error {
 	return err
 }
 
-// certificateURI is in the certificate of a pass, as its URI: which pass it is.
+// certificateURI returns the URI that names the pass in its certificate.
 func certificateURI(p *v1alpha1.Pass) *url.URL {
 	return &url.URL{Scheme: "clusterpass", Host: "pass", Path: "/" + p.Name + "/" + string(p.UID)}
 }
 
-// claims are what a token says beside the registered claims. Whatever else there is to know stands in the pass's object.
+// claims are the private claims of a token. All other data is in the pass's object.
 type claims struct {
 	Pass string `json:"clusterpass.io/pass"` // the object's name; jti is its uid
 }
@@ -186,7 +191,7 @@ func (i *Issuer) token(ctx context.Context, out *Issued) (err error) {
 	return err
 }
 
-// List returns all passes by name, those that have expired among them.
+// List returns all passes by name, including expired ones.
 func (i *Issuer) List(ctx context.Context) ([]v1alpha1.Pass, error) {
 	page, err := i.Objects.List(ctx, v1alpha1.PassPrefix, 0, "")
 	if err != nil {
@@ -202,12 +207,13 @@ func (i *Issuer) List(ctx context.Context) ([]v1alpha1.Pass, error) {
 	return out, nil
 }
 
-// Revoke ends a pass, or returns objects.ErrNotFound. Within MaxAge no gateway takes it any more.
+// Revoke revokes a pass, or returns objects.ErrNotFound. Every gateway refuses it within MaxAge.
 func (i *Issuer) Revoke(ctx context.Context, name string) error {
 	return i.remove(ctx, v1alpha1.PassPrefix+name)
 }
 
-// remove deletes what has the key now, however often it is written meanwhile; but not another object that takes its name.
+// remove deletes the present object with the key, even if it is updated meanwhile. It never deletes a later object with
+// the same key.
 func (i *Issuer) remove(ctx context.Context, key string) error {
 	var first string
 	for n := range attempts {
@@ -229,7 +235,7 @@ func (i *Issuer) remove(ctx context.Context, key string) error {
 	return fmt.Errorf("delete %s: %w", key, objects.ErrConflict)
 }
 
-// uidOf returns the uid of a pass or an enrolment; "" where it cannot be read, which can still be removed.
+// uidOf returns the uid of a pass or an enrolment. It returns "" for an unreadable object, which can still be removed.
 func uidOf(value []byte) string {
 	var o struct {
 		UID      string `json:"uid"`
@@ -242,10 +248,10 @@ func uidOf(value []byte) string {
 }
 
 const (
-	// pruneEvery is how often passes that have expired are looked for, and pruneAfter how long they stay to be seen.
-	pruneEvery = time.Hour
-	pruneAfter = 24 * time.Hour
-	// prunePage is how many are read at once.
+	// pruneInterval is the interval between searches for expired passes. pruneAfter is how long they stay listed.
+	pruneInterval = time.Hour
+	pruneAfter    = 24 * time.Hour
+	// prunePage is the number of passes in one read.
 	prunePage = 100
 )
 
@@ -262,8 +268,9 @@ func (i *Issuer) Prune(ctx context.Context) error {
 			if json.Unmarshal(o.Value, &p) != nil || i.now().Sub(p.Status.ExpirationTimestamp.Time) <= pruneAfter {
 				continue
 			}
-			// This one, not another that has its name by now.
-			if _, err := i.Objects.Delete(ctx, o.Key, o.Revision); err != nil && !errors.Is(err, objects.ErrNotFound) && !errors.Is(err, objects.ErrConflict) {
+			// A later pass with the same name has another revision, and stays.
+			if _, err := i.Objects.Delete(ctx, o.Key, o.Revision); err != nil && !errors.Is(err, objects.ErrNotFound) &&
+				!errors.Is(err, objects.ErrConflict) {
 				errs = append(errs, fmt.Errorf("delete %s: %w", o.Key, err))
 			}
 		}
@@ -273,7 +280,7 @@ func (i *Issuer) Prune(ctx context.Context) error {
 	}
 }
 
-// Maintain calls PublishAll and Prune now and every hour, until ctx ends. It passes their errors to failed.
+// Maintain calls PublishAll and Prune at once, and then every hour until ctx ends. It passes their errors to failed.
 func (i *Issuer) Maintain(ctx context.Context, failed func(error)) {
 	for {
 		for _, do := range []func(context.Context) error{i.PublishAll, i.Prune} {
@@ -284,7 +291,7 @@ func (i *Issuer) Maintain(ctx context.Context, failed func(error)) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pruneEvery):
+		case <-time.After(pruneInterval):
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Sets of keys. Each name is that of a secret with private keys, and of an object with the public ones. A key of one
-// set cannot sign for another purpose, so that a program reads only the secrets of its own tokens.
+// Key sets. Each name is that of a secret with private keys, and of an object with the public ones. Every purpose has
+// its own set, so a program reads only the secrets of the tokens that it signs.
 const (
 	PassKeys   = "keys/passes"
 	AgentKeys  = "keys/agents"
@@ -26,13 +26,14 @@ const (
 )
 
 const (
-	// keyLife is how old a key may be that signs. The next token gets a new one.
+	// keyLife is the maximum age of a signing key. The next token gets a new key.
 	keyLife = 30 * 24 * time.Hour
-	// settle is how long a new key only verifies, until every gateway and whoever else reads the JWKS has it.
-	settle = time.Minute
-	// useful is how long a key verifies after it has ceased to sign: until all that it signed has ended.
-	useful = settle + MaxTTL + skew
-	// attempts bounds how often a change is made again because of another writer's.
+	// activationDelay is how long a new key only verifies. By then all gateways, and other readers of the JWKS, have read
+	// it.
+	activationDelay = time.Minute
+	// verifyPeriod is how long a key verifies after it last signed. By then all of its tokens have expired.
+	verifyPeriod = activationDelay + MaxTTL + clockSkew
+	// attempts bounds the retries of a write after conflicts.
 	attempts = 5
 )
 
@@ -42,7 +43,7 @@ type signingKey struct {
 	Key     jose.JSONWebKey `json:"key"`
 }
 
-// keySet is the value of a set's secret: several keys, oldest first. Tokens of the old one stay good after a new one.
+// keySet is the value of a set's secret: its keys, oldest first. Tokens of an old key stay valid after a rotation.
 type keySet struct {
 	Keys []signingKey `json:"keys"`
 }
@@ -65,15 +66,16 @@ func (s *keySet) value() (secrets.Value, error) {
 	return secrets.NewValue(data), err
 }
 
-// add makes a new key, and drops those that signed nothing which may still be good.
+// add appends a new key, and removes keys whose tokens have all expired.
 func (s *keySet) add(now time.Time) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
-	s.Keys = append(s.Keys, signingKey{now, jose.JSONWebKey{Key: key, KeyID: uuid.NewString(), Algorithm: string(jose.ES256), Use: "sig"}})
+	s.Keys = append(s.Keys,
+		signingKey{now, jose.JSONWebKey{Key: key, KeyID: uuid.NewString(), Algorithm: string(jose.ES256), Use: "sig"}})
 	done := 0
-	for done+1 < len(s.Keys) && now.Sub(s.Keys[done+1].Created) > useful {
+	for done+1 < len(s.Keys) && now.Sub(s.Keys[done+1].Created) > verifyPeriod {
 		done++
 	}
 	s.Keys = slices.Delete(s.Keys, 0, done)
@@ -88,22 +90,22 @@ func (s *keySet) renew(now time.Time) (bool, error) {
 	return true, s.add(now)
 }
 
-// signer is the newest key that everybody knows of.
+// signer returns the newest key that all gateways have read.
 func (s *keySet) signer(now time.Time) signingKey {
 	for _, k := range slices.Backward(s.Keys) {
-		if now.Sub(k.Created) >= settle {
+		if now.Sub(k.Created) >= activationDelay {
 			return k
 		}
 	}
 	return s.Keys[0]
 }
 
-// has reports whether the set has the key of that id.
+// has reports whether the set contains the key with that id.
 func (s *keySet) has(id string) bool {
 	return slices.ContainsFunc(s.Keys, func(k signingKey) bool { return k.Key.KeyID == id })
 }
 
-// readKeys returns the private keys of a set, none where there is no secret. version is "" then.
+// readKeys returns the private keys of a set. Without a secret it returns an empty set and the version "".
 func readKeys(ctx context.Context, store secrets.Store, name string) (keys *keySet, version string, err error) {
 	old, err := store.Get(ctx, name)
 	if errors.Is(err, secrets.ErrNotFound) {
@@ -115,8 +117,8 @@ func readKeys(ctx context.Context, store secrets.Store, name string) (keys *keyS
 	return keys, old.Version, err
 }
 
-// changeKeys reads the keys of a set, has edit change them, and stores them if it reports a change. A change of
-// another writer makes it begin again.
+// changeKeys reads the keys of a set, lets edit change them, and stores them if edit reports a change. After a conflict
+// it starts again.
 func changeKeys(
 	ctx context.Context, store secrets.Store, name string, edit func(*keySet) (changed bool, err error),
 ) (*keySet, error) {

@@ -27,7 +27,7 @@ import (
 )
 
 // private registers a private cluster and returns a credential of its agents.
-func (o *office) private(name string) string {
+func (o *testGateway) private(name string) string {
 	o.t.Helper()
 	c := &clusterv1alpha1.Cluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "1"},
@@ -47,8 +47,8 @@ func (o *office) private(name string) string {
 	return string(token.Reveal())
 }
 
-// tunnelToken is one for the tunnel port.
-func (o *office) tunnelToken(cluster string) string {
+// tunnelToken returns a token for the tunnel port.
+func (o *testGateway) tunnelToken(cluster string) string {
 	o.t.Helper()
 	token, err := o.TunnelToken(o.t.Context(), cluster)
 	if err != nil {
@@ -58,7 +58,7 @@ func (o *office) tunnelToken(cluster string) string {
 }
 
 // keysOf returns the private keys of a set.
-func (o *office) keysOf(set string) []signingKey {
+func (o *testGateway) keysOf(set string) []signingKey {
 	o.t.Helper()
 	keys, _, err := readKeys(o.t.Context(), o.Secrets, set)
 	if err != nil || len(keys.Keys) == 0 {
@@ -67,8 +67,8 @@ func (o *office) keysOf(set string) []signingKey {
 	return keys.Keys
 }
 
-// forge makes what a thief of a private key makes of it: a pass for root, with the uid of a pass that exists.
-func (o *office) forge(key any, typ string, of *v1alpha1.Pass) string {
+// forge signs a pass for root with a stolen private key, and with the uid of an existing pass.
+func (o *testGateway) forge(key any, typ string, of *v1alpha1.Pass) string {
 	o.t.Helper()
 	options := (&jose.SignerOptions{}).WithType(jose.ContentType(typ))
 	s, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, options)
@@ -86,7 +86,7 @@ func (o *office) forge(key any, typ string, of *v1alpha1.Pass) string {
 	return token
 }
 
-// recorder notes the names of the secrets that are read.
+// recorder records the names of the secrets that are read.
 type recorder struct {
 	secrets.Store
 	mu   sync.Mutex
@@ -100,18 +100,18 @@ func (r *recorder) Get(ctx context.Context, name string) (*secrets.Secret, error
 	return r.Store.Get(ctx, name)
 }
 
-// TestReadersMakeNoPass attacks as a function that only reads. With all secrets that it needs for its calls, it makes
-// no pass. Otherwise an attacker in the function that every caller reaches is any user, as long as the keys live.
+// TestReadersMakeNoPass attacks with the secrets of a function that serves requests. They must not suffice to sign a
+// pass. Otherwise an attacker in that function could be any user while the keys live.
 func TestReadersMakeNoPass(t *testing.T) {
-	o := newOffice(t)
-	made := o.give("ci", nil)
+	o := newTestGateway(t)
+	issued := o.issue("ci", nil)
 	agent := o.private("prod")
 	o.clock.Step(keysFresh)
 	read := &recorder{Store: o.Secrets}
-	function := NewVerifier(Config{Objects: o.down, Secrets: read, URL: gatewayURL, Fresh: Fresh, Now: o.clock.Now})
+	function := NewVerifier(Config{Objects: o.store, Secrets: read, URL: gatewayURL, Fresh: Fresh, Now: o.clock.Now})
 
-	// All that a function does with keys.
-	if u, err := function.AuthenticateToken(t.Context(), string(made.Token.Reveal())); err != nil || u.Name != "ann" {
+	// All uses of keys in a function.
+	if u, err := function.AuthenticateToken(t.Context(), string(issued.Token.Reveal())); err != nil || u.Name != "ann" {
 		t.Fatalf("%+v, %v", u, err)
 	}
 	function.Prepare(t.Context())
@@ -132,30 +132,30 @@ func TestReadersMakeNoPass(t *testing.T) {
 	}
 	for _, name := range names {
 		for _, key := range o.keysOf(name) {
-			u, err := o.AuthenticateToken(t.Context(), o.forge(key.Key, "JWT", made.Pass))
+			u, err := o.AuthenticateToken(t.Context(), o.forge(key.Key, "JWT", issued.Pass))
 			o.wantRefused(u, err, "a key that the gateway does not have any more")
 		}
 	}
 }
 
-// TestKeysAreApart: a key makes credentials of its own kind alone, whatever they claim to be. Otherwise an agent of a
-// private cluster, or a program that may connect to one, could be any caller.
+// TestKeysAreApart: a key must sign credentials of its own kind only. Otherwise an agent of a private cluster, or a
+// program that connects to one, could be any caller.
 func TestKeysAreApart(t *testing.T) {
-	o := newOffice(t)
-	made := o.give("ci", nil)
+	o := newTestGateway(t)
+	issued := o.issue("ci", nil)
 	agent := o.private("prod")
-	pass, connect := string(made.Token.Reveal()), o.tunnelToken("prod")
+	pass, connect := string(issued.Token.Reveal()), o.tunnelToken("prod")
 	own := o.keysOf(PassKeys)[0].Key
-	if u, err := o.AuthenticateToken(t.Context(), o.forge(own, "JWT", made.Pass)); err != nil || u.Name != "ann" {
+	if u, err := o.AuthenticateToken(t.Context(), o.forge(own, "JWT", issued.Pass)); err != nil || u.Name != "ann" {
 		t.Fatalf("what is right is not taken: %+v, %v", u, err)
 	}
 	for _, set := range []string{TunnelKeys, AgentKeys} {
 		key := o.keysOf(set)[0].Key
-		posing := key
-		posing.KeyID = own.KeyID
+		renamed := key
+		renamed.KeyID = own.KeyID
 		for name, token := range map[string]string{
-			"by its own name": o.forge(key, "JWT", made.Pass), "with its own type": o.forge(key, tunnelToken.typ, made.Pass),
-			"by the name of a key of passes": o.forge(posing, "JWT", made.Pass),
+			"by its own name": o.forge(key, "JWT", issued.Pass), "with its own type": o.forge(key, tunnelToken.typ, issued.Pass),
+			"by the name of a key of passes": o.forge(renamed, "JWT", issued.Pass),
 		} {
 			t.Run(set+" "+name, func(t *testing.T) {
 				u, err := o.AuthenticateToken(t.Context(), token)
@@ -164,7 +164,7 @@ func TestKeysAreApart(t *testing.T) {
 		}
 	}
 	for name, token := range map[string]string{
-		"a tunnel token": connect, "an agent's credential": agent, "another type": o.forge(own, tunnelToken.typ, made.Pass),
+		"a tunnel token": connect, "an agent's credential": agent, "another type": o.forge(own, tunnelToken.typ, issued.Pass),
 	} {
 		if u, err := o.AuthenticateToken(t.Context(), token); u != nil || status.From(err).Reason != status.Unauthenticated {
 			t.Errorf("%s is a pass: %+v, %v", name, u, err)
@@ -181,7 +181,7 @@ func TestKeysAreApart(t *testing.T) {
 			t.Errorf("%s is an agent's credential: %+v, %v", name, a, err)
 		}
 	}
-	// And each is valid for its own purpose.
+	// Each credential is valid for its own purpose.
 	if err := o.VerifyTunnelToken(t.Context(), connect, "prod"); err != nil {
 		t.Error(err)
 	}
@@ -190,11 +190,11 @@ func TestKeysAreApart(t *testing.T) {
 	}
 }
 
-// TestPublishedKeysOfEarlierVersions: passes of an earlier version are valid once a program has published its keys.
-// Until then the answer is 503, so that no client removes its pass.
+// TestPublishedKeysOfEarlierVersions: passes of an earlier version must be valid after a program has published its
+// keys. Until then the response is 503, so that no client deletes its pass.
 func TestPublishedKeysOfEarlierVersions(t *testing.T) {
-	o := newOffice(t)
-	made := o.give("ci", nil)
+	o := newTestGateway(t)
+	issued := o.issue("ci", nil)
 	old, err := o.Objects.Get(t.Context(), PassKeys)
 	if err == nil {
 		_, err = o.Objects.Delete(t.Context(), PassKeys, old.Revision)
@@ -202,13 +202,13 @@ func TestPublishedKeysOfEarlierVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, err := o.show(made)
+	u, err := o.authenticate(issued)
 	o.want(u, err, status.StoreUnavailable, "are not published yet")
 	if err := o.PublishAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	o.clock.Step(retry)
-	if _, err := o.show(made); err != nil {
+	if _, err := o.authenticate(issued); err != nil {
 		t.Error(err)
 	}
 	for _, set := range []string{AgentKeys, TunnelKeys} {
@@ -218,10 +218,9 @@ func TestPublishedKeysOfEarlierVersions(t *testing.T) {
 	}
 }
 
-// TestTunnelKeysAfterUpgrade: private clusters of an earlier version stay reachable, although no administrator makes
-// their new keys.
+// TestTunnelKeysAfterUpgrade: private clusters of an earlier version must stay reachable without an administrator.
 func TestTunnelKeysAfterUpgrade(t *testing.T) {
-	o := newOffice(t)
+	o := newTestGateway(t)
 	o.private("prod")
 	for _, set := range []string{AgentKeys, TunnelKeys} {
 		old, err := o.Objects.Get(t.Context(), set)
@@ -240,16 +239,16 @@ func TestTunnelKeysAfterUpgrade(t *testing.T) {
 	}
 }
 
-// TestWritersOfKeysMeet: writers at the same time do not remove each other's keys, which would end valid passes.
-func TestWritersOfKeysMeet(t *testing.T) {
-	o := newOffice(t)
-	o.give("first", nil)
+// TestConcurrentKeyWriters: concurrent writers must not remove each other's keys, which would end valid passes.
+func TestConcurrentKeyWriters(t *testing.T) {
+	o := newTestGateway(t)
+	o.issue("first", nil)
 	var writers sync.WaitGroup
 	for n := range 4 {
 		writers.Go(func() {
 			i := &Issuer{Objects: o.Objects, Secrets: o.Secrets, URL: gatewayURL, Now: o.clock.Now}
 			var err error
-			for range 10 { // more often than attempts allow where all write at once
+			for range 10 { // more than attempts allow if all write at once
 				err = i.RotateKey(t.Context(), false)
 				if !errors.Is(err, secrets.ErrConflict) && !errors.Is(err, objects.ErrConflict) {
 					break
@@ -272,8 +271,9 @@ func TestWritersOfKeysMeet(t *testing.T) {
 	}
 }
 
-// TestPublishedKeysAreLookedAt: an object with anything but public keys of ES256 verifies nothing, and is no 401.
-func TestPublishedKeysAreLookedAt(t *testing.T) {
+// TestPublishedKeysAreValidated: an object with other than public ES256 keys must verify nothing. The response is not
+// 401.
+func TestPublishedKeysAreValidated(t *testing.T) {
 	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -288,8 +288,8 @@ func TestPublishedKeysAreLookedAt(t *testing.T) {
 		"no key":        func(jose.JSONWebKey) any { return "x" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := newOffice(t)
-			made := o.give("ci", nil)
+			o := newTestGateway(t)
+			issued := o.issue("ci", nil)
 			old, err := o.Objects.Get(t.Context(), PassKeys)
 			if err != nil {
 				t.Fatal(err)
@@ -301,7 +301,7 @@ func TestPublishedKeysAreLookedAt(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			u, err := o.show(made)
+			u, err := o.authenticate(issued)
 			o.want(u, err, status.StoreUnavailable, "")
 			if strings.Contains(fmt.Sprint(status.From(err).Err), "0123456789") {
 				t.Errorf("the error quotes the object: %v", err)
@@ -338,36 +338,36 @@ func (r *remote) Sign(_ context.Context, digest []byte) ([]byte, error) {
 	return ecdsa.SignASN1(rand.Reader, r.signs, digest)
 }
 
-// TestSigner: with a key outside of the secret store, passes are valid as before, and those of the keys before until
-// they end. Then nothing in the secret store makes a pass.
+// TestSigner: with a key outside of the secret store, passes must work as before. Earlier passes stay valid until they
+// expire. After that, no key in the secret store signs a pass.
 func TestSigner(t *testing.T) {
-	o := newOffice(t)
+	o := newTestGateway(t)
 	week := func(s *v1alpha1.PassSpec) { s.TTL.Duration = MaxTTL }
-	before := o.give("before", week)
+	before := o.issue("before", week)
 	local := o.keysOf(PassKeys)[0].Key
 	o.Signer = newRemote(t, "one")
-	// Many, as the numbers of a signature have leading zeros now and then.
+	// Many signatures, because their numbers sometimes have leading zeros.
 	for n := range 50 {
-		made := o.give(fmt.Sprintf("by-one-%d", n), week)
-		if u, err := o.show(made); err != nil || u.Name != "ann" {
+		issued := o.issue(fmt.Sprintf("by-one-%d", n), week)
+		if u, err := o.authenticate(issued); err != nil || u.Name != "ann" {
 			t.Fatalf("%+v, %v", u, err)
 		}
 	}
-	one := o.give("by-one", week)
-	if _, err := o.show(before); err != nil {
+	one := o.issue("by-one", week)
+	if _, err := o.authenticate(before); err != nil {
 		t.Errorf("a pass of the keys before: %v", err)
 	}
 	o.Signer = newRemote(t, "two")
-	two := o.give("by-two", week)
-	for name, made := range map[string]*Issued{"before": before, "one": one, "two": two} {
-		if _, err := o.show(made); err != nil {
+	two := o.issue("by-two", week)
+	for name, issued := range map[string]*Issued{"before": before, "one": one, "two": two} {
+		if _, err := o.authenticate(issued); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Now all that they signed has ended.
-	o.clock.Step(useful + time.Second)
-	last := o.give("last", week)
-	if _, err := o.show(last); err != nil {
+	// By now all tokens of the earlier keys have expired.
+	o.clock.Step(verifyPeriod + time.Second)
+	last := o.issue("last", week)
+	if _, err := o.authenticate(last); err != nil {
 		t.Error(err)
 	}
 	for name, token := range map[string]string{
@@ -380,15 +380,15 @@ func TestSigner(t *testing.T) {
 	}
 }
 
-// TestSignerIsNotGoneRound: where a Signer signs, a program without it makes no pass by a key in the secret store. An
+// TestSignerIsNotBypassed: while a Signer signs, a program without it must issue no pass from the secret store. An
 // administrator can end that.
-func TestSignerIsNotGoneRound(t *testing.T) {
-	o := newOffice(t)
-	before := o.give("before", nil)
+func TestSignerIsNotBypassed(t *testing.T) {
+	o := newTestGateway(t)
+	before := o.issue("before", nil)
 	kms := newRemote(t, "kms")
 	o.Signer = kms
-	by := o.give("by-kms", nil)
-	ask := func() error {
+	bySigner := o.issue("by-kms", nil)
+	tryIssue := func() error {
 		_, err := o.Create(t.Context(), &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: v1alpha1.PassSpec{
 			User: "ann", Clusters: []string{"*"}, Verbs: []string{"*"},
 		}})
@@ -398,16 +398,16 @@ func TestSignerIsNotGoneRound(t *testing.T) {
 		"none": nil, "one that it may not use": &remote{"kms", kms.key, ErrNotSigner, kms.key},
 	} {
 		o.Signer = signer
-		if err := ask(); !errors.Is(err, ErrNotSigner) {
+		if err := tryIssue(); !errors.Is(err, ErrNotSigner) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := o.Publish(t.Context()); err != nil { // which removes nothing
+		if err := o.Publish(t.Context()); err != nil { // removes nothing
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	other := newRemote(t, "kms")
 	o.Signer = &remote{"kms", kms.key, nil, other.key}
-	if err := ask(); err == nil {
+	if err := tryIssue(); err == nil {
 		t.Error("a signature by another key is handed out")
 	}
 
@@ -422,10 +422,10 @@ func TestSignerIsNotGoneRound(t *testing.T) {
 		t.Errorf("the keys before are still there: %v", err)
 	}
 	o.clock.Step(keysFresh)
-	if _, err := o.show(by); err != nil {
+	if _, err := o.authenticate(bySigner); err != nil {
 		t.Error(err)
 	}
-	u, err := o.show(before)
+	u, err := o.authenticate(before)
 	o.wantRefused(u, err, "a key that the gateway does not have any more")
 
 	o.Signer = nil
@@ -433,8 +433,8 @@ func TestSignerIsNotGoneRound(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.clock.Step(keysFresh)
-	for name, made := range map[string]*Issued{"of the Signer": by, "of the new key": o.give("after", nil)} {
-		if u, err := o.show(made); err != nil || u.Method != Method {
+	for name, issued := range map[string]*Issued{"of the Signer": bySigner, "of the new key": o.issue("after", nil)} {
+		if u, err := o.authenticate(issued); err != nil || u.Method != Method {
 			t.Errorf("a pass %s: %+v, %v", name, u, err)
 		}
 	}
@@ -460,10 +460,10 @@ func (r *renewing) Update(ctx context.Context, key string, value []byte, rev uin
 	return r.Store.Update(ctx, key, value, rev)
 }
 
-// TestEnrolmentSurvivesRenewals would fail if `clusterpass cluster join --replace` failed by chance while the replaced
-// agents renew their credentials.
+// TestEnrolmentSurvivesRenewals: clusterpass cluster join --replace must not fail because the replaced agents renew
+// their credentials.
 func TestEnrolmentSurvivesRenewals(t *testing.T) {
-	o := newOffice(t)
+	o := newTestGateway(t)
 	o.private("m")
 	o.Objects = &renewing{Store: o.Objects, renewals: attempts - 1}
 	c := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "1"}}

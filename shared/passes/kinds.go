@@ -9,23 +9,24 @@ import (
 
 // kind is a kind of token. Tokens of different kinds differ in their keys, their audience and their type.
 type kind struct {
-	what       string   // in errors
-	typ        string   // in the token's header
-	signedBy   string   // the set of keys
-	verifiedBy []string // sets of keys
+	description string   // for errors
+	typ         string   // in the token's header
+	signedBy    string   // the set of keys
+	verifiedBy  []string // sets of keys
 }
 
-// The kinds of tokens. The keys of passes signed all of them before the others had keys of their own. They still may:
-// whoever has them can make any caller's credential. The reverse is never true: only the keys of passes verify a pass.
+// The kinds of tokens. Earlier versions signed all of them with the keys of passes, which still verify them. That is no
+// risk: whoever has those keys can create passes for any user. The reverse is never true, because only the keys of
+// passes verify passes.
 var (
 	passToken   = kind{"pass", passType, PassKeys, []string{PassKeys}}
 	agentToken  = kind{"agent's credential", "clusterpass-agent+jwt", AgentKeys, []string{AgentKeys, PassKeys}}
 	tunnelToken = kind{"token", "clusterpass-tunnel+jwt", TunnelKeys, []string{TunnelKeys, PassKeys}}
-	// The certificate of the tunnel port is no token, and has the same keys.
+	// The certificate of the tunnel port is not a token, but has the same keys.
 	tunnelPort = kind{"tunnel port's certificate", "", TunnelKeys, tunnelToken.verifiedBy}
 )
 
-// passType is the type of passes, and of all tokens by earlier versions.
+// passType is the type of passes, and of all tokens of earlier versions.
 const passType = "JWT"
 
 // accepts reports whether a token has the type of this kind, or none.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -35,44 +36,44 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const gatewayURL = "https://gateway.example.com"
 
-// down is a store that may be.
-type down struct {
+// failingStore is a store that can be down.
+type failingStore struct {
 	objects.Store
-	is   atomic.Bool
-	keys atomic.Int64 // reads of sets of keys
+	isDown atomic.Bool
+	keys   atomic.Int64 // reads of sets of keys
 }
 
-func (d *down) Get(ctx context.Context, key string) (objects.Object, error) {
+func (d *failingStore) Get(ctx context.Context, key string) (objects.Object, error) {
 	if strings.HasPrefix(key, "keys/") {
 		d.keys.Add(1)
 	}
-	if d.is.Load() {
+	if d.isDown.Load() {
 		return objects.Object{}, objects.Unavailable(errors.New("out of order"), time.Second)
 	}
 	return d.Store.Get(ctx, key)
 }
 
-// office is an Issuer and a Verifier over the same stores.
-type office struct {
+// testGateway is an Issuer and a Verifier over the same stores.
+type testGateway struct {
 	*Issuer
 	*Verifier
 	t     *testing.T
 	clock *testingclock.FakeClock
-	down  *down
+	store *failingStore
 }
 
-func newOffice(t *testing.T) *office {
+func newTestGateway(t *testing.T) *testGateway {
 	t.Helper()
-	o := &office{t: t, clock: testingclock.NewFakeClock(time.Now())}
+	o := &testGateway{t: t, clock: testingclock.NewFakeClock(time.Now())}
 	i := clustertest.NewInstallation(t)
-	o.down = &down{Store: i.Objects}
+	o.store = &failingStore{Store: i.Objects}
 	o.Issuer = &Issuer{Objects: i.Objects, Secrets: i.Secrets, URL: gatewayURL, CA: i.CA, Now: o.clock.Now}
-	o.Verifier = NewVerifier(Config{Objects: o.down, Secrets: i.Secrets, URL: gatewayURL, Fresh: Fresh, Now: o.clock.Now})
+	o.Verifier = NewVerifier(Config{Objects: o.store, Secrets: i.Secrets, URL: gatewayURL, Fresh: Fresh, Now: o.clock.Now})
 	return o
 }
 
-// give makes a pass.
-func (o *office) give(name string, change func(*v1alpha1.PassSpec)) *Issued {
+// issue issues a pass.
+func (o *testGateway) issue(name string, change func(*v1alpha1.PassSpec)) *Issued {
 	o.t.Helper()
 	p := &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PassSpec{
 		User: "ann", Groups: []string{"ops", "dev"}, Clusters: []string{"member1"}, Verbs: []string{"get"},
@@ -80,40 +81,41 @@ func (o *office) give(name string, change func(*v1alpha1.PassSpec)) *Issued {
 	if change != nil {
 		change(&p.Spec)
 	}
-	made, err := o.Create(o.t.Context(), p)
+	issued, err := o.Create(o.t.Context(), p)
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	return made
+	return issued
 }
 
 func certificate(s *v1alpha1.PassSpec) { s.Form = v1alpha1.Certificate }
 
-// show presents a pass, whatever its form.
-func (o *office) show(made *Issued) (*identity.User, error) {
+// authenticate presents a pass of either form.
+func (o *testGateway) authenticate(issued *Issued) (*identity.User, error) {
 	o.t.Helper()
-	if made.Pass.Spec.Form == v1alpha1.Token {
-		return o.AuthenticateToken(o.t.Context(), string(made.Token.Reveal()))
+	if issued.Pass.Spec.Form == v1alpha1.Token {
+		return o.AuthenticateToken(o.t.Context(), string(issued.Token.Reveal()))
 	}
-	pair, err := tls.X509KeyPair(made.Certificate, made.Key.Reveal())
+	pair, err := tls.X509KeyPair(issued.Certificate, issued.Key.Reveal())
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	return o.showLeaf(pair.Leaf)
+	return o.authenticateLeaf(pair.Leaf)
 }
 
-func (o *office) showLeaf(leaf *x509.Certificate) (*identity.User, error) {
+func (o *testGateway) authenticateLeaf(leaf *x509.Certificate) (*identity.User, error) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
-	return identity.X509{Roots: o.CA.Pool(), Peer: identity.TLSPeer, Inspect: o.Certificate, Now: o.clock.Now}.Authenticate(r)
+	return identity.X509{Roots: o.CA.Pool(), Peer: identity.TLSPeer, Inspect: o.Certificate,
+		Now: o.clock.Now}.Authenticate(r)
 }
 
-func (o *office) wantRefused(u *identity.User, err error, message string) {
+func (o *testGateway) wantRefused(u *identity.User, err error, message string) {
 	o.t.Helper()
 	o.want(u, err, status.Unauthenticated, message)
 }
 
-func (o *office) want(u *identity.User, err error, reason status.Reason, message string) {
+func (o *testGateway) want(u *identity.User, err error, reason status.Reason, message string) {
 	o.t.Helper()
 	if err == nil {
 		o.t.Fatalf("accepted as %+v, want: %s", u, message)
@@ -123,15 +125,15 @@ func (o *office) want(u *identity.User, err error, reason status.Reason, message
 	}
 }
 
-// forms are what passes may be.
+// forms are the forms of passes.
 var forms = map[string]func(*v1alpha1.PassSpec){"token": nil, "certificate": certificate}
 
 func TestPasses(t *testing.T) {
 	for name, form := range forms {
 		t.Run(name, func(t *testing.T) {
-			o := newOffice(t)
-			made := o.give("ci", form)
-			u, err := o.show(made)
+			o := newTestGateway(t)
+			issued := o.issue("ci", form)
+			u, err := o.authenticate(issued)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,16 +142,18 @@ func TestPasses(t *testing.T) {
 			}
 			u.Recheck = nil
 			want := &identity.User{
-				Name: "ann", Groups: []string{"ops", "dev"}, Method: "pass", Extra: map[string][]string{"clusterpass.io/pass": {"ci"}},
-				Expires: made.Pass.Status.ExpirationTimestamp.Time, Scope: &identity.Scope{Clusters: []string{"member1"}, Verbs: []string{"get"}},
+				Name: "ann", Groups: []string{"ops", "dev"}, Method: "pass",
+				Extra:   map[string][]string{"clusterpass.io/pass": {"ci"}},
+				Expires: issued.Pass.Status.ExpirationTimestamp.Time,
+				Scope:   &identity.Scope{Clusters: []string{"member1"}, Verbs: []string{"get"}},
 			}
 			if diff := cmp.Diff(want, u, cmp.Comparer(time.Time.Equal)); diff != "" {
 				t.Error(diff)
 			}
-			if end := o.clock.Now().Add(DefaultTTL); made.Pass.Status.ExpirationTimestamp.Sub(end).Abs() > time.Second {
-				t.Errorf("it ends at %s, want %s", made.Pass.Status.ExpirationTimestamp, end)
+			if end := o.clock.Now().Add(DefaultTTL); issued.Pass.Status.ExpirationTimestamp.Sub(end).Abs() > time.Second {
+				t.Errorf("it ends at %s, want %s", issued.Pass.Status.ExpirationTimestamp, end)
 			}
-			if whole, err := o.show(o.give("all", func(s *v1alpha1.PassSpec) {
+			if whole, err := o.authenticate(o.issue("all", func(s *v1alpha1.PassSpec) {
 				if form != nil {
 					form(s)
 				}
@@ -164,14 +168,14 @@ func TestPasses(t *testing.T) {
 func TestExpiry(t *testing.T) {
 	for name, form := range forms {
 		t.Run(name, func(t *testing.T) {
-			o := newOffice(t)
-			made := o.give("ci", form)
-			u, err := o.show(made)
+			o := newTestGateway(t)
+			issued := o.issue("ci", form)
+			u, err := o.authenticate(issued)
 			if err != nil {
 				t.Fatal(err)
 			}
-			o.clock.Step(DefaultTTL + skew + time.Second)
-			again, err := o.show(made)
+			o.clock.Step(DefaultTTL + clockSkew + time.Second)
+			again, err := o.authenticate(issued)
 			o.wantRefused(again, err, "has expired")
 			if err := u.Recheck(t.Context()); err == nil {
 				t.Error("an open stream goes on")
@@ -180,13 +184,13 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestRevocation holds: what is revoked ends within Fresh, also for who was let in before.
+// TestRevocation: a revoked pass must stop working within Fresh, also for open streams.
 func TestRevocation(t *testing.T) {
 	for name, form := range forms {
 		t.Run(name, func(t *testing.T) {
-			o := newOffice(t)
-			made := o.give("ci", form)
-			u, err := o.show(made)
+			o := newTestGateway(t)
+			issued := o.issue("ci", form)
+			u, err := o.authenticate(issued)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -194,7 +198,7 @@ func TestRevocation(t *testing.T) {
 				t.Fatal(err)
 			}
 			o.clock.Step(Fresh)
-			again, err := o.show(made)
+			again, err := o.authenticate(issued)
 			o.wantRefused(again, err, `the pass "ci" was revoked`)
 			if err := u.Recheck(t.Context()); err == nil {
 				t.Error("an open stream goes on")
@@ -202,21 +206,21 @@ func TestRevocation(t *testing.T) {
 			if err := o.Revoke(t.Context(), "ci"); !errors.Is(err, objects.ErrNotFound) {
 				t.Errorf("twice: %v", err)
 			}
-			// Another one of the same name is another one.
-			next := o.give("ci", form)
+			// A new pass of the same name is a different pass.
+			next := o.issue("ci", form)
 			o.clock.Step(Fresh)
-			if _, err := o.show(next); err != nil {
+			if _, err := o.authenticate(next); err != nil {
 				t.Error(err)
 			}
-			again, err = o.show(made)
+			again, err = o.authenticate(issued)
 			o.wantRefused(again, err, "there is another one of that name")
 		})
 	}
 }
 
-// TestChanged holds: nobody's pass becomes another while it is held.
+// TestChanged: an edit of a pass's object must end its credential, never change its user or rights.
 func TestChanged(t *testing.T) {
-	change := func(o *office, edit func(*v1alpha1.Pass)) {
+	change := func(o *testGateway, edit func(*v1alpha1.Pass)) {
 		t.Helper()
 		old, err := o.Objects.Get(t.Context(), "passes/ci")
 		if err != nil {
@@ -238,8 +242,8 @@ func TestChanged(t *testing.T) {
 	}
 	for name, form := range forms {
 		t.Run(name, func(t *testing.T) {
-			o := newOffice(t)
-			u, err := o.show(o.give("ci", form))
+			o := newTestGateway(t)
+			u, err := o.authenticate(o.issue("ci", form))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -251,16 +255,16 @@ func TestChanged(t *testing.T) {
 			o.wantRefused(nil, u.Recheck(t.Context()), `the pass "ci" was changed`)
 		})
 	}
-	o := newOffice(t)
-	made := o.give("ci", certificate)
+	o := newTestGateway(t)
+	issued := o.issue("ci", certificate)
 	change(o, func(p *v1alpha1.Pass) { p.Spec.User = "root" })
-	u, err := o.show(made)
+	u, err := o.authenticate(issued)
 	o.wantRefused(u, err, `the pass "ci" was changed`)
 }
 
-// TestPlainCertificates holds: a certificate that is no pass needs no object, and ends when its serial number is revoked.
+// TestPlainCertificates: a client certificate without a pass needs no object, and must stop working when it is revoked.
 func TestPlainCertificates(t *testing.T) {
-	o := newOffice(t)
+	o := newTestGateway(t)
 	leaf := func() *x509.Certificate {
 		cert, key, err := o.CA.Client("bob", []string{"dev"})
 		if err != nil {
@@ -273,12 +277,13 @@ func TestPlainCertificates(t *testing.T) {
 		return pair.Leaf
 	}
 	lost, other := leaf(), leaf()
-	u, err := o.showLeaf(lost)
+	u, err := o.authenticateLeaf(lost)
 	if err != nil || u.Method != "x509" || u.Scope != nil {
 		t.Fatalf("%+v, %v", u, err)
 	}
 	colons := strings.ToUpper(fmt.Sprintf("% X", lost.SerialNumber.Bytes()))
-	serial, err := o.RevokeCertificate(t.Context(), Revocation{Serial: strings.ReplaceAll(colons, " ", ":"), User: "bob", Reason: "lost"})
+	serial, err := o.RevokeCertificate(t.Context(), Revocation{Serial: strings.ReplaceAll(colons, " ", ":"), User: "bob",
+		Reason: "lost"})
 	if err != nil || serial != Serial(lost) {
 		t.Fatalf("%s, %v", serial, err)
 	}
@@ -286,22 +291,22 @@ func TestPlainCertificates(t *testing.T) {
 		t.Errorf("twice: %v", err)
 	}
 	o.clock.Step(Fresh)
-	again, err := o.showLeaf(lost)
+	again, err := o.authenticateLeaf(lost)
 	o.wantRefused(again, err, "the client certificate was revoked")
 	o.wantRefused(nil, u.Recheck(t.Context()), "the client certificate was revoked")
-	if _, err := o.showLeaf(other); err != nil {
+	if _, err := o.authenticateLeaf(other); err != nil {
 		t.Errorf("another of the same user: %v", err)
 	}
 	all, err := o.Revocations(t.Context())
 	if err != nil || len(all) != 1 || all[0].Name != serial || all[0].Spec.Reason != "lost" || all[0].Spec.User != "bob" {
 		t.Errorf("%+v, %v", all, err)
 	}
-	// The same goes for one that is a pass.
-	made := o.give("ci", certificate)
-	if _, err := o.show(made); err != nil {
+	// The same applies to the certificate of a pass.
+	issued := o.issue("ci", certificate)
+	if _, err := o.authenticate(issued); err != nil {
 		t.Fatal(err)
 	}
-	pair, err := tls.X509KeyPair(made.Certificate, made.Key.Reveal())
+	pair, err := tls.X509KeyPair(issued.Certificate, issued.Key.Reveal())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +314,7 @@ func TestPlainCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.clock.Step(Fresh)
-	again, err = o.show(made)
+	again, err = o.authenticate(issued)
 	o.wantRefused(again, err, "the client certificate was revoked")
 	for _, bad := range []string{"", "xyz", "-1", "0", strings.Repeat("f", 41)} {
 		if _, err := o.RevokeCertificate(t.Context(), Revocation{Serial: bad}); err == nil {
@@ -318,10 +323,11 @@ func TestPlainCertificates(t *testing.T) {
 	}
 }
 
-// TestOutage holds: while the store is down what was known holds for MaxAge, and then nobody is let in.
+// TestOutage: while the store is down, callers must stay authenticated for MaxAge. After that all are refused, because
+// passes may be revoked.
 func TestOutage(t *testing.T) {
-	o := newOffice(t)
-	token, cert := o.give("token", nil), o.give("cert", certificate)
+	o := newTestGateway(t)
+	token, cert := o.issue("token", nil), o.issue("cert", certificate)
 	plain, key, err := o.CA.Client("bob", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -330,51 +336,52 @@ func TestOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := map[string]func() (*identity.User, error){
-		"token": func() (*identity.User, error) { return o.show(token) }, "certificate": func() (*identity.User, error) { return o.show(cert) },
-		"plain": func() (*identity.User, error) { return o.showLeaf(pair.Leaf) },
+	authenticators := map[string]func() (*identity.User, error){
+		"token":       func() (*identity.User, error) { return o.authenticate(token) },
+		"certificate": func() (*identity.User, error) { return o.authenticate(cert) },
+		"plain":       func() (*identity.User, error) { return o.authenticateLeaf(pair.Leaf) },
 	}
 	users := map[string]*identity.User{}
-	for name, a := range ask {
+	for name, a := range authenticators {
 		if users[name], err = a(); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
-	o.down.is.Store(true)
+	o.store.isDown.Store(true)
 	for _, d := range []time.Duration{Fresh, MaxAge - 2*Fresh} {
 		o.clock.Step(d)
-		for name, a := range ask {
+		for name, a := range authenticators {
 			if _, err := a(); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	}
 	o.clock.Step(2 * Fresh)
-	for name, a := range ask {
+	for name, a := range authenticators {
 		u, err := a()
 		o.want(u, err, status.StoreUnavailable, "cannot read now whether your credential was revoked")
 		o.want(nil, users[name].Recheck(t.Context()), status.StoreUnavailable, "cannot read now")
 	}
-	unknown := newOffice(t)
-	unknown.down.is.Store(true)
-	u, err := unknown.show(unknown.give("new", nil))
+	unknown := newTestGateway(t)
+	unknown.store.isDown.Store(true)
+	u, err := unknown.authenticate(unknown.issue("new", nil))
 	o.want(u, err, status.StoreUnavailable, "cannot read now")
-	o.down.is.Store(false)
+	o.store.isDown.Store(false)
 	o.clock.Step(retry)
-	for name, a := range ask {
+	for name, a := range authenticators {
 		if _, err := a(); err != nil {
 			t.Errorf("up again: %s: %v", name, err)
 		}
 	}
 }
 
-// TestKeys holds: keys roll over without an end to what was signed, unless they are discarded.
+// TestKeys: a key rotation must not end passes, unless it discards the earlier keys.
 func TestKeys(t *testing.T) {
-	o := newOffice(t)
+	o := newTestGateway(t)
 	week := func(s *v1alpha1.PassSpec) { s.TTL.Duration = MaxTTL }
-	first := o.give("first", week)
-	kid := func(made *Issued) string {
-		parsed, err := jwt.ParseSigned(string(made.Token.Reveal()), []jose.SignatureAlgorithm{jose.ES256})
+	first := o.issue("first", week)
+	kid := func(issued *Issued) string {
+		parsed, err := jwt.ParseSigned(string(issued.Token.Reveal()), []jose.SignatureAlgorithm{jose.ES256})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -383,34 +390,34 @@ func TestKeys(t *testing.T) {
 	if err := o.RotateKey(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	if made := o.give("too-early", nil); kid(made) != kid(first) {
+	if issued := o.issue("too-early", nil); kid(issued) != kid(first) {
 		t.Error("a key signs that other gateways may not have yet")
 	}
-	o.clock.Step(settle)
-	second := o.give("second", week)
+	o.clock.Step(activationDelay)
+	second := o.issue("second", week)
 	if kid(second) == kid(first) {
 		t.Error("the new key does not sign")
 	}
-	for name, made := range map[string]*Issued{"first": first, "second": second} {
-		if _, err := o.show(made); err != nil {
+	for name, issued := range map[string]*Issued{"first": first, "second": second} {
+		if _, err := o.authenticate(issued); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if err := o.RotateKey(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
-	third := o.give("third", week)
+	third := o.issue("third", week)
 	o.clock.Step(keysFresh)
-	if _, err := o.show(third); err != nil {
+	if _, err := o.authenticate(third); err != nil {
 		t.Error(err)
 	}
-	for _, made := range []*Issued{first, second} {
-		u, err := o.show(made)
+	for _, issued := range []*Issued{first, second} {
+		u, err := o.authenticate(issued)
 		o.wantRefused(u, err, "a key that the gateway does not have any more")
 	}
-	// By themselves they are renewed, and go once nothing that they signed can be good.
+	// Keys are renewed automatically, and removed once all their tokens have expired.
 	o.clock.Step(keyLife)
-	o.give("fourth", week)
+	o.issue("fourth", week)
 	keys := func() int {
 		set, err := o.public(t.Context())
 		if err != nil {
@@ -422,93 +429,102 @@ func TestKeys(t *testing.T) {
 		t.Errorf("%d keys, want the old and the new one", n)
 	}
 	o.clock.Step(keyLife)
-	o.give("fifth", week)
+	o.issue("fifth", week)
 	o.clock.Step(keysFresh)
 	if n := keys(); n != 2 {
 		t.Errorf("%d keys, want the last two", n)
 	}
 }
 
-// TestUnknownKeys holds: made-up key ids cost the store nothing.
+// TestUnknownKeys: invented key ids must not cause reads of the store.
 func TestUnknownKeys(t *testing.T) {
-	o := newOffice(t)
-	made := o.give("ci", nil)
-	if _, err := o.show(made); err != nil {
+	o := newTestGateway(t)
+	issued := o.issue("ci", nil)
+	if _, err := o.authenticate(issued); err != nil {
 		t.Fatal(err)
 	}
-	before := o.down.keys.Load()
-	parts := strings.Split(string(made.Token.Reveal()), ".")
+	before := o.store.keys.Load()
+	parts := strings.Split(string(issued.Token.Reveal()), ".")
 	for i := range 20 {
 		head := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"alg":"ES256","kid":"made-up-%d"}`, i))
 		u, err := o.AuthenticateToken(t.Context(), strings.Join([]string{head, parts[1], parts[2]}, "."))
 		o.wantRefused(u, err, "a key that the gateway does not have any more")
 	}
-	if n := o.down.keys.Load() - before; n > 1 {
+	if n := o.store.keys.Load() - before; n > 1 {
 		t.Errorf("the store was asked %d times", n)
 	}
 }
 
-// TestForged holds: nothing but what the gateway signed for itself is a pass.
+// withClaim returns a copy of claims with another value of one claim, or without it if value is nil.
+func withClaim(claims map[string]any, key string, value any) map[string]any {
+	out := maps.Clone(claims)
+	if out[key] = value; value == nil {
+		delete(out, key)
+	}
+	return out
+}
+
+// signClaims returns a token with claims.
+func signClaims(t *testing.T, alg jose.SignatureAlgorithm, key any, claims map[string]any) string {
+	t.Helper()
+	s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.Signed(s).Claims(claims).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// TestForged: only tokens that the gateway signed for itself are passes.
 func TestForged(t *testing.T) {
-	o := newOffice(t)
-	made := o.give("ci", nil)
+	o := newTestGateway(t)
+	issued := o.issue("ci", nil)
 	keys, err := changeKeys(t.Context(), o.Secrets, PassKeys, func(*keySet) (bool, error) { return false, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := o.clock.Now()
 	good := map[string]any{
-		"iss": gatewayURL, "aud": gatewayURL, "sub": "ann", "jti": string(made.Pass.UID), "iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(time.Hour).Unix(),
+		"iss": gatewayURL, "aud": gatewayURL, "sub": "ann", "jti": string(issued.Pass.UID), "iat": now.Unix(),
+		"nbf": now.Unix(), "exp": now.Add(time.Hour).Unix(),
 		"clusterpass.io/pass": "ci",
 	}
-	with := func(key string, value any) map[string]any {
-		out := map[string]any{}
-		for k, v := range good {
-			out[k] = v
-		}
-		if out[key] = value; value == nil {
-			delete(out, key)
-		}
-		return out
-	}
+	with := func(key string, value any) map[string]any { return withClaim(good, key, value) }
 	sign := func(alg jose.SignatureAlgorithm, key any, claims map[string]any) string {
-		t.Helper()
-		s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		token, err := jwt.Signed(s).Claims(claims).Serialize()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return token
+		return signClaims(t, alg, key, claims)
 	}
 	own := keys.Keys[0].Key
 	if u, err := o.AuthenticateToken(t.Context(), sign(jose.ES256, own, good)); err != nil || u.Name != "ann" {
-		t.Fatalf("what is right is not taken: %+v, %v", u, err)
+		t.Fatalf("a valid token is refused: %+v, %v", u, err)
 	}
-	strange := &keySet{}
-	if err := strange.add(now); err != nil {
+	otherSet := &keySet{}
+	if err := otherSet.add(now); err != nil {
 		t.Fatal(err)
 	}
-	stranger := strange.Keys[0].Key
-	stranger.KeyID = own.KeyID
+	otherKey := otherSet.Keys[0].Key
+	otherKey.KeyID = own.KeyID
 	public, err := x509.MarshalPKIXPublicKey(own.Public().Key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	none := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`))
-	token := string(made.Token.Reveal())
+	token := string(issued.Token.Reveal())
 	parts := strings.Split(token, ".")
 	for name, tt := range map[string]struct{ token, want string }{
-		"another key":                   {sign(jose.ES256, stranger, good), "does not hold"},
-		"the public key as a secret":    {sign(jose.HS256, jose.JSONWebKey{Key: public, KeyID: own.KeyID}, good), "does not hold"},
-		"no signature":                  {none + "." + parts[1] + ".", "does not hold"},
-		"no key id":                     {sign(jose.ES256, own.Key, good), "a key that the gateway does not have any more"},
-		"another pass under the same":   {parts[0] + "." + strings.Split(sign(jose.ES256, own, with("clusterpass.io/pass", "root")), ".")[1] + "." + parts[2], "does not hold"},
-		"for somebody else":             {sign(jose.ES256, own, with("aud", "https://other.example.com")), "does not hold"},
-		"for nobody":                    {sign(jose.ES256, own, with("aud", nil)), "does not hold"},
-		"expired":                       {sign(jose.ES256, own, with("exp", now.Add(-time.Minute).Unix())), `the pass "ci" has expired`},
+		"another key": {sign(jose.ES256, otherKey, good), "does not hold"},
+		"the public key as a secret": {sign(jose.HS256, jose.JSONWebKey{Key: public, KeyID: own.KeyID}, good),
+			"does not hold"},
+		"no signature": {none + "." + parts[1] + ".", "does not hold"},
+		"no key id":    {sign(jose.ES256, own.Key, good), "a key that the gateway does not have any more"},
+		"another pass under the same": {parts[0] + "." +
+			strings.Split(sign(jose.ES256, own, with("clusterpass.io/pass", "root")), ".")[1] + "." + parts[2], "does not hold"},
+		"for somebody else": {sign(jose.ES256, own, with("aud", "https://other.example.com")), "does not hold"},
+		"for nobody":        {sign(jose.ES256, own, with("aud", nil)), "does not hold"},
+		"expired": {sign(jose.ES256, own, with("exp", now.Add(-time.Minute).Unix())),
+			`the pass "ci" has expired`},
 		"for ever":                      {sign(jose.ES256, own, with("exp", nil)), "does not hold"},
 		"not yet":                       {sign(jose.ES256, own, with("nbf", now.Add(time.Minute).Unix())), "does not hold"},
 		"without a pass":                {sign(jose.ES256, own, with("clusterpass.io/pass", nil)), "does not hold"},
@@ -525,7 +541,8 @@ func TestForged(t *testing.T) {
 		})
 	}
 	for name, token := range map[string]string{
-		"another issuer": sign(jose.ES256, own, with("iss", gatewayURL+"/")), "no issuer": sign(jose.ES256, own, with("iss", nil)), "no token": "abc",
+		"another issuer": sign(jose.ES256, own, with("iss", gatewayURL+"/")),
+		"no issuer":      sign(jose.ES256, own, with("iss", nil)), "no token": "abc",
 	} {
 		if u, err := o.AuthenticateToken(t.Context(), token); u != nil || err != nil || o.IsPass(token) {
 			t.Errorf("%s: %+v, %v", name, u, err)
@@ -545,13 +562,17 @@ func TestValidate(t *testing.T) {
 		`spec.verbs: name the verbs`:                    func(p *v1alpha1.Pass) { p.Spec.Verbs = nil },
 		`spec.verbs "list": want one of *, get, create`: func(p *v1alpha1.Pass) { p.Spec.Verbs = []string{"list"} },
 		`spec.ttl 59s: want 1m0s to 168h0m0s`:           func(p *v1alpha1.Pass) { p.Spec.TTL.Duration = 59 * time.Second },
-		`spec.ttl 168h0m1s: `:                           func(p *v1alpha1.Pass) { p.Spec.TTL.Duration = MaxTTL + time.Second },
-		`spec.form "jwt": want token or certificate`:    func(p *v1alpha1.Pass) { p.Spec.Form = "jwt" },
+		`spec.ttl 168h0m1s: `: func(p *v1alpha1.Pass) {
+			p.Spec.TTL.Duration = MaxTTL +
+				time.Second
+		},
+		`spec.form "jwt": want token or certificate`: func(p *v1alpha1.Pass) { p.Spec.Form = "jwt" },
 		`spec.ttl 24h0m1s: want 1m0s to 24h0m0s`: func(p *v1alpha1.Pass) {
 			p.Spec.Form, p.Spec.TTL.Duration = v1alpha1.Certificate, MaxCertificateTTL+time.Second
 		},
 	} {
-		p := &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: "ci"}, Spec: v1alpha1.PassSpec{User: "ann", Clusters: []string{"m"}, Verbs: []string{"get"}}}
+		p := &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: "ci"},
+			Spec: v1alpha1.PassSpec{User: "ann", Clusters: []string{"m"}, Verbs: []string{"get"}}}
 		change(p)
 		Default(&p.Spec, MaxTTL)
 		if err := Validate(p, MaxTTL); err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -560,40 +581,41 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestNamesAreTakenOnce(t *testing.T) {
-	o := newOffice(t)
-	made := o.give("ci", nil)
-	if _, err := o.Create(t.Context(), made.Pass); !errors.Is(err, objects.ErrExists) {
+func TestNamesAreUnique(t *testing.T) {
+	o := newTestGateway(t)
+	issued := o.issue("ci", nil)
+	if _, err := o.Create(t.Context(), issued.Pass); !errors.Is(err, objects.ErrExists) {
 		t.Errorf("twice: %v", err)
 	}
 }
 
-// busy is a store in which something else happens just before a deletion.
-type busy struct {
+// interceptedStore runs a function before a deletion.
+type interceptedStore struct {
 	objects.Store
-	meanwhile func()
+	beforeDelete func()
 }
 
-func (b *busy) Delete(ctx context.Context, key string, revision uint64) (objects.Object, error) {
-	if do := b.meanwhile; do != nil {
-		b.meanwhile = nil
+func (b *interceptedStore) Delete(ctx context.Context, key string, revision uint64) (objects.Object, error) {
+	if do := b.beforeDelete; do != nil {
+		b.beforeDelete = nil
 		do()
 	}
 	return b.Store.Delete(ctx, key, revision)
 }
 
-// TestRevokedWhileWritten holds: what is written meanwhile is revoked all the same, and what has the name by then is not.
+// TestRevokedWhileWritten: a revocation must succeed during updates of the pass, and must not delete a later pass of
+// that name.
 func TestRevokedWhileWritten(t *testing.T) {
-	o := newOffice(t)
+	o := newTestGateway(t)
 	store := o.Objects
-	made := o.give("ci", nil)
+	issued := o.issue("ci", nil)
 	key := v1alpha1.PassPrefix + "ci"
-	o.Objects = &busy{store, func() {
+	o.Objects = &interceptedStore{store, func() {
 		old, err := store.Get(t.Context(), key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := made.Pass.DeepCopy()
+		p := issued.Pass.DeepCopy()
 		p.Labels = map[string]string{"a": "b"}
 		value, err := json.Marshal(p)
 		if err == nil {
@@ -610,13 +632,13 @@ func TestRevokedWhileWritten(t *testing.T) {
 		t.Errorf("it is still there: %v", err)
 	}
 
-	o.give("ci", nil)
-	o.Objects = &busy{store, func() {
+	o.issue("ci", nil)
+	o.Objects = &interceptedStore{store, func() {
 		o.Objects = store
 		if err := o.Revoke(t.Context(), "ci"); err != nil {
 			t.Fatal(err)
 		}
-		o.give("ci", nil)
+		o.issue("ci", nil)
 	}}
 	if err := o.Revoke(t.Context(), "ci"); !errors.Is(err, objects.ErrConflict) {
 		t.Errorf("replaced meanwhile: %v", err)
@@ -627,7 +649,7 @@ func TestRevokedWhileWritten(t *testing.T) {
 }
 
 func TestPrune(t *testing.T) {
-	o := newOffice(t)
+	o := newTestGateway(t)
 	for n := range prunePage + 2 { // more than a page
 		if _, err := o.Objects.Create(t.Context(), fmt.Sprintf("%sold-%d", v1alpha1.PassPrefix, n), []byte(fmt.Sprintf(
 			`{"status":{"expirationTimestamp":%q}}`, o.clock.Now().Add(time.Minute).UTC().Format(time.RFC3339)))); err != nil {
@@ -635,28 +657,29 @@ func TestPrune(t *testing.T) {
 		}
 	}
 	o.clock.Step(pruneAfter)
-	left := func(want ...string) {
+	expectRemaining := func(want ...string) {
 		t.Helper()
 		if err := o.Prune(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		all, err := o.List(t.Context())
-		if err != nil || want == nil && len(all) != prunePage+2 || want != nil && !slices.EqualFunc(all, want, func(p v1alpha1.Pass, name string) bool { return p.Name == name }) {
+		if err != nil || want == nil && len(all) != prunePage+2 || want != nil &&
+			!slices.EqualFunc(all, want, func(p v1alpha1.Pass, name string) bool { return p.Name == name }) {
 			t.Errorf("%d passes are left, %v", len(all), err)
 		}
 	}
-	left()
+	expectRemaining()
 	o.clock.Step(2 * time.Minute)
-	o.give("next", nil)
-	left("next")
+	o.issue("next", nil)
+	expectRemaining("next")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	o.Maintain(ctx, func(err error) { t.Errorf("its end is no failure: %v", err) })
 }
 
-// TestDocuments holds: whoever reads the two documents can verify a pass.
+// TestDocuments: an API server that reads the two documents must be able to verify passes.
 func TestDocuments(t *testing.T) {
-	o := newOffice(t)
+	o := newTestGateway(t)
 	get := func(path string, into any) *http.Response {
 		t.Helper()
 		w := httptest.NewRecorder()
@@ -678,7 +701,7 @@ func TestDocuments(t *testing.T) {
 	if diff := cmp.Diff(want, d); diff != "" {
 		t.Error(diff)
 	}
-	// Before any program has published keys, no document is an empty set.
+	// Before any program has published keys, the response is an error, not an empty set.
 	var keys jose.JSONWebKeySet
 	jwks := httptest.NewRequest(http.MethodGet, "/openid/v1/jwks", nil)
 	done, err := o.Serve(httptest.NewRecorder(), jwks, jwks.URL.Path)
@@ -692,12 +715,13 @@ func TestDocuments(t *testing.T) {
 	if get("/openid/v1/jwks", &keys); len(keys.Keys) != 0 {
 		t.Errorf("before the first pass: %+v", keys)
 	}
-	made := o.give("ci", nil)
+	issued := o.issue("ci", nil)
 	o.clock.Step(keysFresh)
-	if resp := get("/openid/v1/jwks", &keys); resp.Header.Get("Content-Type") != "application/jwk-set+json" || len(keys.Keys) != 1 || !keys.Keys[0].IsPublic() {
+	if resp := get("/openid/v1/jwks", &keys); resp.Header.Get("Content-Type") != "application/jwk-set+json" ||
+		len(keys.Keys) != 1 || !keys.Keys[0].IsPublic() {
 		t.Fatalf("%v %+v", resp.Header, keys)
 	}
-	parsed, err := jwt.ParseSigned(string(made.Token.Reveal()), []jose.SignatureAlgorithm{jose.ES256})
+	parsed, err := jwt.ParseSigned(string(issued.Token.Reveal()), []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -705,7 +729,8 @@ func TestDocuments(t *testing.T) {
 	if err := parsed.Claims(keys, &c); err != nil || c.Subject != "ann" {
 		t.Errorf("%+v, %v", c, err)
 	}
-	for _, r := range []*http.Request{httptest.NewRequest(http.MethodPost, "/openid/v1/jwks", nil), httptest.NewRequest(http.MethodGet, "/openid/v1/jwks/", nil)} {
+	for _, r := range []*http.Request{httptest.NewRequest(http.MethodPost, "/openid/v1/jwks", nil),
+		httptest.NewRequest(http.MethodGet, "/openid/v1/jwks/", nil)} {
 		if done, _ := o.Serve(httptest.NewRecorder(), r, r.URL.Path); done {
 			t.Errorf("%s %s is answered", r.Method, r.URL)
 		}
@@ -713,7 +738,8 @@ func TestDocuments(t *testing.T) {
 }
 
 func FuzzToken(f *testing.F) {
-	f.Add(`{"alg":"ES256","kid":"x"}`, `{"iss":"`+gatewayURL+`","aud":"`+gatewayURL+`","exp":99999999999,"jti":"x","clusterpass.io/pass":"ci"}`, "c2ln")
+	f.Add(`{"alg":"ES256","kid":"x"}`, `{"iss":"`+gatewayURL+`","aud":"`+gatewayURL+
+		`","exp":99999999999,"jti":"x","clusterpass.io/pass":"ci"}`, "c2ln")
 	f.Add(`{"alg":"none"}`, `{"iss":"`+gatewayURL+`"}`, "")
 	f.Add(`{"alg":"ES256","crit":["b64"],"b64":false}`, `{}`, "")
 	v := NewVerifier(Config{Objects: noObjects{}, Secrets: noSecrets{}, URL: gatewayURL})

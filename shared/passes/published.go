@@ -15,21 +15,20 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// publishedKeys is the value of a set's object: the keys that verify. It is no secret.
+// publishedKeys is the value of a set's object: the public keys. It is not secret.
 type publishedKeys struct {
-	// Signer names the key outside of the secret store that signs; "" where the keys of the secret sign.
+	// Signer names the key outside of the secret store that signs. "" means the keys of the secret.
 	Signer string         `json:"signer,omitempty"`
 	Keys   []publishedKey `json:"keys"`
 }
 
 type publishedKey struct {
 	Key jose.JSONWebKey `json:"key"`
-	// Retired is when the key ceased to sign for a Signer's. It verifies for useful after that.
+	// Retired is when the key of a Signer replaced this key. It still verifies for verifyPeriod.
 	Retired *time.Time `json:"retired,omitempty"`
 }
 
-// parsePublished reads the value of a set's object. One key that is not the public half of an ES256 key makes it an
-// error.
+// parsePublished reads the value of a set's object. Any key that is not a public ES256 key is an error.
 func parsePublished(name string, value []byte) (*publishedKeys, error) {
 	p := &publishedKeys{}
 	if err := json.Unmarshal(value, p); err != nil {
@@ -43,37 +42,37 @@ func parsePublished(name string, value []byte) (*publishedKeys, error) {
 	return p, nil
 }
 
-// good reports whether k verifies at a time.
-func (k *publishedKey) good(now time.Time) bool {
-	return k.Retired == nil || now.Sub(*k.Retired) < useful
+// isValid reports whether k verifies at that time.
+func (k *publishedKey) isValid(now time.Time) bool {
+	return k.Retired == nil || now.Sub(*k.Retired) < verifyPeriod
 }
 
-// find returns the key of that id if it verifies now.
+// find returns the key with that id if it verifies now.
 func (p *publishedKeys) find(id string, now time.Time) (jose.JSONWebKey, bool) {
-	i := slices.IndexFunc(p.Keys, func(k publishedKey) bool { return k.Key.KeyID == id && k.good(now) })
+	i := slices.IndexFunc(p.Keys, func(k publishedKey) bool { return k.Key.KeyID == id && k.isValid(now) })
 	if i < 0 {
 		return jose.JSONWebKey{}, false
 	}
 	return p.Keys[i].Key, true
 }
 
-// public returns the keys that verify now, for whoever else verifies passes.
+// public returns the keys that verify now, for other verifiers of passes.
 func (p *publishedKeys) public(now time.Time) jose.JSONWebKeySet {
 	out := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
 	for _, k := range p.Keys {
-		if k.good(now) {
+		if k.isValid(now) {
 			out.Keys = append(out.Keys, k.Key)
 		}
 	}
 	return out
 }
 
-// follow makes p the public halves of the secret's keys, beside those that a Signer has left behind, and reports
-// whether that changed p.
-func (p *publishedKeys) follow(secret *keySet, now time.Time) (changed bool) {
+// syncWithSecret replaces the keys of p by the public keys of the secret. Retired keys stay while they verify. It
+// reports whether p changed.
+func (p *publishedKeys) syncWithSecret(secret *keySet, now time.Time) (changed bool) {
 	before := len(p.Keys)
 	p.Keys = slices.DeleteFunc(p.Keys, func(k publishedKey) bool {
-		return !k.good(now) || k.Retired == nil && !secret.has(k.Key.KeyID)
+		return !k.isValid(now) || k.Retired == nil && !secret.has(k.Key.KeyID)
 	})
 	changed = len(p.Keys) != before
 	for _, k := range secret.Keys {
@@ -91,11 +90,10 @@ func (p *publishedKeys) follow(secret *keySet, now time.Time) (changed bool) {
 	return changed
 }
 
-// followSigner makes key, of the Signer of that name, the only one that is not retired, and reports whether that
-// changed p.
-func (p *publishedKeys) followSigner(name string, key jose.JSONWebKey, now time.Time) (changed bool) {
+// syncWithSigner retires all keys but key, of the Signer with that name. It reports whether p changed.
+func (p *publishedKeys) syncWithSigner(name string, key jose.JSONWebKey, now time.Time) (changed bool) {
 	before := len(p.Keys)
-	p.Keys = slices.DeleteFunc(p.Keys, func(k publishedKey) bool { return !k.good(now) })
+	p.Keys = slices.DeleteFunc(p.Keys, func(k publishedKey) bool { return !k.isValid(now) })
 	changed = len(p.Keys) != before || p.Signer != name
 	p.Signer = name
 	found := false
@@ -116,9 +114,9 @@ func (p *publishedKeys) followSigner(name string, key jose.JSONWebKey, now time.
 	return changed
 }
 
-// republish reads the object of a set, has edit change it, and stores it if edit reports a change or there was none.
-// A change of another writer makes it begin again, edit with it: what edit reads of the secret store is read after
-// the object, so that nothing older replaces what is newer.
+// republish lets edit change the object of a set. It stores the result if edit reports a change, or if there was no
+// object. After a conflict it reads the object and calls edit again. edit reads the secret store after the object, so
+// an old secret never replaces newer published keys.
 func (i *Issuer) republish(
 	ctx context.Context, name string, edit func(*publishedKeys) (changed bool, err error),
 ) error {

@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	// overlap is the time for which the credential before the newest one still connects: an agent may have read it a
-	// moment before another agent of the cluster renewed it.
+	// overlap is how long the second newest credential still connects. An agent may read it just before another agent of
+	// the cluster renews it.
 	overlap = time.Minute
-	// renewalPause is the least time between two renewals. It bounds the writes that an agent causes.
+	// renewalPause is the minimum interval between two renewals. It bounds the writes that an agent causes.
 	renewalPause = 10 * time.Second
 )
 
-// Reuse is the use of an agent's credential that had been renewed before.
+// Reuse is the use of an agent's credential after its renewal.
 type Reuse struct {
 	Time time.Time `json:"time"`
-	From string    `json:"from"` // source addresses, with commas between
+	From string    `json:"from"` // source addresses, separated by commas
 }
 
-// ReusedError is the error for an agent's credential that is older than the newest one. Two have used its key: the
-// agents of the cluster, and the owner of a copy.
+// ReusedError is the error for an agent's credential that is older than the newest one. Two programs used its key: an
+// agent of the cluster, and the owner of a copy.
 type ReusedError struct{ Agent *Agent }
 
 // Error implements error.
@@ -43,7 +43,8 @@ func (e *ReusedError) Error() string {
 }
 
 func reused(a *Agent) *status.Error {
-	return refused(&ReusedError{a}, "the %s was renewed before, by another key; %s", agentCredential, joinAgain(a.Cluster))
+	return refused(&ReusedError{a}, "the %s was renewed before, by another key; %s", agentCredential,
+		rejoinHint(a.Cluster))
 }
 
 // ended returns an error after a reuse.
@@ -52,11 +53,11 @@ func (e *enrolment) ended(cluster string) error {
 		return nil
 	}
 	return refused(nil, "the credentials of the agents ended at %s, because a copy of one was used; %s",
-		e.Reuse.Time.UTC().Format(time.RFC3339), joinAgain(cluster))
+		e.Reuse.Time.UTC().Format(time.RFC3339), rejoinHint(cluster))
 }
 
-// checkNewest returns an error that wraps a *ReusedError if the agent's credential was renewed, apart from the
-// overlap. The known enrolment may be older than the credential, which is fine then.
+// checkNewest returns an error that wraps a *ReusedError if the credential was renewed more than overlap ago. The
+// cached enrolment may be older than the credential, which is accepted.
 func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 	value, err := v.records.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)
 	if err != nil {
@@ -77,14 +78,13 @@ func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 	return nil
 }
 
-// RenewAgent exchanges an agent's credential for the next one, which is bound to the key of a PKCS#10 request. The
-// same exchange returns the same generation again, so an agent can repeat it after a crash. Its errors are
-// *status.Error. One that wraps a *ReusedError means that the credential was exchanged for another key: call
-// EndAgents.
+// RenewAgent exchanges an agent's credential for the next one, which is bound to the key of a PKCS#10 request. The same
+// exchange returns the same generation, so an agent can repeat it after a crash. Its errors are *status.Error. A
+// wrapped *ReusedError means that the credential was exchanged for another key. The caller then calls EndAgents.
 func (i *Issuer) RenewAgent(ctx context.Context, a *Agent, request string) (secrets.Value, error) {
 	public, err := possession.ParseRequest(request, a.Cluster)
 	if err != nil {
-		return secrets.Value{}, unusable(a.Cluster, err)
+		return secrets.Value{}, invalidRequest(a.Cluster, err)
 	}
 	thumbprint, err := possession.Thumbprint(public)
 	if err != nil {
@@ -106,12 +106,12 @@ func (i *Issuer) RenewAgent(ctx context.Context, a *Agent, request string) (secr
 	return token, nil
 }
 
-// unusable is the error for a PKCS#10 request, whose sender may read err.
-func unusable(cluster string, err error) *status.Error {
+// invalidRequest is the error for a PKCS#10 request. The sender may read err.
+func invalidRequest(cluster string, err error) *status.Error {
 	return status.New(status.BadRequest, cluster, "the request for a credential cannot be used: %w", err)
 }
 
-// renew returns the generation of the credential that a's is exchanged for, and whether the enrolment has changed.
+// renew returns the generation of the next credential of a, and whether the enrolment has changed.
 func (e *enrolment) renew(a *Agent, thumbprint string, now time.Time) (generation uint64, changed bool, err error) {
 	isNewest := a.generation == e.Generation && a.key == e.Key
 	isAhead := a.generation > e.Generation // the store was restored from a backup
@@ -121,7 +121,7 @@ func (e *enrolment) renew(a *Agent, thumbprint string, now time.Time) (generatio
 	case !isNewest && !isAhead:
 		return 0, false, reused(a)
 	case thumbprint == a.key:
-		return 0, false, unusable(a.Cluster, errors.New("want a new key"))
+		return 0, false, invalidRequest(a.Cluster, errors.New("want a new key"))
 	case now.Sub(e.Renewed) < renewalPause:
 		return 0, false, &status.Error{Reason: status.TooManyRequests, Cluster: a.Cluster, RetryAfter: renewalPause,
 			Message: fmt.Sprintf("the %s was renewed within the last %s; try again later", agentCredential, renewalPause)}
@@ -130,7 +130,7 @@ func (e *enrolment) renew(a *Agent, thumbprint string, now time.Time) (generatio
 	return e.Generation, true, nil
 }
 
-// errReplaced is wrapped by the error for a credential of an enrolment that is gone.
+// errReplaced is the error for a credential of a replaced enrolment.
 var errReplaced = errors.New("the enrolment is gone")
 
 // EndAgents ends all credentials of the agent's cluster after a reuse, and sets the condition AgentCredentialReused
@@ -147,7 +147,7 @@ func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 			Type: clusterv1alpha1.AgentCredentialReused, Status: metav1.ConditionTrue, Reason: "CopyUsed",
 			LastTransitionTime: metav1.NewTime(r.Time).Rfc3339Copy(),
 			Message: fmt.Sprintf("at %s a copy of the %s was used from %s; its agents are cut off; %s",
-				r.Time.UTC().Format(time.RFC3339), agentCredential, r.From, joinAgain(a.Cluster)),
+				r.Time.UTC().Format(time.RFC3339), agentCredential, r.From, rejoinHint(a.Cluster)),
 		})
 	}
 	if err != nil {
@@ -172,15 +172,15 @@ func hasEnded(err error) bool {
 	return errors.As(err, &e) && e.Reason == status.Unauthenticated
 }
 
-// editEnrolment stores what edit makes of the enrolment of an agent's credential, if edit reports a change. It
-// returns an error if that enrolment has ended. edit may be called several times.
+// editEnrolment lets edit change the enrolment of an agent's credential, and stores it if edit reports a change. It
+// returns an error if that enrolment has ended. It may call edit several times.
 func (i *Issuer) editEnrolment(ctx context.Context, a *Agent, edit func(*enrolment) (changed bool, err error)) error {
 	for range attempts {
 		o, err := i.Objects.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)
 		var e enrolment
 		switch {
 		case errors.Is(err, objects.ErrNotFound), err == nil && (json.Unmarshal(o.Value, &e) != nil || e.UID != a.uid):
-			return refused(errReplaced, "the %s was revoked; %s", agentCredential, joinAgain(a.Cluster))
+			return refused(errReplaced, "the %s was revoked; %s", agentCredential, rejoinHint(a.Cluster))
 		case err != nil:
 			return storeFailed(err)
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// agents makes the credentials of the agents of a registered private cluster.
+// agents issues the credentials of the agents of a registered private cluster.
 type agents struct {
 	*clustertest.Installation
 	agenttest.Gateway
@@ -47,8 +47,8 @@ func (a *agents) connect(c possession.Credential) (*passes.Agent, error) {
 	return a.Verifier.Agent(a.t.Context(), "prod", p)
 }
 
-// next exchanges a credential a while later.
-func (a *agents) next(c possession.Credential) possession.Credential {
+// renewLater exchanges a credential a while later.
+func (a *agents) renewLater(c possession.Credential) possession.Credential {
 	a.t.Helper()
 	a.Clock.Advance(10 * time.Minute)
 	got, err := a.Exchange(a.t.Context(), "prod", c)
@@ -97,7 +97,7 @@ func TestRestoredStoreAcceptsNewerCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	third := a.next(a.next(first))
+	third := a.renewLater(a.renewLater(first))
 	now, err := a.Objects.Get(t.Context(), backup.Key)
 	if err != nil {
 		t.Fatal(err)
@@ -105,11 +105,11 @@ func TestRestoredStoreAcceptsNewerCredentials(t *testing.T) {
 	if _, err := a.Objects.Update(t.Context(), backup.Key, backup.Value, now.Revision); err != nil {
 		t.Fatal(err)
 	}
-	a.Clock.Advance(time.Minute) // what is known is read anew
+	a.Clock.Advance(time.Minute) // the cached enrolment is read again
 	if _, err := a.connect(third); err != nil {
 		t.Error(err)
 	}
-	if _, err := a.connect(a.next(third)); err != nil {
+	if _, err := a.connect(a.renewLater(third)); err != nil {
 		t.Error(err)
 	}
 	var reused *passes.ReusedError
@@ -129,7 +129,7 @@ func TestRenewalsAreBounded(t *testing.T) {
 	if _, err := a.Exchange(t.Context(), "prod", first); !errors.As(err, &e) || e.Reason != status.TooManyRequests {
 		t.Errorf("at once: %v", err)
 	}
-	a.next(first)
+	a.renewLater(first)
 }
 
 // TestReuseEndsNoLaterEnrolment: the alarm of a copy may arrive after the operator has made the cluster join again.
@@ -137,7 +137,7 @@ func TestRenewalsAreBounded(t *testing.T) {
 func TestReuseEndsNoLaterEnrolment(t *testing.T) {
 	a := newAgents(t)
 	first := a.enrol()
-	a.next(first)
+	a.renewLater(first)
 	a.Clock.Advance(10 * time.Minute)
 	var reused *passes.ReusedError
 	if _, err := a.connect(first); !errors.As(err, &reused) {

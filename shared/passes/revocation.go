@@ -16,11 +16,11 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// Revocation says which certificate is to be revoked. User and Reason are for people and may be empty.
+// Revocation names a certificate to revoke. User and Reason are informational, and may be empty.
 type Revocation struct{ Serial, User, Reason string }
 
-// RevokeCertificate revokes the client certificate with a serial number in hexadecimal digits, with or without colons between, and
-// returns that as Serial writes it. Revoking twice is revoking once.
+// RevokeCertificate revokes a client certificate by its serial number. The number has hexadecimal digits, with or
+// without colons. It returns the number in the format of Serial. Revoking a certificate twice has no further effect.
 func (i *Issuer) RevokeCertificate(ctx context.Context, r Revocation) (string, error) {
 	n, ok := new(big.Int).SetString(strings.ReplaceAll(strings.TrimPrefix(r.Serial, "0x"), ":", ""), 16)
 	if !ok || n.Sign() <= 0 || n.BitLen() > 160 {
@@ -28,9 +28,10 @@ func (i *Issuer) RevokeCertificate(ctx context.Context, r Revocation) (string, e
 	}
 	serial := n.Text(16)
 	value, err := json.Marshal(&v1alpha1.Revocation{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Revocation"},
-		ObjectMeta: metav1.ObjectMeta{Name: serial, UID: types.UID(uuid.NewString()), CreationTimestamp: metav1.NewTime(i.now()).Rfc3339Copy()},
-		Spec:       v1alpha1.RevocationSpec{User: r.User, Reason: r.Reason},
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Revocation"},
+		ObjectMeta: metav1.ObjectMeta{Name: serial, UID: types.UID(uuid.NewString()),
+			CreationTimestamp: metav1.NewTime(i.now()).Rfc3339Copy()},
+		Spec: v1alpha1.RevocationSpec{User: r.User, Reason: r.Reason},
 	})
 	if err != nil {
 		return "", err
@@ -41,7 +42,7 @@ func (i *Issuer) RevokeCertificate(ctx context.Context, r Revocation) (string, e
 	return serial, err
 }
 
-// Revocations lists the certificates that were revoked, by serial number.
+// Revocations lists the revoked certificates by serial number.
 func (i *Issuer) Revocations(ctx context.Context) ([]v1alpha1.Revocation, error) {
 	page, err := i.Objects.List(ctx, v1alpha1.RevocationPrefix, 0, "")
 	if err != nil {

@@ -20,8 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Signer signs passes with a key that never leaves the place where it is kept, such as AWS KMS. It is safe for
-// concurrent use.
+// Signer signs passes with a key that never leaves its service, such as AWS KMS. It is safe for concurrent use.
 type Signer interface {
 	// Public returns the key's name, such as an ARN, and its public half, on P-256. A program that may not use the key
 	// gets an error that wraps ErrNotSigner.
@@ -79,15 +78,15 @@ func publicJWK(key *ecdsa.PublicKey) (jose.JSONWebKey, error) {
 	return k, err
 }
 
-// signed makes a token of kind k with registered and own claims, by a key whose public half is published. A key that
-// is too old is replaced first.
+// signed returns a token of kind k with registered and own claims. Its key is already published. A key that is too old
+// is replaced first.
 func (i *Issuer) signed(ctx context.Context, k kind, registered jwt.Claims, own any) (secrets.Value, error) {
 	if i.URL == "" {
 		return secrets.Value{}, errors.New("tokens cannot be made without the gateway's URL, which they are for")
 	}
 	key, err := i.key(ctx, k.signedBy)
 	if err != nil {
-		return secrets.Value{}, fmt.Errorf("the key that signs a %s: %w", k.what, err)
+		return secrets.Value{}, fmt.Errorf("the key that signs a %s: %w", k.description, err)
 	}
 	registered.Issuer, registered.NotBefore = i.URL, registered.IssuedAt
 	return sign(key, k, registered, own)
@@ -128,15 +127,15 @@ func (i *Issuer) remoteKey(ctx context.Context) (*remoteKey, error) {
 	}
 	now := i.now().UTC()
 	err = i.republish(ctx, PassKeys, func(p *publishedKeys) (bool, error) {
-		followed := false
+		changed := false
 		if p.Signer == "" { // the keys of the secret signed before
 			keys, _, err := readKeys(ctx, i.Secrets, PassKeys)
 			if err != nil {
 				return false, err
 			}
-			followed = p.follow(keys, now)
+			changed = p.syncWithSecret(keys, now)
 		}
-		return p.followSigner(name, key, now) || followed, nil
+		return p.syncWithSigner(name, key, now) || changed, nil
 	})
 	return &remoteKey{ctx, i.Signer, key}, err
 }
@@ -154,7 +153,7 @@ func (i *Issuer) renewed(ctx context.Context, set string) (keys *keySet, err err
 		if keys, err = changeKeys(ctx, i.Secrets, set, func(s *keySet) (bool, error) { return s.renew(now) }); err != nil {
 			return false, err
 		}
-		return p.follow(keys, now), nil
+		return p.syncWithSecret(keys, now), nil
 	})
 	return keys, err
 }
@@ -175,7 +174,7 @@ func (i *Issuer) published(ctx context.Context, set string, always bool) error {
 		if err != nil {
 			return false, err
 		}
-		return p.follow(keys, i.now()), nil
+		return p.syncWithSecret(keys, i.now()), nil
 	})
 }
 
@@ -190,8 +189,8 @@ func (i *Issuer) Publish(ctx context.Context) error {
 	return i.published(ctx, PassKeys, true)
 }
 
-// PublishAll is Publish for the keys of agents and of the tunnel port, too. Where agents may connect, it renews both.
-// Verifiers know a key before it signs then.
+// PublishAll is Publish for all key sets. Where agents may connect, it also renews the keys of agents and of the tunnel
+// port. Verifiers then know a key before it signs.
 func (i *Issuer) PublishAll(ctx context.Context) error {
 	enrolled, err := i.Objects.List(ctx, v1alpha1.AgentPrefix, 1, "")
 	errs := []error{i.Publish(ctx), err}
@@ -206,9 +205,8 @@ func (i *Issuer) PublishAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// RotateKey makes new keys for signing tokens. Tokens of those before stay good; with discard they end, and only the
-// new keys are left. A Signer's key stays: only those before it can be discarded. Without a Signer, the keys of the
-// secret store sign again.
+// RotateKey creates new keys for signing tokens. Earlier tokens stay valid, unless discard is true, which removes all
+// earlier keys. It cannot discard the key of a Signer. Without a Signer, the keys of the secret store sign again.
 func (i *Issuer) RotateKey(ctx context.Context, discard bool) error {
 	if i.Signer != nil && !discard {
 		return errors.New("a key in KMS signs passes: make another one there, and name it in CLUSTERPASS_PASS_KMS_KEY")
@@ -245,7 +243,7 @@ func (i *Issuer) addKey(ctx context.Context, set string, discard bool) error {
 	return err
 }
 
-// rotatePassKeys makes a new key in the secret store, which signs also where a Signer did.
+// rotatePassKeys creates a new key in the secret store. It signs even if a Signer signed before.
 func (i *Issuer) rotatePassKeys(ctx context.Context, discard bool) error {
 	if err := i.addKey(ctx, PassKeys, discard); err != nil {
 		return err
@@ -262,12 +260,12 @@ func (i *Issuer) rotatePassKeys(ctx context.Context, discard bool) error {
 			p.retireAll(now)
 		}
 		p.Signer = ""
-		p.follow(keys, now)
+		p.syncWithSecret(keys, now)
 		return true, nil
 	})
 }
 
-// leaveOnlySigner discards all keys but the Signer's, those in the secret store with them.
+// leaveOnlySigner discards all keys but the Signer's, including those in the secret store.
 func (i *Issuer) leaveOnlySigner(ctx context.Context, _ bool) error {
 	key, err := i.remoteKey(ctx)
 	if err != nil {
@@ -287,7 +285,7 @@ func (i *Issuer) leaveOnlySigner(ctx context.Context, _ bool) error {
 	return nil
 }
 
-// retireAll marks the keys that sign until now.
+// retireAll retires the keys that sign now.
 func (p *publishedKeys) retireAll(now time.Time) {
 	for i := range p.Keys {
 		if p.Keys[i].Retired == nil {

@@ -20,19 +20,18 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// The parts of a gateway know each other at the bridge's tunnel port by TunnelKeys, which no other program has. The
-// client shows a token, the bridge a certificate. (The signature of one never verifies the other: tokens begin with a
-// letter, certificates do not.)
+// The parts of a gateway authenticate each other at the bridge's tunnel port by TunnelKeys, which no other program has.
+// The client sends a token, and the bridge a certificate. The signature of one never verifies the other, because tokens
+// begin with a letter and certificates do not.
 const (
 	tunnelAudience = "clusterpass.io/tunnel"
 	tunnelName     = "tunnel.clusterpass.io"
 	tunnelTTL      = time.Minute
-	// tunnelCertificateLife is how long a certificate is good for, of which a tenth is used.
+	// tunnelCertificateLife is the lifetime of a certificate. It is replaced after a tenth of that.
 	tunnelCertificateLife = 10 * time.Hour
 )
 
-// TunnelToken is what one part of the gateway connects to a private cluster with at the bridge's tunnel port: good for that cluster
-// and for a minute.
+// TunnelToken returns a token for one private cluster at the bridge's tunnel port. It is valid for a minute.
 func (v *Verifier) TunnelToken(ctx context.Context, cluster string) (secrets.Value, error) {
 	key, err := v.signer(ctx)
 	if err != nil {
@@ -45,7 +44,7 @@ func (v *Verifier) TunnelToken(ctx context.Context, cluster string) (secrets.Val
 	}, struct{}{})
 }
 
-// Prepare reads the keys that connecting to the tunnel port needs, unless they are known.
+// Prepare reads the keys for connections to the tunnel port into the caches.
 func (v *Verifier) Prepare(ctx context.Context) {
 	var both sync.WaitGroup
 	both.Go(func() { _, _ = v.keys.Get(ctx, TunnelKeys) })
@@ -53,7 +52,7 @@ func (v *Verifier) Prepare(ctx context.Context) {
 	both.Wait()
 }
 
-// VerifyTunnelToken returns an error unless a token is one of TunnelToken for that cluster.
+// VerifyTunnelToken returns an error unless TunnelToken returned the token for that cluster.
 func (v *Verifier) VerifyTunnelToken(ctx context.Context, token, cluster string) error {
 	c, err := v.signed(ctx, tunnelToken, token, tunnelAudience, &struct{}{})
 	if err == nil && c.Subject != cluster {
@@ -62,7 +61,7 @@ func (v *Verifier) VerifyTunnelToken(ctx context.Context, token, cluster string)
 	return err
 }
 
-// signer is the key to sign with. It makes none: where there is none, there is no agent either.
+// signer returns the key to sign with. It creates none, because a gateway without keys has no agents.
 func (v *Verifier) signer(ctx context.Context) (signingKey, error) {
 	set, err := v.tunnel.Get(ctx, TunnelKeys)
 	switch {
@@ -74,7 +73,7 @@ func (v *Verifier) signer(ctx context.Context) (signingKey, error) {
 	return set.signer(v.cfg.Now()), nil
 }
 
-// TunnelCertificate has the form of tls.Config.GetCertificate for the tunnel port.
+// TunnelCertificate returns the certificate of the tunnel port. It has the signature of tls.Config.GetCertificate.
 func (v *Verifier) TunnelCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	signer, err := v.signer(hello.Context())
 	if err != nil {
@@ -83,7 +82,8 @@ func (v *Verifier) TunnelCertificate(hello *tls.ClientHelloInfo) (*tls.Certifica
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := v.cfg.Now()
-	if c := v.certificate; c == nil || c.Leaf.Issuer.CommonName != signer.Key.KeyID || now.Sub(c.Leaf.NotBefore) > tunnelCertificateLife/10 {
+	if c := v.certificate; c == nil || c.Leaf.Issuer.CommonName != signer.Key.KeyID ||
+		now.Sub(c.Leaf.NotBefore) > tunnelCertificateLife/10 {
 		if v.certificate, err = tunnelCertificate(signer, now); err != nil {
 			return nil, err
 		}
@@ -102,8 +102,9 @@ func tunnelCertificate(signer signingKey, now time.Time) (*tls.Certificate, erro
 	}
 	tmpl := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: tunnelName}, DNSNames: []string{tunnelName},
-		NotBefore: now.Add(-skew), NotAfter: now.Add(tunnelCertificateLife),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+		NotBefore: now.Add(-clockSkew), NotAfter: now.Add(tunnelCertificateLife),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
 	}
 	parent := &x509.Certificate{Subject: pkix.Name{CommonName: signer.Key.KeyID}}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, parent, key.Public(), signer.Key.Key)
@@ -114,7 +115,7 @@ func tunnelCertificate(signer signingKey, now time.Time) (*tls.Certificate, erro
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, err
 }
 
-// VerifyTunnelCertificate returns an error unless a certificate is one of TunnelCertificate.
+// VerifyTunnelCertificate returns an error unless TunnelCertificate returned the certificate.
 func (v *Verifier) VerifyTunnelCertificate(ctx context.Context, leaf *x509.Certificate) error {
 	key, err := v.key(ctx, tunnelPort, leaf.Issuer.CommonName)
 	if err != nil {
@@ -125,9 +126,10 @@ func (v *Verifier) VerifyTunnelCertificate(ctx context.Context, leaf *x509.Certi
 	switch err := issuer.CheckSignature(leaf.SignatureAlgorithm, leaf.RawTBSCertificate, leaf.Signature); {
 	case err != nil:
 		return err
-	case now.Before(leaf.NotBefore.Add(-skew)) || now.After(leaf.NotAfter):
+	case now.Before(leaf.NotBefore.Add(-clockSkew)) || now.After(leaf.NotAfter):
 		return errors.New("the tunnel port's certificate is not good now")
-	case !slices.Equal(leaf.DNSNames, []string{tunnelName}) || !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth):
+	case !slices.Equal(leaf.DNSNames, []string{tunnelName}) ||
+		!slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth):
 		return errors.New("the certificate is not a tunnel port's")
 	}
 	return nil

@@ -26,21 +26,19 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// What is read of the stores is remembered for so long, in numbers of at most maxRecords. Nobody can fill that who has no
-// credential.
+// Limits of the caches. Only callers with a credential can add entries.
 const (
 	maxRecords = 10_000
 	maxSets    = 3
-	keysFresh  = 20 * time.Second // a key that is discarded is gone after that
-	// keysStale is how long keys serve while their store is down. Passes can be revoked meanwhile.
+	keysFresh  = 20 * time.Second // a discarded key verifies no longer than that
+	// keysStale is how long cached keys verify while their store is down. Passes can still be revoked meanwhile.
 	keysStale = time.Hour
-	// retry is how often a store that is down is asked, and how often for a key id that nobody has.
+	// retry is the minimum interval between reads of a store that is down, and between reads for unknown key ids.
 	retry   = 2 * time.Second
 	timeout = 5 * time.Second
 )
 
-// Fresh is how long what is known of a pass is believed before its store is asked again, where that is not on the same
-// machine.
+// Fresh is how long a cached pass is used before the store is read again, for a store on another machine.
 const Fresh = 3 * time.Second
 
 // Config configures a Verifier.
@@ -48,31 +46,31 @@ type Config struct {
 	Objects interface {
 		Get(ctx context.Context, key string) (objects.Object, error)
 	}
-	// Secrets is asked for TunnelKeys only, to connect to the tunnel port and to open it.
+	// Secrets is read for TunnelKeys only, by the two ends of the tunnel port.
 	Secrets interface {
 		Get(ctx context.Context, name string) (*secrets.Secret, error)
 	}
-	// URL is the gateway's; "" means that no tokens are taken.
+	// URL is the URL of the gateway. With "" no tokens are accepted.
 	URL string
-	// Fresh is how long what is known of a pass is believed before the store is asked again; 0 asks for every call.
+	// Fresh is how long a cached pass is used before the store is read again. 0 reads it for every request.
 	Fresh time.Duration
 	Log   *slog.Logger     // nil means slog.Default()
 	Now   func() time.Time // nil means time.Now
 }
 
-// Verifier identifies callers by passes and knows which certificates are revoked. It is safe for concurrent use.
+// Verifier authenticates callers by passes, and checks certificates for revocation. It is safe for concurrent use.
 type Verifier struct {
 	cfg     Config
-	records *cache.Cache[[]byte] // by key of the object store; nil for what is not there
+	records *cache.Cache[[]byte] // by key of the object store; nil for a missing object
 	keys    *cache.Cache[*publishedKeys]
-	tunnel  *cache.Cache[*keySet] // private ones
-	proofs  possession.Proofs     // that agents used
+	tunnel  *cache.Cache[*keySet] // private keys
+	proofs  possession.Proofs     // proofs that agents used
 
 	mu          sync.Mutex
-	certificate *tls.Certificate // of the tunnel port
+	certificate *tls.Certificate // the tunnel port's
 }
 
-// NewVerifier returns a Verifier that has read nothing yet.
+// NewVerifier returns a Verifier with empty caches.
 func NewVerifier(cfg Config) *Verifier {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -80,8 +78,8 @@ func NewVerifier(cfg Config) *Verifier {
 	v := &Verifier{cfg: cfg}
 	v.records = cache.New(cache.Config{
 		Name: "passes", Max: maxRecords, TTL: cfg.Fresh, Stale: MaxAge, Retry: retry, Timeout: timeout,
-		// That an object is not there is a value as any other: for a certificate's revocation it is the rule, and must serve while
-		// the store is down.
+		// A missing object is a cached value: most certificates have no revocation. It must be usable while the store is
+		// down.
 		Missing: func(error) bool { return false },
 		Down: func(err error) bool {
 			return errors.Is(err, objects.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
@@ -113,7 +111,7 @@ func NewVerifier(cfg Config) *Verifier {
 	return v
 }
 
-// keysConfig is for a cache of sets of keys, whose store has those two errors.
+// keysConfig configures a cache of key sets. Its store returns the errors missing and down.
 func keysConfig(cfg Config, name string, missing, down error) cache.Config {
 	return cache.Config{
 		Name: name, Max: maxSets, TTL: keysFresh, Negative: retry, Stale: keysStale, Retry: retry, Timeout: timeout,
@@ -123,18 +121,20 @@ func keysConfig(cfg Config, name string, missing, down error) cache.Config {
 	}
 }
 
-// Stats counts for each cache by its name: "passes", "keys" (that verify) and "tunnel" (keys that sign there).
+// Stats returns the statistics of the caches: "passes", "keys" (public keys) and "tunnel" (private keys of the tunnel
+// port).
 func (v *Verifier) Stats() map[string]cache.Stats {
 	return map[string]cache.Stats{"passes": v.records.Stats(), "keys": v.keys.Stats(), "tunnel": v.tunnel.Stats()}
 }
 
-// Method is how the bearer of a pass was identified.
+// Method is the authentication method of a pass.
 const Method = "pass"
 
 // Method implements identity.TokenAuthenticator.
 func (*Verifier) Method() string { return Method }
 
-// IsPass reports whether a token says that the gateway made it. It verifies nothing: it says which tokens must not be passed on.
+// IsPass reports whether a token claims the gateway as its issuer. It verifies nothing. Such tokens are never forwarded
+// to members.
 func (v *Verifier) IsPass(token string) bool {
 	issuer, ok := identity.UnverifiedIssuer(token)
 	return ok && v.cfg.URL != "" && issuer == v.cfg.URL
@@ -152,7 +152,7 @@ func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*identi
 	return v.user(ctx, name, c.ID, c.Expiry.Time())
 }
 
-// verify returns what a token says that the gateway signed for itself, and the pass that it is of.
+// verify returns the claims of a token that the gateway signed for itself, and the name of its pass.
 func (v *Verifier) verify(ctx context.Context, token string) (*jwt.Claims, string, error) {
 	var own claims
 	registered, err := v.signed(ctx, passToken, token, v.cfg.URL, &own)
@@ -167,15 +167,15 @@ func (v *Verifier) verify(ctx context.Context, token string) (*jwt.Claims, strin
 	return registered, own.Pass, nil
 }
 
-// signed returns the registered claims of a token of kind k that the gateway signed for an audience, and fills in own.
-// Its errors wrap jwt.ErrExpired where that is all that is wrong.
+// signed returns the registered claims of a token of kind k that the gateway signed for an audience. It decodes the
+// private claims into own. Its error wraps jwt.ErrExpired if the token is otherwise valid.
 func (v *Verifier) signed(ctx context.Context, k kind, token, audience string, own any) (*jwt.Claims, error) {
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
-		return nil, refused(err, "the %s does not hold", k.what)
+		return nil, refused(err, "the %s does not hold", k.description)
 	}
-	if !k.accepts(t) { // ParseSigned returns none without a signature, and so without a header
-		return nil, refused(nil, "the %s does not hold", k.what)
+	if !k.accepts(t) { // ParseSigned rejects tokens without a signature, and so without a header
+		return nil, refused(nil, "the %s does not hold", k.description)
 	}
 	key, err := v.key(ctx, k, t.Headers[0].KeyID)
 	if err != nil {
@@ -183,19 +183,20 @@ func (v *Verifier) signed(ctx context.Context, k kind, token, audience string, o
 	}
 	var registered jwt.Claims
 	if err := t.Claims(key, &registered, own); err != nil {
-		return nil, refused(err, "the %s does not hold", k.what)
+		return nil, refused(err, "the %s does not hold", k.description)
 	}
-	err = registered.ValidateWithLeeway(jwt.Expected{Issuer: v.cfg.URL, AnyAudience: jwt.Audience{audience}, Time: v.cfg.Now()}, skew)
+	err = registered.ValidateWithLeeway(jwt.Expected{Issuer: v.cfg.URL, AnyAudience: jwt.Audience{audience},
+		Time: v.cfg.Now()}, clockSkew)
 	switch {
 	case errors.Is(err, jwt.ErrExpired):
-		return nil, refused(err, "the %s has expired; get a new one", k.what)
+		return nil, refused(err, "the %s has expired; get a new one", k.description)
 	case err != nil || registered.Expiry == nil || registered.ID == "":
-		return nil, refused(err, "the %s does not hold", k.what)
+		return nil, refused(err, "the %s does not hold", k.description)
 	}
 	return &registered, nil
 }
 
-// keyOf returns the id of the key that a token which signed has taken is signed with.
+// keyOf returns the id of the key that signed a verified token.
 func keyOf(token string) string {
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
@@ -204,7 +205,7 @@ func keyOf(token string) string {
 	return t.Headers[0].KeyID
 }
 
-// key returns the key of that id that may sign tokens of kind k, asking the store again for one that is not known.
+// key returns the key with that id if it verifies tokens of kind k. It reads the store again for an unknown id.
 func (v *Verifier) key(ctx context.Context, k kind, id string) (jose.JSONWebKey, error) {
 	key, ok, err := v.find(k, id, func(set string) (*publishedKeys, error) { return v.keys.Get(ctx, set) })
 	if err == nil && !ok {
@@ -214,13 +215,13 @@ func (v *Verifier) key(ctx context.Context, k kind, id string) (jose.JSONWebKey,
 	}
 	if err == nil && !ok {
 		const text = "the %s is signed by a key that the gateway does not have any more; get a new one"
-		err = refused(fmt.Errorf("key %q", id), text, k.what)
+		err = refused(fmt.Errorf("key %q", id), text, k.description)
 	}
 	return key, err
 }
 
-// find looks for a key in the sets of a kind. A set that was never published has no keys. If none was published, find
-// returns an error, since the keys are not known.
+// find searches the key sets of a kind. A set that was never published has no keys. If none was published, find returns
+// an error, because the keys are not known.
 func (v *Verifier) find(
 	k kind, id string, get func(set string) (*publishedKeys, error),
 ) (key jose.JSONWebKey, ok bool, err error) {
@@ -243,7 +244,7 @@ func (v *Verifier) find(
 	return key, false, err
 }
 
-// user returns the user of the pass of that name and uid, whose credential ends at end.
+// user returns the user of the pass with that name and uid. end is when its credential expires.
 func (v *Verifier) user(ctx context.Context, name, uid string, end time.Time) (*identity.User, error) {
 	p, err := v.pass(ctx, name, uid)
 	if err != nil {
@@ -263,7 +264,7 @@ func (v *Verifier) user(ctx context.Context, name, uid string, end time.Time) (*
 	return u, nil
 }
 
-// scope is nil where a pass is good for whatever its user may.
+// scope returns nil for a pass without limits.
 func scope(s *v1alpha1.PassSpec) *identity.Scope {
 	if slices.Contains(s.Clusters, v1alpha1.Any) && slices.Contains(s.Verbs, v1alpha1.Any) {
 		return nil
@@ -271,7 +272,7 @@ func scope(s *v1alpha1.PassSpec) *identity.Scope {
 	return &identity.Scope{Clusters: slices.Clone(s.Clusters), Verbs: slices.Clone(s.Verbs)}
 }
 
-// pass returns the pass of that name if it is the one with that uid, and still good.
+// pass returns the pass with that name and uid if it is still valid.
 func (v *Verifier) pass(ctx context.Context, name, uid string) (*v1alpha1.Pass, error) {
 	value, err := v.records.Get(ctx, v1alpha1.PassPrefix+name)
 	if err != nil {
@@ -285,20 +286,20 @@ func (v *Verifier) pass(ctx context.Context, name, uid string) (*v1alpha1.Pass, 
 		return nil, refused(err, "the pass %q cannot be read", name)
 	}
 	switch {
-	case p.DeletionTimestamp != nil: // and a finalizer that somebody gave it keeps the object
+	case p.DeletionTimestamp != nil: // a finalizer may keep the object
 		return nil, refused(nil, "the pass %q was revoked", name)
 	case string(p.UID) != uid:
 		return nil, refused(nil, "the pass %q was revoked; there is another one of that name", name)
 	case p.Spec.User == "":
 		return nil, refused(nil, "the pass %q says no user", name)
-	case !v.cfg.Now().Before(p.Status.ExpirationTimestamp.Add(skew)):
+	case !v.cfg.Now().Before(p.Status.ExpirationTimestamp.Add(clockSkew)):
 		return nil, refused(nil, "the pass %q has expired; get a new one", name)
 	}
 	return p, nil
 }
 
-// Certificate has the form of identity.X509.Inspect. A certificate is good until its serial number is revoked, and one with a pass's URI
-// only as long as its pass is.
+// Certificate has the signature of identity.X509.Inspect. It rejects a certificate with a revoked serial number. It
+// also rejects the certificate of a pass that is no longer valid.
 func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, u *identity.User) error {
 	serial := Serial(leaf)
 	u.Recheck = func(ctx context.Context) error { return v.revoked(ctx, serial) }
@@ -309,30 +310,30 @@ func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, u *i
 	if !ok {
 		return nil
 	}
-	of, err := v.user(ctx, name, uid, leaf.NotAfter)
+	passUser, err := v.user(ctx, name, uid, leaf.NotAfter)
 	if err != nil {
 		return err
 	}
-	if of.Name != u.Name || !sameGroups(of.Groups, u.Groups) {
+	if passUser.Name != u.Name || !sameGroups(passUser.Groups, u.Groups) {
 		return refused(nil, "the pass %q was changed", name)
 	}
-	ofPass := of.Recheck
-	*u = *of
+	recheckPass := passUser.Recheck
+	*u = *passUser
 	u.Recheck = func(ctx context.Context) error {
 		if err := v.revoked(ctx, serial); err != nil {
 			return err
 		}
-		return ofPass(ctx)
+		return recheckPass(ctx)
 	}
 	return nil
 }
 
-// sameGroups compares without order, which certificates do not keep.
+// sameGroups ignores the order, which certificates do not keep.
 func sameGroups(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// passOf returns name and uid of the pass that a certificate is.
+// passOf returns name and uid of the pass that a certificate belongs to.
 func passOf(leaf *x509.Certificate) (name, uid string, ok bool) {
 	for _, u := range leaf.URIs {
 		if u.Scheme == "clusterpass" {
@@ -355,7 +356,7 @@ func (v *Verifier) revoked(ctx context.Context, serial string) error {
 	return nil
 }
 
-// Serial is a certificate's serial number as revocations are named.
+// Serial returns a certificate's serial number as in the names of revocations.
 func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
 
 func refused(err error, format string, args ...any) *status.Error {
@@ -363,13 +364,15 @@ func refused(err error, format string, args ...any) *status.Error {
 }
 
 func (v *Verifier) unavailable(err error) error {
-	return &status.Error{Reason: status.StoreUnavailable, Err: err, RetryAfter: max(retry, objects.RetryAfter(err), secrets.RetryAfter(err)),
-		Message: "the gateway cannot read now whether your credential was revoked, and so refuses; try again"}
+	return &status.Error{Reason: status.StoreUnavailable, Err: err,
+		RetryAfter: max(retry, objects.RetryAfter(err), secrets.RetryAfter(err)),
+		Message:    "the gateway cannot read now whether your credential was revoked, and so refuses; try again"}
 }
 
-// unpublished is the error while no program has published the keys that verify.
+// unpublished is the error if no program has published the public keys yet.
 func (v *Verifier) unpublished() error {
-	const text = "the keys that verify passes are not published yet; try again, or have an administrator run clusterpass init"
+	const text = "the keys that verify passes are not published yet; try again, or have an administrator run " +
+		"clusterpass init"
 	return &status.Error{Reason: status.StoreUnavailable, RetryAfter: retry, Message: text}
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// Where the documents are by which others can verify passes, as kube-apiserver has them for its service accounts' tokens.
+// Paths of the documents for other verifiers of passes. They are those of kube-apiserver for its service account
+// tokens.
 const (
 	discoveryPath = "/.well-known/openid-configuration"
 	jwksPath      = "/openid/v1/jwks"
@@ -26,7 +27,8 @@ type discovery struct {
 	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
 }
 
-// Serve answers a call to one of the two documents and reports whether this was one. They hold public keys, and are for everybody.
+// Serve serves one of the two documents, and reports whether path is one of them. They contain public keys, and need no
+// authentication.
 func (v *Verifier) Serve(w http.ResponseWriter, r *http.Request, path string) (bool, error) {
 	if v.cfg.URL == "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false, nil

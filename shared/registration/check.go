@@ -82,14 +82,14 @@ func (e *LackingError) Error() string {
 func lacks(ctx context.Context, m *cluster.Member, someGroups bool) (lacking []string, err error) {
 	for _, r := range impersonated {
 		r.Verb = "impersonate"
-		may, err := allowed(ctx, m, r)
-		if err == nil && !may && someGroups && r.Resource == "groups" {
-			may, err = namedGroups(ctx, m)
+		isAllowed, err := allowed(ctx, m, r)
+		if err == nil && !isAllowed && someGroups && r.Resource == "groups" {
+			isAllowed, err = namedGroups(ctx, m)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if !may {
+		if !isAllowed {
 			lacking = append(lacking, r.String())
 		}
 	}

@@ -72,7 +72,7 @@ func TestCredentialIsTriedOut(t *testing.T) {
 		pass     = "userextras/clusterpass.io/pass in authentication.k8s.io"
 	)
 	all := []string{"users", "groups", "serviceaccounts", "uids in authentication.k8s.io", arn, original, pass}
-	without := func(gone string) (left []string) {
+	allBut := func(gone string) (left []string) {
 		for _, one := range all {
 			if one != gone {
 				left = append(left, one)
@@ -89,17 +89,17 @@ func TestCredentialIsTriedOut(t *testing.T) {
 	}{
 		{"everything", member{user: "a", may: all}, "impersonate", "impersonate", ""},
 		{"everything, not asked for", member{user: "a", may: all}, "", "impersonate", ""},
-		{"some groups", member{user: "a", may: without("groups"), some: true}, "impersonate", "impersonate", ""},
-		{"some groups, not asked for", member{user: "a", may: without("groups"), some: true}, "", "direct", ""},
-		{"no groups", member{user: "a", may: without("groups")}, "impersonate", "", "may not impersonate groups;"},
+		{"some groups", member{user: "a", may: allBut("groups"), some: true}, "impersonate", "impersonate", ""},
+		{"some groups, not asked for", member{user: "a", may: allBut("groups"), some: true}, "", "direct", ""},
+		{"no groups", member{user: "a", may: allBut("groups")}, "impersonate", "", "may not impersonate groups;"},
 		{
-			"no uids", member{user: "a", may: without("uids in authentication.k8s.io")}, "impersonate", "",
+			"no uids", member{user: "a", may: allBut("uids in authentication.k8s.io")}, "impersonate", "",
 			"may not impersonate uids in authentication.k8s.io;",
 		},
 		{"no extras", member{user: "a", may: []string{"users", "groups", "serviceaccounts", "uids in authentication.k8s.io"}},
 			"impersonate", "",
 			"may not impersonate " + arn + ", " + original + ", " + pass},
-		{"no extras, not asked for", member{user: "a", may: without(original)}, "", "direct", ""},
+		{"no extras, not asked for", member{user: "a", may: allBut(original)}, "", "direct", ""},
 		{"nothing", member{user: "a"}, "impersonate", "", "may not impersonate users, groups, serviceaccounts"},
 		{"nothing, direct", member{user: "a"}, "direct", "direct", ""},
 		{"anonymous", member{user: "system:anonymous"}, "direct", "", "the caller is anonymous"},

@@ -71,16 +71,9 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 	if err := route.ValidClusterName(req.Name); err != nil {
 		return nil, err
 	}
-	before, _, err := r.registered(ctx, req.Name)
-	switch {
-	case err != nil:
+	before, err := r.replaced(ctx, &req)
+	if err != nil {
 		return nil, err
-	case before != nil && !req.Replace:
-		return nil, alreadyRegistered(req.Name)
-	case before != nil && req.SameServer && before.Spec.SyncMode == v1alpha1.Pull:
-		return nil, fmt.Errorf("there is a private cluster %q already", req.Name)
-	case before != nil && req.SameServer:
-		req.Identity, req.DirectUsers = before.Mode(), before.Spec.DirectUsers // decided at the first registration
 	}
 	c := &v1alpha1.Cluster{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.Kind},
@@ -128,10 +121,8 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 		}
 	}
 	if c.Mode() == v1alpha1.Direct && len(c.Spec.DirectUsers) == 0 {
-		return nil,
-			errors.New(
-				"identity direct gives every caller the power of the stored credential: name those who may call with " +
-					"--direct-user, or * for all")
+		return nil, errors.New("identity direct gives every caller the power of the stored credential: " +
+			"name those who may call with --direct-user, or * for all")
 	}
 	c.Spec.SyncMode, c.Spec.ProxyURL = mode, proxy
 	if _, err := Validate(c, req.Kubeconfig); err != nil {
@@ -139,6 +130,23 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 	}
 	changed, err := r.store(ctx, c, before, req)
 	return &Result{c, changed}, err
+}
+
+// replaced returns the cluster that a request replaces, or nil. With SameServer the request gets its identity. It
+// returns an error if the request may not replace the cluster.
+func (r *Registrar) replaced(ctx context.Context, req *Request) (*v1alpha1.Cluster, error) {
+	before, _, err := r.registered(ctx, req.Name)
+	switch {
+	case err != nil || before == nil:
+		return nil, err
+	case !req.Replace:
+		return nil, alreadyRegistered(req.Name)
+	case req.SameServer && before.Spec.SyncMode == v1alpha1.Pull:
+		return nil, fmt.Errorf("there is a private cluster %q already", req.Name)
+	case req.SameServer:
+		req.Identity, req.DirectUsers = before.Mode(), before.Spec.DirectUsers // decided at the first registration
+	}
+	return before, nil
 }
 
 // registered returns the cluster of that name and its object, or nil.
@@ -253,8 +261,8 @@ func version(ctx context.Context, m *cluster.Member) (string, error) {
 // statusWrites is how often a registration starts again because the cluster's status was written meanwhile.
 const statusWrites = 5
 
-// store writes the registration of c. The gateway writes the status of before at any time, so store starts again after a conflict.
-// A change of before's spec is an error that wraps objects.ErrConflict. A nil before means that c is new.
+// store writes the registration of c. The gateway writes the status of before at any time, so store starts again after
+// a conflict. A change of before's spec is an error that wraps objects.ErrConflict. A nil before means that c is new.
 func (r *Registrar) store(ctx context.Context, c, before *v1alpha1.Cluster, req Request) (changed bool, err error) {
 	for range statusWrites {
 		changed, err = r.storeOnce(ctx, c, before, req)
@@ -266,10 +274,11 @@ func (r *Registrar) store(ctx context.Context, c, before *v1alpha1.Cluster, req 
 }
 
 // errSpecChanged is the conflict that no repetition resolves.
-var errSpecChanged = fmt.Errorf("the cluster was changed while its registration was checked; try again: %w", objects.ErrConflict)
+var errSpecChanged = fmt.Errorf("the cluster was changed while its registration was checked; try again: %w",
+	objects.ErrConflict)
 
-// storeOnce writes the secret under a new name, then the object that names it, and then deletes the previous secret. No reader ever
-// sees an object together with a secret of another registration.
+// storeOnce writes the secret under a new name, then the object that names it, and then deletes the previous secret. No
+// reader ever sees an object together with a secret of another registration.
 func (r *Registrar) storeOnce(ctx context.Context, c, before *v1alpha1.Cluster, req Request) (changed bool, err error) {
 	key := v1alpha1.Prefix + c.Name
 	now, old, err := r.registered(ctx, c.Name)
@@ -395,7 +404,8 @@ func (r *Registrar) Remove(ctx context.Context, name string) error {
 	return err
 }
 
-// deleteObject deletes the object of a cluster and returns the cluster. It starts again after a write of the cluster's status.
+// deleteObject deletes the object of a cluster and returns the cluster. It starts again after a write of the cluster's
+// status.
 func (r *Registrar) deleteObject(ctx context.Context, name string) (*v1alpha1.Cluster, error) {
 	var first *v1alpha1.Cluster
 	for range statusWrites {
@@ -408,7 +418,8 @@ func (r *Registrar) deleteObject(ctx context.Context, name string) (*v1alpha1.Cl
 		case first == nil:
 			first = c
 		case first.UID != c.UID:
-			return nil, fmt.Errorf("delete cluster %q: it was registered anew meanwhile; try again: %w", name, objects.ErrConflict)
+			return nil, fmt.Errorf("delete cluster %q: it was registered anew meanwhile; try again: %w", name,
+				objects.ErrConflict)
 		}
 		if _, err = r.Objects.Delete(ctx, obj.Key, obj.Revision); err == nil {
 			return c, nil

@@ -159,13 +159,10 @@ func change(t *testing.T, store objects.Store, name string, f func(c *v1alpha1.C
 	}
 }
 
-// TestRegisteredAnewThroughItsProxy: a new registration of a cluster is checked through the cluster's proxy and keeps
-// that proxy. It keeps the health status as long as the credential is the same.
-func TestRegisteredAnewThroughItsProxy(t *testing.T) {
-	srv := httptest.NewTLSServer(&member{user: "a", may: []string{"users"}})
-	defer srv.Close()
-	var tunnels atomic.Int64
-	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// newTunnelProxy starts an HTTP proxy that counts its CONNECT requests.
+func newTunnelProxy(t *testing.T, tunnels *atomic.Int64) *httptest.Server {
+	t.Helper()
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		to, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", r.Host)
 		if r.Method != http.MethodConnect || err != nil {
 			http.Error(w, "no", http.StatusBadGateway)
@@ -184,6 +181,23 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 		go func() { _, _ = io.Copy(to, from); _ = to.Close() }()
 		_, _ = io.Copy(from, to)
 	}))
+}
+
+// register fails the test unless r registers req and the result's Changed is as expected.
+func register(t *testing.T, r *Registrar, req Request, wantChanged bool) {
+	t.Helper()
+	if res, err := r.Register(t.Context(), req); err != nil || res.Changed != wantChanged {
+		t.Fatalf("%+v, %v, want changed: %v", res, err, wantChanged)
+	}
+}
+
+// TestRegisteredAnewThroughItsProxy: a new registration of a cluster is checked through the cluster's proxy and keeps
+// that proxy. It keeps the health status as long as the credential is the same.
+func TestRegisteredAnewThroughItsProxy(t *testing.T) {
+	srv := httptest.NewTLSServer(&member{user: "a", may: []string{"users"}})
+	defer srv.Close()
+	var tunnels atomic.Int64
+	proxy := newTunnelProxy(t, &tunnels)
 	defer proxy.Close()
 	r, store, _ := setup(t)
 	r.Policy.AllowLoopback = true
@@ -193,9 +207,7 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 	req := Request{
 		Name: "m", Kubeconfig: kubeconfig("one"), Identity: v1alpha1.Direct, DirectUsers: []string{"alice"}, Replace: true,
 	}
-	if res, err := r.Register(t.Context(), req); err != nil || !res.Changed {
-		t.Fatalf("%+v, %v", res, err)
-	}
+	register(t, r, req, true)
 	change(t, store, "m", func(c *v1alpha1.Cluster) {
 		c.Spec.ProxyURL = proxy.URL
 		c.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Ready, Status: metav1.ConditionTrue, Reason: "ClusterReady"}}
@@ -203,10 +215,7 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 	req.DirectUsers = nil
 	for _, skip := range []bool{false, true} {
 		req.SkipCheck = skip
-		res, err := r.Register(t.Context(), req)
-		if err != nil || res.Changed {
-			t.Errorf("the same again: %+v, %v", res, err)
-		}
+		register(t, r, req, false)
 	}
 	if n := tunnels.Load(); n != 1 {
 		t.Errorf("%d connections through the proxy, want that of the check", n)
@@ -216,9 +225,7 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	req.Kubeconfig, req.DirectUsers, req.SkipCheck = kubeconfig("two"), []string{"bob"}, false
-	if res, err := r.Register(t.Context(), req); err != nil || !res.Changed {
-		t.Errorf("another credential: %+v, %v", res, err)
-	}
+	register(t, r, req, true)
 	c, _ = stored(t, r, "m")
 	if c.Spec.ProxyURL != proxy.URL || len(c.Status.Conditions) != 0 ||
 		!slices.Equal(c.Spec.DirectUsers, []string{"bob"}) {
@@ -243,17 +250,17 @@ func TestRegisteredAnewThroughItsProxy(t *testing.T) {
 	}
 }
 
-// meddling is a store that calls a function before the at-th read of an object.
-type meddling struct {
+// interceptedStore is a store that calls a function before the at-th read of an object.
+type interceptedStore struct {
 	objects.Store
-	gets int
-	at   int
-	do   func()
+	gets       int
+	at         int
+	beforeRead func()
 }
 
-func (m *meddling) Get(ctx context.Context, key string) (objects.Object, error) {
+func (m *interceptedStore) Get(ctx context.Context, key string) (objects.Object, error) {
 	if m.gets++; m.gets == m.at {
-		m.do()
+		m.beforeRead()
 	}
 	return m.Store.Get(ctx, key)
 }
@@ -269,14 +276,14 @@ func TestChangedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Kubeconfig = kc("two", "https://10.0.0.1")
-	r.Objects = &meddling{Store: store, at: 2, do: func() {
+	r.Objects = &interceptedStore{Store: store, at: 2, beforeRead: func() {
 		change(t, store, "m", func(c *v1alpha1.Cluster) { c.Spec.ProxyURL = "http://elsewhere:3128" })
 	}}
 	if _, err := r.Register(t.Context(), req); !errors.Is(err, objects.ErrConflict) ||
 		!strings.Contains(err.Error(), "try again") {
 		t.Errorf("error %v, want a conflict", err)
 	}
-	r.Objects = &meddling{Store: store, at: 2, do: func() {
+	r.Objects = &interceptedStore{Store: store, at: 2, beforeRead: func() {
 		change(t, store, "m", func(c *v1alpha1.Cluster) { c.Status.KubernetesVersion = "v1.99.1" })
 	}}
 	if _, err := r.Register(t.Context(), req); err != nil {
@@ -375,13 +382,14 @@ func (s *statusWriter) Update(ctx context.Context, key string, value []byte, rev
 	return s.Store.Update(ctx, key, value, rev)
 }
 
-// TestRegistrationSurvivesStatusWrites: without it, `clusterpass cluster add --replace` fails whenever the gateway probes the cluster
-// between the last read of the registration and its write.
+// TestRegistrationSurvivesStatusWrites: without it, `clusterpass cluster add --replace` fails whenever the gateway
+// probes the cluster between the last read of the registration and its write.
 func TestRegistrationSurvivesStatusWrites(t *testing.T) {
 	for _, credential := range []string{"one", "two"} {
 		t.Run("registered anew with credential "+credential, func(t *testing.T) {
 			r, store, kc := setup(t)
-			req := Request{Name: "m", Kubeconfig: kc("one", "https://10.0.0.1"), Identity: v1alpha1.Impersonate, SkipCheck: true, Replace: true}
+			req := Request{Name: "m", Kubeconfig: kc("one", "https://10.0.0.1"), Identity: v1alpha1.Impersonate, SkipCheck: true,
+				Replace: true}
 			if _, err := r.Register(t.Context(), req); err != nil {
 				t.Fatal(err)
 			}

@@ -83,10 +83,10 @@ func TestValueHidesItself(t *testing.T) {
 	} {
 		outputs[verb] = func(x any) string { return fmt.Sprintf(verb, x) }
 	}
-	for what, x := range things {
+	for name, x := range things {
 		for how, show := range outputs {
 			if out := show(x); leaks(out) {
-				t.Errorf("%s by %s: %s", what, how, out)
+				t.Errorf("%s by %s: %s", name, how, out)
 			}
 		}
 	}

@@ -69,9 +69,9 @@ var (
 )
 
 // Way is the target of a CONNECT.
-type Way struct { // the cluster whose agents connect
-	Cluster string // host:port, which these agents must list; "" for their cluster's API server
-	Service string // host:port that those must list; "" for their cluster's API server
+type Way struct {
+	Cluster string // the cluster whose agents connect
+	Service string // host:port, which these agents must list; "" for their cluster's API server
 }
 
 // WayTo returns the target for a cluster with spec.proxyURL proxy and an API server at address. Usually the cluster's
@@ -142,14 +142,14 @@ func unreachable(ctx context.Context, cluster, host string, err error) error {
 // Target returns the host of a CONNECT for a cluster.
 func Target(cluster string) string { return cluster + ":443" }
 
-// Connect sends a CONNECT for way to conn. After that, conn is the connection to the target. A refusal is returned as
-// the *status.Error of the other end.
-func Connect(ctx context.Context, conn net.Conn, way Way, header http.Header) error {
-	if way.Service != "" {
-		header.Set(ServiceHeader, way.Service)
+// Connect sends a CONNECT for target to conn. After that, conn is the connection to the target. A refusal is returned
+// as the *status.Error of the other end.
+func Connect(ctx context.Context, conn net.Conn, target Way, header http.Header) error {
+	if target.Service != "" {
+		header.Set(ServiceHeader, target.Service)
 	}
-	return Ask(ctx, conn, Target(way.Cluster), header, func(resp *http.Response) error {
-		return refusal(way.Cluster, resp)
+	return Ask(ctx, conn, Target(target.Cluster), header, func(resp *http.Response) error {
+		return refusal(target.Cluster, resp)
 	})
 }
 

@@ -43,7 +43,7 @@ func TestCallerKey(t *testing.T) {
 	pool.AddCert(ca.Cert)
 	key := CallerKey(pool, limits.PeerSource)
 	alice, again := clientCertificate(t, ca, "alice"), clientCertificate(t, ca, "alice")
-	stranger := clientCertificate(t, loadCA(t), "alice")
+	foreignCert := clientCertificate(t, loadCA(t), "alice")
 	type request struct {
 		tls    *tls.ConnectionState
 		header http.Header
@@ -55,7 +55,7 @@ func TestCallerKey(t *testing.T) {
 	}{
 		"two certificates of one user":      {request{alice, nil}, request{again, nil}, true},
 		"a certificate with a junk token":   {request{alice, nil}, request{alice, bearer("Bearer junk")}, true},
-		"a certificate of another CA":       {request{stranger, nil}, request{nil, nil}, true},
+		"a certificate of another CA":       {request{foreignCert, nil}, request{nil, nil}, true},
 		"one token in two spellings":        {request{nil, bearer("Bearer a")}, request{nil, bearer("bearer   a ")}, true},
 		"no credential":                     {request{nil, nil}, request{nil, bearer("Basic x")}, true},
 		"another user":                      {request{alice, nil}, request{clientCertificate(t, ca, "bob"), nil}, false},

@@ -1,10 +1,10 @@
-// Package frontdoor is the front door on one machine: HTTPS, and the same table of routes that the load balancer on AWS
-// has. Like that balancer it decides by path, query and headers where a request goes.
+// Package frontdoor is the HTTPS entry point of the local program. It has the routing table of the load balancer on
+// AWS, which selects a backend by path, query and headers.
 //
 //   - [Shares] limits the processes of a function that one caller occupies. [CallerKey] identifies the caller.
 //
 // Invariants:
-//   - A share counts processes, not requests: a function works on after its client has gone.
+//   - A share counts processes, not requests, because a function continues after its client has gone.
 package frontdoor
 
 import (
@@ -21,13 +21,13 @@ import (
 
 // Door sends requests to backends.
 type Door struct {
-	// Functions answer what the table sends to them; what has no function is the bridge's.
+	// Functions handle the backends of the table. The bridge handles all other backends.
 	Functions map[route.Backend]http.Handler
 	Bridge    http.Handler
-	// PerCluster limits the requests of each cluster that functions answer at the same time. The bridge, which has quotas,
-	// answers the others: a cluster that hangs must not use up the functions. nil is no limit.
+	// PerCluster limits the concurrent requests of each cluster to functions. The bridge, which has quotas, handles the
+	// others. A cluster that hangs thus cannot occupy all functions. nil means no limit.
 	PerCluster *quota.Quota
-	// Source selects where the address of a request's sender is. Functions get that address as the one of their peer.
+	// Source selects where the sender's address is. Functions get that address as the one of their peer.
 	Source limits.SourceMode
 }
 
@@ -50,14 +50,14 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.Clone(r.Context())
 	if !d.Source.IsPeer() {
-		r.RemoteAddr = "" // functions read the sender's address here alone, and a balancer is not the sender
+		r.RemoteAddr = "" // functions read the sender's address only here, and a balancer is not the sender
 		if address := d.Source.Address(r); address.IsValid() {
 			r.RemoteAddr = netip.AddrPortFrom(address, 0).String()
 		}
 	}
 	for name := range r.Header {
 		if strings.HasPrefix(name, "X-Amzn-Mtls-") {
-			delete(r.Header, name) // only the door itself says so
+			delete(r.Header, name) // only this handler may set them
 		}
 	}
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
@@ -66,8 +66,8 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	serveHolding(fn, w, r, release)
 }
 
-// clusterOf returns the only cluster that a request names, "" for none or several. Requests to the fleet name it in an
-// object's name or namespace, behind the last @.
+// clusterOf returns the only cluster that a request names, or "". Requests to the fleet name it after the last @ of an
+// object's name or namespace.
 func clusterOf(r *http.Request) string {
 	req, err := route.ParseRequest(r.Method, r.RequestURI, r.Header)
 	if err != nil || req.Route.Kind == route.Gateway {
@@ -84,7 +84,7 @@ func clusterOf(r *http.Request) string {
 	return ""
 }
 
-// tableHeader is the header as a balancer sees it: net/http has taken Transfer-Encoding out.
+// tableHeader returns the header as a balancer sees it. net/http has removed Transfer-Encoding.
 func tableHeader(r *http.Request) http.Header {
 	if len(r.TransferEncoding) == 0 {
 		return r.Header
@@ -94,8 +94,8 @@ func tableHeader(r *http.Request) http.Header {
 	return h
 }
 
-// TLS is the door's side of every connection: client certificates are asked for and verified by the gateway, not here, as
-// with a balancer in passthrough mode. HTTP/1.1 only, since upgrades need it.
+// TLS returns the server's TLS configuration. It requests client certificates, which the gateway verifies, as behind a
+// balancer in passthrough mode. It offers HTTP/1.1 only, because upgrades need it.
 func TLS(cert *tls.Certificate) *tls.Config {
 	return &tls.Config{
 		Certificates: []tls.Certificate{*cert},

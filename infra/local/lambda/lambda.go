@@ -1,14 +1,18 @@
-// Package lambda runs functions on one machine as AWS Lambda runs them: a bootstrap binary in processes of its own, against the
-// Lambda Runtime API.
+// Package lambda runs functions on one machine as AWS Lambda does. A Function runs a bootstrap binary in its own
+// processes, against the Lambda Runtime API.
 //
-// What is as on AWS: one invocation at a time in a process, more processes under concurrency, a throttle beyond the limit;
-// payload limits; deadlines, with a process that misses one killed; a process stopped (SIGSTOP) from the moment it asks for
-// the next event until there is one; processes that vanish while idle; an environment that holds nothing of the caller's; a caller
-// that goes away does not end an invocation. What is not: memory is not limited, the file system is the machine's, and nothing isolates
-// the process.
+// It behaves like AWS in these respects:
+//   - A process handles one invocation at a time. Concurrency starts more processes, up to a limit. Beyond that,
+//     invocations are throttled.
+//   - Payloads are limited. A process that misses the deadline of an invocation is killed.
+//   - A process is stopped (SIGSTOP) while it waits for the next event. Idle processes may vanish.
+//   - The environment contains no variable of the parent process.
+//   - An invocation continues after its caller has gone.
 //
-// No process outlives its Function: Close kills their process groups, and the kernel kills them should this process die (on
-// Linux).
+// Unlike AWS, memory is not limited, the file system is the machine's, and nothing isolates the process.
+//
+// No process outlives its Function. Close kills the process groups. On Linux, the kernel kills them if this process
+// dies.
 package lambda
 
 import (
@@ -28,28 +32,28 @@ import (
 	"github.com/clusterpass/clusterpass/infra/local/lambda/event"
 )
 
-// The payload limits of Lambda, in bytes, as its own error messages have them.
+// The payload limits of Lambda in bytes, as in its error messages.
 const (
 	RequestLimit  = 6 << 20
 	ResponseLimit = 6<<20 + 100
 	StreamLimit   = 200 << 20
 )
 
-// Invoker runs one invocation: a Function's, or a handler's in this process (Inline). The answer is whatever the function
-// answered. It is safe for concurrent use.
+// Invoker runs one invocation, in a process (Function) or in this one (Inline). It returns the function's response. It
+// is safe for concurrent use.
 type Invoker interface {
 	Invoke(ctx context.Context, payload []byte) ([]byte, error)
 }
 
-// Errors of Lambda itself. What the function did wrong is a *FunctionError.
+// Errors of Lambda itself. Errors of the function are of type *FunctionError.
 var (
 	ErrThrottled       = errors.New("TooManyRequestsException: rate exceeded (429)")
 	ErrRequestTooLarge = errors.New("RequestTooLargeException: the request payload is larger than 6 MB (413)")
 	ErrClosed          = errors.New("the function is closed")
 )
 
-// FunctionError is a failed invocation, or initialisation: of the runtime's own making, or Lambda's words about a process that
-// crashed (Runtime.ExitError) or ran too long (Sandbox.Timedout).
+// FunctionError is a failed invocation or initialisation. The runtime reported it, or Lambda did: after a crash
+// (Runtime.ExitError) or a missed deadline (Sandbox.Timedout).
 type FunctionError struct {
 	Type, Message string
 }
@@ -61,21 +65,22 @@ func (e *FunctionError) Error() string { return e.Type + ": " + e.Message }
 type Config struct {
 	Name      string            // AWS_LAMBDA_FUNCTION_NAME; required
 	Bootstrap string            // path of the binary; required. Its directory is the working directory
-	Env       map[string]string // added to what Lambda sets; may not name Lambda's reserved variables
+	Env       map[string]string // added to Lambda's variables; reserved names are errors
 	Region    string            // default "us-east-1"
-	MemoryMB  int               // told to the function, not enforced; default 128
+	MemoryMB  int               // passed to the function, not enforced; default 128
 
 	Timeout        time.Duration // of an invocation; default 30 s
 	InitTimeout    time.Duration // from start to the first request for an event; default 10 s
 	MaxConcurrency int           // processes; default 10
-	MaxQueue       int           // invocations that wait for a process; default 0. AWS has no such queue
-	QueueTimeout   time.Duration // of an invocation that waits for a process; default 10 s
+	MaxQueue       int           // invocations that wait for a process; default 0, as AWS has no such queue
+	QueueTimeout   time.Duration // maximum wait for a process; default 10 s
 
-	MaxIdle        time.Duration // an idle process is killed after it; 0 is never
-	MaxInvocations int           // a process is killed after so many; 0 is never
+	MaxIdle        time.Duration // an idle process is killed after it; 0 means never
+	MaxInvocations int           // a process is killed after that many; 0 means never
 	NeverStop      bool          // leaves idle processes running
 
-	Output io.Writer // what processes print, each line with the function's name and the process id; nil discards it
+	// Output gets the output of processes, each line with the function's name and the process id. nil discards it.
+	Output io.Writer
 }
 
 // Function is a function and its processes. It is safe for concurrent use.
@@ -88,13 +93,13 @@ type Function struct {
 	mu     sync.Mutex
 	closed bool
 	all    map[*process]struct{}
-	idle   []*process      // waiting for an event, the last used last
-	slots  int             // processes that are, or are about to be
-	queue  []chan struct{} // invocations that wait for a process, the first to come first
+	idle   []*process      // waiting for an event, the most recently used last
+	slots  int             // processes that run or are about to start
+	queue  []chan struct{} // invocations that wait for a process, the oldest first
 	wg     sync.WaitGroup  // goroutines; added to under mu while not closed
 }
 
-// NewFunction checks cfg. No process is started before the first invocation. The caller must Close the Function.
+// NewFunction validates cfg. The first invocation starts the first process. The caller must Close the Function.
 func NewFunction(cfg Config) (*Function, error) {
 	if cfg.Name == "" || cfg.Bootstrap == "" {
 		return nil, errors.New("a function needs a Name and a Bootstrap")
@@ -123,14 +128,14 @@ func NewFunction(cfg Config) (*Function, error) {
 	return &Function{cfg: cfg, env: env, all: make(map[*process]struct{})}, nil
 }
 
-// invocation is one event on its way.
+// invocation is one event and its result.
 type invocation struct {
 	id, trace string
 	payload   []byte
 	stream    bool
-	settled   sync.Once
-	result    chan result   // holds one
-	over      chan struct{} // closed when the process wants the next event, or is gone
+	setOnce   sync.Once
+	result    chan result   // buffers one result
+	finished  chan struct{} // closed when the process requests the next event, or has ended
 }
 
 type result struct {
@@ -139,18 +144,18 @@ type result struct {
 	err     error
 }
 
-// settle gives the caller its result; only the first counts.
-func (inv *invocation) settle(r result) { inv.settled.Do(func() { inv.result <- r }) }
+// setResult passes the caller its result. Later results are dropped.
+func (inv *invocation) setResult(r result) { inv.setOnce.Do(func() { inv.result <- r }) }
 
-// Invoke runs one invocation and returns the function's whole answer. Errors: a *FunctionError, ErrThrottled, ErrRequestTooLarge,
-// ErrClosed, or that of ctx, whose end does not end the invocation.
+// Invoke runs one invocation and returns the function's whole response. Errors are a *FunctionError, ErrThrottled,
+// ErrRequestTooLarge, ErrClosed, or that of ctx. The invocation continues after the end of ctx.
 func (f *Function) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
 	r, err := f.invoke(ctx, payload, false)
 	return r.payload, err
 }
 
-// InvokeStream is Invoke for functions that stream: it returns as soon as the answer begins. The caller must Close the
-// reader. A read error that is not io.EOF, usually a *FunctionError, means that the answer broke off.
+// InvokeStream is Invoke for functions that stream. It returns when the response begins. The caller must Close the
+// reader. A read error other than io.EOF, usually a *FunctionError, means that the response broke off.
 func (f *Function) InvokeStream(ctx context.Context, payload []byte) (io.ReadCloser, error) {
 	r, err := f.invoke(ctx, payload, true)
 	return r.stream, err
@@ -159,7 +164,7 @@ func (f *Function) InvokeStream(ctx context.Context, payload []byte) (io.ReadClo
 type runningKey struct{}
 
 // WithRunning returns a context whose invocations are in running until their processes are free again. An invocation
-// goes on when its ctx ends, so that a limit of processes must wait for running.
+// outlives its ctx, so a limit of processes must wait for running.
 func WithRunning(ctx context.Context, running *sync.WaitGroup) context.Context {
 	return context.WithValue(ctx, runningKey{}, running)
 }
@@ -172,9 +177,9 @@ func Running(ctx context.Context) *sync.WaitGroup {
 	return &sync.WaitGroup{}
 }
 
-// settleTime is how long an answer is held back for its process to ask for the next event, so that who calls again at once
-// finds it idle.
-const settleTime = 50 * time.Millisecond
+// idleGrace bounds how long a response is delayed until its process requests the next event. The caller's next request
+// then finds the process idle.
+const idleGrace = 50 * time.Millisecond
 
 func (f *Function) invoke(ctx context.Context, payload []byte, stream bool) (result, error) {
 	if len(payload) > RequestLimit {
@@ -185,13 +190,13 @@ func (f *Function) invoke(ctx context.Context, payload []byte, stream bool) (res
 	}
 	inv := &invocation{
 		id: uuid.NewString(), trace: event.TraceID() + ";Sampled=0", payload: payload, stream: stream,
-		result: make(chan result, 1), over: make(chan struct{}),
+		result: make(chan result, 1), finished: make(chan struct{}),
 	}
 	p, err := f.acquire(ctx)
 	if err != nil {
 		return result{}, err
 	}
-	Running(ctx).Go(func() { <-inv.over })
+	Running(ctx).Go(func() { <-inv.finished })
 	go func() {
 		defer f.wg.Done()
 		f.deliver(p, inv)
@@ -199,10 +204,10 @@ func (f *Function) invoke(ctx context.Context, payload []byte, stream bool) (res
 	select {
 	case r := <-inv.result:
 		if r.stream == nil {
-			t := time.NewTimer(settleTime)
+			t := time.NewTimer(idleGrace)
 			defer t.Stop()
 			select {
-			case <-inv.over:
+			case <-inv.finished:
 			case <-t.C:
 			case <-ctx.Done():
 			}
@@ -218,7 +223,7 @@ func (f *Function) invoke(ctx context.Context, payload []byte, stream bool) (res
 	}
 }
 
-// tryAcquire returns an idle process, or nil and the right to start one. It adds to wg. mu must be locked.
+// tryAcquire returns an idle process, or nil and a slot to start one. It adds to wg. mu must be locked.
 func (f *Function) tryAcquire() (*process, error) {
 	if f.closed {
 		return nil, ErrClosed
@@ -240,30 +245,30 @@ func (f *Function) tryAcquire() (*process, error) {
 	return p, nil
 }
 
-// deliver hands inv to a process. One that dies before it has the event does not fail the invocation.
+// deliver passes inv to a process. If a process dies before it gets the event, another one gets it.
 func (f *Function) deliver(p *process, inv *invocation) {
 	for {
 		var err error
 		if p == nil {
 			if p, err = f.start(inv.id); err != nil {
-				inv.settle(result{err: err})
-				close(inv.over)
+				inv.setResult(result{err: err})
+				close(inv.finished)
 				return
 			}
 		}
-		if p.hand(inv) {
+		if p.offer(inv) {
 			return
 		}
 		if p, err = f.acquire(context.Background()); err != nil { // QueueTimeout bounds it
-			inv.settle(result{err: err})
-			close(inv.over)
+			inv.setResult(result{err: err})
+			close(inv.finished)
 			return
 		}
 		f.wg.Done() // this goroutine is counted already
 	}
 }
 
-// release takes back a process that asks for the next event.
+// release returns a process to the idle ones, or retires it.
 func (f *Function) release(p *process) {
 	retire := f.cfg.MaxInvocations > 0 && p.served >= f.cfg.MaxInvocations
 	if !retire && !f.cfg.NeverStop {
@@ -297,8 +302,8 @@ func (f *Function) expire(p *process) {
 	}
 }
 
-// forget removes a process that is gone.
-func (f *Function) forget(p *process) {
+// remove removes a process that has ended.
+func (f *Function) remove(p *process) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.all, p)
@@ -312,8 +317,8 @@ func (f *Function) forget(p *process) {
 	}
 }
 
-// Close kills all processes, fails the invocations under way with ErrClosed, and waits until nothing is left, or for
-// ctx.
+// Close kills all processes, and fails running invocations with ErrClosed. It blocks until all have ended, or until ctx
+// does.
 func (f *Function) Close(ctx context.Context) error {
 	f.mu.Lock()
 	f.closed = true

@@ -68,7 +68,7 @@ func newFunction(t *testing.T, cfg Config) *Function {
 	return f
 }
 
-// restEvent is a request for uri as an event, which functions of every mode know.
+// restEvent returns a request for uri as an event. Functions of every mode accept it.
 func restEvent(t *testing.T, uri string) []byte {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -80,7 +80,7 @@ func restEvent(t *testing.T, uri string) []byte {
 	return b
 }
 
-// call invokes f and returns the HTTP answer.
+// call invokes f and returns the HTTP response.
 func call(t *testing.T, f *Function, uri string) (int, string) {
 	t.Helper()
 	b, err := f.Invoke(t.Context(), restEvent(t, uri))
@@ -101,9 +101,9 @@ type identity struct {
 	Left                       float64
 }
 
-func who(t *testing.T, f *Function) identity {
+func identify(t *testing.T, f *Function) identity {
 	t.Helper()
-	quiet(t, f)
+	waitIdle(t, f)
 	var id identity
 	_, body := call(t, f, "/who")
 	if err := json.Unmarshal([]byte(body), &id); err != nil {
@@ -112,8 +112,9 @@ func who(t *testing.T, f *Function) identity {
 	return id
 }
 
-// quiet waits until every process is idle: on a busy machine one asks for its next event later than its answer is held back for that.
-func quiet(t *testing.T, f *Function) {
+// waitIdle blocks until every process is idle. On a busy machine a process may request its next event later than
+// idleGrace after its response.
+func waitIdle(t *testing.T, f *Function) {
 	t.Helper()
 	waittest.Until(t, "every process is idle", func() bool {
 		f.mu.Lock()
@@ -122,7 +123,7 @@ func quiet(t *testing.T, f *Function) {
 	})
 }
 
-// state is the one-letter state of a process, "" if there is none.
+// state returns the one-letter state of a process, or "".
 func state(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -131,7 +132,7 @@ func state(pid int) string {
 	return string(b[bytes.LastIndexByte(b, ')')+2])
 }
 
-func gone(pid int) func() bool {
+func isGone(pid int) func() bool {
 	return func() bool { s := state(pid); return s == "" || s == "Z" || s == "X" }
 }
 
@@ -141,16 +142,18 @@ func exists(path ...string) func() bool {
 
 func TestInvocation(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_CALLER", "x")
-	f := newFunction(t, Config{Env: map[string]string{"MINE": "1", "PATH": "/bin"}, Region: "eu-central-1", MemoryMB: 256, Timeout: time.Minute})
-	first := who(t, f)
-	second := who(t, f)
+	f := newFunction(t, Config{Env: map[string]string{"MINE": "1", "PATH": "/bin"}, Region: "eu-central-1", MemoryMB: 256,
+		Timeout: time.Minute})
+	first := identify(t, f)
+	second := identify(t, f)
 	if first.PID != second.PID {
 		t.Errorf("processes %d and %d for calls one after the other", first.PID, second.PID)
 	}
 	if first.RequestID == second.RequestID || len(first.RequestID) != 36 {
 		t.Errorf("request ids %s, %s", first.RequestID, second.RequestID)
 	}
-	if first.ARN != "arn:aws:lambda:eu-central-1:123456789012:function:proxy" || !strings.HasPrefix(first.Trace, "Root=1-") {
+	if first.ARN != "arn:aws:lambda:eu-central-1:123456789012:function:proxy" ||
+		!strings.HasPrefix(first.Trace, "Root=1-") {
 		t.Errorf("ARN %s, trace %s", first.ARN, first.Trace)
 	}
 	if first.Left > 60 || first.Left < 30 {
@@ -167,13 +170,15 @@ func TestInvocation(t *testing.T) {
 	slices.Sort(names)
 	want := []string{
 		"AWS_DEFAULT_REGION", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "AWS_LAMBDA_FUNCTION_NAME", "AWS_LAMBDA_FUNCTION_VERSION",
-		"AWS_LAMBDA_INITIALIZATION_TYPE", "AWS_LAMBDA_LOG_GROUP_NAME", "AWS_LAMBDA_LOG_STREAM_NAME", "AWS_LAMBDA_RUNTIME_API", "AWS_REGION",
+		"AWS_LAMBDA_INITIALIZATION_TYPE", "AWS_LAMBDA_LOG_GROUP_NAME", "AWS_LAMBDA_LOG_STREAM_NAME", "AWS_LAMBDA_RUNTIME_API",
+		"AWS_REGION",
 		"LAMBDA_RUNTIME_DIR", "LAMBDA_TASK_ROOT", "LANG", "MINE", "PATH", "TZ", "_HANDLER", "_X_AMZN_TRACE_ID",
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("environment %v\nwant        %v", names, want)
 	}
-	for _, kv := range []string{"AWS_LAMBDA_FUNCTION_MEMORY_SIZE=256", "AWS_REGION=eu-central-1", "PATH=/bin", "AWS_LAMBDA_FUNCTION_NAME=proxy"} {
+	for _, kv := range []string{"AWS_LAMBDA_FUNCTION_MEMORY_SIZE=256", "AWS_REGION=eu-central-1", "PATH=/bin",
+		"AWS_LAMBDA_FUNCTION_NAME=proxy"} {
 		if !slices.Contains(first.Env, kv) {
 			t.Errorf("environment lacks %s", kv)
 		}
@@ -196,35 +201,36 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestStopped holds that an idle process is stopped, and woken for the next event.
+// TestStopped: an idle process must be stopped, and resumed for the next event. Otherwise background work in functions
+// would behave unlike on AWS.
 func TestStopped(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
 	}
-	never := newFunction(t, Config{NeverStop: true}) // for comparison
-	running := who(t, never).PID
-	quiet(t, never)
+	never := newFunction(t, Config{NeverStop: true}) // the control
+	running := identify(t, never).PID
+	waitIdle(t, never)
 	f := newFunction(t, Config{})
-	pid := who(t, f).PID
+	pid := identify(t, f).PID
 	for range 20 {
 		waittest.Until(t, "an idle process is stopped", func() bool { return state(pid) == "T" })
-		if got := who(t, f).PID; got != pid {
+		if got := identify(t, f).PID; got != pid {
 			t.Fatalf("process %d, was %d", got, pid)
 		}
 	}
-	// It was idle long before the other one was stopped.
+	// This process was idle long before the other one was stopped.
 	if s := state(running); s == "T" || s == "" {
 		t.Errorf("the process that is never stopped is in state %q", s)
 	}
 }
 
-// TestConcurrency holds that each process has one invocation, and that there are no more processes than allowed.
+// TestConcurrency: each process must have one invocation at a time, and the limit of processes must apply.
 func TestConcurrency(t *testing.T) {
 	const n = 4
 	dir := t.TempDir()
 	f := newFunction(t, Config{MaxConcurrency: n, Env: map[string]string{"WAIT_DIR": dir}})
 	for round := range 2 { // cold, then warm
-		quiet(t, f)
+		waitIdle(t, f)
 		var wg sync.WaitGroup
 		pids := make(chan string, n)
 		for i := range n {
@@ -253,10 +259,10 @@ func TestConcurrency(t *testing.T) {
 			t.Errorf("%d processes for %d invocations", len(seen), n)
 		}
 	}
-	who(t, f) // there is room again
+	identify(t, f) // a process is free again
 }
 
-// TestMany holds that nothing is lost or mixed up when processes come and go.
+// TestMany: no response may be lost or mixed up while processes come and go.
 func TestMany(t *testing.T) {
 	f := newFunction(t, Config{MaxConcurrency: 8, MaxIdle: 5 * time.Millisecond, MaxInvocations: 7})
 	var wg sync.WaitGroup
@@ -286,14 +292,15 @@ func TestMany(t *testing.T) {
 
 func TestTimeout(t *testing.T) {
 	f := newFunction(t, Config{Timeout: 5 * time.Second})
-	pid := who(t, f).PID
+	pid := identify(t, f).PID
 	_, err := f.Invoke(t.Context(), restEvent(t, "/sleep"))
 	var fe *FunctionError
-	if !errors.As(err, &fe) || fe.Type != "Sandbox.Timedout" || !strings.HasSuffix(fe.Message, "Error: Task timed out after 5.00 seconds") {
+	if !errors.As(err, &fe) || fe.Type != "Sandbox.Timedout" ||
+		!strings.HasSuffix(fe.Message, "Error: Task timed out after 5.00 seconds") {
 		t.Errorf("got %v", err)
 	}
-	waittest.Until(t, "the process is killed", gone(pid))
-	if again := who(t, f).PID; again == pid {
+	waittest.Until(t, "the process is killed", isGone(pid))
+	if again := identify(t, f).PID; again == pid {
 		t.Error("the process was used again")
 	}
 	for end := time.Now().Add(waittest.Patience); ; {
@@ -333,27 +340,29 @@ func TestCrashes(t *testing.T) {
 				}
 			}
 			if tt.init == "" {
-				who(t, f)
+				identify(t, f)
 			}
 		})
 	}
 	t.Run("panic", func(t *testing.T) {
 		f := newFunction(t, Config{})
-		pid := who(t, f).PID
-		if code, body := call(t, f, "/panic"); code != 500 || !strings.Contains(body, `"kind":"Status"`) || strings.Contains(body, "boom") {
+		pid := identify(t, f).PID
+		if code, body := call(t, f, "/panic"); code != 500 || !strings.Contains(body, `"kind":"Status"`) ||
+			strings.Contains(body, "boom") {
 			t.Errorf("got %d %s", code, body)
 		}
-		if again := who(t, f).PID; again != pid {
+		if again := identify(t, f).PID; again != pid {
 			t.Error("the process did not survive")
 		}
 	})
 	t.Run("no event", func(t *testing.T) {
 		f := newFunction(t, Config{})
 		var fe *FunctionError
-		if _, err := f.Invoke(t.Context(), []byte(`{}`)); !errors.As(err, &fe) || !strings.Contains(fe.Message, "not an event") {
+		if _, err := f.Invoke(t.Context(), []byte(`{}`)); !errors.As(err, &fe) ||
+			!strings.Contains(fe.Message, "not an event") {
 			t.Errorf("got %v", err)
 		}
-		who(t, f)
+		identify(t, f)
 	})
 	t.Run("bad binary", func(t *testing.T) {
 		bad := filepath.Join(t.TempDir(), "bootstrap")
@@ -372,11 +381,11 @@ func TestCrashes(t *testing.T) {
 	})
 }
 
-// TestIdleDeath holds that a process which vanishes while idle costs nobody an invocation.
+// TestIdleDeath: the death of an idle process must not fail an invocation.
 func TestIdleDeath(t *testing.T) {
 	f := newFunction(t, Config{MaxConcurrency: 1})
 	t.Run("noticed", func(t *testing.T) {
-		pid := who(t, f).PID
+		pid := identify(t, f).PID
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
@@ -385,20 +394,21 @@ func TestIdleDeath(t *testing.T) {
 			defer f.mu.Unlock()
 			return len(f.all) == 0
 		})
-		if again := who(t, f).PID; again == pid {
+		if again := identify(t, f).PID; again == pid {
 			t.Fatal("a dead process answered")
 		}
 	})
 	t.Run("not noticed", func(t *testing.T) { // dies after it was chosen
-		pid := who(t, f).PID
-		quiet(t, f)
+		pid := identify(t, f).PID
+		waitIdle(t, f)
 		p, err := f.acquire(t.Context())
 		if err != nil || p == nil {
 			t.Fatal(p, err)
 		}
 		p.kill(nil)
 		<-p.exited
-		inv := &invocation{id: "x", payload: restEvent(t, "/who"), result: make(chan result, 1), over: make(chan struct{})}
+		inv := &invocation{id: "x", payload: restEvent(t, "/who"), result: make(chan result, 1),
+			finished: make(chan struct{})}
 		f.deliver(p, inv)
 		f.wg.Done()
 		if r := <-inv.result; r.err != nil || bytes.Contains(r.payload, fmt.Appendf(nil, `\"pid\":%d,`, pid)) {
@@ -410,9 +420,9 @@ func TestIdleDeath(t *testing.T) {
 func TestRetirement(t *testing.T) {
 	t.Run("idle", func(t *testing.T) {
 		f := newFunction(t, Config{MaxIdle: 50 * time.Millisecond})
-		pid := who(t, f).PID
-		waittest.Until(t, "the idle process is killed", gone(pid))
-		if again := who(t, f).PID; again == pid {
+		pid := identify(t, f).PID
+		waittest.Until(t, "the idle process is killed", isGone(pid))
+		if again := identify(t, f).PID; again == pid {
 			t.Error("it was used again")
 		}
 	})
@@ -426,9 +436,9 @@ func TestRetirement(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFunction(t, tt.cfg)
-			last := who(t, f).PID
+			last := identify(t, f).PID
 			for i, want := range tt.want {
-				pid := who(t, f).PID
+				pid := identify(t, f).PID
 				if (pid == last) != want {
 					t.Errorf("invocation %d: process %d after %d", i+2, pid, last)
 				}
@@ -448,7 +458,8 @@ func TestPayloadLimits(t *testing.T) {
 		t.Errorf("the largest response: %d, %v", len(b), err)
 	}
 	var fe *FunctionError
-	if _, err := f.Invoke(t.Context(), []byte(strconv.Itoa(ResponseLimit+1))); !errors.As(err, &fe) || fe.Type != "Function.ResponseSizeTooLarge" {
+	if _, err := f.Invoke(t.Context(), []byte(strconv.Itoa(ResponseLimit+1))); !errors.As(err, &fe) ||
+		fe.Type != "Function.ResponseSizeTooLarge" {
 		t.Errorf("a larger response: %v", err)
 	}
 	spaces := append(bytes.Repeat([]byte(" "), RequestLimit-1), '5')
@@ -457,27 +468,27 @@ func TestPayloadLimits(t *testing.T) {
 	}
 }
 
-// TestCallerLeaves holds that an invocation goes on without its caller, and its process is of use again.
+// TestCallerLeaves: an invocation must continue without its caller, and its process must become usable again.
 func TestCallerLeaves(t *testing.T) {
 	dir := t.TempDir()
 	f := newFunction(t, Config{MaxConcurrency: 1, Env: map[string]string{"WAIT_DIR": dir}})
-	pid := who(t, f).PID
+	pid := identify(t, f).PID
 	ctx, cancel := context.WithCancel(t.Context())
-	left := make(chan error)
+	returned := make(chan error)
 	var running sync.WaitGroup
 	go func() {
 		_, err := f.Invoke(WithRunning(ctx, &running), restEvent(t, "/wait?name=a"))
-		left <- err
+		returned <- err
 	}()
 	waittest.Until(t, "the invocation has begun", exists(dir, "a.begun"))
 	cancel()
-	if err := <-left; !errors.Is(err, context.Canceled) {
+	if err := <-returned; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	over := make(chan struct{})
-	go func() { running.Wait(); close(over) }()
+	finished := make(chan struct{})
+	go func() { running.Wait(); close(finished) }()
 	select {
-	case <-over:
+	case <-finished:
 		t.Error("the invocation is over for WithRunning while its process works")
 	default:
 	}
@@ -485,7 +496,7 @@ func TestCallerLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	waittest.Until(t, "the invocation is done", exists(dir, "a.done"))
-	<-over
+	<-finished
 	waittest.Until(t, "the process is free", func() bool {
 		b, err := f.Invoke(t.Context(), restEvent(t, "/who"))
 		if err == nil && !bytes.Contains(b, []byte(strconv.Itoa(pid))) {
@@ -498,11 +509,11 @@ func TestCallerLeaves(t *testing.T) {
 	}
 }
 
-// TestClose holds that nothing is left: no process, none that a process started, no invocation.
+// TestClose: Close must leave no process, no child of a process and no invocation.
 func TestClose(t *testing.T) {
 	dir := t.TempDir()
 	f := newFunction(t, Config{Env: map[string]string{"WAIT_DIR": dir}})
-	idle := who(t, f).PID
+	idle := identify(t, f).PID
 	_, child := call(t, f, "/spawn")
 	childPID, err := strconv.Atoi(child)
 	if err != nil {
@@ -524,16 +535,16 @@ func TestClose(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if !gone(idle)() {
+	if !isGone(idle)() {
 		t.Error("a process is left")
 	}
-	waittest.Until(t, "what a process started is killed", gone(childPID))
+	waittest.Until(t, "what a process started is killed", isGone(childPID))
 	if _, err := f.Invoke(t.Context(), restEvent(t, "/who")); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 }
 
-// TestCloseWhileStarting holds that a process under way to its first event does not slip through.
+// TestCloseWhileStarting: Close must also end a process that is starting.
 func TestCloseWhileStarting(t *testing.T) {
 	for i := range 20 {
 		f := newFunction(t, Config{})
@@ -555,7 +566,7 @@ func TestCloseWhileStarting(t *testing.T) {
 func TestOutput(t *testing.T) {
 	var out waittest.Buffer
 	f := newFunction(t, Config{Output: &out, MaxInvocations: 1})
-	pid := who(t, f).PID
+	pid := identify(t, f).PID
 	call(t, f, "/print")
 	if err := f.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -599,20 +610,21 @@ func TestStream(t *testing.T) {
 		t.Errorf("it ends with %q, %v", rest, err)
 	}
 	s.Close()
-	if want := "{\"statusCode\":200,\"multiValueHeaders\":{\"Content-Type\":[\"text/plain; charset=utf-8\"]}}\x00\x00\x00\x00\x00\x00\x00\x00onetwo"; string(got) != want {
+	if want := "{\"statusCode\":200,\"multiValueHeaders\":{\"Content-Type\":[\"text/plain; " +
+		"charset=utf-8\"]}}\x00\x00\x00\x00\x00\x00\x00\x00onetwo"; string(got) != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	// The process is idle again once the stream has ended.
-	first := who2(t, f)
-	if again := who2(t, f); again != first {
+	first := identifyStreaming(t, f)
+	if again := identifyStreaming(t, f); again != first {
 		t.Errorf("processes %d, %d", first, again)
 	}
 }
 
-// who2 is who for functions that stream.
-func who2(t *testing.T, f *Function) int {
+// identifyStreaming is identify for functions that stream.
+func identifyStreaming(t *testing.T, f *Function) int {
 	t.Helper()
-	quiet(t, f)
+	waitIdle(t, f)
 	b, err := streamed(t, f, "/who")
 	if err != nil {
 		t.Fatal(err)
@@ -625,7 +637,7 @@ func who2(t *testing.T, f *Function) int {
 	return id.PID
 }
 
-// streamed reads a whole streamed answer. An early end may come before the answer or within it.
+// streamed reads a whole streamed response. An error may come before the response or within it.
 func streamed(t *testing.T, f *Function, uri string) ([]byte, error) {
 	t.Helper()
 	s, err := f.InvokeStream(t.Context(), restEvent(t, uri))
@@ -640,7 +652,8 @@ func TestBrokenStreams(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
 	}
-	for end, wantType := range map[string]string{"abort": "Error", "exit": "Runtime.ExitError", "sleep": "Sandbox.Timedout"} {
+	for end, wantType := range map[string]string{"abort": "Error", "exit": "Runtime.ExitError",
+		"sleep": "Sandbox.Timedout"} {
 		t.Run(end, func(t *testing.T) {
 			cfg := Config{Env: map[string]string{"MODE": "stream"}}
 			if end == "sleep" {
@@ -649,7 +662,7 @@ func TestBrokenStreams(t *testing.T) {
 			f := newFunction(t, cfg)
 			suffix := "onetwo"
 			if end == "exit" {
-				suffix = "" // what the process has not sent yet is lost with it
+				suffix = "" // unsent data is lost with the process
 			}
 			for range 2 {
 				b, err := streamed(t, f, "/stream?end="+end)
@@ -658,7 +671,7 @@ func TestBrokenStreams(t *testing.T) {
 					t.Errorf("got %q, %v", b, err)
 				}
 			}
-			who2(t, f)
+			identifyStreaming(t, f)
 		})
 	}
 	t.Run("crash before", func(t *testing.T) {
@@ -669,6 +682,13 @@ func TestBrokenStreams(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+// TestStreamLimits: a stream without a reader must not occupy its process, and a stream beyond the limit must fail.
+func TestStreamLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: make test runs it")
+	}
 	t.Run("reader leaves", func(t *testing.T) {
 		f := newFunction(t, Config{Timeout: 5 * time.Second, MaxConcurrency: 1, Env: map[string]string{"MODE": "stream"}})
 		s, err := f.InvokeStream(t.Context(), restEvent(t, "/stream?end=endless"))
@@ -695,7 +715,8 @@ func TestBrokenStreams(t *testing.T) {
 		}
 		defer s.Close()
 		var fe *FunctionError
-		if n, err := io.Copy(io.Discard, s); !errors.As(err, &fe) || fe.Type != "Function.ResponseSizeTooLarge" || n > StreamLimit+1 {
+		if n, err := io.Copy(io.Discard, s); !errors.As(err, &fe) || fe.Type != "Function.ResponseSizeTooLarge" ||
+			n > StreamLimit+1 {
 			t.Errorf("got %d bytes, %v", n, err)
 		}
 	})

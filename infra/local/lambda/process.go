@@ -15,34 +15,34 @@ import (
 	"time"
 )
 
-// process is one execution environment: a process, and the Runtime API that it alone talks to.
+// process is one execution environment: an operating system process with a Runtime API of its own.
 type process struct {
 	f         *Function
 	events    chan handover
 	ready     chan struct{} // closed at the first request for an event
-	exited    chan struct{} // closed when nothing is left of it
-	served    int           // invocations; changed by its own handler only
+	exited    chan struct{} // closed when the process and its server have ended
+	served    int           // number of invocations; changed by its own handler only
 	idleTimer *time.Timer   // guarded by f.mu
 
 	mu       sync.Mutex
 	pid      int
 	dead     bool
 	cause    error // why it was killed
-	initErr  error // what it said itself
-	waiting  bool  // a request for an event is open
+	initErr  error // the error that the process reported
+	waiting  bool  // a request for the next event is open
 	cur      *invocation
-	answered bool // of cur
+	answered bool // a response to cur has begun
 	deadline *time.Timer
 }
 
-// handover is an event for a process; ok tells whether it was there to take it.
+// handover is an event for a process. ok reports whether the process accepted it.
 type handover struct {
 	inv *invocation
 	ok  chan bool
 }
 
-// start runs a new process until it asks for its first event. The caller has taken a slot, which start gives back on
-// failure. requestID is of the invocation that it is started for.
+// start starts a process, and blocks until it requests its first event. The caller has acquired a slot, which start
+// releases after a failure. requestID is that of the first invocation, for errors.
 func (f *Function) start(requestID string) (*process, error) {
 	p := &process{f: f, events: make(chan handover), ready: make(chan struct{}), exited: make(chan struct{})}
 	f.mu.Lock()
@@ -66,13 +66,14 @@ func (f *Function) start(requestID string) (*process, error) {
 		return p, nil
 	case <-p.exited:
 	case <-limit.C:
-		p.kill(&FunctionError{"Sandbox.Timedout", fmt.Sprintf("Init timed out after %.2f seconds", f.cfg.InitTimeout.Seconds())})
+		p.kill(&FunctionError{"Sandbox.Timedout",
+			fmt.Sprintf("Init timed out after %.2f seconds", f.cfg.InitTimeout.Seconds())})
 		<-p.exited
 	}
 	return nil, p.err(requestID)
 }
 
-// run has the whole life of a process in it.
+// run runs a process until its end.
 func (p *process) run() {
 	status := p.serve()
 	p.mu.Lock()
@@ -83,23 +84,23 @@ func (p *process) run() {
 	inv := p.cur
 	p.cur = nil
 	p.mu.Unlock()
-	p.f.forget(p)
+	p.f.remove(p)
 	if inv != nil {
 		p.end(inv)
 	}
 	close(p.exited)
 }
 
-// end fails inv, which p had when it died.
+// end fails inv, the current invocation of a process that died.
 func (p *process) end(inv *invocation) {
 	if p.deadline != nil {
 		p.deadline.Stop()
 	}
-	inv.settle(result{err: p.err(inv.id)})
-	close(inv.over)
+	inv.setResult(result{err: p.err(inv.id)})
+	close(inv.finished)
 }
 
-// err says why p is gone, as Lambda does.
+// err returns the reason for the end of p, in the format of Lambda.
 func (p *process) err(requestID string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +114,7 @@ func (p *process) err(requestID string) error {
 	return p.cause
 }
 
-// serve starts the process and its Runtime API, and waits for its end, of which it returns the reason.
+// serve starts the process and its Runtime API, and returns the reason for its end.
 func (p *process) serve() error {
 	cfg := &p.f.cfg
 	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // binds at once
@@ -122,14 +123,14 @@ func (p *process) serve() error {
 	}
 	srv := &http.Server{
 		Handler:           p.runtimeAPI(),
-		ReadHeaderTimeout: 10 * time.Second, // no other: a stopped process neither reads nor writes
+		ReadHeaderTimeout: 10 * time.Second, // no other timeout: a stopped process neither reads nor writes
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = srv.Serve(ln) }) // until Close
 	defer wg.Wait()
 	defer srv.Close()
 
-	r, w, err := os.Pipe() // not exec's: it would wait for all that the process left running
+	r, w, err := os.Pipe() // not exec's pipe, which stays open for processes that this one started
 	if err != nil {
 		return fmt.Errorf("function %s: %w", cfg.Name, err)
 	}
@@ -150,7 +151,7 @@ func (p *process) serve() error {
 	}
 	p.mu.Lock()
 	p.pid = cmd.Process.Pid
-	killed := p.cause != nil // before there was anything to kill
+	killed := p.cause != nil // before there was a process to kill
 	p.mu.Unlock()
 	if killed {
 		p.kill(nil)
@@ -160,8 +161,8 @@ func (p *process) serve() error {
 		p.f.print(r, cmd.Process.Pid)
 	})
 	err = cmd.Wait()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it started itself
-	_ = r.SetReadDeadline(time.Now().Add(time.Second))  // something in another process group may hold the pipe
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the processes that it started
+	_ = r.SetReadDeadline(time.Now().Add(time.Second))  // a process of another group may keep the pipe open
 	if err == nil {
 		return &FunctionError{"Runtime.ExitError", "Runtime exited without providing a reason"}
 	}
@@ -179,7 +180,7 @@ func (f *Function) print(r *os.File, pid int) {
 				out = append(out, '\n')
 			}
 			f.out.Lock()
-			_, _ = f.cfg.Output.Write(out) // nobody to tell
+			_, _ = f.cfg.Output.Write(out) // output is best effort
 			f.out.Unlock()
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
@@ -188,10 +189,10 @@ func (f *Function) print(r *os.File, pid int) {
 	}
 }
 
-// signal reaches the process and what it started.
+// signal sends a signal to the process group.
 func (p *process) signal(sig syscall.Signal) {
 	if p.pid > 0 && !p.dead {
-		_ = syscall.Kill(-p.pid, sig) // gone: run takes note
+		_ = syscall.Kill(-p.pid, sig) // on an error the process has ended, and run handles that
 	}
 }
 
@@ -202,7 +203,7 @@ func (p *process) stop() {
 	p.signal(syscall.SIGSTOP)
 }
 
-// kill ends the process, also a stopped one. The first cause that is not nil is what its invocation fails with.
+// kill kills the process, even while it is stopped. Its invocation fails with the first cause that is not nil.
 func (p *process) kill(cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,8 +213,8 @@ func (p *process) kill(cause error) {
 	p.signal(syscall.SIGKILL)
 }
 
-// hand gives inv to the process, which waits for an event. It reports whether the process took it.
-func (p *process) hand(inv *invocation) bool {
+// offer passes inv to the process, which waits for an event. It reports whether the process accepted it.
+func (p *process) offer(inv *invocation) bool {
 	if !p.f.cfg.NeverStop {
 		p.mu.Lock()
 		p.signal(syscall.SIGCONT)
@@ -225,14 +226,14 @@ func (p *process) hand(inv *invocation) bool {
 		if <-h.ok {
 			return true
 		}
-		<-p.exited // its connection is gone: it is dying, or useless
+		<-p.exited // without a connection the process is dying or useless
 		return false
 	case <-p.exited:
 		return false
 	}
 }
 
-// begin makes inv the current invocation. It fails if the process is gone.
+// begin sets the current invocation. It fails if the process has ended.
 func (p *process) begin(inv *invocation) (deadline time.Time, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -88,18 +88,18 @@ func TestQueueForgetsInvocationsThatLeave(t *testing.T) {
 		MaxConcurrency: 1, MaxQueue: 2, QueueTimeout: waittest.Patience, Env: map[string]string{"WAIT_DIR": dir},
 	})
 	release := blockFunction(t, f, dir)
-	gone, leave := context.WithCancel(t.Context())
-	left := make(chan error, 1)
+	isGone, leave := context.WithCancel(t.Context())
+	returned := make(chan error, 1)
 	go func() {
-		_, err := f.Invoke(gone, restEvent(t, "/who"))
-		left <- err
+		_, err := f.Invoke(isGone, restEvent(t, "/who"))
+		returned <- err
 	}()
 	waittest.Until(t, "an invocation waits", func() bool { return queueLength(f) == 1 })
 	stays := make(chan struct{})
 	go func() { defer close(stays); wantAnswer(t, f) }()
 	waittest.Until(t, "a second invocation waits", func() bool { return queueLength(f) == 2 })
 	leave()
-	if err := <-left; !errors.Is(err, context.Canceled) {
+	if err := <-returned; !errors.Is(err, context.Canceled) {
 		t.Errorf("the invocation that left: %v", err)
 	}
 	release()

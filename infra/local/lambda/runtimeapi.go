@@ -22,10 +22,10 @@ const (
 	headerMode      = "Lambda-Runtime-Function-Response-Mode"
 )
 
-// maxErrorBody bounds what a runtime may say about an error.
+// maxErrorBody bounds the description of an error, in bytes.
 const maxErrorBody = 1 << 20
 
-// runtimeAPI serves the one process that was given its address.
+// runtimeAPI returns the handler of the Runtime API for this one process.
 func (p *process) runtimeAPI() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", p.next)
@@ -35,7 +35,7 @@ func (p *process) runtimeAPI() http.Handler {
 	return mux
 }
 
-// next ends the current invocation and waits for an event, however long that takes.
+// next ends the current invocation, and blocks until there is an event.
 func (p *process) next(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	if p.waiting || p.dead || p.cur != nil && !p.answered {
@@ -57,24 +57,24 @@ func (p *process) next(w http.ResponseWriter, r *http.Request) {
 		p.deadline.Stop()
 		p.served++
 		p.f.release(p)
-		close(inv.over)
+		close(inv.finished)
 	} else {
 		select {
-		case <-p.ready: // asked before, and hung up
+		case <-p.ready: // an earlier request of the process was cancelled
 		default:
 			close(p.ready)
 		}
 	}
 	select {
 	case h := <-p.events:
-		h.ok <- p.give(w, r, h.inv)
+		h.ok <- p.writeEvent(w, r, h.inv)
 	case <-r.Context().Done():
-		p.kill(nil) // a runtime without a request for an event will never get one
+		p.kill(nil) // a runtime without an open request would never get an event
 	}
 }
 
-// give writes an event to the process.
-func (p *process) give(w http.ResponseWriter, r *http.Request, inv *invocation) bool {
+// writeEvent writes an event to the process.
+func (p *process) writeEvent(w http.ResponseWriter, r *http.Request, inv *invocation) bool {
 	if r.Context().Err() != nil {
 		p.kill(nil)
 		return false
@@ -91,11 +91,11 @@ func (p *process) give(w http.ResponseWriter, r *http.Request, inv *invocation) 
 	h.Set(headerDeadline, strconv.FormatInt(deadline.UnixMilli(), 10))
 	h.Set(headerARN, "arn:aws:lambda:"+cfg.Region+":"+accountID+":function:"+cfg.Name)
 	h.Set(headerTrace, inv.trace)
-	_, _ = w.Write(inv.payload) // should it not arrive, the process is gone, which fails the invocation
+	_, _ = w.Write(inv.payload) // if the write fails, the process ends, which fails the invocation
 	return true
 }
 
-// claim returns the current invocation for its answer, or refuses.
+// claim returns the current invocation for its response, or writes an error.
 func (p *process) claim(w http.ResponseWriter, r *http.Request) *invocation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,48 +127,50 @@ func (p *process) response(w http.ResponseWriter, r *http.Request) {
 	b, err := io.ReadAll(io.LimitReader(r.Body, ResponseLimit+1))
 	switch {
 	case err != nil:
-		p.brokeOff(func(err error) { inv.settle(result{err: err}) }, inv)
+		p.failTruncated(func(err error) { inv.setResult(result{err: err}) }, inv)
 		return
 	case len(b) > ResponseLimit:
-		inv.settle(result{err: &FunctionError{
+		inv.setResult(result{err: &FunctionError{
 			"Function.ResponseSizeTooLarge",
 			"Response payload size exceeded maximum allowed payload size (" + strconv.Itoa(ResponseLimit) + " bytes).",
 		}})
-		refuse(w, http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "Exceeded maximum allowed payload size ("+strconv.Itoa(ResponseLimit)+" bytes).")
+		refuse(w, http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "Exceeded maximum allowed payload size ("+
+			strconv.Itoa(ResponseLimit)+" bytes).")
 		return
 	}
 	if err := trailerError(r.Trailer); err != nil {
-		inv.settle(result{err: err})
+		inv.setResult(result{err: err})
 	} else {
-		inv.settle(result{payload: b})
+		inv.setResult(result{payload: b})
 	}
 	accept(w)
 }
 
-// stream passes an answer on while it comes.
+// stream forwards a response as it arrives.
 func (p *process) stream(w http.ResponseWriter, r *http.Request, inv *invocation) {
 	pr, pw := io.Pipe()
-	inv.settle(result{stream: pr})
-	left := make(chan struct{})
-	defer close(left)
-	go func() { // a process that is gone has a reader that waits
+	inv.setResult(result{stream: pr})
+	copied := make(chan struct{})
+	defer close(copied)
+	go func() { // unblocks the reader if the process ends
 		select {
 		case <-p.exited:
 			_ = pw.CloseWithError(p.err(inv.id))
-		case <-left:
+		case <-copied:
 		}
 	}()
 	n, err := io.Copy(pw, io.LimitReader(r.Body, StreamLimit+1))
-	if errors.Is(err, io.ErrClosedPipe) { // the caller has left; the invocation goes on
+	if errors.Is(err, io.ErrClosedPipe) { // the caller has closed the reader; the invocation continues
 		_, err = io.Copy(io.Discard, r.Body)
 		n = 0
 	}
 	switch {
 	case err != nil:
-		p.brokeOff(func(err error) { _ = pw.CloseWithError(err) }, inv)
+		p.failTruncated(func(err error) { _ = pw.CloseWithError(err) }, inv)
 		return
 	case n > StreamLimit:
-		_ = pw.CloseWithError(&FunctionError{"Function.ResponseSizeTooLarge", "Response payload size exceeded maximum allowed payload size (200 MB)."})
+		_ = pw.CloseWithError(&FunctionError{"Function.ResponseSizeTooLarge",
+			"Response payload size exceeded maximum allowed payload size (200 MB)."})
 		refuse(w, http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "Exceeded maximum allowed payload size.")
 		return
 	}
@@ -177,31 +179,31 @@ func (p *process) stream(w http.ResponseWriter, r *http.Request, inv *invocation
 		_ = pw.CloseWithError(err)
 		return
 	}
-	go func() { // as Invoke does
-		t := time.NewTimer(settleTime)
+	go func() { // as in Invoke
+		t := time.NewTimer(idleGrace)
 		defer t.Stop()
 		select {
-		case <-inv.over:
+		case <-inv.finished:
 		case <-t.C:
 		}
 		_ = pw.Close()
 	}()
 }
 
-// exitTime is how long a process whose answer broke off may take to end, on a busy machine: then that is why.
-const exitTime = 5 * time.Second
+// exitTimeout bounds the wait for the end of a process whose response broke off. The machine may be busy.
+const exitTimeout = 5 * time.Second
 
-// brokeOff fails an answer that ended too early: because the process did, or for no known reason.
-func (p *process) brokeOff(fail func(error), inv *invocation) {
+// failTruncated fails a response that broke off. The reason is the end of the process, or is unknown.
+func (p *process) failTruncated(fail func(error), inv *invocation) {
 	select {
 	case <-p.exited:
 		fail(p.err(inv.id))
-	case <-time.After(exitTime):
+	case <-time.After(exitTimeout):
 		fail(&FunctionError{"Runtime.TruncatedResponse", "the runtime did not send its whole answer"})
 	}
 }
 
-// trailerError is the error that a runtime reports after it has begun to answer.
+// trailerError returns the error that a runtime reports after its response began.
 func trailerError(trailer http.Header) error {
 	typ := trailer.Get(headerErrorType)
 	if typ == "" {
@@ -221,15 +223,15 @@ func (p *process) error(w http.ResponseWriter, r *http.Request) {
 	}
 	b, err := io.ReadAll(io.LimitReader(r.Body, maxErrorBody))
 	if err != nil {
-		p.brokeOff(func(err error) { inv.settle(result{err: err}) }, inv)
+		p.failTruncated(func(err error) { inv.setResult(result{err: err}) }, inv)
 		return
 	}
-	inv.settle(result{err: parseError(b, r.Header.Get(headerErrorType))})
+	inv.setResult(result{err: parseError(b, r.Header.Get(headerErrorType))})
 	accept(w)
 }
 
 func (p *process) initError(w http.ResponseWriter, r *http.Request) {
-	b, _ := io.ReadAll(io.LimitReader(r.Body, maxErrorBody)) // what there is of it
+	b, _ := io.ReadAll(io.LimitReader(r.Body, maxErrorBody)) // a partial description is used
 	select {
 	case <-p.ready:
 		refuse(w, http.StatusForbidden, "InvalidStateTransition", "the runtime was initialised")

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// runtimeOf serves the Runtime API of a process that the test itself plays.
+// runtimeOf serves the Runtime API of a process that the test simulates.
 func runtimeOf(t *testing.T) (*process, *Function, *httptest.Server) {
 	t.Helper()
 	f := &Function{cfg: Config{Name: "f", Region: "eu-west-1", Timeout: time.Minute}, all: make(map[*process]struct{})}
@@ -30,7 +30,8 @@ func runtimeOf(t *testing.T) (*process, *Function, *httptest.Server) {
 
 func send(t *testing.T, srv *httptest.Server, method, path, body string, header ...string) (*http.Response, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, srv.URL+"/2018-06-01/runtime/"+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), method, srv.URL+"/2018-06-01/runtime/"+path,
+		strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,14 +50,15 @@ func send(t *testing.T, srv *httptest.Server, method, path, body string, header 
 	return resp, string(b)
 }
 
-// give has the played process get an event.
-func give(t *testing.T, p *process, srv *httptest.Server, id string) *invocation {
+// sendEvent lets the simulated process get an event.
+func sendEvent(t *testing.T, p *process, srv *httptest.Server, id string) *invocation {
 	t.Helper()
-	inv := &invocation{id: id, trace: "Root=1-2-3", payload: []byte(`{"a":1}`), result: make(chan result, 1), over: make(chan struct{})}
-	handed := make(chan bool)
-	go func() { handed <- p.hand(inv) }()
+	inv := &invocation{id: id, trace: "Root=1-2-3", payload: []byte(`{"a":1}`), result: make(chan result, 1),
+		finished: make(chan struct{})}
+	offered := make(chan bool)
+	go func() { offered <- p.offer(inv) }()
 	resp, body := send(t, srv, "GET", "invocation/next", "")
-	if !<-handed {
+	if !<-offered {
 		t.Fatal("the event was not taken")
 	}
 	if resp.StatusCode != 200 || body != `{"a":1}` {
@@ -71,13 +73,14 @@ func give(t *testing.T, p *process, srv *httptest.Server, id string) *invocation
 		}
 	}
 	var ms int64
-	if _, err := fmt.Sscan(resp.Header.Get("Lambda-Runtime-Deadline-Ms"), &ms); err != nil || time.Until(time.UnixMilli(ms)) > time.Minute {
+	if _, err := fmt.Sscan(resp.Header.Get("Lambda-Runtime-Deadline-Ms"), &ms); err != nil ||
+		time.Until(time.UnixMilli(ms)) > time.Minute {
 		t.Errorf("deadline %s", resp.Header.Get("Lambda-Runtime-Deadline-Ms"))
 	}
 	return inv
 }
 
-// TestRuntimeAPI plays a runtime that does everything right, and everything wrong.
+// TestRuntimeAPI simulates a correct runtime, and every fault of one.
 func TestRuntimeAPI(t *testing.T) {
 	p, f, srv := runtimeOf(t)
 	want := func(what string, code int, resp *http.Response, body string) {
@@ -99,7 +102,7 @@ func TestRuntimeAPI(t *testing.T) {
 		t.Errorf("init error %v", p.initErr)
 	}
 
-	one := give(t, p, srv, "one")
+	one := sendEvent(t, p, srv, "one")
 	check("an init error too late", 403, "POST", "init/error", "")
 	check("a next without an answer", 403, "GET", "invocation/next", "")
 	check("a response to another", 400, "POST", "invocation/two/response", "x")
@@ -111,13 +114,13 @@ func TestRuntimeAPI(t *testing.T) {
 		t.Errorf("result %s, %v", r.payload, r.err)
 	}
 	select {
-	case <-one.over:
+	case <-one.finished:
 		t.Error("the invocation is over before the runtime asked for the next")
 	default:
 	}
 
-	two := give(t, p, srv, "two")
-	<-one.over
+	two := sendEvent(t, p, srv, "two")
+	<-one.finished
 	if len(f.idle) != 1 || f.idle[0] != p || p.served != 1 {
 		t.Errorf("idle %v after %d", f.idle, p.served)
 	}
@@ -126,19 +129,20 @@ func TestRuntimeAPI(t *testing.T) {
 		t.Errorf("result %v", r.err)
 	}
 
-	three := give(t, p, srv, "three")
-	check("an error without words", 202, "POST", "invocation/three/error", "oops", "Lambda-Runtime-Function-Error-Type", "Function.Oops")
+	three := sendEvent(t, p, srv, "three")
+	check("an error without words", 202, "POST", "invocation/three/error", "oops", "Lambda-Runtime-Function-Error-Type",
+		"Function.Oops")
 	if r := <-three.result; r.err == nil || r.err.Error() != "Function.Oops: the runtime gave no reason" {
 		t.Errorf("result %v", r.err)
 	}
 
-	four := give(t, p, srv, "four")
+	four := sendEvent(t, p, srv, "four")
 	check("a response that is too large", 413, "POST", "invocation/four/response", strings.Repeat("x", ResponseLimit+1))
 	if r := <-four.result; r.err == nil || !strings.HasPrefix(r.err.Error(), "Function.ResponseSizeTooLarge") {
 		t.Errorf("result %v", r.err)
 	}
 
-	// While one request for an event is open, there is no second.
+	// While one request for an event is open, a second one is an error.
 	ctx, cancel := context.WithCancel(t.Context())
 	open := make(chan struct{})
 	go func() {
@@ -152,16 +156,16 @@ func TestRuntimeAPI(t *testing.T) {
 			resp.Body.Close()
 		}
 	}()
-	<-four.over
+	<-four.finished
 	check("a second next", 403, "GET", "invocation/next", "")
 	cancel()
 	<-open
 }
 
-// TestTruncatedResponse holds that half an answer of a living runtime is none.
+// TestTruncatedResponse: a partial response of a live runtime must be an error.
 func TestTruncatedResponse(t *testing.T) {
 	p, _, srv := runtimeOf(t)
-	inv := give(t, p, srv, "one")
+	inv := sendEvent(t, p, srv, "one")
 	pr, pw := io.Pipe()
 	go func() {
 		_, _ = io.WriteString(pw, "half")

@@ -11,25 +11,25 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// Front is what AWS has before functions: event's ALB, REST or HTTP.
+// Front is the AWS service in front of functions: event's ALB, REST or HTTP.
 type Front interface {
 	Event(r *http.Request) ([]byte, error)
 	Answer(w http.ResponseWriter, r *http.Request, payload []byte) error
 	Refuse(w http.ResponseWriter, code int)
 }
 
-// Target is a front whose target is a function, as an http.Handler.
+// Target is an http.Handler: a front whose target is a function.
 type Target struct {
 	Invoker Invoker
 	Front   Front
-	Log     *slog.Logger // why a request was refused or failed; nil is slog.Default()
+	Log     *slog.Logger // logs refused and failed requests; nil means slog.Default()
 }
 
 // retryAfter is how long a client should wait after a throttled request.
 const retryAfter = time.Second
 
 // ServeHTTP implements http.Handler. A failure of the function is a 502, as from an ALB or API Gateway. A throttled
-// request is a 429, unlike there, so that clients try again.
+// request is a 429, unlike on AWS, so that clients retry.
 func (t Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	payload, err := t.Front.Event(r)
 	if err == nil {
@@ -42,7 +42,7 @@ func (t Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // the client is gone, or the server ends: to return would be to say 200
+		panic(http.ErrAbortHandler) // the client is gone, or the server stops: a return would mean a response of 200
 	}
 	code := http.StatusBadGateway
 	var refusal *event.Refusal
@@ -58,7 +58,8 @@ func (t Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if log == nil {
 		log = slog.Default()
 	}
-	log.WarnContext(r.Context(), "the front answers itself", "method", r.Method, "path", r.URL.Path, "code", code, "error", err)
+	log.WarnContext(r.Context(), "the front answers itself", "method", r.Method, "path", r.URL.Path, "code", code,
+		"error", err)
 	if errors.Is(err, ErrThrottled) {
 		const text = "the request was not handled: all functions are busy; try again in %s"
 		throttled := status.New(status.TooManyRequests, "", text, retryAfter)
@@ -69,8 +70,8 @@ func (t Target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.Front.Refuse(w, code)
 }
 
-// Inline runs a function in this process, with Lambda's limits: a lambdahttp.Function becomes what a Function is to its
-// caller, without a process.
+// Inline runs a function in this process, with Lambda's limits. It makes a lambdahttp.Function an Invoker without a
+// process.
 type Inline struct {
 	Function Invoker
 	Timeout  time.Duration // of an invocation; 0 is 30 s
@@ -92,7 +93,8 @@ func (i Inline) Invoke(ctx context.Context, payload []byte) ([]byte, error) {
 	case err != nil:
 		return nil, &FunctionError{"Runtime.Unknown", err.Error()}
 	case len(b) > ResponseLimit:
-		return nil, &FunctionError{"Function.ResponseSizeTooLarge", "Response payload size exceeded maximum allowed payload size."}
+		return nil, &FunctionError{"Function.ResponseSizeTooLarge",
+			"Response payload size exceeded maximum allowed payload size."}
 	}
 	return b, nil
 }

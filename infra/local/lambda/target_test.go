@@ -17,7 +17,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// TestTarget holds for functions in processes and inline: HTTP in, the event, the function, HTTP out.
+// TestTarget: HTTP requests must work the same with functions in processes and inline.
 func TestTarget(t *testing.T) {
 	inline := http.NewServeMux()
 	inline.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
@@ -35,7 +35,8 @@ func TestTarget(t *testing.T) {
 	for name, inv := range invokers {
 		t.Run(name, func(t *testing.T) {
 			var log waittest.Buffer
-			srv := httptest.NewServer(Target{Invoker: inv, Front: event.ALB{TargetGroupARN: "arn:x"}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			srv := httptest.NewServer(Target{Invoker: inv, Front: event.ALB{TargetGroupARN: "arn:x"},
+				Log: slog.New(slog.NewTextHandler(&log, nil))})
 			defer srv.Close()
 			do := func(method, uri string, body []byte, header http.Header) (*http.Response, []byte) {
 				t.Helper()
@@ -56,7 +57,8 @@ func TestTarget(t *testing.T) {
 				return resp, b
 			}
 			body := []byte("\x00\xff{\"a\":\"λ\"}")
-			resp, got := do("POST", "/echo?a=%2F&a=b,c", body, http.Header{"X-Given": {"1, 2", "3"}, "Content-Type": {"application/x"}})
+			resp, got := do("POST", "/echo?a=%2F&a=b,c", body,
+				http.Header{"X-Given": {"1, 2", "3"}, "Content-Type": {"application/x"}})
 			if resp.StatusCode != 200 || !bytes.Equal(got, body) || resp.Header.Get("X-Uri") != "/echo?a=%2F&a=b,c" ||
 				strings.Join(resp.Header["X-Given"], "|") != "1, 2|3" || resp.Header.Get("Content-Type") != "application/x" {
 				t.Errorf("got %d %v %q", resp.StatusCode, resp.Header, got)
@@ -66,10 +68,10 @@ func TestTarget(t *testing.T) {
 				header      http.Header
 				body        []byte
 				want        int
-				wantALB     bool // the load balancer's own page
+				wantALB     bool // the page of the load balancer itself
 			}{
 				{"GET", "/panic", nil, nil, 500, false},
-				{"GET", "/big?n=3000000", nil, nil, 413, false}, // the adapter knows what an ALB takes
+				{"GET", "/big?n=3000000", nil, nil, 413, false}, // the adapter knows the limit of an ALB
 				{"GET", "/echo", http.Header{"Upgrade": {"websocket"}, "Connection": {"upgrade"}}, nil, 400, true},
 				{"POST", "/echo", nil, make([]byte, 1<<20+1), 413, true},
 			} {
@@ -80,7 +82,8 @@ func TestTarget(t *testing.T) {
 			}
 			if name == "process" {
 				resp, got := do("GET", "/exit", nil, nil)
-				if resp.StatusCode != 502 || resp.Header.Get("Server") != "awselb/2.0" || !strings.Contains(log.String(), "Runtime.ExitError") {
+				if resp.StatusCode != 502 || resp.Header.Get("Server") != "awselb/2.0" ||
+					!strings.Contains(log.String(), "Runtime.ExitError") {
 					t.Errorf("got %d %q, log %s", resp.StatusCode, got, log.String())
 				}
 			}
@@ -88,7 +91,7 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-// funcInvoker is an Invoker of the test's own.
+// funcInvoker is a function as an Invoker.
 type funcInvoker func(context.Context, []byte) ([]byte, error)
 
 func (f funcInvoker) Invoke(ctx context.Context, b []byte) ([]byte, error) { return f(ctx, b) }

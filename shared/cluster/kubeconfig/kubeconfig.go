@@ -1,9 +1,11 @@
-// Package kubeconfig reads the plain kubeconfig that a member cluster's secret holds and accepts of it only what a
-// stateless function can use safely: inline data, https, one credential, no program to run. (What package eks answers itself counts as a
-// credential.)
+// Package kubeconfig parses the kubeconfig in a member cluster's secret. It accepts only fields that a stateless
+// function can use safely: inline data, https and one credential. The one accepted exec plugin is that of EKS, which
+// package eks replaces.
 //
-// Invariants: an error names the field and never a value, since values are credentials; nothing in a kubeconfig
-// makes the gateway read a file, run a program or skip verification that the Cluster did not allow.
+// Invariants:
+//   - An error names the field and never its value, because values are credentials.
+//   - A kubeconfig never makes the gateway read a file or run a program. It disables TLS verification only if the
+//     Cluster allows that.
 package kubeconfig
 
 import (
@@ -24,14 +26,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/eks"
 )
 
-// MaxSize is the largest kubeconfig in bytes that Parse takes.
+// MaxSize is the maximum size in bytes of a kubeconfig for Parse.
 const MaxSize = 64 << 10
 
-// Config is a validated kubeconfig: one server and how to authenticate to it. It prints as its server's URL: the proxy's may hold a
-// password.
+// Config is a validated kubeconfig: one server with its credential. It is formatted as the server's URL, because the
+// proxy's URL may contain a password.
 type Config struct {
-	Server *url.URL // https, no user, query or fragment; Path without trailing slash
-	// TLS has roots, server name, verification and the client certificate. Clone before use.
+	Server *url.URL // https, without user, query or fragment; Path has no trailing slash
+	// TLS has the roots, the server name, the verification and the client certificate. Clone it before use.
 	TLS        *tls.Config
 	ProxyURL   *url.URL // http, https, socks5 or socks5h; nil for none
 	Credential Credential
@@ -43,23 +45,24 @@ func (c Config) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "kubeconfig 
 // MarshalText implements encoding.TextMarshaler, also for log/slog and encoding/json.
 func (c Config) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%v", c), nil }
 
-// Credential is what authenticates to the member beyond TLS.Certificates. It hides itself when printed.
+// Credential authenticates to the member, in addition to TLS.Certificates. It is formatted as [hidden].
 type Credential struct {
 	Token              string
 	Username, Password string
-	// Certificate is set when TLS holds a client certificate; Expires is then its end.
+	// Certificate reports whether TLS has a client certificate. Expires is then its end.
 	Certificate bool
 	Expires     time.Time
-	// EKS, if not nil, says which token AWS gives.
+	// EKS, if not nil, specifies a token of AWS.
 	EKS *eks.Spec
 }
 
-// Empty reports whether there is nothing to authenticate with.
+// Empty reports whether there is no credential.
 func (c Credential) Empty() bool {
 	return c.Token == "" && c.Username == "" && !c.Certificate && c.EKS == nil
 }
 
-// TokenExpires is the end of a token that is a JWT and says it; zero for others, of whose end only the member knows.
+// TokenExpires returns the expiry of a token that is a JWT with one. It returns zero for other tokens, whose expiry
+// only the member knows.
 func (c Credential) TokenExpires() time.Time {
 	parts := strings.Split(c.Token, ".")
 	if len(parts) != 3 {
@@ -81,45 +84,48 @@ func (Credential) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("[hidden]"
 // MarshalText implements encoding.TextMarshaler, also for log/slog and encoding/json.
 func (Credential) MarshalText() ([]byte, error) { return []byte("[hidden]"), nil }
 
-// Options say what a kubeconfig may ask for.
+// Options restrict a kubeconfig.
 type Options struct {
-	Context string // name of the context; "" takes current-context, or the only one
+	Context string // name of the context; "" means current-context, or the only one
 	// AllowInsecure permits insecure-skip-tls-verify.
 	AllowInsecure bool
 }
 
-// FieldError says what is wrong with one field. Its text holds no value of a credential.
+// FieldError is an invalid field. Its text contains no credential.
 type FieldError struct{ Field, Problem string }
 
 func (e *FieldError) Error() string { return "kubeconfig: " + e.Field + ": " + e.Problem }
 
-func bad(field, format string, args ...any) error {
+func fieldError(field, format string, args ...any) error {
 	return &FieldError{field, fmt.Sprintf(format, args...)}
 }
 
 // Parse reads and validates data. Its errors are *FieldError.
 func Parse(data []byte, o Options) (*Config, error) {
 	if len(data) > MaxSize {
-		return nil, bad("(file)", "%d bytes are more than the limit of %d; keep one context: kubectl config view --raw --minify --flatten", len(data), MaxSize)
+		return nil, fieldError("(file)",
+			"%d bytes are more than the limit of %d; keep one context: kubectl config view --raw --minify --flatten",
+			len(data), MaxSize)
 	}
 	var kc clientcmdv1.Config
 	if err := yaml.Unmarshal(data, &kc); err != nil {
 		// The parser's error can quote the input.
-		return nil, bad("(file)", "not the YAML or JSON of a kubeconfig")
+		return nil, fieldError("(file)", "not the YAML or JSON of a kubeconfig")
 	}
 	if kc.Kind != "" && kc.Kind != "Config" {
-		return nil, bad("kind", "%q, want Config", kc.Kind)
+		return nil, fieldError("kind", "%q, want Config", kc.Kind)
 	}
-	ctx, err := pickContext(&kc, o.Context)
+	ctx, err := selectContext(&kc, o.Context)
 	if err != nil {
 		return nil, err
 	}
 	i := slices.IndexFunc(kc.Clusters, func(c clientcmdv1.NamedCluster) bool { return c.Name == ctx.Cluster })
 	if i < 0 {
-		return nil, bad("contexts.context.cluster", "there is no cluster %q in clusters", ctx.Cluster)
+		return nil, fieldError("contexts.context.cluster", "there is no cluster %q in clusters", ctx.Cluster)
 	}
 	c := &Config{}
-	if err := c.setCluster(&kc.Clusters[i].Cluster, fmt.Sprintf("clusters[%s].cluster.", ctx.Cluster), o.AllowInsecure); err != nil {
+	if err := c.setCluster(&kc.Clusters[i].Cluster, fmt.Sprintf("clusters[%s].cluster.", ctx.Cluster),
+		o.AllowInsecure); err != nil {
 		return nil, err
 	}
 	if ctx.AuthInfo == "" {
@@ -127,7 +133,7 @@ func Parse(data []byte, o Options) (*Config, error) {
 	}
 	i = slices.IndexFunc(kc.AuthInfos, func(u clientcmdv1.NamedAuthInfo) bool { return u.Name == ctx.AuthInfo })
 	if i < 0 {
-		return nil, bad("contexts.context.user", "there is no user %q in users", ctx.AuthInfo)
+		return nil, fieldError("contexts.context.user", "there is no user %q in users", ctx.AuthInfo)
 	}
 	if err := c.setUser(&kc.AuthInfos[i].AuthInfo, fmt.Sprintf("users[%s].user.", ctx.AuthInfo)); err != nil {
 		return nil, err
@@ -135,7 +141,7 @@ func Parse(data []byte, o Options) (*Config, error) {
 	return c, nil
 }
 
-func pickContext(kc *clientcmdv1.Config, name string) (*clientcmdv1.Context, error) {
+func selectContext(kc *clientcmdv1.Config, name string) (*clientcmdv1.Context, error) {
 	field := "contexts"
 	if name == "" {
 		name, field = kc.CurrentContext, "current-context"
@@ -152,50 +158,52 @@ func pickContext(kc *clientcmdv1.Config, name string) (*clientcmdv1.Context, err
 	for _, c := range kc.Contexts {
 		names = append(names, c.Name)
 	}
-	return nil, bad(field, "no such context: %q; there are: %s", name, strings.Join(names, ", "))
+	return nil, fieldError(field, "no such context: %q; there are: %s", name, strings.Join(names, ", "))
 }
 
-const inline = "a path cannot be read by the gateway; inline it: kubectl config view --raw --minify --flatten"
+const inlineHint = "a path cannot be read by the gateway; inline it: kubectl config view --raw --minify --flatten"
 
 func (c *Config) setCluster(in *clientcmdv1.Cluster, at string, allowInsecure bool) error {
 	u, err := url.Parse(in.Server)
 	switch {
 	case in.Server == "" || err != nil || u.Host == "":
-		return bad(at+"server", "want a URL such as https://10.0.0.1:6443")
+		return fieldError(at+"server", "want a URL such as https://10.0.0.1:6443")
 	case u.Scheme != "https":
-		return bad(at+"server", "%s would show credentials to the network; want https", u.Scheme)
+		return fieldError(at+"server", "%s would show credentials to the network; want https", u.Scheme)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "":
-		return bad(at+"server", "want only scheme, host, port and path")
+		return fieldError(at+"server", "want only scheme, host, port and path")
 	}
 	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
 	c.Server = u
 	c.TLS = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: in.TLSServerName}
 	switch {
 	case in.CertificateAuthority != "":
-		return bad(at+"certificate-authority", inline)
+		return fieldError(at+"certificate-authority", inlineHint)
 	case in.InsecureSkipTLSVerify && len(in.CertificateAuthorityData) > 0:
-		return bad(at+"insecure-skip-tls-verify", "contradicts certificate-authority-data; keep one of them")
+		return fieldError(at+"insecure-skip-tls-verify", "contradicts certificate-authority-data; keep one of them")
 	case in.InsecureSkipTLSVerify && !allowInsecure:
-		return bad(at+"insecure-skip-tls-verify", "not allowed for this cluster; give certificate-authority-data, or set spec.insecureSkipTLSVerification")
+		return fieldError(at+"insecure-skip-tls-verify",
+			"not allowed for this cluster; give certificate-authority-data, or set spec.insecureSkipTLSVerification")
 	case in.InsecureSkipTLSVerify:
 		c.TLS.InsecureSkipVerify = true // the administrator allowed it for this cluster
 	case len(in.CertificateAuthorityData) == 0:
-		return bad(at+"certificate-authority-data", "missing; put the CA that signed the server's certificate there, for a public CA too")
+		return fieldError(at+"certificate-authority-data",
+			"missing; put the CA that signed the server's certificate there, for a public CA too")
 	default:
 		c.TLS.RootCAs = x509.NewCertPool()
 		if !c.TLS.RootCAs.AppendCertsFromPEM(in.CertificateAuthorityData) {
-			return bad(at+"certificate-authority-data", "holds no PEM certificate")
+			return fieldError(at+"certificate-authority-data", "holds no PEM certificate")
 		}
 	}
 	if in.ProxyURL != "" {
 		if c.ProxyURL, err = ParseProxyURL(in.ProxyURL); err != nil {
-			return bad(at+"proxy-url", "%v", err)
+			return fieldError(at+"proxy-url", "%v", err)
 		}
 	}
 	return nil
 }
 
-// ParseProxyURL reads a proxyURL. Its error does not show the input, which may hold a password.
+// ParseProxyURL parses a proxyURL. Its error does not quote the input, which may contain a password.
 func ParseProxyURL(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) {
@@ -204,28 +212,39 @@ func ParseProxyURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
-func (c *Config) setUser(in *clientcmdv1.AuthInfo, at string) error {
+// checkUser rejects fields that the gateway cannot use, and contradictions. at is the path of the user.
+func checkUser(in *clientcmdv1.AuthInfo, at string) error {
 	switch {
 	case in.ClientCertificate != "":
-		return bad(at+"client-certificate", inline)
+		return fieldError(at+"client-certificate", inlineHint)
 	case in.ClientKey != "":
-		return bad(at+"client-key", inline)
+		return fieldError(at+"client-key", inlineHint)
 	case in.TokenFile != "":
-		return bad(at+"tokenFile", inline)
+		return fieldError(at+"tokenFile", inlineHint)
 	case in.AuthProvider != nil:
-		return bad(at+"auth-provider", "%q is not supported; use a token, a client certificate or basic authentication", in.AuthProvider.Name)
+		return fieldError(at+"auth-provider",
+			"%q is not supported; use a token, a client certificate or basic authentication", in.AuthProvider.Name)
 	case in.Exec != nil && (in.Token != "" || in.Username != "" || len(in.ClientCertificateData) > 0):
-		return bad(at+"exec", "contradicts the other credential of the same user; keep one of them")
-	case in.Impersonate != "" || in.ImpersonateUID != "" || len(in.ImpersonateGroups) > 0 || len(in.ImpersonateUserExtra) > 0:
-		return bad(at+"as", "impersonation in a stored kubeconfig is not supported; the gateway impersonates the caller")
+		return fieldError(at+"exec", "contradicts the other credential of the same user; keep one of them")
+	case in.Impersonate != "" || in.ImpersonateUID != "" || len(in.ImpersonateGroups) > 0 ||
+		len(in.ImpersonateUserExtra) > 0:
+		return fieldError(at+"as",
+			"impersonation in a stored kubeconfig is not supported; the gateway impersonates the caller")
 	case in.Token != "" && in.Username != "":
-		return bad(at+"token", "contradicts username; keep one of them")
+		return fieldError(at+"token", "contradicts username; keep one of them")
 	case (in.Username == "") != (in.Password == ""):
-		return bad(at+"username", "username and password go together")
+		return fieldError(at+"username", "username and password go together")
 	case (len(in.ClientCertificateData) == 0) != (len(in.ClientKeyData) == 0):
-		return bad(at+"client-certificate-data", "client-certificate-data and client-key-data go together")
+		return fieldError(at+"client-certificate-data", "client-certificate-data and client-key-data go together")
 	case !validHeaderValue(in.Token):
-		return bad(at+"token", "holds characters that no header may have")
+		return fieldError(at+"token", "holds characters that no header may have")
+	}
+	return nil
+}
+
+func (c *Config) setUser(in *clientcmdv1.AuthInfo, at string) error {
+	if err := checkUser(in, at); err != nil {
+		return err
 	}
 	c.Credential = Credential{Token: in.Token, Username: in.Username, Password: in.Password}
 	if in.Exec != nil {
@@ -235,13 +254,13 @@ func (c *Config) setUser(in *clientcmdv1.AuthInfo, at string) error {
 		}
 		var err error
 		if c.Credential.EKS, err = eks.ParseExec(in.Exec.Command, in.Exec.Args, env); err != nil {
-			return bad(at+"exec", "%v; or use a token, a client certificate or basic authentication", err)
+			return fieldError(at+"exec", "%v; or use a token, a client certificate or basic authentication", err)
 		}
 	}
 	if len(in.ClientCertificateData) > 0 {
 		pair, err := tls.X509KeyPair(in.ClientCertificateData, in.ClientKeyData)
 		if err != nil {
-			return bad(at+"client-certificate-data", "certificate and key are not a PEM pair")
+			return fieldError(at+"client-certificate-data", "certificate and key are not a PEM pair")
 		}
 		c.TLS.Certificates = []tls.Certificate{pair}
 		c.Credential.Certificate = true

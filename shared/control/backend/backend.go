@@ -1,11 +1,11 @@
-// Package backend is the storage of a Kubernetes API server over an objects.Store: the store's revision is the resourceVersion, its
-// compare-and-swap decides between writers, and its log is what watches read.
+// Package backend implements the storage of a Kubernetes API server, over an objects.Store. The store's revision is
+// the resourceVersion. The store's compare-and-swap orders writers, and its log feeds watches.
 //
 // Invariants:
-//   - A write is made on the state that was read for it, or not at all.
-//   - A list followed by a watch from its resourceVersion misses nothing. Reads are always of the newest state; a list that must be
-//     of an older one, which the store does not keep, is refused with 410.
-//   - What cannot be read fails the call that asks for it, by name. It is never left out.
+//   - A write replaces exactly the state that was read for it, or fails.
+//   - A list followed by a watch from its resourceVersion misses no event.
+//   - Reads return the newest state. The store keeps no older states, so a list of one fails with 410.
+//   - An object that cannot be decoded fails the request, and the error names it. No list omits it.
 package backend
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// Backend keeps the objects of one resource. It implements storage.Interface; keys are the object store's own.
+// Backend stores the objects of one resource. It implements storage.Interface. Keys are those of the object store.
 type Backend struct {
 	store     objects.Store
 	codec     runtime.Codec
@@ -37,8 +37,9 @@ type Backend struct {
 	versioner storage.APIObjectVersioner
 }
 
-// New returns the storage of resource in store. codec writes what is stored; newObject makes an empty object.
-func New(store objects.Store, codec runtime.Codec, resource schema.GroupResource, newObject func() runtime.Object) *Backend {
+// New returns the storage of resource in store. codec encodes stored objects. newObject returns an empty object.
+func New(store objects.Store, codec runtime.Codec, resource schema.GroupResource,
+	newObject func() runtime.Object) *Backend {
 	return &Backend{store: store, codec: codec, resource: resource, newObject: newObject}
 }
 
@@ -53,15 +54,16 @@ func (b *Backend) Get(ctx context.Context, key string, opts storage.GetOptions, 
 	if errors.Is(err, objects.ErrNotFound) && opts.IgnoreNotFound {
 		return runtime.SetZeroValue(out)
 	} else if err != nil {
-		return b.explain(key, err)
+		return b.apiError(key, err)
 	}
-	if err := b.notOlder(opts.ResourceVersion, o.Revision, func() (uint64, error) { return b.store.Revision(ctx) }); err != nil {
+	if err := b.checkMinVersion(opts.ResourceVersion, o.Revision,
+		func() (uint64, error) { return b.store.Revision(ctx) }); err != nil {
 		return err
 	}
 	return b.decode(o, out)
 }
 
-// Create implements storage.Interface. Nothing here lives for a limited time: ttl is ignored.
+// Create implements storage.Interface. It ignores the TTL, because no object expires.
 func (b *Backend) Create(ctx context.Context, key string, obj, out runtime.Object, _ uint64) error {
 	if v, err := b.versioner.ObjectResourceVersion(obj); err == nil && v != 0 {
 		return storage.ErrResourceVersionSetOnCreate
@@ -72,12 +74,12 @@ func (b *Backend) Create(ctx context.Context, key string, obj, out runtime.Objec
 	}
 	o, err := b.store.Create(ctx, key, value)
 	if err != nil || out == nil {
-		return b.explain(key, err)
+		return b.apiError(key, err)
 	}
 	return b.decode(o, out)
 }
 
-// GuaranteedUpdate implements storage.Interface. The hint of what is stored is ignored: it is read anew.
+// GuaranteedUpdate implements storage.Interface. It ignores the cached object, and reads the stored one.
 func (b *Backend) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, _ runtime.Object) error {
 	for {
@@ -85,7 +87,7 @@ func (b *Backend) GuaranteedUpdate(ctx context.Context, key string, out runtime.
 		if errors.Is(err, objects.ErrNotFound) && ignoreNotFound {
 			o = objects.Object{Key: key}
 		} else if err != nil {
-			return b.explain(key, err)
+			return b.apiError(key, err)
 		}
 		before := b.newObject()
 		if o.Revision != 0 {
@@ -111,8 +113,8 @@ func (b *Backend) GuaranteedUpdate(ctx context.Context, key string, out runtime.
 		if err == nil {
 			return b.decode(o, out)
 		}
-		if !contended(err) {
-			return b.explain(key, err)
+		if !isContended(err) {
+			return b.apiError(key, err)
 		}
 		if err := ctx.Err(); err != nil {
 			return storage.NewTimeoutError(key, err.Error())
@@ -120,7 +122,7 @@ func (b *Backend) GuaranteedUpdate(ctx context.Context, key string, out runtime.
 	}
 }
 
-// put writes over the revision that was read, 0 for none.
+// put replaces revision rev, or creates the object if rev is 0.
 func (b *Backend) put(ctx context.Context, key string, value []byte, rev uint64) (objects.Object, error) {
 	if rev == 0 {
 		return b.store.Create(ctx, key, value)
@@ -128,8 +130,8 @@ func (b *Backend) put(ctx context.Context, key string, value []byte, rev uint64)
 	return b.store.Update(ctx, key, value, rev)
 }
 
-// contended reports whether another writer was faster, so that the write is to be thought over.
-func contended(err error) bool {
+// isContended reports whether another writer was faster, so that the write must be retried from a new read.
+func isContended(err error) bool {
 	return errors.Is(err, objects.ErrConflict) || errors.Is(err, objects.ErrExists) || errors.Is(err, objects.ErrNotFound)
 }
 
@@ -139,7 +141,7 @@ func (b *Backend) Delete(ctx context.Context, key string, out runtime.Object, pr
 	for {
 		o, err := b.store.Get(ctx, key)
 		if err != nil {
-			return b.explain(key, err)
+			return b.apiError(key, err)
 		}
 		obj := b.newObject()
 		if err := b.decode(o, obj); err != nil {
@@ -156,7 +158,7 @@ func (b *Backend) Delete(ctx context.Context, key string, out runtime.Object, pr
 			return b.decode(o, out)
 		}
 		if !errors.Is(err, objects.ErrConflict) {
-			return b.explain(key, err)
+			return b.apiError(key, err)
 		}
 		if err := ctx.Err(); err != nil {
 			return storage.NewTimeoutError(key, err.Error())
@@ -184,7 +186,7 @@ func (b *Backend) GetList(ctx context.Context, key string, opts storage.ListOpti
 	if err != nil {
 		return err
 	}
-	// Not by the versioner, which refuses 0: that is the version of a store without a write, and what a watch of all begins from.
+	// The versioner refuses 0, which is the version of an empty store, and the start of a watch of it.
 	m.SetResourceVersion(fmt.Sprint(page.Revision))
 	m.SetContinue(page.Continue)
 	if page.Continue != "" && page.Remaining > 0 && opts.Predicate.Empty() {
@@ -193,8 +195,9 @@ func (b *Backend) GetList(ctx context.Context, key string, opts storage.ListOpti
 	return nil
 }
 
-// list gives each object that opts selects, and the page that tells where the list is to go on.
-func (b *Backend) list(ctx context.Context, key string, opts storage.ListOptions, each func(runtime.Object)) (objects.Page, error) {
+// list passes each selected object to each, and returns the page with its revision and continue token.
+func (b *Backend) list(ctx context.Context, key string, opts storage.ListOptions,
+	each func(runtime.Object)) (objects.Page, error) {
 	if !opts.Recursive {
 		return b.listOne(ctx, key, opts, each)
 	}
@@ -208,14 +211,14 @@ func (b *Backend) list(ctx context.Context, key string, opts storage.ListOptions
 		}
 		page, err := b.store.List(ctx, prefix, n, cont)
 		if err != nil {
-			return page, b.explainList(err, cont)
+			return page, b.listError(err, cont)
 		}
 		if first == 0 {
 			first = page.Revision
-			if err := exactly(opts, page.Revision); err != nil {
+			if err := checkExactVersion(opts, page.Revision); err != nil {
 				return page, err
 			}
-			if err := b.notOlder(opts.ResourceVersion, page.Revision, nil); err != nil {
+			if err := b.checkMinVersion(opts.ResourceVersion, page.Revision, nil); err != nil {
 				return page, err
 			}
 		}
@@ -241,22 +244,23 @@ func (b *Backend) list(ctx context.Context, key string, opts storage.ListOptions
 	}
 }
 
-// listOne is the list of a single name, as field selectors for metadata.name ask for it.
-func (b *Backend) listOne(ctx context.Context, key string, opts storage.ListOptions, each func(runtime.Object)) (objects.Page, error) {
-	// The revision first: a watch from it may see the object once more, and never once too few.
+// listOne lists one object, as field selectors for metadata.name request it.
+func (b *Backend) listOne(ctx context.Context, key string, opts storage.ListOptions,
+	each func(runtime.Object)) (objects.Page, error) {
+	// The revision is read first. A watch from it may repeat the object, but never misses a change.
 	rev, err := b.store.Revision(ctx)
 	if err != nil {
-		return objects.Page{}, b.explain(key, err)
+		return objects.Page{}, b.apiError(key, err)
 	}
 	page := objects.Page{Revision: rev}
-	if err := errors.Join(exactly(opts, rev), b.notOlder(opts.ResourceVersion, rev, nil)); err != nil {
+	if err := errors.Join(checkExactVersion(opts, rev), b.checkMinVersion(opts.ResourceVersion, rev, nil)); err != nil {
 		return page, err
 	}
 	o, err := b.store.Get(ctx, key)
 	if errors.Is(err, objects.ErrNotFound) {
 		return page, nil
 	} else if err != nil {
-		return page, b.explain(key, err)
+		return page, b.apiError(key, err)
 	}
 	obj := b.newObject()
 	if err := b.decode(o, obj); err != nil {
@@ -269,28 +273,29 @@ func (b *Backend) listOne(ctx context.Context, key string, opts storage.ListOpti
 	return page, err
 }
 
-// exactly refuses a list that must be of a state that is gone.
-func exactly(opts storage.ListOptions, rev uint64) error {
-	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact && opts.Predicate.Continue == "" && opts.ResourceVersion != fmt.Sprint(rev) {
+// checkExactVersion rejects a list of an older state.
+func checkExactVersion(opts storage.ListOptions, rev uint64) error {
+	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact && opts.Predicate.Continue == "" &&
+		opts.ResourceVersion != fmt.Sprint(rev) {
 		return apierrors.NewResourceExpired("the gateway keeps no older states; list without resourceVersionMatch=Exact")
 	}
 	return nil
 }
 
-// notOlder refuses an answer older than the client has seen: one from another store, or from a future. latest is asked where rev is not
-// the store's own.
-func (b *Backend) notOlder(asked string, rev uint64, latest func() (uint64, error)) error {
-	want, err := b.versioner.ParseResourceVersion(asked)
+// checkMinVersion rejects a response that is older than the version that the client has seen. A newer version belongs
+// to another store, or lies in the future. latest, if not nil, reads the store's revision when rev is an object's own.
+func (b *Backend) checkMinVersion(requested string, rev uint64, latest func() (uint64, error)) error {
+	minimum, err := b.versioner.ParseResourceVersion(requested)
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	if want > rev && latest != nil {
+	if minimum > rev && latest != nil {
 		if rev, err = latest(); err != nil {
-			return b.explain("", err)
+			return b.apiError("", err)
 		}
 	}
-	if want > rev {
-		return storage.NewTooLargeResourceVersionError(want, rev, 1)
+	if minimum > rev {
+		return storage.NewTooLargeResourceVersionError(minimum, rev, 1)
 	}
 	return nil
 }
@@ -300,16 +305,16 @@ func (b *Backend) Stats(context.Context) (storage.Stats, error) {
 	return storage.Stats{}, errors.New("objects are not counted")
 }
 
-// ReadinessCheck implements storage.Interface: the store is asked by each call.
+// ReadinessCheck implements storage.Interface. Every request checks the store itself.
 func (b *Backend) ReadinessCheck() error { return nil }
 
-// RequestWatchProgress implements storage.Interface: watches report progress by themselves.
+// RequestWatchProgress implements storage.Interface. Watches report progress without it.
 func (b *Backend) RequestWatchProgress(context.Context) error { return nil }
 
 // GetCurrentResourceVersion implements storage.Interface.
 func (b *Backend) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	rev, err := b.store.Revision(ctx)
-	return rev, b.explain("", err)
+	return rev, b.apiError("", err)
 }
 
 // EnableResourceSizeEstimation implements storage.Interface.
@@ -318,7 +323,7 @@ func (b *Backend) EnableResourceSizeEstimation(storage.KeysFunc) error { return 
 // CompactRevision implements storage.Interface.
 func (b *Backend) CompactRevision() int64 { return 0 }
 
-// encode gives what is stored of obj: without its version, which is the store's to say.
+// encode returns the stored form of obj, without its resourceVersion, which the store assigns.
 func (b *Backend) encode(obj runtime.Object) ([]byte, error) {
 	obj = obj.DeepCopyObject()
 	if err := b.versioner.PrepareObjectForStorage(obj); err != nil {
@@ -328,15 +333,16 @@ func (b *Backend) encode(obj runtime.Object) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without the line's end the bytes are those that json.Marshal gives to others who write such objects.
+	// Without the newline the bytes equal those of json.Marshal, by which other writers store such objects.
 	value = bytes.TrimSuffix(value, []byte("\n"))
 	if len(value) > objects.MaxValue {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the object has %d bytes; the gateway keeps at most %d", len(value), objects.MaxValue))
+		return nil, apierrors.NewRequestEntityTooLargeError(
+			fmt.Sprintf("the object has %d bytes; the gateway keeps at most %d", len(value), objects.MaxValue))
 	}
 	return value, nil
 }
 
-// decode reads a stored object into out. Its name is that of its key, whatever it says itself.
+// decode reads a stored object into out. Its name is that of its key, not the one in the value.
 func (b *Backend) decode(o objects.Object, out runtime.Object) error {
 	if err := runtime.SetZeroValue(out); err != nil {
 		return err
@@ -357,8 +363,8 @@ func (b *Backend) decode(o objects.Object, out runtime.Object) error {
 	return b.versioner.UpdateObject(out, o.Revision)
 }
 
-// explain turns a store's error into one that the API server knows.
-func (b *Backend) explain(key string, err error) error {
+// apiError converts a store's error into one that the API server understands.
+func (b *Backend) apiError(key string, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -380,19 +386,20 @@ func (b *Backend) explain(key string, err error) error {
 	return apierrors.NewInternalError(err)
 }
 
-// unavailable hides what a store says of itself.
+// unavailable returns 503 without the details of the store's error.
 func unavailable(err error) error {
 	after := int32(max(2*time.Second, objects.RetryAfter(err)) / time.Second)
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
-		Message: "the gateway cannot read its objects now; try again", Details: &metav1.StatusDetails{RetryAfterSeconds: after},
+		Message: "the gateway cannot read its objects now; try again",
+		Details: &metav1.StatusDetails{RetryAfterSeconds: after},
 	}}
 }
 
-// explainList is explain for lists, where what is invalid can only be the continue token.
-func (b *Backend) explainList(err error, cont string) error {
+// listError is apiError for lists, where only the continue token can be invalid.
+func (b *Backend) listError(err error, cont string) error {
 	if errors.Is(err, objects.ErrInvalid) && cont != "" {
 		return apierrors.NewBadRequest("the continue token belongs to another list; list from the start")
 	}
-	return b.explain("", err)
+	return b.apiError("", err)
 }

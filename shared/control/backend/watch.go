@@ -16,7 +16,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// Watch implements storage.Interface. Its one goroutine ends with ctx, with Stop, or with an error, which is the last event.
+// Watch implements storage.Interface. Its one goroutine ends with ctx, with Stop, or with an error, which is the last
+// event.
 func (b *Backend) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	from, err := b.versioner.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
@@ -48,7 +49,7 @@ func (w *watcher) run(ctx context.Context) {
 	defer w.cancel()
 	err := w.watch(ctx)
 	if ctx.Err() != nil || err == nil {
-		return // the client has gone
+		return // the client closed the watch
 	}
 	status := apierrors.NewInternalError(err).Status()
 	var s apierrors.APIStatus
@@ -58,7 +59,7 @@ func (w *watcher) run(ctx context.Context) {
 	_ = w.send(ctx, watch.Event{Type: watch.Error, Object: &status})
 }
 
-// watch gives what is there, if the client asks for it, and then what comes.
+// watch sends the present state, if the client requests it, and then the changes.
 func (w *watcher) watch(ctx context.Context) error {
 	initial := w.from == 0
 	if s := w.opts.SendInitialEvents; s != nil {
@@ -90,23 +91,23 @@ func (w *watcher) watch(ctx context.Context) error {
 		progress = func(rev uint64) { _ = w.bookmark(ctx, rev, false) }
 	}
 	err := w.b.store.Watch(ctx, prefix, rev, each, progress)
-	return w.b.explain("", err)
+	return w.b.apiError("", err)
 }
 
-// state sends the present state, unless it is only wanted to begin from, and returns its revision.
+// state returns the present revision. If send is true, it also sends the present state.
 func (w *watcher) state(ctx context.Context, send bool) (uint64, error) {
 	opts := w.opts
 	opts.ResourceVersion, opts.ResourceVersionMatch, opts.Predicate.Limit, opts.Predicate.Continue = "", "", 0, ""
 	if !send {
 		rev, err := w.b.store.Revision(ctx)
-		return rev, w.b.explain("", err)
+		return rev, w.b.apiError("", err)
 	}
 	var all []runtime.Object
 	page, err := w.b.list(ctx, w.key, opts, func(obj runtime.Object) { all = append(all, obj) })
 	if err != nil {
 		return 0, err
 	}
-	if err := w.b.notOlder(w.opts.ResourceVersion, page.Revision, nil); err != nil {
+	if err := w.b.checkMinVersion(w.opts.ResourceVersion, page.Revision, nil); err != nil {
 		return 0, err
 	}
 	for _, obj := range all {
@@ -120,7 +121,8 @@ func (w *watcher) state(ctx context.Context, send bool) (uint64, error) {
 	return page.Revision, nil
 }
 
-// event is what a write means to this watch; nil for nothing. An object that the selectors begin or cease to select is added or deleted.
+// event converts a write into an event of this watch, or nil. An object that starts or ceases to match the selectors
+// is added or deleted.
 func (w *watcher) event(e objects.Event) (*watch.Event, error) {
 	var now, before runtime.Object
 	read := func(value []byte) (runtime.Object, error) {
@@ -162,7 +164,7 @@ func (w *watcher) event(e objects.Event) (*watch.Event, error) {
 	return nil, nil
 }
 
-// bookmark says that everything up to rev was sent; end, that what was there at the beginning was.
+// bookmark sends a bookmark: all events up to rev were sent. end marks the end of the initial events.
 func (w *watcher) bookmark(ctx context.Context, rev uint64, end bool) error {
 	obj := w.b.newObject()
 	m, err := meta.Accessor(obj)

@@ -1,4 +1,4 @@
-// Package ststest has an imitation of AWS STS for tests, which holds a caller to the signature as AWS does.
+// Package ststest imitates AWS STS for tests. It verifies signatures as AWS does.
 package ststest
 
 import (
@@ -22,23 +22,24 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// The one caller whom an STS knows, and the name of the endpoint of the one region in which that is.
+// The one caller of an STS, its region, and the endpoint of that region.
 const (
 	Role   = "arn:aws:sts::111122223333:assumed-role/dev/ann"
 	Region = "eu-west-1"
 	Host   = "sts." + Region + ".amazonaws.com"
 )
 
-// Key is that caller's.
+// Key is the access key of that caller.
 var Key = aws.Credentials{AccessKeyID: "AKIDEXAMPLE", SecretAccessKey: "secret", SessionToken: "session+/="}
 
-// STS answers GetCallerIdentity as AWS does: it checks the signature, over the headers as they came. It is safe for concurrent use.
+// STS responds to GetCallerIdentity as AWS does. It verifies the signature over the received headers. It is safe for
+// concurrent use.
 type STS struct {
 	t      *testing.T
-	ARN    atomic.Value                     // of the caller, a string; Role at first
-	Asked  atomic.Int32                     // how often it was
-	answer atomic.Pointer[http.HandlerFunc] // instead, if set
-	// Transport reaches this server under the names of AWS's.
+	ARN    atomic.Value                     // the caller's, a string; initially Role
+	Asked  atomic.Int32                     // number of requests
+	answer atomic.Pointer[http.HandlerFunc] // replaces the response, if set
+	// Transport connects to this server for the host names of AWS.
 	Transport *http.Transport
 	ca        []byte // PEM
 }
@@ -63,7 +64,7 @@ func New(t *testing.T) *STS {
 	t.Cleanup(server.Close)
 	s.ca = ca.PEM()
 	s.Transport = &http.Transport{
-		DisableKeepAlives: true, // as EKS has it: on kept connections net/http asks again by itself
+		DisableKeepAlives: true, // as in EKS: on kept connections net/http retries by itself
 		TLSClientConfig:   &tls.Config{RootCAs: ca.Pool(), MinVersion: tls.VersionTLS12},
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
@@ -73,7 +74,8 @@ func New(t *testing.T) *STS {
 	return s
 }
 
-// Env is by which a program reaches this server under the names of AWS's: a proxy of this test, and whom the system trusts.
+// Env returns the environment for programs that connect to this server by the host names of AWS: a proxy of this test,
+// and its CA.
 func (s *STS) Env(t *testing.T) map[string]string {
 	t.Helper()
 	trusted := filepath.Join(t.TempDir(), "ca.pem")
@@ -85,7 +87,7 @@ func (s *STS) Env(t *testing.T) map[string]string {
 	return map[string]string{"HTTPS_PROXY": proxy.URL, "SSL_CERT_FILE": trusted}
 }
 
-// connect is the proxy.
+// connect serves the proxy.
 func (s *STS) connect(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodConnect || r.Host != Host+":443" {
 		http.Error(w, "want CONNECT "+Host+":443", http.StatusForbidden)
@@ -103,7 +105,7 @@ func (s *STS) connect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() { _ = down.Close() }()
-	_, _ = io.WriteString(down, "HTTP/1.1 200 Connection established\r\n\r\n") // the client has sent nothing more until then
+	_, _ = io.WriteString(down, "HTTP/1.1 200 Connection established\r\n\r\n") // the client sends nothing more before that
 	go func() {
 		_, _ = io.Copy(up, down)
 		_ = up.Close()
@@ -111,7 +113,7 @@ func (s *STS) connect(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(down, up)
 }
 
-// Instead has h answer every call; nil ends that.
+// Instead replaces all responses by those of h. nil restores them.
 func (s *STS) Instead(h http.HandlerFunc) {
 	if h == nil {
 		s.answer.Store(nil)
@@ -133,17 +135,21 @@ func (s *STS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.t.Error(err)
 	}
 	got := q.Get("X-Amz-Signature")
-	for _, k := range []string{"X-Amz-Signature", "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-SignedHeaders", "X-Amz-Security-Token"} {
+	for _, k := range []string{"X-Amz-Signature", "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date",
+		"X-Amz-SignedHeaders", "X-Amz-Security-Token"} {
 		q.Del(k)
 	}
-	again, _ := http.NewRequestWithContext(r.Context(), http.MethodGet, "https://"+r.Host+"/?"+q.Encode(), nil) //nolint:gosec // it is signed, and never sent
+	again, _ := http.NewRequestWithContext(r.Context(), http.MethodGet, "https://"+r.Host+"/?"+q.Encode(),
+		nil) //nolint:gosec // it is signed, and never sent
 	again.Header.Set("x-k8s-aws-id", r.Header.Get("x-k8s-aws-id"))
-	signed, _, err := v4.NewSigner().PresignHTTP(r.Context(), Key, again, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "sts", "eu-west-1", date)
+	signed, _, err := v4.NewSigner().PresignHTTP(r.Context(), Key, again,
+		"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "sts", "eu-west-1", date)
 	if err != nil {
 		s.t.Error(err)
 	}
 	u, _ := url.Parse(signed)
-	if want := u.Query().Get("X-Amz-Signature"); got != want || r.Method != http.MethodGet || r.Header.Get("Accept") != "application/json" {
+	if want := u.Query().Get("X-Amz-Signature"); got != want || r.Method != http.MethodGet ||
+		r.Header.Get("Accept") != "application/json" {
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = w.Write([]byte(`{"Error":{"Code":"SignatureDoesNotMatch"}}`))
 		return
@@ -151,7 +157,10 @@ func (s *STS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.Identity(w)
 }
 
-// Identity answers as to a good signature.
+// Identity responds as to a valid signature.
 func (s *STS) Identity(w http.ResponseWriter) {
-	_, _ = fmt.Fprintf(w, `{"GetCallerIdentityResponse":{"GetCallerIdentityResult":{"Account":"111122223333","Arn":%q,"UserId":"AROA:ann"},"ResponseMetadata":{"RequestId":"1"}}}`, s.ARN.Load())
+	_, _ = fmt.Fprintf(w,
+		`{"GetCallerIdentityResponse":{"GetCallerIdentityResult":{"Account":"111122223333","Arn":%q,"UserId":"AROA:ann"},`+
+			`"ResponseMetadata":{"RequestId":"1"}}}`,
+		s.ARN.Load())
 }

@@ -110,9 +110,9 @@ func (s *state) list(prefix, after string, limit int) (found []objects.Object, r
 
 // compacted returns a log of the same state without the events up to revision to.
 func (s *state) compacted(to uint64) ([]byte, error) {
-	keep := s.changes[to-s.first:]
+	remaining := s.changes[to-s.first:]
 	old := maps.Clone(s.objects)
-	for _, c := range slices.Backward(keep) {
+	for _, c := range slices.Backward(remaining) {
 		if c.event.Type == objects.Created {
 			delete(old, c.event.Object.Key)
 		} else {
@@ -124,7 +124,7 @@ func (s *state) compacted(to uint64) ([]byte, error) {
 		o := old[k]
 		records = append(records, record{Key: k, Value: o.Value, Revision: o.Revision, Created: o.Created})
 	}
-	for _, c := range keep {
+	for _, c := range remaining {
 		records = append(records, eventRecord(c.event))
 	}
 	var (

@@ -25,7 +25,7 @@ import (
 // The following tests cover behaviour of AWS that moto lacks.
 
 func TestAnswersAreLost(t *testing.T) {
-	f, s := there(t)
+	f, s := startMoto(t)
 	f.Lose("TransactWriteItems", 2)
 	o, err := s.Update(t.Context(), "things/there", []byte("once"), 1)
 	if err != nil || o.Revision != 2 {
@@ -49,7 +49,7 @@ func TestAnswersAreLost(t *testing.T) {
 }
 
 func TestWriterThatNeverGetsThrough(t *testing.T) {
-	f, s := there(t)
+	f, s := startMoto(t)
 	f.Conflict(1 << 30)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
@@ -66,7 +66,7 @@ func TestWriterThatNeverGetsThrough(t *testing.T) {
 // TestListShowsWhatTheQueryDoesNotYet: a query between the parts of a transaction returns the state before it, although
 // the revision is the one after it. List corrects that.
 func TestListShowsWhatTheQueryDoesNotYet(t *testing.T) {
-	f, s := there(t)
+	f, s := startMoto(t)
 	list := func() string {
 		t.Helper()
 		page, err := s.List(t.Context(), "things/", 0, "")
@@ -111,7 +111,7 @@ func TestListShowsWhatTheQueryDoesNotYet(t *testing.T) {
 }
 
 func TestWatchWaitsForWhatTheQueryDoesNotShowYet(t *testing.T) {
-	f, s := there(t)
+	f, s := startMoto(t)
 	done := errors.New("done")
 	watch := func(from uint64) error {
 		return s.Watch(t.Context(), "", from, func(e objects.Event) error {
@@ -136,7 +136,7 @@ func TestWatchWaitsForWhatTheQueryDoesNotShowYet(t *testing.T) {
 }
 
 func TestEntriesExpireInAnyOrder(t *testing.T) {
-	_, s := there(t)
+	_, s := startMoto(t)
 	for i := range 5 {
 		if _, err := s.Create(t.Context(), fmt.Sprintf("things/%d", i), nil); err != nil {
 			t.Fatal(err)
@@ -159,7 +159,7 @@ func TestEntriesExpireInAnyOrder(t *testing.T) {
 }
 
 func TestLogEntriesExpire(t *testing.T) {
-	_, s := there(t)
+	_, s := startMoto(t)
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	s.cfg.Now, s.cfg.History = func() time.Time { return now }, time.Hour
 	if _, err := s.Create(t.Context(), "things/new", nil); err != nil {
@@ -228,7 +228,7 @@ func TestNoTable(t *testing.T) {
 
 // TestWatchesShareTheirPolls: many watches cost as much as one.
 func TestWatchesShareTheirPolls(t *testing.T) {
-	f, s := there(t)
+	f, s := startMoto(t)
 	poll := func(wantCalls int) {
 		t.Helper()
 		before := f.Calls("")

@@ -45,7 +45,7 @@ func front(t *testing.T) (*mototest.Front, func() *Store) {
 	return f, open
 }
 
-func there(t *testing.T) (*mototest.Front, *Store) {
+func startMoto(t *testing.T) (*mototest.Front, *Store) {
 	t.Helper()
 	f, open := front(t)
 	s := open()
@@ -83,12 +83,12 @@ func TestStore(t *testing.T) {
 				return func() objects.Store { return open() }
 			},
 			Denied: func(t *testing.T) objects.Store {
-				f, s := there(t)
+				f, s := startMoto(t)
 				f.Deny()
 				return s
 			},
 			Throttled: func(t *testing.T, n int) objects.Store {
-				f, s := there(t)
+				f, s := startMoto(t)
 				f.Throttle(n)
 				return s
 			},

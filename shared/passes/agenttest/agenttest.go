@@ -25,8 +25,8 @@ func (g Gateway) Enrol(ctx context.Context, c *v1alpha1.Cluster, ttl time.Durati
 	return g.Exchange(ctx, c.Name, possession.Credential{Token: bootstrap})
 }
 
-// Exchange returns the next credential, bound to a new key, for one of a cluster's agents. The edits change what the
-// gateway knows of the agent.
+// Exchange returns the next credential, bound to a new key, for one of a cluster's agents. The edits change the
+// authenticated agent.
 func (g Gateway) Exchange(
 	ctx context.Context, cluster string, c possession.Credential, edits ...func(*passes.Agent),
 ) (possession.Credential, error) {
@@ -57,7 +57,7 @@ func (g Gateway) Exchange(
 	return possession.Credential{Token: token, Key: key}, err
 }
 
-// Present returns what the bridge sees of a credential at the time now.
+// Present returns the authentication of a request with a credential at the time now.
 func Present(c possession.Credential, use possession.Use, request string, now time.Time) (passes.Presented, error) {
 	h, err := c.Header(use, request, now)
 	return passes.Presented{

@@ -1,6 +1,6 @@
 // Package kmssigner signs passes with a key in AWS KMS, which never leaves it.
 //
-// It is apart from package passes so that the functions that make no passes do not link KMS.
+// It is separate from package passes so that functions that issue no passes do not link KMS.
 package kmssigner
 
 import (
@@ -26,7 +26,7 @@ type Signer struct {
 	public atomic.Pointer[publicKey] // nil before the first answer
 }
 
-// publicKey is what KMS answers of a key, which never changes.
+// publicKey is the response of KMS for a key, which never changes.
 type publicKey struct {
 	arn string
 	key *ecdsa.PublicKey

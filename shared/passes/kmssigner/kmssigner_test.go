@@ -54,8 +54,8 @@ func request(name string) *v1alpha1.Pass {
 	}}
 }
 
-// TestPassesByKMS: a gateway whose key is in KMS makes passes that every part of it accepts, and stores no key that
-// could make one.
+// TestPassesByKMS: a gateway whose key is in KMS must issue passes that all its programs accept. The stores must
+// contain no key that could sign one.
 func TestPassesByKMS(t *testing.T) {
 	arn := newKey(t, types.KeySpecEccNistP256, types.KeyUsageTypeSignVerify)
 	i := clustertest.NewInstallation(t)
@@ -76,7 +76,7 @@ func TestPassesByKMS(t *testing.T) {
 	}
 }
 
-// TestKeysThatDoNotFit: a key that cannot sign passes is refused with what to do, before any pass is made.
+// TestKeysThatDoNotFit: a key that cannot sign passes must be rejected with a remedy, before any pass is issued.
 func TestKeysThatDoNotFit(t *testing.T) {
 	for name, tt := range map[string]struct {
 		key, want string
@@ -97,8 +97,8 @@ func TestKeysThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestWithoutRights: a program that may not use the key is no signer. That is no outage, which callers would wait
-// for.
+// TestWithoutRights: a program that may not use the key must report that it is no signer. As an outage, callers would
+// wait for it.
 func TestWithoutRights(t *testing.T) {
 	front := mototest.NewFront(t, moto.URL)
 	s := kmssigner.New(mototest.Config(front.URL), newKey(t, types.KeySpecEccNistP256, types.KeyUsageTypeSignVerify))

@@ -1,5 +1,5 @@
-// Package kubeconfig writes passes as kubeconfigs, which is how people hold them: a context for each cluster, named as the cluster, one for
-// all of them, and one for the gateway itself.
+// Package kubeconfig writes passes as kubeconfigs. A kubeconfig has a context for each cluster, one for the fleet, and
+// one for the gateway itself.
 package kubeconfig
 
 import (
@@ -12,26 +12,26 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Gateway is where a pass is for.
+// Gateway is the gateway that a pass belongs to.
 type Gateway struct {
 	URL string // without a path
-	CA  []byte // PEM; nil means the system's
+	CA  []byte // PEM; nil means the system's CAs
 }
 
 // Context is a cluster that a pass reaches.
 type Context struct {
 	Cluster   string
-	Namespace string // "" for the default one
+	Namespace string // "" for the default namespace
 }
 
 const (
-	// Own is the user's name, and the gateway's own context's; no cluster can have it.
+	// Own is the name of the user, and of the gateway's own context. No cluster can have that name.
 	Own = "clusterpass"
-	// Fleet is the context of all clusters, which no cluster can have either.
+	// Fleet is the context of all clusters. No cluster can have that name.
 	Fleet = "fleet"
 )
 
-// Path is where in a gateway's URL the server of a context is.
+// Path returns the path of a context's server in the gateway's URL.
 func Path(context string) string {
 	switch context {
 	case Own:
@@ -42,16 +42,18 @@ func Path(context string) string {
 	return "/clusters/" + context
 }
 
-// Write returns a kubeconfig with a credential and its contexts; current is the cluster to begin with, "" for the first, or
-// the gateway itself where there is none.
+// Write returns a kubeconfig with a credential and its contexts. current names the current context. "" means the first
+// cluster, or the gateway itself without clusters.
 func Write(g Gateway, credential clientcmdv1.AuthInfo, contexts []Context, current string) ([]byte, error) {
 	kc := clientcmdv1.Config{
 		Kind: "Config", APIVersion: "v1", CurrentContext: current,
 		AuthInfos: []clientcmdv1.NamedAuthInfo{{Name: Own, AuthInfo: credential}},
 	}
 	add := func(name, namespace string) {
-		kc.Clusters = append(kc.Clusters, clientcmdv1.NamedCluster{Name: name, Cluster: clientcmdv1.Cluster{Server: g.URL + Path(name), CertificateAuthorityData: g.CA}})
-		kc.Contexts = append(kc.Contexts, clientcmdv1.NamedContext{Name: name, Context: clientcmdv1.Context{Cluster: name, AuthInfo: Own, Namespace: namespace}})
+		kc.Clusters = append(kc.Clusters, clientcmdv1.NamedCluster{Name: name,
+			Cluster: clientcmdv1.Cluster{Server: g.URL + Path(name), CertificateAuthorityData: g.CA}})
+		kc.Contexts = append(kc.Contexts, clientcmdv1.NamedContext{Name: name,
+			Context: clientcmdv1.Context{Cluster: name, AuthInfo: Own, Namespace: namespace}})
 	}
 	add(Own, "")
 	add(Fleet, "")
@@ -67,13 +69,15 @@ func Write(g Gateway, credential clientcmdv1.AuthInfo, contexts []Context, curre
 	return yaml.Marshal(kc)
 }
 
-// Read returns the gateway that a kubeconfig written by Write is for. Instead of a file's path it takes the gateway's URL, for a gateway
-// with a certificate that the system knows the authority of.
+// Read returns the gateway of a kubeconfig that Write wrote. path may also be the gateway's URL if the system trusts
+// its certificate.
 func Read(path string) (Gateway, error) {
 	if strings.HasPrefix(path, "https://") {
 		u, err := url.Parse(path)
-		if err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-			return Gateway{}, fmt.Errorf("%q is no gateway's URL: want one without a path, such as https://clusterpass.example.com", path)
+		if err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" ||
+			u.Fragment != "" {
+			return Gateway{}, fmt.Errorf(
+				"%q is no gateway's URL: want one without a path, such as https://clusterpass.example.com", path)
 		}
 		return Gateway{URL: "https://" + u.Host}, nil
 	}
@@ -84,5 +88,6 @@ func Read(path string) (Gateway, error) {
 	if c := kc.Clusters[Own]; c != nil {
 		return Gateway{URL: c.Server, CA: c.CertificateAuthorityData}, nil
 	}
-	return Gateway{}, fmt.Errorf("read the gateway's URL: %s has no cluster %q, as those have that a gateway wrote", path, Own)
+	return Gateway{}, fmt.Errorf("read the gateway's URL: %s has no cluster %q, as those have that a gateway wrote", path,
+		Own)
 }

@@ -9,7 +9,7 @@ import (
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 )
 
-// TestRead holds that a gateway is found in a kubeconfig that was written for it, or is its URL.
+// TestRead: clusterpass login must find the gateway in a written kubeconfig, and accept its URL.
 func TestRead(t *testing.T) {
 	want := Gateway{URL: "https://gw.example.com", CA: []byte("a certificate")}
 	data, err := Write(want, clientcmdv1.AuthInfo{Token: "t"}, []Context{{Cluster: "member1"}}, "")
@@ -31,7 +31,8 @@ func TestRead(t *testing.T) {
 		}
 	}
 	for _, path := range []string{
-		"https://", "https://gw.example.com/clusters/member1", "https://a:b@gw.example.com", "https://gw.example.com?a", "http://gw.example.com", "missing",
+		"https://", "https://gw.example.com/clusters/member1", "https://a:b@gw.example.com", "https://gw.example.com?a",
+		"http://gw.example.com", "missing",
 	} {
 		if got, err := Read(path); err == nil {
 			t.Errorf("%s is read as %+v", path, got)

@@ -27,7 +27,7 @@ func (p *Proofs) Use(cluster, id string, now time.Time) error {
 	}
 	used := p.byCluster[cluster]
 	if used == nil {
-		p.forget(now)
+		p.removeExpired(now)
 		used = map[string]time.Time{}
 		p.byCluster[cluster] = used
 	}
@@ -35,7 +35,7 @@ func (p *Proofs) Use(cluster, id string, now time.Time) error {
 		return errors.New("the proof was used before")
 	}
 	if len(used) >= maxProofs {
-		forget(used, now)
+		removeExpiredIDs(used, now)
 	}
 	if len(used) >= maxProofs {
 		return errors.New("the agents of the cluster have used too many proofs; try again in a minute")
@@ -44,16 +44,16 @@ func (p *Proofs) Use(cluster, id string, now time.Time) error {
 	return nil
 }
 
-// forget removes what has ended of all clusters.
-func (p *Proofs) forget(now time.Time) {
+// removeExpired removes the ids of proofs that have expired, of all clusters.
+func (p *Proofs) removeExpired(now time.Time) {
 	for cluster, used := range p.byCluster {
-		if forget(used, now); len(used) == 0 {
+		if removeExpiredIDs(used, now); len(used) == 0 {
 			delete(p.byCluster, cluster)
 		}
 	}
 }
 
-func forget(used map[string]time.Time, now time.Time) {
+func removeExpiredIDs(used map[string]time.Time, now time.Time) {
 	for id, end := range used {
 		if !now.Before(end) {
 			delete(used, id)

@@ -34,8 +34,8 @@ func TestProofsAreAcceptedOnce(t *testing.T) {
 	}
 }
 
-// TestProofsOfOneClusterAreBounded: one cluster's agents must not use up memory, nor have the proofs of others
-// forgotten.
+// TestProofsOfOneClusterAreBounded: one cluster's agents must not use up memory, and must not displace the proofs of
+// others.
 func TestProofsOfOneClusterAreBounded(t *testing.T) {
 	var p possession.Proofs
 	now := time.Now()

@@ -67,7 +67,7 @@ func wantValue(t *testing.T, s *Store, name, want string) {
 }
 
 func TestColdReadIsOneCall(t *testing.T) {
-	f, s := there(t)
+	f, s := startMoto(t)
 	before := f.Calls("")
 	if _, err := s.Get(t.Context(), storesuite.SampleName); err != nil {
 		t.Fatal(err)
@@ -189,8 +189,8 @@ func TestCreateBetweenTheCallsOfDelete(t *testing.T) {
 	}
 }
 
-// beside runs other just before the first call of op.
-func (m *manager) beside(op string, other func()) {
+// interceptBefore runs other just before the first call of op.
+func (m *manager) interceptBefore(op string, other func()) {
 	done := false
 	m.before = func(is string) {
 		if is == op && !done {
@@ -210,13 +210,13 @@ func TestDeletedBetweenTheCallsOfAWrite(t *testing.T) {
 			remove := func() { must(t, other.Delete(t.Context(), "a")) }
 			_, err := s.Create(t.Context(), "a", value("old"), nil)
 			must(t, err)
-			m.beside(at, remove)
+			m.interceptBefore(at, remove)
 			if err := s.Delete(t.Context(), "a"); !errors.Is(err, secrets.ErrNotFound) {
 				t.Errorf("delete: %v, want ErrNotFound", err)
 			}
 			v, err := s.Create(t.Context(), "a", value("again"), nil)
 			must(t, err)
-			m.beside(at, remove)
+			m.interceptBefore(at, remove)
 			if _, err := s.Replace(t.Context(), "a", v, value("new")); !errors.Is(err, secrets.ErrNotFound) {
 				t.Errorf("replace: %v, want ErrNotFound", err)
 			}
@@ -234,7 +234,7 @@ func TestDeletedBetweenTheCallsOfACreator(t *testing.T) {
 			_, err := s.Create(t.Context(), "a", value("old"), nil)
 			must(t, err)
 			must(t, s.Delete(t.Context(), "a"))
-			m.beside(at, func() { // in the console
+			m.interceptBefore(at, func() { // in the console
 				m.mu.Lock()
 				defer m.mu.Unlock()
 				m.secrets["p/a"].deleted = true
@@ -250,7 +250,7 @@ func TestDeletedBetweenTheCallsOfACreator(t *testing.T) {
 		_, err := s.Create(t.Context(), "a", value("old"), nil)
 		must(t, err)
 		must(t, s.Delete(t.Context(), "a"))
-		m.beside("TagResource", func() { must(t, other.Delete(t.Context(), "a")) })
+		m.interceptBefore("TagResource", func() { must(t, other.Delete(t.Context(), "a")) })
 		_, err = s.Create(t.Context(), "a", value("new"), map[string]string{"a": "b"})
 		must(t, err)
 		if _, err := s.Get(t.Context(), "a"); !errors.Is(err, secrets.ErrNotFound) || !m.secrets["p/a"].deleted {
@@ -366,7 +366,7 @@ func TestDeleteThatDied(t *testing.T) {
 		t.Errorf("delete: %v, want ErrForbidden", err)
 	}
 	f.Refuse("", 0)
-	m.beside("GetSecretValue", f.Deny) // from the next call on
+	m.interceptBefore("GetSecretValue", f.Deny) // from the next call on
 	if err := s.Delete(t.Context(), "a"); !errors.Is(err, secrets.ErrForbidden) || errors.Is(err, secrets.ErrNotFound) {
 		t.Errorf("delete again, and die again: %v, want ErrForbidden alone", err)
 	}

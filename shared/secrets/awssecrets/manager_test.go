@@ -157,7 +157,7 @@ func (m *manager) create(in request) (any, *refusal) {
 			"You can't create this secret because a secret with this name is already scheduled for deletion.",
 		}
 	} else if s != nil {
-		if v := s.versions[in.ClientRequestToken]; v != nil && v.holds(in) {
+		if v := s.versions[in.ClientRequestToken]; v != nil && v.hasValue(in) {
 			return map[string]string{"VersionId": in.ClientRequestToken}, nil
 		}
 		return nil, &refusal{
@@ -181,7 +181,7 @@ func (s *managed) put(in request) (any, *refusal) {
 		return nil, &refusal{"InvalidParameterException", "You must provide either SecretString or SecretBinary."}
 	}
 	if v := s.versions[in.ClientRequestToken]; v != nil {
-		if !v.holds(in) {
+		if !v.hasValue(in) {
 			return nil, &refusal{"ResourceExistsException", "the token was used for " + deref(v.text)}
 		}
 		return map[string]string{"VersionId": in.ClientRequestToken}, nil
@@ -278,7 +278,7 @@ func (m *manager) list(in request) any {
 	return map[string]any{"SecretList": page}
 }
 
-func (v *version) holds(in request) bool {
+func (v *version) hasValue(in request) bool {
 	return deref(v.text) == deref(in.SecretString) && bytes.Equal(v.binary, in.SecretBinary)
 }
 

@@ -37,7 +37,7 @@ func front(t *testing.T) (*mototest.Front, func() *Store) {
 	}
 }
 
-func there(t *testing.T) (*mototest.Front, *Store) {
+func startMoto(t *testing.T) (*mototest.Front, *Store) {
 	t.Helper()
 	f, open := front(t)
 	s := open()
@@ -57,12 +57,12 @@ func TestStore(t *testing.T) {
 			return func() secrets.Store { return open() }
 		},
 		Denied: func(t *testing.T) secrets.Store {
-			f, s := there(t)
+			f, s := startMoto(t)
 			f.Deny()
 			return s
 		},
 		Throttled: func(t *testing.T, n int) secrets.Store {
-			f, s := there(t)
+			f, s := startMoto(t)
 			f.Throttle(n)
 			return s
 		},

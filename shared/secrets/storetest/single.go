@@ -69,15 +69,15 @@ func (s suite) values(t *testing.T) {
 func (s suite) invalid(t *testing.T) {
 	st := s.open(t)
 	version := mustCreate(t, st, "there", value("v"), nil)
-	for what, v := range map[string]secrets.Value{
+	for name, v := range map[string]secrets.Value{
 		"no value":        {},
 		"an empty value":  secrets.NewValue([]byte{}),
 		"a value too big": secrets.NewValue(make([]byte, secrets.MaxValue+1)),
 	} {
 		_, err := st.Create(t.Context(), "new", v, nil)
-		storesuite.WantError(t, "create with "+what, err, secrets.ErrInvalid)
+		storesuite.WantError(t, "create with "+name, err, secrets.ErrInvalid)
 		_, err = st.Replace(t.Context(), "there", version, v)
-		storesuite.WantError(t, "replace with "+what, err, secrets.ErrInvalid)
+		storesuite.WantError(t, "replace with "+name, err, secrets.ErrInvalid)
 	}
 	many := map[string]string{}
 	for i := range secrets.MaxLabels + 1 {

@@ -13,14 +13,14 @@ const (
 	ALBRequestBody  = 1 << 20  // 413 beyond it
 	ALBResponseJSON = 1 << 20  // 502 beyond it
 	ALBLine         = 16 << 10 // request line (414) or a single header (400)
-	ALBHeaders      = 64 << 10 // all of them (400)
+	ALBHeaders      = 64 << 10 // all headers (400)
 )
 
-// ALB is an Application Load Balancer's side of a target group of one function.
+// ALB is the target group of an Application Load Balancer, with one function.
 type ALB struct {
 	TargetGroupARN string
-	// SingleValue is a target group without lambda.multi_value_headers.enabled: of several equal headers or query keys only the
-	// last is passed on, both ways.
+	// SingleValue is a target group without lambda.multi_value_headers.enabled. Of several equal headers or query keys,
+	// only the last is forwarded, in both directions.
 	SingleValue bool
 }
 
@@ -83,13 +83,14 @@ func (a ALB) Event(r *http.Request) ([]byte, error) {
 	return marshal(ev)
 }
 
-// albText tells whether an ALB sends a body as text: these types, unless the body is encoded.
+// albText reports whether an ALB sends a body as text: a body of these types, unless it is encoded.
 func albText(h http.Header) bool {
 	if h.Get("Content-Encoding") != "" {
 		return false
 	}
 	t, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
-	return strings.HasPrefix(t, "text/") || t == "application/json" || t == "application/javascript" || t == "application/xml"
+	return strings.HasPrefix(t, "text/") || t == "application/json" || t == "application/javascript" ||
+		t == "application/xml"
 }
 
 func headerLimits(r *http.Request) error {
@@ -113,17 +114,19 @@ func headerLimits(r *http.Request) error {
 	return nil
 }
 
-// Answer sends a function's answer on to the client. If the ALB would not, it sends nothing and returns a *Refusal.
+// Answer writes a function's response to the client. If the ALB would reject it, Answer writes nothing and returns a
+// *Refusal.
 func (a ALB) Answer(w http.ResponseWriter, r *http.Request, payload []byte) error {
 	if len(payload) > ALBResponseJSON {
-		return refuse(http.StatusBadGateway, fmt.Sprintf("the answer has %d bytes, an ALB takes %d", len(payload), ALBResponseJSON))
+		return refuse(http.StatusBadGateway, fmt.Sprintf("the answer has %d bytes, an ALB takes %d", len(payload),
+			ALBResponseJSON))
 	}
 	p, err := decodeReply(payload)
 	if err != nil {
 		return refuse(http.StatusBadGateway, err.Error())
 	}
 	p.cookies = nil
-	if a.SingleValue { // the other member is not read
+	if a.SingleValue { // the other field is not read
 		p.multiValueHeaders = nil
 	} else {
 		p.headers = nil
@@ -132,10 +135,11 @@ func (a ALB) Answer(w http.ResponseWriter, r *http.Request, payload []byte) erro
 	return nil
 }
 
-// Refuse answers as an ALB does on its own behalf.
+// Refuse writes a response of the ALB itself.
 func (ALB) Refuse(w http.ResponseWriter, code int) {
 	text := fmt.Sprintf("%d %s", code, http.StatusText(code))
-	body := "<html>\r\n<head><title>" + text + "</title></head>\r\n<body>\r\n<center><h1>" + text + "</h1></center>\r\n</body>\r\n</html>\r\n"
+	body := "<html>\r\n<head><title>" + text + "</title></head>\r\n<body>\r\n<center><h1>" + text +
+		"</h1></center>\r\n</body>\r\n</html>\r\n"
 	h := w.Header()
 	h.Set("Server", "awselb/2.0")
 	h.Set("Content-Type", "text/html")

@@ -13,14 +13,14 @@ import (
 	"strings"
 )
 
-// gatewayBody is the size in bytes of a request body that API Gateway takes.
+// gatewayBody is the maximum size in bytes of a request body for API Gateway.
 const gatewayBody = 10 << 20
 
 // REST is an API Gateway REST API with one resource {proxy+} and BinaryMediaTypes */*.
 type REST struct {
 	APIID  string
 	Stage  string // not part of the paths of requests
-	Domain string // of the API, for instance a1b2c3d4e5.execute-api.eu-central-1.amazonaws.com
+	Domain string // the API's, for instance a1b2c3d4e5.execute-api.eu-central-1.amazonaws.com
 }
 
 // Event returns the event for r, whose body it reads. Its error is a *Refusal.
@@ -64,7 +64,8 @@ func (g REST) Event(r *http.Request) ([]byte, error) {
 	return marshal(ev)
 }
 
-// Answer sends a function's answer on to the client. If API Gateway would not, it sends nothing and returns a *Refusal.
+// Answer writes a function's response to the client. If API Gateway would reject it, Answer writes nothing and returns
+// a *Refusal.
 func (REST) Answer(w http.ResponseWriter, r *http.Request, payload []byte) error {
 	p, err := decodeReply(payload)
 	if err != nil {
@@ -75,11 +76,11 @@ func (REST) Answer(w http.ResponseWriter, r *http.Request, payload []byte) error
 	return nil
 }
 
-// maxPrelude is how far API Gateway looks for the delimiter.
+// maxPrelude is the maximum length of the prelude, in bytes.
 const maxPrelude = 16 << 10
 
-// Stream sends a streamed answer on to the client as it comes. If it has no valid prelude, it sends nothing and returns
-// a *Refusal. If it breaks off, it aborts the connection by a panic with http.ErrAbortHandler.
+// Stream forwards a streamed response to the client as it arrives. Without a valid prelude it writes nothing and
+// returns a *Refusal. If the stream breaks off, it panics with http.ErrAbortHandler, which aborts the connection.
 func (REST) Stream(w http.ResponseWriter, r *http.Request, answer io.Reader) error {
 	var head []byte
 	delim := make([]byte, 8)
@@ -105,7 +106,7 @@ func (REST) Stream(w http.ResponseWriter, r *http.Request, answer io.Reader) err
 			if _, err := w.Write(chunk[:n]); err != nil {
 				return nil // the client is gone
 			}
-			_ = rc.Flush() // the next write tells
+			_ = rc.Flush() // the next write reports an error
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -129,7 +130,7 @@ func (g HTTP) Event(r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// An HTTP API decodes the path, twice where it can, and cuts it at a "?" that appears.
+	// An HTTP API decodes the path, twice if possible, and cuts it at a resulting "?".
 	raw, err := url.PathUnescape(path)
 	if err != nil {
 		return nil, refuse(http.StatusBadRequest, "the path has an invalid escape")
@@ -186,18 +187,19 @@ func (g HTTP) Event(r *http.Request) ([]byte, error) {
 	return marshal(ev)
 }
 
-// httpText tells whether an HTTP API sends a body as text.
+// httpText reports whether an HTTP API sends a body as text.
 func httpText(h http.Header) bool {
 	t := h.Get("Content-Type")
-	return h.Get("Content-Encoding") == "" && (strings.HasPrefix(t, "text/") || strings.Contains(t, "json") || strings.Contains(t, "xml"))
+	return h.Get("Content-Encoding") == "" && (strings.HasPrefix(t, "text/") || strings.Contains(t, "json") ||
+		strings.Contains(t, "xml"))
 }
 
-// Answer sends a function's answer on to the client. If API Gateway would not, it sends nothing and returns a *Refusal. An answer
-// without a statusCode is the body of a 200.
+// Answer writes a function's response to the client. If API Gateway would reject it, Answer writes nothing and returns
+// a *Refusal. A response without a statusCode is the body of a 200.
 func (HTTP) Answer(w http.ResponseWriter, r *http.Request, payload []byte) error {
 	var doc map[string]json.RawMessage
 	if json.Unmarshal(payload, &doc) == nil && doc["statusCode"] == nil {
-		payload, _ = json.Marshal(map[string]any{ // of strings only
+		payload, _ = json.Marshal(map[string]any{ // the value contains strings only
 			"statusCode": 200, "headers": map[string]string{"content-type": "application/json"}, "body": string(payload),
 		})
 	}
@@ -210,10 +212,10 @@ func (HTTP) Answer(w http.ResponseWriter, r *http.Request, payload []byte) error
 	return nil
 }
 
-// Refuse answers as API Gateway does on its own behalf.
+// Refuse writes a response of API Gateway itself.
 func (REST) Refuse(w http.ResponseWriter, code int) { refuseJSON(w, code) }
 
-// Refuse answers as API Gateway does on its own behalf.
+// Refuse writes a response of API Gateway itself.
 func (HTTP) Refuse(w http.ResponseWriter, code int) { refuseJSON(w, code) }
 
 func refuseJSON(w http.ResponseWriter, code int) {

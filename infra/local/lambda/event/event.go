@@ -1,11 +1,14 @@
-// Package event makes HTTP requests into the events that AWS front doors send to functions, and answers of functions into
-// HTTP responses, with the limits and habits of each front: an Application Load Balancer (ALB), an API Gateway REST API
-// (REST) and an HTTP API (HTTP). It is the other side of shared/lambdahttp and shares no code with it, so that neither can
-// hide the other's mistakes.
+// Package event converts HTTP requests into the events that AWS sends to functions, and their responses into HTTP
+// responses. It has the limits and the behaviour of three fronts. They are an Application Load Balancer (ALB), an API
+// Gateway REST API (REST) and an HTTP API (HTTP). It is the counterpart of shared/lambdahttp, and shares no code with
+// it, so that neither can hide the other's mistakes.
 //
-// Sources: AWS, "Use Lambda functions as targets of an Application Load Balancer", "Troubleshoot your Application Load
-// Balancers", "Lambda proxy integrations in API Gateway", "Create AWS Lambda proxy integrations for HTTP APIs"; events
-// captured from live endpoints, by the voker project (github.com/hotsock/voker).
+// Sources:
+//   - AWS: "Use Lambda functions as targets of an Application Load Balancer"
+//   - AWS: "Troubleshoot your Application Load Balancers"
+//   - AWS: "Lambda proxy integrations in API Gateway"
+//   - AWS: "Create AWS Lambda proxy integrations for HTTP APIs"
+//   - Events captured from live endpoints by the voker project (github.com/hotsock/voker)
 package event
 
 import (
@@ -25,7 +28,7 @@ import (
 	"unicode/utf8"
 )
 
-// Refusal is why a front itself answers a request, with Code, or does not pass on a function's answer.
+// Refusal is the error if a front itself responds to a request, with Code, or rejects a function's response.
 type Refusal struct {
 	Code int
 	Why  string // for the operator of the front; clients see only the code
@@ -36,7 +39,7 @@ func (r *Refusal) Error() string { return fmt.Sprintf("%d: %s", r.Code, r.Why) }
 
 func refuse(code int, why string) *Refusal { return &Refusal{code, why} }
 
-// target divides the request line's URL as it was sent.
+// target splits the URL of the request line, and keeps its escapes.
 func target(r *http.Request) (path, query string, err error) {
 	path, query, _ = strings.Cut(r.RequestURI, "?")
 	if !strings.HasPrefix(path, "/") {
@@ -45,10 +48,10 @@ func target(r *http.Request) (path, query string, err error) {
 	return path, query, nil
 }
 
-// param is a key and value of a query, as sent.
+// param is a key and value of a query, with their escapes.
 type param struct{ key, value string }
 
-// params divides a query. Keys without "=" have the value "", as the fronts have it.
+// params splits a query. Keys without "=" have the value "", as in the fronts.
 func params(query string) []param {
 	var out []param
 	for s := range strings.SplitSeq(query, "&") {
@@ -76,7 +79,7 @@ func readBody(r *http.Request, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// encode gives a body as an event has it. What is not UTF-8 never goes as text: JSON could not hold it.
+// encode returns a body as in an event. A body that is not UTF-8 is always base64, because JSON cannot contain it.
 func encode(b []byte, text bool) (body string, base64Encoded bool) {
 	if text && utf8.Valid(b) {
 		return string(b), false
@@ -84,14 +87,13 @@ func encode(b []byte, text bool) (body string, base64Encoded bool) {
 	return base64.StdEncoding.EncodeToString(b), true
 }
 
-// forwarded returns the headers with what every front adds about its own peer, and without what belongs to the
-// connection.
+// forwarded returns the headers with the additions of every front about its peer, and without those of the connection.
 func forwarded(r *http.Request) http.Header {
 	h := r.Header.Clone()
 	h.Del("Transfer-Encoding")
 	h.Set("Host", r.Host)
 	if len(r.TransferEncoding) > 0 || r.ContentLength > 0 {
-		h.Del("Content-Length") // set by the caller, who has read the body
+		h.Del("Content-Length") // the caller sets it after reading the body
 	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -110,8 +112,8 @@ func forwarded(r *http.Request) http.Header {
 	h.Set("X-Forwarded-Proto", proto)
 	h.Set("X-Forwarded-Port", port)
 	id := TraceID()
-	if given := h.Get("X-Amzn-Trace-Id"); given != "" {
-		id = "Self=" + strings.TrimPrefix(id, "Root=") + ";" + given
+	if incoming := h.Get("X-Amzn-Trace-Id"); incoming != "" {
+		id = "Self=" + strings.TrimPrefix(id, "Root=") + ";" + incoming
 	}
 	h.Set("X-Amzn-Trace-Id", id)
 	return h
@@ -135,7 +137,7 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// reply is a function's answer, of any format, with every member checked.
+// reply is a decoded response of a function, of any format.
 type reply struct {
 	status            int
 	headers           map[string]string
@@ -144,7 +146,7 @@ type reply struct {
 	body              []byte
 }
 
-// decodeReply reads a response document. A member with a wrong type, null included, spoils it: an ALB answers 502 even to
+// decodeReply decodes a response. A field with a wrong type, such as null, is an error. An ALB responds 502 even to
 // "body": null and to numbers as header values.
 func decodeReply(b []byte) (*reply, error) {
 	var doc map[string]json.RawMessage
@@ -182,7 +184,7 @@ func decodeReply(b []byte) (*reply, error) {
 	return &out, nil
 }
 
-// write sends the reply. Hop-by-hop headers are the front's own business, and so is the length.
+// write writes the reply. The front sets hop-by-hop headers and the length itself.
 func (p *reply) write(w http.ResponseWriter, r *http.Request) {
 	h := p.header(w)
 	if r.Method != http.MethodHead && p.status != http.StatusNoContent && p.status != http.StatusNotModified {
@@ -211,7 +213,7 @@ func (p *reply) header(w http.ResponseWriter) http.Header {
 		h.Del(k)
 	}
 	if h.Get("Content-Type") == "" {
-		h["Content-Type"] = nil // no front guesses
+		h["Content-Type"] = nil // no front guesses the type
 	}
 	return h
 }

@@ -27,14 +27,14 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// front is one way from a client to a handler.
+// front converts between a client's requests and events.
 type front interface {
 	Event(*http.Request) ([]byte, error)
 	Answer(http.ResponseWriter, *http.Request, []byte) error
 	Refuse(http.ResponseWriter, int)
 }
 
-// serve puts handler behind f, as the front door does. f nil is no front: net/http alone.
+// serve serves handler behind f. Without f, net/http serves it directly.
 func serve(t testing.TB, f front, handler http.Handler) *httptest.Server {
 	t.Helper()
 	fn := lambdahttp.New(handler, lambdahttp.Options{Log: slog.New(slog.DiscardHandler)})
@@ -61,21 +61,21 @@ func serve(t testing.TB, f front, handler http.Handler) *httptest.Server {
 	return srv
 }
 
-// request is what one side sends or the other side sees.
+// request is a request as one side sends it, or as the other receives it.
 type request struct {
 	Method, URI string
 	Header      http.Header
 	Body        []byte
 }
 
-// response likewise.
+// response is a response as one side sends it, or as the other receives it.
 type response struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// do sends a request byte for byte: net/http's client would clean the URL.
+// do sends a request byte for byte. The client of net/http would clean the URL.
 func do(t testing.TB, addr string, req request) response {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -91,7 +91,7 @@ func do(t testing.TB, addr string, req request) response {
 	}
 	b.WriteString("\r\n")
 	b.Write(req.Body)
-	go func() { _, _ = conn.Write(b.Bytes()) }() // a server may answer before it has read all
+	go func() { _, _ = conn.Write(b.Bytes()) }() // a server may respond before it has read everything
 	resp, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: req.Method})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func do(t testing.TB, addr string, req request) response {
 	return response{resp.StatusCode, resp.Header, body}
 }
 
-// recorder sees a request and gives a set answer.
+// recorder records a request, and sends a fixed response.
 type recorder struct {
 	got  request
 	give response
@@ -117,8 +117,8 @@ func (rec *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(rec.give.Body)
 }
 
-// TestRoundTrip holds for random calls through each front: the handler sees what the client sent, and the client gets what the
-// handler gave, as without a front, apart from what that front is known to do.
+// TestRoundTrip sends random requests through each front. Handlers and clients must see what they would see without it,
+// apart from the front's known changes.
 func TestRoundTrip(t *testing.T) {
 	fronts := map[string]front{
 		"alb":        event.ALB{TargetGroupARN: "arn:x"},
@@ -140,7 +140,8 @@ func TestRoundTrip(t *testing.T) {
 				want := do(t, plain.Listener.Addr().String(), req)
 				for _, h := range []http.Header{rec.got.Header, direct.got.Header, got.Header, want.Header} {
 					for k := range h {
-						if strings.HasPrefix(k, "X-Forwarded-") || k == "X-Amzn-Trace-Id" || k == "Date" || k == "Connection" || k == "Content-Length" {
+						if strings.HasPrefix(k, "X-Forwarded-") || k == "X-Amzn-Trace-Id" || k == "Date" || k == "Connection" ||
+							k == "Content-Length" {
 							delete(h, k)
 						}
 					}
@@ -162,8 +163,9 @@ func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))]
 
 func randomRequest(rng *rand.Rand, front string) request {
 	var uri strings.Builder
-	pieces := []string{"a", "api", "v1", ":", "@", "~x", "$y", "%E4%B8%96", "(b)", "!", "*", "'", "+", ",", ";p=1", "=", "."}
-	if !strings.HasPrefix(front, "http") { // an HTTP API cannot carry these
+	pieces := []string{"a", "api", "v1", ":", "@", "~x", "$y", "%E4%B8%96", "(b)", "!", "*", "'", "+", ",",
+		";p=1", "=", "."}
+	if !strings.HasPrefix(front, "http") { // an HTTP API cannot convey these
 		pieces = append(pieces, "%2F", "%2f", "%3A", "%3F", "%25", "%20", "%23", "%00", "/", "//")
 	}
 	for range 1 + rng.IntN(5) {
@@ -180,15 +182,18 @@ func randomRequest(rng *rand.Rand, front string) request {
 	}
 	h := http.Header{}
 	for range rng.IntN(5) {
-		h.Add(pick(rng, "Accept", "Warning", "X-A", "Impersonate-Group"), pick(rng, "a", "a, b", "a;q=0.1,b", "", `"q"`, "a\tb"))
+		h.Add(pick(rng, "Accept", "Warning", "X-A", "Impersonate-Group"),
+			pick(rng, "a", "a, b", "a;q=0.1,b", "", `"q"`, "a\tb"))
 	}
 	if rng.IntN(3) == 0 {
 		h.Set("Cookie", "a=1; b=2")
 	}
-	req := request{Method: pick(rng, "GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"), URI: uri.String(), Header: h}
+	req := request{Method: pick(rng, "GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"),
+		URI: uri.String(), Header: h}
 	if req.Method != "GET" && req.Method != "HEAD" {
 		req.Body = randomBody(rng)
-		h.Set("Content-Type", pick(rng, "application/json", "application/vnd.kubernetes.protobuf", "text/plain; charset=utf-8", "application/apply-patch+yaml"))
+		h.Set("Content-Type", pick(rng, "application/json", "application/vnd.kubernetes.protobuf",
+			"text/plain; charset=utf-8", "application/apply-patch+yaml"))
 	}
 	return req
 }
@@ -212,7 +217,7 @@ func randomResponse(rng *rand.Rand, front string) response {
 	for range rng.IntN(4) {
 		k := pick(rng, "Warning", "X-B", "Etag")
 		if front == "alb single" || strings.HasPrefix(front, "http") {
-			h.Set(k, "299 - a, b") // several become one
+			h.Set(k, "299 - a, b") // several values become one
 		} else {
 			h.Add(k, pick(rng, "299 - a, b", "", "x"))
 		}
@@ -230,12 +235,12 @@ func randomResponse(rng *rand.Rand, front string) response {
 	return resp
 }
 
-// normalise takes away what the front is known to change, and only that.
+// normalise removes the known changes of a front, and no others.
 func normalise(r *request, front string) {
 	path, query, _ := strings.Cut(r.URI, "?")
 	switch front {
 	case "rest":
-		q, _ := url.ParseQuery(query) // equal in meaning
+		q, _ := url.ParseQuery(query) // same meaning
 		query = q.Encode()
 	case "alb single":
 		last := map[string]string{}
@@ -268,14 +273,15 @@ func normalise(r *request, front string) {
 	}
 }
 
-// TestALBEvent holds the exact event of a request.
+// TestALBEvent compares the whole event of a request with that of AWS.
 func TestALBEvent(t *testing.T) {
 	r := httptest.NewRequest("POST", "/a%2Fb?k=1&k=%202&e&=x", strings.NewReader(`{"a":"<"}`))
 	r.RequestURI = "/a%2Fb?k=1&k=%202&e&=x"
 	r.RemoteAddr = "[2001:db8::1]:4711"
 	r.Header = http.Header{
-		"Content-Type": {"application/json; charset=utf-8"}, "X-Forwarded-For": {"1.2.3.4", "5.6.7.8"}, "X-Forwarded-Proto": {"gopher"},
-		"X-A": {"1", "2"}, "X-Amzn-Trace-Id": {"Root=1-2-3"}, "Content-Length": {"9"},
+		"Content-Type": {"application/json; charset=utf-8"}, "X-Forwarded-For": {"1.2.3.4", "5.6.7.8"},
+		"X-Forwarded-Proto": {"gopher"},
+		"X-A":               {"1", "2"}, "X-Amzn-Trace-Id": {"Root=1-2-3"}, "Content-Length": {"9"},
 	}
 	b, err := event.ALB{TargetGroupARN: "arn:x"}.Event(r)
 	if err != nil {
@@ -298,7 +304,8 @@ func TestALBEvent(t *testing.T) {
 		"multiValueQueryStringParameters": map[string]any{"k": list("1", "%202"), "e": list(""), "": list("x")},
 		"multiValueHeaders": map[string]any{
 			"content-type": list("application/json; charset=utf-8"), "content-length": list("9"), "host": list("example.com"),
-			"x-a": list("1", "2"), "x-forwarded-for": list("1.2.3.4, 5.6.7.8, 2001:db8::1"), "x-forwarded-port": list("80"), "x-forwarded-proto": list("http"),
+			"x-a": list("1", "2"), "x-forwarded-for": list("1.2.3.4, 5.6.7.8, 2001:db8::1"), "x-forwarded-port": list("80"),
+			"x-forwarded-proto": list("http"),
 		},
 		"body": `{"a":"<"}`, "isBase64Encoded": false,
 	}
@@ -310,7 +317,7 @@ func TestALBEvent(t *testing.T) {
 	}
 }
 
-// TestALBRefusals holds what an ALB does not let through to a function, or from it.
+// TestALBRefusals: the local program must reject the requests and responses that an ALB rejects.
 func TestALBRefusals(t *testing.T) {
 	long := strings.Repeat("x", 17<<10)
 	fill := http.Header{}
@@ -346,30 +353,34 @@ func TestALBRefusals(t *testing.T) {
 	}
 }
 
-// TestALBAnswers holds which answers of a function an ALB accepts.
+// TestALBAnswers: the local program must accept the same responses of a function as an ALB.
 func TestALBAnswers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer string
 		single bool
 		want   response // Status 0: refused with 502
 	}{
-		"full": {answer: `{"statusCode":201,"statusDescription":"201 Created","isBase64Encoded":true,"multiValueHeaders":{"X-A":["1","2"],"Connection":["x"],"Content-Length":["9"]},"body":"AAE="}`,
+		"full": {
+			answer: `{"statusCode":201,"statusDescription":"201 Created","isBase64Encoded":true,
+"multiValueHeaders":{"X-A":["1","2"],"Connection":["x"],"Content-Length":["9"]},"body":"AAE="}`,
 			want: response{201, http.Header{"X-A": {"1", "2"}, "Content-Length": {"2"}}, []byte{0, 1}}},
-		"only a status":         {answer: `{"statusCode":204}`, want: response{204, http.Header{}, []byte{}}},
-		"single":                {answer: `{"statusCode":200,"headers":{"x-a":"1"},"body":"x"}`, single: true, want: response{200, http.Header{"X-A": {"1"}, "Content-Length": {"1"}}, []byte("x")}},
-		"headers of other mode": {answer: `{"statusCode":200,"headers":{"x-a":"1"},"body":"x"}`, want: response{200, http.Header{"Content-Length": {"1"}}, []byte("x")}},
-		"empty":                 {answer: ``},
-		"null":                  {answer: `null`},
-		"text":                  {answer: `"hello"`},
-		"error":                 {answer: `{"errorMessage":"x","errorType":"y"}`},
-		"status text":           {answer: `{"statusCode":"200"}`},
-		"status 101":            {answer: `{"statusCode":101}`},
-		"null body":             {answer: `{"statusCode":200,"body":null}`},
-		"null headers":          {answer: `{"statusCode":200,"headers":null,"multiValueHeaders":{}}`},
-		"null description":      {answer: `{"statusCode":200,"statusDescription":null}`},
-		"number header":         {answer: `{"statusCode":200,"multiValueHeaders":{"content-length":[1]}}`},
-		"not base64":            {answer: `{"statusCode":200,"isBase64Encoded":true,"body":"%"}`},
-		"too large":             {answer: `{"statusCode":200,"body":"` + strings.Repeat("x", event.ALBResponseJSON) + `"}`},
+		"only a status": {answer: `{"statusCode":204}`, want: response{204, http.Header{}, []byte{}}},
+		"single": {answer: `{"statusCode":200,"headers":{"x-a":"1"},"body":"x"}`, single: true,
+			want: response{200, http.Header{"X-A": {"1"}, "Content-Length": {"1"}}, []byte("x")}},
+		"headers of other mode": {answer: `{"statusCode":200,"headers":{"x-a":"1"},"body":"x"}`,
+			want: response{200, http.Header{"Content-Length": {"1"}}, []byte("x")}},
+		"empty":            {answer: ``},
+		"null":             {answer: `null`},
+		"text":             {answer: `"hello"`},
+		"error":            {answer: `{"errorMessage":"x","errorType":"y"}`},
+		"status text":      {answer: `{"statusCode":"200"}`},
+		"status 101":       {answer: `{"statusCode":101}`},
+		"null body":        {answer: `{"statusCode":200,"body":null}`},
+		"null headers":     {answer: `{"statusCode":200,"headers":null,"multiValueHeaders":{}}`},
+		"null description": {answer: `{"statusCode":200,"statusDescription":null}`},
+		"number header":    {answer: `{"statusCode":200,"multiValueHeaders":{"content-length":[1]}}`},
+		"not base64":       {answer: `{"statusCode":200,"isBase64Encoded":true,"body":"%"}`},
+		"too large":        {answer: `{"statusCode":200,"body":"` + strings.Repeat("x", event.ALBResponseJSON) + `"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec := httptest.NewRecorder()
@@ -387,14 +398,15 @@ func TestALBAnswers(t *testing.T) {
 			rec.Result().Header.Del("Content-Type")
 			h := rec.Header()
 			delete(h, "Content-Type")
-			if d := cmp.Diff(tt.want, response{rec.Code, h, rec.Body.Bytes()}, cmp.Transformer("empty", func(b []byte) string { return string(b) })); d != "" {
+			if d := cmp.Diff(tt.want, response{rec.Code, h, rec.Body.Bytes()},
+				cmp.Transformer("empty", func(b []byte) string { return string(b) })); d != "" {
 				t.Error(d)
 			}
 		})
 	}
 }
 
-// TestRESTStream holds that a stream arrives as it is written, and that a broken one never looks whole.
+// TestRESTStream: a stream must arrive as it is written, and a broken stream must not look complete.
 func TestRESTStream(t *testing.T) {
 	step := make(chan struct{})
 	fn := lambdahttp.New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -448,17 +460,19 @@ func TestRESTStream(t *testing.T) {
 		resp.Body.Close()
 	}
 	for name, bad := range map[string]string{
-		"no prelude": "hello", "endless prelude": strings.Repeat("x", 20<<10), "empty": "", "bad prelude": "{}\x00\x00\x00\x00\x00\x00\x00\x00x",
+		"no prelude": "hello", "endless prelude": strings.Repeat("x", 20<<10), "empty": "",
+		"bad prelude": "{}\x00\x00\x00\x00\x00\x00\x00\x00x",
 	} {
 		rec := httptest.NewRecorder()
 		var refusal *event.Refusal
-		if err := (event.REST{}).Stream(rec, httptest.NewRequest("GET", "/", nil), strings.NewReader(bad)); !errors.As(err, &refusal) || refusal.Code != 502 {
+		if err := (event.REST{}).Stream(rec, httptest.NewRequest("GET", "/", nil), strings.NewReader(bad)); !errors.As(err,
+			&refusal) || refusal.Code != 502 {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
 }
 
-// TestHTTPPaths holds the emulated HTTP API against what the live one was seen to do.
+// TestHTTPPaths compares the emulated HTTP API with observations of the real one.
 func TestHTTPPaths(t *testing.T) {
 	for sent, want := range map[string]string{
 		"/capture/space%20value":     "/capture/space value",
@@ -487,7 +501,7 @@ func TestHTTPPaths(t *testing.T) {
 	}
 }
 
-// FuzzALBAnswer holds that no answer of a function breaks the front.
+// FuzzALBAnswer: no response of a function may crash the front.
 func FuzzALBAnswer(f *testing.F) {
 	f.Add([]byte(`{"statusCode":200,"multiValueHeaders":{"a":["b"]},"body":"x"}`), false)
 	f.Add([]byte(`{"statusCode":200,"headers":{"a":"b"},"isBase64Encoded":true,"body":"AAE="}`), true)

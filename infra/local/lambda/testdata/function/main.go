@@ -28,7 +28,8 @@ func main() {
 	case "sleep":
 		time.Sleep(time.Hour)
 	case "error":
-		resp, err := http.Post("http://"+os.Getenv("AWS_LAMBDA_RUNTIME_API")+"/2018-06-01/runtime/init/error", "application/json",
+		resp, err := http.Post("http://"+os.Getenv("AWS_LAMBDA_RUNTIME_API")+"/2018-06-01/runtime/init/error",
+			"application/json",
 			strings.NewReader(`{"errorMessage":"no configuration","errorType":"Function.NoConfig"}`))
 		if err == nil {
 			resp.Body.Close()
@@ -77,7 +78,7 @@ func main() {
 	lambdahttp.Start(mux, lambdahttp.Options{Stream: os.Getenv("MODE") == "stream"})
 }
 
-// who tells about the process and its invocation.
+// who responds with data about the process and its invocation.
 func who(w http.ResponseWriter, r *http.Request) {
 	lc, _ := lambdacontext.FromContext(r.Context())
 	deadline, _ := r.Context().Deadline()
