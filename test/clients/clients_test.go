@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { e2e.Main(m) }
 
-// TestJavaScriptExample runs the JavaScript of docs/streams.md as it is printed there, except for the gateway's
+// TestJavaScriptExample runs the JavaScript of docs/guide/streams.md as it is printed there, except for the gateway's
 // address.
 func TestJavaScriptExample(t *testing.T) {
 	s := e2e.StartExample(t, "js", "const pass = process.env.TOKEN;\n", "node", "--experimental-websocket", "--no-warnings", "--eval")

@@ -80,7 +80,7 @@ func check(t *testing.T, all []snippet, printed string) {
 	}
 }
 
-// TestScripts runs docs/scripts.md, but for the address and the namespace. The snippets of each language are one program,
+// TestScripts runs docs/guide/scripts.md, but for the address and the namespace. The snippets of each language are one program,
 // in a directory with the gateway's CA and its owner's kubeconfig.
 func TestScripts(t *testing.T) {
 	const user = "nightly"
@@ -146,7 +146,7 @@ func TestScripts(t *testing.T) {
 		}
 		return string(out)
 	}
-	all := snippets(t, "../../../docs/scripts.md")
+	all := snippets(t, "../../../docs/guide/scripts.md")
 	printed := strings.NewReplacer("gateway.example.com", e2e.HostOf(t, e2e.Shared(t).Kubeconfig),
 		"namespaces/shop", "namespaces/"+ns, `("shop")`, `("`+ns+`")`)
 	program := func(language, end string) string {
@@ -155,7 +155,7 @@ func TestScripts(t *testing.T) {
 			b.WriteString(printed.Replace(s.code) + end)
 		}
 		if b.Len() == 0 {
-			t.Fatalf("docs/scripts.md has no snippet in %s", language)
+			t.Fatalf("docs/guide/scripts.md has no snippet in %s", language)
 		}
 		return b.String()
 	}

@@ -128,7 +128,7 @@ func TestOwnToken(t *testing.T) {
 	}
 }
 
-// TestPythonExample runs the Python of docs/streams.md as it is printed there, except for the gateway's address.
+// TestPythonExample runs the Python of docs/guide/streams.md as it is printed there, except for the gateway's address.
 func TestPythonExample(t *testing.T) {
 	python, err := mototest.Python("websockets")
 	if err != nil {
