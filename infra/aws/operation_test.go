@@ -113,8 +113,8 @@ func (g given) refusals() []string {
 	return all
 }
 
-// TestRules: invalid combinations of parameters are refused before anything is created. Those of docs/guide/aws.md are
-// accepted.
+// TestRules: invalid combinations of parameters are refused before anything is created. The combinations of
+// docs/reference/aws.md are accepted.
 func TestRules(t *testing.T) {
 	tmpl := load(t)["template.yaml"]
 	text := fmt.Sprint(tmpl.Rules)
