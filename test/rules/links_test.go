@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -67,6 +66,7 @@ func TestNamedPagesExist(t *testing.T) {
 	}
 }
 
+// TestEveryPageIsInTheIndex: a reader finds each page by the index, which lists the records of decisions in their own.
 func TestEveryPageIsInTheIndex(t *testing.T) {
 	files := sourceFiles(t)
 	listed := map[string]bool{}
@@ -113,7 +113,7 @@ func sourceFiles(t *testing.T) map[string]string {
 		case d.IsDir() && name != "." && name != ".github" && (strings.HasPrefix(d.Name(), ".") ||
 			d.Name() == "node_modules" || name == "dist"):
 			return fs.SkipDir
-		case !d.Type().IsRegular() || !extensions.MatchString(filepath.ToSlash(name)):
+		case !d.Type().IsRegular() || !extensions.MatchString(name):
 			return nil
 		}
 		content, err := fs.ReadFile(root, name)
