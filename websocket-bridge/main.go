@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"os/signal"
 	"syscall"
 
@@ -17,6 +18,6 @@ func main() {
 	config.Main(about, cfg, func() error {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
-		return server.Run(ctx, cfg)
+		return server.Run(ctx, cfg, os.Stderr)
 	})
 }

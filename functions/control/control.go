@@ -6,21 +6,32 @@ import (
 	"net/http"
 
 	"github.com/clusterpass/clusterpass/functions/fleet"
-	"github.com/clusterpass/clusterpass/shared/control"
+	"github.com/clusterpass/clusterpass/functions/proxy"
+	"github.com/clusterpass/clusterpass/shared/assembly/apiconfig"
 	"github.com/clusterpass/clusterpass/shared/lambdahttp"
 )
 
 // Config is the function's configuration.
 type Config struct {
 	fleet.Config
-	control.Options
+	apiconfig.Options
 }
 
-// New returns the function: that of functions/fleet with the API at its root. frozen means that the process is stopped
-// between requests and serves one at a time, as in Lambda.
-func New(ctx context.Context, cfg Config, frozen bool) (http.Handler, lambdahttp.Options, error) {
-	cfg.ProbeOnGet = true
-	cfg.Config.Public = cfg.Public(cfg.Authentication)
-	cfg.Config.Root = cfg.Root(cfg.URL, cfg.ControlPlane)
-	return fleet.New(ctx, &cfg.Config, frozen)
+// New returns the function: that of functions/fleet with the gateway's own API.
+func New(ctx context.Context, cfg *Config, p proxy.Process) (http.Handler, lambdahttp.Options, error) {
+	f, err := proxy.Open(ctx, &cfg.Config.Config, p)
+	if err != nil {
+		return nil, lambdahttp.Options{}, err
+	}
+	signer, err := cfg.OpenSigner(ctx)
+	if err != nil {
+		return nil, lambdahttp.Options{}, err
+	}
+	api, err := cfg.NewAPI(ctx, f.Parts, apiconfig.Dependencies{
+		Members: f.Members, Signer: signer, ControlPlane: cfg.ControlPlane, ProbesOnGet: true,
+	})
+	if err != nil {
+		return nil, lambdahttp.Options{}, err
+	}
+	return f.Handler(ctx, cfg.NewFleet(f.Parts, f.Members), api)
 }

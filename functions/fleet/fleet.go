@@ -1,4 +1,4 @@
-// Package fleet is the function that answers one REST call to many member clusters, as if they were one.
+// Package fleet is the function that serves REST requests to many member clusters as one.
 package fleet
 
 import (
@@ -6,20 +6,21 @@ import (
 	"net/http"
 
 	"github.com/clusterpass/clusterpass/functions/proxy"
-	"github.com/clusterpass/clusterpass/shared/gateway/many"
+	"github.com/clusterpass/clusterpass/shared/assembly/fleetconfig"
 	"github.com/clusterpass/clusterpass/shared/lambdahttp"
 )
 
 // Config is the function's configuration.
 type Config struct {
 	proxy.Config
-	many.Settings
+	fleetconfig.Settings
 }
 
-// New returns the function: functions/proxy with a fleet. frozen says that the process is stopped between calls, as Lambda does, and has
-// one call at a time.
-func New(ctx context.Context, cfg *Config, frozen bool) (http.Handler, lambdahttp.Options, error) {
-	of := cfg.Config
-	of.Fleet = cfg.Settings.Fleet //nolint:staticcheck // not Config's field of the same name
-	return proxy.New(ctx, &of, frozen)
+// New returns the function: that of functions/proxy with a fleet.
+func New(ctx context.Context, cfg *Config, p proxy.Process) (http.Handler, lambdahttp.Options, error) {
+	f, err := proxy.Open(ctx, &cfg.Config, p)
+	if err != nil {
+		return nil, lambdahttp.Options{}, err
+	}
+	return f.Handler(ctx, cfg.NewFleet(f.Parts, f.Members), nil)
 }

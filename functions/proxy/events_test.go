@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/lambdahttp"
 	"github.com/clusterpass/clusterpass/shared/pki"
@@ -65,12 +65,11 @@ func TestCertificatesOfEvents(t *testing.T) {
 		"none configured, none said":   {"", header, alb(""), http.StatusUnauthorized},
 	} {
 		handler, opts, err := New(t.Context(), &Config{
-			Env: gateway.Env{
-				Store: stores.Address{Kind: "dir", Where: t.TempDir()}, ClientCA: gateway.CertificatesOf(ca.Cert),
-				LogTo: io.Discard,
+			Env: assembly.Env{
+				Store: stores.Address{Kind: "dir", Where: t.TempDir()}, ClientCA: assembly.CertificatesOf(ca.Cert),
 			},
 			MTLSTargetGroup: tt.group, MTLSHeader: header,
-		}, false)
+		}, Process{LogTo: io.Discard})
 		if err != nil {
 			t.Fatal(err)
 		}

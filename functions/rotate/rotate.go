@@ -21,19 +21,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
+	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/awsclient"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/objects"
-	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/stores"
-	"github.com/clusterpass/clusterpass/shared/tunnel"
 )
 
 // stepTimeout is the deadline of one step.
@@ -68,21 +66,17 @@ func (c *Config) Open(ctx context.Context) (*Rotator, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, err := stores.Open(ctx, c.Store)
+	parts, err := assembly.Open(ctx, assembly.Env{Store: c.Store, URL: c.URL, LogLevel: c.LogLevel}, nil)
 	if err != nil {
 		return nil, err
 	}
-	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
-	policy := cluster.DialPolicy{Refuse: cluster.RuntimeAPI(os.Getenv("AWS_LAMBDA_RUNTIME_API"))}
+	var private cluster.Tunnel // nil without the URL of the gateway
 	if c.URL != "" {
-		policy.Tunnel = &tunnel.Dialer{
-			Keys: passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: string(c.URL), Log: log}),
-		}
+		private = parts.NewTunnel()
 	}
 	return &Rotator{
-		Manager: secretsmanager.NewFromConfig(awsclient.Configure(sdk)), Prefix: c.Store.Where + "/", Objects: st.Objects,
-		Lifetime: c.TokenLifetime,
-		Policy:   policy, Log: log,
+		Manager: secretsmanager.NewFromConfig(awsclient.Configure(sdk)), Prefix: c.Store.Where + "/",
+		Objects: parts.Stores.Objects, Policy: parts.DialPolicy(private), Lifetime: c.TokenLifetime, Log: parts.Log,
 	}, nil
 }
 

@@ -24,6 +24,6 @@ func main() {
 			stop() // a second ctrl-C ends at once
 			fmt.Fprintf(os.Stderr, "Ending; open calls have %v. ctrl-C again ends at once.\n", cfg.DrainTimeout)
 		})
-		return server.Run(ctx, cfg, os.Stdout, func() {})
+		return server.Run(ctx, cfg, server.Output{Progress: os.Stdout}, func() {})
 	})
 }

@@ -109,14 +109,16 @@ func serve(t *testing.T, cfg *server.Config) {
 		t.Errorf("it listens on %s, where nobody reaches it", cfg.Listen)
 	}
 	cfg.TunnelListen = "127.0.0.1:0"
-	cfg.Listen, cfg.Data, cfg.Kubeconfig, cfg.LogTo = "0.0.0.0:0", dir, filepath.Join(dir, "kubeconfig"), io.Discard
+	cfg.Listen, cfg.Data, cfg.Kubeconfig = "0.0.0.0:0", dir, filepath.Join(dir, "kubeconfig")
 	if cfg.Audit != "-" {
 		cfg.Audit = filepath.Join(dir, "audit.log")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var out bytes.Buffer
 	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- server.Run(ctx, cfg, &out, func() { close(ready) }) }()
+	go func() {
+		ended <- server.Run(ctx, cfg, server.Output{Progress: &out, Log: io.Discard}, func() { close(ready) })
+	}()
 	select {
 	case <-ready:
 	case err := <-ended:

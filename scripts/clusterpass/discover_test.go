@@ -11,8 +11,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/control"
-	"github.com/clusterpass/clusterpass/shared/gateway"
 )
 
 // TestDiscover: login asks the gateway for its login methods and writes the matching entry.
@@ -29,14 +29,17 @@ func TestDiscover(t *testing.T) {
 		oidc + aws:   "choose one: --oidc-issuer https://login.example.com --oidc-client cp, --eks-name cp",
 		oidc + oidc2: "https://other.example.com",
 	} {
-		var a gateway.Authentication
+		var a assembly.Authentication
 		if err := a.Decode(config); err != nil {
 			t.Fatal(err)
 		}
-		public := control.Options{}.Public(a)
+		api, err := control.New(control.Config{Authentication: a.String()})
+		if err != nil {
+			t.Fatal(err)
+		}
 		srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			rec := httptest.NewRecorder()
-			if !public(rec, r, r.URL.Path) {
+			if !api.ServePublic(rec, r, r.URL.Path) {
 				w.WriteHeader(http.StatusUnauthorized) // the response to all later requests
 				return
 			}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 
@@ -20,8 +19,6 @@ const maxMissing = 5
 type Policy struct {
 	roles    map[string]*role
 	subjects map[subject]*subjectGrants
-	byRole   map[subjectRole]grant
-	index    index
 }
 
 // role is a ClusterRole with its rules after aggregation.
@@ -36,7 +33,7 @@ type subject struct {
 	name  string
 }
 
-// subjectRole identifies the grant of a role to a subject. Further bindings of the same pair are ignored.
+// subjectRole identifies the grant of a role to a subject.
 type subjectRole struct {
 	subject
 	role *role
@@ -59,24 +56,19 @@ type grant struct {
 // the rules of the roles that it selects, as kube-controller-manager would write them. Rules in the role itself are
 // ignored.
 func Compile(roles []*rbacv1.ClusterRole, bindings []*rbacv1.ClusterRoleBinding) *Policy {
-	p := &Policy{
-		roles: make(map[string]*role, len(roles)), subjects: map[subject]*subjectGrants{}, byRole: map[subjectRole]grant{},
-		index: index{},
-	}
-	rules := aggregate(roles)
-	for _, name := range slices.Sorted(maps.Keys(rules)) {
-		r := &role{name, rules[name]}
-		p.roles[name] = r
-		p.index.add(r)
+	p := &Policy{roles: make(map[string]*role, len(roles)), subjects: map[subject]*subjectGrants{}}
+	for name, rules := range aggregate(roles) {
+		p.roles[name] = &role{name, rules}
 	}
 	bindings = slices.Clone(bindings)
 	slices.SortFunc(bindings, func(a, b *rbacv1.ClusterRoleBinding) int { return cmp.Compare(a.Name, b.Name) })
+	granted := map[subjectRole]bool{}
 	for _, b := range bindings {
 		if b.RoleRef.Kind != "ClusterRole" || !isRBAC(b.RoleRef.APIGroup) {
 			continue
 		}
 		for i := range b.Subjects {
-			p.add(b, i)
+			p.add(b, i, granted)
 		}
 	}
 	return p
@@ -85,8 +77,8 @@ func Compile(roles []*rbacv1.ClusterRole, bindings []*rbacv1.ClusterRoleBinding)
 // isRBAC accepts the empty group, too, because objects that bypassed the API have no defaults.
 func isRBAC(group string) bool { return group == "" || group == rbacv1.GroupName }
 
-// add grants the role of b to its i-th subject.
-func (p *Policy) add(b *rbacv1.ClusterRoleBinding, i int) {
+// add grants the role of b to its i-th subject, unless granted contains the pair already.
+func (p *Policy) add(b *rbacv1.ClusterRoleBinding, i int, granted map[subjectRole]bool) {
 	s := &b.Subjects[i]
 	who := subject{name: s.Name}
 	switch {
@@ -113,10 +105,9 @@ func (p *Policy) add(b *rbacv1.ClusterRoleBinding, i int) {
 		}
 		return
 	}
-	if _, ok := p.byRole[subjectRole{who, r}]; !ok {
-		g := grant{r, b, i}
-		p.byRole[subjectRole{who, r}] = g
-		h.grants = append(h.grants, g)
+	if pair := (subjectRole{who, r}); !granted[pair] {
+		granted[pair] = true
+		h.grants = append(h.grants, grant{r, b, i})
 	}
 }
 
@@ -155,45 +146,18 @@ func (p *Policy) Allowed(u *identity.User, a Attributes) (allowed bool, reason s
 	if IsMaster(u) {
 		return true, "in group " + Masters
 	}
-	held := 0
-	for _, h := range p.holders(u) {
-		held += len(h.grants)
-	}
-	// Search the smaller set: the grants of u, or the rules that may allow a.
-	found := p.index.find(&a)
-	find := p.searchIndex
-	if held <= found.len() {
-		find = p.searchGrants
-	}
-	if g, ok := find(u, &a, found); ok {
+	if g, ok := p.find(u, &a); ok {
 		return true, "RBAC: allowed by " + g.String()
 	}
 	return false, p.missing(u)
 }
 
-// searchGrants searches the grants of u for one that allows a.
-func (p *Policy) searchGrants(u *identity.User, a *Attributes, _ candidates) (grant, bool) {
+// find returns a grant of u that allows a. It visits every rule that u has, which needs about 10 ns each.
+func (p *Policy) find(u *identity.User, a *Attributes) (grant, bool) {
 	for _, h := range p.holders(u) {
 		for _, g := range h.grants {
 			for i := range g.role.rules {
 				if allows(&g.role.rules[i], a) {
-					return g, true
-				}
-			}
-		}
-	}
-	return grant{}, false
-}
-
-// searchIndex searches found for a rule that allows a and whose role u has.
-func (p *Policy) searchIndex(u *identity.User, a *Attributes, found candidates) (grant, bool) {
-	for _, list := range found {
-		for _, w := range list {
-			if !allows(w.rule, a) {
-				continue
-			}
-			for s := range p.holders(u) {
-				if g, ok := p.byRole[subjectRole{s, w.role}]; ok {
 					return g, true
 				}
 			}

@@ -376,20 +376,25 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// BenchmarkAllowed decides among 10,000 bindings of three shapes: each for its own user, all for one group, and all for
-// one group and one cluster.
+// BenchmarkAllowed decides among bindings of three shapes: each for its own user, all for one group, and all for one
+// group and one cluster.
 func BenchmarkAllowed(b *testing.B) {
-	const n = 10_000
+	for _, n := range []int{10, 1_000, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) { benchmarkAllowed(b, n) })
+	}
+}
+
+func benchmarkAllowed(b *testing.B, n int) {
 	roles, oneCluster := make([]*rbacv1.ClusterRole, n), make([]*rbacv1.ClusterRole, n)
 	users, groups := make([]*rbacv1.ClusterRoleBinding, n), make([]*rbacv1.ClusterRoleBinding, n)
 	for i := range n {
 		name := fmt.Sprintf("r%d", i)
 		roles[i] = newRole(name, rule("get,create", ClusterGroup, "clusters/proxy", fmt.Sprintf("member%d", i)))
-		oneCluster[i] = newRole(name, rule("get,create", ClusterGroup, "clusters/proxy", "member17"))
+		oneCluster[i] = newRole(name, rule("get,create", ClusterGroup, "clusters/proxy", "member7"))
 		users[i] = bind(name, name, user(fmt.Sprintf("user%d", i)), group(fmt.Sprintf("team%d", i%100)))
 		groups[i] = bind(name, name, group("everyone"))
 	}
-	u := &identity.User{Name: "user17", Groups: []string{"a", "b", "team3", "everyone"}}
+	u := &identity.User{Name: "user7", Groups: []string{"a", "b", "team3", "everyone"}}
 	for name, p := range map[string]*Policy{
 		"spread": Compile(roles, users), "one-group": Compile(roles, groups), "one-cluster": Compile(oneCluster, groups),
 	} {
@@ -397,8 +402,8 @@ func BenchmarkAllowed(b *testing.B) {
 			name, method, cluster string
 			want                  bool
 		}{
-			{"granted", "GET", "member17", true}, {"another-cluster", "GET", "none", false},
-			{"another-verb", "DELETE", "member17", false},
+			{"granted", "GET", "member7", true}, {"another-cluster", "GET", "none", false},
+			{"another-verb", "DELETE", "member7", false},
 		} {
 			a := Cluster(tt.cluster, tt.method, nil)
 			b.Run(name+"/"+tt.name, func(b *testing.B) {
@@ -418,8 +423,9 @@ func BenchmarkAllowed(b *testing.B) {
 	})
 }
 
-// TestSearchesAgree: both searches of a Policy give the same decision as kube-apiserver's evaluation.
-func TestSearchesAgree(t *testing.T) {
+// TestAllowedAgreesWithKubernetes compares decisions about random roles and bindings with kube-apiserver's evaluation.
+// If it fails, callers have rights that their bindings do not give, or lack some.
+func TestAllowedAgreesWithKubernetes(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	some := func(of ...string) []string {
@@ -443,7 +449,7 @@ func TestSearchesAgree(t *testing.T) {
 					Resources: some("a", "b", "a/s", "*/s", "*"), NonResourceURLs: some("/x", "/x*", "*"),
 				}
 				if rng.IntN(10) == 0 {
-					one.Verbs = append(one.Verbs, "1", "2", "3", "4", "5", "6", "7", "8", "9", "delete")
+					one.Verbs = append(one.Verbs, "delete")
 				}
 				if rng.IntN(2) == 0 {
 					one.ResourceNames = some("m", "n", "")
@@ -468,11 +474,8 @@ func TestSearchesAgree(t *testing.T) {
 			a.Path = one("/x", "/xy", "/y")
 		}
 		want := slices.ContainsFunc(held["ann"], func(r rbacv1.PolicyRule) bool { return reference(&r, a) })
-		_, scanned := p.searchGrants(ann, &a, candidates{})
-		_, found := p.searchIndex(ann, &a, p.index.find(&a))
-		if got, _ := p.Allowed(ann, a); got != want || scanned != want || found != want {
-			t.Fatalf("seed %d: %+v of %+v: allowed %v, scanned %v, found %v; want %v", seed, a, held["ann"], got, scanned, found,
-				want)
+		if got, _ := p.Allowed(ann, a); got != want {
+			t.Fatalf("seed %d: %+v of %+v: allowed %v; want %v", seed, a, held["ann"], got, want)
 		}
 		if want {
 			allowed++

@@ -1,6 +1,7 @@
-// Package cache keeps values that were read from a store, in the memory of one process.
+// Package cache keeps values in the memory of one process. A [Cache] reads them from a store. An [Expiring] contains
+// values that its user adds.
 //
-// Invariants:
+// Invariants of Cache:
 //   - Concurrent callers of one key share one fetch.
 //   - The number of entries is bounded. An entry expires after a TTL with jitter, so that processes do not refetch at
 //     once.

@@ -40,13 +40,10 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/cluster"
-	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/control/openapi"
 	"github.com/clusterpass/clusterpass/shared/gateway"
-	"github.com/clusterpass/clusterpass/shared/health"
 	"github.com/clusterpass/clusterpass/shared/objects"
 	"github.com/clusterpass/clusterpass/shared/passes"
-	"github.com/clusterpass/clusterpass/shared/passes/kmssigner"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 	gatewaystatus "github.com/clusterpass/clusterpass/shared/status"
 )
@@ -69,60 +66,24 @@ type Config struct {
 	PassSigner passes.Signer
 	// Probe, if not nil, looks at a cluster and writes down what it finds. It is called for a cluster that is asked for by name, now and then.
 	Probe func(ctx context.Context, name string) (ready bool, err error)
-	Log   *slog.Logger // nil means slog.Default()
+	// Authentication is the YAML document of the accepted credentials. Its login methods are public.
+	Authentication string
+	Log            *slog.Logger // nil means slog.Default()
 }
-
-// Options are the API's configuration. Programs embed it beside gateway.Env.
-type Options struct {
-	ServerCA gateway.Certificates `envconfig:"CLUSTERPASS_SERVER_CA" desc:"CA of the front door's certificate, which the kubeconfigs of passes then have: PEM, also in base64, or the path of a PEM file. Not needed where every machine trusts it." example:"/etc/clusterpass/server-ca.pem"`
-	PassLimits
-	// ProbeOnGet is set in functions: the bridge, which probes all clusters, may be down.
-	ProbeOnGet bool `ignored:"true"`
-}
-
-// PassLimits bound the passes that callers make. Programs embed it where they do not embed Options.
-type PassLimits struct {
-	MaxPassTTL time.Duration `envconfig:"CLUSTERPASS_MAX_PASS_TTL" default:"168h" min:"1m" max:"168h" desc:"How long a pass that somebody creates may be good for, at most 168h; a certificate is good for 24h at the most." example:"12h"`
-	PassKMSKey string        `envconfig:"CLUSTERPASS_PASS_KMS_KEY" desc:"Key in AWS KMS that signs passes: its ARN, id or alias." example:"alias/passes"`
-}
-
-// Root makes the API for gateway.Env, of a gateway at url. What it does not serve goes to the cluster controlPlane, "" for none. The
-// machinery's own warnings go to the first log that it is given.
-func (o Options) Root(url config.URL, controlPlane string) func(gateway.Parts) (func(http.ResponseWriter, *http.Request, gateway.RootCall) (string, error), error) {
-	return func(p gateway.Parts) (func(http.ResponseWriter, *http.Request, gateway.RootCall) (string, error), error) {
-		machineryLog.Do(func() { klog.SetSlogLogger(slog.New(warnings{p.Log.Handler()})) })
-		cfg := Config{
-			Objects: p.Objects, Secrets: p.Secrets, Access: p.Access, Members: p.Members, ControlPlane: controlPlane,
-			URL: string(url), ServerCA: o.ServerCA.PEM(), MaxPassTTL: o.MaxPassTTL, Log: p.Log,
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
-		defer cancel()
-		var err error
-		if cfg.PassSigner, err = kmssigner.Open(ctx, o.PassKMSKey); err != nil {
-			return nil, err
-		}
-		if o.ProbeOnGet {
-			cfg.Probe = (&health.Prober{Objects: p.Objects, Members: p.Members, Log: p.Log}).Probe
-		}
-		s, err := New(cfg)
-		if err != nil {
-			return nil, err
-		}
-		if err := cfg.issuer().Publish(ctx); err != nil { // the next pass that is made does it, too
-			p.Log.Warn("the keys that verify passes cannot be published now", "error", err.Error())
-		}
-		return s.ServeRoot, nil
-	}
-}
-
-// publishTimeout bounds how long the start waits for the stores.
-const publishTimeout = 5 * time.Second
 
 // issuer makes passes that are tokens.
 func (c *Config) issuer() *passes.Issuer {
 	return &passes.Issuer{Objects: c.Objects, Secrets: c.Secrets, URL: c.URL, Signer: c.PassSigner}
 }
 
+// PublishKeys publishes the keys that verify passes. It logs a failure: the next pass that is created repeats it.
+func (s *Server) PublishKeys(ctx context.Context) {
+	if err := s.cfg.issuer().Publish(ctx); err != nil {
+		s.cfg.Log.Warn("the keys that verify passes cannot be published now", "error", err.Error())
+	}
+}
+
+// machineryLog sets the log of k8s.io/apiserver, which is global, to that of the first Server.
 var machineryLog sync.Once
 
 // warnings lets warnings and errors through.
@@ -145,15 +106,17 @@ type Server struct {
 	handler  http.Handler
 	own      map[string]bool // resources as group/version/resource, and paths
 	merged   mergedOpenAPI
+	login    []byte // of login.Path, JSON; nil for none
 }
 
-// New returns the API over the stores.
+// New returns the API over the stores. It makes no calls.
 func New(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
+	machineryLog.Do(func() { klog.SetSlogLogger(slog.New(warnings{cfg.Log.Handler()})) })
 	cfg.MaxPassTTL = cmp.Or(cfg.MaxPassTTL, passes.MaxTTL)
-	s := &Server{cfg: cfg, scheme: newScheme(cfg.MaxPassTTL)}
+	s := &Server{cfg: cfg, scheme: newScheme(cfg.MaxPassTTL), login: loginMethods(cfg.Authentication)}
 	s.codecs = serializer.NewCodecFactory(s.scheme)
 	c := genericapiserver.NewConfig(s.codecs)
 	c.ExternalAddress = "clusterpass:443" // for discovery of old clients; nobody dials it
@@ -250,9 +213,9 @@ func (s *Server) groups() ([]*genericapiserver.APIGroupInfo, error) {
 	return out, nil
 }
 
-// ServeRoot has the form of gateway.Config.Root.
-func (s *Server) ServeRoot(w http.ResponseWriter, r *http.Request, c gateway.RootCall) (next string, err error) {
-	u, err := url.ParseRequestURI(c.Path)
+// Serve implements gateway.API.
+func (s *Server) Serve(w http.ResponseWriter, r *http.Request, c *gateway.APICall) (next string, err error) {
+	u, err := url.ParseRequestURI(c.Route.Path)
 	if err != nil {
 		return "", gatewaystatus.New(gatewaystatus.BadRequest, "", "the URL cannot be understood")
 	}
@@ -272,7 +235,7 @@ func (s *Server) ServeRoot(w http.ResponseWriter, r *http.Request, c gateway.Roo
 	}
 	attrs := attributes(info)
 	reason, err := s.decide(ctx, attrs)
-	c.Decided(err == nil, reason)
+	c.RecordDecision(err == nil, reason)
 	if err != nil {
 		return "", err
 	}
@@ -286,7 +249,7 @@ func (s *Server) ServeRoot(w http.ResponseWriter, r *http.Request, c gateway.Roo
 			_, err := s.decide(ctx, attrs)
 			return err
 		}
-		return "", c.Watch(w, r.WithContext(ctx), may, do)
+		return "", c.ServeWatch(r.WithContext(ctx), may, do)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -296,7 +259,7 @@ func (s *Server) ServeRoot(w http.ResponseWriter, r *http.Request, c gateway.Roo
 	var created atomic.Pointer[string] // what makes it may go on for longer than the call
 	err = do(w, r.WithContext(context.WithValue(ctx, createdKey{}, &created)))
 	if name := created.Load(); name != nil {
-		c.Created(*name)
+		c.RecordCreated(*name)
 	}
 	return "", err
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/control"
+	"github.com/clusterpass/clusterpass/shared/health"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -611,9 +612,12 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %s}, sub
 	}
 }
 
-// TestProbeOnGet holds: a cluster that is asked for by name is looked at first, where nobody else may do so.
+// TestProbeOnGet: a function probes a cluster that is asked for by name, because no bridge may be running. Otherwise
+// a caller would see an outdated condition.
 func TestProbeOnGet(t *testing.T) {
-	d := newInstallation(t).gatewayWith(control.Options{ProbeOnGet: true})
+	d := newInstallation(t).gatewayWith(func(c *control.Config) {
+		c.Probe = (&health.Prober{Objects: c.Objects, Members: c.Members, Log: c.Log}).Probe
+	})
 	ctx := within(t)
 	member := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, `{"gitVersion":"v1.99.0"}`)

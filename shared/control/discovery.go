@@ -197,9 +197,9 @@ func (s *Server) ask(ctx context.Context, w http.ResponseWriter, r *http.Request
 	if err != nil {
 		return err
 	}
+	to := route.Route{Kind: route.Cluster, Cluster: name, Path: r.URL.EscapedPath()}
 	return forward.Do(w, r, forward.Call{
-		Route: route.Route{Kind: route.Cluster, Cluster: name, Path: r.URL.EscapedPath()}, Query: r.URL.RawQuery,
-		User: u, Member: m, Renew: s.cfg.Members.Renew,
+		Request: route.NewRequest(r.Method, to, r.URL.RawQuery, r.Header), User: u, Member: m, Renew: s.cfg.Members.Renew,
 	})
 }
 

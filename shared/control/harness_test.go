@@ -61,26 +61,30 @@ type server struct {
 	t *testing.T
 }
 
-func (h *installation) gateway() *server { return h.gatewayWith(control.Options{}) }
+func (h *installation) gateway() *server { return h.gatewayWith(func(*control.Config) {}) }
 
-func (h *installation) gatewayWith(opts control.Options) *server {
+// gatewayWith starts a gateway whose API is configured by configure.
+func (h *installation) gatewayWith(configure func(*control.Config)) *server {
 	h.t.Helper()
-	opts.ServerCA = gateway.CertificatesOf(h.CA.Cert)
 	stores := h.Reopen()
 	log := slog.New(slog.NewJSONHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	return &server{gatewaytest.Start(h.t, stores, gatewaytest.Options{Log: log, Configure: func(c *gateway.Config) {
-		root, err := opts.Root(gatewayURL, h.controlPlane)(gateway.Parts{
-			Objects: stores.Objects, Secrets: stores.Secrets, Access: c.Access, Members: c.Members, Log: log,
-		})
+		cfg := control.Config{
+			Objects: stores.Objects, Secrets: stores.Secrets, Access: c.Access, Members: c.Members, ControlPlane: h.controlPlane,
+			URL: gatewayURL, ServerCA: h.CA.PEM(), Log: log,
+		}
+		configure(&cfg)
+		api, err := control.New(cfg)
 		if err != nil {
 			h.t.Fatal(err)
 		}
+		api.PublishKeys(h.t.Context())
 		verifier := passes.NewVerifier(passes.Config{Objects: stores.Objects, Secrets: stores.Secrets, URL: gatewayURL, Log: log})
 		c.Identity = identity.Chain{
 			identity.X509{Roots: h.CA.Pool(), Peer: identity.TLSPeer, Inspect: verifier.Certificate}, identity.Bearer{verifier},
 		}
-		c.Root, c.Audit = root, audit.New(audit.Config{To: &h.audit, Log: log})
-		c.Fleet, c.OwnToken, c.Recheck = nil, nil, 0
+		c.API, c.Audit = api, audit.New(audit.Config{To: &h.audit, Log: log})
+		c.Fleet, c.Tokens, c.Recheck = nil, nil, 0
 	}}), h.t}
 }
 

@@ -7,23 +7,28 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/clusterpass/clusterpass/shared/api/clusterpass/login"
-	"github.com/clusterpass/clusterpass/shared/gateway"
 )
 
-// Public has the form of gateway.Env.Public: it tells everybody how to identify themselves, by what is configured.
-func (Options) Public(a gateway.Authentication) func(w http.ResponseWriter, r *http.Request, path string) bool {
+// loginMethods returns the public fields of an authentication document as JSON, or nil if the document is malformed.
+func loginMethods(authentication string) []byte {
 	var methods login.Methods
-	body, err := []byte(nil), yaml.Unmarshal([]byte(a.String()), &methods) // its other fields are not for everybody
-	if err == nil {
-		body, err = json.Marshal(methods)
+	if err := yaml.Unmarshal([]byte(authentication), &methods); err != nil {
+		return nil
 	}
-	return func(w http.ResponseWriter, r *http.Request, path string) bool {
-		if path != login.Path || err != nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
-			return false
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "public, max-age=60")
-		_, _ = w.Write(body) // the client may be gone
-		return true
+	body, err := json.Marshal(methods)
+	if err != nil {
+		return nil
 	}
+	return body
+}
+
+// ServePublic implements gateway.API. It serves the configured login methods.
+func (s *Server) ServePublic(w http.ResponseWriter, r *http.Request, path string) bool {
+	if path != login.Path || s.login == nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "public, max-age=60")
+	_, _ = w.Write(s.login) // the client may be gone
+	return true
 }

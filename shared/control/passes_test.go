@@ -362,7 +362,7 @@ func TestPassIsOnRecord(t *testing.T) {
 
 // TestPassLimits holds: no pass is good for longer than the gateway is configured to allow, and says so.
 func TestPassLimits(t *testing.T) {
-	d := newInstallation(t).gatewayWith(control.Options{PassLimits: control.PassLimits{MaxPassTTL: 2 * time.Hour}})
+	d := newInstallation(t).gatewayWith(func(c *control.Config) { c.MaxPassTTL = 2 * time.Hour })
 	ctx := within(t)
 	root := d.dynamic(d.master()).Resource(passGVR)
 	const want = `spec.ttl: Invalid value: "2h0m1s": want 1m0s to 2h0m0s, the longest that this gateway allows for a token`

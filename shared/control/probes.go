@@ -4,41 +4,38 @@ import (
 	"context"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/clusterpass/clusterpass/shared/cache"
 )
 
 const (
-	// probeEvery is how often, at most, a cluster is looked at because somebody asks for it.
+	// probeEvery is the shortest time between two probes of a cluster that requests for its object cause.
 	probeEvery = 30 * time.Second
-	// probed bounds of how many clusters that is remembered.
+	// probed is the maximum number of clusters whose last probe is remembered.
 	probed = 1024
 )
 
-// probes looks at clusters that are asked for by name; nil looks at none.
+// probes probes clusters whose objects are requested by name. A nil *probes does nothing.
 type probes struct {
-	look func(ctx context.Context, name string) (ready bool, err error)
-	last *lru.Cache[string, time.Time] // by name
+	look   func(ctx context.Context, name string) (ready bool, err error)
+	recent *cache.Expiring[string, struct{}] // names of clusters that were probed less than probeEvery ago
 }
 
 func newProbes(look func(context.Context, string) (bool, error)) *probes {
 	if look == nil {
 		return nil
 	}
-	last, err := lru.New[string, time.Time](probed)
-	if err != nil {
-		panic(err) // probed is positive
-	}
-	return &probes{look, last}
+	return &probes{look, cache.NewExpiring[string, struct{}](probed, nil)}
 }
 
 // Get implements rest.Getter.
 func (c *clusterStore) Get(ctx context.Context, name string, opts *metav1.GetOptions) (runtime.Object, error) {
 	if p := c.probes; p != nil {
-		if last, ok := p.last.Get(name); !ok || time.Since(last) >= probeEvery {
-			p.last.Add(name, time.Now())
-			_, _ = p.look(ctx, name) // what the object says is answered, in any case
+		if _, ok := p.recent.Get(name); !ok {
+			p.recent.Add(name, struct{}{}, time.Now().Add(probeEvery))
+			_, _ = p.look(ctx, name) // the stored object is the response in any case
 		}
 	}
 	return c.stored.Get(ctx, name, opts)

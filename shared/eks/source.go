@@ -17,10 +17,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	smithyendpoints "github.com/aws/smithy-go/endpoints"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
-	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/clusterpass/clusterpass/shared/awsclient"
+	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
@@ -56,7 +56,7 @@ type Config struct {
 // who want the same one, and is safe for concurrent use.
 type Source struct {
 	cfg     Config
-	tokens  *lru.Cache[Spec, token]
+	tokens  *cache.Expiring[Spec, token]
 	flights singleflight.Group
 
 	mu     sync.Mutex
@@ -76,29 +76,25 @@ func NewSource(cfg Config) *Source {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	tokens, err := lru.New[Spec, token](maxTokens)
-	if err != nil {
-		panic(err) // maxTokens is positive
-	}
-	return &Source{cfg: cfg, tokens: tokens}
+	return &Source{cfg: cfg, tokens: cache.NewExpiring[Spec, token](maxTokens, cfg.Now)}
 }
 
 // Token returns a bearer token that is good for another minute, where the credentials are. It calls AWS only to assume a role and where the
 // credentials themselves come from a service; a failure is not remembered. When ctx ends, the call to AWS goes on for
 // the others who wait, for 15 s at most.
 func (s *Source) Token(ctx context.Context, spec Spec) (string, error) {
-	if t, ok := s.known(spec); ok {
+	if t, ok := s.tokens.Get(spec); ok {
 		return string(t.bearer.Reveal()), nil
 	}
 	flight := s.flights.DoChan(fmt.Sprintf("%#v", spec), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mintTimeout)
 		defer cancel()
-		if t, ok := s.known(spec); ok {
+		if t, ok := s.tokens.Get(spec); ok {
 			return t, nil // a flight landed since the caller looked
 		}
 		t, err := s.mint(ctx, spec)
 		if err == nil {
-			s.tokens.Add(spec, t)
+			s.tokens.Add(spec, t, t.until)
 		}
 		return t, err
 	})
@@ -113,16 +109,11 @@ func (s *Source) Token(ctx context.Context, spec Spec) (string, error) {
 	}
 }
 
-func (s *Source) known(spec Spec) (token, bool) {
-	t, ok := s.tokens.Get(spec)
-	return t, ok && s.now().Before(t.until)
-}
-
-// Refused says that the cluster does not take a token for spec, which is given up if it is the one that is kept. It reports whether the
-// next call of Token gives another: not if the one that is refused is a few seconds old, since a cluster that refuses every token
-// would have AWS asked for each call.
+// Refused records that the cluster refused a token for spec, and removes that token from the cache. It reports whether
+// the next call of Token returns another. A token that is a few seconds old is not removed, because a cluster that
+// refuses every token would cause a call of AWS for each request.
 func (s *Source) Refused(spec Spec, refused string) (another bool) {
-	t, ok := s.tokens.Peek(spec)
+	t, ok := s.tokens.Get(spec)
 	if !ok || string(t.bearer.Reveal()) != refused {
 		return true
 	}

@@ -71,7 +71,7 @@ func (f *Fleet) begin(r *http.Request, c forward.Call) (*ask, error) {
 	if err != nil {
 		return nil, bad("the query cannot be understood: %w", err)
 	}
-	q := &ask{f: f, r: r, header: r.Header, user: c.User, route: c.Route, res: route.ParseResource(r.Method, c.Route.Path, c.Query), query: values, labels: labels.Everything(),
+	q := &ask{f: f, r: r, header: r.Header, user: c.User, route: c.Route, res: c.Resource, query: values, labels: labels.Everything(),
 		reached: c.Reached}
 	if q.reached == nil {
 		q.reached = func(...string) {}
@@ -247,7 +247,7 @@ func (q *ask) routeTo(cluster, path string) route.Route {
 
 // next is the call as one cluster's alone.
 func (q *ask) next(cluster string) *forward.Call {
-	return &forward.Call{Route: q.routeTo(cluster, q.route.Path), Query: q.raw}
+	return &forward.Call{Request: route.NewRequest(q.r.Method, q.routeTo(cluster, q.route.Path), q.raw, q.header)}
 }
 
 // narrowed reports whether the caller asks for c, among others.

@@ -10,8 +10,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// lacks answers that there is no pod of the name.
-func lacks(name string) http.HandlerFunc {
+// lackPod returns a handler that reports that the pod of a name does not exist.
+func lackPod(name string) http.HandlerFunc {
 	return respond(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"pods \"`+name+
 		`\" not found","details":{"name":"`+name+`","kind":"pods"},"code":404}`)
 }
@@ -93,7 +93,7 @@ func TestFleetBareWrites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			handler := func(object string) http.HandlerFunc {
 				if object == "" {
-					return lacks("one")
+					return lackPod("one")
 				}
 				return respond(200, object)
 			}
@@ -120,11 +120,11 @@ func TestFleetBareWrites(t *testing.T) {
 	}
 }
 
-// TestFleetBareWritesOfOneCluster deletes and prunes by bare names where registries choose one cluster: no other can be
-// meant. Where they choose several, also a kind of one of them needs its cluster. Without the count by registries,
-// Kubernetes' conformance specs fail on a fleet of one beside other clusters.
+// TestFleetBareWritesOfOneCluster deletes and prunes by bare names where registries choose one cluster. No other
+// cluster can be meant. Where registries choose several, also a kind of one of them needs its cluster. Without the
+// count by registries, Kubernetes' conformance specs fail on a fleet of one beside other clusters.
 func TestFleetBareWritesOfOneCluster(t *testing.T) {
-	h, m := newGateway(t, gatewaytest.Options{}), clustertest.NewMember(t, oneOf("one"))
+	h, m := newGateway(t, gatewaytest.Options{}), clustertest.NewMember(t, withPod("one"))
 	const pods = "/fleet/api/v1/namespaces/x/pods"
 	prune := http.Header{"Kubectl-Command": {"kubectl apply"}}
 	h.AddCluster("a", m.Kubeconfig(`{token: t}`))
@@ -159,10 +159,10 @@ func TestFleetBareWritesOfOneCluster(t *testing.T) {
 	}
 }
 
-// TestFleetNamesForCommands gives kubectl the names that it goes on with. If this fails, kubectl delete -l is refused,
-// or kubectl apply below /fleet/@ patches the name each time.
+// TestFleetNamesForCommands checks the names that kubectl sends in its next request. If this fails, kubectl delete -l
+// is refused, or kubectl apply below /fleet/@ patches the name each time.
 func TestFleetNamesForCommands(t *testing.T) {
-	h, _ := newFleet(t, gatewaytest.Options{}, oneOf("one"), oneOf("two"))
+	h, _ := newFleet(t, gatewaytest.Options{}, withPod("one"), withPod("two"))
 	const pods = "/api/v1/namespaces/x/pods"
 	for _, tt := range []struct{ command, path, want string }{
 		{"kubectl delete", "/fleet" + pods, "one@a@a two@b@b"},

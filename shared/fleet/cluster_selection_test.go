@@ -11,10 +11,12 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetSelectedControlPlane holds: a call that asks for some clusters is never the control-plane cluster's because none of them takes part.
+// TestFleetSelectedControlPlane selects clusters by name and label, for a kind that no registry covers. If this fails,
+// the request reaches the control-plane cluster.
 func TestFleetSelectedControlPlane(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
-	members := map[string]*clustertest.Member{"a": clustertest.NewMember(t, respond(200, podList("10"))), "cp": clustertest.NewMember(t, respond(200, podList("10", "x/one")))}
+	members := map[string]*clustertest.Member{"a": clustertest.NewMember(t, respond(200, podList("10"))),
+		"cp": clustertest.NewMember(t, respond(200, podList("10", "x/one")))}
 	for name, env := range map[string]string{"a": "dev", "cp": "prod"} {
 		h.AddCluster(name, members[name].Kubeconfig(`{token: t}`))
 		h.setLabels(name, map[string]string{"env": env})
@@ -22,8 +24,10 @@ func TestFleetSelectedControlPlane(t *testing.T) {
 	h.AddRegistry("pods", allPods)
 	for _, method := range []string{"DELETE", "GET"} {
 		for _, query := range []string{"?clusterSelector=env%3Ddev", "?clusterSelector=env%3Dprod", "?clusters=a"} {
-			gatewaytest.WantStatus(t, h.Do(method, "/fleet/api/v1/namespaces/x/secrets"+query, nil, ""), 404, "not_global", "no ResourceRegistry")
-			gatewaytest.WantStatus(t, h.Do(method, "/fleet/api/v1/namespaces/x/secrets/one"+query, nil, ""), 404, "not_global", "no ResourceRegistry")
+			gatewaytest.WantStatus(t, h.Do(method, "/fleet/api/v1/namespaces/x/secrets"+query, nil, ""), 404, "not_global",
+				"no ResourceRegistry")
+			gatewaytest.WantStatus(t, h.Do(method, "/fleet/api/v1/namespaces/x/secrets/one"+query, nil, ""), 404, "not_global",
+				"no ResourceRegistry")
 		}
 	}
 	for name, m := range members {
@@ -34,15 +38,17 @@ func TestFleetSelectedControlPlane(t *testing.T) {
 		}
 	}
 	// Without any of these the call is the control-plane cluster's.
-	if resp := h.Do("GET", "/fleet/api/v1/namespaces/x/secrets", nil, ""); resp.StatusCode != http.StatusOK || len(members["cp"].Requests()) == 0 {
+	if resp := h.Do("GET", "/fleet/api/v1/namespaces/x/secrets", nil, ""); resp.StatusCode != http.StatusOK ||
+		len(members["cp"].Requests()) == 0 {
 		t.Errorf("what no registry takes in is answered %s", resp.Status)
 	}
 }
 
-// TestFleetPagesWithoutVersion holds: a cluster that forgets its version in the middle of a list in pages, or a page that is asked for
-// without a limit, makes no list shorter.
+// TestFleetPagesWithoutVersion reads a list in pages from a cluster that omits its version, and a page without a limit.
+// If this fails, the client misses objects without an error.
 func TestFleetPagesWithoutVersion(t *testing.T) {
-	const before, after = `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}`, `{"kind":"PodList","apiVersion":"v1","items":[],"metadata":{}}`
+	const before, after = `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}`,
+		`{"kind":"PodList","apiVersion":"v1","items":[],"metadata":{}}`
 	good := respond(200, podList("10", "x/one"))
 	forgets := func(list string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -64,7 +70,8 @@ func TestFleetPagesWithoutVersion(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, good, forgets(before), good, good, good, good)
 	next := first(h)
 	for _, limit := range []string{"", "&limit=1", "&limit=100"} {
-		gatewaytest.WantStatus(t, h.Do("GET", next+limit, nil, ""), 502, "members_failed", `cluster "b" lists without a resourceVersion`)
+		gatewaytest.WantStatus(t, h.Do("GET", next+limit, nil, ""), 502, "members_failed",
+			`cluster "b" lists without a resourceVersion`)
 	}
 	h, _ = newFleet(t, gatewaytest.Options{}, good, forgets(after), good, good, good, good)
 	next = first(h)
@@ -91,21 +98,26 @@ func TestFleetPagesWithoutVersion(t *testing.T) {
 	versionless := respond(200, strings.Replace(podList("10", "x/one", "x/two"), `"resourceVersion":"10"`, "", 1))
 	h, _ = newFleet(t, gatewaytest.Options{}, good, versionless, good)
 	l, resp := h.list("/fleet/api/v1/pods?limit=5", nil)
-	if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@a one@c" || !strings.Contains(got, `cluster \"b\" lists without a resourceVersion`) {
+	if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@a one@c" ||
+		!strings.Contains(got, `cluster \"b\" lists without a resourceVersion`) {
 		t.Errorf("one has no version: %q, warnings %s", l.names(), got)
 	}
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=5&strict=true", nil, ""), 502, "members_failed", `cluster "b" lists without a resourceVersion`)
-	if l, resp := h.list("/fleet/api/v1/pods", nil); l.names() != "one@a one@b two@b one@c" || resp.Header["Warning"] != nil {
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=5&strict=true", nil, ""), 502, "members_failed",
+		`cluster "b" lists without a resourceVersion`)
+	if l, resp := h.list("/fleet/api/v1/pods", nil); l.names() != "one@a one@b two@b one@c" ||
+		resp.Header["Warning"] != nil {
 		t.Errorf("without pages: %q, %q", l.names(), resp.Header["Warning"])
 	}
 	h, _ = newFleet(t, gatewaytest.Options{}, versionless, versionless)
-	if l, resp := h.list("/fleet/api/v1/pods?limit=1", nil); l.names() != "one@a two@a one@b two@b" || resp.Header["Warning"] != nil {
+	if l, resp := h.list("/fleet/api/v1/pods?limit=1", nil); l.names() != "one@a two@a one@b two@b" ||
+		resp.Header["Warning"] != nil {
 		t.Errorf("none has a version: %q, %q", l.names(), resp.Header["Warning"])
 	}
 }
 
-// having answers as a member that has pods, which have namespaces, and nodes, which have none.
-func having(h http.HandlerFunc) http.HandlerFunc {
+// withPodsAndNodes returns the handler of a member with namespaced pods and cluster-scoped nodes. It passes other
+// requests to h.
+func withPodsAndNodes(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1" {
 			respond(200, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[
@@ -116,11 +128,13 @@ func having(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// TestFleetNamespaceTakesNoNodes holds: a registry of one namespace takes in nothing that is in none.
+// TestFleetNamespaceTakesNoNodes fails if a registry of one namespace shows cluster-scoped objects.
 func TestFleetNamespaceTakesNoNodes(t *testing.T) {
-	const everythingOfShop = `{"targetCluster":{"clusterNames":["a","b"]},"resourceSelectors":[{"apiVersion":"v1","kind":"*","namespace":"shop"}]}`
+	const everythingOfShop = `{"targetCluster":{"clusterNames":["a","b"]},"resourceSelectors":[{"apiVersion":"v1",` +
+		`"kind":"*","namespace":"shop"}]}`
 	calls := []struct{ method, path string }{
-		{"GET", "/nodes/n"}, {"GET", "/nodes/n?watch=1"}, {"GET", "/watch/nodes/n"}, {"GET", "/watch/nodes"}, {"GET", "/nodes"}, {"GET", "/nodes?watch=1"},
+		{"GET", "/nodes/n"}, {"GET", "/nodes/n?watch=1"}, {"GET", "/watch/nodes/n"}, {"GET", "/watch/nodes"},
+		{"GET", "/nodes"}, {"GET", "/nodes?watch=1"},
 		{"PATCH", "/nodes/n"}, {"PUT", "/nodes/n"}, {"DELETE", "/nodes/n"}, {"DELETE", "/nodes"}, {"POST", "/nodes"},
 		{"GET", "/namespaces"}, {"DELETE", "/namespaces"}, {"DELETE", "/pods"}, {"POST", "/pods"},
 	}
@@ -135,8 +149,9 @@ func TestFleetNamespaceTakesNoNodes(t *testing.T) {
 			}
 		}
 	}
-	pods := having(respond(200, podList("10", "shop/one")))
-	members := []*clustertest.Member{clustertest.NewMember(t, pods), clustertest.NewMember(t, pods), clustertest.NewMember(t, having(respond(200, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"}}`)))}
+	pods := withPodsAndNodes(respond(200, podList("10", "shop/one")))
+	members := []*clustertest.Member{clustertest.NewMember(t, pods), clustertest.NewMember(t, pods),
+		clustertest.NewMember(t, withPodsAndNodes(respond(200, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"}}`)))}
 	h := newGateway(t, gatewaytest.Options{BareWrites: fleet.BareAll})
 	h.AddCluster("a", members[0].Kubeconfig(`{token: t}`))
 	h.AddCluster("b", members[1].Kubeconfig(`{token: t}`))
@@ -146,7 +161,8 @@ func TestFleetNamespaceTakesNoNodes(t *testing.T) {
 	}
 	for _, method := range []string{"GET", "PATCH", "DELETE"} {
 		for _, path := range []string{"n@a", "n/proxy/"} {
-			gatewaytest.WantStatus(t, h.Do(method, "/fleet/api/v1/nodes/"+path, write, ""), 404, "not_global", "no ResourceRegistry")
+			gatewaytest.WantStatus(t, h.Do(method, "/fleet/api/v1/nodes/"+path, write, ""), 404, "not_global",
+				"no ResourceRegistry")
 		}
 	}
 	untouched(members[0], members[1])
@@ -174,7 +190,8 @@ func TestFleetNamespaceTakesNoNodes(t *testing.T) {
 	untouched(members[0], members[1])
 	// With a control-plane cluster it is that one's.
 	h = newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
-	control := clustertest.NewMember(t, having(respond(200, `{"kind":"Status","apiVersion":"v1","status":"Success","code":200}`)))
+	control := clustertest.NewMember(t,
+		withPodsAndNodes(respond(200, `{"kind":"Status","apiVersion":"v1","status":"Success","code":200}`)))
 	h.AddCluster("a", members[0].Kubeconfig(`{token: t}`))
 	h.AddCluster("b", members[1].Kubeconfig(`{token: t}`))
 	h.AddCluster("cp", control.Kubeconfig(`{token: t}`))

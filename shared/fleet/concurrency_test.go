@@ -14,7 +14,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// TestFleetTogether holds: clusters are asked at once, none only after another has answered.
+// TestFleetTogether fails if the fleet calls a cluster only after another has answered. Requests would then need the
+// sum of the clusters' times.
 func TestFleetTogether(t *testing.T) {
 	t.Parallel() // it waits more than it computes
 	const namespaced = "/fleet/api/v1/namespaces/x/pods"
@@ -25,12 +26,14 @@ func TestFleetTogether(t *testing.T) {
 		method, path string
 		answers      [2]http.HandlerFunc
 	}{
-		"list":             {"GET", "/fleet/api/v1/pods", [2]http.HandlerFunc{honest("one"), honest("two")}},
-		"page":             {"GET", "/fleet/api/v1/pods?limit=5", [2]http.HandlerFunc{honest("one"), honest("two")}},
-		"watch":            {"GET", "/fleet/api/v1/pods?watch=1", [2]http.HandlerFunc{honest("one"), honest("two")}},
-		"get":              {"GET", namespaced + "/one", [2]http.HandlerFunc{onlyIn(pod), onlyIn("")}},
-		"delete":           {"DELETE", namespaced + "/one", [2]http.HandlerFunc{onlyIn(""), onlyIn(pod)}},
-		"deletecollection": {"DELETE", namespaced, [2]http.HandlerFunc{honest("one"), honest("two")}},
+		"list": {"GET", "/fleet/api/v1/pods", [2]http.HandlerFunc{withHonestPod("one"), withHonestPod("two")}},
+		"page": {"GET", "/fleet/api/v1/pods?limit=5",
+			[2]http.HandlerFunc{withHonestPod("one"), withHonestPod("two")}},
+		"watch": {"GET", "/fleet/api/v1/pods?watch=1",
+			[2]http.HandlerFunc{withHonestPod("one"), withHonestPod("two")}},
+		"get":              {"GET", namespaced + "/one", [2]http.HandlerFunc{withObject(pod), withObject("")}},
+		"delete":           {"DELETE", namespaced + "/one", [2]http.HandlerFunc{withObject(""), withObject(pod)}},
+		"deletecollection": {"DELETE", namespaced, [2]http.HandlerFunc{withHonestPod("one"), withHonestPod("two")}},
 		"discovery":        {"GET", "/fleet/api/v1", [2]http.HandlerFunc{respond(200, discovers), respond(200, discovers)}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,8 +60,8 @@ func TestFleetTogether(t *testing.T) {
 	}
 }
 
-// TestFleetDiscoveryKept holds: what clusters have is asked once for one caller's calls, and another, of the same rights or of fewer, gets nothing of
-// what was said to the first.
+// TestFleetDiscoveryKept fails if each discovery request of a caller calls all clusters. It also fails if another
+// caller gets results that were cached for the first.
 func TestFleetDiscoveryKept(t *testing.T) {
 	// Each caller sees a resource of their own, as where the cluster's own rights say who may see which.
 	tells := func(w http.ResponseWriter, r *http.Request) {
@@ -67,12 +70,14 @@ func TestFleetDiscoveryKept(t *testing.T) {
 			respond(200, fmt.Sprintf(list, ""))(w, r)
 			return
 		}
-		respond(200, fmt.Sprintf(list, fmt.Sprintf(`{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"of-%s","responseKind":{"kind":"K"},"scope":"Namespaced","verbs":["get"]}]}]}`,
+		respond(200, fmt.Sprintf(list, fmt.Sprintf(`{"metadata":{},"versions":[{"version":"v1",`+
+			`"resources":[{"resource":"of-%s","responseKind":{"kind":"K"},"scope":"Namespaced","verbs":["get"]}]}]}`,
 			r.Header.Get("Impersonate-User"))))(w, r)
 	}
 	h, members := newFleet(t, gatewaytest.Options{}, tells, tells)
 	h.AddRegistry("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"*"}]}`)
-	h.Grant("some", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["b"],"verbs":["get"]}`)
+	h.Grant("some", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["b"],`+
+		`"verbs":["get"]}`)
 	for _, tt := range []struct {
 		user, group string
 		asked       [2]int
@@ -84,7 +89,8 @@ func TestFleetDiscoveryKept(t *testing.T) {
 		h.LogIn(tt.user, tt.group)
 		for range 2 {
 			got, resp := h.DoText("GET", "/fleet/api/v1", nil, "")
-			if resp.StatusCode != 200 || strings.Count(got, `"of-`) != 1 || !strings.Contains(got, `"of-`+tt.user+`"`) || resp.Header["Warning"] != nil {
+			if resp.StatusCode != 200 || strings.Count(got, `"of-`) != 1 || !strings.Contains(got, `"of-`+tt.user+`"`) ||
+				resp.Header["Warning"] != nil {
 				t.Errorf("%s: %s %q %s", tt.user, resp.Status, resp.Header["Warning"], got)
 			}
 		}
@@ -102,8 +108,8 @@ func TestFleetDiscoveryKept(t *testing.T) {
 	}
 }
 
-// TestFleetDiscoveryOnce holds: clusters are asked once for one caller's calls that come together, and the first caller's going costs the others
-// nothing.
+// TestFleetDiscoveryOnce fails if concurrent discovery requests of one caller each call all clusters. It also fails if
+// the others get an error when the first of them is canceled.
 func TestFleetDiscoveryOnce(t *testing.T) {
 	began, goOn := make(chan struct{}), make(chan struct{})
 	var asked atomic.Int32
@@ -139,7 +145,8 @@ func TestFleetDiscoveryOnce(t *testing.T) {
 	<-began
 	for range together {
 		all.Go(func() {
-			if got, resp := h.DoText("GET", "/fleet/apis", nil, ""); resp.StatusCode != 200 || strings.Contains(resp.Header.Get("Warning"), "left out") || !strings.Contains(got, "APIGroupList") {
+			if got, resp := h.DoText("GET", "/fleet/apis", nil, ""); resp.StatusCode != 200 ||
+				strings.Contains(resp.Header.Get("Warning"), "left out") || !strings.Contains(got, "APIGroupList") {
 				t.Errorf("%s %q %s", resp.Status, resp.Header["Warning"], got)
 			}
 		})

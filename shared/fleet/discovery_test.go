@@ -10,11 +10,12 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetLargeDiscovery holds: a member whose discovery is too large to be read, however small it comes, costs a warning.
+// TestFleetLargeDiscovery fails if a member whose compressed discovery is too large breaks discovery of the others.
 func TestFleetLargeDiscovery(t *testing.T) {
 	const list = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[`
 	core := func(resource string) string {
-		return list + `{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"` + resource + `","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["get"]}]}]}]`
+		return list + `{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"` + resource +
+			`","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["get"]}]}]}]`
 	}
 	discovers := func(resource string, padding int) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -34,7 +35,8 @@ func TestFleetLargeDiscovery(t *testing.T) {
 	h.AddRegistry("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"*"}]}`)
 	got, resp := h.DoText("GET", "/fleet/api/v1", nil, "")
 	warnings := strings.Join(resp.Header["Warning"], "\n")
-	if resp.StatusCode != 200 || !strings.Contains(got, `"pods"`) || strings.Contains(got, `"others"`) || !strings.Contains(got, `"more"`) {
+	if resp.StatusCode != 200 || !strings.Contains(got, `"pods"`) || strings.Contains(got, `"others"`) ||
+		!strings.Contains(got, `"more"`) {
 		t.Errorf("%s: %s", resp.Status, got)
 	}
 	if !strings.Contains(warnings, `cluster \"b\": it is over 4 MiB`) || strings.Contains(warnings, `\"c\"`) {

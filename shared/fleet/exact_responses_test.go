@@ -14,8 +14,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetRefusalIsWhole checks that a refusal keeps its code and all its causes. A client of server-side apply would
-// otherwise not see what to force.
+// TestFleetRefusalIsWhole fails if a refusal loses its code or its causes. A client of server-side apply would then not
+// see the fields that it may force.
 func TestFleetRefusalIsWhole(t *testing.T) {
 	const causes = 2000
 	one := `{"reason":"FieldManagerConflict","message":"conflict with \"other\" using v1","field":".data.` +
@@ -44,8 +44,8 @@ func TestFleetRefusalIsWhole(t *testing.T) {
 	}
 }
 
-// TestFleetWriteDone checks that a write which a cluster has done is never answered with an error. A client would write
-// again, and a generateName would make copies.
+// TestFleetWriteDone fails if a completed write is answered with an error. A client would write again, and a
+// generateName would make copies.
 func TestFleetWriteDone(t *testing.T) {
 	twice := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one"},"metadata":{"name":"two"}}`
 	for name, answer := range map[string]http.HandlerFunc{
@@ -81,8 +81,8 @@ func TestFleetWriteDone(t *testing.T) {
 	}
 }
 
-// TestFleetSourceIsExact checks that no field of an object hides the source annotation from the gateway. A patch of the
-// answer would otherwise change another cluster's object.
+// TestFleetSourceIsExact fails if a field of an object hides the source annotation from the gateway. A patch of the
+// response would then change another cluster's object.
 func TestFleetSourceIsExact(t *testing.T) {
 	const forged = `"metadata":{"name":"one","namespace":"x",` +
 		`"annotations":{"resource.karmada.io/cached-from-cluster":"b"}}`
@@ -107,11 +107,10 @@ func TestFleetSourceIsExact(t *testing.T) {
 	}
 }
 
-// TestFleetWatchLaterEvents checks that sendInitialEvents=false sends no object that was there before, as with one
-// cluster.
+// TestFleetWatchLaterEvents fails if sendInitialEvents=false sends objects that existed before.
 func TestFleetWatchLaterEvents(t *testing.T) {
 	for _, version := range []string{"", "&resourceVersion=0"} {
-		h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) {
+		h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), _ *http.Request) {
 			flush(podList("5",
 				"x/before"))
 		}, func(flush func(string), r *http.Request) {
@@ -129,15 +128,15 @@ func TestFleetWatchLaterEvents(t *testing.T) {
 	}
 }
 
-// TestFleetWatchTooLarge checks that a watch does not leave a cluster out in silence: after an event that is too large
-// it ends with 410.
+// TestFleetWatchTooLarge fails if a watch goes on without a cluster whose event is too large. It must end with 410.
 func TestFleetWatchTooLarge(t *testing.T) {
-	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) { flush(podList("5")) },
-		func(flush func(string), r *http.Request) {
-			flush(podEvent("ADDED", "small", "6"))
-			flush(podEvent("ADDED", strings.Repeat("x", 17<<20), "7"))
-			<-r.Context().Done()
-		}))
+	h, _ := newFleet(t, gatewaytest.Options{},
+		serveWatch(func(flush func(string), _ *http.Request) { flush(podList("5")) },
+			func(flush func(string), r *http.Request) {
+				flush(podEvent("ADDED", "small", "6"))
+				flush(podEvent("ADDED", strings.Repeat("x", 17<<20), "7"))
+				<-r.Context().Done()
+			}))
 	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1", nil, "")
 	lines := bufio.NewReader(resp.Body)
 	if e := nextEvent(t, lines); e.Object.Metadata.Name != "small" {
@@ -148,13 +147,13 @@ func TestFleetWatchTooLarge(t *testing.T) {
 	}
 }
 
-// TestFleetWatchKindTable checks that a custom resource of kind Table is watched as an object.
+// TestFleetWatchKindTable fails if a custom resource of kind Table is not watched as an object.
 func TestFleetWatchKindTable(t *testing.T) {
 	table := func(name, version string) string {
 		return fmt.Sprintf(`{"apiVersion":"x.io/v1","kind":"Table","metadata":{"name":%q,"namespace":"x",`+
 			`"resourceVersion":%q}}`, name, version)
 	}
-	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), _ *http.Request) {
 		flush(`{"apiVersion":"x.io/v1","items":[` + table("one", "4") +
 			`],"kind":"TableList","metadata":{"resourceVersion":"5"}}`)
 	}, func(flush func(string), r *http.Request) {
@@ -169,8 +168,7 @@ func TestFleetWatchKindTable(t *testing.T) {
 	}
 }
 
-// TestFleetStrictDuplicates checks that fieldValidation counts for names that a body has twice, also where the gateway
-// rewrites it.
+// TestFleetStrictDuplicates fails if fieldValidation ignores a duplicate field in a body that the gateway rewrites.
 func TestFleetStrictDuplicates(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, respond(201,
 		`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`))

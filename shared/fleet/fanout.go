@@ -21,6 +21,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -122,7 +123,7 @@ func (q *ask) call(ctx context.Context, t target, out outgoing, ready func(a *an
 	}
 	rt := q.routeTo(t.Name, out.path)
 	req := request(ctx, q.r, out)
-	a.resp, a.err = forward.Open(req, forward.Call{Route: rt, Query: out.query.Encode(), User: q.user, Member: m, Renew: q.f.cfg.Members.Renew}) //nolint:bodyclose // by the answer's reader, or above
+	a.resp, a.err = forward.Open(req, forward.Call{Request: route.NewRequest(req.Method, rt, out.query.Encode(), req.Header), User: q.user, Member: m, Renew: q.f.cfg.Members.Renew}) //nolint:bodyclose // by the answer's reader, or above
 	if a.err != nil {
 		return a
 	}

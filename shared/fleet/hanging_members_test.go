@@ -16,8 +16,9 @@ import (
 
 const kindsOfX = "/apis/x.io/v1" // where members say what their resources are
 
-// hanging answers nothing of its kinds, and with h what is asked else, until it is released.
-func hanging(until <-chan struct{}, h http.HandlerFunc) http.HandlerFunc {
+// hangInDiscovery returns a handler that answers discovery of x.io/v1 only after until is closed. It passes other
+// requests to h.
+func hangInDiscovery(until <-chan struct{}, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == kindsOfX {
 			select {
@@ -30,8 +31,9 @@ func hanging(until <-chan struct{}, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// soon returns what one gives, and fails if that takes a minute, which is less than gatewaytest.FleetDeadline.
-func soon[T any](t *testing.T, what string, one func() T) (v T) {
+// awaitResult returns the result of one. It fails the test after a minute, which is less than
+// gatewaytest.FleetDeadline.
+func awaitResult[T any](t *testing.T, what string, one func() T) (v T) {
 	t.Helper()
 	got := make(chan T, 1)
 	go func() { got <- one() }() // ends with the gateway
@@ -43,8 +45,8 @@ func soon[T any](t *testing.T, what string, one func() T) (v T) {
 	return v
 }
 
-// counted are the questions for its kinds that a member has got.
-func counted(m *clustertest.Member) (n int) {
+// discoveryCount returns the number of discovery requests that a member has received for x.io/v1.
+func discoveryCount(m *clustertest.Member) (n int) {
 	for _, r := range m.Requests() {
 		if r.URI == kindsOfX {
 			n++
@@ -53,31 +55,35 @@ func counted(m *clustertest.Member) (n int) {
 	return n
 }
 
-// TestFleetWatchHangs holds: while it is not known whether a cluster takes part that came later, since it hangs, the events of others come; and it
-// is taken in once it says.
+// TestFleetWatchHangs adds a cluster that hangs in discovery to a running watch. If this fails, events of other
+// clusters wait for it, or its objects never appear.
 func TestFleetWatchHangs(t *testing.T) {
 	t.Parallel() // it waits more than it computes
 	const kinds = "gateways=Gateway/Namespaced"
 	list := `{"kind":"GatewayList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"5"},"items":[%s]}`
-	event := `{"type":"MODIFIED","object":{"kind":"Gateway","apiVersion":"x.io/v1","metadata":{"name":"g","namespace":"ns","resourceVersion":"%d"}}}` + "\n"
+	event := `{"type":"MODIFIED","object":{"kind":"Gateway","apiVersion":"x.io/v1","metadata":{"name":"g",` +
+		`"namespace":"ns","resourceVersion":"%d"}}}` + "\n"
 	send, released := make(chan struct{}), make(chan struct{})
-	a := clustertest.NewMember(t, says(kinds, watching(func(flush func(string), _ *http.Request) { flush(fmt.Sprintf(list, "")) }, func(flush func(string), r *http.Request) {
-		flush("")
-		for i := 6; ; i++ {
-			select {
-			case <-send:
-				flush(fmt.Sprintf(event, i))
-			case <-r.Context().Done():
-				return
-			}
-		}
-	})))
-	b := clustertest.NewMember(t, hanging(released, says(kinds, watching(func(flush func(string), _ *http.Request) {
-		flush(fmt.Sprintf(list, `{"metadata":{"name":"of-b","namespace":"ns","resourceVersion":"4"}}`))
-	}, func(flush func(string), r *http.Request) {
-		flush("")
-		<-r.Context().Done()
-	}))))
+	a := clustertest.NewMember(t, withKinds(kinds,
+		serveWatch(func(flush func(string), _ *http.Request) { flush(fmt.Sprintf(list, "")) },
+			func(flush func(string), r *http.Request) {
+				flush("")
+				for i := 6; ; i++ {
+					select {
+					case <-send:
+						flush(fmt.Sprintf(event, i))
+					case <-r.Context().Done():
+						return
+					}
+				}
+			})))
+	b := clustertest.NewMember(t,
+		hangInDiscovery(released, withKinds(kinds, serveWatch(func(flush func(string), _ *http.Request) {
+			flush(fmt.Sprintf(list, `{"metadata":{"name":"of-b","namespace":"ns","resourceVersion":"4"}}`))
+		}, func(flush func(string), r *http.Request) {
+			flush("")
+			<-r.Context().Done()
+		}))))
 	h := newGateway(t, gatewaytest.Options{})
 	h.AddCluster("a", a.Kubeconfig(`{token: t}`))
 	h.AddRegistry("gateways", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
@@ -85,7 +91,7 @@ func TestFleetWatchHangs(t *testing.T) {
 	lines := bufio.NewReader(resp.Body)
 	next := func(name string) {
 		t.Helper()
-		line := soon(t, name, func() string { line, _ := lines.ReadString('\n'); return line })
+		line := awaitResult(t, name, func() string { line, _ := lines.ReadString('\n'); return line })
 		if !strings.Contains(line, `"name":"`+name+`"`) {
 			t.Fatalf("%q, want an event of %s", line, name)
 		}
@@ -93,7 +99,7 @@ func TestFleetWatchHangs(t *testing.T) {
 	send <- struct{}{}
 	next("g")
 	h.AddCluster("b", b.Kubeconfig(`{token: t}`))
-	waittest.Until(t, "the cluster that came is asked for its kinds", func() bool { return counted(b) > 0 })
+	waittest.Until(t, "the cluster that came is asked for its kinds", func() bool { return discoveryCount(b) > 0 })
 	for range 3 {
 		send <- struct{}{}
 		next("g")
@@ -102,13 +108,14 @@ func TestFleetWatchHangs(t *testing.T) {
 	next("of-b")
 }
 
-// TestFleetHangs holds: a cluster that hangs, and never said what its resources are, holds up no read of an object that was found before; nor is it
-// waited for by each call.
+// TestFleetHangs has a cluster that hangs in discovery. If this fails, reads of an object that another cluster has wait
+// for it, or every list waits for it anew.
 func TestFleetHangs(t *testing.T) {
 	t.Parallel() // it waits more than it computes
 	h := newGateway(t, gatewaytest.Options{})
 	never := make(chan struct{})
-	a, b := clustertest.NewMember(t, says("gateways=Gateway/Namespaced", gateways("of-a"))), clustertest.NewMember(t, hanging(never, respond(200, "ok")))
+	a, b := clustertest.NewMember(t, withKinds("gateways=Gateway/Namespaced", withGateway("of-a"))),
+		clustertest.NewMember(t, hangInDiscovery(never, respond(200, "ok")))
 	t.Cleanup(func() { close(never) })
 	h.AddCluster("a", a.Kubeconfig(`{token: t}`))
 	h.AddCluster("b", b.Kubeconfig(`{token: t}`))
@@ -118,8 +125,9 @@ func TestFleetHangs(t *testing.T) {
 	if resp := h.Do("GET", one+"?clusters=a", nil, ""); resp.StatusCode != 200 {
 		t.Fatalf("where it is: %s", resp.Status)
 	}
-	resp := soon(t, "a get", func() *http.Response { return h.Do("GET", one, nil, "") })
-	if got := strings.Join(resp.Header["Warning"], "\n"); resp.StatusCode != 200 || !strings.Contains(got, `cluster \"b\" does not say now`) {
+	resp := awaitResult(t, "a get", func() *http.Response { return h.Do("GET", one, nil, "") })
+	if got := strings.Join(resp.Header["Warning"], "\n"); resp.StatusCode != 200 ||
+		!strings.Contains(got, `cluster \"b\" does not say now`) {
 		t.Errorf("%s, warnings %s", resp.Status, got)
 	}
 
@@ -131,24 +139,28 @@ func TestFleetHangs(t *testing.T) {
 	const lists = 5
 	for range lists {
 		l, resp := h.list("/fleet/apis/x.io/v1/gateways", nil)
-		if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "of-a@a" || !strings.Contains(got, `cluster \"b\" does not say now`) {
+		if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "of-a@a" ||
+			!strings.Contains(got, `cluster \"b\" does not say now`) {
 			t.Errorf("%q, warnings %s", l.names(), got)
 		}
 	}
-	if n := counted(b); n == 0 || n >= lists {
+	if n := discoveryCount(b); n == 0 || n >= lists {
 		t.Errorf("%d lists wait for a cluster that hangs %d times", lists, n)
 	}
 }
 
-// TestFleetWatchUnknownGrant holds: a watch ends when a cluster may not be called any more, also where it is not known now who takes part.
+// TestFleetWatchUnknownGrant fails if a watch goes on after the caller lost the right to a cluster while discovery of
+// another fails.
 func TestFleetWatchUnknownGrant(t *testing.T) {
 	t.Parallel() // it waits more than it computes
-	a := clustertest.NewMember(t, says("gateways=Gateway/Namespaced", watching(func(flush func(string), _ *http.Request) {
-		flush(`{"kind":"GatewayList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"g","namespace":"ns","resourceVersion":"4"}}]}`)
-	}, func(flush func(string), r *http.Request) {
-		flush("")
-		<-r.Context().Done()
-	})))
+	a := clustertest.NewMember(t,
+		withKinds("gateways=Gateway/Namespaced", serveWatch(func(flush func(string), _ *http.Request) {
+			flush(`{"kind":"GatewayList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"5"},` +
+				`"items":[{"metadata":{"name":"g","namespace":"ns","resourceVersion":"4"}}]}`)
+		}, func(flush func(string), r *http.Request) {
+			flush("")
+			<-r.Context().Done()
+		})))
 	b := clustertest.NewMember(t, refuse(503, "ServiceUnavailable", "it starts"))
 	h := newGateway(t, gatewaytest.Options{})
 	h.AddCluster("a", a.Kubeconfig(`{token: t}`))
@@ -164,15 +176,17 @@ func TestFleetWatchUnknownGrant(t *testing.T) {
 		t.Fatalf("%s: %q, %v", resp.Status, line, err)
 	}
 	h.Delete("clusterrolebindings/of-a")
-	if rest := soon(t, "the end", func() string { text, _ := io.ReadAll(lines); return string(text) }); !strings.Contains(rest, `"code":410`) {
+	if rest := awaitResult(t, "the end",
+		func() string { text, _ := io.ReadAll(lines); return string(text) }); !strings.Contains(rest, `"code":410`) {
 		t.Errorf("it ends with %q", rest)
 	}
 }
 
-// TestFleetRegisteredAnew holds: what a cluster said is not the word of another that is registered by its name afterwards.
+// TestFleetRegisteredAnew fails if discovery of a removed cluster is used for a new cluster of the same name.
 func TestFleetRegisteredAnew(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
-	old, other := clustertest.NewMember(t, says("gateways=Gateway/Namespaced", gateways("old"))), clustertest.NewMember(t, says("gateways=Other/Namespaced", gateways("new")))
+	old, other := clustertest.NewMember(t, withKinds("gateways=Gateway/Namespaced", withGateway("old"))),
+		clustertest.NewMember(t, withKinds("gateways=Other/Namespaced", withGateway("new")))
 	h.AddCluster("a", old.Kubeconfig(`{token: t}`))
 	h.AddRegistry("gateways", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
 	if l, _ := h.list("/fleet/apis/x.io/v1/gateways", nil); l.names() != "old@a" {
@@ -182,7 +196,7 @@ func TestFleetRegisteredAnew(t *testing.T) {
 	h.RotateSecret("a", other.Kubeconfig(`{token: t}`))
 	h.AddCluster("a", nil)
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/apis/x.io/v1/gateways", nil, ""), 404, "not_global", "not global")
-	if got := requestsOf(other); got != "" {
+	if got := requestsExceptDiscovery(other); got != "" {
 		t.Errorf("it is asked %s", got)
 	}
 }

@@ -19,8 +19,10 @@ import (
 )
 
 func TestFleetList(t *testing.T) {
-	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("10", "x/one", "x/two")), respond(200, podList("20")), respond(200, podList("5", "y/one")))
-	for _, form := range []string{"/fleet", "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", allClusters, "/bridge/fleet"} {
+	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("10", "x/one", "x/two")),
+		respond(200, podList("20")), respond(200, podList("5", "y/one")))
+	for _, form := range []string{"/fleet", "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", allClusters,
+		"/bridge/fleet"} {
 		l, resp := h.list(form+"/api/v1/pods?labelSelector=a%3Db&pretty=false", nil)
 		if got := l.names(); got != "one@a two@a one@c" || l.Kind != "PodList" || resp.Header["Warning"] != nil {
 			t.Errorf("%s: %s %q, %q", form, l.Kind, got, resp.Header["Warning"])
@@ -41,36 +43,48 @@ func TestFleetList(t *testing.T) {
 	}
 	for _, m := range members {
 		got := m.Requests()[0]
-		if got.URI != "/api/v1/pods?labelSelector=a%3Db&pretty=false" || got.Header.Get("Impersonate-User") != "alice" || got.Header.Get("Authorization") != "Bearer t" || got.Header.Get("Accept-Encoding") != "identity" {
+		if got.URI != "/api/v1/pods?labelSelector=a%3Db&pretty=false" || got.Header.Get("Impersonate-User") != "alice" ||
+			got.Header.Get("Authorization") != "Bearer t" || got.Header.Get("Accept-Encoding") != "identity" {
 			t.Errorf("the member is asked %s %v", got.URI, got.Header)
 		}
 	}
 	// Some clusters only.
-	for query, want := range map[string]string{"clusters=c,a": "one@a two@a one@c", "clusters=c": "one@c", "clusterSelector=env%3Dprod": ""} {
+	for query, want := range map[string]string{"clusters=c,a": "one@a two@a one@c", "clusters=c": "one@c",
+		"clusterSelector=env%3Dprod": ""} {
 		if query == "clusterSelector=env%3Dprod" {
-			gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?"+query, nil, ""), 404, "unknown_cluster", "clusterSelector")
+			gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?"+query, nil, ""), 404, "unknown_cluster",
+				"clusterSelector")
 			continue
 		}
 		if l, _ := h.list("/fleet/api/v1/pods?"+query, nil); l.names() != want {
 			t.Errorf("%s: %q", query, l.names())
 		}
 	}
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?clusters=nope", nil, ""), 404, "unknown_cluster", `no cluster "nope"`)
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?clusters=nope", nil, ""), 404, "unknown_cluster",
+		`no cluster "nope"`)
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/secrets", nil, ""), 404, "not_global", "no ResourceRegistry")
 	for _, accept := range []string{"application/vnd.kubernetes.protobuf", "application/cbor", "application/cbor-seq"} {
-		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods", http.Header{"Accept": {accept}}, ""), 406, "not_acceptable", "application/json")
-		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?watch=1", http.Header{"Accept": {accept}}, ""), 406, "not_acceptable", "application/json")
+		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods", http.Header{"Accept": {accept}}, ""), 406,
+			"not_acceptable", "application/json")
+		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?watch=1", http.Header{"Accept": {accept}}, ""), 406,
+			"not_acceptable", "application/json")
 	}
-	if l, _ := h.list("/fleet/api/v1/pods", http.Header{"Accept": {"application/cbor, application/json"}}); l.Kind != "PodList" {
+	if l, _ := h.list("/fleet/api/v1/pods",
+		http.Header{"Accept": {"application/cbor, application/json"}}); l.Kind != "PodList" {
 		t.Errorf("to a client that prefers CBOR goes %+v", l)
 	}
-	gatewaytest.WantStatus(t, h.Do("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/cbor"}}, "\xd9\xd9\xf7\xa0"), 415, "unsupported_media", "JSON, YAML and protobuf")
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersion=5", nil, ""), 410, "expired", "not one of the fleet's")
+	gatewaytest.WantStatus(t, h.Do("POST", "/fleet/api/v1/namespaces/x/pods",
+		http.Header{"Content-Type": {"application/cbor"}}, "\xd9\xd9\xf7\xa0"), 415, "unsupported_media",
+		"JSON, YAML and protobuf")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersion=5", nil, ""), 410, "expired",
+		"not one of the fleet's")
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=x", nil, ""), 400, "bad_request", "limit")
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=1&continue=x", nil, ""), 400, "bad_request", "continue")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=1&continue=x", nil, ""), 400, "bad_request",
+		"continue")
 }
 
-// TestFleetPartialFailure holds: what a member does not answer costs a warning, and an error where the caller wants all.
+// TestFleetPartialFailure fails if one member without an answer fails a list, gives no warning, or succeeds in a strict
+// list.
 func TestFleetPartialFailure(t *testing.T) {
 	t.Parallel() // it waits more than it computes
 	release := make(chan struct{})
@@ -80,12 +94,14 @@ func TestFleetPartialFailure(t *testing.T) {
 		bad     http.HandlerFunc // nil for nobody who listens
 		warning string
 	}{
-		"forbidden":      {refuse(403, "Forbidden", "pods is forbidden: because"), `cluster \"b\": pods is forbidden: because`},
-		"lacks the kind": {refuse(404, "NotFound", "the server could not find the requested resource"), "could not find the requested resource"},
-		"fails":          {respond(500, "oops"), `cluster \"b\": HTTP 500`},
-		"hangs":          {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "did not answer within"},
-		"breaks off":     {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, `cluster \"b\"`},
-		"no list":        {respond(200, `{"kind":"Pod","metadata":{}}`), "cannot be read"},
+		"forbidden": {refuse(403, "Forbidden", "pods is forbidden: because"),
+			`cluster \"b\": pods is forbidden: because`},
+		"lacks the kind": {refuse(404, "NotFound", "the server could not find the requested resource"),
+			"could not find the requested resource"},
+		"fails":      {respond(500, "oops"), `cluster \"b\": HTTP 500`},
+		"hangs":      {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "did not answer within"},
+		"breaks off": {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, `cluster \"b\"`},
+		"no list":    {respond(200, `{"kind":"Pod","metadata":{}}`), "cannot be read"},
 		"hangs in its head": {func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, `{"kind":"PodList",`)
 			_ = http.NewResponseController(w).Flush()
@@ -96,7 +112,8 @@ func TestFleetPartialFailure(t *testing.T) {
 			w.Header().Set("Location", "http://x/")
 			w.WriteHeader(302)
 		}, "HTTP 302"},
-		"another form": {respond(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[{"name":"Name"}],"rows":[]}`), "another form"},
+		"another form": {respond(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},`+
+			`"columnDefinitions":[{"name":"Name"}],"rows":[]}`), "another form"},
 		"is not there": {nil, "connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +124,8 @@ func TestFleetPartialFailure(t *testing.T) {
 			}
 			h, members := newFleet(t, gatewaytest.Options{FleetDeadline: deadline}, good, tt.bad)
 			if tt.bad == nil {
-				h.RotateSecret("b", bytes.Replace(members[1].Kubeconfig(`{token: t}`), []byte(members[1].URL), []byte("https://127.0.0.1:1"), 1))
+				h.RotateSecret("b", bytes.Replace(members[1].Kubeconfig(`{token: t}`), []byte(members[1].URL),
+					[]byte("https://127.0.0.1:1"), 1))
 			}
 			forms := []string{"/fleet"}
 			if name == "forbidden" {
@@ -115,7 +133,8 @@ func TestFleetPartialFailure(t *testing.T) {
 			}
 			for _, form := range forms {
 				l, resp := h.list(form+"/api/v1/pods", nil)
-				if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@a" || !strings.HasPrefix(got, "299 clusterpass ") || !strings.Contains(got, tt.warning) {
+				if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@a" ||
+					!strings.HasPrefix(got, "299 clusterpass ") || !strings.Contains(got, tt.warning) {
 					t.Errorf("%s: %q, warnings %s", form, l.names(), got)
 				}
 				if v, err := cursor.ParseVersion(l.Metadata.ResourceVersion); err != nil || len(v) != 1 {
@@ -131,7 +150,8 @@ func TestFleetPartialFailure(t *testing.T) {
 	}
 }
 
-// TestFleetOwners holds: a cluster that hangs does not hold up reads of an object that another has again, and holds up whatever must know.
+// TestFleetOwners has a cluster that hangs. If this fails, reads of an object that another cluster had before wait for
+// it, or writes do not wait.
 func TestFleetOwners(t *testing.T) {
 	t.Parallel() // it waits more than it computes
 	var hangs, gone, both atomic.Bool
@@ -207,7 +227,7 @@ func TestFleetOwners(t *testing.T) {
 	send(t, "GET", "", nil, 409, "is in 2 clusters")
 }
 
-// TestFleetMisdirected holds: nothing is done elsewhere because the cluster that is meant does not take part, or does not answer.
+// TestFleetMisdirected fails if a write reaches a cluster other than the one that the request names.
 func TestFleetMisdirected(t *testing.T) {
 	t.Parallel() // it waits more than it computes
 	var asked atomic.Int32
@@ -217,40 +237,49 @@ func TestFleetMisdirected(t *testing.T) {
 		}
 		respond(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
 	}
-	h, _ := newFleet(t, gatewaytest.Options{FleetDeadline: hangDeadline}, pod, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	h, _ := newFleet(t, gatewaytest.Options{FleetDeadline: hangDeadline}, pod,
+		func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	h.AddRegistry("gates", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"g.io/v1","kind":"Gate"}]}`)
 	const one = "/fleet/api/v1/namespaces/x/pods/one"
 	body := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","annotations":{"%s":"b"}}}`
 	for _, annotation := range []string{"clusterpass.io/cluster", "resource.karmada.io/cached-from-cluster"} {
-		gatewaytest.WantStatus(t, h.Do("PUT", one+"?clusters=a", http.Header{"Content-Type": {"application/json"}}, fmt.Sprintf(body, annotation)), 422, "no_placement", `of cluster "b"`)
+		gatewaytest.WantStatus(t, h.Do("PUT", one+"?clusters=a", http.Header{"Content-Type": {"application/json"}},
+			fmt.Sprintf(body, annotation)), 422, "no_placement", `of cluster "b"`)
 	}
 	for _, query := range []string{"?clusters=", "?clusters=a,", "?clusters=a&clusters="} {
-		gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet/api/v1/namespaces/x/pods"+query, nil, ""), 400, "bad_request", "clusters")
+		gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet/api/v1/namespaces/x/pods"+query, nil, ""), 400, "bad_request",
+			"clusters")
 	}
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/apis/g.io/v1/gateses", nil, ""), 502, "members_failed", "is not known now")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/apis/g.io/v1/gateses", nil, ""), 502, "members_failed",
+		"is not known now")
 	if n := asked.Load(); n > 0 {
 		t.Errorf("%d writes reached a cluster", n)
 	}
 }
 
 func TestFleetAllFail(t *testing.T) {
-	h, _ := newFleet(t, gatewaytest.Options{}, refuse(403, "Forbidden", "no pods for you"), refuse(403, "Forbidden", "nor here"))
+	h, _ := newFleet(t, gatewaytest.Options{}, refuse(403, "Forbidden", "no pods for you"),
+		refuse(403, "Forbidden", "nor here"))
 	for _, form := range []string{"/fleet", allClusters} {
-		gatewaytest.WantStatus(t, h.Do("GET", form+"/api/v1/pods", nil, ""), 403, "members_refused", `cluster "a": no pods for you; cluster "b": nor here`)
+		gatewaytest.WantStatus(t, h.Do("GET", form+"/api/v1/pods", nil, ""), 403, "members_refused",
+			`cluster "a": no pods for you; cluster "b": nor here`)
 	}
 	h, _ = newFleet(t, gatewaytest.Options{}, refuse(403, "Forbidden", "no pods for you"), respond(500, ""))
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods", nil, ""), 502, "members_failed", `cluster "a": no pods for you; cluster "b": HTTP 500`)
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods", nil, ""), 502, "members_failed",
+		`cluster "a": no pods for you; cluster "b": HTTP 500`)
 	plain := respond(404, "404 page not found\n") // what kube-apiserver says of a kind that it has not
 	h, _ = newFleet(t, gatewaytest.Options{}, plain, plain)
 	for method, path := range map[string]string{"GET": "", "DELETE": "/one", "PATCH": "/one@b"} {
-		gatewaytest.WantStatus(t, h.Do(method, "/fleet/api/v1/namespaces/x/pods"+path, nil, ""), 404, "members_refused", `": the server could not find the requested resource`)
+		gatewaytest.WantStatus(t, h.Do(method, "/fleet/api/v1/namespaces/x/pods"+path, nil, ""), 404, "members_refused",
+			`": the server could not find the requested resource`)
 	}
 	h, _ = newFleet(t, gatewaytest.Options{}, refuse(410, "Expired", "too old"), respond(200, podList("1")))
 	version := cursor.Version{h.clusterID("a"): "10", h.clusterID("b"): "20"}.String()
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+version, nil, ""), 410, "expired", "too old")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+version, nil,
+		""), 410, "expired", "too old")
 }
 
-// TestFleetBreaksOff holds: a member that dies in the middle of its list ends the whole answer, which does not look whole.
+// TestFleetBreaksOff fails if a client cannot recognize that a member's list ended too early.
 func TestFleetBreaksOff(t *testing.T) {
 	large := podList("10", "x/"+strings.Repeat("y", 1<<20)) // so that a part is on its way to the client by then
 	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, large), func(w http.ResponseWriter, _ *http.Request) {
@@ -295,8 +324,10 @@ func TestFleetTables(t *testing.T) {
 			respond(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[`+columns+`],"rows":[{"cells":[`+cells+`],"object":{"metadata":{"name":"x","namespace":"n"}}}]}`)(w, r)
 		}
 	}
-	h, _ := newFleet(t, gatewaytest.Options{}, table(`{"name":"Name","format":"name"},{"name":"Age"}`, `"x","5d"`), table(`{"name":"Name","format":"name"},{"name":"New"},{"name":"Age"}`, `"x",1,"6d"`))
-	l, _ := h.list("/fleet/api/v1/pods", http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}})
+	h, _ := newFleet(t, gatewaytest.Options{}, table(`{"name":"Name","format":"name"},{"name":"Age"}`, `"x","5d"`),
+		table(`{"name":"Name","format":"name"},{"name":"New"},{"name":"Age"}`, `"x",1,"6d"`))
+	l, _ := h.list("/fleet/api/v1/pods",
+		http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}})
 	var columns []string
 	for _, c := range l.ColumnDefinitions {
 		columns = append(columns, c.Name)
@@ -306,10 +337,12 @@ func TestFleetTables(t *testing.T) {
 	}
 }
 
-// TestFleetAccess holds: a cluster without a grant is neither asked nor named; who has none at all learns nothing.
+// TestFleetAccess fails if a cluster without a grant is called, or if a refusal reveals its name.
 func TestFleetAccess(t *testing.T) {
-	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("10", "x/one")), respond(200, podList("20", "x/two")))
-	h.Grant("some", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a","zzz"],"verbs":["get"]}`)
+	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("10", "x/one")),
+		respond(200, podList("20", "x/two")))
+	h.Grant("some", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a","zzz"],`+
+		`"verbs":["get"]}`)
 	as := func(groups ...string) {
 		h.ClientTLS.Certificates[0] = h.ClientCertificate("bob", groups...)
 		h.HTTPClient.CloseIdleConnections()
@@ -319,22 +352,29 @@ func TestFleetAccess(t *testing.T) {
 	if l.names() != "one@a" || resp.Header["Warning"] != nil || len(members[1].Requests()) != 0 {
 		t.Errorf("%q, %v, b was asked %d times", l.names(), resp.Header["Warning"], len(members[1].Requests()))
 	}
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?clusters=a,b", nil, ""), 403, "forbidden", `clusters.cluster.karmada.io "b" is forbidden`)
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?clusters=nope", nil, ""), 403, "forbidden", `clusters.cluster.karmada.io "nope" is forbidden`)
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?clusters=zzz", nil, ""), 404, "unknown_cluster", `no cluster "zzz"`)
-	gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet/api/v1/namespaces/x/pods/one", nil, ""), 403, "forbidden", "cannot delete any cluster")
-	for _, path := range []string{"/fleet/api/v1/namespaces/x/pods/..@a", "/fleet/api/v1/foo/%2e%2e@a/namespaces/d/services/x/proxy/secret"} {
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?clusters=a,b", nil, ""), 403, "forbidden",
+		`clusters.cluster.karmada.io "b" is forbidden`)
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?clusters=nope", nil, ""), 403, "forbidden",
+		`clusters.cluster.karmada.io "nope" is forbidden`)
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?clusters=zzz", nil, ""), 404, "unknown_cluster",
+		`no cluster "zzz"`)
+	gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet/api/v1/namespaces/x/pods/one", nil, ""), 403, "forbidden",
+		"cannot delete any cluster")
+	for _, path := range []string{"/fleet/api/v1/namespaces/x/pods/..@a",
+		"/fleet/api/v1/foo/%2e%2e@a/namespaces/d/services/x/proxy/secret"} {
 		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 400, "bad_request", `".." is no object's name`)
 	}
 	// A cluster that is not granted and one that is not there look alike.
-	h.Grant("writers", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],"verbs":["*"]}`)
+	h.Grant("writers", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],`+
+		`"verbs":["*"]}`)
 	as("writers")
 	waittest.Until(t, "the grant is in force", func() bool {
 		return h.Do("GET", "/fleet/api/v1/pods", nil, "").StatusCode == http.StatusOK
 	})
 	answers := map[string]bool{}
 	for _, name := range []string{"p@b", "p@n"} {
-		resp := h.Do("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}}, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`+name+`"}}`)
+		resp := h.Do("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}},
+			`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`+name+`"}}`)
 		body, err := io.ReadAll(resp.Body)
 		if err != nil {
 			t.Fatal(err)
@@ -353,7 +393,7 @@ func TestFleetAccess(t *testing.T) {
 	}
 }
 
-// TestFleetNamespaces holds: where registries take in some namespaces, nothing of another is seen.
+// TestFleetNamespaces fails if registries of some namespaces show objects of others.
 func TestFleetNamespaces(t *testing.T) {
 	all := func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -367,9 +407,11 @@ func TestFleetNamespaces(t *testing.T) {
 	}
 	h := newGateway(t, gatewaytest.Options{})
 	h.AddCluster("a", clustertest.NewMember(t, all).Kubeconfig(`{token: t}`))
-	h.AddCluster("b", clustertest.NewMember(t, all).Kubeconfig(`{token: t}`), func(s *v1alpha1.ClusterSpec) { s.Region = "eu" })
+	h.AddCluster("b", clustertest.NewMember(t, all).Kubeconfig(`{token: t}`),
+		func(s *v1alpha1.ClusterSpec) { s.Region = "eu" })
 	h.AddRegistry("one", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod","namespace":"x"}]}`)
-	h.AddRegistry("two", `{"targetCluster":{"fieldSelector":{"matchExpressions":[{"key":"region","operator":"In","values":["eu"]}]}},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod","namespace":"y"}]}`)
+	h.AddRegistry("two", `{"targetCluster":{"fieldSelector":{"matchExpressions":[{"key":"region","operator":"In",`+
+		`"values":["eu"]}]}},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod","namespace":"y"}]}`)
 	for path, want := range map[string]string{
 		"/fleet/api/v1/pods":              "one@a one@b two@b",
 		"/fleet/api/v1/namespaces/x/pods": "one@a one@b",
@@ -379,21 +421,25 @@ func TestFleetNamespaces(t *testing.T) {
 			t.Errorf("%s: %q, want %q", path, l.names(), want)
 		}
 	}
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/namespaces/z/pods", nil, ""), 404, "not_global", `in namespace "z"`)
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/namespaces/z/pods", nil, ""), 404, "not_global",
+		`in namespace "z"`)
 }
 
-// TestFleetJoins holds: a cluster that comes later, or is labelled later, is taken in.
+// TestFleetJoins fails if a cluster that is registered or labeled later is missing from lists.
 func TestFleetJoins(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	m := clustertest.NewMember(t, respond(200, podList("10", "x/one")))
-	h.AddRegistry("pods", `{"targetCluster":{"labelSelector":{"matchLabels":{"env":"prod"}}},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod"}]}`)
+	h.AddRegistry("pods", `{"targetCluster":{"labelSelector":{"matchLabels":{"env":"prod"}}},`+
+		`"resourceSelectors":[{"apiVersion":"v1","kind":"Pod"}]}`)
 	h.AddCluster("a", m.Kubeconfig(`{token: t}`))
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods", nil, ""), 404, "not_global", "no ResourceRegistry")
 	o, err := h.Objects.Get(t.Context(), "clusters/a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Objects.Update(t.Context(), o.Key, []byte(strings.Replace(string(o.Value), `"name":"a"`, `"name":"a","labels":{"env":"prod"}`, 1)), o.Revision); err != nil {
+	if _, err := h.Objects.Update(t.Context(), o.Key,
+		[]byte(strings.Replace(string(o.Value), `"name":"a"`, `"name":"a","labels":{"env":"prod"}`, 1)),
+		o.Revision); err != nil {
 		t.Fatal(err)
 	}
 	if l, _ := h.list("/fleet/api/v1/pods", nil); l.names() != "one@a" {

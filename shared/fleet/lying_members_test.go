@@ -14,8 +14,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// says answers as a member whose resources of x.io/v1 are these, as NAME=KIND or NAME=KIND/Namespaced, and all else with h.
-func says(resources string, h http.HandlerFunc) http.HandlerFunc {
+// withKinds returns the handler of a member with these resources of x.io/v1, each NAME=KIND or NAME=KIND/Namespaced. It
+// passes other requests to h.
+func withKinds(resources string, h http.HandlerFunc) http.HandlerFunc {
 	var old, aggregated []string
 	for one := range strings.FieldsSeq(resources) {
 		name, kind, _ := strings.Cut(one, "=")
@@ -24,16 +25,19 @@ func says(resources string, h http.HandlerFunc) http.HandlerFunc {
 			scope = "Cluster"
 		}
 		old = append(old, fmt.Sprintf(`{"name":%q,"kind":%q,"namespaced":%v,"verbs":["get"]}`, name, kind, namespaced))
-		aggregated = append(aggregated, fmt.Sprintf(`{"resource":%q,"responseKind":{"group":"x.io","version":"v1","kind":%q},"scope":%q,"verbs":["get"]}`, name, kind, scope))
+		aggregated = append(aggregated, fmt.Sprintf(`{"resource":%q,"responseKind":{"group":"x.io","version":"v1",`+
+			`"kind":%q},"scope":%q,"verbs":["get"]}`, name, kind, scope))
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/apis/x.io/v1":
-			respond(200, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"x.io/v1","resources":[`+strings.Join(old, ",")+`]}`)(w, r)
+			respond(200, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"x.io/v1","resources":[`+strings.Join(old,
+				",")+`]}`)(w, r)
 		case "/api":
 			respond(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`)(w, r)
 		case "/apis":
-			respond(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{"name":"x.io"},"versions":[{"version":"v1","resources":[`+
+			respond(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2",`+
+				`"items":[{"metadata":{"name":"x.io"},"versions":[{"version":"v1","resources":[`+
 				strings.Join(aggregated, ",")+`]}]}]}`)(w, r)
 		default:
 			h(w, r)
@@ -41,8 +45,8 @@ func says(resources string, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// ordered has the first of two members say its kinds before the others do.
-func ordered(first http.HandlerFunc, others ...http.HandlerFunc) (http.HandlerFunc, []http.HandlerFunc) {
+// answerInOrder returns the handlers of two members or more. The first one answers discovery before the others.
+func answerInOrder(first http.HandlerFunc, others ...http.HandlerFunc) (http.HandlerFunc, []http.HandlerFunc) {
 	said := make(chan struct{})
 	var once sync.Once
 	for i, h := range others {
@@ -65,9 +69,10 @@ func ordered(first http.HandlerFunc, others ...http.HandlerFunc) (http.HandlerFu
 	}, others
 }
 
-// gateways answers as a member with a gateway of that name.
-func gateways(name string) http.HandlerFunc {
-	object := `{"kind":"Gateway","apiVersion":"x.io/v1","metadata":{"name":"` + name + `","namespace":"ns","resourceVersion":"7"}}`
+// withGateway returns the handler of a member with one gateway.
+func withGateway(name string) http.HandlerFunc {
+	object := `{"kind":"Gateway","apiVersion":"x.io/v1","metadata":{"name":"` + name +
+		`","namespace":"ns","resourceVersion":"7"}}`
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPost:
@@ -82,8 +87,8 @@ func gateways(name string) http.HandlerFunc {
 	}
 }
 
-// requestsOf returns the requests that reached a member since the last time, except those for discovery.
-func requestsOf(m *clustertest.Member) string {
+// requestsExceptDiscovery returns the requests that a member received since the last call, except those for discovery.
+func requestsExceptDiscovery(m *clustertest.Member) string {
 	var out []string
 	for _, r := range m.TakeRequests() {
 		if r.URI != "/apis/x.io/v1" && r.URI != "/apis" && r.URI != "/api" {
@@ -93,14 +98,16 @@ func requestsOf(m *clustertest.Member) string {
 	return strings.Join(out, ", ")
 }
 
-const gatewaysOfAll = `{"targetCluster":{"clusterNames":["a","b","c"]},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"},{"apiVersion":"v1","kind":"ConfigMap"}]}`
+const gatewaysOfAll = `{"targetCluster":{"clusterNames":["a","b","c"]},` +
+	`"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"},{"apiVersion":"v1","kind":"ConfigMap"}]}`
 
-// TestFleetLiar holds: what a member says of its kinds decides what goes to that member, and nothing else: it keeps no call from the others, nor
-// from the control-plane cluster, and draws none to itself that is theirs.
+// TestFleetLiar has a member whose discovery lies. If this fails, that discovery moves requests away from other members
+// or from the control-plane cluster, or to itself.
 func TestFleetLiar(t *testing.T) {
 	const honest = "gateways=Gateway/Namespaced vaults=Vault/Namespaced domains=Domain"
 	body := http.Header{"Content-Type": {"application/json"}}
-	const gateway, vault = `{"kind":"Gateway","apiVersion":"x.io/v1","metadata":{"name":"new","namespace":"ns"}}`, `{"kind":"Vault","apiVersion":"x.io/v1","metadata":{"name":"new","namespace":"ns"},"secret":"s"}`
+	const gateway, vault = `{"kind":"Gateway","apiVersion":"x.io/v1","metadata":{"name":"new","namespace":"ns"}}`,
+		`{"kind":"Vault","apiVersion":"x.io/v1","metadata":{"name":"new","namespace":"ns"},"secret":"s"}`
 	for name, lie := range map[string]string{
 		"another kind":        "gateways=Nothing/Namespaced vaults=Gateway/Namespaced secrets=ConfigMap/Namespaced",
 		"no kind":             "vaults=Gateway/Namespaced",
@@ -114,8 +121,10 @@ func TestFleetLiar(t *testing.T) {
 				if control {
 					h = newGateway(t, gatewaytest.Options{BareWrites: fleet.BareAll, ControlPlane: "cp"})
 				}
-				first, others := ordered(says(lie, gateways("of-a")), says(honest, gateways("of-b")), says(honest, gateways("of-cp")))
-				evil, good, cp := clustertest.NewMember(t, first), clustertest.NewMember(t, others[0]), clustertest.NewMember(t, others[1])
+				first, others := answerInOrder(withKinds(lie, withGateway("of-a")), withKinds(honest, withGateway("of-b")),
+					withKinds(honest, withGateway("of-cp")))
+				evil, good, cp := clustertest.NewMember(t, first), clustertest.NewMember(t, others[0]),
+					clustertest.NewMember(t, others[1])
 				h.AddCluster("a", evil.Kubeconfig(`{token: t}`))
 				h.AddCluster("b", good.Kubeconfig(`{token: t}`))
 				if control {
@@ -123,40 +132,46 @@ func TestFleetLiar(t *testing.T) {
 				}
 				h.AddRegistry("gateways", gatewaysOfAll)
 				// What the other has is found, and what is to be changed there is.
-				for method, path := range map[string]string{"GET": "/gateways", "DELETE": "/gateways/of-b", "PATCH": "/gateways/of-b"} {
+				for method, path := range map[string]string{"GET": "/gateways", "DELETE": "/gateways/of-b",
+					"PATCH": "/gateways/of-b"} {
 					text, resp := h.DoText(method, "/fleet/apis/x.io/v1/namespaces/ns"+path, body, "")
 					if resp.StatusCode != 200 || !strings.Contains(text, "of-b") {
 						t.Errorf("%s %s: %s %s", method, path, resp.Status, text)
 					}
 				}
-				if got := requestsOf(good); !strings.Contains(got, "GET /apis/x.io/v1/namespaces/ns/gateways") || !strings.Contains(got, "DELETE ") || !strings.Contains(got, "PATCH ") {
+				if got := requestsExceptDiscovery(good); !strings.Contains(got, "GET /apis/x.io/v1/namespaces/ns/gateways") ||
+					!strings.Contains(got, "DELETE ") || !strings.Contains(got, "PATCH ") {
 					t.Errorf("the other is asked %s", got)
 				}
 				evil.TakeRequests()
 				if strings.HasPrefix(lie, "gateways=Nothing") { // it takes no part: only one cluster may be meant
-					if text, resp := h.DoText("POST", "/fleet/apis/x.io/v1/namespaces/ns/gateways", body, gateway); resp.StatusCode != 201 || requestsOf(good) == "" || requestsOf(evil) != "" {
+					if text, resp := h.DoText("POST", "/fleet/apis/x.io/v1/namespaces/ns/gateways", body,
+						gateway); resp.StatusCode != 201 || requestsExceptDiscovery(good) == "" || requestsExceptDiscovery(evil) != "" {
 						t.Errorf("create: %s %s", resp.Status, text)
 					}
 				}
 				// What is not global does not become so where another knows better, and never of Kubernetes' own.
 				for _, c := range []struct{ method, path, text string }{
-					{"POST", "/apis/x.io/v1/namespaces/ns/vaults", vault}, {"GET", "/apis/x.io/v1/namespaces/ns/vaults", ""}, {"DELETE", "/apis/x.io/v1/namespaces/ns/vaults", ""},
-					{"GET", "/apis/x.io/v1/domains", ""}, {"POST", "/api/v1/namespaces/ns/secrets", vault}, {"GET", "/api/v1/namespaces/ns/secrets", ""},
+					{"POST", "/apis/x.io/v1/namespaces/ns/vaults", vault}, {"GET", "/apis/x.io/v1/namespaces/ns/vaults", ""},
+					{"DELETE", "/apis/x.io/v1/namespaces/ns/vaults", ""},
+					{"GET", "/apis/x.io/v1/domains", ""}, {"POST", "/api/v1/namespaces/ns/secrets", vault},
+					{"GET", "/api/v1/namespaces/ns/secrets", ""},
 				} {
 					cp.TakeRequests()
 					evil.TakeRequests()
 					text, resp := h.DoText(c.method, "/fleet"+c.path, body, c.text)
 					switch {
 					case control:
-						if got := requestsOf(evil); got != "" || requestsOf(cp) == "" || resp.StatusCode >= 300 && c.method != "DELETE" {
+						if got := requestsExceptDiscovery(evil); got != "" || requestsExceptDiscovery(cp) == "" ||
+							resp.StatusCode >= 300 && c.method != "DELETE" {
 							t.Errorf("%s %s: %s %s, and the liar is asked %s", c.method, c.path, resp.Status, text, got)
 						}
 					case strings.HasSuffix(c.path, "/secrets"):
-						if got := requestsOf(evil); got != "" || resp.StatusCode != 404 {
+						if got := requestsExceptDiscovery(evil); got != "" || resp.StatusCode != 404 {
 							t.Errorf("%s %s: %s %s, and the liar is asked %s", c.method, c.path, resp.Status, text, got)
 						}
 					}
-					if got := requestsOf(good); got != "" {
+					if got := requestsExceptDiscovery(good); got != "" {
 						t.Errorf("%s %s: the other is asked %s", c.method, c.path, got)
 					}
 				}
@@ -165,28 +180,34 @@ func TestFleetLiar(t *testing.T) {
 	}
 }
 
-// TestFleetScopeLiar holds: whether a kind has namespaces each member decides for itself alone, where only a namespace of it is global; and that
-// what is in none is the control-plane cluster's, that cluster.
+// TestFleetScopeLiar has a member that lies about the scope of a kind. If this fails, other members or the
+// control-plane cluster are called with the wrong scope.
 func TestFleetScopeLiar(t *testing.T) {
 	const honest = "gateways=Gateway/Namespaced domains=Domain"
 	h := newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
-	first, others := ordered(says("gateways=Gateway domains=Domain/Namespaced", gateways("of-a")), says(honest, gateways("of-b")), says(honest, gateways("of-cp")))
-	evil, good, cp := clustertest.NewMember(t, first), clustertest.NewMember(t, others[0]), clustertest.NewMember(t, others[1])
+	first, others := answerInOrder(withKinds("gateways=Gateway domains=Domain/Namespaced", withGateway("of-a")),
+		withKinds(honest, withGateway("of-b")), withKinds(honest, withGateway("of-cp")))
+	evil, good, cp := clustertest.NewMember(t, first), clustertest.NewMember(t, others[0]),
+		clustertest.NewMember(t, others[1])
 	h.AddCluster("a", evil.Kubeconfig(`{token: t}`))
 	h.AddCluster("b", good.Kubeconfig(`{token: t}`))
 	h.AddCluster("cp", cp.Kubeconfig(`{token: t}`))
-	h.AddRegistry("ns", `{"targetCluster":{"clusterNames":["a","b"]},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"*","namespace":"ns"}]}`)
-	if l, _ := h.list("/fleet/apis/x.io/v1/gateways", nil); l.names() != "of-b@b" || requestsOf(evil) != "" || requestsOf(cp) != "" {
+	h.AddRegistry("ns", `{"targetCluster":{"clusterNames":["a","b"]},"resourceSelectors":[{"apiVersion":"x.io/v1",`+
+		`"kind":"*","namespace":"ns"}]}`)
+	if l, _ := h.list("/fleet/apis/x.io/v1/gateways", nil); l.names() != "of-b@b" ||
+		requestsExceptDiscovery(evil) != "" || requestsExceptDiscovery(cp) != "" {
 		t.Errorf("what has namespaces: %q", l.names())
 	}
 	good.TakeRequests()
-	if l, _ := h.list("/fleet/apis/x.io/v1/domains", nil); l.names() == "" || requestsOf(evil) != "" || requestsOf(good) != "" || requestsOf(cp) == "" {
+	if l, _ := h.list("/fleet/apis/x.io/v1/domains", nil); l.names() == "" || requestsExceptDiscovery(evil) != "" ||
+		requestsExceptDiscovery(good) != "" || requestsExceptDiscovery(cp) == "" {
 		t.Errorf("what has none: %q", l.names())
 	}
 }
 
-// TestFleetUnsaid holds: of a member that does not say what its resource is nothing is read or written, and the answer says so; what it said
-// before counts for as long as it is down. Nothing is written where the control-plane cluster might know better and does not answer.
+// TestFleetUnsaid has a member whose discovery fails. If this fails, requests reach a resource that the gateway does
+// not know, or the response gives no warning. Writes are refused also while discovery of the control-plane cluster
+// fails.
 func TestFleetUnsaid(t *testing.T) {
 	t.Parallel() // it waits more than it computes
 	const honest = "gateways=Gateway/Namespaced vaults=Vault/Namespaced"
@@ -203,8 +224,9 @@ func TestFleetUnsaid(t *testing.T) {
 	down.Store(true)
 	controlDown.Store(true)
 	h := newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
-	a := clustertest.NewMember(t, says("gateways=Gateway/Namespaced vaults=Gateway/Namespaced", gateways("of-a")))
-	b, cp := clustertest.NewMember(t, failing(&down, says(honest, gateways("of-b")))), clustertest.NewMember(t, failing(&controlDown, says(honest, gateways("of-cp"))))
+	a := clustertest.NewMember(t, withKinds("gateways=Gateway/Namespaced vaults=Gateway/Namespaced", withGateway("of-a")))
+	b, cp := clustertest.NewMember(t, failing(&down, withKinds(honest, withGateway("of-b")))),
+		clustertest.NewMember(t, failing(&controlDown, withKinds(honest, withGateway("of-cp"))))
 	h.AddCluster("a", a.Kubeconfig(`{token: t}`))
 	h.AddCluster("b", b.Kubeconfig(`{token: t}`))
 	h.AddCluster("cp", cp.Kubeconfig(`{token: t}`))
@@ -215,21 +237,26 @@ func TestFleetUnsaid(t *testing.T) {
 	if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "of-a@a" || !strings.Contains(got, left) {
 		t.Errorf("%q, warnings %s", l.names(), got)
 	}
-	gatewaytest.WantStatus(t, h.Do("GET", in+"gateways?strict", nil, ""), 502, "members_failed", `cluster "b" does not say now`)
-	gatewaytest.WantStatus(t, h.Do("GET", in+"gateways/other", nil, ""), 502, "members_failed", `cluster "b" does not say now`)
+	gatewaytest.WantStatus(t, h.Do("GET", in+"gateways?strict", nil, ""), 502, "members_failed",
+		`cluster "b" does not say now`)
+	gatewaytest.WantStatus(t, h.Do("GET", in+"gateways/other", nil, ""), 502, "members_failed",
+		`cluster "b" does not say now`)
 	gatewaytest.WantStatus(t, h.Do("GET", in+"gateways?clusters=b", nil, ""), 502, "members_failed", "is not known now")
 	for _, method := range []string{"POST", "DELETE", "PATCH"} {
-		gatewaytest.WantStatus(t, h.Do(method, in+"vaults", nil, "{}"), 502, "members_failed", `whether vaults of x.io/v1 are global is not known now: cluster "b" does not say`)
+		gatewaytest.WantStatus(t, h.Do(method, in+"vaults", nil, "{}"), 502, "members_failed",
+			`whether vaults of x.io/v1 are global is not known now: cluster "b" does not say`)
 	}
-	if got := requestsOf(b) + requestsOf(cp); got != "" {
+	if got := requestsExceptDiscovery(b) + requestsExceptDiscovery(cp); got != "" {
 		t.Errorf("others are asked %s", got)
 	}
 	watch := h.Do("GET", in+"gateways?watch=1", nil, "")
-	if got := strings.Join(watch.Header["Warning"], "\n"); watch.StatusCode != 200 || !strings.Contains(got, `cluster \"b\" does not say now`) {
+	if got := strings.Join(watch.Header["Warning"], "\n"); watch.StatusCode != 200 ||
+		!strings.Contains(got, `cluster \"b\" does not say now`) {
 		t.Errorf("a watch: %s, warnings %s", watch.Status, got)
 	}
 	controlDown.Store(false)
-	if resp := h.Do("DELETE", in+"vaults/of-cp", nil, ""); resp.StatusCode != 200 || !strings.Contains(requestsOf(cp), "DELETE") {
+	if resp := h.Do("DELETE", in+"vaults/of-cp", nil, ""); resp.StatusCode != 200 ||
+		!strings.Contains(requestsExceptDiscovery(cp), "DELETE") {
 		t.Errorf("the control-plane cluster's: %s", resp.Status)
 	}
 	down.Store(false) // and the watch that runs takes it in
@@ -246,9 +273,8 @@ func TestFleetUnsaid(t *testing.T) {
 	}
 }
 
-// textOf is text for any method, with a body.
-// TestFleetDiscoveryLiar holds: what one member says of what there is, though it is registered first, changes nothing of what more members say:
-// not what a resource is, nor which group or version a client takes first.
+// TestFleetDiscoveryLiar fails if the first registered member overrides the discovery of the majority. Clients would
+// then use another resource, group or version.
 func TestFleetDiscoveryLiar(t *testing.T) {
 	discovers := func(groups string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -260,32 +286,39 @@ func TestFleetDiscoveryLiar(t *testing.T) {
 		}
 	}
 	resource := func(kind, scope string) string {
-		return fmt.Sprintf(`{"resource":"gateways","responseKind":{"group":"x.io","version":"v1","kind":%q},"scope":%q,"verbs":["get"]}`, kind, scope)
+		return fmt.Sprintf(`{"resource":"gateways","responseKind":{"group":"x.io","version":"v1","kind":%q},"scope":%q,`+
+			`"verbs":["get"]}`, kind, scope)
 	}
-	honest := `{"metadata":{"name":"x.io"},"versions":[{"version":"v1","resources":[` + resource("Gateway", "Namespaced") + `]}]}`
+	honest := `{"metadata":{"name":"x.io"},"versions":[{"version":"v1","resources":[` +
+		resource("Gateway", "Namespaced") + `]}]}`
 	h, _ := newFleet(t, gatewaytest.Options{}, discovers(`{"metadata":{"name":"evil.io"},"versions":[{"version":"v1","resources":[`+resource("Evil", "Cluster")+`]}]},
 		{"metadata":{"name":"x.io"},"versions":[{"version":"v9","resources":[`+resource("Evil", "Cluster")+`]},{"version":"v1","resources":[`+resource("Evil", "Cluster")+`]}]}`),
 		discovers(honest), discovers(honest))
 	h.AddRegistry("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"*","kind":"*"}]}`)
 	text, _ := h.DoText("GET", "/fleet/apis", nil, "")
-	if x, evil := strings.Index(text, `"name":"x.io"`), strings.Index(text, `"name":"evil.io"`); x < 0 || evil < x || !strings.Contains(text, `"preferredVersion":{"groupVersion":"x.io/v1"`) {
+	if x, evil := strings.Index(text, `"name":"x.io"`), strings.Index(text, `"name":"evil.io"`); x < 0 || evil < x ||
+		!strings.Contains(text, `"preferredVersion":{"groupVersion":"x.io/v1"`) {
 		t.Errorf("the groups are %s", text)
 	}
-	if text, _ := h.DoText("GET", "/fleet/apis/x.io/v1", nil, ""); !strings.Contains(text, `"namespaced":true`) || !strings.Contains(text, `"kind":"Gateway"`) || strings.Contains(text, "Evil") {
+	if text, _ := h.DoText("GET", "/fleet/apis/x.io/v1", nil, ""); !strings.Contains(text, `"namespaced":true`) ||
+		!strings.Contains(text, `"kind":"Gateway"`) || strings.Contains(text, "Evil") {
 		t.Errorf("the resources are %s", text)
 	}
 }
 
-// TestFleetOpenAPILiar holds the same for what resources look like.
+// TestFleetOpenAPILiar fails if the first registered member overrides the schemas of the majority.
 func TestFleetOpenAPILiar(t *testing.T) {
 	var asked atomic.Int32
-	h, _ := newFleet(t, gatewaytest.Options{}, schemas("0", `"Pod":{"type":"evil"},"More":{}`, &asked), schemas("1", `"Pod":{"type":"good"}`, &asked), schemas("1", `"Pod":{"type":"good"}`, &asked))
-	if got, resp := h.DoText("GET", "/fleet/openapi/v3/api/v1", nil, ""); got != `{"components":{"schemas":{"More":{},"Pod":{"type":"good"}}}}` {
+	h, _ := newFleet(t, gatewaytest.Options{}, withSchema("0", `"Pod":{"type":"evil"},"More":{}`, &asked),
+		withSchema("1", `"Pod":{"type":"good"}`, &asked), withSchema("1", `"Pod":{"type":"good"}`, &asked))
+	if got, resp := h.DoText("GET", "/fleet/openapi/v3/api/v1", nil,
+		""); got != `{"components":{"schemas":{"More":{},"Pod":{"type":"good"}}}}` {
 		t.Errorf("%s %s", resp.Status, got)
 	}
 }
 
-// TestFleetNamespaceDiscovery holds: where one namespace is global discovery shows what is in namespaces, and what answers.
+// TestFleetNamespaceDiscovery fails if discovery shows cluster-scoped kinds where a registry covers one namespace, or
+// hides kinds that respond.
 func TestFleetNamespaceDiscovery(t *testing.T) {
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		items := ""
@@ -300,29 +333,35 @@ func TestFleetNamespaceDiscovery(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	h.AddCluster("a", m.Kubeconfig(`{token: t}`))
 	h.AddRegistry("shop", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"*","namespace":"shop"}]}`)
-	for path, header := range map[string]http.Header{"/fleet/api/v1": nil, "/fleet/api": {"Accept": {"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}}} {
+	for path, header := range map[string]http.Header{"/fleet/api/v1": nil,
+		"/fleet/api": {"Accept": {"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}}} {
 		text, resp := h.DoText("GET", path, header, "")
-		if resp.StatusCode != 200 || !strings.Contains(text, `"pods"`) || !strings.Contains(text, `"namespaces"`) || strings.Contains(text, `"nodes"`) {
+		if resp.StatusCode != 200 || !strings.Contains(text, `"pods"`) || !strings.Contains(text, `"namespaces"`) ||
+			strings.Contains(text, `"nodes"`) {
 			t.Errorf("%s: %s %s", path, resp.Status, text)
 		}
 	}
 }
 
-// TestFleetFormOfMost holds: the form of a list is that of most members', wherever it is said, and one that answers in another is left out.
+// TestFleetFormOfMost fails if one member changes the form of a list. A member with another form than the majority is
+// left out.
 func TestFleetFormOfMost(t *testing.T) {
 	good := respond(200, podList("10", "x/one"))
 	for name, evil := range map[string]string{
-		"a table":      `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[{"name":"Name"}],"rows":[]}`,
+		"a table": `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},` +
+			`"columnDefinitions":[{"name":"Name"}],"rows":[]}`,
 		"another kind": `{"kind":"EvilList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[]}`,
 	} {
 		h, _ := newFleet(t, gatewaytest.Options{}, respond(200, evil), good, good)
 		l, resp := h.list("/fleet/api/v1/pods", nil)
-		if got := strings.Join(resp.Header["Warning"], "\n"); l.Kind != "PodList" || l.names() != "one@b one@c" || !strings.Contains(got, `cluster \"a\" answers this kind in another form`) {
+		if got := strings.Join(resp.Header["Warning"], "\n"); l.Kind != "PodList" || l.names() != "one@b one@c" ||
+			!strings.Contains(got, `cluster \"a\" answers this kind in another form`) {
 			t.Errorf("%s: a %s of %q, warnings %s", name, l.Kind, l.names(), got)
 		}
 	}
 	late := `{"apiVersion":"v1","items":[],"kind":"%s","metadata":{"resourceVersion":"5"}}`
-	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, fmt.Sprintf(late, "EvilList")), respond(200, fmt.Sprintf(late, "PodList")), respond(200, fmt.Sprintf(late, "PodList")))
+	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, fmt.Sprintf(late, "EvilList")),
+		respond(200, fmt.Sprintf(late, "PodList")), respond(200, fmt.Sprintf(late, "PodList")))
 	if l, _ := h.list("/fleet/api/v1/pods", nil); l.Kind != "PodList" {
 		t.Errorf("a %s", l.Kind)
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetLarge holds: lists, and the beginnings of watches, pass through: 100 MB take a third of that at the very most.
+// TestFleetLarge fails if lists, or the initial events of watches, are buffered. 100 MB may need a third of that
+// memory.
 func TestFleetLarge(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -32,7 +33,8 @@ func TestFleetLarge(t *testing.T) {
 			out := bufio.NewWriter(w)
 			_, _ = io.WriteString(out, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[`)
 			for i := range each {
-				_, _ = fmt.Fprintf(out, `%s{"metadata":{"name":"%s-%d","namespace":"x","resourceVersion":"7"},"spec":{"x":"%s"}}`, strings.Repeat(",", min(i, 1)), member, i, padding)
+				_, _ = fmt.Fprintf(out, `%s{"metadata":{"name":"%s-%d","namespace":"x","resourceVersion":"7"},"spec":{"x":"%s"}}`,
+					strings.Repeat(",", min(i, 1)), member, i, padding)
 			}
 			_, _ = io.WriteString(out, "]}\n")
 			_ = out.Flush()
@@ -43,11 +45,12 @@ func TestFleetLarge(t *testing.T) {
 		query string
 		of    string // each object has it once
 	}{
-		"a list":  {"", `"spec":`},
-		"a watch": {"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", `"type":"ADDED"`},
+		"a list": {"", `"spec":`},
+		"a watch": {"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+			`"type":"ADDED"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			most := highest(t)
+			most := measurePeakMemory(t)
 			resp := h.Do("GET", "/fleet/api/v1/pods"+tt.query, nil, "")
 			objects, bytes := 0, 0
 			for lines := bufio.NewReader(resp.Body); objects < 2*each; {
@@ -66,8 +69,9 @@ func TestFleetLarge(t *testing.T) {
 	}
 }
 
-// highest begins to look how much memory is in use, and returns what ends that and says how much it was at most, beyond what it was.
-func highest(t *testing.T) func() int {
+// measurePeakMemory starts to measure the memory in use. The returned function ends that, and returns the highest
+// increase in bytes.
+func measurePeakMemory(t *testing.T) func() int {
 	t.Helper()
 	inUse := func() int {
 		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}

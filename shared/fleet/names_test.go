@@ -12,8 +12,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// onlyIn answers a get of an object where there is one, anything else with success.
-func onlyIn(object string) http.HandlerFunc {
+// withObject returns a handler that answers a get with object, or with 404 if it is empty. Other requests succeed.
+func withObject(object string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method != http.MethodGet:
@@ -26,10 +26,11 @@ func onlyIn(object string) http.HandlerFunc {
 	}
 }
 
-// TestFleetAudit holds: an event names the cluster whose object was read or changed, and all of which a collection was deleted.
+// TestFleetAudit fails if an audit event does not name the cluster of the object, or all clusters of a deleted
+// collection.
 func TestFleetAudit(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`
-	h, _ := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, onlyIn(""), onlyIn(pod), onlyIn(""))
+	h, _ := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, withObject(""), withObject(pod), withObject(""))
 	for _, tt := range []struct{ method, path, body, want string }{
 		{"GET", "/pods/one", "", "b"},
 		{"GET", "/pods/one@b", "", "b"},
@@ -52,10 +53,11 @@ func TestFleetAudit(t *testing.T) {
 	}
 }
 
-// TestFleetPodsOf holds: what kubectl reads to find pods by has a selector that names its cluster, and a list by such a selector is that
-// cluster's alone, with names that lead there.
+// TestFleetPodsOf fails if kubectl logs deployment/x, or another command that finds pods by a selector, uses pods of
+// another cluster.
 func TestFleetPodsOf(t *testing.T) {
-	const deployment = `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"x"},"spec":{"selector":{"matchLabels":{"app":"web"}}}}`
+	const deployment = `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"x"},` +
+		`"spec":{"selector":{"matchLabels":{"app":"web"}}}}`
 	answers := func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/apis/apps/") {
 			respond(200, deployment)(w, r)
@@ -65,8 +67,10 @@ func TestFleetPodsOf(t *testing.T) {
 	}
 	h, members := newFleet(t, gatewaytest.Options{}, answers, answers)
 	h.AddRegistry("apps", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"apps/v1","kind":"*"}]}`)
-	for command, want := range map[string]string{"kubectl exec": "b", "kubectl logs": "b", "kubectl attach": "b", "kubectl port-forward": "b", "kubectl edit": "", "": ""} {
-		resp := h.Do("GET", "/fleet/apis/apps/v1/namespaces/x/deployments/web@b", http.Header{"Kubectl-Command": {command}}, "")
+	for command, want := range map[string]string{"kubectl exec": "b", "kubectl logs": "b", "kubectl attach": "b",
+		"kubectl port-forward": "b", "kubectl edit": "", "": ""} {
+		resp := h.Do("GET", "/fleet/apis/apps/v1/namespaces/x/deployments/web@b", http.Header{"Kubectl-Command": {command}},
+			"")
 		var d struct {
 			Metadata struct{ Name string }
 			Spec     struct {
@@ -76,7 +80,8 @@ func TestFleetPodsOf(t *testing.T) {
 		if err := json.NewDecoder(resp.Body).Decode(&d); err != nil {
 			t.Fatal(err)
 		}
-		if got := d.Spec.Selector.MatchLabels; got["clusterpass.io/cluster"] != want || got["app"] != "web" || d.Metadata.Name != "web@b" {
+		if got := d.Spec.Selector.MatchLabels; got["clusterpass.io/cluster"] != want || got["app"] != "web" ||
+			d.Metadata.Name != "web@b" {
 			t.Errorf("%q reads %+v", command, d)
 		}
 	}
@@ -113,8 +118,10 @@ func TestFleetPodsOf(t *testing.T) {
 	} {
 		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods?"+query, nil, ""), 400, "bad_request", want)
 	}
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods/p@a?labelSelector=clusterpass.io/cluster%3Db", nil, ""), 400, "bad_request", `names cluster "a"`)
-	gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet/api/v1/pods?labelSelector=clusterpass.io/cluster%3Dnope", nil, ""), 404, "unknown_cluster", `no cluster "nope"`)
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods/p@a?labelSelector=clusterpass.io/cluster%3Db",
+		nil, ""), 400, "bad_request", `names cluster "a"`)
+	gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet/api/v1/pods?labelSelector=clusterpass.io/cluster%3Dnope", nil, ""),
+		404, "unknown_cluster", `no cluster "nope"`)
 	for _, m := range members {
 		if n := len(m.TakeRequests()); n > 0 {
 			t.Errorf("%d of these reach a member", n)
@@ -122,7 +129,8 @@ func TestFleetPodsOf(t *testing.T) {
 	}
 }
 
-// TestFleetInvalid holds: what no API server serves is told from what is not global, and reaches no cluster.
+// TestFleetInvalid fails if a path that no API server serves reaches a cluster, or gets the error of a kind that is not
+// global.
 func TestFleetInvalid(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("1")))
 	for path, want := range map[string]string{
@@ -143,20 +151,23 @@ func TestFleetInvalid(t *testing.T) {
 	}
 }
 
-// TestFleetTwice holds: a member that says a thing twice, for one decoder to read the one and another the other, is not passed on: by the
-// second it could be taken for another cluster.
+// TestFleetTwice has a member that repeats a field of an object. If this fails, decoders that use the second one
+// attribute the object to another cluster.
 func TestFleetTwice(t *testing.T) {
-	const twice = `{"metadata":{"name":"one","namespace":"x"},"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"a"}}}`
-	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("1", "x/"+strings.Repeat("y", 1<<20))), func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/one") {
-			respond(200, `{"kind":"Pod","apiVersion":"v1",`+twice[1:])(w, r)
-			return
-		}
-		respond(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`+twice+`]}`)(w, r)
-	})
+	const twice = `{"metadata":{"name":"one","namespace":"x"},` +
+		`"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"a"}}}`
+	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("1", "x/"+strings.Repeat("y", 1<<20))),
+		func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/one") {
+				respond(200, `{"kind":"Pod","apiVersion":"v1",`+twice[1:])(w, r)
+				return
+			}
+			respond(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`+twice+`]}`)(w, r)
+		})
 	resp := h.Do("GET", "/fleet/api/v1/pods", nil, "")
 	if body, err := io.ReadAll(resp.Body); err == nil {
 		t.Errorf("a list goes on with it: %s", body[max(0, len(body)-300):])
 	}
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods/one?clusters=b", nil, ""), 502, "aborted", "has a name twice")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods/one?clusters=b", nil, ""), 502, "aborted",
+		"has a name twice")
 }

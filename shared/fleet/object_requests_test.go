@@ -19,11 +19,11 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// lacksKind answers as kube-apiserver does for a kind that it has not.
-var lacksKind = respond(404, "404 page not found\n")
+// kindNotFound answers as kube-apiserver does for a kind that it does not have.
+var kindNotFound = respond(404, "404 page not found\n")
 
-// answered is the answer's code, its warnings and its body.
-func answered(t *testing.T, resp *http.Response) string {
+// describeResponse returns the status code, the warnings and the body of a response.
+func describeResponse(t *testing.T, resp *http.Response) string {
 	t.Helper()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -32,8 +32,8 @@ func answered(t *testing.T, resp *http.Response) string {
 	return fmt.Sprint(resp.StatusCode, " ", strings.Join(resp.Header["Warning"], " "), "\n", string(body))
 }
 
-// TestFleetDeletesWhereTheKindIs holds: to delete a collection succeeds where some clusters do not have the kind, and says which; any other
-// failure stays one.
+// TestFleetDeletesWhereTheKindIs fails if deletecollection fails because some clusters lack the kind, or if it hides
+// another failure.
 func TestFleetDeletesWhereTheKindIs(t *testing.T) {
 	done := respond(200, podList("10"))
 	for name, tt := range map[string]struct {
@@ -42,13 +42,16 @@ func TestFleetDeletesWhereTheKindIs(t *testing.T) {
 		want  []string
 		not   string
 	}{
-		"done":   {done, "", []string{"200 299 clusterpass", `cluster \"a\": the server could not find the requested resource (left out)`, `"Success"`}, "cluster \\\"b"},
-		"strict": {done, "?strict=true", []string{"404 ", `cluster \"a\": the server could not find`, `done in cluster \"b\"`, `done in cluster \"c\"`}, "299"},
-		"fails":  {refuse(403, "Forbidden", "not here"), "", []string{"403 299 clusterpass", `"cluster \"c\": not here; done in cluster \"b\""`}, `done in cluster \"c\"`},
-		"no one": {lacksKind, "?clusters=a,c", []string{"404 ", `cluster \"a\"`, `cluster \"c\"`}, "299"},
+		"done": {done, "", []string{"200 299 clusterpass",
+			`cluster \"a\": the server could not find the requested resource (left out)`, `"Success"`}, "cluster \\\"b"},
+		"strict": {done, "?strict=true", []string{"404 ", `cluster \"a\": the server could not find`,
+			`done in cluster \"b\"`, `done in cluster \"c\"`}, "299"},
+		"fails": {refuse(403, "Forbidden", "not here"), "",
+			[]string{"403 299 clusterpass", `"cluster \"c\": not here; done in cluster \"b\""`}, `done in cluster \"c\"`},
+		"no one": {kindNotFound, "?clusters=a,c", []string{"404 ", `cluster \"a\"`, `cluster \"c\"`}, "299"},
 	} {
-		h, _ := newFleet(t, gatewaytest.Options{}, lacksKind, done, tt.third)
-		got := answered(t, h.Do("DELETE", "/fleet/api/v1/namespaces/x/pods"+tt.query, nil, ""))
+		h, _ := newFleet(t, gatewaytest.Options{}, kindNotFound, done, tt.third)
+		got := describeResponse(t, h.Do("DELETE", "/fleet/api/v1/namespaces/x/pods"+tt.query, nil, ""))
 		for _, want := range tt.want {
 			if !strings.Contains(got, want) {
 				t.Errorf("%s: it lacks %s: %s", name, want, got)
@@ -60,12 +63,15 @@ func TestFleetDeletesWhereTheKindIs(t *testing.T) {
 	}
 }
 
-// TestFleetBodyOfManyValues holds: a body that would be hundreds of MiB if it were decoded is refused, with what to do, and goes to no cluster.
+// TestFleetBodyOfManyValues fails if the gateway decodes a small body that needs hundreds of MiB.
 func TestFleetBodyOfManyValues(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("10")), respond(200, podList("10")))
-	for _, call := range [][2]string{{"DELETE", "/fleet/api/v1/namespaces/x/pods"}, {"POST", "/fleet/api/v1/namespaces/x/pods"}, {"PUT", "/fleet/api/v1/namespaces/x/pods/one"}} {
-		got := answered(t, h.Do(call[0], call[1], http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one@a"},"a":[`+strings.Repeat(`{"":0},`, 200_000)+`0]}`))
-		if !strings.HasPrefix(got, "413 ") || !strings.Contains(got, `"RequestEntityTooLarge"`) || !strings.Contains(got, "too many values, over 200000") {
+	for _, call := range [][2]string{{"DELETE", "/fleet/api/v1/namespaces/x/pods"},
+		{"POST", "/fleet/api/v1/namespaces/x/pods"}, {"PUT", "/fleet/api/v1/namespaces/x/pods/one"}} {
+		got := describeResponse(t, h.Do(call[0], call[1], http.Header{"Content-Type": {"application/json"}},
+			`{"metadata":{"name":"one@a"},"a":[`+strings.Repeat(`{"":0},`, 200_000)+`0]}`))
+		if !strings.HasPrefix(got, "413 ") || !strings.Contains(got, `"RequestEntityTooLarge"`) ||
+			!strings.Contains(got, "too many values, over 200000") {
 			t.Errorf("%s: %s", call[0], got)
 		}
 	}
@@ -76,8 +82,8 @@ func TestFleetBodyOfManyValues(t *testing.T) {
 	}
 }
 
-// TestFleetVersionOfSome holds: the version of a list in which a cluster was left out is good for reads of that cluster's objects, and not
-// for writes of them.
+// TestFleetVersionOfSome uses the version of a list that lacks a cluster. If this fails, reads of that cluster's
+// objects are refused, or writes of them succeed.
 func TestFleetVersionOfSome(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","resourceVersion":"21"}}`
 	h, members := newFleet(t, gatewaytest.Options{}, refuse(404, "NotFound", "not found"), respond(200, pod))
@@ -87,7 +93,8 @@ func TestFleetVersionOfSome(t *testing.T) {
 	}
 	const one = "/fleet/api/v1/namespaces/x/pods/one"
 	for of, want := range map[string][]string{"a": {"?resourceVersion=20", ""}, "b": {"", "?resourceVersion=20"}} {
-		if got := answered(t, h.Do("GET", one+"?resourceVersion="+version[of], nil, "")); !strings.HasPrefix(got, "200 \n") {
+		if got := describeResponse(t, h.Do("GET", one+"?resourceVersion="+version[of], nil, "")); !strings.HasPrefix(got,
+			"200 \n") {
 			t.Errorf("a get with the version of %s: %s", of, got)
 		}
 		for i, m := range members {
@@ -97,18 +104,20 @@ func TestFleetVersionOfSome(t *testing.T) {
 		}
 	}
 	for _, v := range []string{version["a"], version["b"] + "0"} {
-		got := answered(t, h.Do("PUT", one, http.Header{"Content-Type": {"application/json"}}, strings.Replace(pod, `"21"`, `"`+v+`"`, 1)))
+		got := describeResponse(t, h.Do("PUT", one, http.Header{"Content-Type": {"application/json"}},
+			strings.Replace(pod, `"21"`, `"`+v+`"`, 1)))
 		if !strings.HasPrefix(got, "400 ") {
 			t.Errorf("a write with the version %s: %s", v, got)
 		}
 	}
-	if got := answered(t, h.Do("GET", one+"?resourceVersion="+version["b"]+"0", nil, "")); !strings.Contains(got, "not one of the fleet's") {
+	if got := describeResponse(t, h.Do("GET", one+"?resourceVersion="+version["b"]+"0", nil, "")); !strings.Contains(got,
+		"not one of the fleet's") {
 		t.Errorf("a get with no version: %s", got)
 	}
 }
 
-// TestFleetSubresourcesPlaced holds: a write of a subresource goes to the cluster that its body says it is of, as one of the object does,
-// also where another cluster has an object of that name.
+// TestFleetSubresourcesPlaced fails if a write of a subresource ignores the cluster in its body. It could then reach an
+// object of the same name in another cluster.
 func TestFleetSubresourcesPlaced(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","annotations":{%q:%q}}}`
 	const source, placement = "resource.karmada.io/cached-from-cluster", "clusterpass.io/cluster"
@@ -141,7 +150,8 @@ func TestFleetSubresourcesPlaced(t *testing.T) {
 			contentType = "application/merge-patch+json"
 		}
 		body := fmt.Sprintf(pod, tt.annotation, tt.cluster)
-		if got := answered(t, h.Do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path, http.Header{"Content-Type": {contentType}}, body)); !strings.Contains(got, tt.want) {
+		if got := describeResponse(t, h.Do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path,
+			http.Header{"Content-Type": {contentType}}, body)); !strings.Contains(got, tt.want) {
 			t.Errorf("%s %s, %s %s: %s", tt.method, tt.path, tt.annotation, tt.cluster, got)
 		}
 		for i, m := range members {
@@ -160,11 +170,11 @@ func TestFleetSubresourcesPlaced(t *testing.T) {
 	}
 }
 
-// TestFleetHidden holds: to a get that names no cluster, a member where the caller may not get the object is as one without it, if another
-// says that it has none; what a member does not answer for another reason stays an error.
+// TestFleetHidden fails if a get needs the right to get in every cluster, or if another failure of a member is hidden.
 func TestFleetHidden(t *testing.T) {
 	details := func(code int, reason, details string) http.HandlerFunc {
-		return respond(code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"it is %s","reason":%[1]q,"details":%s,"code":%d}`, reason, details, code))
+		return respond(code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"it is %s",`+
+			`"reason":%[1]q,"details":%s,"code":%d}`, reason, details, code))
 	}
 	const one = `{"name":"one","kind":"pods"}`
 	none, forbids := details(404, "NotFound", one), details(403, "Forbidden", one)
@@ -178,34 +188,38 @@ func TestFleetHidden(t *testing.T) {
 		warns        bool
 	}{
 		"hidden":            {"GET", "/one", []http.HandlerFunc{none, forbids}, 404, "it is NotFound", true},
-		"hidden of three":   {"GET", "/one", []http.HandlerFunc{lacksKind, forbids, none}, 404, "it is NotFound", true},
+		"hidden of three":   {"GET", "/one", []http.HandlerFunc{kindNotFound, forbids, none}, 404, "it is NotFound", true},
 		"it is elsewhere":   {"GET", "/one", []http.HandlerFunc{has, forbids}, 200, "one", true},
 		"strict":            {"GET", "/one?strict=true", []http.HandlerFunc{none, forbids}, 403, "it is Forbidden", false},
 		"named":             {"GET", "/one@b", []http.HandlerFunc{none, forbids}, 403, "it is Forbidden", false},
 		"named by clusters": {"GET", "/one?clusters=a,b", []http.HandlerFunc{none, forbids}, 403, "it is Forbidden", false},
 		"nowhere known":     {"GET", "/one", []http.HandlerFunc{forbids, forbids}, 403, "it is Forbidden", false},
-		"without the kind":  {"GET", "/one", []http.HandlerFunc{lacksKind, forbids}, 403, "it is Forbidden", false},
+		"without the kind":  {"GET", "/one", []http.HandlerFunc{kindNotFound, forbids}, 403, "it is Forbidden", false},
 		"another fails":     {"GET", "/one", []http.HandlerFunc{none, forbids, respond(500, "oops")}, 502, "HTTP 500", false},
-		"the gateway may not": {"GET", "/one", []http.HandlerFunc{none, details(403, "Forbidden", `{"name":"alice","kind":"users"}`)}, 403, "it is Forbidden",
+		"the gateway may not": {"GET", "/one",
+			[]http.HandlerFunc{none, details(403, "Forbidden", `{"name":"alice","kind":"users"}`)}, 403, "it is Forbidden",
 			false},
 		"a subresource": {"GET", "/one/status", []http.HandlerFunc{none, forbids}, 403, "it is Forbidden", false},
 		"logs":          {"GET", "/one/log", []http.HandlerFunc{none, forbids}, 403, "it is Forbidden", false},
 		"a deletion":    {"DELETE", "/one", []http.HandlerFunc{none, forbids}, 403, "it is Forbidden", false},
 	} {
 		h, _ := newFleet(t, gatewaytest.Options{}, tt.members...)
-		got := answered(t, h.Do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path, nil, ""))
-		if !strings.HasPrefix(got, fmt.Sprint(tt.code, " ")) || !strings.Contains(got, tt.want) || strings.Contains(got, hidden) != tt.warns {
+		got := describeResponse(t, h.Do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path, nil, ""))
+		if !strings.HasPrefix(got, fmt.Sprint(tt.code, " ")) || !strings.Contains(got, tt.want) ||
+			strings.Contains(got, hidden) != tt.warns {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
 }
 
-// TestFleetOwnersApart holds: no object gets owners that are in another cluster, and the member is not asked to store one.
+// TestFleetOwnersApart fails if an object gets an owner in another cluster. The garbage collector there would delete
+// the object.
 func TestFleetOwnersApart(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`
-	h, members := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, onlyIn(""), onlyIn(pod))
+	h, members := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, withObject(""), withObject(pod))
 	owners := func(names ...string) string {
-		return `"ownerReferences":[{"kind":"Node","uid":"1","name":"` + strings.Join(names, `"},{"kind":"Node","uid":"1","name":"`) + `"}]`
+		return `"ownerReferences":[{"kind":"Node","uid":"1","name":"` +
+			strings.Join(names, `"},{"kind":"Node","uid":"1","name":"`) + `"}]`
 	}
 	// The refusals of bodies whose owners are of another cluster than the object, and of several clusters.
 	const (
@@ -214,15 +228,19 @@ func TestFleetOwnersApart(t *testing.T) {
 	)
 	for _, tt := range []struct{ method, path, contentType, body, stored string }{
 		{"POST", "", "json", `{"metadata":{"name":"new@b",` + owners("n@a") + `}}`, ""},
-		{"POST", "", "json", `{"metadata":{"name":"new","annotations":{"clusterpass.io/cluster":"b"},` + owners("n@a") + `}}`, ""},
+		{"POST", "", "json", `{"metadata":{"name":"new","annotations":{"clusterpass.io/cluster":"b"},` + owners("n@a") +
+			`}}`, ""},
 		{"POST", "", "json", `{"metadata":{"name":"new",` + owners("n@b", "m@a") + `}}`, ""},
 		{"PUT", "/one", "json", `{"metadata":{"name":"one",` + owners("n@a") + `}}`, ""},
 		{"PATCH", "/one", "merge-patch+json", `{"metadata":{` + owners("n@a") + `}}`, ""},
-		{"PATCH", "/one", "json-patch+json", `[{"op":"add","path":"/metadata/ownerReferences/-","value":{"name":"n@a"}}]`, ""},
-		{"POST", "", "json", `{"metadata":{"name":"new",` + owners("n@b", "m@nobody") + `}}`, `{"metadata":{"name":"new",` + owners("n", "m@nobody") + `}}`},
+		{"PATCH", "/one", "json-patch+json", `[{"op":"add","path":"/metadata/ownerReferences/-","value":{"name":"n@a"}}]`,
+			""},
+		{"POST", "", "json", `{"metadata":{"name":"new",` + owners("n@b", "m@nobody") + `}}`, `{"metadata":{"name":"new",` +
+			owners("n", "m@nobody") + `}}`},
 		{"PATCH", "/one", "merge-patch+json", `{"metadata":{` + owners("n@b") + `}}`, `{"metadata":{` + owners("n") + `}}`},
 	} {
-		resp := h.Do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path, http.Header{"Content-Type": {"application/" + tt.contentType}}, tt.body)
+		resp := h.Do(tt.method, "/fleet/api/v1/namespaces/x/pods"+tt.path,
+			http.Header{"Content-Type": {"application/" + tt.contentType}}, tt.body)
 		if tt.stored == "" {
 			want := other
 			if strings.Contains(tt.body, "m@a") {
@@ -249,7 +267,7 @@ func TestFleetOwnersApart(t *testing.T) {
 	}
 }
 
-// TestFleetOneConnection holds: many calls to one member go through one connection.
+// TestFleetOneConnection fails if requests to one member open a connection each.
 func TestFleetOneConnection(t *testing.T) {
 	var from sync.Map
 	var calls atomic.Int64
@@ -268,16 +286,18 @@ func TestFleetOneConnection(t *testing.T) {
 	}
 }
 
-// TestFleetClusterSelector holds: a list by the clusters' labels is of those that have them, and no other is asked.
+// TestFleetClusterSelector fails if a list by labels of clusters calls other clusters.
 func TestFleetClusterSelector(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("10", "x/one")))
 	for _, name := range []string{"dev", "prod"} {
 		m := clustertest.NewMember(t, respond(200, podList("10", "x/one", "x/two")))
 		members = append(members, m)
-		if _, err := h.Objects.Create(t.Context(), v1alpha1.Prefix+name, []byte(`{"metadata":{"name":"`+name+`","labels":{"env":"`+name+`"}}}`)); err != nil {
+		if _, err := h.Objects.Create(t.Context(), v1alpha1.Prefix+name,
+			[]byte(`{"metadata":{"name":"`+name+`","labels":{"env":"`+name+`"}}}`)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.Secrets.Create(t.Context(), "clusters/"+name, secrets.NewValue(m.Kubeconfig(`{token: t}`)), nil); err != nil {
+		if _, err := h.Secrets.Create(t.Context(), "clusters/"+name, secrets.NewValue(m.Kubeconfig(`{token: t}`)),
+			nil); err != nil {
 			t.Fatal(err)
 		}
 	}

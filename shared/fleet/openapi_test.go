@@ -11,8 +11,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// schemas is a member with a schema, and how often its documents were asked for. The digest of the first is hash.
-func schemas(hash, schema string, asked *atomic.Int32) http.HandlerFunc {
+// withSchema returns the handler of a member with a schema. It counts requests for documents in asked. hash is the
+// digest in the index.
+func withSchema(hash, schema string, asked *atomic.Int32) http.HandlerFunc {
 	const discovery = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{},"versions":[{"version":"v1","resources":[
 		{"resource":"pods","responseKind":{"group":"","version":"v1","kind":"Pod"},"scope":"Namespaced","singularResource":"pod","verbs":["get"]}]}]}]}`
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -35,11 +36,12 @@ func schemas(hash, schema string, asked *atomic.Int32) http.HandlerFunc {
 	}
 }
 
-// TestFleetOpenAPI holds: members with the same document are asked for it once, and so are all for calls of one caller that come together or
-// one after the other; another caller's are their own.
+// TestFleetOpenAPI fails if equal documents are fetched more than once, for concurrent or later requests of one caller.
+// It also fails if another caller gets them without a request.
 func TestFleetOpenAPI(t *testing.T) {
 	var a, b, c atomic.Int32
-	h, _ := newFleet(t, gatewaytest.Options{}, schemas("1", `"Pod":{"type":"a"}`, &a), schemas("1", `"Pod":{"type":"b"}`, &b), schemas("2", `"Pod":{"type":"c"},"More":{}`, &c))
+	h, _ := newFleet(t, gatewaytest.Options{}, withSchema("1", `"Pod":{"type":"a"}`, &a),
+		withSchema("1", `"Pod":{"type":"b"}`, &b), withSchema("2", `"Pod":{"type":"c"},"More":{}`, &c))
 	for path, want := range map[string]string{
 		"/fleet/openapi/v3/api/v1": `{"components":{"schemas":{"More":{},"Pod":{"type":"a"}}}}`,
 		"/fleet/openapi/v2":        `{"definitions":{"More":{},"Pod":{"type":"a"}}}`,
@@ -55,7 +57,8 @@ func TestFleetOpenAPI(t *testing.T) {
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
-				if got, resp := h.DoText("GET", path, nil, ""); got != want || resp.StatusCode != 200 || resp.Header["Warning"] != nil {
+				if got, resp := h.DoText("GET", path, nil, ""); got != want || resp.StatusCode != 200 ||
+					resp.Header["Warning"] != nil {
 					t.Errorf("%s: %s %s %v", path, resp.Status, got, resp.Header)
 				}
 			})
@@ -71,52 +74,61 @@ func TestFleetOpenAPI(t *testing.T) {
 	}
 	_, resp := h.DoText("GET", "/fleet/openapi/v3/api/v1", nil, "")
 	etag := resp.Header.Get("Etag")
-	if got, again := h.DoText("GET", "/fleet/openapi/v3/api/v1", http.Header{"If-None-Match": {etag}}, ""); etag == "" || again.StatusCode != 304 || got != "" {
+	if got, again := h.DoText("GET", "/fleet/openapi/v3/api/v1", http.Header{"If-None-Match": {etag}}, ""); etag == "" ||
+		again.StatusCode != 304 || got != "" {
 		t.Errorf("what is the same is sent anew: %s %q", again.Status, etag)
 	}
 	index, _ := h.DoText("GET", "/fleet/openapi/v3", nil, "")
-	if !strings.Contains(index, `"/openapi/v3/api/v1?hash=`+strings.Trim(etag, `"`)+`"`) || strings.Contains(index, "other") {
+	if !strings.Contains(index, `"/openapi/v3/api/v1?hash=`+strings.Trim(etag, `"`)+`"`) ||
+		strings.Contains(index, "other") {
 		t.Errorf("the index is %s, its document %s", index, etag)
 	}
-	if got, resp := h.DoText("GET", "/fleet/openapi/v3/api/v1?clusters=c", nil, ""); got != `{"components":{"schemas":{"Pod":{"type":"c"},"More":{}}}}` || resp.Header.Get("Etag") == etag {
+	if got, resp := h.DoText("GET", "/fleet/openapi/v3/api/v1?clusters=c", nil,
+		""); got != `{"components":{"schemas":{"Pod":{"type":"c"},"More":{}}}}` || resp.Header.Get("Etag") == etag {
 		t.Errorf("of one cluster: %s", got)
 	}
 }
 
-// TestFleetOpenAPIHalf holds: a member whose document cannot be had, or read, costs a warning, and the answer is not kept.
+// TestFleetOpenAPIHalf fails if a missing or invalid document gives no warning, or if the incomplete result is cached.
 func TestFleetOpenAPIHalf(t *testing.T) {
-	for name, bad := range map[string]http.HandlerFunc{"garbage": respond(200, "{"), "refused": refuse(403, "Forbidden", "no"), "huge": func(w http.ResponseWriter, _ *http.Request) {
-		chunk := strings.Repeat(" ", 1<<20)
-		for range 17 {
-			if _, err := io.WriteString(w, chunk); err != nil {
-				return
+	for name, bad := range map[string]http.HandlerFunc{"garbage": respond(200, "{"),
+		"refused": refuse(403, "Forbidden", "no"), "huge": func(w http.ResponseWriter, _ *http.Request) {
+			chunk := strings.Repeat(" ", 1<<20)
+			for range 17 {
+				if _, err := io.WriteString(w, chunk); err != nil {
+					return
+				}
 			}
-		}
-	}} {
-		for at, paths := range map[string][]string{"/openapi/v3": {"/openapi/v3", "/openapi/v3/api/v1"}, "/openapi/v3/api/v1": {"/openapi/v3/api/v1"}, "/openapi/v2": {"/openapi/v2"}} {
+		}} {
+		for at, paths := range map[string][]string{"/openapi/v3": {"/openapi/v3", "/openapi/v3/api/v1"},
+			"/openapi/v3/api/v1": {"/openapi/v3/api/v1"}, "/openapi/v2": {"/openapi/v2"}} {
 			t.Run(name+at, func(t *testing.T) {
 				t.Parallel()
 				var a, b atomic.Int32
 				var mended atomic.Bool
-				good := schemas("1", `"A":{}`, &a)
-				h, _ := newFleet(t, gatewaytest.Options{}, schemas("2", `"B":{}`, &b), func(w http.ResponseWriter, r *http.Request) {
-					if r.URL.Path == at && !mended.Load() {
-						bad(w, r)
-						return
-					}
-					good(w, r)
-				})
+				good := withSchema("1", `"A":{}`, &a)
+				h, _ := newFleet(t, gatewaytest.Options{}, withSchema("2", `"B":{}`, &b),
+					func(w http.ResponseWriter, r *http.Request) {
+						if r.URL.Path == at && !mended.Load() {
+							bad(w, r)
+							return
+						}
+						good(w, r)
+					})
 				for _, path := range paths {
 					for _, query := range []string{"", "?strict"} {
 						got, resp := h.DoText("GET", "/fleet"+path+query, nil, "")
-						if query != "" && resp.StatusCode < 400 || query == "" && (resp.StatusCode != 200 || !strings.Contains(resp.Header.Get("Warning"), `cluster \"b\"`) || strings.Contains(got, `"A"`)) {
+						if query != "" && resp.StatusCode < 400 || query == "" &&
+							(resp.StatusCode != 200 || !strings.Contains(resp.Header.Get("Warning"), `cluster \"b\"`) ||
+								strings.Contains(got, `"A"`)) {
 							t.Errorf("%s%s: %s %v %s", path, query, resp.Status, resp.Header["Warning"], got)
 						}
 					}
 				}
 				mended.Store(true)
 				for _, path := range paths {
-					if got, resp := h.DoText("GET", "/fleet"+path, nil, ""); resp.Header["Warning"] != nil || path != "/openapi/v3" && !strings.Contains(got, `"A"`) {
+					if got, resp := h.DoText("GET", "/fleet"+path, nil, ""); resp.Header["Warning"] != nil || path != "/openapi/v3" &&
+						!strings.Contains(got, `"A"`) {
 						t.Errorf("%s, once it is mended: %v %s", path, resp.Header["Warning"], got)
 					}
 				}

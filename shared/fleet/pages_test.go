@@ -13,9 +13,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// id is a cluster's permanent id, by which versions name it.
-// TestFleetVersionMatch holds: a list by the fleet's version asks each cluster for its own part of it: with NotOlderThan those that are not
-// in it for whatever they have, with Exact not at all.
+// TestFleetVersionMatch fails if a list by the fleet's version asks a cluster for another version than its own. With
+// NotOlderThan a cluster without a version is asked for any. With Exact it is not asked.
 func TestFleetVersionMatch(t *testing.T) {
 	at := func(fresh string) http.HandlerFunc { // answers at the version that is asked for, if that is exact
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -35,8 +34,10 @@ func TestFleetVersionMatch(t *testing.T) {
 	}{
 		{"", "one@a one@b one@c", [3]string{"resourceVersion=10", "resourceVersion=20", ""}, []string{"12", "25", "7"}},
 		{"NotOlderThan", "one@a one@b one@c",
-			[3]string{"resourceVersion=10&resourceVersionMatch=NotOlderThan", "resourceVersion=20&resourceVersionMatch=NotOlderThan", ""}, []string{"12", "25", "7"}},
-		{"Exact", "one@a one@b", [3]string{"resourceVersion=10&resourceVersionMatch=Exact", "resourceVersion=20&resourceVersionMatch=Exact", "-"}, []string{"10", "20", ""}},
+			[3]string{"resourceVersion=10&resourceVersionMatch=NotOlderThan",
+				"resourceVersion=20&resourceVersionMatch=NotOlderThan", ""}, []string{"12", "25", "7"}},
+		{"Exact", "one@a one@b", [3]string{"resourceVersion=10&resourceVersionMatch=Exact",
+			"resourceVersion=20&resourceVersionMatch=Exact", "-"}, []string{"10", "20", ""}},
 	} {
 		query := url.Values{"resourceVersion": {two}}
 		if tt.match != "" {
@@ -57,16 +58,18 @@ func TestFleetVersionMatch(t *testing.T) {
 				got = strings.TrimPrefix(query, "&")
 			}
 			if name := string(rune('a' + i)); got != tt.asked[i] || v[h.clusterID(name)] != tt.versions[i] {
-				t.Errorf("%q: %s is asked %q and is at %q; want %q, %q", tt.match, name, got, v[h.clusterID(name)], tt.asked[i], tt.versions[i])
+				t.Errorf("%q: %s is asked %q and is at %q; want %q, %q", tt.match, name, got, v[h.clusterID(name)], tt.asked[i],
+					tt.versions[i])
 			}
 		}
 	}
 	h.Delete("clusters/b")
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+two, nil, ""), 410, "expired", "list from the start")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+two, nil, ""),
+		410, "expired", "list from the start")
 }
 
-// TestFleetPageExpired holds: a cluster that has no history any more, be it from where its own pages ended or at the version that the list
-// shows, ends the list with 410, so that the client begins anew; nothing of the page is given.
+// TestFleetPageExpired fails if a page is served after a cluster lost its history. The client must get 410 and list
+// again.
 func TestFleetPageExpired(t *testing.T) {
 	expired := refuse(410, "Expired", "too old")
 	for name, tt := range map[string]struct {
@@ -76,29 +79,33 @@ func TestFleetPageExpired(t *testing.T) {
 			if r.URL.Query().Has("continue") {
 				return expired
 			}
-			return respond(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"own"},"items":[{"metadata":{"name":"one","namespace":"x"}}]}`)
+			return respond(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"own"},`+
+				`"items":[{"metadata":{"name":"one","namespace":"x"}}]}`)
 		}, func(*http.Request) http.HandlerFunc { return respond(200, podList("20", "x/two")) }},
-		"its version": {func(*http.Request) http.HandlerFunc { return respond(200, podList("10", "x/one")) }, func(r *http.Request) http.HandlerFunc {
-			if r.URL.Query().Get("resourceVersionMatch") == "Exact" {
-				return expired
-			}
-			return respond(200, podList("20", "x/two"))
-		}},
+		"its version": {func(*http.Request) http.HandlerFunc { return respond(200, podList("10", "x/one")) },
+			func(r *http.Request) http.HandlerFunc {
+				if r.URL.Query().Get("resourceVersionMatch") == "Exact" {
+					return expired
+				}
+				return respond(200, podList("20", "x/two"))
+			}},
 	} {
-		h, _ := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, r *http.Request) { tt.a(r)(w, r) }, func(w http.ResponseWriter, r *http.Request) { tt.b(r)(w, r) })
+		h, _ := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, r *http.Request) { tt.a(r)(w, r) },
+			func(w http.ResponseWriter, r *http.Request) { tt.b(r)(w, r) })
 		l, _ := h.list("/fleet/api/v1/pods?limit=1", nil)
 		if l.names() != "one@a" || l.Metadata.Continue == "" {
 			t.Fatalf("%s: the first page: %q, %q", name, l.names(), l.Metadata.Continue)
 		}
-		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=1&continue="+l.Metadata.Continue, nil, ""), 410, "expired", "too old: list from the start")
+		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=1&continue="+l.Metadata.Continue, nil, ""), 410,
+			"expired", "too old: list from the start")
 		if name == "its version" {
 			gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+l.Metadata.ResourceVersion, nil, ""), 410, "expired", "too old: list from the start")
 		}
 	}
 }
 
-// TestFleetPageFails holds: where one cluster has no history any more, the client is told to begin anew, whatever else fails on that page; and a
-// cluster that says so unasked costs its own part of a list.
+// TestFleetPageFails fails if a client gets another error than 410 when one cluster lost its history and a second one
+// fails. A cluster that answers 410 to a list without a version is left out.
 func TestFleetPageFails(t *testing.T) {
 	later := func(bad http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -110,12 +117,17 @@ func TestFleetPageFails(t *testing.T) {
 		}
 	}
 	plain := respond(410, "gone\n") // as no API server says it
-	tooLarge := respond(504, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 10, current: 5","reason":"Timeout",`+
-		`"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}`)
-	for name, gone := range map[string]http.HandlerFunc{"its history is gone": refuse(410, "Expired", "too old"), "it says little": plain, "it was restored": tooLarge} {
-		h, _ := newFleet(t, gatewaytest.Options{}, later(respond(200, podList("10", "x/one"))), later(respond(500, "oops")), later(gone))
+	tooLarge := respond(504, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",`+
+		`"message":"Timeout: Too large resource version: 10, current: 5","reason":"Timeout",`+
+		`"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],`+
+		`"retryAfterSeconds":1},"code":504}`)
+	for name, gone := range map[string]http.HandlerFunc{"its history is gone": refuse(410, "Expired", "too old"),
+		"it says little": plain, "it was restored": tooLarge} {
+		h, _ := newFleet(t, gatewaytest.Options{}, later(respond(200, podList("10", "x/one"))), later(respond(500, "oops")),
+			later(gone))
 		l, _ := h.list("/fleet/api/v1/pods?limit=1", nil)
-		for path, query := range map[string]string{"a page": "limit=1&continue=" + l.Metadata.Continue, "a version": "resourceVersionMatch=Exact&resourceVersion=" + l.Metadata.ResourceVersion} {
+		for path, query := range map[string]string{"a page": "limit=1&continue=" + l.Metadata.Continue,
+			"a version": "resourceVersionMatch=Exact&resourceVersion=" + l.Metadata.ResourceVersion} {
 			resp := h.Do("GET", "/fleet/api/v1/pods?"+query, nil, "")
 			t.Log(name, path)
 			gatewaytest.WantStatus(t, resp, 410, "expired", `cluster "c": `)
@@ -124,37 +136,43 @@ func TestFleetPageFails(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("10", "x/one")), refuse(410, "Expired", "too old"))
 	for _, query := range []string{"", "?limit=1", "?resourceVersion=0"} {
 		l, resp := h.list("/fleet/api/v1/pods"+query, nil)
-		if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@a" || !strings.Contains(got, `cluster \"b\": too old (left out)`) {
+		if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@a" ||
+			!strings.Contains(got, `cluster \"b\": too old (left out)`) {
 			t.Errorf("%s: %q, warnings %s", query, l.names(), got)
 		}
 	}
 	watch := h.Do("GET", "/fleet/api/v1/pods?watch=1", nil, "")
-	if got := strings.Join(watch.Header["Warning"], "\n"); watch.StatusCode != 200 || !strings.Contains(got, `cluster \"b\": too old`) {
+	if got := strings.Join(watch.Header["Warning"], "\n"); watch.StatusCode != 200 ||
+		!strings.Contains(got, `cluster \"b\": too old`) {
 		t.Errorf("a watch: %s, warnings %s", watch.Status, got)
 	}
 	_ = watch.Body.Close()
 }
 
-// TestFleetLongContinue holds: a cluster whose continue token is longer than URLs may be cannot take part in pages.
+// TestFleetLongContinue fails if a cluster with a continue token too long for URLs breaks pages of the others.
 func TestFleetLongContinue(t *testing.T) {
-	long := fmt.Sprintf(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":%q},"items":[{"metadata":{"name":"one","namespace":"x"}}]}`, strings.Repeat("x", 9<<10))
+	long := fmt.Sprintf(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":%q},`+
+		`"items":[{"metadata":{"name":"one","namespace":"x"}}]}`, strings.Repeat("x", 9<<10))
 	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, long), respond(200, podList("10", "x/one")))
 	l, resp := h.list("/fleet/api/v1/pods?limit=1", nil)
-	if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@b" || !strings.Contains(got, `list of cluster \"a\" cannot be read: its continue token is over 8 KiB`) {
+	if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "one@b" ||
+		!strings.Contains(got, `list of cluster \"a\" cannot be read: its continue token is over 8 KiB`) {
 		t.Errorf("%q, warnings %s", l.names(), got)
 	}
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=1&strict=true", nil, ""), 502, "members_failed", "its continue token is over 8 KiB")
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=1&strict=true", nil, ""), 502, "members_failed",
+		"its continue token is over 8 KiB")
 }
 
-// TestFleetPartialMetadata holds: objects and lists as metadata alone, which informers of controllers ask for, are answered so, each with
-// where it is from.
+// TestFleetPartialMetadata fails if metadata-only objects and lists, which informers use, lack their cluster.
 func TestFleetPartialMetadata(t *testing.T) {
-	const single, list = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	const single, list = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 	const head = `"apiVersion":"meta.k8s.io/v1","metadata":{"name":"one","namespace":"x"`
 	member := func(w http.ResponseWriter, r *http.Request) {
 		switch accept := r.Header.Get("Accept"); {
 		case strings.HasPrefix(accept, list+", application/json") && r.URL.Path == "/api/v1/pods":
-			respond(200, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"items":[{"kind":"PartialObjectMetadata",`+head+`}}]}`)(w, r)
+			respond(200, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",`+
+				`"metadata":{"resourceVersion":"5"},"items":[{"kind":"PartialObjectMetadata",`+head+`}}]}`)(w, r)
 		case strings.HasPrefix(accept, single+", application/json") && r.URL.Path == "/api/v1/namespaces/x/pods/one":
 			respond(200, `{"kind":"PartialObjectMetadata",`+head+`}}`)(w, r)
 		default:
@@ -164,9 +182,11 @@ func TestFleetPartialMetadata(t *testing.T) {
 	}
 	h, _ := newFleet(t, gatewaytest.Options{}, member, member)
 	protobuf := func(form string) http.Header { // as client-go's metadata client asks
-		return http.Header{"Accept": {strings.Replace(form, "/json", "/vnd.kubernetes.protobuf", 1) + "," + form + ",application/json"}}
+		return http.Header{"Accept": {strings.Replace(form, "/json", "/vnd.kubernetes.protobuf", 1) + "," + form +
+			",application/json"}}
 	}
-	if l, _ := h.list("/fleet/api/v1/pods", protobuf(list)); l.Kind != "PartialObjectMetadataList" || l.names() != "one@a one@b" {
+	if l, _ := h.list("/fleet/api/v1/pods", protobuf(list)); l.Kind != "PartialObjectMetadataList" ||
+		l.names() != "one@a one@b" {
 		t.Errorf("a list: %+v", l)
 	}
 	body, err := io.ReadAll(h.Do("GET", "/fleet/api/v1/namespaces/x/pods/one@b", protobuf(single), "").Body)

@@ -17,8 +17,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// straying is a member that answers each call by switching to a protocol that nobody asked for, and then says nothing.
-type straying struct {
+// switchingMember is a member that switches protocols without being asked, and then sends nothing.
+type switchingMember struct {
 	*clustertest.Member
 
 	mu   sync.Mutex
@@ -26,9 +26,9 @@ type straying struct {
 	over bool
 }
 
-func newStraying(t *testing.T) *straying {
+func newSwitchingMember(t *testing.T) *switchingMember {
 	t.Helper()
-	m := &straying{Member: &clustertest.Member{}, open: map[net.Conn]bool{}}
+	m := &switchingMember{Member: &clustertest.Member{}, open: map[net.Conn]bool{}}
 	m.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -55,8 +55,8 @@ func newStraying(t *testing.T) *straying {
 	return m
 }
 
-// end closes every connection, and those that come.
-func (m *straying) end() {
+// end closes every connection, also those that arrive later.
+func (m *switchingMember) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.over = true
@@ -65,14 +65,14 @@ func (m *straying) end() {
 	}
 }
 
-func (m *straying) quiet() bool {
+func (m *switchingMember) quiet() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.open) == 0
 }
 
-// TestFleetSwitchedProtocols holds: a member that switches protocols where nobody asked for it costs its part of the answer and not more: not
-// the others', nor the time until some deadline, nor a connection.
+// TestFleetSwitchedProtocols fails if a member that switches protocols unasked costs more than its own part. It must
+// not delay the request until a deadline, or leak a connection.
 func TestFleetSwitchedProtocols(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	version := func(w http.ResponseWriter, r *http.Request) {
@@ -96,7 +96,7 @@ func TestFleetSwitchedProtocols(t *testing.T) {
 		}
 	}
 	h.AddCluster("a", clustertest.NewMember(t, version).Kubeconfig(`{token: t}`))
-	m := newStraying(t)
+	m := newSwitchingMember(t)
 	h.AddCluster("b", m.Kubeconfig(`{token: t}`))
 	h.AddRegistry("pods", allPods)
 	stuck := time.AfterFunc(gatewaytest.FleetDeadline-10*time.Second, func() {
@@ -109,7 +109,8 @@ func TestFleetSwitchedProtocols(t *testing.T) {
 	warned := func(path string, resp *http.Response) {
 		t.Helper()
 		quoted := strings.ReplaceAll(says, `"`, `\"`)
-		if resp.StatusCode != 200 || !slices.ContainsFunc(resp.Header["Warning"], func(v string) bool { return strings.Contains(v, quoted) }) {
+		if resp.StatusCode != 200 ||
+			!slices.ContainsFunc(resp.Header["Warning"], func(v string) bool { return strings.Contains(v, quoted) }) {
 			t.Errorf("%s: %s, %q", path, resp.Status, resp.Header["Warning"])
 		}
 	}
@@ -124,11 +125,14 @@ func TestFleetSwitchedProtocols(t *testing.T) {
 	warned("watch", watch)
 	_ = watch.Body.Close()
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?strict", nil, ""), 502, "members_failed", says)
-	for _, path := range []string{"/fleet/api/v1/pods?clusters=b", "/fleet/api/v1/pods?watch=1&clusters=b", "/fleet/api/v1/namespaces/x/pods/one@b", "/fleet/version?clusters=b"} {
+	for _, path := range []string{"/fleet/api/v1/pods?clusters=b", "/fleet/api/v1/pods?watch=1&clusters=b",
+		"/fleet/api/v1/namespaces/x/pods/one@b", "/fleet/version?clusters=b"} {
 		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 502, "members_failed", says)
 	}
-	gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet/api/v1/namespaces/x/pods/one@b", nil, ""), 502, "members_failed", says)
-	for _, path := range []string{"/clusters/b/api/v1/pods", "/clusters/b/api/v1/pods?watch=1", "/clusters/b/api/v1/namespaces/x/pods/one"} {
+	gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet/api/v1/namespaces/x/pods/one@b", nil, ""), 502, "members_failed",
+		says)
+	for _, path := range []string{"/clusters/b/api/v1/pods", "/clusters/b/api/v1/pods?watch=1",
+		"/clusters/b/api/v1/namespaces/x/pods/one"} {
 		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 502, "aborted", says)
 	}
 	waittest.Until(t, "connections that have switched are closed", m.quiet)

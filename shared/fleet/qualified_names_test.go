@@ -12,9 +12,11 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// oneOf answers lists with a pod of that name in namespace x, gets of it with that pod, and writes with what was sent.
-func oneOf(name string) http.HandlerFunc {
-	pod := fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"x","resourceVersion":"7","ownerReferences":[{"kind":"Node","name":"n"}]},"spec":{"nodeName":"n","volumes":[{"persistentVolumeClaim":{"claimName":"c"}}]}}`, name)
+// withPod returns the handler of a member with one pod in namespace x. It answers writes with their body.
+func withPod(name string) http.HandlerFunc {
+	pod := fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"x","resourceVersion":"7",`+
+		`"ownerReferences":[{"kind":"Node","name":"n"}]},"spec":{"nodeName":"n",`+
+		`"volumes":[{"persistentVolumeClaim":{"claimName":"c"}}]}}`, name)
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPut || r.Method == http.MethodDelete:
@@ -22,32 +24,37 @@ func oneOf(name string) http.HandlerFunc {
 		case strings.HasSuffix(r.URL.Path, "/pods/"+name):
 			respond(200, pod)(w, r)
 		case !strings.HasSuffix(r.URL.Path, "/pods"):
-			respond(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"pods \"no\" not found","details":{"name":"no"},"code":404}`)(w, r)
+			respond(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound",`+
+				`"message":"pods \"no\" not found","details":{"name":"no"},"code":404}`)(w, r)
 		case r.URL.Query().Get("watch") != "":
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = fmt.Fprintf(w, `{"type":"MODIFIED","object":%s}`+"\n", strings.Replace(pod, `"7"`, `"30"`, 1))
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		case strings.Contains(r.Header.Get("Accept"), "as=Table"):
-			respond(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"20"},"columnDefinitions":[{"name":"Ready"},{"name":"Name","format":"name"}],"rows":[{"cells":["1/1","`+name+`"],"object":`+pod+`}]}`)(w, r)
+			respond(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"20"},`+
+				`"columnDefinitions":[{"name":"Ready"},{"name":"Name","format":"name"}],"rows":[{"cells":["1/1","`+name+`"],"object":`+pod+`}]}`)(w, r)
 		default:
 			respond(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"20"},"items":[`+pod+`]}`)(w, r)
 		}
 	}
 }
 
-// TestFleetQualified holds: behind "@" every answer calls objects and their owners by name@cluster, and nothing else, whatever its form; and
-// what it calls them leads back to them.
+// TestFleetQualified fails if a response below "@" contains a name without its cluster, or a name that does not lead
+// back to the object.
 func TestFleetQualified(t *testing.T) {
-	h, members := newFleet(t, gatewaytest.Options{}, oneOf("one"), oneOf("one"))
+	h, members := newFleet(t, gatewaytest.Options{}, withPod("one"), withPod("one"))
 	const pods = "/api/v1/namespaces/x/pods"
-	for _, form := range []string{"/fleet/@", "/fleet/%40", "/bridge/fleet/@", "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@", "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/@"} {
+	for _, form := range []string{"/fleet/@", "/fleet/%40", "/bridge/fleet/@",
+		"/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/@", "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/@"} {
 		l, resp := h.list(form+pods, nil)
-		if got := l.names(); got != "one@a@a one@b@b" || len(resp.Header["Warning"]) > 0 || !cursor.Composite(l.Metadata.ResourceVersion) {
+		if got := l.names(); got != "one@a@a one@b@b" || len(resp.Header["Warning"]) > 0 ||
+			!cursor.Composite(l.Metadata.ResourceVersion) {
 			t.Errorf("%s: %s %v", form, got, l.Metadata)
 		}
 	}
-	l, _ := h.list("/fleet/@"+pods, http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}})
+	l, _ := h.list("/fleet/@"+pods,
+		http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}})
 	if got := fmt.Sprint(l.Rows); got != "[{[1/1 one@a a]} {[1/1 one@b b]}]" {
 		t.Errorf("a table: %s", got)
 	}
@@ -69,40 +76,47 @@ func TestFleetQualified(t *testing.T) {
 	_ = resp.Body.Close()
 
 	for path, want := range map[string]string{
-		pods + "/one@b": `"name":"one@b","namespace":"x","resourceVersion":"7","ownerReferences":[{"kind":"Node","name":"n@b"}]},"spec":{"nodeName":"n","volumes":[{"persistentVolumeClaim":{"claimName":"c"}}]}}`,
-		pods + "/no@b":  `"details":{"name":"no@b"},"kind":"Status","message":"pods \"no@b\" not found"`,
-		pods + "/no":    `"details":{"name":"no@a"}`,
-		pods + "/one":   `pods \"one\" is in 2 clusters: a, b; name one of them, as one@a or one@b`,
-		"/api/v1/pods?fieldSelector=metadata.name%3Done%40b,spec.nodeName%3Dn%40b": `"items":[{"kind":"Pod","apiVersion":"v1","metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"b"},"name":"one@b"`,
-		"/api/v1/namespaces/x@b/pods": `"items":[{"kind":"Pod","apiVersion":"v1","metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"b"},"name":"one@b","namespace":"x@b",`,
+		pods + "/one@b": `"name":"one@b","namespace":"x","resourceVersion":"7","ownerReferences":[{"kind":"Node",` +
+			`"name":"n@b"}]},"spec":{"nodeName":"n","volumes":[{"persistentVolumeClaim":{"claimName":"c"}}]}}`,
+		pods + "/no@b": `"details":{"name":"no@b"},"kind":"Status","message":"pods \"no@b\" not found"`,
+		pods + "/no":   `"details":{"name":"no@a"}`,
+		pods + "/one":  `pods \"one\" is in 2 clusters: a, b; name one of them, as one@a or one@b`,
+		"/api/v1/pods?fieldSelector=metadata.name%3Done%40b,spec.nodeName%3Dn%40b": `"items":[{"kind":"Pod",` +
+			`"apiVersion":"v1","metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"b"},"name":"one@b"`,
+		"/api/v1/namespaces/x@b/pods": `"items":[{"kind":"Pod","apiVersion":"v1",` +
+			`"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"b"},"name":"one@b","namespace":"x@b",`,
 	} {
-		if got := answered(t, h.Do("GET", "/fleet/@"+path, nil, "")); !strings.Contains(got, want) {
+		if got := describeResponse(t, h.Do("GET", "/fleet/@"+path, nil, "")); !strings.Contains(got, want) {
 			t.Errorf("%s: %s\nwant %s", path, got, want)
 		}
 	}
 	for _, m := range members {
 		m.TakeRequests()
 	}
-	body := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one@b","namespace":"x","resourceVersion":"` + l.Metadata.ResourceVersion + `","ownerReferences":[{"kind":"Node","name":"n@b"}]}}`
-	if got := answered(t, h.Do("PUT", "/fleet/@"+pods+"/one@b", http.Header{"Content-Type": {"application/json"}}, body)); !strings.Contains(got, `"name":"one@b"`) {
+	body := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one@b","namespace":"x","resourceVersion":"` +
+		l.Metadata.ResourceVersion + `","ownerReferences":[{"kind":"Node","name":"n@b"}]}}`
+	if got := describeResponse(t, h.Do("PUT", "/fleet/@"+pods+"/one@b", http.Header{"Content-Type": {"application/json"}},
+		body)); !strings.Contains(got, `"name":"one@b"`) {
 		t.Errorf("an update is answered by %s", got)
 	}
-	if got := answered(t, h.Do("DELETE", "/fleet/@/api/v1/namespaces/x@b/pods/one", nil, "")); !strings.Contains(got, `"name":"one@b"`) {
+	if got := describeResponse(t,
+		h.Do("DELETE", "/fleet/@/api/v1/namespaces/x@b/pods/one", nil, "")); !strings.Contains(got, `"name":"one@b"`) {
 		t.Errorf("a deletion is answered by %s", got)
 	}
 	var asked []string
 	for _, r := range members[1].TakeRequests() {
 		asked = append(asked, r.Method+" "+r.URI+" "+r.Body)
 	}
-	if got := strings.Join(asked, "\n"); len(members[0].TakeRequests()) > 0 || got != "PUT "+pods+`/one {"apiVersion":"v1","kind":"Pod","metadata":{"name":"one","namespace":"x","ownerReferences":[{"kind":"Node","name":"n"}],"resourceVersion":"20"}}`+"\nDELETE "+pods+"/one " {
+	if got := strings.Join(asked, "\n"); len(members[0].TakeRequests()) > 0 ||
+		got != "PUT "+pods+`/one {"apiVersion":"v1","kind":"Pod","metadata":{"name":"one","namespace":"x",`+
+			`"ownerReferences":[{"kind":"Node","name":"n"}],"resourceVersion":"20"}}`+"\nDELETE "+pods+"/one " {
 		t.Errorf("b is asked\n%s", got)
 	}
 }
 
-// TestFleetNamespaceOfOne holds: namespace@cluster is the namespace of one cluster, in paths, selectors and what is made, and never nothing
-// for many.
+// TestFleetNamespaceOfOne fails if namespace@cluster selects another cluster, in paths, selectors or new objects.
 func TestFleetNamespaceOfOne(t *testing.T) {
-	h, members := newFleet(t, gatewaytest.Options{}, oneOf("one"), oneOf("one"))
+	h, members := newFleet(t, gatewaytest.Options{}, withPod("one"), withPod("one"))
 	for path, want := range map[string]string{
 		"/api/v1/namespaces/x@b/pods":                                                     "one@b",
 		"/api/v1/namespaces/x@b/pods?clusters=a,b":                                        "one@b",
@@ -124,21 +138,25 @@ func TestFleetNamespaceOfOne(t *testing.T) {
 			}
 		}
 	}
-	if got := answered(t, h.Do("PUT", "/fleet/api/v1/namespaces/x@b/pods/one", http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one","namespace":"x@b"}}`)); !strings.Contains(got, `"name":"one"`) {
+	if got := describeResponse(t, h.Do("PUT", "/fleet/api/v1/namespaces/x@b/pods/one",
+		http.Header{"Content-Type": {"application/json"}},
+		`{"metadata":{"name":"one","namespace":"x@b"}}`)); !strings.Contains(got, `"name":"one"`) {
 		t.Error(got)
 	}
 	// The name is not taken for what follows it.
 	h.EditCluster("b", func(c *v1alpha1.Cluster) { c.Spec.ServiceProxy = []string{"pods/x/x"} })
-	_ = answered(t, h.Do("GET", "/fleet/api/v1/namespaces/x@b/pods/x@b/proxy/x@b", nil, ""))
+	_ = describeResponse(t, h.Do("GET", "/fleet/api/v1/namespaces/x@b/pods/x@b/proxy/x@b", nil, ""))
 	var asked []string
 	for _, r := range members[1].TakeRequests() {
 		asked = append(asked, r.Method+" "+r.URI+" "+r.Body)
 	}
-	if got := strings.Join(asked, "\n"); got != `PUT /api/v1/namespaces/x/pods/one {"metadata":{"name":"one","namespace":"x"}}`+"\nGET /api/v1/namespaces/x/pods/x/proxy/x@b " {
+	if got := strings.Join(asked, "\n"); got != `PUT /api/v1/namespaces/x/pods/one {"metadata":{"name":"one",`+
+		`"namespace":"x"}}`+"\nGET /api/v1/namespaces/x/pods/x/proxy/x@b " {
 		t.Errorf("b is asked\n%s", got)
 	}
 	for path, want := range map[string]string{
-		"/api/v1/namespaces/x@b/pods/one@a":                                              `the path names cluster "a", and cluster "b" is named by its namespace`,
+		"/api/v1/namespaces/x@b/pods/one@a": `the path names cluster "a",` +
+			` and cluster "b" is named by its namespace`,
 		"/api/v1/namespaces/x@b/pods?clusters=a":                                         `the namespace names cluster "b"`,
 		"/api/v1/namespaces/x@b/pods?fieldSelector=metadata.name%3Done%40a":              `names cluster "b", its field selector "a"`,
 		"/api/v1/namespaces/x/pods?labelSelector=a%3Dweb%40b,b%3Dweb%40a":                `names clusters "b" and "a"`,
@@ -149,7 +167,9 @@ func TestFleetNamespaceOfOne(t *testing.T) {
 	} {
 		gatewaytest.WantStatus(t, h.Do("GET", "/fleet"+path, nil, ""), 400, "bad_request", want)
 	}
-	for path, want := range map[string]string{"/api/v1/namespaces/x@nope/pods": `no cluster "nope"`, "/api/v1/namespaces/x@nope/pods/one": `no cluster "nope"`, "/api/v1/pods?labelSelector=a%3Db%40nope": `no cluster "nope"`} {
+	for path, want := range map[string]string{"/api/v1/namespaces/x@nope/pods": `no cluster "nope"`,
+		"/api/v1/namespaces/x@nope/pods/one":      `no cluster "nope"`,
+		"/api/v1/pods?labelSelector=a%3Db%40nope": `no cluster "nope"`} {
 		gatewaytest.WantStatus(t, h.Do("GET", "/fleet"+path, nil, ""), 404, "unknown_cluster", want)
 	}
 	for _, m := range members {
@@ -159,32 +179,37 @@ func TestFleetNamespaceOfOne(t *testing.T) {
 	}
 }
 
-// TestFleetNamesWithAt holds: an object whose own name reads as name@cluster is called so that its name leads to it.
+// TestFleetNamesWithAt fails if an object whose own name looks like name@cluster cannot be reached by its listed name.
 func TestFleetNamesWithAt(t *testing.T) {
-	h, members := newFleet(t, gatewaytest.Options{}, oneOf("one@b"), oneOf("two@example.com"))
+	h, members := newFleet(t, gatewaytest.Options{}, withPod("one@b"), withPod("two@example.com"))
 	l, _ := h.list("/fleet/api/v1/pods", nil)
 	if got := l.names(); got != "one@b@a@a two@example.com@b" {
 		t.Fatalf("they are called %s", got)
 	}
-	for path, want := range map[string]string{"one@b@a": `"name":"one@b@a"`, "two@example.com": `"name":"two@example.com"`, "two@example.com@b": `"name":"two@example.com@b"`} {
-		if got := answered(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods/"+path, nil, "")); !strings.Contains(got, want) {
+	for path, want := range map[string]string{"one@b@a": `"name":"one@b@a"`,
+		"two@example.com": `"name":"two@example.com"`, "two@example.com@b": `"name":"two@example.com@b"`} {
+		if got := describeResponse(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods/"+path, nil, "")); !strings.Contains(got,
+			want) {
 			t.Errorf("%s: %s", path, got)
 		}
 	}
 	for _, m := range members {
 		m.TakeRequests()
 	}
-	_ = answered(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods/one@b", nil, "")) // one in b
-	if got := members[1].TakeRequests(); len(members[0].TakeRequests()) > 0 || len(got) != 1 || got[0].URI != "/api/v1/namespaces/x/pods/one" {
+	_ = describeResponse(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods/one@b", nil, "")) // one in b
+	if got := members[1].TakeRequests(); len(members[0].TakeRequests()) > 0 || len(got) != 1 ||
+		got[0].URI != "/api/v1/namespaces/x/pods/one" {
 		t.Errorf("b is asked %+v", got)
 	}
-	_ = answered(t, h.Do("PUT", "/fleet/api/v1/namespaces/x/pods/one@b@a", http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one@b@a"}}`))
-	if got := members[0].TakeRequests(); len(got) != 1 || got[0].URI != "/api/v1/namespaces/x/pods/one@b" || got[0].Body != `{"metadata":{"name":"one@b"}}` {
+	_ = describeResponse(t, h.Do("PUT", "/fleet/api/v1/namespaces/x/pods/one@b@a",
+		http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one@b@a"}}`))
+	if got := members[0].TakeRequests(); len(got) != 1 || got[0].URI != "/api/v1/namespaces/x/pods/one@b" ||
+		got[0].Body != `{"metadata":{"name":"one@b"}}` {
 		t.Errorf("a is asked %+v", got)
 	}
 }
 
-// TestFleetProxied holds: what is proxied is found by its name, whatever scheme and port are said with it.
+// TestFleetProxied fails if proxy subresources with a scheme or a port do not find the object's cluster.
 func TestFleetProxied(t *testing.T) {
 	without := func(w http.ResponseWriter, r *http.Request) {
 		respond(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"no","code":404}`)(w, r)
@@ -199,19 +224,22 @@ func TestFleetProxied(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, without, with)
 	h.AddRegistry("services", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Service"}]}`)
 	h.EditCluster("b", func(c *v1alpha1.Cluster) { c.Spec.ServiceProxy = []string{"services/x/web"} })
-	for said, want := range map[string]string{"web": "web", "web:80": "web:80", "https:web:443": "https:web:443", "web@b:80": "web:80", "web:80@b": "web:80", "https:web@b:": "https:web:"} {
-		if got := answered(t, h.Do("GET", "/fleet/api/v1/namespaces/x/services/"+said+"/proxy/a:b@c", nil, "")); !strings.HasPrefix(got, "200 ") {
+	for said, want := range map[string]string{"web": "web", "web:80": "web:80", "https:web:443": "https:web:443",
+		"web@b:80": "web:80", "web:80@b": "web:80", "https:web@b:": "https:web:"} {
+		if got := describeResponse(t,
+			h.Do("GET", "/fleet/api/v1/namespaces/x/services/"+said+"/proxy/a:b@c", nil, "")); !strings.HasPrefix(got, "200 ") {
 			t.Errorf("%s: %s", said, got)
 		}
-		if asked := members[1].TakeRequests(); len(asked) == 0 || asked[len(asked)-1].URI != "/api/v1/namespaces/x/services/"+want+"/proxy/a:b@c" {
+		if asked := members[1].TakeRequests(); len(asked) == 0 ||
+			asked[len(asked)-1].URI != "/api/v1/namespaces/x/services/"+want+"/proxy/a:b@c" {
 			t.Errorf("%s: b is asked %+v", said, asked)
 		}
 	}
 }
 
-// TestFleetDescribes holds: what kubectl describe reads of one cluster's object leads it on in that cluster.
+// TestFleetDescribes fails if kubectl describe shows events or pods of another cluster's object.
 func TestFleetDescribes(t *testing.T) {
-	h, _ := newFleet(t, gatewaytest.Options{}, oneOf("one"), oneOf("one"))
+	h, _ := newFleet(t, gatewaytest.Options{}, withPod("one"), withPod("one"))
 	for _, tt := range []struct{ command, path, want string }{
 		{"kubectl describe", "/fleet/api/v1/namespaces/x/pods/one@b", `"name":"one@b","namespace":"x@b"`},
 		{"kubectl describe", "/fleet/@/api/v1/namespaces/x/pods/one@b", `"name":"one@b","namespace":"x@b"`},
@@ -224,7 +252,8 @@ func TestFleetDescribes(t *testing.T) {
 		{"kubectl get", "/fleet/api/v1/namespaces/x@b/pods/one@b", `"name":"one@b","namespace":"x@b"`},
 		{"kubectl describe", "/fleet/api/v1/namespaces/x@b/pods/one", `"name":"one@b","namespace":"x@b"`},
 	} {
-		if got := answered(t, h.Do("GET", tt.path, http.Header{"Kubectl-Command": {tt.command}}, "")); !strings.Contains(got, tt.want) {
+		if got := describeResponse(t,
+			h.Do("GET", tt.path, http.Header{"Kubectl-Command": {tt.command}}, "")); !strings.Contains(got, tt.want) {
 			t.Errorf("%s, %s: %s\nwant %s", tt.command, tt.path, got, tt.want)
 		}
 	}

@@ -11,8 +11,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// paging answers lists of n pods at version 10 as kube-apiserver does: in pages, with the count of what follows.
-func paging(n int) http.HandlerFunc {
+// servePages returns the handler of a member with n pods at version 10. It serves pages with the count of remaining
+// items, as kube-apiserver does.
+func servePages(n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
 		from, _ := strconv.Atoi(strings.TrimPrefix(query.Get("continue"), "from-"))
@@ -33,7 +34,8 @@ func paging(n int) http.HandlerFunc {
 	}
 }
 
-// remainders returns what the pages of a list report as remaining; -1 if they report nothing.
+// remainders returns the remaining item counts of a list's pages, with -1 for a page without one, and the number of
+// items.
 func (h *fixture) remainders(query string) (counts []int64, items int) {
 	h.t.Helper()
 	for cont := ""; ; {
@@ -60,7 +62,7 @@ func TestFleetPagesCountWhatRemains(t *testing.T) {
 			refuse(500, "InternalError", "no")(w, r)
 			return
 		}
-		paging(3)(w, r)
+		servePages(3)(w, r)
 	}
 	for name, tt := range map[string]struct {
 		query   string
@@ -68,15 +70,18 @@ func TestFleetPagesCountWhatRemains(t *testing.T) {
 		want    []int64
 		items   int
 	}{
-		"one cluster":         {"limit=3", []http.HandlerFunc{paging(7)}, []int64{4, 1}, 7},
-		"a cut in the second": {"limit=4", []http.HandlerFunc{paging(3), paging(9), paging(2)}, []int64{10, 6, 2}, 14},
-		"a cut between two":   {"limit=3", []http.HandlerFunc{paging(3), paging(2), paging(2)}, []int64{4, 1}, 7},
+		"one cluster": {"limit=3", []http.HandlerFunc{servePages(7)}, []int64{4, 1}, 7},
+		"a cut in the second": {"limit=4", []http.HandlerFunc{servePages(3), servePages(9), servePages(2)},
+			[]int64{10, 6, 2}, 14},
+		"a cut between two": {"limit=3", []http.HandlerFunc{servePages(3), servePages(2), servePages(2)}, []int64{4, 1}, 7},
 		"more clusters than a page asks": {
-			"limit=2", []http.HandlerFunc{paging(2), paging(1), paging(1), paging(0), paging(1), paging(2)},
+			"limit=2", []http.HandlerFunc{servePages(2), servePages(1), servePages(1), servePages(0), servePages(1),
+				servePages(2)},
 			[]int64{5, 3, 1}, 7,
 		},
-		"a selector":               {"limit=5&labelSelector=a", []http.HandlerFunc{paging(3), paging(5)}, []int64{-1}, 8},
-		"one of one without pages": {"limit=5", []http.HandlerFunc{paging(7), silent}, []int64{-1}, 10},
+		"a selector": {"limit=5&labelSelector=a", []http.HandlerFunc{servePages(3), servePages(5)},
+			[]int64{-1}, 8},
+		"one of one without pages": {"limit=5", []http.HandlerFunc{servePages(7), silent}, []int64{-1}, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, _ := newFleet(t, gatewaytest.Options{}, tt.members...)

@@ -17,7 +17,7 @@ import (
 
 // TestFleetOfOneUsesOwnVersions fails if a client of a fleet of one cluster saw other versions than at the cluster.
 func TestFleetOfOneUsesOwnVersions(t *testing.T) {
-	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), _ *http.Request) {
 		flush(podList("40", "x/listed"))
 	}, func(flush func(string), r *http.Request) {
 		flush(podEvent("MODIFIED", "live", "41") + podEvent("BOOKMARK", "", "42") + podEvent("DELETED", "live", "43"))
@@ -139,7 +139,7 @@ func TestFleetOfOnePassesTooLargeVersions(t *testing.T) {
 // TestFleetOfOneLosesHistory fails if a watch went on with versions that writes of the objects are refused with.
 func TestFleetOfOneLosesHistory(t *testing.T) {
 	watched := make(chan struct{}, 1)
-	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), _ *http.Request) {
 		flush(podList("5"))
 	}, func(flush func(string), _ *http.Request) {
 		select {
@@ -168,7 +168,7 @@ func TestFleetOfOneGrows(t *testing.T) {
 		}
 	}
 	var listed atomic.Bool
-	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), _ *http.Request) {
 		if listed.Swap(true) {
 			flush(podList("8"))
 			return
@@ -203,7 +203,7 @@ func TestFleetOfOneGrows(t *testing.T) {
 		}
 	}
 	next("alone", 200)
-	h.AddCluster("b", clustertest.NewMember(t, watching(func(flush func(string), r *http.Request) {
+	h.AddCluster("b", clustertest.NewMember(t, serveWatch(func(flush func(string), r *http.Request) {
 		all := podList("40", "x/one", "x/two")
 		half := strings.Index(all, `,{"metadata":{"name":"two"`)
 		flush(all[:half])

@@ -94,8 +94,7 @@ func (q *ask) watch(targets []target) (*forward.Call, error) {
 	if err := w.start(targets); err != nil {
 		return nil, err
 	}
-	rt := q.route
-	return &forward.Call{Route: rt, Query: q.raw, Carry: func(rw http.ResponseWriter, r *http.Request) error { return w.run(rw, r, targets, ends) }}, nil
+	return &forward.Call{Carry: func(rw http.ResponseWriter, r *http.Request) error { return w.run(rw, r, targets, ends) }}, nil
 }
 
 // start reads from which version of each target the watch goes.

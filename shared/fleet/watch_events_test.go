@@ -16,8 +16,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// watching answers a member's lists and watches; flush sends what it is given at once.
-func watching(list, watch func(flush func(text string), r *http.Request)) http.HandlerFunc {
+// serveWatch returns the handler of a member that serves lists and watches. flush sends its text at once.
+func serveWatch(list, watch func(flush func(text string), r *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		flush := func(text string) {
@@ -32,7 +32,7 @@ func watching(list, watch func(flush func(text string), r *http.Request)) http.H
 	}
 }
 
-// watchEvent is what a client reads of an event.
+// watchEvent has the fields of an event that these tests check.
 type watchEvent struct {
 	Type   string
 	Object struct {
@@ -41,7 +41,7 @@ type watchEvent struct {
 	}
 }
 
-// nextEvent reads an event of a watch.
+// nextEvent reads the next event of a watch.
 func nextEvent(t *testing.T, lines *bufio.Reader) (e watchEvent) {
 	t.Helper()
 	line, err := lines.ReadBytes('\n')
@@ -55,27 +55,29 @@ func nextEvent(t *testing.T, lines *bufio.Reader) (e watchEvent) {
 }
 
 func podEvent(kind, name, version string) string {
-	return fmt.Sprintf(`{"type":%q,"object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"x","resourceVersion":%q}}}`+"\n", kind, name, version)
+	return fmt.Sprintf(`{"type":%q,"object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"x",`+
+		`"resourceVersion":%q}}}`+"\n", kind, name, version)
 }
 
-// TestFleetWatchCutInAList holds: while a part of the list of a cluster that came later was delivered, nothing can be gone on from that does
-// not have the cluster in it: what went from there meanwhile would stay at the client.
+// TestFleetWatchCutInAList fails if a watch can be resumed from a version that covers half of a new cluster's list. The
+// client would never learn of deletions in the other half.
 func TestFleetWatchCutInAList(t *testing.T) {
 	var up atomic.Bool
 	first, rest := make(chan struct{}), make(chan struct{})
 	h, _ := newFleet(t, gatewaytest.Options{},
-		watching(func(flush func(string), _ *http.Request) { flush(podList("5")) }, func(flush func(string), r *http.Request) {
-			flush("")
-			<-first
-			flush(podEvent("ADDED", "of-a", "6") + podEvent("BOOKMARK", "", "7") + podEvent("ADDED", "of-a-too", "8"))
-			<-r.Context().Done()
-		}),
+		serveWatch(func(flush func(string), _ *http.Request) { flush(podList("5")) },
+			func(flush func(string), r *http.Request) {
+				flush("")
+				<-first
+				flush(podEvent("ADDED", "of-a", "6") + podEvent("BOOKMARK", "", "7") + podEvent("ADDED", "of-a-too", "8"))
+				<-r.Context().Done()
+			}),
 		func(w http.ResponseWriter, r *http.Request) {
 			if !up.Load() {
 				refuse(503, "ServiceUnavailable", "it starts")(w, r)
 				return
 			}
-			watching(func(flush func(string), _ *http.Request) {
+			serveWatch(func(flush func(string), _ *http.Request) {
 				all := podList("40", "x/one", "x/two")
 				half := strings.Index(all, `,{"metadata":{"name":"two"`)
 				flush(all[:half])
@@ -88,7 +90,8 @@ func TestFleetWatchCutInAList(t *testing.T) {
 		})
 	l, _ := h.list("/fleet/api/v1/pods", nil)
 	up.Store(true)
-	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion="+l.Metadata.ResourceVersion, nil, "")
+	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion="+l.Metadata.ResourceVersion,
+		nil, "")
 	lines := bufio.NewReader(resp.Body)
 	if e := nextEvent(t, lines); e.Object.Metadata.Name != "one" {
 		t.Fatalf("%+v", e)
@@ -109,12 +112,13 @@ func TestFleetWatchCutInAList(t *testing.T) {
 		t.Fatalf("%+v", e)
 	}
 	e := nextEvent(t, lines)
-	if v, err := cursor.ParseVersion(e.Object.Metadata.ResourceVersion); e.Object.Metadata.Name != "three" || err != nil || len(v) != 2 {
+	if v, err := cursor.ParseVersion(e.Object.Metadata.ResourceVersion); e.Object.Metadata.Name != "three" ||
+		err != nil || len(v) != 2 {
 		t.Errorf("%+v is of %v, %v", e, v, err)
 	}
 }
 
-// TestFleetWatchCutInADifference fails if a client that resumes from an event of a difference would miss the rest of it.
+// TestFleetWatchCutInADifference fails if a client that resumes from an event of a difference misses the rest of it.
 // The client gets the whole difference again.
 func TestFleetWatchCutInADifference(t *testing.T) {
 	var watches atomic.Int32
@@ -122,9 +126,10 @@ func TestFleetWatchCutInADifference(t *testing.T) {
 		return fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"x","uid":%q,"resourceVersion":%q}}`, name, name, version)
 	}
 	list := func(version string, pods ...string) string {
-		return `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"` + version + `"},"items":[` + strings.Join(pods, ",")
+		return `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"` + version + `"},"items":[` +
+			strings.Join(pods, ",")
 	}
-	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), r *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), r *http.Request) {
 		switch {
 		case watches.Load() < 2: // the client's
 			flush(podList("5"))
@@ -141,8 +146,9 @@ func TestFleetWatchCutInADifference(t *testing.T) {
 			flush("")
 			return // and its history is gone
 		}
-		flush(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Expired","code":410}}` + "\n")
-	}), watching(func(flush func(string), _ *http.Request) {
+		flush(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
+			`"reason":"Expired","code":410}}` + "\n")
+	}), serveWatch(func(flush func(string), _ *http.Request) {
 		flush(podList("7"))
 	}, func(flush func(string), r *http.Request) {
 		flush("")
@@ -160,12 +166,13 @@ func TestFleetWatchCutInADifference(t *testing.T) {
 	}
 }
 
-// TestFleetWatchBrokenList holds: a cluster whose list cannot be had, or says no version, does not hold up what the others have, nor end it;
-// it is taken in when it is well.
+// TestFleetWatchBrokenList has a cluster whose list is incomplete or has no version. If this fails, other clusters'
+// events wait, the watch ends, or the cluster is missing after it recovers.
 func TestFleetWatchBrokenList(t *testing.T) {
 	t.Parallel() // it waits more than it computes
 	for name, broken := range map[string]string{
-		"no version":          `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"none","namespace":"x"}}]}`,
+		"no version": `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"none",` +
+			`"namespace":"x"}}]}`,
 		"no version, no pods": `{"kind":"PodList","apiVersion":"v1","items":[],"metadata":{}}`,
 		"a head alone":        `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"40"},"items":[`,
 	} {
@@ -177,8 +184,8 @@ func TestFleetWatchBrokenList(t *testing.T) {
 				<-r.Context().Done()
 			}
 			h, _ := newFleet(t, gatewaytest.Options{},
-				watching(func(flush func(string), _ *http.Request) { flush(podList("5", "x/of-a")) }, idle),
-				watching(func(flush func(string), _ *http.Request) {
+				serveWatch(func(flush func(string), _ *http.Request) { flush(podList("5", "x/of-a")) }, idle),
+				serveWatch(func(flush func(string), _ *http.Request) {
 					select {
 					case <-well:
 						flush(podList("40", "x/of-b"))
@@ -205,12 +212,13 @@ func TestFleetWatchBrokenList(t *testing.T) {
 	}
 }
 
-// TestFleetWatchBadEvent holds: an event that cannot be passed on costs its cluster, until that sends it well: the others go on, and no
-// version covers it before.
+// TestFleetWatchBadEvent has a cluster that sends an invalid event. If this fails, the other clusters' events end, or a
+// version covers the event before it was delivered.
 func TestFleetWatchBadEvent(t *testing.T) {
 	t.Parallel() // it waits more than it computes
 	event := func(name, version, annotations string) string {
-		return fmt.Sprintf(`{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"x","resourceVersion":%q,"annotations":%s}}}`+"\n", name, version, annotations)
+		return fmt.Sprintf(`{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,`+
+			`"namespace":"x","resourceVersion":%q,"annotations":%s}}}`+"\n", name, version, annotations)
 	}
 	const good = "{}"
 	for name, bad := range map[string]string{
@@ -291,7 +299,8 @@ func TestFleetWatchBadEvent(t *testing.T) {
 					t.Errorf("%s has version %v, %v", got[len(got)-1], v, err)
 				}
 			}
-			if text := strings.Join(got, ", "); text != "ADDED first, ADDED of-a, ADDED mended" && text != "ADDED first, ADDED mended, ADDED of-a" {
+			if text := strings.Join(got, ", "); text != "ADDED first, ADDED of-a, ADDED mended" &&
+				text != "ADDED first, ADDED mended, ADDED of-a" {
 				t.Error(text)
 			}
 			if from := []string{<-asked, <-asked, <-asked}; strings.Join(from, " ") != "5 7 7" {
@@ -301,8 +310,8 @@ func TestFleetWatchBadEvent(t *testing.T) {
 	}
 }
 
-// TestFleetWatchWentBack holds: a cluster that is at an earlier version than it was, as one that was restored from a backup, would say nothing
-// until it comes there again: a watch from there, and one that runs, ends with 410, so that clients list again.
+// TestFleetWatchWentBack has a cluster that is restored from a backup, and so at an earlier version. If its watches do
+// not end with 410, clients miss every event until the cluster reaches the old version.
 func TestFleetWatchWentBack(t *testing.T) {
 	var at atomic.Int32
 	at.Store(50)
@@ -311,9 +320,13 @@ func TestFleetWatchWentBack(t *testing.T) {
 		flush("")
 		<-r.Context().Done()
 	}
-	const tooLarge = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 50, current: 20","reason":"Timeout",` +
+	const tooLarge = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
+		`"message":"Timeout: Too large resource version: 50, current: 20","reason":"Timeout",` +
 		`"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}]},"code":504}`
-	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) { flush(podList("5")) }, idle), func(w http.ResponseWriter, r *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string),
+		_ *http.Request) {
+		flush(podList("5"))
+	}, idle), func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
 		switch {
 		case query.Get("watch") != "":
@@ -340,20 +353,22 @@ func TestFleetWatchWentBack(t *testing.T) {
 		Type   string
 		Object metav1.Status
 	}
-	if err := json.NewDecoder(runs.Body).Decode(&e); err != nil || e.Type != "ERROR" || e.Object.Code != 410 || !strings.Contains(e.Object.Message, `cluster "b"`) {
+	if err := json.NewDecoder(runs.Body).Decode(&e); err != nil || e.Type != "ERROR" || e.Object.Code != 410 ||
+		!strings.Contains(e.Object.Message, `cluster "b"`) {
 		t.Errorf("the watch that runs: %+v, %v", e, err)
 	}
-	gatewaytest.WantStatus(t, h.Do("GET", from, nil, ""), 410, "expired", `cluster "b" is at an earlier version than it was`)
+	gatewaytest.WantStatus(t, h.Do("GET", from, nil, ""), 410, "expired",
+		`cluster "b" is at an earlier version than it was`)
 	if resp := h.Do("GET", "/fleet/api/v1/pods?watch=1", nil, ""); resp.StatusCode != 200 {
 		t.Errorf("a new watch: %s", resp.Status)
 	}
 }
 
-// TestFleetWatchEarlierEvent holds: an event of an earlier version than that before it is not passed on, since to go on from it would give
-// what was given; its cluster is as one that goes away.
+// TestFleetWatchEarlierEvent fails if an event with an earlier version than the previous one is delivered. A client
+// that resumes from it would get events again.
 func TestFleetWatchEarlierEvent(t *testing.T) {
 	var asked atomic.Int32
-	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), _ *http.Request) {
 		flush(podList([]string{"52", "53"}[min(1, asked.Load())]))
 	}, func(flush func(string), r *http.Request) {
 		switch asked.Add(1) {
@@ -376,41 +391,49 @@ func TestFleetWatchEarlierEvent(t *testing.T) {
 	}
 }
 
-// TestFleetWatchColumns holds: rows stand under the columns that were announced before them, whatever columns their cluster has: what is new in
-// it is announced with its first row.
+// TestFleetWatchColumns fails if kubectl get -w prints cells under the wrong columns where clusters have different
+// ones.
 func TestFleetWatchColumns(t *testing.T) {
 	row := func(columns, name, version, cells string) string {
-		return fmt.Sprintf(`{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":%q},"columnDefinitions":[%s],"rows":[{"cells":[%s],`+
-			`"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":%q,"namespace":"x","resourceVersion":%q}}}]}}`+"\n",
+		return fmt.Sprintf(`{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1",`+
+			`"metadata":{"resourceVersion":%q},"columnDefinitions":[%s],"rows":[{"cells":[%s],`+
+			`"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":%q,"namespace":"x",`+
+			`"resourceVersion":%q}}}]}}`+"\n",
 			version, columns, cells, name, version)
 	}
-	const list = `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[{"name":"Name"}],"rows":[]}`
+	const list = `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},` +
+		`"columnDefinitions":[{"name":"Name"}],"rows":[]}`
 	turns := make([]chan struct{}, 4)
 	for i := range turns {
 		turns[i] = make(chan struct{})
 	}
 	sending := func(events map[int]string) http.HandlerFunc {
-		return watching(func(flush func(string), _ *http.Request) { flush(list) }, func(flush func(string), r *http.Request) {
-			flush("")
-			for i, turn := range turns {
-				if events[i] == "" {
-					continue
+		return serveWatch(func(flush func(string), _ *http.Request) { flush(list) },
+			func(flush func(string), r *http.Request) {
+				flush("")
+				for i, turn := range turns {
+					if events[i] == "" {
+						continue
+					}
+					select {
+					case <-turn:
+						flush(events[i])
+					case <-r.Context().Done():
+						return
+					}
 				}
-				select {
-				case <-turn:
-					flush(events[i])
-				case <-r.Context().Done():
-					return
-				}
-			}
-			<-r.Context().Done()
-		})
+				<-r.Context().Done()
+			})
 	}
-	const name, ready, age, color = `{"name":"Name","format":"name"}`, `{"name":"Ready"}`, `{"name":"Age"}`, `{"name":"Color"}`
+	const name, ready, age, color = `{"name":"Name","format":"name"}`, `{"name":"Ready"}`, `{"name":"Age"}`,
+		`{"name":"Color"}`
 	h, _ := newFleet(t, gatewaytest.Options{},
-		sending(map[int]string{0: row(name+","+ready+","+age, "a1", "6", `"a1","1/1","5d"`), 2: row("", "a2", "7", `"a2","0/1","1d"`)}),
-		sending(map[int]string{1: row(name+","+color+","+age, "b1", "6", `"b1","red","3d"`), 3: row("", "b2", "7", `"b2","blue","2d"`)}))
-	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1", http.Header{"Accept": {"application/json;as=Table;g=meta.k8s.io;v=v1"}}, "")
+		sending(map[int]string{0: row(name+","+ready+","+age, "a1", "6", `"a1","1/1","5d"`),
+			2: row("", "a2", "7", `"a2","0/1","1d"`)}),
+		sending(map[int]string{1: row(name+","+color+","+age, "b1", "6", `"b1","red","3d"`),
+			3: row("", "b2", "7", `"b2","blue","2d"`)}))
+	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1",
+		http.Header{"Accept": {"application/json;as=Table;g=meta.k8s.io;v=v1"}}, "")
 	lines := bufio.NewReader(resp.Body)
 	var columns []string
 	for i, want := range []string{

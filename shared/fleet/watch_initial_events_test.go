@@ -8,8 +8,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetWatchInitialEventsEnd holds: a client that wants all that is there is told once when that was, and not before the slowest cluster's list
-// has come; what happens in the others comes meanwhile.
+// TestFleetWatchInitialEventsEnd fails if the bookmark after the initial events comes before the slowest cluster's
+// list, or more than once. Informers would start with missing objects.
 func TestFleetWatchInitialEventsEnd(t *testing.T) {
 	release, later := make(chan struct{}), make(chan struct{})
 	idle := func(r *http.Request, until <-chan struct{}) bool {
@@ -20,10 +20,13 @@ func TestFleetWatchInitialEventsEnd(t *testing.T) {
 			return false
 		}
 	}
-	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) { flush(podList("5", "x/fast")) }, func(flush func(string), r *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string),
+		_ *http.Request) {
+		flush(podList("5", "x/fast"))
+	}, func(flush func(string), r *http.Request) {
 		flush(podEvent("ADDED", "meanwhile", "6")) // after its list: the end would have come before this
 		<-r.Context().Done()
-	}), watching(func(flush func(string), r *http.Request) {
+	}), serveWatch(func(flush func(string), r *http.Request) {
 		flush(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"40"},"items":[`)
 		if idle(r, release) {
 			flush(`{"metadata":{"name":"slow","namespace":"x","resourceVersion":"7"}}]}` + "\n")
@@ -49,7 +52,7 @@ func TestFleetWatchInitialEventsEnd(t *testing.T) {
 		{text: "ADDED Pod live"},
 		{text: "BOOKMARK Pod"},
 	} {
-		if got, ends := kindOfNext(t, lines); got != want.text || ends != want.ends {
+		if got, ends := nextEventKind(t, lines); got != want.text || ends != want.ends {
 			t.Fatalf("%s, the end: %v; want %s, %v", got, ends, want.text, want.ends)
 		}
 		if want.after != nil {
@@ -58,12 +61,15 @@ func TestFleetWatchInitialEventsEnd(t *testing.T) {
 	}
 }
 
-// TestFleetWatchStrict holds: a watch that wants all clusters is refused where one refuses; another has a warning.
+// TestFleetWatchStrict fails if a strict watch begins without a cluster that refuses, or if a watch that is not strict
+// gives no warning.
 func TestFleetWatchStrict(t *testing.T) {
-	h, _ := newFleet(t, gatewaytest.Options{}, honest("one"), refuse(403, "Forbidden", "no pods for you"))
-	for _, form := range []string{"", "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"} {
+	h, _ := newFleet(t, gatewaytest.Options{}, withHonestPod("one"), refuse(403, "Forbidden", "no pods for you"))
+	for _, form := range []string{"",
+		"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"} {
 		const watch = "/fleet/api/v1/pods?watch=1"
-		for query, header := range map[string]http.Header{form: {"X-Clusterpass-Strict": {"true"}}, form + "&strict=true": nil} {
+		for query, header := range map[string]http.Header{form: {"X-Clusterpass-Strict": {"true"}}, form +
+			"&strict=true": nil} {
 			resp := h.Do("GET", watch+query, header, "")
 			if resp.StatusCode == 200 {
 				t.Fatalf("%s %v: it is watched", query, header) // and has no end
@@ -71,10 +77,11 @@ func TestFleetWatchStrict(t *testing.T) {
 			gatewaytest.WantStatus(t, resp, 403, "members_refused", `cluster "b": no pods for you`)
 		}
 		resp := h.Do("GET", watch+form, nil, "")
-		if got := resp.Header.Get("Warning"); resp.StatusCode != 200 || got != `299 clusterpass "cluster \"b\": no pods for you (left out)"` {
+		if got := resp.Header.Get("Warning"); resp.StatusCode != 200 ||
+			got != `299 clusterpass "cluster \"b\": no pods for you (left out)"` {
 			t.Errorf("%s, warning %s", resp.Status, got)
 		}
-		if got, _ := kindOfNext(t, bufio.NewReader(resp.Body)); got != "ADDED Pod one" {
+		if got, _ := nextEventKind(t, bufio.NewReader(resp.Body)); got != "ADDED Pod one" {
 			t.Error(got)
 		}
 	}

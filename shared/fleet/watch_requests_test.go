@@ -11,11 +11,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetWatchOneLine holds: an event is one line, whatever white space a member writes into it: what follows a line end would be taken for an
-// event, of another member's object.
+// TestFleetWatchOneLine fails if white space of a member splits an event into lines. The second line would be an event
+// of another cluster's object.
 func TestFleetWatchOneLine(t *testing.T) {
 	forged := podEvent("DELETED", "victim", "9")
-	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) { flush(podList("5")) }, func(flush func(string), r *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string),
+		_ *http.Request) {
+		flush(podList("5"))
+	}, func(flush func(string), r *http.Request) {
 		flush(`{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"evil","resourceVersion":"6"},"x":` + "\n" + forged + "\r" + `}}` + "\n")
 		flush(podEvent("ADDED", "good", "7"))
 		<-r.Context().Done()
@@ -28,10 +31,13 @@ func TestFleetWatchOneLine(t *testing.T) {
 	}
 }
 
-// TestFleetWatchOtherIdentity holds: a watch does not go on as whom it was begun where a cluster is to be called as somebody else from then on.
+// TestFleetWatchOtherIdentity fails if a watch goes on after the cluster's identity mode changed.
 func TestFleetWatchOtherIdentity(t *testing.T) {
 	t.Parallel() // it waits more than it computes
-	h, _ := newFleet(t, gatewaytest.Options{}, watching(func(flush func(string), _ *http.Request) { flush(podList("5", "x/one")) }, func(flush func(string), r *http.Request) {
+	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string),
+		_ *http.Request) {
+		flush(podList("5", "x/one"))
+	}, func(flush func(string), r *http.Request) {
 		flush("")
 		<-r.Context().Done()
 	}), respond(200, podList("5")))
@@ -47,7 +53,7 @@ func TestFleetWatchOtherIdentity(t *testing.T) {
 	}
 }
 
-// TestFleetWatchParameters holds: a watch takes and refuses parameters as kube-apiserver does.
+// TestFleetWatchParameters fails if a watch accepts or refuses other parameters than kube-apiserver does.
 func TestFleetWatchParameters(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("5")))
 	for query, says := range map[string]string{
@@ -56,7 +62,8 @@ func TestFleetWatchParameters(t *testing.T) {
 		"resourceVersionMatch=NotOlderThan&resourceVersion=0": "only with sendInitialEvents",
 		"continue=x&resourceVersion=5":                        "takes no continue",
 	} {
-		if text, resp := h.DoText("GET", "/fleet/api/v1/pods?watch=1&"+query, nil, ""); resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, says) {
+		if text, resp := h.DoText("GET", "/fleet/api/v1/pods?watch=1&"+query, nil,
+			""); resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, says) {
 			t.Errorf("%s: %s %s", query, resp.Status, text)
 		}
 	}

@@ -11,13 +11,15 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// forbids is a member's refusal of one object.
-func forbids(name, kind string) http.HandlerFunc {
-	return respond(403, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"%[2]s %[1]s is forbidden","reason":"Forbidden","details":{"name":%[1]q,"kind":%[2]q},"code":403}`, name, kind))
+// forbid returns a handler that refuses access to one object.
+func forbid(name, kind string) http.HandlerFunc {
+	return respond(403, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",`+
+		`"message":"%[2]s %[1]s is forbidden","reason":"Forbidden","details":{"name":%[1]q,"kind":%[2]q},"code":403}`, name,
+		kind))
 }
 
-// TestFleetDoubtfulWrites holds: what changes an object that is called by its name alone is not done while a cluster does not say whether it has one,
-// too; one where the caller may not get it is as one without it.
+// TestFleetDoubtfulWrites fails if a write by a bare name is done while another cluster may have an object of that
+// name. A cluster where the caller may not get the object counts as one without it.
 func TestFleetDoubtfulWrites(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"x","resourceVersion":"7"}}`
 	for name, tt := range map[string]struct {
@@ -25,11 +27,13 @@ func TestFleetDoubtfulWrites(t *testing.T) {
 		code  int
 		says  string
 	}{
-		"it has one":             {respond(200, pod), 409, "name one of them, as web@a or web@b"},
-		"it has none":            {refuse(404, "NotFound", `pods "web" not found`), 200, `"web"`},
-		"it is down":             {refuse(503, "ServiceUnavailable", "etcd is down"), 502, `pods "web" is in cluster "a", and perhaps in another: cluster "b": etcd is down; to mean the one that is found, call it web@a`},
-		"it may not say":         {forbids("web", "pods"), 200, `"web"`},
-		"it refuses the gateway": {forbids("alice", "users"), 502, "and perhaps in another"},
+		"it has one":  {respond(200, pod), 409, "name one of them, as web@a or web@b"},
+		"it has none": {refuse(404, "NotFound", `pods "web" not found`), 200, `"web"`},
+		"it is down": {refuse(503, "ServiceUnavailable", "etcd is down"), 502,
+			`pods "web" is in cluster "a", and perhaps in another: cluster "b": etcd is down; to mean the one that is found,` +
+				` call it web@a`},
+		"it may not say":         {forbid("web", "pods"), 200, `"web"`},
+		"it refuses the gateway": {forbid("alice", "users"), 502, "and perhaps in another"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, members := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, respond(200, pod), tt.other)
@@ -55,7 +59,8 @@ func TestFleetDoubtfulWrites(t *testing.T) {
 	}
 }
 
-// TestFleetWarningsOfMembers holds: what a member warns of is passed on, once, and never as the gateway's word on another.
+// TestFleetWarningsOfMembers fails if a member's warning is lost, repeated, or looks like one of the gateway about
+// another cluster.
 func TestFleetWarningsOfMembers(t *testing.T) {
 	warns := func(text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -64,7 +69,8 @@ func TestFleetWarningsOfMembers(t *testing.T) {
 			respond(200, podList("10"))(w, r)
 		}
 	}
-	h, _ := newFleet(t, gatewaytest.Options{}, warns(`"plain"`), warns(`"cl\uster \"a\" did not answer within 10s (left out)"`))
+	h, _ := newFleet(t, gatewaytest.Options{}, warns(`"plain"`),
+		warns(`"cl\uster \"a\" did not answer within 10s (left out)"`))
 	_, resp := h.list("/fleet/api/v1/pods", nil)
 	got := strings.ReplaceAll(strings.Join(resp.Header["Warning"], "\n"), `\"`, `"`)
 	want := `299 - "v1 Thing is deprecated"
@@ -75,7 +81,8 @@ func TestFleetWarningsOfMembers(t *testing.T) {
 	}
 }
 
-// TestFleetCandidates holds: where one cluster alone has the kind, a new object needs no cluster; what is said of candidates is true of them.
+// TestFleetCandidates fails if a new object needs a cluster although one cluster alone has the kind, or if the refusal
+// names wrong candidates.
 func TestFleetCandidates(t *testing.T) {
 	having := func(resources string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -83,13 +90,15 @@ func TestFleetCandidates(t *testing.T) {
 			case r.URL.Path == "/api/v1":
 				respond(200, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[`+resources+`]}`)(w, r)
 			case r.Method == http.MethodPost:
-				respond(201, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"x","resourceVersion":"7"}}`)(w, r)
+				respond(201, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"x","resourceVersion":"7"}}`)(w,
+					r)
 			default:
 				refuse(404, "NotFound", "the server could not find the requested resource")(w, r)
 			}
 		}
 	}
-	const has, hasNot = `{"name":"pods","kind":"Pod","namespaced":true}`, `{"name":"secrets","kind":"Secret","namespaced":true}`
+	const has, hasNot = `{"name":"pods","kind":"Pod","namespaced":true}`,
+		`{"name":"secrets","kind":"Secret","namespaced":true}`
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web"}}`
 	for name, tt := range map[string]struct {
 		members []http.HandlerFunc
@@ -103,32 +112,39 @@ func TestFleetCandidates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, _ := newFleet(t, gatewaytest.Options{}, tt.members...)
-			text, resp := h.DoText("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}}, pod)
-			if text = strings.ReplaceAll(text, "resource.karmada.io/", ""); resp.StatusCode != tt.code || !strings.Contains(text, tt.says) {
+			text, resp := h.DoText("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}},
+				pod)
+			if text = strings.ReplaceAll(text, "resource.karmada.io/", ""); resp.StatusCode != tt.code ||
+				!strings.Contains(text, tt.says) {
 				t.Errorf("%s %s", resp.Status, text)
 			}
 		})
 	}
 }
 
-// TestFleetContradictions holds: where a call says of two clusters that an object is meant to be there, nothing is done; and a cluster that is
-// none is said to be.
+// TestFleetContradictions fails if a write is done although its path, query and body name different clusters. An
+// unknown cluster gets an error of its own.
 func TestFleetContradictions(t *testing.T) {
 	const pods = "/fleet/api/v1/namespaces/x/pods"
 	pod := func(name, placement string) string {
-		return fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"annotations":{"clusterpass.io/cluster":%q}}}`, name, placement)
+		return fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,`+
+			`"annotations":{"clusterpass.io/cluster":%q}}}`, name, placement)
 	}
-	h, members := newFleet(t, gatewaytest.Options{}, refuse(404, "NotFound", "no such"), refuse(404, "NotFound", "no such"))
+	h, members := newFleet(t, gatewaytest.Options{}, refuse(404, "NotFound", "no such"),
+		refuse(404, "NotFound", "no such"))
 	for _, tt := range []struct{ method, path, body, says string }{
 		{"POST", pods, pod("web@a", "b"), `metadata.name says "a", the annotation clusterpass.io/cluster says "b"`},
-		{"PUT", pods + "/web", strings.Replace(pod("web", "b"), `"annotations":{`, `"annotations":{"resource.karmada.io/cached-from-cluster":"a",`, 1), `the object is of cluster "b" by its annotation clusterpass.io/cluster, and was read from "a"`},
+		{"PUT", pods + "/web", strings.Replace(pod("web", "b"), `"annotations":{`,
+			`"annotations":{"resource.karmada.io/cached-from-cluster":"a",`, 1),
+			`the object is of cluster "b" by its annotation clusterpass.io/cluster, and was read from "a"`},
 		{"POST", "/fleet/api/v1/namespaces/x@b/pods", pod("web@a", ""), `metadata.name says "a", the namespace says "b"`},
 		{"POST", pods, pod("web@z", ""), `"z" is no cluster that you may call, or takes no part here: say in which`},
 		{"POST", pods, pod("web", "z"), `"z" is no cluster that you may call, or takes no part here: say in which`},
 		{"POST", pods, pod("dev@example.com", ""), `"message":"say in which`},
 	} {
 		text, resp := h.DoText(tt.method, tt.path, http.Header{"Content-Type": {"application/json"}}, tt.body)
-		if text = strings.ReplaceAll(text, `\"`, `"`); resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(text, tt.says) {
+		if text = strings.ReplaceAll(text, `\"`, `"`); resp.StatusCode != http.StatusUnprocessableEntity ||
+			!strings.Contains(text, tt.says) {
 			t.Errorf("%s %s %s: %s %s", tt.method, tt.path, tt.body, resp.Status, text)
 		}
 	}
@@ -141,21 +157,25 @@ func TestFleetContradictions(t *testing.T) {
 	}
 }
 
-// TestFleetCollectionOptions holds: what says how a collection is to be deleted is short, since each cluster has one of its own.
+// TestFleetCollectionOptions fails if the options of a deletecollection can be large. The gateway copies them for each
+// cluster.
 func TestFleetCollectionOptions(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("5")), respond(200, podList("5")))
 	for size, code := range map[int]int{60 << 10: http.StatusOK, 70 << 10: http.StatusRequestEntityTooLarge} {
 		body := `{"kind":"DeleteOptions","apiVersion":"v1","x":"` + strings.Repeat("x", size) + `"}`
-		if text, resp := h.DoText("DELETE", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}}, body); resp.StatusCode != code {
+		if text, resp := h.DoText("DELETE", "/fleet/api/v1/namespaces/x/pods",
+			http.Header{"Content-Type": {"application/json"}}, body); resp.StatusCode != code {
 			t.Errorf("%d bytes: %s %s", size, resp.Status, text)
 		}
 	}
 }
 
-// TestFleetHidesClusters holds: who may call nothing that is asked for learns neither labels of other clusters nor the control-plane cluster's name.
+// TestFleetHidesClusters fails if a caller without rights learns the labels of clusters or the name of the
+// control-plane cluster.
 func TestFleetHidesClusters(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("5")), respond(200, podList("5")))
-	h.Grant("only-a", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],"verbs":["*"]}`)
+	h.Grant("only-a", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],`+
+		`"verbs":["*"]}`)
 	h.setLabels("b", map[string]string{"tenant": "acme"})
 	h.ClientTLS.Certificates[0] = h.ClientCertificate("bob", "only-a", "system:authenticated")
 	said := map[string]bool{}
@@ -174,11 +194,14 @@ func TestFleetHidesClusters(t *testing.T) {
 	kinds := respond(200, `{"kind":"APIResourceList","resources":[{"name":"gateways","kind":"Gateway","namespaced":true}]}`)
 	h.AddCluster("a", clustertest.NewMember(t, kinds).Kubeconfig(`{token: t}`))
 	h.AddCluster("cp", clustertest.NewMember(t, refuse(503, "x", "down")).Kubeconfig(`{token: t}`))
-	h.AddRegistry("g", `{"targetCluster":{"clusterNames":["a"]},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
-	h.Grant("only-a", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],"verbs":["*"]}`)
+	h.AddRegistry("g", `{"targetCluster":{"clusterNames":["a"]},"resourceSelectors":[{"apiVersion":"x.io/v1",`+
+		`"kind":"Gateway"}]}`)
+	h.Grant("only-a", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],`+
+		`"verbs":["*"]}`)
 	h.ClientTLS.Certificates[0] = h.ClientCertificate("bob", "only-a", "system:authenticated")
 	text, resp := h.DoText("DELETE", "/fleet/apis/x.io/v1/namespaces/x/gateways/one", nil, "")
-	if resp.StatusCode != http.StatusBadGateway || !strings.Contains(text, "the control-plane cluster does not say now what they are") || strings.Contains(text, `"cp`) {
+	if resp.StatusCode != http.StatusBadGateway ||
+		!strings.Contains(text, "the control-plane cluster does not say now what they are") || strings.Contains(text, `"cp`) {
 		t.Errorf("%s %s", resp.Status, text)
 	}
 }

@@ -35,18 +35,15 @@ import (
 
 // Call is one request to one member.
 type Call struct {
-	Route  route.Route
-	Query  string         // raw, as sent
+	route.Request
 	User   *identity.User // nil only for Bearer
 	Member *cluster.Member
 	// Bearer is the caller's own token. It is set and sent only for a Member with identity passthrough.
 	Bearer string
 	// Renew returns the Member with a newer credential, or nil. See cluster.Members.
 	Renew func(ctx context.Context, old *cluster.Member, sent http.Header) (*cluster.Member, error)
-	// Refused is called if the member does not switch protocols. by is the Member that responded, possibly renewed. If
-	// Refused returns true, it has handled the request. Otherwise resp is sent to the client, so its body must be unread.
-	// Optional.
-	Refused func(resp *http.Response, by *cluster.Member) (done bool, err error)
+	// Fallback serves the request if the member does not switch protocols. Optional.
+	Fallback Fallback
 	// Begins is called when the member's response headers have arrived. Its error is returned instead of the response.
 	// Optional.
 	Begins func() error
@@ -57,6 +54,13 @@ type Call struct {
 	// Reached is called with the clusters that a request reads from or is about to write to, if there may be several.
 	// Optional.
 	Reached func(clusters ...string)
+}
+
+// Fallback serves a request in another form if the member does not switch protocols.
+type Fallback interface {
+	// ServeRefused serves the request, unless it returns false and no error. Then resp is sent to the client, so its body
+	// must be unread. by is the Member that responded, possibly with a renewed credential.
+	ServeRefused(resp *http.Response, by *cluster.Member) (done bool, err error)
 }
 
 // Do sends r to the member and writes its response to w. It returns an error only if nothing was written, and panics
@@ -95,22 +99,22 @@ func Open(r *http.Request, c Call) (*http.Response, error) {
 }
 
 // open sends the request, twice if the member's credential was rotated. It returns the Call that the response belongs
-// to. 103
+// to.
 func open(r *http.Request, c Call, protocol string) (*http.Response, Call, error) {
 	r, err := bufferSmallBody(r)
 	if err != nil {
 		return nil, c, err
 	}
 	resp, err := send(r, c, protocol)
-	if err != nil || !isCredentialRefused(r, resp, c) {
+	if err != nil || !isCredentialRefused(resp, c) {
 		return resp, c, err
 	}
-	if c.Renew != nil && canRetry(r, c.Route.Path) {
+	if c.Renew != nil && canRetry(r, c) {
 		// The credential may have been rotated since it was read.
 		if m, err := c.Renew(r.Context(), c.Member, resp.Request.Header); m != nil && err == nil {
 			_ = resp.Body.Close()
 			c.Member = m
-			if resp, err = sendAgain(r, c, protocol); err != nil || !isCredentialRefused(r, resp, c) {
+			if resp, err = sendAgain(r, c, protocol); err != nil || !isCredentialRefused(resp, c) {
 				return resp, c, err
 			}
 		}
@@ -122,11 +126,11 @@ func open(r *http.Request, c Call, protocol string) (*http.Response, Call, error
 // isCredentialRefused reports whether the member rejected the gateway's credential. An application behind a proxy
 // subresource may return a 401 of its own, which the client must see. There, only a metav1.Status counts as the API
 // server's.
-func isCredentialRefused(r *http.Request, resp *http.Response, c Call) bool {
+func isCredentialRefused(resp *http.Response, c Call) bool {
 	if resp.StatusCode != http.StatusUnauthorized || c.Bearer != "" {
 		return false
 	}
-	if !isProxied(r.Method, c.Route.Path) {
+	if !isProxied(c.Resource) {
 		return true
 	}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -148,9 +152,8 @@ func isCredentialRefused(r *http.Request, resp *http.Response, c Call) bool {
 // smallStatus is the maximum size in bytes of an API server's Status for a 401.
 const smallStatus = 4 << 10
 
-// isProxied reports whether the member passes a request for path to an application behind it.
-func isProxied(method, path string) bool {
-	res := route.ParseResource(method, path, "")
+// isProxied reports whether the member passes requests for a resource to an application behind it.
+func isProxied(res route.Resource) bool {
 	return res.Subresource == "proxy" || res.Verb == "proxy"
 }
 
@@ -213,11 +216,11 @@ func bodyError(err error) error {
 // canRetry reports whether a request that failed with 401 may be repeated: its body is buffered, and it was not begun.
 // An API server authenticates before it does anything. An application behind a proxy subresource might not, so only
 // reads are repeated there.
-func canRetry(r *http.Request, path string) bool {
+func canRetry(r *http.Request, c Call) bool {
 	if r.ContentLength != 0 && r.GetBody == nil {
 		return false
 	}
-	return r.Method == http.MethodGet || r.Method == http.MethodHead || !isProxied(r.Method, path)
+	return r.Method == http.MethodGet || r.Method == http.MethodHead || !isProxied(c.Resource)
 }
 
 // sendAgain sends a request whose body was consumed, but is buffered.
@@ -243,7 +246,7 @@ func send(r *http.Request, c Call, protocol string) (*http.Response, error) {
 	if protocol != "" {
 		transport = c.Member.Upgrade
 		header["Connection"], header["Upgrade"] = []string{"Upgrade"}, []string{protocol}
-	} else if route.Streams(r.Method, c.Route.Path, c.Query, r.Header) {
+	} else if c.IsStream {
 		transport = c.Member.Streams
 	}
 	resp, err := transport.RoundTrip(outgoing(r, header, c))
@@ -306,15 +309,14 @@ func answer(w http.ResponseWriter, r *http.Request, resp *http.Response, c Call)
 		return nil
 	}
 	flush := func() error { return nil }
-	streams := route.Streams(r.Method, c.Route.Path, c.Query, r.Header)
-	if streams {
+	if c.IsStream {
 		flush = http.NewResponseController(w).Flush
 		if err := flush(); err != nil { // so that a client knows that its watch began
 			return nil //nolint:nilerr // the client is gone
 		}
 	}
 	alive := func() {}
-	if !streams {
+	if !c.IsStream {
 		// An ordinary response fails if the member sends nothing for stallTimeout. Streams may be idle. The server detects
 		// clients that do not read.
 		stalled := time.AfterFunc(stallTimeout, func() { _ = resp.Body.Close() })

@@ -89,8 +89,8 @@ func upgrade(w http.ResponseWriter, r *http.Request, resp *http.Response, c Call
 		return err
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		if c.Refused != nil {
-			if done, err := c.Refused(resp, c.Member); done || err != nil {
+		if c.Fallback != nil {
+			if done, err := c.Fallback.ServeRefused(resp, c.Member); done || err != nil {
 				return err
 			}
 		}

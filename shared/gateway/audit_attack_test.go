@@ -193,10 +193,7 @@ func TestFailClosed(t *testing.T) {
 	t.Cleanup(func() { _ = events.Close(context.Background()) })
 	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) {
 		c.Audit, c.Log = events, jsonLog(&log)
-		c.Root = func(w http.ResponseWriter, _ *http.Request, call gateway.RootCall) (string, error) {
-			_, _ = io.WriteString(w, call.Path)
-			return "", nil
-		}
+		c.API = pathAPI{}
 	}})
 	h.AddCluster("m", m.Kubeconfig(token))
 	isDown.Store(true)
@@ -265,5 +262,15 @@ func TestFunctionReportsLostEvents(t *testing.T) {
 type sinkFunc func(events [][]byte) (int, error)
 
 func (f sinkFunc) Deliver(_ context.Context, events [][]byte) (int, error) { return f(events) }
+
+// pathAPI is a gateway.API that responds with the path.
+type pathAPI struct{}
+
+func (pathAPI) ServePublic(http.ResponseWriter, *http.Request, string) bool { return false }
+
+func (pathAPI) Serve(w http.ResponseWriter, _ *http.Request, c *gateway.APICall) (string, error) {
+	_, err := io.WriteString(w, c.Route.Path)
+	return "", err
+}
 
 func jsonLog(w io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(w, nil)) }

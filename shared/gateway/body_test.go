@@ -61,8 +61,8 @@ func repeat(n int, p part) []part {
 	return parts
 }
 
-// TestPatience holds for how long a body is waited for.
-func TestPatience(t *testing.T) {
+// TestBodyTimeout: a client that sends its body too slowly is refused, and one that a slow member delays is not.
+func TestBodyTimeout(t *testing.T) {
 	for name, tt := range map[string]struct {
 		parts  []part
 		idle   time.Duration // between reads
@@ -74,22 +74,25 @@ func TestPatience(t *testing.T) {
 		"drop by drop":                     {parts: repeat(100, part{10, time.Second}), ends: time.Minute},
 		"a part that is small and in time": {parts: repeat(5, part{10, 10 * time.Second})},
 		"much, slowly":                     {parts: repeat(600, part{32 << 10, 5 * time.Second})},
-		"much, then drop by drop":          {parts: append(repeat(8, part{32 << 10, 0}), repeat(200, part{10, time.Second})...), ends: time.Minute},
-		"much, that the member takes its time for": {parts: repeat(20, part{128 << 10, 0}), idle: 10 * time.Minute},
-		"a stream": {parts: repeat(5, part{1, time.Hour}), stream: true},
+		"much, then drop by drop": {
+			parts: append(repeat(8, part{32 << 10, 0}), repeat(200, part{10, time.Second})...), ends: time.Minute,
+		},
+		"much, for a slow member": {parts: repeat(20, part{128 << 10, 0}), idle: 10 * time.Minute},
+		"a stream":                {parts: repeat(5, part{1, time.Hour}), stream: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
 				c := &caller{parts: tt.parts, sent: start}
-				p := &pace{conn: http.NewResponseController(c), patience: time.Minute}
-				p.body = &body{ReadCloser: c, conn: p.conn, patience: time.Minute, limited: true, left: time.Minute}
+				b := &body{
+					ReadCloser: c, conn: http.NewResponseController(c), timeout: time.Minute, isLimited: true, remaining: time.Minute,
+				}
 				if tt.stream {
-					p.body.limit(false, 0)
+					b.limit(false, 0)
 				}
 				var err error
 				for buf := make([]byte, 64<<10); err == nil; time.Sleep(tt.idle) {
-					_, err = p.body.Read(buf)
+					_, err = b.Read(buf)
 				}
 				late := status.From(err).Reason == status.RequestTimeout
 				if late != (tt.ends > 0) || !late && !errors.Is(err, io.EOF) {
@@ -101,7 +104,7 @@ func TestPatience(t *testing.T) {
 				if !c.deadline.IsZero() {
 					t.Error("a deadline stays on the connection")
 				}
-				p.body.end()
+				b.end()
 				if whole := !late; c.deadline.IsZero() != whole {
 					t.Errorf("net/http reads on until %v", c.deadline)
 				}

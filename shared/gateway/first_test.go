@@ -141,7 +141,7 @@ func newGatewayForPasses(t *testing.T, s *watched) *fixture {
 	t.Helper()
 	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) {
 		c.Passes = passes.NewVerifier(passes.Config{Objects: s, Secrets: credentialsOf{s}, URL: gatewayURL})
-		c.Identity, c.OwnToken = append(c.Identity, identity.Bearer{c.Passes}), c.Passes.IsPass
+		c.Identity = append(c.Identity, identity.Bearer{c.Passes})
 		c.Members = cluster.NewMembers(cluster.Config{
 			Objects: s, Secrets: credentialsOf{s}, Log: slog.New(slog.DiscardHandler),
 			Policy: cluster.DialPolicy{AllowLoopback: true, Tunnel: &tunnel.Dialer{Keys: c.Passes}},

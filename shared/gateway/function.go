@@ -10,8 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
+	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/route"
@@ -21,85 +20,84 @@ import (
 )
 
 const (
-	// largeWrite is the size in bytes of a write's body from which a function does not begin it: its answer holds the
-	// object again with what the member adds, and must fit into the front door's 1 MB.
+	// largeWrite is the size in bytes of a body from which the bridge serves a write. The response contains the object
+	// again, with what the member adds, and must fit into the 1 MB of an ALB.
 	largeWrite = 256 << 10
-	// overflowMemory and overflowTTL bound what a function remembers of answers that did not fit.
-	overflowMemory = 1024
-	overflowTTL    = 5 * time.Minute
+	// maxOverflowed and overflowedTTL bound the memory of URLs whose response did not fit.
+	maxOverflowed = 1024
+	overflowedTTL = 5 * time.Minute
 	// FirstByte is the default of Function.FirstByte.
 	FirstByte = 5 * time.Second
-	// slowMemory and slowTTL bound what a function remembers of slow answers.
-	slowMemory = 1024
-	slowTTL    = 30 * time.Second
+	// maxSlow and slowTTL bound the memory of slow members.
+	maxSlow = 1024
+	slowTTL = 30 * time.Second
 )
 
-// Function knows what a function cannot hold and sends it to the bridge: by 307 before a call is made, so that clients repeat
-// it there as it is; for a write that is done, by a 303 to the object. A write is never made twice.
+// Function redirects requests to the bridge that a function cannot serve. A 307 precedes the request to the member, so
+// that the client repeats it unchanged. A 303 to the object follows a write that is done. No write is made twice.
+//
+// It is safe for concurrent use. A nil Function, as outside of functions, redirects nothing.
 type Function struct {
-	// FirstByte is the deadline for the beginning of a member's answer. After it a read goes to the bridge. A waiting
+	// FirstByte is the deadline for the beginning of a member's response. After it, the bridge serves a read. A waiting
 	// function would use up the concurrency that all members share.
 	FirstByte time.Duration
 
-	bridge     string
+	bridge     string     // base URL; "" for the host of the request
 	overflowed recentKeys // request URIs
-	slow       recentKeys // see slowKey
+	slow       recentKeys // of slowKey
 }
 
-// NewFunction returns the rules of a function whose bridge has the base URL bridge; "" is the host that the client
-// called.
+// NewFunction returns a Function whose bridge has a base URL. "" means the host that the client called.
 func NewFunction(bridge string) *Function {
 	return &Function{
 		FirstByte: FirstByte, bridge: strings.TrimRight(bridge, "/"),
-		overflowed: newRecentKeys(overflowMemory, overflowTTL), slow: newRecentKeys(slowMemory, slowTTL),
+		overflowed: newRecentKeys(maxOverflowed, overflowedTTL), slow: newRecentKeys(maxSlow, slowTTL),
 	}
 }
 
-// recentKeys remembers a bounded number of keys, each for ttl.
+// recentKeys is a bounded set of keys. Each key expires after ttl.
 type recentKeys struct {
-	ttl   time.Duration
-	added *lru.Cache[string, time.Time]
+	ttl  time.Duration
+	keys *cache.Expiring[string, struct{}]
 }
 
 func newRecentKeys(size int, ttl time.Duration) recentKeys {
-	added, err := lru.New[string, time.Time](size)
-	if err != nil {
-		panic(err) // size is not positive
-	}
-	return recentKeys{ttl, added}
+	return recentKeys{ttl, cache.NewExpiring[string, struct{}](size, nil)}
 }
 
-func (k recentKeys) add(key string) { k.added.Add(key, time.Now()) }
+func (k recentKeys) add(key string) { k.keys.Add(key, struct{}{}, time.Now().Add(k.ttl)) }
 
 func (k recentKeys) has(key string) bool {
-	when, ok := k.added.Get(key)
-	return ok && time.Since(when) < k.ttl
+	_, ok := k.keys.Get(key)
+	return ok
 }
 
-// redirect returns a *status.Error of reason Redirected for a call that must go to the bridge.
-func (f *Function) redirect(w http.ResponseWriter, r *http.Request, rt route.Route, query string) error {
-	res := route.ParseResource(r.Method, rt.Path, query)
+// redirect returns a *status.Error of reason Redirected for a request that the bridge must serve.
+func (f *Function) redirect(w http.ResponseWriter, r *http.Request, req route.Request) error {
+	if f == nil {
+		return nil
+	}
 	var why string
 	switch {
-	case route.Streams(r.Method, rt.Path, query, r.Header):
+	case req.IsStream:
 		why = "the call is a stream"
 	case r.ContentLength < 0 || r.ContentLength >= largeWrite:
 		why = "the call has a large body"
-	case res.Verb == "deletecollection":
+	case req.Resource.Verb == "deletecollection":
 		why = "the answer may be large"
 	case f.overflowed.has(r.RequestURI):
 		why = "the answer is large"
 	default:
 		return nil
 	}
-	return f.send(w, r, rt, why)
+	return f.send(w, r, req.Route, why)
 }
 
-// errFirstByte ends a read whose answer does not begin. The member had its deadline: this is no caller's cancellation.
+// errFirstByte is the cause of the end of a read whose response does not begin.
 var errFirstByte = fmt.Errorf("the answer did not begin in time: %w", context.DeadlineExceeded)
 
-// forward is forward.Do, except that a read goes to the bridge if its answer does not begin within FirstByte. For a
-// while, so do all requests of that caller to that member. A write that the member has begun goes on.
+// forward works like forward.Do, but redirects a read whose response does not begin within FirstByte. For slowTTL it
+// then redirects every request of that caller to that member. A write that the member has begun continues.
 func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Call) error {
 	name, key := c.Member.Cluster.Name, slowKey(c)
 	if f.slow.has(key) {
@@ -126,13 +124,13 @@ func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Cal
 	}
 	err := forward.Do(w, r.WithContext(ctx), c)
 	if err != nil && isRead(r.Method) && state.Load() == late {
-		return f.send(w, r, c.Route, fmt.Sprintf("cluster %q did not begin to answer within %s", name, f.FirstByte))
+		why := fmt.Sprintf("cluster %q did not begin to answer within %s", name, f.FirstByte)
+		return f.send(w, r, c.Route, why)
 	}
 	return err
 }
 
-// slowKey identifies a caller and a member cluster. One caller's slow paths must not move the requests of others to the
-// bridge.
+// slowKey identifies a caller and a member cluster. One caller's slow paths must not redirect the requests of others.
 func slowKey(c forward.Call) string {
 	user := ""
 	if c.User != nil {
@@ -141,21 +139,24 @@ func slowKey(c forward.Call) string {
 	return c.Member.Cluster.Name + " " + identity.CallerKey(user, c.Bearer)
 }
 
-// send returns a *status.Error of reason Redirected: the bridge answers what a function cannot, for instance because it is another's.
+// send returns a *status.Error of reason Redirected, and sets the Location of the same URL at the bridge.
 func (f *Function) send(w http.ResponseWriter, r *http.Request, rt route.Route, why string) error {
 	if rt.Bridge && f.bridge == "" {
-		return status.New(status.Internal, "", "the front door sends /bridge to a function, where it cannot be answered")
+		return status.New(status.Internal, "",
+			"the front door sends /bridge to a function, where it cannot be answered")
 	}
 	w.Header().Set("Location", f.location(r.RequestURI))
-	return f.moved(why, r.RequestURI)
+	return f.redirected(why, r.RequestURI)
 }
 
-func (f *Function) moved(why, uri string) *status.Error {
-	return status.New(status.Redirected, "", "%s; it is answered at %s (clients that follow redirects need do nothing; with curl add -L)",
+// redirected returns the error whose message explains a redirect.
+func (f *Function) redirected(why, uri string) *status.Error {
+	return status.New(status.Redirected, "",
+		"%s; it is answered at %s (clients that follow redirects need do nothing; with curl add -L)",
 		why, f.location(uri))
 }
 
-// location is uri as the bridge serves it.
+// location returns the URL of a request URI at the bridge.
 func (f *Function) location(uri string) string {
 	if strings.HasPrefix(uri, "/bridge/") {
 		return f.bridge + uri
@@ -163,32 +164,41 @@ func (f *Function) location(uri string) string {
 	return f.bridge + "/bridge" + uri
 }
 
-// Overflow answers in place of an answer that did not fit. It has the form that lambdahttp.Options.Overflow wants; code is the
-// status of that answer.
+// Overflow returns the handler that replaces a response too large for a function. code is the status code of that
+// response. It implements lambdahttp.Options.Overflow.
 func (f *Function) Overflow(r *http.Request, code int, _ http.Header) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		path, query, _ := strings.Cut(r.RequestURI, "?")
 		switch {
-		case r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method != http.MethodDelete && dryRun(query):
-			// Nothing was changed: the bridge may make the call again.
+		case changedNothing(r.Method, query):
 			f.overflowed.add(r.RequestURI)
 			w.Header().Set("Location", f.location(r.RequestURI))
-			status.Write(w, f.moved("the answer is larger than a function can send", r.RequestURI))
-		case code < 200 || code > 299:
-			status.Write(w, status.New(status.Aborted, "", "the member refused with HTTP %d and an explanation larger than a function can send", code))
+			status.Write(w, f.redirected("the answer is larger than a function can send", r.RequestURI))
+		case code < http.StatusOK || code >= http.StatusMultipleChoices:
+			status.Write(w, status.New(status.Aborted, "",
+				"the member refused with HTTP %d and an explanation larger than a function can send", code))
 		case r.Method == http.MethodPut || r.Method == http.MethodPatch:
 			f.overflowed.add(r.RequestURI)
 			w.Header().Set("Location", f.location(path))
-			status.WriteCode(w, f.moved("the write is done; the object is larger than a function can send", path), http.StatusSeeOther)
-		default: // a deletion or a creation that is done, of an object that may be gone or has a name of its own
+			err := f.redirected("the write is done; the object is larger than a function can send", path)
+			status.WriteCode(w, err, http.StatusSeeOther)
+		default: // a deletion, whose object may be gone, or a creation, whose object has another URL
 			status.WriteSuccess(w, code, metav1.Status{Message: "done; the answer is larger than a function can send"})
 		}
 	})
 }
 
-// dryRun reports whether the query says that a write changes nothing. (A deletion's body decides for itself.)
-func dryRun(query string) bool {
+// changedNothing reports whether a request was a read or a dry run, so that the bridge may repeat it. It does not
+// recognize the dry run of a deletion, whose body may contradict the query.
+func changedNothing(method, query string) bool {
+	return method == http.MethodGet || method == http.MethodHead ||
+		method != http.MethodDelete && isDryRun(query)
+}
+
+// isDryRun reports whether the query declares a dry run.
+func isDryRun(query string) bool {
 	q, err := url.ParseQuery(query)
 	values := q["dryRun"]
-	return err == nil && len(values) > 0 && !slices.ContainsFunc(values, func(v string) bool { return v != metav1.DryRunAll })
+	return err == nil && len(values) > 0 &&
+		!slices.ContainsFunc(values, func(v string) bool { return v != metav1.DryRunAll })
 }

@@ -14,15 +14,15 @@ import (
 
 const extraPrefix = "Impersonate-Extra-"
 
-// impersonated returns whom the caller asks to be (--as, --as-group, --as-uid), or the caller. Each part needs the verb
-// impersonate, as in Kubernetes; a wish that cannot be understood whole is refused whole.
+// impersonated returns the user that the caller impersonates (--as, --as-group, --as-uid), or the caller. Each part
+// needs the verb impersonate, as in Kubernetes. Headers that cannot be parsed completely are an error.
 func (g *Gateway) impersonated(ctx context.Context, h http.Header, caller *identity.User) (*identity.User, error) {
-	asked, err := askedUser(h)
-	if err != nil || asked == nil {
+	user, err := impersonationTarget(h)
+	if err != nil || user == nil {
 		return caller, err
 	}
-	needed := access.Impersonation(asked) // of what is asked, before the gateway adds to it
-	may := func(ctx context.Context) error {
+	needed := access.Impersonation(user) // before the gateway adds to the user
+	check := func(ctx context.Context) error {
 		for _, n := range needed {
 			if err := g.authorize(ctx, caller, n); err != nil {
 				return err
@@ -30,26 +30,27 @@ func (g *Gateway) impersonated(ctx context.Context, h http.Header, caller *ident
 		}
 		return nil
 	}
-	if err := may(ctx); err != nil {
+	if err := check(ctx); err != nil {
 		return nil, err
 	}
-	if len(asked.Groups) == 0 {
-		asked.Groups = identity.ServiceAccountGroups(asked.Name)
+	if len(user.Groups) == 0 {
+		user.Groups = identity.ServiceAccountGroups(user.Name)
 	}
-	asked.Extra[identity.ExtraOriginalUser] = []string{caller.Name}
-	asked.Impersonator, asked.Method, asked.Expires = caller.Name, caller.Method, caller.Expires
-	asked.Scope = caller.Scope
-	asked.Recheck = func(ctx context.Context) error { // both hold, or it ends: the caller's credential and the right to act as another
-		if err := holds(ctx, caller); err != nil {
+	user.Extra[identity.ExtraOriginalUser] = []string{caller.Name}
+	user.Impersonator, user.Method, user.Expires = caller.Name, caller.Method, caller.Expires
+	user.Scope = caller.Scope
+	// A stream needs both the caller's credential and the right to impersonate.
+	user.Recheck = func(ctx context.Context) error {
+		if err := checkCredential(ctx, caller); err != nil {
 			return err
 		}
-		return may(ctx)
+		return check(ctx)
 	}
-	return asked, nil
+	return user, nil
 }
 
-// askedUser reads the impersonation headers; nil where there are none.
-func askedUser(h http.Header) (*identity.User, error) {
+// impersonationTarget returns the user of the impersonation headers, or nil without any.
+func impersonationTarget(h http.Header) (*identity.User, error) {
 	u := &identity.User{Extra: map[string][]string{}}
 	found := false
 	for name, values := range h {
@@ -70,7 +71,7 @@ func askedUser(h http.Header) (*identity.User, error) {
 				return nil, status.New(status.BadRequest, "", "the header %s cannot be understood", name)
 			}
 			u.Extra[key] = slices.Clone(values)
-		default: // another spelling, or several values where there is one
+		default: // another spelling, or several values of a single-valued header
 			return nil, status.New(status.BadRequest, "", "the header %s cannot be understood", name)
 		}
 	}

@@ -15,7 +15,7 @@ const (
 	AuditRefusedMetric = "AuditCallsRefused"
 )
 
-// CacheStats counts what each cache does, by its name.
+// CacheStats returns the statistics of all caches by name.
 func (g *Gateway) CacheStats() map[string]cache.Stats {
 	all := map[string]cache.Stats{}
 	for _, stats := range g.cfg.Caches {
@@ -24,7 +24,7 @@ func (g *Gateway) CacheStats() map[string]cache.Stats {
 	return all
 }
 
-// staleReads is how much was read from caches though it had ended, since a store was down.
+// staleReads returns how often an expired cache entry was used because a store was down.
 func (g *Gateway) staleReads() (n uint64) {
 	for _, s := range g.CacheStats() {
 		n += s.StaleHits
@@ -32,7 +32,7 @@ func (g *Gateway) staleReads() (n uint64) {
 	return n
 }
 
-// reported is how much a function has reported of the counts that only grow.
+// reported contains the counts that a function has already reported.
 type reported struct{ lost, refused atomic.Uint64 }
 
 // metricAttrs returns attributes and the least level for the log of a function's call. The attributes are the number

@@ -9,69 +9,33 @@ import (
 	"github.com/clusterpass/clusterpass/shared/forward"
 )
 
-// recorder remembers what was answered, and counts what was carried.
+// recorder is the http.ResponseWriter of a call. It records the status code, counts bytes, and sets write deadlines.
 type recorder struct {
 	http.ResponseWriter
-	pace           *pace
-	code           int
-	started        func(code int) // called with the head of a stream; nil for other calls
-	sent, received atomic.Int64   // bytes of the bodies, and of an upgraded connection all after the client's head
+	deadlines *deadlines
+	code      int            // 0 until the response begins
+	onStart   func(code int) // called with the status code of a stream; nil for other calls
+	// sent and received count the bytes of bodies, and all bytes of a hijacked connection after the request's header.
+	sent, received atomic.Int64
 }
 
-// Unwrap lets http.ResponseController reach Flush and Hijack.
+// Unwrap gives http.ResponseController access to Flush and Hijack.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *recorder) WriteHeader(code int) {
-	if w.code == 0 && code >= 200 || code == http.StatusSwitchingProtocols {
-		w.code = code
-		if w.started != nil {
-			w.started(code)
-		}
+	if w.code == 0 && code >= http.StatusOK || code == http.StatusSwitchingProtocols {
+		w.start(code)
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
 
-// Hijack implements http.Hijacker: what follows is the other protocol's.
-func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	if err == nil {
-		w.code = http.StatusSwitchingProtocols
-		if w.started != nil {
-			w.started(w.code)
-		}
-		w.received.Add(int64(rw.Reader.Buffered())) // read from the connection already
-		conn = &countedConn{conn, w}
+// start records the status code of the final response.
+func (w *recorder) start(code int) {
+	w.code = code
+	if w.onStart != nil {
+		w.onStart(code)
 	}
-	return conn, rw, err
-}
-
-// FlushError implements what http.ResponseController looks for.
-func (w *recorder) FlushError() error {
-	w.pace.writes()
-	return w.pace.conn.Flush()
-}
-
-// carried leaves a call to the carrier of a stream, which counts it.
-func (w *recorder) carried(c *call) {
-	w.started = c.audit.Started
-	w.pace.carried()
-	c.leave()
-}
-
-// end is called when all is done.
-func (w *recorder) end() {
-	if w.code != http.StatusSwitchingProtocols { // else who hijacked the connection has closed it
-		w.pace.end()
-	}
-}
-
-func (w *recorder) bytesReceived() int64 {
-	n := w.received.Load()
-	if w.pace.body != nil {
-		n += w.pace.body.bytes()
-	}
-	return n
 }
 
 // Write implements http.ResponseWriter.
@@ -79,13 +43,53 @@ func (w *recorder) Write(p []byte) (int, error) {
 	if w.code == 0 {
 		w.code = http.StatusOK
 	}
-	w.pace.writes()
+	w.deadlines.extendWrite()
 	n, err := w.ResponseWriter.Write(p)
 	w.sent.Add(int64(n))
 	return n, err
 }
 
-// countedConn counts what a hijacked connection carries.
+// FlushError implements the interface that http.ResponseController uses.
+func (w *recorder) FlushError() error {
+	w.deadlines.extendWrite()
+	return w.deadlines.conn.Flush()
+}
+
+// Hijack implements http.Hijacker. It counts what follows as the traffic of another protocol.
+func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil {
+		w.start(http.StatusSwitchingProtocols)
+		w.received.Add(int64(rw.Reader.Buffered())) // already read from the connection
+		conn = &countedConn{conn, w}
+	}
+	return conn, rw, err
+}
+
+// beginStream ends the limits of ordinary calls. Streams have their own.
+func (w *recorder) beginStream(c *call) {
+	w.onStart = c.audit.Started
+	w.deadlines.beginStream()
+	c.release()
+}
+
+// end sets the deadlines for the rest of the response, which net/http writes after the handler has returned.
+func (w *recorder) end() {
+	if w.code != http.StatusSwitchingProtocols { // a hijacked connection is closed
+		w.deadlines.end()
+	}
+}
+
+// bytesReceived returns the number of bytes of the request's body, or of a hijacked connection.
+func (w *recorder) bytesReceived() int64 {
+	n := w.received.Load()
+	if w.deadlines.body != nil {
+		n += w.deadlines.body.bytes()
+	}
+	return n
+}
+
+// countedConn is a hijacked connection whose bytes a recorder counts.
 type countedConn struct {
 	net.Conn
 	w *recorder
@@ -105,5 +109,5 @@ func (c *countedConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite ends the writing half, where the connection has halves.
+// CloseWrite closes the writing half, if the connection has halves.
 func (c *countedConn) CloseWrite() error { return forward.CloseWrite(c.Conn) }

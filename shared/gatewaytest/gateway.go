@@ -25,8 +25,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// OwnToken is the only bearer token that Config.OwnToken reports as the gateway's.
+// OwnToken is the only bearer token that Config.Tokens recognizes.
 const OwnToken = "gateways-token"
+
+type ownTokens struct{}
+
+// IsForGateway implements gateway.TokenRecognizer.
+func (ownTokens) IsForGateway(token string) bool { return token == OwnToken }
 
 // FleetDeadline is how long the fleet waits for its members unless Options name another time: as long as any machine
 // needs.
@@ -38,8 +43,8 @@ type Options struct {
 	FleetDeadline time.Duration                   // 0 means FleetDeadline
 	ControlPlane  string                          // the cluster that answers for what no registry covers; empty for none
 	Function      *gateway.Function               // nil for none
-	Freshness     cluster.Freshness               // of what is known of clusters; the zero value caches nothing
-	Now           func() time.Time                // of the caches of clusters; nil means the installation's clock
+	Freshness     cluster.Freshness               // how long clusters are cached; the zero value caches nothing
+	Now           func() time.Time                // clock of the caches; nil means the installation's clock
 	Log           *slog.Logger                    // nil discards
 	Configure     func(*gateway.Config)           // changes the configuration; nil changes nothing
 	Wrap          func(http.Handler) http.Handler // wraps the handler; nil does not
@@ -51,7 +56,7 @@ type Gateway struct {
 	*clustertest.Installation
 	Members    *cluster.Members
 	Audit      *AuditLog
-	ClientTLS  *tls.Config  // of the client, also of HTTPClient
+	ClientTLS  *tls.Config  // configuration of HTTPClient and of raw connections
 	HTTPClient *http.Client // follows no redirect
 
 	tb testing.TB
@@ -102,7 +107,7 @@ func NewConfig(tb testing.TB, i *clustertest.Installation, opts Options) gateway
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	front, err := pki.LoadCA(tb.TempDir(), "front-proxy-ca") // of a front proxy that does not exist
+	front, err := pki.LoadCA(tb.TempDir(), "front-proxy-ca") // no front proxy has a certificate of it
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -114,15 +119,14 @@ func NewConfig(tb testing.TB, i *clustertest.Installation, opts Options) gateway
 	authorizer := access.NewAuthorizer(access.Config{Store: i.Objects, Log: opts.Log})
 	cfg := gateway.Config{
 		Fleet: fleet.New(fleet.Config{
-			Objects: i.Objects, Members: members, Access: authorizer, Deadline: opts.FleetDeadline, ControlPlane: opts.ControlPlane,
-			BareWrites: opts.BareWrites, Log: opts.Log,
+			Objects: i.Objects, Members: members, Access: authorizer, Deadline: opts.FleetDeadline,
+			ControlPlane: opts.ControlPlane, BareWrites: opts.BareWrites, Log: opts.Log,
 		}),
 		Identity: identity.Chain{
 			identity.FrontProxy{Roots: front.Pool(), Names: []string{"front-proxy-client"}, Peer: identity.TLSPeer},
 			identity.X509{Roots: i.CA.Pool(), Peer: identity.TLSPeer},
 		},
-		OwnToken: func(token string) bool { return token == OwnToken },
-		Access:   authorizer, Members: members, Log: opts.Log, Function: opts.Function,
+		Tokens: ownTokens{}, Access: authorizer, Members: members, Log: opts.Log, Function: opts.Function,
 		Recheck: 50 * time.Millisecond,
 	}
 	if opts.Configure != nil {

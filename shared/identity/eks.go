@@ -18,9 +18,9 @@ import (
 	"sync"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -88,18 +88,20 @@ type EKSConfig struct {
 type EKS struct {
 	cfg      EKSConfig
 	client   *http.Client
-	known    *lru.Cache[[sha256.Size]byte, eksAnswer]
-	refusals *lru.Cache[[sha256.Size]byte, eksAnswer] // a separate cache, so that made-up tokens remove no user
+	known    *cache.Expiring[eksTokenKey, eksAnswer]
+	refusals *cache.Expiring[eksTokenKey, eksAnswer] // a separate cache, so that made-up tokens remove no user
 	flights  singleflight.Group
 	lanes    *stsLanes
 	timeout  time.Duration // stsTime, except in tests
 }
 
+// eksTokenKey is the hash of a token.
+type eksTokenKey [sha256.Size]byte
+
 // eksAnswer is a user, or the error of a token that is refused.
 type eksAnswer struct {
-	user      *User
-	err       error
-	at, until time.Time
+	user *User
+	err  error
 }
 
 // result returns the answer. The caller may change the user.
@@ -140,19 +142,17 @@ func NewEKS(cfg EKSConfig) (*EKS, error) {
 		t.DisableKeepAlives = true // a frozen process would keep what is dead
 		cfg.Transport = t
 	}
-	known, err := lru.New[[sha256.Size]byte, eksAnswer](maxEKSCached)
-	if err != nil {
-		return nil, err
-	}
-	refusals, err := lru.New[[sha256.Size]byte, eksAnswer](maxEKSCached)
-	if err != nil {
-		return nil, err
-	}
-	lanes := newSTSLanes(cfg.UnknownPerMinute, cfg.Now)
-	return &EKS{cfg: cfg, known: known, refusals: refusals, lanes: lanes, timeout: stsTime, client: &http.Client{
-		Transport:     cfg.Transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	return &EKS{
+		cfg:      cfg,
+		known:    cache.NewExpiring[eksTokenKey, eksAnswer](maxEKSCached, cfg.Now),
+		refusals: cache.NewExpiring[eksTokenKey, eksAnswer](maxEKSCached, cfg.Now),
+		lanes:    newSTSLanes(cfg.UnknownPerMinute, cfg.Now),
+		timeout:  stsTime,
+		client: &http.Client{
+			Transport:     cfg.Transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
 }
 
 // IsEKSToken reports whether a bearer token is of the kind that EKS takes: whoever gets one can use it at the gateway, so
@@ -182,18 +182,18 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 	if call.date.After(now.Add(eksSkew)) {
 		return nil, refused(nil, "the AWS token is not valid yet; is the clock right?")
 	}
-	key := sha256.Sum256([]byte(token))
-	if known, ok := e.remembered(key, now); ok {
+	key := eksTokenKey(sha256.Sum256([]byte(token)))
+	if known, ok := e.remembered(key); ok {
 		return known.result()
 	}
 	flight := e.flights.DoChan(string(key[:]), func() (any, error) {
-		if known, ok := e.remembered(key, e.cfg.Now().Round(0)); ok {
+		if known, ok := e.remembered(key); ok {
 			return known, known.err // a flight landed since the caller looked
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.timeout)
 		defer cancel()
-		a := e.check(ctx, call, now)
-		e.remember(key, a)
+		a := e.check(ctx, call)
+		e.remember(key, a, now)
 		return a, a.err
 	})
 	select {
@@ -208,7 +208,7 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 }
 
 // check asks STS about a token, once there is a slot for its credential.
-func (e *EKS) check(ctx context.Context, call eksCall, now time.Time) eksAnswer {
+func (e *EKS) check(ctx context.Context, call eksCall) eksAnswer {
 	leave, err := e.lanes.enter(ctx, call.credential)
 	if err != nil {
 		return eksAnswer{err: err}
@@ -216,35 +216,33 @@ func (e *EKS) check(ctx context.Context, call eksCall, now time.Time) eksAnswer 
 	defer leave()
 	u, err := e.ask(ctx, call.url)
 	if err != nil {
-		return eksAnswer{err: err, at: now, until: now.Add(eksRefused)}
+		return eksAnswer{err: err}
 	}
 	e.lanes.accept(call.credential)
-	end := call.date.Add(eksLifetime)
-	u.Expires = end
-	a := eksAnswer{user: u, at: now, until: now.Add(eksCached)}
-	if end.Before(a.until) {
-		a.until = end
-	}
-	return a
+	u.Expires = call.date.Add(eksLifetime)
+	return eksAnswer{user: u}
 }
 
 // remembered returns the answer about a token if STS gave it lately.
-func (e *EKS) remembered(key [sha256.Size]byte, now time.Time) (eksAnswer, bool) {
-	for _, answers := range []*lru.Cache[[sha256.Size]byte, eksAnswer]{e.known, e.refusals} {
-		if a, ok := answers.Get(key); ok && now.Before(a.until) && !now.Before(a.at) {
-			return a, true
-		}
+func (e *EKS) remembered(key eksTokenKey) (eksAnswer, bool) {
+	if a, ok := e.known.Get(key); ok {
+		return a, true
 	}
-	return eksAnswer{}, false
+	return e.refusals.Get(key)
 }
 
-// remember stores users and refusals. Other errors do not depend on the token.
-func (e *EKS) remember(key [sha256.Size]byte, a eksAnswer) {
+// remember stores users and refusals. Other errors do not depend on the token. Their age counts from now, when STS was
+// not yet asked.
+func (e *EKS) remember(key eksTokenKey, a eksAnswer, now time.Time) {
 	switch {
 	case a.err == nil:
-		e.known.Add(key, a)
+		until := now.Add(eksCached)
+		if a.user.Expires.Before(until) {
+			until = a.user.Expires
+		}
+		e.known.Add(key, a, until)
 	case status.From(a.err).Reason == status.Unauthenticated:
-		e.refusals.Add(key, a)
+		e.refusals.Add(key, a, now.Add(eksRefused))
 	}
 }
 

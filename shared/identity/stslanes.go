@@ -7,8 +7,7 @@ import (
 	"sync"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
+	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -46,13 +45,12 @@ type stsLanes struct {
 	waiting          chan struct{} // a place for each call of others, with a slot or waiting
 	sources          *limits.SourceRate
 
-	mu   sync.Mutex
-	keys *lru.Cache[credentialKey, acceptedKey]
+	mu   sync.Mutex // makes looking a key up and adding it one step
+	keys *cache.Expiring[credentialKey, acceptedKey]
 }
 
 // acceptedKey is a credential that STS accepted.
 type acceptedKey struct {
-	until          time.Time
 	slots, waiting chan struct{}
 }
 
@@ -60,21 +58,18 @@ func newSTSLanes(unknownPerMinute int, now func() time.Time) *stsLanes {
 	if unknownPerMinute == 0 {
 		unknownPerMinute = defaultUnknownPerMinute
 	}
-	keys, err := lru.New[credentialKey, acceptedKey](maxAcceptedKeys)
-	if err != nil {
-		panic(err) // maxAcceptedKeys is positive
-	}
 	return &stsLanes{
 		now: now, accepted: make(chan struct{}, maxCalls), others: make(chan struct{}, maxCalls),
 		waiting: make(chan struct{}, maxCalls+maxWaiting),
-		sources: limits.NewSourceRate(unknownPerMinute, now), keys: keys,
+		sources: limits.NewSourceRate(unknownPerMinute, now),
+		keys:    cache.NewExpiring[credentialKey, acceptedKey](maxAcceptedKeys, now),
 	}
 }
 
 // enter blocks until a call of STS with a credential may begin, or ctx ends. Call leave when the call has ended. The
 // error is a *status.Error of reason TooManyRequests.
 func (l *stsLanes) enter(ctx context.Context, key credentialKey) (leave func(), err error) {
-	if k, ok := l.lately(key); ok {
+	if k, ok := l.keys.Get(key); ok {
 		return acquire(ctx, k.waiting, k.slots, l.accepted)
 	}
 	if after, ok := l.sources.Allow(limits.SourceFrom(ctx)); !ok {
@@ -116,14 +111,6 @@ func errNoSlot(cause string) error {
 	}
 }
 
-// lately returns a credential that was accepted lately.
-func (l *stsLanes) lately(key credentialKey) (acceptedKey, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	k, ok := l.keys.Get(key)
-	return k, ok && l.now().Before(k.until)
-}
-
 // accept records that STS accepted a credential.
 func (l *stsLanes) accept(key credentialKey) {
 	l.mu.Lock()
@@ -133,6 +120,5 @@ func (l *stsLanes) accept(key credentialKey) {
 		k.slots = make(chan struct{}, maxCallsPerKey)
 		k.waiting = make(chan struct{}, maxCallsPerKey+maxWaitingPerKey)
 	}
-	k.until = l.now().Add(keyAccepted)
-	l.keys.Add(key, k)
+	l.keys.Add(key, k, l.now().Add(keyAccepted))
 }

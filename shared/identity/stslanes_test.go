@@ -178,7 +178,7 @@ func TestStolenKeyIDIsLimited(t *testing.T) {
 	if len(l.accepted) != maxCallsPerKey {
 		t.Errorf("%d slots are used", len(l.accepted))
 	}
-	if _, ok := l.lately(newCredentialKey("AKIDSTOLEN", "session")); ok {
+	if _, ok := l.keys.Get(newCredentialKey("AKIDSTOLEN", "session")); ok {
 		t.Error("another session of the key is accepted")
 	}
 }

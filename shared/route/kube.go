@@ -45,12 +45,7 @@ func ParseResource(method, path, rawQuery string) Resource {
 	default:
 		return r
 	}
-	r.IsResource = true
-	if v, ok := methodVerbs[method]; ok {
-		r.Verb = v
-	} else {
-		r.Verb = ""
-	}
+	r.IsResource, r.Verb = true, methodVerbs[method]
 	if parts[0] == "watch" || parts[0] == "proxy" { // legacy prefixes
 		if len(parts) < 2 {
 			r.IsResource = false
@@ -64,6 +59,13 @@ func ParseResource(method, path, rawQuery string) Resource {
 			parts = parts[2:]
 		}
 	}
+	r.setTarget(parts)
+	r.setCollectionVerb(rawQuery)
+	return r
+}
+
+// setTarget sets the resource, its name and its subresource from the path segments after the namespace.
+func (r *Resource) setTarget(parts []string) {
 	r.Resource = parts[0]
 	if len(parts) > 1 {
 		r.Name = parts[1]
@@ -74,20 +76,20 @@ func ParseResource(method, path, rawQuery string) Resource {
 	if r.Subresource == "proxy" && len(parts) > 3 {
 		r.Tail = strings.Join(parts[3:], "/")
 	}
-	if r.Name == "" {
-		switch r.Verb {
-		case "get":
-			r.Verb = "list"
-			if Truthy(rawQuery, "watch") {
-				r.Verb = "watch"
-			}
-		case "delete":
-			r.Verb = "deletecollection"
-		}
-	} else if r.Verb == "get" && r.Resource != "" && r.Subresource == "" && Truthy(rawQuery, "watch") {
-		r.Verb = "watch" // a watch of one object in its old form
+}
+
+// setCollectionVerb replaces the verb of a method by that of a collection or a watch.
+func (r *Resource) setCollectionVerb(rawQuery string) {
+	switch {
+	case r.Name == "" && r.Verb == "delete":
+		r.Verb = "deletecollection"
+	case r.Verb != "get":
+	case (r.Name == "" || r.Resource != "" && r.Subresource == "") && Truthy(rawQuery, "watch"):
+		// The old form of a watch names one object.
+		r.Verb = "watch"
+	case r.Name == "":
+		r.Verb = "list"
 	}
-	return r
 }
 
 // Truthy reports whether Kubernetes reads a boolean parameter as true. Its first value counts. Absent, "0" and "false"
@@ -99,18 +101,4 @@ func Truthy(rawQuery, key string) bool {
 	q, _ := url.ParseQuery(rawQuery) // parameters that cannot be parsed are ignored, as in kube-apiserver
 	v, ok := q[key]
 	return ok && v[0] != "0" && !strings.EqualFold(v[0], "false")
-}
-
-var streamingSubresources = []string{"exec", "attach", "portforward", "proxy"}
-
-// Streams reports whether a request may outlive a function or needs its own connection. Such requests are watches,
-// followed logs, exec, attach, port-forward, proxy subresources and every upgrade. path is Route.Path.
-func Streams(method, path, rawQuery string, header http.Header) bool {
-	if len(header["Upgrade"]) > 0 {
-		return true
-	}
-	r := ParseResource(method, path, rawQuery)
-	return r.Verb == "watch" || r.Verb == "proxy" ||
-		slices.Contains(streamingSubresources, r.Subresource) ||
-		(r.Subresource == "log" && Truthy(rawQuery, "follow"))
 }

@@ -310,7 +310,7 @@ func TestParseResource(t *testing.T) {
 	}
 }
 
-// streams lists requests with the expected result of Streams. TestTable checks that Table routes them accordingly.
+// streams lists requests with the expected Request.IsStream. TestTable checks that Table routes them accordingly.
 var streams = []struct {
 	method, path, query string
 	header              http.Header
@@ -351,18 +351,18 @@ var hidden = []struct{ method, path, query string }{
 	{"GET", "/api/v1/namespaces/a/pods/p%2Flog", "follow=1"},
 }
 
-func TestStreams(t *testing.T) {
+func TestRequestIsStream(t *testing.T) {
 	for _, tt := range streams {
-		if got := Streams(tt.method, tt.path, tt.query, tt.header); got != tt.want {
-			t.Errorf("Streams(%s %s?%s) = %v", tt.method, tt.path, tt.query, got)
+		if got := NewRequest(tt.method, Route{Path: tt.path}, tt.query, tt.header).IsStream; got != tt.want {
+			t.Errorf("%s %s?%s is a stream: %t", tt.method, tt.path, tt.query, got)
 		}
 	}
 }
 
-func TestStreamsBehindEscapes(t *testing.T) {
+func TestRequestIsStreamBehindEscapes(t *testing.T) {
 	for _, tt := range hidden {
-		if !Streams(tt.method, tt.path, tt.query, nil) {
-			t.Errorf("Streams(%s %s?%s) = false", tt.method, tt.path, tt.query)
+		if !NewRequest(tt.method, Route{Path: tt.path}, tt.query, nil).IsStream {
+			t.Errorf("%s %s?%s is no stream", tt.method, tt.path, tt.query)
 		}
 	}
 }

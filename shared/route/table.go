@@ -22,8 +22,8 @@ const (
 // Rule is one row of Table, in the terms of a listener rule of an ALB. A request matches if it meets every condition
 // that is set.
 //
-// Rules are coarser than Streams. A function redirects a stream that a rule sent to it. The bridge can answer every
-// request, so the rules that lead to it may match too much.
+// Rules are coarser than Request.IsStream. A function redirects a stream that a rule sent to it. The bridge can answer
+// every request, so the rules that lead to it may match too much.
 type Rule struct {
 	Name   string
 	Path   string // regular expression, whole escaped path; "" is any

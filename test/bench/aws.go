@@ -24,6 +24,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	passv1alpha1 "github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 	clusterpkg "github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/gateway"
@@ -39,18 +40,18 @@ import (
 const (
 	coldRounds = 100
 	warmRounds = 2000
-	cacheTurns = 200_000 // looks into the warm cache
+	cacheReads = 200_000 // lookups in the warm cache
 )
 
-// gatewayURL is what passes are for.
+// gatewayURL is the audience of passes.
 const gatewayURL = "https://gateway.example.com"
 
 var awsStore = stores.Address{Kind: "aws", Where: "bench"}
 
-// onAWS measures a gateway in this process whose stores are on an imitation of AWS, beside direct calls: the first call of a caller, by
-// certificate and by pass, to a gateway that has just started, with nothing cached and no connection open, and calls with everything warm.
-// It prints what those calls asked of AWS, and what the caches themselves cost.
-func onAWS(ctx context.Context, out io.Writer, direct way, member *cluster.Cluster, dir string) error {
+// onAWS measures a gateway in this process, with its stores on an emulator of AWS, and direct calls. It measures the
+// first call to a gateway that has just started, by certificate and by pass, and calls with warm caches. It prints the
+// number of requests to AWS for each call, and the time of the caches.
+func onAWS(ctx context.Context, out io.Writer, direct endpoint, member *cluster.Cluster, dir string) error {
 	moto, err := mototest.Start()
 	if err != nil {
 		return err
@@ -62,7 +63,8 @@ func onAWS(ctx context.Context, out io.Writer, direct way, member *cluster.Clust
 	}
 	defer front.Close()
 	for name, value := range map[string]string{
-		"AWS_ENDPOINT_URL": front.URL, "AWS_REGION": mototest.Config(front.URL).Region, "AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench",
+		"AWS_ENDPOINT_URL": front.URL, "AWS_REGION": mototest.Config(front.URL).Region, "AWS_ACCESS_KEY_ID": "bench",
+		"AWS_SECRET_ACCESS_KEY": "bench",
 	} {
 		if err := os.Setenv(name, value); err != nil {
 			return err
@@ -76,31 +78,35 @@ func onAWS(ctx context.Context, out io.Writer, direct way, member *cluster.Clust
 	if err != nil {
 		return err
 	}
-	gw := &restarted{ctx: ctx, env: gateway.Env{
-		Store: awsStore, ClientCA: gateway.CertificatesOf(ca.Cert), URL: gatewayURL, AllowLoopback: true, LogLevel: slog.LevelError, LogTo: io.Discard,
+	gw := &restartable{ctx: ctx, env: assembly.Env{
+		Store: awsStore, ClientCA: assembly.CertificatesOf(ca.Cert), URL: gatewayURL, AllowLoopback: true,
+		LogLevel: slog.LevelError,
 	}}
-	through, byPass, stop, err := gw.serve(ca, pass)
+	byCertificate, byPass, stop, err := gw.serve(ca, pass)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	direct.forget = func() error { utilnet.CloseIdleConnectionsFor(direct.client.Transport); return nil }
+	direct.reset = func() error { utilnet.CloseIdleConnectionsFor(direct.client.Transport); return nil }
 
 	_, _ = fmt.Fprintln(out)
 	const path = "/api/v1/namespaces/default"
-	ways := []way{direct, through}
+	endpoints := []endpoint{direct, byCertificate}
 	before, starts := callsTo(front), gw.starts
-	if err := measure(ctx, out, ways, []load{{name: "first GET, nothing cached", path: path, rounds: coldRounds, parallel: 1, cold: true}}); err != nil {
+	if err := measure(ctx, out, endpoints,
+		[]load{{name: "first GET, nothing cached", path: path, rounds: coldRounds, parallel: 1, cold: true}}); err != nil {
 		return err
 	}
 	cold := callsTo(front).each(before, gw.starts-starts)
 	before, starts = callsTo(front), gw.starts
-	if err := measure(ctx, out, []way{direct, byPass}, []load{{name: "first GET, nothing cached", path: path, rounds: coldRounds, parallel: 1, cold: true}}); err != nil {
+	if err := measure(ctx, out, []endpoint{direct, byPass},
+		[]load{{name: "first GET, nothing cached", path: path, rounds: coldRounds, parallel: 1, cold: true}}); err != nil {
 		return err
 	}
 	coldByPass := callsTo(front).each(before, gw.starts-starts)
 	before, calls := callsTo(front), gw.calls.Load()
-	if err := measure(ctx, out, ways, []load{{name: "GET, all warm", path: path, rounds: warmRounds, parallel: 1}}); err != nil {
+	if err := measure(ctx, out, endpoints,
+		[]load{{name: "GET, all warm", path: path, rounds: warmRounds, parallel: 1}}); err != nil {
 		return err
 	}
 	warm := callsTo(front).each(before, int(gw.calls.Load()-calls))
@@ -109,13 +115,16 @@ func onAWS(ctx context.Context, out io.Writer, direct way, member *cluster.Clust
 		return err
 	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "\na call asks AWS for\tGetSecretValue\tother secrets calls\tDynamoDB calls\tfinding the cluster µs\t")
+	_, _ = fmt.Fprintln(tw, "\na call asks AWS for\tGetSecretValue\tother secrets calls\tDynamoDB calls\tfinding the "+
+		"cluster µs\t")
 	for _, row := range []struct {
 		name  string
 		calls awsCalls
 		read  time.Duration
-	}{{"nothing cached", cold, coldRead}, {"nothing cached, by pass", coldByPass, coldRead}, {"all warm", warm, warmRead}} {
-		_, _ = fmt.Fprintf(tw, "%s\t%.3f\t%.3f\t%.3f\t%.1f\t\n", row.name, row.calls.values, row.calls.others, row.calls.objects,
+	}{{"nothing cached", cold, coldRead}, {"nothing cached, by pass", coldByPass, coldRead},
+		{"all warm", warm, warmRead}} {
+		_, _ = fmt.Fprintf(tw, "%s\t%.3f\t%.3f\t%.3f\t%.1f\t\n", row.name, row.calls.values, row.calls.others,
+			row.calls.objects,
 			float64(row.read)/float64(time.Microsecond))
 	}
 	return tw.Flush()
@@ -126,15 +135,18 @@ type awsCalls struct{ values, others, objects float64 }
 
 func callsTo(f *mototest.Front) awsCalls {
 	values := f.Calls("GetSecretValue")
-	return awsCalls{float64(values), float64(f.Calls(mototest.SecretsManager) - values), float64(f.Calls(mototest.DynamoDB))}
+	return awsCalls{float64(values), float64(f.Calls(mototest.SecretsManager) - values),
+		float64(f.Calls(mototest.DynamoDB))}
 }
 
-// each is what each of n calls made, which came after before.
+// each returns the average for each of n calls since before.
 func (c awsCalls) each(before awsCalls, n int) awsCalls {
-	return awsCalls{(c.values - before.values) / float64(n), (c.others - before.others) / float64(n), (c.objects - before.objects) / float64(n)}
+	return awsCalls{(c.values - before.values) / float64(n), (c.others - before.others) / float64(n),
+		(c.objects - before.objects) / float64(n)}
 }
 
-// fillStores makes the stores, with the member, a grant for everybody who calls, and a pass, whose token it returns.
+// fillStores creates the stores with the member, a grant for all authenticated callers and a pass. It returns the
+// token.
 func fillStores(ctx context.Context, member *cluster.Cluster) (pass string, err error) {
 	st, err := stores.Open(ctx, awsStore)
 	if err != nil {
@@ -144,33 +156,40 @@ func fillStores(ctx context.Context, member *cluster.Cluster) (pass string, err 
 		return "", err
 	}
 	for key, value := range map[string]string{
-		access.RolePrefix + "all":    `{"metadata":{"name":"all"},"rules":[{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}]}`,
-		access.BindingPrefix + "all": `{"metadata":{"name":"all"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"all"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:authenticated"}]}`,
+		access.RolePrefix + "all": `{"metadata":{"name":"all"},` +
+			`"rules":[{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}]}`,
+		access.BindingPrefix + "all": `{"metadata":{"name":"all"},` +
+			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"all"},"subjects":` +
+			`[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:authenticated"}]}`,
 	} {
 		if _, err := st.Objects.Create(ctx, key, []byte(value)); err != nil {
 			return "", err
 		}
 	}
-	r := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects, Policy: clusterpkg.DialPolicy{AllowLoopback: true}}
+	r := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects,
+		Policy: clusterpkg.DialPolicy{AllowLoopback: true}}
 	if _, err = r.Register(ctx, registration.Request{
-		Name: member.Name(), Kubeconfig: secrets.NewValue(member.Kubeconfig()), Identity: v1alpha1.Direct, DirectUsers: []string{v1alpha1.AnyUser},
+		Name: member.Name(), Kubeconfig: secrets.NewValue(member.Kubeconfig()), Identity: v1alpha1.Direct,
+		DirectUsers: []string{v1alpha1.AnyUser},
 	}); err != nil {
 		return "", err
 	}
-	issued, err := (&passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL}).Create(ctx, &passv1alpha1.Pass{
-		ObjectMeta: metav1.ObjectMeta{Name: "bench"},
-		Spec:       passv1alpha1.PassSpec{User: "bench", Clusters: []string{passv1alpha1.Any}, Verbs: []string{passv1alpha1.Any}},
-	})
+	issued, err := (&passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL}).Create(ctx,
+		&passv1alpha1.Pass{
+			ObjectMeta: metav1.ObjectMeta{Name: "bench"},
+			Spec: passv1alpha1.PassSpec{User: "bench", Clusters: []string{passv1alpha1.Any},
+				Verbs: []string{passv1alpha1.Any}},
+		})
 	if err != nil {
 		return "", err
 	}
 	return string(issued.Token.Reveal()), nil
 }
 
-// restarted is a gateway that can be started anew behind its address.
-type restarted struct {
-	ctx    context.Context //nolint:containedctx // of the whole run
-	env    gateway.Env
+// restartable is a gateway that restarts behind the same address.
+type restartable struct {
+	ctx    context.Context //nolint:containedctx // the context of the whole run
+	env    assembly.Env
 	starts int
 	calls  atomic.Int64
 
@@ -178,9 +197,14 @@ type restarted struct {
 	members *clusterpkg.Members
 }
 
-// restart has the next call meet a gateway that has read nothing.
-func (r *restarted) restart() error {
-	gw, members, err := r.env.Open(r.ctx, identity.TLSPeer, nil)
+// restart replaces the gateway by one with empty caches.
+func (r *restartable) restart() error {
+	parts, err := assembly.Open(r.ctx, r.env, io.Discard)
+	if err != nil {
+		return err
+	}
+	members := parts.NewMembers(nil)
+	gw, err := parts.NewGateway(r.ctx, assembly.Options{Peer: identity.TLSPeer, Members: members})
 	if err != nil {
 		return err
 	}
@@ -193,10 +217,10 @@ func (r *restarted) restart() error {
 	return nil
 }
 
-// serve starts it and returns the ways through it, by a certificate of ca and by a pass.
-func (r *restarted) serve(ca *pki.CA, pass string) (byCertificate, byPass way, stop func(), err error) {
+// serve starts the gateway. It returns its endpoints, with a certificate of ca and with a pass as credential.
+func (r *restartable) serve(ca *pki.CA, pass string) (byCertificate, byPass endpoint, stop func(), err error) {
 	if err := r.restart(); err != nil {
-		return way{}, way{}, nil, err
+		return endpoint{}, endpoint{}, nil, err
 	}
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.calls.Add(1)
@@ -209,32 +233,32 @@ func (r *restarted) serve(ca *pki.CA, pass string) (byCertificate, byPass way, s
 	cert, key, err := ca.Client("bench", nil)
 	if err != nil {
 		stop()
-		return way{}, way{}, nil, err
+		return endpoint{}, endpoint{}, nil, err
 	}
 	to := rest.Config{Host: srv.URL + "/clusters/member1"}
 	to.CAData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
 	bearer := to
 	bearer.BearerToken = pass
 	to.CertData, to.KeyData = cert, key
-	if byCertificate, err = r.way("gateway, stores on AWS", &to); err == nil {
-		byPass, err = r.way("the same, by pass", &bearer)
+	if byCertificate, err = r.endpoint("gateway, stores on AWS", &to); err == nil {
+		byPass, err = r.endpoint("the same, by pass", &bearer)
 	}
 	return byCertificate, byPass, stop, err
 }
 
-// way is one whose first call meets a gateway that has read nothing.
-func (r *restarted) way(name string, cfg *rest.Config) (way, error) {
-	w, err := wayOf(name, cfg)
-	w.forget = func() error {
+// endpoint returns an endpoint whose reset restarts the gateway.
+func (r *restartable) endpoint(name string, cfg *rest.Config) (endpoint, error) {
+	w, err := newEndpoint(name, cfg)
+	w.reset = func() error {
 		utilnet.CloseIdleConnectionsFor(w.client.Transport)
 		return r.restart()
 	}
 	return w, err
 }
 
-// reads measures how long the gateway takes to find the cluster and its credential: the median where nothing is cached, and the mean where
-// both are, which is what the caches add to a call.
-func (r *restarted) reads() (cold, warm time.Duration, err error) {
+// reads measures the lookup of the cluster and its credential in the gateway. cold is the median with empty caches.
+// warm is the mean with warm caches, which the caches add to each call.
+func (r *restartable) reads() (cold, warm time.Duration, err error) {
 	var times []time.Duration
 	for range coldRounds {
 		if err := r.restart(); err != nil {
@@ -249,13 +273,13 @@ func (r *restarted) reads() (cold, warm time.Duration, err error) {
 	slices.Sort(times)
 	before := r.members.Stats()
 	start := time.Now()
-	for range cacheTurns {
+	for range cacheReads {
 		if _, err := r.members.Get(r.ctx, "member1"); err != nil {
 			return 0, 0, err
 		}
 	}
-	warm = time.Since(start) / cacheTurns
-	if after := r.members.Stats(); after["secrets"].Hits-before["secrets"].Hits < cacheTurns/2 {
+	warm = time.Since(start) / cacheReads
+	if after := r.members.Stats(); after["secrets"].Hits-before["secrets"].Hits < cacheReads/2 {
 		return 0, 0, errors.New("the cache was not warm")
 	}
 	return at(times, 0.5), warm, nil

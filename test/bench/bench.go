@@ -25,13 +25,13 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
 
-// way is one way to the cluster.
-type way struct {
+// endpoint is a server that reaches the cluster: the cluster itself or a gateway.
+type endpoint struct {
 	name   string
 	client *http.Client
 	url    string
-	// forget makes it as if no call had been made yet.
-	forget func() error
+	// reset closes connections and clears caches, so that the next call is the first one.
+	reset func() error
 }
 
 // load is one call that is measured.
@@ -39,10 +39,10 @@ type load struct {
 	name, path string
 	rounds     int
 	parallel   int
-	cold       bool // the way forgets everything before each call
+	cold       bool // resets the endpoint before each call
 }
 
-// part is one kind of measurement, which prints a table or several.
+// part is a measurement that prints one or more tables.
 type part struct {
 	name    string
 	measure func(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error
@@ -95,20 +95,20 @@ func run(ctx context.Context, out io.Writer, names []string, hammerRate int) (er
 // restCalls measures calls to one cluster, also with stores on AWS.
 func restCalls(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error {
 	member := set.Cluster("member1")
-	direct, err := wayOf("direct", member.RESTConfig())
+	direct, err := newEndpoint("direct", member.RESTConfig())
 	if err != nil {
 		return err
 	}
-	ways := []way{direct}
+	endpoints := []endpoint{direct}
 	for _, mode := range []server.Mode{server.Process, server.Inline} {
-		w, stop, err := through(ctx, mode, filepath.Join(dir, string(mode)), member.KubeconfigFile())
+		w, stop, err := startGateway(ctx, mode, filepath.Join(dir, string(mode)), member.KubeconfigFile())
 		if err != nil {
 			return err
 		}
 		defer stop()
-		ways = append(ways, w)
+		endpoints = append(endpoints, w)
 	}
-	if err := measure(ctx, out, ways, []load{
+	if err := measure(ctx, out, endpoints, []load{
 		{name: "GET a namespace, c=1", path: "/api/v1/namespaces/default", rounds: 2000, parallel: 1},
 		{name: "GET a namespace, c=8", path: "/api/v1/namespaces/default", rounds: 4000, parallel: 8},
 		{name: "LIST of 10 MB, c=1", path: "/api/v1/namespaces/bench/configmaps", rounds: 30, parallel: 1},
@@ -118,19 +118,21 @@ func restCalls(ctx context.Context, out io.Writer, set *cluster.Set, dir string)
 	return onAWS(ctx, out, direct, member, dir)
 }
 
-// fill makes a namespace whose config maps are a list of 10 MB.
+// fill creates a namespace whose ConfigMaps are a list of 10 MB.
 func fill(ctx context.Context, cfg *rest.Config) error {
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return err
 	}
-	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bench"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bench"}},
+		metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	random := make([]byte, 50_000)
 	for i := range 100 {
 		_, _ = rand.Read(random) // never fails
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)}, Data: map[string]string{"a": hex.EncodeToString(random)}}
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)},
+			Data: map[string]string{"a": hex.EncodeToString(random)}}
 		if _, err := client.CoreV1().ConfigMaps("bench").Create(ctx, cm, metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -138,19 +140,20 @@ func fill(ctx context.Context, cfg *rest.Config) error {
 	return nil
 }
 
-func wayOf(name string, cfg *rest.Config) (way, error) {
+func newEndpoint(name string, cfg *rest.Config) (endpoint, error) {
 	client, err := rest.HTTPClientFor(cfg)
-	return way{name: name, client: client, url: cfg.Host}, err
+	return endpoint{name: name, client: client, url: cfg.Host}, err
 }
 
-// through starts a gateway and returns the way through it.
-func through(ctx context.Context, mode server.Mode, dir, kubeconfig string) (way, func(), error) {
-	functions, err := filepath.Abs("dist/local/functions") // make builds it and runs us at the top of the checkout
+// startGateway starts a gateway and returns its endpoint.
+func startGateway(ctx context.Context, mode server.Mode, dir, kubeconfig string) (endpoint, func(), error) {
+	// make builds the functions and runs bench in the root of the checkout.
+	functions, err := filepath.Abs("dist/local/functions")
 	if err != nil {
-		return way{}, nil, err
+		return endpoint{}, nil, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return way{}, nil, err
+		return endpoint{}, nil, err
 	}
 	cfg := &server.Config{
 		Listen: "127.0.0.1:0", Data: filepath.Join(dir, "data"), Functions: mode, FunctionsDir: functions,
@@ -158,35 +161,35 @@ func through(ctx context.Context, mode server.Mode, dir, kubeconfig string) (way
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended, ready := make(chan error, 1), make(chan struct{})
-	go func() { ended <- server.Run(ctx, cfg, io.Discard, func() { close(ready) }) }()
+	go func() { ended <- server.Run(ctx, cfg, server.Output{Progress: io.Discard}, func() { close(ready) }) }()
 	select {
 	case <-ready:
 	case err := <-ended:
 		cancel()
-		return way{}, nil, err
+		return endpoint{}, nil, err
 	}
 	stop := func() { cancel(); <-ended }
 	rc, err := clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig)
 	if err != nil {
 		stop()
-		return way{}, nil, err
+		return endpoint{}, nil, err
 	}
-	w, err := wayOf("functions "+string(mode), rc)
+	w, err := newEndpoint("functions "+string(mode), rc)
 	return w, stop, err
 }
 
-// measure makes the calls of every way in turn and prints what they took.
-func measure(ctx context.Context, out io.Writer, ways []way, loads []load) error {
+// measure makes the calls of all endpoints, interleaved, and prints their durations.
+func measure(ctx context.Context, out io.Writer, endpoints []endpoint, loads []load) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(tw, "load\tway\tp50 ms\tp95 ms\tcalls/s\tp50 / direct\t")
 	for _, l := range loads {
-		took := make([][]time.Duration, len(ways))
-		wall := make([]time.Duration, len(ways))
-		const turns = 10 // the ways take turns, so that the machine's moods hit all
-		for turn := range turns + 1 {
-			for i, w := range ways {
-				n := l.rounds / turns
-				if turn == 0 {
+		elapsed := make([][]time.Duration, len(endpoints))
+		wall := make([]time.Duration, len(endpoints))
+		const repetitions = 10 // interleaving spreads noise of the machine over all endpoints
+		for repetition := range repetitions + 1 {
+			for i, w := range endpoints {
+				n := l.rounds / repetitions
+				if repetition == 0 {
 					n = max(l.parallel, n/10) // warm up
 				}
 				start := time.Now()
@@ -194,16 +197,17 @@ func measure(ctx context.Context, out io.Writer, ways []way, loads []load) error
 				if err != nil {
 					return fmt.Errorf("%s, %s: %w", l.name, w.name, err)
 				}
-				if turn > 0 {
-					took[i] = append(took[i], times...)
+				if repetition > 0 {
+					elapsed[i] = append(elapsed[i], times...)
 					wall[i] += time.Since(start)
 				}
 			}
 		}
-		for i, w := range ways {
-			slices.Sort(took[i])
+		for i, w := range endpoints {
+			slices.Sort(elapsed[i])
 			_, _ = fmt.Fprintf(tw, "%s\t%s\t%.2f\t%.2f\t%.0f\t%.2f\t\n", l.name, w.name,
-				ms(at(took[i], 0.5)), ms(at(took[i], 0.95)), float64(len(took[i]))/wall[i].Seconds(), ms(at(took[i], 0.5))/ms(at(took[0], 0.5)))
+				ms(at(elapsed[i], 0.5)), ms(at(elapsed[i], 0.95)), float64(len(elapsed[i]))/wall[i].Seconds(),
+				ms(at(elapsed[i], 0.5))/ms(at(elapsed[0], 0.5)))
 		}
 	}
 	return tw.Flush()
@@ -216,7 +220,7 @@ func at(sorted []time.Duration, q float64) time.Duration {
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // calls makes n calls, l.parallel at a time.
-func calls(ctx context.Context, w way, l load, n int) ([]time.Duration, error) {
+func calls(ctx context.Context, w endpoint, l load, n int) ([]time.Duration, error) {
 	var (
 		mu    sync.Mutex
 		times []time.Duration
@@ -233,7 +237,7 @@ func calls(ctx context.Context, w way, l load, n int) ([]time.Duration, error) {
 			for range todo {
 				var err error
 				if l.cold {
-					err = w.forget()
+					err = w.reset()
 				}
 				start := time.Now()
 				if err == nil {
@@ -254,7 +258,7 @@ func calls(ctx context.Context, w way, l load, n int) ([]time.Duration, error) {
 	return times, fail
 }
 
-func get(ctx context.Context, w way, path string) error {
+func get(ctx context.Context, w endpoint, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+path, nil)

@@ -26,7 +26,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
 
-// allClusters is the fleet of all that are registered, as the bridge answers for it.
+// allClusters is the path of the fleet of all registered clusters at the bridge.
 const allClusters = "/bridge/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy"
 
 // How much is measured.
@@ -37,7 +37,8 @@ const (
 	eventTime   = 15 * time.Second
 )
 
-// fleet measures lists and watches of many clusters: beside the slowest of them alone, and beside kubectl that asks one after the other.
+// fleet measures lists and watches of many clusters. The references are the slowest cluster alone, and kubectl that
+// calls one cluster after the other.
 func fleet(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error {
 	if err := realFleet(ctx, out, set, dir); err != nil {
 		return fmt.Errorf("real clusters: %w", err)
@@ -56,12 +57,12 @@ func fleet(ctx context.Context, out io.Writer, set *cluster.Set, dir string) err
 
 // realFleet measures two real clusters.
 func realFleet(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error {
-	gw, stop, err := through(ctx, server.Inline, filepath.Join(dir, "fleet-real"), set.KubeconfigFile())
+	gw, stop, err := startGateway(ctx, server.Inline, filepath.Join(dir, "fleet-real"), set.KubeconfigFile())
 	if err != nil {
 		return err
 	}
 	defer stop()
-	one, err := wayOf("direct, one of 2", set.Cluster("member1").RESTConfig())
+	one, err := newEndpoint("direct, one of 2", set.Cluster("member1").RESTConfig())
 	if err != nil {
 		return err
 	}
@@ -69,15 +70,17 @@ func realFleet(ctx context.Context, out io.Writer, set *cluster.Set, dir string)
 	root, _, _ := strings.Cut(gw.url, "/clusters/")
 	gw.url, all.name, all.url = root+"/clusters/member1", "fleet, both", root+allClusters
 	_, _ = fmt.Fprintln(out, "\nThe fleet of 2 real clusters")
-	if err := measure(ctx, out, []way{one, all}, []load{
+	if err := measure(ctx, out, []endpoint{one, all}, []load{
 		{name: "LIST of nodes", path: "/api/v1/nodes", rounds: 300, parallel: 1},
 		{name: "LIST of 10 MB each", path: "/api/v1/namespaces/bench/configmaps", rounds: 30, parallel: 1},
 	}); err != nil {
 		return err
 	}
-	ways := []*streamWay{{name: "direct", cfg: set.Cluster("member1").RESTConfig()}, {name: "gateway, one cluster"}, {name: "gateway, the fleet"}}
+	endpoints := []*streamEndpoint{{name: "direct", cfg: set.Cluster("member1").RESTConfig()},
+		{name: "gateway, one cluster"},
+		{name: "gateway, the fleet"}}
 	for i, host := range []string{"", gw.url, all.url} {
-		w := ways[i]
+		w := endpoints[i]
 		client := one.client
 		if host != "" {
 			w.cfg, client = &rest.Config{Host: host}, gw.client
@@ -87,25 +90,25 @@ func realFleet(ctx context.Context, out io.Writer, set *cluster.Set, dir string)
 			return err
 		}
 	}
-	if err := watchDelay(ctx, ways); err != nil {
+	if err := watchDelay(ctx, endpoints); err != nil {
 		return err
 	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(tw, "\nwatch\tevent p50 ms\tp95 ms\t")
-	for _, w := range ways {
+	for _, w := range endpoints {
 		slices.Sort(w.events)
 		_, _ = fmt.Fprintf(tw, "%s\t%.2f\t%.2f\t\n", w.name, ms(at(w.events, 0.5)), ms(at(w.events, 0.95)))
 	}
 	return tw.Flush()
 }
 
-// farFleet is a gateway in a process of its own, with stand-ins for members.
+// farFleet is a gateway in its own process, with stand-ins for members.
 type farFleet struct {
 	gateway *exec.Cmd
 	pass    string
-	fleet   way   // to all of them
-	direct  []way // to each
-	slowest way   // to the slowest
+	fleet   endpoint   // all members
+	direct  []endpoint // each member
+	slowest endpoint   // the slowest member
 	members served
 	stop    func()
 }
@@ -123,20 +126,20 @@ func startFleet(ctx context.Context, s standIns, dir string) (f *farFleet, err e
 			f.stop()
 		}
 	}()
-	said, stop, err := s.start(ctx)
+	info, stop, err := s.start(ctx)
 	if err != nil {
 		return nil, err
 	}
-	f.members, stops = said, append(stops, stop)
+	f.members, stops = info, append(stops, stop)
 	data, err := os.MkdirTemp(dir, "fleet-")
 	if err != nil {
 		return nil, err
 	}
 	var pairs []string
-	for i, url := range said.URLs {
+	for i, url := range info.URLs {
 		pairs = append(pairs, fmt.Sprintf("m%02d", i), url)
 	}
-	if err := registerStandIns(ctx, data, said.CA, pairs...); err != nil {
+	if err := registerStandIns(ctx, data, info.CA, pairs...); err != nil {
 		return nil, err
 	}
 	cmd, cfg, err := startProcess(ctx, data)
@@ -146,12 +149,13 @@ func startFleet(ctx context.Context, s standIns, dir string) (f *farFleet, err e
 	f.gateway, f.pass = cmd, filepath.Join(data, "pass")
 	stops = append(stops, func() { _ = cmd.Process.Signal(os.Interrupt); _ = cmd.Wait() })
 	root, _, _ := strings.Cut(cfg.Host, "/clusters/")
-	if f.fleet, err = wayOf("fleet", cfg); err != nil {
+	if f.fleet, err = newEndpoint("fleet", cfg); err != nil {
 		return nil, err
 	}
 	f.fleet.url = root + allClusters
-	for _, url := range said.URLs {
-		if f.slowest, err = wayOf("slowest", &rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{CAData: said.CA}}); err != nil {
+	for _, url := range info.URLs {
+		if f.slowest, err = newEndpoint("slowest",
+			&rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{CAData: info.CA}}); err != nil {
 			return nil, err
 		}
 		f.direct = append(f.direct, f.slowest)
@@ -161,10 +165,11 @@ func startFleet(ctx context.Context, s standIns, dir string) (f *farFleet, err e
 
 const podsPath = "/api/v1/pods"
 
-// fleetLatency measures lists of 100 pods of each of several members, of which the farthest is 50 ms away.
+// fleetLatency measures lists of 100 pods of each of several members. The slowest member has a latency of 50 ms.
 func fleetLatency(ctx context.Context, out io.Writer, kubectl, dir string) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "\nLIST of 100 pods each\tfleet p50 ms\tp95 ms\tslowest alone p50 ms\tratio\tkubectl at the fleet ms\tkubectl, one by one ms\t")
+	_, _ = fmt.Fprintln(tw, "\nLIST of 100 pods each\tfleet p50 ms\tp95 ms\tslowest alone p50 ms\tratio\tkubectl at the "+
+		"fleet ms\tkubectl, one by one ms\t")
 	for _, n := range []int{1, 2, 10, 50} {
 		if err := fleetLatencyOf(ctx, tw, n, kubectl, dir); err != nil {
 			return fmt.Errorf("%d members: %w", n, err)
@@ -179,33 +184,37 @@ func fleetLatencyOf(ctx context.Context, tw io.Writer, n int, kubectl, dir strin
 		return err
 	}
 	defer f.stop()
-	took := map[string][]time.Duration{}
+	elapsed := map[string][]time.Duration{}
 	for round := range listRounds + 1 {
-		for _, w := range []way{f.fleet, f.slowest} {
+		for _, w := range []endpoint{f.fleet, f.slowest} {
 			start := time.Now()
 			if err := get(ctx, w, podsPath); err != nil {
 				return err
 			}
 			if round > 0 {
-				took[w.name] = append(took[w.name], time.Since(start))
+				elapsed[w.name] = append(elapsed[w.name], time.Since(start))
 			}
 		}
 	}
-	slices.Sort(took["fleet"])
-	slices.Sort(took["slowest"])
+	slices.Sort(elapsed["fleet"])
+	slices.Sort(elapsed["slowest"])
 	start := time.Now()
-	if err := raw(ctx, kubectl, "--kubeconfig", f.pass, "--server", strings.TrimSuffix(f.fleet.url, allClusters), "get", "--raw", allClusters+podsPath); err != nil {
+	if err := raw(ctx, kubectl, "--kubeconfig", f.pass, "--server", strings.TrimSuffix(f.fleet.url, allClusters), "get",
+		"--raw", allClusters+podsPath); err != nil {
 		return err
 	}
 	atOnce := time.Since(start)
 	start = time.Now()
 	for _, url := range f.members.URLs {
-		if err := raw(ctx, kubectl, "--kubeconfig", os.DevNull, "--server", url, "--token=any", "--insecure-skip-tls-verify", "get", "--raw", podsPath); err != nil {
+		if err := raw(ctx, kubectl, "--kubeconfig", os.DevNull, "--server", url, "--token=any", "--insecure-skip-tls-verify",
+			"get", "--raw", podsPath); err != nil {
 			return err
 		}
 	}
-	p50, alone := at(took["fleet"], 0.5), at(took["slowest"], 0.5)
-	_, err = fmt.Fprintf(tw, "%d members\t%.1f\t%.1f\t%.1f\t%.2f\t%.0f\t%.0f\t\n", n, ms(p50), ms(at(took["fleet"], 0.95)), ms(alone), ms(p50)/ms(alone), ms(atOnce), ms(time.Since(start)))
+	p50, alone := at(elapsed["fleet"], 0.5), at(elapsed["slowest"], 0.5)
+	_, err = fmt.Fprintf(tw, "%d members\t%.1f\t%.1f\t%.1f\t%.2f\t%.0f\t%.0f\t\n", n, ms(p50),
+		ms(at(elapsed["fleet"], 0.95)),
+		ms(alone), ms(p50)/ms(alone), ms(atOnce), ms(time.Since(start)))
 	return err
 }
 
@@ -219,11 +228,12 @@ func raw(ctx context.Context, kubectl string, args ...string) error {
 	return err
 }
 
-// fleetLarge measures lists of 100,000 pods of 10 members: as fast as they come, which takes the whole machine, and with members whose
-// lists come at rates of clusters that are elsewhere.
+// fleetLarge measures lists of 100,000 pods of 10 members. First the members are as fast as possible, which uses the
+// whole machine. Then they send at the rates of remote clusters.
 func fleetLarge(ctx context.Context, out io.Writer, dir string) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "\nLIST of 100,000 pods of 10 members\tMB in all\tfleet s\tslowest alone s\tratio\tall at once, directly s\tRSS before MB\tpeak MB\tpeak without the program's file MB\tCPU s\t")
+	_, _ = fmt.Fprintln(tw, "\nLIST of 100,000 pods of 10 members\tMB in all\tfleet s\tslowest alone s\tratio\tall at "+
+		"once, directly s\tRSS before MB\tpeak MB\tpeak without the program's file MB\tCPU s\t")
 	for _, rate := range []int{0, 20 << 20, 8 << 20} {
 		if err := fleetLargeOf(ctx, tw, rate, dir); err != nil {
 			return err
@@ -261,42 +271,44 @@ func fleetLargeOf(ctx context.Context, tw io.Writer, rate int, dir string) error
 	if rate > 0 {
 		name = fmt.Sprintf("each at %d MB/s", rate>>20)
 	}
-	_, err = fmt.Fprintf(tw, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%d\t%d\t%.1f\t\n", name, all.size>>20, all.took.Seconds(), at(alone, 0.5).Seconds(),
-		all.took.Seconds()/at(alone, 0.5).Seconds(), at(together, 0.5).Seconds(), all.before>>10, all.peak>>10, (all.peak-all.file)>>10, all.cpu)
+	_, err = fmt.Fprintf(tw, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%d\t%d\t%.1f\t\n", name, all.size>>20,
+		all.elapsed.Seconds(), at(alone, 0.5).Seconds(),
+		all.elapsed.Seconds()/at(alone, 0.5).Seconds(), at(together, 0.5).Seconds(), all.before>>10, all.peak>>10,
+		(all.peak-all.file)>>10, all.cpu)
 	return err
 }
 
-// cost is what a large answer costs the gateway.
+// cost is the time and the memory of the gateway for a large response.
 type cost struct {
-	took               time.Duration // median
+	elapsed            time.Duration // median
 	size               int64         // bytes
 	before, peak, file int           // resident memory, KB; file is that of the program's file
-	cpu                float64       // seconds of each answer
+	cpu                float64       // seconds for each response
 }
 
-// cost measures largeRounds answers, of which call reads each and returns its size.
+// cost measures largeRounds responses. call reads a response and returns its size.
 func (f *farFleet) cost(ctx context.Context, call func() (int64, error)) (c cost, err error) {
 	pid := f.gateway.Process.Pid
-	if err := get(ctx, f.fleet, "/version"); err != nil { // connections are there
+	if err := get(ctx, f.fleet, "/version"); err != nil { // opens connections
 		return c, err
 	}
 	if c.before, err = rss(pid); err != nil {
 		return c, err
 	}
-	if err := forgetPeak(pid); err != nil {
+	if err := resetPeak(pid); err != nil {
 		return c, err
 	}
 	ticks, err := cpuTicks(pid)
 	if err != nil {
 		return c, err
 	}
-	var took []time.Duration
+	var elapsed []time.Duration
 	for range largeRounds {
 		start := time.Now()
 		if c.size, err = call(); err != nil {
 			return c, err
 		}
-		took = append(took, time.Since(start))
+		elapsed = append(elapsed, time.Since(start))
 	}
 	after, err := cpuTicks(pid)
 	if err != nil {
@@ -305,19 +317,20 @@ func (f *farFleet) cost(ctx context.Context, call func() (int64, error)) (c cost
 	if c.peak, err = peak(pid); err != nil {
 		return c, err
 	}
-	slices.Sort(took)
-	c.took, c.cpu = at(took, 0.5), float64(after-ticks)/ticksPerSecond/largeRounds
+	slices.Sort(elapsed)
+	c.elapsed, c.cpu = at(elapsed, 0.5), float64(after-ticks)/ticksPerSecond/largeRounds
 	c.file, err = memoryOf(pid, "RssFile:")
 	return c, err
 }
 
-// fleetLargeWatch measures a watch that begins with all that is there, 100,000 pods of 10 members, beside a list of these.
+// fleetLargeWatch measures the initial events of a watch of 100,000 pods of 10 members, and a list of the same pods.
 func fleetLargeWatch(ctx context.Context, out io.Writer, dir string) error {
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "\n100,000 pods of 10 members\tMB in all\tuntil all are there s\tRSS before MB\tpeak MB\tpeak without the program's file MB\tCPU s\t")
-	for _, way := range []struct {
+	_, _ = fmt.Fprintln(tw, "\n100,000 pods of 10 members\tMB in all\tuntil all are there s\tRSS before MB\tpeak "+
+		"MB\tpeak without the program's file MB\tCPU s\t")
+	for _, endpoint := range []struct {
 		name string
-		read func(ctx context.Context, w way) (int64, error)
+		read func(ctx context.Context, w endpoint) (int64, error)
 	}{{"list", getLarge}, {"watch", watchLarge}} {
 		if err := func() error {
 			f, err := startFleet(ctx, standIns{Members: 10, Pods: largePods, Delay: 50 * time.Millisecond}, dir)
@@ -325,24 +338,27 @@ func fleetLargeWatch(ctx context.Context, out io.Writer, dir string) error {
 				return err
 			}
 			defer f.stop()
-			c, err := f.cost(ctx, func() (int64, error) { return way.read(ctx, f.fleet) })
+			c, err := f.cost(ctx, func() (int64, error) { return endpoint.read(ctx, f.fleet) })
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(tw, "%s\t%d\t%.2f\t%d\t%d\t%d\t%.1f\t\n", way.name, c.size>>20, c.took.Seconds(), c.before>>10, c.peak>>10, (c.peak-c.file)>>10, c.cpu)
+			_, err = fmt.Fprintf(tw, "%s\t%d\t%.2f\t%d\t%d\t%d\t%.1f\t\n", endpoint.name, c.size>>20, c.elapsed.Seconds(),
+				c.before>>10,
+				c.peak>>10, (c.peak-c.file)>>10, c.cpu)
 			return err
 		}(); err != nil {
-			return fmt.Errorf("%s: %w", way.name, err)
+			return fmt.Errorf("%s: %w", endpoint.name, err)
 		}
 	}
 	return tw.Flush()
 }
 
-// watchLarge watches until all that is there has come, which must be all pods, and returns the size of that.
-func watchLarge(ctx context.Context, w way) (size int64, err error) {
+// watchLarge reads the initial events of a watch, which must be all pods, and returns their size.
+func watchLarge(ctx context.Context, w endpoint) (size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	resp, err := open(ctx, w, podsPath+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+	resp, err := open(ctx, w, podsPath+
+		"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
 	if err != nil {
 		return 0, err
 	}
@@ -363,10 +379,10 @@ func watchLarge(ctx context.Context, w way) (size int64, err error) {
 	return 0, errors.Join(errors.New("the watch ended"), lines.Err())
 }
 
-// getTogether reads the lists of all ways side by side, which no gateway on the same machine can be faster than.
-func getTogether(ctx context.Context, ways []way) error {
+// getTogether reads the lists of all endpoints in parallel. No gateway on the same machine can be faster.
+func getTogether(ctx context.Context, endpoints []endpoint) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, w := range ways {
+	for _, w := range endpoints {
 		g.Go(func() error {
 			_, err := getLarge(ctx, w)
 			return err
@@ -375,8 +391,8 @@ func getTogether(ctx context.Context, ways []way) error {
 	return g.Wait()
 }
 
-// getLarge reads a list and returns its size. It must end as one.
-func getLarge(ctx context.Context, w way) (size int64, err error) {
+// getLarge reads a list and returns its size.
+func getLarge(ctx context.Context, w endpoint) (size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	resp, err := open(ctx, w, podsPath)
@@ -387,8 +403,8 @@ func getLarge(ctx context.Context, w way) (size int64, err error) {
 	return io.Copy(io.Discard, resp.Body)
 }
 
-// open asks for a path. The answer is a good one, and its body is to be closed.
-func open(ctx context.Context, w way, path string) (*http.Response, error) {
+// open calls a path and fails unless the response is 200. The caller closes the body.
+func open(ctx context.Context, w endpoint, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+path, nil)
 	if err != nil {
 		return nil, err
@@ -401,7 +417,7 @@ func open(ctx context.Context, w way, path string) (*http.Response, error) {
 	return resp, err
 }
 
-// fleetEvents measures a watch of 10 members that have 1,000 events a second together.
+// fleetEvents measures a watch of 10 members with 1,000 events a second in total.
 func fleetEvents(ctx context.Context, out io.Writer, dir string) error {
 	f, err := startFleet(ctx, standIns{Members: 10, Events: 100}, dir)
 	if err != nil {
@@ -427,14 +443,17 @@ func fleetEvents(ctx context.Context, out io.Writer, dir string) error {
 	}
 	slices.Sort(delays)
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(tw, "\nwatch of 10 members\tevents/s\tMB/s\tdelay p50 ms\tp95 ms\tp99 ms\tCPU % of a core\tpeak MB\t")
-	_, _ = fmt.Fprintf(tw, "100 events/s each\t%.0f\t%.1f\t%.2f\t%.2f\t%.2f\t%.0f\t%d\t\n", float64(len(delays))/eventTime.Seconds(), float64(size)/eventTime.Seconds()/(1<<20),
-		ms(at(delays, 0.5)), ms(at(delays, 0.95)), ms(at(delays, 0.99)), 100*float64(after-ticks)/ticksPerSecond/eventTime.Seconds(), most>>10)
+	_, _ = fmt.Fprintln(tw, "\nwatch of 10 members\tevents/s\tMB/s\tdelay p50 ms\tp95 ms\tp99 ms\tCPU % of a "+
+		"core\tpeak MB\t")
+	_, _ = fmt.Fprintf(tw, "100 events/s each\t%.0f\t%.1f\t%.2f\t%.2f\t%.2f\t%.0f\t%d\t\n",
+		float64(len(delays))/eventTime.Seconds(), float64(size)/eventTime.Seconds()/(1<<20),
+		ms(at(delays, 0.5)), ms(at(delays, 0.95)), ms(at(delays, 0.99)),
+		100*float64(after-ticks)/ticksPerSecond/eventTime.Seconds(), most>>10)
 	return tw.Flush()
 }
 
-// events watches for eventTime and returns how long each event took.
-func events(ctx context.Context, w way) (delays []time.Duration, size int, err error) {
+// events watches for eventTime and returns the delay of each event.
+func events(ctx context.Context, w endpoint) (delays []time.Duration, size int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*eventTime)
 	defer cancel()
 	resp, err := open(ctx, w, podsPath+"?watch=1")

@@ -63,7 +63,7 @@ func hang(ctx context.Context, out io.Writer, set *cluster.Set, dir string, rate
 		return err
 	}
 	defer func() { err = errors.Join(err, cmd.Process.Signal(os.Interrupt)); _ = cmd.Wait() }()
-	good, err := wayOf("member1", cfg)
+	good, err := newEndpoint("member1", cfg)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ type hangRun struct {
 
 // hangOnce measures without and with a hammer, and writes a row for each.
 func hangOnce(
-	ctx context.Context, out io.Writer, good way, data string, cfg *rest.Config, run hangRun,
+	ctx context.Context, out io.Writer, good endpoint, data string, cfg *rest.Config, run hangRun,
 ) (map[int]int64, error) {
 	quiet, failed := goodCalls(ctx, good)
 	if failed > 0 {
@@ -113,18 +113,19 @@ func hangOnce(
 	busy, failed := goodCalls(ctx, good)
 	counts := stop()
 	for _, row := range []struct {
-		name   string
-		took   []time.Duration
-		failed int
+		name    string
+		elapsed []time.Duration
+		failed  int
 	}{{"quiet", quiet, 0}, {"another cluster " + run.name, busy, failed}} {
-		_, _ = fmt.Fprintf(out, "%s\t%d\t%d\t%.2f\t%.2f\t%.0f\t%.2f\t\n", row.name, len(row.took), row.failed,
-			ms(at(row.took, 0.5)), ms(at(row.took, 0.99)), ms(at(row.took, 1)), ms(at(row.took, 0.99))/ms(at(quiet, 0.99)))
+		_, _ = fmt.Fprintf(out, "%s\t%d\t%d\t%.2f\t%.2f\t%.0f\t%.2f\t\n", row.name, len(row.elapsed), row.failed,
+			ms(at(row.elapsed, 0.5)), ms(at(row.elapsed, 0.99)), ms(at(row.elapsed, 1)),
+			ms(at(row.elapsed, 0.99))/ms(at(quiet, 0.99)))
 	}
 	return counts, nil
 }
 
 // goodCalls reads a namespace for hangTime and returns the sorted times of the successful calls.
-func goodCalls(ctx context.Context, w way) (took []time.Duration, failed int) {
+func goodCalls(ctx context.Context, w endpoint) (elapsed []time.Duration, failed int) {
 	ctx, cancel := context.WithTimeout(ctx, hangTime)
 	defer cancel()
 	var mu sync.Mutex
@@ -138,7 +139,7 @@ func goodCalls(ctx context.Context, w way) (took []time.Duration, failed int) {
 					return
 				}
 				mu.Lock()
-				if took = append(took, time.Since(start)); err != nil {
+				if elapsed = append(elapsed, time.Since(start)); err != nil {
 					failed++
 				}
 				mu.Unlock()
@@ -147,8 +148,8 @@ func goodCalls(ctx context.Context, w way) (took []time.Duration, failed int) {
 		})
 	}
 	wg.Wait()
-	slices.Sort(took)
-	return took, failed
+	slices.Sort(elapsed)
+	return elapsed, failed
 }
 
 // hammer reads the hanging cluster as another user until stop is called. It begins rate requests a second, whether

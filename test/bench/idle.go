@@ -36,7 +36,7 @@ import (
 	clusters "github.com/clusterpass/clusterpass/test/cluster"
 )
 
-// How many streams are held open, and for how long their cost is measured.
+// The number of open streams, and the duration of each measurement.
 const (
 	idleWatches = 5000
 	idleExecs   = 1000
@@ -44,8 +44,8 @@ const (
 	openers     = 8
 )
 
-// idle measures what streams cost that nothing happens on: a bare httputil.ReverseProxy, and the gateway, each in a process of its own.
-// (Directly there is no process between.) The member is a stand-in that only holds them, so that its own cost stays out.
+// idle measures the memory and CPU of idle streams in the gateway and in a bare httputil.ReverseProxy, each in its own
+// process. The member is a stand-in in this process, so its cost is not measured.
 func idle(ctx context.Context, out io.Writer, _ *clusters.Set, dir string) error {
 	member := standIn()
 	defer member.Close()
@@ -61,14 +61,18 @@ func idle(ctx context.Context, out io.Writer, _ *clusters.Set, dir string) error
 		name, path string
 		start      func(context.Context) (*exec.Cmd, *rest.Config, error)
 	}{
-		{"ReverseProxy", "", func(ctx context.Context) (*exec.Cmd, *rest.Config, error) { return startReverseProxy(ctx, member.URL) }},
-		{"gateway", "/clusters/idle", func(ctx context.Context) (*exec.Cmd, *rest.Config, error) { return startProcess(ctx, data) }},
+		{"ReverseProxy", "", func(ctx context.Context) (*exec.Cmd, *rest.Config, error) {
+			return startReverseProxy(ctx, member.URL)
+		}},
+		{"gateway", "/clusters/idle", func(ctx context.Context) (*exec.Cmd, *rest.Config, error) {
+			return startProcess(ctx, data)
+		}},
 	} {
 		process, cfg, err := h.start(ctx)
 		if err != nil {
 			return err
 		}
-		err = hold(ctx, tw, h.name, process.Process.Pid, cfg, h.path)
+		err = measureIdle(ctx, tw, h.name, process.Process.Pid, cfg, h.path)
 		_ = process.Process.Signal(os.Interrupt)
 		_ = process.Wait()
 		if err != nil {
@@ -78,8 +82,8 @@ func idle(ctx context.Context, out io.Writer, _ *clusters.Set, dir string) error
 	return tw.Flush()
 }
 
-// hold opens streams through a process, at paths of the stand-in that begin with prefix there, and prints what it costs to hold them.
-func hold(ctx context.Context, tw io.Writer, name string, pid int, cfg *rest.Config, prefix string) error {
+// measureIdle opens streams through a process and prints its memory and CPU. prefix begins the stand-in's paths there.
+func measureIdle(ctx context.Context, tw io.Writer, name string, pid int, cfg *rest.Config, prefix string) error {
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return err
@@ -126,10 +130,10 @@ func hold(ctx context.Context, tw io.Writer, name string, pid int, cfg *rest.Con
 	return nil
 }
 
-// reverseProxyCommand has this program be a bare proxy to what is said.
+// reverseProxyCommand runs this program as a bare proxy. The next argument is the target's URL.
 const reverseProxyCommand = "reverse-proxy"
 
-// startReverseProxy runs a bare proxy to target as a process of its own.
+// startReverseProxy runs a bare proxy to target in its own process.
 func startReverseProxy(ctx context.Context, target string) (*exec.Cmd, *rest.Config, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -151,7 +155,7 @@ func startReverseProxy(ctx context.Context, target string) (*exec.Cmd, *rest.Con
 	return cmd, &rest.Config{Host: strings.TrimSpace(host), TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, nil
 }
 
-// serveReverseProxy is that process. It prints its address.
+// serveReverseProxy runs a bare proxy until ctx ends. It prints its address.
 func serveReverseProxy(ctx context.Context, target string) error {
 	cfg, _, err := reverseProxy(&rest.Config{Host: target, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 	if err != nil {
@@ -160,11 +164,11 @@ func serveReverseProxy(ctx context.Context, target string) error {
 	if _, err := fmt.Fprintln(os.Stdout, cfg.Host); err != nil {
 		return err
 	}
-	<-ctx.Done() // what it holds ends with the process
+	<-ctx.Done() // streams end with the process
 	return nil
 }
 
-// standIn holds watches and execs open.
+// standIn starts a server that keeps watches and execs open.
 func standIn() *httptest.Server {
 	upgrader := websocket.Upgrader{Subprotocols: []string{"v5.channel.k8s.io"}}
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -188,18 +192,20 @@ func standIn() *httptest.Server {
 	return srv
 }
 
-// registerStandIns registers a name and a URL each.
+// registerStandIns registers clusters. namesAndURLs alternates their names and URLs.
 func registerStandIns(ctx context.Context, data string, ca []byte, namesAndURLs ...string) error {
 	st, err := stores.Open(ctx, stores.Address{Kind: "dir", Where: data})
 	if err != nil {
 		return err
 	}
-	reg := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects, Policy: cluster.DialPolicy{AllowLoopback: true}}
+	reg := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects,
+		Policy: cluster.DialPolicy{AllowLoopback: true}}
 	for pair := range slices.Chunk(namesAndURLs, 2) {
-		_, err = reg.Register(ctx, registration.Request{Name: pair[0], Identity: "impersonate", SkipCheck: true, Kubeconfig: secrets.NewValue(fmt.Appendf(nil,
-			`{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
+		_, err = reg.Register(ctx, registration.Request{Name: pair[0], Identity: "impersonate", SkipCheck: true,
+			Kubeconfig: secrets.NewValue(fmt.Appendf(nil,
+				`{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
 clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %q}}], users: [{name: u, user: {token: any}}]}`,
-			pair[1], base64.StdEncoding.EncodeToString(ca)))})
+				pair[1], base64.StdEncoding.EncodeToString(ca)))})
 		if err != nil {
 			return err
 		}
@@ -207,8 +213,8 @@ clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %q}}], us
 	return nil
 }
 
-// startProcess runs the gateway as a process of its own, to measure its memory apart. The flags are added to those that
-// it sets.
+// startProcess runs the gateway in its own process, so that its memory can be measured. The flags are added to those
+// that it sets.
 func startProcess(ctx context.Context, data string, flags ...string) (*exec.Cmd, *rest.Config, error) {
 	program, err := filepath.Abs("dist/local/clusterpass-local")
 	if err != nil {
@@ -247,14 +253,14 @@ func startProcess(ctx context.Context, data string, flags ...string) (*exec.Cmd,
 	return cmd, cfg, nil
 }
 
-// caller opens streams and holds them.
+// caller opens streams and keeps them open until close.
 type caller struct {
 	addr   string
 	tls    *tls.Config
 	prefix string
 
-	mu   sync.Mutex
-	held []net.Conn
+	mu    sync.Mutex
+	conns []net.Conn
 }
 
 func (c *caller) open(ctx context.Context, request string, want int) error {
@@ -263,13 +269,14 @@ func (c *caller) open(ctx context.Context, request string, want int) error {
 		return err
 	}
 	c.mu.Lock()
-	c.held = append(c.held, conn)
+	c.conns = append(c.conns, conn)
 	c.mu.Unlock()
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := io.WriteString(conn, request); err != nil {
 		return err
 	}
-	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 1024), nil) //nolint:bodyclose // the body is the connection, which is held
+	//nolint:bodyclose // the body is the connection, which stays open
+	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 1024), nil)
 	if err != nil {
 		return err
 	}
@@ -284,13 +291,15 @@ func (c *caller) watch(ctx context.Context) error {
 }
 
 func (c *caller) exec(ctx context.Context) error {
-	return c.open(ctx, "GET "+c.prefix+"/api/v1/namespaces/a/pods/p/exec?command=sh&stdout=1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+
-		"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
+	return c.open(ctx, "GET "+c.prefix+
+		"/api/v1/namespaces/a/pods/p/exec?command=sh&stdout=1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+
+		"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "+
+		"AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
 		http.StatusSwitchingProtocols)
 }
 
 func (c *caller) close() {
-	for _, conn := range c.held {
+	for _, conn := range c.conns {
 		_ = conn.Close()
 	}
 }
@@ -318,13 +327,13 @@ func inParallel(ctx context.Context, n int, do func(context.Context) error) erro
 	return errors.Join(errs...)
 }
 
-// rss is a process's resident memory in KB, now.
+// rss returns a process's current resident memory in KB.
 func rss(pid int) (int, error) { return memoryOf(pid, "VmRSS:") }
 
-// peak is the most that a process's resident memory was since forgetPeak, in KB.
+// peak returns the maximum of a process's resident memory since resetPeak, in KB.
 func peak(pid int) (int, error) { return memoryOf(pid, "VmHWM:") }
 
-func forgetPeak(pid int) error {
+func resetPeak(pid int) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0o600)
 }
 
@@ -343,7 +352,7 @@ func memoryOf(pid int, field string) (int, error) {
 
 const ticksPerSecond = 100 // USER_HZ, on every Linux that Go runs on
 
-// cpuOver is the share of a core that a process uses.
+// cpuOver returns the share of a core that a process uses during d.
 func cpuOver(ctx context.Context, pid int, d time.Duration) (float64, error) {
 	before, err := cpuTicks(pid)
 	if err != nil {
@@ -364,7 +373,7 @@ func cpuTicks(pid int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // the name may hold anything
+	_, rest, _ := strings.Cut(string(stat), ") ") // the name may contain spaces
 	f := strings.Fields(rest)
 	user, err := strconv.Atoi(f[11])
 	if err != nil {

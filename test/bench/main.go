@@ -1,5 +1,6 @@
-// Command bench measures the gateway beside direct calls to the same cluster, interleaved in one run, and prints a table.
-// Machines are noisy: read the ratios. Where the stores are on AWS they are on moto, which is slower than AWS: read the counts.
+// Command bench measures the gateway and direct calls to the same cluster, interleaved in one run, and prints a table.
+// Machines are noisy, so only ratios are comparable. Stores on AWS are on moto, which is slower than AWS, so only their
+// counts are comparable.
 package main
 
 import (

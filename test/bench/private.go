@@ -42,17 +42,17 @@ import (
 
 const (
 	privateCalls = 2000
-	bulkTurns    = 3 // the ways take turns, so that the machine's moods hit all
+	bulkRounds   = 3 // interleaved, which spreads noise of the machine over both dialers
 	bulkWarm     = time.Second
 	bulkTime     = 2 * time.Second
 	bulkChunk    = 64 << 10 // bytes
-	copyPath     = "/copy"  // where the stand-in writes without end, by TLS alone
+	copyPath     = "/copy"  // the stand-in writes without end here, without HTTP framing
 	idleAgents   = 1000
 	perCluster   = 10 // agents
 )
 
-// private measures what the tunnel of a private cluster adds. The API server is a stand-in that costs little; it, agent, bridge and client
-// share this process and its cores.
+// private measures the overhead of a private cluster's tunnel. The API server is a cheap stand-in. It shares this
+// process and its cores with agent, bridge and client.
 func private(ctx context.Context, out io.Writer, _ *cluster.Set, dir string) error {
 	if err := tunnelSpeed(ctx, out, filepath.Join(dir, "private")); err != nil {
 		return err
@@ -61,20 +61,7 @@ func private(ctx context.Context, out io.Writer, _ *cluster.Set, dir string) err
 }
 
 func tunnelSpeed(ctx context.Context, out io.Writer, data string) error {
-	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != copyPath {
-			_, _ = io.WriteString(w, "{}")
-			return
-		}
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer func() { _ = conn.Close() }()
-		for buf := make([]byte, bulkChunk); err == nil; {
-			_, err = conn.Write(buf)
-		}
-	}))
+	api := startCopyServer()
 	defer api.Close()
 	defer api.CloseClientConnections()
 	st, err := stores.Open(ctx, stores.Address{Kind: "dir", Where: data})
@@ -89,7 +76,7 @@ func tunnelSpeed(ctx context.Context, out io.Writer, data string) error {
 	defer bridge.Close()
 	front := httptest.NewTLSServer(bridge.Handler(http.NotFoundHandler()))
 	defer front.Close()
-	defer bridge.Close() // before the front, which would wait for its agents
+	defer bridge.Close() // before front.Close, which waits for the agents
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -100,40 +87,31 @@ func tunnelSpeed(ctx context.Context, out io.Writer, data string) error {
 	if err != nil {
 		return err
 	}
-	own, err := agenttest.Gateway{Issuer: issuer, Verifier: keys}.Enrol(ctx, c, passes.MaxTTL)
+	credential, err := agenttest.Gateway{Issuer: issuer, Verifier: keys}.Enrol(ctx, c, passes.MaxTTL)
 	if err != nil {
 		return err
 	}
 	roots := x509.NewCertPool()
-	roots.AddCert(api.Certificate()) // every test server's
-	road := &road{}
+	roots.AddCert(api.Certificate()) // all test servers have this certificate
+	link := &agentLink{}
 	gateway, member := "https://"+front.Listener.Addr().String(), api.Listener.Addr().String()
-	agent, stop := runAgents(ctx, 1, gateway, "bench", roots, own, member, road.dial)
+	agent, stop := runAgents(ctx, 1, gateway, "bench", roots, credential, member, link.dial)
 	defer stop()
 
-	tunnelled := dialer(keys, ln.Addr().String())
-	direct, through := client(roots, nil), client(roots, tunnelled)
+	dialTunnel := dialer(keys, ln.Addr().String())
+	direct, viaTunnel := client(roots, nil), client(roots, dialTunnel)
 	defer direct.CloseIdleConnections()
-	defer through.CloseIdleConnections()
+	defer viaTunnel.CloseIdleConnections()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if _, err = timed(ctx, through, api.URL); err == nil {
+		if _, err = timed(ctx, viaTunnel, api.URL); err == nil {
 			break
 		} else if time.Now().After(deadline) {
 			return err
 		}
 	}
-	var times [2][]time.Duration
-	for range privateCalls {
-		for i, c := range []*http.Client{direct, through} {
-			d, err := timed(ctx, c, api.URL)
-			if err != nil {
-				return err
-			}
-			times[i] = append(times[i], d)
-		}
-	}
-	for _, t := range times {
-		slices.Sort(t)
+	times, err := compareLatency(ctx, direct, viaTunnel, api.URL)
+	if err != nil {
+		return err
 	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(tw, "\na private cluster\tdirect\tthrough the tunnel\tadded, or share\t")
@@ -142,41 +120,88 @@ func tunnelSpeed(ctx context.Context, out io.Writer, data string) error {
 		of   float64
 	}{{"p50", 0.5}, {"p99", 0.99}} {
 		a, b := times[0][int(q.of*privateCalls)], times[1][int(q.of*privateCalls)]
-		_, _ = fmt.Fprintf(tw, "one call at a time, %s\t%s\t%s\t%s\t\n", q.name, a.Round(time.Microsecond), b.Round(time.Microsecond), (b - a).Round(time.Microsecond))
+		_, _ = fmt.Fprintf(tw, "one call at a time, %s\t%s\t%s\t%s\t\n", q.name, a.Round(time.Microsecond),
+			b.Round(time.Microsecond), (b - a).Round(time.Microsecond))
 	}
-	tlsConfig := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, ServerName: "127.0.0.1"}
-	for _, n := range []int{1, 50} {
-		var rate [2]float64
-		for range bulkTurns {
-			for i, dial := range []dialFunc{(&net.Dialer{}).DialContext, tunnelled} {
-				r, err := bulk(ctx, dial, api.Listener.Addr().String(), tlsConfig, n)
-				if err != nil {
-					return err
-				}
-				rate[i] += r / bulkTurns
-			}
-		}
-		_, _ = fmt.Fprintf(tw, "MB/s of a TLS copy, streams: %d\t%.0f\t%.0f\t%.0f %%\t\n", n, rate[0]/1e6, rate[1]/1e6, 100*rate[1]/rate[0])
+	if err := compareThroughput(ctx, tw, api.Listener.Addr().String(), roots, dialTunnel); err != nil {
+		return err
 	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	away, err := road.cuts(agent[0])
+	outages, err := link.measureReconnects(agent[0])
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(out, "\nan agent that is cut is connected again after %s, p50, and %s at most, of %d cuts\n",
-		at(away, 0.5).Round(time.Millisecond), at(away, 1).Round(time.Millisecond), len(away))
+		at(outages, 0.5).Round(time.Millisecond), at(outages, 1).Round(time.Millisecond), len(outages))
 	return err
 }
 
-// road is an agent's way to the bridge, which can be cut.
-type road struct {
+// compareLatency makes calls with both clients, interleaved. It returns the sorted times of each.
+func compareLatency(ctx context.Context, direct, viaTunnel *http.Client, url string) (times [2][]time.Duration,
+	err error) {
+	for range privateCalls {
+		for i, c := range []*http.Client{direct, viaTunnel} {
+			d, err := timed(ctx, c, url)
+			if err != nil {
+				return times, err
+			}
+			times[i] = append(times[i], d)
+		}
+	}
+	for _, t := range times {
+		slices.Sort(t)
+	}
+	return times, nil
+}
+
+// startCopyServer starts a server with short responses, and endless data at copyPath.
+func startCopyServer() *httptest.Server {
+	return httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != copyPath {
+			_, _ = io.WriteString(w, "{}")
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		for buf := make([]byte, bulkChunk); err == nil; {
+			_, err = conn.Write(buf)
+		}
+	}))
+}
+
+// compareThroughput measures copies directly and through the tunnel, and writes a row for each number of streams.
+func compareThroughput(ctx context.Context, tw io.Writer, address string, roots *x509.CertPool,
+	dialTunnel dialFunc) error {
+	tlsConfig := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, ServerName: "127.0.0.1"}
+	for _, n := range []int{1, 50} {
+		var rate [2]float64
+		for range bulkRounds {
+			for i, dial := range []dialFunc{(&net.Dialer{}).DialContext, dialTunnel} {
+				r, err := bulk(ctx, dial, address, tlsConfig, n)
+				if err != nil {
+					return err
+				}
+				rate[i] += r / bulkRounds
+			}
+		}
+		_, _ = fmt.Fprintf(tw, "MB/s of a TLS copy, streams: %d\t%.0f\t%.0f\t%.0f %%\t\n", n, rate[0]/1e6, rate[1]/1e6,
+			100*rate[1]/rate[0])
+	}
+	return nil
+}
+
+// agentLink dials the bridge for an agent, and can cut its connection.
+type agentLink struct {
 	conn  atomic.Pointer[net.Conn]
 	dials atomic.Int64
 }
 
-func (r *road) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (r *agentLink) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err == nil {
 		r.conn.Store(&conn)
@@ -185,22 +210,22 @@ func (r *road) dial(ctx context.Context, network, address string) (net.Conn, err
 	return conn, err
 }
 
-// cuts cuts a connected agent again and again, and returns how long it was away, sorted.
-func (r *road) cuts(agent *links.Keeper) ([]time.Duration, error) {
-	var away []time.Duration
+// measureReconnects cuts a connected agent repeatedly. It returns the sorted times until its next connection.
+func (r *agentLink) measureReconnects(agent *links.Keeper) ([]time.Duration, error) {
+	var outages []time.Duration
 	for range 20 {
-		began, dials := time.Now(), r.dials.Load()
+		start, dials := time.Now(), r.dials.Load()
 		_ = (*r.conn.Load()).Close()
-		for r.dials.Load() == dials || agent.Links() == 0 { // it dials when it has noticed
-			if time.Since(began) > time.Minute {
+		for r.dials.Load() == dials || agent.Links() == 0 { // the agent dials after it detects the cut
+			if time.Since(start) > time.Minute {
 				return nil, errors.New("an agent that was cut does not come back")
 			}
 			time.Sleep(time.Millisecond)
 		}
-		away = append(away, time.Since(began))
+		outages = append(outages, time.Since(start))
 	}
-	slices.Sort(away)
-	return away, nil
+	slices.Sort(outages)
+	return outages, nil
 }
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
@@ -212,14 +237,14 @@ func dialer(keys *passes.Verifier, port string) dialFunc {
 	}
 }
 
-// client speaks HTTP/1.1, so that each stream is a connection.
+// client returns a client with HTTP/1.1 only, so that each stream is a connection.
 func client(roots *x509.CertPool, dial dialFunc) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 64, ReadBufferSize: 64 << 10,
 		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
 }
 
 func timed(ctx context.Context, c *http.Client, url string) (time.Duration, error) {
-	began := time.Now()
+	start := time.Now()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, err
@@ -230,10 +255,10 @@ func timed(ctx context.Context, c *http.Client, url string) (time.Duration, erro
 	}
 	defer func() { _ = resp.Body.Close() }()
 	_, err = io.Copy(io.Discard, resp.Body)
-	return time.Since(began), err
+	return time.Since(start), err
 }
 
-// bulk is how many bytes a second n connections bring together, which are TLS from the stand-in to here and nothing else.
+// bulk returns the bytes a second that n TLS connections receive together from the stand-in.
 func bulk(ctx context.Context, dial dialFunc, address string, cfg *tls.Config, n int) (float64, error) {
 	var conns []*tls.Conn
 	defer func() {
@@ -270,13 +295,13 @@ func bulk(ctx context.Context, dial dialFunc, address string, cfg *tls.Config, n
 			return cmp.Or(err, io.ErrUnexpectedEOF)
 		})
 	}
-	time.Sleep(bulkWarm) // all windows on the way are full then
-	before, began := total.Load(), time.Now()
+	time.Sleep(bulkWarm) // until all flow-control windows are full
+	before, start := total.Load(), time.Now()
 	err := group.Wait()
-	return float64(total.Load()-before) / time.Since(began).Seconds(), err
+	return float64(total.Load()-before) / time.Since(start).Seconds(), err
 }
 
-// counter counts what is written to it.
+// counter counts the bytes that are written to it.
 type counter struct{ n *atomic.Int64 }
 
 func (c counter) Write(p []byte) (int, error) {
@@ -285,7 +310,8 @@ func (c counter) Write(p []byte) (int, error) {
 }
 
 func addPrivate(ctx context.Context, st *stores.Stores, name string) (*v1alpha1.Cluster, error) {
-	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull}}
+	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Spec: v1alpha1.ClusterSpec{SyncMode: v1alpha1.Pull}}
 	value, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
@@ -294,9 +320,9 @@ func addPrivate(ctx context.Context, st *stores.Stores, name string) (*v1alpha1.
 	return c, err
 }
 
-// runAgents runs n agents of a cluster until stop. They connect to the gateway by dial; nil does it directly.
+// runAgents runs n agents of a cluster until stop. They connect to the gateway by dial, or directly if it is nil.
 func runAgents(
-	ctx context.Context, n int, gateway, name string, roots *x509.CertPool, own possession.Credential, api string,
+	ctx context.Context, n int, gateway, name string, roots *x509.CertPool, credential possession.Credential, api string,
 	dial dialFunc,
 ) (all []*links.Keeper, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -304,7 +330,7 @@ func runAgents(
 	for range n {
 		k := links.New(links.Config{
 			Gateway: gateway, Cluster: name, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, Dial: dial,
-			Credential: func(context.Context) (possession.Credential, error) { return own, nil },
+			Credential: func(context.Context) (possession.Credential, error) { return credential, nil },
 			Target:     &target.APIServer{Cluster: name, Address: api}, Log: slog.New(slog.DiscardHandler),
 			Metrics: prometheus.NewRegistry(),
 		})
@@ -314,7 +340,7 @@ func runAgents(
 	return all, func() { cancel(); wg.Wait() }
 }
 
-// agentMemory measures what agents cost the bridge while nothing happens in their tunnels.
+// agentMemory measures the memory and CPU of the bridge for agents with idle tunnels.
 func agentMemory(ctx context.Context, out io.Writer, data string) (err error) {
 	st, err := stores.Open(ctx, stores.Address{Kind: "dir", Where: data})
 	if err != nil {
@@ -349,11 +375,11 @@ func agentMemory(ctx context.Context, out io.Writer, data string) (err error) {
 	keys := passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gw.URL})
 	var all []*links.Keeper
 	for _, c := range clusters {
-		own, err := agenttest.Gateway{Issuer: issuer, Verifier: keys}.Enrol(ctx, c, passes.MaxTTL)
+		credential, err := agenttest.Gateway{Issuer: issuer, Verifier: keys}.Enrol(ctx, c, passes.MaxTTL)
 		if err != nil {
 			return err
 		}
-		some, stop := runAgents(ctx, perCluster, gw.URL, c.Name, roots, own, "127.0.0.1:1", nil)
+		some, stop := runAgents(ctx, perCluster, gw.URL, c.Name, roots, credential, "127.0.0.1:1", nil)
 		defer stop()
 		all = append(all, some...)
 	}
@@ -363,10 +389,11 @@ func agentMemory(ctx context.Context, out io.Writer, data string) (err error) {
 		}
 		return n
 	}
-	for deadline := time.Now().Add(2 * time.Minute); connected() < idleAgents && time.Now().Before(deadline) && ctx.Err() == nil; {
+	for deadline := time.Now().Add(2 * time.Minute); connected() < idleAgents && time.Now().Before(deadline) &&
+		ctx.Err() == nil; {
 		time.Sleep(100 * time.Millisecond)
 	}
-	time.Sleep(5 * time.Second) // what connecting took is over then
+	time.Sleep(5 * time.Second) // until the work of connecting is done
 	cpu, err := cpuOver(ctx, process.Process.Pid, idleTime)
 	if err != nil {
 		return err
@@ -375,9 +402,10 @@ func agentMemory(ctx context.Context, out io.Writer, data string) (err error) {
 	if err != nil {
 		return err
 	}
-	if n := connected(); n != idleAgents { // the bridge ends the tunnels of those that it does not take
+	if n := connected(); n != idleAgents { // the bridge closes the tunnels of agents that it refuses
 		return fmt.Errorf("%d of %d agents are connected", n, idleAgents)
 	}
-	_, err = fmt.Fprintf(out, "\n%d idle agents: %d MB more in the bridge, %d KB each, %.1f %% of a core\n", idleAgents, (after-before)/1024, (after-before)/idleAgents, 100*cpu)
+	_, err = fmt.Fprintf(out, "\n%d idle agents: %d MB more in the bridge, %d KB each, %.1f %% of a core\n", idleAgents,
+		(after-before)/1024, (after-before)/idleAgents, 100*cpu)
 	return err
 }

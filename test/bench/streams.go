@@ -35,12 +35,12 @@ const (
 	watchEvents   = 300
 	execRounds    = 1000
 	forwardedSize = 64 << 20
-	forwardTurns  = 5
+	forwardRounds = 5
 	podName       = "stream"
 )
 
-// streamWay is one way to the cluster, and what was measured on it.
-type streamWay struct {
+// streamEndpoint is an endpoint with its measurements.
+type streamEndpoint struct {
 	name   string
 	cfg    *rest.Config
 	client *kubernetes.Clientset
@@ -49,7 +49,7 @@ type streamWay struct {
 	rates  []float64 // MB/s
 }
 
-// streams measures calls that stay open: directly, through a bare httputil.ReverseProxy, and through the gateway.
+// streams measures streams directly, through a bare httputil.ReverseProxy and through the gateway.
 func streams(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error {
 	member := set.Cluster("member1")
 	direct := member.RESTConfig()
@@ -63,38 +63,40 @@ func streams(ctx context.Context, out io.Writer, set *cluster.Set, dir string) e
 		return err
 	}
 	defer stop()
-	ways := []*streamWay{{name: "direct", cfg: direct}, {name: "ReverseProxy", cfg: bare}, {name: "gateway", cfg: gw}}
-	for _, w := range ways {
+	endpoints := []*streamEndpoint{{name: "direct", cfg: direct}, {name: "ReverseProxy", cfg: bare},
+		{name: "gateway", cfg: gw}}
+	for _, w := range endpoints {
 		w.cfg.QPS = -1
 		if w.client, err = kubernetes.NewForConfig(w.cfg); err != nil {
 			return err
 		}
 	}
-	if err := startPod(ctx, ways[0].client); err != nil {
+	if err := startPod(ctx, endpoints[0].client); err != nil {
 		return err
 	}
-	if err := watchDelay(ctx, ways); err != nil {
+	if err := watchDelay(ctx, endpoints); err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	if err := execRoundTrips(ctx, ways); err != nil {
+	if err := execRoundTrips(ctx, endpoints); err != nil {
 		return fmt.Errorf("exec: %w", err)
 	}
-	if err := portForward(ctx, ways); err != nil {
+	if err := portForward(ctx, endpoints); err != nil {
 		return fmt.Errorf("port-forward: %w", err)
 	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(tw, "\nstreams\twatch event p50 ms\tp95 ms\texec round trip p50 ms\tp95 ms\tport-forward MB/s\t")
-	for _, w := range ways {
+	for _, w := range endpoints {
 		slices.Sort(w.events)
 		slices.Sort(w.rounds)
 		slices.Sort(w.rates)
 		_, _ = fmt.Fprintf(tw, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t\n", w.name,
-			ms(at(w.events, 0.5)), ms(at(w.events, 0.95)), ms(at(w.rounds, 0.5)), ms(at(w.rounds, 0.95)), w.rates[len(w.rates)/2])
+			ms(at(w.events, 0.5)), ms(at(w.events, 0.95)), ms(at(w.rounds, 0.5)), ms(at(w.rounds, 0.95)),
+			w.rates[len(w.rates)/2])
 	}
 	return tw.Flush()
 }
 
-// reverseProxy is the least that can stand before a cluster.
+// reverseProxy starts a bare httputil.ReverseProxy before a cluster, the minimum for any gateway.
 func reverseProxy(to *rest.Config) (*rest.Config, func(), error) {
 	to = rest.CopyConfig(to)
 	to.NextProtos = []string{"http/1.1"} // for upgrades
@@ -117,7 +119,7 @@ func reverseProxy(to *rest.Config) (*rest.Config, func(), error) {
 
 // gatewayConfig starts a gateway and returns a client's configuration for member1 behind it.
 func gatewayConfig(ctx context.Context, dir, kubeconfig string) (*rest.Config, func(), error) {
-	_, stop, err := through(ctx, server.Inline, dir, kubeconfig)
+	_, stop, err := startGateway(ctx, server.Inline, dir, kubeconfig)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -129,7 +131,8 @@ func gatewayConfig(ctx context.Context, dir, kubeconfig string) (*rest.Config, f
 }
 
 func startPod(ctx context.Context, client *kubernetes.Clientset) error {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "any"}}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "any"}}}}
 	if _, err := client.CoreV1().Pods("bench").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -146,21 +149,23 @@ func startPod(ctx context.Context, client *kubernetes.Clientset) error {
 	return errors.New("the pod does not run")
 }
 
-// watchDelay measures from before a write to the event of it, on all ways at once.
-func watchDelay(ctx context.Context, ways []*streamWay) error {
+// watchDelay measures the time from the begin of a write until its event, on all endpoints at once.
+func watchDelay(ctx context.Context, endpoints []*streamEndpoint) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	maps := ways[0].client.CoreV1().ConfigMaps("default")
-	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "watched"}}, metav1.CreateOptions{}); err != nil {
+	maps := endpoints[0].client.CoreV1().ConfigMaps("default")
+	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "watched"}},
+		metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	type arrival struct {
 		at  time.Time
 		err error
 	}
-	arrivals := make([]chan arrival, len(ways))
-	for i, w := range ways {
-		watcher, err := w.client.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=watched"})
+	arrivals := make([]chan arrival, len(endpoints))
+	for i, w := range endpoints {
+		watcher, err := w.client.CoreV1().ConfigMaps("default").Watch(ctx,
+			metav1.ListOptions{FieldSelector: "metadata.name=watched"})
 		if err != nil {
 			return err
 		}
@@ -178,10 +183,11 @@ func watchDelay(ctx context.Context, ways []*streamWay) error {
 	}
 	for n := range watchEvents {
 		start := time.Now()
-		if _, err := maps.Patch(ctx, "watched", types.MergePatchType, fmt.Appendf(nil, `{"data":{"n":"%d"}}`, n), metav1.PatchOptions{}); err != nil {
+		if _, err := maps.Patch(ctx, "watched", types.MergePatchType, fmt.Appendf(nil, `{"data":{"n":"%d"}}`, n),
+			metav1.PatchOptions{}); err != nil {
 			return err
 		}
-		for i, w := range ways {
+		for i, w := range endpoints {
 			a := <-arrivals[i]
 			if a.err != nil {
 				return a.err
@@ -192,16 +198,17 @@ func watchDelay(ctx context.Context, ways []*streamWay) error {
 	return nil
 }
 
-// execRoundTrips measures a byte to a cat and back, the ways taking turns.
-func execRoundTrips(ctx context.Context, ways []*streamWay) error {
-	conns := make([]*websocket.Conn, len(ways))
-	for i, w := range ways {
+// execRoundTrips measures the round trip of a byte through cat, interleaved over the endpoints.
+func execRoundTrips(ctx context.Context, endpoints []*streamEndpoint) error {
+	conns := make([]*websocket.Conn, len(endpoints))
+	for i, w := range endpoints {
 		tlsConfig, err := rest.TLSConfigFor(w.cfg)
 		if err != nil {
 			return err
 		}
 		tlsConfig.NextProtos = []string{"http/1.1"}
-		d := websocket.Dialer{TLSClientConfig: tlsConfig, Subprotocols: []string{"v5.channel.k8s.io"}, HandshakeTimeout: 20 * time.Second}
+		d := websocket.Dialer{TLSClientConfig: tlsConfig, Subprotocols: []string{"v5.channel.k8s.io"},
+			HandshakeTimeout: 20 * time.Second}
 		conn, resp, err := d.DialContext(ctx, strings.Replace(w.cfg.Host, "https://", "wss://", 1)+
 			"/api/v1/namespaces/bench/pods/"+podName+"/exec?command=cat&stdin=1&stdout=1", nil)
 		if err != nil {
@@ -213,7 +220,7 @@ func execRoundTrips(ctx context.Context, ways []*streamWay) error {
 		conns[i] = conn
 	}
 	for n := range execRounds + 20 {
-		for i, w := range ways {
+		for i, w := range endpoints {
 			start := time.Now()
 			if err := conns[i].WriteMessage(websocket.BinaryMessage, []byte{0, 'x'}); err != nil {
 				return err
@@ -225,7 +232,7 @@ func execRoundTrips(ctx context.Context, ways []*streamWay) error {
 				}
 				got = bytes.Equal(m, []byte{1, 'x'})
 			}
-			if n >= 20 { // warm
+			if n >= 20 { // after the warm-up
 				w.rounds = append(w.rounds, time.Since(start))
 			}
 		}
@@ -233,8 +240,8 @@ func execRoundTrips(ctx context.Context, ways []*streamWay) error {
 	return nil
 }
 
-// portForward measures how fast a connection brings data from a pod.
-func portForward(ctx context.Context, ways []*streamWay) error {
+// portForward measures the throughput of a forwarded connection from a pod.
+func portForward(ctx context.Context, endpoints []*streamEndpoint) error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -258,8 +265,8 @@ func portForward(ctx context.Context, ways []*streamWay) error {
 		}
 	}()
 	port := ln.Addr().(*net.TCPAddr).Port
-	for range forwardTurns {
-		for _, w := range ways {
+	for range forwardRounds {
+		for _, w := range endpoints {
 			rate, err := forwardOnce(ctx, w, port)
 			if err != nil {
 				return fmt.Errorf("%s: %w", w.name, err)
@@ -270,15 +277,17 @@ func portForward(ctx context.Context, ways []*streamWay) error {
 	return nil
 }
 
-// forwardOnce brings forwardedSize bytes and returns MB/s.
-func forwardOnce(ctx context.Context, w *streamWay, port int) (float64, error) {
-	u := w.client.CoreV1().RESTClient().Post().Namespace("bench").Resource("pods").Name(podName).SubResource("portforward").URL()
+// forwardOnce receives forwardedSize bytes and returns MB/s.
+func forwardOnce(ctx context.Context, w *streamEndpoint, port int) (float64, error) {
+	u := w.client.CoreV1().RESTClient().Post().Namespace("bench").Resource("pods").Name(podName).SubResource(
+		"portforward").URL()
 	dialer, err := portforward.NewSPDYOverWebsocketDialerForStreaming(u, w.cfg)
 	if err != nil {
 		return 0, err
 	}
 	stop, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	pf, err := portforward.NewForStreaming(dialer, []string{fmt.Sprintf("0:%d", port)}, stop, ready, io.Discard, io.Discard)
+	pf, err := portforward.NewForStreaming(dialer, []string{fmt.Sprintf("0:%d", port)}, stop, ready, io.Discard,
+		io.Discard)
 	if err != nil {
 		return 0, err
 	}

@@ -23,26 +23,26 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-// upstreamCommand has this program be stand-ins of clusters, which are said in JSON.
+// upstreamCommand runs this program as stand-ins of clusters. The next argument is a standIns in JSON.
 const upstreamCommand = "upstream"
 
-// standIns are clusters that only have pods, in a process of their own: there are more of them than real ones would fit here, and they
-// are as far away and as slow as it says.
+// standIns configures clusters that only have pods, in their own process. They replace real clusters because their
+// number, latency and rate can be set.
 type standIns struct {
 	Members int
-	Pods    int           // of each
-	Delay   time.Duration // before a list begins: half of it for the first member, the whole for the last
-	Rate    int           // bytes a second that a list comes with; 0 for as fast as it goes
-	Events  int           // a second, in each watch
+	Pods    int           // of each member
+	Delay   time.Duration // latency of the last member's lists; the first member has half of it
+	Rate    int           // bytes a second of a list; 0 means no limit
+	Events  int           // per second in each watch
 }
 
-// served is what the process says once it serves.
+// served is the process's output after its start.
 type served struct {
 	CA   []byte
 	URLs []string
 }
 
-// start runs the process. stop ends it.
+// start runs the process. The returned function ends it.
 func (s standIns) start(ctx context.Context) (served, func(), error) {
 	spec, err := json.Marshal(s)
 	if err != nil {
@@ -62,15 +62,15 @@ func (s standIns) start(ctx context.Context) (served, func(), error) {
 		return served{}, nil, err
 	}
 	stop := func() { _ = cmd.Process.Signal(os.Interrupt); _ = cmd.Wait() }
-	var said served
-	if err := json.NewDecoder(bufio.NewReader(stdout)).Decode(&said); err != nil {
+	var info served
+	if err := json.NewDecoder(bufio.NewReader(stdout)).Decode(&info); err != nil {
 		stop()
 		return served{}, nil, fmt.Errorf("the stand-ins do not start: %w", err)
 	}
-	return said, stop, nil
+	return info, stop, nil
 }
 
-// serveUpstream is the process.
+// serveUpstream serves the stand-ins until ctx ends.
 func serveUpstream(ctx context.Context, spec string) error {
 	var s standIns
 	if err := json.Unmarshal([]byte(spec), &s); err != nil {
@@ -80,29 +80,30 @@ func serveUpstream(ctx context.Context, spec string) error {
 	if err != nil {
 		return err
 	}
-	var said served
+	var info served
 	for i := range s.Members {
-		m := &standInMember{standIns: s, before: before, after: after, delay: s.Delay/2 + s.Delay/2*time.Duration(i+1)/time.Duration(s.Members)}
+		m := &standInMember{standIns: s, before: before, after: after,
+			delay: s.Delay/2 + s.Delay/2*time.Duration(i+1)/time.Duration(s.Members)}
 		srv := httptest.NewUnstartedServer(m)
 		srv.EnableHTTP2 = true
 		srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 		srv.StartTLS()
 		defer srv.Close()
 		defer srv.CloseClientConnections()
-		said.URLs = append(said.URLs, srv.URL)
-		said.CA = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
+		info.URLs = append(info.URLs, srv.URL)
+		info.CA = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(said); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(info); err != nil {
 		return err
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// standInMember is one cluster.
+// standInMember is the server of one cluster.
 type standInMember struct {
 	standIns
-	before, after []byte // of a pod, around its name
+	before, after []byte // JSON of a pod before and after its name
 	delay         time.Duration
 }
 
@@ -121,39 +122,41 @@ func (m *standInMember) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const listVersion = 1000
 
-// list writes all pods, in pieces.
+// list writes all pods, in chunks.
 func (m *standInMember) list(ctx context.Context, w io.Writer) {
-	const piece = 32 << 10
+	const chunk = 32 << 10
 	wait(ctx, m.delay)
-	buf := fmt.Appendf(nil, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[`, listVersion)
-	began, sent := time.Now(), 0
+	buf := fmt.Appendf(nil, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[`,
+		listVersion)
+	start, sent := time.Now(), 0
 	for i := range m.Pods {
 		if i > 0 {
 			buf = append(buf, ',')
 		}
 		buf = m.append(buf, i, i)
-		if len(buf) < piece {
+		if len(buf) < chunk {
 			continue
 		}
 		if _, err := w.Write(buf); err != nil {
 			return
 		}
 		if sent += len(buf); m.Rate > 0 {
-			wait(ctx, time.Until(began.Add(time.Duration(float64(sent)/float64(m.Rate)*float64(time.Second)))))
+			wait(ctx, time.Until(start.Add(time.Duration(float64(sent)/float64(m.Rate)*float64(time.Second)))))
 		}
 		buf = buf[:0]
 	}
 	_, _ = w.Write(append(buf, "]}\n"...)) // the client may be gone
 }
 
-// append appends a pod. version is over that of the list for those that are events.
+// append appends a pod. For events, version is greater than that of the list.
 func (m *standInMember) append(buf []byte, n, version int) []byte {
 	buf = append(buf, m.before...)
-	buf = fmt.Appendf(buf, `"name":"pod-%06d","resourceVersion":"%d","annotations":{"sent":"%d"}`, n, version+1, time.Now().UnixNano())
+	buf = fmt.Appendf(buf, `"name":"pod-%06d","resourceVersion":"%d","annotations":{"sent":"%d"}`, n, version+1,
+		time.Now().UnixNano())
 	return append(buf, m.after...)
 }
 
-// watch writes events at their rate, each with the time.
+// watch writes events at the rate Events. Each has its time of sending.
 func (m *standInMember) watch(ctx context.Context, w http.ResponseWriter) {
 	flush := http.NewResponseController(w).Flush
 	_ = flush()
@@ -183,24 +186,33 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// pod returns what is before and after the name of a pod as a cluster has them, of about 4 KB.
+// pod returns the JSON of a typical pod of about 4 KB, before and after its name.
 func pod() (before, after []byte, err error) {
 	p := &corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{
-		Name: "NAME", Namespace: "shop", UID: "6d1f3c0e-7d0c-4f6b-9f0e-3b1f7f3a2c11", CreationTimestamp: metav1.Unix(1_790_000_000, 0), GenerateName: "web-7d9f4c6b58-",
-		Labels: map[string]string{"app": "web", "pod-template-hash": "7d9f4c6b58", "app.kubernetes.io/name": "web", "app.kubernetes.io/part-of": "shop"},
+		Name: "NAME", Namespace: "shop", UID: "6d1f3c0e-7d0c-4f6b-9f0e-3b1f7f3a2c11",
+		CreationTimestamp: metav1.Unix(1_790_000_000, 0), GenerateName: "web-7d9f4c6b58-",
+		Labels: map[string]string{"app": "web", "pod-template-hash": "7d9f4c6b58", "app.kubernetes.io/name": "web",
+			"app.kubernetes.io/part-of": "shop"},
 	}}
 	for i := range 2 {
-		c := corev1.Container{Name: "container-" + strconv.Itoa(i), Image: "registry.example.com/shop/web:1.27.3", ImagePullPolicy: corev1.PullIfNotPresent}
+		c := corev1.Container{Name: "container-" + strconv.Itoa(i), Image: "registry.example.com/shop/web:1.27.3",
+			ImagePullPolicy: corev1.PullIfNotPresent}
 		for j := range 10 {
-			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", j), Value: "a value that says something \"quoted\""})
-			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: fmt.Sprintf("volume-%d", j), MountPath: fmt.Sprintf("/var/lib/volume-%d", j)})
+			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", j),
+				Value: "a value that says something \"quoted\""})
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: fmt.Sprintf("volume-%d", j),
+				MountPath: fmt.Sprintf("/var/lib/volume-%d", j)})
 		}
 		p.Spec.Containers = append(p.Spec.Containers, c)
-		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Ready: true, Image: c.Image,
-			ImageID: "sha256:8f0c8b5a6d2e3c4f8f0c8b5a6d2e3c4f8f0c8b5a6d2e3c4f8f0c8b5a6d2e3c4f", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Ready: true,
+			Image:   c.Image,
+			ImageID: "sha256:8f0c8b5a6d2e3c4f8f0c8b5a6d2e3c4f8f0c8b5a6d2e3c4f8f0c8b5a6d2e3c4f",
+			State:   corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
 	}
-	for _, kind := range []corev1.PodConditionType{corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled} {
-		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Unix(1_790_000_000, 0)})
+	for _, kind := range []corev1.PodConditionType{corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady,
+		corev1.PodScheduled} {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue,
+			LastTransitionTime: metav1.Unix(1_790_000_000, 0)})
 	}
 	p.Status.Phase, p.Spec.NodeName = corev1.PodRunning, "node-17"
 	text, err := json.Marshal(p)

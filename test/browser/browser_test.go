@@ -103,7 +103,7 @@ func newGateway(t *testing.T, member http.Handler) (*gatewaytest.Gateway, *log) 
 	requests := &log{}
 	b := bridge.New(bridge.Limits{})
 	g := gatewaytest.New(t, gatewaytest.Options{
-		Configure: func(c *gateway.Config) { c.Stream = b.Stream }, Wrap: requests.wrap,
+		Configure: func(c *gateway.Config) { c.Streams = b }, Wrap: requests.wrap,
 	})
 	g.AddCluster("m", clustertest.NewStreamingMember(t, member.ServeHTTP).Kubeconfig(`{token: t}`))
 	return g, requests

@@ -173,12 +173,13 @@ func startGateway(ctx context.Context, set *cluster.Set, logFile string) (*gatew
 	cfg := &server.Config{
 		Listen: "127.0.0.1:0", Data: filepath.Join(dir, "data"), Functions: server.Process, FunctionsDir: functions,
 		Kubeconfig: g.kubeconfig, Register: strings.Join(members, string(filepath.ListSeparator)),
-		DrainTimeout: 2 * time.Second, LogTo: log,
+		DrainTimeout: 2 * time.Second,
 	}
 	var serving context.Context
 	serving, g.cancel = context.WithCancel(ctx)
 	ready := make(chan struct{})
-	go func() { g.ended <- server.Run(serving, cfg, log, func() { close(ready) }) }()
+	out := server.Output{Progress: log, Log: log}
+	go func() { g.ended <- server.Run(serving, cfg, out, func() { close(ready) }) }()
 	select {
 	case <-ready:
 		return g, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/cluster"
 )
 
-// demo is what the walk works with.
+// demo has the clusters and the files of one demonstration.
 type demo struct {
 	ctx      context.Context
 	clusters *cluster.Set
@@ -32,7 +32,8 @@ func run(ctx context.Context, exit bool) (err error) {
 	d.pass = filepath.Join(d.dir, "clusterpass.kubeconfig")
 
 	say("Two real Kubernetes clusters, member1 and member2, each with its own etcd and certificate authority.")
-	if d.clusters, err = cluster.New(ctx, cluster.Options{Clusters: []string{"member1", "member2"}, Progress: os.Stdout}); err != nil {
+	if d.clusters, err = cluster.New(ctx, cluster.Options{Clusters: []string{"member1", "member2"},
+		Progress: os.Stdout}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.clusters.Stop()) }()
@@ -77,7 +78,7 @@ func run(ctx context.Context, exit bool) (err error) {
 	}
 }
 
-// populate gives each cluster pods that run and say something.
+// populate creates pods in each cluster that write to their logs.
 func (d *demo) populate() error {
 	say("Pods in both clusters, which run as processes of this machine.")
 	this, err := os.Executable()
@@ -129,7 +130,8 @@ spec:
 
 // gateway runs the whole gateway with both clusters registered and closes started when it serves.
 func (d *demo) gateway(ctx context.Context, started chan struct{}) error {
-	exe, err := filepath.Abs("dist/local/functions") // make builds it and runs us at the top of the checkout
+	// make builds the functions and runs the demo in the root of the checkout.
+	exe, err := filepath.Abs("dist/local/functions")
 	if err != nil {
 		return err
 	}
@@ -137,10 +139,10 @@ func (d *demo) gateway(ctx context.Context, started chan struct{}) error {
 		Listen: "127.0.0.1:0", Data: filepath.Join(d.dir, "data"), Functions: server.Process, FunctionsDir: exe,
 		Kubeconfig: d.pass, Register: d.clusters.KubeconfigFile(), LogLevel: 8, DrainTimeout: 2 * time.Second,
 	}
-	return server.Run(ctx, cfg, os.Stdout, func() { close(started) })
+	return server.Run(ctx, cfg, server.Output{Progress: os.Stdout}, func() { close(started) })
 }
 
-// walk is the main job.
+// walk runs kubectl's commands on one cluster at a time.
 func (d *demo) walk() error {
 	steps := []struct {
 		about string
@@ -149,15 +151,18 @@ func (d *demo) walk() error {
 		{"One kubeconfig, a context for each cluster.", []string{"config", "get-contexts", "-o", "name"}},
 		{"Read one cluster, then the other.", []string{"--context", "member1", "get", "nodes,pods", "-o", "wide"}},
 		{"", []string{"--context", "member2", "get", "pods"}},
-		{"The same by the URL that Karmada has.", []string{"--context", "clusterpass", "get", "--raw", "/apis/cluster.karmada.io/v1alpha1/clusters/member2/proxy/version"}},
+		{"The same by the URL that Karmada has.", []string{"--context", "clusterpass", "get", "--raw",
+			"/apis/cluster.karmada.io/v1alpha1/clusters/member2/proxy/version"}},
 		{"Write.", []string{"--context", "member1", "create", "configmap", "note", "--from-literal=from=the gateway"}},
 		{"", []string{"--context", "member1", "get", "configmap", "note", "-o", "jsonpath={.data.from}{\"\\n\"}"}},
 		{"", []string{"--context", "member1", "scale", "deployment/web", "--replicas=3"}},
-		{"Watch until it is done: this goes through the bridge.", []string{"--context", "member1", "rollout", "status", "deployment/web", "--timeout=60s"}},
+		{"Watch until it is done: this goes through the bridge.", []string{"--context", "member1", "rollout", "status",
+			"deployment/web", "--timeout=60s"}},
 		{"Logs, and a command in a container.", []string{"--context", "member2", "logs", "deployment/web", "--tail=1"}},
 		{"", []string{"--context", "member2", "exec", "deployment/web", "--", "sh", "-c", "echo I am process $$"}},
 		{"What a cluster refuses, it refuses in its own words.", []string{"--context", "member1", "get", "pod", "nosuch"}},
-		{"And what the gateway refuses, it explains.", []string{"--context", "clusterpass", "get", "--raw", "/clusters/nosuch/version"}},
+		{"And what the gateway refuses, it explains.", []string{"--context", "clusterpass", "get", "--raw",
+			"/clusters/nosuch/version"}},
 	}
 	for _, s := range steps {
 		if s.about != "" {
@@ -175,7 +180,7 @@ func (d *demo) walk() error {
 
 // show prints a command and what it prints.
 func (d *demo) show(args ...string) error {
-	fmt.Printf("$ kubectl %s\n", quoted(args))
+	fmt.Printf("$ kubectl %s\n", quote(args))
 	return d.kubectl(d.pass, os.Stdout, args...)
 }
 
@@ -187,8 +192,8 @@ func (d *demo) kubectl(kubeconfig string, out io.Writer, args ...string) error {
 	return cmd.Run()
 }
 
-// quoted is args as a shell takes them.
-func quoted(args []string) string {
+// quote returns args as a shell command.
+func quote(args []string) string {
 	out := make([]string, len(args))
 	for i, a := range args {
 		if out[i] = a; strings.ContainsAny(a, " $\"'{}\\") {

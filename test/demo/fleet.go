@@ -19,7 +19,7 @@ spec:
   - {apiVersion: v1, kind: ConfigMap}
 `
 
-const placed = `
+const placedConfigMap = `
 apiVersion: v1
 kind: ConfigMap
 metadata:
@@ -31,7 +31,7 @@ data: {from: the fleet}
 // fleet shows both clusters as one.
 func (d *demo) fleet() error {
 	paths := map[string]string{}
-	for name, text := range map[string]string{"registry.yaml": registry, "placed.yaml": placed} {
+	for name, text := range map[string]string{"registry.yaml": registry, "placed.yaml": placedConfigMap} {
 		paths[name] = filepath.Join(d.dir, name)
 		if err := os.WriteFile(paths[name], []byte(text), 0o600); err != nil {
 			return err
@@ -41,7 +41,9 @@ func (d *demo) fleet() error {
 	if err := d.show("--context", "clusterpass", "apply", "-f", paths["registry.yaml"]); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(patience); d.kubectl(d.pass, io.Discard, "--context", "fleet", "get", "configmaps") != nil; { // functions hear of it
+	// Each process of the functions reads the registry by itself.
+	lists := func() bool { return d.kubectl(d.pass, io.Discard, "--context", "fleet", "get", "configmaps") == nil }
+	for deadline := time.Now().Add(patience); !lists(); {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the registry is not in force after %v", patience)
 		}

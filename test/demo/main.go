@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-const usage = `Show Clusterpass on this machine: start two real Kubernetes clusters, register them, start the gateway, and use it.
+const usage = `Show Clusterpass on this machine: start two real Kubernetes clusters, register them, start ` +
+	`the gateway, and use it.
 
   --exit   end after the walk, instead of staying up until ctrl-C
   --help   print this

@@ -19,19 +19,20 @@ import (
 	"github.com/creack/pty"
 )
 
-// patience is how long one command may take to show what it is to show, on a slow machine.
+// patience bounds each command, also on a slow machine.
 const patience = 2 * time.Minute
 
-// streams shows what stays open: each command runs until it has shown enough, and then gets a ctrl-C.
+// streams runs commands that stay open. Each runs until its output is enough, and then receives ctrl-C.
 func (d *demo) streams() error {
 	say("Watch, while something happens: one pod less.")
 	pods := 0
-	err := d.live([]string{"--context", "member1", "get", "pods", "-l", "app=web", "--watch"}, func(line string) (bool, error) {
-		if pods++; pods == 4 { // a head and three pods
-			return false, d.show("--context", "member1", "scale", "deployment/web", "--replicas=2")
-		}
-		return strings.Contains(line, "Terminating"), nil
-	})
+	err := d.live([]string{"--context", "member1", "get", "pods", "-l", "app=web", "--watch"},
+		func(line string) (bool, error) {
+			if pods++; pods == 4 { // the header and three pods
+				return false, d.show("--context", "member1", "scale", "deployment/web", "--replicas=2")
+			}
+			return strings.Contains(line, "Terminating"), nil
+		})
 	if err != nil {
 		return err
 	}
@@ -46,7 +47,8 @@ func (d *demo) streams() error {
 	}
 
 	say("A shell in a pod, with a terminal.")
-	if err := d.terminal([]string{"--context", "member1", "exec", "-it", "deployment/web", "--", "env", "PS1=" + prompt, "sh"},
+	if err := d.terminal([]string{"--context", "member1", "exec", "-it", "deployment/web", "--", "env", "PS1=" + prompt,
+		"sh"},
 		"tty", "echo I am process $$", "exit"); err != nil {
 		return err
 	}
@@ -54,23 +56,24 @@ func (d *demo) streams() error {
 	say("A pod that says at which port it listens, and that port forwarded to here.")
 	port := ""
 	if err := d.live([]string{"--context", "member2", "logs", "--follow", "pod/site"}, func(line string) (bool, error) {
-		port = strings.TrimPrefix(line, siteSays)
+		port = strings.TrimPrefix(line, portPrefix)
 		return true, nil
 	}); err != nil {
 		return err
 	}
-	return d.live([]string{"--context", "member2", "port-forward", "pod/site", ":" + port}, func(line string) (bool, error) {
-		addr, _, _ := strings.Cut(strings.TrimPrefix(line, "Forwarding from "), " ")
-		fmt.Printf("GET http://%s/\n", addr)
-		body, err := get(d.ctx, "http://"+addr+"/")
-		fmt.Println(body)
-		return true, err
-	})
+	return d.live([]string{"--context", "member2", "port-forward", "pod/site", ":" + port},
+		func(line string) (bool, error) {
+			addr, _, _ := strings.Cut(strings.TrimPrefix(line, "Forwarding from "), " ")
+			fmt.Printf("GET http://%s/\n", addr)
+			body, err := get(d.ctx, "http://"+addr+"/")
+			fmt.Println(body)
+			return true, err
+		})
 }
 
-// live runs kubectl and prints its lines until done says that it is enough, or an error. Then it interrupts kubectl.
+// live runs kubectl and prints its lines until done returns true or an error. Then it interrupts kubectl.
 func (d *demo) live(args []string, done func(line string) (bool, error)) error {
-	fmt.Printf("$ kubectl %s\n", quoted(args))
+	fmt.Printf("$ kubectl %s\n", quote(args))
 	ctx, cancel := context.WithTimeout(d.ctx, patience)
 	defer cancel()
 	cmd := d.command(ctx, d.pass, args...)
@@ -88,7 +91,7 @@ func (d *demo) live(args []string, done func(line string) (bool, error)) error {
 		enough, err = done(in.Text())
 	}
 	_ = cmd.Process.Signal(syscall.SIGINT)
-	go func() { _, _ = io.Copy(io.Discard, out) }() // what it has still to say; ends with it
+	go func() { _, _ = io.Copy(io.Discard, out) }() // ends with kubectl
 	werr := cmd.Wait()
 	if !enough && err == nil {
 		err = errors.Join(errors.New("it ended before it had shown everything"), werr, ctx.Err())
@@ -102,9 +105,9 @@ func (d *demo) live(args []string, done func(line string) (bool, error)) error {
 
 const prompt = "web> "
 
-// terminal runs kubectl in a terminal of its own, types a line whenever it is asked for one, and prints what it shows.
+// terminal runs kubectl in a terminal and prints its output. It writes the next line of typed at each prompt.
 func (d *demo) terminal(args []string, typed ...string) error {
-	fmt.Printf("$ kubectl %s\n", quoted(args))
+	fmt.Printf("$ kubectl %s\n", quote(args))
 	ctx, cancel := context.WithTimeout(d.ctx, patience)
 	defer cancel()
 	cmd := d.command(ctx, d.pass, args...)
@@ -113,13 +116,13 @@ func (d *demo) terminal(args []string, typed ...string) error {
 		return err
 	}
 	defer func() { _ = tty.Close() }()
-	var shown strings.Builder
-	for b := make([]byte, 1024); err == nil; { // to its end, which is an error for terminals
+	var output strings.Builder
+	for b := make([]byte, 1024); err == nil; { // a terminal ends with an error
 		var n int
 		n, err = tty.Read(b)
 		_, _ = os.Stdout.Write(b[:n])
-		shown.Write(b[:n])
-		if strings.HasSuffix(shown.String(), prompt) && len(typed) > 0 {
+		output.Write(b[:n])
+		if strings.HasSuffix(output.String(), prompt) && len(typed) > 0 {
 			_, err = io.WriteString(tty, typed[0]+"\n")
 			typed = typed[1:]
 		}
@@ -146,18 +149,19 @@ func get(ctx context.Context, url string) (string, error) {
 	return strings.TrimSpace(string(body)), err
 }
 
-const siteSays = "listening on port "
+const portPrefix = "listening on port "
 
-// site is what runs in pod site: this program again.
+// site serves a page. This program runs it in the pod site.
 func site(ctx context.Context) error {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	fmt.Println(siteSays + strconv.Itoa(ln.Addr().(*net.TCPAddr).Port))
-	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprintf(w, "a page from process %d in pod site\n", os.Getpid())
-	})}
+	fmt.Println(portPrefix + strconv.Itoa(ln.Addr().(*net.TCPAddr).Port))
+	srv := &http.Server{ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprintf(w, "a page from process %d in pod site\n", os.Getpid())
+		})}
 	context.AfterFunc(ctx, func() { _ = srv.Close() })
 	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -31,14 +31,16 @@ func ProxyFunction(t *testing.T, processes int, region string, env map[string]st
 	all := map[string]string{"CLUSTERPASS_MTLS_TARGET_GROUP": group, "CLUSTERPASS_ALLOW_LOOPBACK": "true"}
 	maps.Copy(all, env)
 	fn, err := lambda.NewFunction(lambda.Config{
-		Name: "proxy", Bootstrap: filepath.Join(functionsDir(t), "proxy", "bootstrap"), Region: region, Env: all, Output: Printed, MaxConcurrency: processes, InitTimeout: time.Minute,
+		Name: "proxy", Bootstrap: filepath.Join(functionsDir(t), "proxy", "bootstrap"), Region: region, Env: all,
+		Output: Printed, MaxConcurrency: processes, InitTimeout: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = fn.Close(context.Background()) })
 	srv := httptest.NewUnstartedServer(&frontdoor.Door{
-		Functions: map[route.Backend]http.Handler{route.ToProxy: lambda.Target{Invoker: fn, Front: event.ALB{TargetGroupARN: group}}},
+		Functions: map[route.Backend]http.Handler{route.ToProxy: lambda.Target{Invoker: fn,
+			Front: event.ALB{TargetGroupARN: group}}},
 	})
 	srv.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
 	srv.StartTLS()
@@ -46,8 +48,9 @@ func ProxyFunction(t *testing.T, processes int, region string, env map[string]st
 	return srv
 }
 
-// OnAWS starts an emulator of AWS and sets the environment of this process to use it. Credentials are those variables.
-func OnAWS(t *testing.T) (moto *mototest.Server, front *mototest.Front, credentials map[string]string) {
+// StartAWS starts an emulator of AWS and sets the environment of this process to use it. Credentials are those
+// variables.
+func StartAWS(t *testing.T) (moto *mototest.Server, front *mototest.Front, credentials map[string]string) {
 	t.Helper()
 	moto, err := mototest.Start()
 	if err != nil {
@@ -55,7 +58,8 @@ func OnAWS(t *testing.T) (moto *mototest.Server, front *mototest.Front, credenti
 	}
 	t.Cleanup(moto.Close)
 	front = mototest.NewFront(t, moto.URL)
-	credentials = map[string]string{"AWS_ENDPOINT_URL": front.URL, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": rand.Text()}
+	credentials = map[string]string{"AWS_ENDPOINT_URL": front.URL, "AWS_ACCESS_KEY_ID": "test",
+		"AWS_SECRET_ACCESS_KEY": rand.Text()}
 	Secrets.Secret("the environment", credentials["AWS_SECRET_ACCESS_KEY"])
 	t.Setenv("AWS_REGION", mototest.Config(front.URL).Region)
 	for k, v := range credentials {
@@ -79,7 +83,8 @@ func EndRotation(t *testing.T, manager *secretsmanager.Client, rotator *rotate.R
 			t.Fatal(err)
 		}
 	}
-	now, err := manager.GetSecretValue(t.Context(), &secretsmanager.GetSecretValueInput{SecretId: &secret, VersionStage: aws.String("AWSCURRENT")})
+	now, err := manager.GetSecretValue(t.Context(), &secretsmanager.GetSecretValueInput{SecretId: &secret,
+		VersionStage: aws.String("AWSCURRENT")})
 	if err != nil || *now.VersionId != id {
 		t.Fatalf("current version %v, %v; want %s", now, err, id)
 	}
@@ -90,7 +95,8 @@ func BeginRotation(t *testing.T, manager *secretsmanager.Client, secret string, 
 	id := fmt.Sprintf("00000000-0000-4000-8000-%012d", n)
 	// The function does not exist. moto returns that error after it has made the pending version.
 	_, _ = manager.RotateSecret(t.Context(), &secretsmanager.RotateSecretInput{
-		SecretId: &secret, ClientRequestToken: &id, RotationLambdaARN: aws.String("arn:aws:lambda:eu-west-1:123456789012:function:none"),
+		SecretId: &secret, ClientRequestToken: &id,
+		RotationLambdaARN: aws.String("arn:aws:lambda:eu-west-1:123456789012:function:none"),
 	})
 	return id
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// BridgeProgram is a bridge as a process of its own, as it runs in its container behind a balancer.
+// BridgeProgram is a bridge in its own process, with the configuration of its container behind a load balancer.
 type BridgeProgram struct {
 	t           *testing.T
 	Cmd         *exec.Cmd
@@ -31,8 +31,8 @@ type BridgeProgram struct {
 	ended       chan struct{}
 }
 
-// Ask reads from the operators' port.
-func (b *BridgeProgram) Ask(path string) (int, string) {
+// Get calls the operators' port and returns the status code and the body.
+func (b *BridgeProgram) Get(path string) (int, string) {
 	resp, err := http.Get("http://" + b.admin + path)
 	if err != nil {
 		return 0, err.Error()
@@ -45,7 +45,7 @@ func (b *BridgeProgram) Ask(path string) (int, string) {
 // Metric returns the value of a series of /metrics, "" where there is none.
 func (b *BridgeProgram) Metric(series string) string {
 	b.t.Helper()
-	_, text := b.Ask("/metrics")
+	_, text := b.Get("/metrics")
 	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, series+" "); ok {
 			return strings.TrimSpace(value)
@@ -70,8 +70,10 @@ func StartBridgeProgram(t *testing.T, bin string, env ...string) *BridgeProgram 
 	t.Helper()
 	data := filepath.Join(Shared(t).Dir, "data")
 	b := &BridgeProgram{t: t, Cmd: exec.Command(bin), ended: make(chan struct{})}
-	b.Cmd.Env = append(env, "CLUSTERPASS_STORE=dir:"+data, "CLUSTERPASS_CLIENT_CA="+filepath.Join(data, "pki", "client-ca.pem"), "CLUSTERPASS_ALLOW_LOOPBACK=true",
-		"CLUSTERPASS_LISTEN=127.0.0.1:0", "CLUSTERPASS_ADMIN_LISTEN=127.0.0.1:0", "CLUSTERPASS_TUNNEL_LISTEN=127.0.0.1:0", "CLUSTERPASS_SELF_SIGNED=true", "CLUSTERPASS_MTLS_HEADER="+string(identity.ALBHeader))
+	b.Cmd.Env = append(env, "CLUSTERPASS_STORE=dir:"+data, "CLUSTERPASS_CLIENT_CA="+
+		filepath.Join(data, "pki", "client-ca.pem"), "CLUSTERPASS_ALLOW_LOOPBACK=true",
+		"CLUSTERPASS_LISTEN=127.0.0.1:0", "CLUSTERPASS_ADMIN_LISTEN=127.0.0.1:0", "CLUSTERPASS_TUNNEL_LISTEN=127.0.0.1:0",
+		"CLUSTERPASS_SELF_SIGNED=true", "CLUSTERPASS_MTLS_HEADER="+string(identity.ALBHeader))
 	log, err := b.Cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +106,7 @@ func StartBridgeProgram(t *testing.T, bin string, env ...string) *BridgeProgram 
 	case <-time.After(Patience):
 		t.Fatal("the bridge does not listen")
 	}
-	waittest.Until(t, "bridge is ready", func() bool { code, _ := b.Ask("/readyz"); return code == http.StatusOK })
+	waittest.Until(t, "bridge is ready", func() bool { code, _ := b.Get("/readyz"); return code == http.StatusOK })
 	return b
 }
 
@@ -126,7 +128,7 @@ func BridgeFront(t *testing.T, bridges ...*BridgeProgram) string {
 		Transport: transport, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
 		Rewrite: func(r *httputil.ProxyRequest) {
 			for _, b := range bridges {
-				if code, _ := b.Ask("/readyz"); code == http.StatusOK {
+				if code, _ := b.Get("/readyz"); code == http.StatusOK {
 					r.SetURL(&url.URL{Scheme: "https", Host: b.Addr})
 					break
 				}

@@ -33,16 +33,17 @@ func SecretCLI(t *testing.T, stdin string, args ...string) (string, error) {
 	bin := Program(t, "scripts/clusterpass", "clusterpass")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, bin, append([]string{"--store", "dir:" + filepath.Join(Shared(t).Dir, "data")}, args...)...)
+	cmd := exec.CommandContext(ctx, bin, append([]string{"--store", "dir:" + filepath.Join(Shared(t).Dir, "data")},
+		args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	Shared(t).NoteSecrets()
 	return string(out), err
 }
 
-// WaitForCLI runs the clusterpass command until it succeeds, or fails where well is false, with all the given words in
-// its output. Each process of a function learns of a new grant by itself.
-func WaitForCLI(t *testing.T, well bool, words []string, args ...string) {
+// WaitForCLI runs the clusterpass command until its output contains all texts. The command must succeed or fail, as
+// given. Each process of a function reads a new grant by itself.
+func WaitForCLI(t *testing.T, succeeds bool, texts []string, args ...string) {
 	t.Helper()
 	var out string
 	var err error
@@ -53,12 +54,14 @@ func WaitForCLI(t *testing.T, well bool, words []string, args ...string) {
 	})
 	waittest.Until(t, "clusterpass "+strings.Join(args, " "), func() bool {
 		out, err = CLI(t, "", args...)
-		return (err == nil) == well && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(out, w) })
+		return (err == nil) == succeeds &&
+			!slices.ContainsFunc(texts, func(w string) bool { return !strings.Contains(out, w) })
 	})
 }
 
-// PassFor issues a client certificate for a user of the shared gateway and returns the path of a kubeconfig with it.
-func PassFor(t *testing.T, user string, groups ...string) string {
+// CertificateKubeconfig issues a client certificate for a user of the shared gateway and returns the path of a
+// kubeconfig with it.
+func CertificateKubeconfig(t *testing.T, user string, groups ...string) string {
 	t.Helper()
 	ca, err := pki.LoadCA(filepath.Join(Shared(t).Dir, "data", "pki"), "client-ca")
 	if err != nil {
@@ -89,8 +92,8 @@ func passWith(t *testing.T, pass string, credential *clientcmdapi.AuthInfo) stri
 	return path
 }
 
-// PassOf creates a pass and returns the output of the command, which is a secret.
-func PassOf(t *testing.T, name string, args ...string) string {
+// CreatePass creates a pass and returns the output of the command, which is a secret.
+func CreatePass(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := SecretCLI(t, "", append([]string{"pass", "create", name, "--gateway", Shared(t).Kubeconfig}, args...)...)
 	if err != nil {

@@ -102,10 +102,13 @@ func DialWebsocket(t *testing.T, k Kubectl, path string, protocols ...string) *w
 }
 
 // DialWebsocketFrom is DialWebsocket with the Origin of a web page. An empty origin becomes the server's own.
-func DialWebsocketFrom(t *testing.T, k Kubectl, path, origin string, protocols ...string) (*websocket.Conn, *http.Response, error) {
+func DialWebsocketFrom(t *testing.T, k Kubectl, path, origin string, protocols ...string) (*websocket.Conn,
+	*http.Response, error) {
 	t.Helper()
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: k.Kubeconfig},
-		&clientcmd.ConfigOverrides{CurrentContext: k.Context, ClusterInfo: clientcmdapi.Cluster{Server: k.Server}}).ClientConfig()
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{
+		ExplicitPath: k.Kubeconfig},
+		&clientcmd.ConfigOverrides{CurrentContext: k.Context,
+			ClusterInfo: clientcmdapi.Cluster{Server: k.Server}}).ClientConfig()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,9 +22,10 @@ spec:
     command: [sh, -c, 'i=0; while sleep 0.2; do echo "web says $i"; i=$((i+1)); done']
 `
 
-// StartExample starts the first example of docs/guide/streams.md in a language, with the address and CA of a gateway.
-// The code in before reads the environment variable TOKEN. The interpreter gets the program as its last argument.
-func StartExample(t *testing.T, language, before, interpreter string, args ...string) *Session {
+// StartExample starts the first example of docs/guide/streams.md in a language, with the address and the CA of a gateway. The
+// program begins with prefix, which reads the environment variable TOKEN. The interpreter gets the program as its last
+// argument.
+func StartExample(t *testing.T, language, prefix, interpreter string, args ...string) *Session {
 	t.Helper()
 	if _, err := exec.LookPath(interpreter); err != nil {
 		t.Fatalf("find the interpreter of %s: %v; install it, or put it on PATH", language, err)
@@ -44,7 +45,7 @@ func StartExample(t *testing.T, language, before, interpreter string, args ...st
 	printed := strings.NewReplacer(
 		"gateway.example.com", p.Addr, "ca.pem", p.CAFile, "namespaces/default", "namespaces/"+namespace,
 	)
-	program := before + printed.Replace(string(example[1]))
+	program := prefix + printed.Replace(string(example[1]))
 	return startCommand(t, interpreter, func(ctx context.Context) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, interpreter, append(args, program)...)
 		cmd.Env = append(os.Environ(), "TOKEN="+p.Token, "NODE_EXTRA_CA_CERTS="+p.CAFile)

@@ -16,10 +16,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// EndsInTime opens streams to member1 with a credential that expires soon. It checks that each stream ends with the
-// credential, not before, and gives the reason. If a busy machine does not open them in time, it repeats that with
+// CheckStreamsExpire opens streams to member1 with a credential that expires soon. It checks that each stream ends with
+// the credential, not before, and gives the reason. If a busy machine does not open them in time, it repeats that with
 // twice the lifetime.
-func EndsInTime(t *testing.T, h *Gateway, credential func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo) {
+func CheckStreamsExpire(t *testing.T, h *Gateway,
+	credential func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo) {
 	t.Helper()
 	namespace := StreamPods(t, []string{"member1"}, "shell")
 	for life := 6 * time.Second; ; life *= 2 {
@@ -33,12 +34,12 @@ func EndsInTime(t *testing.T, h *Gateway, credential func(t *testing.T, until ti
 		} else if err != nil {
 			continue
 		}
-		for what, end := range opened {
+		for stream, end := range opened {
 			if err := end(); err != nil {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: %v", stream, err)
 			}
 			if early := time.Until(until); early > 0 {
-				t.Errorf("%s ends %s before its credential", what, early)
+				t.Errorf("%s ends %s before its credential", stream, early)
 			}
 		}
 		return
@@ -52,8 +53,9 @@ func openUntil(t *testing.T, pass, namespace string, until time.Time) (map[strin
 	pods := "/api/v1/namespaces/" + namespace + "/pods"
 	k := Kubectl{Kubeconfig: pass, Context: "member1"}
 	ends := map[string]func() error{}
-	for what, s := range map[string]struct{ path, protocol, first string }{
-		"exec":  {pods + "/shell/exec?command=sh&command=-c&command=echo+started%3B+exec+sleep+1000&stdout=1", "v5.channel.k8s.io", "started"},
+	for stream, s := range map[string]struct{ path, protocol, first string }{
+		"exec": {pods + "/shell/exec?command=sh&command=-c&command=echo+started%3B+exec+sleep+1000&stdout=1",
+			"v5.channel.k8s.io", "started"},
 		"watch": {pods + "?watch=1", "v1.text.clusterpass.io", "ADDED"},
 	} {
 		conn, resp, err := DialWebsocketFrom(t, k, s.path, "", s.protocol)
@@ -66,13 +68,14 @@ func openUntil(t *testing.T, pass, namespace string, until time.Time) (map[strin
 			got += string(message)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
+			return nil, fmt.Errorf("%s: %w", stream, err)
 		}
 		_ = conn.SetReadDeadline(until.Add(Patience))
-		ends[what] = func() error {
+		ends[stream] = func() error {
 			for {
 				_, _, err := conn.ReadMessage()
-				if websocket.IsCloseError(err, websocket.CloseGoingAway) && strings.Contains(err.Error(), "your credential has expired") {
+				if websocket.IsCloseError(err, websocket.CloseGoingAway) &&
+					strings.Contains(err.Error(), "your credential has expired") {
 					return nil
 				} else if err != nil {
 					return fmt.Errorf("it ends with %w", err)
@@ -91,20 +94,21 @@ func openUntil(t *testing.T, pass, namespace string, until time.Time) (map[strin
 	ctx, cancel := context.WithDeadline(t.Context(), until.Add(Patience))
 	t.Cleanup(cancel)
 	root := cfg.Host[:strings.Index(cfg.Host, "/clusters/")]
-	for what, prefix := range map[string]string{"watch without websocket": "/clusters/member1", "watch of the fleet": "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy"} {
+	for stream, prefix := range map[string]string{"watch without websocket": "/clusters/member1",
+		"watch of the fleet": "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy"} {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, root+prefix+pods+"?watch=1", nil)
 		if err != nil {
 			return nil, err
 		}
 		resp, err := client.Do(req)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
+			return nil, fmt.Errorf("%s: %w", stream, err)
 		}
 		t.Cleanup(func() { _ = resp.Body.Close() })
 		if _, err := io.ReadFull(resp.Body, make([]byte, 10)); err != nil || resp.StatusCode != http.StatusOK {
-			return nil, errors.Join(fmt.Errorf("%s: %s", what, resp.Status), err)
+			return nil, errors.Join(fmt.Errorf("%s: %s", stream, resp.Status), err)
 		}
-		ends[what] = func() error { _, err := io.Copy(io.Discard, resp.Body); return err }
+		ends[stream] = func() error { _, err := io.Copy(io.Discard, resp.Body); return err }
 	}
 	return ends, nil
 }

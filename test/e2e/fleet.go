@@ -54,7 +54,8 @@ func AtFleet(t *testing.T, k Kubectl) Kubectl {
 // CreateRegistry makes a ResourceRegistry and deletes it when the test ends. It returns when the registry is in force.
 func CreateRegistry(t *testing.T, name, target, selectors string) {
 	t.Helper()
-	doc := fmt.Sprintf("{apiVersion: search.karmada.io/v1alpha1, kind: ResourceRegistry, metadata: {name: %s}, spec: {targetCluster: %s, resourceSelectors: [%s]}}", name, target, selectors)
+	doc := fmt.Sprintf("{apiVersion: search.karmada.io/v1alpha1, kind: ResourceRegistry, metadata: {name: %s}, spec: "+
+		"{targetCluster: %s, resourceSelectors: [%s]}}", name, target, selectors)
 	if out, err := CLI(t, doc, "apply", "-f", "-"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}

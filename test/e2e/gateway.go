@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/infra/local/server"
+	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/cluster"
-	"github.com/clusterpass/clusterpass/shared/gateway"
 	objectsdir "github.com/clusterpass/clusterpass/shared/objects/dir"
 	"github.com/clusterpass/clusterpass/shared/registration"
 	"github.com/clusterpass/clusterpass/shared/secrets"
@@ -80,10 +80,11 @@ func StartGateway(t *testing.T, dir string, mode server.Mode, configure ...func(
 	ctx, stop := context.WithCancel(context.Background())
 	h.Stop = stop
 	cfg := &server.Config{
-		Listen: "127.0.0.1:0", TunnelListen: "127.0.0.1:0", Hosts: []string{GatewayService}, Data: filepath.Join(dir, "data"), Functions: mode, FunctionsDir: functionsDir(t),
+		Listen: "127.0.0.1:0", TunnelListen: "127.0.0.1:0", Hosts: []string{GatewayService}, Data: filepath.Join(dir, "data"),
+		Functions: mode, FunctionsDir: functionsDir(t),
 		Kubeconfig: h.Kubeconfig, Register: Clusters.KubeconfigFile(), DrainTimeout: time.Second,
 		Limits:   bridge.Limits{Recheck: recheck, ProbeInterval: 2 * time.Second},
-		Auditing: gateway.Auditing{Audit: filepath.Join(dir, "audit.log")},
+		Auditing: assembly.Auditing{Audit: filepath.Join(dir, "audit.log")},
 	}
 	cfg.FleetDeadline = 25 * time.Second // less than a function's; a busy machine makes members slow
 	front, err := frontProxy()
@@ -94,12 +95,13 @@ func StartGateway(t *testing.T, dir string, mode server.Mode, configure ...func(
 		t.Fatal(err)
 	}
 	out := io.MultiWriter(h.Log, Printed)
-	cfg.LogTo = out
 	for _, fn := range configure {
 		fn(cfg)
 	}
 	ready := make(chan struct{})
-	go func() { h.Stopped <- server.Run(ctx, cfg, out, func() { close(ready) }) }()
+	go func() {
+		h.Stopped <- server.Run(ctx, cfg, server.Output{Progress: out, Log: out}, func() { close(ready) })
+	}()
 	select {
 	case <-ready:
 	case err := <-h.Stopped:
@@ -135,7 +137,8 @@ func Register(t *testing.T, name string, kubeconfig []byte) {
 		t.Fatal(err)
 	}
 	r := &registration.Registrar{Secrets: sec, Objects: obj, Policy: cluster.DialPolicy{AllowLoopback: true}}
-	if _, err := r.Register(t.Context(), registration.Request{Name: name, Kubeconfig: secrets.NewValue(kubeconfig), DirectUsers: []string{"nobody"}, Replace: true}); err != nil {
+	if _, err := r.Register(t.Context(), registration.Request{Name: name, Kubeconfig: secrets.NewValue(kubeconfig),
+		DirectUsers: []string{"nobody"}, Replace: true}); err != nil {
 		t.Fatal(err)
 	}
 	Shared(t).NoteSecrets()

@@ -28,8 +28,8 @@ type Issuer struct {
 	*httptest.Server
 	key     *ecdsa.PrivateKey
 	signsIn string
-	Asked   atomic.Int32 // how often a browser opened the sign-in page
-	codes   sync.Map     // each with the query that it was given for
+	SignIns atomic.Int32 // how often a browser opened the sign-in page
+	codes   sync.Map     // the query of each code
 }
 
 // TokenUntil returns a token of a user that expires at a time.
@@ -45,12 +45,14 @@ func (i *Issuer) TokenUntil(t *testing.T, user string, until time.Time) string {
 func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/.well-known/openid-configuration":
-		answer(w, http.StatusOK, map[string]any{
-			"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token",
+		writeJSON(w, http.StatusOK, map[string]any{
+			"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.URL + "/authorize",
+			"token_endpoint":                        i.URL + "/token",
 			"id_token_signing_alg_values_supported": []string{"ES256"}, "code_challenge_methods_supported": []string{"S256"},
 		})
 	case "/keys":
-		answer(w, http.StatusOK, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: i.key.Public(), KeyID: "one", Algorithm: "ES256", Use: "sig"}}})
+		writeJSON(w, http.StatusOK, jose.JSONWebKeySet{
+			Keys: []jose.JSONWebKey{{Key: i.key.Public(), KeyID: "one", Algorithm: "ES256", Use: "sig"}}})
 	case "/authorize":
 		i.authorize(w, r)
 	case "/token":
@@ -62,15 +64,16 @@ func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 
 // redeem exchanges a code for a token, once, and checks the verifier of PKCE.
 func (i *Issuer) redeem(w http.ResponseWriter, r *http.Request) {
-	asked, ok := i.codes.LoadAndDelete(r.FormValue("code"))
+	query, ok := i.codes.LoadAndDelete(r.FormValue("code"))
 	if !ok || r.FormValue("grant_type") != "authorization_code" {
-		answer(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant"})
+		writeJSON(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant"})
 		return
 	}
-	q := asked.(url.Values)
+	q := query.(url.Values)
 	challenge := sha256.Sum256([]byte(r.FormValue("code_verifier")))
-	if r.FormValue("redirect_uri") != q.Get("redirect_uri") || base64.RawURLEncoding.EncodeToString(challenge[:]) != q.Get("code_challenge") {
-		answer(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant"})
+	if r.FormValue("redirect_uri") != q.Get("redirect_uri") ||
+		base64.RawURLEncoding.EncodeToString(challenge[:]) != q.Get("code_challenge") {
+		writeJSON(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant"})
 		return
 	}
 	token, err := i.sign(i.signsIn, time.Now().Add(time.Hour), q.Get("nonce"))
@@ -78,12 +81,14 @@ func (i *Issuer) redeem(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	answer(w, http.StatusOK, map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 3600, "id_token": token})
+	writeJSON(w, http.StatusOK, map[string]any{"access_token": rand.Text(), "token_type": "Bearer", "expires_in": 3600,
+		"id_token": token})
 }
 
 func (i *Issuer) authentication() string {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.Certificate().Raw})
-	return fmt.Sprintf("oidc:\n- {url: %q, audiences: [%s], usernamePrefix: \"-\", clockSkew: 1s, ca: %q}\n", i.URL, clientID, ca)
+	return fmt.Sprintf("oidc:\n- {url: %q, audiences: [%s], usernamePrefix: \"-\", clockSkew: 1s, ca: %q}\n", i.URL,
+		clientID, ca)
 }
 
 // Token returns a token of a user.
@@ -93,7 +98,8 @@ func (i *Issuer) Token(t *testing.T, user string) string {
 }
 
 func (i *Issuer) sign(user string, until time.Time, nonce string) (string, error) {
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: i.key, KeyID: "one"}}, nil)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: i.key, KeyID: "one"}},
+		nil)
 	if err != nil {
 		return "", err
 	}
@@ -110,9 +116,10 @@ func (i *Issuer) sign(user string, until time.Time, nonce string) (string, error
 // authorize signs a browser in at once, by the code flow with PKCE, as a client's request has it to be.
 func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	back, err := url.Parse(q.Get("redirect_uri"))
+	redirect, err := url.Parse(q.Get("redirect_uri"))
 	switch {
-	case err != nil || back.Scheme != "http" || back.Hostname() != "localhost" && back.Hostname() != "127.0.0.1":
+	case err != nil || redirect.Scheme != "http" || redirect.Hostname() != "localhost" &&
+		redirect.Hostname() != "127.0.0.1":
 		http.Error(w, "a redirect_uri to another machine", http.StatusBadRequest)
 		return
 	case q.Get("response_type") != "code" || q.Get("client_id") != clientID || q.Get("code_challenge_method") != "S256" ||
@@ -120,11 +127,11 @@ func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not a request of a client that is known here", http.StatusBadRequest)
 		return
 	}
-	i.Asked.Add(1)
+	i.SignIns.Add(1)
 	code := rand.Text()
 	i.codes.Store(code, q)
-	back.RawQuery = url.Values{"code": {code}, "state": q["state"]}.Encode()
-	http.Redirect(w, r, back.String(), http.StatusFound)
+	redirect.RawQuery = url.Values{"code": {code}, "state": q["state"]}.Encode()
+	http.Redirect(w, r, redirect.String(), http.StatusFound)
 }
 
 // NewIssuer starts a provider that closes when the test ends. Browsers are signed in as the user signsIn.
@@ -143,7 +150,7 @@ func NewIssuer(t *testing.T, signsIn string) *Issuer {
 // clientID is the gateway's at the provider, and the audience of its tokens.
 const clientID = "clusterpass"
 
-func answer(w http.ResponseWriter, code int, body any) {
+func writeJSON(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(body)

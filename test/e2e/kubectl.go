@@ -70,7 +70,7 @@ func (k Kubectl) command(ctx context.Context, cache, bin string, args []string) 
 	}
 	cmd := exec.CommandContext(ctx, bin, flags...)
 	cmd.Env = append(append(os.Environ(), "KUBECACHEDIR="+cache), k.Env...)
-	// A kubectl that starts another one takes it along.
+	// kubectl may start other processes. The signal reaches the whole process group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	return cmd, nil
@@ -174,7 +174,7 @@ func (k Kubectl) Apply(t *testing.T, docs string, args ...string) {
 	k.Must(t, append([]string{"apply", "-f", "-"}, args...)...)
 }
 
-func (k Kubectl) waitForRefusal(t *testing.T, want string, args []string, look func(Result)) {
+func (k Kubectl) waitForRefusal(t *testing.T, want string, args []string, inspect func(Result)) {
 	t.Helper()
 	var r Result
 	t.Cleanup(func() {
@@ -187,7 +187,7 @@ func (k Kubectl) waitForRefusal(t *testing.T, want string, args []string, look f
 			t.Fatal(err)
 		}
 		r = k.Run(t, args...)
-		look(r)
+		inspect(r)
 		return r.Code != 0 && strings.Contains(r.Stderr, want)
 	})
 }
@@ -223,28 +223,30 @@ func Kubectls() map[string]string {
 	return map[string]string{"newest": Clusters.BuiltKubectl(), "PATH": Clusters.Kubectl()}
 }
 
-// WantText fails the test unless the output contains each of the words.
-func WantText(t *testing.T, printed string, words ...string) {
+// WantText fails the test unless the output contains each of the texts.
+func WantText(t *testing.T, printed string, texts ...string) {
 	t.Helper()
-	for _, w := range words {
+	for _, w := range texts {
 		if !strings.Contains(printed, w) {
 			t.Errorf("%q is missing in:\n%s", w, printed)
 		}
 	}
 }
 
-// SameEnd runs a command directly and through the gateway at once and compares exit codes and outputs. It returns the
-// gateway's result.
-func SameEnd(t *testing.T, bin string, d, g Kubectl, stdin string, args ...string) Result {
+// CheckSameResult runs a command directly and through the gateway at once and compares exit codes and outputs. It
+// returns the gateway's result.
+func CheckSameResult(t *testing.T, bin string, d, g Kubectl, stdin string, args ...string) Result {
 	t.Helper()
 	var dr, gr Result
-	hurried := slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--request-timeout=") }) // it may be over before anything came
-	// A command that ends before its stdin does may lose its verdict in kube-apiserver, and its last words, either way.
-	hurried = hurried || stdin != "" && !slices.Contains(args, "cat") && !slices.Contains(args, "wc")
-	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); { // stderr of kubectl depends on time now and then, and nothing else does
+	// A short timeout may end a command before its first output.
+	mayDiffer := slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--request-timeout=") })
+	// kube-apiserver may lose the exit code and the last output of a command that ends before its stdin.
+	mayDiffer = mayDiffer || stdin != "" && !slices.Contains(args, "cat") && !slices.Contains(args, "wc")
+	// kubectl's stderr may depend on time, so only a difference there is retried.
+	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); {
 		dr, gr = RunTogether(t, bin, d, g, stdin, args...)
 		same := dr.Code == gr.Code && sortLines(dr.Stdout) == sortLines(gr.Stdout)
-		if !same && !hurried {
+		if !same && !mayDiffer {
 			break
 		}
 		if same && Normalize(dr.Stderr) == Normalize(gr.Stderr) {

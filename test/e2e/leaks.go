@@ -57,7 +57,8 @@ func NoteFiles(path string) {
 func NoteSecretsManager(t *testing.T, url string) (n int) {
 	t.Helper()
 	manager := secretsmanager.NewFromConfig(mototest.Config(url))
-	all := secretsmanager.NewListSecretsPaginator(manager, &secretsmanager.ListSecretsInput{IncludePlannedDeletion: aws.Bool(true)})
+	all := secretsmanager.NewListSecretsPaginator(manager,
+		&secretsmanager.ListSecretsInput{IncludePlannedDeletion: aws.Bool(true)})
 	for all.HasMorePages() {
 		page, err := all.NextPage(t.Context())
 		if err != nil {
@@ -67,7 +68,7 @@ func NoteSecretsManager(t *testing.T, url string) (n int) {
 			for id := range s.SecretVersionsToStages {
 				v, err := manager.GetSecretValue(t.Context(), &secretsmanager.GetSecretValueInput{SecretId: s.ARN, VersionId: &id})
 				if err != nil {
-					continue // of a secret that is deleted, which was noted before; or a version without a value yet
+					continue // the secret is deleted and noted before, or the version has no value yet
 				}
 				n += Secrets.Document("Secrets Manager: "+*s.Name, []byte(aws.ToString(v.SecretString)))
 			}

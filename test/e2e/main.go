@@ -32,12 +32,14 @@ import (
 // Clusters are member1 and member2, which the gateways of these tests have registered.
 var Clusters *cluster.Set
 
-// options turns the routing of aggregated APIs to endpoints off: then a kube-apiserver accepts Services with external
+// options disables the routing of aggregated APIs to endpoints. A kube-apiserver then accepts Services with external
 // names, and reaches a gateway on loopback.
-var options = cluster.Options{Clusters: []string{"member1", "member2"}, APIServerArgs: []string{"--enable-aggregator-routing=false"}}
+var options = cluster.Options{Clusters: []string{"member1", "member2"},
+	APIServerArgs: []string{"--enable-aggregator-routing=false"}}
 
-// Main runs the tests of an area on Clusters and exits. Call it from TestMain. The run fails if a test fails, the
-// shared gateway ends with an error, an audit event is malformed or missing, or the output shows a secret.
+// Main runs the tests of an area on Clusters and exits. Call it from TestMain. The run fails if a test fails or the
+// shared gateway ends with an error. It also fails if an audit event is malformed or missing, or if the output shows a
+// secret.
 func Main(m *testing.M) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(Printed, nil)))
 	code := cluster.Main(m, options, func(s *cluster.Set) {
@@ -112,7 +114,8 @@ func checkAudit(g *Gateway) error {
 		stages[e.Stage]++
 	}
 	// The gateway has ended, and so has every call and stream.
-	if stages[audit.ResponseComplete] < stages[audit.ResponseStarted] || stages[audit.ResponseComplete] == 0 || stages[audit.Panic] > 0 {
+	if stages[audit.ResponseComplete] < stages[audit.ResponseStarted] || stages[audit.ResponseComplete] == 0 ||
+		stages[audit.Panic] > 0 {
 		return fmt.Errorf("audit log: events by stage: %v", stages)
 	}
 	return nil

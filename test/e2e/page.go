@@ -39,7 +39,8 @@ func NewBrowserPage(t *testing.T) *BrowserPage {
 		}
 	})
 	t.Cleanup(func() { h.Stop(); <-h.Stopped })
-	if out, err := CLI(t, GrantYAML("member1", user), "apply", "-f", "-", "--store", "dir:"+filepath.Join(h.Dir, "data")); err != nil {
+	if out, err := CLI(t, GrantYAML("member1", user), "apply", "-f", "-", "--store", "dir:"+
+		filepath.Join(h.Dir, "data")); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
 	d := Direct("member1")
@@ -50,9 +51,11 @@ func NewBrowserPage(t *testing.T) *BrowserPage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &BrowserPage{Gateway: h, Issuer: i, Addr: HostOf(t, h.Kubeconfig), CAFile: WriteFile(t, string(pass.CAData)), Token: i.Token(t, user)}
+	p := &BrowserPage{Gateway: h, Issuer: i, Addr: HostOf(t, h.Kubeconfig), CAFile: WriteFile(t, string(pass.CAData)),
+		Token: i.Token(t, user)}
 	p.K = Kubectl{Context: "c", Kubeconfig: WriteFile(t, fmt.Sprintf(
-		"{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], contexts: [{name: c, context: {cluster: c}}]}",
+		"{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], "+
+			"contexts: [{name: c, context: {cluster: c}}]}",
 		"https://"+p.Addr+"/clusters/member1", base64.StdEncoding.EncodeToString(pass.CAData)))}
 	return p
 }

@@ -35,14 +35,15 @@ func Program(t *testing.T, pkg, name string, flags ...string) string {
 		t.Fatal(err)
 	}
 	defer func() { _ = dist.Close() }()
+	// A cleanup may be the first to need the program. The context of t has ended then.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), Patience)
+	defer cancel()
 	// Other packages of tests may build the same program now.
-	unlock, err := filelock.Lock(t.Context(), dist, ".lock", filelock.Exclusive)
+	unlock, err := filelock.Lock(ctx, dist, ".lock", filelock.Exclusive)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = unlock.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
-	defer cancel()
 	args := append([]string{"build", "-trimpath", "-ldflags", "-s -w"}, flags...)
 	build := exec.CommandContext(ctx, "go", append(args, "-o", path, "./"+pkg)...)
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")

@@ -30,7 +30,7 @@ var Dialects = []Dialect{
 // Session is a program that runs beside the test and is killed when the test ends.
 type Session struct {
 	t      *testing.T
-	What   string
+	Name   string
 	Cmd    *exec.Cmd
 	Stdin  io.WriteCloser
 	Lines  chan string // of standard output
@@ -39,7 +39,7 @@ type Session struct {
 }
 
 // WaitForLine returns the next line for which ok is true. The test fails if the program ends first.
-func (s *Session) WaitForLine(what string, ok func(line string) bool) string {
+func (s *Session) WaitForLine(description string, ok func(line string) bool) string {
 	s.t.Helper()
 	timeout := time.After(Patience)
 	var seen []string
@@ -52,9 +52,9 @@ func (s *Session) WaitForLine(what string, ok func(line string) bool) string {
 			if seen = append(seen, line); more {
 				continue
 			}
-			s.t.Fatalf("%s ended before %s\n%s\n%s", s.What, what, strings.Join(seen, "\n"), s.Stderr)
+			s.t.Fatalf("%s ended before %s\n%s\n%s", s.Name, description, strings.Join(seen, "\n"), s.Stderr)
 		case <-timeout:
-			s.t.Fatalf("%s: no %s within %s\n%s\n%s", s.What, what, Patience, strings.Join(seen, "\n"), s.Stderr)
+			s.t.Fatalf("%s: no %s within %s\n%s\n%s", s.Name, description, Patience, strings.Join(seen, "\n"), s.Stderr)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func (s *Session) ExitCode() int {
 	select {
 	case <-s.done:
 	case <-time.After(Patience):
-		s.t.Fatalf("%s does not end\n%s", s.What, s.Stderr)
+		s.t.Fatalf("%s does not end\n%s", s.Name, s.Stderr)
 	}
 	return s.Cmd.ProcessState.ExitCode()
 }
@@ -83,13 +83,15 @@ func (s *Session) ExitCode() int {
 // Start starts a kubectl as a Session.
 func (k Kubectl) Start(t *testing.T, bin string, args ...string) *Session {
 	t.Helper()
-	return startCommand(t, "kubectl "+strings.Join(args, " "), func(ctx context.Context) *exec.Cmd { return k.Command(ctx, t, bin, args...) })
+	return startCommand(t, "kubectl "+strings.Join(args, " "), func(ctx context.Context) *exec.Cmd {
+		return k.Command(ctx, t, bin, args...)
+	})
 }
 
 // startCommand starts a command as a Session of at most 15 minutes.
-func startCommand(t *testing.T, what string, command func(ctx context.Context) *exec.Cmd) *Session {
+func startCommand(t *testing.T, name string, command func(ctx context.Context) *exec.Cmd) *Session {
 	t.Helper()
-	s := &Session{t: t, What: what, Lines: make(chan string, 1000), Stderr: &waittest.Buffer{}, done: make(chan struct{})}
+	s := &Session{t: t, Name: name, Lines: make(chan string, 1000), Stderr: &waittest.Buffer{}, done: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	s.Cmd = command(ctx)
 	s.Cmd.Stderr = io.MultiWriter(s.Stderr, Printed)

@@ -10,7 +10,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// Patience bounds every wait of these tests. It is much longer than any step takes.
+// Patience bounds every wait of these tests. It is much longer than any step needs.
 const Patience = waittest.Patience
 
 // WaitForValue waits until get returns want. A failure names the last value.

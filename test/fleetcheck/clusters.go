@@ -86,14 +86,15 @@ func (w *world) startGateway(ctx context.Context) error {
 	pass := filepath.Join(w.dir, "pass")
 	cfg := &server.Config{
 		Listen: "127.0.0.1:0", TunnelListen: "127.0.0.1:0", Data: filepath.Join(w.dir, "data"), Functions: server.Inline,
-		Kubeconfig: pass, Register: w.set.KubeconfigFile(), DrainTimeout: time.Second, LogTo: w.log,
+		Kubeconfig: pass, Register: w.set.KubeconfigFile(), DrainTimeout: time.Second,
 	}
 	cfg.FleetDeadline = fleetDeadline
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w.stop = stop
 	<-w.ended
 	ready := make(chan struct{})
-	go func() { w.ended <- server.Run(serving, cfg, w.log, func() { close(ready) }) }()
+	out := server.Output{Progress: w.log, Log: w.log}
+	go func() { w.ended <- server.Run(serving, cfg, out, func() { close(ready) }) }()
 	select {
 	case <-ready:
 	case err := <-w.ended:
@@ -167,14 +168,14 @@ func (w *world) ownVersions(version string) map[string]string {
 
 // warnings returns the last warnings and errors in the gateway's log.
 func (w *world) warnings() string {
-	const kept = 20
+	const maxLines = 20
 	var lines []string
 	for line := range strings.Lines(w.log.String()) {
 		if strings.Contains(line, "WARN") || strings.Contains(line, "ERROR") {
 			lines = append(lines, head([]byte(line)))
 		}
 	}
-	return strings.Join(lines[max(0, len(lines)-kept):], "")
+	return strings.Join(lines[max(0, len(lines)-maxLines):], "")
 }
 
 // close ends the gateway and the clusters, and removes their data.

@@ -99,21 +99,21 @@ func (r *runner) note(format string, args ...any) {
 	if r.verbose {
 		_, _ = fmt.Fprintln(r.out, line)
 	}
-	const kept = 40
-	if r.history = append(r.history, line); len(r.history) > kept {
+	const maxLines = 40
+	if r.history = append(r.history, line); len(r.history) > maxLines {
 		r.history = r.history[1:]
 	}
 }
 
 // summarize prints what the run did.
-func (r *runner) summarize(took time.Duration) {
+func (r *runner) summarize(elapsed time.Duration) {
 	c := r.counts
 	for _, w := range r.watchers {
 		relists, resumptions, events := w.counts()
 		c.relists, c.resumptions, c.watchEvs = c.relists+relists, c.resumptions+resumptions, c.watchEvs+events
 	}
 	_, _ = fmt.Fprintf(r.out, "%v: %d operations, %d pairs of writes, %d comparisons, %d faults of clusters\n",
-		took.Round(time.Second), r.ops, c.writes, c.checks, c.faults)
+		elapsed.Round(time.Second), r.ops, c.writes, c.checks, c.faults)
 	_, _ = fmt.Fprintf(r.out, "random objects: %d of %d accepted, of %d kinds of %d\n",
 		c.accepted, c.generated, len(c.acceptedKinds), len(c.generatedKinds))
 	_, _ = fmt.Fprintf(r.out, "watches: %d events, %d resumptions, %d new lists\n", c.watchEvs, c.resumptions, c.relists)

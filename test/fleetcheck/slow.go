@@ -31,12 +31,12 @@ func isUnavailable(code int) bool {
 }
 
 // wantUnavailable fails unless an answer is the error for a cluster that does not answer.
-func wantUnavailable(what string, a *answer) error {
+func wantUnavailable(operation string, a *answer) error {
 	if _, err := a.status(); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", operation, err)
 	}
 	if !isUnavailable(a.code) {
-		return fmt.Errorf("%s: code %d, want one of a cluster that does not answer: %s", what, a.code, head(a.body))
+		return fmt.Errorf("%s: code %d, want one of a cluster that does not answer: %s", operation, a.code, head(a.body))
 	}
 	return nil
 }

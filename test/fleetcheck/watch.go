@@ -114,7 +114,7 @@ func (w *watcher) list(ctx context.Context) error {
 
 // remember keeps the version of now and the objects that it covers. The caller has locked mu.
 func (w *watcher) remember(version string) {
-	const kept = 20
+	const maxMarks = 20
 	own := w.r.ownVersions(version)
 	if own == nil { // a single cluster's: no event of it has the version from before
 		w.covered, w.own = maps.Clone(w.state), map[string]string{}
@@ -128,7 +128,7 @@ func (w *watcher) remember(version string) {
 		maps.Copy(w.covered, part(w.state, cluster))
 	}
 	w.marks = append(w.marks, mark{version, maps.Clone(w.covered), maps.Clone(w.own), time.Now()})
-	if len(w.marks) > kept {
+	if len(w.marks) > maxMarks {
 		w.marks = w.marks[1:]
 	}
 }

@@ -47,7 +47,7 @@ func TestRelativeLinksResolve(t *testing.T) {
 // TestNamedPagesExist: help texts, error messages and comments name pages by paths from the root of the repository. A
 // user must find these pages.
 func TestNamedPagesExist(t *testing.T) {
-	named := regexp.MustCompile(`(?:^|[^\w/.-])(docs/[\w/-]+\.(?:md|dot|svg))`)
+	named := regexp.MustCompile("(?m)(?:^|[\\s\"'`(\\[<:,;])/?(docs/[\\w/-]+\\.(?:md|dot|svg))")
 	found := 0
 	files := sourceFiles(t)
 	for name, content := range files {

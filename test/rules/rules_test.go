@@ -57,7 +57,7 @@ var folderImports = map[string][]string{
 // sharedLayers are the packages of shared from top to bottom: each may import only those after it. A package below one
 // of them has the layer of its parent.
 var sharedLayers = []string{
-	"control", "gatewaytest", "gateway", "registration", "stores", "health", "fleet", "forward", "lambdahttp",
+	"assembly", "control", "gatewaytest", "gateway", "registration", "stores", "health", "fleet", "forward", "lambdahttp",
 	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki", "objects", "secrets", "limits", "route", "status",
 	"awsclient", "cache", "config", "filelock", "leaktest", "pipetest", "alloctest", "storesuite", "metrictest", "waittest", "api",
 }
@@ -141,7 +141,8 @@ func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
 		"github.com/aws/aws-sdk-go-v2/service/dynamodb/schemas",
 		"github.com/aws/aws-sdk-go-v2/service/secretsmanager/schemas",
 	}
-	for _, name := range []string{"fleet", "proxy", "rotate"} {
+	ofOneCluster := append([]string{module + "shared/fleet", module + "shared/assembly/fleetconfig"}, banned...)
+	for name, banned := range map[string][]string{"fleet": banned, "proxy": ofOneCluster, "rotate": ofOneCluster} {
 		fn := "./functions/" + name + "/bootstrap"
 		for _, p := range list(t, "-deps", "-tags", "lambda.norpc", fn) {
 			for _, b := range banned {

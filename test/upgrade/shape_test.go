@@ -17,20 +17,20 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestWrittenAsBefore holds: what is written today has the shape of what the newest format has, so that the version before reads it while
-// both run. Who changes it adds a format, and makes sure that the version before can read that, too: mostly by reading it in one version
-// and writing it in the next.
+// TestWrittenAsBefore compares the data that the code writes today with the newest format. If this fails, the version
+// before cannot read the stores during a deployment. A change of the data needs a new format that the version before
+// can read, too. The usual solution is to read it in one version and to write it in the next.
 func TestWrittenAsBefore(t *testing.T) {
 	all := formats(t)
 	today := t.TempDir()
-	write(t, today)
+	writeFormat(t, today)
 	before := shapes(t, all[len(all)-1])
 	if diff := cmp.Diff(before, shapes(t, today)); diff != "" {
 		t.Errorf("before, and today:\n%s", diff)
 	}
 }
 
-// shapes are the files below dir by their paths, as lines in the order of the alphabet, without what is made anew each time.
+// shapes returns the files below dir by their paths, as sorted lines without generated values.
 func shapes(t *testing.T, dir string) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -49,7 +49,7 @@ func shapes(t *testing.T, dir string) map[string][]string {
 				parts = append(parts, part)
 			}
 		case strings.HasSuffix(name, ".key"): // PEM of random bytes
-		case name == "objects.log": // a checksum, and JSON
+		case name == "objects.log": // each line is a checksum and JSON
 			for line := range strings.Lines(string(data)) {
 				_, record, _ := strings.Cut(strings.TrimSpace(line), " ")
 				parts = append(parts, record)
@@ -59,12 +59,13 @@ func shapes(t *testing.T, dir string) map[string][]string {
 			err = json.Unmarshal(data, &table)
 			parts = table.Items
 		case strings.HasSuffix(name, ".pem"):
-			c := parse(t, data)
+			c := parseCertificate(t, data)
 			var extensions []string
 			for _, e := range c.Extensions {
 				extensions = append(extensions, e.Id.String())
 			}
-			parts = append(parts, fmt.Sprint(c.Subject, c.SignatureAlgorithm, c.KeyUsage, c.ExtKeyUsage, c.URIs, c.DNSNames, extensions))
+			parts = append(parts, fmt.Sprint(c.Subject, c.SignatureAlgorithm, c.KeyUsage, c.ExtKeyUsage, c.URIs, c.DNSNames,
+				extensions))
 		case name == "secrets.yaml":
 			var secrets map[string]any
 			err = yaml.Unmarshal(data, &secrets)
@@ -89,22 +90,23 @@ func shapes(t *testing.T, dir string) map[string][]string {
 	return all
 }
 
-// made are what is another each time, or may be, in the order in which it is looked for: UIDs; serial numbers; keys and signatures; and, as
-// the whole of a string, revisions in the log, and how long a pass is good for.
-var made = []*regexp.Regexp{
+// generatedValues match values that differ in each run, in the order of the replacements: UIDs, serial numbers, keys
+// and signatures. The last one matches whole strings: revisions in the log, and lifetimes and expiries of passes.
+var generatedValues = []*regexp.Regexp{
 	regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`),
 	regexp.MustCompile(`[0-9a-f]{16,}`),
 	regexp.MustCompile(`[A-Za-z0-9+/=_-]{40,}`),
 	regexp.MustCompile(`^([0-9]{20}|[0-9]+h0m0s|[0-9-]+T[0-9:]+Z)$`),
 }
 
-// shape is a value of JSON without numbers, whose order is by chance, and what is made; documents in strings are opened.
+// shape returns a JSON value without numbers, whose order varies, and without generated values. It decodes documents in
+// strings.
 func shape(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		out := map[string]any{}
 		for k, e := range v {
-			if out[k] = shape(e); k == "N" { // as DynamoDB has numbers
+			if out[k] = shape(e); k == "N" { // DynamoDB's type of numbers
 				out[k] = 0
 			}
 		}
@@ -118,13 +120,13 @@ func shape(v any) any {
 	case float64:
 		return 0
 	case string:
-		for _, text := range opened(v) {
+		for _, text := range decodings(v) {
 			var document map[string]any
 			if bytes.HasPrefix(text, []byte("{")) && json.Unmarshal(text, &document) == nil {
 				return shape(document)
 			}
 		}
-		for _, m := range made {
+		for _, m := range generatedValues {
 			v = m.ReplaceAllString(v, "*")
 		}
 		return v
@@ -132,8 +134,8 @@ func shape(v any) any {
 	return v
 }
 
-// opened is a string as it is, and as base64.
-func opened(s string) [][]byte {
+// decodings returns a string unchanged, and decoded from base64 where that is possible.
+func decodings(s string) [][]byte {
 	all := [][]byte{[]byte(s)}
 	for _, e := range []*base64.Encoding{base64.StdEncoding, base64.RawURLEncoding} {
 		if b, err := e.DecodeString(s); err == nil {

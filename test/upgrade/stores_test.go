@@ -20,7 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
 
-// restoreDir is the stores of a format as directories. (Their modes are not kept with the sources.)
+// restoreDir returns the stores of a format as directories. It sets their modes, which git does not store.
 func restoreDir(t *testing.T, format string) *stores.Stores {
 	t.Helper()
 	from, to := filepath.Join(format, "dir"), t.TempDir()
@@ -47,22 +47,22 @@ func restoreDir(t *testing.T, format string) *stores.Stores {
 	return st
 }
 
-// restoreAWS is the stores of a format on a moto.
+// restoreAWS returns the stores of a format on moto.
 func restoreAWS(t *testing.T, format string) *stores.Stores {
 	t.Helper()
-	url, st := moto(t)
+	url, st := startMoto(t)
 	var scan struct{ Items []json.RawMessage }
-	if err := json.Unmarshal([]byte(read(t, format, "table.json")), &scan); err != nil {
+	if err := json.Unmarshal([]byte(readFile(t, format, "table.json")), &scan); err != nil {
 		t.Fatal(err)
 	}
 	for _, item := range scan.Items {
-		dynamo(t, url, "PutItem", `{"TableName": "`+prefix+`-objects", "Item": `+string(item)+`}`)
+		callDynamoDB(t, url, "PutItem", `{"TableName": "`+prefix+`-objects", "Item": `+string(item)+`}`)
 	}
-	var kept map[string]string
-	if err := yaml.Unmarshal([]byte(read(t, format, "secrets.yaml")), &kept); err != nil {
+	var values map[string]string
+	if err := yaml.Unmarshal([]byte(readFile(t, format, "secrets.yaml")), &values); err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range kept {
+	for name, value := range values {
 		if _, err := st.Secrets.Create(t.Context(), name, secrets.NewValue([]byte(value)), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -70,8 +70,8 @@ func restoreAWS(t *testing.T, format string) *stores.Stores {
 	return st
 }
 
-// moto is an AWS with stores that hold nothing yet.
-func moto(t *testing.T) (string, *stores.Stores) {
+// startMoto starts an emulator of AWS with empty stores. It returns its URL and the stores.
+func startMoto(t *testing.T) (string, *stores.Stores) {
 	t.Helper()
 	srv, err := mototest.Start()
 	if err != nil {
@@ -79,7 +79,8 @@ func moto(t *testing.T) (string, *stores.Stores) {
 	}
 	t.Cleanup(srv.Close)
 	for k, v := range map[string]string{
-		"AWS_ENDPOINT_URL": srv.URL, "AWS_REGION": mototest.Config(srv.URL).Region, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+		"AWS_ENDPOINT_URL": srv.URL, "AWS_REGION": mototest.Config(srv.URL).Region, "AWS_ACCESS_KEY_ID": "test",
+		"AWS_SECRET_ACCESS_KEY": "test",
 	} {
 		t.Setenv(k, v)
 	}
@@ -93,14 +94,15 @@ func moto(t *testing.T) (string, *stores.Stores) {
 	return srv.URL, st
 }
 
-// dynamo makes a call of DynamoDB as it is, without the store's own code.
-func dynamo(t *testing.T, url, operation, body string) []byte {
+// callDynamoDB calls an operation of DynamoDB without the store's code.
+func callDynamoDB(t *testing.T, url, operation, body string) []byte {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20200101/"+os.Getenv("AWS_REGION")+"/dynamodb/aws4_request, SignedHeaders=host, Signature=0")
+	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20200101/"+os.Getenv("AWS_REGION")+
+		"/dynamodb/aws4_request, SignedHeaders=host, Signature=0")
 	req.Header.Set("Content-Type", "application/x-amz-json-1.0")
 	req.Header.Set("X-Amz-Target", "DynamoDB_20120810."+operation)
 	resp, err := http.DefaultClient.Do(req)
@@ -108,14 +110,14 @@ func dynamo(t *testing.T, url, operation, body string) []byte {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
+	response, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, %v, %s", operation, resp.Status, err, answer)
+		t.Fatalf("%s: %s, %v, %s", operation, resp.Status, err, response)
 	}
-	return answer
+	return response
 }
 
-func read(t *testing.T, format, name string) string {
+func readFile(t *testing.T, format, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(format, name))
 	if err != nil {
@@ -124,12 +126,12 @@ func read(t *testing.T, format, name string) string {
 	return string(data)
 }
 
-func certificate(t *testing.T, format, name string) *x509.Certificate {
+func readCertificate(t *testing.T, format, name string) *x509.Certificate {
 	t.Helper()
-	return parse(t, []byte(read(t, format, name)))
+	return parseCertificate(t, []byte(readFile(t, format, name)))
 }
 
-func parse(t *testing.T, data []byte) *x509.Certificate {
+func parseCertificate(t *testing.T, data []byte) *x509.Certificate {
 	t.Helper()
 	block, _ := pem.Decode(data)
 	if block == nil {

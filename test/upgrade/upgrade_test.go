@@ -1,8 +1,11 @@
-// Package upgrade holds that what earlier versions stored and handed out is still understood: while a deploy is under way, functions
-// and bridges of two versions share the stores, and credentials live for days.
+// Package upgrade tests that the code reads the stores and the credentials of earlier versions. During a deployment,
+// functions and bridges of two versions share the stores. Credentials are valid for days.
 //
-// testdata has a directory for each format: both stores, as directories and as AWS keeps them, and credentials. They were written once,
-// by -update FORMAT, and are never written again; a change that does not read them needs another way. Their numbers have no gaps.
+// testdata has a directory for each format: both stores, as directories and as AWS stores them, and credentials.
+// Invariants:
+//   - A format is written once, by -update FORMAT, and never changed.
+//   - Each later version reads all formats.
+//   - The numbers of the formats have no gaps.
 package upgrade
 
 import (
@@ -48,37 +51,41 @@ var update = flag.String("update", "", "write this format, such as format1, as t
 const (
 	gatewayURL = "https://clusterpass.example.com"
 	tunnelURL  = "https://bridge.internal:8444"
-	prefix     = "upgraded" // of the installation on AWS
+	prefix     = "upgraded" // names the installation on AWS
 )
 
-// then is when the credentials were made.
-var then = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+// issuedAt is the time when the credentials were created.
+var issuedAt = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-func now() time.Time { return then.Add(time.Hour) }
+func now() time.Time { return issuedAt.Add(time.Hour) }
 
+// TestFormats reads the stores and the credentials of each format. If this fails, an upgrade loses clusters, grants or
+// passes, or disconnects agents.
 func TestFormats(t *testing.T) {
 	if *update != "" {
-		write(t, filepath.Join("testdata", *update))
+		writeFormat(t, filepath.Join("testdata", *update))
 	}
 	for i, dir := range formats(t) {
 		for kind, restore := range map[string]func(*testing.T, string) *stores.Stores{"dir": restoreDir, "aws": restoreAWS} {
 			t.Run(filepath.Base(dir)+"/"+kind, func(t *testing.T) {
 				st := restore(t, dir)
-				// As every program that signs passes does when it starts.
+				// Each program that signs passes does this at its start.
 				if err := (&passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, Now: now}).PublishAll(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				if i > 0 { // format1 is older than private clusters
 					checkPrivate(t, dir, st)
-					checkAgent(t, dir, st, i > 1) // in format2 credentials were bound to no key
+					checkAgent(t, dir, st, i > 1) // format2 has credentials without a key
 				}
-				check(t, dir, st)
+				checkCluster(t, st)
+				checkCredentials(t, dir, st)
+				checkRevisions(t, st)
 			})
 		}
 	}
 }
 
-// formats are the directories of all formats in the order of their numbers, which that of their names is not.
+// formats returns the directories of all formats in the order of their numbers.
 func formats(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir("testdata")
@@ -95,17 +102,19 @@ func formats(t *testing.T) []string {
 	return dirs
 }
 
-// check reads what fill wrote, but for what checkPrivate does, by the code of today.
-func check(t *testing.T, dir string, st *stores.Stores) {
+// checkCluster reads the public cluster, the grant and the registry that fill wrote.
+func checkCluster(t *testing.T, st *stores.Stores) {
 	t.Helper()
 	ctx := t.Context()
-	members := cluster.NewMembers(cluster.Config{Objects: st.Objects, Secrets: st.Secrets, Policy: cluster.DialPolicy{AllowLoopback: true}})
+	members := cluster.NewMembers(cluster.Config{Objects: st.Objects, Secrets: st.Secrets,
+		Policy: cluster.DialPolicy{AllowLoopback: true}})
 	defer members.Close()
 	m, err := members.Get(ctx, "member1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Server.String() != "https://member1.example.com:6443" || m.Cluster.Labels["env"] != "prod" || m.Cluster.Spec.SyncMode != clusterv1alpha1.Push {
+	if m.Server.String() != "https://member1.example.com:6443" || m.Cluster.Labels["env"] != "prod" ||
+		m.Cluster.Spec.SyncMode != clusterv1alpha1.Push {
 		t.Errorf("member1 is %s, %+v", m.Server, m.Cluster)
 	}
 
@@ -128,26 +137,37 @@ func check(t *testing.T, dir string, st *stores.Stores) {
 		t.Fatal(err)
 	}
 	scope := func(resource, kind string) registry.Scope {
-		return registry.ScopeOf([]searchv1alpha1.ResourceRegistry{r}, m.Cluster, registry.Kind{APIVersion: "v1", Resource: resource, Kind: kind})
+		return registry.ScopeOf([]searchv1alpha1.ResourceRegistry{r}, m.Cluster,
+			registry.Kind{APIVersion: "v1", Resource: resource, Kind: kind})
 	}
 	if !scope("pods", "Pod").Takes("default") || scope("secrets", "Secret").Takes("default") {
 		t.Errorf("the registry takes in %+v and %+v", scope("pods", "Pod"), scope("secrets", "Secret"))
 	}
+}
 
+// checkCredentials verifies the pass, the certificate and the revoked certificate that fill wrote.
+func checkCredentials(t *testing.T, dir string, st *stores.Stores) {
+	t.Helper()
+	ctx := t.Context()
 	verifier := passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Now: now})
-	user, err := verifier.AuthenticateToken(ctx, strings.TrimSpace(read(t, dir, "token")))
+	user, err := verifier.AuthenticateToken(ctx, strings.TrimSpace(readFile(t, dir, "token")))
 	if err != nil || user.Name != "ann" || user.Scope == nil {
 		t.Errorf("the token is %+v, %v", user, err)
 	}
-	good, revoked := certificate(t, dir, "good.pem"), certificate(t, dir, "revoked.pem")
+	good, revoked := readCertificate(t, dir, "good.pem"), readCertificate(t, dir, "revoked.pem")
 	if err := verifier.Certificate(ctx, good, &identity.User{Name: "ann"}); err != nil {
 		t.Errorf("the certificate is refused: %v", err)
 	}
 	if verifier.Certificate(ctx, revoked, &identity.User{Name: "ann"}) == nil {
 		t.Error("the revoked certificate is taken")
 	}
+}
 
-	// Watches go on from the revisions that clients have.
+// checkRevisions watches from a revision of the stored log and updates an object. Watches and conditional writes of
+// clients must continue after an upgrade.
+func checkRevisions(t *testing.T, st *stores.Stores) {
+	t.Helper()
+	ctx := t.Context()
 	var events int
 	enough := errors.New("enough")
 	if rev, err := st.Objects.Revision(ctx); err != nil || rev < 6 {
@@ -160,7 +180,6 @@ func check(t *testing.T, dir string, st *stores.Stores) {
 	}, nil); !errors.Is(err, enough) {
 		t.Errorf("the log: %d events, %v", events, err)
 	}
-	// And what is written now continues what was written then.
 	old, err := st.Objects.Get(ctx, clusterv1alpha1.Prefix+"member1")
 	if err != nil {
 		t.Fatal(err)
@@ -171,14 +190,14 @@ func check(t *testing.T, dir string, st *stores.Stores) {
 	}
 }
 
-// checkAgent connects and renews as the agent whose credential fill wrote. If it failed, an upgrade of the gateway
-// would lock agents out.
+// checkAgent connects and renews as the agent whose credential fill wrote. If this fails, an upgrade of the gateway
+// disconnects agents for good.
 func checkAgent(t *testing.T, dir string, st *stores.Stores, isBound bool) {
 	t.Helper()
 	ctx := t.Context()
-	own := possession.Credential{Token: secrets.NewValue([]byte(strings.TrimSpace(read(t, dir, "agent.token"))))}
+	own := possession.Credential{Token: secrets.NewValue([]byte(strings.TrimSpace(readFile(t, dir, "agent.token"))))}
 	if isBound {
-		key, err := possession.ParseKey(secrets.NewValue([]byte(read(t, dir, "agent.key"))))
+		key, err := possession.ParseKey(secrets.NewValue([]byte(readFile(t, dir, "agent.key"))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +220,8 @@ func checkAgent(t *testing.T, dir string, st *stores.Stores, isBound bool) {
 	} else if err := agent.Recheck(ctx); err != nil || agent.TTL != passes.MaxTTL || agent.Ending() {
 		t.Errorf("the agent is %+v, %v", agent, err)
 	}
-	replaced := possession.Credential{Token: secrets.NewValue([]byte(strings.TrimSpace(read(t, dir, "replaced.token"))))}
+	replaced := possession.Credential{
+		Token: secrets.NewValue([]byte(strings.TrimSpace(readFile(t, dir, "replaced.token"))))}
 	if _, err := connect(replaced); err == nil {
 		t.Error("an agent is accepted whose cluster has joined again since")
 	}
@@ -218,7 +238,7 @@ func checkAgent(t *testing.T, dir string, st *stores.Stores, isBound bool) {
 	}
 }
 
-// checkPrivate reads what fill wrote of a private cluster.
+// checkPrivate reads the private cluster and its tunnel credentials that fill wrote.
 func checkPrivate(t *testing.T, dir string, st *stores.Stores) {
 	t.Helper()
 	ctx := t.Context()
@@ -228,18 +248,19 @@ func checkPrivate(t *testing.T, dir string, st *stores.Stores) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := m.Cluster.Spec; m.Server.String() != "https://private1.example.com:6443" || s.SyncMode != clusterv1alpha1.Pull || s.ProxyURL != tunnelURL {
+	if s := m.Cluster.Spec; m.Server.String() != "https://private1.example.com:6443" ||
+		s.SyncMode != clusterv1alpha1.Pull || s.ProxyURL != tunnelURL {
 		t.Errorf("private1 is %s, %+v", m.Server, m.Cluster)
 	}
 
 	verifier := passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Now: now})
-	if err := verifier.VerifyTunnelCertificate(ctx, certificate(t, dir, "tunnel.pem")); err != nil {
+	if err := verifier.VerifyTunnelCertificate(ctx, readCertificate(t, dir, "tunnel.pem")); err != nil {
 		t.Errorf("the tunnel port's certificate is refused: %v", err)
 	}
-	// What functions connect to the tunnel port with is good for a minute.
-	atThen := func() time.Time { return then }
-	verifier = passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Now: atThen})
-	connect := strings.TrimSpace(read(t, dir, "tunnel.token"))
+	// Tokens for the tunnel port are valid for a minute.
+	atIssue := func() time.Time { return issuedAt }
+	verifier = passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, Now: atIssue})
+	connect := strings.TrimSpace(readFile(t, dir, "tunnel.token"))
 	if err := verifier.VerifyTunnelToken(ctx, connect, "private1"); err != nil {
 		t.Errorf("who connects to the tunnel port is refused: %v", err)
 	}
@@ -248,7 +269,7 @@ func checkPrivate(t *testing.T, dir string, st *stores.Stores) {
 	}
 }
 
-// fill writes one of everything that is kept, and returns one of everything that is handed out, by the names of files.
+// fill writes one object and one secret of each kind. It returns one credential of each kind by the name of its file.
 func fill(t *testing.T, st *stores.Stores) map[string][]byte {
 	t.Helper()
 	ctx := t.Context()
@@ -256,57 +277,13 @@ func fill(t *testing.T, st *stores.Stores) map[string][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	meta := func(name string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Name: name, UID: "5f0e3a52-4d42-4b8a-9d0f-0f6a3ad2c001", CreationTimestamp: metav1.NewTime(then)}
-	}
-	registered := func(name string, mode clusterv1alpha1.SyncMode) *clusterv1alpha1.Cluster {
-		server := "https://" + name + ".example.com:6443"
-		kubeconfig := `apiVersion: v1
-kind: Config
-current-context: a
-contexts: [{name: a, context: {cluster: a, user: a}}]
-clusters: [{name: a, cluster: {server: "` + server + `", certificate-authority-data: ` + base64.StdEncoding.EncodeToString(ca.PEM()) + `}}]
-users: [{name: a, user: {token: of-a-test}}]
-`
-		secret := clusterv1alpha1.NewSecretName(name, "x7k2p")
-		if _, err := st.Secrets.Create(ctx, secret, secrets.NewValue([]byte(kubeconfig)), map[string]string{"cluster": name}); err != nil {
-			t.Fatal(err)
-		}
-		return &clusterv1alpha1.Cluster{ObjectMeta: meta(name), Spec: clusterv1alpha1.ClusterSpec{
-			SyncMode: mode, APIEndpoint: server, SecretRef: &clusterv1alpha1.LocalSecretReference{Name: secret}, Region: "eu",
-		}}
-	}
-	member, private := registered("member1", clusterv1alpha1.Push), registered("private1", clusterv1alpha1.Pull)
-	member.Labels = map[string]string{"env": "prod"}
-	private.Spec.ProxyURL = tunnelURL
-	for key, v := range map[string]any{
-		clusterv1alpha1.Prefix + "member1":  member,
-		clusterv1alpha1.Prefix + "private1": private,
-		access.RolePrefix + "readers": rbacv1.ClusterRole{ObjectMeta: meta("readers"), Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{access.ClusterGroup}, Resources: []string{"clusters/proxy"}, ResourceNames: []string{"member1"}, Verbs: []string{"get"},
-		}}},
-		access.BindingPrefix + "readers": rbacv1.ClusterRoleBinding{
-			ObjectMeta: meta("readers"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "readers"},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "ann"}},
-		},
-		searchv1alpha1.Prefix + "pods": searchv1alpha1.ResourceRegistry{ObjectMeta: meta("pods"), Spec: searchv1alpha1.ResourceRegistrySpec{
-			ResourceSelectors: []searchv1alpha1.ResourceSelector{{APIVersion: "v1", Kind: "Pod"}},
-		}},
-	} {
-		value, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// What a later version adds is not for this one, and does not hinder it.
-		value = append(bytes.TrimSuffix(value, []byte("}")), `,"ofALaterVersion":{"a":[1]}}`...)
-		if _, err := st.Objects.Create(ctx, key, value); err != nil {
-			t.Fatal(err)
-		}
-	}
-
-	issuer := &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, CA: ca, Now: func() time.Time { return then }}
-	spec := v1alpha1.PassSpec{User: "ann", Clusters: []string{"member1"}, Verbs: []string{"get"}, TTL: metav1.Duration{Duration: passes.MaxTTL}}
-	made, err := issuer.Create(ctx, &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: "token"}, Spec: spec})
+	private := fillObjects(t, st, ca)
+	issuer := &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: gatewayURL, CA: ca, Now: func() time.Time {
+		return issuedAt
+	}}
+	spec := v1alpha1.PassSpec{User: "ann", Clusters: []string{"member1"}, Verbs: []string{"get"},
+		TTL: metav1.Duration{Duration: passes.MaxTTL}}
+	token, err := issuer.Create(ctx, &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: "token"}, Spec: spec})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +296,9 @@ users: [{name: a, user: {token: of-a-test}}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := issuer.RevokeCertificate(ctx, passes.Revocation{Serial: passes.Serial(parse(t, revoked)), User: "ann", Reason: "lost"}); err != nil {
+	if _, err := issuer.RevokeCertificate(ctx, passes.Revocation{Serial: passes.Serial(parseCertificate(t, revoked)),
+		User:   "ann",
+		Reason: "lost"}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -344,29 +323,91 @@ users: [{name: a, user: {token: of-a-test}}]
 	}
 	line := func(v secrets.Value) []byte { return append(v.Reveal(), '\n') }
 	return map[string][]byte{
-		"token": line(made.Token), "good.pem": cert.Certificate, "revoked.pem": revoked,
+		"token": line(token.Token), "good.pem": cert.Certificate, "revoked.pem": revoked,
 		"agent.token": line(agent.Token), "agent.key": key.Reveal(),
-		"replaced.token": line(replaced), "tunnel.token": line(connect), "tunnel.pem": shown(t, gateway.TunnelCertificate),
+		"replaced.token": line(replaced), "tunnel.token": line(connect),
+		"tunnel.pem": serverCertificate(t, gateway.TunnelCertificate),
 	}
 }
 
-// shown is the certificate that a TLS server shows, as PEM.
-func shown(t *testing.T, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) []byte {
+// fillObjects writes two clusters, a grant and a registry. It returns the private cluster.
+func fillObjects(t *testing.T, st *stores.Stores, ca *pki.CA) *clusterv1alpha1.Cluster {
+	t.Helper()
+	ctx := t.Context()
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, UID: "5f0e3a52-4d42-4b8a-9d0f-0f6a3ad2c001",
+			CreationTimestamp: metav1.NewTime(issuedAt)}
+	}
+	registered := func(name string, mode clusterv1alpha1.SyncMode) *clusterv1alpha1.Cluster {
+		server := "https://" + name + ".example.com:6443"
+		kubeconfig := `apiVersion: v1
+kind: Config
+current-context: a
+contexts: [{name: a, context: {cluster: a, user: a}}]
+clusters: [{name: a, cluster: {server: "` + server + `", certificate-authority-data: ` +
+			base64.StdEncoding.EncodeToString(ca.PEM()) + `}}]
+users: [{name: a, user: {token: of-a-test}}]
+`
+		secret := clusterv1alpha1.NewSecretName(name, "x7k2p")
+		if _, err := st.Secrets.Create(ctx, secret, secrets.NewValue([]byte(kubeconfig)),
+			map[string]string{"cluster": name}); err != nil {
+			t.Fatal(err)
+		}
+		return &clusterv1alpha1.Cluster{ObjectMeta: meta(name), Spec: clusterv1alpha1.ClusterSpec{
+			SyncMode: mode, APIEndpoint: server, SecretRef: &clusterv1alpha1.LocalSecretReference{Name: secret}, Region: "eu",
+		}}
+	}
+	member, private := registered("member1", clusterv1alpha1.Push), registered("private1", clusterv1alpha1.Pull)
+	member.Labels = map[string]string{"env": "prod"}
+	private.Spec.ProxyURL = tunnelURL
+	for key, v := range map[string]any{
+		clusterv1alpha1.Prefix + "member1":  member,
+		clusterv1alpha1.Prefix + "private1": private,
+		access.RolePrefix + "readers": rbacv1.ClusterRole{ObjectMeta: meta("readers"), Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{access.ClusterGroup}, Resources: []string{"clusters/proxy"}, ResourceNames: []string{"member1"},
+			Verbs: []string{"get"},
+		}}},
+		access.BindingPrefix + "readers": rbacv1.ClusterRoleBinding{
+			ObjectMeta: meta("readers"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+				Name: "readers"},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "ann"}},
+		},
+		searchv1alpha1.Prefix + "pods": searchv1alpha1.ResourceRegistry{ObjectMeta: meta("pods"),
+			Spec: searchv1alpha1.ResourceRegistrySpec{
+				ResourceSelectors: []searchv1alpha1.ResourceSelector{{APIVersion: "v1", Kind: "Pod"}},
+			}},
+	} {
+		value, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The code must ignore a field that a later version adds.
+		value = append(bytes.TrimSuffix(value, []byte("}")), `,"ofALaterVersion":{"a":[1]}}`...)
+		if _, err := st.Objects.Create(ctx, key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return private
+}
+
+// serverCertificate returns the certificate that a TLS server sends, as PEM.
+func serverCertificate(t *testing.T, readCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) []byte {
 	t.Helper()
 	near, far := net.Pipe()
 	defer func() { _ = near.Close() }()
 	go func() {
-		_ = tls.Server(far, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificate}).HandshakeContext(t.Context())
+		_ = tls.Server(far, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: readCertificate}).HandshakeContext(
+			t.Context())
 	}()
-	conn := tls.Client(near, &tls.Config{InsecureSkipVerify: true}) // it is looked at, not believed
+	conn := tls.Client(near, &tls.Config{InsecureSkipVerify: true}) // the test only reads the certificate
 	if err := conn.HandshakeContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: conn.ConnectionState().PeerCertificates[0].Raw})
 }
 
-// write makes the directory of a format. The secrets in it are nobody's.
-func write(t *testing.T, dir string) {
+// writeFormat creates the directory of a format. Its secrets are used nowhere else.
+func writeFormat(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -389,8 +430,8 @@ func write(t *testing.T, dir string) {
 		put(name, data)
 	}
 
-	// AWS keeps the same, so that one set of credentials does for both.
-	url, onAWS := moto(t)
+	// Both stores have the same content, so that the credentials are valid with both.
+	url, onAWS := startMoto(t)
 	copied := map[string]string{}
 	metas, err := st.Secrets.List(t.Context(), nil)
 	if err != nil {
@@ -404,7 +445,8 @@ func write(t *testing.T, dir string) {
 		copied[m.Name] = string(s.Value.Reveal())
 	}
 	for _, prefix := range []string{
-		clusterv1alpha1.Prefix, access.RolePrefix, access.BindingPrefix, searchv1alpha1.Prefix, v1alpha1.PassPrefix, v1alpha1.RevocationPrefix, v1alpha1.AgentPrefix,
+		clusterv1alpha1.Prefix, access.RolePrefix, access.BindingPrefix, searchv1alpha1.Prefix, v1alpha1.PassPrefix,
+		v1alpha1.RevocationPrefix, v1alpha1.AgentPrefix,
 		"keys/",
 	} {
 		page, err := st.Objects.List(t.Context(), prefix, 0, "")
@@ -422,7 +464,7 @@ func write(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	put("secrets.yaml", text)
-	table := dynamo(t, url, "Scan", `{"TableName": "`+prefix+`-objects"}`)
-	// The log is good for a day, this file for longer.
+	table := callDynamoDB(t, url, "Scan", `{"TableName": "`+prefix+`-objects"}`)
+	// Entries of the log expire after a day. The file must not expire.
 	put("table.json", regexp.MustCompile(`("expires": \{"N": ")\d+`).ReplaceAll(table, []byte("${1}4102444800")))
 }

@@ -16,11 +16,10 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
-	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/forward"
-	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
@@ -33,26 +32,21 @@ const (
 // Translator remembers which members need translation. It is safe for concurrent use.
 type Translator struct {
 	maxMessage int64
-	needed     *lru.Cache[string, time.Time] // by cluster/subresource; the value is the expiry
+	needed     *cache.Expiring[string, struct{}] // by cluster/subresource
 }
 
 // New returns a Translator that accepts messages of up to maxMessage bytes from clients. 0 means no limit.
 func New(maxMessage int64) *Translator {
-	needed, err := lru.New[string, time.Time](memory)
-	if err != nil {
-		panic(err) // memory is positive
-	}
-	return &Translator{maxMessage, needed}
+	return &Translator{maxMessage, cache.NewExpiring[string, struct{}](memory, nil)}
 }
 
 // Do works like forward.Do, and translates the request if the member refuses the client's websocket. It then hijacks
 // the connection through ws, which must write to the same client as w.
 func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error {
-	res := route.ParseResource(r.Method, c.Route.Path, c.Query)
 	offered := websocket.Subprotocols(r)
-	s := session{maxMessage: t.maxMessage, w: w, ws: ws, r: r, call: c}
+	s := &session{maxMessage: t.maxMessage, w: w, ws: ws, r: r, call: c}
 	var other func() (done bool, err error) // the translated alternative
-	kind := res.Subresource
+	kind := c.Resource.Subresource
 	switch {
 	case !websocket.IsWebSocketUpgrade(r):
 		return forward.Do(w, r, c)
@@ -72,30 +66,41 @@ func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Ca
 		if s.protocol == logBase64 {
 			s.framing = text.Base64
 		}
-	case res.Verb == "watch" && len(offered) <= 1: // kube-apiserver accepts any single protocol
+	case c.Resource.Verb == "watch" && len(offered) <= 1: // kube-apiserver accepts any single protocol
 		s.protocol, s.framing, other = strings.Join(offered, ""), text.Lines, s.plain
 	}
 	if other == nil || s.protocol == "" && len(offered) > 0 {
 		return forward.Do(w, r, c)
 	}
 	key := c.Route.Cluster + "/" + kind
-	if until, ok := t.needed.Get(key); ok && time.Now().Before(until) {
+	if _, ok := t.needed.Get(key); ok {
 		if done, err := other(); done || err != nil {
 			return err
 		}
 		t.needed.Remove(key) // the entry is wrong or outdated
 	}
-	c.Refused = func(resp *http.Response, by *cluster.Member) (bool, error) {
-		if slices.Contains(final, resp.StatusCode) {
-			return false, nil
-		}
-		s.call.Member = by
-		if aboutDialect(resp) {
-			s.switched = func() { t.needed.Add(key, time.Now().Add(memoryTTL)) }
-		}
-		return other()
-	}
+	remember := func() { t.needed.Add(key, struct{}{}, time.Now().Add(memoryTTL)) }
+	c.Fallback = &fallback{session: s, translate: other, remember: remember}
 	return forward.Do(w, r, c)
+}
+
+// fallback translates a request after the member has refused the client's websocket. It implements forward.Fallback.
+type fallback struct {
+	session   *session
+	translate func() (done bool, err error)
+	remember  func() // records that the member needs translation
+}
+
+// ServeRefused implements forward.Fallback.
+func (f *fallback) ServeRefused(resp *http.Response, by *cluster.Member) (done bool, err error) {
+	if slices.Contains(final, resp.StatusCode) {
+		return false, nil
+	}
+	f.session.call.Member = by
+	if aboutDialect(resp) {
+		f.session.switched = f.remember
+	}
+	return f.translate()
 }
 
 // final are status codes that do not depend on the protocol.
@@ -139,7 +144,9 @@ const logBase64 = "base64.binary.k8s.io"
 
 // plain sends the request by plain HTTP. The result is always final.
 func (s *session) plain() (done bool, err error) {
-	do := func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, s.call) }
+	call := s.call
+	call.Request = call.WithoutUpgrade()
+	do := func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, call) }
 	return true, text.Answer(s.w, s.ws, s.r, do, s.maxMessage, s.protocol, s.framing)
 }
 

@@ -22,7 +22,8 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
-// Bridge serves streams and drains them. It is safe for concurrent use.
+// Bridge serves streams and drains them. It implements gateway.Streamer and gateway.Admission. It is safe for
+// concurrent use.
 type Bridge struct {
 	Metrics *prometheus.Registry
 
@@ -49,7 +50,7 @@ func New(l Limits) *Bridge {
 	}
 	b.unverified = newUnverified(l, b.calls.refuse)
 	reg.MustRegister(b.caches)
-	b.text = &text.Endpoint{MaxMessage: l.MaxMessage, Carry: b.dialects.Do}
+	b.text = &text.Endpoint{MaxMessage: l.MaxMessage, Upgrades: b.dialects}
 	return b
 }
 
@@ -75,10 +76,10 @@ const (
 	auditRefused = "clusterpass_audit_refused_total"
 )
 
-// Stream implements gateway.Config.Stream. It forwards a request that stays open.
-func (b *Bridge) Stream(w http.ResponseWriter, r *http.Request, c forward.Call) (err error) {
+// ForwardStream implements gateway.Streamer.
+func (b *Bridge) ForwardStream(w http.ResponseWriter, r *http.Request, c forward.Call) (err error) {
 	info := streams.Info{
-		Kind:    streams.KindOf(r.Method, c.Route.Path, c.Query, r.Header),
+		Kind:    streams.KindOf(c.Request),
 		Cluster: c.Member.Cluster.Name,
 	}
 	if c.User != nil {
@@ -96,13 +97,13 @@ func (b *Bridge) Stream(w http.ResponseWriter, r *http.Request, c forward.Call) 
 	})
 }
 
-// Hold implements gateway.Config.Hold for a watch that do serves. Over a websocket, each event becomes a message.
-func (b *Bridge) Hold(w http.ResponseWriter, r *http.Request, user string, do gateway.Handler) error {
+// ServeWatch implements gateway.Streamer. Over a websocket, each event becomes a message.
+func (b *Bridge) ServeWatch(w http.ResponseWriter, r *http.Request, user string, serve gateway.Handler) error {
 	info := streams.Info{Kind: streams.Watch, User: identity.CallerKey(user, "")}
 	return b.carry(r, info, func(r *http.Request, s *streams.Stream) error {
 		w := s.ResponseWriter(w)
 		if !websocket.IsWebSocketUpgrade(r) {
-			return do(w, r)
+			return serve(w, r)
 		}
 		protocol := text.Protocol
 		if !text.Asked(r) {
@@ -113,7 +114,7 @@ func (b *Bridge) Hold(w http.ResponseWriter, r *http.Request, user string, do ga
 			}
 			protocol = strings.Join(offered, "")
 		}
-		return text.Answer(w, s.ForWebSocket(w), r, do, b.text.MaxMessage, protocol, text.Lines)
+		return text.Answer(w, s.ForWebSocket(w), r, serve, b.text.MaxMessage, protocol, text.Lines)
 	})
 }
 

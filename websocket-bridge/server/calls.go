@@ -33,10 +33,10 @@ func newCalls(l Limits, reg prometheus.Registerer) *calls {
 	return c
 }
 
-// Admit implements gateway.Config.Admit.
-func (b *Bridge) Admit(user, bearer string) (done func(), err error) {
+// AdmitCaller implements gateway.Admission.
+func (b *Bridge) AdmitCaller(user, bearer string) (release func(), err error) {
 	c := b.calls
-	done, reached := c.plain.Take(identity.CallerKey(user, bearer))
+	release, reached := c.plain.Take(identity.CallerKey(user, bearer))
 	switch reached {
 	case quota.Each:
 		return nil,
@@ -46,17 +46,17 @@ func (b *Bridge) Admit(user, bearer string) (done func(), err error) {
 		return nil,
 			c.refuse(string(reached), "the bridge has %d calls in flight, its limit; try again later", b.limits.MaxCalls)
 	}
-	return done, nil
+	return release, nil
 }
 
-// AdmitTo implements gateway.Config.AdmitTo.
-func (b *Bridge) AdmitTo(cluster string) (done func(), err error) {
-	done, reached := b.calls.toMember.Take(cluster)
+// AdmitToCluster implements gateway.Admission.
+func (b *Bridge) AdmitToCluster(cluster string) (release func(), err error) {
+	release, reached := b.calls.toMember.Take(cluster)
 	if reached != quota.None {
 		return nil, b.calls.refuse("cluster", "cluster %q has %d calls in flight, the limit for one cluster; try again later",
 			cluster, b.limits.MaxCallsPerMember)
 	}
-	return done, nil
+	return release, nil
 }
 
 func (c *calls) refuse(limit, format string, args ...any) error {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/audit"
 	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/gateway"
@@ -137,14 +138,15 @@ func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
 // TestCloudWatchLineOfTunnels: connections of the tunnel port count as open streams of the bridge.
 func TestCloudWatchLineOfTunnels(t *testing.T) {
-	b := New(Limits{MaxStreams: 4})
-	st, err := stores.Open(t.Context(), stores.Address{Kind: "dir", Where: t.TempDir()})
+	b := New(Limits{MaxStreams: 4, Recheck: time.Minute})
+	parts, err := assembly.Open(t.Context(), assembly.Env{
+		Store: stores.Address{Kind: "dir", Where: t.TempDir()}, URL: gatewayURL,
+	}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, token := enrol(t, st)
-	private := Private{MaxAgents: 1}.Agents(b, stores.Address{Kind: "dir"}, st, gatewayURL, time.Minute,
-		slog.New(slog.DiscardHandler))
+	keys, token := enrol(t, parts.Stores)
+	private := Private{MaxAgents: 1}.newAgents(b, parts)
 	t.Cleanup(private.Close)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

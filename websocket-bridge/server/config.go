@@ -3,19 +3,19 @@ package server
 import (
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/assembly"
+	"github.com/clusterpass/clusterpass/shared/assembly/apiconfig"
+	"github.com/clusterpass/clusterpass/shared/assembly/fleetconfig"
 	"github.com/clusterpass/clusterpass/shared/config"
-	"github.com/clusterpass/clusterpass/shared/control"
-	"github.com/clusterpass/clusterpass/shared/gateway"
-	"github.com/clusterpass/clusterpass/shared/gateway/many"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/websocket-bridge/streams"
 )
 
 // Config is the bridge's configuration.
 type Config struct {
-	gateway.Env
-	many.Settings
-	control.Options
+	assembly.Env
+	fleetconfig.Settings
+	apiconfig.Options
 	Limits
 	Private
 	TunnelListen string `envconfig:"CLUSTERPASS_TUNNEL_LISTEN" default:"127.0.0.1:8444" desc:"Listen address of the tunnel port, for the gateway's functions and other replicas. Keep it unreachable from outside." example:":8444"`

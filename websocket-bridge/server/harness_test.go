@@ -55,10 +55,10 @@ func serveFresh(t *testing.T, l Limits, drain Drain, fresh cluster.Freshness, h 
 	hs.handler = gateway.New(
 		gatewaytest.NewConfig(t, hs.Installation, gatewaytest.Options{Freshness: fresh, Configure: func(c *gateway.Config) {
 			c.Identity = identity.Chain{identity.X509{Roots: hs.CA.Pool(), Peer: identity.TLSPeer}}
-			c.Fleet, c.OwnToken, c.Recheck = nil, nil, 0
-			c.Stream, c.Admit = hs.bridge.Stream, hs.bridge.Admit
+			c.Fleet, c.Tokens, c.Recheck = nil, nil, 0
+			c.Streams, c.Admission = hs.bridge, hs.bridge
 			c.Origins = gateway.Origins{"https://console.example.com"}
-			c.Source, c.Unverified = l.Source, hs.bridge.Unverified()
+			c.Source = l.Source
 		}}))
 	certificate := httptest.NewTLSServer(nil) // which is started for its certificate alone
 	// started only for its certificate

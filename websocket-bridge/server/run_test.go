@@ -61,7 +61,7 @@ func newProgram(t *testing.T, drain time.Duration) *program {
 	cfg := &Config{}
 	must(config.Load(cfg))
 	p := &program{t: t, log: &waittest.Buffer{}, ended: make(chan error, 1)}
-	cfg.LogTo, cfg.DrainTimeout = p.log, drain
+	cfg.DrainTimeout = drain
 
 	st, err := stores.Open(t.Context(), cfg.Store)
 	must(err)
@@ -71,7 +71,7 @@ func newProgram(t *testing.T, drain time.Duration) *program {
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	finished := make(chan struct{})
-	go func() { defer close(finished); p.ended <- Run(ctx, cfg) }()
+	go func() { defer close(finished); p.ended <- Run(ctx, cfg, p.log) }()
 	t.Cleanup(func() { stop(); <-finished })
 	find := func(expr string) (found string) {
 		re := regexp.MustCompile(expr)

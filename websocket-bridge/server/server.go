@@ -13,93 +13,76 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"time"
 
-	"github.com/clusterpass/clusterpass/shared/gateway"
-	"github.com/clusterpass/clusterpass/shared/health"
+	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/limits"
-	"github.com/clusterpass/clusterpass/shared/passes"
-	"github.com/clusterpass/clusterpass/shared/passes/kmssigner"
 	"github.com/clusterpass/clusterpass/shared/pki"
-	"github.com/clusterpass/clusterpass/shared/stores"
 )
 
-// Run serves until ctx ends, and then drains.
-func Run(ctx context.Context, cfg *Config) (err error) {
+// Run serves until ctx ends, and then drains. The log goes to logTo, and to standard error if logTo is nil.
+func Run(ctx context.Context, cfg *Config, logTo io.Writer) (err error) {
 	peer := identity.TLSPeer
 	if cfg.MTLSHeader != "" {
 		peer = identity.ALBPeer(cfg.MTLSHeader, func(*http.Request) bool { return true })
 	}
 	cfg.Limits.Source = cmp.Or(cfg.Limits.Source, limits.ForwardedSource) // a load balancer connects to LISTEN
 	b := New(cfg.Limits)
-	env := cfg.Env
-	env.Stream, env.Hold, env.Admit, env.AdmitTo, env.Recheck = b.Stream, b.Hold, b.Admit, b.AdmitTo, cfg.Limits.Recheck
-	env.Source, env.Unverified = cfg.Limits.Source, b.Unverified()
-	env.Fleet, env.Root = cfg.Settings.Fleet, cfg.Options.Root(cfg.URL, cfg.ControlPlane)
-	env.Public = cfg.Options.Public(cfg.Authentication)
-	st, err := stores.Open(ctx, cfg.Store)
+	parts, err := assembly.Open(ctx, cfg.Env, logTo)
 	if err != nil {
 		return err
 	}
-	var logTo io.Writer = os.Stderr
-	if cfg.LogTo != nil {
-		logTo = cfg.LogTo
-	}
-	log := slog.New(slog.NewJSONHandler(logTo, &slog.HandlerOptions{Level: cfg.LogLevel}))
-	private := cfg.Agents(b, cfg.Store, st, string(cfg.URL), cfg.Limits.Recheck, log)
-	defer private.Close()
-	env.Tunnel = private
-	closePort, err := ListenTunnel(ctx, private, cfg.TunnelListen)
+	h, err := b.NewHandler(ctx, parts, HandlerConfig{
+		Fleet: cfg.Settings, API: cfg.Options, Private: cfg.Private, TunnelListen: cfg.TunnelListen, Peer: peer,
+	})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closePort()) }()
-	gw, members, err := env.Open(ctx, peer, nil)
-	if err != nil {
-		return err
-	}
-	defer members.Close()
-	defer func() { err = errors.Join(err, CloseGateway(gw)) }()
-	b.CountAudit(gw)
-	private.RecordTo(gw.AuditLog())
-	b.CountCaches(gw.CacheStats)
-	signer, err := kmssigner.Open(ctx, cfg.PassKMSKey)
-	if err != nil {
-		return err
-	}
-	defer Maintain(ctx, &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, Signer: signer}, log)()
-	defer Probe(ctx, &health.Prober{Objects: st.Objects, Members: members, Log: log}, cfg.ProbeInterval)()
+	defer func() { err = errors.Join(err, h.Close()) }()
 	ln, err := cfg.listen(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = ln.Close() }()
-	admin, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.AdminListen)
+	closeAdmin, err := b.serveAdmin(ctx, cfg, parts, ln.Addr())
 	if err != nil {
-		return fmt.Errorf("CLUSTERPASS_ADMIN_LISTEN: %w", err)
+		return err
 	}
-	adminSrv := cfg.HTTPServer(b.Admin(append(storeChecks(st.Secrets, st.Objects), listenerCheck(ln.Addr()))...))
-	log.Info("listening", "address", ln.Addr().String(), "admin", admin.Addr().String())
-	adminEnded := make(chan error, 1)
-	go func() { adminEnded <- adminSrv.Serve(admin) }()
+	defer func() { err = errors.Join(err, closeAdmin()) }() // after the drain, so that probes can follow it
 
 	if cfg.CloudWatch != "" {
 		printing, stop := context.WithCancel(context.WithoutCancel(ctx)) // until the drain ends
 		defer stop()
 		go b.cloudWatch(printing, os.Stdout, cfg.CloudWatch)
 	}
-	srv := cfg.HTTPServer(private.Handler(gw))
-	srv.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug) // mostly TLS handshakes
-	defer context.AfterFunc(ctx, func() { private.Drain(context.WithoutCancel(ctx)) })()
-	err = b.Serve(ctx, srv, func() error { return srv.Serve(ln) }, Drain{
-		Delay: cfg.DrainDelay, Timeout: cfg.DrainTimeout, Others: private.Wait,
+	srv := cfg.HTTPServer(h)
+	srv.ErrorLog = slog.NewLogLogger(parts.Log.Handler(), slog.LevelDebug) // mostly TLS handshakes
+	return b.Serve(ctx, srv, func() error { return srv.Serve(ln) }, Drain{
+		Delay: cfg.DrainDelay, Timeout: cfg.DrainTimeout, Others: h.Agents.Wait,
 	})
-	_ = adminSrv.Close() // last, so that probes can follow the drain
-	if adminErr := <-adminEnded; !errors.Is(adminErr, http.ErrServerClosed) {
-		err = errors.Join(err, adminErr)
+}
+
+// serveAdmin serves CLUSTERPASS_ADMIN_LISTEN until the returned function is called. addr is the address of the bridge's
+// own listener.
+func (b *Bridge) serveAdmin(
+	ctx context.Context, cfg *Config, p *assembly.Parts, addr net.Addr,
+) (closeAdmin func() error, err error) {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.AdminListen)
+	if err != nil {
+		return nil, fmt.Errorf("CLUSTERPASS_ADMIN_LISTEN: %w", err)
 	}
-	return err
+	checks := append(storeChecks(p.Stores.Secrets, p.Stores.Objects), listenerCheck(addr))
+	srv := cfg.HTTPServer(b.Admin(checks...))
+	p.Log.Info("listening", "address", addr.String(), "admin", ln.Addr().String())
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(ln) }()
+	return func() error {
+		_ = srv.Close()
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}, nil
 }
 
 // listen opens CLUSTERPASS_LISTEN.
@@ -119,14 +102,4 @@ func (c *Config) listen(ctx context.Context) (net.Listener, error) {
 		// required for upgrades
 		Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 	}), nil
-}
-
-// auditTimeout is the deadline for writing audit events at the end.
-const auditTimeout = 5 * time.Second
-
-// CloseGateway writes the audit events of completed requests and closes gw.
-func CloseGateway(gw *gateway.Gateway) error {
-	ctx, cancel := context.WithTimeout(context.Background(), auditTimeout) // all other contexts have ended
-	defer cancel()
-	return gw.Close(ctx)
 }

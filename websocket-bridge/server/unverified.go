@@ -11,8 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
+	"github.com/clusterpass/clusterpass/shared/cache"
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/limits"
 	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
@@ -33,7 +32,7 @@ type unverified struct {
 	unknown       *quota.Quota // by source
 	bodies        *quota.Quota // of accepted tokens, until the request's body has arrived
 	unknownBodies *quota.Quota // the same for unknown tokens, by source
-	accepted      *lru.Cache[tokenKey, time.Time]
+	accepted      *cache.Expiring[tokenKey, struct{}]
 	secret        [sha256.Size]byte // key of tokenKey; without it, hashes in a memory dump reveal nothing about tokens
 	calls         atomic.Uint64     // number of calls from unknown sources
 }
@@ -42,16 +41,12 @@ type unverified struct {
 type tokenKey [sha256.Size]byte
 
 func newUnverified(l Limits, refuse func(limit, format string, args ...any) error) *unverified {
-	accepted, err := lru.New[tokenKey, time.Time](maxAcceptedTokens)
-	if err != nil {
-		panic(err) // maxAcceptedTokens is positive
-	}
 	unknown := cmp.Or(l.MaxUnknown, max(1, l.MaxUnverified/2))
 	if half := l.MaxCallsPerMember / 2; half > 0 {
 		unknown = min(unknown, half) // the other half of a cluster's calls is for tokens that it accepts
 	}
 	u := &unverified{
-		refuse: refuse, accepted: accepted,
+		refuse: refuse, accepted: cache.NewExpiring[tokenKey, struct{}](maxAcceptedTokens, nil),
 		all: quota.New(l.MaxUnverified, 0), unknown: quota.New(unknown, l.MaxUnknownPerSource),
 		bodies: quota.New(l.MaxUnverified, 0), unknownBodies: quota.New(unknown, l.MaxUnknownPerSource),
 	}
@@ -59,17 +54,18 @@ func newUnverified(l Limits, refuse func(limit, format string, args ...any) erro
 	return u
 }
 
-// Unverified returns the limits of callers whom only a member can identify, for gateway.Config.
-func (b *Bridge) Unverified() gateway.Unverified { return b.unverified }
+// BeginUnverified implements gateway.Admission.
+func (b *Bridge) BeginUnverified(source limits.Source, cluster, bearer string) (gateway.UnverifiedCall, error) {
+	return b.unverified.begin(source, cluster, bearer)
+}
 
-// Begin implements gateway.Unverified.
-func (u *unverified) Begin(source limits.Source, cluster, bearer string) (gateway.UnverifiedCall, error) {
+// begin counts a call whose body has not arrived yet.
+func (u *unverified) begin(source limits.Source, cluster, bearer string) (gateway.UnverifiedCall, error) {
 	c := &unverifiedCall{u: u, key: u.keyOf(cluster, bearer), source: source.String()}
 	if !source.IsKnown() {
 		c.source = "call " + strconv.FormatUint(u.calls.Add(1), 10) // many callers may share it: each call has its own
 	}
-	until, ok := u.accepted.Get(c.key)
-	c.accepted = ok && time.Now().Before(until)
+	_, c.accepted = u.accepted.Get(c.key)
 	pending, by := u.unknownBodies, c.source
 	if c.accepted {
 		pending, by = u.bodies, ""
@@ -142,7 +138,7 @@ func (c *unverifiedCall) Answered(code int) {
 	case code == http.StatusUnauthorized:
 		c.u.accepted.Remove(c.key)
 	case provesToken(code):
-		c.u.accepted.Add(c.key, time.Now().Add(tokenAccepted))
+		c.u.accepted.Add(c.key, struct{}{}, time.Now().Add(tokenAccepted))
 		if c.unknown != nil {
 			c.unknown()
 		}

@@ -165,7 +165,7 @@ func TestJunkTokensOfOneSourceAreLimited(t *testing.T) {
 func TestRefusedTokenIsForgotten(t *testing.T) {
 	u := newUnverified(Limits{}, nil)
 	isAccepted := func() bool {
-		c, err := u.Begin(limits.Source{}, "open", "token")
+		c, err := u.begin(limits.Source{}, "open", "token")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +185,7 @@ func TestRefusedTokenIsForgotten(t *testing.T) {
 		{http.StatusUnauthorized, false},
 		{http.StatusSwitchingProtocols, true},
 	} {
-		c, err := u.Begin(limits.Source{}, "open", "token")
+		c, err := u.begin(limits.Source{}, "open", "token")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,7 @@ func TestRefusedTokenIsForgotten(t *testing.T) {
 			t.Errorf("accepted after %d: %v", tt.code, got)
 		}
 	}
-	if c, _ := u.Begin(limits.Source{}, "another", "token"); c.IsAccepted() {
+	if c, _ := u.begin(limits.Source{}, "another", "token"); c.IsAccepted() {
 		t.Error("the token is accepted for another cluster")
 	}
 }

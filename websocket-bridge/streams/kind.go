@@ -1,10 +1,6 @@
 package streams
 
-import (
-	"net/http"
-
-	"github.com/clusterpass/clusterpass/shared/route"
-)
+import "github.com/clusterpass/clusterpass/shared/route"
 
 // Kind is the kind of a stream in limits and metrics.
 type Kind string
@@ -20,13 +16,12 @@ const (
 	Upgrade     Kind = "upgrade" // any other upgrade
 )
 
-// KindOf returns the kind of a request, or "" if route.Streams is false for it.
-func KindOf(method, path, rawQuery string, header http.Header) Kind {
-	if !route.Streams(method, path, rawQuery, header) {
+// KindOf returns the kind of a request, or "" if it is no stream.
+func KindOf(req route.Request) Kind {
+	if !req.IsStream {
 		return ""
 	}
-	r := route.ParseResource(method, path, rawQuery)
-	switch {
+	switch r := req.Resource; {
 	case r.Verb == "watch":
 		return Watch
 	case r.Verb == "proxy" || r.Subresource == "proxy":

@@ -173,7 +173,7 @@ func exitOf(verdict []byte) *exit {
 	return &exit{Message: st.Message}
 }
 
-// carry reads the handshake from far and sends it to the member with e.Carry.
+// carry reads the handshake from far and forwards it to the member with e.Upgrades.
 func (e *Endpoint) carry(ctx context.Context, w http.ResponseWriter, far net.Conn, r *http.Request,
 	c forward.Call) error {
 	br := bufio.NewReaderSize(far, bufferSize)
@@ -188,7 +188,7 @@ func (e *Endpoint) carry(ctx context.Context, w http.ResponseWriter, far net.Con
 		}
 	}
 	inner := &pipeWriter{ResponseWriter: w, conn: far, r: br}
-	return e.Carry(inner, inner, in, c)
+	return e.Upgrades.Do(inner, inner, in, c)
 }
 
 // pipeWriter writes to the client until the member switches protocols. Hijack returns the pipe.

@@ -13,6 +13,29 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
+// member is a Forwarder that switches protocols and ends at once. accept replaces the correct value of
+// Sec-WebSocket-Accept.
+type member struct{ accept string }
+
+// Do implements Forwarder.
+func (m member) Do(_, ws http.ResponseWriter, r *http.Request, _ forward.Call) error {
+	if m.accept == "" {
+		u := websocket.Upgrader{Subprotocols: []string{"v5.channel.k8s.io"}}
+		conn, err := u.Upgrade(ws, r, nil)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err
+	}
+	conn, _, err := http.NewResponseController(ws).Hijack()
+	if err == nil {
+		_, err = io.WriteString(conn,
+			"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "+
+				m.accept+"\r\n\r\n")
+	}
+	return err
+}
+
 // TestSwitch: a member that switches protocols and ends at once has succeeded. One with a wrong handshake has failed.
 func TestSwitch(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -23,25 +46,10 @@ func TestSwitch(t *testing.T) {
 		"switches wrongly": {"wrong", http.StatusBadGateway},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := &Endpoint{Carry: func(_, ws http.ResponseWriter, r *http.Request, _ forward.Call) error {
-				u := websocket.Upgrader{Subprotocols: []string{"v5.channel.k8s.io"}}
-				if tt.accept == "" {
-					conn, err := u.Upgrade(ws, r, nil)
-					if err == nil {
-						_ = conn.Close()
-					}
-					return err
-				}
-				conn, _, err := http.NewResponseController(ws).Hijack()
-				if err == nil {
-					_, err = io.WriteString(conn,
-						"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "+
-							tt.accept+"\r\n\r\n")
-				}
-				return err
-			}}
+			e := &Endpoint{Upgrades: member{tt.accept}}
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				c := forward.Call{Route: route.Route{Cluster: "m", Path: "/api/v1/namespaces/a/pods/p/exec"}}
+				to := route.Route{Cluster: "m", Path: "/api/v1/namespaces/a/pods/p/exec"}
+				c := forward.Call{Request: route.NewRequest(r.Method, to, "", r.Header)}
 				if err := e.Do(w, w, r, c); err != nil {
 					http.Error(w, err.Error(), http.StatusBadGateway)
 				}

@@ -18,7 +18,6 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/clusterpass/clusterpass/shared/forward"
-	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -33,17 +32,23 @@ func Asked(r *http.Request) bool {
 // Endpoint serves requests for which Asked returns true. It is safe for concurrent use.
 type Endpoint struct {
 	MaxMessage int64 // maximum size of a client's message in bytes; 0 means no limit
-	// Carry is forward.Do or equivalent. It hijacks the connection of ws for a websocket.
-	Carry func(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error
+	// Upgrades forwards exec and attach to members.
+	Upgrades Forwarder
+}
+
+// Forwarder forwards requests that switch protocols. It is safe for concurrent use.
+type Forwarder interface {
+	// Do works like forward.Do. It hijacks the connection of ws for a websocket.
+	Do(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error
 }
 
 // Do serves r. w and ws must write to the same client, and ws is used for the websocket.
 func (e *Endpoint) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error {
-	res := route.ParseResource(r.Method, c.Route.Path, c.Query)
-	switch {
+	switch res := c.Resource; {
 	case res.Subresource == "exec" || res.Subresource == "attach":
 		return e.session(w, ws, r, c)
 	case res.Verb == "watch" || res.Subresource == "log":
+		c.Request = c.WithoutUpgrade()
 		return Answer(w, ws, r, func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, c) },
 			e.MaxMessage, Protocol, Lines)
 	default:
@@ -111,7 +116,7 @@ func hearOut(conn *websocket.Conn) {
 	_, _ = io.Copy(io.Discard, conn.NetConn()) // until the client ends it
 }
 
-// session serves exec or attach. It connects to the member by a websocket within this process, so that Carry may
+// session serves exec or attach. It connects to the member by a websocket within this process, so that e.Upgrades may
 // translate it to any protocol.
 func (e *Endpoint) session(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error {
 	ctx, cancel := context.WithCancel(r.Context())

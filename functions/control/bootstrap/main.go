@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/clusterpass/clusterpass/functions/control"
+	"github.com/clusterpass/clusterpass/functions/proxy"
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/lambdahttp"
 )
@@ -14,7 +15,7 @@ const about = "Clusterpass control function: answers calls to the gateway's own 
 func main() {
 	cfg := &control.Config{}
 	config.Main(about, cfg, func() error {
-		handler, opts, err := control.New(context.Background(), *cfg, true)
+		handler, opts, err := control.New(context.Background(), cfg, proxy.Process{IsFrozen: true})
 		if err != nil {
 			return err
 		}

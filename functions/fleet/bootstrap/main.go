@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/clusterpass/clusterpass/functions/fleet"
+	"github.com/clusterpass/clusterpass/functions/proxy"
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/lambdahttp"
 )
@@ -14,7 +15,7 @@ const about = "Clusterpass fleet function: answers one REST call to many member 
 func main() {
 	cfg := &fleet.Config{}
 	config.Main(about, cfg, func() error {
-		handler, opts, err := fleet.New(context.Background(), cfg, true)
+		handler, opts, err := fleet.New(context.Background(), cfg, proxy.Process{IsFrozen: true})
 		if err != nil {
 			return err
 		}

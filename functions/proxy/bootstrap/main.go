@@ -14,7 +14,7 @@ const about = "Clusterpass proxy function: answers one REST call to one member c
 func main() {
 	cfg := &proxy.Config{}
 	config.Main(about, cfg, func() error {
-		handler, opts, err := proxy.New(context.Background(), cfg, true)
+		handler, opts, err := proxy.New(context.Background(), cfg, proxy.Process{IsFrozen: true})
 		if err != nil {
 			return err
 		}

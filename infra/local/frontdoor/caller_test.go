@@ -127,7 +127,7 @@ func TestClusterOf(t *testing.T) {
 		"/apis/clusterpass.io/v1alpha1/clusters/m@x": "",
 		"/clusters/m/../n":                           "",
 	} {
-		if got := clusterOf(http.MethodGet, path, ""); got != want {
+		if got := clusterOf(&http.Request{Method: http.MethodGet, RequestURI: path}); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}

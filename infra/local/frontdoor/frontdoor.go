@@ -40,7 +40,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	release := func() {}
-	if cluster := clusterOf(r.Method, path, query); cluster != "" && d.PerCluster != nil {
+	if cluster := clusterOf(r); cluster != "" && d.PerCluster != nil {
 		done, reached := d.PerCluster.Take(cluster)
 		if reached != quota.None {
 			d.Bridge.ServeHTTP(w, r)
@@ -68,16 +68,15 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // clusterOf returns the only cluster that a request names, "" for none or several. Requests to the fleet name it in an
 // object's name or namespace, behind the last @.
-func clusterOf(method, path, query string) string {
-	rt, err := route.Parse(path)
-	if err != nil || rt.Kind == route.Gateway {
+func clusterOf(r *http.Request) string {
+	req, err := route.ParseRequest(r.Method, r.RequestURI, r.Header)
+	if err != nil || req.Route.Kind == route.Gateway {
 		return ""
 	}
-	if rt.Kind == route.Cluster {
-		return rt.Cluster
+	if req.Route.Kind == route.Cluster {
+		return req.Route.Cluster
 	}
-	res := route.ParseResource(method, rt.Path, query)
-	for _, name := range []string{res.Name, res.Namespace} {
+	for _, name := range []string{req.Resource.Name, req.Resource.Namespace} {
 		if i := strings.LastIndexByte(name, '@'); i >= 0 {
 			return name[i+1:]
 		}

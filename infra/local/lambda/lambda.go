@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,7 +73,6 @@ type Config struct {
 
 	MaxIdle        time.Duration // an idle process is killed after it; 0 is never
 	MaxInvocations int           // a process is killed after so many; 0 is never
-	KillChance     float64       // that a process is killed after an invocation, 0 to 1
 	NeverStop      bool          // leaves idle processes running
 
 	Output io.Writer // what processes print, each line with the function's name and the process id; nil discards it
@@ -267,8 +265,7 @@ func (f *Function) deliver(p *process, inv *invocation) {
 
 // release takes back a process that asks for the next event.
 func (f *Function) release(p *process) {
-	retire := f.cfg.MaxInvocations > 0 && p.served >= f.cfg.MaxInvocations ||
-		f.cfg.KillChance > 0 && rand.Float64() < f.cfg.KillChance //nolint:gosec // which process dies is no secret
+	retire := f.cfg.MaxInvocations > 0 && p.served >= f.cfg.MaxInvocations
 	if !retire && !f.cfg.NeverStop {
 		p.stop()
 	}

@@ -258,7 +258,7 @@ func TestConcurrency(t *testing.T) {
 
 // TestMany holds that nothing is lost or mixed up when processes come and go.
 func TestMany(t *testing.T) {
-	f := newFunction(t, Config{MaxConcurrency: 8, KillChance: 0.1, MaxIdle: 5 * time.Millisecond, MaxInvocations: 20})
+	f := newFunction(t, Config{MaxConcurrency: 8, MaxIdle: 5 * time.Millisecond, MaxInvocations: 7})
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
@@ -421,7 +421,7 @@ func TestRetirement(t *testing.T) {
 		want []bool // the process is the one before
 	}{
 		"invocations": {Config{MaxInvocations: 2}, []bool{true, false, true, false}},
-		"always":      {Config{KillChance: 1}, []bool{false, false, false}},
+		"always":      {Config{MaxInvocations: 1}, []bool{false, false, false}},
 		"never":       {Config{}, []bool{true, true, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -554,7 +554,7 @@ func TestCloseWhileStarting(t *testing.T) {
 
 func TestOutput(t *testing.T) {
 	var out waittest.Buffer
-	f := newFunction(t, Config{Output: &out, KillChance: 1})
+	f := newFunction(t, Config{Output: &out, MaxInvocations: 1})
 	pid := who(t, f).PID
 	call(t, f, "/print")
 	if err := f.Close(t.Context()); err != nil {

@@ -1,10 +1,9 @@
-// Package server is the whole gateway on one machine: front door, functions and bridge in one program, as a rule with directories for
-// stores.
+// Package server is the whole gateway on one machine: front door, functions and bridge in one program. Its stores are
+// usually directories.
 package server
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -12,10 +11,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/assembly"
+	"github.com/clusterpass/clusterpass/shared/assembly/apiconfig"
+	"github.com/clusterpass/clusterpass/shared/assembly/fleetconfig"
 	"github.com/clusterpass/clusterpass/shared/config"
-	"github.com/clusterpass/clusterpass/shared/control"
 	"github.com/clusterpass/clusterpass/shared/gateway"
-	"github.com/clusterpass/clusterpass/shared/gateway/many"
 	"github.com/clusterpass/clusterpass/shared/stores"
 	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
 )
@@ -25,27 +25,25 @@ type Config struct {
 	bridge.Limits
 	bridge.Private
 	TunnelListen string `envconfig:"CLUSTERPASS_TUNNEL_LISTEN" desc:"Address where the functions reach private clusters through their agents' tunnels; never reachable from outside. Default: on loopback, the port after that of LISTEN." example:"127.0.0.1:8444"`
-	many.Settings
-	control.PassLimits
-	gateway.Auditing
-	Listen         string                 `envconfig:"CLUSTERPASS_LISTEN" default:"127.0.0.1:8443" desc:"Address of the front door." example:"127.0.0.1:9443"`
-	Hosts          []string               `envconfig:"CLUSTERPASS_HOSTS" desc:"Further names of this server in its certificate, with commas between. Where LISTEN names no host, clients call it by the first." example:"clusterpass.example.com"`
-	Data           string                 `envconfig:"CLUSTERPASS_DATA" desc:"Directory for certificates, secrets and objects; default: clusterpass in the user's data directory." example:"/var/lib/clusterpass"`
-	Store          stores.Address         `envconfig:"CLUSTERPASS_STORE" desc:"Where credentials and objects are kept, if not in DATA." example:"aws:clusterpass"`
-	Functions      Mode                   `envconfig:"CLUSTERPASS_FUNCTIONS" default:"process" desc:"How functions run: process, as Lambda runs them, or inline, in this process." example:"inline"`
-	FunctionsDir   string                 `envconfig:"CLUSTERPASS_FUNCTIONS_DIR" desc:"Directory with NAME/bootstrap of each function; default: functions beside this program." example:"dist/local/functions"`
-	Kubeconfig     string                 `envconfig:"CLUSTERPASS_KUBECONFIG" default:"clusterpass.kubeconfig" desc:"The kubeconfig to write for the gateway's owner." example:"pass.kubeconfig"`
-	Register       string                 `envconfig:"CLUSTERPASS_REGISTER" desc:"Kubeconfig files whose contexts are registered at the start, as in KUBECONFIG, which is the default." example:"/home/me/.kube/config"`
-	Authentication gateway.Authentication `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted beside client certificates: YAML, or the path of a file; see docs/reference/access.md." example:"/etc/clusterpass/authentication.yaml"`
-	Origins        gateway.Origins        `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets, and write through a visitor's browser, with commas between." example:"https://console.example.com"`
-	RefuseLoopback bool                   `envconfig:"CLUSTERPASS_REFUSE_LOOPBACK" default:"false" desc:"Whether member clusters may not have loopback addresses: where others than this machine's owner register clusters." example:"true"`
-	LogLevel       slog.Level             `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Least level that is logged: DEBUG, INFO, WARN or ERROR." example:"WARN"`
-	DrainTimeout   time.Duration          `envconfig:"CLUSTERPASS_DRAIN_TIMEOUT" default:"10s" min:"0s" desc:"How long open calls may go on after ctrl-C." example:"1m"`
-	// LogTo gets the log of the bridge and what functions print; nil means standard error.
-	LogTo io.Writer `ignored:"true"`
+	fleetconfig.Settings
+	apiconfig.PassLimits
+	assembly.Auditing
+	Listen         string                  `envconfig:"CLUSTERPASS_LISTEN" default:"127.0.0.1:8443" desc:"Address of the front door." example:"127.0.0.1:9443"`
+	Hosts          []string                `envconfig:"CLUSTERPASS_HOSTS" desc:"Further names of this server in its certificate, with commas between. Where LISTEN names no host, clients call it by the first." example:"clusterpass.example.com"`
+	Data           string                  `envconfig:"CLUSTERPASS_DATA" desc:"Directory for certificates, secrets and objects; default: clusterpass in the user's data directory." example:"/var/lib/clusterpass"`
+	Store          stores.Address          `envconfig:"CLUSTERPASS_STORE" desc:"Where credentials and objects are kept, if not in DATA." example:"aws:clusterpass"`
+	Functions      Mode                    `envconfig:"CLUSTERPASS_FUNCTIONS" default:"process" desc:"How functions run: process, as Lambda runs them, or inline, in this process." example:"inline"`
+	FunctionsDir   string                  `envconfig:"CLUSTERPASS_FUNCTIONS_DIR" desc:"Directory with NAME/bootstrap of each function; default: functions beside this program." example:"dist/local/functions"`
+	Kubeconfig     string                  `envconfig:"CLUSTERPASS_KUBECONFIG" default:"clusterpass.kubeconfig" desc:"The kubeconfig to write for the gateway's owner." example:"pass.kubeconfig"`
+	Register       string                  `envconfig:"CLUSTERPASS_REGISTER" desc:"Kubeconfig files whose contexts are registered at the start, as in KUBECONFIG, which is the default." example:"/home/me/.kube/config"`
+	Authentication assembly.Authentication `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted beside client certificates: YAML, or the path of a file; see docs/reference/access.md." example:"/etc/clusterpass/authentication.yaml"`
+	Origins        gateway.Origins         `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets, and write through a visitor's browser, with commas between." example:"https://console.example.com"`
+	RefuseLoopback bool                    `envconfig:"CLUSTERPASS_REFUSE_LOOPBACK" default:"false" desc:"Whether member clusters may not have loopback addresses: where others than this machine's owner register clusters." example:"true"`
+	LogLevel       slog.Level              `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Least level that is logged: DEBUG, INFO, WARN or ERROR." example:"WARN"`
+	DrainTimeout   time.Duration           `envconfig:"CLUSTERPASS_DRAIN_TIMEOUT" default:"10s" min:"0s" desc:"How long open calls may go on after ctrl-C." example:"1m"`
 }
 
-// Mode is how functions run.
+// Mode selects how functions run.
 type Mode string
 
 // The modes.
@@ -62,7 +60,7 @@ func (m *Mode) Decode(v string) error {
 	return nil
 }
 
-// Validate implements config.Validator: it fills in what depends on the surroundings.
+// Validate implements config.Validator. It also sets defaults that depend on the environment.
 func (c *Config) Validate() error {
 	if err := c.Settings.Validate(); err != nil {
 		return err
@@ -71,7 +69,7 @@ func (c *Config) Validate() error {
 		return err
 	}
 	if c.TunnelListen == "" {
-		_, port, _ := net.SplitHostPort(c.Listen) // Address has seen it
+		_, port, _ := net.SplitHostPort(c.Listen) // checked by Address
 		n, _ := strconv.Atoi(port)
 		if n > 0 && n < 65535 {
 			n++
@@ -100,7 +98,8 @@ func (c *Config) Validate() error {
 	}
 	c.Data = abs
 	if c.Functions == Process && c.Store.Kind == "aws" { // a Lambda function has credentials of its own; these have none
-		return &config.Error{Variable: "CLUSTERPASS_FUNCTIONS", Problem: "functions in processes of their own cannot reach the AWS stores of CLUSTERPASS_STORE", Example: "inline"}
+		const problem = "functions in processes of their own cannot reach the AWS stores of CLUSTERPASS_STORE"
+		return &config.Error{Variable: "CLUSTERPASS_FUNCTIONS", Problem: problem, Example: "inline"}
 	}
 	if c.Functions == Process && c.PassKMSKey != "" {
 		const problem = "functions in processes of their own cannot reach the KMS of CLUSTERPASS_PASS_KMS_KEY"
@@ -109,7 +108,10 @@ func (c *Config) Validate() error {
 	if c.FunctionsDir == "" {
 		exe, err := os.Executable()
 		if err != nil {
-			return &config.Error{Variable: "CLUSTERPASS_FUNCTIONS_DIR", Problem: "is not set, and the program cannot find itself", Example: "dist/local/functions"}
+			return &config.Error{
+				Variable: "CLUSTERPASS_FUNCTIONS_DIR", Problem: "is not set, and the program cannot find itself",
+				Example: "dist/local/functions",
+			}
 		}
 		c.FunctionsDir = filepath.Join(filepath.Dir(exe), "functions")
 	}

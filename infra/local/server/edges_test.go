@@ -29,8 +29,8 @@ import (
 	"github.com/clusterpass/clusterpass/infra/local/lambda/event"
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	passv1alpha1 "github.com/clusterpass/clusterpass/shared/api/clusterpass/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/config"
-	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/lambdahttp"
 	"github.com/clusterpass/clusterpass/shared/passes"
 	"github.com/clusterpass/clusterpass/shared/pki"
@@ -86,10 +86,10 @@ func newEdges(t *testing.T) *edges {
 		t.Fatal(err)
 	}
 	cfg.TunnelListen = "127.0.0.1:0"
-	cfg.Listen, cfg.Functions, cfg.LogTo, cfg.Kubeconfig = "127.0.0.1:0", Inline, io.Discard, filepath.Join(t.TempDir(), "kubeconfig")
+	cfg.Listen, cfg.Functions, cfg.Kubeconfig = "127.0.0.1:0", Inline, filepath.Join(t.TempDir(), "kubeconfig")
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- Run(ctx, cfg, io.Discard, func() { close(ready) }) }()
+	go func() { ended <- Run(ctx, cfg, Output{io.Discard, io.Discard}, func() { close(ready) }) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -302,12 +302,12 @@ func (e *edges) behindAPI() string {
 		e.t.Fatal(err)
 	}
 	handler, opts, err := proxy.New(e.t.Context(), &proxy.Config{
-		Env: gateway.Env{
-			Store: stores.Address{Kind: "dir", Where: e.data}, ClientCA: gateway.CertificatesOf(ca.Cert), URL: config.URL(e.url),
-			AllowLoopback: true, LogTo: io.Discard,
+		Env: assembly.Env{
+			Store: stores.Address{Kind: "dir", Where: e.data}, ClientCA: assembly.CertificatesOf(ca.Cert), URL: config.URL(e.url),
+			AllowLoopback: true,
 		},
 		BridgeURL: e.url,
-	}, false)
+	}, proxy.Process{LogTo: io.Discard})
 	if err != nil {
 		e.t.Fatal(err)
 	}

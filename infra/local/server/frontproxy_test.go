@@ -37,11 +37,11 @@ func TestFrontProxyCAMustDifferFromClientCA(t *testing.T) {
 			if err := config.Load(cfg); err != nil {
 				t.Fatal(err)
 			}
-			cfg.Listen, cfg.TunnelListen, cfg.LogTo = "127.0.0.1:0", "127.0.0.1:0", io.Discard
+			cfg.Listen, cfg.TunnelListen = "127.0.0.1:0", "127.0.0.1:0"
 			cfg.Functions, cfg.Kubeconfig = functions, filepath.Join(t.TempDir(), "kubeconfig")
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			err := Run(ctx, cfg, io.Discard, func() {
+			err := Run(ctx, cfg, Output{io.Discard, io.Discard}, func() {
 				t.Error("the gateway accepts calls")
 				stop()
 			})

@@ -13,12 +13,13 @@ import (
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/assembly"
+	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
-	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/registration"
 )
 
-// ownerName is who the gateway's owner is: the user who started it.
+// ownerName returns the user name of the gateway's owner, who started it.
 func ownerName() string {
 	if u, err := user.Current(); err == nil && u.Username != "" {
 		return u.Username
@@ -26,15 +27,45 @@ func ownerName() string {
 	return "owner"
 }
 
-// members are the clusters of the pass, and the one to begin with.
-type members struct {
+// registered are the clusters in the owner's kubeconfig.
+type registered struct {
 	all     []kubeconfig.Context
-	current string
+	current string // the cluster of the current context; "" if there are no clusters
 }
 
-// register makes every context of the kubeconfig files at path a member. A context that cannot be one is reported and
-// left out; the others go on. It returns each context's namespace by cluster, and the cluster of the current context.
-func register(ctx context.Context, out io.Writer, path, owner string, r *registration.Registrar) (namespaces map[string]string, current string, err error) {
+// registerContexts registers the contexts of CLUSTERPASS_REGISTER, and returns all clusters.
+func registerContexts(ctx context.Context, cfg *Config, p *assembly.Parts, out io.Writer) (registered, error) {
+	r := &registration.Registrar{
+		Secrets: p.Stores.Secrets, Objects: p.Stores.Objects,
+		Policy: cluster.DialPolicy{AllowLoopback: p.Env.AllowLoopback},
+	}
+	var clusters registered
+	var namespaces map[string]string
+	if cfg.Register != "" {
+		_, _ = fmt.Fprintf(out, "Registering the contexts of %s:\n", cfg.Register)
+		var err error
+		if namespaces, clusters.current, err = register(ctx, out, cfg.Register, ownerName(), r); err != nil {
+			return clusters, err
+		}
+	}
+	all, err := r.Clusters(ctx)
+	for _, c := range all {
+		clusters.all = append(clusters.all, kubeconfig.Context{Cluster: c.Name, Namespace: namespaces[c.Name]})
+		if _, isNew := namespaces[c.Name]; clusters.current == "" && isNew {
+			clusters.current = c.Name
+		}
+	}
+	if clusters.current == "" && len(clusters.all) > 0 {
+		clusters.current = clusters.all[0].Cluster
+	}
+	return clusters, err
+}
+
+// register registers every context of the kubeconfig files at path. It prints contexts that cannot be registered, and
+// continues. It returns each context's namespace by cluster, and the cluster of the current context.
+func register(
+	ctx context.Context, out io.Writer, path, owner string, r *registration.Registrar,
+) (namespaces map[string]string, current string, err error) {
 	contexts, err := registration.Contexts(path)
 	if err != nil {
 		return nil, "", fmt.Errorf("read %s: %w", path, err)
@@ -46,7 +77,7 @@ func register(ctx context.Context, out io.Writer, path, owner string, r *registr
 	}
 	results, errs := make([]*registration.Result, len(contexts)), make([]error, len(contexts))
 	var group errgroup.Group
-	group.SetLimit(8) // a cluster that does not answer holds up no other
+	group.SetLimit(8) // a cluster that does not respond delays no other
 	for i, c := range contexts {
 		group.Go(func() error {
 			name := registration.ClusterName(c.Name)
@@ -54,9 +85,12 @@ func register(ctx context.Context, out io.Writer, path, owner string, r *registr
 			case c.Err != nil:
 				errs[i] = c.Err
 			case name == "":
-				errs[i] = fmt.Errorf("nothing of its name can be a cluster's; add it by another: clusterpass cluster add NAME --context %q", c.Name)
+				errs[i] = fmt.Errorf("nothing of its name can be a cluster's; "+
+					"add it by another: clusterpass cluster add NAME --context %q", c.Name)
 			case len(wanted[name]) > 1:
-				errs[i] = fmt.Errorf("contexts %s would all be cluster %q; add them by other names: clusterpass cluster add NAME --context %q", strings.Join(wanted[name], ", "), name, c.Name)
+				errs[i] = fmt.Errorf("contexts %s would all be cluster %q; "+
+					"add them by other names: clusterpass cluster add NAME --context %q",
+					strings.Join(wanted[name], ", "), name, c.Name)
 			default:
 				results[i], errs[i] = r.Register(ctx, registration.Request{
 					Name: name, Kubeconfig: c.Kubeconfig, DirectUsers: []string{owner}, Replace: true, SameServer: true,
@@ -65,14 +99,14 @@ func register(ctx context.Context, out io.Writer, path, owner string, r *registr
 			return nil
 		})
 	}
-	_ = group.Wait() // errs has them
+	_ = group.Wait() // errors are in errs
 	namespaces = map[string]string{}
 	for i, c := range contexts {
 		if errs[i] != nil {
 			_, _ = fmt.Fprintf(out, "  %s: not registered: %v\n", c.Name, errs[i])
 			continue
 		}
-		say(out, c.Name, results[i])
+		printRegistered(out, c.Name, results[i])
 		name := results[i].Cluster.Name
 		namespaces[name] = c.Namespace
 		if c.Current {
@@ -82,8 +116,8 @@ func register(ctx context.Context, out io.Writer, path, owner string, r *registr
 	return namespaces, current, nil
 }
 
-// say prints what became of a context.
-func say(out io.Writer, context string, res *registration.Result) {
+// printRegistered prints the result of registering a context.
+func printRegistered(out io.Writer, context string, res *registration.Result) {
 	name := res.Cluster.Name
 	if name != context {
 		name = context + " -> " + name
@@ -94,19 +128,21 @@ func say(out io.Writer, context string, res *registration.Result) {
 		_, _ = fmt.Fprintf(out, "  %s: registered already", name)
 	}
 	if res.Cluster.Mode() == v1alpha1.Direct {
-		_, _ = fmt.Fprintf(out, "; its credential is used as it is, since it may not impersonate, and only %s may call", strings.Join(res.Cluster.Spec.DirectUsers, ", "))
+		_, _ = fmt.Fprintf(out,
+			"; its credential is used as it is, since it may not impersonate, and only %s may call",
+			strings.Join(res.Cluster.Spec.DirectUsers, ", "))
 	}
 	_, _ = fmt.Fprintln(out)
 }
 
-// writeKubeconfig writes the owner's pass: a context for each cluster, named as the cluster.
-func writeKubeconfig(path, url, owner string, serverCA, clientCA *pki.CA, m members) error {
-	cert, key, err := clientCA.Client(owner, []string{"system:masters"})
+// writeKubeconfig writes the owner's kubeconfig: a context for each cluster, named as the cluster.
+func writeKubeconfig(path, url, owner string, ca authorities, clusters registered) error {
+	cert, key, err := ca.client.Client(owner, []string{"system:masters"})
 	if err != nil {
 		return err
 	}
-	data, err := kubeconfig.Write(kubeconfig.Gateway{URL: url, CA: serverCA.PEM()},
-		clientcmdv1.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}, m.all, m.current)
+	data, err := kubeconfig.Write(kubeconfig.Gateway{URL: url, CA: ca.server.PEM()},
+		clientcmdv1.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}, clusters.all, clusters.current)
 	if err != nil {
 		return err
 	}

@@ -19,20 +19,21 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// starts is how often each function is started. The functions take turns, so that the machine's moods hit all.
+// starts is the number of starts of each function. They are interleaved, which spreads noise of the machine over all.
 const starts = 100
 
-// goals are what the functions on the way of every call may take: times hello's start, and bytes; 0 is no goal.
+// goals are the maximum of the functions that serve every call: the start relative to hello's, and bytes. 0 means no
+// goal.
 var goals = map[string]struct{ ratio, bytes float64 }{"proxy": {2, 13.5e6}, "fleet": {2.5, 0}}
 
-// built are the functions that make build-local built, as it is shipped but for the machine.
-const built = "dist/local/functions/*/bootstrap"
+// builtFunctions matches the functions that make build-local built, as released but for this machine's architecture.
+const builtFunctions = "dist/local/functions/*/bootstrap"
 
-// function is one binary, and what was measured.
+// function is a binary and its measured starts.
 type function struct {
 	name, path string
 	run        *lambda.Function
-	took       []time.Duration
+	durations  []time.Duration
 }
 
 func run(ctx context.Context, out io.Writer) (err error) {
@@ -50,8 +51,9 @@ func run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	for _, f := range functions {
-		// Each invocation has a process of its own: MaxInvocations ends it, which on a busy machine may take some more turns.
-		if f.run, err = lambda.NewFunction(lambda.Config{Name: f.name, Bootstrap: f.path, Env: env, MaxInvocations: 1, MaxConcurrency: 10}); err != nil {
+		// MaxInvocations ends each process after one call. On a busy machine, several processes may be ending at once.
+		if f.run, err = lambda.NewFunction(lambda.Config{Name: f.name, Bootstrap: f.path, Env: env, MaxInvocations: 1,
+			MaxConcurrency: 10}); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, f.run.Close(context.WithoutCancel(ctx))) }()
@@ -65,12 +67,13 @@ func run(ctx context.Context, out io.Writer) (err error) {
 // binaries builds the hello world and finds the functions that are built.
 func binaries(ctx context.Context, dir string) ([]*function, error) {
 	hello := &function{name: "hello", path: filepath.Join(dir, "hello")}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-tags", "lambda.norpc", "-o", hello.path, "./test/bench/coldstart/testdata/hello")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-tags", "lambda.norpc", "-o",
+		hello.path, "./test/bench/coldstart/testdata/hello")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the hello world: %w\n%s", err, text)
 	}
-	found, err := filepath.Glob(built)
+	found, err := filepath.Glob(builtFunctions)
 	if err == nil && len(found) == 0 {
 		err = errors.New("dist/local/functions holds nothing; run make build-local at the top of the checkout")
 	}
@@ -81,7 +84,7 @@ func binaries(ctx context.Context, dir string) ([]*function, error) {
 	return all, err
 }
 
-// environment is as the template's, with an AWS that nobody asks for anything.
+// environment returns the variables of the template. The functions make no request to AWS.
 func environment(dir string) (map[string]string, error) {
 	ca, err := pki.LoadCA(dir, "client-ca")
 	if err != nil {
@@ -93,23 +96,24 @@ func environment(dir string) (map[string]string, error) {
 	}, nil
 }
 
-// measure makes a call that each function can answer by itself: nobody is named, which is refused.
+// measure makes a call without a credential. Each function refuses it without another request.
 func measure(ctx context.Context, functions []*function) error {
-	payload, err := event.ALB{}.Event(httptest.NewRequest(http.MethodGet, "/clusters/member1/api/v1/namespaces/default", nil))
+	payload, err := event.ALB{}.Event(httptest.NewRequest(http.MethodGet, "/clusters/member1/api/v1/namespaces/default",
+		nil))
 	if err != nil {
 		return err
 	}
-	for turn := range starts + 1 {
+	for round := range starts + 1 {
 		for _, f := range functions {
 			start := time.Now()
 			_, err := f.run.Invoke(ctx, payload)
-			took := time.Since(start)
-			var said *lambda.FunctionError // rotate's, which knows no such event
-			if err != nil && (!errors.As(err, &said) || f.name != "rotate") {
+			elapsed := time.Since(start)
+			var functionError *lambda.FunctionError // rotate does not know this event
+			if err != nil && (!errors.As(err, &functionError) || f.name != "rotate") {
 				return fmt.Errorf("%s: %w", f.name, err)
 			}
-			if turn > 0 { // the first reads the binary from disk
-				f.took = append(f.took, took)
+			if round > 0 { // the first start reads the binary from disk
+				f.durations = append(f.durations, elapsed)
 			}
 		}
 	}
@@ -123,19 +127,19 @@ func report(out io.Writer, functions []*function) error {
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	hello := 0.0
 	var missed []error
-	held := func(name, what string, is, goal float64) string {
+	checkGoal := func(name, unit string, is, goal float64) string {
 		switch {
 		case goal == 0:
 			return ""
 		case is > goal:
-			missed = append(missed, fmt.Errorf("%s: %s is %.2f, the goal %.1f", name, what, is, goal))
+			missed = append(missed, fmt.Errorf("%s: %s is %.2f, the goal %.1f", name, unit, is, goal))
 			return fmt.Sprintf("%.1f missed", goal)
 		}
 		return fmt.Sprintf("%.1f met", goal)
 	}
 	for _, f := range functions {
-		slices.Sort(f.took)
-		p50, p95 := ms(f.took[len(f.took)/2]), ms(f.took[len(f.took)*95/100])
+		slices.Sort(f.durations)
+		p50, p95 := ms(f.durations[len(f.durations)/2]), ms(f.durations[len(f.durations)*95/100])
 		if hello == 0 {
 			hello = p50
 		}
@@ -145,7 +149,7 @@ func report(out io.Writer, functions []*function) error {
 		}
 		ratio, mb, goal := p50/hello, float64(st.Size())/1e6, goals[f.name]
 		_, _ = fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%.2f\t%s\t%.2f\t%s\t\n", f.name, p50, p95,
-			ratio, held(f.name, "times hello", ratio, goal.ratio), mb, held(f.name, "MB", mb, goal.bytes/1e6))
+			ratio, checkGoal(f.name, "times hello", ratio, goal.ratio), mb, checkGoal(f.name, "MB", mb, goal.bytes/1e6))
 	}
 	return errors.Join(append([]error{tw.Flush()}, missed...)...)
 }

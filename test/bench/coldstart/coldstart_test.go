@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// TestBinaries holds: functions are built without what they do not need, and are no larger than they may be. How long they take is for
-// the benchmark: a machine has moods.
+// TestBinaries checks the build settings and the sizes of the functions. If this fails, cold starts become slower. Only
+// the benchmark measures their time, because machines are noisy.
 func TestBinaries(t *testing.T) {
 	t.Chdir("../../..")
-	paths, err := filepath.Glob(built)
+	paths, err := filepath.Glob(builtFunctions)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,8 @@ func TestBinaries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []debug.BuildSetting{{Key: "-tags", Value: "lambda.norpc"}, {Key: "-trimpath", Value: "true"}, {Key: "CGO_ENABLED", Value: "0"}} {
+		for _, want := range []debug.BuildSetting{{Key: "-tags", Value: "lambda.norpc"}, {Key: "-trimpath", Value: "true"},
+			{Key: "CGO_ENABLED", Value: "0"}} {
 			if !slices.Contains(info.Settings, want) {
 				t.Errorf("%s is built without %s=%s", name, want.Key, want.Value)
 			}
@@ -52,7 +53,7 @@ func TestBinaries(t *testing.T) {
 	}
 	for name := range goals {
 		if !names[name] {
-			t.Errorf("%s holds no %s; make build-local builds it", built, name)
+			t.Errorf("%s holds no %s; make build-local builds it", builtFunctions, name)
 		}
 	}
 }

@@ -1,5 +1,6 @@
-// Command coldstart measures how long each function takes from its start to its first answer, beside a hello world in the same
-// run, and how large it is. Machines are noisy: read the ratios. It runs at the top of the checkout, after make build-local.
+// Command coldstart measures the size of each function and the time from its start to its first response. A hello world
+// in the same run is the reference. Machines are noisy, so only ratios are comparable. The command runs in the root of
+// the checkout, after make build-local.
 package main
 
 import (

@@ -19,11 +19,12 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestExpiry holds: what is open ends when its credential does, whatever it is. (TestPage holds the same of a token of an OpenID provider.)
+// TestExpiry opens streams with credentials that expire. If this fails, a stream outlives its caller's credential.
+// TestPage does the same with a token of an OpenID provider.
 func TestExpiry(t *testing.T) {
 	const user = "expires"
 	e2e.Grant(t, "member1", user)
-	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, user), Context: "member1"}
+	k := e2e.Kubectl{Kubeconfig: e2e.CertificateKubeconfig(t, user), Context: "member1"}
 	waittest.Until(t, "user may call member1", func() bool {
 		return k.Run(t, "get", "--raw", "/bridge/clusters/member1/version").Code == 0
 	})
@@ -45,20 +46,24 @@ func TestExpiry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const ttl = time.Hour // these are made nearly as long ago
+	const ttl = time.Hour // the issuer's clock is nearly as long ago
 	pass := func(form v1alpha1.Form) func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo {
 		return func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo {
 			t.Helper()
-			issuer := &passes.Issuer{Objects: obj, Secrets: sec, URL: gw.URL, CA: ca, Now: func() time.Time { return until.Add(-ttl) }}
-			p := &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("expires-%s-%d", form, until.Unix())}, Spec: v1alpha1.PassSpec{
-				User: user, Clusters: []string{"*"}, Verbs: []string{"*"}, TTL: metav1.Duration{Duration: ttl}, Form: form,
+			issuer := &passes.Issuer{Objects: obj, Secrets: sec, URL: gw.URL, CA: ca, Now: func() time.Time {
+				return until.Add(-ttl)
 			}}
+			p := &v1alpha1.Pass{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("expires-%s-%d", form, until.Unix())},
+				Spec: v1alpha1.PassSpec{
+					User: user, Clusters: []string{"*"}, Verbs: []string{"*"}, TTL: metav1.Duration{Duration: ttl}, Form: form,
+				}}
 			issued, err := issuer.Create(t.Context(), p)
 			if err != nil {
 				t.Fatal(err)
 			}
 			h.NoteSecrets()
-			return &clientcmdapi.AuthInfo{Token: string(issued.Token.Reveal()), ClientCertificateData: issued.Certificate, ClientKeyData: issued.Key.Reveal()}
+			return &clientcmdapi.AuthInfo{Token: string(issued.Token.Reveal()), ClientCertificateData: issued.Certificate,
+				ClientKeyData: issued.Key.Reveal()}
 		}
 	}
 	for name, credential := range map[string]func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo{
@@ -75,7 +80,7 @@ func TestExpiry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e2e.EndsInTime(t, h, credential)
+			e2e.CheckStreamsExpire(t, h, credential)
 		})
 	}
 }

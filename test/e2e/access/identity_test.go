@@ -36,15 +36,15 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: actor}
 subjects: [{kind: User, name: actor}]
 `
 
-// TestAs holds: kubectl's --as, --as-group and --as-uid make a caller somebody else, here and in the member, where RBAC grants each of
-// them; and none of them where one is not granted.
-func TestAs(t *testing.T) {
+// TestKubectlImpersonation calls with kubectl's --as, --as-group and --as-uid. If this fails, the gateway or the member
+// uses another identity, or accepts one that RBAC does not grant completely.
+func TestKubectlImpersonation(t *testing.T) {
 	e2e.Grant(t, "member1", "carol")
 	if out, err := e2e.CLI(t, actorYAML, "apply", "-f", "-"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, actorYAML, "delete", "-f", "-") })
-	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, "actor"), Context: "member1"}
+	k := e2e.Kubectl{Kubeconfig: e2e.CertificateKubeconfig(t, "actor"), Context: "member1"}
 	whoami := []string{"auth", "whoami", "-o", "json", "--as", "carol", "--as-group", "painters", "--as-uid", "17"}
 	var who struct {
 		Status struct {
@@ -60,7 +60,8 @@ func TestAs(t *testing.T) {
 	}
 	u := who.Status.UserInfo
 	slices.Sort(u.Groups)
-	if u.Username != "carol" || u.UID != "17" || !slices.Equal(u.Groups, []string{"painters", "system:authenticated"}) || !slices.Equal(u.Extra[identity.ExtraOriginalUser], []string{"actor"}) {
+	if u.Username != "carol" || u.UID != "17" || !slices.Equal(u.Groups, []string{"painters", "system:authenticated"}) ||
+		!slices.Equal(u.Extra[identity.ExtraOriginalUser], []string{"actor"}) {
 		t.Errorf("the member sees %+v", u)
 	}
 	for _, tt := range []struct {
@@ -69,24 +70,27 @@ func TestAs(t *testing.T) {
 	}{
 		{`User "actor" cannot impersonate resource "users"`, []string{"--as", "root"}},
 		{`User "actor" cannot impersonate resource "groups"`, []string{"--as", "carol", "--as-group", "system:masters"}},
-		{`User "actor" cannot impersonate resource "groups"`, []string{"--as", "carol", "--as-group", "painters", "--as-group", "admins"}},
+		{`User "actor" cannot impersonate resource "groups"`, []string{"--as", "carol", "--as-group", "painters",
+			"--as-group", "admins"}},
 		{`User "actor" cannot impersonate resource "uids"`, []string{"--as", "carol", "--as-uid", "18"}},
-		{`User "actor" cannot impersonate resource "serviceaccounts"`, []string{"--as", "system:serviceaccount:kube-system:default"}},
-		{`User "actor" cannot get resource "clusters/proxy"`, nil}, // carol may, and who acts as her may not
+		{`User "actor" cannot impersonate resource "serviceaccounts"`,
+			[]string{"--as", "system:serviceaccount:kube-system:default"}},
+		{`User "actor" cannot get resource "clusters/proxy"`, nil}, // the grant is carol's alone
 	} {
 		k.NeverAllowed(t, tt.want, append([]string{"get", "--raw", "/clusters/member1/version"}, tt.as...)...)
 	}
 }
 
-// TestAWSCaller holds for a function in processes of its own that is configured so: kubectl with `aws eks get-token --cluster-name GATEWAY-ID` in its kubeconfig, as clusterpass login
-// writes it, reaches a member as whom the caller's role is mapped to; and nobody else does, by a token for another cluster neither.
+// TestAWSCaller runs the proxy function and calls it with the kubeconfig that clusterpass login writes, whose token
+// comes from `aws eks get-token --cluster-name GATEWAY-ID`. If this fails, a caller's AWS role does not become the
+// mapped user, or a token for another cluster is accepted.
 func TestAWSCaller(t *testing.T) {
 	python, err := mototest.Python("awscli")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS"} {
-		t.Setenv(name, "") // to have it again afterwards
+		t.Setenv(name, "") // restores the variable when the test ends
 		if err := os.Unsetenv(name); err != nil {
 			t.Fatal(err)
 		}
@@ -97,13 +101,18 @@ func TestAWSCaller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	member := registration.Request{Name: "member1", Kubeconfig: secrets.NewValue(e2e.Clusters.Cluster("member1").Kubeconfig())}
-	if _, err := (&registration.Registrar{Secrets: st.Secrets, Objects: st.Objects, Policy: cluster.DialPolicy{AllowLoopback: true}}).Register(t.Context(), member); err != nil {
+	member := registration.Request{Name: "member1",
+		Kubeconfig: secrets.NewValue(e2e.Clusters.Cluster("member1").Kubeconfig())}
+	if _, err := (&registration.Registrar{Secrets: st.Secrets, Objects: st.Objects,
+		Policy: cluster.DialPolicy{AllowLoopback: true}}).Register(t.Context(), member); err != nil {
 		t.Fatal(err)
 	}
 	for key, value := range map[string]string{
-		"clusterroles/all":        `{"rules":[{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}]}`,
-		"clusterrolebindings/all": `{"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"all"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"aws:ann"}]}`,
+		"clusterroles/all": `{"rules":[` +
+			`{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}]}`,
+		"clusterrolebindings/all": `{"roleRef":` +
+			`{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"all"},` +
+			`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"aws:ann"}]}`,
 	} {
 		if _, err := st.Objects.Create(t.Context(), key, []byte(value)); err != nil {
 			t.Fatal(err)
@@ -123,29 +132,35 @@ func TestAWSCaller(t *testing.T) {
 	srv := e2e.ProxyFunction(t, 8, ststest.Region, env) // kubectl makes several calls at once
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "aws"), []byte(fmt.Sprintf("#!/bin/sh\nexec %q -m awscli \"$@\"\n", python)), 0o700); err != nil {
+	if err := os.WriteFile(filepath.Join(bin, "aws"), []byte(fmt.Sprintf("#!/bin/sh\nexec %q -m awscli \"$@\"\n", python)),
+		0o700); err != nil {
 		t.Fatal(err)
 	}
-	of := func(clusterName string) e2e.Kubectl {
+	loginFor := func(clusterName string) e2e.Kubectl {
 		file := filepath.Join(t.TempDir(), "kubeconfig")
-		if out, err := e2e.CLI(t, "", "login", srv.URL, "--ca", e2e.WriteFile(t, string(ca)), "--kubeconfig", file, "--skip-check", "--cluster", "member1",
+		if out, err := e2e.CLI(t, "", "login", srv.URL, "--ca", e2e.WriteFile(t, string(ca)), "--kubeconfig", file,
+			"--skip-check", "--cluster", "member1",
 			"--eks-name", clusterName, "--aws-region", ststest.Region); err != nil {
 			t.Fatalf("%s%v", out, err)
 		}
 		return e2e.Kubectl{Context: "member1", Kubeconfig: file, Env: []string{
 			"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"),
-			"AWS_ACCESS_KEY_ID=" + ststest.Key.AccessKeyID, "AWS_SECRET_ACCESS_KEY=" + ststest.Key.SecretAccessKey, "AWS_SESSION_TOKEN=" + ststest.Key.SessionToken,
+			"AWS_ACCESS_KEY_ID=" + ststest.Key.AccessKeyID, "AWS_SECRET_ACCESS_KEY=" + ststest.Key.SecretAccessKey,
+			"AWS_SESSION_TOKEN=" + ststest.Key.SessionToken,
 			"AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null",
 		}}
 	}
-	k := of("gateway-1")
+	k := loginFor("gateway-1")
 	sts.ARN.Store("arn:aws:sts::111122223333:assumed-role/ops/ann")
 	k.NeverAllowed(t, "has no user here", "get", "--raw", "/clusters/member1/version")
 	sts.ARN.Store(ststest.Role)
-	// The function waits for STS for some seconds only.
-	if got := k.MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups}"); got != user+` ["dev","system:authenticated"]` {
+	// The function waits only some seconds for STS, so a request may fail on a busy machine.
+	if got := k.MustEventually(t, "auth", "whoami", "-o",
+		"jsonpath={.status.userInfo.username} {.status.userInfo.groups}"); got != user+` ["dev","system:authenticated"]` {
 		t.Errorf("the member sees %s", got)
 	}
 	k.NeverAllowed(t, `User "aws:ann" cannot list resource "nodes"`, "get", "nodes")
-	of("production").NeverAllowed(t, "it is not for this gateway: get one with --cluster-name gateway-1", "get", "--raw", "/clusters/member1/version")
+	loginFor("production").NeverAllowed(t, "it is not for this gateway: get one with --cluster-name gateway-1", "get",
+		"--raw",
+		"/clusters/member1/version")
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestJoin holds: the account that join makes may impersonate and nothing else, and calls reach the member as their caller.
+// TestJoin registers a cluster with cluster join. If this fails, the gateway's account in the member can do more than
+// impersonate, or requests do not reach the member as their caller.
 func TestJoin(t *testing.T) {
 	run := func(args ...string) string {
 		t.Helper()
@@ -21,11 +22,12 @@ func TestJoin(t *testing.T) {
 		}
 		return out
 	}
-	out := run("cluster", "join", "joined", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2", "--label", "by=join")
+	out := run("cluster", "join", "joined", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2",
+		"--label", "by=join")
 	if !strings.Contains(out, `cluster "joined" is registered`) || !strings.Contains(out, "identity impersonate") {
 		t.Error(out)
 	}
-	// Twice is once.
+	// The command is idempotent.
 	run("cluster", "join", "joined", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2", "--replace")
 
 	a, account := accountOf(t, filepath.Join(e2e.Shared(t).Dir, "data"), "joined")
@@ -46,11 +48,11 @@ func TestJoin(t *testing.T) {
 		{false, "impersonate", "example.com", "users", "", "", ""},
 		{false, "*", "*", "*", "", "", ""},
 	} {
-		asked := func() bool { return may(t, a, tt.verb, tt.group, tt.resource, tt.sub, tt.namespace, tt.named) }
+		isAllowed := func() bool { return canI(t, a, tt.verb, tt.group, tt.resource, tt.sub, tt.namespace, tt.named) }
 		if tt.may {
-			// rights come into force a moment after they were written
-			waittest.Until(t, fmt.Sprintf("%+v is allowed", tt), asked)
-		} else if asked() {
+			// A new right applies after a moment.
+			waittest.Until(t, fmt.Sprintf("%+v is allowed", tt), isAllowed)
+		} else if isAllowed() {
 			t.Errorf("%+v: allowed", tt)
 		}
 	}
@@ -65,13 +67,15 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestJoinByTwoGateways holds: gateways that share a member do not change what each other's accounts may do there.
+// TestJoinByTwoGateways joins a member to two gateways. If this fails, one gateway changes the rights of the other's
+// account.
 func TestJoinByTwoGateways(t *testing.T) {
 	accounts := map[string]e2e.Kubectl{}
 	names := map[string]string{}
 	for _, group := range []string{"dev", "ops"} {
 		data := t.TempDir()
-		out, err := e2e.CLI(t, "", "cluster", "join", "shared", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2", "--group", group, "--store", "dir:"+data)
+		out, err := e2e.CLI(t, "", "cluster", "join", "shared", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
+			"member2", "--group", group, "--store", "dir:"+data)
 		if err != nil {
 			t.Fatalf("%s%v", out, err)
 		}
@@ -81,20 +85,20 @@ func TestJoinByTwoGateways(t *testing.T) {
 	if names["dev"] == names["ops"] {
 		t.Errorf("both have the account %s", names["dev"])
 	}
-	for mine, a := range accounts {
+	for ownGroup, a := range accounts {
 		for group := range accounts {
-			asked := func() bool { return may(t, a, "impersonate", "", "groups", "", "", group) }
-			if group == mine {
-				// rights come into force a moment after they were written
-				waittest.Until(t, "account for "+mine+" may impersonate "+group, asked)
-			} else if asked() {
-				t.Errorf("the account for %s may impersonate %s", mine, group)
+			isAllowed := func() bool { return canI(t, a, "impersonate", "", "groups", "", "", group) }
+			if group == ownGroup {
+				// A new right applies after a moment.
+				waittest.Until(t, "account for "+ownGroup+" may impersonate "+group, isAllowed)
+			} else if isAllowed() {
+				t.Errorf("the account for %s may impersonate %s", ownGroup, group)
 			}
 		}
 	}
 }
 
-// accountOf is the way of the account that join made for a cluster to its member, member2, and the account's name.
+// accountOf returns kubectl with the account that join created for a cluster in member2, and the account's name.
 func accountOf(t *testing.T, data, cluster string) (e2e.Kubectl, string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(data, "secrets", "clusters", cluster+".*"))
@@ -118,10 +122,12 @@ func accountOf(t *testing.T, data, cluster string) (e2e.Kubectl, string) {
 	return k, name
 }
 
-// may asks the member whether k may do something.
-func may(t *testing.T, k e2e.Kubectl, verb, group, resource, subresource, namespace, name string) bool {
+// canI reports whether the member allows the request to k.
+func canI(t *testing.T, k e2e.Kubectl, verb, group, resource, subresource, namespace, name string) bool {
 	t.Helper()
-	k.Stdin = strings.NewReader(fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":
-		{"verb":%q,"group":%q,"resource":%q,"subresource":%q,"namespace":%q,"name":%q}}}`, verb, group, resource, subresource, namespace, name))
+	k.Stdin = strings.NewReader(
+		fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":
+		{"verb":%q,"group":%q,"resource":%q,"subresource":%q,"namespace":%q,"name":%q}}}`, verb, group, resource, subresource,
+			namespace, name))
 	return k.Must(t, "create", "--validate=false", "-f", "-", "-o", "jsonpath={.status.allowed}") == "true"
 }

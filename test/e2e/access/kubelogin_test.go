@@ -11,13 +11,14 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestKubelogin holds: clusterpass login asks the gateway for its provider, and from then on kubectl has kubelogin sign people in there, by
-// their browser, once.
+// TestKubelogin runs clusterpass login at a gateway with an OpenID provider. If this fails, kubectl cannot sign its
+// user in with kubelogin and a browser, or opens the browser for each command.
 func TestKubelogin(t *testing.T) {
 	p, ns := e2e.NewBrowserPage(t), e2e.StreamPods(t, []string{"member1"}, "shell")
-	_, _ = e2e.CLI(t, "", "--help") // builds it
+	_, _ = e2e.CLI(t, "", "--help") // builds the program, before HOME changes
 	bin, home := t.TempDir(), t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(bin, "kubectl-oidc_login"), "github.com/int128/kubelogin")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(bin, "kubectl-oidc_login"),
+		"github.com/int128/kubelogin")
 	build.Dir = "../../kubelogin"
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
@@ -25,8 +26,10 @@ func TestKubelogin(t *testing.T) {
 	if err := os.Symlink(e2e.Clusters.BuiltKubectl(), filepath.Join(bin, "kubectl")); err != nil {
 		t.Fatal(err)
 	}
-	trusted := e2e.WriteFile(t, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Issuer.Certificate().Raw})))
-	browser := fmt.Sprintf("#!/bin/sh\nexec curl --silent --show-error --fail --location --noproxy '*' --cacert %q --output /dev/null \"$1\"\n", trusted)
+	trusted := e2e.WriteFile(t,
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Issuer.Certificate().Raw})))
+	browser := fmt.Sprintf("#!/bin/sh\nexec curl --silent --show-error --fail --location --noproxy '*' --cacert %q "+
+		"--output /dev/null \"$1\"\n", trusted)
 	if err := os.WriteFile(filepath.Join(bin, "xdg-open"), []byte(browser), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -35,9 +38,12 @@ func TestKubelogin(t *testing.T) {
 	t.Setenv("SSL_CERT_FILE", trusted)
 
 	file := filepath.Join(home, "kubeconfig")
-	// A port that is free, since others may have kubelogin's own two.
-	e2e.WaitForCLI(t, true, []string{"kubectl --kubeconfig " + file + " --context member1 get nodes"}, "login", "https://"+p.Addr, "--ca", p.CAFile, "--kubeconfig", file, "--oidc-arg=--listen-address=127.0.0.1:0")
-	k := e2e.Kubectl{Kubeconfig: file, Context: "member1", Env: []string{"KUBECACHEDIR=" + filepath.Join(home, ".kube", "cache")}} // where kubelogin has the token
+	// Port 0, because another process may use kubelogin's default ports.
+	e2e.WaitForCLI(t, true, []string{"kubectl --kubeconfig " + file + " --context member1 get nodes"}, "login", "https://"+
+		p.Addr, "--ca", p.CAFile, "--kubeconfig", file, "--oidc-arg=--listen-address=127.0.0.1:0")
+	// kubelogin stores its token in KUBECACHEDIR.
+	k := e2e.Kubectl{Kubeconfig: file, Context: "member1",
+		Env: []string{"KUBECACHEDIR=" + filepath.Join(home, ".kube", "cache")}}
 	e2e.WantText(t, k.MustEventually(t, "-n", ns, "get", "pods"), "shell")
 	if got := k.MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); got != "page" {
 		t.Errorf("the member sees %s", got)
@@ -45,7 +51,7 @@ func TestKubelogin(t *testing.T) {
 	if got := k.MustEventually(t, "-n", ns, "exec", "shell", "--", "echo", "in"); got != "in\n" {
 		t.Errorf("%q", got)
 	}
-	if n := p.Issuer.Asked.Load(); n != 1 {
+	if n := p.Issuer.SignIns.Load(); n != 1 {
 		t.Errorf("the browser was opened %d times", n)
 	}
 }

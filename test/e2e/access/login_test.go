@@ -22,40 +22,45 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestLogin holds: whoever has a credential has kubectl in one command, by the plugin too, and the doctor says what ails it.
+// TestLogin runs clusterpass login, the plugin of kubectl and the doctor. If this fails, a user with a credential does
+// not get a working kubectl by one command.
 func TestLogin(t *testing.T) {
-	e2e.Grant(t, "member1", "logs-in") // to do everything with member1
+	e2e.Grant(t, "member1", "logs-in") // for all verbs in member1
 	file := filepath.Join(t.TempDir(), "config")
-	pass := e2e.WriteFile(t, e2e.PassOf(t, "logs-in", "--user", "logs-in"))
-	e2e.WaitForCLI(t, true, []string{"kubectl --kubeconfig " + file + " --context member1 get nodes"}, "login", "--pass", pass, "--kubeconfig", file)
+	pass := e2e.WriteFile(t, e2e.CreatePass(t, "logs-in", "--user", "logs-in"))
+	e2e.WaitForCLI(t, true, []string{"kubectl --kubeconfig " + file + " --context member1 get nodes"}, "login", "--pass",
+		pass, "--kubeconfig", file)
 	e2e.WantText(t, e2e.Kubectl{Kubeconfig: file, Context: "member1"}.MustEventually(t, "get", "nodes"), "member1-node")
 	contexts := func(kc string) string {
 		return e2e.Kubectl{Kubeconfig: kc, Context: "member1"}.Must(t, "config", "get-contexts", "-o", "name")
 	}
-	if got := contexts(file); got != "clusterpass\nfleet\nmember1\n" { // and not member2, to which there is no grant
+	if got := contexts(file); got != "clusterpass\nfleet\nmember1\n" { // without a grant for member2
 		t.Errorf("contexts: %s", got)
 	}
-	// A limited pass has no rules that it could be asked for, and every cluster that it names.
-	limited := e2e.WriteFile(t, e2e.PassOf(t, "logs-in-limited", "--user", "logs-in", "--cluster", "member1,member2", "--verb", "get"))
-	for _, from := range []string{file, limited} {
+	// The gateway does not list the rules of a limited pass. Its kubeconfig has each cluster that the pass names.
+	limited := e2e.WriteFile(t, e2e.CreatePass(t, "logs-in-limited", "--user", "logs-in", "--cluster", "member1,member2",
+		"--verb", "get"))
+	for _, source := range []string{file, limited} {
 		waittest.Until(t, "kubeconfig has the contexts of the login", func() bool {
-			made, err := e2e.SecretCLI(t, "", "kubeconfig", "--kubeconfig", from)
-			return err == nil && contexts(e2e.WriteFile(t, made)) == contexts(file)
+			created, err := e2e.SecretCLI(t, "", "kubeconfig", "--kubeconfig", source)
+			return err == nil && contexts(e2e.WriteFile(t, created)) == contexts(file)
 		})
 	}
 
-	// The gateway says without a credential what it takes.
+	// Without a credential, the gateway names the credentials that it accepts.
 	kc, err := clientcmd.LoadFromFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	gw := kc.Clusters["clusterpass"]
-	if out, err := e2e.CLI(t, "", "login", gw.Server, "--ca", e2e.WriteFile(t, string(gw.CertificateAuthorityData)), "--kubeconfig", file); err == nil || !strings.Contains(out, "takes passes and client certificates only") {
+	if out, err := e2e.CLI(t, "", "login", gw.Server, "--ca", e2e.WriteFile(t, string(gw.CertificateAuthorityData)),
+		"--kubeconfig", file); err == nil || !strings.Contains(out, "takes passes and client certificates only") {
 		t.Errorf("%s%v", out, err)
 	}
 
 	bin := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "make", "-C", "../../..", "install", "BINDIR="+bin).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "make", "-C", "../../..", "install", "BINDIR="+
+		bin).CombinedOutput(); err != nil {
 		t.Fatalf("make install: %v\n%s", err, out)
 	}
 	plugin := func(args ...string) (string, error) {
@@ -77,20 +82,21 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// TestDoctor holds: each step of a call's way has words of its own for what is wrong with it.
+// TestDoctor breaks one step of a request at a time. If this fails, the doctor does not name the broken step.
 func TestDoctor(t *testing.T) {
 	e2e.Grant(t, "member1", "patient")
-	healthy := e2e.PassFor(t, "patient")
-	e2e.WaitForCLI(t, true, []string{"ok     DNS", "ok     TCP", "ok     TLS", "ok     identity", "ok     streams", "ok     access", "ok     member1"},
+	healthy := e2e.CertificateKubeconfig(t, "patient")
+	e2e.WaitForCLI(t, true, []string{"ok     DNS", "ok     TCP", "ok     TLS", "ok     identity", "ok     streams",
+		"ok     access", "ok     member1"},
 		"doctor", "--kubeconfig", healthy)
 	kc, err := clientcmd.LoadFromFile(healthy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ill := func(change func()) string {
+	broken := func(change func()) string {
 		t.Helper()
-		was := kc.DeepCopy()
-		defer func() { kc = was }()
+		original := kc.DeepCopy()
+		defer func() { kc = original }()
 		change()
 		path := filepath.Join(t.TempDir(), "config")
 		if err := clientcmd.WriteToFile(*kc, path); err != nil {
@@ -98,7 +104,7 @@ func TestDoctor(t *testing.T) {
 		}
 		return path
 	}
-	revoked := e2e.WriteFile(t, e2e.PassOf(t, "doctor-revoked", "--user", "patient"))
+	revoked := e2e.WriteFile(t, e2e.CreatePass(t, "doctor-revoked", "--user", "patient"))
 	if out, err := e2e.CLI(t, "", "pass", "revoke", "doctor-revoked"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
@@ -112,26 +118,38 @@ func TestDoctor(t *testing.T) {
 	}{
 		{"no kubeconfig", healthy + ".nosuch", nil, []string{"WRONG  kubeconfig", "clusterpass login"}},
 		{"another's context", e2e.Clusters.KubeconfigFile(), nil, []string{"WRONG"}},
-		{"a name that nobody has", ill(func() { kc.Clusters["clusterpass"].Server = "https://gateway.invalid:443" }), nil, []string{"WRONG  DNS", `"gateway.invalid"`}},
-		{"a port without a server", ill(func() { kc.Clusters["clusterpass"].Server = "https://127.0.0.1:9" }), nil, []string{"WRONG  TCP", "connection refused"}},
-		{"another CA", ill(func() {
-			kc.Clusters["clusterpass"].CertificateAuthorityData = kc.AuthInfos[kc.Contexts["clusterpass"].AuthInfo].ClientCertificateData
+		{"a name that nobody has", broken(func() { kc.Clusters["clusterpass"].Server = "https://gateway.invalid:443" }), nil,
+			[]string{"WRONG  DNS", `"gateway.invalid"`}},
+		{"a port without a server", broken(func() { kc.Clusters["clusterpass"].Server = "https://127.0.0.1:9" }), nil,
+			[]string{"WRONG  TCP", "connection refused"}},
+		{"another CA", broken(func() {
+			user := kc.AuthInfos[kc.Contexts["clusterpass"].AuthInfo]
+			kc.Clusters["clusterpass"].CertificateAuthorityData = user.ClientCertificateData
 		}), nil, []string{"WRONG  TLS", "not signed by the CA that your kubeconfig has"}},
-		{"no CA", ill(func() { kc.Clusters["clusterpass"].CertificateAuthorityData = nil }), nil, []string{"WRONG  TLS", "does not trust", "--ca"}},
-		{"another name", ill(func() { kc.Clusters["clusterpass"].TLSServerName = "gateway.invalid" }), nil, []string{"WRONG  TLS", "for another name"}},
+		{"no CA", broken(func() { kc.Clusters["clusterpass"].CertificateAuthorityData = nil }), nil,
+			[]string{"WRONG  TLS", "does not trust", "--ca"}},
+		{"another name", broken(func() { kc.Clusters["clusterpass"].TLSServerName = "gateway.invalid" }), nil,
+			[]string{"WRONG  TLS", "for another name"}},
 		{"a revoked pass", revoked, nil, []string{"WRONG  identity", `the pass "doctor-revoked" was revoked`}},
-		{"no plugin", ill(func() {
+		{"no plugin", broken(func() {
 			auth := kc.AuthInfos[kc.Contexts["clusterpass"].AuthInfo]
 			auth.ClientCertificateData, auth.ClientKeyData = nil, nil
 			auth.Exec = &clientcmdapi.ExecConfig{
-				Command: "no-such-plugin", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+				Command: "no-such-plugin", APIVersion: "client.authentication.k8s.io/v1",
+				InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 			}
 		}), nil, []string{"WRONG  identity", "no-such-plugin"}},
-		{"nobody", e2e.PassFor(t, "a-stranger"), nil, []string{"ok     identity", "WRONG  access", "you may reach no cluster"}},
-		{"a proxy that is not there", ill(func() { kc.Clusters["clusterpass"].ProxyURL = "http://127.0.0.1:9" }), nil, []string{"ok     proxy", "WRONG  gateway", "the connection breaks off"}},
-		{"no bridge", bridgeless(t), nil, []string{"ok     identity", "WRONG  streams", "the bridge does not answer", "ok     member1"}},
-		{"a cluster that nobody registered", e2e.Shared(t).Kubeconfig, []string{"nosuch"}, []string{"WRONG  nosuch", "is the name right?"}},
-		{"a cluster without a grant", healthy, []string{"member1", "member2"}, []string{"ok     member1", "WRONG  member2", "ask the gateway's administrator for a grant"}},
+		{"nobody", e2e.CertificateKubeconfig(t, "a-stranger"), nil, []string{"ok     identity", "WRONG  access",
+			"you may reach no cluster"}},
+		{"a proxy that is not there", broken(func() { kc.Clusters["clusterpass"].ProxyURL = "http://127.0.0.1:9" }), nil,
+			[]string{"ok     proxy", "WRONG  gateway", "the connection breaks off"}},
+		{"no bridge", kubeconfigWithoutBridge(t), nil, []string{"ok     identity", "WRONG  streams",
+			"the bridge does not answer",
+			"ok     member1"}},
+		{"a cluster that nobody registered", e2e.Shared(t).Kubeconfig, []string{"nosuch"},
+			[]string{"WRONG  nosuch", "is the name right?"}},
+		{"a cluster without a grant", healthy, []string{"member1", "member2"}, []string{"ok     member1", "WRONG  member2",
+			"ask the gateway's administrator for a grant"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e2e.WaitForCLI(t, false, tt.want, append([]string{"doctor", "--kubeconfig", tt.kubeconfig}, tt.clusters...)...)
@@ -139,15 +157,15 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// bridgeless is a kubeconfig for a front door to the gateway that finds no bridge.
-func bridgeless(t *testing.T) string {
+// kubeconfigWithoutBridge returns a kubeconfig for a proxy of the gateway that has no bridge.
+func kubeconfigWithoutBridge(t *testing.T) string {
 	t.Helper()
-	path := e2e.WriteFile(t, e2e.PassOf(t, "doctor-bridgeless", "--user", "patient"))
+	path := e2e.WriteFile(t, e2e.CreatePass(t, "doctor-bridgeless", "--user", "patient"))
 	kc, err := clientcmd.LoadFromFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	behind, err := url.Parse(kc.Clusters["clusterpass"].Server)
+	gateway, err := url.Parse(kc.Clusters["clusterpass"].Server)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,18 +173,18 @@ func bridgeless(t *testing.T) string {
 	trusted.AppendCertsFromPEM(kc.Clusters["clusterpass"].CertificateAuthorityData)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}}
 	t.Cleanup(transport.CloseIdleConnections)
-	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(behind) }, Transport: transport}
-	front := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(gateway) }, Transport: transport}
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/bridge/") {
 			w.WriteHeader(http.StatusBadGateway)
 			return
 		}
 		proxy.ServeHTTP(w, r)
 	}))
-	t.Cleanup(front.Close)
+	t.Cleanup(srv.Close)
 	for name, c := range kc.Clusters {
-		c.Server = front.URL + kubeconfig.Path(name)
-		c.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw})
+		c.Server = srv.URL + kubeconfig.Path(name)
+		c.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
 	}
 	if err := clientcmd.WriteToFile(*kc, path); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-// Package access_test drives what decides who a caller is and what the caller may do.
+// Package access_test tests authentication and authorization: logins, passes, certificates, grants and registrations.
 package access_test
 
 import (

@@ -17,13 +17,14 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestPass holds: a pass is good for what it says and what its user may do, both.
+// TestPass calls with limited and unlimited passes. If this fails, a pass allows more than its limits or than its
+// user's grants, or less.
 func TestPass(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
-	e2e.Grant(t, "member1", "pass-user") // to do everything with member1
+	e2e.Grant(t, "member1", "pass-user") // for all verbs in member1
 	for _, form := range []string{"token", "certificate"} {
 		t.Run(form, func(t *testing.T) {
-			k := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, e2e.PassOf(t, "limited-"+form,
+			k := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, e2e.CreatePass(t, "limited-"+form,
 				"--user", "pass-user", "--cluster", "member1", "--cluster", "member2", "--verb", "get", "--form", form))}
 			waittest.Until(t, "pass lists pods", func() bool { return k.Run(t, "-n", ns, "get", "pods").Code == 0 })
 			const limit = `the pass is limited to clusters ["member1" "member2"] and verbs ["get"]`
@@ -37,11 +38,13 @@ func TestPass(t *testing.T) {
 			}
 		})
 	}
-	all := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, e2e.PassOf(t, "unlimited", "--user", "pass-user"))}
+	all := e2e.Kubectl{Context: "member1",
+		Kubeconfig: e2e.WriteFile(t, e2e.CreatePass(t, "unlimited", "--user", "pass-user"))}
 	if got := all.MustEventually(t, "-n", ns, "exec", "shell", "--", "echo", "in"); got != "in\n" {
 		t.Errorf("%q", got)
 	}
-	if who := all.MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo}"); !strings.Contains(who, `"username":"pass-user"`) || !strings.Contains(who, `"clusterpass.io/pass":["unlimited"]`) {
+	if who := all.MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo}"); !strings.Contains(who,
+		`"username":"pass-user"`) || !strings.Contains(who, `"clusterpass.io/pass":["unlimited"]`) {
 		t.Errorf("the member sees %s", who)
 	}
 	kc, err := clientcmd.LoadFromFile(all.Kubeconfig)
@@ -58,10 +61,10 @@ func names[V any](m map[string]V) []string {
 	return out
 }
 
-// TestPassKeys holds: whoever trusts the gateway can verify a pass by what it publishes, without a credential; and tokens end when the keys
-// that signed them are discarded.
+// TestPassKeys verifies a pass with the keys that the gateway publishes. If this fails, other systems cannot verify
+// passes without a credential, or tokens stay valid after their signing key was discarded.
 func TestPassKeys(t *testing.T) {
-	token := strings.TrimSpace(e2e.PassOf(t, "verified", "--user", "ann", "--output", "token"))
+	token := strings.TrimSpace(e2e.CreatePass(t, "verified", "--user", "ann", "--output", "token"))
 	cfg, err := clientcmd.BuildConfigFromFlags("", e2e.Shared(t).Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +83,7 @@ func TestPassKeys(t *testing.T) {
 		return provider.Verifier(&oidc.Config{ClientID: url, SupportedSigningAlgs: []string{oidc.ES256}}).Verify(ctx, token)
 	}
 	var verified *oidc.IDToken
-	// the first key may be seconds old
+	// Processes cache the keys for some seconds.
 	waittest.Until(t, "pass is verified", func() bool {
 		verified, err = verify()
 		return err == nil
@@ -89,7 +92,8 @@ func TestPassKeys(t *testing.T) {
 		t.Errorf("%+v", verified)
 	}
 	call := func() int {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/clusters/member1/api", bytes.NewReader(nil))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/clusters/member1/api",
+			bytes.NewReader(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +111,8 @@ func TestPassKeys(t *testing.T) {
 	}
 	waittest.Until(t, "pass is known to the function", func() bool {
 		code := call()
-		if code != http.StatusForbidden && code != http.StatusUnauthorized { // ann has no grant; and the key may be new to a function
+		// 403: ann has no grant. 401: this process does not have the key yet.
+		if code != http.StatusForbidden && code != http.StatusUnauthorized {
 			t.Fatal(code)
 		}
 		return code == http.StatusForbidden
@@ -119,7 +124,8 @@ func TestPassKeys(t *testing.T) {
 	waittest.Until(t, "revoked pass is not verified", func() bool { _, err := verify(); return err != nil })
 }
 
-// TestPassByKubectl holds: kubectl makes passes, lists and ends them, with no other right than that of its user.
+// TestPassByKubectl creates, lists and revokes passes with kubectl. If this fails, a user can create a pass with more
+// rights than the user has, or loses the credential in the response.
 func TestPassByKubectl(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	e2e.Grant(t, "member1", "pass-maker")
@@ -138,25 +144,26 @@ subjects: [{kind: User, name: pass-maker}]
 `
 	root.WithInput(rbac).Must(t, "apply", "-f", "-")
 	t.Cleanup(func() { root.WithInput(rbac).Must(t, "delete", "-f", "-") })
-	maker := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, "pass-maker"), Context: "clusterpass"}
+	maker := e2e.Kubectl{Kubeconfig: e2e.CertificateKubeconfig(t, "pass-maker"), Context: "clusterpass"}
 	maker.MustEventually(t, "get", "passes")
 	e2e.WantText(t, maker.MustEventually(t, "explain", "pass.spec.ttl"), "a week", "The default is 8")
 	doc := func(form, fields string) string {
 		return "apiVersion: clusterpass.io/v1alpha1\nkind: Pass\nmetadata: {name: kubectl-" + form + "}\n" +
 			"spec: {clusters: [member1], verbs: [get], ttl: 1h, form: " + form + fields + "}\n"
 	}
-	// Whoever does not ask for the answer is told where the credential is, if there is one; and nobody makes one for somebody else.
-	const told = "Warning: the credential is in status.kubeconfig of this one answer"
+	// kubectl create does not print the response, so a warning names the credential's field.
+	const warning = "Warning: the credential is in status.kubeconfig of this one answer"
 	waittest.Until(t, "dry run creates no pass", func() bool {
 		r := maker.WithInput(doc("token", "")).Run(t, "create", "--dry-run=server", "-f", "-")
-		if strings.Contains(r.Stderr, told) {
+		if strings.Contains(r.Stderr, warning) {
 			t.Errorf("a dry run: %v", r)
 		}
 		return r.Code == 0
 	})
 	waittest.Until(t, "warning about the token", func() bool {
-		r := root.WithInput(strings.Replace(doc("token", ""), "name: kubectl-token", "generateName: kubectl-told-, labels: {told: pass}", 1)).Run(t, "create", "-f", "-")
-		return r.Code == 0 && strings.Contains(r.Stderr, told)
+		r := root.WithInput(strings.Replace(doc("token", ""), "name: kubectl-token",
+			"generateName: kubectl-told-, labels: {told: pass}", 1)).Run(t, "create", "-f", "-")
+		return r.Code == 0 && strings.Contains(r.Stderr, warning)
 	})
 	root.Must(t, "delete", "passes", "-l", "told=pass")
 	waittest.Until(t, "pass of another user is refused", func() bool {
@@ -169,19 +176,23 @@ subjects: [{kind: User, name: pass-maker}]
 	})
 	for _, form := range []string{"token", "certificate"} {
 		t.Run(form, func(t *testing.T) {
-			credential := maker.WithInput(doc(form, "")).MustEventually(t, "create", "-f", "-", "-o", "jsonpath={.status.kubeconfig}")
+			credential := maker.WithInput(doc(form, "")).MustEventually(t, "create", "-f", "-", "-o",
+				"jsonpath={.status.kubeconfig}")
 			e2e.Secrets.Document("the pass kubectl-"+form, []byte(credential))
 			t.Cleanup(func() { root.Must(t, "delete", "pass", "kubectl-"+form, "--ignore-not-found") })
 			k := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, credential)}
 			e2e.WantText(t, k.Must(t, "config", "get-contexts", "-o", "name"), "member1", "fleet", "clusterpass")
 			e2e.WantText(t, k.MustEventually(t, "-n", ns, "get", "pods"), "shell")
-			if who := (e2e.Kubectl{Context: "clusterpass", Kubeconfig: k.Kubeconfig}).MustEventually(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); who != "pass-maker" {
+			if who := (e2e.Kubectl{Context: "clusterpass", Kubeconfig: k.Kubeconfig}).MustEventually(t, "auth", "whoami", "-o",
+				"jsonpath={.status.userInfo.username}"); who != "pass-maker" {
 				t.Errorf("the gateway sees %s", who)
 			}
 			k.NeverAllowed(t, "the pass is limited to clusters", "-n", ns, "exec", "shell", "--", "true")
-			e2e.WantText(t, maker.MustEventually(t, "get", "passes"), "USER", "GROUPS", "CLUSTERS", "FORM", "UNTIL", "kubectl-"+form, "pass-maker", "member1")
+			e2e.WantText(t, maker.MustEventually(t, "get", "passes"), "USER", "GROUPS", "CLUSTERS", "FORM", "UNTIL", "kubectl-"+
+				form, "pass-maker", "member1")
 			e2e.WantText(t, maker.MustEventually(t, "get", "passes", "-o", "wide"), "CREATED-BY")
-			if again := maker.MustEventually(t, "get", "pass", "kubectl-"+form, "-o", "yaml"); strings.Contains(again, "kubeconfig") {
+			if again := maker.MustEventually(t, "get", "pass", "kubectl-"+form, "-o", "yaml"); strings.Contains(again,
+				"kubeconfig") {
 				t.Errorf("the credential is shown again:\n%s", again)
 			}
 			e2e.WantText(t, maker.MustEventually(t, "delete", "pass", "kubectl-"+form), "deleted")

@@ -29,14 +29,16 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: NAME}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: NAME}]
 `
 
-// TestCredentialsThatCannotWork holds: a real API server's answers tell what a credential is good for, and one that cannot do what is
-// asked is refused before anything is stored.
+// TestCredentialsThatCannotWork registers clusters with credentials that lack rights. If this fails, cluster add stores
+// a cluster whose requests all fail. The error names the missing right.
 func TestCredentialsThatCannotWork(t *testing.T) {
-	// As API servers are by default: what they cannot read is anonymous to them, and may see their version.
-	member := cluster.Start(t, cluster.Options{Clusters: []string{"member5"}, NoKubelet: true, APIServerArgs: []string{"--anonymous-auth=true"}}).Cluster("member5")
+	// The default of API servers: a request without a valid credential is anonymous and may read the version.
+	member := cluster.Start(t, cluster.Options{Clusters: []string{"member5"}, NoKubelet: true,
+		APIServerArgs: []string{"--anonymous-auth=true"}}).Cluster("member5")
 	admin := e2e.Kubectl{Kubeconfig: member.KubeconfigFile(), Context: "member5"}
 	rule := func(group, resource string, names ...string) string {
-		b, err := json.Marshal(map[string]any{"apiGroups": []string{group}, "resources": []string{resource}, "verbs": []string{"impersonate"}, "resourceNames": names})
+		b, err := json.Marshal(map[string]any{"apiGroups": []string{group}, "resources": []string{resource},
+			"verbs": []string{"impersonate"}, "resourceNames": names})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,23 +47,27 @@ func TestCredentialsThatCannotWork(t *testing.T) {
 	users, groups, accounts := rule("", "users"), rule("", "groups"), rule("", "serviceaccounts")
 	more := rule("authentication.k8s.io", "*")
 	for i, tt := range []struct {
-		what     string
+		name     string
 		rules    []string
-		user     *clientcmdapi.AuthInfo // in place of a user with these rules
+		user     *clientcmdapi.AuthInfo // replaces the user with these rules
 		identity string
 		want     string
 	}{
-		{"basic authentication", nil, &clientcmdapi.AuthInfo{Username: "admin", Password: "correct-horse-battery"}, "direct", "the caller is anonymous"},
-		{"an unknown token", nil, &clientcmdapi.AuthInfo{Token: "not-a-token-of-this-cluster"}, "direct", "refuses the credential (401)"},
-		{"nothing granted", nil, nil, "impersonate", "may not impersonate users, groups, serviceaccounts, uids in authentication.k8s.io"},
+		{"basic authentication", nil, &clientcmdapi.AuthInfo{Username: "admin", Password: "correct-horse-battery"}, "direct",
+			"the caller is anonymous"},
+		{"an unknown token", nil, &clientcmdapi.AuthInfo{Token: "not-a-token-of-this-cluster"}, "direct",
+			"refuses the credential (401)"},
+		{"nothing granted", nil, nil, "impersonate",
+			"may not impersonate users, groups, serviceaccounts, uids in authentication.k8s.io"},
 		{"nothing granted, direct", nil, nil, "direct", ""},
 		{"users only", []string{users}, nil, "impersonate", "may not impersonate groups, serviceaccounts"},
 		{"no groups", []string{users, accounts, more}, nil, "impersonate", "may not impersonate groups;"},
 		{"some groups", []string{users, accounts, more, rule("", "groups", "dev")}, nil, "impersonate", ""},
-		{"no extras", []string{users, groups, accounts, rule("authentication.k8s.io", "uids")}, nil, "impersonate", "may not impersonate userextras/arn"},
+		{"no extras", []string{users, groups, accounts, rule("authentication.k8s.io", "uids")}, nil, "impersonate",
+			"may not impersonate userextras/arn"},
 		{"everything", []string{users, groups, accounts, more}, nil, "impersonate", ""},
 	} {
-		t.Run(tt.what, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			name := fmt.Sprintf("limited-%d", i)
 			kubeconfig, err := member.UserKubeconfig(name)
 			if err != nil {
@@ -79,20 +85,22 @@ func TestCredentialsThatCannotWork(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			e2e.Secrets.Document(tt.what, kubeconfig)
+			e2e.Secrets.Document(tt.name, kubeconfig)
 			file := filepath.Join(t.TempDir(), "kubeconfig")
 			if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			k := admin
-			k.Stdin = strings.NewReader(strings.NewReplacer("NAME", name, "RULES", "["+strings.Join(tt.rules, ",")+"]").Replace(limitedRBAC))
+			k.Stdin = strings.NewReader(strings.NewReplacer("NAME", name, "RULES", "["+strings.Join(tt.rules, ",")+
+				"]").Replace(limitedRBAC))
 			k.Must(t, "apply", "-f", "-")
-			if len(tt.rules) > 0 { // all have the first one, and come into force together
+			if len(tt.rules) > 0 { // each list has the first rule, and all rules apply together
 				waittest.Until(t, name+" may impersonate", func() bool {
 					return admin.Run(t, "auth", "can-i", "impersonate", "users", "--as", name).Code == 0
 				})
 			}
-			out, err := e2e.CLI(t, "", "cluster", "add", name, "--kubeconfig", file, "--identity", tt.identity, "--direct-user", "nobody")
+			out, err := e2e.CLI(t, "", "cluster", "add", name, "--kubeconfig", file, "--identity", tt.identity, "--direct-user",
+				"nobody")
 			if tt.want == "" && err == nil {
 				_, _ = e2e.CLI(t, "", "cluster", "remove", name)
 			}

@@ -19,19 +19,23 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestOwnAPI is what kubectl does with the kinds of a cluster, done with the gateway's own.
+// TestOwnAPI runs kubectl's commands on the gateway's own kinds. If this fails, users need another tool for them.
 func TestOwnAPI(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	e2e.WantText(t, k.Must(t, "version"), "Server Version: v1.")
-	e2e.WantText(t, k.Must(t, "api-resources"), "clusters", "resourceregistries", "rr", "clusterroles", "clusterrolebindings", "selfsubjectreviews")
+	e2e.WantText(t, k.Must(t, "api-resources"), "clusters", "resourceregistries", "rr", "clusterroles",
+		"clusterrolebindings", "selfsubjectreviews")
 	e2e.WantText(t, k.Must(t, "explain", "cluster.spec.proxyURL"), "cluster.karmada.io", "is the proxy to the API server")
 	e2e.WantText(t, k.Must(t, "explain", "resourceregistry", "--recursive"), "resourceSelectors", "clusterNames")
 	e2e.WantText(t, k.Must(t, "explain", "cluster.spec.region", "--output", "plaintext-openapiv2"), "Region of the member")
-	e2e.WantText(t, k.Must(t, "get", "--raw", "/apis/cluster.karmada.io/v1alpha1"), `"clusters"`, `"clusters/status"`) // by clients without aggregated discovery
-	if got := k.Must(t, "get", "clusters"); !regexp.MustCompile(`^NAME +VERSION +MODE +READY +AGE\n(.*\n)*member1 +v1\.\S+ +Push +\S+ +\S`).MatchString(got) {
+	// Clients without aggregated discovery use this path.
+	e2e.WantText(t, k.Must(t, "get", "--raw", "/apis/cluster.karmada.io/v1alpha1"), `"clusters"`, `"clusters/status"`)
+	if got := k.Must(t, "get", "clusters"); !regexp.MustCompile(
+		`^NAME +VERSION +MODE +READY +AGE\n(.*\n)*member1 +v1\.\S+ +Push +\S+ +\S`).MatchString(got) {
 		t.Errorf("not as Karmada prints them:\n%s", got)
 	}
-	e2e.WantText(t, k.Must(t, "get", "clusters", "--field-selector", "metadata.name=member2", "-o", "name"), "cluster.cluster.karmada.io/member2\n")
+	e2e.WantText(t, k.Must(t, "get", "clusters", "--field-selector", "metadata.name=member2", "-o", "name"),
+		"cluster.cluster.karmada.io/member2\n")
 	e2e.WantText(t, k.Must(t, "get", "clusters", "-o", "wide"), "API-ENDPOINT", "https://127.0.0.1:")
 	e2e.WantText(t, k.Must(t, "get", "--raw", "/readyz"), "ok")
 
@@ -51,28 +55,35 @@ func TestOwnAPI(t *testing.T) {
 		t.Errorf("applied once more, version %s becomes %s", before, after)
 	}
 	e2e.WantText(t, k.Must(t, "get", "rr"), "proxy-sample", "*", "Pod,Node")
-	if r := k.WithInput(strings.Replace(e2e.SeedRegistry, "resourceSelectors", "resourceSelector", 1)).Run(t, "apply", "-f", "-"); r.Code == 0 || !strings.Contains(r.Stderr, `unknown field "spec.resourceSelector"`) {
+	if r := k.WithInput(strings.Replace(e2e.SeedRegistry, "resourceSelectors", "resourceSelector", 1)).Run(t, "apply",
+		"-f", "-"); r.Code == 0 || !strings.Contains(r.Stderr, `unknown field "spec.resourceSelector"`) {
 		t.Errorf("a misspelt field:\n%s", r)
 	}
-	if r := k.WithInput(strings.Replace(e2e.SeedRegistry, "kind: Pod", "kind: ''", 1)).Run(t, "apply", "-f", "-"); r.Code == 0 || !strings.Contains(r.Stderr, "spec.resourceSelectors[0].kind: Required value") {
+	if r := k.WithInput(strings.Replace(e2e.SeedRegistry, "kind: Pod", "kind: ''", 1)).Run(t, "apply", "-f",
+		"-"); r.Code == 0 || !strings.Contains(r.Stderr, "spec.resourceSelectors[0].kind: Required value") {
 		t.Errorf("a kind without a name:\n%s", r)
 	}
 }
 
+// TestOwnAPIWrites changes an object by each method of kubectl. If this fails, a command does not work at the gateway,
+// or discards another client's change.
 func TestOwnAPIWrites(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	doc := strings.Replace(e2e.SeedRegistry, "proxy-sample", "written", 1)
 	changed := strings.Replace(doc, "clusterNames:", "clusterNames: [member1]", 1)
-	e2e.WantText(t, k.WithInput(changed).Must(t, "apply", "--server-side", "--field-manager", "one", "-f", "-"), "written serverside-applied")
+	e2e.WantText(t, k.WithInput(changed).Must(t, "apply", "--server-side", "--field-manager", "one", "-f", "-"),
+		"written serverside-applied")
 	t.Cleanup(func() { k.Must(t, "delete", "resourceregistry", "written", "--ignore-not-found") })
 	get := func(path string) string { return k.Must(t, "get", "rr", "written", "-o", "jsonpath="+path) }
 
 	// Another manager's field is a conflict until it is forced.
-	r := k.WithInput(strings.Replace(changed, "kind: Node", "kind: Secret", 1)).Run(t, "apply", "--server-side", "--field-manager", "two", "-f", "-")
+	r := k.WithInput(strings.Replace(changed, "kind: Node", "kind: Secret", 1)).Run(t, "apply", "--server-side",
+		"--field-manager", "two", "-f", "-")
 	if r.Code == 0 || !strings.Contains(r.Stderr, "conflict") {
 		t.Errorf("another's field:\n%s", r)
 	}
-	k.WithInput(strings.Replace(changed, "kind: Node", "kind: Secret", 1)).Must(t, "apply", "--server-side", "--force-conflicts", "--field-manager", "two", "-f", "-")
+	k.WithInput(strings.Replace(changed, "kind: Node", "kind: Secret", 1)).Must(t, "apply", "--server-side",
+		"--force-conflicts", "--field-manager", "two", "-f", "-")
 	if got := get("{.spec.resourceSelectors[1].kind} {.spec.targetCluster.clusterNames[0]}"); got != "Secret member1" {
 		t.Errorf("applied: %s", got)
 	}
@@ -100,13 +111,14 @@ func TestOwnAPIWrites(t *testing.T) {
 	if got := get("{.metadata.labels.team}"); got != "red" {
 		t.Errorf("edited: %s", got)
 	}
-	// What somebody else has changed meanwhile is not written over.
 	stale := k.Must(t, "get", "rr", "written", "-o", "yaml")
-	if r := k.WithInput(strings.Replace(stale, "team: red", "team: grey", 1)).Run(t, "diff", "-f", "-"); r.Code != 1 || !strings.Contains(r.Stdout, "+    team: grey") {
+	if r := k.WithInput(strings.Replace(stale, "team: red", "team: grey", 1)).Run(t, "diff", "-f", "-"); r.Code != 1 ||
+		!strings.Contains(r.Stdout, "+    team: grey") {
 		t.Errorf("diff: %v", r)
 	}
 	k.Must(t, "label", "rr", "written", "team=green", "--overwrite")
-	if r := k.WithInput(stale).Run(t, "replace", "-f", "-"); r.Code == 0 || !strings.Contains(r.Stderr, "the object has been modified") {
+	if r := k.WithInput(stale).Run(t, "replace", "-f", "-"); r.Code == 0 ||
+		!strings.Contains(r.Stderr, "the object has been modified") {
 		t.Errorf("a stale object:\n%s", r)
 	}
 	gone := k.Start(t, e2e.Clusters.BuiltKubectl(), "wait", "--for=delete", "rr/written", "--timeout=90s")
@@ -117,20 +129,22 @@ func TestOwnAPIWrites(t *testing.T) {
 	if r := k.Run(t, "get", "rr", "written"); r.Code == 0 || !strings.Contains(r.Stderr, "NotFound") {
 		t.Errorf("deleted:\n%s", r)
 	}
-	if r := k.Run(t, "get", "gizmos"); r.Code == 0 || !strings.Contains(r.Stderr, `doesn't have a resource type "gizmos"`) {
+	if r := k.Run(t, "get", "gizmos"); r.Code == 0 ||
+		!strings.Contains(r.Stderr, `doesn't have a resource type "gizmos"`) {
 		t.Errorf("an unknown kind:\n%s", r)
 	}
 }
 
-// TestOwnAPIWatch holds: kubectl get -w, which the bridge answers, sees what functions write.
+// TestOwnAPIWatch watches at the bridge while functions write. If this fails, kubectl get -w misses changes.
 func TestOwnAPIWatch(t *testing.T) {
 	k := e2e.OwnAPI(t)
-	w := k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "rr", "-w", "--output-watch-events", "-o", "custom-columns=T:.type,N:.object.metadata.name")
+	w := k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "rr", "-w", "--output-watch-events", "-o",
+		"custom-columns=T:.type,N:.object.metadata.name")
 	await := func(kind string) {
 		t.Helper()
 		w.WaitForLine(kind, func(l string) bool { return strings.Contains(l, kind) && strings.Contains(l, "watched") })
 	}
-	// Whether or not the watch has begun before the object was made, it shows that.
+	// The watch may begin before or after the creation. It shows ADDED in both cases.
 	k.WithInput(strings.Replace(e2e.SeedRegistry, "proxy-sample", "watched", 1)).Must(t, "create", "-f", "-")
 	await("ADDED")
 	k.Must(t, "label", "rr", "watched", "a=b")
@@ -139,12 +153,14 @@ func TestOwnAPIWatch(t *testing.T) {
 	await("DELETED")
 }
 
-// TestOwnAPIByTwo holds: of what kubectl writes at once through two gateways on one store, the function and the bridge, nothing is lost.
+// TestOwnAPIByTwo writes one object through the function and the bridge at once. If this fails, one gateway overwrites
+// the other's change in their common store.
 func TestOwnAPIByTwo(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	k.WithInput(strings.Replace(e2e.SeedRegistry, "proxy-sample", "counted", 1)).Must(t, "create", "-f", "-")
 	t.Cleanup(func() { k.Must(t, "delete", "rr", "counted") })
-	root := strings.TrimSuffix(k.Must(t, "config", "view", "-o", `jsonpath={.clusters[?(@.name=="clusterpass")].cluster.server}`), "/")
+	root := strings.TrimSuffix(k.Must(t, "config", "view", "-o",
+		`jsonpath={.clusters[?(@.name=="clusterpass")].cluster.server}`), "/")
 	const writes = 8
 	count := func(k e2e.Kubectl) error {
 		for done, deadline := 0, time.Now().Add(e2e.Patience); done < writes; {
@@ -174,20 +190,22 @@ func TestOwnAPIByTwo(t *testing.T) {
 		return nil
 	}
 	var group errgroup.Group
-	for _, door := range []string{root, root + "/bridge"} {
+	for _, server := range []string{root, root + "/bridge"} {
 		k := k
-		k.Server = door
+		k.Server = server
 		group.Go(func() error { return count(k) })
 	}
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if got := k.Must(t, "get", "rr", "counted", "-o", "jsonpath={.metadata.annotations.n}"); got != strconv.Itoa(2*writes) {
+	if got := k.Must(t, "get", "rr", "counted", "-o", "jsonpath={.metadata.annotations.n}"); got != strconv.Itoa(
+		2*writes) {
 		t.Errorf("%s of %d writes are left", got, 2*writes)
 	}
 }
 
-// TestOwnAPIWho is kubectl auth.
+// TestOwnAPIWho runs kubectl auth and writes roles. If this fails, users see wrong rights, or can grant rights that
+// they do not have.
 func TestOwnAPIWho(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	e2e.WantText(t, k.Must(t, "auth", "whoami"), "Username", "[system:masters system:authenticated]")
@@ -208,7 +226,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reads-cl
 subjects: [{kind: User, name: reader}]
 `).Must(t, "apply", "-f", "-")
 	t.Cleanup(func() { k.Must(t, "delete", "clusterrole,clusterrolebinding", "reads-clusters") })
-	reader := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, "reader"), Context: "clusterpass"}
+	reader := e2e.Kubectl{Kubeconfig: e2e.CertificateKubeconfig(t, "reader"), Context: "clusterpass"}
 	waittest.Until(t, "reader lists clusters", func() bool { return reader.Run(t, "get", "clusters").Code == 0 })
 	e2e.WantText(t, reader.MustEventually(t, "auth", "whoami"), "reader", "[system:authenticated]")
 	var may string
@@ -220,22 +238,26 @@ subjects: [{kind: User, name: reader}]
 	if r := reader.Run(t, "auth", "can-i", "delete", "clusters.cluster.karmada.io"); strings.TrimSpace(r.Stdout) != "no" {
 		t.Errorf("a reader may delete clusters:\n%s", r)
 	}
-	if r := reader.Run(t, "delete", "cluster", "member1"); r.Code == 0 || !strings.Contains(r.Stderr, `User "reader" cannot delete resource "clusters" in API group "cluster.karmada.io"`) {
+	if r := reader.Run(t, "delete", "cluster", "member1"); r.Code == 0 ||
+		!strings.Contains(r.Stderr, `User "reader" cannot delete resource "clusters" in API group "cluster.karmada.io"`) {
 		t.Errorf("a reader deletes:\n%s", r)
 	}
 	e2e.WantText(t, k.Must(t, "--as", "reader", "auth", "whoami"), "reader")
 	if r := k.Run(t, "--as", "reader", "get", "rr"); r.Code == 0 {
 		t.Errorf("as a reader, the owner may more:\n%s", r)
 	}
-	// Nobody gives away what they do not hold.
-	k.Must(t, "create", "clusterrole", "writes-roles", "--verb=create", "--resource=clusterroles.rbac.authorization.k8s.io")
+	// A user cannot grant rights that the user does not have.
+	k.Must(t, "create", "clusterrole", "writes-roles", "--verb=create",
+		"--resource=clusterroles.rbac.authorization.k8s.io")
 	k.Must(t, "create", "clusterrolebinding", "writes-roles", "--clusterrole=writes-roles", "--user=reader")
 	t.Cleanup(func() { k.Must(t, "delete", "clusterrole,clusterrolebinding", "writes-roles") })
 	waittest.Until(t, "reader may create an equal role", func() bool {
-		return reader.Run(t, "create", "clusterrole", "held", "--verb=get", "--resource=clusters.cluster.karmada.io", "--dry-run=server").Code == 0
+		return reader.Run(t, "create", "clusterrole", "held", "--verb=get", "--resource=clusters.cluster.karmada.io",
+			"--dry-run=server").Code == 0
 	})
 	const more = "attempting to grant RBAC permissions not currently held"
-	reader.NeverAllowed(t, more, "create", "clusterrole", "more", "--verb=delete", "--resource=clusters.cluster.karmada.io")
+	reader.NeverAllowed(t, more, "create", "clusterrole", "more", "--verb=delete",
+		"--resource=clusters.cluster.karmada.io")
 	const binds = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -252,20 +274,24 @@ rules:
 	t.Cleanup(func() { k.Must(t, "delete", "clusterrole", "more") })
 	bind := []string{"create", "clusterrolebinding", "more", "--clusterrole=more", "--user=reader", "--dry-run=server"}
 	reader.NeverAllowed(t, more, bind...)
-	k.WithInput(strings.Replace(binds, "[create]}", "[create, bind, escalate]}", 1)).Must(t, "apply", "--server-side", "-f", "-")
+	k.WithInput(strings.Replace(binds, "[create]}", "[create, bind, escalate]}", 1)).Must(t, "apply", "--server-side",
+		"-f", "-")
 	waittest.Until(t, "reader may bind and escalate", func() bool {
 		return reader.Run(t, bind...).Code == 0 &&
-			reader.Run(t, "create", "clusterrole", "most", "--verb=*", "--resource=clusters.cluster.karmada.io", "--dry-run=server").Code == 0
+			reader.Run(t, "create", "clusterrole", "most", "--verb=*", "--resource=clusters.cluster.karmada.io",
+				"--dry-run=server").Code == 0
 	})
 }
 
-// TestClusterByManifest registers a cluster with kubectl apply, uses it, and takes it away again.
+// TestClusterByManifest registers, changes and removes a cluster with kubectl. If this fails, a manifest cannot
+// register a cluster, or a response shows its credential.
 func TestClusterByManifest(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	kubeconfig := e2e.Direct("member1").Must(t, "config", "view", "--raw", "--minify", "--flatten", "-o", "json")
 	manifest := func(spec map[string]any) string {
 		t.Helper()
-		doc, err := json.Marshal(map[string]any{"apiVersion": v1alpha1.APIVersion, "kind": v1alpha1.Kind, "metadata": map[string]any{"name": "by-manifest"}, "spec": spec})
+		doc, err := json.Marshal(map[string]any{"apiVersion": v1alpha1.APIVersion, "kind": v1alpha1.Kind,
+			"metadata": map[string]any{"name": "by-manifest"}, "spec": spec})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,33 +301,40 @@ func TestClusterByManifest(t *testing.T) {
 	e2e.WantText(t, k.WithInput(manifest(spec)).Must(t, "apply", "-f", "-"), "by-manifest created")
 	t.Cleanup(func() { k.Must(t, "delete", "cluster", "by-manifest", "--ignore-not-found") })
 	want := e2e.Direct("member1").Must(t, "get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
-	cluster := strings.TrimSuffix(k.Must(t, "config", "view", "-o", "jsonpath={.clusters[?(@.name==\"clusterpass\")].cluster.server}"), "/") + "/clusters/by-manifest"
+	cluster := strings.TrimSuffix(k.Must(t, "config", "view", "-o",
+		"jsonpath={.clusters[?(@.name==\"clusterpass\")].cluster.server}"), "/") + "/clusters/by-manifest"
 	waittest.Until(t, "new cluster is reachable", func() bool {
-		return k.Run(t, "--server", cluster, "get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}").Stdout == want
+		return k.Run(t, "--server", cluster, "get", "namespace", "kube-system", "-o",
+			"jsonpath={.metadata.uid}").Stdout == want
 	})
 	e2e.WantText(t, k.Must(t, "wait", "--for=condition=Ready", "cluster/by-manifest", "--timeout=4m"), "condition met")
-	waittest.Until(t, "new cluster is ready", func() bool { // a probe that takes too long says that it is not
+	waittest.Until(t, "new cluster is ready", func() bool { // a slow probe reports an unready cluster
 		out := k.Must(t, "get", "cluster", "by-manifest")
 		return strings.Contains(out, "v1.") && strings.Contains(out, "True")
 	})
-	if got := k.Must(t, "get", "cluster", "by-manifest", "-o", "jsonpath={.status.probe.latency}"); !regexp.MustCompile(`^[0-9.]+(m?s)$`).MatchString(got) {
+	if got := k.Must(t, "get", "cluster", "by-manifest", "-o", "jsonpath={.status.probe.latency}"); !regexp.MustCompile(
+		`^[0-9.]+(m?s)$`).MatchString(got) {
 		t.Errorf("latency %q", got)
 	}
 	e2e.WantText(t, k.WithInput(manifest(spec)).Must(t, "apply", "-f", "-"), "by-manifest configured")
-	spec["regionn"] = "eu" // a slip of the pen, and all that is printed is looked through for secrets
+	spec["regionn"] = "eu" // a misspelt field, whose error must not print the credential
 	k.WithInput(manifest(spec)).NeverAllowed(t, `unknown field "spec.regionn"`, "apply", "-f", "-")
 	delete(spec, "regionn")
-	for _, change := range []string{`"apiEndpoint":"https://127.0.0.1:9"`, `"proxyURL":"http://127.0.0.1:9"`, `"insecureSkipTLSVerification":true`} {
+	for _, change := range []string{`"apiEndpoint":"https://127.0.0.1:9"`, `"proxyURL":"http://127.0.0.1:9"`,
+		`"insecureSkipTLSVerification":true`} {
 		name := strings.Split(change, `"`)[1]
-		k.NeverAllowed(t, "spec."+name+": Forbidden: needs the credential again", "patch", "cluster", "by-manifest", "--type", "merge", "-p", `{"spec":{`+change+`}}`)
+		k.NeverAllowed(t, "spec."+name+": Forbidden: needs the credential again", "patch", "cluster", "by-manifest", "--type",
+			"merge", "-p", `{"spec":{`+change+`}}`)
 	}
 	spec["proxyURL"] = "http://127.0.0.1:9"
 	delete(spec, "kubeconfig")
-	if r := k.WithInput(manifest(spec)).Run(t, "apply", "-f", "-"); r.Code == 0 || !strings.Contains(r.Stderr, "spec.proxyURL: Forbidden: needs the credential again") {
+	if r := k.WithInput(manifest(spec)).Run(t, "apply", "-f", "-"); r.Code == 0 ||
+		!strings.Contains(r.Stderr, "spec.proxyURL: Forbidden: needs the credential again") {
 		t.Errorf("a proxy without the credential:\n%s", r)
 	}
 	for _, format := range []string{"yaml", "json", "wide"} {
-		all := k.Must(t, "get", "clusters", "-o", format, "--show-managed-fields") + k.Must(t, "describe", "cluster", "by-manifest")
+		all := k.Must(t, "get", "clusters", "-o", format, "--show-managed-fields") +
+			k.Must(t, "describe", "cluster", "by-manifest")
 		for _, secret := range keysOf(t, kubeconfig) {
 			if strings.Contains(all, secret) {
 				t.Errorf("-o %s shows a credential", format)
@@ -314,12 +347,14 @@ func TestClusterByManifest(t *testing.T) {
 	})
 }
 
-// TestUnreadyCluster holds: a cluster that does not answer says why.
+// TestUnreadyCluster registers a cluster that does not respond. If this fails, its status does not give the reason.
 func TestUnreadyCluster(t *testing.T) {
 	k := e2e.OwnAPI(t)
 	kubeconfig := regexp.MustCompile(`"server": *"[^"]*"`).ReplaceAllString(
-		e2e.Direct("member1").Must(t, "config", "view", "--raw", "--minify", "--flatten", "-o", "json"), `"server": "https://127.0.0.1:9"`)
-	doc, err := json.Marshal(map[string]any{"apiVersion": v1alpha1.APIVersion, "kind": v1alpha1.Kind, "metadata": map[string]any{"name": "unready"}, "spec": map[string]any{"kubeconfig": kubeconfig}})
+		e2e.Direct("member1").Must(t, "config", "view", "--raw", "--minify", "--flatten", "-o", "json"),
+		`"server": "https://127.0.0.1:9"`)
+	doc, err := json.Marshal(map[string]any{"apiVersion": v1alpha1.APIVersion, "kind": v1alpha1.Kind,
+		"metadata": map[string]any{"name": "unready"}, "spec": map[string]any{"kubeconfig": kubeconfig}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,16 +362,18 @@ func TestUnreadyCluster(t *testing.T) {
 	t.Cleanup(func() { k.Must(t, "delete", "cluster", "unready") })
 	e2e.WantText(t, k.Must(t, "wait", "--for=condition=Ready=False", "cluster/unready", "--timeout=4m"), "condition met")
 	var out string
-	// a probe that takes too long says that, and the next one why
+	// A slow probe reports only its timeout. The next probe reports the reason.
 	waittest.Until(t, "cluster is unreachable", func() bool {
 		out = k.Run(t, "get", "cluster", "unready", "-o", "wide").Stdout
 		return strings.Contains(out, "False") && strings.Contains(out, "unreachable")
 	})
-	e2e.WantText(t, k.Must(t, "get", "cluster", "unready", "-o", "jsonpath={.status.conditions[0].message}"), "connection refused")
-	e2e.WaitForCLI(t, false, []string{"WRONG  unready", "the gateway cannot use the cluster"}, "doctor", "--kubeconfig", e2e.Shared(t).Kubeconfig, "unready")
+	e2e.WantText(t, k.Must(t, "get", "cluster", "unready", "-o", "jsonpath={.status.conditions[0].message}"),
+		"connection refused")
+	e2e.WaitForCLI(t, false, []string{"WRONG  unready", "the gateway cannot use the cluster"}, "doctor", "--kubeconfig",
+		e2e.Shared(t).Kubeconfig, "unready")
 }
 
-// keysOf are the credentials of a kubeconfig.
+// keysOf returns the keys, certificates and tokens of a kubeconfig.
 func keysOf(t *testing.T, kubeconfig string) []string {
 	t.Helper()
 	var doc struct {

@@ -14,7 +14,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestControlPlane holds: with a control-plane cluster the gateway's root is an API server with that cluster's kinds and its own.
+// TestControlPlane configures a control-plane cluster. If this fails, kubectl at the gateway's root lacks that
+// cluster's kinds, or the gateway's own.
 func TestControlPlane(t *testing.T) {
 	dir := t.TempDir()
 	h := e2e.StartGateway(t, dir, server.Process, func(cfg *server.Config) { cfg.ControlPlane = "member2" })
@@ -26,11 +27,12 @@ func TestControlPlane(t *testing.T) {
 	})
 	k, d := e2e.Kubectl{Kubeconfig: h.Kubeconfig, Context: "clusterpass"}, e2e.Direct("member2")
 	all := k.Must(t, "api-resources", "-o", "name")
-	e2e.WantText(t, all, "clusters.cluster.karmada.io", "resourceregistries.search.karmada.io", "deployments.apps", "pods\n", "rolebindings.rbac.authorization.k8s.io", "clusterroles.rbac.authorization.k8s.io", "selfsubjectreviews")
+	e2e.WantText(t, all, "clusters.cluster.karmada.io", "resourceregistries.search.karmada.io", "deployments.apps",
+		"pods\n", "rolebindings.rbac.authorization.k8s.io", "clusterroles.rbac.authorization.k8s.io", "selfsubjectreviews")
 	if strings.Count(all, "clusterroles.rbac.authorization.k8s.io") != 1 {
 		t.Errorf("a kind stands twice:\n%s", all)
 	}
-	// Clients that know no aggregated discovery see the same.
+	// Clients without aggregated discovery use these paths.
 	e2e.WantText(t, k.Must(t, "get", "--raw", "/api"), `"v1"`)
 	e2e.WantText(t, k.Must(t, "get", "--raw", "/apis"), `"apps"`, `"cluster.karmada.io"`)
 	e2e.WantText(t, k.Must(t, "get", "--raw", "/apis/rbac.authorization.k8s.io/v1"), `"clusterroles"`, `"rolebindings"`)
@@ -45,28 +47,29 @@ func TestControlPlane(t *testing.T) {
 	if got := k.Must(t, "get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"); got != uid {
 		t.Errorf("kube-system is %s, want member2's, %s", got, uid)
 	}
-	// The fleet answers so for kinds that no registry takes in, and for no others.
+	// The fleet passes requests to the control-plane cluster only for kinds that are in no registry.
 	e2e.WantText(t, k.Must(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces/kube-system"), uid)
-	worksAsTheFleet(t, k)
+	checkFleetPath(t, k)
 	e2e.WantText(t, k.WithInput(e2e.SeedRegistry).Must(t, "apply", "-f", "-"), "created")
 	waittest.Until(t, "fleet lists the nodes of both clusters", func() bool {
 		nodes := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/nodes").Stdout
 		return strings.Contains(nodes, `"member1-node"`) && strings.Contains(nodes, `"member2-node"`)
 	})
-	if got := k.Must(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces"); strings.Count(got, `"name":"kube-system"`) != 1 || !strings.Contains(got, uid) {
+	if got := k.Must(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces"); strings.Count(got,
+		`"name":"kube-system"`) != 1 || !strings.Contains(got, uid) {
 		t.Errorf("namespaces at the fleet: %s", got)
 	}
-	worksAt(t, k, d, "at-the-root")
+	checkCommands(t, k, d, "at-the-root")
 	k.Must(t, "create", "role", "at-the-root", "--verb=get", "--resource=pods")
 	t.Cleanup(func() { d.Must(t, "delete", "role", "at-the-root") })
 	e2e.WantText(t, d.Must(t, "get", "role", "at-the-root", "-o", "name"), "at-the-root")
-	// Cluster-wide roles are the gateway's own: they say who may call it.
+	// ClusterRoles are the gateway's own objects. They control access to the gateway.
 	k.Must(t, "create", "clusterrole", "at-the-root", "--verb=get", "--resource=pods")
 	if r := d.Run(t, "get", "clusterrole", "at-the-root"); r.Code == 0 {
 		t.Errorf("the gateway's role is the cluster's:\n%s", r)
 	}
 
-	// Who may not call the cluster sees the gateway alone.
+	// A user without a grant for the cluster sees only the gateway's own kinds.
 	ca, err := pki.LoadCA(filepath.Join(dir, "data", "pki"), "client-ca")
 	if err != nil {
 		t.Fatal(err)
@@ -82,21 +85,24 @@ func TestControlPlane(t *testing.T) {
 	for name := range kc.AuthInfos {
 		kc.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
 	}
-	nobody := e2e.Kubectl{Kubeconfig: filepath.Join(t.TempDir(), "pass"), Context: "clusterpass"}
-	if err := clientcmd.WriteToFile(*kc, nobody.Kubeconfig); err != nil {
+	stranger := e2e.Kubectl{Kubeconfig: filepath.Join(t.TempDir(), "pass"), Context: "clusterpass"}
+	if err := clientcmd.WriteToFile(*kc, stranger.Kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	if all := nobody.Must(t, "api-resources", "-o", "name"); strings.Contains(all, "deployments") || !strings.Contains(all, "clusters.cluster.karmada.io") {
+	if all := stranger.Must(t, "api-resources", "-o", "name"); strings.Contains(all, "deployments") ||
+		!strings.Contains(all, "clusters.cluster.karmada.io") {
 		t.Errorf("nobody sees:\n%s", all)
 	}
-	e2e.WantText(t, nobody.Must(t, "explain", "clusterrole.rules"), "PolicyRules for this ClusterRole")
-	if r := nobody.Run(t, "get", "--raw", "/api/v1/namespaces"); r.Code == 0 || !strings.Contains(r.Stderr, `cannot get resource "clusters/proxy"`) {
+	e2e.WantText(t, stranger.Must(t, "explain", "clusterrole.rules"), "PolicyRules for this ClusterRole")
+	if r := stranger.Run(t, "get", "--raw", "/api/v1/namespaces"); r.Code == 0 ||
+		!strings.Contains(r.Stderr, `cannot get resource "clusters/proxy"`) {
 		t.Errorf("nobody lists namespaces:\n%s", r)
 	}
 }
 
-// worksAsTheFleet holds: by the path of the fleet kubectl does what it does at the control-plane cluster, member2, with kinds that no registry takes in.
-func worksAsTheFleet(t *testing.T, k e2e.Kubectl) {
+// checkFleetPath runs kubectl at the path of the fleet with kinds that are in no registry. Requests must reach the
+// control-plane cluster, member2.
+func checkFleetPath(t *testing.T, k e2e.Kubectl) {
 	t.Helper()
 	kc, err := clientcmd.LoadFromFile(k.Kubeconfig)
 	if err != nil {
@@ -104,7 +110,7 @@ func worksAsTheFleet(t *testing.T, k e2e.Kubectl) {
 	}
 	k.Server = kc.Clusters[kc.Contexts[k.Context].Cluster].Server + e2e.FleetPrefix
 	d := e2e.Direct("member2")
-	ns := worksAt(t, k, d, "by-the-fleet")
+	ns := checkCommands(t, k, d, "by-the-fleet")
 	if r := e2e.Direct("member1").Run(t, "-n", ns, "get", "deployment", "by-the-fleet"); r.Code == 0 {
 		t.Errorf("member1 has it, too: %v", r)
 	}
@@ -112,14 +118,15 @@ func worksAsTheFleet(t *testing.T, k e2e.Kubectl) {
 	e2e.WantText(t, d.Run(t, "-n", ns, "get", "deployment", "by-the-fleet").Stderr, "(NotFound)")
 }
 
-// worksAt checks that kubectl creates, watches and labels a deployment, reads logs and runs commands at the cluster of d.
-// The deployment is in the namespace that it returns.
-func worksAt(t *testing.T, k, d e2e.Kubectl, name string) (ns string) {
+// checkCommands checks that kubectl creates, watches and labels a deployment, reads logs and runs commands at the
+// cluster of d. The deployment is in the namespace that it returns.
+func checkCommands(t *testing.T, k, d e2e.Kubectl, name string) (ns string) {
 	t.Helper()
 	ns = e2e.StreamPods(t, []string{d.Context}, "shell", "finite-a")
 	e2e.WantText(t, k.Must(t, "-n", ns, "create", "deployment", name, "--image=pause", "--replicas=0"), "created")
 	e2e.WantText(t, d.Must(t, "-n", ns, "get", "deployments"), name)
-	w := k.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "get", "deployments", "-w", "-o", "jsonpath={.metadata.name} {.metadata.labels.seen}{\"\\n\"}")
+	w := k.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "get", "deployments", "-w", "-o",
+		"jsonpath={.metadata.name} {.metadata.labels.seen}{\"\\n\"}")
 	w.Line(name)
 	k.Must(t, "-n", ns, "label", "deployment", name, "seen=yes")
 	w.Line(name + " yes")
@@ -134,10 +141,13 @@ func worksAt(t *testing.T, k, d e2e.Kubectl, name string) (ns string) {
 	return ns
 }
 
-// TestNoControlPlane holds: without one, what the gateway does not have is a clean 404.
+// TestNoControlPlane calls unknown paths without a control-plane cluster. If this fails, the user does not get a 404
+// that names the path.
 func TestNoControlPlane(t *testing.T) {
-	for _, path := range []string{"/api/v1/namespaces", "/apis/apps/v1/deployments", "/apis/apps/v1", "/apis/rbac.authorization.k8s.io/v1/roles", "/nonsense"} {
-		if r := e2e.OwnAPI(t).Run(t, "get", "--raw", path); r.Code == 0 || !strings.Contains(r.Stderr, "(NotFound)") || !strings.Contains(r.Stderr, "the gateway itself has nothing at "+path) {
+	for _, path := range []string{"/api/v1/namespaces", "/apis/apps/v1/deployments", "/apis/apps/v1",
+		"/apis/rbac.authorization.k8s.io/v1/roles", "/nonsense"} {
+		if r := e2e.OwnAPI(t).Run(t, "get", "--raw", path); r.Code == 0 || !strings.Contains(r.Stderr, "(NotFound)") ||
+			!strings.Contains(r.Stderr, "the gateway itself has nothing at "+path) {
 			t.Errorf("%s:\n%s", path, r)
 		}
 	}

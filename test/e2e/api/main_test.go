@@ -1,4 +1,4 @@
-// Package api_test drives the gateway's own API.
+// Package api_test tests the gateway's own API with kubectl.
 package api_test
 
 import (

@@ -17,7 +17,7 @@ import (
 )
 
 // ask makes a request to the gateway as its owner, and returns the code and the body of the response.
-func ask(t *testing.T, method, path, contentType, body string) (int, string) {
+func callGateway(t *testing.T, method, path, contentType, body string) (int, string) {
 	t.Helper()
 	client, root := e2e.Caller(t)
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
@@ -40,7 +40,7 @@ func ask(t *testing.T, method, path, contentType, body string) (int, string) {
 }
 
 // sources returns the clusters that the objects of a list are from, by their names without @CLUSTER.
-func sources(t *testing.T, list string) map[string]string {
+func clustersByName(t *testing.T, list string) map[string]string {
 	t.Helper()
 	var l unstructured.UnstructuredList
 	if err := json.Unmarshal([]byte(list), &l); err != nil {
@@ -56,7 +56,7 @@ func sources(t *testing.T, list string) map[string]string {
 
 // begins opens a watch of the fleet in the bridge. The returned function reads events up to one of an object of that
 // name.
-func begins(t *testing.T, path string) (until func(name string)) {
+func openWatch(t *testing.T, path string) (until func(name string)) {
 	t.Helper()
 	client, root := e2e.Caller(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*e2e.Patience)
@@ -117,11 +117,11 @@ func TestFleetPassesWhatClustersStore(t *testing.T) {
 		return `{"apiVersion":"example.org/v1","kind":"Depth","metadata":{"name":"` + name + `"},"value":` + value + `}`
 	}
 	waittest.Until(t, "every cluster has the kind", func() bool {
-		code, _ := ask(t, "GET", e2e.FleetPrefix+"/@"+depths+"?strict=true", "", "")
+		code, _ := callGateway(t, "GET", e2e.FleetPrefix+"/@"+depths+"?strict=true", "", "")
 		return code == http.StatusOK
 	})
-	deep := begins(t, "/@"+depths+"?watch=1")
-	owned := begins(t, "/@"+maps+"?watch=1")
+	deep := openWatch(t, "/@"+depths+"?watch=1")
+	owned := openWatch(t, "/@"+maps+"?watch=1")
 
 	const levels = 600
 	nested := strings.Repeat(`{"a":`, levels) + "1" + strings.Repeat("}", levels)
@@ -136,7 +136,7 @@ func TestFleetPassesWhatClustersStore(t *testing.T) {
 	var madeName string
 	for _, write := range []struct{ path, body string }{{depths, depth("deep@member1", nested)}, {depths,
 		depth("shallow@member2", "1")}, {maps, many}} {
-		code, body := ask(t, "POST", e2e.FleetPrefix+"/@"+write.path, "application/json", write.body)
+		code, body := callGateway(t, "POST", e2e.FleetPrefix+"/@"+write.path, "application/json", write.body)
 		var made unstructured.Unstructured
 		if err := json.Unmarshal([]byte(body), &made); err != nil || code != http.StatusCreated ||
 			made.GetAnnotations()[e2e.SourceAnnotation] == "" {
@@ -149,13 +149,13 @@ func TestFleetPassesWhatClustersStore(t *testing.T) {
 		e2e.Direct("member1").Run(t, "patch", "configmap", own, "-n", ns, "--type=merge", "-p",
 			`{"metadata":{"finalizers":null}}`)
 	})
-	if code, body := ask(t, "PATCH", e2e.FleetPrefix+"/@"+maps+"/"+madeName, "application/merge-patch+json",
+	if code, body := callGateway(t, "PATCH", e2e.FleetPrefix+"/@"+maps+"/"+madeName, "application/merge-patch+json",
 		`{"data":{"a":"b"}}`); code != http.StatusOK {
 		t.Errorf("a patch is answered %d, %.300s", code, body)
 	}
 	deep("deep")
 	owned(own)
-	if code, body := ask(t, "POST", e2e.FleetPrefix+"/@"+depths, "application/json", depth("after@member1",
+	if code, body := callGateway(t, "POST", e2e.FleetPrefix+"/@"+depths, "application/json", depth("after@member1",
 		"1")); code != http.StatusCreated {
 		t.Errorf("%d, %.300s", code, body)
 	}
@@ -163,8 +163,8 @@ func TestFleetPassesWhatClustersStore(t *testing.T) {
 	for _, form := range []string{"", "/@"} {
 		for path, want := range map[string]map[string]string{depths: {"deep": "member1", "shallow": "member2",
 			"after": "member1"}, maps: {own: "member1"}} {
-			code, body := ask(t, "GET", e2e.FleetPrefix+form+path+"?strict=true", "", "")
-			got := sources(t, body)
+			code, body := callGateway(t, "GET", e2e.FleetPrefix+form+path+"?strict=true", "", "")
+			got := clustersByName(t, body)
 			for name, cluster := range want {
 				if code != http.StatusOK || got[name] != cluster {
 					t.Errorf("%s%s: %d, %s is of %q, want %s", form, path, code, name, got[name], cluster)
@@ -192,24 +192,24 @@ func TestFleetSourceIsNotForged(t *testing.T) {
 		forged := `{"apiVersion":"example.org/v1","kind":"Status","metadata":{"name":"` + name + `","annotations":{"` +
 			e2e.SourceAnnotation + `":"member2"}},"` + field + `":"Table"}`
 		waittest.Until(t, "member1 accepts the object", func() bool {
-			code, _ := ask(t, "POST", "/clusters/member1"+path, "application/json", forged)
+			code, _ := callGateway(t, "POST", "/clusters/member1"+path, "application/json", forged)
 			return code == http.StatusCreated
 		})
 		waittest.Until(t, "the fleet has the object", func() bool {
-			code, _ := ask(t, "GET", e2e.FleetPrefix+path+"/"+name+"@member1", "", "")
+			code, _ := callGateway(t, "GET", e2e.FleetPrefix+path+"/"+name+"@member1", "", "")
 			return code == http.StatusOK
 		})
-		_, body := ask(t, "GET", e2e.FleetPrefix+path+"/"+name+"@member1", "", "")
+		_, body := callGateway(t, "GET", e2e.FleetPrefix+path+"/"+name+"@member1", "", "")
 		var got unstructured.Unstructured
 		if err := json.Unmarshal([]byte(body), &got); err != nil || got.GetAnnotations()[e2e.SourceAnnotation] != "member1" {
 			t.Errorf("%s is of %q: %s, %v", name, got.GetAnnotations()[e2e.SourceAnnotation], body, err)
 		}
 		waittest.Until(t, "both clusters have begun to serve the kind", func() bool {
 			var code int
-			code, body = ask(t, "GET", e2e.FleetPrefix+path+"?strict=true", "", "")
+			code, body = callGateway(t, "GET", e2e.FleetPrefix+path+"?strict=true", "", "")
 			return code == http.StatusOK
 		})
-		if got := sources(t, body)[name]; got != "member1" {
+		if got := clustersByName(t, body)[name]; got != "member1" {
 			t.Errorf("%s in a list is of %q: %s", name, got, body)
 		}
 	}

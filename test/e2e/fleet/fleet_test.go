@@ -14,14 +14,15 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// fleet returns kubectl at the fleet, as the owner, once a registry takes in kinds of all clusters, until the test ends.
+// fleet makes a ResourceRegistry of the given kinds for all clusters, until the test ends. It returns kubectl at the
+// fleet as the owner.
 func fleet(t *testing.T, selectors string) e2e.Kubectl {
 	t.Helper()
 	e2e.CreateRegistry(t, "fleet", "{}", selectors)
 	return e2e.AtFleet(t, e2e.Through(t, "member1"))
 }
 
-// qualified points a pass at the fleet in which every name is name@cluster.
+// qualified returns k with /fleet/@ as its server, where every name is name@cluster.
 func qualified(t *testing.T, k e2e.Kubectl) e2e.Kubectl {
 	t.Helper()
 	_, root := e2e.Caller(t)
@@ -29,15 +30,17 @@ func qualified(t *testing.T, k e2e.Kubectl) e2e.Kubectl {
 	return k
 }
 
-// TestFleetSeeds is Karmada's page on global resources: its registry and its commands, for pods and nodes of two clusters, and all that
-// its questions and answers say cannot be.
-func TestFleetSeeds(t *testing.T) {
+// TestFleetRunsKarmadasExample runs the registry and the commands of Karmada's page on global resources. It also runs
+// what that page lists as impossible. If this fails, users of Karmada cannot move to the gateway.
+func TestFleetRunsKarmadasExample(t *testing.T) {
 	ns := e2e.CreatePods(t)
 	k := e2e.AtFleet(t, e2e.Through(t, "member1"))
-	if r := k.Run(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/pods"); r.Code == 0 || !strings.Contains(r.Stderr, "no ResourceRegistry") {
+	if r := k.Run(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/pods"); r.Code == 0 ||
+		!strings.Contains(r.Stderr, "no ResourceRegistry") {
 		t.Errorf("without a registry: %v", r)
 	}
-	if r := k.Run(t, "get", "pods", "-n", ns); r.Code == 0 || !strings.Contains(r.Stderr, "Warning: no kind is global: no ResourceRegistry") {
+	if r := k.Run(t, "get", "pods", "-n", ns); r.Code == 0 ||
+		!strings.Contains(r.Stderr, "Warning: no kind is global: no ResourceRegistry") {
 		t.Errorf("without a registry, kubectl does not say what is missing: %v", r)
 	}
 	if out, err := e2e.CLI(t, e2e.SeedRegistry, "apply", "-f", "-"); err != nil {
@@ -45,38 +48,48 @@ func TestFleetSeeds(t *testing.T) {
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, e2e.SeedRegistry, "delete", "-f", "-") })
 	e2e.WaitForRegistries()
+	checkLists(t, k, ns)
+	checkSubresources(t, k, ns)
+	checkPodWrites(t, k, ns)
+}
 
-	// Real columns, and where each object is.
+// checkLists reads the pods of CreatePods and the nodes, with their columns and by selectors.
+func checkLists(t *testing.T, k e2e.Kubectl, ns string) {
+	t.Helper()
 	lines := strings.Split(strings.TrimSpace(k.Must(t, "get", "pods", "-n", ns)), "\n")
-	if got := strings.Fields(lines[0]); !slices.Equal(got, []string{"NAME", "CLUSTER", "READY", "STATUS", "RESTARTS", "AGE"}) {
+	if got := strings.Fields(lines[0]); !slices.Equal(got, []string{"NAME", "CLUSTER", "READY", "STATUS", "RESTARTS",
+		"AGE"}) {
 		t.Errorf("columns %q", got)
 	}
 	var rows []string
 	for _, line := range lines[1:] {
 		rows = append(rows, strings.Join(strings.Fields(line)[:4], " "))
 	}
-	if want := []string{"on-member1 member1 1/1 Running", "same member1 1/1 Running", "on-member2 member2 1/1 Running", "same member2 1/1 Running"}; !slices.Equal(rows, want) {
+	if want := []string{"on-member1 member1 1/1 Running", "same member1 1/1 Running", "on-member2 member2 1/1 Running",
+		"same member2 1/1 Running"}; !slices.Equal(rows, want) {
 		t.Errorf("rows %q, want %q", rows, want)
 	}
 	if got := k.Must(t, "get", "nodes", "-o", "name"); got != "node/member1-node\nnode/member2-node\n" {
 		t.Errorf("nodes %q", got)
 	}
-	// Label selectors, and every field selector.
 	for selector, want := range map[string]string{
 		"-l=app=same": "same same ",
 		"--field-selector=spec.nodeName=member2-node": "on-member2 same ",
 		"--field-selector=status.phase!=Running":      "",
 		"--field-selector=metadata.name=on-member1":   "on-member1 ",
 	} {
-		if got := k.Must(t, "get", "pods", "-n", ns, selector, "-o", `jsonpath={range .items[*]}{.metadata.name}{" "}{end}`); got != want {
+		if got := k.Must(t, "get", "pods", "-n", ns, selector, "-o",
+			`jsonpath={range .items[*]}{.metadata.name}{" "}{end}`); got != want {
 			t.Errorf("%s: %q, want %q", selector, got, want)
 		}
 	}
-	// Also of what the clusters have in memory, as Karmada's cache does not; that may be of a moment before.
-	for selector, want := range map[string]string{"spec.nodeName%3Dmember2-node": "on-member2 same", "status.phase%3DRunning": "on-member1 on-member2 same same", "status.phase%3DPending": ""} {
+	// Field selectors also apply to reads from the clusters' watch caches. Such a read may be out of date.
+	for selector, want := range map[string]string{"spec.nodeName%3Dmember2-node": "on-member2 same",
+		"status.phase%3DRunning": "on-member1 on-member2 same same", "status.phase%3DPending": ""} {
 		waittest.Until(t, "list by "+selector, func() bool {
 			var list corev1.PodList
-			raw := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/pods?resourceVersion=0&fieldSelector="+selector)
+			raw := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/pods?resourceVersion=0&fieldSelector="+
+				selector)
 			if err := json.Unmarshal([]byte(raw), &list); err != nil {
 				t.Fatalf("%s: %v", selector, err)
 			}
@@ -88,28 +101,39 @@ func TestFleetSeeds(t *testing.T) {
 			return strings.Join(names, " ") == want
 		})
 	}
-	if got := k.Must(t, "get", "pods", "-n", ns, "-o", `jsonpath={range .items[*]}{.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{end}`); got != "member1 member1 member2 member2 " {
+	if got := k.Must(t, "get", "pods", "-n", ns, "-o",
+		`jsonpath={range .items[*]}{.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{end}`); got !=
+		"member1 member1 member2 member2 " {
 		t.Errorf("sources %q", got)
 	}
-	// Subresources.
+}
+
+// checkSubresources reads logs and runs commands in the pods of CreatePods.
+func checkSubresources(t *testing.T, k e2e.Kubectl, ns string) {
+	t.Helper()
 	if got := k.Must(t, "logs", "on-member2", "-n", ns); got != "I run in member2\n" {
 		t.Errorf("logs %q", got)
 	}
-	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/pods/on-member1/log"); got != "I run in member1\n" {
+	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+
+		"/pods/on-member1/log"); got != "I run in member1\n" {
 		t.Errorf("raw logs %q", got)
 	}
-	// As the page has it: kubectl puts the server's path, which is the same, before this one.
-	if got := k.Must(t, "get", "--server", k.Server, "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/pods/on-member2/log"); got != "I run in member2\n" {
+	// The page's command repeats the server's path in the argument of --raw.
+	if got := k.Must(t, "get", "--server", k.Server, "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+
+		"/pods/on-member2/log"); got != "I run in member2\n" {
 		t.Errorf("raw logs below the server's path: %q", got)
 	}
 	if got := k.Must(t, "exec", "on-member2", "-n", ns, "--", "echo", "a", "b"); got != "a b\n" {
 		t.Errorf("exec %q", got)
 	}
-	// One of several of the same name.
-	if r := k.Run(t, "get", "pod", "same", "-n", ns); r.Code == 0 || !strings.Contains(r.Stderr, `pods "same" is in 2 clusters: member1, member2; name one of them, as same@member1 or same@member2`) {
+	// Both clusters have this name.
+	if r := k.Run(t, "get", "pod", "same", "-n", ns); r.Code == 0 ||
+		!strings.Contains(r.Stderr,
+			`pods "same" is in 2 clusters: member1, member2; name one of them, as same@member1 or same@member2`) {
 		t.Errorf("get of one of several: %v", r)
 	}
-	if got := k.Must(t, "get", "pod", "same@member2", "-n", ns, "--no-headers"); !strings.HasPrefix(got, "same@member2") || strings.Fields(got)[1] != "member2" {
+	if got := k.Must(t, "get", "pod", "same@member2", "-n", ns, "--no-headers"); !strings.HasPrefix(got, "same@member2") ||
+		strings.Fields(got)[1] != "member2" {
 		t.Errorf("get by cluster %q", got)
 	}
 	if got := k.Must(t, "logs", "same@member1", "-n", ns); got != "I run in member1\n" {
@@ -118,6 +142,11 @@ func TestFleetSeeds(t *testing.T) {
 	if got := k.Must(t, "exec", "same@member2", "-n", ns, "--", "cat", "/dev/null"); got != "" {
 		t.Errorf("exec by cluster %q", got)
 	}
+}
+
+// checkPodWrites changes and deletes a pod of CreatePods whose name both clusters have.
+func checkPodWrites(t *testing.T, k e2e.Kubectl, ns string) {
+	t.Helper()
 	k.Must(t, "label", "pod", "same@member2", "-n", ns, "seen=yes")
 	k.Must(t, "annotate", "pod", "on-member1@member1", "-n", ns, "seen=yes")
 	if got := e2e.Direct("member2").Must(t, "get", "pod", "-n", ns, "-l", "seen=yes", "-o", "name"); got != "pod/same\n" {
@@ -126,13 +155,14 @@ func TestFleetSeeds(t *testing.T) {
 	if got := e2e.Direct("member1").Must(t, "get", "pod", "-n", ns, "-l", "seen=yes", "-o", "name"); got != "" {
 		t.Errorf("labelled in member1: %q", got)
 	}
-	// What is written back has no trace of the fleet.
+	// The cluster's name in the fleet's response is not stored.
 	object := k.Must(t, "get", "pod", "same@member2", "-n", ns, "-o", "json")
 	back := k
 	back.Stdin = strings.NewReader(strings.Replace(object, `"seen": "yes"`, `"seen": "again"`, 1))
 	back.Must(t, "replace", "-f", "-")
 	got := e2e.Direct("member2").Must(t, "get", "pod", "same", "-n", ns, "-o", "json")
-	if !strings.Contains(got, `"seen": "again"`) || strings.Contains(got, "cached-from-cluster") || strings.Contains(got, "same@member2") {
+	if !strings.Contains(got, `"seen": "again"`) || strings.Contains(got, "cached-from-cluster") ||
+		strings.Contains(got, "same@member2") {
 		t.Errorf("replaced: %s", got)
 	}
 	k.Must(t, "delete", "pod", "same@member2", "-n", ns, "--wait=false")
@@ -144,12 +174,14 @@ func TestFleetSeeds(t *testing.T) {
 	}
 }
 
-// TestFleetCreate holds: what is made is made where it says, and refused where nothing says.
+// TestFleetCreate creates objects in the cluster that they name. If this fails, an object is created in another
+// cluster. An object that names no cluster is refused.
 func TestFleetCreate(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	ns := e2e.NewNamespace(t, e2e.Members...)
 	doc := func(name, annotations string) string {
-		return fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %q, namespace: %s, annotations: {%s}}, data: {a: b}}", name, ns, annotations)
+		return fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %q, namespace: %s, annotations: {%s}}, "+
+			"data: {a: b}}", name, ns, annotations)
 	}
 	apply := func(doc string, args ...string) e2e.Result {
 		t.Helper()
@@ -157,10 +189,12 @@ func TestFleetCreate(t *testing.T) {
 		k.Stdin = strings.NewReader("---\n" + doc)
 		return k.Run(t, append([]string{"apply", "-f", "-"}, args...)...)
 	}
-	if r := apply(doc("nowhere", "")); r.Code == 0 || !strings.Contains(r.Stderr, "clusterpass.io/cluster") || !strings.Contains(r.Stderr, "member1, member2") {
+	if r := apply(doc("nowhere", "")); r.Code == 0 || !strings.Contains(r.Stderr, "clusterpass.io/cluster") ||
+		!strings.Contains(r.Stderr, "member1, member2") {
 		t.Errorf("without a place: %v", r)
 	}
-	many := strings.Join([]string{doc("here", "clusterpass.io/cluster: member1"), doc("there", "clusterpass.io/cluster: member2"), doc("both@member1", ""), doc("both@member2", "")}, "\n---\n")
+	many := strings.Join([]string{doc("here", "clusterpass.io/cluster: member1"),
+		doc("there", "clusterpass.io/cluster: member2"), doc("both@member1", ""), doc("both@member2", "")}, "\n---\n")
 	if r := apply(many); r.Code != 0 || strings.Count(r.Stdout, "created") != 4 {
 		t.Fatalf("apply: %v", r)
 	}
@@ -177,7 +211,8 @@ func TestFleetCreate(t *testing.T) {
 		t.Errorf("server-side apply without a place: %v", r)
 	}
 	for m, want := range map[string]string{"member1": "both here ", "member2": "both ssa there "} {
-		got := e2e.Direct(m).Must(t, "get", "configmap", "-n", ns, "-o", `jsonpath={range .items[?(@.data.a)]}{.metadata.name}{" "}{end}`)
+		got := e2e.Direct(m).Must(t, "get", "configmap", "-n", ns, "-o",
+			`jsonpath={range .items[?(@.data.a)]}{.metadata.name}{" "}{end}`)
 		if got != want {
 			t.Errorf("%s has %q, want %q", m, got, want)
 		}
@@ -185,20 +220,24 @@ func TestFleetCreate(t *testing.T) {
 	if r := apply(doc("there", ""), "--dry-run=server"); r.Code != 0 {
 		t.Errorf("dry run: %v", r)
 	}
-	k.Must(t, "delete", "configmap", "here@member1", "there@member2", "both@member1", "both@member2", "ssa@member2", "-n", ns, "--wait=false")
+	k.Must(t, "delete", "configmap", "here@member1", "there@member2", "both@member1", "both@member2", "ssa@member2", "-n",
+		ns, "--wait=false")
 	for _, m := range e2e.Members {
-		if got := e2e.Direct(m).Must(t, "get", "configmap", "-n", ns, "-o", `jsonpath={.items[?(@.data.a)].metadata.name}`); got != "" {
+		if got := e2e.Direct(m).Must(t, "get", "configmap", "-n", ns, "-o",
+			`jsonpath={.items[?(@.data.a)].metadata.name}`); got != "" {
 			t.Errorf("%s still has %q", m, got)
 		}
 	}
 }
 
-// TestFleetPages holds: pages are exactly the union, with any limit, for kinds whose lists have their metadata first and those that have
-// it last, as objects and as tables.
+// TestFleetPages reads lists in pages of any limit, as objects and as tables. If this fails, kubectl omits or repeats
+// objects. API servers write the metadata of a list before or after the items, depending on the kind.
 func TestFleetPages(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}, {apiVersion: example.com/v1, kind: Widget}")
-	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.example.com}, spec: {group: example.com, scope: Namespaced,
-names: {kind: Widget, plural: widgets, singular: widget}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`
+	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
+metadata: {name: widgets.example.com}, spec: {group: example.com, scope: Namespaced,
+names: {kind: Widget, plural: widgets, singular: widget}, versions: [{name: v1, served: true, storage: true,
+schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`
 	ns := e2e.NewNamespace(t, e2e.Members...)
 	want := map[string][]string{}
 	for i, m := range e2e.Members {
@@ -209,16 +248,19 @@ names: {kind: Widget, plural: widgets, singular: widget}, versions: [{name: v1, 
 		var docs strings.Builder
 		for n := range 7 + 4*i {
 			name := fmt.Sprintf("o-%d-%s", n, m)
-			fmt.Fprintf(&docs, "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s}}\n---\n{apiVersion: example.com/v1, kind: Widget, metadata: {name: %s, namespace: %s}}\n", name, ns, name, ns)
+			fmt.Fprintf(&docs, "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: "+
+				"%s}}\n---\n{apiVersion: example.com/v1, kind: Widget, metadata: {name: %s, namespace: %s}}\n", name, ns, name, ns)
 			want["widgets"] = append(want["widgets"], name)
 		}
 		waittest.Until(t, m+" serves widgets", func() bool { return d.Run(t, "get", "widgets", "-n", ns).Code == 0 })
 		d.Apply(t, docs.String())
-		want["configmaps"] = append(want["configmaps"], strings.Fields(d.Must(t, "get", "configmaps", "-n", ns, "-o", `jsonpath={.items[*].metadata.name}`))...)
+		want["configmaps"] = append(want["configmaps"],
+			strings.Fields(d.Must(t, "get", "configmaps", "-n", ns, "-o", `jsonpath={.items[*].metadata.name}`))...)
 	}
 	slices.Sort(want["widgets"])
 	slices.Sort(want["configmaps"])
-	for resource, path := range map[string]string{"configmaps": "/api/v1/namespaces/" + ns + "/configmaps", "widgets": "/apis/example.com/v1/namespaces/" + ns + "/widgets"} {
+	for resource, path := range map[string]string{"configmaps": "/api/v1/namespaces/" + ns + "/configmaps",
+		"widgets": "/apis/example.com/v1/namespaces/" + ns + "/widgets"} {
 		versions := map[string]bool{}
 		for _, limit := range []int{1, 2, 3, 7, 8, 500} {
 			var got []string
@@ -261,44 +303,50 @@ names: {kind: Widget, plural: widgets, singular: widget}, versions: [{name: v1, 
 			t.Errorf("%s: a table in pages has %d rows, want %d", resource, len(rows), len(want[resource]))
 		}
 	}
-	for token, want := range map[string]string{"abc": "(BadRequest)", "eyJ2IjoxLCJydiI6IjEwNDEyMDAwNzAwMDAwMDAwMDEwMCIsIm4iOjd9": "(Expired)"} {
-		if r := k.Run(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/configmaps?limit=2&continue="+token); r.Code == 0 || !strings.Contains(r.Stderr, want) {
+	for token, want := range map[string]string{"abc": "(BadRequest)",
+		"eyJ2IjoxLCJydiI6IjEwNDEyMDAwNzAwMDAwMDAwMDEwMCIsIm4iOjd9": "(Expired)"} {
+		if r := k.Run(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/configmaps?limit=2&continue="+
+			token); r.Code == 0 || !strings.Contains(r.Stderr, want) {
 			t.Errorf("token %s: %v, want %s", token, r, want)
 		}
 	}
 }
 
-// TestFleetDiscovery holds: what is global is what kubectl sees, each kind once, with its schema; of a kind that one cluster alone has, too.
+// TestFleetDiscovery reads the kinds of a registry and their schemas. If this fails, kubectl does not know a global
+// kind, e.g. one that only one cluster has, or shows it twice.
 func TestFleetDiscovery(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: Pod}, {apiVersion: example.org/v1, kind: Gateway}")
-	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: gateways.example.org}, spec: {group: example.org, scope: Cluster,
-names: {kind: Gateway, plural: gateways, singular: gateway}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {color: {type: string, description: What it looks like.}}}}}]}}`
+	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
+metadata: {name: gateways.example.org}, spec: {group: example.org, scope: Cluster,
+names: {kind: Gateway, plural: gateways, singular: gateway}, versions: [{name: v1, served: true, storage: true,
+schema: {openAPIV3Schema: {type: object, properties: {color: {type: string, description: What it looks like.}}}}}]}}`
 	d := e2e.Direct("member2")
 	d.Apply(t, crd)
 	t.Cleanup(func() { d.Run(t, "delete", "crd", "gateways.example.org") })
 	d.Must(t, "wait", "--for=condition=Established", "crd/gateways.example.org", "--timeout=4m")
 	waittest.Until(t, "member2 serves gateways", func() bool { return d.Run(t, "get", "gateways").Code == 0 })
 	d.Apply(t, "{apiVersion: example.org/v1, kind: Gateway, metadata: {name: one}, color: red}")
-	// Each process of the function keeps what there is for half a minute, and kubectl asks two of them at once.
+	// Each process of the function caches discovery for half a minute. kubectl calls two processes at once.
 	waittest.Until(t, "api-resources has both kinds", func() bool {
 		return k.Run(t, "api-resources", "-o", "name").Stdout == "pods\ngateways.example.org\n"
 	})
 	waittest.Until(t, "api-versions has both groups", func() bool {
 		return k.Run(t, "api-versions").Stdout == "example.org/v1\nv1\n"
 	})
-	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1"); !strings.Contains(got, `"name":"pods/log"`) || strings.Contains(got, `"secrets"`) {
+	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1"); !strings.Contains(got, `"name":"pods/log"`) ||
+		strings.Contains(got, `"secrets"`) {
 		t.Errorf("the older form: %s", got)
 	}
 	waittest.Until(t, "explain has the field's description", func() bool {
 		return strings.Contains(k.Run(t, "explain", "gateway.color").Stdout, "What it looks like.")
 	})
-	// The older form of the schemas, as older clients read it: in protobuf, and in JSON.
+	// Older clients read OpenAPI v2, in protobuf or in JSON.
 	var times map[string]int
 	var swagger string
 	waittest.Until(t, "OpenAPI v2 has the new kind", func() bool {
 		doc, err := e2e.FleetClient(t, nil).Discovery().OpenAPISchema()
 		if err != nil {
-			t.Log(err) // on a busy machine it is late
+			t.Log(err) // a timeout on a busy machine
 			return false
 		}
 		times = map[string]int{}
@@ -310,32 +358,38 @@ names: {kind: Gateway, plural: gateways, singular: gateway}, versions: [{name: v
 	})
 	for _, name := range []string{"io.k8s.api.core.v1.Pod", "org.example.v1.Gateway"} {
 		if times[name] != 1 || strings.Count(swagger, strconv.Quote(name)+":{") != 1 {
-			t.Errorf("OpenAPI v2 has %s %d times in protobuf, %d in JSON", name, times[name], strings.Count(swagger, strconv.Quote(name)+":{"))
+			t.Errorf("OpenAPI v2 has %s %d times in protobuf, %d in JSON", name, times[name],
+				strings.Count(swagger, strconv.Quote(name)+":{"))
 		}
 	}
-	if got := k.Must(t, "explain", "pod.spec.containers"); !strings.Contains(got, "List of containers belonging to the pod") {
+	if got := k.Must(t, "explain", "pod.spec.containers"); !strings.Contains(got,
+		"List of containers belonging to the pod") {
 		t.Errorf("explain: %s", got)
 	}
 	waittest.Until(t, "list of gateways with a warning", func() bool {
 		r := k.Run(t, "get", "gateways")
-		return r.Code == 0 && strings.Contains(r.Stdout, "member2") && strings.Contains(r.Stderr, `Warning: cluster "member1"`)
+		return r.Code == 0 && strings.Contains(r.Stdout, "member2") &&
+			strings.Contains(r.Stderr, `Warning: cluster "member1"`)
 	})
 	if got := k.Must(t, "version"); !strings.Contains(got, "Server Version: v1.") {
 		t.Errorf("version: %s", got)
 	}
 }
 
-// TestFleetDrain holds: a node's pods are found by its name@cluster, and they alone.
+// TestFleetDrain drains a node by name@cluster. If this fails, kubectl drain evicts pods of another cluster.
 func TestFleetDrain(t *testing.T) {
 	ns := e2e.CreatePods(t)
 	k := fleet(t, `{apiVersion: v1, kind: Pod}, {apiVersion: v1, kind: Node}, {apiVersion: apps/v1, kind: "*"}`)
 	node := e2e.Direct("member1").Must(t, "get", "pod", "same", "-n", ns, "-o", "jsonpath={.spec.nodeName}")
 	for _, pod := range []string{"same", "on-member1"} {
-		r := k.Run(t, "drain", node+"@member1", "--dry-run=server", "--force", "--pod-selector=app in (same, on-member1, on-member2)")
-		if r.Code != 0 || !strings.Contains(r.Stdout+r.Stderr, ns+"/"+pod+"@member1") || strings.Contains(r.Stdout+r.Stderr, "member2") {
+		r := k.Run(t, "drain", node+"@member1", "--dry-run=server", "--force",
+			"--pod-selector=app in (same, on-member1, on-member2)")
+		if r.Code != 0 || !strings.Contains(r.Stdout+r.Stderr, ns+"/"+pod+"@member1") ||
+			strings.Contains(r.Stdout+r.Stderr, "member2") {
 			t.Errorf("drain: %v", r)
 		}
-		if got := k.Must(t, "describe", "node", node+"@member1"); !strings.Contains(got, pod+"@member1") || strings.Contains(got, "on-member2") {
+		if got := k.Must(t, "describe", "node", node+"@member1"); !strings.Contains(got, pod+"@member1") ||
+			strings.Contains(got, "on-member2") {
 			t.Errorf("describe says %s", got)
 		}
 	}

@@ -33,8 +33,9 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestFleetInformers holds: an informer, a controller-runtime manager and kubectl get -w, through writes, connections that are cut and API
-// servers that start again, end with exactly what the clusters have. It goes on for CLUSTERPASS_SOAK, round after round.
+// TestFleetInformers writes objects, cuts connections and restarts API servers. It checks that an informer, a
+// controller-runtime manager and kubectl get -w end with the state of the clusters. If this fails, controllers miss
+// objects. CLUSTERPASS_SOAK is the duration of repeated rounds.
 func TestFleetInformers(t *testing.T) {
 	soak, err := time.ParseDuration(cmp.Or(os.Getenv("CLUSTERPASS_SOAK"), "0s"))
 	if err != nil {
@@ -43,11 +44,11 @@ func TestFleetInformers(t *testing.T) {
 	ns := e2e.NewNamespace(t, e2e.Members...)
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+"}")
 	waittest.Until(t, "first list", func() bool { return k.Run(t, "get", "configmaps", "-n", ns).Code == 0 })
-	cut := &e2e.Connections{}
-	client := e2e.FleetClient(t, cut)
+	connections := &e2e.Connections{}
+	client := e2e.FleetClient(t, connections)
 	ctx, cancel := context.WithTimeout(t.Context(), soak+12*time.Minute)
 	defer cancel()
-	// Objects of one name in two clusters have one key for an informer: the clusters write names of their own.
+	// An informer's key has no cluster, so each cluster has names of its own.
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(ns),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "churn" }))
 	informer := factory.Core().V1().ConfigMaps().Informer()
@@ -57,10 +58,10 @@ func TestFleetInformers(t *testing.T) {
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 		t.Fatal("the informer does not sync")
 	}
-	reconciled := manage(ctx, t, e2e.FleetConfig(t, e2e.Shared(t).Kubeconfig, cut), ns)
-	shown, wait := watched(ctx, t, k, ns)
+	reconciled := startManager(ctx, t, e2e.FleetConfig(t, e2e.Shared(t).Kubeconfig, connections), ns)
+	printed, wait := startKubectlWatch(ctx, t, k, ns)
 	defer func() { cancel(); wait() }()
-	has := map[string]func() map[string]string{
+	states := map[string]func() map[string]string{
 		"the informer": func() map[string]string {
 			got := map[string]string{}
 			for _, o := range informer.GetStore().List() {
@@ -70,38 +71,39 @@ func TestFleetInformers(t *testing.T) {
 			return got
 		},
 		"the manager":    reconciled,
-		"kubectl get -w": func() map[string]string { return printedObjects(shown.String()) },
+		"kubectl get -w": func() map[string]string { return printedObjects(printed.String()) },
 	}
 
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
-	for began, round := time.Now(), 1; round == 1 || time.Since(began) < soak; round++ {
+	for start, round := time.Now(), 1; round == 1 || time.Since(start) < soak; round++ {
 		for step := range 160 {
 			m := e2e.Members[rng.IntN(2)]
 			switch {
-			case step%40 == 25: // each twice
+			case step%40 == 25: // each cluster twice
 				if err := e2e.Clusters.Cluster(e2e.Members[step/40%2]).Restart(ctx, cluster.APIServer); err != nil {
 					t.Fatal(err)
 				}
 			case rng.IntN(15) == 0:
-				cut.Cut()
+				connections.Cut()
 			default:
 				churn(ctx, t, e2e.DirectClient(t, m).CoreV1().ConfigMaps(ns), fmt.Sprintf("%s-%d", m, rng.IntN(20)), rng)
 			}
 			if soak > 0 {
-				e2e.Idle(time.Second) // a soak leaves the machine to others
+				e2e.Idle(time.Second) // limits the load of a soak
 			}
 		}
-		ends(t, has, union(ctx, t, ns, func(name, _ string) string { return name }))
-		once(t, shown.String())
+		waitForStates(t, states, directState(ctx, t, ns, func(name, _ string) string { return name }))
+		checkNoRepeats(t, printed.String())
 		t.Logf("round %d, after %s: all have what the clusters have; kubectl has printed %d events; %d goroutines", round,
-			time.Since(began).Round(time.Second), strings.Count(shown.String(), "\n"), runtime.NumGoroutine())
+			time.Since(start).Round(time.Second), strings.Count(printed.String(), "\n"), runtime.NumGoroutine())
 	}
 }
 
-// union returns the cluster and the data of each object in both clusters, by its name in the fleet.
-func union(ctx context.Context, t *testing.T, ns string, called func(name, cluster string) string) map[string]string {
+// directState returns the cluster and the data of each object of both clusters, by the name that fleetName returns.
+func directState(ctx context.Context, t *testing.T, ns string,
+	fleetName func(name, cluster string) string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, m := range e2e.Members {
@@ -110,25 +112,25 @@ func union(ctx context.Context, t *testing.T, ns string, called func(name, clust
 			t.Fatal(err)
 		}
 		for _, cm := range list.Items {
-			all[called(cm.Name, m)] = m + " " + cm.Data["n"]
+			all[fleetName(cm.Name, m)] = m + " " + cm.Data["n"]
 		}
 	}
 	return all
 }
 
-// ends waits until each of has is what it should be in the end.
-func ends(t *testing.T, has map[string]func() map[string]string, want map[string]string) {
+// waitForStates waits until each function of states returns want.
+func waitForStates(t *testing.T, states map[string]func() map[string]string, want map[string]string) {
 	t.Helper()
-	for what, has := range has {
+	for client, state := range states {
 		var got map[string]string
-		if !e2e.Within(t, func() bool { got = has(); return maps.Equal(got, want) }) {
-			t.Fatalf("%s has %v\nthe clusters have %v", what, got, want)
+		if !e2e.Within(t, func() bool { got = state(); return maps.Equal(got, want) }) {
+			t.Fatalf("%s has %v\nthe clusters have %v", client, got, want)
 		}
 	}
 }
 
-// once fails where an event is among kubectl's lines twice: no two writes are alike.
-func once(t *testing.T, lines string) {
+// checkNoRepeats fails the test if two of kubectl's lines are equal. No two writes are equal.
+func checkNoRepeats(t *testing.T, lines string) {
 	t.Helper()
 	seen := map[string]bool{}
 	for line := range strings.Lines(lines) {
@@ -139,7 +141,7 @@ func once(t *testing.T, lines string) {
 	}
 }
 
-// printedObjects is what kubectl's lines of events add up to: where each object is, and its data.
+// printedObjects returns the cluster and the data of each object after the events that kubectl printed.
 func printedObjects(lines string) map[string]string {
 	got := map[string]string{}
 	for line := range strings.Lines(lines) {
@@ -152,9 +154,9 @@ func printedObjects(lines string) map[string]string {
 	return got
 }
 
-// manage runs a controller-runtime manager until ctx ends. It returns a function for the cluster and the data of each
-// config map of the namespace, as its reconciler knows them.
-func manage(ctx context.Context, t *testing.T, cfg *rest.Config, ns string) func() map[string]string {
+// startManager runs a controller-runtime manager until ctx ends. The returned function returns the cluster and the data
+// of each ConfigMap that its reconciler has read.
+func startManager(ctx context.Context, t *testing.T, cfg *rest.Config, ns string) func() map[string]string {
 	t.Helper()
 	ctrl.SetLogger(logr.Discard())
 	skip, grace := true, 2*time.Minute
@@ -169,17 +171,18 @@ func manage(ctx context.Context, t *testing.T, cfg *rest.Config, ns string) func
 	}
 	var mu sync.Mutex
 	known := map[string]string{}
-	err = ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-		var cm corev1.ConfigMap
-		err := mgr.GetClient().Get(ctx, r.NamespacedName, &cm)
-		mu.Lock()
-		defer mu.Unlock()
-		if known[r.Name] = cm.Annotations[e2e.SourceAnnotation] + " " + cm.Data["n"]; apierrors.IsNotFound(err) {
-			delete(known, r.Name)
-			err = nil
-		}
-		return reconcile.Result{}, err
-	}))
+	err = ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(
+		reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+			var cm corev1.ConfigMap
+			err := mgr.GetClient().Get(ctx, r.NamespacedName, &cm)
+			mu.Lock()
+			defer mu.Unlock()
+			if known[r.Name] = cm.Annotations[e2e.SourceAnnotation] + " " + cm.Data["n"]; apierrors.IsNotFound(err) {
+				delete(known, r.Name)
+				err = nil
+			}
+			return reconcile.Result{}, err
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,8 +205,8 @@ func manage(ctx context.Context, t *testing.T, cfg *rest.Config, ns string) func
 	}
 }
 
-// written counts what churn wrote: no two writes are alike.
-var written atomic.Int64
+// writeCount makes each write of churn unique.
+var writeCount atomic.Int64
 
 // churn makes, changes or deletes one object.
 func churn(ctx context.Context, t *testing.T, client interface {
@@ -212,7 +215,8 @@ func churn(ctx context.Context, t *testing.T, client interface {
 	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
 }, name string, rng *rand.Rand) {
 	t.Helper()
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"churn": "yes"}}, Data: map[string]string{"n": fmt.Sprint(written.Add(1))}}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"churn": "yes"}},
+		Data: map[string]string{"n": fmt.Sprint(writeCount.Add(1))}}
 	_, err := client.Create(ctx, cm, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		if rng.IntN(2) == 0 {
@@ -226,16 +230,19 @@ func churn(ctx context.Context, t *testing.T, client interface {
 	}
 }
 
-// watched runs kubectl get -w in the namespace until ctx ends. It returns the output, and a function that waits for the
-// end. kubectl does not begin again, so the output is that of one watch.
-func watched(ctx context.Context, t *testing.T, k e2e.Kubectl, ns string) (shown *waittest.Buffer, wait func()) {
+// startKubectlWatch runs kubectl get -w in the namespace until ctx ends. It returns the output, and a function that
+// waits for the end. kubectl does not reconnect, so the output is that of one watch.
+func startKubectlWatch(ctx context.Context, t *testing.T, k e2e.Kubectl, ns string) (
+	printed *waittest.Buffer, wait func()) {
 	t.Helper()
-	shown = &waittest.Buffer{}
-	watching := k.Command(ctx, t, e2e.Clusters.BuiltKubectl(), "get", "configmaps", "-n", ns, "-l", "churn", "--watch", "--output-watch-events",
-		"-o", `jsonpath={.type}{" "}{.object.metadata.name}{" "}{.object.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{.object.data.n}{"\n"}`)
-	watching.Stdout, watching.Stderr = shown, e2e.Printed
+	printed = &waittest.Buffer{}
+	watching := k.Command(ctx, t, e2e.Clusters.BuiltKubectl(), "get", "configmaps", "-n", ns, "-l", "churn", "--watch",
+		"--output-watch-events",
+		"-o", `jsonpath={.type}{" "}{.object.metadata.name}{" `+
+			`"}{.object.metadata.annotations.resource\.karmada\.io/cached-from-cluster}{" "}{.object.data.n}{"\n"}`)
+	watching.Stdout, watching.Stderr = printed, e2e.Printed
 	if err := watching.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return shown, func() { _ = watching.Wait() }
+	return printed, func() { _ = watching.Wait() }
 }

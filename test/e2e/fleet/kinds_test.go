@@ -8,7 +8,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestFleetAccessReviews holds: kubectl asks one cluster of the fleet what may be done there, by the namespace, and is told how where it names none.
+// TestFleetAccessReviews runs kubectl auth can-i with the cluster in the namespace. If this fails, users cannot find
+// out what they may do in a cluster. An error without a cluster explains how to name one.
 func TestFleetAccessReviews(t *testing.T) {
 	k := fleet(t, `{apiVersion: v1, kind: "*"}, {apiVersion: authorization.k8s.io/v1, kind: "*"}`)
 	waittest.Until(t, "access review in member1", func() bool {
@@ -22,22 +23,27 @@ func TestFleetAccessReviews(t *testing.T) {
 		{"can-i get pods -n default@member2", 0, "yes"},
 		{"can-i get pods/web -n default@member2", 0, "yes"},
 		{"can-i --list -n default@member1", 0, "selfsubjectaccessreviews.authorization.k8s.io"},
-		{"can-i get pods -n default", 1, "say which cluster is asked, by the namespace, as -n NAMESPACE@CLUSTER, or by the parameter clusters, or ask it at /clusters/NAME; there may be: member1, member2"},
+		{"can-i get pods -n default", 1, "say which cluster is asked, by the namespace, as -n NAMESPACE@CLUSTER, or by the " +
+			"parameter clusters, or ask it at /clusters/NAME; there may be: member1, member2"},
 		{"can-i get pods -n default@nowhere", 1, "cluster"},
 	} {
-		if r := k.Run(t, append([]string{"auth"}, strings.Fields(tt.args)...)...); r.Code != tt.code || !strings.Contains(r.Stdout+r.Stderr, tt.want) {
+		if r := k.Run(t, append([]string{"auth"}, strings.Fields(tt.args)...)...); r.Code != tt.code ||
+			!strings.Contains(r.Stdout+r.Stderr, tt.want) {
 			t.Errorf("auth %s: %v", tt.args, r)
 		}
 	}
 }
 
-// TestFleetNewKind holds: a kind that is made by the fleet is there for its objects soon, needs no word of the cluster where one alone has it, and
-// is listed by fields that only it has.
+// TestFleetNewKind creates a CustomResourceDefinition through the fleet and then objects of its kind. If this fails,
+// new kinds need a wait or a cluster's name, though one cluster alone has them. Their selectable fields also work.
 func TestFleetNewKind(t *testing.T) {
 	k := fleet(t, `{apiVersion: "*", kind: "*"}`)
 	waittest.Until(t, "fleet lists CustomResourceDefinitions", func() bool { return k.Run(t, "get", "crd").Code == 0 })
-	k.Apply(t, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: toys.example.org@member1}, spec: {group: example.org, scope: Namespaced,
-names: {kind: Toy, plural: toys, singular: toy}, versions: [{name: v1, served: true, storage: true, selectableFields: [{jsonPath: .color}],
+	k.Apply(t,
+		`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: toys.example.org@member1},
+spec: {group: example.org, scope: Namespaced,
+names: {kind: Toy, plural: toys, singular: toy}, versions: [{name: v1, served: true, storage: true,
+selectableFields: [{jsonPath: .color}],
 schema: {openAPIV3Schema: {type: object, properties: {color: {type: string}}}}}]}}`)
 	t.Cleanup(func() { e2e.Direct("member1").Run(t, "delete", "crd", "toys.example.org") })
 	k.Must(t, "wait", "--for=condition=Established", "crd/toys.example.org@member1", "--timeout=4m")
@@ -49,10 +55,12 @@ schema: {openAPIV3Schema: {type: object, properties: {color: {type: string}}}}}]
 	waittest.Until(t, "fleet creates objects of the new kind", func() bool {
 		return k.WithInput(toys).Run(t, "apply", "-f", "-").Code == 0
 	})
-	if got := k.Must(t, "get", "toys", "-n", ns, "--field-selector", "color=red", "-o", "name"); got != "toy.example.org/car\n" {
+	if got := k.Must(t, "get", "toys", "-n", ns, "--field-selector", "color=red", "-o",
+		"name"); got != "toy.example.org/car\n" {
 		t.Errorf("%q", got)
 	}
-	if got := e2e.Direct("member1").Must(t, "get", "toys", "-n", ns, "-o", "name"); got != "toy.example.org/bear\ntoy.example.org/car\n" {
+	if got := e2e.Direct("member1").Must(t, "get", "toys", "-n", ns, "-o",
+		"name"); got != "toy.example.org/bear\ntoy.example.org/car\n" {
 		t.Errorf("%q", got)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// atBridge points a pass at the fleet in the bridge.
+// atBridge returns k with the bridge's fleet as its server.
 func atBridge(t *testing.T, k e2e.Kubectl) e2e.Kubectl {
 	t.Helper()
 	_, root := e2e.Caller(t)
@@ -28,7 +28,7 @@ func atBridge(t *testing.T, k e2e.Kubectl) e2e.Kubectl {
 	return k
 }
 
-// bridgeClient is client-go at the fleet in the bridge, as the owner.
+// bridgeClient returns client-go for the bridge's fleet, as the owner.
 func bridgeClient(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	cfg := e2e.FleetConfig(t, e2e.Shared(t).Kubeconfig, nil)
@@ -41,22 +41,33 @@ func bridgeClient(t *testing.T) kubernetes.Interface {
 	return client
 }
 
-// TestFleetRegistriesChange holds: labels of clusters and registries that change are taken in by the next call, and by watches that run;
-// registries unite; without any, the answer says what is missing; and a list whose cluster left between two of its pages does not end as if
-// it were whole.
+// expectNotGlobal checks the error of a list whose kind is in no registry.
+func expectNotGlobal(t *testing.T) {
+	t.Helper()
+	if r := e2e.Through(t, "member1").Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/configmaps"); r.Code == 0 ||
+		!strings.Contains(r.Stderr, "configmaps of v1 are not global: no ResourceRegistry of search.karmada.io/v1alpha1") {
+		t.Errorf("where nothing is global: %v", r)
+	}
+}
+
+// TestFleetRegistriesChange changes labels of clusters and registries. If this fails, requests and open watches show
+// clusters that left, or omit clusters that joined:
+//   - Several registries apply together. Without any, the error names what is missing.
+//   - A list does not look complete if one of its clusters left between two pages.
 func TestFleetRegistriesChange(t *testing.T) {
 	a, b := e2e.NewNamespace(t, e2e.Members...), e2e.NewNamespace(t, e2e.Members...)
 	for _, m := range e2e.Members {
 		d := e2e.Direct(m)
 		for _, namespace := range []string{a, b} {
-			d.Apply(t, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s, labels: {live: \"yes\"}}}", m, namespace))
+			const doc = "{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s, labels: {live: \"yes\"}}}"
+			d.Apply(t, fmt.Sprintf(doc, m, namespace))
 		}
 		t.Cleanup(func() { e2e.OwnAPI(t).Run(t, "label", "cluster", m, "live-") })
 	}
 	client := bridgeClient(t).CoreV1().ConfigMaps("")
 	options := metav1.ListOptions{LabelSelector: "live"}
 	var list *corev1.ConfigMapList
-	has := func() string {
+	listed := func() string {
 		var err error
 		if list, err = client.List(t.Context(), options); err != nil {
 			return string(apierrors.ReasonForError(err))
@@ -71,19 +82,14 @@ func TestFleetRegistriesChange(t *testing.T) {
 		t.Helper()
 		e2e.OwnAPI(t).Must(t, "label", "cluster", m, label)
 	}
-	missing := func(k e2e.Kubectl) {
-		t.Helper()
-		if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/configmaps"); r.Code == 0 || !strings.Contains(r.Stderr, "configmaps of v1 are not global: no ResourceRegistry of search.karmada.io/v1alpha1") {
-			t.Errorf("where nothing is global: %v", r)
-		}
-	}
 	const labelled = "{labelSelector: {matchLabels: {live: \"yes\"}}}"
-	ofA, ofB := "{apiVersion: v1, kind: ConfigMap, namespace: "+a+"}", "{apiVersion: v1, kind: ConfigMap, namespace: "+b+"}"
-	e2e.CreateRegistry(t, "live", labelled, ofA)
-	e2e.WaitForValue(t, "NotFound", has)
-	missing(e2e.Through(t, "member1"))
+	const selector = "{apiVersion: v1, kind: ConfigMap, namespace: %s}"
+	inA, inB := fmt.Sprintf(selector, a), fmt.Sprintf(selector, b)
+	e2e.CreateRegistry(t, "live", labelled, inA)
+	e2e.WaitForValue(t, "NotFound", listed)
+	expectNotGlobal(t)
 	label("member1", "live=yes")
-	e2e.WaitForValue(t, a+"/member1", has)
+	e2e.WaitForValue(t, a+"/member1", listed)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*e2e.Patience)
 	defer cancel()
@@ -94,35 +100,39 @@ func TestFleetRegistriesChange(t *testing.T) {
 	defer w.Stop()
 	label("member2", "live=yes")
 	e := <-w.ResultChan()
-	if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || cm.Name != "member2" || cm.Annotations[e2e.SourceAnnotation] != "member2" {
+	if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || cm.Name != "member2" ||
+		cm.Annotations[e2e.SourceAnnotation] != "member2" {
 		t.Errorf("with the label comes %+v", e)
 	}
-	e2e.WaitForValue(t, a+"/member1 "+a+"/member2", has)
+	e2e.WaitForValue(t, a+"/member1 "+a+"/member2", listed)
 	first, err := client.List(t.Context(), metav1.ListOptions{LabelSelector: "live", Limit: 1})
 	if err != nil || first.Continue == "" {
 		t.Fatalf("a page: %+v, %v", first, err)
 	}
 	label("member1", "live-")
-	e2e.WaitForValue(t, a+"/member2", has)
-	if _, err := client.List(t.Context(), metav1.ListOptions{LabelSelector: "live", Limit: 1, Continue: first.Continue}); !apierrors.IsResourceExpired(err) || !strings.Contains(err.Error(), "not in the fleet any more") {
+	e2e.WaitForValue(t, a+"/member2", listed)
+	if _, err := client.List(t.Context(), metav1.ListOptions{LabelSelector: "live", Limit: 1,
+		Continue: first.Continue}); !apierrors.IsResourceExpired(err) ||
+		!strings.Contains(err.Error(), "not in the fleet any more") {
 		t.Errorf("a page after a cluster has left: %v", err)
 	}
 	if e := <-w.ResultChan(); e.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
 		t.Errorf("without the label comes %+v", e)
 	}
 
-	e2e.CreateRegistry(t, "live-too", "{clusterNames: [member1]}", ofB)
-	e2e.WaitForValue(t, b+"/member1 "+a+"/member2", has)
-	e2e.CreateRegistry(t, "live", labelled, ofB)
-	e2e.WaitForValue(t, b+"/member1 "+b+"/member2", has)
+	e2e.CreateRegistry(t, "live-too", "{clusterNames: [member1]}", inB)
+	e2e.WaitForValue(t, b+"/member1 "+a+"/member2", listed)
+	e2e.CreateRegistry(t, "live", labelled, inB)
+	e2e.WaitForValue(t, b+"/member1 "+b+"/member2", listed)
 	e2e.OwnAPI(t).Must(t, "delete", "resourceregistry", "live-too")
-	e2e.WaitForValue(t, b+"/member2", has)
+	e2e.WaitForValue(t, b+"/member2", listed)
 	e2e.OwnAPI(t).Must(t, "delete", "resourceregistry", "live")
-	e2e.WaitForValue(t, "NotFound", has)
-	missing(e2e.Through(t, "member1"))
+	e2e.WaitForValue(t, "NotFound", listed)
+	expectNotGlobal(t)
 }
 
-// TestFleetMemberRBAC holds: what each cluster lets the caller see is what the caller sees, whatever another caller has read before.
+// TestFleetMemberRBAC reads as a caller whom only some clusters allow it. If this fails, a caller sees objects that
+// only another caller may read.
 func TestFleetMemberRBAC(t *testing.T) {
 	const user = "fleet-tenant"
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -138,14 +148,15 @@ func TestFleetMemberRBAC(t *testing.T) {
 		}
 		t.Cleanup(func() { _, _ = e2e.CLI(t, e2e.GrantYAML(m, user), "delete", "-f", "-") })
 		d := e2e.Direct(m)
-		d.Apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: in-"+m+", namespace: "+ns+", labels: {tenants: \"yes\"}}, data: {of: "+m+"}}")
+		d.Apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: in-"+m+", namespace: "+ns+
+			", labels: {tenants: \"yes\"}}, data: {of: "+m+"}}")
 		if got := owner.Must(t, "get", "configmap", "in-"+m, "-n", ns, "-o", "jsonpath={.data.of}"); got != m {
 			t.Errorf("the owner reads %q", got)
 		}
 	}
 	allow("member1")
 	k := owner
-	k.Kubeconfig = e2e.PassFor(t, user)
+	k.Kubeconfig = e2e.CertificateKubeconfig(t, user)
 	in := func(args ...string) []string { return append(args, "-n", ns, "-o", "name") }
 	list := in("get", "configmaps", "-l", "tenants")
 	const refused = `cluster "member2": configmaps is forbidden: User "fleet-tenant" cannot list resource "configmaps"`
@@ -153,70 +164,92 @@ func TestFleetMemberRBAC(t *testing.T) {
 		r := k.Run(t, list...)
 		return r.Code == 0 && strings.Contains(r.Stderr, refused)
 	})
-	if r := k.Run(t, list...); r.Code != 0 || r.Stdout != "configmap/in-member1\n" || !strings.Contains(r.Stderr, "Warning: "+refused) {
+	if r := k.Run(t, list...); r.Code != 0 || r.Stdout != "configmap/in-member1\n" ||
+		!strings.Contains(r.Stderr, "Warning: "+refused) {
 		t.Errorf("a list: %v", r)
 	}
 	if r := k.Run(t, in("get", "configmap", "in-member1")...); r.Code != 0 || r.Stdout != "configmap/in-member1\n" {
 		t.Errorf("what the caller may see: %v", r)
 	}
-	for name, want := range map[string][]string{ // member1 does not have it
-		"in-member2":         {`Warning: cluster "member2": `, "(NotFound)"},
-		"in-member2@member2": {"(Forbidden)"},
-	} {
-		r := k.Run(t, "get", "configmap", name, "-n", ns, "-o", "yaml")
-		if r.Code == 0 || r.Stdout != "" || !strings.Contains(r.Stderr, `User "fleet-tenant" cannot get resource "configmaps"`) {
-			t.Errorf("what the caller may not see, %s: %v", name, r)
-		}
-		e2e.WantText(t, r.Stderr, want...)
-	}
-	if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces/"+ns+"/configmaps/in-member2?strict=true"); r.Code == 0 || !strings.Contains(r.Stderr, "(Forbidden)") {
-		t.Errorf("what the caller may not see, and wants of all: %v", r)
-	}
-	k.Apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: made, namespace: "+ns+", annotations: {clusterpass.io/cluster: member1}}}")
-	if got := e2e.Direct("member1").Must(t, "get", "configmap", "made", "-n", ns, "-o", "name"); got != "configmap/made\n" {
+	checkForbiddenReads(t, k, ns)
+	k.Apply(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: made, namespace: "+ns+
+		", annotations: {clusterpass.io/cluster: member1}}}")
+	if got := e2e.Direct("member1").Must(t, "get", "configmap", "made", "-n", ns, "-o",
+		"name"); got != "configmap/made\n" {
 		t.Errorf("applied: %q", got)
 	}
 	r := k.Run(t, "get", "configmaps", "-A", "-l", "tenants")
-	if r.Code == 0 || !strings.Contains(r.Stderr, "(Forbidden)") || !strings.Contains(r.Stderr, refused) || !strings.Contains(r.Stderr, strings.Replace(refused, "member2", "member1", 1)) {
+	if r.Code == 0 || !strings.Contains(r.Stderr, "(Forbidden)") || !strings.Contains(r.Stderr, refused) ||
+		!strings.Contains(r.Stderr, strings.Replace(refused, "member2", "member1", 1)) {
 		t.Errorf("where no cluster allows it: %v", r)
 	}
 	watching := k.Start(t, e2e.Clusters.BuiltKubectl(), in("get", "configmaps", "-l", "tenants", "--watch")...)
 	watching.Line("configmap/in-member1")
 	allow("member2")
-	watching.Line("configmap/in-member2") // it is asked again
+	watching.Line("configmap/in-member2") // the watch retries member2
 	e2e.WaitForValue(t, "configmap/in-member1\nconfigmap/in-member2\n", func() string {
 		r := k.Run(t, list...)
-		return r.Stdout + r.Stderr // without a warning
+		return r.Stdout + r.Stderr // Stderr would have a warning
 	})
 }
 
-// TestFleetWithoutTheKind holds: a kind that two of three clusters have works for these: what is asked of one object without a word of the
-// third, and lists with a warning. Such a kind of which nothing happens can be watched as any.
+// checkForbiddenReads reads an object of member2, whose RBAC forbids it. member1 does not have the object.
+func checkForbiddenReads(t *testing.T, k e2e.Kubectl, ns string) {
+	t.Helper()
+	for name, want := range map[string][]string{ // only member2 has the object
+		"in-member2":         {`Warning: cluster "member2": `, "(NotFound)"},
+		"in-member2@member2": {"(Forbidden)"},
+	} {
+		r := k.Run(t, "get", "configmap", name, "-n", ns, "-o", "yaml")
+		if r.Code == 0 || r.Stdout != "" ||
+			!strings.Contains(r.Stderr, `User "fleet-tenant" cannot get resource "configmaps"`) {
+			t.Errorf("what the caller may not see, %s: %v", name, r)
+		}
+		e2e.WantText(t, r.Stderr, want...)
+	}
+	if r := k.Run(t, "get", "--raw", e2e.BridgeFleetPrefix+"/api/v1/namespaces/"+ns+
+		"/configmaps/in-member2?strict=true"); r.Code == 0 || !strings.Contains(r.Stderr, "(Forbidden)") {
+		t.Errorf("what the caller may not see, and wants of all: %v", r)
+	}
+}
+
+// TestFleetWithoutTheKind uses a kind that only two of three clusters have. If this fails, one cluster without a
+// CustomResourceDefinition breaks the kind for the fleet:
+//   - Requests for one object ignore the third cluster. Lists have a warning.
+//   - A watch of the kind stays open while no object changes.
 func TestFleetWithoutTheKind(t *testing.T) {
-	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: lamps.example.net}, spec: {group: example.net, scope: Namespaced,
-names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {color: {type: string}}}}}]}}`
+	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
+metadata: {name: lamps.example.net}, spec: {group: example.net, scope: Namespaced,
+names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served: true, storage: true,
+schema: {openAPIV3Schema: {type: object, properties: {color: {type: string}}}}}]}}`
 	ns, d := e2e.NewNamespace(t, e2e.Members...), e2e.Direct("member2")
 	d.Apply(t, crd)
 	t.Cleanup(func() { d.Run(t, "delete", "crd", "lamps.example.net") })
 	d.Must(t, "wait", "--for=condition=Established", "crd/lamps.example.net", "--timeout=4m")
 	waittest.Until(t, "member2 serves lamps", func() bool { return d.Run(t, "get", "lamps").Code == 0 })
-	// The third is member2 by another name.
-	if out, err := e2e.CLI(t, "", "cluster", "add", "third", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2"); err != nil {
-		t.Fatalf("%s%v", out, err)
-	}
-	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "third") })
+	// member2 has a second name, third.
+	addMember2As(t, "third", e2e.Clusters.KubeconfigFile())
 	e2e.CreateRegistry(t, "lamps", "{clusterNames: [member1, member2, third]}", "{apiVersion: example.net/v1, kind: Lamp}")
 	k := atBridge(t, e2e.Through(t, "member1"))
 	waittest.Until(t, "api-resources has the new kind", func() bool {
 		return k.Run(t, "api-resources", "-o", "name").Stdout == "lamps.example.net\n"
 	})
 
+	checkLampWatches(t, ns)
+	checkLampObjects(t, k, ns)
+}
+
+// checkLampWatches opens watches of each form while there are no objects, and expects the first event of each.
+func checkLampWatches(t *testing.T, ns string) {
+	t.Helper()
 	client, root := e2e.Caller(t)
-	began := map[string]*bufio.Reader{}
-	for _, form := range []string{"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "", "resourceVersion=0"} {
+	watches := map[string]*bufio.Reader{}
+	for _, query := range []string{"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "",
+		"resourceVersion=0"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*e2e.Patience)
 		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, root+e2e.BridgeFleetPrefix+"/apis/example.net/v1/lamps?watch=1&"+form, nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, root+e2e.BridgeFleetPrefix+
+			"/apis/example.net/v1/lamps?watch=1&"+query, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,33 +259,40 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 		}
 		defer func() { _ = resp.Body.Close() }()
 		if warning := resp.Header.Get("Warning"); resp.StatusCode != http.StatusOK || !strings.Contains(warning, "member1") {
-			t.Errorf("a watch with %q: %s, warnings %q", form, resp.Status, warning)
+			t.Errorf("a watch with %q: %s, warnings %q", query, resp.Status, warning)
 		}
-		began[form] = bufio.NewReader(resp.Body)
-		if strings.HasPrefix(form, "sendInitialEvents") {
+		watches[query] = bufio.NewReader(resp.Body)
+		if strings.HasPrefix(query, "sendInitialEvents") {
 			for line := ""; !strings.Contains(line, `"k8s.io/initial-events-end":"true"`); {
-				if line, err = began[form].ReadString('\n'); err != nil || !strings.Contains(line, `"BOOKMARK"`) {
+				if line, err = watches[query].ReadString('\n'); err != nil || !strings.Contains(line, `"BOOKMARK"`) {
 					t.Fatalf("where nothing happens comes %q, %v", line, err)
 				}
 			}
 		}
 	}
-	e2e.Idle(4 * time.Second) // Karmada's watch ends after 3, with an error
+	e2e.Idle(4 * time.Second) // Karmada's watch fails after 3 seconds
+	d := e2e.Direct("member2")
 	d.Apply(t, "{apiVersion: example.net/v1, kind: Lamp, metadata: {name: late, namespace: "+ns+"}}")
-	for form, lines := range began {
+	for query, lines := range watches {
 		line, err := lines.ReadString('\n')
-		for ; err == nil && strings.HasPrefix(form, "send") && strings.HasPrefix(line, `{"type":"BOOKMARK"`); line, err = lines.ReadString('\n') { // that may come at any time
+		for err == nil && strings.HasPrefix(query, "send") && strings.HasPrefix(line, `{"type":"BOOKMARK"`) {
+			line, err = lines.ReadString('\n') // bookmarks have no fixed time
 		}
 		if err != nil || !strings.HasPrefix(line, `{"type":"ADDED"`) || !strings.Contains(line, `"name":"late"`) {
-			t.Errorf("a watch with %q, once something happens: %q, %v", form, line, err)
+			t.Errorf("a watch with %q, once something happens: %q, %v", query, line, err)
 		}
 	}
 	d.Must(t, "delete", "lamp", "late", "-n", ns, "--timeout=4m")
+}
 
-	for where, want := range map[string]string{"one": "there may be: member2, third", "one@member1": "(NotFound)"} {
-		r := k.WithInput("---\n{apiVersion: example.net/v1, kind: Lamp, metadata: {name: "+where+", namespace: "+ns+"}}").Run(t, "create", "-f", "-")
+// checkLampObjects creates, lists, reads, changes and deletes objects.
+func checkLampObjects(t *testing.T, k e2e.Kubectl, ns string) {
+	t.Helper()
+	for name, want := range map[string]string{"one": "there may be: member2, third", "one@member1": "(NotFound)"} {
+		r := k.WithInput("---\n{apiVersion: example.net/v1, kind: Lamp, metadata: {name: "+name+", namespace: "+ns+
+			"}}").Run(t, "create", "-f", "-")
 		if r.Code == 0 || !strings.Contains(r.Stderr, want) {
-			t.Errorf("%s: %v", where, r)
+			t.Errorf("%s: %v", name, r)
 		}
 	}
 	k.Apply(t, "{apiVersion: example.net/v1, kind: Lamp, metadata: {name: one@third, namespace: "+ns+"}, color: red}")
@@ -261,14 +301,18 @@ names: {kind: Lamp, plural: lamps, singular: lamp}, versions: [{name: v1, served
 	for line := range strings.Lines(r.Stdout) {
 		rows = append(rows, strings.Join(strings.Fields(line)[:2], " "))
 	}
-	if !slices.Equal(rows, []string{"NAME CLUSTER", "one member2", "one third"}) || !strings.Contains(r.Stderr, `Warning: cluster "member1"`) {
+	if !slices.Equal(rows, []string{"NAME CLUSTER", "one member2", "one third"}) ||
+		!strings.Contains(r.Stderr, `Warning: cluster "member1"`) {
 		t.Errorf("a list: %v", r)
 	}
-	if r := k.Run(t, "get", "lamp", "one", "-n", ns); r.Code == 0 || !strings.Contains(r.Stderr, `lamps "one" is in 2 clusters: member2, third; name one of them, as one@member2 or one@third`) {
+	if r := k.Run(t, "get", "lamp", "one", "-n", ns); r.Code == 0 ||
+		!strings.Contains(r.Stderr,
+			`lamps "one" is in 2 clusters: member2, third; name one of them, as one@member2 or one@third`) {
 		t.Errorf("one of several: %v", r)
 	}
 	k.Must(t, "patch", "lamp", "one@member2", "-n", ns, "--type=merge", "-p", `{"color":"green"}`)
-	if got := k.Must(t, "get", "lamp", "one@third", "-n", ns, "-o", "jsonpath={.metadata.name} {.color}"); got != "one@third green" {
+	if got := k.Must(t, "get", "lamp", "one@third", "-n", ns, "-o",
+		"jsonpath={.metadata.name} {.color}"); got != "one@third green" {
 		t.Errorf("by the third's name it is %q", got)
 	}
 	e2e.WantText(t, k.Must(t, "explain", "lamp.color"), "FIELD: color <string>")

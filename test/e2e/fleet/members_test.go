@@ -19,8 +19,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestFleetVersionAhead holds: what a cluster has not yet of what the client saw of it, as after it was restored from a backup, is told as what it
-// has not any more: lists, pages and watches from there are refused with 410, though API servers hold such watches silently open.
+// TestFleetVersionAhead reads from versions that a cluster has not reached, as after a restore from a backup. If this
+// fails, informers miss the restored state. The fleet responds with 410, although API servers keep such watches open.
 func TestFleetVersionAhead(t *testing.T) {
 	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps("kube-system")
@@ -58,19 +58,22 @@ func TestFleetVersionAhead(t *testing.T) {
 	if !apierrors.IsResourceExpired(err) {
 		t.Errorf("a watch: %v", err)
 	}
-	// A cluster itself says nothing: what is watched so is held open.
-	if w, err := e2e.DirectClient(t, e2e.Members[1]).CoreV1().ConfigMaps("kube-system").Watch(ctx, metav1.ListOptions{ResourceVersion: ahead[ids[1]]}); err != nil {
+	// An API server keeps such a watch open, without an error.
+	if w, err := e2e.DirectClient(t, e2e.Members[1]).CoreV1().ConfigMaps("kube-system").Watch(ctx,
+		metav1.ListOptions{ResourceVersion: ahead[ids[1]]}); err != nil {
 		t.Logf("this API server refuses such watches: %v", err)
 	} else {
 		w.Stop()
 	}
 }
 
-// TestFleetWatchColumns holds: what kubectl get -w prints stands under the columns that it printed last, also where a cluster has columns that those
-// before it had not: these are announced then.
+// TestFleetWatchColumns watches a kind whose printer columns differ between clusters. If this fails, kubectl get -w
+// prints values below the wrong columns. The fleet sends new columns before the first row that has them.
 func TestFleetWatchColumns(t *testing.T) {
-	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: gauges.example.org}, spec: {group: example.org, scope: Namespaced,
-names: {kind: Gauge, plural: gauges, singular: gauge}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}},
+	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
+metadata: {name: gauges.example.org}, spec: {group: example.org, scope: Namespaced,
+names: {kind: Gauge, plural: gauges, singular: gauge}, versions: [{name: v1, served: true, storage: true,
+schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}},
 additionalPrinterColumns: [{name: Size, type: string, jsonPath: .size}COLOR]}]}}`
 	for m, color := range map[string]string{"member1": "", "member2": ", {name: Color, type: string, jsonPath: .color}"} {
 		d := e2e.Direct(m)
@@ -81,16 +84,16 @@ additionalPrinterColumns: [{name: Size, type: string, jsonPath: .size}COLOR]}]}}
 	}
 	k, ns := fleet(t, "{apiVersion: example.org/v1, kind: Gauge}"), e2e.NewNamespace(t, e2e.Members...)
 	waittest.Until(t, "fleet serves gauges", func() bool { return k.Run(t, "get", "gauges", "-n", ns).Code == 0 })
-	// made makes a gauge in a cluster.
-	made := func(cluster, name string) {
+	create := func(cluster, name string) {
 		t.Helper()
-		e2e.Direct(cluster).Apply(t, "{apiVersion: example.org/v1, kind: Gauge, metadata: {name: "+name+", namespace: "+ns+"}, size: s-"+name+", color: c-"+name+"}")
+		e2e.Direct(cluster).Apply(t, "{apiVersion: example.org/v1, kind: Gauge, metadata: {name: "+name+", namespace: "+ns+
+			"}, size: s-"+name+", color: c-"+name+"}")
 	}
-	made("member1", "g0")
+	create("member1", "g0")
 	s := k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "gauges", "-n", ns, "--watch")
-	// printed waits for a gauge, and returns it as what it is by the columns that were printed last.
 	var columns []string
-	printed := func(name string) string {
+	// row waits for the row of a gauge. It returns the cells with the columns that kubectl printed last.
+	row := func(name string) string {
 		t.Helper()
 		line := s.WaitForLine(name, func(l string) bool {
 			if strings.HasPrefix(l, "NAME") {
@@ -107,7 +110,7 @@ additionalPrinterColumns: [{name: Size, type: string, jsonPath: .size}COLOR]}]}}
 		}
 		return strings.Join(out, " ")
 	}
-	if got := printed("g0"); got != "NAME=g0 CLUSTER=member1 SIZE=s-g0" { // of the list: what comes now is watched
+	if got := row("g0"); got != "NAME=g0 CLUSTER=member1 SIZE=s-g0" { // the last row of the list, before the watch
 		t.Error(got)
 	}
 	for _, tt := range []struct{ cluster, name, want string }{
@@ -116,17 +119,18 @@ additionalPrinterColumns: [{name: Size, type: string, jsonPath: .size}COLOR]}]}}
 		{"member1", "g3", "NAME=g3 CLUSTER=member1 SIZE=s-g3"},
 		{"member2", "g4", "NAME=g4 CLUSTER=member2 SIZE=s-g4 COLOR=c-g4"},
 	} {
-		made(tt.cluster, tt.name)
-		if got := printed(tt.name); got != tt.want {
+		create(tt.cluster, tt.name)
+		if got := row(tt.name); got != tt.want {
 			t.Errorf("%s, want %s", got, tt.want)
 		}
 	}
 }
 
-// TestKubernetesKinds holds what the fleet takes for granted: in Kubernetes' own groups, which have no dot, kinds' names lead to their resources.
+// TestKubernetesKinds checks that client-go's rules find the resource of each kind in the groups without a dot. If this
+// fails, the fleet's rule is wrong for this version of Kubernetes: it does not find these kinds.
 func TestKubernetesKinds(t *testing.T) {
 	_, lists, err := e2e.DirectClient(t, e2e.Members[0]).Discovery().ServerGroupsAndResources()
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // of another group
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // in a group of an extension
 		t.Fatal(err)
 	}
 	n := 0

@@ -307,7 +307,7 @@ func TestFleetOfOneWritesOfBefore(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 	defer cancel()
 	f := newLateJoin(ctx, t)
-	kept, err := f.client.Create(ctx, labelled("both", "1"), metav1.CreateOptions{})
+	original, err := f.client.Create(ctx, labelled("both", "1"), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,12 +316,12 @@ func TestFleetOfOneWritesOfBefore(t *testing.T) {
 	}
 	f.join()
 	waittest.Until(t, "the fleet has both objects", func() bool { return len(f.list().Items) == 2 })
-	bare := kept.DeepCopy()
+	bare := original.DeepCopy()
 	delete(bare.Annotations, e2e.SourceAnnotation)
 	if _, err := f.client.Update(ctx, bare, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
 		t.Errorf("an update by a name that both have: %v", err)
 	}
-	changed := kept.DeepCopy()
+	changed := original.DeepCopy()
 	changed.Data["n"] = "ours"
 	updated, err := f.client.Update(ctx, changed, metav1.UpdateOptions{})
 	if err != nil || updated.Annotations[e2e.SourceAnnotation] != "member1" {
@@ -331,7 +331,7 @@ func TestFleetOfOneWritesOfBefore(t *testing.T) {
 	if _, err := f.client.Update(ctx, changed, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
 		t.Errorf("an update with an old version from before: %v", err)
 	}
-	bare.Name, bare.ResourceVersion = "both@member1", kept.ResourceVersion
+	bare.Name, bare.ResourceVersion = "both@member1", original.ResourceVersion
 	if _, err := f.client.Update(ctx, bare, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
 		t.Errorf("an update of NAME@CLUSTER with an old version from before: %v", err)
 	}

@@ -19,26 +19,29 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestFleetStreams holds: exec, cp, attach and port-forward reach the pod that a name means, and that of several that name@cluster means.
+// TestFleetStreams runs exec, cp, attach and port-forward by a unique name and by name@cluster. If this fails, a
+// command reaches the pod of another cluster.
 func TestFleetStreams(t *testing.T) {
 	ns := e2e.StreamPods(t, e2e.Members, "shell", "reader")
 	d := e2e.Direct("member2")
-	d.Apply(t, "{apiVersion: v1, kind: Pod, metadata: {name: alone}, spec: {terminationGracePeriodSeconds: 1, containers: [{name: alone, image: any}]}}", "-n", ns)
+	d.Apply(t, "{apiVersion: v1, kind: Pod, metadata: {name: alone}, spec: {terminationGracePeriodSeconds: 1, "+
+		"containers: [{name: alone, image: any}]}}", "-n", ns)
 	d.Must(t, "wait", "-n", ns, "--for=condition=Ready", "pod/alone", "--timeout=4m")
 	k := fleet(t, "{apiVersion: v1, kind: Pod}")
 	waittest.Until(t, "fleet has the pod alone", func() bool {
 		return k.Run(t, "get", "pod", "alone", "-n", ns).Code == 0
 	})
-	if r := k.Run(t, "exec", "shell", "-n", ns, "--", "true"); r.Code == 0 || !strings.Contains(r.Stderr, "shell@member1 or shell@member2") {
+	if r := k.Run(t, "exec", "shell", "-n", ns, "--", "true"); r.Code == 0 ||
+		!strings.Contains(r.Stderr, "shell@member1 or shell@member2") {
 		t.Errorf("exec in one of several: %v", r)
 	}
 	port := e2e.EchoServer(t)
 	bin := e2e.Clusters.BuiltKubectl()
-	for i, dia := range e2e.Dialects {
-		k.Env = dia.Env
+	for i, dialect := range e2e.Dialects {
+		k.Env = dialect.Env
 		for name, m := range map[string]string{"alone": "member2", "shell@" + e2e.Members[i]: e2e.Members[i]} {
-			t.Run(dia.Name+"/"+name, func(t *testing.T) {
-				text := fmt.Sprintf("for %s by %s", name, dia.Name)
+			t.Run(dialect.Name+"/"+name, func(t *testing.T) {
+				text := fmt.Sprintf("for %s by %s", name, dialect.Name)
 				file := filepath.Join(t.TempDir(), "file")
 				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 					t.Fatal(err)
@@ -63,18 +66,19 @@ func TestFleetStreams(t *testing.T) {
 				}
 			})
 		}
-		t.Run(dia.Name+"/attach", func(t *testing.T) {
+		t.Run(dialect.Name+"/attach", func(t *testing.T) {
 			s := k.Start(t, bin, "-n", ns, "attach", "-i", "reader@"+e2e.Members[i])
-			_, _ = io.WriteString(s.Stdin, dia.Name+"\n")
-			s.Line("got " + dia.Name)
-			waittest.Until(t, "log of the reader in "+e2e.Members[i], func() bool { // it is that cluster's
-				return strings.Contains(e2e.Direct(e2e.Members[i]).Must(t, "logs", "reader", "-n", ns), "got "+dia.Name+"\n")
+			_, _ = io.WriteString(s.Stdin, dialect.Name+"\n")
+			s.Line("got " + dialect.Name)
+			waittest.Until(t, "log of the reader in "+e2e.Members[i], func() bool {
+				return strings.Contains(e2e.Direct(e2e.Members[i]).Must(t, "logs", "reader", "-n", ns), "got "+dialect.Name+"\n")
 			})
 		})
 	}
 }
 
-// TestFleetWatchForms holds: the older forms of a watch, and a watch by websocket, are what a watch of the list is.
+// TestFleetWatchForms opens watches by Kubernetes' deprecated paths and by websocket. If this fails, clients that use
+// them see other events than a watch of the list.
 func TestFleetWatchForms(t *testing.T) {
 	ns := e2e.StreamPods(t, e2e.Members, "shell")
 	k := fleet(t, "{apiVersion: v1, kind: Pod}")
@@ -91,12 +95,15 @@ func TestFleetWatchForms(t *testing.T) {
 		}
 		return fmt.Sprintf("%s %s in %s", e.Type, e.Object.Name, e.Object.Annotations[e2e.SourceAnnotation])
 	}
+	pods, watched := "/api/v1/namespaces/"+ns+"/pods", "/api/v1/watch/namespaces/"+ns+"/pods"
+	const watchedAll = "/api/v1/watch/pods"
+	selector := "metadata.name%3Dshell,metadata.namespace%3D" + ns
 	for path, want := range map[string]string{
-		"/api/v1/namespaces/" + ns + "/pods?watch=1&fieldSelector=metadata.name%3Dshell%40member2":             "ADDED shell@member2 in member2",
-		"/api/v1/watch/namespaces/" + ns + "/pods/shell@member2":                                               "ADDED shell@member2 in member2",
-		"/api/v1/watch/namespaces/" + ns + "/pods?clusters=member2&labelSelector=app%3Dshell":                  "ADDED shell in member2",
-		"/api/v1/watch/pods?clusters=member1&fieldSelector=metadata.name%3Dshell,metadata.namespace%3D" + ns:   "ADDED shell in member1",
-		"/api/v1/watch/namespaces/" + ns + "/pods/shell?fieldSelector=status.phase%3DRunning&clusters=member2": "ADDED shell in member2",
+		pods + "?watch=1&fieldSelector=metadata.name%3Dshell%40member2":          "ADDED shell@member2 in member2",
+		watched + "/shell@member2":                                               "ADDED shell@member2 in member2",
+		watched + "?clusters=member2&labelSelector=app%3Dshell":                  "ADDED shell in member2",
+		watchedAll + "?clusters=member1&fieldSelector=" + selector:               "ADDED shell in member1",
+		watched + "/shell?fieldSelector=status.phase%3DRunning&clusters=member2": "ADDED shell in member2",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 		defer cancel()
@@ -129,13 +136,15 @@ func TestFleetWatchForms(t *testing.T) {
 			_ = conn.Close()
 		}
 	}
-	if conn, resp, err := e2e.DialWebsocketFrom(t, k, "/api/v1/pods?watch=1", "https://elsewhere.example.com"); err == nil {
+	if conn, resp, err := e2e.DialWebsocketFrom(t, k, "/api/v1/pods?watch=1",
+		"https://elsewhere.example.com"); err == nil {
 		_ = conn.Close()
 		t.Error("a page from elsewhere watches the fleet")
 	} else if resp == nil || resp.StatusCode != http.StatusForbidden {
 		t.Errorf("a page from elsewhere: %v", err)
 	}
-	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+"/pods/shell@member1?watch=1"); !strings.Contains(got, `"kind":"Pod"`) || strings.Contains(got, `"type":"ADDED"`) {
+	if got := k.Must(t, "get", "--raw", e2e.FleetPrefix+"/api/v1/namespaces/"+ns+
+		"/pods/shell@member1?watch=1"); !strings.Contains(got, `"kind":"Pod"`) || strings.Contains(got, `"type":"ADDED"`) {
 		t.Errorf("a watch of an object's own path, which kube-apiserver answers with the object: %.100s", got)
 	}
 }

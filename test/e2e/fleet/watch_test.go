@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterpass/clusterpass/shared/waittest"
@@ -24,8 +25,9 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// behind returns a kubeconfig in which a member is reached by a way that can be closed.
-func behind(t *testing.T, member string, way *e2e.Connections) string {
+// kubeconfigThroughProxy returns a kubeconfig that reaches a member through a TCP proxy. The connections of the proxy
+// are in link, which can close them.
+func kubeconfigThroughProxy(t *testing.T, member string, link *e2e.Connections) string {
 	t.Helper()
 	kc, err := clientcmd.LoadFromFile(e2e.Clusters.KubeconfigFile())
 	if err != nil {
@@ -40,20 +42,20 @@ func behind(t *testing.T, member string, way *e2e.Connections) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = ln.Close(); way.Close() })
+	t.Cleanup(func() { _ = ln.Close(); link.Close() })
 	go func() { // ends with the listener
 		for {
 			near, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			way.Add(near)
+			link.Add(near)
 			far, err := net.Dial("tcp", to.Host)
 			if err != nil {
 				_ = near.Close()
 				continue
 			}
-			way.Add(far)
+			link.Add(far)
 			for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
 				go func() { // ends with either connection
 					_, _ = io.Copy(pair[0], pair[1])
@@ -70,8 +72,8 @@ func behind(t *testing.T, member string, way *e2e.Connections) string {
 	return path
 }
 
-// TestFleetWatch holds: a watch from a list's version has exactly what happens after, in all clusters, and every event's version goes on
-// exactly behind it.
+// TestFleetWatch watches from the resourceVersion of a list and of each event. If this fails, a client that reconnects
+// misses or repeats events of some cluster.
 func TestFleetWatch(t *testing.T) {
 	fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -82,14 +84,16 @@ func TestFleetWatch(t *testing.T) {
 		list, err = client.List(t.Context(), metav1.ListOptions{LabelSelector: "mine"})
 		return err == nil
 	})
-	var made []string
+	var created []string
 	for i := range 6 {
 		m := e2e.Members[i%2]
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i), Labels: map[string]string{"mine": "yes"}}}
-		if _, err := e2e.DirectClient(t, m).CoreV1().ConfigMaps(ns).Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i),
+			Labels: map[string]string{"mine": "yes"}}}
+		if _, err := e2e.DirectClient(t, m).CoreV1().ConfigMaps(ns).Create(t.Context(), cm,
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		made = append(made, cm.Name+"@"+m)
+		created = append(created, cm.Name+"@"+m)
 	}
 	read := func(version string, n int) (seen, versions []string) {
 		t.Helper()
@@ -110,8 +114,8 @@ func TestFleetWatch(t *testing.T) {
 		}
 		return seen, versions
 	}
-	seen, versions := read(list.ResourceVersion, len(made))
-	if got, want := slices.Sorted(slices.Values(seen)), slices.Sorted(slices.Values(made)); !slices.Equal(got, want) {
+	seen, versions := read(list.ResourceVersion, len(created))
+	if got, want := slices.Sorted(slices.Values(seen)), slices.Sorted(slices.Values(created)); !slices.Equal(got, want) {
 		t.Fatalf("watched %q, want %q", got, want)
 	}
 	before := list.ResourceVersion
@@ -120,21 +124,38 @@ func TestFleetWatch(t *testing.T) {
 			t.Errorf("version %s does not follow %s: %d, %v", v, before, c, err)
 		}
 		before = v
-		rest, _ := read(v, len(made)-i-1)
-		if got := slices.Sorted(slices.Values(slices.Concat(seen[:i+1], rest))); !slices.Equal(got, slices.Sorted(slices.Values(made))) {
+		rest, _ := read(v, len(created)-i-1)
+		if got := slices.Sorted(slices.Values(slices.Concat(seen[:i+1], rest))); !slices.Equal(got,
+			slices.Sorted(slices.Values(created))) {
 			t.Errorf("from event %d it goes on with %q, after %q", i, rest, seen[:i+1])
 		}
 	}
-	// Without a version, all that is there comes first.
+	// Without a version, the watch begins with all objects.
 	for _, version := range []string{"", "0"} {
-		if seen, _ := read(version, len(made)); !slices.Equal(slices.Sorted(slices.Values(seen)), slices.Sorted(slices.Values(made))) {
+		if seen, _ := read(version, len(created)); !slices.Equal(slices.Sorted(slices.Values(seen)),
+			slices.Sorted(slices.Values(created))) {
 			t.Errorf("from %q: %q", version, seen)
 		}
 	}
-	// What an event brought is written back as it is.
+	checkWritesOfEvents(t, client, list.ResourceVersion)
+	for version, want := range map[string]string{"5": "Expired", "1041200010000000000": "Expired",
+		strings.Replace(list.ResourceVersion, "1041", "1099", 1): "BadRequest"} {
+		w, err := client.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+		if err == nil {
+			w.Stop()
+		}
+		if string(apierrors.ReasonForError(err)) != want {
+			t.Errorf("watch from %q: %v, want %s", version, err, want)
+		}
+	}
+}
+
+// checkWritesOfEvents updates and deletes the object of an event after version, with the resourceVersion of the event.
+func checkWritesOfEvents(t *testing.T, client typedcorev1.ConfigMapInterface, version string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 	defer cancel()
-	w, err := client.Watch(ctx, metav1.ListOptions{LabelSelector: "mine", ResourceVersion: list.ResourceVersion})
+	w, err := client.Watch(ctx, metav1.ListOptions{LabelSelector: "mine", ResourceVersion: version})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,24 +169,19 @@ func TestFleetWatch(t *testing.T) {
 	if _, err := client.Update(t.Context(), cm, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
 		t.Errorf("a second update with it: %v", err)
 	}
-	if err := client.Delete(t.Context(), cm.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &cm.ResourceVersion}}); !apierrors.IsConflict(err) {
+	if err := client.Delete(t.Context(), cm.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+			ResourceVersion: &cm.ResourceVersion}}); !apierrors.IsConflict(err) {
 		t.Errorf("a deletion with an old version: %v", err)
 	}
-	if err := client.Delete(t.Context(), cm.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &updated.ResourceVersion}}); err != nil {
+	if err := client.Delete(t.Context(), cm.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &updated.ResourceVersion}}); err != nil {
 		t.Errorf("a deletion with the version of an answer: %v", err)
-	}
-	for version, want := range map[string]string{"5": "Expired", "1041200010000000000": "Expired", strings.Replace(list.ResourceVersion, "1041", "1099", 1): "BadRequest"} {
-		w, err := client.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
-		if err == nil {
-			w.Stop()
-		}
-		if string(apierrors.ReasonForError(err)) != want {
-			t.Errorf("watch from %q: %v, want %s", version, err, want)
-		}
 	}
 }
 
-// TestFleetWatchKubectl holds: kubectl waits and follows at the fleet as at a cluster.
+// TestFleetWatchKubectl runs kubectl get --watch, delete and wait. If this fails, they hang or miss events at the
+// fleet.
 func TestFleetWatchKubectl(t *testing.T) {
 	k := fleet(t, "{apiVersion: v1, kind: ConfigMap}")
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -177,7 +193,8 @@ func TestFleetWatchKubectl(t *testing.T) {
 	})
 	k.Start(t, e2e.Clusters.BuiltKubectl(), "get", "configmap", "waited@member2", "-n", ns, "--watch", "--no-headers").
 		WaitForLine("watch by name", func(l string) bool { return strings.HasPrefix(l, "waited@member2") })
-	if got := k.Must(t, "delete", "configmap", "waited@member1", "-n", ns, "--timeout=4m"); !strings.Contains(got, "deleted") {
+	if got := k.Must(t, "delete", "configmap", "waited@member1", "-n", ns, "--timeout=4m"); !strings.Contains(got,
+		"deleted") {
 		t.Errorf("delete: %q", got)
 	}
 	k.Must(t, "wait", "configmap", "waited", "-n", ns, "--for=jsonpath={.metadata.name}=waited", "--timeout=4m")
@@ -185,11 +202,13 @@ func TestFleetWatchKubectl(t *testing.T) {
 	k.Must(t, "wait", "configmap", "waited@member2", "-n", ns, "--for=jsonpath={.metadata.labels.x}=y", "--timeout=4m")
 }
 
-// TestFleetWatchJoins holds: a cluster that is registered while a watch is open appears in it, with all that it has; and a watch on one that
-// goes away ends, since only a new list tells what went with it.
+// TestFleetWatchJoins registers and removes a cluster while a watch is open. If this fails, an informer misses the new
+// cluster's objects, or keeps those of the removed one. The watch ends on removal, because only a new list is without
+// them.
 func TestFleetWatchJoins(t *testing.T) {
 	ns := e2e.NewNamespace(t, e2e.Members...)
-	e2e.CreateRegistry(t, "joins", "{clusterNames: [member1, late]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+"}")
+	e2e.CreateRegistry(t, "joins", "{clusterNames: [member1, late]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+
+		"}")
 	for _, m := range e2e.Members {
 		e2e.Direct(m).Must(t, "create", "configmap", "of-"+m, "-n", ns)
 	}
@@ -210,18 +229,17 @@ func TestFleetWatchJoins(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	if out, err := e2e.CLI(t, "", "cluster", "add", "late", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member2"); err != nil {
-		t.Fatalf("%s%v", out, err)
-	}
-	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "late") })
+	addMember2As(t, "late", e2e.Clusters.KubeconfigFile())
 	e := <-w.ResultChan()
-	if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || cm.Name != "of-member2" || cm.Annotations[e2e.SourceAnnotation] != "late" {
+	if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || cm.Name != "of-member2" ||
+		cm.Annotations[e2e.SourceAnnotation] != "late" {
 		t.Fatalf("with the cluster comes %+v", e)
 	}
 	for i, m := range []string{"member1", "member2"} {
 		e2e.Direct(m).Must(t, "label", "configmap", "of-"+m, "-n", ns, "seen=yes")
 		e := <-w.ResultChan()
-		if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Modified || cm.Annotations[e2e.SourceAnnotation] != []string{"member1", "late"}[i] {
+		if cm, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Modified ||
+			cm.Annotations[e2e.SourceAnnotation] != []string{"member1", "late"}[i] {
 			t.Fatalf("a change in %s brings %+v", m, e)
 		}
 	}
@@ -233,7 +251,8 @@ func TestFleetWatchJoins(t *testing.T) {
 	}
 }
 
-// TestFleetWatchLosesACluster holds: a watch ends when one of its clusters may not be called any more, and the new list is without it.
+// TestFleetWatchLosesACluster deletes a caller's grant for a cluster while a watch is open. If this fails, the caller
+// still receives the cluster's events.
 func TestFleetWatchLosesACluster(t *testing.T) {
 	e2e.CreateRegistry(t, "loses", "{}", "{apiVersion: v1, kind: ConfigMap}")
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -241,9 +260,9 @@ func TestFleetWatchLosesACluster(t *testing.T) {
 		e2e.Grant(t, m, "loses-member")
 		e2e.Direct(m).Must(t, "create", "configmap", "lost", "-n", ns, "--from-literal=of="+m)
 	}
-	client := e2e.FleetClientOf(t, e2e.PassFor(t, "loses-member"), nil).CoreV1().ConfigMaps(ns)
+	client := e2e.FleetClientOf(t, e2e.CertificateKubeconfig(t, "loses-member"), nil).CoreV1().ConfigMaps(ns)
 	options := metav1.ListOptions{FieldSelector: "metadata.name=lost"}
-	lists := func(want ...string) func() bool {
+	listReturns := func(want ...string) func() bool {
 		return func() bool {
 			list, err := client.List(t.Context(), options)
 			var got []string
@@ -255,11 +274,11 @@ func TestFleetWatchLosesACluster(t *testing.T) {
 			return slices.Equal(got, want)
 		}
 	}
-	waittest.Until(t, "list of both clusters", lists(e2e.Members...))
+	waittest.Until(t, "list of both clusters", listReturns(e2e.Members...))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var w watch.Interface
-	waittest.Until(t, "first watch", func() bool { // the bridge reads the grants apart from the functions
+	waittest.Until(t, "first watch", func() bool { // the bridge caches grants apart from the functions
 		var err error
 		w, err = client.Watch(ctx, options)
 		return err == nil
@@ -276,26 +295,40 @@ func TestFleetWatchLosesACluster(t *testing.T) {
 	if e := <-w.ResultChan(); e.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
 		t.Errorf("without the grant comes %+v", e)
 	}
-	waittest.Until(t, "list without the lost cluster", lists("member1"))
+	waittest.Until(t, "list without the lost cluster", listReturns("member1"))
 }
 
-// TestFleetWatchReturns holds: a cluster that was away, and whose history is gone when it is back, is listed again and the difference comes
-// as events, while the others go on; and the watch goes on behind that.
-func TestFleetWatchReturns(t *testing.T) {
-	ns := e2e.NewNamespace(t, e2e.Members...)
-	e2e.CreateRegistry(t, "returns", "{clusterNames: [member1, away]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+"}")
-	way := &e2e.Connections{}
-	kubeconfig := behind(t, "member2", way)
-	if out, err := e2e.CLI(t, "", "cluster", "add", "away", "--kubeconfig", kubeconfig, "--context", "member2"); err != nil {
+// addMember2As registers member2 under another name until the test ends.
+func addMember2As(t *testing.T, name, kubeconfig string) {
+	t.Helper()
+	if out, err := e2e.CLI(t, "", "cluster", "add", name, "--kubeconfig", kubeconfig, "--context",
+		"member2"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
-	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "away") })
-	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(ns), e2e.DirectClient(t, "member2").CoreV1().ConfigMaps(ns)
-	cm := func(name, data string) *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}}, Data: map[string]string{"a": data}}
-	}
+	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", name) })
+}
+
+// configMapWith returns a ConfigMap that the watches select.
+func configMapWith(name, data string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"mine": "yes"}},
+		Data: map[string]string{"a": data}}
+}
+
+// TestFleetWatchReturns disconnects a cluster and restarts its API server, which then has no history of events. If this
+// fails, a watch misses the cluster's changes:
+//   - The fleet lists the cluster again and sends the difference as events.
+//   - Events of other clusters continue meanwhile. The watch continues after the difference.
+func TestFleetWatchReturns(t *testing.T) {
+	ns := e2e.NewNamespace(t, e2e.Members...)
+	e2e.CreateRegistry(t, "returns", "{clusterNames: [member1, away]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+
+		"}")
+	link := &e2e.Connections{}
+	kubeconfig := kubeconfigThroughProxy(t, "member2", link)
+	addMember2As(t, "away", kubeconfig)
+	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(ns),
+		e2e.DirectClient(t, "member2").CoreV1().ConfigMaps(ns)
 	for _, name := range []string{"stays", "changes", "goes", "again"} {
-		if _, err := far.Create(t.Context(), cm(name, "old"), metav1.CreateOptions{}); err != nil {
+		if _, err := far.Create(t.Context(), configMapWith(name, "old"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -324,45 +357,26 @@ func TestFleetWatchReturns(t *testing.T) {
 		return fmt.Sprintf("%s %s@%s %s", e.Type, cm.Name, cm.Annotations[e2e.SourceAnnotation], cm.Data["a"])
 	}
 
-	way.Close()
-	began, err := far.List(ctx, metav1.ListOptions{})
+	link.Close()
+	beforeWrites, err := far.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, do := range []func() error{
-		func() error { _, err := far.Update(ctx, cm("changes", "new"), metav1.UpdateOptions{}); return err },
-		func() error { return far.Delete(ctx, "goes", metav1.DeleteOptions{}) },
-		func() error { return far.Delete(ctx, "again", metav1.DeleteOptions{}) },
-		func() error { _, err := far.Create(ctx, cm("again", "new"), metav1.CreateOptions{}); return err },
-		func() error { _, err := far.Create(ctx, cm("comes", "new"), metav1.CreateOptions{}); return err },
-		func() error { _, err := near.Create(ctx, cm("meanwhile", "new"), metav1.CreateOptions{}); return err },
-	} {
-		if err := do(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	writeWhileAway(ctx, t, near, far)
 	if got := next(); got != "ADDED meanwhile@member1 new" {
 		t.Errorf("while one is away comes %s", got)
 	}
 	if err := e2e.Clusters.Cluster("member2").Restart(ctx, cluster.APIServer); err != nil {
 		t.Fatal(err)
 	}
-	if stale, err := far.Watch(ctx, metav1.ListOptions{ResourceVersion: began.ResourceVersion}); !apierrors.IsResourceExpired(err) {
-		if err == nil {
-			e := <-stale.ResultChan()
-			stale.Stop()
-			err = apierrors.FromObject(e.Object)
-		}
-		if !apierrors.IsResourceExpired(err) {
-			t.Fatalf("the cluster has not forgotten what it did: %v", err)
-		}
-	}
-	way.Open()
+	expectHistoryLost(ctx, t, far, beforeWrites.ResourceVersion)
+	link.Open()
 	var got []string
 	for range 5 {
 		got = append(got, next())
 	}
-	want := []string{"DELETED again@away old", "ADDED again@away new", "MODIFIED changes@away new", "ADDED comes@away new", "DELETED goes@away old"}
+	want := []string{"DELETED again@away old", "ADDED again@away new", "MODIFIED changes@away new", "ADDED comes@away new",
+		"DELETED goes@away old"}
 	if !slices.Equal(got, want) {
 		t.Errorf("the difference is %q, want %q", got, want)
 	}
@@ -370,17 +384,63 @@ func TestFleetWatchReturns(t *testing.T) {
 		Create(ctx context.Context, cm *corev1.ConfigMap, o metav1.CreateOptions) (*corev1.ConfigMap, error)
 	}{far, near, far} {
 		name := fmt.Sprintf("after-%d", i)
-		if _, err := c.Create(ctx, cm(name, "new"), metav1.CreateOptions{}); err != nil {
+		if _, err := c.Create(ctx, configMapWith(name, "new"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if i == 1 { // whatever came last is gone on from
+		if i == 1 { // a new watch continues from the last event
 			w.Stop()
-			if w, err = client.Watch(ctx, metav1.ListOptions{LabelSelector: "mine", ResourceVersion: list.ResourceVersion}); err != nil {
+			if w, err = client.Watch(ctx,
+				metav1.ListOptions{LabelSelector: "mine", ResourceVersion: list.ResourceVersion}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if got, want := next(), fmt.Sprintf("ADDED %s@%s new", name, []string{"away", "member1", "away"}[i]); got != want {
 			t.Errorf("after the difference comes %s, want %s", got, want)
+		}
+	}
+}
+
+// writeWhileAway changes each of the objects except the first in far, and creates one in each cluster.
+func writeWhileAway(ctx context.Context, t *testing.T, near, far typedcorev1.ConfigMapInterface) {
+	t.Helper()
+	for _, write := range []func() error{
+		func() error {
+			_, err := far.Update(ctx, configMapWith("changes", "new"), metav1.UpdateOptions{})
+			return err
+		},
+		func() error { return far.Delete(ctx, "goes", metav1.DeleteOptions{}) },
+		func() error { return far.Delete(ctx, "again", metav1.DeleteOptions{}) },
+		func() error {
+			_, err := far.Create(ctx, configMapWith("again", "new"), metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := far.Create(ctx, configMapWith("comes", "new"), metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := near.Create(ctx, configMapWith("meanwhile", "new"), metav1.CreateOptions{})
+			return err
+		},
+	} {
+		if err := write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// expectHistoryLost checks that a cluster has no events since a version.
+func expectHistoryLost(ctx context.Context, t *testing.T, client typedcorev1.ConfigMapInterface, version string) {
+	t.Helper()
+	if stale, err := client.Watch(ctx,
+		metav1.ListOptions{ResourceVersion: version}); !apierrors.IsResourceExpired(err) {
+		if err == nil {
+			e := <-stale.ResultChan()
+			stale.Stop()
+			err = apierrors.FromObject(e.Object)
+		}
+		if !apierrors.IsResourceExpired(err) {
+			t.Fatalf("the cluster has not forgotten what it did: %v", err)
 		}
 	}
 }

@@ -18,21 +18,22 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestAuditRotates holds for the bridge as it is run: an audit file that is full is put aside, whole and as private as the new one, and no
-// event is lost or written twice over it.
+const (
+	auditLimit = 100 << 20 // bytes of a full audit file
+	auditFree  = 4 << 10   // bytes that are free at first, enough for a few events
+)
+
+// TestAuditRotates runs the bridge until its audit file is full. If this fails, the rotation loses or repeats events,
+// or makes a file readable for other users.
 func TestAuditRotates(t *testing.T) {
 	bin := e2e.Program(t, "websocket-bridge", "websocket-bridge")
-	const (
-		full   = 100 << 20
-		room   = 4 << 10 // for a few events
-		events = 40
-	)
+	const events = 40
 	dir := t.TempDir()
 	file := filepath.Join(dir, "audit.log")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(file, full-room); err != nil { // a hole takes no disk
+	if err := os.Truncate(file, auditLimit-auditFree); err != nil { // a sparse file uses no disk
 		t.Fatal(err)
 	}
 	b := e2e.StartBridgeProgram(t, bin, "CLUSTERPASS_AUDIT="+file, "CLUSTERPASS_DRAIN_DELAY=100ms")
@@ -40,7 +41,8 @@ func TestAuditRotates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", e2e.WriteFile(t, strings.ReplaceAll(string(pass), e2e.HostOf(t, e2e.Shared(t).Kubeconfig), e2e.BridgeFront(t, b))))
+	cfg, err := clientcmd.BuildConfigFromFlags("",
+		e2e.WriteFile(t, strings.ReplaceAll(string(pass), e2e.HostOf(t, e2e.Shared(t).Kubeconfig), e2e.BridgeFront(t, b))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +72,14 @@ func TestAuditRotates(t *testing.T) {
 		t.Errorf("the bridge ended with %d", code)
 	}
 
-	files, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	checkAuditFiles(t, file, missing)
+
+}
+
+// checkAuditFiles reads an audit file and the full file beside it. Each event of missing must be in one of them, once.
+func checkAuditFiles(t *testing.T, file string, missing map[string]bool) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(file), "*.log"))
 	if err != nil || len(files) != 2 {
 		t.Fatalf("want a full file and a new one: %v, %v", files, err)
 	}
@@ -85,9 +94,9 @@ func TestAuditRotates(t *testing.T) {
 			t.Fatal(err)
 		}
 		if path != file {
-			_, err = f.Seek(full-room, io.SeekStart)
+			_, err = f.Seek(auditLimit-auditFree, io.SeekStart)
 		}
-		if info.Mode().Perm() != 0o600 || info.Size() > full || err != nil {
+		if info.Mode().Perm() != 0o600 || info.Size() > auditLimit || err != nil {
 			t.Errorf("%s: %s, %d bytes, %v", path, info.Mode(), info.Size(), err)
 		}
 		data, err := io.ReadAll(f)

@@ -21,10 +21,10 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestStoresOfAWS runs the proxy function as Lambda does, with its stores in Secrets Manager and DynamoDB: a cluster is registered by
-// the command line and called through the function.
+// TestStoresOfAWS runs the proxy function as Lambda does, with its stores in Secrets Manager and DynamoDB. If this
+// fails, a cluster that the command line registered cannot be called, or each request reads the stores.
 func TestStoresOfAWS(t *testing.T) {
-	moto, front, credentials := e2e.OnAWS(t)
+	moto, front, credentials := e2e.StartAWS(t)
 	region := mototest.Config(front.URL).Region
 	t.Setenv("CLUSTERPASS_ALLOW_LOOPBACK", "true")
 	admin := func(args ...string) (string, error) { return e2e.CLI(t, "", append(args, "--store", "aws:e2e")...) }
@@ -33,7 +33,8 @@ func TestStoresOfAWS(t *testing.T) {
 			t.Fatalf("%s%v", out, err)
 		}
 	}
-	if out, err := admin("cluster", "add", "member1", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1"); err != nil {
+	if out, err := admin("cluster", "add", "member1", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
+		"member1"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
 	if n := e2e.NoteSecretsManager(t, moto.URL); n != 1 {
@@ -54,17 +55,7 @@ func TestStoresOfAWS(t *testing.T) {
 		env[k] = v
 	}
 	srv := e2e.ProxyFunction(t, 1, region, env)
-	cert, key, err := ca.Client("owner", []string{"system:masters"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e2e.Secrets.Document("the owner's key", key)
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := srv.Client()
-	client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{pair}
+	client := ownerClient(t, srv, ca)
 	get := func() (code int, body string) {
 		t.Helper()
 		waittest.Until(t, "function accepts the request", func() bool {
@@ -75,12 +66,12 @@ func TestStoresOfAWS(t *testing.T) {
 			defer resp.Body.Close()
 			b, _ := io.ReadAll(resp.Body)
 			code, body = resp.StatusCode, string(b)
-			// The front itself refuses a call while the one process is not ready for it again.
+			// The load balancer returns 502 while the only process is not ready for the next request.
 			return code != http.StatusBadGateway || !strings.HasPrefix(body, "<html>")
 		})
 		return code, body
 	}
-	before, began := front.Calls("GetSecretValue"), time.Now()
+	readsBefore, start := front.Calls("GetSecretValue"), time.Now()
 	for range 5 {
 		code, body := get()
 		var v struct{ GitVersion string }
@@ -88,8 +79,8 @@ func TestStoresOfAWS(t *testing.T) {
 			t.Fatalf("%d %s", code, body)
 		}
 	}
-	const kept = 50 * time.Second // a secret that was read, at least
-	if n := front.Calls("GetSecretValue") - before; n < 1 || n > 1+int(time.Since(began)/kept) {
+	const minCached = 50 * time.Second // how long a secret stays in the cache at least
+	if n := front.Calls("GetSecretValue") - readsBefore; n < 1 || n > 1+int(time.Since(start)/minCached) {
 		t.Errorf("a cold call and four warm ones asked Secrets Manager %d times", n)
 	}
 	if n := front.Calls("ListSecrets"); n != 0 {
@@ -97,58 +88,10 @@ func TestStoresOfAWS(t *testing.T) {
 	}
 
 	t.Run("first call by a pass", func(t *testing.T) {
-		const ours = "https://gateway.example.com"
-		token, err := e2e.SecretCLI(t, "", "pass", "create", "p", "--user", "ann", "--group", "system:masters", "--gateway", ours, "--output", "token", "--store", "aws:e2e")
-		if err != nil {
-			t.Fatal(err)
-		}
-		token = strings.TrimSpace(token)
-		e2e.Secrets.Secret("a pass on AWS", token)
-		var answers []string
-		for range 10 { // one is enough, but where the machine stands still for as long as a store may take
-			both := newTogether(t, front.URL)
-			env["AWS_ENDPOINT_URL"], env["CLUSTERPASS_URL"] = both.URL, ours
-			fn := e2e.ProxyFunction(t, 1, region, env)
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fn.URL+"/clusters/member1/version", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("Authorization", "Bearer "+token)
-			resp, err := fn.Client().Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, _ := io.ReadAll(resp.Body)
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return
-			}
-			answers = append(answers, resp.Status+" "+string(body))
-		}
-		t.Errorf("AWS is not asked for the keys of passes and a cluster's credential at once: %s", answers)
+		checkFirstCallByPass(t, front, region, env)
 	})
 	t.Run("while AWS is down", func(t *testing.T) {
-		const ended = 6 * time.Second // after which the object is read anew; the secret's entry may still be good
-		for range 10 {
-			if code, body := get(); code != 200 {
-				t.Fatalf("%d %s", code, body)
-			}
-			down, asked := time.Now(), front.Calls("GetItem")
-			front.Throttle(1 << 30)
-			code, body := 200, ""
-			e2e.Within(t, func() bool {
-				code, body = get()
-				return code != 200 || time.Since(down) >= ended && front.Calls("GetItem") > asked
-			})
-			front.Throttle(0)
-			if code == 200 {
-				return
-			}
-			// An object serves for 30 seconds at the most: a machine that stands still for so long has to try again.
-			t.Logf("%d %s after %s", code, body, time.Since(down))
-			waittest.Until(t, "function serves", func() bool { code, _ := get(); return code == 200 })
-		}
-		t.Error("nothing serves while AWS is down")
+		checkOutage(t, front, get)
 	})
 	t.Run("after it was removed", func(t *testing.T) {
 		if out, err := admin("cluster", "remove", "member1"); err != nil {
@@ -161,9 +104,87 @@ func TestStoresOfAWS(t *testing.T) {
 	}
 }
 
-// newTogether returns an AWS that answers neither a read of the keys of passes nor one of a cluster's credential before
-// both were asked for. The first call of a function would wait for one and then for the other.
-func newTogether(t *testing.T, aws string) *httptest.Server {
+// ownerClient returns a client of srv with a certificate of the owner.
+func ownerClient(t *testing.T, srv *httptest.Server, ca *pki.CA) *http.Client {
+	t.Helper()
+	cert, key, err := ca.Client("owner", []string{"system:masters"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e2e.Secrets.Document("the owner's key", key)
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := srv.Client()
+	client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{pair}
+	return client
+}
+
+// checkOutage calls the function while AWS refuses all requests. The function must use stale objects.
+func checkOutage(t *testing.T, front *mototest.Front, get func() (code int, body string)) {
+	t.Helper()
+	const objectExpiry = 6 * time.Second // the object's cache entry has expired; the secret's may be valid
+	for range 10 {
+		if code, body := get(); code != 200 {
+			t.Fatalf("%d %s", code, body)
+		}
+		down, reads := time.Now(), front.Calls("GetItem")
+		front.Throttle(1 << 30)
+		code, body := 200, ""
+		e2e.Within(t, func() bool {
+			code, body = get()
+			return code != 200 || time.Since(down) >= objectExpiry && front.Calls("GetItem") > reads
+		})
+		front.Throttle(0)
+		if code == 200 {
+			return
+		}
+		// A stale object is used for at most 30 seconds. A busy machine may exceed that, so the test tries again.
+		t.Logf("%d %s after %s", code, body, time.Since(down))
+		waittest.Until(t, "function serves", func() bool { code, _ := get(); return code == 200 })
+	}
+	t.Error("nothing serves while AWS is down")
+}
+
+// checkFirstCallByPass calls a new function with a pass. It must read the keys and the credential concurrently.
+func checkFirstCallByPass(t *testing.T, front *mototest.Front, region string, env map[string]string) {
+	t.Helper()
+	const gatewayURL = "https://gateway.example.com"
+	token, err := e2e.SecretCLI(t, "", "pass", "create", "p", "--user", "ann", "--group", "system:masters", "--gateway",
+		gatewayURL, "--output", "token", "--store", "aws:e2e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token = strings.TrimSpace(token)
+	e2e.Secrets.Secret("a pass on AWS", token)
+	var answers []string
+	for range 10 { // a store's timeout may end a round on a busy machine
+		stores := newConcurrentAWS(t, front.URL)
+		env["AWS_ENDPOINT_URL"], env["CLUSTERPASS_URL"] = stores.URL, gatewayURL
+		fn := e2e.ProxyFunction(t, 1, region, env)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fn.URL+"/clusters/member1/version", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := fn.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			return
+		}
+		answers = append(answers, resp.Status+" "+string(body))
+	}
+	t.Errorf("AWS is not asked for the keys of passes and a cluster's credential at once: %s", answers)
+}
+
+// newConcurrentAWS returns a proxy of AWS that delays reads of pass keys and of a cluster's credential until both were
+// requested. A function that reads one after the other gets no response.
+func newConcurrentAWS(t *testing.T, aws string) *httptest.Server {
 	t.Helper()
 	backend, err := url.Parse(aws)
 	if err != nil {
@@ -172,7 +193,8 @@ func newTogether(t *testing.T, aws string) *httptest.Server {
 	proxy := httputil.NewSingleHostReverseProxy(backend)
 	proxy.ErrorLog = log.New(io.Discard, "", 0) // clients that went away
 	keys, credential := make(chan struct{}), make(chan struct{})
-	askedKeys, askedCredential := sync.OnceFunc(func() { close(keys) }), sync.OnceFunc(func() { close(credential) })
+	keysRequested, credentialRequested := sync.OnceFunc(func() { close(keys) }),
+		sync.OnceFunc(func() { close(credential) })
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -182,10 +204,10 @@ func newTogether(t *testing.T, aws string) *httptest.Server {
 		other := make(chan struct{})
 		switch target := r.Header.Get("X-Amz-Target"); {
 		case strings.HasSuffix(target, ".GetSecretValue"):
-			askedCredential()
+			credentialRequested()
 			other = keys
 		case strings.HasSuffix(target, ".GetItem") && bytes.Contains(body, []byte(`"passes"`)):
-			askedKeys()
+			keysRequested()
 			other = credential
 		default:
 			close(other)

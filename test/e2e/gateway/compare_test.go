@@ -10,25 +10,27 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// same runs one command directly and through the gateway and compares exit code and output. Reads are repeated, since
-// the cluster lives on between the two.
-func same(t *testing.T, args ...string) {
+// checkSameOutput runs a command directly and through the gateway until exit code and output are equal. The state of
+// the cluster may change between the two commands.
+func checkSameOutput(t *testing.T, args ...string) {
 	t.Helper()
 	var d, g e2e.Result
 	via := slices.Clone(args)
 	if i := slices.Index(args, "--raw"); i >= 0 {
 		via[i+1] = "/clusters/member1" + via[i+1]
 	}
-	same := e2e.Within(t, func() bool {
+	equal := e2e.Within(t, func() bool {
 		d, g = e2e.Direct("member1").Run(t, args...), e2e.Through(t, "member1").Run(t, via...)
-		return d.Code == g.Code && e2e.Normalize(d.Stdout) == e2e.Normalize(g.Stdout) && e2e.Normalize(d.Stderr) == e2e.Normalize(g.Stderr)
+		return d.Code == g.Code && e2e.Normalize(d.Stdout) == e2e.Normalize(g.Stdout) &&
+			e2e.Normalize(d.Stderr) == e2e.Normalize(g.Stderr)
 	})
-	if !same {
+	if !equal {
 		t.Errorf("kubectl %s\ndirectly: %v\nthrough the gateway: %v", strings.Join(args, " "), d, g)
 	}
 }
 
-// TestReadsLookTheSame holds: kubectl cannot tell the gateway from the cluster.
+// TestReadsLookTheSame compares the output of kubectl's reads directly and through the gateway. If this fails, a user
+// sees other objects, columns or errors at the gateway.
 func TestReadsLookTheSame(t *testing.T) {
 	ns := seed(t)
 	for _, args := range [][]string{
@@ -72,7 +74,7 @@ func TestReadsLookTheSame(t *testing.T) {
 		{"diff", "-f", e2e.Manifest(t, ns, web)},
 		{"rollout", "history", "deployment", "-n", ns},
 	} {
-		t.Run(strings.ReplaceAll(strings.Join(args, " "), ns, "NS"), func(t *testing.T) { same(t, args...) })
+		t.Run(strings.ReplaceAll(strings.Join(args, " "), ns, "NS"), func(t *testing.T) { checkSameOutput(t, args...) })
 	}
 }
 
@@ -102,7 +104,8 @@ func seed(t *testing.T) string {
 	return ns
 }
 
-// TestWritesDoTheSame runs one script of commands in one namespace directly and in another through the gateway.
+// TestWritesDoTheSame runs a list of commands in one namespace directly and in another through the gateway. If this
+// fails, a write has another effect through the gateway.
 func TestWritesDoTheSame(t *testing.T) {
 	crd := filepath.Join(t.TempDir(), "crd.yaml")
 	if err := os.WriteFile(crd, []byte(widgetCRD), 0o600); err != nil {
@@ -168,23 +171,24 @@ func TestWritesDoTheSame(t *testing.T) {
 	ds, gs := steps(direct), steps(via)
 	for i := range ds {
 		dr, gr := d.Run(t, ds[i]...), g.Run(t, gs[i]...)
-		if ds[i][0] == "rollout" { // how many intermediate states it sees is chance
+		if ds[i][0] == "rollout" { // the number of intermediate states varies
 			dr.Stdout, gr.Stdout = "", ""
 		}
-		if ds[i][0] == "wait" { // nor how many pods are there still, all of which it names
+		if ds[i][0] == "wait" { // prints each remaining pod, whose number varies
 			dr.Stdout, gr.Stdout = "", ""
 		}
-		if ds[i][0] == "diff" { // names temporary files
-			dr.Stdout, gr.Stdout = lines(dr.Stdout, "+  "), lines(gr.Stdout, "+  ")
+		if ds[i][0] == "diff" { // prints the names of temporary files
+			dr.Stdout, gr.Stdout = linesWithPrefix(dr.Stdout, "+  "), linesWithPrefix(gr.Stdout, "+  ")
 		}
-		if dr.Code != gr.Code || e2e.Normalize(dr.Stdout) != e2e.Normalize(gr.Stdout) || e2e.Normalize(dr.Stderr) != e2e.Normalize(gr.Stderr) {
+		if dr.Code != gr.Code || e2e.Normalize(dr.Stdout) != e2e.Normalize(gr.Stdout) ||
+			e2e.Normalize(dr.Stderr) != e2e.Normalize(gr.Stderr) {
 			t.Errorf("kubectl %s\ndirectly: %v\nthrough the gateway: %v", strings.Join(gs[i], " "), dr, gr)
 		}
 	}
 }
 
-// lines keeps those that begin with prefix.
-func lines(s, prefix string) string {
+// linesWithPrefix returns the lines that begin with prefix.
+func linesWithPrefix(s, prefix string) string {
 	var out []string
 	for line := range strings.Lines(s) {
 		if strings.HasPrefix(line, prefix) {

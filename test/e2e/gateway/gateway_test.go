@@ -28,6 +28,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
+// TestEveryFormOfOneCluster calls a cluster by each form of its URL. If this fails, clients of Karmada, Karpor or
+// Kusion cannot use the gateway, or reach another cluster.
 func TestEveryFormOfOneCluster(t *testing.T) {
 	client, root := e2e.Caller(t)
 	k := e2e.Through(t, "member2")
@@ -54,7 +56,8 @@ func TestEveryFormOfOneCluster(t *testing.T) {
 			if string(ns.UID) != want {
 				t.Errorf("uid %s, want member2's, %s", ns.UID, want)
 			}
-			if got := k.Must(t, "--server", root+form, "get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"); got != want {
+			if got := k.Must(t, "--server", root+form, "get", "namespace", "kube-system", "-o",
+				"jsonpath={.metadata.uid}"); got != want {
 				t.Errorf("kubectl: uid %s, want member2's, %s", got, want)
 			}
 			version := e2e.Direct("member2").Must(t, "get", "--raw", "/version")
@@ -67,7 +70,9 @@ func TestEveryFormOfOneCluster(t *testing.T) {
 	}
 }
 
-func TestNobodyIsAnonymous(t *testing.T) {
+// TestAnonymousRequestsAreRefused calls without a credential, and with a header that claims one. If this fails, anybody
+// can use the gateway.
+func TestAnonymousRequestsAreRefused(t *testing.T) {
 	_, root := e2e.Caller(t)
 	cfg, err := clientcmd.BuildConfigFromFlags("", e2e.Shared(t).Kubeconfig)
 	if err != nil {
@@ -79,7 +84,8 @@ func TestNobodyIsAnonymous(t *testing.T) {
 	}
 	bare := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: tlsConfig.RootCAs}}}
 	defer bare.CloseIdleConnections()
-	for _, path := range []string{"/clusters/member1/version", "/bridge/clusters/member1/version", "/member1/api", "/version", "/"} {
+	for _, path := range []string{"/clusters/member1/version", "/bridge/clusters/member1/version", "/member1/api",
+		"/version", "/"} {
 		resp, err := bare.Get(root + path)
 		if err != nil {
 			t.Fatal(err)
@@ -87,11 +93,12 @@ func TestNobodyIsAnonymous(t *testing.T) {
 		var st metav1.Status
 		err = json.NewDecoder(resp.Body).Decode(&st)
 		_ = resp.Body.Close()
-		if err != nil || resp.StatusCode != 401 || st.Reason != metav1.StatusReasonUnauthorized || !strings.Contains(st.Message, "client certificate") {
+		if err != nil || resp.StatusCode != 401 || st.Reason != metav1.StatusReasonUnauthorized ||
+			!strings.Contains(st.Message, "client certificate") {
 			t.Errorf("%s: %s %+v, %v", path, resp.Status, st, err)
 		}
 	}
-	// A header that claims a certificate is not one: the door takes it out.
+	// The load balancer removes the client's header for certificates.
 	req, err := http.NewRequest("GET", root+"/clusters/member1/version", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -107,15 +114,17 @@ func TestNobodyIsAnonymous(t *testing.T) {
 	}
 }
 
-// big makes ConfigMaps of about size bytes in a new namespace of member1 and returns the namespace.
-func big(t *testing.T, size int) string {
+// createConfigMaps creates ConfigMaps of about size bytes in total in a new namespace of member1. It returns the
+// namespace.
+func createConfigMaps(t *testing.T, size int) string {
 	t.Helper()
 	k, namespace := e2e.Direct("member1"), e2e.NewNamespace(t, "member1")
 	var all strings.Builder
 	for i := 0; size > 0; i++ {
 		random := make([]byte, 200_000)
 		_, _ = rand.Read(random)
-		all.WriteString("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: big-" + strconv.Itoa(i) + ", namespace: " + namespace + "}\ndata: {a: " + hex.EncodeToString(random) + "}\n")
+		all.WriteString("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: big-" + strconv.Itoa(i) + ", namespace: " +
+			namespace + "}\ndata: {a: " + hex.EncodeToString(random) + "}\n")
 		size -= 400_000
 	}
 	k.Stdin = strings.NewReader(all.String())
@@ -123,16 +132,17 @@ func big(t *testing.T, size int) string {
 	return namespace
 }
 
-// TestLargeAnswer holds: what does not fit through the function comes from the bridge. kubectl does not notice; curl gets it where it
-// follows, and else a Status that says where it is.
+// TestLargeAnswer reads a list that is larger than a function's response may be. If this fails, kubectl cannot read
+// large lists. The function redirects to the bridge. For clients that do not follow, its Status names the URL.
 func TestLargeAnswer(t *testing.T) {
 	const size = 20_000_000
-	ns := big(t, size)
+	ns := createConfigMaps(t, size)
 	d := e2e.Direct("member1").Must(t, "get", "configmaps", "-n", ns, "-o", "json")
 	for version, bin := range e2e.Kubectls() {
 		g := e2e.Through(t, "member1").RunWith(t, bin, nil, "get", "configmaps", "-n", ns, "-o", "json")
 		if d != g.Stdout || len(d) < size || g.Code != 0 || g.Stderr != "" {
-			t.Errorf("kubectl %s: directly %d bytes, through the gateway %d, exit %d\n%s", version, len(d), len(g.Stdout), g.Code, g.Stderr)
+			t.Errorf("kubectl %s: directly %d bytes, through the gateway %d, exit %d\n%s", version, len(d), len(g.Stdout),
+				g.Code, g.Stderr)
 		}
 	}
 	client, root := e2e.Caller(t)
@@ -145,7 +155,8 @@ func TestLargeAnswer(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		out, err := exec.CommandContext(ctx, "curl", append(flags, "--silent", "--show-error",
-			"--cacert", e2e.WriteFile(t, string(pass.CAData)), "--cert", e2e.WriteFile(t, string(pass.CertData)), "--key", e2e.WriteFile(t, string(pass.KeyData)),
+			"--cacert", e2e.WriteFile(t, string(pass.CAData)), "--cert", e2e.WriteFile(t, string(pass.CertData)), "--key",
+			e2e.WriteFile(t, string(pass.KeyData)),
 			root+"/clusters/member1/api/v1/namespaces/"+ns+"/configmaps")...).Output()
 		if err != nil {
 			t.Fatalf("curl: %v; README.md says what the tests need", err)
@@ -153,14 +164,16 @@ func TestLargeAnswer(t *testing.T) {
 		return out
 	}
 	var st metav1.Status
-	if err := json.Unmarshal(curl(), &st); err != nil || st.Kind != "Status" || !strings.Contains(st.Message, "/bridge/clusters/member1/api/v1/namespaces/"+ns+"/configmaps") {
+	if err := json.Unmarshal(curl(), &st); err != nil || st.Kind != "Status" ||
+		!strings.Contains(st.Message, "/bridge/clusters/member1/api/v1/namespaces/"+ns+"/configmaps") {
 		t.Errorf("curl: %+v, %v", st, err)
 	}
 	var list metav1.PartialObjectMetadataList
-	if err := json.Unmarshal(curl("--location"), &list); err != nil || len(list.Items) != size/400_000+1 { // and the cluster's CA
+	// The list also has the ConfigMap of the cluster's CA.
+	if err := json.Unmarshal(curl("--location"), &list); err != nil || len(list.Items) != size/400_000+1 {
 		t.Errorf("curl --location: %d objects, %v", len(list.Items), err)
 	}
-	// The second call is redirected without asking the member.
+	// The function redirects the second request without a request to the member.
 	for range 2 {
 		resp, err := client.Get(root + "/clusters/member1/api/v1/namespaces/" + ns + "/configmaps")
 		if err != nil {
@@ -170,14 +183,16 @@ func TestLargeAnswer(t *testing.T) {
 		err = json.NewDecoder(resp.Body).Decode(&st)
 		_ = resp.Body.Close()
 		want := "/bridge/clusters/member1/api/v1/namespaces/" + ns + "/configmaps"
-		if err != nil || resp.StatusCode != 307 || resp.Header.Get("Location") != want || !strings.Contains(st.Message, want) {
+		if err != nil || resp.StatusCode != 307 || resp.Header.Get("Location") != want ||
+			!strings.Contains(st.Message, want) {
 			t.Errorf("%s to %s: %+v, %v", resp.Status, resp.Header.Get("Location"), st, err)
 		}
 	}
 }
 
+// TestLargeWrites sends large bodies and causes large responses. If this fails, a large write is lost or made twice.
 func TestLargeWrites(t *testing.T) {
-	ns := big(t, 400_000)
+	ns := createConfigMaps(t, 400_000)
 	file := func(n int) string {
 		random := make([]byte, n/2)
 		_, _ = rand.Read(random)
@@ -202,15 +217,17 @@ func TestLargeWrites(t *testing.T) {
 		}
 	})
 	t.Run("a small patch with a large answer is made once", func(t *testing.T) {
-		// 1,000,000 bytes of object, a patch of a few: the write is done when the answer turns out too large.
+		// The member has made the write when its response proves too large for the function.
 		before := d.Must(t, "get", "configmap", "m", "-n", ns, "-o", "jsonpath={.metadata.resourceVersion}")
 		patch := filepath.Join(t.TempDir(), "patch")
-		if err := os.WriteFile(patch, []byte(`[{"op":"add","path":"/data/b","value":"`+strings.Repeat("b", 40_000)+`"}]`), 0o600); err != nil {
+		if err := os.WriteFile(patch, []byte(`[{"op":"add","path":"/data/b","value":"`+strings.Repeat("b", 40_000)+`"}]`),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		g.Must(t, "patch", "configmap", "m", "-n", ns, "--type=json", "--patch-file", patch)
 		n := d.Must(t, "get", "configmap", "m", "-n", ns, "-o", "jsonpath={.data.b}")
-		managed := d.Must(t, "get", "configmap", "m", "-n", ns, "--show-managed-fields", "-o", "jsonpath={.metadata.managedFields[*].manager}")
+		managed := d.Must(t, "get", "configmap", "m", "-n", ns, "--show-managed-fields", "-o",
+			"jsonpath={.metadata.managedFields[*].manager}")
 		after := d.Must(t, "get", "configmap", "m", "-n", ns, "-o", "jsonpath={.metadata.resourceVersion}")
 		if len(n) != 40_000 || before == after {
 			t.Errorf("%d bytes arrived, resourceVersion %s then %s, managers %s", len(n), before, after, managed)
@@ -219,8 +236,8 @@ func TestLargeWrites(t *testing.T) {
 	})
 }
 
-// TestFrozenFunctionsAndRestarts holds: functions that were frozen while their member restarted fail no call afterwards and
-// double no write.
+// TestFrozenFunctionsAndRestarts restarts a member while functions are frozen. If this fails, later requests fail on
+// dead connections, or a write is made twice.
 func TestFrozenFunctionsAndRestarts(t *testing.T) {
 	set := cluster.Start(t, cluster.Options{Clusters: []string{"member3"}, NoKubelet: true})
 	member := set.Cluster("member3")
@@ -229,7 +246,8 @@ func TestFrozenFunctionsAndRestarts(t *testing.T) {
 	client, root := e2e.Caller(t)
 	create := func(name string) (int, string) {
 		body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"}}`
-		resp, err := client.Post(root+"/clusters/member3/api/v1/namespaces/default/configmaps", "application/json", strings.NewReader(body))
+		resp, err := client.Post(root+"/clusters/member3/api/v1/namespaces/default/configmaps", "application/json",
+			strings.NewReader(body))
 		if err != nil {
 			return 0, err.Error()
 		}
@@ -244,7 +262,7 @@ func TestFrozenFunctionsAndRestarts(t *testing.T) {
 		if err := member.Restart(t.Context(), cluster.APIServer); err != nil {
 			t.Fatal(err)
 		}
-		// Every process that is frozen now holds a dead connection; all are used.
+		// Each frozen process has a dead connection now. The requests use all processes.
 		var wg sync.WaitGroup
 		for j := range 8 {
 			wg.Go(func() {
@@ -278,7 +296,7 @@ func TestFrozenFunctionsAndRestarts(t *testing.T) {
 		}
 		var code int
 		var body string
-		for range 5 { // a function that stands still just before its end says nothing any more
+		for range 5 { // a function that is frozen at its deadline returns no response
 			if code, body = create("hangs"); code == 504 && strings.Contains(body, `cluster \"member3\"`) {
 				break
 			}
@@ -293,7 +311,9 @@ func TestFrozenFunctionsAndRestarts(t *testing.T) {
 	})
 }
 
-func TestEmptyAndOdd(t *testing.T) {
+// TestUnusualRequests compares unusual requests directly and through the gateway. If this fails, the gateway changes
+// the member's response or its headers.
+func TestUnusualRequests(t *testing.T) {
 	client, root := e2e.Caller(t)
 	for _, tt := range []struct {
 		method, path, body string
@@ -306,14 +326,16 @@ func TestEmptyAndOdd(t *testing.T) {
 		{"GET", "/api/v1/namespaces/default/configmaps?limit=1&limit=2", "", nil, 200},
 		{"GET", "/api/v1/namespaces/default/configmaps/a%2Fb", "", nil, 404},
 		{"GET", "/api/v1/namespaces/default/configmaps/a%3Ab", "", nil, 404},
-		{"GET", "/api/v1/namespaces/default/pods", "", http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io", "application/json"}}, 200},
-		{"GET", "/api/v1/namespaces/default/configmaps", "", http.Header{"Accept": {"application/vnd.kubernetes.protobuf"}}, 200},
+		{"GET", "/api/v1/namespaces/default/pods", "",
+			http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io", "application/json"}}, 200},
+		{"GET", "/api/v1/namespaces/default/configmaps", "", http.Header{"Accept": {"application/vnd.kubernetes.protobuf"}},
+			200},
 		{"GET", "/api/v1/namespaces?limit=1", "", http.Header{"Accept-Encoding": {"gzip"}}, 200},
 		{"POST", "/api/v1/namespaces/default/configmaps", "", nil, 400},
 		{"POST", "/api/v1/namespaces/default/configmaps", "{", http.Header{"Content-Type": {"application/json"}}, 400},
 	} {
 		t.Run(tt.method+" "+tt.path, func(t *testing.T) {
-			answer := func(c *http.Client, base string) (int, http.Header, []byte) {
+			response := func(c *http.Client, base string) (int, http.Header, []byte) {
 				req, err := http.NewRequest(tt.method, base+tt.path, strings.NewReader(tt.body))
 				if err != nil {
 					t.Fatal(err)
@@ -346,12 +368,12 @@ func TestEmptyAndOdd(t *testing.T) {
 			var dcode, gcode int
 			var dh, gh http.Header
 			var db, gb []byte
-			same := func() bool { // a list's version is the whole cluster's, which lives on between the two
-				dcode, dh, db = answer(dc, e2e.Clusters.Cluster("member1").Server())
-				gcode, gh, gb = answer(client, root+"/clusters/member1")
+			haveEqualBodies := func() bool { // a list's resourceVersion may change between the two requests
+				dcode, dh, db = response(dc, e2e.Clusters.Cluster("member1").Server())
+				gcode, gh, gb = response(client, root+"/clusters/member1")
 				return bytes.Equal(db, gb)
 			}
-			e2e.Within(t, same)
+			e2e.Within(t, haveEqualBodies)
 			if dcode != tt.code || gcode != dcode || !bytes.Equal(db, gb) {
 				t.Errorf("directly %d %q\nthrough the gateway %d %q", dcode, db, gcode, gb)
 			}
@@ -364,10 +386,11 @@ func TestEmptyAndOdd(t *testing.T) {
 	}
 }
 
-// TestGoodbyes holds: a member that closes connections in good order, as kube-apiserver does to spread load, costs no call and
-// doubles no write.
+// TestGoodbyes calls a member that closes connections with GOAWAY, as kube-apiserver does to spread load. If this
+// fails, a request fails or a write is made twice.
 func TestGoodbyes(t *testing.T) {
-	set := cluster.Start(t, cluster.Options{Clusters: []string{"member4"}, NoKubelet: true, APIServerArgs: []string{"--goaway-chance=0.02"}})
+	set := cluster.Start(t, cluster.Options{Clusters: []string{"member4"}, NoKubelet: true,
+		APIServerArgs: []string{"--goaway-chance=0.02"}})
 	_ = e2e.Shared(t)
 	e2e.Register(t, "member4", set.Cluster("member4").Kubeconfig())
 	client, root := e2e.Caller(t)

@@ -11,7 +11,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestLeaksAreFound holds: the search of all that was printed, which ends every run, can fail.
+// TestLeaksAreFound plants secrets in the output. If this fails, the search for secrets at the end of each run finds
+// nothing.
 func TestLeaksAreFound(t *testing.T) {
 	h := e2e.Shared(t)
 	_ = e2e.Through(t, "member1").Must(t, "get", "namespaces")
@@ -31,7 +32,8 @@ func TestLeaksAreFound(t *testing.T) {
 	if found := e2e.FindLeaks(e2e.Printed.String()); len(found) > 0 {
 		t.Errorf("the secrets of %v were printed", found)
 	}
-	for _, planted := range []string{pass, strings.Split(pass, "\n")[2], string(credential), strings.Split(string(credential), "client-key-data: ")[1]} {
+	for _, planted := range []string{pass, strings.Split(pass, "\n")[2], string(credential),
+		strings.Split(string(credential), "client-key-data: ")[1]} {
 		if found := e2e.FindLeaks(e2e.Printed.String() + planted); len(found) == 0 {
 			t.Error("a secret was printed, and it is not found")
 		}

@@ -41,7 +41,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// rotationRBAC gives the gateway's account what `cluster join` gives it, and alice something to do.
+// rotationRBAC gives the gateway's account the rights of `cluster join`, and alice the rights for her requests.
 const rotationRBAC = `
 apiVersion: v1
 kind: Namespace
@@ -92,10 +92,10 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}]
 
 const rotatedSecret = "clusterpass/clusters/member1"
 
-// TestCallsOutliveRotations holds, with the cache that functions have on AWS: while the credential of a cluster is rotated again and
-// again, calls go on with the token that was read before the first rotation, since that stays good, and none of them
-// fails, whether it reads or writes; and when that token is no good any more, calls of every sort, in flight and later ones, go on
-// with the newest one. No watch breaks.
+// TestCallsOutliveRotations rotates a cluster's credential during requests, with the cache of functions on AWS. If this
+// fails, a rotation breaks requests or watches:
+//   - The first token stays valid, so requests use it and do not read the secret again.
+//   - After the first token is revoked, requests of each method continue with the newest one.
 func TestCallsOutliveRotations(t *testing.T) {
 	ctx := t.Context()
 	member := e2e.Clusters.Cluster("member1")
@@ -103,19 +103,7 @@ func TestCallsOutliveRotations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "rbac.yaml")
-	ns := e2e.UniqueName(t)
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(rotationRBAC, "rotation", ns)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	e2e.Direct("member1").Must(t, "apply", "-f", file)
-	t.Cleanup(func() { // the other tests of this package know nothing of it
-		clean, cancel := context.WithTimeout(context.Background(), e2e.Patience)
-		defer cancel()
-		_ = admin.RbacV1().ClusterRoleBindings().Delete(clean, ns+"-gateway", metav1.DeleteOptions{})
-		_ = admin.RbacV1().ClusterRoles().Delete(clean, ns+"-gateway", metav1.DeleteOptions{})
-		_ = admin.CoreV1().Namespaces().Delete(clean, ns, metav1.DeleteOptions{})
-	})
+	ns := applyRotationRBAC(t, admin)
 	first := firstToken(t, admin, ns)
 	e2e.Secrets.Secret("the first token", first)
 
@@ -133,14 +121,17 @@ func TestCallsOutliveRotations(t *testing.T) {
 	objects := rotationObjects(t)
 	log := slog.New(slog.NewJSONHandler(e2e.Printed, nil))
 	rotator := &rotate.Rotator{
-		Manager: manager, Prefix: "clusterpass/", Objects: objects, Policy: cluster.DialPolicy{AllowLoopback: true}, Lifetime: time.Hour, Log: log,
+		Manager: manager, Prefix: "clusterpass/", Objects: objects, Policy: cluster.DialPolicy{AllowLoopback: true},
+		Lifetime: time.Hour, Log: log,
 	}
-	// Time stands still for the caches but where the test says otherwise, so that what they read depends on no machine's speed.
+	// The test moves the clock of the caches, so that their reads do not depend on the machine's speed.
 	start, passed := time.Now(), atomic.Int64{}
 	gateways := make([]*gatewayOnAWS, 4)
 	for i := range gateways {
-		gateways[i] = serveOnAWS(t, moto.URL, objects, log, func() time.Time { return start.Add(time.Duration(passed.Load())) })
-		// alice's rights in the member are in force a moment after they were written
+		gateways[i] = serveOnAWS(t, moto.URL, objects, log, func() time.Time {
+			return start.Add(time.Duration(passed.Load()))
+		})
+		// The member applies alice's rights after a moment.
 		waittest.Until(t, "alice may list config maps", func() bool {
 			_, err := gateways[i].maps(ns).List(ctx, metav1.ListOptions{})
 			return err == nil
@@ -158,20 +149,21 @@ func TestCallsOutliveRotations(t *testing.T) {
 		}
 	}
 	load.more(t, 50)
-	busy.wantReads(t, 0, 0) // all of these calls were made with the first token
+	busy.wantReads(t, 0, 0) // all requests used the first token
 
 	revoke(t, admin, member, ns, first)
 	load.more(t, 100)
-	busy.wantReads(t, 1, load.parallel) // once, or for each of those that were refused at the same instant
+	busy.wantReads(t, 1, load.parallel) // once, or once for each concurrent refusal
 	t.Run("the first call afterwards", func(t *testing.T) {
 		maps := func(g *gatewayOnAWS) typedcorev1.ConfigMapInterface { return g.maps(ns) }
-		for what, call := range map[string]func() error{
+		for method, call := range map[string]func() error{
 			"LIST": func() error {
 				_, err := maps(idle[0]).List(ctx, metav1.ListOptions{})
 				return err
 			},
 			"POST": func() error {
-				_, err := maps(idle[1]).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "after"}}, metav1.CreateOptions{})
+				_, err := maps(idle[1]).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "after"}},
+					metav1.CreateOptions{})
 				return err
 			},
 			"DELETE": func() error {
@@ -179,20 +171,39 @@ func TestCallsOutliveRotations(t *testing.T) {
 			},
 		} {
 			if err := call(); err != nil {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: %v", method, err)
 			}
 		}
 		for _, g := range idle {
 			g.wantReads(t, 1, 1)
 		}
 	})
-	passed.Store(int64(2 * time.Minute)) // what was read has ended
+	passed.Store(int64(2 * time.Minute)) // expires the cached secret
 	load.more(t, 50)
 	load.end(t)
 	busy.wantReads(t, 2, 1+load.parallel)
 }
 
-// firstToken is a token that can be revoked: it ends with a Secret of the member's.
+// applyRotationRBAC applies rotationRBAC in a new namespace of member1, and returns its name.
+func applyRotationRBAC(t *testing.T, admin kubernetes.Interface) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rbac.yaml")
+	ns := e2e.UniqueName(t)
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(rotationRBAC, "rotation", ns)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e2e.Direct("member1").Must(t, "apply", "-f", file)
+	t.Cleanup(func() { // cluster-scoped objects outlive the namespace
+		cleanupCtx, cancel := context.WithTimeout(context.Background(), e2e.Patience)
+		defer cancel()
+		_ = admin.RbacV1().ClusterRoleBindings().Delete(cleanupCtx, ns+"-gateway", metav1.DeleteOptions{})
+		_ = admin.RbacV1().ClusterRoles().Delete(cleanupCtx, ns+"-gateway", metav1.DeleteOptions{})
+		_ = admin.CoreV1().Namespaces().Delete(cleanupCtx, ns, metav1.DeleteOptions{})
+	})
+	return ns
+}
+
+// firstToken returns a token that can be revoked. It is bound to a Secret of the member.
 func firstToken(t *testing.T, admin kubernetes.Interface, ns string) string {
 	t.Helper()
 	bound, err := admin.CoreV1().Secrets(ns).Get(t.Context(), "first-token", metav1.GetOptions{})
@@ -201,7 +212,8 @@ func firstToken(t *testing.T, admin kubernetes.Interface, ns string) string {
 	}
 	req, err := admin.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "gateway", &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{
-			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: bound.Name, UID: bound.UID},
+			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: bound.Name,
+				UID: bound.UID},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -210,7 +222,7 @@ func firstToken(t *testing.T, admin kubernetes.Interface, ns string) string {
 	return req.Status.Token
 }
 
-// revoke makes the first token useless and waits until the member takes it no more.
+// revoke deletes the Secret of the first token and waits until the member refuses the token.
 func revoke(t *testing.T, admin kubernetes.Interface, member *testcluster.Cluster, ns, token string) {
 	t.Helper()
 	if err := admin.CoreV1().Secrets(ns).Delete(t.Context(), "first-token", metav1.DeleteOptions{}); err != nil {
@@ -223,7 +235,8 @@ func revoke(t *testing.T, admin kubernetes.Interface, member *testcluster.Cluste
 		t.Fatal(err)
 	}
 	refused := e2e.Within(t, func() bool {
-		_, err = client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		_, err = client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{},
+			metav1.CreateOptions{})
 		return apierrors.IsUnauthorized(err)
 	})
 	if !refused {
@@ -237,7 +250,7 @@ clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], us
 		member.Server(), base64.StdEncoding.EncodeToString(member.CA()), token)
 }
 
-// rotationObjects is a store with member1, and a grant for alice.
+// rotationObjects returns a store with member1 and a grant for alice.
 func rotationObjects(t *testing.T) *objectsdir.Store {
 	t.Helper()
 	objects, err := objectsdir.Open(t.TempDir())
@@ -246,8 +259,11 @@ func rotationObjects(t *testing.T) *objectsdir.Store {
 	}
 	for key, value := range map[string]string{
 		v1alpha1.Prefix + "member1": `{}`,
-		"clusterroles/all":          `{"metadata":{"name":"all"},"rules":[{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}]}`,
-		"clusterrolebindings/all":   `{"metadata":{"name":"all"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"all"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"alice"}]}`,
+		"clusterroles/all": `{"metadata":{"name":"all"},` +
+			`"rules":[{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"verbs":["*"]}]}`,
+		"clusterrolebindings/all": `{"metadata":{"name":"all"},` +
+			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"all"},` +
+			`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"alice"}]}`,
 	} {
 		if _, err := objects.Create(t.Context(), key, []byte(value)); err != nil {
 			t.Fatal(err)
@@ -256,11 +272,11 @@ func rotationObjects(t *testing.T) *objectsdir.Store {
 	return objects
 }
 
-// gatewayOnAWS is a gateway as it is with stores on AWS, and alice's way through it to member1.
+// gatewayOnAWS is a gateway with stores on AWS, and alice's client for member1 through it.
 type gatewayOnAWS struct {
 	members *cluster.Members
 	alice   *kubernetes.Clientset
-	warm    uint64 // how often it had read the secret when it was warm
+	warm    uint64 // reads of the secret before the test's load
 }
 
 func (g *gatewayOnAWS) maps(namespace string) typedcorev1.ConfigMapInterface {
@@ -276,14 +292,16 @@ func (g *gatewayOnAWS) wantReads(t *testing.T, least, most uint64) {
 }
 
 // serveOnAWS runs a gateway.
-func serveOnAWS(t *testing.T, url string, objects *objectsdir.Store, log *slog.Logger, now func() time.Time) *gatewayOnAWS {
+func serveOnAWS(t *testing.T, url string, objects *objectsdir.Store, log *slog.Logger,
+	now func() time.Time) *gatewayOnAWS {
 	t.Helper()
 	store, err := awssecrets.New(awssecrets.Config{AWS: mototest.Config(url), Prefix: "clusterpass/"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	members := cluster.NewMembers(cluster.Config{
-		Objects: objects, Secrets: store, Freshness: cluster.Remote, Policy: cluster.DialPolicy{AllowLoopback: true}, Log: log, Now: now,
+		Objects: objects, Secrets: store, Freshness: cluster.Remote, Policy: cluster.DialPolicy{AllowLoopback: true},
+		Log: log, Now: now,
 	})
 	t.Cleanup(members.Close)
 	pkiDir := t.TempDir()
@@ -317,7 +335,7 @@ func serveOnAWS(t *testing.T, url string, objects *objectsdir.Store, log *slog.L
 	return &gatewayOnAWS{members: members, alice: alice}
 }
 
-// load reads, writes and watches until it is told to end.
+// load reads, writes and watches until end.
 type load struct {
 	stopCalls, stopWatch context.CancelFunc
 	callers, watcher     sync.WaitGroup
@@ -326,7 +344,7 @@ type load struct {
 	calls atomic.Int64
 	errs  chan error
 
-	written, watched atomic.Int64 // objects, by the writer and by the watcher
+	written, watched atomic.Int64 // objects that the writer created, and that the watcher received
 }
 
 func startLoad(t *testing.T, g *gatewayOnAWS, ns string) *load {
@@ -359,7 +377,8 @@ func startLoad(t *testing.T, g *gatewayOnAWS, ns string) *load {
 		}
 	})
 	l.loop(ctx, func(i int) error {
-		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("load-%d", i), Labels: map[string]string{"by": "load"}}}
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("load-%d", i),
+			Labels: map[string]string{"by": "load"}}}
 		if _, err := maps.Create(watching, m, metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -387,7 +406,7 @@ func (l *load) loop(ctx context.Context, call func(i int) error) {
 	})
 }
 
-// fail notes an error, unless it comes from the end of the load.
+// fail records an error, unless the load has ended.
 func (l *load) fail(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -407,7 +426,7 @@ func (l *load) more(t *testing.T, n int64) {
 	}
 }
 
-// end ends the calls, waits for what the watch still has to show, and reports every failure.
+// end stops the requests, waits until the watch has shown each object, and reports all failures.
 func (l *load) end(t *testing.T) {
 	t.Helper()
 	l.stopCalls()

@@ -42,13 +42,14 @@ kind: Pod
 metadata: {name: web}
 spec:
   terminationGracePeriodSeconds: 1
-  containers: [{name: web, image: any, command: [sh, -c, 'i=0; while sleep 0.2; do echo "web says $i"; i=$((i+1)); done']}]
+  containers: [{name: web, image: any,
+    command: [sh, -c, 'i=0; while sleep 0.2; do echo "web says $i"; i=$((i+1)); done']}]
 `
 
-// snippet is a block of code in a document, and what it says that the block prints.
+// snippet is a block of code in a document, and the output that the document shows for it.
 type snippet struct{ code, prints string }
 
-// snippets are the blocks of a document, by language.
+// snippets returns the blocks of a document, by language.
 func snippets(t *testing.T, doc string) map[string][]snippet {
 	t.Helper()
 	text, err := os.ReadFile(doc)
@@ -56,17 +57,18 @@ func snippets(t *testing.T, doc string) map[string][]snippet {
 		t.Fatal(err)
 	}
 	found := map[string][]snippet{}
-	for _, m := range regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```\n(?:\n```\n(.*?)^```\n)?").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```\n(?:\n```\n(.*?)^```\n)?").FindAllStringSubmatch(
+		string(text), -1) {
 		found[m[1]] = append(found[m[1]], snippet{m[2], m[3]})
 	}
 	return found
 }
 
-// ending stands in the output of a program after what each snippet prints, in a line of its own.
+// ending is the line that follows each snippet's output.
 const ending = "== the end of a snippet =="
 
-// check compares what the snippets of a program printed with what the document says.
-func check(t *testing.T, all []snippet, printed string) {
+// checkOutput compares the output of a program's snippets with the document.
+func checkOutput(t *testing.T, all []snippet, printed string) {
 	t.Helper()
 	parts := strings.Split(printed, "\n"+ending+"\n")
 	if len(parts) != len(all)+1 {
@@ -80,8 +82,9 @@ func check(t *testing.T, all []snippet, printed string) {
 	}
 }
 
-// TestScripts runs docs/guide/scripts.md, but for the address and the namespace. The snippets of each language are one program,
-// in a directory with the gateway's CA and its owner's kubeconfig.
+// TestScripts runs the snippets of docs/guide/scripts.md with another address and namespace. If this fails, the documentation
+// is wrong. The snippets of each language are one program, in a directory with the gateway's CA and its owner's
+// kubeconfig.
 func TestScripts(t *testing.T) {
 	const user = "nightly"
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -95,18 +98,9 @@ func TestScripts(t *testing.T) {
 	}
 	e2e.Direct("member1").Must(t, "wait", "-n", ns, "--for=condition=Ready", "pod/web", "--timeout=4m")
 	e2e.CreateRegistry(t, "shop", "{}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+"}")
-	k := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, user), Context: "member1"}
-	for _, prefix := range []string{"", "/bridge"} {
-		for _, m := range e2e.Members {
-			waittest.Until(t, "user may call "+m+" at "+prefix+"/clusters", func() bool {
-				return k.Run(t, "get", "--raw", prefix+"/clusters/"+m+"/version").Code == 0
-			})
-		}
-	}
-	waittest.Until(t, "user may list the fleet", func() bool {
-		return e2e.AtFleet(t, k).Run(t, "get", "configmaps", "-n", ns).Code == 0
-	})
-	keepChanging(t, ns)
+	k := e2e.Kubectl{Kubeconfig: e2e.CertificateKubeconfig(t, user), Context: "member1"}
+	waitForAccess(t, k, ns)
+	patchRepeatedly(t, ns)
 
 	dir := t.TempDir()
 	pass, err := clientcmd.BuildConfigFromFlags("", e2e.Shared(t).Kubeconfig)
@@ -130,37 +124,23 @@ func TestScripts(t *testing.T) {
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "pass", "revoke", user) })
 	run := func(t *testing.T, name string, args ...string) string {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, name, args...)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(e2e.Program(t, "scripts/clusterpass", "clusterpass"))+":"+os.Getenv("PATH"), "CLUSTERPASS_STORE=dir:"+filepath.Join(e2e.Shared(t).Dir, "data"))
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-		errOut := &waittest.Buffer{}
-		cmd.Stderr = errOut
-		out, err := cmd.Output()
-		_, _ = e2e.Printed.Write([]byte(string(out) + errOut.String()))
-		if err != nil {
-			t.Fatalf("%s: %v; README.md says what the tests need\n%s\n%s", name, err, out, errOut)
-		}
-		return string(out)
+		return runScript(t, dir, name, args...)
 	}
 	all := snippets(t, "../../../docs/guide/scripts.md")
-	printed := strings.NewReplacer("gateway.example.com", e2e.HostOf(t, e2e.Shared(t).Kubeconfig),
+	replacer := strings.NewReplacer("gateway.example.com", e2e.HostOf(t, e2e.Shared(t).Kubeconfig),
 		"namespaces/shop", "namespaces/"+ns, `("shop")`, `("`+ns+`")`)
 	program := func(language, end string) string {
 		var b strings.Builder
 		for _, s := range all[language] {
-			b.WriteString(printed.Replace(s.code) + end)
+			b.WriteString(replacer.Replace(s.code) + end)
 		}
 		if b.Len() == 0 {
 			t.Fatalf("docs/guide/scripts.md has no snippet in %s", language)
 		}
 		return b.String()
 	}
-	// The first makes the token that the others use.
-	check(t, all["sh"], run(t, "bash", "-eu", put("sh", []byte(program("sh", "printf '\n%s\n' '"+ending+"'\n")))))
+	// The shell snippets create the token that the other languages use.
+	checkOutput(t, all["sh"], run(t, "bash", "-eu", put("sh", []byte(program("sh", "printf '\n%s\n' '"+ending+"'\n")))))
 	token, err := os.ReadFile(filepath.Join(dir, "token"))
 	if err != nil {
 		t.Fatal(err)
@@ -171,19 +151,57 @@ func TestScripts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		check(t, all["python"], run(t, python, "-c", program("python", fmt.Sprintf("\nprint(%q)\n", "\n"+ending))))
+		checkOutput(t, all["python"], run(t, python, "-c", program("python", fmt.Sprintf("\nprint(%q)\n", "\n"+ending))))
 	})
 	t.Run("Go", func(t *testing.T) {
 		source, bin := put("main.go", []byte(program("go", ""))), filepath.Join(dir, "script")
-		if out, err := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", bin, source).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", bin,
+			source).CombinedOutput(); err != nil {
 			t.Fatalf("build: %v\n%s", err, out)
 		}
-		check(t, all["go"], run(t, bin)+"\n"+ending+"\n")
+		checkOutput(t, all["go"], run(t, bin)+"\n"+ending+"\n")
 	})
 }
 
-// keepChanging changes a ConfigMap until the test ends: a program that has read its fill of a watch ends when there is more to write.
-func keepChanging(t *testing.T, ns string) {
+// waitForAccess waits until a user may call each member at functions and bridge, and list the fleet.
+func waitForAccess(t *testing.T, k e2e.Kubectl, ns string) {
+	t.Helper()
+	for _, prefix := range []string{"", "/bridge"} {
+		for _, m := range e2e.Members {
+			waittest.Until(t, "user may call "+m+" at "+prefix+"/clusters", func() bool {
+				return k.Run(t, "get", "--raw", prefix+"/clusters/"+m+"/version").Code == 0
+			})
+		}
+	}
+	waittest.Until(t, "user may list the fleet", func() bool {
+		return e2e.AtFleet(t, k).Run(t, "get", "configmaps", "-n", ns).Code == 0
+	})
+}
+
+// runScript runs a program in dir with the clusterpass command on PATH. It returns its standard output.
+func runScript(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(e2e.Program(t, "scripts/clusterpass", "clusterpass"))+":"+
+		os.Getenv("PATH"), "CLUSTERPASS_STORE=dir:"+filepath.Join(e2e.Shared(t).Dir, "data"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	errOut := &waittest.Buffer{}
+	cmd.Stderr = errOut
+	out, err := cmd.Output()
+	_, _ = e2e.Printed.Write([]byte(string(out) + errOut.String()))
+	if err != nil {
+		t.Fatalf("%s: %v; README.md says what the tests need\n%s\n%s", name, err, out, errOut)
+	}
+	return string(out)
+}
+
+// patchRepeatedly changes a ConfigMap until the test ends. A program that has read enough of a watch ends at the next
+// event.
+func patchRepeatedly(t *testing.T, ns string) {
 	t.Helper()
 	client := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(ns)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -192,9 +210,10 @@ func keepChanging(t *testing.T, ns string) {
 		defer close(done)
 		for n := 0; ctx.Err() == nil; n++ {
 			patch := fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, n)
-			_, _ = client.Patch(ctx, "color", types.MergePatchType, []byte(patch), metav1.PatchOptions{}) // the next one may succeed
+			// A failed patch is repeated by the next one.
+			_, _ = client.Patch(ctx, "color", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 			select {
-			case <-time.After(200 * time.Millisecond): // a pace at which a watch's reader keeps up
+			case <-time.After(200 * time.Millisecond): // slow enough for the reader of a watch
 			case <-ctx.Done():
 			}
 		}

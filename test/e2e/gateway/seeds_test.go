@@ -16,8 +16,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestKarmadaAggregatedAPI is Karmada's page on the aggregated API endpoint: its role and its binding, with the indentation that the
-// page has lost, and its commands.
+// TestKarmadaAggregatedAPI runs the role, the binding and the commands of Karmada's page on the aggregated API
+// endpoint. If this fails, users of Karmada cannot move to the gateway. The page has lost the indentation of its YAML.
 func TestKarmadaAggregatedAPI(t *testing.T) {
 	const rbac = `
 apiVersion: rbac.authorization.k8s.io/v1
@@ -48,12 +48,16 @@ subjects:
 - kind: User
   name: "system:admin"
 `
-	admin := e2e.Kubectl{Kubeconfig: e2e.PassFor(t, "system:admin"), Context: "member1"}
+	admin := e2e.Kubectl{Kubeconfig: e2e.CertificateKubeconfig(t, "system:admin"), Context: "member1"}
 	raw := []string{"get", "--raw", "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/nodes"}
-	if r := admin.Run(t, raw...); r.Code == 0 || !strings.Contains(r.Stderr, `User "system:admin" cannot get resource "clusters/proxy" in API group "cluster.karmada.io" at the cluster scope`) {
+	if r := admin.Run(t, raw...); r.Code == 0 ||
+		!strings.Contains(r.Stderr,
+			`User "system:admin" cannot get resource "clusters/proxy" in API group "cluster.karmada.io" at the cluster scope`) {
 		t.Fatalf("before the grant: %v", r)
 	}
-	e2e.WantText(t, e2e.OwnAPI(t).WithInput(rbac).Must(t, "apply", "-f", "-"), "clusterrole.rbac.authorization.k8s.io/cluster-proxy-clusterrole created", "clusterrolebinding.rbac.authorization.k8s.io/cluster-proxy-clusterrolebinding created")
+	e2e.WantText(t, e2e.OwnAPI(t).WithInput(rbac).Must(t, "apply", "-f", "-"),
+		"clusterrole.rbac.authorization.k8s.io/cluster-proxy-clusterrole created",
+		"clusterrolebinding.rbac.authorization.k8s.io/cluster-proxy-clusterrolebinding created")
 	t.Cleanup(func() { e2e.OwnAPI(t).WithInput(rbac).Must(t, "delete", "-f", "-") })
 	// The member's own RBAC decides what the impersonated user may do there.
 	admin.NeverAllowed(t, `nodes is forbidden: User "system:admin" cannot list resource "nodes"`, raw...)
@@ -66,24 +70,27 @@ subjects:
 	if got := admin.MustEventually(t, "get", "node"); !strings.Contains(got, "member1-node") {
 		t.Error(got)
 	}
-	admin.NeverAllowed(t, `clusters.cluster.karmada.io "member4" is forbidden: User "system:admin" cannot get resource "clusters/proxy"`,
+	admin.NeverAllowed(t, `clusters.cluster.karmada.io "member4" is forbidden: User "system:admin" cannot get resource `+
+		`"clusters/proxy"`,
 		"get", "--raw", "/apis/cluster.karmada.io/v1alpha1/clusters/member4/proxy/api/v1/nodes")
 }
 
-// TestClusterProxyAddon is the snippet of stolostron's cluster-proxy-addon: a client whose host is the gateway and the cluster's name,
-// with a service account's token of the member, reads a pod's logs.
+// TestClusterProxyAddon runs the snippet of stolostron's cluster-proxy-addon. If this fails, its clients cannot read a
+// pod's logs with a service account token of the member. Their host is the gateway and the cluster's name.
 func TestClusterProxyAddon(t *testing.T) {
 	ns := seed(t)
 	d := e2e.Direct("member1")
 	d.Must(t, "create", "serviceaccount", "log-reader", "-n", ns)
 	d.Must(t, "create", "role", "log-reader", "-n", ns, "--verb=get", "--resource=pods,pods/log")
 	d.Must(t, "create", "rolebinding", "log-reader", "-n", ns, "--role=log-reader", "--serviceaccount="+ns+":log-reader")
-	waittest.Until(t, "member knows the binding", func() bool { // the member knows the binding
-		return d.Run(t, "auth", "can-i", "get", "pods/log", "-n", ns, "--as", "system:serviceaccount:"+ns+":log-reader").Code == 0
+	waittest.Until(t, "member knows the binding", func() bool {
+		return d.Run(t, "auth", "can-i", "get", "pods/log", "-n", ns, "--as", "system:serviceaccount:"+ns+
+			":log-reader").Code == 0
 	})
 	token := strings.TrimSpace(d.Must(t, "create", "token", "log-reader", "-n", ns))
 	e2e.Secrets.Secret("the log reader", token)
-	if out, err := e2e.CLI(t, "", "cluster", "add", "passing", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--identity", "passthrough"); err != nil {
+	if out, err := e2e.CLI(t, "", "cluster", "add", "passing", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
+		"member1", "--identity", "passthrough"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "passing") })
@@ -93,7 +100,8 @@ func TestClusterProxyAddon(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := pass.Host[:strings.Index(pass.Host, "/clusters/")]
-	cfg := &rest.Config{Host: host + "/passing", TLSClientConfig: rest.TLSClientConfig{CAData: pass.CAData}, BearerToken: token}
+	cfg := &rest.Config{Host: host + "/passing", TLSClientConfig: rest.TLSClientConfig{CAData: pass.CAData},
+		BearerToken: token}
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -107,24 +115,28 @@ func TestClusterProxyAddon(t *testing.T) {
 	if err != nil || string(got) != "line one\nline two\n" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if _, err := client.CoreV1().Secrets(ns).Get(t.Context(), "x", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "system:serviceaccount:"+ns+":log-reader") {
+	if _, err := client.CoreV1().Secrets(ns).Get(t.Context(), "x", metav1.GetOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "system:serviceaccount:"+ns+":log-reader") {
 		t.Errorf("the member's own refusal: %v", err)
 	}
-	// A pass is the gateway's own: the member could use it here.
-	if cfg.BearerToken = strings.TrimSpace(e2e.PassOf(t, "not-passed-on", "--user", "ann", "--group", "system:masters", "--output", "token")); cfg.BearerToken == "" {
+	// The gateway must not forward a pass, because the member could use it here.
+	if cfg.BearerToken = strings.TrimSpace(e2e.CreatePass(t, "not-passed-on", "--user", "ann", "--group", "system:masters",
+		"--output", "token")); cfg.BearerToken == "" {
 		t.Fatal("no pass")
 	}
 	if client, err = kubernetes.NewForConfig(cfg); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.CoreV1().Pods(ns).Get(t.Context(), "web", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "what identifies you to the gateway (pass) is not passed on") {
+	if _, err := client.CoreV1().Pods(ns).Get(t.Context(), "web", metav1.GetOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "what identifies you to the gateway (pass) is not passed on") {
 		t.Errorf("a pass: %v", err)
 	}
 	for name, tt := range map[string]struct {
 		token *string
 		want  string
 	}{
-		"a client certificate":         {nil, `403 cluster "passing" takes a bearer token of its own; what identifies you to the gateway (x509) is not passed on`},
+		"a client certificate": {nil, `403 cluster "passing" takes a bearer token of its own; what identifies you ` +
+			`to the gateway (x509) is not passed on`},
 		"nothing":                      {new(string), "401 the call has no credential; the gateway accepts: "},
 		"a token of aws eks get-token": {aws.String("k8s-aws-v1.aHR0cHM6Ly9zdHM"), "401 "},
 	} {
@@ -136,7 +148,8 @@ func TestClusterProxyAddon(t *testing.T) {
 	if client, err = kubernetes.NewForConfig(cfg); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.CoreV1().Pods(ns).Get(t.Context(), "web", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "Unauthorized") {
+	if _, err := client.CoreV1().Pods(ns).Get(t.Context(), "web", metav1.GetOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "Unauthorized") {
 		t.Errorf("the member's own 401: %v", err)
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestPrivateClusterJoinedAgain holds: joining again ends the agents that there were, until they find the credential that it makes; and an
-// agent that is told to end does so in good order.
+// TestPrivateClusterJoinedAgain repeats join and then stops the agent. If this fails, a former credential stays valid,
+// or running agents do not load the new one. An agent ends with exit code 0 after a signal.
 func TestPrivateClusterJoinedAgain(t *testing.T) {
-	tunnel := "https://" + logged(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`)
+	tunnel := "https://" + waitForLog(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`)
 	p := joinPrivate(t, "again")
 	_, root := e2e.Caller(t)
 	g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root + "/clusters/again"}
-	a, kept := p.agent(), p.token
+	a, mountedToken := p.startReadyAgent(), p.token
 	waittest.Until(t, "private cluster is reachable", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
 
 	p.join("--replace", "--tunnel", tunnel)
@@ -31,7 +31,7 @@ func TestPrivateClusterJoinedAgain(t *testing.T) {
 	}
 	value, err := os.ReadFile(p.token)
 	if err == nil {
-		err = os.WriteFile(kept, value, 0o600) // as applying the manifest does
+		err = os.WriteFile(mountedToken, value, 0o600) // like an update of the mounted Secret
 	}
 	if err != nil {
 		t.Fatal(err)

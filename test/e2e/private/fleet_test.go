@@ -9,33 +9,32 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestPrivateFleet holds: a fleet of a public cluster and a private one is as one of public clusters. A watch of it loses and repeats nothing
-// when the private cluster's only agent is killed and another one comes; meanwhile lists do without the cluster, and it is not ready.
+// TestPrivateFleet uses a fleet of a public and a private cluster and kills the only agent. If this fails, a watch of
+// the fleet misses or repeats events after an agent restarts. Lists meanwhile omit the cluster, which is not ready.
 func TestPrivateFleet(t *testing.T) {
 	ns := e2e.CreatePods(t)
-	p := joinPrivate(t, "distant") // which is member2
-	e2e.CreateRegistry(t, "distant", "{clusterNames: [member1, distant]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+ns+"}, {apiVersion: v1, kind: Pod, namespace: "+ns+"}")
+	p := joinPrivate(t, "distant") // a second registration of member2
+	e2e.CreateRegistry(t, "distant", "{clusterNames: [member1, distant]}", "{apiVersion: v1, kind: ConfigMap, namespace: "+
+		ns+"}, {apiVersion: v1, kind: Pod, namespace: "+ns+"}")
 	k := e2e.AtFleet(t, e2e.Through(t, "member1"))
 	in := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
-	a := p.agent()
-	e2e.WaitForValue(t, "True ClusterReady", p.ready)
+	a := p.startReadyAgent()
+	e2e.WaitForValue(t, "True ClusterReady", p.readyCondition)
 
 	t.Run("lists", func(t *testing.T) {
-		e2e.WaitForValue(t, "NAME CLUSTER, on-member2 distant, same distant, on-member1 member1, same member1", func() string {
-			return rows(k.Run(t, in("get", "pods")...).Stdout)
-		})
+		e2e.WaitForValue(t, "NAME CLUSTER, on-member2 distant, same distant, on-member1 member1, same member1",
+			func() string {
+				return rows(k.Run(t, in("get", "pods")...).Stdout)
+			})
 	})
-	t.Run("writes", func(t *testing.T) { privateWrites(t, k, ns) })
+	t.Run("writes", func(t *testing.T) { checkPrivateWrites(t, k, ns) })
 	t.Run("streams", func(t *testing.T) {
-		e2e.WaitForValue(t, "I run in member2\n", func() string { return k.Must(t, in("logs", "same@distant")...) })
-		k.Must(t, in("exec", "same@distant", "--", "sh", "-c", "echo by tunnel > said")...)
-		if got := e2e.Direct("member2").Must(t, in("exec", "same", "--", "cat", "said")...); got != "by tunnel\n" {
-			t.Errorf("exec: %q", got)
-		}
+		checkPrivatePods(t, k, ns)
 	})
 
 	client := e2e.FleetClient(t, nil).CoreV1().ConfigMaps(ns)
@@ -54,61 +53,44 @@ func TestPrivateFleet(t *testing.T) {
 	defer func() { w.Stop() }()
 	next := func(want ...string) {
 		t.Helper()
-		var got []string
-		for range want {
-			e := <-w.ResultChan()
-			cm, ok := e.Object.(*corev1.ConfigMap)
-			if !ok {
-				t.Fatalf("after %q comes %+v", got, e)
-			}
-			options.ResourceVersion = cm.ResourceVersion
-			got = append(got, fmt.Sprintf("%s %s@%s %s", e.Type, cm.Name, cm.Annotations[e2e.SourceAnnotation], cm.Data["a"]))
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("the events are %q, want %q", got, want)
-		}
+		options.ResourceVersion = expectEvents(t, w, want)
 	}
-	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(ns), e2e.DirectClient(t, "member2").CoreV1().ConfigMaps(ns)
-	cm := func(name, data string) *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"watched": "yes"}}, Data: map[string]string{"a": data}}
-	}
-	done := func(_ any, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	done(near.Create(ctx, cm("near", "1"), metav1.CreateOptions{}))
+	near, far := e2e.DirectClient(t, "member1").CoreV1().ConfigMaps(ns),
+		e2e.DirectClient(t, "member2").CoreV1().ConfigMaps(ns)
+	must := func(_ *corev1.ConfigMap, err error) { t.Helper(); failOnError(t, err) }
+	must(near.Create(ctx, watchedConfigMap("near", "1"), metav1.CreateOptions{}))
 	next("ADDED near@member1 1")
-	done(far.Create(ctx, cm("far", "1"), metav1.CreateOptions{}))
+	must(far.Create(ctx, watchedConfigMap("far", "1"), metav1.CreateOptions{}))
 	next("ADDED far@distant 1")
-	done(near.Update(ctx, cm("near", "2"), metav1.UpdateOptions{}))
+	must(near.Update(ctx, watchedConfigMap("near", "2"), metav1.UpdateOptions{}))
 	next("MODIFIED near@member1 2")
-	done(far.Update(ctx, cm("far", "2"), metav1.UpdateOptions{}))
+	must(far.Update(ctx, watchedConfigMap("far", "2"), metav1.UpdateOptions{}))
 	next("MODIFIED far@distant 2")
-	done(nil, near.Delete(ctx, "near", metav1.DeleteOptions{}))
+	must(nil, near.Delete(ctx, "near", metav1.DeleteOptions{}))
 	next("DELETED near@member1 2")
-	done(nil, far.Delete(ctx, "far", metav1.DeleteOptions{}))
+	must(nil, far.Delete(ctx, "far", metav1.DeleteOptions{}))
 	next("DELETED far@distant 2")
 
 	a.kill()
-	done(far.Create(ctx, cm("stays", "1"), metav1.CreateOptions{}))
-	done(far.Update(ctx, cm("stays", "2"), metav1.UpdateOptions{}))
-	done(far.Create(ctx, cm("goes", "1"), metav1.CreateOptions{}))
-	done(nil, far.Delete(ctx, "goes", metav1.DeleteOptions{}))
-	done(near.Create(ctx, cm("meanwhile", "1"), metav1.CreateOptions{}))
+	must(far.Create(ctx, watchedConfigMap("stays", "1"), metav1.CreateOptions{}))
+	must(far.Update(ctx, watchedConfigMap("stays", "2"), metav1.UpdateOptions{}))
+	must(far.Create(ctx, watchedConfigMap("goes", "1"), metav1.CreateOptions{}))
+	must(nil, far.Delete(ctx, "goes", metav1.DeleteOptions{}))
+	must(near.Create(ctx, watchedConfigMap("meanwhile", "1"), metav1.CreateOptions{}))
 	next("ADDED meanwhile@member1 1")
-	e2e.WaitForValue(t, "False unreachable", p.ready)
-	if r := k.Run(t, in("get", "configmaps", "-l", "watched")...); r.Code != 0 || rows(r.Stdout) != "NAME CLUSTER, meanwhile member1" || !strings.Contains(r.Stderr, `Warning: cluster "distant" is private, and none of its agents is connected`) {
+	e2e.WaitForValue(t, "False unreachable", p.readyCondition)
+	if r := k.Run(t, in("get", "configmaps", "-l", "watched")...); r.Code != 0 ||
+		rows(r.Stdout) != "NAME CLUSTER, meanwhile member1" ||
+		!strings.Contains(r.Stderr, `Warning: cluster "distant" is private, and none of its agents is connected`) {
 		t.Errorf("a list without the private cluster: %v", r)
 	}
-	p.agent()
+	p.startReadyAgent()
 	next("ADDED stays@distant 1", "MODIFIED stays@distant 2", "ADDED goes@distant 1", "DELETED goes@distant 1")
-	e2e.WaitForValue(t, "True ClusterReady", p.ready)
-	done(near.Create(ctx, cm("after", "1"), metav1.CreateOptions{}))
+	e2e.WaitForValue(t, "True ClusterReady", p.readyCondition)
+	must(near.Create(ctx, watchedConfigMap("after", "1"), metav1.CreateOptions{}))
 	next("ADDED after@member1 1")
-	w.Stop() // and what it brought last is gone on from
-	done(far.Create(ctx, cm("after-that", "1"), metav1.CreateOptions{}))
+	w.Stop() // the next watch continues from its last event
+	must(far.Create(ctx, watchedConfigMap("after-that", "1"), metav1.CreateOptions{}))
 	again, err := client.Watch(ctx, options)
 	if err != nil {
 		t.Fatal(err)
@@ -117,35 +99,81 @@ func TestPrivateFleet(t *testing.T) {
 	next("ADDED after-that@distant 1")
 }
 
-// privateWrites tries every way to say in which cluster something is written.
-func privateWrites(t *testing.T, k e2e.Kubectl, ns string) {
+// checkPrivatePods reads a log and runs a command in a pod of the private cluster.
+func checkPrivatePods(t *testing.T, k e2e.Kubectl, ns string) {
+	t.Helper()
+	in := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
+	e2e.WaitForValue(t, "I run in member2\n", func() string { return k.Must(t, in("logs", "same@distant")...) })
+	k.Must(t, in("exec", "same@distant", "--", "sh", "-c", "echo by tunnel > said")...)
+	if got := e2e.Direct("member2").Must(t, in("exec", "same", "--", "cat", "said")...); got != "by tunnel\n" {
+		t.Errorf("exec: %q", got)
+	}
+}
+
+// watchedConfigMap returns a ConfigMap that TestPrivateFleet watches.
+func watchedConfigMap(name, data string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"watched": "yes"}},
+		Data: map[string]string{"a": data}}
+}
+
+// expectEvents compares the next events of a watch with want. It returns the resourceVersion of the last one.
+func expectEvents(t *testing.T, w watch.Interface, want []string) (version string) {
+	t.Helper()
+	var got []string
+	for range want {
+		e := <-w.ResultChan()
+		cm, ok := e.Object.(*corev1.ConfigMap)
+		if !ok {
+			t.Fatalf("after %q comes %+v", got, e)
+		}
+		version = cm.ResourceVersion
+		got = append(got, fmt.Sprintf("%s %s@%s %s", e.Type, cm.Name, cm.Annotations[e2e.SourceAnnotation], cm.Data["a"]))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the events are %q, want %q", got, want)
+	}
+	return version
+}
+
+func failOnError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkPrivateWrites names the cluster of a write by annotation, by name@cluster and by the existing object.
+func checkPrivateWrites(t *testing.T, k e2e.Kubectl, ns string) {
 	in := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
 	d := e2e.Direct("member2")
-	has := func(d e2e.Kubectl, want string) {
+	expectData := func(d e2e.Kubectl, want string) {
 		t.Helper()
-		if got := d.Must(t, in("get", "configmaps", "-l", "written", "-o", `jsonpath={range .items[*]}{.metadata.name}={.data.a} {end}`)...); got != want {
+		if got := d.Must(t, in("get", "configmaps", "-l", "written", "-o",
+			`jsonpath={range .items[*]}{.metadata.name}={.data.a} {end}`)...); got != want {
 			t.Errorf("%s has %q, want %q", d.Context, got, want)
 		}
 	}
 	doc := func(name, cluster, data string) string {
-		return fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s, labels: {written: \"yes\"}, annotations: {%s}}, data: {a: %s}}\n", name, ns, cluster, data)
+		return fmt.Sprintf("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s, labels: {written: "+
+			"\"yes\"}, annotations: {%s}}, data: {a: %s}}\n", name, ns, cluster, data)
 	}
-	const there, here = "clusterpass.io/cluster: distant", "clusterpass.io/cluster: member1"
-	k.WithInput(doc("created", there, "one")).Must(t, "create", "-f", "-")
+	const inDistant, inMember1 = "clusterpass.io/cluster: distant", "clusterpass.io/cluster: member1"
+	k.WithInput(doc("created", inDistant, "one")).Must(t, "create", "-f", "-")
 	for _, data := range []string{"one", "two"} {
-		k.Apply(t, doc("applied", there, data)+doc("named@distant", "", data)+doc("published", here, data)+doc("both@distant", "", data)+doc("both@member1", "", data))
-		has(d, fmt.Sprintf("applied=%s both=%s created=one named=%s ", data, data, data))
-		has(e2e.Direct("member1"), fmt.Sprintf("both=%s published=%s ", data, data))
+		k.Apply(t, doc("applied", inDistant, data)+doc("named@distant", "", data)+doc("published", inMember1, data)+
+			doc("both@distant", "", data)+doc("both@member1", "", data))
+		expectData(d, fmt.Sprintf("applied=%s both=%s created=one named=%s ", data, data, data))
+		expectData(e2e.Direct("member1"), fmt.Sprintf("both=%s published=%s ", data, data))
 	}
 	k.Must(t, in("patch", "configmap", "both@distant", "--type=merge", "-p", `{"data":{"a":"three"}}`)...)
 	k.Must(t, in("patch", "configmap", "created@distant", "--type=merge", "-p", `{"data":{"a":"three"}}`)...)
-	has(d, "applied=two both=three created=three named=two ")
+	expectData(d, "applied=two both=three created=three named=two ")
 	k.Must(t, in("delete", "configmap", "both@distant", "named@distant", "applied@distant", "--timeout=4m")...)
-	has(d, "created=three ")
-	has(e2e.Direct("member1"), "both=two published=two ")
+	expectData(d, "created=three ")
+	expectData(e2e.Direct("member1"), "both=two published=two ")
 }
 
-// rows are the name and the cluster of each row that kubectl prints.
+// rows returns the name and the cluster of each row that kubectl prints.
 func rows(printed string) string {
 	var out []string
 	for line := range strings.Lines(printed) {

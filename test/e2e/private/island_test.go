@@ -25,15 +25,15 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// island is a network namespace that has loopback and nothing else: no route leads in, and none out.
-type island struct {
-	t         *testing.T
-	home, own *os.File // network namespaces; own is nil where this machine makes none
+// isolatedNetwork is a network namespace that has only loopback. No route leads in or out.
+type isolatedNetwork struct {
+	t                  *testing.T
+	original, isolated *os.File // network namespaces; isolated is nil where the machine allows none
 }
 
-func newIsland(t *testing.T) *island {
+func newIsolatedNetwork(t *testing.T) *isolatedNetwork {
 	t.Helper()
-	n := &island{t: t}
+	n := &isolatedNetwork{t: t}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	open := func() *os.File {
@@ -44,22 +44,23 @@ func newIsland(t *testing.T) *island {
 		t.Cleanup(func() { _ = f.Close() })
 		return f
 	}
-	n.home = open()
+	n.original = open()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		said := fmt.Sprintf("NOT TRIED: that the member has no inbound route. This machine makes no network namespace (%v); run the test as root. The rest is tried without one.", err)
-		fmt.Fprintln(os.Stderr, said)
-		t.Log(said)
+		message := fmt.Sprintf("NOT TRIED: that the member has no inbound route. This machine makes no network namespace "+
+			"(%v); run the test as root. The rest is tried without one.", err)
+		fmt.Fprintln(os.Stderr, message)
+		t.Log(message)
 		return n
 	}
-	n.own = open()
-	defer n.back()
+	n.isolated = open()
+	defer n.leave()
 	if err := loopbackUp(); err != nil {
 		t.Fatal(err)
 	}
 	return n
 }
 
-// loopbackUp brings it up in the calling thread's namespace, which gives it its addresses.
+// loopbackUp enables loopback in the calling thread's namespace. It then has its addresses.
 func loopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -77,71 +78,72 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// back returns the calling thread to where the other threads are.
-func (n *island) back() {
-	if err := unix.Setns(int(n.home.Fd()), unix.CLONE_NEWNET); err != nil {
-		panic(err) // whatever ran on this thread next would run on the island
+// leave returns the calling thread to the original namespace.
+func (n *isolatedNetwork) leave() {
+	if err := unix.Setns(int(n.original.Fd()), unix.CLONE_NEWNET); err != nil {
+		panic(err) // other goroutines on this thread would be isolated
 	}
 }
 
-// inside runs f there: sockets that it opens itself, and processes that it starts, are on the island for good.
-func (n *island) inside(f func()) {
+// run runs f in the isolated namespace. Sockets that f itself opens and processes that it starts stay there.
+func (n *isolatedNetwork) run(f func()) {
 	n.t.Helper()
-	if n.own == nil {
+	if n.isolated == nil {
 		f()
 		return
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := unix.Setns(int(n.own.Fd()), unix.CLONE_NEWNET); err != nil {
+	if err := unix.Setns(int(n.isolated.Fd()), unix.CLONE_NEWNET); err != nil {
 		n.t.Fatal(err)
 	}
-	defer n.back()
+	defer n.leave()
 	f()
 }
 
-// ferry is a proxy that stands on the island and connects at home, to the gateway and nothing else, for those who show its password.
-type ferry struct {
-	ln             net.Listener
-	name, to       string // host:port of the gateway as agents call it, and where it is
-	authorization  string
-	mu             sync.Mutex
-	aboard         map[net.Conn]bool
-	carried, other int // CONNECTs: to the gateway, to elsewhere
+// egressProxy is a proxy that listens in the isolated namespace and connects in the original one. It connects only to
+// the gateway, and requires a password.
+type egressProxy struct {
+	ln                    net.Listener
+	gateway, gatewayAddr  string // host:port of the gateway by its name, and by its address
+	authorization         string
+	mu                    sync.Mutex
+	conns                 map[net.Conn]bool
+	gatewayCalls, refused int // CONNECT requests to the gateway, and all others
 }
 
-func (f *ferry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *egressProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
-	may := r.Header.Get("Proxy-Authorization") == f.authorization
+	isAuthorized := r.Header.Get("Proxy-Authorization") == f.authorization
 	switch {
-	case !may:
-	case r.Method == http.MethodConnect && r.Host == f.name:
-		f.carried++
+	case !isAuthorized:
+	case r.Method == http.MethodConnect && r.Host == f.gateway:
+		f.gatewayCalls++
 	default:
-		f.other++
+		f.refused++
 	}
 	f.mu.Unlock()
-	if !may {
+	if !isAuthorized {
 		w.Header().Set("Proxy-Authenticate", `Basic realm="ferry"`)
 		w.WriteHeader(http.StatusProxyAuthRequired)
 		return
 	}
-	if r.Method != http.MethodConnect || r.Host != f.name {
+	if r.Method != http.MethodConnect || r.Host != f.gateway {
 		w.WriteHeader(http.StatusForbidden)
 		return
 	}
-	back, err := net.Dial("tcp", f.to)
+	upstream, err := net.Dial("tcp", f.gatewayAddr)
 	if err != nil {
 		w.WriteHeader(http.StatusBadGateway)
 		return
 	}
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		_ = back.Close()
+		_ = upstream.Close()
 		return
 	}
 	f.mu.Lock()
-	f.aboard[conn], f.aboard[back] = true, true
+	f.conns[conn], f.conns[upstream] = true, true
 	f.mu.Unlock()
 	_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
 	var both sync.WaitGroup
@@ -149,48 +151,36 @@ func (f *ferry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(dst, src)
 		_, _ = dst.Close(), src.Close()
 	}
-	both.Go(func() { carry(back, conn) })
-	both.Go(func() { carry(conn, back) })
+	both.Go(func() { carry(upstream, conn) })
+	both.Go(func() { carry(conn, upstream) })
 	both.Wait()
 	f.mu.Lock()
-	delete(f.aboard, conn)
-	delete(f.aboard, back)
+	delete(f.conns, conn)
+	delete(f.conns, upstream)
 	f.mu.Unlock()
 }
 
-// sink closes all connections.
-func (f *ferry) sink() {
+// closeAll closes all connections.
+func (f *egressProxy) closeAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for c := range f.aboard {
+	for c := range f.conns {
 		_ = c.Close()
 	}
 }
 
-// TestNoWayIn holds: a real cluster into which no route leads is reached through its agent, whose only way out is a proxy that wants a
-// password.
-func TestNoWayIn(t *testing.T) {
-	n := newIsland(t)
+// TestClusterWithoutInboundRoute isolates a cluster. Its agent reaches the gateway only through a proxy with a
+// password. If this fails, clusters in such networks cannot be used.
+func TestClusterWithoutInboundRoute(t *testing.T) {
+	n := newIsolatedNetwork(t)
 	var set *testcluster.Set
-	n.inside(func() {
+	n.run(func() {
 		set = testcluster.Start(t, testcluster.Options{Clusters: []string{"island"}, NoKubelet: true, Progress: e2e.Printed})
 	})
 	e2e.Secrets.Document("the administrator of the island", set.Cluster("island").Kubeconfig())
-	there := e2e.Kubectl{Kubeconfig: set.KubeconfigFile(), Context: "island"}
-	n.inside(func() { there.Must(t, "get", "--raw", "/version") })
-	if n.own != nil {
-		n.inside(func() {
-			all, err := net.Interfaces()
-			up := slices.DeleteFunc(slices.Clone(all), func(i net.Interface) bool { return i.Flags&net.FlagUp == 0 }) // some kernels put tunnels into each, which are down
-			if err != nil || len(up) != 1 || up[0].Flags&net.FlagLoopback == 0 {
-				t.Errorf("the island has the interfaces %v, %v", all, err)
-			}
-		})
-		if r := there.Run(t, "get", "--raw", "/version", "--request-timeout", "20s"); r.Code == 0 {
-			t.Error("the cluster is reached without its agent")
-		}
-	}
-
+	direct := e2e.Kubectl{Kubeconfig: set.KubeconfigFile(), Context: "island"}
+	n.run(func() { direct.Must(t, "get", "--raw", "/version") })
+	checkIsolation(t, n, direct)
 	client, root := e2e.Caller(t)
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(root, "https://"))
 	if err != nil {
@@ -199,94 +189,124 @@ func TestNoWayIn(t *testing.T) {
 	password := rand.Text()
 	e2e.Secrets.Secret("the ferry", password)
 	e2e.Secrets.Secret("the ferry's passengers", base64.StdEncoding.EncodeToString([]byte("agent:"+password)))
-	f := &ferry{
-		name: net.JoinHostPort(e2e.GatewayService, port), to: strings.TrimPrefix(root, "https://"),
-		authorization: "Basic " + base64.StdEncoding.EncodeToString([]byte("agent:"+password)), aboard: map[net.Conn]bool{},
+	f := &egressProxy{
+		gateway: net.JoinHostPort(e2e.GatewayService, port), gatewayAddr: strings.TrimPrefix(root, "https://"),
+		authorization: "Basic " + base64.StdEncoding.EncodeToString([]byte("agent:"+password)), conns: map[net.Conn]bool{},
 	}
-	n.inside(func() { f.ln, err = net.Listen("tcp", "127.0.0.1:0") })
+	n.run(func() { f.ln, err = net.Listen("tcp", "127.0.0.1:0") })
 	if err != nil {
 		t.Fatal(err)
 	}
 	srv := &http.Server{Handler: f, ReadHeaderTimeout: time.Minute}
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = srv.Serve(f.ln) }()
-	t.Cleanup(func() { _ = srv.Close(); f.sink(); <-ended })
+	t.Cleanup(func() { _ = srv.Close(); f.closeAll(); <-ended })
 
 	p := &privateCluster{t: t, name: "island", member: set.Cluster("island"), gateway: e2e.Shared(t).Kubeconfig}
-	n.inside(func() {
-		p.join("--tunnel", "https://"+logged(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`))
+	n.run(func() {
+		p.join("--tunnel", "https://"+waitForLog(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`))
 	})
-	agent := func(user string) (a *agentProcess) {
-		n.inside(func() {
-			a = p.start("CLUSTERPASS_GATEWAY=https://"+f.name, "HTTPS_PROXY=http://"+user+f.ln.Addr().String())
+	startAgent := func(user string) (a *agentProcess) {
+		n.run(func() {
+			a = p.startAgent("CLUSTERPASS_GATEWAY=https://"+f.gateway, "HTTPS_PROXY=http://"+user+f.ln.Addr().String())
 		})
 		return a
 	}
-	stranger := agent("")
-	logged(t, stranger.log, `(it wants a user with a password)`)
+	stranger := startAgent("")
+	waitForLog(t, stranger.log, `(it wants a user with a password)`)
 	stranger.kill()
 	g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root + "/clusters/island"}
 	if r := g.Run(t, "get", "namespaces"); r.Code == 0 || !strings.Contains(r.Stderr, "none of its agents is connected") {
 		t.Errorf("without an agent: %v", r)
 	}
-	first := agent("agent:" + password + "@")
-	logged(t, first.log, `(connected to a replica of the bridge)`)
+	first := startAgent("agent:" + password + "@")
+	waitForLog(t, first.log, `(connected to a replica of the bridge)`)
 
 	waittest.Until(t, "island is reachable", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
 	watch := g.Start(t, e2e.Clusters.BuiltKubectl(), "get", "configmaps", "-w", "-o", "name")
 	g.Must(t, "create", "configmap", "by-ferry")
 	watch.Line("configmap/by-ferry")
 	for range 2 {
-		f.sink()
+		f.closeAll()
 		waittest.Until(t, "island is reachable after a restart", func() bool {
 			return g.Run(t, "get", "configmap", "by-ferry").Code == 0
 		})
 	}
-	own := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root}
+	gatewayAPI := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root}
 	waittest.Until(t, "island is ready", func() bool {
-		return own.Run(t, "get", "cluster", "island", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`).Stdout == "True"
+		return gatewayAPI.Run(t, "get", "cluster", "island", "-o",
+			`jsonpath={.status.conditions[?(@.type=="Ready")].status}`).Stdout == "True"
 	})
 
-	// A call that is on its way when the agent dies fails and says so; the next one goes through another agent.
-	ctx := context.WithoutCancel(t.Context())
-	if err := set.Cluster("island").Pause(ctx, testcluster.APIServer); err != nil {
-		t.Fatal(err)
-	}
-	lost := make(chan *http.Response, 2)
-	for _, path := range []string{"/clusters/island/api/v1/secrets", "/bridge/clusters/island/api/v1/secrets"} { // through a function, and through the bridge
-		go func() {
-			resp, err := client.Get(root + path)
-			if err != nil {
-				t.Error(err)
-			}
-			lost <- resp
-		}()
-	}
-	e2e.Idle(time.Second) // most likely both calls have reached the API server; the answer is the same if not
-	first.kill()
-	for range 2 {
-		resp := <-lost
-		if resp == nil {
-			continue
-		}
-		var st metav1.Status
-		err := json.NewDecoder(resp.Body).Decode(&st)
-		_ = resp.Body.Close()
-		if err != nil || resp.StatusCode != 502 && resp.StatusCode != 504 || st.Details == nil || st.Details.Name != "island" {
-			t.Errorf("a call that lost its agent: %s %+v, %v", resp.Status, st, err)
-		}
-	}
-	if err := set.Cluster("island").Resume(ctx, testcluster.APIServer); err != nil {
-		t.Fatal(err)
-	}
-	agent("agent:" + password + "@")
+	// A request in flight fails with a Status when the agent dies. The next request uses another agent.
+	checkLostRequests(t, client, root, set.Cluster("island"), first)
+	startAgent("agent:" + password + "@")
 	waittest.Until(t, "island is reachable through another agent", func() bool {
 		return g.Run(t, "get", "namespaces").Code == 0
 	})
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.carried < 3 || f.other > 0 {
-		t.Errorf("the ferry went to the gateway %d times, and was asked to go elsewhere %d times", f.carried, f.other)
+	if f.gatewayCalls < 3 || f.refused > 0 {
+		t.Errorf("the ferry went to the gateway %d times, and was asked to go elsewhere %d times", f.gatewayCalls, f.refused)
+	}
+}
+
+// checkIsolation checks that the namespace has only loopback, and that the cluster cannot be reached from outside.
+func checkIsolation(t *testing.T, n *isolatedNetwork, direct e2e.Kubectl) {
+	t.Helper()
+	if n.isolated == nil {
+		return // newIsolatedNetwork printed the reason
+	}
+	n.run(func() {
+		all, err := net.Interfaces()
+		// Some kernels add tunnels that are down to each namespace.
+		up := slices.DeleteFunc(slices.Clone(all), func(i net.Interface) bool { return i.Flags&net.FlagUp == 0 })
+		if err != nil || len(up) != 1 || up[0].Flags&net.FlagLoopback == 0 {
+			t.Errorf("the island has the interfaces %v, %v", all, err)
+		}
+	})
+	if r := direct.Run(t, "get", "--raw", "/version", "--request-timeout", "20s"); r.Code == 0 {
+		t.Error("the cluster is reached without its agent")
+	}
+
+}
+
+// checkLostRequests kills the only agent while an API server that is paused has requests.
+func checkLostRequests(t *testing.T, client *http.Client, root string, member *testcluster.Cluster,
+	agent *agentProcess) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	if err := member.Pause(ctx, testcluster.APIServer); err != nil {
+		t.Fatal(err)
+	}
+	responses := make(chan *http.Response, 2)
+	// The first path goes through a function, and the second through the bridge.
+	for _, path := range []string{"/clusters/island/api/v1/secrets", "/bridge/clusters/island/api/v1/secrets"} {
+		go func() {
+			resp, err := client.Get(root + path)
+			if err != nil {
+				t.Error(err)
+			}
+			responses <- resp
+		}()
+	}
+	e2e.Idle(time.Second) // lets both requests reach the API server; the response is the same if they do not
+	agent.kill()
+	for range 2 {
+		resp := <-responses
+		if resp == nil {
+			continue
+		}
+		var st metav1.Status
+		err := json.NewDecoder(resp.Body).Decode(&st)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != 502 && resp.StatusCode != 504 || st.Details == nil ||
+			st.Details.Name != "island" {
+			t.Errorf("a call that lost its agent: %s %+v, %v", resp.Status, st, err)
+		}
+	}
+	if err := member.Resume(ctx, testcluster.APIServer); err != nil {
+		t.Fatal(err)
 	}
 }

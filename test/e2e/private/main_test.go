@@ -1,4 +1,4 @@
-// Package private_test drives clusters that are reached through their agents' tunnels only.
+// Package private_test tests clusters that the gateway reaches only through their agents' tunnels.
 package private_test
 
 import (

@@ -16,16 +16,22 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestAgentPods holds: the pods of what join prints bring the tunnel up. They store the credential that they exchange
-// theirs for in their Secret, by their own service account. What the process kubelet does not have is added: the
-// program in place of the image, the account's token where programs look for it, in a mount namespace, and the API
-// server's address in place of its Service's.
+// TestAgentPods runs the pods of the manifest that join prints. If this fails, agents do not connect, or cannot store
+// their renewed credential in their Secret.
+//
+// The kubelet of these tests runs processes. So the test adds these parts to the manifest:
+//   - the program in place of the image
+//   - the service account's token, in a mount namespace
+//   - the API server's address in place of its Service's
 func TestAgentPods(t *testing.T) {
 	unshare := []string{"unshare", "--mount", "--map-root-user"}
-	if out, err := exec.CommandContext(t.Context(), unshare[0], append(unshare[1:], "mount", "-t", "tmpfs", "none", "/var/run")...).CombinedOutput(); err != nil {
-		said := fmt.Sprintf("NOT TRIED: the agents' manifest in pods. This machine makes no mount namespace (%v: %s); run the test as root.", err, out)
-		fmt.Fprintln(os.Stderr, said)
-		t.Log(said)
+	if out, err := exec.CommandContext(t.Context(), unshare[0], append(unshare[1:], "mount", "-t", "tmpfs", "none",
+		"/var/run")...).CombinedOutput(); err != nil {
+		message := fmt.Sprintf(
+			"NOT TRIED: the agents' manifest in pods. This machine makes no mount namespace (%v: %s); run "+
+				"the test as root.", err, out)
+		fmt.Fprintln(os.Stderr, message)
+		t.Log(message)
 		return
 	}
 	p := joinPrivate(t, "podded")
@@ -34,15 +40,19 @@ func TestAgentPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	const account = "/var/run/secrets/kubernetes.io/serviceaccount"
-	run := fmt.Sprintf("mount -t tmpfs none /var/run && mkdir -p %[1]s && ln -s $CONTAINER_ROOT%[2]s %[2]s && exec %[3]s", filepath.Dir(account), account, agentProgram(t))
+	run := fmt.Sprintf("mount -t tmpfs none /var/run && mkdir -p %[1]s && ln -s $CONTAINER_ROOT%[2]s %[2]s && exec %[3]s",
+		filepath.Dir(account), account, agentProgram(t))
 	manifest := p.manifest
 	for old, with := range map[string]string{
-		"automountServiceAccountToken: true": "automountServiceAccountToken: false\n      volumes: [{name: account, secret: {secretName: podded}}]",
-		"        image: ": fmt.Sprintf("        command: [%s, sh, -ec, %q]\n        volumeMounts: [{name: account, mountPath: %s}]\n        image: ",
+		"automountServiceAccountToken: true": "automountServiceAccountToken: false\n      volumes: [{name: account, " +
+			"secret: {secretName: podded}}]",
+		"        image: ": fmt.Sprintf(
+			"        command: [%s, sh, -ec, %q]\n        volumeMounts: [{name: account, mountPath: %s}]\n        image: ",
 			strings.Join(unshare, ", "), run, account),
-		"        env:\n": fmt.Sprintf("        env:\n        - {name: KUBERNETES_SERVICE_HOST, value: %q}\n        - {name: KUBERNETES_SERVICE_PORT, value: %q}\n        - {name: CLUSTERPASS_DRAIN_TIMEOUT, value: 1s}\n",
+		"        env:\n": fmt.Sprintf("        env:\n        - {name: KUBERNETES_SERVICE_HOST, value: %q}\n        - "+
+			"{name: KUBERNETES_SERVICE_PORT, value: %q}\n        - {name: CLUSTERPASS_DRAIN_TIMEOUT, value: 1s}\n",
 			host, port),
-		`value: ":8081"`: `value: "127.0.0.1:0"`, // of both, on one machine
+		`value: ":8081"`: `value: "127.0.0.1:0"`, // both pods are on one machine
 	} {
 		if strings.Count(manifest, old) != 1 {
 			t.Fatalf("%q is not once in the manifest", old)
@@ -55,12 +65,14 @@ func TestAgentPods(t *testing.T) {
 	d.WithInput(manifest).Must(t, "apply", "-f", "-")
 	defer func() {
 		d.Must(t, in("delete", "deployment", name, "--cascade=foreground", "--timeout=4m")...)
-		d.Must(t, in("delete", "--ignore-not-found", "secret/podded", "secret/"+name, "role/"+name, "rolebinding/"+name, "serviceaccount/"+name)...)
+		d.Must(t, in("delete", "--ignore-not-found", "secret/podded", "secret/"+name, "role/"+name, "rolebinding/"+name,
+			"serviceaccount/"+name)...)
 	}()
 	token := strings.TrimSpace(d.Must(t, in("create", "token", name)...))
 	e2e.Secrets.Secret("the service account of the agents", token)
 	encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
-	d.WithInput(fmt.Sprintf("---\n{apiVersion: v1, kind: Secret, metadata: {name: podded, namespace: clusterpass-system}, data: {token: %s, ca.crt: %s, namespace: %s}}",
+	d.WithInput(fmt.Sprintf("---\n{apiVersion: v1, kind: Secret, metadata: {name: podded, namespace: "+
+		"clusterpass-system}, data: {token: %s, ca.crt: %s, namespace: %s}}",
 		encode(token), encode(string(p.member.CA())), encode("clusterpass-system"))).Must(t, "create", "-f", "-")
 
 	_, root := e2e.Caller(t)
@@ -90,7 +102,7 @@ func TestAgentPods(t *testing.T) {
 		e2e.Secrets.Secret("the key of the agents in pods", state.Key)
 		return true
 	})
-	d.Must(t, in(append([]string{"delete", "--timeout=4m"}, pods...)...)...) // those that come have the exchanged one only
+	d.Must(t, in(append([]string{"delete", "--timeout=4m"}, pods...)...)...) // new pods have only the renewed credential
 	waittest.Until(t, "private cluster is reachable through new pods", func() bool {
 		return g.Run(t, "get", "namespaces").Code == 0
 	})

@@ -28,13 +28,13 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agent/credential"
 )
 
-// privateCluster is a cluster that is registered as one that is reached through its agents only.
+// privateCluster is a cluster that is registered with mode Pull. The gateway reaches it only through its agents.
 type privateCluster struct {
 	t       *testing.T
 	name    string
 	member  *testcluster.Cluster
 	gateway string   // kubeconfig of the gateway
-	store   []string // of the gateway, as flags; none for that of the tests' gateway
+	store   []string // flags of the gateway's store; empty for the shared gateway's
 
 	manifest string
 	token    string // file with the agents' credential
@@ -44,26 +44,29 @@ type privateCluster struct {
 func joinPrivate(t *testing.T, name string, flags ...string) *privateCluster {
 	t.Helper()
 	p := &privateCluster{t: t, name: name, member: e2e.Clusters.Cluster("member2"), gateway: e2e.Shared(t).Kubeconfig}
-	p.join(append(flags, "--tunnel", "https://"+logged(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`))...)
+	p.join(append(flags, "--tunnel", "https://"+
+		waitForLog(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`))...)
 	return p
 }
 
 func (p *privateCluster) join(flags ...string) {
 	p.t.Helper()
-	args := append([]string{"cluster", "join", "--pull", p.name, "--kubeconfig", p.member.KubeconfigFile(), "--context", p.member.Name(), "--gateway", p.gateway}, p.store...)
+	args := append([]string{"cluster", "join", "--pull", p.name, "--kubeconfig", p.member.KubeconfigFile(), "--context",
+		p.member.Name(), "--gateway", p.gateway}, p.store...)
 	out, err := e2e.SecretCLI(p.t, "", append(args, flags...)...)
 	if err != nil {
 		p.t.Fatalf("join: %v\n%s", err, out)
 	}
 	p.t.Cleanup(func() {
-		if out, err := e2e.CLI(p.t, "", append([]string{"cluster", "remove", p.name}, p.store...)...); err != nil && !strings.Contains(out, "there is no cluster") {
+		if out, err := e2e.CLI(p.t, "", append([]string{"cluster", "remove", p.name}, p.store...)...); err != nil &&
+			!strings.Contains(out, "there is no cluster") {
 			p.t.Errorf("remove: %v\n%s", err, out)
 		}
 	})
-	said, manifest, ok := strings.Cut(out, "# The agents of cluster")
+	output, manifest, ok := strings.Cut(out, "# The agents of cluster")
 	token := regexp.MustCompile(`(?m)^  token: (\S+)$`).FindStringSubmatch(manifest)
-	if !ok || token == nil || !strings.Contains(said, fmt.Sprintf("cluster %q is registered", p.name)) {
-		p.t.Fatalf("join said: %s", said)
+	if !ok || token == nil || !strings.Contains(output, fmt.Sprintf("cluster %q is registered", p.name)) {
+		p.t.Fatalf("join said: %s", output)
 	}
 	value, err := base64.StdEncoding.DecodeString(token[1])
 	if err != nil {
@@ -76,8 +79,8 @@ func (p *privateCluster) join(flags ...string) {
 	}
 }
 
-// logged waits for something in a log.
-func logged(t *testing.T, log *waittest.Buffer, expr string) string {
+// waitForLog waits until a log matches a regular expression. It returns the first submatch.
+func waitForLog(t *testing.T, log *waittest.Buffer, expr string) string {
 	t.Helper()
 	re := regexp.MustCompile(expr)
 	var found []string
@@ -88,10 +91,11 @@ func logged(t *testing.T, log *waittest.Buffer, expr string) string {
 	return found[1]
 }
 
-// ready is the status of the condition Ready, and its reason.
-func (p *privateCluster) ready() string {
+// readyCondition returns the status and the reason of the condition Ready.
+func (p *privateCluster) readyCondition() string {
 	p.t.Helper()
-	return e2e.OwnAPI(p.t).Run(p.t, "get", "cluster", p.name, "-o", `jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.reason}{end}`).Stdout
+	return e2e.OwnAPI(p.t).Run(p.t, "get", "cluster", p.name, "-o",
+		`jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.reason}{end}`).Stdout
 }
 
 // agentProcess is a running agent.
@@ -103,10 +107,10 @@ type agentProcess struct {
 	ended chan struct{}
 }
 
-// agent starts one and waits until it is connected.
-func (p *privateCluster) agent(env ...string) *agentProcess {
+// startReadyAgent starts an agent and waits until it is connected.
+func (p *privateCluster) startReadyAgent(env ...string) *agentProcess {
 	p.t.Helper()
-	a := p.start(env...)
+	a := p.startAgent(env...)
 	waittest.Until(p.t, "agent is ready", func() bool { code, _ := a.get("/readyz"); return code == http.StatusOK })
 	return a
 }
@@ -117,8 +121,8 @@ func agentProgram(t *testing.T) string {
 	return e2e.Program(t, "websocket-bridge/agent", "clusterpass-agent")
 }
 
-// start starts an agent as its Deployment does, with more variables.
-func (p *privateCluster) start(env ...string) *agentProcess {
+// startAgent starts an agent with the environment of its Deployment and more variables.
+func (p *privateCluster) startAgent(env ...string) *agentProcess {
 	p.t.Helper()
 	gw, err := kubeconfig.Read(p.gateway)
 	if err != nil {
@@ -126,7 +130,8 @@ func (p *privateCluster) start(env ...string) *agentProcess {
 	}
 	a := &agentProcess{t: p.t, cmd: exec.Command(agentProgram(p.t)), log: &waittest.Buffer{}, ended: make(chan struct{})}
 	a.cmd.Env = append([]string{
-		"CLUSTERPASS_GATEWAY=" + gw.URL, "CLUSTERPASS_GATEWAY_CA=" + string(gw.CA), "CLUSTERPASS_CLUSTER=" + p.name, "CLUSTERPASS_CREDENTIAL=file:" + p.token,
+		"CLUSTERPASS_GATEWAY=" + gw.URL, "CLUSTERPASS_GATEWAY_CA=" + string(gw.CA), "CLUSTERPASS_CLUSTER=" + p.name,
+		"CLUSTERPASS_CREDENTIAL=file:" + p.token,
 		"CLUSTERPASS_API_SERVER=" + strings.TrimPrefix(p.member.Server(), "https://"), "CLUSTERPASS_ADMIN_LISTEN=127.0.0.1:0",
 		"CLUSTERPASS_DRAIN_TIMEOUT=1s",
 	}, env...)
@@ -136,7 +141,7 @@ func (p *privateCluster) start(env ...string) *agentProcess {
 	}
 	go func() { defer close(a.ended); _ = a.cmd.Wait() }()
 	p.t.Cleanup(func() { a.kill() })
-	a.admin = "http://" + logged(p.t, a.log, `"admin":"([^"]+)"`)
+	a.admin = "http://" + waitForLog(p.t, a.log, `"admin":"([^"]+)"`)
 	return a
 }
 
@@ -152,8 +157,8 @@ func (a *agentProcess) get(path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// carries is how many connections run through the agent.
-func (a *agentProcess) carries() int {
+// openStreams returns the number of connections through the agent.
+func (a *agentProcess) openStreams() int {
 	_, metrics := a.get("/metrics")
 	found := regexp.MustCompile(`(?m)^clusterpass_agent_streams (\d+)$`).FindStringSubmatch(metrics)
 	if found == nil {
@@ -163,15 +168,17 @@ func (a *agentProcess) carries() int {
 	return n
 }
 
-// TestPrivateCluster holds: everything that works for a public cluster works for one that nobody can dial into, with the real agent as a
-// process.
+// TestPrivateCluster runs the commands of a public cluster on a private one, with the real agent. If this fails, a
+// command does not work for clusters without an inbound route.
 func TestPrivateCluster(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member2"}, "shell", "reader", "talker-a", "finite-a")
 	p := joinPrivate(t, "private")
 	client, root := e2e.Caller(t)
-	d, g := e2e.Direct("member2"), e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root + "/clusters/private"}
+	d, g := e2e.Direct("member2"), e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root +
+		"/clusters/private"}
 
-	for _, path := range []string{"/clusters/private/version", "/bridge/clusters/private/version"} { // through a function, and through the bridge
+	// The first path goes through a function, and the second through the bridge.
+	for _, path := range []string{"/clusters/private/version", "/bridge/clusters/private/version"} {
 		resp, err := client.Get(root + path)
 		if err != nil {
 			t.Fatal(err)
@@ -179,15 +186,17 @@ func TestPrivateCluster(t *testing.T) {
 		var st metav1.Status
 		err = json.NewDecoder(resp.Body).Decode(&st)
 		_ = resp.Body.Close()
-		if err != nil || resp.StatusCode != 502 || st.Details == nil || st.Details.Name != "private" || !strings.Contains(st.Message, "none of its agents") {
+		if err != nil || resp.StatusCode != 502 || st.Details == nil || st.Details.Name != "private" ||
+			!strings.Contains(st.Message, "none of its agents") {
 			t.Errorf("%s without an agent: %s %+v, %v", path, resp.Status, st, err)
 		}
 	}
-	e2e.WaitForValue(t, "False unreachable", p.ready)
-	a, b := p.agent(), p.agent()
+	e2e.WaitForValue(t, "False unreachable", p.readyCondition)
+	a, b := p.startReadyAgent(), p.startReadyAgent()
 	waittest.Until(t, "private cluster is reachable", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
-	e2e.WaitForValue(t, "True ClusterReady", p.ready)
-	if got := strings.Fields(e2e.OwnAPI(t).Must(t, "get", "clusters", "private", "--no-headers")); len(got) != 5 || got[2] != "Pull" || got[3] != "True" {
+	e2e.WaitForValue(t, "True ClusterReady", p.readyCondition)
+	if got := strings.Fields(e2e.OwnAPI(t).Must(t, "get", "clusters", "private", "--no-headers")); len(got) != 5 ||
+		got[2] != "Pull" || got[3] != "True" {
 		t.Errorf("kubectl shows %q", got)
 	}
 
@@ -196,50 +205,16 @@ func TestPrivateCluster(t *testing.T) {
 			{"get", "pods", "-n", ns, "-o", "name"}, {"api-resources", "--no-headers"}, {"auth", "whoami", "-o", "name"},
 			{"get", "pod", "nosuchpod"},
 		} {
-			e2e.SameEnd(t, e2e.Clusters.BuiltKubectl(), d, g, "", args...)
+			e2e.CheckSameResult(t, e2e.Clusters.BuiltKubectl(), d, g, "", args...)
 		}
 		g.Must(t, "-n", ns, "create", "configmap", "by-tunnel", "--from-literal=a=b")
 		d.Must(t, "-n", ns, "delete", "configmap", "by-tunnel")
 	})
-	for _, dia := range e2e.Dialects {
-		t.Run("streams/"+dia.Name, func(t *testing.T) { privateStreams(t, dia, ns, d, g) })
+	for _, dialect := range e2e.Dialects {
+		t.Run("streams/"+dialect.Name, func(t *testing.T) { checkPrivateStreams(t, dialect, ns, d, g) })
 	}
 	t.Run("an agent dies", func(t *testing.T) {
-		var open []*e2e.Session
-		ofA, ofB := a.carries(), b.carries() // what functions and bridge hold open
-		for a.carries() < ofA+4 || b.carries() < ofB+4 {
-			if len(open) > 60 {
-				t.Fatal("one agent carries all")
-			}
-			s := g.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "exec", "-i", "shell", "--", "cat")
-			if _, err := io.WriteString(s.Stdin, "ready\n"); err != nil {
-				t.Fatal(err)
-			}
-			s.Line("ready")
-			open = append(open, s)
-		}
-		a.kill()
-		waittest.Until(t, "other agent serves", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
-		lost, kept := 0, 0
-		for _, s := range open {
-			if _, err := io.WriteString(s.Stdin, "still\n"); err != nil {
-				lost++
-				continue
-			}
-			select {
-			case line, more := <-s.Lines:
-				if more && line == "still" {
-					kept++
-				} else {
-					lost++
-				}
-			case <-time.After(e2e.Patience):
-				t.Error("a session hangs whose agent has died")
-			}
-		}
-		if lost == 0 || kept == 0 {
-			t.Errorf("%d sessions were lost with the agent, and %d kept", lost, kept)
-		}
+		checkAgentDeath(t, a, b, g, ns)
 	})
 	t.Run("removed", func(t *testing.T) {
 		if out, err := e2e.CLI(t, "", "cluster", "remove", "private"); err != nil {
@@ -249,15 +224,56 @@ func TestPrivateCluster(t *testing.T) {
 	})
 }
 
-// privateStreams tries everything that stays open.
-func privateStreams(t *testing.T, dia e2e.Dialect, ns string, d, g e2e.Kubectl) {
-	d.Env, g.Env = dia.Env, dia.Env
+// checkAgentDeath opens sessions through both agents and kills one. Only its sessions end.
+func checkAgentDeath(t *testing.T, a, b *agentProcess, g e2e.Kubectl, ns string) {
+	t.Helper()
+	var open []*e2e.Session
+	ofA, ofB := a.openStreams(), b.openStreams() // idle connections of functions and bridge
+	for a.openStreams() < ofA+4 || b.openStreams() < ofB+4 {
+		if len(open) > 60 {
+			t.Fatal("one agent carries all")
+		}
+		s := g.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "exec", "-i", "shell", "--", "cat")
+		if _, err := io.WriteString(s.Stdin, "ready\n"); err != nil {
+			t.Fatal(err)
+		}
+		s.Line("ready")
+		open = append(open, s)
+	}
+	a.kill()
+	waittest.Until(t, "other agent serves", func() bool { return g.Run(t, "get", "namespaces").Code == 0 })
+	lost, kept := 0, 0
+	for _, s := range open {
+		if _, err := io.WriteString(s.Stdin, "still\n"); err != nil {
+			lost++
+			continue
+		}
+		select {
+		case line, more := <-s.Lines:
+			if more && line == "still" {
+				kept++
+			} else {
+				lost++
+			}
+		case <-time.After(e2e.Patience):
+			t.Error("a session hangs whose agent has died")
+		}
+	}
+	if lost == 0 || kept == 0 {
+		t.Errorf("%d sessions were lost with the agent, and %d kept", lost, kept)
+	}
+}
+
+// checkPrivateStreams runs each command that keeps a connection open.
+func checkPrivateStreams(t *testing.T, dialect e2e.Dialect, ns string, d, g e2e.Kubectl) {
+	d.Env, g.Env = dialect.Env, dialect.Env
 	bin := e2e.Clusters.BuiltKubectl()
 	in := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
 	for _, args := range [][]string{
-		in("exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; exit 7"), in("logs", "-f", "finite-a"), in("exec", "nosuchpod", "--", "true"),
+		in("exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; exit 7"), in("logs", "-f", "finite-a"),
+		in("exec", "nosuchpod", "--", "true"),
 	} {
-		e2e.SameEnd(t, bin, d, g, "", args...)
+		e2e.CheckSameResult(t, bin, d, g, "", args...)
 	}
 	label := fmt.Sprint("at-", time.Now().UnixNano())
 	watch := g.Start(t, bin, in("get", "pods", "-w", "-L", "moved")...)
@@ -288,20 +304,23 @@ func privateStreams(t *testing.T, dia e2e.Dialect, ns string, d, g e2e.Kubectl) 
 	}
 }
 
-// TestListedService holds: a cluster whose API server only another cluster reaches works through that one's agents, once they list it.
+// TestListedService registers a cluster whose API server is reachable only through another cluster's agents. If this
+// fails, the agents connect to services that they do not list, or refuse those that they list.
 func TestListedService(t *testing.T) {
 	p := joinPrivate(t, "landlord")
 	address := strings.TrimPrefix(e2e.Clusters.Cluster("member1").Server(), "https://")
-	by := "https://" + logged(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`) + "/landlord"
-	if out, err := e2e.CLI(t, "", "cluster", "add", "tenant", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--tunnel", by); err != nil {
+	tunnel := "https://" + waitForLog(t, e2e.Shared(t).Log, `"the tunnel port is open","address":"([^"]+)"`) + "/landlord"
+	if out, err := e2e.CLI(t, "", "cluster", "add", "tenant", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
+		"member1", "--tunnel", tunnel); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "tenant") })
-	if out, err := e2e.CLI(t, "", "cluster", "add", "nowhere", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--tunnel", by+"/land"); err == nil || !strings.Contains(out, "spec.proxyURL") {
+	if out, err := e2e.CLI(t, "", "cluster", "add", "nowhere", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context",
+		"member1", "--tunnel", tunnel+"/land"); err == nil || !strings.Contains(out, "spec.proxyURL") {
 		t.Errorf("a proxyURL that names no cluster: %v\n%s", err, out)
 	}
 	_, root := e2e.Caller(t)
-	a := p.agent()
+	a := p.startReadyAgent()
 	for _, via := range []string{"", "/bridge"} {
 		g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member1", Server: root + via + "/clusters/tenant"}
 		waittest.Until(t, "unlisted service is refused", func() bool {
@@ -310,7 +329,7 @@ func TestListedService(t *testing.T) {
 		})
 	}
 	a.kill()
-	p.agent("CLUSTERPASS_SERVICES=" + address)
+	p.startReadyAgent("CLUSTERPASS_SERVICES=" + address)
 	for _, via := range []string{"", "/bridge"} {
 		g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member1", Server: root + via + "/clusters/tenant"}
 		waittest.Until(t, "listed service is reachable", func() bool {
@@ -319,32 +338,42 @@ func TestListedService(t *testing.T) {
 	}
 }
 
-// TestAgentManifest holds: a real API server takes what join prints, also where pods must be restricted, and gives the agents no more
-// than their own Secret.
+// TestAgentManifest applies the manifest that join prints. If this fails, an API server refuses it, e.g. where pods
+// must be restricted, or the agents can read more than their own Secret.
 func TestAgentManifest(t *testing.T) {
-	const office = "http://agent:hunter2@proxy.example.com:3128"
+	const proxyURL = "http://agent:hunter2@proxy.example.com:3128"
 	e2e.Secrets.Secret("the proxy's user", "hunter2")
-	p := joinPrivate(t, "manifest", "--agent-proxy", office, "--agent-service", "a.example.com:443", "--agent-service", "b.example.com:6443")
+	p := joinPrivate(t, "manifest", "--agent-proxy", proxyURL, "--agent-service", "a.example.com:443", "--agent-service",
+		"b.example.com:6443")
 	d := e2e.Direct("member2")
-	d.Must(t, "label", "namespace", "clusterpass-system", "--overwrite", "pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
-	defer d.Must(t, "label", "namespace", "clusterpass-system", "pod-security.kubernetes.io/enforce-", "pod-security.kubernetes.io/warn-")
+	d.Must(t, "label", "namespace", "clusterpass-system", "--overwrite", "pod-security.kubernetes.io/enforce=restricted",
+		"pod-security.kubernetes.io/warn=restricted")
+	defer d.Must(t, "label", "namespace", "clusterpass-system", "pod-security.kubernetes.io/enforce-",
+		"pod-security.kubernetes.io/warn-")
 	d.Stdin = strings.NewReader(p.manifest)
 	r := d.Run(t, "apply", "-f", "-")
 	if r.Code != 0 || strings.Contains(r.Stderr, "PodSecurity") {
 		t.Fatalf("%v", r)
 	}
 	d.Stdin = nil
-	name := strings.TrimPrefix(strings.Fields(d.Must(t, "-n", "clusterpass-system", "get", "deployments", "-l", "clusterpass.io/cluster=manifest", "-o", "name"))[0], "deployment.apps/")
-	defer d.Must(t, "-n", "clusterpass-system", "delete", "deployment/"+name, "secret/"+name, "role/"+name, "rolebinding/"+name, "serviceaccount/"+name)
-	if got := d.Must(t, "-n", "clusterpass-system", "get", "deployment", name, "-o", "jsonpath={.spec.replicas}"); got != "2" {
+	name := strings.TrimPrefix(strings.Fields(d.Must(t, "-n", "clusterpass-system", "get", "deployments", "-l",
+		"clusterpass.io/cluster=manifest", "-o", "name"))[0], "deployment.apps/")
+	defer d.Must(t, "-n", "clusterpass-system", "delete", "deployment/"+name, "secret/"+name, "role/"+name, "rolebinding/"+
+		name, "serviceaccount/"+name)
+	if got := d.Must(t, "-n", "clusterpass-system", "get", "deployment", name, "-o",
+		"jsonpath={.spec.replicas}"); got != "2" {
 		t.Errorf("%s replicas", got)
 	}
-	got := d.Must(t, "-n", "clusterpass-system", "get", "deployment", name, "-o", `jsonpath={.spec.template.spec.containers[0].env[?(@.name=="HTTPS_PROXY")].valueFrom.secretKeyRef}`)
-	said := d.Must(t, "-n", "clusterpass-system", "get", "secret", name, "-o", `jsonpath={.data.https-proxy}`)
-	if way, err := base64.StdEncoding.DecodeString(said); err != nil || string(way) != office || !strings.Contains(got, `"key":"https-proxy"`) || strings.Count(p.manifest, "hunter2") > 0 {
+	got := d.Must(t, "-n", "clusterpass-system", "get", "deployment", name, "-o",
+		`jsonpath={.spec.template.spec.containers[0].env[?(@.name=="HTTPS_PROXY")].valueFrom.secretKeyRef}`)
+	encoded := d.Must(t, "-n", "clusterpass-system", "get", "secret", name, "-o", `jsonpath={.data.https-proxy}`)
+	if value, err := base64.StdEncoding.DecodeString(encoded); err != nil || string(value) != proxyURL ||
+		!strings.Contains(got, `"key":"https-proxy"`) || strings.Count(p.manifest, "hunter2") > 0 {
 		t.Errorf("the agents' proxy: %s, %v", got, err)
 	}
-	if got := d.Must(t, "-n", "clusterpass-system", "get", "deployment", name, "-o", `jsonpath={.spec.template.spec.containers[0].env[?(@.name=="CLUSTERPASS_SERVICES")].value}`); got != "a.example.com:443,b.example.com:6443" {
+	if got := d.Must(t, "-n", "clusterpass-system", "get", "deployment", name, "-o",
+		`jsonpath={.spec.template.spec.containers[0].env[?(@.name=="CLUSTERPASS_SERVICES")].value}`); got !=
+		"a.example.com:443,b.example.com:6443" {
 		t.Errorf("the agents' services: %q", got)
 	}
 	cfg := e2e.Clusters.Cluster("member2").RESTConfig()
@@ -375,12 +404,13 @@ func TestAgentManifest(t *testing.T) {
 		t.Errorf("one agent overwrites what another has stored: %v", err)
 	}
 	as := "--as=system:serviceaccount:clusterpass-system:" + name
-	for verb, may := range map[string]bool{"get secret/" + name: true, "patch secret/" + name: true, "list secrets": false, "get secret/other": false, "update secret/" + name: false, "get pods": false} {
+	for verb, may := range map[string]bool{"get secret/" + name: true, "patch secret/" + name: true, "list secrets": false,
+		"get secret/other": false, "update secret/" + name: false, "get pods": false} {
 		args := append(append([]string{"-n", "clusterpass-system", "auth", "can-i"}, strings.Fields(verb)...), as)
-		asked := func() bool { return strings.HasPrefix(d.Run(t, args...).Stdout, "yes") }
+		isAllowed := func() bool { return strings.HasPrefix(d.Run(t, args...).Stdout, "yes") }
 		if may {
-			waittest.Until(t, "agents may "+verb, asked)
-		} else if asked() {
+			waittest.Until(t, "agents may "+verb, isAllowed)
+		} else if isAllowed() {
 			t.Errorf("the agents may %s", verb)
 		}
 	}

@@ -29,50 +29,25 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
 )
 
-// TestRotationByTunnel holds, with the stores that there are on AWS and the configuration that the function has there: the credential of a
-// private cluster is rotated through its tunnel, and only through that.
+// TestRotationByTunnel rotates the credential of a private cluster, with the stores and the configuration of AWS. If
+// this fails, private clusters keep their credential, or the rotation bypasses the tunnel.
 func TestRotationByTunnel(t *testing.T) {
 	ctx := t.Context()
-	moto, front, _ := e2e.OnAWS(t)
+	moto, front, _ := e2e.StartAWS(t)
 	if out, err := e2e.CLI(t, "", "init", "--store", "aws:e2e"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
-	where := stores.Address{Kind: "aws", Where: "e2e"}
-	st, err := stores.Open(ctx, where)
+	store := stores.Address{Kind: "aws", Where: "e2e"}
+	st, err := stores.Open(ctx, store)
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	// A bridge, as far as agents go.
 	log := slog.New(slog.NewJSONHandler(e2e.Printed, nil))
-	door := httptest.NewUnstartedServer(nil)
-	url := "https://" + door.Listener.Addr().String()
-	bridge := agents.New(agents.Config{
-		Issuer: &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: url},
-		Keys:   passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: url, Log: log}),
-		Log:    log, Metrics: prometheus.NewRegistry(),
-	})
-	door.Config.Handler = bridge.Handler(http.NotFoundHandler())
-	door.StartTLS()
-	t.Cleanup(door.Close)
-	t.Cleanup(bridge.Close) // first: the door waits for agents
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := bridge.Listen(ln)
-	t.Cleanup(func() { _ = port.Close() })
-	to := clientcmdapi.NewConfig()
-	to.Clusters[kubeconfig.Own] = &clientcmdapi.Cluster{
-		Server: url, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: door.Certificate().Raw}),
-	}
-	file := filepath.Join(t.TempDir(), "gateway")
-	if err := clientcmd.WriteToFile(*to, file); err != nil {
-		t.Fatal(err)
-	}
-
-	p := &privateCluster{t: t, name: "rotated", member: e2e.Clusters.Cluster("member2"), gateway: file, store: []string{"--store", "aws:e2e"}}
-	p.join("--tunnel", "https://"+ln.Addr().String(), "--token-lifetime", "1h")
+	url, tunnelAddr, file := startAgentBridge(t, st, log)
+	p := &privateCluster{t: t, name: "rotated", member: e2e.Clusters.Cluster("member2"), gateway: file,
+		store: []string{"--store", "aws:e2e"}}
+	p.join("--tunnel", "https://"+tunnelAddr, "--token-lifetime", "1h")
 	all, err := (&registration.Registrar{Objects: st.Objects, Secrets: st.Secrets}).Clusters(ctx)
 	if err != nil || len(all) != 1 {
 		t.Fatalf("clusters %v, %v", all, err)
@@ -81,7 +56,8 @@ func TestRotationByTunnel(t *testing.T) {
 	manager := secretsmanager.NewFromConfig(mototest.Config(front.URL))
 	token := func() string {
 		t.Helper()
-		out, err := manager.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &secret, VersionStage: aws.String("AWSCURRENT")})
+		out, err := manager.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &secret,
+			VersionStage: aws.String("AWSCURRENT")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +72,7 @@ func TestRotationByTunnel(t *testing.T) {
 
 	rotator := func(url string) *rotate.Rotator {
 		t.Helper()
-		r, err := (&rotate.Config{Store: where, TokenLifetime: time.Hour, URL: config.URL(url)}).Open(ctx)
+		r, err := (&rotate.Config{Store: store, TokenLifetime: time.Hour, URL: config.URL(url)}).Open(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,34 +80,70 @@ func TestRotationByTunnel(t *testing.T) {
 		return r
 	}
 	id := e2e.BeginRotation(t, manager, secret, 1)
-	refused := func(r *rotate.Rotator, why string) {
+	expectError := func(r *rotate.Rotator, why string) {
 		t.Helper()
 		err := r.Handle(ctx, rotate.Event{Step: "createSecret", SecretID: secret, ClientRequestToken: id})
 		if err == nil || !strings.Contains(err.Error(), why) || token() != first {
 			t.Errorf("error %v, want one with %q", err, why)
 		}
 	}
-	refused(rotator(url), "none of its agents is connected")
-	p.agent()
-	refused(rotator(""), "CLUSTERPASS_URL")
-	refused(rotator("https://another.example.com"), "does not hold")
+	expectError(rotator(url), "none of its agents is connected")
+	p.startReadyAgent()
+	expectError(rotator(""), "CLUSTERPASS_URL")
+	expectError(rotator("https://another.example.com"), "does not hold")
 	e2e.EndRotation(t, manager, rotator(url), secret, id)
 	second := token()
 	e2e.RotateOnce(t, manager, rotator(url), secret, 2)
 	if third := token(); second == first || third == second {
 		t.Error("the credential stays as it is")
 	}
-	// The newest is good at the member, and still the account's that join made.
+	// The member accepts the newest credential as the service account that join created.
 	kc := filepath.Join(t.TempDir(), "rotated")
-	out, err := manager.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &secret, VersionStage: aws.String("AWSCURRENT")})
+	out, err := manager.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &secret,
+		VersionStage: aws.String("AWSCURRENT")})
 	if err == nil {
 		err = os.WriteFile(kc, []byte(*out.SecretString), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	who := e2e.Kubectl{Kubeconfig: kc, Context: "member2"}.Must(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+	who := e2e.Kubectl{Kubeconfig: kc, Context: "member2"}.Must(t, "auth", "whoami", "-o",
+		"jsonpath={.status.userInfo.username}")
 	if !strings.HasPrefix(who, "system:serviceaccount:clusterpass-system:clusterpass-rotated-") {
 		t.Errorf("it is %s", who)
 	}
+}
+
+// startAgentBridge starts the part of a bridge that serves agents. It returns its URL, the address of its tunnel port
+// and the path of a kubeconfig for it.
+func startAgentBridge(t *testing.T, st *stores.Stores, log *slog.Logger) (url, tunnelAddr, file string) {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(nil)
+	url = "https://" + srv.Listener.Addr().String()
+	bridge := agents.New(agents.Config{
+		Issuer: &passes.Issuer{Objects: st.Objects, Secrets: st.Secrets, URL: url},
+		Keys:   passes.NewVerifier(passes.Config{Objects: st.Objects, Secrets: st.Secrets, URL: url, Log: log}),
+		Log:    log, Metrics: prometheus.NewRegistry(),
+	})
+	srv.Config.Handler = bridge.Handler(http.NotFoundHandler())
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	t.Cleanup(bridge.Close) // before srv.Close, which waits for agents
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := bridge.Listen(ln)
+	t.Cleanup(func() { _ = port.Close() })
+	gatewayConfig := clientcmdapi.NewConfig()
+	gatewayConfig.Clusters[kubeconfig.Own] = &clientcmdapi.Cluster{
+		Server: url, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Bytes: srv.Certificate().Raw}),
+	}
+	file = filepath.Join(t.TempDir(), "gateway")
+	if err := clientcmd.WriteToFile(*gatewayConfig, file); err != nil {
+		t.Fatal(err)
+	}
+
+	return url, ln.Addr().String(), file
 }

@@ -22,8 +22,9 @@ func bearer(token string) string {
 	return "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token))
 }
 
-// TestPage holds: through the front door, with nothing but the token in its subprotocol, a page of an allowed origin follows a log,
-// watches and runs commands, in our protocol and in Kubernetes' own, until the token ends; nobody else does; and the token goes nowhere.
+// TestPage opens streams as a web page, whose only credential is the token in a subprotocol. If this fails, pages of
+// allowed origins cannot use streams until their token expires, or other pages can. The token must not reach a member
+// or a log.
 func TestPage(t *testing.T) {
 	p := e2e.NewBrowserPage(t)
 	pods := "/api/v1/namespaces/" + e2e.StreamPods(t, []string{"member1"}, "shell", "finite-a") + "/pods"
@@ -39,7 +40,7 @@ func TestPage(t *testing.T) {
 		}
 		return conn, resp.StatusCode
 	}
-	must := func(path, protocol string) *websocket.Conn {
+	mustOpen := func(path, protocol string) *websocket.Conn {
 		t.Helper()
 		conn, code := open(path, e2e.ConsoleOrigin, protocol, bearer(p.Token))
 		if code != http.StatusSwitchingProtocols {
@@ -47,16 +48,18 @@ func TestPage(t *testing.T) {
 		}
 		return conn
 	}
-	if got := read(must("/finite-a/log?follow=true", text)); got != "one|two|three" {
+	if got := readAll(mustOpen("/finite-a/log?follow=true", text)); got != "one|two|three" {
 		t.Errorf("log: %q", got)
 	}
-	if _, event, err := must("?watch=1&fieldSelector=metadata.name%3Dshell", text).ReadMessage(); err != nil || !strings.HasPrefix(string(event), `{"type":"ADDED"`) {
+	if _, event, err := mustOpen("?watch=1&fieldSelector=metadata.name%3Dshell", text).ReadMessage(); err != nil ||
+		!strings.HasPrefix(string(event), `{"type":"ADDED"`) {
 		t.Errorf("watch: %s, %v", event, err)
 	}
-	if got := read(must("/shell/exec?command=echo&command=hello&stdout=1", text)); got != "hello\n|" {
+	if got := readAll(mustOpen("/shell/exec?command=echo&command=hello&stdout=1", text)); got != "hello\n|" {
 		t.Errorf("exec: %q", got)
 	}
-	if got, end := answers(must("/shell/exec?command=echo&command=hello&stdout=1", "v5.channel.k8s.io"), asIs); got[1] != "hello\n" {
+	if got, end := readChannels(mustOpen("/shell/exec?command=echo&command=hello&stdout=1", "v5.channel.k8s.io"),
+		asIs); got[1] != "hello\n" {
 		t.Errorf("exec: %q, %s", got, end)
 	}
 
@@ -65,29 +68,38 @@ func TestPage(t *testing.T) {
 		protocols []string
 		want      int
 	}{
-		"a foreign page":                    {"https://evil.example.com", []string{text, bearer(p.Token)}, http.StatusForbidden},
-		"a foreign page, kubectl's way":     {"https://evil.example.com", []string{"v5.channel.k8s.io", bearer(p.Token)}, http.StatusForbidden},
-		"the page on another port":          {e2e.ConsoleOrigin + ":8443", []string{text, bearer(p.Token)}, http.StatusForbidden},
-		"no token":                          {e2e.ConsoleOrigin, []string{text}, http.StatusUnauthorized},
-		"a token that somebody else signed": {e2e.ConsoleOrigin, []string{text, bearer(e2e.NewIssuer(t, "page").Token(t, "page"))}, http.StatusUnauthorized},
-		"a token of nobody who may":         {e2e.ConsoleOrigin, []string{text, bearer(strings.Replace(p.Token, ".", "x.", 1))}, http.StatusUnauthorized},
-		"nothing but the token":             {e2e.ConsoleOrigin, []string{bearer(p.Token)}, http.StatusUnauthorized},
+		"a foreign page": {"https://evil.example.com", []string{text, bearer(p.Token)},
+			http.StatusForbidden},
+		"a foreign page, kubectl's way": {"https://evil.example.com", []string{"v5.channel.k8s.io", bearer(p.Token)},
+			http.StatusForbidden},
+		"the page on another port": {e2e.ConsoleOrigin + ":8443", []string{text, bearer(p.Token)},
+			http.StatusForbidden},
+		"no token": {e2e.ConsoleOrigin, []string{text}, http.StatusUnauthorized},
+		"a token that somebody else signed": {e2e.ConsoleOrigin,
+			[]string{text, bearer(e2e.NewIssuer(t, "page").Token(t, "page"))}, http.StatusUnauthorized},
+		"a token of nobody who may": {e2e.ConsoleOrigin, []string{text, bearer(strings.Replace(p.Token, ".", "x.", 1))},
+			http.StatusUnauthorized},
+		"nothing but the token": {e2e.ConsoleOrigin, []string{bearer(p.Token)}, http.StatusUnauthorized},
 	} {
 		if _, code := open("/shell/exec?command=true&stdout=1", tt.origin, tt.protocols...); code != tt.want {
 			t.Errorf("%s: %d, want %d", name, code, tt.want)
 		}
 	}
-	// The token is for the gateway: a member that got it could use it here.
-	for _, args := range [][]string{{"apply", "-f", "-"}, {"cluster", "add", "own", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--identity", "passthrough"}} {
-		if out, err := e2e.CLI(t, e2e.GrantYAML("own", "page"), append(args, "--store", "dir:"+filepath.Join(p.Gateway.Dir, "data"))...); err != nil {
+	// The gateway must not forward the token, because the member could use it here.
+	for _, args := range [][]string{{"apply", "-f", "-"},
+		{"cluster", "add", "own", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--identity",
+			"passthrough"}} {
+		if out, err := e2e.CLI(t, e2e.GrantYAML("own", "page"),
+			append(args, "--store", "dir:"+filepath.Join(p.Gateway.Dir, "data"))...); err != nil {
 			t.Fatalf("%s%v", out, err)
 		}
 	}
-	const refusal = `403 cluster "own" takes a bearer token of its own; what identifies you to the gateway (oidc) is not passed on`
+	const refusal = `403 cluster "own" takes a bearer token of its own; what identifies you to the gateway (oidc) is ` +
+		`not passed on`
 	waittest.Until(t, "token is refused for a passthrough cluster", func() bool {
 		return e2e.StatusOf(t, p.Gateway.Kubeconfig, "/clusters/own/version", &p.Token) == refusal
 	})
-	e2e.EndsInTime(t, p.Gateway, func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo {
+	e2e.CheckStreamsExpire(t, p.Gateway, func(t *testing.T, until time.Time) *clientcmdapi.AuthInfo {
 		t.Helper()
 		return &clientcmdapi.AuthInfo{Token: p.Issuer.TokenUntil(t, "page", until)}
 	})
@@ -96,18 +108,21 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestOwnToken holds: in a cluster of identity passthrough, the token in the subprotocol is the member's own, and it alone counts.
+// TestOwnToken sends a token of the member in the subprotocol, to a cluster with identity passthrough. If this fails,
+// pages cannot use such clusters, or have other rights there than the token's.
 func TestOwnToken(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	d := e2e.Direct("member1")
 	d.Must(t, "-n", ns, "create", "serviceaccount", "own-token")
 	d.Must(t, "-n", ns, "create", "rolebinding", "own-token", "--clusterrole=admin", "--serviceaccount="+ns+":own-token")
-	waittest.Until(t, "member knows the binding", func() bool { // the member knows the binding
-		return d.Run(t, "auth", "can-i", "create", "pods/exec", "-n", ns, "--as", "system:serviceaccount:"+ns+":own-token").Code == 0
+	waittest.Until(t, "member knows the binding", func() bool {
+		return d.Run(t, "auth", "can-i", "create", "pods/exec", "-n", ns, "--as", "system:serviceaccount:"+ns+
+			":own-token").Code == 0
 	})
 	token := strings.TrimSpace(d.Must(t, "-n", ns, "create", "token", "own-token"))
 	e2e.Secrets.Secret("the page's token", token)
-	if out, err := e2e.CLI(t, "", "cluster", "add", "own-token", "--kubeconfig", e2e.Clusters.KubeconfigFile(), "--context", "member1", "--identity", "passthrough"); err != nil {
+	if out, err := e2e.CLI(t, "", "cluster", "add", "own-token", "--kubeconfig", e2e.Clusters.KubeconfigFile(),
+		"--context", "member1", "--identity", "passthrough"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", "own-token") })
@@ -116,19 +131,24 @@ func TestOwnToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := e2e.Kubectl{Context: "c", Kubeconfig: e2e.WriteFile(t, fmt.Sprintf(
-		"{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], contexts: [{name: c, context: {cluster: c}}]}",
-		"https://"+e2e.HostOf(t, e2e.Shared(t).Kubeconfig)+"/clusters/own-token", base64.StdEncoding.EncodeToString(pass.CAData)))}
-	conn := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods/shell/exec?command=echo&command=hello&stdout=1", "v1.text.clusterpass.io", bearer(token))
-	if got := read(conn); got != "hello\n|" {
+		"{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}], "+
+			"contexts: [{name: c, context: {cluster: c}}]}",
+		"https://"+e2e.HostOf(t, e2e.Shared(t).Kubeconfig)+"/clusters/own-token",
+		base64.StdEncoding.EncodeToString(pass.CAData)))}
+	conn := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods/shell/exec?command=echo&command=hello&stdout=1",
+		"v1.text.clusterpass.io", bearer(token))
+	if got := readAll(conn); got != "hello\n|" {
 		t.Errorf("exec: %q", got)
 	}
-	_, resp, _ := e2e.DialWebsocketFrom(t, k, "/api/v1/namespaces/kube-system/pods?watch=1", "", "v1.text.clusterpass.io", bearer(token))
+	_, resp, _ := e2e.DialWebsocketFrom(t, k, "/api/v1/namespaces/kube-system/pods?watch=1", "", "v1.text.clusterpass.io",
+		bearer(token))
 	if resp == nil || resp.StatusCode != http.StatusForbidden {
 		t.Errorf("what the member does not allow: %v", resp)
 	}
 }
 
-// TestPythonExample runs the Python of docs/guide/streams.md as it is printed there, except for the gateway's address.
+// TestPythonExample runs the Python example of docs/guide/streams.md with another address. If this fails, the documentation
+// is wrong.
 func TestPythonExample(t *testing.T) {
 	python, err := mototest.Python("websockets")
 	if err != nil {

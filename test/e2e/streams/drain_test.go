@@ -80,11 +80,12 @@ func (b *balancer) carry(c net.Conn) {
 	<-done
 }
 
-// TestDrainLeavesNoGap holds: while one gateway drains and another takes over, an informer misses no object and sees none twice,
-// no watch error is reported to it, and no event is torn.
+// TestDrainLeavesNoGap drains one gateway while another accepts new connections. If this fails, an informer misses or
+// repeats objects during an upgrade, or reads a truncated event.
 func TestDrainLeavesNoGap(t *testing.T) {
 	dir := t.TempDir()
-	first := e2e.StartGateway(t, dir, server.Inline, func(cfg *server.Config) { cfg.DrainTimeout = time.Minute }) // ends before, once nothing is open
+	// The timeout is a limit. The gateway ends as soon as no stream is open.
+	first := e2e.StartGateway(t, dir, server.Inline, func(cfg *server.Config) { cfg.DrainTimeout = time.Minute })
 	firstAddr := e2e.HostOf(t, first.Kubeconfig)
 	second := e2e.StartGateway(t, dir, server.Inline)
 	t.Cleanup(func() { second.Stop(); <-second.Stopped })
@@ -99,7 +100,7 @@ func TestDrainLeavesNoGap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	withoutGap(t, cfg, func() {
+	checkNoGap(t, cfg, func() {
 		b.set(secondAddr)
 		first.Stop()
 		if err := <-first.Stopped; err != nil {
@@ -108,31 +109,31 @@ func TestDrainLeavesNoGap(t *testing.T) {
 	})
 }
 
-// withoutGap runs an informer on member1, through a gateway, and fails where it misses an object, sees one twice, or is told of an error
-// while something happens to the gateway, which ends watches. Objects are made before, all the while, and after. An informer says nothing
-// of an event that is torn: it asks again. So there is a watch beside it that is read as it comes.
-func withoutGap(t *testing.T, cfg *rest.Config, happens func()) {
+// checkNoGap runs an informer on member1 through a gateway while disrupt ends the gateway's watches. Objects are
+// created before, during and after that. The test fails if the informer misses or repeats an object, or has an error.
+// An informer does not report a truncated event, so the function also reads a watch itself.
+func checkNoGap(t *testing.T, cfg *rest.Config, disrupt func()) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	directly, err := kubernetes.NewForConfig(e2e.Clusters.Cluster("member1").RESTConfig())
+	direct, err := kubernetes.NewForConfig(e2e.Clusters.Cluster("member1").RESTConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
 	namespace := e2e.NewNamespace(t, "member1")
 	var (
-		mu     sync.Mutex
-		seen   = map[string]int{}
-		faults []string
+		mu          sync.Mutex
+		seen        = map[string]int{}
+		watchErrors []string
 	)
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
 	maps := factory.Core().V1().ConfigMaps().Informer()
 	_ = maps.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		faults = append(faults, err.Error())
+		watchErrors = append(watchErrors, err.Error())
 	})
 	_, err = maps.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
 		mu.Lock()
@@ -148,22 +149,63 @@ func withoutGap(t *testing.T, cfg *rest.Config, happens func()) {
 	if !cache.WaitForCacheSync(ctx.Done(), maps.HasSynced) {
 		t.Fatal("the informer does not synchronise")
 	}
-	made := 0
+	created := 0
 	create := func() error {
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", made)}}
-		made++
-		_, err := directly.CoreV1().ConfigMaps(namespace).Create(t.Context(), cm, metav1.CreateOptions{})
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", created)}}
+		created++
+		_, err := direct.CoreV1().ConfigMaps(namespace).Create(t.Context(), cm, metav1.CreateOptions{})
 		return err
 	}
-	some := func() {
+	createSome := func() {
 		for range 50 {
 			if err := create(); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	some()
-	stop, stopped := make(chan struct{}), make(chan error, 1)
+	createSome()
+	stop, stopped := createRepeatedly(create)
+	rawWatch := readRawWatch(t, client, namespace)
+	disrupt()
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	expectWholeWatch(t, rawWatch)
+	createSome()
+	e2e.Within(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(seen) > created // seen also has the ConfigMap of the cluster's CA
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	for i := range created {
+		if got := seen[fmt.Sprintf("c%d", i)]; got != 1 {
+			t.Errorf("c%d was added %d times", i, got)
+		}
+	}
+	if len(watchErrors) > 0 {
+		t.Errorf("the informer was told of %q", watchErrors)
+	}
+}
+
+// expectWholeWatch waits for the result of readRawWatch.
+func expectWholeWatch(t *testing.T, rawWatch <-chan error) {
+	t.Helper()
+	select {
+	case err := <-rawWatch:
+		if err != nil {
+			t.Errorf("a watch of the gateway that drained is torn: %v", err)
+		}
+	case <-time.After(2 * time.Minute):
+		t.Error("a watch of the gateway that drained does not end")
+	}
+}
+
+// createRepeatedly calls create 100 times a second until stop is closed. stopped receives its error or nil.
+func createRepeatedly(create func() error) (stop chan<- struct{}, stopped <-chan error) {
+	stopping, result := make(chan struct{}), make(chan error, 1)
 	go func() {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
@@ -171,59 +213,38 @@ func withoutGap(t *testing.T, cfg *rest.Config, happens func()) {
 			select {
 			case <-tick.C:
 				if err := create(); err != nil {
-					stopped <- err
+					result <- err
 					return
 				}
-			case <-stop:
-				stopped <- nil
+			case <-stopping:
+				result <- nil
 				return
 			}
 		}
 	}()
-	raw, err := client.CoreV1().RESTClient().Get().Namespace(namespace).Resource("configmaps").Param("watch", "1").SetHeader("Accept", "application/json").Stream(t.Context())
+	return stopping, result
+}
+
+// readRawWatch opens a watch of ConfigMaps. The channel receives an error if the watch ends within an event, else nil.
+func readRawWatch(t *testing.T, client kubernetes.Interface, namespace string) <-chan error {
+	t.Helper()
+	raw, err := client.CoreV1().RESTClient().Get().Namespace(namespace).Resource("configmaps").Param("watch",
+		"1").SetHeader("Accept", "application/json").Stream(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = raw.Close() }()
+	t.Cleanup(func() { _ = raw.Close() })
 	events := bufio.NewReader(raw)
 	if _, err := events.ReadBytes('\n'); err != nil {
 		t.Fatal(err)
 	}
-	whole := make(chan error, 1)
+	rawWatch := make(chan error, 1)
 	go func() {
 		all, err := io.ReadAll(events)
 		if err == nil && len(all) > 0 && !bytes.HasSuffix(all, []byte("}\n")) {
 			err = fmt.Errorf("it ends with %q", all[max(0, len(all)-100):])
 		}
-		whole <- err
+		rawWatch <- err
 	}()
-	happens()
-	close(stop)
-	if err := <-stopped; err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-whole:
-		if err != nil {
-			t.Errorf("a watch of the gateway that drained is torn: %v", err)
-		}
-	case <-time.After(2 * time.Minute):
-		t.Error("a watch of the gateway that drained does not end")
-	}
-	some()
-	e2e.Within(t, func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(seen) > made // and the cluster's CA
-	})
-	mu.Lock()
-	defer mu.Unlock()
-	for i := range made {
-		if got := seen[fmt.Sprintf("c%d", i)]; got != 1 {
-			t.Errorf("c%d was added %d times", i, got)
-		}
-	}
-	if len(faults) > 0 {
-		t.Errorf("the informer was told of %q", faults)
-	}
+	return rawWatch
 }

@@ -1,4 +1,4 @@
-// Package streams_test drives what streams: exec, attach, logs -f, port-forward and watches of one cluster.
+// Package streams_test tests the streams of one cluster: exec, attach, logs -f, port-forward and watches.
 package streams_test
 
 import (

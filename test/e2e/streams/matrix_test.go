@@ -22,10 +22,10 @@ func eachDialect(t *testing.T, pods []string, test func(t *testing.T, bin, ns st
 	for _, cluster := range e2e.Members {
 		ns := e2e.StreamPods(t, []string{cluster}, pods...)
 		for version, bin := range e2e.Kubectls() {
-			for _, dia := range e2e.Dialects {
-				t.Run(fmt.Sprintf("%s/%s/%s", cluster, version, dia.Name), func(t *testing.T) {
+			for _, dialect := range e2e.Dialects {
+				t.Run(fmt.Sprintf("%s/%s/%s", cluster, version, dialect.Name), func(t *testing.T) {
 					d, g := e2e.Direct(cluster), e2e.Through(t, cluster)
-					d.Env, g.Env = dia.Env, dia.Env
+					d.Env, g.Env = dialect.Env, dialect.Env
 					test(t, bin, ns, d, g)
 				})
 			}
@@ -33,8 +33,8 @@ func eachDialect(t *testing.T, pods []string, test func(t *testing.T, bin, ns st
 	}
 }
 
-// bothWays runs a test for every kubectl, dialect and cluster, directly and through the gateway.
-func bothWays(t *testing.T, test func(t *testing.T, bin, ns string, k e2e.Kubectl)) {
+// directlyAndThrough runs a test for every kubectl, dialect and cluster, directly and through the gateway.
+func directlyAndThrough(t *testing.T, test func(t *testing.T, bin, ns string, k e2e.Kubectl)) {
 	t.Helper()
 	eachDialect(t, []string{"shell"}, func(t *testing.T, bin, ns string, d, g e2e.Kubectl) {
 		t.Run("directly", func(t *testing.T) { test(t, bin, ns, d) })
@@ -42,8 +42,8 @@ func bothWays(t *testing.T, test func(t *testing.T, bin, ns string, k e2e.Kubect
 	})
 }
 
-// TestStreamsThatEnd compares commands that stream and come to an end, directly and through the gateway: exit code and every byte
-// of both outputs.
+// TestStreamsThatEnd compares exit code and output of streaming commands directly and through the gateway. If this
+// fails, a command's output is incomplete at the gateway, or its exit code is wrong.
 func TestStreamsThatEnd(t *testing.T) {
 	tests := []struct {
 		stdin string
@@ -73,15 +73,15 @@ func TestStreamsThatEnd(t *testing.T) {
 		d.Apply(t, e2e.Deployment, "-n", ns)
 		d.Must(t, "-n", ns, "rollout", "status", "deployment/idle", "--timeout=4m")
 		for _, tt := range tests {
-			e2e.SameEnd(t, bin, d, g, tt.stdin, append([]string{"-n", ns}, tt.args...)...)
+			e2e.CheckSameResult(t, bin, d, g, tt.stdin, append([]string{"-n", ns}, tt.args...)...)
 		}
 	})
 }
 
-// TestTerminal holds: exec -it has a terminal of the client's size, follows its resizing, and carries keys and the exit code, as it does
-// directly.
+// TestTerminal runs exec -it with a terminal, which it resizes. If this fails, interactive programs have the wrong
+// size, lose input or return the wrong exit code.
 func TestTerminal(t *testing.T) {
-	bothWays(t, func(t *testing.T, bin, ns string, k e2e.Kubectl) {
+	directlyAndThrough(t, func(t *testing.T, bin, ns string, k e2e.Kubectl) {
 		cmd := k.Command(t.Context(), t, bin, "-n", ns, "exec", "-it", "shell", "--", "sh")
 		cmd.SysProcAttr = nil // pty makes a session of its own
 		cmd.Cancel = nil
@@ -96,38 +96,38 @@ func TestTerminal(t *testing.T) {
 			defer close(copied)
 			_, _ = io.Copy(out, tty)
 		}()
-		say := func(format string, args ...any) {
+		write := func(format string, args ...any) {
 			if _, err := fmt.Fprintf(tty, format, args...); err != nil {
 				t.Fatal(err)
 			}
 		}
-		hear := func(want string) {
+		waitForOutput := func(want string) {
 			t.Helper()
 			if !e2e.Within(t, func() bool { return strings.Contains(out.String(), want) }) {
 				t.Fatalf("no %q in\n%s", want, out)
 			}
 		}
-		asked := 0
-		hearSize := func(want string) { // sizes take a way of their own
+		attempts := 0
+		waitForSize := func(want string) { // a size has its own stream, so it may arrive after input
 			t.Helper()
 			found := e2e.Within(t, func() bool {
-				asked++
-				say("echo %d: $(stty size)\n", asked)
-				hear(fmt.Sprintf("%d: ", asked))
+				attempts++
+				write("echo %d: $(stty size)\n", attempts)
+				waitForOutput(fmt.Sprintf("%d: ", attempts))
 				return strings.Contains(out.String(), want)
 			})
 			if !found {
 				t.Fatalf("no size %s in\n%s", want, out)
 			}
 		}
-		say("tty -s && echo terminal=$((1+1))\n")
-		hear("terminal=2")
-		hearSize("33 111")
+		write("tty -s && echo terminal=$((1+1))\n")
+		waitForOutput("terminal=2")
+		waitForSize("33 111")
 		if err := pty.Setsize(tty, &pty.Winsize{Rows: 44, Cols: 122}); err != nil {
 			t.Fatal(err)
 		}
-		hearSize("44 122")
-		say("exit 5\n")
+		waitForSize("44 122")
+		write("exit 5\n")
 		err = cmd.Wait()
 		_ = tty.Close()
 		<-copied
@@ -137,13 +137,14 @@ func TestTerminal(t *testing.T) {
 	})
 }
 
-// TestFollowing holds: watches, followed logs and attached terminals deliver as things happen, as they do directly.
+// TestFollowing reads watches, followed logs and attached terminals directly and through the gateway. If this fails,
+// events and lines arrive late or only at the end.
 func TestFollowing(t *testing.T) {
 	pods := []string{"shell", "reader", "talker-a", "talker-b"}
 	eachDialect(t, pods, func(t *testing.T, bin, ns string, d, g e2e.Kubectl) {
-		ways := []e2e.Kubectl{d, g}
+		clients := []e2e.Kubectl{d, g}
 		var watches, logs, attached []*e2e.Session
-		for _, k := range ways {
+		for _, k := range clients {
 			watches = append(watches, k.Start(t, bin, "-n", ns, "get", "pods", "-w", "-L", "moved"))
 			logs = append(logs, k.Start(t, bin, "-n", ns, "logs", "-f", "-l", "app=talker", "--prefix", "--since=1s"))
 			attached = append(attached, k.Start(t, bin, "-n", ns, "attach", "-i", "reader"))
@@ -153,7 +154,7 @@ func TestFollowing(t *testing.T) {
 			watch.Line("shell")
 		}
 		d.Must(t, "-n", ns, "label", "pod", "shell", "--overwrite", "moved="+label)
-		for i := range ways {
+		for i := range clients {
 			watches[i].Line(label)
 			logs[i].Line("[pod/talker-a/talker] a ")
 			logs[i].Line("[pod/talker-b/talker] b ")
@@ -167,7 +168,7 @@ func TestFollowing(t *testing.T) {
 	})
 }
 
-// TestFollowedLogIsWhole holds: no line is lost or doubled.
+// TestFollowedLogIsWhole counts the lines of a followed log. If this fails, the gateway loses or repeats lines.
 func TestFollowedLogIsWhole(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "talker-a")
 	s := e2e.Through(t, "member1").Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "logs", "-f", "talker-a")
@@ -178,15 +179,18 @@ func TestFollowedLogIsWhole(t *testing.T) {
 	}
 }
 
-// TestRollout follows a rollout as it goes on, to the same end as directly.
+// TestRollout follows a rollout directly and through the gateway. If this fails, rollout status hangs or has another
+// result.
 func TestRollout(t *testing.T) {
 	for _, cluster := range e2e.Members {
 		for version, bin := range e2e.Kubectls() {
 			t.Run(cluster+"/"+version, func(t *testing.T) {
 				g, ns := e2e.Through(t, cluster), e2e.NewNamespace(t, cluster)
 				g.Apply(t, e2e.Deployment, "-n", ns)
-				d, r := e2e.RunTogether(t, bin, e2e.Direct(cluster), g, "", "-n", ns, "rollout", "status", "deployment/idle", "--timeout=4m")
-				last := func(r e2e.Result) string { return r.Stdout[strings.LastIndex(strings.TrimSpace(r.Stdout), "\n")+1:] } // how often it is told of progress is chance
+				d, r := e2e.RunTogether(t, bin, e2e.Direct(cluster), g, "", "-n", ns, "rollout", "status", "deployment/idle",
+					"--timeout=4m")
+				// The number of progress lines varies.
+				last := func(r e2e.Result) string { return r.Stdout[strings.LastIndex(strings.TrimSpace(r.Stdout), "\n")+1:] }
 				if d.Code != 0 || r.Code != 0 || last(d) != last(r) || !strings.Contains(last(r), "successfully rolled out") {
 					t.Errorf("directly: %v\nthrough the gateway: %v", d, r)
 				}
@@ -195,17 +199,20 @@ func TestRollout(t *testing.T) {
 	}
 }
 
-// TestDebug holds: a container that is put into a running pod is talked to as it is directly.
+// TestDebug runs kubectl debug in a running pod. If this fails, users cannot attach to an ephemeral container.
 func TestDebug(t *testing.T) {
 	eachDialect(t, []string{"shell"}, func(t *testing.T, bin, ns string, d, g e2e.Kubectl) {
-		r := e2e.SameEnd(t, bin, d, g, "it\n", "-n", ns, "debug", "shell", "-i", "--quiet", "--image=any", "--", "sh", "-c", "read x; echo debugged $x; sleep 1")
+		r := e2e.CheckSameResult(t, bin, d, g, "it\n", "-n", ns, "debug", "shell", "-i", "--quiet", "--image=any", "--", "sh",
+			"-c",
+			"read x; echo debugged $x; sleep 1")
 		if !strings.Contains(r.Stdout, "debugged it\n") {
 			t.Errorf("debug: %v", r)
 		}
 	})
 }
 
-// TestKubectlProxy holds: kubectl proxy on top of the gateway carries calls and watches as on top of the cluster.
+// TestKubectlProxy sends requests and watches through kubectl proxy. If this fails, tools behind kubectl proxy do not
+// work at the gateway.
 func TestKubectlProxy(t *testing.T) {
 	for _, cluster := range e2e.Members {
 		ns := e2e.StreamPods(t, []string{cluster}, "finite-a")
@@ -233,14 +240,16 @@ func TestKubectlProxy(t *testing.T) {
 					}
 					return string(body)
 				}
-				for _, path := range []string{"/finite-a", "?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dfinite-a", "/finite-a/log?follow=true"} {
+				for _, path := range []string{"/finite-a", "?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dfinite-a",
+					"/finite-a/log?follow=true"} {
 					var d, g string
 					t.Cleanup(func() {
 						if t.Failed() {
 							t.Logf("%s\ndirectly: %s\nthrough the gateway: %s", path, d, g)
 						}
 					})
-					waittest.Until(t, "same answer of "+path, func() bool { // within its second, a slow API server shows nothing
+					// a slow API server may send nothing within the watch's second
+					waittest.Until(t, "same answer of "+path, func() bool {
 						path := "/api/v1/namespaces/" + ns + "/pods" + path
 						d, g = read(urls[0]+path), read(urls[1]+path)
 						return d == g && d != ""
@@ -251,10 +260,11 @@ func TestKubectlProxy(t *testing.T) {
 	}
 }
 
-// TestPortForward holds: several connections at once, each with its own bytes and its own end, as it is directly.
+// TestPortForward opens several connections at once. If this fails, connections mix their bytes, or end with each
+// other.
 func TestPortForward(t *testing.T) {
 	port := e2e.EchoServer(t)
-	bothWays(t, func(t *testing.T, bin, ns string, k e2e.Kubectl) {
+	directlyAndThrough(t, func(t *testing.T, bin, ns string, k e2e.Kubectl) {
 		_, addr := e2e.PortForward(t, k, bin, ns, port)
 		var wg sync.WaitGroup
 		for i := range 5 {

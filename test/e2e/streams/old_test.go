@@ -28,9 +28,9 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// oldMember puts a proxy that refuses websockets in front of member1 and registers it as another cluster. It returns kubectl's
-// way to it through the gateway, and how often the member was asked for a websocket.
-func oldMember(t *testing.T, name string) (e2e.Kubectl, *atomic.Int64) {
+// registerOldMember registers a proxy of member1 that refuses websockets as another cluster. It returns kubectl for
+// that cluster through the gateway, and the number of refused websockets.
+func registerOldMember(t *testing.T, name string) (e2e.Kubectl, *atomic.Int64) {
 	t.Helper()
 	cfg := e2e.Clusters.Cluster("member1").RESTConfig()
 	cfg.NextProtos = []string{"http/1.1"}
@@ -42,14 +42,15 @@ func oldMember(t *testing.T, name string) (e2e.Kubectl, *atomic.Int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var asked atomic.Int64
-	rp := &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), Rewrite: func(r *httputil.ProxyRequest) {
+	var refused atomic.Int64
+	rp := &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler,
+		0), Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(target)
 		r.Out.Header.Del("Authorization")
 	}}
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-			asked.Add(1)
+			refused.Add(1)
 			http.Error(w, "no websockets here", http.StatusForbidden)
 			return
 		}
@@ -63,42 +64,47 @@ func oldMember(t *testing.T, name string) (e2e.Kubectl, *atomic.Int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reg := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects, Policy: cluster.DialPolicy{AllowLoopback: true}}
-	_, err = reg.Register(t.Context(), registration.Request{Name: name, Replace: true, Identity: "impersonate", SkipCheck: true, Kubeconfig: secrets.NewValue(fmt.Appendf(nil,
-		`{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
+	reg := registration.Registrar{Secrets: st.Secrets, Objects: st.Objects,
+		Policy: cluster.DialPolicy{AllowLoopback: true}}
+	_, err = reg.Register(t.Context(), registration.Request{Name: name, Replace: true, Identity: "impersonate",
+		SkipCheck: true, Kubeconfig: secrets.NewValue(fmt.Appendf(nil,
+			`{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
 clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %q}}], users: [{name: u, user: {token: any}}]}`,
-		srv.URL, base64.StdEncoding.EncodeToString(ca)))})
+			srv.URL, base64.StdEncoding.EncodeToString(ca)))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = e2e.CLI(t, "", "cluster", "remove", name) })
-	// A pass whose only context is the old member's.
+	// This kubeconfig has only the old member's context.
 	pass, err := os.ReadFile(e2e.Shared(t).Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "pass")
-	if err := os.WriteFile(path, bytes.ReplaceAll(pass, []byte("/clusters/member1"), []byte("/clusters/"+name)), 0o600); err != nil {
+	if err := os.WriteFile(path, bytes.ReplaceAll(pass, []byte("/clusters/member1"), []byte("/clusters/"+name)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	return e2e.Kubectl{Kubeconfig: path, Context: "member1", Env: e2e.Dialects[0].Env}, &asked
+	return e2e.Kubectl{Kubeconfig: path, Context: "member1", Env: e2e.Dialects[0].Env}, &refused
 }
 
-// kubeletsWords takes away what kube-apiserver's own translation of v5 adds to the kubelet's words.
-var kubeletsWords = strings.NewReplacer(
-	`"metadata":{},`, "", "command terminated with exit code", "exit code", "Internal error occurred: Internal error occurred:", "Internal error occurred:",
+// kubeletText removes the text that kube-apiserver's translation of v5 adds to the kubelet's errors.
+var kubeletText = strings.NewReplacer(
+	`"metadata":{},`, "", "command terminated with exit code", "exit code",
+	"Internal error occurred: Internal error occurred:", "Internal error occurred:",
 )
 
-// TestOldMember holds: a member that takes no websockets is reached by clients that speak nothing else, with the same results; and
-// it is not asked for websockets again and again.
+// TestOldMember calls a member without websockets by clients that have only websockets. If this fails, current clients
+// cannot use older clusters, or each request first tries a websocket.
 func TestOldMember(t *testing.T) {
-	began := time.Now()
+	start := time.Now()
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell", "reader")
-	k, asked := oldMember(t, "old")
+	k, refused := registerOldMember(t, "old")
 	exec := func(query url.Values) string {
 		return "/api/v1/namespaces/" + ns + "/pods/shell/exec?" + query.Encode()
 	}
-	failing := exec(url.Values{"command": {"sh", "-c", "read x; echo got $x; echo bad >&2; exit 3"}, "stdout": {"1"}, "stderr": {"1"}, "stdin": {"1"}})
+	failing := exec(url.Values{"command": {"sh", "-c", "read x; echo got $x; echo bad >&2; exit 3"}, "stdout": {"1"},
+		"stderr": {"1"}, "stdin": {"1"}})
 	for _, tt := range []struct {
 		protocol string
 		stdin    byte
@@ -115,47 +121,20 @@ func TestOldMember(t *testing.T) {
 			var got [2]string
 			for i, k := range []e2e.Kubectl{e2e.Direct("member1"), k} {
 				conn := e2e.DialWebsocket(t, k, failing, tt.protocol)
-				if err := conn.WriteMessage(websocket.BinaryMessage, append([]byte{tt.stdin}, tt.encode([]byte("hello\n"))...)); err != nil {
+				if err := conn.WriteMessage(websocket.BinaryMessage,
+					append([]byte{tt.stdin}, tt.encode([]byte("hello\n"))...)); err != nil {
 					t.Fatal(err)
 				}
-				channels, _ := answers(conn, tt.decode)
+				channels, _ := readChannels(conn, tt.decode)
 				got[i] = fmt.Sprint(conn.Subprotocol(), channels)
 			}
-			if got[0] = kubeletsWords.Replace(got[0]); got[0] != got[1] || !strings.Contains(got[1], "got hello") {
+			if got[0] = kubeletText.Replace(got[0]); got[0] != got[1] || !strings.Contains(got[1], "got hello") {
 				t.Errorf("directly: %s\ntranslated: %s", got[0], got[1])
 			}
 		})
 	}
 	t.Run("kubectl", func(t *testing.T) {
-		d := e2e.Direct("member1")
-		for _, tt := range []struct {
-			stdin string
-			args  []string
-		}{
-			{"", []string{"exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; exit 7"}},
-			{"one\ntwo\n", []string{"exec", "-i", "shell", "--", "cat"}},
-			{"unread", []string{"exec", "-i", "shell", "--", "true"}},
-			{"", []string{"exec", "nosuchpod", "--", "true"}},
-			{"", []string{"exec", "shell", "--", "nosuchcommand"}},
-		} {
-			args := append([]string{"-n", ns}, tt.args...)
-			var dr, gr e2e.Result
-			same := func() bool {
-				dr, gr = d.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(tt.stdin), args...), k.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(tt.stdin), args...)
-				return dr.Code == gr.Code && dr.Stdout == gr.Stdout && kubeletsWords.Replace(e2e.Normalize(dr.Stderr)) == kubeletsWords.Replace(e2e.Normalize(gr.Stderr))
-			}
-			alike := same()
-			// A command that ends before its stdin may lose its verdict in kube-apiserver, by SPDY, either way.
-			for deadline := time.Now().Add(e2e.Patience); !alike && time.Now().Before(deadline) && tt.stdin == "unread"; {
-				alike = same()
-			}
-			if !alike {
-				t.Errorf("kubectl %v\ndirectly: %v\ntranslated: %v", args, dr, gr)
-			}
-		}
-		attach := k.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "attach", "-i", "reader")
-		_, _ = fmt.Fprintln(attach.Stdin, "translated")
-		attach.Line("got translated")
+		checkOldMemberCommands(t, k, ns)
 	})
 	t.Run("transfer", func(t *testing.T) {
 		data := make([]byte, 30<<20)
@@ -171,8 +150,45 @@ func TestOldMember(t *testing.T) {
 			}
 		}
 	})
-	const remembered = 5 * time.Minute                                    // that a member takes none
-	if n := asked.Load(); n > 4*(1+int64(time.Since(began)/remembered)) { // exec, attach, port-forward, and an answer for a pod that is not there
+	const remembered = 5 * time.Minute // how long the gateway remembers that a member has no websockets
+	// One each for exec, attach, port-forward and an unknown pod.
+	if n := refused.Load(); n > 4*(1+int64(time.Since(start)/remembered)) {
 		t.Errorf("the member was asked for websockets %d times", n)
 	}
+}
+
+// checkOldMemberCommands compares commands at the old member with the same commands directly.
+func checkOldMemberCommands(t *testing.T, k e2e.Kubectl, ns string) {
+	t.Helper()
+	d := e2e.Direct("member1")
+	for _, tt := range []struct {
+		stdin string
+		args  []string
+	}{
+		{"", []string{"exec", "shell", "--", "sh", "-c", "echo out; echo err >&2; exit 7"}},
+		{"one\ntwo\n", []string{"exec", "-i", "shell", "--", "cat"}},
+		{"unread", []string{"exec", "-i", "shell", "--", "true"}},
+		{"", []string{"exec", "nosuchpod", "--", "true"}},
+		{"", []string{"exec", "shell", "--", "nosuchcommand"}},
+	} {
+		args := append([]string{"-n", ns}, tt.args...)
+		var dr, gr e2e.Result
+		runBoth := func() bool {
+			dr, gr = d.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(tt.stdin), args...),
+				k.RunWith(t, e2e.Clusters.BuiltKubectl(), strings.NewReader(tt.stdin), args...)
+			return dr.Code == gr.Code && dr.Stdout == gr.Stdout &&
+				kubeletText.Replace(e2e.Normalize(dr.Stderr)) == kubeletText.Replace(e2e.Normalize(gr.Stderr))
+		}
+		equal := runBoth()
+		// By SPDY, kube-apiserver may lose the exit code of a command that ends before its stdin.
+		for deadline := time.Now().Add(e2e.Patience); !equal && time.Now().Before(deadline) && tt.stdin == "unread"; {
+			equal = runBoth()
+		}
+		if !equal {
+			t.Errorf("kubectl %v\ndirectly: %v\ntranslated: %v", args, dr, gr)
+		}
+	}
+	attach := k.Start(t, e2e.Clusters.BuiltKubectl(), "-n", ns, "attach", "-i", "reader")
+	_, _ = fmt.Fprintln(attach.Stdin, "translated")
+	attach.Line("got translated")
 }

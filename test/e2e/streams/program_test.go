@@ -21,19 +21,22 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestBridgeProgram holds for the program as it is run: two bridges behind a balancer, of which first one and then the other is told to
-// end.
+// TestBridgeProgram runs two bridges behind a load balancer and stops one after the other. If this fails, a deployment
+// of the bridge breaks watches or sessions.
 func TestBridgeProgram(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	bin := e2e.Program(t, "websocket-bridge", "websocket-bridge")
 	const delay = 2 * time.Second
 	first := e2e.StartBridgeProgram(t, bin, "CLUSTERPASS_DRAIN_DELAY="+delay.String(), "CLUSTERPASS_DRAIN_TIMEOUT=110s")
-	second := e2e.StartBridgeProgram(t, bin, "CLUSTERPASS_DRAIN_DELAY=100ms", "CLUSTERPASS_DRAIN_TIMEOUT=16s") // of which farewells have 4
+	// The bridge reserves 4 seconds of the timeout to close streams.
+	second := e2e.StartBridgeProgram(t, bin, "CLUSTERPASS_DRAIN_DELAY=100ms", "CLUSTERPASS_DRAIN_TIMEOUT=16s")
 	pass, err := os.ReadFile(e2e.Shared(t).Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := e2e.Kubectl{Context: "member1", Kubeconfig: e2e.WriteFile(t, strings.ReplaceAll(string(pass), e2e.HostOf(t, e2e.Shared(t).Kubeconfig), e2e.BridgeFront(t, first, second)))}
+	k := e2e.Kubectl{Context: "member1",
+		Kubeconfig: e2e.WriteFile(t, strings.ReplaceAll(string(pass), e2e.HostOf(t, e2e.Shared(t).Kubeconfig),
+			e2e.BridgeFront(t, first, second)))}
 	cfg, err := clientcmd.BuildConfigFromFlags("", k.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -42,21 +45,21 @@ func TestBridgeProgram(t *testing.T) {
 	_, _ = fmt.Fprintln(shell.Stdin, "before")
 	shell.Line("before")
 
-	withoutGap(t, cfg, func() {
+	checkNoGap(t, cfg, func() {
 		waittest.Until(t, "bridge counts its streams", func() bool {
 			return first.Metric(`clusterpass_streams_open{cluster="member1",kind="exec"}`) == "1" &&
 				first.Metric(`clusterpass_streams_open{cluster="member1",kind="watch"}`) == "2"
 		})
-		told := time.Now()
+		signalled := time.Now()
 		_ = first.Cmd.Process.Signal(syscall.SIGTERM)
 		waittest.Until(t, "bridge is draining", func() bool {
-			code, _ := first.Ask("/readyz")
+			code, _ := first.Get("/readyz")
 			return code == http.StatusServiceUnavailable
 		})
 		conn, err := tls.Dial("tcp", first.Addr, &tls.Config{InsecureSkipVerify: true}) // its own certificate
 		if err == nil {
 			_ = conn.Close()
-		} else if time.Since(told) < delay {
+		} else if time.Since(signalled) < delay {
 			t.Errorf("calls are refused before anybody could notice: %v", err)
 		}
 		waittest.Until(t, "watches have ended", func() bool {
@@ -69,7 +72,8 @@ func TestBridgeProgram(t *testing.T) {
 	}
 	_, _ = fmt.Fprintln(shell.Stdin, "while it drains")
 	shell.Line("while it drains")
-	if code, text := first.Ask("/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(text, "[-]draining failed: shutting down\n") {
+	if code, text := first.Get("/readyz"); code != http.StatusServiceUnavailable ||
+		!strings.Contains(text, "[-]draining failed: shutting down\n") {
 		t.Errorf("/readyz: %d %s", code, text)
 	}
 	for series, want := range map[string]string{
@@ -90,34 +94,50 @@ func TestBridgeProgram(t *testing.T) {
 		t.Errorf("the bridge ended with %d", code)
 	}
 
-	left := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods/shell/exec?command=cat&stdin=1&stdout=1", "v5.channel.k8s.io")
-	_ = second.Cmd.Process.Signal(syscall.SIGTERM)
+	checkShutdownClosesSessions(t, k, ns, second)
+
+	t.Run("a drain that is too long", func(t *testing.T) {
+		checkDrainTimeoutLimit(t, bin, first.Cmd.Env[2:])
+	})
+}
+
+// checkDrainTimeoutLimit starts a bridge with a drain timeout above the maximum, which must fail.
+func checkDrainTimeoutLimit(t *testing.T, bin string, env []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin)
+	cmd.Env = append([]string{"CLUSTERPASS_DRAIN_TIMEOUT=111s"}, env...)
+	var errOut bytes.Buffer
+	cmd.Stderr = &errOut
+	_ = cmd.Run()
+	const want = "CLUSTERPASS_DRAIN_TIMEOUT: want more than 0 and at most 1m50s; for example " +
+		"CLUSTERPASS_DRAIN_TIMEOUT=90s\n"
+	if cmd.ProcessState.ExitCode() != 2 || errOut.String() != want {
+		t.Errorf("%v\n%s", cmd.ProcessState, &errOut)
+	}
+}
+
+// checkShutdownClosesSessions stops a bridge with an open session, which must end with a close code.
+func checkShutdownClosesSessions(t *testing.T, k e2e.Kubectl, ns string, bridge *e2e.BridgeProgram) {
+	t.Helper()
+	left := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods/shell/exec?command=cat&stdin=1&stdout=1",
+		"v5.channel.k8s.io")
+	_ = bridge.Cmd.Process.Signal(syscall.SIGTERM)
 	for {
 		_, _, err := left.ReadMessage()
 		var closed *websocket.CloseError
 		if err == nil {
 			continue // the session has begun
 		}
-		if !errors.As(err, &closed) || closed.Code != websocket.CloseGoingAway || closed.Text != "the bridge is shutting down; call again" {
+		if !errors.As(err, &closed) || closed.Code != websocket.CloseGoingAway ||
+			closed.Text != "the bridge is shutting down; call again" {
 			t.Errorf("a session that does not end: %v", err)
 		}
 		break
 	}
-	if code := second.ExitCode(); code != 0 {
+	if code := bridge.ExitCode(); code != 0 {
 		t.Errorf("the bridge ended with %d", code)
 	}
 
-	t.Run("a drain that is too long", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, bin)
-		cmd.Env = append([]string{"CLUSTERPASS_DRAIN_TIMEOUT=111s"}, first.Cmd.Env[2:]...)
-		var errOut bytes.Buffer
-		cmd.Stderr = &errOut
-		_ = cmd.Run()
-		const want = "CLUSTERPASS_DRAIN_TIMEOUT: want more than 0 and at most 1m50s; for example CLUSTERPASS_DRAIN_TIMEOUT=90s\n"
-		if cmd.ProcessState.ExitCode() != 2 || errOut.String() != want {
-			t.Errorf("%v\n%s", cmd.ProcessState, &errOut)
-		}
-	})
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// answers reads a websocket to its end: for each channel, all that came on it, and how it ended.
-func answers(conn *websocket.Conn, decode func([]byte) []byte) (map[byte]string, string) {
+// readChannels reads a websocket to its end. It returns the data of each channel and the closing error.
+func readChannels(conn *websocket.Conn, decode func([]byte) []byte) (map[byte]string, string) {
 	channels := map[byte]string{}
 	for {
 		_, message, err := conn.ReadMessage()
@@ -41,11 +41,13 @@ func fromBase64(b []byte) []byte {
 	return out
 }
 
-// TestRawExec speaks each websocket protocol of exec, directly and through the gateway.
+// TestRawExec uses each websocket protocol of exec, directly and through the gateway. If this fails, a client library
+// cannot run commands through the gateway.
 func TestRawExec(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	exec := func(command ...string) string {
-		return "/api/v1/namespaces/" + ns + "/pods/shell/exec?" + url.Values{"command": command, "stdout": {"1"}, "stderr": {"1"}, "stdin": {"1"}}.Encode()
+		return "/api/v1/namespaces/" + ns + "/pods/shell/exec?" + url.Values{"command": command, "stdout": {"1"},
+			"stderr": {"1"}, "stdin": {"1"}}.Encode()
 	}
 	for _, tt := range []struct {
 		protocol string
@@ -63,10 +65,11 @@ func TestRawExec(t *testing.T) {
 			var got [2]string
 			for i, k := range []e2e.Kubectl{e2e.Direct("member1"), e2e.Through(t, "member1")} {
 				conn := e2e.DialWebsocket(t, k, exec("sh", "-c", "read x; echo got $x; echo bad >&2; exit 3"), tt.protocol)
-				if err := conn.WriteMessage(websocket.BinaryMessage, append([]byte{tt.stdin}, tt.encode([]byte("hello\n"))...)); err != nil {
+				if err := conn.WriteMessage(websocket.BinaryMessage,
+					append([]byte{tt.stdin}, tt.encode([]byte("hello\n"))...)); err != nil {
 					t.Fatal(err)
 				}
-				channels, end := answers(conn, tt.decode)
+				channels, end := readChannels(conn, tt.decode)
 				got[i] = fmt.Sprint(conn.Subprotocol(), channels, end)
 				if !strings.Contains(got[i], "got hello") {
 					t.Errorf("%s", got[i])
@@ -79,10 +82,11 @@ func TestRawExec(t *testing.T) {
 	}
 }
 
-// TestRawWatchAndLogs holds: watches and logs come over a websocket, too, also from a member that takes none.
+// TestRawWatchAndLogs reads watches and logs by websocket, also from a member without websockets. If this fails, client
+// libraries that use websockets cannot follow them.
 func TestRawWatchAndLogs(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell", "finite-a")
-	old, _ := oldMember(t, "old-raw")
+	old, _ := registerOldMember(t, "old-raw")
 	for _, k := range []e2e.Kubectl{e2e.Direct("member1"), e2e.Through(t, "member1"), old} {
 		conn := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods?watch=1&fieldSelector=metadata.name%3Dshell")
 		_, message, err := conn.ReadMessage()
@@ -90,10 +94,12 @@ func TestRawWatchAndLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 		var event metav1.WatchEvent
-		if err := json.Unmarshal(message, &event); err != nil || event.Type != "ADDED" || !bytes.Contains(event.Object.Raw, []byte(`"name":"shell"`)) {
+		if err := json.Unmarshal(message, &event); err != nil || event.Type != "ADDED" ||
+			!bytes.Contains(event.Object.Raw, []byte(`"name":"shell"`)) {
 			t.Errorf("%.200s, %v", message, err)
 		}
-		for protocol, decode := range map[string]func([]byte) []byte{"binary.k8s.io": asIs, "base64.binary.k8s.io": fromBase64} {
+		for protocol, decode := range map[string]func([]byte) []byte{"binary.k8s.io": asIs,
+			"base64.binary.k8s.io": fromBase64} {
 			conn := e2e.DialWebsocket(t, k, "/api/v1/namespaces/"+ns+"/pods/finite-a/log?follow=true", protocol)
 			var got strings.Builder
 			for {
@@ -110,14 +116,15 @@ func TestRawWatchAndLogs(t *testing.T) {
 	}
 }
 
-// TestRawPortForward holds: the older protocol of port-forward, two channels for each port, comes through as it is, and to a member
-// that takes no websockets.
+// TestRawPortForward uses the older websocket protocol of port-forward, with two channels for each port, also at a
+// member without websockets. If this fails, client libraries cannot forward ports.
 func TestRawPortForward(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
-	old, _ := oldMember(t, "old-ports")
+	old, _ := registerOldMember(t, "old-ports")
 	one, two := greeter(t, "one"), greeter(t, "two")
 	port := func(n int) string { return string([]byte{byte(n), byte(n >> 8)}) }
-	for name, k := range map[string]e2e.Kubectl{"directly": e2e.Direct("member1"), "through": e2e.Through(t, "member1"), "old": old} {
+	for name, k := range map[string]e2e.Kubectl{"directly": e2e.Direct("member1"), "through": e2e.Through(t, "member1"),
+		"old": old} {
 		for _, tt := range []struct {
 			protocol string
 			first    byte
@@ -128,14 +135,17 @@ func TestRawPortForward(t *testing.T) {
 			{"v4.base64.channel.k8s.io", '0', base64.StdEncoding.EncodeToString, fromBase64},
 		} {
 			t.Run(name+"/"+tt.protocol, func(t *testing.T) {
-				conn := e2e.DialWebsocket(t, k, fmt.Sprintf("/api/v1/namespaces/%s/pods/shell/portforward?ports=%d&ports=%d", ns, one, two), tt.protocol)
+				conn := e2e.DialWebsocket(t, k, fmt.Sprintf("/api/v1/namespaces/%s/pods/shell/portforward?ports=%d&ports=%d", ns,
+					one, two), tt.protocol)
 				for ch, text := range map[byte]string{0: "hello", 2: "world"} {
-					if err := conn.WriteMessage(websocket.BinaryMessage, append([]byte{tt.first + ch}, tt.encode([]byte(text))...)); err != nil {
+					if err := conn.WriteMessage(websocket.BinaryMessage,
+						append([]byte{tt.first + ch}, tt.encode([]byte(text))...)); err != nil {
 						t.Fatal(err)
 					}
 				}
-				got, end := answers(conn, tt.decode)
-				for ch, want := range map[byte]string{0: port(one) + "one got hello", 1: port(one), 2: port(two) + "two got world", 3: port(two)} {
+				got, end := readChannels(conn, tt.decode)
+				for ch, want := range map[byte]string{0: port(one) + "one got hello", 1: port(one), 2: port(two) + "two got world",
+					3: port(two)} {
 					if got[tt.first+ch] != want {
 						t.Errorf("channel %d: %q, want %q (%s)", ch, got[tt.first+ch], want, end)
 					}
@@ -143,13 +153,14 @@ func TestRawPortForward(t *testing.T) {
 			})
 		}
 	}
-	conn := e2e.DialWebsocket(t, old, "/api/v1/namespaces/"+ns+"/pods/shell/portforward?ports=1", "v4.channel.k8s.io") // nobody listens there
-	if got, _ := answers(conn, asIs); !strings.Contains(got[1], "refused") {
+	// No program listens on port 1.
+	conn := e2e.DialWebsocket(t, old, "/api/v1/namespaces/"+ns+"/pods/shell/portforward?ports=1", "v4.channel.k8s.io")
+	if got, _ := readChannels(conn, asIs); !strings.Contains(got[1], "refused") {
 		t.Errorf("a port that nobody listens at: %q", got)
 	}
 }
 
-// greeter answers each connection's first five bytes and ends it.
+// greeter starts a server that responds to the first five bytes of a connection and closes it. It returns the port.
 func greeter(t *testing.T, name string) int {
 	t.Helper()
 	return e2e.ServeTCP(t, func(c net.Conn) {

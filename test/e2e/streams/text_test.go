@@ -11,16 +11,16 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// TestTextEndpoint follows a log, watches a pod and runs a command as a script does, at the member that takes websockets and at
-// the one that does not.
+// TestTextEndpoint follows a log, watches a pod and runs a command by the protocol for scripts, at members with and
+// without websockets. If this fails, scripts cannot use streams.
 func TestTextEndpoint(t *testing.T) {
 	pods := "/api/v1/namespaces/" + e2e.StreamPods(t, []string{"member1"}, "shell", "talker-a", "finite-a") + "/pods"
-	old, _ := oldMember(t, "old-text")
+	old, _ := registerOldMember(t, "old-text")
 	for name, k := range map[string]e2e.Kubectl{"new": e2e.Through(t, "member1"), "old": old} {
 		t.Run(name, func(t *testing.T) {
 			const protocol = "v1.text.clusterpass.io"
 			conn := e2e.DialWebsocket(t, k, pods+"/finite-a/log?follow=true", protocol)
-			if got := read(conn); got != "one|two|three" {
+			if got := readAll(conn); got != "one|two|three" {
 				t.Errorf("log: %q", got)
 			}
 			conn = e2e.DialWebsocket(t, k, pods+"/talker-a/log?follow=true&tailLines=1", protocol)
@@ -35,7 +35,8 @@ func TestTextEndpoint(t *testing.T) {
 			if err := conn.ReadJSON(&event); err != nil || event.Type != "ADDED" || event.Object.Metadata.Name != "shell" {
 				t.Errorf("watch: %+v, %v", event, err)
 			}
-			conn = e2e.DialWebsocket(t, k, pods+"/shell/exec?stdin=1&stdout=1&stderr=1&"+url.Values{"command": {"sh", "-c", "cat; echo bad >&2; exit 4"}}.Encode(), protocol)
+			conn = e2e.DialWebsocket(t, k, pods+"/shell/exec?stdin=1&stdout=1&stderr=1&"+
+				url.Values{"command": {"sh", "-c", "cat; echo bad >&2; exit 4"}}.Encode(), protocol)
 			for _, m := range []any{map[string]string{"stdin": "é"}, map[string]bool{"eof": true}} {
 				if err := conn.WriteJSON(m); err != nil {
 					t.Fatal(err)
@@ -59,22 +60,23 @@ func TestTextEndpoint(t *testing.T) {
 			if _, _, err := conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
 				t.Errorf("exec ends with %v", err)
 			}
-			// The size takes a way of its own.
+			// The size has its own stream, so the command waits for it.
 			conn = e2e.DialWebsocket(t, k, pods+"/shell/exec?stdin=1&stdout=1&tty=1&command=sh", protocol)
-			for _, m := range []string{`{"resize":{"width":77,"height":22}}`, `{"stdin":"until stty size | grep '22[ ]77'; do sleep 0.1; done; exit\n"}`} {
+			for _, m := range []string{`{"resize":{"width":77,"height":22}}`,
+				`{"stdin":"until stty size | grep '22[ ]77'; do sleep 0.1; done; exit\n"}`} {
 				if err := conn.WriteMessage(websocket.TextMessage, []byte(m)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if got := read(conn); !strings.Contains(got, "22 77") {
+			if got := readAll(conn); !strings.Contains(got, "22 77") {
 				t.Errorf("terminal: %q", got)
 			}
 		})
 	}
 }
 
-// read returns all messages, with bars between; of JSON, the texts in it.
-func read(conn *websocket.Conn) string {
+// readAll returns all messages, separated by bars. For JSON messages, it returns their stdout.
+func readAll(conn *websocket.Conn) string {
 	var all []string
 	for {
 		_, message, err := conn.ReadMessage()

@@ -20,8 +20,8 @@ import (
 
 const transferSize = 100 << 20
 
-// TestTransfersAreExact carries 100 MB each way through exec, cp, and each of two connections of a port-forward, in each dialect, to each
-// cluster, with each kubectl: of these every two meet once, though not every three.
+// TestTransfersAreExact sends 100 MB in each direction through exec, cp and two connections of port-forward. If this
+// fails, large transfers lose bytes. The table covers each pair of cluster, kubectl and dialect.
 func TestTransfersAreExact(t *testing.T) {
 	dir := t.TempDir()
 	data := make([]byte, transferSize)
@@ -45,7 +45,7 @@ func TestTransfersAreExact(t *testing.T) {
 		ns := e2e.StreamPods(t, []string{tt.cluster}, "shell")
 		bin := bins[tt.version]
 		if bin == "" {
-			bin = bins["PATH"] // the only one here
+			bin = bins["PATH"] // the machine has only one kubectl
 		}
 		g := e2e.Through(t, tt.cluster)
 		g.Env = tt.dialect.Env
@@ -55,9 +55,9 @@ func TestTransfersAreExact(t *testing.T) {
 			defer cancel()
 			cmd := g.Command(ctx, t, bin, "-n", ns, "exec", "-i", "shell", "--", "cat")
 			var errOut bytes.Buffer
-			sum := newSum()
+			sum := newChecksum()
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(data), sum, io.MultiWriter(&errOut, e2e.Printed)
-			if err := cmd.Run(); err != nil || !sum.is(want) {
+			if err := cmd.Run(); err != nil || !sum.equals(want) {
 				t.Errorf("%d bytes came back, %v\n%s", sum.n, err, &errOut)
 			}
 		})
@@ -91,8 +91,8 @@ func TestTransfersAreExact(t *testing.T) {
 						_, _ = conn.Write(data)
 						_ = conn.(*net.TCPConn).CloseWrite()
 					}()
-					sum := newSum()
-					if _, err := io.Copy(sum, conn); err != nil || !sum.is(want) {
+					sum := newChecksum()
+					if _, err := io.Copy(sum, conn); err != nil || !sum.equals(want) {
 						t.Errorf("%d bytes came back, %v", sum.n, err)
 					}
 				})
@@ -102,17 +102,17 @@ func TestTransfersAreExact(t *testing.T) {
 	}
 }
 
-// summer is the checksum of what is written to it.
-type summer struct {
+// checksum counts and hashes the bytes that are written to it.
+type checksum struct {
 	hash.Hash
 	n int
 }
 
-func newSum() *summer { return &summer{Hash: sha256.New()} }
+func newChecksum() *checksum { return &checksum{Hash: sha256.New()} }
 
-func (s *summer) Write(p []byte) (int, error) {
+func (s *checksum) Write(p []byte) (int, error) {
 	s.n += len(p)
 	return s.Hash.Write(p)
 }
 
-func (s *summer) is(want [32]byte) bool { return [32]byte(s.Sum(nil)) == want }
+func (s *checksum) equals(want [32]byte) bool { return [32]byte(s.Sum(nil)) == want }

@@ -9,7 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/e2e"
 )
 
-// endless is an input that does not end by itself.
+// endless is an input without an end.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
@@ -17,7 +17,8 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestCommandsThatEndBeforeTheirInput holds: the exit code and all of the output come, however much the client still sends.
+// TestCommandsThatEndBeforeTheirInput runs commands that end while the client still sends input. If this fails, the
+// client does not receive the exit code or all of the output.
 func TestCommandsThatEndBeforeTheirInput(t *testing.T) {
 	ns := e2e.StreamPods(t, []string{"member1"}, "shell")
 	for _, tt := range []struct {
@@ -38,8 +39,9 @@ func TestCommandsThatEndBeforeTheirInput(t *testing.T) {
 			}
 		}
 	}
-	// And by the endpoint for scripts.
-	conn := e2e.DialWebsocket(t, e2e.Through(t, "member1"), "/api/v1/namespaces/"+ns+"/pods/shell/exec?stdin=1&stdout=1&command=sh&command=-c&command=exit+3", "v1.text.clusterpass.io")
+	// The protocol for scripts has the same guarantee.
+	conn := e2e.DialWebsocket(t, e2e.Through(t, "member1"), "/api/v1/namespaces/"+ns+
+		"/pods/shell/exec?stdin=1&stdout=1&command=sh&command=-c&command=exit+3", "v1.text.clusterpass.io")
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)

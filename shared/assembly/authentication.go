@@ -1,4 +1,4 @@
-package gateway
+package assembly
 
 import (
 	"bytes"
@@ -19,7 +19,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/passes"
 )
 
-// Authentication says which credentials the gateway accepts beside client certificates of its own CA, as a YAML document:
+// Authentication is the configuration of the credentials that the gateway accepts beside client certificates of its own
+// CA. Its form is a YAML document:
 //
 //	oidc:
 //	- url: https://login.example.com
@@ -38,7 +39,7 @@ import (
 type Authentication struct {
 	text       string
 	bearer     identity.Bearer
-	ownToken   func(token string) bool
+	oidc       *identity.OIDC       // nil for none
 	frontProxy *identity.FrontProxy // without Peer; nil for none
 	frontCA    []byte               // its Roots, PEM
 }
@@ -67,8 +68,8 @@ type authenticationDocument struct {
 	} `json:"frontProxy"`
 }
 
-// Decode implements envconfig.Decoder: v is the document, the path of a file that holds it, or nothing. Unknown fields are refused, since a
-// misspelt one would be a condition that is not checked.
+// Decode implements envconfig.Decoder. The value is the document, the path of a file with the document, or empty.
+// Unknown fields are errors, since a misspelled field would be a condition that is not checked.
 func (a *Authentication) Decode(v string) error {
 	if v == "" {
 		return nil
@@ -88,30 +89,20 @@ func (a *Authentication) Decode(v string) error {
 	return a.set(doc)
 }
 
-// String is the document, for another program's environment. It holds no secret.
+// String returns the document, for the environment of another program. It contains no secret.
 func (a *Authentication) String() string { return a.text }
 
+// set replaces the authenticators by those of a document.
 func (a *Authentication) set(doc authenticationDocument) error {
 	if len(doc.OIDC) > 0 {
-		issuers := make([]identity.Issuer, len(doc.OIDC))
-		for i, o := range doc.OIDC {
-			issuers[i] = identity.Issuer{
-				URL: o.URL, Audiences: o.Audiences, UsernameClaim: o.UsernameClaim, UsernamePrefix: o.UsernamePrefix,
-				GroupsClaim: o.GroupsClaim, GroupsPrefix: o.GroupsPrefix, RequiredClaims: o.RequiredClaims, Skew: o.ClockSkew.Duration,
-			}
-			if o.CA != "" {
-				var err error
-				if issuers[i].CA, err = pool(o.CA); err != nil {
-					return fmt.Errorf("oidc[%d].ca: %w", i, err)
-				}
-			}
-		}
-		oidc, err := identity.NewOIDC(issuers, time.Now)
+		issuers, err := doc.issuers()
 		if err != nil {
 			return err
 		}
-		a.bearer = append(a.bearer, oidc)
-		a.ownToken = oidc.IsForGateway
+		if a.oidc, err = identity.NewOIDC(issuers, time.Now); err != nil {
+			return err
+		}
+		a.bearer = append(a.bearer, a.oidc)
 	}
 	if doc.AWSIAM != nil {
 		eks, err := identity.NewEKS(identity.EKSConfig{
@@ -129,7 +120,8 @@ func (a *Authentication) set(doc authenticationDocument) error {
 			return fmt.Errorf("frontProxy.ca: %w", err)
 		}
 		if len(doc.FrontProxy.Names) == 0 || slices.Contains(doc.FrontProxy.Names, "") {
-			return errors.New("frontProxy.names: want the common names of the certificates that may say who calls, such as front-proxy-client")
+			return errors.New("frontProxy.names: want the common names of the certificates that may say who calls, " +
+				"such as front-proxy-client")
 		}
 		a.frontCA = []byte(doc.FrontProxy.CA)
 		a.frontProxy = &identity.FrontProxy{Roots: roots, Names: doc.FrontProxy.Names}
@@ -137,6 +129,26 @@ func (a *Authentication) set(doc authenticationDocument) error {
 	return nil
 }
 
+// issuers returns the OIDC issuers of the document.
+func (doc *authenticationDocument) issuers() ([]identity.Issuer, error) {
+	issuers := make([]identity.Issuer, len(doc.OIDC))
+	for i, o := range doc.OIDC {
+		issuers[i] = identity.Issuer{
+			URL: o.URL, Audiences: o.Audiences, UsernameClaim: o.UsernameClaim, UsernamePrefix: o.UsernamePrefix,
+			GroupsClaim: o.GroupsClaim, GroupsPrefix: o.GroupsPrefix, RequiredClaims: o.RequiredClaims,
+			Skew: o.ClockSkew.Duration,
+		}
+		if o.CA != "" {
+			var err error
+			if issuers[i].CA, err = pool(o.CA); err != nil {
+				return nil, fmt.Errorf("oidc[%d].ca: %w", i, err)
+			}
+		}
+	}
+	return issuers, nil
+}
+
+// pool returns the certificates of a PEM bundle. It fails if there are none.
 func pool(bundle string) (*x509.CertPool, error) {
 	p := x509.NewCertPool()
 	if !p.AppendCertsFromPEM([]byte(bundle)) {
@@ -145,13 +157,15 @@ func pool(bundle string) (*x509.CertPool, error) {
 	return p, nil
 }
 
-// chain is every configured method, in the order in which they are asked. A front proxy's certificate is none of the gateway's CA, and would
-// be refused as one.
+// chain returns all configured authenticators, in the order in which they run. The front proxy is first, because the CA
+// of client certificates did not sign its certificate, and would refuse it.
 func (e *Env) chain(peer identity.Peer, p *passes.Verifier) (identity.Chain, error) {
 	var c identity.Chain
 	if fp := e.Authentication.frontProxy; fp != nil {
 		if vouchesFor(e.Authentication.frontCA, e.ClientCA.PEM()) {
-			return nil, &config.Error{Variable: "CLUSTERPASS_AUTHENTICATION", Problem: "frontProxy.ca has the CA of client certificates, or one above it; whoever has one named as a front proxy could be anybody"}
+			const problem = "frontProxy.ca has the CA of client certificates, or one above it; " +
+				"whoever has one named as a front proxy could be anybody"
+			return nil, &config.Error{Variable: "CLUSTERPASS_AUTHENTICATION", Problem: problem}
 		}
 		c = append(c, identity.FrontProxy{Roots: fp.Roots, Names: fp.Names, Peer: peer})
 	}
@@ -166,8 +180,8 @@ func (e *Env) chain(peer identity.Peer, p *passes.Verifier) (identity.Chain, err
 	return c, nil
 }
 
-// vouchesFor reports whether a certificate of one CA could be taken for one of another: bundles of PEM, of which one has a key of the
-// other's, or has signed one.
+// vouchesFor reports whether certificates of a CA would be valid for roots. Both are PEM bundles. That is so if they
+// share a key, or if a root signed a certificate of the CA.
 func vouchesFor(roots, ca []byte) bool {
 	for _, root := range parseCertificates(roots) {
 		for _, c := range parseCertificates(ca) {
@@ -179,7 +193,8 @@ func vouchesFor(roots, ca []byte) bool {
 	return false
 }
 
-// parseCertificates reads what x509.CertPool.AppendCertsFromPEM takes, and passes over what it passes over.
+// parseCertificates returns the certificates of a PEM bundle. Like x509.CertPool.AppendCertsFromPEM, it skips invalid
+// ones.
 func parseCertificates(bundle []byte) []*x509.Certificate {
 	var out []*x509.Certificate
 	for {

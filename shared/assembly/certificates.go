@@ -1,4 +1,4 @@
-package gateway
+package assembly
 
 import (
 	"crypto/x509"

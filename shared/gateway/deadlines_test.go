@@ -19,21 +19,22 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-func impatient(c *gateway.Config) { c.Patience = 2 * time.Second }
+func withShortTimeout(c *gateway.Config) { c.ClientTimeout = 2 * time.Second }
 
-// TestLateBody holds: what was announced and does not come is not waited for, however much it is.
+// TestLateBody: a client that announces a body and does not send it must not occupy the gateway.
 func TestLateBody(t *testing.T) {
 	t.Parallel() // it waits more than it computes
-	h := newGateway(t, gatewaytest.Options{Configure: impatient})
+	h := newGateway(t, gatewaytest.Options{Configure: withShortTimeout})
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	h.AddCluster("m", m.Kubeconfig("{token: members-token}"))
 	conns := map[string]*tls.Conn{} // all at once: each waits
 	for name, request := range map[string]string{
-		"none of a small one":  "Content-Length: 100\n\n",
-		"some of a small one":  "Content-Length: 100\n\nabc",
-		"some of a large one":  "Content-Length: 3000000\n\nabc",
-		"most of a large one":  "Content-Length: 300000\n\n" + strings.Repeat("x", 100_000), // net/http would read the rest itself
-		"some of nobody knows": "Transfer-Encoding: chunked\n\n3\nabc\n",
+		"none of a small one": "Content-Length: 100\n\n",
+		"some of a small one": "Content-Length: 100\n\nabc",
+		"some of a large one": "Content-Length: 3000000\n\nabc",
+		// net/http would read the rest itself.
+		"most of a large one":  "Content-Length: 300000\n\n" + strings.Repeat("x", 100_000),
+		"some of unknown size": "Transfer-Encoding: chunked\n\n3\nabc\n",
 	} {
 		conn, err := tls.Dial("tcp", h.Listener.Addr().String(), h.ClientTLS)
 		if err != nil {
@@ -62,10 +63,10 @@ func TestLateBody(t *testing.T) {
 	}
 }
 
-// TestUnreadAnswer holds: who reads nothing does not hold the gateway up, neither while an answer is made nor when it is.
-func TestUnreadAnswer(t *testing.T) {
+// TestUnreadResponse: a client that reads nothing must not occupy the gateway, during the response or after it.
+func TestUnreadResponse(t *testing.T) {
 	t.Parallel() // it waits more than it computes
-	h := newGateway(t, gatewaytest.Options{Configure: impatient})
+	h := newGateway(t, gatewaytest.Options{Configure: withShortTimeout})
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		size := 2
 		if strings.HasSuffix(r.URL.Path, "/secrets") {
@@ -103,7 +104,8 @@ func TestUnreadAnswer(t *testing.T) {
 		ln.Hand(theirs)
 		conns[name] = theirs
 		cfg := h.ClientTLS.Clone()
-		cfg.ServerName, cfg.MaxVersion = "example.com", tls.VersionTLS12 // in 1.3 the server goes on to write when the handshake is done
+		// In TLS 1.3, the server writes after the handshake.
+		cfg.ServerName, cfg.MaxVersion = "example.com", tls.VersionTLS12
 		if _, err := io.WriteString(tls.Client(ours, cfg), "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package gateway
+package assembly
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/stores"
 )
 
-// Auditing is the configuration of the audit log. Programs that configure gateways embed it.
+// Auditing is the configuration of the audit log. Env and programs that configure gateways embed it.
 type Auditing struct {
 	Audit            string       `envconfig:"CLUSTERPASS_AUDIT" desc:"File for audit events, an absolute path, which is rotated at 100 MB; or - for standard output." example:"/var/log/clusterpass/audit.log"`
 	AuditFiles       int          `envconfig:"CLUSTERPASS_AUDIT_FILES" default:"10" min:"2" desc:"Number of audit files of 100 MB, with the current one; the oldest is deleted." example:"50"`
@@ -30,7 +30,7 @@ type Auditing struct {
 	UnidentifiedRate int          `envconfig:"CLUSTERPASS_AUDIT_UNIDENTIFIED_RATE" default:"1" min:"1" desc:"Audit events a second of callers who are not identified, 60 times as many at once; one event every 10s counts further ones." example:"10"`
 }
 
-// Environment returns the variables that configure another program in the same manner.
+// Environment returns the variables that configure another program in the same manner. It omits numbers that are 0.
 func (a *Auditing) Environment() map[string]string {
 	vars := map[string]string{
 		"CLUSTERPASS_AUDIT": a.Audit, "CLUSTERPASS_AUDIT_WEBHOOK": string(a.AuditWebhook),
@@ -66,6 +66,28 @@ func (a *AuditWebhook) Decode(v string) error {
 	return nil
 }
 
+// open returns the webhook of the kubeconfig.
+func (a AuditWebhook) open(ctx context.Context, st *stores.Stores) (audit.Sink, error) {
+	text, err := a.kubeconfig(ctx, st)
+	var parsed *kubeconfig.Config
+	if err == nil {
+		parsed, err = kubeconfig.Parse(text, kubeconfig.Options{})
+	}
+	if err == nil && parsed.Credential.EKS != nil {
+		err = errors.New("a webhook has no user of EKS; use a token, a client certificate or basic authentication")
+	}
+	if err != nil {
+		return nil, &config.Error{
+			Variable: "CLUSTERPASS_AUDIT_WEBHOOK", Problem: "the kubeconfig cannot be used: " + err.Error(),
+			Example: "/etc/clusterpass/audit-webhook.yaml",
+		}
+	}
+	return webhook.New(webhook.Config{
+		URL: parsed.Server, TLS: parsed.TLS, ProxyURL: parsed.ProxyURL, Token: parsed.Credential.Token,
+		Username: parsed.Credential.Username, Password: parsed.Credential.Password,
+	}), nil
+}
+
 // kubeconfig reads the kubeconfig from its file or from the secret store.
 func (a AuditWebhook) kubeconfig(ctx context.Context, st *stores.Stores) ([]byte, error) {
 	name, isSecret := strings.CutPrefix(string(a), secretPrefix)
@@ -79,54 +101,43 @@ func (a AuditWebhook) kubeconfig(ctx context.Context, st *stores.Stores) ([]byte
 	return secret.Value.Reveal(), nil
 }
 
-// open returns the audit log, or nil if there is none. Close it when done.
+// open returns the audit log, or nil if none is configured. queue is the number of events that may wait. Call Close of
+// the log when done.
 func (a *Auditing) open(ctx context.Context, st *stores.Stores, log *slog.Logger, queue int) (*audit.Log, error) {
 	cfg := audit.Config{
 		Queue: queue, FailClosed: a.AuditFailClosed, UnidentifiedRate: a.UnidentifiedRate, Log: log,
 		Override: func(ctx context.Context) (bool, error) { return override.InForce(ctx, st.Objects, time.Now()) },
 	}
+	var err error
 	if a.AuditWebhook != "" {
-		text, err := a.AuditWebhook.kubeconfig(ctx, st)
-		var parsed *kubeconfig.Config
-		if err == nil {
-			parsed, err = kubeconfig.Parse(text, kubeconfig.Options{})
-		}
-		if err == nil && parsed.Credential.EKS != nil {
-			err = errors.New("a webhook has no user of EKS; use a token, a client certificate or basic authentication")
-		}
-		if err != nil {
-			return nil, &config.Error{
-				Variable: "CLUSTERPASS_AUDIT_WEBHOOK", Problem: "the kubeconfig cannot be used: " + err.Error(),
-				Example: "/etc/clusterpass/audit-webhook.yaml",
-			}
-		}
-		cfg.Sink = webhook.New(webhook.Config{
-			URL: parsed.Server, TLS: parsed.TLS, ProxyURL: parsed.ProxyURL, Token: parsed.Credential.Token,
-			Username: parsed.Credential.Username, Password: parsed.Credential.Password,
-		})
-	}
-	switch a.Audit {
-	case "":
-	case "-":
-		cfg.To = noClose{os.Stdout}
-	default:
-		file, err := audit.File{Path: a.Audit, MaxBackups: max(a.AuditFiles-1, 0)}.Open()
-		if err != nil {
+		if cfg.Sink, err = a.AuditWebhook.open(ctx, st); err != nil {
 			return nil, err
 		}
-		cfg.To = file
 	}
-	if cfg.To == nil && cfg.Sink == nil {
-		if a.AuditFailClosed {
-			return nil, &config.Error{
-				Variable: "CLUSTERPASS_AUDIT_FAIL_CLOSED", Problem: "needs CLUSTERPASS_AUDIT or CLUSTERPASS_AUDIT_WEBHOOK",
-				Example: "false",
-			}
+	if a.Audit != "" {
+		if cfg.To, err = a.openFile(); err != nil {
+			return nil, err
 		}
-		return nil, nil
 	}
-	return audit.New(cfg), nil
+	if cfg.To != nil || cfg.Sink != nil {
+		return audit.New(cfg), nil
+	}
+	if a.AuditFailClosed {
+		return nil, &config.Error{
+			Variable: "CLUSTERPASS_AUDIT_FAIL_CLOSED", Problem: "needs CLUSTERPASS_AUDIT or CLUSTERPASS_AUDIT_WEBHOOK",
+			Example: "false",
+		}
+	}
+	return nil, nil
 }
 
-// noClose keeps standard output open.
+// openFile opens the file for audit events, or standard output.
+func (a *Auditing) openFile() (io.Writer, error) {
+	if a.Audit == "-" {
+		return noClose{os.Stdout}, nil
+	}
+	return audit.File{Path: a.Audit, MaxBackups: max(a.AuditFiles-1, 0)}.Open()
+}
+
+// noClose hides the Close of standard output.
 type noClose struct{ io.Writer }

@@ -1,16 +1,17 @@
-// Package many adds the fleet to a gateway: calls to many clusters, answered as one.
-package many
+// Package fleetconfig adds the fleet to a gateway: many clusters, served as one.
+package fleetconfig
 
 import (
 	"time"
 
+	"github.com/clusterpass/clusterpass/shared/assembly"
+	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/fleet"
-	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-// Settings are the fleet's configuration. Programs embed it beside gateway.Env.
+// Settings are the fleet's configuration. Programs embed it beside assembly.Env.
 type Settings struct {
 	ControlPlane  string           `envconfig:"CLUSTERPASS_CONTROL_PLANE" desc:"The control-plane cluster: it answers for kinds that the gateway does not have, at its root, and that no ResourceRegistry takes in, of the fleet." example:"management"`
 	FleetDeadline time.Duration    `envconfig:"CLUSTERPASS_FLEET_DEADLINE" default:"10s" min:"100ms" desc:"How long one cluster of the fleet may take until its answer begins; then it is left out." example:"5s"`
@@ -28,10 +29,10 @@ func (s *Settings) Validate() error {
 	return nil
 }
 
-// Fleet has the form of gateway.Env.Fleet.
-func (s *Settings) Fleet(p gateway.Parts) gateway.Fleet {
+// NewFleet returns the fleet of a gateway.
+func (s *Settings) NewFleet(p *assembly.Parts, members *cluster.Members) *fleet.Fleet {
 	return fleet.New(fleet.Config{
-		Objects: p.Objects, Members: p.Members, Access: p.Access, Freshness: p.Freshness.Object,
+		Objects: p.Stores.Objects, Members: members, Access: p.Access, Freshness: p.Freshness.Object,
 		ControlPlane: s.ControlPlane, Deadline: s.FleetDeadline, BareWrites: s.BareWrites, Log: p.Log,
 	})
 }

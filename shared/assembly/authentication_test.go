@@ -1,4 +1,4 @@
-package gateway
+package assembly
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/pki"
 )
 
-// TestCertificates holds for each form in which a CA is configured.
+// TestCertificates: an administrator may configure a CA as PEM, in base64, or by the path of a file.
 func TestCertificates(t *testing.T) {
 	ca, err := pki.LoadCA(t.TempDir(), "ca")
 	if err != nil {
@@ -40,15 +40,17 @@ func TestCertificates(t *testing.T) {
 			t.Errorf("%.30s: %v", v, err)
 		}
 	}
-	for _, v := range []string{"-----BEGIN nothing", base64PEM + "%", base64.StdEncoding.EncodeToString([]byte("-----BEGIN nothing")), file + "x"} {
+	for _, v := range []string{
+		"-----BEGIN nothing", base64PEM + "%", base64.StdEncoding.EncodeToString([]byte("-----BEGIN nothing")), file + "x",
+	} {
 		var c Certificates
 		if err := c.Decode(v); err == nil {
-			t.Errorf("%q is taken", v)
+			t.Errorf("%q is accepted", v)
 		}
 	}
 }
 
-// TestFrontProxyCA holds: no certificate for clients can be a front proxy's.
+// TestFrontProxyCA: if a client certificate were valid as a front proxy, its owner could act as any user.
 func TestFrontProxyCA(t *testing.T) {
 	ca := func(name string) []byte {
 		t.Helper()
@@ -71,15 +73,20 @@ func TestFrontProxyCA(t *testing.T) {
 		"one of the clients'":              {[][]byte{front}, [][]byte{ours, front}, true},
 		"one of both":                      {[][]byte{front, another}, [][]byte{ours, another}, true},
 		"the one that signed the clients'": {[][]byte{root}, [][]byte{below}, true},
-		"one that the clients' signed":     {[][]byte{below}, [][]byte{root}, false}, // its certificates are front proxies', others' are not
+		// Only certificates of the intermediate CA are front proxies.
+		"one that the clients' signed": {[][]byte{below}, [][]byte{root}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			document, err := yaml.Marshal(map[string]any{"frontProxy": map[string]any{"names": []string{"front-proxy-client"}, "ca": string(bytes.Join(tt.front, nil))}})
+			document, err := yaml.Marshal(map[string]any{"frontProxy": map[string]any{
+				"names": []string{"front-proxy-client"}, "ca": string(bytes.Join(tt.front, nil)),
+			}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var e Env
-			if err := errors.Join(e.Authentication.Decode(string(document)), e.ClientCA.Decode(string(bytes.Join(tt.clients, nil)))); err != nil {
+			if err := errors.Join(
+				e.Authentication.Decode(string(document)), e.ClientCA.Decode(string(bytes.Join(tt.clients, nil))),
+			); err != nil {
 				t.Fatal(err)
 			}
 			chain, err := e.chain(identity.TLSPeer, passes.NewVerifier(passes.Config{}))
@@ -94,10 +101,12 @@ func TestFrontProxyCA(t *testing.T) {
 	}
 }
 
-// chainOf are two authorities, of which the first signed the second, in PEM.
+// chainOf returns a root CA and an intermediate CA that it signed, in PEM.
 func chainOf(t *testing.T) (root, below []byte) {
 	t.Helper()
-	sign := func(name string, parent *x509.Certificate, by *ecdsa.PrivateKey) ([]byte, *x509.Certificate, *ecdsa.PrivateKey) {
+	sign := func(
+		name string, parent *x509.Certificate, by *ecdsa.PrivateKey,
+	) ([]byte, *x509.Certificate, *ecdsa.PrivateKey) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,163 @@
+// Package assembly builds a gateway from its configuration. Functions, bridge and local program use it, so that all of
+// them wire the same parts in the same order.
+//
+//   - [Env] is the configuration that the programs share. Each field is an environment variable.
+//   - [Open] opens the stores and what depends on them alone: [Parts].
+//   - [Parts.NewMembers] connects to member clusters.
+//   - [Parts.NewGateway] adds identity, access and audit log, and what [Options] name.
+//
+// A program that serves the fleet or the gateway's own API adds package fleetconfig or apiconfig. Both have large
+// dependencies, which other functions do not link.
+package assembly
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/access"
+	"github.com/clusterpass/clusterpass/shared/cache"
+	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/config"
+	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/limits"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/shared/stores"
+	"github.com/clusterpass/clusterpass/shared/tunnel"
+)
+
+// Env is the configuration that every program with a gateway shares. Programs embed it.
+type Env struct {
+	Auditing
+	Store stores.Address `envconfig:"CLUSTERPASS_STORE" required:"true" desc:"Where credentials and objects are kept." example:"dir:/var/lib/clusterpass"`
+	// ClientCA authenticates people and scripts.
+	ClientCA       Certificates    `envconfig:"CLUSTERPASS_CLIENT_CA" required:"true" desc:"CA that signs client certificates: PEM, also in base64, or the path of a PEM file." example:"/etc/clusterpass/client-ca.pem"`
+	URL            config.URL      `envconfig:"CLUSTERPASS_URL" desc:"URL of the gateway as clients call it, without a path. Passes as tokens are for it; without it there are none." example:"https://gateway.example.com"`
+	Authentication Authentication  `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted beside client certificates: YAML, or the path of a file; see docs/reference/access.md." example:"/etc/clusterpass/authentication.yaml"`
+	AllowLoopback  bool            `envconfig:"CLUSTERPASS_ALLOW_LOOPBACK" default:"false" desc:"Whether member clusters may have loopback addresses; for one machine only." example:"true"`
+	LogLevel       slog.Level      `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Least level that is logged: DEBUG, INFO, WARN or ERROR." example:"WARN"`
+	CloudWatch     string          `envconfig:"CLUSTERPASS_CLOUDWATCH_NAMESPACE" desc:"Namespace of CloudWatch metrics, which are printed in the embedded metric format, which CloudWatch Logs reads: by a bridge in a line every minute, by functions with what the log says of a call." example:"Clusterpass/prod"`
+	Origins        gateway.Origins `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets, and write through a visitor's browser, with commas between." example:"https://console.example.com"`
+}
+
+// Parts are the parts of a gateway that need no connection to a member cluster. They are immutable.
+type Parts struct {
+	Env       Env
+	Stores    *stores.Stores
+	Freshness cluster.Freshness // how long data of the stores is cached
+	Log       *slog.Logger
+	// Verifier verifies passes of the callers.
+	Verifier *passes.Verifier
+	Access   *access.Authorizer
+}
+
+// Open opens the stores of env. The log goes to logTo as JSON, and to standard error if logTo is nil.
+func Open(ctx context.Context, env Env, logTo io.Writer) (*Parts, error) {
+	st, err := stores.Open(ctx, env.Store)
+	if err != nil {
+		return nil, err
+	}
+	if logTo == nil {
+		logTo = os.Stderr
+	}
+	p := &Parts{
+		Env: env, Stores: st, Freshness: cluster.Remote,
+		Log: slog.New(slog.NewJSONHandler(logTo, &slog.HandlerOptions{Level: env.LogLevel})),
+	}
+	if env.Store.Kind == "dir" {
+		p.Freshness = cluster.Local
+	}
+	p.Verifier = p.NewVerifier()
+	p.Access = access.NewAuthorizer(access.Config{Store: st.Objects, Log: p.Log})
+	return p, nil
+}
+
+// NewVerifier returns a verifier of passes with caches of its own.
+func (p *Parts) NewVerifier() *passes.Verifier {
+	fresh := passes.Fresh
+	if p.Env.Store.Kind == "dir" {
+		fresh = p.Freshness.Object
+	}
+	return passes.NewVerifier(passes.Config{
+		Objects: p.Stores.Objects, Secrets: p.Stores.Secrets, URL: string(p.Env.URL), Fresh: fresh, Log: p.Log,
+	})
+}
+
+// NewMembers returns the connections to member clusters. Private clusters are reached through t. If t is nil, they are
+// reached through the tunnel port of the bridge. Call Close when done.
+func (p *Parts) NewMembers(t cluster.Tunnel) *cluster.Members {
+	if t == nil {
+		t = p.NewTunnel()
+	}
+	return cluster.NewMembers(cluster.Config{
+		Objects: p.Stores.Objects, Secrets: p.Stores.Secrets, Freshness: p.Freshness, Log: p.Log,
+		Policy: p.DialPolicy(t),
+	})
+}
+
+// NewTunnel returns the path to private clusters through the tunnel port of the bridge.
+func (p *Parts) NewTunnel() cluster.Tunnel { return &tunnel.Dialer{Keys: p.Verifier} }
+
+// DialPolicy returns the policy for connections to member clusters. t reaches private clusters; nil means that nothing
+// does.
+func (p *Parts) DialPolicy(t cluster.Tunnel) cluster.DialPolicy {
+	return cluster.DialPolicy{
+		AllowLoopback: p.Env.AllowLoopback,
+		Refuse:        cluster.RuntimeAPI(os.Getenv("AWS_LAMBDA_RUNTIME_API")),
+		Tunnel:        t,
+	}
+}
+
+// Fleet is a gateway.Fleet with statistics of its caches.
+type Fleet interface {
+	gateway.Fleet
+	Stats() map[string]cache.Stats
+}
+
+// Options are the parts of a gateway that differ between programs. Peer and Members are required.
+type Options struct {
+	Peer      identity.Peer
+	Members   *cluster.Members
+	Fleet     Fleet             // optional
+	API       gateway.API       // optional
+	Streams   gateway.Streamer  // optional
+	Admission gateway.Admission // optional
+	Function  *gateway.Function // nil outside of functions
+	Source    limits.SourceMode
+	Recheck   time.Duration // 0 means the default of gateway.Config
+}
+
+// NewGateway returns a gateway. It fails if the configuration of authentication or of the audit log is invalid. Call
+// Close of the gateway when done.
+func (p *Parts) NewGateway(ctx context.Context, o Options) (*gateway.Gateway, error) {
+	chain, err := p.Env.chain(o.Peer, p.Verifier)
+	if err != nil {
+		return nil, err
+	}
+	queue := cmp.Or(p.Env.AuditSpool, defaultSpool)
+	if o.Function != nil {
+		queue = 0 // a function may freeze after its response, so the event must be delivered before
+	}
+	auditLog, err := p.Env.open(ctx, p.Stores, p.Log, queue)
+	if err != nil {
+		return nil, err
+	}
+	cfg := gateway.Config{
+		Identity: chain, Passes: p.Verifier, Access: p.Access, Members: o.Members, API: o.API, Streams: o.Streams,
+		Admission: o.Admission, Function: o.Function, Source: o.Source, Origins: p.Env.Origins, Recheck: o.Recheck,
+		Log: p.Log, Audit: auditLog, Namespace: p.Env.CloudWatch,
+		Caches: []func() map[string]cache.Stats{o.Members.Stats, p.Verifier.Stats},
+	}
+	if oidc := p.Env.Authentication.oidc; oidc != nil {
+		cfg.Tokens = oidc
+	}
+	if o.Fleet != nil {
+		cfg.Fleet = o.Fleet
+		cfg.Caches = append(cfg.Caches, o.Fleet.Stats)
+	}
+	return gateway.New(cfg), nil
+}

@@ -1,0 +1,85 @@
+package gateway
+
+import (
+	"net/http"
+
+	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/limits"
+)
+
+// Admission limits concurrent calls. It is safe for concurrent use. Its errors are *status.Error.
+type Admission interface {
+	// AdmitCaller counts a call of a user. user is "" for a bearer token that only a member cluster can check. The gateway
+	// calls release when the call ends or becomes a stream, possibly twice.
+	AdmitCaller(user, bearer string) (release func(), err error)
+	// AdmitToCluster counts a call to a member cluster that is no stream. The gateway calls release once, at its end.
+	AdmitToCluster(cluster string) (release func(), err error)
+	// BeginUnverified counts a call with a bearer token that only a member cluster can check, before its body has arrived.
+	// A nil UnverifiedCall means that there is no limit.
+	BeginUnverified(source limits.Source, cluster, bearer string) (UnverifiedCall, error)
+}
+
+// UnverifiedCall is a call with a bearer token that only a member cluster can check. It is not safe for concurrent
+// use.
+type UnverifiedCall interface {
+	// IsAccepted reports whether the cluster accepted the token lately.
+	IsAccepted() bool
+	// Enter counts the call as one in flight, once its body has arrived. The error is a *status.Error.
+	Enter() error
+	// Answered records the status code of the member's response. It may be called several times.
+	Answered(code int)
+	// End ends the count, of a stream too.
+	End()
+}
+
+// unlimited is the Admission without limits.
+type unlimited struct{}
+
+// AdmitCaller implements Admission.
+func (unlimited) AdmitCaller(_, _ string) (release func(), err error) { return func() {}, nil }
+
+// AdmitToCluster implements Admission.
+func (unlimited) AdmitToCluster(string) (release func(), err error) { return func() {}, nil }
+
+// BeginUnverified implements Admission.
+func (unlimited) BeginUnverified(limits.Source, string, string) (UnverifiedCall, error) {
+	return nil, nil
+}
+
+// admitCaller counts a call for its caller, until it ends or becomes a stream.
+func (g *Gateway) admitCaller(c *call) error {
+	user := ""
+	if c.user != nil {
+		user = c.user.Name
+	}
+	release, err := g.cfg.Admission.AdmitCaller(user, c.bearer)
+	if err == nil {
+		c.release = release
+	}
+	return err
+}
+
+// receive reads the body of a call that only the member can authenticate, before the call counts as one in flight.
+// Otherwise a client with a made-up token could occupy a slot by a body that it never sends. It returns the request to
+// forward.
+func (g *Gateway) receive(r *http.Request, c *call) (*http.Request, error) {
+	if c.user != nil {
+		return r, nil // counted by identify
+	}
+	u, err := g.cfg.Admission.BeginUnverified(limits.SourceFrom(r.Context()), c.request.Route.Cluster, c.bearer)
+	if err != nil {
+		return nil, err
+	}
+	if u == nil {
+		return r, g.admitCaller(c)
+	}
+	c.unverified = u
+	received, err := forward.ReceiveBody(r, !u.IsAccepted())
+	if err != nil {
+		return nil, err
+	}
+	if err := u.Enter(); err != nil {
+		return nil, err
+	}
+	return received, g.admitCaller(c)
+}

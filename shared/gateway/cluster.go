@@ -1,0 +1,171 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	"github.com/clusterpass/clusterpass/shared/access"
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// serveCluster authorizes a request to one member cluster and forwards it. The caller may be identified already.
+func (g *Gateway) serveCluster(w *recorder, r *http.Request, c *call) error {
+	m, err := g.admit(r, c)
+	if err != nil {
+		return err
+	}
+	if err := checkServiceProxy(m.Cluster, c.request.Resource); err != nil {
+		return err
+	}
+	if err := g.cfg.Function.redirect(w, r, c.request); err != nil {
+		return err
+	}
+	if r, err = g.receive(r, c); err != nil {
+		return err
+	}
+	fc := forward.Call{
+		Request: c.request, User: c.user, Bearer: c.bearer, Member: m,
+		Renew: g.cfg.Members.Renew, Answered: c.answered(r.Method),
+	}
+	if c.request.IsStream {
+		return g.forwardStream(w, r, c, fc)
+	}
+	return g.forward(w, r, fc)
+}
+
+// forward forwards a request that is no stream.
+func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, fc forward.Call) error {
+	release, err := g.cfg.Admission.AdmitToCluster(fc.Member.Cluster.Name)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if f := g.cfg.Function; f != nil {
+		return f.forward(w, r, fc)
+	}
+	return forward.Do(w, r, fc)
+}
+
+// forwardStream forwards a stream, for as long as the caller has the right to it.
+func (g *Gateway) forwardStream(w *recorder, r *http.Request, c *call, fc forward.Call) error {
+	mode, attrs := fc.Member.Cluster.Mode(), access.Cluster(c.request.Route.Cluster, r.Method, r.Header)
+	r, stop := g.recheck(r, c, func(ctx context.Context) error { return g.checkStream(ctx, c, mode, attrs) })
+	defer stop()
+	w.beginStream(c)
+	return g.cfg.Streams.ForwardStream(w, r, fc)
+}
+
+// checkStream returns an error if a stream would not be admitted now. mode is the identity mode with which it began.
+func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identity, attrs access.Attributes) error {
+	name := c.request.Route.Cluster
+	m, err := g.cfg.Members.Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	if now := m.Cluster.Mode(); now != mode {
+		return status.New(status.Forbidden, name,
+			"cluster %q is called by identity %s now, no longer %s", name, now, mode)
+	}
+	if err := checkServiceProxy(m.Cluster, c.request.Resource); err != nil {
+		return err
+	}
+	if c.user == nil {
+		return nil // the member alone knows the caller
+	}
+	if err := checkCredential(ctx, c.user); err != nil {
+		return err
+	}
+	if mode == v1alpha1.Direct && !m.Cluster.MayDirect(c.user.Name) {
+		return status.New(status.Forbidden, name, "you were taken out of spec.directUsers")
+	}
+	return g.authorize(ctx, c.user, attrs)
+}
+
+// admit identifies the caller of a request to a member cluster, authorizes the request, and returns the member.
+//
+// Everything is decided before the response can depend on whether the cluster exists. Stores are usually read for the
+// cluster only after that. There are three exceptions:
+//   - The bearer token of another issuer may be meant for a passthrough cluster. Its object alone is read first. Such a
+//     caller learns that the cluster accepts tokens, since the gateway has nothing to decide.
+//   - A process that has read no roles yet reads the member at the same time.
+//   - For its first token of the gateway's own, a process reads policy and member while it reads the keys that verify
+//     the token. It does so once, so made-up tokens cost one read of each store.
+func (g *Gateway) admit(r *http.Request, c *call) (*cluster.Member, error) {
+	name, token := c.request.Route.Cluster, ""
+	if c.user == nil {
+		token, _ = identity.BearerToken(r) // a malformed one is refused by identify
+	}
+	isOwn := token != "" && g.isGatewayToken(token)
+	if token != "" && !isOwn && g.cfg.Identity.Beside(r) == nil {
+		if m, err := g.passthroughMember(r, c, token); m != nil || err != nil {
+			return m, err
+		}
+	}
+	member := sync.OnceValues(func() (*cluster.Member, error) { return g.cfg.Members.Get(r.Context(), name) })
+	if isOwn && !g.prefetched.Swap(true) {
+		// Both goroutines end with the request's context.
+		go func() { _, _ = g.cfg.Access.Policy(r.Context()) }()
+		go func() { _, _ = member() }()
+	}
+	if c.user == nil {
+		if err := g.identify(r, c); err != nil {
+			return nil, err
+		}
+	}
+	if !g.cfg.Access.Ready() {
+		go func() { _, _ = member() }()
+	}
+	reason, err := g.cfg.Access.Decide(r.Context(), c.user, access.Cluster(name, r.Method, r.Header))
+	c.audit.Decision(err == nil, reason)
+	if err != nil {
+		return nil, err
+	}
+	m, err := member()
+	if err != nil {
+		return nil, err
+	}
+	if m.Cluster.Mode() == v1alpha1.Passthrough {
+		return nil, status.New(status.Forbidden, name,
+			"cluster %q takes a bearer token of its own; what identifies you to the gateway (%s) is not passed on",
+			name, c.user.Method)
+	}
+	return m, nil
+}
+
+// passthroughMember returns the member of a cluster that identifies callers by their own bearer token. It returns nil
+// for other clusters. The call counts once its body has arrived.
+func (g *Gateway) passthroughMember(r *http.Request, c *call, token string) (*cluster.Member, error) {
+	name := c.request.Route.Cluster
+	var m *cluster.Member
+	mode, err := g.cfg.Members.Mode(r.Context(), name) // reads the object alone, since any client can send a token
+	if err == nil && mode == v1alpha1.Passthrough {
+		m, err = g.cfg.Members.Get(r.Context(), name)
+	}
+	if err != nil && status.From(err).Reason == status.StoreUnavailable {
+		return nil, err // the token may be valid; a 401 would make clients discard it
+	}
+	if err != nil || m == nil || m.Cluster.Mode() != v1alpha1.Passthrough {
+		return nil, nil
+	}
+	c.bearer = token
+	c.audit.Unverified(audit.Token(identity.Unverified(token)))
+	c.audit.Decision(true, "the cluster identifies its callers and decides by itself")
+	return m, refuseImpersonation(name, r.Header)
+}
+
+// refuseImpersonation returns an error for impersonation headers, which are not forwarded with the caller's own token.
+func refuseImpersonation(name string, h http.Header) error {
+	for header := range h {
+		if forward.HasPrefix(header, "Impersonate-") {
+			return status.New(status.Forbidden, name,
+				"cluster %q is called with your own token only; --as is not passed on", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// defaultClientTimeout is the default of Config.ClientTimeout.
+const defaultClientTimeout = time.Minute
+
+// bodyProgress is how many bytes of a body restart the client's timeout.
+const bodyProgress = 256 << 10
+
+// discardTimeout is how long a client may send a body that is not used any more.
+const discardTimeout = time.Second
+
+// deadlines limit how long a client can delay a call. Writing fails if the client accepts nothing for the timeout, also
+// for the rest that net/http writes after the handler. Reading fails if the body does not arrive. Streams have other
+// limits. In a function there is no connection, and deadlines have no effect.
+type deadlines struct {
+	conn     *http.ResponseController
+	timeout  time.Duration
+	body     *body // nil for a request without one
+	isStream bool
+}
+
+// newDeadlines returns the deadlines of a call with a response writer and a body. It also returns the body to read.
+func newDeadlines(w http.ResponseWriter, sent io.ReadCloser, timeout time.Duration) (*deadlines, io.ReadCloser) {
+	d := &deadlines{conn: http.NewResponseController(w), timeout: timeout}
+	d.extendWrite() // the previous request on the connection left its own deadline
+	if sent == nil || sent == http.NoBody {
+		return d, sent
+	}
+	d.body = &body{ReadCloser: sent, conn: d.conn, timeout: timeout, isLimited: true, remaining: timeout}
+	return d, d.body
+}
+
+// extendWrite restarts the timeout of writing.
+func (d *deadlines) extendWrite() {
+	if !d.isStream {
+		_ = d.conn.SetWriteDeadline(time.Now().Add(d.timeout))
+	}
+}
+
+// beginStream removes the deadlines.
+func (d *deadlines) beginStream() {
+	d.isStream = true
+	_ = d.conn.SetWriteDeadline(time.Time{})
+	if d.body != nil {
+		d.body.limit(false, 0)
+	}
+}
+
+// refuse sets the deadlines for an error: the response gets the whole timeout, the rest of the body discardTimeout.
+func (d *deadlines) refuse() {
+	d.isStream = false
+	d.extendWrite()
+	if d.body != nil {
+		d.body.limit(true, discardTimeout)
+	}
+}
+
+// late returns errLate if the body did not arrive in time.
+func (d *deadlines) late() error {
+	if d.body != nil && d.body.isLate() {
+		return errLate
+	}
+	return nil
+}
+
+var errLate = status.New(status.RequestTimeout, "", "the body did not arrive in time; call again")
+
+// end sets the deadlines for net/http, which writes the rest of the response and may read the rest of the body.
+func (d *deadlines) end() {
+	d.extendWrite()
+	if d.body != nil {
+		d.body.end()
+	}
+}
+
+// body is the body of a request. Its client has the timeout for each bodyProgress bytes. Only the time in Read counts,
+// so that a slow member does not shorten it.
+type body struct {
+	io.ReadCloser
+	conn    *http.ResponseController
+	timeout time.Duration
+
+	mu           sync.Mutex
+	received     int64
+	isLimited    bool
+	remaining    time.Duration // for the next bodyProgress bytes
+	isComplete   bool
+	wasLate      bool
+	readDeadline time.Time // zero unless a Read is in progress
+	isClosing    bool
+	isOver       bool // the connection belongs to the next request
+}
+
+// Read implements io.Reader. It returns errLate after the timeout.
+func (b *body) Read(p []byte) (int, error) {
+	start := time.Now()
+	b.mu.Lock()
+	isLimited := b.isLimited && !b.isComplete
+	if isLimited && !b.isOver {
+		b.readDeadline = start.Add(b.remaining)
+		_ = b.conn.SetReadDeadline(b.readDeadline)
+	}
+	b.mu.Unlock()
+	n, err := b.ReadCloser.Read(p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.readDeadline = time.Time{}
+	before := b.received / bodyProgress
+	b.received += int64(n)
+	if b.remaining -= time.Since(start); b.received/bodyProgress > before {
+		b.remaining = b.timeout
+	}
+	b.isComplete = b.isComplete || err == io.EOF
+	if isLimited && !b.isOver && !b.isClosing {
+		_ = b.conn.SetReadDeadline(time.Time{}) // net/http still reads, to notice the end of the connection
+	}
+	if isLimited && errors.Is(err, os.ErrDeadlineExceeded) {
+		b.wasLate = true
+		err = errLate
+	}
+	return n, err
+}
+
+// Close implements io.Closer. net/http reads a part of the unread rest meanwhile, for at most the remaining time.
+func (b *body) Close() error {
+	b.mu.Lock()
+	b.isClosing = true
+	isLimited := b.isLimited && !b.isComplete
+	if isLimited && !b.isOver {
+		_ = b.conn.SetReadDeadline(time.Now().Add(max(b.remaining, discardTimeout)))
+	}
+	b.mu.Unlock()
+	err := b.ReadCloser.Close()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if isLimited && !b.isOver {
+		_ = b.conn.SetReadDeadline(time.Time{})
+	}
+	return err
+}
+
+// isLate reports whether a Read exceeded its deadline. net/http cancels the request's context before such a Read
+// returns, so the deadline of a Read in progress counts, too.
+func (b *body) isLate() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.wasLate || !b.readDeadline.IsZero() && !time.Now().Before(b.readDeadline)
+}
+
+// limit sets whether Read has a deadline, and the time that remains.
+func (b *body) limit(isLimited bool, remaining time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.isLimited, b.remaining = isLimited, remaining
+}
+
+// end sets a deadline for the unread rest. net/http reads it before the next request.
+func (b *body) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.isOver = true
+	if !b.isComplete {
+		_ = b.conn.SetReadDeadline(time.Now().Add(discardTimeout))
+	}
+}
+
+// bytes returns the number of bytes read.
+func (b *body) bytes() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.received
+}

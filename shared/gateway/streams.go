@@ -1,0 +1,96 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+// Handler serves a request or returns a *status.Error.
+type Handler func(w http.ResponseWriter, r *http.Request) error
+
+// Streamer serves requests that stay open. It is safe for concurrent use.
+type Streamer interface {
+	// ForwardStream forwards a stream to a member cluster. Its errors are those of forward.Do.
+	ForwardStream(w http.ResponseWriter, r *http.Request, c forward.Call) error
+	// ServeWatch serves a watch of the gateway's own API, or of the fleet, whose events serve writes.
+	ServeWatch(w http.ResponseWriter, r *http.Request, user string, serve Handler) error
+}
+
+// plainStreams is the Streamer of programs without limits for streams.
+type plainStreams struct{}
+
+// ForwardStream implements Streamer.
+func (plainStreams) ForwardStream(w http.ResponseWriter, r *http.Request, c forward.Call) error {
+	return forward.Do(w, r, c)
+}
+
+// ServeWatch implements Streamer.
+func (plainStreams) ServeWatch(w http.ResponseWriter, r *http.Request, _ string, serve Handler) error {
+	return serve(w, r)
+}
+
+// serveWatch serves a watch whose events serve writes, for as long as check returns nil.
+func (g *Gateway) serveWatch(
+	w *recorder, r *http.Request, c *call, check func(context.Context) error, serve Handler,
+) error {
+	r, stop := g.recheck(r, c, check)
+	defer stop()
+	w.beginStream(c)
+	return g.cfg.Streams.ServeWatch(w, r, c.user.Name, serve)
+}
+
+// defaultRecheck is the default of Config.Recheck.
+const defaultRecheck = 10 * time.Second
+
+// recheck calls check at intervals, and ends the request's context when check fails. Call stop when the stream has
+// ended. stop sets c.ended to the cause of the end.
+//
+// A timer replaces a goroutine for each stream: thousands of streams are open and silent.
+func (g *Gateway) recheck(r *http.Request, c *call, check func(context.Context) error) (_ *http.Request, stop func()) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	var (
+		mu      sync.Mutex // locked during a check
+		stopped bool
+		timer   *time.Timer
+	)
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(g.cfg.Recheck, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if stopped {
+			return
+		}
+		if err := check(ctx); err != nil {
+			cancel(err)
+			return
+		}
+		timer.Reset(g.cfg.Recheck)
+	})
+	return r.WithContext(ctx), func() {
+		errors.As(context.Cause(ctx), &c.ended)
+		cancel(nil)
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+		timer.Stop()
+	}
+}
+
+// checkCredential returns a *status.Error if a caller's credential has expired or was revoked.
+func checkCredential(ctx context.Context, u *identity.User) error {
+	if !u.Expires.IsZero() && time.Now().After(u.Expires) {
+		return status.New(status.Unauthenticated, "", "your credential has expired")
+	}
+	if u.Recheck != nil {
+		return u.Recheck(ctx)
+	}
+	return nil
+}

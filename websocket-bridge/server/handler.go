@@ -1,0 +1,145 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/clusterpass/clusterpass/shared/assembly"
+	"github.com/clusterpass/clusterpass/shared/assembly/apiconfig"
+	"github.com/clusterpass/clusterpass/shared/assembly/fleetconfig"
+	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/gateway"
+	"github.com/clusterpass/clusterpass/shared/health"
+	"github.com/clusterpass/clusterpass/shared/identity"
+	"github.com/clusterpass/clusterpass/shared/passes"
+	"github.com/clusterpass/clusterpass/websocket-bridge/agents"
+)
+
+// HandlerConfig configures a Handler.
+type HandlerConfig struct {
+	Fleet   fleetconfig.Settings
+	API     apiconfig.Options
+	Private Private
+	// TunnelListen is the address of the tunnel port. "" opens none.
+	TunnelListen string
+	Peer         identity.Peer
+}
+
+// Handler serves the gateway with a bridge, and the agents of private clusters.
+type Handler struct {
+	http.Handler
+	Agents *agents.Agents
+
+	closers []func() error // in the order of opening
+}
+
+// NewHandler opens everything behind a bridge: agents and the tunnel port, the gateway with all its parts, probes, and
+// the maintenance of passes. When ctx ends, agents are asked to connect elsewhere. Call Close when done.
+func (b *Bridge) NewHandler(ctx context.Context, p *assembly.Parts, cfg HandlerConfig) (_ *Handler, err error) {
+	h := &Handler{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.Close())
+		}
+	}()
+	if err := h.openAgents(ctx, b, p, cfg); err != nil {
+		return nil, err
+	}
+	members := p.NewMembers(h.Agents)
+	h.onClose(members.Close)
+	signer, err := cfg.API.OpenSigner(ctx)
+	if err != nil {
+		return nil, err
+	}
+	api, err := cfg.API.NewAPI(ctx, p, apiconfig.Dependencies{
+		Members: members, Signer: signer, ControlPlane: cfg.Fleet.ControlPlane,
+	})
+	if err != nil {
+		return nil, err
+	}
+	gw, err := p.NewGateway(ctx, assembly.Options{
+		Peer: cfg.Peer, Members: members, Fleet: cfg.Fleet.NewFleet(p, members), API: api, Streams: b, Admission: b,
+		Source: b.limits.Source, Recheck: b.limits.Recheck,
+	})
+	if err != nil {
+		return nil, err
+	}
+	h.closers = append(h.closers, func() error { return closeGateway(gw) })
+	b.CountAudit(gw)
+	b.CountCaches(gw.CacheStats)
+	h.Agents.RecordTo(gw.AuditLog())
+	h.Handler = h.Agents.Handler(gw)
+	h.startBackground(ctx, b, p, members, signer)
+	return h, nil
+}
+
+// openAgents opens the endpoint of agents, and the tunnel port if there is one.
+func (h *Handler) openAgents(ctx context.Context, b *Bridge, p *assembly.Parts, cfg HandlerConfig) error {
+	h.Agents = cfg.Private.newAgents(b, p)
+	h.onClose(h.Agents.Close)
+	if cfg.TunnelListen != "" {
+		closePort, err := listenTunnel(ctx, h.Agents, cfg.TunnelListen)
+		if err != nil {
+			return err
+		}
+		h.closers = append(h.closers, closePort)
+	}
+	stop := context.AfterFunc(ctx, func() { h.Agents.Drain(context.WithoutCancel(ctx)) })
+	h.onClose(func() { stop() })
+	return nil
+}
+
+// startBackground starts the maintenance of passes and the probes of members.
+func (h *Handler) startBackground(
+	ctx context.Context, b *Bridge, p *assembly.Parts, members *cluster.Members, signer passes.Signer,
+) {
+	issuer := &passes.Issuer{Objects: p.Stores.Objects, Secrets: p.Stores.Secrets, Signer: signer}
+	h.onClose(background(ctx, func(ctx context.Context) {
+		issuer.Maintain(ctx, func(err error) {
+			p.Log.Warn("keys cannot be published now, or expired passes deleted", "error", err.Error())
+		})
+	}))
+	if b.limits.ProbeInterval == 0 {
+		return
+	}
+	prober := &health.Prober{Objects: p.Stores.Objects, Members: members, Log: p.Log}
+	h.onClose(background(ctx, func(ctx context.Context) { prober.Run(ctx, b.limits.ProbeInterval) }))
+}
+
+func (h *Handler) onClose(closer func()) {
+	h.closers = append(h.closers, func() error { closer(); return nil })
+}
+
+// Close ends all connections to agents and members, and writes the audit events of completed requests.
+func (h *Handler) Close() error {
+	var errs []error
+	for _, closer := range slices.Backward(h.closers) {
+		errs = append(errs, closer())
+	}
+	h.closers = nil
+	return errors.Join(errs...)
+}
+
+// background calls run in a goroutine. Its context ends with ctx or when stop is called. stop waits for run.
+func background(ctx context.Context, run func(ctx context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		run(ctx)
+	}()
+	return func() { cancel(); <-done }
+}
+
+// auditTimeout is the deadline for writing audit events at the end.
+const auditTimeout = 5 * time.Second
+
+// closeGateway writes the audit events of completed requests and closes gw.
+func closeGateway(gw *gateway.Gateway) error {
+	ctx, cancel := context.WithTimeout(context.Background(), auditTimeout) // all other contexts have ended
+	defer cancel()
+	return gw.Close(ctx)
+}
