@@ -82,9 +82,9 @@ func checkOutput(t *testing.T, all []snippet, printed string) {
 	}
 }
 
-// TestScripts runs the snippets of docs/guide/scripts.md with another address and namespace. If this fails, the documentation
-// is wrong. The snippets of each language are one program, in a directory with the gateway's CA and its owner's
-// kubeconfig.
+// TestScripts runs the snippets of docs/guide/scripts.md with another address and namespace. If this fails, the
+// documentation is wrong. The snippets of each language are one program, in a directory with the gateway's CA and its
+// owner's kubeconfig.
 func TestScripts(t *testing.T) {
 	const user = "nightly"
 	ns := e2e.NewNamespace(t, e2e.Members...)
