@@ -105,8 +105,8 @@ soak: build-local moto clusters ## Slow suite: compare the fleet with real clust
 	@CLUSTERPASS_SOAK=$(SOAK) $(STEP) "compare the fleet with its clusters for $(SOAK)" $(NEEDS_CC) \
 	  $(GOTEST) -count=1 -v -timeout 0 -run '^(TestFleetInformers|TestFleetAnswersAsItsClusters)$$' ./test/e2e/fleet ./test/fleetcheck
 
-diagram: ## Draw docs/architecture.svg (needs Graphviz)
-	@$(STEP) "draw docs/architecture.svg" "Graphviz" dot -Tsvg docs/architecture.dot -o docs/architecture.svg
+diagram: ## Draw docs/explanation/architecture.svg (needs Graphviz)
+	@$(STEP) "draw docs/explanation/architecture.svg" "Graphviz" dot -Tsvg docs/explanation/architecture.dot -o docs/explanation/architecture.svg
 
 fuzz: ## Slow suite: fuzz every parser and codec for FUZZTIME=20s each
 	@$(STEP) "fuzz" $(NEEDS_GO) scripts/fuzz $(FUZZTIME)
@@ -153,15 +153,15 @@ build-ProxyFunction build-FleetFunction build-ControlFunction build-RotateFuncti
 	GOOS=linux GOARCH=$(ARCH) $(GOBUILD) $(FNFLAGS) -o $(ARTIFACTS_DIR)/bootstrap ./functions/$(shell echo $* | tr A-Z a-z)/bootstrap
 
 image: ## Build the bridge's image for ARCH and push it to ECR: REPOSITORY, TAG
-	@$(STEP) "build and push the bridge's image" "the credentials of an AWS account and its CLI; docs/aws.md has the list" scripts/image $(REPOSITORY) $(TAG) $(ARCH)
+	@$(STEP) "build and push the bridge's image" "the credentials of an AWS account and its CLI; docs/guide/aws.md has the list" scripts/image $(REPOSITORY) $(TAG) $(ARCH)
 
-deploy: ## Deploy to AWS with SAM; the first time asks for the parameters (docs/aws.md)
-	@command -v sam >/dev/null || { echo "make deploy needs the SAM CLI, sam; docs/aws.md lists the requirements" >&2; exit 1; }
+deploy: ## Deploy to AWS with SAM; the first time asks for the parameters (docs/guide/aws.md)
+	@command -v sam >/dev/null || { echo "make deploy needs the SAM CLI, sam; docs/guide/aws.md lists the requirements" >&2; exit 1; }
 	@$(STEP) "build the stack" "the SAM CLI, and what make build needs" sam build
 	sam deploy --stack-name $(STACK) --resolve-s3 --capabilities CAPABILITY_IAM CAPABILITY_NAMED_IAM CAPABILITY_AUTO_EXPAND \
 	  $(if $(wildcard samconfig.toml),,--guided)
 
-localstack: moto ## Deploy to LocalStack, or to AWS_ENDPOINT_URL, and run the bridge beside it (docs/localstack.md)
+localstack: moto ## Deploy to LocalStack, or to AWS_ENDPOINT_URL, and run the bridge beside it (docs/guide/localstack.md)
 	$(MAKE) --no-print-directory build ARCHES="$$(go env GOHOSTARCH)"
 	infra/localstack/up
 

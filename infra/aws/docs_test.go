@@ -14,15 +14,15 @@ import (
 	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 )
 
-// TestDocumentation: docs/aws.md and the template have the same parameters.
+// TestDocumentation: docs/reference/aws.md and the template have the same parameters.
 func TestDocumentation(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs/aws.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs/reference/aws.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, table, ok := strings.Cut(string(text), "## Parameters")
 	if table, _, _ = strings.Cut(table, "## "); !ok {
-		t.Fatal("docs/aws.md has no parameters")
+		t.Fatal("docs/reference/aws.md has no parameters")
 	}
 	parameters := load(t)["template.yaml"].Parameters
 	var named []string
@@ -35,12 +35,12 @@ func TestDocumentation(t *testing.T) {
 	}
 	for _, name := range named {
 		if _, ok := parameters[name]; !ok {
-			t.Errorf("docs/aws.md describes %s, which the template lacks", name)
+			t.Errorf("docs/reference/aws.md describes %s, which the template lacks", name)
 		}
 	}
 	for name := range parameters {
 		if !slices.Contains(named, name) {
-			t.Errorf("docs/aws.md says nothing of %s", name)
+			t.Errorf("docs/reference/aws.md says nothing of %s", name)
 		}
 	}
 }

@@ -113,8 +113,8 @@ func (g given) refusals() []string {
 	return all
 }
 
-// TestRules: invalid combinations of parameters are refused before anything is created. Those of docs/aws.md are
-// accepted.
+// TestRules: invalid combinations of parameters are refused before anything is created. The combinations of
+// docs/reference/aws.md are accepted.
 func TestRules(t *testing.T) {
 	tmpl := load(t)["template.yaml"]
 	text := fmt.Sprint(tmpl.Rules)
@@ -393,11 +393,11 @@ func TestAlarms(t *testing.T) {
 			t.Errorf("%s is %s, want %s", name, got, want)
 		}
 	}
-	cost, err := os.ReadFile(filepath.Join(root, "docs/cost.md"))
+	cost, err := os.ReadFile(filepath.Join(root, "docs/explanation/cost.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text := fmt.Sprintf("alarms (%d metrics,", len(watched)); !strings.Contains(string(cost), text) {
-		t.Errorf("docs/cost.md does not count %s", text)
+		t.Errorf("docs/explanation/cost.md does not count %s", text)
 	}
 }

@@ -194,7 +194,7 @@ func covers(pattern, resource string) bool {
 
 // TestCertificateHeader: permissions to describe stacks or tasks, or to list functions, must not reveal the name of the
 // header with client certificates. Otherwise a user with read access to the account could act as any user of the
-// gateway. docs/aws.md lists the permissions that do reveal it.
+// gateway. docs/reference/aws.md lists the permissions that do reveal it.
 func TestCertificateHeader(t *testing.T) {
 	all := load(t)
 	for path, tmpl := range all {
@@ -225,7 +225,7 @@ func TestCertificateHeader(t *testing.T) {
 			t.Errorf("%s names the header, and whoever may list functions reads its settings", id)
 		}
 	}
-	docs, err := os.ReadFile(filepath.Join(root, "docs/aws.md"))
+	docs, err := os.ReadFile(filepath.Join(root, "docs/reference/aws.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestCertificateHeader(t *testing.T) {
 		"cloudtrail:LookupEvents", "config:GetResourceConfigHistory",
 	} {
 		if !strings.Contains(string(docs), "`"+permission+"`") {
-			t.Errorf("docs/aws.md does not name %s, which shows the header", permission)
+			t.Errorf("docs/reference/aws.md does not name %s, which shows the header", permission)
 		}
 	}
 }

@@ -37,7 +37,7 @@ type Env struct {
 	// ClientCA authenticates people and scripts.
 	ClientCA       Certificates    `envconfig:"CLUSTERPASS_CLIENT_CA" required:"true" desc:"CA that signs client certificates: PEM, also in base64, or the path of a PEM file." example:"/etc/clusterpass/client-ca.pem"`
 	URL            config.URL      `envconfig:"CLUSTERPASS_URL" desc:"URL of the gateway as clients call it, without a path. Passes as tokens are for it; without it there are none." example:"https://gateway.example.com"`
-	Authentication Authentication  `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted beside client certificates: YAML, or the path of a file; see docs/identity.md." example:"/etc/clusterpass/authentication.yaml"`
+	Authentication Authentication  `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted beside client certificates: YAML, or the path of a file; see docs/reference/access.md." example:"/etc/clusterpass/authentication.yaml"`
 	AllowLoopback  bool            `envconfig:"CLUSTERPASS_ALLOW_LOOPBACK" default:"false" desc:"Whether member clusters may have loopback addresses; for one machine only." example:"true"`
 	LogLevel       slog.Level      `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Least level that is logged: DEBUG, INFO, WARN or ERROR." example:"WARN"`
 	CloudWatch     string          `envconfig:"CLUSTERPASS_CLOUDWATCH_NAMESPACE" desc:"Namespace of CloudWatch metrics, which are printed in the embedded metric format, which CloudWatch Logs reads: by a bridge in a line every minute, by functions with what the log says of a call." example:"Clusterpass/prod"`

@@ -8,7 +8,7 @@
 //     event counts many. Events of identified clients are never combined.
 //   - No event is lost in silence. An event that no sink accepts is counted ([Stats]), and the log reports it.
 //
-// docs/security.md has the threats, and docs/audit.md is for operators.
+// docs/explanation/security.md has the threats, and docs/guide/audit.md is for operators.
 package audit
 
 import (

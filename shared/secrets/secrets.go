@@ -6,7 +6,7 @@
 //   - Each write creates a new version and names the version that it replaces. Of several writers, one succeeds and the
 //     others get ErrConflict.
 //   - A Store is safe for concurrent use, also by several processes.
-//   - A Value prints as "[hidden]" and never appears in an error. See docs/security.md.
+//   - A Value prints as "[hidden]" and never appears in an error. See docs/explanation/security.md.
 package secrets
 
 import (

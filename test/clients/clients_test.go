@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { e2e.Main(m) }
 
-// TestJavaScriptExample runs the JavaScript example of docs/streams.md with another address. If this fails, the
+// TestJavaScriptExample runs the JavaScript example of docs/guide/streams.md with another address. If this fails, the
 // documentation is wrong.
 func TestJavaScriptExample(t *testing.T) {
 	s := e2e.StartExample(t, "js", "const pass = process.env.TOKEN;\n", "node", "--experimental-websocket",

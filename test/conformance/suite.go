@@ -103,7 +103,7 @@ func (s *suite) flags(kubectl string) []string {
 }
 
 // command returns the kubectl that the specs run. Without --append-server-path, kubectl proxy drops the path of the
-// server's URL. The specs do not set that flag; docs/urls.md has users set it.
+// server's URL. The specs do not set that flag; docs/reference/urls.md has users set it.
 func (s *suite) command() (string, error) {
 	if !s.serverHasPath {
 		return s.kubectl, nil

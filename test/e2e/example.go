@@ -22,21 +22,21 @@ spec:
     command: [sh, -c, 'i=0; while sleep 0.2; do echo "web says $i"; i=$((i+1)); done']
 `
 
-// StartExample starts the first example of docs/streams.md in a language, with the address and the CA of a gateway. The
-// program begins with prefix, which reads the environment variable TOKEN. The interpreter gets the program as its last
-// argument.
+// StartExample starts the first example of docs/guide/streams.md in a language, with the address and the CA of a
+// gateway. The program begins with prefix, which reads the environment variable TOKEN. The interpreter gets the program
+// as its last argument.
 func StartExample(t *testing.T, language, prefix, interpreter string, args ...string) *Session {
 	t.Helper()
 	if _, err := exec.LookPath(interpreter); err != nil {
 		t.Fatalf("find the interpreter of %s: %v; install it, or put it on PATH", language, err)
 	}
-	doc, err := os.ReadFile(filepath.Join(repository(t), "docs", "streams.md"))
+	doc, err := os.ReadFile(filepath.Join(repository(t), "docs", "guide", "streams.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	example := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindSubmatch(doc)
 	if example == nil {
-		t.Fatalf("docs/streams.md has no example in %s", language)
+		t.Fatalf("docs/guide/streams.md has no example in %s", language)
 	}
 	p := NewBrowserPage(t)
 	d, namespace := Direct("member1"), NewNamespace(t, "member1")

@@ -10,7 +10,7 @@ import (
 	"github.com/clusterpass/clusterpass/test/fleetcheck/generate"
 )
 
-// refused are requests that the fleet refuses, with the code that docs/fleet.md names. Paths have no prefix.
+// refused are requests that the fleet refuses, with the code that docs/reference/fleet.md names. Paths have no prefix.
 var refused = []struct {
 	name string
 	code int

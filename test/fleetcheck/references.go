@@ -21,13 +21,13 @@ type reference struct {
 // subjectName is the reference that counts only beside the kind ServiceAccount.
 const subjectName = "subjects[].name"
 
-// references returns the table of docs/fleet.md. Fields that the table lacks pass unchanged.
+// references returns the table of docs/reference/fleet-names.md. Fields that the table lacks pass unchanged.
 var references = sync.OnceValues(func() ([]reference, error) {
 	root, err := checkout()
 	if err != nil {
 		return nil, err
 	}
-	page, err := os.ReadFile(filepath.Join(root, "docs", "fleet.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs", "reference", "fleet-names.md"))
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ var references = sync.OnceValues(func() ([]reference, error) {
 		}
 	}
 	if !isWhole || len(rows) == 0 || len(templates) == 0 {
-		return nil, errors.New("docs/fleet.md has no table of references")
+		return nil, errors.New("docs/reference/fleet-names.md has no table of references")
 	}
 	for _, t := range templates {
 		for _, r := range rows {
@@ -78,7 +78,7 @@ func checkout() (string, error) {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", errors.New("find docs/fleet.md: no directory above has a go.mod; run it in a checkout")
+			return "", errors.New("find docs/reference/fleet-names.md: no directory above has a go.mod; run it in a checkout")
 		}
 		dir = filepath.Dir(dir)
 	}

@@ -2,7 +2,7 @@
 // need pods which really run, log, fail, restart and can be entered, without a container runtime.
 //
 // It registers a node, keeps its lease, runs the pods that are bound to it, and serves the kubelet's HTTPS API (logs,
-// exec, attach, port-forward). docs/process-kubelet.md lists the differences to a real kubelet.
+// exec, attach, port-forward). docs/development/process-kubelet.md lists the differences to a real kubelet.
 //
 // # Threat model
 //

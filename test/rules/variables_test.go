@@ -5,7 +5,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -18,17 +17,12 @@ import (
 // must find it, by its full name.
 func TestVariablesAreDocumented(t *testing.T) {
 	const root = "../.."
-	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil || len(pages) == 0 {
-		t.Fatalf("the documentation has %d pages, %v", len(pages), err)
-	}
 	documented := map[string]bool{}
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
+	for file, text := range sourceFiles(t) {
+		if !strings.HasPrefix(file, "docs/") {
+			continue
 		}
-		for _, name := range regexp.MustCompile(`CLUSTERPASS_[A-Z0-9_]+`).FindAllString(string(text), -1) {
+		for _, name := range regexp.MustCompile(`CLUSTERPASS_[A-Z0-9_]+`).FindAllString(text, -1) {
 			documented[name] = true
 		}
 	}
@@ -49,7 +43,7 @@ func TestVariablesAreDocumented(t *testing.T) {
 	}
 	for name, file := range variables {
 		if !documented[name] {
-			t.Errorf("docs/*.md do not mention %s of %s", name, file)
+			t.Errorf("the pages of docs do not mention %s of %s", name, file)
 		}
 	}
 }

@@ -13,7 +13,7 @@
 //     it.
 //   - A CONNECT for a cluster whose agents are connected to another replica is forwarded once.
 //
-// See docs/private-clusters.md.
+// See docs/guide/private-clusters.md.
 package agentserver
 
 import (

@@ -36,7 +36,7 @@ type Config struct {
 	FunctionsDir   string                  `envconfig:"CLUSTERPASS_FUNCTIONS_DIR" desc:"Directory with NAME/bootstrap of each function; default: functions beside this program." example:"dist/local/functions"`
 	Kubeconfig     string                  `envconfig:"CLUSTERPASS_KUBECONFIG" default:"clusterpass.kubeconfig" desc:"The kubeconfig to write for the gateway's owner." example:"pass.kubeconfig"`
 	Register       string                  `envconfig:"CLUSTERPASS_REGISTER" desc:"Kubeconfig files whose contexts are registered at the start, as in KUBECONFIG, which is the default." example:"/home/me/.kube/config"`
-	Authentication assembly.Authentication `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted beside client certificates: YAML, or the path of a file; see docs/identity.md." example:"/etc/clusterpass/authentication.yaml"`
+	Authentication assembly.Authentication `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted beside client certificates: YAML, or the path of a file; see docs/reference/access.md." example:"/etc/clusterpass/authentication.yaml"`
 	Origins        gateway.Origins         `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets, and write through a visitor's browser, with commas between." example:"https://console.example.com"`
 	RefuseLoopback bool                    `envconfig:"CLUSTERPASS_REFUSE_LOOPBACK" default:"false" desc:"Whether member clusters may not have loopback addresses: where others than this machine's owner register clusters." example:"true"`
 	LogLevel       slog.Level              `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Least level that is logged: DEBUG, INFO, WARN or ERROR." example:"WARN"`

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the tables of references in docs/fleet.md anew")
+var update = flag.Bool("update", false, "write the tables of references in docs/reference/fleet-names.md anew")
 
 // page is the page with the tables, which stand between the two comments.
 const (
-	page       = "../../../docs/fleet.md"
+	page       = "../../../docs/reference/fleet-names.md"
 	tableBegin = "<!-- references: go test ./shared/fleet/naming -run TestReferencesPage -update -->\n"
 	tableEnd   = "<!-- end of references -->\n"
 )

@@ -82,9 +82,9 @@ func checkOutput(t *testing.T, all []snippet, printed string) {
 	}
 }
 
-// TestScripts runs the snippets of docs/scripts.md with another address and namespace. If this fails, the documentation
-// is wrong. The snippets of each language are one program, in a directory with the gateway's CA and its owner's
-// kubeconfig.
+// TestScripts runs the snippets of docs/guide/scripts.md with another address and namespace. If this fails, the
+// documentation is wrong. The snippets of each language are one program, in a directory with the gateway's CA and its
+// owner's kubeconfig.
 func TestScripts(t *testing.T) {
 	const user = "nightly"
 	ns := e2e.NewNamespace(t, e2e.Members...)
@@ -126,7 +126,7 @@ func TestScripts(t *testing.T) {
 		t.Helper()
 		return runScript(t, dir, name, args...)
 	}
-	all := snippets(t, "../../../docs/scripts.md")
+	all := snippets(t, "../../../docs/guide/scripts.md")
 	replacer := strings.NewReplacer("gateway.example.com", e2e.HostOf(t, e2e.Shared(t).Kubeconfig),
 		"namespaces/shop", "namespaces/"+ns, `("shop")`, `("`+ns+`")`)
 	program := func(language, end string) string {
@@ -135,7 +135,7 @@ func TestScripts(t *testing.T) {
 			b.WriteString(replacer.Replace(s.code) + end)
 		}
 		if b.Len() == 0 {
-			t.Fatalf("docs/scripts.md has no snippet in %s", language)
+			t.Fatalf("docs/guide/scripts.md has no snippet in %s", language)
 		}
 		return b.String()
 	}

@@ -147,8 +147,8 @@ func TestOwnToken(t *testing.T) {
 	}
 }
 
-// TestPythonExample runs the Python example of docs/streams.md with another address. If this fails, the documentation
-// is wrong.
+// TestPythonExample runs the Python example of docs/guide/streams.md with another address. If this fails, the
+// documentation is wrong.
 func TestPythonExample(t *testing.T) {
 	python, err := mototest.Python("websockets")
 	if err != nil {
