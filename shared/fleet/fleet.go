@@ -13,7 +13,7 @@
 //   - A cluster that does not answer is never left out silently: the response has a Warning, or is an error.
 //   - A response that breaks off breaks off at the client, too.
 //   - A response to one caller is never reused for another.
-//   - A member decides about calls to itself alone. docs/security.md has the threat model of hostile members.
+//   - A member decides about calls to itself alone. docs/explanation/security.md has the threat model of members.
 package fleet
 
 import (
