@@ -1,5 +1,5 @@
-// Package agentserver is the bridge's side of private clusters. It has the endpoint for their agents, and the tunnel port
-// through which the gateway reaches their API servers.
+// Package agentserver is the bridge's side of private clusters. It has the endpoint for their agents, and the
+// tunnel port through which the gateway reaches their API servers.
 //
 // Invariants:
 //   - An agent's credential is valid for one cluster only. A caller's credential is never valid for an agent, nor the

@@ -26,7 +26,7 @@ func Run(ctx context.Context, cfg *Config, logTo io.Writer) (err error) {
 	if cfg.MTLSHeader != "" {
 		peer = identity.ALBPeer(cfg.MTLSHeader, func(*http.Request) bool { return true })
 	}
-	cfg.Limits.Source = cmp.Or(cfg.Limits.Source, limits.ForwardedSource) // a load balancer connects to LISTEN
+	cfg.Source = cmp.Or(cfg.Source, limits.ForwardedSource) // a load balancer connects to LISTEN
 	b := New(cfg.Limits)
 	parts, err := assembly.Open(ctx, cfg.Env, logTo)
 	if err != nil {

@@ -139,8 +139,8 @@ func (s *STS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"X-Amz-SignedHeaders", "X-Amz-Security-Token"} {
 		q.Del(k)
 	}
-	again, _ := http.NewRequestWithContext(r.Context(), http.MethodGet, "https://"+r.Host+"/?"+q.Encode(),
-		nil) //nolint:gosec // it is signed, and never sent
+	address := "https://" + r.Host + "/?" + q.Encode()
+	again, _ := http.NewRequestWithContext(r.Context(), http.MethodGet, address, nil) //nolint:gosec // never sent
 	again.Header.Set("x-k8s-aws-id", r.Header.Get("x-k8s-aws-id"))
 	signed, _, err := v4.NewSigner().PresignHTTP(r.Context(), Key, again,
 		"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "sts", "eu-west-1", date)

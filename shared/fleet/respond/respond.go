@@ -21,7 +21,7 @@ func Typed(w http.ResponseWriter, contentType string, code int, body []byte) {
 	setHeader(h, contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
-	_, _ = w.Write(body) //nolint:gosec // JSON or protobuf, which the content type names; the client may be gone
+	_, _ = w.Write(body)
 }
 
 // Stream writes the header of a response in JSON whose length is not known.
