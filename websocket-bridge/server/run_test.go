@@ -166,7 +166,9 @@ func TestRunDrains(t *testing.T) {
 		}
 		return err != nil
 	})
-	waittest.Until(t, "the drain of its own streams is over", func() bool { return isRunning("agents.(*Agents).Wait") })
+	waittest.Until(t, "the drain of its own streams is over", func() bool {
+		return isRunning("agentserver.(*Agents).Wait")
+	})
 	// long enough for several checks of the open connections
 	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
 		expectEcho(t, conn)
