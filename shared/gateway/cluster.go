@@ -31,7 +31,7 @@ func (g *Gateway) serveCluster(w *recorder, r *http.Request, c *call) error {
 	}
 	fc := forward.Call{
 		Request: c.request, User: c.user, Bearer: c.bearer, Member: m,
-		Renew: g.cfg.Members.Renew, Answered: c.answered(r.Method),
+		Renewer: g.cfg.Members, Observer: c.responseObserver(r.Method),
 	}
 	if c.request.IsStream {
 		return g.forwardStream(w, r, c, fc)

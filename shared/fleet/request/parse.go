@@ -30,7 +30,7 @@ func badRequest(format string, args ...any) error {
 }
 
 // Parse checks the path and the parameters of a request. Names of objects and namespaces still have their @cluster.
-func Parse(r *http.Request, c forward.Call) (*Request, error) {
+func Parse(r *http.Request, c forward.FleetCall) (*Request, error) {
 	values, err := url.ParseQuery(c.Query)
 	if err != nil {
 		return nil, badRequest("the query cannot be understood: %w", err)

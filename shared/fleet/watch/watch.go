@@ -19,10 +19,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// New returns the call that follows the targets. It checks the parameters and calls no member.
+// New returns the watch of the targets. It checks the parameters and calls no member.
 func New(
 	client *members.Client, req *request.Request, selector *selection.Selector, targets []members.Target,
-) (*forward.Call, error) {
+) (*forward.Remainder, error) {
 	req = withListPath(req)
 	accept, err := req.AcceptJSON()
 	if err != nil {
@@ -43,8 +43,8 @@ func New(
 	if err := w.parseVersion(targets); err != nil {
 		return nil, err
 	}
-	return &forward.Call{
-		Carry: func(rw http.ResponseWriter, r *http.Request) error { return w.run(rw, r, targets, timeout) },
+	return &forward.Remainder{
+		Watch: func(rw http.ResponseWriter, r *http.Request) error { return w.run(rw, r, targets, timeout) },
 	}, nil
 }
 
