@@ -44,7 +44,7 @@ type Call struct {
 	Renewer Renewer
 	// Fallback serves the request if the member does not switch protocols. Optional.
 	Fallback Fallback
-	// Observer is called by Do when the member's response headers have arrived. Optional.
+	// Observer is called when the member's response headers have arrived. Optional.
 	Observer ResponseObserver
 }
 
@@ -85,11 +85,6 @@ func Do(w http.ResponseWriter, r *http.Request, c Call) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if c.Observer != nil {
-		if err := c.Observer.ObserveResponse(resp.StatusCode); err != nil {
-			return err
-		}
-	}
 	if protocol != "" {
 		return upgrade(w, r, resp, c, protocol)
 	}
@@ -103,9 +98,23 @@ func Open(r *http.Request, c Call) (*http.Response, error) {
 	return resp, err
 }
 
-// open sends the request, twice if the member's credential was rotated. It returns the Call that the response belongs
-// to.
+// open sends the request and calls the Observer. It returns the Call that the response belongs to.
 func open(r *http.Request, c Call, protocol string) (*http.Response, Call, error) {
+	resp, c, err := sendOrRenew(r, c, protocol)
+	if err == nil && c.Observer != nil {
+		if err = c.Observer.ObserveResponse(resp.StatusCode); err != nil {
+			_ = resp.Body.Close()
+		}
+	}
+	if err != nil {
+		return nil, c, err
+	}
+	return resp, c, nil
+}
+
+// sendOrRenew sends the request, twice if the member's credential was rotated. It returns the Call that the response
+// belongs to.
+func sendOrRenew(r *http.Request, c Call, protocol string) (*http.Response, Call, error) {
 	r, err := bufferSmallBody(r)
 	if err != nil {
 		return nil, c, err
