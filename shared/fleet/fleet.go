@@ -91,8 +91,9 @@ func New(cfg Config) *Fleet {
 // Stats returns the counts of each cache by its name: "fleet" for clusters and registries, and "kinds".
 func (f *Fleet) Stats() map[string]cache.Stats { return f.members.Stats() }
 
-// Do serves r, or returns its Remainder. It implements gateway.Fleet. It returns an error only if nothing was written, and panics with http.ErrAbortHandler if the response breaks off
-// later. Errors are *status.Error or, if the client has gone, the context's.
+// Do serves r, or returns its Remainder. It implements gateway.Fleet. It returns an error only if nothing was written,
+// and panics with http.ErrAbortHandler if the response breaks off later. Errors are *status.Error or, if the client has
+// gone, the context's.
 func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) (*forward.Remainder, error) {
 	d, err := f.parse(r, c)
 	if err != nil {
@@ -146,14 +147,14 @@ func (f *Fleet) parse(r *http.Request, c forward.FleetCall) (*dispatcher, error)
 	}, nil
 }
 
-// isStream has the subresources whose response is no object, so that it passes unchanged.
-var isStream = map[string]bool{"log": true, "exec": true, "attach": true, "portforward": true, "proxy": true}
+// passesUnchanged has the subresources whose response is no object.
+var passesUnchanged = map[string]bool{"log": true, "exec": true, "attach": true, "portforward": true, "proxy": true}
 
 // dispatch answers a request for a resource by its verb.
 func (d *dispatcher) dispatch(w http.ResponseWriter, targets []members.Target) (*forward.Remainder, error) {
 	res := d.req.Resource
 	switch {
-	case res.Verb == "proxy", res.Subresource != "" && isStream[res.Subresource]:
+	case res.Verb == "proxy", res.Subresource != "" && passesUnchanged[res.Subresource]:
 		return d.object.Forward(w, targets)
 	case res.Verb == "watch" && res.Name != "" && !strings.Contains(d.req.Route.Path, "/watch/"):
 		// kube-apiserver watches one object by the older path alone.

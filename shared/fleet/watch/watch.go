@@ -16,6 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/respond"
 	"github.com/clusterpass/clusterpass/shared/fleet/selection"
 	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
@@ -31,8 +32,8 @@ func New(
 	s := &session{client: client, req: req, accept: accept, events: make(chan event)}
 	w := newWatcher(s, members.IsSingle(targets))
 	w.selector = selector
-	w.allowsBookmarks = request.IsTrue(req.Param("allowWatchBookmarks"))
-	w.sendsInitial = request.IsTrue(req.Param("sendInitialEvents"))
+	w.allowsBookmarks = route.TruthyIn(req.Query(), "allowWatchBookmarks")
+	w.sendsInitial = route.TruthyIn(req.Query(), "sendInitialEvents")
 	timeout, err := parseTimeout(req.Param("timeoutSeconds"))
 	if err != nil {
 		return nil, err
