@@ -289,9 +289,9 @@ func TestReferencesInRequests(t *testing.T) {
 				if r.Scope != ScopeSelf && r.Scope != scopeVersion {
 					beside, wantApart = []string{"member1"}, [3]string{r.Path, text, "member1"}
 				}
-				path, name, other := b.Apart("member2", known)
-				if apart := [3]string{path, name, other}; apart != wantApart || !slices.Equal(b.Beside(known), beside) {
-					t.Errorf("it is beside %q, and apart by %q", b.Beside(known), apart)
+				path, name, other := b.ReferenceToOtherCluster("member2", known)
+				if apart := [3]string{path, name, other}; apart != wantApart || !slices.Equal(b.ReferencedClusters(known), beside) {
+					t.Errorf("it is beside %q, and apart by %q", b.ReferencedClusters(known), apart)
 				}
 			})
 		}
@@ -310,7 +310,7 @@ func TestReferencesInAnswers(t *testing.T) {
 				"web@example.com": "web@example.com",
 			} {
 				for _, qualified := range []bool{false, true} {
-					answered(t, r, qualified, own, want)
+					checkRoundTrip(t, r, qualified, own, want)
 				}
 			}
 		})
@@ -318,14 +318,14 @@ func TestReferencesInAnswers(t *testing.T) {
 }
 
 // answered fails unless a text of the cluster is answered as want, and written back as it was.
-func answered(t *testing.T, r Reference, qualified bool, own, want string) {
+func checkRoundTrip(t *testing.T, r Reference, qualified bool, own, want string) {
 	t.Helper()
 	before, after := objectWith(t, r, own), objectWith(t, r, want)
 	text, err := encode(before)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := NewAnswer(referencesFor(r), "member1", qualified).Append(nil, of(t, string(text)))
+	out, err := NewAnswer(referencesFor(r), "member1", qualified).Append(nil, parseObject(t, string(text)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func TestTagDirective(t *testing.T) {
 		"\ufeff%TAG !a! x\n---\na: b": true,
 		"a: '%TAG'":                   false, "a: |\n  %TAG": false, "%YAML 1.1\n---\na: b": false,
 	} {
-		if _, err := jsonOf([]byte(in)); (err != nil && strings.Contains(err.Error(), "%TAG")) != want {
+		if _, err := yamlToJSON([]byte(in)); (err != nil && strings.Contains(err.Error(), "%TAG")) != want {
 			t.Errorf("%q: %v", in, err)
 		}
 	}

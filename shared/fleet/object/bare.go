@@ -48,7 +48,7 @@ const certificates = "kubectl certificate "
 func (b BareWrites) permits(method, contentType, command string, body *naming.Body) bool {
 	partial := method == http.MethodDelete || method == http.MethodPatch
 	switch {
-	case b == BareAll, partial && body.Exact():
+	case b == BareAll, partial && body.HasPrecondition():
 		return true
 	case b == BareNone:
 		return false

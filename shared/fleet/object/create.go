@@ -19,7 +19,7 @@ func (h *Handler) Create(w http.ResponseWriter, targets []members.Target) error 
 	}
 	name, placement, source := body.Metadata()
 	_, cluster, isQualified := naming.Split(name, h.Names.Known)
-	beside := body.Beside(h.Names.Known)
+	beside := body.ReferencedClusters(h.Names.Known)
 	if h.Names.Err() != nil {
 		return h.Names.Err()
 	}
