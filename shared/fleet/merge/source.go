@@ -78,7 +78,7 @@ type Source struct {
 func Open(cluster string, r io.Reader) (*Source, error) {
 	s := &Source{Cluster: cluster, in: scan.NewReader(r, MaxObject)}
 	s.in.Scanner.Field = "metadata"
-	s.in.Take('{')
+	s.in.Expect('{')
 	return s, s.fields(false)
 }
 
@@ -98,7 +98,7 @@ func (s *Source) Next() (Object, error) {
 	}
 	s.in.Limit(MaxObject)
 	if s.in.Peek() == ']' {
-		s.in.Take(']')
+		s.in.Expect(']')
 		s.inItems = false
 		if err := s.fields(true); err != nil {
 			return Object{}, err
@@ -109,9 +109,9 @@ func (s *Source) Next() (Object, error) {
 		return Object{}, io.EOF
 	}
 	if s.Read > 0 {
-		s.in.Take(',')
+		s.in.Expect(',')
 	}
-	v := s.in.Beginning('{')
+	v := s.in.ExpectValue('{')
 	if s.in.Err() != nil {
 		return Object{}, s.broken(s.in.Err())
 	}
@@ -134,20 +134,20 @@ func (s *Source) Drain() error {
 func (s *Source) fields(some bool) error {
 	for ; ; some = true {
 		if s.in.Peek() == '}' {
-			s.in.Take('}')
+			s.in.Expect('}')
 			return s.end()
 		}
 		if some {
-			s.in.Take(',')
+			s.in.Expect(',')
 		}
-		key := s.in.Name()
+		key := s.in.FieldName()
 		if first := s.in.Peek(); key == "items" || key == "rows" {
 			switch {
 			case s.in.Err() != nil:
 			case key == "rows" && s.Columns == nil:
 				return s.broken(errors.New("a table's rows came before its columns"))
 			case first == '[':
-				s.in.Take('[')
+				s.in.Expect('[')
 				s.inItems, s.hasItems = true, true
 				return nil
 			case first != 'n': // null: none

@@ -150,7 +150,7 @@ const maxValues = 200_000
 
 // decodeBounded decodes data with no more than maxValues values.
 func decodeBounded(data []byte) (any, error) {
-	if err := scan.Bounded(data, maxValues); err != nil {
+	if err := scan.CheckValueCount(data, maxValues); err != nil {
 		return nil, err
 	}
 	return decode(data)

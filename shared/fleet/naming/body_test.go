@@ -186,7 +186,7 @@ func FuzzYAML(f *testing.F) {
 		if len(out) > 11*len(in)+64 {
 			t.Fatalf("%q becomes %q", in, out)
 		}
-		if err := scan.Bounded(out, 4*(n+1)+1); err != nil {
+		if err := scan.CheckValueCount(out, 4*(n+1)+1); err != nil {
 			t.Fatalf("%q, with %d possible nodes, becomes %q", in, n, out)
 		}
 	})

@@ -85,8 +85,8 @@ func (in *requestRewriter) annotations(a map[string]any) error {
 		return nil //nolint:nilerr // kubectl did not write it; the member validates it
 	}
 	inner := *in
-	inner.changed, inner.nested, inner.collected = false, true,
-		nil // references in the annotation do not decide the cluster
+	inner.changed, inner.nested = false, true
+	inner.collected = nil // references in the annotation do not decide the cluster
 	err = inner.object(object)
 	if in.err = inner.err; err != nil || !inner.changed {
 		return err

@@ -129,7 +129,7 @@ func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error 
 	in.Scanner.Field = "object"
 	var columns []merge.Column
 	for {
-		text := in.Beginning('{')
+		text := in.ExpectValue('{')
 		if errors.Is(in.Err(), io.EOF) {
 			return nil
 		} else if in.Err() != nil {
