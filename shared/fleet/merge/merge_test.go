@@ -175,7 +175,8 @@ func TestAnnotate(t *testing.T) {
 		`{"metadata":{},"spec":{"metadata":{"a":"\u003c"},"b":"metadata"}}`: `{"metadata":{"annotations":{` + pair +
 			`}},"spec":{"metadata":` +
 			`{"a":"\u003c"},"b":"metadata"}}`,
-		`{"spec":{"metadata":{"annotations":{}}},"metadata":{"name":"x"}}`: `{"spec":{"metadata":{"annotations":{}}},"metadata":{"annotations":{` + pair + `},"name":"x"}}`,
+		`{"spec":{"metadata":{"annotations":{}}},"metadata":{"name":"x"}}`: `{"spec":{"metadata":{"annotations":{}}},` +
+			`"metadata":{"annotations":{` + pair + `},"name":"x"}}`,
 	} {
 		got, err := NewAnnotator("c").Append(nil, parseObject(t, in))
 		if err != nil || string(got) != want {
@@ -189,7 +190,8 @@ func TestAnnotate(t *testing.T) {
 	}
 	a.Version = func(own string) string { return own + "0" }
 	for in, want := range map[string]string{
-		`{"metadata":{"resourceVersion":"5","annotations":{"a":"b"}}}`: `{"metadata":{"resourceVersion":"50","annotations":{` + pair + `,"a":"b"}}}`,
+		`{"metadata":{"resourceVersion":"5","annotations":{"a":"b"}}}`: `{"metadata":` +
+			`{"resourceVersion":"50","annotations":{` + pair + `,"a":"b"}}}`,
 		`{"metadata":{"annotations":{"a":"b",` + pair + `},"resourceVersion":"5"}}`: `{"metadata":{"annotations":{` + pair +
 			`,"a":"b"},"resourceVersion":"50"}}`,
 		`{"metadata":{"resourceVersion":"5"}}`: `{"metadata":{"annotations":{` + pair +
@@ -282,7 +284,8 @@ func TestNames(t *testing.T) {
 			`"x":{"name":"x"}},null,{},{"name":"y@<c>"}],"annotations":{` + pair + `,"name":"x"},"managedFields":` +
 			`[{"name":"x"}]}}`,
 		`{"metadata":{"annotations":{"a":"b",` + applied +
-			`"{\"metadata\":{\"name\":\"x\",\"ownerReferences\":[{\"name\":\"y\"}]},\"n\":1e3}\n"},"name":"x"}}`: `{"metadata":{"annotations":{` + pair + `,"a":"b",` + applied + `"{\"metadata\":{\"name\":\"x@<c>\",` +
+			`"{\"metadata\":{\"name\":\"x\",\"ownerReferences\":[{\"name\":\"y\"}]},\"n\":1e3}\n"},"name":"x"}}`: `{"metadata":` +
+			`{"annotations":{` + pair + `,"a":"b",` + applied + `"{\"metadata\":{\"name\":\"x@<c>\",` +
 			`\"ownerReferences\":[{\"name\":\"y@<c>\"}]},\"n\":1e3}\n"},"name":"x@<c>"}}`,
 		`{"metadata":{"annotations":{` + applied + `"no object"}}}`: `{"metadata":{"annotations":{` + pair + `,` + applied +
 			`"no object"}}}`,

@@ -80,7 +80,7 @@ func (s *Selector) selectByRegistry(ctx context.Context, allowed []members.Entry
 	isDoubtful := map[string]bool{}
 	var doubtful []members.Entry
 	for _, c := range allowed {
-		if registry.Doubtful(s.inventory.Registries, c.Cluster, k) {
+		if registry.NeedsKind(s.inventory.Registries, c.Cluster, k) {
 			isDoubtful[c.Name], doubtful = true, append(doubtful, c)
 		}
 	}
@@ -102,7 +102,7 @@ func (s *Selector) selectByRegistry(ctx context.Context, allowed []members.Entry
 		case control.Kind == "" || control.Kind == own.Kind:
 			t.Scope = s.Scope(c, registry.Kind{APIVersion: k.APIVersion, Resource: k.Resource, Kind: own.Kind})
 		}
-		covers := t.Scope.Takes(s.req.Resource.Namespace)
+		covers := t.Scope.Covers(s.req.Resource.Namespace)
 		if covers {
 			out, isKnown = append(out, t), isKnown || t.Unavailable == nil
 		}
@@ -146,7 +146,7 @@ func possibleKinds(reports map[string]members.KindReport, control members.KindRe
 // respond. It is the first scope of a possible kind that covers the request.
 func (s *Selector) scopeIfUnknown(c members.Entry, k registry.Kind, possible map[string]bool) registry.Scope {
 	for _, k.Kind = range slices.Sorted(maps.Keys(possible)) {
-		if scope := s.Scope(c, k); scope.Takes(s.req.Resource.Namespace) {
+		if scope := s.Scope(c, k); scope.Covers(s.req.Resource.Namespace) {
 			return scope
 		}
 	}

@@ -56,7 +56,7 @@ func (s *Selector) IsBare() bool {
 	}
 	size := 0
 	for _, c := range s.inventory.Clusters {
-		if s.req.Route.AllClusters || registry.Chooses(s.inventory.Registries, c.Cluster) {
+		if s.req.Route.AllClusters || registry.SelectsCluster(s.inventory.Registries, c.Cluster) {
 			size++
 		}
 	}

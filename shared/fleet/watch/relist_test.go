@@ -27,15 +27,18 @@ func listOf(t *testing.T, objects map[string]object, table bool, keys ...string)
 	var items []string
 	for _, key := range keys {
 		namespace, name, _ := strings.Cut(key, "/")
-		item := fmt.Sprintf(`{"metadata":{"namespace":%q,"name":%q,"uid":"%d","resourceVersion":"%d"}}`, namespace, name, objects[key].uid, objects[key].version)
+		item := fmt.Sprintf(`{"metadata":{"namespace":%q,"name":%q,"uid":"%d","resourceVersion":"%d"}}`, namespace, name,
+			objects[key].uid, objects[key].version)
 		if table {
 			item = `{"cells":[],"object":` + item + `}`
 		}
 		items = append(items, item)
 	}
-	text := `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[` + strings.Join(items, ",") + `]}`
+	text := `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[` + strings.Join(items, ",") +
+		`]}`
 	if table {
-		text = `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9"},"columnDefinitions":[],"rows":[` + strings.Join(items, ",") + `]}`
+		text = `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9"},"columnDefinitions":` +
+			`[],"rows":[` + strings.Join(items, ",") + `]}`
 	}
 	s, err := merge.Open("c", strings.NewReader(text))
 	if err != nil {
@@ -125,10 +128,12 @@ func TestDifference(t *testing.T) {
 // TestDifferenceOfDisorder fails if lists in another order yielded events for objects that did not change.
 func TestDifferenceOfDisorder(t *testing.T) {
 	objects := map[string]object{"a/a": {}, "a/b": {}, "a/c": {}}
-	if events, err := differences(t, listOf(t, objects, false, "a/a", "a/c", "a/b"), listOf(t, objects, false)); err == nil {
+	if events, err := differences(t, listOf(t, objects, false, "a/a", "a/c", "a/b"),
+		listOf(t, objects, false)); err == nil {
 		t.Errorf("%d events", len(events))
 	}
-	cut, err := merge.Open("c", io.MultiReader(strings.NewReader(`{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"a"}}`)))
+	cut, err := merge.Open("c", io.MultiReader(strings.NewReader(`{"kind":"PodList","apiVersion":"v1","metadata":{},`+
+		`"items":[{"metadata":{"name":"a"}}`)))
 	if err != nil {
 		t.Fatal(err)
 	}
