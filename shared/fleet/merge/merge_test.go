@@ -284,8 +284,8 @@ func TestNames(t *testing.T) {
 			`"x":{"name":"x"}},null,{},{"name":"y@<c>"}],"annotations":{` + pair + `,"name":"x"},"managedFields":` +
 			`[{"name":"x"}]}}`,
 		`{"metadata":{"annotations":{"a":"b",` + applied +
-			`"{\"metadata\":{\"name\":\"x\",\"ownerReferences\":[{\"name\":\"y\"}]},\"n\":1e3}\n"},"name":"x"}}`: `{"metadata":` +
-			`{"annotations":{` + pair + `,"a":"b",` + applied + `"{\"metadata\":{\"name\":\"x@<c>\",` +
+			`"{\"metadata\":{\"name\":\"x\",\"ownerReferences\":[{\"name\":\"y\"}]},\"n\":1e3}\n"},"name":"x"}}`: `{` +
+			`"metadata":{"annotations":{` + pair + `,"a":"b",` + applied + `"{\"metadata\":{\"name\":\"x@<c>\",` +
 			`\"ownerReferences\":[{\"name\":\"y@<c>\"}]},\"n\":1e3}\n"},"name":"x@<c>"}}`,
 		`{"metadata":{"annotations":{` + applied + `"no object"}}}`: `{"metadata":{"annotations":{` + pair + `,` + applied +
 			`"no object"}}}`,

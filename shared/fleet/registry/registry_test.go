@@ -19,89 +19,96 @@ var member1 = &clusterv1alpha1.Cluster{
 // podSelector is the end of a registry of pods.
 const podSelector = `resourceSelectors: [{apiVersion: v1, kind: Pod}]}`
 
+var (
+	pods, nodes = Kind{APIVersion: "v1", Resource: "pods"}, Kind{APIVersion: "v1", Resource: "nodes"}
+	all, none   = Scope{All: true}, Scope{}
+)
+
+// scopeCases are registries with the scope of a kind in member1.
+var scopeCases = map[string]struct {
+	specs []string
+	kind  Kind
+	want  Scope
+}{
+	"no registry": {nil, pods, none},
+	"null names": {
+		[]string{`{targetCluster: {clusterNames: }, resourceSelectors: [{apiVersion: v1, kind: Pod}, {apiVersion: v1, ` +
+			`kind: Node}]}`},
+		nodes, all,
+	},
+	"another kind":            {[]string{`{` + podSelector}, nodes, none},
+	"another version":         {[]string{`{resourceSelectors: [{apiVersion: apps/v1, kind: Pod}]}`}, pods, none},
+	"any kind":                {[]string{`{resourceSelectors: [{apiVersion: v1, kind: "*"}]}`}, nodes, all},
+	"any kind of any version": {[]string{`{resourceSelectors: [{apiVersion: "*", kind: "*"}]}`}, nodes, all},
+	"any kind, other version": {[]string{`{resourceSelectors: [{apiVersion: apps/v1, kind: "*"}]}`}, nodes, none},
+	"by name":                 {[]string{`{targetCluster: {clusterNames: [member1]}, ` + podSelector}, pods, all},
+	"by another name":         {[]string{`{targetCluster: {clusterNames: [member2]}, ` + podSelector}, pods, none},
+	"excluded": {
+		[]string{`{targetCluster: {clusterNames: [member1], exclude: [member1]}, ` + podSelector}, pods, none,
+	},
+	"by label": {
+		[]string{`{targetCluster: {labelSelector: {matchLabels: {env: prod}}}, ` + podSelector}, pods, all,
+	},
+	"by another label": {
+		[]string{`{targetCluster: {labelSelector: {matchExpressions: [{key: env, operator: NotIn, values: [prod]}]}}, ` +
+			podSelector},
+		pods, none,
+	},
+	"a selector that is wrong": {
+		[]string{`{targetCluster: {labelSelector: {matchExpressions: [{key: env, operator: Is}]}}, ` + podSelector}, pods,
+		none,
+	},
+	"by fields": {
+		[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: provider, operator: In, values: [aws]},` +
+			` {key: zone, operator: In, values: [b, a, c]}, {key: region, operator: NotIn, values: [us]}]}}, ` + podSelector},
+		pods, all,
+	},
+	"by another zone": {
+		[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: In, values: [c]}]}}, ` +
+			podSelector},
+		pods, none,
+	},
+	"by one of its zones": {
+		[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: In, values: [b]}]}}, ` +
+			podSelector},
+		pods, none,
+	},
+	"excluded by one zone": {
+		[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: NotIn, values: [b]}]}}, ` +
+			podSelector},
+		pods, none,
+	},
+	"excluded by other zones": {
+		[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: NotIn, values: [c]}]}}, ` +
+			podSelector},
+		pods, all,
+	},
+	"by an operator": {
+		[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: Exists}]}}, ` + podSelector},
+		pods, none,
+	},
+	"by an unknown field": {
+		[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: color, operator: NotIn, values: [c]}]}}, ` +
+			podSelector},
+		pods, none,
+	},
+	"namespaces unite": {[]string{`{resourceSelectors: [{apiVersion: v1, kind: Pod, namespace: b}]}`,
+		`{resourceSelectors: [{apiVersion: v1, kind: Pod, namespace: a}, {apiVersion: v1, kind: Pod, namespace: b}]}`},
+		pods, Scope{Namespaces: []string{"a", "b"}}},
+	"all wins over some": {
+		[]string{`{resourceSelectors: [{apiVersion: v1, kind: Pod, namespace: b}]}`, `{` + podSelector}, pods, all,
+	},
+	"an irregular plural without its kind": {
+		[]string{`{resourceSelectors: [{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway}]}`},
+		Kind{APIVersion: "gateway.networking.k8s.io/v1", Resource: "gateways"}, none},
+	"an irregular plural with its kind": {[]string{`{resourceSelectors: [{apiVersion: gateway.networking.k8s.io/v1, ` +
+		`kind: Gateway}]}`},
+		Kind{APIVersion: "gateway.networking.k8s.io/v1", Resource: "gateways", Kind: "Gateway"}, all},
+}
+
+// TestScopeOf would fail if a registry covered objects that it does not select, or missed objects that it selects.
 func TestScopeOf(t *testing.T) {
-	pods, nodes := Kind{APIVersion: "v1", Resource: "pods"}, Kind{APIVersion: "v1", Resource: "nodes"}
-	all, none := Scope{All: true}, Scope{}
-	for name, tt := range map[string]struct {
-		specs []string
-		kind  Kind
-		want  Scope
-	}{
-		"no registry": {nil, pods, none},
-		"null names": {
-			[]string{`{targetCluster: {clusterNames: }, resourceSelectors: [{apiVersion: v1, kind: Pod}, {apiVersion: v1, ` +
-				`kind: Node}]}`},
-			nodes, all,
-		},
-		"another kind":            {[]string{`{` + podSelector}, nodes, none},
-		"another version":         {[]string{`{resourceSelectors: [{apiVersion: apps/v1, kind: Pod}]}`}, pods, none},
-		"any kind":                {[]string{`{resourceSelectors: [{apiVersion: v1, kind: "*"}]}`}, nodes, all},
-		"any kind of any version": {[]string{`{resourceSelectors: [{apiVersion: "*", kind: "*"}]}`}, nodes, all},
-		"any kind, other version": {[]string{`{resourceSelectors: [{apiVersion: apps/v1, kind: "*"}]}`}, nodes, none},
-		"by name":                 {[]string{`{targetCluster: {clusterNames: [member1]}, ` + podSelector}, pods, all},
-		"by another name":         {[]string{`{targetCluster: {clusterNames: [member2]}, ` + podSelector}, pods, none},
-		"excluded": {
-			[]string{`{targetCluster: {clusterNames: [member1], exclude: [member1]}, ` + podSelector}, pods, none,
-		},
-		"by label": {
-			[]string{`{targetCluster: {labelSelector: {matchLabels: {env: prod}}}, ` + podSelector}, pods, all,
-		},
-		"by another label": {
-			[]string{`{targetCluster: {labelSelector: {matchExpressions: [{key: env, operator: NotIn, values: [prod]}]}}, ` +
-				podSelector},
-			pods, none,
-		},
-		"a selector that is wrong": {
-			[]string{`{targetCluster: {labelSelector: {matchExpressions: [{key: env, operator: Is}]}}, ` + podSelector}, pods,
-			none,
-		},
-		"by fields": {
-			[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: provider, operator: In, values: [aws]},` +
-				` {key: zone, operator: In, values: [b, a, c]}, {key: region, operator: NotIn, values: [us]}]}}, ` + podSelector},
-			pods, all,
-		},
-		"by another zone": {
-			[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: In, values: [c]}]}}, ` +
-				podSelector},
-			pods, none,
-		},
-		"by one of its zones": {
-			[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: In, values: [b]}]}}, ` +
-				podSelector},
-			pods, none,
-		},
-		"excluded by one zone": {
-			[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: NotIn, values: [b]}]}}, ` +
-				podSelector},
-			pods, none,
-		},
-		"excluded by other zones": {
-			[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: NotIn, values: [c]}]}}, ` +
-				podSelector},
-			pods, all,
-		},
-		"by an operator": {
-			[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: Exists}]}}, ` + podSelector},
-			pods, none,
-		},
-		"by an unknown field": {
-			[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: color, operator: NotIn, values: [c]}]}}, ` +
-				podSelector},
-			pods, none,
-		},
-		"namespaces unite": {[]string{`{resourceSelectors: [{apiVersion: v1, kind: Pod, namespace: b}]}`,
-			`{resourceSelectors: [{apiVersion: v1, kind: Pod, namespace: a}, {apiVersion: v1, kind: Pod, namespace: b}]}`},
-			pods, Scope{Namespaces: []string{"a", "b"}}},
-		"all wins over some": {
-			[]string{`{resourceSelectors: [{apiVersion: v1, kind: Pod, namespace: b}]}`, `{` + podSelector}, pods, all,
-		},
-		"an irregular plural without its kind": {
-			[]string{`{resourceSelectors: [{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway}]}`},
-			Kind{APIVersion: "gateway.networking.k8s.io/v1", Resource: "gateways"}, none},
-		"an irregular plural with its kind": {[]string{`{resourceSelectors: [{apiVersion: gateway.networking.k8s.io/v1, ` +
-			`kind: Gateway}]}`},
-			Kind{APIVersion: "gateway.networking.k8s.io/v1", Resource: "gateways", Kind: "Gateway"}, all},
-	} {
+	for name, tt := range scopeCases {
 		if got := ScopeOf(registries(t, tt.specs), member1, tt.kind); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
 		}
