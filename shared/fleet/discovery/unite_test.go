@@ -53,7 +53,7 @@ func FuzzUnite(f *testing.F) {
 				t.Errorf("%q and %q: %q", a, b, both)
 			}
 			if _, err := unite(both, []byte("{}")); err != nil {
-				t.Errorf("%q and %q make %q, which is none to go on with: %v", a, b, both, err)
+				t.Errorf("%q and %q make %q, which cannot be united further: %v", a, b, both, err)
 			}
 		}
 	})
@@ -81,7 +81,7 @@ func FuzzUniteBinary(f *testing.F) {
 	})
 }
 
-// TestUniteBounded fails if a member could fill the memory by many names in one object of a document.
+// TestUniteBounded fails if a member could exhaust the gateway's memory by many names in one object of a document.
 func TestUniteBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -103,12 +103,15 @@ func TestUniteBounded(t *testing.T) {
 	if _, err := uniteSchemas(empty, of(0, maxNames)); err != nil {
 		t.Error(err)
 	}
-	for name, pair := range map[string][2][]byte{"the first": {empty, of(0, maxNames+1)},
-		"a later one": {of(0, 1), of(0, maxNames+1)}, "both": {both, of(2*maxNames, 10)}, "far more": {empty,
-			of(0, 1<<20)}} {
+	for name, pair := range map[string][2][]byte{
+		"the first":   {empty, of(0, maxNames+1)},
+		"a later one": {of(0, 1), of(0, maxNames+1)},
+		"both":        {both, of(2*maxNames, 10)},
+		"far more":    {empty, of(0, 1<<20)},
+	} {
 		var err error
-		if n := alloctest.Allocated(func() { _, err = uniteSchemas(pair[0], pair[1]) }); !errors.Is(err, errManyNames) ||
-			n > 64<<20 {
+		n := alloctest.Allocated(func() { _, err = uniteSchemas(pair[0], pair[1]) })
+		if !errors.Is(err, errManyNames) || n > 64<<20 {
 			t.Errorf("%s: %v, %d MiB", name, err, n>>20)
 		}
 	}
@@ -154,7 +157,7 @@ func TestUniteBinaryBounded(t *testing.T) {
 	}
 }
 
-// TestSchemasSize fails if indexes could fill the memory, since the cache did not count them.
+// TestSchemasSize fails if indexes could exhaust the gateway's memory, because the cache did not count them.
 func TestSchemasSize(t *testing.T) {
 	index := map[string][]source{strings.Repeat("p", 500): make([]source, 10)}
 	d := &schema{body: make([]byte, 1000), index: index}

@@ -65,7 +65,8 @@ func TestUniter(t *testing.T) {
 			u.add(i, 1, g, global)
 		}
 	}
-	const want = "/v1/pods:a /v1/secrets:a /v1/nodes:b apps/v1/deployments:a apps/v1/scales:a apps/v1/new:b apps/v0/deployments:b"
+	const want = "/v1/pods:a /v1/secrets:a /v1/nodes:b apps/v1/deployments:a apps/v1/scales:a apps/v1/new:b " +
+		"apps/v0/deployments:b"
 	if union := u.union(); text(union) != want || len(union.Items) != 2 {
 		t.Errorf("%d groups: %s", len(union.Items), text(union))
 	}
@@ -103,7 +104,7 @@ func TestUniterOfMost(t *testing.T) {
 		}
 	}
 	if !slices.Equal(lazy.Versions[0].Resources[0].Verbs, []string{"watch"}) {
-		t.Error("what a member said is changed")
+		t.Error("the discovery of a member is changed")
 	}
 }
 
@@ -160,19 +161,20 @@ func TestUniterVerbs(t *testing.T) {
 // TestDiscoveryBounded fails if a document of discovery could use many times its size, or if a large one of a real
 // cluster were refused.
 func TestDiscoveryBounded(t *testing.T) {
-	const some = maxDiscovered / 2 * 3 // bytes of "{}," that are just not too many values
+	const size = maxDiscovered / 2 * 3 // the bytes of "{}," at the limit of values
 	of := func(items string) []byte { return []byte(`{"kind":"APIGroupDiscoveryList","items":[` + items + `]}`) }
-	in := func(resource string) []byte { return of(`{"versions":[{"resources":[` + resource + `]}]}`) }
+	in := func(resources string) []byte { return of(`{"versions":[{"resources":[` + resources + `]}]}`) }
 	for name, doc := range map[string][]byte{
-		"groups":       of(many("{}", some-100)),
-		"versions":     of(`{"versions":[` + many("{}", some-100) + `]}`),
-		"resources":    in(many("{}", some-100)),
-		"subresources": in(`{"subresources":[` + many("{}", some-100) + `]}`),
-		"verbs":        in(`{"verbs":[` + many(`""`, 2*some-100) + `]}`), "kinds": in(many(`{"responseKind":{}}`, maxDiscovery-100)),
-		"groups that are none":    of(many("0", maxDiscovery-100)),
-		"resources that are none": in(many("0", maxDiscovery-100)),
-		"more resources":          in(many("{}", maxDiscovery-100)),
-		"more verbs":              in(`{"verbs":[` + many(`""`, maxDiscovery-100) + `]}`),
+		"groups":                of(many("{}", size-100)),
+		"versions":              of(`{"versions":[` + many("{}", size-100) + `]}`),
+		"resources":             in(many("{}", size-100)),
+		"subresources":          in(`{"subresources":[` + many("{}", size-100) + `]}`),
+		"verbs":                 in(`{"verbs":[` + many(`""`, 2*size-100) + `]}`),
+		"kinds":                 in(many(`{"responseKind":{}}`, maxDiscovery-100)),
+		"numbers for groups":    of(many("0", maxDiscovery-100)),
+		"numbers for resources": in(many("0", maxDiscovery-100)),
+		"more resources":        in(many("{}", maxDiscovery-100)),
+		"more verbs":            in(`{"verbs":[` + many(`""`, maxDiscovery-100) + `]}`),
 	} {
 		if n := alloctest.Allocated(func() { _, _ = parseDiscovery("a", doc) }); n > 80<<20 {
 			t.Errorf("%s: %d MiB for %d KiB", name, n>>20, len(doc)>>10)
@@ -181,13 +183,15 @@ func TestDiscoveryBounded(t *testing.T) {
 	for _, bad := range []string{`{"kind":"APIGroupDiscoveryList","items":[0]}`, `{"kind":"APIGroupList","items":[]}`,
 		`{"kind":`, `null`} {
 		if _, e := parseDiscovery("a", []byte(bad)); e == nil {
-			t.Errorf("%s is discovery", bad)
+			t.Errorf("%s is read as discovery", bad)
 		}
 	}
-	const real = `{"resource":"certificaterequests","responseKind":{"group":"cert-manager.io","version":"v1","kind":"CertificateRequest"},"scope":"Namespaced",
-		"singularResource":"certificaterequest","verbs":["delete","deletecollection","get","list","patch","create","update","watch"],"shortNames":["cr","crs"],"categories":["cert-manager"],
-		"subresources":[{"subresource":"status","responseKind":{"group":"cert-manager.io","version":"v1","kind":"CertificateRequest"},"verbs":["get","patch","update"]}]}`
-	groups, e := parseDiscovery("a", in(many(real, maxDiscovery-100)))
+	const kind = `"responseKind":{"group":"cert-manager.io","version":"v1","kind":"CertificateRequest"}`
+	const resource = `{"resource":"certificaterequests",` + kind + `,"scope":"Namespaced",` +
+		`"singularResource":"certificaterequest","verbs":["delete","deletecollection","get","list","patch","create",` +
+		`"update","watch"],"shortNames":["cr","crs"],"categories":["cert-manager"],"subresources":[` +
+		`{"subresource":"status",` + kind + `,"verbs":["get","patch","update"]}]}`
+	groups, e := parseDiscovery("a", in(many(resource, maxDiscovery-100)))
 	if e != nil || len(groups) != 1 || len(groups[0].Versions[0].Resources) < 5000 ||
 		groups[0].Versions[0].Resources[0].Subresources[0].ResponseKind.Kind != "CertificateRequest" {
 		t.Errorf("a large document: %v", e)
@@ -203,7 +207,7 @@ func TestDiscoveryBounded(t *testing.T) {
 	}
 }
 
-// many returns as many elements as fit in so many bytes.
+// many returns as many elements as fit into that many bytes.
 func many(one string, bytes int) string {
 	return strings.TrimSuffix(strings.Repeat(one+",", bytes/(len(one)+1)), ",")
 }
