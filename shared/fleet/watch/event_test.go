@@ -156,7 +156,8 @@ func TestRowOf(t *testing.T) {
 		}
 	}
 	many := strings.Repeat("0,", 1<<20) + "0"
-	for _, text := range []string{`{}`, `{"rows":null}`, `{"rows":[]}`, `{"rows":[{},{}]}`, `{"rows":[{}],"rows":[{}]}`, `{"rows":[{}],"columnDefinitions":{}}`,
+	for _, text := range []string{`{}`, `{"rows":null}`, `{"rows":[]}`, `{"rows":[{},{}]}`, `{"rows":[{}],"rows":[{}]}`,
+		`{"rows":[{}],"columnDefinitions":{}}`,
 		`{"rows":[` + many + `]}`, `{"rows":[{}],"columnDefinitions":[` + many + `]}`} {
 		table, err := of(text), error(nil)
 		if n := alloctest.Allocated(func() { _, _, err = rowOf(table) }); err == nil || n > 1<<20 {
