@@ -72,9 +72,9 @@ func TestUniter(t *testing.T) {
 	}
 }
 
-// TestUniterOfMost fails if one member could decide against two others, or against one with two votes. It must not
-// decide the kind of a resource, nor which version or group comes first, however often it repeats them.
-func TestUniterOfMost(t *testing.T) {
+// TestMajorityDecidesDiscovery fails if one member could decide against two others, or against one with two votes. It
+// must not decide the kind of a resource, nor which version or group comes first, however often it repeats them.
+func TestMajorityDecidesDiscovery(t *testing.T) {
 	evil := []memberGroup{groupOf("evil.io", "E", "v1/deployments"), groupOf("evil.io", "E", "v1/deployments"),
 		groupOf("evil.io", "E", "v1/deployments"),
 		groupOf("apps", "E", "v9/deployments", "v9/deployments", "v1/deployments", "v1/deployments")}

@@ -45,8 +45,9 @@ func listOfParts(limit int, parts ...*part) (string, error) {
 	return recorder.Body.String() + string(w.out.buf), err
 }
 
-// TestTurns fails if a client could not see objects of each cluster near the beginning of a list.
-func TestTurns(t *testing.T) {
+// TestListAlternatesBetweenClusters fails if a client could not see objects of each cluster near the beginning of a
+// list.
+func TestListAlternatesBetweenClusters(t *testing.T) {
 	end, nothing := strings.NewReader, func() {}
 	got, err := listOfParts(0, partOf(t, "a", 1, 2*roundSize+50, end("]}"), nothing),
 		partOf(t, "b", 2, 0, end("]}"), nothing), partOf(t, "c", 3, roundSize, end("]}"), nothing), partOf(t, "d", 4, 1,
@@ -69,8 +70,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestPieces fails if a list or page with large parts lacked objects.
-func TestPieces(t *testing.T) {
+// TestLargePartsAreComplete fails if a list or page with large parts lacked objects.
+func TestLargePartsAreComplete(t *testing.T) {
 	const n = 3 * chunkSize / 10
 	var want []string
 	for _, name := range []string{"a", "b", "c"} {
@@ -88,9 +89,9 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestTurnsBreakOff fails if a list did not end after one part failed, while another part stays open.
-func TestTurnsBreakOff(t *testing.T) {
-	for name, spoil := range map[string]func(*part){
+// TestBrokenPartEndsList fails if a list did not end after one part failed, while another part stays open.
+func TestBrokenPartEndsList(t *testing.T) {
+	for name, breakPart := range map[string]func(*part){
 		"a broken object": func(*part) {},
 		"a transform": func(one *part) {
 			one.transform = func([]byte, merge.Object) ([]byte, error) { return nil, errors.New("no") }
@@ -105,7 +106,7 @@ func TestTurnsBreakOff(t *testing.T) {
 		open, stop := io.Pipe()
 		waits := partOf(t, "a", 1, roundSize, open, func() { _ = stop.CloseWithError(errors.New("stopped")) })
 		fails := partOf(t, "b", 2, 1, strings.NewReader(",x"), func() {})
-		spoil(fails)
+		breakPart(fails)
 		if got, err := listOfParts(0, waits, fails); err == nil || strings.Contains(err.Error(), "stopped") {
 			t.Errorf("%s: %v, %d bytes", name, err, len(got))
 		}
@@ -130,9 +131,9 @@ func TestLongestToken(t *testing.T) {
 	}
 }
 
-// TestColumnsOfMost fails if one cluster could decide which columns come first. On a tie, the cluster that was
+// TestMajorityDecidesColumns fails if one cluster could decide which columns come first. On a tie, the cluster that was
 // registered first decides.
-func TestColumnsOfMost(t *testing.T) {
+func TestMajorityDecidesColumns(t *testing.T) {
 	table := func(id uint64, names ...string) *part {
 		one := &part{Answer: &members.Answer{Target: member("m", id)}, Source: &merge.Source{}}
 		for _, n := range names {

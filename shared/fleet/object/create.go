@@ -58,7 +58,7 @@ func (h *Handler) Create(w http.ResponseWriter, targets []members.Target) error 
 	return h.send(w, targets[i], body, "")
 }
 
-// withKind returns the targets that have the kind, or may have it. If none has it, all stay.
+// withKind returns the targets that have the kind, or may have it. If none has it, withKind returns all.
 func (h *Handler) withKind(targets []members.Target) ([]members.Target, error) {
 	if len(targets) == 1 {
 		return targets, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// IsQualified reports whether names in the answer are name@cluster. The URL or a name in the request asks for them, or
-// kubectl goes on with the names.
+// IsQualified reports whether names in the answer are name@cluster. The URL or a name in the request has that form, or
+// kubectl uses the names in its next requests.
 func (r *Request) IsQualified() bool {
 	if comparesName(r) {
 		return false

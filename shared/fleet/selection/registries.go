@@ -130,7 +130,7 @@ func (s *Selector) checkKnown(
 			k.Resource, k.APIVersion, members.Texts(unknown))}
 }
 
-// possibleKinds returns the kinds that a cluster may have which does not report its own.
+// possibleKinds returns the kinds that a cluster may have if it does not report its own.
 func possibleKinds(reports map[string]members.KindReport, control members.KindReport) map[string]bool {
 	kinds := map[string]bool{control.Kind: true}
 	if control.Kind == "" {
@@ -142,8 +142,8 @@ func possibleKinds(reports map[string]members.KindReport, control members.KindRe
 	return kinds
 }
 
-// scopeIfUnknown returns the scope in a cluster that does not report its kind, since it lacks the resource or does not
-// respond. It is the first scope of a possible kind that covers the request.
+// scopeIfUnknown returns the scope in a cluster that does not report its kind, because it lacks the resource or does
+// not respond. It is the first scope of a possible kind that covers the request.
 func (s *Selector) scopeIfUnknown(c members.Entry, k registry.Kind, possible map[string]bool) registry.Scope {
 	for _, k.Kind = range slices.Sorted(maps.Keys(possible)) {
 		if scope := s.Scope(c, k); scope.Covers(s.req.Resource.Namespace) {

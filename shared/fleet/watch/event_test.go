@@ -13,8 +13,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
-// TestManyEvents fails if an event could change while later ones are read, or if the size of all events were bounded.
-func TestManyEvents(t *testing.T) {
+// TestEventsAreCopies fails if an event could change while later ones are read, or if the size of all events were
+// bounded.
+func TestEventsAreCopies(t *testing.T) {
 	const n, size = 20, 1 << 20
 	var body strings.Builder
 	for i := range n {
@@ -44,8 +45,8 @@ func TestManyEvents(t *testing.T) {
 	}
 }
 
-// TestManyListed fails if an event of a list could change while the list is read.
-func TestManyListed(t *testing.T) {
+// TestListedEventsAreCopies fails if an event of a list could change while the list is read.
+func TestListedEventsAreCopies(t *testing.T) {
 	const n, size = 20, 1 << 20
 	var items []string
 	for i := range n {

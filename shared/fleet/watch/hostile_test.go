@@ -66,8 +66,9 @@ func TestDifferenceCutShort(t *testing.T) {
 	}
 }
 
-// TestGuardedWatch fails if a panic over a member could end the process, or left a client without the reason.
-func TestGuardedWatch(t *testing.T) {
+// TestPanicEndsWatchWithReason fails if a panic over a member could end the process, or left a client without the
+// reason.
+func TestPanicEndsWatchWithReason(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	begin := func() *watcher {
 		// The pool has no members, so that the first use panics.
@@ -105,9 +106,9 @@ func TestGuardedWatch(t *testing.T) {
 	}
 }
 
-// TestMostKinds fails if one member could decide the kind of bookmarks. Kinds of objects count before those of lists.
-// On a tie, the cluster that was registered first decides.
-func TestMostKinds(t *testing.T) {
+// TestMajorityDecidesKind fails if one member could decide the kind of bookmarks. Kinds of objects count before those
+// of lists. On a tie, the cluster that was registered first decides.
+func TestMajorityDecidesKind(t *testing.T) {
 	pod, evil := metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, metav1.TypeMeta{Kind: "Evil", APIVersion: "v1"}
 	for name, tt := range map[string]struct {
 		objects, lists kinds
