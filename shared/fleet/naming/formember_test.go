@@ -12,12 +12,12 @@ import (
 var resources = map[string]string{
 	"an eviction": "pods/eviction", "a binding": "pods/binding",
 	"an event": "events", "an event's patch": "events", "a patch of an Event": "events.k8s.io/events",
-	"a question":             "authorization.k8s.io/selfsubjectaccessreviews",
-	"what may be done":       "authorization.k8s.io/selfsubjectrulesreviews",
-	"an autoscaler":          "autoscaling/horizontalpodautoscalers",
-	"an autoscaler's patch":  "autoscaling/horizontalpodautoscalers",
-	"others by a JSON patch": "autoscaling/horizontalpodautoscalers",
-	"a role's binding":       "rbac.authorization.k8s.io/rolebindings",
+	"an access review":           "authorization.k8s.io/selfsubjectaccessreviews",
+	"a rules review":             "authorization.k8s.io/selfsubjectrulesreviews",
+	"an autoscaler":              "autoscaling/horizontalpodautoscalers",
+	"an autoscaler's patch":      "autoscaling/horizontalpodautoscalers",
+	"references by a JSON patch": "autoscaling/horizontalpodautoscalers",
+	"a role's binding":           "rbac.authorization.k8s.io/rolebindings",
 }
 
 // memberBodies are bodies of clients with the bodies that member1 receives.
@@ -42,7 +42,7 @@ var memberBodies = map[string]struct{ contentType, in, want string }{
 		"application/merge-patch+json", `{"metadata":{"resourceVersion":"` + composite + `"}}`,
 		`{"metadata":{"resourceVersion":"100"}}`,
 	},
-	"where it came from": {"application/json", `{"metadata":{"annotations":` +
+	"a source annotation": {"application/json", `{"metadata":{"annotations":` +
 		`{"resource.karmada.io/cached-from-cluster":"member1","a":"<&>"}}}`,
 		`{"metadata":{"annotations":{"a":"<&>"}}}`},
 	"last applied": {"application/json", `{"metadata":{"annotations":` +
@@ -72,11 +72,11 @@ var memberBodies = map[string]struct{ contentType, in, want string }{
 	"an event's patch": {
 		"application/merge-patch+json", `{"involvedObject":{"name":"web@member1"}}`, `{"involvedObject":{"name":"web"}}`,
 	},
-	"a question": {"application/json", `{"kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":` +
+	"an access review": {"application/json", `{"kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":` +
 		`{"name":"web@member1","namespace":"shop@member1","verb":"get@member1"}}}`,
 		`{"kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"name":"web","namespace":"shop",` +
 			`"verb":"get@member1"}}}`},
-	"what may be done": {
+	"a rules review": {
 		"application/json", `{"kind":"SelfSubjectRulesReview","spec":{"namespace":"shop@member1"}}`,
 		`{"kind":"SelfSubjectRulesReview","spec":{"namespace":"shop"}}`,
 	},
@@ -93,7 +93,7 @@ var memberBodies = map[string]struct{ contentType, in, want string }{
 		`{"kind":"RoleBinding","metadata":{"name":"web"},"roleRef":{"kind":"Role","name":"see"}}`},
 	"YAML":           {"application/apply-patch+yaml", "metadata:\n  name: web@member1\n", `{"metadata":{"name":"web"}}`},
 	"unchanged YAML": {"application/apply-patch+yaml", "metadata:\n  name: web\n", "metadata:\n  name: web\n"},
-	"others by a JSON patch": {"application/json-patch+json", `[{"op":"replace","path":"/spec/scaleTargetRef/name",` +
+	"references by a JSON patch": {"application/json-patch+json", `[{"op":"replace","path":"/spec/scaleTargetRef/name",` +
 		`"value":"web@member1"},{"op":"add","path":"/spec","value":{"scaleTargetRef":{"name":"web@member1"},"x":1e3}},` +
 		`{"op":"add","path":"/involvedObject","value":{"name":"web@member1"}},{"op":"test",` +
 		`"path":"/spec/scaleTargetRef/name","value":"r@member1"},{"op":"add","path":"/spec/x/name",` +

@@ -77,14 +77,14 @@ func (s *Selector) selectByRegistry(ctx context.Context, allowed []members.Entry
 		}
 		return out, nil
 	}
-	isDoubtful := map[string]bool{}
-	var doubtful []members.Entry
+	needsKind := map[string]bool{}
+	var undecided []members.Entry
 	for _, c := range allowed {
 		if registry.NeedsKind(s.inventory.Registries, c.Cluster, k) {
-			isDoubtful[c.Name], doubtful = true, append(doubtful, c)
+			needsKind[c.Name], undecided = true, append(undecided, c)
 		}
 	}
-	reports, control, err := s.kinds(ctx, doubtful, k)
+	reports, control, err := s.kinds(ctx, undecided, k)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (s *Selector) selectByRegistry(ctx context.Context, allowed []members.Entry
 	for _, c := range allowed {
 		t := members.Target{Entry: c}
 		switch own := reports[c.Name]; {
-		case !isDoubtful[c.Name]:
+		case !needsKind[c.Name]:
 			t.Scope = s.Scope(c, k)
 		case own.Kind == "":
 			t.Scope, t.Unavailable = s.scopeIfUnknown(c, k, possible), own.Unavailable

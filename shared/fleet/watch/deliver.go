@@ -167,11 +167,11 @@ func (w *watcher) deliverEvent(out []byte, m *followed, e event) (text []byte, e
 		delete(w.pending, m.ID) // it joins when its list can be read
 		return out, nil
 	case synced, bookmark:
-		hadAll := len(w.pending) == 0 // before that, no version resumes
+		wasComplete := len(w.pending) == 0 // before that, no version resumes
 		if e.typ == synced {
 			delete(w.pending, m.ID)
 		}
-		if !w.allowsBookmarks || !hadAll || !w.coversShown() {
+		if !w.allowsBookmarks || !wasComplete || !w.coversShown() {
 			return out, nil
 		}
 		return w.appendBookmark(out, nil), nil
