@@ -108,7 +108,7 @@ func TestSubjects(t *testing.T) {
 			t.Errorf("%q, %v", got, err)
 		}
 	})
-	// A list as long as a body may be is compared in time that its length allows.
+	// The longest list of subjects is compared in linear time.
 	long := fill(`{"subjects":[`, `{"namespace":"b@member1"},`, `{}]}`)
 	if b, err := Parse(bindings, "application/json", []byte(long)); err == nil {
 		if got, err := b.ForMember("member1", 7); err != nil || string(got) != `{"subjects":[{"namespace":"b"},{}]}` {
