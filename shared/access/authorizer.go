@@ -98,9 +98,17 @@ func (a *Authorizer) Ready() bool {
 
 // Policy returns the current Policy. Its errors are *status.Error with reason StoreUnavailable.
 func (a *Authorizer) Policy(ctx context.Context) (*Policy, error) {
+	called := a.now()
+	if p, f, err := a.policyOrFlight(ctx, called); f == nil {
+		return p, err
+	}
+	return a.waitForPolicy(ctx, called)
+}
+
+// waitForPolicy returns the Policy of a read for a request that began at called.
+func (a *Authorizer) waitForPolicy(ctx context.Context, called time.Time) (*Policy, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, flightTime, errSlow)
 	defer cancel()
-	called := a.now()
 	for {
 		p, f, err := a.policyOrFlight(ctx, called)
 		if f == nil {

@@ -124,7 +124,7 @@ func (a *Authentication) set(doc authenticationDocument) error {
 				"such as front-proxy-client")
 		}
 		a.frontCA = []byte(doc.FrontProxy.CA)
-		a.frontProxy = &identity.FrontProxy{Roots: roots, Names: doc.FrontProxy.Names}
+		a.frontProxy = &identity.FrontProxy{CA: identity.NewClientCA(roots, nil), Names: doc.FrontProxy.Names}
 	}
 	return nil
 }
@@ -167,9 +167,9 @@ func (e *Env) chain(peer identity.Peer, p *passes.Verifier) (identity.Chain, err
 				"whoever has one named as a front proxy could be anybody"
 			return nil, &config.Error{Variable: "CLUSTERPASS_AUTHENTICATION", Problem: problem}
 		}
-		c = append(c, identity.FrontProxy{Roots: fp.Roots, Names: fp.Names, Peer: peer})
+		c = append(c, identity.FrontProxy{CA: fp.CA, Names: fp.Names, Peer: peer})
 	}
-	c = append(c, identity.X509{Roots: e.ClientCA.Pool(), Peer: peer, Inspect: p.Certificate})
+	c = append(c, identity.X509{CA: identity.NewClientCA(e.ClientCA.Pool(), nil), Peer: peer, Inspect: p.Certificate})
 	var bearer identity.Bearer
 	if e.URL != "" {
 		bearer = append(bearer, p)

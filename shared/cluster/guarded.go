@@ -39,18 +39,27 @@ func (t *guardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, circuitOpen(t.cluster, retryAfter)
 	}
-	var connecting atomic.Bool
-	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
-		GetConn: func(string) { connecting.Store(true) },
-		GotConn: func(httptrace.GotConnInfo) { connecting.Store(false) },
-	})
-	resp, err := t.next.RoundTrip(r.WithContext(ctx))
+	var connecting connectTrace
+	resp, err := t.next.RoundTrip(r.WithContext(connecting.trace(r.Context())))
 	if err != nil && !connecting.Load() {
 		done(limits.Ignored)
 	} else {
 		done(outcome(r.Context(), err))
 	}
 	return resp, err
+}
+
+// connectTrace reports whether a request waits for a connection.
+type connectTrace struct {
+	atomic.Bool
+	hooks httptrace.ClientTrace
+}
+
+// trace returns a context for the request.
+func (t *connectTrace) trace(ctx context.Context) context.Context {
+	t.hooks.GetConn = func(string) { t.Store(true) }
+	t.hooks.GotConn = func(httptrace.GotConnInfo) { t.Store(false) }
+	return httptrace.WithClientTrace(ctx, &t.hooks)
 }
 
 // outcome ignores errors after the end of ctx, except after a deadline, which is the gateway's. It also ignores errors

@@ -213,7 +213,7 @@ func (s *Server) requestDocument(ctx context.Context, w http.ResponseWriter, r *
 	}
 	to := route.Route{Kind: route.Cluster, Cluster: name, Path: r.URL.EscapedPath()}
 	return forward.Do(w, r, forward.Call{
-		Request: route.NewRequest(r.Method, to, r.URL.RawQuery, r.Header), User: u, Member: m, Renew: s.cfg.Members.Renew,
+		Request: route.NewRequest(r.Method, to, r.URL.RawQuery, r.Header), User: u, Member: m, Renewer: s.cfg.Members,
 	})
 }
 

@@ -91,10 +91,10 @@ func New(cfg Config) *Fleet {
 // Stats returns the counts of each cache by its name: "fleet" for clusters and registries, and "kinds".
 func (f *Fleet) Stats() map[string]cache.Stats { return f.members.Stats() }
 
-// Do answers r, or returns the call as which it continues, to one cluster or as a stream. It implements gateway.Fleet.
-// It returns an error only if nothing was written, and panics with http.ErrAbortHandler if the response breaks off
-// later. Errors are *status.Error or, if the client has gone, the context's.
-func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.Call) (*forward.Call, error) {
+// Do serves r, or returns its Remainder. It implements gateway.Fleet. It returns an error only if nothing was written,
+// and panics with http.ErrAbortHandler if the response breaks off later. Errors are *status.Error or, if the client has
+// gone, the context's.
+func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) (*forward.Remainder, error) {
 	d, err := f.parse(r, c)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.Call) (*for
 		return nil, err
 	}
 	if targets == nil { // the request is for the control-plane cluster alone
-		return d.req.CallTo(d.client.RouteTo(f.policy.ControlPlane, d.req.Route.Path)), nil
+		return d.req.ToCluster(d.client.RouteTo(f.policy.ControlPlane, d.req.Route.Path)), nil
 	}
 	targets = d.selector.SkipUnidentifiable(w.Header(), targets)
 	return d.dispatch(w, targets)
@@ -123,7 +123,7 @@ type dispatcher struct {
 }
 
 // parse parses a request and reads the inventory.
-func (f *Fleet) parse(r *http.Request, c forward.Call) (*dispatcher, error) {
+func (f *Fleet) parse(r *http.Request, c forward.FleetCall) (*dispatcher, error) {
 	req, err := request.Parse(r, c)
 	if err != nil {
 		return nil, err
@@ -142,19 +142,19 @@ func (f *Fleet) parse(r *http.Request, c forward.Call) (*dispatcher, error) {
 		req: req, client: client, selector: selector,
 		object: &object.Handler{
 			Client: client, Request: req, Body: r.Body, Names: names, IsBare: selector.IsBare,
-			BareWrites: f.bareWrites, Reached: c.Reached,
+			BareWrites: f.bareWrites, Recorder: c.Recorder,
 		},
 	}, nil
 }
 
-// isStream has the subresources whose response is no object, so that it passes unchanged.
-var isStream = map[string]bool{"log": true, "exec": true, "attach": true, "portforward": true, "proxy": true}
+// passesUnchanged has the subresources whose response is no object.
+var passesUnchanged = map[string]bool{"log": true, "exec": true, "attach": true, "portforward": true, "proxy": true}
 
 // dispatch answers a request for a resource by its verb.
-func (d *dispatcher) dispatch(w http.ResponseWriter, targets []members.Target) (*forward.Call, error) {
+func (d *dispatcher) dispatch(w http.ResponseWriter, targets []members.Target) (*forward.Remainder, error) {
 	res := d.req.Resource
 	switch {
-	case res.Verb == "proxy", res.Subresource != "" && isStream[res.Subresource]:
+	case res.Verb == "proxy", res.Subresource != "" && passesUnchanged[res.Subresource]:
 		return d.object.Forward(w, targets)
 	case res.Verb == "watch" && res.Name != "" && !strings.Contains(d.req.Route.Path, "/watch/"):
 		// kube-apiserver watches one object by the older path alone.

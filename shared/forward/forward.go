@@ -40,20 +40,25 @@ type Call struct {
 	Member *cluster.Member
 	// Bearer is the caller's own token. It is set and sent only for a Member with identity passthrough.
 	Bearer string
-	// Renew returns the Member with a newer credential, or nil. See cluster.Members.
-	Renew func(ctx context.Context, old *cluster.Member, sent http.Header) (*cluster.Member, error)
+	// Renewer replaces a credential that the member refuses. Optional.
+	Renewer Renewer
 	// Fallback serves the request if the member does not switch protocols. Optional.
 	Fallback Fallback
-	// Begins is called when the member's response headers have arrived. Its error is returned instead of the response.
-	// Optional.
-	Begins func() error
-	// Answered is called with the status code of each response of the member. Optional.
-	Answered func(code int)
-	// Carry replaces Do for a stream that is merged from several members. Member is then nil. Optional.
-	Carry func(w http.ResponseWriter, r *http.Request) error
-	// Reached is called with the clusters that a request reads from or is about to write to, if there may be several.
-	// Optional.
-	Reached func(clusters ...string)
+	// Observer is called when the member's response headers have arrived. Optional.
+	Observer ResponseObserver
+}
+
+// Renewer replaces credentials. cluster.Members implements it.
+type Renewer interface {
+	// Renew returns the Member with a newer credential than old's, or nil if there is none. sent is the header of the
+	// refused request.
+	Renew(ctx context.Context, old *cluster.Member, sent http.Header) (*cluster.Member, error)
+}
+
+// ResponseObserver is called before anything of a member's response is sent to the client.
+type ResponseObserver interface {
+	// ObserveResponse receives the status code of the response. Its error is returned instead of the response.
+	ObserveResponse(code int) error
 }
 
 // Fallback serves a request in another form if the member does not switch protocols.
@@ -80,11 +85,6 @@ func Do(w http.ResponseWriter, r *http.Request, c Call) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if c.Begins != nil {
-		if err := c.Begins(); err != nil {
-			return err
-		}
-	}
 	if protocol != "" {
 		return upgrade(w, r, resp, c, protocol)
 	}
@@ -98,9 +98,23 @@ func Open(r *http.Request, c Call) (*http.Response, error) {
 	return resp, err
 }
 
-// open sends the request, twice if the member's credential was rotated. It returns the Call that the response belongs
-// to.
+// open sends the request and calls the Observer. It returns the Call that the response belongs to.
 func open(r *http.Request, c Call, protocol string) (*http.Response, Call, error) {
+	resp, c, err := sendOrRenew(r, c, protocol)
+	if err == nil && c.Observer != nil {
+		if err = c.Observer.ObserveResponse(resp.StatusCode); err != nil {
+			_ = resp.Body.Close()
+		}
+	}
+	if err != nil {
+		return nil, c, err
+	}
+	return resp, c, nil
+}
+
+// sendOrRenew sends the request, twice if the member's credential was rotated. It returns the Call that the response
+// belongs to.
+func sendOrRenew(r *http.Request, c Call, protocol string) (*http.Response, Call, error) {
 	r, err := bufferSmallBody(r)
 	if err != nil {
 		return nil, c, err
@@ -109,9 +123,9 @@ func open(r *http.Request, c Call, protocol string) (*http.Response, Call, error
 	if err != nil || !isCredentialRefused(resp, c) {
 		return resp, c, err
 	}
-	if c.Renew != nil && canRetry(r, c) {
+	if c.Renewer != nil && canRetry(r, c) {
 		// The credential may have been rotated since it was read.
-		if m, err := c.Renew(r.Context(), c.Member, resp.Request.Header); m != nil && err == nil {
+		if m, err := c.Renewer.Renew(r.Context(), c.Member, resp.Request.Header); m != nil && err == nil {
 			_ = resp.Body.Close()
 			c.Member = m
 			if resp, err = sendAgain(r, c, protocol); err != nil || !isCredentialRefused(resp, c) {
@@ -252,9 +266,6 @@ func send(r *http.Request, c Call, protocol string) (*http.Response, error) {
 	resp, err := transport.RoundTrip(outgoing(r, header, c))
 	if err != nil {
 		return nil, upstreamError(r.Context(), c.Member, err)
-	}
-	if c.Answered != nil {
-		c.Answered(resp.StatusCode)
 	}
 	if protocol == "" && resp.StatusCode < 200 {
 		// The body is the bare connection, which no context would close.

@@ -26,8 +26,8 @@ type UnverifiedCall interface {
 	IsAccepted() bool
 	// Enter counts the call as one in flight, once its body has arrived. The error is a *status.Error.
 	Enter() error
-	// Answered records the status code of the member's response. It may be called several times.
-	Answered(code int)
+	// ResponseObserver records the status code of the member's response. It returns no error.
+	forward.ResponseObserver
 	// End ends the count, of a stream too.
 	End()
 }

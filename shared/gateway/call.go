@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/clusterpass/clusterpass/shared/audit"
+	"github.com/clusterpass/clusterpass/shared/forward"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
@@ -66,11 +67,11 @@ func (c *call) setAuditID(r *http.Request) {
 	c.response.Set(audit.IDHeader, c.audit.ID())
 }
 
-// answered returns the function that records the status code of a member's response. It is nil for authenticated
-// callers, and for OPTIONS, which a member may serve before it checks the token.
-func (c *call) answered(method string) func(code int) {
+// responseObserver returns the observer of a member's response. It is nil for authenticated callers, and for OPTIONS,
+// which a member may serve before it checks the token.
+func (c *call) responseObserver(method string) forward.ResponseObserver {
 	if c.unverified == nil || method == http.MethodOptions {
 		return nil
 	}
-	return c.unverified.Answered
+	return c.unverified
 }

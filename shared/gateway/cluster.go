@@ -31,7 +31,7 @@ func (g *Gateway) serveCluster(w *recorder, r *http.Request, c *call) error {
 	}
 	fc := forward.Call{
 		Request: c.request, User: c.user, Bearer: c.bearer, Member: m,
-		Renew: g.cfg.Members.Renew, Answered: c.answered(r.Method),
+		Renewer: g.cfg.Members, Observer: c.responseObserver(r.Method),
 	}
 	if c.request.IsStream {
 		return g.forwardStream(w, r, c, fc)
@@ -99,7 +99,7 @@ func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identi
 func (g *Gateway) admit(r *http.Request, c *call) (*cluster.Member, error) {
 	name, token := c.request.Route.Cluster, ""
 	if c.user == nil {
-		token, _ = identity.BearerToken(r) // a malformed one is refused by identify
+		token, _ = identity.BearerToken(r) // "" for a malformed one, which identify refuses
 	}
 	isOwn := token != "" && g.isGatewayToken(token)
 	if token != "" && !isOwn && g.cfg.Identity.Beside(r) == nil {

@@ -11,10 +11,9 @@ import (
 
 // Fleet serves many clusters as one. Package fleet implements it. Functions for one cluster do not link that package.
 type Fleet interface {
-	// Do serves the request of c.User, as forward.Do does. If one cluster alone serves the request, Do returns the request
-	// to that cluster instead, which is not authorized yet. A watch of several clusters is returned as a Call with Carry,
-	// which checks the caller's rights in each cluster itself.
-	Do(w http.ResponseWriter, r *http.Request, c forward.Call) (next *forward.Call, err error)
+	// Do serves the request, as forward.Do does. It returns a Remainder instead of a response for requests that one
+	// cluster serves, and for watches.
+	Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) (*forward.Remainder, error)
 }
 
 // serveFleet serves a request to the fleet. Some of these requests are for one cluster alone.
@@ -28,22 +27,22 @@ func (g *Gateway) serveFleet(w *recorder, r *http.Request, c *call) error {
 	if err := g.cfg.Function.redirect(w, r, c.request); err != nil {
 		return err
 	}
-	next, err := g.cfg.Fleet.Do(w, r, forward.Call{Request: c.request, User: c.user, Reached: c.recordReached})
+	rest, err := g.cfg.Fleet.Do(w, r, forward.FleetCall{Request: c.request, User: c.user, Recorder: c})
 	c.recordFleetDecision(err)
 	switch {
-	case next == nil || err != nil:
+	case rest == nil || err != nil:
 		return err
-	case next.Carry != nil:
+	case rest.Watch != nil:
 		check := func(ctx context.Context) error { return checkCredential(ctx, c.user) }
-		return g.serveWatch(w, r, c, check, next.Carry)
+		return g.serveWatch(w, r, c, check, rest.Watch)
 	}
-	c.setRequest(next.Request)
+	c.setRequest(*rest.ToCluster)
 	return g.serveCluster(w, r, c)
 }
 
-// recordReached records the clusters that a fleet request reads or changes.
-func (c *call) recordReached(clusters ...string) {
-	c.reached = strings.Join(clusters, ",")
+// RecordClusters implements forward.ClusterRecorder.
+func (c *call) RecordClusters(names ...string) {
+	c.reached = strings.Join(names, ",")
 	c.audit.Reached(c.reached)
 }
 

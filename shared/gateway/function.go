@@ -116,18 +116,32 @@ func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Cal
 		}
 	})
 	defer deadline.Stop()
-	c.Begins = func() error {
+	c.Observer = &firstByteObserver{next: c.Observer, begin: func() error {
 		if !state.CompareAndSwap(waiting, begun) && isRead(r.Method) {
 			return errFirstByte
 		}
 		return nil
-	}
+	}}
 	err := forward.Do(w, r.WithContext(ctx), c)
 	if err != nil && isRead(r.Method) && state.Load() == late {
 		why := fmt.Sprintf("cluster %q did not begin to answer within %s", name, f.FirstByte)
 		return f.send(w, r, c.Route, why)
 	}
 	return err
+}
+
+// firstByteObserver calls begin before the observer next, which may be nil.
+type firstByteObserver struct {
+	next  forward.ResponseObserver
+	begin func() error
+}
+
+// ObserveResponse implements forward.ResponseObserver.
+func (o *firstByteObserver) ObserveResponse(code int) error {
+	if err := o.begin(); err != nil || o.next == nil {
+		return err
+	}
+	return o.next.ObserveResponse(code)
 }
 
 // slowKey identifies a caller and a member cluster. One caller's slow paths must not redirect the requests of others.

@@ -51,13 +51,14 @@ func (g *Gateway) impersonated(ctx context.Context, h http.Header, caller *ident
 
 // impersonationTarget returns the user of the impersonation headers, or nil without any.
 func impersonationTarget(h http.Header) (*identity.User, error) {
-	u := &identity.User{Extra: map[string][]string{}}
-	found := false
+	var u *identity.User
 	for name, values := range h {
 		if !forward.HasPrefix(name, "Impersonate-") {
 			continue
 		}
-		found = true
+		if u == nil {
+			u = &identity.User{Extra: map[string][]string{}}
+		}
 		switch {
 		case name == "Impersonate-User" && len(values) == 1:
 			u.Name = values[0]
@@ -75,7 +76,7 @@ func impersonationTarget(h http.Header) (*identity.User, error) {
 			return nil, status.New(status.BadRequest, "", "the header %s cannot be understood", name)
 		}
 	}
-	if !found {
+	if u == nil {
 		return nil, nil
 	}
 	if u.Name == "" {

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -12,9 +13,11 @@ import (
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster"
+	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/gateway"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 	"github.com/clusterpass/clusterpass/shared/objects"
+	"github.com/clusterpass/clusterpass/shared/passes"
 )
 
 // countedObjects counts the reads of clusters.
@@ -57,5 +60,33 @@ func TestMadeUpTokensCostFewReads(t *testing.T) {
 	}
 	if reads := store.reads.Load(); reads > 50 {
 		t.Errorf("500 made-up tokens cost %d reads of the object store", reads)
+	}
+}
+
+// TestMalformedTokenReachesNoMember: a member would receive a token of the gateway, if two of them were folded into one
+// header, or another token that the gateway cannot parse.
+func TestMalformedTokenReachesNoMember(t *testing.T) {
+	m := clustertest.NewMember(t, ok)
+	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) {
+		c.Passes = passes.NewVerifier(passes.Config{URL: "https://gateway.example.com"})
+	}})
+	h.AddCluster("m", m.Kubeconfig(token), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
+	h.ClientTLS.Certificates = nil
+	own := "h." + base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"https://gateway.example.com"}`)) + ".s"
+	for name, bearer := range map[string]string{
+		"the gateway's own":               own,
+		"folded with another":             own + ",Bearer a.b.c",
+		"folded with another and a space": own + ", Bearer a.b.c",
+		"a list":                          "a, b",
+		"of EKS behind a space":           "x k8s-aws-v1.abc",
+		"not ASCII":                       "caf\xc3\xa9",
+	} {
+		resp := h.Do("GET", "/clusters/m/version", http.Header{"Authorization": {"Bearer " + bearer}}, "")
+		if resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s: %s, want 401", name, resp.Status)
+		}
+	}
+	if requests := m.Requests(); len(requests) > 0 {
+		t.Errorf("the member received %d requests", len(requests))
 	}
 }

@@ -123,8 +123,8 @@ func NewConfig(tb testing.TB, i *clustertest.Installation, opts Options) gateway
 			ControlPlane: opts.ControlPlane, BareWrites: opts.BareWrites, Log: opts.Log,
 		}),
 		Identity: identity.Chain{
-			identity.FrontProxy{Roots: front.Pool(), Names: []string{"front-proxy-client"}, Peer: identity.TLSPeer},
-			identity.X509{Roots: i.CA.Pool(), Peer: identity.TLSPeer},
+			identity.FrontProxy{CA: identity.NewClientCA(front.Pool(), nil), Names: []string{"front-proxy-client"}, Peer: identity.TLSPeer},
+			identity.X509{CA: identity.NewClientCA(i.CA.Pool(), nil), Peer: identity.TLSPeer},
 		},
 		Tokens: ownTokens{}, Access: authorizer, Members: members, Log: opts.Log, Function: opts.Function,
 		Recheck: 50 * time.Millisecond,

@@ -31,7 +31,10 @@ func BearerToken(r *http.Request) (string, error) {
 	if len(values) == 1 {
 		scheme, token, _ := strings.Cut(strings.TrimSpace(values[0]), " ")
 		if token = strings.TrimSpace(token); strings.EqualFold(scheme, "Bearer") {
-			return token, checkToken(token)
+			if err := checkToken(token); err != nil {
+				return "", err
+			}
+			return token, nil
 		}
 	}
 	if len(r.Header["Upgrade"]) == 0 || !strings.EqualFold(r.Header["Upgrade"][0], "websocket") {
@@ -76,7 +79,7 @@ func checkToken(token string) error {
 		return errors.New("the bearer token is empty")
 	case len(token) > maxToken:
 		return fmt.Errorf("the bearer token has more than %d bytes", maxToken)
-	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
+	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' || r == ',' }): // RFC 6750, 2.1
 		return errors.New("the bearer token has characters that none has")
 	}
 	return nil

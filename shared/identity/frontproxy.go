@@ -1,11 +1,9 @@
 package identity
 
 import (
-	"crypto/x509"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -21,25 +19,24 @@ const (
 // FrontProxy authenticates callers by the headers of a front proxy. The gateway can thus run behind a kube-apiserver's
 // aggregation layer (an APIService).
 //
-// Threat model: a front proxy with a key of Roots, and one of Names, can claim any identity, including system:masters.
+// Threat model: a front proxy with a certificate of CA, and one of Names, can claim any identity, including system:masters.
 // The headers of all other clients are ignored, and reach no member.
 type FrontProxy struct {
-	Roots *x509.CertPool // the CA of front proxies, which is not the gateway's own
-	Names []string       // common names of the certificates of front proxies
+	CA    *ClientCA // of front proxies, which is not the gateway's own
+	Names []string  // common names of the certificates of front proxies
 	Peer  Peer
-	Now   func() time.Time // nil means time.Now
 }
 
 // Method implements Authenticator.
 func (FrontProxy) Method() string { return "front proxy" }
 
-// Authenticate implements Authenticator. It ignores certificates that Roots did not sign.
+// Authenticate implements Authenticator. It ignores certificates that CA did not sign.
 func (a FrontProxy) Authenticate(r *http.Request) (*User, error) {
 	chain, err := a.Peer(r)
 	if err != nil || len(chain) == 0 {
 		return nil, nil //nolint:nilerr // the authenticator of client certificates says so
 	}
-	if err := verifyClient(chain, a.Roots, a.Now); err != nil {
+	if err := a.CA.Verify(chain); err != nil {
 		return nil, nil //nolint:nilerr // no front proxy's
 	}
 	leaf := chain[0]

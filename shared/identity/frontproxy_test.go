@@ -94,8 +94,10 @@ func TestFrontProxy(t *testing.T) {
 			if tt.cert != nil {
 				r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{tt.cert}}
 			}
-			a := FrontProxy{Roots: front.Pool(), Names: []string{"aggregator"}, Peer: TLSPeer,
-				Now: func() time.Time { return tt.at }}
+			a := FrontProxy{
+				CA:    NewClientCA(front.Pool(), func() time.Time { return tt.at }),
+				Names: []string{"aggregator"}, Peer: TLSPeer,
+			}
 			u, err := a.Authenticate(r)
 			if tt.wantErr != "" {
 				wantRefused(t, u, err, tt.wantErr)

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/clusterpass/clusterpass/shared/status"
 )
@@ -107,31 +106,11 @@ func parseALBHeader(v string) ([]*x509.Certificate, error) {
 	return chain, nil
 }
 
-// verifyClient returns an error unless roots signed chain, leaf first, for a client. now is nil for time.Now.
-func verifyClient(chain []*x509.Certificate, roots *x509.CertPool, now func() time.Time) error {
-	opts := x509.VerifyOptions{
-		Roots: roots, Intermediates: x509.NewCertPool(),
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	if now != nil {
-		opts.CurrentTime = now()
-	}
-	for _, c := range chain[1:] {
-		opts.Intermediates.AddCert(c)
-	}
-	_, err := chain[0].Verify(opts)
-	if err == nil && chain[0].IsCA {
-		err = errors.New("it is an authority's own")
-	}
-	return err
-}
-
 // X509 authenticates callers by client certificates. As in Kubernetes, the common name is the user, and the
 // organisations are the groups.
 type X509 struct {
-	Roots *x509.CertPool // the gateway's CA
-	Peer  Peer
-	Now   func() time.Time // nil means time.Now
+	CA   *ClientCA // the gateway's own
+	Peer Peer
 	// Inspect, if not nil, rejects revoked certificates, and adds further attributes to u.
 	Inspect func(ctx context.Context, leaf *x509.Certificate, u *User) error
 }
@@ -149,7 +128,7 @@ func (a X509) Authenticate(r *http.Request) (*User, error) {
 		return nil, nil
 	}
 	leaf := chain[0]
-	if err := verifyClient(chain, a.Roots, a.Now); err != nil {
+	if err := a.CA.Verify(chain); err != nil {
 		msg := "the client certificate is not one that the gateway's CA signed for clients"
 		var invalid x509.CertificateInvalidError
 		if errors.As(err, &invalid) && invalid.Reason == x509.Expired {

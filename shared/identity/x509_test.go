@@ -70,7 +70,7 @@ func TestX509(t *testing.T) {
 			viaTLS := httptest.NewRequest("GET", "/", nil)
 			viaTLS.TLS = &tls.ConnectionState{PeerCertificates: tt.chain}
 			for peer, r := range map[string]*http.Request{"tls": viaTLS, "alb": viaHeader} {
-				a := X509{Roots: ours.Pool(), Peer: TLSPeer, Now: func() time.Time { return tt.at }}
+				a := X509{CA: NewClientCA(ours.Pool(), func() time.Time { return tt.at }), Peer: TLSPeer}
 				if peer == "alb" {
 					a.Peer = ALBPeer(ALBHeader, func(*http.Request) bool { return true })
 				}
@@ -92,7 +92,7 @@ func TestX509(t *testing.T) {
 	t.Run("a header that is not trusted", func(t *testing.T) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set(string(ALBHeader), FormatALBHeader([]*x509.Certificate{alice}))
-		if u, err := (X509{Roots: ours.Pool(),
+		if u, err := (X509{CA: NewClientCA(ours.Pool(), nil),
 			Peer: ALBPeer(ALBHeader, func(*http.Request) bool { return false })}).Authenticate(r); u != nil || err != nil {
 			t.Errorf("%+v, %v", u, err)
 		}
@@ -101,7 +101,7 @@ func TestX509(t *testing.T) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header[string(ALBHeader)] = []string{FormatALBHeader([]*x509.Certificate{alice}),
 			FormatALBHeader([]*x509.Certificate{alice})}
-		if u, err := (X509{Roots: ours.Pool(),
+		if u, err := (X509{CA: NewClientCA(ours.Pool(), nil),
 			Peer: ALBPeer(ALBHeader, func(*http.Request) bool { return true })}).Authenticate(r); err == nil {
 			t.Errorf("%+v", u)
 		}

@@ -106,8 +106,9 @@ func (o *testGateway) authenticate(issued *Issued) (*identity.User, error) {
 func (o *testGateway) authenticateLeaf(leaf *x509.Certificate) (*identity.User, error) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
-	return identity.X509{Roots: o.CA.Pool(), Peer: identity.TLSPeer, Inspect: o.Certificate,
-		Now: o.clock.Now}.Authenticate(r)
+	return identity.X509{
+		CA: identity.NewClientCA(o.CA.Pool(), o.clock.Now), Peer: identity.TLSPeer, Inspect: o.Certificate,
+	}.Authenticate(r)
 }
 
 func (o *testGateway) wantRefused(u *identity.User, err error, message string) {

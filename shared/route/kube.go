@@ -99,6 +99,11 @@ func Truthy(rawQuery, key string) bool {
 		return false
 	}
 	q, _ := url.ParseQuery(rawQuery) // parameters that cannot be parsed are ignored, as in kube-apiserver
-	v, ok := q[key]
+	return TruthyIn(q, key)
+}
+
+// TruthyIn is like Truthy, for a parsed query.
+func TruthyIn(query url.Values, key string) bool {
+	v, ok := query[key]
 	return ok && v[0] != "0" && !strings.EqualFold(v[0], "false")
 }

@@ -44,8 +44,6 @@ type Route struct {
 var ErrPath = errors.New("invalid path")
 
 var (
-	// without a limit of length, which would slow the start of a function
-	labelRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 	// dotSegment finds "." and ".." segments with any of their characters escaped. A backslash counts as a
 	// separator, since some servers read it so.
 	dotSegment = regexp.MustCompile(`(?i)(?:^|/|\\|%2f|%5c)(?:\.|%2e){1,2}(?:$|/|\\|%2f|%5c)`)
@@ -80,7 +78,10 @@ var (
 const karmadaFleet = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy"
 
 // isLabel reports whether s is a DNS-1123 label.
-func isLabel(s string) bool { return len(s) <= 63 && labelRE.MatchString(s) }
+func isLabel(s string) bool {
+	isOther := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' }
+	return s != "" && len(s) <= 63 && s[0] != '-' && s[len(s)-1] != '-' && !strings.ContainsFunc(s, isOther)
+}
 
 // ValidClusterName returns an error unless name may be a member cluster's name: a DNS-1123 label that the gateway's
 // URLs do not use.
@@ -101,7 +102,7 @@ func Parse(path string) (Route, error) {
 	if !strings.HasPrefix(path, "/") {
 		return Route{}, fmt.Errorf("%w: it must start with /", ErrPath)
 	}
-	if dotSegment.MatchString(path) {
+	if strings.ContainsAny(path, ".%") && dotSegment.MatchString(path) { // most paths have neither
 		return Route{}, fmt.Errorf("%w: '.' and '..' segments are refused", ErrPath)
 	}
 	rest, bridge := cut(path, "/bridge")
@@ -128,6 +129,9 @@ func Parse(path string) (Route, error) {
 // hasEmptySegment reports whether path has an empty segment. apiPath is its suffix. The tail of a proxy subresource may
 // have empty segments, since it belongs to an application.
 func hasEmptySegment(path, apiPath string) bool {
+	if !strings.ContainsAny(path, `\%`) && !strings.Contains(path, "//") {
+		return false
+	}
 	at := emptySegment.FindStringIndex(path)
 	if at == nil {
 		return false

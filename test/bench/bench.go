@@ -54,7 +54,7 @@ func allParts(hammerRate int) []part {
 		return hang(ctx, out, set, dir, hammerRate)
 	}
 	return []part{
-		{"calls", restCalls}, {"streams", streams}, {"idle", idle}, {"fleet", fleet}, {"private", private}, {"hang", hangs},
+		{"calls", restCalls}, {"aws", onAWS}, {"streams", streams}, {"idle", idle}, {"fleet", fleet}, {"private", private}, {"hang", hangs},
 	}
 }
 
@@ -92,32 +92,6 @@ func run(ctx context.Context, out io.Writer, names []string, hammerRate int) (er
 	return nil
 }
 
-// restCalls measures calls to one cluster, also with stores on AWS.
-func restCalls(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error {
-	member := set.Cluster("member1")
-	direct, err := newEndpoint("direct", member.RESTConfig())
-	if err != nil {
-		return err
-	}
-	endpoints := []endpoint{direct}
-	for _, mode := range []server.Mode{server.Process, server.Inline} {
-		w, stop, err := startGateway(ctx, mode, filepath.Join(dir, string(mode)), member.KubeconfigFile())
-		if err != nil {
-			return err
-		}
-		defer stop()
-		endpoints = append(endpoints, w)
-	}
-	if err := measure(ctx, out, endpoints, []load{
-		{name: "GET a namespace, c=1", path: "/api/v1/namespaces/default", rounds: 2000, parallel: 1},
-		{name: "GET a namespace, c=8", path: "/api/v1/namespaces/default", rounds: 4000, parallel: 8},
-		{name: "LIST of 10 MB, c=1", path: "/api/v1/namespaces/bench/configmaps", rounds: 30, parallel: 1},
-	}); err != nil {
-		return err
-	}
-	return onAWS(ctx, out, direct, member, dir)
-}
-
 // fill creates a namespace whose ConfigMaps are a list of 10 MB.
 func fill(ctx context.Context, cfg *rest.Config) error {
 	client, err := kubernetes.NewForConfig(cfg)
@@ -138,11 +112,6 @@ func fill(ctx context.Context, cfg *rest.Config) error {
 		}
 	}
 	return nil
-}
-
-func newEndpoint(name string, cfg *rest.Config) (endpoint, error) {
-	client, err := rest.HTTPClientFor(cfg)
-	return endpoint{name: name, client: client, url: cfg.Host}, err
 }
 
 // startGateway starts a gateway and returns its endpoint.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/base64"
@@ -62,7 +61,7 @@ func idle(ctx context.Context, out io.Writer, _ *clusters.Set, dir string) error
 		start      func(context.Context) (*exec.Cmd, *rest.Config, error)
 	}{
 		{"ReverseProxy", "", func(ctx context.Context) (*exec.Cmd, *rest.Config, error) {
-			return startReverseProxy(ctx, member.URL)
+			return startReverseProxy(ctx, member.URL, "http/1.1")
 		}},
 		{"gateway", "/clusters/idle", func(ctx context.Context) (*exec.Cmd, *rest.Config, error) {
 			return startProcess(ctx, data)
@@ -127,44 +126,6 @@ func measureIdle(ctx context.Context, tw io.Writer, name string, pid int, cfg *r
 		_, _ = fmt.Fprintf(tw, "%s\t%s\t%d\t%s\t%.1f\t\n", step.name, name, after/1024, each, 100*cpu)
 		before = after
 	}
-	return nil
-}
-
-// reverseProxyCommand runs this program as a bare proxy. The next argument is the target's URL.
-const reverseProxyCommand = "reverse-proxy"
-
-// startReverseProxy runs a bare proxy to target in its own process.
-func startReverseProxy(ctx context.Context, target string) (*exec.Cmd, *rest.Config, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, nil, err
-	}
-	cmd := exec.CommandContext(ctx, self, reverseProxyCommand, target)
-	cmd.Stderr = os.Stderr
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, nil, err
-	}
-	host, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("the proxy ended: %w", err), cmd.Wait())
-	}
-	return cmd, &rest.Config{Host: strings.TrimSpace(host), TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, nil
-}
-
-// serveReverseProxy runs a bare proxy until ctx ends. It prints its address.
-func serveReverseProxy(ctx context.Context, target string) error {
-	cfg, _, err := reverseProxy(&rest.Config{Host: target, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
-	if err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintln(os.Stdout, cfg.Host); err != nil {
-		return err
-	}
-	<-ctx.Done() // streams end with the process
 	return nil
 }
 
@@ -325,60 +286,4 @@ func inParallel(ctx context.Context, n int, do func(context.Context) error) erro
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// rss returns a process's current resident memory in KB.
-func rss(pid int) (int, error) { return memoryOf(pid, "VmRSS:") }
-
-// peak returns the maximum of a process's resident memory since resetPeak, in KB.
-func peak(pid int) (int, error) { return memoryOf(pid, "VmHWM:") }
-
-func resetPeak(pid int) error {
-	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0o600)
-}
-
-func memoryOf(pid int, field string) (int, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range bytes.Lines(status) {
-		if f := strings.Fields(string(line)); len(f) > 1 && f[0] == field {
-			return strconv.Atoi(f[1])
-		}
-	}
-	return 0, errors.New("no " + field)
-}
-
-const ticksPerSecond = 100 // USER_HZ, on every Linux that Go runs on
-
-// cpuOver returns the share of a core that a process uses during d.
-func cpuOver(ctx context.Context, pid int, d time.Duration) (float64, error) {
-	before, err := cpuTicks(pid)
-	if err != nil {
-		return 0, err
-	}
-	select {
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	case <-time.After(d):
-	}
-	after, err := cpuTicks(pid)
-
-	return float64(after-before) / ticksPerSecond / d.Seconds(), err
-}
-
-func cpuTicks(pid int) (int, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // the name may contain spaces
-	f := strings.Fields(rest)
-	user, err := strconv.Atoi(f[11])
-	if err != nil {
-		return 0, err
-	}
-	system, err := strconv.Atoi(f[12])
-	return user + system, err
 }

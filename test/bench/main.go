@@ -13,7 +13,7 @@ import (
 )
 
 const usage = `Measure the gateway beside direct calls, interleaved in one run.
-Names of parts (calls, streams, idle, fleet, private, hang) leave out the others.
+Names of parts (calls, aws, streams, idle, fleet, private, hang) leave out the others.
 
   --hammer-rate N   requests a second to the hanging cluster, in the first run of hang (100); 0 leaves that run out
   --help            print this
@@ -26,8 +26,8 @@ func main() {
 	if len(names) == 2 && names[0] == upstreamCommand {
 		exit(serveUpstream(ctx, names[1]))
 	}
-	if len(names) == 2 && names[0] == reverseProxyCommand {
-		exit(serveReverseProxy(ctx, names[1]))
+	if len(names) == 3 && names[0] == reverseProxyCommand {
+		exit(serveReverseProxy(ctx, names[1], names[2]))
 	}
 	flags := flag.NewFlagSet("bench", flag.ExitOnError)
 	flags.Usage = func() { _, _ = fmt.Fprint(flags.Output(), usage) }

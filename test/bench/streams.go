@@ -6,11 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -53,7 +49,7 @@ type streamEndpoint struct {
 func streams(ctx context.Context, out io.Writer, set *cluster.Set, dir string) error {
 	member := set.Cluster("member1")
 	direct := member.RESTConfig()
-	bare, closeBare, err := reverseProxy(direct)
+	bare, closeBare, err := reverseProxy(direct, "http/1.1")
 	if err != nil {
 		return err
 	}
@@ -94,27 +90,6 @@ func streams(ctx context.Context, out io.Writer, set *cluster.Set, dir string) e
 			w.rates[len(w.rates)/2])
 	}
 	return tw.Flush()
-}
-
-// reverseProxy starts a bare httputil.ReverseProxy before a cluster, the minimum for any gateway.
-func reverseProxy(to *rest.Config) (*rest.Config, func(), error) {
-	to = rest.CopyConfig(to)
-	to.NextProtos = []string{"http/1.1"} // for upgrades
-	transport, err := rest.TransportFor(to)
-	if err != nil {
-		return nil, nil, err
-	}
-	target, err := url.Parse(to.Host)
-	if err != nil {
-		return nil, nil, err
-	}
-	srv := httptest.NewUnstartedServer(&httputil.ReverseProxy{
-		Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
-	})
-	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-	srv.StartTLS()
-	return &rest.Config{Host: srv.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, srv.Close, nil
 }
 
 // gatewayConfig starts a gateway and returns a client's configuration for member1 behind it.

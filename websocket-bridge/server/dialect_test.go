@@ -21,8 +21,10 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
+	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
+	"github.com/clusterpass/clusterpass/shared/limits"
 )
 
 // spdyMember is a member that refuses websockets. It passes the streams of an exec session to talk, by type.
@@ -497,5 +499,27 @@ func TestStrangeFrames(t *testing.T) {
 			return
 		}
 		got += string(m)
+	}
+}
+
+// TestTranslatedSessionProvesItsToken: a session by SPDY would occupy a slot of unknown tokens until its end, if the
+// member's switch did not prove its token.
+func TestTranslatedSessionProvesItsToken(t *testing.T) {
+	var asked atomic.Int64
+	began := make(chan struct{}, 2)
+	hs := serve(t, Limits{
+		MaxUnverified: 6, Unidentified: Unidentified{MaxUnknown: 1, Source: limits.ForwardedSource},
+	}, Drain{}, stays)
+	hs.addMember("open", spdyMember(&asked, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
+		began <- struct{}{}
+		<-conn.CloseChan()
+	}), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
+	header := http.Header{"Authorization": {"Bearer good"}, "X-Forwarded-For": {"192.0.2.1"}}
+	const path = "/clusters/open/api/v1/namespaces/a/pods/p/exec?command=sh&stdin=1&stdout=1"
+	for n := range 2 {
+		if _, resp, err := hs.dial("", path, header.Clone(), "v5.channel.k8s.io"); err != nil {
+			t.Fatalf("session %d: %v, %+v", n, err, resp)
+		}
+		<-began
 	}
 }

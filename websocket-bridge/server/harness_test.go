@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // bridgeServer is a bridge on TLS with one member, m. Its users are in the group system:masters.
 type bridgeServer struct {
 	*clustertest.Installation
-	t         *testing.T
+	t         testing.TB
 	bridge    *Bridge
 	handler   http.Handler
 	addr      string
@@ -39,13 +39,13 @@ type bridgeServer struct {
 }
 
 // serve starts a bridge with a member that responds with h.
-func serve(t *testing.T, l Limits, drain Drain, h http.HandlerFunc) *bridgeServer {
+func serve(t testing.TB, l Limits, drain Drain, h http.HandlerFunc) *bridgeServer {
 	t.Helper()
 	return serveFresh(t, l, drain, cluster.Freshness{}, h)
 }
 
 // serveFresh is like serve, with caches for members.
-func serveFresh(t *testing.T, l Limits, drain Drain, fresh cluster.Freshness, h http.HandlerFunc) *bridgeServer {
+func serveFresh(t testing.TB, l Limits, drain Drain, fresh cluster.Freshness, h http.HandlerFunc) *bridgeServer {
 	t.Helper()
 	if drain.Timeout == 0 {
 		drain.Timeout = 5 * time.Second
@@ -54,7 +54,7 @@ func serveFresh(t *testing.T, l Limits, drain Drain, fresh cluster.Freshness, h 
 	hs.addMember("m", h)
 	hs.handler = gateway.New(
 		gatewaytest.NewConfig(t, hs.Installation, gatewaytest.Options{Freshness: fresh, Configure: func(c *gateway.Config) {
-			c.Identity = identity.Chain{identity.X509{Roots: hs.CA.Pool(), Peer: identity.TLSPeer}}
+			c.Identity = identity.Chain{identity.X509{CA: identity.NewClientCA(hs.CA.Pool(), nil), Peer: identity.TLSPeer}}
 			c.Fleet, c.Tokens, c.Recheck = nil, nil, 0
 			c.Streams, c.Admission = hs.bridge, hs.bridge
 			c.Origins = gateway.Origins{"https://console.example.com"}

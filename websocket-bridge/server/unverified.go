@@ -132,8 +132,9 @@ func (c *unverifiedCall) refused(reached quota.Limit) error {
 		"tokens that no cluster accepted yet; try again later")
 }
 
-// Answered implements gateway.UnverifiedCall. A token that was accepted uses no slot of the unknown tokens any more.
-func (c *unverifiedCall) Answered(code int) {
+// ObserveResponse implements gateway.UnverifiedCall. A token that was accepted uses no slot of the unknown tokens any
+// more.
+func (c *unverifiedCall) ObserveResponse(code int) error {
 	switch {
 	case code == http.StatusUnauthorized:
 		c.u.accepted.Remove(c.key)
@@ -143,6 +144,7 @@ func (c *unverifiedCall) Answered(code int) {
 			c.unknown()
 		}
 	}
+	return nil
 }
 
 // End implements gateway.UnverifiedCall.

@@ -189,7 +189,9 @@ func TestRefusedTokenIsForgotten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Answered(tt.code)
+		if err := c.ObserveResponse(tt.code); err != nil {
+			t.Fatal(err)
+		}
 		c.End()
 		if got := isAccepted(); got != tt.want {
 			t.Errorf("accepted after %d: %v", tt.code, got)

@@ -14,7 +14,7 @@ import (
 // The key is the user of a client certificate that the CA signed. Without one it is the hash of the bearer token, which
 // is not verified, or else the source address. The key is "" without any of them.
 func CallerKey(clientCA *x509.CertPool, source limits.SourceMode) func(*http.Request) string {
-	certificates := identity.X509{Roots: clientCA, Peer: identity.TLSPeer}
+	certificates := identity.X509{CA: identity.NewClientCA(clientCA, nil), Peer: identity.TLSPeer}
 	return func(r *http.Request) string {
 		if user, _ := certificates.Authenticate(r); user != nil {
 			return identity.CallerKey(user.Name, "")

@@ -125,7 +125,7 @@ func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answ
 	req := c.request(ctx, call)
 	a.Response, a.Err = forward.Open(req, forward.Call{ //nolint:bodyclose // the reader or the code above closes it
 		Request: route.NewRequest(req.Method, c.RouteTo(t.Name, call.Path), call.Query.Encode(), req.Header),
-		User:    c.caller.User, Member: m, Renew: c.cfg.Members.Renew,
+		User:    c.caller.User, Member: m, Renewer: c.cfg.Members,
 	})
 	if a.Err != nil {
 		return a

@@ -25,7 +25,7 @@ func (h *Handler) DeleteCollection(w http.ResponseWriter, targets []members.Targ
 		return status.New(status.TooLarge, "", "what says how a collection is to be deleted is larger than %d KiB",
 			maxOptions>>10)
 	}
-	h.reached(members.Names(targets)...)
+	h.recordClusters(members.Names(targets)...)
 	answers := h.Client.Each(targets, func(_ int, t members.Target) *members.Answer {
 		data, err := h.bodyFor(t, body)
 		if err != nil {

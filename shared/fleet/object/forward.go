@@ -7,9 +7,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/forward"
 )
 
-// Forward returns the call to the object's cluster for a request whose response is no object, such as a log. It returns
-// nil if the response is written.
-func (h *Handler) Forward(w http.ResponseWriter, targets []members.Target) (*forward.Call, error) {
+// Forward returns the request to the object's cluster, for a request whose response is no object, such as a log. It
+// returns nil if the response is written.
+func (h *Handler) Forward(w http.ResponseWriter, targets []members.Target) (*forward.Remainder, error) {
 	owner, failures, err := h.owner(w, targets, false)
 	if err != nil {
 		return nil, err
@@ -17,5 +17,5 @@ func (h *Handler) Forward(w http.ResponseWriter, targets []members.Target) (*for
 	if owner == nil {
 		return nil, h.notFound(w, failures)
 	}
-	return h.Request.CallTo(h.Client.RouteTo(owner.Name, h.Request.Route.Path)), nil
+	return h.Request.ToCluster(h.Client.RouteTo(owner.Name, h.Request.Route.Path)), nil
 }

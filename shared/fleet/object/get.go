@@ -34,7 +34,7 @@ func (h *Handler) Get(w http.ResponseWriter, targets []members.Target) error {
 	if h.refusesEdit() {
 		return refuseBare(h.Request, object.Name)
 	}
-	h.reached(object.Name)
+	h.recordClusters(object.Name)
 	members.Warn(w.Header(), failures)
 	out, err := h.rewrite(object)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 	"github.com/clusterpass/clusterpass/shared/fleet/naming"
 	"github.com/clusterpass/clusterpass/shared/fleet/request"
+	"github.com/clusterpass/clusterpass/shared/forward"
 )
 
 // Handler answers one request. Its methods return an error if they wrote nothing. They also return one for a Status of
@@ -29,14 +30,14 @@ type Handler struct {
 	// IsBare reports whether the request names no cluster although there are several.
 	IsBare     func() bool
 	BareWrites BareWrites
-	// Reached is called with the clusters that the request reads from or is about to write to. Optional.
-	Reached func(clusters ...string)
+	// Recorder records the clusters that the request reads from or is about to write to. Optional.
+	Recorder forward.ClusterRecorder
 }
 
-// reached reports the clusters to Reached.
-func (h *Handler) reached(clusters ...string) {
-	if h.Reached != nil {
-		h.Reached(clusters...)
+// recordClusters calls the Recorder.
+func (h *Handler) recordClusters(names ...string) {
+	if h.Recorder != nil {
+		h.Recorder.RecordClusters(names...)
 	}
 }
 

@@ -64,7 +64,7 @@ func (h *Handler) send(w http.ResponseWriter, t members.Target, body *naming.Bod
 	if err := h.checkDuplicates(w.Header(), body, data); err != nil {
 		return err
 	}
-	h.reached(t.Name)
+	h.recordClusters(t.Name)
 	var response []byte
 	a := h.Client.Do(h.Client.Context(), t, members.Call{
 		Method: h.Request.Method, Path: h.Request.Route.Path, Query: h.Request.Query(), Body: data, Write: true,

@@ -30,14 +30,14 @@ func badRequest(format string, args ...any) error {
 }
 
 // Parse checks the path and the parameters of a request. Names of objects and namespaces still have their @cluster.
-func Parse(r *http.Request, c forward.Call) (*Request, error) {
+func Parse(r *http.Request, c forward.FleetCall) (*Request, error) {
 	values, err := url.ParseQuery(c.Query)
 	if err != nil {
 		return nil, badRequest("the query cannot be understood: %w", err)
 	}
 	req := &Request{
 		Method: r.Method, Header: r.Header, User: c.User, Route: c.Route, Resource: c.Resource, RawQuery: c.Query,
-		Strict:          route.Truthy(c.Query, strictParam) || IsTrue(r.Header.Get(strictHeader)),
+		Strict:          route.TruthyIn(values, strictParam) || isTrue(r.Header.Get(strictHeader)),
 		ClusterSelector: ClusterSelector{Labels: labels.Everything()}, query: values,
 	}
 	if err := checkPath(req.Route.Path, req.Resource); err != nil {
@@ -122,5 +122,5 @@ func checkPath(path string, res route.Resource) error {
 	return fmt.Errorf("the path %s cannot be understood: %s", path, wrong)
 }
 
-// IsTrue reports whether a parameter is set to another value than 0 or false, as kube-apiserver reads booleans.
-func IsTrue(v string) bool { return v != "" && v != "0" && !strings.EqualFold(v, "false") }
+// isTrue reports whether a header is set to another value than 0 or false.
+func isTrue(v string) bool { return v != "" && v != "0" && !strings.EqualFold(v, "false") }

@@ -100,9 +100,10 @@ func (r *Request) WithCluster(cluster string) *Request {
 	return &out
 }
 
-// CallTo returns the call that forwards the request to one cluster.
-func (r *Request) CallTo(to route.Route) *forward.Call {
-	return &forward.Call{Request: route.NewRequest(r.Method, to, r.RawQuery, r.Header)}
+// ToCluster returns the Remainder that sends the request to one cluster.
+func (r *Request) ToCluster(to route.Route) *forward.Remainder {
+	one := route.NewRequest(r.Method, to, r.RawQuery, r.Header)
+	return &forward.Remainder{ToCluster: &one}
 }
 
 // Kind returns the kind of the resource, without the name of the kind, which a path lacks.

@@ -16,13 +16,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/respond"
 	"github.com/clusterpass/clusterpass/shared/fleet/selection"
 	"github.com/clusterpass/clusterpass/shared/forward"
+	"github.com/clusterpass/clusterpass/shared/route"
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// New returns the call that follows the targets. It checks the parameters and calls no member.
+// New returns the watch of the targets. It checks the parameters and calls no member.
 func New(
 	client *members.Client, req *request.Request, selector *selection.Selector, targets []members.Target,
-) (*forward.Call, error) {
+) (*forward.Remainder, error) {
 	req = withListPath(req)
 	accept, err := req.AcceptJSON()
 	if err != nil {
@@ -31,8 +32,8 @@ func New(
 	s := &session{client: client, req: req, accept: accept, events: make(chan event)}
 	w := newWatcher(s, members.IsSingle(targets))
 	w.selector = selector
-	w.allowsBookmarks = request.IsTrue(req.Param("allowWatchBookmarks"))
-	w.sendsInitial = request.IsTrue(req.Param("sendInitialEvents"))
+	w.allowsBookmarks = route.TruthyIn(req.Query(), "allowWatchBookmarks")
+	w.sendsInitial = route.TruthyIn(req.Query(), "sendInitialEvents")
 	timeout, err := parseTimeout(req.Param("timeoutSeconds"))
 	if err != nil {
 		return nil, err
@@ -43,8 +44,8 @@ func New(
 	if err := w.parseVersion(targets); err != nil {
 		return nil, err
 	}
-	return &forward.Call{
-		Carry: func(rw http.ResponseWriter, r *http.Request) error { return w.run(rw, r, targets, timeout) },
+	return &forward.Remainder{
+		Watch: func(rw http.ResponseWriter, r *http.Request) error { return w.run(rw, r, targets, timeout) },
 	}, nil
 }
 

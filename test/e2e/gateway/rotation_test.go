@@ -316,7 +316,7 @@ func serveOnAWS(t *testing.T, url string, objects *objectsdir.Store, log *slog.L
 	}
 	e2e.Secrets.Document("alice's key", key)
 	srv := httptest.NewUnstartedServer(gatewaypkg.New(gatewaypkg.Config{
-		Identity: identity.Chain{identity.X509{Roots: ca.Pool(), Peer: identity.TLSPeer}},
+		Identity: identity.Chain{identity.X509{CA: identity.NewClientCA(ca.Pool(), nil), Peer: identity.TLSPeer}},
 		Access:   access.NewAuthorizer(access.Config{Store: objects, Log: log}),
 		Members:  members, Log: log,
 	}))

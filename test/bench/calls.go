@@ -1,0 +1,182 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/clusterpass/clusterpass/infra/local/server"
+	"github.com/clusterpass/clusterpass/test/cluster"
+)
+
+// callRounds is the number of interleaved rounds. The table shows their medians.
+const callRounds = 7
+
+// proxied is an endpoint with the process whose CPU time is measured. The process of a direct call is nil.
+type proxied struct {
+	endpoint
+	process *exec.Cmd
+}
+
+// callResult is one round of calls to one endpoint.
+type callResult struct {
+	p50, p99 time.Duration
+	rate     float64       // calls a second
+	cpu      time.Duration // of the proxy, for each call
+}
+
+// restCalls measures calls to one cluster: directly, through bare httputil.ReverseProxies and through the gateway, each
+// in a process of its own.
+func restCalls(ctx context.Context, out io.Writer, set *cluster.Set, dir string) (err error) {
+	member := set.Cluster("member1")
+	direct, err := newEndpoint("direct", member.RESTConfig())
+	if err != nil {
+		return err
+	}
+	endpoints := []*proxied{{endpoint: direct}}
+	defer func() {
+		for _, p := range endpoints[1:] {
+			_ = p.process.Process.Signal(os.Interrupt)
+			_ = p.process.Wait() // it was interrupted
+		}
+	}()
+	for _, start := range []struct {
+		name string
+		run  func() (*exec.Cmd, *rest.Config, error)
+	}{
+		{"ReverseProxy", func() (*exec.Cmd, *rest.Config, error) {
+			return startReverseProxy(ctx, member.KubeconfigFile(), "h2")
+		}},
+		{"ReverseProxy, HTTP/1.1 upstream", func() (*exec.Cmd, *rest.Config, error) {
+			return startReverseProxy(ctx, member.KubeconfigFile(), "http/1.1")
+		}},
+		{"gateway", func() (*exec.Cmd, *rest.Config, error) {
+			return startProcess(ctx, filepath.Join(dir, "calls-inline"), "--register="+member.KubeconfigFile())
+		}},
+		{"gateway, functions as processes", func() (*exec.Cmd, *rest.Config, error) {
+			return startProcess(ctx, filepath.Join(dir, "calls-process"), "--register="+member.KubeconfigFile(),
+				"--functions="+string(server.Process))
+		}},
+	} {
+		process, cfg, err := start.run()
+		if err != nil {
+			return fmt.Errorf("%s: %w", start.name, err)
+		}
+		p := &proxied{process: process}
+		endpoints = append(endpoints, p)
+		if p.endpoint, err = newEndpoint(start.name, cfg); err != nil {
+			return err
+		}
+	}
+	return compareCalls(ctx, out, endpoints, []load{
+		{name: "GET, 1 caller", path: "/api/v1/namespaces/default", rounds: 1000, parallel: 1},
+		{name: "GET, 8 callers", path: "/api/v1/namespaces/default", rounds: 3000, parallel: 8},
+		{name: "GET, 64 callers", path: "/api/v1/namespaces/default", rounds: 3000, parallel: 64},
+		{name: "GET, 256 callers", path: "/api/v1/namespaces/default", rounds: 3000, parallel: 256},
+		{name: "LIST of 10 MB, 1 caller", path: "/api/v1/namespaces/bench/configmaps", rounds: 5, parallel: 1},
+	})
+}
+
+// compareCalls prints a table of interleaved calls. The endpoints are the direct one, the ReverseProxy and others.
+func compareCalls(ctx context.Context, out io.Writer, endpoints []*proxied, loads []load) error {
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(tw, "load\tthrough\tp50 ms\tp99 ms\tcalls/s\tCPU µs\t"+
+		"p50 / direct\tp50 / proxy\tp99 / proxy\tcalls/s / proxy\tCPU / proxy\t")
+	for _, l := range loads {
+		results := make([][]callResult, len(endpoints))
+		for round := range callRounds + 1 {
+			for i := range endpoints {
+				p := endpoints[(i+round)%len(endpoints)] // no endpoint always follows the same other one
+				r, err := timeCalls(ctx, p, l)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", l.name, p.name, err)
+				}
+				if round > 0 { // the first one warms up
+					at := (i + round) % len(endpoints)
+					results[at] = append(results[at], r)
+				}
+			}
+		}
+		for i, p := range endpoints {
+			one := func(f func(callResult) float64) float64 { return median(results[i], f) }
+			over := func(base int, f func(callResult) float64) float64 { return one(f) / median(results[base], f) }
+			p50 := func(r callResult) float64 { return ms(r.p50) }
+			p99 := func(r callResult) float64 { return ms(r.p99) }
+			rate := func(r callResult) float64 { return r.rate }
+			cpu := func(r callResult) float64 { return float64(r.cpu.Microseconds()) }
+			_, _ = fmt.Fprintf(tw, "%s\t%s\t%.2f\t%.2f\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t\n", l.name, p.name,
+				one(p50), one(p99), one(rate), one(cpu), over(0, p50), over(1, p50), over(1, p99), over(1, rate), over(1, cpu))
+		}
+	}
+	return tw.Flush()
+}
+
+// timeCalls makes the calls of one round.
+func timeCalls(ctx context.Context, p *proxied, l load) (callResult, error) {
+	before, err := p.cpuTime()
+	if err != nil {
+		return callResult{}, err
+	}
+	start := time.Now()
+	times, err := calls(ctx, p.endpoint, l, l.rounds)
+	if err != nil {
+		return callResult{}, err
+	}
+	wall := time.Since(start)
+	after, err := p.cpuTime()
+	slices.Sort(times)
+	return callResult{
+		p50: at(times, 0.5), p99: at(times, 0.99), rate: float64(len(times)) / wall.Seconds(),
+		cpu: (after - before) / time.Duration(len(times)),
+	}, err
+}
+
+// cpuTime returns the CPU time of the process and of its children.
+func (p *proxied) cpuTime() (time.Duration, error) {
+	if p.process == nil {
+		return 0, nil
+	}
+	var sum int
+	pids, err := descendants(p.process.Process.Pid)
+	for _, pid := range pids {
+		ticks, tickErr := cpuTicks(pid)
+		if tickErr != nil && errors.Is(tickErr, os.ErrNotExist) {
+			continue // a function that ended
+		}
+		err = errors.Join(err, tickErr)
+		sum += ticks
+	}
+	return time.Duration(sum) * time.Second / ticksPerSecond, err
+}
+
+// median returns the median of one value of the results.
+func median(results []callResult, value func(callResult) float64) float64 {
+	values := make([]float64, len(results))
+	for i, r := range results {
+		values[i] = value(r)
+	}
+	slices.SortFunc(values, cmp.Compare[float64])
+	return values[len(values)/2]
+}
+
+// newEndpoint returns an endpoint whose connections suffice for all parallel calls.
+func newEndpoint(name string, cfg *rest.Config) (endpoint, error) {
+	tlsConfig, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		return endpoint{}, err
+	}
+	transport := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1000}
+	wrapped, err := rest.HTTPWrappersForConfig(cfg, transport)
+	return endpoint{name: name, client: &http.Client{Transport: wrapped}, url: cfg.Host}, err
+}

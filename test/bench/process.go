@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// rss returns a process's current resident memory in KB.
+func rss(pid int) (int, error) { return memoryOf(pid, "VmRSS:") }
+
+// peak returns the maximum of a process's resident memory since resetPeak, in KB.
+func peak(pid int) (int, error) { return memoryOf(pid, "VmHWM:") }
+
+func resetPeak(pid int) error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0o600)
+}
+
+func memoryOf(pid int, field string) (int, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(status) {
+		if f := strings.Fields(string(line)); len(f) > 1 && f[0] == field {
+			return strconv.Atoi(f[1])
+		}
+	}
+	return 0, errors.New("no " + field)
+}
+
+const ticksPerSecond = 100 // USER_HZ, on every Linux that Go runs on
+
+// cpuOver returns the share of a core that a process uses during d.
+func cpuOver(ctx context.Context, pid int, d time.Duration) (float64, error) {
+	before, err := cpuTicks(pid)
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-time.After(d):
+	}
+	after, err := cpuTicks(pid)
+
+	return float64(after-before) / ticksPerSecond / d.Seconds(), err
+}
+
+func cpuTicks(pid int) (int, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ") // the name may contain spaces
+	f := strings.Fields(rest)
+	user, err := strconv.Atoi(f[11])
+	if err != nil {
+		return 0, err
+	}
+	system, err := strconv.Atoi(f[12])
+	return user + system, err
+}
+
+// descendants returns a process and all processes below it.
+func descendants(pid int) ([]int, error) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, err
+	}
+	children := map[int][]int{}
+	for _, file := range stats {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue // a process that ended
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ") // the name may contain spaces
+		parent, parentErr := strconv.Atoi(strings.Fields(rest)[1])
+		child, childErr := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err := errors.Join(parentErr, childErr); err != nil {
+			return nil, err
+		}
+		children[parent] = append(children[parent], child)
+	}
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		all = append(all, children[all[i]]...)
+	}
+	return all, nil
+}
