@@ -140,7 +140,7 @@ func checkCluster(t *testing.T, st *stores.Stores) {
 		return registry.ScopeOf([]searchv1alpha1.ResourceRegistry{r}, m.Cluster,
 			registry.Kind{APIVersion: "v1", Resource: resource, Kind: kind})
 	}
-	if !scope("pods", "Pod").Takes("default") || scope("secrets", "Secret").Takes("default") {
+	if !scope("pods", "Pod").Covers("default") || scope("secrets", "Secret").Covers("default") {
 		t.Errorf("the registry takes in %+v and %+v", scope("pods", "Pod"), scope("secrets", "Secret"))
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// golden are the formats that were handed out: they are read for as long as clients may hold them.
+// golden are texts of released formats. ParseVersion and ParseToken must read them as long as clients may send them.
 type golden struct {
 	Versions []struct {
 		Members Version `json:"members"`
@@ -36,7 +36,7 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(g.Versions) == 0 || len(g.Tokens) == 0 {
-		t.Fatal("the golden file holds nothing")
+		t.Fatal("the golden file is empty")
 	}
 	for _, c := range g.Versions {
 		if got := c.Members.String(); got != c.Text {
@@ -66,11 +66,11 @@ func TestOwnAndComposite(t *testing.T) {
 		}
 	}
 	if v := (Version{1: "1"}).String(); !Composite(v) {
-		t.Errorf("%s is not told from a member's own", v)
+		t.Errorf("%s looks like a member's own", v)
 	}
 }
 
-// TestOrder holds: when versions of members grow, the composite does, also where one gets another digit.
+// TestOrder would fail if a composite did not grow with its members' versions, also where one gets another digit.
 func TestOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -98,7 +98,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestWithObject fails if a client that compares versions would discard a newer object, or if a write would be refused.
+// TestWithObject would fail if a client that compares versions discarded a newer object, or if a write were refused.
 func TestWithObject(t *testing.T) {
 	before := Version{7: "100", 12: "98765"}
 	event, later := before.WithObject("40"), before.Clone()
@@ -114,18 +114,18 @@ func TestWithObject(t *testing.T) {
 	}
 	for _, id := range []uint64{7, 12, 15} {
 		if own, ok := event.OfObject(id); own != "40" || !ok {
-			t.Errorf("in cluster %d the object is of version %q", id, own)
+			t.Errorf("in cluster %d the object has version %q", id, own)
 		}
 	}
 	if own, ok := before.OfObject(7); own != "100" || !ok {
-		t.Errorf("without an object's own: %q", own)
+		t.Errorf("the version of a composite without an object: %q", own)
 	}
 	if own, ok := before.OfObject(15); ok {
-		t.Errorf("of no member: %q", own)
+		t.Errorf("an absent member has version %q", own)
 	}
 }
 
-// TestOwnToken fails if a client got 400 for a token of one cluster, instead of 410, after which it lists again.
+// TestOwnToken would fail if a client got 400 for the token of one cluster. After 410 it lists again.
 func TestOwnToken(t *testing.T) {
 	for token, want := range map[string]bool{
 		"eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiYVx1MDAwMCJ9": true,
@@ -144,7 +144,7 @@ func TestRefused(t *testing.T) {
 		"", "0", "100", "abc", good + "0", good[:len(good)-1], "2" + good[1:], strings.Replace(good, "1", "0", 1), "x" + good,
 		"10412" + "0007" + "000000000000",                           // a version 0
 		"10412" + "0012" + "000000000009" + "0007" + "000000000100", // not in order
-		"10512" + "00007" + "000000000100",                          // wider than need be
+		"10512" + "00007" + "000000000100",                          // wider than necessary
 		"10412" + "0007" + "000000000100" + "0007" + "000000000100", // twice
 		"10012" + strings.Repeat("0", 12), "19999" + strings.Repeat("1", 198),
 	} {
@@ -153,7 +153,8 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	token := Token{Version: Version{7: "100"}, Next: 7}.String()
-	for _, s := range []string{"", "x", token + "=", token[:len(token)-2], Token{Version: Version{7: "100"}, Next: 8}.String(),
+	for _, s := range []string{"", "x", token + "=", token[:len(token)-2],
+		Token{Version: Version{7: "100"}, Next: 8}.String(),
 		Token{Version: Version{7: "100"}, Next: 7, Skip: -1}.String(),
 		Token{Version: Version{7: "100"}, Next: 7, Remaining: -1}.String(), Token{Next: 7}.String()} {
 		if got, err := ParseToken(s); !errors.Is(err, ErrInvalid) {

@@ -1,7 +1,7 @@
 package cursor
 
-// ClientForm returns a version as clients see it: the member's own if the request covers one cluster alone, otherwise
-// the composite.
+// ClientForm returns the resourceVersion for clients. It is the member's own if the request covers only one cluster,
+// otherwise the composite.
 func (v Version) ClientForm(single bool) string {
 	if single {
 		for _, own := range v {

@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// Token is a composite continue token: where a list in pages goes on. Members are read one after the other, in the order of their
-// names; those before Next are done.
+// Token is a composite continue token, the position of a list in pages. Members are read one after the other in the
+// order of their names. Those before Next are complete.
 type Token struct {
-	// Version is what the list shows, of every member that takes part in it. All pages have it.
+	// Version is the version of every member in the list. All pages have the same.
 	Version Version
-	// Next is the id of the member to go on with, and Continue its own token; "" begins that member at its Version.
+	// Next is the id of the member to continue with, and Continue its own token. "" begins that member at its Version.
 	Next     uint64
 	Continue string
-	// Skip is how many objects behind Continue were given already.
+	// Skip is the number of objects after Continue that the client already has.
 	Skip int
-	// Remaining is the number of objects that follow, of all members; 0 if it is not known.
+	// Remaining is the number of objects that follow, of all members. It is 0 if unknown.
 	Remaining int64
 }
 
 // tokenFormat is the number of the format.
 const tokenFormat = 1
 
-// wire is a Token as it is written, in base64: short, since it travels in URLs.
+// wire is the JSON form of a Token. Its names are short because clients send it in URLs.
 type wire struct {
 	Format   int    `json:"v"`
 	Version  string `json:"rv"`
@@ -35,7 +35,7 @@ type wire struct {
 	Left     int64  `json:"r,omitempty"`
 }
 
-// String writes the token.
+// String returns the text of the token, the base64 of its JSON form.
 func (t Token) String() string {
 	data, err := json.Marshal(wire{tokenFormat, t.Version.String(), t.Next, t.Continue, t.Skip, t.Remaining})
 	if err != nil {
@@ -44,34 +44,34 @@ func (t Token) String() string {
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
-// maxSkip bounds what a token may ask for beyond its limit.
+// maxSkip limits the objects that a token makes the fleet skip.
 const maxSkip = 1 << 20
 
-// ParseToken is the inverse of String; anything else is ErrInvalid.
+// ParseToken is the inverse of String. It returns ErrInvalid for any other text.
 func ParseToken(s string) (Token, error) {
-	bad := fmt.Errorf("continue token %.64q: %w: list from the start", s, ErrInvalid)
+	errInvalid := fmt.Errorf("continue token %.64q: %w: list from the start", s, ErrInvalid)
 	data, err := base64.RawURLEncoding.Strict().DecodeString(s)
 	if err != nil {
-		return Token{}, bad
+		return Token{}, errInvalid
 	}
 	var w wire
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&w); err != nil || w.Format != tokenFormat || w.Skip < 0 || w.Skip > maxSkip || w.Left < 0 {
-		return Token{}, bad
+		return Token{}, errInvalid
 	}
 	v, err := ParseVersion(w.Version)
 	if err != nil {
-		return Token{}, bad
+		return Token{}, errInvalid
 	}
 	t := Token{v, w.Next, w.Continue, w.Skip, w.Left}
 	if _, ok := v[w.Next]; !ok || t.String() != s {
-		return Token{}, bad
+		return Token{}, errInvalid
 	}
 	return t, nil
 }
 
-// IsOwnToken reports whether s is a continue token as kube-apiserver writes it for a list of its own.
+// IsOwnToken reports whether s is a continue token of a kube-apiserver.
 func IsOwnToken(s string) bool {
 	data, err := base64.RawURLEncoding.DecodeString(s)
 	var own struct {

@@ -1,8 +1,11 @@
-// Package cursor holds what the fleet hands out so that any instance can go on where another stopped: the composite
-// resourceVersion, and the composite continue token. Both are self-contained and carry the number of their format.
+// Package cursor encodes the positions from which any instance of the fleet can resume a client's lists and watches.
 //
-// Both name members by their permanent id, the store's revision that created the member's Cluster object: a cluster that is
-// registered anew under an old name is another member, whose history is not the old one's.
+//   - Version is the composite resourceVersion. It has the resourceVersion of each member.
+//   - Token is the composite continue token of a list in pages.
+//
+// Both are self-contained and start with the number of their format. Both identify a member by a permanent id, which is
+// the store's revision that created the Cluster object. A cluster that is registered again under an old name is
+// therefore another member with another history.
 package cursor
 
 import (
@@ -14,26 +17,27 @@ import (
 	"strings"
 )
 
-// ErrInvalid is the class of errors about what was never handed out here.
+// ErrInvalid is the error for text that no instance of the fleet wrote.
 var ErrInvalid = errors.New("not one of the fleet's")
 
-// Version is a composite resourceVersion: each member's own, in digits, by the member's id. A member that is not in it has sent
-// nothing yet.
+// Version is a composite resourceVersion. It maps the ids of members to their own resourceVersions, in digits. An
+// absent member has sent nothing yet.
 type Version map[uint64]string
 
-// objectID marks the version of one object, see WithObject. No member has that id: a revision of the store is never 0.
+// objectID is the key of an object's own version, see WithObject. No member has that id, because a revision of the
+// store is never 0.
 const objectID = 0
 
-// A composite is written in digits only, so that clients may compare it as
+// The text of a composite has only digits, so that clients may compare it as
 // k8s.io/apimachinery/pkg/util/resourceversion does:
 //
 //	1           the format
 //	ii vv       two widths, of ids and of versions, two digits each
 //	id version  for each member in the order of ids, padded with zeros to the widths
 //
-// Widths grow and never shrink below a minimum, so that while members stay the same a composite has the same length, or a greater one
-// once a version outgrew its width: it is numerically larger whenever one member's is larger and none smaller. The minima keep it longer than the 20
-// digits of a member's own.
+// A width never shrinks below its minimum. With the same members, the text keeps its length or grows when a version
+// outgrows its width. It is therefore numerically larger if one member's version is larger and none is smaller. The
+// minima make it longer than the 20 digits of a member's own version.
 const (
 	format     = '1'
 	minID      = 4
@@ -41,7 +45,7 @@ const (
 	ownLength  = 20
 )
 
-// ValidOwn reports whether v may be a member's own resourceVersion: as kube-apiserver makes them, a positive number of 64 bits.
+// ValidOwn reports whether v may be a member's own resourceVersion. kube-apiserver's are positive numbers of 64 bits.
 func ValidOwn(v string) bool {
 	n, err := strconv.ParseUint(v, 10, 64)
 	return err == nil && n > 0 && v[0] != '0'
@@ -55,7 +59,7 @@ func Composite(v string) bool {
 	return len(v) > ownLength && v[0] == format && strings.Trim(v, "0123456789") == ""
 }
 
-// String writes v; "" if it has no member. Every version must be ValidOwn.
+// String returns the text of v, or "" if it has no member. Every version must be ValidOwn.
 func (v Version) String() string {
 	if len(v) == 0 {
 		return ""
@@ -77,7 +81,7 @@ func (v Version) String() string {
 	return string(out)
 }
 
-// appendPadded appends digits with zeros before them, width bytes in all.
+// appendPadded appends digits, padded with leading zeros to width bytes.
 func appendPadded(dst []byte, digits string, width int) []byte {
 	for range width - len(digits) {
 		dst = append(dst, '0')
@@ -85,30 +89,30 @@ func appendPadded(dst []byte, digits string, width int) []byte {
 	return append(dst, digits...)
 }
 
-// ParseVersion is the inverse of String. Whatever String would write in another way is ErrInvalid.
+// ParseVersion is the inverse of String. It returns ErrInvalid for any text that String does not produce.
 func ParseVersion(s string) (Version, error) {
-	bad := func(why string) (Version, error) {
+	invalid := func(why string) (Version, error) {
 		return nil, fmt.Errorf("resourceVersion %.64q: %w: %s", s, ErrInvalid, why)
 	}
 	if !Composite(s) {
-		return bad("want the resourceVersion of a list, watch event or bookmark of the fleet")
+		return invalid("want the resourceVersion of a list, watch event or bookmark of the fleet")
 	}
 	idWidth, width := number(s[1:3]), number(s[3:5])
 	rest := s[5:]
 	if idWidth < minID || width < minVersion || len(rest)%(idWidth+width) != 0 {
-		return bad("its length does not fit its widths")
+		return invalid("its length does not fit its widths")
 	}
 	v := make(Version, len(rest)/(idWidth+width))
 	for ; rest != ""; rest = rest[idWidth+width:] {
 		id, err := strconv.ParseUint(rest[:idWidth], 10, 64)
 		own := strings.TrimLeft(rest[idWidth:idWidth+width], "0")
 		if err != nil || !ValidOwn(own) {
-			return bad("it holds something that is no version of a member")
+			return invalid("it holds something that is no version of a member")
 		}
 		v[id] = own
 	}
 	if v.String() != s {
-		return bad("it is not written as the fleet writes it")
+		return invalid("it is not written as the fleet writes it")
 	}
 	return v, nil
 }
@@ -125,7 +129,7 @@ func (v Version) WithObject(own string) Version {
 	return out
 }
 
-// OfObject returns the version of an object of that member, as a write needs it. It reports whether v has one.
+// OfObject returns the resourceVersion to send to a member when its object is written. ok is false if v has none.
 func (v Version) OfObject(id uint64) (own string, ok bool) {
 	if own, ok = v[objectID]; ok {
 		return own, true
@@ -134,5 +138,5 @@ func (v Version) OfObject(id uint64) (own string, ok bool) {
 	return own, ok
 }
 
-// Clone returns a copy.
+// Clone returns a copy of v.
 func (v Version) Clone() Version { return maps.Clone(v) }

@@ -1,4 +1,4 @@
-// Package discovery answers requests of the fleet that are for no resource: discovery, OpenAPI, version and health.
+// Package discovery answers requests that are for no resource: discovery, OpenAPI, version and health.
 //
 // A Handler answers one request. Discovery is the union of the members' documents, as far as registries cover them
 // (union.go, uniter.go). OpenAPI v3 has an index of group versions and a document for each (openapi.go); OpenAPI v2 is

@@ -66,8 +66,8 @@ func newSchemas() *schemas {
 }
 
 // schema returns the cached document of a key, which names everything that the document depends on, or builds it. A
-// document that lacks a member is not cached, and is an error for a strict request. With ttl 0 it does not expire. Callers
-// must not change it.
+// document that lacks a member is not cached, and is an error for a strict request. With ttl 0 it does not expire.
+// Callers must not change it.
 func (h *Handler) schema(key []any, ttl time.Duration, build func(h *Handler) (*schema, error)) (*schema, error) {
 	digest, cached := members.DigestOf(h.Request.CallerDigest(), key), h.Caches.schemas
 	d, err := cached.getOrBuild(string(digest[:]), func() (*schema, bool) {

@@ -158,6 +158,6 @@ func (h *Handler) isGlobal(c members.Entry) func(apiVersion string, r *discovery
 		}
 		s := h.Selector.Scope(c, registry.Kind{APIVersion: apiVersion, Resource: r.Resource, Kind: r.ResponseKind.Kind})
 		isInNamespace := r.Scope == discoveryv2.ScopeNamespace || apiVersion == "v1" && r.Resource == "namespaces"
-		return s.All || s.Takes("") && isInNamespace
+		return s.All || s.Covers("") && isInNamespace
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 )
 
-// TestUnionsSize fails if callers could fill the memory with unions and failures.
+// TestUnionsSize fails if callers could exhaust the gateway's memory with unions and failures.
 func TestUnionsSize(t *testing.T) {
 	u, expires := newUnions(), time.Now().Add(time.Hour)
 	put := func(key byte, size int) {
@@ -24,7 +24,7 @@ func TestUnionsSize(t *testing.T) {
 			}
 		}
 		if got != want {
-			t.Errorf("kept %q, want %q", got, want)
+			t.Errorf("cached %q, want %q", got, want)
 		}
 	}
 	put('a', discoverySize/3)

@@ -17,7 +17,8 @@ import (
 // TestUniteNull fails if a member that sends null as its OpenAPI could break the document of the others.
 func TestUniteNull(t *testing.T) {
 	const doc = `{"paths":{"/a":{}},"components":{"schemas":{"A":{}}}}`
-	for _, pair := range [][2]string{{"null", doc}, {doc, "null"}, {"null", "{}"}, {"null", "null"}, {"[]", doc}, {doc, "1"}} {
+	for _, pair := range [][2]string{{"null", doc}, {doc, "null"}, {"null", "{}"}, {"null", "null"}, {"[]", doc},
+		{doc, "1"}} {
 		if got, err := uniteSchemas([]byte(pair[0]), []byte(pair[1])); err == nil {
 			t.Errorf("%s and %s: %s", pair[0], pair[1], got)
 		}
@@ -26,7 +27,8 @@ func TestUniteNull(t *testing.T) {
 		for _, pair := range [][2]string{{doc, other}, {other, doc}} {
 			var got, want any
 			both, err := uniteSchemas([]byte(pair[0]), []byte(pair[1]))
-			if err != nil || json.Unmarshal(both, &got) != nil || json.Unmarshal([]byte(doc), &want) != nil || !reflect.DeepEqual(got, want) {
+			if err != nil || json.Unmarshal(both, &got) != nil || json.Unmarshal([]byte(doc), &want) != nil ||
+				!reflect.DeepEqual(got, want) {
 				t.Errorf("%s and %s: %s, %v", pair[0], pair[1], both, err)
 			}
 		}
@@ -35,7 +37,8 @@ func TestUniteNull(t *testing.T) {
 
 // FuzzUnite fails if two members could make the gateway panic, or send a client a document that is malformed.
 func FuzzUnite(f *testing.F) {
-	for _, doc := range []string{"null", "{}", "[]", "{", `{"paths":null}`, `{"paths":{"/a":{}},"definitions":{"A":1}}`, `{"components":{"schemas":{"A":null}}}`, `{"components":[]}`} {
+	for _, doc := range []string{"null", "{}", "[]", "{", `{"paths":null}`, `{"paths":{"/a":{}},"definitions":{"A":1}}`,
+		`{"components":{"schemas":{"A":null}}}`, `{"components":[]}`} {
 		f.Add([]byte(doc), []byte(`{"paths":{"/b":{}},"components":{"schemas":{"B":{}}},"definitions":{"B":{}}}`))
 		f.Add([]byte(`{"paths":{"/b":{}},"components":{"schemas":{"B":{}}},"definitions":{"B":{}}}`), []byte(doc))
 	}
@@ -50,7 +53,7 @@ func FuzzUnite(f *testing.F) {
 				t.Errorf("%q and %q: %q", a, b, both)
 			}
 			if _, err := unite(both, []byte("{}")); err != nil {
-				t.Errorf("%q and %q make %q, which is none to go on with: %v", a, b, both, err)
+				t.Errorf("%q and %q make %q, which cannot be united further: %v", a, b, both, err)
 			}
 		}
 	})
@@ -59,7 +62,8 @@ func FuzzUnite(f *testing.F) {
 // FuzzUniteBinary is FuzzUnite for protobuf. The result begins with the first document, and can be united again.
 func FuzzUniteBinary(f *testing.F) {
 	doc := []byte("\x42\x07\x12\x05\x0a\x03/ab\x4a\x05\x0a\x03\x0a\x01A")
-	for _, other := range [][]byte{nil, doc, []byte("\x42\x07\x12\x05\x0a\x03/xy"), []byte("\x42\xff"), []byte("\x43\x44"), []byte("\x42\x00\x4a\x00")} {
+	for _, other := range [][]byte{nil, doc, []byte("\x42\x07\x12\x05\x0a\x03/xy"), []byte("\x42\xff"),
+		[]byte("\x43\x44"), []byte("\x42\x00\x4a\x00")} {
 		f.Add(doc, other)
 		f.Add(other, doc)
 	}
@@ -77,7 +81,7 @@ func FuzzUniteBinary(f *testing.F) {
 	})
 }
 
-// TestUniteBounded fails if a member could fill the memory by many names in one object of a document.
+// TestUniteBounded fails if a member could exhaust the gateway's memory by many names in one object of a document.
 func TestUniteBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -99,9 +103,15 @@ func TestUniteBounded(t *testing.T) {
 	if _, err := uniteSchemas(empty, of(0, maxNames)); err != nil {
 		t.Error(err)
 	}
-	for name, pair := range map[string][2][]byte{"the first": {empty, of(0, maxNames+1)}, "a later one": {of(0, 1), of(0, maxNames+1)}, "both": {both, of(2*maxNames, 10)}, "far more": {empty, of(0, 1<<20)}} {
+	for name, pair := range map[string][2][]byte{
+		"the first":   {empty, of(0, maxNames+1)},
+		"a later one": {of(0, 1), of(0, maxNames+1)},
+		"both":        {both, of(2*maxNames, 10)},
+		"far more":    {empty, of(0, 1<<20)},
+	} {
 		var err error
-		if n := alloctest.Allocated(func() { _, err = uniteSchemas(pair[0], pair[1]) }); !errors.Is(err, errManyNames) || n > 64<<20 {
+		n := alloctest.Allocated(func() { _, err = uniteSchemas(pair[0], pair[1]) })
+		if !errors.Is(err, errManyNames) || n > 64<<20 {
 			t.Errorf("%s: %v, %d MiB", name, err, n>>20)
 		}
 	}
@@ -139,14 +149,15 @@ func TestUniteBinaryBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, pair := range map[string][2][]byte{"a member's": {nil, binaryOf(entries(0, maxNames+1)...)}, "both": {both, binaryOf(entries(2*maxNames, 1)...)}} {
+	for name, pair := range map[string][2][]byte{"a member's": {nil, binaryOf(entries(0, maxNames+1)...)},
+		"both": {both, binaryOf(entries(2*maxNames, 1)...)}} {
 		if _, err := uniteBinary(pair[0], pair[1]); !errors.Is(err, errManyNames) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// TestSchemasSize fails if indexes could fill the memory, since the cache did not count them.
+// TestSchemasSize fails if indexes could exhaust the gateway's memory, because the cache did not count them.
 func TestSchemasSize(t *testing.T) {
 	index := map[string][]source{strings.Repeat("p", 500): make([]source, 10)}
 	d := &schema{body: make([]byte, 1000), index: index}

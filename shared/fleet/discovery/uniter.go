@@ -42,7 +42,7 @@ func parseDiscovery(cluster string, doc []byte) ([]memberGroup, *members.Failure
 	bad := func(err error, why string) *members.Failure {
 		return members.NewFailure(cluster, http.StatusBadGateway, err, "cluster %q %s", cluster, why)
 	}
-	if err := scan.Bounded(doc, maxDiscovered); err != nil {
+	if err := scan.CheckValueCount(doc, maxDiscovered); err != nil {
 		return nil, bad(err, "sends discovery that cannot be read: "+err.Error())
 	}
 	var list struct {

@@ -21,7 +21,8 @@ func groupOf(name, kind string, of ...string) (g memberGroup) {
 		version, resources, _ := strings.Cut(one, "/")
 		v := memberVersion{Version: version}
 		for r := range strings.SplitSeq(resources, ",") {
-			v.Resources = append(v.Resources, &discoveryv2.APIResourceDiscovery{Resource: r, ResponseKind: &metav1.GroupVersionKind{Kind: kind}})
+			v.Resources = append(v.Resources,
+				&discoveryv2.APIResourceDiscovery{Resource: r, ResponseKind: &metav1.GroupVersionKind{Kind: kind}})
 		}
 		g.Versions = append(g.Versions, v)
 	}
@@ -51,23 +52,31 @@ func TestUniter(t *testing.T) {
 		return r.Resource != "hidden" && apiVersion != "other/v1"
 	}
 	for i, groups := range [][]memberGroup{
-		{groupOf("", "a", "v1/pods,hidden,secrets"), groupOf("apps", "a", "v1/deployments", "v1/scales,deployments", "v2/hidden"), groupOf("other", "a", "v1/x")},
-		{groupOf("apps", "b", "v0/deployments", "v1/new,deployments"), groupOf("", "b", "v1/pods,nodes"), groupOf("none", "b", "v1/hidden")},
+		{
+			groupOf("", "a", "v1/pods,hidden,secrets"),
+			groupOf("apps", "a", "v1/deployments", "v1/scales,deployments", "v2/hidden"), groupOf("other", "a", "v1/x"),
+		},
+		{
+			groupOf("apps", "b", "v0/deployments", "v1/new,deployments"), groupOf("", "b", "v1/pods,nodes"),
+			groupOf("none", "b", "v1/hidden"),
+		},
 	} {
 		for _, g := range groups {
 			u.add(i, 1, g, global)
 		}
 	}
-	const want = "/v1/pods:a /v1/secrets:a /v1/nodes:b apps/v1/deployments:a apps/v1/scales:a apps/v1/new:b apps/v0/deployments:b"
+	const want = "/v1/pods:a /v1/secrets:a /v1/nodes:b apps/v1/deployments:a apps/v1/scales:a apps/v1/new:b " +
+		"apps/v0/deployments:b"
 	if union := u.union(); text(union) != want || len(union.Items) != 2 {
 		t.Errorf("%d groups: %s", len(union.Items), text(union))
 	}
 }
 
-// TestUniterOfMost fails if one member could decide against two others, or against one with two votes. It must not
-// decide the kind of a resource, nor which version or group comes first, however often it repeats them.
-func TestUniterOfMost(t *testing.T) {
-	evil := []memberGroup{groupOf("evil.io", "E", "v1/deployments"), groupOf("evil.io", "E", "v1/deployments"), groupOf("evil.io", "E", "v1/deployments"),
+// TestMajorityDecidesDiscovery fails if one member could decide against two others, or against one with two votes. It
+// must not decide the kind of a resource, nor which version or group comes first, however often it repeats them.
+func TestMajorityDecidesDiscovery(t *testing.T) {
+	evil := []memberGroup{groupOf("evil.io", "E", "v1/deployments"), groupOf("evil.io", "E", "v1/deployments"),
+		groupOf("evil.io", "E", "v1/deployments"),
 		groupOf("apps", "E", "v9/deployments", "v9/deployments", "v1/deployments", "v1/deployments")}
 	good := groupOf("apps", "Deployment", "v1/deployments")
 	good.Versions[0].Resources[0].Verbs = []string{"get", "list"}
@@ -89,12 +98,13 @@ func TestUniterOfMost(t *testing.T) {
 			t.Errorf("%s: %s", name, text(union))
 		}
 		r := union.Items[0].Versions[0].Resources[0]
-		if !slices.Contains(r.Verbs, "list") || len(r.Subresources) != 1 || name == "two" && !slices.Equal(r.Verbs, []string{"watch", "get", "list"}) {
+		if !slices.Contains(r.Verbs, "list") || len(r.Subresources) != 1 || name == "two" &&
+			!slices.Equal(r.Verbs, []string{"watch", "get", "list"}) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
 	if !slices.Equal(lazy.Versions[0].Resources[0].Verbs, []string{"watch"}) {
-		t.Error("what a member said is changed")
+		t.Error("the discovery of a member is changed")
 	}
 }
 
@@ -142,7 +152,8 @@ func TestUniterVerbs(t *testing.T) {
 	if text(union) != "apps/v1/deployments:Deployment" {
 		t.Fatal(text(union))
 	}
-	if r := union.Items[0].Versions[0].Resources[0]; !slices.Equal(r.Verbs, []string{"get", "list"}) || len(r.Subresources) != 1 {
+	if r := union.Items[0].Versions[0].Resources[0]; !slices.Equal(r.Verbs, []string{"get", "list"}) ||
+		len(r.Subresources) != 1 {
 		t.Errorf("%d verbs, %d subresources", len(r.Verbs), len(r.Subresources))
 	}
 }
@@ -150,33 +161,44 @@ func TestUniterVerbs(t *testing.T) {
 // TestDiscoveryBounded fails if a document of discovery could use many times its size, or if a large one of a real
 // cluster were refused.
 func TestDiscoveryBounded(t *testing.T) {
-	const some = maxDiscovered / 2 * 3 // bytes of "{}," that are just not too many values
+	const size = maxDiscovered / 2 * 3 // the bytes of "{}," at the limit of values
 	of := func(items string) []byte { return []byte(`{"kind":"APIGroupDiscoveryList","items":[` + items + `]}`) }
-	in := func(resource string) []byte { return of(`{"versions":[{"resources":[` + resource + `]}]}`) }
+	in := func(resources string) []byte { return of(`{"versions":[{"resources":[` + resources + `]}]}`) }
 	for name, doc := range map[string][]byte{
-		"groups": of(many("{}", some-100)), "versions": of(`{"versions":[` + many("{}", some-100) + `]}`), "resources": in(many("{}", some-100)), "subresources": in(`{"subresources":[` + many("{}", some-100) + `]}`),
-		"verbs": in(`{"verbs":[` + many(`""`, 2*some-100) + `]}`), "kinds": in(many(`{"responseKind":{}}`, maxDiscovery-100)),
-		"groups that are none": of(many("0", maxDiscovery-100)), "resources that are none": in(many("0", maxDiscovery-100)), "more resources": in(many("{}", maxDiscovery-100)),
-		"more verbs": in(`{"verbs":[` + many(`""`, maxDiscovery-100) + `]}`),
+		"groups":                of(many("{}", size-100)),
+		"versions":              of(`{"versions":[` + many("{}", size-100) + `]}`),
+		"resources":             in(many("{}", size-100)),
+		"subresources":          in(`{"subresources":[` + many("{}", size-100) + `]}`),
+		"verbs":                 in(`{"verbs":[` + many(`""`, 2*size-100) + `]}`),
+		"kinds":                 in(many(`{"responseKind":{}}`, maxDiscovery-100)),
+		"numbers for groups":    of(many("0", maxDiscovery-100)),
+		"numbers for resources": in(many("0", maxDiscovery-100)),
+		"more resources":        in(many("{}", maxDiscovery-100)),
+		"more verbs":            in(`{"verbs":[` + many(`""`, maxDiscovery-100) + `]}`),
 	} {
 		if n := alloctest.Allocated(func() { _, _ = parseDiscovery("a", doc) }); n > 80<<20 {
 			t.Errorf("%s: %d MiB for %d KiB", name, n>>20, len(doc)>>10)
 		}
 	}
-	for _, bad := range []string{`{"kind":"APIGroupDiscoveryList","items":[0]}`, `{"kind":"APIGroupList","items":[]}`, `{"kind":`, `null`} {
+	for _, bad := range []string{`{"kind":"APIGroupDiscoveryList","items":[0]}`, `{"kind":"APIGroupList","items":[]}`,
+		`{"kind":`, `null`} {
 		if _, e := parseDiscovery("a", []byte(bad)); e == nil {
-			t.Errorf("%s is discovery", bad)
+			t.Errorf("%s is read as discovery", bad)
 		}
 	}
-	const real = `{"resource":"certificaterequests","responseKind":{"group":"cert-manager.io","version":"v1","kind":"CertificateRequest"},"scope":"Namespaced",
-		"singularResource":"certificaterequest","verbs":["delete","deletecollection","get","list","patch","create","update","watch"],"shortNames":["cr","crs"],"categories":["cert-manager"],
-		"subresources":[{"subresource":"status","responseKind":{"group":"cert-manager.io","version":"v1","kind":"CertificateRequest"},"verbs":["get","patch","update"]}]}`
-	groups, e := parseDiscovery("a", in(many(real, maxDiscovery-100)))
-	if e != nil || len(groups) != 1 || len(groups[0].Versions[0].Resources) < 5000 || groups[0].Versions[0].Resources[0].Subresources[0].ResponseKind.Kind != "CertificateRequest" {
+	const kind = `"responseKind":{"group":"cert-manager.io","version":"v1","kind":"CertificateRequest"}`
+	const resource = `{"resource":"certificaterequests",` + kind + `,"scope":"Namespaced",` +
+		`"singularResource":"certificaterequest","verbs":["delete","deletecollection","get","list","patch","create",` +
+		`"update","watch"],"shortNames":["cr","crs"],"categories":["cert-manager"],"subresources":[` +
+		`{"subresource":"status",` + kind + `,"verbs":["get","patch","update"]}]}`
+	groups, e := parseDiscovery("a", in(many(resource, maxDiscovery-100)))
+	if e != nil || len(groups) != 1 || len(groups[0].Versions[0].Resources) < 5000 ||
+		groups[0].Versions[0].Resources[0].Subresources[0].ResponseKind.Kind != "CertificateRequest" {
 		t.Errorf("a large document: %v", e)
 	}
 	u := newUniter()
-	null, _ := parseDiscovery("a", of(`null,{"metadata":{"name":"g"},"versions":[null,{"version":"v1","resources":[null,{"resource":"r"}]}]}`))
+	null, _ := parseDiscovery("a", of(`null,{"metadata":{"name":"g"},"versions":[null,{"version":"v1","resources":`+
+		`[null,{"resource":"r"}]}]}`))
 	for _, g := range null {
 		u.add(0, 1, g, anything)
 	}
@@ -185,7 +207,7 @@ func TestDiscoveryBounded(t *testing.T) {
 	}
 }
 
-// many returns as many elements as fit in so many bytes.
+// many returns as many elements as fit into that many bytes.
 func many(one string, bytes int) string {
 	return strings.TrimSuffix(strings.Repeat(one+",", bytes/(len(one)+1)), ",")
 }

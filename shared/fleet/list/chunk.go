@@ -11,7 +11,7 @@ import (
 // chunkSize is the size in bytes up to which a chunk is filled.
 const chunkSize = 32 << 10
 
-// chunk has some objects of a part as they stand in the answer, with commas between them.
+// chunk has some objects of a part as they appear in the response, with commas between them.
 type chunk struct {
 	text    []byte
 	objects int

@@ -1,13 +1,13 @@
-// Package list answers a list for several clusters by one list.
+// Package list unites the lists of several clusters into one response.
 //
-// Read Serve first. A page decides which members a request asks, and for which versions. A part is the list of one
+// Read Serve first. A page decides which members it calls, and for which versions. A part is the list of one
 // member. The writer writes the objects of all parts while they arrive. For a list without a limit, a spool reads ahead
 // for each part. For a page, the writer reads one part after the other and ends with a continue token.
 //
 // Invariants:
 //   - A member that fails is left out with a warning. A strict request and a page after the first fail instead.
 //   - All pages of a list show each member at the version that the first page recorded.
-//   - An answer that breaks off aborts the connection, so that no client reads it as complete.
+//   - A response that breaks off aborts the connection, so that no client reads it as complete.
 //   - The memory of a list does not grow with the number of its objects.
 package list
 
@@ -98,7 +98,7 @@ func (p *page) respond(w http.ResponseWriter, parts []*part) error {
 		if p.client.Context().Err() == nil {
 			p.client.Log().Warn("a list of the fleet broke off", "path", p.req.Route.Path, "error", err.Error())
 		}
-		panic(http.ErrAbortHandler) // after a return, the answer would look whole
+		panic(http.ErrAbortHandler) // after a return, the response would look complete
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// pageConcurrency is the maximum number of members that a page after the first asks. The page ends with the last of
+// pageConcurrency is the maximum number of members that a page after the first calls. The page ends with the last of
 // them.
 const pageConcurrency = 4
 
@@ -27,7 +27,7 @@ type page struct {
 	limit       int              // number of objects; 0 for all
 	memberToken string           // the single member's own continue token; "" for none
 	token       *cursor.Token    // nil on the first page
-	targets     []members.Target // those that this page asks
+	targets     []members.Target // those that this page calls
 	later       []members.Target // those that are left for later pages
 	version     cursor.Version
 }

@@ -10,7 +10,7 @@ import (
 // maxRemaining bounds the count that a member reports, so that sums do not overflow.
 const maxRemaining = 1 << 40
 
-// remaining returns the member's own remainingItemCount, or nil if the gateway leaves out some of its objects.
+// remaining returns the member's own remainingItemCount, or nil if the response omits some of its objects.
 func (one *part) remaining() *int64 {
 	if one.namespaces != nil {
 		return nil
@@ -22,7 +22,8 @@ func (one *part) remaining() *int64 {
 // all parts of the page. The page has fromFirst objects of parts[0], in which it ends, and none of the others.
 //
 // All pages show the same moment, so that pages after the first subtract their own objects. The first page adds the
-// counts of its members, by their own remainingItemCount. Members without a count are asked for one object, at once.
+// counts of its members, by their own remainingItemCount. Members without a count are asked for one object, all at the
+// same time.
 func (p *page) remaining(parts []*part, fromFirst, written int) int64 {
 	switch {
 	case p.token != nil:

@@ -97,7 +97,7 @@ func (p *page) recordVersion(one *part) error {
 // that follow the page.
 func (w *writer) objects(parts []*part) (end merge.Metadata, err error) {
 	if w.limit == 0 {
-		if len(w.later) > 0 { // selectNext leaves none; otherwise the list would look whole
+		if len(w.later) > 0 { // selectNext leaves none; otherwise the list would look complete
 			return end, fmt.Errorf("%d clusters are left out of a list without pages", len(w.later))
 		}
 		return end, w.writeRounds(parts)
@@ -201,8 +201,8 @@ func (w *writer) writeChunk(one *part, c *chunk) (more bool, err error) {
 	return true, nil
 }
 
-// endWithin ends a page while part i may have more. It reads only the versions of the parts behind it, which may stand
-// at their ends.
+// endWithin ends a page while part i may have more. It reads only the versions of the parts after it. A version may
+// follow the objects.
 func (w *writer) endWithin(parts []*part, i int) (end merge.Metadata, err error) {
 	one := parts[i]
 	read := one.Read

@@ -45,10 +45,13 @@ func listOfParts(limit int, parts ...*part) (string, error) {
 	return recorder.Body.String() + string(w.out.buf), err
 }
 
-// TestTurns fails if a client could not see objects of each cluster near the beginning of a list.
-func TestTurns(t *testing.T) {
+// TestListAlternatesBetweenClusters fails if a client could not see objects of each cluster near the beginning of a
+// list.
+func TestListAlternatesBetweenClusters(t *testing.T) {
 	end, nothing := strings.NewReader, func() {}
-	got, err := listOfParts(0, partOf(t, "a", 1, 2*roundSize+50, end("]}"), nothing), partOf(t, "b", 2, 0, end("]}"), nothing), partOf(t, "c", 3, roundSize, end("]}"), nothing), partOf(t, "d", 4, 1, end("]}"), nothing))
+	got, err := listOfParts(0, partOf(t, "a", 1, 2*roundSize+50, end("]}"), nothing),
+		partOf(t, "b", 2, 0, end("]}"), nothing), partOf(t, "c", 3, roundSize, end("]}"), nothing), partOf(t, "d", 4, 1,
+			end("]}"), nothing))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,8 +70,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestPieces fails if a list or page with large parts lacked objects.
-func TestPieces(t *testing.T) {
+// TestLargePartsAreComplete fails if a list or page with large parts lacked objects.
+func TestLargePartsAreComplete(t *testing.T) {
 	const n = 3 * chunkSize / 10
 	var want []string
 	for _, name := range []string{"a", "b", "c"} {
@@ -77,7 +80,8 @@ func TestPieces(t *testing.T) {
 		}
 	}
 	for _, limit := range []int{0, 3 * n} {
-		got, err := listOfParts(limit, partOf(t, "a", 1, n, strings.NewReader("]}"), func() {}), partOf(t, "b", 2, n, strings.NewReader("]}"), func() {}), partOf(t, "c", 3, n, strings.NewReader("]}"), func() {}))
+		got, err := listOfParts(limit, partOf(t, "a", 1, n, strings.NewReader("]}"), func() {}),
+			partOf(t, "b", 2, n, strings.NewReader("]}"), func() {}), partOf(t, "c", 3, n, strings.NewReader("]}"), func() {}))
 		has := strings.Split(got, ",")
 		if slices.Sort(has); err != nil || !slices.Equal(has, slices.Sorted(slices.Values(want))) {
 			t.Errorf("up to %d: %d of %d objects, %v", limit, len(has), len(want), err)
@@ -85,14 +89,16 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestTurnsBreakOff fails if a list did not end after one part failed, while another part stays open.
-func TestTurnsBreakOff(t *testing.T) {
-	for name, spoil := range map[string]func(*part){
+// TestBrokenPartEndsList fails if a list did not end after one part failed, while another part stays open.
+func TestBrokenPartEndsList(t *testing.T) {
+	for name, breakPart := range map[string]func(*part){
 		"a broken object": func(*part) {},
 		"a transform": func(one *part) {
 			one.transform = func([]byte, merge.Object) ([]byte, error) { return nil, errors.New("no") }
 		},
-		"an end that is none": func(one *part) { one.transform = func([]byte, merge.Object) ([]byte, error) { return nil, io.EOF } },
+		"an end that is none": func(one *part) {
+			one.transform = func([]byte, merge.Object) ([]byte, error) { return nil, io.EOF }
+		},
 		"a panic": func(one *part) {
 			one.transform = func([]byte, merge.Object) ([]byte, error) { panic("not foreseen") }
 		},
@@ -100,8 +106,8 @@ func TestTurnsBreakOff(t *testing.T) {
 		open, stop := io.Pipe()
 		waits := partOf(t, "a", 1, roundSize, open, func() { _ = stop.CloseWithError(errors.New("stopped")) })
 		fails := partOf(t, "b", 2, 1, strings.NewReader(",x"), func() {})
-		spoil(fails)
-		if got, err := listOfParts(0, waits, fails); err == nil || strings.Contains(err.Error(), "stopped") { // its end was waited for
+		breakPart(fails)
+		if got, err := listOfParts(0, waits, fails); err == nil || strings.Contains(err.Error(), "stopped") {
 			t.Errorf("%s: %v, %d bytes", name, err, len(got))
 		}
 	}
@@ -109,7 +115,9 @@ func TestTurnsBreakOff(t *testing.T) {
 
 // member returns a target of which all is global.
 func member(name string, id uint64) members.Target {
-	return members.Target{Entry: members.Entry{Cluster: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, ID: id}, Scope: registry.Scope{All: true}}
+	return members.Target{Entry: members.Entry{
+		Cluster: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, ID: id},
+		Scope: registry.Scope{All: true}}
 }
 
 // TestLongestToken fails if the continue token of the fleet did not fit into a request line of 16 KB.
@@ -123,9 +131,9 @@ func TestLongestToken(t *testing.T) {
 	}
 }
 
-// TestColumnsOfMost fails if one cluster could decide which columns come first. On a tie, the cluster that was
+// TestMajorityDecidesColumns fails if one cluster could decide which columns come first. On a tie, the cluster that was
 // registered first decides.
-func TestColumnsOfMost(t *testing.T) {
+func TestMajorityDecidesColumns(t *testing.T) {
 	table := func(id uint64, names ...string) *part {
 		one := &part{Answer: &members.Answer{Target: member("m", id)}, Source: &merge.Source{}}
 		for _, n := range names {
@@ -134,8 +142,10 @@ func TestColumnsOfMost(t *testing.T) {
 		return one
 	}
 	for want, parts := range map[string][]*part{
-		"Name  Phase junk Age": {table(1, "junk"), table(3, "Name", "Age"), table(2, "Name", "Phase"), table(4, "Name", "Age")},
-		"Name  Age Ready":      {table(7, "Age"), table(2, "Name", "Ready")},
+		"Name  Phase junk Age": {
+			table(1, "junk"), table(3, "Name", "Age"), table(2, "Name", "Phase"), table(4, "Name", "Age"),
+		},
+		"Name  Age Ready": {table(7, "Age"), table(2, "Name", "Ready")},
 	} {
 		var got []string
 		for _, c := range merge.NewLayout(columnsOf(parts)...).Columns {

@@ -21,8 +21,8 @@ import (
 type Target struct {
 	Entry
 	Scope registry.Scope
-	// Unavailable is why it is not known whether the request covers the cluster. The cluster is not called then, and
-	// fails with this. Otherwise nil.
+	// Unavailable is the reason why the coverage of the cluster is not known, or nil. Such a cluster is not called and
+	// fails with this reason.
 	Unavailable *Failure
 }
 
@@ -73,8 +73,8 @@ func (c *Client) WithRequest(r *http.Request) *Client {
 	return &Client{c.Pool, caller}
 }
 
-// WithoutCancel returns a Client whose calls go on after the caller has gone, until their deadlines. Other callers wait
-// for the same result.
+// WithoutCancel returns a Client whose calls continue after the caller has gone, until their deadlines. Other callers
+// wait for the same result.
 func (c *Client) WithoutCancel() *Client {
 	return c.WithRequest(c.caller.Request.WithContext(context.WithoutCancel(c.Context())))
 }
@@ -123,7 +123,7 @@ func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answ
 		return a
 	}
 	req := c.request(ctx, call)
-	a.Response, a.Err = forward.Open(req, forward.Call{ //nolint:bodyclose // by the reader, or above
+	a.Response, a.Err = forward.Open(req, forward.Call{ //nolint:bodyclose // the reader or the code above closes it
 		Request: route.NewRequest(req.Method, c.RouteTo(t.Name, call.Path), call.Query.Encode(), req.Header),
 		User:    c.caller.User, Member: m, Renewer: c.cfg.Members,
 	})

@@ -6,7 +6,7 @@ import (
 	"runtime/debug"
 )
 
-// Each runs call for all targets in parallel, i is the index of the target. It returns the answers in the order of the
+// Each runs call for all targets in parallel. i is the index of the target. It returns the answers in the order of the
 // targets.
 func (p *Pool) Each(targets []Target, call func(i int, t Target) *Answer) []*Answer {
 	answers := make([]*Answer, len(targets))

@@ -96,8 +96,8 @@ func refusal(cluster string, a *Answer) *Failure {
 	return e
 }
 
-// statusOf reads the fields of a Status that the gateway uses. It returns nil if data is no Status with a message. The
-// only cause that it keeps is ResourceVersionTooLarge. A Status may have more causes than fit into memory.
+// statusOf reads the fields of a Status that the gateway uses. It returns nil if data is no Status with a message. It
+// reads no cause except ResourceVersionTooLarge, because a Status may have more than fit into memory.
 func statusOf(data []byte) *metav1.Status {
 	o, err := merge.ObjectOf(data)
 	if err != nil {
@@ -183,7 +183,7 @@ func Texts(failures []*Failure) string {
 	return strings.Join(out, "; ")
 }
 
-// Without returns the failures for which drop is false.
+// Without returns the failures for which drop returns false.
 func Without(failures []*Failure, drop func(*Failure) bool) []*Failure {
 	return slices.DeleteFunc(slices.Clone(failures), drop)
 }

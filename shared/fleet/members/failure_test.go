@@ -14,8 +14,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// TestSlow: a user who waited in vain sees for how long and, after a write, that it may be done.
-func TestSlow(t *testing.T) {
+// TestDeadlineMessage fails if a user who waited in vain could not see for how long and, after a write, that it may be
+// done.
+func TestDeadlineMessage(t *testing.T) {
 	read, write := (&deadlineError{10 * time.Second, false}).Error(), (&deadlineError{writeDeadline, true}).Error()
 	if read != "did not answer within 10s" || !strings.HasPrefix(write, "did not answer within 1m15s; it may have done") {
 		t.Errorf("%q, %q", read, write)

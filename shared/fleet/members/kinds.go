@@ -88,7 +88,7 @@ func (p *Pool) readKinds(ctx context.Context, key string) (map[string]ResourceKi
 
 // kindsOf parses an APIResourceList. The result maps names of resources, without subresources, to their kinds.
 func kindsOf(doc []byte) (map[string]ResourceKind, error) {
-	if err := scan.Bounded(doc, kindsValues); err != nil {
+	if err := scan.CheckValueCount(doc, kindsValues); err != nil {
 		return nil, err
 	}
 	var list struct {

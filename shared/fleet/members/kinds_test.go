@@ -28,7 +28,8 @@ func TestKindsBounded(t *testing.T) {
 	for n, want := range map[int]bool{kindsSize / each: true, kindsSize/each + 1: false} {
 		var all []string
 		for i := range n {
-			all = append(all, fmt.Sprintf(`{"name":"%04d","kind":"Thing","namespaced":true},{"name":"%04d/status","kind":"Thing"}`, i, i))
+			all = append(all, fmt.Sprintf(`{"name":"%04d","kind":"Thing","namespaced":true},{"name":"%04d/status",`+
+				`"kind":"Thing"}`, i, i))
 		}
 		kinds, err := kindsOf(of(strings.Join(all, ",")))
 		if (err == nil) != want || want && (len(kinds) != n || kinds["0007"] != (ResourceKind{"Thing", true})) {

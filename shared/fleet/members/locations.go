@@ -10,8 +10,8 @@ import (
 )
 
 // A Pool remembers which cluster had an object, so that a cluster that hangs does not delay reads of objects in others.
-// The memory is never the answer: all clusters are asked. Once the remembered cluster has responded, reads wait for the
-// others no longer than GracePeriod. Writes and streams wait for all.
+// That cluster alone never decides the answer, because all clusters are called. Once the remembered cluster has
+// responded, reads wait for the others no longer than GracePeriod. Writes and streams wait for all.
 const (
 	locationsMax = 10_000
 	locationsTTL = 5 * time.Minute

@@ -14,9 +14,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
-// TestPaced fails if a list could last forever, since a member sends some bytes from time to time. Slow networks and
-// slow clients must not end a list.
-func TestPaced(t *testing.T) {
+// TestSlowListEnds fails if a list could last forever, since a member sends some bytes from time to time. Slow networks
+// and slow clients must not end a list.
+func TestSlowListEnds(t *testing.T) {
 	const head = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`
 	object := `{"metadata":{"name":"` + strings.Repeat("x", 1000) + `"}}`
 	for name, tt := range map[string]struct {

@@ -17,8 +17,8 @@ func member(name string, id uint64) Target {
 	return Target{Entry: Entry{c, id}, Scope: registry.Scope{All: true}}
 }
 
-// TestGuard fails if an unforeseen response of one member could end the process with all its streams.
-func TestGuard(t *testing.T) {
+// TestPanicBecomesFailure fails if an unforeseen response of one member could end the process with all its streams.
+func TestPanicBecomesFailure(t *testing.T) {
 	p := NewPool(Config{Log: slog.New(slog.DiscardHandler)})
 	answers := p.Each([]Target{member("a", 1), member("b", 2)}, func(_ int, tt Target) *Answer {
 		if tt.Name == "b" {

@@ -11,19 +11,19 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// SourceAnnotation tells where an object came from. It is Karmada's.
+// SourceAnnotation names the cluster of an object. Karmada defined it.
 const SourceAnnotation = "resource.karmada.io/cached-from-cluster"
 
-// LastApplied is the annotation in which kubectl apply keeps an object, as text, with its name.
+// LastApplied is the annotation in which kubectl apply stores the applied object as text, with its name.
 const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // Annotator writes the source of objects into their annotations. It is not safe for concurrent use.
 type Annotator struct {
-	pair []byte // the annotation as it stands in JSON; nil for none
+	pair []byte // the annotation in JSON; nil for none
 	// Version, if not nil, returns the replacement of an object's own resourceVersion.
 	Version func(own string) string
 	// Name, if not nil, returns the replacement of a name. It applies to the object's own name, also in LastApplied, and
-	// to those of its owners, which are in the same cluster.
+	// to the names of its owners, which are in the same cluster.
 	Name func(own string) string
 	// References, if not nil, calls replace for each text beside metadata that may be replaced, in the order of the text.
 	References func(object []byte, replace Replace) error
@@ -31,10 +31,10 @@ type Annotator struct {
 	InNamespace func(own string) string
 	namespace   string
 	scanner     scan.Scanner
-	inner       *Annotator // of LastApplied; nil until there was one
+	inner       *Annotator // for LastApplied; nil until the first one
 }
 
-// Replace writes the result of by in place of the text at a field. Other values stay.
+// Replace replaces the string at a field with the result of by. Other values stay.
 type Replace func(at scan.Field, by func(own string) string)
 
 // NewAnnotator returns an Annotator for the objects of one cluster.
@@ -46,13 +46,13 @@ func NewAnnotator(cluster string) *Annotator {
 	return &Annotator{pair: pair[1 : len(pair)-1]}
 }
 
-// Namespace is that of the object before, "" without one.
+// Namespace returns the namespace of the last object, before its replacement. It is "" for an object without one.
 func (a *Annotator) Namespace() string { return a.namespace }
 
-// copier copies text to dst, with replacements. It goes through the text once, so that only the result takes memory.
+// copier copies text to dst with replacements. It reads the text once, so that only the result needs memory.
 type copier struct {
 	dst, text []byte
-	at        int // in text, the end of the part that is copied
+	at        int // text[:at] is copied
 }
 
 // upTo copies the text before i.
@@ -70,16 +70,16 @@ func (c *copier) replace(from, to int, parts ...string) {
 	c.at = to
 }
 
-// comma separates what was written from the text that follows, if some does.
-func comma(some bool) string {
-	if some {
+// commaIf returns a comma if more fields follow.
+func commaIf(hasMore bool) string {
+	if hasMore {
 		return ","
 	}
 	return ""
 }
 
-// Append appends an object, with the annotation, to dst. Every other byte stays as it is, except the version and
-// names. An error is for an object that no API server sends: see errTwice and errNoObject.
+// Append appends an object with the annotation to dst. All other bytes stay, except the version and names. It returns
+// errTwice or errNoObject for an object that no API server sends.
 func (a *Annotator) Append(dst []byte, o Object) ([]byte, error) {
 	a.namespace = ""
 	o, err := a.withReferences(o)
@@ -110,10 +110,10 @@ func (a *Annotator) withReferences(o Object) (Object, error) {
 }
 
 var (
-	// errNoObject is for an object whose metadata cannot have the annotation.
+	// errNoObject is the error for an object whose metadata cannot have the annotation.
 	errNoObject = errors.New("an object has no readable metadata")
-	// errTwice is for an object that has a field twice. Decoders differ in which one counts, so the object could name
-	// another cluster.
+	// errTwice is the error for an object that has a field twice. Decoders differ in which one counts, so the object could
+	// name another cluster.
 	errTwice = errors.New("an object has a name twice")
 )
 
@@ -128,7 +128,7 @@ func (a *Annotator) object(c *copier, metadata scan.Found) error {
 	case metadata.Times == 0:
 		if a.pair != nil {
 			c.replace(first, first, `"metadata":{"annotations":{`, string(a.pair), "}}",
-				comma(len(bytes.TrimSpace(c.text[first:])) > 1))
+				commaIf(len(bytes.TrimSpace(c.text[first:])) > 1))
 		}
 		return nil
 	case c.text[metadata.At] == 'n': // null
@@ -141,31 +141,32 @@ func (a *Annotator) object(c *copier, metadata scan.Found) error {
 	}
 	c.upTo(metadata.At + 1)
 	begin := len(c.dst)
-	annotated, some, err := a.metadata(c, metadata.At)
+	annotated, hasFields, err := a.metadata(c, metadata.At)
 	if err == nil && !annotated && a.pair != nil {
-		c.dst = slices.Insert(c.dst, begin, slices.Concat([]byte(`"annotations":{`), a.pair, []byte("}"+comma(some)))...)
+		annotations := slices.Concat([]byte(`"annotations":{`), a.pair, []byte("}"+commaIf(hasFields)))
+		c.dst = slices.Insert(c.dst, begin, annotations...)
 	}
 	return err
 }
 
-// known are the fields of metadata that are read.
-var known = []string{"namespace", "resourceVersion", "name", "ownerReferences", "annotations"}
+// metadataFields are the fields of metadata that metadata reads.
+var metadataFields = []string{"namespace", "resourceVersion", "name", "ownerReferences", "annotations"}
 
 // metadata copies the metadata that begins at text[at], with replacements. It reports whether it wrote the annotation
 // and whether the metadata has fields.
-func (a *Annotator) metadata(c *copier, at int) (annotated, some bool, err error) {
+func (a *Annotator) metadata(c *copier, at int) (annotated, hasFields bool, err error) {
 	var seen [5]bool
 	for f := range a.scanner.Fields(c.text, at) {
-		some = true
-		i := slices.IndexFunc(known, f.Is)
+		hasFields = true
+		i := slices.IndexFunc(metadataFields, f.Is)
 		if i < 0 {
 			continue
 		}
 		if seen[i] {
-			return annotated, some, errTwice
+			return annotated, hasFields, errTwice
 		}
 		seen[i] = true
-		switch kind := c.text[f.At]; known[i] {
+		switch first := c.text[f.At]; metadataFields[i] {
 		case "namespace":
 			err = a.stringOf(c, f, a.inNamespace)
 		case "resourceVersion":
@@ -176,7 +177,7 @@ func (a *Annotator) metadata(c *copier, at int) (annotated, some bool, err error
 			err = a.owners(c, f.At)
 		case "annotations":
 			annotated = true
-			switch kind {
+			switch first {
 			case 'n':
 				if a.pair != nil {
 					c.replace(f.At, f.End, "{", string(a.pair), "}")
@@ -188,27 +189,27 @@ func (a *Annotator) metadata(c *copier, at int) (annotated, some bool, err error
 			}
 		}
 		if err != nil {
-			return annotated, some, err
+			return annotated, hasFields, err
 		}
 	}
-	return annotated, some, nil
+	return annotated, hasFields, nil
 }
 
-// annotations copies the annotations that begin at text[at], with the source first and without one of the same name.
+// annotations copies the annotations that begin at text[at]. It writes the source first and removes an existing one.
 func (a *Annotator) annotations(c *copier, at int) error {
 	if a.pair != nil {
 		c.replace(at+1, at+1, string(a.pair))
 	}
-	before, source, applied := at+1, false, false // before is the end of the annotation before
+	before, source, applied := at+1, false, false // before is the end of the previous annotation
 	for f := range a.scanner.Fields(c.text, at) {
-		mine := a.pair != nil && f.Is(SourceAnnotation)
-		if a.pair != nil && before == at+1 && !mine {
+		isSource := a.pair != nil && f.Is(SourceAnnotation)
+		if a.pair != nil && before == at+1 && !isSource {
 			c.replace(before, before, ",")
 		}
 		switch {
-		case mine && source, applied && f.Is(LastApplied):
+		case isSource && source, applied && f.Is(LastApplied):
 			return errTwice
-		case mine: // with the comma before it
+		case isSource: // remove it with the comma before it
 			source = true
 			c.replace(before, f.End)
 		case a.pair != nil && a.Name != nil && f.Is(LastApplied): // kubectl never nests it; an inner object has no pair
@@ -239,7 +240,7 @@ func (a *Annotator) rename(c *copier, f scan.Field, by func(own string) string) 
 		return
 	}
 	if name := by(own); name != own {
-		quoted, _ := jsontext.AppendQuote(nil, name) // it repairs what is not UTF-8
+		quoted, _ := jsontext.AppendQuote(nil, name) // it replaces invalid UTF-8
 		c.replace(f.At, f.End, string(quoted))
 	}
 }
@@ -257,15 +258,15 @@ func (a *Annotator) owners(c *copier, at int) error {
 		return nil
 	}
 	for owner := range a.scanner.Elements(c.text, at) {
-		named := false
+		hasName := false
 		for f := range a.scanner.Fields(c.text, owner) {
 			if !f.Is("name") {
 				continue
 			}
-			if named {
+			if hasName {
 				return errTwice
 			}
-			named = true
+			hasName = true
 			a.rename(c, f, a.Name)
 		}
 	}
@@ -273,7 +274,7 @@ func (a *Annotator) owners(c *copier, at int) error {
 }
 
 // applied replaces the names in the text of LastApplied, but not in a LastApplied within it. Each level would double
-// the text. Text that is no object is not kubectl's, and stays.
+// the text. Text that is no object stays, because kubectl did not write it.
 func (a *Annotator) applied(text string) string {
 	if a.inner == nil {
 		a.inner = &Annotator{}

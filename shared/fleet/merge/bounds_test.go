@@ -37,7 +37,8 @@ func TestLongDefinition(t *testing.T) {
 		const head, tail = `{"name":"a","type":"integer","format":"int64","priority":1,"description":"`, `"}`
 		return jsontext.Value("[" + head + strings.Repeat("x", size-len(head)-len(tail)) + tail + "]")
 	}
-	if got, err := Columns(definition(maxDefinition)); err != nil || len(got) != 1 || got[0].Name != "a" || len(got[0].Text) != maxDefinition {
+	if got, err := Columns(definition(maxDefinition)); err != nil || len(got) != 1 || got[0].Name != "a" ||
+		len(got[0].Text) != maxDefinition {
 		t.Errorf("%v, %v", got, err)
 	}
 	const short = `{"name":"a","type":"integer","format":"int64","description":"","priority":1}`
@@ -51,17 +52,18 @@ func TestLongDefinition(t *testing.T) {
 	}
 }
 
-// TestColumnsAreKept holds: columns stay what they are when what they were read from is written over.
-func TestColumnsAreKept(t *testing.T) {
+// TestColumnsAreCopies would fail if the columns of a table changed when the buffer of its text is reused.
+func TestColumnsAreCopies(t *testing.T) {
 	v := jsontext.Value(`[{"name":"Name","format":"name"}]`)
 	got, err := Columns(v)
 	clear(v)
-	if err != nil || len(got) != 1 || got[0].Name != "Name" || got[0].Format != "name" || string(got[0].Text) != `{"name":"Name","format":"name"}` {
+	if err != nil || len(got) != 1 || got[0].Name != "Name" || got[0].Format != "name" ||
+		string(got[0].Text) != `{"name":"Name","format":"name"}` {
 		t.Errorf("%q, %v", got, err)
 	}
 }
 
-// TestKindBounded holds: a list whose kind or apiVersion is longer than any is none.
+// TestKindBounded would fail if a cluster could fill a watch's memory with a long kind or apiVersion.
 func TestKindBounded(t *testing.T) {
 	for _, field := range []string{"kind", "apiVersion"} {
 		for size, want := range map[int]bool{maxKind - 2: true, maxKind - 1: false} {

@@ -48,7 +48,7 @@ func TestSinglePass(t *testing.T) {
 	}
 }
 
-// singlePass copies the objects of a list to dst, each with the source annotation of cluster c. It keeps one object.
+// singlePass copies the objects of a list to dst, each with the source annotation of cluster c. It buffers one object.
 type singlePass struct {
 	dec *jsontext.Decoder
 	dst []byte
@@ -79,26 +79,26 @@ func (p *singlePass) list() (n int, err error) {
 // sourceOfC is the annotation that singlePass inserts.
 const sourceOfC = `"` + SourceAnnotation + `":"c"`
 
-// path are the names of the objects that lead to the annotations.
+// path are the names of the objects on the path to the annotations.
 var path = []string{"", "metadata", "annotations"}
 
-// object copies the fields of an object that dst has begun. It inserts insert unless the object has the next field of
-// path.
+// object copies the fields of an object after its opening brace. It inserts insert if the object lacks the next field
+// of path.
 func (p *singlePass) object(at, insert string) error {
-	begin, found, some := len(p.dst), false, false
+	begin, found, hasFields := len(p.dst), false, false
 	next := slices.Index(path, at) + 1
 	if next == len(path) {
 		p.dst, found = append(p.dst, sourceOfC...), true
-		some = true
+		hasFields = true
 	}
 	err := p.fields(func(name string) error {
 		if next == len(path) && name == SourceAnnotation {
 			return p.dec.SkipValue()
 		}
-		if some {
+		if hasFields {
 			p.dst = append(p.dst, ',')
 		}
-		some = true
+		hasFields = true
 		p.dst, _ = jsontext.AppendQuote(p.dst, name)
 		p.dst = append(p.dst, ':')
 		if next < len(path) && name == path[next] && p.dec.PeekKind() == '{' {
@@ -111,7 +111,7 @@ func (p *singlePass) object(at, insert string) error {
 		return err
 	})
 	if !found {
-		if some {
+		if hasFields {
 			insert += ","
 		}
 		p.dst = slices.Insert(p.dst, begin, []byte(insert)...)

@@ -9,29 +9,29 @@ import (
 )
 
 // KindOf reads kind and apiVersion of an object, and reports whether it has such fields. Duplicate, malformed or
-// oversized fields yield no kind, since decoders differ in which one counts.
+// oversized fields yield no kind, because decoders differ in which one counts.
 func KindOf(o Object) (kind metav1.TypeMeta, ok bool) {
 	var s scan.Scanner
 	for f := range s.Fields(o.Text, 0) {
-		var into *string
+		var target *string
 		switch {
 		case f.Is("kind"):
-			into = &kind.Kind
+			target = &kind.Kind
 		case f.Is("apiVersion"):
-			into = &kind.APIVersion
+			target = &kind.APIVersion
 		default:
 			continue
 		}
 		name, err := Kind(o.Text[f.At:f.End])
-		if *into != "" || err != nil {
+		if *target != "" || err != nil {
 			return metav1.TypeMeta{}, true
 		}
-		*into, ok = name, true
+		*target, ok = name, true
 	}
 	return kind, ok
 }
 
-// AppendHead appends the fields kind and apiVersion of a list to dst, each with a comma behind it.
+// AppendHead appends the fields kind and apiVersion of the list to dst, each followed by a comma.
 func (s *Source) AppendHead(dst []byte) []byte {
 	for _, f := range []struct{ key, value string }{{"kind", s.Kind}, {"apiVersion", s.APIVersion}} {
 		value, _ := json.Marshal(f.value) // a string always marshals

@@ -14,7 +14,7 @@ func TestKindOfBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if kind, said := KindOf(o); !said || kind != (metav1.TypeMeta{}) {
+		if kind, hasKind := KindOf(o); !hasKind || kind != (metav1.TypeMeta{}) {
 			t.Errorf("%s: %.60v", field, kind)
 		}
 	}

@@ -7,13 +7,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// Object is an object, or a row, and where among its fields its metadata is.
+// Object is the text of an object or a row, with the position of its metadata.
 type Object struct {
 	Text  []byte
 	Found scan.Found
 }
 
-// ObjectOf returns the object that text is, in UTF-8. An error is for text that is no JSON.
+// ObjectOf parses the text of an object and repairs invalid UTF-8. It returns an error if text is no JSON.
 func ObjectOf(text []byte) (Object, error) {
 	s := scan.Scanner{Field: "metadata"}
 	text = scan.Repair(text)
@@ -23,10 +23,10 @@ func ObjectOf(text []byte) (Object, error) {
 	return Object{text, s.Found}, nil
 }
 
-// Clone returns a copy.
+// Clone returns a copy that shares no memory with o.
 func (o Object) Clone() Object { return Object{bytes.Clone(o.Text), o.Found} }
 
-// Metadata is the object's metadata, nil without any.
+// Metadata returns the text of the object's metadata, or nil.
 func (o Object) Metadata() []byte {
 	if o.Found.Times == 0 {
 		return nil
@@ -34,7 +34,7 @@ func (o Object) Metadata() []byte {
 	return o.Text[o.Found.At:o.Found.End]
 }
 
-// With returns a copy of an object with the fields of head, an object that has some, before its own.
+// With returns a copy of the object with the fields of head before its own. head is an object with at least one field.
 func (o Object) With(head []byte) Object {
 	own := scan.Space(o.Text, 0) + 1
 	text := slices.Concat(head[:len(head)-1], []byte(","), o.Text[own:])

@@ -1,10 +1,10 @@
-// Package merge makes one list of several, as their bytes come in.
+// Package merge unites the lists of several clusters while they arrive. Read Source, Annotator and Layout first.
 //
 // Invariants:
-//   - Of each list one object at a time is held, as text: nothing is decoded into types, nothing but what is said here is changed, and
-//     memory does not grow with the list.
-//   - What is passed on is well-formed JSON, whatever came in.
-//   - A list that does not come to its end is an error, never a shorter list.
+//   - A Source buffers one object at a time, as text. Memory does not grow with the list.
+//   - Objects are not decoded into types. Only the documented replacements change their text.
+//   - The output is well-formed JSON, whatever the input is.
+//   - A list that breaks off is an error, never a shorter list.
 package merge
 
 import (
@@ -18,31 +18,33 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// MaxObject bounds one object of a list, and what precedes the objects, in bytes. (etcd takes 1.5 MB.)
+// MaxObject limits one object of a list, and the fields before the objects, in bytes. etcd's own limit is 1.5 MB.
 const MaxObject = 16 << 20
 
-// ErrTooLarge is for a list with something in it that is over MaxObject.
+// ErrTooLarge is the error for a list with an object over MaxObject.
 var ErrTooLarge = fmt.Errorf("an object is over %d MiB", MaxObject>>20)
 
-// Metadata is a list's.
+// Metadata is the metadata of a list.
 type Metadata struct {
 	ResourceVersion    string `json:"resourceVersion,omitempty"`
 	Continue           string `json:"continue,omitempty"`
 	RemainingItemCount *int64 `json:"remainingItemCount,omitempty"`
 }
 
-// MaxContinue bounds a list's continue token, in bytes of JSON, since the client carries it in URLs. (kube-apiserver's own are under 1 KiB.)
+// MaxContinue limits a list's continue token, in bytes of JSON, because clients send it in URLs. kube-apiserver's own
+// are under 1 KiB.
 const MaxContinue = 8 << 10
 
-func (m *Metadata) bounded() error {
+// checkSize returns an error if the continue token is over MaxContinue.
+func (m *Metadata) checkSize() error {
 	if data, err := json.Marshal(m.Continue); err != nil || len(data) > MaxContinue {
 		return errors.Join(err, fmt.Errorf("its continue token is over %d KiB", MaxContinue>>10))
 	}
 	return nil
 }
 
-// maxKind bounds what names a kind, in bytes of JSON, since it is kept for as long as a watch is. (The longest that Kubernetes takes is 63, and an
-// apiVersion 317.)
+// maxKind limits kind and apiVersion, in bytes of JSON, because a watch stores them. Kubernetes allows 63 bytes for a
+// kind and 317 for an apiVersion.
 const maxKind = 512
 
 // IsTable reports whether an object of that kind is a Table. A custom resource may be called Table, too.
@@ -60,12 +62,12 @@ func Kind(v []byte) (string, error) {
 	return kind, err
 }
 
-// Source is one list, being read. It is not safe for concurrent use.
+// Source reads one list. It is not safe for concurrent use.
 type Source struct {
-	Cluster          string // whose list it is
-	Kind, APIVersion string // "" as long as they have not come
+	Cluster          string // the cluster that sends the list
+	Kind, APIVersion string // "" until they are read
 	Columns          []Column
-	Read             int // objects so far
+	Read             int // the number of objects read
 
 	in       *scan.Reader
 	metadata *Metadata
@@ -73,32 +75,33 @@ type Source struct {
 	hasItems bool
 }
 
-// Open reads a list up to its objects. kube-apiserver sends the list's metadata before them for its own kinds, and after them for those
-// of CustomResourceDefinitions.
+// Open reads a list up to its objects. kube-apiserver sends the list's metadata before them for its own kinds, and
+// after them for those of CustomResourceDefinitions.
 func Open(cluster string, r io.Reader) (*Source, error) {
 	s := &Source{Cluster: cluster, in: scan.NewReader(r, MaxObject)}
 	s.in.Scanner.Field = "metadata"
-	s.in.Take('{')
+	s.in.Expect('{')
 	return s, s.fields(false)
 }
 
 // IsTable reports whether the list is a Table.
 func (s *Source) IsTable() bool { return IsTable(s.Kind, s.APIVersion) || s.Columns != nil }
 
-// Metadata is the list's metadata; nil as long as it has not come.
+// Metadata returns the list's metadata, or nil until it is read.
 func (s *Source) Metadata() *Metadata { return s.metadata }
 
 // Whole reports whether the list was read to its end, so that Read counts all of its objects.
 func (s *Source) Whole() bool { return s.metadata != nil && !s.inItems }
 
-// Next returns the list's next object, or row, which is valid until the next call; io.EOF after the whole list was read.
+// Next returns the list's next object or row, which is valid until the next call. It returns io.EOF after the whole
+// list.
 func (s *Source) Next() (Object, error) {
 	if !s.inItems {
 		return Object{}, io.EOF
 	}
 	s.in.Limit(MaxObject)
 	if s.in.Peek() == ']' {
-		s.in.Take(']')
+		s.in.Expect(']')
 		s.inItems = false
 		if err := s.fields(true); err != nil {
 			return Object{}, err
@@ -109,9 +112,9 @@ func (s *Source) Next() (Object, error) {
 		return Object{}, io.EOF
 	}
 	if s.Read > 0 {
-		s.in.Take(',')
+		s.in.Expect(',')
 	}
-	v := s.in.Beginning('{')
+	v := s.in.ExpectValue('{')
 	if s.in.Err() != nil {
 		return Object{}, s.broken(s.in.Err())
 	}
@@ -119,7 +122,7 @@ func (s *Source) Next() (Object, error) {
 	return Object{v, s.in.Scanner.Found}, nil
 }
 
-// Drain reads the rest, and counts it in Read.
+// Drain reads the rest of the list and adds its objects to Read.
 func (s *Source) Drain() error {
 	for {
 		if _, err := s.Next(); errors.Is(err, io.EOF) {
@@ -130,27 +133,27 @@ func (s *Source) Drain() error {
 	}
 }
 
-// fields reads the list's own fields, up to its objects or its end; some says that others came before.
-func (s *Source) fields(some bool) error {
-	for ; ; some = true {
+// fields reads the list's own fields, up to its objects or its end. hasBefore reports whether a field precedes them.
+func (s *Source) fields(hasBefore bool) error {
+	for ; ; hasBefore = true {
 		if s.in.Peek() == '}' {
-			s.in.Take('}')
+			s.in.Expect('}')
 			return s.end()
 		}
-		if some {
-			s.in.Take(',')
+		if hasBefore {
+			s.in.Expect(',')
 		}
-		key := s.in.Name()
+		key := s.in.FieldName()
 		if first := s.in.Peek(); key == "items" || key == "rows" {
 			switch {
 			case s.in.Err() != nil:
 			case key == "rows" && s.Columns == nil:
 				return s.broken(errors.New("a table's rows came before its columns"))
 			case first == '[':
-				s.in.Take('[')
+				s.in.Expect('[')
 				s.inItems, s.hasItems = true, true
 				return nil
-			case first != 'n': // null: none
+			case first != 'n': // null is an empty list
 				return s.broken(errors.New("its items are no array"))
 			}
 			s.hasItems = true
@@ -171,7 +174,7 @@ func (s *Source) fields(some bool) error {
 			if n, err := strconv.ParseInt(string(scan.Lookup(v, "remainingItemCount")), 10, 64); err == nil {
 				s.metadata.RemainingItemCount = &n
 			}
-			err = s.metadata.bounded()
+			err = s.metadata.checkSize()
 		case "columnDefinitions":
 			s.Columns, err = Columns(v)
 		}
@@ -185,7 +188,7 @@ func (s *Source) fields(some bool) error {
 func (s *Source) end() error {
 	if s.in.Peek(); s.in.Err() == nil {
 		return s.broken(errors.New("something follows it"))
-	} else if s.in.Err() != io.EOF { //nolint:errorlint // a reader's own, which ends it, is that one
+	} else if s.in.Err() != io.EOF { //nolint:errorlint // scan.Reader returns io.EOF itself
 		return s.broken(s.in.Err())
 	}
 	if s.metadata == nil || !s.hasItems && !s.IsTable() && !strings.HasSuffix(s.Kind, "List") {
@@ -194,9 +197,10 @@ func (s *Source) end() error {
 	return nil
 }
 
+// broken returns the error for a list that cannot be read. It never wraps io.EOF, which means a complete list.
 func (s *Source) broken(err error) error {
 	switch {
-	case errors.Is(err, io.EOF): // which would say that the list is whole
+	case errors.Is(err, io.EOF):
 		err = io.ErrUnexpectedEOF
 	case errors.Is(err, scan.ErrTooLarge):
 		err = ErrTooLarge

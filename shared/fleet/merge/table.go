@@ -20,10 +20,10 @@ type Column struct {
 	Text         jsontext.Value // its whole definition
 }
 
-// Bounds of columns. A CustomResourceDefinition may have more, so the rest is left out and nothing fails.
+// The limits of columns. A CustomResourceDefinition may have more, so that the rest is omitted without an error.
 const (
-	maxOwnColumns = 64      // of one table
-	maxColumns    = 256     // of a table made of several
+	maxOwnColumns = 64      // of one cluster's table
+	maxColumns    = 256     // after uniting tables
 	maxDefinition = 4 << 10 // bytes of a column's definition
 	maxColumnText = 512     // bytes of a name, type or format in a longer definition
 )
@@ -68,18 +68,20 @@ func shortDefinition(text []byte) []byte {
 	return out
 }
 
-// clusterColumn is the definition of the column that says where a row came from.
-const clusterColumn = `{"name":"Cluster","type":"string","format":"","description":"The cluster that the object is in.","priority":0}`
+// clusterColumn is the definition of the column with the cluster of a row.
+const clusterColumn = `{"name":"Cluster","type":"string","format":"",` +
+	`"description":"The cluster that the object is in.","priority":0}`
 
-// Layout is the columns of one table made of several: every column that one of them has, each once, and the cluster's after the name.
+// Layout is the columns of a table that unites several. It has every column of each table once, and the cluster's
+// column after the name.
 type Layout struct {
 	Columns []Column
-	name    int // where the name stands, among Columns; -1 where none is called so
-	cluster int // where the cluster's stands
+	name    int // the index of the name's column; -1 without one
+	cluster int // the index of the cluster's column
 }
 
-// NewLayout unites the columns of tables, of which the first decide. A column that the first has not stands after the one that precedes it in its
-// own, and never before all: there the name is.
+// NewLayout unites the columns of tables in the order of the first table. A column that the first lacks follows the
+// column that precedes it in its own table. It never becomes the first column, which is the name.
 func NewLayout(tables ...[]Column) *Layout {
 	l := &Layout{}
 	for _, table := range tables {
@@ -90,7 +92,7 @@ func NewLayout(tables ...[]Column) *Layout {
 				continue
 			}
 			if len(l.Columns) == maxColumns {
-				continue // clusters that name others and others
+				continue // the clusters may all have different columns
 			}
 			l.Columns = slices.Insert(l.Columns, at, c)
 			at++
@@ -105,10 +107,11 @@ func NewLayout(tables ...[]Column) *Layout {
 	return l
 }
 
-// With is the layout with the columns that a further table has beside these; l itself if there are none. (Also where there is no place for more.)
+// With returns the layout extended by the columns of another table. It returns l itself if there are no new ones, or if
+// the layout is full.
 func (l *Layout) With(table []Column) *Layout {
-	have := slices.Delete(slices.Clone(l.Columns), l.cluster, l.cluster+1)
-	if more := NewLayout(have, table); len(more.Columns) > len(l.Columns) {
+	own := slices.Delete(slices.Clone(l.Columns), l.cluster, l.cluster+1)
+	if more := NewLayout(own, table); len(more.Columns) > len(l.Columns) {
 		return more
 	}
 	return l
@@ -118,7 +121,7 @@ func (l *Layout) index(name string) int {
 	return slices.IndexFunc(l.Columns, func(c Column) bool { return c.Name == name })
 }
 
-// Definitions is the value of columnDefinitions.
+// Definitions returns the value of columnDefinitions.
 func (l *Layout) Definitions() []byte {
 	out := []byte{'['}
 	for i, c := range l.Columns {
@@ -130,21 +133,22 @@ func (l *Layout) Definitions() []byte {
 	return append(out, ']')
 }
 
-// Objects writes the objects of rows.
+// Objects rewrites the objects and the names of rows.
 type Objects interface {
+	// Append appends an object to dst.
 	Append(dst []byte, object Object) ([]byte, error)
-	// Name gives what stands in the name's cell.
+	// Name returns the text of the name's cell.
 	Name(own string) string
 }
 
 // Rows lays out the rows of one table. It is not safe for concurrent use.
 type Rows struct {
 	objects Objects
-	from    []int  // for each column of the layout that of the table, or one of those below
-	cluster []byte // the cell
+	from    []int  // for each column of the layout the table's column, or one of the constants below
+	cluster []byte // the cell with the cluster
 	name    int
 	scanner scan.Scanner
-	cells   [][]byte // of a row
+	cells   [][]byte // the current row's
 }
 
 const (
@@ -166,17 +170,17 @@ func (l *Layout) For(cluster string, table []Column, objects Objects) *Rows {
 	return r
 }
 
-// named is a cell with a name.
-func (r *Rows) named(cell []byte) []byte {
+// nameCell returns the cell of a name, with the name that the client sees.
+func (r *Rows) nameCell(cell []byte) []byte {
 	var own string
 	if err := json.Unmarshal(cell, &own); err != nil || own == "" {
 		return cell
 	}
-	said := r.objects.Name(own)
-	if said == own {
+	name := r.objects.Name(own)
+	if name == own {
 		return cell
 	}
-	out, _ := json.Marshal(said) // a string always marshals
+	out, _ := json.Marshal(name) // a string always marshals
 	return out
 }
 
@@ -210,7 +214,7 @@ func (r *Rows) Append(dst []byte, row Object) ([]byte, error) {
 		case from < 0 || from >= len(r.cells):
 			dst = append(dst, "null"...)
 		case i == r.name:
-			dst = append(dst, r.named(r.cells[from])...)
+			dst = append(dst, r.nameCell(r.cells[from])...)
 		default:
 			dst = append(dst, r.cells[from]...)
 		}

@@ -14,12 +14,13 @@ type Answer struct {
 	cluster    string
 	qualified  bool
 	references *References
-	claims     bool // names of claims in pods are name@cluster where the answer calls the claims so
+	claims     bool // see QualifyClaims
 	annotator  *merge.Annotator
 	scanner    scan.Scanner
-	more       []func(object map[string]any) // what else is rewritten
-	// Turn, if not nil, is asked before so many bytes are decoded whole, and returns what is called once what they became is not held any more.
-	Turn func(bytes int) (end func(), err error)
+	rewrites   []func(object map[string]any) // run before the annotator
+	// AcquireDecodeSlot, if not nil, is called before that many bytes are decoded whole. Answer calls release when it no
+	// longer references the decoded value.
+	AcquireDecodeSlot func(bytes int) (release func(), err error)
 }
 
 // NewAnswer returns an Answer for objects of a cluster with these References. If qualified, the names of objects and of
@@ -30,26 +31,28 @@ func NewAnswer(references *References, cluster string, qualified bool) *Answer {
 	return a
 }
 
-// SelectHere has the selectors by which kubectl finds the pods of an object say that they are to be in this cluster.
-func (a *Answer) SelectHere() {
-	a.more = append(a.more, func(o map[string]any) {
+// AddClusterToSelectors adds this cluster to the selectors by which kubectl finds the pods of an object. kubectl
+// describe then lists pods of this cluster only.
+func (a *Answer) AddClusterToSelectors() {
+	a.rewrites = append(a.rewrites, func(o map[string]any) {
 		if labels := podLabels(o); labels != nil {
 			labels[ClusterLabel] = a.cluster
 		}
 	})
 }
 
-// NamespaceHere has the namespace of an object be namespace@cluster, as a client asked for it, or is to ask for what is in it.
-func (a *Answer) NamespaceHere() {
+// QualifyNamespaces writes the namespace of an object as namespace@cluster. A client that read the object by such a
+// namespace, or that lists the namespace next, then stays in this cluster.
+func (a *Answer) QualifyNamespaces() {
 	a.annotator.InNamespace = func(own string) string { return own + "@" + a.cluster }
 }
 
-// ClaimsHere makes pods name their PersistentVolumeClaims as the answer names the claims themselves.
-func (a *Answer) ClaimsHere() { a.claims = true }
+// QualifyClaims writes the PersistentVolumeClaims of a pod in the form that Name returns for the claims.
+func (a *Answer) QualifyClaims() { a.claims = true }
 
-// replaceReferences calls replace for each reference in an object that is written in another form than the cluster's.
+// replaceReferences calls replace for each reference in an object whose form differs from the cluster's own.
 func (a *Answer) replaceReferences(object []byte, replace merge.Replace) error {
-	if !a.claims && !mayRead(object) {
+	if !a.claims && !mayBeQualified(object) {
 		return nil
 	}
 	return a.references.answers.in(&a.scanner, object, 0, func(r *Reference, at scan.Field) error {
@@ -62,17 +65,18 @@ func (a *Answer) replaceReferences(object []byte, replace merge.Replace) error {
 	})
 }
 
-// unambiguous returns the form in which a reference is read back as own. Without a cluster behind it, a name that ends
-// with @ and a cluster would lose that.
+// unambiguous returns the form of own that a request resolves to own. A name that itself ends with @ and a cluster gets
+// this cluster appended.
 func (a *Answer) unambiguous(own string) string {
-	if reads(own) {
+	if isQualified(own) {
 		return own + "@" + a.cluster
 	}
 	return own
 }
 
-// mayRead reports whether a string in JSON text may read as name@cluster. Most objects have none, and are not scanned.
-func mayRead(text []byte) bool {
+// mayBeQualified reports whether JSON text may contain a string of the form name@cluster. Most objects have none, so
+// that they are not scanned.
+func mayBeQualified(text []byte) bool {
 	if bytes.Contains(text, []byte(`\u0040`)) { // another form of @
 		return true
 	}
@@ -89,10 +93,11 @@ func mayRead(text []byte) bool {
 	}
 }
 
-// SetVersion has version give what is written in place of an object's own resourceVersion.
+// SetVersion sets the function that returns the resourceVersion to write in place of an object's own.
 func (a *Answer) SetVersion(version func(own string) string) { a.annotator.Version = version }
 
-// Name is what the answer calls an object of that name: name@cluster too where the name alone reads as another's in a cluster.
+// Name returns the name that the client sees. It is name@cluster if the Answer is qualified or own has that form
+// itself.
 func (a *Answer) Name(own string) string {
 	if a.qualified {
 		return own + "@" + a.cluster
@@ -100,27 +105,27 @@ func (a *Answer) Name(own string) string {
 	return a.unambiguous(own)
 }
 
-// Append appends an object, with where it came from, to dst.
+// Append appends an object to dst, with an annotation that names its cluster.
 func (a *Answer) Append(dst []byte, object merge.Object) ([]byte, error) {
-	if len(a.more) > 0 {
+	if len(a.rewrites) > 0 {
 		var err error
-		if object, err = a.rewritten(object); err != nil {
+		if object, err = a.applyRewrites(object); err != nil {
 			return dst, err
 		}
 	}
 	return a.annotator.Append(dst, object)
 }
 
-// Namespace is that of the object before.
+// Namespace returns the namespace of the object that was appended last.
 func (a *Answer) Namespace() string { return a.annotator.Namespace() }
 
-// rewritten returns an object with what else is rewritten.
-func (a *Answer) rewritten(object merge.Object) (merge.Object, error) {
-	end, err := a.turn(len(object.Text))
+// applyRewrites decodes an object and returns it after all rewrites.
+func (a *Answer) applyRewrites(object merge.Object) (merge.Object, error) {
+	release, err := a.acquireSlot(len(object.Text))
 	if err != nil {
 		return merge.Object{}, err
 	}
-	defer end()
+	defer release()
 	value, err := decodeBounded(object.Text)
 	if err != nil {
 		return merge.Object{}, err
@@ -129,7 +134,7 @@ func (a *Answer) rewritten(object merge.Object) (merge.Object, error) {
 	if !ok {
 		return merge.Object{}, errUnreadable
 	}
-	for _, rewrite := range a.more {
+	for _, rewrite := range a.rewrites {
 		rewrite(o)
 	}
 	out, err := encode(o)
@@ -139,25 +144,25 @@ func (a *Answer) rewritten(object merge.Object) (merge.Object, error) {
 	return merge.ObjectOf(out)
 }
 
-// maxValues bounds an object that is decoded whole, of which each value may take some hundred bytes then. (What fits in the
-// 1.5 MB that etcd takes has fewer, unless nearly all of it are numbers.)
+// maxValues limits the values of an object that is decoded whole. A decoded value may need some hundred bytes. An
+// object within etcd's limit of 1.5 MB has fewer values, unless nearly all of them are numbers.
 const maxValues = 200_000
 
-// decodeBounded is decode of what a cluster sends.
+// decodeBounded decodes data with no more than maxValues values.
 func decodeBounded(data []byte) (any, error) {
-	if err := scan.Bounded(data, maxValues); err != nil {
+	if err := scan.CheckValueCount(data, maxValues); err != nil {
 		return nil, err
 	}
 	return decode(data)
 }
 
-// podLabels returns the labels by which an object chooses pods, if it is of a kind that does; else nil.
+// podLabels returns the labels by which an object selects pods. It returns nil for kinds that select none.
 func podLabels(o map[string]any) map[string]any {
 	spec, _ := o["spec"].(map[string]any)
 	selector, _ := spec["selector"].(map[string]any)
 	switch o["kind"] {
 	case "Service", "ReplicationController":
-		if len(selector) > 0 { // else it chooses none
+		if len(selector) > 0 { // an empty selector matches no pods
 			return selector
 		}
 	case "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job":
@@ -174,20 +179,20 @@ func podLabels(o map[string]any) map[string]any {
 	return nil
 }
 
-func (a *Answer) turn(bytes int) (end func(), err error) {
-	if a.Turn == nil {
+func (a *Answer) acquireSlot(bytes int) (release func(), err error) {
+	if a.AcquireDecodeSlot == nil {
 		return func() {}, nil
 	}
-	return a.Turn(bytes)
+	return a.AcquireDecodeSlot(bytes)
 }
 
-// Status rewrites the names in a Status.
+// Status qualifies the object's name in a Status. It returns a Status that cannot be decoded unchanged.
 func (a *Answer) Status(status []byte) []byte {
-	end, err := a.turn(len(status))
+	release, err := a.acquireSlot(len(status))
 	if err != nil {
 		return status
 	}
-	defer end()
+	defer release()
 	value, err := decodeBounded(status)
 	o, _ := value.(map[string]any)
 	details, _ := o["details"].(map[string]any)

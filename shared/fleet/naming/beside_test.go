@@ -8,8 +8,8 @@ import (
 
 const accessReviews = "authorization.k8s.io/selfsubjectaccessreviews"
 
-// bodiesBeside are bodies with the clusters that they name.
-var bodiesBeside = map[string]struct{ resource, in, want string }{
+// bodiesWithReferences are bodies with the clusters that their references name.
+var bodiesWithReferences = map[string]struct{ resource, in, want string }{
 	"owners": {
 		"configmaps",
 		`{"metadata":{"ownerReferences":[{"name":"a"},{"name":"b@other"},7,{"name":"c@member2"}]}}`, "member2",
@@ -57,22 +57,23 @@ var bodiesBeside = map[string]struct{ resource, in, want string }{
 	"no body":                {"events", ``, ""},
 }
 
-// TestBeside would fail if a new object with the name of another went to another cluster than that one is in.
-func TestBeside(t *testing.T) {
-	for name, tt := range bodiesBeside {
+// TestReferencedClusters would fail if a new object were created in another cluster than the object that it names.
+func TestReferencedClusters(t *testing.T) {
+	for name, tt := range bodiesWithReferences {
 		t.Run(name, func(t *testing.T) {
 			b, err := Parse(resource(tt.resource), "application/json", []byte(tt.in))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Join(b.Beside(known), " "); got != tt.want {
-				t.Errorf("%s is beside %q, want %q", tt.in, got, tt.want)
+			if got := strings.Join(b.ReferencedClusters(known), " "); got != tt.want {
+				t.Errorf("%s names clusters %q, want %q", tt.in, got, tt.want)
 			}
 		})
 	}
 }
 
-func TestApart(t *testing.T) {
+// TestReferenceToOtherCluster would fail if an update could name an owner in a cluster other than the object's.
+func TestReferenceToOtherCluster(t *testing.T) {
 	const inPatch = `[{"op":"%s","path":"/metadata%s","value":%s}]`
 	for want, bodies := range map[string][]string{
 		"": {
@@ -93,19 +94,19 @@ func TestApart(t *testing.T) {
 		},
 	} {
 		for _, in := range bodies {
-			apart(t, in, want)
+			checkOtherCluster(t, in, want)
 		}
 	}
 }
 
-// apart checks the cluster other than member1 that a body names.
-func apart(t *testing.T, in, want string) {
+// checkOtherCluster checks the cluster other than member1 that a body names.
+func checkOtherCluster(t *testing.T, in, want string) {
 	t.Helper()
 	b, err := Parse(anyKind, "application/json", []byte(in))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, got := b.Apart("member1", known); got != want {
-		t.Errorf("%s has an owner in %q, want %q", in, got, want)
+	if _, _, got := b.ReferenceToOtherCluster("member1", known); got != want {
+		t.Errorf("%s names cluster %q, want %q", in, got, want)
 	}
 }

@@ -17,20 +17,21 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// Body is a request's body that can be rewritten. It holds the bytes that came and the little that is asked of them, not what they are decoded: that
-// may be a hundred times as much, and a call may wait for a minute.
+// Body is a request's body that can be rewritten for a member. It stores the received bytes and the few fields that its
+// methods return. The decoded value may be a hundred times as large, and a request may wait for a minute. It is safe
+// for concurrent use.
 type Body struct {
 	contentType             string
 	original                []byte
-	asItIs                  bool // nothing is rewritten for any member
-	exact                   bool // see Exact
+	isUnchanged             bool // nothing is rewritten for any member
+	hasPrecondition         bool // see HasPrecondition
 	name, placement, source string
 	references              *References
 	collected               []reference
 	duplicates              []error
 }
 
-// Readable reports whether bodies of a content type can be rewritten: those in JSON and YAML, and objects in protobuf.
+// Readable reports whether bodies of a content type can be rewritten. These are JSON, YAML and objects in protobuf.
 func Readable(contentType string) bool {
 	media, _, err := mime.ParseMediaType(contentType)
 	return contentType == "" || err == nil && (isJSON(media) || isYAML(media) || media == protobufMedia)
@@ -44,8 +45,8 @@ func isYAML(media string) bool {
 	return media == "application/yaml" || strings.HasSuffix(media, "+yaml")
 }
 
-// Parse reads a body for a resource with these References. The body may be empty. The error is a scan.ErrTooMany where
-// the decoded body would exceed its limit of memory. Parse uses some tens of MiB at most, and keeps none of them.
+// Parse reads a body for a resource with these References. The body may be empty. The error wraps scan.ErrTooMany if
+// the decoded body would exceed its memory limit. Parse needs some tens of MiB at most and releases them.
 func Parse(references *References, contentType string, data []byte) (*Body, error) {
 	b := &Body{contentType: contentType, original: data, references: references}
 	c, err := read(contentType, data)
@@ -53,14 +54,14 @@ func Parse(references *References, contentType string, data []byte) (*Body, erro
 		return nil, err
 	}
 	b.readMetadata(c.value)
-	b.exact = isExact(c, references == Deletion)
-	in := inward{references: references}
+	b.hasPrecondition = hasPrecondition(c, references == Deletion)
+	in := requestRewriter{references: references}
 	err = c.rewrite(&in)
 	if errors.Is(err, scan.ErrTooMany) {
 		return nil, err
 	}
-	b.asItIs, b.collected = err == nil && !in.changed, in.collected
-	if !b.asItIs {
+	b.isUnchanged, b.collected = err == nil && !in.changed, in.collected
+	if !b.isUnchanged {
 		b.duplicates = c.duplicates(data)
 	}
 	return b, nil
@@ -69,11 +70,11 @@ func Parse(references *References, contentType string, data []byte) (*Body, erro
 // content is a decoded body.
 type content struct {
 	value  any       // map[string]any, or []any of a JSON patch; nil without a body
-	binary *protobuf // of which value has the fields that are rewritten; else nil
-	yaml   bool      // the member reads it as YAML
+	binary *protobuf // nil for other content types; value then has the fields that are rewritten
+	yaml   bool      // the member reads the body as YAML
 }
 
-// duplicates returns errors for the names that an object in the body has twice, as kube-apiserver words them.
+// duplicates returns an error for each field that an object in the body has twice. The texts are kube-apiserver's.
 func (c *content) duplicates(body []byte) []error {
 	switch {
 	case c.value == nil, c.binary != nil:
@@ -106,7 +107,7 @@ func read(contentType string, data []byte) (c content, err error) {
 		return c, err
 	}
 	if c.yaml = isYAML(media); c.yaml {
-		if data, err = jsonOf(data); err != nil {
+		if data, err = yamlToJSON(data); err != nil {
 			return c, fmt.Errorf("the body is in YAML, and cannot be read: %w", err)
 		}
 	}
@@ -120,11 +121,12 @@ func read(contentType string, data []byte) (c content, err error) {
 	return c, errUnreadable
 }
 
-// errTooMany is for what would be too much if it were decoded.
-var errTooMany = fmt.Errorf("%w, over %d, which is more than nearly any object has that a cluster stores", scan.ErrTooMany, maxValues)
+// errTooMany is the error for text with more than maxValues values.
+var errTooMany = fmt.Errorf("%w, over %d, which is more than nearly any object has that a cluster stores",
+	scan.ErrTooMany, maxValues)
 
-// rewrite applies in to the content. It goes on after a version that cannot be replaced, to collect all references.
-func (c *content) rewrite(in *inward) (err error) {
+// rewrite rewrites the content. It continues after a version that cannot be replaced, to collect all references.
+func (c *content) rewrite(in *requestRewriter) (err error) {
 	switch v := c.value.(type) {
 	case map[string]any:
 		if err = in.object(v); err == nil && c.binary != nil {
@@ -136,7 +138,7 @@ func (c *content) rewrite(in *inward) (err error) {
 	return cmp.Or(err, in.err)
 }
 
-// readMetadata reads what an object's body, or patch, has of its name and of a cluster.
+// readMetadata sets the name, placement and source of b from the body of an object or a patch.
 func (b *Body) readMetadata(value any) {
 	object, _ := value.(map[string]any)
 	metadata, _ := object["metadata"].(map[string]any)
@@ -149,12 +151,12 @@ func (b *Body) readMetadata(value any) {
 	}
 }
 
-// Metadata returns what an object's body, or patch, says of its name and of a cluster: name, the placement annotation and the source
-// annotation, each "" where it is not there.
+// Metadata returns the name, the placement annotation and the source annotation in the body. An absent field is "".
 func (b *Body) Metadata() (name, placement, source string) { return b.name, b.placement, b.source }
 
-// Beside returns the clusters, each once, that the references in the body name. They lead into the object's own cluster.
-func (b *Body) Beside(known func(cluster string) bool) (clusters []string) {
+// ReferencedClusters returns the clusters that the references in the body name, each once. A reference names an object
+// in the referring object's own cluster.
+func (b *Body) ReferencedClusters(known func(cluster string) bool) (clusters []string) {
 	for _, r := range b.collected {
 		if _, cluster, ok := Split(r.name, known); ok && !slices.Contains(clusters, cluster) {
 			clusters = append(clusters, cluster)
@@ -163,19 +165,19 @@ func (b *Body) Beside(known func(cluster string) bool) (clusters []string) {
 	return clusters
 }
 
-// Duplicates returns an error for each name that an object in the body has twice; none where the body is rewritten for
-// no member.
+// Duplicates returns an error for each field that an object in the body has twice. It returns none for a body that is
+// not rewritten, because members find these themselves.
 func (b *Body) Duplicates() []error { return b.duplicates }
 
-// Bytes returns the body as it came. It is not to be changed.
+// Bytes returns the received body. Callers must not change it.
 func (b *Body) Bytes() []byte { return b.original }
 
-// Len is how many bytes came.
+// Len returns the number of bytes received.
 func (b *Body) Len() int { return len(b.original) }
 
-// Apart returns the first reference in the body to another cluster than that of the object. It returns the path of the
-// field, the name in it, and that cluster, or three times "".
-func (b *Body) Apart(cluster string, known func(cluster string) bool) (path, name, other string) {
+// ReferenceToOtherCluster returns the first reference to a cluster other than the given one. It returns the path of the
+// field, the name in it, and that cluster. All three are "" if there is none.
+func (b *Body) ReferenceToOtherCluster(cluster string, known func(cluster string) bool) (path, name, other string) {
 	for _, r := range b.collected {
 		if _, c, ok := Split(r.name, known); ok && c != cluster {
 			return r.path, r.name, c
@@ -184,26 +186,26 @@ func (b *Body) Apart(cluster string, known func(cluster string) bool) (path, nam
 	return "", "", ""
 }
 
-// Work is how many bytes ForMember decodes, 0 where it returns what came.
-func (b *Body) Work() int {
-	if b.asItIs {
+// DecodeSize returns the number of bytes that ForMember decodes. It is 0 if ForMember returns the received bytes.
+func (b *Body) DecodeSize() int {
+	if b.isUnchanged {
 		return 0
 	}
 	return len(b.original)
 }
 
-// ForMember returns the body as the member of that name and id wants it: names without @cluster, versions of its own, without the
-// source annotation. Each member's is made of what came, and for several at once; where nothing is rewritten for any it is
-// what came, and is not decoded again.
+// ForMember returns the body for the member with that name and id. Names have no @cluster, versions are the member's
+// own, and the source annotation is absent. It decodes the received bytes for each call, so that callers may run
+// concurrently. If no member needs a rewrite, it returns the received bytes without decoding them.
 func (b *Body) ForMember(cluster string, id uint64) ([]byte, error) {
-	if b.asItIs {
+	if b.isUnchanged {
 		return b.original, nil
 	}
 	c, err := read(b.contentType, b.original)
 	if err != nil {
 		return nil, err
 	}
-	in := inward{references: b.references, suffix: "@" + cluster, cluster: cluster, id: id}
+	in := requestRewriter{references: b.references, suffix: "@" + cluster, cluster: cluster, id: id}
 	switch err := c.rewrite(&in); {
 	case err != nil:
 		return nil, err

@@ -12,10 +12,11 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// TestAnswerBounded holds: what a cluster sends is counted before it is decoded, and objects as large as any are rewritten.
+// TestAnswerBounded would fail if a cluster could exhaust the gateway's memory with one object. It would also fail if
+// the largest objects of etcd were refused.
 func TestAnswerBounded(t *testing.T) {
 	a := NewAnswer(anyKind, "c", true)
-	a.SelectHere()
+	a.AddClusterToSelectors()
 	rewrite := func(text string) (out []byte, bytes uint64, err error) {
 		o, err := merge.ObjectOf([]byte(text))
 		if err != nil {
@@ -34,7 +35,8 @@ func TestAnswerBounded(t *testing.T) {
 		fmt.Fprintf(&large, `,"key-%d":{"value":"some text","more":[true,%d]}`, i, i)
 	}
 	large.WriteString(`}}`)
-	if out, _, err := rewrite(large.String()); err != nil || !strings.Contains(string(out), `"clusterpass.io/cluster":"c"`) {
+	if out, _, err := rewrite(large.String()); err != nil ||
+		!strings.Contains(string(out), `"clusterpass.io/cluster":"c"`) {
 		t.Errorf("%v", err)
 	}
 	status := []byte(`{"kind":"Status","details":{"name":"a","x":[` + strings.Repeat(`{"":0},`, 300_000) + `0]}}`)
@@ -42,34 +44,34 @@ func TestAnswerBounded(t *testing.T) {
 		t.Errorf("%.100s", out)
 	}
 	a = NewAnswer(anyKind, "c", true)
-	a.ClaimsHere()
+	a.QualifyClaims()
 	if out, bytes, err := rewrite(bomb); err != nil || !strings.Contains(string(out), `"name":"a@c"`) || bytes > 8<<20 {
-		t.Errorf("a list breaks off with %v, %d bytes", err, bytes)
+		t.Errorf("%v, %d bytes", err, bytes)
 	}
 }
 
-// TestAnswerInTurn holds: an object is decoded when its turn has come, which ends with that, and not at all where none comes.
-func TestAnswerInTurn(t *testing.T) {
+// TestAnswerAcquiresDecodeSlot would fail if many objects were decoded at once, or if a slot were never released.
+func TestAnswerAcquiresDecodeSlot(t *testing.T) {
 	o, err := merge.ObjectOf([]byte(`{"kind":"Service","metadata":{"name":"a"},"spec":{"selector":{"a":"b"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := NewAnswer(anyKind, "c", true)
-	var turns []int
-	none := errors.New("no turn")
-	a.Turn = func(bytes int) (func(), error) {
-		turns = append(turns, bytes)
-		return func() { turns = append(turns, -bytes) }, err
+	var slots []int
+	errNoSlot := errors.New("no slot")
+	a.AcquireDecodeSlot = func(bytes int) (func(), error) {
+		slots = append(slots, bytes)
+		return func() { slots = append(slots, -bytes) }, err
 	}
 	for range 2 {
-		_, _ = a.Append(nil, o) // nothing more is rewritten
-		a.SelectHere()
+		_, _ = a.Append(nil, o) // the first call decodes nothing
+		a.AddClusterToSelectors()
 	}
-	if n := len(o.Text); !slices.Equal(turns, []int{n, -n}) {
-		t.Errorf("%v", turns)
+	if n := len(o.Text); !slices.Equal(slots, []int{n, -n}) {
+		t.Errorf("%v", slots)
 	}
-	err = none
-	if _, got := a.Append(nil, o); !errors.Is(got, none) {
+	err = errNoSlot
+	if _, got := a.Append(nil, o); !errors.Is(got, errNoSlot) {
 		t.Errorf("%v", got)
 	}
 }

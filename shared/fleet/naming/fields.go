@@ -9,21 +9,21 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// setElementOrder begins the name of the field by which a strategic merge patch orders a list. It has the merge keys of
-// the list's elements, which may be names.
+// setElementOrder is the prefix of the field by which a strategic merge patch orders a list. The field contains the
+// merge keys of the elements, which may be names.
 const setElementOrder = "$setElementOrder/"
 
-// field is a node of the tree that the paths of References make.
+// field is a node in the tree of the paths of References.
 type field struct {
 	name     string
-	list     bool       // its value is a list of what the node describes
-	values   bool       // its value is a map, and ref is of the values
-	distinct bool       // of equal elements of the list, one remains
-	ref      *Reference // nil for what only leads to references
+	list     bool       // its value is a list, and the node describes the elements
+	values   bool       // its value is a map, and ref applies to the values
+	distinct bool       // equal elements of the list are reduced to one
+	ref      *Reference // nil for nodes that only lead to references
 	fields   []*field
 }
 
-// replacer returns what replaces a text at a Reference. It returns own where nothing does.
+// replacer returns the text that replaces own at a Reference.
 type replacer func(r *Reference, own string) string
 
 // add adds the path of a Reference below f.
@@ -75,7 +75,7 @@ func (f *field) rewrite(value any, by replacer) any {
 	return list
 }
 
-// distinct returns a list with the first of equal elements.
+// distinct removes the elements that equal an earlier one.
 func distinct(list []any) []any {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(list, func(one any) bool {
@@ -89,7 +89,7 @@ func distinct(list []any) []any {
 	})
 }
 
-// element is rewrite for an element of a list, and for what is no list.
+// element rewrites the references in an element of a list, or in a value that is no list.
 func (f *field) element(value any, by replacer) any {
 	switch v := value.(type) {
 	case string:
@@ -120,8 +120,8 @@ func (f *field) element(value any, by replacer) any {
 	return value
 }
 
-// at replaces the references in a value that stands at a JSON pointer, of which tokens are left, below f. A reference
-// that depends on a field beside it stays if the pointer leads to it alone.
+// at replaces the references in a value at a JSON pointer. tokens are the rest of the pointer, relative to f. A
+// reference that depends on the kind beside it stays if the pointer leads to the reference alone.
 func (f *field) at(tokens []string, value any, by replacer) any {
 	if len(tokens) == 0 {
 		return f.rewrite(value, by)
@@ -144,10 +144,10 @@ func (f *field) at(tokens []string, value any, by replacer) any {
 	return inner.at(tokens[1:], value, by)
 }
 
-// jsonReplace replaces the text of a Reference at a place in JSON text.
+// jsonReplace replaces the text of a Reference at a position in JSON text.
 type jsonReplace func(r *Reference, at scan.Field) error
 
-// in calls replace for each reference in the JSON text of an object that begins at text[at]. The text stays.
+// in calls replace for each reference in the JSON object that begins at text[at]. It does not change text.
 func (f *field) in(s *scan.Scanner, text []byte, at int, replace jsonReplace) error {
 	kind := f.kindBeside(s, text, at)
 	for found := range s.Fields(text, at) {
@@ -169,7 +169,7 @@ func (f *field) in(s *scan.Scanner, text []byte, at int, replace jsonReplace) er
 	return nil
 }
 
-// inValue is in for the value of f, which may be a list.
+// inValue calls replace for each reference in the value of f, which may be a list.
 func (f *field) inValue(s *scan.Scanner, text []byte, found scan.Field, replace jsonReplace) error {
 	if !f.list {
 		return f.inElement(s, text, found, replace)
@@ -196,7 +196,7 @@ func (f *field) kindBeside(s *scan.Scanner, text []byte, at int) (kind string) {
 	}
 	for found := range s.Fields(text, at) {
 		if found.Is("kind") {
-			_ = json.Unmarshal(text[found.At:found.End], &kind) // a kind is a text
+			_ = json.Unmarshal(text[found.At:found.End], &kind) // a kind that is no string stays empty
 		}
 	}
 	return kind

@@ -9,20 +9,20 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// appliedPlacement returns the placement of the manifest that kubectl apply stores in an annotation, "" if there is
-// none. A patch of kubectl apply has that annotation, also where it does not change the placement.
+// appliedPlacement returns the placement in the manifest that kubectl apply stores in an annotation. It is empty if
+// there is none. A patch of kubectl apply contains that annotation even if it does not change the placement.
 func appliedPlacement(annotations map[string]any) string {
 	text, _ := annotations[merge.LastApplied].(string)
 	return scan.Text(scan.Lookup([]byte(text), "metadata", "annotations", PlacementAnnotation))
 }
 
-// Exact reports whether the body, of a patch or DeleteOptions, requires a uid or a resourceVersion of the object. Its
+// HasPrecondition reports whether a patch or DeleteOptions requires a uid or a resourceVersion of the object. Its
 // sender has read the object.
-func (b *Body) Exact() bool { return b.exact }
+func (b *Body) HasPrecondition() bool { return b.hasPrecondition }
 
-// isExact reports whether content has a condition that the member checks: DeleteOptions in preconditions, and other
-// bodies in metadata.
-func isExact(c content, deletion bool) bool {
+// hasPrecondition reports whether content has a condition that the member checks: DeleteOptions in preconditions, and
+// other bodies in metadata.
+func hasPrecondition(c content, deletion bool) bool {
 	if c.binary != nil && deletion {
 		var options metav1.DeleteOptions
 		if options.Unmarshal(c.binary.unknown.Raw) != nil || options.Preconditions == nil {

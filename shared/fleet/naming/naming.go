@@ -1,7 +1,11 @@
-// Package naming is how one of several objects of one name is addressed: name@cluster. It writes bodies for the member, with its own
-// names and versions, and answers for the client, with the names that it used.
+// Package naming addresses an object in one cluster of the fleet as name@cluster. Read Body, Answer and Reference
+// first.
 //
-// Numbers and all that is not said here stay as they are; a body without anything to change stays byte for byte.
+//   - Body rewrites a request's body for a member, with the member's own names and resourceVersions.
+//   - Answer rewrites a member's object for the client, with the names that the client uses.
+//   - Reference lists the fields that name other objects. No other field is rewritten.
+//
+// Numbers keep their text. A body that needs no rewrite stays byte for byte.
 package naming
 
 import (
@@ -14,13 +18,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-// PlacementAnnotation says in which cluster an object is to be made.
+// PlacementAnnotation names the cluster in which to create an object.
 const PlacementAnnotation = "clusterpass.io/cluster"
 
-// ClusterLabel is what a label selector compares to name clusters. No object has it.
+// ClusterLabel is the key by which a label selector selects clusters. No object has this label.
 const ClusterLabel = PlacementAnnotation
 
-// Split parts name@cluster. Names of some kinds may hold an @ of their own: known says what is a cluster.
+// Split separates name@cluster at the last @. Names of some kinds contain an @ themselves, so that ok is false unless
+// known reports a cluster of that name.
 func Split(name string, known func(cluster string) bool) (base, cluster string, ok bool) {
 	i := strings.LastIndexByte(name, '@')
 	if i <= 0 || !known(name[i+1:]) {
@@ -29,16 +34,17 @@ func Split(name string, known func(cluster string) bool) (base, cluster string, 
 	return name[:i], name[i+1:], true
 }
 
-// reads reports whether an object's own name reads as name@cluster, were there a cluster of that name, which there may be tomorrow.
-func reads(own string) bool {
+// isQualified reports whether an object's own name has the form name@cluster. It accepts every valid cluster name,
+// because a cluster of that name may be registered later.
+func isQualified(own string) bool {
 	_, _, ok := Split(own, func(cluster string) bool { return route.ValidClusterName(cluster) == nil })
 	return ok
 }
 
-// errUnreadable is for what is no object, or patch of one.
+// errUnreadable is the error for a body that is neither an object nor a patch.
 var errUnreadable = fmt.Errorf("the body is neither an object nor a patch of one")
 
-// decode returns the one value that data is, with numbers as they are written.
+// decode decodes one JSON value. Numbers become json.Number, which keeps their text.
 func decode(data []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()

@@ -2,12 +2,10 @@ package naming
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
-	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,8 +37,11 @@ var composite = cursor.Version{7: "100", 8: "200"}.String()
 
 func TestSplit(t *testing.T) {
 	for in, want := range map[string][2]string{
-		"web": {"web", ""}, "web@member1": {"web", "member1"}, "web@other": {"web@other", ""}, "a@b@member2": {"a@b", "member2"},
-		"@member1": {"@member1", ""}, "web@": {"web@", ""},
+		"web":         {"web", ""},
+		"web@member1": {"web", "member1"},
+		"web@other":   {"web@other", ""},
+		"a@b@member2": {"a@b", "member2"},
+		"@member1":    {"@member1", ""}, "web@": {"web@", ""},
 	} {
 		base, cluster, ok := Split(in, known)
 		if base != want[0] || cluster != want[1] || ok != (cluster != "") {
@@ -58,16 +59,21 @@ func TestSelector(t *testing.T) {
 		"metadata.name=web@other":   {"metadata.name=web@other", ""},
 		"spec.nodeName=web@member1": {"spec.nodeName=web", "member1"},
 		"status.phase=web@other":    {"status.phase=web@other", ""},
-		"involvedObject.uid=n@member1,involvedObject.namespace=x@member1": {"involvedObject.namespace=x,involvedObject.uid=n", "member1"},
-		"involvedObject.name=web@member2,involvedObject.namespace!=x":     {"involvedObject.name=web,involvedObject.namespace!=x", "member2"},
+		"involvedObject.uid=n@member1,involvedObject.namespace=x@member1": {
+			"involvedObject.namespace=x,involvedObject.uid=n", "member1",
+		},
+		"involvedObject.name=web@member2,involvedObject.namespace!=x": {
+			"involvedObject.name=web,involvedObject.namespace!=x", "member2",
+		},
 	} {
-		got, cluster, err := Selector(selectable(in), in, known)
+		got, cluster, err := RewriteFieldSelector(selectable(in), in, known)
 		if err != nil || got != want[0] || cluster != want[1] {
 			t.Errorf("%s is %q in %q, %v", in, got, cluster, err)
 		}
 	}
-	for _, in := range []string{"metadata.name=a@member1,involvedObject.name=b@member2", "status.phase=web@member1", "metadata.name!=web@member1", "@"} {
-		if got, cluster, err := Selector(selectable(in), in, known); err == nil {
+	for _, in := range []string{"metadata.name=a@member1,involvedObject.name=b@member2", "status.phase=web@member1",
+		"metadata.name!=web@member1", "@"} {
+		if got, cluster, err := RewriteFieldSelector(selectable(in), in, known); err == nil {
 			t.Errorf("%s is %q in %q", in, got, cluster)
 		}
 	}
@@ -88,11 +94,11 @@ func TestSelectorOfOtherKinds(t *testing.T) {
 		"spec.owner=web@member1": "spec.owner=web@member1 ", "spec.name!=web@member1": "spec.name!=web@member1 ",
 		"metadata.name=web@member1": "metadata.name=web member1",
 	} {
-		if got, cluster, err := Selector(widgets, in, known); err != nil || got+" "+cluster != want {
+		if got, cluster, err := RewriteFieldSelector(widgets, in, known); err != nil || got+" "+cluster != want {
 			t.Errorf("%s is %q in %q, %v", in, got, cluster, err)
 		}
 	}
-	if got, cluster, err := Selector(widgets, "metadata.name!=web@member1", known); err == nil {
+	if got, cluster, err := RewriteFieldSelector(widgets, "metadata.name!=web@member1", known); err == nil {
 		t.Errorf("%q in %q", got, cluster)
 	}
 }
@@ -100,7 +106,7 @@ func TestSelectorOfOtherKinds(t *testing.T) {
 func TestLabels(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                                      " []",
-		"a=b, c in (d)":                         "a=b, c in (d) []", // as it was
+		"a=b, c in (d)":                         "a=b, c in (d) []", // unchanged
 		"a=b,clusterpass.io/cluster=m":          "a=b [m]",
 		"clusterpass.io/cluster==m":             " [m]",
 		"!x,clusterpass.io/cluster in (n,m)":    "!x [m n]",
@@ -121,112 +127,14 @@ func TestLabels(t *testing.T) {
 		"a in (x@m, @m)":                        "",
 		"clusterpass.io/cluster=a,clusterpass.io/cluster=a": "",
 	} {
-		got, clusters, err := Labels(in)
+		got, clusters, err := RewriteLabelSelector(in)
 		if (err != nil) != (want == "") || err == nil && fmt.Sprint(got, " ", clusters) != want {
 			t.Errorf("%q is %q, %q, %v; want %s", in, got, clusters, err, want)
 		}
 	}
 }
 
-// resources are those of the bodies of TestForMember, where they have references.
-var resources = map[string]string{
-	"an eviction": "pods/eviction", "a binding": "pods/binding",
-	"an event": "events", "an event's patch": "events", "a patch of an Event": "events.k8s.io/events",
-	"a question":             "authorization.k8s.io/selfsubjectaccessreviews",
-	"what may be done":       "authorization.k8s.io/selfsubjectrulesreviews",
-	"an autoscaler":          "autoscaling/horizontalpodautoscalers",
-	"an autoscaler's patch":  "autoscaling/horizontalpodautoscalers",
-	"others by a JSON patch": "autoscaling/horizontalpodautoscalers",
-	"a role's binding":       "rbac.authorization.k8s.io/rolebindings",
-}
-
-func TestForMember(t *testing.T) {
-	for name, tt := range map[string]struct{ contentType, in, want string }{
-		"nothing to change": {"application/json", `{ "metadata": {"name":"web","resourceVersion":"5"}, "n": 1e3 }`, `{ "metadata": {"name":"web","resourceVersion":"5"}, "n": 1e3 }`},
-		"empty":             {"application/json", ``, ``},
-		"a name":            {"application/json", `{"metadata":{"name":"web@member1"},"n":12345678901234567890,"f":1.0}`, `{"f":1.0,"metadata":{"name":"web"},"n":12345678901234567890}`},
-		"a namespace":       {"application/json", `{"metadata":{"name":"web","namespace":"shop@member1"}}`, `{"metadata":{"name":"web","namespace":"shop"}}`},
-		"another's name":    {"application/json", `{"metadata":{"name":"web@member2"}}`, `{"metadata":{"name":"web@member2"}}`},
-		"a version":         {"application/merge-patch+json", `{"metadata":{"resourceVersion":"` + composite + `"}}`, `{"metadata":{"resourceVersion":"100"}}`},
-		"where it came from": {"application/json", `{"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"member1","a":"<&>"}}}`,
-			`{"metadata":{"annotations":{"a":"<&>"}}}`},
-		"last applied": {"application/json", `{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"name\":\"web@member1\"}}\n"}}}`,
-			`{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"name\":\"web\"}}\n"}}}`},
-		"owners": {"application/merge-patch+json", `{"metadata":{"ownerReferences":[{"name":"web@member1","uid":"1"},{"uid":"2"}]}}`, `{"metadata":{"ownerReferences":[{"name":"web","uid":"1"},{"uid":"2"}]}}`},
-		"owners by a JSON patch": {"application/json-patch+json", `[{"op":"add","path":"/metadata/ownerReferences","value":[{"name":"a@member1"}]},{"op":"add","path":"/metadata/ownerReferences/-","value":{"name":"b@member1"}},
-			{"op":"test","path":"/metadata/ownerReferences/0/name","value":"c@member1"}]`,
-			`[{"op":"add","path":"/metadata/ownerReferences","value":[{"name":"a"}]},{"op":"add","path":"/metadata/ownerReferences/-","value":{"name":"b"}},{"op":"test","path":"/metadata/ownerReferences/0/name","value":"c"}]`},
-		"an eviction": {"application/json", `{"kind":"Eviction","metadata":{"name":"web@member1"},"deleteOptions":{"preconditions":{"resourceVersion":"` + composite + `"}}}`,
-			`{"deleteOptions":{"preconditions":{"resourceVersion":"100"}},"kind":"Eviction","metadata":{"name":"web"}}`},
-		"a binding": {"application/json", `{"kind":"Binding","metadata":{"name":"web@member1"},"target":{"kind":"Node","name":"node@member1"}}`,
-			`{"kind":"Binding","metadata":{"name":"web"},"target":{"kind":"Node","name":"node"}}`},
-		"an event": {"application/json", `{"kind":"Event","metadata":{"name":"e"},"involvedObject":{"kind":"Pod","name":"web@member1","namespace":"x"},"related":{"name":"n@member1"}}`,
-			`{"involvedObject":{"kind":"Pod","name":"web","namespace":"x"},"kind":"Event","metadata":{"name":"e"},"related":{"name":"n"}}`},
-		"an event's patch": {"application/merge-patch+json", `{"involvedObject":{"name":"web@member1"}}`, `{"involvedObject":{"name":"web"}}`},
-		"a question": {"application/json", `{"kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"name":"web@member1","namespace":"shop@member1","verb":"get@member1"}}}`,
-			`{"kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"name":"web","namespace":"shop","verb":"get@member1"}}}`},
-		"what may be done": {"application/json", `{"kind":"SelfSubjectRulesReview","spec":{"namespace":"shop@member1"}}`, `{"kind":"SelfSubjectRulesReview","spec":{"namespace":"shop"}}`},
-		"an autoscaler": {"application/json", `{"kind":"HorizontalPodAutoscaler","metadata":{"name":"web@member1"},"spec":{"maxReplicas":2,"scaleTargetRef":{"kind":"Deployment","name":"web@member1"}}}`,
-			`{"kind":"HorizontalPodAutoscaler","metadata":{"name":"web"},"spec":{"maxReplicas":2,"scaleTargetRef":{"kind":"Deployment","name":"web"}}}`},
-		"an autoscaler's patch": {"application/merge-patch+json", `{"spec":{"scaleTargetRef":{"name":"web@member1"}}}`, `{"spec":{"scaleTargetRef":{"name":"web"}}}`},
-		"a role's binding": {"application/json", `{"kind":"RoleBinding","metadata":{"name":"web"},"roleRef":{"kind":"Role","name":"see@member1"}}`,
-			`{"kind":"RoleBinding","metadata":{"name":"web"},"roleRef":{"kind":"Role","name":"see"}}`},
-		"YAML":           {"application/apply-patch+yaml", "metadata:\n  name: web@member1\n", `{"metadata":{"name":"web"}}`},
-		"unchanged YAML": {"application/apply-patch+yaml", "metadata:\n  name: web\n", "metadata:\n  name: web\n"},
-		"others by a JSON patch": {"application/json-patch+json", `[{"op":"replace","path":"/spec/scaleTargetRef/name","value":"web@member1"},{"op":"add","path":"/spec","value":{"scaleTargetRef":{"name":"web@member1"},"x":1e3}},
-			{"op":"add","path":"/involvedObject","value":{"name":"web@member1"}},{"op":"test","path":"/spec/scaleTargetRef/name","value":"r@member1"},{"op":"add","path":"/spec/x/name","value":"web@member1"}]`,
-			`[{"op":"replace","path":"/spec/scaleTargetRef/name","value":"web"},{"op":"add","path":"/spec","value":{"scaleTargetRef":{"name":"web"},"x":1e3}},{"op":"add","path":"/involvedObject","value":{"name":"web@member1"}},{"op":"test","path":"/spec/scaleTargetRef/name","value":"r"},{"op":"add","path":"/spec/x/name","value":"web@member1"}]`},
-		"a patch of an Event": {"application/merge-patch+json", `{"regarding":{"name":"web@member1"}}`, `{"regarding":{"name":"web"}}`},
-		"a JSON patch": {"application/json-patch+json", `[{"op":"test","path":"/metadata/resourceVersion","value":"` + composite + `"},{"op":"remove","path":"/metadata/annotations/resource.karmada.io~1cached-from-cluster"},
-			{"op":"test","path":"/metadata/name","value":"web@member1"},{"op":"add","path":"/metadata","value":{"name":"web@member1"}},{"op":"add","path":"/spec/x","value":1}]`,
-			`[{"op":"test","path":"/metadata/resourceVersion","value":"100"},{"op":"test","path":"/metadata/name","value":"web"},{"op":"add","path":"/metadata","value":{"name":"web"}},{"op":"add","path":"/spec/x","value":1}]`},
-	} {
-		b, err := Parse(resource(cmp.Or(resources[name], "configmaps")), tt.contentType, []byte(tt.in))
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		got, err := b.ForMember("member1", 7)
-		if err != nil || string(got) != tt.want {
-			t.Errorf("%s\n got %s, %v\nwant %s", name, got, err, tt.want)
-		}
-	}
-	for _, in := range []string{`{"metadata":{"resourceVersion":"` + cursor.Version{9: "1"}.String() + `"}}`, `{"metadata":{"resourceVersion":"` + composite + `1"}}`} {
-		b, err := Parse(anyKind, "application/json", []byte(in))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := b.ForMember("member1", 7); err == nil {
-			t.Errorf("%s becomes %s", in, got)
-		}
-	}
-	for _, in := range []string{`"x"`, `1`, `{`, `{} {}`} {
-		if _, err := Parse(anyKind, "application/json", []byte(in)); err == nil {
-			t.Errorf("%s is taken for an object", in)
-		}
-	}
-}
-
-// TestForMembers holds: what goes to several members at once is to each as if it were alone.
-func TestForMembers(t *testing.T) {
-	b, err := Parse(Deletion, "application/json", []byte(`{"preconditions":{"resourceVersion":"`+composite+`"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all sync.WaitGroup
-	for id, own := range map[uint64]string{7: "100", 8: "200"} {
-		for range 50 {
-			all.Go(func() {
-				if got, err := b.ForMember("c", id); err != nil || string(got) != `{"preconditions":{"resourceVersion":"`+own+`"}}` {
-					t.Errorf("member %d gets %s, %v", id, got, err)
-				}
-			})
-		}
-	}
-	all.Wait()
-}
-
-// TestProtobuf holds: of a body in protobuf nothing but what is rewritten changes.
+// TestProtobuf would fail if a protobuf body lost data besides the rewritten fields.
 func TestProtobuf(t *testing.T) {
 	write := func(kind string, raw []byte) []byte {
 		t.Helper()
@@ -239,7 +147,8 @@ func TestProtobuf(t *testing.T) {
 	}
 	pod := func(name, version string, annotations map[string]string, owners ...metav1.OwnerReference) []byte {
 		t.Helper()
-		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners, ResourceVersion: version, Annotations: annotations, Labels: map[string]string{"a": "b"}},
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners, ResourceVersion: version,
+			Annotations: annotations, Labels: map[string]string{"a": "b"}},
 			Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 		raw, err := p.Marshal()
 		if err != nil {
@@ -250,16 +159,24 @@ func TestProtobuf(t *testing.T) {
 	deletion := func(version string) []byte {
 		t.Helper()
 		seconds := int64(3)
-		raw, err := (&metav1.DeleteOptions{GracePeriodSeconds: &seconds, Preconditions: &metav1.Preconditions{ResourceVersion: &version}}).Marshal()
+		raw, err := (&metav1.DeleteOptions{GracePeriodSeconds: &seconds,
+			Preconditions: &metav1.Preconditions{ResourceVersion: &version}}).Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return write("DeleteOptions", raw)
 	}
 	for name, tt := range map[string]struct{ in, want []byte }{
-		"a pod":               {pod("web@member1", composite, map[string]string{"resource.karmada.io/cached-from-cluster": "member1", "x": "y"}), pod("web", "100", map[string]string{"x": "y"})},
-		"nothing to change":   {pod("web", "5", nil), pod("web", "5", nil)},
-		"owners":              {pod("web", "5", nil, metav1.OwnerReference{Name: "a", UID: "1"}, metav1.OwnerReference{Name: "b@member1", UID: "2"}), pod("web", "5", nil, metav1.OwnerReference{Name: "a", UID: "1"}, metav1.OwnerReference{Name: "b", UID: "2"})},
+		"a pod": {
+			pod("web@member1", composite, map[string]string{"resource.karmada.io/cached-from-cluster": "member1", "x": "y"}),
+			pod("web", "100", map[string]string{"x": "y"}),
+		},
+		"nothing to change": {pod("web", "5", nil), pod("web", "5", nil)},
+		"owners": {
+			pod("web", "5", nil, metav1.OwnerReference{Name: "a", UID: "1"},
+				metav1.OwnerReference{Name: "b@member1", UID: "2"}),
+			pod("web", "5", nil, metav1.OwnerReference{Name: "a", UID: "1"}, metav1.OwnerReference{Name: "b", UID: "2"}),
+		},
 		"a deletion":          {deletion(composite), deletion("100")},
 		"a deletion with own": {deletion("5"), deletion("5")},
 	} {
@@ -278,13 +195,14 @@ func TestProtobuf(t *testing.T) {
 	}
 	for _, in := range []string{"k8s", "k8s\x00\x01", "{}", string(write("Pod", []byte{8, 1}))} {
 		if _, err := Parse(resource("pods"), protobufMedia, []byte(in)); err == nil {
-			t.Errorf("%q is taken for an object", in)
+			t.Errorf("%q is read as an object", in)
 		}
 	}
 }
 
 func TestMetadata(t *testing.T) {
-	b, err := Parse(anyKind, "", []byte(`{"metadata":{"name":"web","annotations":{"clusterpass.io/cluster":"member1","resource.karmada.io/cached-from-cluster":"member2"}}}`))
+	b, err := Parse(anyKind, "", []byte(`{"metadata":{"name":"web","annotations":`+
+		`{"clusterpass.io/cluster":"member1","resource.karmada.io/cached-from-cluster":"member2"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,8 +212,9 @@ func TestMetadata(t *testing.T) {
 }
 
 func TestAnswer(t *testing.T) {
-	in := `{"kind":"Pod","metadata":{"name":"web","ownerReferences":[{"kind":"DaemonSet","name":"set","uid":"1"}],"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"name\":\"web\"}}\n"}}}`
-	got, err := NewAnswer(anyKind, "member1", true).Append(nil, of(t, in))
+	in := `{"kind":"Pod","metadata":{"name":"web","ownerReferences":[{"kind":"DaemonSet","name":"set","uid":"1"}],` +
+		`"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"name\":\"web\"}}\n"}}}`
+	got, err := NewAnswer(anyKind, "member1", true).Append(nil, parseObject(t, in))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,11 +225,13 @@ func TestAnswer(t *testing.T) {
 			OwnerReferences []metav1.OwnerReference
 		}
 	}
-	if err := json.Unmarshal(got, &o); err != nil || o.Metadata.OwnerReferences[0].Name != "set@member1" || o.Metadata.Name != "web@member1" || o.Metadata.Annotations["resource.karmada.io/cached-from-cluster"] != "member1" ||
+	if err := json.Unmarshal(got, &o); err != nil || o.Metadata.OwnerReferences[0].Name != "set@member1" ||
+		o.Metadata.Name != "web@member1" ||
+		o.Metadata.Annotations["resource.karmada.io/cached-from-cluster"] != "member1" ||
 		!strings.Contains(o.Metadata.Annotations[merge.LastApplied], `"web@member1"`) {
 		t.Errorf("%s, %v", got, err)
 	}
-	// What was answered so is written as it was.
+	// A client that writes the object back sends the member's own object.
 	b, err := Parse(anyKind, "application/json", got)
 	if err != nil {
 		t.Fatal(err)
@@ -324,24 +245,30 @@ func TestAnswer(t *testing.T) {
 	if err := json.Unmarshal(back, &after); err != nil || !reflect.DeepEqual(before, after) {
 		t.Errorf("%s, want %s", back, in)
 	}
-	if got := string(NewAnswer(anyKind, "member1", true).Status([]byte(`{"message":"pods \"web\" not found","details":{"name":"web"}}`))); got != `{"details":{"name":"web@member1"},"message":"pods \"web@member1\" not found"}`+"\n" {
+	if got := string(NewAnswer(anyKind, "member1", true).Status([]byte(`{"message":"pods \"web\" not found",` +
+		`"details":{"name":"web"}}`))); got != `{"details":{"name":"web@member1"},`+
+		`"message":"pods \"web@member1\" not found"}`+"\n" {
 		t.Error(got)
 	}
 }
 
-// TestNamesWithAt holds: an object whose own name reads as name@cluster has, by itself too, a name in answers that leads to it, and back.
+// TestNamesWithAt would fail if an object whose own name has the form name@cluster could not be read and written back.
 func TestNamesWithAt(t *testing.T) {
 	a := NewAnswer(anyKind, "member1", false)
 	for own, want := range map[string]string{
 		"web": "web", "web@example.com": "web@example.com", "a@Example": "a@Example", "a@": "a@", "@a": "@a", "": "",
-		"web@member2": "web@member2@member1", "web@member1": "web@member1@member1", "web@nobody": "web@nobody@member1", "a@b@c": "a@b@c@member1",
+		"web@member2": "web@member2@member1",
+		"web@member1": "web@member1@member1",
+		"web@unknown": "web@unknown@member1",
+		"a@b@c":       "a@b@c@member1",
 	} {
 		if got := a.Name(own); got != want {
-			t.Errorf("%s is called %s, want %s", own, got, want)
+			t.Errorf("%s is named %s, want %s", own, got, want)
 		}
 	}
-	const in = `{"metadata":{"name":"web@member1","ownerReferences":[{"name":"set@member1"}],"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"name\":\"web@member1\"}}\n"}}}`
-	out, err := a.Append(nil, of(t, in))
+	const in = `{"metadata":{"name":"web@member1","ownerReferences":[{"name":"set@member1"}],"annotations":` +
+		`{"kubectl.kubernetes.io/last-applied-configuration":"{\"metadata\":{\"name\":\"web@member1\"}}\n"}}}`
+	out, err := a.Append(nil, parseObject(t, in))
 	if err != nil || strings.Count(string(out), "@member1@member1") != 3 {
 		t.Fatalf("%s, %v", out, err)
 	}
@@ -355,78 +282,93 @@ func TestNamesWithAt(t *testing.T) {
 	if err != nil || json.Unmarshal(back, &after) != nil || !reflect.DeepEqual(before, after) {
 		t.Errorf("%s, %v, want %s", back, err, in)
 	}
-	if got := string(a.Status([]byte(`{"message":"\"a@b\"","details":{"name":"a@b"}}`))); got != `{"details":{"name":"a@b@member1"},"message":"\"a@b@member1\""}`+"\n" {
+	if got := string(a.Status([]byte(
+		`{"message":"\"a@b\"","details":{"name":"a@b"}}`))); got != `{"details":{"name":"a@b@member1"},`+
+		`"message":"\"a@b@member1\""}`+"\n" {
 		t.Error(got)
 	}
 }
 
-// TestSelectHere holds: of what chooses pods, and of nothing else, the selector names the cluster.
-func TestSelectHere(t *testing.T) {
+// TestAddClusterToSelectors would fail if kubectl describe listed pods of other clusters.
+func TestAddClusterToSelectors(t *testing.T) {
 	for in, want := range map[string]string{
-		`{"kind":"Deployment","spec":{"selector":{"matchLabels":{"a":"b"}}}}`:   `{"kind":"Deployment","spec":{"selector":{"matchLabels":{"a":"b","clusterpass.io/cluster":"member1"}}}}`,
-		`{"kind":"Job","spec":{"selector":{"matchExpressions":[]}}}`:            `{"kind":"Job","spec":{"selector":{"matchExpressions":[],"matchLabels":{"clusterpass.io/cluster":"member1"}}}}`,
-		`{"kind":"Service","spec":{"selector":{"a":"b"}}}`:                      `{"kind":"Service","spec":{"selector":{"a":"b","clusterpass.io/cluster":"member1"}}}`,
-		`{"kind":"Service","spec":{"selector":{}}}`:                             `{"kind":"Service","spec":{"selector":{}}}`,
-		`{"kind":"Service","spec":{}}`:                                          `{"kind":"Service","spec":{}}`,
-		`{"kind":"Job","spec":{}}`:                                              `{"kind":"Job","spec":{}}`,
-		`{"kind":"PodDisruptionBudget","spec":{"selector":{"matchLabels":{}}}}`: `{"kind":"PodDisruptionBudget","spec":{"selector":{"matchLabels":{}}}}`,
-		`{"kind":["Service"],"spec":[{"selector":{"a":"b"}}]}`:                  `{"kind":["Service"],"spec":[{"selector":{"a":"b"}}]}`,
+		`{"kind":"Deployment","spec":{"selector":{"matchLabels":{"a":"b"}}}}`: `{"kind":"Deployment","spec":` +
+			`{"selector":{"matchLabels":{"a":"b","clusterpass.io/cluster":"member1"}}}}`,
+		`{"kind":"Job","spec":{"selector":{"matchExpressions":[]}}}`: `{"kind":"Job","spec":{"selector":` +
+			`{"matchExpressions":[],"matchLabels":{"clusterpass.io/cluster":"member1"}}}}`,
+		`{"kind":"Service","spec":{"selector":{"a":"b"}}}`: `{"kind":"Service","spec":{"selector":` +
+			`{"a":"b","clusterpass.io/cluster":"member1"}}}`,
+		`{"kind":"Service","spec":{"selector":{}}}`: `{"kind":"Service","spec":{"selector":{}}}`,
+		`{"kind":"Service","spec":{}}`:              `{"kind":"Service","spec":{}}`,
+		`{"kind":"Job","spec":{}}`:                  `{"kind":"Job","spec":{}}`,
+		`{"kind":"PodDisruptionBudget","spec":{"selector":{"matchLabels":{}}}}`: `{"kind":"PodDisruptionBudget","spec":` +
+			`{"selector":{"matchLabels":{}}}}`,
+		`{"kind":["Service"],"spec":[{"selector":{"a":"b"}}]}`: `{"kind":["Service"],"spec":` +
+			`[{"selector":{"a":"b"}}]}`,
 	} {
 		a := NewAnswer(anyKind, "member1", false)
-		a.SelectHere()
-		got, err := a.Append(nil, of(t, in))
-		if want = `{"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"member1"}},` + want[1:]; err != nil || string(got) != want {
+		a.AddClusterToSelectors()
+		got, err := a.Append(nil, parseObject(t, in))
+		if want = `{"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"member1"}},` +
+			want[1:]; err != nil || string(got) != want {
 			t.Errorf("%s\n got %s, %v\nwant %s", in, got, err, want)
 		}
 	}
 }
 
-// TestHere holds: what kubectl describe goes on with leads to the cluster, and what is not of the form it should be stays.
-func TestHere(t *testing.T) {
+// TestQualifyNamespacesAndClaims would fail if kubectl describe read claims or namespaces of other clusters.
+func TestQualifyNamespacesAndClaims(t *testing.T) {
 	const source = `"annotations":{"resource.karmada.io/cached-from-cluster":"m"}`
 	for in, want := range map[string]string{
 		`{"kind":"Node","metadata":{"name":"n"}}`: `{"kind":"Node","metadata":{` + source + `,"name":"n@m"}}`,
-		`{"metadata":{"name":"p","namespace":"x"},"spec":{"volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"c"}},{"emptyDir":{},"name":"e"},null]}}`: `{"metadata":{` + source + `,"name":"p@m","namespace":"x@m"},"spec":{"volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"c@m"}},{"emptyDir":{},"name":"e"},null]}}`,
-		`{"metadata":{"namespace":7},"spec":{"volumes":{"persistentVolumeClaim":"c"}}}`:                                                                         ``,
-		`{"metadata":{"namespace":""},"spec":[]}`: `{"metadata":{` + source + `,"namespace":""},"spec":[]}`,
+		`{"metadata":{"name":"p","namespace":"x"},"spec":{"volumes":[` +
+			`{"name":"v","persistentVolumeClaim":{"claimName":"c"}},{"emptyDir":{},"name":"e"},null]}}`: `{"metadata":{` +
+			source + `,"name":"p@m","namespace":"x@m"},"spec":{"volumes":[` +
+			`{"name":"v","persistentVolumeClaim":{"claimName":"c@m"}},{"emptyDir":{},"name":"e"},null]}}`,
+		`{"metadata":{"namespace":7},"spec":{"volumes":{"persistentVolumeClaim":"c"}}}`: ``,
+		`{"metadata":{"namespace":""},"spec":[]}`: `{"metadata":{` +
+			source + `,"namespace":""},"spec":[]}`,
 	} {
 		a := NewAnswer(resource("pods"), "m", true)
-		a.NamespaceHere()
-		a.ClaimsHere()
-		if got, err := a.Append(nil, of(t, in)); (err != nil) != (want == "") || err == nil && string(got) != want {
+		a.QualifyNamespaces()
+		a.QualifyClaims()
+		if got, err := a.Append(nil, parseObject(t, in)); (err != nil) != (want == "") || err == nil && string(got) != want {
 			t.Errorf("%s\n got %s, %v\nwant %s", in, got, err, want)
 		}
 	}
 }
 
-// FuzzBody holds: what goes to a member has no trace of the fleet, and a second rewriting finds nothing.
+// FuzzBody would fail if a member received a source annotation or the name of its cluster.
 func FuzzBody(f *testing.F) {
-	f.Add("application/json", `{"metadata":{"name":"web@member1","resourceVersion":"`+composite+`","annotations":{"resource.karmada.io/cached-from-cluster":"x"}}}`)
+	f.Add("application/json",
+		`{"metadata":{"name":"web@member1","resourceVersion":"`+composite+
+			`","annotations":{"resource.karmada.io/cached-from-cluster":"x"}}}`)
 	f.Add("application/json-patch+json", `[{"op":"replace","path":"/metadata/name","value":"a@member1"}]`)
 	f.Add("application/apply-patch+yaml", "metadata: {name: web@member1}")
 	f.Add(protobufMedia, "k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x0f\x0a\x0d\x0a\x0bweb@member1")
 	f.Add(protobufMedia, "k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x0f\x12\x0d\x52\x0bweb@member1")
-	f.Add("application/json-patch+json", `[{"op":"add","path":"/spec/volumes/-","value":{"configMap":{"name":"a@member1"}}}]`)
+	f.Add("application/json-patch+json", `[{"op":"add","path":"/spec/volumes/-","value":{"configMap":`+
+		`{"name":"a@member1"}}}]`)
 	f.Fuzz(func(t *testing.T, contentType, in string) {
 		b, err := Parse(resource("pods"), contentType, []byte(in))
 		if err != nil {
 			return
 		}
-		was, _, _ := b.Metadata()
-		once, err := b.ForMember("member1", 7)
+		nameBefore, _, _ := b.Metadata()
+		rewritten, err := b.ForMember("member1", 7)
 		if err != nil {
 			return
 		}
-		if again, err := Parse(resource("pods"), contentType, once); err != nil {
-			t.Fatalf("%q becomes %q, which cannot be read: %v", in, once, err)
-		} else if name, _, source := again.Metadata(); source != "" || name != strings.TrimSuffix(was, "@member1") {
-			t.Fatalf("%q becomes %q", in, once)
+		if again, err := Parse(resource("pods"), contentType, rewritten); err != nil {
+			t.Fatalf("%q becomes %q, which cannot be read: %v", in, rewritten, err)
+		} else if name, _, source := again.Metadata(); source != "" || name != strings.TrimSuffix(nameBefore, "@member1") {
+			t.Fatalf("%q becomes %q", in, rewritten)
 		}
 	})
 }
 
-// of is the object that text is.
-func of(t *testing.T, text string) merge.Object {
+// parseObject parses the text of an object.
+func parseObject(t *testing.T, text string) merge.Object {
 	t.Helper()
 	o, err := merge.ObjectOf([]byte(text))
 	if err != nil {

@@ -19,10 +19,10 @@ func nestedApplied(depth int) string {
 	return text
 }
 
-// TestNestedLastAppliedIsBounded fails if a caller or a member could end the process with some kilobytes. To rewrite
-// 30 levels would need 16 GB.
+// TestNestedLastAppliedIsBounded would fail if a caller or a member could crash the gateway with some kilobytes. A
+// rewrite of 30 levels would need 16 GB.
 func TestNestedLastAppliedIsBounded(t *testing.T) {
-	const most = 4 << 20
+	const limit = 4 << 20
 	text := []byte(nestedApplied(30))
 	t.Run("request", func(t *testing.T) {
 		bytes := alloctest.Allocated(func() {
@@ -34,8 +34,8 @@ func TestNestedLastAppliedIsBounded(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if bytes > most {
-			t.Errorf("a request of %d bytes takes %d", len(text), bytes)
+		if bytes > limit {
+			t.Errorf("a request of %d bytes allocates %d", len(text), bytes)
 		}
 	})
 	t.Run("answer", func(t *testing.T) {
@@ -48,8 +48,8 @@ func TestNestedLastAppliedIsBounded(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if bytes > most {
-			t.Errorf("an object of %d bytes takes %d", len(text), bytes)
+		if bytes > limit {
+			t.Errorf("an object of %d bytes allocates %d", len(text), bytes)
 		}
 	})
 }

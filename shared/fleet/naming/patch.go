@@ -22,7 +22,7 @@ var (
 	pointerUnescapes = strings.NewReplacer("~1", "/", "~0", "~")
 )
 
-// escape writes a key for a JSON pointer (RFC 6901).
+// escape escapes a key for a JSON pointer (RFC 6901).
 func escape(key string) string { return pointerEscapes.Replace(key) }
 
 // tokensOf returns the tokens of a JSON pointer.
@@ -38,7 +38,7 @@ func tokensOf(pointer string) []string {
 }
 
 // patch rewrites a JSON patch (RFC 6902).
-func (in *inward) patch(ops []any) ([]any, error) {
+func (in *requestRewriter) patch(ops []any) ([]any, error) {
 	var out []any
 	for _, op := range ops {
 		m, ok := op.(map[string]any)
@@ -46,7 +46,7 @@ func (in *inward) patch(ops []any) ([]any, error) {
 			return nil, errUnreadable
 		}
 		path, _ := m["path"].(string)
-		if path == sourcePointer { // the member has none
+		if path == sourcePointer { // the member's object has no such annotation
 			in.changed = true
 			continue
 		}
@@ -58,8 +58,8 @@ func (in *inward) patch(ops []any) ([]any, error) {
 	return slices.Clip(out), nil
 }
 
-// operation rewrites the value of an operation. The names that it only compares decide no cluster.
-func (in *inward) operation(op map[string]any, path string) error {
+// operation rewrites the value of an operation. The names in a test operation do not decide the cluster.
+func (in *requestRewriter) operation(op map[string]any, path string) error {
 	value, ok := op["value"]
 	if !ok {
 		return nil

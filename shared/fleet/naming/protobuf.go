@@ -11,19 +11,19 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// protobufMedia is how typed clients write bodies.
+// protobufMedia is the content type of bodies that typed clients send.
 const protobufMedia = "application/vnd.kubernetes.protobuf"
 
 // magic begins every body in Kubernetes' protobuf. A runtime.Unknown follows.
 var magic = []byte("k8s\x00")
 
-// protobuf is a body of which only metadata and references are read. The rest stays byte for byte. Metadata is field 1 of
-// every kind that kube-apiserver has.
+// protobuf is a body of which only metadata and references are decoded. The rest stays byte for byte. Metadata is field
+// 1 of every kind in kube-apiserver.
 type protobuf struct {
 	unknown runtime.Unknown
-	meta    *metav1.ObjectMeta // nil where there is none
-	rest    []byte             // the fields beside metadata
-	value   map[string]any     // metadata, in the form of JSON
+	meta    *metav1.ObjectMeta // nil if the body has none
+	rest    []byte             // all fields except metadata
+	value   map[string]any     // metadata as a JSON object
 }
 
 func parseProtobuf(data []byte) (*protobuf, error) {
@@ -34,15 +34,15 @@ func parseProtobuf(data []byte) (*protobuf, error) {
 	}
 	p.value = map[string]any{"kind": p.unknown.Kind}
 	if p.rest = p.unknown.Raw; p.unknown.Kind != "DeleteOptions" {
-		if err := p.metadata(); err != nil {
+		if err := p.splitMetadata(); err != nil {
 			return nil, err
 		}
 	}
 	return p, nil
 }
 
-// metadata takes the metadata out of the rest.
-func (p *protobuf) metadata() error {
+// splitMetadata decodes the metadata and removes it from p.rest.
+func (p *protobuf) splitMetadata() error {
 	in := p.rest
 	p.rest = nil
 	for len(in) > 0 {
@@ -59,7 +59,7 @@ func (p *protobuf) metadata() error {
 		if p.meta != nil || kind != protowire.BytesType || n < 0 {
 			return errUnreadable
 		}
-		if err := few(text); err != nil {
+		if err := checkFieldCount(text); err != nil {
 			return err
 		}
 		p.meta = &metav1.ObjectMeta{}
@@ -71,7 +71,9 @@ func (p *protobuf) metadata() error {
 	if p.meta == nil {
 		return nil
 	}
-	metadata := map[string]any{"name": p.meta.Name, "namespace": p.meta.Namespace, "resourceVersion": p.meta.ResourceVersion}
+	metadata := map[string]any{
+		"name": p.meta.Name, "namespace": p.meta.Namespace, "resourceVersion": p.meta.ResourceVersion,
+	}
 	if p.meta.Annotations != nil {
 		annotations := map[string]any{}
 		for k, v := range p.meta.Annotations {
@@ -93,26 +95,27 @@ func (p *protobuf) metadata() error {
 	return nil
 }
 
-// maxFields is how many fields an ObjectMeta may have, where each label, annotation and owner is one. It is decoded whole: two bytes may be an owner, of
-// some hundred then.
+// maxFields limits the fields of an ObjectMeta. Each label, annotation and owner is one. ObjectMeta is decoded whole,
+// and an owner of two bytes needs some hundred when decoded.
 const maxFields = 20_000
 
-// few returns nil if a message has so many fields at most.
-func few(message []byte) error {
+// checkFieldCount returns an error if a message has more than maxFields fields.
+func checkFieldCount(message []byte) error {
 	for n := 0; len(message) > 0; n++ {
 		_, _, tag, size, err := nextField(message)
 		if err != nil {
 			return err
 		}
 		if n == maxFields {
-			return fmt.Errorf("the body cannot be taken: %w, over %d labels, annotations and owners", scan.ErrTooMany, maxFields)
+			return fmt.Errorf("the body cannot be taken: %w, over %d labels, annotations and owners",
+				scan.ErrTooMany, maxFields)
 		}
 		message = message[tag+size:]
 	}
 	return nil
 }
 
-// encode writes the body with value and rest as they were rewritten.
+// encode returns the body with the rewritten value and rest.
 func (p *protobuf) encode() ([]byte, error) {
 	unknown := p.unknown
 	unknown.Raw = nil
@@ -122,7 +125,7 @@ func (p *protobuf) encode() ([]byte, error) {
 		p.meta.Namespace, _ = metadata["namespace"].(string)
 		p.meta.ResourceVersion, _ = metadata["resourceVersion"].(string)
 		owners, _ := metadata["ownerReferences"].([]any)
-		for i, o := range owners { // as many, in their order
+		for i, o := range owners { // same length and order as in p.meta
 			p.meta.OwnerReferences[i].Name, _ = o.(map[string]any)["name"].(string)
 		}
 		labels := metadata["labels"].(map[string]any)

@@ -10,16 +10,16 @@ type Reference struct {
 	// Group and Resource are those of the URL, "*" for every resource. A subresource follows the resource and a slash.
 	Group, Resource string
 	Kind            string
-	// Path has the names of fields, with dots between. [] follows a list, {} a map whose values are meant.
+	// Path has the names of fields, with dots between. [] follows a list, {} a map whose values are references.
 	Path string
 	// Wire has the numbers of the same fields in protobuf. The values of a map are field 2 of its entries.
 	Wire string
-	To   string // the kind of what is named
+	To   string // the kind of the named object
 	// Scope is where the named object is.
 	Scope Scope
 	// Of, if not empty, is the kind that must stand beside the field. Other kinds may have names with an @.
 	Of string
-	// Distinct drops elements of the list that equal an element before them once their names are rewritten.
+	// Distinct removes elements of the list that equal an earlier one after their names are rewritten.
 	Distinct bool
 }
 
@@ -174,7 +174,7 @@ var kindReferences = slices.Concat(
 	reviewReferences("localsubjectaccessreviews", "LocalSubjectAccessReview"),
 )
 
-// rowsOf returns rows with the kind that has them.
+// rowsOf sets the group, resource and kind of rows.
 func rowsOf(group, resource, kind string, rows ...Reference) []Reference {
 	for i := range rows {
 		rows[i].Group, rows[i].Resource, rows[i].Kind = group, resource, kind
@@ -186,7 +186,7 @@ func refer(path, wire, to string, scope Scope) Reference {
 	return Reference{Path: path, Wire: wire, To: to, Scope: scope}
 }
 
-// bindingReferences returns the rows of a binding. Names of users and groups may have an @, and stay.
+// bindingReferences returns the rows of a binding. Names of users and groups may contain an @ and stay unchanged.
 func bindingReferences(resource, kind, role string, scope Scope) []Reference {
 	rows := rowsOf(rbac, resource, kind,
 		refer("roleRef.name", "3.3", role, scope),
@@ -197,7 +197,8 @@ func bindingReferences(resource, kind, role string, scope Scope) []Reference {
 	return rows
 }
 
-// eventReferences returns the rows of an Event, whose object is in a field of that name and number.
+// eventReferences returns the rows of an Event. about and number are the name and the number of the field with its
+// object.
 func eventReferences(group, about, number, related string) []Reference {
 	return rowsOf(group, "events", "Event",
 		refer(about+".name", number+".3", "any", ScopeBeside),
@@ -242,7 +243,7 @@ func containerReferences(path, wire string) []Reference {
 	)
 }
 
-// template is where a kind has the template of a pod.
+// template is the field of a kind that contains a pod template.
 type template struct{ Group, Resource, Kind, Path, Wire string }
 
 var podTemplates = []template{
@@ -302,7 +303,7 @@ func index() map[[2]string]*References {
 // sameKind lists the subresources whose bodies are of the resource's own kind.
 var sameKind = []string{"", "status", "finalize", "ephemeralcontainers", "resize"}
 
-// ReferencesOf returns the rows for what is read from, or written to, a resource or its subresource.
+// ReferencesOf returns the rows for the bodies of a resource or its subresource.
 func ReferencesOf(group, resource, subresource string) *References {
 	if !slices.Contains(sameKind, subresource) {
 		resource += "/" + subresource

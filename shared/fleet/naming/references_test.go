@@ -61,7 +61,7 @@ func fieldOf(typ reflect.Type, name string) (field reflect.StructField, numbers 
 	return field, nil, false
 }
 
-// elem returns what a pointer, or a list where one is meant, leads to.
+// elem returns the type behind pointers, and behind one of the given kinds. met reports whether it found such a kind.
 func elem(typ reflect.Type, kinds ...reflect.Kind) (reflect.Type, bool) {
 	met := len(kinds) == 0
 	for typ.Kind() == reflect.Pointer || slices.Contains(kinds, typ.Kind()) {
@@ -127,7 +127,7 @@ func TestReferencesAreFieldsOfKubernetes(t *testing.T) {
 	}
 }
 
-// valueAt returns the value that a path leads to in an object with nothing else, whose lists have one element.
+// valueAt returns an object that has only a value at a path. Its lists have one element.
 func valueAt(path string, value any) map[string]any {
 	first, rest, more := strings.Cut(path, ".")
 	name, list := strings.CutSuffix(first, "[]")
@@ -284,14 +284,14 @@ func TestReferencesInRequests(t *testing.T) {
 				if err != nil || string(got) != wants[form][1] {
 					t.Errorf("%q becomes\n%q, %v, want\n%q", body[1], got, err, wants[form][1])
 				}
-				var beside []string
-				var wantApart [3]string
+				var clusters []string
+				var wantOther [3]string
 				if r.Scope != ScopeSelf && r.Scope != scopeVersion {
-					beside, wantApart = []string{"member1"}, [3]string{r.Path, text, "member1"}
+					clusters, wantOther = []string{"member1"}, [3]string{r.Path, text, "member1"}
 				}
-				path, name, other := b.Apart("member2", known)
-				if apart := [3]string{path, name, other}; apart != wantApart || !slices.Equal(b.Beside(known), beside) {
-					t.Errorf("it is beside %q, and apart by %q", b.Beside(known), apart)
+				path, name, other := b.ReferenceToOtherCluster("member2", known)
+				if got := [3]string{path, name, other}; got != wantOther || !slices.Equal(b.ReferencedClusters(known), clusters) {
+					t.Errorf("it names clusters %q, and another by %q", b.ReferencedClusters(known), got)
 				}
 			})
 		}
@@ -310,22 +310,22 @@ func TestReferencesInAnswers(t *testing.T) {
 				"web@example.com": "web@example.com",
 			} {
 				for _, qualified := range []bool{false, true} {
-					answered(t, r, qualified, own, want)
+					checkRoundTrip(t, r, qualified, own, want)
 				}
 			}
 		})
 	}
 }
 
-// answered fails unless a text of the cluster is answered as want, and written back as it was.
-func answered(t *testing.T, r Reference, qualified bool, own, want string) {
+// checkRoundTrip fails unless a client sees the cluster's own text as want and writes it back as own.
+func checkRoundTrip(t *testing.T, r Reference, qualified bool, own, want string) {
 	t.Helper()
 	before, after := objectWith(t, r, own), objectWith(t, r, want)
 	text, err := encode(before)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := NewAnswer(referencesFor(r), "member1", qualified).Append(nil, of(t, string(text)))
+	out, err := NewAnswer(referencesFor(r), "member1", qualified).Append(nil, parseObject(t, string(text)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func answered(t *testing.T, r Reference, qualified bool, own, want string) {
 	metadata := got.(map[string]any)["metadata"].(map[string]any)
 	delete(metadata["annotations"].(map[string]any), merge.SourceAnnotation)
 	if !reflect.DeepEqual(got, any(after)) {
-		t.Errorf("%s is answered as %s", text, out)
+		t.Errorf("the client sees %s as %s", text, out)
 	}
 	b, err := Parse(referencesFor(r), "application/json", out)
 	if err != nil {

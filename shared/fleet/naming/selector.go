@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// Selector removes name@cluster from a field selector, where it compares a reference or the object's own name. cluster
-// is "" if none is named. Other fields of the kinds in the table never have name@cluster, so that comparing them with it
-// is an error. Other fields of all other kinds stay.
-func Selector(references *References, selector string, known func(cluster string) bool) (
+// RewriteFieldSelector removes @cluster from the values of references and of the object's own name. cluster is "" if
+// the selector names none. It returns an error if another field of a listed resource is compared with name@cluster.
+// Other fields of unlisted resources stay.
+func RewriteFieldSelector(references *References, selector string, known func(cluster string) bool) (
 	rewritten, cluster string, err error,
 ) {
 	if !strings.Contains(selector, "@") {
@@ -25,16 +25,16 @@ func Selector(references *References, selector string, known func(cluster string
 	}
 	for _, r := range parsed.Requirements() {
 		_, c, ok := Split(r.Value, known)
-		if ok && r.Operator == selection.NotEquals && (references.listed || references.has(r.Field)) {
+		if ok && r.Operator == selection.NotEquals && (references.listed || references.hasField(r.Field)) {
 			return "", "", fmt.Errorf("%s!=%s would leave out what is in cluster %q, and the others' too", r.Field, r.Value, c)
 		}
 	}
 	parsed, err = parsed.Transform(func(field, value string) (string, string, error) {
 		base, c, ok := Split(value, known)
 		switch {
-		case !ok, !references.listed && !references.has(field):
+		case !ok, !references.listed && !references.hasField(field):
 			return field, value, nil
-		case !references.has(field):
+		case !references.hasField(field):
 			return "", "", fmt.Errorf("%s compares no name, and %q names cluster %q", field, value, c)
 		}
 		if cluster != "" && cluster != c {
@@ -49,8 +49,8 @@ func Selector(references *References, selector string, known func(cluster string
 	return parsed.String(), cluster, nil
 }
 
-// has reports whether a field, by its path, is a reference or the object's own name.
-func (r *References) has(path string) bool {
+// hasField reports whether the field at a path is a reference or the object's own name.
+func (r *References) hasField(path string) bool {
 	f := r.requests
 	for name := range strings.SplitSeq(path, ".") {
 		if f = f.field(name); f == nil || f.list || f.values {
@@ -60,10 +60,10 @@ func (r *References) has(path string) bool {
 	return f.ref != nil && f.ref.Scope != scopeVersion
 }
 
-// Labels takes the clusters that a label selector names out of it: ClusterLabel=a, or in (a,b), and name@a as any label's value. clusters is
-// nil if it names none.
-func Labels(selector string) (rewritten string, clusters []string, err error) {
-	selector, cluster, err := values(selector)
+// RewriteLabelSelector removes the clusters from a label selector and returns them. A selector names clusters by
+// ClusterLabel with = or in, or by name@cluster as the value of any label. clusters is nil if it names none.
+func RewriteLabelSelector(selector string) (rewritten string, clusters []string, err error) {
+	selector, cluster, err := removeCluster(selector)
 	if err != nil {
 		return "", nil, err
 	}
@@ -100,10 +100,10 @@ func Labels(selector string) (rewritten string, clusters []string, err error) {
 	return rest.String(), clusters, nil
 }
 
-// values takes name@cluster out of a label selector. No key or value of a label has an @ of its own.
-func values(selector string) (rewritten, cluster string, err error) {
+// removeCluster removes @cluster from the values of a label selector. No key or value of a label has an @ of its own.
+func removeCluster(selector string) (rewritten, cluster string, err error) {
 	var out strings.Builder
-	op := "" // what precedes the values, with the operator at its end
+	op := "" // the selector up to and including the operator or parenthesis before the values
 	for rest := selector; ; {
 		before, after, ok := strings.Cut(rest, "@")
 		from := out.Len()

@@ -36,7 +36,7 @@ func TestTextOfOtherKinds(t *testing.T) {
 		})
 	}
 	want := strings.Replace(text, `"metadata":{`, `"metadata":{"annotations":{"`+merge.SourceAnnotation+`":"member1"},`, 1)
-	out, err := NewAnswer(deployments, "member1", false).Append(nil, of(t, text))
+	out, err := NewAnswer(deployments, "member1", false).Append(nil, parseObject(t, text))
 	if err != nil || string(out) != want {
 		t.Errorf("%s, %v", out, err)
 	}
@@ -108,7 +108,7 @@ func TestSubjects(t *testing.T) {
 			t.Errorf("%q, %v", got, err)
 		}
 	})
-	// A list as long as a body may be is compared in time that its length allows.
+	// The longest list of subjects is compared in linear time.
 	long := fill(`{"subjects":[`, `{"namespace":"b@member1"},`, `{}]}`)
 	if b, err := Parse(bindings, "application/json", []byte(long)); err == nil {
 		if got, err := b.ForMember("member1", 7); err != nil || string(got) != `{"subjects":[{"namespace":"b"},{}]}` {
@@ -136,7 +136,7 @@ func TestElementOrder(t *testing.T) {
 func TestAnswersOfManyFields(t *testing.T) {
 	text := fill(`{"subjects":[{"kind":"ServiceAccount","a":"a@b"`, `,"name":""`, `}]}`)
 	bindings := resource("rbac.authorization.k8s.io/rolebindings")
-	if _, err := NewAnswer(bindings, "member1", false).Append(nil, of(t, text)); err != nil {
+	if _, err := NewAnswer(bindings, "member1", false).Append(nil, parseObject(t, text)); err != nil {
 		t.Error(err)
 	}
 }

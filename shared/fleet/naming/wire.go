@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// wire is a node of the tree that the numbers of References make.
+// wire is a node in the tree of the protobuf field numbers of References.
 type wire struct {
 	number   protowire.Number
-	distinct bool // of equal messages with this number, one remains
+	distinct bool // equal messages with this number are reduced to one
 	ref      *Reference
 	fields   []*wire
 }
@@ -80,7 +80,7 @@ func (w *wire) rewrite(message []byte, by replacer) (out []byte, err error) {
 	return out, nil
 }
 
-// dropEqual returns a message with the first of equal messages in each field that is distinct.
+// dropEqual removes messages that equal an earlier one from each field that is distinct.
 func (w *wire) dropEqual(message []byte) (out []byte) {
 	if !slices.ContainsFunc(w.fields, func(inner *wire) bool { return inner.distinct }) {
 		return message
@@ -105,7 +105,7 @@ func (w *wire) dropEqual(message []byte) (out []byte) {
 	return out
 }
 
-// kind returns the kind that a message has, if references of w depend on it. As in decoders, the last one counts.
+// kind returns the kind in a message if references of w depend on it. As in decoders, the last one counts.
 func (w *wire) kind(message []byte) (kind string) {
 	needed := false
 	for _, inner := range w.fields {

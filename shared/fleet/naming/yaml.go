@@ -13,52 +13,52 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// readsAsJSON reports whether text is JSON in which a YAML parser reads the same. kubectl apply --server-side sends
-// such.
+// readsAsJSON reports whether text is JSON that a YAML parser reads identically. kubectl apply --server-side sends such
+// text.
 func readsAsJSON(text []byte) bool {
-	return new(scan.Scanner).Whole(text) && bytes.IndexFunc(text, special) < 0
+	return new(scan.Scanner).Whole(text) && bytes.IndexFunc(text, isSpecial) < 0
 }
 
-// jsonOf returns YAML as JSON, at most some times as long. JSON that reads the same is returned as it is.
+// yamlToJSON returns YAML as JSON. It returns text that is also JSON unchanged.
 //
-// Other YAML is rare and written by hand, so it is limited to what is safe without a parser of our own. The parser
-// makes nodes of the whole text before it shows any, and a byte may become a node of some hundred. inYAML counts the
-// bytes that may begin a node, wherever they stand, since only a parser knows where text begins and ends. A file of 1
-// MiB in a ConfigMap may still have a comma every six bytes. Whatever repeats a part of the text is refused: an alias
-// may be a MiB each time, and so may a tag with a prefix.
-func jsonOf(text []byte) ([]byte, error) {
+// Other YAML is rare and written by hand, so that strict limits suffice and the gateway needs no YAML parser of its
+// own. The parser builds nodes for the whole text at once, and one byte may become a node of some hundred bytes.
+// countYAMLNodes therefore counts every character that may begin a node, even within strings. A file of 1 MiB in a
+// ConfigMap may still have a comma every six bytes. Constructs that repeat a part of the text are refused: an alias or
+// the prefix of a tag may expand to one MiB each time.
+func yamlToJSON(text []byte) ([]byte, error) {
 	if readsAsJSON(text) {
 		return text, nil
 	}
-	const way = "; send it as JSON"
-	switch n, anchors, aliases := inYAML(text); {
+	const remedy = "; send it as JSON"
+	switch n, anchors, aliases := countYAMLNodes(text); {
 	case !utf8.Valid(text):
-		return nil, errors.New("it is not in UTF-8" + way)
+		return nil, errors.New("it is not in UTF-8" + remedy)
 	case n > maxValues:
-		return nil, fmt.Errorf("%w; in YAML all that may separate values is counted, in text too"+way, errTooMany)
+		return nil, fmt.Errorf("%w; in YAML all that may separate values is counted, in text too"+remedy, errTooMany)
 	case anchors && aliases:
-		return nil, errors.New("it has anchors and aliases, or text that looks like both" + way)
+		return nil, errors.New("it has anchors and aliases, or text that looks like both" + remedy)
 	case tagDirective.Match(text):
-		return nil, errors.New("it has tags of its own, by %TAG" + way)
+		return nil, errors.New("it has tags of its own, by %TAG" + remedy)
 	}
 	return yaml.YAMLToJSON(text)
 }
 
-// special reports whether YAML reads a character in quotes otherwise than JSON: as a line break, or not at all unless
-// it is escaped.
-func special(r rune) bool {
+// isSpecial reports whether YAML reads a quoted character differently from JSON. YAML reads some as line breaks and
+// refuses others unless they are escaped.
+func isSpecial(r rune) bool {
 	return 0x7F <= r && r <= 0x9F || r == '\u2028' || r == '\u2029' || r == '\uFEFF' || r == '\uFFFE' || r == '\uFFFF'
 }
 
-// escapeForYAML escapes the special characters of JSON, which stand in strings only. A YAML parser reads the result as
-// JSON decoders do.
+// escapeForYAML escapes the special characters in JSON, which occur only in strings. YAML parsers and JSON decoders
+// then read the same text.
 func escapeForYAML(text []byte) []byte {
-	if bytes.IndexFunc(text, special) < 0 {
+	if bytes.IndexFunc(text, isSpecial) < 0 {
 		return text
 	}
 	out := make([]byte, 0, len(text)+len(text)/8)
 	for _, r := range string(text) {
-		if special(r) {
+		if isSpecial(r) {
 			out = fmt.Appendf(out, `\u%04x`, r)
 		} else {
 			out = utf8.AppendRune(out, r)
@@ -67,13 +67,12 @@ func escapeForYAML(text []byte) []byte {
 	return out
 }
 
-// tagDirective matches a directive that defines tags. It stands at the beginning of a line, which text in a mapping
-// never does.
+// tagDirective matches a directive that defines tags. Directives begin a line, and text in a mapping never does.
 var tagDirective = regexp.MustCompile("(?:^|[\n\r\u0085\u2028\u2029])\ufeff?%TAG")
 
-// inYAML counts what may begin a node in YAML, and says whether anything may be an anchor or an alias. No more than four nodes have one beginning in common:
-// [a: b] is a sequence of a mapping of two.
-func inYAML(text []byte) (n int, anchors, aliases bool) {
+// countYAMLNodes counts the characters that may begin a node in YAML. It also reports whether an anchor or an alias may
+// occur. At most four nodes begin with the same character: [a: b] is a sequence of a mapping of two.
+func countYAMLNodes(text []byte) (n int, anchors, aliases bool) {
 	before := byte('\n')
 	for i, c := range text {
 		after := byte('\n')
@@ -84,13 +83,13 @@ func inYAML(text []byte) (n int, anchors, aliases bool) {
 		case ',', '[', '{':
 			n++
 		case '-', '?', ':':
-			if blank(after) {
+			if isBlank(after) {
 				n++
 			}
 		case '&', '*':
 			low := after | ' '
 			named := 'a' <= low && low <= 'z' || '0' <= after && after <= '9' || after == '_' || after == '-'
-			if named && (blank(before) || strings.IndexByte("[{,:?-", before) >= 0) {
+			if named && (isBlank(before) || strings.IndexByte("[{,:?-", before) >= 0) {
 				anchors, aliases = anchors || c == '&', aliases || c == '*'
 			}
 		}
@@ -99,5 +98,5 @@ func inYAML(text []byte) (n int, anchors, aliases bool) {
 	return n, anchors, aliases
 }
 
-// blank reports whether a byte may be one of white space: some of that in YAML is beyond ASCII.
-func blank(c byte) bool { return c <= ' ' || c >= utf8.RuneSelf }
+// isBlank reports whether a byte may belong to white space. YAML also has white space beyond ASCII.
+func isBlank(c byte) bool { return c <= ' ' || c >= utf8.RuneSelf }

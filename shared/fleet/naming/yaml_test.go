@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestYAMLKeepsText checks that a member reads the same text in a rewritten YAML body as in the body that came.
+// TestYAMLKeepsText checks that a member reads the same text in a rewritten YAML body as in the original.
 // Otherwise the fleet would change the data of an object, or the member would refuse it.
 func TestYAMLKeepsText(t *testing.T) {
 	const head = "metadata: {name: web@member1}\ndata:\n  a: "
@@ -57,13 +57,14 @@ func TestTagDirective(t *testing.T) {
 		"\ufeff%TAG !a! x\n---\na: b": true,
 		"a: '%TAG'":                   false, "a: |\n  %TAG": false, "%YAML 1.1\n---\na: b": false,
 	} {
-		if _, err := jsonOf([]byte(in)); (err != nil && strings.Contains(err.Error(), "%TAG")) != want {
+		if _, err := yamlToJSON([]byte(in)); (err != nil && strings.Contains(err.Error(), "%TAG")) != want {
 			t.Errorf("%q: %v", in, err)
 		}
 	}
 }
 
-// TestDuplicates checks that names which a rewritten body loses are found, so that fieldValidation=Strict refuses them.
+// TestDuplicates checks that duplicate fields of a rewritten body are found, so that fieldValidation=Strict refuses
+// them.
 func TestDuplicates(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"metadata":{"name":"web@member1"},"data":{"a":"b","a":"c"},` +
@@ -96,7 +97,7 @@ func TestTrailingText(t *testing.T) {
 	for _, after := range []string{"}", "]", "}x", "{}", "x", ",", "\u00a0"} {
 		for _, body := range []string{`{"metadata":{"name":"web@member1"}}`, `[]`} {
 			if _, err := Parse(anyKind, "application/json", []byte(body+after)); err == nil {
-				t.Errorf("%s is taken", body+after)
+				t.Errorf("%s is accepted", body+after)
 			}
 		}
 	}

@@ -43,12 +43,12 @@ var readsNoManifest = map[string]bool{
 // certificates begins the commands of kubectl that read an object by the name in a manifest, and send all of it back.
 const certificates = "kubectl certificate "
 
-// permits reports whether a write by a bare name may be done, whose body names no cluster. command is the value of
+// permits reports whether a write is permitted whose name and body name no cluster. command is the value of
 // Kubectl-Command.
 func (b BareWrites) permits(method, contentType, command string, body *naming.Body) bool {
 	partial := method == http.MethodDelete || method == http.MethodPatch
 	switch {
-	case b == BareAll, partial && body.Exact():
+	case b == BareAll, partial && body.HasPrecondition():
 		return true
 	case b == BareNone:
 		return false
@@ -87,8 +87,8 @@ func storedPlacement(object []byte) string {
 	return scan.Text(scan.Lookup(object, "metadata", "annotations", naming.PlacementAnnotation))
 }
 
-// refusesEdit reports whether the patch would be refused that kubectl edit sends after this read. A refusal now comes
-// before the user has edited.
+// refusesEdit reports whether this read fails because the later patch of kubectl edit would be refused. The user then
+// gets the error before editing.
 func (h *Handler) refusesEdit() bool {
 	return h.Request.Command() == request.CommandEdit && h.IsBare() &&
 		!h.BareWrites.permits(http.MethodPatch, "", request.CommandEdit, &naming.Body{})

@@ -58,7 +58,7 @@ func decode[T any](client *members.Client, n int, cluster string, do func() (T, 
 
 // bodyFor returns the body for one member, with that member's own names and versions.
 func (h *Handler) bodyFor(t members.Target, body *naming.Body) ([]byte, error) {
-	return decode(h.Client, body.Work(), t.Name, func() ([]byte, error) { return body.ForMember(t.Name, t.ID) })
+	return decode(h.Client, body.DecodeSize(), t.Name, func() ([]byte, error) { return body.ForMember(t.Name, t.ID) })
 }
 
 // checkDuplicates handles duplicate fields of a body as the member would, since the rewritten body has each once.

@@ -19,7 +19,7 @@ func (h *Handler) Create(w http.ResponseWriter, targets []members.Target) error 
 	}
 	name, placement, source := body.Metadata()
 	_, cluster, isQualified := naming.Split(name, h.Names.Known)
-	beside := body.Beside(h.Names.Known)
+	referenced := body.ReferencedClusters(h.Names.Known)
 	if h.Names.Err() != nil {
 		return h.Names.Err()
 	}
@@ -32,11 +32,11 @@ func (h *Handler) Create(w http.ResponseWriter, targets []members.Target) error 
 		cluster = placement
 	case source != "":
 		cluster = source
-	case len(beside) > 1:
+	case len(referenced) > 1:
 		return status.New(status.NoPlacement, "", "the object cannot be made: its fields name objects in several clusters, "+
-			"%s; name objects of one cluster", strings.Join(beside, ", "))
-	case len(beside) == 1:
-		cluster = beside[0]
+			"%s; name objects of one cluster", strings.Join(referenced, ", "))
+	case len(referenced) == 1:
+		cluster = referenced[0]
 	default:
 		if targets, err = h.withKind(targets); err != nil {
 			return err
@@ -58,7 +58,7 @@ func (h *Handler) Create(w http.ResponseWriter, targets []members.Target) error 
 	return h.send(w, targets[i], body, "")
 }
 
-// withKind returns the targets that have the kind, or may have it. If none has it, all stay.
+// withKind returns the targets that have the kind, or may have it. If none has it, withKind returns all.
 func (h *Handler) withKind(targets []members.Target) ([]members.Target, error) {
 	if len(targets) == 1 {
 		return targets, nil

@@ -28,7 +28,7 @@ type finder struct {
 	req    *request.Request
 }
 
-// find asks every target and returns the answer of the only one that has the object. If none has it, match is nil and
+// find calls every target and returns the answer of the only one that has the object. If none has it, match is nil and
 // the failures explain why, with those of code 404. If one has it, the failures are those of members that may have it,
 // too.
 func (f *finder) find(targets []members.Target, call func(t members.Target) (members.Call, error)) (
@@ -78,30 +78,30 @@ func (f *finder) checkMatches(good []*members.Answer, failures, unknown []*membe
 	case len(unknown) > 0 && f.req.Strict:
 		return members.Summary(unknown)
 	case len(good) > 0 && !f.req.IsRead():
-		return f.checkDoubts(good[0], unknown)
+		return f.checkUnknown(good[0], unknown)
 	case len(good) == 0 && len(unknown) > 0 && !f.isHidden(failures):
 		return members.Summary(unknown) // a member that failed may have it
 	}
 	return nil
 }
 
-// checkDoubts returns an error if a write to an object that one member has may mean another member's, since that one
-// did not respond. A member that denies reads of the object to the caller raises no doubt.
-func (f *finder) checkDoubts(in *members.Answer, unknown []*members.Failure) error {
-	doubts := members.Without(unknown, f.isDenied)
-	if len(doubts) == 0 {
+// checkUnknown returns an error if a write may mean an object of a member that did not respond. A member that denies
+// the caller the read does not count.
+func (f *finder) checkUnknown(in *members.Answer, unknown []*members.Failure) error {
+	undecided := members.Without(unknown, f.isDenied)
+	if len(undecided) == 0 {
 		return nil
 	}
 	res := f.req.Resource
-	return &status.Error{Reason: status.MembersFailed, Err: errors.Join(members.Errors(doubts)...),
+	return &status.Error{Reason: status.MembersFailed, Err: errors.Join(members.Errors(undecided)...),
 		Message: fmt.Sprintf("%s %q is in cluster %q, and perhaps in another: %s; "+
 			"to mean the one that is found, call it %s@%s",
-			res.Resource, res.Name, in.Name, members.Texts(doubts), res.Name, in.Name)}
+			res.Resource, res.Name, in.Name, members.Texts(undecided), res.Name, in.Name)}
 }
 
-// isHidden reports whether an object that no member returned is absent to the caller. That is so for a get that names
-// no cluster if some member lacks the object, and all others deny the caller the read. kubectl apply creates the object
-// then, in a cluster that the caller may read. A refusal of the gateway's own rights is about another resource.
+// isHidden reports whether an object that no member returned counts as absent. That applies to a get that names no
+// cluster, if some member lacks the object and all others deny the caller the read. kubectl apply then creates the
+// object in a cluster that the caller may read. A refusal of the gateway's own rights is about another resource.
 func (f *finder) isHidden(failures []*members.Failure) bool {
 	req := f.req
 	if req.Strict || req.Cluster != "" || req.Clusters != nil || req.Resource.Verb != "get" ||

@@ -5,9 +5,9 @@
 // cluster.
 //
 // Invariants:
-//   - A write reaches one member, and only if the request shows which. A doubt is an error that names the clusters.
+//   - A write reaches one member, and only if the request determines which. Otherwise the error names the clusters.
 //   - A write that a member has done is never answered by an error.
-//   - Objects and Statuses of members pass with the cluster that they are from.
+//   - Objects and Statuses of members name the cluster that they are from.
 package object
 
 import (

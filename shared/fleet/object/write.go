@@ -50,7 +50,7 @@ func (h *Handler) send(w http.ResponseWriter, t members.Target, body *naming.Bod
 	if err != nil {
 		return err
 	}
-	path, name, other := body.Apart(t.Name, h.Names.Known)
+	path, name, other := body.ReferenceToOtherCluster(t.Name, h.Names.Known)
 	switch {
 	case h.Names.Err() != nil:
 		return h.Names.Err()

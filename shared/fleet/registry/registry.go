@@ -1,4 +1,5 @@
-// Package registry decides what is global: which ResourceRegistry takes in which kinds of which clusters. It is pure.
+// Package registry decides which kinds of which clusters are global, i.e. covered by a ResourceRegistry. Its functions
+// have no side effects.
 package registry
 
 import (
@@ -14,38 +15,38 @@ import (
 	searchv1alpha1 "github.com/clusterpass/clusterpass/shared/api/search/v1alpha1"
 )
 
-// Kind is a kind as its users name it in a URL.
+// Kind is a kind in the form of a URL.
 type Kind struct {
 	APIVersion string // v1, apps/v1
 	Resource   string // pods
-	// Kind is Gateway, or "" where nobody has asked a member yet. Without it, and of Kubernetes' own groups, Resource decides, as far as it follows
-	// from the kind's name.
+	// Kind is Gateway, or "" until a member has reported it. Without it, and in Kubernetes' own groups, Resource is
+	// compared with the plural of a selector's kind.
 	Kind string
 }
 
-// Scope is what of a kind is global in one cluster.
+// Scope is the part of a kind that is global in one cluster.
 type Scope struct {
-	All        bool     // every namespace, and what has none
-	Namespaces []string // else these
+	All        bool     // all namespaces, and cluster-scoped objects
+	Namespaces []string // without All, these namespaces
 }
 
-// Takes reports whether a call in namespace is within the scope; "" is a list or a watch across namespaces;
-// whether the kind is one of those without is not looked at.
-func (s Scope) Takes(namespace string) bool {
+// Covers reports whether a request in namespace is within the scope. "" is a list or a watch across namespaces. Covers
+// does not check whether the kind has namespaces.
+func (s Scope) Covers(namespace string) bool {
 	return s.All || namespace == "" && len(s.Namespaces) > 0 || slices.Contains(s.Namespaces, namespace)
 }
 
-// ScopeOf unites what registries say of a kind in a cluster. Registries that cannot be read say nothing.
+// ScopeOf returns the union of the scopes of all registries for a kind in a cluster. Invalid registries have no scope.
 func ScopeOf(registries []searchv1alpha1.ResourceRegistry, c *clusterv1alpha1.Cluster, k Kind) Scope {
 	var s Scope
 	for i := range registries {
 		spec := &registries[i].Spec
-		if !chooses(&spec.TargetCluster, c) {
+		if !isSelected(&spec.TargetCluster, c) {
 			continue
 		}
 		for _, sel := range spec.ResourceSelectors {
 			switch {
-			case !takes(sel, k):
+			case !coversKind(sel, k):
 			case sel.Namespace == "":
 				return Scope{All: true}
 			case !slices.Contains(s.Namespaces, sel.Namespace):
@@ -57,59 +58,62 @@ func ScopeOf(registries []searchv1alpha1.ResourceRegistry, c *clusterv1alpha1.Cl
 	return s
 }
 
-// Chooses reports whether a registry chooses the cluster, for any kind.
-func Chooses(registries []searchv1alpha1.ResourceRegistry, c *clusterv1alpha1.Cluster) bool {
+// SelectsCluster reports whether a registry selects the cluster, for any kind.
+func SelectsCluster(registries []searchv1alpha1.ResourceRegistry, c *clusterv1alpha1.Cluster) bool {
 	return slices.ContainsFunc(registries, func(r searchv1alpha1.ResourceRegistry) bool {
-		return chooses(&r.Spec.TargetCluster, c)
+		return isSelected(&r.Spec.TargetCluster, c)
 	})
 }
 
-// Doubtful reports whether only the cluster can tell if k is taken in there: a registry that chooses it names kinds of k's API version that may
-// be k, k.Kind is not known, and no kind's name leads to its resource.
-func Doubtful(registries []searchv1alpha1.ResourceRegistry, c *clusterv1alpha1.Cluster, k Kind) bool {
-	doubt := false
+// NeedsKind reports whether k.Kind must be known to decide whether registries cover k in a cluster. That is the case if
+// k.Kind is empty, a registry selects the cluster, and its selectors cover other kinds of k's API version. Kubernetes'
+// own groups never need it.
+func NeedsKind(registries []searchv1alpha1.ResourceRegistry, c *clusterv1alpha1.Cluster, k Kind) bool {
+	needsKind := false
 	for i := range registries {
 		spec := &registries[i].Spec
-		if !chooses(&spec.TargetCluster, c) {
+		if !isSelected(&spec.TargetCluster, c) {
 			continue
 		}
 		for _, sel := range spec.ResourceSelectors {
-			if takes(sel, k) {
+			if coversKind(sel, k) {
 				return false
 			}
-			doubt = doubt || k.Kind == "" && !regular(k.APIVersion) && versionTaken(sel, k)
+			needsKind = needsKind || k.Kind == "" && !isBuiltIn(k.APIVersion) && coversVersion(sel, k)
 		}
 	}
-	return doubt
+	return needsKind
 }
 
-// regular reports whether in an API version the names of kinds lead to those of their resources, so that no cluster's word is needed. That is so
-// in Kubernetes' own groups, whose names have no dot; those of custom resources have one.
-func regular(apiVersion string) bool {
+// isBuiltIn reports whether an API version belongs to a group of Kubernetes, whose name has no dot. There the resource
+// follows from the kind's name. In groups of custom resources, only the cluster knows the plural.
+func isBuiltIn(apiVersion string) bool {
 	group, _, _ := strings.Cut(apiVersion, "/")
 	return !strings.Contains(group, ".")
 }
 
-func versionTaken(sel searchv1alpha1.ResourceSelector, k Kind) bool {
+// coversVersion reports whether a selector covers the API version of a kind.
+func coversVersion(sel searchv1alpha1.ResourceSelector, k Kind) bool {
 	return sel.APIVersion == k.APIVersion || sel.APIVersion == searchv1alpha1.Any
 }
 
-func takes(sel searchv1alpha1.ResourceSelector, k Kind) bool {
-	if !versionTaken(sel, k) {
+// coversKind reports whether a selector covers a kind.
+func coversKind(sel searchv1alpha1.ResourceSelector, k Kind) bool {
+	if !coversVersion(sel, k) {
 		return false
 	}
 	if sel.Kind == searchv1alpha1.Any {
 		return true
 	}
-	if k.Kind != "" && !regular(k.APIVersion) {
+	if k.Kind != "" && !isBuiltIn(k.APIVersion) {
 		return sel.Kind == k.Kind
 	}
 	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: sel.Kind})
 	return plural.Resource == k.Resource
 }
 
-// chooses reports whether a cluster meets every condition of a.
-func chooses(a *searchv1alpha1.ClusterAffinity, c *clusterv1alpha1.Cluster) bool {
+// isSelected reports whether a cluster meets every condition of a.
+func isSelected(a *searchv1alpha1.ClusterAffinity, c *clusterv1alpha1.Cluster) bool {
 	if slices.Contains(a.ExcludeClusters, c.Name) || len(a.ClusterNames) > 0 && !slices.Contains(a.ClusterNames, c.Name) {
 		return false
 	}
@@ -129,26 +133,26 @@ func chooses(a *searchv1alpha1.ClusterAffinity, c *clusterv1alpha1.Cluster) bool
 	return true
 }
 
-// meets reports whether a cluster meets a condition, as Karmada has it: In is met by one all of whose zones are there, NotIn by one none of whose
-// zones is.
+// meets reports whether a cluster meets a condition, as in Karmada. In requires that all zones of the cluster are
+// listed. NotIn requires that none is listed.
 func meets(r searchv1alpha1.FieldRequirement, c *clusterv1alpha1.Cluster) bool {
-	var have []string
+	var values []string
 	switch r.Key {
 	case "provider":
-		have = []string{c.Spec.Provider}
+		values = []string{c.Spec.Provider}
 	case "region":
-		have = []string{c.Spec.Region}
+		values = []string{c.Spec.Region}
 	case "zone":
-		have = c.Spec.Zones
+		values = c.Spec.Zones
 	default:
 		return false
 	}
-	there := func(v string) bool { return slices.Contains(r.Values, v) }
+	isListed := func(v string) bool { return slices.Contains(r.Values, v) }
 	switch r.Operator {
 	case "In":
-		return len(have) > 0 && !slices.ContainsFunc(have, func(v string) bool { return !there(v) })
+		return len(values) > 0 && !slices.ContainsFunc(values, func(v string) bool { return !isListed(v) })
 	case "NotIn":
-		return !slices.ContainsFunc(have, there)
+		return !slices.ContainsFunc(values, isListed)
 	}
 	return false
 }

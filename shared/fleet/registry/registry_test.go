@@ -16,42 +16,99 @@ var member1 = &clusterv1alpha1.Cluster{
 	Spec:       clusterv1alpha1.ClusterSpec{Provider: "aws", Region: "eu", Zones: []string{"a", "b"}},
 }
 
+// podSelector is the end of a registry of pods.
+const podSelector = `resourceSelectors: [{apiVersion: v1, kind: Pod}]}`
+
+var (
+	pods, nodes = Kind{APIVersion: "v1", Resource: "pods"}, Kind{APIVersion: "v1", Resource: "nodes"}
+	all, none   = Scope{All: true}, Scope{}
+)
+
+// scopeCases are registries with the scope of a kind in member1.
+var scopeCases = map[string]struct {
+	specs []string
+	kind  Kind
+	want  Scope
+}{
+	"no registry": {nil, pods, none},
+	"null names": {
+		[]string{`{targetCluster: {clusterNames: }, resourceSelectors: [{apiVersion: v1, kind: Pod}, {apiVersion: v1, ` +
+			`kind: Node}]}`},
+		nodes, all,
+	},
+	"another kind":            {[]string{`{` + podSelector}, nodes, none},
+	"another version":         {[]string{`{resourceSelectors: [{apiVersion: apps/v1, kind: Pod}]}`}, pods, none},
+	"any kind":                {[]string{`{resourceSelectors: [{apiVersion: v1, kind: "*"}]}`}, nodes, all},
+	"any kind of any version": {[]string{`{resourceSelectors: [{apiVersion: "*", kind: "*"}]}`}, nodes, all},
+	"any kind, other version": {[]string{`{resourceSelectors: [{apiVersion: apps/v1, kind: "*"}]}`}, nodes, none},
+	"by name":                 {[]string{`{targetCluster: {clusterNames: [member1]}, ` + podSelector}, pods, all},
+	"by another name":         {[]string{`{targetCluster: {clusterNames: [member2]}, ` + podSelector}, pods, none},
+	"excluded": {
+		[]string{`{targetCluster: {clusterNames: [member1], exclude: [member1]}, ` + podSelector}, pods, none,
+	},
+	"by label": {
+		[]string{`{targetCluster: {labelSelector: {matchLabels: {env: prod}}}, ` + podSelector}, pods, all,
+	},
+	"by another label": {
+		[]string{`{targetCluster: {labelSelector: {matchExpressions: [{key: env, operator: NotIn, values: [prod]}]}}, ` +
+			podSelector},
+		pods, none,
+	},
+	"a selector that is wrong": {
+		[]string{`{targetCluster: {labelSelector: {matchExpressions: [{key: env, operator: Is}]}}, ` + podSelector}, pods,
+		none,
+	},
+	"by fields": {
+		[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: provider, operator: In, values: [aws]},` +
+			` {key: zone, operator: In, values: [b, a, c]}, {key: region, operator: NotIn, values: [us]}]}}, ` + podSelector},
+		pods, all,
+	},
+	"by another zone": {
+		[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: In, values: [c]}]}}, ` +
+			podSelector},
+		pods, none,
+	},
+	"by one of its zones": {
+		[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: In, values: [b]}]}}, ` +
+			podSelector},
+		pods, none,
+	},
+	"excluded by one zone": {
+		[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: NotIn, values: [b]}]}}, ` +
+			podSelector},
+		pods, none,
+	},
+	"excluded by other zones": {
+		[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: NotIn, values: [c]}]}}, ` +
+			podSelector},
+		pods, all,
+	},
+	"by an operator": {
+		[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: Exists}]}}, ` + podSelector},
+		pods, none,
+	},
+	"by an unknown field": {
+		[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: color, operator: NotIn, values: [c]}]}}, ` +
+			podSelector},
+		pods, none,
+	},
+	"namespaces unite": {[]string{`{resourceSelectors: [{apiVersion: v1, kind: Pod, namespace: b}]}`,
+		`{resourceSelectors: [{apiVersion: v1, kind: Pod, namespace: a}, {apiVersion: v1, kind: Pod, namespace: b}]}`},
+		pods, Scope{Namespaces: []string{"a", "b"}}},
+	"all wins over some": {
+		[]string{`{resourceSelectors: [{apiVersion: v1, kind: Pod, namespace: b}]}`, `{` + podSelector}, pods, all,
+	},
+	"an irregular plural without its kind": {
+		[]string{`{resourceSelectors: [{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway}]}`},
+		Kind{APIVersion: "gateway.networking.k8s.io/v1", Resource: "gateways"}, none},
+	"an irregular plural with its kind": {[]string{`{resourceSelectors: [{apiVersion: gateway.networking.k8s.io/v1, ` +
+		`kind: Gateway}]}`},
+		Kind{APIVersion: "gateway.networking.k8s.io/v1", Resource: "gateways", Kind: "Gateway"}, all},
+}
+
+// TestScopeOf would fail if a registry covered objects that it does not select, or missed objects that it selects.
 func TestScopeOf(t *testing.T) {
-	pods, nodes := Kind{APIVersion: "v1", Resource: "pods"}, Kind{APIVersion: "v1", Resource: "nodes"}
-	all, none := Scope{All: true}, Scope{}
-	for name, tt := range map[string]struct {
-		specs []string
-		kind  Kind
-		want  Scope
-	}{
-		"no registry":              {nil, pods, none},
-		"the seeds' own":           {[]string{`{targetCluster: {clusterNames: }, resourceSelectors: [{apiVersion: v1, kind: Pod}, {apiVersion: v1, kind: Node}]}`}, nodes, all},
-		"another kind":             {[]string{`{resourceSelectors: [{apiVersion: v1, kind: Pod}]}`}, nodes, none},
-		"another version":          {[]string{`{resourceSelectors: [{apiVersion: apps/v1, kind: Pod}]}`}, pods, none},
-		"any kind":                 {[]string{`{resourceSelectors: [{apiVersion: v1, kind: "*"}]}`}, nodes, all},
-		"any kind of any version":  {[]string{`{resourceSelectors: [{apiVersion: "*", kind: "*"}]}`}, nodes, all},
-		"any kind, other version":  {[]string{`{resourceSelectors: [{apiVersion: apps/v1, kind: "*"}]}`}, nodes, none},
-		"by name":                  {[]string{`{targetCluster: {clusterNames: [member1]}, resourceSelectors: [{apiVersion: v1, kind: Pod}]}`}, pods, all},
-		"by another name":          {[]string{`{targetCluster: {clusterNames: [member2]}, resourceSelectors: [{apiVersion: v1, kind: Pod}]}`}, pods, none},
-		"excluded":                 {[]string{`{targetCluster: {clusterNames: [member1], exclude: [member1]}, resourceSelectors: [{apiVersion: v1, kind: Pod}]}`}, pods, none},
-		"by label":                 {[]string{`{targetCluster: {labelSelector: {matchLabels: {env: prod}}}, resourceSelectors: [{apiVersion: v1, kind: Pod}]}`}, pods, all},
-		"by another label":         {[]string{`{targetCluster: {labelSelector: {matchExpressions: [{key: env, operator: NotIn, values: [prod]}]}}, resourceSelectors: [{apiVersion: v1, kind: Pod}]}`}, pods, none},
-		"a selector that is wrong": {[]string{`{targetCluster: {labelSelector: {matchExpressions: [{key: env, operator: Is}]}}, resourceSelectors: [{apiVersion: v1, kind: Pod}]}`}, pods, none},
-		"by fields":                {[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: provider, operator: In, values: [aws]}, {key: zone, operator: In, values: [b, a, c]}, {key: region, operator: NotIn, values: [us]}]}}, resourceSelectors: [{apiVersion: v1, kind: Pod}]}`}, pods, all},
-		"by another zone":          {[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: In, values: [c]}]}}, resourceSelectors: [{apiVersion: v1, kind: Pod}]}`}, pods, none},
-		"by one of its zones":      {[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: In, values: [b]}]}}, resourceSelectors: [{apiVersion: v1, kind: Pod}]}`}, pods, none},
-		"but by one of its zones":  {[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: NotIn, values: [b]}]}}, resourceSelectors: [{apiVersion: v1, kind: Pod}]}`}, pods, none},
-		"but by other zones":       {[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: NotIn, values: [c]}]}}, resourceSelectors: [{apiVersion: v1, kind: Pod}]}`}, pods, all},
-		"by an operator":           {[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: zone, operator: Exists}]}}, resourceSelectors: [{apiVersion: v1, kind: Pod}]}`}, pods, none},
-		"by an unknown field":      {[]string{`{targetCluster: {fieldSelector: {matchExpressions: [{key: color, operator: NotIn, values: [c]}]}}, resourceSelectors: [{apiVersion: v1, kind: Pod}]}`}, pods, none},
-		"namespaces unite": {[]string{`{resourceSelectors: [{apiVersion: v1, kind: Pod, namespace: b}]}`,
-			`{resourceSelectors: [{apiVersion: v1, kind: Pod, namespace: a}, {apiVersion: v1, kind: Pod, namespace: b}]}`}, pods, Scope{Namespaces: []string{"a", "b"}}},
-		"all wins over some": {[]string{`{resourceSelectors: [{apiVersion: v1, kind: Pod, namespace: b}]}`, `{resourceSelectors: [{apiVersion: v1, kind: Pod}]}`}, pods, all},
-		"a plural that must be asked for, unasked": {[]string{`{resourceSelectors: [{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway}]}`},
-			Kind{APIVersion: "gateway.networking.k8s.io/v1", Resource: "gateways"}, none},
-		"and asked": {[]string{`{resourceSelectors: [{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway}]}`},
-			Kind{APIVersion: "gateway.networking.k8s.io/v1", Resource: "gateways", Kind: "Gateway"}, all},
-	} {
+	for name, tt := range scopeCases {
 		if got := ScopeOf(registries(t, tt.specs), member1, tt.kind); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
 		}
@@ -69,9 +126,12 @@ func registries(t *testing.T, specs []string) []searchv1alpha1.ResourceRegistry 
 	return out
 }
 
-func TestDoubtful(t *testing.T) {
-	gw := registries(t, []string{`{resourceSelectors: [{apiVersion: g.io/v1, kind: Gateway}, {apiVersion: v1, kind: Pod}]}`,
-		`{targetCluster: {clusterNames: [member2]}, resourceSelectors: [{apiVersion: g.io/v1, kind: "*"}, {apiVersion: h.io/v1, kind: Other}]}`})
+// TestNeedsKind would fail if the fleet asked clusters for kinds needlessly, or missed a custom resource.
+func TestNeedsKind(t *testing.T) {
+	gateways := registries(t, []string{`{resourceSelectors: [{apiVersion: g.io/v1, kind: Gateway}, {apiVersion: v1, ` +
+		`kind: Pod}]}`,
+		`{targetCluster: {clusterNames: [member2]}, resourceSelectors: [{apiVersion: g.io/v1, kind: "*"},` +
+			` {apiVersion: h.io/v1, kind: Other}]}`})
 	for _, tt := range []struct {
 		kind Kind
 		want bool
@@ -83,18 +143,20 @@ func TestDoubtful(t *testing.T) {
 		{Kind{APIVersion: "v1", Resource: "nodes"}, false},
 		{Kind{APIVersion: "apps/v1", Resource: "deployments"}, false},
 	} {
-		if got := Doubtful(gw, member1, tt.kind); got != tt.want {
+		if got := NeedsKind(gateways, member1, tt.kind); got != tt.want {
 			t.Errorf("%+v: %v", tt.kind, got)
 		}
 	}
-	if member2 := (&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "member2"}}); Doubtful(gw, member2, Kind{APIVersion: "g.io/v1", Resource: "gateways"}) {
-		t.Error("a cluster whose kinds are taken in, all, must say which it is")
+	if member2 := (&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "member2"}}); NeedsKind(gateways,
+		member2, Kind{APIVersion: "g.io/v1", Resource: "gateways"}) {
+		t.Error("a cluster with all kinds covered needs the kind")
 	}
 }
 
-// TestRegular holds: in Kubernetes' own groups no cluster's word makes a resource one that is taken in.
-func TestRegular(t *testing.T) {
-	of := registries(t, []string{`{resourceSelectors: [{apiVersion: v1, kind: ConfigMap}, {apiVersion: networking.k8s.io/v1, kind: Ingress}]}`})
+// TestBuiltInGroups would fail if a cluster could make secrets global by a wrong kind in its discovery.
+func TestBuiltInGroups(t *testing.T) {
+	configMaps := registries(t, []string{`{resourceSelectors: [{apiVersion: v1, kind: ConfigMap},` +
+		` {apiVersion: networking.k8s.io/v1, kind: Ingress}]}`})
 	for _, tt := range []struct {
 		kind Kind
 		want bool
@@ -103,21 +165,22 @@ func TestRegular(t *testing.T) {
 		{Kind{APIVersion: "v1", Resource: "configmaps", Kind: "Secret"}, true},
 		{Kind{APIVersion: "networking.k8s.io/v1", Resource: "secrets", Kind: "Ingress"}, true},
 	} {
-		if got := ScopeOf(of, member1, tt.kind).All; got != tt.want {
+		if got := ScopeOf(configMaps, member1, tt.kind).All; got != tt.want {
 			t.Errorf("%+v: %v", tt.kind, got)
 		}
 	}
 }
 
-func TestTakes(t *testing.T) {
-	some := Scope{Namespaces: []string{"a"}}
+func TestCovers(t *testing.T) {
+	inA := Scope{Namespaces: []string{"a"}}
 	for _, tt := range []struct {
 		scope     Scope
 		namespace string
 		want      bool
-	}{{Scope{All: true}, "", true}, {Scope{All: true}, "x", true}, {some, "a", true}, {some, "b", false}, {some, "", true}, {Scope{}, "", false}} {
-		if got := tt.scope.Takes(tt.namespace); got != tt.want {
-			t.Errorf("%+v takes %q: %v", tt.scope, tt.namespace, got)
+	}{{Scope{All: true}, "", true}, {Scope{All: true}, "x", true}, {inA, "a", true}, {inA, "b", false}, {inA, "",
+		true}, {Scope{}, "", false}} {
+		if got := tt.scope.Covers(tt.namespace); got != tt.want {
+			t.Errorf("%+v covers %q: %v", tt.scope, tt.namespace, got)
 		}
 	}
 }

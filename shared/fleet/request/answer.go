@@ -9,8 +9,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// IsQualified reports whether names in the answer are name@cluster. The URL or a name in the request asks for them, or
-// kubectl goes on with the names.
+// IsQualified reports whether names in the answer are name@cluster. The URL or a name in the request has that form, or
+// kubectl uses the names in its next requests.
 func (r *Request) IsQualified() bool {
 	if comparesName(r) {
 		return false
@@ -22,9 +22,9 @@ func (r *Request) IsQualified() bool {
 // NewAnswer returns the rewriter for objects of a cluster. acquire is called before an object is decoded whole.
 func (r *Request) NewAnswer(cluster string, acquire func(bytes int) (release func(), err error)) *naming.Answer {
 	answer := naming.NewAnswer(r.References(), cluster, r.IsQualified())
-	answer.Turn = acquire
+	answer.AcquireDecodeSlot = acquire
 	if r.NamespaceCluster != "" {
-		answer.NamespaceHere()
+		answer.QualifyNamespaces()
 	}
 	r.leadToCluster(answer)
 	return answer
@@ -66,11 +66,11 @@ func (r *Request) AcceptJSON() (string, error) {
 func (r *Request) leadToCluster(answer *naming.Answer) {
 	switch command := r.Command(); {
 	case findsPods[command] && r.Resource.Verb == "get":
-		answer.SelectHere()
+		answer.AddClusterToSelectors()
 	case command != commandDescribe || !r.IsQualified():
 	case r.Resource.Verb == "get":
-		answer.NamespaceHere()
+		answer.QualifyNamespaces()
 	case r.Resource.Resource == "pods":
-		answer.ClaimsHere()
+		answer.QualifyClaims()
 	}
 }

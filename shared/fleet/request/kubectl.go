@@ -2,8 +2,8 @@ package request
 
 import "strings"
 
-// commandHeader has the command of kubectl that sends the request. Some commands read an object, and go on to read
-// others that belong to it, by names and selectors without a cluster. Answers to these commands lead to the object's
+// commandHeader has the command of kubectl that sends the request. Some commands read an object and then related ones,
+// by names and selectors without a cluster. Answers to these commands have names and selectors that select the object's
 // cluster.
 const commandHeader = "Kubectl-Command"
 

@@ -39,7 +39,7 @@ func (r *Request) SplitNames(clusters Clusters) (*Request, error) {
 			out.Resource.Namespace = base
 		}
 	}
-	selector, cluster, err := naming.Selector(out.References(), out.Param("fieldSelector"), clusters.Known)
+	selector, cluster, err := naming.RewriteFieldSelector(out.References(), out.Param("fieldSelector"), clusters.Known)
 	named := cmp.Or(out.Cluster, out.NamespaceCluster)
 	switch {
 	case clusters.Err() != nil:

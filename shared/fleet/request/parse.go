@@ -79,9 +79,9 @@ func parseClusters(lists []string) ([]string, error) {
 }
 
 // splitLabelSelector removes the clusters that the label selector names. A single one counts as that of name@cluster,
-// so that kubectl goes on with qualified names. Only Parse calls it.
+// so that kubectl's next requests have qualified names. Only Parse calls it.
 func (r *Request) splitLabelSelector() error {
-	selector, clusters, err := naming.Labels(r.query.Get("labelSelector"))
+	selector, clusters, err := naming.RewriteLabelSelector(r.query.Get("labelSelector"))
 	if err != nil || clusters == nil {
 		return err
 	}

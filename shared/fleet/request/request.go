@@ -3,7 +3,7 @@
 // Parse checks the parameters and returns a Request, which is immutable. SplitNames derives the Request whose names
 // have no @cluster. The methods of a Request answer questions about it, and the With methods return changed copies.
 //
-// The package decides neither which clusters a caller may call nor which clusters exist. Clusters answers that.
+// The package decides neither which clusters exist nor which of them a caller may call. Clusters decides that.
 package request
 
 import (
@@ -131,8 +131,8 @@ func (r *Request) ObjectKey() members.Digest {
 	return members.DigestOf(r.CallerDigest(), res.APIGroup, res.Resource, res.Namespace, res.Name)
 }
 
-// IsRead reports whether the request changes nothing and needs no cluster to respond in particular. Such a request may
-// rely on where the object was before.
+// IsRead reports whether the request changes nothing, opens no stream and is not strict. Such a request may rely on the
+// last location of the object.
 func (r *Request) IsRead() bool {
 	return !r.Strict && !r.IsWrite() && len(r.Header["Upgrade"]) == 0 && r.Resource.Verb != "proxy"
 }

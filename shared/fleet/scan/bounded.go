@@ -2,18 +2,19 @@ package scan
 
 import "errors"
 
-// ErrTooMany is for text that has more values than it may.
+// ErrTooMany is the error for text with too many values.
 var ErrTooMany = errors.New("it has too many values")
 
-// Bounded returns nil if text has so many values at most, those within others counted too and what opens and closes at once counted twice, otherwise
-// ErrTooMany, and ErrSyntax if a string of it does not end. It is for text that is decoded whole: bytes are no bound of what that takes, since two of
-// them, "0,", may become an element of some hundred. Nothing else of the text is looked at, which need not be well-formed.
-func Bounded(text []byte, most int) error {
+// CheckValueCount returns ErrTooMany if text has more than limit values, including nested ones. An empty array or
+// object counts as two. It returns ErrSyntax if a string does not end, and checks the syntax no further.
+//
+// Call it before decoding text as a whole: two bytes, "0,", may become an element of some hundred bytes.
+func CheckValueCount(text []byte, limit int) error {
 	n := 1
-	for i := 0; i < len(text) && n <= most; {
+	for i := 0; i < len(text) && n <= limit; {
 		switch text[i] {
 		case '"':
-			if i = str(text, i+1); i < 0 {
+			if i = stringEnd(text, i+1); i < 0 {
 				return ErrSyntax
 			}
 			continue
@@ -22,7 +23,7 @@ func Bounded(text []byte, most int) error {
 		}
 		i++
 	}
-	if n > most {
+	if n > limit {
 		return ErrTooMany
 	}
 	return nil

@@ -11,11 +11,11 @@ import (
 
 // Field is a field of an object.
 type Field struct {
-	Name    []byte // as it stands, with its quotes
-	At, End int    // where its value is
+	Name    []byte // quoted and escaped, as in the text
+	At, End int    // the value is text[At:End]
 }
 
-// Is reports whether that is the field's name, however it is written.
+// Is reports whether the field has that name, with or without escapes.
 func (f Field) Is(name string) bool {
 	if bytes.IndexByte(f.Name, '\\') < 0 {
 		return string(f.Name[1:len(f.Name)-1]) == name
@@ -31,8 +31,7 @@ func (s *Scanner) Whole(text []byte) bool {
 	return err == nil && Space(text, end) == len(text) && utf8.Valid(text)
 }
 
-// Repair returns text with U+FFFD in place of each byte that is not UTF-8, as encoding/json decodes it. Valid text is
-// returned as it is.
+// Repair replaces each byte that is not UTF-8 with U+FFFD, as encoding/json does. It returns valid text unchanged.
 func Repair(text []byte) []byte {
 	if utf8.Valid(text) {
 		return text
@@ -45,8 +44,8 @@ func Repair(text []byte) []byte {
 	return out
 }
 
-// Lookup returns the value that the names of path lead to in an object; nil if there is none. Names match exactly,
-// since decoders that fold case can be deceived. The last of equal names counts.
+// Lookup returns the value at a path of field names in an object, or nil. Names match exactly, because decoders that
+// fold case can be deceived. The last of equal names counts.
 func Lookup(object []byte, path ...string) []byte {
 	var s Scanner
 	for _, name := range path {
@@ -61,21 +60,21 @@ func Lookup(object []byte, path ...string) []byte {
 	return object
 }
 
-// Text returns the string that a value is; "" for any other value.
+// Text returns the text of a string. It returns "" for any other value.
 func Text(value []byte) string {
 	var text string
-	_ = json.Unmarshal(value, &text) // "" stays
+	_ = json.Unmarshal(value, &text) // text stays "" on an error
 	return text
 }
 
-// Fields gives the fields of the object that begins at text[at]; none of what is no object. The text must be well-formed: where it is not,
-// they end. The scanner may be used for other text meanwhile.
+// Fields returns the fields of the object that begins at text[at], or none for another value. They end where the text
+// is not well-formed. The scanner may be used for other text during the iteration.
 func (s *Scanner) Fields(text []byte, at int) iter.Seq[Field] {
 	return func(yield func(Field) bool) {
-		for i, more := first(text, at, '{'); more; i, more = next(text, i) {
+		for i, more := firstPart(text, at, '{'); more; i, more = nextPart(text, i) {
 			var f Field
 			from := i
-			if i = s.after(text, i); i < 0 || text[from] != '"' {
+			if i = s.valueEnd(text, i); i < 0 || text[from] != '"' {
 				return
 			}
 			f.Name = text[from:i]
@@ -83,7 +82,7 @@ func (s *Scanner) Fields(text []byte, at int) iter.Seq[Field] {
 				return
 			}
 			f.At = Space(text, i+1)
-			if i = s.after(text, f.At); i < 0 {
+			if i = s.valueEnd(text, f.At); i < 0 {
 				return
 			}
 			if f.End = i; !yield(f) {
@@ -93,39 +92,41 @@ func (s *Scanner) Fields(text []byte, at int) iter.Seq[Field] {
 	}
 }
 
-// Elements gives where the elements are of the array that begins at text[at], as Fields does.
+// Elements returns the start and the end of each element of the array that begins at text[at]. They end where the text
+// is not well-formed.
 func (s *Scanner) Elements(text []byte, at int) iter.Seq2[int, int] {
 	return func(yield func(at, end int) bool) {
-		for i, more := first(text, at, '['); more; i, more = next(text, i) {
+		for i, more := firstPart(text, at, '['); more; i, more = nextPart(text, i) {
 			from := i
-			if i = s.after(text, i); i < 0 || !yield(from, i) {
+			if i = s.valueEnd(text, i); i < 0 || !yield(from, i) {
 				return
 			}
 		}
 	}
 }
 
-// after returns the end of the value at text[at], a negative number if it has none.
-func (s *Scanner) after(text []byte, at int) int {
+// valueEnd returns the end of the value at text[at], or a negative number if it has none.
+func (s *Scanner) valueEnd(text []byte, at int) int {
 	s.Reset()
 	end, err := s.Value(text[at:])
 	if err != nil {
-		return wrong
+		return invalid
 	}
 	return at + end
 }
 
-// first returns where the first part begins of what opens so at text[at], if there is any.
-func first(text []byte, at int, open byte) (i int, some bool) {
+// firstPart returns the start of the first field or element, if the value at text[at] begins with open and is not
+// empty.
+func firstPart(text []byte, at int, open byte) (i int, ok bool) {
 	if at == len(text) || text[at] != open {
 		return 0, false
 	}
 	i = Space(text, at+1)
-	return i, i < len(text) && text[i] != open+2 // "}" and "]"
+	return i, i < len(text) && text[i] != open+2 // "}" or "]"
 }
 
-// next returns where the part begins that follows the one before i, if one does.
-func next(text []byte, i int) (at int, more bool) {
+// nextPart returns the start of the field or element after the one that ends at i, if there is one.
+func nextPart(text []byte, i int) (at int, ok bool) {
 	if i = Space(text, i); i == len(text) || text[i] != ',' {
 		return 0, false
 	}

@@ -7,40 +7,42 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// How much is read at once, unless a value is larger: the most where that comes, since each piece of an answer by HTTP/2 is acknowledged, which takes
-// longer than to read it if it is small; and the least where nothing comes, since many watches wait.
+// The sizes of the buffer, unless a value is larger. A fast response is read in large pieces, because HTTP/2
+// acknowledges each piece. An idle one needs a small buffer, because many watches are idle.
 const (
-	mostAtOnce  = 64 << 10
-	leastAtOnce = 4 << 10
+	maxReadSize = 64 << 10
+	minReadSize = 4 << 10
 )
 
-// ErrTooLarge is for a text that is over the Reader's limit.
+// ErrTooLarge is the error for text beyond the Reader's limit.
 var ErrTooLarge = errors.New("it is too large")
 
-// Reader takes apart a text that comes in. After an error it gives nothing more. It is not safe for concurrent use.
+// Reader reads a stream of JSON value by value. After an error it returns nothing more. It is not safe for concurrent
+// use.
 type Reader struct {
-	// Scanner finds the end of values, and says what it found of the last.
+	// Scanner finds the end of values. Its Found describes the last value.
 	Scanner Scanner
 
 	r    io.Reader
 	text []byte
-	at   int   // of text, what is next
-	left int64 // bytes that may be read
-	full bool  // r had as much as was asked for
-	last error // of r
+	at   int   // text[at:] is not yet returned
+	left int64 // the number of bytes that may still be read
+	full bool  // the last read filled the buffer
+	last error // the error of the last read
 	err  error
 }
 
-// NewReader returns a Reader that takes so many bytes of r at most, until Limit says otherwise.
+// NewReader returns a Reader of at most limit bytes from r.
 func NewReader(r io.Reader, limit int64) *Reader { return &Reader{r: r, left: limit} }
 
-// Limit has the Reader take so many more bytes at most.
+// Limit replaces the limit by this number of bytes from the current position.
 func (r *Reader) Limit(bytes int64) { r.left = bytes - int64(len(r.text)-r.at) }
 
-// Err is what went wrong: io.EOF where the text has ended, io.ErrUnexpectedEOF within a value, ErrSyntax, ErrTooLarge, or what the text's reader says.
+// Err returns the first error. It is io.EOF at the end of the text, io.ErrUnexpectedEOF within a value, ErrSyntax,
+// ErrTooLarge, or an error of the underlying reader.
 func (r *Reader) Err() error { return r.err }
 
-// Peek returns the next byte that is no white space, 0 where none follows.
+// Peek returns the next byte that is no white space, or 0 at the end of the text.
 func (r *Reader) Peek() byte {
 	for r.err == nil {
 		if r.at = Space(r.text, r.at); r.at < len(r.text) {
@@ -51,8 +53,8 @@ func (r *Reader) Peek() byte {
 	return 0
 }
 
-// Take takes the next byte that is no white space, which must be that one.
-func (r *Reader) Take(want byte) {
+// Expect skips white space and one byte. If that byte is not want, it sets ErrSyntax.
+func (r *Reader) Expect(want byte) {
 	if c := r.Peek(); r.err == nil && c != want {
 		r.err = ErrSyntax
 	}
@@ -80,7 +82,7 @@ func (r *Reader) Value() []byte {
 	return nil
 }
 
-// repaired returns a value in UTF-8, for which Scanner.Found is true.
+// repaired returns a value in UTF-8. It adjusts Scanner.Found to the repaired text.
 func (r *Reader) repaired(v []byte) []byte {
 	out := Repair(v)
 	if len(out) != len(v) {
@@ -92,26 +94,26 @@ func (r *Reader) repaired(v []byte) []byte {
 	return out
 }
 
-// Beginning takes the next value, which must begin so.
-func (r *Reader) Beginning(want byte) []byte {
+// ExpectValue returns the next value. If its first byte is not want, it sets ErrSyntax.
+func (r *Reader) ExpectValue(want byte) []byte {
 	if c := r.Peek(); r.err == nil && c != want {
 		r.err = ErrSyntax
 	}
 	return r.Value()
 }
 
-// Name takes the name of a field, and the colon after it.
-func (r *Reader) Name() string {
-	quoted := r.Beginning('"')
+// FieldName returns the name of the next field and skips the colon after it.
+func (r *Reader) FieldName() string {
+	quoted := r.ExpectValue('"')
 	if r.err != nil {
 		return ""
 	}
-	name, _ := jsontext.AppendUnquote(nil, quoted) // bytes that are no text are none in a name that is looked for
-	r.Take(':')
+	name, _ := jsontext.AppendUnquote(nil, quoted) // names that callers compare with are valid UTF-8
+	r.Expect(':')
 	return string(name)
 }
 
-// more reads more text.
+// more reads more text, or sets the error.
 func (r *Reader) more() {
 	switch {
 	case r.err != nil:
@@ -127,15 +129,15 @@ func (r *Reader) more() {
 func (r *Reader) read() {
 	rest, size := r.text[r.at:], cap(r.text)
 	switch {
-	case len(rest) == size, r.full && size < mostAtOnce:
-		size = max(leastAtOnce, 2*size)
-	case !r.full && len(rest) == 0, size > 8*mostAtOnce && len(rest) < mostAtOnce: // what was needed once is not kept
-		size = max(leastAtOnce, 2*len(rest))
+	case len(rest) == size, r.full && size < maxReadSize:
+		size = max(minReadSize, 2*size)
+	case !r.full && len(rest) == 0, size > 8*maxReadSize && len(rest) < maxReadSize: // release a large buffer
+		size = max(minReadSize, 2*len(rest))
 	}
 	switch {
 	case size != cap(r.text):
 		r.text, r.at = append(make([]byte, 0, size), rest...), 0
-	case r.at > 0: // what stands at the beginning already is not moved: a large value may come in many pieces
+	case r.at > 0: // otherwise a large value in many pieces would be moved for each
 		r.text, r.at = r.text[:copy(r.text, rest)], 0
 	}
 	free := r.text[len(r.text):size]

@@ -10,10 +10,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// TestReader holds: what is taken is what is there, however it comes, and what is not all there is an error that says so.
+// TestReader would fail if values depended on the sizes of the pieces, or if a cut value were no error.
 func TestReader(t *testing.T) {
-	whole := `{"a": 1}` + "\n" + `[true] "x" 7 ` + strings.Repeat(" ", 100_000) + `{"long":"` + strings.Repeat("y", 300_000) + `"}`
-	for name, r := range map[string]io.Reader{"whole": strings.NewReader(whole), "halves": iotest.HalfReader(strings.NewReader(whole)), "with its end": iotest.DataErrReader(strings.NewReader(whole)), "bytes": iotest.OneByteReader(strings.NewReader(whole))} {
+	whole := `{"a": 1}` + "\n" + `[true] "x" 7 ` + strings.Repeat(" ", 100_000) + `{"long":"` +
+		strings.Repeat("y", 300_000) + `"}`
+	for name, r := range map[string]io.Reader{"whole": strings.NewReader(whole),
+		"halves": iotest.HalfReader(strings.NewReader(whole)), "with its end": iotest.DataErrReader(
+			strings.NewReader(whole)), "bytes": iotest.OneByteReader(strings.NewReader(whole))} {
 		in := NewReader(r, 1<<20)
 		for _, want := range []string{`{"a": 1}`, `[true]`, `"x"`, `7`, `{"long":"` + strings.Repeat("y", 300_000) + `"}`} {
 			if got := string(in.Value()); got != want || in.Err() != nil {
@@ -24,23 +27,24 @@ func TestReader(t *testing.T) {
 			t.Errorf("%s: after the end %v", name, in.Err())
 		}
 	}
-	for text, want := range map[string]error{"": io.EOF, " \n": io.EOF, `{"a":`: io.ErrUnexpectedEOF, `"x`: io.ErrUnexpectedEOF, `{]`: ErrSyntax} {
+	for text, want := range map[string]error{"": io.EOF, " \n": io.EOF, `{"a":`: io.ErrUnexpectedEOF,
+		`"x`: io.ErrUnexpectedEOF, `{]`: ErrSyntax} {
 		in := NewReader(iotest.OneByteReader(strings.NewReader(text)), 1<<20)
 		if v := in.Value(); v != nil || !errors.Is(in.Err(), want) || in.Peek() != 0 || in.Value() != nil {
 			t.Errorf("%q is %q, %v", text, v, in.Err())
 		}
 	}
 	in := NewReader(strings.NewReader(`{"\u0061" : [1, 2]}`), 1<<20)
-	in.Take('{')
-	if name, v := in.Name(), string(in.Beginning('[')); name != "a" || v != "[1, 2]" || in.Peek() != '}' {
+	in.Expect('{')
+	if name, v := in.FieldName(), string(in.ExpectValue('[')); name != "a" || v != "[1, 2]" || in.Peek() != '}' {
 		t.Errorf("%q is %q, %v", name, v, in.Err())
 	}
-	if in.Take(']'); !errors.Is(in.Err(), ErrSyntax) {
-		t.Errorf("a bracket is taken for another: %v", in.Err())
+	if in.Expect(']'); !errors.Is(in.Err(), ErrSyntax) {
+		t.Errorf("another bracket is accepted: %v", in.Err())
 	}
 }
 
-// TestReaderLimit holds: no more is taken than the limit says, of which what was read ahead is a part.
+// TestReaderLimit would fail if buffered bytes did not count towards the limit.
 func TestReaderLimit(t *testing.T) {
 	long := `"` + strings.Repeat("x", 9_998) + `"`
 	for limit, want := range map[int64]error{10_000: nil, 9_999: ErrTooLarge} {
@@ -55,8 +59,8 @@ func TestReaderLimit(t *testing.T) {
 	}
 }
 
-// TestReaderWaits holds: a value is there with its last byte, and one that waits for the next holds little.
-func TestReaderWaits(t *testing.T) {
+// TestIdleReaderIsSmall would fail if a watch event waited for the next one, or if idle watches had large buffers.
+func TestIdleReaderIsSmall(t *testing.T) {
 	r, w := io.Pipe()
 	defer func() { _ = r.Close() }()
 	go func() {
@@ -71,12 +75,12 @@ func TestReaderWaits(t *testing.T) {
 			t.Fatalf("%d bytes, want %d, %v", got, size+2, in.Err())
 		}
 	}
-	if in.Peek(); cap(in.text) > leastAtOnce {
-		t.Errorf("%d bytes are held for what does not come", cap(in.text))
+	if in.Peek(); cap(in.text) > minReadSize {
+		t.Errorf("an idle reader has a buffer of %d bytes", cap(in.text))
 	}
 }
 
-// BenchmarkReader takes large values that come in small pieces.
+// BenchmarkReader reads large values in small pieces.
 func BenchmarkReader(b *testing.B) {
 	text := `"` + strings.Repeat("x", 15<<20) + `"`
 	b.SetBytes(int64(len(text)))
@@ -98,7 +102,7 @@ func BenchmarkReaderByJSONText(b *testing.B) {
 	}
 }
 
-// pieces gives a text in pieces.
+// pieces is a reader of text in pieces of size bytes.
 type pieces struct {
 	text string
 	size int

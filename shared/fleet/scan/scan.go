@@ -18,43 +18,44 @@ import (
 )
 
 var (
-	// ErrShort is for text that ends before what it holds. With more it may be well-formed.
+	// ErrShort is the error for text that ends within a value. With more text the value may be well-formed.
 	ErrShort = errors.New("it ends too early")
-	// ErrSyntax is for text that is no JSON.
+	// ErrSyntax is the error for text that is no JSON.
 	ErrSyntax = errors.New("it is no JSON")
 )
 
-// Scanner finds the ends of values. The zero value is one. It is not safe for concurrent use.
+// Scanner finds the ends of values. Its zero value is ready to use. It is not safe for concurrent use.
 type Scanner struct {
-	// Field is looked for among the fields of each value that is an object; "" for none.
+	// Field is the name to find among the fields of each value that is an object. "" finds none.
 	Field string
-	// Found is what was found of it in the last value.
+	// Found describes the fields with that name in the last value.
 	Found Found
 
 	next  state
-	digit digit  // of the number that a piece of the text ended in
-	seen  int    // up to where the text was looked at
-	open  []byte // what closes what is open, the innermost last
-	name  int    // where the value's present field has its name
-	value int    // and its value
+	digit digit  // the state of a number that is cut at the end of the text
+	seen  int    // text[:seen] has been scanned
+	open  []byte // the closing brackets of all open arrays and objects, the innermost last
+	name  int    // where the name of the value's current field begins
+	value int    // where the value of that field begins
 }
 
-// Found says how often a field is there, and where the value is of the last.
+// Found is the number of fields with the name, and the position of the last one's value.
 type Found struct{ Times, At, End int }
 
-// state says what is next, after white space where that may be.
+// state is the part of the grammar that the scanner expects next. White space may precede all up to expectComma.
 type state uint8
 
 const (
-	aValue state = iota
-	anElement
-	aName
-	aField
-	aColon
-	aComma
+	expectValue state = iota
+	expectElementOrEnd
+	expectName
+	expectNameOrEnd
+	expectColon
+	expectCommaOrEnd
 	inName
 	inString
 	inNumber
+	valueEnded
 )
 
 // maxIdleDepth bounds the memory that a Scanner keeps after a deep value, in bytes.
@@ -66,146 +67,164 @@ func (s *Scanner) Reset() {
 	if cap(s.open) > maxIdleDepth {
 		s.open = nil
 	}
-	s.next, s.seen, s.open = aValue, 0, s.open[:0]
+	s.next, s.seen, s.open = expectValue, 0, s.open[:0]
 }
 
-// Value returns the end of the value that text begins with. After ErrShort, call it with the same text and what
-// follows; otherwise call Reset. A number at the end of the text may continue, so Value returns ErrShort.
+// Value returns the end of the value at the start of text. After ErrShort, call it with the same text and its
+// continuation. Otherwise call Reset. A number at the end of the text may continue, so Value returns ErrShort.
 func (s *Scanner) Value(text []byte) (end int, err error) {
 	i, next := s.seen, s.next
 	for i < len(text) {
-		c := text[i]
-		switch next {
-		case aName, aField: // aField: or the object's end
-			if c == '"' {
-				if len(s.open) == 1 {
-					s.name = i
-				}
-				if i = str(text, i+1); i < 0 {
-					return s.stop(i, inName)
-				}
-				next = aColon
+		if text[i] <= ' ' && next <= expectCommaOrEnd {
+			if after := Space(text, i); after > i {
+				i = after
 				continue
-			}
-			if c != '}' || next == aName {
-				goto space
-			}
-			s.open = s.open[:len(s.open)-1]
-			i++
-		case aColon:
-			if c != ':' {
-				goto space
-			}
-			i++
-			next = aValue
-			continue
-		case aValue, anElement: // anElement: or the array's end
-			if len(s.open) == 1 && next == aValue {
-				s.value = i
-			}
-			switch c {
-			case '"':
-				if i = str(text, i+1); i < 0 {
-					return s.stop(i, inString)
-				}
-			case '{', '[':
-				i++
-				s.open = append(s.open, c+2) // "}" and "]"
-				if next = aField; c == '[' {
-					next = anElement
-				}
-				continue
-			case ']':
-				if next != anElement {
-					return 0, ErrSyntax
-				}
-				s.open = s.open[:len(s.open)-1]
-				i++
-			case ' ', '\n', '\t', '\r':
-				i++
-				continue
-			case 't', 'f', 'n':
-				if i = literal(text, i); i < 0 {
-					return s.stop(i, next)
-				}
-			default:
-				s.digit = aSign
-				next = inNumber
-				continue
-			}
-		case aComma:
-			switch c {
-			case ',':
-				i++
-				if next = aName; s.open[len(s.open)-1] == ']' {
-					next = aValue
-				}
-				continue
-			case s.open[len(s.open)-1]:
-				s.open = s.open[:len(s.open)-1]
-				i++
-			default:
-				goto space
-			}
-		case inName:
-			if i = str(text, i); i < 0 {
-				return s.stop(i, inName)
-			}
-			next = aColon
-			continue
-		case inString:
-			if i = str(text, i); i < 0 {
-				return s.stop(i, inString)
-			}
-		case inNumber:
-			if i = s.digit.end(text, i); i < 0 {
-				return s.stop(i, inNumber)
 			}
 		}
-		// A value has ended.
+		switch next {
+		case expectValue, expectElementOrEnd:
+			i, next = s.valueStart(text, i, next)
+		case expectName, expectNameOrEnd:
+			i, next = s.fieldName(text, i, next)
+		case expectColon:
+			if text[i] != ':' {
+				return 0, ErrSyntax
+			}
+			i++
+			next = expectValue
+		case expectCommaOrEnd:
+			closing := s.open[len(s.open)-1]
+			switch text[i] {
+			case closing:
+				i, next = s.close(i)
+			case ',':
+				i++
+				if next = expectName; closing == ']' {
+					next = expectValue
+				}
+			default:
+				return 0, ErrSyntax
+			}
+		default:
+			i, next = s.rest(text, i, next)
+		}
+		if i < 0 {
+			return s.stop(i, next)
+		}
+		if next != valueEnded {
+			continue
+		}
 		switch len(s.open) {
 		case 0:
 			return i, nil
 		case 1:
-			s.see(text, i)
+			s.recordField(text, i)
 		}
-		next = aComma
-		continue
-	space:
-		after := Space(text, i)
-		if after == i {
-			return 0, ErrSyntax
-		}
-		i = after
+		next = expectCommaOrEnd
 	}
-	return s.stop(^i, next)
+	return s.stop(incomplete(i), next)
 }
 
-// stop leaves the text at what is next there, before which at is: see short.
+// valueStart scans a string, a number or a literal. Of an array or an object, it scans only the opening bracket. It
+// returns the end and the next state. If the part is cut or invalid, it returns a negative number and the state in
+// which to continue.
+func (s *Scanner) valueStart(text []byte, i int, next state) (int, state) {
+	if len(s.open) == 1 && next == expectValue {
+		s.value = i
+	}
+	switch text[i] {
+	case '"':
+		if i = stringEnd(text, i+1); i < 0 {
+			return i, inString
+		}
+		return i, valueEnded
+	case '{':
+		s.open = append(s.open, '}')
+		return i + 1, expectNameOrEnd
+	case '[':
+		s.open = append(s.open, ']')
+		return i + 1, expectElementOrEnd
+	case ']':
+		if next != expectElementOrEnd {
+			return invalid, next
+		}
+		return s.close(i)
+	case 't', 'f', 'n':
+		if i = literal(text, i); i < 0 {
+			return i, next
+		}
+		return i, valueEnded
+	}
+	s.digit = aSign
+	return s.rest(text, i, inNumber)
+}
+
+// fieldName scans the name of a field, or the end of the object. Its results are those of valueStart.
+func (s *Scanner) fieldName(text []byte, i int, next state) (int, state) {
+	switch {
+	case text[i] == '"':
+		if len(s.open) == 1 {
+			s.name = i
+		}
+		if i = stringEnd(text, i+1); i < 0 {
+			return i, inName
+		}
+		return i, expectColon
+	case text[i] == '}' && next == expectNameOrEnd:
+		return s.close(i)
+	}
+	return invalid, next
+}
+
+// rest scans the rest of a name, a string or a number. Its results are those of valueStart.
+func (s *Scanner) rest(text []byte, i int, next state) (int, state) {
+	if next == inNumber {
+		i = s.digit.end(text, i)
+	} else {
+		i = stringEnd(text, i)
+	}
+	switch {
+	case i < 0:
+		return i, next
+	case next == inName:
+		return i, expectColon
+	}
+	return i, valueEnded
+}
+
+// close ends the innermost array or object, whose closing bracket is text[i].
+func (s *Scanner) close(i int) (int, state) {
+	s.open = s.open[:len(s.open)-1]
+	return i + 1, valueEnded
+}
+
+// stop stores where and in which state to continue. at is the result of incomplete, or invalid.
 func (s *Scanner) stop(at int, next state) (int, error) {
-	if at == wrong {
+	if at == invalid {
 		return 0, ErrSyntax
 	}
-	s.seen, s.next = short(at), next
+	s.seen, s.next = incomplete(at), next
 	return 0, ErrShort
 }
 
-// see tells the value's field that has just ended.
-func (s *Scanner) see(text []byte, end int) {
+// recordField stores the position of the field's value that ends at end, if the field has the name to find.
+func (s *Scanner) recordField(text []byte, end int) {
 	if s.Field == "" || s.open[0] != '}' {
 		return
 	}
-	if f := (Field{Name: text[s.name:str(text, s.name+1)]}); f.Is(s.Field) {
+	if f := (Field{Name: text[s.name:stringEnd(text, s.name+1)]}); f.Is(s.Field) {
 		s.Found = Found{s.Found.Times + 1, s.value, end}
 	}
 }
 
-// wrong stands for the end of what has none, and a negative number for that of what is not all there: short gives from where to look again.
-const wrong = math.MinInt
+// invalid is the end of a value or a part that is no JSON.
+const invalid = math.MinInt
 
-func short(i int) int { return ^i }
+// incomplete returns the negative number that stands for the end of a part that is cut, and from where to continue at
+// i. It is its own inverse.
+func incomplete(i int) int { return ^i }
 
-// Space returns where the white space ends that begins at text[at], if there is any.
+// Space returns the end of the white space at text[at], or at if there is none.
 func Space(text []byte, at int) int {
 	for at < len(text) && (text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r') {
 		at++
@@ -213,29 +232,30 @@ func Space(text []byte, at int) int {
 	return at
 }
 
-// every is a byte, eight times.
-const every = 0x0101010101010101
+// everyByte times a byte is eight of that byte.
+const everyByte = 0x0101010101010101
 
-// str returns the end of a string of which the rest begins at i.
+// stringEnd returns the end of the string whose rest begins at i.
 //
-// Eight bytes at a time it looks for one that ends it, escapes the next or may not be there. With the bit 2 changed the quote, 0x22, is 0x20, and what
-// may not be there stays below that: less than 0x21 is either, and nothing else. Subtraction leaves the highest bit in a byte that was less; those
-// above the first such byte may have it wrongly, since it has borrowed from them.
-func str(text []byte, i int) int {
+// It examines eight bytes at a time for a quote, a backslash or a control character. With bit 1 inverted, the quote
+// 0x22 becomes 0x20, and control characters stay below 0x20. A byte below 0x21 is therefore one of the two. Subtraction
+// sets the highest bit of each smaller byte. Higher bytes may have that bit by a borrow, so that only the lowest one
+// counts.
+func stringEnd(text []byte, i int) int {
 	for {
 		for ; i+8 <= len(text); i += 8 {
 			w := binary.LittleEndian.Uint64(text[i:])
-			low, escape := w^every*2, w^every*'\\'
-			if found := ((low-every*(' '+1))&^low | (escape-every)&^escape) & (every << 7); found != 0 {
+			low, escape := w^everyByte*2, w^everyByte*'\\'
+			if found := ((low-everyByte*(' '+1))&^low | (escape-everyByte)&^escape) & (everyByte << 7); found != 0 {
 				i += bits.TrailingZeros64(found) / 8
 				break
 			}
 		}
-		for i < len(text) && text[i] >= ' ' && text[i] != '"' && text[i] != '\\' { // the last few
+		for i < len(text) && text[i] >= ' ' && text[i] != '"' && text[i] != '\\' { // fewer than eight bytes are left
 			i++
 		}
 		if i == len(text) {
-			return short(i)
+			return incomplete(i)
 		}
 		switch text[i] {
 		case '"':
@@ -245,15 +265,15 @@ func str(text []byte, i int) int {
 				return i
 			}
 		default:
-			return wrong
+			return invalid
 		}
 	}
 }
 
-// escape returns the end of what begins with a backslash at i.
+// escape returns the end of the escape sequence at i.
 func escape(text []byte, i int) int {
 	if i+1 == len(text) {
-		return short(i)
+		return incomplete(i)
 	}
 	switch text[i+1] {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
@@ -261,15 +281,15 @@ func escape(text []byte, i int) int {
 	case 'u':
 		for j := i + 2; j < i+6; j++ {
 			if j == len(text) {
-				return short(i)
+				return incomplete(i)
 			}
 			if c := text[j]; (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') {
-				return wrong
+				return invalid
 			}
 		}
 		return i + 6
 	}
-	return wrong
+	return invalid
 }
 
 // literal returns the end of true, false or null at i.
@@ -283,20 +303,20 @@ func literal(text []byte, i int) int {
 	}
 	for j := range len(want) {
 		if i+j == len(text) {
-			return short(i)
+			return incomplete(i)
 		}
 		if text[i+j] != want[j] {
-			return wrong
+			return invalid
 		}
 	}
 	return i + len(want)
 }
 
-// digit is what comes next in a number. The names say what came before.
+// digit is the state within a number, named after the last character.
 type digit uint8
 
 const (
-	aSign digit = iota // nothing, so a sign may follow
+	aSign digit = iota // no character yet, so that a sign may follow
 	aMinus
 	aZero
 	anInteger
@@ -307,7 +327,7 @@ const (
 	anExponent
 )
 
-// end returns the end of a number whose rest begins at text[i]. At the end of the text, d says how to continue.
+// end returns the end of a number whose rest begins at text[i]. If the text ends first, d is the state to continue in.
 func (d *digit) end(text []byte, i int) int {
 	for ; i < len(text); i++ {
 		next := d.after(text[i])
@@ -316,14 +336,14 @@ func (d *digit) end(text []byte, i int) int {
 			case aZero, anInteger, aFraction, anExponent:
 				return i
 			}
-			return wrong
+			return invalid
 		}
 		*d = next
 	}
-	return short(i)
+	return incomplete(i)
 }
 
-// The states after a digit, a point and an e. Where nothing is given, the number does not continue.
+// The states after a digit, a point and an e. In states without an entry, the number does not continue.
 var (
 	afterDigit = [...]digit{
 		aSign: anInteger, aMinus: anInteger, anInteger: anInteger, aPoint: aFraction, aFraction: aFraction,
@@ -333,7 +353,7 @@ var (
 	afterE     = [...]digit{aZero: anE, anInteger: anE, aFraction: anE, anExponent: 0}
 )
 
-// after returns the state after the byte c; aSign if c does not continue the number.
+// after returns the state after the byte c. It is aSign if c does not continue the number.
 func (d *digit) after(c byte) digit {
 	switch before := *d; {
 	case c == '0' && before <= aMinus:

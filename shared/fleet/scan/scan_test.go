@@ -11,26 +11,87 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// syntax is what is accepted.
+// syntax are the options of jsontext for the grammar that Scanner accepts.
 var syntax = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
-// examples are texts of which some are JSON.
+// examples are JSON and, below the comment, mostly other text.
 var examples = []string{
-	`{}`, `[]`, `""`, `0`, `-0`, `true`, `false`, `null`, ` { } `, "\t[\r\n]", `{"a":1}`, `{"a":{"b":[1,"x",{"c":null}]},"a":2}`, `[1.5e-3,0.1,1E+9,-12]`,
-	`"eight by"`, `"exactly sixteen!"`, `"a \"quoted\" one, \\ and \u00e9\ud83d\ude00\uD800"`, "\"\xff\xfe\"", "\"\x7f\x80\"", `"` + strings.Repeat("x", 100) + `"`, `{"a":"e\u0301é"}`,
-	// Not.
+	`{}`,
+	`[]`,
+	`""`,
+	`0`,
+	`-0`,
+	`true`,
+	`false`,
+	`null`,
+	` { } `,
+	"\t[\r\n]",
+	`{"a":1}`,
+	`{"a":{"b":[1,"x",{"c":null}]},"a":2}`,
+	`[1.5e-3,0.1,1E+9,-12]`,
+	`"eight by"`,
+	`"exactly sixteen!"`,
+	`"a \"quoted\" one, \\ and \u00e9\ud83d\ude00\uD800"`,
+	"\"\xff\xfe\"",
+	"\"\x7f\x80\"",
+	`"` + strings.Repeat("x", 100) + `"`,
+	`{"a":"e\u0301é"}`,
+	// Not JSON.
 	`{1:2}`, `{"a":1,2:3}`, "\"12345678\xff\"",
-	``, ` `, `{`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1,}`, `{a:1}`, `{"a" 1}`, `{"a":1 "b":2}`, `[1 2]`, `[1,]`, `[,1]`, `{]`, `[}`, `01`, `-`, `+1`, `1.`, `.5`, `1e`, `1e+`, `1.e3`, `tru`, `True`, `nul`,
-	`nulll`, "\"a\nb\"", "\"12345678\x00\"", "\"\x1f\"", `"\x"`, `"\u12"`, `"\u12g4"`, "\"\\u12\x104\"", `"`, `"\`, `"\"`, `"abc`, `{}{}`, `"a"b`, `1 2`, "\xef\xbb\xbf{}", "{}\x00", "\v{}",
+	``,
+	` `,
+	`{`,
+	`{"a"`,
+	`{"a":`,
+	`{"a":1`,
+	`{"a":1,`,
+	`{"a":1,}`,
+	`{a:1}`,
+	`{"a" 1}`,
+	`{"a":1 "b":2}`,
+	`[1 2]`,
+	`[1,]`,
+	`[,1]`,
+	`{]`,
+	`[}`,
+	`01`,
+	`-`,
+	`+1`,
+	`1.`,
+	`.5`,
+	`1e`,
+	`1e+`,
+	`1.e3`,
+	`tru`,
+	`True`,
+	`nul`,
+	`nulll`,
+	"\"a\nb\"",
+	"\"12345678\x00\"",
+	"\"\x1f\"",
+	`"\x"`,
+	`"\u12"`,
+	`"\u12g4"`,
+	"\"\\u12\x104\"",
+	`"`,
+	`"\`,
+	`"\"`,
+	`"abc`,
+	`{}{}`,
+	`"a"b`,
+	`1 2`,
+	"\xef\xbb\xbf{}",
+	"{}\x00",
+	"\v{}",
 }
 
 func TestWhole(t *testing.T) {
 	for _, text := range examples {
-		holds(t, []byte(text))
+		checkText(t, []byte(text))
 	}
 }
 
-// TestSpace ends only if runs of white space are read in linear time. Otherwise a member could keep the gateway busy
+// TestSpace ends only if runs of white space are scanned in linear time. Otherwise a member could keep the gateway busy
 // for hours by some megabytes of spaces, and pretty-printed objects would need seconds.
 func TestSpace(t *testing.T) {
 	space := strings.Repeat(" \n", 4<<20)
@@ -45,10 +106,11 @@ func TestSpace(t *testing.T) {
 // clusters.
 func TestDepth(t *testing.T) {
 	for _, depth := range []int{510, 10_000, 1 << 20} {
-		for _, text := range []string{strings.Repeat("[", depth) + strings.Repeat("]", depth), strings.Repeat(`{"a":`, depth) + "1" + strings.Repeat("}", depth)} {
+		for _, text := range []string{strings.Repeat("[", depth) + strings.Repeat("]", depth),
+			strings.Repeat(`{"a":`, depth) + "1" + strings.Repeat("}", depth)} {
 			var s Scanner
 			if !s.Whole([]byte(text)) || s.Whole([]byte(text[:len(text)-1])) || s.Whole([]byte(text+"]")) {
-				t.Errorf("%.6s is not read when it is %d deep", text, depth)
+				t.Errorf("%.6s is refused at depth %d", text, depth)
 			}
 			if s.Reset(); cap(s.open) > maxIdleDepth {
 				t.Errorf("an idle scanner keeps %d bytes", cap(s.open))
@@ -61,7 +123,7 @@ func FuzzValue(f *testing.F) {
 	for _, text := range examples {
 		f.Add([]byte(text))
 	}
-	f.Fuzz(holds)
+	f.Fuzz(checkText)
 }
 
 // FuzzRepair checks that the text of every value that Kubernetes decodes is passed on in UTF-8 and decodes to the same
@@ -84,29 +146,29 @@ func FuzzRepair(f *testing.F) {
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(value, &got); err != nil {
 			t.Fatalf("%q becomes %q: %v", text, value, err)
 		}
-		was, _ := json.Marshal(want)
-		is, _ := json.Marshal(got)
-		if string(was) != string(is) {
+		wantText, _ := json.Marshal(want)
+		gotText, _ := json.Marshal(got)
+		if string(wantText) != string(gotText) {
 			t.Errorf("%q becomes %q", text, value)
 		}
 		object, ok := got.(map[string]any)
-		if one, some := object["a"]; ok && some {
+		if field, hasField := object["a"]; ok && hasField {
 			var found any
 			at := r.Scanner.Found
 			if err := kjson.UnmarshalCaseSensitivePreserveInts(value[at.At:at.End], &found); err != nil {
 				t.Fatalf("%q has a field at %+v: %v", value, at, err)
 			}
-			was, _ := json.Marshal(one)
-			is, _ := json.Marshal(found)
-			if at.Times == 1 && string(was) != string(is) {
-				t.Errorf("%q has a field %s, want %s", value, is, was)
+			wantText, _ := json.Marshal(field)
+			foundText, _ := json.Marshal(found)
+			if at.Times == 1 && string(wantText) != string(foundText) {
+				t.Errorf("%q has a field %s, want %s", value, foundText, wantText)
 			}
 		}
 	})
 }
 
-// holds checks that a Scanner accepts exactly what encoding/json accepts, in pieces of any size.
-func holds(t *testing.T, text []byte) {
+// checkText checks that a Scanner accepts exactly what encoding/json accepts, in pieces of any size.
+func checkText(t *testing.T, text []byte) {
 	in := append(append([]byte(`[`), text...), ']') // a number ends where something follows
 	want := jsontext.Value(in).IsValid(syntax...)
 	if json.Valid(in) != want || (kjson.UnmarshalCaseSensitivePreserveInts(in, new(any)) == nil) && !want {
@@ -125,13 +187,13 @@ func holds(t *testing.T, text []byte) {
 			t.Errorf("%q in steps of %d ends at %d, %v", in, step, end, err)
 		}
 	}
-	if want && len(in) < 400 { // the rest takes quadratic time
-		parts(t, in, 0)
+	if want && len(in) < 400 { // the comparison needs quadratic time
+		checkParts(t, in, 0)
 	}
 }
 
-// parts holds: fields and elements are those that the decoder finds.
-func parts(t *testing.T, in []byte, at int) {
+// checkParts checks that fields and elements are those that the decoder finds.
+func checkParts(t *testing.T, in []byte, at int) {
 	dec := jsontext.NewDecoder(strings.NewReader(string(in[at:])), syntax...)
 	open, err := dec.ReadToken()
 	if err != nil {
@@ -143,7 +205,7 @@ func parts(t *testing.T, in []byte, at int) {
 			t.Errorf("%q: a value %q, want %q, %v", in, in[from:to], v, err)
 		}
 		if in[from] == '{' || in[from] == '[' {
-			parts(t, in, from)
+			checkParts(t, in, from)
 		}
 	}
 	switch open.Kind() {
@@ -165,14 +227,21 @@ func parts(t *testing.T, in []byte, at int) {
 	}
 }
 
-// TestField holds: of what is looked for the last is found, among the fields of the value itself, and however it is written.
+// TestField would fail if a nested or escaped name were confused with the field of the value itself.
 func TestField(t *testing.T) {
 	for in, want := range map[string]struct {
 		times int
 		value string
 	}{
-		`{"a":1}`: {0, ""}, `{"metadata":{"metadata":1},"a":2}`: {1, `{"metadata":1}`}, `{"a":{"metadata":1},"b":["metadata"]}`: {0, ""}, `[{"metadata":1}]`: {0, ""}, `["metadata",1]`: {0, ""},
-		`{ "x" : [1] , "metad\u0061ta" : [ 1, 2 ] }`: {1, `[ 1, 2 ]`}, `{"metadata":1,"metadata":"two"}`: {2, `"two"`}, `{"metadata":-1.5}`: {1, "-1.5"}, `"metadata"`: {0, ""},
+		`{"a":1}`:                                    {0, ""},
+		`{"metadata":{"metadata":1},"a":2}`:          {1, `{"metadata":1}`},
+		`{"a":{"metadata":1},"b":["metadata"]}`:      {0, ""},
+		`[{"metadata":1}]`:                           {0, ""},
+		`["metadata",1]`:                             {0, ""},
+		`{ "x" : [1] , "metad\u0061ta" : [ 1, 2 ] }`: {1, `[ 1, 2 ]`},
+		`{"metadata":1,"metadata":"two"}`:            {2, `"two"`},
+		`{"metadata":-1.5}`:                          {1, "-1.5"},
+		`"metadata"`:                                 {0, ""},
 	} {
 		for _, step := range []int{1, len(in)} {
 			s := Scanner{Field: "metadata"}
@@ -185,7 +254,7 @@ func TestField(t *testing.T) {
 				t.Errorf("%s in steps of %d: %d times, last %q", in, step, got.Times, in[got.At:got.End])
 			}
 			if s.Reset(); s.Found.Times != 0 {
-				t.Error("what was found stays")
+				t.Error("Reset keeps what was found")
 			}
 		}
 	}

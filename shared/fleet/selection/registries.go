@@ -77,14 +77,14 @@ func (s *Selector) selectByRegistry(ctx context.Context, allowed []members.Entry
 		}
 		return out, nil
 	}
-	isDoubtful := map[string]bool{}
-	var doubtful []members.Entry
+	needsKind := map[string]bool{}
+	var undecided []members.Entry
 	for _, c := range allowed {
-		if registry.Doubtful(s.inventory.Registries, c.Cluster, k) {
-			isDoubtful[c.Name], doubtful = true, append(doubtful, c)
+		if registry.NeedsKind(s.inventory.Registries, c.Cluster, k) {
+			needsKind[c.Name], undecided = true, append(undecided, c)
 		}
 	}
-	reports, control, err := s.kinds(ctx, doubtful, k)
+	reports, control, err := s.kinds(ctx, undecided, k)
 	if err != nil {
 		return nil, err
 	}
@@ -95,14 +95,14 @@ func (s *Selector) selectByRegistry(ctx context.Context, allowed []members.Entry
 	for _, c := range allowed {
 		t := members.Target{Entry: c}
 		switch own := reports[c.Name]; {
-		case !isDoubtful[c.Name]:
+		case !needsKind[c.Name]:
 			t.Scope = s.Scope(c, k)
 		case own.Kind == "":
 			t.Scope, t.Unavailable = s.scopeIfUnknown(c, k, possible), own.Unavailable
 		case control.Kind == "" || control.Kind == own.Kind:
 			t.Scope = s.Scope(c, registry.Kind{APIVersion: k.APIVersion, Resource: k.Resource, Kind: own.Kind})
 		}
-		covers := t.Scope.Takes(s.req.Resource.Namespace)
+		covers := t.Scope.Covers(s.req.Resource.Namespace)
 		if covers {
 			out, isKnown = append(out, t), isKnown || t.Unavailable == nil
 		}
@@ -130,7 +130,7 @@ func (s *Selector) checkKnown(
 			k.Resource, k.APIVersion, members.Texts(unknown))}
 }
 
-// possibleKinds returns the kinds that a cluster may have which does not report its own.
+// possibleKinds returns the kinds that a cluster may have if it does not report its own.
 func possibleKinds(reports map[string]members.KindReport, control members.KindReport) map[string]bool {
 	kinds := map[string]bool{control.Kind: true}
 	if control.Kind == "" {
@@ -142,11 +142,11 @@ func possibleKinds(reports map[string]members.KindReport, control members.KindRe
 	return kinds
 }
 
-// scopeIfUnknown returns the scope in a cluster that does not report its kind, since it lacks the resource or does not
-// respond. It is the first scope of a possible kind that covers the request.
+// scopeIfUnknown returns the scope in a cluster that does not report its kind, because it lacks the resource or does
+// not respond. It is the first scope of a possible kind that covers the request.
 func (s *Selector) scopeIfUnknown(c members.Entry, k registry.Kind, possible map[string]bool) registry.Scope {
 	for _, k.Kind = range slices.Sorted(maps.Keys(possible)) {
-		if scope := s.Scope(c, k); scope.Takes(s.req.Resource.Namespace) {
+		if scope := s.Scope(c, k); scope.Covers(s.req.Resource.Namespace) {
 			return scope
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/forward"
 )
 
-// Refresh returns a Selector for the same request, by the present Inventory.
+// Refresh returns a Selector for the same request with the current Inventory.
 func (s *Selector) Refresh(ctx context.Context) (*Selector, error) {
 	inv, err := s.client.Inventory(ctx)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *Selector) Targets(ctx context.Context) ([]members.Target, error) {
 
 // SkipUnidentifiable drops, with a warning, clusters to which the caller's identity cannot be conveyed, such as those
 // of identity passthrough. A request for one object includes them only if it names them. Lists and watches leave out
-// clusters that fail by themselves. If no cluster would be left, all stay and the request fails by them.
+// clusters that fail by themselves. If no cluster would be left, all stay, so that the request reports their failures.
 func (s *Selector) SkipUnidentifiable(h http.Header, targets []members.Target) []members.Target {
 	verb := s.req.Resource.Verb
 	if s.req.Strict || s.req.Cluster != "" || s.req.Clusters != nil || verb == "list" || verb == "watch" {

@@ -27,7 +27,7 @@ func (p Policy) authorize(ctx context.Context, req *request.Request, cluster str
 	return p.Access.Authorize(ctx, req.User, access.Cluster(cluster, req.Method, req.Header))
 }
 
-// Selector decides which clusters one request covers, by one Inventory. It is safe for concurrent use.
+// Selector decides which clusters one request covers, according to one Inventory. It is safe for concurrent use.
 type Selector struct {
 	policy    Policy
 	client    *members.Client
@@ -56,7 +56,7 @@ func (s *Selector) IsBare() bool {
 	}
 	size := 0
 	for _, c := range s.inventory.Clusters {
-		if s.req.Route.AllClusters || registry.Chooses(s.inventory.Registries, c.Cluster) {
+		if s.req.Route.AllClusters || registry.SelectsCluster(s.inventory.Registries, c.Cluster) {
 			size++
 		}
 	}

@@ -14,8 +14,8 @@ import (
 // initialEventsEnd is the annotation of the bookmark after which a watch is live (WatchList).
 const initialEventsEnd = "k8s.io/initial-events-end"
 
-// A buffer is sent when it has bufferSize bytes or maxBatch events. Events count even if the client gets nothing of
-// them, so that a watch ends in time.
+// A buffer is sent when it has bufferSize bytes or maxBatch events. Events that the client does not get count too, so
+// that a watch ends in time.
 const (
 	bufferSize = 64 << 10
 	maxBatch   = 64
@@ -24,12 +24,12 @@ const (
 // buffer collects events that are sent together.
 type buffer struct {
 	text   []byte
-	events int // since it was sent
+	events int // the number since the last send
 	w      io.Writer
 	flush  func() error
 }
 
-// hasSpace reports whether the buffer has text, and space for more.
+// hasSpace reports whether the buffer has text and space for more.
 func (b *buffer) hasSpace() bool {
 	return len(b.text) > 0 && len(b.text) < bufferSize && b.events < maxBatch
 }
@@ -71,7 +71,7 @@ func (w *watcher) deliver(ctx context.Context, rw io.Writer, flush func() error,
 			case <-end:
 				return nil
 			case <-review.C:
-				if coverages == nil { // otherwise clusters that hang delay the last one
+				if coverages == nil { // a slow reading is not replaced by the next one
 					coverages = w.readCoverage(ctx)
 				}
 			case c := <-coverages:
@@ -106,7 +106,7 @@ func (w *watcher) readyEvent(out *buffer) event {
 	return event{}
 }
 
-// endCause returns the error with which the gateway ended the stream, or nil. Everything that was sent is whole.
+// endCause returns the error with which the gateway ended the stream, or nil. No event that was sent is incomplete.
 func endCause(ctx context.Context) error {
 	var e *status.Error
 	if cause := context.Cause(ctx); !errors.Is(cause, forward.ErrFinished) && errors.As(cause, &e) {
@@ -137,8 +137,8 @@ func (w *watcher) handle(ctx context.Context, out []byte, e event) (text []byte,
 	return out, false
 }
 
-// followAgain follows a member anew, after a delay, from before an event that cannot be passed on. It reports whether
-// that is possible: objects of a partial list would stay at the client.
+// followAgain restarts the follower of a member after a delay, from the version before an event that cannot be passed
+// on. It reports false for a partial list, whose objects would stay at the client.
 func (w *watcher) followAgain(ctx context.Context, f *follower, e event, why error) bool {
 	w.client.Log().Warn("an event of a cluster cannot be passed on: the cluster is asked again", "cluster", f.Name,
 		"error", why.Error())
@@ -163,15 +163,15 @@ func (w *watcher) deliverEvent(out []byte, m *followed, e event) (text []byte, e
 		w.version[m.ID] = e.version
 	}
 	switch e.typ {
-	case away:
+	case unavailable:
 		delete(w.pending, m.ID) // it joins when its list can be read
 		return out, nil
 	case synced, bookmark:
-		hadAll := len(w.pending) == 0 // before that, no version resumes
+		wasComplete := len(w.pending) == 0 // before that, no version resumes
 		if e.typ == synced {
 			delete(w.pending, m.ID)
 		}
-		if !w.allowsBookmarks || !hadAll || !w.coversShown() {
+		if !w.allowsBookmarks || !wasComplete || !w.coversShown() {
 			return out, nil
 		}
 		return w.appendBookmark(out, nil), nil

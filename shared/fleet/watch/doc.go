@@ -1,4 +1,4 @@
-// Package watch answers a watch of several clusters by one stream of events.
+// Package watch answers a watch of several clusters with one stream of events.
 //
 // New returns the call that follows the members. A watcher (watch.go, deliver.go, review.go) owns the stream to the
 // client. A follower (follow.go, relist.go, read.go) reads the events of one member and sends them to the watcher.
@@ -15,12 +15,13 @@
 //  3. The bookmark after the initial events follows the last list of the members that the watch began with. It is sent
 //     once.
 //     TestFleetWatchInitialEventsEnd
-//  4. While a list is being delivered, no event has a version that resumes. A client that uses one gets 410, since
+//  4. While a list is being delivered, no event has a version that resumes. A client that uses one gets 410, because
 //     objects that were deleted meanwhile would stay at the client.
 //     TestFleetWatchCutInAList
 //  5. A client that resumes from any other version misses no event.
 //     TestFleetAnswersAsItsClusters, TestFleetWatchCutInADifference
-//  6. An event that cannot be passed on is in no version. The member is asked again from where its events ended.
+//  6. An event that cannot be passed on is in no version. The member is watched again from the
+//     version before that event.
 //     TestFleetWatchBadEvent
 //  7. A resume skips no event of a member whose history is gone. The difference of two lists replaces the history, or
 //     the watch ends with 410.
@@ -36,6 +37,6 @@
 //  11. No version that a member sends reads as a composite at the client. A member cannot select where watches of
 //     others resume.
 //     TestObjectVersionIsNoComposite
-//  12. A watch ends when it may not follow a member any more of which the client has seen objects.
+//  12. A watch ends when it may no longer follow a member whose objects the client has seen.
 //     TestFleetWatchOtherIdentity
 package watch

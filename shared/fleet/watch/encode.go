@@ -42,8 +42,8 @@ func (w *watcher) appendBookmark(out []byte, annotations map[string]string) []by
 	return append(append(out, text...), '\n')
 }
 
-// appendObject appends an event of an object as one line. White space in the object may contain line ends. A client
-// would read text behind a line end as another event, which a member could use to forge events of other members.
+// appendObject appends an event of an object as one line. The white space of an object may contain line ends. Clients
+// would read the text after one as another event, so that a member could forge events of others.
 func (w *watcher) appendObject(out []byte, m *followed, e event) ([]byte, error) {
 	begin := len(out)
 	out, err := w.appendObjectAsSent(out, m, e)

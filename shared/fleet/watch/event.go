@@ -12,15 +12,15 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// The types of events: those of Kubernetes, and those that a follower adds.
+// The types of events. A follower adds the last three to those of Kubernetes.
 const (
-	added    = "ADDED"
-	modified = "MODIFIED"
-	deleted  = "DELETED"
-	bookmark = "BOOKMARK"
-	synced   = "synced" // the initial list was sent
-	away     = "away"   // the initial list cannot be read now
-	failed   = "failed" // the watch must end with err
+	added       = "ADDED"
+	modified    = "MODIFIED"
+	deleted     = "DELETED"
+	bookmark    = "BOOKMARK"
+	synced      = "synced"      // the initial list was sent
+	unavailable = "unavailable" // the initial list cannot be read now
+	failed      = "failed"      // the watch must end with err
 )
 
 // eventOf parses a member's event, whose object is at the given offsets. The object is a copy.
@@ -60,7 +60,7 @@ func rowOf(table merge.Object) (row merge.Object, columns []merge.Column, err er
 }
 
 // withKind returns a copy of a list's object with its kind, and the kind. kube-apiserver leaves out the kind in lists
-// and writes it into events. listed is the kind by the list.
+// and writes it into events. listed is the kind in the list's own fields.
 func withKind(o merge.Object, listed metav1.TypeMeta) (merge.Object, metav1.TypeMeta) {
 	switch own, hasKind := merge.KindOf(o); {
 	case hasKind:

@@ -13,12 +13,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/merge"
 )
 
-// TestManyEvents fails if an event could change while later ones are read, or if the size of all events were bounded.
-func TestManyEvents(t *testing.T) {
+// TestEventsAreCopies fails if an event could change while later ones are read, or if the size of all events were
+// bounded.
+func TestEventsAreCopies(t *testing.T) {
 	const n, size = 20, 1 << 20
 	var body strings.Builder
 	for i := range n {
-		fmt.Fprintf(&body, `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p%d","resourceVersion":"%d"},"data":"%s"}}`+"\n", i, i+1, strings.Repeat(string(rune('a'+i)), size))
+		fmt.Fprintf(&body, `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p%d",`+
+			`"resourceVersion":"%d"},"data":"%s"}}`+"\n", i, i+1, strings.Repeat(string(rune('a'+i)), size))
 	}
 	f := newFollower(n)
 	if err := f.read(t.Context(), strings.NewReader(body.String()), func() {}); err != nil {
@@ -27,7 +29,8 @@ func TestManyEvents(t *testing.T) {
 	close(f.events)
 	i := 0
 	for e := range f.events {
-		if !bytes.Contains(e.object.Text, []byte(`"data":"`+strings.Repeat(string(rune('a'+i)), size)+`"`)) || e.version != fmt.Sprint(i+1) || e.kind.Kind != "Pod" {
+		if !bytes.Contains(e.object.Text, []byte(`"data":"`+strings.Repeat(string(rune('a'+i)), size)+`"`)) ||
+			e.version != fmt.Sprint(i+1) || e.kind.Kind != "Pod" {
 			t.Errorf("event %d is %.100s", i, e.object.Text)
 		}
 		i++
@@ -35,20 +38,23 @@ func TestManyEvents(t *testing.T) {
 	if i != n {
 		t.Errorf("%d events", i)
 	}
-	large := io.MultiReader(strings.NewReader(`{"type":"ADDED","object":{"metadata":{"resourceVersion":"1"},"data":"`), strings.NewReader(strings.Repeat("x", merge.MaxObject)), strings.NewReader(`"}}`))
+	large := io.MultiReader(strings.NewReader(`{"type":"ADDED","object":{"metadata":{"resourceVersion":"1"},"data":"`),
+		strings.NewReader(strings.Repeat("x", merge.MaxObject)), strings.NewReader(`"}}`))
 	if err := f.read(t.Context(), large, func() {}); err == nil || !strings.Contains(err.Error(), "broke off") {
 		t.Errorf("an event that is too large: %v", err)
 	}
 }
 
-// TestManyListed fails if an event of a list could change while the list is read.
-func TestManyListed(t *testing.T) {
+// TestListedEventsAreCopies fails if an event of a list could change while the list is read.
+func TestListedEventsAreCopies(t *testing.T) {
 	const n, size = 20, 1 << 20
 	var items []string
 	for i := range n {
-		items = append(items, fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"data":"%s"}`, strings.Repeat(string(rune('a'+i)), size)))
+		items = append(items, fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"data":"%s"}`,
+			strings.Repeat(string(rune('a'+i)), size)))
 	}
-	s, err := merge.Open("a", strings.NewReader(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[`+strings.Join(items, ",")+`]}`))
+	s, err := merge.Open("a", strings.NewReader(`{"kind":"PodList","apiVersion":"v1","metadata":`+
+		`{"resourceVersion":"1"},"items":[`+strings.Join(items, ",")+`]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +100,11 @@ func TestKindOf(t *testing.T) {
 	votes := newKindVotes()
 	for in, want := range map[string]metav1.TypeMeta{
 		`{"metadata":{},"kind":"Pod","apiVersion":"v1"}`: pod, `{"k\u0069nd":"Pod","apiVersion":"v1"}`: pod,
-		`{"kind":"Pod","apiVersion":"v1","kind":"Pod"}`: {}, `{"kind":"Pod","apiVersion":"v1","kind":7}`: {}, `{"kind":null,"apiVersion":"v1"}`: {APIVersion: "v1"}, `{"kind":7}`: {}, `{}`: {},
+		`{"kind":"Pod","apiVersion":"v1","kind":"Pod"}`: {},
+		`{"kind":"Pod","apiVersion":"v1","kind":7}`:     {},
+		`{"kind":null,"apiVersion":"v1"}`:               {APIVersion: "v1"},
+		`{"kind":7}`:                                    {},
+		`{}`:                                            {},
 	} {
 		o, err := merge.ObjectOf([]byte(in))
 		if err != nil {
@@ -109,7 +119,9 @@ func TestKindOf(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		`{"metadata":{}}`: `{"kind":"Pod","apiVersion":"v1","metadata":{}}`, `{}`: `{"kind":"Pod","apiVersion":"v1"}`, ` { }`: `{"kind":"Pod","apiVersion":"v1" }`,
+		`{"metadata":{}}`:                  `{"kind":"Pod","apiVersion":"v1","metadata":{}}`,
+		`{}`:                               `{"kind":"Pod","apiVersion":"v1"}`,
+		` { }`:                             `{"kind":"Pod","apiVersion":"v1" }`,
 		`{"kind":"Pod","apiVersion":"v1"}`: `{"kind":"Pod","apiVersion":"v1"}`, `{"kind":7}`: `{"kind":7}`,
 	} {
 		o, err := merge.ObjectOf([]byte(in))
@@ -117,7 +129,8 @@ func TestKindOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, typ := withKind(o, pod)
-		if string(got.Text) != want || (typ == pod) != strings.Contains(want, `"Pod"`) || got.Metadata() != nil && string(got.Metadata()) != "{}" {
+		if string(got.Text) != want || (typ == pod) != strings.Contains(want, `"Pod"`) || got.Metadata() != nil &&
+			string(got.Metadata()) != "{}" {
 			t.Errorf("%s becomes %s of %+v, with the metadata %s", in, got.Text, typ, got.Metadata())
 		}
 	}
@@ -133,15 +146,19 @@ func TestRowOf(t *testing.T) {
 		return o
 	}
 	for text, columns := range map[string]int{
-		`{"rows":[{"cells":["a"]}]}`: -1, `{"columnDefinitions":null,"rows":[{"cells":["a"]}]}`: 0, `{"rows":[{"cells":["a"]}],"columnDefinitions":[{"name":"Name"}]}`: 1,
+		`{"rows":[{"cells":["a"]}]}`:                                       -1,
+		`{"columnDefinitions":null,"rows":[{"cells":["a"]}]}`:              0,
+		`{"rows":[{"cells":["a"]}],"columnDefinitions":[{"name":"Name"}]}`: 1,
 	} {
 		row, got, err := rowOf(of(text))
-		if err != nil || string(row.Text) != `{"cells":["a"]}` || (got == nil) != (columns < 0) || len(got) != max(0, columns) {
+		if err != nil || string(row.Text) != `{"cells":["a"]}` || (got == nil) != (columns < 0) ||
+			len(got) != max(0, columns) {
 			t.Errorf("%s: %s, %v, %v", text, row.Text, got, err)
 		}
 	}
 	many := strings.Repeat("0,", 1<<20) + "0"
-	for _, text := range []string{`{}`, `{"rows":null}`, `{"rows":[]}`, `{"rows":[{},{}]}`, `{"rows":[{}],"rows":[{}]}`, `{"rows":[{}],"columnDefinitions":{}}`,
+	for _, text := range []string{`{}`, `{"rows":null}`, `{"rows":[]}`, `{"rows":[{},{}]}`, `{"rows":[{}],"rows":[{}]}`,
+		`{"rows":[{}],"columnDefinitions":{}}`,
 		`{"rows":[` + many + `]}`, `{"rows":[{}],"columnDefinitions":[` + many + `]}`} {
 		table, err := of(text), error(nil)
 		if n := alloctest.Allocated(func() { _, _, err = rowOf(table) }); err == nil || n > 1<<20 {

@@ -105,7 +105,7 @@ func (f *follower) followOnce(ctx context.Context) error {
 		if err := f.sendInitial(ctx); err != nil {
 			return err
 		}
-	case f.wentBack(ctx):
+	case f.isBehind(ctx):
 		return members.NewFailure(f.Name, http.StatusGone, nil,
 			"cluster %q is at an earlier version than it was, as after it was restored from a backup", f.Name)
 	}
@@ -120,9 +120,9 @@ func (f *follower) followOnce(ctx context.Context) error {
 	return f.read(ctx, a.Body, a.Stop)
 }
 
-// wentBack reports whether the member is at an earlier version than that from which it is to be watched. kube-apiserver
+// isBehind reports whether the member is at an earlier version than that from which it is to be watched. kube-apiserver
 // would send no events until it reaches that version again. A member that does not respond is not behind.
-func (f *follower) wentBack(ctx context.Context) bool {
+func (f *follower) isBehind(ctx context.Context) bool {
 	call := f.call(nil)
 	call.Query = url.Values{"limit": {"1"}} // any object, whatever the client selects
 	call.Header["Accept"] = []string{members.MetadataListAccept}

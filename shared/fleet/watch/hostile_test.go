@@ -22,7 +22,9 @@ import (
 
 // member returns a target of which all is global.
 func member(name string, id uint64) members.Target {
-	return members.Target{Entry: members.Entry{Cluster: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, ID: id}, Scope: registry.Scope{All: true}}
+	return members.Target{Entry: members.Entry{
+		Cluster: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}, ID: id},
+		Scope: registry.Scope{All: true}}
 }
 
 // newFollower returns a follower of one member with space for n events.
@@ -37,7 +39,8 @@ func newFollower(n int) *follower {
 func TestHostileEvents(t *testing.T) {
 	for _, typ := range []string{"", failed, synced, "ERRORS", "added", `ADDED\",\"object\":{}}\n{\"type\":\"BOOKMARK`} {
 		f := newFollower(1)
-		body := `{"type":"` + typ + `","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"7"}}}`
+		body := `{"type":"` + typ + `","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a",` +
+			`"resourceVersion":"7"}}}`
 		err := f.read(t.Context(), strings.NewReader(body), func() {})
 		var e *members.Failure
 		if !errors.As(err, &e) || len(f.events) > 0 || f.version != "" {
@@ -56,14 +59,16 @@ func TestDifferenceCutShort(t *testing.T) {
 		"changed": {{"a/a": {}}, {"a/a": {version: 1}}},
 	} {
 		f := newFollower(0)
-		if _, err := f.difference(ctx, listOf(t, lists[0], false), listOf(t, lists[1], false)); !errors.Is(err, context.Canceled) {
+		if _, err := f.difference(ctx, listOf(t, lists[0], false), listOf(t, lists[1], false)); !errors.Is(err,
+			context.Canceled) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// TestGuardedWatch fails if a panic over a member could end the process, or left a client without the reason.
-func TestGuardedWatch(t *testing.T) {
+// TestPanicEndsWatchWithReason fails if a panic over a member could end the process, or left a client without the
+// reason.
+func TestPanicEndsWatchWithReason(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	begin := func() *watcher {
 		// The pool has no members, so that the first use panics.
@@ -73,7 +78,8 @@ func TestGuardedWatch(t *testing.T) {
 	}
 	const want = `cluster "a" gave an answer that the gateway cannot handle`
 	w := begin()
-	if err := w.run(httptest.NewRecorder(), r, []members.Target{member("a", 1)}, 0); err == nil || !strings.Contains(err.Error(), want) {
+	if err := w.run(httptest.NewRecorder(), r, []members.Target{member("a", 1)}, 0); err == nil ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("at the beginning: %v", err)
 	}
 	for name, start := range map[string]func(w *watcher){
@@ -81,7 +87,8 @@ func TestGuardedWatch(t *testing.T) {
 		"a writer": func(w *watcher) {
 			f := &follower{Target: member("a", 1), session: w.session}
 			w.followed[1] = &followed{follower: f} // without an answer, so that it panics
-			go f.send(t.Context(), event{from: f, typ: added, version: "7", kind: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}})
+			go f.send(t.Context(), event{from: f, typ: added, version: "7",
+				kind: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}})
 		},
 	} {
 		w := begin()
@@ -92,15 +99,16 @@ func TestGuardedWatch(t *testing.T) {
 			Type   string
 			Object metav1.Status
 		}
-		if err != nil || json.Unmarshal(out.Bytes(), &e) != nil || e.Type != "ERROR" || !strings.Contains(e.Object.Message, want) || e.Object.Code != http.StatusBadGateway {
+		if err != nil || json.Unmarshal(out.Bytes(), &e) != nil || e.Type != "ERROR" ||
+			!strings.Contains(e.Object.Message, want) || e.Object.Code != http.StatusBadGateway {
 			t.Errorf("%s: %s, %v", name, out.String(), err)
 		}
 	}
 }
 
-// TestMostKinds fails if one member could decide the kind of bookmarks. Kinds of objects count before those of lists.
-// On a tie, the cluster that was registered first decides.
-func TestMostKinds(t *testing.T) {
+// TestMajorityDecidesKind fails if one member could decide the kind of bookmarks. Kinds of objects count before those
+// of lists. On a tie, the cluster that was registered first decides.
+func TestMajorityDecidesKind(t *testing.T) {
 	pod, evil := metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, metav1.TypeMeta{Kind: "Evil", APIVersion: "v1"}
 	for name, tt := range map[string]struct {
 		objects, lists kinds

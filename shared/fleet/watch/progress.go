@@ -25,8 +25,8 @@ func (p *progress) restore(id uint64, before string) {
 	}
 }
 
-// coversShown reports whether the version covers all objects that the client has seen. It does not while the list of a
-// member is being delivered that joined later.
+// coversShown reports whether the version covers all objects that the client has seen. It reports false while the list
+// of a member that joined later is being delivered.
 func (p *progress) coversShown() bool {
 	for id := range p.shown {
 		if p.version[id] == "" {
@@ -36,8 +36,8 @@ func (p *progress) coversShown() bool {
 	return true
 }
 
-// resumable returns the version from which a client can resume behind an event of a member. It is "" while a list is
-// being delivered. Events of a difference have the version from before it.
+// resumable returns the version from which a client can resume after an event of a member. It is "" while a list is
+// being delivered. Events of a difference have the version before the difference.
 func (p *progress) resumable(id uint64) string {
 	if p.version[id] == "" || !p.coversShown() {
 		return ""
@@ -65,8 +65,8 @@ func (p *progress) objectVersion(resumable string) func(own string) string {
 	}
 }
 
-// withoutComposite returns a member's own version, or "" if it reads as a composite. By a composite, a member could
-// make a client resume the watches of other members where it likes.
+// withoutComposite returns a member's own version, or "" if it reads as a composite. With a composite, a member could
+// decide where a client resumes the watches of other members.
 func withoutComposite(own string) string {
 	if cursor.Composite(own) {
 		return ""

@@ -21,8 +21,8 @@ import (
 // minute.
 const maxSilence = 5 * time.Minute
 
-// list starts a list of the member with the client's selectors and these parameters. With nil it has the client's form.
-// Otherwise, each row has the metadata of its object.
+// list starts a list of the member with the client's selectors and these parameters. Without parameters it has the form
+// that the client accepts. Otherwise, each row has the metadata of its object.
 func (f *follower) list(ctx context.Context, params url.Values) (*listing, error) {
 	l := &listing{}
 	call := f.call(params)
@@ -48,7 +48,7 @@ func (f *follower) unwatchable() *members.Failure {
 		"cluster %q lists this kind without a resourceVersion: it cannot be watched", f.Name)
 }
 
-// startLive sets the version to the member's present one, and sends no object.
+// startLive sets the version to the member's current one and sends no object.
 func (f *follower) startLive(ctx context.Context) error {
 	l, err := f.list(ctx, url.Values{"limit": {"1"}})
 	if err != nil {
@@ -83,7 +83,7 @@ func (f *follower) sendInitial(ctx context.Context) error {
 		if hasSent {
 			return fmt.Errorf("%w: %w", errPartialList, err)
 		}
-		f.send(ctx, event{from: f, typ: away})
+		f.send(ctx, event{from: f, typ: unavailable})
 		return err
 	}
 	for {
@@ -129,7 +129,7 @@ func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error 
 	in.Scanner.Field = "object"
 	var columns []merge.Column
 	for {
-		text := in.Beginning('{')
+		text := in.ExpectValue('{')
 		if errors.Is(in.Err(), io.EOF) {
 			return nil
 		} else if in.Err() != nil {
@@ -148,8 +148,8 @@ func (f *follower) read(ctx context.Context, body io.Reader, stop func()) error 
 	}
 }
 
-// parse returns the event for the text of one. columns are those that the last table announced. An event of a namespace
-// that the client does not get becomes a bookmark.
+// parse parses the text of an event. columns are the columns of the last table. An event in a namespace that is not
+// covered becomes a bookmark.
 func (f *follower) parse(text []byte, found scan.Found, columns *[]merge.Column) (event, error) {
 	typ, object, err := eventOf(text, found)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/members"
 )
 
-// relist sends the changes since f.version of a member whose history is gone, as after its API server restarted. The
-// member can list the objects of f.version until its etcd is compacted, some minutes later. That list and a list of now
-// are read side by side, in the order of their keys, so that neither needs memory.
+// relist sends the changes since f.version of a member without that history, e.g. after a restart of its API server.
+// The member can list the objects of f.version until its etcd is compacted, some minutes later. relist reads that list
+// and a current one side by side, in the order of their keys, so that it buffers neither.
 func (f *follower) relist(ctx context.Context) error {
 	then, err := f.list(ctx, url.Values{"resourceVersion": {f.version}, "resourceVersionMatch": {"Exact"}})
 	var e *members.Failure

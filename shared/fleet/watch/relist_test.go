@@ -27,15 +27,18 @@ func listOf(t *testing.T, objects map[string]object, table bool, keys ...string)
 	var items []string
 	for _, key := range keys {
 		namespace, name, _ := strings.Cut(key, "/")
-		item := fmt.Sprintf(`{"metadata":{"namespace":%q,"name":%q,"uid":"%d","resourceVersion":"%d"}}`, namespace, name, objects[key].uid, objects[key].version)
+		item := fmt.Sprintf(`{"metadata":{"namespace":%q,"name":%q,"uid":"%d","resourceVersion":"%d"}}`, namespace, name,
+			objects[key].uid, objects[key].version)
 		if table {
 			item = `{"cells":[],"object":` + item + `}`
 		}
 		items = append(items, item)
 	}
-	text := `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[` + strings.Join(items, ",") + `]}`
+	text := `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[` + strings.Join(items, ",") +
+		`]}`
 	if table {
-		text = `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9"},"columnDefinitions":[],"rows":[` + strings.Join(items, ",") + `]}`
+		text = `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9"},"columnDefinitions":` +
+			`[],"rows":[` + strings.Join(items, ",") + `]}`
 	}
 	s, err := merge.Open("c", strings.NewReader(text))
 	if err != nil {
@@ -66,58 +69,72 @@ func differences(t *testing.T, then, now *listing) ([]event, error) {
 	}
 }
 
+// randomObjects returns some of a few objects, with one of two uids and one of two versions.
+func randomObjects(rng *rand.Rand) map[string]object {
+	objects := map[string]object{}
+	for _, key := range []string{"a/a", "a/b", "a-b/a", "a.b/a", "b/a", "/n", "b/c", "b/c-d", "c/a"} {
+		if rng.IntN(3) > 0 {
+			objects[key] = object{rng.IntN(2), rng.IntN(2)}
+		}
+	}
+	return objects
+}
+
+// countChanges returns the number of events from one list to another.
+func countChanges(before, after map[string]object) (n int) {
+	for key, o := range after {
+		if old, ok := before[key]; ok && old.uid != o.uid {
+			n += 2 // the old object is deleted and another is added
+		} else if !ok || old.version != o.version {
+			n++
+		}
+	}
+	for key := range before {
+		if _, ok := after[key]; !ok {
+			n++
+		}
+	}
+	return n
+}
+
+// applyEvent applies an event to objects as a client does. It fails if the event contradicts them.
+func applyEvent(t *testing.T, objects map[string]object, e event) {
+	t.Helper()
+	at, err := identify(e.object, e.isRow)
+	if err != nil || e.version != "" {
+		t.Fatalf("an event %+v: %v", e, err)
+	}
+	old, exists := objects[at.key]
+	var current object
+	if _, err := fmt.Sscan(at.uid+" "+at.version, &current.uid, &current.version); err != nil {
+		t.Fatal(err)
+	}
+	switch {
+	case e.typ == "DELETED" && exists && old == current:
+		delete(objects, at.key)
+	case e.typ == "ADDED" && !exists, e.typ == "MODIFIED" && exists && old.uid == current.uid:
+		objects[at.key] = current
+	default:
+		t.Fatalf("%s of %s, where %v exists: %v", e.typ, at.key, old, exists)
+	}
+}
+
 // TestDifference fails if the events of a difference did not change the old list into the new one, or were too many.
 func TestDifference(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 500 {
-		then, now := map[string]object{}, map[string]object{}
-		for _, key := range []string{"a/a", "a/b", "a-b/a", "a.b/a", "b/a", "/n", "b/c", "b/c-d", "c/a"} {
-			if rng.IntN(3) > 0 {
-				then[key] = object{rng.IntN(2), rng.IntN(2)}
-			}
-			if rng.IntN(3) > 0 {
-				now[key] = object{rng.IntN(2), rng.IntN(2)}
-			}
-		}
-		table := round%2 == 0
-		events, err := differences(t, listOf(t, then, table), listOf(t, now, table))
+		before, after := randomObjects(rng), randomObjects(rng)
+		isTable := round%2 == 0
+		events, err := differences(t, listOf(t, before, isTable), listOf(t, after, isTable))
 		if err != nil {
 			t.Fatal(err)
 		}
-		have, want := maps.Clone(then), 0
-		for key, o := range now {
-			if was, ok := then[key]; ok && was.uid != o.uid {
-				want += 2 // one went, another came
-			} else if !ok || was.version != o.version {
-				want++
-			}
-		}
-		for key := range then {
-			if _, ok := now[key]; !ok {
-				want++
-			}
-		}
+		got, want := maps.Clone(before), countChanges(before, after)
 		for _, e := range events {
-			at, err := identify(e.object, e.isRow)
-			if err != nil || e.version != "" {
-				t.Fatalf("an event %+v: %v", e, err)
-			}
-			was, had := have[at.key]
-			var is object
-			if _, err := fmt.Sscan(at.uid+" "+at.version, &is.uid, &is.version); err != nil {
-				t.Fatal(err)
-			}
-			switch {
-			case e.typ == "DELETED" && had && was == is:
-				delete(have, at.key)
-			case e.typ == "ADDED" && !had, e.typ == "MODIFIED" && had && was.uid == is.uid:
-				have[at.key] = is
-			default:
-				t.Fatalf("%s of %s, where %v is there: %v", e.typ, at.key, was, had)
-			}
+			applyEvent(t, got, e)
 		}
-		if !maps.Equal(have, now) || len(events) != want {
-			t.Fatalf("%v and %d events make %v, want %v with %d", then, len(events), have, now, want)
+		if !maps.Equal(got, after) || len(events) != want {
+			t.Fatalf("%v and %d events make %v, want %v with %d", before, len(events), got, after, want)
 		}
 	}
 }
@@ -125,10 +142,12 @@ func TestDifference(t *testing.T) {
 // TestDifferenceOfDisorder fails if lists in another order yielded events for objects that did not change.
 func TestDifferenceOfDisorder(t *testing.T) {
 	objects := map[string]object{"a/a": {}, "a/b": {}, "a/c": {}}
-	if events, err := differences(t, listOf(t, objects, false, "a/a", "a/c", "a/b"), listOf(t, objects, false)); err == nil {
+	if events, err := differences(t, listOf(t, objects, false, "a/a", "a/c", "a/b"),
+		listOf(t, objects, false)); err == nil {
 		t.Errorf("%d events", len(events))
 	}
-	cut, err := merge.Open("c", io.MultiReader(strings.NewReader(`{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"a"}}`)))
+	cut, err := merge.Open("c", io.MultiReader(strings.NewReader(`{"kind":"PodList","apiVersion":"v1","metadata":{},`+
+		`"items":[{"metadata":{"name":"a"}}`)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ type coverage struct {
 }
 
 // readCoverage reads the coverage in a goroutine that ends with ctx. It may wait for clusters that hang, while the
-// watch goes on.
+// watch continues.
 func (w *watcher) readCoverage(ctx context.Context) <-chan coverage {
 	result := make(chan coverage, 1)
 	selector, pool := w.selector, w.client.Pool
@@ -73,8 +73,8 @@ func (w *watcher) mayFollow(c members.Entry) bool {
 	return c.Mode() != clusterv1alpha1.Direct || c.MayDirect(w.req.User.Name)
 }
 
-// keepAllowed marks the clusters that the watch goes on to follow although the coverage failed. It returns an error if
-// the request covers nothing any more.
+// keepAllowed marks the clusters that the watch continues to follow although the coverage failed. It returns an error
+// if the request no longer covers any cluster.
 func (w *watcher) keepAllowed(covered map[uint64]bool, c coverage) error {
 	switch status.From(c.err).Reason {
 	case status.Forbidden, status.UnknownCluster, status.NotGlobal:
@@ -98,7 +98,7 @@ func (w *watcher) reviewTarget(ctx context.Context, t members.Target) error {
 	switch {
 	case f == nil:
 		w.follow(ctx, t, 0)
-	case t.Unavailable != nil: // its follower goes on
+	case t.Unavailable != nil: // its follower continues
 	case f.Unavailable != nil:
 		f.cancel()
 		w.follow(ctx, t, 0)

@@ -80,7 +80,8 @@ func TestWatchSendsAtOnce(t *testing.T) {
 	}
 
 	_, ended = watching(t, client, []event{mark("1"), {typ: failed, err: errors.New("it went")}, mark("2")}, 0)
-	if text := got(); strings.Count(text, "\n") != 2 || !strings.Contains(text, `"type":"BOOKMARK"}`+"\n") || !strings.HasSuffix(text, `"type":"ERROR"}`+"\n") {
+	if text := got(); strings.Count(text, "\n") != 2 || !strings.Contains(text, `"type":"BOOKMARK"}`+"\n") ||
+		!strings.HasSuffix(text, `"type":"ERROR"}`+"\n") {
 		t.Errorf("%q", text)
 	}
 	if err := <-ended; err != nil {

@@ -17,8 +17,8 @@ type watcher struct {
 	votes           kindVotes
 	selector        *selection.Selector
 	allowsBookmarks bool
-	sendsInitial    bool // the client asks for all objects, and a bookmark behind them (WatchList)
-	skipsInitial    bool // the client asks for no objects (sendInitialEvents=false)
+	sendsInitial    bool // the client requests all objects and then a bookmark (WatchList)
+	skipsInitial    bool // the client requests no objects (sendInitialEvents=false)
 	followed        map[uint64]*followed
 	unlisted        map[uint64]bool // members whose objects are not sent, only later events
 	layout          *merge.Layout   // the layout of a table, as the client knows it

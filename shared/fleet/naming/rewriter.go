@@ -10,16 +10,16 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// inward rewrites a body for a member. Without a suffix it is for none. It then changes what could be any member's, so
-// that changed tells whether a member gets another body, and collects the references that could name a cluster.
-type inward struct {
+// requestRewriter rewrites a body for a member. Without a suffix, it removes every possible @cluster. It then sets
+// changed if any member needs a rewritten body, and it collects the references that could name a cluster.
+type requestRewriter struct {
 	references      *References
 	suffix, cluster string
 	id              uint64
 	changed         bool
-	nested          bool        // the object is that of a merge.LastApplied
-	collected       []reference // without a suffix alone
-	err             error       // the first, of a version
+	nested          bool        // the object is the value of a merge.LastApplied
+	collected       []reference // only without a suffix
+	err             error       // the first error of a resourceVersion
 }
 
 // reference is a field of a body whose text could name a cluster.
@@ -27,15 +27,16 @@ type reference struct {
 	path, name string
 }
 
-// object rewrites an object, or a patch that has its form. Patches do not have a kind, so that the resource decides.
-func (in *inward) object(o map[string]any) error {
+// object rewrites an object, or a patch in the form of one. A patch has no kind, so that the References of the resource
+// apply.
+func (in *requestRewriter) object(o map[string]any) error {
 	in.references.requests.rewrite(o, in.replace)
 	metadata, _ := o["metadata"].(map[string]any)
 	return in.annotationsOf(metadata)
 }
 
 // annotationsOf rewrites the annotations of metadata.
-func (in *inward) annotationsOf(metadata map[string]any) error {
+func (in *requestRewriter) annotationsOf(metadata map[string]any) error {
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
 		return in.annotations(annotations)
 	}
@@ -43,7 +44,7 @@ func (in *inward) annotationsOf(metadata map[string]any) error {
 }
 
 // replace returns the member's own form of the text at a reference.
-func (in *inward) replace(r *Reference, text string) string {
+func (in *requestRewriter) replace(r *Reference, text string) string {
 	if r.Scope == scopeVersion {
 		return in.version(text)
 	}
@@ -54,7 +55,7 @@ func (in *inward) replace(r *Reference, text string) string {
 }
 
 // name removes @cluster from a name.
-func (in *inward) name(name string) string {
+func (in *requestRewriter) name(name string) string {
 	base, ok := strings.CutSuffix(name, in.suffix)
 	if in.suffix == "" {
 		ok = strings.Contains(name, "@")
@@ -63,9 +64,9 @@ func (in *inward) name(name string) string {
 	return base
 }
 
-// annotations removes the source and rewrites merge.LastApplied, but not one within it. kubectl never nests it, and
-// each level would double the text.
-func (in *inward) annotations(a map[string]any) error {
+// annotations removes the source annotation and rewrites merge.LastApplied. It ignores a nested merge.LastApplied,
+// because kubectl never nests it and each level would double the text.
+func (in *requestRewriter) annotations(a map[string]any) error {
 	if _, ok := a[merge.SourceAnnotation]; ok {
 		delete(a, merge.SourceAnnotation)
 		in.changed = true
@@ -76,14 +77,16 @@ func (in *inward) annotations(a map[string]any) error {
 	}
 	applied, err := decodeBounded([]byte(text))
 	if errors.Is(err, scan.ErrTooMany) {
-		return fmt.Errorf("the annotation %s cannot be taken: %w; leave it out", merge.LastApplied, errTooMany)
+		return fmt.Errorf("the annotation %s cannot be taken: %w; leave it out",
+			merge.LastApplied, errTooMany)
 	}
 	object, ok := applied.(map[string]any)
 	if err != nil || !ok {
-		return nil //nolint:nilerr // not kubectl's; the member may judge it
+		return nil //nolint:nilerr // kubectl did not write it; the member validates it
 	}
 	inner := *in
-	inner.changed, inner.nested, inner.collected = false, true, nil // it is no part of the object
+	inner.changed, inner.nested = false, true
+	inner.collected = nil // references in the annotation do not decide the cluster
 	err = inner.object(object)
 	if in.err = inner.err; err != nil || !inner.changed {
 		return err
@@ -96,8 +99,8 @@ func (in *inward) annotations(a map[string]any) error {
 	return nil
 }
 
-// version returns the member's own version of a composite resourceVersion. The first error becomes in.err.
-func (in *inward) version(text string) string {
+// version returns the member's part of a composite resourceVersion. It stores the first error in in.err.
+func (in *requestRewriter) version(text string) string {
 	own, err := OwnVersion(text, in.cluster, in.id)
 	if in.err == nil {
 		in.err = err
@@ -106,7 +109,7 @@ func (in *inward) version(text string) string {
 	return own
 }
 
-// OwnVersion returns what a resourceVersion is to one member: its part of a composite, or anything else as it is.
+// OwnVersion returns a member's part of a composite resourceVersion. It returns any other resourceVersion unchanged.
 func OwnVersion(version, cluster string, id uint64) (string, error) {
 	if !cursor.Composite(version) {
 		return version, nil
