@@ -47,7 +47,7 @@ func TestFleetAudit(t *testing.T) {
 			header = http.Header{"Content-Type": {"application/merge-patch+json"}}
 		}
 		_, _ = io.Copy(io.Discard, h.Do(tt.method, "/fleet/api/v1/namespaces/x"+tt.path, header, tt.body).Body)
-		if got := h.Audit.Take(t, 1)[0]; got.Annotations[audit.ClusterAnnotation] != tt.want {
+		if got := h.Audit.Events(t, 1)[0]; got.Annotations[audit.ClusterAnnotation] != tt.want {
 			t.Errorf("%s %s: %q, want %q", tt.method, tt.path, got.Annotations[audit.ClusterAnnotation], tt.want)
 		}
 	}

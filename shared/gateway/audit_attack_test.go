@@ -111,7 +111,7 @@ func TestAuditIDIsTheGateways(t *testing.T) {
 		t.Helper()
 		header.Set(audit.IDHeader, "chosen")
 		_, resp := h.DoText("GET", path, header, "")
-		return h.Audit.Take(t, 1)[0], resp.Header.Get(audit.IDHeader)
+		return h.Audit.Events(t, 1)[0], resp.Header.Get(audit.IDHeader)
 	}
 	const path = "/clusters/m/api/v1/pods"
 	event, answered := get(path, http.Header{"X-Remote-User": {"root"}})
@@ -165,7 +165,7 @@ func TestPassthroughCallIsAuditedByItsToken(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			code.Store(tt.code)
 			h.DoText("GET", uri, http.Header{"Authorization": {"Bearer " + tt.token}}, "")
-			e := h.Audit.Take(t, 1)[0]
+			e := h.Audit.Events(t, 1)[0]
 			a := e.Annotations
 			if e.User.Username != "" || a[audit.TokenHashAnnotation] != identity.Unverified(tt.token).Hash ||
 				a[audit.TokenIssuerAnnotation] != tt.issuer || a[audit.TokenSubjectAnnotation] != tt.subject ||

@@ -69,7 +69,7 @@ func TestAuditEventsOfCalls(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h.LogIn(tt.caller[0], tt.caller[1:]...)
 			_, _ = io.Copy(io.Discard, h.Do(tt.method, tt.path, tt.header, "").Body)
-			got := h.Audit.Take(t, len(tt.want))
+			got := h.Audit.Events(t, len(tt.want))
 			if len(got) != len(tt.want) {
 				t.Fatalf("%d events, want %d: %+v", len(got), len(tt.want), got)
 			}
@@ -114,7 +114,7 @@ func TestAuditCountsReceivedBytes(t *testing.T) {
 	resp := h.SendRaw("POST /clusters/m/api/v1/namespaces HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n" +
 		"Connection: close\n\n3\nabc\n0\n\n")
 	_, _ = io.Copy(io.Discard, resp.Body)
-	if got := h.Audit.Take(t, 1); got[0].Annotations[audit.ReceivedAnnotation] != "3" {
+	if got := h.Audit.Events(t, 1); got[0].Annotations[audit.ReceivedAnnotation] != "3" {
 		t.Errorf("%+v", got[0].Annotations)
 	}
 }
@@ -136,7 +136,7 @@ func TestAuditNamesWhyStreamEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = io.Copy(io.Discard, resp.Body)
-	got := h.Audit.Take(t, 2)
+	got := h.Audit.Events(t, 2)
 	if end := got[len(got)-1]; end.Annotations[audit.FailureAnnotation] != "forbidden" ||
 		end.Annotations[audit.DecisionAnnotation] != "forbid" || end.ResponseStatus.Code != 200 {
 		t.Errorf("%+v, %+v", end, end.ResponseStatus)

@@ -77,7 +77,7 @@ func TestUpgradeCarriesBothDirections(t *testing.T) {
 	if err != nil || !bytes.Equal(got, append(append([]byte("early "), data...), "goodbye"...)) {
 		t.Errorf("%d bytes came back, %v", len(got), err)
 	}
-	events := h.Audit.Take(t, 2)
+	events := h.Audit.Events(t, 2)
 	end := events[len(events)-1].Annotations
 	sent, _ := strconv.Atoi(end[audit.SentAnnotation])
 	// The count of sent bytes includes the response header.

@@ -111,9 +111,9 @@ func TestParseLarge(t *testing.T) {
 // TestBodyHolds holds: a body that waits for its cluster holds its bytes, and not what they are decoded.
 func TestBodyHolds(t *testing.T) {
 	in := []byte(`{"metadata":{"name":"web@member1"},"a":[` + strings.Repeat(`{"":0},`, 90_000) + `0]}`)
-	before := alloctest.Held()
+	before := alloctest.InUse()
 	b, err := Parse(anyKind, "application/json", in)
-	if held := int64(alloctest.Held()) - int64(before); err != nil || held > 4<<20 {
+	if held := int64(alloctest.InUse()) - int64(before); err != nil || held > 4<<20 {
 		t.Errorf("%d bytes of %d, %v", held, len(in), err)
 	}
 	runtime.KeepAlive(b)
