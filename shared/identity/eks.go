@@ -259,40 +259,74 @@ type eksCall struct {
 
 // parseEKSToken returns the request to STS in a token.
 func parseEKSToken(token string) (eksCall, error) {
-	var none eksCall
+	u, err := parseEKSURL(token)
+	if err != nil {
+		return eksCall{}, err
+	}
+	p, err := stsQuery(u)
+	if err != nil {
+		return eksCall{}, err
+	}
+	date, err := checkSignature(p)
+	if err != nil {
+		return eksCall{}, err
+	}
+	accessKey, _, _ := strings.Cut(p["x-amz-credential"], "/")
+	return eksCall{
+		url:    &url.URL{Scheme: "https", Host: u.Host, Path: "/", RawQuery: u.RawQuery},
+		region: cmp.Or(stsHosts().FindStringSubmatch(u.Host)[1], GlobalRegion), date: date,
+		credential: newCredentialKey(accessKey, p["x-amz-security-token"]),
+	}, nil
+}
+
+// parseEKSURL returns the URL in a token. Its host is an endpoint of STS.
+func parseEKSURL(token string) (*url.URL, error) {
 	if len(token) > maxEKSToken {
-		return none, fmt.Errorf("it has more than %d bytes", maxEKSToken)
+		return nil, fmt.Errorf("it has more than %d bytes", maxEKSToken)
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(token, eksPrefix))
 	if err != nil {
-		return none, errors.New("it is not base64url without padding")
+		return nil, errors.New("it is not base64url without padding")
 	}
 	u, err := url.Parse(string(raw))
 	switch {
 	case err != nil || strings.ContainsFunc(string(raw), func(r rune) bool { return r <= ' ' || r > '~' }):
-		return none, errors.New("it holds no URL")
+		return nil, errors.New("it holds no URL")
 	case u.Scheme != "https" || u.User != nil || u.Fragment != "" || u.Opaque != "":
-		return none, errors.New("its URL is not plain https")
+		return nil, errors.New("its URL is not plain https")
 	case !stsHosts().MatchString(u.Host):
-		return none, errors.New("its host is not an STS endpoint of AWS")
+		return nil, errors.New("its host is not an STS endpoint of AWS")
 	case u.EscapedPath() != "/":
-		return none, errors.New("its path is not /")
+		return nil, errors.New("its path is not /")
 	}
+	return u, nil
+}
+
+// stsQuery returns the query parameters of a request to STS, by their names in lower case. Each must be known and
+// unique.
+func stsQuery(u *url.URL) (map[string]string, error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return none, errors.New("its query cannot be read")
+		return nil, errors.New("its query cannot be read")
 	}
 	p := make(map[string]string, len(query))
 	for name, values := range query {
 		lower := strings.ToLower(name)
 		if !slices.Contains(stsParameters, lower) {
-			return none, errors.New("it has a parameter that none has")
+			return nil, errors.New("it has a parameter that none has")
 		}
 		if _, twice := p[lower]; twice || len(values) != 1 {
-			return none, fmt.Errorf("it has %s twice", lower)
+			return nil, fmt.Errorf("it has %s twice", lower)
 		}
 		p[lower] = values[0]
 	}
+	return p, nil
+}
+
+// checkSignature checks that the parameters are those of a signed GetCallerIdentity. It returns the date of the
+// signature, which only STS can verify.
+func checkSignature(p map[string]string) (time.Time, error) {
+	var none time.Time
 	signed := strings.Split(strings.ToLower(p["x-amz-signedheaders"]), ";")
 	expires, err := strconv.ParseUint(p["x-amz-expires"], 10, 16)
 	switch {
@@ -309,12 +343,7 @@ func parseEKSToken(token string) (eksCall, error) {
 	if err != nil {
 		return none, errors.New("it has no date")
 	}
-	accessKey, _, _ := strings.Cut(p["x-amz-credential"], "/")
-	return eksCall{
-		url:    &url.URL{Scheme: "https", Host: u.Host, Path: "/", RawQuery: u.RawQuery},
-		region: cmp.Or(stsHosts().FindStringSubmatch(u.Host)[1], GlobalRegion), date: date,
-		credential: newCredentialKey(accessKey, p["x-amz-security-token"]),
-	}, nil
+	return date, nil
 }
 
 func awsDown(err error) error {
