@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// minPasses is the least number of specs that must pass directly. Below it the test cluster itself is broken, and a
-// comparison with it proves nothing: if no spec passes directly, none can fail only through the gateway.
+// minPasses is the least number of specs that must pass directly. With fewer, the test cluster itself is broken. If no
+// spec passes directly, none can fail only through the gateway, so that the comparison proves nothing.
 const minPasses = 50
 
-// A comparison has the results of all targets. The first is the one that the others are compared with.
+// A comparison has the results of all targets. All others are compared with the first one.
 type comparison struct {
 	reports []*report
-	names   []string // of every spec that any target ran, sorted
+	names   []string // the names of the specs that any target ran, sorted
 }
 
 func compare(reports []*report) *comparison {

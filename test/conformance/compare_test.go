@@ -30,7 +30,7 @@ func TestVerdict(t *testing.T) {
 	cut.incomplete = "Suite Timeout Elapsed"
 	tests := map[string]struct {
 		direct, gateway *report
-		want            []string // of the error; none for success
+		want            []string // texts that the error contains; none for success
 		wantNot         string
 	}{
 		"same":                {direct: direct("a b"), gateway: through("a b")},

@@ -24,7 +24,7 @@ const (
 type spec struct {
 	result result
 	took   time.Duration
-	reason string // why it did not pass: one line
+	reason string // why the spec did not pass, in one line
 }
 
 // A report has the results of one target.
@@ -32,7 +32,7 @@ type report struct {
 	target string
 	took   time.Duration
 	specs  map[string]spec // by full name
-	// incomplete says why e2e.test did not run every spec that it selected; "" if it did.
+	// incomplete is the reason why e2e.test did not run every spec that it selected; "" if it did.
 	incomplete string
 }
 
