@@ -186,17 +186,17 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 		return nil, refused(nil, "the AWS token is not valid yet; is the clock right?")
 	}
 	key := eksTokenKey(sha256.Sum256([]byte(token)))
-	if known, ok := e.remembered(key); ok {
+	if known, ok := e.cached(key); ok {
 		return known.result()
 	}
 	flight := e.flights.DoChan(string(key[:]), func() (any, error) {
-		if known, ok := e.remembered(key); ok {
+		if known, ok := e.cached(key); ok {
 			return known, known.err // another flight has ended since the first lookup
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.timeout)
 		defer cancel()
 		a := e.check(ctx, call)
-		e.remember(key, a, now)
+		e.cache(key, a, now)
 		return a, a.err
 	})
 	select {
@@ -212,12 +212,12 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 
 // check verifies a token with STS, once there is a slot for its credential.
 func (e *EKS) check(ctx context.Context, call eksCall) eksAnswer {
-	leave, err := e.lanes.enter(ctx, call.credential)
+	release, err := e.lanes.acquire(ctx, call.credential)
 	if err != nil {
 		return eksAnswer{err: err}
 	}
-	defer leave()
-	u, err := e.ask(ctx, call.url)
+	defer release()
+	u, err := e.callSTS(ctx, call.url)
 	if err != nil {
 		return eksAnswer{err: err}
 	}
@@ -226,17 +226,17 @@ func (e *EKS) check(ctx context.Context, call eksCall) eksAnswer {
 	return eksAnswer{user: u}
 }
 
-// remembered returns the cached answer for a token.
-func (e *EKS) remembered(key eksTokenKey) (eksAnswer, bool) {
+// cached returns the cached answer for a token.
+func (e *EKS) cached(key eksTokenKey) (eksAnswer, bool) {
 	if a, ok := e.known.Get(key); ok {
 		return a, true
 	}
 	return e.refusals.Get(key)
 }
 
-// remember caches users and refusals. Other errors do not depend on the token. Their age counts from now, which is
+// cache stores users and refusals. Other errors do not depend on the token. Their age counts from now, which is
 // before the request to STS.
-func (e *EKS) remember(key eksTokenKey, a eksAnswer, now time.Time) {
+func (e *EKS) cache(key eksTokenKey, a eksAnswer, now time.Time) {
 	switch {
 	case a.err == nil:
 		until := now.Add(eksCached)
@@ -350,8 +350,8 @@ func awsDown(err error) error {
 	return unavailable(err, time.Second, "AWS cannot be asked about the token now; try again")
 }
 
-// ask sends the request, and maps the identity in the response to a user.
-func (e *EKS) ask(ctx context.Context, call *url.URL) (*User, error) {
+// callSTS sends the request, and maps the identity in the response to a user.
+func (e *EKS) callSTS(ctx context.Context, call *url.URL) (*User, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, call.String(), nil)
 	if err != nil {
 		return nil, awsDown(errors.New("no request can be made of the token"))
