@@ -95,7 +95,7 @@ func (c *comparison) markdown() string {
 	b.WriteString("| target | specs | passed | failed | skipped | not run | time |\n|---|---|---|---|---|---|---|\n")
 	for _, r := range c.reports {
 		_, _ = fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %s |\n", r.target, len(c.names),
-			c.count(r, passed), c.count(r, failed), c.count(r, skipped), c.count(r, notRun), r.took.Round(time.Second))
+			c.count(r, passed), c.count(r, failed), c.count(r, skipped), c.count(r, notRun), r.duration.Round(time.Second))
 	}
 	b.WriteString("\n| spec |")
 	for _, r := range c.reports {

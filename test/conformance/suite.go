@@ -79,7 +79,7 @@ func (s *suite) run(ctx context.Context) (*report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: e2e.test left no report: %w; see %s", s.target, errors.Join(err, ran), log.Name())
 	}
-	r.target, r.took = s.target, time.Since(start)
+	r.target, r.duration = s.target, time.Since(start)
 	return r, nil
 }
 
