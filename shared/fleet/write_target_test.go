@@ -104,7 +104,7 @@ func TestFleetCandidates(t *testing.T) {
 	for name, tt := range map[string]struct {
 		members []http.HandlerFunc
 		code    int
-		message    string
+		message string
 	}{
 		"one":       {[]http.HandlerFunc{having(hasNot), having(has), having(hasNot)}, 201, `"cached-from-cluster":"b"`},
 		"two":       {[]http.HandlerFunc{having(has), having(hasNot), having(has)}, 422, "there may be: a, c"},
