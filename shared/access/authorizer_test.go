@@ -97,8 +97,8 @@ func (h *fixture) grant() objects.Object {
 	return h.create("clusterrolebindings/b", bind("ignored", "r", user("ann")))
 }
 
-// ask returns the reason of the refusal, or "".
-func (h *fixture) ask() status.Reason {
+// authorize returns the reason of the refusal, or "".
+func (h *fixture) authorize() status.Reason {
 	h.t.Helper()
 	err := h.Authorize(h.t.Context(), &identity.User{Name: "ann"}, Cluster("c", "GET", nil))
 	if err == nil {
@@ -109,7 +109,7 @@ func (h *fixture) ask() status.Reason {
 
 func (h *fixture) want(want status.Reason) {
 	h.t.Helper()
-	if got := h.ask(); got != want {
+	if got := h.authorize(); got != want {
 		h.t.Fatalf("got %q, want %q", got, want)
 	}
 }
@@ -122,7 +122,7 @@ func TestChangesAreInForceSoon(t *testing.T) {
 		// Frequent requests: a background read applies the change within seconds.
 		for range 15 {
 			time.Sleep(200 * time.Millisecond)
-			h.ask()
+			h.authorize()
 		}
 		h.want("")
 		// A request after a pause applies the change itself.
@@ -155,9 +155,9 @@ func TestStoreDown(t *testing.T) {
 		h.grant()
 		time.Sleep(retryAfter)
 		h.want("")
-		began := time.Now()
+		start := time.Now()
 		h.fail.Store(true)
-		for time.Since(began) < MaxAge-100*time.Millisecond {
+		for time.Since(start) < MaxAge-100*time.Millisecond {
 			time.Sleep(90 * time.Millisecond)
 			h.want("")
 		}
@@ -181,26 +181,26 @@ func TestStoreHangs(t *testing.T) {
 		h.hang.Store(true)
 		time.Sleep(waitFrom)
 		for _, want := range []time.Duration{patience, 0, 0} { // the first waits, the others do not
-			began := time.Now()
+			start := time.Now()
 			h.want("")
-			if took := time.Since(began); took != want {
-				t.Errorf("waited %s, want %s", took, want)
+			if waited := time.Since(start); waited != want {
+				t.Errorf("waited %s, want %s", waited, want)
 			}
 		}
 		time.Sleep(MaxAge)
-		began := time.Now()
+		start := time.Now()
 		h.want(status.StoreUnavailable)
-		if took := time.Since(began); took > flightTime {
-			t.Errorf("waited %s", took)
+		if waited := time.Since(start); waited > flightTime {
+			t.Errorf("waited %s", waited)
 		}
-		// A caller that leaves.
+		// The next caller cancels its request.
 		time.Sleep(MaxAge)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		began = time.Now()
+		start = time.Now()
 		_, err := h.Policy(ctx)
-		if took := time.Since(began); err == nil || took != time.Second {
-			t.Errorf("%v after %s", err, took)
+		if waited := time.Since(start); err == nil || waited != time.Second {
+			t.Errorf("%v after %s", err, waited)
 		}
 		h.hang.Store(false)
 		time.Sleep(flightTime + retryAfter)
@@ -253,7 +253,7 @@ func TestOneReadingForAll(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() {
-				if got := h.ask(); got != "" {
+				if got := h.authorize(); got != "" {
 					t.Errorf("got %q", got)
 				}
 			})

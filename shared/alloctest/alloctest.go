@@ -1,17 +1,17 @@
-// Package alloctest measures memory in tests of what must be bounded.
+// Package alloctest measures the memory that a test uses.
 package alloctest
 
 import "runtime"
 
-// Allocated returns how many bytes are allocated while do runs, also by others.
+// Allocated returns how many bytes the process allocates while do runs, including other goroutines.
 func Allocated(do func()) uint64 {
 	before := read()
 	do()
 	return read().TotalAlloc - before.TotalAlloc
 }
 
-// Held returns how many bytes of the heap are still in use after a collection.
-func Held() uint64 {
+// InUse returns how many bytes of the heap are in use after a garbage collection.
+func InUse() uint64 {
 	runtime.GC()
 	return read().HeapAlloc
 }

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// Request is a request as it arrived at a member.
+// Request is a request that a member received.
 type Request struct {
 	Method, URI, Body, Proto string
 	Header                   http.Header
@@ -31,7 +31,7 @@ type Member struct {
 	requests []Request
 }
 
-// NewMember starts a member that answers with h and records every request. It reads a request's whole body before it
+// NewMember starts a member that responds with h and records every request. It reads a request's whole body before it
 // calls h. The server is closed when the test ends.
 func NewMember(tb testing.TB, h http.HandlerFunc) *Member {
 	tb.Helper()
@@ -39,7 +39,8 @@ func NewMember(tb testing.TB, h http.HandlerFunc) *Member {
 	m.start(tb, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		m.mu.Lock()
-		m.requests = append(m.requests, Request{r.Method, r.RequestURI, string(body), r.Proto, r.Header.Clone(), r.Trailer.Clone()})
+		m.requests = append(m.requests,
+			Request{r.Method, r.RequestURI, string(body), r.Proto, r.Header.Clone(), r.Trailer.Clone()})
 		m.mu.Unlock()
 		h(w, r)
 	})
@@ -67,14 +68,14 @@ func (m *Member) start(tb testing.TB, h http.HandlerFunc) {
 	tb.Cleanup(m.Close)
 }
 
-// Requests returns all requests that have arrived and were not taken.
+// Requests returns all requests since the last call of TakeRequests.
 func (m *Member) Requests() []Request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.requests)
 }
 
-// TakeRequests returns the requests that have arrived since it was last called.
+// TakeRequests returns all requests since its last call, and removes them.
 func (m *Member) TakeRequests() []Request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,10 +84,10 @@ func (m *Member) TakeRequests() []Request {
 	return out
 }
 
-// ClosedConnections returns how many connections have been closed. Those that a handler hijacked are not counted.
+// ClosedConnections returns how many connections have been closed. It does not count hijacked connections.
 func (m *Member) ClosedConnections() int { return int(m.closed.Load()) }
 
-// Kubeconfig returns a kubeconfig that leads to the member with a user in YAML or JSON.
+// Kubeconfig returns a kubeconfig for the member. user is the user entry in YAML or JSON.
 func (m *Member) Kubeconfig(user string) []byte { return ServerKubeconfig(m.Server, user) }
 
 // ServerKubeconfig is Member.Kubeconfig for any TLS server.
@@ -95,10 +96,11 @@ func ServerKubeconfig(s *httptest.Server, user string) []byte {
 	return Kubeconfig(s.URL, ca, user)
 }
 
-// Kubeconfig returns a kubeconfig with a server's URL, the PEM of its CA, and a user. It is JSON if user
-// is.
+// Kubeconfig returns a kubeconfig with a server's URL, the PEM of its CA, and a user. The result is JSON if user is
+// JSON.
 func Kubeconfig(server string, ca []byte, user string) []byte {
-	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],`+
+	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"x",`+
+		`"contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],`+
 		`"clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority-data":%q}}],"users":[{"name":"u","user":%s}]}`,
 		server, base64.StdEncoding.EncodeToString(ca), user)
 }

@@ -1,10 +1,15 @@
-// Package config reads a program's configuration from the environment, explains it for --help, and says of a bad value
-// which variable it is in, what is wrong and what a good one looks like. Every variable is a flag too:
-// CLUSTERPASS_LOG_LEVEL=WARN and --log-level=WARN mean the same, and the flag wins.
+// Package config reads a program's configuration from the environment and prints it for --help. The error for a bad
+// value names the variable, the problem and an example. Every variable is a flag too: CLUSTERPASS_LOG_LEVEL=WARN and
+// --log-level=WARN mean the same. The flag overrides the variable.
 //
-// A configuration is a struct for envconfig whose fields carry three more tags: desc (one sentence), example, and
-// secret:"true" where the value must not be shown; min and max bound a number or duration. The envconfig tag is the variable's whole name: with envconfig's own
-// prefix, a field tagged KUBECONFIG would take the user's KUBECONFIG too.
+// A configuration is a struct for envconfig. Its fields have more tags:
+//   - desc: one sentence for --help.
+//   - example: an example value.
+//   - secret:"true": errors must not contain the value.
+//   - min, max: the bounds of a number or duration.
+//
+// The envconfig tag is the variable's full name. With a prefix of envconfig, a field tagged KUBECONFIG would also read
+// the user's own KUBECONFIG.
 package config
 
 import (
@@ -30,7 +35,7 @@ const Prefix = "CLUSTERPASS_"
 // Validator is implemented by configurations whose fields depend on each other. Validate returns a *Error.
 type Validator interface{ Validate() error }
 
-// Error says what is wrong with one variable.
+// Error describes the problem of one variable.
 type Error struct{ Variable, Problem, Example string }
 
 func (e *Error) Error() string {
@@ -73,7 +78,7 @@ func Load(cfg any) error {
 	return nil
 }
 
-// checkRanges holds numbers and durations to their min and max tags.
+// checkRanges returns an *Error if a number or duration is outside its min and max tags.
 func checkRanges(v reflect.Value) error {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
@@ -93,7 +98,7 @@ func checkRanges(v reflect.Value) error {
 	return nil
 }
 
-// bound is the number in a tag, or the duration.
+// bound parses the number or duration in a tag.
 func bound(of reflect.Type, tag string) int64 {
 	var n int64
 	var err error
@@ -105,7 +110,7 @@ func bound(of reflect.Type, tag string) int64 {
 		n, err = strconv.ParseInt(tag, 10, 64)
 	}
 	if err != nil {
-		panic(err) // the tag is wrong
+		panic(err) // an error of the program: the tag is malformed
 	}
 	return n
 }
@@ -122,7 +127,7 @@ func Address(variable, value string) error {
 	return nil
 }
 
-// URL is that of a gateway: https, a host, maybe a port.
+// URL is the base URL of a gateway: https, a host and an optional port.
 type URL string
 
 // Decode implements envconfig.Decoder.
@@ -135,7 +140,7 @@ func (u *URL) Decode(v string) error {
 	return nil
 }
 
-// reason is the cause of a parse error, without the value, which strconv would repeat.
+// reason returns the cause of a parse error. It omits the value, which the errors of strconv contain.
 func reason(e *envconfig.ParseError) string {
 	switch e.TypeName {
 	case "bool":
@@ -150,8 +155,8 @@ func reason(e *envconfig.ParseError) string {
 	return e.Err.Error()
 }
 
-// Main runs a program: it answers --help, loads cfg, and ends the process with 2 where the command line or a variable is wrong
-// and with 1 where run fails.
+// Main prints help for --help, or loads cfg and calls run. It exits with 2 for a bad flag or variable, and with 1 if
+// run fails.
 func Main(about string, cfg any, run func() error) {
 	os.Exit(exitCode(os.Args[1:], os.Stdout, os.Stderr, about, cfg, run))
 }
@@ -172,9 +177,9 @@ func exitCode(args []string, out, errOut io.Writer, about string, cfg any, run f
 		return 2
 	}
 	if err := run(); err != nil {
-		var bad *Error
-		if errors.As(err, &bad) {
-			_, _ = fmt.Fprintln(errOut, bad)
+		var invalid *Error
+		if errors.As(err, &invalid) {
+			_, _ = fmt.Fprintln(errOut, invalid)
 			return 2
 		}
 		_, _ = fmt.Fprintln(errOut, "error:", err)
@@ -183,7 +188,7 @@ func exitCode(args []string, out, errOut io.Writer, about string, cfg any, run f
 	return 0
 }
 
-// setFlag puts --name=value into the environment.
+// setFlag sets the environment variable of --name=value.
 func setFlag(arg string, cfg any) error {
 	name, value, ok := strings.Cut(arg, "=")
 	for _, f := range fields(cfg) {
@@ -194,19 +199,19 @@ func setFlag(arg string, cfg any) error {
 	return fmt.Errorf("unknown argument %q: want --name=value; see --help", arg)
 }
 
-// Help prints what the program is and each of its variables.
+// Help prints about and every variable of a configuration.
 func Help(w io.Writer, about string, cfg any) {
 	_, _ = fmt.Fprintf(w, "%s\n\nConfiguration, by environment or by flag:\n\n", strings.TrimSpace(about))
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range fields(cfg) {
-		how := "default: " + f.def
+		source := "default: " + f.def
 		switch {
 		case f.required:
-			how = "required"
+			source = "required"
 		case f.def == "":
-			how = "default: none"
+			source = "default: none"
 		}
-		_, _ = fmt.Fprintf(tw, "  %s\t%s\t%s (%s", f.variable, f.flag(), f.desc, how)
+		_, _ = fmt.Fprintf(tw, "  %s\t%s\t%s (%s", f.variable, f.flag(), f.desc, source)
 		if f.example != "" {
 			_, _ = fmt.Fprintf(tw, "; example: %s", f.example)
 		}
@@ -215,7 +220,7 @@ func Help(w io.Writer, about string, cfg any) {
 	_ = tw.Flush()
 }
 
-// Variables are the names of the environment variables that a configuration, a pointer to a struct, is read from.
+// Variables returns the names of the environment variables of a configuration, a pointer to a struct.
 func Variables(cfg any) []string {
 	var names []string
 	for _, f := range fields(cfg) {

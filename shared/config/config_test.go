@@ -38,31 +38,65 @@ func (s *sample) Validate() error {
 	return nil
 }
 
+// exitCases are command lines and environments, with the exit code and the message that they cause.
+var exitCases = []struct {
+	name     string
+	args     []string
+	env      map[string]string
+	run      error
+	short    string
+	wantCode int
+	wantErr  string
+}{
+	{name: "good", env: map[string]string{"STORE": "dir:x"}, wantCode: 0},
+	{
+		name: "run fails", env: map[string]string{"STORE": "dir:x"}, run: errors.New("boom"), wantCode: 1,
+		wantErr: "error: boom\n",
+	},
+	{
+		name: "missing", wantCode: 2,
+		wantErr: "CLUSTERPASS_STORE: is not set; for example CLUSTERPASS_STORE=dir:/var/lib/x\n",
+	},
+	{
+		name: "duration", env: map[string]string{"STORE": "x", "WAIT": "long"}, wantCode: 2,
+		wantErr: "CLUSTERPASS_WAIT: \"long\": want a duration; for example CLUSTERPASS_WAIT=10s\n",
+	},
+	{
+		name: "too short", env: map[string]string{"STORE": "x", "WAIT": "-1s"}, wantCode: 2,
+		wantErr: "CLUSTERPASS_WAIT: want at least 1s; for example CLUSTERPASS_WAIT=10s\n",
+	},
+	{
+		name: "run finds a bad value", env: map[string]string{"STORE": "x"},
+		run: &Error{"CLUSTERPASS_STORE", "cannot be opened", "y"}, wantCode: 2,
+		wantErr: "CLUSTERPASS_STORE: cannot be opened; for example CLUSTERPASS_STORE=y\n",
+	},
+	{
+		name: "bool", env: map[string]string{"STORE": "x", "ON": "maybe"}, wantCode: 2,
+		wantErr: "CLUSTERPASS_ON: \"maybe\": want true or false; for example CLUSTERPASS_ON=true\n",
+	},
+	{
+		name: "secret", env: map[string]string{"STORE": "x", "TOKEN": "hush!"}, wantCode: 2,
+		wantErr: "CLUSTERPASS_TOKEN: want hexadecimal digits; for example CLUSTERPASS_TOKEN=00ff\n",
+	},
+	{
+		name: "validate", env: map[string]string{"STORE": "x", "MAX": "11"}, wantCode: 2,
+		wantErr: "CLUSTERPASS_MAX: more than 10; for example CLUSTERPASS_MAX=3\n",
+	},
+	{
+		name: "flag wins", args: []string{"--store=x", "--max=11"}, env: map[string]string{"MAX": "4"}, wantCode: 2,
+		wantErr: "CLUSTERPASS_MAX: more than 10; for example CLUSTERPASS_MAX=3\n",
+	},
+	{
+		name: "argument", args: []string{"--stoar=x"}, wantCode: 2,
+		wantErr: "unknown argument \"--stoar=x\": want --name=value; see --help\n",
+	},
+	{name: "not by its short name", env: map[string]string{"STORE": "x"}, short: "99"},
+	{name: "help", args: []string{"--help"}, wantCode: 0},
+}
+
+// TestExitCode fails if a bad flag or variable is not explained, or reveals a secret.
 func TestExitCode(t *testing.T) {
-	tests := []struct {
-		name     string
-		args     []string
-		env      map[string]string
-		run      error
-		short    string
-		wantCode int
-		wantErr  string
-	}{
-		{name: "good", env: map[string]string{"STORE": "dir:x"}, wantCode: 0},
-		{name: "run fails", env: map[string]string{"STORE": "dir:x"}, run: errors.New("boom"), wantCode: 1, wantErr: "error: boom\n"},
-		{name: "missing", wantCode: 2, wantErr: "CLUSTERPASS_STORE: is not set; for example CLUSTERPASS_STORE=dir:/var/lib/x\n"},
-		{name: "duration", env: map[string]string{"STORE": "x", "WAIT": "long"}, wantCode: 2, wantErr: "CLUSTERPASS_WAIT: \"long\": want a duration; for example CLUSTERPASS_WAIT=10s\n"},
-		{name: "too short", env: map[string]string{"STORE": "x", "WAIT": "-1s"}, wantCode: 2, wantErr: "CLUSTERPASS_WAIT: want at least 1s; for example CLUSTERPASS_WAIT=10s\n"},
-		{name: "run finds a bad value", env: map[string]string{"STORE": "x"}, run: &Error{"CLUSTERPASS_STORE", "cannot be opened", "y"}, wantCode: 2, wantErr: "CLUSTERPASS_STORE: cannot be opened; for example CLUSTERPASS_STORE=y\n"},
-		{name: "bool", env: map[string]string{"STORE": "x", "ON": "maybe"}, wantCode: 2, wantErr: "CLUSTERPASS_ON: \"maybe\": want true or false; for example CLUSTERPASS_ON=true\n"},
-		{name: "secret", env: map[string]string{"STORE": "x", "TOKEN": "hush!"}, wantCode: 2, wantErr: "CLUSTERPASS_TOKEN: want hexadecimal digits; for example CLUSTERPASS_TOKEN=00ff\n"},
-		{name: "validate", env: map[string]string{"STORE": "x", "MAX": "11"}, wantCode: 2, wantErr: "CLUSTERPASS_MAX: more than 10; for example CLUSTERPASS_MAX=3\n"},
-		{name: "flag wins", args: []string{"--store=x", "--max=11"}, env: map[string]string{"MAX": "4"}, wantCode: 2, wantErr: "CLUSTERPASS_MAX: more than 10; for example CLUSTERPASS_MAX=3\n"},
-		{name: "argument", args: []string{"--stoar=x"}, wantCode: 2, wantErr: "unknown argument \"--stoar=x\": want --name=value; see --help\n"},
-		{name: "not by its short name", env: map[string]string{"STORE": "x"}, short: "99"},
-		{name: "help", args: []string{"--help"}, wantCode: 0},
-	}
-	for _, tt := range tests {
+	for _, tt := range exitCases {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, v := range []string{"STORE", "WAIT", "ON", "TOKEN", "MAX"} {
 				t.Setenv("CLUSTERPASS_"+v, "") // restores what flags set
@@ -84,7 +118,9 @@ func TestExitCode(t *testing.T) {
 				t.Errorf("default of WAIT is %v", cfg.Wait)
 			}
 			if tt.name == "help" {
-				for _, want := range []string{"A program.", "CLUSTERPASS_STORE", "required", "CLUSTERPASS_WAIT", "default: 5s", "example: 10s"} {
+				for _, want := range []string{
+					"A program.", "CLUSTERPASS_STORE", "required", "CLUSTERPASS_WAIT", "default: 5s", "example: 10s",
+				} {
 					if !strings.Contains(out.String(), want) {
 						t.Errorf("help lacks %q:\n%s", want, out.String())
 					}

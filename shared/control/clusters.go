@@ -133,17 +133,35 @@ var (
 
 // validateCluster validates all fields but spec.kubeconfig, which clusterStore validates.
 func validateCluster(c *v1alpha1.Cluster) field.ErrorList {
+	spec := field.NewPath("spec")
 	var errs field.ErrorList
 	if err := route.ValidClusterName(c.Name); err != nil {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), c.Name, err.Error()))
 	}
-	spec := field.NewPath("spec")
 	if !slices.Contains(syncModes, c.Spec.SyncMode) {
 		errs = append(errs, field.NotSupported(spec.Child("syncMode"), c.Spec.SyncMode, syncModes))
 	}
 	if !slices.Contains(identities, c.Spec.Identity) {
 		errs = append(errs, field.NotSupported(spec.Child("identity"), c.Spec.Identity, identities[1:]))
 	}
+	errs = append(errs, validateURLs(c, spec)...)
+	for name, ref := range map[string]*v1alpha1.LocalSecretReference{"secretRef": c.Spec.SecretRef,
+		"impersonatorSecretRef": c.Spec.ImpersonatorSecretRef} {
+		if ref != nil && !c.OwnsSecret(ref.Name) {
+			errs = append(errs, field.Invalid(spec.Child(name, "name"), ref.Name,
+				fmt.Sprintf("want a secret of this cluster: clusters/%s, or clusters/%s. with a suffix", c.Name, c.Name)))
+		}
+	}
+	if c.Mode() == v1alpha1.Direct && len(c.Spec.DirectUsers) == 0 {
+		errs = append(errs, field.Required(spec.Child("directUsers"),
+			"identity direct gives callers the power of the stored credential: name those who may call, or * for all"))
+	}
+	return append(errs, validateEntries(c, spec)...)
+}
+
+// validateURLs validates spec.apiEndpoint and spec.proxyURL. Its errors contain no password.
+func validateURLs(c *v1alpha1.Cluster, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
 	if c.Spec.APIEndpoint != "" {
 		if u, err := url.Parse(c.Spec.APIEndpoint); err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil {
 			errs = append(errs, field.Invalid(spec.Child("apiEndpoint"), redactURL(c.Spec.APIEndpoint),
@@ -159,17 +177,12 @@ func validateCluster(c *v1alpha1.Cluster) field.ErrorList {
 				"a user and password do not belong into an object that others read: put them into the kubeconfig's proxy-url"))
 		}
 	}
-	for name, ref := range map[string]*v1alpha1.LocalSecretReference{"secretRef": c.Spec.SecretRef,
-		"impersonatorSecretRef": c.Spec.ImpersonatorSecretRef} {
-		if ref != nil && !c.OwnsSecret(ref.Name) {
-			errs = append(errs, field.Invalid(spec.Child(name, "name"), ref.Name,
-				fmt.Sprintf("want a secret of this cluster: clusters/%s, or clusters/%s. with a suffix", c.Name, c.Name)))
-		}
-	}
-	if c.Mode() == v1alpha1.Direct && len(c.Spec.DirectUsers) == 0 {
-		errs = append(errs, field.Required(spec.Child("directUsers"),
-			"identity direct gives callers the power of the stored credential: name those who may call, or * for all"))
-	}
+	return errs
+}
+
+// validateEntries validates each entry of spec.serviceProxy and spec.taints.
+func validateEntries(c *v1alpha1.Cluster, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
 	for i, entry := range c.Spec.ServiceProxy {
 		if !validServiceProxy(entry) {
 			errs = append(errs, field.Invalid(spec.Child("serviceProxy").Index(i), entry,

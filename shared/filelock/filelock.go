@@ -1,8 +1,7 @@
-// Package filelock makes processes of one machine take turns, and writes files so that a crash leaves
-// the old content or the new one.
+// Package filelock locks files against other processes of the machine, and makes changes of directories durable.
 //
-// Locks are flock(2) locks: they belong to an open file, so they also exclude goroutines of one process,
-// and the kernel releases them when a process dies, however it dies.
+// It uses flock(2). Such a lock belongs to an open file, so that it also excludes goroutines of the same process. The
+// kernel releases it when the process ends for any reason.
 package filelock
 
 import (
@@ -14,7 +13,7 @@ import (
 	"time"
 )
 
-// Mode says who may hold the lock at the same time.
+// Mode is Shared or Exclusive. Several processes may have a shared lock at the same time.
 type Mode int
 
 // The modes of a lock.
@@ -28,8 +27,8 @@ const (
 	maxWait   = 5 * time.Millisecond
 )
 
-// Lock waits for the lock on the file name in root, which it creates with mode 0600, until ctx ends.
-// It returns the locked file; closing it releases the lock.
+// Lock blocks until it has locked the file name in root, or until ctx ends. It creates the file with mode 0600. It
+// returns the locked file. Closing that file releases the lock.
 func Lock(ctx context.Context, root *os.Root, name string, mode Mode) (*os.File, error) {
 	for wait := firstWait; ; wait = min(2*wait, maxWait) {
 		if ctx.Err() != nil {
@@ -58,13 +57,13 @@ func try(root *os.Root, name string, mode Mode) (*os.File, error) {
 		_ = f.Close()
 		return nil, err
 	}
-	// Somebody may have removed the file in between; a lock on a removed file excludes nobody.
-	held, err := f.Stat()
+	// Another process may have removed the file meanwhile. A lock on a removed file excludes no other process.
+	locked, err := f.Stat()
 	if err != nil {
 		_ = f.Close()
 		return nil, err
 	}
-	if named, err := root.Lstat(name); err != nil || !os.SameFile(held, named) {
+	if named, err := root.Lstat(name); err != nil || !os.SameFile(locked, named) {
 		_ = f.Close()
 		return nil, syscall.EWOULDBLOCK
 	}
@@ -90,7 +89,7 @@ func flock(f *os.File, mode Mode) error {
 	return lockErr
 }
 
-// SyncDir makes the names in the directory name of root durable.
+// SyncDir makes created, renamed and removed files of the directory name in root durable.
 func SyncDir(root *os.Root, name string) error {
 	d, err := root.Open(name)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// lackPod returns a handler that reports that the pod of a name does not exist.
+// lackPod returns the handler of a member without the pod of this name.
 func lackPod(name string) http.HandlerFunc {
-	return respond(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"pods \"`+name+
-		`\" not found","details":{"name":"`+name+`","kind":"pods"},"code":404}`)
+	return respond(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound",`+
+		`"message":"pods \"`+name+`\" not found","details":{"name":"`+name+`","kind":"pods"},"code":404}`)
 }
 
 const (
@@ -32,18 +32,18 @@ var bareCases = map[string]struct {
 	a, b                        string // the objects of the clusters, empty for none
 	method, path, command, body string
 	code                        int
-	says                        string // in a refusal
+	message                     string // in a refusal
 }{
-	"a deletion":                      {b: barePod, method: "DELETE", path: "/x/pods/one", code: 422, says: bareRefused},
-	"a deletion of what is not there": {method: "DELETE", path: "/x/pods/one", code: 404},
-	"a deletion of what both have": {
-		a: barePod, b: barePod, method: "DELETE", path: "/x/pods/one", code: 409, says: "name one of them",
+	"a deletion":                     {b: barePod, method: "DELETE", path: "/x/pods/one", code: 422, message: bareRefused},
+	"a deletion of a missing object": {method: "DELETE", path: "/x/pods/one", code: 404},
+	"a deletion of an object of both": {
+		a: barePod, b: barePod, method: "DELETE", path: "/x/pods/one", code: 409, message: "name one of them",
 	},
 	"a deletion by its cluster":   {b: barePod, method: "DELETE", path: "/x/pods/one@b", code: 200},
 	"a deletion in its namespace": {b: barePod, method: "DELETE", path: "/x@b/pods/one", code: 200},
 	"a deletion in one cluster":   {b: barePod, method: "DELETE", path: "/x/pods/one?clusters=b", code: 200},
 	"a deletion in two clusters": {
-		b: barePod, method: "DELETE", path: "/x/pods/one?clusters=a,b", code: 422, says: bareRefused,
+		b: barePod, method: "DELETE", path: "/x/pods/one?clusters=a,b", code: 422, message: bareRefused,
 	},
 	"a deletion of one uid": {
 		b: barePod, method: "DELETE", path: "/x/pods/one", body: `{"preconditions":{"uid":"u"}}`, code: 200,
@@ -53,10 +53,10 @@ var bareCases = map[string]struct {
 		code: 200,
 	},
 	"a patch": {
-		b: barePod, method: "PATCH", path: "/x/pods/one", body: `{"spec":{}}`, code: 422, says: bareRefused,
+		b: barePod, method: "PATCH", path: "/x/pods/one", body: `{"spec":{}}`, code: 422, message: bareRefused,
 	},
 	"a patch of a subresource": {
-		b: barePod, method: "PATCH", path: "/x/pods/one/status", body: `{"status":{}}`, code: 422, says: bareRefused,
+		b: barePod, method: "PATCH", path: "/x/pods/one/status", body: `{"status":{}}`, code: 422, message: bareRefused,
 	},
 	"a patch with its placement": {
 		b: barePod, method: "PATCH", path: "/x/pods/one",
@@ -67,21 +67,21 @@ var bareCases = map[string]struct {
 	},
 	"kubectl apply where none may be": {
 		opts: gatewaytest.Options{BareWrites: fleet.BareNone}, b: barePod, method: "PATCH", path: "/x/pods/one",
-		command: "kubectl apply", body: `{"spec":{}}`, code: 422, says: bareRefused,
+		command: "kubectl apply", body: `{"spec":{}}`, code: 422, message: bareRefused,
 	},
 	"kubectl apply of a stored manifest": {
 		b: misplacedPod, method: "PATCH", path: "/x/pods/one", command: "kubectl apply", body: `{"spec":{}}`, code: 422,
-		says: bareRefused,
+		message: bareRefused,
 	},
 	"kubectl apply with its manifest": {b: misplacedPod, method: "PATCH", path: "/x/pods/one", command: "kubectl apply",
 		body: appliedManifest, code: 404},
 	"an update": {b: barePod, method: "PUT", path: "/x/pods/one", body: barePod, code: 200},
 	"an update where none may be": {
 		opts: gatewaytest.Options{BareWrites: fleet.BareNone}, b: barePod, method: "PUT", path: "/x/pods/one", body: barePod,
-		code: 422, says: bareRefused,
+		code: 422, message: bareRefused,
 	},
 	"a read before an edit": {
-		b: barePod, method: "GET", path: "/x/pods/one", command: "kubectl edit", code: 422, says: "the edit of pods",
+		b: barePod, method: "GET", path: "/x/pods/one", command: "kubectl edit", code: 422, message: "the edit of pods",
 	},
 	"a read before a label": {b: barePod, method: "GET", path: "/x/pods/one", command: "kubectl label", code: 200},
 }
@@ -106,13 +106,13 @@ func TestFleetBareWrites(t *testing.T) {
 				header.Set("Content-Type", "application/merge-patch+json")
 			}
 			text, resp := h.DoText(tt.method, "/fleet/api/v1/namespaces"+tt.path, header, tt.body)
-			if resp.StatusCode != tt.code || !strings.Contains(text, tt.says) {
-				t.Errorf("%s %s, want %d %s", resp.Status, text, tt.code, tt.says)
+			if resp.StatusCode != tt.code || !strings.Contains(text, tt.message) {
+				t.Errorf("%s %s, want %d %s", resp.Status, text, tt.code, tt.message)
 			}
 			for i, m := range members {
 				for _, r := range m.TakeRequests() {
 					if r.Method != http.MethodGet && tt.code != 200 && (i == 1 || tt.code == 422) {
-						t.Errorf("cluster %d gets %s %s", i, r.Method, r.URI)
+						t.Errorf("cluster %d receives %s %s", i, r.Method, r.URI)
 					}
 				}
 			}
@@ -144,7 +144,7 @@ func TestFleetBareWritesOfOneCluster(t *testing.T) {
 	h.Do("DELETE", "/fleet/api/v1/namespaces/x/configmaps/one", nil, "")
 	for _, r := range m.TakeRequests() {
 		if r.Method == http.MethodDelete {
-			t.Errorf("a deletion of what one of two clusters has: %s", r.URI)
+			t.Errorf("the object of one of two clusters is deleted: %s", r.URI)
 		}
 	}
 	for query, code := range map[string]int{
@@ -197,6 +197,6 @@ func TestFleetStrictNeedsTheKind(t *testing.T) {
 		}
 	}
 	if l, resp := h.list("/fleet/api/v1/pods?strict=true&clusters=a", nil); l.names() != "one@a" {
-		t.Errorf("of the cluster that has the kind: %s %s", resp.Status, l.names())
+		t.Errorf("the cluster that has the kind: %s %s", resp.Status, l.names())
 	}
 }

@@ -32,15 +32,15 @@ func TestFleetSelectedControlPlane(t *testing.T) {
 	}
 	for name, m := range members {
 		for _, got := range m.TakeRequests() {
-			if got.URI != "/api/v1" { // of its kinds it may be asked
-				t.Errorf("cluster %s is asked %s %s", name, got.Method, got.URI)
+			if got.URI != "/api/v1" { // discovery is allowed
+				t.Errorf("cluster %s receives %s %s", name, got.Method, got.URI)
 			}
 		}
 	}
-	// Without any of these the call is the control-plane cluster's.
+	// Without a selection of clusters, the control-plane cluster serves the request.
 	if resp := h.Do("GET", "/fleet/api/v1/namespaces/x/secrets", nil, ""); resp.StatusCode != http.StatusOK ||
 		len(members["cp"].Requests()) == 0 {
-		t.Errorf("what no registry takes in is answered %s", resp.Status)
+		t.Errorf("a kind that no registry covers: %s", resp.Status)
 	}
 }
 
@@ -50,7 +50,7 @@ func TestFleetPagesWithoutVersion(t *testing.T) {
 	const before, after = `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}`,
 		`{"kind":"PodList","apiVersion":"v1","items":[],"metadata":{}}`
 	good := respond(200, podList("10", "x/one"))
-	forgets := func(list string) http.HandlerFunc {
+	withoutVersion := func(list string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Query().Get("resourceVersionMatch") == "" {
 				good(w, r)
@@ -67,13 +67,13 @@ func TestFleetPagesWithoutVersion(t *testing.T) {
 		}
 		return "/fleet/api/v1/pods?continue=" + l.Metadata.Continue
 	}
-	h, _ := newFleet(t, gatewaytest.Options{}, good, forgets(before), good, good, good, good)
+	h, _ := newFleet(t, gatewaytest.Options{}, good, withoutVersion(before), good, good, good, good)
 	next := first(h)
 	for _, limit := range []string{"", "&limit=1", "&limit=100"} {
 		gatewaytest.WantStatus(t, h.Do("GET", next+limit, nil, ""), 502, "members_failed",
 			`cluster "b" lists without a resourceVersion`)
 	}
-	h, _ = newFleet(t, gatewaytest.Options{}, good, forgets(after), good, good, good, good)
+	h, _ = newFleet(t, gatewaytest.Options{}, good, withoutVersion(after), good, good, good, good)
 	next = first(h)
 	for _, limit := range []string{"", "&limit=1", "&limit=100"} {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", h.URL+next+limit, nil)
@@ -87,14 +87,14 @@ func TestFleetPagesWithoutVersion(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		if err == nil && resp.StatusCode == http.StatusOK {
-			t.Errorf("%s: a list that is short looks whole: %s", limit, body)
+			t.Errorf("%s: an incomplete list is complete for the client: %s", limit, body)
 		}
 	}
 	h, _ = newFleet(t, gatewaytest.Options{}, good, good, good, good, good, good)
 	if l, _ := h.list(first(h), nil); l.names() != "one@b one@c one@d one@e one@f" || l.Metadata.Continue != "" {
 		t.Errorf("the rest in one page: %q, %q", l.names(), l.Metadata.Continue)
 	}
-	// On the first page it is left out, if others have versions; if none has, there is one page.
+	// A cluster without a version is left out of pages. If no cluster has one, the first page is the whole list.
 	versionless := respond(200, strings.Replace(podList("10", "x/one", "x/two"), `"resourceVersion":"10"`, "", 1))
 	h, _ = newFleet(t, gatewaytest.Options{}, good, versionless, good)
 	l, resp := h.list("/fleet/api/v1/pods?limit=5", nil)
@@ -121,15 +121,16 @@ func withPodsAndNodes(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1" {
 			respond(200, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[
-				{"name":"pods","kind":"Pod","namespaced":true},{"name":"nodes","kind":"Node"},{"name":"namespaces","kind":"Namespace"}]}`)(w, r)
+				{"name":"pods","kind":"Pod","namespaced":true},{"name":"nodes","kind":"Node"},
+				{"name":"namespaces","kind":"Namespace"}]}`)(w, r)
 			return
 		}
 		h(w, r)
 	}
 }
 
-// TestFleetNamespaceTakesNoNodes fails if a registry of one namespace shows cluster-scoped objects.
-func TestFleetNamespaceTakesNoNodes(t *testing.T) {
+// TestFleetNamespacedRegistryCoversNoNodes fails if a registry of one namespace shows cluster-scoped objects.
+func TestFleetNamespacedRegistryCoversNoNodes(t *testing.T) {
 	const everythingOfShop = `{"targetCluster":{"clusterNames":["a","b"]},"resourceSelectors":[{"apiVersion":"v1",` +
 		`"kind":"*","namespace":"shop"}]}`
 	calls := []struct{ method, path string }{
@@ -144,7 +145,7 @@ func TestFleetNamespaceTakesNoNodes(t *testing.T) {
 		for _, m := range members {
 			for _, got := range m.TakeRequests() {
 				if got.URI != "/api/v1" {
-					t.Errorf("a member is asked %s %s", got.Method, got.URI)
+					t.Errorf("a member receives %s %s", got.Method, got.URI)
 				}
 			}
 		}
@@ -166,29 +167,31 @@ func TestFleetNamespaceTakesNoNodes(t *testing.T) {
 		}
 	}
 	untouched(members[0], members[1])
-	// What is in the namespace is taken in, and a list of all shows that.
-	for _, path := range []string{"/pods", "/namespaces/shop/pods", "/namespaces/shop/nothing", "/nothing"} { // of an unknown kind the members tell
+	// The registry covers the objects of the namespace, also in a list of all namespaces. The members' discovery decides
+	// about an unknown kind.
+	for _, path := range []string{"/pods", "/namespaces/shop/pods", "/namespaces/shop/nothing", "/nothing"} {
 		if l, _ := h.list("/fleet/api/v1"+path, nil); l.names() != "one@a one@b" {
 			t.Errorf("%s: %q", path, l.names())
 		}
 		for _, m := range members[:2] {
 			for _, got := range m.TakeRequests() {
 				if got.URI != "/api/v1" && !strings.HasPrefix(got.URI, "/api/v1/namespaces/shop/") {
-					t.Errorf("%s: a member is asked %s", path, got.URI)
+					t.Errorf("%s: a member receives %s", path, got.URI)
 				}
 			}
 		}
 	}
-	// Where another registry takes in all of a cluster, that one alone is asked.
+	// If another registry covers the nodes of a cluster, only that cluster is called.
 	h.AddCluster("c", members[2].Kubeconfig(`{token: t}`))
-	h.AddRegistry("all", `{"targetCluster":{"clusterNames":["c"]},"resourceSelectors":[{"apiVersion":"v1","kind":"Node"}]}`)
+	h.AddRegistry("all",
+		`{"targetCluster":{"clusterNames":["c"]},"resourceSelectors":[{"apiVersion":"v1","kind":"Node"}]}`)
 	for _, method := range []string{"GET", "DELETE"} {
 		if resp := h.Do(method, "/fleet/api/v1/nodes/n", nil, ""); resp.StatusCode != http.StatusOK {
-			t.Errorf("%s of a node of a cluster that is taken in whole: %s", method, resp.Status)
+			t.Errorf("%s of a node that a registry covers: %s", method, resp.Status)
 		}
 	}
 	untouched(members[0], members[1])
-	// With a control-plane cluster it is that one's.
+	// A control-plane cluster serves all of these requests.
 	h = newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
 	control := clustertest.NewMember(t,
 		withPodsAndNodes(respond(200, `{"kind":"Status","apiVersion":"v1","status":"Success","code":200}`)))

@@ -14,13 +14,14 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// TestFleetTogether fails if the fleet calls a cluster only after another has answered. Requests would then need the
-// sum of the clusters' times.
-func TestFleetTogether(t *testing.T) {
-	t.Parallel() // it waits more than it computes
+// TestFleetCallsClustersInParallel fails if the fleet calls a cluster only after another has answered. Requests would
+// then need the sum of the clusters' times.
+func TestFleetCallsClustersInParallel(t *testing.T) {
+	t.Parallel() // the test waits more than it computes
 	const namespaced = "/fleet/api/v1/namespaces/x/pods"
 	pod := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`
-	discovers := `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{},"versions":[{"version":"v1","resources":[
+	discovery := `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{},
+		"versions":[{"version":"v1","resources":[
 		{"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["get"]}]}]}]}`
 	for name, tt := range map[string]struct {
 		method, path string
@@ -34,19 +35,19 @@ func TestFleetTogether(t *testing.T) {
 		"get":              {"GET", namespaced + "/one", [2]http.HandlerFunc{withObject(pod), withObject("")}},
 		"delete":           {"DELETE", namespaced + "/one", [2]http.HandlerFunc{withObject(""), withObject(pod)}},
 		"deletecollection": {"DELETE", namespaced, [2]http.HandlerFunc{withHonestPod("one"), withHonestPod("two")}},
-		"discovery":        {"GET", "/fleet/api/v1", [2]http.HandlerFunc{respond(200, discovers), respond(200, discovers)}},
+		"discovery":        {"GET", "/fleet/api/v1", [2]http.HandlerFunc{respond(200, discovery), respond(200, discovery)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var asked [2]chan struct{}
+			var called [2]chan struct{}
 			var members [2]http.HandlerFunc
 			for i, answer := range tt.answers {
-				asked[i] = make(chan struct{})
+				called[i] = make(chan struct{})
 				var first sync.Once
 				members[i] = func(w http.ResponseWriter, r *http.Request) {
-					first.Do(func() { close(asked[i]) })
+					first.Do(func() { close(called[i]) })
 					select {
-					case <-asked[1-i]:
+					case <-called[1-i]:
 						answer(w, r)
 					case <-r.Context().Done():
 					}
@@ -60,11 +61,11 @@ func TestFleetTogether(t *testing.T) {
 	}
 }
 
-// TestFleetDiscoveryKept fails if each discovery request of a caller calls all clusters. It also fails if another
-// caller gets results that were cached for the first.
-func TestFleetDiscoveryKept(t *testing.T) {
-	// Each caller sees a resource of their own, as where the cluster's own rights say who may see which.
-	tells := func(w http.ResponseWriter, r *http.Request) {
+// TestFleetDiscoveryIsCachedByCaller fails if each discovery request of a caller calls all clusters. It also fails if
+// another caller gets results that were cached for the first.
+func TestFleetDiscoveryIsCachedByCaller(t *testing.T) {
+	// Each caller sees another resource, as if discovery depended on the rights in the cluster.
+	perCaller := func(w http.ResponseWriter, r *http.Request) {
 		const list = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[%s]}`
 		if r.URL.Path != "/api" {
 			respond(200, fmt.Sprintf(list, ""))(w, r)
@@ -74,13 +75,13 @@ func TestFleetDiscoveryKept(t *testing.T) {
 			`"resources":[{"resource":"of-%s","responseKind":{"kind":"K"},"scope":"Namespaced","verbs":["get"]}]}]}`,
 			r.Header.Get("Impersonate-User"))))(w, r)
 	}
-	h, members := newFleet(t, gatewaytest.Options{}, tells, tells)
+	h, members := newFleet(t, gatewaytest.Options{}, perCaller, perCaller)
 	h.AddRegistry("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"*"}]}`)
 	h.Grant("some", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["b"],`+
 		`"verbs":["get"]}`)
 	for _, tt := range []struct {
 		user, group string
-		asked       [2]int
+		calls       [2]int // of each cluster
 	}{
 		{"alice", "dev", [2]int{1, 1}},
 		{"carol", "dev", [2]int{1, 1}},
@@ -94,42 +95,41 @@ func TestFleetDiscoveryKept(t *testing.T) {
 				t.Errorf("%s: %s %q %s", tt.user, resp.Status, resp.Header["Warning"], got)
 			}
 		}
-		var asked [2]int
+		var calls [2]int
 		for i, m := range members {
 			for _, r := range m.TakeRequests() {
 				if r.URI == "/api" {
-					asked[i]++
+					calls[i]++
 				}
 			}
 		}
-		if asked != tt.asked {
-			t.Errorf("for %s the clusters are asked %d times, want %d", tt.user, asked, tt.asked)
+		if calls != tt.calls {
+			t.Errorf("the clusters receive %d requests for %s, want %d", calls, tt.user, tt.calls)
 		}
 	}
 }
 
-// TestFleetDiscoveryOnce fails if concurrent discovery requests of one caller each call all clusters. It also fails if
-// the others get an error when the first of them is canceled.
-func TestFleetDiscoveryOnce(t *testing.T) {
-	began, goOn := make(chan struct{}), make(chan struct{})
-	var asked atomic.Int32
-	const together = 8
-	var came atomic.Int32
-	left := make(chan struct{}, together+1)
+// TestFleetDiscoveryIsShared fails if concurrent discovery requests of one caller each call all clusters. It also fails
+// if the others get an error when the first of them is canceled.
+func TestFleetDiscoveryIsShared(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	const concurrent = 8
+	var received, calls atomic.Int32 // requests to the gateway, and calls of the cluster
+	canceled := make(chan struct{}, concurrent+1)
 	h, _ := newFleet(t, gatewaytest.Options{Wrap: func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			defer context.AfterFunc(r.Context(), func() { left <- struct{}{} })()
-			came.Add(1)
+			defer context.AfterFunc(r.Context(), func() { canceled <- struct{}{} })()
+			received.Add(1)
 			next.ServeHTTP(w, r)
 		})
 	}}, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/apis" && asked.Add(1) == 1 {
+		if r.URL.Path == "/apis" && calls.Add(1) == 1 {
 			close(began)
 		}
-		<-goOn
+		<-release
 		respond(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`)(w, r)
 	})
-	ctx, leave := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	all.Go(func() {
 		req, err := http.NewRequestWithContext(ctx, "GET", h.URL+"/fleet/apis", nil)
@@ -138,12 +138,12 @@ func TestFleetDiscoveryOnce(t *testing.T) {
 			return
 		}
 		if resp, err := h.HTTPClient.Do(req); err == nil {
-			t.Errorf("who left is answered: %s", resp.Status)
+			t.Errorf("the canceled request gets a response: %s", resp.Status)
 			_ = resp.Body.Close()
 		}
 	})
 	<-began
-	for range together {
+	for range concurrent {
 		all.Go(func() {
 			if got, resp := h.DoText("GET", "/fleet/apis", nil, ""); resp.StatusCode != 200 ||
 				strings.Contains(resp.Header.Get("Warning"), "left out") || !strings.Contains(got, "APIGroupList") {
@@ -151,12 +151,12 @@ func TestFleetDiscoveryOnce(t *testing.T) {
 			}
 		})
 	}
-	waittest.Until(t, "all calls have come", func() bool { return came.Load() == together+1 })
-	leave()
-	<-left
-	close(goOn)
+	waittest.Until(t, "the gateway has received all requests", func() bool { return received.Load() == concurrent+1 })
+	cancel()
+	<-canceled
+	close(release)
 	all.Wait()
-	if n := asked.Load(); n != 1 {
-		t.Errorf("the cluster is asked %d times", n)
+	if n := calls.Load(); n != 1 {
+		t.Errorf("the cluster receives %d requests, want 1", n)
 	}
 }

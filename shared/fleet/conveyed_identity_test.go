@@ -11,9 +11,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetTold has a cluster to which the caller's identity cannot be conveyed. The cluster is left out with a
-// warning. The request fails if it names the cluster, is strict, or no other cluster is left.
-func TestFleetTold(t *testing.T) {
+// TestFleetSkipsUnidentifiable has clusters to which the caller's identity cannot be conveyed. If this fails, they are
+// called, or left out without a warning. A request that names such a cluster, or is strict, must fail.
+func TestFleetSkipsUnidentifiable(t *testing.T) {
 	pod := func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPost:
@@ -22,14 +22,17 @@ func TestFleetTold(t *testing.T) {
 			respond(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
 		case strings.HasSuffix(r.URL.Path, "/nowhere"):
 			respond(404, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",`+
-				`"message":"pods \"nowhere\" not found","reason":"NotFound","details":{"name":"nowhere","kind":"pods"},"code":404}`)(w, r)
+				`"message":"pods \"nowhere\" not found","reason":"NotFound","details":{"name":"nowhere","kind":"pods"},`+
+				`"code":404}`)(w, r)
 		default:
 			respond(200, podList("10", "x/one"))(w, r)
 		}
 	}
 	h, _ := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, pod)
 	silent := clustertest.NewMember(t,
-		func(http.ResponseWriter, *http.Request) { t.Error("a cluster is asked that cannot be told who calls") })
+		func(http.ResponseWriter, *http.Request) {
+			t.Error("a cluster is called that cannot identify the caller")
+		})
 	h.AddCluster("p", silent.Kubeconfig(`{token: t}`), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
 	h.AddCluster("d", silent.Kubeconfig(`{token: t}`),
 		func(s *v1alpha1.ClusterSpec) { s.Identity, s.DirectUsers = v1alpha1.Direct, []string{"bob"} })

@@ -14,9 +14,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetRefusalIsWhole fails if a refusal loses its code or its causes. A client of server-side apply would then not
-// see the fields that it may force.
-func TestFleetRefusalIsWhole(t *testing.T) {
+// TestFleetRefusalIsComplete fails if a refusal loses its code or its causes. A client of server-side apply would then
+// not see the fields that it may force.
+func TestFleetRefusalIsComplete(t *testing.T) {
 	const causes = 2000
 	one := `{"reason":"FieldManagerConflict","message":"conflict with \"other\" using v1","field":".data.` +
 		strings.Repeat("k", 100) + `"},`
@@ -44,9 +44,9 @@ func TestFleetRefusalIsWhole(t *testing.T) {
 	}
 }
 
-// TestFleetWriteDone fails if a completed write is answered with an error. A client would write again, and a
-// generateName would make copies.
-func TestFleetWriteDone(t *testing.T) {
+// TestFleetCompletedWriteSucceeds fails if the response to a completed write is an error. A client would write again,
+// and a generateName would make copies.
+func TestFleetCompletedWriteSucceeds(t *testing.T) {
 	twice := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one"},"metadata":{"name":"two"}}`
 	for name, answer := range map[string]http.HandlerFunc{
 		"two objects in one": respond(201, twice),
@@ -115,7 +115,7 @@ func TestFleetWatchLaterEvents(t *testing.T) {
 				"x/before"))
 		}, func(flush func(string), r *http.Request) {
 			if from := r.URL.Query().Get("resourceVersion"); from != "5" {
-				t.Errorf("it is watched from %q", from)
+				t.Errorf("the watch begins at version %q", from)
 			}
 			flush(podEvent("ADDED", "later", "6"))
 			<-r.Context().Done()
@@ -123,7 +123,7 @@ func TestFleetWatchLaterEvents(t *testing.T) {
 		resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"+version,
 			nil, "")
 		if e := nextEvent(t, bufio.NewReader(resp.Body)); e.Type != "ADDED" || e.Object.Metadata.Name != "later" {
-			t.Errorf("%q: first comes %+v", version, e)
+			t.Errorf("%q: the first event is %+v", version, e)
 		}
 	}
 }
@@ -140,10 +140,10 @@ func TestFleetWatchTooLarge(t *testing.T) {
 	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1", nil, "")
 	lines := bufio.NewReader(resp.Body)
 	if e := nextEvent(t, lines); e.Object.Metadata.Name != "small" {
-		t.Errorf("first comes %+v", e)
+		t.Errorf("the first event is %+v", e)
 	}
 	if e := nextEvent(t, lines); e.Type != "ERROR" || e.Object.Code != http.StatusGone {
-		t.Errorf("after it comes %+v", e)
+		t.Errorf("the second event is %+v", e)
 	}
 }
 
@@ -187,8 +187,8 @@ func TestFleetStrictDuplicates(t *testing.T) {
 	for validation, want := range map[string]bool{"": true, "?fieldValidation=Warn": true,
 		"?fieldValidation=Ignore": false} {
 		resp := post(validation)
-		if warned := strings.Contains(resp.Header.Get("Warning"), "duplicate field"); resp.StatusCode != 201 ||
-			warned != want {
+		if hasWarning := strings.Contains(resp.Header.Get("Warning"), "duplicate field"); resp.StatusCode != 201 ||
+			hasWarning != want {
 			t.Errorf("%q: %s, warning %q", validation, resp.Status, resp.Header.Get("Warning"))
 		}
 	}

@@ -5,14 +5,14 @@
 //
 //   - request parses the request, and selection decides which clusters it covers.
 //   - list, watch, object and discovery answer it. respond writes their responses.
-//   - members calls clusters, and knows which there are.
-//   - merge, naming, cursor, registry and scan work on text, names, versions and registries, without any network.
+//   - members calls clusters, and reads their records and the registries.
+//   - merge, naming, cursor, registry and scan process text, names, versions and registries, without any network.
 //
 // Invariants:
 //   - A cluster without a grant is never called, and never named to the caller.
 //   - A cluster that does not answer is never left out silently: the response has a Warning, or is an error.
-//   - A response that breaks off breaks off at the client, too.
-//   - A response to one caller is never reused for another.
+//   - A truncated response of a member is truncated for the client, too.
+//   - A response for one caller is never reused for another.
 //   - A member decides about calls to itself alone. docs/explanation/security.md has the threat model of members.
 package fleet
 
@@ -52,7 +52,7 @@ type Config struct {
 	Access  selection.Access
 	// Freshness is the maximum age of the clusters and registries; 0 reads them for every request.
 	Freshness time.Duration
-	// ControlPlane is the cluster that serves the kinds which no registry covers; "" for none.
+	// ControlPlane is the cluster that serves the kinds that no registry covers; "" for none.
 	ControlPlane string
 	// Deadline is the maximum time until the response of a member begins; 0 means 10 s.
 	Deadline time.Duration
@@ -114,7 +114,7 @@ func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) 
 	return d.dispatch(w, targets)
 }
 
-// dispatcher has one request, and what its handlers need.
+// dispatcher has one request and the dependencies of its handlers.
 type dispatcher struct {
 	req      *request.Request
 	client   *members.Client

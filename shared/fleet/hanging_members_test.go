@@ -14,7 +14,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-const kindsOfX = "/apis/x.io/v1" // where members say what their resources are
+const kindsOfX = "/apis/x.io/v1" // the path of discovery
 
 // hangInDiscovery returns a handler that answers discovery of x.io/v1 only after until is closed. It passes other
 // requests to h.
@@ -40,7 +40,7 @@ func awaitResult[T any](t *testing.T, what string, one func() T) (v T) {
 	select {
 	case v = <-got:
 	case <-time.After(time.Minute):
-		t.Fatalf("%s: nothing comes", what)
+		t.Fatalf("%s: no result within a minute", what)
 	}
 	return v
 }
@@ -58,7 +58,7 @@ func discoveryCount(m *clustertest.Member) (n int) {
 // TestFleetWatchHangs adds a cluster that hangs in discovery to a running watch. If this fails, events of other
 // clusters wait for it, or its objects never appear.
 func TestFleetWatchHangs(t *testing.T) {
-	t.Parallel() // it waits more than it computes
+	t.Parallel() // the test waits more than it computes
 	const kinds = "gateways=Gateway/Namespaced"
 	list := `{"kind":"GatewayList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"5"},"items":[%s]}`
 	event := `{"type":"MODIFIED","object":{"kind":"Gateway","apiVersion":"x.io/v1","metadata":{"name":"g",` +
@@ -99,7 +99,7 @@ func TestFleetWatchHangs(t *testing.T) {
 	send <- struct{}{}
 	next("g")
 	h.AddCluster("b", b.Kubeconfig(`{token: t}`))
-	waittest.Until(t, "the cluster that came is asked for its kinds", func() bool { return discoveryCount(b) > 0 })
+	waittest.Until(t, "the new cluster receives a discovery request", func() bool { return discoveryCount(b) > 0 })
 	for range 3 {
 		send <- struct{}{}
 		next("g")
@@ -111,7 +111,7 @@ func TestFleetWatchHangs(t *testing.T) {
 // TestFleetHangs has a cluster that hangs in discovery. If this fails, reads of an object that another cluster has wait
 // for it, or every list waits for it anew.
 func TestFleetHangs(t *testing.T) {
-	t.Parallel() // it waits more than it computes
+	t.Parallel() // the test waits more than it computes
 	h := newGateway(t, gatewaytest.Options{})
 	never := make(chan struct{})
 	a, b := clustertest.NewMember(t, withKinds("gateways=Gateway/Namespaced", withGateway("of-a"))),
@@ -123,7 +123,7 @@ func TestFleetHangs(t *testing.T) {
 	h.AddRegistry("gateways", all)
 	const one = "/fleet/apis/x.io/v1/namespaces/ns/gateways/of-a"
 	if resp := h.Do("GET", one+"?clusters=a", nil, ""); resp.StatusCode != 200 {
-		t.Fatalf("where it is: %s", resp.Status)
+		t.Fatalf("the cluster that has it: %s", resp.Status)
 	}
 	resp := awaitResult(t, "a get", func() *http.Response { return h.Do("GET", one, nil, "") })
 	if got := strings.Join(resp.Header["Warning"], "\n"); resp.StatusCode != 200 ||
@@ -152,7 +152,7 @@ func TestFleetHangs(t *testing.T) {
 // TestFleetWatchUnknownGrant fails if a watch goes on after the caller lost the right to a cluster while discovery of
 // another fails.
 func TestFleetWatchUnknownGrant(t *testing.T) {
-	t.Parallel() // it waits more than it computes
+	t.Parallel() // the test waits more than it computes
 	a := clustertest.NewMember(t,
 		withKinds("gateways=Gateway/Namespaced", serveWatch(func(flush func(string), _ *http.Request) {
 			flush(`{"kind":"GatewayList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"5"},` +
@@ -166,7 +166,8 @@ func TestFleetWatchUnknownGrant(t *testing.T) {
 	h.AddCluster("a", a.Kubeconfig(`{token: t}`))
 	h.AddCluster("b", b.Kubeconfig(`{token: t}`))
 	for _, c := range []string{"a", "b"} {
-		h.Grant("of-"+c, `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["`+c+`"],"verbs":["*"]}`)
+		h.Grant("of-"+c,
+			`{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["`+c+`"],"verbs":["*"]}`)
 	}
 	h.AddRegistry("gateways", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"}]}`)
 	h.LogIn("bob", "of-a", "of-b")
@@ -178,12 +179,13 @@ func TestFleetWatchUnknownGrant(t *testing.T) {
 	h.Delete("clusterrolebindings/of-a")
 	if rest := awaitResult(t, "the end",
 		func() string { text, _ := io.ReadAll(lines); return string(text) }); !strings.Contains(rest, `"code":410`) {
-		t.Errorf("it ends with %q", rest)
+		t.Errorf("the watch ends with %q", rest)
 	}
 }
 
-// TestFleetRegisteredAnew fails if discovery of a removed cluster is used for a new cluster of the same name.
-func TestFleetRegisteredAnew(t *testing.T) {
+// TestFleetReregisteredClusterIsDiscovered fails if discovery of a removed cluster is used for a new cluster of the
+// same name.
+func TestFleetReregisteredClusterIsDiscovered(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	old, other := clustertest.NewMember(t, withKinds("gateways=Gateway/Namespaced", withGateway("old"))),
 		clustertest.NewMember(t, withKinds("gateways=Other/Namespaced", withGateway("new")))
@@ -197,6 +199,6 @@ func TestFleetRegisteredAnew(t *testing.T) {
 	h.AddCluster("a", nil)
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/apis/x.io/v1/gateways", nil, ""), 404, "not_global", "not global")
 	if got := requestsExceptDiscovery(other); got != "" {
-		t.Errorf("it is asked %s", got)
+		t.Errorf("the new cluster receives %s", got)
 	}
 }

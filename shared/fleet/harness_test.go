@@ -33,7 +33,7 @@ const (
 	allPods = `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Pod"}]}`
 )
 
-// fixture is a running gateway with the requests that only tests of this package send.
+// fixture is a running gateway with helpers for the requests of this package's tests.
 type fixture struct {
 	*gatewaytest.Gateway
 	t testing.TB

@@ -18,6 +18,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
+// TestFleetList fails if a list lacks objects of a cluster, its version, or an error that kube-apiserver would give.
 func TestFleetList(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("10", "x/one", "x/two")),
 		respond(200, podList("20")), respond(200, podList("5", "y/one")))
@@ -45,10 +46,9 @@ func TestFleetList(t *testing.T) {
 		got := m.Requests()[0]
 		if got.URI != "/api/v1/pods?labelSelector=a%3Db&pretty=false" || got.Header.Get("Impersonate-User") != "alice" ||
 			got.Header.Get("Authorization") != "Bearer t" || got.Header.Get("Accept-Encoding") != "identity" {
-			t.Errorf("the member is asked %s %v", got.URI, got.Header)
+			t.Errorf("the member receives %s %v", got.URI, got.Header)
 		}
 	}
-	// Some clusters only.
 	for query, want := range map[string]string{"clusters=c,a": "one@a two@a one@c", "clusters=c": "one@c",
 		"clusterSelector=env%3Dprod": ""} {
 		if query == "clusterSelector=env%3Dprod" {
@@ -71,7 +71,7 @@ func TestFleetList(t *testing.T) {
 	}
 	if l, _ := h.list("/fleet/api/v1/pods",
 		http.Header{"Accept": {"application/cbor, application/json"}}); l.Kind != "PodList" {
-		t.Errorf("to a client that prefers CBOR goes %+v", l)
+		t.Errorf("a client that prefers CBOR gets %+v", l)
 	}
 	gatewaytest.WantStatus(t, h.Do("POST", "/fleet/api/v1/namespaces/x/pods",
 		http.Header{"Content-Type": {"application/cbor"}}, "\xd9\xd9\xf7\xa0"), 415, "unsupported_media",
@@ -86,12 +86,12 @@ func TestFleetList(t *testing.T) {
 // TestFleetPartialFailure fails if one member without an answer fails a list, gives no warning, or succeeds in a strict
 // list.
 func TestFleetPartialFailure(t *testing.T) {
-	t.Parallel() // it waits more than it computes
+	t.Parallel() // the test waits more than it computes
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
 	good := respond(200, podList("10", "x/one"))
 	for name, tt := range map[string]struct {
-		bad     http.HandlerFunc // nil for nobody who listens
+		bad     http.HandlerFunc // nil if no server listens at the address
 		warning string
 	}{
 		"forbidden": {refuse(403, "Forbidden", "pods is forbidden: because"),
@@ -138,7 +138,7 @@ func TestFleetPartialFailure(t *testing.T) {
 					t.Errorf("%s: %q, warnings %s", form, l.names(), got)
 				}
 				if v, err := cursor.ParseVersion(l.Metadata.ResourceVersion); err != nil || len(v) != 1 {
-					t.Errorf("%s: the version claims to cover %v, %v", form, v, err)
+					t.Errorf("%s: the version covers %v, %v", form, v, err)
 				}
 			}
 			for query, header := range map[string]http.Header{"?strict": nil, "": {"X-Clusterpass-Strict": {"true"}}} {
@@ -150,10 +150,10 @@ func TestFleetPartialFailure(t *testing.T) {
 	}
 }
 
-// TestFleetOwners has a cluster that hangs. If this fails, reads of an object that another cluster had before wait for
-// it, or writes do not wait.
-func TestFleetOwners(t *testing.T) {
-	t.Parallel() // it waits more than it computes
+// TestFleetReadsDoNotWaitForHangingCluster has a cluster that hangs. If this fails, reads of an object that another
+// cluster had before wait for it, or writes do not wait.
+func TestFleetReadsDoNotWaitForHangingCluster(t *testing.T) {
+	t.Parallel() // the test waits more than it computes
 	var hangs, gone, both atomic.Bool
 	pod := func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
@@ -227,13 +227,13 @@ func TestFleetOwners(t *testing.T) {
 	send(t, "GET", "", nil, 409, "is in 2 clusters")
 }
 
-// TestFleetMisdirected fails if a write reaches a cluster other than the one that the request names.
+// TestFleetMisdirected fails if a write reaches another cluster than the request names.
 func TestFleetMisdirected(t *testing.T) {
-	t.Parallel() // it waits more than it computes
-	var asked atomic.Int32
+	t.Parallel() // the test waits more than it computes
+	var writes atomic.Int32
 	pod := func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
-			asked.Add(1)
+			writes.Add(1)
 		}
 		respond(200, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`)(w, r)
 	}
@@ -252,11 +252,12 @@ func TestFleetMisdirected(t *testing.T) {
 	}
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/apis/g.io/v1/gateses", nil, ""), 502, "members_failed",
 		"is not known now")
-	if n := asked.Load(); n > 0 {
+	if n := writes.Load(); n > 0 {
 		t.Errorf("%d writes reached a cluster", n)
 	}
 }
 
+// TestFleetAllFail fails if the error of a request that fails in all clusters lacks a cause.
 func TestFleetAllFail(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, refuse(403, "Forbidden", "no pods for you"),
 		refuse(403, "Forbidden", "nor here"))
@@ -267,8 +268,7 @@ func TestFleetAllFail(t *testing.T) {
 	h, _ = newFleet(t, gatewaytest.Options{}, refuse(403, "Forbidden", "no pods for you"), respond(500, ""))
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods", nil, ""), 502, "members_failed",
 		`cluster "a": no pods for you; cluster "b": HTTP 500`)
-	plain := respond(404, "404 page not found\n") // what kube-apiserver says of a kind that it has not
-	h, _ = newFleet(t, gatewaytest.Options{}, plain, plain)
+	h, _ = newFleet(t, gatewaytest.Options{}, kindNotFound, kindNotFound)
 	for method, path := range map[string]string{"GET": "", "DELETE": "/one", "PATCH": "/one@b"} {
 		gatewaytest.WantStatus(t, h.Do(method, "/fleet/api/v1/namespaces/x/pods"+path, nil, ""), 404, "members_refused",
 			`": the server could not find the requested resource`)
@@ -279,22 +279,24 @@ func TestFleetAllFail(t *testing.T) {
 		""), 410, "expired", "too old")
 }
 
-// TestFleetBreaksOff fails if a client cannot recognize that a member's list ended too early.
-func TestFleetBreaksOff(t *testing.T) {
-	large := podList("10", "x/"+strings.Repeat("y", 1<<20)) // so that a part is on its way to the client by then
+// TestFleetTruncatedListIsAnError fails if a client cannot recognize that a member's list ended too early.
+func TestFleetTruncatedListIsAnError(t *testing.T) {
+	large := podList("10", "x/"+strings.Repeat("y", 1<<20)) // so large that the client has received a part
 	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, large), func(w http.ResponseWriter, _ *http.Request) {
-		whole := podList("20", "x/two", "x/three")
-		_, _ = io.WriteString(w, whole[:len(whole)-60])
+		list := podList("20", "x/two", "x/three")
+		_, _ = io.WriteString(w, list[:len(list)-60])
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	})
 	resp := h.Do("GET", "/fleet/api/v1/pods", nil, "")
 	body, err := io.ReadAll(resp.Body)
 	if err == nil || resp.StatusCode != 200 || len(body) < 1<<20 {
-		t.Errorf("a cut list looks whole: %s, %d bytes, %v", resp.Status, len(body), err)
+		t.Errorf("a truncated list is complete for the client: %s, %d bytes, %v", resp.Status, len(body), err)
 	}
 }
 
+// TestFleetGzip fails if a list of compressed responses is garbled, or if members compress for a client that refuses
+// it.
 func TestFleetGzip(t *testing.T) {
 	zipped := func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
@@ -307,7 +309,8 @@ func TestFleetGzip(t *testing.T) {
 		_ = zw.Close()
 	}
 	h, _ := newFleet(t, gatewaytest.Options{}, zipped, zipped)
-	if l, resp := h.list("/fleet/api/v1/pods", http.Header{"Accept-Encoding": {"gzip"}}); l.names() != "zipped@a zipped@b" || resp.Header.Get("Content-Encoding") != "" {
+	l, resp := h.list("/fleet/api/v1/pods", http.Header{"Accept-Encoding": {"gzip"}})
+	if l.names() != "zipped@a zipped@b" || resp.Header.Get("Content-Encoding") != "" {
 		t.Errorf("%q, %v", l.names(), resp.Header)
 	}
 	if l, _ := h.list("/fleet/api/v1/pods", http.Header{"Accept-Encoding": {"identity"}}); l.names() != "plain@a plain@b" {
@@ -315,13 +318,16 @@ func TestFleetGzip(t *testing.T) {
 	}
 }
 
+// TestFleetTables fails if kubectl get prints cells of clusters with different columns under the wrong columns.
 func TestFleetTables(t *testing.T) {
 	table := func(columns, cells string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if !strings.Contains(r.Header.Get("Accept"), "as=Table") {
-				t.Errorf("the member is asked for %q", r.Header.Get("Accept"))
+				t.Errorf("the member receives Accept: %q", r.Header.Get("Accept"))
 			}
-			respond(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[`+columns+`],"rows":[{"cells":[`+cells+`],"object":{"metadata":{"name":"x","namespace":"n"}}}]}`)(w, r)
+			respond(200,
+				`{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"columnDefinitions":[`+
+					columns+`],"rows":[{"cells":[`+cells+`],"object":{"metadata":{"name":"x","namespace":"n"}}}]}`)(w, r)
 		}
 	}
 	h, _ := newFleet(t, gatewaytest.Options{}, table(`{"name":"Name","format":"name"},{"name":"Age"}`, `"x","5d"`),
@@ -343,14 +349,14 @@ func TestFleetAccess(t *testing.T) {
 		respond(200, podList("20", "x/two")))
 	h.Grant("some", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a","zzz"],`+
 		`"verbs":["get"]}`)
-	as := func(groups ...string) {
+	logIn := func(groups ...string) {
 		h.ClientTLS.Certificates[0] = h.ClientCertificate("bob", groups...)
 		h.HTTPClient.CloseIdleConnections()
 	}
-	as("some")
+	logIn("some")
 	l, resp := h.list("/fleet/api/v1/pods", nil)
 	if l.names() != "one@a" || resp.Header["Warning"] != nil || len(members[1].Requests()) != 0 {
-		t.Errorf("%q, %v, b was asked %d times", l.names(), resp.Header["Warning"], len(members[1].Requests()))
+		t.Errorf("%q, %v, b received %d requests", l.names(), resp.Header["Warning"], len(members[1].Requests()))
 	}
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?clusters=a,b", nil, ""), 403, "forbidden",
 		`clusters.cluster.karmada.io "b" is forbidden`)
@@ -364,10 +370,10 @@ func TestFleetAccess(t *testing.T) {
 		"/fleet/api/v1/foo/%2e%2e@a/namespaces/d/services/x/proxy/secret"} {
 		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 400, "bad_request", `".." is no object's name`)
 	}
-	// A cluster that is not granted and one that is not there look alike.
+	// The errors for a cluster without a grant and for a missing one are equal.
 	h.Grant("writers", `{"apiGroups":["cluster.karmada.io"],"resources":["clusters/proxy"],"resourceNames":["a"],`+
 		`"verbs":["*"]}`)
-	as("writers")
+	logIn("writers")
 	waittest.Until(t, "the grant is in force", func() bool {
 		return h.Do("GET", "/fleet/api/v1/pods", nil, "").StatusCode == http.StatusOK
 	})
@@ -382,14 +388,14 @@ func TestFleetAccess(t *testing.T) {
 		answers[fmt.Sprint(resp.StatusCode, string(body))] = true
 	}
 	if len(answers) != 1 {
-		t.Errorf("they differ: %v", answers)
+		t.Errorf("the errors differ: %v", answers)
 	}
-	as("none")
+	logIn("none")
 	for _, path := range []string{"/fleet/api/v1/pods", "/fleet/api/v1/secrets", "/fleet/api", "/fleet/version"} {
 		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 403, "forbidden", "cannot get any cluster")
 	}
 	if n := len(members[1].Requests()); n != 0 {
-		t.Errorf("b was asked %d times", n)
+		t.Errorf("b received %d requests", n)
 	}
 }
 

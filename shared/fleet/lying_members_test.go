@@ -47,13 +47,13 @@ func withKinds(resources string, h http.HandlerFunc) http.HandlerFunc {
 
 // answerInOrder returns the handlers of two members or more. The first one answers discovery before the others.
 func answerInOrder(first http.HandlerFunc, others ...http.HandlerFunc) (http.HandlerFunc, []http.HandlerFunc) {
-	said := make(chan struct{})
+	answered := make(chan struct{})
 	var once sync.Once
 	for i, h := range others {
 		others[i] = func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/apis/x.io/v1" {
 				select {
-				case <-said:
+				case <-answered:
 				case <-r.Context().Done():
 				}
 			}
@@ -64,7 +64,8 @@ func answerInOrder(first http.HandlerFunc, others ...http.HandlerFunc) (http.Han
 		first(w, r)
 		if r.URL.Path == "/apis/x.io/v1" {
 			_ = http.NewResponseController(w).Flush()
-			once.Do(func() { time.AfterFunc(50*time.Millisecond, func() { close(said) }) }) // to be heard before, as far as that can be
+			// After the pause the gateway has very probably read this response.
+			once.Do(func() { time.AfterFunc(50*time.Millisecond, func() { close(answered) }) })
 		}
 	}, others
 }
@@ -78,7 +79,8 @@ func withGateway(name string) http.HandlerFunc {
 		case r.Method == http.MethodPost:
 			respond(201, object)(w, r)
 		case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "s"):
-			respond(200, `{"kind":"GatewayList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"5"},"items":[`+object+`]}`)(w, r)
+			respond(200,
+				`{"kind":"GatewayList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"5"},"items":[`+object+`]}`)(w, r)
 		case strings.HasSuffix(r.URL.Path, "/"+name):
 			respond(200, object)(w, r)
 		default:
@@ -196,20 +198,20 @@ func TestFleetScopeLiar(t *testing.T) {
 		`"kind":"*","namespace":"ns"}]}`)
 	if l, _ := h.list("/fleet/apis/x.io/v1/gateways", nil); l.names() != "of-b@b" ||
 		requestsExceptDiscovery(evil) != "" || requestsExceptDiscovery(cp) != "" {
-		t.Errorf("what has namespaces: %q", l.names())
+		t.Errorf("a namespaced kind: %q", l.names())
 	}
 	good.TakeRequests()
 	if l, _ := h.list("/fleet/apis/x.io/v1/domains", nil); l.names() == "" || requestsExceptDiscovery(evil) != "" ||
 		requestsExceptDiscovery(good) != "" || requestsExceptDiscovery(cp) == "" {
-		t.Errorf("what has none: %q", l.names())
+		t.Errorf("a cluster-scoped kind: %q", l.names())
 	}
 }
 
-// TestFleetUnsaid has a member whose discovery fails. If this fails, requests reach a resource that the gateway does
-// not know, or the response gives no warning. Writes are refused also while discovery of the control-plane cluster
-// fails.
-func TestFleetUnsaid(t *testing.T) {
-	t.Parallel() // it waits more than it computes
+// TestFleetFailedDiscovery has a member whose discovery fails. If this fails, requests reach a resource that the
+// gateway does not know, or the response gives no warning. Writes are refused also while discovery of the control-plane
+// cluster fails.
+func TestFleetFailedDiscovery(t *testing.T) {
+	t.Parallel() // the test waits more than it computes
 	const honest = "gateways=Gateway/Namespaced vaults=Vault/Namespaced"
 	var down, controlDown atomic.Bool
 	failing := func(when *atomic.Bool, h http.HandlerFunc) http.HandlerFunc {
@@ -247,7 +249,7 @@ func TestFleetUnsaid(t *testing.T) {
 			`whether vaults of x.io/v1 are global is not known now: cluster "b" does not say`)
 	}
 	if got := requestsExceptDiscovery(b) + requestsExceptDiscovery(cp); got != "" {
-		t.Errorf("others are asked %s", got)
+		t.Errorf("others receive %s", got)
 	}
 	watch := h.Do("GET", in+"gateways?watch=1", nil, "")
 	if got := strings.Join(watch.Header["Warning"], "\n"); watch.StatusCode != 200 ||
@@ -259,7 +261,7 @@ func TestFleetUnsaid(t *testing.T) {
 		!strings.Contains(requestsExceptDiscovery(cp), "DELETE") {
 		t.Errorf("the control-plane cluster's: %s", resp.Status)
 	}
-	down.Store(false) // and the watch that runs takes it in
+	down.Store(false) // so that the open watch includes it
 	seen := ""
 	for buf := make([]byte, 4<<10); !strings.Contains(seen, "of-b"); {
 		n, err := watch.Body.Read(buf)
@@ -269,7 +271,7 @@ func TestFleetUnsaid(t *testing.T) {
 	}
 	_ = watch.Body.Close()
 	if l, _ := h.list(in+"gateways", nil); l.names() != "of-a@a of-b@b" {
-		t.Errorf("once it says: %q", l.names())
+		t.Errorf("after discovery recovered: %q", l.names())
 	}
 }
 
@@ -291,9 +293,11 @@ func TestFleetDiscoveryLiar(t *testing.T) {
 	}
 	honest := `{"metadata":{"name":"x.io"},"versions":[{"version":"v1","resources":[` +
 		resource("Gateway", "Namespaced") + `]}]}`
-	h, _ := newFleet(t, gatewaytest.Options{}, discovers(`{"metadata":{"name":"evil.io"},"versions":[{"version":"v1","resources":[`+resource("Evil", "Cluster")+`]}]},
-		{"metadata":{"name":"x.io"},"versions":[{"version":"v9","resources":[`+resource("Evil", "Cluster")+`]},{"version":"v1","resources":[`+resource("Evil", "Cluster")+`]}]}`),
-		discovers(honest), discovers(honest))
+	evil := resource("Evil", "Cluster")
+	lie := `{"metadata":{"name":"evil.io"},"versions":[{"version":"v1","resources":[` + evil + `]}]},` +
+		`{"metadata":{"name":"x.io"},"versions":[{"version":"v9","resources":[` + evil + `]},` +
+		`{"version":"v1","resources":[` + evil + `]}]}`
+	h, _ := newFleet(t, gatewaytest.Options{}, discovers(lie), discovers(honest), discovers(honest))
 	h.AddRegistry("all", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"*","kind":"*"}]}`)
 	text, _ := h.DoText("GET", "/fleet/apis", nil, "")
 	if x, evil := strings.Index(text, `"name":"x.io"`), strings.Index(text, `"name":"evil.io"`); x < 0 || evil < x ||
@@ -324,9 +328,12 @@ func TestFleetNamespaceDiscovery(t *testing.T) {
 		items := ""
 		if r.URL.Path == "/api" {
 			items = `{"metadata":{},"versions":[{"version":"v1","resources":[
-				{"resource":"nodes","responseKind":{"group":"","version":"v1","kind":"Node"},"scope":"Cluster","verbs":["get"]},
-				{"resource":"namespaces","responseKind":{"group":"","version":"v1","kind":"Namespace"},"scope":"Cluster","verbs":["get"]},
-				{"resource":"pods","responseKind":{"group":"","version":"v1","kind":"Pod"},"scope":"Namespaced","verbs":["get"]}]}]}`
+				{"resource":"nodes","responseKind":{"group":"","version":"v1","kind":"Node"},"scope":"Cluster",
+					"verbs":["get"]},
+				{"resource":"namespaces","responseKind":{"group":"","version":"v1","kind":"Namespace"},"scope":"Cluster",
+					"verbs":["get"]},
+				{"resource":"pods","responseKind":{"group":"","version":"v1","kind":"Pod"},"scope":"Namespaced",
+					"verbs":["get"]}]}]}`
 		}
 		respond(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[`+items+`]}`)(w, r)
 	})
@@ -343,9 +350,9 @@ func TestFleetNamespaceDiscovery(t *testing.T) {
 	}
 }
 
-// TestFleetFormOfMost fails if one member changes the form of a list. A member with another form than the majority is
-// left out.
-func TestFleetFormOfMost(t *testing.T) {
+// TestFleetMajorityDecidesForm fails if one member changes the form of a list. A member with another form than the
+// majority is left out.
+func TestFleetMajorityDecidesForm(t *testing.T) {
 	good := respond(200, podList("10", "x/one"))
 	for name, evil := range map[string]string{
 		"a table": `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},` +

@@ -20,7 +20,7 @@ func TestFleetLarge(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
 	}
-	const each, size = 6_000, 8 << 10 // of two members
+	const each, size = 6_000, 8 << 10 // objects of each member, and bytes of each object
 	padding := strings.Repeat("x", size)
 	large := func(member string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -43,7 +43,7 @@ func TestFleetLarge(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{FleetDeadline: time.Minute}, large("a"), large("b"))
 	for name, tt := range map[string]struct {
 		query string
-		of    string // each object has it once
+		once  string // the text that each object has once
 	}{
 		"a list": {"", `"spec":`},
 		"a watch": {"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
@@ -54,16 +54,16 @@ func TestFleetLarge(t *testing.T) {
 			resp := h.Do("GET", "/fleet/api/v1/pods"+tt.query, nil, "")
 			objects, bytes := 0, 0
 			for lines := bufio.NewReader(resp.Body); objects < 2*each; {
-				part, err := lines.ReadString('}') // an object has several
-				objects, bytes = objects+strings.Count(part, tt.of), bytes+len(part)
+				part, err := lines.ReadString('}')
+				objects, bytes = objects+strings.Count(part, tt.once), bytes+len(part)
 				if err != nil {
 					t.Fatalf("%v after %d objects", err, objects)
 				}
 			}
 			if most := most(); bytes < 2*each*size || most > bytes/3 {
-				t.Errorf("%d MB took %d MB", bytes>>20, most>>20)
+				t.Errorf("%d MB needed %d MB of memory", bytes>>20, most>>20)
 			} else {
-				t.Logf("%d MB took %d MB", bytes>>20, most>>20)
+				t.Logf("%d MB needed %d MB of memory", bytes>>20, most>>20)
 			}
 		})
 	}

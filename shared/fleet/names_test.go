@@ -12,7 +12,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// withObject returns a handler that answers a get with object, or with 404 if it is empty. Other requests succeed.
+// withObject returns a handler that responds to a get with object, or with 404 if it is empty. Other requests succeed.
 func withObject(object string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -47,15 +47,15 @@ func TestFleetAudit(t *testing.T) {
 			header = http.Header{"Content-Type": {"application/merge-patch+json"}}
 		}
 		_, _ = io.Copy(io.Discard, h.Do(tt.method, "/fleet/api/v1/namespaces/x"+tt.path, header, tt.body).Body)
-		if got := h.Audit.Take(t, 1)[0]; got.Annotations[audit.ClusterAnnotation] != tt.want {
+		if got := h.Audit.Events(t, 1)[0]; got.Annotations[audit.ClusterAnnotation] != tt.want {
 			t.Errorf("%s %s: %q, want %q", tt.method, tt.path, got.Annotations[audit.ClusterAnnotation], tt.want)
 		}
 	}
 }
 
-// TestFleetPodsOf fails if kubectl logs deployment/x, or another command that finds pods by a selector, uses pods of
-// another cluster.
-func TestFleetPodsOf(t *testing.T) {
+// TestFleetSelectsPodsOfOneCluster fails if kubectl logs deployment/x, or another command that finds pods by a
+// selector, uses pods of another cluster.
+func TestFleetSelectsPodsOfOneCluster(t *testing.T) {
 	const deployment = `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"x"},` +
 		`"spec":{"selector":{"matchLabels":{"app":"web"}}}}`
 	answers := func(w http.ResponseWriter, r *http.Request) {
@@ -98,24 +98,26 @@ func TestFleetPodsOf(t *testing.T) {
 			t.Errorf("%s: %q, want %q", query, l.names(), want)
 		}
 	}
-	asked := 0
+	requests := 0
 	for _, m := range members {
 		for _, r := range m.TakeRequests() {
-			if asked++; r.URI != "/api/v1/namespaces/x/pods?labelSelector=app%3Dweb&pretty=false" {
-				t.Errorf("a member is asked %s", r.URI)
+			if requests++; r.URI != "/api/v1/namespaces/x/pods?labelSelector=app%3Dweb&pretty=false" {
+				t.Errorf("a member receives %s", r.URI)
 			}
 		}
 	}
-	if asked != 5 {
-		t.Errorf("members are asked %d times", asked)
+	if requests != 5 {
+		t.Errorf("the members receive %d requests, want 5", requests)
 	}
 	for query, want := range map[string]string{
-		"labelSelector=clusterpass.io/cluster!%3Da":                                        "takes = and in",
-		"labelSelector=clusterpass.io/cluster%3Da,clusterpass.io/cluster%3Db":              "twice",
-		"labelSelector=clusterpass.io/cluster%3Da&clusters=b":                              "no cluster in common",
-		"labelSelector=clusterpass.io/cluster%3Da&fieldSelector=metadata.name%3Dweb-1%40b": `names cluster "a", its field selector "b"`,
-		"labelSelector=clusterpass.io/cluster%3D(":                                         "cannot be understood",
+		"clusterpass.io/cluster!%3Da":                           "takes = and in",
+		"clusterpass.io/cluster%3Da,clusterpass.io/cluster%3Db": "twice",
+		"clusterpass.io/cluster%3Da&clusters=b":                 "no cluster in common",
+		"clusterpass.io/cluster%3Da&fieldSelector=metadata.name%3Dweb-1%40b": `names cluster "a", its field selector ` +
+			`"b"`,
+		"clusterpass.io/cluster%3D(": "cannot be understood",
 	} {
+		query = "labelSelector=" + query
 		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods?"+query, nil, ""), 400, "bad_request", want)
 	}
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods/p@a?labelSelector=clusterpass.io/cluster%3Db",
@@ -124,14 +126,14 @@ func TestFleetPodsOf(t *testing.T) {
 		404, "unknown_cluster", `no cluster "nope"`)
 	for _, m := range members {
 		if n := len(m.TakeRequests()); n > 0 {
-			t.Errorf("%d of these reach a member", n)
+			t.Errorf("a member receives %d of the refused requests", n)
 		}
 	}
 }
 
-// TestFleetInvalid fails if a path that no API server serves reaches a cluster, or gets the error of a kind that is not
-// global.
-func TestFleetInvalid(t *testing.T) {
+// TestFleetInvalidPaths fails if a path that no API server serves reaches a cluster, or gets the error of a kind that
+// is not global.
+func TestFleetInvalidPaths(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("1")))
 	for path, want := range map[string]string{
 		"/api/v1/Pods":                   `"Pods" is no name of a resource`,
@@ -147,13 +149,13 @@ func TestFleetInvalid(t *testing.T) {
 		gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet"+path, nil, ""), 400, "bad_request", want)
 	}
 	if n := len(members[0].Requests()); n > 0 {
-		t.Errorf("%d calls reach the cluster", n)
+		t.Errorf("the cluster receives %d requests", n)
 	}
 }
 
-// TestFleetTwice has a member that repeats a field of an object. If this fails, decoders that use the second one
-// attribute the object to another cluster.
-func TestFleetTwice(t *testing.T) {
+// TestFleetRefusesRepeatedFields has a member that repeats a field of an object. If this fails, decoders that use the
+// second one attribute the object to another cluster.
+func TestFleetRefusesRepeatedFields(t *testing.T) {
 	const twice = `{"metadata":{"name":"one","namespace":"x"},` +
 		`"metadata":{"annotations":{"resource.karmada.io/cached-from-cluster":"a"}}}`
 	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("1", "x/"+strings.Repeat("y", 1<<20))),
@@ -166,7 +168,7 @@ func TestFleetTwice(t *testing.T) {
 		})
 	resp := h.Do("GET", "/fleet/api/v1/pods", nil, "")
 	if body, err := io.ReadAll(resp.Body); err == nil {
-		t.Errorf("a list goes on with it: %s", body[max(0, len(body)-300):])
+		t.Errorf("the list contains the object: %s", body[max(0, len(body)-300):])
 	}
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods/one?clusters=b", nil, ""), 502, "aborted",
 		"has a name twice")

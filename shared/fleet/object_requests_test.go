@@ -19,7 +19,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// kindNotFound answers as kube-apiserver does for a kind that it does not have.
+// kindNotFound responds as kube-apiserver does for a kind that it lacks.
 var kindNotFound = respond(404, "404 page not found\n")
 
 // describeResponse returns the status code, the warnings and the body of a response.
@@ -32,9 +32,9 @@ func describeResponse(t *testing.T, resp *http.Response) string {
 	return fmt.Sprint(resp.StatusCode, " ", strings.Join(resp.Header["Warning"], " "), "\n", string(body))
 }
 
-// TestFleetDeletesWhereTheKindIs fails if deletecollection fails because some clusters lack the kind, or if it hides
+// TestFleetDeletesWhereKindExists fails if deletecollection fails because some clusters lack the kind, or if it hides
 // another failure.
-func TestFleetDeletesWhereTheKindIs(t *testing.T) {
+func TestFleetDeletesWhereKindExists(t *testing.T) {
 	done := respond(200, podList("10"))
 	for name, tt := range map[string]struct {
 		third http.HandlerFunc
@@ -54,11 +54,11 @@ func TestFleetDeletesWhereTheKindIs(t *testing.T) {
 		got := describeResponse(t, h.Do("DELETE", "/fleet/api/v1/namespaces/x/pods"+tt.query, nil, ""))
 		for _, want := range tt.want {
 			if !strings.Contains(got, want) {
-				t.Errorf("%s: it lacks %s: %s", name, want, got)
+				t.Errorf("%s: the response lacks %s: %s", name, want, got)
 			}
 		}
 		if strings.Contains(got, tt.not) {
-			t.Errorf("%s: it has %s: %s", name, tt.not, got)
+			t.Errorf("%s: the response has %s: %s", name, tt.not, got)
 		}
 	}
 }
@@ -77,14 +77,14 @@ func TestFleetBodyOfManyValues(t *testing.T) {
 	}
 	for _, m := range members {
 		if calls := m.TakeRequests(); len(calls) > 0 {
-			t.Errorf("it goes on: %v", calls)
+			t.Errorf("a member receives %v", calls)
 		}
 	}
 }
 
-// TestFleetVersionOfSome uses the version of a list that lacks a cluster. If this fails, reads of that cluster's
-// objects are refused, or writes of them succeed.
-func TestFleetVersionOfSome(t *testing.T) {
+// TestFleetVersionOfSomeClusters uses the version of a list that lacks a cluster. If this fails, reads of that
+// cluster's objects are refused, or writes of them succeed.
+func TestFleetVersionOfSomeClusters(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","resourceVersion":"21"}}`
 	h, members := newFleet(t, gatewaytest.Options{}, refuse(404, "NotFound", "not found"), respond(200, pod))
 	version := map[string]string{}
@@ -98,8 +98,8 @@ func TestFleetVersionOfSome(t *testing.T) {
 			t.Errorf("a get with the version of %s: %s", of, got)
 		}
 		for i, m := range members {
-			if seen := m.TakeRequests(); len(seen) != 1 || seen[0].URI != "/api/v1/namespaces/x/pods/one"+want[i] {
-				t.Errorf("a get with the version of %s: member %d is asked %+v", of, i, seen)
+			if got := m.TakeRequests(); len(got) != 1 || got[0].URI != "/api/v1/namespaces/x/pods/one"+want[i] {
+				t.Errorf("a get with the version of %s: member %d receives %+v", of, i, got)
 			}
 		}
 	}
@@ -116,9 +116,9 @@ func TestFleetVersionOfSome(t *testing.T) {
 	}
 }
 
-// TestFleetSubresourcesPlaced fails if a write of a subresource ignores the cluster in its body. It could then reach an
-// object of the same name in another cluster.
-func TestFleetSubresourcesPlaced(t *testing.T) {
+// TestFleetSubresourceWritesUseClusterOfBody fails if a write of a subresource ignores the cluster in its body. It
+// could then reach an object of the same name in another cluster.
+func TestFleetSubresourceWritesUseClusterOfBody(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","annotations":{%q:%q}}}`
 	const source, placement = "resource.karmada.io/cached-from-cluster", "clusterpass.io/cluster"
 	both := func(w http.ResponseWriter, r *http.Request) {
@@ -131,7 +131,7 @@ func TestFleetSubresourcesPlaced(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, both, both)
 	for _, tt := range []struct {
 		method, path, annotation, cluster, want string
-		reached                                 int // the member that is written to; -1 for none
+		written                                 int // the index of the member that receives the write; -1 for none
 	}{
 		{"PUT", "/one/status", source, "b", "200 ", 1},
 		{"PUT", "/one/status", source, "a", "200 ", 0},
@@ -142,7 +142,7 @@ func TestFleetSubresourcesPlaced(t *testing.T) {
 		{"POST", "/one/eviction", source, "b", "200 ", 1},
 		{"PUT", "/one/status", "none", "b", "409 ", -1},
 		{"PUT", "/one/status", source, "c", `no_placement`, -1},
-		{"PUT", "/one@a/status", source, "b", "200 ", 0}, // the name says more
+		{"PUT", "/one@a/status", source, "b", "200 ", 0}, // the name has precedence
 		{"PUT", "/gone/status", source, "b", `"pods \"gone\" not found"`, 1},
 	} {
 		contentType := "application/json"
@@ -159,19 +159,20 @@ func TestFleetSubresourcesPlaced(t *testing.T) {
 			for _, r := range m.TakeRequests() {
 				if r.Method != http.MethodGet {
 					if writes++; strings.Contains(r.Body, source) {
-						t.Errorf("%s %s: the member gets %s", tt.method, tt.path, r.Body)
+						t.Errorf("%s %s: the member receives %s", tt.method, tt.path, r.Body)
 					}
 				}
 			}
-			if want := tt.reached == i; writes != map[bool]int{true: 1}[want] {
+			if want := tt.written == i; writes != map[bool]int{true: 1}[want] {
 				t.Errorf("%s %s, %s %s: %d writes to member %d", tt.method, tt.path, tt.annotation, tt.cluster, writes, i)
 			}
 		}
 	}
 }
 
-// TestFleetHidden fails if a get needs the right to get in every cluster, or if another failure of a member is hidden.
-func TestFleetHidden(t *testing.T) {
+// TestFleetGetSkipsForbiddenClusters fails if a get needs the right to get in every cluster, or if another failure of a
+// member is hidden.
+func TestFleetGetSkipsForbiddenClusters(t *testing.T) {
 	details := func(code int, reason, details string) http.HandlerFunc {
 		return respond(code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"it is %s",`+
 			`"reason":%[1]q,"details":%s,"code":%d}`, reason, details, code))
@@ -212,16 +213,16 @@ func TestFleetHidden(t *testing.T) {
 	}
 }
 
-// TestFleetOwnersApart fails if an object gets an owner in another cluster. The garbage collector there would delete
-// the object.
-func TestFleetOwnersApart(t *testing.T) {
+// TestFleetRefusesOwnersInOtherClusters fails if an object gets an owner in another cluster. The garbage collector
+// there would delete the object.
+func TestFleetRefusesOwnersInOtherClusters(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x"}}`
 	h, members := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, withObject(""), withObject(pod))
 	owners := func(names ...string) string {
 		return `"ownerReferences":[{"kind":"Node","uid":"1","name":"` +
 			strings.Join(names, `"},{"kind":"Node","uid":"1","name":"`) + `"}]`
 	}
-	// The refusals of bodies whose owners are of another cluster than the object, and of several clusters.
+	// These are the errors for owners in another cluster than the object, and for owners in several clusters.
 	const (
 		other   = `metadata.ownerReferences[].name has "n@a", which is in cluster "a"`
 		several = "objects in several clusters, b, a"
@@ -282,7 +283,7 @@ func TestFleetOneConnection(t *testing.T) {
 	connections := 0
 	from.Range(func(any, any) bool { connections++; return true })
 	if connections != 1 || calls.Load() < 30 {
-		t.Errorf("%d calls came through %d connections", calls.Load(), connections)
+		t.Errorf("%d requests used %d connections", calls.Load(), connections)
 	}
 }
 
@@ -302,9 +303,9 @@ func TestFleetClusterSelector(t *testing.T) {
 		}
 	}
 	if l, _ := h.list("/fleet/api/v1/pods?clusterSelector=env%3Dprod", nil); l.names() != "one@prod two@prod" {
-		t.Errorf("chosen by label: %s", l.names())
+		t.Errorf("selected by label: %s", l.names())
 	}
 	if len(members[0].TakeRequests())+len(members[1].TakeRequests()) > 0 {
-		t.Error("a cluster that is not chosen is asked")
+		t.Error("a cluster that is not selected receives a request")
 	}
 }

@@ -11,11 +11,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// withSchema returns the handler of a member with a schema. It counts requests for documents in asked. hash is the
-// digest in the index.
-func withSchema(hash, schema string, asked *atomic.Int32) http.HandlerFunc {
-	const discovery = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{},"versions":[{"version":"v1","resources":[
-		{"resource":"pods","responseKind":{"group":"","version":"v1","kind":"Pod"},"scope":"Namespaced","singularResource":"pod","verbs":["get"]}]}]}]}`
+// withSchema returns the handler of a member with a schema. It counts requests for documents. hash is the digest in the
+// index.
+func withSchema(hash, schema string, documents *atomic.Int32) http.HandlerFunc {
+	const discovery = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{},
+		"versions":[{"version":"v1","resources":[{"resource":"pods",
+		"responseKind":{"group":"","version":"v1","kind":"Pod"},"scope":"Namespaced","singularResource":"pod",
+		"verbs":["get"]}]}]}]}`
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/api":
@@ -23,12 +25,14 @@ func withSchema(hash, schema string, asked *atomic.Int32) http.HandlerFunc {
 		case "/apis":
 			respond(200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[]}`)(w, r)
 		case "/openapi/v3":
-			respond(200, `{"paths":{"api/v1":{"serverRelativeURL":"/openapi/v3/api/v1?hash=`+hash+`"},"apis/other/v1":{"serverRelativeURL":"/x"}}}`)(w, r)
+			respond(200,
+				`{"paths":{"api/v1":{"serverRelativeURL":"/openapi/v3/api/v1?hash=`+hash+`"},`+
+					`"apis/other/v1":{"serverRelativeURL":"/x"}}}`)(w, r)
 		case "/openapi/v3/api/v1":
-			asked.Add(1)
+			documents.Add(1)
 			respond(200, `{"components":{"schemas":{`+schema+`}}}`)(w, r)
 		case "/openapi/v2":
-			asked.Add(1)
+			documents.Add(1)
 			respond(200, `{"definitions":{`+schema+`}}`)(w, r)
 		default:
 			refuse(404, "NotFound", r.URL.Path)(w, r)
@@ -89,8 +93,9 @@ func TestFleetOpenAPI(t *testing.T) {
 	}
 }
 
-// TestFleetOpenAPIHalf fails if a missing or invalid document gives no warning, or if the incomplete result is cached.
-func TestFleetOpenAPIHalf(t *testing.T) {
+// TestFleetIncompleteOpenAPI fails if a missing or invalid document gives no warning, or if the incomplete result is
+// cached.
+func TestFleetIncompleteOpenAPI(t *testing.T) {
 	for name, bad := range map[string]http.HandlerFunc{"garbage": respond(200, "{"),
 		"refused": refuse(403, "Forbidden", "no"), "huge": func(w http.ResponseWriter, _ *http.Request) {
 			chunk := strings.Repeat(" ", 1<<20)
@@ -105,11 +110,11 @@ func TestFleetOpenAPIHalf(t *testing.T) {
 			t.Run(name+at, func(t *testing.T) {
 				t.Parallel()
 				var a, b atomic.Int32
-				var mended atomic.Bool
+				var repaired atomic.Bool
 				good := withSchema("1", `"A":{}`, &a)
 				h, _ := newFleet(t, gatewaytest.Options{}, withSchema("2", `"B":{}`, &b),
 					func(w http.ResponseWriter, r *http.Request) {
-						if r.URL.Path == at && !mended.Load() {
+						if r.URL.Path == at && !repaired.Load() {
 							bad(w, r)
 							return
 						}
@@ -125,11 +130,11 @@ func TestFleetOpenAPIHalf(t *testing.T) {
 						}
 					}
 				}
-				mended.Store(true)
+				repaired.Store(true)
 				for _, path := range paths {
 					if got, resp := h.DoText("GET", "/fleet"+path, nil, ""); resp.Header["Warning"] != nil || path != "/openapi/v3" &&
 						!strings.Contains(got, `"A"`) {
-						t.Errorf("%s, once it is mended: %v %s", path, resp.Header["Warning"], got)
+						t.Errorf("%s, after the repair: %v %s", path, resp.Header["Warning"], got)
 					}
 				}
 			})

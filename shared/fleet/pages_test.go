@@ -13,10 +13,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetVersionMatch fails if a list by the fleet's version asks a cluster for another version than its own. With
-// NotOlderThan a cluster without a version is asked for any. With Exact it is not asked.
+// TestFleetVersionMatch fails if a list by the fleet's version requests another version of a cluster than that
+// cluster's own. A cluster without a version is listed at any version with NotOlderThan, and not called with Exact.
 func TestFleetVersionMatch(t *testing.T) {
-	at := func(fresh string) http.HandlerFunc { // answers at the version that is asked for, if that is exact
+	at := func(fresh string) http.HandlerFunc { // responds at the requested version for Exact
 		return func(w http.ResponseWriter, r *http.Request) {
 			version := fresh
 			if r.URL.Query().Get("resourceVersionMatch") == "Exact" {
@@ -29,7 +29,7 @@ func TestFleetVersionMatch(t *testing.T) {
 	two := cursor.Version{h.clusterID("a"): "10", h.clusterID("b"): "20"}.String()
 	for _, tt := range []struct {
 		match, names string
-		asked        [3]string // the query; "-" if not asked
+		queries      [3]string // the queries to the clusters; "-" for no request
 		versions     []string
 	}{
 		{"", "one@a one@b one@c", [3]string{"resourceVersion=10", "resourceVersion=20", ""}, []string{"12", "25", "7"}},
@@ -57,9 +57,9 @@ func TestFleetVersionMatch(t *testing.T) {
 				_, query, _ := strings.Cut(r.URI, "?pretty=false")
 				got = strings.TrimPrefix(query, "&")
 			}
-			if name := string(rune('a' + i)); got != tt.asked[i] || v[h.clusterID(name)] != tt.versions[i] {
-				t.Errorf("%q: %s is asked %q and is at %q; want %q, %q", tt.match, name, got, v[h.clusterID(name)], tt.asked[i],
-					tt.versions[i])
+			if name := string(rune('a' + i)); got != tt.queries[i] || v[h.clusterID(name)] != tt.versions[i] {
+				t.Errorf("%q: %s receives %q and is at %q; want %q, %q", tt.match, name, got, v[h.clusterID(name)],
+					tt.queries[i], tt.versions[i])
 			}
 		}
 	}
@@ -99,7 +99,8 @@ func TestFleetPageExpired(t *testing.T) {
 		gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?limit=1&continue="+l.Metadata.Continue, nil, ""), 410,
 			"expired", "too old: list from the start")
 		if name == "its version" {
-			gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion="+l.Metadata.ResourceVersion, nil, ""), 410, "expired", "too old: list from the start")
+			exact := "/fleet/api/v1/pods?resourceVersionMatch=Exact&resourceVersion=" + l.Metadata.ResourceVersion
+			gatewaytest.WantStatus(t, h.Do("GET", exact, nil, ""), 410, "expired", "too old: list from the start")
 		}
 	}
 }
@@ -116,13 +117,13 @@ func TestFleetPageFails(t *testing.T) {
 			respond(200, podList("10", "x/one"))(w, r)
 		}
 	}
-	plain := respond(410, "gone\n") // as no API server says it
+	plain := respond(410, "gone\n") // the body is no Status
 	tooLarge := respond(504, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",`+
 		`"message":"Timeout: Too large resource version: 10, current: 5","reason":"Timeout",`+
 		`"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],`+
 		`"retryAfterSeconds":1},"code":504}`)
 	for name, gone := range map[string]http.HandlerFunc{"its history is gone": refuse(410, "Expired", "too old"),
-		"it says little": plain, "it was restored": tooLarge} {
+		"its error is no Status": plain, "it was restored": tooLarge} {
 		h, _ := newFleet(t, gatewaytest.Options{}, later(respond(200, podList("10", "x/one"))), later(respond(500, "oops")),
 			later(gone))
 		l, _ := h.list("/fleet/api/v1/pods?limit=1", nil)
@@ -176,12 +177,12 @@ func TestFleetPartialMetadata(t *testing.T) {
 		case strings.HasPrefix(accept, single+", application/json") && r.URL.Path == "/api/v1/namespaces/x/pods/one":
 			respond(200, `{"kind":"PartialObjectMetadata",`+head+`}}`)(w, r)
 		default:
-			t.Errorf("the member is asked for %s as %q", r.URL, accept)
+			t.Errorf("the member receives %s with Accept: %q", r.URL, accept)
 			refuse(406, "NotAcceptable", "no")(w, r)
 		}
 	}
 	h, _ := newFleet(t, gatewaytest.Options{}, member, member)
-	protobuf := func(form string) http.Header { // as client-go's metadata client asks
+	protobuf := func(form string) http.Header { // as client-go's metadata client sends
 		return http.Header{"Accept": {strings.Replace(form, "/json", "/vnd.kubernetes.protobuf", 1) + "," + form +
 			",application/json"}}
 	}
@@ -203,7 +204,8 @@ func TestFleetPartialMetadata(t *testing.T) {
 	if err := json.Unmarshal(body, &o); err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(o); got != "{PartialObjectMetadata meta.k8s.io/v1 {one@b map[resource.karmada.io/cached-from-cluster:b]}}" {
+	want := "{PartialObjectMetadata meta.k8s.io/v1 {one@b map[resource.karmada.io/cached-from-cluster:b]}}"
+	if got := fmt.Sprint(o); got != want {
 		t.Errorf("an object: %s", got)
 	}
 }

@@ -17,13 +17,13 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// switchingMember is a member that switches protocols without being asked, and then sends nothing.
+// switchingMember is a member that switches protocols without a request for it, and then sends no data.
 type switchingMember struct {
 	*clustertest.Member
 
 	mu   sync.Mutex
-	open map[net.Conn]bool // that have switched
-	over bool
+	open map[net.Conn]bool // connections that have switched
+	over bool              // whether end was called
 }
 
 func newSwitchingMember(t *testing.T) *switchingMember {
@@ -42,14 +42,14 @@ func newSwitchingMember(t *testing.T) *switchingMember {
 		m.mu.Unlock()
 		if !over {
 			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
-			_, _ = io.Copy(io.Discard, conn) // until the other side ends it
+			_, _ = io.Copy(io.Discard, conn) // until the gateway closes the connection
 		}
 		m.mu.Lock()
 		delete(m.open, conn)
 		m.mu.Unlock()
 	}))
 	m.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-	m.StartTLS() // of HTTP/1.1 only
+	m.StartTLS() // without HTTP/2, in which there is no switch
 	t.Cleanup(m.Close)
 	t.Cleanup(m.end)
 	return m
@@ -65,14 +65,15 @@ func (m *switchingMember) end() {
 	}
 }
 
-func (m *switchingMember) quiet() bool {
+// hasNoConnections reports whether all switched connections are closed.
+func (m *switchingMember) hasNoConnections() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.open) == 0
 }
 
-// TestFleetSwitchedProtocols fails if a member that switches protocols unasked costs more than its own part. It must
-// not delay the request until a deadline, or leak a connection.
+// TestFleetSwitchedProtocols fails if a member that switches protocols without a request for it delays the others until
+// a deadline, or leaks a connection.
 func TestFleetSwitchedProtocols(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	version := func(w http.ResponseWriter, r *http.Request) {
@@ -100,40 +101,40 @@ func TestFleetSwitchedProtocols(t *testing.T) {
 	h.AddCluster("b", m.Kubeconfig(`{token: t}`))
 	h.AddRegistry("pods", allPods)
 	stuck := time.AfterFunc(gatewaytest.FleetDeadline-10*time.Second, func() {
-		t.Error("some answer waits for the member that has switched protocols")
+		t.Error("a response waits for the member that switched protocols")
 		m.end()
 	})
 	defer stuck.Stop()
 
-	const says = `cluster "b" switched protocols, which nobody asked for`
-	warned := func(path string, resp *http.Response) {
+	const message = `cluster "b" switched protocols, which nobody asked for`
+	wantWarning := func(path string, resp *http.Response) {
 		t.Helper()
-		quoted := strings.ReplaceAll(says, `"`, `\"`)
+		quoted := strings.ReplaceAll(message, `"`, `\"`)
 		if resp.StatusCode != 200 ||
 			!slices.ContainsFunc(resp.Header["Warning"], func(v string) bool { return strings.Contains(v, quoted) }) {
 			t.Errorf("%s: %s, %q", path, resp.Status, resp.Header["Warning"])
 		}
 	}
 	l, resp := h.list("/fleet/api/v1/pods", nil)
-	if warned("list", resp); l.names() != "one@a" {
+	if wantWarning("list", resp); l.names() != "one@a" {
 		t.Errorf("%q", l.names())
 	}
 	for _, path := range []string{"/fleet/api", "/fleet/apis"} {
-		warned(path, h.Do("GET", path, nil, ""))
+		wantWarning(path, h.Do("GET", path, nil, ""))
 	}
 	watch := h.Do("GET", "/fleet/api/v1/pods?watch=1", nil, "")
-	warned("watch", watch)
+	wantWarning("watch", watch)
 	_ = watch.Body.Close()
-	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?strict", nil, ""), 502, "members_failed", says)
+	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?strict", nil, ""), 502, "members_failed", message)
 	for _, path := range []string{"/fleet/api/v1/pods?clusters=b", "/fleet/api/v1/pods?watch=1&clusters=b",
 		"/fleet/api/v1/namespaces/x/pods/one@b", "/fleet/version?clusters=b"} {
-		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 502, "members_failed", says)
+		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 502, "members_failed", message)
 	}
 	gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet/api/v1/namespaces/x/pods/one@b", nil, ""), 502, "members_failed",
-		says)
+		message)
 	for _, path := range []string{"/clusters/b/api/v1/pods", "/clusters/b/api/v1/pods?watch=1",
 		"/clusters/b/api/v1/namespaces/x/pods/one"} {
-		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 502, "aborted", says)
+		gatewaytest.WantStatus(t, h.Do("GET", path, nil, ""), 502, "aborted", message)
 	}
-	waittest.Until(t, "connections that have switched are closed", m.quiet)
+	waittest.Until(t, "switched connections are closed", m.hasNoConnections)
 }

@@ -33,7 +33,8 @@ func withPod(name string) http.HandlerFunc {
 			<-r.Context().Done()
 		case strings.Contains(r.Header.Get("Accept"), "as=Table"):
 			respond(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"20"},`+
-				`"columnDefinitions":[{"name":"Ready"},{"name":"Name","format":"name"}],"rows":[{"cells":["1/1","`+name+`"],"object":`+pod+`}]}`)(w, r)
+				`"columnDefinitions":[{"name":"Ready"},{"name":"Name","format":"name"}],`+
+				`"rows":[{"cells":["1/1","`+name+`"],"object":`+pod+`}]}`)(w, r)
 		default:
 			respond(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"20"},"items":[`+pod+`]}`)(w, r)
 		}
@@ -65,13 +66,13 @@ func TestFleetQualified(t *testing.T) {
 	}
 
 	resp := h.Do("GET", "/fleet/@"+pods+"?watch=1&resourceVersion="+l.Metadata.ResourceVersion, nil, "")
-	lines, came := bufio.NewReader(resp.Body), map[string]bool{}
+	lines, isComposite := bufio.NewReader(resp.Body), map[string]bool{} // by the names of events
 	for range members {
 		e := nextEvent(t, lines)
-		came[e.Object.Metadata.Name] = cursor.Composite(e.Object.Metadata.ResourceVersion)
+		isComposite[e.Object.Metadata.Name] = cursor.Composite(e.Object.Metadata.ResourceVersion)
 	}
-	if !came["one@a"] || !came["one@b"] {
-		t.Errorf("events: %v", came)
+	if !isComposite["one@a"] || !isComposite["one@b"] {
+		t.Errorf("events: %v", isComposite)
 	}
 	_ = resp.Body.Close()
 
@@ -97,25 +98,26 @@ func TestFleetQualified(t *testing.T) {
 		l.Metadata.ResourceVersion + `","ownerReferences":[{"kind":"Node","name":"n@b"}]}}`
 	if got := describeResponse(t, h.Do("PUT", "/fleet/@"+pods+"/one@b", http.Header{"Content-Type": {"application/json"}},
 		body)); !strings.Contains(got, `"name":"one@b"`) {
-		t.Errorf("an update is answered by %s", got)
+		t.Errorf("the response to an update is %s", got)
 	}
 	if got := describeResponse(t,
 		h.Do("DELETE", "/fleet/@/api/v1/namespaces/x@b/pods/one", nil, "")); !strings.Contains(got, `"name":"one@b"`) {
-		t.Errorf("a deletion is answered by %s", got)
+		t.Errorf("the response to a deletion is %s", got)
 	}
-	var asked []string
+	var received []string
 	for _, r := range members[1].TakeRequests() {
-		asked = append(asked, r.Method+" "+r.URI+" "+r.Body)
+		received = append(received, r.Method+" "+r.URI+" "+r.Body)
 	}
-	if got := strings.Join(asked, "\n"); len(members[0].TakeRequests()) > 0 ||
+	if got := strings.Join(received, "\n"); len(members[0].TakeRequests()) > 0 ||
 		got != "PUT "+pods+`/one {"apiVersion":"v1","kind":"Pod","metadata":{"name":"one","namespace":"x",`+
 			`"ownerReferences":[{"kind":"Node","name":"n"}],"resourceVersion":"20"}}`+"\nDELETE "+pods+"/one " {
-		t.Errorf("b is asked\n%s", got)
+		t.Errorf("b receives\n%s", got)
 	}
 }
 
-// TestFleetNamespaceOfOne fails if namespace@cluster selects another cluster, in paths, selectors or new objects.
-func TestFleetNamespaceOfOne(t *testing.T) {
+// TestFleetNamespaceSelectsCluster fails if namespace@cluster selects another cluster, in paths, selectors or new
+// objects.
+func TestFleetNamespaceSelectsCluster(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, withPod("one"), withPod("one"))
 	for path, want := range map[string]string{
 		"/api/v1/namespaces/x@b/pods":                                                     "one@b",
@@ -134,7 +136,7 @@ func TestFleetNamespaceOfOne(t *testing.T) {
 	for _, m := range members {
 		for _, r := range m.TakeRequests() {
 			if strings.ContainsAny(r.URI, "@") || strings.Contains(r.URI, "%40") {
-				t.Errorf("a member is asked %s", r.URI)
+				t.Errorf("a member receives %s", r.URI)
 			}
 		}
 	}
@@ -143,22 +145,23 @@ func TestFleetNamespaceOfOne(t *testing.T) {
 		`{"metadata":{"name":"one","namespace":"x@b"}}`)); !strings.Contains(got, `"name":"one"`) {
 		t.Error(got)
 	}
-	// The name is not taken for what follows it.
+	// Only the names in the path lose their cluster, and not the path behind proxy.
 	h.EditCluster("b", func(c *v1alpha1.Cluster) { c.Spec.ServiceProxy = []string{"pods/x/x"} })
 	_ = describeResponse(t, h.Do("GET", "/fleet/api/v1/namespaces/x@b/pods/x@b/proxy/x@b", nil, ""))
-	var asked []string
+	var received []string
 	for _, r := range members[1].TakeRequests() {
-		asked = append(asked, r.Method+" "+r.URI+" "+r.Body)
+		received = append(received, r.Method+" "+r.URI+" "+r.Body)
 	}
-	if got := strings.Join(asked, "\n"); got != `PUT /api/v1/namespaces/x/pods/one {"metadata":{"name":"one",`+
+	if got := strings.Join(received, "\n"); got != `PUT /api/v1/namespaces/x/pods/one {"metadata":{"name":"one",`+
 		`"namespace":"x"}}`+"\nGET /api/v1/namespaces/x/pods/x/proxy/x@b " {
-		t.Errorf("b is asked\n%s", got)
+		t.Errorf("b receives\n%s", got)
 	}
 	for path, want := range map[string]string{
 		"/api/v1/namespaces/x@b/pods/one@a": `the path names cluster "a",` +
 			` and cluster "b" is named by its namespace`,
-		"/api/v1/namespaces/x@b/pods?clusters=a":                                         `the namespace names cluster "b"`,
-		"/api/v1/namespaces/x@b/pods?fieldSelector=metadata.name%3Done%40a":              `names cluster "b", its field selector "a"`,
+		"/api/v1/namespaces/x@b/pods?clusters=a": `the namespace names cluster "b"`,
+		"/api/v1/namespaces/x@b/pods?fieldSelector=metadata.name%3Done%40a": `names cluster "b", ` +
+			`its field selector "a"`,
 		"/api/v1/namespaces/x/pods?labelSelector=a%3Dweb%40b,b%3Dweb%40a":                `names clusters "b" and "a"`,
 		"/api/v1/namespaces/x/pods?labelSelector=a!%3Dweb%40b":                           "would leave out",
 		"/api/v1/namespaces/x/pods?labelSelector=clusterpass.io/cluster%3Da,b%3Dweb%40b": `names clusters "b" and ["a"]`,
@@ -174,7 +177,7 @@ func TestFleetNamespaceOfOne(t *testing.T) {
 	}
 	for _, m := range members {
 		if n := len(m.TakeRequests()); n > 0 {
-			t.Errorf("%d of these reach a member", n)
+			t.Errorf("a member receives %d of the refused requests", n)
 		}
 	}
 }
@@ -184,7 +187,7 @@ func TestFleetNamesWithAt(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, withPod("one@b"), withPod("two@example.com"))
 	l, _ := h.list("/fleet/api/v1/pods", nil)
 	if got := l.names(); got != "one@b@a@a two@example.com@b" {
-		t.Fatalf("they are called %s", got)
+		t.Fatalf("the names are %s", got)
 	}
 	for path, want := range map[string]string{"one@b@a": `"name":"one@b@a"`,
 		"two@example.com": `"name":"two@example.com"`, "two@example.com@b": `"name":"two@example.com@b"`} {
@@ -199,20 +202,21 @@ func TestFleetNamesWithAt(t *testing.T) {
 	_ = describeResponse(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods/one@b", nil, "")) // one in b
 	if got := members[1].TakeRequests(); len(members[0].TakeRequests()) > 0 || len(got) != 1 ||
 		got[0].URI != "/api/v1/namespaces/x/pods/one" {
-		t.Errorf("b is asked %+v", got)
+		t.Errorf("b receives %+v", got)
 	}
 	_ = describeResponse(t, h.Do("PUT", "/fleet/api/v1/namespaces/x/pods/one@b@a",
 		http.Header{"Content-Type": {"application/json"}}, `{"metadata":{"name":"one@b@a"}}`))
 	if got := members[0].TakeRequests(); len(got) != 1 || got[0].URI != "/api/v1/namespaces/x/pods/one@b" ||
 		got[0].Body != `{"metadata":{"name":"one@b"}}` {
-		t.Errorf("a is asked %+v", got)
+		t.Errorf("a receives %+v", got)
 	}
 }
 
-// TestFleetProxied fails if proxy subresources with a scheme or a port do not find the object's cluster.
-func TestFleetProxied(t *testing.T) {
+// TestFleetProxyFindsCluster fails if proxy subresources with a scheme or a port do not find the object's cluster.
+func TestFleetProxyFindsCluster(t *testing.T) {
 	without := func(w http.ResponseWriter, r *http.Request) {
-		respond(404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"no","code":404}`)(w, r)
+		respond(404,
+			`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"no","code":404}`)(w, r)
 	}
 	with := func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/services/web") && !strings.HasSuffix(r.URL.Path, "/proxy/a:b@c") {
@@ -224,15 +228,15 @@ func TestFleetProxied(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, without, with)
 	h.AddRegistry("services", `{"targetCluster":{},"resourceSelectors":[{"apiVersion":"v1","kind":"Service"}]}`)
 	h.EditCluster("b", func(c *v1alpha1.Cluster) { c.Spec.ServiceProxy = []string{"services/x/web"} })
-	for said, want := range map[string]string{"web": "web", "web:80": "web:80", "https:web:443": "https:web:443",
+	for name, want := range map[string]string{"web": "web", "web:80": "web:80", "https:web:443": "https:web:443",
 		"web@b:80": "web:80", "web:80@b": "web:80", "https:web@b:": "https:web:"} {
 		if got := describeResponse(t,
-			h.Do("GET", "/fleet/api/v1/namespaces/x/services/"+said+"/proxy/a:b@c", nil, "")); !strings.HasPrefix(got, "200 ") {
-			t.Errorf("%s: %s", said, got)
+			h.Do("GET", "/fleet/api/v1/namespaces/x/services/"+name+"/proxy/a:b@c", nil, "")); !strings.HasPrefix(got, "200 ") {
+			t.Errorf("%s: %s", name, got)
 		}
-		if asked := members[1].TakeRequests(); len(asked) == 0 ||
-			asked[len(asked)-1].URI != "/api/v1/namespaces/x/services/"+want+"/proxy/a:b@c" {
-			t.Errorf("%s: b is asked %+v", said, asked)
+		if received := members[1].TakeRequests(); len(received) == 0 ||
+			received[len(received)-1].URI != "/api/v1/namespaces/x/services/"+want+"/proxy/a:b@c" {
+			t.Errorf("%s: b receives %+v", name, received)
 		}
 	}
 }

@@ -55,8 +55,8 @@ func (h *fixture) remainders(query string) (counts []int64, items int) {
 	}
 }
 
-// TestFleetPagesCountWhatRemains fails if a client could not show how far a list of several clusters is.
-func TestFleetPagesCountWhatRemains(t *testing.T) {
+// TestFleetPagesCountRemainingItems fails if a client cannot show the progress of a list of several clusters.
+func TestFleetPagesCountRemainingItems(t *testing.T) {
 	silent := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("limit") == "1" {
 			refuse(500, "InternalError", "no")(w, r)
@@ -93,7 +93,7 @@ func TestFleetPagesCountWhatRemains(t *testing.T) {
 	}
 }
 
-// TestFleetPagesWithoutCount fails if the fleet would report a count that a cluster does not.
+// TestFleetPagesWithoutCount fails if the fleet reports a count although one cluster reports none.
 func TestFleetPagesWithoutCount(t *testing.T) {
 	page := func(count string) http.HandlerFunc {
 		return respond(200, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"more"`+count+

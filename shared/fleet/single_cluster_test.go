@@ -15,7 +15,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestFleetOfOneUsesOwnVersions fails if a client of a fleet of one cluster saw other versions than at the cluster.
+// TestFleetOfOneUsesOwnVersions fails if a client of a fleet of one cluster sees other versions than at the cluster.
 func TestFleetOfOneUsesOwnVersions(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), _ *http.Request) {
 		flush(podList("40", "x/listed"))
@@ -43,7 +43,8 @@ func TestFleetOfOneUsesOwnVersions(t *testing.T) {
 	}
 }
 
-// TestFleetOfOneRefusesOtherVersions fails if a client that listed other clusters, too, would miss their changes.
+// TestFleetOfOneRefusesOtherVersions fails if a version that covers other clusters is accepted. Its client would miss
+// their changes.
 func TestFleetOfOneRefusesOtherVersions(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, func(w http.ResponseWriter, r *http.Request) {
 		version := "40"
@@ -57,7 +58,7 @@ func TestFleetOfOneRefusesOtherVersions(t *testing.T) {
 	object := cursor.Version{a: "30"}.WithObject("7")
 	for _, tt := range []struct {
 		name, query string
-		asked       string // the query to the cluster; "" if the answer is 410
+		sent        string // the query to the cluster; "" if the response is 410
 	}{
 		{"list since its version in a composite", "resourceVersion=" + alone.String(), "resourceVersion=30"},
 		{"list at its version in a composite", "resourceVersionMatch=Exact&resourceVersion=" + alone.String(),
@@ -72,7 +73,7 @@ func TestFleetOfOneRefusesOtherVersions(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			members[0].TakeRequests()
-			if tt.asked == "" {
+			if tt.sent == "" {
 				gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/pods?"+tt.query, nil, ""), 410, "expired", "list")
 				return
 			}
@@ -81,14 +82,14 @@ func TestFleetOfOneRefusesOtherVersions(t *testing.T) {
 				t.Errorf("%+v", l)
 			}
 			_, got, _ := strings.Cut(members[0].TakeRequests()[0].URI, "?")
-			if want := "pretty=false&" + tt.asked; got != want {
-				t.Errorf("the cluster is asked %s, want %s", got, want)
+			if want := "pretty=false&" + tt.sent; got != want {
+				t.Errorf("the cluster receives %s, want %s", got, want)
 			}
 		})
 	}
 }
 
-// TestFleetOfOnePassesContinueTokens fails if a client could not get the remaining pages after a token expired.
+// TestFleetOfOnePassesContinueTokens fails if a client cannot get the remaining pages after a token expired.
 func TestFleetOfOnePassesContinueTokens(t *testing.T) {
 	const own = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiYVx1MDAwMCJ9"
 	const rest = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiYVx1MDAwMCJ9"
@@ -124,7 +125,7 @@ func TestFleetOfOnePassesContinueTokens(t *testing.T) {
 	}
 }
 
-// TestFleetOfOnePassesTooLargeVersions fails if a client would list anew although the cluster asks it to wait.
+// TestFleetOfOnePassesTooLargeVersions fails if a client lists again although the cluster requires it to wait.
 func TestFleetOfOnePassesTooLargeVersions(t *testing.T) {
 	const cause = `{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}`
 	const refusal = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too large",` +
@@ -136,7 +137,8 @@ func TestFleetOfOnePassesTooLargeVersions(t *testing.T) {
 	}
 }
 
-// TestFleetOfOneLosesHistory fails if a watch went on with versions that writes of the objects are refused with.
+// TestFleetOfOneLosesHistory fails if a watch goes on with versions that are not the objects' own. Writes with them
+// would be refused.
 func TestFleetOfOneLosesHistory(t *testing.T) {
 	watched := make(chan struct{}, 1)
 	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), _ *http.Request) {
@@ -144,7 +146,7 @@ func TestFleetOfOneLosesHistory(t *testing.T) {
 	}, func(flush func(string), _ *http.Request) {
 		select {
 		case watched <- struct{}{}:
-			flush("") // it ends, as an API server that restarts
+			flush("") // the watch ends, as when an API server restarts
 		default:
 			flush(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
 				`"reason":"Expired","code":410}}` + "\n")
@@ -156,10 +158,10 @@ func TestFleetOfOneLosesHistory(t *testing.T) {
 	}
 }
 
-// TestFleetOfOneGrows fails if versions became smaller when a second cluster joins a watch. It also fails if a client
-// could resume from a version that does not cover both.
+// TestFleetOfOneGrows fails if versions become smaller when a second cluster joins a watch. It also fails if a client
+// can resume from a version that does not cover both.
 func TestFleetOfOneGrows(t *testing.T) {
-	t.Parallel() // it waits more than it computes
+	t.Parallel() // the test waits more than it computes
 	rest, more := make(chan struct{}), make(chan struct{})
 	wait := func(r *http.Request, until <-chan struct{}) {
 		select {
@@ -199,7 +201,7 @@ func TestFleetOfOneGrows(t *testing.T) {
 		again := h.Do("GET", from+version, nil, "")
 		_ = again.Body.Close()
 		if again.StatusCode != status {
-			t.Errorf("a watch from %s of %s is answered with %d, want %d", version, name, again.StatusCode, status)
+			t.Errorf("the status of a watch from %s of %s is %d, want %d", version, name, again.StatusCode, status)
 		}
 	}
 	next("alone", 200)

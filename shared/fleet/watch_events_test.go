@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -32,14 +34,17 @@ func serveWatch(list, watch func(flush func(text string), r *http.Request)) http
 	}
 }
 
-// watchEvent has the fields of an event that these tests check.
+// watchEvent has the fields of an event that these tests check. Code is set if the object is a Status.
 type watchEvent struct {
 	Type   string
 	Object struct {
 		Metadata struct{ Name, ResourceVersion string }
-		Code     int // of a Status
+		Code     int
 	}
 }
+
+// initialEvents is the query of a watch that begins with the existing objects and a bookmark after them.
+const initialEvents = "allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 
 // nextEvent reads the next event of a watch.
 func nextEvent(t *testing.T, lines *bufio.Reader) (e watchEvent) {
@@ -54,6 +59,7 @@ func nextEvent(t *testing.T, lines *bufio.Reader) (e watchEvent) {
 	return e
 }
 
+// podEvent returns the line of a watch event, as kube-apiserver writes it.
 func podEvent(kind, name, version string) string {
 	return fmt.Sprintf(`{"type":%q,"object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"x",`+
 		`"resourceVersion":%q}}}`+"\n", kind, name, version)
@@ -97,14 +103,14 @@ func TestFleetWatchCutInAList(t *testing.T) {
 		t.Fatalf("%+v", e)
 	}
 	close(first)
-	for _, name := range []string{"of-a", "of-a-too"} { // and no bookmark
+	for _, name := range []string{"of-a", "of-a-too"} { // without a bookmark between them
 		e := nextEvent(t, lines)
 		if e.Object.Metadata.Name != name || !cursor.Composite(e.Object.Metadata.ResourceVersion) {
 			t.Fatalf("%+v", e)
 		}
 		again := h.Do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion="+e.Object.Metadata.ResourceVersion, nil, "")
 		if again.StatusCode != http.StatusGone {
-			t.Errorf("from %s the watch goes on: %d", e.Object.Metadata.ResourceVersion, again.StatusCode)
+			t.Errorf("a watch from %s: %d, want 410", e.Object.Metadata.ResourceVersion, again.StatusCode)
 		}
 	}
 	close(rest)
@@ -131,11 +137,11 @@ func TestFleetWatchCutInADifference(t *testing.T) {
 	}
 	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), r *http.Request) {
 		switch {
-		case watches.Load() < 2: // the client's
+		case watches.Load() < 2: // the list of the client
 			flush(podList("5"))
 		case r.URL.Query().Get("resourceVersionMatch") == "Exact":
 			flush(list("5", pod("aa", "1"), pod("bb", "2"), pod("zz", "3")) + "]}")
-		case r.URL.Query().Get("limit") == "1": // the gateway asks for the version of now
+		case r.URL.Query().Get("limit") == "1": // the gateway reads the current version
 			flush(podList("950"))
 		default:
 			flush(list("950", pod("aa", "900")))
@@ -144,7 +150,7 @@ func TestFleetWatchCutInADifference(t *testing.T) {
 	}, func(flush func(string), _ *http.Request) {
 		if watches.Add(1) == 1 {
 			flush("")
-			return // and its history is gone
+			return // the next watch finds the history gone
 		}
 		flush(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
 			`"reason":"Expired","code":410}}` + "\n")
@@ -169,7 +175,7 @@ func TestFleetWatchCutInADifference(t *testing.T) {
 // TestFleetWatchBrokenList has a cluster whose list is incomplete or has no version. If this fails, other clusters'
 // events wait, the watch ends, or the cluster is missing after it recovers.
 func TestFleetWatchBrokenList(t *testing.T) {
-	t.Parallel() // it waits more than it computes
+	t.Parallel() // the test waits more than it computes
 	for name, broken := range map[string]string{
 		"no version": `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"none",` +
 			`"namespace":"x"}}]}`,
@@ -196,7 +202,7 @@ func TestFleetWatchBrokenList(t *testing.T) {
 						}
 					}
 				}, idle))
-			resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", nil, "")
+			resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&"+initialEvents, nil, "")
 			lines := bufio.NewReader(resp.Body)
 			if e := nextEvent(t, lines); e.Object.Metadata.Name != "of-a" {
 				t.Fatalf("%+v", e)
@@ -212,10 +218,24 @@ func TestFleetWatchBrokenList(t *testing.T) {
 	}
 }
 
+// watchAfterList returns the handler of a member at version 5, and at version 8 once it is watched. Its watches call
+// send with the version from which they begin.
+func watchAfterList(send func(flush func(string), version string)) http.HandlerFunc {
+	at := new(atomic.Int32)
+	at.Store(5)
+	return serveWatch(func(flush func(string), _ *http.Request) {
+		flush(podList(fmt.Sprint(at.Load())))
+	}, func(flush func(string), r *http.Request) {
+		at.Store(8)
+		send(flush, r.URL.Query().Get("resourceVersion"))
+		<-r.Context().Done()
+	})
+}
+
 // TestFleetWatchBadEvent has a cluster that sends an invalid event. If this fails, the other clusters' events end, or a
 // version covers the event before it was delivered.
 func TestFleetWatchBadEvent(t *testing.T) {
-	t.Parallel() // it waits more than it computes
+	t.Parallel() // the test waits more than it computes
 	event := func(name, version, annotations string) string {
 		return fmt.Sprintf(`{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,`+
 			`"namespace":"x","resourceVersion":%q,"annotations":%s}}}`+"\n", name, version, annotations)
@@ -228,32 +248,15 @@ func TestFleetWatchBadEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			asked := make(chan string, 100) // from which versions b is watched
+			watchedFrom := make(chan string, 100) // the versions from which b is watched
 			var tries atomic.Int32
-			later := make(chan struct{})
-			watches := func(send func(flush func(string), version string)) http.HandlerFunc {
-				at := new(atomic.Int32)
-				at.Store(5)
-				return func(w http.ResponseWriter, r *http.Request) {
-					if r.URL.Query().Get("watch") == "" {
-						respond(200, podList(fmt.Sprint(at.Load())))(w, r)
-						return
-					}
-					at.Store(8)
-					w.Header().Set("Content-Type", "application/json")
-					send(func(text string) {
-						_, _ = io.WriteString(w, text)
-						_ = http.NewResponseController(w).Flush()
-					}, r.URL.Query().Get("resourceVersion"))
-					<-r.Context().Done()
-				}
-			}
-			h, _ := newFleet(t, gatewaytest.Options{}, watches(func(flush func(string), _ string) {
+			refused := make(chan struct{})
+			h, _ := newFleet(t, gatewaytest.Options{}, watchAfterList(func(flush func(string), _ string) {
 				flush("")
-				<-later // b's was refused
+				<-refused
 				flush(event("of-a", "6", good))
-			}), watches(func(flush func(string), version string) {
-				asked <- version
+			}), watchAfterList(func(flush func(string), version string) {
+				watchedFrom <- version
 				if version == "5" {
 					flush(event("first", "7", good))
 				}
@@ -261,49 +264,32 @@ func TestFleetWatchBadEvent(t *testing.T) {
 				case 1:
 					flush(event("bad", "8", bad))
 				case 2:
-					close(later)
+					close(refused)
 					flush(event("bad", "8", bad))
 				default:
-					flush(event("mended", "8", good))
+					flush(event("repaired", "8", good))
 				}
 			}))
 			l, _ := h.list("/fleet/api/v1/pods", nil)
 			resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&resourceVersion="+l.Metadata.ResourceVersion, nil, "")
 			lines := bufio.NewReader(resp.Body)
 			var got []string
-			var last string
-			mended := false // b's event 8 has been delivered
+			isRepaired := false // whether event 8 of b was delivered
 			for range 3 {
-				line, err := lines.ReadBytes('\n')
-				if err != nil {
-					t.Fatalf("after %q: %v", got, err)
-				}
-				var e struct {
-					Type   string
-					Object struct {
-						Metadata struct{ Name, ResourceVersion string }
-						Code     int // of a Status
-					}
-				}
-				if err := json.Unmarshal(line, &e); err != nil {
-					t.Fatal(err)
-				}
-				got, last = append(got, e.Type+" "+e.Object.Metadata.Name), e.Object.Metadata.ResourceVersion
-				mended = mended || e.Object.Metadata.Name == "mended"
-				v, err := cursor.ParseVersion(last)
-				covers := false
-				for _, own := range v {
-					covers = covers || own == "8"
-				}
-				if err != nil || covers != mended {
+				e := nextEvent(t, lines)
+				got = append(got, e.Type+" "+e.Object.Metadata.Name)
+				isRepaired = isRepaired || e.Object.Metadata.Name == "repaired"
+				v, err := cursor.ParseVersion(e.Object.Metadata.ResourceVersion)
+				covers := slices.Contains(slices.Collect(maps.Values(v)), "8")
+				if err != nil || covers != isRepaired {
 					t.Errorf("%s has version %v, %v", got[len(got)-1], v, err)
 				}
 			}
-			if text := strings.Join(got, ", "); text != "ADDED first, ADDED of-a, ADDED mended" &&
-				text != "ADDED first, ADDED mended, ADDED of-a" {
+			if text := strings.Join(got, ", "); text != "ADDED first, ADDED of-a, ADDED repaired" &&
+				text != "ADDED first, ADDED repaired, ADDED of-a" {
 				t.Error(text)
 			}
-			if from := []string{<-asked, <-asked, <-asked}; strings.Join(from, " ") != "5 7 7" {
+			if from := []string{<-watchedFrom, <-watchedFrom, <-watchedFrom}; strings.Join(from, " ") != "5 7 7" {
 				t.Errorf("b is watched from %q", from)
 			}
 		})
@@ -334,7 +320,7 @@ func TestFleetWatchWentBack(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			_ = http.NewResponseController(w).Flush()
 			if before {
-				<-restored // as it is restarted for that
+				<-restored // the restore restarts the cluster, which ends the watch
 				return
 			}
 			<-r.Context().Done()
@@ -367,16 +353,16 @@ func TestFleetWatchWentBack(t *testing.T) {
 // TestFleetWatchEarlierEvent fails if an event with an earlier version than the previous one is delivered. A client
 // that resumes from it would get events again.
 func TestFleetWatchEarlierEvent(t *testing.T) {
-	var asked atomic.Int32
+	var watches atomic.Int32
 	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), _ *http.Request) {
-		flush(podList([]string{"52", "53"}[min(1, asked.Load())]))
+		flush(podList([]string{"52", "53"}[min(1, watches.Load())]))
 	}, func(flush func(string), r *http.Request) {
-		switch asked.Add(1) {
+		switch watches.Add(1) {
 		case 1:
 			flush(podEvent("ADDED", "first", "53") + podEvent("ADDED", "earlier", "9"))
 		default:
 			if got := r.URL.Query().Get("resourceVersion"); got != "53" {
-				t.Errorf("it is asked again from %s", got)
+				t.Errorf("the next watch begins at %s", got)
 			}
 			flush(podEvent("ADDED", "second", "54"))
 		}
@@ -403,20 +389,20 @@ func TestFleetWatchColumns(t *testing.T) {
 	}
 	const list = `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},` +
 		`"columnDefinitions":[{"name":"Name"}],"rows":[]}`
-	turns := make([]chan struct{}, 4)
-	for i := range turns {
-		turns[i] = make(chan struct{})
+	ready := make([]chan struct{}, 4) // closed when the event of that number may be sent
+	for i := range ready {
+		ready[i] = make(chan struct{})
 	}
 	sending := func(events map[int]string) http.HandlerFunc {
 		return serveWatch(func(flush func(string), _ *http.Request) { flush(list) },
 			func(flush func(string), r *http.Request) {
 				flush("")
-				for i, turn := range turns {
+				for i, isReady := range ready {
 					if events[i] == "" {
 						continue
 					}
 					select {
-					case <-turn:
+					case <-isReady:
 						flush(events[i])
 					case <-r.Context().Done():
 						return
@@ -425,10 +411,10 @@ func TestFleetWatchColumns(t *testing.T) {
 				<-r.Context().Done()
 			})
 	}
-	const name, ready, age, color = `{"name":"Name","format":"name"}`, `{"name":"Ready"}`, `{"name":"Age"}`,
+	const name, status, age, color = `{"name":"Name","format":"name"}`, `{"name":"Ready"}`, `{"name":"Age"}`,
 		`{"name":"Color"}`
 	h, _ := newFleet(t, gatewaytest.Options{},
-		sending(map[int]string{0: row(name+","+ready+","+age, "a1", "6", `"a1","1/1","5d"`),
+		sending(map[int]string{0: row(name+","+status+","+age, "a1", "6", `"a1","1/1","5d"`),
 			2: row("", "a2", "7", `"a2","0/1","1d"`)}),
 		sending(map[int]string{1: row(name+","+color+","+age, "b1", "6", `"b1","red","3d"`),
 			3: row("", "b2", "7", `"b2","blue","2d"`)}))
@@ -442,7 +428,7 @@ func TestFleetWatchColumns(t *testing.T) {
 		"Name=a2 Cluster=a Color=<nil> Ready=0/1 Age=1d",
 		"Name=b2 Cluster=b Color=blue Ready=<nil> Age=2d",
 	} {
-		close(turns[i])
+		close(ready[i])
 		line, err := lines.ReadBytes('\n')
 		var e struct{ Object listing }
 		if err == nil {

@@ -24,7 +24,7 @@ func TestFleetWatchInitialEventsEnd(t *testing.T) {
 		_ *http.Request) {
 		flush(podList("5", "x/fast"))
 	}, func(flush func(string), r *http.Request) {
-		flush(podEvent("ADDED", "meanwhile", "6")) // after its list: the end would have come before this
+		flush(podEvent("ADDED", "meanwhile", "6")) // follows the list, and must precede the bookmark
 		<-r.Context().Done()
 	}), serveWatch(func(flush func(string), r *http.Request) {
 		flush(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"40"},"items":[`)
@@ -38,7 +38,7 @@ func TestFleetWatchInitialEventsEnd(t *testing.T) {
 		}
 		<-r.Context().Done()
 	}))
-	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", nil, "")
+	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&"+initialEvents, nil, "")
 	lines := bufio.NewReader(resp.Body)
 	for _, want := range []struct {
 		text  string
@@ -65,14 +65,13 @@ func TestFleetWatchInitialEventsEnd(t *testing.T) {
 // gives no warning.
 func TestFleetWatchStrict(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, withHonestPod("one"), refuse(403, "Forbidden", "no pods for you"))
-	for _, form := range []string{"",
-		"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"} {
+	for _, form := range []string{"", "&" + initialEvents} {
 		const watch = "/fleet/api/v1/pods?watch=1"
 		for query, header := range map[string]http.Header{form: {"X-Clusterpass-Strict": {"true"}}, form +
 			"&strict=true": nil} {
 			resp := h.Do("GET", watch+query, header, "")
 			if resp.StatusCode == 200 {
-				t.Fatalf("%s %v: it is watched", query, header) // and has no end
+				t.Fatalf("%s %v: the strict watch begins", query, header) // reading its body would never end
 			}
 			gatewaytest.WantStatus(t, resp, 403, "members_refused", `cluster "b": no pods for you`)
 		}

@@ -62,11 +62,11 @@ func TestFleetWatchListOfAnotherKind(t *testing.T) {
 		"of one": `{"kind":"Evil","apiVersion":"v1","metadata":{"name":"evil","namespace":"x","resourceVersion":"3"}}`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			heard := make(chan struct{}) // the others were
+			honestRead := make(chan struct{}) // closed when the events of the others were read
 			h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string), r *http.Request) {
 				flush(`{"kind":"EvilList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`)
 				select {
-				case <-heard:
+				case <-honestRead:
 					flush(item + "]}\n")
 				case <-r.Context().Done():
 				}
@@ -74,10 +74,10 @@ func TestFleetWatchListOfAnotherKind(t *testing.T) {
 				flush("")
 				<-r.Context().Done()
 			}), withHonestPod("of-b"), withHonestPod("of-c"))
-			resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", nil, "")
+			resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&"+initialEvents, nil, "")
 			lines := bufio.NewReader(resp.Body)
 			readHonestEvents(t, lines)
-			close(heard)
+			close(honestRead)
 			if got, ends := nextEventKind(t, lines); got != "BOOKMARK Pod" || !ends {
 				t.Errorf("%s, the end: %v", got, ends)
 			}
@@ -88,7 +88,7 @@ func TestFleetWatchListOfAnotherKind(t *testing.T) {
 // TestFleetWatchEventOfAnotherKind fails if events of another kind than the majority's are delivered. Their cluster is
 // left out until it sends the requested kind. The kind of its bookmarks does not count.
 func TestFleetWatchEventOfAnotherKind(t *testing.T) {
-	heard := make(chan struct{}) // the others were
+	honestRead := make(chan struct{}) // closed when the events of the others were read
 	var tries atomic.Int32
 	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string),
 		_ *http.Request) {
@@ -96,26 +96,27 @@ func TestFleetWatchEventOfAnotherKind(t *testing.T) {
 	}, func(flush func(string), r *http.Request) {
 		flush("")
 		select {
-		case <-heard:
+		case <-honestRead:
 		case <-r.Context().Done():
 			return
 		}
 		if from := r.URL.Query().Get("resourceVersion"); from != "5" {
-			t.Errorf("it is watched from %s", from)
+			t.Errorf("the watch begins at version %s", from)
 		}
-		const bookmark = `{"type":"BOOKMARK","object":{"kind":"Evil","apiVersion":"v1","metadata":{"resourceVersion":"7"}}}` + "\n"
+		const bookmark = `{"type":"BOOKMARK","object":{"kind":"Evil","apiVersion":"v1",` +
+			`"metadata":{"resourceVersion":"7"}}}` + "\n"
 		if tries.Add(1) == 1 {
 			flush(strings.Replace(podEvent("ADDED", "evil", "6"), "Pod", "Evil", 1) + bookmark)
 		} else {
-			flush(podEvent("ADDED", "mended", "6") + bookmark)
+			flush(podEvent("ADDED", "repaired", "6") + bookmark)
 		}
 		<-r.Context().Done()
 	}), withHonestPod("of-b"), withHonestPod("of-c"))
 	resp := h.Do("GET", "/fleet/api/v1/pods?watch=1&allowWatchBookmarks=true", nil, "")
 	lines := bufio.NewReader(resp.Body)
 	readHonestEvents(t, lines)
-	close(heard)
-	for _, want := range []string{"ADDED Pod mended", "BOOKMARK Pod"} {
+	close(honestRead)
+	for _, want := range []string{"ADDED Pod repaired", "BOOKMARK Pod"} {
 		if got, _ := nextEventKind(t, lines); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}

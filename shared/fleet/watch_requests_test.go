@@ -19,7 +19,8 @@ func TestFleetWatchOneLine(t *testing.T) {
 		_ *http.Request) {
 		flush(podList("5"))
 	}, func(flush func(string), r *http.Request) {
-		flush(`{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"evil","resourceVersion":"6"},"x":` + "\n" + forged + "\r" + `}}` + "\n")
+		flush(`{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"evil","resourceVersion":"6"},` +
+			`"x":` + "\n" + forged + "\r" + `}}` + "\n")
 		flush(podEvent("ADDED", "good", "7"))
 		<-r.Context().Done()
 	}))
@@ -33,7 +34,7 @@ func TestFleetWatchOneLine(t *testing.T) {
 
 // TestFleetWatchOtherIdentity fails if a watch goes on after the cluster's identity mode changed.
 func TestFleetWatchOtherIdentity(t *testing.T) {
-	t.Parallel() // it waits more than it computes
+	t.Parallel() // the test waits more than it computes
 	h, _ := newFleet(t, gatewaytest.Options{}, serveWatch(func(flush func(string),
 		_ *http.Request) {
 		flush(podList("5", "x/one"))
@@ -56,14 +57,14 @@ func TestFleetWatchOtherIdentity(t *testing.T) {
 // TestFleetWatchParameters fails if a watch accepts or refuses other parameters than kube-apiserver does.
 func TestFleetWatchParameters(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("5")))
-	for query, says := range map[string]string{
+	for query, message := range map[string]string{
 		"sendInitialEvents=true":                              "wants resourceVersionMatch=NotOlderThan",
 		"sendInitialEvents=true&resourceVersionMatch=Exact":   "wants resourceVersionMatch=NotOlderThan",
 		"resourceVersionMatch=NotOlderThan&resourceVersion=0": "only with sendInitialEvents",
 		"continue=x&resourceVersion=5":                        "takes no continue",
 	} {
 		if text, resp := h.DoText("GET", "/fleet/api/v1/pods?watch=1&"+query, nil,
-			""); resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, says) {
+			""); resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, message) {
 			t.Errorf("%s: %s %s", query, resp.Status, text)
 		}
 	}

@@ -18,14 +18,14 @@ func forbid(name, kind string) http.HandlerFunc {
 		kind))
 }
 
-// TestFleetDoubtfulWrites fails if a write by a bare name is done while another cluster may have an object of that
+// TestFleetAmbiguousWrites fails if a write by a bare name is done while another cluster may have an object of that
 // name. A cluster where the caller may not get the object counts as one without it.
-func TestFleetDoubtfulWrites(t *testing.T) {
+func TestFleetAmbiguousWrites(t *testing.T) {
 	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"x","resourceVersion":"7"}}`
 	for name, tt := range map[string]struct {
-		other http.HandlerFunc
-		code  int
-		says  string
+		other   http.HandlerFunc
+		code    int
+		message string
 	}{
 		"it has one":  {respond(200, pod), 409, "name one of them, as web@a or web@b"},
 		"it has none": {refuse(404, "NotFound", `pods "web" not found`), 200, `"web"`},
@@ -44,13 +44,13 @@ func TestFleetDoubtfulWrites(t *testing.T) {
 				header := http.Header{"Content-Type": {map[string]string{"PATCH": "application/merge-patch+json"}[method]}}
 				body := map[string]string{"PUT": pod, "PATCH": `{"spec":{}}`}[method]
 				text, resp := h.DoText(method, "/fleet/api/v1/namespaces/x/pods/web", header, body)
-				if resp.StatusCode != tt.code || !strings.Contains(strings.ReplaceAll(text, `\"`, `"`), tt.says) {
+				if resp.StatusCode != tt.code || !strings.Contains(strings.ReplaceAll(text, `\"`, `"`), tt.message) {
 					t.Errorf("%s: %s %s", method, resp.Status, text)
 				}
 				for i, m := range members {
 					for _, r := range m.TakeRequests() {
 						if r.Method != http.MethodGet && (i != 0 || tt.code != 200) {
-							t.Errorf("%s: member %d was asked to %s", method, i, r.Method)
+							t.Errorf("%s: member %d receives %s", method, i, r.Method)
 						}
 					}
 				}
@@ -88,7 +88,8 @@ func TestFleetCandidates(t *testing.T) {
 		return func(w http.ResponseWriter, r *http.Request) {
 			switch {
 			case r.URL.Path == "/api/v1":
-				respond(200, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[`+resources+`]}`)(w, r)
+				respond(200,
+					`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[`+resources+`]}`)(w, r)
 			case r.Method == http.MethodPost:
 				respond(201, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"x","resourceVersion":"7"}}`)(w,
 					r)
@@ -103,7 +104,7 @@ func TestFleetCandidates(t *testing.T) {
 	for name, tt := range map[string]struct {
 		members []http.HandlerFunc
 		code    int
-		says    string
+		message string
 	}{
 		"one":       {[]http.HandlerFunc{having(hasNot), having(has), having(hasNot)}, 201, `"cached-from-cluster":"b"`},
 		"two":       {[]http.HandlerFunc{having(has), having(hasNot), having(has)}, 422, "there may be: a, c"},
@@ -115,7 +116,7 @@ func TestFleetCandidates(t *testing.T) {
 			text, resp := h.DoText("POST", "/fleet/api/v1/namespaces/x/pods", http.Header{"Content-Type": {"application/json"}},
 				pod)
 			if text = strings.ReplaceAll(text, "resource.karmada.io/", ""); resp.StatusCode != tt.code ||
-				!strings.Contains(text, tt.says) {
+				!strings.Contains(text, tt.message) {
 				t.Errorf("%s %s", resp.Status, text)
 			}
 		})
@@ -132,7 +133,7 @@ func TestFleetContradictions(t *testing.T) {
 	}
 	h, members := newFleet(t, gatewaytest.Options{}, refuse(404, "NotFound", "no such"),
 		refuse(404, "NotFound", "no such"))
-	for _, tt := range []struct{ method, path, body, says string }{
+	for _, tt := range []struct{ method, path, body, message string }{
 		{"POST", pods, pod("web@a", "b"), `metadata.name says "a", the annotation clusterpass.io/cluster says "b"`},
 		{"PUT", pods + "/web", strings.Replace(pod("web", "b"), `"annotations":{`,
 			`"annotations":{"resource.karmada.io/cached-from-cluster":"a",`, 1),
@@ -144,7 +145,7 @@ func TestFleetContradictions(t *testing.T) {
 	} {
 		text, resp := h.DoText(tt.method, tt.path, http.Header{"Content-Type": {"application/json"}}, tt.body)
 		if text = strings.ReplaceAll(text, `\"`, `"`); resp.StatusCode != http.StatusUnprocessableEntity ||
-			!strings.Contains(text, tt.says) {
+			!strings.Contains(text, tt.message) {
 			t.Errorf("%s %s %s: %s %s", tt.method, tt.path, tt.body, resp.Status, text)
 		}
 	}
@@ -178,20 +179,21 @@ func TestFleetHidesClusters(t *testing.T) {
 		`"verbs":["*"]}`)
 	h.setLabels("b", map[string]string{"tenant": "acme"})
 	h.ClientTLS.Certificates[0] = h.ClientCertificate("bob", "only-a", "system:authenticated")
-	said := map[string]bool{}
+	errors := map[string]bool{}
 	for _, tenant := range []string{"acme", "nobody"} {
 		text, resp := h.DoText("GET", "/fleet/api/v1/pods?clusterSelector=tenant%3D"+tenant, nil, "")
 		if resp.StatusCode != http.StatusForbidden {
 			t.Errorf("%s: %s", tenant, resp.Status)
 		}
-		said[text] = true
+		errors[text] = true
 	}
-	if len(said) != 1 {
-		t.Errorf("%v", said)
+	if len(errors) != 1 {
+		t.Errorf("the errors differ: %v", errors)
 	}
 
 	h = newGateway(t, gatewaytest.Options{ControlPlane: "cp"})
-	kinds := respond(200, `{"kind":"APIResourceList","resources":[{"name":"gateways","kind":"Gateway","namespaced":true}]}`)
+	kinds := respond(200,
+		`{"kind":"APIResourceList","resources":[{"name":"gateways","kind":"Gateway","namespaced":true}]}`)
 	h.AddCluster("a", clustertest.NewMember(t, kinds).Kubeconfig(`{token: t}`))
 	h.AddCluster("cp", clustertest.NewMember(t, refuse(503, "x", "down")).Kubeconfig(`{token: t}`))
 	h.AddRegistry("g", `{"targetCluster":{"clusterNames":["a"]},"resourceSelectors":[{"apiVersion":"x.io/v1",`+

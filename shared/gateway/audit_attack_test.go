@@ -26,8 +26,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// TestUnidentifiedCallersCannotFillTheAuditLog: 1,025 requests without a credential, each with 16 KiB of &, wrote 100
-// MB and filled the disk of a server. They write less than 1 MiB, and the log counts all of them.
+// TestUnidentifiedCallersCannotFillTheAuditLog fails if 1,025 requests without a credential, each with 16 KiB of &,
+// write more than 1 MiB. They once wrote 100 MB. The log must still count all of them.
 func TestUnidentifiedCallersCannotFillTheAuditLog(t *testing.T) {
 	const requests, size = 1025, 16 << 10
 	dir := t.TempDir()
@@ -77,11 +77,11 @@ func TestUnidentifiedCallersCannotFillTheAuditLog(t *testing.T) {
 	}
 	t.Logf("%d requests of %d bytes wrote %d bytes", requests, len(uri), written)
 	if written > 1<<20 || counted != requests || log.Stats().Lost != 0 {
-		t.Errorf("%d bytes, %d requests are counted, %+v", written, counted, log.Stats())
+		t.Errorf("the log has %d bytes and counts %d requests, %+v", written, counted, log.Stats())
 	}
 }
 
-// frontProxy makes a gateway believe a front proxy, and returns the proxy's certificate.
+// frontProxy returns an option that trusts a front proxy, and the certificate of that proxy.
 func frontProxy(t *testing.T) (configure func(*gateway.Config), certificate tls.Certificate) {
 	t.Helper()
 	ca, err := pki.LoadCA(t.TempDir(), "front-proxy-ca")
@@ -100,42 +100,42 @@ func frontProxy(t *testing.T) (configure func(*gateway.Config), certificate tls.
 	}, certificate
 }
 
-// TestAuditIDIsTheGateways: a client that chooses the id of its event could use that of another's. The event, the
-// member and the answer have an id of the gateway's, or that of the configured front proxy.
+// TestAuditIDIsTheGateways fails if a client can choose the ID of its audit event, and so reuse the ID of another
+// event. The event, the member and the response share an ID of the gateway, or of the configured front proxy.
 func TestAuditIDIsTheGateways(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	configure, certificate := frontProxy(t)
 	h := newGateway(t, gatewaytest.Options{Configure: configure})
 	h.AddCluster("m", m.Kubeconfig(token))
-	ask := func(path string, header http.Header) (event audit.Event, answered string) {
+	get := func(path string, header http.Header) (event audit.Event, answered string) {
 		t.Helper()
 		header.Set(audit.IDHeader, "chosen")
 		_, resp := h.DoText("GET", path, header, "")
-		return h.Audit.Take(t, 1)[0], resp.Header.Get(audit.IDHeader)
+		return h.Audit.Events(t, 1)[0], resp.Header.Get(audit.IDHeader)
 	}
 	const path = "/clusters/m/api/v1/pods"
-	event, answered := ask(path, http.Header{"X-Remote-User": {"root"}})
+	event, answered := get(path, http.Header{"X-Remote-User": {"root"}})
 	if arrived := m.TakeRequests()[0].Header.Get(audit.IDHeader); event.AuditID == "chosen" || event.AuditID == "" ||
 		arrived != event.AuditID || answered != event.AuditID {
 		t.Errorf("a user's call: event %q, member %q, answer %q", event.AuditID, arrived, answered)
 	}
-	if event, answered = ask("/nowhere", http.Header{}); event.AuditID == "chosen" || answered != event.AuditID {
+	if event, answered = get("/nowhere", http.Header{}); event.AuditID == "chosen" || answered != event.AuditID {
 		t.Errorf("an error: event %q, answer %q", event.AuditID, answered)
 	}
 	h.HTTPClient.CloseIdleConnections()
 	h.ClientTLS.Certificates = []tls.Certificate{certificate}
-	event, answered = ask(path, http.Header{"X-Remote-User": {"alice"}, "X-Remote-Group": {"dev"}})
+	event, answered = get(path, http.Header{"X-Remote-User": {"alice"}, "X-Remote-Group": {"dev"}})
 	if arrived := m.TakeRequests()[0].Header.Get(audit.IDHeader); event.User.Username != "alice" ||
 		event.AuditID != "chosen" || arrived != "chosen" || answered != "chosen" {
 		t.Errorf("a front proxy's call: event %q, member %q, answer %q", event.AuditID, arrived, answered)
 	}
-	if event, answered = ask(path, http.Header{}); event.AuditID == "chosen" || answered != event.AuditID {
+	if event, answered = get(path, http.Header{}); event.AuditID == "chosen" || answered != event.AuditID {
 		t.Errorf("a front proxy's call without a user: event %q, answer %q", event.AuditID, answered)
 	}
 }
 
-// TestPassthroughCallIsAuditedByItsToken: the gateway cannot verify the token of a passthrough cluster. The token's
-// hash and claims lead to the caller, and are marked as unverified. No claim becomes the event's user.
+// TestPassthroughCallIsAuditedByItsToken fails if the event of a call to a passthrough cluster lacks the hash and the
+// claims of its token. The gateway cannot verify them, so that no claim may become the event's user.
 func TestPassthroughCallIsAuditedByItsToken(t *testing.T) {
 	var code atomic.Int64
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(code.Load())) })
@@ -155,14 +155,17 @@ func TestPassthroughCallIsAuditedByItsToken(t *testing.T) {
 		isCut               bool
 	}{
 		{"a token that the member accepts", jwt, 200, "https://issuer", "system:admin", "token-7", false},
-		{"one that it refuses", jwt, 401, "https://issuer", "system:admin", "token-7", true},
-		{"one that is no JWT", "opaque-token", 403, "", "", "", false},
-		{"claims that are no texts", "e30." + segment([]byte(`{"iss":{},"sub":7,"jti":"x"}`)) + ".", 200, "", "", "x", false},
+		{"a token that the member refuses", jwt, 401, "https://issuer", "system:admin", "token-7", true},
+		{"a token that is no JWT", "opaque-token", 403, "", "", "", false},
+		{
+			"claims that are no strings", "e30." + segment([]byte(`{"iss":{},"sub":7,"jti":"x"}`)) + ".", 200, "", "", "x",
+			false,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			code.Store(tt.code)
 			h.DoText("GET", uri, http.Header{"Authorization": {"Bearer " + tt.token}}, "")
-			e := h.Audit.Take(t, 1)[0]
+			e := h.Audit.Events(t, 1)[0]
 			a := e.Annotations
 			if e.User.Username != "" || a[audit.TokenHashAnnotation] != identity.Unverified(tt.token).Hash ||
 				a[audit.TokenIssuerAnnotation] != tt.issuer || a[audit.TokenSubjectAnnotation] != tt.subject ||
@@ -177,8 +180,8 @@ func TestPassthroughCallIsAuditedByItsToken(t *testing.T) {
 	}
 }
 
-// TestFailClosed: while audit events cannot be recorded, calls get a 503 with the reason and reach no member. Health
-// checks are answered, so that no process is restarted for it.
+// TestFailClosed fails if a call reaches a member while audit events cannot be recorded. The call gets a 503 with the
+// reason. Health checks succeed, so that no process is restarted for it.
 func TestFailClosed(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	var isDown atomic.Bool
@@ -203,7 +206,7 @@ func TestFailClosed(t *testing.T) {
 			t.Fatal(resp.Status)
 		}
 	}
-	// A call's event is written when its response has been sent.
+	// The event of a call is written after its response.
 	waittest.Until(t, "two events wait", func() bool { return events.Stats().Waiting == 2 })
 	m.TakeRequests()
 	resp := h.Do("GET", path, nil, "")
@@ -220,7 +223,7 @@ func TestFailClosed(t *testing.T) {
 			t.Errorf("%s: %s %s", health, resp.Status, text)
 		}
 	}
-	// A member's health is a call like any other.
+	// The health of a member is a call like any other.
 	if _, resp := h.DoText("GET", "/clusters/m/healthz", nil, ""); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("a member's health: %s", resp.Status)
 	}
@@ -234,8 +237,8 @@ func TestFailClosed(t *testing.T) {
 	})
 }
 
-// TestFunctionReportsLostEvents: a function serves no metrics. The line of the call that lost an event is one, so
-// that an alarm of CloudWatch goes off.
+// TestFunctionReportsLostEvents fails if the log line of a call lacks the count of audit events that it lost. A
+// function serves no metrics, and an alarm of CloudWatch reads that count.
 func TestFunctionReportsLostEvents(t *testing.T) {
 	var log waittest.Buffer
 	h := newGateway(t, gatewaytest.Options{Function: gateway.NewFunction(""), Configure: func(c *gateway.Config) {

@@ -12,7 +12,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// caller sends parts of a body, and has a deadline set.
+// caller is a connection that receives the parts of a body at their times and honours a read deadline.
 type caller struct {
 	http.ResponseWriter
 	parts    []part
@@ -20,7 +20,7 @@ type caller struct {
 	deadline time.Time
 }
 
-// part of a body comes so long after the one before.
+// part is a part of a body, which arrives that long after the part before.
 type part struct {
 	size  int
 	after time.Duration
@@ -61,13 +61,14 @@ func repeat(n int, p part) []part {
 	return parts
 }
 
-// TestBodyTimeout: a client that sends its body too slowly is refused, and one that a slow member delays is not.
+// TestBodyTimeout fails if a client that sends its body too slowly is not refused, or if one is that a slow member
+// delays.
 func TestBodyTimeout(t *testing.T) {
 	for name, tt := range map[string]struct {
 		parts  []part
 		idle   time.Duration // between reads
 		stream bool
-		ends   time.Duration // when it is too late; 0 for never
+		ends   time.Duration // when the read fails; 0 for never
 	}{
 		"at once":                          {parts: repeat(1, part{1 << 20, 0})},
 		"never":                            {parts: repeat(1, part{1, time.Hour}), ends: time.Minute},
@@ -98,15 +99,15 @@ func TestBodyTimeout(t *testing.T) {
 				if late != (tt.ends > 0) || !late && !errors.Is(err, io.EOF) {
 					t.Fatalf("%v after %s", err, time.Since(start))
 				}
-				if took := time.Since(start); late && took != tt.ends {
-					t.Errorf("waited for %s, want %s", took, tt.ends)
+				if waited := time.Since(start); late && waited != tt.ends {
+					t.Errorf("waited for %s, want %s", waited, tt.ends)
 				}
 				if !c.deadline.IsZero() {
 					t.Error("a deadline stays on the connection")
 				}
 				b.end()
 				if whole := !late; c.deadline.IsZero() != whole {
-					t.Errorf("net/http reads on until %v", c.deadline)
+					t.Errorf("the deadline for the rest of the body is %v", c.deadline)
 				}
 			})
 		})

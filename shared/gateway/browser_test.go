@@ -19,8 +19,8 @@ const crossSiteBinding = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"C
 "roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},
 "subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`
 
-// A web page could write with its visitor's client certificate: fetch with mode no-cors needs no preflight. The page
-// must reach neither a member, nor the fleet, nor the gateway's own API.
+// TestCrossOriginWritesAreRefused fails if a web page can write with its visitor's client certificate. fetch with mode
+// no-cors needs no preflight. The page must reach neither a member, nor the fleet, nor the gateway's own API.
 func TestCrossOriginWritesAreRefused(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{Configure: trustConsole})
@@ -62,7 +62,7 @@ func TestCrossOriginWritesAreRefused(t *testing.T) {
 				}
 			}
 			if calls := m.TakeRequests(); tt.refused == (len(calls) > 0) {
-				t.Errorf("the member got %d requests", len(calls))
+				t.Errorf("the member received %d requests", len(calls))
 			}
 			if tt.refused {
 				for _, path := range []string{
@@ -76,7 +76,8 @@ func TestCrossOriginWritesAreRefused(t *testing.T) {
 	}
 }
 
-// Without a client certificate the answer must be the same. A 401 would show a page that its visitor has none.
+// TestCrossOriginWritesAreRefusedBeforeIdentity fails if a page can learn from a 401 that its visitor has no client
+// certificate.
 func TestCrossOriginWritesAreRefusedBeforeIdentity(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	h.LogOut()
@@ -84,7 +85,8 @@ func TestCrossOriginWritesAreRefusedBeforeIdentity(t *testing.T) {
 	gatewaytest.WantStatus(t, resp, http.StatusForbidden, "forbidden", "the write is refused")
 }
 
-// Dashboards relay the Origin of their users beside a bearer token, and must go on working.
+// TestCrossOriginWritesWithBearerTokenPass fails if dashboards stop working that relay the Origin of their users beside
+// a bearer token.
 func TestCrossOriginWritesWithBearerTokenPass(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	h.LogOut()
@@ -95,7 +97,8 @@ func TestCrossOriginWritesWithBearerTokenPass(t *testing.T) {
 	gatewaytest.WantStatus(t, resp, http.StatusUnauthorized, "unauthenticated", "")
 }
 
-// A page of a hostile member would run on the gateway's origin, and read every cluster with the visitor's certificate.
+// TestAnswersOfMembersAreSandboxed fails if a page of a hostile member runs on the gateway's origin. It could read
+// every cluster with the visitor's certificate.
 func TestAnswersOfMembersAreSandboxed(t *testing.T) {
 	hostile := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range []string{
@@ -140,7 +143,8 @@ func TestAnswersOfMembersAreSandboxed(t *testing.T) {
 	}
 }
 
-// A trusted origin that is not one would never match, and its pages would fail without an explanation.
+// TestOriginsMustBeOrigins fails if the configuration accepts a malformed origin. It would never match, and its pages
+// would fail without an explanation.
 func TestOriginsMustBeOrigins(t *testing.T) {
 	for _, bad := range []string{"null", "*", "console.example.com", "https://console.example.com/path", "https://"} {
 		var o gateway.Origins

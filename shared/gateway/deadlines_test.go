@@ -21,13 +21,13 @@ import (
 
 func withShortTimeout(c *gateway.Config) { c.ClientTimeout = 2 * time.Second }
 
-// TestLateBody: a client that announces a body and does not send it must not occupy the gateway.
+// TestLateBody fails if a client that announces a body and does not send it occupies the gateway.
 func TestLateBody(t *testing.T) {
-	t.Parallel() // it waits more than it computes
+	t.Parallel() // the test waits more than it computes
 	h := newGateway(t, gatewaytest.Options{Configure: withShortTimeout})
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	h.AddCluster("m", m.Kubeconfig("{token: members-token}"))
-	conns := map[string]*tls.Conn{} // all at once: each waits
+	conns := map[string]*tls.Conn{} // open at the same time, since each waits
 	for name, request := range map[string]string{
 		"none of a small one": "Content-Length: 100\n\n",
 		"some of a small one": "Content-Length: 100\n\nabc",
@@ -57,15 +57,15 @@ func TestLateBody(t *testing.T) {
 			}
 			gatewaytest.WantStatus(t, resp, http.StatusRequestTimeout, "request_timeout", "did not arrive in time")
 			if _, err := br.ReadByte(); err == nil {
-				t.Error("the connection goes on")
+				t.Error("the connection stays open")
 			}
 		})
 	}
 }
 
-// TestUnreadResponse: a client that reads nothing must not occupy the gateway, during the response or after it.
+// TestUnreadResponse fails if a client that reads nothing occupies the gateway, during the response or after it.
 func TestUnreadResponse(t *testing.T) {
-	t.Parallel() // it waits more than it computes
+	t.Parallel() // the test waits more than it computes
 	h := newGateway(t, gatewaytest.Options{Configure: withShortTimeout})
 	m := clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		size := 2
@@ -91,7 +91,7 @@ func TestUnreadResponse(t *testing.T) {
 		_ = srv.Close()
 		<-served
 	}()
-	conns := map[string]net.Conn{} // all at once: each waits
+	conns := map[string]net.Conn{} // open at the same time, since each waits
 	for name, path := range map[string]string{
 		"a small answer": "/clusters/m/api/v1/pods",
 		"a large answer": "/clusters/m/api/v1/secrets",
@@ -112,7 +112,7 @@ func TestUnreadResponse(t *testing.T) {
 	}
 	for name, conn := range conns {
 		t.Run(name, func(t *testing.T) {
-			waittest.Until(t, "the gateway gives its client up", func() bool { _, ok := closed.Load(conn); return ok })
+			waittest.Until(t, "the gateway closes the connection", func() bool { _, ok := closed.Load(conn); return ok })
 		})
 	}
 }

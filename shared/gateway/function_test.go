@@ -12,6 +12,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
+// TestFunctionSendsToTheBridge fails if a function serves a stream, a large body or the gateway's own API. A function's
+// response ends after seconds and at 6 MB.
 func TestFunctionSendsToTheBridge(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{Function: gateway.NewFunction("")})
@@ -22,7 +24,10 @@ func TestFunctionSendsToTheBridge(t *testing.T) {
 	}{
 		{"watch", "GET", "/clusters/m/api/v1/pods?watch=1&a=%2F", "", nil},
 		{"follow", "GET", "/m/api/v1/namespaces/a/pods/p/log?follow=true", "", nil},
-		{"exec", "POST", "/apis/cluster.karmada.io/v1alpha1/clusters/m/proxy/api/v1/namespaces/a/pods/p/exec?command=ls", "", nil},
+		{
+			"exec", "POST",
+			"/apis/cluster.karmada.io/v1alpha1/clusters/m/proxy/api/v1/namespaces/a/pods/p/exec?command=ls", "", nil,
+		},
 		{"upgrade", "GET", "/clusters/m/api/v1/x", "", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}},
 		{"large body", "PUT", "/clusters/m/api/v1/namespaces/a/configmaps/c", strings.Repeat("x", 300_000), nil},
 		{"the gateway's own API", "GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", "", nil},
@@ -38,26 +43,43 @@ func TestFunctionSendsToTheBridge(t *testing.T) {
 		})
 	}
 	if n := len(m.Requests()); n > 0 {
-		t.Errorf("%d calls arrived", n)
+		t.Errorf("the member received %d requests", n)
 	}
 	if body, _ := io.ReadAll(h.Do("GET", "/clusters/m/api/v1/pods", nil, "").Body); string(body) != "ok" {
 		t.Errorf("a plain call: %q", body)
 	}
 }
 
+// TestOverflow fails if the redirect of an oversized response repeats a write. A write that is done is followed by a
+// read.
 func TestOverflow(t *testing.T) {
 	tests := []struct {
 		method, uri  string
-		code         int // of the answer that did not fit
+		code         int // status code of the oversized response
 		want         int
 		wantLocation string
 	}{
 		{"GET", "/clusters/m/api/v1/pods?limit=5", 200, 307, "https://bridge.example/bridge/clusters/m/api/v1/pods?limit=5"},
-		{"PATCH", "/clusters/m/api/v1/namespaces/a/configmaps/c?fieldManager=x", 200, 303, "https://bridge.example/bridge/clusters/m/api/v1/namespaces/a/configmaps/c"},
-		{"PUT", "/m/api/v1/namespaces/a/configmaps/c", 200, 303, "https://bridge.example/bridge/m/api/v1/namespaces/a/configmaps/c"},
-		{"PUT", "/m/api/v1/namespaces/a/configmaps/c?dryRun=All", 200, 307, "https://bridge.example/bridge/m/api/v1/namespaces/a/configmaps/c?dryRun=All"},
-		{"PATCH", "/m/api/v1/namespaces/a/configmaps/c?fieldManager=xdryRun=All", 200, 303, "https://bridge.example/bridge/m/api/v1/namespaces/a/configmaps/c"},
-		{"PATCH", "/m/api/v1/namespaces/a/configmaps/c?xdryRun=All", 200, 303, "https://bridge.example/bridge/m/api/v1/namespaces/a/configmaps/c"},
+		{
+			"PATCH", "/clusters/m/api/v1/namespaces/a/configmaps/c?fieldManager=x", 200, 303,
+			"https://bridge.example/bridge/clusters/m/api/v1/namespaces/a/configmaps/c",
+		},
+		{
+			"PUT", "/m/api/v1/namespaces/a/configmaps/c", 200, 303,
+			"https://bridge.example/bridge/m/api/v1/namespaces/a/configmaps/c",
+		},
+		{
+			"PUT", "/m/api/v1/namespaces/a/configmaps/c?dryRun=All", 200, 307,
+			"https://bridge.example/bridge/m/api/v1/namespaces/a/configmaps/c?dryRun=All",
+		},
+		{
+			"PATCH", "/m/api/v1/namespaces/a/configmaps/c?fieldManager=xdryRun=All", 200, 303,
+			"https://bridge.example/bridge/m/api/v1/namespaces/a/configmaps/c",
+		},
+		{
+			"PATCH", "/m/api/v1/namespaces/a/configmaps/c?xdryRun=All", 200, 303,
+			"https://bridge.example/bridge/m/api/v1/namespaces/a/configmaps/c",
+		},
 		{"DELETE", "/m/api/v1/namespaces/a/configmaps/c?dryRun=All", 200, 200, ""},
 		{"PUT", "/m/api/v1/namespaces/a/configmaps/c", 422, 502, ""},
 		{"POST", "/m/api/v1/namespaces/a/configmaps", 201, 201, ""},
@@ -69,12 +91,13 @@ func TestOverflow(t *testing.T) {
 		w := httptest.NewRecorder()
 		fn.Overflow(r, tt.code, nil).ServeHTTP(w, r)
 		if w.Code != tt.want || w.Header().Get("Location") != tt.wantLocation {
-			t.Errorf("%s %s: %d to %q, want %d to %q", tt.method, tt.uri, w.Code, w.Header().Get("Location"), tt.want, tt.wantLocation)
+			t.Errorf("%s %s: %d to %q, want %d to %q", tt.method, tt.uri, w.Code, w.Header().Get("Location"), tt.want,
+				tt.wantLocation)
 		}
 	}
 }
 
-// TestOverflowIsRemembered holds: what overflowed once is not fetched again.
+// TestOverflowIsRemembered fails if a function fetches an oversized list again before it redirects.
 func TestOverflowIsRemembered(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	fn := gateway.NewFunction("")
@@ -82,16 +105,18 @@ func TestOverflowIsRemembered(t *testing.T) {
 	h.AddCluster("m", m.Kubeconfig(token))
 	r := httptest.NewRequest("GET", "/clusters/m/api/v1/pods", nil)
 	fn.Overflow(r, 200, nil).ServeHTTP(httptest.NewRecorder(), r)
-	gatewaytest.WantStatus(t, h.Do("GET", "/clusters/m/api/v1/pods", nil, ""), 307, "redirected", "/bridge/clusters/m/api/v1/pods")
+	gatewaytest.WantStatus(t, h.Do("GET", "/clusters/m/api/v1/pods", nil, ""), 307, "redirected",
+		"/bridge/clusters/m/api/v1/pods")
 	if resp := h.Do("GET", "/clusters/m/api/v1/pods?limit=1", nil, ""); resp.StatusCode != 200 {
 		t.Errorf("another query: %d", resp.StatusCode)
 	}
 	if n := len(m.Requests()); n != 1 {
-		t.Errorf("%d calls arrived", n)
+		t.Errorf("the member received %d requests", n)
 	}
 }
 
-// TestThaw holds: a connection that the member closed while the process was frozen costs no call and doubles no write.
+// TestThaw fails if a call is lost, or a write repeated, on a connection that the member closed while the process was
+// frozen.
 func TestThaw(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{})
@@ -105,6 +130,6 @@ func TestThaw(t *testing.T) {
 		m.CloseClientConnections()
 	}
 	if n := len(m.Requests()); n != 20 {
-		t.Errorf("20 writes arrived %d times", n)
+		t.Errorf("the member received %d writes, want 20", n)
 	}
 }

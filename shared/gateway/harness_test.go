@@ -12,11 +12,11 @@ import (
 
 func TestMain(m *testing.M) {
 	waittest.RunParallel()
-	// The library's, once an audit file has been written: see audit.File.Open.
+	// lumberjack starts this goroutine with the first write to an audit file. See audit.File.Open.
 	leaktest.Main(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
 
-// fixture is a running gateway with the requests that only tests of this package send.
+// fixture is a running gateway with helpers for the requests of this package's tests.
 type fixture struct {
 	*gatewaytest.Gateway
 	t testing.TB

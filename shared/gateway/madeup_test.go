@@ -36,13 +36,13 @@ func (s *countedObjects) List(ctx context.Context, prefix string, limit int, con
 	return s.Store.List(ctx, prefix, limit, cont)
 }
 
-// TestMadeUpTokensCostFewReads: whoever sends made-up tokens to made-up clusters is refused, and must not have the
-// object store read for each call. AWS bills the reads, and throttles those of all other callers.
+// TestMadeUpTokensCostFewReads fails if each call with a made-up token and cluster reads the object store. AWS bills
+// the reads, and throttles those of all other callers.
 func TestMadeUpTokensCostFewReads(t *testing.T) {
 	store, now := &countedObjects{}, time.Now()
 	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) {
 		c.Members = cluster.NewMembers(cluster.Config{
-			Objects: store, Secrets: &credentials{asked: func() {}}, Freshness: cluster.Remote,
+			Objects: store, Secrets: &observedSecrets{onGet: func() {}}, Freshness: cluster.Remote,
 			Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler),
 			Policy: cluster.DialPolicy{AllowLoopback: true},
 		})

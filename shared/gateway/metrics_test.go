@@ -18,11 +18,12 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// TestStaleReads holds: a function says of each call, in the form that CloudWatch counts by, how much of it was answered from what had ended.
+// TestStaleReads fails if the log line of a function's call lacks the number of reads from expired cache entries.
+// CloudWatch makes a metric of it.
 func TestStaleReads(t *testing.T) {
 	var stale atomic.Uint64
-	var log bytes.Buffer // read once the server has ended
-	stale.Store(7)       // in calls before
+	var log bytes.Buffer // read after the server has ended
+	stale.Store(7)       // of earlier calls
 	h := newGateway(t, gatewaytest.Options{Function: gateway.NewFunction(""), Configure: func(c *gateway.Config) {
 		c.Log, c.Namespace = slog.New(slog.NewJSONHandler(&log, nil)), "Clusterpass/test"
 		c.Caches = []func() map[string]cache.Stats{
@@ -66,7 +67,7 @@ func TestStaleReads(t *testing.T) {
 			lines = append(lines, l)
 		}
 	}
-	// The log of a call is written when it has been answered, maybe after that of the next.
+	// A call is logged after its response, so that the next call may be logged first.
 	slices.SortFunc(lines, func(a, b line) int { return strings.Compare(b.Resource, a.Resource) })
 	if len(lines) != 2 || lines[0].Resource != "pods" || lines[1].Resource != "nodes" {
 		t.Fatalf("%+v", lines)

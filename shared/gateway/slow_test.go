@@ -37,15 +37,15 @@ func hangingMember(t *testing.T) (m *clustertest.Member, release func()) {
 
 const firstByte = 100 * time.Millisecond
 
-// impatientFunction returns a function whose members have a moment to begin an answer.
+// impatientFunction returns a function that waits for firstByte until a member begins its response.
 func impatientFunction() *gateway.Function {
 	f := gateway.NewFunction("https://bridge.example")
 	f.FirstByte = firstByte
 	return f
 }
 
-// A function that waits for a member uses up the concurrency that all members share. 64 reads of one member
-// stopped the gateway for all callers.
+// TestFunctionSendsReadsOfHangingMemberToBridge fails if a function waits for a member that does not respond. 64 such
+// reads would use up the concurrency that all members share.
 func TestFunctionSendsReadsOfHangingMemberToBridge(t *testing.T) {
 	hanging, _ := hangingMember(t)
 	healthy := clustertest.NewMember(t, ok)
@@ -53,7 +53,7 @@ func TestFunctionSendsReadsOfHangingMemberToBridge(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{Function: fn})
 	h.AddCluster("hanging", hanging.Kubeconfig(token))
 	h.AddCluster("healthy", healthy.Kubeconfig(token))
-	fn.FirstByte = waittest.Patience // to connect, on a busy machine
+	fn.FirstByte = waittest.Patience // connecting may last on a busy machine
 	wantOK := func(path string) {
 		t.Helper()
 		if body, resp := h.DoText("GET", path, nil, ""); resp.StatusCode != http.StatusOK || body != "ok" {
@@ -74,15 +74,15 @@ func TestFunctionSendsReadsOfHangingMemberToBridge(t *testing.T) {
 	resp := h.Do("POST", "/clusters/hanging/api/v1/namespaces", nil, "{}")
 	gatewaytest.WantStatus(t, resp, http.StatusTemporaryRedirect, "redirected", "answers slowly")
 	if n := len(hanging.Requests()); n > 2 {
-		t.Errorf("the member gets %d requests, want the first two alone", n)
+		t.Errorf("the member received %d requests, want at most 2", n)
 	}
 	fn.FirstByte = waittest.Patience
 	wantOK("/clusters/healthy/api/v1/pods")
 	h.LogIn("bob", "dev")
-	wantOK("/clusters/hanging/fast") // the slow path is alice's
+	wantOK("/clusters/hanging/fast") // slow paths are recorded by caller, and alice called this one
 }
 
-// A write that the member has begun must not be sent again by a redirect, however slow it is.
+// TestFunctionWaitsForWrites fails if a redirect repeats a write that the member has begun, however slow it is.
 func TestFunctionWaitsForWrites(t *testing.T) {
 	hanging, release := hangingMember(t)
 	h := newGateway(t, gatewaytest.Options{Function: impatientFunction()})
@@ -106,7 +106,8 @@ func TestFunctionWaitsForWrites(t *testing.T) {
 	}
 }
 
-// An answer that has begun in time must arrive whole, even if it ends after the deadline.
+// TestFunctionDeliversAnswersThatBeganInTime fails if the deadline for the first byte cuts a response that began before
+// it.
 func TestFunctionDeliversAnswersThatBeganInTime(t *testing.T) {
 	began, ended := strings.Repeat("begun ", 10_000), "ended"
 	for patience := 2 * firstByte; ; patience *= 2 {

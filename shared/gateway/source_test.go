@@ -22,9 +22,9 @@ func (a sourceRecorder) AuthenticateToken(ctx context.Context, _ string) (*ident
 	return nil, status.New(status.Unauthenticated, "", "the token was refused: this is a test; send none")
 }
 
-// TestAuthenticatorsKnowTheSource: without the source of a request, an authenticator cannot limit one address that
-// makes tokens up. One stranger could use up the checks of all callers.
-func TestAuthenticatorsKnowTheSource(t *testing.T) {
+// TestAuthenticatorsGetTheSource fails if an authenticator cannot read the source address of a request. One address
+// with made-up tokens could then use up the checks of all callers.
+func TestAuthenticatorsGetTheSource(t *testing.T) {
 	for mode, want := range map[limits.SourceMode]string{
 		limits.PeerSource: "127.0.0.1/32", limits.ForwardedSource: "192.0.2.1/32", limits.NoSource: "",
 	} {

@@ -16,8 +16,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/gatewaytest"
 )
 
-// switching is a member that switches protocols and hands the connection to talk.
-func switching(t *testing.T, talk func(conn *tls.Conn, r *bufio.Reader)) *clustertest.Member {
+// upgradingMember returns a member that switches protocols and passes the connection to talk.
+func upgradingMember(t *testing.T, talk func(conn *tls.Conn, r *bufio.Reader)) *clustertest.Member {
 	return clustertest.NewMember(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/refuse" {
 			http.Error(w, "no", http.StatusForbidden)
@@ -33,24 +33,29 @@ func switching(t *testing.T, talk func(conn *tls.Conn, r *bufio.Reader)) *cluste
 			return
 		}
 		defer func() { _ = conn.Close() }()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+r.Header.Get("Upgrade")+"\r\nX-Stream-Protocol-Version: v4\r\n\r\n")
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"+
+			"Upgrade: "+r.Header.Get("Upgrade")+"\r\nX-Stream-Protocol-Version: v4\r\n\r\n")
 		talk(conn.(*tls.Conn), brw.Reader)
 	})
 }
 
-// dialUpgrade asks for an upgrade and sends first right behind the request.
+// dialUpgrade requests an upgrade and sends first immediately after the request.
 func (h *fixture) dialUpgrade(path, first string) (*tls.Conn, *bufio.Reader, *http.Response) {
 	h.t.Helper()
-	resp, conn, r := gatewaytest.SendRaw(h.t, h.Listener.Addr().String(), h.ClientTLS, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, upgrade\r\n"+
-		"Upgrade: spdy/3.1\r\nSec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.c2VjcmV0, v4.channel.k8s.io\r\nImpersonate: x\r\n\r\n"+first)
+	request := "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, upgrade\r\nUpgrade: spdy/3.1\r\n" +
+		"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.c2VjcmV0, v4.channel.k8s.io\r\n" +
+		"Impersonate: x\r\n\r\n" + first
+	resp, conn, r := gatewaytest.SendRaw(h.t, h.Listener.Addr().String(), h.ClientTLS, request)
 	return conn, r, resp
 }
 
-func TestUpgradeCarriesBothWays(t *testing.T) {
+// TestUpgradeCarriesBothDirections fails if bytes of exec or port-forward are lost, or if the audit event miscounts
+// them.
+func TestUpgradeCarriesBothDirections(t *testing.T) {
 	data := make([]byte, 5<<20)
 	_, _ = rand.Read(data)
-	// The member echoes until the client's half ends, and then still has something to say.
-	m := switching(t, func(conn *tls.Conn, r *bufio.Reader) {
+	// The member echoes until the client closes its half, and then writes once more.
+	m := upgradingMember(t, func(conn *tls.Conn, r *bufio.Reader) {
 		if _, err := io.Copy(conn, r); err != nil {
 			t.Error(err)
 		}
@@ -60,7 +65,8 @@ func TestUpgradeCarriesBothWays(t *testing.T) {
 	h := newGateway(t, gatewaytest.Options{})
 	h.AddCluster("m", m.Kubeconfig(token))
 	conn, r, resp := h.dialUpgrade("/clusters/m/api/v1/x?a=%2F", "early ")
-	if resp.StatusCode != 101 || resp.Header.Get("Upgrade") != "SPDY/3.1" || resp.Header.Get("X-Stream-Protocol-Version") != "v4" {
+	if resp.StatusCode != 101 || resp.Header.Get("Upgrade") != "SPDY/3.1" ||
+		resp.Header.Get("X-Stream-Protocol-Version") != "v4" {
 		t.Fatalf("%d %v", resp.StatusCode, resp.Header)
 	}
 	go func() {
@@ -71,22 +77,25 @@ func TestUpgradeCarriesBothWays(t *testing.T) {
 	if err != nil || !bytes.Equal(got, append(append([]byte("early "), data...), "goodbye"...)) {
 		t.Errorf("%d bytes came back, %v", len(got), err)
 	}
-	events := h.Audit.Take(t, 2)
+	events := h.Audit.Events(t, 2)
 	end := events[len(events)-1].Annotations
 	sent, _ := strconv.Atoi(end[audit.SentAnnotation])
-	if most := len(got) + 1<<10; end[audit.ReceivedAnnotation] != strconv.Itoa(len("early ")+len(data)) || sent < len(got) || sent > most { // the head is sent, too
-		t.Errorf("%d bytes each way: the audit has %v", len(got), end)
+	// The count of sent bytes includes the response header.
+	if most := len(got) + 1<<10; end[audit.ReceivedAnnotation] != strconv.Itoa(len("early ")+len(data)) ||
+		sent < len(got) || sent > most {
+		t.Errorf("%d bytes in each direction: the event has %v", len(got), end)
 	}
 	s := m.Requests()[0]
 	if s.URI != "/api/v1/x?a=%2F" || s.Proto != "HTTP/1.1" || s.Header.Get("Authorization") != "Bearer members-token" ||
 		s.Header.Get("Impersonate-User") != "alice" || s.Header.Get("Sec-Websocket-Protocol") != "v4.channel.k8s.io" {
-		t.Errorf("arrived %+v", s)
+		t.Errorf("the member received %+v", s)
 	}
 }
 
+// TestUpgradeEnds fails if one side of an upgraded connection stays open after the other side closed.
 func TestUpgradeEnds(t *testing.T) {
-	t.Run("the member goes", func(t *testing.T) {
-		m := switching(t, func(conn *tls.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, "bye") })
+	t.Run("the member closes", func(t *testing.T) {
+		m := upgradingMember(t, func(conn *tls.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, "bye") })
 		h := newGateway(t, gatewaytest.Options{})
 		h.AddCluster("m", m.Kubeconfig(token))
 		_, r, _ := h.dialUpgrade("/clusters/m/api/v1/x", "")
@@ -94,22 +103,23 @@ func TestUpgradeEnds(t *testing.T) {
 			t.Errorf("%q, %v", got, err)
 		}
 	})
-	t.Run("the client goes", func(t *testing.T) {
-		gone := make(chan struct{})
-		m := switching(t, func(_ *tls.Conn, r *bufio.Reader) {
+	t.Run("the client closes", func(t *testing.T) {
+		closed := make(chan struct{})
+		m := upgradingMember(t, func(_ *tls.Conn, r *bufio.Reader) {
 			_, _ = io.Copy(io.Discard, r)
-			close(gone)
+			close(closed)
 		})
 		h := newGateway(t, gatewaytest.Options{})
 		h.AddCluster("m", m.Kubeconfig(token))
 		conn, _, _ := h.dialUpgrade("/clusters/m/api/v1/x", "")
 		_ = conn.Close()
-		<-gone
+		<-closed
 	})
 }
 
+// TestUpgradeRefused fails if a client does not see why a member refuses an upgrade.
 func TestUpgradeRefused(t *testing.T) {
-	m := switching(t, nil)
+	m := upgradingMember(t, nil)
 	h := newGateway(t, gatewaytest.Options{})
 	h.AddCluster("m", m.Kubeconfig(token))
 	_, _, resp := h.dialUpgrade("/clusters/m/api/v1/refuse", "")

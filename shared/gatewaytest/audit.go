@@ -24,8 +24,8 @@ func (l *AuditLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Take waits until there are n events, and returns all since it was last called.
-func (l *AuditLog) Take(tb testing.TB, n int) []audit.Event {
+// Events blocks until n events are recorded. It returns all events since its last call, and removes them.
+func (l *AuditLog) Events(tb testing.TB, n int) []audit.Event {
 	tb.Helper()
 	var lines []string
 	waittest.Until(tb, fmt.Sprintf("%d audit events are recorded", n), func() bool {

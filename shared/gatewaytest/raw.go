@@ -12,9 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SendRaw connects to a TLS server, sends a request as it stands, and reads the head of the response. What follows the
-// head is read from r. The connection is closed when the test ends.
-func SendRaw(tb testing.TB, addr string, cfg *tls.Config, request string) (resp *http.Response, conn *tls.Conn, r *bufio.Reader) {
+// SendRaw connects to a TLS server, sends a request unchanged, and reads the header of the response. r reads the bytes
+// after the header. The connection is closed when the test ends.
+func SendRaw(tb testing.TB, addr string, cfg *tls.Config, request string,
+) (resp *http.Response, conn *tls.Conn, r *bufio.Reader) {
 	tb.Helper()
 	dialed, err := (&tls.Dialer{Config: cfg}).DialContext(tb.Context(), "tcp", addr)
 	if err != nil {
@@ -33,8 +34,8 @@ func SendRaw(tb testing.TB, addr string, cfg *tls.Config, request string) (resp 
 	return resp, conn, r
 }
 
-// WantStatus checks that a response is a Status of the gateway's own, with one cause of the given reason and a message
-// that contains message. It reads the body.
+// WantStatus checks that a response is a Status of the gateway, with one cause of the given reason and a message that
+// contains message. It reads the body.
 func WantStatus(tb testing.TB, resp *http.Response, code int, reason, message string) {
 	tb.Helper()
 	body, err := io.ReadAll(resp.Body)
@@ -43,10 +44,10 @@ func WantStatus(tb testing.TB, resp *http.Response, code int, reason, message st
 	}
 	var st metav1.Status
 	if err := json.Unmarshal(body, &st); err != nil {
-		tb.Fatalf("answer %d is no Status: %q", resp.StatusCode, body)
+		tb.Fatalf("response %d is no Status: %q", resp.StatusCode, body)
 	}
-	if resp.StatusCode != code || int(st.Code) != code || st.Kind != "Status" || st.Details == nil || len(st.Details.Causes) != 1 ||
-		string(st.Details.Causes[0].Type) != reason || !strings.Contains(st.Message, message) {
-		tb.Errorf("answer %d %s\nwant %d (%s) with %q", resp.StatusCode, body, code, reason, message)
+	if resp.StatusCode != code || int(st.Code) != code || st.Kind != "Status" || st.Details == nil ||
+		len(st.Details.Causes) != 1 || string(st.Details.Causes[0].Type) != reason || !strings.Contains(st.Message, message) {
+		tb.Errorf("response %d %s\nwant %d (%s) with %q", resp.StatusCode, body, code, reason, message)
 	}
 }

@@ -89,14 +89,14 @@ func (k known) AuthenticateToken(_ context.Context, token string) (*User, error)
 
 func TestBearer(t *testing.T) {
 	b := Bearer{known("one"), known("two")}
-	ask := func(auth string) (*User, error) {
+	authenticate := func(auth string) (*User, error) {
 		r := httptest.NewRequest("GET", "/", nil)
 		if auth != "" {
 			r.Header.Set("Authorization", auth)
 		}
 		return Chain{b}.Authenticate(r)
 	}
-	if u, err := ask("Bearer two"); err != nil || u.Name != "two" {
+	if u, err := authenticate("Bearer two"); err != nil || u.Name != "two" {
 		t.Errorf("%+v, %v", u, err)
 	}
 	for auth, want := range map[string]string{
@@ -105,7 +105,7 @@ func TestBearer(t *testing.T) {
 		"Bearer three": "the bearer token is none that the gateway accepts: bearer token (token one, token two)",
 		"Bearer":       "the bearer token cannot be read: the bearer token is empty",
 	} {
-		u, err := ask(auth)
+		u, err := authenticate(auth)
 		wantRefused(t, u, err, want)
 	}
 }

@@ -186,17 +186,17 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 		return nil, refused(nil, "the AWS token is not valid yet; is the clock right?")
 	}
 	key := eksTokenKey(sha256.Sum256([]byte(token)))
-	if known, ok := e.remembered(key); ok {
+	if known, ok := e.cached(key); ok {
 		return known.result()
 	}
 	flight := e.flights.DoChan(string(key[:]), func() (any, error) {
-		if known, ok := e.remembered(key); ok {
+		if known, ok := e.cached(key); ok {
 			return known, known.err // another flight has ended since the first lookup
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.timeout)
 		defer cancel()
 		a := e.check(ctx, call)
-		e.remember(key, a, now)
+		e.cache(key, a, now)
 		return a, a.err
 	})
 	select {
@@ -212,12 +212,12 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 
 // check verifies a token with STS, once there is a slot for its credential.
 func (e *EKS) check(ctx context.Context, call eksCall) eksAnswer {
-	leave, err := e.lanes.enter(ctx, call.credential)
+	release, err := e.lanes.acquire(ctx, call.credential)
 	if err != nil {
 		return eksAnswer{err: err}
 	}
-	defer leave()
-	u, err := e.ask(ctx, call.url)
+	defer release()
+	u, err := e.callSTS(ctx, call.url)
 	if err != nil {
 		return eksAnswer{err: err}
 	}
@@ -226,17 +226,17 @@ func (e *EKS) check(ctx context.Context, call eksCall) eksAnswer {
 	return eksAnswer{user: u}
 }
 
-// remembered returns the cached answer for a token.
-func (e *EKS) remembered(key eksTokenKey) (eksAnswer, bool) {
+// cached returns the cached answer for a token.
+func (e *EKS) cached(key eksTokenKey) (eksAnswer, bool) {
 	if a, ok := e.known.Get(key); ok {
 		return a, true
 	}
 	return e.refusals.Get(key)
 }
 
-// remember caches users and refusals. Other errors do not depend on the token. Their age counts from now, which is
+// cache stores users and refusals. Other errors do not depend on the token. Their age counts from now, which is
 // before the request to STS.
-func (e *EKS) remember(key eksTokenKey, a eksAnswer, now time.Time) {
+func (e *EKS) cache(key eksTokenKey, a eksAnswer, now time.Time) {
 	switch {
 	case a.err == nil:
 		until := now.Add(eksCached)
@@ -259,40 +259,74 @@ type eksCall struct {
 
 // parseEKSToken returns the request to STS in a token.
 func parseEKSToken(token string) (eksCall, error) {
-	var none eksCall
+	u, err := parseEKSURL(token)
+	if err != nil {
+		return eksCall{}, err
+	}
+	p, err := stsQuery(u)
+	if err != nil {
+		return eksCall{}, err
+	}
+	date, err := checkSignature(p)
+	if err != nil {
+		return eksCall{}, err
+	}
+	accessKey, _, _ := strings.Cut(p["x-amz-credential"], "/")
+	return eksCall{
+		url:    &url.URL{Scheme: "https", Host: u.Host, Path: "/", RawQuery: u.RawQuery},
+		region: cmp.Or(stsHosts().FindStringSubmatch(u.Host)[1], GlobalRegion), date: date,
+		credential: newCredentialKey(accessKey, p["x-amz-security-token"]),
+	}, nil
+}
+
+// parseEKSURL returns the URL in a token. Its host is an endpoint of STS.
+func parseEKSURL(token string) (*url.URL, error) {
 	if len(token) > maxEKSToken {
-		return none, fmt.Errorf("it has more than %d bytes", maxEKSToken)
+		return nil, fmt.Errorf("it has more than %d bytes", maxEKSToken)
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(token, eksPrefix))
 	if err != nil {
-		return none, errors.New("it is not base64url without padding")
+		return nil, errors.New("it is not base64url without padding")
 	}
 	u, err := url.Parse(string(raw))
 	switch {
 	case err != nil || strings.ContainsFunc(string(raw), func(r rune) bool { return r <= ' ' || r > '~' }):
-		return none, errors.New("it holds no URL")
+		return nil, errors.New("it holds no URL")
 	case u.Scheme != "https" || u.User != nil || u.Fragment != "" || u.Opaque != "":
-		return none, errors.New("its URL is not plain https")
+		return nil, errors.New("its URL is not plain https")
 	case !stsHosts().MatchString(u.Host):
-		return none, errors.New("its host is not an STS endpoint of AWS")
+		return nil, errors.New("its host is not an STS endpoint of AWS")
 	case u.EscapedPath() != "/":
-		return none, errors.New("its path is not /")
+		return nil, errors.New("its path is not /")
 	}
+	return u, nil
+}
+
+// stsQuery returns the query parameters of a request to STS, by their names in lower case. Each must be known and
+// unique.
+func stsQuery(u *url.URL) (map[string]string, error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return none, errors.New("its query cannot be read")
+		return nil, errors.New("its query cannot be read")
 	}
 	p := make(map[string]string, len(query))
 	for name, values := range query {
 		lower := strings.ToLower(name)
 		if !slices.Contains(stsParameters, lower) {
-			return none, errors.New("it has a parameter that none has")
+			return nil, errors.New("it has a parameter that none has")
 		}
 		if _, twice := p[lower]; twice || len(values) != 1 {
-			return none, fmt.Errorf("it has %s twice", lower)
+			return nil, fmt.Errorf("it has %s twice", lower)
 		}
 		p[lower] = values[0]
 	}
+	return p, nil
+}
+
+// checkSignature checks that the parameters are those of a signed GetCallerIdentity. It returns the date of the
+// signature, which only STS can verify.
+func checkSignature(p map[string]string) (time.Time, error) {
+	var none time.Time
 	signed := strings.Split(strings.ToLower(p["x-amz-signedheaders"]), ";")
 	expires, err := strconv.ParseUint(p["x-amz-expires"], 10, 16)
 	switch {
@@ -309,20 +343,15 @@ func parseEKSToken(token string) (eksCall, error) {
 	if err != nil {
 		return none, errors.New("it has no date")
 	}
-	accessKey, _, _ := strings.Cut(p["x-amz-credential"], "/")
-	return eksCall{
-		url:    &url.URL{Scheme: "https", Host: u.Host, Path: "/", RawQuery: u.RawQuery},
-		region: cmp.Or(stsHosts().FindStringSubmatch(u.Host)[1], GlobalRegion), date: date,
-		credential: newCredentialKey(accessKey, p["x-amz-security-token"]),
-	}, nil
+	return date, nil
 }
 
 func awsDown(err error) error {
 	return unavailable(err, time.Second, "AWS cannot be asked about the token now; try again")
 }
 
-// ask sends the request, and maps the identity in the response to a user.
-func (e *EKS) ask(ctx context.Context, call *url.URL) (*User, error) {
+// callSTS sends the request, and maps the identity in the response to a user.
+func (e *EKS) callSTS(ctx context.Context, call *url.URL) (*User, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, call.String(), nil)
 	if err != nil {
 		return nil, awsDown(errors.New("no request can be made of the token"))

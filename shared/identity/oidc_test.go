@@ -412,27 +412,27 @@ func TestOIDCRollover(t *testing.T) {
 	p := newProvider(t)
 	c := newClock()
 	o := p.oidc(c, nil)
-	ask := func(key crypto.Signer, id string) error {
+	authenticate := func(key crypto.Signer, id string) error {
 		_, err := o.AuthenticateToken(t.Context(), sign(t, jose.RS256, key, id, p.claims(c, nil)))
 		return err
 	}
-	if err := ask(rsaKey(), "one"); err != nil {
+	if err := authenticate(rsaKey(), "one"); err != nil {
 		t.Fatal(err)
 	}
 	p.set(func() { p.keys["two"] = rsaTwo() })
 	c.pass(keyPause)
-	if err := ask(rsaTwo(), "two"); err != nil {
+	if err := authenticate(rsaTwo(), "two"); err != nil {
 		t.Errorf("the new key: %v", err)
 	}
-	if err := ask(rsaKey(), "one"); err != nil {
+	if err := authenticate(rsaKey(), "one"); err != nil {
 		t.Errorf("the old key: %v", err)
 	}
 	p.set(func() { delete(p.keys, "one") })
 	c.pass(keyAge)
-	if err := ask(rsaKey(), "one"); err == nil {
+	if err := authenticate(rsaKey(), "one"); err == nil {
 		t.Error("a key that was taken back holds")
 	}
-	if err := ask(rsaTwo(), "two"); err != nil {
+	if err := authenticate(rsaTwo(), "two"); err != nil {
 		t.Errorf("the new key: %v", err)
 	}
 }
@@ -441,7 +441,7 @@ func TestOIDCOutage(t *testing.T) {
 	p := newProvider(t)
 	c := newClock()
 	o := p.oidc(c, nil)
-	ask := func() (*User, error) {
+	authenticate := func() (*User, error) {
 		return o.AuthenticateToken(t.Context(), sign(t, jose.RS256, rsaKey(), "one", p.claims(c, nil)))
 	}
 	down := "the identity provider " + p.url + " cannot be asked for its keys now; try again"
@@ -463,29 +463,29 @@ func TestOIDCOutage(t *testing.T) {
 	} {
 		o = p.oidc(c, nil)
 		p.set(func() { p.answer = answer })
-		u, err := ask()
+		u, err := authenticate()
 		t.Log(name)
 		wantDown(t, u, err, down)
 	}
 	p.set(func() { p.answer = nil })
 	c.pass(keyPause)
 	o = p.oidc(c, nil)
-	if _, err := ask(); err != nil {
+	if _, err := authenticate(); err != nil {
 		t.Fatal(err)
 	}
 	p.set(func() { p.answer = fail })
 	for range 5 {
 		c.pass(keyOutage / 6)
-		if _, err := ask(); err != nil {
+		if _, err := authenticate(); err != nil {
 			t.Fatalf("with the keys that it had: %v", err)
 		}
 	}
 	c.pass(keyOutage / 6)
-	u, err := ask()
+	u, err := authenticate()
 	wantDown(t, u, err, down)
 	p.set(func() { p.answer = nil })
 	c.pass(keyPause)
-	if _, err := ask(); err != nil {
+	if _, err := authenticate(); err != nil {
 		t.Errorf("up again: %v", err)
 	}
 }

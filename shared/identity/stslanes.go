@@ -66,11 +66,11 @@ func newSTSLanes(unknownPerMinute int, now func() time.Time) *stsLanes {
 	}
 }
 
-// enter blocks until a call of STS with a credential may begin, or ctx ends. Call leave when the call has ended. The
-// error is a *status.Error of reason TooManyRequests.
-func (l *stsLanes) enter(ctx context.Context, key credentialKey) (leave func(), err error) {
+// acquire blocks until a call of STS with a credential may begin, or ctx ends. Call release when the call has ended.
+// The error is a *status.Error of reason TooManyRequests.
+func (l *stsLanes) acquire(ctx context.Context, key credentialKey) (release func(), err error) {
 	if k, ok := l.keys.Get(key); ok {
-		return acquire(ctx, k.waiting, k.slots, l.accepted)
+		return acquireAll(ctx, k.waiting, k.slots, l.accepted)
 	}
 	if after, ok := l.sources.Allow(limits.SourceFrom(ctx)); !ok {
 		return nil, &status.Error{
@@ -79,29 +79,29 @@ func (l *stsLanes) enter(ctx context.Context, key credentialKey) (leave func(), 
 				"try again later",
 		}
 	}
-	return acquire(ctx, l.waiting, l.others)
+	return acquireAll(ctx, l.waiting, l.others)
 }
 
-// acquire blocks until it has one slot of each lane, in their order, or ctx ends. It returns an error at once if there
-// is no place in waiting, which leave gives back.
-func acquire(ctx context.Context, waiting chan struct{}, lanes ...chan struct{}) (leave func(), err error) {
+// acquireAll blocks until it has one slot of each lane, in their order, or ctx ends. It returns an error at once if
+// there is no place in waiting, which release gives back.
+func acquireAll(ctx context.Context, waiting chan struct{}, lanes ...chan struct{}) (release func(), err error) {
 	select {
 	case waiting <- struct{}{}:
-		leave = func() { <-waiting }
+		release = func() { <-waiting }
 	default:
 		return nil, errNoSlot("too many calls of STS wait")
 	}
 	for _, lane := range lanes {
 		select {
 		case lane <- struct{}{}:
-			before := leave
-			leave = func() { <-lane; before() }
+			before := release
+			release = func() { <-lane; before() }
 		case <-ctx.Done():
-			leave()
+			release()
 			return nil, errNoSlot("no slot for a call of STS")
 		}
 	}
-	return leave, nil
+	return release, nil
 }
 
 func errNoSlot(cause string) error {

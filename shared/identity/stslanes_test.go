@@ -58,7 +58,7 @@ func TestMadeUpTokensDoNotBlockKnownKeys(t *testing.T) {
 	}
 	asked := s.Asked.Load()
 	var strangers sync.WaitGroup
-	ctx, leave := context.WithCancel(t.Context())
+	ctx, cancelStrangers := context.WithCancel(t.Context())
 	for n := range 2 * maxCalls {
 		strangers.Go(func() {
 			_, _ = e.AuthenticateToken(from(ctx, fmt.Sprintf("198.51.100.%d", n)), madeUp(n, c.now()))
@@ -75,7 +75,7 @@ func TestMadeUpTokensDoNotBlockKnownKeys(t *testing.T) {
 	if _, err := e.AuthenticateToken(from(user, "198.51.100.1"), again); err != nil {
 		t.Errorf("a new token of a known key, from the address of the attack: %v", err)
 	}
-	leave()
+	cancelStrangers()
 	strangers.Wait()
 	release()
 	waittest.Until(t, "the calls have ended", func() bool { return len(e.lanes.others) == 0 })
@@ -159,21 +159,21 @@ func TestStolenKeyIDIsLimited(t *testing.T) {
 	l.accept(stolen)
 	l.accept(other)
 	for range maxCallsPerKey {
-		leave, err := l.enter(t.Context(), stolen)
+		release, err := l.acquire(t.Context(), stolen)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer leave()
+		defer release()
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := l.enter(ended, stolen); status.From(err).Reason != status.TooManyRequests {
+	if _, err := l.acquire(ended, stolen); status.From(err).Reason != status.TooManyRequests {
 		t.Errorf("one more call: %v", err)
 	}
-	if leave, err := l.enter(t.Context(), other); err != nil {
+	if release, err := l.acquire(t.Context(), other); err != nil {
 		t.Errorf("another key: %v", err)
 	} else {
-		leave()
+		release()
 	}
 	if len(l.accepted) != maxCallsPerKey {
 		t.Errorf("%d slots are used", len(l.accepted))
@@ -189,7 +189,7 @@ func TestMadeUpTokensThatWaitAreBounded(t *testing.T) {
 	s, release := slowSTS(t)
 	c := newClock()
 	e := eksOf(t, s, c)
-	ctx, leave := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	var strangers sync.WaitGroup
 	for n := range maxCalls + maxWaiting {
 		strangers.Go(func() { _, _ = e.AuthenticateToken(ctx, madeUp(n, c.now())) })
@@ -199,7 +199,7 @@ func TestMadeUpTokensThatWaitAreBounded(t *testing.T) {
 	if refusal := status.From(err); refusal.Reason != status.TooManyRequests || refusal.RetryAfter == 0 {
 		t.Errorf("one token more: %v", err)
 	}
-	leave()
+	cancel()
 	strangers.Wait()
 	release()
 	waittest.Until(t, "the places are free again", func() bool { return len(e.lanes.waiting) == 0 })

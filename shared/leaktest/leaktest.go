@@ -1,5 +1,6 @@
-// Package leaktest fails the tests of a package that leave goroutines behind. What ends a moment after its test is waited for: goleak
-// itself waits for less than half a second, and a busy machine needs more.
+// Package leaktest fails the tests of a package that leave goroutines behind. It waits up to a minute for goroutines
+// that end shortly after their test. goleak itself waits for less than half a second, which is too short on a busy
+// machine.
 package leaktest
 
 import (
@@ -11,10 +12,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is less than an HTTP client keeps a connection that nobody uses, so that one which nobody closes is found.
+// patience is shorter than the idle timeout of HTTP clients, so that Find detects idle connections that no test closes.
 const patience = time.Minute
 
-// Main runs the tests of a package and ends the program; it is for TestMain.
+// Main runs the tests of a package and exits. Call it from TestMain.
 func Main(m *testing.M, options ...goleak.Option) {
 	code := m.Run()
 	if code == 0 {
@@ -26,8 +27,8 @@ func Main(m *testing.M, options ...goleak.Option) {
 	os.Exit(code)
 }
 
-// Find waits until no goroutine is left but those of the test program, and those that options ignore. It returns what is left after a
-// minute.
+// Find waits until only goroutines of the test program, and those that options ignore, are left. After a minute it
+// returns an error that lists the others.
 func Find(options ...goleak.Option) error {
 	deadline := time.Now().Add(patience)
 	for {

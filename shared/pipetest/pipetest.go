@@ -1,5 +1,5 @@
-// Package pipetest is for tests of slow clients: a listener for connections that hold nothing, so that what a server writes waits until it
-// is read.
+// Package pipetest has a listener for tests of slow clients. Its connections have no buffer, so that each write of the
+// server blocks until the client reads.
 package pipetest
 
 import (
@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// Listener accepts what Hand gives it. It implements net.Listener.
+// Listener accepts the connections that are passed to Hand. It implements net.Listener.
 type Listener struct {
 	conns  chan net.Conn
 	closed context.Context
@@ -21,7 +21,7 @@ func Listen() *Listener {
 	return l
 }
 
-// Hand gives the server's end of a connection to who accepts next, and waits for that.
+// Hand passes the server's end of a connection to the next Accept, and blocks until then.
 func (l *Listener) Hand(c net.Conn) { l.conns <- c }
 
 // Accept implements net.Listener.

@@ -1,5 +1,5 @@
 // Package waittest lets a test wait for the condition that it needs, in place of a fixed sleep. A wait ends as soon as
-// the condition holds, and fails the test after Patience. In a bubble of testing/synctest the time is the bubble's.
+// the condition is true, and fails the test after Patience. In a bubble of testing/synctest it uses the bubble's clock.
 package waittest
 
 import (
@@ -14,7 +14,7 @@ import (
 // machine fails no test.
 const Patience = 5 * time.Minute
 
-// A condition is checked every firstPause, and less often the longer it takes, down to every lastPause.
+// A condition is checked first after firstPause. The pauses then grow to lastPause.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 100 * time.Millisecond
@@ -24,7 +24,7 @@ const (
 // another number. Call it from TestMain of a package whose parallel tests wait for deadlines and compute little.
 func RunParallel() { _ = flag.Set("test.parallel", "8") }
 
-var errFalse = errors.New("the condition does not hold")
+var errFalse = errors.New("the condition is false")
 
 // Until waits until ok returns true. After Patience it fails the test, naming what. Call it from the test's own
 // goroutine.
@@ -38,8 +38,8 @@ func Until(tb testing.TB, what string, ok func() bool) {
 	})
 }
 
-// UntilNoError waits until check returns nil. After Patience it fails the test with what and the last error. The
-// context of check ends then, too. Call it from the test's own goroutine; a cleanup function may call it.
+// UntilNoError waits until check returns nil. After Patience it fails the test with what and the last error, and
+// cancels the context of check. Call it from the test's own goroutine; a cleanup function may call it.
 func UntilNoError(tb testing.TB, what string, check func(ctx context.Context) error) {
 	tb.Helper()
 	// A cleanup function runs after the test's context has ended.

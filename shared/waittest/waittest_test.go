@@ -24,29 +24,30 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// TestUntilEndsWithCondition fails if a wait ends before its condition holds, or lasts longer than one pause after it.
+// TestUntilEndsWithCondition fails if a wait ends before its condition is true, or lasts longer than one pause after
+// it.
 func TestUntilEndsWithCondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began, holds := time.Now(), time.Now().Add(42*time.Second)
-		Until(t, "condition", func() bool { return time.Now().After(holds) })
-		if took := time.Since(began); took < 42*time.Second || took > 42*time.Second+lastPause {
-			t.Errorf("the wait took %v", took)
+		start, ready := time.Now(), time.Now().Add(42*time.Second)
+		Until(t, "condition", func() bool { return time.Now().After(ready) })
+		if lasted := time.Since(start); lasted < 42*time.Second || lasted > 42*time.Second+lastPause {
+			t.Errorf("the wait lasted %v", lasted)
 		}
 	})
 }
 
-// TestUntilNoErrorFailsAfterPatience fails if a wait for what never comes lasts for ever or does not explain itself.
+// TestUntilNoErrorFailsAfterPatience fails if a wait for an impossible condition never ends, or lacks an explanation.
 func TestUntilNoErrorFailsAfterPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, began, done := &recorder{TB: t}, time.Now(), make(chan struct{})
+		r, start, done := &recorder{TB: t}, time.Now(), make(chan struct{})
 		var last context.Context
 		go func() {
 			defer close(done)
 			UntilNoError(r, "pods", func(ctx context.Context) error { last = ctx; return errors.New("none runs") })
 		}()
 		<-done
-		if took := time.Since(began); took != Patience {
-			t.Errorf("the wait took %v", took)
+		if lasted := time.Since(start); lasted != Patience {
+			t.Errorf("the wait lasted %v", lasted)
 		}
 		if !strings.Contains(r.failure, "pods: ") || !strings.Contains(r.failure, "none runs") {
 			t.Errorf("failure %q", r.failure)

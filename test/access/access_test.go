@@ -1,4 +1,4 @@
-// Package access holds the gateway's RBAC, and its audit events, against those of a real kube-apiserver.
+// Package access compares the gateway's RBAC decisions and audit events with those of a real kube-apiserver.
 package access
 
 import (
@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	rbacv1client "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterpass/clusterpass/shared/access"
@@ -36,8 +37,8 @@ const (
 	patience                     = 4 * time.Minute
 )
 
-// firstSeed is fixed, so that two runs ask the same: what one found, the next finds, too.
-var firstSeed = flag.Uint64("seed", 1, "the first of the seeds that worlds are made of; another one makes other worlds")
+// firstSeed has a fixed default, so that two runs send the same requests and find the same differences.
+var firstSeed = flag.Uint64("seed", 1, "the first seed of the generated worlds; another seed generates other worlds")
 
 var clusters *cluster.Set
 
@@ -56,29 +57,34 @@ func run(m *testing.M) int {
 	return cluster.Main(m, cluster.Options{NoKubelet: true, APIServerArgs: args}, func(s *cluster.Set) { clusters = s })
 }
 
-// The words of which roles, bindings and requests are made: few, so that they meet.
+// The generated roles, bindings and requests use these values. There are few of them, so that many rules match.
 var (
 	verbs     = []string{"get", "list", "create", "update", "patch", "delete", "escalate", "bind", "*"}
 	groups    = []string{"", "cluster.karmada.io", "rbac.authorization.k8s.io", "apps", "*"}
-	resources = []string{"clusters", "clusters/proxy", "clusters/status", "*/proxy", "clusterroles", "pods", "pods/log", "clusters/*", "*/*", "*/", "*"}
-	names     = []string{"member1", "member2", "member10", "*", ""}
-	paths     = []string{"/healthz", "/healthz/etcd", "/healthz/*", "/h*", "/api/v1", "/api**", "/", "*"}
-	labels    = []string{"a", "b", "c"}
-	subjects  = []rbacv1.Subject{
+	resources = []string{
+		"clusters", "clusters/proxy", "clusters/status", "*/proxy", "clusterroles", "pods", "pods/log", "clusters/*", "*/*",
+		"*/", "*",
+	}
+	names    = []string{"member1", "member2", "member10", "*", ""}
+	paths    = []string{"/healthz", "/healthz/etcd", "/healthz/*", "/h*", "/api/v1", "/api**", "/", "*"}
+	labels   = []string{"a", "b", "c"}
+	subjects = []rbacv1.Subject{
 		{Kind: "User", Name: "ann"}, {Kind: "User", Name: "bob"}, {Kind: "User", Name: "dev"}, {Kind: "User", Name: "Ann"},
-		{Kind: "User", Name: "system:serviceaccount:ns1:bot"}, {Kind: "Group", Name: "dev"}, {Kind: "Group", Name: "ops"}, {Kind: "Group", Name: "ann"},
-		{Kind: "Group", Name: "system:serviceaccounts:ns1"}, {Kind: "ServiceAccount", Namespace: "ns1", Name: "bot"},
+		{Kind: "User", Name: "system:serviceaccount:ns1:bot"}, {Kind: "Group", Name: "dev"}, {Kind: "Group", Name: "ops"},
+		{Kind: "Group", Name: "ann"}, {Kind: "Group", Name: "system:serviceaccounts:ns1"},
+		{Kind: "ServiceAccount", Namespace: "ns1", Name: "bot"},
 		{Kind: "ServiceAccount", Namespace: "ns2", Name: "bot"},
 	}
 	users = []identity.User{
-		{Name: "ann"}, {Name: "bob", Groups: []string{"dev"}}, {Name: "dev"}, {Name: "carl", Groups: []string{"dev", "ops"}}, {Name: "dora", Groups: []string{"ann"}},
+		{Name: "ann"}, {Name: "bob", Groups: []string{"dev"}}, {Name: "dev"}, {Name: "carl", Groups: []string{"dev", "ops"}},
+		{Name: "dora", Groups: []string{"ann"}},
 		{Name: "system:serviceaccount:ns1:bot", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:ns1"}},
 		{Name: "system:serviceaccount:ns2:bot"}, {Name: "eve"}, {Name: "root", Groups: []string{"system:masters"}},
 	}
 )
 
-// generator makes what one world is of. Names begin with mark: the controller that aggregates may write a role again that was just
-// deleted, so that no world may use the names of another.
+// generator generates the objects of one world. Names begin with mark, so that no world uses the names of another. The
+// aggregation controller may recreate a role that was just deleted.
 type generator struct {
 	*rand.Rand
 	mark string
@@ -114,8 +120,10 @@ func (g generator) rules() []rbacv1.PolicyRule {
 			out = append(out, rbacv1.PolicyRule{Verbs: g.some(verbs, 1, 2), NonResourceURLs: g.some(paths, 1, 2)})
 			continue
 		}
-		out = append(out, rbacv1.PolicyRule{Verbs: g.some(verbs, 1, 3), APIGroups: g.some(groups, 1, 2),
-			Resources: g.some(resources, 1, 3), ResourceNames: g.names(2)})
+		out = append(out, rbacv1.PolicyRule{
+			Verbs: g.some(verbs, 1, 3), APIGroups: g.some(groups, 1, 2),
+			Resources: g.some(resources, 1, 3), ResourceNames: g.names(2),
+		})
 	}
 	return out
 }
@@ -128,10 +136,13 @@ func (g generator) role(i int) *rbacv1.ClusterRole {
 	return r
 }
 
-// aggregate makes a role that selects what is labelled, and maybe is selected itself by those with a greater number: circles
-// keep in Kubernetes whatever they ever held.
+// aggregate generates a role that selects others by label. Only an aggregating role with a greater number may select
+// it. Cycles are excluded, since Kubernetes keeps the rules of a cycle for ever.
 func (g generator) aggregate(i int) *rbacv1.ClusterRole {
-	r := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%saggregate-%d", g.mark, i)}, Rules: g.rules(), AggregationRule: &rbacv1.AggregationRule{}}
+	r := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%saggregate-%d", g.mark, i)}, Rules: g.rules(),
+		AggregationRule: &rbacv1.AggregationRule{},
+	}
 	for range 1 + g.IntN(2) {
 		s := metav1.LabelSelector{MatchLabels: map[string]string{"into": labels[g.IntN(len(labels))]}}
 		if i > 0 && g.IntN(2) == 0 {
@@ -179,19 +190,22 @@ func (g generator) request() access.Attributes {
 	return a
 }
 
-// world is a cluster full of generated roles and bindings, and the Policy compiled of them.
+// world is a cluster with generated roles and bindings, and the Policy that is compiled from them.
 type world struct {
 	generator
 	client *kubernetes.Clientset
 	config *rest.Config
 	policy *access.Policy
-	// What the real API server said.
-	asked, allowed, written, refused atomic.Int64
+	// These are counts of the API server's responses.
+	reviews, allowed, writes, refused atomic.Int64
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Logf("seed %d", seed)
-	w := &world{generator: generator{rand.New(rand.NewPCG(seed, 0)), fmt.Sprintf("w%x-", seed)}, config: clusters.Clusters()[0].RESTConfig()}
+	w := &world{
+		generator: generator{rand.New(rand.NewPCG(seed, 0)), fmt.Sprintf("w%x-", seed)},
+		config:    clusters.Clusters()[0].RESTConfig(),
+	}
 	var err error
 	if w.client, err = kubernetes.NewForConfig(w.config); err != nil {
 		t.Fatal(err)
@@ -202,17 +216,25 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	for i := range aggregating {
 		r := w.aggregate(i)
-		r.Rules = nil // where nothing is selected, the controller's apply of no rules leaves those that were written
+		r.Rules = nil // if a role selects none, the controller keeps the written rules
 		rs = append(rs, r)
 	}
-	rs = append(rs, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: w.mark + "writers"}, Rules: []rbacv1.PolicyRule{
-		{Verbs: []string{"create", "update"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles", "clusterrolebindings"}}}})
+	rs = append(rs, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: w.mark + "writers"},
+		Rules: []rbacv1.PolicyRule{{
+			Verbs: []string{"create", "update"}, APIGroups: []string{rbacv1.GroupName},
+			Resources: []string{"clusterroles", "clusterrolebindings"},
+		}},
+	})
 	var bs []*rbacv1.ClusterRoleBinding
 	for i := range bindings {
 		bs = append(bs, w.binding(i))
 	}
-	bs = append(bs, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: w.mark + "writers"}, Subjects: []rbacv1.Subject{{Kind: "Group", Name: identity.Authenticated}},
-		RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: w.mark + "writers"}})
+	bs = append(bs, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: w.mark + "writers"},
+		Subjects:   []rbacv1.Subject{{Kind: "Group", Name: identity.Authenticated}},
+		RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: w.mark + "writers"},
+	})
 	parallel(t, len(rs), func(ctx context.Context, i int) error {
 		_, err := w.client.RbacV1().ClusterRoles().Create(ctx, rs[i], metav1.CreateOptions{})
 		return err
@@ -226,7 +248,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// revoke takes away what the next world must not grant.
+// revoke deletes the bindings, which must not grant rights in the next world.
 func (w *world) revoke(t *testing.T, bs []*rbacv1.ClusterRoleBinding) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -237,39 +259,44 @@ func (w *world) revoke(t *testing.T, bs []*rbacv1.ClusterRoleBinding) {
 	}
 }
 
-// settle waits until the cluster's controller has aggregated what Compile aggregates, and the API server decides by it.
+// settle waits until the controller has aggregated the roles as Compile does, and the API server uses them.
 func (w *world) settle(t *testing.T) {
 	mark := w.mark + "last"
 	waittest.UntilNoError(t, "the controller aggregates the roles", func(context.Context) error {
-		if late := w.compile(t); late != "" {
-			return errors.New(late)
+		if difference := w.compile(t); difference != "" {
+			return errors.New(difference)
 		}
 		return nil
 	})
-	// The API server sees roles in the order they were written, and bindings too: it has seen all when it has seen the last.
-	last := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: mark}, Rules: []rbacv1.PolicyRule{{Verbs: []string{mark}, NonResourceURLs: []string{"/last"}}}}
+	// The API server reads roles and bindings in the order of their writes, so that the last one shows that it has all.
+	last := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: mark},
+		Rules:      []rbacv1.PolicyRule{{Verbs: []string{mark}, NonResourceURLs: []string{"/last"}}},
+	}
 	if _, err := w.client.RbacV1().ClusterRoles().Create(t.Context(), last, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: mark}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: mark},
-		Subjects: []rbacv1.Subject{{Kind: "User", Name: mark}}}
+	b := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: mark}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: mark},
+		Subjects: []rbacv1.Subject{{Kind: "User", Name: mark}},
+	}
 	if _, err := w.client.RbacV1().ClusterRoleBindings().Create(t.Context(), b, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, "the API server uses the last binding", func() bool {
-		ok, err := w.ask(t.Context(), &identity.User{Name: mark}, access.Attributes{Verb: mark, Path: "/last"})
+		ok, err := w.review(t.Context(), &identity.User{Name: mark}, access.Attributes{Verb: mark, Path: "/last"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return ok
 	})
-	if late := w.compile(t); late != "" {
-		t.Fatal(late)
+	if difference := w.compile(t); difference != "" {
+		t.Fatal(difference)
 	}
 }
 
-// compile makes the Policy of all that the cluster has, without what its controller aggregated, and says what that has not
-// done yet.
+// compile compiles the Policy of the cluster's roles and bindings. It ignores the rules that the controller aggregated,
+// and returns a role whose aggregated rules differ from the Policy, "" for none.
 func (w *world) compile(t *testing.T) string {
 	t.Helper()
 	rl, err := w.client.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{})
@@ -295,7 +322,7 @@ func (w *world) compile(t *testing.T) string {
 	for _, r := range rl.Items {
 		got, _ := w.policy.RoleRules(r.Name)
 		if want := set(r.Rules); !maps.Equal(set(got), want) {
-			return fmt.Sprintf("role %s has rules\n%v, the gateway would give it\n%v", r.Name, want, set(got))
+			return fmt.Sprintf("role %s has rules\n%v, the gateway computes\n%v", r.Name, want, set(got))
 		}
 	}
 	return ""
@@ -313,8 +340,8 @@ func set(rules []rbacv1.PolicyRule) map[string]bool {
 	return out
 }
 
-// ask has the real API server decide.
-func (w *world) ask(ctx context.Context, u *identity.User, a access.Attributes) (bool, error) {
+// review returns the decision of the real API server.
+func (w *world) review(ctx context.Context, u *identity.User, a access.Attributes) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: u.Name, Groups: append(slices.Clone(u.Groups), identity.Authenticated),
 	}}
@@ -356,50 +383,60 @@ func parallel(t *testing.T, n int, each func(ctx context.Context, i int) error) 
 	}
 }
 
+// TestAgainstKubernetes fails if the gateway allows or refuses a request, or a write of a role or binding, that
+// kube-apiserver decides differently.
 func TestAgainstKubernetes(t *testing.T) {
-	var asked, allowed, written, refused int64
+	var reviews, allowed, writes, refused int64
 	for i := range worlds {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			w := newWorld(t, *firstSeed+uint64(i))
 			w.decisions(t)
 			w.escalation(t)
-			asked, allowed = asked+w.asked.Load(), allowed+w.allowed.Load()
-			written, refused = written+w.written.Load(), refused+w.refused.Load()
+			reviews, allowed = reviews+w.reviews.Load(), allowed+w.allowed.Load()
+			writes, refused = writes+w.writes.Load(), refused+w.refused.Load()
 		})
 	}
-	t.Logf("%d of %d requests are allowed, %d of %d writes refused", allowed, asked, refused, written)
-	if few := asked / 50; allowed < few || asked-allowed < few || asked == 0 {
-		t.Error("the requests say little")
+	t.Logf("%d of %d requests are allowed, %d of %d writes refused", allowed, reviews, refused, writes)
+	if few := reviews / 50; allowed < few || reviews-allowed < few || reviews == 0 {
+		t.Error("too few requests are allowed, or too few are refused")
 	}
-	if few := written / 50; refused < few || written-refused < few || written == 0 {
-		t.Error("the writes say little")
+	if few := writes / 50; refused < few || writes-refused < few || writes == 0 {
+		t.Error("too few writes are allowed, or too few are refused")
 	}
 }
 
+// decisions compares the decisions on generated requests.
 func (w *world) decisions(t *testing.T) {
-	type asked struct {
+	type request struct {
 		user identity.User
 		access.Attributes
 	}
-	all := make([]asked, requests)
+	all := make([]request, requests)
 	for i := range all {
-		all[i] = asked{users[w.IntN(len(users))], w.request()}
+		all[i] = request{users[w.IntN(len(users))], w.request()}
 	}
 	parallel(t, len(all), func(ctx context.Context, i int) error {
 		q := all[i]
-		want, err := w.ask(ctx, &q.user, q.Attributes)
+		want, err := w.review(ctx, &q.user, q.Attributes)
 		if err != nil {
 			return fmt.Errorf("%+v: %w", q, err)
 		}
 		if got, reason := w.policy.Allowed(&q.user, q.Attributes); got != want {
-			t.Errorf("%+v: %v (%s), kube-apiserver says %v", q, got, reason, want)
+			t.Errorf("%+v: %v (%s), kube-apiserver decides %v", q, got, reason, want)
 		}
-		w.asked.Add(1)
+		w.reviews.Add(1)
 		if want {
 			w.allowed.Add(1)
 		}
 		return nil
 	})
+}
+
+// grantWrite is a write of a role or of a binding by a user.
+type grantWrite struct {
+	user      identity.User
+	role, old *rbacv1.ClusterRole // old is nil for a new role
+	binding   *rbacv1.ClusterRoleBinding
 }
 
 func (w *world) get(t *testing.T, name string) *rbacv1.ClusterRole {
@@ -411,14 +448,9 @@ func (w *world) get(t *testing.T, name string) *rbacv1.ClusterRole {
 	return r
 }
 
-// escalation compares who may write which roles and bindings, by dry runs as the users.
+// escalation compares the decisions on writes of roles and bindings, with dry runs as their users.
 func (w *world) escalation(t *testing.T) {
-	type written struct {
-		user      identity.User
-		role, old *rbacv1.ClusterRole // old is nil for a new role
-		binding   *rbacv1.ClusterRoleBinding
-	}
-	all := make([]written, grants)
+	all := make([]grantWrite, grants)
 	clients := map[string]*kubernetes.Clientset{}
 	for i := range all {
 		all[i].user = users[w.IntN(len(users))]
@@ -441,36 +473,19 @@ func (w *world) escalation(t *testing.T) {
 			continue
 		}
 		config := rest.CopyConfig(w.config)
-		config.Impersonate = rest.ImpersonationConfig{UserName: u.Name, Groups: append(slices.Clone(u.Groups), identity.Authenticated)}
+		config.Impersonate = rest.ImpersonationConfig{
+			UserName: u.Name, Groups: append(slices.Clone(u.Groups), identity.Authenticated),
+		}
 		var err error
 		if clients[u.Name], err = kubernetes.NewForConfig(config); err != nil {
 			t.Fatal(err)
 		}
 	}
-	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	parallel(t, len(all), func(ctx context.Context, i int) error {
 		q := all[i]
-		var got, want error
-		client := clients[q.user.Name].RbacV1()
-		switch {
-		case q.old != nil:
-			for old := q.old; ; { // the controller may write once more what it has aggregated
-				q.role.UID, q.role.ResourceVersion = old.UID, old.ResourceVersion
-				got = w.policy.MayWriteRole(&q.user, q.role, old)
-				if _, want = client.ClusterRoles().Update(ctx, q.role, metav1.UpdateOptions{DryRun: dry.DryRun}); !apierrors.IsConflict(want) {
-					break
-				}
-				var err error
-				if old, err = w.client.RbacV1().ClusterRoles().Get(ctx, q.role.Name, metav1.GetOptions{}); err != nil {
-					return err
-				}
-			}
-		case q.role != nil:
-			got = w.policy.MayWriteRole(&q.user, q.role, nil)
-			_, want = client.ClusterRoles().Create(ctx, q.role, dry)
-		default:
-			got = w.policy.MayWriteBinding(&q.user, q.binding)
-			_, want = client.ClusterRoleBindings().Create(ctx, q.binding, dry)
+		got, want, err := w.tryWrite(ctx, clients[q.user.Name].RbacV1(), q)
+		if err != nil {
+			return err
 		}
 		if want != nil {
 			if !apierrors.IsForbidden(want) && !apierrors.IsNotFound(want) {
@@ -478,10 +493,38 @@ func (w *world) escalation(t *testing.T) {
 			}
 			w.refused.Add(1)
 		}
-		w.written.Add(1)
+		w.writes.Add(1)
 		if (got == nil) != (want == nil) {
-			t.Errorf("%s writes %+v %+v: %v\nkube-apiserver says: %v", q.user.Name, q.role, q.binding, got, want)
+			t.Errorf("%s writes %+v %+v: %v\nkube-apiserver decides: %v", q.user.Name, q.role, q.binding, got, want)
 		}
 		return nil
 	})
+}
+
+// tryWrite returns the decision of the Policy and that of the API server on a dry run.
+func (w *world) tryWrite(
+	ctx context.Context, client rbacv1client.RbacV1Interface, q grantWrite,
+) (got, want, err error) {
+	dryRun := []string{metav1.DryRunAll}
+	switch {
+	case q.old != nil:
+		for old := q.old; ; { // the controller may write aggregated rules meanwhile
+			q.role.UID, q.role.ResourceVersion = old.UID, old.ResourceVersion
+			got = w.policy.MayWriteRole(&q.user, q.role, old)
+			_, want = client.ClusterRoles().Update(ctx, q.role, metav1.UpdateOptions{DryRun: dryRun})
+			if !apierrors.IsConflict(want) {
+				return got, want, nil
+			}
+			if old, err = w.client.RbacV1().ClusterRoles().Get(ctx, q.role.Name, metav1.GetOptions{}); err != nil {
+				return nil, nil, err
+			}
+		}
+	case q.role != nil:
+		got = w.policy.MayWriteRole(&q.user, q.role, nil)
+		_, want = client.ClusterRoles().Create(ctx, q.role, metav1.CreateOptions{DryRun: dryRun})
+	default:
+		got = w.policy.MayWriteBinding(&q.user, q.binding)
+		_, want = client.ClusterRoleBindings().Create(ctx, q.binding, metav1.CreateOptions{DryRun: dryRun})
+	}
+	return got, want, nil
 }

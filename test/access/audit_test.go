@@ -23,7 +23,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/waittest"
 )
 
-// auditPolicy has the real API server write the events that the gateway writes.
+// auditPolicy configures the real API server to write the same events as the gateway.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -32,14 +32,15 @@ rules: [{level: Metadata}]
 
 var auditFile string
 
-// auditArgs are the API server's flags for that.
+// auditArgs writes auditPolicy to dir, and returns the API server's flags for it.
 func auditArgs(dir string) ([]string, error) {
 	policy := filepath.Join(dir, "policy.yaml")
 	auditFile = filepath.Join(dir, "audit.log")
-	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + auditFile}, os.WriteFile(policy, []byte(auditPolicy), 0o600)
+	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + auditFile},
+		os.WriteFile(policy, []byte(auditPolicy), 0o600)
 }
 
-// fields lists the paths of a JSON object's fields, but those below annotations, extra and details.
+// fields returns the paths of a JSON object's fields, except those below annotations, extra and details.
 func fields(prefix string, v any) []string {
 	var out []string
 	m, _ := v.(map[string]any)
@@ -52,17 +53,21 @@ func fields(prefix string, v any) []string {
 	return out
 }
 
-// TestAuditEventsAreKubernetes holds that an event has no field that kube-apiserver's do not have, and all that say who, what and when.
+// TestAuditEventsAreKubernetes fails if an event has a field that kube-apiserver's events lack, or lacks a field that
+// they have. Tools for Kubernetes' audit logs could not read it.
 func TestAuditEventsAreKubernetes(t *testing.T) {
 	config := rest.CopyConfig(clusters.Clusters()[0].RESTConfig())
-	config.Impersonate = rest.ImpersonationConfig{UserName: "audited", UID: "1", Groups: []string{"audited"}, Extra: map[string][]string{"k": {"v"}}}
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "audited", UID: "1", Groups: []string{"audited"}, Extra: map[string][]string{"k": {"v"}},
+	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.AppsV1().Deployments("default").UpdateStatus(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, metav1.UpdateOptions{})
+	_, err = client.AppsV1().Deployments("default").UpdateStatus(t.Context(),
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, metav1.UpdateOptions{})
 	if err == nil {
-		t.Fatal("nobody granted that")
+		t.Fatal("the write succeeded without a grant")
 	}
 	var theirs map[string]any
 	waittest.UntilNoError(t, "kube-apiserver writes the event", func(context.Context) error {
@@ -94,7 +99,7 @@ func TestAuditEventsAreKubernetes(t *testing.T) {
 		t.Fatal(err)
 	}
 	have := fields("", theirs)
-	// Theirs has a uid only of users that have one; the administrator's certificate gives none.
+	// The event of kube-apiserver lacks a uid, since the administrator's certificate has none.
 	have = append(have, "user.uid")
 	for _, f := range fields("", ours) {
 		if !slices.Contains(have, f) {
@@ -112,7 +117,8 @@ func TestAuditEventsAreKubernetes(t *testing.T) {
 			t.Errorf("annotation %s is not in %v", key, theirs["annotations"])
 		}
 	}
-	if theirs["annotations"].(map[string]any)[audit.DecisionAnnotation] != ours["annotations"].(map[string]any)[audit.DecisionAnnotation] {
+	annotation := func(event map[string]any, key string) any { return event["annotations"].(map[string]any)[key] }
+	if annotation(theirs, audit.DecisionAnnotation) != annotation(ours, audit.DecisionAnnotation) {
 		t.Errorf("%v, %v", theirs["annotations"], ours["annotations"])
 	}
 	for _, key := range []string{"kind", "apiVersion", "level", "stage", "verb", "objectRef"} {

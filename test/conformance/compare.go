@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// minPasses is the least number of specs that must pass directly. Below it the test cluster itself is broken, and a
-// comparison with it proves nothing: if no spec passes directly, none can fail only through the gateway.
+// minPasses is the least number of specs that must pass directly. With fewer, the test cluster itself is broken. If no
+// spec passes directly, none can fail only through the gateway, so that the comparison proves nothing.
 const minPasses = 50
 
-// A comparison has the results of all targets. The first is the one that the others are compared with.
+// A comparison has the results of all targets. All others are compared with the first one.
 type comparison struct {
 	reports []*report
-	names   []string // of every spec that any target ran, sorted
+	names   []string // the names of the specs that any target ran, sorted
 }
 
 func compare(reports []*report) *comparison {
@@ -95,7 +95,7 @@ func (c *comparison) markdown() string {
 	b.WriteString("| target | specs | passed | failed | skipped | not run | time |\n|---|---|---|---|---|---|---|\n")
 	for _, r := range c.reports {
 		_, _ = fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %s |\n", r.target, len(c.names),
-			c.count(r, passed), c.count(r, failed), c.count(r, skipped), c.count(r, notRun), r.took.Round(time.Second))
+			c.count(r, passed), c.count(r, failed), c.count(r, skipped), c.count(r, notRun), r.duration.Round(time.Second))
 	}
 	b.WriteString("\n| spec |")
 	for _, r := range c.reports {

@@ -10,7 +10,7 @@ import (
 
 // reportOf makes a report of specs that passed, and of others that failed.
 func reportOf(target string, pass, fail []string) *report {
-	r := &report{target: target, took: time.Minute, specs: map[string]spec{}}
+	r := &report{target: target, duration: time.Minute, specs: map[string]spec{}}
 	for _, name := range pass {
 		r.specs[name] = spec{result: passed}
 	}
@@ -30,7 +30,7 @@ func TestVerdict(t *testing.T) {
 	cut.incomplete = "Suite Timeout Elapsed"
 	tests := map[string]struct {
 		direct, gateway *report
-		want            []string // of the error; none for success
+		want            []string // texts that the error contains; none for success
 		wantNot         string
 	}{
 		"same":                {direct: direct("a b"), gateway: through("a b")},

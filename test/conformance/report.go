@@ -22,17 +22,17 @@ const (
 
 // A spec is the result of one conformance spec.
 type spec struct {
-	result result
-	took   time.Duration
-	reason string // why it did not pass: one line
+	result   result
+	duration time.Duration
+	reason   string // why the spec did not pass, in one line
 }
 
 // A report has the results of one target.
 type report struct {
-	target string
-	took   time.Duration
-	specs  map[string]spec // by full name
-	// incomplete says why e2e.test did not run every spec that it selected; "" if it did.
+	target   string
+	duration time.Duration
+	specs    map[string]spec // by full name
+	// incomplete is the reason why e2e.test did not run every spec that it selected; "" if it did.
 	incomplete string
 }
 
@@ -100,7 +100,7 @@ func (r *report) add(c testcase) error {
 		}
 		return nil
 	}
-	s := spec{took: time.Duration(c.Seconds * float64(time.Second))}
+	s := spec{duration: time.Duration(c.Seconds * float64(time.Second))}
 	switch c.Status {
 	case "passed":
 		s.result = passed

@@ -17,7 +17,7 @@ func TestReportOfE2E(t *testing.T) {
 		t.Errorf("incomplete is %q, want %q", r.incomplete, want)
 	}
 	for name, s := range r.specs {
-		s.took = s.took.Truncate(10 * time.Millisecond)
+		s.duration = s.duration.Truncate(10 * time.Millisecond)
 		r.specs[name] = s
 	}
 	want := map[string]spec{

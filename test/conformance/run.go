@@ -33,16 +33,16 @@ type options struct {
 	out   string // directory of logs and reports
 }
 
-// A target is one way to reach a test cluster.
+// A target is a context of the kubeconfig with its own test cluster.
 type target struct {
 	name    string
-	cluster string // the test cluster, of this target alone
+	cluster string // the name of the test cluster, which no other target uses
 	context string // in the kubeconfig
 	gateway bool   // whether requests go through the gateway
 }
 
-// targets are what is compared: each one with the first. The cluster of the fleet is the only one that the gateway's
-// ResourceRegistry covers.
+// targets are the compared targets. Each is compared with the first. The cluster of the fleet is the only one that the
+// gateway's ResourceRegistry covers.
 var targets = []target{
 	{name: "direct", cluster: "direct", context: "direct"},
 	{name: "gateway", cluster: "gateway", context: "gateway", gateway: true},
@@ -66,7 +66,7 @@ spec:
 
 // run runs the specs on every target and prints the comparison to out.
 func run(ctx context.Context, out io.Writer, o options) (err error) {
-	program, err := build.EnsureE2E(ctx, out) // not bounded: it compiles for minutes, once
+	program, err := build.EnsureE2E(ctx, out) // has no timeout, since the first build lasts minutes
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 	}
 	set, err := cluster.New(ctx, cluster.Options{
 		Clusters: names, LogDir: filepath.Join(o.out, "clusters"), Progress: out,
-		// One spec waits until a continue token has expired. By default that takes two intervals of five minutes.
+		// One spec waits until a continue token has expired, which by default lasts two intervals of five minutes.
 		APIServerArgs: []string{"--etcd-compaction-interval=1m"},
 		// One spec waits for the next resync of the quota controller, which comes every five minutes by default.
 		ControllerManagerArgs: []string{"--resource-quota-sync-period=30s"},

@@ -79,7 +79,7 @@ func (s *suite) run(ctx context.Context) (*report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: e2e.test left no report: %w; see %s", s.target, errors.Join(err, ran), log.Name())
 	}
-	r.target, r.took = s.target, time.Since(start)
+	r.target, r.duration = s.target, time.Since(start)
 	return r, nil
 }
 
@@ -118,9 +118,9 @@ exec '%[1]s' "$@"
 	return path, os.WriteFile(path, []byte(script), 0o700)
 }
 
-// runGroup runs cmd in a process group of its own and kills what remains of the group when cmd has ended. The
-// command is killed when this process dies, however it does; the system counts the death of the starting thread as
-// the process's, hence the lock.
+// runGroup runs cmd in a process group of its own, and kills the rest of the group when cmd has ended. The kernel kills
+// cmd when this process ends for any reason. It does so when the starting thread ends, so that runGroup locks the
+// thread.
 func runGroup(cmd *exec.Cmd) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -128,6 +128,6 @@ func runGroup(cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	defer func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }() // as a rule nothing remains
+	defer func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }() // usually the group is empty
 	return cmd.Wait()
 }

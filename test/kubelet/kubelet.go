@@ -168,7 +168,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 			failed <- fmt.Errorf("serve: %w", err)
 		}
 	})
-	running.Go(func() { k.keepNode(ctx) })
+	running.Go(func() { k.maintainNode(ctx) })
 	running.Go(func() { k.watchPods(ctx) })
 
 	select {

@@ -27,8 +27,8 @@ const (
 	statusInterval = time.Minute
 )
 
-// keepNode registers the node and renews its lease and status until ctx ends.
-func (k *Kubelet) keepNode(ctx context.Context) {
+// maintainNode registers the node and renews its lease and status until ctx ends.
+func (k *Kubelet) maintainNode(ctx context.Context) {
 	var reported time.Time
 	for {
 		var err error

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWatchInvariantsNameTests fails if a test is renamed that the package comment of shared/fleet/watch names. A reader
-// could not find what protects an invariant.
+// TestWatchInvariantsNameTests fails if the package comment of shared/fleet/watch names a test that does not exist. A
+// reader could not find the test of an invariant.
 func TestWatchInvariantsNameTests(t *testing.T) {
 	const root = "../.."
 	doc, err := os.ReadFile(filepath.Join(root, "shared/fleet/watch/doc.go"))

@@ -58,8 +58,9 @@ var folderImports = map[string][]string{
 // of them has the layer of its parent.
 var sharedLayers = []string{
 	"assembly", "control", "gatewaytest", "gateway", "registration", "stores", "health", "fleet", "forward", "lambdahttp",
-	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki", "objects", "secrets", "limits", "route", "status",
-	"awsclient", "cache", "config", "filelock", "leaktest", "pipetest", "alloctest", "storesuite", "metrictest", "waittest", "api",
+	"cluster", "eks", "access", "tunnel", "passes", "identity", "audit", "clustertest", "pki", "objects", "secrets",
+	"limits", "route", "status", "awsclient", "cache", "config", "filelock", "leaktest", "pipetest", "alloctest",
+	"storesuite", "metrictest", "waittest", "api",
 }
 
 // fleetLayers are the packages below shared/fleet from top to bottom. Each may import only those after it.
@@ -75,8 +76,8 @@ func folder(importPath string) (string, bool) {
 	return first, ok
 }
 
-// TestPackagesImportOnlyLowerLayers is the only place that states the layers of imports. Without layers, a change to
-// one concern reaches all others, and functions link code that they do not use.
+// TestPackagesImportOnlyLowerLayers fails if a package imports one of a higher layer. Without layers, a change to one
+// concern reaches all others, and functions link code that they do not use.
 func TestPackagesImportOnlyLowerLayers(t *testing.T) {
 	for _, p := range list(t, "./...") {
 		from, ok := folder(p.ImportPath)
@@ -133,8 +134,8 @@ func checkLayers(t *testing.T, p pkg, folder string, layers []string) {
 	}
 }
 
-// TestAnswersOfFleetAreSeparate: list, watch, object and discovery share lower packages alone. A change to one kind of
-// answer must not reach the others.
+// TestAnswersOfFleetAreSeparate fails if one of list, watch, object and discovery imports another. A change to one kind
+// of response must not reach the others.
 func TestAnswersOfFleetAreSeparate(t *testing.T) {
 	answers := []string{"list", "watch", "object", "discovery"}
 	for _, name := range answers {
@@ -160,19 +161,19 @@ func checkLambda(t *testing.T, p pkg) {
 	}
 }
 
-// TestFunctionsLinkNoLargeDependencies: each of these dependencies makes every cold start of a function slower.
+// TestFunctionsLinkNoLargeDependencies fails if a function links one of these packages. Each makes every cold start
+// slower.
 func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
 	banned := []string{
 		"k8s.io/client-go/kubernetes", "k8s.io/client-go/kubernetes/scheme", "k8s.io/apiserver", "k8s.io/api/core/v1",
 		"github.com/aws/aws-sdk-go-v2/config", module + "shared/control",
-		"github.com/aws/aws-sdk-go-v2/service/kms", // they sign no passes
-		// These create all shapes of a service before main, of which the functions use few. That costs a tenth of a start
-		// and half a megabyte.
+		"github.com/aws/aws-sdk-go-v2/service/kms", // functions sign no passes
+		// These packages initialize all types of a service before main. That costs a tenth of a start and half a megabyte.
 		"github.com/aws/aws-sdk-go-v2/service/dynamodb/schemas",
 		"github.com/aws/aws-sdk-go-v2/service/secretsmanager/schemas",
 	}
-	ofOneCluster := append([]string{module + "shared/fleet", module + "shared/assembly/fleetconfig"}, banned...)
-	for name, banned := range map[string][]string{"fleet": banned, "proxy": ofOneCluster, "rotate": ofOneCluster} {
+	singleCluster := append([]string{module + "shared/fleet", module + "shared/assembly/fleetconfig"}, banned...)
+	for name, banned := range map[string][]string{"fleet": banned, "proxy": singleCluster, "rotate": singleCluster} {
 		fn := "./functions/" + name + "/bootstrap"
 		for _, p := range list(t, "-deps", "-tags", "lambda.norpc", fn) {
 			for _, b := range banned {
@@ -184,7 +185,7 @@ func TestFunctionsLinkNoLargeDependencies(t *testing.T) {
 	}
 }
 
-// TestEveryPackageHasComment: a reader learns the purpose of a package from its comment and its name.
+// TestEveryPackageHasComment fails if the comment or the name of a package does not show its purpose.
 func TestEveryPackageHasComment(t *testing.T) {
 	for _, p := range list(t, "./...") {
 		if p.Doc == "" && len(p.Imports) > 0 {

@@ -78,8 +78,8 @@ func (p *Port) connect(w http.ResponseWriter, r *http.Request) error {
 			err.Error())
 		return err
 	}
-	member, err := p.agents.dial(r.Context(), tunnel.Way{Cluster: cluster, Service: r.Header.Get(tunnel.ServiceHeader)},
-		r.Header.Get(tunnel.HopHeader) == "")
+	to := tunnel.Destination{Cluster: cluster, Service: r.Header.Get(tunnel.ServiceHeader)}
+	member, err := p.agents.dial(r.Context(), to, r.Header.Get(tunnel.HopHeader) == "")
 	if err != nil {
 		return err
 	}

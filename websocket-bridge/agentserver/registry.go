@@ -195,7 +195,7 @@ func (r *registry) close() {
 
 // open connects through one of the cluster's agents with race. The error is tunnel.ErrNone if no agent is connected,
 // and otherwise that of the last agent.
-func (r *registry) open(ctx context.Context, way tunnel.Way) (net.Conn, error) {
+func (r *registry) open(ctx context.Context, way tunnel.Destination) (net.Conn, error) {
 	of := r.of(way.Cluster)
 	conn, errs := race(ctx, len(of), func(ctx context.Context, i int) (net.Conn, error) {
 		return r.openThrough(ctx, of[i], way)
@@ -212,7 +212,7 @@ func (r *registry) open(ctx context.Context, way tunnel.Way) (net.Conn, error) {
 }
 
 // openThrough opens a stream in one session.
-func (r *registry) openThrough(ctx context.Context, s *session, way tunnel.Way) (net.Conn, error) {
+func (r *registry) openThrough(ctx context.Context, s *session, way tunnel.Destination) (net.Conn, error) {
 	if s.streams.Add(1) > maxStreams {
 		s.streams.Add(-1)
 		return nil, &status.Error{Reason: status.TooManyRequests, Cluster: s.cluster, RetryAfter: time.Second,

@@ -54,7 +54,8 @@ func Start(patches ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(context.Background(), python, append([]string{"-c", script}, patches...)...) //nolint:gosec // the tester's own interpreter
+	//nolint:gosec // the tester's own interpreter
+	cmd := exec.CommandContext(context.Background(), python, append([]string{"-c", script}, patches...)...)
 	stderr := &tail{}
 	cmd.Stderr = stderr
 	stdin, err := cmd.StdinPipe()
@@ -145,7 +146,8 @@ func has(python string, modules []string) error {
 	// The modules are located but not loaded, which would be slow.
 	const look = `import importlib.util, sys; sys.exit(", ".join(m for m in sys.argv[1:] if importlib.util.find_spec(m) ` +
 		`is None) or None)`
-	out, err := exec.CommandContext(ctx, python, append([]string{"-c", look}, modules...)...).CombinedOutput() //nolint:gosec // the tester's own interpreter
+	//nolint:gosec // the tester's own interpreter
+	out, err := exec.CommandContext(ctx, python, append([]string{"-c", look}, modules...)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("it lacks modules: %s (%w)", bytes.TrimSpace(out), err)
 	}

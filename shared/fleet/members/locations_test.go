@@ -11,7 +11,7 @@ import (
 
 // TestLocationsSize fails if callers could fill the memory by the names of objects that they read.
 func TestLocationsSize(t *testing.T) {
-	p, before := NewPool(Config{}), alloctest.Held()
+	p, before := NewPool(Config{}), alloctest.InUse()
 	for i := range 1000 {
 		key := DigestOf("alice", "pods", fmt.Sprint(i, strings.Repeat("x", 60<<10)))
 		p.RememberLocation(key, 7)
@@ -19,7 +19,7 @@ func TestLocationsSize(t *testing.T) {
 			t.Fatal("it is not kept")
 		}
 	}
-	if now := alloctest.Held(); now > before+8<<20 {
+	if now := alloctest.InUse(); now > before+8<<20 {
 		t.Errorf("%d MiB are kept", (now-before)>>20)
 	}
 	runtime.KeepAlive(p)

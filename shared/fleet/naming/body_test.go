@@ -122,9 +122,9 @@ func TestParseLarge(t *testing.T) {
 // TestParsedBodyIsSmall would fail if requests that wait for a cluster used the memory of their decoded bodies.
 func TestParsedBodyIsSmall(t *testing.T) {
 	in := []byte(`{"metadata":{"name":"web@member1"},"a":[` + strings.Repeat(`{"":0},`, 90_000) + `0]}`)
-	before := alloctest.Held()
+	before := alloctest.InUse()
 	b, err := Parse(anyKind, "application/json", in)
-	if size := int64(alloctest.Held()) - int64(before); err != nil || size > 4<<20 {
+	if size := int64(alloctest.InUse()) - int64(before); err != nil || size > 4<<20 {
 		t.Errorf("%d bytes of %d, %v", size, len(in), err)
 	}
 	runtime.KeepAlive(b)

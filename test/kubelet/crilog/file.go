@@ -129,39 +129,13 @@ func (f *File) Copy(ctx context.Context, w io.Writer, flush func(), o Options) e
 	if o.Limit != nil {
 		w = &limitedWriter{w: w, left: *o.Limit}
 	}
-	r := bufio.NewReaderSize(file, 64<<10)
-	var line []byte
-	atLineStart := true
+	c := copier{r: bufio.NewReaderSize(file, 64<<10), w: w, options: o, atLineStart: true}
 	for {
 		ended, changed := f.state() // before reading, so that nothing is missed
-		for {
-			part, err := r.ReadSlice('\n')
-			line = append(line, part...)
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				return fmt.Errorf("read the log: %w", err)
-			}
-			e, err := parse(line)
-			if err != nil {
-				return err
-			}
-			line = line[:0]
-			if e.time.Before(o.Since) || o.Stream != "" && o.Stream != e.stream {
-				continue
-			}
-			out := e.output()
-			if o.Timestamps && atLineStart {
-				out = append(append(e.time.AppendFormat(nil, timeFormat), ' '), out...)
-			}
-			atLineStart = !e.partial
-			if _, err := w.Write(out); err != nil {
-				if errors.Is(err, errLimit) {
-					return nil
-				}
-				return err
-			}
+		if err := c.copyEntries(); errors.Is(err, errLimit) {
+			return nil
+		} else if err != nil {
+			return err
 		}
 		if ended || !o.Follow {
 			return nil
@@ -173,6 +147,51 @@ func (f *File) Copy(ctx context.Context, w io.Writer, flush func(), o Options) e
 			return ctx.Err()
 		}
 	}
+}
+
+// copier copies the entries of a log file.
+type copier struct {
+	r           *bufio.Reader
+	w           io.Writer
+	options     Options
+	line        []byte // the beginning of an entry that is not complete yet
+	atLineStart bool   // whether the next entry begins a line of the container
+}
+
+// copyEntries copies until the end of the file. An incomplete entry remains in c.line.
+func (c *copier) copyEntries() error {
+	for {
+		part, err := c.r.ReadSlice('\n')
+		c.line = append(c.line, part...)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the log: %w", err)
+		}
+		e, err := parse(c.line)
+		if err != nil {
+			return err
+		}
+		c.line = c.line[:0]
+		if err := c.write(e); err != nil {
+			return err
+		}
+	}
+}
+
+// write writes an entry, unless the options omit it.
+func (c *copier) write(e entry) error {
+	if e.time.Before(c.options.Since) || c.options.Stream != "" && c.options.Stream != e.stream {
+		return nil
+	}
+	out := e.output()
+	if c.options.Timestamps && c.atLineStart {
+		out = append(append(e.time.AppendFormat(nil, timeFormat), ' '), out...)
+	}
+	c.atLineStart = !e.partial
+	_, err := c.w.Write(out)
+	return err
 }
 
 // seekTail seeks to the first of the last n entries.

@@ -89,7 +89,7 @@ func (k *keeper) serve() error {
 			k.signal(r.PID, r.Signal)
 			continue
 		}
-		files, err := k.socket.take(3)
+		files, err := k.socket.next(3)
 		if err != nil {
 			return err
 		}
@@ -209,11 +209,12 @@ func (r *fileReceiver) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (r *fileReceiver) take(n int) ([]*os.File, error) {
+// next returns the first n files that were received, and removes them.
+func (r *fileReceiver) next(n int) ([]*os.File, error) {
 	if len(r.files) < n {
 		return nil, fmt.Errorf("a start request came with %d files instead of %d", len(r.files), n)
 	}
-	taken := r.files[:n:n]
+	files := r.files[:n:n]
 	r.files = r.files[n:]
-	return taken, nil
+	return files, nil
 }

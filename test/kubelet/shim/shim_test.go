@@ -25,12 +25,12 @@ func TestMain(m *testing.M) {
 		os.Exit(Main())
 	}
 	if script := os.Getenv(holderEnv); script != "" {
-		hold(script)
+		startAndBlock(script)
 	}
 	leaktest.Main(m)
 }
 
-func hold(script string) {
+func startAndBlock(script string) {
 	s, err := Start("held", "/", []string{"PATH=" + os.Getenv("PATH")})
 	if err == nil {
 		_, err = s.Run(Command{Argv: []string{"sh", "-c", script}}, os.Stdin, os.Stdout, os.Stderr)
