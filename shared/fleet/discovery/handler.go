@@ -9,15 +9,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/selection"
 )
 
-// Caches keep discovery and OpenAPI between requests. They are safe for concurrent use.
-type Caches struct {
-	unions  *unions
-	schemas *schemas
-}
-
-// NewCaches returns empty Caches.
-func NewCaches() *Caches { return &Caches{newUnions(), newSchemas()} }
-
 // Handler answers one request.
 type Handler struct {
 	Caches   *Caches

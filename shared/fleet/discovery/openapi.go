@@ -25,45 +25,10 @@ import (
 const (
 	maxIndex          = 1 << 20             // bytes of one member's index
 	maxUnited         = 2 * merge.MaxObject // bytes of a document of several members
-	schemasMax        = 256
-	schemasSize       = 32 << 20 // bytes of the cache
 	indexTTL          = 5 * time.Second
 	swaggerTTL        = 5 * time.Second // of OpenAPI v2, which has no index
 	memberConcurrency = 4
 )
-
-// schema is a document of OpenAPI, or the index of documents.
-type schema struct {
-	body     []byte
-	index    map[string][]source // of an index, by the path of a group version
-	failures []*members.Failure  // of members that the document lacks
-}
-
-// source is a document that some members have.
-type source struct {
-	url   [sha256.Size]byte // a digest of its URL, which has a digest of the document
-	of    members.Entry     // the first member that has it, which serves it
-	votes int               // number of members that have it
-}
-
-// sourceSize is the size in bytes of a source.
-const sourceSize = 64
-
-// size returns the size in bytes that the cache counts.
-func (d *schema) size() int {
-	size := len(d.body)
-	for path, sources := range d.index {
-		size += len(path) + sourceSize*cap(sources)
-	}
-	return size
-}
-
-// schemas caches documents for one caller each.
-type schemas = sharedCache[members.Digest, *schema]
-
-func newSchemas() *schemas {
-	return newSharedCache[members.Digest](schemasMax, schemasSize, (*schema).size)
-}
 
 // schema returns the cached document of a key, which names everything that the document depends on, or builds it. A
 // document that lacks a member is not cached, and is an error for a strict request. With ttl 0 it does not expire.

@@ -1,9 +1,7 @@
 package discovery
 
 import (
-	"encoding/json"
 	"fmt"
-	"math"
 	"net/http"
 	"slices"
 	"sync"
@@ -17,39 +15,6 @@ import (
 
 // maxDiscovery is the maximum size in bytes of one member's document of discovery: /api, or /apis.
 const maxDiscovery = 4 << 20
-
-// Bounds of the cache of unions. discoveryTTL is short, so that clients find new kinds soon.
-const (
-	discoveryMax  = 64
-	discoverySize = 32 << 20 // bytes of all unions as JSON
-	discoveryTTL  = 5 * time.Second
-)
-
-// cachedUnion is a union of discovery, with the failures of members that it lacks.
-type cachedUnion struct {
-	union    discoveryv2.APIGroupDiscoveryList
-	failures []*members.Failure
-}
-
-// size returns the size in bytes that the cache counts. A union that does not marshal is too large.
-func (u *cachedUnion) size() int {
-	data, err := json.Marshal(u.union)
-	if err != nil {
-		return math.MaxInt // no response can have it either
-	}
-	size := len(data)
-	for _, e := range u.failures {
-		size += len(e.Raw) + len(e.Message)
-	}
-	return size
-}
-
-// unions caches unions for one caller each.
-type unions = sharedCache[members.Digest, *cachedUnion]
-
-func newUnions() *unions {
-	return newSharedCache[members.Digest](discoveryMax, discoverySize, (*cachedUnion).size)
-}
 
 // union returns the kinds of all clusters, each once, as far as they are global. It is cached for one caller, also if a
 // cluster failed: kubectl asks twice in a row. Requests of a caller that arrive together share one union.
