@@ -44,19 +44,19 @@ func (d *Dialer) Prepare(ctx context.Context) { d.Keys.Prepare(ctx) }
 // its kubeconfig. dial connects to the port. Errors are *status.Error or the context's.
 func (d *Dialer) Dial(ctx context.Context, cluster, address string, proxy *url.URL,
 	dial func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
-	return d.connect(ctx, cluster, WayTo(cluster, address, proxy), proxy, http.Header{}, dial)
+	return d.connect(ctx, cluster, TargetOf(cluster, address, proxy), proxy, http.Header{}, dial)
 }
 
 // Hop is like Dial for a bridge that forwards a CONNECT to a peer. The peer does not forward it again.
-func (d *Dialer) Hop(ctx context.Context, way Way, port string) (net.Conn, error) {
-	return d.connect(ctx, way.Cluster, way, &url.URL{Scheme: "https", Host: port}, http.Header{HopHeader: {"1"}},
+func (d *Dialer) Hop(ctx context.Context, target Target, port string) (net.Conn, error) {
+	return d.connect(ctx, target.Cluster, target, &url.URL{Scheme: "https", Host: port}, http.Header{HopHeader: {"1"}},
 		(&net.Dialer{}).DialContext)
 }
 
 const (
 	// HopHeader marks a CONNECT that another bridge has forwarded.
 	HopHeader = "Clusterpass-Hop"
-	// ServiceHeader of a CONNECT contains Way.Service.
+	// ServiceHeader of a CONNECT contains Target.Service.
 	ServiceHeader = "Clusterpass-Service"
 	// NoneHeader of a response means ErrNone.
 	NoneHeader = "Clusterpass-None"
@@ -68,23 +68,23 @@ var (
 	ErrRefused = errors.New("CONNECT was refused")
 )
 
-// Way is the target of a CONNECT.
-type Way struct {
+// Target is the target of a CONNECT.
+type Target struct {
 	Cluster string // the cluster whose agents connect
 	Service string // host:port, which these agents must list; "" for their cluster's API server
 }
 
-// WayTo returns the target for a cluster with spec.proxyURL proxy and an API server at address. Usually the cluster's
+// TargetOf returns the target for a cluster with spec.proxyURL proxy and an API server at address. Usually the cluster's
 // own agents connect. If the path of proxy names another cluster, that one's agents connect, and address is a service
 // for them.
-func WayTo(cluster, address string, proxy *url.URL) Way {
+func TargetOf(cluster, address string, proxy *url.URL) Target {
 	if proxy != nil && strings.Trim(proxy.Path, "/") != "" {
-		return Way{strings.Trim(proxy.Path, "/"), address}
+		return Target{strings.Trim(proxy.Path, "/"), address}
 	}
-	return Way{Cluster: cluster}
+	return Target{Cluster: cluster}
 }
 
-func (d *Dialer) connect(ctx context.Context, cluster string, way Way, proxy *url.URL, header http.Header,
+func (d *Dialer) connect(ctx context.Context, cluster string, target Target, proxy *url.URL, header http.Header,
 	dial func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
 	if proxy == nil || proxy.Scheme != "https" || proxy.Port() == "" {
 		return nil,
@@ -92,7 +92,7 @@ func (d *Dialer) connect(ctx context.Context, cluster string, way Way, proxy *ur
 				"cluster %q is private, and its spec.proxyURL is none of a tunnel port, such as https://bridge.internal:8444",
 				cluster)
 	}
-	token, err := d.Keys.TunnelToken(ctx, way.Cluster)
+	token, err := d.Keys.TunnelToken(ctx, target.Cluster)
 	if err != nil {
 		return nil, unreachable(ctx, cluster, proxy.Host, err)
 	}
@@ -111,7 +111,7 @@ func (d *Dialer) connect(ctx context.Context, cluster string, way Way, proxy *ur
 	})
 	if err = conn.HandshakeContext(ctx); err == nil {
 		header.Set("Proxy-Authorization", "Bearer "+string(token.Reveal()))
-		err = Connect(ctx, conn, way, header)
+		err = Connect(ctx, conn, target, header)
 	}
 	if err != nil {
 		_ = conn.Close()
@@ -139,16 +139,16 @@ func unreachable(ctx context.Context, cluster, host string, err error) error {
 		Message: fmt.Sprintf("cluster %q is private, and the bridge's tunnel port at %s cannot be reached", cluster, host)}
 }
 
-// Target returns the host of a CONNECT for a cluster.
-func Target(cluster string) string { return cluster + ":443" }
+// ConnectHost returns the host of a CONNECT for a cluster.
+func ConnectHost(cluster string) string { return cluster + ":443" }
 
 // Connect sends a CONNECT for target to conn. After that, conn is the connection to the target. A refusal is returned
 // as the *status.Error of the other end.
-func Connect(ctx context.Context, conn net.Conn, target Way, header http.Header) error {
+func Connect(ctx context.Context, conn net.Conn, target Target, header http.Header) error {
 	if target.Service != "" {
 		header.Set(ServiceHeader, target.Service)
 	}
-	return Ask(ctx, conn, Target(target.Cluster), header, func(resp *http.Response) error {
+	return Ask(ctx, conn, ConnectHost(target.Cluster), header, func(resp *http.Response) error {
 		return refusal(target.Cluster, resp)
 	})
 }

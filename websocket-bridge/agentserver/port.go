@@ -66,7 +66,7 @@ func (p *Port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Port) connect(w http.ResponseWriter, r *http.Request) error {
 	cluster, ok := strings.CutSuffix(r.Host, ":443")
 	if r.Method != http.MethodConnect || !ok || route.ValidClusterName(cluster) != nil {
-		return status.New(status.BadRequest, "", "want CONNECT to %s", tunnel.Target("CLUSTER"))
+		return status.New(status.BadRequest, "", "want CONNECT to %s", tunnel.ConnectHost("CLUSTER"))
 	}
 	token, ok := strings.CutPrefix(r.Header.Get("Proxy-Authorization"), "Bearer ")
 	if !ok {
@@ -78,7 +78,7 @@ func (p *Port) connect(w http.ResponseWriter, r *http.Request) error {
 			err.Error())
 		return err
 	}
-	member, err := p.agents.dial(r.Context(), tunnel.Way{Cluster: cluster, Service: r.Header.Get(tunnel.ServiceHeader)},
+	member, err := p.agents.dial(r.Context(), tunnel.Target{Cluster: cluster, Service: r.Header.Get(tunnel.ServiceHeader)},
 		r.Header.Get(tunnel.HopHeader) == "")
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ func TestStreamsOfOneAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.streams.Store(maxStreams)
-	_, err := r.open(t.Context(), tunnel.Way{Cluster: "prod"})
+	_, err := r.open(t.Context(), tunnel.Target{Cluster: "prod"})
 	var e *status.Error
 	if !errors.As(err, &e) || e.Code() != http.StatusTooManyRequests || e.RetryAfter == 0 || e.Cluster != "prod" {
 		t.Errorf("%v", err)

@@ -336,7 +336,7 @@ func (a *Agents) Prepare(ctx context.Context) {
 // Dial implements cluster.Tunnel for the bridge itself.
 func (a *Agents) Dial(ctx context.Context, cluster, address string, proxy *url.URL,
 	_ func(ctx context.Context, network, address string) (net.Conn, error)) (net.Conn, error) {
-	conn, err := a.dial(ctx, tunnel.WayTo(cluster, address, proxy), true)
+	conn, err := a.dial(ctx, tunnel.TargetOf(cluster, address, proxy), true)
 	var known *status.Error
 	if errors.As(err, &known) {
 		known.Cluster = cluster // not a peer's cluster, through whose agents the connection may go
@@ -348,18 +348,18 @@ func (a *Agents) Dial(ctx context.Context, cluster, address string, proxy *url.U
 const dialTimeout = 20 * time.Second
 
 // dial connects through an agent of this replica or, if hop is set, through a peer.
-func (a *Agents) dial(ctx context.Context, way tunnel.Way, hop bool) (net.Conn, error) {
+func (a *Agents) dial(ctx context.Context, target tunnel.Target, hop bool) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := a.registry.open(ctx, way)
+	conn, err := a.registry.open(ctx, target)
 	result := "here"
 	if err != nil && hop && ctx.Err() == nil {
-		if other, herr := a.hop(ctx, way); herr == nil || errors.Is(err, tunnel.ErrNone) {
+		if other, herr := a.hop(ctx, target); herr == nil || errors.Is(err, tunnel.ErrNone) {
 			result, conn, err = "peer", other, herr
 		}
 	}
 	if err != nil {
-		err = explain(ctx, way.Cluster, err)
+		err = explain(ctx, target.Cluster, err)
 		var known *status.Error
 		if result = "canceled"; errors.As(err, &known) {
 			result = string(known.Reason)
@@ -371,10 +371,10 @@ func (a *Agents) dial(ctx context.Context, way tunnel.Way, hop bool) (net.Conn, 
 
 // hop tries the peers with race. A peer without an agent of the cluster fails at once. One of the peers may be this
 // replica.
-func (a *Agents) hop(ctx context.Context, way tunnel.Way) (net.Conn, error) {
+func (a *Agents) hop(ctx context.Context, target tunnel.Target) (net.Conn, error) {
 	peers := a.cfg.Peers.addresses(ctx, a.cfg.Lookup)
 	conn, errs := race(ctx, len(peers), func(ctx context.Context, i int) (net.Conn, error) {
-		return a.tryPeer(ctx, way, peers[i])
+		return a.tryPeer(ctx, target, peers[i])
 	})
 	switch {
 	case conn != nil:
@@ -392,10 +392,10 @@ func (a *Agents) hop(ctx context.Context, way tunnel.Way) (net.Conn, error) {
 	return nil, err
 }
 
-func (a *Agents) tryPeer(ctx context.Context, way tunnel.Way, peer string) (net.Conn, error) {
+func (a *Agents) tryPeer(ctx context.Context, target tunnel.Target, peer string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	return a.hops.Hop(ctx, way, peer)
+	return a.hops.Hop(ctx, target, peer)
 }
 
 // explain converts an error of open or hop to a *status.Error or the context's error.

@@ -164,7 +164,7 @@ func TestWhoMayConnect(t *testing.T) {
 			t.Fatal(err)
 		}
 		tc := tlsClient(conn)
-		err = tunnel.Connect(t.Context(), tc, tunnel.Way{Cluster: "prod"},
+		err = tunnel.Connect(t.Context(), tc, tunnel.Target{Cluster: "prod"},
 			http.Header{"Proxy-Authorization": {"Bearer " + token}})
 		if err == nil || strings.Contains(err.Error(), "none of its agents") != (name == "part") {
 			t.Errorf("CONNECT with %s: %v", name, err)
@@ -234,7 +234,7 @@ func TestReplicas(t *testing.T) {
 		_ = conn.Close()
 	}
 	// A forwarded request is not forwarded again.
-	conn, err := (&tunnel.Dialer{Keys: w.keys}).Hop(t.Context(), tunnel.Way{Cluster: "one"}, b.port)
+	conn, err := (&tunnel.Dialer{Keys: w.keys}).Hop(t.Context(), tunnel.Target{Cluster: "one"}, b.port)
 	if err == nil {
 		_ = conn.Close()
 		t.Error("a CONNECT was passed on twice")
@@ -355,7 +355,7 @@ func TestDrainWaitsForConnects(t *testing.T) {
 	w.Clock.Advance(30 * time.Second) // the keys of the handshake have expired
 	answered := make(chan error, 1)
 	go func() {
-		answered <- tunnel.Connect(t.Context(), tc, tunnel.Way{Cluster: "prod"},
+		answered <- tunnel.Connect(t.Context(), tc, tunnel.Target{Cluster: "prod"},
 			http.Header{"Proxy-Authorization": {"Bearer " + string(token.Reveal())}})
 	}()
 	<-asked
