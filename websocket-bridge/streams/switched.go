@@ -59,7 +59,7 @@ func (c *spdyConn) follow(f *frames.SPDY, p []byte) {
 	for len(p) > 0 {
 		n, _ := f.Next(p)
 		p = p[n:]
-		if !f.Ping() {
+		if !f.IsPing() {
 			c.s.touch()
 		}
 	}
