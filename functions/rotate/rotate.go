@@ -39,10 +39,10 @@ const stepTimeout = time.Minute
 
 // Config is the function's configuration.
 type Config struct {
-	Store         stores.Address `envconfig:"CLUSTERPASS_STORE" required:"true" desc:"Where credentials and objects are kept." example:"aws:clusterpass"`
-	TokenLifetime time.Duration  `envconfig:"CLUSTERPASS_TOKEN_LIFETIME" default:"48h" desc:"How long a new token is to be good for, at least twice the time between rotations; a member may give less (EKS: 24h)." example:"168h"`
-	URL           config.URL     `envconfig:"CLUSTERPASS_URL" desc:"URL of the gateway as clients call it. Private clusters are reached with it, and not without." example:"https://gateway.example.com"`
-	LogLevel      slog.Level     `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Least level that is logged: DEBUG, INFO, WARN or ERROR." example:"WARN"`
+	Store         stores.Address `envconfig:"CLUSTERPASS_STORE" required:"true" desc:"Location of the stores for credentials and objects: dir:PATH or aws:PREFIX." example:"aws:clusterpass"`
+	TokenLifetime time.Duration  `envconfig:"CLUSTERPASS_TOKEN_LIFETIME" default:"48h" desc:"Requested lifetime of a new token, at least twice the interval of rotations. A member may issue a shorter one (EKS: 24h)." example:"168h"`
+	URL           config.URL     `envconfig:"CLUSTERPASS_URL" desc:"URL of the gateway for clients. Required for private clusters." example:"https://gateway.example.com"`
+	LogLevel      slog.Level     `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Minimum log level: DEBUG, INFO, WARN or ERROR." example:"WARN"`
 }
 
 // Validate implements config.Validator.
