@@ -23,7 +23,8 @@ func main() {
 		defer stop()
 		context.AfterFunc(ctx, func() {
 			stop() // a second ctrl-C ends at once
-			fmt.Fprintf(os.Stderr, "Shutting down: open requests have %v to end. Press ctrl-C again to exit immediately.\n", cfg.DrainTimeout)
+			fmt.Fprintf(os.Stderr, "Shutting down: open requests have %v to end. Press ctrl-C again to exit now.\n",
+				cfg.DrainTimeout)
 		})
 		return server.Run(ctx, cfg, server.Output{Progress: os.Stdout}, func() {})
 	})
