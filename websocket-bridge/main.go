@@ -1,4 +1,5 @@
-// Command websocket-bridge serves the whole gateway from a container, including the streams that functions cannot serve.
+// Command websocket-bridge serves the whole gateway from a container. That includes streams, which functions cannot
+// serve.
 package main
 
 import (

@@ -40,11 +40,12 @@ func (b *Bridge) AdmitCaller(user, bearer string) (release func(), err error) {
 	switch reached {
 	case quota.Each:
 		return nil,
-			c.refuse(string(reached), "the call was refused: you have %d calls in flight, the limit for one caller; try again when some have ended",
-				b.limits.MaxCallsPerCaller)
+			c.refuse(string(reached), "the call was refused: you have %d calls in flight, the limit for one caller; "+
+				"try again when some have ended", b.limits.MaxCallsPerCaller)
 	case quota.All:
 		return nil,
-			c.refuse(string(reached), "the call was refused: the bridge has %d calls in flight, its limit; try again later", b.limits.MaxCalls)
+			c.refuse(string(reached), "the call was refused: the bridge has %d calls in flight, its limit; "+
+				"try again later", b.limits.MaxCalls)
 	}
 	return release, nil
 }
@@ -53,8 +54,8 @@ func (b *Bridge) AdmitCaller(user, bearer string) (release func(), err error) {
 func (b *Bridge) AdmitToCluster(cluster string) (release func(), err error) {
 	release, reached := b.calls.toMember.Acquire(cluster)
 	if reached != quota.None {
-		return nil, b.calls.refuse("cluster", "the call was refused: cluster %q has %d calls in flight, the limit for one cluster; try again later",
-			cluster, b.limits.MaxCallsPerMember)
+		return nil, b.calls.refuse("cluster", "the call was refused: cluster %q has %d calls in flight, "+
+			"the limit for one cluster; try again later", cluster, b.limits.MaxCallsPerMember)
 	}
 	return release, nil
 }

@@ -110,7 +110,7 @@ func TestTranslation(t *testing.T) {
 			wantOut: "half", wantCode: websocket.CloseInternalServerErr,
 		},
 		{
-			name: "nobody reads stdin",
+			name: "the member does not read stdin",
 			talk: func(_ *testing.T, s map[string]httpstream.Stream, _ httpstream.Connection) {
 				hasStalled(&sent, math.MaxInt64) // unread input fills all buffers
 				_, _ = io.WriteString(s["error"], success)
@@ -140,32 +140,16 @@ func TestTranslation(t *testing.T) {
 			for range 2 {
 				conn := hs.mustDial("alice", translated, "v5.channel.k8s.io")
 				tt.client(t, conn)
-				var out, verdict string
-				var closed *websocket.CloseError
-				for {
-					_, m, err := conn.ReadMessage()
-					if err != nil {
-						if !errors.As(err, &closed) {
-							t.Fatal(err)
-						}
-						break
-					}
-					switch m[0] {
-					case 1:
-						out += string(m[1:])
-					case 3:
-						verdict += string(m[1:])
-					}
-				}
+				stdout, status, code := readSession(t, conn)
 				if tt.ended != nil {
 					tt.ended <- struct{}{}
 				}
-				if out != tt.wantOut || closed.Code != tt.wantCode || (verdict == success) != tt.wantStatus {
-					t.Errorf("%q, %q, %v", out, verdict, closed)
+				if stdout != tt.wantOut || code != tt.wantCode || (status == success) != tt.wantStatus {
+					t.Errorf("%q, %q, code %d", stdout, status, code)
 				}
 			}
 			if asked.Load() != 1 {
-				t.Errorf("the member was asked for a websocket %d times", asked.Load())
+				t.Errorf("the member got %d requests for a websocket, want 1", asked.Load())
 			}
 		})
 	}
@@ -454,7 +438,7 @@ func TestStrangeFrames(t *testing.T) {
 	hs := serve(t, Limits{}, Drain{}, framing(3, func(f *spdyframes.Framer, stdout spdyframes.StreamId) {
 		for _, frame := range []spdyframes.Frame{
 			&spdyframes.SynStreamFrame{StreamId: 2, Headers: http.Header{"A": {"b"}}},
-			&spdyframes.DataFrame{StreamId: 2, Data: []byte("of a stream that nobody opened")},
+			&spdyframes.DataFrame{StreamId: 2, Data: []byte("of a stream that does not exist")},
 			&spdyframes.DataFrame{StreamId: 99, Data: []byte("nor this")},
 			&spdyframes.HeadersFrame{StreamId: stdout, Headers: http.Header{"A": {strings.Repeat(rand.Text(), 5000)}}},
 			&spdyframes.SettingsFrame{FlagIdValues: []spdyframes.SettingsFlagIdValue{{Id: 1, Value: 1}}},
