@@ -113,8 +113,8 @@ func (r *Rotator) Handle(ctx context.Context, ev Event) error {
 	step := steps[ev.Step]
 	if step == nil {
 		return fmt.Errorf(
-			"step %.64q: want createSecret, setSecret, testSecret or finishSecret; Secrets Manager calls this function, "+
-				"nobody else", ev.Step)
+			"step %.64q: want createSecret, setSecret, testSecret or finishSecret; only Secrets Manager calls this "+
+				"function", ev.Step)
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -172,7 +172,7 @@ func (r *rotation) create(ctx context.Context) error {
 	defer m.Close()
 	if m.Credential.Token == "" {
 		return errors.New(
-			"its kubeconfig holds no token; only tokens of service accounts are rotated, so switch rotation off")
+			"its kubeconfig contains no token; only tokens of service accounts are rotated, so switch rotation off")
 	}
 	token, err := mint(ctx, m, r.Lifetime)
 	if err != nil {
@@ -244,5 +244,5 @@ func (r *rotation) inTime(ctx context.Context, made *version) error {
 		return err
 	}
 	return errors.New(
-		"the secret was replaced while it was rotated; what it was replaced by stays, and the next rotation starts from that")
+		"the secret was replaced during its rotation; the replacement stays, and the next rotation starts from it")
 }

@@ -223,7 +223,7 @@ func TestFleetOwnersApart(t *testing.T) {
 	}
 	// The refusals of bodies whose owners are of another cluster than the object, and of several clusters.
 	const (
-		other   = `metadata.ownerReferences[].name has "n@a", which is in cluster "a"`
+		other   = `metadata.ownerReferences[].name has "n@a", which names cluster "a"`
 		several = "objects in several clusters, b, a"
 	)
 	for _, tt := range []struct{ method, path, contentType, body, stored string }{

@@ -105,7 +105,7 @@ func TestFleetSwitchedProtocols(t *testing.T) {
 	})
 	defer stuck.Stop()
 
-	const says = `cluster "b" switched protocols, which nobody asked for`
+	const says = `cluster "b" switched protocols, which was not requested`
 	warned := func(path string, resp *http.Response) {
 		t.Helper()
 		quoted := strings.ReplaceAll(says, `"`, `\"`)

@@ -173,7 +173,7 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 	now := e.cfg.Now().Round(0)
 	call, err := parseEKSToken(token)
 	if err != nil {
-		return nil, refused(err, "the AWS token is not as aws eks get-token makes it: %v", err)
+		return nil, refused(err, "the AWS token is not in the format of aws eks get-token: %v", err)
 	}
 	if len(e.cfg.Regions) > 0 && !slices.Contains(e.cfg.Regions, call.region) {
 		return nil, refused(nil, "the AWS token was not checked: it is for AWS STS of %s; get one with --region %s",
@@ -270,7 +270,7 @@ func parseEKSToken(token string) (eksCall, error) {
 	u, err := url.Parse(string(raw))
 	switch {
 	case err != nil || strings.ContainsFunc(string(raw), func(r rune) bool { return r <= ' ' || r > '~' }):
-		return none, errors.New("it holds no URL")
+		return none, errors.New("it contains no URL")
 	case u.Scheme != "https" || u.User != nil || u.Fragment != "" || u.Opaque != "":
 		return none, errors.New("its URL is not plain https")
 	case !stsHosts().MatchString(u.Host):
@@ -286,7 +286,7 @@ func parseEKSToken(token string) (eksCall, error) {
 	for name, values := range query {
 		lower := strings.ToLower(name)
 		if !slices.Contains(stsParameters, lower) {
-			return none, errors.New("it has a parameter that none has")
+			return none, errors.New("it has an unknown parameter")
 		}
 		if _, twice := p[lower]; twice || len(values) != 1 {
 			return none, fmt.Errorf("it has %s twice", lower)
@@ -318,14 +318,14 @@ func parseEKSToken(token string) (eksCall, error) {
 }
 
 func awsDown(err error) error {
-	return unavailable(err, time.Second, "AWS cannot be asked about the token now; try again")
+	return unavailable(err, time.Second, "AWS cannot check the token now; try again")
 }
 
 // ask sends the request, and maps the identity in the response to a user.
 func (e *EKS) ask(ctx context.Context, call *url.URL) (*User, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, call.String(), nil)
 	if err != nil {
-		return nil, awsDown(errors.New("no request can be made of the token"))
+		return nil, awsDown(errors.New("the token contains no valid request"))
 	}
 	req.Header.Set(eksHeader, e.cfg.GatewayID)
 	req.Header.Set("Accept", "application/json")
@@ -356,7 +356,7 @@ func (e *EKS) ask(ctx context.Context, call *url.URL) (*User, error) {
 		} `json:"GetCallerIdentityResponse"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil || answer.Response.Result.Arn == "" {
-		return nil, awsDown(fmt.Errorf("%s answers what is no identity", call.Host))
+		return nil, awsDown(fmt.Errorf("%s returns no identity", call.Host))
 	}
 	u, err := e.cfg.Mapping.user(answer.Response.Result.Arn)
 	if err != nil {

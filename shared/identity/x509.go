@@ -102,7 +102,7 @@ func parseALBHeader(v string) ([]*x509.Certificate, error) {
 		chain = append(chain, c)
 	}
 	if len(chain) == 0 {
-		return nil, errors.New("client certificate header holds no PEM certificate")
+		return nil, errors.New("client certificate header contains no PEM certificate")
 	}
 	return chain, nil
 }
@@ -121,7 +121,7 @@ func verifyClient(chain []*x509.Certificate, roots *x509.CertPool, now func() ti
 	}
 	_, err := chain[0].Verify(opts)
 	if err == nil && chain[0].IsCA {
-		err = errors.New("it is an authority's own")
+		err = errors.New("it is the certificate of a CA")
 	}
 	return err
 }
@@ -158,7 +158,8 @@ func (a X509) Authenticate(r *http.Request) (*User, error) {
 		return nil, &status.Error{Reason: status.Unauthenticated, Message: msg, Err: err}
 	}
 	if leaf.Subject.CommonName == "" {
-		return nil, status.New(status.Unauthenticated, "", "the client certificate has no common name to take as user")
+		return nil, status.New(status.Unauthenticated, "", "the client certificate has no common name, which would be "+
+			"the user name")
 	}
 	u := &User{Name: leaf.Subject.CommonName, Groups: leaf.Subject.Organization, Method: "x509", Expires: leaf.NotAfter}
 	if a.Inspect != nil {

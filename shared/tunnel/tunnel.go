@@ -74,9 +74,9 @@ type Target struct {
 	Service string // host:port, which these agents must list; "" for their cluster's API server
 }
 
-// TargetOf returns the target for a cluster with spec.proxyURL proxy and an API server at address. Usually the cluster's
-// own agents connect. If the path of proxy names another cluster, that one's agents connect, and address is a service
-// for them.
+// TargetOf returns the target for a cluster with spec.proxyURL proxy and an API server at address. Usually the
+// cluster's own agents connect. If the path of proxy names another cluster, that one's agents connect, and address is a
+// service for them.
 func TargetOf(cluster, address string, proxy *url.URL) Target {
 	if proxy != nil && strings.Trim(proxy.Path, "/") != "" {
 		return Target{strings.Trim(proxy.Path, "/"), address}
@@ -89,7 +89,8 @@ func (d *Dialer) connect(ctx context.Context, cluster string, target Target, pro
 	if proxy == nil || proxy.Scheme != "https" || proxy.Port() == "" {
 		return nil,
 			status.New(status.Misconfigured, cluster,
-				"cluster %q is private, and its spec.proxyURL is none of a tunnel port, such as https://bridge.internal:8444",
+				"cluster %q is private, but its spec.proxyURL is not the URL of a tunnel port, such as "+
+					"https://bridge.internal:8444",
 				cluster)
 	}
 	token, err := d.Keys.TunnelToken(ctx, target.Cluster)
@@ -173,7 +174,7 @@ func Ask(ctx context.Context, conn net.Conn, address string, header http.Header,
 		return refused(resp)
 	} // the connection starts after the header; closing a body would wait for it
 	if br.Buffered() > 0 {
-		return errors.New("more than an answer came, and servers of TLS do not speak first")
+		return errors.New("unexpected data follows the response to CONNECT")
 	}
 	if !stop() {
 		return ctx.Err() // the deadline is set, or will be

@@ -95,9 +95,9 @@ func New(cfg Config) *Agents {
 		registry: &registry{max: cfg.Max, byCluster: map[string][]*session{}},
 	}
 	a.connects = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "clusterpass_tunnel_connects_total",
-		Help: "Connections to private clusters that were asked for, by how that ended."}, []string{"result"})
+		Help: "Requested connections to private clusters, by result."}, []string{"result"})
 	a.reuses = prometheus.NewCounter(prometheus.CounterOpts{Name: ReusesMetric,
-		Help: "Uses of agents' credentials that had been renewed before: there is a copy."})
+		Help: "Uses of agents' credentials after their renewal. Each proves that a copy exists."})
 	cfg.Metrics.MustRegister(a.connects, a.reuses,
 		prometheus.NewGaugeFunc(
 			prometheus.GaugeOpts{Name: "clusterpass_agents", Help: "Agents of private clusters that are connected."},
@@ -409,7 +409,7 @@ func explain(ctx context.Context, cluster string, err error) error {
 	case errors.Is(err, tunnel.ErrNone):
 		return &status.Error{Reason: status.Unreachable, Cluster: cluster, Err: err,
 			Message: fmt.Sprintf(
-				"cluster %q is private, and none of its agents is connected; look at them there: kubectl -n clusterpass-system "+
+				"cluster %q is private, and none of its agents is connected; inspect them with: kubectl -n clusterpass-system "+
 					"get pods", cluster)}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &status.Error{Reason: status.Timeout, Cluster: cluster, Err: err,

@@ -349,7 +349,7 @@ func TestTranslationAfterRotation(t *testing.T) {
 	if err == nil || resp == nil {
 		t.Fatalf("%v, want a refusal", err)
 	}
-	gatewaytest.WantStatus(t, resp, http.StatusBadGateway, "credential_refused", "register it anew")
+	gatewaytest.WantStatus(t, resp, http.StatusBadGateway, "credential_refused", "register it again")
 }
 
 // TestRememberedTranslation: a wrong fact about a member is forgotten at once, and only a successful session adds one.

@@ -96,19 +96,19 @@ func ParseVersion(s string) (Version, error) {
 	idWidth, width := number(s[1:3]), number(s[3:5])
 	rest := s[5:]
 	if idWidth < minID || width < minVersion || len(rest)%(idWidth+width) != 0 {
-		return bad("its length does not fit its widths")
+		return bad("its length is wrong")
 	}
 	v := make(Version, len(rest)/(idWidth+width))
 	for ; rest != ""; rest = rest[idWidth+width:] {
 		id, err := strconv.ParseUint(rest[:idWidth], 10, 64)
 		own := strings.TrimLeft(rest[idWidth:idWidth+width], "0")
 		if err != nil || !ValidOwn(own) {
-			return bad("it holds something that is no version of a member")
+			return bad("it contains an invalid version of a member")
 		}
 		v[id] = own
 	}
 	if v.String() != s {
-		return bad("it is not written as the fleet writes it")
+		return bad("it is not in the format of the fleet")
 	}
 	return v, nil
 }

@@ -94,7 +94,7 @@ func TestTurnsBreakOff(t *testing.T) {
 		},
 		"an end that is none": func(one *part) { one.transform = func([]byte, merge.Object) ([]byte, error) { return nil, io.EOF } },
 		"a panic": func(one *part) {
-			one.transform = func([]byte, merge.Object) ([]byte, error) { panic("not foreseen") }
+			one.transform = func([]byte, merge.Object) ([]byte, error) { panic("cannot be handled") }
 		},
 	} {
 		open, stop := io.Pipe()

@@ -17,7 +17,8 @@ import (
 // TestSlow: a user who waited in vain sees for how long and, after a write, that it may be done.
 func TestSlow(t *testing.T) {
 	read, write := (&deadlineError{10 * time.Second, false}).Error(), (&deadlineError{writeDeadline, true}).Error()
-	if read != "did not answer within 10s" || !strings.HasPrefix(write, "did not answer within 1m15s; it may have done") {
+	if read != "did not answer within 10s" ||
+		!strings.HasPrefix(write, "did not answer within 1m15s; the write may have been done") {
 		t.Errorf("%q, %q", read, write)
 	}
 }

@@ -104,7 +104,7 @@ func (s *Source) Next() (Object, error) {
 			return Object{}, err
 		}
 		if s.inItems {
-			return Object{}, s.broken(errors.New("it has items twice"))
+			return Object{}, s.broken(errors.New("it has a duplicate field items"))
 		}
 		return Object{}, io.EOF
 	}
@@ -151,7 +151,7 @@ func (s *Source) fields(some bool) error {
 				s.inItems, s.hasItems = true, true
 				return nil
 			case first != 'n': // null: none
-				return s.broken(errors.New("its items are no array"))
+				return s.broken(errors.New("its items are not an array"))
 			}
 			s.hasItems = true
 		}
@@ -189,7 +189,7 @@ func (s *Source) end() error {
 		return s.broken(s.in.Err())
 	}
 	if s.metadata == nil || !s.hasItems && !s.IsTable() && !strings.HasSuffix(s.Kind, "List") {
-		return s.broken(errors.New("it is no list"))
+		return s.broken(errors.New("it is not a list"))
 	}
 	return nil
 }

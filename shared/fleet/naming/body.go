@@ -111,7 +111,7 @@ func read(contentType string, data []byte) (c content, err error) {
 		}
 	}
 	if c.value, err = decodeBounded(data); errors.Is(err, scan.ErrTooMany) {
-		return c, fmt.Errorf("the body cannot be taken: %w; send fewer", errTooMany)
+		return c, fmt.Errorf("the body is refused: %w; send fewer", errTooMany)
 	}
 	switch c.value.(type) {
 	case map[string]any, []any:
@@ -121,7 +121,8 @@ func read(contentType string, data []byte) (c content, err error) {
 }
 
 // errTooMany is for what would be too much if it were decoded.
-var errTooMany = fmt.Errorf("%w, over %d, which is more than nearly any object has that a cluster stores", scan.ErrTooMany, maxValues)
+var errTooMany = fmt.Errorf("%w, over %d, which is more than objects in clusters usually "+
+	"have", scan.ErrTooMany, maxValues)
 
 // rewrite applies in to the content. It goes on after a version that cannot be replaced, to collect all references.
 func (c *content) rewrite(in *inward) (err error) {

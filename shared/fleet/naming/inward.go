@@ -76,7 +76,7 @@ func (in *inward) annotations(a map[string]any) error {
 	}
 	applied, err := decodeBounded([]byte(text))
 	if errors.Is(err, scan.ErrTooMany) {
-		return fmt.Errorf("the annotation %s cannot be taken: %w; leave it out", merge.LastApplied, errTooMany)
+		return fmt.Errorf("the annotation %s is refused: %w; omit it", merge.LastApplied, errTooMany)
 	}
 	object, ok := applied.(map[string]any)
 	if err != nil || !ok {
@@ -117,7 +117,7 @@ func OwnVersion(version, cluster string, id uint64) (string, error) {
 	}
 	own, ok := v.OfObject(id)
 	if !ok {
-		return version, fmt.Errorf("the resourceVersion says nothing of cluster %q: read the object again", cluster)
+		return version, fmt.Errorf("the resourceVersion has no version of cluster %q: read the object again", cluster)
 	}
 	return own, nil
 }

@@ -105,7 +105,7 @@ func few(message []byte) error {
 			return err
 		}
 		if n == maxFields {
-			return fmt.Errorf("the body cannot be taken: %w, over %d labels, annotations and owners", scan.ErrTooMany, maxFields)
+			return fmt.Errorf("the body is refused: %w, over %d labels, annotations and owners", scan.ErrTooMany, maxFields)
 		}
 		message = message[tag+size:]
 	}

@@ -35,11 +35,11 @@ func jsonOf(text []byte) ([]byte, error) {
 	case !utf8.Valid(text):
 		return nil, errors.New("it is not in UTF-8" + way)
 	case n > maxValues:
-		return nil, fmt.Errorf("%w; in YAML all that may separate values is counted, in text too"+way, errTooMany)
+		return nil, fmt.Errorf("%w; in YAML every possible separator counts as a value, also within text"+way, errTooMany)
 	case anchors && aliases:
 		return nil, errors.New("it has anchors and aliases, or text that looks like both" + way)
 	case tagDirective.Match(text):
-		return nil, errors.New("it has tags of its own, by %TAG" + way)
+		return nil, errors.New("it defines tags by %TAG" + way)
 	}
 	return yaml.YAMLToJSON(text)
 }

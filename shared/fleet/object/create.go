@@ -33,7 +33,8 @@ func (h *Handler) Create(w http.ResponseWriter, targets []members.Target) error 
 	case source != "":
 		cluster = source
 	case len(beside) > 1:
-		return status.New(status.NoPlacement, "", "the object cannot be made: its fields name objects in several clusters, "+
+		return status.New(status.NoPlacement, "", "the object cannot be created: its fields name objects in several "+
+			"clusters, "+
 			"%s; name objects of one cluster", strings.Join(beside, ", "))
 	case len(beside) == 1:
 		cluster = beside[0]

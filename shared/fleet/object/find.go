@@ -94,8 +94,8 @@ func (f *finder) checkDoubts(in *members.Answer, unknown []*members.Failure) err
 	}
 	res := f.req.Resource
 	return &status.Error{Reason: status.MembersFailed, Err: errors.Join(members.Errors(doubts)...),
-		Message: fmt.Sprintf("%s %q is in cluster %q, and perhaps in another: %s; "+
-			"to mean the one that is found, call it %s@%s",
+		Message: fmt.Sprintf("%s %q is in cluster %q, and may be in another one, too: %s; to select the one that was "+
+			"found, use the name %s@%s",
 			res.Resource, res.Name, in.Name, members.Texts(doubts), res.Name, in.Name)}
 }
 

@@ -21,7 +21,7 @@ var (
 	// ErrShort is for text that ends before what it holds. With more it may be well-formed.
 	ErrShort = errors.New("it ends too early")
 	// ErrSyntax is for text that is no JSON.
-	ErrSyntax = errors.New("it is no JSON")
+	ErrSyntax = errors.New("it is not JSON")
 )
 
 // Scanner finds the ends of values. The zero value is one. It is not safe for concurrent use.

@@ -140,7 +140,7 @@ func (w *watcher) handle(ctx context.Context, out []byte, e event) (text []byte,
 // followAgain follows a member anew, after a delay, from before an event that cannot be passed on. It reports whether
 // that is possible: objects of a partial list would stay at the client.
 func (w *watcher) followAgain(ctx context.Context, f *follower, e event, why error) bool {
-	w.client.Log().Warn("an event of a cluster cannot be passed on: the cluster is asked again", "cluster", f.Name,
+	w.client.Log().Warn("an event of a cluster cannot be delivered; the cluster is read again", "cluster", f.Name,
 		"error", why.Error())
 	if e.version == "" && w.shown[f.ID] {
 		return false

@@ -8,7 +8,7 @@ import (
 
 // errHistoryLost is for a member that does not return the objects of an earlier version in order. Only a new list of
 // the client shows which objects are gone.
-var errHistoryLost = errors.New("the member does not say what it had then")
+var errHistoryLost = errors.New("the member does not have the history of that version")
 
 // errPartialList is for a list of which a part was delivered. Objects that are gone by the next list would stay at the
 // client.
@@ -22,5 +22,5 @@ func partialList(cluster string) error {
 // notCovered returns the error for a version, or a watch, of a cluster that the request covers no more.
 func notCovered() error {
 	return status.New(status.Expired, "",
-		"a cluster is not in the fleet any more, or may not be called any more: list again")
+		"a cluster has left the fleet, or you may not call it any more: list again")
 }

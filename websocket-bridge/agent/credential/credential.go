@@ -175,7 +175,7 @@ func (c *Credential) renewOnce(ctx context.Context) error {
 	next, err := c.ask(ctx, x.with, state.Next)
 	if errors.Is(err, errRefused) && x.with.Key == nil && len(state.Token.Reveal()) > 0 {
 		c.refuse(x.with.Token)
-		c.Log.Warn("the bootstrap credential is refused; the agent goes on with the one before", "error", err.Error())
+		c.Log.Warn("the bootstrap credential is refused; the agent continues with the previous one", "error", err.Error())
 		return nil
 	}
 	if err != nil {

@@ -135,16 +135,16 @@ func refusal(resp *http.Response, via *url.URL, address string) error {
 			via.Host, address, resp.StatusCode)
 	case !offersBasic(resp.Header.Values("Proxy-Authenticate")):
 		return fmt.Errorf(
-			"the proxy %s, which HTTPS_PROXY names, answers 407 and does not take a user with a password (Basic), which is "+
-				"all that an agent can show; have it let the agents' addresses through",
+			"the proxy %s, which HTTPS_PROXY names, answers 407 and does not accept a user with a password (Basic), the "+
+				"only method that agents support; allow the agents' addresses there",
 			via.Host)
 	case via.User == nil:
 		return fmt.Errorf(
-			"the proxy %s, which HTTPS_PROXY names, answers 407: it wants a user with a password; name them: "+
+			"the proxy %s, which HTTPS_PROXY names, answers 407: it requires a user with a password; set "+
 				"HTTPS_PROXY=http://USER:PASSWORD@%s", via.Host, via.Host)
 	}
 	return fmt.Errorf(
-		"the proxy %s answers 407: it does not take the user and password that HTTPS_PROXY names; correct them", via.Host)
+		"the proxy %s answers 407: it does not accept the user and password in HTTPS_PROXY; correct them", via.Host)
 }
 
 // offersBasic reports whether a proxy may accept Basic authentication. A proxy without challenges may.
