@@ -528,7 +528,7 @@ func TestNewOIDC(t *testing.T) {
 		},
 		`issuer https://x: want the audiences that its tokens have for this gateway`: func(i *Issuer) { i.Audiences = nil },
 		`issuer https://x: skew 1h0m0s, want at most 5m`:                             func(i *Issuer) { i.Skew = time.Hour },
-		`issuer https://y: is configured twice`:                                             func(i *Issuer) { i.URL = "https://y" },
+		`issuer https://y: is configured twice`:                                      func(i *Issuer) { i.URL = "https://y" },
 	} {
 		i := good
 		change(&i)

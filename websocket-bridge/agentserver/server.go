@@ -68,8 +68,8 @@ type Agents struct {
 	reuses   prometheus.Counter
 	audit    atomic.Pointer[audit.Log]
 
-	carried atomic.Int64 // requests and connections at the tunnel port
-	asking  atomic.Bool  // a renew of all agents' credentials is running
+	carried  atomic.Int64 // requests and connections at the tunnel port
+	renewing atomic.Bool  // a renew of all agents' credentials is running
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup

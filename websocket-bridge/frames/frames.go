@@ -19,22 +19,22 @@ const (
 
 // WebSocket parses one direction of a websocket. The zero value is at the start of a frame.
 type WebSocket struct {
-	head [14]byte
-	have int    // number of bytes in head
-	left uint64 // missing bytes of the payload, once head is complete
+	head      [14]byte
+	headBytes int    // number of bytes in head
+	left      uint64 // missing bytes of the payload, once head is complete
 }
 
 // Next parses p up to the end of the current frame. It returns the number of parsed bytes, and whether the frame ends
 // after them.
 func (w *WebSocket) Next(p []byte) (n int, end bool) {
-	for w.have < w.headLen() {
+	for w.headBytes < w.headLen() {
 		if n == len(p) {
 			return n, false
 		}
-		w.head[w.have] = p[n]
-		w.have++
+		w.head[w.headBytes] = p[n]
+		w.headBytes++
 		n++
-		if w.have == w.headLen() {
+		if w.headBytes == w.headLen() {
 			w.left = w.payload()
 		}
 	}
@@ -44,13 +44,13 @@ func (w *WebSocket) Next(p []byte) (n int, end bool) {
 	if w.left > 0 {
 		return n, false
 	}
-	w.have = 0
+	w.headBytes = 0
 	return n, true
 }
 
 // headLen returns the length of the header, as far as the bytes in head determine it.
 func (w *WebSocket) headLen() int {
-	if w.have < 2 {
+	if w.headBytes < 2 {
 		return 2
 	}
 	n := 2
@@ -79,7 +79,7 @@ func (w *WebSocket) payload() uint64 {
 }
 
 // Between reports whether the next byte starts a frame.
-func (w *WebSocket) Between() bool { return w.have == 0 }
+func (w *WebSocket) Between() bool { return w.headBytes == 0 }
 
 // Opcode returns the opcode of the current frame, or between frames of the last one.
 func (w *WebSocket) Opcode() byte { return w.head[0] & 0x0f }
@@ -112,18 +112,18 @@ func ControlPayload(frame []byte) []byte {
 
 // SPDY parses one direction of a SPDY/3.1 connection. The zero value is at the start of a frame.
 type SPDY struct {
-	head [8]byte
-	have int
-	left uint32
+	head      [8]byte
+	headBytes int
+	left      uint32
 }
 
 const spdyPing = 6
 
 // Next is like WebSocket.Next.
 func (s *SPDY) Next(p []byte) (n int, end bool) {
-	if s.have < len(s.head) {
-		n = copy(s.head[s.have:], p)
-		if s.have += n; s.have < len(s.head) {
+	if s.headBytes < len(s.head) {
+		n = copy(s.head[s.headBytes:], p)
+		if s.headBytes += n; s.headBytes < len(s.head) {
 			return n, false
 		}
 		s.left = binary.BigEndian.Uint32(s.head[4:]) & 0xffffff
@@ -134,7 +134,7 @@ func (s *SPDY) Next(p []byte) (n int, end bool) {
 	if s.left > 0 {
 		return n, false
 	}
-	s.have = 0
+	s.headBytes = 0
 	return n, true
 }
 

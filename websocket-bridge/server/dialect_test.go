@@ -26,11 +26,11 @@ import (
 )
 
 // spdyMember is a member that refuses websockets. It passes the streams of an exec session to talk, by type.
-func spdyMember(asked *atomic.Int64,
+func spdyMember(upgrades *atomic.Int64,
 	talk func(streams map[string]httpstream.Stream, conn httpstream.Connection)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-			asked.Add(1)
+			upgrades.Add(1)
 			http.Error(w, "what is a websocket?", http.StatusBadRequest)
 			return
 		}
@@ -132,9 +132,9 @@ func TestTranslation(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var asked atomic.Int64
+			var upgrades atomic.Int64
 			hs := serve(t, Limits{PingPeriod: 20 * time.Millisecond}, Drain{},
-				spdyMember(&asked, func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+				spdyMember(&upgrades, func(s map[string]httpstream.Stream, conn httpstream.Connection) {
 					tt.talk(t, s, conn)
 				}))
 			for range 2 {
@@ -148,16 +148,16 @@ func TestTranslation(t *testing.T) {
 					t.Errorf("%q, %q, code %d", stdout, status, code)
 				}
 			}
-			if asked.Load() != 1 {
-				t.Errorf("the member got %d requests for a websocket, want 1", asked.Load())
+			if upgrades.Load() != 1 {
+				t.Errorf("the member got %d requests for a websocket, want 1", upgrades.Load())
 			}
 		})
 	}
 }
 
 func TestTranslationRefused(t *testing.T) {
-	var asked atomic.Int64
-	hs := serve(t, Limits{}, Drain{}, spdyMember(&asked, nil))
+	var upgrades atomic.Int64
+	hs := serve(t, Limits{}, Drain{}, spdyMember(&upgrades, nil))
 	for path, want := range map[string]string{
 		"/m/api/v1/namespaces/a/pods/nosuch/exec?stdout=1":  `404 {"kind":"Status","code":404}`,
 		"/m/api/v1/namespaces/a/pods/neither/exec?stdout=1": "400 what is a websocket?",
@@ -180,10 +180,10 @@ func TestTranslationEnds(t *testing.T) {
 		"v4.channel.k8s.io": portsPath,
 	} {
 		t.Run(protocol, func(t *testing.T) {
-			var asked atomic.Int64
+			var upgrades atomic.Int64
 			begun, ended := make(chan struct{}, 2), make(chan struct{}, 2)
 			hs := serve(t, Limits{}, Drain{},
-				spdyMember(&asked, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
+				spdyMember(&upgrades, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
 					begun <- struct{}{}
 					<-conn.CloseChan()
 					ended <- struct{}{}
@@ -223,9 +223,9 @@ func TestOversizedMessages(t *testing.T) {
 		"v5.channel.k8s.io": translated, "v4.channel.k8s.io": portsPath, "SPDY/3.1+portforward.k8s.io": portsPath,
 	} {
 		t.Run(protocol, func(t *testing.T) {
-			var asked atomic.Int64
+			var upgrades atomic.Int64
 			ended := make(chan struct{}, 2)
-			spdy := spdyMember(&asked, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
+			spdy := spdyMember(&upgrades, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
 				<-conn.CloseChan()
 				ended <- struct{}{}
 			})
@@ -257,9 +257,9 @@ func TestOversizedMessages(t *testing.T) {
 // TestPortForwardBreaksOff: if the member's connection is cut within a frame, the client's stream must not look
 // complete.
 func TestPortForwardBreaksOff(t *testing.T) {
-	var asked atomic.Int64
+	var upgrades atomic.Int64
 	raw := make(chan net.Conn, 1)
-	talk := spdyMember(&asked, func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+	talk := spdyMember(&upgrades, func(s map[string]httpstream.Stream, conn httpstream.Connection) {
 		_, _ = io.WriteString(s["data"], "half")
 		member := <-raw
 		_, _ = member.Write([]byte{0, 0, 0, byte(s["data"].Identifier()), 0, 0, 0, 100, 'l', 'o', 's', 't'})
@@ -298,10 +298,10 @@ func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // TestTranslationAfterRotation: a member that supports only SPDY and refuses the old credential is called with the new
 // one. This also works if the member is known to need translation, so that no other request renews the credential.
 func TestTranslationAfterRotation(t *testing.T) {
-	var asked atomic.Int64
+	var upgrades atomic.Int64
 	var known atomic.Value
 	known.Store("members-token")
-	member := spdyMember(&asked, func(s map[string]httpstream.Stream, _ httpstream.Connection) {
+	member := spdyMember(&upgrades, func(s map[string]httpstream.Stream, _ httpstream.Connection) {
 		_, _ = io.WriteString(s["error"], `{"status":"Success"}`)
 	})
 	hs := serveFresh(t, Limits{}, Drain{}, cluster.Freshness{Object: time.Hour, Secret: time.Hour},
@@ -334,8 +334,8 @@ func TestTranslationAfterRotation(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
-		if closed.Code != websocket.CloseNormalClosure || asked.Load() != wantAsked {
-			t.Errorf("%s: %v, and %d websockets asked for, want %d", what, closed, asked.Load(), wantAsked)
+		if closed.Code != websocket.CloseNormalClosure || upgrades.Load() != wantAsked {
+			t.Errorf("%s: %v, and %d websockets asked for, want %d", what, closed, upgrades.Load(), wantAsked)
 		}
 	}
 	_, _ = hs.get("alice", "/clusters/m/version") // reads the credential
@@ -354,8 +354,8 @@ func TestTranslationAfterRotation(t *testing.T) {
 
 // TestRememberedTranslation: a wrong fact about a member is forgotten at once, and only a successful session adds one.
 func TestRememberedTranslation(t *testing.T) {
-	var asked, switched atomic.Int64
-	old := spdyMember(&asked, func(s map[string]httpstream.Stream, _ httpstream.Connection) {
+	var upgrades, switched atomic.Int64
+	old := spdyMember(&upgrades, func(s map[string]httpstream.Stream, _ httpstream.Connection) {
 		if s["error"] != nil { // otherwise there was no session
 			switched.Add(1)
 			_, _ = io.WriteString(s["error"], `{"status":"Success"}`)
@@ -387,9 +387,9 @@ func TestRememberedTranslation(t *testing.T) {
 		for err == nil {
 			_, _, err = conn.ReadMessage()
 		}
-		if !websocket.IsCloseError(err, websocket.CloseNormalClosure) || asked.Load() != wantAsked ||
+		if !websocket.IsCloseError(err, websocket.CloseNormalClosure) || upgrades.Load() != wantAsked ||
 			switched.Load() != wantSwitched {
-			t.Errorf("%s: %v; %d websockets refused, want %d, and %d translated, want %d", what, err, asked.Load(), wantAsked,
+			t.Errorf("%s: %v; %d websockets refused, want %d, and %d translated, want %d", what, err, upgrades.Load(), wantAsked,
 				switched.Load(), wantSwitched)
 		}
 	}

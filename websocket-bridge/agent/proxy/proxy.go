@@ -96,7 +96,7 @@ func (d *Dialer) connect(ctx context.Context, via *url.URL, address string) (net
 		cfg.ServerName = via.Hostname()
 		conn = tls.Client(conn, cfg)
 	}
-	if err := ask(ctx, conn, via, address); err != nil {
+	if err := sendConnect(ctx, conn, via, address); err != nil {
 		_ = conn.Close()
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("the proxy %s, which HTTPS_PROXY names, does not answer: %w", via.Host, ctx.Err())
@@ -106,8 +106,8 @@ func (d *Dialer) connect(ctx context.Context, via *url.URL, address string) (net
 	return conn, nil
 }
 
-// ask sends CONNECT to a proxy. After an error the connection is unusable.
-func ask(ctx context.Context, conn net.Conn, via *url.URL, address string) error {
+// sendConnect sends CONNECT to a proxy. After an error the connection is unusable.
+func sendConnect(ctx context.Context, conn net.Conn, via *url.URL, address string) error {
 	header := http.Header{}
 	if via.User != nil {
 		password, _ := via.User.Password()
