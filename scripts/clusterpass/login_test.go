@@ -161,9 +161,9 @@ users: [{name: u, user: {token: x}}, {name: work-clusterpass, user: {token: sesa
 			append([]string{"login", "https://gateway.example.com", "--eks-name", "x", "--skip-check"}, args...)...)
 	}
 	for want, args := range map[string][]string{
-		`the context "prod" exists for another server`: {"--cluster", "prod"},
-		`the cluster "c" exists for another server`:    {"--cluster", "c"},
-		`the user "work-clusterpass" exists for the context`:         {"--cluster", "m1", "--prefix", "work-"},
+		`the context "prod" exists for another server`:       {"--cluster", "prod"},
+		`the cluster "c" exists for another server`:          {"--cluster", "c"},
+		`the user "work-clusterpass" exists for the context`: {"--cluster", "m1", "--prefix", "work-"},
 	} {
 		if out, err := login(args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %s%v, want %s", args, out, err, want)
