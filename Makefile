@@ -3,11 +3,11 @@
 FUNCTIONS := control fleet proxy rotate
 ARCHES    := arm64 amd64
 GOBUILD   := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w"
-# lambda.norpc leaves out the RPC of the Go 1.x runtime, which provided.al2023 does not use.
+# lambda.norpc omits the RPC server of the Go 1.x runtime, which provided.al2023 does not use.
 FNFLAGS   := -tags lambda.norpc
-# The linter caches paths of files, so each checkout has a cache of its own.
+# The linter caches file paths, so each checkout has its own cache.
 LINT      := env GOLANGCI_LINT_CACHE=$(CURDIR)/dist/lint go tool -modfile=scripts/lint/go.mod golangci-lint
-# Tests wait more than they compute, so twice as many packages as cores run side by side.
+# Tests mostly wait, so twice as many packages as cores run in parallel.
 JOBS      ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 # Without DWARF, the test programs link in half the time.
 GOTEST    := go test -race -ldflags=-w -p $(JOBS)
@@ -21,7 +21,7 @@ FUZZTIME  ?= 20s
 SOAK      ?= 2h
 CHROMIUM  ?= $(shell command -v chromium || command -v google-chrome)
 
-# Packages that users run, also on macOS. Their tests need no cluster, nothing but Go, a C compiler and Python.
+# Packages that users run, also on macOS. Their tests need Go, a C compiler and Python, but no cluster.
 PORTABLE := ./functions/... ./infra/... ./scripts/... ./shared/... ./websocket-bridge/...
 
 # The other packages whose tests need no cluster.
@@ -42,20 +42,20 @@ NEEDS_CC := "Go 1.26.4 or later, a C compiler for the race detector, curl and Py
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-zA-Z_0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: build-local ## Show everything on this machine, with two real clusters (ARGS=--exit ends at the end)
+demo: build-local ## Show Clusterpass on this machine, with two real clusters (ARGS=--exit stops it at the end)
 	@$(STEP) "build the demo" $(NEEDS_GO) go build -o dist/local/demo ./test/demo
 	@dist/local/demo $(ARGS)
 
 up: build-local ## Run the gateway here; KUBECONFIG=... registers its contexts first (ARGS=--help)
 	@dist/local/clusterpass-local $(ARGS)
 
-install: ## Install clusterpass, also as kubectl's plugin: kubectl clusterpass (BINDIR=/usr/local/bin)
+install: ## Install clusterpass, also as a plugin of kubectl: kubectl clusterpass (BINDIR=/usr/local/bin)
 	@$(STEP) "build clusterpass into $(BINDIR)" "Go 1.26.4 or later and write access to BINDIR=$(BINDIR)" \
 	  env $(GOBUILD) -o $(BINDIR)/clusterpass ./scripts/clusterpass
 	ln -sf clusterpass $(BINDIR)/kubectl-clusterpass
 	ln -sf clusterpass $(BINDIR)/kubectl_complete-clusterpass
 
-# Tests that compute or wait for long skip themselves with -short. make test runs them.
+# Slow tests skip themselves with -short. make test runs them.
 check: lint vet rules build-local moto ## Run before every commit: lint, vet, style counts and the quick tests without clusters (2 minutes)
 	@$(STEP) "test the packages that need no cluster" $(NEEDS_CC) $(GOTEST) -short $(PORTABLE) $(LOCAL)
 	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules # no cache: it reads the whole tree
@@ -76,7 +76,7 @@ test: build-local moto clusters ## Run every test but the slow suites, on real c
 test-e2e: build-local moto clusters ## Run the end-to-end tests of one area: AREA=fleet, gateway, streams, private, access or api
 	@$(STEP) "run the end-to-end tests of $(AREA)" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m ./test/e2e/$(AREA)
 
-# What a slow suite needs beyond make test. scripts/ci-suite passes over the suites whose target fails.
+# Requirements of a slow suite beyond those of make test. scripts/ci-suite skips suites whose target fails.
 needs-test-clients:
 	@node --experimental-websocket --eval "" 2>/dev/null || \
 	  { echo "make test-clients: no suitable Node; install Node 20.10 or later" >&2; exit 1; }
@@ -84,7 +84,7 @@ needs-test-clients:
 needs-test-browser:
 	@command -v node >/dev/null && command -v npm >/dev/null || \
 	  { echo "make test-browser: no Node with npm; install Node 20 or later, with npm" >&2; exit 1; }
-	@[ -n "$(CHROMIUM)" ] || { echo "make test-browser: no Chromium; install it, or name it in CHROMIUM" >&2; exit 1; }
+	@[ -n "$(CHROMIUM)" ] || { echo "make test-browser: no Chromium; install it, or set CHROMIUM to its path" >&2; exit 1; }
 
 needs-test-conformance needs-soak needs-fuzz:
 	@:
@@ -113,17 +113,17 @@ fuzz: ## Slow suite: fuzz every parser and codec for FUZZTIME=20s each
 
 test-all: check test test-clients test-browser test-conformance soak fuzz ## Run everything, before a release
 
-clusters: ## Build Kubernetes for the test clusters, unless it is there (6 minutes on two cores)
+clusters: ## Build Kubernetes for the test clusters, unless it is built (6 minutes on two cores)
 	@$(STEP) "build the programs of the test clusters" $(NEEDS_GO) go run ./test/cluster/cmd/clusters build
 
-moto: ## Install into .venv the Python packages that the tests need and Python lacks
+moto: ## Install the Python packages that the tests need into .venv, unless Python has them
 	@$${CLUSTERPASS_PYTHON:-python3} -c 'import moto.server, cfnlint, samtranslator, awscli, websockets' 2>/dev/null || \
 	.venv/bin/python3 -c 'import moto.server, cfnlint, samtranslator, awscli, websockets' 2>/dev/null || \
 	$(STEP) "install Python packages" "Python 3 with venv and pip and a package index, or CLUSTERPASS_PYTHON=PATH of a Python that has the packages of test/moto/requirements.txt" test/moto/install
 
-bench: build-local moto ## Measure cold starts, and the gateway beside direct calls
+bench: build-local moto ## Measure cold starts, and the gateway compared with direct requests
 	@$(STEP) "build the benchmarks" $(NEEDS_GO) go build -o dist/local/ ./test/bench ./test/bench/coldstart
-	@$(STEP) "measure the gateway beside direct calls" $(NEEDS_GO) dist/local/bench
+	@$(STEP) "measure the gateway and direct requests" $(NEEDS_GO) dist/local/bench
 	@$(STEP) "measure access decisions" $(NEEDS_GO) go test -run '^$$' -bench Allowed ./shared/access
 	@$(STEP) "measure cold starts" $(NEEDS_GO) dist/local/coldstart
 
@@ -136,40 +136,40 @@ build: build-local ## Build the functions' zips (arm64, amd64), the bridge and t
 	else echo "no Docker engine here: the images of bridge and agent are not built"; fi
 	@ls -l dist/*/*.zip dist/*/websocket-bridge dist/*/clusterpass-agent
 
-build-arch: # what build does for ARCH
+build-arch: # build for one ARCH
 	@for fn in $(FUNCTIONS); do \
 	  GOOS=linux GOARCH=$(ARCH) $(GOBUILD) $(FNFLAGS) -o dist/$(ARCH)/$$fn/bootstrap ./functions/$$fn/bootstrap && \
 	  go run ./scripts/package dist/$(ARCH)/$$fn/bootstrap dist/$(ARCH)/$$fn.zip || exit 1; done
 	@GOOS=linux GOARCH=$(ARCH) $(GOBUILD) -o dist/$(ARCH)/websocket-bridge ./websocket-bridge
 	@GOOS=linux GOARCH=$(ARCH) $(GOBUILD) -o dist/$(ARCH)/clusterpass-agent ./websocket-bridge/agent
 
-build-local: ## Build for this machine what demo, up, test and bench run
+build-local: ## Build the programs for demo, up, test and bench, for this machine
 	@$(STEP) "build the functions, the gateway and the command line (the first run compiles for minutes)" $(NEEDS_GO) sh -ec '\
 	  for fn in $(FUNCTIONS); do $(GOBUILD) $(FNFLAGS) -o dist/local/functions/$$fn/bootstrap ./functions/$$fn/bootstrap; done; \
 	  $(GOBUILD) -o dist/local/clusterpass-local ./infra/local; \
 	  $(GOBUILD) -o dist/local/clusterpass ./scripts/clusterpass'
 
-build-ProxyFunction build-FleetFunction build-ControlFunction build-RotateFunction: build-%Function: # what sam build calls
+build-ProxyFunction build-FleetFunction build-ControlFunction build-RotateFunction: build-%Function: # for sam build
 	GOOS=linux GOARCH=$(ARCH) $(GOBUILD) $(FNFLAGS) -o $(ARTIFACTS_DIR)/bootstrap ./functions/$(shell echo $* | tr A-Z a-z)/bootstrap
 
 image: ## Build the bridge's image for ARCH and push it to ECR: REPOSITORY, TAG
 	@$(STEP) "build and push the bridge's image" "the credentials of an AWS account and its CLI; docs/guide/aws.md has the list" scripts/image $(REPOSITORY) $(TAG) $(ARCH)
 
-deploy: ## Deploy to AWS with SAM; the first time asks for the parameters (docs/guide/aws.md)
+deploy: ## Deploy to AWS with SAM, which asks for the parameters the first time (docs/guide/aws.md)
 	@command -v sam >/dev/null || { echo "make deploy needs the SAM CLI, sam; docs/guide/aws.md lists the requirements" >&2; exit 1; }
 	@$(STEP) "build the stack" "the SAM CLI, and what make build needs" sam build
 	sam deploy --stack-name $(STACK) --resolve-s3 --capabilities CAPABILITY_IAM CAPABILITY_NAMED_IAM CAPABILITY_AUTO_EXPAND \
 	  $(if $(wildcard samconfig.toml),,--guided)
 
-localstack: moto ## Deploy to LocalStack, or to AWS_ENDPOINT_URL, and run the bridge beside it (docs/guide/localstack.md)
+localstack: moto ## Deploy to LocalStack or AWS_ENDPOINT_URL, and run the bridge here (docs/guide/localstack.md)
 	$(MAKE) --no-print-directory build ARCHES="$$(go env GOHOSTARCH)"
 	infra/localstack/up
 
-aws-rules: ## Write infra/aws/rules.yaml, from the table of routes
+aws-rules: ## Generate infra/aws/rules.yaml from the routing table
 	@$(STEP) "write infra/aws/rules.yaml" $(NEEDS_GO) go run ./infra/aws/rules > infra/aws/rules.yaml
 
 deploy-check: build-local moto ## Check the AWS templates without AWS
 	@$(STEP) "check the AWS templates" $(NEEDS_CC) go test -count=1 ./infra/aws/...
 
-clean: ## Delete what was built here
+clean: ## Delete all build results
 	rm -rf dist

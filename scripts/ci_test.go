@@ -46,7 +46,7 @@ func TestCISuiteIsOneThatTheMachineCanRun(t *testing.T) {
 		fails      = "exit 9"
 		noNode     = "make test-clients: no suitable Node; install Node 20.10 or later"
 		noNPM      = "make test-browser: no Node with npm; install Node 20 or later, with npm"
-		noChromium = "make test-browser: no Chromium; install it, or name it in CHROMIUM"
+		noChromium = "make test-browser: no Chromium; install it, or set CHROMIUM to its path"
 	)
 	all := programs{"node": works, "npm": works, "chromium": works}
 	chrome := programs{"node": works, "npm": works, "google-chrome": works}

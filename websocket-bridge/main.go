@@ -1,4 +1,5 @@
-// Command websocket-bridge is the container that holds what functions cannot.
+// Command websocket-bridge serves the whole gateway from a container. That includes streams, which functions cannot
+// serve.
 package main
 
 import (
@@ -11,7 +12,7 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/server"
 )
 
-const about = "Clusterpass bridge: answers every call that a function answers, and those that stream."
+const about = "Clusterpass bridge: serves all requests of the gateway, including streams, which functions cannot serve."
 
 func main() {
 	cfg := &server.Config{}

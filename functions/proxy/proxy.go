@@ -19,9 +19,9 @@ import (
 // Config is the function's configuration.
 type Config struct {
 	assembly.Env
-	MTLSTargetGroup TargetGroup         `envconfig:"CLUSTERPASS_MTLS_TARGET_GROUP" desc:"ARN of the ALB target group whose client certificate header is believed; only with mutual TLS on at its listener. It may end in /* where its last part is not known." example:"arn:aws:elasticloadbalancing:eu-west-1:111122223333:targetgroup/proxy/*"`
-	MTLSHeader      identity.PeerHeader `envconfig:"CLUSTERPASS_MTLS_HEADER" default:"X-Amzn-Mtls-Clientcert" desc:"The header that the ALB writes client certificates into." example:"X-Amzn-Mtls-Clientcert-Leaf"`
-	BridgeURL       string              `envconfig:"CLUSTERPASS_BRIDGE_URL" desc:"Base URL of the bridge where it is not the host that clients call." example:"https://bridge.example.com"`
+	MTLSTargetGroup TargetGroup         `envconfig:"CLUSTERPASS_MTLS_TARGET_GROUP" desc:"ARN of the ALB target group whose header with client certificates is trusted. Set it only if its listener uses mutual TLS. The last part may be *." example:"arn:aws:elasticloadbalancing:eu-west-1:111122223333:targetgroup/proxy/*"`
+	MTLSHeader      identity.PeerHeader `envconfig:"CLUSTERPASS_MTLS_HEADER" default:"X-Amzn-Mtls-Clientcert" desc:"Header in which the ALB sends client certificates." example:"X-Amzn-Mtls-Clientcert-Leaf"`
+	BridgeURL       string              `envconfig:"CLUSTERPASS_BRIDGE_URL" desc:"Base URL of the bridge, if it differs from the gateway's URL." example:"https://bridge.example.com"`
 }
 
 // TargetGroup is the ARN of a target group, or empty. It may end in /*, because names are unique in an account and

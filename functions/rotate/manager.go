@@ -104,7 +104,7 @@ func (r *rotation) put(ctx context.Context, v *version) error {
 	_, err := r.Manager.PutSecretValue(ctx, in)
 	var exists *types.ResourceExistsException
 	if err != nil && !errors.As(err, &exists) {
-		return fmt.Errorf("keep the new token: %w", awsclient.Discreet(err))
+		return fmt.Errorf("store the new token: %w", awsclient.Discreet(err))
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func mint(ctx context.Context, m *cluster.Member, lifetime time.Duration) (*mint
 	var refused *cluster.CallError
 	if errors.As(err, &refused) && refused.Code == http.StatusUnauthorized {
 		return nil,
-			fmt.Errorf("%w; its token has expired or its service account is gone, so the cluster must be registered anew", err)
+			fmt.Errorf("%w; its token has expired or its service account is gone, so the cluster must be registered again", err)
 	} else if err != nil {
 		return nil, err
 	}

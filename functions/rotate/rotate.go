@@ -39,10 +39,10 @@ const stepTimeout = time.Minute
 
 // Config is the function's configuration.
 type Config struct {
-	Store         stores.Address `envconfig:"CLUSTERPASS_STORE" required:"true" desc:"Where credentials and objects are kept." example:"aws:clusterpass"`
-	TokenLifetime time.Duration  `envconfig:"CLUSTERPASS_TOKEN_LIFETIME" default:"48h" desc:"How long a new token is to be good for, at least twice the time between rotations; a member may give less (EKS: 24h)." example:"168h"`
-	URL           config.URL     `envconfig:"CLUSTERPASS_URL" desc:"URL of the gateway as clients call it. Private clusters are reached with it, and not without." example:"https://gateway.example.com"`
-	LogLevel      slog.Level     `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Least level that is logged: DEBUG, INFO, WARN or ERROR." example:"WARN"`
+	Store         stores.Address `envconfig:"CLUSTERPASS_STORE" required:"true" desc:"Location of the stores for credentials and objects: dir:PATH or aws:PREFIX." example:"aws:clusterpass"`
+	TokenLifetime time.Duration  `envconfig:"CLUSTERPASS_TOKEN_LIFETIME" default:"48h" desc:"Requested lifetime of a new token, at least twice the interval of rotations. A member may issue a shorter one (EKS: 24h)." example:"168h"`
+	URL           config.URL     `envconfig:"CLUSTERPASS_URL" desc:"URL of the gateway for clients. Required for private clusters." example:"https://gateway.example.com"`
+	LogLevel      slog.Level     `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Minimum log level: DEBUG, INFO, WARN or ERROR." example:"WARN"`
 }
 
 // Validate implements config.Validator.
@@ -113,8 +113,8 @@ func (r *Rotator) Handle(ctx context.Context, ev Event) error {
 	step := steps[ev.Step]
 	if step == nil {
 		return fmt.Errorf(
-			"step %.64q: want createSecret, setSecret, testSecret or finishSecret; Secrets Manager calls this function, "+
-				"nobody else", ev.Step)
+			"step %.64q: want createSecret, setSecret, testSecret or finishSecret; only Secrets Manager calls this "+
+				"function", ev.Step)
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -172,7 +172,7 @@ func (r *rotation) create(ctx context.Context) error {
 	defer m.Close()
 	if m.Credential.Token == "" {
 		return errors.New(
-			"its kubeconfig holds no token; only tokens of service accounts are rotated, so switch rotation off")
+			"its kubeconfig contains no token; only tokens of service accounts are rotated, so switch rotation off")
 	}
 	token, err := mint(ctx, m, r.Lifetime)
 	if err != nil {
@@ -244,5 +244,5 @@ func (r *rotation) inTime(ctx context.Context, made *version) error {
 		return err
 	}
 	return errors.New(
-		"the secret was replaced while it was rotated; what it was replaced by stays, and the next rotation starts from that")
+		"the secret was replaced during its rotation; the replacement stays, and the next rotation starts from it")
 }

@@ -175,7 +175,7 @@ func TestReplacedMeanwhile(t *testing.T) {
 					t.Fatalf("%s: %v", step, err)
 				}
 			}
-			if err == nil || !strings.Contains(err.Error(), "replaced while it was rotated") {
+			if err == nil || !strings.Contains(err.Error(), "replaced during its rotation") {
 				t.Errorf("error %v", err)
 			}
 			wantStages(t, b.manager, b.secret, current, id(100), "AWSPREVIOUS", id(0))
@@ -259,14 +259,14 @@ func TestRefusals(t *testing.T) {
 			name:   "a version that is not pending",
 			change: func(_ *stand, f *fakeManager) { f.move(pending, ""); f.move("CAND", id(1)) }, want: "is not AWSPENDING",
 		},
-		{name: "no token to renew", kubeconfig: certificate, want: "holds no token"},
+		{name: "no token to renew", kubeconfig: certificate, want: "contains no token"},
 		{
 			name: "a person's token", change: func(b *stand, _ *fakeManager) { b.users["token-0"] = "alice" },
 			want: `of the user "alice"`,
 		},
 		{
 			name: "a token that expired", change: func(b *stand, _ *fakeManager) { delete(b.users, "token-0") },
-			want: "must be registered anew",
+			want: "must be registered again",
 		},
 		{
 			name: "not allowed to", change: func(b *stand, _ *fakeManager) { b.forbid = true },

@@ -2,14 +2,9 @@ package aws
 
 import (
 	"encoding/base64"
-	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +13,6 @@ import (
 	"github.com/clusterpass/clusterpass/functions/fleet"
 	"github.com/clusterpass/clusterpass/functions/proxy"
 	"github.com/clusterpass/clusterpass/functions/rotate"
-	"github.com/clusterpass/clusterpass/shared/awsclient/mototest"
 	"github.com/clusterpass/clusterpass/shared/config"
 	"github.com/clusterpass/clusterpass/shared/identity"
 	"github.com/clusterpass/clusterpass/shared/pki"
@@ -27,168 +21,6 @@ import (
 	"github.com/clusterpass/clusterpass/shared/stores"
 	bridge "github.com/clusterpass/clusterpass/websocket-bridge/server"
 )
-
-const region = "eu-central-1"
-
-// account is a moto with its environment.
-type account struct {
-	t   *testing.T
-	url string
-}
-
-func newAccount(t *testing.T) account {
-	t.Helper()
-	patch, err := filepath.Abs("testdata/cloudformation.py")
-	if err != nil {
-		t.Fatal(err)
-	}
-	moto, err := mototest.Start(patch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(moto.Close)
-	dist := t.TempDir()
-	for _, fn := range []string{"proxy", "fleet", "control", "rotate"} { // moto stores them and never runs them
-		file := filepath.Join(dist, "arm64", fn+".zip")
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte("PK\x05\x06"+strings.Repeat("\x00", 18)), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for k, v := range map[string]string{
-		"AWS_ENDPOINT_URL": moto.URL, "AWS_REGION": region, "AWS_DEFAULT_REGION": region, "AWS_ACCESS_KEY_ID": "test",
-		"AWS_SECRET_ACCESS_KEY": "test", "DIST": dist,
-	} {
-		t.Setenv(k, v)
-	}
-	return account{t, moto.URL}
-}
-
-// call calls an AWS service and returns the response's body.
-func (a account) call(service, method, path, target, body string) []byte {
-	a.t.Helper()
-	req, err := http.NewRequestWithContext(a.t.Context(), method, a.url+path, strings.NewReader(body))
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	req.Header.Set("Authorization",
-		"AWS4-HMAC-SHA256 Credential=test/20200101/"+region+"/"+service+"/aws4_request, SignedHeaders=host, Signature=0")
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	if target != "" {
-		req.Header.Set("X-Amz-Target", target)
-		req.Header.Set("Content-Type", "application/x-amz-json-1.1")
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode > 299 {
-		a.t.Fatalf("%s %s: %s %v %s", service, path+target, resp.Status, err, b)
-	}
-	return b
-}
-
-func (a account) json(into any, service, method, path, target, body string) {
-	a.t.Helper()
-	if err := json.Unmarshal(a.call(service, method, path, target, body), into); err != nil {
-		a.t.Fatal(err)
-	}
-}
-
-// query calls a service with the query protocol and returns the values of an element of the response.
-func (a account) query(service, version, element string, params ...string) []string {
-	a.t.Helper()
-	form := url.Values{"Version": {version}}
-	for i := 0; i < len(params); i += 2 {
-		form.Set(params[i], params[i+1])
-	}
-	var values []string
-	for _, m := range regexp.MustCompile("<"+element+">([^<]*)<").FindAllSubmatch(
-		a.call(service, http.MethodPost, "/", "", form.Encode()), -1) {
-		values = append(values, string(m[1]))
-	}
-	return values
-}
-
-func (a account) elb(element string, params ...string) []string {
-	a.t.Helper()
-	return a.query("elasticloadbalancing", "2015-12-01", element, params...)
-}
-
-// deploy runs stack.py and returns the stack's outputs.
-func (a account) deploy(parameters ...string) map[string]string {
-	a.t.Helper()
-	out, err := python(append([]string{"infra/localstack/stack.py", "deploy", "test"}, parameters...)...)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	outputs := map[string]string{}
-	for line := range strings.Lines(string(out)) {
-		k, v, _ := strings.Cut(strings.TrimSpace(line), "=")
-		outputs[k] = v
-	}
-	return outputs
-}
-
-// certificate returns the ARN of a certificate in moto's ACM.
-func (a account) certificate() string {
-	a.t.Helper()
-	var made struct{ CertificateArn string }
-	a.json(&made, "acm", http.MethodPost, "/", "CertificateManager.RequestCertificate",
-		`{"DomainName": "clusterpass.example.com"}`)
-	return made.CertificateArn
-}
-
-// function is a function's configuration in Lambda.
-type function struct {
-	Environment struct{ Variables map[string]string }
-	VpcConfig   struct{ SubnetIDs []string }
-	MemorySize  int
-}
-
-func (a account) function(name string) function {
-	a.t.Helper()
-	var f function
-	a.json(&f, "lambda", http.MethodGet, "/2015-03-31/functions/"+name+"/configuration", "", "")
-	return f
-}
-
-// environmentVariable is a variable of a container. moto keeps numbers as numbers.
-type environmentVariable struct {
-	Name  string
-	Value any
-}
-
-func (a account) bridgeEnvironment() map[string]string {
-	a.t.Helper()
-	var task struct {
-		TaskDefinition struct {
-			ContainerDefinitions []struct {
-				Environment []environmentVariable
-				Secrets     []struct{ Name, ValueFrom string }
-			}
-		}
-	}
-	a.json(&task, "ecs", http.MethodPost, "/", "AmazonEC2ContainerServiceV20141113.DescribeTaskDefinition",
-		`{"taskDefinition": "clusterpass-bridge"}`)
-	env := map[string]string{}
-	for _, v := range task.TaskDefinition.ContainerDefinitions[0].Environment {
-		if v.Name != "" { // moto returns an empty entry for AWS::NoValue
-			env[v.Name] = fmt.Sprint(v.Value)
-		}
-	}
-	for _, s := range task.TaskDefinition.ContainerDefinitions[0].Secrets { // ECS reads them when it starts the task
-		var secret struct{ SecretString string }
-		id := fmt.Sprintf(`{"SecretId": %q}`, s.ValueFrom)
-		a.json(&secret, "secretsmanager", http.MethodPost, "/", "secretsmanager.GetSecretValue", id)
-		env[s.Name] = secret.SecretString
-	}
-	return env
-}
 
 // programs are the programs of the stack and their configurations.
 var programs = map[string]func() any{
@@ -225,12 +57,12 @@ func configure(t *testing.T, name string, env map[string]string) any {
 	}
 	for k, v := range env {
 		if !slices.Contains(known, k) {
-			t.Errorf("%s is given %s, which it does not read", name, k)
+			t.Errorf("%s does not read its variable %s", name, k)
 		}
 		t.Setenv(k, v)
 	}
 	if err := config.Load(cfg); err != nil {
-		t.Errorf("%s cannot read what it is given: %v", name, err)
+		t.Errorf("%s cannot parse its environment: %v", name, err)
 	}
 	return cfg
 }
@@ -244,102 +76,160 @@ func clientCA(t *testing.T) string {
 	return base64.StdEncoding.EncodeToString(ca.PEM())
 }
 
-// TestStackWithBalancer creates the complete stack, and each program parses its configuration.
+// balancedStack is a deployed stack with a load balancer, and the configurations that its programs parse.
+type balancedStack struct {
+	account
+	outputs map[string]string
+	bridge  *bridge.Config
+	rotate  *rotate.Config
+	fleet   *fleet.Config
+	proxy   *proxy.Config
+	control *control.Config
+}
+
+// TestStackWithBalancer fails if a program of the complete stack cannot parse its configuration, or does not get a
+// parameter of the template.
 func TestStackWithBalancer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
 	}
 	a := newAccount(t)
-	parameters := []string{
-		"DomainName=clusterpass.example.com", "CertificateArn=" + a.certificate(), "ClientCA=" + clientCA(t),
+	s := &balancedStack{account: a, outputs: a.deploy(
+		"DomainName=clusterpass.example.com", "CertificateArn="+a.certificate(), "ClientCA="+clientCA(t),
 		"MutualTLS=passthrough",
 		`Authentication={"awsIAM": {"gatewayID": "clusterpass", "accounts": ["111122223333"]}}`,
 		"WebsocketOrigins=https://a.example.com,https://b.example.com",
 		"ControlPlane=management", "TokenLifetime=72h", "LogLevel=WARN",
-		"ServerCA=" + clientCA(t), "MaxPassTTL=12h", "AuditWebhook=secret:audit/webhook", "AuditFailClosed=true",
-		"PassKMSKey=arn:aws:kms:" + region + ":111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+		"ServerCA="+clientCA(t), "MaxPassTTL=12h", "AuditWebhook=secret:audit/webhook", "AuditFailClosed=true",
+		"PassKMSKey=arn:aws:kms:"+region+":111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+	)}
+	if s.outputs["Url"] != "https://clusterpass.example.com" || s.outputs["BridgeUrl"] != s.outputs["Url"] ||
+		!strings.Contains(s.outputs["NextCommand"], "cluster join") {
+		t.Errorf("outputs %v", s.outputs)
 	}
-	outputs := a.deploy(parameters...)
-	if outputs["Url"] != "https://clusterpass.example.com" || outputs["BridgeUrl"] != outputs["Url"] ||
-		!strings.Contains(outputs["NextCommand"], "cluster join") {
-		t.Errorf("outputs %v", outputs)
+	s.checkVariables()
+	environment := func(name string) map[string]string {
+		return a.function("clusterpass-" + name).Environment.Variables
 	}
+	s.bridge = configure(t, "bridge", a.bridgeEnvironment()).(*bridge.Config)
+	s.rotate = configure(t, "rotate", environment("rotate")).(*rotate.Config)
+	s.fleet = configure(t, "fleet", environment("fleet")).(*fleet.Config)
+	s.proxy = configure(t, "proxy", environment("proxy")).(*proxy.Config)
+	s.control = configure(t, "control", environment("control")).(*control.Config)
+	s.checkBridge()
+	s.checkTunnel()
+	if r := s.rotate; r.Store != s.bridge.Store || r.TokenLifetime.Hours() != 72 || r.URL != s.bridge.URL || r.URL == "" {
+		t.Errorf("rotate has %+v", r)
+	}
+	s.checkPasses()
+	for name, cfg := range map[string]proxy.Config{
+		"proxy": *s.proxy, "control": s.control.Config.Config, "fleet": s.fleet.Config,
+	} {
+		s.checkFunction(name, cfg)
+	}
+	s.checkRouting()
+	s.checkStores()
+}
 
+// checkVariables checks that the template sets all variables of the programs, except those with suitable defaults.
+func (s *balancedStack) checkVariables() {
+	s.t.Helper()
 	for name := range programs {
-		env := a.bridgeEnvironment()
+		env := s.bridgeEnvironment()
 		if name != "bridge" {
-			env = a.function("clusterpass-" + name).Environment.Variables
+			env = s.function("clusterpass-" + name).Environment.Variables
 		}
 		for _, v := range config.Variables(programs[name]()) {
 			if _, ok := env[v]; !ok && !slices.Contains(defaults, v) {
-				t.Errorf("%s reads %s, of which the template says nothing", name, v)
+				s.t.Errorf("%s reads %s, which the template does not set", name, v)
 			}
 		}
 	}
-	b := configure(t, "bridge", a.bridgeEnvironment()).(*bridge.Config)
-	if b.Store.String() != outputs["Store"] || string(b.URL) != outputs["Url"] || b.Listen != ":8080" || !b.SelfSigned ||
-		b.CloudWatch != "Clusterpass/clusterpass" ||
+}
+
+func (s *balancedStack) checkBridge() {
+	s.t.Helper()
+	b := s.bridge
+	if b.Store.String() != s.outputs["Store"] || string(b.URL) != s.outputs["Url"] || b.Listen != ":8080" ||
+		!b.SelfSigned || b.CloudWatch != "Clusterpass/clusterpass" ||
 		len(b.Origins) != 2 || b.ControlPlane != "management" || b.Audit != "-" || b.LogLevel.String() != "WARN" {
-		t.Errorf("the bridge has %+v", b)
+		s.t.Errorf("the bridge has %+v", b)
 	}
-	// Private clusters use the name of all bridges, and the port of each.
-	tunnel, err := url.Parse(outputs["TunnelUrl"])
+}
+
+// checkTunnel checks the tunnel port. Its URL has one host name with the addresses of all bridges.
+func (s *balancedStack) checkTunnel() {
+	s.t.Helper()
+	b := s.bridge
+	tunnel, err := url.Parse(s.outputs["TunnelUrl"])
 	if err != nil || tunnel.Scheme != "https" || len(b.Peers) != 1 || b.Peers[0] != tunnel.Host ||
 		b.TunnelListen != ":"+tunnel.Port() || b.MaxAgents != 1000 {
-		t.Errorf("the tunnel port is %q, bridges listen on %s, look for each other at %s and take %d agents",
-			outputs["TunnelUrl"], b.TunnelListen, b.Peers, b.MaxAgents)
+		s.t.Fatalf("the tunnel port is %q; bridges listen on %s, have the peers %s and accept %d agents",
+			s.outputs["TunnelUrl"], b.TunnelListen, b.Peers, b.MaxAgents)
 	}
 	var zones struct{ Namespaces []struct{ ID, Name string } }
 	var names struct {
 		Services []struct{ Name, NamespaceID string }
 	}
-	a.json(&zones, "servicediscovery", http.MethodPost, "/", "Route53AutoNaming_v20170314.ListNamespaces", "{}")
-	a.json(&names, "servicediscovery", http.MethodPost, "/", "Route53AutoNaming_v20170314.ListServices", "{}")
+	s.json(&zones, "servicediscovery", http.MethodPost, "/", "Route53AutoNaming_v20170314.ListNamespaces", "{}")
+	s.json(&names, "servicediscovery", http.MethodPost, "/", "Route53AutoNaming_v20170314.ListServices", "{}")
 	if len(zones.Namespaces) != 1 || len(names.Services) != 1 ||
 		names.Services[0].Name+"."+zones.Namespaces[0].Name != tunnel.Hostname() {
-		t.Errorf("the names are %v in %v", names, zones)
+		s.t.Errorf("the names are %v in %v", names, zones)
 	}
-	r := configure(t, "rotate", a.function("clusterpass-rotate").Environment.Variables).(*rotate.Config)
-	if r.Store != b.Store || r.TokenLifetime.Hours() != 72 || r.URL != b.URL || r.URL == "" {
-		t.Errorf("rotate has %+v", r)
-	}
-	f := configure(t, "fleet", a.function("clusterpass-fleet").Environment.Variables).(*fleet.Config)
-	p := configure(t, "proxy", a.function("clusterpass-proxy").Environment.Variables).(*proxy.Config)
-	c := configure(t, "control", a.function("clusterpass-control").Environment.Variables).(*control.Config)
+}
+
+// checkPasses checks that the control function and the bridge create the same passes.
+func (s *balancedStack) checkPasses() {
+	s.t.Helper()
+	b, c := s.bridge, s.control
 	if len(c.ServerCA.PEM()) == 0 || string(c.ServerCA.PEM()) != string(b.ServerCA.PEM()) || c.MaxPassTTL.Hours() != 12 ||
 		b.MaxPassTTL != c.MaxPassTTL || !strings.Contains(c.PassKMSKey, "1234abcd") || b.PassKMSKey != c.PassKMSKey {
-		t.Errorf("passes are made by %+v and %+v", c.Options, b.Options)
+		s.t.Errorf("passes are created with %+v and %+v", c.Options, b.Options)
 	}
-	for name, cfg := range map[string]proxy.Config{"proxy": *p, "control": c.Config.Config, "fleet": f.Config} {
-		if cfg.Auditing != b.Auditing || !cfg.AuditFailClosed || cfg.AuditWebhook != "secret:audit/webhook" {
-			t.Errorf("%s audits by %+v, the bridge by %+v", name, cfg.Auditing, b.Auditing)
-		}
-		if cfg.CloudWatch != b.CloudWatch {
-			t.Errorf("%s counts in %q", name, cfg.CloudWatch)
-		}
-		if c.ControlPlane != "management" || f.ControlPlane != "management" || cfg.Store != b.Store || cfg.BridgeURL != "" ||
-			cfg.MTLSHeader != b.MTLSHeader || cfg.MTLSHeader == identity.ALBHeader || len(cfg.MTLSHeader) > 40 {
-			t.Errorf("%s has %+v", name, cfg)
-		}
-		group := a.elb("TargetGroupArn", "Action", "DescribeTargetGroups", "Names.member.1", "clusterpass-"+name)
-		if len(group) != 1 || !cfg.MTLSTargetGroup.Is(group[0]) {
-			t.Errorf("%s believes events of %s, its group is %s", name, cfg.MTLSTargetGroup, group)
-		}
-		if fn := a.function("clusterpass-" + name); len(fn.VpcConfig.SubnetIDs) != 2 {
-			t.Errorf("%s is in %v", name, fn.VpcConfig)
-		}
-	}
+}
 
-	balancer := a.elb("LoadBalancerArn", "Action", "DescribeLoadBalancers")
-	listener := a.elb("ListenerArn", "Action", "DescribeListeners", "LoadBalancerArn", balancer[0])
-	rules := a.elb("Priority", "Action", "DescribeRules", "ListenerArn", listener[0])
-	if len(balancer) != 1 || len(listener) != 1 || len(rules) != len(route.Table) { // one is the default
-		t.Errorf("%d balancers, %d listeners, %d rules for %d rows", len(balancer), len(listener), len(rules),
+// checkFunction checks the configuration that a function shares with the bridge.
+func (s *balancedStack) checkFunction(name string, cfg proxy.Config) {
+	s.t.Helper()
+	b := s.bridge
+	if cfg.Auditing != b.Auditing || !cfg.AuditFailClosed || cfg.AuditWebhook != "secret:audit/webhook" {
+		s.t.Errorf("%s has the audit settings %+v, the bridge %+v", name, cfg.Auditing, b.Auditing)
+	}
+	if cfg.CloudWatch != b.CloudWatch {
+		s.t.Errorf("%s has the metrics' namespace %q", name, cfg.CloudWatch)
+	}
+	if s.control.ControlPlane != "management" || s.fleet.ControlPlane != "management" || cfg.Store != b.Store ||
+		cfg.BridgeURL != "" ||
+		cfg.MTLSHeader != b.MTLSHeader || cfg.MTLSHeader == identity.ALBHeader || len(cfg.MTLSHeader) > 40 {
+		s.t.Errorf("%s has %+v", name, cfg)
+	}
+	group := s.elb("TargetGroupArn", "Action", "DescribeTargetGroups", "Names.member.1", "clusterpass-"+name)
+	if len(group) != 1 || !cfg.MTLSTargetGroup.Is(group[0]) {
+		s.t.Errorf("%s trusts events of %s, its target group is %s", name, cfg.MTLSTargetGroup, group)
+	}
+	if fn := s.function("clusterpass-" + name); len(fn.VpcConfig.SubnetIDs) != 2 {
+		s.t.Errorf("%s is in %v", name, fn.VpcConfig)
+	}
+}
+
+// checkRouting checks that the listener has a rule for each row of the routing table. One is the default.
+func (s *balancedStack) checkRouting() {
+	s.t.Helper()
+	balancer := s.elb("LoadBalancerArn", "Action", "DescribeLoadBalancers")
+	listener := s.elb("ListenerArn", "Action", "DescribeListeners", "LoadBalancerArn", balancer[0])
+	rules := s.elb("Priority", "Action", "DescribeRules", "ListenerArn", listener[0])
+	if len(balancer) != 1 || len(listener) != 1 || len(rules) != len(route.Table) {
+		s.t.Errorf("%d balancers, %d listeners, %d rules for %d rows", len(balancer), len(listener), len(rules),
 			len(route.Table))
 	}
+}
 
-	// The stores are where the programs expect them.
-	st, err := stores.Open(t.Context(), b.Store)
+// checkStores checks that the programs can write into their stores, and that secrets use the stack's key.
+func (s *balancedStack) checkStores() {
+	t := s.t
+	t.Helper()
+	st, err := stores.Open(t.Context(), s.bridge.Store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +240,7 @@ func TestStackWithBalancer(t *testing.T) {
 		t.Error(err)
 	}
 	var secret struct{ KmsKeyID string }
-	a.json(&secret, "secretsmanager", http.MethodPost, "/", "secretsmanager.DescribeSecret",
+	s.json(&secret, "secretsmanager", http.MethodPost, "/", "secretsmanager.DescribeSecret",
 		`{"SecretId": "clusterpass/clusters/a"}`)
 	if secret.KmsKeyID != "alias/clusterpass" {
 		t.Errorf("a secret is encrypted with %q", secret.KmsKeyID)
@@ -370,7 +260,7 @@ func TestStackInPublicSubnets(t *testing.T) {
 	}
 	p := configure(t, "proxy", a.function("clusterpass-proxy").Environment.Variables).(*proxy.Config)
 	if p.MTLSTargetGroup != "" || configure(t, "bridge", a.bridgeEnvironment()).(*bridge.Config).MTLSHeader != "" {
-		t.Error("client certificates are believed where the load balancer asks for none")
+		t.Error("client certificates are trusted, but the load balancer requests none")
 	}
 	if subnets := a.query("ec2", "2016-11-15", "subnetId", "Action", "DescribeSubnets", "Filter.1.Name", "cidr-block",
 		"Filter.1.Value.1", "10.87.0.*"); len(subnets) != 2 {
@@ -466,7 +356,8 @@ func TestStackWithVerify(t *testing.T) {
 	p := configure(t, "proxy", a.function("clusterpass-proxy").Environment.Variables).(*proxy.Config)
 	b := configure(t, "bridge", a.bridgeEnvironment()).(*bridge.Config)
 	if p.MTLSTargetGroup == "" || p.MTLSHeader == "" || p.MTLSHeader != b.MTLSHeader {
-		t.Errorf("certificates of clients are believed in %q of %q, and in %q", p.MTLSHeader, p.MTLSTargetGroup, b.MTLSHeader)
+		t.Errorf("client certificates are trusted in the header %q of %q, and in %q",
+			p.MTLSHeader, p.MTLSTargetGroup, b.MTLSHeader)
 	}
 	if nats := a.query("ec2", "2016-11-15", "natGatewayId", "Action", "DescribeNatGateways"); len(nats) != 2 {
 		t.Errorf("NAT gateways %v", nats)

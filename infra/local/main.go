@@ -1,4 +1,4 @@
-// Command local runs the whole gateway on one machine: front door, functions and bridge.
+// Command local runs the whole gateway on one machine: HTTPS server, functions and bridge.
 package main
 
 import (
@@ -12,8 +12,9 @@ import (
 	"github.com/clusterpass/clusterpass/shared/config"
 )
 
-const about = `Clusterpass on one machine: the front door with HTTPS, the functions run as AWS Lambda runs them, and the bridge.
-It registers the contexts of KUBECONFIG, writes clusterpass.kubeconfig into the current directory and says what to type next.`
+const about = `Clusterpass on one machine: an HTTPS server, the functions in processes as on AWS Lambda, and the bridge.
+It registers the contexts of KUBECONFIG as clusters, writes clusterpass.kubeconfig into the current directory, and
+prints the next command to type.`
 
 func main() {
 	cfg := &server.Config{}
@@ -22,7 +23,8 @@ func main() {
 		defer stop()
 		context.AfterFunc(ctx, func() {
 			stop() // a second ctrl-C ends at once
-			fmt.Fprintf(os.Stderr, "Ending; open calls have %v. ctrl-C again ends at once.\n", cfg.DrainTimeout)
+			fmt.Fprintf(os.Stderr, "Shutting down: open requests have %v to end. Press ctrl-C again to exit now.\n",
+				cfg.DrainTimeout)
 		})
 		return server.Run(ctx, cfg, server.Output{Progress: os.Stdout}, func() {})
 	})

@@ -22,7 +22,7 @@ GOARCH = {"arm64": "arm64", "x86_64": "amd64"}
 
 def translate(path, bucket="bucket", key=lambda function: function):
     """Returns a template as CloudFormation. key names a function's zip in the bucket."""
-    os.environ.setdefault("AWS_DEFAULT_REGION", os.environ.get("AWS_REGION", "eu-central-1"))  # the translator asks for one
+    os.environ.setdefault("AWS_DEFAULT_REGION", os.environ.get("AWS_REGION", "eu-central-1"))  # the translator needs one
     from samtranslator.translator.transform import transform
     from samtranslator.yaml_helper import yaml_parse
 
@@ -63,7 +63,7 @@ def deploy(stack, parameters):
             raise
 
     def upload(name, data):
-        key = f"{hashlib.sha256(data).hexdigest()[:16]}-{name}"  # what changes has another key, so that it is noticed
+        key = f"{hashlib.sha256(data).hexdigest()[:16]}-{name}"  # changed content has another key, so that CloudFormation updates the function
         s3.put_object(Bucket=bucket, Key=key, Body=data)
         return key
 

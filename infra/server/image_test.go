@@ -12,11 +12,11 @@ import (
 	"testing"
 )
 
-// root of the repository, from here.
+// root is the path of the repository's root.
 const root = "../.."
 
-// TestDockerfiles does without an engine what the Dockerfiles say: it copies what is copied, builds as is built, and starts each program with
-// nothing around it.
+// TestDockerfiles fails if an image cannot be built, or a program in it does not start. It needs no container engine.
+// It follows the Dockerfiles and starts each program with an empty environment.
 func TestDockerfiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -28,67 +28,91 @@ func TestDockerfiles(t *testing.T) {
 	})
 }
 
-// dockerfile does it for one, which builds these programs.
+// dockerfile checks a Dockerfile with two stages, whose image contains the programs.
 func dockerfile(t *testing.T, file string, programs ...string) {
 	text, err := os.ReadFile(filepath.Join(root, file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, out := t.TempDir(), t.TempDir()
-	var copied []string
-	stages, built, base, user := 0, false, "", ""
+	b := &build{t: t, src: t.TempDir(), out: t.TempDir()}
 	for line := range strings.Lines(strings.ReplaceAll(string(text), "\\\n", "")) {
-		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		args := strings.Fields(rest)
+		instruction, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch {
-		case word == "FROM":
-			stages++
-			base, user = rest, ""
-		case word == "USER":
-			user = rest
-		case word == "COPY" && stages == 1:
-			for _, from := range args[:len(args)-1] {
-				copyTo(t, filepath.Join(root, from), filepath.Join(src, args[len(args)-1]))
-			}
-		case word == "RUN" && strings.Contains(rest, "go build"):
-			command := regexp.MustCompile(`--mount=\S+`).ReplaceAllString(rest, "")
-			cmd := exec.CommandContext(t.Context(), "sh", "-ec", strings.ReplaceAll(command, " /", ` "$OUT"/`))
-			cmd.Dir = src
-			cmd.Env = append(os.Environ(), "OUT="+out, "TARGETOS=linux", "TARGETARCH="+runtime.GOARCH, "GOFLAGS=-mod=readonly", "GOWORK=off")
-			if b, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%s: %v\n%s", command, err, b)
-			}
-			built = true
-		case word == "COPY" && stages == 2 && args[0] != "--from=build":
-			t.Errorf("the image gets more than was built: %s", line)
-		case word == "COPY" && stages == 2:
-			for _, from := range args[1 : len(args)-1] {
-				if strings.HasPrefix(from, "/") && !strings.HasPrefix(from, "/etc/ssl/") { // else an option, or of the image that builds
-					copied = append(copied, from)
-				}
-			}
+		case instruction == "FROM":
+			b.stages++
+			b.base, b.user = rest, ""
+		case instruction == "USER":
+			b.user = rest
+		case instruction == "COPY":
+			b.copyInstruction(strings.Fields(rest))
+		case instruction == "RUN" && strings.Contains(rest, "go build"):
+			b.runInstruction(rest)
 		}
 	}
-	if stages != 2 || !built {
-		t.Fatalf("%d stages, built %v", stages, built)
+	if b.stages != 2 || !b.built {
+		t.Fatalf("%d stages, built %v", b.stages, b.built)
 	}
-	if base != "scratch" || !regexp.MustCompile(`^[1-9]\d*:[1-9]\d*$`).MatchString(user) { // by number: there is no /etc/passwd
-		t.Errorf("the image is made from %q and runs as %q", base, user)
+	// The user must be a number, because the image has no /etc/passwd.
+	if b.base != "scratch" || !regexp.MustCompile(`^[1-9]\d*:[1-9]\d*$`).MatchString(b.user) {
+		t.Errorf("the image is based on %q and runs as %q", b.base, b.user)
 	}
-	for _, path := range copied {
-		if _, err := os.Stat(filepath.Join(out, path)); err != nil {
-			t.Errorf("the image wants what was not built: %v", err)
+	for _, path := range b.copied {
+		if _, err := os.Stat(filepath.Join(b.out, path)); err != nil {
+			t.Errorf("the image copies a file that was not built: %v", err)
 		}
 	}
 	for _, name := range programs {
-		if !slices.Contains(copied, name) {
-			t.Errorf("%s is not in the image, but %s", name, copied)
+		if !slices.Contains(b.copied, name) {
+			t.Errorf("the image lacks %s; it has %s", name, b.copied)
 		}
-		program(t, filepath.Join(out, name))
+		program(t, filepath.Join(b.out, name))
 	}
 }
 
-// program holds one to what it finds in an image that has nothing else.
+// build is the state of a Dockerfile's build.
+type build struct {
+	t          *testing.T
+	src, out   string // directories with the sources and the results of the first stage
+	stages     int
+	built      bool
+	base, user string   // image and user in the current stage
+	copied     []string // files that the second stage copies from the first
+}
+
+// copyInstruction follows COPY.
+func (b *build) copyInstruction(args []string) {
+	last := len(args) - 1
+	switch {
+	case b.stages == 1:
+		for _, from := range args[:last] {
+			copyTo(b.t, filepath.Join(root, from), filepath.Join(b.src, args[last]))
+		}
+	case args[0] != "--from=build":
+		b.t.Errorf("the image contains more than was built: COPY %s", strings.Join(args, " "))
+	default:
+		for _, from := range args[1:last] {
+			// Others are options, or files of the image that builds.
+			if strings.HasPrefix(from, "/") && !strings.HasPrefix(from, "/etc/ssl/") {
+				b.copied = append(b.copied, from)
+			}
+		}
+	}
+}
+
+// runInstruction follows a RUN that builds programs.
+func (b *build) runInstruction(command string) {
+	command = regexp.MustCompile(`--mount=\S+`).ReplaceAllString(command, "")
+	cmd := exec.CommandContext(b.t.Context(), "sh", "-ec", strings.ReplaceAll(command, " /", ` "$OUT"/`))
+	cmd.Dir = b.src
+	cmd.Env = append(os.Environ(),
+		"OUT="+b.out, "TARGETOS=linux", "TARGETARCH="+runtime.GOARCH, "GOFLAGS=-mod=readonly", "GOWORK=off")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		b.t.Fatalf("%s: %v\n%s", command, err, output)
+	}
+	b.built = true
+}
+
+// program checks that a program runs in an image without any other file.
 func program(t *testing.T, path string) {
 	t.Helper()
 	f, err := elf.Open(path)
@@ -97,7 +121,7 @@ func program(t *testing.T, path string) {
 	}
 	defer func() { _ = f.Close() }()
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		t.Errorf("%s is linked with libraries that the image has not got", path)
+		t.Errorf("%s is linked with libraries, which the image lacks", path)
 	}
 	cmd := exec.CommandContext(t.Context(), path, "--help")
 	cmd.Env, cmd.Dir = []string{}, t.TempDir()
@@ -106,7 +130,7 @@ func program(t *testing.T, path string) {
 	}
 }
 
-// copyTo copies as COPY does: a directory's content, or a file into a directory.
+// copyTo copies like COPY: the content of a directory, or a file into a directory.
 func copyTo(t *testing.T, from, to string) {
 	t.Helper()
 	info, err := os.Stat(from)

@@ -1,4 +1,4 @@
-// Package server holds what runs the gateway on a server to the program that it runs.
+// Package server tests the systemd unit and the container that run the gateway on a server.
 package server
 
 import (
@@ -24,17 +24,18 @@ import (
 
 const host = "clusterpass.example.com"
 
-// unit is the environment that clusterpass.service gives, and its other settings.
+// unit returns the environment and the other settings of clusterpass.service.
 func unit(t *testing.T) (env map[string]string, settings map[string]string) {
 	t.Helper()
 	text, err := os.ReadFile("clusterpass.service")
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, settings = map[string]string{"CLUSTERPASS_HOSTS": host}, map[string]string{} // the first is in the file that the unit wants
+	env = map[string]string{"CLUSTERPASS_HOSTS": host} // the unit reads it from its EnvironmentFile
+	settings = map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		k, v, ok := strings.Cut(strings.TrimSpace(line), "=")
-		if name, value, is := strings.Cut(v, "="); ok && k == "Environment" && is {
+		if name, value, isPair := strings.Cut(v, "="); ok && k == "Environment" && isPair {
 			env[name] = value
 		} else if ok {
 			settings[k] = v
@@ -43,7 +44,7 @@ func unit(t *testing.T) (env map[string]string, settings map[string]string) {
 	return env, settings
 }
 
-// compose is the environment that compose.yaml gives, and the service.
+// compose returns the environment in compose.yaml, and its service.
 func compose(t *testing.T) (env map[string]string, service map[string]any) {
 	t.Helper()
 	text, err := os.ReadFile("compose.yaml")
@@ -56,20 +57,20 @@ func compose(t *testing.T) (env map[string]string, service map[string]any) {
 	}
 	service = doc.Services["clusterpass"]
 	env = map[string]string{}
-	given, _ := service["environment"].(map[string]any)
-	for k, v := range given {
+	variables, _ := service["environment"].(map[string]any)
+	for k, v := range variables {
 		value, ok := v.(string)
 		if !ok {
-			t.Errorf("%s is %v: a string, so that YAML does not change it", k, v)
+			t.Errorf("%s is %v; quote it, so that YAML does not change it", k, v)
 		}
-		// ${NAME:?why} must be given, ${NAME:-default} may be.
+		// ${NAME:?message} is required, ${NAME:-default} is optional.
 		value = regexp.MustCompile(`^\$\{\w+:\?.*\}$`).ReplaceAllString(value, host)
 		env[k] = regexp.MustCompile(`^\$\{\w+:-(.*)\}$`).ReplaceAllString(value, "$1")
 	}
 	return env, service
 }
 
-// TestEnvironment has the program read what the unit and the container give it, and serve.
+// TestEnvironment fails if the program does not start with the settings of the unit or of the container.
 func TestEnvironment(t *testing.T) {
 	fromUnit, _ := unit(t)
 	fromCompose, _ := compose(t)
@@ -85,7 +86,7 @@ func TestEnvironment(t *testing.T) {
 			t.Setenv("KUBECONFIG", "")
 			for k, v := range env {
 				if !slices.Contains(known, k) {
-					t.Errorf("it gives %s, which the program does not read", k)
+					t.Errorf("%s is set, but the program does not read it", k)
 				}
 				t.Setenv(k, v)
 			}
@@ -93,7 +94,8 @@ func TestEnvironment(t *testing.T) {
 			if err := config.Load(cfg); err != nil {
 				t.Fatal(err)
 			}
-			if !cfg.RefuseLoopback || cfg.Functions != server.Inline || cfg.Audit == "" || !slices.Equal(cfg.Hosts, []string{host}) {
+			if !cfg.RefuseLoopback || cfg.Functions != server.Inline || cfg.Audit == "" ||
+				!slices.Equal(cfg.Hosts, []string{host}) {
 				t.Errorf("%+v", cfg)
 			}
 			serve(t, cfg)
@@ -101,12 +103,12 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// serve runs the program elsewhere than a server would, and calls it as a client does that has its kubeconfig.
+// serve runs the program with its files in a temporary directory, and calls it like a client with its kubeconfig.
 func serve(t *testing.T, cfg *server.Config) {
 	t.Helper()
 	dir := t.TempDir()
 	if !strings.HasPrefix(cfg.Listen, "0.0.0.0:") {
-		t.Errorf("it listens on %s, where nobody reaches it", cfg.Listen)
+		t.Errorf("it listens on %s, which other machines cannot reach", cfg.Listen)
 	}
 	cfg.TunnelListen = "127.0.0.1:0"
 	cfg.Listen, cfg.Data, cfg.Kubeconfig = "0.0.0.0:0", dir, filepath.Join(dir, "kubeconfig")
@@ -124,11 +126,11 @@ func serve(t *testing.T, cfg *server.Config) {
 	case err := <-ended:
 		t.Fatal(err)
 	case <-time.After(time.Minute):
-		t.Fatal("it does not start")
+		t.Fatal("the program does not start")
 	}
 	url := regexp.MustCompile(`https://\S+`).FindString(out.String())
 	if !strings.HasPrefix(url, "https://"+host+":") {
-		t.Errorf("clients are told to call %s", url)
+		t.Errorf("the printed URL is %s, want the host %s", url, host)
 	}
 	roots := x509.NewCertPool()
 	ca, err := os.ReadFile(filepath.Join(dir, "pki", "server-ca.pem"))
@@ -144,7 +146,7 @@ func serve(t *testing.T, cfg *server.Config) {
 	}
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusUnauthorized {
-		t.Errorf("nobody gets %s", resp.Status)
+		t.Errorf("a request without a credential: %s, want 401", resp.Status)
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -152,25 +154,26 @@ func serve(t *testing.T, cfg *server.Config) {
 	}
 }
 
-// TestEnd holds: neither kills the program before it has drained.
-func TestEnd(t *testing.T) {
+// TestStopTimeouts fails if systemd or Docker kills the program before it has drained. Users would lose open requests.
+func TestStopTimeouts(t *testing.T) {
 	env, settings := unit(t)
-	check := func(what, drain, stop string) {
+	check := func(name, drain, stop string) {
 		d, err1 := time.ParseDuration(drain)
 		s, err2 := time.ParseDuration(stop)
 		if err1 != nil || err2 != nil || s <= d {
-			t.Errorf("%s kills after %s what drains for %s", what, stop, drain)
+			t.Errorf("%s kills the program after %s, but it drains for %s", name, stop, drain)
 		}
 	}
 	check("the unit", env["CLUSTERPASS_DRAIN_TIMEOUT"], settings["TimeoutStopSec"]+"s")
 	env, service := compose(t)
 	check("the container", env["CLUSTERPASS_DRAIN_TIMEOUT"], service["stop_grace_period"].(string))
 	if settings["User"] != "clusterpass" || settings["ProtectSystem"] != "strict" || service["read_only"] != true {
-		t.Error("the program may do more than it needs")
+		t.Error("the program has more permissions than it needs")
 	}
 	for _, k := range []string{"CLUSTERPASS_DATA", "CLUSTERPASS_KUBECONFIG"} {
-		if unitEnv, _ := unit(t); !strings.HasPrefix(unitEnv[k], "/var/lib/"+settings["StateDirectory"]) || !strings.HasPrefix(env[k], "/data") {
-			t.Errorf("%s is not where the unit, or the container, keeps things", k)
+		unitEnv, _ := unit(t)
+		if !strings.HasPrefix(unitEnv[k], "/var/lib/"+settings["StateDirectory"]) || !strings.HasPrefix(env[k], "/data") {
+			t.Errorf("%s is outside the data directory of the unit or of the container", k)
 		}
 	}
 }

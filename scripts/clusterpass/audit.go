@@ -39,7 +39,7 @@ Gateways apply this within three seconds. The events of these requests are lost 
 			case !end && (length < 0 || length > maxOverride):
 				return fmt.Errorf("--for %s: want at most %s", length, maxOverride)
 			case !end && o.Reason == "":
-				return errors.New("want --reason, for whoever finds the override later")
+				return errors.New("want --reason, which explains the override to other operators")
 			}
 			r, err := a.registrar(cmd.Context())
 			if err != nil {
@@ -49,7 +49,7 @@ Gateways apply this within three seconds. The events of these requests are lost 
 			if err := override.Set(cmd.Context(), r.Objects, o); err != nil {
 				return err
 			}
-			done := "calls go on without audit events until " + o.Until.Format(time.RFC3339)
+			done := "requests continue without audit events until " + o.Until.Format(time.RFC3339)
 			if end {
 				done = "the override has ended"
 			}

@@ -92,7 +92,7 @@ A certificate that is a pass also ends with its pass: clusterpass pass revoke.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "certificate %s is revoked; within %s no gateway takes it any more\n",
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "certificate %s is revoked; all gateways refuse it within %s\n",
 				serial, passes.MaxAge)
 			return err
 		},
@@ -137,7 +137,7 @@ func certificateIn(data []byte) (*x509.Certificate, error) {
 	}
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, errors.New("it holds no certificate")
+		return nil, errors.New("it contains no certificate")
 	}
 	return x509.ParseCertificate(block.Bytes)
 }

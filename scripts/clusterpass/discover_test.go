@@ -25,7 +25,7 @@ func TestDiscover(t *testing.T) {
 	for config, want := range map[string]string{
 		oidc:         "kubectl oidc-login get-token --oidc-issuer-url=https://login.example.com --oidc-client-id=cp",
 		aws:          "aws eks get-token --cluster-name cp",
-		"":           "takes passes and client certificates only",
+		"":           "accepts only passes and client certificates",
 		oidc + aws:   "choose one: --oidc-issuer https://login.example.com --oidc-client cp, --eks-name cp",
 		oidc + oidc2: "https://other.example.com",
 	} {

@@ -90,7 +90,7 @@ func (v *visit) all(ctx context.Context, from *userFlags, clusters []string) {
 	v.bridge(ctx, cfg)
 	if len(clusters) == 0 {
 		if clusters, err = u.reachable(ctx); err != nil {
-			v.wrong("access", plain(err), "try again; if it stays so, tell the gateway's administrator")
+			v.wrong("access", plain(err), "try again; if the problem persists, inform the gateway's administrator")
 			return
 		}
 		if len(clusters) == 0 {
@@ -114,7 +114,8 @@ func (v *visit) network(ctx context.Context, u *user, cfg *rest.Config) bool {
 		return false
 	}
 	if proxy := proxyOf(cfg, gateway); proxy != nil {
-		v.ok("proxy", "the gateway is reached through %s: its name, address and certificate are left to the next step",
+		v.ok("proxy", "the gateway is reached through the proxy %s, so its name, address and certificate are not checked "+
+			"separately",
 			proxy.Redacted())
 		return true
 	}
@@ -156,7 +157,7 @@ func (v *visit) network(ctx context.Context, u *user, cfg *rest.Config) bool {
 		v.wrong("TLS", what, do)
 		return false
 	}
-	v.ok("TLS", "the certificate holds until %s",
+	v.ok("TLS", "the certificate is valid until %s",
 		secure.ConnectionState().PeerCertificates[0].NotAfter.UTC().Format(time.RFC3339))
 	return true
 }
@@ -196,7 +197,7 @@ func certificateTrouble(err error, own bool) (what, do string) {
 	switch {
 	case errors.As(err, &unknown) && own:
 		return "the gateway's certificate is not signed by the CA that your kubeconfig has",
-			"the gateway's CA was changed, or somebody else answers: get a new kubeconfig from the gateway's administrator"
+			"the gateway's CA was changed, or another server answers: get a new kubeconfig from the gateway's administrator"
 	case errors.As(err, &unknown):
 		return "this machine does not trust the gateway's certificate",
 			"log in with the CA of the gateway: clusterpass login URL --ca FILE"
@@ -205,7 +206,7 @@ func certificateTrouble(err error, own bool) (what, do string) {
 			"use the URL that the certificate is for, or have the name added (CLUSTERPASS_HOSTS of the local gateway)"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "the gateway's certificate has expired, or this machine's clock is wrong",
-			"look at the clock; if it is right, tell the gateway's administrator"
+			"check the clock; if it is right, inform the gateway's administrator"
 	}
 	return "no TLS: " + err.Error(), "does something else than the gateway listen there?"
 }
@@ -225,19 +226,20 @@ func (v *visit) identity(ctx context.Context, u *user, cfg *rest.Config) bool {
 		v.ok("identity", "you are %q, in groups %q", who.Status.UserInfo.Username, who.Status.UserInfo.Groups)
 		return true
 	case code(err) == http.StatusUnauthorized:
-		v.wrong("identity", "the gateway does not take your credential: "+plain(err),
+		v.wrong("identity", "the gateway does not accept your credential: "+plain(err),
 			"get a new one, and log in with it: clusterpass login --help")
 	case code(err) == 0 && u.auth.Exec != nil:
-		v.wrong("identity", fmt.Sprintf("no credential comes from %q: %s", u.auth.Exec.Command, plain(err)),
+		v.wrong("identity", fmt.Sprintf("%q returns no credential: %s", u.auth.Exec.Command, plain(err)),
 			"run it by hand to see why: "+strings.Join(append([]string{u.auth.Exec.Command}, u.auth.Exec.Args...), " "))
 	case code(err) == 0:
 		v.wrong("gateway", "the connection breaks off: "+plain(err),
 			"is a proxy or a firewall in between? The gateway's log has the rest")
 	case code(err) == http.StatusNotFound:
-		v.wrong("gateway", "what answers is no gateway, or one without an API of its own: "+plain(err), "is the URL right?")
+		v.wrong("gateway", "the server is not a gateway, or one without an API of its own: "+plain(err), "is the URL right?")
 	default:
 		v.wrong("gateway", plain(err),
-			"the gateway itself has trouble: its log says more; try again, and tell its administrator")
+			"the gateway has an internal error: try again; if the error persists, inform the gateway's administrator, whose "+
+				"log has more")
 	}
 	return false
 }
@@ -265,7 +267,7 @@ func (v *visit) certificate(u *user) {
 func (v *visit) bridge(ctx context.Context, cfg *rest.Config) {
 	if err := get(ctx, cfg, "/bridge/version"); err != nil {
 		v.wrong("streams", "the bridge does not answer: "+plain(err),
-			"watch, logs -f, exec and port-forward do not work until the bridge runs: tell the gateway's administrator")
+			"watch, logs -f, exec and port-forward do not work until the bridge runs: inform the gateway's administrator")
 		return
 	}
 	v.ok("streams", "the bridge answers")
@@ -279,7 +281,7 @@ func (v *visit) member(ctx context.Context, cfg *rest.Config, name string) {
 		v.ok(name, "answers within %s", time.Since(began).Round(time.Millisecond))
 		return
 	}
-	do := "kubectl --context clusterpass describe cluster " + name + " may say more; its administrator can look"
+	do := "kubectl --context clusterpass describe cluster " + name + " may show more; its administrator can help"
 	switch code(err) {
 	case http.StatusForbidden:
 		do = "ask the gateway's administrator for a grant: the verb get on clusters/proxy in cluster.karmada.io, " +
@@ -287,13 +289,12 @@ func (v *visit) member(ctx context.Context, cfg *rest.Config, name string) {
 	case http.StatusNotFound:
 		do = "is the name right? The gateway's administrator registers it: clusterpass cluster add " + name
 	case http.StatusBadGateway:
-		do = "the gateway cannot use the cluster: is it up, reachable from the gateway, and is its credential still good? " +
-			"Its administrator renews that: clusterpass cluster join " + name + " --replace"
+		do = "the gateway cannot use the cluster: is it up, reachable from the gateway, and is its credential still " +
+			"valid? Its administrator renews it: clusterpass cluster join " + name + " --replace"
 	case http.StatusGatewayTimeout:
-		do = "the cluster, or the way to it, is slow or down: try again, then ask its administrator"
+		do = "the cluster or the network is slow or down: try again, then ask its administrator"
 	case http.StatusUnauthorized:
-		do = "the cluster takes tokens of its own only (identity passthrough): call it with one that it takes, which its " +
-			"administrator gives"
+		do = "the cluster accepts only its own tokens (identity passthrough): get one from its administrator"
 	}
 	v.wrong(name, plain(err), do)
 }

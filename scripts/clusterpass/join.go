@@ -129,7 +129,7 @@ func join(ctx context.Context, admin secrets.Value, acc account, lifetime time.D
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}},
 		metav1.CreateOptions{})
 	if err != nil {
-		return secrets.Value{}, fmt.Errorf("make a token: %w", err)
+		return secrets.Value{}, fmt.Errorf("create a token: %w", err)
 	}
 	return registration.WithToken(admin, token.Status.Token)
 }
@@ -186,7 +186,7 @@ func (acc account) apply(ctx context.Context, client kubernetes.Interface) error
 	}
 	for _, s := range steps {
 		if err := s.do(); err != nil {
-			return fmt.Errorf("make the %s: %w", s.what, err)
+			return fmt.Errorf("create the %s: %w", s.what, err)
 		}
 	}
 	return nil

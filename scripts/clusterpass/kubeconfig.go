@@ -22,7 +22,7 @@ func kubeconfigCommand() *cobra.Command {
 			}
 			clusters, err := u.reachable(cmd.Context())
 			if err != nil {
-				return fmt.Errorf("the gateway at %s: %s; clusterpass doctor looks closer", u.url, plain(err))
+				return fmt.Errorf("the gateway at %s: %s; clusterpass doctor finds the cause", u.url, plain(err))
 			}
 			data, err := clientcmd.Write(*u.contexts("", clusters))
 			if err != nil {

@@ -80,17 +80,17 @@ this gateway are replaced, but keep the namespaces that you set. Contexts of oth
 	f.StringVar(&req.cert, "client-certificate", "", "file with a client certificate, PEM")
 	f.StringVar(&req.key, "client-key", "", "file with its key, PEM")
 	f.StringVar(&req.oidcIssuer, "oidc-issuer", "",
-		"URL of the OpenID Connect provider, as the gateway's administrator says")
+		"URL of the OpenID Connect provider; ask the gateway's administrator")
 	f.StringVar(&req.oidcClient, "oidc-client", "", "client ID there")
 	f.StringSliceVar(&req.oidcScopes, "oidc-scope", nil, "further scope to request; may be repeated")
 	f.StringArrayVar(&req.oidcArgs, "oidc-arg", nil,
 		"further argument for kubelogin, such as --grant-type=device-code where there is no browser; may be repeated")
 	f.StringVar(&req.eks, "eks-name", "",
-		"the gateway's name for AWS identities, as its administrator says (awsIAM.gatewayID)")
+		"the gateway's name for AWS identities (awsIAM.gatewayID); ask its administrator")
 	f.StringVar(&req.region, "aws-region", "", "region for aws eks get-token (default: that of your AWS configuration)")
 	f.StringVar(&req.profile, "aws-profile", "", "profile for aws eks get-token (default: that of your AWS configuration)")
 	f.StringSliceVar(&req.clusters, "cluster", nil,
-		"cluster to write a context for, whatever the gateway says; may be repeated")
+		"cluster to write a context for, instead of those that the gateway lists; may be repeated")
 	f.BoolVar(&req.skipCheck, "skip-check", false, "do not call the gateway; name clusters with --cluster")
 	return cmd
 }
@@ -107,7 +107,7 @@ func (req *loginRequest) user(ctx context.Context, at string, in io.Reader) (*us
 		return nil, errors.New(choose)
 	}
 	if (req.cert == "") != (req.key == "") {
-		return nil, errors.New("--client-certificate and --client-key need each other")
+		return nil, errors.New("--client-certificate and --client-key must be used together")
 	}
 	if req.pass != "" {
 		return req.fromPass(at, in)
@@ -115,8 +115,8 @@ func (req *loginRequest) user(ctx context.Context, at string, in io.Reader) (*us
 	if at == "" {
 		return nil,
 			errors.New(
-				"say which gateway: clusterpass login https://clusterpass.example.com, or give a pass, which names its own, with " +
-					"--pass FILE")
+				"the gateway is missing: name its URL, such as clusterpass login https://clusterpass.example.com, or a pass " +
+					"with --pass FILE")
 	}
 	base, err := gatewayOf(at)
 	if err != nil || base != strings.TrimSuffix(at, "/") {
@@ -148,7 +148,7 @@ func (req *loginRequest) user(ctx context.Context, at string, in io.Reader) (*us
 	return u, err
 }
 
-const choose = "say what you identify yourself with, by one of --pass, --oidc-issuer, --eks-name and " +
+const choose = "choose a credential with one of --pass, --oidc-issuer, --eks-name and " +
 	"--client-certificate"
 
 // trouble explains a failed call of the gateway. It returns the message otherwise, unless the gateway's certificate is
@@ -182,11 +182,11 @@ func (req *loginRequest) discover(ctx context.Context, u *user) error {
 	defer cancel()
 	data, err := client.RESTClient().Get().AbsPath(loginapi.Path).DoRaw(ctx)
 	if err != nil {
-		return u.trouble(err, "; it does not say what it takes: "+choose)
+		return u.trouble(err, "; it does not list the credentials that it accepts: "+choose)
 	}
 	var methods loginapi.Methods
 	if err := json.Unmarshal(data, &methods); err != nil {
-		return fmt.Errorf("what answers at %s is no gateway: %w", u.url, err)
+		return fmt.Errorf("the server at %s is not a gateway: %w", u.url, err)
 	}
 	aws := methods.AWSIAM != nil
 	switch {
@@ -199,7 +199,7 @@ func (req *loginRequest) discover(ctx context.Context, u *user) error {
 		req.eks = methods.AWSIAM.GatewayID
 	case len(methods.OIDC) == 0:
 		return fmt.Errorf(
-			"the gateway at %s takes passes and client certificates only: get one, and give it with --pass or "+
+			"the gateway at %s accepts only passes and client certificates: get one, and name it with --pass or "+
 				"--client-certificate", u.url)
 	default:
 		var ways []string
@@ -209,7 +209,7 @@ func (req *loginRequest) discover(ctx context.Context, u *user) error {
 		if aws {
 			ways = append(ways, "--eks-name "+methods.AWSIAM.GatewayID)
 		}
-		return fmt.Errorf("the gateway at %s takes several; choose one: %s", u.url, strings.Join(ways, ", "))
+		return fmt.Errorf("the gateway at %s accepts several credentials; choose one: %s", u.url, strings.Join(ways, ", "))
 	}
 	return nil
 }
@@ -226,7 +226,8 @@ func (req *loginRequest) fromPass(at string, in io.Reader) (*user, error) {
 	}
 	kc, err := clientcmd.Load(data)
 	if err != nil || kc.Contexts[kubeconfig.Own] == nil {
-		return nil, fmt.Errorf("--pass %s holds no pass: want the kubeconfig that was printed when it was made", req.pass)
+		return nil, fmt.Errorf("--pass %s contains no pass: want the kubeconfig that was printed when the pass was "+
+			"created", req.pass)
 	}
 	if err := inline(kc); err != nil {
 		return nil, fmt.Errorf("--pass %s is no pass: %w", req.pass, err)
@@ -256,8 +257,8 @@ func inline(kc *clientcmdapi.Config) error {
 	} {
 		if not.there {
 			return fmt.Errorf(
-				"it has %s, and a pass runs no program and names no file; ask whoever gave it to you for the kubeconfig that was "+
-					"printed when it was made", not.field)
+				"it has %s, but a pass runs no program and names no file; want the kubeconfig that was printed when the pass "+
+					"was created", not.field)
 		}
 	}
 	if auth.Token == "" && len(auth.ClientCertificateData) == 0 {
@@ -346,37 +347,11 @@ func sameFile(a, b string) bool {
 // merge replaces the contexts in kc that lead to the gateway at url by those of made. all is everything that kubectl
 // reads, including kc. merge returns an error if it would change or hide other entries of all.
 func merge(kc, all, made *clientcmdapi.Config, url, prefix string) error {
-	ours := func(server string) bool { return server == url || strings.HasPrefix(server, url+"/") }
-	for name := range made.Contexts {
-		if c := all.Contexts[name]; c != nil && (all.Clusters[c.Cluster] == nil || !ours(all.Clusters[c.Cluster].Server)) {
-			return fmt.Errorf("the context %q is there and leads elsewhere; give yours other names with --prefix", name)
-		}
-		if c := all.Clusters[name]; c != nil && !ours(c.Server) {
-			return fmt.Errorf("the cluster %q is there and leads elsewhere; give yours other names with --prefix", name)
-		}
+	if err := checkConflicts(all, made, url); err != nil {
+		return err
 	}
-	for name := range made.AuthInfos {
-		for of, c := range all.Contexts {
-			if c.AuthInfo == name && (all.Clusters[c.Cluster] == nil || !ours(all.Clusters[c.Cluster].Server)) {
-				return fmt.Errorf("the user %q is there and is for the context %q; give yours another name with --prefix", name, of)
-			}
-		}
-		kc.AuthInfos[name] = made.AuthInfos[name]
-	}
-	for name, c := range kc.Contexts { // clusters that are no longer reachable
-		server := url + kubeconfig.Path(strings.TrimPrefix(name, prefix))
-		if made.Contexts[name] != nil || made.AuthInfos[c.AuthInfo] == nil || c.Cluster != name || kc.Clusters[name] == nil ||
-			kc.Clusters[name].Server != server {
-			continue // also keeps contexts that the user made
-		}
-		delete(kc.Contexts, name)
-		delete(all.Contexts, name)
-		if !slices.ContainsFunc(slices.Collect(maps.Values(all.Contexts)), func(c *clientcmdapi.Context) bool {
-			return c.Cluster == name
-		}) {
-			delete(kc.Clusters, name)
-		}
-	}
+	maps.Copy(kc.AuthInfos, made.AuthInfos)
+	removeUnreachable(kc, all, made, url, prefix)
 	for name, c := range made.Contexts {
 		if before := all.Contexts[name]; before != nil {
 			c.Namespace = before.Namespace
@@ -387,4 +362,44 @@ func merge(kc, all, made *clientcmdapi.Config, url, prefix string) error {
 		kc.CurrentContext = made.CurrentContext
 	}
 	return nil
+}
+
+// checkConflicts returns an error if all has an entry with the name of one in made, but for another server than url.
+func checkConflicts(all, made *clientcmdapi.Config, url string) error {
+	ours := func(server string) bool { return server == url || strings.HasPrefix(server, url+"/") }
+	for name := range made.Contexts {
+		if c := all.Contexts[name]; c != nil && (all.Clusters[c.Cluster] == nil || !ours(all.Clusters[c.Cluster].Server)) {
+			return fmt.Errorf("the context %q exists for another server; choose other names with --prefix", name)
+		}
+		if c := all.Clusters[name]; c != nil && !ours(c.Server) {
+			return fmt.Errorf("the cluster %q exists for another server; choose other names with --prefix", name)
+		}
+	}
+	for name := range made.AuthInfos {
+		for of, c := range all.Contexts {
+			if c.AuthInfo == name && (all.Clusters[c.Cluster] == nil || !ours(all.Clusters[c.Cluster].Server)) {
+				return fmt.Errorf("the user %q exists for the context %q; choose another name with --prefix", name, of)
+			}
+		}
+	}
+	return nil
+}
+
+// removeUnreachable removes the contexts of an earlier login whose clusters are not in made, from kc and all. It keeps
+// contexts that the user created.
+func removeUnreachable(kc, all, made *clientcmdapi.Config, url, prefix string) {
+	for name, c := range kc.Contexts {
+		server := url + kubeconfig.Path(strings.TrimPrefix(name, prefix))
+		if made.Contexts[name] != nil || made.AuthInfos[c.AuthInfo] == nil || c.Cluster != name || kc.Clusters[name] == nil ||
+			kc.Clusters[name].Server != server {
+			continue
+		}
+		delete(kc.Contexts, name)
+		delete(all.Contexts, name)
+		if !slices.ContainsFunc(slices.Collect(maps.Values(all.Contexts)), func(c *clientcmdapi.Context) bool {
+			return c.Cluster == name
+		}) {
+			delete(kc.Clusters, name)
+		}
+	}
 }

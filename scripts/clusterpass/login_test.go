@@ -11,30 +11,38 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// TestLoginWrites: login writes a working kubeconfig, also repeatedly, and does not change entries of others.
-func TestLoginWrites(t *testing.T) {
-	c, theirs := setup(t)
-	const gw = "https://gateway.example.com"
-	before, err := clientcmd.LoadFromFile(theirs)
+const loginURL = "https://gateway.example.com"
+
+// loginInto returns a function that runs login with a kubeconfig, and returns the result. It checks that entries of
+// others do not change.
+func loginInto(t *testing.T, c clusterpass, path string) func(args ...string) *clientcmdapi.Config {
+	t.Helper()
+	before, err := clientcmd.LoadFromFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	login := func(args ...string) *clientcmdapi.Config {
+	return func(args ...string) *clientcmdapi.Config {
 		t.Helper()
 		if out, err := c.run(t,
-			append([]string{"login", gw, "--kubeconfig", theirs, "--skip-check"}, args...)...); err != nil {
+			append([]string{"login", loginURL, "--kubeconfig", path, "--skip-check"}, args...)...); err != nil {
 			t.Fatalf("%v: %s%v", args, out, err)
 		}
-		kc, err := clientcmd.LoadFromFile(theirs)
+		kc, err := clientcmd.LoadFromFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if kc.CurrentContext != before.CurrentContext || kc.Contexts["lab"] == nil ||
 			kc.Clusters["c"].Server != before.Clusters["c"].Server || kc.AuthInfos["u"].Token != before.AuthInfos["u"].Token {
-			t.Errorf("%v: what was there is changed", args)
+			t.Errorf("%v: entries of others changed", args)
 		}
 		return kc
 	}
+}
+
+// TestLoginWrites: login writes a working kubeconfig, also repeatedly, and does not change entries of others.
+func TestLoginWrites(t *testing.T) {
+	c, theirs := setup(t)
+	login := loginInto(t, c, theirs)
 	kc := login("--oidc-issuer", "https://login.example.com", "--oidc-client", "cp", "--oidc-scope", "groups",
 		"--oidc-arg=--grant-type=device-code", "--cluster", "m1,m2")
 	exec := kc.AuthInfos["clusterpass"].Exec
@@ -45,10 +53,11 @@ func TestLoginWrites(t *testing.T) {
 		t.Errorf("%s %q", exec.Command, exec.Args)
 	}
 	for context, server := range map[string]string{
-		"clusterpass": gw, "fleet": gw + "/fleet", "m1": gw + "/clusters/m1", "m2": gw + "/clusters/m2",
+		"clusterpass": loginURL, "fleet": loginURL + "/fleet",
+		"m1": loginURL + "/clusters/m1", "m2": loginURL + "/clusters/m2",
 	} {
 		if got := kc.Clusters[kc.Contexts[context].Cluster].Server; got != server {
-			t.Errorf("%s leads to %s", context, got)
+			t.Errorf("the server of context %s is %s", context, got)
 		}
 	}
 	// Another user reaches fewer clusters, so the other contexts are removed.
@@ -62,16 +71,21 @@ func TestLoginWrites(t *testing.T) {
 	if kc.Contexts["m1"] != nil || kc.Contexts["m2"] == nil {
 		t.Errorf("contexts %v", kc.Contexts)
 	}
-	if kc = login("--eks-name", "cp", "--prefix", "work-", "--cluster",
-		"lab"); kc.Contexts["work-lab"] == nil || kc.Contexts["work-fleet"] == nil || kc.Contexts["m2"] == nil {
+	kc = login("--eks-name", "cp", "--prefix", "work-", "--cluster", "lab")
+	if kc.Contexts["work-lab"] == nil || kc.Contexts["work-fleet"] == nil || kc.Contexts["m2"] == nil {
 		t.Errorf("contexts %v", kc.Contexts)
 	}
-	fresh := filepath.Join(t.TempDir(), "config")
-	if out, err := c.run(t, "login", gw, "--kubeconfig", fresh, "--skip-check", "--eks-name", "x", "--cluster",
-		"m1"); err != nil || !strings.Contains(out, "kubectl --kubeconfig "+fresh+" --context m1 get nodes") {
+}
+
+// TestLoginCreatesKubeconfig fails if other users of the machine can read a new kubeconfig.
+func TestLoginCreatesKubeconfig(t *testing.T) {
+	c, _ := setup(t)
+	path := filepath.Join(t.TempDir(), "config")
+	out, err := c.run(t, "login", loginURL, "--kubeconfig", path, "--skip-check", "--eks-name", "x", "--cluster", "m1")
+	if err != nil || !strings.Contains(out, "kubectl --kubeconfig "+path+" --context m1 get nodes") {
 		t.Errorf("%s%v", out, err)
 	}
-	if info, err := os.Stat(fresh); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
 }
@@ -91,18 +105,18 @@ func TestLoginRefusals(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{gw}, "say what you identify yourself with"}, // and --skip-check forbids asking the gateway
-		{[]string{gw, "--eks-name", "x", "--pass", "y"}, "by one of"},
-		{[]string{"--eks-name", "x"}, "say which gateway"},
+		{[]string{gw}, "choose a credential"}, // and --skip-check forbids asking the gateway
+		{[]string{gw, "--eks-name", "x", "--pass", "y"}, "with one of"},
+		{[]string{"--eks-name", "x"}, "the gateway is missing"},
 		{[]string{gw, "--client-certificate", "x"}, "--client-key"},
 		{[]string{gw, "--eks-name", "x", "--client-key", "y"}, "--client-certificate"},
 		{[]string{gw + "/clusters/m1", "--eks-name", "x"}, "no gateway's URL"},
 		{[]string{"http://gateway.example.com", "--eks-name", "x"}, "no gateway's URL"},
 		{[]string{gw, "--oidc-issuer", "https://x"}, "--oidc-client"},
 		{[]string{"--pass", theirs + ".nosuch"}, "no such file"},
-		{[]string{gw, "--eks-name", "x", "--cluster", "lab"}, `the context "lab" is there and leads elsewhere`},
-		{[]string{gw, "--eks-name", "x", "--cluster", "c"}, `the cluster "c" is there and leads elsewhere`},
-		{[]string{"https://other.example.com", "--eks-name", "x"}, "leads elsewhere"},
+		{[]string{gw, "--eks-name", "x", "--cluster", "lab"}, `the context "lab" exists for another server`},
+		{[]string{gw, "--eks-name", "x", "--cluster", "c"}, `the cluster "c" exists for another server`},
+		{[]string{"https://other.example.com", "--eks-name", "x"}, "exists for another server"},
 	} {
 		if out, err := c.run(t,
 			append([]string{"login", "--kubeconfig", theirs, "--skip-check"}, tt.args...)...); err == nil ||
@@ -147,9 +161,9 @@ users: [{name: u, user: {token: x}}, {name: work-clusterpass, user: {token: sesa
 			append([]string{"login", "https://gateway.example.com", "--eks-name", "x", "--skip-check"}, args...)...)
 	}
 	for want, args := range map[string][]string{
-		`the context "prod" is there and leads elsewhere`: {"--cluster", "prod"},
-		`the cluster "c" is there and leads elsewhere`:    {"--cluster", "c"},
-		`the user "work-clusterpass" is there`:            {"--cluster", "m1", "--prefix", "work-"},
+		`the context "prod" exists for another server`:       {"--cluster", "prod"},
+		`the cluster "c" exists for another server`:          {"--cluster", "c"},
+		`the user "work-clusterpass" exists for the context`: {"--cluster", "m1", "--prefix", "work-"},
 	} {
 		if out, err := login(args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %s%v, want %s", args, out, err, want)

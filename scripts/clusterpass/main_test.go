@@ -62,16 +62,13 @@ func setup(t *testing.T) (clusterpass, string) {
 	return clusterpass{"dir:" + filepath.Join(dir, "store")}, filepath.Join(dir, "config")
 }
 
-func TestClusterLifecycle(t *testing.T) {
-	c, kc := setup(t)
-	out, err := c.run(t, "cluster", "add", "lab", "--kubeconfig", kc, "--skip-check", "--identity", "impersonate",
+// addLab registers the cluster lab. It returns the cluster's UID.
+func addLab(t *testing.T, c clusterpass, kubeconfig string) string {
+	t.Helper()
+	out, err := c.run(t, "cluster", "add", "lab", "--kubeconfig", kubeconfig, "--skip-check", "--identity", "impersonate",
 		"--label", "region=eu")
 	if err != nil || !strings.Contains(out, `cluster "lab" is registered`) {
 		t.Fatalf("%s%v", out, err)
-	}
-	if out, err := c.run(t, "cluster", "list"); err != nil || !strings.Contains(out, "lab") ||
-		!strings.Contains(out, "region=eu") {
-		t.Errorf("list: %s%v", out, err)
 	}
 	out, err = c.run(t, "cluster", "list", "-o", "json")
 	var list struct {
@@ -79,30 +76,47 @@ func TestClusterLifecycle(t *testing.T) {
 	}
 	if err != nil || json.Unmarshal([]byte(out), &list) != nil || len(list.Items) != 1 ||
 		list.Items[0].Metadata.Name != "lab" {
-		t.Errorf("list -o json: %s%v", out, err)
+		t.Fatalf("list -o json: %s%v", out, err)
+	}
+	return list.Items[0].Metadata.UID
+}
+
+// TestClusterAdd fails if a registered cluster is not shown, or its credential is.
+func TestClusterAdd(t *testing.T) {
+	c, kc := setup(t)
+	addLab(t, c, kc)
+	out, err := c.run(t, "cluster", "list")
+	if err != nil || !strings.Contains(out, "lab") || !strings.Contains(out, "region=eu") {
+		t.Errorf("list: %s%v", out, err)
 	}
 	shown, err := c.run(t, "cluster", "show", "lab")
 	if err != nil || !strings.Contains(shown, "apiEndpoint: https://127.0.0.1:1") || strings.Contains(shown, "sesame") {
 		t.Errorf("show: %s%v", shown, err)
 	}
-	if _, err := c.run(t, "cluster", "add", "lab", "--kubeconfig", kc, "--skip-check", "--identity",
-		"impersonate"); err == nil || !strings.Contains(err.Error(), "--replace") {
+}
+
+// TestClusterReplaceAndRemove fails if a cluster is replaced by mistake, or loses its labels or UID by a replacement.
+func TestClusterReplaceAndRemove(t *testing.T) {
+	c, kc := setup(t)
+	uid := addLab(t, c, kc)
+	_, err := c.run(t, "cluster", "add", "lab", "--kubeconfig", kc, "--skip-check", "--identity", "impersonate")
+	if err == nil || !strings.Contains(err.Error(), "--replace") {
 		t.Errorf("added twice: %v", err)
 	}
 	if _, err := c.run(t, "cluster", "add", "lab", "--kubeconfig", kc, "--skip-check", "--identity", "direct",
 		"--direct-user", "alice", "--replace"); err != nil {
 		t.Errorf("replace: %v", err)
 	}
-	again, err := c.run(t, "cluster", "show", "lab")
-	if err != nil || !strings.Contains(again, "region: eu") || !strings.Contains(again, list.Items[0].Metadata.UID) ||
-		!strings.Contains(again, "- alice") {
-		t.Errorf("replaced: %s%v", again, err)
+	shown, err := c.run(t, "cluster", "show", "lab")
+	if err != nil || !strings.Contains(shown, "region: eu") || !strings.Contains(shown, uid) ||
+		!strings.Contains(shown, "- alice") {
+		t.Errorf("replaced: %s%v", shown, err)
 	}
 	if out, err := c.run(t, "cluster", "remove", "lab"); err != nil {
 		t.Errorf("remove: %s%v", out, err)
 	}
 	if out, err := c.run(t, "cluster", "show", "lab"); err == nil {
-		t.Errorf("removed, and still shown: %s", out)
+		t.Errorf("a removed cluster is still shown: %s", out)
 	}
 }
 

@@ -136,8 +136,8 @@ func (a *app) clientCA(ctx context.Context, path string, store secrets.Store) (*
 	ca, err := passes.LoadCA(ctx, store)
 	if errors.Is(err, secrets.ErrNotFound) {
 		err = errors.New(
-			"the installation does not keep the key of its CA of clients (clusterpass init --client-ca); name a file that has " +
-				"it with --ca, or use --form token")
+			"the secret store has no key of the CA of clients (clusterpass init --client-ca); name a file with it by --ca, " +
+				"or use --form token")
 	}
 	return ca, err
 }
@@ -199,7 +199,7 @@ func (a *app) passRevoke() *cobra.Command {
 			} else if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "pass %q is revoked; within %s no gateway takes it any more\n", args[0],
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "pass %q is revoked; all gateways refuse it within %s\n", args[0],
 				passes.MaxAge)
 			return err
 		},

@@ -36,24 +36,32 @@ func gatewayFile(t *testing.T, c clusterpass) string {
 	return path
 }
 
-func TestPassLifecycle(t *testing.T) {
-	c, _ := setup(t)
+// createPasses creates the token pass ci and the certificate pass laptop. It returns their kubeconfigs.
+func createPasses(t *testing.T, c clusterpass) (token, certificate string) {
+	t.Helper()
 	gw := gatewayFile(t, c)
-	out, err := c.run(t, "pass", "create", "ci", "--user", "ann", "--group", "dev", "--cluster", "m1,m2", "--verb", "get",
-		"--gateway", gw)
+	token, err := c.run(t, "pass", "create", "ci", "--user", "ann", "--group", "dev", "--cluster", "m1,m2",
+		"--verb", "get", "--gateway", gw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	kc, err := clientcmd.Load([]byte(out))
+	certificate, err = c.run(t, "pass", "create", "laptop", "--user", "ann", "--form", "certificate", "--gateway", gw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token, certificate
+}
+
+// TestPassLifecycle fails if a pass has no usable kubeconfig, cannot be revoked, or shows its credential in a list.
+func TestPassLifecycle(t *testing.T) {
+	c, _ := setup(t)
+	token, certificate := createPasses(t, c)
+	kc, err := clientcmd.Load([]byte(token))
 	if err != nil || kc.CurrentContext != "m1" || kc.Clusters["m2"].Server != "https://gateway.example.com/clusters/m2" ||
 		len(kc.Clusters["m2"].CertificateAuthorityData) == 0 || strings.Count(kc.AuthInfos["clusterpass"].Token, ".") != 2 {
 		t.Errorf("%+v, %v", kc, err)
 	}
-	cert, err := c.run(t, "pass", "create", "laptop", "--user", "ann", "--form", "certificate", "--gateway", gw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if kc, err := clientcmd.Load([]byte(cert)); err != nil || len(kc.AuthInfos["clusterpass"].ClientKeyData) == 0 ||
+	if kc, err := clientcmd.Load([]byte(certificate)); err != nil || len(kc.AuthInfos["clusterpass"].ClientKeyData) == 0 ||
 		kc.AuthInfos["clusterpass"].Token != "" {
 		t.Errorf("%v", err)
 	}
@@ -69,23 +77,28 @@ func TestPassLifecycle(t *testing.T) {
 			t.Errorf("%v: %s%v", args, out, err)
 		}
 	}
-	if list, err := c.run(t, "pass", "list"); err != nil || strings.Contains(list, "ci ") ||
-		!strings.Contains(list, "laptop") {
+	list, err = c.run(t, "pass", "list")
+	if err != nil || strings.Contains(list, "ci ") || !strings.Contains(list, "laptop") {
 		t.Errorf("%s%v", list, err)
 	}
+}
+
+// TestCertificateRevocation fails if a lost certificate cannot be revoked by its kubeconfig or its serial number.
+func TestCertificateRevocation(t *testing.T) {
+	c, _ := setup(t)
+	_, certificate := createPasses(t, c)
 	file := filepath.Join(t.TempDir(), "lost")
-	if err := os.WriteFile(file, []byte(cert), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(certificate), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"--file", file, "--reason", "lost"}, {"AB:CD"}} {
-		if out, err := c.run(t, append([]string{"cert", "revoke"}, args...)...); err != nil ||
-			!strings.Contains(out, "is revoked") {
+		out, err := c.run(t, append([]string{"cert", "revoke"}, args...)...)
+		if err != nil || !strings.Contains(out, "is revoked") {
 			t.Errorf("%v: %s%v", args, out, err)
 		}
 	}
-	if list, err := c.run(t, "cert",
-		"list"); err != nil || !strings.Contains(list, "abcd") || !strings.Contains(list, "ann") ||
-		!strings.Contains(list, "lost") {
+	list, err := c.run(t, "cert", "list")
+	if err != nil || !strings.Contains(list, "abcd") || !strings.Contains(list, "ann") || !strings.Contains(list, "lost") {
 		t.Errorf("%s%v", list, err)
 	}
 }
@@ -118,7 +131,7 @@ func TestPassRefusals(t *testing.T) {
 		{[]string{"pass", "revoke", "nosuch"}, `there is no pass "nosuch"`},
 		{[]string{"cert", "revoke"}, "--file"},
 		{[]string{"cert", "revoke", "xyz"}, "hexadecimal"},
-		{[]string{"cert", "revoke", "--file", gw}, "holds no certificate"},
+		{[]string{"cert", "revoke", "--file", gw}, "contains no certificate"},
 		{[]string{"cert", "revoke", "--file", kc}, "several users"},
 	} {
 		if out, err := c.run(t, tt.args...); err == nil || !strings.Contains(err.Error(), tt.want) {

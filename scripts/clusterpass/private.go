@@ -44,8 +44,8 @@ func (p *private) flags(cmd *cobra.Command) {
 			"https://127.0.0.1:8444)")
 	f.StringVar(&p.image, "agent-image", "clusterpass-agent", "with --pull: image of the agent")
 	f.StringVar(&p.proxy, "agent-proxy", "",
-		"with --pull: URL of the agents' proxy to the gateway, optionally with user and password; it is "+
-			"kept in their Secret")
+		"with --pull: URL of the agents' proxy to the gateway, optionally with user and password; it is stored in their "+
+			"Secret")
 	f.StringSliceVar(&p.services, "agent-service", nil,
 		"with --pull: another host:port that the gateway may reach through the agents, e.g. the API server of a cluster, "+
 			"as in its kubeconfig; may be repeated")
@@ -74,7 +74,7 @@ func (p *private) complete(a *app, s *source) (err error) {
 	if u, err := url.Parse(p.tunnel); err != nil || strings.Trim(u.Path, "/") != "" {
 		return errors.New(
 			"--tunnel: want the URL of the tunnel port alone, such as https://bridge.clusterpass.internal:8444: the cluster " +
-				"is to have agents of its own")
+				"gets agents of its own")
 	}
 	if p.to, err = kubeconfig.Read(p.gateway); err != nil {
 		return fmt.Errorf("%w; name a kubeconfig of the gateway with --gateway", err)

@@ -35,11 +35,11 @@ The commands for administrators write into the installation's stores, at the loc
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	cmd.PersistentFlags().StringVar(&a.store, "store", os.Getenv("CLUSTERPASS_STORE"),
-		"where the installation keeps things: dir:PATH or aws:PREFIX")
+		"location of the installation's stores: dir:PATH or aws:PREFIX")
 	cmd.PersistentFlags().BoolVar(&a.allowLoopback, "allow-loopback", os.Getenv("CLUSTERPASS_ALLOW_LOOPBACK") == "true",
-		"whether clusters may have loopback addresses, as the gateway is configured; with dir:PATH they may")
+		"allow clusters with loopback addresses, as in the gateway's configuration; always allowed with dir:PATH")
 	cmd.PersistentFlags().StringVar(&a.passKMSKey, "pass-kms-key", os.Getenv("CLUSTERPASS_PASS_KMS_KEY"),
-		"the key in AWS KMS that signs passes, as the gateway is configured: ARN, id or alias")
+		"key in AWS KMS that signs passes, as in the gateway's configuration: ARN, ID or alias")
 	cmd.AddCommand(a.init(), a.cluster(), a.pass(), a.cert(), a.apply(), a.delete(), a.audit())
 	cmd.AddCommand(login(), kubeconfigCommand(), doctor())
 	return cmd
@@ -106,8 +106,8 @@ keys when they start.`,
 		},
 	}
 	cmd.Flags().StringVar(&clientCA, "client-ca", "",
-		"file with the certificate and key of the CA of clients, for the secret store: gateways then make passes that are "+
-			"certificates")
+		"file with the certificate and key of the CA of clients, for the secret store: gateways can then create passes "+
+			"in the form of certificates")
 	return cmd
 }
 

@@ -74,7 +74,7 @@ func TestPlainWords(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"login"}, "say which gateway: clusterpass login https://"},
+		{[]string{"login"}, "name its URL, such as clusterpass login https://"},
 		{[]string{"login", srv.URL}, "name the file with --ca"},
 		{
 			[]string{"login", srv.URL, "--ca", filepath.Join(filepath.Dir(theirs), "ca.pem")},

@@ -67,7 +67,7 @@ func TestScope(t *testing.T) {
 			false,
 		},
 		{"the same in another group", limited(root, "member1", "get"), resource("get", "x", "clusters", "member1"), false},
-		{"makes no other pass", limited(root, "*", "get,create"), resource("create", "clusterpass.io", "passes", "x"), false},
+		{"creates no pass", limited(root, "*", "get,create"), resource("create", "clusterpass.io", "passes", "x"), false},
 		{
 			"binds no role", limited(root, "*", "get,create"), resource("create", rbacv1.GroupName, "clusterrolebindings", "x"),
 			false,

@@ -33,15 +33,15 @@ import (
 // Env is the configuration that every program with a gateway shares. Programs embed it.
 type Env struct {
 	Auditing
-	Store stores.Address `envconfig:"CLUSTERPASS_STORE" required:"true" desc:"Where credentials and objects are kept." example:"dir:/var/lib/clusterpass"`
+	Store stores.Address `envconfig:"CLUSTERPASS_STORE" required:"true" desc:"Location of the stores for credentials and objects: dir:PATH or aws:PREFIX." example:"dir:/var/lib/clusterpass"`
 	// ClientCA authenticates people and scripts.
 	ClientCA       Certificates    `envconfig:"CLUSTERPASS_CLIENT_CA" required:"true" desc:"CA that signs client certificates: PEM, also in base64, or the path of a PEM file." example:"/etc/clusterpass/client-ca.pem"`
-	URL            config.URL      `envconfig:"CLUSTERPASS_URL" desc:"URL of the gateway as clients call it, without a path. Passes as tokens are for it; without it there are none." example:"https://gateway.example.com"`
-	Authentication Authentication  `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted beside client certificates: YAML, or the path of a file; see docs/reference/access.md." example:"/etc/clusterpass/authentication.yaml"`
-	AllowLoopback  bool            `envconfig:"CLUSTERPASS_ALLOW_LOOPBACK" default:"false" desc:"Whether member clusters may have loopback addresses; for one machine only." example:"true"`
-	LogLevel       slog.Level      `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Least level that is logged: DEBUG, INFO, WARN or ERROR." example:"WARN"`
-	CloudWatch     string          `envconfig:"CLUSTERPASS_CLOUDWATCH_NAMESPACE" desc:"Namespace of CloudWatch metrics, which are printed in the embedded metric format, which CloudWatch Logs reads: by a bridge in a line every minute, by functions with what the log says of a call." example:"Clusterpass/prod"`
-	Origins        gateway.Origins `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets, and write through a visitor's browser, with commas between." example:"https://console.example.com"`
+	URL            config.URL      `envconfig:"CLUSTERPASS_URL" desc:"URL of the gateway for clients, without a path. It is the audience of token passes, which are not available without it." example:"https://gateway.example.com"`
+	Authentication Authentication  `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted in addition to client certificates: YAML, or the path of a file. See docs/reference/access.md." example:"/etc/clusterpass/authentication.yaml"`
+	AllowLoopback  bool            `envconfig:"CLUSTERPASS_ALLOW_LOOPBACK" default:"false" desc:"Allow member clusters with loopback addresses. Only for a gateway on a personal machine." example:"true"`
+	LogLevel       slog.Level      `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Minimum log level: DEBUG, INFO, WARN or ERROR." example:"WARN"`
+	CloudWatch     string          `envconfig:"CLUSTERPASS_CLOUDWATCH_NAMESPACE" desc:"Namespace of CloudWatch metrics. They are logged in CloudWatch's embedded metric format: by the bridge every minute, by functions for each request." example:"Clusterpass/prod"`
+	Origins        gateway.Origins `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets and send write requests: a comma-separated list." example:"https://console.example.com"`
 }
 
 // Parts are the parts of a gateway that need no connection to a member cluster. They are immutable.

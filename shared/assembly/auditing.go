@@ -22,12 +22,12 @@ import (
 
 // Auditing is the configuration of the audit log. Env and programs that configure gateways embed it.
 type Auditing struct {
-	Audit            string       `envconfig:"CLUSTERPASS_AUDIT" desc:"File for audit events, an absolute path, which is rotated at 100 MB; or - for standard output." example:"/var/log/clusterpass/audit.log"`
-	AuditFiles       int          `envconfig:"CLUSTERPASS_AUDIT_FILES" default:"10" min:"2" desc:"Number of audit files of 100 MB, with the current one; the oldest is deleted." example:"50"`
-	AuditWebhook     AuditWebhook `envconfig:"CLUSTERPASS_AUDIT_WEBHOOK" desc:"Kubeconfig of a webhook that gets audit events, as kube-apiserver's --audit-webhook-config-file: the absolute path of a file, or secret: and a name in the secret store." example:"secret:audit/webhook"`
-	AuditSpool       int          `envconfig:"CLUSTERPASS_AUDIT_SPOOL" default:"4096" min:"1" desc:"Audit events that may wait in memory for the file, and for the webhook; at most 32 MiB each." example:"20000"`
-	AuditFailClosed  bool         `envconfig:"CLUSTERPASS_AUDIT_FAIL_CLOSED" default:"false" desc:"Whether calls are refused while no more audit events may wait; otherwise events are lost then, and counted." example:"true"`
-	UnidentifiedRate int          `envconfig:"CLUSTERPASS_AUDIT_UNIDENTIFIED_RATE" default:"1" min:"1" desc:"Audit events a second of callers who are not identified, 60 times as many at once; one event every 10s counts further ones." example:"10"`
+	Audit            string       `envconfig:"CLUSTERPASS_AUDIT" desc:"File for audit events: an absolute path, or - for standard output. Files are rotated at 100 MB." example:"/var/log/clusterpass/audit.log"`
+	AuditFiles       int          `envconfig:"CLUSTERPASS_AUDIT_FILES" default:"10" min:"2" desc:"Maximum number of audit files, including the current one. The oldest is deleted." example:"50"`
+	AuditWebhook     AuditWebhook `envconfig:"CLUSTERPASS_AUDIT_WEBHOOK" desc:"Kubeconfig of a webhook that receives audit events, as in kube-apiserver's --audit-webhook-config-file: the absolute path of a file, or secret:NAME for a secret in the store." example:"secret:audit/webhook"`
+	AuditSpool       int          `envconfig:"CLUSTERPASS_AUDIT_SPOOL" default:"4096" min:"1" desc:"Maximum number of audit events that wait in memory for the file, and the same for the webhook. Each queue has at most 32 MiB." example:"20000"`
+	AuditFailClosed  bool         `envconfig:"CLUSTERPASS_AUDIT_FAIL_CLOSED" default:"false" desc:"Refuse requests while the queue of audit events is full. Otherwise events are dropped and counted." example:"true"`
+	UnidentifiedRate int          `envconfig:"CLUSTERPASS_AUDIT_UNIDENTIFIED_RATE" default:"1" min:"1" desc:"Maximum number of audit events per second of unauthenticated callers, with a burst of 60 times as many. One event every 10s has the number of the others." example:"10"`
 }
 
 // Environment returns the variables that configure another program in the same manner. It omits numbers that are 0.

@@ -120,8 +120,8 @@ func (a *Authentication) set(doc authenticationDocument) error {
 			return fmt.Errorf("frontProxy.ca: %w", err)
 		}
 		if len(doc.FrontProxy.Names) == 0 || slices.Contains(doc.FrontProxy.Names, "") {
-			return errors.New("frontProxy.names: want the common names of the certificates that may say who calls, " +
-				"such as front-proxy-client")
+			return errors.New("frontProxy.names: want the common names of front proxies' certificates, such as " +
+				"front-proxy-client")
 		}
 		a.frontCA = []byte(doc.FrontProxy.CA)
 		a.frontProxy = &identity.FrontProxy{CA: identity.NewClientCA(roots, nil), Names: doc.FrontProxy.Names}
@@ -152,7 +152,7 @@ func (doc *authenticationDocument) issuers() ([]identity.Issuer, error) {
 func pool(bundle string) (*x509.CertPool, error) {
 	p := x509.NewCertPool()
 	if !p.AppendCertsFromPEM([]byte(bundle)) {
-		return nil, errors.New("holds no PEM certificate")
+		return nil, errors.New("contains no PEM certificate")
 	}
 	return p, nil
 }
@@ -163,8 +163,8 @@ func (e *Env) chain(peer identity.Peer, p *passes.Verifier) (identity.Chain, err
 	var c identity.Chain
 	if fp := e.Authentication.frontProxy; fp != nil {
 		if vouchesFor(e.Authentication.frontCA, e.ClientCA.PEM()) {
-			const problem = "frontProxy.ca has the CA of client certificates, or one above it; " +
-				"whoever has one named as a front proxy could be anybody"
+			const problem = "frontProxy.ca contains the CA of client certificates, or one above it; a client certificate " +
+				"with the name of a front proxy could impersonate any user"
 			return nil, &config.Error{Variable: "CLUSTERPASS_AUTHENTICATION", Problem: problem}
 		}
 		c = append(c, identity.FrontProxy{CA: fp.CA, Names: fp.Names, Peer: peer})

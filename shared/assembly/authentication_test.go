@@ -91,7 +91,7 @@ func TestFrontProxyCA(t *testing.T) {
 			}
 			chain, err := e.chain(identity.TLSPeer, passes.NewVerifier(passes.Config{}))
 			if tt.refused {
-				if err == nil || !strings.Contains(err.Error(), "frontProxy.ca has the CA of client certificates") {
+				if err == nil || !strings.Contains(err.Error(), "frontProxy.ca contains the CA of client certificates") {
 					t.Errorf("%v", err)
 				}
 			} else if err != nil || len(chain) != 2 {

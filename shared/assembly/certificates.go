@@ -21,7 +21,7 @@ type Certificates struct {
 func ParseCertificates(bundle []byte) (Certificates, error) {
 	c := Certificates{x509.NewCertPool(), bundle}
 	if !c.pool.AppendCertsFromPEM(bundle) {
-		return Certificates{}, errors.New("holds no PEM certificate")
+		return Certificates{}, errors.New("contains no PEM certificate")
 	}
 	return c, nil
 }
@@ -56,7 +56,7 @@ func (c *Certificates) Decode(v string) error {
 	switch {
 	case strings.HasPrefix(v, base64PEM):
 		if bundle, err = base64.StdEncoding.DecodeString(v); err != nil {
-			return errors.New("holds neither PEM nor PEM in base64")
+			return errors.New("contains neither PEM nor PEM in base64")
 		}
 	case !strings.Contains(v, "-----BEGIN"):
 		if bundle, err = os.ReadFile(v); err != nil {

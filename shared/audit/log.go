@@ -74,7 +74,7 @@ type complaint string
 const (
 	complainLost     complaint = "audit events are lost"
 	complainRefused  complaint = "calls are refused because audit events cannot be delivered"
-	complainOverride complaint = "calls go on without audit events because an operator allowed it"
+	complainOverride complaint = "requests continue without audit events because an operator allowed it"
 	complainFailed   complaint = "audit events cannot be delivered"
 )
 

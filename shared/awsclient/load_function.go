@@ -18,7 +18,7 @@ func Load(context.Context) (aws.Config, error) {
 	if id == "" || key == "" {
 		return aws.Config{},
 			errors.New(
-				"no AWS credentials: a function takes them from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which Lambda sets")
+				"no AWS credentials: a function reads them from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which Lambda sets")
 	}
 	cfg := aws.Config{
 		Region:      cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")),

@@ -269,7 +269,7 @@ func Validate(c *v1alpha1.Cluster, data []byte, now time.Time) (*kubeconfig.Conf
 		}
 	}
 	if exp := kc.Credential.Expires; !exp.IsZero() && now.After(exp) {
-		return nil, fmt.Errorf("the client certificate of its kubeconfig expired on %s; register it anew",
+		return nil, fmt.Errorf("the client certificate of its kubeconfig expired on %s; register it again",
 			exp.UTC().Format(time.RFC3339))
 	}
 	if c.Spec.SyncMode == v1alpha1.Pull {
@@ -301,7 +301,7 @@ func validatePull(kc *kubeconfig.Config) error {
 	}
 	if kc.TLS.InsecureSkipVerify {
 		return errors.New(
-			"spec.insecureSkipTLSVerification: mode Pull verifies the server, since others carry what is sent to it; give " +
+			"spec.insecureSkipTLSVerification: mode Pull verifies the server, because the traffic passes through agents; give " +
 				"certificate-authority-data")
 	}
 	return nil

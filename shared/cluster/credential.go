@@ -162,7 +162,7 @@ func (m *Member) WhoAmI(ctx context.Context) (user string, err error) {
 	review.APIVersion, review.Kind = "authentication.k8s.io/v1", "SelfSubjectReview"
 	if err := m.Call(ctx, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &review,
 		&review); err != nil {
-		return "", fmt.Errorf("ask the member who calls: %w", err)
+		return "", fmt.Errorf("check the identity of the credential: %w", err)
 	}
 	return review.Status.UserInfo.Username, nil
 }

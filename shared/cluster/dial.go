@@ -39,7 +39,7 @@ type Tunnel interface {
 type ForbiddenAddressError struct{ Addr netip.AddrPort }
 
 func (e *ForbiddenAddressError) Error() string {
-	return fmt.Sprintf("address %s is one that a member cluster may not have", e.Addr)
+	return fmt.Sprintf("address %s is not allowed for a member cluster", e.Addr)
 }
 
 // refusedRanges contains the metadata services outside of the link-local ranges. It also contains everything else that

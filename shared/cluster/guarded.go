@@ -78,7 +78,7 @@ func outcome(ctx context.Context, err error) limits.Outcome {
 }
 
 func circuitOpen(name string, retryAfter time.Duration) error {
-	e := status.New(status.CircuitOpen, name, "cluster %q is not called now: it did not answer lately; "+
+	e := status.New(status.CircuitOpen, name, "cluster %q is not called now: it did not answer recently; "+
 		"try again in %s, or see its condition Ready for the reason", name, retryAfter.Round(time.Second))
 	e.RetryAfter = retryAfter
 	return e

@@ -81,7 +81,7 @@ var clusterColumns = table{
 		return string(metav1.ConditionUnknown)
 	})},
 	age,
-	{name: "Identity", about: "As whom calls reach the member.", wide: true,
+	{name: "Identity", about: "Identity mode: the user as whom requests reach the member.", wide: true,
 		cell: clusterCell(func(c *v1alpha1.Cluster) string { return string(c.Mode()) })},
 	{name: "Region", about: "Region of the member.", wide: true,
 		cell: clusterCell(func(c *v1alpha1.Cluster) string { return c.Spec.Region })},
@@ -154,7 +154,7 @@ func validateCluster(c *v1alpha1.Cluster) field.ErrorList {
 	}
 	if c.Mode() == v1alpha1.Direct && len(c.Spec.DirectUsers) == 0 {
 		errs = append(errs, field.Required(spec.Child("directUsers"),
-			"identity direct gives callers the power of the stored credential: name those who may call, or * for all"))
+			"identity direct gives callers the rights of the stored credential: name the allowed callers, or * for all"))
 	}
 	return append(errs, validateEntries(c, spec)...)
 }

@@ -187,8 +187,8 @@ func (s *Server) clusterDocument(w http.ResponseWriter, r *http.Request, read fu
 		return doc
 	}
 	w.Header().Add("Warning", `299 clusterpass "the control-plane cluster `+name+
-		` does not answer as it should: its kinds are missing"`)
-	s.cfg.Log.Warn("the control-plane cluster does not answer as it should", "cluster", name, "path", r.URL.Path, "code",
+		` cannot be discovered: its kinds are missing"`)
+	s.cfg.Log.Warn("the control-plane cluster cannot be discovered", "cluster", name, "path", r.URL.Path, "code",
 		doc.code, "error", err)
 	return nil
 }

@@ -64,7 +64,7 @@ func TestBadControlPlane(t *testing.T) {
 					t.Errorf("%s: %s, %v: %.300s", path, resp.Status, err, body)
 				}
 				if got := resp.Header.Get("Warning"); !strings.Contains(got,
-					"control-plane cluster behind does not answer as it should") {
+					"control-plane cluster behind cannot be discovered") {
 					t.Errorf("%s warns %q", path, got)
 				}
 			}

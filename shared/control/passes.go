@@ -71,16 +71,16 @@ func (s *Server) passes() (*passStore, error) {
 			reset: resetting(passGroup, fieldpath.MakePathOrDie("status")),
 		},
 		columns: table{
-			{name: "User", about: "Whom the pass identifies.",
+			{name: "User", about: "User of the pass.",
 				cell: passCell(func(p *v1alpha1.Pass) string { return p.Spec.User })},
 			{name: "Groups", about: "The user's groups.",
 				cell: passCell(func(p *v1alpha1.Pass) string { return strings.Join(p.Spec.Groups, ",") })},
-			{name: "Clusters", about: "Clusters that the pass reaches.",
+			{name: "Clusters", about: "Clusters that the pass allows.",
 				cell: passCell(func(p *v1alpha1.Pass) string { return strings.Join(p.Spec.Clusters, ",") })},
-			{name: "Form", about: "What the pass is.",
+			{name: "Form", about: "Form of the pass: token or certificate.",
 				cell: passCell(func(p *v1alpha1.Pass) string { return string(p.Spec.Form) })},
-			{name: "Until", about: "When the pass ends.", cell: passCell(expiry)},
-			{name: "Verbs", about: "What the pass may be used for.", wide: true,
+			{name: "Until", about: "Time when the pass expires.", cell: passCell(expiry)},
+			{name: "Verbs", about: "Verbs that the pass allows.", wide: true,
 				cell: passCell(func(p *v1alpha1.Pass) string { return strings.Join(p.Spec.Verbs, ",") })},
 			{name: "Created-By", about: "Who created the pass.", wide: true, cell: passCell(createdBy)},
 			{name: "Age", about: age.about, wide: true, cell: age.cell},
@@ -157,7 +157,7 @@ func (p *passStore) grant(ctx context.Context, pass *v1alpha1.Pass) error {
 	u := caller(ctx)
 	if u.Method == passes.Method {
 		// Otherwise a stolen pass could create others, which would outlive its revocation.
-		return forbidden("a pass makes no other pass; use what you got it by")
+		return forbidden("a pass cannot create another pass; use the credential that you created it with")
 	}
 	own := groupsOf(u)
 	if pass.Spec.User == "" {
@@ -166,7 +166,7 @@ func (p *passStore) grant(ctx context.Context, pass *v1alpha1.Pass) error {
 		}
 	}
 	if slices.Contains(pass.Spec.Groups, access.Masters) && !access.IsMaster(u) {
-		return forbidden(fmt.Sprintf("only members of %s give passes to it", access.Masters))
+		return forbidden(fmt.Sprintf("only members of %s may create passes with it", access.Masters))
 	}
 	other := &identity.User{Groups: slices.DeleteFunc(slices.Clone(pass.Spec.Groups),
 		func(g string) bool { return slices.Contains(own, g) })}
@@ -262,7 +262,7 @@ func (p *passStore) issuerOf(ctx context.Context, pass *v1alpha1.Pass) (*passes.
 	}
 	if p.s.cfg.URL == "" {
 		return nil, refused(
-			"the gateway does not know its own URL, which passes are for: its administrator sets CLUSTERPASS_URL")
+			"the gateway's own URL is not configured, and passes need it: its administrator sets CLUSTERPASS_URL")
 	}
 	if pass.Spec.Form != v1alpha1.Certificate {
 		return p.issuer, nil

@@ -374,7 +374,7 @@ spec: {clusters: ["*"], verbs: ["*"], form: %s}}`, form, form)), metav1.CreateOp
 		}
 		if _, err := holder.Create(ctx, object(t, passDoc("child-"+form, "")),
 			metav1.CreateOptions{}); !apierrors.IsForbidden(err) ||
-			!strings.Contains(err.Error(), "a pass makes no other pass") {
+			!strings.Contains(err.Error(), "a pass cannot create another pass") {
 			t.Errorf("%s: %v", form, err)
 		}
 	}

@@ -91,7 +91,7 @@ func (s *Server) bindings() (*guarded, error) {
 				errs := validateBinding(obj.(*rbacv1.ClusterRoleBinding))
 				if old != nil && old.(*rbacv1.ClusterRoleBinding).RoleRef != obj.(*rbacv1.ClusterRoleBinding).RoleRef {
 					errs = append(errs, field.Invalid(field.NewPath("roleRef"), obj.(*rbacv1.ClusterRoleBinding).RoleRef,
-						"cannot change roleRef; delete the binding and create it anew"))
+						"cannot change roleRef; delete the binding and create it again"))
 				}
 				return errs
 			},
@@ -102,9 +102,9 @@ func (s *Server) bindings() (*guarded, error) {
 				return ref.Kind + "/" + ref.Name
 			}},
 			age,
-			{name: "Users", about: "Users who hold the role.", wide: true, cell: subjects(rbacv1.UserKind)},
-			{name: "Groups", about: "Groups that hold the role.", wide: true, cell: subjects(rbacv1.GroupKind)},
-			{name: "ServiceAccounts", about: "Service accounts that hold the role.", wide: true,
+			{name: "Users", about: "Users with the role.", wide: true, cell: subjects(rbacv1.UserKind)},
+			{name: "Groups", about: "Groups with the role.", wide: true, cell: subjects(rbacv1.GroupKind)},
+			{name: "ServiceAccounts", about: "Service accounts with the role.", wide: true,
 				cell: subjects(rbacv1.ServiceAccountKind)},
 		},
 	})

@@ -150,7 +150,7 @@ func FuzzParseExec(f *testing.F) {
 				t.Errorf("%q is not in the input", v)
 			}
 			if strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-				t.Errorf("%q cannot stand in a header", v)
+				t.Errorf("%q is not valid in a header", v)
 			}
 		}
 		if strings.ContainsAny(spec.Region, "./:@?#") || spec.Cluster == "" {

@@ -52,15 +52,15 @@ func TestFleetSkipsUnidentifiable(t *testing.T) {
 		}
 		resp := h.Do(tt.method, tt.path, header, tt.body)
 		got := strings.Join(resp.Header["Warning"], "\n")
-		if resp.StatusCode != tt.code || !strings.Contains(got, `cluster \"p\" wants your own bearer token (left out)`) ||
+		if resp.StatusCode != tt.code || !strings.Contains(got, `cluster \"p\" needs your own bearer token (left out)`) ||
 			!strings.Contains(got, `cluster \"d\" is registered with identity direct for other users`) {
 			t.Errorf("%s %s: %d, %s", tt.method, tt.path, resp.StatusCode, got)
 		}
 	}
 	gatewaytest.WantStatus(t, h.Do("GET", pods+"/one@p", nil, ""), 502, "members_failed",
-		`cluster "p" wants your own bearer token`)
+		`cluster "p" needs your own bearer token`)
 	gatewaytest.WantStatus(t, h.Do("GET", pods+"/nowhere?clusters=a,d", nil, ""), 502, "members_failed",
 		`cluster "d" is registered with identity direct`)
 	gatewaytest.WantStatus(t, h.Do("GET", pods+"/nowhere?strict=true", nil, ""), 502, "members_failed",
-		`cluster "p" wants your own bearer token`)
+		`cluster "p" needs your own bearer token`)
 }

@@ -74,7 +74,7 @@ func TestFleetCompletedWriteSucceeds(t *testing.T) {
 			err := json.NewDecoder(resp.Body).Decode(&st)
 			warning := resp.Header.Get("Warning")
 			if err != nil || resp.StatusCode != 201 || st.Status != metav1.StatusSuccess ||
-				!strings.Contains(warning, `has done the write`) {
+				!strings.Contains(warning, `completed the write`) {
 				t.Errorf("%s, %+v, %v, warning %q", resp.Status, st, err, warning)
 			}
 		})

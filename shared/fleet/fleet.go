@@ -175,6 +175,7 @@ func (d *dispatcher) dispatch(w http.ResponseWriter, targets []members.Target) (
 	case res.Verb == "update", res.Verb == "patch", res.Verb == "delete", res.Verb == "create":
 		return nil, d.object.Write(w, targets)
 	}
-	return nil, status.New(status.NotAllowed, "", "the fleet does not answer %s; ask one cluster at /clusters/NAME%s",
+	return nil, status.New(status.NotAllowed, "", "the fleet does not support %s; send the request to one cluster at "+
+		"/clusters/NAME%s",
 		d.req.Method, d.req.Route.Path)
 }

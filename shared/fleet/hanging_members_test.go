@@ -127,7 +127,7 @@ func TestFleetHangs(t *testing.T) {
 	}
 	resp := awaitResult(t, "a get", func() *http.Response { return h.Do("GET", one, nil, "") })
 	if got := strings.Join(resp.Header["Warning"], "\n"); resp.StatusCode != 200 ||
-		!strings.Contains(got, `cluster \"b\" does not say now`) {
+		!strings.Contains(got, `cluster \"b\" cannot describe its`) {
 		t.Errorf("%s, warnings %s", resp.Status, got)
 	}
 
@@ -140,7 +140,7 @@ func TestFleetHangs(t *testing.T) {
 	for range lists {
 		l, resp := h.list("/fleet/apis/x.io/v1/gateways", nil)
 		if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "of-a@a" ||
-			!strings.Contains(got, `cluster \"b\" does not say now`) {
+			!strings.Contains(got, `cluster \"b\" cannot describe its`) {
 			t.Errorf("%q, warnings %s", l.names(), got)
 		}
 	}

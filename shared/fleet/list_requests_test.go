@@ -112,8 +112,8 @@ func TestFleetPartialFailure(t *testing.T) {
 			w.Header().Set("Location", "http://x/")
 			w.WriteHeader(302)
 		}, "HTTP 302"},
-		"another form": {respond(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},`+
-			`"columnDefinitions":[{"name":"Name"}],"rows":[]}`), "another form"},
+		"another format": {respond(200, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},`+
+			`"columnDefinitions":[{"name":"Name"}],"rows":[]}`), "another format"},
 		"is not there": {nil, "connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -191,8 +191,8 @@ func TestFleetReadsDoNotWaitForHangingCluster(t *testing.T) {
 			t.Errorf("%s %s: %d %s; want %d %s", method, path, resp.StatusCode, got, code, want)
 		}
 	}
-	const elsewhere, slow = "was not waited for", "did not answer within"
-	const out = `to mean the one that is found, call it one@a`
+	const elsewhere, slow = "was skipped", "did not answer within"
+	const out = `to select the one that was found, use the name one@a`
 	hangs.Store(true)
 	send(t, "GET", "", nil, 200, slow) // the owner is not yet known
 	upgrade := http.Header{
@@ -244,7 +244,7 @@ func TestFleetMisdirected(t *testing.T) {
 	body := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"x","annotations":{"%s":"b"}}}`
 	for _, annotation := range []string{"clusterpass.io/cluster", "resource.karmada.io/cached-from-cluster"} {
 		gatewaytest.WantStatus(t, h.Do("PUT", one+"?clusters=a", http.Header{"Content-Type": {"application/json"}},
-			fmt.Sprintf(body, annotation)), 422, "no_placement", `of cluster "b"`)
+			fmt.Sprintf(body, annotation)), 422, "no_placement", `belongs to cluster "b"`)
 	}
 	for _, query := range []string{"?clusters=", "?clusters=a,", "?clusters=a&clusters="} {
 		gatewaytest.WantStatus(t, h.Do("DELETE", "/fleet/api/v1/namespaces/x/pods"+query, nil, ""), 400, "bad_request",

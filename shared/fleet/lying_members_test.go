@@ -234,26 +234,26 @@ func TestFleetFailedDiscovery(t *testing.T) {
 	h.AddCluster("cp", cp.Kubeconfig(`{token: t}`))
 	h.AddRegistry("gateways", gatewaysOfAll)
 	const in = "/fleet/apis/x.io/v1/namespaces/ns/"
-	const left = `cluster \"b\" does not say now what its gateways of x.io/v1 are (left out)`
+	const left = `cluster \"b\" cannot describe its gateways of x.io/v1 now (left out)`
 	l, resp := h.list(in+"gateways", nil)
 	if got := strings.Join(resp.Header["Warning"], "\n"); l.names() != "of-a@a" || !strings.Contains(got, left) {
 		t.Errorf("%q, warnings %s", l.names(), got)
 	}
 	gatewaytest.WantStatus(t, h.Do("GET", in+"gateways?strict", nil, ""), 502, "members_failed",
-		`cluster "b" does not say now`)
+		`cluster "b" cannot describe its`)
 	gatewaytest.WantStatus(t, h.Do("GET", in+"gateways/other", nil, ""), 502, "members_failed",
-		`cluster "b" does not say now`)
+		`cluster "b" cannot describe its`)
 	gatewaytest.WantStatus(t, h.Do("GET", in+"gateways?clusters=b", nil, ""), 502, "members_failed", "is not known now")
 	for _, method := range []string{"POST", "DELETE", "PATCH"} {
 		gatewaytest.WantStatus(t, h.Do(method, in+"vaults", nil, "{}"), 502, "members_failed",
-			`whether vaults of x.io/v1 are global is not known now: cluster "b" does not say`)
+			`whether vaults of x.io/v1 are global is not known now: cluster "b" cannot describe`)
 	}
 	if got := requestsExceptDiscovery(b) + requestsExceptDiscovery(cp); got != "" {
 		t.Errorf("others receive %s", got)
 	}
 	watch := h.Do("GET", in+"gateways?watch=1", nil, "")
 	if got := strings.Join(watch.Header["Warning"], "\n"); watch.StatusCode != 200 ||
-		!strings.Contains(got, `cluster \"b\" does not say now`) {
+		!strings.Contains(got, `cluster \"b\" cannot describe its`) {
 		t.Errorf("a watch: %s, warnings %s", watch.Status, got)
 	}
 	controlDown.Store(false)
@@ -362,7 +362,7 @@ func TestFleetMajorityDecidesForm(t *testing.T) {
 		h, _ := newFleet(t, gatewaytest.Options{}, respond(200, evil), good, good)
 		l, resp := h.list("/fleet/api/v1/pods", nil)
 		if got := strings.Join(resp.Header["Warning"], "\n"); l.Kind != "PodList" || l.names() != "one@b one@c" ||
-			!strings.Contains(got, `cluster \"a\" answers this kind in another form`) {
+			!strings.Contains(got, `cluster \"a\" returns this kind in another format`) {
 			t.Errorf("%s: a %s of %q, warnings %s", name, l.Kind, l.names(), got)
 		}
 	}

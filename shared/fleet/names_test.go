@@ -110,7 +110,7 @@ func TestFleetSelectsPodsOfOneCluster(t *testing.T) {
 		t.Errorf("the members receive %d requests, want 5", requests)
 	}
 	for query, want := range map[string]string{
-		"clusterpass.io/cluster!%3Da":                           "takes = and in",
+		"clusterpass.io/cluster!%3Da":                           "supports only = and in",
 		"clusterpass.io/cluster%3Da,clusterpass.io/cluster%3Db": "twice",
 		"clusterpass.io/cluster%3Da&clusters=b":                 "no cluster in common",
 		"clusterpass.io/cluster%3Da&fieldSelector=metadata.name%3Dweb-1%40b": `names cluster "a", its field selector ` +
@@ -136,8 +136,8 @@ func TestFleetSelectsPodsOfOneCluster(t *testing.T) {
 func TestFleetInvalidPaths(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, respond(200, podList("1")))
 	for path, want := range map[string]string{
-		"/api/v1/Pods":                   `"Pods" is no name of a resource`,
-		"/api/v1/namespaces/x/po%20ds":   "no name of a resource",
+		"/api/v1/Pods":                   `"Pods" is not the name of a resource`,
+		"/api/v1/namespaces/x/po%20ds":   "not the name of a resource",
 		"/api/V1/pods":                   `"V1" is no API version`,
 		"/apis/a_b/v1/pods":              `"a_b" is no API group`,
 		"/apis//v1/pods":                 "empty segments are refused",
@@ -171,5 +171,5 @@ func TestFleetRefusesRepeatedFields(t *testing.T) {
 		t.Errorf("the list contains the object: %s", body[max(0, len(body)-300):])
 	}
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/namespaces/x/pods/one?clusters=b", nil, ""), 502, "aborted",
-		"has a name twice")
+		"has a duplicate field")
 }

@@ -224,7 +224,7 @@ func TestFleetRefusesOwnersInOtherClusters(t *testing.T) {
 	}
 	// These are the errors for owners in another cluster than the object, and for owners in several clusters.
 	const (
-		other   = `metadata.ownerReferences[].name has "n@a", which is in cluster "a"`
+		other   = `metadata.ownerReferences[].name has "n@a", which names cluster "a"`
 		several = "objects in several clusters, b, a"
 	)
 	for _, tt := range []struct{ method, path, contentType, body, stored string }{

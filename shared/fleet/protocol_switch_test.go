@@ -106,7 +106,7 @@ func TestFleetSwitchedProtocols(t *testing.T) {
 	})
 	defer stuck.Stop()
 
-	const message = `cluster "b" switched protocols, which nobody asked for`
+	const message = `cluster "b" switched protocols, which was not requested`
 	wantWarning := func(path string, resp *http.Response) {
 		t.Helper()
 		quoted := strings.ReplaceAll(message, `"`, `\"`)

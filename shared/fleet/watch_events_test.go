@@ -344,7 +344,7 @@ func TestFleetWatchWentBack(t *testing.T) {
 		t.Errorf("the watch that runs: %+v, %v", e, err)
 	}
 	gatewaytest.WantStatus(t, h.Do("GET", from, nil, ""), 410, "expired",
-		`cluster "b" is at an earlier version than it was`)
+		`cluster "b" is at an earlier version than before`)
 	if resp := h.Do("GET", "/fleet/api/v1/pods?watch=1", nil, ""); resp.StatusCode != 200 {
 		t.Errorf("a new watch: %s", resp.Status)
 	}

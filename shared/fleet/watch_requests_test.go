@@ -58,10 +58,10 @@ func TestFleetWatchOtherIdentity(t *testing.T) {
 func TestFleetWatchParameters(t *testing.T) {
 	h, _ := newFleet(t, gatewaytest.Options{}, respond(200, podList("5")))
 	for query, message := range map[string]string{
-		"sendInitialEvents=true":                              "wants resourceVersionMatch=NotOlderThan",
-		"sendInitialEvents=true&resourceVersionMatch=Exact":   "wants resourceVersionMatch=NotOlderThan",
+		"sendInitialEvents=true":                              "needs resourceVersionMatch=NotOlderThan",
+		"sendInitialEvents=true&resourceVersionMatch=Exact":   "needs resourceVersionMatch=NotOlderThan",
 		"resourceVersionMatch=NotOlderThan&resourceVersion=0": "only with sendInitialEvents",
-		"continue=x&resourceVersion=5":                        "takes no continue",
+		"continue=x&resourceVersion=5":                        "does not support continue",
 	} {
 		if text, resp := h.DoText("GET", "/fleet/api/v1/pods?watch=1&"+query, nil,
 			""); resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, message) {

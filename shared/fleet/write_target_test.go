@@ -30,10 +30,11 @@ func TestFleetAmbiguousWrites(t *testing.T) {
 		"it has one":  {respond(200, pod), 409, "name one of them, as web@a or web@b"},
 		"it has none": {refuse(404, "NotFound", `pods "web" not found`), 200, `"web"`},
 		"it is down": {refuse(503, "ServiceUnavailable", "etcd is down"), 502,
-			`pods "web" is in cluster "a", and perhaps in another: cluster "b": etcd is down; to mean the one that is found,` +
-				` call it web@a`},
+			`pods "web" is in cluster "a", and may be in another one, too: cluster "b": etcd is down; ` +
+				`to select the one that was found,` +
+				` use the name web@a`},
 		"it may not say":         {forbid("web", "pods"), 200, `"web"`},
-		"it refuses the gateway": {forbid("alice", "users"), 502, "and perhaps in another"},
+		"it refuses the gateway": {forbid("alice", "users"), 502, "and may be in another one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, members := newFleet(t, gatewaytest.Options{BareWrites: fleet.BareAll}, respond(200, pod), tt.other)
@@ -75,7 +76,7 @@ func TestFleetWarningsOfMembers(t *testing.T) {
 	got := strings.ReplaceAll(strings.Join(resp.Header["Warning"], "\n"), `\"`, `"`)
 	want := `299 - "v1 Thing is deprecated"
 299 clusterpass "plain"
-299 clusterpass "cluster "b" says: cluster "a" did not answer within 10s (left out)"`
+299 clusterpass "cluster "b" warns: cluster "a" did not answer within 10s (left out)"`
 	if got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
@@ -106,10 +107,12 @@ func TestFleetCandidates(t *testing.T) {
 		code    int
 		message string
 	}{
-		"one":       {[]http.HandlerFunc{having(hasNot), having(has), having(hasNot)}, 201, `"cached-from-cluster":"b"`},
-		"two":       {[]http.HandlerFunc{having(has), having(hasNot), having(has)}, 422, "there may be: a, c"},
-		"none":      {[]http.HandlerFunc{having(hasNot), having(hasNot)}, 422, "there may be: a, b"},
-		"one hangs": {[]http.HandlerFunc{having(has), refuse(503, "ServiceUnavailable", "no")}, 422, "there may be: a, b"},
+		"one":  {[]http.HandlerFunc{having(hasNot), having(has), having(hasNot)}, 201, `"cached-from-cluster":"b"`},
+		"two":  {[]http.HandlerFunc{having(has), having(hasNot), having(has)}, 422, "clusters for pods: a, c"},
+		"none": {[]http.HandlerFunc{having(hasNot), having(hasNot)}, 422, "clusters for pods: a, b"},
+		"one hangs": {
+			[]http.HandlerFunc{having(has), refuse(503, "ServiceUnavailable", "no")}, 422, "clusters for pods: a, b",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, _ := newFleet(t, gatewaytest.Options{}, tt.members...)
@@ -134,14 +137,14 @@ func TestFleetContradictions(t *testing.T) {
 	h, members := newFleet(t, gatewaytest.Options{}, refuse(404, "NotFound", "no such"),
 		refuse(404, "NotFound", "no such"))
 	for _, tt := range []struct{ method, path, body, message string }{
-		{"POST", pods, pod("web@a", "b"), `metadata.name says "a", the annotation clusterpass.io/cluster says "b"`},
+		{"POST", pods, pod("web@a", "b"), `metadata.name names "a", the annotation clusterpass.io/cluster names "b"`},
 		{"PUT", pods + "/web", strings.Replace(pod("web", "b"), `"annotations":{`,
 			`"annotations":{"resource.karmada.io/cached-from-cluster":"a",`, 1),
-			`the object is of cluster "b" by its annotation clusterpass.io/cluster, and was read from "a"`},
-		{"POST", "/fleet/api/v1/namespaces/x@b/pods", pod("web@a", ""), `metadata.name says "a", the namespace says "b"`},
-		{"POST", pods, pod("web@z", ""), `"z" is no cluster that you may call, or takes no part here: say in which`},
-		{"POST", pods, pod("web", "z"), `"z" is no cluster that you may call, or takes no part here: say in which`},
-		{"POST", pods, pod("dev@example.com", ""), `"message":"say in which`},
+			`the object belongs to cluster "b" by its annotation clusterpass.io/cluster, but was read from "a"`},
+		{"POST", "/fleet/api/v1/namespaces/x@b/pods", pod("web@a", ""), `metadata.name names "a", the namespace names "b"`},
+		{"POST", pods, pod("web@z", ""), `"z" is not a cluster that you may call, or the request does not cover it: name`},
+		{"POST", pods, pod("web", "z"), `"z" is not a cluster that you may call, or the request does not cover it: name`},
+		{"POST", pods, pod("dev@example.com", ""), `"message":"the request names no cluster`},
 	} {
 		text, resp := h.DoText(tt.method, tt.path, http.Header{"Content-Type": {"application/json"}}, tt.body)
 		if text = strings.ReplaceAll(text, `\"`, `"`); resp.StatusCode != http.StatusUnprocessableEntity ||
@@ -203,7 +206,7 @@ func TestFleetHidesClusters(t *testing.T) {
 	h.ClientTLS.Certificates[0] = h.ClientCertificate("bob", "only-a", "system:authenticated")
 	text, resp := h.DoText("DELETE", "/fleet/apis/x.io/v1/namespaces/x/gateways/one", nil, "")
 	if resp.StatusCode != http.StatusBadGateway ||
-		!strings.Contains(text, "the control-plane cluster does not say now what they are") || strings.Contains(text, `"cp`) {
+		!strings.Contains(text, "the control-plane cluster cannot be discovered now") || strings.Contains(text, `"cp`) {
 		t.Errorf("%s %s", resp.Status, text)
 	}
 }

@@ -176,7 +176,7 @@ func isProxied(res route.Resource) bool {
 func credentialRefused(c Call) error {
 	name := c.Member.Cluster.Name
 	return status.New(status.CredentialRefused, name,
-		"cluster %q refuses the gateway's credential; its administrator must register it anew", name)
+		"cluster %q refuses the gateway's credential; its administrator must register it again", name)
 }
 
 // smallBody is the maximum size in bytes of a body that is buffered, so that it can be sent again.
@@ -271,7 +271,7 @@ func send(r *http.Request, c Call, protocol string) (*http.Response, error) {
 		// The body is the bare connection, which no context would close.
 		_ = resp.Body.Close()
 		name := c.Member.Cluster.Name
-		return nil, status.New(status.Aborted, name, "cluster %q switched protocols, which nobody asked for", name)
+		return nil, status.New(status.Aborted, name, "cluster %q switched protocols, which was not requested", name)
 	}
 	return resp, nil
 }

@@ -149,7 +149,7 @@ func MayTell(to *v1alpha1.Cluster, u *identity.User, bearer string) error {
 		}
 	case v1alpha1.Passthrough:
 		if bearer == "" {
-			return status.New(status.Unauthenticated, name, "cluster %q wants your own bearer token", name)
+			return status.New(status.Unauthenticated, name, "cluster %q needs your own bearer token", name)
 		}
 	default:
 		return status.New(status.Misconfigured, name, "cluster %q has identity %q, which cannot be served", name, to.Mode())
@@ -164,7 +164,7 @@ func impersonate(h http.Header, u *identity.User) error {
 		// HTTP trims values and forbids control characters, so another name would arrive.
 		if value == "" || strings.TrimSpace(value) != value ||
 			strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return fmt.Errorf("%q cannot stand in a header", value)
+			return fmt.Errorf("%q is not valid in a header", value)
 		}
 		h[key] = append(h[key], value)
 		return nil

@@ -192,9 +192,9 @@ func TestPassthrough(t *testing.T) {
 	h.AddCluster("m", m.Kubeconfig(`{token: stored}`), func(s *v1alpha1.ClusterSpec) { s.Identity = v1alpha1.Passthrough })
 	bearer := func(t string) http.Header { return http.Header{"Authorization": {"Bearer " + t}} }
 	gatewaytest.WantStatus(t, h.Do("GET", "/clusters/m/version", nil, ""), 403, "forbidden",
-		"what identifies you to the gateway (x509) is not passed on")
+		"your credential for the gateway (x509) is not forwarded")
 	gatewaytest.WantStatus(t, h.Do("GET", "/clusters/m/version", bearer("callers-own"), ""), 403, "forbidden",
-		"what identifies you to the gateway (x509) is not passed on")
+		"your credential for the gateway (x509) is not forwarded")
 	h.LogIn("eve") // she has no rights, so her answer must not describe the cluster
 	gatewaytest.WantStatus(t, h.Do("GET", "/clusters/m/version", bearer("callers-own"), ""), 403, "forbidden",
 		`User "eve" cannot get`)

@@ -70,7 +70,7 @@ func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identi
 	}
 	if now := m.Cluster.Mode(); now != mode {
 		return status.New(status.Forbidden, name,
-			"cluster %q is called by identity %s now, no longer %s", name, now, mode)
+			"the identity mode of cluster %q is %s now instead of %s", name, now, mode)
 	}
 	if err := checkServiceProxy(m.Cluster, c.request.Resource); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identi
 		return err
 	}
 	if mode == v1alpha1.Direct && !m.Cluster.MayDirect(c.user.Name) {
-		return status.New(status.Forbidden, name, "you were taken out of spec.directUsers")
+		return status.New(status.Forbidden, name, "you were removed from spec.directUsers")
 	}
 	return g.authorize(ctx, c.user, attrs)
 }
@@ -132,7 +132,7 @@ func (g *Gateway) admit(r *http.Request, c *call) (*cluster.Member, error) {
 	}
 	if m.Cluster.Mode() == v1alpha1.Passthrough {
 		return nil, status.New(status.Forbidden, name,
-			"cluster %q takes a bearer token of its own; what identifies you to the gateway (%s) is not passed on",
+			"cluster %q needs one of its own bearer tokens; your credential for the gateway (%s) is not forwarded",
 			name, c.user.Method)
 	}
 	return m, nil
@@ -164,7 +164,7 @@ func refuseImpersonation(name string, h http.Header) error {
 	for header := range h {
 		if forward.HasPrefix(header, "Impersonate-") {
 			return status.New(status.Forbidden, name,
-				"cluster %q is called with your own token only; --as is not passed on", name)
+				"cluster %q is called with your own token only; --as is not forwarded", name)
 		}
 	}
 	return nil

@@ -157,7 +157,7 @@ func slowKey(c forward.Call) string {
 func (f *Function) send(w http.ResponseWriter, r *http.Request, rt route.Route, why string) error {
 	if rt.Bridge && f.bridge == "" {
 		return status.New(status.Internal, "",
-			"the front door sends /bridge to a function, where it cannot be answered")
+			"the load balancer sends /bridge to a function, which cannot serve it")
 	}
 	w.Header().Set("Location", f.location(r.RequestURI))
 	return f.redirected(why, r.RequestURI)
@@ -166,7 +166,7 @@ func (f *Function) send(w http.ResponseWriter, r *http.Request, rt route.Route, 
 // redirected returns the error whose message explains a redirect.
 func (f *Function) redirected(why, uri string) *status.Error {
 	return status.New(status.Redirected, "",
-		"%s; it is answered at %s (clients that follow redirects need do nothing; with curl add -L)",
+		"%s; the bridge serves it at %s (clients that follow redirects do so; with curl add -L)",
 		why, f.location(uri))
 }
 

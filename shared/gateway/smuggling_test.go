@@ -181,7 +181,7 @@ func smuggle(t *testing.T, h *fixture, m *clustertest.Member, cluster, bearer st
 					headers = "Authorization: Bearer " + bearer + "\n" + headers
 					switch {
 					case code != 0: // passthrough refuses all impersonation, also malformed headers
-						code, message = 403, "--as is not passed on"
+						code, message = 403, "--as is not forwarded"
 					case strings.HasPrefix(attack.headers, "Authorization:"):
 						code, message = 401, "no credential"
 					}

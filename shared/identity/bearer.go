@@ -80,7 +80,7 @@ func checkToken(token string) error {
 	case len(token) > maxToken:
 		return fmt.Errorf("the bearer token has more than %d bytes", maxToken)
 	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' || r == ',' }): // RFC 6750, 2.1
-		return errors.New("the bearer token has characters that none has")
+		return errors.New("the bearer token has invalid characters")
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (b Bearer) Authenticate(r *http.Request) (*User, error) {
 			return u, err
 		}
 	}
-	return nil, status.New(status.Unauthenticated, "", "the bearer token is none that the gateway accepts: %s", b.Method())
+	return nil, status.New(status.Unauthenticated, "", "the gateway does not accept this bearer token: %s", b.Method())
 }
 
 // systemPrefix is the prefix of names that Kubernetes reserves, such as the group with all rights. No other system can
@@ -140,7 +140,7 @@ func foreignName(name string) error {
 	case strings.HasPrefix(name, systemPrefix):
 		return fmt.Errorf("names that begin with %s are Kubernetes' own", systemPrefix)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, hidden) || strings.TrimSpace(name) != name:
-		return errors.New("it has characters that no name has")
+		return errors.New("it has invalid characters")
 	}
 	return nil
 }

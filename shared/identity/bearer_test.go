@@ -33,8 +33,8 @@ func TestBearerToken(t *testing.T) {
 		"nothing":     {with(http.Header{}, ""), "", ""},
 		"empty":       {with(http.Header{}, "Bearer "), "", "the bearer token is empty"},
 		"two words": {with(http.Header{}, "Bearer a b"), "",
-			"the bearer token has characters that none has"},
-		"not ASCII": {with(http.Header{}, "Bearer ä"), "", "the bearer token has characters that none has"},
+			"the bearer token has invalid characters"},
+		"not ASCII": {with(http.Header{}, "Bearer ä"), "", "the bearer token has invalid characters"},
 		"too long": {with(http.Header{}, "Bearer "+strings.Repeat("a", maxToken+1)), "",
 			"the bearer token has more than 16384 bytes"},
 		"two headers":               {with(http.Header{}, "Bearer a", "Bearer b"), "", "several Authorization headers"},
@@ -52,7 +52,7 @@ func TestBearerToken(t *testing.T) {
 		"padded": {ws("x", BearerProtocol+"YQ=="), "",
 			"the websocket subprotocol's bearer token is not base64url without padding"},
 		"empty in subprotocol":   {ws("x", BearerProtocol), "", "the bearer token is empty"},
-		"a line break":           {ws("x", encoded("a\r\nb")), "", "the bearer token has characters that none has"},
+		"a line break":           {ws("x", encoded("a\r\nb")), "", "the bearer token has invalid characters"},
 		"subprotocol without ws": {http.Header{"Sec-Websocket-Protocol": {"x, " + encoded("abc")}}, "", ""},
 		"subprotocol with SPDY": {
 			http.Header{"Upgrade": {"SPDY/3.1"}, "Sec-Websocket-Protocol": {"x, " + encoded("abc")}}, "", ""},
@@ -82,7 +82,7 @@ func (k known) AuthenticateToken(_ context.Context, token string) (*User, error)
 	case token == string(k):
 		return &User{Name: token}, nil
 	case strings.HasPrefix(token, string(k)):
-		return nil, refused(nil, "%s does not hold", k)
+		return nil, refused(nil, "%s is invalid", k)
 	}
 	return nil, nil
 }
@@ -101,8 +101,8 @@ func TestBearer(t *testing.T) {
 	}
 	for auth, want := range map[string]string{
 		"":             "the call has no credential; the gateway accepts: bearer token (token one, token two)",
-		"Bearer one!":  "one does not hold",
-		"Bearer three": "the bearer token is none that the gateway accepts: bearer token (token one, token two)",
+		"Bearer one!":  "one is invalid",
+		"Bearer three": "the gateway does not accept this bearer token: bearer token (token one, token two)",
 		"Bearer":       "the bearer token cannot be read: the bearer token is empty",
 	} {
 		u, err := authenticate(auth)

@@ -173,7 +173,7 @@ func (e *EKS) AuthenticateToken(ctx context.Context, token string) (*User, error
 	now := e.cfg.Now().Round(0)
 	call, err := parseEKSToken(token)
 	if err != nil {
-		return nil, refused(err, "the AWS token is not as aws eks get-token makes it: %v", err)
+		return nil, refused(err, "the AWS token is not in the format of aws eks get-token: %v", err)
 	}
 	if len(e.cfg.Regions) > 0 && !slices.Contains(e.cfg.Regions, call.region) {
 		return nil, refused(nil, "the AWS token was not checked: it is for AWS STS of %s; get one with --region %s",
@@ -291,7 +291,7 @@ func parseEKSURL(token string) (*url.URL, error) {
 	u, err := url.Parse(string(raw))
 	switch {
 	case err != nil || strings.ContainsFunc(string(raw), func(r rune) bool { return r <= ' ' || r > '~' }):
-		return nil, errors.New("it holds no URL")
+		return nil, errors.New("it contains no URL")
 	case u.Scheme != "https" || u.User != nil || u.Fragment != "" || u.Opaque != "":
 		return nil, errors.New("its URL is not plain https")
 	case !stsHosts().MatchString(u.Host):
@@ -313,7 +313,7 @@ func stsQuery(u *url.URL) (map[string]string, error) {
 	for name, values := range query {
 		lower := strings.ToLower(name)
 		if !slices.Contains(stsParameters, lower) {
-			return nil, errors.New("it has a parameter that none has")
+			return nil, errors.New("it has an unknown parameter")
 		}
 		if _, twice := p[lower]; twice || len(values) != 1 {
 			return nil, fmt.Errorf("it has %s twice", lower)
@@ -347,14 +347,14 @@ func checkSignature(p map[string]string) (time.Time, error) {
 }
 
 func awsDown(err error) error {
-	return unavailable(err, time.Second, "AWS cannot be asked about the token now; try again")
+	return unavailable(err, time.Second, "AWS cannot check the token now; try again")
 }
 
 // callSTS sends the request, and maps the identity in the response to a user.
 func (e *EKS) callSTS(ctx context.Context, call *url.URL) (*User, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, call.String(), nil)
 	if err != nil {
-		return nil, awsDown(errors.New("no request can be made of the token"))
+		return nil, awsDown(errors.New("the token contains no valid request"))
 	}
 	req.Header.Set(eksHeader, e.cfg.GatewayID)
 	req.Header.Set("Accept", "application/json")
@@ -385,7 +385,7 @@ func (e *EKS) callSTS(ctx context.Context, call *url.URL) (*User, error) {
 		} `json:"GetCallerIdentityResponse"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil || answer.Response.Result.Arn == "" {
-		return nil, awsDown(fmt.Errorf("%s answers what is no identity", call.Host))
+		return nil, awsDown(fmt.Errorf("%s returns no identity", call.Host))
 	}
 	u, err := e.cfg.Mapping.user(answer.Response.Result.Arn)
 	if err != nil {

@@ -100,7 +100,7 @@ func TestEKS(t *testing.T) {
 
 func TestEKSFaultsOfSTS(t *testing.T) {
 	s, c := ststest.New(t), newClock()
-	later := "AWS cannot be asked about the token now; try again"
+	later := "AWS cannot check the token now; try again"
 	wrong := "AWS does not accept the token, or it is not for this gateway: get one with --cluster-name gateway-1"
 	code := func(code int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -180,7 +180,7 @@ func TestEKSAsksOnce(t *testing.T) {
 	cancel()
 	// a caller that leaves does not wait, and does not end the flight for the others
 	u, err := e.AuthenticateToken(ctx, token)
-	wantDown(t, u, err, "AWS cannot be asked about the token now; try again")
+	wantDown(t, u, err, "AWS cannot check the token now; try again")
 	waittest.Until(t, "STS is asked", func() bool { return s.Asked.Load() > 0 })
 	close(release)
 	wg.Wait()
@@ -215,9 +215,9 @@ func TestParseEKSToken(t *testing.T) {
 		"dual stack":       {swap(ststest.Host, "sts.us-east-2.api.aws"), ""},
 		"too long":         {swap("=abc", "="+strings.Repeat("a", maxEKSToken)), "it has more than 4096 bytes"},
 		"padded":           {eksToken(goodURL) + "=", "it is not base64url without padding"},
-		"not a URL":        {eksToken("https://%zz"), "it holds no URL"},
-		"a line break":     {swap("=abc", "=a\r\nb"), "it holds no URL"},
-		"a space":          {swap("=abc", "=a b"), "it holds no URL"},
+		"not a URL":        {eksToken("https://%zz"), "it contains no URL"},
+		"a line break":     {swap("=abc", "=a\r\nb"), "it contains no URL"},
+		"a space":          {swap("=abc", "=a b"), "it contains no URL"},
 		"http":             {swap("https", "http"), "its URL is not plain https"},
 		"no scheme":        {swap("https:", ""), "its URL is not plain https"},
 		"a user":           {swap("https://", "https://x@"), "its URL is not plain https"},
@@ -242,7 +242,7 @@ func TestParseEKSToken(t *testing.T) {
 		"an escaped path":           {swap("/?", "/%2F?"), "its path is not /"},
 		"another action":            {swap("GetCallerIdentity", "AssumeRole"), "it is not for GetCallerIdentity"},
 		"another version":           {swap("2011", "2010"), "it is not for GetCallerIdentity"},
-		"another parameter":         {eksToken(goodURL + "&X=1"), "it has a parameter that none has"},
+		"another parameter":         {eksToken(goodURL + "&X=1"), "it has an unknown parameter"},
 		"an action twice":           {eksToken(goodURL + "&Action=GetCallerIdentity"), "it has action twice"},
 		"an action in another case": {eksToken(goodURL + "&action=AssumeRole"), "it has action twice"},
 		"headers in another case":   {eksToken(goodURL + "&x-amz-signedheaders=host"), "it has x-amz-signedheaders twice"},

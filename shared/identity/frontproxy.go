@@ -42,16 +42,16 @@ func (a FrontProxy) Authenticate(r *http.Request) (*User, error) {
 	leaf := chain[0]
 	switch {
 	case !slices.Contains(a.Names, leaf.Subject.CommonName):
-		return nil, status.New(status.Unauthenticated, "", "the front proxy %q may not say who calls",
+		return nil, status.New(status.Unauthenticated, "", "%q is not the certificate of a front proxy",
 			leaf.Subject.CommonName)
 	case len(r.Header[remoteUser]) != 1 || r.Header[remoteUser][0] == "":
-		return nil, status.New(status.Unauthenticated, "", "the front proxy does not say who calls: want one header %s",
+		return nil, status.New(status.Unauthenticated, "", "the front proxy does not send the user: want one header %s",
 			remoteUser)
 	case len(r.Header[remoteUID]) > 1:
-		return nil, status.New(status.Unauthenticated, "", "the front proxy says several uids")
+		return nil, status.New(status.Unauthenticated, "", "the front proxy sends several uids")
 	case r.Header[remoteUser][0] == Anonymous || slices.Contains(r.Header[remoteGroup], Unauthenticated):
 		return nil, status.New(status.Unauthenticated, "",
-			"the front proxy does not know who calls, and nobody is anonymous here")
+			"the front proxy sends an anonymous user; the gateway accepts only authenticated users")
 	}
 	u := &User{Name: r.Header[remoteUser][0], UID: r.Header.Get(remoteUID), Groups: slices.Clone(r.Header[remoteGroup]),
 		Method: "front-proxy", Expires: leaf.NotAfter}

@@ -75,7 +75,7 @@ func NewOIDC(issuers []Issuer, now func() time.Time) (*OIDC, error) {
 		case i.Skew < 0 || i.Skew > 5*time.Minute:
 			return nil, fmt.Errorf("issuer %s: skew %s, want at most 5m", i.URL, i.Skew)
 		case o.issuers[i.URL] != nil:
-			return nil, fmt.Errorf("issuer %s: stands twice", i.URL)
+			return nil, fmt.Errorf("issuer %s: is configured twice", i.URL)
 		}
 		if i.UsernameClaim == "" {
 			i.UsernameClaim = "sub"
@@ -160,7 +160,7 @@ func (i *issuer) authenticate(ctx context.Context, token string, now time.Time) 
 	case errors.Is(watched.err, errProvider), ctx.Err() != nil:
 		return nil, i.down(err)
 	default:
-		return nil, refused(err, "the token of %s does not hold", i.URL)
+		return nil, refused(err, "the token of %s is invalid", i.URL)
 	}
 	if !slices.ContainsFunc(verified.Audience, func(a string) bool { return slices.Contains(i.Audiences, a) }) {
 		return nil, refused(fmt.Errorf("audience %q", verified.Audience),
@@ -168,7 +168,7 @@ func (i *issuer) authenticate(ctx context.Context, token string, now time.Time) 
 	}
 	var claims map[string]json.RawMessage
 	if err := verified.Claims(&claims); err != nil {
-		return nil, refused(err, "the token of %s does not hold", i.URL)
+		return nil, refused(err, "the token of %s is invalid", i.URL)
 	}
 	if err := i.checkTimes(verified.Expiry, claims["nbf"], now); err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func (i *issuer) authenticate(ctx context.Context, token string, now time.Time) 
 }
 
 func (i *issuer) down(err error) error {
-	return unavailable(err, keyPause, "the identity provider %s cannot be asked for its keys now; try again", i.URL)
+	return unavailable(err, keyPause, "the keys of the identity provider %s cannot be read now; try again", i.URL)
 }
 
 func (i *issuer) checkTimes(expiry time.Time, notBefore json.RawMessage, now time.Time) error {
@@ -193,7 +193,7 @@ func (i *issuer) checkTimes(expiry time.Time, notBefore json.RawMessage, now tim
 	}
 	var seconds float64
 	if err := json.Unmarshal(notBefore, &seconds); err != nil {
-		return refused(err, "the token of %s does not hold", i.URL)
+		return refused(err, "the token of %s is invalid", i.URL)
 	}
 	if seconds > float64(now.Add(i.Skew).Unix()) {
 		return refused(fmt.Errorf("valid from %.0f", seconds), "the token of %s is not valid yet", i.URL)
@@ -210,10 +210,10 @@ func (i *issuer) user(claims map[string]json.RawMessage) (*User, error) {
 	}
 	name, ok := text(claims[i.UsernameClaim])
 	if !ok || name == "" {
-		return nil, refused(nil, "the token of %s has no claim %q to take as user", i.URL, i.UsernameClaim)
+		return nil, refused(nil, "the token of %s has no claim %q for the user name", i.URL, i.UsernameClaim)
 	}
 	if v, ok := claims["email_verified"]; ok && i.UsernameClaim == "email" && string(v) != "true" {
-		return nil, refused(nil, "the token of %s says that its email is not verified", i.URL)
+		return nil, refused(nil, "the token of %s has an email address that is not verified", i.URL)
 	}
 	name = i.UsernamePrefix + name
 	if err := foreignName(name); err != nil {

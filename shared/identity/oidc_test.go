@@ -213,11 +213,11 @@ func oidcCases(p *provider, c *clock) map[string]oidcCase {
 			claims: m("exp", c.in(-2*time.Minute)), want: &User{Expires: c.now().Add(time.Minute), Name: "ann@example.com",
 				Groups: []string{"dev", "ops"}}},
 		"no expiry":     {claims: m("exp", nil), wantErr: "the token of %s has expired; get a new one"},
-		"an odd expiry": {claims: m("exp", "never"), wantErr: "the token of %s does not hold"},
+		"an odd expiry": {claims: m("exp", "never"), wantErr: "the token of %s is invalid"},
 		"not yet valid": {claims: m("nbf", c.in(2*time.Minute)), wantErr: "the token of %s is not valid yet"},
 		"soon valid": {claims: m("nbf", c.in(50*time.Second)),
 			want: &User{Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
-		"an odd beginning": {claims: m("nbf", "now"), wantErr: "the token of %s does not hold"},
+		"an odd beginning": {claims: m("nbf", "now"), wantErr: "the token of %s is invalid"},
 		"a required claim": {issuer: func(i *Issuer) { i.RequiredClaims = map[string]string{"team": "blue"} },
 			want: &User{Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
 		"another required claim": {issuer: func(i *Issuer) { i.RequiredClaims = map[string]string{"team": "red"} },
@@ -229,21 +229,24 @@ func oidcCases(p *provider, c *clock) map[string]oidcCase {
 		"a verified email": {claims: m("email_verified", true),
 			want: &User{Name: "ann@example.com", Groups: []string{"dev", "ops"}}},
 		"an unverified email": {claims: m("email_verified", false),
-			wantErr: "the token of %s says that its email is not verified"},
+			wantErr: "the token of %s has an email address that is not verified"},
 		"an email verified, as text": {claims: m("email_verified", "true"),
-			wantErr: "the token of %s says that its email is not verified"},
+			wantErr: "the token of %s has an email address that is not verified"},
 		"no user": {claims: m("email", nil),
-			wantErr: `the token of %s has no claim "email" to take as user`},
-		"an empty user": {claims: m("email", ""), wantErr: `the token of %s has no claim "email" to take as user`},
+			wantErr: `the token of %s has no claim "email" for the user name`},
+		"an empty user": {claims: m("email", ""), wantErr: `the token of %s has no claim "email" for the user name`},
 		"a user that is null": {issuer: func(i *Issuer) { i.UsernameClaim = "x" },
-			claims: m("x", json.RawMessage("null")), wantErr: `the token of %s has no claim "x" to take as user`},
-		"a user that is a number": {claims: m("email", 17), wantErr: `the token of %s has no claim "email" to take as user`},
+			claims: m("x", json.RawMessage("null")), wantErr: `the token of %s has no claim "x" for the user name`},
+		"a user that is a number": {
+			claims:  m("email", 17),
+			wantErr: `the token of %s has no claim "email" for the user name`,
+		},
 		"a system user": {claims: m("email", "system:admin"),
 			wantErr: "the user name in the token of %s cannot be used: names that begin with system: are Kubernetes' own"},
 		"a system user by prefix": {issuer: func(i *Issuer) { i.UsernamePrefix = "system:" },
 			wantErr: "the user name in the token of %s cannot be used: names that begin with system: are Kubernetes' own"},
 		"a user with a line break": {claims: m("email", "a\nb"),
-			wantErr: "the user name in the token of %s cannot be used: it has characters that no name has"},
+			wantErr: "the user name in the token of %s cannot be used: it has invalid characters"},
 		"system groups": {claims: m("groups", []string{"system:masters", "dev", "", "a\n"}),
 			want: &User{Name: "ann@example.com", Groups: []string{"dev"}}},
 		"system groups by prefix": {issuer: func(i *Issuer) { i.GroupsPrefix = "system:" },
@@ -347,7 +350,7 @@ func TestOIDCSignatures(t *testing.T) {
 				}
 				return
 			}
-			wantRefused(t, u, err, "the token of "+p.url+" does not hold")
+			wantRefused(t, u, err, "the token of "+p.url+" is invalid")
 		})
 	}
 	if n := p.count("/keys"); n != 1 {
@@ -405,7 +408,7 @@ func TestOIDCOfOthers(t *testing.T) {
 	}
 	// A key of one provider does not verify tokens of another.
 	u, err = o.AuthenticateToken(t.Context(), sign(t, jose.RS256, rsaTwo(), "two", p.claims(c, nil)))
-	wantRefused(t, u, err, "the token of "+p.url+" does not hold")
+	wantRefused(t, u, err, "the token of "+p.url+" is invalid")
 }
 
 func TestOIDCRollover(t *testing.T) {
@@ -444,7 +447,7 @@ func TestOIDCOutage(t *testing.T) {
 	authenticate := func() (*User, error) {
 		return o.AuthenticateToken(t.Context(), sign(t, jose.RS256, rsaKey(), "one", p.claims(c, nil)))
 	}
-	down := "the identity provider " + p.url + " cannot be asked for its keys now; try again"
+	down := "the keys of the identity provider " + p.url + " cannot be read now; try again"
 	fail := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
 	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){
 		"an error": fail,
@@ -499,7 +502,7 @@ func TestOIDCSlow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	u, err := p.oidc(c, nil).AuthenticateToken(ctx, sign(t, jose.RS256, rsaKey(), "one", p.claims(c, nil)))
-	wantDown(t, u, err, "the identity provider "+p.url+" cannot be asked for its keys now; try again")
+	wantDown(t, u, err, "the keys of the identity provider "+p.url+" cannot be read now; try again")
 	close(release)
 }
 
@@ -508,7 +511,7 @@ func TestOIDCUntrusted(t *testing.T) {
 	c := newClock()
 	o := p.oidc(c, func(i *Issuer) { i.CA = x509.NewCertPool() })
 	u, err := o.AuthenticateToken(t.Context(), sign(t, jose.RS256, rsaKey(), "one", p.claims(c, nil)))
-	wantDown(t, u, err, "the identity provider "+p.url+" cannot be asked for its keys now; try again")
+	wantDown(t, u, err, "the keys of the identity provider "+p.url+" cannot be read now; try again")
 }
 
 func TestNewOIDC(t *testing.T) {
@@ -525,7 +528,7 @@ func TestNewOIDC(t *testing.T) {
 		},
 		`issuer https://x: want the audiences that its tokens have for this gateway`: func(i *Issuer) { i.Audiences = nil },
 		`issuer https://x: skew 1h0m0s, want at most 5m`:                             func(i *Issuer) { i.Skew = time.Hour },
-		`issuer https://y: stands twice`:                                             func(i *Issuer) { i.URL = "https://y" },
+		`issuer https://y: is configured twice`:                                      func(i *Issuer) { i.URL = "https://y" },
 	} {
 		i := good
 		change(&i)
@@ -558,7 +561,7 @@ func FuzzOIDC(f *testing.F) {
 				body: []byte(`{"keys":[]}`)},
 		}
 		if u, err := o.AuthenticateToken(t.Context(), token); u != nil ||
-			(err != nil) != strings.Contains(fmt.Sprint(err), "does not hold") {
+			(err != nil) != strings.Contains(fmt.Sprint(err), "is invalid") {
 			t.Errorf("%+v, %v", u, err)
 		}
 	})

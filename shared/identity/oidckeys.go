@@ -184,4 +184,4 @@ func (doc *document) answer(r *http.Request, now time.Time) (*http.Response, err
 	}, nil
 }
 
-var errNothing = errors.New("nothing is kept of it")
+var errNothing = errors.New("it is not cached")

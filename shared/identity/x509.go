@@ -101,7 +101,7 @@ func parseALBHeader(v string) ([]*x509.Certificate, error) {
 		chain = append(chain, c)
 	}
 	if len(chain) == 0 {
-		return nil, errors.New("client certificate header holds no PEM certificate")
+		return nil, errors.New("client certificate header contains no PEM certificate")
 	}
 	return chain, nil
 }
@@ -137,7 +137,8 @@ func (a X509) Authenticate(r *http.Request) (*User, error) {
 		return nil, &status.Error{Reason: status.Unauthenticated, Message: msg, Err: err}
 	}
 	if leaf.Subject.CommonName == "" {
-		return nil, status.New(status.Unauthenticated, "", "the client certificate has no common name to take as user")
+		return nil, status.New(status.Unauthenticated, "", "the client certificate has no common name, which would be "+
+			"the user name")
 	}
 	u := &User{Name: leaf.Subject.CommonName, Groups: leaf.Subject.Organization, Method: "x509", Expires: leaf.NotAfter}
 	if a.Inspect != nil {

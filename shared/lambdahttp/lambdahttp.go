@@ -170,7 +170,7 @@ func (f *Function) call(handler http.Handler, w *writer, r *http.Request) (faile
 	}()
 	handler.ServeHTTP(w, r)
 	if w.untouched() && r.Context().Err() != nil {
-		return status.New(status.Timeout, "", "the call took longer than the function may run")
+		return status.New(status.Timeout, "", "the call exceeded the time limit of the function")
 	}
 	if w.finish() {
 		return nil

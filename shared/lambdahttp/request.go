@@ -21,7 +21,7 @@ func (in *wire) request(ev *Event) (*http.Request, error) {
 	path, query := in.target(ev)
 	if !strings.HasPrefix(path, "/") || strings.Contains(path, "?") || hasSpaceOrControl(path) ||
 		hasSpaceOrControl(query) {
-		return nil, errors.New("the path or query holds a character that no URL may hold")
+		return nil, errors.New("the path or query contains a character that is not valid in a URL")
 	}
 	u, err := url.ParseRequestURI(path) // like net/http for a request line
 	if err != nil {
@@ -122,7 +122,7 @@ func (in *wire) header() (http.Header, string, error) {
 			return nil, "", errors.New("a header name is not a token")
 		}
 		if hasControl(h.value) {
-			return nil, "", fmt.Errorf("header %s holds a control character", http.CanonicalHeaderKey(h.key))
+			return nil, "", fmt.Errorf("header %s contains a control character", http.CanonicalHeaderKey(h.key))
 		}
 		if strings.EqualFold(h.key, "Host") {
 			host = h.value
@@ -134,7 +134,7 @@ func (in *wire) header() (http.Header, string, error) {
 	if len(in.Cookies) > 0 {
 		cookie := strings.Join(in.Cookies, "; ")
 		if hasControl(cookie) {
-			return nil, "", errors.New("header Cookie holds a control character")
+			return nil, "", errors.New("header Cookie contains a control character")
 		}
 		header.Set("Cookie", cookie)
 	}

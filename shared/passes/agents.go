@@ -87,7 +87,7 @@ type Agent struct {
 // and the Cluster loses its condition AgentCredentialReused.
 func (i *Issuer) EnrolAgent(ctx context.Context, c *clusterv1alpha1.Cluster, ttl time.Duration) (secrets.Value, error) {
 	if ttl < MinTTL || ttl > MaxTTL {
-		return secrets.Value{}, fmt.Errorf("credentials of agents are good for %s to %s, not %s", MinTTL, MaxTTL, ttl)
+		return secrets.Value{}, fmt.Errorf("credentials of agents are valid for %s to %s, not %s", MinTTL, MaxTTL, ttl)
 	}
 	e := enrolment{UID: uuid.NewString(), Cluster: c.UID, Created: i.now().UTC().Truncate(time.Second)}
 	token, err := i.agentToken(ctx, &Agent{Cluster: c.Name, TTL: ttl, uid: e.UID}, bootstrapAudience, agentClaims{})
@@ -152,7 +152,7 @@ func (v *Verifier) Agent(ctx context.Context, cluster string, p Presented) (*Age
 	audience := agentAudience
 	if hasAudience(p.Token, bootstrapAudience) {
 		if p.Use != possession.Renew {
-			return nil, refused(nil, "the bootstrap credential of cluster %q is good for an exchange only; upgrade its agents",
+			return nil, refused(nil, "the bootstrap credential of cluster %q can only be exchanged; upgrade its agents",
 				cluster)
 		}
 		audience = bootstrapAudience
@@ -165,7 +165,7 @@ func (v *Verifier) Agent(ctx context.Context, cluster string, p Presented) (*Age
 	case err != nil:
 		return nil, err
 	case c.Subject != cluster || c.IssuedAt == nil:
-		return nil, refused(nil, "the %s is not one of cluster %q", agentCredential, cluster)
+		return nil, refused(nil, "the %s does not belong to cluster %q", agentCredential, cluster)
 	}
 	a := &Agent{Cluster: cluster, TTL: c.Expiry.Time().Sub(c.IssuedAt.Time()), uid: c.ID, generation: own.Generation}
 	proof := ""

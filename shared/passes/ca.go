@@ -22,7 +22,7 @@ func LoadCA(ctx context.Context, store secrets.Store) (*pki.CA, error) {
 	}
 	ca, err := pki.ParseCA(s.Value.Reveal())
 	if err != nil {
-		return nil, fmt.Errorf("secret %s holds no CA that signs now", CASecret)
+		return nil, fmt.Errorf("secret %s contains no CA that is valid now", CASecret)
 	}
 	return ca, nil
 }

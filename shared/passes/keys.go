@@ -51,11 +51,11 @@ type keySet struct {
 func parseKeys(name string, v secrets.Value) (*keySet, error) {
 	s := &keySet{}
 	if err := json.Unmarshal(v.Reveal(), s); err != nil {
-		return nil, fmt.Errorf("secret %s holds no set of keys", name) // the parser's error could quote it
+		return nil, fmt.Errorf("secret %s contains no set of keys", name) // the parser's error could quote it
 	}
 	for _, k := range s.Keys {
 		if _, ok := k.Key.Key.(*ecdsa.PrivateKey); !ok || k.Key.KeyID == "" {
-			return nil, fmt.Errorf("secret %s holds a key that cannot sign", name)
+			return nil, fmt.Errorf("secret %s contains a key that cannot sign", name)
 		}
 	}
 	return s, nil

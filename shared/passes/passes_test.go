@@ -360,13 +360,13 @@ func TestOutage(t *testing.T) {
 	o.clock.Step(2 * Fresh)
 	for name, a := range authenticators {
 		u, err := a()
-		o.want(u, err, status.StoreUnavailable, "cannot read now whether your credential was revoked")
-		o.want(nil, users[name].Recheck(t.Context()), status.StoreUnavailable, "cannot read now")
+		o.want(u, err, status.StoreUnavailable, "cannot check now whether your credential was revoked")
+		o.want(nil, users[name].Recheck(t.Context()), status.StoreUnavailable, "cannot check now")
 	}
 	unknown := newTestGateway(t)
 	unknown.store.isDown.Store(true)
 	u, err := unknown.authenticate(unknown.issue("new", nil))
-	o.want(u, err, status.StoreUnavailable, "cannot read now")
+	o.want(u, err, status.StoreUnavailable, "cannot check now")
 	o.store.isDown.Store(false)
 	o.clock.Step(retry)
 	for name, a := range authenticators {
@@ -515,21 +515,21 @@ func TestForged(t *testing.T) {
 	token := string(issued.Token.Reveal())
 	parts := strings.Split(token, ".")
 	for name, tt := range map[string]struct{ token, want string }{
-		"another key": {sign(jose.ES256, otherKey, good), "does not hold"},
+		"another key": {sign(jose.ES256, otherKey, good), "is invalid"},
 		"the public key as a secret": {sign(jose.HS256, jose.JSONWebKey{Key: public, KeyID: own.KeyID}, good),
-			"does not hold"},
-		"no signature": {none + "." + parts[1] + ".", "does not hold"},
+			"is invalid"},
+		"no signature": {none + "." + parts[1] + ".", "is invalid"},
 		"no key id":    {sign(jose.ES256, own.Key, good), "a key that the gateway does not have any more"},
 		"another pass under the same": {parts[0] + "." +
-			strings.Split(sign(jose.ES256, own, with("clusterpass.io/pass", "root")), ".")[1] + "." + parts[2], "does not hold"},
-		"for somebody else": {sign(jose.ES256, own, with("aud", "https://other.example.com")), "does not hold"},
-		"for nobody":        {sign(jose.ES256, own, with("aud", nil)), "does not hold"},
+			strings.Split(sign(jose.ES256, own, with("clusterpass.io/pass", "root")), ".")[1] + "." + parts[2], "is invalid"},
+		"for somebody else": {sign(jose.ES256, own, with("aud", "https://other.example.com")), "is invalid"},
+		"for nobody":        {sign(jose.ES256, own, with("aud", nil)), "is invalid"},
 		"expired": {sign(jose.ES256, own, with("exp", now.Add(-time.Minute).Unix())),
 			`the pass "ci" has expired`},
-		"for ever":                      {sign(jose.ES256, own, with("exp", nil)), "does not hold"},
-		"not yet":                       {sign(jose.ES256, own, with("nbf", now.Add(time.Minute).Unix())), "does not hold"},
-		"without a pass":                {sign(jose.ES256, own, with("clusterpass.io/pass", nil)), "does not hold"},
-		"without an id":                 {sign(jose.ES256, own, with("jti", nil)), "does not hold"},
+		"for ever":                      {sign(jose.ES256, own, with("exp", nil)), "is invalid"},
+		"not yet":                       {sign(jose.ES256, own, with("nbf", now.Add(time.Minute).Unix())), "is invalid"},
+		"without a pass":                {sign(jose.ES256, own, with("clusterpass.io/pass", nil)), "is invalid"},
+		"without an id":                 {sign(jose.ES256, own, with("jti", nil)), "is invalid"},
 		"of another object of the name": {sign(jose.ES256, own, with("jti", "1")), "was revoked"},
 		"of no object":                  {sign(jose.ES256, own, with("clusterpass.io/pass", "x")), "was revoked"},
 	} {

@@ -32,11 +32,11 @@ type publishedKey struct {
 func parsePublished(name string, value []byte) (*publishedKeys, error) {
 	p := &publishedKeys{}
 	if err := json.Unmarshal(value, p); err != nil {
-		return nil, fmt.Errorf("object %s holds no set of keys", name)
+		return nil, fmt.Errorf("object %s contains no set of keys", name)
 	}
 	for _, k := range p.Keys {
 		if public, ok := k.Key.Key.(*ecdsa.PublicKey); !ok || public.Curve != elliptic.P256() || k.Key.KeyID == "" {
-			return nil, fmt.Errorf("object %s holds a key that verifies no ES256", name)
+			return nil, fmt.Errorf("object %s contains a key that verifies no ES256", name)
 		}
 	}
 	return p, nil

@@ -82,7 +82,7 @@ func publicJWK(key *ecdsa.PublicKey) (jose.JSONWebKey, error) {
 // is replaced first.
 func (i *Issuer) signed(ctx context.Context, k kind, registered jwt.Claims, own any) (secrets.Value, error) {
 	if i.URL == "" {
-		return secrets.Value{}, errors.New("tokens cannot be made without the gateway's URL, which they are for")
+		return secrets.Value{}, errors.New("tokens cannot be created without the gateway's URL, which is their audience")
 	}
 	key, err := i.key(ctx, k.signedBy)
 	if err != nil {

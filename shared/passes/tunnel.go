@@ -127,7 +127,7 @@ func (v *Verifier) VerifyTunnelCertificate(ctx context.Context, leaf *x509.Certi
 	case err != nil:
 		return err
 	case now.Before(leaf.NotBefore.Add(-clockSkew)) || now.After(leaf.NotAfter):
-		return errors.New("the tunnel port's certificate is not good now")
+		return errors.New("the tunnel port's certificate is not valid now")
 	case !slices.Equal(leaf.DNSNames, []string{tunnelName}) ||
 		!slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth):
 		return errors.New("the certificate is not a tunnel port's")

@@ -162,7 +162,7 @@ func (v *Verifier) verify(ctx context.Context, token string) (*jwt.Claims, strin
 	case err != nil:
 		return nil, "", err
 	case own.Pass == "":
-		return nil, "", refused(nil, "the pass does not hold")
+		return nil, "", refused(nil, "the pass is invalid")
 	}
 	return registered, own.Pass, nil
 }
@@ -172,10 +172,10 @@ func (v *Verifier) verify(ctx context.Context, token string) (*jwt.Claims, strin
 func (v *Verifier) signed(ctx context.Context, k kind, token, audience string, own any) (*jwt.Claims, error) {
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
-		return nil, refused(err, "the %s does not hold", k.description)
+		return nil, refused(err, "the %s is invalid", k.description)
 	}
 	if !k.accepts(t) { // ParseSigned rejects tokens without a signature, and so without a header
-		return nil, refused(nil, "the %s does not hold", k.description)
+		return nil, refused(nil, "the %s is invalid", k.description)
 	}
 	key, err := v.key(ctx, k, t.Headers[0].KeyID)
 	if err != nil {
@@ -183,7 +183,7 @@ func (v *Verifier) signed(ctx context.Context, k kind, token, audience string, o
 	}
 	var registered jwt.Claims
 	if err := t.Claims(key, &registered, own); err != nil {
-		return nil, refused(err, "the %s does not hold", k.description)
+		return nil, refused(err, "the %s is invalid", k.description)
 	}
 	err = registered.ValidateWithLeeway(jwt.Expected{Issuer: v.cfg.URL, AnyAudience: jwt.Audience{audience},
 		Time: v.cfg.Now()}, clockSkew)
@@ -191,7 +191,7 @@ func (v *Verifier) signed(ctx context.Context, k kind, token, audience string, o
 	case errors.Is(err, jwt.ErrExpired):
 		return nil, refused(err, "the %s has expired; get a new one", k.description)
 	case err != nil || registered.Expiry == nil || registered.ID == "":
-		return nil, refused(err, "the %s does not hold", k.description)
+		return nil, refused(err, "the %s is invalid", k.description)
 	}
 	return &registered, nil
 }
@@ -291,7 +291,7 @@ func (v *Verifier) pass(ctx context.Context, name, uid string) (*v1alpha1.Pass, 
 	case string(p.UID) != uid:
 		return nil, refused(nil, "the pass %q was revoked; there is another one of that name", name)
 	case p.Spec.User == "":
-		return nil, refused(nil, "the pass %q says no user", name)
+		return nil, refused(nil, "the pass %q has no user", name)
 	case !v.cfg.Now().Before(p.Status.ExpirationTimestamp.Add(clockSkew)):
 		return nil, refused(nil, "the pass %q has expired; get a new one", name)
 	}
@@ -366,7 +366,7 @@ func refused(err error, format string, args ...any) *status.Error {
 func (v *Verifier) unavailable(err error) error {
 	return &status.Error{Reason: status.StoreUnavailable, Err: err,
 		RetryAfter: max(retry, objects.RetryAfter(err), secrets.RetryAfter(err)),
-		Message:    "the gateway cannot read now whether your credential was revoked, and so refuses; try again"}
+		Message:    "the gateway cannot check now whether your credential was revoked; try again"}
 }
 
 // unpublished is the error if no program has published the public keys yet.

@@ -247,7 +247,8 @@ func loadFile(path string, until time.Time) (*tls.Certificate, error) {
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
 		return nil,
-			fmt.Errorf("%s holds a key and is open to others, or no plain file: chmod 600 it, if nobody has read it", path)
+			fmt.Errorf("%s contains a key, but others can read it, or it is not a regular file: chmod 600 it, or replace "+
+				"the key if others may have read it", path)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -255,7 +256,7 @@ func loadFile(path string, until time.Time) (*tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(data, data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; delete the file to have it made anew", path, err)
+		return nil, fmt.Errorf("%s: %w; delete the file to create a new one", path, err)
 	}
 	if pair.Leaf.NotAfter.Before(until) {
 		return nil, nil

@@ -121,8 +121,8 @@ func (r *Registrar) Register(ctx context.Context, req Request) (*Result, error) 
 		}
 	}
 	if c.Mode() == v1alpha1.Direct && len(c.Spec.DirectUsers) == 0 {
-		return nil, errors.New("identity direct gives every caller the power of the stored credential: " +
-			"name those who may call with --direct-user, or * for all")
+		return nil, errors.New("identity direct gives every caller the rights of the stored credential: name the allowed " +
+			"callers with --direct-user, or * for all")
 	}
 	c.Spec.SyncMode, c.Spec.ProxyURL = mode, proxy
 	if _, err := Validate(c, req.Kubeconfig); err != nil {
@@ -210,7 +210,7 @@ func (r *Registrar) Precheck(ctx context.Context, name string, replace bool) err
 }
 
 func alreadyRegistered(name string) error {
-	return fmt.Errorf("there is a cluster %q already; --replace registers it anew", name)
+	return fmt.Errorf("there is a cluster %q already; replace it with --replace", name)
 }
 
 // check calls the member and completes c with the Kubernetes version and the identity mode.
@@ -418,7 +418,7 @@ func (r *Registrar) deleteObject(ctx context.Context, name string) (*v1alpha1.Cl
 		case first == nil:
 			first = c
 		case first.UID != c.UID:
-			return nil, fmt.Errorf("delete cluster %q: it was registered anew meanwhile; try again: %w", name,
+			return nil, fmt.Errorf("delete cluster %q: it was registered again meanwhile; try again: %w", name,
 				objects.ErrConflict)
 		}
 		if _, err = r.Objects.Delete(ctx, obj.Key, obj.Revision); err == nil {

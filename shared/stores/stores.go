@@ -27,7 +27,7 @@ type Address struct{ Kind, Where, Key string }
 func (a *Address) Decode(v string) error {
 	kind, where, ok := strings.Cut(v, ":")
 	if !ok || kind == "" || where == "" {
-		return errors.New("want a kind and a place with a colon between")
+		return errors.New("want a kind and a location, separated by a colon")
 	}
 	*a = Address{Kind: kind, Where: where}
 	if kind != "aws" {
@@ -48,7 +48,7 @@ func Default() (Address, error) {
 	if base == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return Address{}, fmt.Errorf("no directory to keep things in: %w", err)
+			return Address{}, fmt.Errorf("no directory for the stores: %w", err)
 		}
 		base = filepath.Join(home, ".local", "share")
 	}

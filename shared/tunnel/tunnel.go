@@ -89,7 +89,8 @@ func (d *Dialer) connect(ctx context.Context, cluster string, to Destination, pr
 	if proxy == nil || proxy.Scheme != "https" || proxy.Port() == "" {
 		return nil,
 			status.New(status.Misconfigured, cluster,
-				"cluster %q is private, and its spec.proxyURL is none of a tunnel port, such as https://bridge.internal:8444",
+				"cluster %q is private, but its spec.proxyURL is not the URL of a tunnel port, such as "+
+					"https://bridge.internal:8444",
 				cluster)
 	}
 	token, err := d.Keys.TunnelToken(ctx, to.Cluster)
@@ -139,8 +140,8 @@ func unreachable(ctx context.Context, cluster, host string, err error) error {
 		Message: fmt.Sprintf("cluster %q is private, and the bridge's tunnel port at %s cannot be reached", cluster, host)}
 }
 
-// Target returns the host of a CONNECT for a cluster.
-func Target(cluster string) string { return cluster + ":443" }
+// ConnectHost returns the host of a CONNECT for a cluster.
+func ConnectHost(cluster string) string { return cluster + ":443" }
 
 // Connect sends a CONNECT for target to conn. After that, conn is the connection to the target. A refusal is returned
 // as the *status.Error of the other end.
@@ -148,7 +149,7 @@ func Connect(ctx context.Context, conn net.Conn, target Destination, header http
 	if target.Service != "" {
 		header.Set(ServiceHeader, target.Service)
 	}
-	return Ask(ctx, conn, Target(target.Cluster), header, func(resp *http.Response) error {
+	return Ask(ctx, conn, ConnectHost(target.Cluster), header, func(resp *http.Response) error {
 		return refusal(target.Cluster, resp)
 	})
 }
@@ -173,7 +174,7 @@ func Ask(ctx context.Context, conn net.Conn, address string, header http.Header,
 		return refused(resp)
 	} // the connection starts after the header; closing a body would wait for it
 	if br.Buffered() > 0 {
-		return errors.New("more than an answer came, and servers of TLS do not speak first")
+		return errors.New("unexpected data follows the response to CONNECT")
 	}
 	if !stop() {
 		return ctx.Err() // the deadline is set, or will be

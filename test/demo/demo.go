@@ -41,7 +41,7 @@ func run(ctx context.Context, exit bool) (err error) {
 		return err
 	}
 
-	say("The gateway: the front door, the functions as AWS Lambda runs them, the bridge.")
+	say("The gateway: an HTTPS server, the functions as on AWS Lambda, and the bridge.")
 	gatewayCtx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	started := make(chan struct{})
@@ -160,8 +160,8 @@ func (d *demo) walk() error {
 			"deployment/web", "--timeout=60s"}},
 		{"Logs, and a command in a container.", []string{"--context", "member2", "logs", "deployment/web", "--tail=1"}},
 		{"", []string{"--context", "member2", "exec", "deployment/web", "--", "sh", "-c", "echo I am process $$"}},
-		{"What a cluster refuses, it refuses in its own words.", []string{"--context", "member1", "get", "pod", "nosuch"}},
-		{"And what the gateway refuses, it explains.", []string{"--context", "clusterpass", "get", "--raw",
+		{"Errors of a cluster arrive unchanged.", []string{"--context", "member1", "get", "pod", "nosuch"}},
+		{"Errors of the gateway have a reason and advice.", []string{"--context", "clusterpass", "get", "--raw",
 			"/clusters/nosuch/version"}},
 	}
 	for _, s := range steps {

@@ -37,7 +37,7 @@ func (d *demo) fleet() error {
 			return err
 		}
 	}
-	say("Both clusters as one. A ResourceRegistry says which kinds of which clusters that is for.")
+	say("Both clusters as one. A ResourceRegistry selects the kinds and the clusters.")
 	if err := d.show("--context", "clusterpass", "apply", "-f", paths["registry.yaml"]); err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (d *demo) fleet() error {
 	lists := func() bool { return d.kubectl(d.pass, io.Discard, "--context", "fleet", "get", "configmaps") == nil }
 	for deadline := time.Now().Add(patience); !lists(); {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the registry is not in force after %v", patience)
+			return fmt.Errorf("the registry is not effective after %v", patience)
 		}
 		time.Sleep(time.Second)
 	}
@@ -54,11 +54,11 @@ func (d *demo) fleet() error {
 		args  []string
 	}{
 		{"The pods of all clusters, and where each is.", []string{"get", "pods"}},
-		{"Two pods have the name site: it is said which one is meant.", []string{"get", "pod", "site@member2"}},
+		{"Two pods have the name site, so the request names the cluster.", []string{"get", "pod", "site@member2"}},
 		{"", []string{"exec", "site@member1", "--", "sh", "-c", "echo I am process $$"}},
-		{"An object that says where it is to be made.", []string{"apply", "-f", paths["placed.yaml"]}},
+		{"Create an object whose annotation names its cluster.", []string{"apply", "-f", paths["placed.yaml"]}},
 		{"", []string{"get", "configmap", "placed"}},
-		{"And one that is made by its name.", []string{"create", "configmap", "named@member1"}},
+		{"Create an object whose name includes its cluster.", []string{"create", "configmap", "named@member1"}},
 	} {
 		if s.about != "" {
 			say("%s", s.about)

@@ -53,7 +53,7 @@ func (d *demo) streams() error {
 		return err
 	}
 
-	say("A pod that says at which port it listens, and that port forwarded to here.")
+	say("A pod that prints its port, and that port forwarded to this machine.")
 	port := ""
 	if err := d.live([]string{"--context", "member2", "logs", "--follow", "pod/site"}, func(line string) (bool, error) {
 		port = strings.TrimPrefix(line, portPrefix)

@@ -38,7 +38,7 @@ func ProxyFunction(t *testing.T, processes int, region string, env map[string]st
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = fn.Close(context.Background()) })
-	srv := httptest.NewUnstartedServer(&frontdoor.Door{
+	srv := httptest.NewUnstartedServer(&frontdoor.Server{
 		Functions: map[route.Backend]http.Handler{route.ToProxy: lambda.Target{Invoker: fn,
 			Front: event.ALB{TargetGroupARN: group}}},
 	})

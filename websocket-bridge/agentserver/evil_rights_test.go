@@ -47,10 +47,10 @@ func TestEvilCredential(t *testing.T) {
 			own := w.enrol("evil", 20*time.Hour)
 			ws := w.evil("evil", own, r)
 			answer := says(w, own)
-			var asked atomic.Int64
+			var requests atomic.Int64
 			w.serve(ws, func(rw http.ResponseWriter, req *http.Request) {
 				if req.URL.Path == agentserver.CredentialPath {
-					asked.Add(1)
+					requests.Add(1)
 				}
 				answer(rw, req)
 			})
@@ -64,7 +64,7 @@ func TestEvilCredential(t *testing.T) {
 			w.Clock.Advance(16 * time.Hour) // the last quarter of its lifetime, and after the end of the expired one
 			drained := make(chan struct{})
 			go func() { defer close(drained); r.Drain(t.Context()) }()
-			waittest.Until(t, "it is asked again", func() bool { return asked.Load() >= 2 })
+			waittest.Until(t, "it is asked again", func() bool { return requests.Load() >= 2 })
 			select {
 			case <-drained:
 			case <-time.After(waittest.Patience):

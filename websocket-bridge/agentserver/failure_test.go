@@ -23,9 +23,9 @@ func TestTwoAgents(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
 	token := w.enrol("prod", time.Hour)
-	way := newBalancer(t) // in front of the agent that dies
-	way.add(r.front.Listener.Addr().String())
-	dies, stays := w.agent("prod", token, way.address()), w.agent("prod", token, w.front.address())
+	balancer := newBalancer(t) // in front of the agent that dies
+	balancer.add(r.front.Listener.Addr().String())
+	dies, stays := w.agent("prod", token, balancer.address()), w.agent("prod", token, w.front.address())
 	r.connects(t, 2)
 	c := w.client("prod", r.port)
 	var open []*echo
@@ -46,8 +46,8 @@ func TestTwoAgents(t *testing.T) {
 	if ofDies == 0 || ofStays == 0 {
 		t.Errorf("the agents carry %d and %d", ofDies, ofStays)
 	}
-	way.remove(r.front.Listener.Addr().String()) // it does not reconnect
-	way.cut()
+	balancer.remove(r.front.Listener.Addr().String()) // it does not reconnect
+	balancer.cut()
 	r.connects(t, 1)
 	lost := 0
 	for _, s := range open {

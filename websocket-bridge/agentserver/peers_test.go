@@ -57,8 +57,8 @@ func TestPeersThatHang(t *testing.T) {
 	w.enrol("prod", time.Hour)
 	const many = 150 // nearly three times as many as can be tried in 20 s
 	var (
-		peers agentserver.Peers
-		asked atomic.Int64
+		peers    agentserver.Peers
+		requests atomic.Int64
 	)
 	for range many {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -76,7 +76,7 @@ func TestPeersThatHang(t *testing.T) {
 				}
 				defer conn.Close()
 				if first {
-					asked.Add(1)
+					requests.Add(1)
 				}
 			}
 		}()
@@ -88,8 +88,8 @@ func TestPeersThatHang(t *testing.T) {
 	if !errors.As(err, &e) || e.Reason != status.Timeout || e.Cluster != "prod" {
 		t.Errorf("%v", err)
 	}
-	if n := asked.Load(); n == 0 || n == many {
-		t.Errorf("%d of %d were asked", n, many)
+	if n := requests.Load(); n == 0 || n == many {
+		t.Errorf("%d of %d got a request", n, many)
 	}
 }
 

@@ -66,7 +66,7 @@ func (p *Port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Port) connect(w http.ResponseWriter, r *http.Request) error {
 	cluster, ok := strings.CutSuffix(r.Host, ":443")
 	if r.Method != http.MethodConnect || !ok || route.ValidClusterName(cluster) != nil {
-		return status.New(status.BadRequest, "", "want CONNECT to %s", tunnel.Target("CLUSTER"))
+		return status.New(status.BadRequest, "", "want CONNECT to %s", tunnel.ConnectHost("CLUSTER"))
 	}
 	token, ok := strings.CutPrefix(r.Header.Get("Proxy-Authorization"), "Bearer ")
 	if !ok {

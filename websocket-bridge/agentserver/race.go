@@ -12,7 +12,7 @@ const headStart = time.Second
 // race runs up to n attempts to connect. The next attempt starts when one fails, or after headStart. race returns the
 // first connection and closes later ones. If all attempts fail, it returns their errors, with nil for attempts that
 // were not started before ctx ended.
-func race(ctx context.Context, n int, ask func(ctx context.Context, i int) (net.Conn, error)) (net.Conn, []error) {
+func race(ctx context.Context, n int, connect func(ctx context.Context, i int) (net.Conn, error)) (net.Conn, []error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // cancels the other attempts
 	type answer struct {
@@ -22,16 +22,16 @@ func race(ctx context.Context, n int, ask func(ctx context.Context, i int) (net.
 	}
 	answers := make(chan answer, n)
 	errs := make([]error, n)
-	asked, waiting := 0, 0
+	started, waiting := 0, 0
 	next := func() {
-		if asked == n || ctx.Err() != nil {
+		if started == n || ctx.Err() != nil {
 			return
 		}
-		i := asked
-		asked++
+		i := started
+		started++
 		waiting++
 		go func() {
-			conn, err := ask(ctx, i)
+			conn, err := connect(ctx, i)
 			answers <- answer{i, conn, err}
 		}()
 	}

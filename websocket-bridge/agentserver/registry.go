@@ -195,10 +195,10 @@ func (r *registry) close() {
 
 // open connects through one of the cluster's agents with race. The error is tunnel.ErrNone if no agent is connected,
 // and otherwise that of the last agent.
-func (r *registry) open(ctx context.Context, way tunnel.Destination) (net.Conn, error) {
-	of := r.of(way.Cluster)
+func (r *registry) open(ctx context.Context, target tunnel.Destination) (net.Conn, error) {
+	of := r.of(target.Cluster)
 	conn, errs := race(ctx, len(of), func(ctx context.Context, i int) (net.Conn, error) {
-		return r.openThrough(ctx, of[i], way)
+		return r.openThrough(ctx, of[i], target)
 	})
 	switch {
 	case conn != nil:
@@ -212,7 +212,7 @@ func (r *registry) open(ctx context.Context, way tunnel.Destination) (net.Conn, 
 }
 
 // openThrough opens a stream in one session.
-func (r *registry) openThrough(ctx context.Context, s *session, way tunnel.Destination) (net.Conn, error) {
+func (r *registry) openThrough(ctx context.Context, s *session, target tunnel.Destination) (net.Conn, error) {
 	if s.streams.Add(1) > maxStreams {
 		s.streams.Add(-1)
 		return nil, &status.Error{Reason: status.TooManyRequests, Cluster: s.cluster, RetryAfter: time.Second,
@@ -231,7 +231,7 @@ func (r *registry) openThrough(ctx context.Context, s *session, way tunnel.Desti
 	go func() { // opening a stream waits for the tunnel without a deadline of its own
 		conn, err := s.mux.Open()
 		if err == nil {
-			if err = tunnel.Connect(ctx, conn, way, http.Header{}); err != nil {
+			if err = tunnel.Connect(ctx, conn, target, http.Header{}); err != nil {
 				_ = conn.Close()
 			}
 		}

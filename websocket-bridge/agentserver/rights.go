@@ -13,27 +13,28 @@ import (
 const (
 	// maxRechecks is the number of concurrent checks, so that a slow store for one agent delays few others.
 	maxRechecks = 32
-	// maxAsks is the number of agents that are asked concurrently for their credential, so that silent ones delay few
+	// maxRenewals is the number of concurrent requests to agents for their credential, so that silent agents delay few
 	// others.
-	maxAsks = 64
+	maxRenewals = 64
 )
 
-// recheck closes the tunnels of agents whose credential is no longer valid. Then it starts to ask agents for a newer
-// credential if theirs ends soon. It does not wait for them, so that silent agents cannot delay the next recheck.
+// recheck closes the tunnels of agents whose credential is no longer valid. Then it starts to request a newer
+// credential from agents whose credential ends soon. It does not wait for them, so that silent agents cannot delay the
+// next recheck.
 func (a *Agents) recheck(ctx context.Context) {
 	all := a.registry.all()
-	sideBySide(all, maxRechecks, func(s *session) { a.recheckOne(ctx, s) })
-	if !a.asking.CompareAndSwap(false, true) {
+	runConcurrently(all, maxRechecks, func(s *session) { a.recheckOne(ctx, s) })
+	if !a.renewing.CompareAndSwap(false, true) {
 		return // the last round is still running
 	}
 	a.wg.Go(func() {
-		defer a.asking.Store(false)
-		sideBySide(all, maxAsks, func(s *session) { a.renew(ctx, s) })
+		defer a.renewing.Store(false)
+		runConcurrently(all, maxRenewals, func(s *session) { a.renew(ctx, s) })
 	})
 }
 
-// sideBySide calls do for each of all, at most n concurrently, and waits.
-func sideBySide(all []*session, n int, do func(*session)) {
+// runConcurrently calls do for each of all, at most n concurrently, and waits.
+func runConcurrently(all []*session, n int, do func(*session)) {
 	var wg sync.WaitGroup
 	places := make(chan struct{}, n)
 	for _, s := range all {
@@ -55,13 +56,13 @@ func (a *Agents) recheckOne(ctx context.Context, s *session) {
 	}
 }
 
-// renew asks an agent whose credential ends soon for its current one, so that the tunnel outlives the credential that
-// it was opened with.
+// renew requests the current credential of an agent whose credential ends soon. The tunnel thus outlives the credential
+// that it was opened with.
 func (a *Agents) renew(ctx context.Context, s *session) {
 	if ctx.Err() != nil || s.mux.IsClosed() || !s.by.Load().Ending() {
 		return
 	}
-	p, err := a.ask(ctx, s)
+	p, err := a.fetchCredential(ctx, s)
 	if err == nil {
 		var by *passes.Agent
 		if by, err = a.cfg.Keys.Agent(ctx, s.cluster, p); err == nil {
@@ -73,8 +74,8 @@ func (a *Agents) renew(ctx context.Context, s *session) {
 	}
 }
 
-// ask returns the agent's current credential. The response is a token, a line break and the proof.
-func (a *Agents) ask(ctx context.Context, s *session) (passes.Presented, error) {
+// fetchCredential returns the agent's current credential. The response is a token, a line break and the proof.
+func (a *Agents) fetchCredential(ctx context.Context, s *session) (passes.Presented, error) {
 	answer, err := s.call(ctx, http.MethodGet, CredentialPath, nil)
 	token, proof, _ := strings.Cut(string(answer), "\n")
 	return passes.Presented{Token: token, Proof: proof, Use: possession.Connect}, err

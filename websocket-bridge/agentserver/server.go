@@ -68,8 +68,8 @@ type Agents struct {
 	reuses   prometheus.Counter
 	audit    atomic.Pointer[audit.Log]
 
-	carried atomic.Int64 // requests and connections at the tunnel port
-	asking  atomic.Bool  // a renew of all agents' credentials is running
+	carried  atomic.Int64 // requests and connections at the tunnel port
+	renewing atomic.Bool  // a renew of all agents' credentials is running
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -95,9 +95,9 @@ func New(cfg Config) *Agents {
 		registry: &registry{max: cfg.Max, byCluster: map[string][]*session{}},
 	}
 	a.connects = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "clusterpass_tunnel_connects_total",
-		Help: "Connections to private clusters that were asked for, by how that ended."}, []string{"result"})
+		Help: "Requested connections to private clusters, by result."}, []string{"result"})
 	a.reuses = prometheus.NewCounter(prometheus.CounterOpts{Name: ReusesMetric,
-		Help: "Uses of agents' credentials that had been renewed before: there is a copy."})
+		Help: "Uses of agents' credentials after their renewal. Each proves that a copy exists."})
 	cfg.Metrics.MustRegister(a.connects, a.reuses,
 		prometheus.NewGaugeFunc(
 			prometheus.GaugeOpts{Name: "clusterpass_agents", Help: "Agents of private clusters that are connected."},
@@ -348,18 +348,18 @@ func (a *Agents) Dial(ctx context.Context, cluster, address string, proxy *url.U
 const dialTimeout = 20 * time.Second
 
 // dial connects through an agent of this replica or, if hop is set, through a peer.
-func (a *Agents) dial(ctx context.Context, way tunnel.Destination, hop bool) (net.Conn, error) {
+func (a *Agents) dial(ctx context.Context, target tunnel.Destination, hop bool) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := a.registry.open(ctx, way)
+	conn, err := a.registry.open(ctx, target)
 	result := "here"
 	if err != nil && hop && ctx.Err() == nil {
-		if other, herr := a.hop(ctx, way); herr == nil || errors.Is(err, tunnel.ErrNone) {
+		if other, herr := a.hop(ctx, target); herr == nil || errors.Is(err, tunnel.ErrNone) {
 			result, conn, err = "peer", other, herr
 		}
 	}
 	if err != nil {
-		err = explain(ctx, way.Cluster, err)
+		err = explain(ctx, target.Cluster, err)
 		var known *status.Error
 		if result = "canceled"; errors.As(err, &known) {
 			result = string(known.Reason)
@@ -371,10 +371,10 @@ func (a *Agents) dial(ctx context.Context, way tunnel.Destination, hop bool) (ne
 
 // hop tries the peers with race. A peer without an agent of the cluster fails at once. One of the peers may be this
 // replica.
-func (a *Agents) hop(ctx context.Context, way tunnel.Destination) (net.Conn, error) {
+func (a *Agents) hop(ctx context.Context, target tunnel.Destination) (net.Conn, error) {
 	peers := a.cfg.Peers.addresses(ctx, a.cfg.Lookup)
 	conn, errs := race(ctx, len(peers), func(ctx context.Context, i int) (net.Conn, error) {
-		return a.tryPeer(ctx, way, peers[i])
+		return a.tryPeer(ctx, target, peers[i])
 	})
 	switch {
 	case conn != nil:
@@ -392,10 +392,10 @@ func (a *Agents) hop(ctx context.Context, way tunnel.Destination) (net.Conn, err
 	return nil, err
 }
 
-func (a *Agents) tryPeer(ctx context.Context, way tunnel.Destination, peer string) (net.Conn, error) {
+func (a *Agents) tryPeer(ctx context.Context, target tunnel.Destination, peer string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	return a.hops.Hop(ctx, way, peer)
+	return a.hops.Hop(ctx, target, peer)
 }
 
 // explain converts an error of open or hop to a *status.Error or the context's error.
@@ -409,7 +409,7 @@ func explain(ctx context.Context, cluster string, err error) error {
 	case errors.Is(err, tunnel.ErrNone):
 		return &status.Error{Reason: status.Unreachable, Cluster: cluster, Err: err,
 			Message: fmt.Sprintf(
-				"cluster %q is private, and none of its agents is connected; look at them there: kubectl -n clusterpass-system "+
+				"cluster %q is private, and none of its agents is connected; inspect them with: kubectl -n clusterpass-system "+
 					"get pods", cluster)}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &status.Error{Reason: status.Timeout, Cluster: cluster, Err: err,

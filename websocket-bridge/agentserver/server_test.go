@@ -77,12 +77,12 @@ func TestThroughTheTunnel(t *testing.T) {
 func TestNothingIsSeen(t *testing.T) {
 	w := newWorld(t)
 	r := w.replica()
-	way := newBalancer(t) // the last hop: this traffic was forwarded unchanged
+	balancer := newBalancer(t) // the last hop: this traffic was forwarded unchanged
 	seen := &waittest.Buffer{}
-	way.tap = seen
-	way.add(w.api.Listener.Addr().String())
+	balancer.tap = seen
+	balancer.add(w.api.Listener.Addr().String())
 	w.agent("prod", w.enrol("prod", time.Hour), w.front.address(), func(c *links.Config) {
-		c.Target = &target.APIServer{Cluster: "prod", Address: way.address()}
+		c.Target = &target.APIServer{Cluster: "prod", Address: balancer.address()}
 	})
 	r.connects(t, 1)
 	const secret = "of-the-gateway-in-the-member"
@@ -173,12 +173,12 @@ func TestWhoMayConnect(t *testing.T) {
 	}
 }
 
-// TestOnlyTheGatewaysOwnPort: a proxyURL that leads elsewhere receives no token.
+// TestOnlyTheGatewaysOwnPort: another server than the gateway's tunnel port receives no token.
 func TestOnlyTheGatewaysOwnPort(t *testing.T) {
 	w := newWorld(t)
 	w.enrol("prod", time.Hour)
-	asked := false
-	thief := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	wasCalled := false
+	thief := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { wasCalled = true }))
 	defer thief.Close()
 	d := &tunnel.Dialer{Keys: w.keys}
 	for _, proxy := range []*url.URL{
@@ -193,8 +193,8 @@ func TestOnlyTheGatewaysOwnPort(t *testing.T) {
 			t.Errorf("%v: %d, %v", proxy, code, err)
 		}
 	}
-	if asked {
-		t.Error("the thief was asked")
+	if wasCalled {
+		t.Error("the thief got a request")
 	}
 }
 
@@ -323,14 +323,14 @@ func TestDrainWaitsForConnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var held atomic.Bool
-	asked, release := make(chan struct{}, 1), make(chan struct{})
+	var hangs atomic.Bool
+	requests, release := make(chan struct{}, 1), make(chan struct{})
 	letGo := sync.OnceFunc(func() { close(release) })
 	t.Cleanup(letGo)
 	slow := getter(func(ctx context.Context, key string) (objects.Object, error) {
-		if held.Load() {
+		if hangs.Load() {
 			select {
-			case asked <- struct{}{}:
+			case requests <- struct{}{}:
 			default:
 			}
 			<-release // regardless of the deadline
@@ -351,14 +351,14 @@ func TestDrainWaitsForConnects(t *testing.T) {
 	if err := tc.HandshakeContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	held.Store(true)
+	hangs.Store(true)
 	w.Clock.Advance(30 * time.Second) // the keys of the handshake have expired
 	answered := make(chan error, 1)
 	go func() {
 		answered <- tunnel.Connect(t.Context(), tc, tunnel.Destination{Cluster: "prod"},
 			http.Header{"Proxy-Authorization": {"Bearer " + string(token.Reveal())}})
 	}()
-	<-asked
+	<-requests
 	waited := func(d time.Duration) (toTheEnd bool) {
 		ctx, cancel := context.WithTimeout(t.Context(), d)
 		defer cancel()

@@ -45,7 +45,7 @@ func (s *session) exec(_ context.Context, client *websocket.Conn, member io.Read
 		}
 	})
 	if err != nil {
-		goodbye(client, false, "the member opened no streams")
+		sendClose(client, false, "the member opened no streams")
 		return
 	}
 	if streams[chStdout] != nil {
@@ -56,15 +56,15 @@ func (s *session) exec(_ context.Context, client *websocket.Conn, member io.Read
 		defer close(clientGone)
 		err := readMessages(client, s.protocol, out.base64, streams)
 		conn.cut() // there is no receiver any more
-		text.HearOut(client, err)
+		text.ReadOversized(client, err)
 	}()
 	// the verdict decides whether the session succeeded
 	_ = conn.run(streams[chStdout], streams[chStderr], streams[chError])
 	if len(verdict) > 0 {
 		out.write(chError, forProtocol(verdict, s.protocol))
 	}
-	goodbye(client, json.Valid(verdict), "")
-	_ = client.SetReadDeadline(time.Now().Add(text.Lingering))
+	sendClose(client, json.Valid(verdict), "")
+	_ = client.SetReadDeadline(time.Now().Add(text.LingerTimeout))
 	conn.cut() // input may still block here
 	<-clientGone
 }

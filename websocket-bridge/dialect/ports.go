@@ -58,7 +58,7 @@ func (s *session) forwardPorts(_ context.Context, client *websocket.Conn, member
 			data[i], err = conn.open(on(2*i), append(header, "data")...)
 		}
 		if err != nil {
-			goodbye(client, false, "the member opened no streams")
+			sendClose(client, false, "the member opened no streams")
 			return
 		}
 		all = append(all, data[i], fault)
@@ -71,11 +71,11 @@ func (s *session) forwardPorts(_ context.Context, client *websocket.Conn, member
 		defer close(clientGone)
 		err := readData(client, out.base64, data)
 		conn.cut() // there is no receiver any more
-		text.HearOut(client, err)
+		text.ReadOversized(client, err)
 	}()
 	err := conn.run(all...)
-	goodbye(client, err == nil, "")
-	_ = client.SetReadDeadline(time.Now().Add(text.Lingering))
+	sendClose(client, err == nil, "")
+	_ = client.SetReadDeadline(time.Now().Add(text.LingerTimeout))
 	conn.cut()
 	<-clientGone
 }

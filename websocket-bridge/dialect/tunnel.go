@@ -29,7 +29,7 @@ func (s *session) tunnel(_ context.Context, client *websocket.Conn, member io.Re
 			kind, message, err = client.NextReader()
 		}
 		_ = member.Close()
-		text.HearOut(client, err)
+		text.ReadOversized(client, err)
 	})
 	buf := make([]byte, maxPiece)
 	for {
@@ -38,27 +38,27 @@ func (s *session) tunnel(_ context.Context, client *websocket.Conn, member io.Re
 			break
 		}
 		if err != nil {
-			goodbye(client, errors.Is(err, io.EOF), "")
+			sendClose(client, errors.Is(err, io.EOF), "")
 			break
 		}
 	}
-	_ = client.SetReadDeadline(time.Now().Add(text.Lingering))
-	cut := time.AfterFunc(text.Lingering, func() { _ = member.Close() }) // the member may block without an error
+	_ = client.SetReadDeadline(time.Now().Add(text.LingerTimeout))
+	cut := time.AfterFunc(text.LingerTimeout, func() { _ = member.Close() }) // the member may block without an error
 	defer cut.Stop()
 	wg.Wait()
 }
 
-// farewell is the deadline for sending a close frame.
-const farewell = time.Second
+// closeTimeout is the deadline for sending a close frame.
+const closeTimeout = time.Second
 
-// goodbye sends a close frame with code 1000 if the data is complete, and otherwise 1011.
-func goodbye(client *websocket.Conn, whole bool, why string) {
+// sendClose sends a close frame with code 1000 if the data is complete, and otherwise 1011.
+func sendClose(client *websocket.Conn, whole bool, why string) {
 	code := websocket.CloseNormalClosure
 	if !whole {
 		code = websocket.CloseInternalServerErr
 	}
 	// the client may be gone
-	_ = client.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, why), time.Now().Add(farewell))
+	_ = client.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, why), time.Now().Add(closeTimeout))
 }
 
 // badHandshake returns the error of a failed upgrade.

@@ -1,6 +1,11 @@
-// Package frames follows the frames of upgraded connections without taking them apart: where one ends, and whether it
-// carries data. Codecs only; no sockets. What comes may be cut anywhere, and may be nonsense: then nonsense follows, and
-// nothing is kept but a header.
+// Package frames finds the ends and the kinds of frames in an upgraded connection, and does no I/O.
+//
+//   - [WebSocket] and [SPDY] parse one direction of a connection. Pieces of input may end anywhere.
+//   - [Control] encodes control frames of a websocket. [ControlPayload] decodes them.
+//
+// Invariants:
+//   - Only the header of the current frame is stored, not its payload.
+//   - Input may be malformed. The reported ends are then meaningless, but parsing always advances and never panics.
 package frames
 
 import "encoding/binary"
@@ -12,39 +17,40 @@ const (
 	Pong  = 0xA
 )
 
-// WebSocket follows one direction of a websocket. The zero value is at the beginning of a frame.
+// WebSocket parses one direction of a websocket. The zero value is at the start of a frame.
 type WebSocket struct {
-	head [14]byte
-	have int    // bytes of head that came
-	left uint64 // bytes of the payload that are to come, once head is whole
+	head      [14]byte
+	headBytes int    // number of bytes in head
+	left      uint64 // missing bytes of the payload, once head is complete
 }
 
-// Next takes the bytes of p that belong to the frame that is open, or that p begins; end says whether it ends with them.
+// Next parses p up to the end of the current frame. It returns the number of parsed bytes, and whether the frame ends
+// after them.
 func (w *WebSocket) Next(p []byte) (n int, end bool) {
-	for w.have < w.headLen() {
+	for w.headBytes < w.headLen() {
 		if n == len(p) {
 			return n, false
 		}
-		w.head[w.have] = p[n]
-		w.have++
+		w.head[w.headBytes] = p[n]
+		w.headBytes++
 		n++
-		if w.have == w.headLen() {
+		if w.headBytes == w.headLen() {
 			w.left = w.payload()
 		}
 	}
-	take := min(w.left, uint64(len(p)-n))
-	w.left -= take
-	n += int(take)
+	payload := min(w.left, uint64(len(p)-n))
+	w.left -= payload
+	n += int(payload)
 	if w.left > 0 {
 		return n, false
 	}
-	w.have = 0
+	w.headBytes = 0
 	return n, true
 }
 
-// headLen is the length of the header as far as it is known.
+// headLen returns the length of the header, as far as the bytes in head determine it.
 func (w *WebSocket) headLen() int {
-	if w.have < 2 {
+	if w.headBytes < 2 {
 		return 2
 	}
 	n := 2
@@ -55,11 +61,12 @@ func (w *WebSocket) headLen() int {
 		n += 8
 	}
 	if w.head[1]&0x80 != 0 {
-		n += 4 // the mask
+		n += 4 // masking key
 	}
 	return n
 }
 
+// payload returns the payload's length from the header.
 func (w *WebSocket) payload() uint64 {
 	switch l := w.head[1] & 0x7f; l {
 	case 126:
@@ -71,18 +78,18 @@ func (w *WebSocket) payload() uint64 {
 	}
 }
 
-// Between reports whether no frame is open.
-func (w *WebSocket) Between() bool { return w.have == 0 }
+// Between reports whether the next byte starts a frame.
+func (w *WebSocket) Between() bool { return w.headBytes == 0 }
 
-// Opcode is that of the frame that is open, or of the last one.
+// Opcode returns the opcode of the current frame, or between frames of the last one.
 func (w *WebSocket) Opcode() byte { return w.head[0] & 0x0f }
 
-// Control returns a control frame as servers send it. The payload has at most 125 bytes.
+// Control encodes a control frame of a server. payload must have at most 125 bytes.
 func Control(opcode byte, payload []byte) []byte {
 	return append([]byte{0x80 | opcode, byte(len(payload))}, payload...)
 }
 
-// ControlPayload returns the payload of a whole control frame, unmasked.
+// ControlPayload returns the unmasked payload of a complete control frame.
 func ControlPayload(frame []byte) []byte {
 	if len(frame) < 2 {
 		return nil
@@ -103,35 +110,35 @@ func ControlPayload(frame []byte) []byte {
 	return out
 }
 
-// SPDY follows one direction of a SPDY/3.1 connection. The zero value is at the beginning of a frame.
+// SPDY parses one direction of a SPDY/3.1 connection. The zero value is at the start of a frame.
 type SPDY struct {
-	head [8]byte
-	have int
-	left uint32
+	head      [8]byte
+	headBytes int
+	left      uint32
 }
 
 const spdyPing = 6
 
-// Next is as WebSocket.Next.
+// Next is like WebSocket.Next.
 func (s *SPDY) Next(p []byte) (n int, end bool) {
-	if s.have < len(s.head) {
-		n = copy(s.head[s.have:], p)
-		if s.have += n; s.have < len(s.head) {
+	if s.headBytes < len(s.head) {
+		n = copy(s.head[s.headBytes:], p)
+		if s.headBytes += n; s.headBytes < len(s.head) {
 			return n, false
 		}
 		s.left = binary.BigEndian.Uint32(s.head[4:]) & 0xffffff
 	}
-	take := min(uint64(s.left), uint64(len(p)-n))
-	s.left -= uint32(take)
-	n += int(take)
+	payload := min(uint64(s.left), uint64(len(p)-n))
+	s.left -= uint32(payload)
+	n += int(payload)
 	if s.left > 0 {
 		return n, false
 	}
-	s.have = 0
+	s.headBytes = 0
 	return n, true
 }
 
-// Ping reports whether the frame that is open, or the last one, only keeps the connection alive.
-func (s *SPDY) Ping() bool {
+// IsPing reports whether the current frame, or between frames the last one, is a PING.
+func (s *SPDY) IsPing() bool {
 	return s.head[0]&0x80 != 0 && binary.BigEndian.Uint16(s.head[2:]) == spdyPing
 }

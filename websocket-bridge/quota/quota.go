@@ -1,21 +1,21 @@
-// Package quota limits how many things callers hold at once: in all, and each of them.
+// Package quota limits concurrent use, in all and by caller.
 package quota
 
 import "sync"
 
-// Quota counts. It is safe for concurrent use, and keeps nothing of a caller who holds nothing.
+// Quota counts slots in use. It is safe for concurrent use. It stores nothing about a caller without slots.
 type Quota struct {
-	all, each int
+	all, each int // limits; 0 means none
 
-	mu    sync.Mutex
-	held  int
-	holds map[string]int // by caller
+	mu       sync.Mutex
+	inUse    int
+	byCaller map[string]int
 }
 
-// New returns a Quota of which nothing is held. A limit of 0 is none.
-func New(all, each int) *Quota { return &Quota{all: all, each: each, holds: map[string]int{}} }
+// New returns a Quota with the limits for all callers together and for each caller. 0 means no limit.
+func New(all, each int) *Quota { return &Quota{all: all, each: each, byCaller: map[string]int{}} }
 
-// Limit says which limit is reached.
+// Limit identifies the limit that refused a slot.
 type Limit string
 
 // The limits.
@@ -25,36 +25,37 @@ const (
 	Each Limit = "caller"
 )
 
-// Take holds one thing more for a caller until back is called, once or more often; or it says which limit is reached.
-func (q *Quota) Take(caller string) (back func(), reached Limit) {
+// Acquire acquires a slot for a caller. If a limit is reached, it returns that limit and no release. Further calls of
+// release do nothing.
+func (q *Quota) Acquire(caller string) (release func(), reached Limit) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case q.each > 0 && q.holds[caller] >= q.each:
+	case q.each > 0 && q.byCaller[caller] >= q.each:
 		return nil, Each
-	case q.all > 0 && q.held >= q.all:
+	case q.all > 0 && q.inUse >= q.all:
 		return nil, All
 	}
-	q.held++
-	q.holds[caller]++
-	return sync.OnceFunc(func() { q.giveBack(caller) }), None
+	q.inUse++
+	q.byCaller[caller]++
+	return sync.OnceFunc(func() { q.release(caller) }), None
 }
 
-func (q *Quota) giveBack(caller string) {
+func (q *Quota) release(caller string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.held--
-	if q.holds[caller]--; q.holds[caller] == 0 {
-		delete(q.holds, caller)
+	q.inUse--
+	if q.byCaller[caller]--; q.byCaller[caller] == 0 {
+		delete(q.byCaller, caller)
 	}
 }
 
 // Each returns the limit of one caller. 0 means none.
 func (q *Quota) Each() int { return q.each }
 
-// Held is how much is held in all.
-func (q *Quota) Held() int {
+// InUse returns the number of slots in use by all callers.
+func (q *Quota) InUse() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.held
+	return q.inUse
 }

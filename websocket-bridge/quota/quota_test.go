@@ -5,52 +5,52 @@ import (
 	"testing"
 )
 
-func TestQuota(t *testing.T) {
+func TestQuotaLimitsCallersAndTotal(t *testing.T) {
 	q := New(3, 2)
-	take := func(caller string, want Limit) func() {
+	acquire := func(caller string, want Limit) func() {
 		t.Helper()
-		back, got := q.Take(caller)
+		release, got := q.Acquire(caller)
 		if got != want {
 			t.Fatalf("%s: limit %q, want %q", caller, got, want)
 		}
-		return back
+		return release
 	}
-	first := take("a", None)
-	take("a", None)
-	take("a", Each)
-	take("b", None)
-	take("b", All)
-	first()
-	first() // no second place
-	if q.Held() != 2 {
-		t.Errorf("%d are held, want 2", q.Held())
+	release := acquire("a", None)
+	acquire("a", None)
+	acquire("a", Each)
+	acquire("b", None)
+	acquire("b", All)
+	release()
+	release() // must not release a second slot
+	if q.InUse() != 2 {
+		t.Errorf("%d slots are in use, want 2", q.InUse())
 	}
-	take("a", None)
-	take("a", Each)
-	take("b", All)
+	acquire("a", None)
+	acquire("a", Each)
+	acquire("b", All)
 
-	none := New(0, 0)
+	unlimited := New(0, 0)
 	for range 1000 {
-		if _, reached := none.Take("a"); reached != None {
-			t.Fatalf("no limit is %q", reached)
+		if _, reached := unlimited.Acquire("a"); reached != None {
+			t.Fatalf("a quota without limits reached the limit %q", reached)
 		}
 	}
 }
 
-// TestNothingIsKept holds: of callers who come and go at once, none is remembered.
-func TestNothingIsKept(t *testing.T) {
+// TestQuotaForgetsCallers fails if the memory of a bridge grows with the number of callers it has ever had.
+func TestQuotaForgetsCallers(t *testing.T) {
 	q := New(0, 0)
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Go(func() {
 			for range 100 {
-				back, _ := q.Take(string(rune('a' + i%8)))
-				back()
+				release, _ := q.Acquire(string(rune('a' + i%8)))
+				release()
 			}
 		})
 	}
 	wg.Wait()
-	if q.Held() != 0 || len(q.holds) != 0 {
-		t.Errorf("%d are held, by %v", q.Held(), q.holds)
+	if q.InUse() != 0 || len(q.byCaller) != 0 {
+		t.Errorf("%d slots are in use, by %v", q.InUse(), q.byCaller)
 	}
 }

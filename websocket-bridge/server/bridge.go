@@ -63,7 +63,7 @@ func (b *Bridge) CountAudit(gw *gateway.Gateway) {
 	counter(auditLost, "Audit events that could not be delivered.", func(s audit.Stats) uint64 { return s.Lost })
 	counter(auditRefused, "Calls that were refused because audit events could not be delivered.",
 		func(s audit.Stats) uint64 { return s.Refused })
-	counter("clusterpass_audit_overridden_total", "Calls without a place for their audit events that an operator allowed.",
+	counter("clusterpass_audit_overridden_total", "Calls whose audit events were lost because an operator allowed it.",
 		func(s audit.Stats) uint64 { return s.Overridden })
 	b.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "clusterpass_audit_events_waiting", Help: "Audit events that wait to be delivered.",
@@ -109,7 +109,7 @@ func (b *Bridge) ServeWatch(w http.ResponseWriter, r *http.Request, user string,
 		if !text.Asked(r) {
 			offered := websocket.Subprotocols(r)
 			if len(offered) > 1 { // like kube-apiserver
-				return status.New(status.BadRequest, "", "a watch by websocket has no protocol, or any one, of which you offer %d",
+				return status.New(status.BadRequest, "", "a watch by websocket needs no protocol or one; the request offers %d",
 					len(offered))
 			}
 			protocol = strings.Join(offered, "")

@@ -24,37 +24,38 @@ func newCalls(l Limits, reg prometheus.Registerer) *calls {
 		toMember: quota.New(0, l.MaxCallsPerMember),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "clusterpass_calls_refused_total",
-			Help: "Calls that were refused because of a limit, by which; those of streams alone are failures of streams.",
+			Help: "Calls that were refused because of a limit, by limit. Limits of streams are counted as failures of streams.",
 		}, []string{"limit"}),
 	}
 	reg.MustRegister(c.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "clusterpass_calls_open", Help: "Calls in flight that are no streams.",
-	}, func() float64 { return float64(c.plain.Held()) }))
+		Name: "clusterpass_calls_open", Help: "Calls in flight, without streams.",
+	}, func() float64 { return float64(c.plain.InUse()) }))
 	return c
 }
 
 // AdmitCaller implements gateway.Admission.
 func (b *Bridge) AdmitCaller(user, bearer string) (release func(), err error) {
 	c := b.calls
-	release, reached := c.plain.Take(identity.CallerKey(user, bearer))
+	release, reached := c.plain.Acquire(identity.CallerKey(user, bearer))
 	switch reached {
 	case quota.Each:
 		return nil,
-			c.refuse(string(reached), "you have %d calls in flight, the limit for one caller; call again when some have ended",
-				b.limits.MaxCallsPerCaller)
+			c.refuse(string(reached), "the call was refused: you have %d calls in flight, the limit for one caller; "+
+				"try again when some have ended", b.limits.MaxCallsPerCaller)
 	case quota.All:
 		return nil,
-			c.refuse(string(reached), "the bridge has %d calls in flight, its limit; try again later", b.limits.MaxCalls)
+			c.refuse(string(reached), "the call was refused: the bridge has %d calls in flight, its limit; "+
+				"try again later", b.limits.MaxCalls)
 	}
 	return release, nil
 }
 
 // AdmitToCluster implements gateway.Admission.
 func (b *Bridge) AdmitToCluster(cluster string) (release func(), err error) {
-	release, reached := b.calls.toMember.Take(cluster)
+	release, reached := b.calls.toMember.Acquire(cluster)
 	if reached != quota.None {
-		return nil, b.calls.refuse("cluster", "cluster %q has %d calls in flight, the limit for one cluster; try again later",
-			cluster, b.limits.MaxCallsPerMember)
+		return nil, b.calls.refuse("cluster", "the call was refused: cluster %q has %d calls in flight, "+
+			"the limit for one cluster; try again later", cluster, b.limits.MaxCallsPerMember)
 	}
 	return release, nil
 }

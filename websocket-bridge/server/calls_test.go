@@ -111,7 +111,8 @@ func TestLimitsOfStrangers(t *testing.T) {
 	waittest.Until(t, "the call is counted", func() bool { return hs.metric("clusterpass_calls_open") == 1 })
 	for _, path := range []string{watch, list} {
 		resp, _ := hs.get("", path, token("4"))
-		gatewaytest.WantStatus(t, resp, http.StatusTooManyRequests, "too_many_requests", "callers whom it does not know")
+		gatewaytest.WantStatus(t, resp, http.StatusTooManyRequests, "too_many_requests",
+			"tokens that only clusters can verify")
 	}
 	if n := hs.metric("clusterpass_calls_refused_total", "limit=unverified"); n != 2 {
 		t.Errorf("%v refused", n)

@@ -35,29 +35,7 @@ func TestCloudWatchLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got struct {
-		AWS struct {
-			Timestamp         int64
-			CloudWatchMetrics []struct {
-				Namespace  string
-				Dimensions [][]string
-				Metrics    []struct{ Name, Unit string }
-			}
-		} `json:"_aws"`
-		OpenStreams, FailedStreams, StreamSaturation *float64
-	}
-	if err := json.Unmarshal(line, &got); err != nil {
-		t.Fatal(err)
-	}
-	if m := got.AWS.CloudWatchMetrics; got.AWS.Timestamp != now.UnixMilli() || len(m) != 1 ||
-		m[0].Namespace != "Clusterpass/test" ||
-		len(m[0].Dimensions) != 1 || len(m[0].Dimensions[0]) != 0 || len(m[0].Metrics) != 3 {
-		t.Errorf("%s", line)
-	}
-	if got.OpenStreams == nil || *got.OpenStreams != 2 || got.FailedStreams == nil || *got.FailedStreams != 0 ||
-		got.StreamSaturation == nil || *got.StreamSaturation != 50 {
-		t.Errorf("%s", line)
-	}
+	wantStreamMetrics(t, line, now)
 	for range 3 {
 		hs.get("alice", watchPath) // the third exceeds the limit
 	}
@@ -74,6 +52,42 @@ func TestCloudWatchLine(t *testing.T) {
 	if err != nil || !bytes.Contains(line, []byte(`"StaleReads":3,`)) ||
 		!bytes.Contains(line, []byte(`{"Name":"StaleReads","Unit":"Count"}`)) {
 		t.Errorf("%s, %v", line, err)
+	}
+}
+
+// wantStreamMetrics checks the line of a bridge with two of four possible streams.
+func wantStreamMetrics(t *testing.T, line []byte, now time.Time) {
+	t.Helper()
+	type group struct {
+		Namespace  string
+		Dimensions [][]string
+		Metrics    []struct{ Name, Unit string }
+	}
+	var got struct {
+		AWS struct {
+			Timestamp         int64
+			CloudWatchMetrics []group
+		} `json:"_aws"`
+		OpenStreams, FailedStreams, StreamSaturation *float64
+	}
+	if err := json.Unmarshal(line, &got); err != nil {
+		t.Fatal(err)
+	}
+	groups := got.AWS.CloudWatchMetrics
+	if got.AWS.Timestamp != now.UnixMilli() || len(groups) != 1 || groups[0].Namespace != "Clusterpass/test" ||
+		len(groups[0].Dimensions) != 1 || len(groups[0].Dimensions[0]) != 0 || len(groups[0].Metrics) != 3 {
+		t.Errorf("%s", line)
+	}
+	for name, value := range map[string]struct {
+		got  *float64
+		want float64
+	}{
+		"OpenStreams": {got.OpenStreams, 2}, "FailedStreams": {got.FailedStreams, 0},
+		"StreamSaturation": {got.StreamSaturation, 50},
+	} {
+		if value.got == nil || *value.got != value.want {
+			t.Errorf("%s: want %v in %s", name, value.want, line)
+		}
 	}
 }
 

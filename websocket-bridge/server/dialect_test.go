@@ -28,11 +28,11 @@ import (
 )
 
 // spdyMember is a member that refuses websockets. It passes the streams of an exec session to talk, by type.
-func spdyMember(asked *atomic.Int64,
+func spdyMember(upgrades *atomic.Int64,
 	talk func(streams map[string]httpstream.Stream, conn httpstream.Connection)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-			asked.Add(1)
+			upgrades.Add(1)
 			http.Error(w, "what is a websocket?", http.StatusBadRequest)
 			return
 		}
@@ -112,7 +112,7 @@ func TestTranslation(t *testing.T) {
 			wantOut: "half", wantCode: websocket.CloseInternalServerErr,
 		},
 		{
-			name: "nobody reads stdin",
+			name: "the member does not read stdin",
 			talk: func(_ *testing.T, s map[string]httpstream.Stream, _ httpstream.Connection) {
 				hasStalled(&sent, math.MaxInt64) // unread input fills all buffers
 				_, _ = io.WriteString(s["error"], success)
@@ -134,48 +134,32 @@ func TestTranslation(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var asked atomic.Int64
+			var upgrades atomic.Int64
 			hs := serve(t, Limits{PingPeriod: 20 * time.Millisecond}, Drain{},
-				spdyMember(&asked, func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+				spdyMember(&upgrades, func(s map[string]httpstream.Stream, conn httpstream.Connection) {
 					tt.talk(t, s, conn)
 				}))
 			for range 2 {
 				conn := hs.mustDial("alice", translated, "v5.channel.k8s.io")
 				tt.client(t, conn)
-				var out, verdict string
-				var closed *websocket.CloseError
-				for {
-					_, m, err := conn.ReadMessage()
-					if err != nil {
-						if !errors.As(err, &closed) {
-							t.Fatal(err)
-						}
-						break
-					}
-					switch m[0] {
-					case 1:
-						out += string(m[1:])
-					case 3:
-						verdict += string(m[1:])
-					}
-				}
+				stdout, status, code := readSession(t, conn)
 				if tt.ended != nil {
 					tt.ended <- struct{}{}
 				}
-				if out != tt.wantOut || closed.Code != tt.wantCode || (verdict == success) != tt.wantStatus {
-					t.Errorf("%q, %q, %v", out, verdict, closed)
+				if stdout != tt.wantOut || code != tt.wantCode || (status == success) != tt.wantStatus {
+					t.Errorf("%q, %q, code %d", stdout, status, code)
 				}
 			}
-			if asked.Load() != 1 {
-				t.Errorf("the member was asked for a websocket %d times", asked.Load())
+			if upgrades.Load() != 1 {
+				t.Errorf("the member got %d requests for a websocket, want 1", upgrades.Load())
 			}
 		})
 	}
 }
 
 func TestTranslationRefused(t *testing.T) {
-	var asked atomic.Int64
-	hs := serve(t, Limits{}, Drain{}, spdyMember(&asked, nil))
+	var upgrades atomic.Int64
+	hs := serve(t, Limits{}, Drain{}, spdyMember(&upgrades, nil))
 	for path, want := range map[string]string{
 		"/m/api/v1/namespaces/a/pods/nosuch/exec?stdout=1":  `404 {"kind":"Status","code":404}`,
 		"/m/api/v1/namespaces/a/pods/neither/exec?stdout=1": "400 what is a websocket?",
@@ -198,10 +182,10 @@ func TestTranslationEnds(t *testing.T) {
 		"v4.channel.k8s.io": portsPath,
 	} {
 		t.Run(protocol, func(t *testing.T) {
-			var asked atomic.Int64
+			var upgrades atomic.Int64
 			begun, ended := make(chan struct{}, 2), make(chan struct{}, 2)
 			hs := serve(t, Limits{}, Drain{},
-				spdyMember(&asked, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
+				spdyMember(&upgrades, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
 					begun <- struct{}{}
 					<-conn.CloseChan()
 					ended <- struct{}{}
@@ -241,9 +225,9 @@ func TestOversizedMessages(t *testing.T) {
 		"v5.channel.k8s.io": translated, "v4.channel.k8s.io": portsPath, "SPDY/3.1+portforward.k8s.io": portsPath,
 	} {
 		t.Run(protocol, func(t *testing.T) {
-			var asked atomic.Int64
+			var upgrades atomic.Int64
 			ended := make(chan struct{}, 2)
-			spdy := spdyMember(&asked, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
+			spdy := spdyMember(&upgrades, func(_ map[string]httpstream.Stream, conn httpstream.Connection) {
 				<-conn.CloseChan()
 				ended <- struct{}{}
 			})
@@ -275,9 +259,9 @@ func TestOversizedMessages(t *testing.T) {
 // TestPortForwardBreaksOff: if the member's connection is cut within a frame, the client's stream must not look
 // complete.
 func TestPortForwardBreaksOff(t *testing.T) {
-	var asked atomic.Int64
+	var upgrades atomic.Int64
 	raw := make(chan net.Conn, 1)
-	talk := spdyMember(&asked, func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+	talk := spdyMember(&upgrades, func(s map[string]httpstream.Stream, conn httpstream.Connection) {
 		_, _ = io.WriteString(s["data"], "half")
 		member := <-raw
 		_, _ = member.Write([]byte{0, 0, 0, byte(s["data"].Identifier()), 0, 0, 0, 100, 'l', 'o', 's', 't'})
@@ -316,10 +300,10 @@ func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // TestTranslationAfterRotation: a member that supports only SPDY and refuses the old credential is called with the new
 // one. This also works if the member is known to need translation, so that no other request renews the credential.
 func TestTranslationAfterRotation(t *testing.T) {
-	var asked atomic.Int64
+	var upgrades atomic.Int64
 	var known atomic.Value
 	known.Store("members-token")
-	member := spdyMember(&asked, func(s map[string]httpstream.Stream, _ httpstream.Connection) {
+	member := spdyMember(&upgrades, func(s map[string]httpstream.Stream, _ httpstream.Connection) {
 		_, _ = io.WriteString(s["error"], `{"status":"Success"}`)
 	})
 	hs := serveFresh(t, Limits{}, Drain{}, cluster.Freshness{Object: time.Hour, Secret: time.Hour},
@@ -352,8 +336,8 @@ func TestTranslationAfterRotation(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
-		if closed.Code != websocket.CloseNormalClosure || asked.Load() != wantAsked {
-			t.Errorf("%s: %v, and %d websockets asked for, want %d", what, closed, asked.Load(), wantAsked)
+		if closed.Code != websocket.CloseNormalClosure || upgrades.Load() != wantAsked {
+			t.Errorf("%s: %v, and %d websockets asked for, want %d", what, closed, upgrades.Load(), wantAsked)
 		}
 	}
 	_, _ = hs.get("alice", "/clusters/m/version") // reads the credential
@@ -367,13 +351,13 @@ func TestTranslationAfterRotation(t *testing.T) {
 	if err == nil || resp == nil {
 		t.Fatalf("%v, want a refusal", err)
 	}
-	gatewaytest.WantStatus(t, resp, http.StatusBadGateway, "credential_refused", "register it anew")
+	gatewaytest.WantStatus(t, resp, http.StatusBadGateway, "credential_refused", "register it again")
 }
 
 // TestRememberedTranslation: a wrong fact about a member is forgotten at once, and only a successful session adds one.
 func TestRememberedTranslation(t *testing.T) {
-	var asked, switched atomic.Int64
-	old := spdyMember(&asked, func(s map[string]httpstream.Stream, _ httpstream.Connection) {
+	var upgrades, switched atomic.Int64
+	old := spdyMember(&upgrades, func(s map[string]httpstream.Stream, _ httpstream.Connection) {
 		if s["error"] != nil { // otherwise there was no session
 			switched.Add(1)
 			_, _ = io.WriteString(s["error"], `{"status":"Success"}`)
@@ -405,9 +389,9 @@ func TestRememberedTranslation(t *testing.T) {
 		for err == nil {
 			_, _, err = conn.ReadMessage()
 		}
-		if !websocket.IsCloseError(err, websocket.CloseNormalClosure) || asked.Load() != wantAsked ||
+		if !websocket.IsCloseError(err, websocket.CloseNormalClosure) || upgrades.Load() != wantAsked ||
 			switched.Load() != wantSwitched {
-			t.Errorf("%s: %v; %d websockets refused, want %d, and %d translated, want %d", what, err, asked.Load(), wantAsked,
+			t.Errorf("%s: %v; %d websockets refused, want %d, and %d translated, want %d", what, err, upgrades.Load(), wantAsked,
 				switched.Load(), wantSwitched)
 		}
 	}
@@ -456,7 +440,7 @@ func TestStrangeFrames(t *testing.T) {
 	hs := serve(t, Limits{}, Drain{}, framing(3, func(f *spdyframes.Framer, stdout spdyframes.StreamId) {
 		for _, frame := range []spdyframes.Frame{
 			&spdyframes.SynStreamFrame{StreamId: 2, Headers: http.Header{"A": {"b"}}},
-			&spdyframes.DataFrame{StreamId: 2, Data: []byte("of a stream that nobody opened")},
+			&spdyframes.DataFrame{StreamId: 2, Data: []byte("of a stream that does not exist")},
 			&spdyframes.DataFrame{StreamId: 99, Data: []byte("nor this")},
 			&spdyframes.HeadersFrame{StreamId: stdout, Headers: http.Header{"A": {strings.Repeat(rand.Text(), 5000)}}},
 			&spdyframes.SettingsFrame{FlagIdValues: []spdyframes.SettingsFlagIdValue{{Id: 1, Value: 1}}},

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gorilla/websocket"
 
 	"github.com/clusterpass/clusterpass/shared/access"
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
@@ -133,4 +136,25 @@ func (hs *bridgeServer) metric(name string, labels ...string) float64 {
 func isRunning(function string) bool {
 	stacks := make([]byte, 1<<20)
 	return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), function+"(")
+}
+
+// readSession reads an exec session to its end. It returns the content of the channels and the code of the close frame.
+func readSession(t *testing.T, conn *websocket.Conn) (stdout, status string, code int) {
+	t.Helper()
+	for {
+		_, m, err := conn.ReadMessage()
+		var closed *websocket.CloseError
+		if errors.As(err, &closed) {
+			return stdout, status, closed.Code
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch m[0] {
+		case 1:
+			stdout += string(m[1:])
+		case 3:
+			status += string(m[1:])
+		}
+	}
 }

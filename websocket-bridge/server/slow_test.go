@@ -53,27 +53,27 @@ func (f *flow) send(write func([]byte) error) {
 	}
 }
 
-// kernels is more than the kernel buffers for one flow.
-const kernels = 64 << 20
+// kernelBuffers is more than the kernel buffers for one flow.
+const kernelBuffers = 64 << 20
 
-// stalls waits until the sender blocks. It fails if more than most bytes are sent. Most buffered bytes are the
-// kernel's.
-func (f *flow) stalls(t *testing.T, most int64) {
+// waitStalled waits until the sender blocks. It fails the test if more than maxBytes are sent. The kernel buffers most
+// of them.
+func (f *flow) waitStalled(t *testing.T, maxBytes int64) {
 	t.Helper()
-	if !hasStalled(&f.sent, most) {
-		t.Fatalf("%d bytes were sent to a side that takes none", f.sent.Load())
+	if !hasStalled(&f.sent, maxBytes) {
+		t.Fatalf("%d bytes were sent to a side that does not read", f.sent.Load())
 	}
 }
 
 // hasStalled waits until sent is above 0 and has not grown for two seconds. It returns false as soon as sent is above
-// most, or if that does not happen within waittest.Patience.
-func hasStalled(sent *atomic.Int64, most int64) bool {
+// maxBytes, or after waittest.Patience.
+func hasStalled(sent *atomic.Int64, maxBytes int64) bool {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.Now().Add(waittest.Patience)
 	for last, same := int64(0), 0; same < 40; <-tick.C {
 		n := sent.Load()
-		if n > most || time.Now().After(deadline) {
+		if n > maxBytes || time.Now().After(deadline) {
 			return false
 		}
 		if same++; n != last || n == 0 {
@@ -83,223 +83,271 @@ func hasStalled(sent *atomic.Int64, most int64) bool {
 	return true
 }
 
-// TestSlowSides: on every path of bytes, a side that does not read blocks the other without filling memory. When it
-// reads, it receives everything.
-func TestSlowSides(t *testing.T) {
-	t.Parallel() // it mostly waits
-	write := func(w io.Writer) func([]byte) error {
-		return func(p []byte) error {
-			_, err := w.Write(p)
-			if rw, ok := w.(http.ResponseWriter); ok && err == nil {
-				err = http.NewResponseController(rw).Flush()
-			}
-			return err
+// writeTo returns a function that writes to w and flushes responses.
+func writeTo(w io.Writer) func([]byte) error {
+	return func(p []byte) error {
+		_, err := w.Write(p)
+		if rw, ok := w.(http.ResponseWriter); ok && err == nil {
+			err = http.NewResponseController(rw).Flush()
 		}
+		return err
 	}
-	channel := func(conn *websocket.Conn, ch byte) func([]byte) error {
-		return func(p []byte) error { return conn.WriteMessage(websocket.BinaryMessage, append([]byte{ch}, p...)) }
-	}
-	// Behaviours of members, each with a flow to the client.
-	plain := func(t *testing.T, f *flow) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) { f.send(write(w)) }
-	}
-	webSocket := func(t *testing.T, f *flow) http.HandlerFunc {
-		return talking(t, func(conn *websocket.Conn) {
-			f.send(channel(conn, 1))
-			_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{3}, `{"status":"Success"}`...))
-			_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
-				deadlineSoon())
-			_, _, _ = conn.ReadMessage() // the end
-		})
-	}
-	spdyStreams := func(_ *testing.T, f *flow) http.HandlerFunc {
-		return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
-			f.send(write(s["stdout"]))
-			_, _ = io.WriteString(s["error"], `{"status":"Success"}`)
-			_ = s["stdout"].Close()
-			_ = s["error"].Close()
-			<-conn.CloseChan()
-		})
-	}
-	spdyData := func(_ *testing.T, f *flow) http.HandlerFunc {
-		return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
-			f.send(write(s["data"]))
-			_ = s["data"].Close()
-			_ = s["error"].Close()
-			<-conn.CloseChan()
-		})
-	}
-	raw := func(_ *testing.T, f *flow) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) {
-			conn, rw, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				return
-			}
-			defer func() { _ = conn.Close() }()
-			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
-			_, _ = io.ReadFull(rw, make([]byte, 1)) // the client has read the response headers
-			f.send(write(conn))
-		}
-	}
-	rawSPDY := func(t *testing.T, f *flow) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Upgrade") == "websocket" {
-				http.Error(w, "what is a websocket?", http.StatusBadRequest)
-				return
-			}
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				return
-			}
-			defer func() { _ = conn.Close() }()
-			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
-			f.send(write(conn))
-		}
-	}
-	// Clients that read everything.
-	messages := func(path, protocol string, content func([]byte) string) func(hs *bridgeServer) func(io.Writer) {
-		return func(hs *bridgeServer) func(io.Writer) {
-			conn := hs.mustDial("alice", path, protocol)
-			return func(w io.Writer) {
-				for {
-					_, m, err := conn.ReadMessage()
-					if err != nil {
-						return
-					}
-					_, _ = io.WriteString(w, content(m))
-				}
-			}
-		}
-	}
-	stdout := func(m []byte) string {
-		if m[0] != 1 {
-			return ""
-		}
-		return string(m[1:])
-	}
-	data := func(m []byte) string {
-		if m[0] != 0 || len(m) == 3 { // the message with the port number
-			return ""
-		}
-		return string(m[1:])
-	}
-	data64 := func(m []byte) string {
-		decoded, err := base64.StdEncoding.DecodeString(string(m[1:]))
+}
+
+// writeChannel returns a function that sends messages of one channel.
+func writeChannel(conn *websocket.Conn, ch byte) func([]byte) error {
+	return func(p []byte) error { return conn.WriteMessage(websocket.BinaryMessage, append([]byte{ch}, p...)) }
+}
+
+// slowSender is the behaviour of a member that sends f to the client.
+type slowSender func(t *testing.T, f *flow) http.HandlerFunc
+
+func sendBody(_ *testing.T, f *flow) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { f.send(writeTo(w)) }
+}
+
+func sendMessages(t *testing.T, f *flow) http.HandlerFunc {
+	return talking(t, func(conn *websocket.Conn) {
+		f.send(writeChannel(conn, 1))
+		_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{3}, `{"status":"Success"}`...))
+		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+			deadlineSoon())
+		_, _, _ = conn.ReadMessage() // the end
+	})
+}
+
+func sendStdout(_ *testing.T, f *flow) http.HandlerFunc {
+	return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+		f.send(writeTo(s["stdout"]))
+		_, _ = io.WriteString(s["error"], `{"status":"Success"}`)
+		_ = s["stdout"].Close()
+		_ = s["error"].Close()
+		<-conn.CloseChan()
+	})
+}
+
+func sendPort(_ *testing.T, f *flow) http.HandlerFunc {
+	return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
+		f.send(writeTo(s["data"]))
+		_ = s["data"].Close()
+		_ = s["error"].Close()
+		<-conn.CloseChan()
+	})
+}
+
+const switchToSPDY = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+
+// sendRaw switches protocols and sends bytes that are not SPDY, for clients whose bytes the bridge does not translate.
+func sendRaw(_ *testing.T, f *flow) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
-			return err.Error()
+			return
 		}
-		return data(append([]byte{m[0] - '0'}, decoded...))
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(conn, switchToSPDY)
+		_, _ = io.ReadFull(rw, make([]byte, 1)) // the client has read the response headers
+		f.send(writeTo(conn))
 	}
-	body := func(path string, header ...string) func(hs *bridgeServer) func(io.Writer) {
-		return func(hs *bridgeServer) func(io.Writer) {
-			resp, conn := hs.get("alice", path, header...)
-			var r io.Reader = resp.Body
-			if resp.StatusCode == http.StatusSwitchingProtocols {
-				_, _ = conn.Write([]byte{0})
-				r = conn
+}
+
+// sendRawWithoutWebSocket is like sendRaw for a member that does not support websockets.
+func sendRawWithoutWebSocket(_ *testing.T, f *flow) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "websocket" {
+			http.Error(w, "what is a websocket?", http.StatusBadRequest)
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(conn, switchToSPDY)
+		f.send(writeTo(conn))
+	}
+}
+
+// reader connects a client. The returned function copies all data that the member sent.
+type reader func(*bridgeServer) (copyTo func(io.Writer))
+
+// readMessages returns a client of a websocket. content extracts the member's data from a message.
+func readMessages(path, protocol string, content func([]byte) string) reader {
+	return func(hs *bridgeServer) func(io.Writer) {
+		conn := hs.mustDial("alice", path, protocol)
+		return func(w io.Writer) {
+			for {
+				_, m, err := conn.ReadMessage()
+				if err != nil {
+					return
+				}
+				_, _ = io.WriteString(w, content(m))
 			}
-			return func(w io.Writer) { _, _ = io.Copy(w, r) }
 		}
 	}
+}
+
+// readBody returns a client of HTTP, or of an upgraded connection.
+func readBody(path string, header ...string) reader {
+	return func(hs *bridgeServer) func(io.Writer) {
+		resp, conn := hs.get("alice", path, header...)
+		var r io.Reader = resp.Body
+		if resp.StatusCode == http.StatusSwitchingProtocols {
+			_, _ = conn.Write([]byte{0})
+			r = conn
+		}
+		return func(w io.Writer) { _, _ = io.Copy(w, r) }
+	}
+}
+
+// stdoutChannel returns the stdout in a message of kubectl exec.
+func stdoutChannel(m []byte) string {
+	if m[0] != 1 {
+		return ""
+	}
+	return string(m[1:])
+}
+
+// portChannel returns the data in a message of kubectl port-forward.
+func portChannel(m []byte) string {
+	if m[0] != 0 || len(m) == 3 { // the message with the port number
+		return ""
+	}
+	return string(m[1:])
+}
+
+// portChannelBase64 is like portChannel for the protocol with base64.
+func portChannelBase64(m []byte) string {
+	decoded, err := base64.StdEncoding.DecodeString(string(m[1:]))
+	if err != nil {
+		return err.Error()
+	}
+	return portChannel(append([]byte{m[0] - '0'}, decoded...))
+}
+
+// TestSlowClientBlocksMember fails if a client that does not read fills the bridge's memory, or loses data. It covers
+// every kind of stream to clients.
+func TestSlowClientBlocksMember(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for name, tt := range map[string]struct {
-		member func(*testing.T, *flow) http.HandlerFunc
-		client func(*bridgeServer) func(io.Writer)
+		member slowSender
+		client reader
 	}{
-		"a log": {plain, body(logPath)},
+		"a log": {sendBody, readBody(logPath)},
 		"a log, by websocket of our own": {
-			plain, messages(logPath, text.Protocol, func(m []byte) string { return string(m) + "\n" }),
+			sendBody, readMessages(logPath, text.Protocol, func(m []byte) string { return string(m) + "\n" }),
 		},
-		"exec by SPDY":                    {raw, body(execPath, upgrade...)},
-		"exec by websocket":               {webSocket, messages(execPath, "v5.channel.k8s.io", stdout)},
-		"exec by websocket, translated":   {spdyStreams, messages(translated, "v5.channel.k8s.io", stdout)},
-		"exec by websocket of our own":    {webSocket, messages(execPath, text.Protocol, stdoutText)},
-		"exec of our own, and translated": {spdyStreams, messages(translated, text.Protocol, stdoutText)},
-		"ports, translated":               {spdyData, messages(portsPath, "v4.channel.k8s.io", data)},
-		"ports in base64, translated":     {spdyData, messages(portsPath, "v4.base64.channel.k8s.io", data64)},
+		"exec by SPDY":                    {sendRaw, readBody(execPath, upgrade...)},
+		"exec by websocket":               {sendMessages, readMessages(execPath, "v5.channel.k8s.io", stdoutChannel)},
+		"exec by websocket, translated":   {sendStdout, readMessages(translated, "v5.channel.k8s.io", stdoutChannel)},
+		"exec by websocket of our own":    {sendMessages, readMessages(execPath, text.Protocol, stdoutText)},
+		"exec of our own, and translated": {sendStdout, readMessages(translated, text.Protocol, stdoutText)},
+		"ports, translated":               {sendPort, readMessages(portsPath, "v4.channel.k8s.io", portChannel)},
+		"ports in base64, translated": {
+			sendPort, readMessages(portsPath, "v4.base64.channel.k8s.io", portChannelBase64),
+		},
 		"a tunnel, translated": {
-			rawSPDY, messages(portsPath, "SPDY/3.1+portforward.k8s.io", func(m []byte) string { return string(m) }),
+			sendRawWithoutWebSocket,
+			readMessages(portsPath, "SPDY/3.1+portforward.k8s.io", func(m []byte) string { return string(m) }),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFlow()
 			hs := serve(t, Limits{}, Drain{}, tt.member(t, f))
-			read := tt.client(hs)
-			f.stalls(t, kernels)
+			copyTo := tt.client(hs)
+			f.waitStalled(t, kernelBuffers)
 			close(f.enough)
 			h := sha256.New()
-			read(h)
+			copyTo(h)
 			if got, want := hex.EncodeToString(h.Sum(nil)), <-f.sum; got != want {
-				t.Errorf("%d bytes were sent, and others came", f.sent.Load())
-			}
-		})
-	}
-
-	// The other direction: a member that reads only when signalled.
-	for name, tt := range map[string]struct {
-		path, protocol string
-		end            []byte
-		member         func(t *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc
-	}{
-		"stdin by websocket": {translated, "v5.channel.k8s.io", []byte{255, 0},
-			func(t *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
-				return talking(t, func(conn *websocket.Conn) {
-					<-take
-					for {
-						_, m, err := conn.ReadMessage()
-						if err != nil || m[0] == 255 {
-							done()
-							return
-						}
-						_, _ = got.Write(m[1:])
-					}
-				})
-			}},
-		"stdin by websocket, translated": {translated, "v5.channel.k8s.io", []byte{255, 0},
-			func(_ *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
-				return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
-					<-take
-					_, _ = io.Copy(got, s["stdin"])
-					done()
-				})
-			}},
-		"a port, translated": {portsPath, "v4.channel.k8s.io", []byte("\x00$"),
-			func(_ *testing.T, take <-chan struct{}, got io.Writer, done func()) http.HandlerFunc {
-				return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, conn httpstream.Connection) {
-					<-take
-					defer done()
-					for buf := make([]byte, 32<<10); ; {
-						n, err := s["data"].Read(buf)
-						text, end := strings.CutSuffix(string(buf[:n]), "$") // this protocol cannot close a stream
-						_, _ = io.WriteString(got, text)
-						if err != nil || end {
-							return
-						}
-					}
-				})
-			}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			take, done, got, f := make(chan struct{}), make(chan struct{}), sha256.New(), newFlow()
-			hs := serve(t, Limits{}, Drain{}, tt.member(t, take, got, func() { close(done) }))
-			conn := hs.mustDial("alice", tt.path, tt.protocol)
-			go func() {
-				f.send(channel(conn, 0))
-				_ = conn.WriteMessage(websocket.BinaryMessage, tt.end)
-			}()
-			f.stalls(t, kernels)
-			close(f.enough)
-			close(take)
-			<-done
-			if got, want := hex.EncodeToString(got.Sum(nil)), <-f.sum; got != want {
-				t.Errorf("%d bytes were sent, and others came", f.sent.Load())
+				t.Errorf("the client received other data than the %d bytes that were sent", f.sent.Load())
 			}
 		})
 	}
 }
 
-// TestManySlowClients: the bridge's memory for each client that does not read is small.
+// slowReceiver is a member that writes the client's data to got. It starts to read when start is closed, and closes
+// done at the end of the data.
+type slowReceiver struct {
+	start, done chan struct{}
+	got         io.Writer
+}
+
+func (r *slowReceiver) readMessages(t *testing.T) http.HandlerFunc {
+	return talking(t, func(conn *websocket.Conn) {
+		<-r.start
+		for {
+			_, m, err := conn.ReadMessage()
+			if err != nil || m[0] == 255 {
+				close(r.done)
+				return
+			}
+			_, _ = r.got.Write(m[1:])
+		}
+	})
+}
+
+func (r *slowReceiver) readStdin(*testing.T) http.HandlerFunc {
+	return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, _ httpstream.Connection) {
+		<-r.start
+		_, _ = io.Copy(r.got, s["stdin"])
+		close(r.done)
+	})
+}
+
+// readPort reads until a $, because the protocol cannot close a stream.
+func (r *slowReceiver) readPort(*testing.T) http.HandlerFunc {
+	return spdyMember(new(atomic.Int64), func(s map[string]httpstream.Stream, _ httpstream.Connection) {
+		<-r.start
+		defer close(r.done)
+		for buf := make([]byte, 32<<10); ; {
+			n, err := s["data"].Read(buf)
+			text, end := strings.CutSuffix(string(buf[:n]), "$")
+			_, _ = io.WriteString(r.got, text)
+			if err != nil || end {
+				return
+			}
+		}
+	})
+}
+
+// TestSlowMemberBlocksClient fails if a member that does not read fills the bridge's memory, or loses data.
+func TestSlowMemberBlocksClient(t *testing.T) {
+	t.Parallel() // it mostly waits
+	for name, tt := range map[string]struct {
+		path, protocol string
+		end            []byte
+		member         func(*slowReceiver, *testing.T) http.HandlerFunc
+	}{
+		"stdin by websocket": {translated, "v5.channel.k8s.io", []byte{255, 0}, (*slowReceiver).readMessages},
+		"stdin by websocket, translated": {
+			translated, "v5.channel.k8s.io", []byte{255, 0}, (*slowReceiver).readStdin,
+		},
+		"a port, translated": {portsPath, "v4.channel.k8s.io", []byte("\x00$"), (*slowReceiver).readPort},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, f := sha256.New(), newFlow()
+			r := &slowReceiver{make(chan struct{}), make(chan struct{}), got}
+			hs := serve(t, Limits{}, Drain{}, tt.member(r, t))
+			conn := hs.mustDial("alice", tt.path, tt.protocol)
+			go func() {
+				f.send(writeChannel(conn, 0))
+				_ = conn.WriteMessage(websocket.BinaryMessage, tt.end)
+			}()
+			f.waitStalled(t, kernelBuffers)
+			close(f.enough)
+			close(r.start)
+			<-r.done
+			if got, want := hex.EncodeToString(got.Sum(nil)), <-f.sum; got != want {
+				t.Errorf("the member received other data than the %d bytes that were sent", f.sent.Load())
+			}
+		})
+	}
+}
+
+// TestManySlowClients fails if clients that do not read can exhaust the bridge's memory.
 func TestManySlowClients(t *testing.T) {
 	const many, each = 32, 1 << 20
 	f := newFlow()
@@ -319,14 +367,14 @@ func TestManySlowClients(t *testing.T) {
 	for range many {
 		hs.get("alice", logPath)
 	}
-	waittest.Until(t, "all are sent something", func() bool { return watching.Load() == many })
-	f.stalls(t, many*kernels)
+	waittest.Until(t, "all receive data", func() bool { return watching.Load() == many })
+	f.waitStalled(t, many*kernelBuffers)
 	if after := settleMemory(before + many*each); after > before+many*each {
-		t.Errorf("%d clients that take nothing cost %d bytes each", many, (after-before)/many)
+		t.Errorf("%d clients that do not read use %d bytes each", many, (after-before)/many)
 	}
 }
 
-// framing is a member that supports SPDY. It accepts the streams of a session and passes the frames to talk.
+// framing is a member that supports SPDY. It accepts the given number of streams, and then calls talk.
 func framing(streams int, talk func(f *spdy.Framer, last spdy.StreamId)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
@@ -338,7 +386,7 @@ func framing(streams int, talk func(f *spdy.Framer, last spdy.StreamId)) http.Ha
 			return
 		}
 		defer func() { _ = conn.Close() }()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+		_, _ = io.WriteString(conn, switchToSPDY)
 		f, err := spdy.NewFramer(conn, rw)
 		if err != nil {
 			return
@@ -362,8 +410,8 @@ func framing(streams int, talk func(f *spdy.Framer, last spdy.StreamId)) http.Ha
 	}
 }
 
-// TestManySlowTranslations: the bridge's memory for translated sessions is small, with large frames and with sides that
-// do not read.
+// TestManySlowTranslations fails if translated sessions can exhaust the bridge's memory by large frames, or by sides
+// that do not read.
 func TestManySlowTranslations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: make test runs it")
@@ -403,30 +451,30 @@ func TestManySlowTranslations(t *testing.T) {
 					}
 				}()
 			}
-			waittest.Until(t, "all are sent something", func() bool { return talking.Load() == many })
+			waittest.Until(t, "all receive data", func() bool { return talking.Load() == many })
 			var both sync.WaitGroup
 			for _, f := range []*flow{down, up} {
 				both.Go(func() {
-					if !hasStalled(&f.sent, many*kernels) {
-						t.Errorf("%d bytes were sent to sides that read nothing", f.sent.Load())
+					if !hasStalled(&f.sent, many*kernelBuffers) {
+						t.Errorf("%d bytes were sent to sides that do not read", f.sent.Load())
 					}
 				})
 			}
 			both.Wait()
 			if after := settleMemory(before + many*tt.each); after > before+many*tt.each {
-				t.Errorf("%d sessions whose sides take nothing cost %d bytes each", many, (after-before)/many)
+				t.Errorf("%d sessions whose sides do not read use %d bytes each", many, (after-before)/many)
 			}
 		})
 	}
 }
 
-// settleMemory waits for a while until this process uses at most most bytes, and returns the number. Short peaks do not
-// count.
-func settleMemory(most uint64) uint64 {
+// settleMemory waits up to a minute until this process uses at most limit bytes, so that short peaks do not count. It
+// returns the used bytes.
+func settleMemory(limit uint64) uint64 {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(time.Minute); ; <-tick.C {
-		if n := memoryInUse(); n <= most || time.Now().After(end) {
+		if n := memoryInUse(); n <= limit || time.Now().After(end) {
 			return n
 		}
 	}

@@ -85,18 +85,18 @@ type unverifiedCall struct {
 	key      tokenKey
 	source   string
 	accepted bool
-	pending  func()   // gives back what is counted until the call enters
-	held     []func() // gives back what is counted until the call ends
-	unknown  func()   // gives back the slot of an unknown token
+	pending  func()   // releases the slot that is used until the call enters
+	releases []func() // release the slots that are used until the call ends
+	unknown  func()   // releases the slot of an unknown token; nil for accepted tokens
 }
 
 // count counts the call until it enters.
 func (c *unverifiedCall) count(pending *quota.Quota, by string) error {
-	back, reached := pending.Take(by)
+	release, reached := pending.Acquire(by)
 	if reached != quota.None {
 		return c.refused(reached)
 	}
-	c.pending = back
+	c.pending = release
 	return nil
 }
 
@@ -106,30 +106,30 @@ func (c *unverifiedCall) IsAccepted() bool { return c.accepted }
 // Enter implements gateway.UnverifiedCall.
 func (c *unverifiedCall) Enter() error {
 	c.pending()
-	back, reached := c.u.all.Take("")
+	release, reached := c.u.all.Acquire("")
 	if reached != quota.None {
-		return c.u.refuse("unverified", "the call was refused: the bridge has as many calls in flight as it accepts "+
-			"from callers whom it does not know itself; try again later")
+		return c.u.refuse("unverified", "the call was refused: the bridge reached its limit of calls in flight with "+
+			"tokens that only clusters can verify; try again later")
 	}
-	c.held = append(c.held, back)
+	c.releases = append(c.releases, release)
 	if c.accepted {
 		return nil
 	}
-	if c.unknown, reached = c.u.unknown.Take(c.source); reached != quota.None {
+	if c.unknown, reached = c.u.unknown.Acquire(c.source); reached != quota.None {
 		return c.refused(reached)
 	}
-	c.held = append(c.held, c.unknown)
+	c.releases = append(c.releases, c.unknown)
 	return nil
 }
 
-// refused is the error of an unknown token.
+// refused returns the error for an unknown token.
 func (c *unverifiedCall) refused(reached quota.Limit) error {
 	if reached == quota.Each {
 		return c.u.refuse("source", "the call was refused: your address has %d calls in flight with tokens that no "+
-			"cluster accepted yet; call again when some have ended", c.u.unknown.Each())
+			"cluster has accepted yet; try again when some have ended", c.u.unknown.Each())
 	}
-	return c.u.refuse("unknown", "the call was refused: the bridge has as many calls in flight as it accepts with "+
-		"tokens that no cluster accepted yet; try again later")
+	return c.u.refuse("unknown", "the call was refused: the bridge reached its limit of calls in flight with "+
+		"tokens that no cluster has accepted yet; try again later")
 }
 
 // ObserveResponse implements gateway.UnverifiedCall. A token that was accepted uses no slot of the unknown tokens any
@@ -150,8 +150,8 @@ func (c *unverifiedCall) ObserveResponse(code int) error {
 // End implements gateway.UnverifiedCall.
 func (c *unverifiedCall) End() {
 	c.pending()
-	for _, back := range c.held {
-		back()
+	for _, release := range c.releases {
+		release()
 	}
 }
 

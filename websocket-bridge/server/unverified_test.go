@@ -116,7 +116,7 @@ func TestJunkTokensDoNotStarveAcceptedTokens(t *testing.T) {
 		t.Error("no Retry-After")
 	}
 	gatewaytest.WantStatus(t, resp, http.StatusTooManyRequests, "too_many_requests",
-		"tokens that no cluster accepted yet; try again later")
+		"tokens that no cluster has accepted yet; try again later")
 	for range 3 {
 		if resp := hs.list("good", "198.51.100.1"); resp.StatusCode != http.StatusOK {
 			t.Errorf("an accepted token: %s", resp.Status)

@@ -107,7 +107,7 @@ func TestPingsKeepNoStream(t *testing.T) {
 			s.Context().Err() != nil {
 			t.Errorf("%d pings; the member got %q; %v", pings, arrived.String(), s.Context().Err())
 		}
-		time.Sleep(time.Second + farewellTime)
+		time.Sleep(time.Second + closeTimeout)
 		synctest.Wait()
 		if err := context.Cause(s.Context()); !errors.Is(err, idle) {
 			t.Errorf("ended for %v", err)
@@ -202,7 +202,7 @@ func TestFarewell(t *testing.T) {
 				if s.Context().Err() != nil {
 					t.Error("the client has no time to answer")
 				}
-				time.Sleep(farewellTime)
+				time.Sleep(closeTimeout)
 				synctest.Wait()
 				if err := context.Cause(s.Context()); !errors.Is(err, tooLong) {
 					t.Errorf("ended for %v", err)

@@ -26,7 +26,7 @@ func (c *conn) Switch(protocol string, client net.Conn) net.Conn {
 func (c *conn) websocket(client net.Conn, head bool) net.Conn {
 	c.quiet = true
 	ws := &wsConn{Conn: client, s: c.s, last: time.Now(), head: head}
-	c.s.onEnd(ws.farewell)
+	c.s.onEnd(ws.close)
 	if d := c.s.registry.cfg.PingPeriod; d > 0 {
 		ws.timer = time.AfterFunc(time.Hour, func() { ws.ping(d) })
 		ws.timer.Reset(d) // after the assignment, since ping uses it
@@ -59,7 +59,7 @@ func (c *spdyConn) follow(f *frames.SPDY, p []byte) {
 	for len(p) > 0 {
 		n, _ := f.Next(p)
 		p = p[n:]
-		if !f.Ping() {
+		if !f.IsPing() {
 			c.s.touch()
 		}
 	}
@@ -77,16 +77,16 @@ type wsConn struct {
 	net.Conn
 	s *Stream
 
-	mu     sync.Mutex // guards writes
-	head   bool       // the next write is the handshake's response
-	out    frames.WebSocket
-	last   time.Time // time of the last write
-	timer  *time.Timer
-	ending *status.Error // reason of a close frame that waits for the current frame
-	bye    bool          // a close frame was sent: nothing may follow
+	mu        sync.Mutex // guards writes
+	head      bool       // the next write is the handshake's response
+	out       frames.WebSocket
+	last      time.Time // time of the last write
+	timer     *time.Timer
+	ending    *status.Error // reason of a close frame that waits for the current frame
+	closeSent bool          // a close frame was sent: nothing may follow
 
 	in    frames.WebSocket
-	held  []byte // an incomplete pong
+	pong  []byte // an incomplete pong
 	ready []byte // bytes to return by Read
 }
 
@@ -94,7 +94,7 @@ type wsConn struct {
 func (c *wsConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.bye {
+	if c.closeSent {
 		return len(p), nil // the client ignores data after a close frame
 	}
 	if c.head {
@@ -109,19 +109,19 @@ func (c *wsConn) Write(p []byte) (int, error) {
 			if c.out.Opcode() < frames.Close {
 				c.s.touch()
 			}
-			c.bye = c.bye || end && c.out.Opcode() == frames.Close
+			c.closeSent = c.closeSent || end && c.out.Opcode() == frames.Close
 		}
 	} else { // until the end of the current frame
 		n, end := c.out.Next(p)
 		p = p[:n]
-		c.bye = end
+		c.closeSent = end
 	}
 	c.last = time.Now()
 	if n, err := c.Conn.Write(p); err != nil {
 		return n, err
 	}
-	if c.ending != nil && c.bye {
-		c.sendFarewell()
+	if c.ending != nil && c.closeSent {
+		c.writeClose()
 	}
 	return len(whole), nil
 }
@@ -135,7 +135,7 @@ func (c *wsConn) ping(period time.Duration) {
 	if c.mu.TryLock() { // otherwise a write is in progress
 		if silent := time.Since(c.last); silent < period {
 			wait = period - silent
-		} else if c.out.Between() && !c.head && !c.bye && c.ending == nil {
+		} else if c.out.Between() && !c.head && !c.closeSent && c.ending == nil {
 			if _, err := c.Conn.Write(frames.Control(frames.Ping, pingPayload)); err != nil {
 				c.s.cancel(context.Canceled) // the client is gone, which a reader might not notice
 			}
@@ -146,39 +146,39 @@ func (c *wsConn) ping(period time.Duration) {
 	c.timer.Reset(wait)
 }
 
-// farewellTime is the time for a client to respond to a close frame.
-const farewellTime = time.Second
+// closeTimeout is the time for a client to respond to a close frame.
+const closeTimeout = time.Second
 
-// farewell sends a close frame, after the current frame if one is incomplete.
-func (c *wsConn) farewell(why *status.Error) {
+// close sends a close frame, after the current frame if one is incomplete.
+func (c *wsConn) close(why *status.Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ending = why
-	if c.bye || c.head {
+	if c.closeSent || c.head {
 		c.s.cancel(why)
 	} else if c.out.Between() {
-		c.bye = true
-		c.sendFarewell()
+		c.closeSent = true
+		c.writeClose()
 	}
 }
 
 // goingAway is the status code of a server that shuts down (RFC 6455, section 7.4.1).
 var goingAway = []byte{1001 >> 8, 1001 & 0xff}
 
-// sendFarewell sends the close frame. c.mu must be locked, and bye be set.
-func (c *wsConn) sendFarewell() {
+// writeClose sends the close frame. c.mu must be locked, and closeSent be set.
+func (c *wsConn) writeClose() {
 	message := c.ending.Message
 	// Invalid UTF-8 would make the client fail.
 	message = strings.ToValidUTF8(message[:min(len(message), 125-len(goingAway))], "")
 	_, _ = c.Conn.Write(frames.Control(frames.Close, append(bytes.Clone(goingAway), message...))) // the client may be gone
-	time.AfterFunc(farewellTime, func() { c.s.cancel(c.ending) })
+	time.AfterFunc(closeTimeout, func() { c.s.cancel(c.ending) })
 }
 
 // Read implements net.Conn. It omits responses to the bridge's own pings.
 func (c *wsConn) Read(p []byte) (int, error) {
 	for len(c.ready) == 0 {
 		n, err := c.Conn.Read(p)
-		if n > 0 && !c.sift(p[:n]) {
+		if n > 0 && !c.extractPongs(p[:n]) {
 			return n, err
 		}
 		if err != nil && len(c.ready) == 0 {
@@ -190,9 +190,9 @@ func (c *wsConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// sift parses p. If p contains parts of pongs, it stores the bytes to return in ready and returns true.
-func (c *wsConn) sift(p []byte) bool {
-	pongs := len(c.held) > 0
+// extractPongs parses p. If p contains parts of pongs, it stores the bytes to return in ready and returns true.
+func (c *wsConn) extractPongs(p []byte) bool {
+	pongs := len(c.pong) > 0
 	c.ready = c.ready[:0]
 	for at := 0; at < len(p); {
 		n, end := c.in.Next(p[at:])
@@ -201,21 +201,21 @@ func (c *wsConn) sift(p []byte) bool {
 		if op < frames.Close {
 			c.s.touch()
 		}
-		if op == frames.Pong && len(c.held) <= maxControl {
+		if op == frames.Pong && len(c.pong) <= maxControl {
 			if !pongs { // bytes before the first pong pass
 				pongs = true
 				c.ready = append(c.ready, p[:at]...)
 			}
-			c.held = append(c.held, piece...)
-			if end && bytes.Equal(frames.ControlPayload(c.held), pingPayload) {
-				c.held = c.held[:0]
+			c.pong = append(c.pong, piece...)
+			if end && bytes.Equal(frames.ControlPayload(c.pong), pingPayload) {
+				c.pong = c.pong[:0]
 			} else if end {
-				c.ready = append(c.ready, c.held...)
-				c.held = c.held[:0]
+				c.ready = append(c.ready, c.pong...)
+				c.pong = c.pong[:0]
 			}
 		} else if pongs {
-			c.ready = append(append(c.ready, c.held...), piece...)
-			c.held = c.held[:0]
+			c.ready = append(append(c.ready, c.pong...), piece...)
+			c.pong = c.pong[:0]
 		}
 		at += n
 	}

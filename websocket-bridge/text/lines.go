@@ -134,9 +134,9 @@ func (l *messageWriter) end(whole bool) {
 		_ = l.write(nil, true) // the client may be gone
 	}
 	if whole {
-		goodbye(l.conn, websocket.CloseNormalClosure, "")
+		sendClose(l.conn, websocket.CloseNormalClosure, "")
 	} else {
-		goodbye(l.conn, websocket.CloseInternalServerErr, "the response was cut off")
+		sendClose(l.conn, websocket.CloseInternalServerErr, "the response was cut off")
 	}
 }
 

@@ -58,13 +58,13 @@ func talk(client, member *websocket.Conn) {
 		defer close(clientGone)
 		code, why, err := listen(client, member)
 		if code != 0 {
-			goodbye(client, code, why)
+			sendClose(client, code, why)
 		}
 		_ = member.Close()
 		if code != 0 {
-			hearOut(client)
+			readRest(client)
 		} else {
-			HearOut(client, err)
+			ReadOversized(client, err)
 		}
 	}()
 	member.SetReadLimit(maxMemberMessage)
@@ -110,12 +110,12 @@ func talk(client, member *websocket.Conn) {
 	}
 	flush()
 	if ended {
-		goodbye(client, websocket.CloseNormalClosure, "")
+		sendClose(client, websocket.CloseNormalClosure, "")
 	} else {
-		goodbye(client, websocket.CloseInternalServerErr, "the session broke off")
+		sendClose(client, websocket.CloseInternalServerErr, "the session broke off")
 	}
 	_ = member.Close()
-	_ = client.SetReadDeadline(time.Now().Add(Lingering))
+	_ = client.SetReadDeadline(time.Now().Add(LingerTimeout))
 	<-clientGone
 }
 

@@ -76,13 +76,13 @@ func accept(ws http.ResponseWriter, r *http.Request, maxMessage int64, protocol 
 }
 
 const (
-	bufferSize = 4 << 10
-	farewell   = time.Second
+	bufferSize   = 4 << 10
+	closeTimeout = time.Second
 )
 
-// Lingering is the time for a client to read the rest of the data and to respond to a close frame. The bridge continues
-// to read until then. Closing a connection with unread bytes resets it, and the reset may overtake the data.
-const Lingering = 30 * time.Second
+// LingerTimeout is the time for a client to read the rest of the data and to respond to a close frame. The bridge
+// continues to read until then. Closing a connection with unread bytes resets it, and the reset may overtake the data.
+const LingerTimeout = 30 * time.Second
 
 // plain returns r without the headers of a websocket handshake.
 func plain(ctx context.Context, r *http.Request) *http.Request {
@@ -95,24 +95,24 @@ func plain(ctx context.Context, r *http.Request) *http.Request {
 	return r
 }
 
-// goodbye sends a close frame.
-func goodbye(conn *websocket.Conn, code int, why string) {
+// sendClose sends a close frame.
+func sendClose(conn *websocket.Conn, code int, why string) {
 	// The client may be gone.
-	_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, why), time.Now().Add(farewell))
+	_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, why), time.Now().Add(closeTimeout))
 }
 
-// HearOut reads the rest of a client's message that exceeded the limit. err is the error that ended reading. Any other
-// err is ignored.
-func HearOut(conn *websocket.Conn, err error) {
+// ReadOversized reads the rest of a client's message that exceeded the limit. err is the error that ended reading. Any
+// other err is ignored.
+func ReadOversized(conn *websocket.Conn, err error) {
 	if errors.Is(err, websocket.ErrReadLimit) {
-		hearOut(conn)
+		readRest(conn)
 	}
 }
 
-// hearOut reads for a while what a client sends after its websocket was closed. Closing a connection with unread bytes
-// resets it, and the reset may overtake the close frame.
-func hearOut(conn *websocket.Conn) {
-	_ = conn.SetReadDeadline(time.Now().Add(farewell))
+// readRest discards data that a client sends after its websocket was closed, for closeTimeout. Closing a connection
+// with unread bytes resets it, and the reset may overtake the close frame.
+func readRest(conn *websocket.Conn) {
+	_ = conn.SetReadDeadline(time.Now().Add(closeTimeout))
 	_, _ = io.Copy(io.Discard, conn.NetConn()) // until the client ends it
 }
 

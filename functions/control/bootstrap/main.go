@@ -10,7 +10,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/lambdahttp"
 )
 
-const about = "Clusterpass control function: answers calls to the gateway's own Kubernetes API. AWS Lambda runs it."
+const about = "Clusterpass control function: serves the gateway's own Kubernetes API. AWS Lambda runs it."
 
 func main() {
 	cfg := &control.Config{}

@@ -10,7 +10,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/lambdahttp"
 )
 
-const about = "Clusterpass fleet function: answers one REST call to many member clusters as one. AWS Lambda runs it."
+const about = "Clusterpass fleet function: serves REST requests to many member clusters as one. AWS Lambda runs it."
 
 func main() {
 	cfg := &fleet.Config{}

@@ -9,7 +9,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/lambdahttp"
 )
 
-const about = "Clusterpass proxy function: answers one REST call to one member cluster. AWS Lambda runs it."
+const about = "Clusterpass proxy function: serves REST requests to one member cluster. AWS Lambda runs it."
 
 func main() {
 	cfg := &proxy.Config{}

@@ -10,7 +10,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/config"
 )
 
-const about = "Clusterpass rotate function: gives a member cluster's secret a new token. AWS Secrets Manager calls it."
+const about = "Clusterpass rotate function: renews the token in a member cluster's secret. AWS Secrets Manager " +
+	"calls it."
 
 func main() {
 	cfg := &rotate.Config{}

@@ -49,7 +49,7 @@ func Template() ([]byte, error) {
 	}
 	text, err := yaml.Marshal(m{
 		"AWSTemplateFormatVersion": "2010-09-09",
-		"Description":              "Clusterpass: what the front door sends where.",
+		"Description":              "Clusterpass: rules of the load balancer's listener.",
 		"Parameters":               parameters,
 		"Resources":                resources,
 		// Resources that use this output wait for the rules. ECS refuses a target group without a load balancer.
@@ -77,11 +77,11 @@ func conditions(row route.Rule) ([]m, error) {
 		cs = append(cs, m{"Field": "http-header", "HttpHeaderConfig": config})
 	}
 	if len(cs) == 0 || len(cs) > maxEvaluations {
-		return nil, fmt.Errorf("%d conditions, an ALB takes 1 to %d", len(cs), maxEvaluations)
+		return nil, fmt.Errorf("%d conditions, an ALB allows 1 to %d", len(cs), maxEvaluations)
 	}
 	for _, expr := range []string{row.Path, row.Value} {
 		if n := len(anchored(expr)); n > maxExpression {
-			return nil, fmt.Errorf("an expression of %d characters, an ALB takes %d", n, maxExpression)
+			return nil, fmt.Errorf("an expression of %d characters, an ALB allows %d", n, maxExpression)
 		}
 	}
 	return cs, nil

@@ -103,10 +103,10 @@ func TestFunctionsGetTheSourceAddress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := "not called"
 			function := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.RemoteAddr })
-			door := &Door{Functions: map[route.Backend]http.Handler{route.ToProxy: function}, Source: tt.mode}
+			front := &Server{Functions: map[route.Backend]http.Handler{route.ToProxy: function}, Source: tt.mode}
 			r := httptest.NewRequest(http.MethodGet, "/clusters/m/api/v1/pods", nil)
 			r.Header["X-Forwarded-For"] = tt.forwarded
-			door.ServeHTTP(httptest.NewRecorder(), r)
+			front.ServeHTTP(httptest.NewRecorder(), r)
 			if got != tt.want {
 				t.Errorf("the function got the address %q, want %q", got, tt.want)
 			}

@@ -1,6 +1,6 @@
-// Package frontdoor is the HTTPS entry point of the local program. It has the routing table of the load balancer on
-// AWS, which selects a backend by path, query and headers.
+// Package frontdoor is the HTTPS server of the local program. It replaces the load balancer on AWS.
 //
+//   - [Server] selects a backend by path, query and headers, from the table in package route.
 //   - [Shares] limits the processes of a function that one caller occupies. [CallerKey] identifies the caller.
 //
 // Invariants:
@@ -19,8 +19,8 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/quota"
 )
 
-// Door sends requests to backends.
-type Door struct {
+// Server sends requests to backends.
+type Server struct {
 	// Functions handle the backends of the table. The bridge handles all other backends.
 	Functions map[route.Backend]http.Handler
 	Bridge    http.Handler
@@ -32,26 +32,26 @@ type Door struct {
 }
 
 // ServeHTTP implements http.Handler.
-func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path, query, _ := strings.Cut(r.RequestURI, "?")
-	fn, ok := d.Functions[route.Match(path, query, tableHeader(r)).To]
+	fn, ok := s.Functions[route.Match(path, query, tableHeader(r)).To]
 	if !ok {
-		d.Bridge.ServeHTTP(w, r)
+		s.Bridge.ServeHTTP(w, r)
 		return
 	}
 	release := func() {}
-	if cluster := clusterOf(r); cluster != "" && d.PerCluster != nil {
-		done, reached := d.PerCluster.Take(cluster)
+	if cluster := clusterOf(r); cluster != "" && s.PerCluster != nil {
+		done, reached := s.PerCluster.Acquire(cluster)
 		if reached != quota.None {
-			d.Bridge.ServeHTTP(w, r)
+			s.Bridge.ServeHTTP(w, r)
 			return
 		}
 		release = done
 	}
 	r = r.Clone(r.Context())
-	if !d.Source.IsPeer() {
+	if !s.Source.IsPeer() {
 		r.RemoteAddr = "" // functions read the sender's address only here, and a balancer is not the sender
-		if address := d.Source.Address(r); address.IsValid() {
+		if address := s.Source.Address(r); address.IsValid() {
 			r.RemoteAddr = netip.AddrPortFrom(address, 0).String()
 		}
 	}
@@ -63,7 +63,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		r.Header.Set(string(identity.ALBHeader), identity.FormatALBHeader(r.TLS.PeerCertificates))
 	}
-	serveHolding(fn, w, r, release)
+	serveUntilIdle(fn, w, r, release)
 }
 
 // clusterOf returns the only cluster that a request names, or "". Requests to the fleet name it after the last @ of an

@@ -20,7 +20,7 @@ func TestRequestsBeyondTheShareOfAClusterGoToTheBridge(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusOK)
 	}
-	door := &Door{
+	front := &Server{
 		Functions:  map[route.Backend]http.Handler{route.ToProxy: http.HandlerFunc(function)},
 		Bridge:     http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }),
 		PerCluster: quota.New(0, 2),
@@ -31,14 +31,14 @@ func TestRequestsBeyondTheShareOfAClusterGoToTheBridge(t *testing.T) {
 			r.Header.Set("Hang", "1")
 		}
 		w := httptest.NewRecorder()
-		door.ServeHTTP(w, r)
+		front.ServeHTTP(w, r)
 		return w.Code
 	}
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() { get("/clusters/hanging/api/v1/pods", true) })
 	}
-	waittest.Until(t, "two requests hang", func() bool { return door.PerCluster.Held() == 2 })
+	waittest.Until(t, "two requests hang", func() bool { return front.PerCluster.InUse() == 2 })
 	for path, want := range map[string]int{
 		"/clusters/hanging/api/v1/pods": http.StatusAccepted,
 		"/hanging/api/v1/pods":          http.StatusAccepted,
@@ -50,7 +50,7 @@ func TestRequestsBeyondTheShareOfAClusterGoToTheBridge(t *testing.T) {
 	}
 	close(release)
 	wg.Wait()
-	waittest.Until(t, "the share is free", func() bool { return door.PerCluster.Held() == 0 })
+	waittest.Until(t, "the share is free", func() bool { return front.PerCluster.InUse() == 0 })
 	if got := get("/clusters/hanging/api/v1/pods", false); got != http.StatusOK {
 		t.Errorf("after the requests have ended: %d", got)
 	}

@@ -52,17 +52,17 @@ func (s *Shares) Limit(function http.Handler, key func(*http.Request) string) ht
 			}
 			panic(http.ErrAbortHandler) // to return would mean a response of 200
 		case err != nil:
-			slog.WarnContext(r.Context(), "the front door refuses a request", "path", r.URL.Path, "error", err)
+			slog.WarnContext(r.Context(), "a request exceeds the share of its caller", "path", r.URL.Path, "error", err)
 			status.Write(w, err)
 			return
 		}
-		serveHolding(function, w, r, release)
+		serveUntilIdle(function, w, r, release)
 	})
 }
 
-// serveHolding serves a request, and calls release when no process works for the request any more. That can be long
+// serveUntilIdle serves a request, and calls release when no process works for the request any more. That can be long
 // after the client has gone. Calls may be nested: all of them wait for the same processes.
-func serveHolding(function http.Handler, w http.ResponseWriter, r *http.Request, release func()) {
+func serveUntilIdle(function http.Handler, w http.ResponseWriter, r *http.Request, release func()) {
 	running := lambda.Running(r.Context())
 	defer func() {
 		go func() { // ends with the invocation, which has a deadline
@@ -145,7 +145,7 @@ func (s *Shares) leave(caller string, own *share) {
 const retryAfter = time.Second
 
 func (s *Shares) throttled() error {
-	const text = "the request was not handled: you have %d requests in one function, the limit for one caller; " +
+	const text = "the request was refused: you have %d requests in one function, the limit for one caller; " +
 		"try again in %s"
 	err := status.New(status.TooManyRequests, "", text, s.max, retryAfter)
 	err.RetryAfter = retryAfter

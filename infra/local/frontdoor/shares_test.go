@@ -120,7 +120,7 @@ func TestWaitForShareEnds(t *testing.T) {
 	}
 }
 
-// stuckFunction is an invocation that goes on after its client has gone, as in a function.
+// stuckFunction simulates a function that continues after its client has gone.
 type stuckFunction struct{ begun, release chan struct{} }
 
 // Invoke implements lambda.Invoker.
@@ -155,7 +155,7 @@ func TestShareCountsProcessesOfClientsThatAreGone(t *testing.T) {
 func TestClusterShareCountsProcessesOfClientsThatAreGone(t *testing.T) {
 	f := stuckFunction{make(chan struct{}), make(chan struct{})}
 	s := NewShares(32, 64, waittest.Patience)
-	door := &Door{
+	front := &Server{
 		Functions: map[route.Backend]http.Handler{
 			route.ToProxy: s.Limit(lambda.Target{Invoker: f, Front: event.ALB{}}, callerHeader),
 		},
@@ -165,14 +165,14 @@ func TestClusterShareCountsProcessesOfClientsThatAreGone(t *testing.T) {
 	go func() { <-f.begun; leave() }()
 	func() {
 		defer func() { _ = recover() }() // the request is aborted
-		serve(ctx, door, "a", "/clusters/hanging/api/v1/pods")
+		serve(ctx, front, "a", "/clusters/hanging/api/v1/pods")
 	}()
 	for range 1000 { // a share that does not wait for the process is free soon
 		runtime.Gosched()
 	}
-	if n := door.PerCluster.Held(); n != 1 {
+	if n := front.PerCluster.InUse(); n != 1 {
 		t.Errorf("%d requests are counted while the process works, want 1", n)
 	}
 	close(f.release)
-	waittest.Until(t, "the share is free", func() bool { return door.PerCluster.Held() == 0 })
+	waittest.Until(t, "the share is free", func() bool { return front.PerCluster.InUse() == 0 })
 }

@@ -1,5 +1,5 @@
-// Package server is the whole gateway on one machine: front door, functions and bridge in one program. Its stores are
-// usually directories.
+// Package server runs the whole gateway on one machine: HTTPS server, functions and bridge in one program. Its stores
+// are usually directories.
 package server
 
 import (
@@ -24,23 +24,23 @@ import (
 type Config struct {
 	bridge.Limits
 	bridge.Private
-	TunnelListen string `envconfig:"CLUSTERPASS_TUNNEL_LISTEN" desc:"Address where the functions reach private clusters through their agents' tunnels; never reachable from outside. Default: on loopback, the port after that of LISTEN." example:"127.0.0.1:8444"`
+	TunnelListen string `envconfig:"CLUSTERPASS_TUNNEL_LISTEN" desc:"Listen address of the tunnel port, through which functions reach private clusters. Keep it unreachable from outside. Default: on loopback, the port after that of LISTEN." example:"127.0.0.1:8444"`
 	fleetconfig.Settings
 	apiconfig.PassLimits
 	assembly.Auditing
-	Listen         string                  `envconfig:"CLUSTERPASS_LISTEN" default:"127.0.0.1:8443" desc:"Address of the front door." example:"127.0.0.1:9443"`
-	Hosts          []string                `envconfig:"CLUSTERPASS_HOSTS" desc:"Further names of this server in its certificate, with commas between. Where LISTEN names no host, clients call it by the first." example:"clusterpass.example.com"`
-	Data           string                  `envconfig:"CLUSTERPASS_DATA" desc:"Directory for certificates, secrets and objects; default: clusterpass in the user's data directory." example:"/var/lib/clusterpass"`
-	Store          stores.Address          `envconfig:"CLUSTERPASS_STORE" desc:"Where credentials and objects are kept, if not in DATA." example:"aws:clusterpass"`
-	Functions      Mode                    `envconfig:"CLUSTERPASS_FUNCTIONS" default:"process" desc:"How functions run: process, as Lambda runs them, or inline, in this process." example:"inline"`
-	FunctionsDir   string                  `envconfig:"CLUSTERPASS_FUNCTIONS_DIR" desc:"Directory with NAME/bootstrap of each function; default: functions beside this program." example:"dist/local/functions"`
-	Kubeconfig     string                  `envconfig:"CLUSTERPASS_KUBECONFIG" default:"clusterpass.kubeconfig" desc:"The kubeconfig to write for the gateway's owner." example:"pass.kubeconfig"`
-	Register       string                  `envconfig:"CLUSTERPASS_REGISTER" desc:"Kubeconfig files whose contexts are registered at the start, as in KUBECONFIG, which is the default." example:"/home/me/.kube/config"`
-	Authentication assembly.Authentication `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted beside client certificates: YAML, or the path of a file; see docs/reference/access.md." example:"/etc/clusterpass/authentication.yaml"`
-	Origins        gateway.Origins         `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets, and write through a visitor's browser, with commas between." example:"https://console.example.com"`
-	RefuseLoopback bool                    `envconfig:"CLUSTERPASS_REFUSE_LOOPBACK" default:"false" desc:"Whether member clusters may not have loopback addresses: where others than this machine's owner register clusters." example:"true"`
-	LogLevel       slog.Level              `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Least level that is logged: DEBUG, INFO, WARN or ERROR." example:"WARN"`
-	DrainTimeout   time.Duration           `envconfig:"CLUSTERPASS_DRAIN_TIMEOUT" default:"10s" min:"0s" desc:"How long open calls may go on after ctrl-C." example:"1m"`
+	Listen         string                  `envconfig:"CLUSTERPASS_LISTEN" default:"127.0.0.1:8443" desc:"Listen address for clients." example:"127.0.0.1:9443"`
+	Hosts          []string                `envconfig:"CLUSTERPASS_HOSTS" desc:"Further host names for the server's certificate: a comma-separated list. If LISTEN has no host, clients use the first one." example:"clusterpass.example.com"`
+	Data           string                  `envconfig:"CLUSTERPASS_DATA" desc:"Directory for certificates, secrets and objects. Default: clusterpass in the user's data directory." example:"/var/lib/clusterpass"`
+	Store          stores.Address          `envconfig:"CLUSTERPASS_STORE" desc:"Location of the stores for credentials and objects. Default: DATA." example:"aws:clusterpass"`
+	Functions      Mode                    `envconfig:"CLUSTERPASS_FUNCTIONS" default:"process" desc:"How functions run: process (in processes of their own, as on Lambda) or inline (in this process)." example:"inline"`
+	FunctionsDir   string                  `envconfig:"CLUSTERPASS_FUNCTIONS_DIR" desc:"Directory with NAME/bootstrap of each function. Default: functions beside this program." example:"dist/local/functions"`
+	Kubeconfig     string                  `envconfig:"CLUSTERPASS_KUBECONFIG" default:"clusterpass.kubeconfig" desc:"Path of the kubeconfig that is written for the gateway's owner." example:"pass.kubeconfig"`
+	Register       string                  `envconfig:"CLUSTERPASS_REGISTER" desc:"Kubeconfig files whose contexts are registered at the start, in the format of KUBECONFIG. Default: KUBECONFIG." example:"/home/me/.kube/config"`
+	Authentication assembly.Authentication `envconfig:"CLUSTERPASS_AUTHENTICATION" desc:"Credentials that are accepted in addition to client certificates: YAML, or the path of a file. See docs/reference/access.md." example:"/etc/clusterpass/authentication.yaml"`
+	Origins        gateway.Origins         `envconfig:"CLUSTERPASS_WEBSOCKET_ORIGINS" desc:"Origins of web pages that may open websockets and send write requests: a comma-separated list." example:"https://console.example.com"`
+	RefuseLoopback bool                    `envconfig:"CLUSTERPASS_REFUSE_LOOPBACK" default:"false" desc:"Refuse member clusters with loopback addresses. Set it if other people than this machine's owner register clusters." example:"true"`
+	LogLevel       slog.Level              `envconfig:"CLUSTERPASS_LOG_LEVEL" default:"INFO" desc:"Minimum log level: DEBUG, INFO, WARN or ERROR." example:"WARN"`
+	DrainTimeout   time.Duration           `envconfig:"CLUSTERPASS_DRAIN_TIMEOUT" default:"10s" min:"0s" desc:"How long open requests may continue after ctrl-C." example:"1m"`
 }
 
 // Mode selects how functions run.

@@ -47,7 +47,7 @@ func TestFrontProxyCAMustDifferFromClientCA(t *testing.T) {
 			})
 			var invalid *config.Error
 			if !errors.As(err, &invalid) || invalid.Variable != "CLUSTERPASS_AUTHENTICATION" ||
-				!strings.Contains(invalid.Problem, "frontProxy.ca has the CA of client certificates") {
+				!strings.Contains(invalid.Problem, "frontProxy.ca contains the CA of client certificates") {
 				t.Errorf("error %v", err)
 			}
 		})

@@ -25,7 +25,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/route"
 )
 
-// targetGroup is the ARN of the front door in the events that it sends to functions.
+// targetGroup is the ARN of the target group in the events that functions receive.
 const targetGroup = "arn:aws:elasticloadbalancing:local:000000000000:targetgroup/clusterpass/0000000000000000"
 
 // Limits of functions. AWS allows more processes and keeps them for longer.

@@ -85,11 +85,11 @@ func register(
 			case c.Err != nil:
 				errs[i] = c.Err
 			case name == "":
-				errs[i] = fmt.Errorf("nothing of its name can be a cluster's; "+
-					"add it by another: clusterpass cluster add NAME --context %q", c.Name)
+				errs[i] = fmt.Errorf("its name cannot be made a cluster's name; add it under another one: clusterpass cluster "+
+					"add NAME --context %q", c.Name)
 			case len(wanted[name]) > 1:
-				errs[i] = fmt.Errorf("contexts %s would all be cluster %q; "+
-					"add them by other names: clusterpass cluster add NAME --context %q",
+				errs[i] = fmt.Errorf("contexts %s would all be cluster %q; add them under other names: clusterpass cluster add "+
+					"NAME --context %q",
 					strings.Join(wanted[name], ", "), name, c.Name)
 			default:
 				results[i], errs[i] = r.Register(ctx, registration.Request{
@@ -129,7 +129,7 @@ func printRegistered(out io.Writer, context string, res *registration.Result) {
 	}
 	if res.Cluster.Mode() == v1alpha1.Direct {
 		_, _ = fmt.Fprintf(out,
-			"; its credential is used as it is, since it may not impersonate, and only %s may call",
+			"; its credential may not impersonate, so all requests use it, and only %s may call",
 			strings.Join(res.Cluster.Spec.DirectUsers, ", "))
 	}
 	_, _ = fmt.Fprintln(out)

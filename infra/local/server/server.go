@@ -59,11 +59,11 @@ func Run(ctx context.Context, cfg *Config, out Output, ready func()) error {
 		return err
 	}
 	b := bridge.New(cfg.Limits)
-	door, closeDoor, err := open(ctx, cfg, parts, b, ca, out.Log)
+	handler, closeHandler, err := open(ctx, cfg, parts, b, ca, out.Log)
 	if err != nil {
 		return err
 	}
-	defer closeDoor()
+	defer closeHandler()
 
 	cert, err := ca.server.Server(filepath.Join(cfg.Data, "pki"), "server", hosts)
 	if err != nil {
@@ -75,7 +75,7 @@ func Run(ctx context.Context, cfg *Config, out Output, ready func()) error {
 	printNextCommand(out.Progress, url, cfg.Kubeconfig, clusters.current)
 	ready() // the listener queues connections until Serve
 
-	srv := cfg.HTTPServer(door)
+	srv := cfg.HTTPServer(handler)
 	srv.ErrorLog = slog.NewLogLogger(slog.NewJSONHandler(out.Log, nil), slog.LevelDebug)
 	serve := func() error { return srv.Serve(tls.NewListener(ln, frontdoor.TLS(cert))) }
 	return b.Serve(ctx, srv, serve, bridge.Drain{Timeout: cfg.DrainTimeout})
@@ -83,7 +83,7 @@ func Run(ctx context.Context, cfg *Config, out Output, ready func()) error {
 
 // authorities are the certificate authorities of the program.
 type authorities struct {
-	server *pki.CA // signs the front door's certificate
+	server *pki.CA // signs the server's certificate
 	client *pki.CA // signs the certificates of callers
 }
 
@@ -120,10 +120,10 @@ func (c *Config) serverNames() []string {
 	return names
 }
 
-// open opens the front door with the bridge and the functions behind it. Call the returned function when done.
+// open returns the handler of the gateway, with the bridge and the functions as backends. Call closeAll when done.
 func open(
 	ctx context.Context, cfg *Config, parts *assembly.Parts, b *bridge.Bridge, ca authorities, log io.Writer,
-) (_ *frontdoor.Door, closeAll func(), err error) {
+) (_ *frontdoor.Server, closeAll func(), err error) {
 	if err := passes.StoreCA(ctx, parts.Stores.Secrets, ca.client); err != nil {
 		return nil, nil, err
 	}
@@ -140,7 +140,7 @@ func open(
 			parts.Log.Warn("the gateway did not close everything", "error", err.Error())
 		}
 	}
-	door := &frontdoor.Door{
+	front := &frontdoor.Server{
 		Functions: map[route.Backend]http.Handler{}, Bridge: h, PerCluster: quota.New(0, maxPerCluster), Source: cfg.Source,
 	}
 	caller := frontdoor.CallerKey(parts.Env.ClientCA.Pool(), cfg.Source)
@@ -150,9 +150,9 @@ func open(
 			closeAll()
 			return nil, nil, err
 		}
-		door.Functions[backend] = frontdoor.NewShares(maxPerCaller, queuePerCaller, queueTimeout).Limit(target, caller)
+		front.Functions[backend] = frontdoor.NewShares(maxPerCaller, queuePerCaller, queueTimeout).Limit(target, caller)
 	}
-	return door, closeAll, nil
+	return front, closeAll, nil
 }
 
 // printNextCommand prints the URL of the gateway and a command that uses it.

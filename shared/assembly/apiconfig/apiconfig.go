@@ -15,14 +15,14 @@ import (
 
 // Options are the API's configuration. Programs embed it beside assembly.Env.
 type Options struct {
-	ServerCA assembly.Certificates `envconfig:"CLUSTERPASS_SERVER_CA" desc:"CA of the front door's certificate, which the kubeconfigs of passes then have: PEM, also in base64, or the path of a PEM file. Not needed where every machine trusts it." example:"/etc/clusterpass/server-ca.pem"`
+	ServerCA assembly.Certificates `envconfig:"CLUSTERPASS_SERVER_CA" desc:"CA of the gateway's certificate, for the kubeconfigs of passes: PEM, also in base64, or the path of a PEM file. Not needed if all clients trust that CA." example:"/etc/clusterpass/server-ca.pem"`
 	PassLimits
 }
 
 // PassLimits limit the passes that callers create. Programs embed it if they do not embed Options.
 type PassLimits struct {
-	MaxPassTTL time.Duration `envconfig:"CLUSTERPASS_MAX_PASS_TTL" default:"168h" min:"1m" max:"168h" desc:"How long a pass that somebody creates may be good for, at most 168h; a certificate is good for 24h at the most." example:"12h"`
-	PassKMSKey string        `envconfig:"CLUSTERPASS_PASS_KMS_KEY" desc:"Key in AWS KMS that signs passes: its ARN, id or alias." example:"alias/passes"`
+	MaxPassTTL time.Duration `envconfig:"CLUSTERPASS_MAX_PASS_TTL" default:"168h" min:"1m" max:"168h" desc:"Maximum lifetime of a pass. At most 168h for tokens and 24h for certificates." example:"12h"`
+	PassKMSKey string        `envconfig:"CLUSTERPASS_PASS_KMS_KEY" desc:"Key in AWS KMS that signs passes: an ARN, ID or alias." example:"alias/passes"`
 }
 
 // OpenSigner returns the signer of passes. It is nil if the keys in the secret store sign them.

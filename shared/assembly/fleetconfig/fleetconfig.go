@@ -13,9 +13,9 @@ import (
 
 // Settings are the fleet's configuration. Programs embed it beside assembly.Env.
 type Settings struct {
-	ControlPlane  string           `envconfig:"CLUSTERPASS_CONTROL_PLANE" desc:"The control-plane cluster: it answers for kinds that the gateway does not have, at its root, and that no ResourceRegistry takes in, of the fleet." example:"management"`
-	FleetDeadline time.Duration    `envconfig:"CLUSTERPASS_FLEET_DEADLINE" default:"10s" min:"100ms" desc:"How long one cluster of the fleet may take until its answer begins; then it is left out." example:"5s"`
-	BareWrites    fleet.BareWrites `envconfig:"CLUSTERPASS_FLEET_BARE_WRITES" default:"whole" desc:"Which writes may name an object of the fleet by its name alone: whole, those whose body has all of the object, as updates and kubectl apply; none; or all, also deletions and patches." example:"none"`
+	ControlPlane  string           `envconfig:"CLUSTERPASS_CONTROL_PLANE" desc:"Name of the control-plane cluster. It serves resources that the gateway itself lacks, and at /fleet the resources that no ResourceRegistry covers." example:"management"`
+	FleetDeadline time.Duration    `envconfig:"CLUSTERPASS_FLEET_DEADLINE" default:"10s" min:"100ms" desc:"Time in which a cluster must start to respond to a fleet request. Slower clusters are left out of the result." example:"5s"`
+	BareWrites    fleet.BareWrites `envconfig:"CLUSTERPASS_FLEET_BARE_WRITES" default:"whole" desc:"Fleet writes that may name an object without its cluster: whole (writes with the complete object, such as updates and kubectl apply), none, or all (also deletions and patches)." example:"none"`
 }
 
 // Validate implements config.Validator.

@@ -192,7 +192,7 @@ func (c *Config) setCluster(in *clientcmdv1.Cluster, at string, allowInsecure bo
 	default:
 		c.TLS.RootCAs = x509.NewCertPool()
 		if !c.TLS.RootCAs.AppendCertsFromPEM(in.CertificateAuthorityData) {
-			return fieldError(at+"certificate-authority-data", "holds no PEM certificate")
+			return fieldError(at+"certificate-authority-data", "contains no PEM certificate")
 		}
 	}
 	if in.ProxyURL != "" {
@@ -237,7 +237,7 @@ func checkUser(in *clientcmdv1.AuthInfo, at string) error {
 	case (len(in.ClientCertificateData) == 0) != (len(in.ClientKeyData) == 0):
 		return fieldError(at+"client-certificate-data", "client-certificate-data and client-key-data go together")
 	case !validHeaderValue(in.Token):
-		return fieldError(at+"token", "holds characters that no header may have")
+		return fieldError(at+"token", "contains characters that are not valid in a header")
 	}
 	return nil
 }

@@ -375,7 +375,7 @@ func (b *Backend) apiError(key string, err error) error {
 	case errors.Is(err, objects.ErrConflict):
 		return storage.NewResourceVersionConflictsError(key, 0)
 	case errors.Is(err, objects.ErrCompacted):
-		return apierrors.NewResourceExpired("the gateway keeps no history back to this resourceVersion; list anew")
+		return apierrors.NewResourceExpired("the gateway keeps no history back to this resourceVersion; list again")
 	case errors.Is(err, objects.ErrInvalid):
 		return apierrors.NewBadRequest(err.Error())
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

@@ -100,19 +100,19 @@ func ParseVersion(s string) (Version, error) {
 	idWidth, width := number(s[1:3]), number(s[3:5])
 	rest := s[5:]
 	if idWidth < minID || width < minVersion || len(rest)%(idWidth+width) != 0 {
-		return invalid("its length does not fit its widths")
+		return invalid("its length is wrong")
 	}
 	v := make(Version, len(rest)/(idWidth+width))
 	for ; rest != ""; rest = rest[idWidth+width:] {
 		id, err := strconv.ParseUint(rest[:idWidth], 10, 64)
 		own := strings.TrimLeft(rest[idWidth:idWidth+width], "0")
 		if err != nil || !ValidOwn(own) {
-			return invalid("it holds something that is no version of a member")
+			return invalid("it contains an invalid version of a member")
 		}
 		v[id] = own
 	}
 	if v.String() != s {
-		return invalid("it is not written as the fleet writes it")
+		return invalid("it is not in the format of the fleet")
 	}
 	return v, nil
 }

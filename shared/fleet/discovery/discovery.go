@@ -29,7 +29,7 @@ import (
 func (h *Handler) Serve(w http.ResponseWriter) error {
 	path := h.Request.Route.Path
 	if h.Request.IsWrite() {
-		return status.New(status.NotAllowed, "", "the fleet does not answer %s %s", h.Request.Method, path)
+		return status.New(status.NotAllowed, "", "the fleet does not support %s %s", h.Request.Method, path)
 	}
 	allowed, err := h.Selector.Allowed(h.Client.Context())
 	if err != nil {
@@ -52,7 +52,8 @@ func (h *Handler) Serve(w http.ResponseWriter) error {
 	case parts[0] == "api" && len(parts) <= 2, parts[0] == "apis" && len(parts) <= 3:
 		return h.discovery(w, allowed, parts)
 	}
-	return status.New(status.UnknownPath, "", "the fleet serves nothing at %s; ask one cluster at /clusters/NAME%s",
+	return status.New(status.UnknownPath, "", "the fleet serves nothing at %s; send the request to one cluster at "+
+		"/clusters/NAME%s",
 		path, path)
 }
 
@@ -71,8 +72,8 @@ func (h *Handler) version(w http.ResponseWriter, allowed []members.Entry) error 
 }
 
 // nothingGlobal is the warning that kubectl prints before its error that there is no such kind.
-const nothingGlobal = "no kind is global: no ResourceRegistry of search.karmada.io/v1alpha1 takes one in for a " +
-	"cluster that you may call; create one, or ask one cluster at /clusters/NAME"
+const nothingGlobal = "no kind is global: no ResourceRegistry of search.karmada.io/v1alpha1 covers a kind in a " +
+	"cluster that you may call; create one, or send the request to one cluster at /clusters/NAME"
 
 // discovery responds with the union of all clusters, as far as it is global. parts are the segments of the path.
 func (h *Handler) discovery(w http.ResponseWriter, allowed []members.Entry, parts []string) error {
@@ -94,7 +95,7 @@ func (h *Handler) discovery(w http.ResponseWriter, allowed []members.Entry, part
 	doc := document(union, parts)
 	if doc == nil || doc == (*metav1.APIResourceList)(nil) {
 		return status.New(status.NotGlobal, "", "nothing at %s is global: no ResourceRegistry of "+
-			"search.karmada.io/v1alpha1 takes in a kind of it for a cluster that you may call", h.Request.Route.Path)
+			"search.karmada.io/v1alpha1 covers a kind of it in a cluster that you may call", h.Request.Route.Path)
 	}
 	body, err := json.Marshal(doc)
 	if err != nil {

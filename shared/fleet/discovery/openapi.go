@@ -67,7 +67,7 @@ func (h *Handler) unite(
 		if time.Since(began) > h.Client.Deadline() {
 			for _, c := range some {
 				d.failures = append(d.failures, members.NewFailure(c.Name, http.StatusGatewayTimeout, nil,
-					"cluster %q was not asked, since others took too long", c.Name))
+					"cluster %q was not called, because other clusters were too slow", c.Name))
 			}
 			continue
 		}
@@ -130,7 +130,7 @@ func (h *Handler) openAPI(w http.ResponseWriter, allowed []members.Entry, path s
 	}
 	sources := index.index[path]
 	if len(sources) == 0 {
-		return status.New(status.NotGlobal, "", "nothing of %s is global: no ResourceRegistry takes in a kind of it for a "+
+		return status.New(status.NotGlobal, "", "nothing of %s is global: no ResourceRegistry covers a kind of it in a "+
 			"cluster that you may call", path)
 	}
 	etag := etagOf(sources)

@@ -35,7 +35,7 @@ func unite(a, b []byte, parts map[string]int) ([]byte, error) {
 		return nil, err
 	}
 	if into == nil || from == nil {
-		return nil, errors.New("null is no document")
+		return nil, errors.New("it is null")
 	}
 	for name, depth := range parts {
 		if from[name] == nil {

@@ -113,6 +113,6 @@ func prunes(req *request.Request) bool {
 func refusePrune(resource string) error {
 	return status.New(status.NoPlacement, "", "%s to prune cannot be listed: kubectl apply --prune would delete those "+
 		"of every cluster; use -n NAMESPACE@CLUSTER and --prune-allowlist with kinds that have namespaces, "+
-		"select %s=CLUSTER, or ask the cluster at /clusters/NAME",
+		"select %s=CLUSTER, or send the request to /clusters/NAME",
 		resource, naming.ClusterLabel)
 }

@@ -61,7 +61,7 @@ func (p *page) resume(s string) error {
 		p.memberToken = s
 		return nil
 	case cursor.IsOwnToken(s):
-		return status.New(status.Expired, "", "the continue token is one cluster's own, and %d take part now: "+
+		return status.New(status.Expired, "", "the continue token belongs to one cluster, but the list covers %d now: "+
 			"list from the start", len(p.targets))
 	}
 	return status.New(status.BadRequest, "", "%w", err)
@@ -96,8 +96,8 @@ func (p *page) coveredBy(v cursor.Version) ([]members.Target, error) {
 		}
 	}
 	if len(out) < len(v) {
-		return nil, status.New(status.Expired, "", "a cluster that the list began with is not in the fleet any more, "+
-			"or may not be called any more; list from the start")
+		return nil, status.New(status.Expired, "", "a cluster of the list has left the fleet, or you may not call it any "+
+			"more; list from the start")
 	}
 	return out, nil
 }

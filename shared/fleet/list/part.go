@@ -60,7 +60,7 @@ func dropOtherForms(parts []*part, failures []*members.Failure) ([]*part, []*mem
 			continue
 		}
 		failures = append(failures, members.NewFailure(one.Name, http.StatusNotAcceptable, nil,
-			"cluster %q answers this kind in another form (%.100s) than cluster %q (%.100s)",
+			"cluster %q returns this kind in another format (%.100s) than cluster %q (%.100s)",
 			one.Name, form(one), most.Name, form(most)))
 	}
 	return out, failures
@@ -103,7 +103,7 @@ func (p *page) dropUnversioned(parts []*part, failures []*members.Failure) ([]*p
 			continue
 		}
 		failures = append(failures, members.NewFailure(one.Name, http.StatusBadGateway, nil,
-			"cluster %q lists without a resourceVersion, and so not in pages", one.Name))
+			"cluster %q lists without a resourceVersion, so its list has no pages", one.Name))
 	}
 	return out, failures
 }

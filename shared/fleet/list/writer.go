@@ -85,7 +85,7 @@ func (p *page) recordVersion(one *part) error {
 		return nil
 	}
 	if v, ok := p.version[one.ID]; ok && v != m.ResourceVersion {
-		return fmt.Errorf("cluster %q lists at version %q, and was asked for %s", one.Name, m.ResourceVersion, v)
+		return fmt.Errorf("cluster %q returned a list at version %q instead of %s", one.Name, m.ResourceVersion, v)
 	}
 	if cursor.ValidOwn(m.ResourceVersion) { // some aggregated APIs have none
 		p.version[one.ID] = m.ResourceVersion
@@ -158,7 +158,7 @@ func (w *writer) writeRounds(parts []*part) error {
 			case more:
 				unfinished = append(unfinished, s)
 			case s.Metadata().Continue != "":
-				return fmt.Errorf("cluster %q sent a page, and was asked for all", s.Name)
+				return fmt.Errorf("cluster %q returned a page instead of the whole list", s.Name)
 			}
 		}
 		left = unfinished
@@ -258,7 +258,7 @@ func (p *page) readVersions(parts []*part) error {
 			return err
 		}
 		if _, ok := p.version[other.ID]; !ok {
-			return fmt.Errorf("cluster %q lists without a resourceVersion, and so not in pages", other.Name)
+			return fmt.Errorf("cluster %q lists without a resourceVersion, so its list has no pages", other.Name)
 		}
 	}
 	return nil

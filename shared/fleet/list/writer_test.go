@@ -100,7 +100,7 @@ func TestBrokenPartEndsList(t *testing.T) {
 			one.transform = func([]byte, merge.Object) ([]byte, error) { return nil, io.EOF }
 		},
 		"a panic": func(one *part) {
-			one.transform = func([]byte, merge.Object) ([]byte, error) { panic("not foreseen") }
+			one.transform = func([]byte, merge.Object) ([]byte, error) { panic("cannot be handled") }
 		},
 	} {
 		open, stop := io.Pipe()

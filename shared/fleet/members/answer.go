@@ -70,6 +70,6 @@ func decompressed(resp *http.Response) (io.Reader, error) {
 	case "gzip":
 		return gzip.NewReader(resp.Body)
 	default:
-		return nil, fmt.Errorf("it has the encoding %q, which nobody asked for", encoding)
+		return nil, fmt.Errorf("it has the encoding %q, which was not requested", encoding)
 	}
 }

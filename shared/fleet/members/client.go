@@ -174,7 +174,7 @@ func (c *Client) Fail(ctx context.Context, cluster string, err error) error {
 		return NewFailure(cluster, http.StatusGatewayTimeout, err, "cluster %q %v", cluster, late)
 	case errors.Is(context.Cause(ctx), ErrFoundElsewhere):
 		return NewFailure(cluster, http.StatusGatewayTimeout, err,
-			"cluster %q was not waited for, since the object is where it was", cluster)
+			"cluster %q was skipped, because the object was found where it was before", cluster)
 	case errors.As(err, &own):
 		return &Failure{Cluster: cluster, Code: own.Code(), Message: own.Message, Err: err}
 	default:

@@ -28,9 +28,9 @@ func (p *Pool) Each(targets []Target, call func(i int, t Target) *Answer) []*Ans
 // process with all its streams. Callers defer it in every goroutine that reads responses.
 func (p *Pool) Recover(cluster string, fail func(*Failure)) {
 	if cause := recover(); cause != nil {
-		p.cfg.Log.Error("a cluster's answer was not foreseen", "cluster", cluster, "panic", fmt.Sprint(cause),
+		p.cfg.Log.Error("a cluster's response cannot be handled", "cluster", cluster, "panic", fmt.Sprint(cause),
 			"stack", string(debug.Stack()))
 		fail(NewFailure(cluster, http.StatusBadGateway, nil,
-			"cluster %q gave an answer that the gateway cannot handle; its log has more", cluster))
+			"cluster %q sent a response that the gateway cannot handle; see the gateway's log", cluster))
 	}
 }

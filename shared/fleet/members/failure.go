@@ -65,7 +65,7 @@ type deadlineError struct {
 func (e *deadlineError) Error() string {
 	text := fmt.Sprintf("did not answer within %v", e.after)
 	if e.isWrite {
-		text += "; it may have done what was asked: look before you ask again"
+		text += "; the write may have been done: read the object before you retry"
 	}
 	return text
 }

@@ -18,7 +18,8 @@ import (
 // done.
 func TestDeadlineMessage(t *testing.T) {
 	read, write := (&deadlineError{10 * time.Second, false}).Error(), (&deadlineError{writeDeadline, true}).Error()
-	if read != "did not answer within 10s" || !strings.HasPrefix(write, "did not answer within 1m15s; it may have done") {
+	if read != "did not answer within 10s" ||
+		!strings.HasPrefix(write, "did not answer within 1m15s; the write may have been done") {
 		t.Errorf("%q, %q", read, write)
 	}
 }

@@ -97,7 +97,7 @@ func readInventory(ctx context.Context, store Objects, log *slog.Logger) (*Inven
 	for _, o := range page.Objects {
 		var r searchv1alpha1.ResourceRegistry
 		if err := json.Unmarshal(o.Value, &r); err != nil {
-			log.Error("a ResourceRegistry cannot be read and takes nothing in", "key", o.Key, "error", err.Error())
+			log.Error("a ResourceRegistry cannot be read and is ignored", "key", o.Key, "error", err.Error())
 			continue
 		}
 		r.Name = strings.TrimPrefix(o.Key, searchv1alpha1.Prefix)

@@ -127,7 +127,7 @@ func (p *Pool) Kinds(ctx context.Context, members []Entry, k registry.Kind, pref
 	results := make(chan result, len(members))
 	unavailable := func(m Entry, err error) KindReport {
 		return KindReport{Unavailable: NewFailure(m.Name, http.StatusBadGateway, err,
-			"cluster %q does not say now what its %s of %s are", m.Name, k.Resource, k.APIVersion)}
+			"cluster %q cannot describe its %s of %s now", m.Name, k.Resource, k.APIVersion)}
 	}
 	reports := make(map[string]KindReport, len(members))
 	for _, m := range members {

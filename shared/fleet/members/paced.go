@@ -14,7 +14,7 @@ const (
 	slowestRate  = 4 << 10 // bytes a second
 )
 
-var errTooSlow = errors.New("it comes too slowly")
+var errTooSlow = errors.New("it arrives too slowly")
 
 // pacedReader reads the list of a member, and ends the call if it arrives too slowly. Only the time that Read waits for
 // the member counts, so that a slow client is not the member's fault. It is not safe for concurrent use.

@@ -51,7 +51,7 @@ func PassWarnings(h http.Header, answers []*Answer) {
 		sent, _ := utilnet.ParseWarningHeaders(a.Response.Header["Warning"]) // malformed ones are left out
 		for _, w := range sent {
 			if strings.Contains(strings.ToLower(w.Text), "cluster") {
-				w.Text = fmt.Sprintf("cluster %q says: %s", a.Name, w.Text)
+				w.Text = fmt.Sprintf("cluster %q warns: %s", a.Name, w.Text)
 			}
 			v, err := utilnet.NewWarningHeader(w.Code, w.Agent, w.Text)
 			if err == nil && len(v) <= 2*maxWarning && len(h["Warning"]) < MaxWarnings &&

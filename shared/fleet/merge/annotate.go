@@ -114,7 +114,7 @@ var (
 	errNoObject = errors.New("an object has no readable metadata")
 	// errTwice is the error for an object that has a field twice. Decoders differ in which one counts, so the object could
 	// name another cluster.
-	errTwice = errors.New("an object has a name twice")
+	errTwice = errors.New("an object has a duplicate field")
 )
 
 // object copies an object up to the end of its metadata.

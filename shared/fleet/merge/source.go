@@ -107,7 +107,7 @@ func (s *Source) Next() (Object, error) {
 			return Object{}, err
 		}
 		if s.inItems {
-			return Object{}, s.broken(errors.New("it has items twice"))
+			return Object{}, s.broken(errors.New("it has a duplicate field items"))
 		}
 		return Object{}, io.EOF
 	}
@@ -154,7 +154,7 @@ func (s *Source) fields(hasBefore bool) error {
 				s.inItems, s.hasItems = true, true
 				return nil
 			case first != 'n': // null is an empty list
-				return s.broken(errors.New("its items are no array"))
+				return s.broken(errors.New("its items are not an array"))
 			}
 			s.hasItems = true
 		}
@@ -192,7 +192,7 @@ func (s *Source) end() error {
 		return s.broken(s.in.Err())
 	}
 	if s.metadata == nil || !s.hasItems && !s.IsTable() && !strings.HasSuffix(s.Kind, "List") {
-		return s.broken(errors.New("it is no list"))
+		return s.broken(errors.New("it is not a list"))
 	}
 	return nil
 }

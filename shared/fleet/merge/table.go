@@ -32,7 +32,7 @@ const (
 // not nil. A definition of over 4 KiB loses its description.
 func Columns(v jsontext.Value) ([]Column, error) {
 	if !bytes.HasPrefix(v, []byte("[")) && string(v) != "null" {
-		return nil, errors.New("its columns are no array")
+		return nil, errors.New("its columns are not an array")
 	}
 	out := []Column{}
 	var s scan.Scanner
@@ -41,7 +41,7 @@ func Columns(v jsontext.Value) ([]Column, error) {
 			break
 		}
 		if v[at] != '{' {
-			return nil, errors.New("a column of it is no object")
+			return nil, errors.New("one of its columns is not an object")
 		}
 		text := bytes.Clone(v[at:end])
 		if len(text) > maxDefinition {

@@ -112,7 +112,7 @@ func read(contentType string, data []byte) (c content, err error) {
 		}
 	}
 	if c.value, err = decodeBounded(data); errors.Is(err, scan.ErrTooMany) {
-		return c, fmt.Errorf("the body cannot be taken: %w; send fewer", errTooMany)
+		return c, fmt.Errorf("the body is refused: %w; send fewer", errTooMany)
 	}
 	switch c.value.(type) {
 	case map[string]any, []any:

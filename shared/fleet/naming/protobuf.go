@@ -107,7 +107,7 @@ func checkFieldCount(message []byte) error {
 			return err
 		}
 		if n == maxFields {
-			return fmt.Errorf("the body cannot be taken: %w, over %d labels, annotations and owners",
+			return fmt.Errorf("the body is refused: %w, over %d labels, annotations and owners",
 				scan.ErrTooMany, maxFields)
 		}
 		message = message[tag+size:]

@@ -120,7 +120,7 @@ func OwnVersion(version, cluster string, id uint64) (string, error) {
 	}
 	own, ok := v.OfObject(id)
 	if !ok {
-		return version, fmt.Errorf("the resourceVersion says nothing of cluster %q: read the object again", cluster)
+		return version, fmt.Errorf("the resourceVersion has no version of cluster %q: read the object again", cluster)
 	}
 	return own, nil
 }

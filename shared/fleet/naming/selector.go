@@ -26,7 +26,7 @@ func RewriteFieldSelector(references *References, selector string, known func(cl
 	for _, r := range parsed.Requirements() {
 		_, c, ok := Split(r.Value, known)
 		if ok && r.Operator == selection.NotEquals && (references.listed || references.hasField(r.Field)) {
-			return "", "", fmt.Errorf("%s!=%s would leave out what is in cluster %q, and the others' too", r.Field, r.Value, c)
+			return "", "", fmt.Errorf("%s!=%s would exclude objects of other clusters than %q, too", r.Field, r.Value, c)
 		}
 	}
 	parsed, err = parsed.Transform(func(field, value string) (string, string, error) {
@@ -35,7 +35,7 @@ func RewriteFieldSelector(references *References, selector string, known func(cl
 		case !ok, !references.listed && !references.hasField(field):
 			return field, value, nil
 		case !references.hasField(field):
-			return "", "", fmt.Errorf("%s compares no name, and %q names cluster %q", field, value, c)
+			return "", "", fmt.Errorf("%s does not select by name, but %q names cluster %q", field, value, c)
 		}
 		if cluster != "" && cluster != c {
 			return "", "", fmt.Errorf("it names clusters %q and %q", cluster, c)
@@ -94,7 +94,7 @@ func RewriteLabelSelector(selector string) (rewritten string, clusters []string,
 			clusters = r.ValuesUnsorted()
 			slices.Sort(clusters)
 		default:
-			return "", nil, fmt.Errorf("%s takes = and in; this is %q", ClusterLabel, r.String())
+			return "", nil, fmt.Errorf("%s supports only = and in, not %q", ClusterLabel, r.String())
 		}
 	}
 	return rest.String(), clusters, nil
@@ -122,11 +122,11 @@ func removeCluster(selector string) (rewritten, cluster string, err error) {
 		c := after[:end]
 		switch {
 		case op == "" || strings.TrimSpace(name) == "" || c == "":
-			return "", "", fmt.Errorf("it is to have name@cluster as a label's value, and has %s@%s", out.String(), after)
+			return "", "", fmt.Errorf("want name@cluster as the value of a label, got %s@%s", out.String(), after)
 		case cluster != "" && cluster != c:
 			return "", "", fmt.Errorf("it names clusters %q and %q", cluster, c)
 		case strings.HasSuffix(op, "!="), strings.HasSuffix(strings.TrimRight(op, " \t("), "notin"):
-			return "", "", fmt.Errorf("%s@%s would leave out what is in cluster %q, and the others' too", out.String(), after, c)
+			return "", "", fmt.Errorf("%s@%s would exclude objects of other clusters than %q, too", out.String(), after, c)
 		}
 		cluster, rest = c, after[end:]
 	}

@@ -35,11 +35,11 @@ func yamlToJSON(text []byte) ([]byte, error) {
 	case !utf8.Valid(text):
 		return nil, errors.New("it is not in UTF-8" + remedy)
 	case n > maxValues:
-		return nil, fmt.Errorf("%w; in YAML all that may separate values is counted, in text too"+remedy, errTooMany)
+		return nil, fmt.Errorf("%w; in YAML every possible separator counts as a value, also within text"+remedy, errTooMany)
 	case anchors && aliases:
 		return nil, errors.New("it has anchors and aliases, or text that looks like both" + remedy)
 	case tagDirective.Match(text):
-		return nil, errors.New("it has tags of its own, by %TAG" + remedy)
+		return nil, errors.New("it defines tags by %TAG" + remedy)
 	}
 	return yaml.YAMLToJSON(text)
 }

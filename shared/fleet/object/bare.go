@@ -106,7 +106,7 @@ func refuseBare(req *request.Request, cluster string) error {
 	if res.Namespace != "" && res.Resource != "namespaces" {
 		forms += " or the namespace " + res.Namespace + "@" + cluster
 	}
-	return status.New(status.NoPlacement, "", "the %s of %s %q by its name alone is refused: the request does not show "+
-		"that cluster %q is meant, the only one with such an object; use the name %s, or ask the cluster at /clusters/%s",
+	return status.New(status.NoPlacement, "", "the %s of %s %q by its name alone is refused: the request does not "+
+		"name cluster %q, the only one with such an object; use the name %s, or send the request to /clusters/%s",
 		cmp.Or(bareVerbs[req.Method], "write"), res.Resource, res.Name, cluster, forms, cluster)
 }

@@ -27,8 +27,8 @@ func (h *Handler) readBody() (*naming.Body, error) {
 	case len(data) > maxBody:
 		return nil, status.New(status.TooLarge, "", "the body is larger than %d MiB", maxBody>>20)
 	case len(data) > 0 && !naming.Readable(h.contentType()):
-		return nil, status.New(status.UnsupportedMedia, "", "the fleet reads bodies in JSON, YAML and protobuf, since they "+
-			"say where an object is; this is %.100q", h.contentType())
+		return nil, status.New(status.UnsupportedMedia, "", "the fleet reads the cluster from the body, so it accepts "+
+			"only JSON, YAML and protobuf, not %.100q", h.contentType())
 	}
 	references := h.Request.References()
 	if h.Request.Method == http.MethodDelete {

@@ -22,7 +22,7 @@ func (h *Handler) DeleteCollection(w http.ResponseWriter, targets []members.Targ
 		return err
 	}
 	if body.Len() > maxOptions {
-		return status.New(status.TooLarge, "", "what says how a collection is to be deleted is larger than %d KiB",
+		return status.New(status.TooLarge, "", "the DeleteOptions are larger than %d KiB",
 			maxOptions>>10)
 	}
 	h.recordClusters(members.Names(targets)...)

@@ -94,8 +94,8 @@ func (f *finder) checkUnknown(in *members.Answer, unknown []*members.Failure) er
 	}
 	res := f.req.Resource
 	return &status.Error{Reason: status.MembersFailed, Err: errors.Join(members.Errors(undecided)...),
-		Message: fmt.Sprintf("%s %q is in cluster %q, and perhaps in another: %s; "+
-			"to mean the one that is found, call it %s@%s",
+		Message: fmt.Sprintf("%s %q is in cluster %q, and may be in another one, too: %s; to select the one that was "+
+			"found, use the name %s@%s",
 			res.Resource, res.Name, in.Name, members.Texts(undecided), res.Name, in.Name)}
 }
 

@@ -77,7 +77,7 @@ func (h *Handler) rewrite(m *match) ([]byte, error) {
 	kind, hasKind := merge.KindOf(object)
 	switch {
 	case hasKind && kind.Kind == "":
-		return nil, errors.New("its kind is missing, is there twice or is no kind")
+		return nil, errors.New("its kind is missing, duplicate or invalid")
 	case kind.Kind == "Status" && kind.APIVersion == "v1":
 		return answer.Status(object.Text), nil
 	case merge.IsTable(kind.Kind, kind.APIVersion):

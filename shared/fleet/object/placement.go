@@ -22,15 +22,16 @@ func (h *Handler) place(targets []members.Target, body *naming.Body) (
 	case placement == "":
 		placement = source
 	case h.Request.Cluster == "" && source != "" && source != placement:
-		return nil, "", status.New(status.NoPlacement, "", "the object is of cluster %q by its annotation %s, and was "+
-			"read from %q: call it %s@%s, or the other, to say which is meant",
+		return nil, "", status.New(status.NoPlacement, "", "the object belongs to cluster %q by its annotation %s, but "+
+			"was read from %q: select one of them by its name, such as %s@%s",
 			placement, naming.PlacementAnnotation, source, name, source)
 	}
 	if placement != "" && h.Request.Cluster == "" {
 		i := slices.IndexFunc(targets, func(t members.Target) bool { return t.Name == placement })
 		if i < 0 {
-			return nil, "", status.New(status.NoPlacement, "", "the object is of cluster %q, as its annotations say, and "+
-				"that takes no part here: without them, or by NAME@CLUSTER, another's can be meant", placement)
+			return nil, "", status.New(status.NoPlacement, "", "the object belongs to cluster %q by its annotations, but "+
+				"the request does not cover that cluster: remove the annotations, or name another cluster as "+
+				"NAME@CLUSTER", placement)
 		}
 		targets = targets[i : i+1]
 	}
@@ -49,7 +50,8 @@ func onlyPlacement(req *request.Request, placement string) string {
 // object, and would delete an object whose owner it does not find.
 func refersElsewhere(cluster, path, name, other string) error {
 	return status.New(status.NoPlacement, cluster, "the object cannot be written to cluster %q: "+
-		"%s has %q, which is in cluster %q; name an object of its own cluster there, or one whose own name is that as %s@%s",
+		"%s has %q, which names cluster %q; name an object of its own cluster there, or if its own name ends so, write "+
+		"it as %s@%s",
 		cluster, path, name, other, name, cluster)
 }
 
@@ -66,7 +68,7 @@ func checkAgreement(name, annotation, namespace string) error {
 			continue
 		}
 		differ = differ || previous != "" && previous != s.cluster
-		previous, statements = s.cluster, append(statements, fmt.Sprintf("%s says %q", s.field, s.cluster))
+		previous, statements = s.cluster, append(statements, fmt.Sprintf("%s names %q", s.field, s.cluster))
 	}
 	if !differ {
 		return nil
@@ -78,17 +80,17 @@ func checkAgreement(name, annotation, namespace string) error {
 // unplaced returns the error for an object whose cluster is not known. named is a cluster that it names and that is no
 // target, or "".
 func unplaced(req *request.Request, targets []members.Target, named string) error {
-	why := ""
+	why := "the request names no cluster: "
 	if named != "" {
-		why = fmt.Sprintf("%q is no cluster that you may call, or takes no part here: ", named)
+		why = fmt.Sprintf("%q is not a cluster that you may call, or the request does not cover it: ", named)
 	}
 	res, clusters := req.Resource, strings.Join(members.Names(targets), ", ")
 	if res.APIGroup == "authorization.k8s.io" || res.APIGroup == "authentication.k8s.io" { // a question, not an object
-		return status.New(status.NoPlacement, "", "%ssay which cluster is asked, by the namespace, as "+
-			"-n NAMESPACE@CLUSTER, or by the parameter %s, or ask it at /clusters/NAME; there may be: %s",
+		return status.New(status.NoPlacement, "", "%sname the cluster in the namespace, as -n NAMESPACE@CLUSTER, or in "+
+			"the parameter %s, or send the request to /clusters/NAME; possible clusters: %s",
 			why, request.ClustersParam, clusters)
 	}
-	return status.New(status.NoPlacement, "", "%ssay in which cluster it is to be made, by the annotation %s or by "+
-		"metadata.name: NAME@CLUSTER; for %s there may be: %s",
+	return status.New(status.NoPlacement, "", "%sname the cluster of the new object in the annotation %s or in "+
+		"metadata.name: NAME@CLUSTER; possible clusters for %s: %s",
 		why, naming.PlacementAnnotation, res.Resource, clusters)
 }

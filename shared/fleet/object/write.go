@@ -84,8 +84,8 @@ func (h *Handler) send(w http.ResponseWriter, t members.Target, body *naming.Bod
 		return nil
 	case e.IsNotFound() && placement != "":
 		// kubectl apply saw one of that name elsewhere, and so patches an object that is to be created here.
-		e.Raw, e.Message = nil, fmt.Sprintf("%s: its annotations say that it is of cluster %q; to make it there while "+
-			"another cluster has one of that name, call it %s@%s, or use kubectl apply --server-side",
+		e.Raw, e.Message = nil, fmt.Sprintf("%s: its annotations name cluster %q; to create it there while another "+
+			"cluster has an object of that name, use the name %s@%s, or kubectl apply --server-side",
 			e.Message, placement, h.Request.Resource.Name, placement)
 	}
 	return respond.Failure(w, e, h.newAnswer(e.Cluster))
@@ -103,9 +103,10 @@ func (h *Handler) respondWritten(w http.ResponseWriter, a *members.Answer, body 
 		respond.JSON(w, a.Response.StatusCode, out)
 		return
 	}
-	text := fmt.Sprintf("cluster %q has done the write, but its answer cannot be passed on: %v; read the object", a.Name,
+	text := fmt.Sprintf("cluster %q completed the write, but its response cannot be forwarded: %v; read the "+
+		"object", a.Name,
 		err)
-	h.Client.Log().Warn("the answer of a write cannot be passed on", "cluster", a.Name, "error", err.Error())
+	h.Client.Log().Warn("the response of a write cannot be forwarded", "cluster", a.Name, "error", err.Error())
 	members.AddWarning(w.Header(), text)
 	status.WriteSuccess(w, a.Response.StatusCode, metav1.Status{Message: text})
 }

@@ -55,8 +55,8 @@ func (r *Request) AcceptJSON() (string, error) {
 		out = append(out, form)
 	}
 	if len(out) == 0 {
-		return "", status.New(status.NotAcceptable, "", "the fleet answers in application/json, as objects, Table or "+
-			"PartialObjectMetadata, since it writes into each object where it is; the client accepts only %.200q",
+		return "", status.New(status.NotAcceptable, "", "the fleet responds with application/json, as objects, Table or "+
+			"PartialObjectMetadata, because it adds the cluster to each object; the client accepts only %.200q",
 			strings.Join(lines, ", "))
 	}
 	return strings.Join(out, ", "), nil

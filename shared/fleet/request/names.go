@@ -27,7 +27,7 @@ func (r *Request) SplitNames(clusters Clusters) (*Request, error) {
 	}
 	if base, cluster, ok := splitName(out.Resource, clusters.Known); ok {
 		if other := cmp.Or(out.Cluster, out.NamespaceCluster, cluster); other != cluster {
-			return nil, badRequest("the path names cluster %q, and cluster %q is named by its namespace or the label "+
+			return nil, badRequest("the path names cluster %q, but cluster %q is named by its namespace or the label "+
 				"selector", cluster, other)
 		}
 		var err error
@@ -88,7 +88,7 @@ func replaceInPath(path, name, base string) (string, error) {
 			return strings.Join(segments, "/"), nil
 		}
 	}
-	return "", badRequest("the path does not hold the name %q as it should", name)
+	return "", badRequest("the path does not contain the name %q as expected", name)
 }
 
 // splitName splits name@cluster, also within the name before a proxy subresource.

@@ -69,8 +69,7 @@ func parseClusters(lists []string) ([]string, error) {
 	for _, list := range lists {
 		for name := range strings.SplitSeq(list, ",") {
 			if name = strings.TrimSpace(name); name == "" {
-				return nil, badRequest("the parameter %s has no name where one should be: "+
-					"a call for all clusters goes without it", ClustersParam)
+				return nil, badRequest("the parameter %s has an empty name: omit the parameter to use all clusters", ClustersParam)
 			}
 			clusters = append(clusters, name)
 		}
@@ -114,7 +113,7 @@ func checkPath(path string, res route.Resource) error {
 	case len(validation.IsDNS1123Label(res.APIVersion)) > 0:
 		wrong = fmt.Sprintf("%q is no API version", res.APIVersion)
 	case len(validation.IsDNS1123Label(res.Resource)) > 0:
-		wrong = fmt.Sprintf("%q is no name of a resource; those are in small letters and mostly plural, as pods",
+		wrong = fmt.Sprintf("%q is not the name of a resource; use lower case and mostly the plural, such as pods",
 			res.Resource)
 	default:
 		return nil

@@ -21,7 +21,7 @@ var (
 	// ErrShort is the error for text that ends within a value. With more text the value may be well-formed.
 	ErrShort = errors.New("it ends too early")
 	// ErrSyntax is the error for text that is no JSON.
-	ErrSyntax = errors.New("it is no JSON")
+	ErrSyntax = errors.New("it is not JSON")
 )
 
 // Scanner finds the ends of values. Its zero value is ready to use. It is not safe for concurrent use.

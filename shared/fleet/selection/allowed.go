@@ -42,7 +42,7 @@ func (s *Selector) Allowed(ctx context.Context) ([]members.Entry, error) {
 	case len(s.inventory.Clusters) == 0:
 		return nil, s.noCluster(ctx, "the gateway has no clusters yet; register one with: clusterpass cluster add")
 	default:
-		return nil, s.noCluster(ctx, "no cluster is as the call asks for (%s, %s)", request.ClustersParam,
+		return nil, s.noCluster(ctx, "no cluster matches the request (%s, %s)", request.ClustersParam,
 			request.ClusterSelectorParam)
 	}
 }

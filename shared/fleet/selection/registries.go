@@ -31,8 +31,8 @@ func (s *Selector) TargetsAmong(ctx context.Context, allowed []members.Entry) ([
 		resource += fmt.Sprintf(" in namespace %q", s.req.Resource.Namespace)
 	}
 	return nil, status.New(status.NotGlobal, "", "%s are not global: no ResourceRegistry of search.karmada.io/v1alpha1 "+
-		"has apiVersion %s and their kind in spec.resourceSelectors for a cluster that you may call; create one, or ask "+
-		"one cluster at /clusters/NAME%s", resource, kind.APIVersion, s.req.Route.Path)
+		"has apiVersion %s and their kind in spec.resourceSelectors for a cluster that you may call; create one, or send "+
+		"the request to one cluster at /clusters/NAME%s", resource, kind.APIVersion, s.req.Route.Path)
 }
 
 // kinds asks clusters, and with them the control-plane cluster, for the kind of a resource. It asks none if of is
@@ -58,7 +58,7 @@ func (s *Selector) kinds(ctx context.Context, of []members.Entry, k registry.Kin
 	if e := control.Unavailable; e != nil && s.policy.authorize(ctx, s.req, cp) != nil {
 		// The caller may not learn the name of the cluster.
 		control.Unavailable = &members.Failure{
-			Code: e.Code, Err: e.Err, Message: "the control-plane cluster does not say now what they are",
+			Code: e.Code, Err: e.Err, Message: "the control-plane cluster cannot be discovered now",
 		}
 	}
 	return reports, control, err
@@ -126,7 +126,8 @@ func (s *Selector) checkKnown(
 		return nil
 	}
 	return &status.Error{Reason: status.MembersFailed, Err: errors.Join(members.Errors(unknown)...),
-		Message: fmt.Sprintf("whether %s of %s are global is not known now: %s; ask one cluster at /clusters/NAME",
+		Message: fmt.Sprintf("whether %s of %s are global is not known now: %s; send the request to one cluster at "+
+			"/clusters/NAME",
 			k.Resource, k.APIVersion, members.Texts(unknown))}
 }
 

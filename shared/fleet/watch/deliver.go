@@ -140,7 +140,7 @@ func (w *watcher) handle(ctx context.Context, out []byte, e event) (text []byte,
 // followAgain restarts the follower of a member after a delay, from the version before an event that cannot be passed
 // on. It reports false for a partial list, whose objects would stay at the client.
 func (w *watcher) followAgain(ctx context.Context, f *follower, e event, why error) bool {
-	w.client.Log().Warn("an event of a cluster cannot be passed on: the cluster is asked again", "cluster", f.Name,
+	w.client.Log().Warn("an event of a cluster cannot be delivered; the cluster is read again", "cluster", f.Name,
 		"error", why.Error())
 	if e.version == "" && w.shown[f.ID] {
 		return false

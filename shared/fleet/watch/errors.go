@@ -22,5 +22,5 @@ func partialList(cluster string) error {
 // notCovered returns the error for a version, or a watch, of a cluster that the request no longer covers.
 func notCovered() error {
 	return status.New(status.Expired, "",
-		"a cluster is not in the fleet any more, or may not be called any more: list again")
+		"a cluster has left the fleet, or you may not call it any more: list again")
 }

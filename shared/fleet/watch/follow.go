@@ -107,7 +107,7 @@ func (f *follower) followOnce(ctx context.Context) error {
 		}
 	case f.isBehind(ctx):
 		return members.NewFailure(f.Name, http.StatusGone, nil,
-			"cluster %q is at an earlier version than it was, as after it was restored from a backup", f.Name)
+			"cluster %q is at an earlier version than before, as after a restore from a backup", f.Name)
 	}
 	a := f.client.Do(ctx, f.Target, f.call(url.Values{
 		"watch": {"true"}, "resourceVersion": {f.version}, "allowWatchBookmarks": {"true"},

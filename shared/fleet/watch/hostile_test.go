@@ -76,7 +76,7 @@ func TestPanicEndsWatchWithReason(t *testing.T) {
 		client := pool.Client(members.Caller{Request: r})
 		return newWatcher(&session{client: client, req: &request.Request{}, events: make(chan event)}, false)
 	}
-	const want = `cluster "a" gave an answer that the gateway cannot handle`
+	const want = `cluster "a" sent a response that the gateway cannot handle`
 	w := begin()
 	if err := w.run(httptest.NewRecorder(), r, []members.Target{member("a", 1)}, 0); err == nil ||
 		!strings.Contains(err.Error(), want) {

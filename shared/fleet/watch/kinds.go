@@ -29,7 +29,7 @@ func (v *kindVotes) record(e event) error {
 	votes := v.lists
 	switch {
 	case e.kind.Kind == "" && isObject:
-		return errors.New("an object of it does not say of what kind it is, or says it twice")
+		return errors.New("one of its objects has no kind or a duplicate one")
 	case e.kind.Kind == "":
 		return nil
 	}
@@ -41,7 +41,8 @@ func (v *kindVotes) record(e event) error {
 		v.object, v.bookmark = majority(v.objects), majority(v.objects, v.lists)
 	}
 	if isObject && v.object != e.kind {
-		return fmt.Errorf("an object of it is of kind %.100q of %.100q, and those of most clusters are of %.100q of %.100q",
+		return fmt.Errorf("one of its objects has the kind %.100q of %.100q, but those of most clusters have %.100q of "+
+			"%.100q",
 			e.kind.Kind, e.kind.APIVersion, v.object.Kind, v.object.APIVersion)
 	}
 	return nil

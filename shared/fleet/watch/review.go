@@ -103,7 +103,7 @@ func (w *watcher) reviewTarget(ctx context.Context, t members.Target) error {
 		f.cancel()
 		w.follow(ctx, t, 0)
 	case f.Scope.All != t.Scope.All || !slices.Equal(f.Scope.Namespaces, t.Scope.Namespaces):
-		return status.New(status.Expired, "", "a ResourceRegistry takes in other namespaces than before: list again")
+		return status.New(status.Expired, "", "a ResourceRegistry covers other namespaces than before: list again")
 	}
 	return nil
 }

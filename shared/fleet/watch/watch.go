@@ -82,11 +82,11 @@ func checkParameters(req *request.Request) error {
 	switch match := req.Param("resourceVersionMatch"); {
 	case req.HasParam(initial) && match != "NotOlderThan":
 		return status.New(status.BadRequest, "",
-			"a watch with sendInitialEvents wants resourceVersionMatch=NotOlderThan, too; this has %.40q", match)
+			"a watch with sendInitialEvents needs resourceVersionMatch=NotOlderThan, not %.40q", match)
 	case !req.HasParam(initial) && match != "":
-		return status.New(status.BadRequest, "", "a watch takes resourceVersionMatch only with sendInitialEvents")
+		return status.New(status.BadRequest, "", "a watch supports resourceVersionMatch only with sendInitialEvents")
 	case req.Param("continue") != "":
-		return status.New(status.BadRequest, "", "a watch takes no continue")
+		return status.New(status.BadRequest, "", "a watch does not support continue")
 	}
 	return nil
 }

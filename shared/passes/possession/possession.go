@@ -178,7 +178,7 @@ func (c Credential) Prove(use Use, request string, now time.Time) (string, error
 func Verify(key *jose.JSONWebKey, text, token string, use Use, request string, now time.Time) (id string, err error) {
 	parsed, err := jwt.ParseSigned(text, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
-		return "", errors.New("the proof is no token that is signed with ES256") // the parser's error could quote it
+		return "", errors.New("the proof is not a token that is signed with ES256") // the parser's error could quote it
 	}
 	if parsed.Headers[0].ExtraHeaders[jose.HeaderType] != proofType {
 		return "", errors.New("the token is no proof")

@@ -86,7 +86,7 @@ func TestConcurrentRunsShareOneBuild(t *testing.T) {
 	for program, want := range map[string]string{"first": "one", "second": "two"} {
 		out, err := exec.Command(filepath.Join(dirs[0], program)).CombinedOutput()
 		if err != nil || string(out) != want {
-			t.Errorf("%s says %q (%v), want %q", program, out, err, want)
+			t.Errorf("%s names %q (%v), want %q", program, out, err, want)
 		}
 	}
 

@@ -54,7 +54,7 @@ func TestLogin(t *testing.T) {
 	}
 	gw := kc.Clusters["clusterpass"]
 	if out, err := e2e.CLI(t, "", "login", gw.Server, "--ca", e2e.WriteFile(t, string(gw.CertificateAuthorityData)),
-		"--kubeconfig", file); err == nil || !strings.Contains(out, "takes passes and client certificates only") {
+		"--kubeconfig", file); err == nil || !strings.Contains(out, "accepts only passes and client certificates") {
 		t.Errorf("%s%v", out, err)
 	}
 

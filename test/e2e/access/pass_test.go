@@ -172,7 +172,7 @@ subjects: [{kind: User, name: pass-maker}]
 	})
 	waittest.Until(t, "pass with system:masters is refused", func() bool {
 		r := maker.WithInput(doc("certificate", `, groups: ["system:masters"]`)).Run(t, "create", "-f", "-")
-		return r.Code != 0 && strings.Contains(r.Stderr, "only members of system:masters give passes to it")
+		return r.Code != 0 && strings.Contains(r.Stderr, "only members of system:masters may create passes with it")
 	})
 	for _, form := range []string{"token", "certificate"} {
 		t.Run(form, func(t *testing.T) {

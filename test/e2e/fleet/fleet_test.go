@@ -394,7 +394,7 @@ func TestFleetDrain(t *testing.T) {
 		}
 	}
 	r := k.Run(t, "get", "pods", "-A", "--field-selector", "status.phase=Running@member1")
-	if r.Code == 0 || !strings.Contains(r.Stderr, "compares no name") {
+	if r.Code == 0 || !strings.Contains(r.Stderr, "does not select by name") {
 		t.Errorf("a selector that names a cluster where no name is: %v", r)
 	}
 }

@@ -23,8 +23,9 @@ func TestFleetAccessReviews(t *testing.T) {
 		{"can-i get pods -n default@member2", 0, "yes"},
 		{"can-i get pods/web -n default@member2", 0, "yes"},
 		{"can-i --list -n default@member1", 0, "selfsubjectaccessreviews.authorization.k8s.io"},
-		{"can-i get pods -n default", 1, "say which cluster is asked, by the namespace, as -n NAMESPACE@CLUSTER, or by the " +
-			"parameter clusters, or ask it at /clusters/NAME; there may be: member1, member2"},
+		{"can-i get pods -n default", 1, "the request names no cluster: " +
+			"name the cluster in the namespace, as -n NAMESPACE@CLUSTER, or in the " +
+			"parameter clusters, or send the request to /clusters/NAME; possible clusters: member1, member2"},
 		{"can-i get pods -n default@nowhere", 1, "cluster"},
 	} {
 		if r := k.Run(t, append([]string{"auth"}, strings.Fields(tt.args)...)...); r.Code != tt.code ||

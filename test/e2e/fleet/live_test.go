@@ -113,7 +113,7 @@ func TestFleetRegistriesChange(t *testing.T) {
 	e2e.WaitForValue(t, a+"/member2", listed)
 	if _, err := client.List(t.Context(), metav1.ListOptions{LabelSelector: "live", Limit: 1,
 		Continue: first.Continue}); !apierrors.IsResourceExpired(err) ||
-		!strings.Contains(err.Error(), "not in the fleet any more") {
+		!strings.Contains(err.Error(), "has left the fleet") {
 		t.Errorf("a page after a cluster has left: %v", err)
 	}
 	if e := <-w.ResultChan(); e.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
@@ -288,7 +288,9 @@ func checkLampWatches(t *testing.T, ns string) {
 // checkLampObjects creates, lists, reads, changes and deletes objects.
 func checkLampObjects(t *testing.T, k e2e.Kubectl, ns string) {
 	t.Helper()
-	for name, want := range map[string]string{"one": "there may be: member2, third", "one@member1": "(NotFound)"} {
+	for name, want := range map[string]string{
+		"one": "possible clusters for lamps: member2, third", "one@member1": "(NotFound)",
+	} {
 		r := k.WithInput("---\n{apiVersion: example.net/v1, kind: Lamp, metadata: {name: "+name+", namespace: "+ns+
 			"}}").Run(t, "create", "-f", "-")
 		if r.Code == 0 || !strings.Contains(r.Stderr, want) {

@@ -44,12 +44,12 @@ var manifestCommands = []struct{ name, command, stdin, says string }{
 		"delete --raw", "delete --raw " + e2e.FleetPrefix + "/api/v1/namespaces/NAMESPACE/configmaps/settings", "",
 		bareRefused,
 	},
-	{"replace", "replace -f -", ofMember1, `its annotations say that it is of cluster "member1"`},
+	{"replace", "replace -f -", ofMember1, `its annotations name cluster "member1"`},
 	{"replace --force", "replace --force -f -", ofMember1, bareRefused},
 	{"replace --force without an annotation", "replace --force -f -", ofNone, bareRefused},
 	{
 		"apply", "apply -f -", changedOfMember1,
-		`its annotations say that it is of cluster "member1"`,
+		`its annotations name cluster "member1"`,
 	},
 	{
 		"apply --force of what is immutable", "apply --force -f -",

@@ -147,7 +147,7 @@ func TestFleetWorkloads(t *testing.T) {
 			return k.Run(t, in("logs", "deployment/web@"+m)...).Stdout == "I run in "+m+"\n"
 		})
 		if got := k.Must(t, append(in("exec", "deployment/web@"+m), "--", "sh", "-c", "echo $OF")...); got != m+"\n" {
-			t.Errorf("exec in %s says %q", m, got)
+			t.Errorf("exec in %s names %q", m, got)
 		}
 	}
 	k.Must(t, in("scale", "deployment/web@member2", "--replicas=2")...)

@@ -128,15 +128,15 @@ func TestClusterProxyAddon(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := client.CoreV1().Pods(ns).Get(t.Context(), "web", metav1.GetOptions{}); err == nil ||
-		!strings.Contains(err.Error(), "what identifies you to the gateway (pass) is not passed on") {
+		!strings.Contains(err.Error(), "your credential for the gateway (pass) is not forwarded") {
 		t.Errorf("a pass: %v", err)
 	}
 	for name, tt := range map[string]struct {
 		token *string
 		want  string
 	}{
-		"a client certificate": {nil, `403 cluster "passing" takes a bearer token of its own; what identifies you ` +
-			`to the gateway (x509) is not passed on`},
+		"a client certificate": {nil, `403 cluster "passing" needs one of its own bearer tokens; your credential ` +
+			`for the gateway (x509) is not forwarded`},
 		"nothing":                      {new(string), "401 the call has no credential; the gateway accepts: "},
 		"a token of aws eks get-token": {aws.String("k8s-aws-v1.aHR0cHM6Ly9zdHM"), "401 "},
 	} {

@@ -213,7 +213,7 @@ func TestClusterWithoutInboundRoute(t *testing.T) {
 		return a
 	}
 	stranger := startAgent("")
-	waitForLog(t, stranger.log, `(it wants a user with a password)`)
+	waitForLog(t, stranger.log, `(it requires a user with a password)`)
 	stranger.kill()
 	g := e2e.Kubectl{Kubeconfig: e2e.Shared(t).Kubeconfig, Context: "member2", Server: root + "/clusters/island"}
 	if r := g.Run(t, "get", "namespaces"); r.Code == 0 || !strings.Contains(r.Stderr, "none of its agents is connected") {

@@ -90,7 +90,7 @@ func TestRotationByTunnel(t *testing.T) {
 	expectError(rotator(url), "none of its agents is connected")
 	p.startReadyAgent()
 	expectError(rotator(""), "CLUSTERPASS_URL")
-	expectError(rotator("https://another.example.com"), "does not hold")
+	expectError(rotator("https://another.example.com"), "is invalid")
 	e2e.EndRotation(t, manager, rotator(url), secret, id)
 	second := token()
 	e2e.RotateOnce(t, manager, rotator(url), secret, 2)

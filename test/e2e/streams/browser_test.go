@@ -94,8 +94,8 @@ func TestPage(t *testing.T) {
 			t.Fatalf("%s%v", out, err)
 		}
 	}
-	const refusal = `403 cluster "own" takes a bearer token of its own; what identifies you to the gateway (oidc) is ` +
-		`not passed on`
+	const refusal = `403 cluster "own" needs one of its own bearer tokens; your credential for the gateway (oidc) is ` +
+		`not forwarded`
 	waittest.Until(t, "token is refused for a passthrough cluster", func() bool {
 		return e2e.StatusOf(t, p.Gateway.Kubeconfig, "/clusters/own/version", &p.Token) == refusal
 	})

@@ -29,7 +29,7 @@ import (
 const (
 	callTimeout = 15 * time.Second
 	retry       = time.Minute
-	leastRetry  = time.Second
+	minRetry    = time.Second
 	maxToken    = 16 << 10 // bytes
 	// races bounds the attempts to write a state that other agents change.
 	races = 5
@@ -91,7 +91,7 @@ func (c *Credential) Run(ctx context.Context) {
 			c.mu.Unlock()
 		} else if ctx.Err() == nil {
 			c.Log.Warn("the agent's credential cannot be renewed now", "error", err.Error())
-			pause = min(retry, max(c.life()/10, leastRetry))
+			pause = min(retry, max(c.life()/10, minRetry))
 		}
 		if !sleep(ctx, pause) {
 			return
@@ -172,10 +172,10 @@ func (c *Credential) renewOnce(ctx context.Context) error {
 			return ErrChanged
 		}
 	}
-	next, err := c.ask(ctx, x.with, state.Next)
+	next, err := c.requestToken(ctx, x.with, state.Next)
 	if errors.Is(err, errRefused) && x.with.Key == nil && len(state.Token.Reveal()) > 0 {
 		c.refuse(x.with.Token)
-		c.Log.Warn("the bootstrap credential is refused; the agent goes on with the one before", "error", err.Error())
+		c.Log.Warn("the bootstrap credential is refused; the agent continues with the previous one", "error", err.Error())
 		return nil
 	}
 	if err != nil {
@@ -260,8 +260,10 @@ func (c *Credential) adopt(s State) error {
 // errRefused means that the gateway does not accept a credential.
 var errRefused = errors.New("the credential is refused")
 
-// ask exchanges a credential for one that is bound to the key next, of which the gateway sees the public part.
-func (c *Credential) ask(ctx context.Context, with possession.Credential, next secrets.Value) (secrets.Value, error) {
+// requestToken exchanges a credential for one that is bound to the key next, of which the gateway sees the public part.
+func (c *Credential) requestToken(
+	ctx context.Context, with possession.Credential, next secrets.Value,
+) (secrets.Value, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	key, err := possession.ParseKey(next)

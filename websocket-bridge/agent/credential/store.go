@@ -71,7 +71,7 @@ func (s State) encode() ([]byte, error) {
 func decode(data []byte) (State, error) {
 	var s stateJSON
 	if len(data) > 0 && json.Unmarshal(data, &s) != nil {
-		return State{}, errors.New("the agent's state is not what an agent has written") // the parser's error could quote it
+		return State{}, errors.New("the agent's stored state is invalid") // the parser's error could quote it
 	}
 	value := func(text string) secrets.Value { return secrets.NewValue([]byte(text)) }
 	return State{s.From, value(s.Token), value(s.Key), value(s.Next), s.For}, nil

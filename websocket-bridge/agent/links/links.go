@@ -93,7 +93,7 @@ func New(cfg Config) *Keeper {
 	k.dialer.NetDialContext, k.dialer.TLSClientConfig = cfg.Dial, cfg.TLS
 	k.attempts = prometheus.NewCounterVec(
 		prometheus.CounterOpts{
-			Name: "clusterpass_agent_dials_total", Help: "Attempts to connect to the bridge, by how they ended.",
+			Name: "clusterpass_agent_dials_total", Help: "Attempts to connect to the bridge, by result.",
 		}, []string{"result"})
 	cfg.Metrics.MustRegister(k.attempts,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -317,7 +317,7 @@ func (k *Keeper) present(w http.ResponseWriter, r *http.Request) {
 		text += "\n" + proof
 	}
 	if err != nil {
-		k.cfg.Log.Warn("the agent has no credential to go on with", "error", err.Error())
+		k.cfg.Log.Warn("the agent has no valid credential any more", "error", err.Error())
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}

@@ -96,7 +96,7 @@ func (d *Dialer) connect(ctx context.Context, via *url.URL, address string) (net
 		cfg.ServerName = via.Hostname()
 		conn = tls.Client(conn, cfg)
 	}
-	if err := ask(ctx, conn, via, address); err != nil {
+	if err := sendConnect(ctx, conn, via, address); err != nil {
 		_ = conn.Close()
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("the proxy %s, which HTTPS_PROXY names, does not answer: %w", via.Host, ctx.Err())
@@ -106,8 +106,8 @@ func (d *Dialer) connect(ctx context.Context, via *url.URL, address string) (net
 	return conn, nil
 }
 
-// ask sends CONNECT to a proxy. After an error the connection is unusable.
-func ask(ctx context.Context, conn net.Conn, via *url.URL, address string) error {
+// sendConnect sends CONNECT to a proxy. After an error the connection is unusable.
+func sendConnect(ctx context.Context, conn net.Conn, via *url.URL, address string) error {
 	header := http.Header{}
 	if via.User != nil {
 		password, _ := via.User.Password()
@@ -135,16 +135,16 @@ func refusal(resp *http.Response, via *url.URL, address string) error {
 			via.Host, address, resp.StatusCode)
 	case !offersBasic(resp.Header.Values("Proxy-Authenticate")):
 		return fmt.Errorf(
-			"the proxy %s, which HTTPS_PROXY names, answers 407 and does not take a user with a password (Basic), which is "+
-				"all that an agent can show; have it let the agents' addresses through",
+			"the proxy %s, which HTTPS_PROXY names, answers 407 and does not accept a user with a password (Basic), the "+
+				"only method that agents support; allow the agents' addresses there",
 			via.Host)
 	case via.User == nil:
 		return fmt.Errorf(
-			"the proxy %s, which HTTPS_PROXY names, answers 407: it wants a user with a password; name them: "+
+			"the proxy %s, which HTTPS_PROXY names, answers 407: it requires a user with a password; set "+
 				"HTTPS_PROXY=http://USER:PASSWORD@%s", via.Host, via.Host)
 	}
 	return fmt.Errorf(
-		"the proxy %s answers 407: it does not take the user and password that HTTPS_PROXY names; correct them", via.Host)
+		"the proxy %s answers 407: it does not accept the user and password in HTTPS_PROXY; correct them", via.Host)
 }
 
 // offersBasic reports whether a proxy may accept Basic authentication. A proxy without challenges may.

@@ -191,13 +191,16 @@ func TestProxy(t *testing.T) {
 		{name: "user and password", env: httpproxy.Config{HTTPSProxy: as("agent:hunter2")}},
 		{
 			name: "none named", env: httpproxy.Config{HTTPSProxy: closed.URL},
-			want: "it wants a user with a password; name them: HTTPS_PROXY=http://USER:PASSWORD@",
+			want: "it requires a user with a password; set HTTPS_PROXY=http://USER:PASSWORD@",
 		},
 		{
 			name: "the wrong one", env: httpproxy.Config{HTTPSProxy: as("agent:hunter3")},
-			want: "does not take the user and password",
+			want: "does not accept the user and password",
 		},
-		{name: "a user alone", env: httpproxy.Config{HTTPSProxy: as("hunter2")}, want: "does not take the user and password"},
+		{
+			name: "a user alone", env: httpproxy.Config{HTTPSProxy: as("hunter2")},
+			want: "does not accept the user and password",
+		},
 		{
 			name: "no proxy is there", env: httpproxy.Config{HTTPSProxy: "http://agent:hunter2@127.0.0.1:1"},
 			want: "connect to the proxy that HTTPS_PROXY names",
@@ -261,10 +264,10 @@ func TestAnswers(t *testing.T) {
 		{"no reason", "HTTP/1.1 503\r\n\r\n", "it answers 503"},
 		{
 			"only Negotiate", "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Negotiate\r\n\r\n",
-			"does not take a user with a password (Basic)",
+			"does not accept a user with a password (Basic)",
 		},
-		{"407 and nothing else", "HTTP/1.1 407\r\n\r\n", "it wants a user with a password"},
-		{"more than an answer", "HTTP/1.1 200 OK\r\n\r\nhello", "more than an answer"},
+		{"407 and nothing else", "HTTP/1.1 407\r\n\r\n", "it requires a user with a password"},
+		{"unexpected data", "HTTP/1.1 200 OK\r\n\r\nhello", "unexpected data"},
 		{"another protocol", "SSH-2.0-OpenSSH_9.9\r\n", "does not answer as one"},
 		{
 			"no end", "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-A: "+strings.Repeat("a", 1000)+"\r\n", 200),

@@ -28,7 +28,7 @@ type APIServer struct {
 
 // ServeHTTP implements http.Handler. The connection must have CloseWrite.
 func (a *APIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodConnect || r.Host != tunnel.Target(a.Cluster) {
+	if r.Method != http.MethodConnect || r.Host != tunnel.ConnectHost(a.Cluster) {
 		status.Write(w,
 			status.New(status.Forbidden, a.Cluster, "the agent of cluster %q connects to its API server only", a.Cluster))
 		return

@@ -118,7 +118,7 @@ func headerLimits(r *http.Request) error {
 // *Refusal.
 func (a ALB) Answer(w http.ResponseWriter, r *http.Request, payload []byte) error {
 	if len(payload) > ALBResponseJSON {
-		return refuse(http.StatusBadGateway, fmt.Sprintf("the answer has %d bytes, an ALB takes %d", len(payload),
+		return refuse(http.StatusBadGateway, fmt.Sprintf("the answer has %d bytes, an ALB allows %d", len(payload),
 			ALBResponseJSON))
 	}
 	p, err := decodeReply(payload)
