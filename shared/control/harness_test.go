@@ -82,7 +82,10 @@ func (h *installation) gatewayWith(configure func(*control.Config)) *server {
 		verifier := passes.NewVerifier(passes.Config{Objects: stores.Objects, Secrets: stores.Secrets,
 			URL: gatewayURL, Log: log})
 		c.Identity = identity.Chain{
-			identity.X509{CA: identity.NewClientCA(h.CA.Pool(), nil), Peer: identity.TLSPeer, Inspect: verifier.Certificate}, identity.Bearer{verifier},
+			identity.X509{
+				CA: identity.NewClientCA(h.CA.Pool(), nil), Peer: identity.TLSPeer, Inspect: verifier.Certificate,
+			},
+			identity.Bearer{verifier},
 		}
 		c.API, c.Audit = api, audit.New(audit.Config{To: &h.audit, Log: log})
 		c.Fleet, c.Tokens, c.Recheck = nil, nil, 0

@@ -103,13 +103,100 @@ func requestsExceptDiscovery(m *clustertest.Member) string {
 const gatewaysOfAll = `{"targetCluster":{"clusterNames":["a","b","c"]},` +
 	`"resourceSelectors":[{"apiVersion":"x.io/v1","kind":"Gateway"},{"apiVersion":"v1","kind":"ConfigMap"}]}`
 
+// liarFleet is a fleet with a member whose discovery lies, an honest one, and optionally a control-plane cluster.
+type liarFleet struct {
+	*fixture
+	t              *testing.T
+	evil, good, cp *clustertest.Member
+	hasControl     bool
+}
+
+// The bodies of created objects.
+const (
+	newGatewayBody = `{"kind":"Gateway","apiVersion":"x.io/v1","metadata":{"name":"new","namespace":"ns"}}`
+	newVaultBody   = `{"kind":"Vault","apiVersion":"x.io/v1","metadata":{"name":"new","namespace":"ns"},"secret":"s"}`
+)
+
+var jsonBody = http.Header{"Content-Type": {"application/json"}}
+
+// newLiarFleet returns a fleet whose first member reports the kinds of lie.
+func newLiarFleet(t *testing.T, lie string, hasControl bool) *liarFleet {
+	t.Helper()
+	const honest = "gateways=Gateway/Namespaced vaults=Vault/Namespaced domains=Domain"
+	opts := gatewaytest.Options{BareWrites: fleet.BareAll}
+	if hasControl {
+		opts.ControlPlane = "cp"
+	}
+	first, others := answerInOrder(withKinds(lie, withGateway("of-a")), withKinds(honest, withGateway("of-b")),
+		withKinds(honest, withGateway("of-cp")))
+	f := &liarFleet{
+		fixture: newGateway(t, opts), t: t, hasControl: hasControl, evil: clustertest.NewMember(t, first),
+		good: clustertest.NewMember(t, others[0]), cp: clustertest.NewMember(t, others[1]),
+	}
+	f.AddCluster("a", f.evil.Kubeconfig(`{token: t}`))
+	f.AddCluster("b", f.good.Kubeconfig(`{token: t}`))
+	if hasControl {
+		f.AddCluster("cp", f.cp.Kubeconfig(`{token: t}`))
+	}
+	f.AddRegistry("gateways", gatewaysOfAll)
+	return f
+}
+
+// wantHonestObjects checks that requests for an object of the honest member reach that member.
+func (f *liarFleet) wantHonestObjects() {
+	f.t.Helper()
+	for method, path := range map[string]string{
+		"GET": "/gateways", "DELETE": "/gateways/of-b", "PATCH": "/gateways/of-b",
+	} {
+		text, resp := f.DoText(method, "/fleet/apis/x.io/v1/namespaces/ns"+path, jsonBody, "")
+		if resp.StatusCode != 200 || !strings.Contains(text, "of-b") {
+			f.t.Errorf("%s %s: %s %s", method, path, resp.Status, text)
+		}
+	}
+	got := requestsExceptDiscovery(f.good)
+	for _, want := range []string{"GET /apis/x.io/v1/namespaces/ns/gateways", "DELETE ", "PATCH "} {
+		if !strings.Contains(got, want) {
+			f.t.Errorf("the honest member received %s, want %s", got, want)
+		}
+	}
+}
+
+// wantCreatedByHonestMember checks that a new object is created in the honest member, the only one with its kind.
+func (f *liarFleet) wantCreatedByHonestMember() {
+	f.t.Helper()
+	f.evil.TakeRequests()
+	text, resp := f.DoText("POST", "/fleet/apis/x.io/v1/namespaces/ns/gateways", jsonBody, newGatewayBody)
+	if resp.StatusCode != 201 || requestsExceptDiscovery(f.good) == "" || requestsExceptDiscovery(f.evil) != "" {
+		f.t.Errorf("create: %s %s", resp.Status, text)
+	}
+}
+
+// wantNotGlobal checks that a request for a kind that no registry covers reaches neither the liar nor the honest
+// member. The control-plane cluster serves it, if there is one.
+func (f *liarFleet) wantNotGlobal(method, path, body string) {
+	f.t.Helper()
+	f.cp.TakeRequests()
+	f.evil.TakeRequests()
+	text, resp := f.DoText(method, "/fleet"+path, jsonBody, body)
+	fromLiar, fromControl := requestsExceptDiscovery(f.evil), requestsExceptDiscovery(f.cp)
+	switch {
+	case f.hasControl:
+		if fromLiar != "" || fromControl == "" || resp.StatusCode >= 300 && method != "DELETE" {
+			f.t.Errorf("%s %s: %s %s, and the liar received %s", method, path, resp.Status, text, fromLiar)
+		}
+	case strings.HasSuffix(path, "/secrets"):
+		if fromLiar != "" || resp.StatusCode != 404 {
+			f.t.Errorf("%s %s: %s %s, and the liar received %s", method, path, resp.Status, text, fromLiar)
+		}
+	}
+	if got := requestsExceptDiscovery(f.good); got != "" {
+		f.t.Errorf("%s %s: the honest member received %s", method, path, got)
+	}
+}
+
 // TestFleetLiar has a member whose discovery lies. If this fails, that discovery moves requests away from other members
 // or from the control-plane cluster, or to itself.
 func TestFleetLiar(t *testing.T) {
-	const honest = "gateways=Gateway/Namespaced vaults=Vault/Namespaced domains=Domain"
-	body := http.Header{"Content-Type": {"application/json"}}
-	const gateway, vault = `{"kind":"Gateway","apiVersion":"x.io/v1","metadata":{"name":"new","namespace":"ns"}}`,
-		`{"kind":"Vault","apiVersion":"x.io/v1","metadata":{"name":"new","namespace":"ns"},"secret":"s"}`
 	for name, lie := range map[string]string{
 		"another kind":        "gateways=Nothing/Namespaced vaults=Gateway/Namespaced secrets=ConfigMap/Namespaced",
 		"no kind":             "vaults=Gateway/Namespaced",
@@ -118,65 +205,18 @@ func TestFleetLiar(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, control := range []bool{false, true} {
-				h := newGateway(t, gatewaytest.Options{BareWrites: fleet.BareAll})
-				if control {
-					h = newGateway(t, gatewaytest.Options{BareWrites: fleet.BareAll, ControlPlane: "cp"})
+			for _, hasControl := range []bool{false, true} {
+				f := newLiarFleet(t, lie, hasControl)
+				f.wantHonestObjects()
+				if strings.HasPrefix(lie, "gateways=Nothing") {
+					f.wantCreatedByHonestMember()
 				}
-				first, others := answerInOrder(withKinds(lie, withGateway("of-a")), withKinds(honest, withGateway("of-b")),
-					withKinds(honest, withGateway("of-cp")))
-				evil, good, cp := clustertest.NewMember(t, first), clustertest.NewMember(t, others[0]),
-					clustertest.NewMember(t, others[1])
-				h.AddCluster("a", evil.Kubeconfig(`{token: t}`))
-				h.AddCluster("b", good.Kubeconfig(`{token: t}`))
-				if control {
-					h.AddCluster("cp", cp.Kubeconfig(`{token: t}`))
-				}
-				h.AddRegistry("gateways", gatewaysOfAll)
-				// What the other has is found, and what is to be changed there is.
-				for method, path := range map[string]string{"GET": "/gateways", "DELETE": "/gateways/of-b",
-					"PATCH": "/gateways/of-b"} {
-					text, resp := h.DoText(method, "/fleet/apis/x.io/v1/namespaces/ns"+path, body, "")
-					if resp.StatusCode != 200 || !strings.Contains(text, "of-b") {
-						t.Errorf("%s %s: %s %s", method, path, resp.Status, text)
-					}
-				}
-				if got := requestsExceptDiscovery(good); !strings.Contains(got, "GET /apis/x.io/v1/namespaces/ns/gateways") ||
-					!strings.Contains(got, "DELETE ") || !strings.Contains(got, "PATCH ") {
-					t.Errorf("the other is asked %s", got)
-				}
-				evil.TakeRequests()
-				if strings.HasPrefix(lie, "gateways=Nothing") { // it takes no part: only one cluster may be meant
-					if text, resp := h.DoText("POST", "/fleet/apis/x.io/v1/namespaces/ns/gateways", body,
-						gateway); resp.StatusCode != 201 || requestsExceptDiscovery(good) == "" || requestsExceptDiscovery(evil) != "" {
-						t.Errorf("create: %s %s", resp.Status, text)
-					}
-				}
-				// What is not global does not become so where another knows better, and never of Kubernetes' own.
-				for _, c := range []struct{ method, path, text string }{
-					{"POST", "/apis/x.io/v1/namespaces/ns/vaults", vault}, {"GET", "/apis/x.io/v1/namespaces/ns/vaults", ""},
-					{"DELETE", "/apis/x.io/v1/namespaces/ns/vaults", ""},
-					{"GET", "/apis/x.io/v1/domains", ""}, {"POST", "/api/v1/namespaces/ns/secrets", vault},
-					{"GET", "/api/v1/namespaces/ns/secrets", ""},
-				} {
-					cp.TakeRequests()
-					evil.TakeRequests()
-					text, resp := h.DoText(c.method, "/fleet"+c.path, body, c.text)
-					switch {
-					case control:
-						if got := requestsExceptDiscovery(evil); got != "" || requestsExceptDiscovery(cp) == "" ||
-							resp.StatusCode >= 300 && c.method != "DELETE" {
-							t.Errorf("%s %s: %s %s, and the liar is asked %s", c.method, c.path, resp.Status, text, got)
-						}
-					case strings.HasSuffix(c.path, "/secrets"):
-						if got := requestsExceptDiscovery(evil); got != "" || resp.StatusCode != 404 {
-							t.Errorf("%s %s: %s %s, and the liar is asked %s", c.method, c.path, resp.Status, text, got)
-						}
-					}
-					if got := requestsExceptDiscovery(good); got != "" {
-						t.Errorf("%s %s: the other is asked %s", c.method, c.path, got)
-					}
-				}
+				f.wantNotGlobal("POST", "/apis/x.io/v1/namespaces/ns/vaults", newVaultBody)
+				f.wantNotGlobal("GET", "/apis/x.io/v1/namespaces/ns/vaults", "")
+				f.wantNotGlobal("DELETE", "/apis/x.io/v1/namespaces/ns/vaults", "")
+				f.wantNotGlobal("GET", "/apis/x.io/v1/domains", "")
+				f.wantNotGlobal("POST", "/api/v1/namespaces/ns/secrets", newVaultBody)
+				f.wantNotGlobal("GET", "/api/v1/namespaces/ns/secrets", "")
 			}
 		})
 	}

@@ -96,7 +96,9 @@ func frontProxy(t *testing.T) (configure func(*gateway.Config), certificate tls.
 		t.Fatal(err)
 	}
 	return func(c *gateway.Config) {
-		c.Identity[0] = identity.FrontProxy{CA: identity.NewClientCA(ca.Pool(), nil), Names: []string{"front-proxy-client"}, Peer: identity.TLSPeer}
+		c.Identity[0] = identity.FrontProxy{
+			CA: identity.NewClientCA(ca.Pool(), nil), Names: []string{"front-proxy-client"}, Peer: identity.TLSPeer,
+		}
 	}, certificate
 }
 

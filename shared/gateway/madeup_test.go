@@ -63,8 +63,8 @@ func TestMadeUpTokensCostFewReads(t *testing.T) {
 	}
 }
 
-// TestMalformedTokenReachesNoMember: a member would receive a token of the gateway, if two of them were folded into one
-// header, or another token that the gateway cannot parse.
+// TestMalformedTokenReachesNoMember: a member would receive tokens that the gateway cannot parse. One of them may be
+// the gateway's own, which a proxy folded with another.
 func TestMalformedTokenReachesNoMember(t *testing.T) {
 	m := clustertest.NewMember(t, ok)
 	h := newGateway(t, gatewaytest.Options{Configure: func(c *gateway.Config) {

@@ -123,7 +123,9 @@ func NewConfig(tb testing.TB, i *clustertest.Installation, opts Options) gateway
 			ControlPlane: opts.ControlPlane, BareWrites: opts.BareWrites, Log: opts.Log,
 		}),
 		Identity: identity.Chain{
-			identity.FrontProxy{CA: identity.NewClientCA(front.Pool(), nil), Names: []string{"front-proxy-client"}, Peer: identity.TLSPeer},
+			identity.FrontProxy{
+				CA: identity.NewClientCA(front.Pool(), nil), Names: []string{"front-proxy-client"}, Peer: identity.TLSPeer,
+			},
 			identity.X509{CA: identity.NewClientCA(i.CA.Pool(), nil), Peer: identity.TLSPeer},
 		},
 		Tokens: ownTokens{}, Access: authorizer, Members: members, Log: opts.Log, Function: opts.Function,

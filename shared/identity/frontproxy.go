@@ -19,8 +19,8 @@ const (
 // FrontProxy authenticates callers by the headers of a front proxy. The gateway can thus run behind a kube-apiserver's
 // aggregation layer (an APIService).
 //
-// Threat model: a front proxy with a certificate of CA, and one of Names, can claim any identity, including system:masters.
-// The headers of all other clients are ignored, and reach no member.
+// Threat model: a front proxy with a certificate of CA, and one of Names, can claim any identity, including
+// system:masters. The headers of all other clients are ignored, and reach no member.
 type FrontProxy struct {
 	CA    *ClientCA // of front proxies, which is not the gateway's own
 	Names []string  // common names of the certificates of front proxies

@@ -67,13 +67,8 @@ func onAWS(ctx context.Context, out io.Writer, set *cluster.Set, dir string) err
 		return err
 	}
 	defer front.Close()
-	for name, value := range map[string]string{
-		"AWS_ENDPOINT_URL": front.URL, "AWS_REGION": mototest.Config(front.URL).Region, "AWS_ACCESS_KEY_ID": "bench",
-		"AWS_SECRET_ACCESS_KEY": "bench",
-	} {
-		if err := os.Setenv(name, value); err != nil {
-			return err
-		}
+	if err := setEnvironment(front.URL); err != nil {
+		return err
 	}
 	pass, err := fillStores(ctx, member)
 	if err != nil {
@@ -148,6 +143,19 @@ func callsTo(f *mototest.Front) awsCalls {
 func (c awsCalls) each(before awsCalls, n int) awsCalls {
 	return awsCalls{(c.values - before.values) / float64(n), (c.others - before.others) / float64(n),
 		(c.objects - before.objects) / float64(n)}
+}
+
+// setEnvironment makes this process use an emulator of AWS.
+func setEnvironment(endpoint string) error {
+	for name, value := range map[string]string{
+		"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": mototest.Config(endpoint).Region, "AWS_ACCESS_KEY_ID": "bench",
+		"AWS_SECRET_ACCESS_KEY": "bench",
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fillStores creates the stores with the member, a grant for all authenticated callers and a pass. It returns the

@@ -54,7 +54,8 @@ func allParts(hammerRate int) []part {
 		return hang(ctx, out, set, dir, hammerRate)
 	}
 	return []part{
-		{"calls", restCalls}, {"aws", onAWS}, {"streams", streams}, {"idle", idle}, {"fleet", fleet}, {"private", private}, {"hang", hangs},
+		{"calls", restCalls}, {"aws", onAWS}, {"streams", streams}, {"idle", idle}, {"fleet", fleet},
+		{"private", private}, {"hang", hangs},
 	}
 }
 

@@ -33,7 +33,7 @@ type proxied struct {
 type callResult struct {
 	p50, p99 time.Duration
 	rate     float64       // calls a second
-	cpu      time.Duration // of the proxy, for each call
+	cpu      time.Duration // CPU time of the proxy for each call
 }
 
 // restCalls measures calls to one cluster: directly, through bare httputil.ReverseProxies and through the gateway, each

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// reverseProxyCommand runs this program as a bare proxy. The next arguments are a kubeconfig, or the URL of a target
-// that wants no credential, and the protocol of the connections to the target: h2 or http/1.1.
+// reverseProxyCommand runs this program as a bare proxy. The next arguments are the target and the protocol of its
+// connections, h2 or http/1.1. The target is a kubeconfig, or a URL that needs no credential.
 const reverseProxyCommand = "reverse-proxy"
 
 // startReverseProxy runs a bare proxy to target in its own process. See reverseProxyCommand.
