@@ -67,7 +67,7 @@ var refusals = []struct {
 	{"untrusted", "/clusters/untrusted/api", nil, 502, "unreachable", "not trusted"},
 	{"exec plugin", "/clusters/exec/api", nil, 502, "misconfigured", "users[u].user.exec"},
 	{"no secret", "/clusters/no-secret/api", nil, 502, "misconfigured", `"clusters/no-secret"`},
-	{"credential refused", "/clusters/m/401", nil, 502, "credential_refused", "register it anew"},
+	{"credential refused", "/clusters/m/401", nil, 502, "credential_refused", "register it again"},
 	{"redirect to another host", "/clusters/m/outside", nil, 502, "bad_redirect", "another host"},
 	{"redirect to two places", "/clusters/m/twice", nil, 502, "bad_redirect", "several places"},
 	{"redirect to another member", "/clusters/m/climb", nil, 502, "bad_redirect", "out of its own path"},
@@ -141,7 +141,7 @@ func TestRefusals(t *testing.T) {
 	t.Run("a name that no header can carry", func(t *testing.T) {
 		h.ClientTLS.Certificates = []tls.Certificate{h.ClientCertificate(" system:admin", "dev")}
 		gatewaytest.WantStatus(t, h.SendRaw("GET /clusters/m/api HTTP/1.1\nHost: x\n\n"), 403, "forbidden",
-			"cannot stand in a header")
+			"is not valid in a header")
 	})
 	for _, s := range m.Requests() {
 		if strings.HasPrefix(s.URI, "/api") {
