@@ -68,7 +68,7 @@ vet: ## Run go vet, also for macOS
 	@$(STEP) "go vet for macOS" $(NEEDS_GO) env GOOS=darwin CGO_ENABLED=0 go vet $(PORTABLE)
 
 rules: ## Compare the counts of style findings with the committed ones, which may only fall
-	@$(STEP) "count style findings" "Go 1.26.4 or later; go run ./scripts/ratchet list PATH prints the findings" go run ./scripts/ratchet
+	@$(STEP) "check the style of comments and docs" "Go 1.26.4 or later; CONTRIBUTING.md lists the rules" go run ./scripts/style
 
 test: build-local moto clusters ## Run every test but the slow suites, on real clusters (the first run builds Kubernetes)
 	@$(STEP) "run the tests" $(NEEDS_CC) $(GOTEST) -count=1 -timeout 30m $$(go list ./... | grep -vE '$(SLOW)')

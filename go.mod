@@ -13,7 +13,6 @@ require (
 	github.com/coreos/go-oidc/v3 v3.21.0
 	github.com/creack/pty v1.1.24
 	github.com/fxamacker/cbor/v2 v2.9.1
-	github.com/fzipp/gocyclo v0.6.0
 	github.com/go-jose/go-jose/v4 v4.1.4
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3
 	github.com/gorilla/websocket v1.5.4-0.20250319132907-e064f32e3674

@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/clusterpass/clusterpass/scripts/ratchet/prose"
+	"github.com/clusterpass/clusterpass/scripts/style/prose"
 )
 
 // finding is one place that breaks a rule.
@@ -24,21 +24,11 @@ type finding struct {
 	text string
 }
 
-func (f finding) place() place {
-	if slices.Contains(prose.Rules(), f.rule) {
-		return place{path.Dir(f.file), f.rule}
-	}
-	return place{f.file, f.rule}
-}
-
 // tree has the findings of all Go and Markdown files.
-type tree struct {
-	findings []finding
-	sleepers []string // tests that call time.Sleep, also within bubbles
-}
+type tree struct{ findings []finding }
 
 // readTree reads all files that belong to the project: no testdata, no build results, no hidden directory but .github.
-func readTree(root string, limits limits) (*tree, error) {
+func readTree(root string) (*tree, error) {
 	t := &tree{}
 	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -65,7 +55,7 @@ func readTree(root string, limits limits) (*tree, error) {
 			return err
 		}
 		if isGo {
-			return t.addGo(filepath.ToSlash(relative), source, limits)
+			return t.addGo(filepath.ToSlash(relative), source)
 		}
 		t.addProse(filepath.ToSlash(relative), prose.Markdown(source))
 		return nil
@@ -73,23 +63,22 @@ func readTree(root string, limits limits) (*tree, error) {
 	return t, err
 }
 
-func (t *tree) addGo(file string, source []byte, limits limits) error {
+func (t *tree) addGo(name string, source []byte) error {
 	fset := token.NewFileSet()
-	parsed, err := parser.ParseFile(fset, file, source, parser.ParseComments|parser.SkipObjectResolution)
+	file, err := parser.ParseFile(fset, name, source, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return err
 	}
-	if ast.IsGenerated(parsed) {
+	if ast.IsGenerated(file) {
 		return nil
 	}
-	code := goFile{file, source, fset, parsed}
-	sleeps, sleepsInBubble := code.sleeps()
-	t.findings = slices.Concat(t.findings,
-		code.longLines(limits), code.longFunctions(limits), code.complexFunctions(limits), sleeps)
-	if len(sleeps) > 0 || sleepsInBubble {
-		t.sleepers = append(t.sleepers, file)
+	if strings.HasSuffix(name, "_test.go") {
+		for _, pos := range sleeps(file) {
+			const text = "time.Sleep in a test: wait for the condition that it needs, or use testing/synctest"
+			t.findings = append(t.findings, finding{name, fset.Position(pos).Line, "sleep", text})
+		}
 	}
-	t.addProse(file, prose.Comments(fset, parsed))
+	t.addProse(name, prose.Comments(fset, file))
 	return nil
 }
 
@@ -101,26 +90,21 @@ func (t *tree) addProse(file string, blocks []prose.Block) {
 	}
 }
 
-func (t *tree) counts() counts {
-	all := counts{}
-	for _, f := range t.findings {
-		all[f.place()]++
-	}
-	return all
-}
-
-// list prints the findings in the files and below the directories that paths name; all if there are none.
-func (t *tree) list(paths []string, out io.Writer) error {
+// print prints the findings in the files and below the directories that paths name, or all if there are none. It
+// returns their number.
+func (t *tree) print(paths []string, out io.Writer) (n int, err error) {
 	for _, f := range t.findings {
 		isBelow := func(p string) bool {
 			p = path.Clean(filepath.ToSlash(p))
 			return p == "." || f.file == p || strings.HasPrefix(f.file, p+"/")
 		}
-		if len(paths) == 0 || slices.ContainsFunc(paths, isBelow) {
-			if _, err := fmt.Fprintf(out, "%s:%d: %s: %s\n", f.file, f.line, f.rule, f.text); err != nil {
-				return err
-			}
+		if len(paths) > 0 && !slices.ContainsFunc(paths, isBelow) {
+			continue
+		}
+		n++
+		if _, err := fmt.Fprintf(out, "%s:%d: %s: %s\n", f.file, f.line, f.rule, f.text); err != nil {
+			return n, err
 		}
 	}
-	return nil
+	return n, nil
 }
