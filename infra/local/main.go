@@ -12,7 +12,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/config"
 )
 
-const about = `Clusterpass on one machine: an HTTPS server, the functions in processes as on AWS Lambda, and the bridge.
+const about = `Clusterpass on one machine: one process that serves HTTPS.
 It registers the contexts of KUBECONFIG as clusters, writes clusterpass.kubeconfig into the current directory, and
 prints the next command to type.`
 

@@ -17,7 +17,7 @@ type Unidentified struct {
 	MaxUnknown          int `envconfig:"CLUSTERPASS_MAX_UNKNOWN" min:"0" desc:"Maximum share of MAX_UNVERIFIED for tokens that their cluster has not accepted in the last ten minutes. Default: half." example:"100"`
 	MaxUnknownPerSource int `envconfig:"CLUSTERPASS_MAX_UNKNOWN_PER_SOURCE" default:"100" min:"1" desc:"The same for one source: an IPv4 address or an IPv6 /64." example:"20"`
 	MaxIdle             int `envconfig:"CLUSTERPASS_MAX_IDLE_CONNECTIONS" default:"10000" min:"1" desc:"Maximum number of idle connections." example:"2000"`
-	MaxIdlePerSource    int `envconfig:"CLUSTERPASS_MAX_IDLE_CONNECTIONS_PER_SOURCE" default:"200" min:"1" desc:"Maximum number of idle connections of one source address, if clients connect directly." example:"50"`
+	MaxIdlePerSource    int `envconfig:"CLUSTERPASS_MAX_IDLE_CONNECTIONS_PER_SOURCE" default:"1000" min:"1" desc:"Maximum number of idle connections of one source address, if clients connect directly." example:"50"`
 }
 
 // HTTPServer returns a server for h with the bridge's limits. Where clients connect to it themselves, a connection ends

@@ -32,7 +32,7 @@ type Config struct {
 	Hosts          []string                `envconfig:"CLUSTERPASS_HOSTS" desc:"Further host names for the server's certificate: a comma-separated list. If LISTEN has no host, clients use the first one." example:"clusterpass.example.com"`
 	Data           string                  `envconfig:"CLUSTERPASS_DATA" desc:"Directory for certificates, secrets and objects. Default: clusterpass in the user's data directory." example:"/var/lib/clusterpass"`
 	Store          stores.Address          `envconfig:"CLUSTERPASS_STORE" desc:"Location of the stores for credentials and objects. Default: DATA." example:"aws:clusterpass"`
-	Functions      Mode                    `envconfig:"CLUSTERPASS_FUNCTIONS" default:"process" desc:"How functions run: process (in processes of their own, as on Lambda) or inline (in this process)." example:"inline"`
+	Functions      Mode                    `envconfig:"CLUSTERPASS_FUNCTIONS" default:"inline" desc:"How requests are served: inline (all in this process) or process (small ones by functions in processes of their own, as on Lambda)." example:"process"`
 	FunctionsDir   string                  `envconfig:"CLUSTERPASS_FUNCTIONS_DIR" desc:"Directory with NAME/bootstrap of each function. Default: functions beside this program." example:"dist/local/functions"`
 	Kubeconfig     string                  `envconfig:"CLUSTERPASS_KUBECONFIG" default:"clusterpass.kubeconfig" desc:"Path of the kubeconfig that is written for the gateway's owner." example:"pass.kubeconfig"`
 	Register       string                  `envconfig:"CLUSTERPASS_REGISTER" desc:"Kubeconfig files whose contexts are registered at the start, in the format of KUBECONFIG. Default: KUBECONFIG." example:"/home/me/.kube/config"`
@@ -43,13 +43,15 @@ type Config struct {
 	DrainTimeout   time.Duration           `envconfig:"CLUSTERPASS_DRAIN_TIMEOUT" default:"10s" min:"0s" desc:"How long open requests may continue after ctrl-C." example:"1m"`
 }
 
-// Mode selects how functions run.
+// Mode selects how requests are served.
 type Mode string
 
 // The modes.
 const (
+	// Inline serves every request in this process, by the handler of the bridge.
+	Inline Mode = "inline"
+	// Process serves small requests by functions in processes of their own, as Lambda does.
 	Process Mode = "process"
-	Inline  Mode = "inline"
 )
 
 // Decode implements envconfig.Decoder.

@@ -108,7 +108,8 @@ func (e *edges) run() (kubeconfig string) {
 		t.Fatal(err)
 	}
 	cfg.TunnelListen = "127.0.0.1:0"
-	cfg.Listen, cfg.Functions, cfg.Kubeconfig = "127.0.0.1:0", Inline, filepath.Join(t.TempDir(), "kubeconfig")
+	cfg.Listen, cfg.Functions, cfg.Kubeconfig = "127.0.0.1:0", Process, filepath.Join(t.TempDir(), "kubeconfig")
+	cfg.FunctionsDir = filepath.Join("..", "..", "..", "dist", "local", "functions") // make build-local builds them
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- Run(ctx, cfg, Output{io.Discard, io.Discard}, func() { close(ready) }) }()

@@ -12,15 +12,11 @@ import (
 	"strings"
 	"time"
 
-	controlfn "github.com/clusterpass/clusterpass/functions/control"
-	"github.com/clusterpass/clusterpass/functions/fleet"
-	"github.com/clusterpass/clusterpass/functions/proxy"
 	"github.com/clusterpass/clusterpass/infra/local/lambda"
 	"github.com/clusterpass/clusterpass/infra/local/lambda/event"
 	"github.com/clusterpass/clusterpass/shared/assembly"
 	"github.com/clusterpass/clusterpass/shared/assembly/apiconfig"
 	"github.com/clusterpass/clusterpass/shared/config"
-	"github.com/clusterpass/clusterpass/shared/lambdahttp"
 	"github.com/clusterpass/clusterpass/shared/pki"
 	"github.com/clusterpass/clusterpass/shared/route"
 )
@@ -52,13 +48,12 @@ type functions struct {
 }
 
 // open returns the handler that invokes a function by events, as a load balancer does.
-func (f *functions) open(ctx context.Context, backend route.Backend) (http.Handler, error) {
-	start := f.startProcesses
-	if f.cfg.Functions == Inline {
-		start = f.openInline
+func (f *functions) open(backend route.Backend) (http.Handler, error) {
+	fn, err := f.start(backend)
+	if err != nil {
+		return nil, err
 	}
-	invoker, err := start(ctx, backend)
-	return lambda.Target{Invoker: invoker, Front: event.ALB{TargetGroupARN: targetGroup}}, err
+	return lambda.Target{Invoker: fn, Front: event.ALB{TargetGroupARN: targetGroup}}, nil
 }
 
 // close ends the processes of all functions.
@@ -70,31 +65,8 @@ func (f *functions) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// openInline opens a function in this process.
-func (f *functions) openInline(ctx context.Context, backend route.Backend) (lambda.Invoker, error) {
-	process := proxy.Process{LogTo: f.log}
-	cfg := controlfn.Config{Options: f.api, Config: fleet.Config{
-		Settings: f.cfg.Settings, Config: proxy.Config{Env: f.env, MTLSTargetGroup: targetGroup},
-	}}
-	var handler http.Handler
-	var opts lambdahttp.Options
-	var err error
-	switch backend {
-	case route.ToControl:
-		handler, opts, err = controlfn.New(ctx, &cfg, process)
-	case route.ToFleet:
-		handler, opts, err = fleet.New(ctx, &cfg.Config, process)
-	default:
-		handler, opts, err = proxy.New(ctx, &cfg.Config.Config, process)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return lambda.Inline{Function: lambdahttp.New(handler, opts), Timeout: functionTimeout}, nil
-}
-
-// startProcesses runs a function in processes of its own, as Lambda does.
-func (f *functions) startProcesses(_ context.Context, backend route.Backend) (lambda.Invoker, error) {
+// start runs a function in processes of its own, as Lambda does.
+func (f *functions) start(backend route.Backend) (*lambda.Function, error) {
 	bootstrap := filepath.Join(f.cfg.FunctionsDir, string(backend), "bootstrap")
 	if _, err := os.Stat(bootstrap); err != nil {
 		return nil, &config.Error{

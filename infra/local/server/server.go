@@ -120,10 +120,11 @@ func (c *Config) serverNames() []string {
 	return names
 }
 
-// open returns the handler of the gateway, with the bridge and the functions as backends. Call closeAll when done.
+// open returns the handler of the gateway. In mode inline it is that of the bridge, which serves every request. Call
+// closeAll when done.
 func open(
 	ctx context.Context, cfg *Config, parts *assembly.Parts, b *bridge.Bridge, ca authorities, log io.Writer,
-) (_ *frontdoor.Server, closeAll func(), err error) {
+) (_ http.Handler, closeAll func(), err error) {
 	if err := passes.StoreCA(ctx, parts.Stores.Secrets, ca.client); err != nil {
 		return nil, nil, err
 	}
@@ -140,12 +141,15 @@ func open(
 			parts.Log.Warn("the gateway did not close everything", "error", err.Error())
 		}
 	}
+	if cfg.Functions != Process {
+		return h, closeAll, nil
+	}
 	front := &frontdoor.Server{
 		Functions: map[route.Backend]http.Handler{}, Bridge: h, PerCluster: quota.New(0, maxPerCluster), Source: cfg.Source,
 	}
 	caller := frontdoor.CallerKey(parts.Env.ClientCA.Pool(), cfg.Source)
 	for _, backend := range []route.Backend{route.ToProxy, route.ToFleet, route.ToControl} {
-		target, err := fns.open(ctx, backend)
+		target, err := fns.open(backend)
 		if err != nil {
 			closeAll()
 			return nil, nil, err
