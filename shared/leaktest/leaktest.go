@@ -19,7 +19,7 @@ const patience = time.Minute
 func Main(m *testing.M, options ...goleak.Option) {
 	code := m.Run()
 	if code == 0 {
-		if err := Find(options...); err != nil {
+		if err := Find(func() {}, options...); err != nil {
 			_, _ = fmt.Fprintln(os.Stderr, "the tests leave goroutines:", err)
 			code = 1
 		}
@@ -28,10 +28,12 @@ func Main(m *testing.M, options ...goleak.Option) {
 }
 
 // Find waits until only goroutines of the test program, and those that options ignore, are left. After a minute it
-// returns an error that lists the others.
-func Find(options ...goleak.Option) error {
+// returns an error that lists the others. It calls closeIdle before each check: a connection whose last request has
+// just ended may not be idle yet.
+func Find(closeIdle func(), options ...goleak.Option) error {
 	deadline := time.Now().Add(patience)
 	for {
+		closeIdle()
 		err := goleak.Find(options...)
 		if err == nil || time.Now().After(deadline) {
 			return err

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 		clusters = s
 	})
 	if code == 0 {
-		if err := leaktest.Find(); err != nil {
+		if err := leaktest.Find(func() {}); err != nil {
 			fmt.Fprintln(os.Stderr, "after the clusters stopped:", err)
 			code = 1
 		}

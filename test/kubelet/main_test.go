@@ -91,8 +91,10 @@ func runTests(m *testing.M) (code int, err error) {
 	}
 	code = m.Run()
 	err = world.node.stop()
-	utilnet.CloseIdleConnectionsFor(httpClient.Transport)
-	return code, errors.Join(err, leaktest.Find(others))
+	return code, errors.Join(err, leaktest.Find(func() {
+		utilnet.CloseIdleConnectionsFor(httpClient.Transport)
+		utilnet.CloseIdleConnectionsFor(world.node.http.Transport)
+	}, others))
 }
 
 // node is the kubelet within this process.

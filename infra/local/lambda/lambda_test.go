@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	_ = os.RemoveAll(dir)
-	if err := leaktest.Find(); err != nil && code == 0 {
+	if err := leaktest.Find(func() {}); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "the tests leave goroutines:", err)
 		code = 1
 	}

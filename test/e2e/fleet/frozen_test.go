@@ -183,7 +183,7 @@ func checkFrozenRequests(t *testing.T, configMaps string, call fleetCall, reques
 		{"GET", configMaps + "/known", "", nil, 200, elsewhere, "known", ""},
 		{"GET", configMaps + "/nowhere", "", nil, 502, "", slow, ""}, // frozen may have it
 		{"PATCH", configMaps + "/known", `{"data":{"a":"b"}}`, http.Header{"Content-Type": {"application/merge-patch+json"}},
-			502, "", "call it known@member1", ""},
+			502, "", "use the name known@member1", ""},
 		{"PATCH", configMaps + "/known@member1", `{"data":{"a":"b"}}`,
 			http.Header{"Content-Type": {"application/merge-patch+json"}}, 200, "", "known@member1", ""},
 	} {
