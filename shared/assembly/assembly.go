@@ -78,7 +78,7 @@ func Open(ctx context.Context, env Env, logTo io.Writer) (*Parts, error) {
 
 // NewVerifier returns a verifier of passes with caches of its own.
 func (p *Parts) NewVerifier() *passes.Verifier {
-	fresh := passes.Fresh
+	fresh := passes.RemoteFresh
 	if p.Env.Store.Kind == "dir" {
 		fresh = p.Freshness.Object
 	}

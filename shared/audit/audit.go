@@ -1,12 +1,12 @@
-// Package audit records every request as an Event of audit.k8s.io/v1. A stream has one event when it opens and one
-// when it ends. Read [Log], [Request] and [Sink] in this order.
+// Package audit records every request as an Event of audit.k8s.io/v1. A stream has one event when it opens and one when
+// it ends. Read [Log], [Request] and [Sink] in this order.
 //
 // Invariants:
 //   - An event contains no credential and no body. Only the headers that this package names are read.
-//   - A client's text is of bounded length and stays inside of its JSON string.
-//   - A client that is not identified cannot choose how much is written: its texts are short, and beyond a rate one
-//     event counts many. Events of identified clients are never combined.
-//   - No event is lost in silence. An event that no sink accepts is counted ([Stats]), and the log reports it.
+//   - A client's text has a bounded length and is escaped in a JSON string.
+//   - Unidentified clients cannot fill the log: their texts are short, and beyond a rate one event represents many.
+//     Events of identified clients are never combined.
+//   - An event that cannot be delivered is counted ([Stats]) and reported in the program's log.
 //
 // docs/explanation/security.md has the threats, and docs/guide/audit.md is for operators.
 package audit
@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// IDHeader is the header with an event's id, in requests and responses, as kube-apiserver has it.
+	// IDHeader is the header with an event's id in requests and responses, as in kube-apiserver.
 	IDHeader = "Audit-Id"
 
 	// Methods of authentication that change how events are written.
@@ -47,16 +47,16 @@ type Request struct {
 	log       *Log
 	event     Event
 	began     time.Time
-	offeredID string // the client's IDHeader; "" if it is no valid id
-	method    string // of authentication; "" for a client that is not identified
+	offeredID string // the client's IDHeader; "" if it is not a valid id
+	method    string // of authentication; "" for an unidentified client
 	sent      int64
 	received  int64
 	started   bool
-	reserved  bool // Admit accepted it, so that its events always have a place
-	refused   bool // Admit refused it, so that it has no events
+	reserved  bool // Admit accepted it, so its events are queued even if the queue is full
+	refused   bool // Admit refused it, so it has no events
 }
 
-// Begin starts the record of r, which arrived now. It writes nothing yet. A nil Log begins a nil Request.
+// Begin returns the record of r, which arrived now. It does not write an event. A nil Log returns a nil Request.
 func (l *Log) Begin(r *http.Request) *Request {
 	if l == nil {
 		return nil
@@ -78,8 +78,8 @@ func (q *Request) ID() string {
 	return q.event.AuditID
 }
 
-// Admit reserves a place for the request's events. With Config.FailClosed it returns a *status.Error with reason
-// AuditUnavailable if there is none: the request must not go on, and has no event then.
+// Admit reserves slots in the queue for the request's events, if Config.FailClosed is set. If the queue is full, it
+// returns a *status.Error with reason AuditUnavailable. The caller must then refuse the request, which has no events.
 func (q *Request) Admit(ctx context.Context) error {
 	if q == nil {
 		return nil
@@ -89,8 +89,8 @@ func (q *Request) Admit(ctx context.Context) error {
 	return err
 }
 
-// User records who calls, and the method that identified them. The id that a front proxy sent becomes the event's:
-// everybody else could choose the id of an event that exists.
+// User records the caller and the method of authentication. For a front proxy, the id in its IDHeader becomes the
+// event's id. Other clients cannot choose the id, because they could choose that of another event.
 func (q *Request) User(u User, method string) {
 	if q == nil {
 		return
@@ -102,7 +102,7 @@ func (q *Request) User(u User, method string) {
 	}
 }
 
-// Unverified records a caller that only the member can identify, by what the token claims.
+// Unverified records the claims of a caller's token that only the member can verify.
 func (q *Request) Unverified(t Token) {
 	if q == nil {
 		return
@@ -114,14 +114,14 @@ func (q *Request) Unverified(t Token) {
 	q.annotate(TokenIDAnnotation, cut(t.ID, maxClaim))
 }
 
-// As records the user that the caller acts as.
+// As records the user that the caller impersonates.
 func (q *Request) As(u User) {
 	if q != nil {
 		q.event.ImpersonatedUser = &u
 	}
 }
 
-// Target records the resource that the request addresses, and its cluster: "" where there is none.
+// Target records the resource of the request, and its cluster, which may be "".
 func (q *Request) Target(cluster string, res route.Resource) {
 	if q == nil {
 		return
@@ -138,16 +138,16 @@ func (q *Request) Target(cluster string, res route.Resource) {
 	}
 }
 
-// Reached records the clusters, separated by commas, in which a request to several found or changed objects. Target
-// must precede it.
+// Reached records the clusters, separated by commas, in which a fleet request found or changed objects. Call Target
+// first.
 func (q *Request) Reached(clusters string) {
 	if q != nil {
 		q.annotate(ClusterAnnotation, clusters)
 	}
 }
 
-// Created records the name of the object that a create request made. Its URL does not contain the name. Target must
-// precede it.
+// Created records the name of the object that a create request created, because the URL does not contain it. Call
+// Target first.
 func (q *Request) Created(name string) {
 	if q != nil && q.event.ObjectRef != nil && q.event.ObjectRef.Name == "" {
 		q.event.ObjectRef.Name = cut(name, maxText)
@@ -167,14 +167,14 @@ func (q *Request) Decision(allowed bool, reason string) {
 	q.annotate(ReasonAnnotation, reason)
 }
 
-// Bytes records how many bytes of bodies were sent to the client and received from it so far.
+// Bytes records the number of body bytes that were sent to the client and received from it so far.
 func (q *Request) Bytes(sent, received int64) {
 	if q != nil {
 		q.sent, q.received = sent, received
 	}
 }
 
-// Started writes that a stream is open. A second call does nothing.
+// Started writes the event that a stream is open. A second call does nothing. Neither does a call for a member's 401.
 func (q *Request) Started(code int) {
 	if q == nil || q.started || q.method == methodPassthrough && code == http.StatusUnauthorized {
 		return // a member that does not accept the token opens no stream
@@ -183,14 +183,14 @@ func (q *Request) Started(code int) {
 	q.write(ResponseStarted, Status{Code: code}, true)
 }
 
-// Completed writes that the request is over. failed is the gateway's own error, or nil.
+// Completed writes the event that the request has ended. failed is the gateway's own error, or nil.
 func (q *Request) Completed(code int, failed *status.Error) {
 	if q != nil {
 		q.write(ResponseComplete, q.result(code, failed), q.isIdentified(code, failed))
 	}
 }
 
-// Panicked writes, in place of Completed, that the gateway broke.
+// Panicked writes the event that the handler panicked. Call it instead of Completed.
 func (q *Request) Panicked() {
 	if q != nil {
 		q.write(Panic, Status{
@@ -214,7 +214,7 @@ func (q *Request) result(code int, failed *status.Error) Status {
 	if failed != nil {
 		q.annotate(FailureAnnotation, string(failed.Reason))
 		if failed.Reason == status.Forbidden && q.event.Annotations[DecisionAnnotation] != "forbid" {
-			q.Decision(false, failed.Message) // a decision so far was not enough
+			q.Decision(false, failed.Message) // a later check refused a request that was allowed before
 		}
 		s.Status, s.Message = metav1.StatusFailure, cut(failed.Message, maxText)
 	}
@@ -260,8 +260,8 @@ func validID(v string) string {
 	return v
 }
 
-// Sources returns the addresses by which a request came, as kube-apiserver has them. The last one is that of the
-// connection. Those before it are claims of proxies, or of the client.
+// Sources returns the source addresses of a request, as in kube-apiserver. The last one is the address of the
+// connection. The others come from X-Forwarded-For, which the client may have set.
 func Sources(r *http.Request) []string {
 	var out []string
 	add := func(s string) {
@@ -280,13 +280,13 @@ func Sources(r *http.Request) []string {
 	}
 	add(host)
 	if len(out) > maxIPs {
-		out = out[len(out)-maxIPs:] // the last are of proxies that are known
+		out = out[len(out)-maxIPs:] // the client could fill the front of the list
 	}
 	return out
 }
 
-// cut returns at most limit bytes of s, as valid UTF-8. A run of invalid bytes becomes one U+FFFD: JSON would escape
-// each of them with six bytes.
+// cut returns the first limit bytes of s, followed by "…" if s is longer. A run of invalid UTF-8 becomes one U+FFFD,
+// because JSON would escape each invalid byte with six bytes.
 func cut(s string, limit int) string {
 	if len(s) <= limit {
 		return strings.ToValidUTF8(s, "\uFFFD")

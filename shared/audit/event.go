@@ -7,7 +7,8 @@ import (
 // Stage is the point of a request at which an event was written.
 type Stage string
 
-// The stages of audit.k8s.io/v1 that are written. (RequestReceived would add nothing to the others.)
+// The stages of audit.k8s.io/v1 that are written. RequestReceived is omitted, because the other events contain its
+// data.
 const (
 	ResponseStarted  Stage = "ResponseStarted"  // a stream is open
 	ResponseComplete Stage = "ResponseComplete" // the last byte was sent
@@ -27,8 +28,8 @@ const (
 	DurationAnnotation = "clusterpass.io/duration"       // in the form of time.Duration
 	SentAnnotation     = "clusterpass.io/bytes-sent"     // bytes of the body to the client
 	ReceivedAnnotation = "clusterpass.io/bytes-received" // bytes of the body from the client
-	// CountAnnotation is the number of events that this one stands for, all of clients that are not identified. The
-	// other fields are those of the first, and sourceIPs has the addresses of up to 16 connections.
+	// CountAnnotation is the number of events that a summary represents, all of unidentified clients. The other fields are
+	// those of the first event, and sourceIPs contains the addresses of up to 16 connections.
 	CountAnnotation = "clusterpass.io/count"
 	// The annotations of a token that only the member can verify. All but the hash were chosen by the token's author.
 	TokenHashAnnotation    = "clusterpass.io/unverified-token-sha256"
@@ -66,13 +67,13 @@ type User struct {
 	Extra    map[string][]string `json:"extra,omitempty"`
 }
 
-// Token is what a bearer token claims that was not verified.
+// Token contains the claims of a bearer token that was not verified.
 type Token struct {
 	Hash                string // SHA-256 of the whole token, in hexadecimal digits
 	Issuer, Subject, ID string // the claims iss, sub and jti of a JWT; "" where it has none
 }
 
-// Object is an ObjectReference: what the request addresses, in the member where there is one.
+// Object is an ObjectReference: the resource of the request.
 type Object struct {
 	Resource    string `json:"resource,omitempty"`
 	Namespace   string `json:"namespace,omitempty"`
@@ -82,7 +83,7 @@ type Object struct {
 	Subresource string `json:"subresource,omitempty"`
 }
 
-// Status is a metav1.Status, the fields that are used here.
+// Status contains the fields of metav1.Status that are used here.
 type Status struct {
 	Metadata struct{} `json:"metadata"`
 	Status   string   `json:"status,omitempty"`

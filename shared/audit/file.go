@@ -24,8 +24,8 @@ type File struct {
 	MaxBackups int // how many full files are kept, of which the oldest is deleted first; 0 means DefaultMaxBackups
 }
 
-// Open opens the file, mode 0600, for Config.To. Several processes may write one file. (One goroutine that deletes
-// old files stays until the process ends; it is the library's.)
+// Open opens the file with mode 0600, for Config.To. Several processes may write one file. The library starts a
+// goroutine that deletes old files and runs until the process ends.
 func (f File) Open() (io.WriteCloser, error) {
 	if f.MaxSize < 0 || f.MaxBackups < 0 || !filepath.IsAbs(f.Path) {
 		return nil, fmt.Errorf("audit file %q: want an absolute path, and no negative size or number", f.Path)
@@ -33,7 +33,8 @@ func (f File) Open() (io.WriteCloser, error) {
 	if f.MaxBackups == 0 {
 		f.MaxBackups = DefaultMaxBackups
 	}
-	// Now, rather than with the first event, and never wider than 0600.
+	// Create the file now instead of at the first event, so that the user sees an error. Its mode is never wider than
+	// 0600.
 	file, err := os.OpenFile(f.Path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the audit file: %w", err)
@@ -69,8 +70,8 @@ type sharedFile struct {
 	known os.FileInfo // the file before the last Write; nil for none
 }
 
-// Write implements io.Writer. It opens the file anew after another process has rotated it, and before it is full. The
-// library does not know what other processes wrote.
+// Write implements io.Writer. It opens the file again if another process has rotated it, or if p would fill it.
+// Otherwise the library would not notice the writes of other processes.
 func (f *sharedFile) Write(p []byte) (int, error) {
 	now, err := os.Stat(f.Filename)
 	if err == nil && now.Size()+int64(len(p)) >= f.max {

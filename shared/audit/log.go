@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// complainEvery is how often the log repeats that events are lost or calls refused.
+	// complainEvery is the minimum interval between two log entries with the same complaint.
 	complainEvery = 10 * time.Second
-	// overrideFor is how long an answer of Config.Override is used.
+	// overrideFor is how long a result of Config.Override is used.
 	overrideFor = 3 * time.Second
 	// overrideTimeout bounds one call of Config.Override.
 	overrideTimeout = 2 * time.Second
@@ -29,27 +29,29 @@ type Config struct {
 	To io.Writer
 	// Sink gets batches of events; nil for none. If it is an io.Closer, Close closes it.
 	Sink Sink
-	// Queue is how many events may wait for each of To and Sink, in 32 MiB at most. With 0, a method that writes an
-	// event returns when it is delivered or has failed. A process that can be frozen after a response needs that.
+	// Queue is the maximum number of waiting events for each of To and Sink, which have at most 32 MiB. Requests that
+	// Admit accepted may exceed it. With 0, a method that writes an event returns when the event is delivered or has
+	// failed. Processes that can be frozen after a response need 0.
 	Queue int
-	// FailClosed refuses requests (Request.Admit) while the queue is full. Otherwise events are lost then, and counted.
+	// FailClosed makes Request.Admit refuse requests while the queue is full. Without it, events are lost and counted
+	// then.
 	FailClosed bool
-	// Override reports whether an operator lets requests go on in spite of FailClosed; nil never does. It is called at
-	// most every three seconds.
+	// Override reports whether an operator allows requests in spite of FailClosed. nil means never. It is called at most
+	// every three seconds.
 	Override func(ctx context.Context) (bool, error)
-	// UnidentifiedRate is how many events a second of unidentified clients are written one by one, and 60 times as many
-	// at once. Further events are counted in one event every 10 s. 0 means DefaultUnidentifiedRate.
+	// UnidentifiedRate is the number of events per second of unidentified clients that are written separately, with a
+	// burst of 60 times as many. Further events are counted in one summary every 10 s. 0 means DefaultUnidentifiedRate.
 	UnidentifiedRate int
 	Log              *slog.Logger     // reports lost events and refused requests; nil means slog.Default()
 	Now              func() time.Time // nil means time.Now
 }
 
-// Stats counts what a Log did since its start.
+// Stats are counters since the start of a Log, and the current number of waiting events.
 type Stats struct {
-	Lost       uint64 // events that no sink accepted; one that stands for several counts as those
+	Lost       uint64 // events that To or Sink did not receive, counted for each; a summary counts as its events
 	Refused    uint64 // requests that FailClosed refused
-	Overridden uint64 // requests that went on, without a place for their events, because of Override
-	Waiting    int    // events that wait to be delivered, now
+	Overridden uint64 // requests that were allowed because of Override, although the queue was full
+	Waiting    int    // events that wait for delivery, counted for each of To and Sink
 }
 
 // Log writes events. It is safe for concurrent use. Call Close when done.
@@ -113,7 +115,8 @@ func (l *Log) Stats() Stats {
 	return s
 }
 
-// Close delivers the events that wait, until ctx ends, and closes To and Sink. Later events are lost.
+// Close delivers the waiting events and closes To and Sink. If ctx ends first, it returns an error and leaves open
+// those that have not received all events. Later events are lost.
 func (l *Log) Close(ctx context.Context) error {
 	l.writeSummary(0)
 	errs := make([]error, len(l.spools))
@@ -127,7 +130,8 @@ func (l *Log) Close(ctx context.Context) error {
 
 func (l *Log) now() time.Time { return l.cfg.Now() }
 
-// admit reports whether the events of a new request always get a place, or returns why the request is refused.
+// admit reports whether the events of a new request are queued even if the queue is full. It returns an error if the
+// request is refused.
 func (l *Log) admit(ctx context.Context) (reserved bool, err error) {
 	if !l.cfg.FailClosed {
 		return false, nil
@@ -152,7 +156,7 @@ func (l *Log) admit(ctx context.Context) (reserved bool, err error) {
 	}
 }
 
-// isOverridden asks Config.Override. While one request asks, the others use the last answer.
+// isOverridden calls Config.Override. While one request calls it, the others use the last result.
 func (l *Log) isOverridden(ctx context.Context) bool {
 	o := &l.override
 	if l.cfg.Override == nil || !o.TryLock() {
@@ -180,15 +184,15 @@ func (l *Log) write(e *Event, isIdentified, reserved bool) {
 	l.put(e, 1, reserved)
 }
 
-// writeSummary writes the event that stands for those of unidentified clients that were only counted, if the first of
-// them is older than minAge.
+// writeSummary writes one event for the events of unidentified clients that were only counted, if the first of them is
+// at least minAge old.
 func (l *Log) writeSummary(minAge time.Duration) {
 	if e, count := l.unidentified.summary(l.now(), minAge); e != nil {
 		l.put(e, count, false)
 	}
 }
 
-// put writes an event that stands for count events.
+// put writes an event that represents count events.
 func (l *Log) put(e *Event, count int, reserved bool) {
 	var line bytes.Buffer
 	enc := json.NewEncoder(&line)
@@ -213,7 +217,7 @@ func (l *Log) complain(c complaint, args ...any) {
 	}
 }
 
-// limited lets one message pass every complainEvery.
+// limited allows one message every complainEvery.
 type limited struct {
 	mu   sync.Mutex
 	last time.Time

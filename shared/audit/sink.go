@@ -9,13 +9,13 @@ import (
 
 // Sink delivers events. It is safe for concurrent use.
 type Sink interface {
-	// Deliver delivers events, each a line of JSON, and returns how many of them, from the first, were accepted. Its
-	// error is nil if that is all. It wraps ErrRejected if the same events would never be accepted. An event may be
-	// delivered more than once.
+	// Deliver delivers events, each a line of JSON. accepted is the number of first events that were accepted. The error
+	// is nil if all were. It wraps ErrRejected if the sink would reject the same events again. An event may be delivered
+	// more than once.
 	Deliver(ctx context.Context, events [][]byte) (accepted int, err error)
 }
 
-// ErrRejected is the error of a Sink that does not accept the events themselves.
+// ErrRejected means that a Sink does not accept these events, and would not accept them later.
 var ErrRejected = errors.New("the events are rejected")
 
 // Lines returns a Sink that writes each event with one Write. Closing it closes w if that is an io.Closer.

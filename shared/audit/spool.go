@@ -11,13 +11,14 @@ import (
 )
 
 const (
-	// patience is how long a request waits for a place in a full queue before its event is lost.
+	// patience is how long a request waits for a slot in a full queue before its event is lost.
 	patience = time.Second
 	// deliverTimeout bounds one delivery from a queue.
 	deliverTimeout = 30 * time.Second
 	// directTimeout bounds one delivery that a request waits for.
 	directTimeout = 5 * time.Second
-	// The pause after a failed delivery doubles from the first to the last. Requests wait for the last of direct ones.
+	// The pause after a failed delivery doubles from firstPause to lastPause. Without a queue its maximum is
+	// lastDirectPause, because with Config.FailClosed requests are refused meanwhile.
 	firstPause      = 500 * time.Millisecond
 	lastPause       = 30 * time.Second
 	lastDirectPause = 5 * time.Second
@@ -29,14 +30,14 @@ const (
 
 var errClosed = errors.New("the audit log is closed")
 
-// entry is an event as a line of JSON, and the number of events that it stands for.
+// entry is an event as a line of JSON, and the number of requests' events that it represents.
 type entry struct {
 	line  []byte
 	count int
 }
 
-// spool keeps events until its sink has accepted them, in memory. With a queue, one goroutine delivers them. Without
-// one, each request delivers its own, and only events that failed are kept, with Config.FailClosed. It is safe for
+// spool stores events in memory until its sink has accepted them. With a queue, one goroutine delivers them. Without a
+// queue, each request delivers its own event, and Config.FailClosed stores the event if that fails. A spool is safe for
 // concurrent use.
 type spool struct {
 	log        *Log
@@ -83,7 +84,7 @@ func (s *spool) waiting() int {
 	return len(s.events)
 }
 
-// waitingCount returns the number of events that those in the queue stand for.
+// waitingCount returns the number of waiting events. A summary counts as the events that it represents.
 func (s *spool) waitingCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,8 +95,8 @@ func (s *spool) waitingCount() int {
 	return n
 }
 
-// put delivers or queues an event. A reserved event is queued beyond the limits, too: the requests in flight bound
-// them.
+// put delivers or queues an event. A reserved event is queued even if the queue is full. The number of requests in
+// flight bounds such events.
 func (s *spool) put(e entry, reserved bool) {
 	if s.isDirect {
 		s.deliverNow(e, reserved)
@@ -123,8 +124,8 @@ func (s *spool) put(e entry, reserved bool) {
 	}
 }
 
-// enqueue adds an event, or returns why it cannot. It returns a channel if waiting may help, which is closed when
-// there may be a place.
+// enqueue adds an event, or returns an error. If waiting may help, it also returns a channel that is closed when there
+// may be a slot.
 func (s *spool) enqueue(e entry, reserved bool) (freed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,8 +153,8 @@ func (s *spool) enqueue(e entry, reserved bool) (freed <-chan struct{}, err erro
 
 func (s *spool) isFull() bool { return len(s.events) >= s.limit || s.bytes >= maxQueueBytes }
 
-// fullFor returns 0 if the events of a new request have a place, and otherwise when to try again. Without a queue it
-// delivers the events that were kept.
+// fullFor returns 0 if a new request's events can be queued, and otherwise the pause before a retry. Without a queue it
+// first delivers the stored events.
 func (s *spool) fullFor(ctx context.Context) time.Duration {
 	if s.isDirect {
 		s.redeliver(ctx)
@@ -166,7 +167,7 @@ func (s *spool) fullFor(ctx context.Context) time.Duration {
 	return max(time.Until(s.nextTry), time.Second)
 }
 
-// run delivers what is queued until the spool is closed and empty, or its context ends.
+// run delivers queued events until the spool is closed and empty, or its context ends.
 func (s *spool) run() {
 	defer close(s.done)
 	closing := s.closing
@@ -178,7 +179,7 @@ func (s *spool) run() {
 		ctx, cancel := context.WithTimeout(s.ctx, deliverTimeout)
 		n, err := s.deliver(ctx, batch)
 		cancel()
-		pause := s.settle(n, err)
+		pause := s.finishDelivery(n, err)
 		if err == nil {
 			continue
 		}
@@ -212,7 +213,7 @@ func (s *spool) next() []entry {
 	return nil
 }
 
-// batch returns the oldest events, as many as one delivery has.
+// batch returns the oldest events, at most as many as one delivery may contain. s.mu must be locked.
 func (s *spool) batch() []entry {
 	bytes := 0
 	for i, e := range s.events {
@@ -223,8 +224,8 @@ func (s *spool) batch() []entry {
 	return slices.Clone(s.events)
 }
 
-// deliver returns how many events, from the first, need no other delivery. It halves a batch that the sink rejects
-// until it has found the event that is rejected, which is lost.
+// deliver delivers a batch and returns how many of its first events are done. It halves a batch that the sink rejects,
+// until it finds the rejected event. That event is lost and counts as done.
 func (s *spool) deliver(ctx context.Context, batch []entry) (int, error) {
 	lines := make([][]byte, len(batch))
 	for i, e := range batch {
@@ -248,8 +249,8 @@ func (s *spool) deliver(ctx context.Context, batch []entry) (int, error) {
 	return n + rest, err
 }
 
-// settle removes the n oldest events after a delivery, and returns the pause until the next one.
-func (s *spool) settle(n int, err error) time.Duration {
+// finishDelivery removes the n oldest events after a delivery, and returns the pause until the next one.
+func (s *spool) finishDelivery(n int, err error) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.events[:n] {
@@ -276,7 +277,7 @@ func (s *spool) settle(n int, err error) time.Duration {
 	return s.pause
 }
 
-// deliverNow delivers one event. If that fails, the event is kept with FailClosed, and lost otherwise.
+// deliverNow delivers one event. If that fails, it stores the event with FailClosed. Otherwise the event is lost.
 func (s *spool) deliverNow(e entry, reserved bool) {
 	s.mu.Lock()
 	err := s.lastErr
@@ -291,7 +292,7 @@ func (s *spool) deliverNow(e entry, reserved bool) {
 		ctx, cancel := context.WithTimeout(s.ctx, directTimeout)
 		_, err = s.deliver(ctx, []entry{e})
 		cancel()
-		s.settle(0, err)
+		s.finishDelivery(0, err)
 	}
 	if err == nil {
 		return
@@ -305,7 +306,7 @@ func (s *spool) deliverNow(e entry, reserved bool) {
 	s.log.lose(e.count, err)
 }
 
-// redeliver delivers the events that were kept, unless it is too early.
+// redeliver delivers the oldest stored events, unless the pause after a failure has not ended.
 func (s *spool) redeliver(ctx context.Context) {
 	s.redelivering.Lock()
 	defer s.redelivering.Unlock()
@@ -317,10 +318,11 @@ func (s *spool) redeliver(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), directTimeout)
 	defer cancel()
-	s.settle(s.deliver(ctx, batch))
+	s.finishDelivery(s.deliver(ctx, batch))
 }
 
-// close delivers what waits, until ctx ends, and closes the sink. It returns an error if events are lost.
+// close delivers the waiting events and closes the sink. If ctx ends first, it does not close the sink. It returns an
+// error if events are lost.
 func (s *spool) close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
@@ -343,14 +345,22 @@ func (s *spool) close(ctx context.Context) error {
 	case <-ctx.Done():
 		n := s.waitingCount()
 		s.log.lose(n, ctx.Err())
-		// A Write that hangs goes on, and ends with the file.
+		// A hanging Write cannot be interrupted.
 		return fmt.Errorf("close the audit log: %d events wait: %w", n, ctx.Err())
 	}
+	var err error
 	if n := s.waitingCount(); n > 0 { // only without a queue
 		s.log.lose(n, errClosed)
+		err = fmt.Errorf("close the audit log: %d events could not be delivered: %w", n, s.lastError())
 	}
 	if c, ok := s.sink.(io.Closer); ok {
-		return c.Close()
+		err = errors.Join(err, c.Close())
 	}
-	return nil
+	return err
+}
+
+func (s *spool) lastError() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lastErr
 }

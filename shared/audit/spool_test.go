@@ -148,7 +148,24 @@ func TestCloseIsBounded(t *testing.T) {
 }
 
 // TestQueuedEventsSurviveAnOutage: events that are queued while a sink fails reach it when it works again, in order.
-// They arrive once.
+// They arrive once. TestCloseReportsUndeliveredEvents: without a queue, an operator must learn that Close could not
+// deliver stored events.
+func TestCloseReportsUndeliveredEvents(t *testing.T) {
+	f := &faulty{}
+	l := New(Config{To: f, FailClosed: true, Log: quiet})
+	if err := call(t, l); err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("disk full")
+	f.fail(broken)
+	if err := call(t, l); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(t.Context()); !errors.Is(err, broken) || l.Stats().Lost == 0 {
+		t.Errorf("got %v, and %d events are lost", err, l.Stats().Lost)
+	}
+}
+
 func TestQueuedEventsSurviveAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{err: errors.New("disk full")}

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// DefaultUnidentifiedRate is how many events a second of unidentified clients are written one by one.
+	// DefaultUnidentifiedRate is the number of events per second of unidentified clients that are written separately.
 	DefaultUnidentifiedRate = 1
 	// unidentifiedBurst is how many seconds of that rate may be used at once.
 	unidentifiedBurst = 60
-	// countEvery is the time after which one event stands for all that were only counted.
+	// countEvery is the interval after which one summary represents all events that were only counted.
 	countEvery = 10 * time.Second
 
 	maxUnidentified = 256 // bytes of the URI and of every other text of an unidentified client
 	maxClaim        = 256 // bytes of a claim that was not verified
 )
 
-// unidentified limits the events of clients that are not identified, all together. It is safe for concurrent use.
+// unidentified limits the events of all unidentified clients together. It is safe for concurrent use.
 type unidentified struct {
 	limiter *rate.Limiter
 	flush   func() // writes the summary; nil if a later event of the log does
@@ -66,8 +66,8 @@ func (u *unidentified) allows(e *Event, now time.Time) bool {
 	return false
 }
 
-// summary returns the event that stands for all that were only counted, and starts anew. It returns nil if there are
-// none, or if the first is younger than minAge. count is how many they are.
+// summary returns one event for all events that were only counted, and their number, and resets the count. It returns
+// nil if there are none, or if the first is younger than minAge.
 func (u *unidentified) summary(now time.Time, minAge time.Duration) (e *Event, count int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -17,7 +17,7 @@ var (
 	ErrInvalid     = errors.New("invalid key, value or revision")
 )
 
-// Unavailable wraps err as ErrUnavailable. after is the pause before a retry.
+// Unavailable returns an error that wraps err and ErrUnavailable. after is the pause before a retry.
 func Unavailable(err error, after time.Duration) error { return &unavailableError{err, after} }
 
 // RetryAfter returns the pause before a retry, or 0 if err has none. The gateway sends it as Retry-After of a 503.

@@ -3,7 +3,7 @@
 //
 // Invariants:
 //   - The store has one revision, which the gateway returns as resourceVersion. Each successful write increases it.
-//   - Each write is an event in a log, which Watch reads. Old events are eventually removed.
+//   - Each write adds an event to a log, which Watch reads. Old events are eventually removed.
 //   - A read sees every write that returned before it.
 //   - A Store is safe for concurrent use, also by several processes.
 package objects
@@ -29,9 +29,9 @@ type Object struct {
 type Page struct {
 	Objects []Object
 	// Revision is the store's revision when the first page was read. A Watch from it returns every write that the list
-	// does not show.
+	// does not include.
 	Revision uint64
-	// Continue is the token for the next page, or empty. Later pages may show writes after Revision.
+	// Continue is the token for the next page, or empty. Later pages may include writes after Revision.
 	Continue string
 	// Remaining is the number of objects after this page, or -1 if unknown.
 	Remaining int64
@@ -56,11 +56,11 @@ type Event struct {
 	Previous []byte
 }
 
-// Store stores objects. Every method stops when ctx ends, and returns one of the package's errors, wrapped.
+// Store stores objects. Every method stops when ctx ends. Errors wrap one of the package's errors or context.Canceled.
 type Store interface {
 	Get(ctx context.Context, key string) (Object, error)
-	// List returns the objects whose key starts with prefix, sorted by key. Limit 0 means all. prefix must include a
-	// resource and its slash, see SplitPrefix.
+	// List returns up to limit objects whose key starts with prefix, sorted by key. 0 means all. cont is "" or Continue of
+	// the previous page. prefix must include a resource and its slash, see SplitPrefix.
 	List(ctx context.Context, prefix string, limit int, cont string) (Page, error)
 	// Revision returns the store's current revision; 0 before the first write.
 	Revision(ctx context.Context) (uint64, error)
@@ -71,11 +71,11 @@ type Store interface {
 	// Delete deletes the object if its revision is rev, and otherwise returns ErrConflict or ErrNotFound. The result is
 	// the last state with the revision of the deletion.
 	Delete(ctx context.Context, key string, rev uint64) (Object, error)
-	// Watch calls each for every write under prefix after revision from, in order of revision. An empty prefix means all
-	// objects. Watch ends with ctx's error, or with the first error of each.
+	// Watch calls each for every write after revision from whose key starts with prefix, in order of revision. An empty
+	// prefix means all objects. Watch returns ctx's error when ctx ends, or the first error of each unchanged.
 	//
-	// ErrCompacted means that events after from were removed, or that from is a revision of another store. The caller must
-	// list again. After ErrUnavailable or ErrForbidden, the caller may watch again from its last revision.
+	// ErrCompacted means that events after from were removed, or that from is greater than the store's revision. The
+	// caller must list again. After ErrUnavailable or ErrForbidden, the caller may watch again from its last revision.
 	//
 	// progress is called every few seconds with a revision up to which all events were delivered. Optional.
 	Watch(ctx context.Context, prefix string, from uint64, each func(Event) error, progress func(rev uint64)) error

@@ -65,7 +65,8 @@ func (c Continue) String() string {
 		base64.RawURLEncoding.EncodeToString([]byte(c.After))
 }
 
-// ParseContinue is the inverse of String for a list of prefix. It returns ErrInvalid for any other string.
+// ParseContinue is the inverse of Continue.String. It returns ErrInvalid for any other string, and for a position
+// outside of prefix.
 func ParseContinue(s, prefix string) (Continue, error) {
 	bad := fmt.Errorf("%w: continue token %.64q: it does not belong to a list of %s; list from the start", ErrInvalid, s,
 		prefix)

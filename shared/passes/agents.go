@@ -22,35 +22,37 @@ import (
 
 // The audiences of agents' credentials. No caller's token has one of them.
 const (
-	// bootstrapAudience is that of the credential that clusterpass cluster join --pull makes. It is good for one
-	// exchange.
+	// bootstrapAudience is for the credential that clusterpass cluster join --pull makes. It can be exchanged once, and
+	// cannot connect.
 	bootstrapAudience = "clusterpass.io/agent-bootstrap"
-	// agentAudience is that of the credentials that agents connect with. Those of earlier versions are bound to no key.
+	// agentAudience is for the credentials that agents connect with. Credentials of earlier versions are not bound to a
+	// key.
 	agentAudience = "clusterpass.io/agent"
 )
 
 // agentCredential names the kind of credential in errors.
 const agentCredential = "agent's credential"
 
-// enrolment allows the agents of a private cluster to connect. Its key is v1alpha1.AgentPrefix with the cluster's
-// name. Credentials of another uid are refused.
+// enrolment is an object that allows the agents of a private cluster to connect. Its key is v1alpha1.AgentPrefix with
+// the cluster's name. Credentials with another uid are refused.
 type enrolment struct {
 	UID     string    `json:"uid"`
 	Cluster types.UID `json:"cluster"` // the Cluster's uid; a later Cluster of that name has other agents
 	Created time.Time `json:"created"`
-	// Generation and Key, a thumbprint, are those of the newest credential, which was issued at Renewed. They are zero
-	// before the first exchange.
-	Generation uint64    `json:"generation,omitempty"`
-	Key        string    `json:"key,omitempty"`
-	Renewed    time.Time `json:"renewed,omitzero"`
-	// Reuse, if not nil, ended all credentials of the enrolment.
+	// Generation is the number of exchanges. It and KeyThumbprint are those of the newest credential, which was issued at
+	// Renewed. They are zero before the first exchange.
+	Generation    uint64    `json:"generation,omitempty"`
+	KeyThumbprint string    `json:"key,omitempty"`
+	Renewed       time.Time `json:"renewed,omitzero"`
+	// Reuse is the reuse that ended all credentials of the enrolment; nil if there was none.
 	Reuse *Reuse `json:"reuse,omitempty"`
 }
 
 // agentClaims are the claims of an agent's credential beside the registered ones: the subject is the cluster, and jti
 // the enrolment's uid.
 type agentClaims struct {
-	Confirmation *confirmation `json:"cnf,omitempty"` // RFC 7800; nil in a bootstrap credential and an earlier version's
+	// Confirmation contains the public key (RFC 7800). It is nil in bootstrap credentials and those of earlier versions.
+	Confirmation *confirmation `json:"cnf,omitempty"`
 	Generation   uint64        `json:"clusterpass.io/generation,omitempty"`
 }
 
@@ -58,8 +60,8 @@ type confirmation struct {
 	Key *jose.JSONWebKey `json:"jwk"`
 }
 
-// Presented is the authentication of an agent's request.
-type Presented struct {
+// AgentAuth is the authentication of an agent's request.
+type AgentAuth struct {
 	Token   string
 	Proof   string         // proves the possession of the key that Token is bound to
 	Use     possession.Use // the purpose of the request
@@ -71,26 +73,29 @@ type Agent struct {
 	Cluster string
 	// TTL is the whole lifetime of the credential.
 	TTL time.Duration
-	// Recheck returns an error when the credential is no longer valid. It has expired, its key is gone, or the agents of
-	// the cluster were revoked.
+	// Recheck returns a *status.Error when the credential is no longer valid, or cannot be checked:
+	//   - It has expired, or the key that signed it is gone.
+	//   - Its enrolment was revoked, replaced, or ended after a reuse.
+	//   - Its Cluster was deleted, created again, or is no longer private.
 	Recheck func(ctx context.Context) error
 	// Ending reports whether the last quarter of the credential's lifetime has begun. Agents renew it before.
 	Ending func() bool
 
-	uid        string
-	generation uint64 // 0 for a bootstrap credential and one of an earlier version
-	key        string // thumbprint
+	uid           string // the enrolment's
+	generation    uint64 // 0 for a bootstrap credential and one of an earlier version
+	keyThumbprint string // "" if the credential is not bound to a key
 }
 
-// EnrolAgent returns the bootstrap credential for the agents of a private cluster. It expires after ttl, at most
-// MaxTTL, and so do the credentials that agents exchange it for. All earlier credentials of the cluster's agents end,
-// and the Cluster loses its condition AgentCredentialReused.
+// EnrolAgent returns the bootstrap credential for the agents of a private cluster. It is valid for ttl, and so is each
+// credential that agents exchange it for. EnrolAgent ends all earlier credentials of the cluster's agents, and removes
+// the condition AgentCredentialReused of the Cluster.
 func (i *Issuer) EnrolAgent(ctx context.Context, c *clusterv1alpha1.Cluster, ttl time.Duration) (secrets.Value, error) {
 	if ttl < MinTTL || ttl > MaxTTL {
-		return secrets.Value{}, fmt.Errorf("credentials of agents are valid for %s to %s, not %s", MinTTL, MaxTTL, ttl)
+		return secrets.Value{}, fmt.Errorf("enrol the agents of cluster %q: their credential is for %s; want %s to %s",
+			c.Name, ttl, MinTTL, MaxTTL)
 	}
 	e := enrolment{UID: uuid.NewString(), Cluster: c.UID, Created: i.now().UTC().Truncate(time.Second)}
-	token, err := i.agentToken(ctx, &Agent{Cluster: c.Name, TTL: ttl, uid: e.UID}, bootstrapAudience, agentClaims{})
+	token, err := i.signAgentToken(ctx, &Agent{Cluster: c.Name, TTL: ttl, uid: e.UID}, bootstrapAudience, agentClaims{})
 	if err != nil {
 		return secrets.Value{}, err
 	}
@@ -104,8 +109,8 @@ func (i *Issuer) EnrolAgent(ctx context.Context, c *clusterv1alpha1.Cluster, ttl
 	return token, err
 }
 
-// replace stores value under key in place of any other. Agents that renew their credentials write the same object, so
-// replace starts again after a conflict.
+// replace creates the object, or replaces its value. After a conflict it starts again, because agents that renew their
+// credentials write the same object.
 func (i *Issuer) replace(ctx context.Context, key string, value []byte) error {
 	var err error
 	for range attempts {
@@ -126,63 +131,68 @@ func (i *Issuer) replace(ctx context.Context, key string, value []byte) error {
 	return err
 }
 
-// RevokeAgent ends all credentials of a cluster's agents, or returns objects.ErrNotFound. Within MaxAge every bridge
-// refuses them.
+// RevokeAgent ends all credentials of a cluster's agents, or returns objects.ErrNotFound. Every bridge refuses them
+// within MaxAge.
 func (i *Issuer) RevokeAgent(ctx context.Context, cluster string) error {
 	return i.remove(ctx, v1alpha1.AgentPrefix+cluster)
 }
 
-func (i *Issuer) agentToken(ctx context.Context, a *Agent, audience string, own agentClaims) (secrets.Value, error) {
-	if _, err := i.renewed(ctx, TunnelKeys); err != nil { // the gateway reaches the agents by them
+// signAgentToken returns a credential of a for an audience. It first creates the keys of the tunnel port if they are
+// missing, because the gateway cannot reach the agents without them.
+func (i *Issuer) signAgentToken(
+	ctx context.Context, a *Agent, audience string, own agentClaims,
+) (secrets.Value, error) {
+	if _, err := i.renewKeys(ctx, TunnelKeys); err != nil {
 		return secrets.Value{}, fmt.Errorf("the keys of the tunnel port: %w", err)
 	}
 	now := i.now().Truncate(time.Second)
-	return i.signed(ctx, agentToken, jwt.Claims{
+	return i.signToken(ctx, agentToken, jwt.Claims{
 		Audience: jwt.Audience{audience}, Subject: a.Cluster, ID: a.uid,
 		IssuedAt: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(min(a.TTL, MaxTTL))),
 	}, own)
 }
 
 // Agent authenticates an agent of the named cluster. Its errors are *status.Error: Unauthenticated or StoreUnavailable.
-// A wrapped *ReusedError means that two programs used the credential's key. The caller then calls Issuer.EndAgents.
-func (v *Verifier) Agent(ctx context.Context, cluster string, p Presented) (*Agent, error) {
+// If one wraps a *ReusedError, the caller calls Issuer.EndAgents.
+func (v *Verifier) Agent(ctx context.Context, cluster string, p AgentAuth) (*Agent, error) {
 	if v.cfg.URL == "" {
-		return nil, refused(nil, "this gateway accepts no agents, since its own URL is not configured")
+		return nil, refusal(nil,
+			"this gateway accepts no agents: its own URL is not configured; its administrator sets CLUSTERPASS_URL")
 	}
 	audience := agentAudience
 	if hasAudience(p.Token, bootstrapAudience) {
 		if p.Use != possession.Renew {
-			return nil, refused(nil, "the bootstrap credential of cluster %q can only be exchanged; upgrade its agents",
+			return nil, refusal(nil, "the bootstrap credential of cluster %q can only be exchanged; upgrade its agents",
 				cluster)
 		}
 		audience = bootstrapAudience
 	}
 	var own agentClaims
-	c, err := v.signed(ctx, agentToken, p.Token, audience, &own)
+	c, err := v.verifySigned(ctx, agentToken, p.Token, audience, &own)
 	switch {
 	case errors.Is(err, jwt.ErrExpired):
-		return nil, refused(err, "the %s has expired; %s", agentCredential, rejoinHint(cluster))
+		return nil, refusal(err, "the %s has expired; %s", agentCredential, rejoinHint(cluster))
 	case err != nil:
 		return nil, err
 	case c.Subject != cluster || c.IssuedAt == nil:
-		return nil, refused(nil, "the %s does not belong to cluster %q", agentCredential, cluster)
+		return nil, refusal(nil, "the %s does not belong to cluster %q", agentCredential, cluster)
 	}
 	a := &Agent{Cluster: cluster, TTL: c.Expiry.Time().Sub(c.IssuedAt.Time()), uid: c.ID, generation: own.Generation}
 	proof := ""
 	if own.Confirmation != nil {
 		proof, err = possession.Verify(own.Confirmation.Key, p.Proof, p.Token, p.Use, p.Request, v.cfg.Now())
 		if err == nil {
-			a.key, err = possession.Thumbprint(own.Confirmation.Key)
+			a.keyThumbprint, err = possession.Thumbprint(own.Confirmation.Key)
 		}
 		if err != nil {
 			return nil, invalidProof(err)
 		}
 	}
-	v.setChecks(a, c.Expiry.Time(), keyOf(p.Token))
+	v.setChecks(a, c.Expiry.Time(), keyIDOf(p.Token))
 	if err := a.Recheck(ctx); err != nil {
 		return nil, err
 	}
-	if proof != "" { // after Recheck: agents with a revoked credential must not use up the proofs of others
+	if proof != "" { // after Recheck, because revoked agents must not use up the proofs that the cluster may make
 		if err := v.proofs.Use(cluster, proof, v.cfg.Now()); err != nil {
 			return nil, invalidProof(err)
 		}
@@ -194,28 +204,28 @@ func (v *Verifier) Agent(ctx context.Context, cluster string, p Presented) (*Age
 }
 
 func invalidProof(err error) *status.Error {
-	return refused(err, "the agent does not prove that it has the key of its credential: %v", err)
+	return refusal(err, "the agent does not prove that it has the key of its credential: %v", err)
 }
 
 func rejoinHint(cluster string) string {
 	return "have the cluster join again: clusterpass cluster join --pull --replace " + cluster
 }
 
-// hasAudience reports whether a token names an audience. It verifies nothing.
+// hasAudience reports whether a token names an audience. It does not verify the token.
 func hasAudience(token, audience string) bool {
 	var c jwt.Claims
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	return err == nil && t.UnsafeClaimsWithoutVerification(&c) == nil && c.Audience.Contains(audience)
 }
 
-// setChecks sets Recheck and Ending of an agent, for a credential that ends at end and was signed with the key signer.
-func (v *Verifier) setChecks(a *Agent, end time.Time, signer string) {
+// setChecks sets Recheck and Ending of an agent. The credential expires at end, and the key with id keyID signed it.
+func (v *Verifier) setChecks(a *Agent, end time.Time, keyID string) {
 	a.Ending = func() bool { return !v.cfg.Now().Before(end.Add(-a.TTL / 4)) }
 	a.Recheck = func(ctx context.Context) error {
 		if !v.cfg.Now().Before(end.Add(clockSkew)) {
-			return refused(nil, "the %s has expired", agentCredential)
+			return refusal(nil, "the %s has expired", agentCredential)
 		}
-		if _, err := v.key(ctx, agentToken, signer); err != nil {
+		if _, err := v.key(ctx, agentToken, keyID); err != nil {
 			return err
 		}
 		var (
@@ -228,12 +238,12 @@ func (v *Verifier) setChecks(a *Agent, end time.Time, signer string) {
 				return v.unavailable(err)
 			}
 			if value == nil || json.Unmarshal(value, into) != nil {
-				return refused(nil, "the %s was revoked, or its cluster removed", agentCredential)
+				return refusal(nil, "the %s was revoked, or its cluster removed", agentCredential)
 			}
 		}
 		if e.UID != a.uid || e.Cluster != c.UID || c.Spec.SyncMode != clusterv1alpha1.Pull {
-			return refused(nil, "the %s was revoked; %s", agentCredential, rejoinHint(a.Cluster))
+			return refusal(nil, "the %s was revoked; %s", agentCredential, rejoinHint(a.Cluster))
 		}
-		return e.ended(a.Cluster)
+		return e.checkNotEnded(a.Cluster)
 	}
 }

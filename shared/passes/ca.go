@@ -9,12 +9,11 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// CASecret names the secret with the CA of client certificates: certificate and key in PEM. Gateways that have it issue
-// certificates.
+// CASecret is the name of the secret with the CA of client certificates: its certificate and private key in PEM.
+// Programs that can read it issue certificates.
 const CASecret = "keys/client-ca"
 
-// LoadCA returns the CA of client certificates. The error wraps secrets.ErrNotFound if this gateway does not have the
-// CA.
+// LoadCA returns the CA of client certificates. The error wraps secrets.ErrNotFound if the store has no CA.
 func LoadCA(ctx context.Context, store secrets.Store) (*pki.CA, error) {
 	s, err := store.Get(ctx, CASecret)
 	if err != nil {

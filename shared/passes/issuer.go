@@ -22,31 +22,31 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Issuer issues and revokes passes. It is safe for concurrent use. Its callers authorize the request.
+// Issuer issues and revokes passes. It is safe for concurrent use. It does not check whether its caller may do so.
 type Issuer struct {
 	Objects objects.Store
 	Secrets secrets.Store
-	// URL is the configured URL of the gateway: iss and aud of tokens.
+	// URL is the configured URL of the gateway. It is the issuer of all tokens and the audience of passes.
 	URL    string
 	CA     *pki.CA          // signs certificates; nil if this gateway issues none
-	Signer Signer           // signs tokens of passes; nil for the keys of the secret store
+	Signer Signer           // signs tokens of passes; nil means the keys of the secret store
 	Now    func() time.Time // nil means time.Now
 }
 
-// Issued is a new pass. No store keeps its credential.
+// Issued is a new pass with its credential, which is not stored.
 type Issued struct {
 	Pass        *v1alpha1.Pass
-	Token       secrets.Value // of form token
-	Certificate []byte        // PEM, of form certificate
-	Key         secrets.Value // PEM, the certificate's
+	Token       secrets.Value // set for the form token
+	Certificate []byte        // PEM; set for the form certificate
+	Key         secrets.Value // PEM; the private key of Certificate
 }
 
-// verbs are those that a request to a member can have.
+// verbs are the valid values of spec.verbs. The verb get includes list and watch, see identity.Scope.
 var verbs = []string{v1alpha1.Any, "get", "create", "update", "patch", "delete"}
 
 // FieldError is an invalid field of a pass.
 type FieldError struct {
-	Field, Value string // Value is "" for a missing value
+	Field, Value string // Value is "" for a missing list
 	Problem      string
 }
 
@@ -70,7 +70,7 @@ func fieldError(field string, value any, format string, args ...any) error {
 	return e
 }
 
-// Default sets the missing fields of a new pass. maxTTL bounds its lifetime.
+// Default sets TTL and Form if they are missing. maxTTL bounds the lifetime.
 func Default(s *v1alpha1.PassSpec, maxTTL time.Duration) {
 	if s.TTL.Duration == 0 {
 		s.TTL.Duration = min(DefaultTTL, maxTTL)
@@ -125,8 +125,8 @@ func Validate(p *v1alpha1.Pass, maxTTL time.Duration) error {
 	return nil
 }
 
-// Create mints the credential of p, and stores p with its uid and expiry. It returns objects.ErrExists if the name
-// exists.
+// Create creates the credential of p, and stores a copy of p with its uid and expiry. It returns objects.ErrExists if
+// there is a pass with that name.
 func (i *Issuer) Create(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) {
 	p = p.DeepCopy()
 	Default(&p.Spec, MaxTTL)
@@ -152,19 +152,19 @@ func (i *Issuer) Create(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) 
 	return out, nil
 }
 
-// Mint creates the credential of p, which has its uid, creation time and expiry. The credential is valid once p is
-// stored.
+// Mint creates the credential of p. The caller has set the uid, the creation time and the expiry of p. The credential
+// is valid once p is stored.
 func (i *Issuer) Mint(ctx context.Context, p *v1alpha1.Pass) (*Issued, error) {
 	out := &Issued{Pass: p}
 	if p.Spec.Form == v1alpha1.Certificate {
-		return out, i.certificate(out)
+		return out, i.mintCertificate(out)
 	}
-	return out, i.token(ctx, out)
+	return out, i.mintToken(ctx, out)
 }
 
-func (i *Issuer) certificate(out *Issued) error {
+func (i *Issuer) mintCertificate(out *Issued) error {
 	if i.CA == nil {
-		return errors.New("certificates cannot be made here, without the key of the gateway's CA; use form token")
+		return errors.New("create the pass's certificate: this program has no key of the gateway's CA; use form token")
 	}
 	p := out.Pass
 	cert, key, err := i.CA.ClientUntil(p.Spec.User, p.Spec.Groups, p.Status.ExpirationTimestamp.Time, certificateURI(p))
@@ -177,21 +177,21 @@ func certificateURI(p *v1alpha1.Pass) *url.URL {
 	return &url.URL{Scheme: "clusterpass", Host: "pass", Path: "/" + p.Name + "/" + string(p.UID)}
 }
 
-// claims are the private claims of a token. All other data is in the pass's object.
+// claims are the private claims of a pass's token. All other data is in the pass's object.
 type claims struct {
 	Pass string `json:"clusterpass.io/pass"` // the object's name; jti is its uid
 }
 
-func (i *Issuer) token(ctx context.Context, out *Issued) (err error) {
+func (i *Issuer) mintToken(ctx context.Context, out *Issued) (err error) {
 	p := out.Pass
-	out.Token, err = i.signed(ctx, passToken, jwt.Claims{
+	out.Token, err = i.signToken(ctx, passToken, jwt.Claims{
 		Audience: jwt.Audience{i.URL}, Subject: p.Spec.User, ID: string(p.UID),
 		IssuedAt: jwt.NewNumericDate(p.CreationTimestamp.Time), Expiry: jwt.NewNumericDate(p.Status.ExpirationTimestamp.Time),
 	}, claims{Pass: p.Name})
 	return err
 }
 
-// List returns all passes by name, including expired ones.
+// List returns all passes, sorted by name, including expired ones that Prune has not deleted.
 func (i *Issuer) List(ctx context.Context) ([]v1alpha1.Pass, error) {
 	page, err := i.Objects.List(ctx, v1alpha1.PassPrefix, 0, "")
 	if err != nil {
@@ -212,8 +212,8 @@ func (i *Issuer) Revoke(ctx context.Context, name string) error {
 	return i.remove(ctx, v1alpha1.PassPrefix+name)
 }
 
-// remove deletes the present object with the key, even if it is updated meanwhile. It never deletes a later object with
-// the same key.
+// remove deletes the current object with the key, even if it is updated meanwhile. It never deletes a later object with
+// the same key, which has another uid.
 func (i *Issuer) remove(ctx context.Context, key string) error {
 	var first string
 	for n := range attempts {
@@ -248,14 +248,14 @@ func uidOf(value []byte) string {
 }
 
 const (
-	// pruneInterval is the interval between searches for expired passes. pruneAfter is how long they stay listed.
+	// pruneInterval is the interval between searches for expired passes. pruneAfter is how long they stay stored.
 	pruneInterval = time.Hour
 	pruneAfter    = 24 * time.Hour
 	// prunePage is the number of passes in one read.
 	prunePage = 100
 )
 
-// Prune deletes passes that expired long ago.
+// Prune deletes passes that expired more than 24 hours ago.
 func (i *Issuer) Prune(ctx context.Context) error {
 	var errs []error
 	for cont := ""; ; {

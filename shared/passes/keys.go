@@ -17,8 +17,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Key sets. Each name is that of a secret with private keys, and of an object with the public ones. Every purpose has
-// its own set, so a program reads only the secrets of the tokens that it signs.
+// The names of the key sets. A secret of that name contains the private keys, and an object the public ones. Each
+// purpose has its own set, so that a program needs only the secrets of the tokens that it signs.
 const (
 	PassKeys   = "keys/passes"
 	AgentKeys  = "keys/agents"
@@ -26,12 +26,12 @@ const (
 )
 
 const (
-	// keyLife is the maximum age of a signing key. The next token gets a new key.
+	// keyLife is the age at which a new key replaces a signing key. It is checked when a token is signed.
 	keyLife = 30 * 24 * time.Hour
-	// activationDelay is how long a new key only verifies. By then all gateways, and other readers of the JWKS, have read
-	// it.
+	// activationDelay is how long a new key only verifies. Afterwards all gateways, and other readers of the JWKS, have
+	// read it.
 	activationDelay = time.Minute
-	// verifyPeriod is how long a key verifies after it last signed. By then all of its tokens have expired.
+	// verifyPeriod is how long a replaced key still verifies. Afterwards all of its tokens have expired.
 	verifyPeriod = activationDelay + MaxTTL + clockSkew
 	// attempts bounds the retries of a write after conflicts.
 	attempts = 5
@@ -43,7 +43,7 @@ type signingKey struct {
 	Key     jose.JSONWebKey `json:"key"`
 }
 
-// keySet is the value of a set's secret: its keys, oldest first. Tokens of an old key stay valid after a rotation.
+// keySet is the value of a key set's secret: its private keys, oldest first.
 type keySet struct {
 	Keys []signingKey `json:"keys"`
 }
@@ -82,7 +82,7 @@ func (s *keySet) add(now time.Time) error {
 	return nil
 }
 
-// renew adds a key if there is none, or if the newest is too old, and reports whether it did.
+// renew adds a key if there is none that is younger than keyLife, and reports whether it did.
 func (s *keySet) renew(now time.Time) (bool, error) {
 	if n := len(s.Keys); n > 0 && now.Sub(s.Keys[n-1].Created) < keyLife {
 		return false, nil
@@ -90,7 +90,7 @@ func (s *keySet) renew(now time.Time) (bool, error) {
 	return true, s.add(now)
 }
 
-// signer returns the newest key that all gateways have read.
+// signer returns the newest key that all gateways have read. If all keys are too new, it returns the oldest.
 func (s *keySet) signer(now time.Time) signingKey {
 	for _, k := range slices.Backward(s.Keys) {
 		if now.Sub(k.Created) >= activationDelay {

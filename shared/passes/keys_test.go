@@ -108,7 +108,7 @@ func TestReadersMakeNoPass(t *testing.T) {
 	agent := o.private("prod")
 	o.clock.Step(keysFresh)
 	read := &recorder{Store: o.Secrets}
-	function := NewVerifier(Config{Objects: o.store, Secrets: read, URL: gatewayURL, Fresh: Fresh, Now: o.clock.Now})
+	function := NewVerifier(Config{Objects: o.store, Secrets: read, URL: gatewayURL, Fresh: RemoteFresh, Now: o.clock.Now})
 
 	// All uses of keys in a function.
 	if u, err := function.AuthenticateToken(t.Context(), string(issued.Token.Reveal())); err != nil || u.Name != "ann" {
@@ -122,7 +122,7 @@ func TestReadersMakeNoPass(t *testing.T) {
 	if err := o.VerifyTunnelToken(t.Context(), string(token.Reveal()), "prod"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := function.Agent(t.Context(), "prod", Presented{Token: agent, Use: possession.Renew}); err != nil {
+	if _, err := function.Agent(t.Context(), "prod", AgentAuth{Token: agent, Use: possession.Renew}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -176,7 +176,7 @@ func TestKeysAreApart(t *testing.T) {
 		}
 	}
 	for name, token := range map[string]string{"a pass": pass, "a tunnel token": connect} {
-		a, err := o.Agent(t.Context(), "prod", Presented{Token: token, Use: possession.Renew})
+		a, err := o.Agent(t.Context(), "prod", AgentAuth{Token: token, Use: possession.Renew})
 		if a != nil || status.From(err).Reason != status.Unauthenticated {
 			t.Errorf("%s is an agent's credential: %+v, %v", name, a, err)
 		}
@@ -185,7 +185,7 @@ func TestKeysAreApart(t *testing.T) {
 	if err := o.VerifyTunnelToken(t.Context(), connect, "prod"); err != nil {
 		t.Error(err)
 	}
-	if _, err := o.Agent(t.Context(), "prod", Presented{Token: agent, Use: possession.Renew}); err != nil {
+	if _, err := o.Agent(t.Context(), "prod", AgentAuth{Token: agent, Use: possession.Renew}); err != nil {
 		t.Error(err)
 	}
 }

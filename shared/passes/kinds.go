@@ -15,21 +15,20 @@ type kind struct {
 	verifiedBy  []string // sets of keys
 }
 
-// The kinds of tokens. Earlier versions signed all of them with the keys of passes, which still verify them. That is no
-// risk: whoever has those keys can create passes for any user. The reverse is never true, because only the keys of
-// passes verify passes.
+// The kinds of tokens. Earlier versions signed all of them with the keys of passes, which still verify them. That adds
+// no risk, because a thief of those keys can create passes for any user. Only the keys of passes verify passes.
 var (
 	passToken   = kind{"pass", passType, PassKeys, []string{PassKeys}}
 	agentToken  = kind{"agent's credential", "clusterpass-agent+jwt", AgentKeys, []string{AgentKeys, PassKeys}}
 	tunnelToken = kind{"token", "clusterpass-tunnel+jwt", TunnelKeys, []string{TunnelKeys, PassKeys}}
-	// The certificate of the tunnel port is not a token, but has the same keys.
+	// tunnelPort is the certificate of the tunnel port. It is not a token, but has the same keys as tunnelToken.
 	tunnelPort = kind{"tunnel port's certificate", "", TunnelKeys, tunnelToken.verifiedBy}
 )
 
-// passType is the type of passes, and of all tokens of earlier versions.
+// passType is the type in the headers of passes, and of all tokens of earlier versions.
 const passType = "JWT"
 
-// accepts reports whether a token has the type of this kind, or none.
+// accepts reports whether the type in a token's header allows this kind: its own type, passType or none.
 func (k kind) accepts(t *jwt.JSONWebToken) bool {
 	typ, has := t.Headers[0].ExtraHeaders[jose.HeaderType]
 	return !has || slices.Contains([]any{passType, k.typ}, typ)

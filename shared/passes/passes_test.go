@@ -68,7 +68,9 @@ func newTestGateway(t *testing.T) *testGateway {
 	i := clustertest.NewInstallation(t)
 	o.store = &failingStore{Store: i.Objects}
 	o.Issuer = &Issuer{Objects: i.Objects, Secrets: i.Secrets, URL: gatewayURL, CA: i.CA, Now: o.clock.Now}
-	o.Verifier = NewVerifier(Config{Objects: o.store, Secrets: i.Secrets, URL: gatewayURL, Fresh: Fresh, Now: o.clock.Now})
+	o.Verifier = NewVerifier(Config{
+		Objects: o.store, Secrets: i.Secrets, URL: gatewayURL, Fresh: RemoteFresh, Now: o.clock.Now,
+	})
 	return o
 }
 
@@ -185,7 +187,7 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestRevocation: a revoked pass must stop working within Fresh, also for open streams.
+// TestRevocation: a revoked pass must stop working within RemoteFresh, also for open streams.
 func TestRevocation(t *testing.T) {
 	for name, form := range forms {
 		t.Run(name, func(t *testing.T) {
@@ -198,7 +200,7 @@ func TestRevocation(t *testing.T) {
 			if err := o.Revoke(t.Context(), "ci"); err != nil {
 				t.Fatal(err)
 			}
-			o.clock.Step(Fresh)
+			o.clock.Step(RemoteFresh)
 			again, err := o.authenticate(issued)
 			o.wantRefused(again, err, `the pass "ci" was revoked`)
 			if err := u.Recheck(t.Context()); err == nil {
@@ -209,7 +211,7 @@ func TestRevocation(t *testing.T) {
 			}
 			// A new pass of the same name is a different pass.
 			next := o.issue("ci", form)
-			o.clock.Step(Fresh)
+			o.clock.Step(RemoteFresh)
 			if _, err := o.authenticate(next); err != nil {
 				t.Error(err)
 			}
@@ -239,7 +241,7 @@ func TestChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.clock.Step(Fresh)
+		o.clock.Step(RemoteFresh)
 	}
 	for name, form := range forms {
 		t.Run(name, func(t *testing.T) {
@@ -291,7 +293,7 @@ func TestPlainCertificates(t *testing.T) {
 	if _, err := o.RevokeCertificate(t.Context(), Revocation{Serial: serial}); err != nil {
 		t.Errorf("twice: %v", err)
 	}
-	o.clock.Step(Fresh)
+	o.clock.Step(RemoteFresh)
 	again, err := o.authenticateLeaf(lost)
 	o.wantRefused(again, err, "the client certificate was revoked")
 	o.wantRefused(nil, u.Recheck(t.Context()), "the client certificate was revoked")
@@ -314,7 +316,7 @@ func TestPlainCertificates(t *testing.T) {
 	if _, err := o.RevokeCertificate(t.Context(), Revocation{Serial: Serial(pair.Leaf)}); err != nil {
 		t.Fatal(err)
 	}
-	o.clock.Step(Fresh)
+	o.clock.Step(RemoteFresh)
 	again, err = o.authenticate(issued)
 	o.wantRefused(again, err, "the client certificate was revoked")
 	for _, bad := range []string{"", "xyz", "-1", "0", strings.Repeat("f", 41)} {
@@ -349,7 +351,7 @@ func TestOutage(t *testing.T) {
 		}
 	}
 	o.store.isDown.Store(true)
-	for _, d := range []time.Duration{Fresh, MaxAge - 2*Fresh} {
+	for _, d := range []time.Duration{RemoteFresh, MaxAge - 2*RemoteFresh} {
 		o.clock.Step(d)
 		for name, a := range authenticators {
 			if _, err := a(); err != nil {
@@ -357,7 +359,7 @@ func TestOutage(t *testing.T) {
 			}
 		}
 	}
-	o.clock.Step(2 * Fresh)
+	o.clock.Step(2 * RemoteFresh)
 	for name, a := range authenticators {
 		u, err := a()
 		o.want(u, err, status.StoreUnavailable, "cannot check now whether your credential was revoked")

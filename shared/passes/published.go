@@ -15,16 +15,17 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-// publishedKeys is the value of a set's object: the public keys. It is not secret.
+// publishedKeys is the value of a key set's object: the public keys.
 type publishedKeys struct {
-	// Signer names the key outside of the secret store that signs. "" means the keys of the secret.
+	// Signer is the name of the Signer's key that signs. "" means that the keys of the secret store sign.
 	Signer string         `json:"signer,omitempty"`
 	Keys   []publishedKey `json:"keys"`
 }
 
 type publishedKey struct {
 	Key jose.JSONWebKey `json:"key"`
-	// Retired is when the key of a Signer replaced this key. It still verifies for verifyPeriod.
+	// Retired is when another key replaced this key, where one of the two belongs to a Signer. A retired key still
+	// verifies for verifyPeriod.
 	Retired *time.Time `json:"retired,omitempty"`
 }
 
@@ -56,7 +57,7 @@ func (p *publishedKeys) find(id string, now time.Time) (jose.JSONWebKey, bool) {
 	return p.Keys[i].Key, true
 }
 
-// public returns the keys that verify now, for other verifiers of passes.
+// public returns the keys that verify now as a JWKS.
 func (p *publishedKeys) public(now time.Time) jose.JSONWebKeySet {
 	out := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
 	for _, k := range p.Keys {
@@ -67,8 +68,8 @@ func (p *publishedKeys) public(now time.Time) jose.JSONWebKeySet {
 	return out
 }
 
-// syncWithSecret replaces the keys of p by the public keys of the secret. Retired keys stay while they verify. It
-// reports whether p changed.
+// syncWithSecret replaces the keys of p by the public keys of the secret. Retired keys stay until they no longer
+// verify. It reports whether p changed.
 func (p *publishedKeys) syncWithSecret(secret *keySet, now time.Time) (changed bool) {
 	before := len(p.Keys)
 	p.Keys = slices.DeleteFunc(p.Keys, func(k publishedKey) bool {
@@ -90,7 +91,7 @@ func (p *publishedKeys) syncWithSecret(secret *keySet, now time.Time) (changed b
 	return changed
 }
 
-// syncWithSigner retires all keys but key, of the Signer with that name. It reports whether p changed.
+// syncWithSigner adds the Signer's key with that name, and retires all others. It reports whether p changed.
 func (p *publishedKeys) syncWithSigner(name string, key jose.JSONWebKey, now time.Time) (changed bool) {
 	before := len(p.Keys)
 	p.Keys = slices.DeleteFunc(p.Keys, func(k publishedKey) bool { return !k.isValid(now) })

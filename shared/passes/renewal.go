@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	// overlap is how long the second newest credential still connects. An agent may read it just before another agent of
-	// the cluster renews it.
+	// overlap is how long a credential still connects after its renewal. An agent may have read it just before another
+	// agent of the cluster renewed it.
 	overlap = time.Minute
-	// renewalPause is the minimum interval between two renewals. It bounds the writes that an agent causes.
+	// renewalPause is the minimum interval between two renewals. It limits the writes that an agent causes.
 	renewalPause = 10 * time.Second
 )
 
-// Reuse is the use of an agent's credential after its renewal.
+// Reuse records that an agent's credential was used after its renewal.
 type Reuse struct {
 	Time time.Time `json:"time"`
 	From string    `json:"from"` // source addresses, separated by commas
 }
 
-// ReusedError is the error for an agent's credential that is older than the newest one. Two programs used its key: an
-// agent of the cluster, and the owner of a copy.
+// ReusedError is the error for an agent's credential that is not the newest one. It was exchanged for another key, by
+// an agent of the cluster or by the owner of a copy.
 type ReusedError struct{ Agent *Agent }
 
 // Error implements error.
@@ -42,22 +42,24 @@ func (e *ReusedError) Error() string {
 	return fmt.Sprintf("generation %d of the %s was renewed before", e.Agent.generation, agentCredential)
 }
 
-func reused(a *Agent) *status.Error {
-	return refused(&ReusedError{a}, "the %s was renewed before, by another key; %s", agentCredential,
+func newReusedError(a *Agent) *status.Error {
+	return refusal(&ReusedError{a}, "the %s was renewed before, for another key; %s", agentCredential,
 		rejoinHint(a.Cluster))
 }
 
-// ended returns an error after a reuse.
-func (e *enrolment) ended(cluster string) error {
+// checkNotEnded returns an error if a reuse ended the credentials of the enrolment.
+func (e *enrolment) checkNotEnded(cluster string) error {
 	if e.Reuse == nil {
 		return nil
 	}
-	return refused(nil, "the credentials of the agents ended at %s, because a copy of one was used; %s",
+	return refusal(nil, "the credentials of the agents ended at %s, because a copy of one was used; %s",
 		e.Reuse.Time.UTC().Format(time.RFC3339), rejoinHint(cluster))
 }
 
-// checkNewest returns an error that wraps a *ReusedError if the credential was renewed more than overlap ago. The
-// cached enrolment may be older than the credential, which is accepted.
+// checkNewest returns an error that wraps a *ReusedError unless the credential is the newest one. It also accepts:
+//   - the credential before the newest one, for the time overlap after its renewal
+//   - a credential that is newer than the cached enrolment
+//   - a credential of an earlier version
 func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 	value, err := v.records.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)
 	if err != nil {
@@ -65,22 +67,22 @@ func (v *Verifier) checkNewest(ctx context.Context, a *Agent) error {
 	}
 	var e enrolment
 	if json.Unmarshal(value, &e) != nil {
-		return refused(nil, "the %s was revoked", agentCredential)
+		return refusal(nil, "the %s was revoked", agentCredential)
 	}
 	switch {
-	case a.generation == 0: // of an earlier version: it cannot be renewed, so it ends soon
+	case a.generation == 0: // of an earlier version; it connects until it expires
 	case a.generation > e.Generation:
-	case a.generation == e.Generation && a.key == e.Key:
+	case a.generation == e.Generation && a.keyThumbprint == e.KeyThumbprint:
 	case a.generation+1 == e.Generation && v.cfg.Now().Before(e.Renewed.Add(overlap)):
 	default:
-		return reused(a)
+		return newReusedError(a)
 	}
 	return nil
 }
 
-// RenewAgent exchanges an agent's credential for the next one, which is bound to the key of a PKCS#10 request. The same
-// exchange returns the same generation, so an agent can repeat it after a crash. Its errors are *status.Error. A
-// wrapped *ReusedError means that the credential was exchanged for another key. The caller then calls EndAgents.
+// RenewAgent exchanges an agent's credential for the next one, which is bound to the key of a PKCS#10 request. An agent
+// may repeat an exchange with the same request, e.g. after a crash, until the next renewal. Its errors are
+// *status.Error. If one wraps a *ReusedError, the caller calls EndAgents.
 func (i *Issuer) RenewAgent(ctx context.Context, a *Agent, request string) (secrets.Value, error) {
 	public, err := possession.ParseRequest(request, a.Cluster)
 	if err != nil {
@@ -99,49 +101,49 @@ func (i *Issuer) RenewAgent(ctx context.Context, a *Agent, request string) (secr
 		return secrets.Value{}, err
 	}
 	own := agentClaims{&confirmation{&jose.JSONWebKey{Key: public.Key}}, generation}
-	token, err := i.agentToken(ctx, a, agentAudience, own)
+	token, err := i.signAgentToken(ctx, a, agentAudience, own)
 	if err != nil {
 		return secrets.Value{}, status.From(err)
 	}
 	return token, nil
 }
 
-// invalidRequest is the error for a PKCS#10 request. The sender may read err.
+// invalidRequest returns the error for a PKCS#10 request. The agent receives the text of err.
 func invalidRequest(cluster string, err error) *status.Error {
 	return status.New(status.BadRequest, cluster, "the request for a credential cannot be used: %w", err)
 }
 
-// renew returns the generation of the next credential of a, and whether the enrolment has changed.
+// renew records the next credential of a, which is bound to the key with that thumbprint. It returns the generation of
+// that credential, and reports whether the enrolment changed.
 func (e *enrolment) renew(a *Agent, thumbprint string, now time.Time) (generation uint64, changed bool, err error) {
-	isNewest := a.generation == e.Generation && a.key == e.Key
+	isNewest := a.generation == e.Generation && a.keyThumbprint == e.KeyThumbprint
 	isAhead := a.generation > e.Generation // the store was restored from a backup
 	switch {
-	case a.generation+1 == e.Generation && thumbprint == e.Key:
+	case a.generation+1 == e.Generation && thumbprint == e.KeyThumbprint:
 		return e.Generation, false, nil
 	case !isNewest && !isAhead:
-		return 0, false, reused(a)
-	case thumbprint == a.key:
-		return 0, false, invalidRequest(a.Cluster, errors.New("want a new key"))
+		return 0, false, newReusedError(a)
+	case thumbprint == a.keyThumbprint:
+		return 0, false, invalidRequest(a.Cluster, errors.New("it has the key of the present credential; send a new key"))
 	case now.Sub(e.Renewed) < renewalPause:
 		return 0, false, &status.Error{Reason: status.TooManyRequests, Cluster: a.Cluster, RetryAfter: renewalPause,
 			Message: fmt.Sprintf("the %s was renewed within the last %s; try again later", agentCredential, renewalPause)}
 	}
-	e.Generation, e.Key, e.Renewed = a.generation+1, thumbprint, now.UTC()
+	e.Generation, e.KeyThumbprint, e.Renewed = a.generation+1, thumbprint, now.UTC()
 	return e.Generation, true, nil
 }
 
-// errReplaced is the error for a credential of a replaced enrolment.
-var errReplaced = errors.New("the enrolment is gone")
+// errEnrolmentGone means that the enrolment of a credential was deleted or replaced.
+var errEnrolmentGone = errors.New("the enrolment is gone")
 
-// EndAgents ends all credentials of the agent's cluster after a reuse, and sets the condition AgentCredentialReused
-// of the Cluster. Within MaxAge every bridge closes the tunnels. It does nothing if the cluster has joined again
-// since.
+// EndAgents ends all credentials of the agent's cluster after a reuse, and sets the condition AgentCredentialReused of
+// the Cluster. Every bridge refuses them within MaxAge. EndAgents does nothing if the cluster has joined again since.
 func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 	err := i.editEnrolment(ctx, a, func(*enrolment) (bool, error) { return false, nil })
 	if hasEnded(err) {
 		return nil
 	}
-	// The condition comes first: once the credentials have ended, no later use of one would set it.
+	// Set the condition first. If that fails, the next use of a copy tries again. After the end no use would.
 	if err == nil {
 		err = i.setCondition(ctx, a.Cluster, &metav1.Condition{
 			Type: clusterv1alpha1.AgentCredentialReused, Status: metav1.ConditionTrue, Reason: "CopyUsed",
@@ -158,7 +160,7 @@ func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 		return true, nil
 	})
 	switch {
-	case errors.Is(err, errReplaced): // the cluster has joined again meanwhile
+	case errors.Is(err, errEnrolmentGone): // the cluster has joined again meanwhile
 		return i.setCondition(ctx, a.Cluster, nil)
 	case hasEnded(err):
 		return nil
@@ -166,25 +168,26 @@ func (i *Issuer) EndAgents(ctx context.Context, a *Agent, r Reuse) error {
 	return err
 }
 
-// hasEnded reports whether an error of editEnrolment means that the credentials have ended.
+// hasEnded reports whether an error of editEnrolment means that the credentials have ended or were replaced.
 func hasEnded(err error) bool {
 	var e *status.Error
 	return errors.As(err, &e) && e.Reason == status.Unauthenticated
 }
 
-// editEnrolment lets edit change the enrolment of an agent's credential, and stores it if edit reports a change. It
-// returns an error if that enrolment has ended. It may call edit several times.
+// editEnrolment lets edit change the enrolment of an agent's credential, and stores it if edit reports a change. It may
+// call edit several times. If the enrolment is gone, the error wraps errEnrolmentGone. Its errors are *status.Error,
+// except those of edit.
 func (i *Issuer) editEnrolment(ctx context.Context, a *Agent, edit func(*enrolment) (changed bool, err error)) error {
 	for range attempts {
 		o, err := i.Objects.Get(ctx, v1alpha1.AgentPrefix+a.Cluster)
 		var e enrolment
 		switch {
 		case errors.Is(err, objects.ErrNotFound), err == nil && (json.Unmarshal(o.Value, &e) != nil || e.UID != a.uid):
-			return refused(errReplaced, "the %s was revoked; %s", agentCredential, rejoinHint(a.Cluster))
+			return refusal(errEnrolmentGone, "the %s was revoked; %s", agentCredential, rejoinHint(a.Cluster))
 		case err != nil:
 			return storeFailed(err)
 		}
-		if err := e.ended(a.Cluster); err != nil {
+		if err := e.checkNotEnded(a.Cluster); err != nil {
 			return err
 		}
 		changed, err := edit(&e)
@@ -205,9 +208,10 @@ func (i *Issuer) editEnrolment(ctx context.Context, a *Agent, edit func(*enrolme
 	return storeFailed(objects.ErrConflict)
 }
 
+// storeFailed returns the error of editEnrolment for an error of the store.
 func storeFailed(err error) *status.Error {
 	return &status.Error{Reason: status.StoreUnavailable, Err: err, RetryAfter: max(retry, objects.RetryAfter(err)),
-		Message: "the " + agentCredential + " cannot be renewed: the gateway's store fails now; try again"}
+		Message: "the " + agentCredential + " cannot be renewed or ended: the gateway's store fails now; try again"}
 }
 
 // setCondition sets the condition AgentCredentialReused of a Cluster, or removes it if c is nil.

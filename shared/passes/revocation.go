@@ -19,8 +19,8 @@ import (
 // Revocation names a certificate to revoke. User and Reason are informational, and may be empty.
 type Revocation struct{ Serial, User, Reason string }
 
-// RevokeCertificate revokes a client certificate by its serial number. The number has hexadecimal digits, with or
-// without colons. It returns the number in the format of Serial. Revoking a certificate twice has no further effect.
+// RevokeCertificate revokes a client certificate by its serial number, in hexadecimal digits with or without colons. It
+// returns the number in the format of Serial. Revoking a certificate twice has no further effect.
 func (i *Issuer) RevokeCertificate(ctx context.Context, r Revocation) (string, error) {
 	n, ok := new(big.Int).SetString(strings.ReplaceAll(strings.TrimPrefix(r.Serial, "0x"), ":", ""), 16)
 	if !ok || n.Sign() <= 0 || n.BitLen() > 160 {

@@ -22,20 +22,20 @@ import (
 
 // Signer signs passes with a key that never leaves its service, such as AWS KMS. It is safe for concurrent use.
 type Signer interface {
-	// Public returns the key's name, such as an ARN, and its public half, on P-256. A program that may not use the key
-	// gets an error that wraps ErrNotSigner.
+	// Public returns the key's name, such as an ARN, and its public half, on P-256. If this program may not use the key,
+	// the error wraps ErrNotSigner.
 	Public(ctx context.Context) (name string, key *ecdsa.PublicKey, err error)
 	// Sign returns the key's signature of a SHA-256 digest, in ASN.1 DER. Its errors are as those of Public.
 	Sign(ctx context.Context, digest []byte) ([]byte, error)
 }
 
-// ErrNotSigner is the error of a program that cannot make tokens, since another program signs them.
+// ErrNotSigner means that this program cannot sign passes, because only other programs may use the key.
 var ErrNotSigner = errors.New("this program does not sign passes")
 
 // signatureHalf is the length in bytes of r, and of s, in a signature of ES256.
 const signatureHalf = 32
 
-// remoteKey is the key of a Signer for one token.
+// remoteKey is the key of a Signer as a jose.OpaqueSigner. It signs one token, because it contains the context.
 type remoteKey struct {
 	ctx    context.Context //nolint:containedctx // jose.OpaqueSigner has none
 	signer Signer
@@ -58,7 +58,7 @@ func (r *remoteKey) SignPayload(payload []byte, _ jose.SignatureAlgorithm) ([]by
 	}
 	public, ok := r.key.Key.(*ecdsa.PublicKey)
 	if !ok || !ecdsa.VerifyASN1(public, digest[:], der) {
-		return nil, fmt.Errorf("the signature does not verify by the key %s", r.key.KeyID)
+		return nil, fmt.Errorf("sign a pass: the signature does not belong to the key %s", r.key.KeyID)
 	}
 	var numbers struct{ R, S *big.Int }
 	if _, err := asn1.Unmarshal(der, &numbers); err != nil {
@@ -70,7 +70,7 @@ func (r *remoteKey) SignPayload(payload []byte, _ jose.SignatureAlgorithm) ([]by
 	return out, nil
 }
 
-// publicJWK names a Signer's key by its thumbprint.
+// publicJWK returns the public key of a Signer as a JWK. Its id is the thumbprint of the key.
 func publicJWK(key *ecdsa.PublicKey) (jose.JSONWebKey, error) {
 	k := jose.JSONWebKey{Key: key, Algorithm: string(jose.ES256), Use: "sig"}
 	thumbprint, err := k.Thumbprint(crypto.SHA256)
@@ -78,34 +78,35 @@ func publicJWK(key *ecdsa.PublicKey) (jose.JSONWebKey, error) {
 	return k, err
 }
 
-// signed returns a token of kind k with registered and own claims. Its key is already published. A key that is too old
-// is replaced first.
-func (i *Issuer) signed(ctx context.Context, k kind, registered jwt.Claims, own any) (secrets.Value, error) {
+// signToken returns a token of kind k with registered and own claims. It sets the claims iss and nbf. The public half
+// of its key is already published. A key of the secret store that is too old is replaced first.
+func (i *Issuer) signToken(ctx context.Context, k kind, registered jwt.Claims, own any) (secrets.Value, error) {
 	if i.URL == "" {
-		return secrets.Value{}, errors.New("tokens cannot be created without the gateway's URL, which is their audience")
+		return secrets.Value{}, errors.New("create a token: its issuer, the gateway's URL, is not configured; " +
+			"set CLUSTERPASS_URL")
 	}
 	key, err := i.key(ctx, k.signedBy)
 	if err != nil {
 		return secrets.Value{}, fmt.Errorf("the key that signs a %s: %w", k.description, err)
 	}
 	registered.Issuer, registered.NotBefore = i.URL, registered.IssuedAt
-	return sign(key, k, registered, own)
+	return serialize(key, k, registered, own)
 }
 
-// key returns the key of a set that signs now.
+// key returns the private key of a set that signs now: a remoteKey or a jose.JSONWebKey.
 func (i *Issuer) key(ctx context.Context, set string) (any, error) {
 	if set == PassKeys && i.Signer != nil {
-		return i.remoteKey(ctx)
+		return i.publishSignerKey(ctx)
 	}
-	keys, err := i.renewed(ctx, set)
+	keys, err := i.renewKeys(ctx, set)
 	if err != nil {
 		return nil, err
 	}
 	return keys.signer(i.now()).Key, nil
 }
 
-// sign makes a token with a key.
-func sign(key any, k kind, registered jwt.Claims, own any) (secrets.Value, error) {
+// serialize returns a token that is signed with the key.
+func serialize(key any, k kind, registered jwt.Claims, own any) (secrets.Value, error) {
 	options := (&jose.SignerOptions{}).WithType(jose.ContentType(k.typ))
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, options)
 	if err != nil {
@@ -115,8 +116,9 @@ func sign(key any, k kind, registered jwt.Claims, own any) (secrets.Value, error
 	return secrets.NewValue([]byte(token)), err
 }
 
-// remoteKey returns the Signer's key, once its public half is published.
-func (i *Issuer) remoteKey(ctx context.Context) (*remoteKey, error) {
+// publishSignerKey publishes the public half of the Signer's key, retires all other keys of passes, and returns the
+// Signer's key.
+func (i *Issuer) publishSignerKey(ctx context.Context) (*remoteKey, error) {
 	name, public, err := i.Signer.Public(ctx)
 	if err != nil {
 		return nil, err
@@ -140,14 +142,14 @@ func (i *Issuer) remoteKey(ctx context.Context) (*remoteKey, error) {
 	return &remoteKey{ctx, i.Signer, key}, err
 }
 
-// renewed returns the keys of a set's secret, with a new one if none is young enough, once their public halves are
-// published.
-func (i *Issuer) renewed(ctx context.Context, set string) (keys *keySet, err error) {
+// renewKeys publishes and returns the keys of a set's secret. It first adds a key if there is none that is younger than
+// keyLife.
+func (i *Issuer) renewKeys(ctx context.Context, set string) (keys *keySet, err error) {
 	now := i.now()
 	err = i.republish(ctx, set, func(p *publishedKeys) (bool, error) {
 		if p.Signer != "" {
 			const todo = "name it in CLUSTERPASS_PASS_KMS_KEY, or run clusterpass pass rotate-key"
-			return false, fmt.Errorf("%w: the key %s does; %s", ErrNotSigner, p.Signer, todo)
+			return false, fmt.Errorf("%w: the key %s signs them; %s", ErrNotSigner, p.Signer, todo)
 		}
 		var err error
 		if keys, err = changeKeys(ctx, i.Secrets, set, func(s *keySet) (bool, error) { return s.renew(now) }); err != nil {
@@ -158,9 +160,9 @@ func (i *Issuer) renewed(ctx context.Context, set string) (keys *keySet, err err
 	return keys, err
 }
 
-// published publishes the keys that a set's secret has, and makes none. Without a secret the object is made only if
-// always is true.
-func (i *Issuer) published(ctx context.Context, set string, always bool) error {
+// publishSecretKeys publishes the keys of a set's secret. It creates no key. Without a secret it publishes an empty set
+// if always is true, and otherwise does nothing.
+func (i *Issuer) publishSecretKeys(ctx context.Context, set string, always bool) error {
 	if !always {
 		if _, version, err := readKeys(ctx, i.Secrets, set); err != nil || version == "" {
 			return err
@@ -178,51 +180,57 @@ func (i *Issuer) published(ctx context.Context, set string, always bool) error {
 	})
 }
 
-// Publish publishes the keys that verify passes. Programs that sign passes call it when they start: an installation
-// of an earlier version has its keys in the secret store only.
+// Publish publishes the keys that verify passes. Programs that sign passes call it when they start, because earlier
+// versions stored keys in the secret store only.
 func (i *Issuer) Publish(ctx context.Context) error {
 	if i.Signer != nil {
-		if _, err := i.remoteKey(ctx); !errors.Is(err, ErrNotSigner) {
+		if _, err := i.publishSignerKey(ctx); !errors.Is(err, ErrNotSigner) {
 			return err
 		}
 	}
-	return i.published(ctx, PassKeys, true)
+	return i.publishSecretKeys(ctx, PassKeys, true)
 }
 
-// PublishAll is Publish for all key sets. Where agents may connect, it also renews the keys of agents and of the tunnel
-// port. Verifiers then know a key before it signs.
+// PublishAll publishes the keys of all sets. If a cluster has agents, it also renews the keys of agents and of the
+// tunnel port. So verifiers read a new key before it signs.
 func (i *Issuer) PublishAll(ctx context.Context) error {
 	enrolled, err := i.Objects.List(ctx, v1alpha1.AgentPrefix, 1, "")
 	errs := []error{i.Publish(ctx), err}
 	for _, set := range []string{AgentKeys, TunnelKeys} {
 		if len(enrolled.Objects) > 0 {
-			_, err = i.renewed(ctx, set)
+			_, err = i.renewKeys(ctx, set)
 		} else {
-			err = i.published(ctx, set, false)
+			err = i.publishSecretKeys(ctx, set, false)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// RotateKey creates new keys for signing tokens. Earlier tokens stay valid, unless discard is true, which removes all
-// earlier keys. It cannot discard the key of a Signer. Without a Signer, the keys of the secret store sign again.
+// RotateKey creates a new key for passes, and for each of the sets AgentKeys and TunnelKeys that exists. Earlier tokens
+// stay valid, unless discard is true, which deletes all earlier keys.
+//
+// With a Signer, discard must be true. The Signer's key stays the only key of passes. Without a Signer, the new key
+// signs passes even if a Signer did before.
 func (i *Issuer) RotateKey(ctx context.Context, discard bool) error {
 	if i.Signer != nil && !discard {
-		return errors.New("a key in KMS signs passes: make another one there, and name it in CLUSTERPASS_PASS_KMS_KEY")
+		return errors.New("rotate keys: a key in KMS signs passes; create another one there, and name it in " +
+			"CLUSTERPASS_PASS_KMS_KEY")
 	}
-	rotate := i.rotatePassKeys
+	var err error
 	if i.Signer != nil {
-		rotate = i.leaveOnlySigner
+		err = i.deleteOtherPassKeys(ctx)
+	} else {
+		err = i.rotatePassKeys(ctx, discard)
 	}
-	if err := rotate(ctx, discard); err != nil {
+	if err != nil {
 		return err
 	}
 	for _, set := range []string{AgentKeys, TunnelKeys} {
 		_, version, err := readKeys(ctx, i.Secrets, set)
 		if err == nil && version != "" {
 			if err = i.addKey(ctx, set, discard); err == nil {
-				err = i.published(ctx, set, true)
+				err = i.publishSecretKeys(ctx, set, true)
 			}
 		}
 		if err != nil {
@@ -232,7 +240,7 @@ func (i *Issuer) RotateKey(ctx context.Context, discard bool) error {
 	return nil
 }
 
-// addKey makes a new key in a set's secret.
+// addKey adds a new key to a set's secret. If discard is true, it deletes all other keys.
 func (i *Issuer) addKey(ctx context.Context, set string, discard bool) error {
 	_, err := changeKeys(ctx, i.Secrets, set, func(s *keySet) (bool, error) {
 		if discard {
@@ -243,7 +251,8 @@ func (i *Issuer) addKey(ctx context.Context, set string, discard bool) error {
 	return err
 }
 
-// rotatePassKeys creates a new key in the secret store. It signs even if a Signer signed before.
+// rotatePassKeys adds a new key of passes to the secret store and publishes it. That key signs even if a Signer signed
+// before. If discard is true, it deletes all other keys.
 func (i *Issuer) rotatePassKeys(ctx context.Context, discard bool) error {
 	if err := i.addKey(ctx, PassKeys, discard); err != nil {
 		return err
@@ -265,9 +274,9 @@ func (i *Issuer) rotatePassKeys(ctx context.Context, discard bool) error {
 	})
 }
 
-// leaveOnlySigner discards all keys but the Signer's, including those in the secret store.
-func (i *Issuer) leaveOnlySigner(ctx context.Context, _ bool) error {
-	key, err := i.remoteKey(ctx)
+// deleteOtherPassKeys deletes all keys of passes except the Signer's, including those in the secret store.
+func (i *Issuer) deleteOtherPassKeys(ctx context.Context) error {
+	key, err := i.publishSignerKey(ctx)
 	if err != nil {
 		return err
 	}
@@ -285,7 +294,7 @@ func (i *Issuer) leaveOnlySigner(ctx context.Context, _ bool) error {
 	return nil
 }
 
-// retireAll retires the keys that sign now.
+// retireAll retires every key that is not retired yet.
 func (p *publishedKeys) retireAll(now time.Time) {
 	for i := range p.Keys {
 		if p.Keys[i].Retired == nil {

@@ -20,25 +20,25 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// The parts of a gateway authenticate each other at the bridge's tunnel port by TunnelKeys, which no other program has.
-// The client sends a token, and the bridge a certificate. The signature of one never verifies the other, because tokens
-// begin with a letter and certificates do not.
+// The gateway's other programs connect to the bridge's tunnel port. Both ends have the private keys TunnelKeys: the
+// client sends a token that they signed, and the bridge sends a certificate. The signature of one never verifies the
+// other, because tokens begin with a letter and certificates do not.
 const (
 	tunnelAudience = "clusterpass.io/tunnel"
 	tunnelName     = "tunnel.clusterpass.io"
 	tunnelTTL      = time.Minute
-	// tunnelCertificateLife is the lifetime of a certificate. It is replaced after a tenth of that.
+	// tunnelCertificateLife is the lifetime of a certificate. The bridge replaces it after a tenth of that time.
 	tunnelCertificateLife = 10 * time.Hour
 )
 
 // TunnelToken returns a token for one private cluster at the bridge's tunnel port. It is valid for a minute.
 func (v *Verifier) TunnelToken(ctx context.Context, cluster string) (secrets.Value, error) {
-	key, err := v.signer(ctx)
+	key, err := v.tunnelKey(ctx)
 	if err != nil {
 		return secrets.Value{}, err
 	}
 	now := v.cfg.Now().Truncate(time.Second)
-	return sign(key.Key, tunnelToken, jwt.Claims{
+	return serialize(key.Key, tunnelToken, jwt.Claims{
 		Issuer: v.cfg.URL, Audience: jwt.Audience{tunnelAudience}, Subject: cluster, ID: uuid.NewString(),
 		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(tunnelTTL)),
 	}, struct{}{})
@@ -52,21 +52,22 @@ func (v *Verifier) Prepare(ctx context.Context) {
 	both.Wait()
 }
 
-// VerifyTunnelToken returns an error unless TunnelToken returned the token for that cluster.
+// VerifyTunnelToken returns an error unless TunnelToken returned the token for that cluster within the last minute.
 func (v *Verifier) VerifyTunnelToken(ctx context.Context, token, cluster string) error {
-	c, err := v.signed(ctx, tunnelToken, token, tunnelAudience, &struct{}{})
+	c, err := v.verifySigned(ctx, tunnelToken, token, tunnelAudience, &struct{}{})
 	if err == nil && c.Subject != cluster {
-		err = refused(nil, "the token is for another cluster")
+		err = refusal(nil, "the token is for another cluster")
 	}
 	return err
 }
 
-// signer returns the key to sign with. It creates none, because a gateway without keys has no agents.
-func (v *Verifier) signer(ctx context.Context) (signingKey, error) {
+// tunnelKey returns the private key that signs now. It does not create keys, because a gateway without keys has no
+// agents.
+func (v *Verifier) tunnelKey(ctx context.Context) (signingKey, error) {
 	set, err := v.tunnel.Get(ctx, TunnelKeys)
 	switch {
 	case errors.Is(err, secrets.ErrNotFound), err == nil && len(set.Keys) == 0:
-		return signingKey{}, refused(err, "the tunnel port has no keys yet; they come with the first private cluster")
+		return signingKey{}, refusal(err, "the tunnel port has no keys yet; they come with the first private cluster")
 	case err != nil:
 		return signingKey{}, v.unavailable(err)
 	}
@@ -75,7 +76,7 @@ func (v *Verifier) signer(ctx context.Context) (signingKey, error) {
 
 // TunnelCertificate returns the certificate of the tunnel port. It has the signature of tls.Config.GetCertificate.
 func (v *Verifier) TunnelCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	signer, err := v.signer(hello.Context())
+	signer, err := v.tunnelKey(hello.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +116,7 @@ func tunnelCertificate(signer signingKey, now time.Time) (*tls.Certificate, erro
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, err
 }
 
-// VerifyTunnelCertificate returns an error unless TunnelCertificate returned the certificate.
+// VerifyTunnelCertificate returns an error unless TunnelCertificate returned the certificate, and it is valid now.
 func (v *Verifier) VerifyTunnelCertificate(ctx context.Context, leaf *x509.Certificate) error {
 	key, err := v.key(ctx, tunnelPort, leaf.Issuer.CommonName)
 	if err != nil {

@@ -30,16 +30,17 @@ import (
 const (
 	maxRecords = 10_000
 	maxSets    = 3
-	keysFresh  = 20 * time.Second // a discarded key verifies no longer than that
-	// keysStale is how long cached keys verify while their store is down. Passes can still be revoked meanwhile.
+	// keysFresh is the maximum time that a discarded key verifies, unless the store is down.
+	keysFresh = 20 * time.Second
+	// keysStale is how long cached keys are used while their store is down. Cached passes and enrolments end after MaxAge.
 	keysStale = time.Hour
 	// retry is the minimum interval between reads of a store that is down, and between reads for unknown key ids.
 	retry   = 2 * time.Second
 	timeout = 5 * time.Second
 )
 
-// Fresh is how long a cached pass is used before the store is read again, for a store on another machine.
-const Fresh = 3 * time.Second
+// RemoteFresh is Config.Fresh for a store on another machine.
+const RemoteFresh = 3 * time.Second
 
 // Config configures a Verifier.
 type Config struct {
@@ -50,9 +51,10 @@ type Config struct {
 	Secrets interface {
 		Get(ctx context.Context, name string) (*secrets.Secret, error)
 	}
-	// URL is the URL of the gateway. With "" no tokens are accepted.
+	// URL is the URL of the gateway. With "" no tokens of passes or agents are accepted.
 	URL string
-	// Fresh is how long a cached pass is used before the store is read again. 0 reads it for every request.
+	// Fresh is how long a cached pass is used before it is read from the store again. With 0 every request reads the
+	// store.
 	Fresh time.Duration
 	Log   *slog.Logger     // nil means slog.Default()
 	Now   func() time.Time // nil means time.Now
@@ -63,8 +65,8 @@ type Verifier struct {
 	cfg     Config
 	records *cache.Cache[[]byte] // by key of the object store; nil for a missing object
 	keys    *cache.Cache[*publishedKeys]
-	tunnel  *cache.Cache[*keySet] // private keys
-	proofs  possession.Proofs     // proofs that agents used
+	tunnel  *cache.Cache[*keySet] // private keys of the tunnel port
+	proofs  possession.Proofs     // already used by agents
 
 	mu          sync.Mutex
 	certificate *tls.Certificate // the tunnel port's
@@ -78,8 +80,8 @@ func NewVerifier(cfg Config) *Verifier {
 	v := &Verifier{cfg: cfg}
 	v.records = cache.New(cache.Config{
 		Name: "passes", Max: maxRecords, TTL: cfg.Fresh, Stale: MaxAge, Retry: retry, Timeout: timeout,
-		// A missing object is a cached value: most certificates have no revocation. It must be usable while the store is
-		// down.
+		// A missing object is cached as a value, because most certificates have no revocation. They must stay valid while
+		// the store is down.
 		Missing: func(error) bool { return false },
 		Down: func(err error) bool {
 			return errors.Is(err, objects.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
@@ -111,7 +113,8 @@ func NewVerifier(cfg Config) *Verifier {
 	return v
 }
 
-// keysConfig configures a cache of key sets. Its store returns the errors missing and down.
+// keysConfig configures a cache of key sets. missing and down are the errors of its store for a missing set and for a
+// store that is down.
 func keysConfig(cfg Config, name string, missing, down error) cache.Config {
 	return cache.Config{
 		Name: name, Max: maxSets, TTL: keysFresh, Negative: retry, Stale: keysStale, Retry: retry, Timeout: timeout,
@@ -145,37 +148,37 @@ func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*identi
 	if !v.IsPass(token) {
 		return nil, nil
 	}
-	c, name, err := v.verify(ctx, token)
+	c, name, err := v.verifyPass(ctx, token)
 	if err != nil {
 		return nil, err
 	}
 	return v.user(ctx, name, c.ID, c.Expiry.Time())
 }
 
-// verify returns the claims of a token that the gateway signed for itself, and the name of its pass.
-func (v *Verifier) verify(ctx context.Context, token string) (*jwt.Claims, string, error) {
+// verifyPass returns the claims of a pass's token and the name of the pass. It does not read the pass.
+func (v *Verifier) verifyPass(ctx context.Context, token string) (*jwt.Claims, string, error) {
 	var own claims
-	registered, err := v.signed(ctx, passToken, token, v.cfg.URL, &own)
+	registered, err := v.verifySigned(ctx, passToken, token, v.cfg.URL, &own)
 	switch {
 	case errors.Is(err, jwt.ErrExpired):
-		return nil, "", refused(err, "the pass %q has expired; get a new one", own.Pass)
+		return nil, "", refusal(err, "the pass %q has expired; get a new one", own.Pass)
 	case err != nil:
 		return nil, "", err
 	case own.Pass == "":
-		return nil, "", refused(nil, "the pass is invalid")
+		return nil, "", refusal(nil, "the pass is invalid")
 	}
 	return registered, own.Pass, nil
 }
 
-// signed returns the registered claims of a token of kind k that the gateway signed for an audience. It decodes the
-// private claims into own. Its error wraps jwt.ErrExpired if the token is otherwise valid.
-func (v *Verifier) signed(ctx context.Context, k kind, token, audience string, own any) (*jwt.Claims, error) {
+// verifySigned returns the registered claims of a token of kind k that the gateway signed for an audience. It decodes
+// the private claims into own. The error wraps jwt.ErrExpired if the token has expired and is otherwise valid.
+func (v *Verifier) verifySigned(ctx context.Context, k kind, token, audience string, own any) (*jwt.Claims, error) {
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
-		return nil, refused(err, "the %s is invalid", k.description)
+		return nil, refusal(err, "the %s is invalid", k.description)
 	}
 	if !k.accepts(t) { // ParseSigned rejects tokens without a signature, and so without a header
-		return nil, refused(nil, "the %s is invalid", k.description)
+		return nil, refusal(nil, "the %s is invalid", k.description)
 	}
 	key, err := v.key(ctx, k, t.Headers[0].KeyID)
 	if err != nil {
@@ -183,21 +186,21 @@ func (v *Verifier) signed(ctx context.Context, k kind, token, audience string, o
 	}
 	var registered jwt.Claims
 	if err := t.Claims(key, &registered, own); err != nil {
-		return nil, refused(err, "the %s is invalid", k.description)
+		return nil, refusal(err, "the %s is invalid", k.description)
 	}
 	err = registered.ValidateWithLeeway(jwt.Expected{Issuer: v.cfg.URL, AnyAudience: jwt.Audience{audience},
 		Time: v.cfg.Now()}, clockSkew)
 	switch {
 	case errors.Is(err, jwt.ErrExpired):
-		return nil, refused(err, "the %s has expired; get a new one", k.description)
+		return nil, refusal(err, "the %s has expired; get a new one", k.description)
 	case err != nil || registered.Expiry == nil || registered.ID == "":
-		return nil, refused(err, "the %s is invalid", k.description)
+		return nil, refusal(err, "the %s is invalid", k.description)
 	}
 	return &registered, nil
 }
 
-// keyOf returns the id of the key that signed a verified token.
-func keyOf(token string) string {
+// keyIDOf returns the id of the key that signed a verified token.
+func keyIDOf(token string) string {
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
 		return ""
@@ -205,24 +208,24 @@ func keyOf(token string) string {
 	return t.Headers[0].KeyID
 }
 
-// key returns the key with that id if it verifies tokens of kind k. It reads the store again for an unknown id.
+// key returns the public key with that id if it verifies tokens of kind k. For an unknown id it reads the store again.
 func (v *Verifier) key(ctx context.Context, k kind, id string) (jose.JSONWebKey, error) {
-	key, ok, err := v.find(k, id, func(set string) (*publishedKeys, error) { return v.keys.Get(ctx, set) })
+	key, ok, err := v.findKey(k, id, func(set string) (*publishedKeys, error) { return v.keys.Get(ctx, set) })
 	if err == nil && !ok {
-		key, ok, err = v.find(k, id, func(set string) (*publishedKeys, error) {
+		key, ok, err = v.findKey(k, id, func(set string) (*publishedKeys, error) {
 			return v.keys.Renew(ctx, set, func(p *publishedKeys) bool { _, has := p.find(id, v.cfg.Now()); return !has })
 		})
 	}
 	if err == nil && !ok {
 		const text = "the %s is signed by a key that the gateway does not have any more; get a new one"
-		err = refused(fmt.Errorf("key %q", id), text, k.description)
+		err = refusal(fmt.Errorf("key %q", id), text, k.description)
 	}
 	return key, err
 }
 
-// find searches the key sets of a kind. A set that was never published has no keys. If none was published, find returns
-// an error, because the keys are not known.
-func (v *Verifier) find(
+// findKey searches the key sets of a kind, which it reads with get. A set that was never published has no keys. If no
+// set was published, findKey returns an error, because the token may be valid.
+func (v *Verifier) findKey(
 	k kind, id string, get func(set string) (*publishedKeys, error),
 ) (key jose.JSONWebKey, ok bool, err error) {
 	published := false
@@ -244,19 +247,19 @@ func (v *Verifier) find(
 	return key, false, err
 }
 
-// user returns the user of the pass with that name and uid. end is when its credential expires.
+// user returns the user of the pass with that name and uid, whose credential expires at end.
 func (v *Verifier) user(ctx context.Context, name, uid string, end time.Time) (*identity.User, error) {
 	p, err := v.pass(ctx, name, uid)
 	if err != nil {
 		return nil, err
 	}
 	u := &identity.User{
-		Name: p.Spec.User, Groups: slices.Clone(p.Spec.Groups), Method: Method, Expires: end, Scope: scope(&p.Spec),
+		Name: p.Spec.User, Groups: slices.Clone(p.Spec.Groups), Method: Method, Expires: end, Scope: scopeOf(&p.Spec),
 		Extra: map[string][]string{identity.ExtraPass: {name}},
 		Recheck: func(ctx context.Context) error {
 			now, err := v.pass(ctx, name, uid)
 			if err == nil && !reflect.DeepEqual(now.Spec, p.Spec) {
-				err = refused(nil, "the pass %q was changed", name)
+				err = refusal(nil, "the pass %q was changed", name)
 			}
 			return err
 		},
@@ -264,8 +267,8 @@ func (v *Verifier) user(ctx context.Context, name, uid string, end time.Time) (*
 	return u, nil
 }
 
-// scope returns nil for a pass without limits.
-func scope(s *v1alpha1.PassSpec) *identity.Scope {
+// scopeOf returns the limits of a pass, or nil if it has none.
+func scopeOf(s *v1alpha1.PassSpec) *identity.Scope {
 	if slices.Contains(s.Clusters, v1alpha1.Any) && slices.Contains(s.Verbs, v1alpha1.Any) {
 		return nil
 	}
@@ -280,29 +283,30 @@ func (v *Verifier) pass(ctx context.Context, name, uid string) (*v1alpha1.Pass, 
 	}
 	p := &v1alpha1.Pass{}
 	if value == nil {
-		return nil, refused(nil, "the pass %q was revoked", name)
+		return nil, refusal(nil, "the pass %q was revoked", name)
 	}
 	if err := json.Unmarshal(value, p); err != nil {
-		return nil, refused(err, "the pass %q cannot be read", name)
+		return nil, refusal(err, "the pass %q cannot be read", name)
 	}
 	switch {
 	case p.DeletionTimestamp != nil: // a finalizer may keep the object
-		return nil, refused(nil, "the pass %q was revoked", name)
+		return nil, refusal(nil, "the pass %q was revoked", name)
 	case string(p.UID) != uid:
-		return nil, refused(nil, "the pass %q was revoked; there is another one of that name", name)
+		return nil, refusal(nil, "the pass %q was revoked; there is another one of that name", name)
 	case p.Spec.User == "":
-		return nil, refused(nil, "the pass %q has no user", name)
+		return nil, refusal(nil, "the pass %q has no user", name)
 	case !v.cfg.Now().Before(p.Status.ExpirationTimestamp.Add(clockSkew)):
-		return nil, refused(nil, "the pass %q has expired; get a new one", name)
+		return nil, refusal(nil, "the pass %q has expired; get a new one", name)
 	}
 	return p, nil
 }
 
-// Certificate has the signature of identity.X509.Inspect. It rejects a certificate with a revoked serial number. It
-// also rejects the certificate of a pass that is no longer valid.
+// Certificate rejects a revoked client certificate, and the certificate of a pass that is no longer valid. It sets
+// u.Recheck. If the certificate belongs to a pass, it replaces *u by the user of the pass. It has the signature of
+// identity.X509.Inspect.
 func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, u *identity.User) error {
 	serial := Serial(leaf)
-	u.Recheck = func(ctx context.Context) error { return v.revoked(ctx, serial) }
+	u.Recheck = func(ctx context.Context) error { return v.checkRevocation(ctx, serial) }
 	if err := u.Recheck(ctx); err != nil {
 		return err
 	}
@@ -314,13 +318,13 @@ func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, u *i
 	if err != nil {
 		return err
 	}
-	if passUser.Name != u.Name || !sameGroups(passUser.Groups, u.Groups) {
-		return refused(nil, "the pass %q was changed", name)
+	if passUser.Name != u.Name || !hasSameGroups(passUser.Groups, u.Groups) {
+		return refusal(nil, "the pass %q was changed", name)
 	}
 	recheckPass := passUser.Recheck
 	*u = *passUser
 	u.Recheck = func(ctx context.Context) error {
-		if err := v.revoked(ctx, serial); err != nil {
+		if err := v.checkRevocation(ctx, serial); err != nil {
 			return err
 		}
 		return recheckPass(ctx)
@@ -328,8 +332,8 @@ func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, u *i
 	return nil
 }
 
-// sameGroups ignores the order, which certificates do not keep.
-func sameGroups(a, b []string) bool {
+// hasSameGroups ignores the order, which certificates do not keep.
+func hasSameGroups(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
@@ -344,22 +348,22 @@ func passOf(leaf *x509.Certificate) (name, uid string, ok bool) {
 	return "", "", false
 }
 
-// revoked returns an error if the certificate with a serial number was revoked.
-func (v *Verifier) revoked(ctx context.Context, serial string) error {
+// checkRevocation returns an error if the certificate with that serial number was revoked.
+func (v *Verifier) checkRevocation(ctx context.Context, serial string) error {
 	value, err := v.records.Get(ctx, v1alpha1.RevocationPrefix+serial)
 	switch {
 	case err != nil:
 		return v.unavailable(err)
 	case value != nil:
-		return refused(nil, "the client certificate was revoked; get a new one")
+		return refusal(nil, "the client certificate was revoked; get a new one")
 	}
 	return nil
 }
 
-// Serial returns a certificate's serial number as in the names of revocations.
+// Serial returns a certificate's serial number in hexadecimal, which is the name of its revocation.
 func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
 
-func refused(err error, format string, args ...any) *status.Error {
+func refusal(err error, format string, args ...any) *status.Error {
 	return &status.Error{Reason: status.Unauthenticated, Message: fmt.Sprintf(format, args...), Err: err}
 }
 
@@ -369,7 +373,7 @@ func (v *Verifier) unavailable(err error) error {
 		Message:    "the gateway cannot check now whether your credential was revoked; try again"}
 }
 
-// unpublished is the error if no program has published the public keys yet.
+// unpublished returns the error for public keys that no program has published yet.
 func (v *Verifier) unpublished() error {
 	const text = "the keys that verify passes are not published yet; try again, or have an administrator run " +
 		"clusterpass init"

@@ -18,7 +18,7 @@ const (
 	jwksPath      = "/openid/v1/jwks"
 )
 
-// discovery is the part of OpenID Connect discovery that verifying needs.
+// discovery contains the fields of OpenID Connect discovery that verifiers need.
 type discovery struct {
 	Issuer        string   `json:"issuer"`
 	JWKSURI       string   `json:"jwks_uri"`
@@ -27,8 +27,8 @@ type discovery struct {
 	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
 }
 
-// Serve serves one of the two documents, and reports whether path is one of them. They contain public keys, and need no
-// authentication.
+// Serve writes the document with that path, and reports whether there is one. If it returns an error, it has written no
+// response. The documents contain only public data and need no authentication.
 func (v *Verifier) Serve(w http.ResponseWriter, r *http.Request, path string) (bool, error) {
 	if v.cfg.URL == "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false, nil

@@ -3,8 +3,8 @@
 // A Store contains small named values with labels. Its implementations are sub-packages: dir and awssecrets.
 //
 // Invariants:
-//   - Each write creates a new version and names the version that it replaces. Of several writers, one succeeds and the
-//     others get ErrConflict.
+//   - Each write creates a new version. Replace names the version that it replaces. Of several concurrent calls, one
+//     succeeds and the others return ErrConflict.
 //   - A Store is safe for concurrent use, also by several processes.
 //   - A Value prints as "[hidden]" and never appears in an error. See docs/explanation/security.md.
 package secrets
@@ -25,7 +25,7 @@ type Meta struct {
 	Updated time.Time
 }
 
-// Has reports whether the labels of m contain all of labels.
+// Has reports whether m has all of labels, with the same values.
 func (m Meta) Has(labels map[string]string) bool {
 	for k, want := range labels {
 		if got, ok := m.Labels[k]; !ok || got != want {
@@ -41,18 +41,19 @@ type Secret struct {
 	Value Value
 }
 
-// Store stores secrets. Every method stops when ctx ends, and returns one of the package's errors, wrapped.
+// Store stores secrets. Every method stops when ctx ends. Errors wrap one of the package's errors or context.Canceled.
 type Store interface {
 	// Get returns the current version, without its labels.
 	Get(ctx context.Context, name string) (*Secret, error)
-	// List returns the secrets whose labels contain all of labels, sorted by name. It may miss recent writes and is too
-	// slow for requests.
+	// List returns the secrets whose labels contain all of labels, sorted by name. It may miss recent writes. It is too
+	// slow to be called for each request.
 	List(ctx context.Context, labels map[string]string) ([]Meta, error)
 	// Create stores a new secret and returns its version, or ErrExists.
 	Create(ctx context.Context, name string, v Value, labels map[string]string) (version string, err error)
-	// Replace replaces version old and returns the new version. It returns ErrConflict if another version is current.
-	// Labels stay.
+	// Replace replaces version old and returns the new version. It returns ErrConflict if another version is current. It
+	// does not change the labels.
 	Replace(ctx context.Context, name, old string, v Value) (version string, err error)
-	// Delete deletes a secret. The value may stay recoverable for some days, but Create may use the name at once.
+	// Delete deletes a secret. The value may be recoverable for some days by an administrator. Create can reuse the name
+	// at once.
 	Delete(ctx context.Context, name string) error
 }

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Limits that every Store supports. Secrets Manager allows 50 tags with keys of 128 characters, and the store needs
-// some of them.
+// Limits that every Store supports. Secrets Manager allows 50 tags, with keys of at most 128 characters. Other programs
+// may add some of the tags.
 const (
 	MaxLabels   = 40
 	maxName     = 253

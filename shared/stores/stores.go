@@ -19,8 +19,9 @@ import (
 	secretsdir "github.com/clusterpass/clusterpass/shared/secrets/dir"
 )
 
-// Address is the location of an installation's stores: KIND:WHERE. With the kind aws, ",key=" and a KMS key (alias, ID
-// or ARN) may follow. It encrypts new secrets instead of the account's aws/secretsmanager.
+// Address is the location of an installation's stores: dir:PATH, aws:PREFIX or aws:PREFIX,key=KEY. KEY is the alias, ID
+// or ARN of the KMS key that encrypts new secrets. Without it, they are encrypted with the AWS managed key
+// aws/secretsmanager.
 type Address struct{ Kind, Where, Key string }
 
 // Decode implements envconfig.Decoder.
@@ -36,13 +37,13 @@ func (a *Address) Decode(v string) error {
 	var option string
 	if a.Where, option, ok = strings.Cut(where, ","); ok {
 		if a.Key, ok = strings.CutPrefix(option, "key="); !ok || a.Key == "" {
-			return errors.New("want nothing but key= and a KMS key after the comma")
+			return errors.New("want key= and a KMS key after the comma, such as aws:clusterpass,key=alias/clusterpass")
 		}
 	}
 	return nil
 }
 
-// Default returns the location for a single user on one machine: clusterpass in the user's data directory.
+// Default returns the address for a single user on one machine: the directory clusterpass in the user's data directory.
 func Default() (Address, error) {
 	base := os.Getenv("XDG_DATA_HOME")
 	if base == "" {
@@ -70,19 +71,22 @@ type Stores struct {
 	Objects objects.Store
 }
 
-// prefixRE matches names that are valid for both secrets and a table, with at most maxPrefix bytes.
+// prefixRE matches prefixes that are valid in the names of secrets and of a table. maxPrefix is their maximum length in
+// bytes.
 var prefixRE = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
 
 const maxPrefix = 32
 
-// Open opens the stores at a. dir:PATH are two directories below PATH. aws:PREFIX are the secrets below PREFIX/ in
-// Secrets Manager and the DynamoDB table PREFIX-objects. It uses the standard environment of the AWS SDK.
+// Open opens the stores at a. For dir:PATH they are the directories PATH/secrets and PATH/objects. For aws:PREFIX they
+// are the secrets of Secrets Manager whose names start with PREFIX/, and the DynamoDB table PREFIX-objects. The AWS SDK
+// reads its standard environment.
 func Open(ctx context.Context, a Address) (*Stores, error) {
 	switch a.Kind {
 	case "aws":
 		if len(a.Where) > maxPrefix || !prefixRE.MatchString(a.Where) {
 			return nil,
-				fmt.Errorf("store %q: want a prefix of at most 32 lower case letters, digits and '-', such as aws:clusterpass", a)
+				fmt.Errorf("store %q: want a prefix of at most %d lower-case letters, digits and '-', which does not start "+
+					"with '-', such as aws:clusterpass", a, maxPrefix)
 		}
 		cfg, err := awsclient.Load(ctx)
 		if err != nil {

@@ -1,6 +1,9 @@
 package stores
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestAddress(t *testing.T) {
 	for v, want := range map[string]Address{
@@ -20,5 +23,13 @@ func TestAddress(t *testing.T) {
 		if err := a.Decode(v); err == nil {
 			t.Errorf("%q is taken for %+v", v, a)
 		}
+	}
+}
+
+// TestOpenExplainsPrefix: the error must name the rule that the user's prefix breaks.
+func TestOpenExplainsPrefix(t *testing.T) {
+	_, err := Open(t.Context(), Address{Kind: "aws", Where: "-x"})
+	if err == nil || !strings.Contains(err.Error(), "does not start with '-'") {
+		t.Errorf("aws:-x: %v", err)
 	}
 }

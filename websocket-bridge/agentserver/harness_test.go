@@ -193,7 +193,7 @@ func (w *world) request(cluster string) (*possession.Key, string) {
 }
 
 // present returns the values of a credential that the bridge receives now.
-func (w *world) present(c possession.Credential, use possession.Use, request string) passes.Presented {
+func (w *world) present(c possession.Credential, use possession.Use, request string) passes.AgentAuth {
 	w.t.Helper()
 	p, err := agenttest.Present(c, use, request, w.Clock.Now())
 	if err != nil {

@@ -137,15 +137,15 @@ func TestProofIsForOneRequest(t *testing.T) {
 	_, request := w.request("prod")
 	_, other := w.request("prod")
 	for name, tt := range map[string]struct {
-		change func(*passes.Presented)
+		change func(*passes.AgentAuth)
 		isGood bool
 	}{
-		"unchanged":           {func(*passes.Presented) {}, true},
-		"for another request": {func(p *passes.Presented) { p.Request = other }, false},
-		"for another use":     {func(p *passes.Presented) { p.Use = possession.Connect }, false},
-		"later":               {func(*passes.Presented) { w.Clock.Advance(2 * possession.ProofAge) }, false},
-		"as the token":        {func(p *passes.Presented) { p.Token = p.Proof }, false},
-		"the token as proof":  {func(p *passes.Presented) { p.Proof = p.Token }, false},
+		"unchanged":           {func(*passes.AgentAuth) {}, true},
+		"for another request": {func(p *passes.AgentAuth) { p.Request = other }, false},
+		"for another use":     {func(p *passes.AgentAuth) { p.Use = possession.Connect }, false},
+		"later":               {func(*passes.AgentAuth) { w.Clock.Advance(2 * possession.ProofAge) }, false},
+		"as the token":        {func(p *passes.AgentAuth) { p.Token = p.Proof }, false},
+		"the token as proof":  {func(p *passes.AgentAuth) { p.Proof = p.Token }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := w.present(honest, possession.Renew, request)

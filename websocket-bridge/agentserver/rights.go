@@ -75,8 +75,8 @@ func (a *Agents) renew(ctx context.Context, s *session) {
 }
 
 // fetchCredential returns the agent's current credential. The response is a token, a line break and the proof.
-func (a *Agents) fetchCredential(ctx context.Context, s *session) (passes.Presented, error) {
+func (a *Agents) fetchCredential(ctx context.Context, s *session) (passes.AgentAuth, error) {
 	answer, err := s.call(ctx, http.MethodGet, CredentialPath, nil)
 	token, proof, _ := strings.Cut(string(answer), "\n")
-	return passes.Presented{Token: token, Proof: proof, Use: possession.Connect}, err
+	return passes.AgentAuth{Token: token, Proof: proof, Use: possession.Connect}, err
 }

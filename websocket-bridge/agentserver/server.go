@@ -259,7 +259,7 @@ func (a *Agents) serve(w http.ResponseWriter, r *http.Request, cluster, tail str
 			"the request has no bearer token: only agents may connect here; use the credential of the cluster")
 	}
 	renews := tail == route.AgentCredential && r.Method == http.MethodPost
-	p := passes.Presented{Token: token, Proof: r.Header.Get(possession.ProofHeader), Use: possession.Connect}
+	p := passes.AgentAuth{Token: token, Proof: r.Header.Get(possession.ProofHeader), Use: possession.Connect}
 	if renews {
 		p.Use, p.Request = possession.Renew, r.Header.Get(possession.RequestHeader)
 	}

@@ -1,6 +1,6 @@
-// Package override lets an operator have calls go on while audit events cannot be recorded, although the gateway is
-// configured to refuse them then. The override is an object in the store, so that it reaches every process within
-// seconds and without a restart. It ends by itself.
+// Package override stores an operator's decision to allow requests while audit events cannot be recorded, although the
+// gateway is configured to refuse them. The override is an object in the store, so that it reaches every process within
+// seconds and without a restart. It ends at a set time.
 package override
 
 import (
@@ -16,7 +16,7 @@ import (
 // key is the key of the only override.
 const key = "audit/override"
 
-// Override is what an operator decided.
+// Override is the decision of an operator.
 type Override struct {
 	Until  time.Time `json:"until"`
 	Reason string    `json:"reason,omitempty"`
@@ -35,8 +35,8 @@ func InForce(ctx context.Context, store objects.Store, now time.Time) (bool, err
 	return err == nil && now.Before(override.Until), err
 }
 
-// Set stores an override in place of any other. One whose Until has passed ends the other. Its errors are the
-// store's: of several writers, all but one may get objects.ErrConflict or objects.ErrExists.
+// Set stores an override and replaces an earlier one. An override whose Until has passed ends the earlier one. Errors
+// are the store's. Of several concurrent callers, all but one may get objects.ErrConflict or objects.ErrExists.
 func Set(ctx context.Context, store objects.Store, override Override) error {
 	value, err := json.Marshal(override)
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 	maxAnswer   = 4 << 10 // bytes of a response that are read, so that its connection can be used again
 )
 
-// Config is how a webhook is reached.
+// Config configures the connection to a webhook.
 type Config struct {
 	URL      *url.URL    // https
 	TLS      *tls.Config // verifies the server, and may have a client certificate; nil means the system's roots
@@ -41,7 +41,7 @@ type Sink struct {
 	client *http.Client
 }
 
-// New returns a Sink. It connects to nothing yet.
+// New returns a Sink. It does not connect.
 func New(cfg Config) *Sink {
 	transport := &http.Transport{
 		TLSClientConfig: cfg.TLS, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
@@ -53,7 +53,7 @@ func New(cfg Config) *Sink {
 	}
 	return &Sink{cfg: cfg, client: &http.Client{
 		Transport: transport,
-		// A redirect acknowledges nothing, and would give the events to another server.
+		// Do not follow redirects: they would send the events to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
@@ -102,8 +102,8 @@ func (s *Sink) Close() error {
 
 var errNotAcknowledged = errors.New("the events are not acknowledged")
 
-// isRejection reports whether a webhook would answer the same events with the same code again. Other codes, such as
-// 401, change when an operator has changed something.
+// isRejection reports whether the status code rejects the events themselves. Other failures, such as 401, end when an
+// operator has corrected the configuration.
 func isRejection(code int) bool {
 	return code == http.StatusBadRequest || code == http.StatusRequestEntityTooLarge ||
 		code == http.StatusUnprocessableEntity

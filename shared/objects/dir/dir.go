@@ -4,12 +4,12 @@
 // its state in memory and reads new records when the file has grown.
 //
 // Invariants:
-//   - Writers, and readers of new records, lock .lock. A write counts once its record is complete and synced.
+//   - Writers, and readers of new records, lock .lock. A write has succeeded once its record is complete and synced.
 //   - A writer that dies leaves an incomplete last record, which the next one removes. Damage anywhere else is an
 //     error.
 //   - Compaction writes a new file and renames it.
-//   - Write access to the directory allows changing all access rules. It has mode 0700, and is refused if others may
-//     write to it.
+//   - Write access to the directory allows changing all access rules. So Open creates it with mode 0700, and returns
+//     ErrForbidden if others may write to it.
 package dir
 
 import (
@@ -36,7 +36,8 @@ const (
 	progressEvery = 2 * time.Second
 )
 
-// history limits the log. Beyond the maxima it is compacted to the newest keepChanges writes and keepBytes.
+// history limits the log. A log that exceeds a maximum is compacted to the newest writes: at most keepChanges, with
+// values of at most keepBytes.
 type history struct {
 	maxChanges, maxBytes   int
 	keepChanges, keepBytes int
@@ -50,14 +51,14 @@ type Store struct {
 	history history
 
 	// gate admits one goroutine of this process at a time to read new records or to write. Only that goroutine changes the
-	// fields below, with mu locked.
+	// fields below, while it has locked mu.
 	gate chan struct{}
 
 	mu      sync.RWMutex
 	file    *os.File
 	info    os.FileInfo   // of file when it was opened
-	size    int64         // covers the part of file that state contains
-	state   *state        // replaced when the file is
+	size    int64         // bytes of file that state includes
+	state   *state        // replaced when file is replaced
 	changed chan struct{} // closed and replaced when state changes
 }
 
@@ -165,7 +166,7 @@ func expect(o objects.Object, exists bool, rev uint64) error {
 	return nil
 }
 
-// write appends a record for key. decide returns its type, or an error, for the present object.
+// write appends a record for key. decide returns the record's type, or an error, for the current object.
 func (s *Store) write(ctx context.Context, op, key string, value []byte,
 	decide func(o objects.Object, exists bool) (objects.EventType, error),
 ) (objects.Object, error) {
@@ -176,7 +177,7 @@ func (s *Store) write(ctx context.Context, op, key string, value []byte,
 		return objects.Object{}, err
 	}
 	var written objects.Object
-	err := s.exclusive(ctx, func() error {
+	err := s.withLocks(ctx, func() error {
 		o, exists := s.state.objects[key]
 		typ, err := decide(o, exists)
 		if err != nil {
@@ -187,7 +188,7 @@ func (s *Store) write(ctx context.Context, op, key string, value []byte,
 			return err
 		}
 		written = s.state.changes[len(s.state.changes)-1].event.Object
-		s.trim()
+		s.compactIfLong()
 		return nil
 	})
 	if err != nil {
@@ -196,8 +197,7 @@ func (s *Store) write(ctx context.Context, op, key string, value []byte,
 	return written, nil
 }
 
-// Watch implements objects.Store. Writes of this process are delivered at once, and those of other processes within 50
-// ms.
+// Watch implements objects.Store. Writes of this Store are delivered at once, and other writes within 50 ms.
 func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
 	progress func(uint64)) error {
 	tick := time.NewTicker(poll)

@@ -144,6 +144,44 @@ func TestOpenRefusesADirectoryOthersMayWrite(t *testing.T) {
 	}
 }
 
+// TestOpenNamesAFaultyLog: the user must learn whether to correct the mode of the log or to replace a link.
+func TestOpenNamesAFaultyLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(log string) error
+		want    string
+	}{
+		"wide mode": {func(log string) error {
+			return errors.Join(os.WriteFile(log, nil, 0o600), os.Chmod(log, 0o620))
+		}, "(mode 0620): chmod 600 "},
+		"symbolic link": {func(log string) error { return os.Symlink("elsewhere", log) }, "is a symbolic link"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := t.TempDir()
+			if err := errors.Join(os.Chmod(path, 0o700), c.prepare(filepath.Join(path, logName))); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Open(path); !errors.Is(err, objects.ErrForbidden) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Open: %v, want ErrForbidden and %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestOpenWithoutAWorkingDirectory: the error must name the path that the user gave.
+func TestOpenWithoutAWorkingDirectory(t *testing.T) {
+	gone := filepath.Join(t.TempDir(), "gone")
+	if err := os.Mkdir(gone, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(gone)
+	if err := os.Remove(gone); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open("data"); err == nil || !strings.Contains(err.Error(), "in data: ") {
+		t.Errorf("Open: %v, want an error that names data", err)
+	}
+}
+
 func TestCompactsByItself(t *testing.T) {
 	s, path := openTemp(t, history{maxChanges: 10, maxBytes: 1 << 20, keepChanges: 4, keepBytes: 1 << 20})
 	other, err := Open(path)

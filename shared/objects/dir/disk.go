@@ -13,10 +13,10 @@ import (
 	"github.com/clusterpass/clusterpass/shared/objects"
 )
 
-func open(path string, h history) (*Store, error) {
-	path, err := filepath.Abs(path)
+func open(name string, h history) (*Store, error) {
+	path, err := filepath.Abs(name)
 	if err != nil {
-		return nil, fmt.Errorf("open objects in %s: %w", path, err)
+		return nil, fmt.Errorf("open objects in %s: %w", name, err)
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("open objects in %s: %w", path, err)
@@ -35,7 +35,7 @@ func open(path string, h history) (*Store, error) {
 	return s, nil
 }
 
-// prepare creates the log if there is none, and reads it.
+// prepare creates the log if it is missing, and reads it.
 func (s *Store) prepare(ctx context.Context) error {
 	fi, err := s.root.Stat(".")
 	if err != nil {
@@ -61,27 +61,28 @@ func (s *Store) prepare(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	return s.readOn()
+	return s.readNewRecords()
 }
 
 // refresh updates state to include every write that ended before the call.
 func (s *Store) refresh(ctx context.Context) error {
-	if s.fresh() {
+	if s.isFresh() {
 		return ctx.Err()
 	}
-	return s.exclusive(ctx, func() error { return nil })
+	return s.withLocks(ctx, func() error { return nil })
 }
 
-// fresh reports whether state includes the whole log. It costs one system call.
-func (s *Store) fresh() bool {
+// isFresh reports whether state includes the whole log. It costs one system call.
+func (s *Store) isFresh() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	fi, err := s.root.Lstat(logName)
 	return err == nil && fi.Size() == s.size && os.SameFile(fi, s.info)
 }
 
-// exclusive calls f with an up-to-date state, while no other goroutine or process reads new records or writes.
-func (s *Store) exclusive(ctx context.Context, f func() error) error {
+// withLocks locks the gate and the lock file, updates state and calls f. No other goroutine or process reads new
+// records or writes meanwhile.
+func (s *Store) withLocks(ctx context.Context, f func() error) error {
 	select {
 	case s.gate <- struct{}{}:
 		defer func() { <-s.gate }()
@@ -93,26 +94,31 @@ func (s *Store) exclusive(ctx context.Context, f func() error) error {
 		return err
 	}
 	defer lock.Close()
-	if !s.fresh() {
-		if err := s.readOn(); err != nil {
+	if !s.isFresh() {
+		if err := s.readNewRecords(); err != nil {
 			return err
 		}
 	}
 	return f()
 }
 
-// readOn applies the new records of the log to state, or all records of a replaced log. It removes an incomplete last
-// record. Both locks must be locked.
-func (s *Store) readOn() error {
+// readNewRecords applies the new records of the log to state. If the log was replaced, it reads all records. It removes
+// an incomplete last record. The lock file must be locked, and the gate too unless Open has not returned the Store yet.
+func (s *Store) readNewRecords() error {
 	named, err := s.root.Lstat(logName)
 	if err != nil {
 		return err
 	}
 	file, info, at, st := s.file, s.info, s.size, s.state
 	if info == nil || !os.SameFile(named, info) {
-		if !named.Mode().IsRegular() || named.Mode().Perm()&0o022 != 0 {
-			return fmt.Errorf("%w: others may write to %s/%s (mode %v): chmod 600 it", objects.ErrForbidden, s.root.Name(),
-				logName, named.Mode())
+		path := filepath.Join(s.root.Name(), logName)
+		if !named.Mode().IsRegular() {
+			return fmt.Errorf("%w: %s is a symbolic link or a special file (mode %v): put the file itself there",
+				objects.ErrForbidden, path, named.Mode())
+		}
+		if named.Mode().Perm()&0o022 != 0 {
+			return fmt.Errorf("%w: others may write to %s (mode %04o): chmod 600 %[2]s", objects.ErrForbidden, path,
+				named.Mode().Perm())
 		}
 		if file, err = s.root.OpenFile(logName, os.O_RDWR, 0); err != nil {
 			return err
@@ -128,7 +134,7 @@ func (s *Store) readOn() error {
 		err = errors.New("it became shorter: restore it from a backup")
 	}
 	if err == nil {
-		// Readers can access st only if it is the current state, but lock in any case.
+		// Other goroutines can read st if it is the current state.
 		s.mu.Lock()
 		var n int
 		n, err = parseRecords(b, st.apply)
@@ -157,7 +163,7 @@ func (s *Store) readOn() error {
 	return nil
 }
 
-// append writes a record and applies it to state. Both locks must be locked, and state must be up to date.
+// append writes a record and applies it to state. The gate and the lock file must be locked, and state must be fresh.
 func (s *Store) append(r record) error {
 	b, err := appendRecord(nil, r)
 	if err != nil {
@@ -185,9 +191,9 @@ func truncate(f *os.File, size int64) error {
 	return errors.Join(f.Truncate(size), f.Sync())
 }
 
-// trim compacts a log that has become long. It ignores errors, since the write succeeded, and the next write tries
-// again.
-func (s *Store) trim() {
+// compactIfLong compacts a log that exceeds the maxima of history. It ignores errors, because the write has succeeded
+// and the next write tries again.
+func (s *Store) compactIfLong() {
 	st, h := s.state, s.history
 	if len(st.changes) <= h.maxChanges && st.bytes <= h.maxBytes {
 		return
@@ -204,12 +210,12 @@ func (s *Store) trim() {
 	_ = s.compact(to)
 }
 
-// Compact removes events up to revision to. A Watch from an earlier revision returns ErrCompacted. The store also
-// compacts itself, to some thousand events.
+// Compact removes the events up to and including revision to. Afterwards a Watch from a revision before to returns
+// ErrCompacted. The store also compacts itself after a write, see defaultHistory.
 func (s *Store) Compact(ctx context.Context, to uint64) error {
-	err := s.exclusive(ctx, func() error {
+	err := s.withLocks(ctx, func() error {
 		if to > s.state.rev {
-			return fmt.Errorf("%w: revision %d is not yet: the store has %d", objects.ErrInvalid, to, s.state.rev)
+			return fmt.Errorf("%w: revision %d does not exist yet: the store is at %d", objects.ErrInvalid, to, s.state.rev)
 		}
 		if to <= s.state.first {
 			return nil
@@ -222,6 +228,8 @@ func (s *Store) Compact(ctx context.Context, to uint64) error {
 	return nil
 }
 
+// compact replaces the log by one without the events up to and including revision to. The gate and the lock file must
+// be locked.
 func (s *Store) compact(to uint64) error {
 	b, err := s.state.compacted(to)
 	if err != nil {
@@ -230,7 +238,7 @@ func (s *Store) compact(to uint64) error {
 	if err := s.replaceLog(b); err != nil {
 		return err
 	}
-	return s.readOn()
+	return s.readNewRecords()
 }
 
 // replaceLog replaces the log by one with content b.
@@ -250,7 +258,8 @@ func (s *Store) replaceLog(b []byte) error {
 	return filelock.SyncDir(s.root, ".")
 }
 
-// fail wraps err with the operation, the key and one of the package's errors.
+// fail wraps err with the operation, the key and one of the errors of package objects. context.Canceled is not wrapped
+// by one of those.
 func fail(op, key string, err error) error {
 	for _, reason := range []error{
 		objects.ErrNotFound, objects.ErrExists, objects.ErrConflict, objects.ErrCompacted,

@@ -33,10 +33,10 @@ const (
 	minRecord = sumLen + len(" {}\n")
 )
 
-// made on first use, since functions on AWS do not need it
+// castagnoli is created on first use, because functions on AWS do not need it.
 var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
-// errTorn means that the log ends in an incomplete record. Its writer died before it reported the write.
+// errTorn means that the log ends in an incomplete record. Its writer died before it reported the write as successful.
 var errTorn = errors.New("the last record is incomplete")
 
 func appendRecord(b []byte, r record) ([]byte, error) {
@@ -56,8 +56,8 @@ func appendSum(b, j []byte) []byte {
 	return append(b, byte(s>>24), byte(s>>16), byte(s>>8), byte(s))
 }
 
-// parseRecords calls each for the records of b and returns the number of bytes that it read. It returns errTorn if the
-// rest is an incomplete record. If a valid record follows, reported writes are damaged, and it returns another error.
+// parseRecords calls each for the records of b and returns the number of bytes of those records. It returns errTorn if
+// the rest is an incomplete record. If a valid record follows, successful writes are damaged, and the error is another.
 func parseRecords(b []byte, each func(record) error) (int, error) {
 	done := 0
 	for done < len(b) {

@@ -235,7 +235,7 @@ func TestWatchesShareTheirPolls(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 32 {
 			wg.Go(func() {
-				if rev, err := s.polled(t.Context(), time.Hour, 1); err != nil || rev == 0 {
+				if rev, err := s.pollRevision(t.Context(), time.Hour, 1); err != nil || rev == 0 {
 					t.Errorf("polled %d, %v", rev, err)
 				}
 			})
@@ -251,7 +251,7 @@ func TestWatchesShareTheirPolls(t *testing.T) {
 		t.Fatal(err)
 	}
 	poll(1)
-	if rev, err := s.polled(t.Context(), time.Hour, 2); err != nil || rev != 2 {
+	if rev, err := s.pollRevision(t.Context(), time.Hour, 2); err != nil || rev != 2 {
 		t.Errorf("polled %d, %v; want 2", rev, err)
 	}
 }

@@ -8,11 +8,11 @@
 // Invariants:
 //   - A write is one transaction. It increases the revision by one, changes the object if its revision matches, and
 //     adds a log entry.
-//   - Writers of different objects conflict at the revision. They retry within the call.
-//   - A transaction that is sent again has the same token, so it is applied once.
-//   - All reads are strongly consistent, but a query may see half of a transaction. So List compares its result with
-//     the newest log entries, and a missing log entry is read as an item before it counts as expired.
-//   - Log entries expire after Config.History, in any order. A gap is ErrCompacted.
+//   - Writers of different objects conflict, because each changes the revision. They retry within the call.
+//   - The SDK repeats a transaction with the same token, so it is applied once.
+//   - Reads are strongly consistent, but a query may see only a part of a transaction. So List compares its result with
+//     the newest log entries. Watch reads a log entry that a query missed by its key.
+//   - Log entries expire after Config.History, in any order. Watch returns ErrCompacted if an entry is missing.
 //
 // Permissions: dynamodb:GetItem, BatchGetItem and Query to read and watch. To write, also PutItem, UpdateItem and
 // DeleteItem.
@@ -44,8 +44,8 @@ type Config struct {
 	Table string
 	// History is how long the log keeps an entry. 0 means 24 h.
 	History time.Duration
-	// MinPoll and MaxPoll limit the interval at which a watch looks for writes. It grows while nothing happens. 0 means
-	// 200 ms and 2 s. All watches of a Store share their polls.
+	// MinPoll and MaxPoll limit the interval at which a watch reads the revision. The interval grows while there are no
+	// writes. 0 means 200 ms and 2 s. All watches of a Store share one read.
 	MinPoll, MaxPoll time.Duration
 	// Now is the clock for the expiry of log entries; nil means time.Now.
 	Now func() time.Time
@@ -57,11 +57,11 @@ type Store struct {
 	cfg     Config
 	timeout time.Duration // for one call; awsclient.CallTimeout except in tests
 	poll    poller
-	hint    atomic.Uint64 // a recent revision of the store
-	// writing admits one goroutine at a time to commit, so that writers of one process do not conflict at the revision. It
-	// guards crowded, which is true if the last write conflicted with another process.
-	writing chan struct{}
-	crowded bool
+	hint    atomic.Uint64 // the last known revision of the store
+	// writing admits one goroutine at a time to commit, so that writers of one process do not conflict with each other. It
+	// guards hasRivals, which is true if the last write conflicted with another process.
+	writing   chan struct{}
+	hasRivals bool
 }
 
 var _ objects.Store = (*Store)(nil)
@@ -123,7 +123,7 @@ func (s *Store) List(ctx context.Context, prefix string, limit int, cont string)
 			return objects.Page{}, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 6*s.timeout) // one request per megabyte
+	ctx, cancel := context.WithTimeout(ctx, 6*s.timeout) // a response has at most 1 MB, so there may be several requests
 	defer cancel()
 	now, err := s.revision(ctx)
 	if err != nil {
@@ -135,10 +135,10 @@ func (s *Store) List(ctx context.Context, prefix string, limit int, cont string)
 	found, more, err := s.query(ctx, resource, name, from.After, limit)
 	last := ""
 	if len(found) > 0 {
-		last = found[len(found)-1].Key // kept even if settle removes that object, as the start of the next page
+		last = found[len(found)-1].Key // the next page starts here, even if applyNewestWrites removes that object
 	}
 	if err == nil {
-		found, err = s.settle(ctx, found, more, prefix, from.After, now)
+		found, err = s.applyNewestWrites(ctx, found, more, prefix, from.After, now)
 	}
 	if err != nil {
 		return objects.Page{}, s.fail("list", prefix, err)
@@ -195,15 +195,15 @@ func (s *Store) query(ctx context.Context, resource, name, after string, limit i
 	}
 }
 
-// settle corrects a list by the newest writes up to revision now, which the query may have missed. A watch from now
-// would not deliver them.
-func (s *Store) settle(ctx context.Context, found []objects.Object, more bool, prefix, after string,
+// applyNewestWrites adds the newest writes up to revision now to a list, because the query may have missed them. A
+// watch from now would not deliver them.
+func (s *Store) applyNewestWrites(ctx context.Context, found []objects.Object, more bool, prefix, after string,
 	now uint64) ([]objects.Object, error) {
 	to := "" // the last key of the list
 	if more {
 		to = found[len(found)-1].Key
 	}
-	newest, err := s.newest(ctx, now)
+	newest, err := s.newestEvents(ctx, now)
 	if err != nil {
 		return nil, err
 	}
@@ -231,14 +231,16 @@ func (s *Store) settle(ctx context.Context, found []objects.Object, more bool, p
 	return found, nil
 }
 
-// unsettled is the number of newest writes that a query may miss. Transactions run one after the other.
-const unsettled = 4
+// maxMissedWrites is the number of newest writes that a query may miss. It is small, because every transaction changes
+// the revision and so they run one after the other.
+const maxMissedWrites = 4
 
-// newest returns the last event of each key among the newest writes up to revision now. Expired writes are visible to
-// queries. A read of an item, unlike a query, sees every completed transaction.
-func (s *Store) newest(ctx context.Context, now uint64) (map[string]objects.Event, error) {
+// newestEvents returns the last event of each key among the newest maxMissedWrites writes up to revision now. It reads
+// the log entries by key: unlike a query, such a read sees every completed transaction. An entry that has expired is
+// skipped, because queries no longer miss its write.
+func (s *Store) newestEvents(ctx context.Context, now uint64) (map[string]objects.Event, error) {
 	var keys []item
-	for rev := now; rev > 0 && now-rev < unsettled; rev-- {
+	for rev := now; rev > 0 && now-rev < maxMissedWrites; rev-- {
 		keys = append(keys, logKey(rev))
 	}
 	newest := map[string]objects.Event{}
@@ -308,7 +310,8 @@ func (s *Store) item(ctx context.Context, key item) (item, error) {
 	return out.Item, nil
 }
 
-// fail wraps err with the operation, the key and one of the package's errors.
+// fail wraps err with the operation, the key and one of the errors of package objects. context.Canceled is not wrapped
+// by one of those.
 func (s *Store) fail(op, key string, err error) error {
 	for _, reason := range []error{
 		objects.ErrNotFound, objects.ErrExists, objects.ErrConflict, objects.ErrCompacted, objects.ErrUnavailable,
@@ -320,8 +323,8 @@ func (s *Store) fail(op, key string, err error) error {
 	}
 	var noTable *types.ResourceNotFoundException
 	if errors.As(err, &noTable) {
-		return fmt.Errorf("%s %s: %w: the table %s is not there, or still being made: %w", op, key, objects.ErrUnavailable,
-			s.cfg.Table, err)
+		return fmt.Errorf("%s %s: %w: the table %s does not exist, or is still being created: %w", op, key,
+			objects.ErrUnavailable, s.cfg.Table, err)
 	}
 	switch fault := awsclient.FaultOf(err); fault {
 	case awsclient.Forbidden:

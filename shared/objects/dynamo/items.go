@@ -20,7 +20,7 @@ const (
 	attrValue    = "value"
 	attrType     = "type" // only of log entries, like attrKey, attrPrevious and attrExpires
 	attrKey      = "key"
-	attrPrevious = "previous" // the value before an update
+	attrPrevious = "previous" // the value before an update; an entry of a deletion has it in attrValue
 	attrExpires  = "expires"  // seconds since 1970
 )
 
@@ -73,7 +73,7 @@ func encodeEvent(e objects.Event, expires time.Time) item {
 	it := logKey(e.Object.Revision)
 	it[attrType], it[attrKey] = str(string(e.Type)), str(e.Object.Key)
 	it[attrValue], it[attrRevision], it[attrCreated] = bin(e.Object.Value), num(e.Object.Revision), num(e.Object.Created)
-	if e.Type == objects.Updated { // for a deletion it is the value
+	if e.Type == objects.Updated {
 		it[attrPrevious] = bin(e.Previous)
 	}
 	it[attrExpires] = &types.AttributeValueMemberN{Value: strconv.FormatInt(expires.Unix(), 10)}
@@ -116,7 +116,7 @@ func bytesOf(it item, attr string) []byte {
 func number(it item, attr string) (uint64, error) {
 	v, _ := it[attr].(*types.AttributeValueMemberN)
 	if v == nil {
-		return 0, fmt.Errorf("%w: item %s %s has no number %s: did something else write to the table?",
+		return 0, fmt.Errorf("%w: item %s %s has no number %s: another program has written to the table",
 			objects.ErrUnavailable, text(it, "pk"), text(it, "sk"), attr)
 	}
 	n, err := strconv.ParseUint(v.Value, 10, 64)

@@ -31,7 +31,7 @@ func (s *Store) EnsureTable(ctx context.Context) error {
 	if errors.As(err, &exists) {
 		return nil
 	} else if err != nil {
-		return s.fail("make", "the table "+s.cfg.Table, err)
+		return s.fail("create", "the table "+s.cfg.Table, err)
 	}
 	wait := dynamodb.NewTableExistsWaiter(s.client, func(o *dynamodb.TableExistsWaiterOptions) {
 		o.MinDelay = time.Second
@@ -46,7 +46,7 @@ func (s *Store) EnsureTable(ctx context.Context) error {
 		},
 	})
 	if err != nil {
-		return s.fail("let log entries expire in", "the table "+s.cfg.Table, err)
+		return s.fail("enable the expiry of log entries in", "the table "+s.cfg.Table, err)
 	}
 	return nil
 }

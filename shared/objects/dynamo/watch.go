@@ -18,15 +18,15 @@ import (
 // progressEvery is the interval of progress reports while nothing happens.
 const progressEvery = 2 * time.Second
 
-// Watch implements objects.Store. Writes through the same Store are delivered at once, and others within
+// Watch implements objects.Store. Writes of this Store are delivered at once, and other writes after at most
 // Config.MaxPoll.
 func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func(objects.Event) error,
 	progress func(uint64)) error {
 	var reported time.Time
 	pause := time.Duration(0)
 	for {
-		woken := s.poll.woken()
-		now, err := s.polled(ctx, pause/2, from)
+		written := s.poll.nextWrite()
+		now, err := s.pollRevision(ctx, pause/2, from)
 		if err != nil {
 			return s.fail("watch", prefix, err)
 		}
@@ -34,7 +34,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func
 			return s.fail("watch", prefix, compacted(from, now))
 		}
 		before := from
-		err = s.log(ctx, from, now, func(e objects.Event) error {
+		err = s.readLog(ctx, from, now, func(e objects.Event) error {
 			from = e.Object.Revision
 			if !strings.HasPrefix(e.Object.Key, prefix) {
 				return nil
@@ -64,33 +64,33 @@ func (s *Store) Watch(ctx context.Context, prefix string, from uint64, each func
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-woken:
+		case <-written:
 			pause = 0
 		case <-time.After(pause):
 		}
 	}
 }
 
-// stop distinguishes errors of the caller's function from errors of log.
+// stop marks an error of the caller's function or of ctx, which Watch returns unchanged.
 type stop struct{ error }
 
 func compacted(rev, now uint64) error {
 	return fmt.Errorf("%w: revision %d of %d", objects.ErrCompacted, rev, now)
 }
 
-// log calls each for the log entries after from up to to, which must not exceed the store's revision. It returns
-// ErrCompacted if one is gone.
-func (s *Store) log(ctx context.Context, from, to uint64, each func(objects.Event) error) error {
+// readLog calls each for the log entries after revision from, up to and including to. to must not exceed the store's
+// revision. It returns ErrCompacted if an entry is missing.
+func (s *Store) readLog(ctx context.Context, from, to uint64, each func(objects.Event) error) error {
 	for misses := 0; from < to; {
 		before := from
-		if err := s.logShard(ctx, &from, min(to, (from+1)/shard*shard+shard-1), each); err != nil {
+		if err := s.readLogShard(ctx, &from, min(to, (from+1)/shard*shard+shard-1), each); err != nil {
 			return err
 		}
 		if from > before {
 			misses = 0
 			continue
 		}
-		// A query may see half of a transaction. A read of the item does not.
+		// A query may see only a part of a transaction. A read of the item sees all of it.
 		it, err := s.item(ctx, logKey(from+1))
 		if err != nil {
 			return err
@@ -105,9 +105,9 @@ func (s *Store) log(ctx context.Context, from, to uint64, each func(objects.Even
 	return nil
 }
 
-// logShard calls each for the log entries after from up to to, until the first gap, and updates from. All must have the
-// same pk.
-func (s *Store) logShard(ctx context.Context, from *uint64, to uint64, each func(objects.Event) error) error {
+// readLogShard calls each for the log entries after from, up to and including to. It stops at a missing entry, and sets
+// from to the last entry. All entries must have the same pk.
+func (s *Store) readLogShard(ctx context.Context, from *uint64, to uint64, each func(objects.Event) error) error {
 	for in := s.logQuery(*from, to); ; {
 		ctx, cancel := context.WithTimeout(ctx, s.timeout)
 		out, err := s.client.Query(ctx, in)
@@ -143,41 +143,43 @@ func (s *Store) logQuery(from, to uint64) *dynamodb.QueryInput {
 	}
 }
 
-// poller shares the polled revision among the watches of a store.
+// poller shares the revision that was read last among the watches of a store.
 type poller struct {
-	gate chan struct{} // admits one reader at a time
-	mu   sync.Mutex
-	rev  uint64
-	at   time.Time
-	bell chan struct{} // closed and replaced after a write of this process
+	gate    chan struct{} // admits one reader of the revision at a time
+	mu      sync.Mutex
+	rev     uint64
+	at      time.Time     // start of the read; zero if rev must not be used
+	written chan struct{} // closed and replaced after a write of this Store
 }
 
-func newPoller() poller { return poller{gate: make(chan struct{}, 1), bell: make(chan struct{})} }
+func newPoller() poller { return poller{gate: make(chan struct{}, 1), written: make(chan struct{})} }
 
-func (p *poller) woken() <-chan struct{} {
+// nextWrite returns a channel that is closed after the next write of this Store.
+func (p *poller) nextWrite() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.bell
+	return p.written
 }
 
-// wake discards the polled revision after a write of this process.
-func (p *poller) wake() {
+// announceWrite discards the revision that was read, and wakes all watches.
+func (p *poller) announceWrite() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.at = time.Time{}
-	close(p.bell)
-	p.bell = make(chan struct{})
+	close(p.written)
+	p.written = make(chan struct{})
 }
 
-// known returns the polled revision. ok is false if it was polled before since.
-func (p *poller) known(since time.Time) (uint64, bool) {
+// latest returns the revision that was read last. ok is false if it was read before since.
+func (p *poller) latest(since time.Time) (rev uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.rev, !p.at.Before(since) && !p.at.IsZero()
 }
 
-// polled returns a revision that was polled at most age ago and is at least atLeast. Otherwise it polls again.
-func (s *Store) polled(ctx context.Context, age time.Duration, atLeast uint64) (uint64, error) {
+// pollRevision returns the revision that was read last, if that was at most age ago and it is at least atLeast.
+// Otherwise it reads the revision.
+func (s *Store) pollRevision(ctx context.Context, age time.Duration, atLeast uint64) (uint64, error) {
 	select {
 	case s.poll.gate <- struct{}{}:
 		defer func() { <-s.poll.gate }()
@@ -185,7 +187,7 @@ func (s *Store) polled(ctx context.Context, age time.Duration, atLeast uint64) (
 		return 0, ctx.Err()
 	}
 	start := time.Now()
-	if rev, ok := s.poll.known(start.Add(-age)); ok && rev >= atLeast {
+	if rev, ok := s.poll.latest(start.Add(-age)); ok && rev >= atLeast {
 		return rev, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)

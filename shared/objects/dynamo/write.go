@@ -73,10 +73,11 @@ func (s *Store) write(ctx context.Context, op, key string, value []byte,
 	return e.Object, nil
 }
 
-// commit repeats the transaction until it succeeds, the object has changed, or ctx ends.
+// commit repeats the transaction until it succeeds, the object has changed, or ctx ends. It returns e with the revision
+// of the write.
 //
-// Writers of other processes conflict at the revision, where one succeeds at a time. A writer that has waited longer
-// retries more often, and a new writer waits first if there are others. So none starves.
+// Of several processes that write at the same time, one succeeds, because each changes the revision. A writer that has
+// waited longer retries more often, and a new writer waits first if there are others. So none starves.
 func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, error) {
 	select {
 	case s.writing <- struct{}{}:
@@ -85,12 +86,12 @@ func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, err
 		return e, ctx.Err()
 	}
 	before := e.Object.Revision
-	now := s.hint.Load() // may be outdated; then the first attempt returns the current one
+	now := s.hint.Load() // may be outdated; then the first attempt fails and returns the current revision
 	for attempt := 0; ; attempt++ {
-		if attempt > 0 || s.crowded {
+		if attempt > 0 || s.hasRivals {
 			if err := awsclient.Sleep(ctx, wait(attempt)); err != nil {
 				return e,
-					fmt.Errorf("after %d attempts beside other writers: %w", attempt,
+					fmt.Errorf("after %d conflicts with other writers: %w", attempt,
 						objects.Unavailable(err, awsclient.Throttled.RetryAfter()))
 			}
 		}
@@ -100,16 +101,16 @@ func (s *Store) commit(ctx context.Context, e objects.Event) (objects.Event, err
 		}
 		err := s.transact(ctx, e, before)
 		if err == nil {
-			s.crowded = attempt > 0
+			s.hasRivals = attempt > 0
 			s.hint.Store(now + 1)
-			s.poll.wake()
+			s.poll.announceWrite()
 			return e, nil
 		}
 		var cancelled *types.TransactionCanceledException
 		if !errors.As(err, &cancelled) {
 			return e, err
 		}
-		next, err := s.lost(cancelled, e, before)
+		next, err := explainCancellation(cancelled, e, before)
 		if err == nil && next == now { // no other write, but a transaction conflict or a throttle
 			next, err = s.revision(ctx)
 		}
@@ -180,9 +181,9 @@ func (s *Store) change(e objects.Event, before uint64) types.TransactWriteItem {
 	}
 }
 
-// lost interprets a cancelled transaction. It returns an error about the object, or the revision to continue from. That
-// is the old one if AWS does not return the current one.
-func (s *Store) lost(err *types.TransactionCanceledException, e objects.Event, before uint64) (uint64, error) {
+// explainCancellation returns an error if the object of a cancelled transaction was changed. Otherwise it returns the
+// current revision, or the revision of the attempt if AWS does not return the current one.
+func explainCancellation(err *types.TransactionCanceledException, e objects.Event, before uint64) (uint64, error) {
 	next := e.Object.Revision - 1
 	for i, r := range err.CancellationReasons {
 		switch code := aws.ToString(r.Code); code {

@@ -25,8 +25,8 @@ func (g Gateway) Enrol(ctx context.Context, c *v1alpha1.Cluster, ttl time.Durati
 	return g.Exchange(ctx, c.Name, possession.Credential{Token: bootstrap})
 }
 
-// Exchange returns the next credential, bound to a new key, for one of a cluster's agents. The edits change the
-// authenticated agent.
+// Exchange returns the next credential, bound to a new key, for one of a cluster's agents. It applies edits to the
+// authenticated agent before the renewal.
 func (g Gateway) Exchange(
 	ctx context.Context, cluster string, c possession.Credential, edits ...func(*passes.Agent),
 ) (possession.Credential, error) {
@@ -58,9 +58,9 @@ func (g Gateway) Exchange(
 }
 
 // Present returns the authentication of a request with a credential at the time now.
-func Present(c possession.Credential, use possession.Use, request string, now time.Time) (passes.Presented, error) {
+func Present(c possession.Credential, use possession.Use, request string, now time.Time) (passes.AgentAuth, error) {
 	h, err := c.Header(use, request, now)
-	return passes.Presented{
+	return passes.AgentAuth{
 		Token: string(c.Token.Reveal()), Proof: h.Get(possession.ProofHeader), Use: use, Request: request,
 	}, err
 }

@@ -1,4 +1,4 @@
-// Package kmssigner signs passes with a key in AWS KMS, which never leaves it.
+// Package kmssigner signs passes with a key that never leaves AWS KMS.
 //
 // It is separate from package passes so that functions that issue no passes do not link KMS.
 package kmssigner
@@ -23,7 +23,7 @@ import (
 type Signer struct {
 	client *kms.Client
 	key    string
-	public atomic.Pointer[publicKey] // nil before the first answer
+	public atomic.Pointer[publicKey] // nil before the first response
 }
 
 // publicKey is the response of KMS for a key, which never changes.
@@ -32,8 +32,8 @@ type publicKey struct {
 	key *ecdsa.PublicKey
 }
 
-// Open returns a Signer by a key's id, ARN or alias, with the AWS SDK's standard environment. It makes no call yet.
-// Without a key it returns nil, so that the keys of the secret store sign.
+// Open returns a Signer for the key with that ID, ARN or alias. It reads the AWS SDK's standard environment, and does
+// not call KMS. If key is "", it returns nil, and the keys of the secret store sign.
 func Open(ctx context.Context, key string) (passes.Signer, error) {
 	if key == "" {
 		return nil, nil //nolint:nilnil // as documented
@@ -45,12 +45,12 @@ func Open(ctx context.Context, key string) (passes.Signer, error) {
 	return New(cfg, key), nil
 }
 
-// New returns a Signer by a key's id, ARN or alias.
+// New returns a Signer for the key with that ID, ARN or alias.
 func New(cfg aws.Config, key string) *Signer {
 	return &Signer{client: kms.NewFromConfig(awsclient.Configure(cfg)), key: key}
 }
 
-// Public implements passes.Signer. The name is the key's ARN, also where the key was named by an alias.
+// Public implements passes.Signer. The name is the key's ARN, even if Open got an alias.
 func (s *Signer) Public(ctx context.Context) (arn string, key *ecdsa.PublicKey, err error) {
 	if p := s.public.Load(); p != nil {
 		return p.arn, p.key, nil
@@ -64,8 +64,8 @@ func (s *Signer) Public(ctx context.Context) (arn string, key *ecdsa.PublicKey, 
 	parsed, err := x509.ParsePKIXPublicKey(out.PublicKey)
 	public, ok := parsed.(*ecdsa.PublicKey)
 	if err != nil || !ok || public.Curve != elliptic.P256() || out.KeyUsage != types.KeyUsageTypeSignVerify {
-		const todo = "make one with the spec ECC_NIST_P256 and the usage SIGN_VERIFY"
-		return "", nil, fmt.Errorf("KMS key %s: it signs no ES256; %s", s.key, todo)
+		const todo = "create one with the spec ECC_NIST_P256 and the usage SIGN_VERIFY"
+		return "", nil, fmt.Errorf("KMS key %s: it cannot sign ES256; %s", s.key, todo)
 	}
 	p := &publicKey{aws.ToString(out.KeyId), public}
 	s.public.Store(p)
@@ -90,7 +90,7 @@ func (s *Signer) Sign(ctx context.Context, digest []byte) ([]byte, error) {
 	return out.Signature, nil
 }
 
-// explain names the key and what was asked of it.
+// explain adds the key and the action to an error of KMS. It wraps ErrNotSigner if the action is not allowed.
 func (s *Signer) explain(action string, err error) error {
 	if awsclient.FaultOf(err) == awsclient.Forbidden {
 		return fmt.Errorf("%w: KMS key %s: %s is not allowed: %w", passes.ErrNotSigner, s.key, action, err)

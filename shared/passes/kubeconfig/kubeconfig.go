@@ -18,20 +18,20 @@ type Gateway struct {
 	CA  []byte // PEM; nil means the system's CAs
 }
 
-// Context is a cluster that a pass reaches.
+// Context is a member cluster that gets a context in the kubeconfig.
 type Context struct {
 	Cluster   string
 	Namespace string // "" for the default namespace
 }
 
 const (
-	// Own is the name of the user, and of the gateway's own context. No cluster can have that name.
+	// Own is the name of the user, and of the gateway's own context. No member cluster can have that name.
 	Own = "clusterpass"
-	// Fleet is the context of all clusters. No cluster can have that name.
+	// Fleet is the context of all clusters together. No member cluster can have that name.
 	Fleet = "fleet"
 )
 
-// Path returns the path of a context's server in the gateway's URL.
+// Path returns the path of a context's server at the gateway.
 func Path(context string) string {
 	switch context {
 	case Own:
@@ -42,8 +42,8 @@ func Path(context string) string {
 	return "/clusters/" + context
 }
 
-// Write returns a kubeconfig with a credential and its contexts. current names the current context. "" means the first
-// cluster, or the gateway itself without clusters.
+// Write returns a kubeconfig with a credential and its contexts. current is the current context. "" means the first of
+// contexts, or Own if there are none.
 func Write(g Gateway, credential clientcmdv1.AuthInfo, contexts []Context, current string) ([]byte, error) {
 	kc := clientcmdv1.Config{
 		Kind: "Config", APIVersion: "v1", CurrentContext: current,
@@ -69,15 +69,15 @@ func Write(g Gateway, credential clientcmdv1.AuthInfo, contexts []Context, curre
 	return yaml.Marshal(kc)
 }
 
-// Read returns the gateway of a kubeconfig that Write wrote. path may also be the gateway's URL if the system trusts
-// its certificate.
+// Read returns the gateway of a kubeconfig from Write. Instead of a path, it also accepts the gateway's URL, if the
+// system trusts the gateway's certificate.
 func Read(path string) (Gateway, error) {
 	if strings.HasPrefix(path, "https://") {
 		u, err := url.Parse(path)
 		if err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" ||
 			u.Fragment != "" {
 			return Gateway{}, fmt.Errorf(
-				"%q is no gateway's URL: want one without a path, such as https://clusterpass.example.com", path)
+				"%q is not a gateway's URL; use one without a path, such as https://clusterpass.example.com", path)
 		}
 		return Gateway{URL: "https://" + u.Host}, nil
 	}
@@ -88,6 +88,6 @@ func Read(path string) (Gateway, error) {
 	if c := kc.Clusters[Own]; c != nil {
 		return Gateway{URL: c.Server, CA: c.CertificateAuthorityData}, nil
 	}
-	return Gateway{}, fmt.Errorf("read the gateway's URL: %s has no cluster %q, as those have that a gateway wrote", path,
-		Own)
+	return Gateway{}, fmt.Errorf(
+		"read the gateway's URL: %s has no cluster %q; use a kubeconfig that clusterpass wrote", path, Own)
 }

@@ -5,11 +5,12 @@
 // [Verify].
 //
 // Invariants:
-//   - A proof is good for one credential, one [Use] and one request, within ProofAge of its time.
+//   - A proof is valid for one credential, one [Use] and one request, within ProofAge of its time.
 //   - [Proofs] accepts each proof once.
 //   - Only ECDSA keys on P-256 are accepted.
 //
-// Proofs are JWTs in a header, not client certificates: a balancer that ends TLS passes no client certificate on.
+// Proofs are JWTs in a header instead of client certificates, because a load balancer that terminates TLS does not
+// forward client certificates.
 package possession
 
 import (
@@ -40,7 +41,7 @@ const (
 	RequestHeader = "Clusterpass-Certificate-Request" // PKCS#10: DER in base64
 )
 
-// Use is what a proof is good for.
+// Use is the purpose of a request.
 type Use string
 
 // The uses of a proof.
@@ -52,7 +53,7 @@ const (
 const (
 	// ProofAge bounds the difference between the clock of the agent and that of the gateway.
 	ProofAge = time.Minute
-	// proofType keeps proofs apart from all other tokens.
+	// proofType is the type in a proof's header. No other token has it.
 	proofType  = "clusterpass-proof+jwt"
 	keyType    = "EC PRIVATE KEY"
 	maxRequest = 4 << 10 // bytes, in base64
@@ -68,7 +69,7 @@ func NewKey() (*Key, error) {
 	return &Key{private}, err
 }
 
-// ParseKey reads what PEM returned.
+// ParseKey is the inverse of PEM.
 func ParseKey(v secrets.Value) (*Key, error) {
 	block, _ := pem.Decode(v.Reveal())
 	if block == nil || block.Type != keyType {
@@ -173,8 +174,8 @@ func (c Credential) Prove(use Use, request string, now time.Time) (string, error
 	return jwt.Signed(signer).Claims(registered).Claims(proof{use, digest(c.Token.Reveal(), request)}).Serialize()
 }
 
-// Verify returns the id of a proof for the token, the use and the request. It returns an error for any other text. The
-// owner of key must have made the proof within ProofAge of now.
+// Verify returns the id of a proof, for Proofs. The owner of key must have made it for the token, the use and the
+// request, within ProofAge of now. Otherwise Verify returns an error.
 func Verify(key *jose.JSONWebKey, text, token string, use Use, request string, now time.Time) (id string, err error) {
 	parsed, err := jwt.ParseSigned(text, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {

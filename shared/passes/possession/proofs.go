@@ -10,15 +10,15 @@ import (
 // each renewal.
 const maxProofs = 4096
 
-// Proofs accepts each proof once. It remembers ids for as long as Verify accepts their proofs, in this process alone.
-// The zero value is ready. It is safe for concurrent use.
+// Proofs accepts each proof once. It remembers the ids for as long as Verify accepts their proofs, in the memory of
+// this process. The zero value is ready for use. It is safe for concurrent use.
 type Proofs struct {
 	mu        sync.Mutex
-	byCluster map[string]map[string]time.Time // ids, and when their proofs end
+	byCluster map[string]map[string]time.Time // by cluster and id: when the proof expires
 }
 
 // Use records the id that Verify returned for an agent of a cluster. It returns an error if the id was used before, or
-// if there are too many ids. Removing older ones instead would make their proofs valid again.
+// if the cluster has too many ids. It never removes older ids early, since their proofs would be valid again.
 func (p *Proofs) Use(cluster, id string, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

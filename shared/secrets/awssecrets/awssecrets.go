@@ -1,18 +1,17 @@
 // Package awssecrets stores secrets in AWS Secrets Manager.
 //
 // The secret clusters/member1 is the AWS secret PREFIXclusters/member1. Its value is a string if it is valid UTF-8, and
-// its labels are tags. A secret that was made by other means in AWS belongs to the Store, too.
+// its labels are tags. A secret with the prefix that another program created belongs to the Store, too.
 //
 // Invariants:
 //   - Get is one call and reads the stage AWSCURRENT.
-//   - A write creates a version without readers, then moves AWSCURRENT to it from the version that the writer named.
-//     Only one writer can succeed.
-//   - The writer chooses a random version ID. If its response is lost, it can see whether it succeeded, unless two more
-//     writes followed.
-//   - Delete first makes a tombstone current, a version whose ID starts with CLUSTERPASS_DELETED. Secrets Manager only
-//     lets a creator restore a deleted secret. Because of the tombstone, the deleted value is never read, and one of
-//     several creators succeeds. The value can be recovered as AWSPREVIOUS.
-//   - Errors never quote AWS about a call that contained a value.
+//   - Replace and Delete create a version that Get does not read, then move AWSCURRENT to it from the version that they
+//     read before. Only one writer can succeed. The first Create of a name creates its version as AWSCURRENT.
+//   - The writer chooses a random version ID. By that it detects that it succeeded, even if the response was lost.
+//   - Delete first makes a tombstone current, a version whose ID starts with CLUSTERPASS_DELETED. To reuse the name,
+//     Create has to restore the AWS secret. Its current version is then the tombstone, not the deleted value.
+//   - The deleted value can be recovered as AWSPREVIOUS.
+//   - Errors do not contain the message with which AWS rejects a call that contained a value.
 //
 // Permissions: secretsmanager:GetSecretValue to read, ListSecrets to list. To write, also CreateSecret, DescribeSecret,
 // PutSecretValue, UpdateSecretVersionStage, DeleteSecret, RestoreSecret, TagResource and UntagResource.
@@ -42,7 +41,8 @@ type Config struct {
 	AWS aws.Config
 	// Prefix starts the AWS name of every secret. Each installation has its own, e.g. "clusterpass/prod/".
 	Prefix string
-	// KMSKey is the ARN, ID or alias of the key that encrypts new secrets. Empty means the account's aws/secretsmanager.
+	// KMSKey is the ARN, ID or alias of the key that encrypts new secrets. "" means the AWS managed key
+	// aws/secretsmanager.
 	KMSKey string
 	// RecoveryDays is how long a deleted secret can be recovered in AWS: 7 to 30. 0 means 7.
 	RecoveryDays int64
@@ -92,7 +92,7 @@ func (s *Store) Get(ctx context.Context, name string) (*secrets.Secret, error) {
 	return sec, nil
 }
 
-// List implements secrets.Store. AWS may list changes only minutes later.
+// List implements secrets.Store. A change may be missing from the list for some minutes.
 func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.Meta, error) {
 	ctx, cancel := context.WithTimeout(ctx, 6*s.timeout) // one call per 100 secrets
 	defer cancel()
@@ -151,8 +151,8 @@ func (s *Store) Replace(ctx context.Context, name, old string, v secrets.Value) 
 	return version, nil
 }
 
-// Delete implements secrets.Store. Config.RecoveryDays limits recovery in AWS: restore the secret, then move AWSCURRENT
-// to the version AWSPREVIOUS.
+// Delete implements secrets.Store. For Config.RecoveryDays the value can be recovered in AWS: restore the secret, then
+// move AWSCURRENT to the version AWSPREVIOUS.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	if err := secrets.ValidName(name); err != nil {
 		return err
@@ -169,13 +169,13 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 		case err == nil:
 			err = s.swap(ctx, name, current.Version, version, secrets.NewValue([]byte("deleted")))
 		case errors.Is(err, errTombstone):
-			version = current.Version // from a Delete that is in progress or died; complete it
+			version = current.Version // of another Delete, which may have died before it scheduled the deletion
 		}
 		if errors.Is(err, secrets.ErrConflict) && attempt < maxRaces {
 			continue // it was just replaced; delete the newer value, too
 		}
 		if err == nil || errors.Is(err, errTombstone) {
-			// If scheduling fails, return only that error. After ErrNotFound the caller would not try again.
+			// Return an error of schedule first, because the caller does not try again after ErrNotFound.
 			err = cmp.Or(s.schedule(ctx, name, version), err)
 		}
 		if err != nil {
@@ -185,9 +185,10 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	}
 }
 
-// schedule schedules the deletion of a secret whose current version is a tombstone, unless a creator has reused the
-// name. If a creator comes between two calls, it cancels the deletion, even if the caller has gone. If this process
-// dies before that, the creator cancels it, see createAgain.
+// schedule schedules the deletion of a secret whose current version is the tombstone version, unless a Create has
+// reused the name. If a Create reuses the name just before the deletion is scheduled, schedule cancels the deletion,
+// even if the caller's context has ended. Create checks this, too, because this process may die before, see
+// createAgain.
 func (s *Store) schedule(ctx context.Context, name, version string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
@@ -209,13 +210,14 @@ func (s *Store) schedule(ctx context.Context, name, version string) error {
 // restore cancels the scheduled deletion of a secret, if there is one.
 func (s *Store) restore(ctx context.Context, name string) error {
 	_, err := s.client.RestoreSecret(ctx, &secretsmanager.RestoreSecretInput{SecretId: s.id(name)})
-	if awsclient.Code(err) == notNow {
+	if awsclient.Code(err) == invalidRequest {
 		return nil
 	}
 	return missing(err)
 }
 
-// state returns the current version of a secret, or "", and whether its deletion is scheduled.
+// state returns the current version of a secret, or "" if there is none. It also returns whether the deletion of the
+// secret is scheduled.
 func (s *Store) state(ctx context.Context, name string) (version string, scheduled bool, err error) {
 	is, err := s.client.DescribeSecret(ctx, &secretsmanager.DescribeSecretInput{SecretId: s.id(name)})
 	if err = missing(err); errors.Is(err, secrets.ErrNotFound) {

@@ -15,7 +15,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Create implements secrets.Store. It restores a deleted secret of that name and updates its labels after its value.
+// Create implements secrets.Store. If there is a deleted AWS secret with that name, Create restores it, then writes the
+// value, then the labels.
 func (s *Store) Create(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string, error) {
 	if err := errors.Join(secrets.ValidName(name), secrets.ValidValue(v), secrets.ValidLabels(labels)); err != nil {
 		return "", err
@@ -25,7 +26,7 @@ func (s *Store) Create(ctx context.Context, name string, v secrets.Value, labels
 	version, err := s.createNew(ctx, name, v, labels)
 	for attempt := 1; errors.Is(err, errTaken); attempt++ {
 		version, err = s.createAgain(ctx, name, v, labels)
-		// It was deleted between the calls, or is gone for good.
+		// The secret was deleted between the calls, or does not exist any more.
 		if errors.Is(err, secrets.ErrNotFound) && attempt < maxRaces {
 			if err = awsclient.Sleep(ctx, awsclient.Pause(attempt)); err == nil {
 				version, err = s.createNew(ctx, name, v, labels)
@@ -38,7 +39,7 @@ func (s *Store) Create(ctx context.Context, name string, v secrets.Value, labels
 	return version, nil
 }
 
-// errTaken means that AWS has a secret of that name, possibly a deleted one.
+// errTaken means that AWS has a secret with that name, which may be deleted.
 var errTaken = errors.New("the name is taken")
 
 func (s *Store) createNew(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string, error) {
@@ -75,8 +76,8 @@ func (s *Store) createAgain(ctx context.Context, name string, v secrets.Value, l
 	old := currentOf(is.VersionIdsToStages)
 	switch {
 	case is.DeletedDate != nil:
-		// A secret that was deleted by other means has no tombstone. Its value is readable between the restoration and the
-		// swap. The swap names the version from before, so one creator still succeeds.
+		// A secret that another program deleted has no tombstone. Get returns its value between the restoration and the
+		// swap. Of several creators one succeeds, because the swap names the old version.
 		if err := s.restore(ctx, name); err != nil {
 			return "", err
 		}

@@ -17,21 +17,23 @@ import (
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
 
-// Stages of a version. All writers share the candidate stage, so Secrets Manager may remove versions that lost.
+// Stages of a version. All writers share the candidate stage. So a version that did not become current loses its stage
+// to the next candidate, and Secrets Manager may remove it.
 const (
 	current   = "AWSCURRENT"
 	previous  = "AWSPREVIOUS"
 	candidate = "CLUSTERPASS_CANDIDATE"
 )
 
-// tombstone starts the ID of a version that marks a deleted secret. A stage cannot mark it, because the next Delete
-// would move the stage away from the current version.
+// tombstone starts the ID of a version that marks a deleted secret. A stage cannot mark it, because a concurrent Delete
+// would move the stage to its own candidate.
 const tombstone = "CLUSTERPASS_DELETED-"
 
-// Error codes of AWS. notNow is mostly returned for a secret whose deletion is scheduled.
+// Error codes of AWS. For reads and writes, invalidRequest means that the deletion of the secret is scheduled. For
+// RestoreSecret it means that the deletion is not scheduled.
 const (
-	notFound = "ResourceNotFoundException"
-	notNow   = "InvalidRequestException"
+	notFound       = "ResourceNotFoundException"
+	invalidRequest = "InvalidRequestException"
 )
 
 // maxRaces is the maximum number of attempts of a call that competes with other writers.
@@ -40,7 +42,7 @@ const maxRaces = 8
 // errTombstone is the ErrNotFound of a secret whose current version is a tombstone.
 var errTombstone = fmt.Errorf("%w: it was deleted", secrets.ErrNotFound)
 
-// get reads the current version.
+// get returns the current version. For a tombstone it returns that version and errTombstone.
 func (s *Store) get(ctx context.Context, name string) (*secrets.Secret, error) {
 	out, err := s.client.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{
 		SecretId: s.id(name), VersionStage: aws.String(current),
@@ -62,11 +64,11 @@ func (s *Store) get(ctx context.Context, name string) (*secrets.Secret, error) {
 	return sec, nil
 }
 
-// missing wraps errors of AWS as ErrNotFound if the secret is missing, has no current version, or is scheduled for
-// deletion.
+// missing wraps an error of AWS as ErrNotFound if the secret does not exist, has no current version, or is scheduled
+// for deletion. It returns other errors unchanged.
 func missing(err error) error {
 	switch awsclient.Code(err) {
-	case notFound, notNow:
+	case notFound, invalidRequest:
 		return fmt.Errorf("%w: %w", secrets.ErrNotFound, err)
 	}
 	return err
@@ -103,8 +105,7 @@ func (s *Store) swap(ctx context.Context, name, old, version string, v secrets.V
 	if awsclient.FaultOf(moveErr) == awsclient.Forbidden {
 		return moveErr
 	}
-	// Either another writer was first, or the response was lost. The current version shows which, or the previous one if
-	// another write followed.
+	// Either another writer was first, or the response was lost. If version is or was current, this write has succeeded.
 	now, err := s.get(ctx, name)
 	switch {
 	case now != nil && now.Version == version:
@@ -119,13 +120,13 @@ func (s *Store) swap(ctx context.Context, name, old, version string, v secrets.V
 	return moveErr
 }
 
-// wasCurrent reports whether version was current before the present one. A candidate that lost never was.
+// wasCurrent reports whether version was current just before the current one.
 func (s *Store) wasCurrent(ctx context.Context, name, version string) bool {
 	is, err := s.client.DescribeSecret(ctx, &secretsmanager.DescribeSecretInput{SecretId: s.id(name)})
 	return err == nil && slices.Contains(is.VersionIdsToStages[version], previous)
 }
 
-// content returns a value as string or as binary.
+// content returns a value as text if it is valid UTF-8, and otherwise as binary.
 func content(v secrets.Value) (text *string, binary []byte) {
 	if utf8.Valid(v.Reveal()) {
 		return aws.String(string(v.Reveal())), nil
@@ -133,7 +134,7 @@ func content(v secrets.Value) (text *string, binary []byte) {
 	return nil, v.Reveal()
 }
 
-// currentOf returns the current version.
+// currentOf returns the version with the stage AWSCURRENT, or "".
 func currentOf(stages map[string][]string) (version string) {
 	for v, st := range stages {
 		if slices.Contains(st, current) {
@@ -143,7 +144,7 @@ func currentOf(stages map[string][]string) (version string) {
 	return ""
 }
 
-// labelsOf returns the tags that are valid labels. Others may tag secrets, too.
+// labelsOf returns the tags that are valid labels. Other programs may add tags, too.
 func labelsOf(tags []types.Tag) map[string]string {
 	labels := map[string]string{}
 	for _, t := range tags {
@@ -163,7 +164,8 @@ func tagsOf(labels map[string]string) []types.Tag {
 	return tags
 }
 
-// fail wraps err with the operation, the secret's name and one of the package's errors.
+// fail wraps err with the operation, the secret's name and one of the errors of package secrets. context.Canceled is
+// not wrapped by one of those.
 func fail(op, name string, err error) error {
 	for _, reason := range []error{
 		secrets.ErrNotFound, secrets.ErrExists, secrets.ErrConflict, secrets.ErrInvalid, context.Canceled,

@@ -1,17 +1,17 @@
 // Package dir stores secrets as files in a directory. It is the embedded default, for one machine.
 //
-// The secret clusters/member1 is the unchanged file clusters/member1. A new or edited file is immediately a new
-// version. Labels are in a first line that YAML treats as a comment, see header. Files whose names start with a dot
-// belong to the store.
+// The file clusters/member1 contains the value of the secret clusters/member1. If the secret has labels, a first line
+// contains them, which YAML treats as a comment, see header. A new or edited file is immediately a new version. Files
+// whose names start with a dot belong to the store.
 //
 // Invariants:
 //   - Files have mode 0600 and directories 0700. Wider modes are refused. Symbolic links are never followed.
 //   - A write syncs a temporary file and renames it, so that a crash leaves the old content or the new one. Writers
 //     lock .lock.
-//   - A version is a keyed hash of content and modification time. Without the key, which is in .lock, a logged version
-//     cannot be used to guess a short password.
+//   - A version is a keyed hash of content and modification time. The key is in .lock. Without the key, a reader of
+//     logs cannot test guesses of a short password against a version.
 //
-// Editors do not lock. An edit between the comparison and the rename of a Replace is lost.
+// Editors do not lock .lock. If a file is edited while Replace writes it, the edit may be lost.
 package dir
 
 import (
@@ -47,12 +47,12 @@ type Store struct {
 
 var _ secrets.Store = (*Store)(nil)
 
-// Open opens the store in the directory path, which it creates with mode 0700 if it is missing. It removes temporary
+// Open opens the store in the directory name, which it creates with mode 0700 if it is missing. It removes temporary
 // files of writers that died.
-func Open(path string) (*Store, error) {
-	path, err := filepath.Abs(path)
+func Open(name string) (*Store, error) {
+	path, err := filepath.Abs(name)
 	if err != nil {
-		return nil, fmt.Errorf("open secrets in %s: %w", path, err)
+		return nil, fmt.Errorf("open secrets in %s: %w", name, err)
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("open secrets in %s: %w", path, err)
@@ -131,7 +131,8 @@ func (s *Store) Get(ctx context.Context, name string) (*secrets.Secret, error) {
 }
 
 // List implements secrets.Store. It ignores files whose names are invalid, e.g. with capitals, a leading dot or a
-// trailing "~". It returns the valid secrets together with an error that lists the refused files.
+// trailing "~". If it cannot read some files, it returns the other secrets together with an error that lists those
+// files.
 func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.Meta, error) {
 	var (
 		metas   []secrets.Meta
@@ -175,7 +176,8 @@ func (s *Store) List(ctx context.Context, labels map[string]string) ([]secrets.M
 	return metas, errors.Join(refused...)
 }
 
-// Create implements secrets.Store. A name that is a folder of other secrets, or is below another secret, is ErrInvalid.
+// Create implements secrets.Store. It returns ErrInvalid if name is the folder of other secrets, or if a parent folder
+// of name is a secret.
 func (s *Store) Create(ctx context.Context, name string, v secrets.Value, labels map[string]string) (string, error) {
 	if err := errors.Join(secrets.ValidName(name), secrets.ValidValue(v), secrets.ValidLabels(labels)); err != nil {
 		return "", err
@@ -235,7 +237,7 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	if err := s.checkParents(name); err != nil {
 		return fail("delete", name, err)
 	}
-	// Files with a wrong mode and symbolic links may be deleted.
+	// Files with a wrong mode and symbolic links can be deleted, although Get refuses them.
 	if fi, err := s.root.Lstat(name); err != nil {
 		return fail("delete", name, err)
 	} else if fi.IsDir() {

@@ -196,6 +196,21 @@ func TestOpenRefusesAWideDirectory(t *testing.T) {
 	}
 }
 
+// TestOpenWithoutAWorkingDirectory: the error must name the path that the user gave.
+func TestOpenWithoutAWorkingDirectory(t *testing.T) {
+	gone := filepath.Join(t.TempDir(), "gone")
+	if err := os.Mkdir(gone, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(gone)
+	if err := os.Remove(gone); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open("data"); err == nil || !strings.Contains(err.Error(), "in data: ") {
+		t.Errorf("Open: %v, want an error that names data", err)
+	}
+}
+
 func TestOpenRemovesWhatADeadWriterLeft(t *testing.T) {
 	s, path := open(t)
 	if _, err := s.Create(t.Context(), "d/a", secrets.NewValue([]byte("v")), nil); err != nil {

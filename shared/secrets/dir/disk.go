@@ -55,7 +55,7 @@ func (s *Store) read(name string) (*secrets.Secret, error) {
 	}
 }
 
-// readFile reads a regular file with mode 0600 or less. settled reports whether the file did not change meanwhile.
+// readFile reads a regular file with mode 0600 or stricter. settled reports whether the file did not change meanwhile.
 func (s *Store) readFile(name string) (b []byte, after fs.FileInfo, settled bool, err error) {
 	named, err := s.root.Lstat(name)
 	if err != nil {
@@ -94,8 +94,8 @@ func (s *Store) readFile(name string) (b []byte, after fs.FileInfo, settled bool
 	return b, after, settled, nil
 }
 
-// write syncs a temporary file beside name and calls place to move it there. Its modification time is later than
-// before, even if the clock was set back, so that versions are unique.
+// write writes and syncs a temporary file, and calls place to move it to name. It returns the version. The modification
+// time is later than before, even if the clock was set back, so that versions are unique.
 func (s *Store) write(name string, v secrets.Value, labels map[string]string, before time.Time,
 	place func(tmp, name string) error) (string, error) {
 	b, err := encode(v, labels)
@@ -117,7 +117,7 @@ func (s *Store) write(name string, v secrets.Value, labels map[string]string, be
 	if err := errors.Join(err, s.root.Chtimes(tmp, mtime, mtime), f.Sync(), f.Close()); err != nil {
 		return "", err
 	}
-	fi, err := s.root.Lstat(tmp) // file systems round times
+	fi, err := s.root.Lstat(tmp) // the file system may have rounded the time
 	if err != nil {
 		return "", err
 	}
@@ -145,7 +145,7 @@ func (s *Store) version(b []byte, mtime time.Time) string {
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// makeDirs creates the directory and its parents, and syncs them.
+// makeDirs creates the directory and its parents if they are missing, and syncs their parents.
 func (s *Store) makeDirs(dir string) error {
 	if dir == "." {
 		return s.checkDir(".")
@@ -182,7 +182,7 @@ func (s *Store) checkDir(name string) error {
 	switch {
 	case err != nil:
 		return err
-	case fi.Mode().IsRegular(): // a secret is no folder
+	case fi.Mode().IsRegular(): // a secret contains no other secrets
 		return fs.ErrNotExist
 	case !fi.IsDir():
 		return fmt.Errorf("%w: %s is a symbolic link or a special file; make it a directory", secrets.ErrForbidden,
@@ -212,7 +212,8 @@ func sortMetas(m []secrets.Meta) {
 	slices.SortFunc(m, func(a, b secrets.Meta) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// fail wraps err with the operation, the secret's name and one of the package's errors.
+// fail wraps err with the operation, the secret's name and one of the errors of package secrets. context.Canceled is
+// not wrapped by one of those.
 func fail(op, name string, err error) error {
 	reason := secrets.ErrUnavailable
 	switch {
