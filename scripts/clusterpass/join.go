@@ -117,6 +117,10 @@ func join(ctx context.Context, admin secrets.Value, acc account, lifetime time.D
 	if err != nil {
 		return secrets.Value{}, err
 	}
+	// The registration checks this, too, but the account in the cluster must not be created before.
+	if found, err := isGateway(ctx, cfg); err == nil && found {
+		return secrets.Value{}, registration.GatewayError(cfg.Host)
+	}
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return secrets.Value{}, err
