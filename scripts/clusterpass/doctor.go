@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -16,11 +17,14 @@ import (
 
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	loginapi "github.com/clusterpass/clusterpass/shared/api/clusterpass/login"
 	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/status"
 )
 
 // The doctor's network timeout, and the remaining lifetime of a certificate below which it warns.
@@ -29,9 +33,6 @@ const (
 	memberTimeout  = 30 * time.Second
 	soon           = 7 * 24 * time.Hour
 )
-
-// errIll means that the doctor has printed at least one problem.
-var errIll = errors.New("something is wrong; see above")
 
 func doctor() *cobra.Command {
 	from := &userFlags{}
@@ -45,10 +46,13 @@ wrong and what to do. The exit code is 0 if all steps succeed, and otherwise 1.`
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v := &visit{out: cmd.OutOrStdout()}
 			v.all(cmd.Context(), from, args)
-			if v.ill {
-				return errIll
+			switch v.failed {
+			case 0:
+				return nil
+			case 1:
+				return errors.New("1 check failed")
 			}
-			return nil
+			return fmt.Errorf("%d checks failed", v.failed)
 		},
 	}
 	from.add(cmd)
@@ -57,8 +61,8 @@ wrong and what to do. The exit code is 0 if all steps succeed, and otherwise 1.`
 
 // visit is one run of the doctor.
 type visit struct {
-	out io.Writer
-	ill bool
+	out    io.Writer
+	failed int // number of failed checks
 }
 
 func (v *visit) ok(step, format string, args ...any) {
@@ -67,7 +71,7 @@ func (v *visit) ok(step, format string, args ...any) {
 
 // wrong prints a problem and its solution.
 func (v *visit) wrong(step, what, do string) {
-	v.ill = true
+	v.failed++
 	_, _ = fmt.Fprintf(v.out, "WRONG  %-10s %s\n       %-10s -> %s\n", step, what, "", do)
 }
 
@@ -78,13 +82,13 @@ func (v *visit) all(ctx context.Context, from *userFlags, clusters []string) {
 		v.wrong("kubeconfig", err.Error(), "make a context for the gateway: clusterpass login --help")
 		return
 	}
-	v.ok("kubeconfig", "leads to the gateway at %s", u.url)
+	v.ok("kubeconfig", "has the server %s", u.url)
 	cfg, err := u.config()
 	if err != nil {
 		v.wrong("kubeconfig", err.Error(), "log in again: clusterpass login --help")
 		return
 	}
-	if !v.network(ctx, u, cfg) || !v.identity(ctx, u, cfg) {
+	if !v.network(ctx, u, cfg) || !v.gateway(ctx, u, cfg) || !v.identity(ctx, u, cfg) {
 		return
 	}
 	v.bridge(ctx, cfg)
@@ -211,6 +215,47 @@ func certificateTrouble(err error, own bool) (what, do string) {
 	return "no TLS: " + err.Error(), "does something else than the gateway listen there?"
 }
 
+// gateway checks that the server is a Clusterpass gateway. Without an answer it returns true: identity explains why.
+func (v *visit) gateway(ctx context.Context, u *user, cfg *rest.Config) bool {
+	found, err := isGateway(ctx, cfg)
+	if err != nil {
+		return true
+	}
+	if !found {
+		v.wrong("gateway", u.url+" is no Clusterpass gateway", "name a context of the gateway with --context, or make one: "+
+			"clusterpass login --help")
+		return false
+	}
+	v.ok("gateway", "%s is a Clusterpass gateway", u.url)
+	return true
+}
+
+// isGateway reports whether the server of cfg publishes the login methods of a gateway. It sends no credential, and
+// ignores the path of the server. It returns an error if the server cannot be reached or has an internal error.
+func isGateway(ctx context.Context, cfg *rest.Config) (bool, error) {
+	server, err := url.Parse(cfg.Host)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, memberTimeout)
+	defer cancel()
+	cfg = rest.AnonymousClientConfig(cfg)
+	cfg.Host = (&url.URL{Scheme: server.Scheme, Host: server.Host}).String()
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return false, err
+	}
+	data, err := client.RESTClient().Get().AbsPath(loginapi.Path).DoRaw(ctx)
+	switch code(err) {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return json.Unmarshal(data, &loginapi.Methods{}) == nil, nil
+}
+
 // identity asks the gateway for the caller's identity.
 func (v *visit) identity(ctx context.Context, u *user, cfg *rest.Config) bool {
 	v.certificate(u)
@@ -284,8 +329,7 @@ func (v *visit) member(ctx context.Context, cfg *rest.Config, name string) {
 	do := "kubectl --context clusterpass describe cluster " + name + " may show more; its administrator can help"
 	switch code(err) {
 	case http.StatusForbidden:
-		do = "ask the gateway's administrator for a grant: the verb get on clusters/proxy in cluster.karmada.io, " +
-			"resourceName " + name
+		do = adviceForbidden(err, name)
 	case http.StatusNotFound:
 		do = "is the name right? The gateway's administrator registers it: clusterpass cluster add " + name
 	case http.StatusBadGateway:
@@ -297,6 +341,18 @@ func (v *visit) member(ctx context.Context, cfg *rest.Config, name string) {
 		do = "the cluster accepts only its own tokens (identity passthrough): get one from its administrator"
 	}
 	v.wrong(name, plain(err), do)
+}
+
+// adviceForbidden returns the solution for a 403 of the gateway, or of the cluster.
+func adviceForbidden(err error, name string) string {
+	var refused *apierrors.StatusError
+	if errors.As(err, &refused) && apierrors.HasStatusCause(refused, metav1.CauseType(status.Forbidden)) {
+		return "ask the gateway's administrator for a grant: the verb get on clusters/proxy in cluster.karmada.io, " +
+			"resourceName " + name
+	}
+	return "the cluster refuses, not the gateway: ask its administrator for access in the cluster; if its credential at " +
+		"the gateway may not impersonate you, every group of yours must be allowed: clusterpass cluster join " + name +
+		" --replace --group GROUP"
 }
 
 // get sends a GET and discards the response.

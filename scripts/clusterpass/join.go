@@ -57,7 +57,7 @@ the cluster. The command prints a manifest for the agents, including their crede
 cluster.`,
 		Example: `  clusterpass cluster join prod --context prod-admin --group dev --group ops
   clusterpass cluster join --pull branch --context branch-admin | kubectl --context branch-admin apply -f -`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// Find all errors before the member is changed.
 			if lifetime < 10*time.Minute {
@@ -116,6 +116,10 @@ func join(ctx context.Context, admin secrets.Value, acc account, lifetime time.D
 	cfg, err := clientcmd.RESTConfigFromKubeConfig(admin.Reveal())
 	if err != nil {
 		return secrets.Value{}, err
+	}
+	// The registration checks this, too, but the account in the cluster must not be created before.
+	if found, err := isGateway(ctx, cfg); err == nil && found {
+		return secrets.Value{}, registration.GatewayError(cfg.Host)
 	}
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {

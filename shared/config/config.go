@@ -3,7 +3,7 @@
 // --log-level=WARN mean the same. The flag overrides the variable.
 //
 // A configuration is a struct for envconfig. Its fields have more tags:
-//   - desc: one sentence for --help.
+//   - desc: sentences for --help. "Default:" introduces a default that the default tag does not have.
 //   - example: an example value.
 //   - secret:"true": errors must not contain the value.
 //   - min, max: the bounds of a number or duration.
@@ -204,18 +204,11 @@ func Help(w io.Writer, about string, cfg any) {
 	_, _ = fmt.Fprintf(w, "%s\n\nConfiguration, by environment or by flag:\n\n", strings.TrimSpace(about))
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range fields(cfg) {
-		source := "default: " + f.def
-		switch {
-		case f.required:
-			source = "required"
-		case f.def == "":
-			source = "default: none"
+		_, _ = fmt.Fprintf(tw, "  %s\t%s\t%s", f.variable, f.flag(), f.desc)
+		if notes := f.notes(); len(notes) > 0 {
+			_, _ = fmt.Fprintf(tw, " (%s)", strings.Join(notes, "; "))
 		}
-		_, _ = fmt.Fprintf(tw, "  %s\t%s\t%s (%s", f.variable, f.flag(), f.desc, source)
-		if f.example != "" {
-			_, _ = fmt.Fprintf(tw, "; example: %s", f.example)
-		}
-		_, _ = fmt.Fprintln(tw, ")")
+		_, _ = fmt.Fprintln(tw)
 	}
 	_ = tw.Flush()
 }
@@ -236,6 +229,22 @@ type field struct {
 
 func (f field) flag() string {
 	return "--" + strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(f.variable, Prefix), "_", "-"))
+}
+
+// notes returns what --help prints after the description: whether the variable is required, its default and an example.
+func (f field) notes() (notes []string) {
+	switch {
+	case f.required:
+		notes = append(notes, "required")
+	case f.def != "":
+		notes = append(notes, "default: "+f.def)
+	case !strings.Contains(f.desc, "Default: "):
+		notes = append(notes, "default: none")
+	}
+	if f.example != "" {
+		notes = append(notes, "example: "+f.example)
+	}
+	return notes
 }
 
 // fields lists the variables of a configuration, embedded structs first to last.

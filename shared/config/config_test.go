@@ -19,6 +19,7 @@ type sample struct {
 	On    bool          `envconfig:"CLUSTERPASS_ON" desc:"Whether." example:"true"`
 	Token hexToken      `envconfig:"CLUSTERPASS_TOKEN" secret:"true" desc:"A secret." example:"00ff"`
 	Max   int           `envconfig:"CLUSTERPASS_MAX" default:"3" desc:"How many." example:"3"`
+	Mode  string        `envconfig:"CLUSTERPASS_MODE" desc:"How: fast or none. Default: fast on Mondays." example:"fast"`
 }
 
 type hexToken string
@@ -120,6 +121,7 @@ func TestExitCode(t *testing.T) {
 			if tt.name == "help" {
 				for _, want := range []string{
 					"A program.", "CLUSTERPASS_STORE", "required", "CLUSTERPASS_WAIT", "default: 5s", "example: 10s",
+					"Whether. (default: none; example: true)\n", "Default: fast on Mondays. (example: fast)\n",
 				} {
 					if !strings.Contains(out.String(), want) {
 						t.Errorf("help lacks %q:\n%s", want, out.String())

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterpass/clusterpass/shared/api/clusterpass/login"
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/identity"
 )
@@ -33,6 +35,22 @@ func checkKnown(ctx context.Context, m *cluster.Member) error {
 		return nil // known, but not allowed to ask
 	}
 	return err
+}
+
+// GatewayError is the error of a registration whose server is a gateway, with the URL of the server.
+type GatewayError string
+
+func (e GatewayError) Error() string {
+	return string(e) + " is a Clusterpass gateway and no cluster; name a context of the cluster itself with --context"
+}
+
+// isGateway reports whether the member's host publishes the login methods of a gateway. It ignores the path of the
+// server, so that it also recognizes the URL of a cluster behind a gateway.
+func isGateway(ctx context.Context, m *cluster.Member) bool {
+	server := m.Server
+	defer func() { m.Server = server }()
+	m.Server = &url.URL{Scheme: server.Scheme, Host: server.Host}
+	return m.Call(ctx, http.MethodGet, login.Path, nil, &login.Methods{}) == nil
 }
 
 // resource is the subject of an access review.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/clusterpass/clusterpass/shared/api/cluster/v1alpha1"
+	"github.com/clusterpass/clusterpass/shared/api/clusterpass/login"
 	"github.com/clusterpass/clusterpass/shared/clustertest"
 	"github.com/clusterpass/clusterpass/shared/secrets"
 )
@@ -22,12 +23,21 @@ type member struct {
 	code int    // status code of the answers to reviews; 0 for a real answer
 	may  []string
 	some bool // may impersonate groups by name
+	gate bool // publishes login methods, as a gateway does
 }
 
 func (m *member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if r.URL.Path == "/version" {
 		_, _ = io.WriteString(w, `{"gitVersion":"v1.99.0"}`)
+		return
+	}
+	if r.URL.Path == login.Path {
+		if m.gate {
+			_, _ = io.WriteString(w, `{"oidc":[{"url":"https://login.example.com","audiences":["cp"]}]}`)
+			return
+		}
+		http.NotFound(w, r)
 		return
 	}
 	if m.code != 0 {
@@ -107,6 +117,8 @@ func TestCredentialIsTriedOut(t *testing.T) {
 		{"known, and may not ask", member{user: "a", code: 403}, "direct", "direct", ""},
 		{"unknown", member{code: 401}, "direct", "", "refuses the credential (401)"},
 		{"before 1.28", member{may: all}, "impersonate", "impersonate", ""},
+		{"a gateway", member{user: "a", may: all, gate: true}, "impersonate", "", "is a Clusterpass gateway"},
+		{"a gateway, passthrough", member{code: 401, gate: true}, "passthrough", "", "is a Clusterpass gateway"},
 		{"passthrough has no credential", member{code: 401}, "passthrough", "passthrough", ""},
 	}
 	for _, tt := range tests {

@@ -221,6 +221,9 @@ func (r *Registrar) check(ctx context.Context, c *v1alpha1.Cluster, kc *kubeconf
 	defer m.Close()
 	c.Status.KubernetesVersion, err = version(ctx, m)
 	var refused *cluster.CallError
+	if (err == nil || errors.As(err, &refused)) && isGateway(ctx, m) {
+		return GatewayError(c.Spec.APIEndpoint)
+	}
 	if c.Mode() == v1alpha1.Passthrough && errors.As(err, &refused) && refused.Code == http.StatusUnauthorized {
 		return nil // reachable; the rest depends on each caller's own token
 	}

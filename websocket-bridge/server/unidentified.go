@@ -14,8 +14,8 @@ type Unidentified struct {
 	// Source has a default that depends on the program.
 	Source limits.SourceMode `envconfig:"CLUSTERPASS_SOURCE_ADDRESS" desc:"Source of client addresses: peer (clients connect directly), forwarded (a load balancer appends them to X-Forwarded-For) or none (unknown). Default: forwarded for the bridge, peer for the local gateway." example:"peer"`
 	// MaxUnknown 0 means half of Limits.MaxUnverified.
-	MaxUnknown          int `envconfig:"CLUSTERPASS_MAX_UNKNOWN" min:"0" desc:"Maximum share of MAX_UNVERIFIED for tokens that their cluster has not accepted in the last ten minutes. Default: half." example:"100"`
-	MaxUnknownPerSource int `envconfig:"CLUSTERPASS_MAX_UNKNOWN_PER_SOURCE" default:"100" min:"1" desc:"The same for one source: an IPv4 address or an IPv6 /64." example:"20"`
+	MaxUnknown          int `envconfig:"CLUSTERPASS_MAX_UNKNOWN" min:"0" desc:"Maximum number of concurrent requests and streams with tokens that their cluster has not accepted in the last ten minutes. They also count for CLUSTERPASS_MAX_UNVERIFIED. Default: half of CLUSTERPASS_MAX_UNVERIFIED." example:"100"`
+	MaxUnknownPerSource int `envconfig:"CLUSTERPASS_MAX_UNKNOWN_PER_SOURCE" default:"100" min:"1" desc:"The same as CLUSTERPASS_MAX_UNKNOWN for one source: an IPv4 address or an IPv6 /64." example:"20"`
 	MaxIdle             int `envconfig:"CLUSTERPASS_MAX_IDLE_CONNECTIONS" default:"10000" min:"1" desc:"Maximum number of idle connections." example:"2000"`
 	MaxIdlePerSource    int `envconfig:"CLUSTERPASS_MAX_IDLE_CONNECTIONS_PER_SOURCE" default:"1000" min:"1" desc:"Maximum number of idle connections of one source address, if clients connect directly." example:"50"`
 }

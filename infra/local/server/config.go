@@ -24,14 +24,14 @@ import (
 type Config struct {
 	bridge.Limits
 	bridge.Private
-	TunnelListen string `envconfig:"CLUSTERPASS_TUNNEL_LISTEN" desc:"Listen address of the tunnel port, through which functions reach private clusters. Keep it unreachable from outside. Default: on loopback, the port after that of LISTEN." example:"127.0.0.1:8444"`
+	TunnelListen string `envconfig:"CLUSTERPASS_TUNNEL_LISTEN" desc:"Listen address of the tunnel port, through which functions reach private clusters. Keep it unreachable from outside. Default: on loopback, the port after that of CLUSTERPASS_LISTEN." example:"127.0.0.1:8444"`
 	fleetconfig.Settings
 	apiconfig.PassLimits
 	assembly.Auditing
 	Listen         string                  `envconfig:"CLUSTERPASS_LISTEN" default:"127.0.0.1:8443" desc:"Listen address for clients." example:"127.0.0.1:9443"`
-	Hosts          []string                `envconfig:"CLUSTERPASS_HOSTS" desc:"Further host names for the server's certificate: a comma-separated list. If LISTEN has no host, clients use the first one." example:"clusterpass.example.com"`
+	Hosts          []string                `envconfig:"CLUSTERPASS_HOSTS" desc:"Further host names for the server's certificate: a comma-separated list. If CLUSTERPASS_LISTEN has no host, clients use the first one." example:"clusterpass.example.com"`
 	Data           string                  `envconfig:"CLUSTERPASS_DATA" desc:"Directory for certificates, secrets and objects. Default: clusterpass in the user's data directory." example:"/var/lib/clusterpass"`
-	Store          stores.Address          `envconfig:"CLUSTERPASS_STORE" desc:"Location of the stores for credentials and objects. Default: DATA." example:"aws:clusterpass"`
+	Store          stores.Address          `envconfig:"CLUSTERPASS_STORE" desc:"Location of the stores for credentials and objects. Default: the directory in CLUSTERPASS_DATA." example:"aws:clusterpass"`
 	Functions      Mode                    `envconfig:"CLUSTERPASS_FUNCTIONS" default:"inline" desc:"How requests are served: inline (all in this process) or process (small ones by functions in processes of their own, as on Lambda)." example:"process"`
 	FunctionsDir   string                  `envconfig:"CLUSTERPASS_FUNCTIONS_DIR" desc:"Directory with NAME/bootstrap of each function. Default: functions beside this program." example:"dist/local/functions"`
 	Kubeconfig     string                  `envconfig:"CLUSTERPASS_KUBECONFIG" default:"clusterpass.kubeconfig" desc:"Path of the kubeconfig that is written for the gateway's owner." example:"pass.kubeconfig"`

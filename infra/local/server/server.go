@@ -44,7 +44,8 @@ func Run(ctx context.Context, cfg *Config, out Output, ready func()) error {
 	}
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
-		return fmt.Errorf("CLUSTERPASS_LISTEN: %w", err)
+		return fmt.Errorf("CLUSTERPASS_LISTEN: %w; choose another address with --listen, such as --listen=127.0.0.1:9443",
+			err)
 	}
 	defer func() { _ = ln.Close() }()
 	hosts := cfg.serverNames()
@@ -167,6 +168,6 @@ func printNextCommand(out io.Writer, url, kubeconfig, cluster string) {
 			"  KUBECONFIG=~/.kube/config make up\n\n")
 		return
 	}
-	_, _ = fmt.Fprintf(out, "Your pass is %s, with a context for each cluster. Next:\n\n"+
+	_, _ = fmt.Fprintf(out, "Your kubeconfig is %s, with a context for each cluster. Next:\n\n"+
 		"  kubectl --kubeconfig %s --context %s get nodes\n\nctrl-C ends the gateway.\n", kubeconfig, kubeconfig, cluster)
 }

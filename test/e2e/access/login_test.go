@@ -117,7 +117,7 @@ func TestDoctor(t *testing.T) {
 		want             []string
 	}{
 		{"no kubeconfig", healthy + ".nosuch", nil, []string{"WRONG  kubeconfig", "clusterpass login"}},
-		{"another's context", e2e.Clusters.KubeconfigFile(), nil, []string{"WRONG"}},
+		{"another's context", e2e.Clusters.KubeconfigFile(), nil, []string{"WRONG  gateway", "is no Clusterpass gateway"}},
 		{"a name that nobody has", broken(func() { kc.Clusters["clusterpass"].Server = "https://gateway.invalid:443" }), nil,
 			[]string{"WRONG  DNS", `"gateway.invalid"`}},
 		{"a port without a server", broken(func() { kc.Clusters["clusterpass"].Server = "https://127.0.0.1:9" }), nil,

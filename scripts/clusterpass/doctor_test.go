@@ -1,0 +1,120 @@
+package main
+
+import (
+	"encoding/pem"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	loginapi "github.com/clusterpass/clusterpass/shared/api/clusterpass/login"
+	"github.com/clusterpass/clusterpass/shared/passes/kubeconfig"
+	"github.com/clusterpass/clusterpass/shared/status"
+)
+
+const memberRefusal = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,` +
+	`"message":"groups \"ops\" is forbidden: User \"sa\" cannot impersonate resource \"groups\"",` +
+	`"details":{"name":"ops","kind":"groups"}}`
+
+// gatewayHandler is a fake gateway with the cluster granted. The gateway refuses the cluster "ungranted", and the
+// cluster "refusing" refuses the request itself.
+func gatewayHandler(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	switch r.URL.Path {
+	case loginapi.Path:
+		_, _ = io.WriteString(w, `{}`)
+	case "/apis/authentication.k8s.io/v1/selfsubjectreviews":
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1",`+
+			`"status":{"userInfo":{"username":"ann"}}}`)
+	case kubeconfig.Path("ungranted") + "/version":
+		status.Write(w, status.New(status.Forbidden, "ungranted", "clusters.cluster.karmada.io is forbidden"))
+	case kubeconfig.Path("refusing") + "/version":
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, memberRefusal)
+	default:
+		_, _ = io.WriteString(w, `{}`)
+	}
+}
+
+// serveKubeconfig starts a server and returns the path of a kubeconfig with the context clusterpass for path there.
+func serveKubeconfig(t *testing.T, h http.Handler, path string) string {
+	t.Helper()
+	srv := httptest.NewTLSServer(h)
+	t.Cleanup(srv.Close)
+	kc := clientcmdapi.NewConfig()
+	kc.Clusters["c"] = &clientcmdapi.Cluster{
+		Server: srv.URL + path,
+		CertificateAuthorityData: pem.EncodeToMemory(
+			&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}),
+	}
+	kc.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "sesame-open"}
+	kc.Contexts["clusterpass"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	kc.CurrentContext = "clusterpass"
+	data, err := clientcmd.Write(*kc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfigFile(t, string(data))
+}
+
+// TestDoctor fails if the doctor names a wrong cause, such as a missing grant where the cluster itself refuses.
+func TestDoctor(t *testing.T) {
+	kubernetes := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == loginapi.Path && r.Header.Get("Authorization") != "" {
+			t.Error("a server that may be no gateway gets the credential")
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, memberRefusal)
+	})
+	const grant = "for a grant: the verb get on clusters/proxy"
+	for _, tt := range []struct {
+		name     string
+		server   http.Handler
+		clusters []string
+		want     []string
+		not      string
+		wantErr  string
+	}{
+		{"healthy", http.HandlerFunc(gatewayHandler), []string{"granted"},
+			[]string{"ok     gateway", "is a Clusterpass gateway", `you are "ann"`, "ok     granted"}, "WRONG", ""},
+		{"a kube-apiserver", kubernetes, []string{"granted"},
+			[]string{"WRONG  gateway", "is no Clusterpass gateway", "--context"}, "leads to", "1 check failed"},
+		{"another web server", http.NotFoundHandler(), nil,
+			[]string{"WRONG  gateway", "is no Clusterpass gateway"}, "identity", "1 check failed"},
+		{"a web server with a page for every path", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "<html>")
+		}), nil, []string{"is no Clusterpass gateway"}, "identity", "1 check failed"},
+		{"the gateway fails", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			status.Write(w, status.New(status.Internal, "", "boom"))
+		}), nil, []string{"the gateway has an internal error"}, "is no Clusterpass", "1 check failed"},
+		{"no grant", http.HandlerFunc(gatewayHandler), []string{"ungranted"},
+			[]string{"WRONG  ungranted", grant}, "the cluster refuses", "1 check failed"},
+		{"the cluster refuses", http.HandlerFunc(gatewayHandler), []string{"refusing"},
+			[]string{"WRONG  refusing", "the cluster refuses, not the gateway", "--group GROUP"}, grant, "1 check failed"},
+		{"two problems", http.HandlerFunc(gatewayHandler), []string{"ungranted", "refusing"},
+			[]string{"WRONG  refusing", "WRONG  ungranted"}, "WRONG  streams", "2 checks failed"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := clusterpass{"dir:" + t.TempDir()}
+			file := serveKubeconfig(t, tt.server, "")
+			out, err := c.run(t, append([]string{"doctor", "--kubeconfig", file}, tt.clusters...)...)
+			if (err == nil) != (tt.wantErr == "") || err != nil && err.Error() != tt.wantErr {
+				t.Errorf("error %v, want %q", err, tt.wantErr)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(out, want) {
+					t.Errorf("%slacks %q", out, want)
+				}
+			}
+			if strings.Contains(out, tt.not) {
+				t.Errorf("%shas %q", out, tt.not)
+			}
+		})
+	}
+}
