@@ -14,8 +14,7 @@ func TestMain(m *testing.M) { e2e.Main(m) }
 // TestJavaScriptExample runs the JavaScript example of docs/guide/streams.md with another address. If this fails, the
 // documentation is wrong.
 func TestJavaScriptExample(t *testing.T) {
-	s := e2e.StartExample(t, "js", "const pass = process.env.TOKEN;\n", "node", "--experimental-websocket",
-		"--no-warnings", "--eval")
+	s := e2e.StartExample(t, "js", "node", "--experimental-websocket", "--no-warnings", "--eval")
 	wanted := map[string]bool{"web says": false, "ADDED": false, "{ stdout: 'hello' }": false,
 		"{ exit: { code: 0 } }": false, "1000": false}
 	for left := len(wanted); left > 0; {

@@ -23,9 +23,9 @@ spec:
 `
 
 // StartExample starts the first example of docs/guide/streams.md in a language, with the address and the CA of a
-// gateway. The program begins with prefix, which reads the environment variable TOKEN. The interpreter gets the program
-// as its last argument.
-func StartExample(t *testing.T, language, prefix, interpreter string, args ...string) *Session {
+// gateway. The program reads its credential from the environment variable TOKEN. The interpreter gets the program as
+// its last argument.
+func StartExample(t *testing.T, language, interpreter string, args ...string) *Session {
 	t.Helper()
 	if _, err := exec.LookPath(interpreter); err != nil {
 		t.Fatalf("find the interpreter of %s: %v; install it, or put it on PATH", language, err)
@@ -45,7 +45,7 @@ func StartExample(t *testing.T, language, prefix, interpreter string, args ...st
 	printed := strings.NewReplacer(
 		"gateway.example.com", p.Addr, "ca.pem", p.CAFile, "namespaces/default", "namespaces/"+namespace,
 	)
-	program := prefix + printed.Replace(string(example[1]))
+	program := printed.Replace(string(example[1]))
 	return startCommand(t, interpreter, func(ctx context.Context) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, interpreter, append(args, program)...)
 		cmd.Env = append(os.Environ(), "TOKEN="+p.Token, "NODE_EXTRA_CA_CERTS="+p.CAFile)

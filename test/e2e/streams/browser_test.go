@@ -154,7 +154,7 @@ func TestPythonExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := e2e.StartExample(t, "python", "import os\ntoken = os.environ['TOKEN']\n", python, "-c")
+	s := e2e.StartExample(t, "python", python, "-c")
 	s.Line("web says")
 	s.Line("ADDED")
 	s.Line("{'stdout': 'hello\\n'}")
