@@ -24,12 +24,12 @@ import (
 // Protocol is the subprotocol of this endpoint.
 const Protocol = "v1.text.clusterpass.io"
 
-// Asked reports whether r offers Protocol.
-func Asked(r *http.Request) bool {
+// IsRequested reports whether r offers Protocol.
+func IsRequested(r *http.Request) bool {
 	return websocket.IsWebSocketUpgrade(r) && slices.Contains(websocket.Subprotocols(r), Protocol)
 }
 
-// Endpoint serves requests for which Asked returns true. It is safe for concurrent use.
+// Endpoint serves requests for which IsRequested returns true. It is safe for concurrent use.
 type Endpoint struct {
 	MaxMessage int64 // maximum size of a client's message in bytes; 0 means no limit
 	// Upgrades forwards exec and attach to members.
