@@ -26,11 +26,11 @@ func TestStuckInLastQuarter(t *testing.T) {
 	t.Cleanup(a.Close)
 	var looked atomic.Int64
 	stuck := &session{cluster: "stuck", agent: "a", mux: stuckMux(t)}
-	stuck.by.Store(&passes.Agent{
+	stuck.credential.Store(&passes.Agent{
 		Cluster: "stuck", Ending: func() bool { return true }, Recheck: func(context.Context) error { return nil },
 	})
 	other := &session{cluster: "other", agent: "a", mux: stuckMux(t)}
-	other.by.Store(&passes.Agent{
+	other.credential.Store(&passes.Agent{
 		Cluster: "other", Ending: func() bool { return false },
 		Recheck: func(context.Context) error { looked.Add(1); return nil },
 	})

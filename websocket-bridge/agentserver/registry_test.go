@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/clusterpass/clusterpass/shared/status"
@@ -36,21 +37,22 @@ func TestAgentsOfOneCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refused := func(cluster string) {
+	refused := func(cluster, why string) {
 		t.Helper()
 		var e *status.Error
 		if err := r.add(&session{
 			cluster: cluster, agent: "more",
-		}); !errors.As(err, &e) || e.Code() != http.StatusTooManyRequests || e.RetryAfter == 0 || e.Cluster != cluster {
+		}); !errors.As(err, &e) || e.Code() != http.StatusTooManyRequests || e.RetryAfter == 0 || e.Cluster != cluster ||
+			!strings.Contains(e.Message, why) {
 			t.Errorf("one more of %s: %v", cluster, err)
 		}
 	}
-	refused("prod")
+	refused("prod", `cluster "prod" has 16 agents at this bridge, the limit for one cluster`)
 	if err := r.add(&session{cluster: "other", agent: "0"}); err != nil {
 		t.Errorf("another cluster's: %v", err)
 	}
-	refused("third")
-	r.remove(r.of("prod")[0])
+	refused("third", "this bridge has 17 agents, its limit")
+	r.remove(r.sessionsOf("prod")[0])
 	if err := r.checkCapacity("prod", "more"); err != nil || r.size() != maxPerCluster {
 		t.Errorf("of %d, one has gone: %v", r.size(), err)
 	}

@@ -310,7 +310,7 @@ func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.A
 	}
 	defer func() { _ = mux.Close() }()
 	s := &session{cluster: agent.Cluster, agent: id.String(), mux: mux}
-	s.by.Store(agent)
+	s.credential.Store(agent)
 	log := a.cfg.Log.With("cluster", s.cluster, "agent", s.agent)
 	if err := a.registry.add(s); err != nil {
 		log.Warn("an agent is refused", "error", err.Error())
