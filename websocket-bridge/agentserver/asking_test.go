@@ -47,6 +47,13 @@ func TestStuckInLastQuarter(t *testing.T) {
 // stuckMux is the tunnel of an agent that does not respond.
 func stuckMux(t *testing.T) *mux.Session {
 	t.Helper()
+	bridge, _ := newTunnel(t)
+	return bridge
+}
+
+// newTunnel returns the bridge's and the agent's end of a tunnel.
+func newTunnel(t *testing.T) (bridge, agent *mux.Session) {
+	t.Helper()
 	there := make(chan *websocket.Conn, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if ws, err := mux.NewUpgrader().Upgrade(rw, r, nil); err == nil {
@@ -59,15 +66,15 @@ func stuckMux(t *testing.T) *mux.Session {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
-	agent, err := mux.Accepter(<-there)
+	agent, err = mux.Accepter(<-there)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = agent.Close() })
-	mux, err := mux.Opener(ws)
+	bridge, err = mux.Opener(ws)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = mux.Close() })
-	return mux
+	t.Cleanup(func() { _ = bridge.Close() })
+	return bridge, agent
 }

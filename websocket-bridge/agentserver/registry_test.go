@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
@@ -26,6 +28,27 @@ func TestStreamsOfOneAgent(t *testing.T) {
 	}
 	if s.streams.Load() != maxStreams || r.streams.Load() != 0 {
 		t.Errorf("%d streams of the agent and %d in all are counted", s.streams.Load(), r.streams.Load())
+	}
+}
+
+// TestAgentResponseIsNotTruncated: the bridge must not use the beginning of a response that is too long.
+func TestAgentResponseIsNotTruncated(t *testing.T) {
+	bridge, agent := newTunnel(t)
+	var size atomic.Int64
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size.Load())) })}
+	go func() { _ = srv.Serve(agent) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	s := &session{mux: bridge}
+	for _, tt := range []struct {
+		size      int64
+		isRefused bool
+	}{{maxResponse, false}, {maxResponse + 1, true}} {
+		size.Store(tt.size)
+		got, err := s.call(t.Context(), http.MethodGet, CredentialPath, nil)
+		if (err != nil) != tt.isRefused || err == nil && len(got) != int(tt.size) {
+			t.Errorf("of %d bytes: %d bytes, %v", tt.size, len(got), err)
+		}
 	}
 }
 
