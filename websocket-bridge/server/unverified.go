@@ -170,8 +170,8 @@ var afterLogin = []int{
 	http.StatusSwitchingProtocols, http.StatusForbidden, http.StatusConflict, http.StatusUnprocessableEntity,
 }
 
-// provesToken reports whether a member that sends a status code has accepted the caller's token. A server or a proxy may
-// send other codes before the token is checked: 400, 429, 5xx, or 404 for a path that the proxy does not know.
+// provesToken reports whether a member that sends a status code has accepted the caller's token. A server may send 400,
+// 429 and 5xx before it checks the token. A proxy may send 404 for a path that it does not know.
 func provesToken(code int) bool {
 	return code >= 200 && code < 300 || slices.Contains(afterLogin, code)
 }
