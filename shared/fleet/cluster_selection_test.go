@@ -158,7 +158,8 @@ func TestFleetNamespacedRegistryCoversNoNodes(t *testing.T) {
 	h.AddCluster("b", members[1].Kubeconfig(`{token: t}`))
 	h.AddRegistry("shop", everythingOfShop)
 	for _, c := range calls {
-		gatewaytest.WantStatus(t, h.Do(c.method, "/fleet/api/v1"+c.path, write, ""), 404, "not_global", "no ResourceRegistry")
+		gatewaytest.WantStatus(t, h.Do(c.method, "/fleet/api/v1"+c.path, write, ""), 404, "not_global",
+			"their kind, without a namespace, in spec.resourceSelectors")
 	}
 	for _, method := range []string{"GET", "PATCH", "DELETE"} {
 		for _, path := range []string{"n@a", "n/proxy/"} {

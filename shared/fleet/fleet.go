@@ -9,11 +9,12 @@
 //   - merge, naming, cursor, registry and scan process text, names, versions and registries, without any network.
 //
 // Invariants:
-//   - A cluster without a grant is never called, and never named to the caller.
+//   - A caller without a grant for a cluster neither reaches it nor learns its name. The gateway reads the kinds of the
+//     control-plane cluster with its own credential.
 //   - A cluster that does not answer is never left out silently: the response has a Warning, or is an error.
 //   - A truncated response of a member is truncated for the client, too.
 //   - A response for one caller is never reused for another.
-//   - A member decides about calls to itself alone. docs/explanation/security.md has the threat model of members.
+//   - Members are not trusted. docs/explanation/security.md describes what a malicious member can do.
 package fleet
 
 import (
@@ -35,7 +36,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// BareWrites selects the writes that may name no cluster. See object.BareWrites.
+// BareWrites selects the writes for which naming a cluster is optional. See object.BareWrites.
 type BareWrites = object.BareWrites
 
 // The values of BareWrites.
@@ -50,13 +51,14 @@ type Config struct {
 	Objects members.Objects
 	Members *cluster.Members
 	Access  selection.Access
-	// Freshness is the maximum age of the clusters and registries; 0 reads them for every request.
+	// Freshness is the maximum age of the clusters and registries; 0 reads them for every request. While their store is
+	// down, they may be 30 s old.
 	Freshness time.Duration
 	// ControlPlane is the cluster that serves the kinds that no registry covers; "" for none.
 	ControlPlane string
-	// Deadline is the maximum time until the response of a member begins; 0 means 10 s.
+	// Deadline is the maximum time until the response of a member begins; 0 means 10 s. Writes have 75 s.
 	Deadline time.Duration
-	// BareWrites selects the writes that may name no cluster; "" means BareWhole.
+	// BareWrites selects the writes for which naming a cluster is optional; "" means BareWhole.
 	BareWrites BareWrites
 	Log        *slog.Logger // nil means slog.Default()
 }
@@ -88,12 +90,12 @@ func New(cfg Config) *Fleet {
 	}
 }
 
-// Stats returns the counts of each cache by its name: "fleet" for clusters and registries, and "kinds".
+// Stats returns the statistics of two caches: "fleet" has the clusters and registries, "kinds" the kinds of resources.
 func (f *Fleet) Stats() map[string]cache.Stats { return f.members.Stats() }
 
-// Do serves r, or returns its Remainder. It implements gateway.Fleet. It returns an error only if nothing was written,
-// and panics with http.ErrAbortHandler if the response breaks off later. Errors are *status.Error or, if the client has
-// gone, the context's.
+// Do serves r, or returns its Remainder. It implements gateway.Fleet. Errors are *status.Error or, if the client has
+// gone, the context's. If an error describes a member's Status, that Status is the response already. For every other
+// error, nothing was written. Do panics with http.ErrAbortHandler if it cannot complete a response.
 func (f *Fleet) Do(w http.ResponseWriter, r *http.Request, c forward.FleetCall) (*forward.Remainder, error) {
 	d, err := f.parse(r, c)
 	if err != nil {
@@ -147,17 +149,17 @@ func (f *Fleet) parse(r *http.Request, c forward.FleetCall) (*dispatcher, error)
 	}, nil
 }
 
-// passesUnchanged has the subresources whose response is no object.
-var passesUnchanged = map[string]bool{"log": true, "exec": true, "attach": true, "portforward": true, "proxy": true}
+// rawSubresources are the subresources whose response is no object. It is forwarded unchanged.
+var rawSubresources = map[string]bool{"log": true, "exec": true, "attach": true, "portforward": true, "proxy": true}
 
 // dispatch answers a request for a resource by its verb.
 func (d *dispatcher) dispatch(w http.ResponseWriter, targets []members.Target) (*forward.Remainder, error) {
 	res := d.req.Resource
 	switch {
-	case res.Verb == "proxy", res.Subresource != "" && passesUnchanged[res.Subresource]:
+	case res.Verb == "proxy", res.Subresource != "" && rawSubresources[res.Subresource]:
 		return d.object.Forward(w, targets)
 	case res.Verb == "watch" && res.Name != "" && !strings.Contains(d.req.Route.Path, "/watch/"):
-		// kube-apiserver watches one object by the older path alone.
+		// On the path of one object, kube-apiserver ignores the parameter watch.
 		query := d.req.Query()
 		query.Del("watch")
 		d.object.Request = d.req.WithQuery(query)

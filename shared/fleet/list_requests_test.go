@@ -191,7 +191,7 @@ func TestFleetReadsDoNotWaitForHangingCluster(t *testing.T) {
 			t.Errorf("%s %s: %d %s; want %d %s", method, path, resp.StatusCode, got, code, want)
 		}
 	}
-	const elsewhere, slow = "was skipped", "did not answer within"
+	const elsewhere, slow = "did not respond in time", "did not answer within"
 	const out = `to select the one that was found, use the name one@a`
 	hangs.Store(true)
 	send(t, "GET", "", nil, 200, slow) // the owner is not yet known
@@ -251,7 +251,7 @@ func TestFleetMisdirected(t *testing.T) {
 			"clusters")
 	}
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/apis/g.io/v1/gateses", nil, ""), 502, "members_failed",
-		"is not known now")
+		"cannot determine")
 	if n := writes.Load(); n > 0 {
 		t.Errorf("%d writes reached a cluster", n)
 	}
@@ -428,7 +428,7 @@ func TestFleetNamespaces(t *testing.T) {
 		}
 	}
 	gatewaytest.WantStatus(t, h.Do("GET", "/fleet/api/v1/namespaces/z/pods", nil, ""), 404, "not_global",
-		`in namespace "z"`)
+		`has apiVersion v1 and their kind, without a namespace or with namespace "z", in spec.resourceSelectors`)
 }
 
 // TestFleetJoins fails if a cluster that is registered or labeled later is missing from lists.

@@ -283,10 +283,10 @@ func TestFleetFailedDiscovery(t *testing.T) {
 		`cluster "b" cannot describe its`)
 	gatewaytest.WantStatus(t, h.Do("GET", in+"gateways/other", nil, ""), 502, "members_failed",
 		`cluster "b" cannot describe its`)
-	gatewaytest.WantStatus(t, h.Do("GET", in+"gateways?clusters=b", nil, ""), 502, "members_failed", "is not known now")
+	gatewaytest.WantStatus(t, h.Do("GET", in+"gateways?clusters=b", nil, ""), 502, "members_failed", "cannot determine")
 	for _, method := range []string{"POST", "DELETE", "PATCH"} {
 		gatewaytest.WantStatus(t, h.Do(method, in+"vaults", nil, "{}"), 502, "members_failed",
-			`whether vaults of x.io/v1 are global is not known now: cluster "b" cannot describe`)
+			`whether a ResourceRegistry covers vaults of x.io/v1: cluster "b" cannot describe`)
 	}
 	if got := requestsExceptDiscovery(b) + requestsExceptDiscovery(cp); got != "" {
 		t.Errorf("others receive %s", got)

@@ -77,7 +77,7 @@ func (g *Gateway) serveAPI(w *recorder, r *http.Request, c *call) error {
 // notServed returns the error for a request that needs a part that this program does not have.
 func (g *Gateway) notServed(w http.ResponseWriter, r *http.Request, c *call) error {
 	if f := g.cfg.Function; f != nil {
-		return f.send(w, r, c.request.Route, "another function answers the call")
+		return f.redirectTo(w, r, c.request.Route, "another function answers the call")
 	}
 	path, _, _ := strings.Cut(r.RequestURI, "?")
 	return status.New(status.UnknownPath, "",

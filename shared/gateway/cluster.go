@@ -89,20 +89,20 @@ func (g *Gateway) checkStream(ctx context.Context, c *call, mode v1alpha1.Identi
 
 // admit identifies the caller of a request to a member cluster, authorizes the request, and returns the member.
 //
-// Everything is decided before the response can depend on whether the cluster exists. Stores are usually read for the
-// cluster only after that. There are three exceptions:
-//   - The bearer token of another issuer may be meant for a passthrough cluster. Its object alone is read first. Such a
-//     caller learns that the cluster accepts tokens, since the gateway has nothing to decide.
-//   - A process that has read no roles yet reads the member at the same time.
-//   - For its first token of the gateway's own, a process reads policy and member while it reads the keys that verify
-//     the token. It does so once, so made-up tokens cost one read of each store.
+// The response depends on whether the cluster exists only after the authorization. The cluster and its secret are read
+// after it, too, with three exceptions:
+//   - The bearer token of another issuer may be meant for a passthrough cluster. The Cluster object alone is then read
+//     first. Such a caller learns that the cluster accepts tokens, since the gateway has nothing to decide.
+//   - A process that has read no roles yet reads the member concurrently with the authorization.
+//   - For the first token that the gateway itself issued, a process reads policy and member while it verifies the token.
+//     It does so once, so made-up tokens cost one read of each store.
 func (g *Gateway) admit(r *http.Request, c *call) (*cluster.Member, error) {
 	name, token := c.request.Route.Cluster, ""
 	if c.user == nil {
 		token, _ = identity.BearerToken(r) // "" for a malformed one, which identify refuses
 	}
 	isOwn := token != "" && g.isGatewayToken(token)
-	if token != "" && !isOwn && g.cfg.Identity.Beside(r) == nil {
+	if token != "" && !isOwn && g.cfg.Identity.WithoutBearer(r) == nil {
 		if m, err := g.passthroughMember(r, c, token); m != nil || err != nil {
 			return m, err
 		}
@@ -139,7 +139,7 @@ func (g *Gateway) admit(r *http.Request, c *call) (*cluster.Member, error) {
 }
 
 // passthroughMember returns the member of a cluster that identifies callers by their own bearer token. It returns nil
-// for other clusters. The call counts once its body has arrived.
+// for other clusters. The caller of passthroughMember then calls receive, which applies the limits.
 func (g *Gateway) passthroughMember(r *http.Request, c *call, token string) (*cluster.Member, error) {
 	name := c.request.Route.Cluster
 	var m *cluster.Member

@@ -21,8 +21,8 @@ const bodyProgress = 256 << 10
 const discardTimeout = time.Second
 
 // deadlines limit how long a client can delay a call. Writing fails if the client accepts nothing for the timeout, also
-// for the rest that net/http writes after the handler. Reading fails if the body does not arrive. Streams have other
-// limits. In a function there is no connection, and deadlines have no effect.
+// for the rest that net/http writes after the handler. Reading fails if bodyProgress bytes of the body do not arrive
+// within the timeout. Streams have other limits. In a function there is no connection, and deadlines have no effect.
 type deadlines struct {
 	conn     *http.ResponseController
 	timeout  time.Duration
@@ -84,7 +84,7 @@ func (d *deadlines) end() {
 	}
 }
 
-// body is the body of a request. Its client has the timeout for each bodyProgress bytes. Only the time in Read counts,
+// body is the body of a request. Each bodyProgress bytes must arrive within the timeout. Only the time in Read counts,
 // so that a slow member does not shorten it.
 type body struct {
 	io.ReadCloser
@@ -132,7 +132,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements io.Closer. net/http reads a part of the unread rest meanwhile, for at most the remaining time.
+// Close implements io.Closer. net/http may read a part of the rest first. That lasts at most the remaining time, or
+// discardTimeout if that is longer.
 func (b *body) Close() error {
 	b.mu.Lock()
 	b.isClosing = true

@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	// largeWrite is the size in bytes of a body from which the bridge serves a write. The response contains the object
-	// again, with what the member adds, and must fit into the 1 MB of an ALB.
+	// largeWrite is the size in bytes of a body from which the bridge serves a request of any method. It also serves
+	// bodies of unknown length. The response to a write contains the object again, with fields that the member adds. It
+	// must fit into the 1 MB of an ALB.
 	largeWrite = 256 << 10
 	// maxOverflowed and overflowedTTL bound the memory of URLs whose response did not fit.
 	maxOverflowed = 1024
@@ -33,18 +34,19 @@ const (
 	slowTTL = 30 * time.Second
 )
 
-// Function redirects requests to the bridge that a function cannot serve. A 307 precedes the request to the member, so
-// that the client repeats it unchanged. A 303 to the object follows a write that is done. No write is made twice.
+// Function redirects requests to the bridge that a function cannot serve. A 307 makes the client repeat the request
+// unchanged. It replaces the response to a read or dry run, or precedes the request to the member. A 303 to the object
+// follows a write that is done. No write is made twice.
 //
 // It is safe for concurrent use. A nil Function, as outside of functions, redirects nothing.
 type Function struct {
-	// FirstByte is the deadline for the beginning of a member's response. After it, the bridge serves a read. A waiting
-	// function would use up the concurrency that all members share.
+	// FirstByte is the deadline for the beginning of a member's response. A read that exceeds it is redirected to the
+	// bridge. A waiting function would use up the concurrency that all members share.
 	FirstByte time.Duration
 
 	bridge     string     // base URL; "" for the host of the request
 	overflowed recentKeys // request URIs
-	slow       recentKeys // of slowKey
+	slow       recentKeys // keys from slowKey
 }
 
 // NewFunction returns a Function whose bridge has a base URL. "" means the host that the client called.
@@ -90,18 +92,19 @@ func (f *Function) redirect(w http.ResponseWriter, r *http.Request, req route.Re
 	default:
 		return nil
 	}
-	return f.send(w, r, req.Route, why)
+	return f.redirectTo(w, r, req.Route, why)
 }
 
-// errFirstByte is the cause of the end of a read whose response does not begin.
+// errFirstByte is the cause with which a read is cancelled if its response does not begin within FirstByte.
 var errFirstByte = fmt.Errorf("the answer did not begin in time: %w", context.DeadlineExceeded)
 
-// forward works like forward.Do, but redirects a read whose response does not begin within FirstByte. For slowTTL it
-// then redirects every request of that caller to that member. A write that the member has begun continues.
+// forward works like forward.Do, but redirects a read whose response does not begin within FirstByte. For slowTTL after
+// any request exceeds FirstByte, it redirects every new request of that caller to that member. A write that was sent
+// to the member continues.
 func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Call) error {
 	name, key := c.Member.Cluster.Name, slowKey(c)
 	if f.slow.has(key) {
-		return f.send(w, r, c.Route, fmt.Sprintf("cluster %q answers slowly", name))
+		return f.redirectTo(w, r, c.Route, fmt.Sprintf("cluster %q answers slowly", name))
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
@@ -125,7 +128,7 @@ func (f *Function) forward(w http.ResponseWriter, r *http.Request, c forward.Cal
 	err := forward.Do(w, r.WithContext(ctx), c)
 	if err != nil && isRead(r.Method) && state.Load() == late {
 		why := fmt.Sprintf("cluster %q did not begin to answer within %s", name, f.FirstByte)
-		return f.send(w, r, c.Route, why)
+		return f.redirectTo(w, r, c.Route, why)
 	}
 	return err
 }
@@ -153,11 +156,13 @@ func slowKey(c forward.Call) string {
 	return c.Member.Cluster.Name + " " + identity.CallerKey(user, c.Bearer)
 }
 
-// send returns a *status.Error of reason Redirected, and sets the Location of the same URL at the bridge.
-func (f *Function) send(w http.ResponseWriter, r *http.Request, rt route.Route, why string) error {
+// redirectTo sets the Location to the same URL at the bridge, and returns a *status.Error of reason Redirected. why is
+// the first part of its message.
+func (f *Function) redirectTo(w http.ResponseWriter, r *http.Request, rt route.Route, why string) error {
 	if rt.Bridge && f.bridge == "" {
 		return status.New(status.Internal, "",
-			"the load balancer sends /bridge to a function, which cannot serve it")
+			"the call cannot be redirected: the load balancer sends /bridge to a function instead of the bridge; "+
+				"an administrator must route /bridge to the bridge")
 	}
 	w.Header().Set("Location", f.location(r.RequestURI))
 	return f.redirected(why, r.RequestURI)

@@ -2,13 +2,14 @@
 //
 //   - [Gateway] parses each request once and dispatches it by the kind of its route. The kinds are the gateway's own
 //     [API], the [Fleet] and one member cluster.
-//   - [Streamer] and [Admission] are parts of the bridge: open streams, and limits of concurrent calls.
-//   - [Function] redirects requests to the bridge that a function cannot serve.
+//   - The bridge is the program that serves streams. Its [Streamer] and [Admission] limit open streams and calls.
+//   - A function is a serverless program, such as AWS Lambda. [Function] redirects to the bridge what it cannot serve.
 //
 // Invariants:
-//   - The audit log admits a request before anything else can refuse or serve it.
+//   - The audit log admits a request before it is served or refused. Malformed URLs and health checks skip this.
 //   - The origin of a web page is checked before the caller is identified.
-//   - The caller is authorized before the response can depend on whether a cluster exists.
+//   - The caller is authorized before the response can depend on whether a cluster exists. Passthrough clusters are an
+//     exception: they authorize their callers themselves.
 //   - A bearer token that is valid at the gateway is never forwarded to a member cluster.
 package gateway
 
@@ -20,6 +21,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -41,9 +43,10 @@ type Config struct {
 	Tokens  TokenRecognizer
 	Access  *access.Authorizer
 	Members *cluster.Members
-	// Passes serves the documents by which others verify passes. Optional.
+	// Passes recognizes passes, which are never forwarded, and serves the documents by which others verify them. Optional.
 	Passes *passes.Verifier
-	// API is the gateway's own API. Without one, a function redirects its requests, and other programs respond 404.
+	// API is the gateway's own API. Optional. Without one, a function redirects requests for it to the bridge, and other
+	// programs respond 404.
 	API API
 	// Fleet serves many clusters as one. It is optional like API.
 	Fleet Fleet
@@ -59,8 +62,8 @@ type Config struct {
 	Origins Origins
 	// Recheck is the interval at which the caller's rights are checked during a stream. 0 means 10 s.
 	Recheck time.Duration
-	// ClientTimeout is how long a client may accept none of a response, or send none of a body. 0 means one minute.
-	// Streams have other limits.
+	// ClientTimeout is how long a client may accept none of a response. It is also the time for each 256 KiB of a request's
+	// body. 0 means one minute. Streams have other limits.
 	ClientTimeout time.Duration
 	// Log receives one event for each request. nil means slog.Default().
 	Log *slog.Logger
@@ -77,7 +80,7 @@ type Gateway struct {
 	cfg         Config
 	crossOrigin *http.CrossOriginProtection
 	prefetched  atomic.Bool // see admit
-	reported    reported
+	reported    metricCounts
 }
 
 // New returns a Gateway.
@@ -135,7 +138,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // serve dispatches a request by the kind of its route. Errors are *status.Error or, if the client has gone, the
-// context's. Nothing was written then.
+// context's. fail writes the error, unless w.code shows that a response has begun.
 func (g *Gateway) serve(w *recorder, r *http.Request, c *call) error {
 	if err := g.accept(r, c); err != nil {
 		return err
@@ -161,7 +164,8 @@ func (g *Gateway) accept(r *http.Request, c *call) error {
 		return err
 	}
 	if !slices.Contains(methods, r.Method) {
-		return status.New(status.BadRequest, "", "the method %q is none of Kubernetes'", r.Method)
+		return status.New(status.BadRequest, "", "the method %q is not supported; use %s", r.Method,
+			strings.Join(methods, ", "))
 	}
 	return g.checkOrigin(r)
 }

@@ -32,8 +32,8 @@ func (g *Gateway) staleReads() (n uint64) {
 	return n
 }
 
-// reported contains the counts that a function has already reported.
-type reported struct{ lost, refused atomic.Uint64 }
+// metricCounts contains the counts that a function has already reported.
+type metricCounts struct{ lost, refused atomic.Uint64 }
 
 // metricAttrs returns attributes and the least level for the log of a function's call. The attributes are the number
 // of stale reads, and of audit events lost and calls refused since the last report. The latter two are errors. A

@@ -19,7 +19,7 @@ type Handler func(w http.ResponseWriter, r *http.Request) error
 type Streamer interface {
 	// ForwardStream forwards a stream to a member cluster. Its errors are those of forward.Do.
 	ForwardStream(w http.ResponseWriter, r *http.Request, c forward.Call) error
-	// ServeWatch serves a watch of the gateway's own API, or of the fleet, whose events serve writes.
+	// ServeWatch serves a watch of the gateway's own API, or of the fleet. It calls serve, which writes the events.
 	ServeWatch(w http.ResponseWriter, r *http.Request, user string, serve Handler) error
 }
 
@@ -36,7 +36,7 @@ func (plainStreams) ServeWatch(w http.ResponseWriter, r *http.Request, _ string,
 	return serve(w, r)
 }
 
-// serveWatch serves a watch whose events serve writes, for as long as check returns nil.
+// serveWatch serves a watch for as long as check returns nil. serve writes the events.
 func (g *Gateway) serveWatch(
 	w *recorder, r *http.Request, c *call, check func(context.Context) error, serve Handler,
 ) error {
@@ -52,7 +52,7 @@ const defaultRecheck = 10 * time.Second
 // recheck calls check at intervals, and ends the request's context when check fails. Call stop when the stream has
 // ended. stop sets c.ended to the cause of the end.
 //
-// A timer replaces a goroutine for each stream: thousands of streams are open and silent.
+// Each stream has a timer instead of a goroutine, because thousands of streams may be open and idle.
 func (g *Gateway) recheck(r *http.Request, c *call, check func(context.Context) error) (_ *http.Request, stop func()) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	var (

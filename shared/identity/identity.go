@@ -127,8 +127,8 @@ func (c Chain) Authenticate(r *http.Request) (*User, error) {
 		strings.Join(methods, ", "))
 }
 
-// Beside returns the caller by a credential other than a bearer token, or nil.
-func (c Chain) Beside(r *http.Request) *User {
+// WithoutBearer returns the caller by a credential other than a bearer token, or nil.
+func (c Chain) WithoutBearer(r *http.Request) *User {
 	for _, a := range c {
 		if _, ok := a.(Bearer); ok {
 			continue

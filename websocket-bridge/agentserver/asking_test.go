@@ -26,11 +26,11 @@ func TestStuckInLastQuarter(t *testing.T) {
 	t.Cleanup(a.Close)
 	var looked atomic.Int64
 	stuck := &session{cluster: "stuck", agent: "a", mux: stuckMux(t)}
-	stuck.by.Store(&passes.Agent{
+	stuck.credential.Store(&passes.Agent{
 		Cluster: "stuck", Ending: func() bool { return true }, Recheck: func(context.Context) error { return nil },
 	})
 	other := &session{cluster: "other", agent: "a", mux: stuckMux(t)}
-	other.by.Store(&passes.Agent{
+	other.credential.Store(&passes.Agent{
 		Cluster: "other", Ending: func() bool { return false },
 		Recheck: func(context.Context) error { looked.Add(1); return nil },
 	})
@@ -47,6 +47,13 @@ func TestStuckInLastQuarter(t *testing.T) {
 // stuckMux is the tunnel of an agent that does not respond.
 func stuckMux(t *testing.T) *mux.Session {
 	t.Helper()
+	bridge, _ := newTunnel(t)
+	return bridge
+}
+
+// newTunnel returns the bridge's and the agent's end of a tunnel.
+func newTunnel(t *testing.T) (bridge, agent *mux.Session) {
+	t.Helper()
 	there := make(chan *websocket.Conn, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if ws, err := mux.NewUpgrader().Upgrade(rw, r, nil); err == nil {
@@ -59,15 +66,15 @@ func stuckMux(t *testing.T) *mux.Session {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
-	agent, err := mux.Accepter(<-there)
+	agent, err = mux.Accepter(<-there)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = agent.Close() })
-	mux, err := mux.Opener(ws)
+	bridge, err = mux.Opener(ws)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = mux.Close() })
-	return mux
+	t.Cleanup(func() { _ = bridge.Close() })
+	return bridge, agent
 }

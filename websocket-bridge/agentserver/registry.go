@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	// maxPerCluster is the maximum number of agents of one cluster. A Deployment has two, and others replace them.
+	// maxPerCluster is the maximum number of agents of one cluster. Its Deployment has two, and more while it is updated.
 	maxPerCluster = 16
-	// maxStreams is the maximum number of streams of one agent. With eight replicas, they fit into the memory limit of its
-	// manifest.
+	// maxStreams is the maximum number of streams of one session. An agent with sessions to eight replicas of the bridge
+	// stays within the memory limit of its manifest.
 	maxStreams = 1024
-	// openTimeout is the deadline of one attempt to connect through an agent or a peer.
+	// openTimeout is the deadline of one attempt to connect through an agent or a peer, and of one request to an agent.
 	openTimeout = 5 * time.Second
 )
 
@@ -44,15 +44,15 @@ type session struct {
 	cluster, agent string
 	mux            *mux.Session
 	streams        atomic.Int64
-	by             atomic.Pointer[passes.Agent] // the credential that the bridge last verified
+	credential     atomic.Pointer[passes.Agent] // last verified by the bridge
 }
 
 // maxResponse is the maximum size in bytes of an agent's response, and of its headers.
 const maxResponse = 16 << 10
 
-// call sends a request to the agent and returns the response's body. It lasts openTimeout at most. The deadline is also
-// set on the stream, because http.Transport ignores the context after a 101, and a closed stream stays readable for a
-// while.
+// call sends a request to the agent and returns the response's body. It returns an error if the body has more than
+// maxResponse bytes, or after openTimeout. The deadline is also set on the stream, because http.Transport ignores the
+// context after a 101.
 func (s *session) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -82,14 +82,21 @@ func (s *session) call(ctx context.Context, method, path string, body []byte) ([
 	if resp.StatusCode/100 != 2 {
 		return nil, fmt.Errorf("the agent answers %s", resp.Status)
 	}
-	return io.ReadAll(io.LimitReader(resp.Body, maxResponse))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxResponse {
+		return nil, fmt.Errorf("the agent's response is over %d bytes", maxResponse)
+	}
+	return data, nil
 }
 
-// add adds a session. It closes a former session of the same agent, which the agent must have given up.
+// add adds a session. It closes a former session of the same agent, since the agent connects again only without one.
 func (r *registry) add(s *session) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before, err := r.findSlot(s.cluster, s.agent)
+	before, err := r.sessionToReplace(s.cluster, s.agent)
 	if err != nil {
 		return err
 	}
@@ -106,13 +113,13 @@ func (r *registry) add(s *session) error {
 func (r *registry) checkCapacity(cluster, agent string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := r.findSlot(cluster, agent)
+	_, err := r.sessionToReplace(cluster, agent)
 	return err
 }
 
-// findSlot returns the agent's present session, which a new one may replace, or nil if there is space for a new one.
-// r.mu must be locked.
-func (r *registry) findSlot(cluster, agent string) (before *session, err error) {
+// sessionToReplace returns the agent's current session, which a new one replaces. It returns nil if the agent has none,
+// and an error if there is no slot for another session. r.mu must be locked.
+func (r *registry) sessionToReplace(cluster, agent string) (before *session, err error) {
 	if r.closed {
 		return nil, status.New(status.Draining, cluster, "this bridge is shutting down; connect to another one")
 	}
@@ -120,14 +127,19 @@ func (r *registry) findSlot(cluster, agent string) (before *session, err error) 
 	if i := slices.IndexFunc(of, func(o *session) bool { return o.agent == agent }); i >= 0 {
 		return of[i], nil
 	}
-	if r.count >= r.max || len(of) >= maxPerCluster {
-		return nil, &status.Error{Reason: status.TooManyRequests, Cluster: cluster, RetryAfter: 10 * time.Second,
-			Message: fmt.Sprintf(
-				"the agent is refused: %d agents are connected, %d of them of cluster %q, which is the limit; try again later",
-				r.count, len(of),
-				cluster)}
+	switch {
+	case len(of) >= maxPerCluster:
+		return nil, tooManyAgents(cluster, fmt.Sprintf("cluster %q has %d agents at this bridge, the limit for one cluster",
+			cluster, len(of)))
+	case r.count >= r.max:
+		return nil, tooManyAgents(cluster, fmt.Sprintf("this bridge has %d agents, its limit", r.count))
 	}
 	return nil, nil
+}
+
+func tooManyAgents(cluster, why string) error {
+	return &status.Error{Reason: status.TooManyRequests, Cluster: cluster, RetryAfter: 10 * time.Second,
+		Message: "the agent was refused: " + why + "; try again later"}
 }
 
 // has reports whether an agent of a cluster is connected.
@@ -143,23 +155,22 @@ func (r *registry) remove(s *session) {
 	r.removeLocked(s)
 }
 
-// removeLocked removes a session, if present, and returns the cluster's other sessions. r.mu must be locked.
-func (r *registry) removeLocked(s *session) []*session {
+// removeLocked removes a session, if present. r.mu must be locked.
+func (r *registry) removeLocked(s *session) {
 	of := r.byCluster[s.cluster]
 	i := slices.Index(of, s)
 	if i < 0 {
-		return of
+		return
 	}
 	of = append(slices.Clone(of[:i]), of[i+1:]...)
 	r.count--
 	if r.byCluster[s.cluster] = of; len(of) == 0 {
 		delete(r.byCluster, s.cluster)
 	}
-	return of
 }
 
-// of returns a cluster's sessions, those with the fewest streams first.
-func (r *registry) of(cluster string) []*session {
+// sessionsOf returns a cluster's sessions, those with the fewest streams first.
+func (r *registry) sessionsOf(cluster string) []*session {
 	r.mu.Lock()
 	out := slices.Clone(r.byCluster[cluster])
 	r.mu.Unlock()
@@ -194,11 +205,11 @@ func (r *registry) close() {
 }
 
 // open connects through one of the cluster's agents with race. The error is tunnel.ErrNone if no agent is connected,
-// and otherwise that of the last agent.
+// the context's if ctx ended, and otherwise that of the agent that was tried last.
 func (r *registry) open(ctx context.Context, target tunnel.Destination) (net.Conn, error) {
-	of := r.of(target.Cluster)
-	conn, errs := race(ctx, len(of), func(ctx context.Context, i int) (net.Conn, error) {
-		return r.openThrough(ctx, of[i], target)
+	sessions := r.sessionsOf(target.Cluster)
+	conn, errs := race(ctx, len(sessions), func(ctx context.Context, i int) (net.Conn, error) {
+		return r.openThrough(ctx, sessions[i], target)
 	})
 	switch {
 	case conn != nil:
@@ -216,8 +227,8 @@ func (r *registry) openThrough(ctx context.Context, s *session, target tunnel.De
 	if s.streams.Add(1) > maxStreams {
 		s.streams.Add(-1)
 		return nil, &status.Error{Reason: status.TooManyRequests, Cluster: s.cluster, RetryAfter: time.Second,
-			Message: fmt.Sprintf("each agent of cluster %q has %d connections, which is the limit; try again later", s.cluster,
-				maxStreams)}
+			Message: fmt.Sprintf("the connection was refused: an agent of cluster %q has %d connections, its limit; "+
+				"try again later", s.cluster, maxStreams)}
 	}
 	r.streams.Add(1)
 	done := sync.OnceFunc(func() { s.streams.Add(-1); r.streams.Add(-1) })

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/clusterpass/clusterpass/shared/status"
 	"github.com/clusterpass/clusterpass/shared/tunnel"
@@ -28,6 +31,27 @@ func TestStreamsOfOneAgent(t *testing.T) {
 	}
 }
 
+// TestAgentResponseIsNotTruncated: the bridge must not use the beginning of a response that is too long.
+func TestAgentResponseIsNotTruncated(t *testing.T) {
+	bridge, agent := newTunnel(t)
+	var size atomic.Int64
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size.Load())) })}
+	go func() { _ = srv.Serve(agent) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	s := &session{mux: bridge}
+	for _, tt := range []struct {
+		size      int64
+		isRefused bool
+	}{{maxResponse, false}, {maxResponse + 1, true}} {
+		size.Store(tt.size)
+		got, err := s.call(t.Context(), http.MethodGet, CredentialPath, nil)
+		if (err != nil) != tt.isRefused || err == nil && len(got) != int(tt.size) {
+			t.Errorf("of %d bytes: %d bytes, %v", tt.size, len(got), err)
+		}
+	}
+}
+
 // TestAgentsOfOneCluster: the number of agents is limited for each cluster and in total.
 func TestAgentsOfOneCluster(t *testing.T) {
 	r := &registry{max: maxPerCluster + 1, byCluster: map[string][]*session{}}
@@ -36,21 +60,22 @@ func TestAgentsOfOneCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refused := func(cluster string) {
+	refused := func(cluster, why string) {
 		t.Helper()
 		var e *status.Error
 		if err := r.add(&session{
 			cluster: cluster, agent: "more",
-		}); !errors.As(err, &e) || e.Code() != http.StatusTooManyRequests || e.RetryAfter == 0 || e.Cluster != cluster {
+		}); !errors.As(err, &e) || e.Code() != http.StatusTooManyRequests || e.RetryAfter == 0 || e.Cluster != cluster ||
+			!strings.Contains(e.Message, why) {
 			t.Errorf("one more of %s: %v", cluster, err)
 		}
 	}
-	refused("prod")
+	refused("prod", `cluster "prod" has 16 agents at this bridge, the limit for one cluster`)
 	if err := r.add(&session{cluster: "other", agent: "0"}); err != nil {
 		t.Errorf("another cluster's: %v", err)
 	}
-	refused("third")
-	r.remove(r.of("prod")[0])
+	refused("third", "this bridge has 17 agents, its limit")
+	r.remove(r.sessionsOf("prod")[0])
 	if err := r.checkCapacity("prod", "more"); err != nil || r.size() != maxPerCluster {
 		t.Errorf("of %d, one has gone: %v", r.size(), err)
 	}

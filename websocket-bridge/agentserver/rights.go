@@ -49,7 +49,7 @@ func runConcurrently(all []*session, n int, do func(*session)) {
 
 // recheckOne closes the tunnel of an agent whose credential is no longer valid.
 func (a *Agents) recheckOne(ctx context.Context, s *session) {
-	if err := s.by.Load().Recheck(ctx); err != nil && ctx.Err() == nil {
+	if err := s.credential.Load().Recheck(ctx); err != nil && ctx.Err() == nil {
 		a.cfg.Log.Warn("an agent lost its tunnel: its credential is no longer valid", "cluster", s.cluster, "error",
 			err.Error())
 		_ = s.mux.Close()
@@ -59,14 +59,14 @@ func (a *Agents) recheckOne(ctx context.Context, s *session) {
 // renew requests the current credential of an agent whose credential ends soon. The tunnel thus outlives the credential
 // that it was opened with.
 func (a *Agents) renew(ctx context.Context, s *session) {
-	if ctx.Err() != nil || s.mux.IsClosed() || !s.by.Load().Ending() {
+	if ctx.Err() != nil || s.mux.IsClosed() || !s.credential.Load().Ending() {
 		return
 	}
 	p, err := a.fetchCredential(ctx, s)
 	if err == nil {
 		var by *passes.Agent
 		if by, err = a.cfg.Keys.Agent(ctx, s.cluster, p); err == nil {
-			s.by.Store(by)
+			s.credential.Store(by)
 		}
 	}
 	if err != nil {

@@ -301,8 +301,8 @@ func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.A
 		return err // before the upgrade, so that the agent waits; after a cut it would retry at once
 	}
 	ws, err := a.upgrader.Upgrade(w, r, http.Header{ReplicaHeader: {a.id}, ReplicasHeader: {strconv.Itoa(now.Replicas)}})
-	if err != nil { // the upgrader has responded
-		return nil //nolint:nilerr // the upgrader has answered
+	if err != nil {
+		return nil //nolint:nilerr // the upgrader has responded
 	}
 	mux, err := mux.Opener(ws)
 	if err != nil {
@@ -310,7 +310,7 @@ func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.A
 	}
 	defer func() { _ = mux.Close() }()
 	s := &session{cluster: agent.Cluster, agent: id.String(), mux: mux}
-	s.by.Store(agent)
+	s.credential.Store(agent)
 	log := a.cfg.Log.With("cluster", s.cluster, "agent", s.agent)
 	if err := a.registry.add(s); err != nil {
 		log.Warn("an agent is refused", "error", err.Error())
@@ -319,7 +319,7 @@ func (a *Agents) connect(w http.ResponseWriter, r *http.Request, agent *passes.A
 	defer a.registry.remove(s)
 	log.Info("an agent has connected", "remote", ws.RemoteAddr().String())
 	if a.announcement() != now { // changed since the response headers
-		a.announceTo(r.Context(), s) // it changed meanwhile
+		a.announceTo(r.Context(), s)
 	}
 	<-mux.CloseChan()
 	log.Info("an agent's tunnel has ended", "streams", s.streams.Load())

@@ -1,8 +1,9 @@
 // Package dialect translates websocket requests for members that refuse websockets. Exec, attach and port-forward
 // become SPDY. Watches and logs become plain HTTP.
 //
-// Each channel of the client's websocket is a stream of the member's SPDY connection. Nothing is buffered: a side that
-// does not read blocks the other.
+// Each channel of the client's websocket is a stream of the member's SPDY connection. A port-forward of SPDY within a
+// websocket copies the bytes of SPDY unchanged. A side that does not read blocks the other, since nothing is buffered
+// except the final Status of exec and attach.
 package dialect
 
 import (
@@ -23,21 +24,21 @@ import (
 	"github.com/clusterpass/clusterpass/websocket-bridge/text"
 )
 
-// memory is the number of members that a Translator remembers, for memoryTTL each.
+// maxNeeded is the maximum number of entries of Translator.needed, and neededTTL is the lifetime of each.
 const (
-	memory    = 1024
-	memoryTTL = 5 * time.Minute
+	maxNeeded = 1024
+	neededTTL = 5 * time.Minute
 )
 
-// Translator remembers which members need translation. It is safe for concurrent use.
+// Translator translates requests, and remembers which members need SPDY. It is safe for concurrent use.
 type Translator struct {
 	maxMessage int64
-	needed     *cache.Expiring[string, struct{}] // by cluster/subresource
+	needed     *cache.Expiring[string, struct{}] // members that need SPDY; keys are CLUSTER/SUBRESOURCE
 }
 
 // New returns a Translator that accepts messages of up to maxMessage bytes from clients. 0 means no limit.
 func New(maxMessage int64) *Translator {
-	return &Translator{maxMessage, cache.NewExpiring[string, struct{}](memory, nil)}
+	return &Translator{maxMessage, cache.NewExpiring[string, struct{}](maxNeeded, nil)}
 }
 
 // Do works like forward.Do, and translates the request if the member refuses the client's websocket. It then hijacks
@@ -45,70 +46,70 @@ func New(maxMessage int64) *Translator {
 func (t *Translator) Do(w, ws http.ResponseWriter, r *http.Request, c forward.Call) error {
 	offered := websocket.Subprotocols(r)
 	s := &session{maxMessage: t.maxMessage, w: w, ws: ws, r: r, call: c}
-	var other func() (done bool, err error) // the translated alternative
+	var translated func() (done bool, err error) // sends the request in the member's form
 	kind := c.Resource.Subresource
 	switch {
 	case !websocket.IsWebSocketUpgrade(r):
 		return forward.Do(w, r, c)
 	case kind == "exec" || kind == "attach":
 		s.protocol = firstOf(offered, execProtocols)
-		s.carry, s.upstream, other = s.exec, "v4.channel.k8s.io", s.translate
+		s.copyStreams, s.upstream, translated = s.exec, "v4.channel.k8s.io", s.bySPDY
 	case kind == "portforward" && slices.Contains(offered, tunnel):
 		s.protocol, kind = tunnel, "tunnel"
-		s.carry, s.upstream, other = s.tunnel, portForward, s.translate
+		s.copyStreams, s.upstream, translated = s.tunnel, portForward, s.bySPDY
 	case kind == "portforward":
 		s.protocol = firstOf(offered, portProtocols)
 		if s.ports = portsOf(c.Query); s.ports != nil {
-			s.carry, s.upstream, other = s.forwardPorts, portForward, s.translate
+			s.copyStreams, s.upstream, translated = s.forwardPorts, portForward, s.bySPDY
 		}
 	case kind == "log":
-		s.protocol, s.framing, other = firstOf(offered, logProtocols), text.Binary, s.plain
+		s.protocol, s.framing, translated = firstOf(offered, logProtocols), text.Binary, s.byPlainHTTP
 		if s.protocol == logBase64 {
 			s.framing = text.Base64
 		}
 	case c.Resource.Verb == "watch" && len(offered) <= 1: // kube-apiserver accepts any single protocol
-		s.protocol, s.framing, other = strings.Join(offered, ""), text.Lines, s.plain
+		s.protocol, s.framing, translated = strings.Join(offered, ""), text.Lines, s.byPlainHTTP
 	}
-	if other == nil || s.protocol == "" && len(offered) > 0 {
+	if translated == nil || s.protocol == "" && len(offered) > 0 {
 		return forward.Do(w, r, c)
 	}
 	key := c.Route.Cluster + "/" + kind
 	if _, ok := t.needed.Get(key); ok {
-		if done, err := other(); done || err != nil {
+		if done, err := translated(); done || err != nil {
 			return err
 		}
 		t.needed.Remove(key) // the entry is wrong or outdated
 	}
-	remember := func() { t.needed.Add(key, struct{}{}, time.Now().Add(memoryTTL)) }
-	c.Fallback = &fallback{session: s, translate: other, remember: remember}
+	remember := func() { t.needed.Add(key, struct{}{}, time.Now().Add(neededTTL)) }
+	c.Fallback = &fallback{session: s, translated: translated, remember: remember}
 	return forward.Do(w, r, c)
 }
 
 // fallback translates a request after the member has refused the client's websocket. It implements forward.Fallback.
 type fallback struct {
-	session   *session
-	translate func() (done bool, err error)
-	remember  func() // records that the member needs translation
+	session    *session
+	translated func() (done bool, err error)
+	remember   func() // records that the member needs SPDY
 }
 
 // ServeRefused implements forward.Fallback.
 func (f *fallback) ServeRefused(resp *http.Response, by *cluster.Member) (done bool, err error) {
-	if slices.Contains(final, resp.StatusCode) {
+	if slices.Contains(protocolIndependent, resp.StatusCode) {
 		return false, nil
 	}
 	f.session.call.Member = by
-	if aboutDialect(resp) {
-		f.session.switched = f.remember
+	if concernsAllCallers(resp) {
+		f.session.onSwitched = f.remember
 	}
-	return f.translate()
+	return f.translated()
 }
 
-// final are status codes that do not depend on the protocol.
-var final = []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusTooManyRequests}
+// protocolIndependent are status codes that a member also sends for the translated request.
+var protocolIndependent = []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusTooManyRequests}
 
-// aboutDialect reports whether the refusal of a websocket may concern websockets in general, and so other callers.
+// concernsAllCallers reports whether the refusal of a websocket may concern websockets in general, and so other callers.
 // Server failures and refusals by the member's authorizer do not.
-func aboutDialect(refusal *http.Response) bool {
+func concernsAllCallers(refusal *http.Response) bool {
 	media, _, _ := mime.ParseMediaType(refusal.Header.Get("Content-Type"))
 	return refusal.StatusCode < http.StatusInternalServerError &&
 		(refusal.StatusCode != http.StatusForbidden || media != "application/json")
@@ -131,10 +132,11 @@ type session struct {
 	call       forward.Call
 	protocol   string // the client's protocol; "" if it offered none
 	upstream   string // the member's SPDY protocol
-	carry      func(ctx context.Context, client *websocket.Conn, member io.ReadWriteCloser)
-	switched   func()       // called after both sides have switched; nil if that is no evidence about the member
-	ports      []uint16     // only for a port-forward with channels
-	framing    text.Framing // only for a plain response
+	// copyStreams copies data between the client and the member's SPDY connection until the session ends.
+	copyStreams func(ctx context.Context, client *websocket.Conn, member io.ReadWriteCloser)
+	onSwitched  func()       // called by bySPDY after both sides have switched protocols; may be nil
+	ports       []uint16     // only for a port-forward with channels
+	framing     text.Framing // only for byPlainHTTP
 }
 
 // logProtocols are the websocket protocols of a followed log. The first is the default.
@@ -142,17 +144,18 @@ var logProtocols = []string{"binary.k8s.io", logBase64}
 
 const logBase64 = "base64.binary.k8s.io"
 
-// plain sends the request by plain HTTP. The result is always final.
-func (s *session) plain() (done bool, err error) {
+// byPlainHTTP sends the request by plain HTTP. done is always true.
+func (s *session) byPlainHTTP() (done bool, err error) {
 	call := s.call
 	call.Request = call.WithoutUpgrade()
 	do := func(w http.ResponseWriter, r *http.Request) error { return forward.Do(w, r, call) }
 	return true, text.Answer(s.w, s.ws, s.r, do, s.maxMessage, s.protocol, s.framing)
 }
 
-// translate sends the request by SPDY. It returns false if the member's response to the websocket is more useful.
-func (s *session) translate() (done bool, err error) {
-	resp, answered, err := forward.Dial(s.spdyRequest(), s.call, forward.SPDY)
+// bySPDY sends the request by SPDY. It returns false if the client should get the response to the websocket instead,
+// because the member refuses SPDY, too.
+func (s *session) bySPDY() (done bool, err error) {
+	resp, call, err := forward.Dial(s.spdyRequest(), s.call, forward.SPDY)
 	if err != nil {
 		return true, err
 	}
@@ -162,12 +165,12 @@ func (s *session) translate() (done bool, err error) {
 			resp.StatusCode == http.StatusBadRequest {
 			return false, nil // the refusal concerns SPDY
 		}
-		return true, forward.Answer(s.w, s.r, resp, answered)
+		return true, forward.Answer(s.w, s.r, resp, call)
 	}
 	member := resp.Body.(io.ReadWriteCloser) // verified by forward.Dial
 	upgrader := websocket.Upgrader{
 		HandshakeTimeout: 10 * time.Second,
-		// A pooled write buffer, not the server's: the hijacked connection is read through s.ws.
+		// Sizes above 0 stop gorilla from reusing the server's buffers, which bypass s.ws.
 		ReadBufferSize: 4 << 10, WriteBufferSize: bufferSize, WriteBufferPool: &messageBuffers,
 		CheckOrigin: func(*http.Request) bool { return true }, // checked by the gateway
 		Error:       func(http.ResponseWriter, *http.Request, int, error) {},
@@ -179,18 +182,19 @@ func (s *session) translate() (done bool, err error) {
 	if err != nil {
 		return true, badHandshake(err)
 	}
-	if s.switched != nil {
-		s.switched()
+	if s.onSwitched != nil {
+		s.onSwitched()
 	}
 	defer func() { _ = client.Close() }()
 	stop := context.AfterFunc(s.r.Context(), func() { _ = client.Close(); _ = member.Close() })
 	defer stop()
 	client.SetReadLimit(s.maxMessage)
-	s.carry(s.r.Context(), client, member)
+	s.copyStreams(s.r.Context(), client, member)
 	return true, nil
 }
 
-// bufferSize is the size in bytes of the largest message with its channel.
+// bufferSize fits a channel with a piece of binary data, in bytes. gorilla splits larger messages, such as those in
+// base64, into several frames.
 const bufferSize = maxPiece + 1
 
 var messageBuffers sync.Pool

@@ -124,7 +124,7 @@ func nextMessage(client *websocket.Conn, coded bool) (ch byte, message io.Reader
 			return 0, nil, err
 		}
 		var first [1]byte
-		if _, err := io.ReadFull(message, first[:]); err != nil { // an empty message
+		if _, err := io.ReadFull(message, first[:]); err != nil {
 			continue // an empty message
 		}
 		if coded {

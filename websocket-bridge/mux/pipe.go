@@ -20,8 +20,8 @@ var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return 
 func Pipe(a, b net.Conn) {
 	defer func() { _, _ = a.Close(), b.Close() }()
 	ended := make(chan error, 2)
-	go func() { ended <- carry(a, b) }()
-	go func() { ended <- carry(b, a) }()
+	go func() { ended <- copyOneWay(a, b) }()
+	go func() { ended <- copyOneWay(b, a) }()
 	if err := <-ended; err != nil {
 		cut(a)
 		cut(b)
@@ -32,8 +32,8 @@ func Pipe(a, b net.Conn) {
 	<-ended
 }
 
-// carry copies src to dst until src ends, and closes dst for writing.
-func carry(dst, src net.Conn) error {
+// copyOneWay copies src to dst until src ends, and closes dst for writing.
+func copyOneWay(dst, src net.Conn) error {
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
 	// This hides ReadFrom and WriteTo, which would allocate their own buffers.

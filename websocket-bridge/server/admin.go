@@ -25,7 +25,8 @@ type Check struct {
 	Shared bool                            // depends on something that all bridges share, so another bridge is no better
 }
 
-// The result of a check is cached for checkMemory, so that probes cannot load the stores.
+// The results of all checks are cached for checkMemory, so that probes cannot load the stores. Checks that are not
+// shared are cheap, and also run uncached for /healthz.
 const (
 	checkTimeout = 3 * time.Second
 	checkMemory  = time.Second
@@ -47,7 +48,8 @@ func (b *Bridge) Admin(checks ...Check) http.Handler {
 		last time.Time
 		text string
 		code int
-		was  atomic.Bool // has been ready
+
+		wasReady atomic.Bool
 	)
 	ready := func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -55,12 +57,12 @@ func (b *Bridge) Admin(checks ...Check) http.Handler {
 		if time.Since(last) > checkMemory || b.draining.Load() {
 			code, text = run(r.Context(), checks)
 			last = time.Now()
-			was.CompareAndSwap(false, code == http.StatusOK)
+			wasReady.CompareAndSwap(false, code == http.StatusOK)
 		}
 		answer(w, code, text)
 	}
 	healthy := func(w http.ResponseWriter, r *http.Request) {
-		if !was.Load() {
+		if !wasReady.Load() {
 			ready(w, r)
 			return
 		}
@@ -114,8 +116,8 @@ func storeChecks(sec secrets.Store, obj objects.Store) []Check {
 		}},
 		{Name: "secrets", Shared: true, Fail: func(ctx context.Context) error {
 			_, err := sec.Get(ctx, "readyz")
-			if errors.Is(err, secrets.ErrNotFound) { // the store responded
-				return nil // it answered
+			if errors.Is(err, secrets.ErrNotFound) {
+				return nil // the store responded
 			}
 			return err
 		}},

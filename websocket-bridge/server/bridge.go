@@ -54,8 +54,8 @@ func New(l Limits) *Bridge {
 	return b
 }
 
-// CountAudit adds the statistics of gw's audit log to the metrics.
-func (b *Bridge) CountAudit(gw *gateway.Gateway) {
+// RegisterAuditMetrics adds the statistics of gw's audit log to the metrics.
+func (b *Bridge) RegisterAuditMetrics(gw *gateway.Gateway) {
 	counter := func(name, help string, count func(audit.Stats) uint64) {
 		b.Metrics.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
 			func() float64 { return float64(count(gw.AuditStats())) }))
@@ -87,10 +87,10 @@ func (b *Bridge) ForwardStream(w http.ResponseWriter, r *http.Request, c forward
 	} else {
 		info.User = identity.CallerKey("", c.Bearer)
 	}
-	return b.carry(r, info, func(r *http.Request, s *streams.Stream) error {
+	return b.runStream(r, info, func(r *http.Request, s *streams.Stream) error {
 		w := s.ResponseWriter(w)
 		ws := s.ForWebSocket(w)
-		if text.Asked(r) {
+		if text.IsRequested(r) {
 			return b.text.Do(w, ws, r, c)
 		}
 		return b.dialects.Do(w, ws, r, c)
@@ -100,17 +100,17 @@ func (b *Bridge) ForwardStream(w http.ResponseWriter, r *http.Request, c forward
 // ServeWatch implements gateway.Streamer. Over a websocket, each event becomes a message.
 func (b *Bridge) ServeWatch(w http.ResponseWriter, r *http.Request, user string, serve gateway.Handler) error {
 	info := streams.Info{Kind: streams.Watch, User: identity.CallerKey(user, "")}
-	return b.carry(r, info, func(r *http.Request, s *streams.Stream) error {
+	return b.runStream(r, info, func(r *http.Request, s *streams.Stream) error {
 		w := s.ResponseWriter(w)
 		if !websocket.IsWebSocketUpgrade(r) {
 			return serve(w, r)
 		}
 		protocol := text.Protocol
-		if !text.Asked(r) {
+		if !text.IsRequested(r) {
 			offered := websocket.Subprotocols(r)
 			if len(offered) > 1 { // like kube-apiserver
-				return status.New(status.BadRequest, "", "a watch by websocket needs no protocol or one; the request offers %d",
-					len(offered))
+				return status.New(status.BadRequest, "", "the watch was refused: the request offers %d websocket protocols; "+
+					"offer one or none", len(offered))
 			}
 			protocol = strings.Join(offered, "")
 		}
@@ -118,8 +118,10 @@ func (b *Bridge) ServeWatch(w http.ResponseWriter, r *http.Request, user string,
 	})
 }
 
-// carry opens a stream for a request and closes it when do returns.
-func (b *Bridge) carry(r *http.Request, info streams.Info, do func(*http.Request, *streams.Stream) error) (err error) {
+// runStream opens a stream for a request, runs do, and closes the stream.
+func (b *Bridge) runStream(
+	r *http.Request, info streams.Info, do func(*http.Request, *streams.Stream) error,
+) (err error) {
 	s, err := b.streams.Open(r.Context(), info)
 	if err != nil {
 		return err
@@ -129,7 +131,7 @@ func (b *Bridge) carry(r *http.Request, info streams.Info, do func(*http.Request
 		if returned {
 			return
 		}
-		// A panic cuts the response off. If the client has gone, that is the reason.
+		// do panicked to cut the response off. If the stream has ended already, the reason is the cause of its end.
 		if err = context.Cause(s.Context()); err == nil {
 			err = status.New(status.Aborted, "", "the answer broke off")
 		}
@@ -146,18 +148,20 @@ func (b *Bridge) carry(r *http.Request, info streams.Info, do func(*http.Request
 type Drain struct {
 	Delay   time.Duration // how long requests are accepted while the bridge is not ready
 	Timeout time.Duration // time from the start of the drain until all connections are closed
-	// Others blocks until the work for other clients than the server's own has ended, or ctx has. Optional.
-	Others func(ctx context.Context)
+	// WaitForTunnels blocks until the tunnel port has no connections, or ctx ends. Optional.
+	WaitForTunnels func(ctx context.Context)
 }
 
-// Serve calls serve, which serves srv, until it fails or ctx ends. Then it drains: the bridge stops being ready and
-// closes its listener. Watches end, so that clients resume elsewhere. Sessions and drain.Others may continue until
-// drain.Timeout is near. Then all connections are closed.
+// Serve calls serve, which serves srv, until it fails or ctx ends. If serve fails, its error is returned. Otherwise the
+// bridge drains:
+//   - It stops being ready, but accepts requests until drain.Delay has passed. Then it closes its listener.
+//   - It ends watches, so that clients resume elsewhere. Sessions and tunnels may continue until drain.Timeout is near.
+//   - It closes the remaining connections, and returns the error of that.
 func (b *Bridge) Serve(ctx context.Context, srv *http.Server, serve func() error, drain Drain) error {
 	// Streams outlive ctx during the drain.
-	calls, cut := context.WithCancel(context.WithoutCancel(ctx))
+	callsCtx, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
-	srv.BaseContext = func(net.Listener) context.Context { return calls }
+	srv.BaseContext = func(net.Listener) context.Context { return callsCtx }
 	failed := make(chan error, 1)
 	go func() { failed <- serve() }()
 	select {
@@ -166,10 +170,10 @@ func (b *Bridge) Serve(ctx context.Context, srv *http.Server, serve func() error
 	case <-ctx.Done():
 	}
 	b.draining.Store(true)
-	end, cancel := context.WithTimeout(calls, drain.Timeout)
+	drainCtx, cancel := context.WithTimeout(callsCtx, drain.Timeout)
 	defer cancel()
-	// the rest is for close messages
-	sessions, cancel := context.WithTimeout(calls, drain.Timeout-min(drain.Timeout/4, 5*time.Second))
+	// The remaining time is for close frames.
+	sessionsCtx, cancel := context.WithTimeout(callsCtx, drain.Timeout-min(drain.Timeout/4, 5*time.Second))
 	defer cancel()
 	select {
 	case err := <-failed:
@@ -178,13 +182,13 @@ func (b *Bridge) Serve(ctx context.Context, srv *http.Server, serve func() error
 	}
 	drained := make(chan struct{})
 	srv.RegisterOnShutdown(func() { // called after the listener is closed
-		b.streams.Drain(end, sessions)
+		b.streams.Drain(drainCtx, sessionsCtx)
 		close(drained)
 	})
-	err := srv.Shutdown(end)
+	err := srv.Shutdown(drainCtx)
 	<-drained // Shutdown ignores hijacked connections
-	if drain.Others != nil {
-		drain.Others(sessions)
+	if drain.WaitForTunnels != nil {
+		drain.WaitForTunnels(sessionsCtx)
 	}
 	if err != nil {
 		cut()

@@ -26,7 +26,7 @@ func (b *Bridge) cloudWatch(ctx context.Context, out io.Writer, namespace string
 			return
 		case now := <-t.C:
 			line, all, err := b.cloudWatchLine(namespace, now, before)
-			if err != nil { // a collector is wrong; /metrics reports it
+			if err != nil {
 				continue // a collector is wrong; /metrics reports it
 			}
 			before = all

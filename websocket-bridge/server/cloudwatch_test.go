@@ -111,7 +111,7 @@ func TestCloudWatchLineOfAudit(t *testing.T) {
 	q.User(audit.User{Username: "ann"}, "x509")
 	q.Completed(http.StatusOK, nil)
 	b := New(Limits{})
-	b.CountAudit(gateway.New(gateway.Config{Audit: log}))
+	b.RegisterAuditMetrics(gateway.New(gateway.Config{Audit: log}))
 	line, all, err := b.cloudWatchLine("Clusterpass/test", time.Now(), totals{})
 	for _, want := range []string{
 		`"AuditEventsLost":1,`, `"AuditCallsRefused":2,`, `{"Name":"AuditCallsRefused","Unit":"Count"}`,

@@ -68,7 +68,7 @@ func (b *Bridge) NewHandler(ctx context.Context, p *assembly.Parts, cfg HandlerC
 		return nil, err
 	}
 	h.closers = append(h.closers, func() error { return closeGateway(gw) })
-	b.CountAudit(gw)
+	b.RegisterAuditMetrics(gw)
 	b.CountCaches(gw.CacheStats)
 	h.Agents.RecordTo(gw.AuditLog())
 	h.Handler = h.Agents.Handler(gw)

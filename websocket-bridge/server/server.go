@@ -58,7 +58,7 @@ func Run(ctx context.Context, cfg *Config, logTo io.Writer) (err error) {
 	srv := cfg.HTTPServer(h)
 	srv.ErrorLog = slog.NewLogLogger(parts.Log.Handler(), slog.LevelDebug) // mostly TLS handshakes
 	return b.Serve(ctx, srv, func() error { return srv.Serve(ln) }, Drain{
-		Delay: cfg.DrainDelay, Timeout: cfg.DrainTimeout, Others: h.Agents.Wait,
+		Delay: cfg.DrainDelay, Timeout: cfg.DrainTimeout, WaitForTunnels: h.Agents.Wait,
 	})
 }
 

@@ -23,18 +23,18 @@ const (
 	maxAcceptedTokens = 16_384
 )
 
-// unverified limits calls and streams with bearer tokens that only a member can check. Any client can make tokens up.
-// Tokens that their cluster did not accept lately share a part of the slots, and each source address gets a part of
-// that. It is safe for concurrent use.
+// unverified limits calls and streams with bearer tokens that only a member can check. Any client can make tokens up. A
+// token is unknown unless its cluster accepted it within tokenAccepted. Unknown tokens share a part of the slots, and
+// each source address gets a part of that. It is safe for concurrent use.
 type unverified struct {
-	refuse        func(limit, format string, args ...any) error
-	all           *quota.Quota // of accepted and unknown tokens
-	unknown       *quota.Quota // by source
-	bodies        *quota.Quota // of accepted tokens, until the request's body has arrived
-	unknownBodies *quota.Quota // the same for unknown tokens, by source
-	accepted      *cache.Expiring[tokenKey, struct{}]
-	secret        [sha256.Size]byte // key of tokenKey; without it, hashes in a memory dump reveal nothing about tokens
-	calls         atomic.Uint64     // number of calls from unknown sources
+	refuse         func(limit, format string, args ...any) error
+	all            *quota.Quota // calls in flight, of accepted and unknown tokens
+	unknown        *quota.Quota // calls in flight of unknown tokens, by source
+	acceptedBodies *quota.Quota // calls of accepted tokens whose body has not arrived
+	unknownBodies  *quota.Quota // calls of unknown tokens whose body has not arrived, by source
+	accepted       *cache.Expiring[tokenKey, struct{}]
+	secret         [sha256.Size]byte // key of tokenKey, random for each process: others cannot compare its hashes
+	sourceless     atomic.Uint64     // number of calls without a known source address
 }
 
 // tokenKey identifies a token at a cluster.
@@ -43,12 +43,12 @@ type tokenKey [sha256.Size]byte
 func newUnverified(l Limits, refuse func(limit, format string, args ...any) error) *unverified {
 	unknown := cmp.Or(l.MaxUnknown, max(1, l.MaxUnverified/2))
 	if half := l.MaxCallsPerMember / 2; half > 0 {
-		unknown = min(unknown, half) // the other half of a cluster's calls is for tokens that it accepts
+		unknown = min(unknown, half) // the other half of a cluster's calls is for accepted tokens and verified users
 	}
 	u := &unverified{
 		refuse: refuse, accepted: cache.NewExpiring[tokenKey, struct{}](maxAcceptedTokens, nil),
 		all: quota.New(l.MaxUnverified, 0), unknown: quota.New(unknown, l.MaxUnknownPerSource),
-		bodies: quota.New(l.MaxUnverified, 0), unknownBodies: quota.New(unknown, l.MaxUnknownPerSource),
+		acceptedBodies: quota.New(l.MaxUnverified, 0), unknownBodies: quota.New(unknown, l.MaxUnknownPerSource),
 	}
 	_, _ = rand.Read(u.secret[:]) // never fails
 	return u
@@ -63,14 +63,11 @@ func (b *Bridge) BeginUnverified(source limits.Source, cluster, bearer string) (
 func (u *unverified) begin(source limits.Source, cluster, bearer string) (gateway.UnverifiedCall, error) {
 	c := &unverifiedCall{u: u, key: u.keyOf(cluster, bearer), source: source.String()}
 	if !source.IsKnown() {
-		c.source = "call " + strconv.FormatUint(u.calls.Add(1), 10) // many callers may share it: each call has its own
+		// Many callers may share an unknown address, so each call counts as a source.
+		c.source = "call " + strconv.FormatUint(u.sourceless.Add(1), 10)
 	}
 	_, c.accepted = u.accepted.Get(c.key)
-	pending, by := u.unknownBodies, c.source
-	if c.accepted {
-		pending, by = u.bodies, ""
-	}
-	return c, c.count(pending, by)
+	return c, c.awaitBody()
 }
 
 func (u *unverified) keyOf(cluster, bearer string) tokenKey {
@@ -81,23 +78,30 @@ func (u *unverified) keyOf(cluster, bearer string) tokenKey {
 
 // unverifiedCall implements gateway.UnverifiedCall.
 type unverifiedCall struct {
-	u        *unverified
-	key      tokenKey
-	source   string
-	accepted bool
-	pending  func()   // releases the slot that is used until the call enters
-	releases []func() // release the slots that are used until the call ends
-	unknown  func()   // releases the slot of an unknown token; nil for accepted tokens
+	u              *unverified
+	key            tokenKey
+	source         string
+	accepted       bool
+	releaseBody    func()   // releases the slot that is used until Enter
+	releaseUnknown func()   // releases the slot of an unknown token; nil for accepted tokens
+	releases       []func() // release all slots that are used until End
 }
 
-// count counts the call until it enters.
-func (c *unverifiedCall) count(pending *quota.Quota, by string) error {
-	release, reached := pending.Acquire(by)
-	if reached != quota.None {
-		return c.refused(reached)
+// awaitBody acquires the slot that the call uses until Enter.
+func (c *unverifiedCall) awaitBody() error {
+	bodies, source := c.u.unknownBodies, c.source
+	if c.accepted {
+		bodies, source = c.u.acceptedBodies, ""
 	}
-	c.pending = release
-	return nil
+	release, reached := bodies.Acquire(source)
+	switch {
+	case reached == quota.None:
+		c.releaseBody = release
+		return nil
+	case c.accepted:
+		return c.refuse()
+	}
+	return c.refuseUnknown(reached)
 }
 
 // IsAccepted implements gateway.UnverifiedCall.
@@ -105,43 +109,49 @@ func (c *unverifiedCall) IsAccepted() bool { return c.accepted }
 
 // Enter implements gateway.UnverifiedCall.
 func (c *unverifiedCall) Enter() error {
-	c.pending()
+	c.releaseBody()
 	release, reached := c.u.all.Acquire("")
 	if reached != quota.None {
-		return c.u.refuse("unverified", "the call was refused: the bridge reached its limit of calls in flight with "+
-			"tokens that only clusters can verify; try again later")
+		return c.refuse()
 	}
 	c.releases = append(c.releases, release)
 	if c.accepted {
 		return nil
 	}
-	if c.unknown, reached = c.u.unknown.Acquire(c.source); reached != quota.None {
-		return c.refused(reached)
+	if c.releaseUnknown, reached = c.u.unknown.Acquire(c.source); reached != quota.None {
+		return c.refuseUnknown(reached)
 	}
-	c.releases = append(c.releases, c.unknown)
+	c.releases = append(c.releases, c.releaseUnknown)
 	return nil
 }
 
-// refused returns the error for an unknown token.
-func (c *unverifiedCall) refused(reached quota.Limit) error {
-	if reached == quota.Each {
-		return c.u.refuse("source", "the call was refused: your address has %d calls in flight with tokens that no "+
-			"cluster has accepted yet; try again when some have ended", c.u.unknown.Each())
-	}
-	return c.u.refuse("unknown", "the call was refused: the bridge reached its limit of calls in flight with "+
-		"tokens that no cluster has accepted yet; try again later")
+// refuse returns the error for a limit that covers accepted tokens.
+func (c *unverifiedCall) refuse() error {
+	return c.u.refuse("unverified", "the call was refused: the bridge reached its limit of calls in flight with "+
+		"tokens that only clusters can verify; try again later")
 }
 
-// ObserveResponse implements gateway.UnverifiedCall. A token that was accepted uses no slot of the unknown tokens any
-// more.
+// refuseUnknown returns the error for an unknown token.
+func (c *unverifiedCall) refuseUnknown(reached quota.Limit) error {
+	if reached == quota.Each {
+		return c.u.refuse("source", "the call was refused: your address has %d calls in flight with tokens that their "+
+			"cluster did not accept in the last %d minutes; try again when some have ended", c.u.unknown.Each(),
+			tokenAccepted/time.Minute)
+	}
+	return c.u.refuse("unknown", "the call was refused: the bridge reached its limit of calls in flight with tokens that "+
+		"their cluster did not accept in the last %d minutes; try again later", tokenAccepted/time.Minute)
+}
+
+// ObserveResponse implements gateway.UnverifiedCall. If the response proves the token, the call releases its slot of the
+// unknown tokens.
 func (c *unverifiedCall) ObserveResponse(code int) error {
 	switch {
 	case code == http.StatusUnauthorized:
 		c.u.accepted.Remove(c.key)
 	case provesToken(code):
 		c.u.accepted.Add(c.key, struct{}{}, time.Now().Add(tokenAccepted))
-		if c.unknown != nil {
-			c.unknown()
+		if c.releaseUnknown != nil {
+			c.releaseUnknown()
 		}
 	}
 	return nil
@@ -149,7 +159,7 @@ func (c *unverifiedCall) ObserveResponse(code int) error {
 
 // End implements gateway.UnverifiedCall.
 func (c *unverifiedCall) End() {
-	c.pending()
+	c.releaseBody()
 	for _, release := range c.releases {
 		release()
 	}
@@ -160,9 +170,8 @@ var afterLogin = []int{
 	http.StatusSwitchingProtocols, http.StatusForbidden, http.StatusConflict, http.StatusUnprocessableEntity,
 }
 
-// provesToken reports whether a member that sends a status code has accepted the caller's token. Errors of a server, of
-// a proxy on the path to it, and of malformed or too many requests come before the token is checked. So may 404, from
-// a proxy that does not know the path.
+// provesToken reports whether a member that sends a status code has accepted the caller's token. A server may send 400,
+// 429 and 5xx before it checks the token. A proxy may send 404 for a path that it does not know.
 func provesToken(code int) bool {
 	return code >= 200 && code < 300 || slices.Contains(afterLogin, code)
 }

@@ -91,6 +91,20 @@ func TestBodyThatNeverComesOccupiesNoSlot(t *testing.T) {
 	}
 }
 
+// TestLimitOfAcceptedTokensIsNamed: a user whose token the cluster accepted must not read that no cluster accepted it.
+func TestLimitOfAcceptedTokensIsNamed(t *testing.T) {
+	hs, _ := openServer(t, Limits{MaxUnverified: 1, Unidentified: behindBalancer})
+	if resp := hs.list("good", "192.0.2.1"); resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status)
+	}
+	hs.postWithoutBody("good", "192.0.2.1", "Content-Length: 100")
+	gatewaytest.WantStatus(t, hs.list("good", "192.0.2.1"), http.StatusTooManyRequests, "too_many_requests",
+		"tokens that only clusters can verify; try again later")
+	if n := hs.metric("clusterpass_calls_refused_total", "limit=unverified"); n != 1 {
+		t.Errorf("%v calls were refused", n)
+	}
+}
+
 // TestJunkTokensDoNotStarveAcceptedTokens: junk tokens from many addresses use up the slots for unknown tokens. Users
 // whose token was recently accepted by the cluster must still be served.
 func TestJunkTokensDoNotStarveAcceptedTokens(t *testing.T) {
@@ -116,7 +130,7 @@ func TestJunkTokensDoNotStarveAcceptedTokens(t *testing.T) {
 		t.Error("no Retry-After")
 	}
 	gatewaytest.WantStatus(t, resp, http.StatusTooManyRequests, "too_many_requests",
-		"tokens that no cluster has accepted yet; try again later")
+		"tokens that their cluster did not accept in the last 10 minutes; try again later")
 	for range 3 {
 		if resp := hs.list("good", "198.51.100.1"); resp.StatusCode != http.StatusOK {
 			t.Errorf("an accepted token: %s", resp.Status)

@@ -15,21 +15,23 @@ import (
 
 // Switch implements forward.Switcher.
 func (c *conn) Switch(protocol string, client net.Conn) net.Conn {
-	c.quiet = true // the frames decide what counts as data
+	c.isFramed = true
 	if protocol == forward.SPDY {
 		return &spdyConn{Conn: client, s: c.s}
 	}
 	return c.websocket(client, false)
 }
 
-// websocket returns a connection that follows a websocket. If head is set, the first write is the handshake's response.
-func (c *conn) websocket(client net.Conn, head bool) net.Conn {
-	c.quiet = true
-	ws := &wsConn{Conn: client, s: c.s, last: time.Now(), head: head}
-	c.s.onEnd(ws.close)
+// websocket returns a connection that parses the frames of a websocket. If awaitsHandshake is set, the first write is
+// the handshake's response.
+func (c *conn) websocket(client net.Conn, awaitsHandshake bool) net.Conn {
+	c.isFramed = true
+	ws := &wsConn{Conn: client, s: c.s, last: time.Now(), awaitsHandshake: awaitsHandshake}
+	c.s.onEnd(ws.endWithCloseFrame)
 	if d := c.s.registry.cfg.PingPeriod; d > 0 {
+		// ping uses ws.timer, so the timer must not expire before the assignment.
 		ws.timer = time.AfterFunc(time.Hour, func() { ws.ping(d) })
-		ws.timer.Reset(d) // after the assignment, since ping uses it
+		ws.timer.Reset(d)
 		context.AfterFunc(c.s.ctx, func() { ws.timer.Stop() })
 	}
 	return ws
@@ -45,17 +47,18 @@ type spdyConn struct {
 // Read implements net.Conn.
 func (c *spdyConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.follow(&c.in, p[:n])
+	c.touchOnData(&c.in, p[:n])
 	return n, err
 }
 
 // Write implements net.Conn.
 func (c *spdyConn) Write(p []byte) (int, error) {
-	c.follow(&c.out, p)
+	c.touchOnData(&c.out, p)
 	return c.Conn.Write(p)
 }
 
-func (c *spdyConn) follow(f *frames.SPDY, p []byte) {
+// touchOnData parses the next bytes of a direction, and records data if they are not only pings.
+func (c *spdyConn) touchOnData(f *frames.SPDY, p []byte) {
 	for len(p) > 0 {
 		n, _ := f.Next(p)
 		p = p[n:]
@@ -71,19 +74,19 @@ func (c *spdyConn) CloseWrite() error { return forward.CloseWrite(c.Conn) }
 // pingPayload marks the bridge's own pings, whose pongs are not forwarded.
 var pingPayload = []byte("clusterpass")
 
-// wsConn is the client's side of a websocket. Between two frames of the member it sends pings and finally a close
-// frame.
+// wsConn is the client's side of a websocket. Between two frames from the member it sends the client pings, and a close
+// frame if the registry ends the stream.
 type wsConn struct {
 	net.Conn
 	s *Stream
 
-	mu        sync.Mutex // guards writes
-	head      bool       // the next write is the handshake's response
-	out       frames.WebSocket
-	last      time.Time // time of the last write
-	timer     *time.Timer
-	ending    *status.Error // reason of a close frame that waits for the current frame
-	closeSent bool          // a close frame was sent: nothing may follow
+	mu              sync.Mutex // guards writes
+	awaitsHandshake bool       // the next write is the handshake's response
+	out             frames.WebSocket
+	last            time.Time // time of the last write
+	timer           *time.Timer
+	ending          *status.Error // reason for which the registry ends the stream; nil before
+	closeSent       bool          // nothing may be written after a close frame, of the member or of the bridge
 
 	in    frames.WebSocket
 	pong  []byte // an incomplete pong
@@ -97,8 +100,8 @@ func (c *wsConn) Write(p []byte) (int, error) {
 	if c.closeSent {
 		return len(p), nil // the client ignores data after a close frame
 	}
-	if c.head {
-		c.head = false
+	if c.awaitsHandshake {
+		c.awaitsHandshake = false
 		return c.Conn.Write(p)
 	}
 	whole := p
@@ -135,7 +138,7 @@ func (c *wsConn) ping(period time.Duration) {
 	if c.mu.TryLock() { // otherwise a write is in progress
 		if silent := time.Since(c.last); silent < period {
 			wait = period - silent
-		} else if c.out.Between() && !c.head && !c.closeSent && c.ending == nil {
+		} else if c.out.Between() && !c.awaitsHandshake && !c.closeSent && c.ending == nil {
 			if _, err := c.Conn.Write(frames.Control(frames.Ping, pingPayload)); err != nil {
 				c.s.cancel(context.Canceled) // the client is gone, which a reader might not notice
 			}
@@ -149,12 +152,13 @@ func (c *wsConn) ping(period time.Duration) {
 // closeTimeout is the time for a client to respond to a close frame.
 const closeTimeout = time.Second
 
-// close sends a close frame, after the current frame if one is incomplete.
-func (c *wsConn) close(why *status.Error) {
+// endWithCloseFrame sends a close frame, after the current frame if one is incomplete. It cancels the stream if it
+// cannot send one, because of a missing handshake or an earlier close frame.
+func (c *wsConn) endWithCloseFrame(why *status.Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ending = why
-	if c.closeSent || c.head {
+	if c.closeSent || c.awaitsHandshake {
 		c.s.cancel(why)
 	} else if c.out.Between() {
 		c.closeSent = true
@@ -162,10 +166,11 @@ func (c *wsConn) close(why *status.Error) {
 	}
 }
 
-// goingAway is the status code of a server that shuts down (RFC 6455, section 7.4.1).
+// goingAway is the status code of every close frame, whatever the reason: the server ends the connection (RFC 6455,
+// section 7.4.1).
 var goingAway = []byte{1001 >> 8, 1001 & 0xff}
 
-// writeClose sends the close frame. c.mu must be locked, and closeSent be set.
+// writeClose sends the close frame, and cancels the stream after closeTimeout. c.mu must be locked, and closeSent set.
 func (c *wsConn) writeClose() {
 	message := c.ending.Message
 	// Invalid UTF-8 would make the client fail.

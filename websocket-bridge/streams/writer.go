@@ -127,14 +127,15 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // conn is a stream's hijacked connection.
 type conn struct {
 	net.Conn
-	s     *Stream
-	quiet bool // bytes may be keep-alives, so they do not count as data
+	s *Stream
+	// isFramed is set if a wsConn or spdyConn parses the bytes. It calls touch for data, but not for keep-alives.
+	isFramed bool
 }
 
 // Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.s.read(n, !c.quiet)
+	c.s.read(n, !c.isFramed)
 	return n, err
 }
 
@@ -142,7 +143,7 @@ func (c *conn) Read(p []byte) (int, error) {
 func (c *conn) Write(p []byte) (int, error) {
 	c.s.deadline(c.SetWriteDeadline)
 	n, err := c.Conn.Write(p)
-	c.s.wrote(n, !c.quiet, err)
+	c.s.wrote(n, !c.isFramed, err)
 	return n, err
 }
 

@@ -173,8 +173,9 @@ func exitOf(verdict []byte) *exit {
 	return &exit{Message: st.Message}
 }
 
-// carry reads the handshake from far and forwards it to the member with e.Upgrades.
-func (e *Endpoint) carry(ctx context.Context, w http.ResponseWriter, far net.Conn, r *http.Request,
+// forwardHandshake reads the handshake from far and forwards it to the member with e.Upgrades. It returns when the
+// session has ended.
+func (e *Endpoint) forwardHandshake(ctx context.Context, w http.ResponseWriter, far net.Conn, r *http.Request,
 	c forward.Call) error {
 	br := bufio.NewReaderSize(far, bufferSize)
 	handshake, err := http.ReadRequest(br)

@@ -2,7 +2,8 @@
 // transfers watches, logs, exec and attach as text messages. The URLs are those of other clients.
 //
 // A watch sends one event per message, and logs send one line. Exec and attach send JSON, see input and output. Invalid
-// UTF-8 becomes U+FFFD. Only incomplete characters are buffered.
+// UTF-8 becomes U+FFFD. Watches and logs buffer only incomplete characters. Exec and attach buffer one message from each
+// side.
 package text
 
 import (
@@ -24,12 +25,12 @@ import (
 // Protocol is the subprotocol of this endpoint.
 const Protocol = "v1.text.clusterpass.io"
 
-// Asked reports whether r offers Protocol.
-func Asked(r *http.Request) bool {
+// IsRequested reports whether r offers Protocol.
+func IsRequested(r *http.Request) bool {
 	return websocket.IsWebSocketUpgrade(r) && slices.Contains(websocket.Subprotocols(r), Protocol)
 }
 
-// Endpoint serves requests for which Asked returns true. It is safe for concurrent use.
+// Endpoint serves requests for which IsRequested returns true. It is safe for concurrent use.
 type Endpoint struct {
 	MaxMessage int64 // maximum size of a client's message in bytes; 0 means no limit
 	// Upgrades forwards exec and attach to members.
@@ -123,15 +124,15 @@ func (e *Endpoint) session(w, ws http.ResponseWriter, r *http.Request, c forward
 	defer cancel()
 	near, far := pipe()
 	defer func() { _ = near.Close() }()
-	carried := make(chan error, 1)
+	forwarded := make(chan error, 1)
 	go func() {
 		defer func() { _ = far.Close() }()
 		defer func() { // the panic of a cut response
 			if p := recover(); p != nil {
-				carried <- status.New(status.Aborted, c.Route.Cluster, "the response was cut off")
+				forwarded <- status.New(status.Aborted, c.Route.Cluster, "the response was cut off")
 			}
 		}()
-		carried <- e.carry(ctx, w, far, r, c)
+		forwarded <- e.forwardHandshake(ctx, w, far, r, c)
 	}()
 	d := websocket.Dialer{
 		NetDialContext:   func(context.Context, string, string) (net.Conn, error) { return near, nil },
@@ -142,7 +143,7 @@ func (e *Endpoint) session(w, ws http.ResponseWriter, r *http.Request, c forward
 	if err != nil {
 		cancel()
 		_ = near.Close()
-		if cerr := <-carried; cerr != nil || resp == nil {
+		if cerr := <-forwarded; cerr != nil || resp == nil {
 			return cerr // the response is sent, or cerr explains its absence
 		}
 		return status.New(status.Aborted, c.Route.Cluster, "cluster %q answers the websocket handshake wrongly",
@@ -158,7 +159,7 @@ func (e *Endpoint) session(w, ws http.ResponseWriter, r *http.Request, c forward
 	}
 	_ = member.Close()
 	cancel()
-	if cerr := <-carried; err == nil && !errors.Is(cerr, context.Canceled) {
+	if cerr := <-forwarded; err == nil && !errors.Is(cerr, context.Canceled) {
 		err = cerr
 	}
 	return err

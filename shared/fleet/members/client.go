@@ -42,11 +42,10 @@ type Call struct {
 	// Header replaces headers of the caller. An empty value removes one.
 	Header http.Header
 	Body   []byte
-	// Write selects writeDeadline, since a member may need the time that it grants to writes.
-	Write bool
+	Write  bool // the deadline is writeDeadline
 }
 
-// writeDeadline is longer than the minute that kube-apiserver grants a request.
+// writeDeadline exceeds the minute after which kube-apiserver ends a request, so that the client gets its response.
 const writeDeadline = 75 * time.Second
 
 // Caller is the client on whose behalf a Client calls members.
@@ -73,8 +72,8 @@ func (c *Client) WithRequest(r *http.Request) *Client {
 	return &Client{c.Pool, caller}
 }
 
-// WithoutCancel returns a Client whose calls continue after the caller has gone, until their deadlines. Other callers
-// wait for the same result.
+// WithoutCancel returns a Client whose calls continue after the caller has gone, until their deadlines. It makes calls
+// whose results other callers wait for, too.
 func (c *Client) WithoutCancel() *Client {
 	return c.WithRequest(c.caller.Request.WithContext(context.WithoutCancel(c.Context())))
 }
@@ -89,8 +88,8 @@ func (c *Client) RouteTo(cluster, path string) route.Route {
 	return r
 }
 
-// Do calls one member and waits for the head of its response until the deadline. ready, if not nil, reads the beginning
-// of a successful response before the same deadline. A response without a code of success is a Failure.
+// Do calls one member and waits for the head of its response until the deadline. ready, if not nil, reads all or the
+// beginning of a successful response before the same deadline. A response without a code of success is a Failure.
 //
 // If Answer.Err is nil, the caller reads Answer.Body and then calls CloseAll.
 func (c *Client) Do(ctx context.Context, t Target, call Call, ready func(a *Answer) error) (a *Answer) {
@@ -174,7 +173,7 @@ func (c *Client) Fail(ctx context.Context, cluster string, err error) error {
 		return NewFailure(cluster, http.StatusGatewayTimeout, err, "cluster %q %v", cluster, late)
 	case errors.Is(context.Cause(ctx), ErrFoundElsewhere):
 		return NewFailure(cluster, http.StatusGatewayTimeout, err,
-			"cluster %q was skipped, because the object was found where it was before", cluster)
+			"cluster %q did not respond in time: the object was found in the cluster that had it last", cluster)
 	case errors.As(err, &own):
 		return &Failure{Cluster: cluster, Code: own.Code(), Message: own.Message, Err: err}
 	default:
@@ -202,8 +201,9 @@ func (c *Client) ListMetadata(ctx context.Context, t Target, call Call) (m merge
 	return m, n, a
 }
 
-// IsSingle reports whether a request covers one cluster alone. Versions in its answer are that cluster's own then.
+// IsSingle reports whether a request covers one cluster alone. A resourceVersion in the response is then the cluster's
+// own.
 //
-// Registries, the caller's rights and the request itself decide which clusters are covered. A cluster that is down is
-// among them, so that the form of versions does not change when it returns.
+// Registries, the caller's rights and the request itself decide which clusters are covered. A cluster that is down
+// counts, so that the form of a resourceVersion does not change when it returns.
 func IsSingle(targets []Target) bool { return len(targets) == 1 }

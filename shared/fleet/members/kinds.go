@@ -17,8 +17,8 @@ import (
 	"github.com/clusterpass/clusterpass/shared/fleet/scan"
 )
 
-// The kinds of resources are cached for all callers, since they only decide which registry covers a request. They
-// hardly change, so that old ones serve while a member is down. A member that hangs delays only the first requests.
+// The kinds of resources are cached for all callers, since the gateway reads them with its own credential. They hardly
+// change, so that old ones serve while a member is down. A member that hangs delays only the first requests.
 const (
 	kindsMax      = 1024
 	kindsTTL      = 30 * time.Second

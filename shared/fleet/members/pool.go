@@ -5,11 +5,11 @@
 // clusters and registries, and Kinds asks clusters about a resource.
 //
 // Invariants:
-//   - A call fails at its deadline unless its response has begun. Call.Write selects a longer deadline.
+//   - A call fails at its deadline unless its response has begun. Calls with Call.Write have a longer deadline.
 //   - A panic over the response of a cluster becomes a Failure of that cluster.
-//   - The kind of one object in a cluster is the cluster's own statement. It affects calls to that cluster alone.
+//   - Kinds reports for each cluster the kinds that the cluster itself sent, never those of another one.
 //
-// The package does not parse requests of clients. Caller has what a call needs of them.
+// The package does not parse requests of clients. Caller has the parts that a call needs.
 package members
 
 import (
@@ -26,7 +26,7 @@ type Config struct {
 	Members *cluster.Members
 	// Freshness is the maximum age of the Inventory; 0 reads it for every request.
 	Freshness time.Duration
-	// Deadline is the maximum time until the response of a member begins.
+	// Deadline is the maximum time until the response to a read begins. Writes have writeDeadline.
 	Deadline time.Duration
 	Log      *slog.Logger
 }
@@ -51,12 +51,12 @@ func NewPool(cfg Config) *Pool {
 	return p
 }
 
-// Stats returns the counts of each cache by its name: "fleet" for the inventory, and "kinds".
+// Stats returns the statistics of two caches: "fleet" for the inventory, and "kinds".
 func (p *Pool) Stats() map[string]cache.Stats {
 	return map[string]cache.Stats{"fleet": p.inventory.Stats(), "kinds": p.kinds.Stats()}
 }
 
-// Deadline returns the maximum time until the response of a member begins.
+// Deadline returns the maximum time until the response of a member to a read begins.
 func (p *Pool) Deadline() time.Duration { return p.cfg.Deadline }
 
 // Log returns the logger.

@@ -16,7 +16,7 @@ import (
 	"github.com/clusterpass/clusterpass/shared/status"
 )
 
-// match is the answer of the only member that has an object.
+// match is the member that has an object, with its answer. The answer has only a Target if the member was not called.
 type match struct {
 	*members.Answer
 	body []byte
@@ -28,9 +28,9 @@ type finder struct {
 	req    *request.Request
 }
 
-// find calls every target and returns the answer of the only one that has the object. If none has it, match is nil and
-// the failures explain why, with those of code 404. If one has it, the failures are those of members that may have it,
-// too.
+// find calls every target and returns the answer of the only one that has the object. If several have a namespace that
+// the request only checks, find returns the first. If none has the object, match is nil and the failures explain why,
+// including those of code 404. If one has it, the failures are those of members that may have it, too.
 func (f *finder) find(targets []members.Target, call func(t members.Target) (members.Call, error)) (
 	*match, []*members.Failure, error,
 ) {
@@ -79,7 +79,7 @@ func (f *finder) checkMatches(good []*members.Answer, failures, unknown []*membe
 		return members.Summary(unknown)
 	case len(good) > 0 && !f.req.IsRead():
 		return f.checkUnknown(good[0], unknown)
-	case len(good) == 0 && len(unknown) > 0 && !f.isHidden(failures):
+	case len(good) == 0 && len(unknown) > 0 && !f.countsAsAbsent(failures):
 		return members.Summary(unknown) // a member that failed may have it
 	}
 	return nil
@@ -99,10 +99,10 @@ func (f *finder) checkUnknown(in *members.Answer, unknown []*members.Failure) er
 			res.Resource, res.Name, in.Name, members.Texts(undecided), res.Name, in.Name)}
 }
 
-// isHidden reports whether an object that no member returned counts as absent. That applies to a get that names no
-// cluster, if some member lacks the object and all others deny the caller the read. kubectl apply then creates the
-// object in a cluster that the caller may read. A refusal of the gateway's own rights is about another resource.
-func (f *finder) isHidden(failures []*members.Failure) bool {
+// countsAsAbsent reports whether an object that no member returned counts as absent. That applies to a get that names
+// no cluster, if some member lacks the object and all others deny the caller the read. kubectl apply then creates the
+// object in a cluster that the caller may read.
+func (f *finder) countsAsAbsent(failures []*members.Failure) bool {
 	req := f.req
 	if req.Strict || req.Cluster != "" || req.Clusters != nil || req.Resource.Verb != "get" ||
 		req.Resource.Subresource != "" {
@@ -118,7 +118,8 @@ func (f *finder) isHidden(failures []*members.Failure) bool {
 	return isAbsent
 }
 
-// isDenied reports whether a member denies the caller the read of the object.
+// isDenied reports whether a member denies the caller the read of the object. A member that denies the gateway the
+// impersonation of the caller names another resource in its Status.
 func (f *finder) isDenied(e *members.Failure) bool {
 	return e.Code == http.StatusForbidden && f.namesObject(e) &&
 		e.Status.Details.Kind == f.req.Resource.Resource && e.Status.Details.Group == f.req.Resource.APIGroup
@@ -129,8 +130,8 @@ func (f *finder) namesObject(e *members.Failure) bool {
 	return e.Status != nil && e.Status.Details != nil && e.Status.Details.Name == f.req.Resource.Name
 }
 
-// ambiguous returns the error for a name that several clusters have, with the forms to use. kubectl treats a conflict
-// of a server-side apply as one of field managers, so that its error has another reason.
+// ambiguous returns the error for a name that several clusters have, with the forms to use. A server-side apply gets
+// NoPlacement, because kubectl explains every conflict of an apply as one of field managers.
 func (f *finder) ambiguous(of []*members.Answer) error {
 	reason := status.Ambiguous
 	if isApply(f.req.Header.Get("Content-Type")) {
@@ -159,8 +160,9 @@ func (h *Handler) notFound(w http.ResponseWriter, failures []*members.Failure) e
 	return respond.Failure(w, best, h.newAnswer(best.Cluster))
 }
 
-// owner returns the target that has the object. Without one it returns nil and the failures. A single target is called
-// only if mustRead is set, and is otherwise returned without a body.
+// owner returns the target that has the object, and writes a Warning header for each member that may have it, too. If
+// none has it, owner returns nil and the failures. A single target is called only if mustRead is set, and is otherwise
+// returned without a body.
 func (h *Handler) owner(w http.ResponseWriter, targets []members.Target, mustRead bool) (
 	*match, []*members.Failure, error,
 ) {

@@ -5,7 +5,7 @@
 // cluster.
 //
 // Invariants:
-//   - A write reaches one member, and only if the request determines which. Otherwise the error names the clusters.
+//   - A write is sent to one member, and only if the request determines which. Otherwise the error names the clusters.
 //   - A write that a member has done is never answered by an error.
 //   - Objects and Statuses of members name the cluster that they are from.
 package object

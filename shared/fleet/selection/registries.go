@@ -20,32 +20,43 @@ func (s *Selector) TargetsAmong(ctx context.Context, allowed []members.Entry) ([
 	if err != nil {
 		return nil, err
 	}
+	hasNamespaceScoped := len(out) > 0
 	if out, err = s.dropNamespaceScoped(ctx, out, kind); err != nil || len(out) > 0 {
 		return out, err
 	}
 	if s.ControlPlane() != "" {
 		return nil, nil
 	}
-	resource := kind.Resource + " of " + kind.APIVersion
-	if s.req.Resource.Namespace != "" {
-		resource += fmt.Sprintf(" in namespace %q", s.req.Resource.Namespace)
-	}
-	return nil, status.New(status.NotGlobal, "", "%s are not global: no ResourceRegistry of search.karmada.io/v1alpha1 "+
-		"has apiVersion %s and their kind in spec.resourceSelectors for a cluster that you may call; create one, or send "+
-		"the request to one cluster at /clusters/NAME%s", resource, kind.APIVersion, s.req.Route.Path)
+	return nil, s.notGlobal(kind, hasNamespaceScoped)
 }
 
-// kinds asks clusters, and with them the control-plane cluster, for the kind of a resource. It asks none if of is
-// empty. A read of an object does not wait for clusters that hang if the object was found before.
-func (s *Selector) kinds(ctx context.Context, of []members.Entry, k registry.Kind) (
+// notGlobal returns the error for a kind that no registry covers in the request's namespace. hasNamespaceScoped is set
+// if a registry covers the kind in namespaces, and the request has none.
+func (s *Selector) notGlobal(k registry.Kind, hasNamespaceScoped bool) error {
+	resource, needed := k.Resource+" of "+k.APIVersion, ""
+	if namespace := s.req.Resource.Namespace; namespace != "" {
+		resource += fmt.Sprintf(" in namespace %q", namespace)
+		needed = fmt.Sprintf(", without a namespace or with namespace %q,", namespace)
+	} else if hasNamespaceScoped {
+		needed = ", without a namespace,"
+	}
+	return status.New(status.NotGlobal, "", "%s are not global: no ResourceRegistry of search.karmada.io/v1alpha1 "+
+		"has apiVersion %s and their kind%s in spec.resourceSelectors for a cluster that you may call; create one, or send "+
+		"the request to one cluster at /clusters/NAME%s", resource, k.APIVersion, needed, s.req.Route.Path)
+}
+
+// kinds returns the kind of a resource in each cluster of targets, and in the control-plane cluster. Without targets, it
+// asks no cluster. A read of one object waits at most members.GracePeriod once the cluster that had the object last
+// has responded.
+func (s *Selector) kinds(ctx context.Context, targets []members.Entry, k registry.Kind) (
 	reports map[string]members.KindReport, control members.KindReport, err error,
 ) {
-	if len(of) == 0 {
+	if len(targets) == 0 {
 		return nil, members.KindReport{}, nil
 	}
 	cp := s.ControlPlane()
-	if cp != "" && !slices.ContainsFunc(of, func(c members.Entry) bool { return c.Name == cp }) {
-		of = append(of, s.inventory.Entry(cp))
+	if cp != "" && !slices.ContainsFunc(targets, func(c members.Entry) bool { return c.Name == cp }) {
+		targets = append(targets, s.inventory.Entry(cp))
 	}
 	var preferred uint64
 	if s.req.Resource.Name != "" && s.req.IsRead() {
@@ -53,7 +64,7 @@ func (s *Selector) kinds(ctx context.Context, of []members.Entry, k registry.Kin
 			preferred = id
 		}
 	}
-	reports, err = s.client.Kinds(ctx, of, k, preferred)
+	reports, err = s.client.Kinds(ctx, targets, k, preferred)
 	control = reports[cp]
 	if e := control.Unavailable; e != nil && s.policy.authorize(ctx, s.req, cp) != nil {
 		// The caller may not learn the name of the cluster.
@@ -64,9 +75,9 @@ func (s *Selector) kinds(ctx context.Context, of []members.Entry, k registry.Kin
 	return reports, control, err
 }
 
-// selectByRegistry returns the clusters that some ResourceRegistry covers. If the kind decides and only the cluster
-// knows it, each cluster decides for itself. A kind of the control-plane cluster stays its own: a cluster with another
-// kind of that name is not covered.
+// selectByRegistry returns the clusters that some ResourceRegistry covers. Registries name kinds, and requests name
+// resources. Where the registries do not decide otherwise, each cluster reports the kind of its resource. A cluster
+// whose kind differs from that of the control-plane cluster is not covered then.
 func (s *Selector) selectByRegistry(ctx context.Context, allowed []members.Entry, k registry.Kind) (
 	[]members.Target, error,
 ) {
@@ -113,8 +124,9 @@ func (s *Selector) selectByRegistry(ctx context.Context, allowed []members.Entry
 	return out, s.checkKnown(k, control, unknown, isKnown)
 }
 
-// checkKnown returns an error if clusters that do not respond could change which cluster gets the request. isKnown is
-// set if some cluster is a target for certain.
+// checkKnown returns an error if no cluster is certain to be a target and some did not respond. A write also fails if
+// the control-plane cluster did not respond, since it may be meant. isKnown is set if some cluster is a target for
+// certain.
 func (s *Selector) checkKnown(
 	k registry.Kind, control members.KindReport, unknown []*members.Failure, isKnown bool,
 ) error {
@@ -126,8 +138,8 @@ func (s *Selector) checkKnown(
 		return nil
 	}
 	return &status.Error{Reason: status.MembersFailed, Err: errors.Join(members.Errors(unknown)...),
-		Message: fmt.Sprintf("whether %s of %s are global is not known now: %s; send the request to one cluster at "+
-			"/clusters/NAME",
+		Message: fmt.Sprintf("the gateway cannot determine whether a ResourceRegistry covers %s of %s: %s; try again, or "+
+			"send the request to one cluster at /clusters/NAME",
 			k.Resource, k.APIVersion, members.Texts(unknown))}
 }
 
@@ -155,8 +167,7 @@ func (s *Selector) scopeIfUnknown(c members.Entry, k registry.Kind, possible map
 }
 
 // dropNamespaceScoped removes clusters that are covered only in some namespaces from a request without a namespace.
-// Lists and watches of a kind with namespaces keep them. Each cluster reports whether its kind has namespaces. The
-// control-plane cluster overrides them if its kind has none, since the request is for it then.
+// Lists and watches keep such a cluster, unless the kind is cluster-scoped in it or in the control-plane cluster.
 func (s *Selector) dropNamespaceScoped(ctx context.Context, targets []members.Target, k registry.Kind) (
 	[]members.Target, error,
 ) {
@@ -180,7 +191,7 @@ func (s *Selector) dropNamespaceScoped(ctx context.Context, targets []members.Ta
 	}
 	for i := range targets {
 		if t := &targets[i]; isPartial(*t) && t.Unavailable == nil {
-			t.Unavailable = reports[t.Name].Unavailable // the call would wait for it again
+			t.Unavailable = reports[t.Name].Unavailable // a call would wait for the cluster again
 		}
 	}
 	hasNoNamespaces := func(r members.KindReport) bool { return r.Kind != "" && !r.Namespaced }

@@ -5,7 +5,8 @@
 // names after an @ are clusters.
 //
 // Invariants:
-//   - A cluster that the caller may not call is never called, and never named in an answer.
+//   - A cluster that the caller may not call is never a target, and never named in an answer. The kinds of the
+//     control-plane cluster are read for every caller, with the gateway's own credential.
 //   - A cluster whose coverage is not known is a target that fails. It is never left out silently.
 package selection
 

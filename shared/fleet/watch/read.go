@@ -21,15 +21,15 @@ import (
 // minute.
 const maxSilence = 5 * time.Minute
 
-// list starts a list of the member with the client's selectors and these parameters. Without parameters it has the form
-// that the client accepts. Otherwise, each row has the metadata of its object.
+// list starts a list of the member with the client's selectors and Accept header, and these parameters. If params is not
+// nil, the rows of a table include at least the metadata of their objects.
 func (f *follower) list(ctx context.Context, params url.Values) (*listing, error) {
 	l := &listing{}
 	call := f.call(params)
 	if call.Query.Get("includeObject") == "None" && params != nil {
 		call.Query.Set("includeObject", "Metadata")
 	}
-	// A list has a name of its own for this form.
+	// In a watch, the client accepts single objects. The metadata of a list has a kind of its own.
 	accept := strings.ReplaceAll(f.accept, "as=PartialObjectMetadata;", "as=PartialObjectMetadataList;")
 	call.Header["Accept"] = []string{accept}
 	l.answer = f.client.Do(ctx, f.Target, call, func(a *members.Answer) (err error) {
@@ -45,7 +45,7 @@ func (f *follower) list(ctx context.Context, params url.Values) (*listing, error
 // unwatchable returns the Failure for a member whose lists have no version to watch from.
 func (f *follower) unwatchable() *members.Failure {
 	return members.NewFailure(f.Name, http.StatusMethodNotAllowed, nil,
-		"cluster %q lists this kind without a resourceVersion: it cannot be watched", f.Name)
+		"cluster %q cannot be watched: its list of this kind has no resourceVersion; list the kind instead", f.Name)
 }
 
 // startLive sets the version to the member's current one and sends no object.
@@ -79,7 +79,7 @@ func (f *follower) sendInitial(ctx context.Context) error {
 	}
 	f.reportStart(nil)
 	hasSent := false
-	broken := func(err error) error {
+	failList := func(err error) error {
 		if hasSent {
 			return fmt.Errorf("%w: %w", errPartialList, err)
 		}
@@ -91,7 +91,7 @@ func (f *follower) sendInitial(ctx context.Context) error {
 		if errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return broken(err)
+			return failList(err)
 		}
 		hasSent = true
 		if l.object = v; !f.sendListed(ctx, added, l) {
@@ -99,14 +99,14 @@ func (f *follower) sendInitial(ctx context.Context) error {
 		}
 	}
 	if !cursor.ValidOwn(l.Metadata().ResourceVersion) {
-		return broken(f.unwatchable())
+		return failList(f.unwatchable())
 	}
 	f.version = l.Metadata().ResourceVersion
 	f.send(ctx, event{from: f, typ: synced, version: f.version, kind: l.kind()})
 	return nil
 }
 
-// sendListed sends the present object of a list as an event. It reports false if the watch ends.
+// sendListed sends the current object of a list as an event. It reports false if the watch ends.
 func (f *follower) sendListed(ctx context.Context, typ string, l *listing) bool {
 	if !f.covers(l.object, l.IsTable()) {
 		return true
@@ -156,7 +156,7 @@ func (f *follower) parse(text []byte, found scan.Found, columns *[]merge.Column)
 		return event{}, f.badEvent(err, "sends an event that cannot be read")
 	}
 	if typ == "ERROR" {
-		code, _ := strconv.Atoi(string(scan.Lookup(object.Text, "code"))) // 0 stays
+		code, _ := strconv.Atoi(string(scan.Lookup(object.Text, "code"))) // 0 if there is none
 		message := scan.Text(scan.Lookup(object.Text, "message"))
 		return event{}, &members.Failure{Cluster: f.Name, Code: code, Message: message}
 	}
@@ -164,7 +164,7 @@ func (f *follower) parse(text []byte, found scan.Found, columns *[]merge.Column)
 	if !cursor.ValidOwn(own) {
 		return event{}, f.badEvent(nil, "sends an event without a resourceVersion")
 	}
-	if f.version != "" && cursor.Before(own, f.version) { // to resume from it would repeat events
+	if f.version != "" && cursor.Before(own, f.version) { // a watch that resumes from it would repeat events
 		return event{}, f.badEvent(nil, "sends an event of version %s after one of %s", own, f.version)
 	}
 	kind, _ := merge.KindOf(object)

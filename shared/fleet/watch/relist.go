@@ -74,7 +74,7 @@ func (f *follower) difference(ctx context.Context, then, now *listing) (hasSent 
 	return hasSent, nil
 }
 
-// order is the order of the present objects of two lists by their keys. It is negative if the first is before the
+// order is the order of the current objects of two lists by their keys. It is negative if the first is before the
 // second, and 0 if both have the same key.
 type order int
 
@@ -89,13 +89,13 @@ func compare(then, now *listing) order {
 	return order(strings.Compare(then.at.key, now.at.key))
 }
 
-// change is an event of a difference, for the present object of a list.
+// change is an event of a difference, for the current object of a list.
 type change struct {
 	typ    string
 	object *listing
 }
 
-// changes appends the events for the present objects of two lists to dst. An object with another uid replaces the one
+// changes appends the events for the current objects of two lists to dst. An object with another uid replaces the one
 // of that name.
 func (o order) changes(dst []change, then, now *listing) []change {
 	switch {

@@ -28,9 +28,9 @@ type watcher struct {
 type followed struct {
 	*follower
 	answer  *naming.Answer
-	layout  *merge.Layout // in which rows are laid out, of a table with these columns
-	rows    *merge.Rows
-	columns []merge.Column
+	layout  *merge.Layout  // the layout that rows writes
+	rows    *merge.Rows    // nil before the first row of a table
+	columns []merge.Column // the member's columns, which rows reads
 }
 
 func newWatcher(s *session, single bool) *watcher {

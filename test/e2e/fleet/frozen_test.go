@@ -20,7 +20,7 @@ import (
 // The warnings about a frozen cluster, within JSON.
 const (
 	slow      = `cluster \"frozen\" did not answer within 25s`
-	elsewhere = `cluster \"frozen\" was skipped`
+	elsewhere = `cluster \"frozen\" did not respond in time`
 )
 
 // fleetCall calls a path below the bridge's fleet.

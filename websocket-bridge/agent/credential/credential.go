@@ -286,9 +286,11 @@ func (c *Credential) requestToken(
 		return secrets.Value{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxToken))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxToken+1))
 	switch {
 	case err != nil:
+	case len(body) > maxToken:
+		err = fmt.Errorf("the bridge's response is over %d bytes", maxToken)
 	case resp.StatusCode == http.StatusUnauthorized:
 		err = fmt.Errorf("%w: %.300s", errRefused, body)
 	case resp.StatusCode != http.StatusOK:

@@ -223,6 +223,20 @@ func TestUnreadableStore(t *testing.T) {
 	}
 }
 
+// TestLongResponseIsRefused: a response that is too long, such as a page of a proxy, must not become a part of a token.
+func TestLongResponseIsRefused(t *testing.T) {
+	b := newBridge(t, time.Hour)
+	long := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(make([]byte, 17<<10))
+	}))
+	t.Cleanup(long.Close)
+	c, _ := b.agent(b.file(time.Now(), time.Hour))
+	c.URL = long.URL
+	if err := c.Renew(t.Context()); err == nil || !strings.Contains(err.Error(), "over 16384 bytes") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestManifestIsAppliedAgain: a GitOps controller applies the manifest whenever it likes. If the same one made the
 // agents exchange its credential again, the gateway would report a theft. Another one is that of a new join.
 func TestManifestIsAppliedAgain(t *testing.T) {
