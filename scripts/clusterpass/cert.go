@@ -30,7 +30,7 @@ func (a *app) cert() *cobra.Command {
 func certCA() *cobra.Command {
 	return &cobra.Command{
 		Use: "ca FILE", Short: "Create the CA of client certificates, if missing, and print its certificate in base64",
-		Args: cobra.ExactArgs(1),
+		Args: oneArg,
 		Long: `Create the CA of client certificates: certificate and key in FILE. The name must end in .pem, and only you can
 read the file. An existing CA is kept. The certificate is printed as base64 in one line, for
 CLUSTERPASS_CLIENT_CA and for the parameter ClientCA on AWS.

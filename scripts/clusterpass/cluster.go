@@ -66,7 +66,7 @@ plugin or auth provider is refused. The credential is checked before anything is
 The default depends on whether the credential may impersonate.`,
 		Example: `  clusterpass cluster add prod --kubeconfig ~/.kube/config --context prod-admin --label region=eu
   clusterpass cluster add lab --context lab --identity direct --direct-user alice`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			kc, err := registration.Load(s.kubeconfig, s.context)
 			if err != nil {
@@ -169,7 +169,7 @@ func table(w io.Writer, clusters []v1alpha1.Cluster) error {
 
 func (a *app) clusterShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show NAME", Short: "Print a cluster's object; its secret is never shown", Args: cobra.ExactArgs(1),
+		Use: "show NAME", Short: "Print a cluster's object; its secret is never shown", Args: oneArg,
 		ValidArgsFunction: storedNames(a.clusterNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.registrar(cmd.Context())
@@ -197,7 +197,7 @@ func (a *app) clusterShow() *cobra.Command {
 func (a *app) clusterRemove() *cobra.Command {
 	return &cobra.Command{
 		Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a cluster and its secret from the gateway",
-		Args:              cobra.ExactArgs(1),
+		Args:              oneArg,
 		ValidArgsFunction: storedNames(a.clusterNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.registrar(cmd.Context())

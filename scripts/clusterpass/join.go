@@ -57,7 +57,7 @@ the cluster. The command prints a manifest for the agents, including their crede
 cluster.`,
 		Example: `  clusterpass cluster join prod --context prod-admin --group dev --group ops
   clusterpass cluster join --pull branch --context branch-admin | kubectl --context branch-admin apply -f -`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// Find all errors before the member is changed.
 			if lifetime < 10*time.Minute {

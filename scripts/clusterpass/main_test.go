@@ -138,7 +138,9 @@ func TestRefusals(t *testing.T) {
 		{[]string{"cluster", "add", "bridge", "--kubeconfig", kc}, "choose another"},
 		{[]string{"cluster", "add", "x", "--kubeconfig", kc + ".nosuch"}, "no such file"},
 		{[]string{"cluster", "remove", "lab"}, `no cluster "lab"`},
-		{[]string{"cluster", "add"}, "accepts 1 arg"},
+		{[]string{"cluster", "add"}, "clusterpass cluster add: NAME is missing; run: clusterpass cluster add NAME"},
+		{[]string{"pass", "create", "a", "b"}, "want one NAME instead of 2"},
+		{[]string{"cert", "ca"}, "FILE is missing"},
 		{[]string{"cluster", "frobnicate"}, `unknown command "frobnicate"`},
 		{[]string{"pass", "lst"}, `unknown command "lst"`},
 		{[]string{"cert", "nosuch"}, `unknown command "nosuch"`},
@@ -156,5 +158,29 @@ func TestRefusals(t *testing.T) {
 	}
 	if out, err := c.run(t, "cluster", "list", "-o", "json"); err != nil || strings.Contains(out, "lab") {
 		t.Errorf("something was stored: %s%v", out, err)
+	}
+}
+
+// TestHelp: users, who cannot reach the stores, must not have to read about their flags. Administrators need them.
+func TestHelp(t *testing.T) {
+	for _, tt := range []struct {
+		command []string
+		isAdmin bool
+	}{
+		{[]string{"login"}, false}, {[]string{"doctor"}, false}, {[]string{"kubeconfig"}, false},
+		{[]string{"cluster", "add"}, true}, {[]string{"pass", "create"}, true}, {nil, true},
+	} {
+		t.Run(strings.Join(tt.command, " "), func(t *testing.T) {
+			c, _ := setup(t)
+			out, err := c.run(t, append(tt.command, "--help")...)
+			if err != nil || !strings.Contains(out, "Usage:") {
+				t.Errorf("%s%v", out, err)
+			}
+			for _, flag := range []string{"--store", "--pass-kms-key", "--allow-loopback", ",key="} {
+				if strings.Contains(out, flag) != tt.isAdmin {
+					t.Errorf("has %s: %v, want %v\n%s", flag, !tt.isAdmin, tt.isAdmin, out)
+				}
+			}
+		})
 	}
 }

@@ -45,7 +45,7 @@ type passRequest struct {
 func (a *app) passCreate() *cobra.Command {
 	req := &passRequest{}
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Create a pass and print it as a kubeconfig", Args: cobra.ExactArgs(1),
+		Use: "create NAME", Short: "Create a pass and print it as a kubeconfig", Args: oneArg,
 		Long: `Create a pass and print it once, as a kubeconfig with a context for each cluster, or as the bare token.
 
 The gateway's URL and CA are read from the kubeconfig in --gateway, which the gateway must have written. --gateway may
@@ -187,7 +187,7 @@ func (a *app) passList() *cobra.Command {
 
 func (a *app) passRevoke() *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke NAME", Short: "Revoke a pass, and end its open streams", Args: cobra.ExactArgs(1),
+		Use: "revoke NAME", Short: "Revoke a pass, and end its open streams", Args: oneArg,
 		ValidArgsFunction: storedNames(a.passNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			issuer, err := a.issuer(cmd.Context())

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/clusterpass/clusterpass/shared/cluster"
 	"github.com/clusterpass/clusterpass/shared/config"
@@ -31,18 +33,41 @@ func root() *cobra.Command {
 
 The commands for administrators write into the installation's stores, at the location in --store or CLUSTERPASS_STORE:
   dir:PATH     directories on this machine, as used by "make up" (default: the user's data directory)
-  aws:PREFIX   AWS Secrets Manager and DynamoDB; the environment of the AWS SDK defines region and credentials`,
+  aws:PREFIX   AWS Secrets Manager and DynamoDB; the environment of the AWS SDK defines region and credentials.
+               With aws:PREFIX,key=KEY, a key in AWS KMS (alias, ID or ARN) encrypts new secrets.`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	cmd.PersistentFlags().StringVar(&a.store, "store", os.Getenv("CLUSTERPASS_STORE"),
-		"location of the installation's stores: dir:PATH or aws:PREFIX")
+		"location of the installation's stores: dir:PATH, or aws:PREFIX, optionally with ,key= and the key in AWS KMS that "+
+			"encrypts new secrets")
 	cmd.PersistentFlags().BoolVar(&a.allowLoopback, "allow-loopback", os.Getenv("CLUSTERPASS_ALLOW_LOOPBACK") == "true",
 		"allow clusters with loopback addresses, as in the gateway's configuration; always allowed with dir:PATH")
 	cmd.PersistentFlags().StringVar(&a.passKMSKey, "pass-kms-key", os.Getenv("CLUSTERPASS_PASS_KMS_KEY"),
 		"key in AWS KMS that signs passes, as in the gateway's configuration: ARN, ID or alias")
 	cmd.AddCommand(a.init(), a.cluster(), a.pass(), a.cert(), a.apply(), a.delete(), a.audit())
-	cmd.AddCommand(login(), kubeconfigCommand(), doctor())
+	for _, c := range []*cobra.Command{login(), kubeconfigCommand(), doctor()} {
+		c.SetHelpFunc(helpWithoutGlobalFlags)
+		cmd.AddCommand(c)
+	}
 	return cmd
+}
+
+// helpWithoutGlobalFlags prints the help of a command for users, who need no flags of the stores.
+func helpWithoutGlobalFlags(cmd *cobra.Command, args []string) {
+	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = true })
+	cmd.Root().HelpFunc()(cmd, args)
+}
+
+// oneArg returns an error unless there is one argument. Its name follows the command in cmd.Use, as in "create NAME".
+func oneArg(cmd *cobra.Command, args []string) error {
+	_, name, _ := strings.Cut(cmd.Use, " ")
+	switch len(args) {
+	case 1:
+		return nil
+	case 0:
+		return fmt.Errorf("%s: %s is missing; run: %s", cmd.CommandPath(), name, cmd.UseLine())
+	}
+	return fmt.Errorf("%s: want one %s instead of %d; run: %s", cmd.CommandPath(), name, len(args), cmd.UseLine())
 }
 
 // help prints the help of a command that only has subcommands. Without it, cobra would print the help for a mistyped
