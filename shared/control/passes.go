@@ -79,7 +79,7 @@ func (s *Server) passes() (*passStore, error) {
 				cell: passCell(func(p *v1alpha1.Pass) string { return strings.Join(p.Spec.Clusters, ",") })},
 			{name: "Form", about: "Form of the pass: token or certificate.",
 				cell: passCell(func(p *v1alpha1.Pass) string { return string(p.Spec.Form) })},
-			{name: "Until", about: "Time when the pass expires.", cell: passCell(expiry)},
+			{name: "Expires", about: "Time when the pass expires.", cell: passCell(expiry)},
 			{name: "Verbs", about: "Verbs that the pass allows.", wide: true,
 				cell: passCell(func(p *v1alpha1.Pass) string { return strings.Join(p.Spec.Verbs, ",") })},
 			{name: "Created-By", about: "Who created the pass.", wide: true, cell: passCell(createdBy)},
