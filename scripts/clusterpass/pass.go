@@ -200,11 +200,14 @@ func (a *app) passRevoke() *cobra.Command {
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "pass %q is revoked; all gateways refuse it within %s\n", args[0],
-				passes.MaxAge)
+				revocationTime)
 			return err
 		},
 	}
 }
+
+// revocationTime is the usual time until every gateway applies a revocation, and the bound while the store fails.
+var revocationTime = fmt.Sprintf("%s, or within %s if they cannot read the store", passes.Fresh, passes.MaxAge)
 
 func (a *app) passRotateKey() *cobra.Command {
 	var discard bool
