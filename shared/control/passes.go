@@ -249,7 +249,7 @@ func (m *minting) addCredential(ctx context.Context, out runtime.Object) runtime
 	if p, ok := out.(*v1alpha1.Pass); ok && p != nil && m.pass != nil && p.UID == m.pass.UID {
 		p.Status.Kubeconfig = string(m.kubeconfig)
 		warning.AddWarning(ctx, "",
-			"the credential is in status.kubeconfig of this one answer: -o 'jsonpath={.status.kubeconfig}' prints it")
+			"the credential is shown only in this response: -o 'jsonpath={.status.kubeconfig}' prints it")
 	}
 	return out
 }
