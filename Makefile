@@ -56,7 +56,7 @@ install: ## Install clusterpass, also as a plugin of kubectl: kubectl clusterpas
 	ln -sf clusterpass $(BINDIR)/kubectl_complete-clusterpass
 
 # Slow tests skip themselves with -short. make test runs them.
-check: lint vet rules build-local moto ## Run before every commit: lint, vet, style counts and the quick tests without clusters (2 minutes)
+check: lint vet rules build-local moto ## Run before every commit: lint, vet, style findings and the quick tests without clusters (2 minutes)
 	@$(STEP) "test the packages that need no cluster" $(NEEDS_CC) $(GOTEST) -short $(PORTABLE) $(LOCAL)
 	@$(STEP) "test the rules of the source tree" $(NEEDS_GO) go test -count=1 ./test/rules # no cache: it reads the whole tree
 
@@ -67,7 +67,7 @@ vet: ## Run go vet, also for macOS
 	@$(STEP) "go vet" $(NEEDS_GO) go vet ./...
 	@$(STEP) "go vet for macOS" $(NEEDS_GO) env GOOS=darwin CGO_ENABLED=0 go vet $(PORTABLE)
 
-rules: ## Compare the counts of style findings with the committed ones, which may only fall
+rules: ## Refuse style findings in comments and docs
 	@$(STEP) "check the style of comments and docs" "Go 1.26.4 or later; CONTRIBUTING.md lists the rules" go run ./scripts/style
 
 test: build-local moto clusters ## Run every test but the slow suites, on real clusters (the first run builds Kubernetes)

@@ -40,7 +40,7 @@ func TestDocumentation(t *testing.T) {
 	}
 	for name := range parameters {
 		if !slices.Contains(named, name) {
-			t.Errorf("docs/reference/aws.md says nothing of %s", name)
+			t.Errorf("docs/reference/aws.md does not describe %s", name)
 		}
 	}
 }

@@ -312,7 +312,7 @@ func TestReplacement(t *testing.T) {
 	unhealthy, _ := targets["UnhealthyThresholdCount"].(float64)
 	delay, err := time.ParseDuration(env["CLUSTERPASS_DRAIN_DELAY"])
 	if err != nil || delay.Seconds() < interval*unhealthy || interval == 0 {
-		t.Errorf("a bridge that ends takes calls for %s, and is called for %v s", delay, interval*unhealthy)
+		t.Errorf("a bridge accepts requests for %s after SIGTERM, and gets them for %v s", delay, interval*unhealthy)
 	}
 	if got := fmt.Sprint(targets["TargetGroupAttributes"]); !strings.Contains(got,
 		"deregistration_delay.timeout_seconds Value:map[Ref:DrainSeconds]") {
@@ -342,10 +342,10 @@ func TestAlarms(t *testing.T) {
 	for id, r := range of(all, "AWS::CloudWatch::Alarm") {
 		if got := fmt.Sprint(render(r.Properties["AlarmActions"])); got != "[${Topic}]" ||
 			r.Properties["AlarmDescription"] == nil {
-			t.Errorf("%s tells %s, with %v", id, got, r.Properties["AlarmDescription"])
+			t.Errorf("%s notifies %s, with description %v", id, got, r.Properties["AlarmDescription"])
 		}
 		if r.Properties["TreatMissingData"] == nil {
-			t.Errorf("%s does not say what no data means", id)
+			t.Errorf("%s does not define TreatMissingData", id)
 		}
 		if r.Properties["MetricName"] != nil {
 			watch(r.Properties)

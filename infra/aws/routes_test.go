@@ -29,7 +29,7 @@ func TestRulesAreTheTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Error("infra/aws/rules.yaml is not what shared/route's Table says; run make aws-rules")
+		t.Error("infra/aws/rules.yaml differs from the Table of shared/route; run make aws-rules")
 	}
 }
 

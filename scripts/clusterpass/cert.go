@@ -93,7 +93,7 @@ A certificate that is a pass also ends with its pass: clusterpass pass revoke.`,
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "certificate %s is revoked; all gateways refuse it within %s\n",
-				serial, passes.MaxAge)
+				serial, revocationTime)
 			return err
 		},
 	}

@@ -155,7 +155,7 @@ func (a *app) clusterList() *cobra.Command {
 
 func table(w io.Writer, clusters []v1alpha1.Cluster) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(tw, "NAME\tVERSION\tMODE\tIDENTITY\tSERVER\tLABELS")
+	_, _ = fmt.Fprintln(tw, "NAME\tVERSION\tMODE\tIDENTITY\tAPI-ENDPOINT\tLABELS")
 	for _, c := range clusters {
 		labels := make([]string, 0, len(c.Labels))
 		for _, k := range slices.Sorted(maps.Keys(c.Labels)) {

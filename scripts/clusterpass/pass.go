@@ -171,14 +171,14 @@ func (a *app) passList() *cobra.Command {
 				return err
 			}
 			tw := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
-			_, _ = fmt.Fprintln(tw, "NAME\tUSER\tGROUPS\tCLUSTERS\tVERBS\tFORM\tEXPIRES")
+			_, _ = fmt.Fprintln(tw, "NAME\tUSER\tGROUPS\tCLUSTERS\tFORM\tEXPIRES\tVERBS")
 			for _, p := range all {
 				end := p.Status.ExpirationTimestamp.UTC().Format(time.RFC3339)
 				if time.Now().After(p.Status.ExpirationTimestamp.Time) {
 					end += " (expired)"
 				}
 				_, _ = fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, p.Spec.User, strings.Join(p.Spec.Groups, ","),
-					strings.Join(p.Spec.Clusters, ","), strings.Join(p.Spec.Verbs, ","), p.Spec.Form, end)
+					strings.Join(p.Spec.Clusters, ","), p.Spec.Form, end, strings.Join(p.Spec.Verbs, ","))
 			}
 			return tw.Flush()
 		},
@@ -200,11 +200,14 @@ func (a *app) passRevoke() *cobra.Command {
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "pass %q is revoked; all gateways refuse it within %s\n", args[0],
-				passes.MaxAge)
+				revocationTime)
 			return err
 		},
 	}
 }
+
+// revocationTime is the usual time until every gateway applies a revocation, and the bound while the store fails.
+var revocationTime = fmt.Sprintf("%s, or within %s if they cannot read the store", passes.Fresh, passes.MaxAge)
 
 func (a *app) passRotateKey() *cobra.Command {
 	var discard bool

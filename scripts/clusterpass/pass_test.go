@@ -70,11 +70,21 @@ func TestPassLifecycle(t *testing.T) {
 		strings.Contains(list, kc.AuthInfos["clusterpass"].Token) {
 		t.Errorf("%s%v", list, err)
 	}
-	for _, args := range [][]string{
-		{"pass", "revoke", "ci"}, {"pass", "rotate-key"}, {"pass", "rotate-key", "--discard"},
+	// as kubectl get passes -o wide
+	if want := "NAME USER GROUPS CLUSTERS FORM EXPIRES VERBS ci ann dev m1,m2 token"; !strings.HasPrefix(
+		strings.Join(strings.Fields(list), " "), want) {
+		t.Errorf("%s, want %s", list, want)
+	}
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"pass", "revoke", "ci"}, "refuse it within 3s, or within 30s if they cannot read the store"},
+		{[]string{"pass", "rotate-key"}, "there are new keys"},
+		{[]string{"pass", "rotate-key", "--discard"}, "within 30s"},
 	} {
-		if out, err := c.run(t, args...); err != nil {
-			t.Errorf("%v: %s%v", args, out, err)
+		if out, err := c.run(t, tt.args...); err != nil || !strings.Contains(out, tt.want) {
+			t.Errorf("%v: %s%v, want %q", tt.args, out, err, tt.want)
 		}
 	}
 	list, err = c.run(t, "pass", "list")

@@ -58,7 +58,7 @@ func helpWithoutGlobalFlags(cmd *cobra.Command, args []string) {
 	cmd.Root().HelpFunc()(cmd, args)
 }
 
-// oneArg returns an error unless there is one argument. cmd.Use has its name behind the name of the command.
+// oneArg returns an error unless there is one argument. Its name follows the command in cmd.Use, as in "create NAME".
 func oneArg(cmd *cobra.Command, args []string) error {
 	_, name, _ := strings.Cut(cmd.Use, " ")
 	switch len(args) {

@@ -79,7 +79,7 @@ func (s *Server) passes() (*passStore, error) {
 				cell: passCell(func(p *v1alpha1.Pass) string { return strings.Join(p.Spec.Clusters, ",") })},
 			{name: "Form", about: "Form of the pass: token or certificate.",
 				cell: passCell(func(p *v1alpha1.Pass) string { return string(p.Spec.Form) })},
-			{name: "Until", about: "Time when the pass expires.", cell: passCell(expiry)},
+			{name: "Expires", about: "Time when the pass expires.", cell: passCell(expiry)},
 			{name: "Verbs", about: "Verbs that the pass allows.", wide: true,
 				cell: passCell(func(p *v1alpha1.Pass) string { return strings.Join(p.Spec.Verbs, ",") })},
 			{name: "Created-By", about: "Who created the pass.", wide: true, cell: passCell(createdBy)},
@@ -249,7 +249,7 @@ func (m *minting) addCredential(ctx context.Context, out runtime.Object) runtime
 	if p, ok := out.(*v1alpha1.Pass); ok && p != nil && m.pass != nil && p.UID == m.pass.UID {
 		p.Status.Kubeconfig = string(m.kubeconfig)
 		warning.AddWarning(ctx, "",
-			"the credential is in status.kubeconfig of this one answer: -o 'jsonpath={.status.kubeconfig}' prints it")
+			"the credential is shown only in this response: -o 'jsonpath={.status.kubeconfig}' prints it")
 	}
 	return out
 }

@@ -135,7 +135,7 @@ func (p *passTest) create(name string) *unstructured.Unstructured {
 func (p *passTest) expectWarnings(times int) {
 	p.t.Helper()
 	if len(p.warnings.texts) != times || slices.ContainsFunc(p.warnings.texts, func(text string) bool {
-		return !strings.Contains(text, "in status.kubeconfig of this one answer")
+		return !strings.Contains(text, "the credential is shown only in this response")
 	}) {
 		p.t.Errorf("warned of %q", p.warnings.texts)
 	}

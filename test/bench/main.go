@@ -12,11 +12,21 @@ import (
 	"syscall"
 )
 
-const usage = `Measure the gateway beside direct calls, interleaved in one run.
-Names of parts (calls, aws, streams, idle, fleet, private, hang) leave out the others.
+const usage = `Measure the gateway and direct calls to the same cluster, interleaved in one run.
 
-  --hammer-rate N   requests a second to the hanging cluster, in the first run of hang (100); 0 leaves that run out
-  --help            print this
+Usage: bench [--hammer-rate N] [PART]...
+
+Without a PART, all are measured:
+  calls    requests to one cluster, directly, through a bare reverse proxy and through the gateway
+  aws      first and later requests to a gateway with its stores on an emulator of AWS
+  streams  streams, directly, through a bare reverse proxy and through the gateway
+  idle     memory and CPU of idle streams
+  fleet    lists and watches of many clusters
+  private  the overhead of a private cluster's tunnel
+  hang     requests to one cluster while another one hangs
+
+  --hammer-rate N   requests per second to the hanging cluster in the first run of hang (default: 100); 0 omits it
+  --help            print this help
 `
 
 func main() {

@@ -75,7 +75,7 @@ func binaries(ctx context.Context, dir string) ([]*function, error) {
 	}
 	found, err := filepath.Glob(builtFunctions)
 	if err == nil && len(found) == 0 {
-		err = errors.New("dist/local/functions holds nothing; run make build-local at the top of the checkout")
+		err = errors.New("dist/local/functions is empty; run make build-local at the top of the checkout")
 	}
 	all := []*function{hello}
 	for _, path := range found {

@@ -16,12 +16,12 @@ type heldPort struct {
 func holdPort() (*heldPort, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("hold a port: %w", err)
+		return nil, fmt.Errorf("reserve a port: %w", err)
 	}
 	p := &heldPort{fd: fd}
 	if err := p.bind(); err != nil {
 		p.close()
-		return nil, fmt.Errorf("hold a port: %w", err)
+		return nil, fmt.Errorf("reserve a port: %w", err)
 	}
 	return p, nil
 }

@@ -102,7 +102,7 @@ func (r *readiness) kubelet(ctx context.Context, node *corev1.Node) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the kubelet of %s says %s", node.Name, response.Status)
+		return fmt.Errorf("the kubelet of %s responds with %s", node.Name, response.Status)
 	}
 	return nil
 }

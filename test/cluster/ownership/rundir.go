@@ -169,7 +169,7 @@ func lockRoot() (*os.File, error) {
 		}
 		if owner := mine.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Getuid() || mine.Mode().Perm() != 0o700 {
 			f.Close()
-			return nil, fmt.Errorf("%s belongs to somebody else or is open to others: remove it, or set TMPDIR", Root())
+			return nil, fmt.Errorf("%s belongs to another user or is accessible to others; remove it, or set TMPDIR", Root())
 		}
 		if now, err := os.Lstat(Root()); err == nil && os.SameFile(mine, now) {
 			return f, nil

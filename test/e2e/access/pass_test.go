@@ -152,7 +152,7 @@ subjects: [{kind: User, name: pass-maker}]
 			"spec: {clusters: [member1], verbs: [get], ttl: 1h, form: " + form + fields + "}\n"
 	}
 	// kubectl create does not print the response, so a warning names the credential's field.
-	const warning = "Warning: the credential is in status.kubeconfig of this one answer"
+	const warning = "Warning: the credential is shown only in this response"
 	waittest.Until(t, "dry run creates no pass", func() bool {
 		r := maker.WithInput(doc("token", "")).Run(t, "create", "--dry-run=server", "-f", "-")
 		if strings.Contains(r.Stderr, warning) {

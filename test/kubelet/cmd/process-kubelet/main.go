@@ -36,12 +36,12 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	var c kubelet.Config
 	flags := flag.NewFlagSet("process-kubelet", flag.ContinueOnError)
-	kubeconfig := flags.String("kubeconfig", "", "`file` that says how to reach the API server, as the node")
+	kubeconfig := flags.String("kubeconfig", "", "kubeconfig `file` of the node")
 	flags.StringVar(&c.NodeName, "node-name", "", "`name` of the node to register")
 	flags.StringVar(&c.RootDir, "root-dir", "",
-		"`directory` for containers, volumes and logs; what it holds of pods is deleted")
+		"`directory` for containers, volumes and logs; data of pods in it is deleted")
 	flags.StringVar(&c.Address, "address", "127.0.0.1", "`IP` address to listen on")
-	flags.IntVar(&c.Port, "port", 0, "port to listen on; 0 takes a free one")
+	flags.IntVar(&c.Port, "port", 0, "port to listen on; 0 selects a free one")
 	flags.StringVar(&c.TLSCertFile, "tls-cert-file", "", "serving certificate `file`, PEM")
 	flags.StringVar(&c.TLSPrivateKeyFile, "tls-private-key-file", "", "serving key `file`, PEM")
 	flags.StringVar(&c.ClientCAFile, "client-ca-file", "", "`file` with the authorities of client certificates, PEM")
